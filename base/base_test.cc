@@ -1,0 +1,87 @@
+#include <cmath>
+#include <limits>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/dtype.h"
+#include "base/status_util.h"
+#include "base/test_util.h"
+#include "base/units.h"
+
+namespace skein {
+namespace {
+
+TEST(DTypeTest, NamesRoundTrip) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(DType parsed, ParseDType(DTypeName(dtype)));
+    EXPECT_EQ(parsed, dtype);
+  }
+  EXPECT_THAT(ParseDType("I64"),
+              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("I64")));
+}
+
+TEST(DTypeTest, Bf16RoundsToNearestEven) {
+  EXPECT_EQ(FloatToBf16(1.0f), 0x3f80);
+  // Half way between 0x3f80 and 0x3f81: the even one; a bit above: the upper one.
+  EXPECT_EQ(FloatToBf16(std::bit_cast<float>(0x3f808000u)), 0x3f80);
+  EXPECT_EQ(FloatToBf16(std::bit_cast<float>(0x3f818000u)), 0x3f82);
+  EXPECT_EQ(FloatToBf16(std::bit_cast<float>(0x3f808001u)), 0x3f81);
+  EXPECT_TRUE(std::isnan(Bf16ToFloat(FloatToBf16(std::bit_cast<float>(0x7f800001u)))));
+  EXPECT_EQ(Bf16ToFloat(FloatToBf16(-std::numeric_limits<float>::infinity())),
+            -std::numeric_limits<float>::infinity());
+}
+
+TEST(DTypeTest, F16KnownValues) {
+  EXPECT_EQ(F16ToFloat(0x3c00), 1.0f);
+  EXPECT_EQ(F16ToFloat(0xc000), -2.0f);
+  EXPECT_EQ(F16ToFloat(0x0001), std::ldexp(1.0f, -24));
+  EXPECT_EQ(F16ToFloat(0x7c00), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(FloatToF16(65504.0f), 0x7bff);
+  EXPECT_EQ(FloatToF16(1e6f), 0x7c00);
+}
+
+TEST(UnitsTest, ReadsWell) {
+  EXPECT_EQ(FormatBytes(0), "0 B");
+  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
+  EXPECT_EQ(FormatBytes(int64_t{3} << 30), "3.00 GiB");
+  EXPECT_EQ(FormatBytesPerSecond(33.5e9), "33.5 GB/s");
+}
+
+TEST(ClockTest, SimulatedMovesOnlyWhenTold) {
+  SimulatedClock clock(absl::FromUnixSeconds(10));
+  EXPECT_EQ(clock.Now(), absl::FromUnixSeconds(10));
+  clock.Advance(absl::Seconds(2));
+  EXPECT_EQ(clock.Now(), absl::FromUnixSeconds(12));
+}
+
+TEST(StatusTest, AnnotateKeepsCodeAndPrefixes) {
+  EXPECT_THAT(Annotate(absl::NotFoundError("no such file"), "config.json"),
+              StatusIs(absl::StatusCode::kNotFound, "config.json: no such file"));
+  EXPECT_TRUE(Annotate(absl::OkStatus(), "x").ok());
+}
+
+TEST(BytesTest, ReadsWhatWasWrittenAndNoticesTruncation) {
+  ByteWriter writer;
+  writer.Put(int32_t{7});
+  writer.Put(std::string_view("abc"));
+  writer.Put(std::vector<int32_t>{1, 2, 3});
+  const std::string bytes = writer.Take();
+  for (size_t size = 0; size <= bytes.size(); ++size) {
+    ByteReader reader(std::string_view(bytes).substr(0, size));
+    int32_t number;
+    std::string text;
+    std::vector<int32_t> list;
+    reader.Get(number);
+    reader.Get(text);
+    reader.Get(list);
+    EXPECT_EQ(reader.Done(), size == bytes.size()) << size;
+    if (reader.ok()) {
+      EXPECT_EQ(number, 7);
+      EXPECT_EQ(text, "abc");
+      EXPECT_EQ(list, (std::vector<int32_t>{1, 2, 3}));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace skein

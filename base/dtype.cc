@@ -1,0 +1,63 @@
+#include "base/dtype.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace skein {
+
+std::string_view DTypeName(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return "F32";
+    case DType::kF16:
+      return "F16";
+    case DType::kBF16:
+      return "BF16";
+  }
+  return "?";
+}
+
+absl::StatusOr<DType> ParseDType(std::string_view name) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    if (name == DTypeName(dtype)) return dtype;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown element type '", std::string(name), "' (known: F32, F16, BF16)"));
+}
+
+uint16_t FloatToBf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+float F16ToFloat(uint16_t bits) {
+  _Float16 half;
+  static_assert(sizeof(half) == sizeof(bits));
+  std::memcpy(&half, &bits, sizeof(half));
+  return static_cast<float>(half);
+}
+
+uint16_t FloatToF16(float value) {
+  const _Float16 half = static_cast<_Float16>(value);
+  uint16_t bits;
+  std::memcpy(&bits, &half, sizeof(bits));
+  return bits;
+}
+
+void ConvertToFloat(DType dtype, const void* in, int64_t count, float* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  const char* bytes = static_cast<const char*>(in);
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, bytes + 2 * i, sizeof(bits));
+    out[i] = dtype == DType::kBF16 ? Bf16ToFloat(bits) : F16ToFloat(bits);
+  }
+}
+
+}  // namespace skein

@@ -1,0 +1,25 @@
+#include "base/units.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_format.h"
+
+namespace skein {
+
+std::string FormatBytes(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (std::abs(value) >= 1024.0 && unit < 4) {
+    value /= 1024.0;
+    ++unit;
+  }
+  if (unit == 0) return absl::StrFormat("%d B", bytes);
+  return absl::StrFormat("%.*f %s", unit >= 3 ? 2 : 1, value, kUnits[unit]);
+}
+
+std::string FormatBytesPerSecond(double bytes_per_s) {
+  return absl::StrFormat("%.1f GB/s", bytes_per_s / 1e9);
+}
+
+}  // namespace skein
