@@ -1,0 +1,64 @@
+// A model file as named tensors of which any slice can be read.
+//
+// A rank reads only its shard, so callers ask for slices; a source copies exactly these bytes and
+// counts them. Quantised types join as dtypes with larger blocks: a slice's last dimension then
+// begins and ends on block boundaries, and callers do not change.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/dtype.h"
+#include "base/range.h"
+
+namespace skein::model {
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;  // outermost first; rank 0 is a scalar
+
+  int64_t elements() const;  // product of the shape; it is known not to overflow
+};
+
+// Thread-safe: any thread may read at any time.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+
+  // What this source is, for messages: a path, or "synthetic:llama3-1b".
+  virtual std::string_view description() const = 0;
+
+  // All tensors, sorted by name; stable addresses for the life of the source.
+  virtual absl::Span<const TensorInfo> tensors() const = 0;
+
+  // The tensor of that name, or NotFound that names the source and the tensor.
+  absl::StatusOr<const TensorInfo*> Find(std::string_view name) const;
+
+  // Copies the slice (one range per dimension) of the tensor to `out`, row-major, in the tensor's
+  // own dtype. `out.size()` is exactly the slice's bytes. OutOfRange for ranges outside of the
+  // shape, InvalidArgument for a slice off block boundaries or an `out` of another size.
+  absl::Status Read(const TensorInfo& tensor, absl::Span<const Range> slice,
+                    absl::Span<std::byte> out) const;
+
+  // Bytes that Read copied out so far, by all threads.
+  int64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
+
+ protected:
+  // Read's work after its checks; slice is within the shape.
+  virtual absl::Status ReadChecked(const TensorInfo& tensor, absl::Span<const Range> slice,
+                                   absl::Span<std::byte> out) const = 0;
+
+ private:
+  mutable std::atomic<int64_t> bytes_read_{0};
+};
+
+}  // namespace skein::model

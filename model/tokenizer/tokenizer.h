@@ -1,0 +1,63 @@
+// Text to token ids and back, as a Hugging Face tokenizer.json says.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace skein::model {
+
+struct EncodeOptions {
+  // Apply the tokenizer's post-processor (BOS and the like).
+  bool add_special_tokens = true;
+  // Special tokens written out in the text ("<|endoftext|>") become their id; otherwise they are
+  // plain text.
+  bool parse_special = false;
+};
+
+// Immutable after load; any thread may use it.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Token ids of `text`. `text` is UTF-8; InvalidArgument with the byte offset when it is not.
+  // Linear in the text's length (times the logarithm of the longest pre-token).
+  virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
+                                                      const EncodeOptions& options) const = 0;
+
+  // The bytes that token `id` stands for; empty for special tokens when `skip_special` and for ids
+  // outside of the vocabulary. A token's bytes may end inside a UTF-8 character.
+  virtual std::string TokenBytes(int32_t id, bool skip_special = true) const = 0;
+
+  // One more than the highest id.
+  virtual int32_t vocab_size() const = 0;
+  virtual bool IsSpecial(int32_t id) const = 0;
+};
+
+// Reads <folder>/tokenizer.json. Errors: NotFound names the path; InvalidArgument names file and
+// field; Unimplemented names a model, pre-tokenizer or post-processor that is not supported.
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& folder);
+
+// Turns tokens into text piece by piece; what is handed out never splits a UTF-8 character.
+// Bytes that can belong to no character become U+FFFD, as in Python's errors="replace".
+class StreamingDetokenizer {
+ public:
+  explicit StreamingDetokenizer(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+
+  // The text that becomes complete by this token; may be empty.
+  std::string Push(int32_t id);
+  // What is left at the end: an unfinished character as U+FFFD.
+  std::string Finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  std::string pending_;  // bytes of an unfinished character, at most 3
+};
+
+}  // namespace skein::model
