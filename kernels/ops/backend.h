@@ -1,0 +1,92 @@
+// A device's way of running Programs: the reference (scalar, the oracle of tests), the CPU's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/stream.h"
+#include "kernels/ops/batch.h"
+#include "kernels/ops/program.h"
+
+namespace skein::kernels {
+
+// What a Program needs of the other shards of its stage. Implemented over a communicator by the
+// engine; kernels know nothing of how.
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+  virtual absl::Status AllReduce(absl::Span<float> data, Stream stream) = 0;
+  // out = the shards' inputs in shard order; out.size() = shards * in.size().
+  virtual absl::Status AllGather(absl::Span<const float> in, absl::Span<float> out,
+                                 Stream stream) = 0;
+};
+
+// A weight in a back end's own layout, in the device's memory. Row lookup (EmbedOp) and product
+// (MatMulOp) work on the same packed form, so tied embeddings are kept once.
+class PackedWeight {
+ public:
+  virtual ~PackedWeight() = default;
+  const WeightSpec& spec() const { return spec_; }
+  virtual int64_t bytes() const = 0;
+
+ protected:
+  explicit PackedWeight(const WeightSpec& spec) : spec_(spec) {}
+
+ private:
+  WeightSpec spec_;
+};
+
+// The paged keys and values of all of a rank's layers; the layout inside a page is the back end's.
+class KvCache {
+ public:
+  virtual ~KvCache() = default;
+  const KvSpec& spec() const { return spec_; }
+
+ protected:
+  explicit KvCache(const KvSpec& spec) : spec_(spec) {}
+
+ private:
+  KvSpec spec_;
+};
+
+// A Program bound to weights, cache and buffers. Nothing is allocated by Run. One thread at a time.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+
+  // Runs every operation. `collectives` may be null when the Program has none. Errors:
+  // InvalidArgument for a batch that breaks its contract (too many rows, a slot, page or token
+  // outside of its range), checked before anything runs; otherwise what `collectives` returned.
+  virtual absl::Status Run(const Batch& batch, Collectives* collectives) = 0;
+
+  // The whole storage of a buffer, [max rows, cols]; the addresses never change.
+  virtual absl::Span<float> buffer(BufferId id) = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;  // "reference", "cpu"
+
+  // Zero-filled. ResourceExhausted when memory does not suffice, with the bytes asked for.
+  virtual absl::StatusOr<std::unique_ptr<PackedWeight>> AllocateWeight(const WeightSpec& spec) = 0;
+  // Packs rows [first_row, first_row + count): `data` is [count, cols] in spec().dtype, unaligned.
+  // Rows may come in any order and pieces; different rows may be packed by different threads.
+  virtual absl::Status PackRows(PackedWeight& weight, int64_t first_row, int64_t count,
+                                const std::byte* data) = 0;
+  virtual absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) = 0;
+
+  // weights[i] fills program.weights[i] and outlives the executable, as does `kv` (null where no
+  // operation uses it). InvalidArgument for a Program that contradicts itself, naming the
+  // operation's index: ids out of range, shapes that do not match, forbidden aliases.
+  virtual absl::StatusOr<std::unique_ptr<Executable>> Compile(
+      const Program& program, std::vector<const PackedWeight*> weights, KvCache* kv) = 0;
+};
+
+}  // namespace skein::kernels

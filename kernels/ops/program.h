@@ -1,0 +1,137 @@
+// A model's forward pass on one rank as a flat list of operations over buffers and weights.
+//
+// Built once per layout by the model's code, run by any back end. There are no decisions of the
+// host inside, buffers have fixed addresses, and a back end may replace any run of operations by
+// one kernel. All buffers are F32 and row-major, [rows, cols], rows contiguous.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/packing/layout.h"
+
+namespace skein::kernels {
+
+using BufferId = int32_t;  // index into Program::buffers
+using WeightId = int32_t;  // index into Program::weights
+
+struct BufferSpec {
+  enum class Rows : uint8_t { kTokens, kOutputs };  // Batch::rows() or Batch::outputs()
+  std::string name;
+  Rows rows = Rows::kTokens;
+  int64_t cols = 0;
+};
+
+// A weight's name is for messages; the loader knows what fills it.
+struct ProgramWeight {
+  std::string name;
+  WeightSpec spec;
+};
+
+// out[r] = table[token_ids[r] - first_id], or zeros when this rank's part of the vocabulary,
+// [first_id, first_id + count), does not hold the token. table [>= count, cols of out].
+struct EmbedOp {
+  WeightId table;
+  int64_t first_id;
+  int64_t count;
+  BufferId out;
+};
+
+// out[r] = in[r] / sqrt(mean(in[r]^2) + eps) * gain. `out` may be `in`.
+struct RmsNormOp {
+  BufferId in;
+  WeightId gain;  // vector [cols]
+  float eps;
+  BufferId out;
+};
+
+// residual[r] += delta[r]. The two differ.
+struct AddOp {
+  BufferId residual;
+  BufferId delta;
+};
+
+// residual[r] += delta[r], then out[r] = RmsNorm(residual[r]). `out` may be `delta`.
+struct AddRmsNormOp {
+  BufferId residual;
+  BufferId delta;
+  WeightId gain;
+  float eps;
+  BufferId out;
+};
+
+// out[r, n] = sum over k of in[r, k] * weight[n, k]; the sum's order is the weight's spec's.
+// in [rows, weight.cols], out [rows, weight.rows]; `out` is not `in`.
+struct MatMulOp {
+  BufferId in;
+  WeightId weight;
+  BufferId out;
+};
+
+// Rotates queries and keys of qkv [rows, (heads + 2 * kv_heads) * head_dim] in place by their
+// position (pairs i, i + head_dim / 2; angle = position * inverse_frequencies[i], product in
+// float), and writes keys and values into the KV cache of `layer` at kv_slots.
+struct RopeAppendKvOp {
+  BufferId qkv;
+  int32_t heads;
+  int32_t kv_heads;
+  int32_t head_dim;
+  WeightId inverse_frequencies;  // vector [head_dim / 2]
+  int32_t layer;                 // of the rank's KV cache, from 0
+};
+
+// Causal attention of each row's queries over its sequence's slots 0 .. positions[r].
+// Query head h reads KV head h / (heads / kv_heads). out [rows, heads * head_dim].
+struct AttentionOp {
+  BufferId qkv;
+  int32_t heads;
+  int32_t kv_heads;
+  int32_t head_dim;
+  float scale;  // of q . k
+  int32_t layer;
+  BufferId out;
+};
+
+// out[r, i] = silu(gate_up[r, i]) * gate_up[r, cols + i]; gate_up [rows, 2 * cols].
+struct SwiGluOp {
+  BufferId gate_up;
+  BufferId out;
+};
+
+// out[i] = in[output_rows[i]]; `out` has Rows::kOutputs.
+struct GatherRowsOp {
+  BufferId in;
+  BufferId out;
+};
+
+// Sums the buffer over the ranks of the tensor-parallel group, in place. Left out where the group
+// has one rank.
+struct AllReduceOp {
+  BufferId buffer;
+};
+
+// out[r, rank * cols + c] = that rank's in[r, c]: joins the columns of all shards.
+struct AllGatherColumnsOp {
+  BufferId in;
+  BufferId out;  // [rows, shards * cols of in]
+};
+
+using Op = std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, RopeAppendKvOp,
+                        AttentionOp, SwiGluOp, GatherRowsOp, AllReduceOp, AllGatherColumnsOp>;
+
+struct Program {
+  std::vector<BufferSpec> buffers;
+  std::vector<ProgramWeight> weights;
+  std::vector<Op> ops;
+  int64_t max_rows = 0;     // the largest Batch::rows() that Run takes
+  int64_t max_outputs = 0;  // the largest Batch::outputs()
+  // The activations that enter from and leave for the neighbouring stages: [rows, hidden]; -1 on
+  // the first and the last stage.
+  BufferId input = -1;
+  BufferId output = -1;
+  BufferId logits = -1;  // [outputs, >= vocabulary]; -1 on other than the last stage
+};
+
+}  // namespace skein::kernels
