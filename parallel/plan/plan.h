@@ -1,0 +1,83 @@
+// The immutable assignment of replica, stage, shard, layers, micro-batches and KV pages to every
+// rank of one job. Plain data: printable, storable, replayable.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/range.h"
+#include "model/config/model_config.h"
+
+namespace skein::plan {
+
+// How many ways the model's matrices (tensor), layers (pipeline) and requests (data) are split.
+struct Layout {
+  int32_t tensor = 1;
+  int32_t pipeline = 1;
+  int32_t data = 1;
+
+  int32_t ranks() const { return tensor * pipeline * data; }
+  std::string ToString() const;  // "tp=2,pp=2,dp=2"
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+
+// A layout of which parts are left to the planner, from "tp=2,pp=2,dp=2": any subset, any order.
+struct LayoutRequest {
+  std::optional<int32_t> tensor;
+  std::optional<int32_t> pipeline;
+  std::optional<int32_t> data;
+
+  friend bool operator==(const LayoutRequest&, const LayoutRequest&) = default;
+};
+// InvalidArgument quotes the text, what is wrong and an example. "" asks for nothing.
+absl::StatusOr<LayoutRequest> ParseLayoutRequest(std::string_view text);
+
+// What is replayed into every rank. Ranks are ordered replica, stage, shard, shard fastest:
+// rank = (replica * pipeline + stage) * tensor + shard.
+struct RankPlan {
+  int32_t rank = 0;
+  int32_t replica = 0;  // within the job
+  int32_t stage = 0;
+  int32_t shard = 0;
+  Range layers;         // of the model
+  int32_t threads = 1;  // to compute with
+  int64_t weight_bytes = 0;  // packed
+  int64_t kv_bytes = 0;
+};
+
+struct Plan {
+  std::string job_id;
+  std::string model_name;      // what clients call it
+  std::string model_path;      // as the coordinator was given it
+  std::string model_identity;  // hash of config, tokenizer, tensor headers and file sizes
+  Layout layout;
+  std::vector<RankPlan> ranks;  // by rank
+
+  // The scheduler's limits, per replica.
+  int32_t micro_batches = 1;      // a step is cut into at most this many
+  int32_t max_sequences = 0;      // that run at once
+  int32_t max_micro_batch_rows = 0;  // tokens of one micro-batch
+  int64_t page_size = 0;          // KV slots of a page
+  int64_t pages = 0;              // of every rank's cache
+  int64_t context_length = 0;     // tokens of one sequence at most, prompt included
+
+  std::vector<std::string> reasons;  // why this plan, a sentence each
+
+  int32_t RankOf(int32_t replica, int32_t stage, int32_t shard) const {
+    return (replica * layout.pipeline + stage) * layout.tensor + shard;
+  }
+};
+
+// Whether plan and model fit together, and every rank's part is consistent: what a worker checks
+// before it acts on a plan that came over the wire.
+absl::Status ValidatePlan(const Plan& plan, const model::ModelConfig& model);
+
+// The plan as a table for people: a row per rank, then limits and reasons.
+std::string FormatPlan(const Plan& plan);
+
+}  // namespace skein::plan

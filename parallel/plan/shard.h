@@ -1,0 +1,35 @@
+// Which part of a model a rank of a stage holds.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/range.h"
+#include "model/config/model_config.h"
+
+namespace skein::plan {
+
+// The split of one layer over `tensor` shards: query heads, KV heads (replicated where there are
+// fewer than shards), the MLP's inner dimension, and the vocabulary (padded to equal parts).
+struct ShardSpec {
+  Range heads;
+  Range kv_heads;  // of the model
+  Range ffn;
+  // Rows of the embedding and of the output that this shard holds; the last ones may be short or
+  // empty. `vocab_stride` rows are computed by every shard, so that logits join without gaps.
+  Range vocab;
+  int64_t vocab_stride = 0;
+  // In how many blocks a row-parallel product sums this shard's part (see WeightSpec).
+  int32_t inner_blocks = 8;
+};
+
+// InvalidArgument when `tensor` shards cannot split the model, with the numbers that do not divide.
+absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tensor);
+absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tensor,
+                                    int32_t shard);
+
+// Layers of one stage; earlier stages take one more where they do not divide.
+Range StageLayers(int64_t num_layers, int32_t pipeline, int32_t stage);
+
+}  // namespace skein::plan

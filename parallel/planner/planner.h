@@ -1,0 +1,44 @@
+// Chooses a job's layout. Pure: from a machine and a model as data to ranked plans with reasons.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/config/model_config.h"
+#include "parallel/plan/plan.h"
+#include "topology/machine.h"
+
+namespace skein::plan {
+
+struct Constraints {
+  LayoutRequest layout;            // parts that are fixed
+  int64_t context_length = 0;      // 0: the model's
+  int32_t max_sequences = 0;       // per replica; 0: the planner's choice
+};
+
+struct ModelFacts {
+  std::string name;
+  std::string path;
+  std::string identity;
+  model::ModelConfig config;
+};
+
+struct RejectedLayout {
+  Layout layout;
+  std::string reason;
+};
+
+struct Planning {
+  std::vector<Plan> plans;               // best first; at least one
+  std::vector<RejectedLayout> rejected;  // with why each lost or cannot be
+};
+
+// Plans one job of machine.devices.size() ranks. FailedPrecondition when nothing works: it says
+// why the asked layout cannot be (which numbers do not divide, which node lacks how much memory)
+// and names the nearest layouts that work.
+absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFacts& model,
+                                 const Constraints& constraints);
+
+}  // namespace skein::plan
