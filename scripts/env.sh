@@ -1,0 +1,12 @@
+# Settings of Open MPI for `. scripts/env.sh`: more ranks than cores, no binding, waiting ranks yield, root may start them.
+# OMPI_* is read by Open MPI 4 (and by 5's library), PRTE_* by the launcher of Open MPI 5.
+# shellcheck shell=sh
+export OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none
+export OMPI_MCA_mpi_yield_when_idle=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+export PRTE_MCA_hwloc_default_binding_policy=none
+if [ "$(id -u)" -eq 0 ]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
