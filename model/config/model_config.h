@@ -46,7 +46,8 @@ struct ModelConfig {
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 
-  // The inverse frequencies of the rotary embedding, [head_dim / 2], scaling applied.
+  // The inverse frequencies of the rotary embedding, [head_dim / 2], scaling applied. Computed in
+  // double and rounded once.
   std::vector<float> RopeInverseFrequencies() const;
   // Parameters of the whole model (tied embeddings counted once).
   int64_t ParameterCount() const;
@@ -65,10 +66,15 @@ struct GenerationDefaults {
   friend bool operator==(const GenerationDefaults&, const GenerationDefaults&) = default;
 };
 
-// Errors name the field, its value and what is allowed. Unimplemented: an architecture, RoPE type,
+// Fields that transformers writes always are required; absent ones else have its defaults, but for
+// bos and eos, which are then unset. Errors name the field, its value and what is allowed; a key
+// that appears twice is an error. Unimplemented: an architecture, RoPE type,
 // activation, bias or quantisation that Skein does not run, with what it does run.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
 absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view json);
+
+// A config.json in the form of transformers 5 that ParseModelConfig reads back as an equal config.
+std::string ModelConfigToJson(const ModelConfig& config);
 
 // Reads <folder>/config.json. NotFound names the path.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& folder);
