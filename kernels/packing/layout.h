@@ -37,8 +37,38 @@ struct KvSpec {
   friend bool operator==(const KvSpec&, const KvSpec&) = default;
 };
 
-// Bytes of the CPU back end's packed form, padding included.
+// Vectors of the CPU back end hold at most this many floats; rows of padded data are multiples.
+inline constexpr int64_t kLanes = 16;
+
+// A matrix is kept as tiles of this many rows, the last one padded with zeros. In a tile the inner
+// dimension runs outermost: one column of 64 rows is one (F32: two) pairs of cache lines, which a
+// product for one input row turns into 4 AVX-512 (8 AVX2) accumulators, enough to hide the latency
+// of a multiply-add.
+inline constexpr int64_t kTileRows = 64;
+
+// Where row `row` of a tile stands in the tile's column. BF16 rows i and i + 16 share 32 bits, so
+// that one shift and one mask make two vectors of floats.
+constexpr int64_t PositionInTile(DType dtype, int64_t row) {
+  if (dtype != DType::kBF16) return row;
+  return row / 32 * 32 + row % 16 * 2 + row % 32 / 16;
+}
+
+// Bytes of the CPU back end's packed form, padding included. Vectors are kept as F32.
 int64_t PackedBytes(const WeightSpec& spec);
+
+// A page of the CPU's KV cache, in floats. For each layer, page and KV head: keys
+// [head_dim, key_stride], transposed so that vectors run over slots, then values
+// [page_size, value_stride].
+struct KvPageLayout {
+  int64_t key_stride = 0;    // page_size rounded up to kLanes
+  int64_t value_stride = 0;  // head_dim rounded up to kLanes
+  int64_t values = 0;        // from a head's keys to its values
+  int64_t head_stride = 0;
+  int64_t page_stride = 0;
+  int64_t layer_stride = 0;
+};
+KvPageLayout PageLayout(const KvSpec& spec);
+
 int64_t KvBytes(const KvSpec& spec);
 
 }  // namespace skein::kernels
