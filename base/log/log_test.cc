@@ -1,0 +1,31 @@
+#include "base/log/log.h"
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "spdlog/spdlog.h"
+
+namespace skein {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(LogTest, LinesNameTheComponentAndRespectTheLevel) {
+  SKEIN_ASSERT_OK(InitLogging("rank 3 of 100%d", "info"));
+  testing::internal::CaptureStderr();
+  spdlog::debug("quiet");
+  spdlog::info("loaded {} layers", 8);
+  const std::string lines = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(lines, AllOf(HasSubstr(" rank 3 of 100%d | loaded 8 layers\n"), HasSubstr(" I "),
+                           Not(HasSubstr("quiet"))));
+}
+
+TEST(LogTest, AnUnknownLevelIsRefusedByName) {
+  EXPECT_THAT(InitLogging("x", "loud"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'loud'")));
+}
+
+}  // namespace
+}  // namespace skein
