@@ -4,7 +4,7 @@
 #
 # Every process that a script starts has SKEIN_RUN=$work in its environment, Bazel's server and MPI's ranks too. That is how
 # the end finds what is left, and spares what was there before. A script started by another one of these leaves this to it.
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 say() { printf '%s\n' "$*"; }
 complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
@@ -80,11 +80,18 @@ start() {
   children+=("$child")
 }
 
-# Waits for a child; its exit status.
+# Waits until a child ends, or the first of several ($ended); its exit status. (`wait -n` forgets children that ended before.)
 finish() {
-  local status=0 rest=() group
-  wait "$1" || status=$?
-  for group in "${children[@]}"; do [[ $group == "$1" ]] || rest+=("$group"); done
+  local status=0 rest=() pid
+  ended=''
+  until [[ -n $ended ]]; do
+    for pid; do
+      if (($# == 1)) || [[ ! -d /proc/$pid ]]; then ended=$pid && break; fi
+    done
+    [[ -n $ended ]] || sleep 0.05
+  done
+  wait "$ended" || status=$?
+  for pid in "${children[@]}"; do [[ $pid == "$ended" ]] || rest+=("$pid"); done
   children=("${rest[@]}")
   return "$status"
 }
