@@ -15,6 +15,10 @@
 
 namespace skein::plan {
 
+// Of each part of a layout: three of them multiply within an int32, and no model or machine is
+// split further.
+inline constexpr int32_t kMaxWays = 1024;
+
 // How many ways the model's matrices (tensor), layers (pipeline) and requests (data) are split.
 struct Layout {
   int32_t tensor = 1;
@@ -32,6 +36,7 @@ struct LayoutRequest {
   std::optional<int32_t> pipeline;
   std::optional<int32_t> data;
 
+  std::string ToString() const;  // "tp=2,dp=2"; "" when nothing is asked
   friend bool operator==(const LayoutRequest&, const LayoutRequest&) = default;
 };
 // InvalidArgument quotes the text, what is wrong and an example. "" asks for nothing.
@@ -44,10 +49,12 @@ struct RankPlan {
   int32_t replica = 0;  // within the job
   int32_t stage = 0;
   int32_t shard = 0;
-  Range layers;         // of the model
-  int32_t threads = 1;  // to compute with
+  Range layers;              // of the model
+  int32_t threads = 1;       // to compute with
   int64_t weight_bytes = 0;  // packed
   int64_t kv_bytes = 0;
+
+  friend bool operator==(const RankPlan&, const RankPlan&) = default;
 };
 
 struct Plan {
@@ -59,25 +66,32 @@ struct Plan {
   std::vector<RankPlan> ranks;  // by rank
 
   // The scheduler's limits, per replica.
-  int32_t micro_batches = 1;      // a step is cut into at most this many
-  int32_t max_sequences = 0;      // that run at once
+  int32_t micro_batches = 1;         // a step is cut into at most this many
+  int32_t max_sequences = 0;         // that run at once
   int32_t max_micro_batch_rows = 0;  // tokens of one micro-batch
-  int64_t page_size = 0;          // KV slots of a page
-  int64_t pages = 0;              // of every rank's cache
-  int64_t context_length = 0;     // tokens of one sequence at most, prompt included
+  int64_t page_size = 0;             // KV slots of a page
+  int64_t pages = 0;                 // of every rank's cache
+  int64_t context_length = 0;        // tokens of one sequence at most, prompt included
 
   std::vector<std::string> reasons;  // why this plan, a sentence each
 
   int32_t RankOf(int32_t replica, int32_t stage, int32_t shard) const {
     return (replica * layout.pipeline + stage) * layout.tensor + shard;
   }
+  friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-// Whether plan and model fit together, and every rank's part is consistent: what a worker checks
-// before it acts on a plan that came over the wire.
+// Whether every number is in its range and the ranks' parts are consistent, as far as can be said
+// without the model. InvalidArgument names the field, its value and what is allowed. Names, paths
+// and hashes are text for others to compare.
+absl::Status CheckPlan(const Plan& plan);
+
+// CheckPlan, and whether plan and model fit together: what a worker asks before it acts on a plan
+// that came over the wire.
 absl::Status ValidatePlan(const Plan& plan, const model::ModelConfig& model);
 
-// The plan as a table for people: a row per rank, then limits and reasons.
+// The plan as a table for people: a row per rank, then limits and reasons. Lines have at most 96
+// columns, a longer word aside.
 std::string FormatPlan(const Plan& plan);
 
 }  // namespace skein::plan

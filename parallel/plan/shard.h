@@ -20,16 +20,24 @@ struct ShardSpec {
   // empty. `vocab_stride` rows are computed by every shard, so that logits join without gaps.
   Range vocab;
   int64_t vocab_stride = 0;
-  // In how many blocks a row-parallel product sums this shard's part (see WeightSpec).
+  // In how many blocks a row-parallel product sums this shard's part (see WeightSpec): 8 / tensor
+  // where that divides, so that 1, 2, 4 and 8 shards join the same 8 sums in the same tree; else 1.
   int32_t inner_blocks = 8;
+
+  friend bool operator==(const ShardSpec&, const ShardSpec&) = default;
 };
+
+// Whether `tensor` shards give the very bits that 1, 2, 4 and 8 give. Other numbers sum in an
+// order of their own, and agree only with themselves.
+constexpr bool SumsAgreeAcrossLayouts(int32_t tensor) { return tensor > 0 && 8 % tensor == 0; }
 
 // InvalidArgument when `tensor` shards cannot split the model, with the numbers that do not divide.
 absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tensor);
-absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tensor,
-                                    int32_t shard);
+// InvalidArgument as above, and for a shard that is not in [0, tensor).
+absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tensor, int32_t shard);
 
-// Layers of one stage; earlier stages take one more where they do not divide.
+// Layers of one stage; earlier stages take one more where they do not divide. 0 <= stage <
+// pipeline.
 Range StageLayers(int64_t num_layers, int32_t pipeline, int32_t stage);
 
 }  // namespace skein::plan

@@ -1,0 +1,114 @@
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/shard.h"
+
+namespace skein::plan {
+namespace {
+
+// Far above what a host has; a number beyond it is an error, not a wish.
+constexpr int32_t kMaxThreads = 4096;
+// Rows size buffers: 2^20 rows are more than any step, and times a model's widths within an int64.
+constexpr int32_t kMaxRows = 1 << 20;
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+
+absl::Status InRange(const char* field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  const std::string allowed =
+      low == high ? absl::StrCat(low) : absl::StrCat("from ", low, " to ", high);
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; it must be ", allowed));
+}
+
+absl::Status CheckLimits(const Plan& plan) {
+  SKEIN_RETURN_IF_ERROR(InRange("micro_batches", plan.micro_batches, 1, kMaxWays));
+  SKEIN_RETURN_IF_ERROR(InRange("max_sequences", plan.max_sequences, 1, kMaxRows));
+  SKEIN_RETURN_IF_ERROR(InRange("max_micro_batch_rows", plan.max_micro_batch_rows, 1, kMaxRows));
+  // Positions, page ids and offsets in a page are int32 in a batch.
+  SKEIN_RETURN_IF_ERROR(InRange("page_size", plan.page_size, 1, kMaxInt32));
+  SKEIN_RETURN_IF_ERROR(InRange("pages", plan.pages, 1, kMaxInt32));
+  SKEIN_RETURN_IF_ERROR(InRange("context_length", plan.context_length, 1, kMaxInt32));
+  if (plan.context_length > plan.pages * plan.page_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pages is ", plan.pages, " of ", plan.page_size, " slots: not even one sequence of ",
+        plan.context_length, " tokens (context_length) fits"));
+  }
+  return absl::OkStatus();
+}
+
+// `layers_begin` is where the stage before ended.
+absl::Status CheckRank(const Plan& plan, int32_t replica, int32_t stage, int32_t shard,
+                       int64_t layers_begin) {
+  const int32_t index = plan.RankOf(replica, stage, shard);
+  const RankPlan& rank = plan.ranks[index];
+  SKEIN_RETURN_IF_ERROR(InRange("rank", rank.rank, index, index));
+  SKEIN_RETURN_IF_ERROR(InRange("replica", rank.replica, replica, replica));
+  SKEIN_RETURN_IF_ERROR(InRange("stage", rank.stage, stage, stage));
+  SKEIN_RETURN_IF_ERROR(InRange("shard", rank.shard, shard, shard));
+  SKEIN_RETURN_IF_ERROR(InRange("layers' begin", rank.layers.begin, layers_begin, layers_begin));
+  SKEIN_RETURN_IF_ERROR(InRange("layers' end", rank.layers.end, layers_begin + 1, kMaxInt32));
+  const int64_t stage_end = plan.ranks[plan.RankOf(replica, stage, 0)].layers.end;
+  SKEIN_RETURN_IF_ERROR(InRange("layers' end", rank.layers.end, stage_end, stage_end));
+  SKEIN_RETURN_IF_ERROR(InRange("threads", rank.threads, 1, kMaxThreads));
+  SKEIN_RETURN_IF_ERROR(InRange("weight_bytes", rank.weight_bytes, 1, kMaxInt64));
+  return InRange("kv_bytes", rank.kv_bytes, 1, kMaxInt64);
+}
+
+absl::Status CheckReplica(const Plan& plan, int32_t replica) {
+  int64_t layers_begin = 0;
+  for (int32_t stage = 0; stage < plan.layout.pipeline; ++stage) {
+    for (int32_t shard = 0; shard < plan.layout.tensor; ++shard) {
+      if (absl::Status status = CheckRank(plan, replica, stage, shard, layers_begin);
+          !status.ok()) {
+        return Annotate(status, absl::StrCat("rank ", plan.RankOf(replica, stage, shard)));
+      }
+    }
+    layers_begin = plan.ranks[plan.RankOf(replica, stage, 0)].layers.end;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckParts(const Plan& plan) {
+  SKEIN_RETURN_IF_ERROR(InRange("layout.tensor", plan.layout.tensor, 1, kMaxWays));
+  SKEIN_RETURN_IF_ERROR(InRange("layout.pipeline", plan.layout.pipeline, 1, kMaxWays));
+  SKEIN_RETURN_IF_ERROR(InRange("layout.data", plan.layout.data, 1, kMaxWays));
+  if (plan.ranks.size() != static_cast<size_t>(plan.layout.ranks())) {
+    return absl::InvalidArgumentError(absl::StrCat(plan.layout.ToString(), " needs ",
+                                                   plan.layout.ranks(), " ranks; the plan has ",
+                                                   plan.ranks.size()));
+  }
+  SKEIN_RETURN_IF_ERROR(CheckLimits(plan));
+  for (int32_t replica = 0; replica < plan.layout.data; ++replica) {
+    SKEIN_RETURN_IF_ERROR(CheckReplica(plan, replica));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckModel(const Plan& plan, const model::ModelConfig& model) {
+  SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, plan.layout.tensor));
+  SKEIN_RETURN_IF_ERROR(
+      InRange("context_length", plan.context_length, 1, model.max_position_embeddings));
+  for (int32_t replica = 0; replica < plan.layout.data; ++replica) {
+    const RankPlan& last = plan.ranks[plan.RankOf(replica, plan.layout.pipeline - 1, 0)];
+    if (last.layers.end != model.num_layers) {
+      return absl::InvalidArgumentError(absl::StrCat("replica ", replica, " holds layers 0 to ",
+                                                     last.layers.end - 1, "; the model has ",
+                                                     model.num_layers, " layers"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckPlan(const Plan& plan) { return Annotate(CheckParts(plan), "plan"); }
+
+absl::Status ValidatePlan(const Plan& plan, const model::ModelConfig& model) {
+  SKEIN_RETURN_IF_ERROR(CheckPlan(plan));
+  return Annotate(CheckModel(plan, model), "plan");
+}
+
+}  // namespace skein::plan

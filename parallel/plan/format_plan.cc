@@ -1,0 +1,67 @@
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/units.h"
+#include "parallel/plan/plan.h"
+
+namespace skein::plan {
+namespace {
+
+constexpr size_t kColumns = 96;
+
+// "1 stage", "2 stages".
+std::string Count(int64_t count, const char* noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+// Appends `text` broken at blanks, the first line after "- ", the others indented.
+void AppendItem(const std::string& text, std::string& out) {
+  absl::StrAppend(&out, "-");
+  size_t column = 1;
+  for (const std::string& word : std::vector<std::string>(absl::StrSplit(text, ' '))) {
+    if (column > 2 && column + 1 + word.size() > kColumns) {
+      absl::StrAppend(&out, "\n ");
+      column = 1;
+    }
+    absl::StrAppend(&out, " ", word);
+    column += 1 + word.size();
+  }
+  absl::StrAppend(&out, "\n");
+}
+
+std::string FormatLayers(const Range& layers) {
+  if (layers.size() == 1) return absl::StrCat(layers.begin);
+  return absl::StrCat(layers.begin, "-", layers.end - 1);
+}
+
+}  // namespace
+
+std::string FormatPlan(const Plan& plan) {
+  std::string out = absl::StrCat("plan ", plan.layout.ToString(), " of ", plan.model_name, " for ",
+                                 plan.job_id.empty() ? "a job" : absl::StrCat("job ", plan.job_id),
+                                 " of ", Count(plan.ranks.size(), "rank"), "\n");
+  absl::StrAppend(&out,
+                  " rank  replica  stage  shard     layers  threads     weights          KV\n");
+  for (const RankPlan& rank : plan.ranks) {
+    absl::StrAppend(
+        &out, absl::StrFormat("%5d  %7d  %5d  %5d  %9s  %7d  %10s  %10s\n", rank.rank, rank.replica,
+                              rank.stage, rank.shard, FormatLayers(rank.layers), rank.threads,
+                              FormatBytes(rank.weight_bytes), FormatBytes(rank.kv_bytes)));
+  }
+  absl::StrAppend(&out, "limits of a replica\n");
+  AppendItem(absl::StrCat(Count(plan.max_sequences, "sequence"), " at once, of at most ",
+                          Count(plan.context_length, "token")),
+             out);
+  AppendItem(absl::StrCat("steps of at most ", plan.micro_batches,
+                          plan.micro_batches == 1 ? " micro-batch" : " micro-batches", " of ",
+                          Count(plan.max_micro_batch_rows, "token")),
+             out);
+  AppendItem(absl::StrCat(Count(plan.pages, "page"), " of ", Count(plan.page_size, "slot")), out);
+  if (!plan.reasons.empty()) absl::StrAppend(&out, "why\n");
+  for (const std::string& reason : plan.reasons) AppendItem(reason, out);
+  return out;
+}
+
+}  // namespace skein::plan

@@ -1,0 +1,70 @@
+#include "parallel/plan/plan.h"
+
+#include <charconv>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+
+namespace skein::plan {
+namespace {
+
+absl::Status BadLayout(std::string_view text, std::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("layout \"", std::string(text), "\": ", std::string(what),
+                   "; a layout is some of tp, pp and dp, as in tp=2,pp=2,dp=2"));
+}
+
+absl::Status ParsePart(std::string_view text, std::string_view part, LayoutRequest& request) {
+  const size_t equals = part.find('=');
+  const std::string_view key = part.substr(0, equals);
+  std::optional<int32_t>* field = key == "tp"   ? &request.tensor
+                                  : key == "pp" ? &request.pipeline
+                                  : key == "dp" ? &request.data
+                                                : nullptr;
+  const std::string name(key);
+  if (field == nullptr) return BadLayout(text, absl::StrCat("\"", name, "\" is not known"));
+  if (field->has_value()) return BadLayout(text, absl::StrCat(name, " is given twice"));
+  if (equals == std::string_view::npos)
+    return BadLayout(text, absl::StrCat(name, " has no number"));
+
+  const std::string_view digits = part.substr(equals + 1);
+  int32_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || value < 1 ||
+      value > kMaxWays) {
+    return BadLayout(text, absl::StrCat(name, " is \"", std::string(digits),
+                                        "\", not a number from 1 to ", kMaxWays));
+  }
+  *field = value;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string Layout::ToString() const {
+  return absl::StrCat("tp=", tensor, ",pp=", pipeline, ",dp=", data);
+}
+
+std::string LayoutRequest::ToString() const {
+  std::vector<std::string> parts;
+  if (tensor) parts.push_back(absl::StrCat("tp=", *tensor));
+  if (pipeline) parts.push_back(absl::StrCat("pp=", *pipeline));
+  if (data) parts.push_back(absl::StrCat("dp=", *data));
+  return absl::StrJoin(parts, ",");
+}
+
+absl::StatusOr<LayoutRequest> ParseLayoutRequest(std::string_view text) {
+  LayoutRequest request;
+  std::string_view rest = text;
+  while (!text.empty()) {
+    const size_t comma = rest.find(',');
+    SKEIN_RETURN_IF_ERROR(ParsePart(text, rest.substr(0, comma), request));
+    if (comma == std::string_view::npos) break;
+    rest.remove_prefix(comma + 1);
+  }
+  return request;
+}
+
+}  // namespace skein::plan

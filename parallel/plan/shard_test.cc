@@ -1,0 +1,184 @@
+#include "parallel/plan/shard.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::plan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+model::ModelConfig Model(int64_t heads, int64_t kv_heads, int64_t ffn, int64_t vocab) {
+  model::ModelConfig model;
+  model.num_heads = heads;
+  model.num_kv_heads = kv_heads;
+  model.intermediate_size = ffn;
+  model.vocab_size = vocab;
+  return model;
+}
+
+TEST(Shard, WholeModelIsOneShard) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec shard, MakeShard(Model(4, 2, 768, 2048), 1, 0));
+  EXPECT_EQ(shard, (ShardSpec{{0, 4}, {0, 2}, {0, 768}, {0, 2048}, 2048, 8}));
+}
+
+TEST(Shard, KvHeadsAreSplitOrRepeated) {
+  struct Case {
+    int32_t tensor, shard;
+    Range heads, kv_heads;
+  };
+  const Case cases[] = {
+      {2, 0, {0, 16}, {0, 2}},  {2, 1, {16, 32}, {2, 4}},   {4, 3, {24, 32}, {3, 4}},
+      {8, 0, {0, 4}, {0, 1}},   {8, 1, {4, 8}, {0, 1}},     {8, 2, {8, 12}, {1, 2}},
+      {8, 7, {28, 32}, {3, 4}}, {32, 17, {17, 18}, {2, 3}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::Message() << "tp=" << c.tensor << " shard " << c.shard);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec shard,
+                               MakeShard(Model(32, 4, 14336, 128256), c.tensor, c.shard));
+    EXPECT_EQ(shard.heads, c.heads);
+    EXPECT_EQ(shard.kv_heads, c.kv_heads);
+  }
+}
+
+TEST(Shard, VocabularyIsPaddedToEqualParts) {
+  const auto model = Model(8, 8, 64, 10);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec first, MakeShard(model, 8, 0));
+  EXPECT_EQ(first.vocab_stride, 2);
+  EXPECT_EQ(first.vocab, (Range{0, 2}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec fifth, MakeShard(model, 8, 4));
+  EXPECT_EQ(fifth.vocab, (Range{8, 10}));
+  for (int32_t empty : {5, 6, 7}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec shard, MakeShard(model, 8, empty));
+    EXPECT_EQ(shard.vocab, (Range{10, 10})) << empty;
+  }
+}
+
+TEST(Shard, OnlyDivisorsOfEightShareTheTreeOfSums) {
+  const auto model = Model(240, 240, 240, 240);
+  struct Case {
+    int32_t tensor, inner_blocks;
+  };
+  for (const Case& c : {Case{1, 8}, Case{2, 4}, Case{4, 2}, Case{8, 1}, Case{3, 1}, Case{5, 1},
+                        Case{6, 1}, Case{16, 1}}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec shard, MakeShard(model, c.tensor, 0));
+    EXPECT_EQ(shard.inner_blocks, c.inner_blocks) << "tp=" << c.tensor;
+    EXPECT_EQ(SumsAgreeAcrossLayouts(c.tensor), c.tensor * c.inner_blocks == 8 && c.tensor <= 8);
+  }
+}
+
+TEST(Shard, RefusesWhatDoesNotDivide) {
+  struct Case {
+    model::ModelConfig model;
+    int32_t tensor;
+    std::vector<std::string> words;
+  };
+  const Case cases[] = {
+      {Model(4, 2, 768, 2048), 5, {"tp=5", "4 heads", "5 shards"}},
+      {Model(4, 2, 768, 2048), 8, {"tp=8", "4 heads", "8 shards"}},
+      {Model(12, 4, 768, 2048), 6, {"tp=6", "4 KV heads", "6 shards"}},
+      {Model(12, 4, 767, 2048), 2, {"tp=2", "767", "2 shards"}},
+      {Model(4, 2, 768, 2048), 0, {"tp=0"}},
+      {Model(4, 2, 768, 2048), -1, {"tp=-1"}},
+  };
+  for (const Case& c : cases) {
+    for (const std::string& word : c.words) {
+      const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(word));
+      EXPECT_THAT(CheckTensorParallel(c.model, c.tensor), refused);
+      EXPECT_THAT(MakeShard(c.model, c.tensor, 0).status(), refused);
+    }
+  }
+  for (int32_t shard : {-1, 2}) {
+    EXPECT_THAT(MakeShard(Model(4, 2, 768, 2048), 2, shard).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(std::to_string(shard)), HasSubstr("0 to 1"))));
+  }
+}
+
+// Every head, MLP column and vocabulary row belongs to exactly one shard, in shard order, and the
+// query heads of a shard find their KV heads in it where a local index looks for them.
+void ExpectWholeModelCovered(const model::ModelConfig& model, int32_t tensor) {
+  int64_t heads = 0, ffn = 0, vocab = 0;
+  std::vector<int64_t> kv_copies(model.num_kv_heads, 0);
+  for (int32_t i = 0; i < tensor; ++i) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec shard, MakeShard(model, tensor, i));
+    EXPECT_EQ(shard.heads.begin, heads);
+    EXPECT_EQ(shard.ffn.begin, ffn);
+    EXPECT_EQ(shard.vocab.begin, vocab);
+    EXPECT_EQ(shard.heads.size() * tensor, model.num_heads);
+    EXPECT_EQ(shard.ffn.size() * tensor, model.intermediate_size);
+    EXPECT_LE(shard.vocab.size(), shard.vocab_stride);
+    if (!shard.vocab.empty()) {
+      EXPECT_EQ(shard.vocab.begin, i * shard.vocab_stride);
+    }
+    heads = shard.heads.end;
+    ffn = shard.ffn.end;
+    vocab = shard.vocab.end;
+    for (int64_t h = shard.kv_heads.begin; h < shard.kv_heads.end; ++h) ++kv_copies[h];
+    const int64_t local_group = shard.heads.size() / shard.kv_heads.size();
+    for (int64_t h = shard.heads.begin; h < shard.heads.end; ++h) {
+      EXPECT_EQ(shard.kv_heads.begin + (h - shard.heads.begin) / local_group,
+                h / (model.num_heads / model.num_kv_heads));
+    }
+  }
+  EXPECT_EQ(heads, model.num_heads);
+  EXPECT_EQ(ffn, model.intermediate_size);
+  EXPECT_EQ(vocab, model.vocab_size);
+  const int64_t copies = std::max<int64_t>(1, tensor / model.num_kv_heads);
+  for (int64_t n : kv_copies) EXPECT_EQ(n, copies);
+}
+
+TEST(Shard, ShardsCoverTheModelExactlyOnce) {
+  int allowed = 0;
+  for (int64_t heads : {1, 2, 3, 4, 6, 8, 12, 14, 32, 64}) {
+    for (int64_t kv_heads : {1, 2, 3, 4, 7, 8, 12, 64}) {
+      if (heads % kv_heads != 0) continue;
+      for (int64_t vocab : {1, 7, 2048, 2051}) {
+        for (int32_t tensor = 1; tensor <= 64; ++tensor) {
+          const auto model = Model(heads, kv_heads, 64 * 63 * 5, vocab);
+          if (!CheckTensorParallel(model, tensor).ok()) continue;
+          SCOPED_TRACE(testing::Message() << heads << '/' << kv_heads << " heads, vocabulary "
+                                          << vocab << ", tp=" << tensor);
+          ExpectWholeModelCovered(model, tensor);
+          ++allowed;
+        }
+      }
+    }
+  }
+  EXPECT_GT(allowed, 300);
+}
+
+TEST(StageLayers, CoverAllLayersInOrderAndEvenly) {
+  for (int64_t layers = 1; layers <= 40; ++layers) {
+    for (int32_t pipeline = 1; pipeline <= layers; ++pipeline) {
+      SCOPED_TRACE(testing::Message() << layers << " layers, pp=" << pipeline);
+      int64_t next = 0;
+      int64_t size_before = layers;
+      for (int32_t stage = 0; stage < pipeline; ++stage) {
+        const Range range = StageLayers(layers, pipeline, stage);
+        EXPECT_EQ(range.begin, next);
+        EXPECT_GE(range.size(), layers / pipeline);
+        EXPECT_LE(range.size(), (layers + pipeline - 1) / pipeline);
+        EXPECT_LE(range.size(), size_before);
+        size_before = range.size();
+        next = range.end;
+      }
+      EXPECT_EQ(next, layers);
+    }
+  }
+}
+
+TEST(StageLayers, EarlierStagesTakeOneMore) {
+  EXPECT_EQ(StageLayers(8, 3, 0), (Range{0, 3}));
+  EXPECT_EQ(StageLayers(8, 3, 1), (Range{3, 6}));
+  EXPECT_EQ(StageLayers(8, 3, 2), (Range{6, 8}));
+}
+
+}  // namespace
+}  // namespace skein::plan
