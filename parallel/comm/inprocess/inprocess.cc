@@ -1,12 +1,14 @@
 #include "parallel/comm/inprocess/inprocess.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/tree_sum.h"
@@ -39,8 +41,9 @@ struct Group {
   Group(int size, std::string name) : name(std::move(name)), slots(size), mail(size * size) {}
 
   const std::string name;
-  absl::Mutex mutex;
-  absl::CondVar changed;
+  // Of std, which the thread sanitizer sees; the system's abseil is not built for it.
+  std::mutex mutex;
+  std::condition_variable_any changed;
   absl::Status failure;
   int readers = 0;
   std::vector<Slot> slots;
@@ -73,9 +76,12 @@ class InProcessCommunicator final : public Communicator {
   absl::Status Enter(Operation operation, const void* in, int64_t bytes, int peer = 0);
   // Waits until all ranks have come this far in the call. No deadline: whoever entered comes.
   absl::Status Meet();
-  absl::Status AwaitPhase(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_->mutex);
   absl::Status Fail(absl::Status why);
-  absl::Status FailLocked(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_->mutex);
+  // With the mutex held, as the next three.
+  absl::Status AwaitPhase(absl::Time deadline);
+  absl::Status FailLocked(absl::Status why);
+  // Waits for a change; true once the deadline has passed.
+  bool WaitExpired(absl::Time deadline);
   // Sums elements [begin, end) of all ranks' inputs.
   void SumInputs(Range range, float* out) const;
 
@@ -87,22 +93,27 @@ class InProcessCommunicator final : public Communicator {
 };
 
 absl::Status InProcessCommunicator::Fail(absl::Status why) {
-  absl::MutexLock lock(&group_->mutex);
+  std::lock_guard lock(group_->mutex);
   return FailLocked(std::move(why));
 }
 
 // The first failure counts. Waits for ranks that still read buffers, as they never wait themselves.
 absl::Status InProcessCommunicator::FailLocked(absl::Status why) {
   if (group_->failure.ok()) group_->failure = std::move(why);
-  group_->changed.SignalAll();
-  while (group_->readers > 0) group_->changed.Wait(&group_->mutex);
+  group_->changed.notify_all();
+  while (group_->readers > 0) group_->changed.wait(group_->mutex);
   return group_->failure;
+}
+
+bool InProcessCommunicator::WaitExpired(absl::Time deadline) {
+  return group_->changed.wait_until(group_->mutex, absl::ToChronoTime(deadline)) ==
+         std::cv_status::timeout;
 }
 
 absl::Status InProcessCommunicator::AwaitPhase(absl::Time deadline) {
   Slot& mine = group_->slots[rank_];
   const int64_t phase = ++mine.phase;
-  group_->changed.SignalAll();
+  group_->changed.notify_all();
   const auto behind = [&] {
     std::vector<int> ranks;
     for (int peer = 0; peer < size_; ++peer) {
@@ -117,7 +128,7 @@ absl::Status InProcessCommunicator::AwaitPhase(absl::Time deadline) {
     if (expired) {
       return FailLocked(NeverEntered(missing, mine.call, group_->name, timeout_));
     }
-    expired = group_->changed.WaitWithDeadline(&group_->mutex, deadline);
+    expired = WaitExpired(deadline);
   }
   return FailLocked({});
 }
@@ -125,7 +136,7 @@ absl::Status InProcessCommunicator::AwaitPhase(absl::Time deadline) {
 absl::Status InProcessCommunicator::Enter(Operation operation, const void* in, int64_t bytes,
                                           int peer) {
   const absl::Time deadline = absl::Now() + timeout_;
-  absl::MutexLock lock(&group_->mutex);
+  std::lock_guard lock(group_->mutex);
   if (!group_->failure.ok()) return FailLocked({});
   Slot& mine = group_->slots[rank_];
   mine.call = {operation, peer, ++calls_, bytes};
@@ -142,7 +153,7 @@ absl::Status InProcessCommunicator::Enter(Operation operation, const void* in, i
 }
 
 absl::Status InProcessCommunicator::Meet() {
-  absl::MutexLock lock(&group_->mutex);
+  std::lock_guard lock(group_->mutex);
   --group_->readers;
   return AwaitPhase(absl::InfiniteFuture());
 }
@@ -164,7 +175,7 @@ absl::Status InProcessCommunicator::AllReduce(absl::Span<float> data, Stream) {
   SumInputs(own, part.data());
   SKEIN_RETURN_IF_ERROR(Meet());
   {
-    absl::MutexLock lock(&group_->mutex);
+    std::lock_guard lock(group_->mutex);
     if (!group_->failure.ok()) return FailLocked({});
     ++group_->readers;
   }
@@ -221,21 +232,21 @@ absl::Status InProcessCommunicator::Send(absl::Span<const std::byte> data, int t
   }
   Bytes message(data.begin(), data.end());
   const absl::Time deadline = absl::Now() + timeout_;
-  absl::MutexLock lock(&group_->mutex);
+  std::lock_guard lock(group_->mutex);
   Mailbox& box = group_->mail[rank_ * size_ + to];
   bool expired = false;
   while (group_->failure.ok()) {
     if (box.messages.empty() || box.bytes + message.size() <= kSendWindowBytes) {
       box.bytes += message.size();
       box.messages.push_back(std::move(message));
-      group_->changed.SignalAll();
+      group_->changed.notify_all();
       return absl::OkStatus();
     }
     if (expired) {
       const Call next = {Operation::kReceive, rank_, box.received + 1, 0};
       return FailLocked(NeverEntered({to}, next, group_->name, timeout_));
     }
-    expired = group_->changed.WaitWithDeadline(&group_->mutex, deadline);
+    expired = WaitExpired(deadline);
   }
   return FailLocked({});
 }
@@ -245,7 +256,7 @@ absl::Status InProcessCommunicator::Receive(absl::Span<std::byte> data, int from
     return Fail(fits);
   }
   const absl::Time deadline = absl::Now() + timeout_;
-  absl::MutexLock lock(&group_->mutex);
+  std::lock_guard lock(group_->mutex);
   Mailbox& box = group_->mail[from * size_ + rank_];
   const int64_t bytes = data.size();
   const Call call = {Operation::kReceive, from, ++box.received, bytes};
@@ -256,7 +267,7 @@ absl::Status InProcessCommunicator::Receive(absl::Span<std::byte> data, int from
       const Bytes message = std::move(box.messages.front());
       box.messages.pop_front();
       box.bytes -= message.size();
-      group_->changed.SignalAll();
+      group_->changed.notify_all();
       if (message.size() != data.size()) {
         send.bytes = message.size();
         return FailLocked(Mismatch(rank_, call, from, send, group_->name));
@@ -265,7 +276,7 @@ absl::Status InProcessCommunicator::Receive(absl::Span<std::byte> data, int from
       return absl::OkStatus();
     }
     if (expired) return FailLocked(NeverEntered({from}, send, group_->name, timeout_));
-    expired = group_->changed.WaitWithDeadline(&group_->mutex, deadline);
+    expired = WaitExpired(deadline);
   }
   return FailLocked({});
 }
