@@ -33,7 +33,7 @@ struct TokenLogprob {
 
 struct SampledToken {
   int32_t id = 0;
-  float logprob = 0.0f;                   // valid when logprobs were asked for
+  float logprob = 0.0f;                    // valid when logprobs were asked for
   std::vector<TokenLogprob> top_logprobs;  // descending; the n that were asked for
 };
 

@@ -1,0 +1,108 @@
+#include "kernels/ops/host_executable.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace skein::kernels {
+
+HostExecutable::HostExecutable(const Program& program, std::vector<const PackedWeight*> weights,
+                               KvCache* kv)
+    : program_(program), weights_(std::move(weights)), kv_(kv) {}
+
+int64_t HostExecutable::MaxElements(BufferId id) const {
+  const BufferSpec& spec = program_.buffers[id];
+  const int64_t rows =
+      spec.rows == BufferSpec::Rows::kTokens ? program_.max_rows : program_.max_outputs;
+  return rows * spec.cols;
+}
+
+absl::Status HostExecutable::Init() {
+  const KvSpec* kv_spec = kv_ == nullptr ? nullptr : &kv_->spec();
+  SKEIN_RETURN_IF_ERROR(ValidateProgram(program_, kv_spec));
+  if (weights_.size() != program_.weights.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(weights_.size(), " weights for a Program of ", program_.weights.size()));
+  }
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (weights_[i] == nullptr || weights_[i]->spec() != program_.weights[i].spec) {
+      return absl::InvalidArgumentError(absl::StrCat("weight ", i, " (", program_.weights[i].name,
+                                                     ") is missing or has another shape"));
+    }
+  }
+  rules_ = RulesOf(program_, kv_spec);
+
+  // Buffers start on cache lines.
+  const auto padded = [](int64_t elements) { return (elements + kLanes - 1) / kLanes * kLanes; };
+  std::vector<int64_t> offsets;
+  int64_t elements = 0;
+  for (size_t i = 0; i < program_.buffers.size(); ++i) {
+    offsets.push_back(elements);
+    elements += padded(MaxElements(static_cast<BufferId>(i)));
+  }
+  const int64_t gathered = elements;
+  int64_t largest_gather = 0;
+  for (const Op& op : program_.ops) {
+    const auto* gather = std::get_if<AllGatherColumnsOp>(&op);
+    has_collectives_ |= gather != nullptr || std::holds_alternative<AllReduceOp>(op);
+    if (gather != nullptr) largest_gather = std::max(largest_gather, MaxElements(gather->out));
+  }
+  elements += largest_gather;
+  SKEIN_ASSIGN_OR_RETURN(
+      memory_, HostMemory::Allocate(DTypeBytes(DType::kF32, elements), "a Program's buffers"));
+  for (int64_t offset : offsets) data_.push_back(memory_.floats() + offset);
+  gathered_ = memory_.floats() + gathered;
+  return absl::OkStatus();
+}
+
+absl::Span<float> HostExecutable::buffer(BufferId id) {
+  return absl::MakeSpan(data_[id], MaxElements(id));
+}
+
+absl::Status HostExecutable::AllGather(const AllGatherColumnsOp& op, int64_t rows,
+                                       Collectives& collectives) {
+  const int64_t in_cols = cols(op.in);
+  const int64_t out_cols = cols(op.out);
+  const auto in = absl::MakeConstSpan(data(op.in), rows * in_cols);
+  // One row's shards are in order as they come.
+  float* shards = rows == 1 ? data(op.out) : gathered_;
+  SKEIN_RETURN_IF_ERROR(
+      collectives.AllGather(in, absl::MakeSpan(shards, rows * out_cols), Stream{}));
+  if (rows == 1) return absl::OkStatus();
+  for (int64_t first = 0; first < out_cols; first += in_cols) {
+    for (int64_t r = 0; r < rows; ++r) {
+      std::memcpy(row(op.out, r) + first, shards, DTypeBytes(DType::kF32, in_cols));
+      shards += in_cols;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostExecutable::Run(const Batch& batch, Collectives* collectives) {
+  SKEIN_RETURN_IF_ERROR(ValidateBatch(rules_, batch));
+  if (has_collectives_ && collectives == nullptr) {
+    return absl::InvalidArgumentError("the Program has collectives, Run was given none");
+  }
+  Begin(batch);
+  for (const Op& op : program_.ops) {
+    if (const auto* reduce = std::get_if<AllReduceOp>(&op)) {
+      const int64_t elements = RowsOf(reduce->buffer, batch) * cols(reduce->buffer);
+      if (elements == 0) continue;  // on every rank: all run the same batch
+      SKEIN_RETURN_IF_ERROR(
+          collectives->AllReduce(absl::MakeSpan(data(reduce->buffer), elements), Stream{}));
+    } else if (const auto* gather = std::get_if<AllGatherColumnsOp>(&op)) {
+      const int64_t rows = RowsOf(gather->in, batch);
+      if (rows == 0) continue;
+      SKEIN_RETURN_IF_ERROR(AllGather(*gather, rows, *collectives));
+    } else {
+      Compute(op, batch);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::kernels

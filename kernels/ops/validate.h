@@ -1,0 +1,36 @@
+// The rules that every back end holds Programs, batches and shapes to.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/ops/batch.h"
+#include "kernels/ops/program.h"
+
+namespace skein::kernels {
+
+// All answer InvalidArgument that names what is wrong.
+
+absl::Status ValidateWeightSpec(const WeightSpec& spec);
+absl::Status ValidateKvSpec(const KvSpec& spec);
+// That rows [first_row, first_row + count) lie in the weight.
+absl::Status ValidateRows(const WeightSpec& spec, int64_t first_row, int64_t count);
+
+// `kv` is null where the Program is bound to no cache. Errors name the operation's index.
+absl::Status ValidateProgram(const Program& program, const KvSpec* kv);
+
+// What a Program asks of a batch.
+struct BatchRules {
+  int64_t max_rows = 0;
+  int64_t max_outputs = 0;
+  bool tokens = false;  // it looks tokens up
+  bool kv = false;      // it reads or writes the cache
+  KvSpec kv_spec;
+};
+BatchRules RulesOf(const Program& program, const KvSpec* kv);
+
+// Cost: linear in rows and pages. Allocates only for an error's message.
+absl::Status ValidateBatch(const BatchRules& rules, const Batch& batch);
+
+}  // namespace skein::kernels

@@ -1,0 +1,263 @@
+#include "kernels/reference/reference_backend.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "kernels/ops/host_executable.h"
+#include "kernels/ops/host_memory.h"
+#include "kernels/ops/validate.h"
+
+namespace skein::kernels {
+namespace {
+
+// Rows of floats.
+class ReferenceWeight final : public PackedWeight {
+ public:
+  ReferenceWeight(const WeightSpec& spec, HostMemory memory)
+      : PackedWeight(spec), memory_(std::move(memory)) {}
+  int64_t bytes() const override { return memory_.bytes(); }
+  float* row(int64_t r) const { return memory_.floats() + r * spec().cols; }
+
+ private:
+  HostMemory memory_;
+};
+
+// [layers, slots, 2 (key, value), kv_heads, head_dim]
+class ReferenceKv final : public KvCache {
+ public:
+  ReferenceKv(const KvSpec& spec, HostMemory memory) : KvCache(spec), memory_(std::move(memory)) {}
+  float* key(int64_t layer, int64_t slot, int64_t head) const { return At(layer, slot, 0, head); }
+  float* value(int64_t layer, int64_t slot, int64_t head) const { return At(layer, slot, 1, head); }
+
+ private:
+  float* At(int64_t layer, int64_t slot, int64_t which, int64_t head) const {
+    const int64_t slots = spec().pages * spec().page_size;
+    const int64_t vector = ((layer * slots + slot) * 2 + which) * spec().kv_heads + head;
+    return memory_.floats() + vector * spec().head_dim;
+  }
+  HostMemory memory_;
+};
+
+// The sum of in[k] * w[k] over inner blocks [first, first + count): each block's sum is rounded to
+// float, then they are added as a binary tree, as shards that hold some of the blocks each do.
+float SumOfBlocks(const float* in, const float* w, const WeightSpec& spec, int64_t first,
+                  int64_t count) {
+  if (count == 1) {
+    double sum = 0;
+    const int64_t end = (first + 1) * spec.cols / spec.inner_blocks;
+    for (int64_t k = first * spec.cols / spec.inner_blocks; k < end; ++k) {
+      sum += double{in[k]} * double{w[k]};
+    }
+    return static_cast<float>(sum);
+  }
+  const auto left = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count - 1)));
+  return SumOfBlocks(in, w, spec, first, left) +
+         SumOfBlocks(in, w, spec, first + left, count - left);
+}
+
+class ReferenceExecutable final : public HostExecutable {
+ public:
+  ReferenceExecutable(const Program& program, std::vector<const PackedWeight*> weights, KvCache* kv)
+      : HostExecutable(program, std::move(weights), kv) {}
+  using HostExecutable::Init;
+
+ private:
+  void Compute(const Op& op, const Batch& batch) override {
+    std::visit([&](const auto& o) { Do(o, batch); }, op);
+  }
+
+  void Do(const EmbedOp& op, const Batch& batch) {
+    for (int64_t r = 0; r < batch.rows(); ++r) {
+      const int64_t id = batch.token_ids[r] - op.first_id;
+      if (id >= 0 && id < op.count) {
+        std::copy_n(Weight(op.table).row(id), cols(op.out), row(op.out, r));
+      } else {
+        std::fill_n(row(op.out, r), cols(op.out), 0.0f);
+      }
+    }
+  }
+
+  void Do(const RmsNormOp& op, const Batch& batch) {
+    for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
+      Norm(row(op.in, r), op.gain, op.eps, cols(op.in), row(op.out, r));
+    }
+  }
+
+  void Do(const AddOp& op, const Batch& batch) {
+    for (int64_t r = 0; r < RowsOf(op.residual, batch); ++r) {
+      for (int64_t c = 0; c < cols(op.residual); ++c) {
+        row(op.residual, r)[c] += row(op.delta, r)[c];
+      }
+    }
+  }
+
+  void Do(const AddRmsNormOp& op, const Batch& batch) {
+    Do(AddOp{op.residual, op.delta}, batch);
+    Do(RmsNormOp{op.residual, op.gain, op.eps, op.out}, batch);
+  }
+
+  void Do(const MatMulOp& op, const Batch& batch) {
+    const ReferenceWeight& weight = Weight(op.weight);
+    for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
+      for (int64_t n = 0; n < cols(op.out); ++n) {
+        row(op.out, r)[n] =
+            SumOfBlocks(row(op.in, r), weight.row(n), weight.spec(), 0, weight.spec().inner_blocks);
+      }
+    }
+  }
+
+  void Do(const RopeAppendKvOp& op, const Batch& batch) {
+    const float* frequencies = Weight(op.inverse_frequencies).row(0);
+    const int64_t half = op.head_dim / 2;
+    for (int64_t r = 0; r < batch.rows(); ++r) {
+      float* qkv = row(op.qkv, r);
+      for (int64_t h = 0; h < op.heads + op.kv_heads; ++h) {
+        float* head = qkv + h * op.head_dim;
+        for (int64_t i = 0; i < half; ++i) {
+          const float angle = static_cast<float>(batch.positions[r]) * frequencies[i];
+          const double cosine = std::cos(double{angle});
+          const double sine = std::sin(double{angle});
+          const double a = head[i];
+          const double b = head[i + half];
+          head[i] = static_cast<float>(a * cosine - b * sine);
+          head[i + half] = static_cast<float>(b * cosine + a * sine);
+        }
+      }
+      const float* keys = qkv + int64_t{op.heads} * op.head_dim;
+      const float* values = keys + int64_t{op.kv_heads} * op.head_dim;
+      for (int64_t h = 0; h < op.kv_heads; ++h) {
+        const int64_t slot = batch.kv_slots[r];
+        std::copy_n(keys + h * op.head_dim, op.head_dim, Kv().key(op.layer, slot, h));
+        std::copy_n(values + h * op.head_dim, op.head_dim, Kv().value(op.layer, slot, h));
+      }
+    }
+  }
+
+  void Do(const AttentionOp& op, const Batch& batch) {
+    for (int64_t s = 0; s < batch.sequences(); ++s) {
+      for (int64_t r = batch.row_begin[s]; r < batch.row_begin[s + 1]; ++r) {
+        for (int64_t h = 0; h < op.heads; ++h) Attend(op, batch, s, r, h);
+      }
+    }
+  }
+
+  void Attend(const AttentionOp& op, const Batch& batch, int64_t sequence, int64_t r, int64_t h) {
+    const float* query = row(op.qkv, r) + h * op.head_dim;
+    const int64_t kv_head = h / (op.heads / op.kv_heads);
+    const int64_t page_size = Kv().spec().page_size;
+    const int32_t* pages = batch.page_table.data() + sequence * batch.page_table_stride;
+    const auto slot = [&](int64_t position) {
+      return pages[position / page_size] * page_size + position % page_size;
+    };
+
+    std::vector<double> weights(batch.positions[r] + int64_t{1});
+    double largest = -std::numeric_limits<double>::infinity();
+    for (size_t p = 0; p < weights.size(); ++p) {
+      const float* key = Kv().key(op.layer, slot(p), kv_head);
+      double score = 0;
+      for (int64_t d = 0; d < op.head_dim; ++d) score += double{query[d]} * double{key[d]};
+      weights[p] = score * op.scale;
+      largest = std::max(largest, weights[p]);
+    }
+    double total = 0;
+    for (double& weight : weights) total += weight = std::exp(weight - largest);
+
+    float* out = row(op.out, r) + h * op.head_dim;
+    for (int64_t d = 0; d < op.head_dim; ++d) {
+      double sum = 0;
+      for (size_t p = 0; p < weights.size(); ++p) {
+        sum += weights[p] * Kv().value(op.layer, slot(p), kv_head)[d];
+      }
+      out[d] = static_cast<float>(sum / total);
+    }
+  }
+
+  void Do(const SwiGluOp& op, const Batch& batch) {
+    for (int64_t r = 0; r < RowsOf(op.out, batch); ++r) {
+      const float* gate = row(op.gate_up, r);
+      const float* up = gate + cols(op.out);
+      for (int64_t c = 0; c < cols(op.out); ++c) {
+        row(op.out, r)[c] =
+            static_cast<float>(gate[c] / (1.0 + std::exp(-double{gate[c]})) * up[c]);
+      }
+    }
+  }
+
+  void Do(const GatherRowsOp& op, const Batch& batch) {
+    for (int64_t i = 0; i < batch.outputs(); ++i) {
+      std::copy_n(row(op.in, batch.output_rows[i]), cols(op.in), row(op.out, i));
+    }
+  }
+
+  // HostExecutable does these.
+  void Do(const AllReduceOp&, const Batch&) {}
+  void Do(const AllGatherColumnsOp&, const Batch&) {}
+
+  void Norm(const float* in, WeightId gain, float eps, int64_t n, float* out) const {
+    double squares = 0;
+    for (int64_t c = 0; c < n; ++c) squares += double{in[c]} * double{in[c]};
+    const double root = std::sqrt(squares / static_cast<double>(n) + eps);
+    for (int64_t c = 0; c < n; ++c) {
+      out[c] = static_cast<float>(in[c] / root * Weight(gain).row(0)[c]);
+    }
+  }
+
+  const ReferenceWeight& Weight(WeightId id) const {
+    return static_cast<const ReferenceWeight&>(weight(id));
+  }
+  ReferenceKv& Kv() const { return static_cast<ReferenceKv&>(*kv()); }
+};
+
+class ReferenceBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "reference"; }
+
+  absl::StatusOr<std::unique_ptr<PackedWeight>> AllocateWeight(const WeightSpec& spec) override {
+    SKEIN_RETURN_IF_ERROR(ValidateWeightSpec(spec));
+    SKEIN_ASSIGN_OR_RETURN(
+        HostMemory memory,
+        HostMemory::Allocate(DTypeBytes(DType::kF32, spec.rows * spec.cols), "a weight"));
+    return std::make_unique<ReferenceWeight>(spec, std::move(memory));
+  }
+
+  absl::Status PackRows(PackedWeight& weight, int64_t first_row, int64_t count,
+                        const std::byte* data) override {
+    const WeightSpec& spec = weight.spec();
+    SKEIN_RETURN_IF_ERROR(ValidateRows(spec, first_row, count));
+    ConvertToFloat(spec.dtype, data, count * spec.cols,
+                   static_cast<ReferenceWeight&>(weight).row(first_row));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) override {
+    SKEIN_RETURN_IF_ERROR(ValidateKvSpec(spec));
+    const int64_t elements =
+        spec.layers * spec.pages * spec.page_size * 2 * spec.kv_heads * spec.head_dim;
+    SKEIN_ASSIGN_OR_RETURN(HostMemory memory,
+                           HostMemory::Allocate(DTypeBytes(DType::kF32, elements), "a KV cache"));
+    return std::make_unique<ReferenceKv>(spec, std::move(memory));
+  }
+
+  absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
+                                                      std::vector<const PackedWeight*> weights,
+                                                      KvCache* kv) override {
+    auto executable = std::make_unique<ReferenceExecutable>(program, std::move(weights), kv);
+    SKEIN_RETURN_IF_ERROR(executable->Init());
+    return executable;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeReferenceBackend() { return std::make_unique<ReferenceBackend>(); }
+
+}  // namespace skein::kernels
