@@ -51,7 +51,9 @@ class StreamingDetokenizer {
   explicit StreamingDetokenizer(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
 
   // The text that becomes complete by this token; may be empty.
-  std::string Push(int32_t id);
+  std::string Push(int32_t id) { return PushBytes(tokenizer_->TokenBytes(id)); }
+  // The same for bytes that are no longer tokens (what a stop string left of them).
+  std::string PushBytes(std::string_view bytes);
   // What is left at the end: an unfinished character as U+FFFD.
   std::string Finish();
 
