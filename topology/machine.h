@@ -9,11 +9,13 @@ namespace skein::topology {
 
 // One operating system's worth of cores and memory.
 struct Node {
-  std::string host;
+  std::string host;   // two nodes have different names
   int32_t cores = 0;  // that the job may use (affinity and cgroup applied)
   // What the job's ranks on this node may take together: the smaller of free memory and what is
   // left under the cgroup's limit.
   int64_t memory_bytes = 0;
+
+  friend bool operator==(const Node&, const Node&) = default;
 };
 
 // What one rank computes on.
@@ -21,12 +23,22 @@ struct Device {
   enum class Kind : uint8_t { kCpu };
   Kind kind = Kind::kCpu;
   int32_t node = 0;  // index into Machine::nodes
+
+  friend bool operator==(const Device&, const Device&) = default;
 };
 
 // The devices of one job; device i belongs to rank i.
 struct Machine {
   std::vector<Node> nodes;
   std::vector<Device> devices;
+
+  friend bool operator==(const Machine&, const Machine&) = default;
 };
+
+// The machine of a job whose rank i reported reports[i] of the node that it runs on. Nodes are in
+// the order of their first rank. Ranks of one host measure at different times: the least memory
+// counts, since some ranks may have begun to take theirs. The most cores count, since a launcher
+// may have bound a rank to a part of them.
+Machine MachineFromRanks(const std::vector<Node>& reports);
 
 }  // namespace skein::topology

@@ -1,0 +1,76 @@
+#include "proto/convert/plan.h"
+
+#include "base/status_macros.h"
+
+namespace skein::convert {
+namespace {
+
+plan::v1::RankPlan RankToProto(const plan::RankPlan& rank) {
+  plan::v1::RankPlan wire;
+  wire.set_rank(rank.rank);
+  wire.set_replica(rank.replica);
+  wire.set_stage(rank.stage);
+  wire.set_shard(rank.shard);
+  wire.set_layers_begin(rank.layers.begin);
+  wire.set_layers_end(rank.layers.end);
+  wire.set_threads(rank.threads);
+  wire.set_weight_bytes(rank.weight_bytes);
+  wire.set_kv_bytes(rank.kv_bytes);
+  return wire;
+}
+
+plan::RankPlan RankFromProto(const plan::v1::RankPlan& wire) {
+  plan::RankPlan rank;
+  rank.rank = wire.rank();
+  rank.replica = wire.replica();
+  rank.stage = wire.stage();
+  rank.shard = wire.shard();
+  rank.layers = {wire.layers_begin(), wire.layers_end()};
+  rank.threads = wire.threads();
+  rank.weight_bytes = wire.weight_bytes();
+  rank.kv_bytes = wire.kv_bytes();
+  return rank;
+}
+
+}  // namespace
+
+plan::v1::Plan ToProto(const plan::Plan& plan) {
+  plan::v1::Plan wire;
+  wire.set_job_id(plan.job_id);
+  wire.set_model_name(plan.model_name);
+  wire.set_model_path(plan.model_path);
+  wire.set_model_identity(plan.model_identity);
+  wire.mutable_layout()->set_tensor(plan.layout.tensor);
+  wire.mutable_layout()->set_pipeline(plan.layout.pipeline);
+  wire.mutable_layout()->set_data(plan.layout.data);
+  for (const plan::RankPlan& rank : plan.ranks) *wire.add_ranks() = RankToProto(rank);
+  wire.set_micro_batches(plan.micro_batches);
+  wire.set_max_sequences(plan.max_sequences);
+  wire.set_max_micro_batch_rows(plan.max_micro_batch_rows);
+  wire.set_page_size(plan.page_size);
+  wire.set_pages(plan.pages);
+  wire.set_context_length(plan.context_length);
+  for (const std::string& reason : plan.reasons) wire.add_reasons(reason);
+  return wire;
+}
+
+absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
+  plan::Plan plan;
+  plan.job_id = wire.job_id();
+  plan.model_name = wire.model_name();
+  plan.model_path = wire.model_path();
+  plan.model_identity = wire.model_identity();
+  plan.layout = {wire.layout().tensor(), wire.layout().pipeline(), wire.layout().data()};
+  for (const plan::v1::RankPlan& rank : wire.ranks()) plan.ranks.push_back(RankFromProto(rank));
+  plan.micro_batches = wire.micro_batches();
+  plan.max_sequences = wire.max_sequences();
+  plan.max_micro_batch_rows = wire.max_micro_batch_rows();
+  plan.page_size = wire.page_size();
+  plan.pages = wire.pages();
+  plan.context_length = wire.context_length();
+  plan.reasons.assign(wire.reasons().begin(), wire.reasons().end());
+  SKEIN_RETURN_IF_ERROR(plan::CheckPlan(plan));
+  return plan;
+}
+
+}  // namespace skein::convert
