@@ -1,0 +1,31 @@
+// The two loops that ranks of a replica run: the leader's decides, the followers' obey.
+#pragma once
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "parallel/comm/control/control_channel.h"
+#include "worker/engine/inbox.h"
+#include "worker/engine/replica_state.h"
+#include "worker/engine/stage.h"
+
+namespace skein::worker {
+
+struct LeaderOptions {
+  ReplicaLimits limits;
+  absl::Duration step_timeout = absl::InfiniteDuration();
+  // Gets every report, on the engine's thread; a slow sink slows the replica.
+  std::function<void(StepReport)> report;
+};
+
+// Serves the inbox until it is stopped, then tells the followers to stop, and returns OK. Any
+// error means that the replica is lost. `channel` is null where the replica has one rank.
+absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel,
+                       Inbox& inbox);
+
+// Carries out the leader's orders until it says stop. On an error tells the leader, then returns
+// it.
+absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout);
+
+}  // namespace skein::worker

@@ -1,0 +1,144 @@
+#include "worker/engine/step_order.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+
+namespace skein::worker {
+namespace {
+
+// One Visit per struct serves both directions: `archive(field)` writes or reads it.
+class Writer {
+ public:
+  template <typename T>
+  void operator()(const T& value) {
+    bytes_.Put(value);
+  }
+  void operator()(const std::string& value) { bytes_.Put(std::string_view(value)); }
+  template <typename T, typename Fn>
+  void List(const std::vector<T>& list, Fn&& visit) {
+    bytes_.Put(static_cast<uint64_t>(list.size()));
+    for (const T& item : list) visit(item);
+  }
+  std::string Take() { return bytes_.Take(); }
+
+ private:
+  ByteWriter bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+  template <typename T>
+  void operator()(T& value) {
+    bytes_.Get(value);
+  }
+  template <typename T, typename Fn>
+  void List(std::vector<T>& list, Fn&& visit) {
+    uint64_t size = 0;
+    bytes_.Get(size);
+    list.clear();
+    // Grows as items are read: a corrupt size ends at the message's end, not in a huge allocation.
+    for (uint64_t i = 0; i < size && bytes_.ok(); ++i) visit(list.emplace_back());
+  }
+  bool Done() const { return bytes_.Done(); }
+
+ private:
+  ByteReader bytes_;
+};
+
+template <typename Archive, typename Params>
+void VisitSampling(Archive& archive, Params& params) {
+  archive(params.repetition_penalty);
+  archive(params.presence_penalty);
+  archive(params.frequency_penalty);
+  archive(params.temperature);
+  archive(params.top_k);
+  archive(params.top_p);
+  archive(params.min_p);
+  archive(params.seed);
+  archive(params.logprobs);
+}
+
+template <typename Archive, typename Order>
+void VisitOrder(Archive& archive, Order& order) {
+  archive(order.step);
+  archive(order.stop);
+  archive(order.ended);
+  archive.List(order.started, [&](auto& start) {
+    archive(start.id);
+    archive(start.pages);
+    archive(start.prompt);
+    archive(start.output);
+    VisitSampling(archive, start.sampling);
+  });
+  archive.List(order.micro_batches, [&](auto& batch) {
+    archive.List(batch, [&](auto& chunk) {
+      archive(chunk.id);
+      archive(chunk.begin);
+      archive(chunk.tokens);
+      archive(chunk.sample);
+    });
+  });
+}
+
+template <typename Archive, typename Rows>
+void VisitSampled(Archive& archive, Rows& rows) {
+  archive.List(rows, [&](auto& row) {
+    archive(row.id);
+    archive(row.token.id);
+    archive(row.token.logprob);
+    archive.List(row.token.top_logprobs, [&](auto& top) {
+      archive(top.id);
+      archive(top.logprob);
+    });
+    archive(row.error);
+  });
+}
+
+}  // namespace
+
+std::string Encode(const StepOrder& order) {
+  Writer writer;
+  VisitOrder(writer, order);
+  return writer.Take();
+}
+
+std::string Encode(const StepResult& result) {
+  Writer writer;
+  writer(result.step);
+  writer(static_cast<int32_t>(result.status.code()));
+  writer(std::string(result.status.message()));
+  VisitSampled(writer, result.sampled);
+  return writer.Take();
+}
+
+absl::StatusOr<StepOrder> DecodeStepOrder(std::string_view bytes) {
+  Reader reader(bytes);
+  StepOrder order;
+  VisitOrder(reader, order);
+  if (!reader.Done()) {
+    return absl::InternalError(
+        absl::StrCat("a control message of ", bytes.size(), " bytes is no step order"));
+  }
+  return order;
+}
+
+absl::StatusOr<StepResult> DecodeStepResult(std::string_view bytes) {
+  Reader reader(bytes);
+  StepResult result;
+  int32_t code = 0;
+  std::string message;
+  reader(result.step);
+  reader(code);
+  reader(message);
+  VisitSampled(reader, result.sampled);
+  if (!reader.Done()) {
+    return absl::InternalError(
+        absl::StrCat("a control message of ", bytes.size(), " bytes is no step result"));
+  }
+  result.status = absl::Status(static_cast<absl::StatusCode>(code), message);
+  return result;
+}
+
+}  // namespace skein::worker

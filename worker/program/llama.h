@@ -1,0 +1,17 @@
+// The Llama family: RMSNorm, rotary embedding, grouped queries, SwiGLU.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "model/config/model_config.h"
+#include "model/format/tensor_source.h"
+#include "worker/program/rank_program.h"
+
+namespace skein::worker {
+
+// Tensor parallel after Shoeybi et al., "Megatron-LM" (2019): attention and MLP are split by
+// columns, then by rows, with one all-reduce each; embedding and output are split by vocabulary.
+absl::StatusOr<RankProgram> BuildLlamaProgram(const model::ModelConfig& config,
+                                              const model::TensorSource& tensors,
+                                              const RankProgramSpec& spec);
+
+}  // namespace skein::worker

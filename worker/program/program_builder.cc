@@ -1,0 +1,80 @@
+#include "worker/program/program_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+
+namespace skein::worker {
+
+using kernels::WeightId;
+using kernels::WeightSpec;
+
+kernels::BufferId ProgramBuilder::AddBuffer(std::string name, kernels::BufferSpec::Rows rows,
+                                            int64_t cols) {
+  result_.program.buffers.push_back({std::move(name), rows, cols});
+  return static_cast<kernels::BufferId>(result_.program.buffers.size()) - 1;
+}
+
+absl::StatusOr<const model::TensorInfo*> ProgramBuilder::FindChecked(
+    const std::string& tensor, std::vector<int64_t> shape) const {
+  SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* info, tensors_.Find(tensor));
+  if (info->shape != shape) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(tensors_.description()), ": tensor '", tensor, "' has shape [",
+                     absl::StrJoin(info->shape, ", "), "], but config.json implies [",
+                     absl::StrJoin(shape, ", "), "]"));
+  }
+  return info;
+}
+
+absl::StatusOr<WeightId> ProgramBuilder::AddMatrix(std::string name,
+                                                   std::vector<MatrixSlice> slices,
+                                                   int32_t inner_blocks, int64_t min_rows) {
+  const WeightId id = static_cast<WeightId>(result_.program.weights.size());
+  WeightSpec spec = {.kind = WeightSpec::Kind::kMatrix, .inner_blocks = inner_blocks};
+  spec.cols = slices.front().cols.size();
+  for (size_t i = 0; i < slices.size(); ++i) {
+    MatrixSlice& slice = slices[i];
+    SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* info,
+                           FindChecked(slice.tensor, {slice.total_rows, slice.total_cols}));
+    if (i == 0) spec.dtype = info->dtype;
+    if (info->dtype != spec.dtype) {
+      return absl::UnimplementedError(absl::StrCat(
+          std::string(tensors_.description()), ": tensors '", slices[0].tensor, "' and '",
+          slice.tensor, "' have different element types; they are joined and must have one"));
+    }
+    if (!slice.rows.empty()) {
+      result_.parts.push_back({id, spec.rows, slice.tensor, {slice.rows, slice.cols}});
+    }
+    spec.rows += slice.rows.size();
+  }
+  spec.rows = std::max(spec.rows, min_rows);
+  result_.program.weights.push_back({std::move(name), spec});
+  return id;
+}
+
+absl::StatusOr<WeightId> ProgramBuilder::AddVector(const std::string& tensor, int64_t size) {
+  SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* info, FindChecked(tensor, {size}));
+  const WeightId id = static_cast<WeightId>(result_.program.weights.size());
+  result_.program.weights.push_back(
+      {tensor, {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = size, .dtype = info->dtype}});
+  result_.parts.push_back({id, 0, tensor, {Range{0, size}}});
+  return id;
+}
+
+WeightId ProgramBuilder::AddConstant(std::string name, std::vector<float> values) {
+  const WeightId id = static_cast<WeightId>(result_.program.weights.size());
+  result_.program.weights.push_back({std::move(name),
+                                     {.kind = WeightSpec::Kind::kVector,
+                                      .rows = 1,
+                                      .cols = static_cast<int64_t>(values.size()),
+                                      .dtype = DType::kF32}});
+  result_.constants.push_back({id, std::move(values)});
+  return id;
+}
+
+}  // namespace skein::worker

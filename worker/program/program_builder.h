@@ -1,0 +1,58 @@
+// Collects a Program's buffers, weights and operations: what architectures build with.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/range.h"
+#include "kernels/ops/program.h"
+#include "model/format/tensor_source.h"
+#include "worker/program/rank_program.h"
+
+namespace skein::worker {
+
+// A slice of a matrix [rows, cols] of the model.
+struct MatrixSlice {
+  std::string tensor;
+  int64_t total_rows = 0;  // of the whole tensor, as the configuration implies
+  int64_t total_cols = 0;
+  Range rows;
+  Range cols;
+};
+
+class ProgramBuilder {
+ public:
+  explicit ProgramBuilder(const model::TensorSource& tensors) : tensors_(tensors) {}
+
+  kernels::BufferId AddBuffer(std::string name, kernels::BufferSpec::Rows rows, int64_t cols);
+  kernels::BufferId AddTokenBuffer(std::string name, int64_t cols) {
+    return AddBuffer(std::move(name), kernels::BufferSpec::Rows::kTokens, cols);
+  }
+  kernels::BufferId AddOutputBuffer(std::string name, int64_t cols) {
+    return AddBuffer(std::move(name), kernels::BufferSpec::Rows::kOutputs, cols);
+  }
+
+  // One weight of slices stacked by rows (q|k|v); `min_rows` pads with zero rows. Slices agree in
+  // columns and dtype.
+  absl::StatusOr<kernels::WeightId> AddMatrix(std::string name, std::vector<MatrixSlice> slices,
+                                              int32_t inner_blocks = 1, int64_t min_rows = 0);
+  absl::StatusOr<kernels::WeightId> AddVector(const std::string& tensor, int64_t size);
+  kernels::WeightId AddConstant(std::string name, std::vector<float> values);
+
+  void Add(kernels::Op op) { result_.program.ops.push_back(std::move(op)); }
+
+  RankProgram& result() { return result_; }
+
+ private:
+  absl::StatusOr<const model::TensorInfo*> FindChecked(const std::string& tensor,
+                                                       std::vector<int64_t> shape) const;
+
+  const model::TensorSource& tensors_;
+  RankProgram result_;
+};
+
+}  // namespace skein::worker

@@ -1,0 +1,23 @@
+#include "worker/program/rank_program.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "worker/program/llama.h"
+
+namespace skein::worker {
+
+absl::StatusOr<RankProgram> BuildRankProgram(const model::ModelConfig& config,
+                                             const model::TensorSource& tensors,
+                                             const RankProgramSpec& spec) {
+  if (spec.layers.begin < 0 || spec.layers.empty() || spec.layers.end > config.num_layers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layers ", spec.layers.begin, " to ", spec.layers.end,
+                     " are not layers of a model of ", config.num_layers));
+  }
+  if (config.architecture == "LlamaForCausalLM") return BuildLlamaProgram(config, tensors, spec);
+  return absl::UnimplementedError(absl::StrCat("there is no program for architecture '",
+                                               config.architecture,
+                                               "'; Skein runs LlamaForCausalLM"));
+}
+
+}  // namespace skein::worker

@@ -1,0 +1,56 @@
+// A model's architecture as the Program of one rank, and where each of its weights comes from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/range.h"
+#include "kernels/ops/program.h"
+#include "model/config/model_config.h"
+#include "model/format/tensor_source.h"
+
+namespace skein::worker {
+
+// Which part of the model a rank holds, and the largest step it is built for.
+struct RankProgramSpec {
+  int32_t tensor = 1;
+  int32_t shard = 0;
+  Range layers;  // of the model; the first stage begins at 0, the last one ends at num_layers
+  int64_t max_rows = 1;     // tokens of a micro-batch
+  int64_t max_outputs = 1;  // rows of a micro-batch whose logits are wanted
+  int64_t page_size = 16;
+  int64_t pages = 1;
+};
+
+// Rows [first_row, first_row + rows of the slice) of a weight are this slice of a tensor.
+struct WeightPart {
+  kernels::WeightId weight = 0;
+  int64_t first_row = 0;
+  std::string tensor;
+  std::vector<Range> slice;  // one per dimension of the tensor
+};
+
+// A vector that comes from the configuration rather than from a tensor.
+struct ConstantVector {
+  kernels::WeightId weight = 0;
+  std::vector<float> values;
+};
+
+struct RankProgram {
+  kernels::Program program;
+  std::vector<WeightPart> parts;
+  std::vector<ConstantVector> constants;
+  kernels::KvSpec kv;
+  // Names the slices: ranks of any replica with equal keys read the same bytes.
+  std::string slice_key;
+};
+
+// Checks every tensor's shape against the configuration. Errors: NotFound and InvalidArgument name
+// the tensor; Unimplemented names an architecture that there is no builder for.
+absl::StatusOr<RankProgram> BuildRankProgram(const model::ModelConfig& config,
+                                             const model::TensorSource& tensors,
+                                             const RankProgramSpec& spec);
+
+}  // namespace skein::worker
