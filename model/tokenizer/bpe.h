@@ -1,0 +1,64 @@
+// Byte-pair encoding of one pre-token.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+
+namespace skein::model {
+
+// Tokens in the spelling of byte_alphabet.h, and their ids.
+using Vocabulary = absl::flat_hash_map<std::string, int32_t>;
+
+// Immutable; any thread may use it, each with its own Work.
+class Bpe {
+ public:
+  // Buffers kept between calls, and what the calls cost.
+  struct Work {
+    struct Part {
+      int32_t id;  // -1: was merged into an earlier part
+      int32_t previous;
+      int32_t next;
+    };
+    std::vector<Part> parts;
+    std::vector<uint64_t> heap;
+    int64_t bytes = 0;       // that were encoded
+    int64_t candidates = 0;  // pairs that were taken off the heap, at most 3 a byte
+  };
+
+  // `merges` come by rank, the first one first; of a pair named twice the later rank counts.
+  // With `ignore_merges` a pre-token that is itself a token is not taken apart. InvalidArgument
+  // when a merge names or makes a token that the vocabulary lacks, or when a byte that UTF-8 text
+  // can hold has no token.
+  static absl::StatusOr<Bpe> Create(const Vocabulary& vocabulary,
+                                    const std::vector<std::pair<std::string, std::string>>& merges,
+                                    bool ignore_merges);
+
+  // Appends the ids of `text` (UTF-8, less than 2 GiB): merges the adjacent pair of lowest rank,
+  // the leftmost first, until none is left. Costs O(n log n) time and 20 bytes of work a byte.
+  void Encode(std::string_view text, Work& work, std::vector<int32_t>& ids) const;
+
+ private:
+  struct Merge {
+    int32_t left;
+    int32_t right;
+    int32_t result;
+  };
+
+  // Puts the pair that begins at part `at` on the heap, if it can merge.
+  bool AddCandidate(int32_t at, Work& work) const;
+
+  std::array<int32_t, 256> byte_ids_;
+  std::vector<Merge> merges_;                     // by rank
+  absl::flat_hash_map<uint64_t, uint32_t> rank_;  // of left id << 32 | right id
+  // Bytes to id of every token; empty unless merges are ignored.
+  absl::flat_hash_map<std::string, int32_t> whole_;
+};
+
+}  // namespace skein::model

@@ -1,0 +1,63 @@
+#include "model/tokenizer/byte_level_tokenizer.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "model/tokenizer/utf8.h"
+
+namespace skein::model {
+namespace {
+
+// Positions in a pre-token are 32 bits; nobody sends a prompt of this size.
+constexpr size_t kMaxTextBytes = 1 << 30;
+
+}  // namespace
+
+absl::StatusOr<std::vector<int32_t>> ByteLevelTokenizer::Encode(
+    std::string_view text, const EncodeOptions& options) const {
+  Bpe::Work work;
+  return Encode(text, options, work);
+}
+
+absl::StatusOr<std::vector<int32_t>> ByteLevelTokenizer::Encode(std::string_view text,
+                                                                const EncodeOptions& options,
+                                                                Bpe::Work& work) const {
+  if (text.size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("text has ", text.size(), " bytes, at most ", kMaxTextBytes, " are taken"));
+  }
+  if (const size_t offset = FindInvalidUtf8(text); offset != std::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("text is not UTF-8 at byte ", offset));
+  }
+  std::vector<int32_t> ids;
+  if (options.add_special_tokens) ids = parts_.prefix;
+  for (const AddedTokens::Piece& piece : parts_.added.Cut(text, options.parse_special)) {
+    if (piece.id >= 0) {
+      ids.push_back(piece.id);
+      continue;
+    }
+    SKEIN_ASSIGN_OR_RETURN(const PreTokens pre_tokens, parts_.pre_tokenizer.Cut(piece.text));
+    for (const std::string_view pre_token : pre_tokens.pieces) {
+      parts_.bpe.Encode(pre_token, work, ids);
+    }
+  }
+  if (options.add_special_tokens) {
+    ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
+  }
+  return ids;
+}
+
+const ByteLevelTokenizer::Token* ByteLevelTokenizer::Find(int32_t id) const {
+  return id >= 0 && id < vocab_size() ? &parts_.tokens[id] : nullptr;
+}
+
+std::string ByteLevelTokenizer::TokenBytes(int32_t id, bool skip_special) const {
+  const Token* token = Find(id);
+  return token == nullptr || (token->special && skip_special) ? "" : token->bytes;
+}
+
+bool ByteLevelTokenizer::IsSpecial(int32_t id) const {
+  const Token* token = Find(id);
+  return token != nullptr && token->special;
+}
+
+}  // namespace skein::model

@@ -1,0 +1,51 @@
+// A byte-level BPE tokenizer, put together from its parts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/tokenizer/added_tokens.h"
+#include "model/tokenizer/bpe.h"
+#include "model/tokenizer/pre_tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace skein::model {
+
+class ByteLevelTokenizer final : public Tokenizer {
+ public:
+  struct Token {
+    std::string bytes;  // empty where ids have a hole
+    bool special = false;
+  };
+  struct Parts {
+    AddedTokens added;
+    PreTokenizer pre_tokenizer;
+    Bpe bpe;
+    std::vector<Token> tokens;  // by id
+    // What the post-processor puts around a text.
+    std::vector<int32_t> prefix;
+    std::vector<int32_t> suffix;
+  };
+
+  explicit ByteLevelTokenizer(Parts parts) : parts_(std::move(parts)) {}
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
+                                              const EncodeOptions& options) const override;
+  std::string TokenBytes(int32_t id, bool skip_special) const override;
+  int32_t vocab_size() const override { return static_cast<int32_t>(parts_.tokens.size()); }
+  bool IsSpecial(int32_t id) const override;
+
+  // Encode with the caller's buffers, in which it leaves what it cost.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, const EncodeOptions& options,
+                                              Bpe::Work& work) const;
+
+ private:
+  const Token* Find(int32_t id) const;  // null: outside of the vocabulary
+
+  Parts parts_;
+};
+
+}  // namespace skein::model

@@ -1,0 +1,29 @@
+#include "model/tokenizer/pre_tokenizer.h"
+
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace skein::model {
+
+absl::StatusOr<PreTokens> PreTokenizer::Cut(std::string_view text) const {
+  PreTokens result;
+  if (!text.empty()) result.pieces.push_back(text);
+  for (const PreTokenizerStep& step : steps_) {
+    if (step.add_prefix_space) {
+      for (std::string_view& piece : result.pieces) {
+        if (piece[0] == ' ') continue;
+        piece = result.copies.emplace_back(" ").append(piece);
+      }
+    }
+    if (!step.regex.has_value()) continue;
+    std::vector<std::string_view> cut;
+    for (const std::string_view piece : result.pieces) {
+      SKEIN_RETURN_IF_ERROR(step.regex->Cut(piece, step.keep_matches, step.keep_gaps, cut));
+    }
+    result.pieces = std::move(cut);
+  }
+  return result;
+}
+
+}  // namespace skein::model
