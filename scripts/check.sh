@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Checks what no Bazel test can: formatting, layers, the scripts themselves. usage: scripts/check.sh [--self-test] [--report FILE]
+#   --self-test: only show that the layer check finds what it forbids. Else that is one check of all.
+#   --report: append a line "passed NAME" or "failed NAME" for each check.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+report=/dev/null self_test=''
+while (($# > 0)); do
+  case $1 in
+    --self-test) self_test=1 ;;
+    --report) report=${2:?--report needs a file} && shift ;;
+    *) die "unknown argument '$1'; usage: scripts/check.sh [--self-test] [--report FILE]" ;;
+  esac
+  shift
+done
+
+failures=0
+# usage: check NAME FUNCTION, which prints what is wrong
+check() {
+  if "$2" >"$work/said" 2>&1; then
+    say "ok: $1"
+    say "passed $1" >>"$report"
+  else
+    say "FAILED: $1"
+    cat "$work/said"
+    say "failed $1" >>"$report"
+    failures=$((failures + 1))
+  fi
+}
+
+formatting() { git ls-files -z -- '*.h' '*.cc' '*.cu' '*.cuh' '*.inc' | xargs -0 clang-format-19 --dry-run -Werror; }
+
+shell() { git ls-files -z -- '*.sh' .ci/run | xargs -0 shellcheck -x -S warning; }
+
+layers() { query //... --noimplicit_deps --output=xml >"$work/query.xml" && scripts/check_layers.py --query "$work/query.xml"; }
+
+# Plants a kernel that knows a model, MPI and the wire in a second root of packages; each must be found, and nothing else.
+planted() {
+  local plant=$work/plant
+  mkdir -p "$plant/kernels/planted"
+  cat >"$plant/kernels/planted/BUILD" <<'BUILD'
+cc_library(name = "planted", srcs = ["planted.cc"], deps = ["//base:status", "//model/config:model_config"])
+BUILD
+  cat >"$plant/kernels/planted/planted.cc" <<'SOURCE'
+#include "base/status_macros.h"
+#include "model/config/model_config.h"
+#include "proto/inference.pb.h"
+#include <mpi.h>
+SOURCE
+  query //... --noimplicit_deps --output=xml --package_path="%workspace%:$plant" >"$work/planted.xml" || return
+  scripts/check_layers.py --query "$work/planted.xml" --root . --root "$plant" | grep -F kernels/planted | cut -d' ' -f1-3 >"$work/found"
+  diff - "$work/found" <<'WANTED'
+//kernels/planted:planted -> //model/config:model_config:
+kernels/planted/planted.cc: #include model/config/model_config.h:
+kernels/planted/planted.cc: #include proto/inference.pb.h:
+kernels/planted/planted.cc: #include mpi.h:
+WANTED
+}
+
+if [[ -z $self_test ]]; then
+  check "formatting" formatting
+  check "shell scripts" shell
+  check "layers" layers
+fi
+check "layers: a planted forbidden edge is found" planted
+exit $((failures > 0))
