@@ -15,13 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-// The parser quotes the text that it choked on, which may be the whole file.
-std::string Shorten(std::string message) {
-  constexpr size_t kMaxMessage = 200;
-  if (message.size() > kMaxMessage) message = message.substr(0, kMaxMessage) + "...";
-  return message;
-}
-
 // Watches the parser's events; throws, since a callback cannot stop the parser otherwise.
 class Watcher {
  public:
@@ -64,12 +57,23 @@ class Watcher {
 
 }  // namespace
 
+std::string JsonErrorText(const std::exception& error) {
+  constexpr size_t kMaxText = 200;
+  std::string text = error.what();
+  if (text.size() > kMaxText) text = text.substr(0, kMaxText) + "...";
+  return text;
+}
+
 absl::StatusOr<json> ParseJson(std::string_view text, const JsonLimits& limits) {
+  if (const size_t zero = text.find('\0'); zero != text.npos) {
+    return absl::InvalidArgumentError(  // the parser takes it for the end
+        absl::StrCat("bad JSON: a zero byte at offset ", zero));
+  }
   Watcher watcher(limits);
   try {
     return json::parse(text.begin(), text.end(), std::ref(watcher));
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("bad JSON: ", Shorten(error.what())));
+    return absl::InvalidArgumentError(absl::StrCat("bad JSON: ", JsonErrorText(error)));
   }
 }
 

@@ -62,8 +62,13 @@ absl::StatusOr<const TensorInfo*> TensorSource::Find(std::string_view name) cons
 
 absl::Status TensorSource::Read(const TensorInfo& tensor, absl::Span<const Range> slice,
                                 absl::Span<std::byte> out) const {
-  absl::Status status = CheckSlice(tensor, slice, out.size());
-  if (status.ok() && !out.empty()) status = ReadChecked(tensor, slice, out);
+  SKEIN_ASSIGN_OR_RETURN(const TensorInfo* own, Find(tensor.name));
+  absl::Status status;
+  if (own->dtype != tensor.dtype || own->shape != tensor.shape) {
+    status = absl::InvalidArgumentError("another source's tensor of this name");
+  }
+  status.Update(CheckSlice(*own, slice, out.size()));
+  if (status.ok() && !out.empty()) status = ReadChecked(*own, slice, out);
   if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat(std::string(description()), ": tensor '",
                                                     tensor.name, "': ", status.message()));

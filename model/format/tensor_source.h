@@ -29,6 +29,11 @@ struct TensorInfo {
   int64_t elements() const;  // product of the shape; it is known not to overflow
 };
 
+struct FileInfo {
+  std::string name;  // without its folder
+  int64_t size_bytes = 0;
+};
+
 // Thread-safe: any thread may read at any time.
 class TensorSource {
  public:
@@ -40,12 +45,16 @@ class TensorSource {
   // All tensors, sorted by name; stable addresses for the life of the source.
   virtual absl::Span<const TensorInfo> tensors() const = 0;
 
+  // The files that hold the tensors, sorted by name; none for a source in memory.
+  virtual std::vector<FileInfo> files() const { return {}; }
+
   // The tensor of that name, or NotFound that names the source and the tensor.
   absl::StatusOr<const TensorInfo*> Find(std::string_view name) const;
 
   // Copies the slice (one range per dimension) of the tensor to `out`, row-major, in the tensor's
   // own dtype. `out.size()` is exactly the slice's bytes. OutOfRange for ranges outside of the
-  // shape, InvalidArgument for a slice off block boundaries or an `out` of another size.
+  // shape, InvalidArgument for a slice off block boundaries, an `out` of another size or a tensor
+  // that is not this source's. After an error `out` holds anything.
   absl::Status Read(const TensorInfo& tensor, absl::Span<const Range> slice,
                     absl::Span<std::byte> out) const;
 
@@ -53,7 +62,8 @@ class TensorSource {
   int64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
 
  protected:
-  // Read's work after its checks; slice is within the shape.
+  // Read's work after its checks: `tensor` is an element of tensors(), `slice` is within its shape
+  // and not empty.
   virtual absl::Status ReadChecked(const TensorInfo& tensor, absl::Span<const Range> slice,
                                    absl::Span<std::byte> out) const = 0;
 

@@ -1,0 +1,46 @@
+#include "model/format/json.h"
+
+#include <string>
+
+#include "base/test_util.h"
+
+namespace skein::model {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(JsonTest, ReadsATree) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(nlohmann::json tree,
+                             ParseJson(R"({"a": [1, {"a": "\u00e4"}], "b": 2.5})"));
+  EXPECT_EQ(tree["a"][1]["a"], "\xc3\xa4");
+  EXPECT_EQ(tree["b"], 2.5);
+  SKEIN_EXPECT_OK(ParseJson(std::string(64, '[') + std::string(64, ']')));
+}
+
+TEST(JsonTest, RefusesWithAReason) {
+  std::string wide = "[0";
+  for (int i = 0; i < 100; ++i) wide += ",0";
+  const struct {
+    std::string text;
+    const char* says;
+  } kCases[] = {
+      {"", "bad JSON"},
+      {"{", "bad JSON"},
+      {"{} {}", "bad JSON"},
+      {std::string("{}\0{}", 5), "zero byte at offset 2"},
+      {"\"\xc3\"", "bad JSON"},
+      {R"({"a": 1, "a": 1})", "key 'a' appears twice"},
+      {R"([{"b": {"c": 1, "d": 2, "c": 3}}])", "key 'c' appears twice"},
+      {std::string(65, '[') + std::string(65, ']'), "nested deeper than 64"},
+      {std::string(10 << 20, '['), "nested deeper than 64"},
+      {wide + "]", "more than 100 values"},
+  };
+  for (const auto& test : kCases) {
+    const absl::Status status = ParseJson(test.text, {.max_values = 100}).status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(test.says)));
+    EXPECT_LT(status.message().size(), 300u);
+  }
+}
+
+}  // namespace
+}  // namespace skein::model

@@ -1,0 +1,15 @@
+// Opens a model's weights, whatever their format.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "model/format/tensor_source.h"
+
+namespace skein::model {
+
+// Weights in a folder, or a file of weights. Unimplemented for a format that Skein cannot read.
+absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensorSource(const std::string& folder_or_file);
+
+}  // namespace skein::model
