@@ -30,7 +30,12 @@ check() {
   fi
 }
 
-formatting() { git ls-files -z -- '*.h' '*.cc' '*.cu' '*.cuh' '*.inc' | xargs -0 clang-format-19 --dry-run -Werror; }
+formatting() {
+  git ls-files -z -- '*.h' '*.cc' '*.cu' '*.cuh' | xargs -0 clang-format-19 --dry-run -Werror 2>"$work/format" && return
+  say "lines that clang-format-19 -i would change:"
+  grep 'error:' "$work/format" | cut -d: -f1 | sort | uniq -c
+  return 1
+}
 
 shell() { git ls-files -z -- '*.sh' .ci/run | xargs -0 shellcheck -x -S warning; }
 
