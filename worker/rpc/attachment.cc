@@ -1,0 +1,289 @@
+#include "worker/rpc/attachment.h"
+
+#include <grpcpp/grpcpp.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "base/version.h"
+#include "proto/cluster.grpc.pb.h"
+#include "proto/convert/plan.h"
+#include "proto/convert/topology.h"
+#include "worker/rpc/convert.h"
+
+namespace skein::worker {
+namespace {
+
+namespace pb = ::skein::cluster::v1;
+
+// Between attempts to reach a coordinator.
+constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
+// Between messages that it is not there.
+constexpr absl::Duration kWaitMessageInterval = absl::Seconds(5);
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+// The coordinator is gone or not there yet; every other status is its word.
+bool IsLoss(const absl::Status& status) {
+  return status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
+}
+
+pb::WorkerMessage HelloMessage(const AttachmentOptions& options) {
+  pb::WorkerMessage message;
+  pb::Hello& hello = *message.mutable_hello();
+  hello.set_version(std::string(kVersion));
+  hello.set_job_id(options.job_id);
+  hello.set_rank(options.rank);
+  hello.set_job_size(options.job_size);
+  hello.set_pid(getpid());
+  *hello.mutable_node() = convert::ToProto(options.node);
+  return message;
+}
+
+pb::WorkerMessage ReadyMessage(const ShardReport& report) {
+  pb::WorkerMessage message;
+  pb::Ready& ready = *message.mutable_ready();
+  ready.set_slice_key(report.slice_key);
+  ready.set_slice_digest(report.slice_digest);
+  ready.set_bytes_read(report.bytes_read);
+  ready.set_load_seconds(absl::ToDoubleSeconds(report.load_time));
+  return message;
+}
+
+}  // namespace
+
+// One attempt at a stream. Writes come from several threads, reads from one.
+class Attachment::Stream {
+ public:
+  Stream(const std::string& coordinator, absl::Duration silence) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    // A global subchannel would keep the backoff of earlier attempts.
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetMaxReceiveMessageSize(-1);
+    channel_ = grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
+    const auto connect_by =
+        std::chrono::system_clock::now() + absl::ToChronoNanoseconds(silence);
+    connected_ = channel_->WaitForConnected(
+        std::chrono::time_point_cast<std::chrono::system_clock::duration>(connect_by));
+    stub_ = pb::Cluster::NewStub(channel_);
+    rpc_ = stub_->Attach(&context_);
+  }
+
+  bool connected() const { return connected_; }
+
+  bool Write(const pb::WorkerMessage& message) {
+    absl::MutexLock lock(&write_mutex_);
+    return rpc_->Write(message);
+  }
+  bool Read(pb::CoordinatorMessage* message) { return rpc_->Read(message); }
+  void HalfClose() {
+    absl::MutexLock lock(&write_mutex_);
+    rpc_->WritesDone();
+  }
+  void Cancel() { context_.TryCancel(); }
+  absl::Status Finish() { return FromGrpc(rpc_->Finish()); }
+
+ private:
+  grpc::ClientContext context_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<pb::Cluster::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<pb::WorkerMessage, pb::CoordinatorMessage>> rpc_;
+  bool connected_ = false;
+  absl::Mutex write_mutex_;
+};
+
+Attachment::Attachment(AttachmentOptions options, Inbox* inbox, EndCallback on_end)
+    : options_(std::move(options)),
+      inbox_(inbox),
+      on_end_(std::move(on_end)),
+      last_contact_(absl::Now()) {
+  reader_ = std::thread([this] { ReadLoop(); });
+  heartbeat_ = std::thread([this] { HeartbeatLoop(); });
+}
+
+Attachment::~Attachment() {
+  {
+    absl::MutexLock lock(&mutex_);
+    ended_ = true;
+    if (stream_ != nullptr) stream_->HalfClose();
+  }
+  heartbeat_.join();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stream_ != nullptr) stream_->Cancel();
+  }
+  reader_.join();
+}
+
+absl::StatusOr<plan::Plan> Attachment::WaitForPlan() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &Attachment::HasPlanOrEnded));
+  if (ended_) return absl::CancelledError("the job ended before it was planned");
+  return *plan_;
+}
+
+void Attachment::SendReady(const ShardReport& report) {
+  absl::MutexLock lock(&mutex_);
+  ready_ = report;
+  if (stream_ != nullptr) stream_->Write(ReadyMessage(report));
+}
+
+void Attachment::SendStep(const StepReport& report) {
+  std::shared_ptr<Stream> stream;
+  {
+    absl::MutexLock lock(&mutex_);
+    stream = stream_;
+  }
+  if (stream == nullptr) return;
+  pb::WorkerMessage message;
+  *message.mutable_step() = ToProto(report);
+  stream->Write(message);
+}
+
+void Attachment::SendFailure(const absl::Status& why) {
+  std::shared_ptr<Stream> stream;
+  {
+    absl::MutexLock lock(&mutex_);
+    ended_ = true;  // nothing that comes now is to be reported as an end of its own
+    stream = stream_;
+  }
+  if (stream == nullptr) return;
+  pb::WorkerMessage message;
+  message.mutable_failure()->set_code(static_cast<int>(why.code()));
+  message.mutable_failure()->set_message(std::string(why.message()));
+  stream->Write(message);
+  stream->HalfClose();
+  // The coordinator ends the stream when it has heard; then the reader drops it.
+  absl::MutexLock lock(&mutex_);
+  const auto gone = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stream_ == nullptr; };
+  mutex_.AwaitWithTimeout(absl::Condition(&gone), absl::Seconds(1));
+}
+
+void Attachment::OnEnd(const absl::Status& why, int exit_code) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(ended_, true)) return;
+  }
+  on_end_(why, exit_code);
+}
+
+void Attachment::ReadLoop() {
+  absl::Time next_message = absl::Now() + kRetryInterval;
+  while (true) {
+    const absl::Status status = RunStream();
+    absl::Duration silent;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (ended_) return;
+      silent = absl::Now() - last_contact_;
+    }
+    if (!IsLoss(status)) return OnEnd(status, 1);
+    inbox_->CancelAll();
+    if (silent > options_.orphan_timeout) {
+      return OnEnd(absl::DeadlineExceededError(absl::StrCat(
+                       "no coordinator at ", options_.coordinator, " for ",
+                       absl::FormatDuration(options_.orphan_timeout), " (--orphan-timeout)")),
+                   1);
+    }
+    if (absl::Now() >= next_message) {
+      if (options_.rank == 0) {
+        spdlog::info("waiting for a coordinator at {} ({}); start one with: coordinator --model=...",
+                     options_.coordinator, std::string(status.message()));
+      }
+      next_message = absl::Now() + kWaitMessageInterval;
+    }
+    absl::SleepFor(kRetryInterval);
+  }
+}
+
+absl::Status Attachment::RunStream() {
+  auto stream = std::make_shared<Stream>(options_.coordinator, kRetryInterval * 5);
+  if (!stream->connected()) {
+    stream->Cancel();
+    stream->Finish().IgnoreError();
+    return absl::UnavailableError("no connection");
+  }
+  stream->Write(HelloMessage(options_));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) stream->Cancel();
+    stream_ = stream;
+  }
+  absl::Status failure;
+  pb::CoordinatorMessage message;
+  while (failure.ok() && stream->Read(&message)) {
+    {
+      absl::MutexLock lock(&mutex_);
+      last_contact_ = absl::Now();
+    }
+    switch (message.kind_case()) {
+      case pb::CoordinatorMessage::kPlan: {
+        absl::StatusOr<plan::Plan> plan = convert::FromProto(message.plan());
+        failure = plan.ok() ? OnPlan(*std::move(plan)) : plan.status();
+        break;
+      }
+      case pb::CoordinatorMessage::kStep:
+        for (const pb::NewRequest& request : message.step().requests()) {
+          inbox_->Submit(FromProto(request));
+        }
+        for (uint64_t id : message.step().cancelled()) inbox_->Cancel(id);
+        break;
+      case pb::CoordinatorMessage::kShutdown:
+        OnEnd(absl::CancelledError(message.shutdown().reason()), message.shutdown().exit_code());
+        break;
+      case pb::CoordinatorMessage::kHeartbeat:
+      case pb::CoordinatorMessage::KIND_NOT_SET:
+        break;
+    }
+  }
+  if (!failure.ok()) stream->Cancel();
+  const absl::Status finished = stream->Finish();
+  absl::MutexLock lock(&mutex_);
+  stream_ = nullptr;
+  return failure.ok() ? finished : failure;
+}
+
+absl::Status Attachment::OnPlan(plan::Plan plan) {
+  absl::MutexLock lock(&mutex_);
+  if (!plan_.has_value()) {
+    plan_ = std::move(plan);
+    return absl::OkStatus();
+  }
+  // A new coordinator planned the job again: the shard that is loaded serves if it is the same.
+  if (plan != *plan_) {
+    return absl::FailedPreconditionError(
+        "a new coordinator made another plan for this job, whose weights are loaded already; "
+        "start the workers again");
+  }
+  if (ready_.has_value()) stream_->Write(ReadyMessage(*ready_));
+  return absl::OkStatus();
+}
+
+void Attachment::HeartbeatLoop() {
+  pb::WorkerMessage beat;
+  beat.mutable_heartbeat();
+  while (true) {
+    std::shared_ptr<Stream> stream;
+    bool orphaned;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_; };
+      if (mutex_.AwaitWithTimeout(absl::Condition(&ended), options_.heartbeat_interval)) return;
+      stream = stream_;
+      orphaned = absl::Now() - last_contact_ > options_.orphan_timeout;
+    }
+    if (stream == nullptr) continue;
+    // A coordinator that neither answers nor hangs up: let the reader notice.
+    if (orphaned) stream->Cancel();
+    stream->Write(beat);
+  }
+}
+
+}  // namespace skein::worker

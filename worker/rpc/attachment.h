@@ -1,0 +1,90 @@
+// A rank's tie to the coordinator: one gRPC stream for its whole life, kept alive by a thread of
+// its own and taken up again when the coordinator comes back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "parallel/plan/plan.h"
+#include "topology/machine.h"
+#include "worker/engine/inbox.h"
+#include "worker/engine/request.h"
+
+namespace skein::worker {
+
+struct AttachmentOptions {
+  std::string coordinator;  // HOST:PORT
+  std::string job_id;
+  int32_t rank = 0;
+  int32_t job_size = 1;
+  topology::Node node;
+  absl::Duration heartbeat_interval = absl::Milliseconds(500);
+  // How long a rank lives without a coordinator.
+  absl::Duration orphan_timeout = absl::Seconds(60);
+};
+
+// The shard is loaded: what the coordinator compares between replicas.
+struct ShardReport {
+  std::string slice_key;
+  std::string slice_digest;
+  int64_t bytes_read = 0;
+  absl::Duration load_time;
+};
+
+// Thread-safe. Requests go to `inbox`; a coordinator that went away takes its requests along.
+class Attachment {
+ public:
+  // `on_end` is called once, on a thread of the attachment, when the rank must end: it was refused,
+  // its job failed (exit code 1), the coordinator stayed away, or all is done (exit code 0).
+  using EndCallback = std::function<void(const absl::Status& why, int exit_code)>;
+
+  Attachment(AttachmentOptions options, Inbox* inbox, EndCallback on_end);
+  ~Attachment();  // ends the stream and joins the threads
+
+  // Connects, says hello and waits for the job's plan. Blocks; Cancelled when the rank must end.
+  absl::StatusOr<plan::Plan> WaitForPlan();
+
+  void SendReady(const ShardReport& report);
+  // Leaders only. Dropped while there is no coordinator.
+  void SendStep(const StepReport& report);
+  // The last words of a rank that ends; waits up to a second for them to leave.
+  void SendFailure(const absl::Status& why);
+
+ private:
+  class Stream;
+
+  void ReadLoop();
+  void HeartbeatLoop();
+  // One life of the stream, from hello to its end.
+  absl::Status RunStream();
+  absl::Status OnPlan(plan::Plan plan);
+  void OnEnd(const absl::Status& why, int exit_code);
+  bool HasPlanOrEnded() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return plan_.has_value() || ended_;
+  }
+
+  const AttachmentOptions options_;
+  Inbox* const inbox_;
+  const EndCallback on_end_;
+
+  absl::Mutex mutex_;
+  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // null between lives
+  std::optional<plan::Plan> plan_ ABSL_GUARDED_BY(mutex_);
+  std::optional<ShardReport> ready_ ABSL_GUARDED_BY(mutex_);  // repeated to a new coordinator
+  absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread reader_;
+  std::thread heartbeat_;
+};
+
+}  // namespace skein::worker

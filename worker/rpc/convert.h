@@ -1,0 +1,15 @@
+// The engine's plain types to and from the wire.
+#pragma once
+
+#include <vector>
+
+#include "proto/cluster.pb.h"
+#include "worker/engine/inbox.h"
+#include "worker/engine/request.h"
+
+namespace skein::worker {
+
+GenerationRequest FromProto(const cluster::v1::NewRequest& request);
+cluster::v1::StepOutput ToProto(const StepReport& report);
+
+}  // namespace skein::worker
