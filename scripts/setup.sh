@@ -69,10 +69,10 @@ install() {
     sudo -n true 2>/dev/null || sudo -v || die "sudo refused. As root: apt-get install --no-install-recommends $*"
   fi
   say "set-up: installing on $system:" "$@"
-  # An earlier run may have been interrupted in the middle of a package.
-  [[ -z $(dpkg --audit) ]] || run "${as_root[@]}" dpkg --configure -a >>"$work/apt.log" 2>&1 || true
+  # An earlier run may have been interrupted in the middle of a package. What this cannot mend, --fix-broken does.
+  run "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive dpkg --configure -a >>"$work/apt.log" 2>&1 || true
   apt update
-  apt install --no-install-recommends -y "$@"
+  apt install --no-install-recommends --fix-broken -y "$@"
 }
 
 # Headers of packages are no inputs that Bazel tracks; their versions, told to it, rebuild what an upgrade changes.
