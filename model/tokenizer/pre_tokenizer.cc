@@ -17,11 +17,8 @@ absl::StatusOr<PreTokens> PreTokenizer::Cut(std::string_view text) const {
       }
     }
     if (!step.regex.has_value()) continue;
-    std::vector<std::string_view> cut;
-    for (const std::string_view piece : result.pieces) {
-      SKEIN_RETURN_IF_ERROR(step.regex->Cut(piece, step.keep_matches, step.keep_gaps, cut));
-    }
-    result.pieces = std::move(cut);
+    SKEIN_ASSIGN_OR_RETURN(result.pieces,
+                           step.regex->Cut(result.pieces, step.keep_matches, step.keep_gaps));
   }
   return result;
 }

@@ -16,7 +16,8 @@ namespace {
 // million, PCRE2's default, are too few for 10 MiB of spaces.
 constexpr uint64_t kMatchStepsPerByte = 16;
 constexpr uint64_t kMatchStepsAtLeast = 1'000'000;
-constexpr uint32_t kJitStackBytes = 1 << 20;
+// For patterns that remember a place for each byte; those in use need none.
+constexpr uint32_t kMatchHeapKiB = 256 << 10;
 
 std::string Pcre2Error(int code) {
   std::array<PCRE2_UCHAR, 256> text = {};
@@ -61,7 +62,6 @@ size_t CommonEscape(std::string_view rest) {
 struct FreeMatch {
   void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
   void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
-  void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
 };
 
 size_t CharacterEnd(std::string_view text, size_t at) {
@@ -69,6 +69,47 @@ size_t CharacterEnd(std::string_view text, size_t at) {
   while (at < text.size() && (text[at] & 0xC0) == 0x80);
   return at;
 }
+
+// Finds matches of one expression, one after the other.
+class Matcher {
+ public:
+  explicit Matcher(const pcre2_code* code)
+      : code_(code),
+        match_(pcre2_match_data_create_from_pattern(code, nullptr)),
+        context_(pcre2_match_context_create(nullptr)) {}
+
+  bool ok() const { return match_ != nullptr && context_ != nullptr; }
+
+  void StartText(std::string_view text) {
+    text_ = text;
+    const uint64_t steps = kMatchStepsAtLeast + kMatchStepsPerByte * text.size();
+    pcre2_set_match_limit(context_.get(),
+                          static_cast<uint32_t>(std::min<uint64_t>(steps, UINT32_MAX)));
+    pcre2_set_heap_limit(context_.get(), kMatchHeapKiB);
+  }
+
+  // The first match at `from` or later: a positive number, or PCRE2's error.
+  int Find(size_t from) {
+    int result = Match(from, 0);
+    // Compiled code has 32 KiB of stack; interpreting takes memory from the heap.
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = Match(from, PCRE2_NO_JIT);
+    return result;
+  }
+
+  size_t begin() const { return pcre2_get_ovector_pointer(match_.get())[0]; }
+  size_t end() const { return pcre2_get_ovector_pointer(match_.get())[1]; }
+
+ private:
+  int Match(size_t from, uint32_t options) {
+    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from,
+                       PCRE2_NO_UTF_CHECK | options, match_.get(), context_.get());
+  }
+
+  const pcre2_code* code_;
+  std::unique_ptr<pcre2_match_data, FreeMatch> match_;
+  std::unique_ptr<pcre2_match_context, FreeMatch> context_;
+  std::string_view text_;
+};
 
 }  // namespace
 
@@ -134,45 +175,34 @@ absl::StatusOr<Regex> Regex::Compile(std::string_view pattern, bool literal) {
   return regex;
 }
 
-absl::Status Regex::Cut(std::string_view text, bool keep_matches, bool keep_gaps,
-                        std::vector<std::string_view>& pieces) const {
-  const std::unique_ptr<pcre2_match_data, FreeMatch> match(
-      pcre2_match_data_create_from_pattern(code_.get(), nullptr));
-  const std::unique_ptr<pcre2_match_context, FreeMatch> context(
-      pcre2_match_context_create(nullptr));
-  const std::unique_ptr<pcre2_jit_stack, FreeMatch> stack(
-      pcre2_jit_stack_create(32 << 10, kJitStackBytes, nullptr));
-  if (match == nullptr || context == nullptr || stack == nullptr) {
-    return absl::ResourceExhaustedError("no memory for matching a regular expression");
-  }
-  pcre2_set_match_limit(context.get(),
-                        static_cast<uint32_t>(std::min<uint64_t>(
-                            kMatchStepsAtLeast + kMatchStepsPerByte * text.size(), UINT32_MAX)));
-  pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-
-  const auto add = [&](size_t begin, size_t end, bool keep) {
-    if (keep && end > begin) pieces.push_back(text.substr(begin, end - begin));
-  };
-  size_t done = 0;    // text before it was cut
-  size_t search = 0;  // the next match begins here or later; text before it was cut or holds none
-  while (search < text.size()) {
-    const int result =
-        pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), search,
-                    PCRE2_NO_UTF_CHECK, match.get(), context.get());
-    if (result == PCRE2_ERROR_NOMATCH) break;
-    if (result < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the tokenizer's regular expression gave up at byte ", search, " of ",
-                       text.size(), " (", Pcre2Error(result), "): ", pattern_));
+absl::StatusOr<std::vector<std::string_view>> Regex::Cut(const std::vector<std::string_view>& texts,
+                                                         bool keep_matches, bool keep_gaps) const {
+  Matcher matcher(code_.get());
+  if (!matcher.ok()) return absl::ResourceExhaustedError("no memory for a regular expression");
+  std::vector<std::string_view> pieces;
+  for (const std::string_view text : texts) {
+    const auto add = [&](size_t begin, size_t end, bool keep) {
+      if (keep && end > begin) pieces.push_back(text.substr(begin, end - begin));
+    };
+    matcher.StartText(text);
+    size_t done = 0;  // text before it was cut
+    size_t from = 0;  // the next match begins here or later
+    while (from < text.size()) {
+      const int result = matcher.Find(from);
+      if (result == PCRE2_ERROR_NOMATCH) break;
+      if (result < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the tokenizer's regular expression gave up at byte ", from, " of ",
+                         text.size(), " (", Pcre2Error(result), "): ", pattern_));
+      }
+      add(done, matcher.begin(), keep_gaps);
+      add(matcher.begin(), matcher.end(), keep_matches);
+      done = matcher.end();
+      from = matcher.end() > matcher.begin() ? done : CharacterEnd(text, done);
     }
-    const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(match.get());
-    add(done, bounds[0], keep_gaps);
-    add(bounds[0], bounds[1], keep_matches);
-    done = bounds[1];
-    search = bounds[1] > bounds[0] ? bounds[1] : CharacterEnd(text, bounds[1]);
+    add(done, text.size(), keep_gaps);
   }
-  add(done, text.size(), keep_gaps);
-  return absl::OkStatus();
+  return pieces;
 }
 
 }  // namespace skein::model

@@ -25,11 +25,11 @@ class Regex {
   // offset when it does not compile.
   static absl::StatusOr<Regex> Compile(std::string_view pattern, bool literal);
 
-  // Cuts `text` (valid UTF-8) into matches and what lies between them; appends the kinds that are
-  // to be kept, in order, none of them empty. InvalidArgument when the text asks for more
-  // backtracking than kMatchStepsPerByte allows, which no pattern in use does.
-  absl::Status Cut(std::string_view text, bool keep_matches, bool keep_gaps,
-                   std::vector<std::string_view>& pieces) const;
+  // Cuts each of `texts` (valid UTF-8) into matches and what lies between them; returns the kinds
+  // that are to be kept, in order, none of them empty. InvalidArgument when a text asks for more
+  // backtracking or memory than is allowed, which no pattern in use does.
+  absl::StatusOr<std::vector<std::string_view>> Cut(const std::vector<std::string_view>& texts,
+                                                    bool keep_matches, bool keep_gaps) const;
 
  private:
   struct FreeCode {

@@ -73,8 +73,9 @@ absl::Status RefuseUnlessEmpty(const JsonField& object, std::initializer_list<co
     SKEIN_ASSIGN_OR_RETURN(const JsonField field, object.Get(key));
     const nlohmann::json& value = field.value();
     if (value == "" || value == 0 || value == false) continue;
-    return field.Unimplemented(
-        "is not supported; make the tokenizer without it, or set it to null");
+    const absl::StatusOr<std::string> type = field.String("type");
+    return field.Unimplemented(absl::StrCat(type.ok() ? absl::StrCat("type ", *type, " ") : "",
+                                            "is not supported; make the tokenizer without it"));
   }
   return absl::OkStatus();
 }

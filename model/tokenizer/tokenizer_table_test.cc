@@ -27,12 +27,13 @@ std::string PatchedBard(const json& patch) {
   return document.dump();
 }
 
-class TokenizerTable : public testing::TestWithParam<json> {};
+class TokenizerTable : public testing::TestWithParam<size_t> {};
 
 TEST_P(TokenizerTable, EncodesAndDecodesAsTheLibrary) {
+  const json& variant = Table()["tokenizers"][GetParam()];
   SKEIN_ASSERT_OK_AND_ASSIGN(const auto tokenizer,
-                             ParseTokenizerJson(PatchedBard(GetParam()["patch"])));
-  for (const json& row : GetParam()["rows"]) {
+                             ParseTokenizerJson(PatchedBard(variant["patch"])));
+  for (const json& row : variant["rows"]) {
     const auto text = row["text"].get<std::string>();
     const EncodeOptions options = {
         .add_special_tokens = row.value("add_special_tokens", false),
@@ -50,10 +51,12 @@ TEST_P(TokenizerTable, EncodesAndDecodesAsTheLibrary) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TokenizerTable, testing::ValuesIn(Table()["tokenizers"]),
+INSTANTIATE_TEST_SUITE_P(All, TokenizerTable,
+                         testing::Range<size_t>(0, Table()["tokenizers"].size()),
                          [](const auto& info) {
+                           const json& variant = Table()["tokenizers"][info.param];
                            std::string name;
-                           for (const char c : info.param["name"].template get<std::string>()) {
+                           for (const char c : variant["name"].template get<std::string>()) {
                              if (std::isalnum(static_cast<unsigned char>(c))) name += c;
                            }
                            return name;

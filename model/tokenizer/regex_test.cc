@@ -1,0 +1,98 @@
+#include "model/tokenizer/regex.h"
+
+#include <string>
+#include <vector>
+
+#include "base/test_util.h"
+#include "model/tokenizer/pre_tokenizer.h"
+
+namespace skein::model {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string_view> Cut(std::string_view pattern, bool literal, bool keep_matches,
+                                  bool keep_gaps, std::string_view text) {
+  const absl::StatusOr<Regex> regex = Regex::Compile(pattern, literal);
+  SKEIN_EXPECT_OK(regex.status());
+  if (!regex.ok()) return {};
+  const auto pieces = regex->Cut({text}, keep_matches, keep_gaps);
+  SKEIN_EXPECT_OK(pieces.status());
+  return pieces.value_or(std::vector<std::string_view>());
+}
+
+TEST(Regex, KeepsMatchesAndGaps) {
+  EXPECT_THAT(Cut("[0-9]+", false, true, true, "ab12c3"), ElementsAre("ab", "12", "c", "3"));
+  EXPECT_THAT(Cut("[0-9]+", false, false, true, "ab12c3"), ElementsAre("ab", "c"));
+  EXPECT_THAT(Cut("[0-9]+", false, true, false, "ab12c3"), ElementsAre("12", "3"));
+  EXPECT_THAT(Cut("x*", false, true, true, "\u00E9xx\U0001F44D"),
+              ElementsAre("\u00E9", "xx", "\U0001F44D"))
+      << "empty matches step over whole characters";
+  EXPECT_THAT(Cut("[a.b]+", true, true, true, "ab[a.b]+"), ElementsAre("ab", "[a.b]+"));
+  EXPECT_THAT(Cut("a", false, true, true, ""), ElementsAre());
+}
+
+TEST(Regex, SpaceIsUnicodesWhiteSpace) {
+  for (const char* space :
+       {"\t", "\v", "\u0085", "\u00A0", "\u1680", "\u2003", "\u2028", "\u3000"}) {
+    EXPECT_THAT(Cut(R"(\s)", false, true, false, space), ElementsAre(space));
+    EXPECT_THAT(Cut(R"([^\S])", false, true, false, space), ElementsAre(space));
+  }
+  for (const char* other : {"\u180E", "\u200B", "\u2060", "\uFEFF", "\x1C", "a"}) {
+    EXPECT_THAT(Cut(R"(\s)", false, true, false, other), ElementsAre()) << other;
+  }
+}
+
+TEST(Regex, WhatTheEnginesReadDifferentlyIsRefusedByName) {
+  const struct {
+    const char* pattern;
+    const char* named;
+  } cases[] = {
+      {R"(\w+)", "\\w"},  {R"(\bx)", "\\b"},   {R"(\h)", "\\h"},     {R"(\p{Han})", "\\p"},
+      {R"(\pL)", "\\p"},  {R"(\x41)", "\\x"},  {R"(\u0041)", "\\u"}, {R"((a)\1)", "\\1"},
+      {R"(\p{L)", "\\p"}, {R"(a\)", "\\"},     {"^a", "^"},          {"a$", "$"},
+      {"a{1,3}+", "}+"},  {"[a[b]]", "["},     {"[[:alpha:]]", "["}, {"[a&&b]", "&&"},
+      {"[]a]", "[]"},     {"[^]a]", "[]"},     {"(?m:a)", "(?m"},    {"(?<name>a)", "(?<"},
+      {"(?R)", "(?R"},    {"(*ACCEPT)", "(*"}, {"(?#c)", "(?#"},
+  };
+  for (const auto& [pattern, named] : cases) {
+    EXPECT_THAT(Regex::Compile(pattern, false),
+                StatusIs(absl::StatusCode::kUnimplemented,
+                         AllOf(HasSubstr(std::string("\"") + named), HasSubstr(pattern))))
+        << pattern;
+  }
+  for (const char* pattern : {"(a", "[a", "*", "\\p{Lx}", "(?<!a+)b", "a{3,1}"}) {
+    EXPECT_THAT(Regex::Compile(pattern, false),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("offset")))
+        << pattern;
+  }
+}
+
+TEST(Regex, GivesUpOnExplosivePatterns) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Regex regex, Regex::Compile("(?:a+)+b|c", false));
+  const std::string text = std::string(40, 'a') + "!b";
+  EXPECT_THAT(regex.Cut({text}, true, true),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("gave up at byte 0 of 42"), HasSubstr("(?:a+)+b|c"))));
+}
+
+TEST(Regex, APatternThatOutgrowsTheStackIsInterpreted) {
+  const std::string text(200'000, 'a');
+  EXPECT_THAT(Cut("(?:a|b)+c", false, true, true, text + "c"), ElementsAre(text + "c"));
+}
+
+TEST(PreTokenizer, StepsWorkOnThePiecesOfTheOneBefore) {
+  std::vector<PreTokenizerStep> steps(2);
+  SKEIN_ASSERT_OK_AND_ASSIGN(steps[0].regex, Regex::Compile(",", true));
+  SKEIN_ASSERT_OK_AND_ASSIGN(steps[1].regex, Regex::Compile(kGpt2Pattern, false));
+  steps[1].add_prefix_space = true;
+  const PreTokenizer pre_tokenizer(std::move(steps));
+  const auto pieces = [&](std::string_view text) { return pre_tokenizer.Cut(text)->pieces.size(); };
+  SKEIN_ASSERT_OK_AND_ASSIGN(const PreTokens pre_tokens, pre_tokenizer.Cut("ab cd, e"));
+  EXPECT_THAT(pre_tokens.pieces, ElementsAre(" ab", " cd", " ,", " e"));
+  EXPECT_EQ(pieces(""), 0u);
+}
+
+}  // namespace
+}  // namespace skein::model
