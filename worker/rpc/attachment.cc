@@ -67,9 +67,9 @@ class Attachment::Stream {
     // A global subchannel would keep the backoff of earlier attempts.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetMaxReceiveMessageSize(-1);
-    channel_ = grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
-    const auto connect_by =
-        std::chrono::system_clock::now() + absl::ToChronoNanoseconds(silence);
+    channel_ =
+        grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
+    const auto connect_by = std::chrono::system_clock::now() + absl::ToChronoNanoseconds(silence);
     connected_ = channel_->WaitForConnected(
         std::chrono::time_point_cast<std::chrono::system_clock::duration>(connect_by));
     stub_ = pb::Cluster::NewStub(channel_);
@@ -194,8 +194,9 @@ void Attachment::ReadLoop() {
     }
     if (absl::Now() >= next_message) {
       if (options_.rank == 0) {
-        spdlog::info("waiting for a coordinator at {} ({}); start one with: coordinator --model=...",
-                     options_.coordinator, std::string(status.message()));
+        spdlog::info(
+            "waiting for a coordinator at {} ({}); start one with: coordinator --model=...",
+            options_.coordinator, std::string(status.message()));
       }
       next_message = absl::Now() + kWaitMessageInterval;
     }

@@ -1,0 +1,128 @@
+// Every layout computes the same bits, also in the last one.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/test_util.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/reference/reference_backend.h"
+#include "model/config/model_config.h"
+#include "model/format/open.h"
+#include "tests/engine/local_replica.h"
+
+namespace skein::worker {
+namespace {
+
+struct LayoutCase {
+  std::string name;
+  std::string folder;
+  plan::Layout layout;
+  SchedulerLimits scheduler;
+  int threads = 1;
+  int64_t page_size = 16;
+};
+
+void PrintTo(const LayoutCase& c, std::ostream* out) { *out << c.name; }
+
+std::vector<GenerationRequest> Requests(int64_t vocab_size) {
+  std::vector<GenerationRequest> requests;
+  const int lengths[] = {1, 5, 37, 70};
+  for (int i = 0; i < 4; ++i) {
+    GenerationRequest request{.id = static_cast<RequestId>(i + 1), .max_tokens = 8};
+    for (int t = 0; t < lengths[i]; ++t) {
+      request.prompt.push_back(static_cast<int32_t>((t * 131 + i * 29 + 7) % vocab_size));
+    }
+    request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
+    request.sampling.seed = 40 + i;
+    request.sampling.top_p = 0.95f;
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+struct Outcome {
+  std::map<RequestId, std::vector<int32_t>> answers;
+  std::map<std::pair<RequestId, int64_t>, std::vector<float>> logits;
+};
+
+Outcome RunLayout(const LayoutCase& c, bool reference = false) {
+  Outcome outcome;
+  const auto config = model::LoadModelConfig(c.folder);
+  EXPECT_THAT(config, IsOk());
+  auto tensors = model::OpenTensorSource(c.folder);
+  EXPECT_THAT(tensors, IsOk());
+  LocalReplicaOptions options{.layout = c.layout, .page_size = c.page_size};
+  options.make_backend = [&]() -> std::unique_ptr<kernels::Backend> {
+    if (reference) return kernels::MakeReferenceBackend();
+    return *kernels::MakeCpuBackend({.threads = c.threads});
+  };
+  auto replica = LocalReplica::Create(*config, **tensors, options);
+  EXPECT_THAT(replica, IsOk());
+  if (!replica.ok()) return outcome;
+  auto answers = (*replica)->Generate(Requests(config->vocab_size), c.scheduler);
+  EXPECT_THAT(answers, IsOk());
+  if (answers.ok()) outcome = {*answers, (*replica)->logits()};
+  return outcome;
+}
+
+// The most unlike run to compare with: one rank, one sequence at a time, whole prompts.
+const Outcome& Alone(const std::string& folder) {
+  static auto* outcomes = new std::map<std::string, Outcome>;
+  auto [it, is_new] = outcomes->try_emplace(folder);
+  if (is_new) {
+    it->second = RunLayout({.name = "alone",
+                            .folder = folder,
+                            .layout = {},
+                            .scheduler = {.max_sequences = 1, .max_micro_batch_rows = 256}});
+  }
+  return it->second;
+}
+
+class LayoutTest : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(LayoutTest, GivesTheBitsOfOneRank) {
+  const Outcome got = RunLayout(GetParam());
+  const Outcome& want = Alone(GetParam().folder);
+  ASSERT_EQ(want.answers.size(), 4u);
+  EXPECT_EQ(got.answers, want.answers);
+  ASSERT_EQ(got.logits.size(), want.logits.size());
+  for (const auto& [key, logits] : want.logits) {
+    const auto it = got.logits.find(key);
+    ASSERT_NE(it, got.logits.end());
+    ASSERT_EQ(it->second.size(), logits.size());
+    EXPECT_EQ(std::memcmp(it->second.data(), logits.data(), logits.size() * sizeof(float)), 0)
+        << "request " << key.first << ", position " << key.second;
+  }
+}
+
+constexpr const char* kBard = "checkpoints/bard";
+// 8 heads, so that 8 shards are possible.
+constexpr const char* kEightHeads = "tests/golden/models/eight-ways";
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, LayoutTest,
+    ::testing::Values(LayoutCase{"batched", kBard, {1, 1, 1}, {4, 1, 256}},
+                      LayoutCase{"chunked_odd_pages", kBard, {1, 1, 1}, {3, 1, 11}, 1, 7},
+                      LayoutCase{"threads", kBard, {1, 1, 1}, {4, 1, 256}, 3},
+                      LayoutCase{"tp2", kBard, {2, 1, 1}, {4, 1, 64}},
+                      LayoutCase{"tp4", kBard, {4, 1, 1}, {4, 1, 64}},
+                      LayoutCase{"pp2", kBard, {1, 2, 1}, {4, 2, 64}},
+                      LayoutCase{"pp3_uneven", kBard, {1, 3, 1}, {4, 4, 20}},
+                      LayoutCase{"pp8", kBard, {1, 8, 1}, {4, 8, 64}},
+                      LayoutCase{"tp2_pp2", kBard, {2, 2, 1}, {2, 2, 16}, 1, 5},
+                      LayoutCase{"tp4_pp2", kBard, {4, 2, 1}, {4, 2, 64}},
+                      LayoutCase{"wide_tp2", kEightHeads, {2, 1, 1}, {4, 1, 64}},
+                      LayoutCase{"wide_tp8", kEightHeads, {8, 1, 1}, {4, 1, 64}},
+                      LayoutCase{"wide_tp2_pp4", kEightHeads, {2, 4, 1}, {4, 4, 64}}),
+    [](const auto& info) { return info.param.name; });
+
+// The CPU's answers are held against the reference's: greedy ones agree.
+TEST(BackendTest, ReferenceGivesTheSameGreedyAnswers) {
+  const LayoutCase c = {"reference", kBard, {1, 1, 1}, {4, 1, 256}};
+  const Outcome got = RunLayout(c, /*reference=*/true);
+  const Outcome& want = Alone(kBard);
+  for (RequestId id : {1, 3}) EXPECT_EQ(got.answers.at(id), want.answers.at(id));
+}
+
+}  // namespace
+}  // namespace skein::worker

@@ -1,0 +1,251 @@
+#include "worker/bench/bench.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "kernels/cpu/bandwidth.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "model/config/model_config.h"
+#include "model/format/open.h"
+#include "model/synthetic/synthetic.h"
+#include "worker/engine/stage.h"
+#include "worker/loader/shard_loader.h"
+#include "worker/program/rank_program.h"
+
+namespace skein::worker {
+namespace {
+
+// More than any cache holds.
+constexpr int64_t kBandwidthBytes = int64_t{2} << 30;
+constexpr absl::Duration kBandwidthTime = absl::Seconds(2);
+constexpr int64_t kPageSize = 16;
+constexpr int kPrefillRuns = 3;
+
+int UsableCores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+absl::Duration Median(std::vector<absl::Duration> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// The work that one step is held against.
+struct StepCost {
+  int64_t weight_bytes = 0;     // read once a step, however many rows it has
+  double flops_per_row = 0;     // of products over every row
+  double flops_per_output = 0;  // of the output matrix, over rows with logits
+};
+
+StepCost CostOf(const RankProgram& program, const LoadedShard& shard) {
+  StepCost cost;
+  for (const kernels::Op& op : program.program.ops) {
+    const auto* matmul = std::get_if<kernels::MatMulOp>(&op);
+    if (matmul == nullptr) continue;
+    const kernels::WeightSpec& spec = program.program.weights[matmul->weight].spec;
+    const double flops = 2.0 * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
+    const bool tokens =
+        program.program.buffers[matmul->in].rows == kernels::BufferSpec::Rows::kTokens;
+    (tokens ? cost.flops_per_row : cost.flops_per_output) += flops;
+    cost.weight_bytes += shard.weights[matmul->weight]->bytes();
+  }
+  return cost;
+}
+
+// One rank that holds the whole model, driven without a scheduler.
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options)
+      : options_(options), threads_(options.threads > 0 ? options.threads : UsableCores()) {}
+
+  absl::Status Run() {
+    SKEIN_RETURN_IF_ERROR(Load());
+    SKEIN_ASSIGN_OR_RETURN(const double before, MeasureCeiling());
+    SKEIN_ASSIGN_OR_RETURN(const absl::Duration prefill, TimePrefill());
+    SKEIN_ASSIGN_OR_RETURN(const absl::Duration decode, TimeDecode());
+    SKEIN_ASSIGN_OR_RETURN(const double after, MeasureCeiling());
+    return Report(std::max(before, after), std::min(before, after), prefill, decode);
+  }
+
+ private:
+  void Progress(const std::string& what) const {
+    if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r\033[K%s", what.c_str());
+  }
+
+  absl::Status Load() {
+    if (model::IsSyntheticSpec(options_.model)) {
+      SKEIN_ASSIGN_OR_RETURN(model::SyntheticModel synthetic,
+                             model::ParseSyntheticSpec(options_.model));
+      config_ = synthetic.config;
+      tensors_ = std::move(synthetic.weights);
+    } else {
+      SKEIN_ASSIGN_OR_RETURN(config_, model::LoadModelConfig(options_.model));
+      SKEIN_ASSIGN_OR_RETURN(tensors_, model::OpenTensorSource(options_.model));
+    }
+    const int64_t length = options_.prompt_tokens + options_.decode_tokens + 1;
+    if (length > config_.max_position_embeddings) {
+      return absl::InvalidArgumentError(absl::StrCat("prompt and answer of ", length,
+                                                     " tokens exceed the model's context of ",
+                                                     config_.max_position_embeddings));
+    }
+    pages_per_sequence_ = (length + kPageSize - 1) / kPageSize;
+    SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCpuBackend({.threads = threads_}));
+    SKEIN_ASSIGN_OR_RETURN(
+        program_,
+        BuildRankProgram(config_, *tensors_,
+                         {.layers = Range{0, config_.num_layers},
+                          .max_rows = std::max<int64_t>(options_.prompt_tokens, options_.batch),
+                          .max_outputs = options_.batch,
+                          .page_size = kPageSize,
+                          .pages = pages_per_sequence_ * std::max(options_.batch, 1)}));
+    ShardLoadOptions load{.threads = threads_};
+    load.progress = [this](int64_t done, int64_t total) {
+      Progress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));
+    };
+    SKEIN_ASSIGN_OR_RETURN(shard_, LoadShard(*tensors_, program_, *backend_, load));
+    SKEIN_ASSIGN_OR_RETURN(kv_, backend_->AllocateKv(program_.kv));
+    SKEIN_ASSIGN_OR_RETURN(executable_,
+                           backend_->Compile(program_.program, shard_.pointers(), kv_.get()));
+    stage_ = std::make_unique<Stage>(StageOptions{.hidden_size = config_.hidden_size,
+                                                  .vocab_size = config_.vocab_size,
+                                                  .page_size = kPageSize},
+                                     program_.program, executable_.get());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> MeasureCeiling() {
+    Progress("measuring the memory's read bandwidth");
+    return kernels::MeasureReadBandwidth(threads_, kBandwidthBytes, kBandwidthTime);
+  }
+
+  // Starts sequence `id` and computes its prompt.
+  absl::StatusOr<absl::Duration> Prefill(RequestId id) {
+    StepOrder order;
+    SequenceStart start{.id = id, .sampling = {.temperature = 0}};
+    for (int64_t i = 0; i < pages_per_sequence_; ++i) {
+      start.pages.push_back(static_cast<int32_t>(id * pages_per_sequence_ + i));
+    }
+    ChunkOrder chunk{.id = id, .sample = true};
+    for (int i = 0; i < options_.prompt_tokens; ++i) {
+      chunk.tokens.push_back(static_cast<int32_t>((i * 7919 + 17) % config_.vocab_size));
+    }
+    order.started = {start};
+    order.micro_batches = {{chunk}};
+    return TimeStep(order);
+  }
+
+  absl::StatusOr<absl::Duration> TimeStep(const StepOrder& order) {
+    std::vector<SampledRow> sampled;
+    const absl::Time begin = absl::Now();
+    SKEIN_RETURN_IF_ERROR(stage_->Run(order, &sampled));
+    const absl::Duration time = absl::Now() - begin;
+    for (const SampledRow& row : sampled) {
+      if (!row.error.empty()) return absl::InternalError(row.error);
+      if (row.id >= last_token_.size()) last_token_.resize(row.id + 1);
+      last_token_[row.id] = row.token.id;
+    }
+    return time;
+  }
+
+  absl::StatusOr<absl::Duration> TimePrefill() {
+    std::vector<absl::Duration> times;
+    for (int run = 0; run <= kPrefillRuns; ++run) {  // the first one is the warm-up
+      Progress(absl::StrFormat("prefill %d of %d", run, kPrefillRuns));
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration time, Prefill(0));
+      if (run > 0) times.push_back(time);
+    }
+    for (int id = 1; id < options_.batch; ++id) {
+      SKEIN_RETURN_IF_ERROR(Prefill(id).status());
+    }
+    return Median(times);
+  }
+
+  absl::StatusOr<absl::Duration> TimeDecode() {
+    std::vector<absl::Duration> times;
+    for (int step = 0; step < options_.decode_tokens; ++step) {
+      Progress(absl::StrFormat("decode %d of %d", step + 1, options_.decode_tokens));
+      StepOrder order;
+      std::vector<ChunkOrder>& chunks = order.micro_batches.emplace_back();
+      for (int id = 0; id < options_.batch; ++id) {
+        chunks.push_back({.id = static_cast<RequestId>(id),
+                          .begin = options_.prompt_tokens + step,
+                          .tokens = {last_token_[id]},
+                          .sample = true});
+      }
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration time, TimeStep(order));
+      times.push_back(time);
+    }
+    return Median(times);
+  }
+
+  absl::Status Report(double ceiling, double low_ceiling, absl::Duration prefill,
+                      absl::Duration decode) const {
+    Progress("");
+    const StepCost cost = CostOf(program_, shard_);
+    // Keys and values of the context, halfway through the run.
+    const int64_t context = options_.prompt_tokens + options_.decode_tokens / 2;
+    const int64_t kv_bytes = options_.batch * context * program_.kv.layers * 2 *
+                             program_.kv.kv_heads * program_.kv.head_dim * 4;
+    const double decode_s = absl::ToDoubleSeconds(decode);
+    const double prefill_s = absl::ToDoubleSeconds(prefill);
+    const double bytes = static_cast<double>(cost.weight_bytes + kv_bytes);
+    const double fraction = bytes / decode_s / ceiling;
+    const double flops = cost.flops_per_row * options_.prompt_tokens + cost.flops_per_output;
+    absl::PrintF("%s, %d threads\n", options_.model, threads_);
+    absl::PrintF(
+        "  read bandwidth   %s (median of a plain read of %s; before and after: %.1f and %.1f)\n",
+        FormatBytesPerSecond(ceiling), FormatBytes(kBandwidthBytes), low_ceiling / 1e9,
+        ceiling / 1e9);
+    absl::PrintF(
+        "  decode, batch %-3d %.2f tok/s, %.1f ms a step; bound by reading %s: %s, %.0f%% of the "
+        "bandwidth\n",
+        options_.batch, options_.batch / decode_s, decode_s * 1e3, FormatBytes(bytes),
+        FormatBytesPerSecond(bytes / decode_s), fraction * 100);
+    absl::PrintF(
+        "  prefill of %-5d %.1f tok/s, %.0f ms; bound by arithmetic: %.0f GFLOP/s; reads %s\n",
+        options_.prompt_tokens, options_.prompt_tokens / prefill_s, prefill_s * 1e3,
+        flops / prefill_s / 1e9,
+        FormatBytesPerSecond(static_cast<double>(cost.weight_bytes) / prefill_s));
+    if (fraction < options_.min_read_fraction) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "decode reads at %.0f%% of the memory's read bandwidth, asked were %.0f%%",
+          fraction * 100, options_.min_read_fraction * 100));
+    }
+    return absl::OkStatus();
+  }
+
+  const BenchOptions options_;
+  const int threads_;
+  model::ModelConfig config_;
+  std::unique_ptr<model::TensorSource> tensors_;
+  std::unique_ptr<kernels::Backend> backend_;
+  RankProgram program_;
+  LoadedShard shard_;
+  std::unique_ptr<kernels::KvCache> kv_;
+  std::unique_ptr<kernels::Executable> executable_;
+  std::unique_ptr<Stage> stage_;
+  int64_t pages_per_sequence_ = 0;
+  std::vector<int32_t> last_token_;  // by sequence
+};
+
+}  // namespace
+
+absl::Status RunBench(const BenchOptions& options) { return Bench(options).Run(); }
+
+}  // namespace skein::worker

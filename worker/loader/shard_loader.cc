@@ -1,0 +1,143 @@
+#include "worker/loader/shard_loader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/dtype.h"
+#include "base/range.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "model/format/identity.h"
+
+namespace skein::worker {
+namespace {
+
+// Small enough that scratch memory does not count, large enough that calls do not.
+constexpr int64_t kPieceBytes = 4 << 20;
+
+// Some rows of a part: what is read, hashed and packed at once.
+struct Piece {
+  const WeightPart* part = nullptr;
+  const model::TensorInfo* tensor = nullptr;
+  std::vector<Range> slice;
+  int64_t first_row = 0;  // of the weight
+  int64_t rows = 0;
+  int64_t bytes = 0;
+};
+
+absl::Status CutPart(const model::TensorSource& tensors, const WeightPart& part,
+                     std::vector<Piece>* pieces) {
+  SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* tensor, tensors.Find(part.tensor));
+  const bool vector = part.slice.size() == 1;
+  const int64_t rows = vector ? 1 : part.slice[0].size();
+  const int64_t row_bytes = DTypeBytes(tensor->dtype, part.slice.back().size());
+  const int64_t step = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, row_bytes));
+  for (int64_t row = 0; row < rows; row += step) {
+    const int64_t count = std::min(step, rows - row);
+    Piece piece{&part, tensor, part.slice, part.first_row + row, count, count * row_bytes};
+    if (!vector) {
+      const int64_t begin = part.slice[0].begin + row;
+      piece.slice[0] = {begin, begin + count};
+    }
+    pieces->push_back(std::move(piece));
+  }
+  return absl::OkStatus();
+}
+
+// Works the pieces off with several threads.
+class Loader {
+ public:
+  Loader(const model::TensorSource& tensors, const std::vector<Piece>& pieces,
+         kernels::Backend& backend, const ShardLoadOptions& options, LoadedShard& shard)
+      : tensors_(tensors), pieces_(pieces), backend_(backend), options_(options), shard_(shard) {
+    for (const Piece& piece : pieces) total_bytes_ += piece.bytes;
+  }
+
+  absl::Status Run() {
+    std::vector<std::thread> helpers;
+    for (int i = 1; i < options_.threads; ++i) helpers.emplace_back([this] { Work(); });
+    Work();
+    for (std::thread& helper : helpers) helper.join();
+    absl::MutexLock lock(&mutex_);
+    shard_.bytes_read = done_bytes_;
+    shard_.slice_digest = hasher_.Digest();
+    return status_;
+  }
+
+ private:
+  void Work() {
+    std::vector<std::byte> scratch;
+    while (true) {
+      const size_t i = next_.fetch_add(1);
+      if (i >= pieces_.size()) return;
+      const absl::Status status = Load(pieces_[i], scratch);
+      absl::MutexLock lock(&mutex_);
+      status_.Update(status);
+      if (!status_.ok()) next_ = pieces_.size();
+    }
+  }
+
+  absl::Status Load(const Piece& piece, std::vector<std::byte>& scratch) {
+    scratch.resize(piece.bytes);
+    SKEIN_RETURN_IF_ERROR(tensors_.Read(*piece.tensor, piece.slice, absl::MakeSpan(scratch)));
+    SKEIN_RETURN_IF_ERROR(Annotate(backend_.PackRows(*shard_.weights[piece.part->weight],
+                                                     piece.first_row, piece.rows, scratch.data()),
+                                   piece.part->tensor));
+    absl::MutexLock lock(&mutex_);
+    hasher_.Add(piece.part->tensor, piece.slice, scratch);
+    done_bytes_ += piece.bytes;
+    if (options_.progress) options_.progress(done_bytes_, total_bytes_);
+    return absl::OkStatus();
+  }
+
+  const model::TensorSource& tensors_;
+  const std::vector<Piece>& pieces_;
+  kernels::Backend& backend_;
+  const ShardLoadOptions& options_;
+  LoadedShard& shard_;
+  int64_t total_bytes_ = 0;
+  std::atomic<size_t> next_{0};
+
+  absl::Mutex mutex_;
+  model::SliceHasher hasher_ ABSL_GUARDED_BY(mutex_);
+  int64_t done_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::vector<const kernels::PackedWeight*> LoadedShard::pointers() const {
+  std::vector<const kernels::PackedWeight*> out;
+  for (const auto& weight : weights) out.push_back(weight.get());
+  return out;
+}
+
+absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
+                                      const RankProgram& program, kernels::Backend& backend,
+                                      const ShardLoadOptions& options) {
+  LoadedShard shard;
+  for (const kernels::ProgramWeight& weight : program.program.weights) {
+    absl::StatusOr<std::unique_ptr<kernels::PackedWeight>> packed =
+        backend.AllocateWeight(weight.spec);
+    if (!packed.ok()) return Annotate(packed.status(), weight.name);
+    shard.weights.push_back(*std::move(packed));
+  }
+  for (const ConstantVector& constant : program.constants) {
+    SKEIN_RETURN_IF_ERROR(
+        backend.PackRows(*shard.weights[constant.weight], 0, 1,
+                         reinterpret_cast<const std::byte*>(constant.values.data())));
+  }
+  std::vector<Piece> pieces;
+  for (const WeightPart& part : program.parts) {
+    SKEIN_RETURN_IF_ERROR(CutPart(tensors, part, &pieces));
+  }
+  SKEIN_RETURN_IF_ERROR(Loader(tensors, pieces, backend, options, shard).Run());
+  return shard;
+}
+
+}  // namespace skein::worker

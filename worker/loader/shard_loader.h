@@ -1,0 +1,36 @@
+// Reads a rank's slices of the model into packed weights.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/ops/backend.h"
+#include "model/format/tensor_source.h"
+#include "worker/program/rank_program.h"
+
+namespace skein::worker {
+
+struct ShardLoadOptions {
+  int threads = 1;
+  // Called now and then, from any of the threads, one at a time; may be null.
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
+};
+
+struct LoadedShard {
+  std::vector<std::unique_ptr<kernels::PackedWeight>> weights;  // by WeightId
+  int64_t bytes_read = 0;                                       // of this rank's slices
+  std::string slice_digest;  // of the slices; equal for equal bytes, whoever reads them
+
+  std::vector<const kernels::PackedWeight*> pointers() const;
+};
+
+// Needs a few MiB a thread beside the weights. Errors name the tensor.
+absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
+                                      const RankProgram& program, kernels::Backend& backend,
+                                      const ShardLoadOptions& options);
+
+}  // namespace skein::worker

@@ -1,0 +1,72 @@
+#include "worker/model_shard.h"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/reference/reference_backend.h"
+#include "model/format/identity.h"
+#include "model/format/open.h"
+
+namespace skein::worker {
+
+std::string ResolveModelPath(std::string_view plan_path, std::string_view model_root) {
+  if (model_root.empty()) return std::string(plan_path);
+  std::filesystem::path path = std::filesystem::path(plan_path).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "bard/"
+  return (std::filesystem::path(model_root) / path.filename()).string();
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(std::string_view name, int threads) {
+  if (name == "cpu") return kernels::MakeCpuBackend({.threads = threads});
+  if (name == "reference") return kernels::MakeReferenceBackend();
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown back end '", std::string(name), "'; there are: cpu, reference"));
+}
+
+absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::RankPlan& rank,
+                                          const ModelShardOptions& options) {
+  const std::string path = ResolveModelPath(plan.model_path, options.model_root);
+  if (!std::filesystem::is_directory(path)) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no model folder '", path, "' (looked from ",
+                     std::filesystem::current_path().string(),
+                     "); put a copy there, or name the folder that holds it with --model-root"));
+  }
+  ModelShard shard;
+  SKEIN_ASSIGN_OR_RETURN(shard.config, model::LoadModelConfig(path));
+  SKEIN_RETURN_IF_ERROR(plan::ValidatePlan(plan, shard.config));
+  SKEIN_ASSIGN_OR_RETURN(const std::unique_ptr<model::TensorSource> tensors,
+                         model::OpenTensorSource(path));
+  SKEIN_ASSIGN_OR_RETURN(const std::string identity, model::ComputeModelIdentity(path, *tensors));
+  if (identity != plan.model_identity) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the model in '", path, "' is another one than the coordinator's: identity ", identity,
+        ", planned was ", plan.model_identity, "; copy the coordinator's folder to this node"));
+  }
+  SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(options.backend, rank.threads));
+  SKEIN_ASSIGN_OR_RETURN(
+      shard.program,
+      BuildRankProgram(shard.config, *tensors,
+                       {.tensor = plan.layout.tensor,
+                        .shard = rank.shard,
+                        .layers = rank.layers,
+                        .max_rows = plan.max_micro_batch_rows,
+                        .max_outputs = std::min(plan.max_sequences, plan.max_micro_batch_rows),
+                        .page_size = plan.page_size,
+                        .pages = plan.pages}));
+  SKEIN_ASSIGN_OR_RETURN(shard.weights,
+                         LoadShard(*tensors, shard.program, *shard.backend,
+                                   {.threads = rank.threads, .progress = options.progress}));
+  SKEIN_ASSIGN_OR_RETURN(shard.kv, shard.backend->AllocateKv(shard.program.kv));
+  SKEIN_ASSIGN_OR_RETURN(
+      shard.executable,
+      shard.backend->Compile(shard.program.program, shard.weights.pointers(), shard.kv.get()));
+  return shard;
+}
+
+}  // namespace skein::worker

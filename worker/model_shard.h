@@ -1,0 +1,45 @@
+// A rank's part of a model, loaded and ready to compute.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/ops/backend.h"
+#include "model/config/model_config.h"
+#include "parallel/plan/plan.h"
+#include "worker/loader/shard_loader.h"
+#include "worker/program/rank_program.h"
+
+namespace skein::worker {
+
+struct ModelShard {
+  model::ModelConfig config;
+  std::unique_ptr<kernels::Backend> backend;
+  RankProgram program;
+  LoadedShard weights;
+  std::unique_ptr<kernels::KvCache> kv;
+  std::unique_ptr<kernels::Executable> executable;
+};
+
+struct ModelShardOptions {
+  std::string model_root;                                                 // see RankOptions
+  std::string backend = "cpu";                                            // "cpu" or "reference"
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be null
+};
+
+// Where this node has the model: the plan's path, or the folder of the same name under
+// `model_root`.
+std::string ResolveModelPath(std::string_view plan_path, std::string_view model_root);
+
+// Opens the model, checks that it is the one that was planned, and loads the rank's slices.
+// NotFound and FailedPrecondition name the path and what to do.
+absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::RankPlan& rank,
+                                          const ModelShardOptions& options);
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(std::string_view name, int threads);
+
+}  // namespace skein::worker

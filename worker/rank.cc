@@ -1,0 +1,184 @@
+#include "worker/rank.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/log/log.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "base/units.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/control/control_channel.h"
+#include "parallel/comm/control/make_control_channel.h"
+#include "parallel/plan/plan.h"
+#include "topology/host/host.h"
+#include "worker/engine/inbox.h"
+#include "worker/engine/loops.h"
+#include "worker/engine/stage.h"
+#include "worker/model_shard.h"
+#include "worker/rpc/attachment.h"
+
+namespace skein::worker {
+namespace {
+
+// The same random id on all ranks.
+absl::StatusOr<std::string> AgreeOnJobId(comm::Communicator& world) {
+  uint64_t number = 0;
+  if (world.rank() == 0) {
+    std::random_device random;
+    number = (static_cast<uint64_t>(random()) << 32) | random();
+  }
+  SKEIN_RETURN_IF_ERROR(
+      world.Broadcast({reinterpret_cast<std::byte*>(&number), sizeof(number)}, 0));
+  return absl::StrFormat("%016x", number);
+}
+
+// The groups of ranks that this rank computes with; null where it is alone.
+struct Groups {
+  std::unique_ptr<comm::Communicator> replica;
+  std::unique_ptr<comm::Communicator> tensor;
+  std::unique_ptr<comm::ControlChannel> control;
+};
+
+absl::StatusOr<Groups> MakeGroups(comm::MpiRuntime& mpi, const plan::Plan& plan,
+                                  const plan::RankPlan& self, absl::Duration timeout) {
+  const plan::Layout& layout = plan.layout;
+  Groups groups;
+  // Split is a call of all ranks, in this order, also of those that need no group.
+  SKEIN_ASSIGN_OR_RETURN(
+      groups.replica, mpi.Split(self.replica, self.rank, absl::StrCat("replica ", self.replica)));
+  SKEIN_ASSIGN_OR_RETURN(
+      groups.tensor,
+      mpi.Split(self.replica * layout.pipeline + self.stage, self.rank,
+                absl::StrCat("tp of replica ", self.replica, ", stage ", self.stage)));
+  groups.replica->set_timeout(timeout);
+  groups.tensor->set_timeout(timeout);
+  if (groups.replica->size() > 1) {
+    SKEIN_ASSIGN_OR_RETURN(groups.control, comm::MakeControlChannel(*groups.replica));
+  } else {
+    groups.replica = nullptr;
+  }
+  if (layout.tensor == 1) groups.tensor = nullptr;
+  return groups;
+}
+
+class Rank {
+ public:
+  Rank(const RankOptions& options, comm::MpiRuntime& mpi) : options_(options), mpi_(mpi) {}
+
+  absl::Status Run() {
+    mpi_.world().set_timeout(options_.step_timeout);
+    SKEIN_ASSIGN_OR_RETURN(const std::string job_id, AgreeOnJobId(mpi_.world()));
+    SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
+    attachment_ = std::make_unique<Attachment>(
+        AttachmentOptions{.coordinator = options_.coordinator,
+                          .job_id = job_id,
+                          .rank = mpi_.rank(),
+                          .job_size = mpi_.size(),
+                          .node = node,
+                          .orphan_timeout = options_.orphan_timeout},
+        &inbox_, [this](const absl::Status& why, int code) { OnEnd(why, code); });
+    absl::StatusOr<plan::Plan> plan = attachment_->WaitForPlan();
+    if (absl::IsCancelled(plan.status())) return absl::OkStatus();  // drained before it began
+    absl::Status status = plan.ok() ? Serve(*plan) : plan.status();
+    if (!status.ok()) {
+      status = Annotate(status, absl::StrCat("rank ", mpi_.rank(), " on ", node.host));
+      spdlog::error("{}", status.ToString());
+      attachment_->SendFailure(status);
+    }
+    return status;
+  }
+
+ private:
+  // On a thread of the attachment.
+  void OnEnd(const absl::Status& why, int exit_code) {
+    if (exit_code == 0) {
+      spdlog::info("ending: {}", std::string(why.message()));
+      inbox_.Stop();
+      return;
+    }
+    spdlog::error("ending: {}", std::string(why.message()));
+    spdlog::shutdown();
+    // The engine's thread may be inside a collective that never returns.
+    _exit(exit_code);
+  }
+
+  absl::Status Serve(const plan::Plan& plan) {
+    const plan::RankPlan& self = plan.ranks[mpi_.rank()];
+    const absl::Time begin = absl::Now();
+    SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self));
+    SKEIN_ASSIGN_OR_RETURN(Groups groups, MakeGroups(mpi_, plan, self, options_.step_timeout));
+    const ShardReport report = {.slice_key = shard.program.slice_key,
+                                .slice_digest = shard.weights.slice_digest,
+                                .bytes_read = shard.weights.bytes_read,
+                                .load_time = absl::Now() - begin};
+    spdlog::info("loaded {} ({}) in {:.2f} s, {} thread(s)", report.slice_key,
+                 FormatBytes(report.bytes_read), absl::ToDoubleSeconds(report.load_time),
+                 self.threads);
+    Stage stage(StageOptionsOf(plan, self, shard.config, groups), shard.program.program,
+                shard.executable.get());
+    attachment_->SendReady(report);
+    const bool leads = self.stage == 0 && self.shard == 0;
+    if (!leads) return RunFollower(stage, *groups.control, options_.step_timeout);
+    return RunLeader(LeaderOptionsOf(plan, shard.config), stage, groups.control.get(), inbox_);
+  }
+
+  absl::StatusOr<ModelShard> Load(const plan::Plan& plan, const plan::RankPlan& self) {
+    ModelShardOptions options{.model_root = options_.model_root, .backend = options_.backend};
+    absl::Time next = absl::Now() + absl::Seconds(2);
+    options.progress = [&](int64_t done, int64_t total) {
+      if (absl::Now() < next) return;
+      next = absl::Now() + absl::Seconds(2);
+      spdlog::info("loading: {} of {} ({}%)", FormatBytes(done), FormatBytes(total),
+                   done * 100 / total);
+    };
+    return LoadModelShard(plan, self, options);
+  }
+
+  static StageOptions StageOptionsOf(const plan::Plan& plan, const plan::RankPlan& self,
+                                     const model::ModelConfig& config, const Groups& groups) {
+    return {.tensor = plan.layout.tensor,
+            .pipeline = plan.layout.pipeline,
+            .stage = self.stage,
+            .shard = self.shard,
+            .hidden_size = config.hidden_size,
+            .vocab_size = config.vocab_size,
+            .page_size = plan.page_size,
+            .tensor_group = groups.tensor.get(),
+            .replica_group = groups.replica.get()};
+  }
+
+  LeaderOptions LeaderOptionsOf(const plan::Plan& plan, const model::ModelConfig& config) {
+    return {.limits = {.scheduler = {.max_sequences = plan.max_sequences,
+                                     .micro_batches = plan.micro_batches,
+                                     .max_micro_batch_rows = plan.max_micro_batch_rows,
+                                     .page_size = plan.page_size},
+                       .pages = plan.pages,
+                       .context_length = plan.context_length,
+                       .vocab_size = config.vocab_size},
+            .step_timeout = options_.step_timeout,
+            .report = [this](const StepReport& report) { attachment_->SendStep(report); }};
+  }
+
+  const RankOptions& options_;
+  comm::MpiRuntime& mpi_;
+  Inbox inbox_;
+  std::unique_ptr<Attachment> attachment_;  // uses the inbox
+};
+
+}  // namespace
+
+absl::Status RunRank(const RankOptions& options, comm::MpiRuntime& mpi) {
+  SKEIN_RETURN_IF_ERROR(InitLogging(absl::StrCat("rank ", mpi.rank()), options.log_level));
+  return Rank(options, mpi).Run();
+}
+
+}  // namespace skein::worker

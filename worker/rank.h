@@ -1,0 +1,29 @@
+// The life of one rank: attach, take the plan, load the shard, serve until told to stop.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "parallel/comm/mpi/mpi_runtime.h"
+
+namespace skein::worker {
+
+struct RankOptions {
+  std::string coordinator = "127.0.0.1:50051";
+  // Where this node keeps models; empty: the coordinator's path is taken as it is.
+  std::string model_root;
+  std::string backend = "cpu";  // or "reference"
+  absl::Duration orphan_timeout = absl::Seconds(60);
+  // The longest that one step, or one exchange between ranks, may take.
+  absl::Duration step_timeout = absl::Seconds(120);
+  std::string log_level = "info";
+};
+
+// Runs this process's rank to its end. OK after a drain. An error was logged and reported to the
+// coordinator; the process must then exit without another call to MPI. A refusal or a job that
+// failed elsewhere ends the process from within, with exit code 1: other threads may be inside a
+// collective that never returns.
+absl::Status RunRank(const RankOptions& options, comm::MpiRuntime& mpi);
+
+}  // namespace skein::worker
