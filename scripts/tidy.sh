@@ -16,7 +16,10 @@ while (($# > 0)); do
   shift
 done
 
-build //... || die "the build failed"  # generated headers
+# Generated headers, and no more than these.
+query --output=label 'kind(genrule, //...)' >"$work/generators"
+mapfile -t generators <"$work/generators"
+build "${generators[@]}" || die "the build failed"
 scripts/compdb.sh
 
 # CUDA sources are left to nvcc.
