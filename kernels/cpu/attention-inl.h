@@ -1,0 +1,161 @@
+// Attention of the query heads of one row that share a KV head. Included once per instruction set.
+//
+// Phases, for up to kHeadsAtOnce heads at a time: scores of all slots, page by page, with slots in
+// the lanes and a chain over head_dim; softmax, with its sum in kLanes lanes by position; the
+// weighted sum of values, with head_dim in the lanes and a chain over positions, then divided. No
+// sum knows where a page ends.
+#if defined(SKEIN_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SKEIN_KERNELS_CPU_ATTENTION_INL_H_
+#undef SKEIN_KERNELS_CPU_ATTENTION_INL_H_
+#else
+#define SKEIN_KERNELS_CPU_ATTENTION_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/simd_ops.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace skein::kernels::HWY_NAMESPACE {
+
+// Vectors of head_dim whose sums stay in registers, for kHeadsAtOnce heads: 4 of AVX-512, 2 of
+// AVX2.
+inline constexpr int kValueVectors = kParts == 1 ? 4 : 2;
+
+// scores[h, i] for kLanes slots whose keys are columns of `keys`.
+template <int kHeads>
+HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const float* keys,
+                           float* scores) {
+  const FloatTag d;
+  Vec sums[kHeads][kParts];
+  for (int h = 0; h < kHeads; ++h) {
+    for (int p = 0; p < kParts; ++p) sums[h][p] = hn::Zero(d);
+  }
+  for (int64_t i = 0; i < a.head_dim; ++i, keys += a.layout.key_stride) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kParts; ++p) {
+      const auto key = hn::Load(d, keys + p * kWidth);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) {
+        sums[h][p] = hn::MulAdd(hn::Set(d, queries[h * a.head_dim + i]), key, sums[h][p]);
+      }
+    }
+  }
+  const auto scale = hn::Set(d, a.scale);
+  for (int h = 0; h < kHeads; ++h) {
+    for (int p = 0; p < kParts; ++p) {
+      hn::Store(hn::Mul(sums[h][p], scale), d, scores + h * kLanes + p * kWidth);
+    }
+  }
+}
+
+template <int kHeads>
+void Score(const RowAttention& a, const float* queries) {
+  alignas(64) float scores[kHeads * kLanes];
+  for (int64_t position = 0; position < a.context;) {
+    const int64_t page = position / a.page_size;
+    const int64_t slot = position % a.page_size;  // a multiple of kLanes
+    const float* keys = a.pages + a.page_table[page] * a.layout.page_stride + slot;
+    ScoreSlots<kHeads>(a, queries, keys, scores);
+    const int64_t count = std::min({kLanes, a.page_size - slot, a.context - position});
+    for (int h = 0; h < kHeads; ++h) {
+      std::memcpy(a.scores + h * a.scores_stride + position, scores + h * kLanes,
+                  count * sizeof(float));
+    }
+    position += count;
+  }
+}
+
+// Turns scores into e^(score - largest); gives their sum. Writes up to a multiple of kLanes.
+HWY_INLINE float Softmax(float* scores, int64_t n) {
+  const FloatTag d;
+  const int64_t padded = (n + kLanes - 1) / kLanes * kLanes;
+  std::fill(scores + n, scores + padded, -std::numeric_limits<float>::infinity());
+  auto largest = hn::Load(d, scores);
+  for (int64_t i = kWidth; i < padded; i += kWidth) {
+    largest = hn::Max(largest, hn::Load(d, scores + i));
+  }
+  largest = hn::MaxOfLanes(d, largest);
+  LaneSums sums;
+  for (int64_t i = 0; i < padded; i += kWidth) {
+    const auto e = Exp(hn::Sub(hn::Load(d, scores + i), largest));
+    hn::Store(e, d, scores + i);
+    sums.At(i) = hn::Add(sums.At(i), e);
+  }
+  return sums.Total();
+}
+
+// out[h, i] = sum over positions of weight[h] * value[i] / totals[h], for kVectors vectors of
+// head_dim from `first`.
+template <int kHeads, int kVectors>
+void WeighValues(const RowAttention& a, const float* totals, int64_t first, float* out) {
+  const FloatTag d;
+  Vec sums[kHeads][kVectors];
+  for (int h = 0; h < kHeads; ++h) {
+    for (int v = 0; v < kVectors; ++v) sums[h][v] = hn::Zero(d);
+  }
+  const float* weights = a.scores;
+  for (int64_t position = 0; position < a.context; position += a.page_size) {
+    const float* value = a.pages + a.page_table[position / a.page_size] * a.layout.page_stride +
+                         a.layout.values + first;
+    const int64_t count = std::min(a.page_size, a.context - position);
+    for (int64_t s = 0; s < count; ++s, ++weights, value += a.layout.value_stride) {
+      Vec values[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) values[v] = hn::Load(d, value + v * kWidth);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) {
+        const auto weight = hn::Set(d, weights[h * a.scores_stride]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          sums[h][v] = hn::MulAdd(weight, values[v], sums[h][v]);
+        }
+      }
+    }
+  }
+  const int64_t count = std::min(kVectors * kWidth, a.head_dim - first);
+  for (int h = 0; h < kHeads; ++h) {
+    alignas(64) float row[kVectors * kWidth];
+    for (int v = 0; v < kVectors; ++v) {
+      hn::Store(hn::Div(sums[h][v], hn::Set(d, totals[h])), d, row + v * kWidth);
+    }
+    std::memcpy(out + h * a.head_dim + first, row, count * sizeof(float));
+  }
+}
+
+template <int kHeads>
+void AttendHeads(const RowAttention& a, int64_t first_head) {
+  Score<kHeads>(a, a.queries + first_head * a.head_dim);
+  float totals[kHeads];
+  for (int h = 0; h < kHeads; ++h) totals[h] = Softmax(a.scores + h * a.scores_stride, a.context);
+  float* out = a.out + first_head * a.head_dim;
+  int64_t first = 0;
+  for (; first + kValueVectors * kWidth <= a.layout.value_stride; first += kValueVectors * kWidth) {
+    WeighValues<kHeads, kValueVectors>(a, totals, first, out);
+  }
+  for (; first < a.head_dim; first += kWidth) WeighValues<kHeads, 1>(a, totals, first, out);
+}
+
+void Attend(const RowAttention& a) {
+  static_assert(kHeadsAtOnce == 4);
+  int64_t head = 0;
+  for (; head + 4 <= a.heads; head += 4) AttendHeads<4>(a, head);
+  switch (a.heads - head) {
+    case 3:
+      return AttendHeads<3>(a, head);
+    case 2:
+      return AttendHeads<2>(a, head);
+    case 1:
+      return AttendHeads<1>(a, head);
+  }
+}
+
+}  // namespace skein::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // SKEIN_KERNELS_CPU_ATTENTION_INL_H_

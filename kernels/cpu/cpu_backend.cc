@@ -1,0 +1,287 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/simd_ops.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops/host_executable.h"
+#include "kernels/ops/host_memory.h"
+#include "kernels/ops/validate.h"
+
+namespace skein::kernels {
+namespace {
+
+// Multiply-adds (or as cheap) below which an operation stays on the calling thread: some 5 us, what
+// it costs to hand it out.
+constexpr int64_t kMinParallelWork = 64 * 1024;
+
+class CpuExecutable final : public HostExecutable {
+ public:
+  CpuExecutable(const Program& program, std::vector<const PackedWeight*> weights, KvCache* kv,
+                const SimdOps& simd, ThreadPool& pool)
+      : HostExecutable(program, std::move(weights), kv), simd_(simd), pool_(pool) {}
+
+  absl::Status Init() {
+    SKEIN_RETURN_IF_ERROR(HostExecutable::Init());
+    sequence_of_row_.resize(program().max_rows);
+    for (const Op& op : program().ops) {
+      const auto* rope = std::get_if<RopeAppendKvOp>(&op);
+      if (rope != nullptr) SKEIN_RETURN_IF_ERROR(AddRotation(rope->inverse_frequencies));
+    }
+    if (kv() == nullptr) return absl::OkStatus();
+    const int64_t slots = kv()->spec().pages * kv()->spec().page_size;
+    scores_stride_ = (slots + kLanes - 1) / kLanes * kLanes;
+    const int64_t scores = pool_.threads() * kHeadsAtOnce * scores_stride_;
+    SKEIN_ASSIGN_OR_RETURN(
+        scores_, HostMemory::Allocate(DTypeBytes(DType::kF32, scores), "attention scores"));
+    return absl::OkStatus();
+  }
+
+ private:
+  // Cosines and sines [max_rows, 2, half] of a batch's positions, the same for all layers.
+  struct Rotation {
+    WeightId frequencies;
+    int64_t half;
+    HostMemory memory;
+    float* cosines(int64_t row) const { return memory.floats() + row * 2 * half; }
+    float* sines(int64_t row) const { return cosines(row) + half; }
+  };
+
+  absl::Status AddRotation(WeightId frequencies) {
+    for (const Rotation& rotation : rotations_) {
+      if (rotation.frequencies == frequencies) return absl::OkStatus();
+    }
+    const int64_t half = weight(frequencies).spec().cols;
+    SKEIN_ASSIGN_OR_RETURN(
+        HostMemory memory,
+        HostMemory::Allocate(DTypeBytes(DType::kF32, program().max_rows * 2 * half), "rotations"));
+    rotations_.push_back({frequencies, half, std::move(memory)});
+    return absl::OkStatus();
+  }
+
+  // fn(r, thread) for rows [0, rows), each of `work` multiply-adds.
+  template <typename Fn>
+  void ForRows(int64_t rows, int64_t work, const Fn& fn) {
+    if (rows * work >= kMinParallelWork) return pool_.ForEach(rows, fn);
+    for (int64_t r = 0; r < rows; ++r) fn(r, 0);
+  }
+
+  void Begin(const Batch& batch) override {
+    if (kv() != nullptr) {
+      for (int64_t s = 0; s < batch.sequences(); ++s) {
+        for (int64_t r = batch.row_begin[s]; r < batch.row_begin[s + 1]; ++r) {
+          sequence_of_row_[r] = static_cast<int32_t>(s);
+        }
+      }
+    }
+    for (const Rotation& rotation : rotations_) {
+      const float* frequencies = Weight(rotation.frequencies).floats();
+      ForRows(batch.rows(), 64 * rotation.half, [&](int64_t r, int) {
+        for (int64_t i = 0; i < rotation.half; ++i) {
+          const float angle = static_cast<float>(batch.positions[r]) * frequencies[i];
+          // In double, so that the rounded values do not depend on the C library.
+          rotation.cosines(r)[i] = static_cast<float>(std::cos(double{angle}));
+          rotation.sines(r)[i] = static_cast<float>(std::sin(double{angle}));
+        }
+      });
+    }
+  }
+
+  void Compute(const Op& op, const Batch& batch) override {
+    std::visit([&](const auto& o) { Do(o, batch); }, op);
+  }
+
+  void Do(const EmbedOp& op, const Batch& batch) {
+    const int64_t n = cols(op.out);
+    ForRows(batch.rows(), n, [&](int64_t r, int) {
+      const int64_t id = batch.token_ids[r] - op.first_id;
+      if (id >= 0 && id < op.count) {
+        Weight(op.table).Lookup(id, row(op.out, r));
+      } else {
+        std::fill_n(row(op.out, r), n, 0.0f);
+      }
+    });
+  }
+
+  void Do(const RmsNormOp& op, const Batch& batch) {
+    const int64_t n = cols(op.in);
+    ForRows(RowsOf(op.in, batch), n, [&](int64_t r, int) {
+      simd_.rms_norm(row(op.in, r), Weight(op.gain).floats(), op.eps, n, row(op.out, r));
+    });
+  }
+
+  void Do(const AddOp& op, const Batch& batch) {
+    const int64_t n = cols(op.residual);
+    ForRows(RowsOf(op.residual, batch), n,
+            [&](int64_t r, int) { simd_.add(row(op.residual, r), row(op.delta, r), n); });
+  }
+
+  void Do(const AddRmsNormOp& op, const Batch& batch) {
+    const int64_t n = cols(op.residual);
+    ForRows(RowsOf(op.residual, batch), n, [&](int64_t r, int) {
+      float* residual = row(op.residual, r);
+      simd_.add(residual, row(op.delta, r), n);
+      simd_.rms_norm(residual, Weight(op.gain).floats(), op.eps, n, row(op.out, r));
+    });
+  }
+
+  void Do(const MatMulOp& op, const Batch& batch) {
+    const CpuWeight& matrix = Weight(op.weight);
+    const WeightSpec& spec = matrix.spec();
+    const int64_t rows = RowsOf(op.in, batch);
+    ForRows(matrix.tiles(), rows * spec.cols * kTileRows, [&](int64_t tile, int) {
+      const int64_t first = tile * kTileRows;
+      simd_.multiply({.in = data(op.in),
+                      .rows = rows,
+                      .cols = spec.cols,
+                      .inner_blocks = spec.inner_blocks,
+                      .tile = matrix.tile(tile),
+                      .dtype = spec.dtype,
+                      .out = data(op.out) + first,
+                      .out_stride = spec.rows,
+                      .out_cols = std::min(kTileRows, spec.rows - first)});
+    });
+  }
+
+  void Do(const RopeAppendKvOp& op, const Batch& batch) {
+    const Rotation& rotation =
+        *std::find_if(rotations_.begin(), rotations_.end(),
+                      [&](const Rotation& r) { return r.frequencies == op.inverse_frequencies; });
+    ForRows(batch.rows(), cols(op.qkv), [&](int64_t r, int) {
+      float* head = row(op.qkv, r);
+      for (int64_t h = 0; h < op.heads + op.kv_heads; ++h, head += op.head_dim) {
+        simd_.rotate(head, head + rotation.half, rotation.cosines(r), rotation.sines(r),
+                     rotation.half);
+      }
+      const float* values = head;
+      const float* keys = values - int64_t{op.kv_heads} * op.head_dim;
+      for (int64_t h = 0; h < op.kv_heads; ++h) {
+        Kv().Write(op.layer, h, batch.kv_slots[r], keys + h * op.head_dim,
+                   values + h * op.head_dim);
+      }
+    });
+  }
+
+  void Do(const AttentionOp& op, const Batch& batch) {
+    const int64_t rows = batch.rows();
+    const int64_t group = op.heads / op.kv_heads;
+    int64_t slots = 0;  // the longest context, for the choice of threads
+    for (int32_t length : batch.context_lengths) slots = std::max<int64_t>(slots, length);
+    // Rows of one KV head follow each other: its keys and values stay in the cache.
+    ForRows(rows * op.kv_heads, slots * 2 * group * op.head_dim, [&](int64_t task, int thread) {
+      const int64_t kv_head = task / rows;
+      const int64_t r = task % rows;
+      const int64_t first = kv_head * group * op.head_dim;
+      simd_.attend(
+          {.queries = row(op.qkv, r) + first,
+           .heads = group,
+           .head_dim = op.head_dim,
+           .scale = op.scale,
+           .pages = Kv().pages(op.layer, kv_head),
+           .layout = Kv().layout(),
+           .page_size = Kv().spec().page_size,
+           .page_table = batch.page_table.data() + sequence_of_row_[r] * batch.page_table_stride,
+           .context = batch.positions[r] + int64_t{1},
+           .scores = scores_.floats() + thread * kHeadsAtOnce * scores_stride_,
+           .scores_stride = scores_stride_,
+           .out = row(op.out, r) + first});
+    });
+  }
+
+  void Do(const SwiGluOp& op, const Batch& batch) {
+    constexpr int64_t kExpWork = 16;
+    const int64_t n = cols(op.out);
+    ForRows(RowsOf(op.out, batch), n * kExpWork, [&](int64_t r, int) {
+      const float* gate = row(op.gate_up, r);
+      simd_.swiglu(gate, gate + n, n, row(op.out, r));
+    });
+  }
+
+  void Do(const GatherRowsOp& op, const Batch& batch) {
+    for (int64_t i = 0; i < batch.outputs(); ++i) {
+      std::copy_n(row(op.in, batch.output_rows[i]), cols(op.in), row(op.out, i));
+    }
+  }
+
+  // HostExecutable does these.
+  void Do(const AllReduceOp&, const Batch&) {}
+  void Do(const AllGatherColumnsOp&, const Batch&) {}
+
+  const CpuWeight& Weight(WeightId id) const { return static_cast<const CpuWeight&>(weight(id)); }
+  CpuKv& Kv() const { return static_cast<CpuKv&>(*kv()); }
+
+  const SimdOps& simd_;
+  ThreadPool& pool_;
+  std::vector<Rotation> rotations_;
+  std::vector<int32_t> sequence_of_row_;  // [max_rows]
+  HostMemory scores_;                     // [threads, kHeadsAtOnce, scores_stride_]
+  int64_t scores_stride_ = 0;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const SimdOps& simd, std::unique_ptr<ThreadPool> pool)
+      : simd_(simd), pool_(std::move(pool)) {}
+
+  std::string_view name() const override { return "cpu"; }
+
+  absl::StatusOr<std::unique_ptr<PackedWeight>> AllocateWeight(const WeightSpec& spec) override {
+    SKEIN_RETURN_IF_ERROR(ValidateWeightSpec(spec));
+    SKEIN_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Allocate(PackedBytes(spec), "a weight"));
+    return std::make_unique<CpuWeight>(spec, std::move(memory));
+  }
+
+  absl::Status PackRows(PackedWeight& weight, int64_t first_row, int64_t count,
+                        const std::byte* data) override {
+    SKEIN_RETURN_IF_ERROR(ValidateRows(weight.spec(), first_row, count));
+    static_cast<CpuWeight&>(weight).Pack(first_row, count, data);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) override {
+    SKEIN_RETURN_IF_ERROR(ValidateKvSpec(spec));
+    SKEIN_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Allocate(KvBytes(spec), "a KV cache"));
+    return std::make_unique<CpuKv>(spec, std::move(memory));
+  }
+
+  absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
+                                                      std::vector<const PackedWeight*> weights,
+                                                      KvCache* kv) override {
+    auto executable =
+        std::make_unique<CpuExecutable>(program, std::move(weights), kv, simd_, *pool_);
+    SKEIN_RETURN_IF_ERROR(executable->Init());
+    return executable;
+  }
+
+ private:
+  const SimdOps& simd_;
+  const std::unique_ptr<ThreadPool> pool_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
+  if (options.threads < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("threads is ", options.threads));
+  }
+  const SimdOps* simd = ChooseSimdOps(options.simd_targets);
+  if (simd == nullptr) {
+    return absl::UnimplementedError(
+        "this CPU has no fused multiply-add; the CPU back end needs AVX2 (x86, 2013 and later)");
+  }
+  SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(options.threads));
+  return std::make_unique<CpuBackend>(*simd, std::move(pool));
+}
+
+}  // namespace skein::kernels

@@ -1,0 +1,80 @@
+#include "kernels/cpu/cpu_memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/dtype.h"
+
+namespace skein::kernels {
+namespace {
+
+// Columns transposed at a time: with 64 rows they stay in the L1 cache while they are scattered.
+constexpr int64_t kPackColumns = 64;
+
+// T is an unsigned integer of the dtype's width.
+template <typename T>
+void PackTile(DType dtype, int64_t cols, int64_t first_row, int64_t count, const std::byte* data,
+              T* tile) {
+  for (int64_t begin = 0; begin < cols; begin += kPackColumns) {
+    const int64_t end = std::min(cols, begin + kPackColumns);
+    for (int64_t r = 0; r < count; ++r) {
+      const std::byte* row = data + r * cols * sizeof(T);
+      T* out = tile + PositionInTile(dtype, first_row + r);
+      for (int64_t k = begin; k < end; ++k) {
+        std::memcpy(&out[k * kTileRows], row + k * sizeof(T), sizeof(T));
+      }
+    }
+  }
+}
+
+template <typename T, typename ToFloat>
+void LookupRow(const std::byte* tile, int64_t position, int64_t cols, const ToFloat& to_float,
+               float* out) {
+  const T* column = reinterpret_cast<const T*>(tile) + position;
+  for (int64_t k = 0; k < cols; ++k) out[k] = to_float(column[k * kTileRows]);
+}
+
+}  // namespace
+
+void CpuWeight::Pack(int64_t first_row, int64_t count, const std::byte* data) {
+  const int64_t cols = spec().cols;
+  if (spec().kind == WeightSpec::Kind::kVector) {
+    ConvertToFloat(spec().dtype, data, count * cols, memory_.floats());
+    return;
+  }
+  while (count > 0) {
+    const int64_t row = first_row % kTileRows;
+    const int64_t rows = std::min(count, kTileRows - row);
+    std::byte* out = memory_.data() + first_row / kTileRows * TileBytes();
+    if (spec().dtype == DType::kF32) {
+      PackTile(spec().dtype, cols, row, rows, data, reinterpret_cast<uint32_t*>(out));
+    } else {
+      PackTile(spec().dtype, cols, row, rows, data, reinterpret_cast<uint16_t*>(out));
+    }
+    first_row += rows;
+    count -= rows;
+    data += DTypeBytes(spec().dtype, rows * cols);
+  }
+}
+
+void CpuWeight::Lookup(int64_t row, float* out) const {
+  const std::byte* in = tile(row / kTileRows);
+  const int64_t position = PositionInTile(spec().dtype, row % kTileRows);
+  switch (spec().dtype) {
+    case DType::kF32:
+      return LookupRow<float>(in, position, spec().cols, [](float v) { return v; }, out);
+    case DType::kF16:
+      return LookupRow<uint16_t>(in, position, spec().cols, F16ToFloat, out);
+    case DType::kBF16:
+      return LookupRow<uint16_t>(in, position, spec().cols, Bf16ToFloat, out);
+  }
+}
+
+void CpuKv::Write(int64_t layer, int64_t head, int64_t slot, const float* key, const float* value) {
+  const int64_t offset = slot % spec().page_size;
+  float* page = pages(layer, head) + slot / spec().page_size * layout_.page_stride;
+  for (int64_t d = 0; d < spec().head_dim; ++d) page[d * layout_.key_stride + offset] = key[d];
+  std::copy_n(value, spec().head_dim, page + layout_.values + offset * layout_.value_stride);
+}
+
+}  // namespace skein::kernels

@@ -1,0 +1,77 @@
+// Norm, SwiGLU, rotation, addition; reading as fast as memory allows. Included once per
+// instruction set.
+#if defined(SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_
+#undef SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_
+#else
+#define SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_
+#endif
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace skein::kernels::HWY_NAMESPACE {
+
+void Add(float* a, const float* b, int64_t n) {
+  ForVectors(n,
+             [&](int64_t, auto load, auto store) HWY_ATTR { store(hn::Add(load(a), load(b)), a); });
+}
+
+void RmsNorm(const float* in, const float* gain, float eps, int64_t n, float* out) {
+  LaneSums squares;
+  ForVectors(n, [&](int64_t i, auto load, auto) HWY_ATTR {
+    Vec& sum = squares.At(i);
+    sum = hn::MulAdd(load(in), load(in), sum);
+  });
+  const auto scale =
+      hn::Set(FloatTag(), 1.0f / std::sqrt(squares.Total() / static_cast<float>(n) + eps));
+  ForVectors(n, [&](int64_t, auto load, auto store)
+                    HWY_ATTR { store(hn::Mul(hn::Mul(load(in), scale), load(gain)), out); });
+}
+
+void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
+  const auto one = hn::Set(FloatTag(), 1.0f);
+  ForVectors(n, [&](int64_t, auto load, auto store) HWY_ATTR {
+    const auto g = load(gate);
+    const auto silu = hn::Div(g, hn::Add(one, Exp(hn::Neg(g))));
+    store(hn::Mul(silu, load(up)), out);
+  });
+}
+
+void Rotate(float* a, float* b, const float* cosines, const float* sines, int64_t n) {
+  ForVectors(n, [&](int64_t, auto load, auto store) HWY_ATTR {
+    const auto x = load(a);
+    const auto y = load(b);
+    const auto c = load(cosines);
+    const auto s = load(sines);
+    store(hn::MulSub(x, c, hn::Mul(y, s)), a);
+    store(hn::MulAdd(y, c, hn::Mul(x, s)), b);
+  });
+}
+
+uint64_t Read(const std::byte* data, int64_t bytes) {
+  const hn::ScalableTag<uint64_t> d;
+  constexpr int64_t kWords = HWY_LANES(uint64_t);
+  constexpr int kLoads = 8;  // enough in flight that only memory is waited for
+  const auto* words = reinterpret_cast<const uint64_t*>(data);
+  hn::Vec<decltype(d)> sums[kLoads];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  for (int64_t i = 0; i < bytes / 8; i += kLoads * kWords) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kLoads; ++j) {
+      sums[j] = hn::Xor(sums[j], hn::Load(d, words + i + j * kWords));
+    }
+  }
+  for (int j = 1; j < kLoads; ++j) sums[0] = hn::Xor(sums[0], sums[j]);
+  return hn::GetLane(sums[0]);
+}
+
+}  // namespace skein::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_

@@ -1,0 +1,66 @@
+// The CPU back end's inner loops, compiled once per instruction set.
+//
+// Every output has one order of operations that does not depend on the vectors' width: a product's
+// or an attention's sum is one chain of fused multiply-adds per element, with different elements in
+// different lanes; where a sum runs over lanes it runs over kLanes of them, joined in one order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "kernels/packing/layout.h"
+
+namespace skein::kernels {
+
+// A tile of a matrix against rows of input.
+struct TileProduct {
+  const float* in = nullptr;  // [rows, cols]
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int32_t inner_blocks = 1;
+  const std::byte* tile = nullptr;  // [cols, kTileRows] of dtype, permuted by PositionInTile
+  DType dtype = DType::kF32;
+  float* out = nullptr;  // [rows, out_stride], of which out_cols <= kTileRows columns are written
+  int64_t out_stride = 0;
+  int64_t out_cols = 0;
+};
+
+// The query heads of one row that share a KV head.
+struct RowAttention {
+  const float* queries = nullptr;  // [heads, head_dim]
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  float scale = 1.0f;
+  const float* pages = nullptr;  // of the layer and KV head: page p begins at p * page_stride
+  KvPageLayout layout;
+  int64_t page_size = 0;
+  const int32_t* page_table = nullptr;
+  int64_t context = 0;        // slots to attend to
+  float* scores = nullptr;    // scratch [kHeadsAtOnce, scores_stride]
+  int64_t scores_stride = 0;  // >= context rounded up to kLanes, a multiple of kLanes
+  float* out = nullptr;       // [heads, head_dim]
+};
+
+// Query heads that share the loading of a key: 4 chains of AVX-512 registers (8 of AVX2).
+inline constexpr int64_t kHeadsAtOnce = 4;
+
+struct SimdOps {
+  const char* name;
+  void (*multiply)(const TileProduct& product);
+  void (*attend)(const RowAttention& attention);
+  // Adds b [n] to a [n].
+  void (*add)(float* a, const float* b, int64_t n);
+  void (*rms_norm)(const float* in, const float* gain, float eps, int64_t n, float* out);
+  void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
+  // Rotates the pairs (a[i], b[i]) by angles of these cosines and sines.
+  void (*rotate)(float* a, float* b, const float* cosines, const float* sines, int64_t n);
+  // Reads `bytes` (a multiple of 1024, 64-byte aligned) and gives something that depends on all.
+  uint64_t (*read)(const std::byte* data, int64_t bytes);
+};
+
+// The best of what the CPU has among `targets`, a mask of HWY_* bits (0: all); null when it has no
+// fused multiply-add. Sets Highway's choice for the whole process.
+const SimdOps* ChooseSimdOps(int64_t targets);
+
+}  // namespace skein::kernels

@@ -1,0 +1,60 @@
+// Threads that share out the tasks of one operation.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace skein::kernels {
+
+// `threads` threads, the caller among them. Tasks are handed out one at a time, so that a thread
+// that lost its core delays one task. An idle thread spins for some 20 us, the gap between two
+// operations, then sleeps in the kernel. Allocates nothing after Create.
+class ThreadPool {
+ public:
+  // `threads` >= 1. What the system said when one cannot be started.
+  static absl::StatusOr<std::unique_ptr<ThreadPool>> Create(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls fn(task, thread) for every task in [0, tasks), with thread in [0, threads()), and returns
+  // when all are done. One caller at a time; fn does not call ForEach. tasks < 2^32.
+  template <typename Fn>
+  void ForEach(int64_t tasks, const Fn& fn) {
+    if (workers_.empty() || tasks <= 1) {
+      for (int64_t task = 0; task < tasks; ++task) fn(task, 0);
+      return;
+    }
+    Run(
+        tasks,
+        [](const void* f, int64_t task, int thread) { (*static_cast<const Fn*>(f))(task, thread); },
+        &fn);
+  }
+
+ private:
+  using Call = void (*)(const void* fn, int64_t task, int thread);
+
+  ThreadPool() = default;
+  void Run(int64_t tasks, Call call, const void* fn);
+  void Work(int thread);
+  void TakeTasks(int thread);
+
+  // The number of the job (upper half) and how many of its tasks nobody took yet (lower half), in
+  // one word: who takes a task knows that the job below is that task's and stays until it is done.
+  std::atomic<uint64_t> open_{0};
+  std::atomic<int64_t> done_{0};  // tasks of the job
+  std::atomic<bool> stop_{false};
+  int64_t tasks_ = 0;
+  Call call_ = nullptr;
+  const void* fn_ = nullptr;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace skein::kernels

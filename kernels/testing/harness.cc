@@ -1,0 +1,161 @@
+#include "kernels/testing/harness.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "base/dtype.h"
+#include "gtest/gtest.h"
+#include "hwy/targets.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/reference/reference_backend.h"
+
+namespace skein::kernels {
+namespace {
+
+template <typename T>
+T OrDie(absl::StatusOr<T> result) {
+  if (!result.ok()) {
+    ADD_FAILURE() << result.status().ToString();
+    std::abort();
+  }
+  return *std::move(result);
+}
+
+void OrDie(const absl::Status& status) {
+  if (status.ok()) return;
+  ADD_FAILURE() << status.ToString();
+  std::abort();
+}
+
+std::vector<std::byte> Stored(DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(DTypeBytes(dtype, static_cast<int64_t>(values.size())));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == DType::kF32) {
+      std::memcpy(&bytes[i * 4], &values[i], 4);
+    } else {
+      const uint16_t bits = dtype == DType::kF16 ? FloatToF16(values[i]) : FloatToBf16(values[i]);
+      std::memcpy(&bytes[i * 2], &bits, 2);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<BackendCase> CpuBackends() {
+  std::vector<BackendCase> cases;
+  for (const auto& [name, target] :
+       {std::pair<const char*, int64_t>{"Avx2", HWY_AVX2}, {"Avx512", HWY_AVX3}}) {
+    if ((hwy::SupportedTargets() & target) == 0) continue;
+    for (int threads : {1, 3}) {
+      cases.push_back({"Cpu" + std::string(name) + "Threads" + std::to_string(threads),
+                       [target = target, threads] {
+                         return OrDie(MakeCpuBackend({.threads = threads, .simd_targets = target}));
+                       }});
+    }
+  }
+  return cases;
+}
+
+std::vector<BackendCase> AllBackends() {
+  std::vector<BackendCase> cases = CpuBackends();
+  cases.push_back({"Reference", MakeReferenceBackend});
+  return cases;
+}
+
+std::vector<float> RandomFloats(uint32_t seed, int64_t count, float scale) {
+  std::minstd_rand random(seed + 1);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = (static_cast<float>(random() >> 7) * 0x1p-23f - 1.0f) * scale;
+  }
+  return values;
+}
+
+std::vector<float> Rounded(std::vector<float> values, DType dtype) {
+  const std::vector<std::byte> bytes = Stored(dtype, values);
+  ConvertToFloat(dtype, bytes.data(), static_cast<int64_t>(values.size()), values.data());
+  return values;
+}
+
+TestBatch::TestBatch(const std::vector<Chunk>& chunks, int64_t page_size) {
+  for (const Chunk& chunk : chunks) {
+    page_table_stride = std::max(page_table_stride, static_cast<int64_t>(chunk.pages.size()));
+  }
+  row_begin.push_back(0);
+  for (const Chunk& chunk : chunks) {
+    int32_t position = chunk.first_position;
+    for (int32_t token : chunk.token_ids) {
+      token_ids.push_back(token);
+      positions.push_back(position);
+      kv_slots.push_back(chunk.pages[position / page_size] * page_size + position % page_size);
+      output_rows.push_back(static_cast<int32_t>(output_rows.size()));
+      ++position;
+    }
+    row_begin.push_back(static_cast<int32_t>(positions.size()));
+    context_lengths.push_back(position);
+    page_table.insert(page_table.end(), chunk.pages.begin(), chunk.pages.end());
+    page_table.resize(context_lengths.size() * page_table_stride, -1);
+  }
+}
+
+Batch TestBatch::view() const {
+  return {.token_ids = token_ids,
+          .positions = positions,
+          .kv_slots = kv_slots,
+          .row_begin = row_begin,
+          .context_lengths = context_lengths,
+          .page_table = page_table,
+          .page_table_stride = page_table_stride,
+          .output_rows = output_rows};
+}
+
+BufferId TestProgram::AddBuffer(int64_t cols, BufferSpec::Rows rows) {
+  const auto id = static_cast<BufferId>(program.buffers.size());
+  program.buffers.push_back({"b" + std::to_string(id), rows, cols});
+  return id;
+}
+
+WeightId TestProgram::AddWeight(const WeightSpec& spec, std::vector<float> weight) {
+  const auto id = static_cast<WeightId>(program.weights.size());
+  program.weights.push_back({"w" + std::to_string(id), spec});
+  values.push_back(std::move(weight));
+  return id;
+}
+
+WeightId TestProgram::AddVector(std::vector<float> vector) {
+  const WeightSpec spec{.kind = WeightSpec::Kind::kVector,
+                        .rows = 1,
+                        .cols = static_cast<int64_t>(vector.size()),
+                        .dtype = DType::kF32};
+  return AddWeight(spec, std::move(vector));
+}
+
+void TestProgram::Bind(Backend& backend) {
+  executable.reset();
+  weights.clear();
+  kv.reset();
+  std::vector<const PackedWeight*> pointers;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const WeightSpec& spec = program.weights[i].spec;
+    weights.push_back(OrDie(backend.AllocateWeight(spec)));
+    OrDie(backend.PackRows(*weights.back(), 0, spec.rows, Stored(spec.dtype, values[i]).data()));
+    pointers.push_back(weights.back().get());
+  }
+  if (kv_spec.pages > 0) kv = OrDie(backend.AllocateKv(kv_spec));
+  executable = OrDie(backend.Compile(program, pointers, kv.get()));
+}
+
+void TestProgram::Set(BufferId id, const std::vector<float>& numbers) {
+  std::copy(numbers.begin(), numbers.end(), executable->buffer(id).begin());
+}
+
+std::vector<float> TestProgram::Get(BufferId id, int64_t rows) const {
+  const auto buffer = executable->buffer(id).first(rows * program.buffers[id].cols);
+  return {buffer.begin(), buffer.end()};
+}
+
+}  // namespace skein::kernels

@@ -1,0 +1,73 @@
+// What tests of back ends share: the back ends there are, Programs made of numbers, batches.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/ops/backend.h"
+
+namespace skein::kernels {
+
+struct BackendCase {
+  std::string name;  // a test's suffix
+  std::function<std::unique_ptr<Backend>()> make;
+};
+
+// The CPU's on every instruction set that this machine has and with 1 and 3 threads.
+std::vector<BackendCase> CpuBackends();
+// These and the reference.
+std::vector<BackendCase> AllBackends();
+
+// `count` reproducible numbers, uniform in [-scale, scale).
+std::vector<float> RandomFloats(uint32_t seed, int64_t count, float scale = 1.0f);
+// What `dtype` keeps of the numbers.
+std::vector<float> Rounded(std::vector<float> values, DType dtype);
+
+// A piece of a sequence in a batch.
+struct Chunk {
+  std::vector<int32_t> pages;      // the sequence's, enough for all of its rows so far
+  int32_t first_position = 0;      // of the tokens
+  std::vector<int32_t> token_ids;  // of the rows
+};
+
+// A batch and what it refers to; every row is an output unless output_rows is set afterwards.
+struct TestBatch {
+  TestBatch(const std::vector<Chunk>& chunks, int64_t page_size);
+  Batch view() const;
+
+  std::vector<int32_t> token_ids, positions, row_begin, context_lengths, page_table, output_rows;
+  std::vector<int64_t> kv_slots;
+  int64_t page_table_stride = 0;
+};
+
+// A Program under construction with its weights' values, then bound to a back end. Fails the test
+// (by a fatal check) when a back end refuses it.
+class TestProgram {
+ public:
+  BufferId AddBuffer(int64_t cols, BufferSpec::Rows rows = BufferSpec::Rows::kTokens);
+  // values [spec.rows, spec.cols], rounded to the spec's dtype as they are packed.
+  WeightId AddWeight(const WeightSpec& spec, std::vector<float> values);
+  WeightId AddVector(std::vector<float> values);
+  void Add(Op op) { program.ops.push_back(op); }
+
+  // A new executable; weights and cache are kept until the next call.
+  void Bind(Backend& backend);
+  void Set(BufferId id, const std::vector<float>& values);
+  std::vector<float> Get(BufferId id, int64_t rows) const;
+  absl::Status Run(const Batch& batch, Collectives* collectives = nullptr) {
+    return executable->Run(batch, collectives);
+  }
+
+  Program program{.max_rows = 80, .max_outputs = 80};
+  KvSpec kv_spec;  // no cache while pages is 0
+  std::vector<std::vector<float>> values;
+  std::vector<std::unique_ptr<PackedWeight>> weights;
+  std::unique_ptr<KvCache> kv;
+  std::unique_ptr<Executable> executable;
+};
+
+}  // namespace skein::kernels

@@ -1,0 +1,201 @@
+// Every operation on every back end against numbers worked out by hand or in double precision by a
+// few lines of Python: what the reference itself is held against.
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "kernels/testing/compare.h"
+#include "kernels/testing/harness.h"
+
+namespace skein::kernels {
+namespace {
+
+class LiteralTest : public testing::TestWithParam<BackendCase> {
+ protected:
+  const std::unique_ptr<Backend> backend_ = GetParam().make();
+  TestProgram p_;
+
+  // Of numbers of about 10 after a handful of roundings.
+  static void ExpectNear(const std::vector<float>& actual, const std::vector<float>& expected) {
+    EXPECT_TRUE(Close(actual, expected, std::vector<float>(expected.size(), 10.0f), 8));
+  }
+};
+
+// Rows of sequences without a past.
+TestBatch Tokens(const std::vector<int32_t>& ids) { return TestBatch({{{0}, 0, ids}}, 16); }
+
+TEST_P(LiteralTest, Embed) {
+  const BufferId out = p_.AddBuffer(3);
+  const WeightId table =
+      p_.AddWeight({.rows = 3, .cols = 3, .dtype = DType::kBF16}, {1, 2, 3, 4, 5, 6, 7, 8, -9});
+  p_.Add(EmbedOp{table, 10, 2, out});
+  p_.Bind(*backend_);
+  SKEIN_ASSERT_OK(p_.Run(Tokens({11, 9, 10, 12}).view()));
+  EXPECT_EQ(p_.Get(out, 4), (std::vector<float>{4, 5, 6, 0, 0, 0, 1, 2, 3, 0, 0, 0}));
+}
+
+TEST_P(LiteralTest, RmsNormInPlace) {
+  const BufferId x = p_.AddBuffer(4);
+  p_.Add(RmsNormOp{x, p_.AddVector({1, 0.5f, 2, -1}), 1e-5f, x});
+  p_.Bind(*backend_);
+  p_.Set(x, {1, -2, 3, 0.5f});
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0}).view()));
+  ExpectNear(p_.Get(x, 1), {0.5298121992f, -0.5298121992f, 3.1788731954f, -0.2649060996f});
+}
+
+TEST_P(LiteralTest, AddThenNorm) {
+  const BufferId residual = p_.AddBuffer(4);
+  const BufferId delta = p_.AddBuffer(4);
+  p_.Add(AddOp{residual, delta});
+  p_.Add(AddRmsNormOp{residual, delta, p_.AddVector({1, 0.5f, 2, -1}), 1e-5f, delta});
+  p_.Bind(*backend_);
+  p_.Set(residual, {1, 0, 0, 0.5f});
+  p_.Set(delta, {0, -1, 1.5f, 0});
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0}).view()));
+  EXPECT_EQ(p_.Get(residual, 1), (std::vector<float>{1, -2, 3, 0.5f}));
+  ExpectNear(p_.Get(delta, 1), {0.5298121992f, -0.5298121992f, 3.1788731954f, -0.2649060996f});
+}
+
+TEST_P(LiteralTest, MatMul) {
+  const BufferId in = p_.AddBuffer(3);
+  const BufferId out = p_.AddBuffer(2);
+  p_.Add(MatMulOp{
+      in, p_.AddWeight({.rows = 2, .cols = 3, .dtype = DType::kF16}, {1, 2, 3, -1, 0.5f, 4}), out});
+  p_.Bind(*backend_);
+  p_.Set(in, {1, 0, 2, -3, 4, 0.25f});
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0, 0}).view()));
+  EXPECT_EQ(p_.Get(out, 2), (std::vector<float>{7, 7, 5.75f, 6}));
+}
+
+// 2^24 + 1 rounds to 2^24: what stays shows which terms were joined first.
+TEST_P(LiteralTest, InnerBlocksAreJoinedAsATree) {
+  const float big = 0x1p24f;
+  struct Case {
+    int32_t blocks;
+    std::vector<float> terms;
+    float sum;
+  };
+  const Case cases[] = {
+      {2, {big, -big, 1, 0}, 1},             // (big - big) + (1 + 0)
+      {4, {big, 1, -big, 1}, 1},             // (big + 1 = big) + (-big + 1 = 1 - big, exact)
+      {3, {big, 1, -big}, 0},                // (big + 1) + -big
+      {5, {big, 1, 1, -big, 1}, 2},          // ((big + 1) + (1 - big)) + 1
+      {6, {1, 1, 1, 1, big, -big}, 4},       // ((1 + 1) + (1 + 1)) + (big - big)
+      {7, {big, 1, 0, 0, -big, 0, 1}, 1},    // (big) + ((-big + 0) + 1)
+      {8, {big, 0, 0, 0, 1, 1, -big, 0}, 2}  // big + ((1 + 1) + -big)
+  };
+  for (const Case& c : cases) {
+    TestProgram p;
+    const BufferId in = p.AddBuffer(static_cast<int64_t>(c.terms.size()));
+    const BufferId out = p.AddBuffer(1);
+    p.Add(MatMulOp{in,
+                   p.AddWeight({.rows = 1,
+                                .cols = static_cast<int64_t>(c.terms.size()),
+                                .dtype = DType::kF32,
+                                .inner_blocks = c.blocks},
+                               c.terms),
+                   out});
+    p.Bind(*backend_);
+    p.Set(in, std::vector<float>(c.terms.size(), 1.0f));
+    SKEIN_ASSERT_OK(p.Run(Tokens({0}).view()));
+    EXPECT_EQ(p.Get(out, 1)[0], c.sum) << c.blocks << " blocks";
+  }
+}
+
+TEST_P(LiteralTest, Rope) {
+  const BufferId qkv = p_.AddBuffer(12);
+  p_.kv_spec = {.layers = 1, .kv_heads = 1, .head_dim = 4, .page_size = 4, .pages = 1};
+  p_.Add(RopeAppendKvOp{qkv, 1, 1, 4, p_.AddVector({1, 0.01f}), 0});
+  p_.Bind(*backend_);
+  p_.Set(qkv, {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4});
+  SKEIN_ASSERT_OK(p_.Run(TestBatch({{{0}, 3, {0}}}, 4).view()));
+  const std::vector<float> rotated = {-1.4133525208f, 1.8791180667f, -2.8288574817f, 4.0581911354f};
+  std::vector<float> expected = rotated;
+  expected.insert(expected.end(), rotated.begin(), rotated.end());
+  expected.insert(expected.end(), {1, 2, 3, 4});
+  ExpectNear(p_.Get(qkv, 1), expected);
+}
+
+TEST_P(LiteralTest, Attention) {
+  const BufferId qkv = p_.AddBuffer(8);
+  const BufferId out = p_.AddBuffer(4);
+  p_.kv_spec = {.layers = 2, .kv_heads = 1, .head_dim = 2, .page_size = 2, .pages = 4};
+  p_.Add(RopeAppendKvOp{qkv, 2, 1, 2, p_.AddVector({0}), 1});
+  p_.Add(AttentionOp{qkv, 2, 1, 2, 0.5f, 1, out});
+  p_.Bind(*backend_);
+  p_.Set(qkv, {1,  0,  0,  2, 1, 2,  1, -1,  // q0, q1, k, v of position 0
+               .5, .5, -1, 1, 0, -1, 2, 0,   //
+               2,  1,  1,  1, 3, .5, 4, 8});
+  SKEIN_ASSERT_OK(p_.Run(TestBatch({{{3, 0}, 0, {0, 0, 0}}}, 2).view()));
+  ExpectNear(p_.Get(out, 3), {1, -1, 1, -1,                                          //
+                              1.26894142f, -0.73105858f, 1.26894142f, -0.73105858f,  //
+                              3.3079891f, 5.88806295f, 2.64812611f, 3.83250143f});
+}
+
+TEST_P(LiteralTest, SwiGlu) {
+  const BufferId gate_up = p_.AddBuffer(8);
+  const BufferId out = p_.AddBuffer(4);
+  p_.Add(SwiGluOp{gate_up, out});
+  p_.Bind(*backend_);
+  p_.Set(gate_up, {-3, 0, 0.5f, 20, 2, 7, -1.5f, 1});
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0}).view()));
+  ExpectNear(p_.Get(out, 1), {-0.2845552391f, 0, -0.4668444984f, 19.9999999588f});
+}
+
+TEST_P(LiteralTest, GatherRows) {
+  const BufferId in = p_.AddBuffer(2);
+  const BufferId out = p_.AddBuffer(2, BufferSpec::Rows::kOutputs);
+  p_.Add(GatherRowsOp{in, out});
+  p_.Bind(*backend_);
+  p_.Set(in, {1, 2, 3, 4, 5, 6});
+  TestBatch batch = Tokens({0, 0, 0});
+  batch.output_rows = {2, 0, 2};
+  SKEIN_ASSERT_OK(p_.Run(batch.view()));
+  EXPECT_EQ(p_.Get(out, 3), (std::vector<float>{5, 6, 1, 2, 5, 6}));
+}
+
+// Two ranks; this one is the first, the other's data are 100 more.
+class FakeCollectives final : public Collectives {
+ public:
+  absl::Status AllReduce(absl::Span<float> data, Stream) override {
+    for (float& value : data) value += value + 100;
+    return status;
+  }
+  absl::Status AllGather(absl::Span<const float> in, absl::Span<float> out, Stream) override {
+    EXPECT_EQ(out.size(), 2 * in.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      out[i] = in[i];
+      out[i + in.size()] = in[i] + 100;
+    }
+    return status;
+  }
+  absl::Status status;
+};
+
+TEST_P(LiteralTest, Collectives) {
+  const BufferId x = p_.AddBuffer(2);
+  const BufferId y = p_.AddBuffer(4);
+  p_.Add(AllReduceOp{x});
+  p_.Add(AllGatherColumnsOp{x, y});
+  p_.Bind(*backend_);
+  FakeCollectives collectives;
+  p_.Set(x, {1, 2, 3, 4});
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0, 0}).view(), &collectives));
+  EXPECT_EQ(p_.Get(y, 2), (std::vector<float>{102, 104, 202, 204, 106, 108, 206, 208}));
+  p_.Set(x, {1, 2});
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0}).view(), &collectives));
+  EXPECT_EQ(p_.Get(y, 1), (std::vector<float>{102, 104, 202, 204}));
+
+  EXPECT_THAT(p_.Run(Tokens({0}).view()),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("collectives")));
+  collectives.status = absl::AbortedError("peer gone");
+  EXPECT_THAT(p_.Run(Tokens({0}).view(), &collectives),
+              StatusIs(absl::StatusCode::kAborted, "peer gone"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, LiteralTest, testing::ValuesIn(AllBackends()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace skein::kernels

@@ -1,0 +1,281 @@
+// Every operation on every back end of the CPU against the reference, over shapes, dtypes and odd
+// sizes.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/dtype.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "kernels/reference/reference_backend.h"
+#include "kernels/testing/compare.h"
+#include "kernels/testing/harness.h"
+
+namespace skein::kernels {
+namespace {
+
+class OperationsTest : public testing::TestWithParam<BackendCase> {
+ protected:
+  // Runs p on the reference and on the back end with `in` in buffer `id`, and gives buffer `out`.
+  struct Results {
+    std::vector<float> actual;
+    std::vector<float> expected;
+  };
+  Results Both(TestProgram& p, BufferId id, const std::vector<float>& in, const Batch& batch,
+               BufferId out) {
+    Results results;
+    for (auto [backend, result] : {std::pair{reference_.get(), &results.expected},
+                                   std::pair{backend_.get(), &results.actual}}) {
+      p.Bind(*backend);
+      p.Set(id, in);
+      SKEIN_EXPECT_OK(p.Run(batch));
+      *result = p.Get(out, batch.rows());
+    }
+    return results;
+  }
+
+  const std::unique_ptr<Backend> backend_ = GetParam().make();
+  const std::unique_ptr<Backend> reference_ = MakeReferenceBackend();
+};
+
+TestBatch Rows(int64_t rows) {
+  return rows == 0 ? TestBatch({}, 1) : TestBatch({{{0}, 0, std::vector<int32_t>(rows, 0)}}, 1024);
+}
+
+std::vector<float> Abs(std::vector<float> values) {
+  for (float& value : values) value = std::abs(value);
+  return values;
+}
+
+TEST_P(OperationsTest, MatMul) {
+  struct Case {
+    int64_t rows, cols, outputs;
+    int32_t blocks;
+  };
+  const Case cases[] = {
+      {0, 16, 64, 1},  {1, 1, 1, 1},     {1, 17, 1, 1},    {1, 64, 64, 1},  {1, 100, 63, 1},
+      {2, 33, 65, 1},  {3, 16, 130, 1},  {4, 257, 16, 1},  {5, 31, 15, 1},  {6, 64, 128, 1},
+      {7, 100, 17, 1}, {13, 96, 200, 1}, {70, 128, 96, 1}, {1, 100, 64, 8}, {5, 257, 70, 3},
+      {8, 256, 64, 8}, {31, 64, 33, 2},  {2, 3, 65, 8},    {6, 77, 64, 7},  {1, 2048, 192, 1},
+  };
+  for (const Case& c : cases) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(absl::StrCat(c.rows, " x ", c.cols, " -> ", c.outputs, ", ", c.blocks,
+                                " blocks, ", std::string(DTypeName(dtype))));
+      const auto input = RandomFloats(1, c.rows * c.cols, 3);
+      const auto matrix = Rounded(RandomFloats(2, c.outputs * c.cols), dtype);
+      const auto run = [&](const std::vector<float>& x, const std::vector<float>& w) {
+        TestProgram p;
+        const BufferId in = p.AddBuffer(c.cols);
+        const BufferId out = p.AddBuffer(c.outputs);
+        const WeightSpec spec{
+            .rows = c.outputs, .cols = c.cols, .dtype = dtype, .inner_blocks = c.blocks};
+        p.Add(MatMulOp{in, p.AddWeight(spec, w), out});
+        return Both(p, in, x, Rows(c.rows).view(), out);
+      };
+      const Results sums = run(input, matrix);
+      const Results magnitudes = run(Abs(input), Abs(matrix));
+      EXPECT_TRUE(Close(sums.actual, sums.expected, magnitudes.expected, c.cols + c.blocks));
+    }
+  }
+}
+
+TEST_P(OperationsTest, RowsPackedInPiecesAndOutOfOrder) {
+  constexpr int64_t kRows = 150;
+  constexpr int64_t kCols = 37;
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    // Small integers are exact in every dtype; the bytes start unaligned.
+    std::vector<float> values(kRows * kCols);
+    std::iota(values.begin(), values.end(), -2000.0f);
+    for (float& value : values) value = std::fmod(value, 113.0f);
+    std::vector<std::byte> bytes(1 + DTypeBytes(dtype, kRows * kCols));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint16_t half = dtype == DType::kF16 ? FloatToF16(values[i]) : FloatToBf16(values[i]);
+      const bool wide = dtype == DType::kF32;
+      std::memcpy(&bytes[1 + DTypeBytes(dtype, static_cast<int64_t>(i))],
+                  wide ? static_cast<const void*>(&values[i]) : &half, wide ? 4 : 2);
+    }
+    const WeightSpec spec{.rows = kRows, .cols = kCols, .dtype = dtype};
+    SKEIN_ASSERT_OK_AND_ASSIGN(auto weight, backend_->AllocateWeight(spec));
+    EXPECT_EQ(weight->bytes(), PackedBytes(spec));
+    for (auto [first, count] : {std::pair{100, 50}, {0, 1}, {63, 37}, {1, 62}, {63, 0}}) {
+      SKEIN_ASSERT_OK(
+          backend_->PackRows(*weight, first, count, &bytes[1 + DTypeBytes(dtype, first * kCols)]));
+    }
+    TestProgram p;
+    const BufferId out = p.AddBuffer(kCols);
+    p.program.max_rows = kRows;
+    p.program.weights.push_back({"table", spec});
+    p.Add(EmbedOp{0, 0, kRows, out});
+    SKEIN_ASSERT_OK_AND_ASSIGN(p.executable, backend_->Compile(p.program, {weight.get()}, nullptr));
+    Chunk all{{0}, 0, std::vector<int32_t>(kRows)};
+    std::iota(all.token_ids.begin(), all.token_ids.end(), 0);
+    TestBatch batch({all}, 1024);
+    batch.output_rows.clear();
+    SKEIN_ASSERT_OK(p.Run(batch.view()));
+    EXPECT_EQ(p.Get(out, kRows), values);
+  }
+}
+
+TEST_P(OperationsTest, RmsNorm) {
+  for (int64_t rows : {0, 1, 5, 40}) {
+    for (int64_t cols : {1, 3, 16, 33, 100, 2048}) {
+      SCOPED_TRACE(absl::StrCat(rows, " x ", cols));
+      TestProgram p;
+      const BufferId in = p.AddBuffer(cols);
+      const BufferId out = p.AddBuffer(cols);
+      p.Add(RmsNormOp{in, p.AddVector(RandomFloats(3, cols)), 1e-6f, out});
+      const Results r = Both(p, in, RandomFloats(4, rows * cols, 5), Rows(rows).view(), out);
+      // Half of the relative error of a sum of squares, then a square root and three products.
+      EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), cols / 2.0 + 6));
+    }
+  }
+}
+
+TEST_P(OperationsTest, AddRmsNorm) {
+  for (int64_t rows : {1, 7, 64}) {
+    for (int64_t cols : {1, 17, 1030}) {
+      SCOPED_TRACE(absl::StrCat(rows, " x ", cols));
+      TestProgram p;
+      const BufferId residual = p.AddBuffer(cols);
+      const BufferId delta = p.AddBuffer(cols);
+      const BufferId sum = p.AddBuffer(cols);
+      const WeightId gain = p.AddVector(RandomFloats(5, cols));
+      p.Add(AddOp{delta, residual});
+      p.Add(AddRmsNormOp{residual, delta, gain, 1e-5f, delta});
+      p.Add(RmsNormOp{residual, gain, 1e-5f, sum});
+      const auto in = RandomFloats(6, rows * cols);
+      const Results norms = Both(p, residual, in, Rows(rows).view(), delta);
+      EXPECT_TRUE(Close(norms.actual, norms.expected, Abs(norms.expected), cols / 2.0 + 6));
+      EXPECT_TRUE(SameBits(p.Get(residual, rows),
+                           Both(p, residual, in, Rows(rows).view(), residual).expected));
+      EXPECT_TRUE(SameBits(p.Get(sum, rows), p.Get(delta, rows)));
+    }
+  }
+}
+
+TEST_P(OperationsTest, SwiGlu) {
+  for (int64_t rows : {1, 3, 64}) {
+    for (int64_t cols : {1, 15, 16, 70, 512}) {
+      SCOPED_TRACE(absl::StrCat(rows, " x ", cols));
+      TestProgram p;
+      const BufferId in = p.AddBuffer(2 * cols);
+      const BufferId out = p.AddBuffer(cols);
+      p.Add(SwiGluOp{in, out});
+      const Results r = Both(p, in, RandomFloats(7, rows * 2 * cols, 30), Rows(rows).view(), out);
+      EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), 12));
+    }
+  }
+}
+
+TEST_P(OperationsTest, SwiGluAtTheEdges) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> gates = {-0.0f, -85,   -88, -103.5f, -110, -1e30f, 85,
+                                    90,    1e30f, inf, 1e-40f,  -1,   0.125f, std::nanf("")};
+  const auto n = static_cast<int64_t>(gates.size());
+  std::vector<float> in = gates;
+  in.resize(2 * n, 1.0f);
+  TestProgram p;
+  const BufferId gate_up = p.AddBuffer(2 * n);
+  const BufferId out = p.AddBuffer(n);
+  p.Add(SwiGluOp{gate_up, out});
+  const Results r = Both(p, gate_up, in, Rows(1).view(), out);
+  std::vector<float> magnitude = Abs(r.expected);
+  for (float& m : magnitude) {
+    if (std::isnan(m) || std::isinf(m)) m = 1;
+    m = std::max(m, 1e-36f);  // e^88 and more overflow before the quotient is that small
+  }
+  EXPECT_TRUE(Close(r.actual, r.expected, magnitude, 12 * 64));
+}
+
+struct AttentionCase {
+  int32_t heads, kv_heads, head_dim;
+  int64_t page_size;
+};
+
+TEST_P(OperationsTest, RopeAndAttention) {
+  const AttentionCase cases[] = {{1, 1, 2, 1},   {4, 4, 16, 16}, {2, 1, 10, 5}, {6, 2, 64, 32},
+                                 {8, 2, 24, 16}, {5, 1, 128, 7}, {7, 1, 80, 48}};
+  for (const AttentionCase& c : cases) {
+    SCOPED_TRACE(absl::StrCat(c.heads, "/", c.kv_heads, " heads of ", c.head_dim, ", pages of ",
+                              c.page_size));
+    TestProgram p;
+    const int64_t qkv_cols = int64_t{c.heads + 2 * c.kv_heads} * c.head_dim;
+    const BufferId qkv = p.AddBuffer(qkv_cols);
+    const BufferId out = p.AddBuffer(int64_t{c.heads} * c.head_dim);
+    std::vector<float> frequencies;
+    for (int i = 0; i < c.head_dim / 2; ++i) {
+      frequencies.push_back(std::pow(10000.0f, -2.0f * i / c.head_dim));
+    }
+    p.kv_spec = {.layers = 2,
+                 .kv_heads = c.kv_heads,
+                 .head_dim = c.head_dim,
+                 .page_size = c.page_size,
+                 .pages = 200};
+    p.Add(RopeAppendKvOp{qkv, c.heads, c.kv_heads, c.head_dim, p.AddVector(frequencies), 1});
+    p.Add(AttentionOp{qkv, c.heads, c.kv_heads, c.head_dim, 0.3f, 1, out});
+
+    // Two prefills of 37 and 3 tokens, then a decode of the first and a chunk of the second.
+    const auto pages = [&](int first, int64_t tokens) {
+      std::vector<int32_t> ids((tokens + c.page_size - 1) / c.page_size);
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] = first + 3 * static_cast<int32_t>(i);
+      return ids;
+    };
+    const auto zeros = [](int64_t n) { return std::vector<int32_t>(n, 0); };
+    const TestBatch first({{pages(0, 38), 0, zeros(37)}, {pages(1, 9), 0, zeros(3)}}, c.page_size);
+    const TestBatch second({{pages(1, 9), 3, zeros(6)}, {pages(0, 38), 37, zeros(1)}}, c.page_size);
+    std::vector<float> rotated[2], attended[2];
+    for (int i = 0; i < 2; ++i) {
+      p.Bind(i == 0 ? *reference_ : *backend_);
+      for (const TestBatch* batch : {&first, &second}) {
+        const Batch view = batch->view();
+        p.Set(qkv, RandomFloats(8, view.rows() * qkv_cols, 2));
+        SKEIN_ASSERT_OK(p.Run(view));
+        for (float value : p.Get(qkv, view.rows())) rotated[i].push_back(value);
+        for (float value : p.Get(out, view.rows())) attended[i].push_back(value);
+      }
+    }
+    // Coordinates up to 2, their rotations up to 2 sqrt(2).
+    EXPECT_TRUE(Close(rotated[1], rotated[0], std::vector<float>(rotated[0].size(), 2.9f), 3));
+    // A score is a sum of head_dim products of at most 0.3 * 8 whose error shifts a weight by as
+    // much, relatively; then a weighted mean of 38 values.
+    const double score_roundings = 0.3 * 8 * c.head_dim * (c.head_dim + 8);
+    EXPECT_TRUE(Close(attended[1], attended[0], std::vector<float>(attended[0].size(), 2.0f),
+                      2 * score_roundings + 2 * 38 + 10));
+  }
+}
+
+TEST_P(OperationsTest, NothingToDo) {
+  TestProgram p;
+  const BufferId x = p.AddBuffer(8);
+  const BufferId y = p.AddBuffer(8, BufferSpec::Rows::kOutputs);
+  const BufferId logits = p.AddBuffer(70, BufferSpec::Rows::kOutputs);
+  p.Add(GatherRowsOp{x, y});
+  p.Add(RmsNormOp{y, p.AddVector(std::vector<float>(8, 1.0f)), 1e-5f, y});
+  p.Add(MatMulOp{y, p.AddWeight({.rows = 70, .cols = 8}, RandomFloats(1, 560)), logits});
+  p.Add(AllReduceOp{logits});
+  p.Bind(*backend_);
+  TestBatch batch = Rows(3);
+  batch.output_rows.clear();
+  class Unused final : public Collectives {
+    absl::Status AllReduce(absl::Span<float>, Stream) override {
+      return absl::InternalError("called");
+    }
+    absl::Status AllGather(absl::Span<const float>, absl::Span<float>, Stream) override {
+      return absl::InternalError("called");
+    }
+  } unused;
+  SKEIN_EXPECT_OK(p.Run(batch.view(), &unused));
+  SKEIN_EXPECT_OK(p.Run(Batch{}, &unused));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, OperationsTest, testing::ValuesIn(CpuBackends()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace skein::kernels
