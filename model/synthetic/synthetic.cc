@@ -1,0 +1,198 @@
+#include "model/synthetic/synthetic.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::model {
+namespace {
+
+constexpr std::string_view kPrefix = "synthetic:";
+
+struct Preset {
+  std::string_view name;
+  int64_t num_layers;
+  int64_t hidden_size;
+  int64_t intermediate_size;
+  int64_t num_heads;
+  int64_t num_kv_heads;
+  int64_t head_dim;
+  int64_t vocab_size;
+};
+
+constexpr Preset kPresets[] = {
+    {"llama3-1b", 16, 2048, 8192, 32, 8, 64, 128256},
+    {"llama3-8b", 32, 4096, 14336, 32, 8, 128, 128256},
+    {"llama3-70b", 80, 8192, 28672, 64, 8, 128, 128256},
+    {"tiny", 8, 128, 256, 8, 4, 16, 512},
+};
+
+ModelConfig ConfigOf(const Preset& preset) {
+  ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.vocab_size = preset.vocab_size;
+  config.hidden_size = preset.hidden_size;
+  config.intermediate_size = preset.intermediate_size;
+  config.num_layers = preset.num_layers;
+  config.num_heads = preset.num_heads;
+  config.num_kv_heads = preset.num_kv_heads;
+  config.head_dim = preset.head_dim;
+  config.max_position_embeddings = 8192;
+  config.rope.theta = 500000.0;
+  config.dtype = DType::kBF16;
+  return config;
+}
+
+std::vector<TensorInfo> TensorsOf(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t ffn = config.intermediate_size;
+  const int64_t query = config.num_heads * config.head_dim;
+  const int64_t kv = config.num_kv_heads * config.head_dim;
+  std::vector<TensorInfo> tensors;
+  const auto add = [&](std::string name, std::vector<int64_t> shape) {
+    tensors.push_back({std::move(name), config.dtype, std::move(shape)});
+  };
+  add("model.embed_tokens.weight", {config.vocab_size, hidden});
+  add("model.norm.weight", {hidden});
+  if (!config.tie_word_embeddings) add("lm_head.weight", {config.vocab_size, hidden});
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+    add(prefix + "input_layernorm.weight", {hidden});
+    add(prefix + "post_attention_layernorm.weight", {hidden});
+    add(prefix + "self_attn.q_proj.weight", {query, hidden});
+    add(prefix + "self_attn.k_proj.weight", {kv, hidden});
+    add(prefix + "self_attn.v_proj.weight", {kv, hidden});
+    add(prefix + "self_attn.o_proj.weight", {hidden, query});
+    add(prefix + "mlp.gate_proj.weight", {ffn, hidden});
+    add(prefix + "mlp.up_proj.weight", {ffn, hidden});
+    add(prefix + "mlp.down_proj.weight", {hidden, ffn});
+  }
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  return tensors;
+}
+
+uint64_t Fnv1a(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash;
+}
+
+// Output number `index` of SplitMix64, whose state is a counter.
+inline uint64_t SplitMix64(uint64_t seed, uint64_t index) {
+  uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// The weight of every byte, as stored. Both kinds of values are exact in T.
+template <typename T>
+std::array<T, 256> MakeTable(T (*store)(float), bool norm) {
+  std::array<T, 256> table;
+  for (int byte = 0; byte < 256; ++byte) {
+    const float value = norm ? 1.0f + static_cast<float>(byte % 16) / 128.0f
+                             : static_cast<float>(2 * byte - 255) / 8192.0f;
+    table[static_cast<size_t>(byte)] = store(value);
+  }
+  return table;
+}
+
+// Elements [first, first + count) of the tensor with this seed.
+template <typename T>
+void Fill(const std::array<T, 256>& table, uint64_t seed, uint64_t first, uint64_t count,
+          std::byte* out) {
+  const uint64_t end = first + count;
+  uint64_t i = first;
+  const auto one = [&] {
+    const T value = table[SplitMix64(seed, i / 8) >> (8 * (i % 8)) & 255];
+    std::memcpy(out, &value, sizeof(T));
+    out += sizeof(T);
+    ++i;
+  };
+  while (i < end && i % 8 != 0) one();
+  for (; i + 8 <= end; i += 8, out += 8 * sizeof(T)) {
+    const uint64_t word = SplitMix64(seed, i / 8);
+    for (int j = 0; j < 8; ++j) {
+      std::memcpy(out + j * sizeof(T), &table[word >> (8 * j) & 255], sizeof(T));
+    }
+  }
+  while (i < end) one();
+}
+
+class SyntheticSource final : public TensorSource {
+ public:
+  SyntheticSource(const ModelConfig& config, std::string description)
+      : description_(std::move(description)), tensors_(TensorsOf(config)) {}
+
+  std::string_view description() const override { return description_; }
+  absl::Span<const TensorInfo> tensors() const override { return tensors_; }
+
+ protected:
+  absl::Status ReadChecked(const TensorInfo& tensor, absl::Span<const Range> slice,
+                           absl::Span<std::byte> out) const override {
+    switch (tensor.dtype) {
+      case DType::kF32:
+        FillSlice<float>([](float value) { return value; }, tensor, slice, out);
+        return absl::OkStatus();
+      case DType::kF16:
+        FillSlice<uint16_t>(FloatToF16, tensor, slice, out);
+        return absl::OkStatus();
+      case DType::kBF16:
+        FillSlice<uint16_t>(FloatToBf16, tensor, slice, out);
+        return absl::OkStatus();
+    }
+    return absl::UnimplementedError("synthetic weights are F32, F16 or BF16");
+  }
+
+ private:
+  // Tensors are vectors and matrices.
+  template <typename T>
+  static void FillSlice(T (*store)(float), const TensorInfo& tensor, absl::Span<const Range> slice,
+                        absl::Span<std::byte> out) {
+    const bool vector = tensor.shape.size() == 1;
+    const std::array<T, 256> table = MakeTable<T>(store, vector);
+    const uint64_t seed = Fnv1a(tensor.name);
+    const Range rows = vector ? Range{0, 1} : slice[0];
+    const Range columns = slice.back();
+    const int64_t width = tensor.shape.back();
+    std::byte* to = out.data();
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      Fill<T>(table, seed, static_cast<uint64_t>(row * width + columns.begin),
+              static_cast<uint64_t>(columns.size()), to);
+      to += static_cast<size_t>(columns.size()) * sizeof(T);
+    }
+  }
+
+  const std::string description_;
+  const std::vector<TensorInfo> tensors_;
+};
+
+}  // namespace
+
+bool IsSyntheticSpec(std::string_view model) { return model.substr(0, kPrefix.size()) == kPrefix; }
+
+absl::StatusOr<SyntheticModel> ParseSyntheticSpec(std::string_view spec) {
+  std::string known;
+  for (const Preset& preset : kPresets) {
+    if (IsSyntheticSpec(spec) && spec.substr(kPrefix.size()) == preset.name) {
+      const ModelConfig config = ConfigOf(preset);
+      return SyntheticModel{config, MakeSyntheticWeights(config, std::string(spec))};
+    }
+    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(kPrefix),
+                    std::string(preset.name));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", std::string(spec), "' is no synthetic model; there are ", known));
+}
+
+std::unique_ptr<TensorSource> MakeSyntheticWeights(const ModelConfig& config,
+                                                   std::string description) {
+  return std::make_unique<SyntheticSource>(config, std::move(description));
+}
+
+}  // namespace skein::model
