@@ -22,4 +22,8 @@ std::string FormatBytesPerSecond(double bytes_per_s) {
   return absl::StrFormat("%.1f GB/s", bytes_per_s / 1e9);
 }
 
+std::string FormatCount(int64_t count, std::string_view noun) {
+  return std::to_string(count).append(" ").append(noun).append(count == 1 ? "" : "s");
+}
+
 }  // namespace skein
