@@ -11,11 +11,6 @@ namespace {
 
 constexpr size_t kColumns = 96;
 
-// "1 stage", "2 stages".
-std::string Count(int64_t count, const char* noun) {
-  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
-}
-
 // Appends `text` broken at blanks, the first line after "- ", the others indented.
 void AppendItem(const std::string& text, std::string& out) {
   absl::StrAppend(&out, "-");
@@ -41,7 +36,7 @@ std::string FormatLayers(const Range& layers) {
 std::string FormatPlan(const Plan& plan) {
   std::string out = absl::StrCat("plan ", plan.layout.ToString(), " of ", plan.model_name, " for ",
                                  plan.job_id.empty() ? "a job" : absl::StrCat("job ", plan.job_id),
-                                 " of ", Count(plan.ranks.size(), "rank"), "\n");
+                                 " of ", FormatCount(plan.ranks.size(), "rank"), "\n");
   absl::StrAppend(&out,
                   " rank  replica  stage  shard     layers  threads     weights          KV\n");
   for (const RankPlan& rank : plan.ranks) {
@@ -51,14 +46,16 @@ std::string FormatPlan(const Plan& plan) {
                               FormatBytes(rank.weight_bytes), FormatBytes(rank.kv_bytes)));
   }
   absl::StrAppend(&out, "limits of a replica\n");
-  AppendItem(absl::StrCat(Count(plan.max_sequences, "sequence"), " at once, of at most ",
-                          Count(plan.context_length, "token")),
+  AppendItem(absl::StrCat(FormatCount(plan.max_sequences, "sequence"), " at once, of at most ",
+                          FormatCount(plan.context_length, "token")),
              out);
   AppendItem(absl::StrCat("steps of at most ", plan.micro_batches,
                           plan.micro_batches == 1 ? " micro-batch" : " micro-batches", " of ",
-                          Count(plan.max_micro_batch_rows, "token")),
+                          FormatCount(plan.max_micro_batch_rows, "token")),
              out);
-  AppendItem(absl::StrCat(Count(plan.pages, "page"), " of ", Count(plan.page_size, "slot")), out);
+  AppendItem(
+      absl::StrCat(FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "slot")),
+      out);
   if (!plan.reasons.empty()) absl::StrAppend(&out, "why\n");
   for (const std::string& reason : plan.reasons) AppendItem(reason, out);
   return out;

@@ -13,9 +13,9 @@
 namespace skein::plan {
 
 struct Constraints {
-  LayoutRequest layout;            // parts that are fixed
-  int64_t context_length = 0;      // 0: the model's
-  int32_t max_sequences = 0;       // per replica; 0: the planner's choice
+  LayoutRequest layout;        // parts that are fixed
+  int64_t context_length = 0;  // 0: the model's
+  int32_t max_sequences = 0;   // per replica; 0: the planner's choice
 };
 
 struct ModelFacts {
@@ -31,13 +31,15 @@ struct RejectedLayout {
 };
 
 struct Planning {
-  std::vector<Plan> plans;               // best first; at least one
-  std::vector<RejectedLayout> rejected;  // with why each lost or cannot be
+  std::vector<Plan> plans;               // best first; at least one. The caller sets job_id.
+  std::vector<RejectedLayout> rejected;  // every layout but the best: why it lost or cannot be
 };
 
-// Plans one job of machine.devices.size() ranks. FailedPrecondition when nothing works: it says
-// why the asked layout cannot be (which numbers do not divide, which node lacks how much memory)
-// and names the nearest layouts that work.
+// Plans one job of machine.devices.size() ranks. The rule: shards up to the cores of a node, never
+// over several nodes unless tp is asked for; stages only where memory asks for them; what ranks
+// are left hold further replicas. Errors: InvalidArgument for a machine or constraints that make
+// no sense. FailedPrecondition when nothing works: it says why the asked layout cannot be (which
+// numbers do not divide, which node lacks how much memory) and names the nearest layouts that work.
 absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFacts& model,
                                  const Constraints& constraints);
 

@@ -1,0 +1,57 @@
+// One layout of a job, judged by itself: whether it can be, and what plan it gives.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config/model_config.h"
+#include "parallel/plan/plan.h"
+#include "topology/machine.h"
+
+namespace skein::plan {
+
+// What the planner plans for.
+struct Job {
+  const topology::Machine& machine;
+  const model::ModelConfig& model;
+  int64_t context_length = 0;
+  int32_t max_sequences = 0;     // at most; fewer where memory asks for it, unless
+  bool sequences_asked = false;  // all of them are asked for
+
+  int32_t ranks() const { return static_cast<int32_t>(machine.devices.size()); }
+  const topology::Node& NodeOf(int32_t rank) const {
+    return machine.nodes[machine.devices[rank].node];
+  }
+};
+
+struct Candidate {
+  Layout layout;
+  std::string refusal;  // why it cannot be; empty when it can
+  // Needed over usable memory on the fullest node, at the fewest sequences; 0 when unknown.
+  double memory_ratio = 0;
+  // The nodes that the shards of one stage are spread over, "a and b"; empty when every stage is
+  // on one node.
+  std::string crossing;
+  // How many shards of a stage find a core of their own, at least.
+  int64_t useful_shards = 0;
+  // Without names and reasons; only where refusal is empty.
+  Plan plan;
+  std::string memory_reason;     // what the fullest node holds, as a sentence
+  std::string sequences_reason;  // why so many sequences, as a sentence
+};
+
+// Part of a node's memory that ranks may take. The rest is for the page cache of the files being
+// read and for other processes: free memory is a snapshot.
+constexpr int64_t UsableBytes(int64_t memory_bytes) { return memory_bytes - memory_bytes / 8; }
+
+// layout.ranks() == job.ranks().
+Candidate JudgeLayout(const Job& job, const Layout& layout);
+
+// "pp=9: 9 stages of 8 layers ...", or "" when the model can be split so.
+std::string CheckPipelineParallel(const model::ModelConfig& model, int32_t pipeline);
+
+// How many ranks are on each node.
+std::vector<int32_t> RanksOfNodes(const topology::Machine& machine);
+
+}  // namespace skein::plan

@@ -1,0 +1,41 @@
+// How much memory a rank needs. Pure arithmetic over packed sizes.
+#pragma once
+
+#include <cstdint>
+
+#include "base/range.h"
+#include "model/config/model_config.h"
+#include "parallel/plan/shard.h"
+
+namespace skein::plan {
+
+// What is the same for all ranks of a replica.
+struct ReplicaLimits {
+  int32_t tensor = 1;
+  int64_t context_length = 0;
+  int32_t max_sequences = 0;
+  int32_t max_micro_batch_rows = 0;
+  int64_t page_size = 0;
+
+  // Every sequence has its full context.
+  int64_t pages() const { return max_sequences * ((context_length + page_size - 1) / page_size); }
+};
+
+// Libraries, buffers of MPI and gRPC, stacks, and the pages of a file that is being read: what a
+// worker takes besides weights, KV cache and activations. An allowance, on the large side.
+inline constexpr int64_t kProcessBytes = int64_t{64} << 20;
+
+struct RankMemory {
+  int64_t weight_bytes = 0;  // packed
+  int64_t kv_bytes = 0;
+  int64_t activation_bytes = 0;
+
+  int64_t total() const { return weight_bytes + kv_bytes + activation_bytes + kProcessBytes; }
+};
+
+// The first stage holds the embedding, the last one the output; where they are tied and the two
+// stages are the same, one copy serves both.
+RankMemory MemoryOfRank(const model::ModelConfig& model, const ShardSpec& shard, Range layers,
+                        const ReplicaLimits& limits);
+
+}  // namespace skein::plan

@@ -1,0 +1,81 @@
+#include "parallel/planner/memory.h"
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::plan {
+namespace {
+
+// Sizes that packing does not pad: rows in whole tiles.
+model::ModelConfig Model(bool tied) {
+  model::ModelConfig model;
+  model.vocab_size = 2048;
+  model.hidden_size = 256;
+  model.intermediate_size = 768;
+  model.num_layers = 8;
+  model.num_heads = 4;
+  model.num_kv_heads = 2;
+  model.head_dim = 64;
+  model.max_position_embeddings = 1024;
+  model.tie_word_embeddings = tied;
+  model.dtype = DType::kBF16;
+  return model;
+}
+
+ReplicaLimits Limits(int32_t tensor) { return {tensor, 1024, 16, 256, 16}; }
+
+RankMemory Memory(const model::ModelConfig& model, int32_t tensor, int32_t shard, Range layers) {
+  return MemoryOfRank(model, *MakeShard(model, tensor, shard), layers, Limits(tensor));
+}
+
+TEST(MemoryOfRank, WholeModelIsItsParameters) {
+  for (const bool tied : {false, true}) {
+    const model::ModelConfig model = Model(tied);
+    const int64_t matrices =
+        8 * (256 * (256 + 2 * 128) + 256 * 256 + 3 * 256 * 768) + (tied ? 1 : 2) * 2048 * 256;
+    const int64_t vectors = (8 * 2 + 1) * 256 + 32;
+    const RankMemory memory = Memory(model, 1, 0, {0, 8});
+    EXPECT_EQ(memory.weight_bytes, matrices * 2 + vectors * 4) << "tied: " << tied;
+    // Keys and values in F32 of 16 sequences, 1,024 tokens each.
+    EXPECT_EQ(memory.kv_bytes, int64_t{8} * 2 * 64 * 2 * 4 * 16 * 1024);
+    EXPECT_EQ(memory.total(),
+              memory.weight_bytes + memory.kv_bytes + memory.activation_bytes + kProcessBytes);
+  }
+}
+
+TEST(MemoryOfRank, ShardsShareMatricesAndRepeatVectors) {
+  const model::ModelConfig model = Model(true);
+  const RankMemory whole = Memory(model, 1, 0, {0, 8});
+  const int64_t vectors = ((8 * 2 + 1) * 256 + 32) * 4;
+  const RankMemory half = Memory(model, 2, 1, {0, 8});
+  EXPECT_EQ(2 * (half.weight_bytes - vectors), whole.weight_bytes - vectors);
+  EXPECT_EQ(2 * half.kv_bytes, whole.kv_bytes);
+  // Four shards of two KV heads hold each of them twice.
+  EXPECT_EQ(2 * Memory(model, 4, 3, {0, 8}).kv_bytes, whole.kv_bytes);
+}
+
+TEST(MemoryOfRank, FirstStageHoldsTheEmbeddingAndLastTheOutput) {
+  const int64_t table = 2048 * 256 * 2;
+  for (const bool tied : {false, true}) {
+    const model::ModelConfig model = Model(tied);
+    const RankMemory first = Memory(model, 1, 0, {0, 3});
+    const RankMemory middle = Memory(model, 1, 0, {3, 6});
+    const RankMemory last = Memory(model, 1, 0, {5, 8});
+    EXPECT_EQ(first.weight_bytes, middle.weight_bytes + table);
+    EXPECT_EQ(last.weight_bytes, middle.weight_bytes + table + 256 * 4);  // and the last norm
+    EXPECT_EQ(first.kv_bytes, middle.kv_bytes);
+    EXPECT_EQ(first.activation_bytes, middle.activation_bytes);
+    // Own logits and joined ones, and the gathered rows.
+    EXPECT_EQ(last.activation_bytes, middle.activation_bytes + 16 * (256 + 2 * 2048) * 4);
+  }
+}
+
+TEST(ReplicaLimits, GivesEverySequenceWholePages) {
+  EXPECT_EQ((ReplicaLimits{1, 1024, 16, 256, 16}).pages(), 1024);
+  EXPECT_EQ((ReplicaLimits{1, 1025, 3, 256, 16}).pages(), 3 * 65);
+  EXPECT_EQ((ReplicaLimits{1, 1, 2, 256, 16}).pages(), 2);
+}
+
+}  // namespace
+}  // namespace skein::plan

@@ -1,0 +1,323 @@
+#include "parallel/planner/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "parallel/plan/shard.h"
+#include "parallel/planner/candidate.h"
+
+namespace skein::plan {
+namespace {
+
+// Of a replica, when nobody asks: enough that decoding reads weights for many at once.
+constexpr int32_t kDefaultSequences = 16;
+constexpr int32_t kMaxSequences = 4096;  // more than a step can serve well
+constexpr size_t kNamedLayouts = 3;      // that an error names
+
+absl::Status CheckMachine(const topology::Machine& machine) {
+  if (machine.devices.empty() || machine.devices.size() > kMaxWays) {
+    return absl::InvalidArgumentError(absl::StrCat("a job of ", machine.devices.size(),
+                                                   " ranks cannot be: 1 to ", kMaxWays, " can"));
+  }
+  for (const topology::Device& device : machine.devices) {
+    if (device.node < 0 || device.node >= static_cast<int32_t>(machine.nodes.size())) {
+      return absl::InvalidArgumentError(absl::StrCat("a device is on node ", device.node,
+                                                     " of a machine with ", machine.nodes.size(),
+                                                     " nodes"));
+    }
+  }
+  for (const topology::Node& node : machine.nodes) {
+    if (node.cores < 1 || node.memory_bytes < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("node ", node.host, " has ", node.cores,
+                                                     " cores and ", node.memory_bytes,
+                                                     " bytes of memory"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckConstraints(const ModelFacts& model, const Constraints& constraints) {
+  if (constraints.context_length < 0 ||
+      constraints.context_length > model.config.max_position_embeddings) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a context of ", constraints.context_length, " tokens cannot be: ", model.name,
+                     " takes 1 to ", model.config.max_position_embeddings));
+  }
+  if (constraints.max_sequences < 0 || constraints.max_sequences > kMaxSequences) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        constraints.max_sequences, " sequences at once cannot be: 1 to ", kMaxSequences, " can"));
+  }
+  return absl::OkStatus();
+}
+
+bool Matches(const LayoutRequest& request, const Layout& layout) {
+  return request.tensor.value_or(layout.tensor) == layout.tensor &&
+         request.pipeline.value_or(layout.pipeline) == layout.pipeline &&
+         request.data.value_or(layout.data) == layout.data;
+}
+
+// The rule: cores first, then no shards beyond them, then no stages that memory does not ask for.
+bool IsBetter(const Candidate& a, const Candidate& b) {
+  const auto key = [](const Candidate& c) {
+    return std::tuple(-c.useful_shards, c.layout.tensor, c.layout.pipeline);
+  };
+  return key(a) < key(b);
+}
+
+std::string WhyItLost(const Candidate& loser, const Candidate& best) {
+  const std::string than = best.layout.ToString();
+  if (loser.useful_shards < best.useful_shards) {
+    return absl::StrCat(FormatCount(loser.useful_shards, "shard"),
+                        " of a layer would work at the same time, with ", than, " it is ",
+                        best.useful_shards);
+  }
+  if (loser.layout.tensor > best.layout.tensor) {
+    return absl::StrCat("shards beyond the ", FormatCount(best.useful_shards, "core"),
+                        " that they share gain nothing, and exchange more than with ", than);
+  }
+  return absl::StrCat("a token would pass ", loser.layout.pipeline,
+                      " stages one after the other, and memory does not ask for it: ", than,
+                      " fits");
+}
+
+std::string CrossingRefusal(const Candidate& candidate) {
+  return absl::StrCat("the shards of a stage would be spread over nodes ", candidate.crossing,
+                      ", and every layer's sums cross the network; it must be asked for by tp=",
+                      candidate.layout.tensor);
+}
+
+// Whatever else works; "" when it can be.
+std::string WhyItCannotBe(const Candidate& candidate, const LayoutRequest& request) {
+  if (!Matches(request, candidate.layout)) return request.ToString() + " was asked for";
+  if (!candidate.refusal.empty()) return candidate.refusal;
+  const bool tensor_is_asked = request.tensor || (request.pipeline && request.data);
+  if (!candidate.crossing.empty() && !tensor_is_asked) return CrossingRefusal(candidate);
+  return "";
+}
+
+std::vector<Candidate> JudgeAllLayouts(const Job& job) {
+  std::vector<Candidate> candidates;
+  const int32_t ranks = job.ranks();
+  for (int32_t tensor = 1; tensor <= ranks; ++tensor) {
+    if (ranks % tensor != 0) continue;
+    const int32_t rest = ranks / tensor;
+    for (int32_t pipeline = 1; pipeline <= rest; ++pipeline) {
+      if (rest % pipeline != 0) continue;
+      candidates.push_back(JudgeLayout(job, {tensor, pipeline, rest / pipeline}));
+    }
+  }
+  std::sort(candidates.begin(), candidates.end(), IsBetter);
+  return candidates;
+}
+
+// Why the request cannot be whatever the machine, a sentence part each.
+std::vector<std::string> WhatDoesNotDivide(const Job& job, const LayoutRequest& request) {
+  std::vector<std::string> reasons;
+  if (request.tensor) {
+    const absl::Status status = CheckTensorParallel(job.model, *request.tensor);
+    if (!status.ok()) reasons.push_back(std::string(status.message()));
+  }
+  if (request.pipeline) {
+    std::string reason = CheckPipelineParallel(job.model, *request.pipeline);
+    if (!reason.empty()) reasons.push_back(std::move(reason));
+  }
+  const int64_t product =
+      int64_t{request.tensor.value_or(1)} * request.pipeline.value_or(1) * request.data.value_or(1);
+  const bool all_given = request.tensor && request.pipeline && request.data;
+  if (all_given ? product != job.ranks() : job.ranks() % product != 0) {
+    reasons.push_back(absl::StrCat(request.ToString(), " needs ", all_given ? "" : "a multiple of ",
+                                   product, " ranks; the job has ", job.ranks()));
+  }
+  return reasons;
+}
+
+// How far a layout is from what was asked: each doubling of a part counts one.
+double Distance(const LayoutRequest& request, const Layout& layout) {
+  const auto part = [](const std::optional<int32_t>& asked, int32_t given) {
+    return asked ? std::abs(std::log2(static_cast<double>(*asked) / given)) : 0.0;
+  };
+  return part(request.tensor, layout.tensor) + part(request.pipeline, layout.pipeline) +
+         part(request.data, layout.data);
+}
+
+// The working layouts nearest to the request, by name.
+std::vector<std::string> NearestLayouts(const std::vector<Candidate>& candidates,
+                                        const LayoutRequest& request) {
+  std::vector<Layout> works;  // in the order of IsBetter, which breaks ties below
+  for (const Candidate& c : candidates) {
+    const bool may_cross = request.tensor && *request.tensor == c.layout.tensor;
+    if (c.refusal.empty() && (c.crossing.empty() || may_cross)) works.push_back(c.layout);
+  }
+  std::stable_sort(works.begin(), works.end(), [&](const Layout& a, const Layout& b) {
+    return Distance(request, a) < Distance(request, b);
+  });
+  if (works.size() > kNamedLayouts) works.resize(kNamedLayouts);
+  std::vector<std::string> names;
+  for (const Layout& layout : works) names.push_back(layout.ToString());
+  return names;
+}
+
+// Why those of the request's layouts that come nearest to fitting do not.
+std::vector<std::string> WhyNoneFits(const std::vector<Candidate>& candidates,
+                                     const LayoutRequest& request) {
+  std::vector<const Candidate*> asked;
+  for (const Candidate& c : candidates) {
+    if (Matches(request, c.layout)) asked.push_back(&c);
+  }
+  // What the numbers rule out (memory unknown) says least.
+  const auto ratio = [](const Candidate* c) {
+    return c->memory_ratio > 0 ? c->memory_ratio : HUGE_VAL;
+  };
+  std::stable_sort(asked.begin(), asked.end(),
+                   [&](const Candidate* a, const Candidate* b) { return ratio(a) < ratio(b); });
+  if (asked.size() > kNamedLayouts) asked.resize(kNamedLayouts);
+  std::vector<std::string> reasons;
+  for (const Candidate* c : asked) {
+    reasons.push_back(absl::StrCat(c->layout.ToString(), ": ", WhyItCannotBe(*c, request)));
+  }
+  return reasons;
+}
+
+absl::Status Refuse(const Job& job, const ModelFacts& model, const LayoutRequest& request,
+                    const std::vector<Candidate>& candidates) {
+  std::vector<std::string> reasons = WhatDoesNotDivide(job, request);
+  if (reasons.empty()) reasons = WhyNoneFits(candidates, request);
+  const std::string why = absl::StrJoin(reasons, "; ");
+  const std::string ranks = FormatCount(job.ranks(), "rank");
+  if (request == LayoutRequest{}) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no layout works for ", model.name, " on ", ranks, ": ", why));
+  }
+  const std::vector<std::string> nearest = NearestLayouts(candidates, request);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "layout ", request.ToString(), " does not work for ", model.name, " on ", ranks, ": ", why,
+      nearest.empty() ? ". No other layout of these ranks works either"
+                      : absl::StrCat(". Nearest that work: ", absl::StrJoin(nearest, "; "))));
+}
+
+// One sentence for all nodes with the same cores and ranks.
+void AddThreadReasons(const Job& job, std::vector<std::string>& reasons) {
+  const std::vector<int32_t> ranks = RanksOfNodes(job.machine);
+  std::map<std::pair<int32_t, int32_t>, std::vector<size_t>> alike;  // (cores, ranks) to nodes
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] > 0) alike[{job.machine.nodes[i].cores, ranks[i]}].push_back(i);
+  }
+  for (const auto& [key, nodes] : alike) {
+    const auto [cores, count] = key;
+    reasons.push_back(absl::StrCat(
+        "Node ", job.machine.nodes[nodes.front()].host,
+        nodes.size() > 1
+            ? absl::StrCat(" (and ", FormatCount(nodes.size() - 1, "node"), " like it)")
+            : "",
+        " has ", FormatCount(cores, "core"), " for ", FormatCount(count, "rank"), ": ",
+        FormatCount(std::max(1, cores / count), "thread"), " each."));
+  }
+}
+
+// Why no layout like `best` with fewer stages was taken; "" where there is none.
+std::string WhyStages(const Candidate& best, const std::vector<Candidate>& candidates) {
+  for (const Candidate& c : candidates) {
+    if (c.layout.tensor == best.layout.tensor && c.layout.pipeline < best.layout.pipeline &&
+        !c.refusal.empty()) {
+      return absl::StrCat("pp=", best.layout.pipeline, ": memory asks for stages. With ",
+                          c.layout.ToString(), " ", c.refusal, ".");
+    }
+  }
+  return "";
+}
+
+std::vector<std::string> WhyThisLayout(const Candidate& chosen, const LayoutRequest& request,
+                                       const std::vector<Candidate>& candidates) {
+  const Layout& layout = chosen.layout;
+  std::vector<std::string> reasons;
+  if (request != LayoutRequest{}) reasons.push_back(request.ToString() + " was asked for.");
+  if (!request.tensor) {
+    reasons.push_back(absl::StrCat(
+        "tp=", layout.tensor, ": ", FormatCount(chosen.useful_shards, "shard"),
+        " of a layer can work at the same time; no layout that works has more",
+        layout.tensor > chosen.useful_shards ? ", nor as many with fewer shards." : "."));
+  }
+  if (!request.pipeline && layout.pipeline > 1) {
+    std::string why = WhyStages(chosen, candidates);
+    if (!why.empty()) reasons.push_back(std::move(why));
+  }
+  if (!request.data && layout.data > 1) {
+    reasons.push_back(absl::StrCat("dp=", layout.data,
+                                   ": the other ranks hold further replicas, for other requests."));
+  }
+  if (!chosen.crossing.empty()) {
+    reasons.push_back(absl::StrCat("Shards of a stage are spread over nodes ", chosen.crossing,
+                                   ", as asked: every layer's sums cross the network."));
+  }
+  return reasons;
+}
+
+// `layout_reasons` say why this layout, or why not.
+Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candidate,
+                std::vector<std::string> layout_reasons) {
+  Plan plan = candidate.plan;
+  plan.model_name = model.name;
+  plan.model_path = model.path;
+  plan.model_identity = model.identity;
+  plan.reasons = std::move(layout_reasons);
+  if (!SumsAgreeAcrossLayouts(plan.layout.tensor)) {
+    plan.reasons.push_back(
+        absl::StrCat("tp=", plan.layout.tensor,
+                     " sums in its own order: answers may differ in the last bits "
+                     "from those of tp=1, 2, 4 and 8."));
+  }
+  if (plan.layout.pipeline > 1) {
+    plan.reasons.push_back(
+        absl::StrCat(plan.layout.pipeline,
+                     " micro-batches, one for each stage, so that all stages work "
+                     "at the same time."));
+  }
+  AddThreadReasons(job, plan.reasons);
+  plan.reasons.push_back(candidate.memory_reason);
+  plan.reasons.push_back(candidate.sequences_reason);
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFacts& model,
+                                 const Constraints& constraints) {
+  SKEIN_RETURN_IF_ERROR(CheckMachine(machine));
+  SKEIN_RETURN_IF_ERROR(CheckConstraints(model, constraints));
+  const LayoutRequest& request = constraints.layout;
+  Job job{machine, model.config};
+  job.context_length = constraints.context_length > 0 ? constraints.context_length
+                                                      : model.config.max_position_embeddings;
+  job.sequences_asked = constraints.max_sequences > 0;
+  job.max_sequences = job.sequences_asked ? constraints.max_sequences : kDefaultSequences;
+
+  const std::vector<Candidate> candidates = JudgeAllLayouts(job);
+  Planning planning;
+  const Candidate* best = nullptr;
+  for (const Candidate& candidate : candidates) {
+    std::string why_not = WhyItCannotBe(candidate, request);
+    if (why_not.empty() && best == nullptr) {
+      best = &candidate;
+      planning.plans.push_back(
+          FinishPlan(job, model, candidate, WhyThisLayout(candidate, request, candidates)));
+      continue;
+    }
+    if (why_not.empty()) {
+      why_not = WhyItLost(candidate, *best);
+      planning.plans.push_back(
+          FinishPlan(job, model, candidate, {absl::StrCat("Not the best: ", why_not, ".")}));
+    }
+    planning.rejected.push_back({candidate.layout, std::move(why_not)});
+  }
+  if (best == nullptr) return Refuse(job, model, request, candidates);
+  return planning;
+}
+
+}  // namespace skein::plan

@@ -1,0 +1,357 @@
+#include "parallel/planner/planner.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::plan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+ModelFacts Bard() {
+  ModelFacts facts{"bard", "/models/bard", "1d", {}};
+  model::ModelConfig& model = facts.config;
+  model.vocab_size = 2048;
+  model.hidden_size = 256;
+  model.intermediate_size = 768;
+  model.num_layers = 8;
+  model.num_heads = 4;
+  model.num_kv_heads = 2;
+  model.head_dim = 64;
+  model.max_position_embeddings = 1024;
+  model.tie_word_embeddings = true;
+  return facts;
+}
+
+ModelFacts Llama8B() {
+  ModelFacts facts{"llama3-8b", "/models/llama3-8b", "8b", {}};
+  model::ModelConfig& model = facts.config;
+  model.vocab_size = 128256;
+  model.hidden_size = 4096;
+  model.intermediate_size = 14336;
+  model.num_layers = 32;
+  model.num_heads = 32;
+  model.num_kv_heads = 8;
+  model.head_dim = 128;
+  model.max_position_embeddings = 8192;
+  return facts;
+}
+
+// `ranks` ranks on each node, in the order of the nodes.
+topology::Machine Machine(std::vector<std::pair<topology::Node, int32_t>> nodes) {
+  topology::Machine machine;
+  for (const auto& [node, ranks] : nodes) {
+    const auto index = static_cast<int32_t>(machine.nodes.size());
+    machine.nodes.push_back(node);
+    for (int32_t i = 0; i < ranks; ++i) machine.devices.push_back({{}, index});
+  }
+  return machine;
+}
+
+topology::Machine OneNode(int32_t cores, int64_t memory_bytes, int32_t ranks) {
+  return Machine({{{"alpha", cores, memory_bytes}, ranks}});
+}
+
+std::string Reasons(const Plan& plan) {
+  std::string text;
+  for (const std::string& reason : plan.reasons) text += reason + "\n";
+  return text;
+}
+
+// A plan is sound: workers accept it, and its layouts and the rejected ones are all there are.
+void ExpectSound(const Planning& planning, const ModelFacts& model, size_t ranks) {
+  for (const Plan& plan : planning.plans) {
+    SKEIN_EXPECT_OK(ValidatePlan(plan, model.config));
+    EXPECT_EQ(plan.ranks.size(), ranks);
+    EXPECT_EQ(plan.model_name, model.name);
+    EXPECT_EQ(plan.model_path, model.path);
+    EXPECT_EQ(plan.model_identity, model.identity);
+    EXPECT_EQ(plan.micro_batches, plan.layout.pipeline);
+    EXPECT_GE(plan.pages * plan.page_size, plan.max_sequences * plan.context_length);
+  }
+  size_t layouts = 0;
+  for (size_t tp = 1; tp <= ranks; ++tp) {
+    for (size_t pp = 1; pp * tp <= ranks; ++pp) layouts += ranks % (tp * pp) == 0;
+  }
+  EXPECT_EQ(planning.rejected.size(), layouts - 1);
+  for (const RejectedLayout& rejected : planning.rejected) {
+    EXPECT_NE(rejected.layout, planning.plans[0].layout);
+    EXPECT_FALSE(rejected.reason.empty()) << rejected.layout.ToString();
+  }
+}
+
+TEST(PlanJob, GivesBardTheNodesCoresThenReplicas) {
+  struct Case {
+    int32_t cores, ranks;
+    Layout want;
+    int32_t threads;
+  };
+  const Case cases[] = {
+      {1, 1, {1, 1, 1}, 1},    {2, 1, {1, 1, 1}, 2},  {1, 4, {1, 1, 4}, 1},   {2, 2, {2, 1, 1}, 1},
+      {2, 3, {1, 1, 3}, 1},    {2, 4, {2, 1, 2}, 1},  {2, 5, {1, 1, 5}, 1},   {2, 6, {2, 1, 3}, 1},
+      {2, 7, {1, 1, 7}, 1},    {2, 8, {2, 1, 4}, 1},  {2, 9, {1, 1, 9}, 1},   {2, 10, {2, 1, 5}, 1},
+      {2, 11, {1, 1, 11}, 1},  {2, 12, {2, 1, 6}, 1}, {2, 13, {1, 1, 13}, 1}, {2, 14, {2, 1, 7}, 1},
+      {2, 15, {1, 1, 15}, 1},  {2, 16, {2, 1, 8}, 1}, {3, 4, {4, 1, 1}, 1},   {4, 4, {4, 1, 1}, 1},
+      {16, 4, {4, 1, 1}, 4},   {16, 8, {4, 1, 2}, 2}, {64, 16, {4, 1, 4}, 4}, {16, 6, {2, 1, 3}, 2},
+      {100, 12, {4, 1, 3}, 8},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.ranks << " ranks on " << c.cores << " cores");
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
+                               PlanJob(OneNode(c.cores, 64 * kGiB, c.ranks), Bard(), {}));
+    ExpectSound(planning, Bard(), c.ranks);
+    const Plan& plan = planning.plans[0];
+    EXPECT_EQ(plan.layout, c.want) << plan.layout.ToString();
+    EXPECT_EQ(plan.ranks.back().threads, c.threads);
+    EXPECT_EQ(plan.max_sequences, 16);
+    EXPECT_EQ(plan.pages, 1024);
+    EXPECT_EQ(plan.context_length, 1024);
+  }
+}
+
+TEST(PlanJob, IsDeterministic) {
+  const auto machine = Machine({{{"a", 8, 32 * kGiB}, 7}, {{"b", 3, 16 * kGiB}, 5}});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning one, PlanJob(machine, Bard(), {}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning two, PlanJob(machine, Bard(), {}));
+  EXPECT_EQ(one.plans, two.plans);
+  ExpectSound(one, Bard(), 12);
+}
+
+TEST(PlanJob, AskedLayoutOverrides) {
+  struct Case {
+    const char* asked;
+    Layout want;
+  };
+  const Case cases[] = {
+      {"tp=1", {1, 1, 8}},      {"tp=4", {4, 1, 2}},      {"pp=2", {2, 2, 2}},
+      {"pp=8", {1, 8, 1}},      {"dp=2", {2, 2, 2}},      {"tp=2,pp=2", {2, 2, 2}},
+      {"tp=4,pp=2", {4, 2, 1}}, {"tp=1,pp=4", {1, 4, 2}}, {"tp=2,pp=2,dp=2", {2, 2, 2}},
+      {"tp=2,dp=1", {2, 4, 1}}, {"pp=1,dp=8", {1, 1, 8}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.asked);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LayoutRequest request, ParseLayoutRequest(c.asked));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
+                               PlanJob(OneNode(2, 64 * kGiB, 8), Bard(), {request}));
+    ExpectSound(planning, Bard(), 8);
+    EXPECT_EQ(planning.plans[0].layout, c.want) << planning.plans[0].layout.ToString();
+    EXPECT_THAT(Reasons(planning.plans[0]), HasSubstr(std::string(c.asked) + " was asked for"));
+  }
+}
+
+TEST(PlanJob, RefusesWhatDoesNotDivideAndNamesTheNearest) {
+  struct Case {
+    const char* asked;
+    int32_t ranks;
+    std::vector<std::string> words;
+  };
+  const Case cases[] = {
+      {"tp=5", 5, {"tp=5", "4 heads", "5 shards", "tp=1,pp=5,dp=1", "tp=1,pp=1,dp=5"}},
+      {"tp=8", 8, {"4 heads", "8 shards", "Nearest that work: tp=4,pp=1,dp=2; tp=4,pp=2,dp=1"}},
+      {"pp=9", 9, {"9 stages of 8 layers", "tp=1,pp=3,dp=3"}},
+      {"pp=9",
+       8,
+       {"9 stages of 8 layers", "a multiple of 9 ranks; the job has 8", "tp=1,pp=8,dp=1"}},
+      {"tp=3,pp=9", 27, {"3 shards", "9 stages of 8 layers"}},
+      {"tp=2,pp=2,dp=3", 8, {"needs 12 ranks; the job has 8", "tp=2,pp=2,dp=2"}},
+      {"tp=2,pp=2,dp=1", 8, {"needs 4 ranks; the job has 8", "tp=2,pp=2,dp=2"}},
+      {"tp=2", 3, {"a multiple of 2 ranks; the job has 3", "tp=1,pp=1,dp=3"}},
+      {"tp=1024,pp=1024,dp=1024", 2, {"needs 1073741824 ranks", "Nearest that work: "}},
+  };
+  for (const Case& c : cases) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LayoutRequest request, ParseLayoutRequest(c.asked));
+    const absl::Status status = PlanJob(OneNode(2, 64 * kGiB, c.ranks), Bard(), {request}).status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 StartsWith("layout " + std::string(c.asked) +
+                                            " does not work for bard on ")));
+    for (const std::string& word : c.words) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+    }
+  }
+}
+
+TEST(PlanJob, OddShardsSayThatTheySumInTheirOwnOrder) {
+  ModelFacts model = Bard();
+  model.config.num_heads = 6;
+  model.config.num_kv_heads = 6;
+  for (const int32_t ranks : {3, 6}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
+                               PlanJob(OneNode(8, 64 * kGiB, ranks), model, {}));
+    EXPECT_EQ(planning.plans[0].layout.tensor, ranks);
+    EXPECT_THAT(Reasons(planning.plans[0]), HasSubstr("may differ in the last bits"));
+  }
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(OneNode(8, 64 * kGiB, 2), model, {}));
+  EXPECT_THAT(Reasons(planning.plans[0]), Not(HasSubstr("last bits")));
+}
+
+TEST(PlanJob, KeepsShardsOfAStageOnOneNodeUnlessAsked) {
+  const auto machine = Machine({{{"a", 4, 64 * kGiB}, 2}, {{"b", 4, 64 * kGiB}, 2}});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));
+  EXPECT_EQ(planning.plans[0].layout, (Layout{2, 1, 2}));
+  EXPECT_THAT(planning.rejected,
+              Contains(AllOf(testing::Field(&RejectedLayout::layout, Layout{4, 1, 1}),
+                             testing::Field(&RejectedLayout::reason, HasSubstr("a and b")))));
+
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning asked, PlanJob(machine, Bard(), {{4, {}, {}}}));
+  EXPECT_EQ(asked.plans[0].layout, (Layout{4, 1, 1}));
+  EXPECT_THAT(Reasons(asked.plans[0]), HasSubstr("spread over nodes a and b, as asked"));
+  // Where pp and dp leave tp no choice, it was asked for.
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning implied, PlanJob(machine, Bard(), {{{}, 1, 1}}));
+  EXPECT_EQ(implied.plans[0].layout, (Layout{4, 1, 1}));
+}
+
+TEST(PlanJob, UnequalNodesGetTheirOwnThreadsAndMemory) {
+  const auto machine = Machine({{{"big", 12, 64 * kGiB}, 2}, {{"small", 2, 8 * kGiB}, 2}});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));
+  const Plan& plan = planning.plans[0];
+  EXPECT_EQ(plan.layout, (Layout{2, 1, 2}));
+  EXPECT_EQ(plan.ranks[0].threads, 6);
+  EXPECT_EQ(plan.ranks[3].threads, 1);
+  EXPECT_THAT(Reasons(plan), AllOf(HasSubstr("Node big has 12 cores for 2 ranks: 6 threads each"),
+                                   HasSubstr("Node small has 2 cores for 2 ranks: 1 thread each"),
+                                   HasSubstr("node small, the fullest")));
+}
+
+TEST(PlanJob, TakesStagesOnlyWhereMemoryAsksForThem) {
+  // 16 GiB of weights a copy: two copies fit into 64 GiB, four do not.
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
+                             PlanJob(OneNode(1, 64 * kGiB, 4), Llama8B(), {}));
+  ExpectSound(planning, Llama8B(), 4);
+  const Plan& plan = planning.plans[0];
+  EXPECT_EQ(plan.layout, (Layout{1, 2, 2}));
+  EXPECT_THAT(Reasons(plan), HasSubstr("memory asks for stages. With tp=1,pp=1,dp=4 node alpha"));
+  EXPECT_EQ(plan.micro_batches, 2);
+  // Both replicas' ranks together stay within 7/8 of the node, and one sequence more would not.
+  int64_t bytes = 0, kv_bytes = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    bytes += rank.weight_bytes + rank.kv_bytes;
+    kv_bytes += rank.kv_bytes;
+  }
+  EXPECT_LE(bytes, 56 * kGiB);
+  EXPECT_GT(bytes + kv_bytes / plan.max_sequences, 54 * kGiB);
+  EXPECT_LT(plan.max_sequences, 16);
+  EXPECT_THAT(Reasons(plan), HasSubstr("memory has no room for more"));
+}
+
+TEST(PlanJob, RefusesWhatMemoryCannotHold) {
+  struct Case {
+    const char* asked;
+    topology::Machine machine;
+    Constraints constraints;
+    std::vector<std::string> words;
+  };
+  const Case cases[] = {
+      {"",
+       OneNode(8, 8 * kGiB, 8),
+       {},
+       {"no layout works for llama3-8b on 8 ranks", "node alpha would need ", "8.00 GiB free",
+        "not even a short context would fit"}},
+      {"tp=1,pp=1",
+       OneNode(8, 24 * kGiB, 4),
+       {},
+       {"layout tp=1,pp=1 does not work for llama3-8b on 4 ranks",
+        "tp=1,pp=1,dp=4: node alpha would need ",
+        "Nearest that work: tp=4,pp=1,dp=1; tp=2,pp=2,dp=1; tp=1,pp=4,dp=1"}},
+      {"",
+       Machine({{{"big", 8, 64 * kGiB}, 1}, {{"tiny", 8, 2 * kGiB}, 1}}),
+       {},
+       {"node tiny would need "}},
+      {"", OneNode(8, 18 * kGiB, 2), {}, {"one sequence with a context of "}},
+      {"",
+       OneNode(8, 24 * kGiB, 2),
+       {{}, 0, 64},
+       {"64 sequences of 8192 tokens", "sequences of 8192 tokens would fit"}},
+  };
+  for (const Case& c : cases) {
+    Constraints constraints = c.constraints;
+    SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest(c.asked));
+    const absl::Status status = PlanJob(c.machine, Llama8B(), constraints).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    for (const std::string& word : c.words) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+    }
+  }
+}
+
+// What a refusal says would fit does.
+TEST(PlanJob, SuggestedContextFits) {
+  const auto machine = OneNode(8, 18 * kGiB, 2);
+  const std::string message(PlanJob(machine, Llama8B(), {}).status().message());
+  const std::string words = "one sequence with a context of ";
+  const size_t at = message.find(words);
+  ASSERT_NE(at, std::string::npos) << message;
+  const int64_t context = std::stoll(message.substr(at + words.size()));
+  SKEIN_EXPECT_OK(PlanJob(machine, Llama8B(), {{}, context, 1}));
+  EXPECT_THAT(PlanJob(machine, Llama8B(), {{}, context + 16, 1}).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("would fit")));
+}
+
+TEST(PlanJob, TakesAskedSequencesAndContext) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
+                             PlanJob(OneNode(2, 64 * kGiB, 2), Bard(), {{}, 100, 300}));
+  const Plan& plan = planning.plans[0];
+  EXPECT_EQ(plan.context_length, 100);
+  EXPECT_EQ(plan.max_sequences, 300);
+  EXPECT_EQ(plan.pages, 300 * 7);
+  EXPECT_EQ(plan.max_micro_batch_rows, 300);  // a step takes every sequence
+}
+
+TEST(PlanJob, RefusesSenselessInput) {
+  topology::Machine stray = OneNode(2, kGiB, 1);
+  stray.devices[0].node = 1;
+  struct Case {
+    topology::Machine machine;
+    Constraints constraints;
+    const char* words;
+  };
+  const Case cases[] = {
+      {{}, {}, "a job of 0 ranks"},
+      {OneNode(2, kGiB, 1025), {}, "a job of 1025 ranks"},
+      {stray, {}, "node 1 of a machine with 1"},
+      {OneNode(0, kGiB, 1), {}, "0 cores"},
+      {OneNode(2, -1, 1), {}, "-1 bytes"},
+      {OneNode(2, kGiB, 1), {{}, 1025, 0}, "bard takes 1 to 1024"},
+      {OneNode(2, kGiB, 1), {{}, -1, 0}, "a context of -1"},
+      {OneNode(2, kGiB, 1), {{}, 0, -1}, "-1 sequences"},
+      {OneNode(2, kGiB, 1), {{}, 0, 5000}, "5000 sequences"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(PlanJob(c.machine, Bard(), c.constraints).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.words)));
+  }
+}
+
+TEST(PlanJob, SaysWhyOthersLost) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
+                             PlanJob(OneNode(2, 64 * kGiB, 8), Bard(), {}));
+  std::string all;
+  for (const RejectedLayout& rejected : planning.rejected) {
+    all += rejected.layout.ToString() + ": " + rejected.reason + "\n";
+  }
+  EXPECT_EQ(
+      all,
+      R"(tp=2,pp=2,dp=2: a token would pass 2 stages one after the other, and memory does not ask for it: tp=2,pp=1,dp=4 fits
+tp=2,pp=4,dp=1: a token would pass 4 stages one after the other, and memory does not ask for it: tp=2,pp=1,dp=4 fits
+tp=4,pp=1,dp=2: shards beyond the 2 cores that they share gain nothing, and exchange more than with tp=2,pp=1,dp=4
+tp=4,pp=2,dp=1: shards beyond the 2 cores that they share gain nothing, and exchange more than with tp=2,pp=1,dp=4
+tp=1,pp=1,dp=8: 1 shard of a layer would work at the same time, with tp=2,pp=1,dp=4 it is 2
+tp=1,pp=2,dp=4: 1 shard of a layer would work at the same time, with tp=2,pp=1,dp=4 it is 2
+tp=1,pp=4,dp=2: 1 shard of a layer would work at the same time, with tp=2,pp=1,dp=4 it is 2
+tp=1,pp=8,dp=1: 1 shard of a layer would work at the same time, with tp=2,pp=1,dp=4 it is 2
+tp=8,pp=1,dp=1: tp=8: 4 heads cannot be split into 8 shards
+)");
+}
+
+}  // namespace
+}  // namespace skein::plan

@@ -1,0 +1,78 @@
+#include "topology/host/host.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "topology/host/cgroup.h"
+
+namespace skein::topology {
+namespace {
+
+absl::StatusOr<std::string> HostName() {
+  char name[256] = {};  // HOST_NAME_MAX is 64 on Linux
+  if (gethostname(name, sizeof(name) - 1) != 0) return ErrnoStatus(errno, "gethostname");
+  if (name[0] == '\0') return absl::FailedPreconditionError("the host has no name: set one");
+  return std::string(name);
+}
+
+absl::StatusOr<int32_t> AffinityCores() {
+  // The kernel wants a set as large as its own, which is not told: EINVAL asks for a larger one.
+  for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
+    std::vector<unsigned long> bits(CPU_ALLOC_SIZE(cpus) / sizeof(unsigned long));
+    auto* set = reinterpret_cast<cpu_set_t*>(bits.data());
+    if (sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) == 0) {
+      return CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set);
+    }
+    if (errno != EINVAL) break;
+  }
+  return ErrnoStatus(errno, "sched_getaffinity");
+}
+
+// /proc/meminfo has lines "MemAvailable:   21758876 kB".
+absl::StatusOr<int64_t> MemoryAvailable(const std::string& root) {
+  const std::string path = root + "/proc/meminfo";
+  const std::vector<std::string> lines = absl::StrSplit(ReadWholeFile(path).value_or(""), '\n');
+  for (const std::string& line : lines) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    int64_t kib = 0;
+    if (words.size() == 3 && words[0] == "MemAvailable:" && absl::SimpleAtoi(words[1], &kib) &&
+        kib >= 0 && kib <= std::numeric_limits<int64_t>::max() / 1024) {
+      return kib * 1024;
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " has no line MemAvailable; Linux 3.14 or newer writes one"));
+}
+
+}  // namespace
+
+absl::StatusOr<Node> DescribeHost(const HostOptions& options) {
+  Node node;
+  SKEIN_ASSIGN_OR_RETURN(node.host, HostName());
+  if (options.affinity_cores) {
+    node.cores = *options.affinity_cores;
+  } else {
+    SKEIN_ASSIGN_OR_RETURN(node.cores, AffinityCores());
+  }
+  SKEIN_ASSIGN_OR_RETURN(node.memory_bytes, MemoryAvailable(options.root));
+  const CgroupLimits limits = ReadCgroupLimits(options.root);
+  if (limits.cpus && *limits.cpus < node.cores) {
+    node.cores = std::max(1, static_cast<int32_t>(*limits.cpus));
+  }
+  if (limits.memory_left_bytes) {
+    node.memory_bytes = std::min(node.memory_bytes, *limits.memory_left_bytes);
+  }
+  return node;
+}
+
+}  // namespace skein::topology
