@@ -1,0 +1,76 @@
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "parallel/comm/communicator_suite.h"
+#include "parallel/comm/mpi/mpi_runtime.h"
+#include "tests/mpi/mpi_test_main.h"
+
+namespace skein::comm {
+
+void ForEachGroup(const std::function<void(Communicator&)>& body) {
+  auto group = TestRuntime().Split(0, 0, absl::StrCat("group of ", TestRuntime().size()));
+  SKEIN_ASSERT_OK(group);
+  (*group)->set_timeout(absl::Seconds(20));
+  body(**group);
+}
+
+namespace {
+
+TEST(MpiRuntime, KnowsItsHost) {
+  MpiRuntime& runtime = TestRuntime();
+  EXPECT_EQ(runtime.local_size(), runtime.size()) << "the test runs on one host";
+  EXPECT_EQ(runtime.local_rank(), runtime.rank());
+  EXPECT_EQ(runtime.host_names().size(), 1u);
+  EXPECT_EQ(runtime.host_of(runtime.size() - 1), 0);
+}
+
+TEST(MpiRuntime, SplitsByColorAndOrdersByKey) {
+  MpiRuntime& runtime = TestRuntime();
+  const int size = runtime.size();
+  const int rank = runtime.rank();
+  // Rank 1 stays out; even and odd ranks form a group each, in reverse order.
+  const int color = rank == 1 ? -1 : rank % 2;
+  auto group = runtime.Split(color, -rank, absl::StrCat("color ", color));
+  SKEIN_ASSERT_OK(group);
+  if (color < 0) {
+    EXPECT_EQ(*group, nullptr);
+    return;
+  }
+  std::vector<int> expected;
+  for (int other = size - 1; other >= 0; --other) {
+    if (other != 1 && other % 2 == color) expected.push_back(other);
+  }
+  ASSERT_EQ((*group)->size(), static_cast<int>(expected.size()));
+  EXPECT_EQ(expected[(*group)->rank()], rank);
+  EXPECT_EQ((*group)->name(), absl::StrCat("color ", color));
+  std::vector<int> gathered(expected.size());
+  SKEIN_ASSERT_OK((*group)->AllGather(
+      {reinterpret_cast<const std::byte*>(&rank), sizeof(rank)},
+      {reinterpret_cast<std::byte*>(gathered.data()), gathered.size() * sizeof(int)}));
+  EXPECT_EQ(gathered, expected);
+}
+
+// The groups of tensor and pipeline parallel overlap; calls of one never reach the other.
+TEST(MpiRuntime, GroupsThatOverlapKeepApart) {
+  MpiRuntime& runtime = TestRuntime();
+  auto all = runtime.Split(0, 0, "all");
+  auto pairs = runtime.Split(runtime.rank() / 2, 0, "pair");
+  auto again = runtime.Split(0, 0, "again");
+  SKEIN_ASSERT_OK(all);
+  SKEIN_ASSERT_OK(pairs);
+  SKEIN_ASSERT_OK(again);
+  for (int round = 0; round < 20; ++round) {
+    float one = 1, two = 2, three = 3;
+    SKEIN_ASSERT_OK((*all)->AllReduce(absl::MakeSpan(&one, 1)));
+    SKEIN_ASSERT_OK((*pairs)->AllReduce(absl::MakeSpan(&two, 1)));
+    SKEIN_ASSERT_OK((*again)->AllReduce(absl::MakeSpan(&three, 1)));
+    EXPECT_EQ(one, 1.0f * runtime.size());
+    EXPECT_EQ(two, 2.0f * (*pairs)->size());
+    EXPECT_EQ(three, 3.0f * runtime.size());
+  }
+}
+
+}  // namespace
+}  // namespace skein::comm
