@@ -1,0 +1,96 @@
+#include "model/format/identity.h"
+
+#include <xxhash.h>
+
+#include <memory>
+#include <new>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "model/format/file.h"
+
+namespace skein::model {
+namespace {
+
+// The largest tokenizer.json that is published has some 35 MB.
+constexpr int64_t kMaxFileBytes = 256 << 20;
+
+// XXH3, 128 bits, in a stream. Every field is preceded by its length, so that no two lists of
+// fields hash the same bytes.
+class Hasher {
+ public:
+  Hasher() : state_(XXH3_createState()) {
+    if (state_ == nullptr) throw std::bad_alloc();
+    XXH3_128bits_reset(state_.get());
+  }
+
+  void Add(const void* bytes, size_t size) { XXH3_128bits_update(state_.get(), bytes, size); }
+  void AddField(std::string_view text) {
+    AddNumber(static_cast<int64_t>(text.size()));
+    Add(text.data(), text.size());
+  }
+  void AddNumber(int64_t value) { Add(&value, sizeof(value)); }
+  XXH128_hash_t Digest() const { return XXH3_128bits_digest(state_.get()); }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> ComputeModelIdentity(const std::string& folder,
+                                                 const TensorSource& weights) {
+  Hasher hasher;
+  if (folder.empty()) {
+    hasher.AddField(weights.description());
+  } else {
+    SKEIN_ASSIGN_OR_RETURN(const std::string config,
+                           ReadTextFile(folder + "/config.json", kMaxFileBytes));
+    hasher.AddField(config);
+    const absl::StatusOr<std::string> tokenizer =
+        ReadTextFile(folder + "/tokenizer.json", kMaxFileBytes);
+    if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) return tokenizer.status();
+    hasher.AddNumber(tokenizer.ok());
+    if (tokenizer.ok()) hasher.AddField(*tokenizer);
+  }
+  hasher.AddNumber(static_cast<int64_t>(weights.tensors().size()));
+  for (const TensorInfo& tensor : weights.tensors()) {
+    hasher.AddField(tensor.name);
+    hasher.AddField(DTypeName(tensor.dtype));
+    hasher.AddNumber(static_cast<int64_t>(tensor.shape.size()));
+    for (int64_t size : tensor.shape) hasher.AddNumber(size);
+  }
+  for (const FileInfo& file : weights.files()) {
+    hasher.AddField(file.name);
+    hasher.AddNumber(file.size_bytes);
+  }
+  const XXH128_hash_t hash = hasher.Digest();
+  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+}
+
+void SliceHasher::Add(std::string_view tensor, absl::Span<const Range> slice,
+                      absl::Span<const std::byte> bytes) {
+  Hasher hasher;
+  hasher.AddField(tensor);
+  hasher.AddNumber(static_cast<int64_t>(slice.size()));
+  for (const Range& range : slice) {
+    hasher.AddNumber(range.begin);
+    hasher.AddNumber(range.end);
+  }
+  hasher.Add(bytes.data(), bytes.size());
+  const XXH128_hash_t hash = hasher.Digest();
+  absl::MutexLock lock(&mutex_);
+  ++count_;
+  sum_low_ += hash.low64;
+  sum_high_ += hash.high64;
+}
+
+std::string SliceHasher::Digest() const {
+  absl::MutexLock lock(&mutex_);
+  return absl::StrFormat("%016x%016x%016x", count_, sum_high_, sum_low_);
+}
+
+}  // namespace skein::model
