@@ -6,8 +6,9 @@
     scripts/train/train_demo_model.py                      # one GPU, about a minute: the rest
 
 The first 95% of tinyshakespeare.txt (public domain) train the tokenizer and the model; the last 5%
-are held out and only measured. The tokenizer is trained once, and training the model reuses its file
-as it stands, so that ids never change under weights. The folder is an ordinary Hugging Face one.
+are held out and only measured. The tokenizer is trained once, and training the model reuses its
+file as it stands, so that ids never change under weights. The folder is an ordinary Hugging Face
+one.
 """
 
 import argparse
@@ -102,8 +103,8 @@ class Windows:
     """Random training windows of CONTEXT + 1 ids.
 
     Half are packed excerpts: END_OF_TEXT, then whole speeches, so that the model begins where a
-    prompt begins and learns to end an answer. Half are plain crops, every other one with END_OF_TEXT
-    in front, as in the evaluation.
+    prompt begins and learns to end an answer. Half are plain crops, every other one with
+    END_OF_TEXT in front, as in the evaluation.
     """
 
     MIN_EXCERPT = 256  # shorter ones would teach the model to end most answers early
@@ -218,10 +219,9 @@ def learning_rate(step, args):
 
 
 def train(model, windows, held_out_loss, args):
-    """Trains `model`; returns the averaged copy with the lowest held-out loss, and facts of the run.
+    """Trains `model`; returns the averaged copy with the lowest held-out loss, and the run's facts.
 
-    The copy is a moving average of the weights, which is better than the last weights and smoother to
-    select on.
+    The copy is a moving average of the weights, which is smoother to select on than the weights.
     """
     import copy
 

@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Writes the golden logits (logits.json, logits.f32) and the small random models beside bard.
+
+    pip install -r scripts/train/requirements.txt
+    tests/golden/make_goldens.py             # CPU, about a minute
+    tests/golden/make_goldens.py --models    # also makes tests/golden/models anew
+
+The logits come from transformers in float32 with the weights upcast. README.md describes the files.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import random
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+PROMPT_LENGTHS = (1, 7, 200)
+DECODE_STEPS = 20
+
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
+
+# Small shapes, each with something that a real model has and bard has not. Written by hand, and not
+# by transformers, because the forms of older versions are part of what is tested.
+MODELS = {
+    # As transformers 4 wrote Llama 3.1: rope_theta and rope_scaling apart, no head_dim, separate
+    # output matrix. 64 original positions put a frequency in each of the three bands.
+    "llama3-rope": {
+        **LLAMA,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": 1,
+        "eos_token_id": [2, 3],
+        "hidden_size": 128,
+        "initializer_range": 0.02,
+        "intermediate_size": 256,
+        "max_position_embeddings": 512,
+        "mlp_bias": False,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 2,
+        "pretraining_tp": 1,
+        "rms_norm_eps": 1e-05,
+        "rope_scaling": {
+            "factor": 8.0,
+            "high_freq_factor": 4.0,
+            "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 64,
+            "rope_type": "llama3",
+        },
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.43.0",
+        "use_cache": True,
+        "vocab_size": 384,
+    },
+    # Nothing is a multiple of 16 but the head; heads x head_dim is not the hidden size; three KV
+    # heads; an epsilon large enough to be seen.
+    "odd-sizes": {
+        **LLAMA,
+        "bos_token_id": 1,
+        "dtype": "bfloat16",
+        "eos_token_id": 2,
+        "head_dim": 32,
+        "hidden_size": 108,
+        "intermediate_size": 136,
+        "max_position_embeddings": 300,
+        "num_attention_heads": 6,
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 3,
+        "rms_norm_eps": 0.01,
+        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+        "tie_word_embeddings": True,
+        "transformers_version": "5.17.0",
+        "vocab_size": 301,
+    },
+    # Splits into 8 shards and into 8 stages; as many KV heads as heads.
+    "eight-ways": {
+        **LLAMA,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "head_dim": 16,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "max_position_embeddings": 512,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 8,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": None,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.51.0",
+        "vocab_size": 320,
+    },
+    # As transformers 5 writes it; a large theta; F16 matrices beside F32 norms and embedding, in
+    # two files with an index.
+    "big-theta": {
+        **LLAMA,
+        "bos_token_id": 1,
+        "dtype": "float16",
+        "eos_token_id": 2,
+        "head_dim": 24,
+        "hidden_size": 144,
+        "intermediate_size": 200,
+        "max_position_embeddings": 1024,
+        "num_attention_heads": 6,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-05,
+        "rope_parameters": {"rope_theta": 5000000.0, "rope_type": "default"},
+        "tie_word_embeddings": True,
+        "transformers_version": "5.17.0",
+        "vocab_size": 257,
+    },
+}
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def random_weights(config, seed):
+    """Weights at which attention is neither flat nor a copy, and every norm gain matters."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def matrix(rows, cols, gain=1.0):
+        return torch.randn(rows, cols, generator=generator) * (gain / math.sqrt(cols))
+
+    def norm():
+        return 0.5 + torch.rand(hidden, generator=generator)
+
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    head_dim = config.get("head_dim", hidden // config["num_attention_heads"])
+    queries = config["num_attention_heads"] * head_dim
+    keys = config["num_key_value_heads"] * head_dim
+    # A tied embedding is kept small beside what the layers add: else each token predicts itself.
+    scale = 0.1 if config["tie_word_embeddings"] else 1.0
+    embedding = matrix(config["vocab_size"], hidden, scale * math.sqrt(hidden))
+    weights = {"model.embed_tokens.weight": embedding}
+    for i in range(config["num_hidden_layers"]):
+        layer = {
+            "input_layernorm": norm(),
+            "self_attn.q_proj": matrix(queries, hidden, 1.5),
+            "self_attn.k_proj": matrix(keys, hidden),
+            "self_attn.v_proj": matrix(keys, hidden),
+            "self_attn.o_proj": matrix(hidden, queries),
+            "post_attention_layernorm": norm(),
+            "mlp.gate_proj": matrix(ffn, hidden),
+            "mlp.up_proj": matrix(ffn, hidden),
+            "mlp.down_proj": matrix(hidden, ffn),
+        }
+        weights |= {f"model.layers.{i}.{name}.weight": tensor for name, tensor in layer.items()}
+    weights["model.norm.weight"] = norm()
+    if not config["tie_word_embeddings"]:
+        weights["lm_head.weight"] = matrix(config["vocab_size"], hidden, 2.0)
+    return weights
+
+
+def save_in_one_file(folder, weights):
+    stored = {name: tensor.to(torch.bfloat16) for name, tensor in weights.items()}
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+
+
+def save_in_two_files(folder, weights):
+    """F16, but F32 for norms and embedding; every other tensor goes into the other file."""
+    stored = {
+        name: tensor if "norm" in name or "embed" in name else tensor.half()
+        for name, tensor in weights.items()
+    }
+    names = list(stored)
+    weight_map = {}
+    for number in (1, 2):
+        file = f"model-0000{number}-of-00002.safetensors"
+        part = {name: stored[name] for name in names[number - 1 :: 2]}
+        save_file(part, folder / file, {"format": "pt"})
+        weight_map |= {name: file for name in part}
+    size = sum(tensor.nbytes for tensor in stored.values())
+    index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(weight_map.items()))}
+    write_json(folder / "model.safetensors.index.json", index)
+
+
+def make_models():
+    for seed, (name, config) in enumerate(MODELS.items(), start=1):
+        folder = HERE / "models" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "config.json", config)
+        save = save_in_two_files if name == "big-theta" else save_in_one_file
+        save(folder, random_weights(config, seed))
+        for file in folder.glob("*.safetensors"):
+            file.chmod(0o644)
+
+
+def prompts(folder, vocab):
+    """Ids of each length. bard gets BOS and its own kind of text, the others random ids."""
+    tokenizer_file = folder / "tokenizer.json"
+    if tokenizer_file.exists():
+        from tokenizers import Tokenizer
+
+        corpus = ROOT / "scripts" / "train" / "tinyshakespeare.txt"
+        text = corpus.read_text(encoding="ascii")[:2000]
+        ids = Tokenizer.from_file(str(tokenizer_file)).encode(text).ids
+        return [ids[:length] for length in PROMPT_LENGTHS]
+    return [
+        [random.Random(f"{folder.name} {length} {i}").randrange(vocab) for i in range(length)]
+        for length in PROMPT_LENGTHS
+    ]
+
+
+@torch.no_grad()
+def run(model, prompt, decode):
+    """Logits [DECODE_STEPS + 1, vocab]; the ids fed after the prompt: `decode`, or greedy ones."""
+    rows, fed = [], []
+    ids, cache = torch.tensor([prompt]), None
+    for step in range(DECODE_STEPS + 1):
+        out = model(input_ids=ids, past_key_values=cache, use_cache=True)
+        rows.append(out.logits[0, -1])
+        if step == DECODE_STEPS:
+            return torch.stack(rows), fed
+        cache = out.past_key_values
+        fed.append(decode[step] if decode else int(rows[-1].argmax()))
+        ids = torch.tensor([[fed[-1]]])
+
+
+def relative_error(rows, reference):
+    """Largest over the rows: ||row - reference|| / ||reference||."""
+    return ((rows.double() - reference.double()).norm(dim=1) / reference.double().norm(dim=1)).max()
+
+
+def load(folder, dtype):
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, attn_implementation="eager"
+    ).eval()
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", action="store_true", help="make the random models anew")
+    if parser.parse_args().models:
+        make_models()
+
+    cases, blob = [], bytearray()
+    folders = [ROOT / "checkpoints" / "bard"] + [HERE / "models" / name for name in MODELS]
+    for folder in folders:
+        model, double = load(folder, torch.float32), load(folder, torch.float64)
+        for prompt in prompts(folder, model.config.vocab_size):
+            rows, decode = run(model, prompt, None)
+            error = relative_error(rows, run(double, prompt, decode)[0]).item()
+            whole = model(input_ids=torch.tensor([prompt + decode])).logits[0, len(prompt) - 1 :]
+            assert relative_error(rows, whole.detach()) < 1e-5, "the cache changes the logits"
+            cases.append(
+                {
+                    "model": str(folder.relative_to(ROOT)),
+                    "prompt": prompt,
+                    "decode": decode,
+                    "rows": rows.shape[0],
+                    "vocab": rows.shape[1],
+                    "offset_bytes": len(blob),
+                    "float64_error": float(f"{error:.1e}"),
+                }
+            )
+            blob += rows.numpy().astype("<f4").tobytes()
+            print(f"{folder.name:12} prompt {len(prompt):3}  float64 differs by {error:.1e}")
+    (HERE / "logits.f32").write_bytes(blob)
+    made_with = {"torch": torch.__version__, "transformers": transformers.__version__}
+    lines = ",\n".join("    " + json.dumps(case) for case in cases)
+    (HERE / "logits.json").write_text(
+        f'{{\n  "made_with": {json.dumps(made_with)},\n  "cases": [\n{lines}\n  ]\n}}\n',
+        encoding="utf-8",
+    )
+
+
+if __name__ == "__main__":
+    main()
