@@ -88,8 +88,8 @@ class Loader {
     SKEIN_RETURN_IF_ERROR(Annotate(backend_.PackRows(*shard_.weights[piece.part->weight],
                                                      piece.first_row, piece.rows, scratch.data()),
                                    piece.part->tensor));
-    absl::MutexLock lock(&mutex_);
     hasher_.Add(piece.part->tensor, piece.slice, scratch);
+    absl::MutexLock lock(&mutex_);
     done_bytes_ += piece.bytes;
     if (options_.progress) options_.progress(done_bytes_, total_bytes_);
     return absl::OkStatus();
@@ -102,9 +102,9 @@ class Loader {
   LoadedShard& shard_;
   int64_t total_bytes_ = 0;
   std::atomic<size_t> next_{0};
+  model::SliceHasher hasher_;
 
   absl::Mutex mutex_;
-  model::SliceHasher hasher_ ABSL_GUARDED_BY(mutex_);
   int64_t done_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

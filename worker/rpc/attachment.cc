@@ -125,8 +125,9 @@ Attachment::~Attachment() {
 absl::StatusOr<plan::Plan> Attachment::WaitForPlan() {
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(this, &Attachment::HasPlanOrEnded));
-  if (ended_) return absl::CancelledError("the job ended before it was planned");
-  return *plan_;
+  // Also a job that is to end gets its plan, as its other ranks do: they leave together.
+  if (plan_.has_value()) return *plan_;
+  return absl::CancelledError("the job ended before it was planned");
 }
 
 void Attachment::SendReady(const ShardReport& report) {

@@ -1,0 +1,151 @@
+#include "tests/cluster/cluster.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+namespace skein::testing {
+namespace {
+
+constexpr const char* kCoordinator = "coordinator/coordinator";
+constexpr const char* kWorker = "worker/worker";
+
+// Short: Open MPI puts Unix sockets below it, whose names have at most 107 characters.
+std::string MakeScratch() {
+  std::string path = "/tmp/skein-test.XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) std::abort();
+  return path;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> MpiEnvironment(const std::string& scratch) {
+  return {{"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+          {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+          {"OMPI_MCA_mpi_yield_when_idle", "1"},
+          {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+          {"PRTE_MCA_hwloc_default_binding_policy", "none"},
+          {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+          {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+          {"PRTE_ALLOW_RUN_AS_ROOT", "1"},
+          {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+          {"TMPDIR", scratch}};
+}
+
+v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens) {
+  v1::GenerateRequest request;
+  request.set_prompt(prompt);
+  request.set_max_tokens(max_tokens);
+  request.mutable_sampling()->set_temperature(0);
+  return request;
+}
+
+Cluster::Cluster(const Options& options) : scratch_(MakeScratch()) {
+  const std::string port_file = scratch_ + "/port";
+  std::vector<std::string> argv = {kCoordinator, "--model=" + options.model, "--listen=127.0.0.1:0",
+                                   "--port-file=" + port_file};
+  if (!options.layout.empty()) argv.push_back("--layout=" + options.layout);
+  argv.insert(argv.end(), options.coordinator_flags.begin(), options.coordinator_flags.end());
+  coordinator_ = std::make_unique<Process>(Process::Options{.name = "coordinator", .argv = argv});
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (address_.empty() && absl::Now() < deadline && !coordinator_->Wait(absl::ZeroDuration())) {
+    std::ifstream(port_file) >> address_;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_FALSE(address_.empty()) << "the coordinator does not listen:\n" << coordinator_->Output();
+  channel_ = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+  inference_ = v1::Inference::NewStub(channel_);
+  cluster_ = cluster::v1::Cluster::NewStub(channel_);
+}
+
+Cluster::~Cluster() {
+  jobs_.clear();
+  coordinator_.reset();
+  std::error_code ignored;
+  std::filesystem::remove_all(scratch_, ignored);
+}
+
+Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags) {
+  std::vector<std::string> argv = {"mpirun", "-np", absl::StrCat(ranks), kWorker,
+                                   "--coordinator=" + address_};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  jobs_.push_back(std::make_unique<Process>(
+      Process::Options{.name = "job", .argv = argv, .environment = MpiEnvironment(scratch_)}));
+  return *jobs_.back();
+}
+
+cluster::v1::ClusterStatus Cluster::Status() {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  cluster::v1::ClusterStatus status;
+  cluster_->GetStatus(&context, {}, &status);
+  return status;
+}
+
+bool Cluster::WaitForServing(int jobs, absl::Duration timeout) {
+  return WaitForStatus(
+      [jobs](const cluster::v1::ClusterStatus& status) {
+        int serving = 0;
+        for (const auto& job : status.jobs()) serving += job.state() == "serving";
+        return serving >= jobs;
+      },
+      timeout);
+}
+
+cluster::v1::JobStatus Cluster::ServingJob(int index) {
+  const cluster::v1::ClusterStatus status = Status();
+  for (const auto& job : status.jobs()) {
+    if (job.state() == "serving" && index-- == 0) return job;
+  }
+  ADD_FAILURE() << "no such job:\n" << status.DebugString();
+  return {};
+}
+
+Answer Cluster::Generate(const v1::GenerateRequest& request, absl::Duration deadline) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(deadline));
+  auto reader = inference_->Generate(&context, request);
+  Answer answer;
+  v1::GenerateEvent event;
+  while (reader->Read(&event)) {
+    switch (event.event_case()) {
+      case v1::GenerateEvent::kAccepted:
+        answer.accepted = true;
+        answer.seed = event.accepted().seed();
+        break;
+      case v1::GenerateEvent::kTokens:
+        answer.text += event.tokens().text();
+        for (const v1::Token& token : event.tokens().tokens()) answer.tokens.push_back(token.id());
+        break;
+      case v1::GenerateEvent::kFinished:
+        answer.reason = event.finished().reason();
+        break;
+      case v1::GenerateEvent::kError:
+        answer.error = event.error().message();
+        break;
+      case v1::GenerateEvent::EVENT_NOT_SET:
+        break;
+    }
+  }
+  answer.status = reader->Finish();
+  return answer;
+}
+
+std::vector<Answer> Cluster::GenerateAll(const std::vector<v1::GenerateRequest>& requests) {
+  std::vector<Answer> answers(requests.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    threads.emplace_back([&, i] { answers[i] = Generate(requests[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return answers;
+}
+
+}  // namespace skein::testing

@@ -1,0 +1,86 @@
+// A real coordinator and real jobs under mpirun, driven over gRPC: what integration and fault tests
+// start.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/cluster.grpc.pb.h"
+#include "proto/inference.grpc.pb.h"
+#include "tests/cluster/process.h"
+
+namespace skein::testing {
+
+// What came back of one Generate call.
+struct Answer {
+  grpc::Status status;
+  bool accepted = false;
+  uint64_t seed = 0;
+  std::vector<uint32_t> tokens;
+  std::string text;
+  v1::Finished::Reason reason = v1::Finished::REASON_UNSPECIFIED;
+  std::string error;  // of an Error event
+};
+
+class Cluster {
+ public:
+  struct Options {
+    std::string model = "checkpoints/bard";
+    std::string layout;  // --layout; empty: the planner's choice
+    std::vector<std::string> coordinator_flags;
+  };
+
+  explicit Cluster(const Options& options);  // returns when the coordinator listens
+  ~Cluster();                                // kills what still runs, removes the scratch folder
+
+  // mpirun -np `ranks` worker `flags`; does not wait.
+  Process& StartJob(int ranks, const std::vector<std::string>& flags = {});
+  // Polls the status until `jobs` jobs serve; false after `timeout`.
+  bool WaitForServing(int jobs, absl::Duration timeout = absl::Seconds(60));
+  cluster::v1::ClusterStatus Status();
+  // The job's ranks as the coordinator knows them; the job is the `index`-th that serves.
+  cluster::v1::JobStatus ServingJob(int index);
+  // Waits until `predicate(Status())` holds.
+  template <typename Predicate>
+  bool WaitForStatus(Predicate predicate, absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
+    while (!predicate(Status())) {
+      if (absl::Now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+    return true;
+  }
+
+  Answer Generate(const v1::GenerateRequest& request, absl::Duration deadline = absl::Seconds(120));
+  // All at once, a thread each.
+  std::vector<Answer> GenerateAll(const std::vector<v1::GenerateRequest>& requests);
+
+  v1::Inference::Stub& inference() { return *inference_; }
+  std::shared_ptr<grpc::Channel> channel() { return channel_; }
+  Process& coordinator() { return *coordinator_; }
+  const std::string& address() const { return address_; }
+  // Sets Open MPI's folders apart from those of others, so that what is left can be seen.
+  const std::string& scratch() const { return scratch_; }
+
+ private:
+  std::string scratch_;
+  std::string address_;
+  std::unique_ptr<Process> coordinator_;
+  std::vector<std::unique_ptr<Process>> jobs_;  // ends before the coordinator
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> inference_;
+  std::unique_ptr<cluster::v1::Cluster::Stub> cluster_;
+};
+
+// Environment for mpirun: Open MPI 4's and 5's settings for more ranks than cores, root allowed.
+std::vector<std::pair<std::string, std::string>> MpiEnvironment(const std::string& scratch);
+
+v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens);
+
+}  // namespace skein::testing

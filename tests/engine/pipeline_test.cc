@@ -1,0 +1,119 @@
+// Micro-batches overlap: stage 0 computes i + 1 while stage 1 computes i.
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/test_util.h"
+#include "kernels/ops/backend.h"
+#include "parallel/comm/inprocess/inprocess.h"
+#include "worker/engine/stage.h"
+
+namespace skein::worker {
+namespace {
+
+constexpr int kStages = 2;
+constexpr int kMicroBatches = 4;
+constexpr int64_t kHidden = 4;
+
+// Lets a run of stage 1 end only when stage 0 has begun its next one, and a run of stage 0 only
+// when stage 1 has begun the one before. A schedule without overlap would never get through.
+class Rendezvous {
+ public:
+  absl::Status Run(int stage, int micro_batch) {
+    absl::MutexLock lock(&mutex_);
+    begun_[stage] = micro_batch + 1;
+    const int other = 1 - stage;
+    const int wanted = stage == 0 ? micro_batch : std::min(micro_batch + 2, kMicroBatches);
+    const auto reached = [&]()
+                             ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return begun_[other] >= wanted; };
+    if (mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(10))) {
+      return absl::OkStatus();
+    }
+    return absl::DeadlineExceededError("the stages do not overlap");
+  }
+
+ private:
+  absl::Mutex mutex_;
+  int begun_[kStages] ABSL_GUARDED_BY(mutex_) = {0, 0};
+};
+
+class MeetingExecutable final : public kernels::Executable {
+ public:
+  MeetingExecutable(int stage, Rendezvous* rendezvous)
+      : stage_(stage), rendezvous_(rendezvous), buffer_(kHidden * 8) {}
+
+  absl::Status Run(const kernels::Batch& batch, kernels::Collectives*) override {
+    if (stage_ == 0) {
+      std::fill(buffer_.begin(), buffer_.end(), static_cast<float>(batch.token_ids[0]));
+    } else {
+      received_.push_back(buffer_[0]);
+    }
+    return rendezvous_->Run(stage_, runs_++);
+  }
+  absl::Span<float> buffer(kernels::BufferId) override { return absl::MakeSpan(buffer_); }
+  const std::vector<float>& received() const { return received_; }
+
+ private:
+  int stage_;
+  Rendezvous* rendezvous_;
+  std::vector<float> buffer_;
+  std::vector<float> received_;
+  int runs_ = 0;
+};
+
+TEST(PipelineTest, StagesOverlap) {
+  Rendezvous rendezvous;
+  auto groups = comm::MakeInProcessGroup(kStages, "replica");
+  absl::Mutex mutex;
+  std::vector<TraceEvent> trace[kStages];
+
+  StepOrder order{.step = 3};
+  order.started = {{.id = 1, .pages = {0, 1}}};
+  for (int i = 0; i < kMicroBatches; ++i) {
+    order.micro_batches.push_back({{.id = 1, .begin = 2 * i, .tokens = {i + 10, 7}}});
+  }
+  std::vector<std::unique_ptr<MeetingExecutable>> executables;
+  for (int stage = 0; stage < kStages; ++stage) {
+    executables.push_back(std::make_unique<MeetingExecutable>(stage, &rendezvous));
+  }
+  absl::Status statuses[kStages];
+  std::vector<std::thread> threads;
+  for (int stage = 0; stage < kStages; ++stage) {
+    threads.emplace_back([&, stage] {
+      kernels::Program program{.buffers = {{.name = "residual", .cols = kHidden}}};
+      (stage == 0 ? program.output : program.input) = 0;
+      StageOptions options{.pipeline = kStages,
+                           .stage = stage,
+                           .hidden_size = kHidden,
+                           .page_size = 4,
+                           .replica_group = groups[stage].get()};
+      options.trace = [&](const TraceEvent& event) {
+        absl::MutexLock lock(&mutex);
+        trace[event.stage].push_back(event);
+      };
+      std::vector<SampledRow> sampled;
+      statuses[stage] = Stage(options, program, executables[stage].get()).Run(order, &sampled);
+      if (!statuses[stage].ok()) groups[stage]->Abort(statuses[stage]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) SKEIN_ASSERT_OK(status);
+
+  // Activations arrive in order, each with its own micro-batch.
+  EXPECT_THAT(executables[1]->received(), ::testing::ElementsAre(10, 11, 12, 13));
+  for (const auto& events : trace) ASSERT_EQ(events.size(), static_cast<size_t>(kMicroBatches));
+  for (int i = 0; i + 1 < kMicroBatches; ++i) {
+    const TraceEvent& ahead = trace[0][i + 1];
+    const TraceEvent& behind = trace[1][i];
+    EXPECT_EQ(ahead.micro_batch, i + 1);
+    EXPECT_EQ(behind.micro_batch, i);
+    EXPECT_EQ(behind.step, 3);
+    EXPECT_LT(ahead.begin, behind.end) << i;
+    EXPECT_LT(behind.begin, ahead.end) << i;
+  }
+}
+
+}  // namespace
+}  // namespace skein::worker
