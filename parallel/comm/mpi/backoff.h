@@ -32,7 +32,7 @@ class Backoff {
   // Longer than an exchange of activations among ranks that run (20-60 us), shorter than a step.
   static constexpr absl::Duration kYield = absl::Microseconds(200);
   static constexpr absl::Duration kShortestSleep = absl::Microseconds(20);
-  static constexpr absl::Duration kLongestSleep = absl::Microseconds(800);
+  static constexpr absl::Duration kLongestSleep = absl::Milliseconds(1);
 
   absl::Time idle_since_ = absl::InfinitePast();
   absl::Duration sleep_ = kShortestSleep;

@@ -12,7 +12,6 @@
 #include "parallel/comm/mpi/end_with_parent.h"
 #include "parallel/comm/mpi/mpi_communicator.h"
 #include "parallel/comm/mpi/mpi_wire.h"
-#include "parallel/comm/mpi/shared_segments.h"
 
 namespace skein::comm {
 
@@ -32,7 +31,7 @@ absl::StatusOr<std::unique_ptr<MpiRuntime>> MpiRuntime::Create(const MpiOptions&
   world.set_timeout(options.startup_timeout);
   // Every rank hears from every other, so that all segments are mapped, before any name goes.
   SKEIN_RETURN_IF_ERROR(Annotate(runtime->FindHosts(), "starting MPI"));
-  SKEIN_RETURN_IF_ERROR(UnlinkSharedSegments());
+  SKEIN_RETURN_IF_ERROR(runtime->wire_->HideSegments());
   world.set_timeout(absl::InfiniteDuration());
   return runtime;
 }

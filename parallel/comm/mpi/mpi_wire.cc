@@ -3,6 +3,7 @@
 #include "base/status_macros.h"
 #include "parallel/comm/mpi/backoff.h"
 #include "parallel/comm/mpi/mpi_status.h"
+#include "parallel/comm/mpi/shared_segments.h"
 
 namespace skein::comm {
 
@@ -26,6 +27,11 @@ absl::StatusOr<std::unique_ptr<MpiWire>> MpiWire::Start() {
       MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&largest_tag), &found));
   wire->largest_tag_ = found != 0 ? *largest_tag : 32767;  // what MPI promises at least
   return wire;
+}
+
+absl::Status MpiWire::HideSegments() {
+  SKEIN_ASSIGN_OR_RETURN(hidden_segments_, UnlinkSegments(rank_));
+  return absl::OkStatus();
 }
 
 void MpiWire::Abandon(absl::Span<const MPI_Request> requests, std::vector<std::byte> buffer) {
@@ -57,7 +63,9 @@ MpiWire::~MpiWire() {
   // MPI_Finalize would wait for ever for what a lost peer never takes. A healthy group leaves at
   // most messages that their receivers are about to take.
   constexpr absl::Duration kPatience = absl::Seconds(2);
-  if (Settle(kPatience)) MPI_Finalize();
+  if (!Settle(kPatience)) return;
+  RestoreSegmentNames(hidden_segments_);
+  MPI_Finalize();
 }
 
 }  // namespace skein::comm

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,9 @@ class MpiWire {
   int size() const { return size_; }
   int largest_tag() const { return largest_tag_; }
 
+  // Removes the names of Open MPI's files in /dev/shm, once all ranks have met.
+  absl::Status HideSegments();
+
   // Takes over requests that nobody waits for any more, and a buffer that they may still use.
   void Abandon(absl::Span<const MPI_Request> requests, std::vector<std::byte> buffer);
 
@@ -37,6 +41,7 @@ class MpiWire {
   int rank_ = 0;
   int size_ = 1;
   int largest_tag_ = 0;
+  std::vector<std::string> hidden_segments_;
   std::vector<MPI_Request> abandoned_;
   std::vector<std::vector<std::byte>> buffers_;
 };

@@ -1,7 +1,9 @@
 #include "parallel/comm/mpi/shared_segments.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <set>
@@ -19,27 +21,35 @@ bool IsSegment(std::string_view path) {
 
 }  // namespace
 
-std::vector<std::string> SegmentsInMaps(std::string_view maps) {
-  constexpr std::string_view kDeleted = " (deleted)";
+std::vector<std::string> SegmentsOfRank(std::string_view maps, int rank) {
+  const std::string suffix = "." + std::to_string(rank);
   std::set<std::string> paths;
   while (!maps.empty()) {
     const std::string_view line = maps.substr(0, maps.find('\n'));
     maps.remove_prefix(std::min(line.size() + 1, maps.size()));
-    const size_t slash = line.find('/');  // the path is the last column and the only one with one
-    if (slash == std::string_view::npos || line.ends_with(kDeleted)) continue;
-    if (IsSegment(line.substr(slash))) paths.emplace(line.substr(slash));
+    const size_t slash = line.find('/');  // only the path, the last column, has any
+    if (slash == std::string_view::npos) continue;
+    const std::string_view path = line.substr(slash);  // " (deleted)" follows that of such a file
+    if (IsSegment(path) && path.ends_with(suffix)) paths.emplace(path);
   }
   return {paths.begin(), paths.end()};
 }
 
-absl::Status UnlinkSharedSegments() {
+absl::StatusOr<std::vector<std::string>> UnlinkSegments(int rank) {
   std::ostringstream maps;
   maps << std::ifstream("/proc/self/maps").rdbuf();
-  for (const std::string& path : SegmentsInMaps(maps.str())) {
-    // Another rank of the host may have been faster.
-    if (unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "unlink " + path);
+  std::vector<std::string> paths = SegmentsOfRank(maps.str(), rank);
+  for (const std::string& path : paths) {
+    if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "unlink " + path);
   }
-  return absl::OkStatus();
+  return paths;
+}
+
+void RestoreSegmentNames(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    const int file = open(path.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file >= 0) close(file);
+  }
 }
 
 }  // namespace skein::comm
