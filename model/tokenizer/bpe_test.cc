@@ -1,7 +1,9 @@
 #include "model/tokenizer/bpe.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>

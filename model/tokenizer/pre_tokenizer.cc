@@ -1,7 +1,5 @@
 #include "model/tokenizer/pre_tokenizer.h"
 
-#include <utility>
-
 #include "base/status_macros.h"
 
 namespace skein::model {

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 struct pcre2_real_code_8;

@@ -69,6 +69,31 @@ TEST(Regex, WhatTheEnginesReadDifferentlyIsRefusedByName) {
   }
 }
 
+TEST(Regex, PatternsInUseCutLongRuns) {
+  const char* llama3 = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                       R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const char* gpt4o =
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)"
+      R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+  constexpr int kCount = 1 << 20;
+  for (const char* pattern : {kGpt2Pattern.data(), llama3, gpt4o}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Regex regex, Regex::Compile(pattern, false));
+    for (const std::string unit :
+         {" ", "\n", "\r\n", "\u3000", "a", "A", "\u6F22", "\u0301", "!", "/", "\U0001F44D"}) {
+      std::string text;
+      for (int i = 0; i < kCount; ++i) text += unit;
+      for (const char* end : {"", "x"}) {
+        text += end;
+        SKEIN_ASSERT_OK_AND_ASSIGN(const auto pieces, regex.Cut({text}, true, true));
+        EXPECT_LE(pieces.size(), 3u) << testing::PrintToString(unit);
+      }
+    }
+  }
+}
+
 TEST(Regex, GivesUpOnExplosivePatterns) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Regex regex, Regex::Compile("(?:a+)+b|c", false));
   const std::string text = std::string(40, 'a') + "!b";

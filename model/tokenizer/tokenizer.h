@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 
 namespace skein::model {
 
@@ -26,7 +25,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Token ids of `text`. `text` is UTF-8; InvalidArgument with the byte offset when it is not.
+  // Token ids of `text`. `text` is UTF-8; InvalidArgument with the byte offset when it is not, or
+  // when it is longer than 1 GiB.
   // Linear in the text's length (times the logarithm of the longest pre-token).
   virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                                       const EncodeOptions& options) const = 0;

@@ -1,7 +1,7 @@
 #include "model/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
-#include <optional>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>

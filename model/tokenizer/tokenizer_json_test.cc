@@ -1,6 +1,7 @@
 // Files that are broken or ask for what is not supported.
 #include "model/tokenizer/tokenizer_json.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,6 @@
 // Every row of testdata/tokenizer_table.json, which the `tokenizers` library made.
+#include <cctype>
+#include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,6 +1,7 @@
 // Reading UTF-8 that may be broken or cut off.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 namespace skein::model {

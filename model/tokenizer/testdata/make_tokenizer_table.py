@@ -133,18 +133,16 @@ def unescape(line):
 
 
 def letters_by_script():
-  """Characters of every script, told by the first words of their names."""
+  """Letters, marks and numbers of every script, told by the first words of their names."""
+  two_words = ("OLD", "MEETEI", "TAI", "NEW", "SYLOTI", "OL", "PSALTER", "INSCRIPTIONAL", "LINEAR",
+               "NYIAKENG")
   scripts = {}
   for code in range(0x110000):
     c = chr(code)
-    if unicodedata.category(c)[0] not in "LMN":
-      continue
     words = unicodedata.name(c, "").split(" ")
-    if not words[0]:
+    if unicodedata.category(c)[0] not in "LMN" or not words[0]:
       continue
-    first = words[0].split("-")[0]
-    key = first if first not in ("OLD", "MEETEI", "TAI", "NEW", "SYLOTI", "OL",
-                                 "PSALTER", "INSCRIPTIONAL", "LINEAR", "NYIAKENG") else " ".join(words[:2])
+    key = " ".join(words[:2]) if words[0] in two_words else words[0].split("-")[0]
     scripts.setdefault(key, []).append(c)
   return scripts
 
