@@ -1,0 +1,31 @@
+// The way to a coordinator.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/support/status.h>
+
+#include <memory>
+#include <string>
+
+namespace skein::client {
+
+// What `skein` ends with.
+constexpr int kExitOk = 0;
+constexpr int kExitError = 1;
+constexpr int kExitUsage = 2;
+
+class Connection {
+ public:
+  explicit Connection(const std::string& coordinator);
+
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+  // What failed, for a person: when nobody listens, how to start a coordinator.
+  std::string Explain(const grpc::Status& status) const;
+
+ private:
+  const std::string coordinator_;
+  const std::shared_ptr<grpc::Channel> channel_;
+};
+
+}  // namespace skein::client

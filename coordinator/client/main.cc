@@ -1,0 +1,60 @@
+// skein: the command line of a coordinator's clients.
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "base/version.h"
+#include "coordinator/client/bench.h"
+#include "coordinator/client/connection.h"
+#include "coordinator/client/generate.h"
+#include "coordinator/client/status.h"
+
+namespace skein::client {
+namespace {
+
+int Main(int argc, char** argv) {
+  CLI::App app("Asks a Skein coordinator: for text, for its state, for its models.");
+  app.name("skein");
+  app.set_version_flag("--version", std::string(kVersion));
+  app.require_subcommand(1);
+  app.fallthrough();
+  std::string coordinator = "127.0.0.1:50051";
+  app.add_option("--coordinator", coordinator, "HOST:PORT of the coordinator")
+      ->capture_default_str();
+  app.footer(
+      "`skein COMMAND --help` explains a command.\n"
+      "Exit status: 0 done, 1 failed, 2 wrong usage.");
+
+  GenerateFlags generate_flags;
+  CLI::App* generate = app.add_subcommand("generate", "Continue a prompt; the text streams");
+  DeclareGenerate(*generate, generate_flags);
+
+  StatusFlags status_flags;
+  CLI::App* status = app.add_subcommand("status", "Show plan, ranks and speed");
+  DeclareStatus(*status, status_flags);
+
+  bool models_json = false;
+  CLI::App* models = app.add_subcommand("models", "List what is served");
+  models->add_flag("--json", models_json, "Print JSON");
+
+  std::string worker;
+  CLI::App* bench = app.add_subcommand(
+      "bench", "Measure this machine, without a coordinator; flags go to `worker bench`");
+  bench->add_option("--worker", worker, "The worker program; default: beside this one");
+  bench->set_help_flag();
+  bench->fallthrough(false)->allow_extras();
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (generate->parsed()) return Generate(coordinator, generate_flags);
+  if (status->parsed()) return Status(coordinator, status_flags);
+  if (models->parsed()) return Models(coordinator, models_json);
+  return Bench(worker, bench->remaining());
+}
+
+}  // namespace
+}  // namespace skein::client
+
+int main(int argc, char** argv) { return skein::client::Main(argc, argv); }

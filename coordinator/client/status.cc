@@ -1,0 +1,124 @@
+#include "coordinator/client/status.h"
+
+#include <grpcpp/client_context.h>
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/units.h"
+#include "coordinator/client/connection.h"
+#include "coordinator/client/duration.h"
+#include "coordinator/client/json.h"
+#include "proto/cluster.grpc.pb.h"
+#include "proto/inference.grpc.pb.h"
+
+namespace skein::client {
+namespace {
+
+constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
+constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+
+void SetTimeout(grpc::ClientContext& context) {
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCallTimeout));
+}
+
+void PrintRanks(const cluster::v1::JobStatus& job) {
+  absl::PrintF("  %4s  %-24s %8s  %-9s %10s  %s\n", "rank", "host", "pid", "state", "read",
+               "last heard");
+  for (const auto& rank : job.ranks()) {
+    absl::PrintF("  %4d  %-24s %8d  %-9s %10s  %.1f s ago\n", rank.rank(), rank.host(), rank.pid(),
+                 rank.state(), FormatBytes(rank.bytes_read()), rank.heartbeat_age_seconds());
+  }
+}
+
+void PrintReplicas(const cluster::v1::JobStatus& job) {
+  for (const auto& replica : job.replicas()) {
+    absl::PrintF(
+        "  replica %d: %.1f tokens/s, %d tokens in %d steps, %d running, %d waiting, %d of %d "
+        "pages free\n",
+        replica.replica(), replica.tokens_per_second(), replica.tokens_total(),
+        replica.load().steps(), replica.load().running(), replica.load().waiting(),
+        replica.load().free_pages(), replica.load().total_pages());
+  }
+}
+
+void Print(const cluster::v1::ClusterStatus& status) {
+  absl::PrintF("skein %s, model %s: %s, up %.0f s, %d running, %d queued\n", status.version(),
+               status.model_name(),
+               status.draining()  ? "draining"
+               : status.serving() ? "serving"
+                                  : "not serving (no replica is loaded)",
+               status.uptime_seconds(), status.running_requests(), status.queued_requests());
+  for (const auto& job : status.jobs()) {
+    absl::PrintF("\njob %s: %s, %d of %d ranks\n", job.job_id(), job.state(), job.ranks_size(),
+                 job.size());
+    if (!job.detail().empty()) absl::PrintF("  %s\n", job.detail());
+    if (job.state() == "lost" || job.state() == "ended") continue;
+    if (!job.plan_table().empty()) absl::PrintF("%s\n", job.plan_table());
+    PrintRanks(job);
+    PrintReplicas(job);
+  }
+}
+
+}  // namespace
+
+void DeclareStatus(CLI::App& command, StatusFlags& flags) {
+  command.add_option("--wait", flags.wait, "Wait until a replica serves, at most this long")
+      ->check(CheckDuration);
+  command.add_flag("--json", flags.json, "Print JSON");
+}
+
+int Status(const std::string& coordinator, const StatusFlags& flags) {
+  const Connection connection(coordinator);
+  const auto stub = cluster::v1::Cluster::NewStub(connection.channel());
+  const absl::Time until = absl::Now() + ToDuration(flags.wait);
+  cluster::v1::ClusterStatus status;
+  grpc::Status result;
+  while (true) {
+    grpc::ClientContext context;
+    SetTimeout(context);
+    status.Clear();
+    result = stub->GetStatus(&context, {}, &status);
+    if (flags.wait.empty() || (result.ok() && status.serving()) || absl::Now() >= until) break;
+    absl::SleepFor(kLookEvery);
+  }
+  if (!result.ok()) {
+    absl::FPrintF(stderr, "skein: %s\n", connection.Explain(result));
+    return kExitError;
+  }
+  if (flags.json) {
+    absl::PrintF("%s\n", ToJson(status));
+  } else {
+    Print(status);
+  }
+  if (flags.wait.empty() || status.serving()) return kExitOk;
+  absl::FPrintF(stderr, "skein: no replica serves after %s\n", flags.wait);
+  return kExitError;
+}
+
+int Models(const std::string& coordinator, bool json) {
+  const Connection connection(coordinator);
+  const auto stub = v1::Inference::NewStub(connection.channel());
+  grpc::ClientContext context;
+  SetTimeout(context);
+  v1::ListModelsResponse response;
+  const grpc::Status result = stub->ListModels(&context, {}, &response);
+  if (!result.ok()) {
+    absl::FPrintF(stderr, "skein: %s\n", connection.Explain(result));
+    return kExitError;
+  }
+  if (json) {
+    absl::PrintF("%s\n", ToJson(response));
+    return kExitOk;
+  }
+  for (const v1::Model& model : response.models()) {
+    absl::PrintF("%s: %s, %d parameters, context %d, vocabulary %d, %s\n", model.name(),
+                 model.architecture(), model.parameters(), model.context_length(),
+                 model.vocabulary(), model.ready() ? "ready" : "not ready");
+  }
+  return kExitOk;
+}
+
+}  // namespace skein::client

@@ -1,0 +1,22 @@
+// skein status, skein models
+#pragma once
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+
+namespace skein::client {
+
+struct StatusFlags {
+  std::string wait;
+  bool json = false;
+};
+
+void DeclareStatus(CLI::App& command, StatusFlags& flags);
+
+// Prints plan, ranks and speed; with --wait, as soon as a replica serves. Returns the exit code.
+int Status(const std::string& coordinator, const StatusFlags& flags);
+
+int Models(const std::string& coordinator, bool json);
+
+}  // namespace skein::client

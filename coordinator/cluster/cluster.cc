@@ -1,0 +1,314 @@
+#include "coordinator/cluster/cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/units.h"
+#include "spdlog/spdlog.h"
+#include "topology/machine.h"
+
+namespace skein::coordinator {
+namespace {
+
+constexpr int32_t kMaxJobSize = 65536;  // far beyond any mpirun, far below what memory minds
+constexpr size_t kOverJobsKept = 8;     // in the status
+
+void LogPlan(const plan::Plan& plan) {
+  for (const auto line : absl::StrSplit(plan::FormatPlan(plan), '\n', absl::SkipEmpty())) {
+    spdlog::info("{}", std::string(line));
+  }
+}
+
+}  // namespace
+
+Cluster::Cluster(Options options, plan::ModelFacts model, ReplicaListener* listener,
+                 const Clock* clock)
+    : options_(std::move(options)),
+      model_(std::move(model)),
+      listener_(listener),
+      clock_(clock),
+      last_tick_(clock->Now()) {}
+
+absl::Status Cluster::CheckHello(const RankHello& hello) const {
+  if (shut_down_) return absl::UnavailableError("the coordinator is shutting down");
+  if (hello.version != options_.version) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(RankName(hello), " runs Skein ", hello.version, ", the coordinator ",
+                     options_.version, "; both must be of one version"));
+  }
+  if (hello.job_id.empty()) return absl::InvalidArgumentError("job_id: empty");
+  if (hello.job_size < 1 || hello.job_size > kMaxJobSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job_size: ", hello.job_size, " is not in [1, ", kMaxJobSize, "]"));
+  }
+  if (hello.rank < 0 || hello.rank >= hello.job_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank: ", hello.rank, " is not in [0, ", hello.job_size - 1, "]"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const RankHello& hello) {
+  for (const auto& [serial, job] : jobs_) {
+    if (job.id != hello.job_id) continue;
+    if (job.over()) {
+      return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is over: ", job.detail));
+    }
+    if (static_cast<int32_t>(job.ranks.size()) != hello.job_size) {
+      return absl::FailedPreconditionError(absl::StrCat(RankName(hello), " says that job ", job.id,
+                                                        " has ", hello.job_size,
+                                                        " ranks; others said ", job.ranks.size()));
+    }
+    const Rank& there = job.ranks[hello.rank];
+    if (there.state != Rank::State::kAbsent) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("rank ", hello.rank, " of job ", job.id,
+                       " is attached already: ", RankName(there.hello)));
+    }
+    return serial;
+  }
+  const uint64_t serial = next_job_++;
+  Job& job = jobs_[serial];
+  job.id = hello.job_id;
+  job.ranks.resize(hello.job_size);
+  spdlog::info("job {}: the first of {} ranks has attached", job.id, hello.job_size);
+  return serial;
+}
+
+absl::StatusOr<Cluster::RankId> Cluster::Attach(const RankHello& hello,
+                                                std::shared_ptr<RankLink> link) {
+  absl::MutexLock lock(&mutex_);
+  absl::Status refusal = CheckHello(hello);
+  absl::StatusOr<uint64_t> serial = refusal.ok() ? FindOrAddJob(hello) : refusal;
+  if (!serial.ok()) {
+    spdlog::warn("job {}: {} is refused: {}", hello.job_id, RankName(hello),
+                 std::string(serial.status().message()));
+    return serial.status();
+  }
+  Job& job = jobs_.at(*serial);
+  job.ranks[hello.rank] = {.state = Rank::State::kAttached,
+                           .hello = hello,
+                           .link = std::move(link),
+                           .last_heard = clock_->Now()};
+  spdlog::debug("job {}: {} has attached", job.id, RankName(hello));
+  if (job.AllRanksAre(Rank::State::kAttached)) PlanAndLoad(job);
+  return RankId{*serial, hello.rank};
+}
+
+Rank* Cluster::FindLive(RankId id, Job** job) {
+  const auto found = jobs_.find(id.job);
+  if (found == jobs_.end() || found->second.over()) return nullptr;
+  *job = &found->second;
+  return &found->second.ranks[id.rank];
+}
+
+void Cluster::PlanAndLoad(Job& job) {
+  std::vector<topology::Node> reports;
+  for (const Rank& rank : job.ranks) reports.push_back(rank.hello.node);
+  auto planning =
+      options_.planner(topology::MachineFromRanks(reports), model_, options_.constraints);
+  if (!planning.ok()) return Refuse(job, planning.status());
+  job.plan = std::move(planning->plans.front());
+  job.plan->job_id = job.id;
+  job.state = Job::State::kLoading;
+  spdlog::info("job {}: all {} ranks are here; the plan:", job.id, job.ranks.size());
+  LogPlan(*job.plan);
+  for (Rank& rank : job.ranks) {
+    rank.state = Rank::State::kLoading;
+    rank.link->SendPlan(*job.plan);
+  }
+}
+
+void Cluster::OnHeartbeat(RankId id) {
+  absl::MutexLock lock(&mutex_);
+  Job* job = nullptr;
+  if (Rank* rank = FindLive(id, &job)) rank->last_heard = clock_->Now();
+}
+
+void Cluster::OnReady(RankId id, const RankReady& ready) {
+  absl::MutexLock lock(&mutex_);
+  Job* job = nullptr;
+  Rank* rank = FindLive(id, &job);
+  if (rank == nullptr) return;
+  rank->last_heard = clock_->Now();
+  if (rank->state != Rank::State::kLoading) return Lose(*job, *rank, "it was ready out of turn");
+  rank->ready = ready;
+  for (const auto& [serial, other] : jobs_) {
+    if (other.over()) continue;
+    const std::string conflict = SliceConflict(*job, *rank, other);
+    if (!conflict.empty()) return Refuse(*job, absl::FailedPreconditionError(conflict));
+  }
+  rank->state = Rank::State::kReady;
+  if (job->AllRanksAre(Rank::State::kReady)) Serve(*job);
+}
+
+void Cluster::Serve(Job& job) {
+  job.state = Job::State::kServing;
+  double slowest = 0;
+  int64_t bytes = 0;
+  for (const Rank& rank : job.ranks) {
+    slowest = std::max(slowest, rank.ready.load_seconds);
+    bytes += rank.ready.bytes_read;
+  }
+  spdlog::info("job {} serves: {} read in {:.2f} s, {} replica(s)", job.id, FormatBytes(bytes),
+               slowest, job.plan->layout.data);
+  for (int32_t i = 0; i < job.plan->layout.data; ++i) {
+    job.replicas.push_back({.id = next_replica_++});
+    listener_->OnReplicaUp({.id = job.replicas.back().id,
+                            .name = absl::StrCat("replica ", i, " of job ", job.id),
+                            .max_sequences = job.plan->max_sequences,
+                            .leader = job.ranks[job.plan->RankOf(i, 0, 0)].link});
+  }
+}
+
+void Cluster::OnStep(RankId id, const StepOutput& output) {
+  uint64_t replica_id = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    Job* job = nullptr;
+    Rank* rank = FindLive(id, &job);
+    if (rank == nullptr) return;
+    const absl::Time now = clock_->Now();
+    rank->last_heard = now;
+    const plan::RankPlan* part =
+        job->state == Job::State::kServing ? &job->plan->ranks[id.rank] : nullptr;
+    if (part == nullptr || part->stage != 0 || part->shard != 0) {
+      return Lose(*job, *rank, "it sent a step's output, which only leaders may");
+    }
+    Replica& replica = job->replicas[part->replica];
+    int64_t tokens = 0;
+    for (const SequenceOutput& sequence : output.sequences) {
+      tokens += static_cast<int64_t>(sequence.tokens.size());
+    }
+    replica.rate.Add(now, tokens);
+    replica.tokens_total += tokens;
+    replica.load = output.load;
+    replica_id = replica.id;
+  }
+  listener_->OnStepOutput(replica_id, output);
+}
+
+void Cluster::OnFailure(RankId id, const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  Job* job = nullptr;
+  Rank* rank = FindLive(id, &job);
+  if (rank != nullptr) Lose(*job, *rank, std::string(status.message()));
+}
+
+void Cluster::OnGone(RankId id, const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = jobs_.find(id.job);
+  if (found == jobs_.end()) return;
+  Rank& rank = found->second.ranks[id.rank];
+  rank.link = nullptr;
+  if (!found->second.over()) {
+    return Lose(found->second, rank,
+                absl::StrCat("its connection ended (", std::string(status.message()), ")"));
+  }
+  if (rank.state != Rank::State::kLost) rank.state = Rank::State::kEnded;
+}
+
+void Cluster::Tick() {
+  absl::MutexLock lock(&mutex_);
+  const absl::Time now = clock_->Now();
+  const absl::Duration timeout = options_.heartbeat_timeout;
+  // When this process itself was stopped, heartbeats wait unread: ranks are not to blame.
+  const bool was_asleep = now - std::exchange(last_tick_, now) > timeout / 2;
+  for (auto& [serial, job] : jobs_) {
+    for (Rank& rank : job.ranks) {
+      if (rank.link == nullptr) continue;
+      if (job.over()) {
+        if (now - job.over_since < timeout) continue;
+        std::exchange(rank.link, nullptr)->Close(absl::AbortedError(job.detail));
+      } else if (was_asleep) {
+        rank.last_heard = now;
+      } else if (now - rank.last_heard > timeout) {
+        Lose(job, rank,
+             absl::StrCat("it has been silent for ",
+                          absl::ToInt64Milliseconds(now - rank.last_heard), " ms"));
+      }
+    }
+  }
+  ForgetOldJobs();
+}
+
+void Cluster::Lose(Job& job, Rank& culprit, const std::string& why) {
+  const std::string reason = absl::StrCat(RankName(culprit.hello), " is lost: ", why);
+  culprit.state = Rank::State::kLost;
+  EndJob(job, Job::State::kLost, reason);
+  if (culprit.link != nullptr) {
+    std::exchange(culprit.link, nullptr)->Close(absl::AbortedError(reason));
+  }
+  for (Rank& rank : job.ranks) {
+    if (rank.link != nullptr) rank.link->SendShutdown(reason, /*exit_code=*/1);
+  }
+}
+
+void Cluster::Refuse(Job& job, const absl::Status& why) {
+  EndJob(job, Job::State::kLost, absl::StrCat("refused: ", std::string(why.message())));
+  for (Rank& rank : job.ranks) {
+    if (rank.link != nullptr) std::exchange(rank.link, nullptr)->Close(why);
+  }
+}
+
+void Cluster::EndJob(Job& job, Job::State state, const std::string& why) {
+  spdlog::log(state == Job::State::kLost ? spdlog::level::err : spdlog::level::info,
+              "job {} is {}: {}", job.id, StateName(state), why);
+  for (size_t i = 0; i < job.replicas.size(); ++i) {
+    listener_->OnReplicaDown(
+        job.replicas[i].id,
+        absl::UnavailableError(absl::StrCat("replica ", i, " of job ", job.id, " is gone: ", why)));
+  }
+  job.state = state;
+  job.detail = why;
+  job.over_since = clock_->Now();
+}
+
+void Cluster::ForgetOldJobs() {
+  auto over = static_cast<size_t>(std::count_if(
+      jobs_.begin(), jobs_.end(), [](const auto& entry) { return entry.second.over(); }));
+  for (auto it = jobs_.begin(); it != jobs_.end() && over > kOverJobsKept;) {
+    if (!it->second.over()) {
+      ++it;
+      continue;
+    }
+    for (Rank& rank : it->second.ranks) {
+      if (rank.link != nullptr) rank.link->Close(absl::AbortedError(it->second.detail));
+    }
+    it = jobs_.erase(it);
+    --over;
+  }
+}
+
+void Cluster::Shutdown(const std::string& reason, int exit_code) {
+  absl::MutexLock lock(&mutex_);
+  shut_down_ = true;
+  for (auto& [serial, job] : jobs_) {
+    if (job.over()) continue;
+    EndJob(job, Job::State::kEnded, reason);
+    for (Rank& rank : job.ranks) {
+      if (rank.link != nullptr) rank.link->SendShutdown(reason, exit_code);
+    }
+  }
+}
+
+int64_t Cluster::attached_ranks() const {
+  absl::MutexLock lock(&mutex_);
+  int64_t count = 0;
+  for (const auto& [serial, job] : jobs_) {
+    count += std::count_if(job.ranks.begin(), job.ranks.end(),
+                           [](const Rank& rank) { return rank.link != nullptr; });
+  }
+  return count;
+}
+
+std::vector<JobStatus> Cluster::Status() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<JobStatus> status;
+  for (const auto& [serial, job] : jobs_) status.push_back(StatusOfJob(job, clock_->Now()));
+  return status;
+}
+
+}  // namespace skein::coordinator

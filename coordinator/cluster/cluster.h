@@ -1,0 +1,104 @@
+// Jobs from their first rank's Hello to their end: who is there, who is silent, what they run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "coordinator/cluster/job.h"
+#include "coordinator/cluster/links.h"
+#include "coordinator/cluster/messages.h"
+#include "parallel/planner/planner.h"
+
+namespace skein::coordinator {
+
+// A state machine without threads: it moves when a rank says something or when Tick is called, and
+// knows the time from its clock. A job whose ranks have all said Hello is planned and loads; when
+// every rank is ready its replicas serve. A rank that ends, fails or is silent loses its whole job,
+// since the ranks of one mpirun live and die together; other jobs do not notice.
+//
+// Thread-safe. Links and the listener are called with the cluster's lock held (step outputs
+// without), and must not call back.
+class Cluster {
+ public:
+  using Planner = std::function<absl::StatusOr<plan::Planning>(
+      const topology::Machine&, const plan::ModelFacts&, const plan::Constraints&)>;
+
+  struct Options {
+    std::string version;
+    plan::Constraints constraints;  // of every job
+    absl::Duration heartbeat_timeout = absl::Seconds(3);
+    Planner planner = plan::PlanJob;
+  };
+
+  // Names an attached rank.
+  struct RankId {
+    uint64_t job = 0;  // serial number; never used again
+    int32_t rank = 0;
+  };
+
+  // Listener and clock outlive the cluster.
+  Cluster(Options options, plan::ModelFacts model, ReplicaListener* listener, const Clock* clock);
+
+  // A rank's Hello. FailedPrecondition: another version, another job size, a job that is over;
+  // InvalidArgument: a rank out of range; AlreadyExists: a rank that is there; Unavailable: the
+  // coordinator shuts down. On an error the link is not kept.
+  absl::StatusOr<RankId> Attach(const RankHello& hello, std::shared_ptr<RankLink> link);
+
+  // What an attached rank says. Messages of a job that is over are ignored; one out of turn loses
+  // the job.
+  void OnHeartbeat(RankId id);
+  void OnReady(RankId id, const RankReady& ready);
+  void OnStep(RankId id, const StepOutput& output);
+  void OnFailure(RankId id, const absl::Status& status);
+  // The rank's stream has ended, whatever the reason.
+  void OnGone(RankId id, const absl::Status& status);
+
+  // Finds silent ranks: call it some ten times per heartbeat_timeout.
+  void Tick();
+
+  // Tells every rank to end; no rank may attach any more.
+  void Shutdown(const std::string& reason, int exit_code);
+
+  // Ranks that have a stream.
+  int64_t attached_ranks() const;
+  // Jobs in the order of their first Hello; of those that are over, the last few.
+  std::vector<JobStatus> Status() const;
+
+ private:
+  absl::Status CheckHello(const RankHello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The job of that id that is not over, or a new one; its serial number.
+  absl::StatusOr<uint64_t> FindOrAddJob(const RankHello& hello)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The rank, when its job is not over; `job` is its job.
+  Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PlanAndLoad(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Serve(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Lose(Job& job, Rank& culprit, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Refuse(Job& job, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndJob(Job& job, Job::State state, const std::string& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetOldJobs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  const plan::ModelFacts model_;
+  ReplicaListener* const listener_;
+  const Clock* const clock_;
+
+  mutable absl::Mutex mutex_;
+  std::map<uint64_t, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // by serial number
+  uint64_t next_job_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t next_replica_ ABSL_GUARDED_BY(mutex_) = 1;
+  absl::Time last_tick_ ABSL_GUARDED_BY(mutex_);
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace skein::coordinator

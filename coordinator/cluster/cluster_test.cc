@@ -1,0 +1,348 @@
+#include "coordinator/cluster/cluster.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::coordinator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// What a rank was told.
+class FakeLink final : public RankLink {
+ public:
+  void SendPlan(const plan::Plan& plan) override { plans.push_back(plan); }
+  void SendStep(StepInput) override { ++steps; }
+  void SendShutdown(const std::string& reason, int exit_code) override {
+    shutdowns.push_back(absl::StrCat(exit_code, ": ", reason));
+  }
+  void Close(const absl::Status& status) override { closed.push_back(status); }
+
+  std::vector<plan::Plan> plans;
+  int steps = 0;
+  std::vector<std::string> shutdowns;
+  std::vector<absl::Status> closed;
+};
+
+class FakeListener final : public ReplicaListener {
+ public:
+  void OnReplicaUp(const ReplicaInfo& replica) override { up[replica.id] = replica; }
+  void OnReplicaDown(uint64_t id, const absl::Status& why) override {
+    up.erase(id);
+    down.push_back(why);
+  }
+  void OnStepOutput(uint64_t id, const StepOutput& output) override {
+    outputs.emplace_back(id, output.sequences.size());
+  }
+
+  std::map<uint64_t, ReplicaInfo> up;
+  std::vector<absl::Status> down;
+  std::vector<std::pair<uint64_t, size_t>> outputs;
+};
+
+// tp=2 and as many replicas as the ranks give; odd jobs cannot be planned.
+absl::StatusOr<plan::Planning> PlanPairs(const topology::Machine& machine,
+                                         const plan::ModelFacts& model, const plan::Constraints&) {
+  const auto ranks = static_cast<int32_t>(machine.devices.size());
+  if (ranks % 2 != 0) return absl::FailedPreconditionError("odd jobs are not planned here");
+  plan::Plan plan;
+  plan.model_name = model.name;
+  plan.model_path = model.path;
+  plan.layout = {.tensor = 2, .pipeline = 1, .data = ranks / 2};
+  plan.max_sequences = 4;
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    plan.ranks.push_back({.rank = rank, .replica = rank / 2, .shard = rank % 2});
+  }
+  return plan::Planning{.plans = {plan}};
+}
+
+class ClusterTest : public ::testing::Test {
+ protected:
+  struct TestRank {
+    std::shared_ptr<FakeLink> link = std::make_shared<FakeLink>();
+    absl::StatusOr<Cluster::RankId> id;
+  };
+
+  static RankHello Hello(const std::string& job, int32_t rank, int32_t size) {
+    return {.version = "1",
+            .job_id = job,
+            .rank = rank,
+            .job_size = size,
+            .pid = 100 + rank,
+            .node = {.host = absl::StrCat("node", rank), .cores = 4, .memory_bytes = 1 << 30}};
+  }
+
+  TestRank Attach(const RankHello& hello) {
+    TestRank rank;
+    rank.id = cluster_.Attach(hello, rank.link);
+    return rank;
+  }
+
+  std::vector<TestRank> AttachJob(const std::string& job, int32_t size) {
+    std::vector<TestRank> ranks;
+    for (int32_t i = 0; i < size; ++i) ranks.push_back(Attach(Hello(job, i, size)));
+    return ranks;
+  }
+
+  // Slices are equal where shards are.
+  std::vector<TestRank> ServeJob(const std::string& job, int32_t size) {
+    std::vector<TestRank> ranks = AttachJob(job, size);
+    for (int32_t i = 0; i < size; ++i) {
+      cluster_.OnReady(*ranks[i].id, {.slice_key = absl::StrCat("shard", i % 2),
+                                      .slice_digest = absl::StrCat("d", i % 2)});
+    }
+    return ranks;
+  }
+
+  // Half a second at a time, as a ticker does; `alive` send heartbeats.
+  void Pass(int half_seconds, const std::vector<Cluster::RankId>& alive) {
+    for (int i = 0; i < half_seconds; ++i) {
+      clock_.Advance(absl::Milliseconds(500));
+      for (const Cluster::RankId id : alive) cluster_.OnHeartbeat(id);
+      cluster_.Tick();
+    }
+  }
+
+  std::string StateOf(const std::string& job) const {
+    for (const JobStatus& status : cluster_.Status()) {
+      if (status.id == job) return status.state;
+    }
+    return "unknown";
+  }
+
+  SimulatedClock clock_;
+  FakeListener listener_;
+  Cluster cluster_{{.version = "1", .planner = PlanPairs},
+                   {.name = "bard", .path = "checkpoints/bard"},
+                   &listener_,
+                   &clock_};
+};
+
+TEST_F(ClusterTest, ACompleteJobIsPlannedLoadedAndServed) {
+  std::vector<TestRank> ranks = AttachJob("a", 3 + 1);
+  for (const TestRank& rank : ranks) {
+    ASSERT_THAT(rank.link->plans, SizeIs(1));
+    EXPECT_EQ(rank.link->plans[0].job_id, "a");
+    EXPECT_EQ(rank.link->plans[0].layout.ToString(), "tp=2,pp=1,dp=2");
+  }
+  EXPECT_EQ(StateOf("a"), "loading");
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_THAT(listener_.up, IsEmpty());
+    cluster_.OnReady(*ranks[i].id, {.slice_key = absl::StrCat(i % 2), .bytes_read = 10});
+  }
+  EXPECT_EQ(StateOf("a"), "serving");
+  ASSERT_THAT(listener_.up, SizeIs(2));
+  EXPECT_EQ(listener_.up.begin()->second.leader, ranks[0].link);
+  EXPECT_EQ(listener_.up.rbegin()->second.leader, ranks[2].link);
+  EXPECT_EQ(listener_.up.rbegin()->second.max_sequences, 4);
+}
+
+TEST_F(ClusterTest, NothingIsPlannedBeforeAllRanksAreThere) {
+  const TestRank last = Attach(Hello("a", 1, 2));
+  EXPECT_EQ(StateOf("a"), "waiting for ranks");
+  EXPECT_THAT(last.link->plans, IsEmpty());
+  Attach(Hello("a", 0, 2));
+  EXPECT_THAT(last.link->plans, SizeIs(1));
+}
+
+TEST_F(ClusterTest, ALaterJobGivesFurtherReplicas) {
+  ServeJob("a", 2);
+  ServeJob("b", 4);
+  EXPECT_THAT(listener_.up, SizeIs(3));
+}
+
+TEST_F(ClusterTest, WhatCannotAttachIsRefusedByName) {
+  ServeJob("a", 2);
+  RankHello old = Hello("b", 0, 2);
+  old.version = "0.9";
+  EXPECT_THAT(Attach(old).id, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       AllOf(HasSubstr("0.9"), HasSubstr("node0"))));
+  EXPECT_THAT(Attach(Hello("a", 1, 2)).id,
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       AllOf(HasSubstr("rank 1"), HasSubstr("node1 (pid 101)"))));
+  EXPECT_THAT(Attach(Hello("a", 2, 3)).id,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("others said 2")));
+  EXPECT_THAT(Attach(Hello("b", 2, 2)).id,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rank: 2 is not in [0, 1]")));
+  EXPECT_THAT(Attach(Hello("b", -1, 2)).id,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rank: -1")));
+  EXPECT_THAT(Attach(Hello("b", 0, 0)).id,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("job_size: 0")));
+  EXPECT_THAT(Attach(Hello("", 0, 1)).id,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("job_id")));
+  EXPECT_EQ(StateOf("a"), "serving");
+}
+
+TEST_F(ClusterTest, AJobThatCannotBePlannedIsRefusedOnAllRanks) {
+  const std::vector<TestRank> ranks = AttachJob("odd", 3);
+  for (const TestRank& rank : ranks) {
+    ASSERT_THAT(rank.link->closed, SizeIs(1));
+    EXPECT_THAT(rank.link->closed[0],
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("odd jobs")));
+    EXPECT_THAT(rank.link->plans, IsEmpty());
+  }
+  EXPECT_EQ(StateOf("odd"), "lost");
+}
+
+TEST_F(ClusterTest, RanksThatReadDifferentWeightsAreRefusedByHostAndPath) {
+  ServeJob("a", 2);
+  std::vector<TestRank> ranks = AttachJob("b", 2);
+  cluster_.OnReady(*ranks[0].id, {.slice_key = "shard0", .slice_digest = "other"});
+  EXPECT_EQ(StateOf("a"), "serving");
+  EXPECT_EQ(StateOf("b"), "lost");
+  ASSERT_THAT(ranks[1].link->closed, SizeIs(1));
+  EXPECT_THAT(ranks[1].link->closed[0],
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("rank 0 on node0 (pid 100) of job b"), HasSubstr("of job a"),
+                             HasSubstr("checkpoints/bard"))));
+}
+
+TEST_F(ClusterTest, ReplicasOfOneJobMustAgreeToo) {
+  std::vector<TestRank> ranks = AttachJob("a", 4);
+  cluster_.OnReady(*ranks[0].id, {.slice_key = "shard0", .slice_digest = "x"});
+  cluster_.OnReady(*ranks[1].id, {.slice_key = "shard1", .slice_digest = "y"});
+  EXPECT_EQ(StateOf("a"), "loading");
+  cluster_.OnReady(*ranks[2].id, {.slice_key = "shard0", .slice_digest = "z"});
+  EXPECT_EQ(StateOf("a"), "lost");
+}
+
+TEST_F(ClusterTest, ARankThatGoesLosesItsJobAndNoOther) {
+  const std::vector<TestRank> a = ServeJob("a", 2);
+  const std::vector<TestRank> b = ServeJob("b", 2);
+  cluster_.OnGone(*a[1].id, absl::UnavailableError("the connection broke"));
+  EXPECT_EQ(StateOf("a"), "lost");
+  EXPECT_EQ(StateOf("b"), "serving");
+  EXPECT_THAT(a[0].link->shutdowns,
+              ElementsAre(AllOf(HasSubstr("1: rank 1 on node1 (pid 101) is lost"),
+                                HasSubstr("the connection broke"))));
+  EXPECT_THAT(b[0].link->shutdowns, IsEmpty());
+  ASSERT_THAT(listener_.down, SizeIs(1));
+  EXPECT_THAT(listener_.down[0],
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("replica 0 of job a"), HasSubstr("node1"))));
+  EXPECT_THAT(listener_.up, SizeIs(1));
+
+  cluster_.OnGone(*a[0].id, absl::CancelledError("the rank hung up"));
+  EXPECT_THAT(listener_.down, SizeIs(1));
+  EXPECT_EQ(cluster_.attached_ranks(), 2);
+
+  EXPECT_THAT(Attach(Hello("a", 0, 2)).id,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("job a is over")));
+  ServeJob("c", 2);
+  EXPECT_EQ(StateOf("c"), "serving");
+}
+
+TEST_F(ClusterTest, AFailureIsQuoted) {
+  const std::vector<TestRank> ranks = AttachJob("a", 2);
+  cluster_.OnFailure(*ranks[1].id, absl::NotFoundError("no such folder: /models/bard"));
+  EXPECT_EQ(StateOf("a"), "lost");
+  EXPECT_THAT(ranks[0].link->shutdowns, ElementsAre(HasSubstr("no such folder: /models/bard")));
+  EXPECT_THAT(ranks[1].link->closed, SizeIs(1));
+}
+
+TEST_F(ClusterTest, ASilentRankIsLostAfterTheTimeout) {
+  const std::vector<TestRank> a = ServeJob("a", 2);
+  const std::vector<TestRank> b = ServeJob("b", 2);
+  Pass(6, {*a[0].id, *b[0].id, *b[1].id});
+  EXPECT_EQ(StateOf("a"), "serving");
+  Pass(1, {*a[0].id, *b[0].id, *b[1].id});
+  EXPECT_EQ(StateOf("a"), "lost");
+  EXPECT_EQ(StateOf("b"), "serving");
+  EXPECT_THAT(a[0].link->shutdowns,
+              ElementsAre(AllOf(HasSubstr("rank 1 on node1"), HasSubstr("silent for 3500 ms"))));
+  EXPECT_THAT(a[1].link->closed, SizeIs(1));
+}
+
+TEST_F(ClusterTest, SilenceCountsWhileAJobWaitsAndLoads) {
+  const TestRank alone = Attach(Hello("a", 0, 2));
+  const std::vector<TestRank> b = AttachJob("b", 2);
+  Pass(7, {});
+  EXPECT_EQ(StateOf("a"), "lost");
+  EXPECT_EQ(StateOf("b"), "lost");
+}
+
+TEST_F(ClusterTest, ACoordinatorThatWasStoppedBlamesNobody) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  clock_.Advance(absl::Seconds(60));
+  cluster_.Tick();
+  EXPECT_EQ(StateOf("a"), "serving");
+  Pass(7, {});
+  EXPECT_EQ(StateOf("a"), "lost");
+}
+
+TEST_F(ClusterTest, ARankThatIgnoresItsShutdownIsCutOff) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  cluster_.OnGone(*ranks[1].id, absl::UnavailableError("gone"));
+  Pass(5, {});
+  EXPECT_THAT(ranks[0].link->closed, IsEmpty());
+  Pass(1, {});
+  EXPECT_THAT(ranks[0].link->closed, SizeIs(1));
+  EXPECT_EQ(cluster_.attached_ranks(), 0);
+}
+
+TEST_F(ClusterTest, OutputGoesToTheReplicaAndIsCounted) {
+  const std::vector<TestRank> ranks = ServeJob("a", 4);
+  StepOutput output;
+  output.sequences.resize(2);
+  output.sequences[0].tokens.resize(3);
+  output.sequences[1].tokens.resize(1);
+  output.load = {.running = 2, .free_pages = 7, .total_pages = 9, .steps = 5};
+  cluster_.OnStep(*ranks[2].id, output);
+  EXPECT_THAT(listener_.outputs, ElementsAre(std::make_pair(listener_.up.rbegin()->first, 2u)));
+
+  clock_.Advance(absl::Seconds(1));
+  const JobStatus status = cluster_.Status().front();
+  ASSERT_THAT(status.replicas, SizeIs(2));
+  EXPECT_EQ(status.replicas[0].tokens_total, 0);
+  EXPECT_EQ(status.replicas[1].tokens_total, 4);
+  EXPECT_DOUBLE_EQ(status.replicas[1].tokens_per_second, 0.4);
+  EXPECT_EQ(status.replicas[1].load.free_pages, 7);
+  clock_.Advance(absl::Seconds(11));
+  EXPECT_EQ(cluster_.Status().front().replicas[1].tokens_per_second, 0);
+}
+
+TEST_F(ClusterTest, OnlyLeadersSendSteps) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  cluster_.OnStep(*ranks[1].id, {});
+  EXPECT_EQ(StateOf("a"), "lost");
+  EXPECT_THAT(listener_.outputs, IsEmpty());
+  cluster_.OnStep(*ranks[0].id, {});  // still on its way when the job was lost
+  EXPECT_THAT(listener_.outputs, IsEmpty());
+}
+
+TEST_F(ClusterTest, ShutdownTellsAllRanksAndRefusesNewOnes) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  cluster_.Shutdown("done", 0);
+  EXPECT_EQ(StateOf("a"), "ended");
+  EXPECT_THAT(ranks[0].link->shutdowns, ElementsAre("0: done"));
+  EXPECT_THAT(ranks[1].link->shutdowns, ElementsAre("0: done"));
+  EXPECT_EQ(cluster_.attached_ranks(), 2);
+  for (const TestRank& rank : ranks) cluster_.OnGone(*rank.id, absl::CancelledError("bye"));
+  EXPECT_EQ(cluster_.attached_ranks(), 0);
+  EXPECT_THAT(Attach(Hello("b", 0, 2)).id,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
+}
+
+TEST_F(ClusterTest, OfJobsThatAreOverTheLastFewAreKept) {
+  ServeJob("alive", 2);
+  for (int i = 0; i < 12; ++i) AttachJob(absl::StrCat("odd", i), 1);
+  cluster_.Tick();
+  EXPECT_THAT(cluster_.Status(), SizeIs(9));
+  EXPECT_EQ(StateOf("alive"), "serving");
+  EXPECT_EQ(StateOf("odd3"), "unknown");
+  EXPECT_EQ(StateOf("odd4"), "lost");
+}
+
+}  // namespace
+}  // namespace skein::coordinator

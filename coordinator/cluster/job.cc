@@ -1,0 +1,79 @@
+#include "coordinator/cluster/job.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::coordinator {
+
+const char* StateName(Rank::State state) {
+  switch (state) {
+    case Rank::State::kAbsent:
+      return "absent";
+    case Rank::State::kAttached:
+      return "attached";
+    case Rank::State::kLoading:
+      return "loading";
+    case Rank::State::kReady:
+      return "ready";
+    case Rank::State::kLost:
+      return "lost";
+    case Rank::State::kEnded:
+      return "ended";
+  }
+  return "";
+}
+
+const char* StateName(Job::State state) {
+  switch (state) {
+    case Job::State::kWaiting:
+      return "waiting for ranks";
+    case Job::State::kLoading:
+      return "loading";
+    case Job::State::kServing:
+      return "serving";
+    case Job::State::kLost:
+      return "lost";
+    case Job::State::kEnded:
+      return "ended";
+  }
+  return "";
+}
+
+std::string RankName(const RankHello& hello) {
+  return absl::StrCat("rank ", hello.rank, " on ", hello.node.host, " (pid ", hello.pid, ")");
+}
+
+std::string SliceConflict(const Job& job, const Rank& rank, const Job& other) {
+  for (const Rank& peer : other.ranks) {
+    if (&peer == &rank || peer.state != Rank::State::kReady) continue;
+    if (peer.ready.slice_key != rank.ready.slice_key) continue;
+    if (peer.ready.slice_digest == rank.ready.slice_digest) continue;
+    return absl::StrCat(RankName(rank.hello), " of job ", job.id, " read other weights (",
+                        rank.ready.slice_key, ", digest ", rank.ready.slice_digest, ") than ",
+                        RankName(peer.hello), " of job ", other.id, " (digest ",
+                        peer.ready.slice_digest, "): the copies of ", job.plan->model_path,
+                        " on these hosts differ");
+  }
+  return "";
+}
+
+JobStatus StatusOfJob(const Job& job, absl::Time now) {
+  JobStatus status;
+  status.id = job.id;
+  status.state = StateName(job.state);
+  status.size = static_cast<int32_t>(job.ranks.size());
+  status.plan = job.plan;
+  status.detail = job.detail;
+  for (const Rank& rank : job.ranks) {
+    if (rank.state == Rank::State::kAbsent) continue;
+    status.ranks.push_back({rank.hello.rank, rank.hello.node.host, rank.hello.pid,
+                            StateName(rank.state), absl::ToDoubleSeconds(now - rank.last_heard),
+                            rank.ready.bytes_read});
+  }
+  for (const Replica& replica : job.replicas) {
+    status.replicas.push_back({static_cast<int32_t>(status.replicas.size()), replica.load,
+                               job.over() ? 0 : replica.rate.PerSecond(now), replica.tokens_total});
+  }
+  return status;
+}
+
+}  // namespace skein::coordinator

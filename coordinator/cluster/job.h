@@ -1,0 +1,92 @@
+// One job: its ranks, its plan and its replicas.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "coordinator/cluster/links.h"
+#include "coordinator/cluster/messages.h"
+#include "coordinator/cluster/token_rate.h"
+#include "parallel/plan/plan.h"
+
+namespace skein::coordinator {
+
+struct Rank {
+  enum class State { kAbsent, kAttached, kLoading, kReady, kLost, kEnded };
+  State state = State::kAbsent;
+  RankHello hello;
+  RankReady ready;
+  std::shared_ptr<RankLink> link;  // null: no stream
+  absl::Time last_heard;
+};
+
+struct Replica {
+  uint64_t id = 0;  // ReplicaInfo::id
+  ReplicaLoad load;
+  TokenRate rate;
+  int64_t tokens_total = 0;
+};
+
+struct Job {
+  enum class State { kWaiting, kLoading, kServing, kLost, kEnded };
+  State state = State::kWaiting;
+  std::string id;
+  std::vector<Rank> ranks;
+  std::optional<plan::Plan> plan;
+  std::vector<Replica> replicas;  // by RankPlan::replica
+  std::string detail;             // why it is lost or has ended
+  absl::Time over_since;          // when it became so
+
+  bool over() const { return state == State::kLost || state == State::kEnded; }
+  bool AllRanksAre(Rank::State wanted) const {
+    for (const Rank& rank : ranks) {
+      if (rank.state != wanted) return false;
+    }
+    return true;
+  }
+};
+
+const char* StateName(Rank::State state);  // "attached"
+const char* StateName(Job::State state);   // "waiting for ranks"
+
+// "rank 3 on node7 (pid 4711)"
+std::string RankName(const RankHello& hello);
+
+// Two ranks that read the same slices must have read the same bytes. Says how `rank` of `job`
+// differs from another ready rank of `other` (which may be `job`); empty when it does not.
+std::string SliceConflict(const Job& job, const Rank& rank, const Job& other);
+
+// The cluster as people see it.
+struct RankStatus {
+  int32_t rank = 0;
+  std::string host;
+  int32_t pid = 0;
+  std::string state;
+  double heartbeat_age_seconds = 0;
+  int64_t bytes_read = 0;
+};
+
+struct ReplicaStatus {
+  int32_t replica = 0;
+  ReplicaLoad load;
+  double tokens_per_second = 0;
+  int64_t tokens_total = 0;
+};
+
+struct JobStatus {
+  std::string id;
+  std::string state;
+  int32_t size = 0;
+  std::optional<plan::Plan> plan;
+  std::vector<RankStatus> ranks;  // that have attached
+  std::vector<ReplicaStatus> replicas;
+  std::string detail;
+};
+
+JobStatus StatusOfJob(const Job& job, absl::Time now);
+
+}  // namespace skein::coordinator

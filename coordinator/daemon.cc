@@ -1,0 +1,64 @@
+#include "coordinator/daemon.h"
+
+#include <utility>
+
+#include "spdlog/spdlog.h"
+
+namespace skein::coordinator {
+namespace {
+
+// For workers to free their memory and leave MPI.
+constexpr absl::Duration kWorkersEndWithin = absl::Seconds(5);
+
+plan::Constraints WithContext(plan::Constraints constraints, const ServedModel& model) {
+  constraints.context_length = model.context_length;
+  return constraints;
+}
+
+Cluster::Options ClusterOptions(Cluster::Options options, const ServedModel& model) {
+  options.constraints = WithContext(options.constraints, model);
+  return options;
+}
+
+}  // namespace
+
+Daemon::Daemon(Options options, ServedModel model, const Clock* clock)
+    : options_(std::move(options)),
+      clock_(clock),
+      model_(std::move(model)),
+      dispatcher_({.max_queue = options_.max_queue,
+                   .on_serving = [this](bool serving) { server_.SetServing(serving); }}),
+      service_(&model_, &dispatcher_, clock),
+      cluster_(ClusterOptions(options_.cluster, model_),
+               {model_.name, model_.path, model_.identity, model_.config}, &dispatcher_, clock) {}
+
+void Daemon::StartDrain() {
+  if (phase_ != Phase::kServing) return;
+  const Dispatcher::Counts counts = dispatcher_.counts();
+  spdlog::info("draining: {} running and {} queued requests may end within {}", counts.running,
+               counts.queued, absl::FormatDuration(options_.drain_timeout));
+  dispatcher_.StartDrain();
+  phase_ = Phase::kFinishingRequests;
+  phase_ends_ = clock_->Now() + options_.drain_timeout;
+}
+
+void Daemon::Tick() {
+  cluster_.Tick();
+  const bool late = clock_->Now() >= phase_ends_;
+  if (phase_ == Phase::kFinishingRequests) {
+    const Dispatcher::Counts counts = dispatcher_.counts();
+    if (counts.running + counts.queued > 0 && !late) return;
+    dispatcher_.FailAll(
+        absl::UnavailableError("the coordinator is shutting down, and its drain timeout passed"));
+    cluster_.Shutdown("the coordinator is shutting down", /*exit_code=*/0);
+    phase_ = Phase::kEndingWorkers;
+    phase_ends_ = clock_->Now() + kWorkersEndWithin;
+  } else if (phase_ == Phase::kEndingWorkers) {
+    const int64_t ranks = cluster_.attached_ranks();
+    if (ranks > 0 && !late) return;
+    if (ranks > 0) spdlog::warn("{} ranks are still attached", ranks);
+    phase_ = Phase::kDrained;
+  }
+}
+
+}  // namespace skein::coordinator

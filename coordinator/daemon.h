@@ -1,0 +1,63 @@
+// Everything that a coordinator's process consists of, but its flags and signals.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "coordinator/cluster/cluster.h"
+#include "coordinator/rpc/server.h"
+#include "coordinator/service/dispatcher.h"
+#include "coordinator/service/inference_service.h"
+#include "coordinator/service/served_model.h"
+
+namespace skein::coordinator {
+
+// Owned and driven by one thread, which calls Tick several times a second; gRPC's threads do the
+// rest. The clock outlives it.
+class Daemon {
+ public:
+  struct Options {
+    Server::Options server;
+    Cluster::Options cluster;
+    int64_t max_queue = 256;
+    absl::Duration drain_timeout = absl::Seconds(30);
+  };
+
+  Daemon(Options options, ServedModel model, const Clock* clock);
+
+  // Listens. See Server::Start.
+  absl::Status Start() { return server_.Start(options_.server, Parts()); }
+  const std::string& address() const { return server_.address(); }
+
+  // Looks for silent ranks, and takes a drain's next step.
+  void Tick();
+
+  // From now on: no new request; what runs may end within drain_timeout; then workers are told to
+  // exit 0 and have a few seconds for it. Again: nothing new.
+  void StartDrain();
+  bool drained() const { return phase_ == Phase::kDrained; }
+
+  // Ends every stream; what clients have yet to read may go out within `grace`.
+  void Shutdown(absl::Duration grace) { server_.Shutdown(grace); }
+
+ private:
+  enum class Phase { kServing, kFinishingRequests, kEndingWorkers, kDrained };
+
+  Server::Parts Parts() { return {&service_, &dispatcher_, &cluster_, clock_}; }
+
+  const Options options_;
+  const Clock* const clock_;
+  const ServedModel model_;
+  // The server goes first: nothing may call the others when they go.
+  Dispatcher dispatcher_;
+  InferenceService service_;
+  Cluster cluster_;
+  Server server_;
+
+  Phase phase_ = Phase::kServing;
+  absl::Time phase_ends_;
+};
+
+}  // namespace skein::coordinator

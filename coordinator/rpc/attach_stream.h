@@ -1,0 +1,65 @@
+// One rank's stream.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/cluster/cluster.h"
+#include "coordinator/cluster/links.h"
+#include "proto/cluster.pb.h"
+
+namespace skein::coordinator {
+
+// Carries the rank's messages to the cluster and the cluster's to the rank. Owns itself until gRPC
+// is done with it; the cluster shares it as a RankLink. Steps that wait for a write in flight are
+// joined into one message.
+class AttachStream final
+    : public grpc::ServerBidiReactor<cluster::v1::WorkerMessage, cluster::v1::CoordinatorMessage>,
+      public RankLink {
+ public:
+  // The cluster outlives the stream.
+  static AttachStream* Start(grpc::CallbackServerContext* context, Cluster* cluster);
+
+  // RankLink
+  void SendPlan(const plan::Plan& plan) override;
+  void SendStep(StepInput input) override;
+  void SendShutdown(const std::string& reason, int exit_code) override;
+  void Close(const absl::Status& status) override;
+
+  // Called by gRPC, reads and writes apart, each one at a time.
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone() override;
+
+ private:
+  AttachStream(grpc::CallbackServerContext* context, Cluster* cluster)
+      : context_(context), cluster_(cluster) {}
+
+  void OnMessage();
+  void Enqueue(cluster::v1::CoordinatorMessage message);
+  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  grpc::CallbackServerContext* const context_;
+  Cluster* const cluster_;
+  std::shared_ptr<AttachStream> self_;
+
+  // The reading side.
+  cluster::v1::WorkerMessage incoming_;
+  std::optional<Cluster::RankId> rank_;
+
+  absl::Mutex mutex_;
+  std::deque<cluster::v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mutex_);
+  cluster::v1::CoordinatorMessage in_flight_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);  // when all is written
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace skein::coordinator

@@ -1,0 +1,88 @@
+#include "coordinator/rpc/generate_stream.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "coordinator/rpc/grpc_status.h"
+#include "coordinator/rpc/inference_convert.h"
+
+namespace skein::coordinator {
+
+GenerateStream* GenerateStream::Start(grpc::CallbackServerContext* context,
+                                      const v1::GenerateRequest& request,
+                                      InferenceService* service) {
+  std::shared_ptr<GenerateStream> stream(new GenerateStream(context, service));
+  stream->self_ = stream;
+  stream->Begin(request);
+  return stream.get();
+}
+
+void GenerateStream::Begin(const v1::GenerateRequest& request) {
+  // Tokens may come before Generate returns, and after gRPC has let go of this stream.
+  auto generation =
+      service_->Generate(FromProto(request), [weak = std::weak_ptr<GenerateStream>(self_)] {
+        if (const auto stream = weak.lock()) stream->OnEvent();
+      });
+  absl::MutexLock lock(&mutex_);
+  if (!generation.ok()) {
+    finished_ = true;
+    Finish(ToGrpc(generation.status()));
+    return;
+  }
+  generation_ = *std::move(generation);
+  begun_ = true;
+  Advance();
+}
+
+void GenerateStream::OnEvent() {
+  absl::MutexLock lock(&mutex_);
+  Advance();
+}
+
+void GenerateStream::Advance() {
+  if (!begun_ || writing_ || finished_) return;
+  if (cancelled_) {
+    const bool late = context_->deadline() <= std::chrono::system_clock::now();
+    finished_ = true;
+    Finish(late ? grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "the deadline passed")
+                : grpc::Status::CANCELLED);
+    return;
+  }
+  const std::optional<Event> event = generation_->Next();
+  if (!event.has_value()) return;
+  in_flight_ = ToProto(*event, service_->model());
+  if (std::holds_alternative<Finished>(*event)) {
+    finished_ = true;
+    StartWriteAndFinish(&in_flight_, grpc::WriteOptions(), grpc::Status::OK);
+  } else if (const auto* error = std::get_if<absl::Status>(&*event)) {
+    finished_ = true;
+    StartWriteAndFinish(&in_flight_, grpc::WriteOptions(), ToGrpc(*error));
+  } else {
+    writing_ = true;
+    StartWrite(&in_flight_);
+  }
+}
+
+void GenerateStream::OnWriteDone(bool ok) {
+  if (!ok) service_->Cancel(*generation_);
+  absl::MutexLock lock(&mutex_);
+  writing_ = false;
+  cancelled_ |= !ok;
+  Advance();
+}
+
+void GenerateStream::OnCancel() {
+  if (generation_ == nullptr) return;  // refused
+  service_->Cancel(*generation_);
+  absl::MutexLock lock(&mutex_);
+  cancelled_ = true;
+  Advance();
+}
+
+void GenerateStream::OnDone() {
+  const std::shared_ptr<GenerateStream> last = std::move(self_);  // may delete this on return
+}
+
+}  // namespace skein::coordinator

@@ -1,0 +1,52 @@
+// One client's answer.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/service/inference_service.h"
+#include "proto/inference.pb.h"
+
+namespace skein::coordinator {
+
+// Writes a generation's events, one at a time: what piles up during a write is the next event.
+// Nothing is sent, headers included, before the request is admitted. Owns itself until gRPC is done
+// with it.
+class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
+                             public std::enable_shared_from_this<GenerateStream> {
+ public:
+  // The service outlives the stream.
+  static GenerateStream* Start(grpc::CallbackServerContext* context,
+                               const v1::GenerateRequest& request, InferenceService* service);
+
+  // Called by gRPC.
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;  // the client has gone, or its deadline has passed
+  void OnDone() override;
+
+ private:
+  GenerateStream(grpc::CallbackServerContext* context, InferenceService* service)
+      : context_(context), service_(service) {}
+
+  void Begin(const v1::GenerateRequest& request);
+  void OnEvent();  // from the service, with its lock held: never calls back
+  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  grpc::CallbackServerContext* const context_;
+  InferenceService* const service_;
+  std::shared_ptr<GenerateStream> self_;
+  std::shared_ptr<Generation> generation_;  // set in Begin
+
+  absl::Mutex mutex_;
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;
+  v1::GenerateEvent in_flight_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace skein::coordinator

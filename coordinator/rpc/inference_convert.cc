@@ -1,0 +1,114 @@
+#include "coordinator/rpc/inference_convert.h"
+
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace skein::coordinator {
+namespace {
+
+SamplingRequest FromProto(const v1::Sampling& wire) {
+  SamplingRequest out;
+  if (wire.has_temperature()) out.temperature = wire.temperature();
+  if (wire.has_top_k()) out.top_k = wire.top_k();
+  if (wire.has_top_p()) out.top_p = wire.top_p();
+  if (wire.has_min_p()) out.min_p = wire.min_p();
+  if (wire.has_repetition_penalty()) out.repetition_penalty = wire.repetition_penalty();
+  if (wire.has_presence_penalty()) out.presence_penalty = wire.presence_penalty();
+  if (wire.has_frequency_penalty()) out.frequency_penalty = wire.frequency_penalty();
+  if (wire.has_seed()) out.seed = wire.seed();
+  if (wire.has_logprobs()) out.logprobs = wire.logprobs();
+  return out;
+}
+
+v1::Finished::Reason ToProto(Finished::Reason reason) {
+  switch (reason) {
+    case Finished::Reason::kEos:
+      return v1::Finished::REASON_EOS;
+    case Finished::Reason::kStop:
+      return v1::Finished::REASON_STOP;
+    case Finished::Reason::kMaxTokens:
+      return v1::Finished::REASON_MAX_TOKENS;
+  }
+  return v1::Finished::REASON_UNSPECIFIED;
+}
+
+void Fill(const Accepted& accepted, const ServedModel& model, v1::GenerateEvent& event) {
+  v1::Accepted& out = *event.mutable_accepted();
+  out.set_request_id(accepted.request_id);
+  out.set_model(model.name);
+  out.set_prompt_tokens(accepted.prompt_tokens);
+  out.set_seed(accepted.seed);
+  out.set_max_tokens(accepted.max_tokens);
+}
+
+void Fill(const Tokens& tokens, const ServedModel& /*model*/, v1::GenerateEvent& event) {
+  v1::Tokens& out = *event.mutable_tokens();
+  out.set_text(tokens.text);
+  for (const AnswerToken& token : tokens.tokens) {
+    v1::Token& to = *out.add_tokens();
+    to.set_id(token.id);
+    if (token.logprob.has_value()) to.set_logprob(*token.logprob);
+    for (const AnswerLogprob& top : token.top) {
+      v1::TopLogprob& copy = *to.add_top_logprobs();
+      copy.set_id(top.id);
+      copy.set_logprob(top.logprob);
+      copy.set_token(top.bytes);
+    }
+  }
+}
+
+void Fill(const Finished& finished, const ServedModel& /*model*/, v1::GenerateEvent& event) {
+  v1::Finished& out = *event.mutable_finished();
+  out.set_reason(ToProto(finished.reason));
+  out.set_stop(finished.stop);
+  v1::Usage& usage = *out.mutable_usage();
+  usage.set_prompt_tokens(finished.usage.prompt_tokens);
+  usage.set_completion_tokens(finished.usage.completion_tokens);
+  usage.set_queue_seconds(finished.usage.queue_seconds);
+  usage.set_first_token_seconds(finished.usage.first_token_seconds);
+  usage.set_total_seconds(finished.usage.total_seconds);
+}
+
+void Fill(const absl::Status& status, const ServedModel& /*model*/, v1::GenerateEvent& event) {
+  v1::Error& out = *event.mutable_error();
+  out.set_code(static_cast<int>(status.code()));
+  out.set_message(std::string(status.message()));
+}
+
+}  // namespace
+
+GenerateRequest FromProto(const v1::GenerateRequest& wire) {
+  GenerateRequest out;
+  out.model = wire.model();
+  if (wire.input_case() == v1::GenerateRequest::kPrompt) out.input = wire.prompt();
+  if (wire.input_case() == v1::GenerateRequest::kPromptTokens) {
+    const auto& ids = wire.prompt_tokens().ids();
+    out.input = std::vector<uint32_t>(ids.begin(), ids.end());
+  }
+  out.sampling = FromProto(wire.sampling());
+  if (wire.has_max_tokens()) out.max_tokens = wire.max_tokens();
+  out.stops.assign(wire.stop().begin(), wire.stop().end());
+  out.parse_special = wire.parse_special();
+  return out;
+}
+
+v1::GenerateEvent ToProto(const Event& event, const ServedModel& model) {
+  v1::GenerateEvent out;
+  std::visit([&](const auto& kind) { Fill(kind, model, out); }, event);
+  return out;
+}
+
+v1::Model ToProto(const ServedModel& model, bool ready) {
+  v1::Model out;
+  out.set_name(model.name);
+  out.set_architecture(model.config.architecture);
+  out.set_parameters(model.config.ParameterCount());
+  out.set_context_length(model.context_length);
+  out.set_vocabulary(model.config.vocab_size);
+  out.set_ready(ready);
+  return out;
+}
+
+}  // namespace skein::coordinator

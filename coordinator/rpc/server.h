@@ -1,0 +1,62 @@
+// The gRPC server of a coordinator.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "coordinator/cluster/cluster.h"
+#include "coordinator/service/dispatcher.h"
+#include "coordinator/service/inference_service.h"
+
+namespace skein::coordinator {
+
+// Inference, Cluster, grpc.health.v1 (for "" and "skein.v1.Inference") and server reflection on one
+// port, without TLS. Thread-safe after Start.
+class Server {
+ public:
+  struct Options {
+    std::string listen = "127.0.0.1:50051";  // HOST:PORT; port 0 takes a free one
+    std::string version;                     // for the status
+  };
+
+  // What is served; all outlive the server.
+  struct Parts {
+    InferenceService* service = nullptr;
+    Dispatcher* dispatcher = nullptr;
+    Cluster* cluster = nullptr;
+    const Clock* clock = nullptr;
+  };
+
+  Server();
+  ~Server();  // ends every stream at once
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // InvalidArgument for an address without a port; Unavailable names the address that cannot be
+  // listened on, and why. Call it once.
+  absl::Status Start(const Options& options, const Parts& parts);
+
+  // HOST:PORT, with the port that was taken.
+  const std::string& address() const { return address_; }
+
+  // What the health service says; may come before Start.
+  void SetServing(bool serving);
+
+  // Takes no new call, waits for those that run, then ends them. Blocks for at most about `grace`.
+  void Shutdown(absl::Duration grace);
+
+ private:
+  class Impl;
+
+  std::unique_ptr<Impl> impl_;
+  std::string address_;
+  absl::Mutex mutex_;
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  bool serving_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace skein::coordinator

@@ -1,0 +1,38 @@
+#include "coordinator/service/inference_service.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "coordinator/service/validation.h"
+
+namespace skein::coordinator {
+namespace {
+
+uint64_t RandomSeed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+InferenceService::InferenceService(const ServedModel* model, Dispatcher* dispatcher,
+                                   const Clock* clock)
+    : model_(model),
+      dispatcher_(dispatcher),
+      clock_(clock),
+      instance_(absl::StrCat(absl::Hex(RandomSeed() >> 32, absl::kZeroPad8))) {}
+
+absl::StatusOr<std::shared_ptr<Generation>> InferenceService::Generate(
+    const GenerateRequest& request, std::function<void()> on_ready) {
+  SKEIN_ASSIGN_OR_RETURN(ValidRequest valid, Validate(request, *model_, RandomSeed()));
+  const uint64_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
+  auto generation =
+      std::make_shared<Generation>(id, absl::StrCat("req-", instance_, "-", id), std::move(valid),
+                                   model_, clock_, std::move(on_ready));
+  SKEIN_RETURN_IF_ERROR(dispatcher_->Admit(generation));
+  return generation;
+}
+
+}  // namespace skein::coordinator

@@ -1,0 +1,43 @@
+// The public service, without its transport.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "coordinator/service/dispatcher.h"
+#include "coordinator/service/generation.h"
+#include "coordinator/service/request.h"
+#include "coordinator/service/served_model.h"
+
+namespace skein::coordinator {
+
+// Thread-safe. Model, dispatcher and clock outlive it.
+class InferenceService {
+ public:
+  InferenceService(const ServedModel* model, Dispatcher* dispatcher, const Clock* clock);
+
+  // Validates, tokenizes and admits. An error means that nothing was begun; codes are those of
+  // Validate and Dispatcher::Admit. `on_ready` may be called before this returns; see Generation
+  // and Dispatcher for what it may do.
+  absl::StatusOr<std::shared_ptr<Generation>> Generate(const GenerateRequest& request,
+                                                       std::function<void()> on_ready);
+  // The client has gone.
+  void Cancel(const Generation& generation) { dispatcher_->Cancel(generation.id()); }
+
+  const ServedModel& model() const { return *model_; }
+  bool serving() const { return dispatcher_->serving(); }
+
+ private:
+  const ServedModel* const model_;
+  Dispatcher* const dispatcher_;
+  const Clock* const clock_;
+  const std::string instance_;  // tells this coordinator's request ids from another's
+  std::atomic<uint64_t> next_id_{1};
+};
+
+}  // namespace skein::coordinator

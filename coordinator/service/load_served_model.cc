@@ -1,0 +1,28 @@
+#include "coordinator/service/load_served_model.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "model/format/identity.h"
+#include "model/format/open.h"
+
+namespace skein::coordinator {
+
+absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, int64_t context_length) {
+  if (absl::StartsWith(path, "synthetic:")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--model: '", path, "' has no tokenizer; give a model's folder, or measure it ",
+        "with `skein bench --model=", path, "`"));
+  }
+  ServedModel model;
+  model.path = path;
+  SKEIN_ASSIGN_OR_RETURN(model.config, model::LoadModelConfig(path));
+  SKEIN_ASSIGN_OR_RETURN(model.defaults, model::LoadGenerationDefaults(path));
+  SKEIN_ASSIGN_OR_RETURN(model.tokenizer, model::LoadTokenizer(path));
+  SKEIN_ASSIGN_OR_RETURN(const auto weights, model::OpenTensorSource(path));
+  SKEIN_ASSIGN_OR_RETURN(model.identity, model::ComputeModelIdentity(path, *weights));
+  SKEIN_RETURN_IF_ERROR(CompleteServedModel(model, context_length));
+  return model;
+}
+
+}  // namespace skein::coordinator

@@ -1,0 +1,33 @@
+// What the coordinator knows of the model it serves: everything but its weights.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "model/config/model_config.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace skein::coordinator {
+
+// Immutable once made; any thread may read it.
+struct ServedModel {
+  std::string name;  // what clients call it: the folder's last component
+  std::string path;  // as it was given
+  std::string identity;
+  model::ModelConfig config;
+  model::GenerationDefaults defaults;
+  std::unique_ptr<const model::Tokenizer> tokenizer;
+  int64_t context_length = 0;          // tokens of prompt and answer together
+  int64_t longest_token_bytes = 0;     // of any token
+  std::vector<int32_t> eos_token_ids;  // sorted, of config and generation_config
+};
+
+// Fills the fields that follow from path, config, defaults and tokenizer. InvalidArgument when
+// `context_length` (0: the model's own) is more than the model has, or when the model's own
+// sampling defaults are out of range.
+absl::Status CompleteServedModel(ServedModel& model, int64_t context_length);
+
+}  // namespace skein::coordinator

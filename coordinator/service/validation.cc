@@ -1,0 +1,116 @@
+#include "coordinator/service/validation.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "coordinator/service/sampling_params.h"
+
+namespace skein::coordinator {
+namespace {
+
+// What the API promises in proto/inference.proto.
+constexpr size_t kMaxStops = 16;
+constexpr size_t kMaxStopBytes = 1024;
+
+absl::Status CheckStops(const std::vector<std::string>& stops) {
+  if (stops.size() > kMaxStops) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stop: ", stops.size(), " strings; at most ", kMaxStops, " are allowed"));
+  }
+  for (size_t i = 0; i < stops.size(); ++i) {
+    if (!stops[i].empty() && stops[i].size() <= kMaxStopBytes) continue;
+    return absl::InvalidArgumentError(absl::StrCat("stop[", i, "]: ", stops[i].size(),
+                                                   " bytes is not in [1, ", kMaxStopBytes, "]"));
+  }
+  return absl::OkStatus();
+}
+
+std::string ContextTooShort(const std::string& what, const ServedModel& model) {
+  return absl::StrCat(what, "; the context of ", model.name, " holds ", model.context_length,
+                      " tokens, of which at least 1 is left for the answer");
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodePrompt(const std::string& text, bool parse_special,
+                                                  const ServedModel& model) {
+  if (text.empty()) {
+    return absl::InvalidArgumentError("prompt: empty; at least 1 byte is needed");
+  }
+  // Every token stands for at most longest_token_bytes, so that a longer text cannot fit.
+  const int64_t most_bytes = (model.context_length - 1) * model.longest_token_bytes;
+  if (static_cast<int64_t>(text.size()) > most_bytes) {
+    return absl::InvalidArgumentError(
+        ContextTooShort(absl::StrCat("prompt: ", text.size(), " bytes are at least ",
+                                     1 + (text.size() - 1) / model.longest_token_bytes, " tokens"),
+                        model));
+  }
+  auto tokens = model.tokenizer->Encode(text, {.parse_special = parse_special});
+  if (!tokens.ok()) return Annotate(tokens.status(), "prompt");
+  return tokens;
+}
+
+absl::StatusOr<std::vector<int32_t>> CheckTokenIds(const std::vector<uint32_t>& ids,
+                                                   const ServedModel& model) {
+  const auto vocabulary = static_cast<uint64_t>(model.config.vocab_size);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < vocabulary) continue;
+    return absl::InvalidArgumentError(absl::StrCat("prompt_tokens.ids[", i, "]: ", ids[i],
+                                                   " is not in [0, ", vocabulary - 1, "]"));
+  }
+  return std::vector<int32_t>(ids.begin(), ids.end());
+}
+
+absl::StatusOr<std::vector<int32_t>> PromptTokens(const GenerateRequest& request,
+                                                  const ServedModel& model) {
+  std::vector<int32_t> tokens;
+  const char* field = "prompt_tokens";
+  if (const auto* text = std::get_if<std::string>(&request.input)) {
+    field = "prompt";
+    SKEIN_ASSIGN_OR_RETURN(tokens, EncodePrompt(*text, request.parse_special, model));
+  } else if (const auto* ids = std::get_if<std::vector<uint32_t>>(&request.input)) {
+    SKEIN_ASSIGN_OR_RETURN(tokens, CheckTokenIds(*ids, model));
+  } else {
+    return absl::InvalidArgumentError("input: set prompt or prompt_tokens");
+  }
+  if (tokens.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": no token; at least 1 is needed"));
+  }
+  if (static_cast<int64_t>(tokens.size()) >= model.context_length) {
+    return absl::InvalidArgumentError(
+        ContextTooShort(absl::StrCat(field, ": ", tokens.size(), " tokens"), model));
+  }
+  return tokens;
+}
+
+absl::StatusOr<uint32_t> MaxTokens(std::optional<uint32_t> asked, size_t prompt_tokens,
+                                   const ServedModel& model) {
+  const int64_t left = model.context_length - static_cast<int64_t>(prompt_tokens);
+  if (!asked.has_value()) return static_cast<uint32_t>(left);
+  if (*asked >= 1 && *asked <= left) return *asked;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "max_tokens: ", *asked, " is not in [1, ", left, "]: the context of ", model.name, " holds ",
+      model.context_length, " tokens, of which the prompt takes ", prompt_tokens));
+}
+
+}  // namespace
+
+absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const ServedModel& model,
+                                      uint64_t random_seed) {
+  if (!request.model.empty() && request.model != model.name) {
+    return absl::NotFoundError(
+        absl::StrCat("model: '", request.model, "' is not served here; '", model.name, "' is"));
+  }
+  ValidRequest valid;
+  SKEIN_ASSIGN_OR_RETURN(valid.request.sampling, ResolveSampling(request.sampling, model.defaults));
+  if (!request.sampling.seed.has_value()) valid.request.sampling.seed = random_seed;
+  SKEIN_RETURN_IF_ERROR(CheckStops(request.stops));
+  valid.stops = request.stops;
+  SKEIN_ASSIGN_OR_RETURN(valid.request.prompt, PromptTokens(request, model));
+  SKEIN_ASSIGN_OR_RETURN(valid.request.max_tokens,
+                         MaxTokens(request.max_tokens, valid.request.prompt.size(), model));
+  valid.request.eos_token_ids = model.eos_token_ids;
+  return valid;
+}
+
+}  // namespace skein::coordinator

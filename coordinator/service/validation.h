@@ -1,0 +1,27 @@
+// Requests, checked: what comes out of here can be run as it stands.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/cluster/messages.h"
+#include "coordinator/service/request.h"
+#include "coordinator/service/served_model.h"
+
+namespace skein::coordinator {
+
+struct ValidRequest {
+  NewRequest request;  // without id
+  std::vector<std::string> stops;
+};
+
+// Checks and tokenizes. NotFound for another model's name; otherwise InvalidArgument that names the
+// field and its range. `random_seed` is taken when the request has none. Linear in the prompt, of
+// which no more is tokenized than can fit into the context.
+absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const ServedModel& model,
+                                      uint64_t random_seed);
+
+}  // namespace skein::coordinator
