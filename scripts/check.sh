@@ -39,7 +39,10 @@ formatting() {
 
 shell() { git ls-files -z -- '*.sh' .ci/run | xargs -0 shellcheck -x -S warning; }
 
-layers() { query //... --noimplicit_deps --output=xml >"$work/query.xml" && scripts/check_layers.py --query "$work/query.xml"; }
+# Default values tell which targets are testonly by their package.
+query_layers() { query //... --noimplicit_deps --output=xml --xml:default_values "$@"; }
+
+layers() { query_layers >"$work/query.xml" && scripts/check_layers.py --query "$work/query.xml"; }
 
 # Plants a kernel that knows a model, MPI and the wire in a second root of packages; each must be found, and nothing else.
 planted() {
@@ -54,7 +57,7 @@ BUILD
 #include "proto/inference.pb.h"
 #include <mpi.h>
 SOURCE
-  query //... --noimplicit_deps --output=xml --package_path="%workspace%:$plant" >"$work/planted.xml" || return
+  query_layers --package_path="%workspace%:$plant" >"$work/planted.xml" || return
   scripts/check_layers.py --query "$work/planted.xml" --root . --root "$plant" | grep -F kernels/planted | cut -d' ' -f1-3 >"$work/found"
   diff - "$work/found" <<'WANTED'
 //kernels/planted:planted -> //model/config:model_config:

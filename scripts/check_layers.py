@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Holds the dependencies of BUILD files and #include lines against layers.txt.
 
-  bazel query --output=xml --noimplicit_deps //... >query.xml
+  bazel query --output=xml --xml:default_values --noimplicit_deps //... >query.xml
   check_layers.py --query query.xml [--root DIR]...
 
 --root: where the sources of the queried packages lie (default: here). Prints each forbidden edge; exits 1 if there is one.
