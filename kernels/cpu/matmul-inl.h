@@ -30,10 +30,13 @@ namespace skein::kernels::HWY_NAMESPACE {
 inline constexpr int kPairs = static_cast<int>(kTileRows / (2 * kWidth));
 constexpr int64_t FirstRow(int pair) { return pair / kParts * 32 + pair % kParts * kWidth; }
 
-// Input rows whose accumulators fit into the registers beside a pair of weights and an input, with
-// all of a tile's columns (AVX-512: 6 * 4 of 32) or one pair (AVX2: 6 * 2 of 16).
+// Input rows at a time. Their accumulators stay in registers beside the weights and an input, with
+// all pairs of a tile at once on AVX-512 (6 rows: 24 of 32 registers), with fewer the more rows
+// there are on AVX2 (6 rows and one pair: 12 of 16).
 inline constexpr int kBlockRows = 6;
-inline constexpr int kBlockPairs = kPairs <= 2 ? kPairs : 1;
+constexpr int PairsAtOnce(int rows) {
+  return kPairs <= 2 ? kPairs : rows == 1 ? 4 : rows == 2 ? 2 : 1;
+}
 
 // What memory delivers to a core within some of its latencies.
 inline constexpr int64_t kPrefetchBytes = 4096;
@@ -126,7 +129,7 @@ HWY_NOINLINE void MultiplyBlock(const TileProduct& p, int64_t first_row, int64_t
                                 float* out) {
   const int64_t begin = block * p.cols / p.inner_blocks;
   const int64_t end = (block + 1) * p.cols / p.inner_blocks;
-  constexpr int kCount = kRows == 1 ? kPairs : kBlockPairs;
+  constexpr int kCount = PairsAtOnce(kRows);
   for (int pair = 0; pair < kPairs; pair += kCount) {
     MultiplyPairs<kType, kRows, kCount>(p, first_row, begin, end, pair, out);
   }

@@ -2,6 +2,7 @@
 // so that a sequence goes on identically on another replica.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -38,13 +39,31 @@ struct SampledToken {
 };
 
 // logits [vocabulary]; prompt and output: the tokens so far. `position` is the output's length: the
-// draw is Philox4x32-10 with key `seed` and counter `position`, its first word's upper 24 bits.
-// Internal when no logit is finite or one is NaN.
+// draw is Philox4x32-10 with key `seed` and counter `position`, its first word's upper 24 bits, u.
+// It takes the first token, in descending order of probability, up to which the tokens that are
+// left have together more than u of their sum. Internal when no logit is finite or one is NaN or
+// +infinity; InvalidArgument for a token of the history outside of the logits. Cost: linear in the
+// vocabulary and the history.
 absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits, const SamplingParams& params,
                                     absl::Span<const int32_t> prompt,
                                     absl::Span<const int32_t> output, uint64_t position);
 
+struct TokenProbability {
+  int32_t id = 0;
+  double probability = 0;
+};
+
+// What Sample draws from, in the order of the draw: probabilities above 0 that add up to 1. Errors
+// as Sample's. Cost: it also sorts.
+absl::StatusOr<std::vector<TokenProbability>> Survivors(absl::Span<const float> logits,
+                                                        const SamplingParams& params,
+                                                        absl::Span<const int32_t> prompt,
+                                                        absl::Span<const int32_t> output);
+
 // Uniform in [0, 1): what Sample draws with.
 float UniformDraw(uint64_t seed, uint64_t position);
+
+// Philox4x32-10 (Salmon et al., 2011): four random words of a counter and a key.
+std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 }  // namespace skein::kernels

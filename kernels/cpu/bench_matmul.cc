@@ -1,0 +1,108 @@
+// Products of the shapes of a 1B model (hidden 2048, ffn 8192, vocabulary 128,256), bf16 weights,
+// beside what binds them: bytes per second of a plain read loop in the same run for decode,
+// operations per second for prefill.
+//
+//   bazel run //kernels/cpu:bench_matmul -- [threads]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "kernels/cpu/bandwidth.h"
+#include "kernels/cpu/cpu_backend.h"
+
+namespace skein::kernels {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t rows;  // outputs
+  int64_t cols;
+  int32_t inner_blocks;
+};
+
+// Weights of that many bytes are multiplied in turn, so that none is left in a cache.
+constexpr int64_t kStreamBytes = int64_t{1} << 30;
+
+template <typename T>
+T OrExit(absl::StatusOr<T> result) {
+  if (result.ok()) return *std::move(result);
+  std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
+  std::exit(1);
+}
+
+void OrExit(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+// The median seconds of a product with one weight.
+double Measure(Executable& executable, int64_t rows, int64_t copies) {
+  const std::vector<int32_t> positions(rows, 0);
+  const Batch batch{.positions = positions};
+  std::vector<double> seconds;
+  for (int pass = 0; pass < 5; ++pass) {
+    const absl::Time start = absl::Now();
+    OrExit(executable.Run(batch, nullptr));
+    seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start) / static_cast<double>(copies));
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
+  return seconds[2];
+}
+
+void Bench(Backend& backend, const Shape& shape, double read_rate) {
+  const WeightSpec spec{.rows = shape.rows, .cols = shape.cols, .inner_blocks = shape.inner_blocks};
+  const int64_t copies = std::max<int64_t>(1, kStreamBytes / PackedBytes(spec));
+  Program program{
+      .buffers = {{.name = "in", .cols = shape.cols}, {.name = "out", .cols = shape.rows}},
+      .max_rows = 128};
+  std::vector<std::unique_ptr<PackedWeight>> weights;
+  std::vector<const PackedWeight*> pointers;
+  const std::vector<std::byte> one_row(DTypeBytes(spec.dtype, spec.cols), std::byte{0x3c});
+  for (int64_t i = 0; i < copies; ++i) {
+    weights.push_back(OrExit(backend.AllocateWeight(spec)));
+    for (int64_t r = 0; r < spec.rows; ++r) {
+      OrExit(backend.PackRows(*weights.back(), r, 1, one_row.data()));
+    }
+    pointers.push_back(weights.back().get());
+    program.weights.push_back({.name = shape.name, .spec = spec});
+    program.ops.push_back(MatMulOp{0, static_cast<WeightId>(i), 1});
+  }
+  const auto executable = OrExit(backend.Compile(program, pointers, nullptr));
+  std::fill(executable->buffer(0).begin(), executable->buffer(0).end(), 0.5f);
+  for (int64_t rows : {1, 2, 4, 8, 128}) {
+    const double seconds = Measure(*executable, rows, copies);
+    const auto bytes = static_cast<double>(weights.back()->bytes());
+    const double rate = bytes / seconds;
+    const double operations = 2.0 * static_cast<double>(rows * spec.rows * spec.cols);
+    std::printf(
+        "%-8s %6ld x %4ld %4ld rows %8.1f us %7.1f MB %6.1f GB/s %4.0f%% of reading %6.1f "
+        "GFLOP/s\n",
+        shape.name, static_cast<long>(shape.rows), static_cast<long>(shape.cols),
+        static_cast<long>(rows), seconds * 1e6, bytes / 1e6, rate / 1e9, 100 * rate / read_rate,
+        operations / seconds / 1e9);
+  }
+}
+
+}  // namespace
+}  // namespace skein::kernels
+
+int main(int argc, char** argv) {
+  using namespace skein::kernels;
+  const int threads = argc > 1 ? std::max(1, std::atoi(argv[1])) : 2;
+  const int64_t simd = argc > 2 ? std::atoll(argv[2]) : 0;
+  const double read_rate =
+      OrExit(MeasureReadBandwidth(threads, int64_t{3} << 29, absl::Seconds(1)));
+  std::printf("%d threads read %.1f GB/s\n", threads, read_rate / 1e9);
+  const auto backend = OrExit(MakeCpuBackend({.threads = threads, .simd_targets = simd}));
+  for (const Shape& shape :
+       {Shape{"qkv", 3072, 2048, 1}, Shape{"o", 2048, 2048, 8}, Shape{"gate_up", 16384, 2048, 1},
+        Shape{"down", 2048, 8192, 8}, Shape{"logits", 128256, 2048, 1}}) {
+    Bench(*backend, shape, read_rate);
+  }
+  return 0;
+}
