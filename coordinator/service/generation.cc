@@ -1,11 +1,20 @@
 #include "coordinator/service/generation.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace skein::coordinator {
 namespace {
+
+// Keep an event, log probabilities of 20 alternatives a token included, well below the 4 MiB that
+// gRPC's clients take by default.
+constexpr size_t kMaxEventTokens = 2048;
+constexpr size_t kMaxEventTextBytes = 512 << 10;
+
+bool IsContinuation(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
 NewRequest WithId(NewRequest request, uint64_t id) {
   request.id = id;
@@ -31,8 +40,25 @@ std::optional<Event> Generation::Next() {
     return Accepted{public_id_, static_cast<uint32_t>(request_.prompt.size()),
                     request_.sampling.seed, request_.max_tokens};
   }
-  if (!pending_.tokens.empty() || !pending_.text.empty()) return std::exchange(pending_, {});
+  if (!pending_.tokens.empty() || !pending_.text.empty()) return TakePending();
   return std::exchange(end_, std::nullopt);
+}
+
+Tokens Generation::TakePending() {
+  if (pending_.tokens.size() <= kMaxEventTokens && pending_.text.size() <= kMaxEventTextBytes) {
+    return std::exchange(pending_, {});
+  }
+  Tokens head;
+  const size_t tokens = std::min(pending_.tokens.size(), kMaxEventTokens);
+  const auto end = pending_.tokens.begin() + static_cast<ptrdiff_t>(tokens);
+  head.tokens.assign(std::make_move_iterator(pending_.tokens.begin()),
+                     std::make_move_iterator(end));
+  pending_.tokens.erase(pending_.tokens.begin(), end);
+  size_t bytes = std::min(pending_.text.size(), kMaxEventTextBytes);
+  while (bytes < pending_.text.size() && IsContinuation(pending_.text[bytes])) --bytes;
+  head.text = pending_.text.substr(0, bytes);
+  pending_.text.erase(0, bytes);
+  return head;
 }
 
 void Generation::OnDispatched() {

@@ -20,7 +20,8 @@
 namespace skein::coordinator {
 
 // Thread-safe. The dispatcher feeds it, its client takes events from it. What the client has not
-// taken piles up in one event, so that a request never holds more than max_tokens tokens.
+// taken piles up in one event (two when it would be very large), and a request never holds more
+// than max_tokens tokens.
 class Generation {
  public:
   // `on_ready` is called, without locks of this class, when Next() may have something new. Model
@@ -52,6 +53,7 @@ class Generation {
   void Fail(const absl::Status& status);
 
  private:
+  Tokens TakePending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Append(const OutputToken& token, bool with_text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(Finished::Reason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Progress OnOutputLocked(const SequenceOutput& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -84,6 +84,38 @@ TEST_F(GenerationTest, EventsComeInOrderAndTokensPileUpInOne) {
   EXPECT_FALSE(generation->Next().has_value());
 }
 
+TEST_F(GenerationTest, AVeryLargeEventIsCutBetweenCharacters) {
+  constexpr int kPieces = 3000;
+  const std::string piece = "a" + std::string(85, '?') + "\xE2\x82\xAC";  // 89 bytes: odd cuts
+  const ServedModel model = MakeFakeModel({piece, "\xE2\x82\xAC"}, 20'000);
+  std::string whole;
+  ValidRequest valid;
+  valid.request.max_tokens = 19'000;
+  Generation generation(1, "req-1", valid, &model, &clock_, [] {});
+  SequenceOutput output{.request_id = 1};
+  for (int i = 0; i < 3 * kPieces; ++i) {
+    output.tokens.push_back({.id = FakeTokenizer::kFirstWord + (i % 3 == 0)});
+    whole += i % 3 == 0 ? "\xE2\x82\xAC" : piece;
+  }
+  generation.OnOutput(output);
+  Take<Accepted>(generation);
+  std::string text;
+  size_t tokens = 0;
+  int events = 0;
+  while (const std::optional<Event> event = generation.Next()) {
+    const auto& part = std::get<Tokens>(*event);
+    EXPECT_LE(part.text.size(), 512u << 10);
+    EXPECT_LE(part.tokens.size(), 2048u);
+    if (!part.text.empty()) EXPECT_NE(static_cast<uint8_t>(part.text[0]) & 0xC0, 0x80);
+    text += part.text;
+    tokens += part.tokens.size();
+    ++events;
+  }
+  EXPECT_EQ(text, whole);
+  EXPECT_EQ(tokens, 3u * kPieces);
+  EXPECT_EQ(events, 5);
+}
+
 TEST_F(GenerationTest, TheEndOfSequenceTokenHasNoText) {
   const auto generation = Make();
   Take<Accepted>(*generation);

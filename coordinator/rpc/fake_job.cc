@@ -1,0 +1,270 @@
+#include "coordinator/rpc/fake_job.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/cluster.grpc.pb.h"
+
+namespace skein::coordinator {
+namespace {
+
+namespace wire = ::skein::cluster::v1;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);  // for a machine that does much else
+constexpr absl::Duration kHeartbeat = absl::Milliseconds(100);
+
+NewRequest FromWire(const wire::NewRequest& from) {
+  NewRequest to{.id = from.request_id()};
+  to.prompt.assign(from.prompt().begin(), from.prompt().end());
+  to.max_tokens = from.max_tokens();
+  to.eos_token_ids.assign(from.eos_token_ids().begin(), from.eos_token_ids().end());
+  const wire::Sampling& sampling = from.sampling();
+  to.sampling = {sampling.repetition_penalty(),
+                 sampling.presence_penalty(),
+                 sampling.frequency_penalty(),
+                 sampling.temperature(),
+                 sampling.top_k(),
+                 sampling.top_p(),
+                 sampling.min_p(),
+                 sampling.seed(),
+                 sampling.logprobs()};
+  return to;
+}
+
+void ToWire(const SequenceOutput& from, wire::SequenceOutput& to) {
+  to.set_request_id(from.request_id);
+  to.set_finish(static_cast<wire::SequenceOutput::Finish>(from.finish));  // in the same order
+  to.set_error(from.error);
+  for (const OutputToken& token : from.tokens) {
+    wire::Token& out = *to.add_tokens();
+    out.set_id(token.id);
+    out.set_logprob(token.logprob);
+    for (const TokenLogprob& top : token.top) {
+      wire::TokenLogprob& copy = *out.add_top();
+      copy.set_id(top.id);
+      copy.set_logprob(top.logprob);
+    }
+  }
+}
+
+}  // namespace
+
+SequenceOutput TextOutput(uint64_t request_id, const std::string& text,
+                          SequenceOutput::Finish finish) {
+  SequenceOutput output{.request_id = request_id, .finish = finish};
+  for (const char byte : text) output.tokens.push_back({.id = static_cast<uint8_t>(byte)});
+  return output;
+}
+
+class FakeJob::Rank {
+ public:
+  Rank(FakeJob* job, int32_t rank)
+      : job_(job),
+        rank_(rank),
+        stub_(wire::Cluster::NewStub(
+            grpc::CreateChannel(job->options_.coordinator, grpc::InsecureChannelCredentials()))) {
+    context_.set_wait_for_ready(true);
+    stream_ = stub_->Attach(&context_);
+  }
+
+  void Start() {
+    wire::WorkerMessage message;
+    wire::Hello& hello = *message.mutable_hello();
+    hello.set_version(job_->options_.version);
+    hello.set_job_id(job_->options_.job_id);
+    hello.set_rank(rank_);
+    hello.set_job_size(job_->options_.size);
+    hello.set_pid(1000 + rank_);
+    hello.mutable_node()->set_host(absl::StrCat("host", rank_));
+    hello.mutable_node()->set_cores(4);
+    hello.mutable_node()->set_memory_bytes(int64_t{4} << 30);
+    Write(message);
+    reader_ = std::thread([this] { Read(); });
+    heart_ = std::thread([this] { Beat(); });
+  }
+
+  ~Rank() {
+    {
+      absl::MutexLock lock(&write_mutex_);
+      stream_->WritesDone();
+    }
+    reader_.join();
+    heart_.join();
+  }
+
+  void Write(const wire::WorkerMessage& message) {
+    absl::MutexLock lock(&write_mutex_);
+    stream_->Write(message);
+  }
+  void Cancel() { context_.TryCancel(); }
+  void Silence() {
+    absl::MutexLock lock(&mutex_);
+    silent_ = true;
+  }
+
+  template <typename Predicate>
+  bool WaitFor(const Predicate& predicate) {
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&predicate), kPatience);
+  }
+  bool WaitForPlan() {
+    return WaitFor([this] { return planned_; });
+  }
+  std::optional<int> WaitForShutdown() {
+    return WaitFor([this] { return exit_code_.has_value(); }) ? exit_code_ : std::nullopt;
+  }
+  absl::Status WaitForEnd() {
+    if (WaitFor([this] { return end_.has_value(); })) return *end_;
+    return absl::Status(absl::StatusCode::kOk, "still open");
+  }
+
+ private:
+  void Read() {
+    wire::CoordinatorMessage message;
+    while (stream_->Read(&message)) {
+      if (message.has_plan()) OnPlan();
+      if (message.has_shutdown()) {
+        absl::MutexLock lock(&mutex_);
+        exit_code_ = message.shutdown().exit_code();
+      }
+      // A worker ends when it is told to.
+      if (message.has_shutdown()) HangUp();
+      for (const auto& request : message.step().requests())
+        job_->OnRequest(this, FromWire(request));
+      for (const uint64_t id : message.step().cancelled()) job_->OnCancel(id);
+    }
+    const grpc::Status status = stream_->Finish();
+    absl::MutexLock lock(&mutex_);
+    end_ = absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  }
+
+  void HangUp() {
+    absl::MutexLock lock(&write_mutex_);
+    stream_->WritesDone();
+  }
+
+  void OnPlan() {
+    {
+      absl::MutexLock lock(&mutex_);
+      planned_ = true;
+    }
+    if (job_->options_.load) job_->SendReady(rank_);
+  }
+
+  void Beat() {
+    wire::WorkerMessage beat;
+    beat.mutable_heartbeat();
+    while (true) {
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto over = [this] { return end_.has_value(); };
+        if (mutex_.AwaitWithTimeout(absl::Condition(&over), kHeartbeat)) return;
+        if (silent_) continue;
+      }
+      Write(beat);
+    }
+  }
+
+  FakeJob* const job_;
+  const int32_t rank_;
+  grpc::ClientContext context_;
+  std::unique_ptr<wire::Cluster::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<wire::WorkerMessage, wire::CoordinatorMessage>> stream_;
+  absl::Mutex write_mutex_;
+
+  absl::Mutex mutex_;
+  bool planned_ ABSL_GUARDED_BY(mutex_) = false;
+  bool silent_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<int> exit_code_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread reader_;
+  std::thread heart_;
+};
+
+FakeJob::FakeJob(FakeJobOptions options) : options_(std::move(options)) {
+  for (int32_t rank = 0; rank < options_.size; ++rank) {
+    ranks_.push_back(std::make_unique<Rank>(this, rank));
+  }
+  for (const auto& rank : ranks_) rank->Start();
+}
+
+FakeJob::~FakeJob() {
+  for (const auto& rank : ranks_) rank->Cancel();
+}
+
+bool FakeJob::WaitForPlan(int32_t rank) { return ranks_[rank]->WaitForPlan(); }
+
+std::optional<int> FakeJob::WaitForShutdown(int32_t rank) {
+  return ranks_[rank]->WaitForShutdown();
+}
+
+absl::Status FakeJob::WaitForEnd(int32_t rank) { return ranks_[rank]->WaitForEnd(); }
+
+std::optional<NewRequest> FakeJob::WaitForRequest() {
+  absl::MutexLock lock(&mutex_);
+  const auto some = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !requests_.empty(); };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&some), kPatience)) return std::nullopt;
+  NewRequest request = std::move(requests_.front());
+  requests_.pop_front();
+  return request;
+}
+
+bool FakeJob::WaitForCancel(uint64_t request_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return std::find(cancelled_.begin(), cancelled_.end(), request_id) != cancelled_.end();
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&there), kPatience);
+}
+
+void FakeJob::OnRequest(Rank* rank, const NewRequest& request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    leaders_[request.id] = rank;
+    if (!options_.script) requests_.push_back(request);
+  }
+  if (!options_.script) return;
+  for (const SequenceOutput& output : options_.script(request)) Send(output);
+}
+
+void FakeJob::OnCancel(uint64_t request_id) {
+  absl::MutexLock lock(&mutex_);
+  cancelled_.push_back(request_id);
+}
+
+void FakeJob::Send(const SequenceOutput& output) {
+  Rank* leader = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    leader = leaders_.at(output.request_id);
+  }
+  wire::WorkerMessage message;
+  ToWire(output, *message.mutable_step()->add_sequences());
+  leader->Write(message);
+}
+
+void FakeJob::SendReady(int32_t rank) {
+  wire::WorkerMessage message;
+  message.mutable_ready()->set_slice_key("slices");
+  message.mutable_ready()->set_slice_digest(options_.digest);
+  message.mutable_ready()->set_bytes_read(100);
+  ranks_[rank]->Write(message);
+}
+
+void FakeJob::SendFailure(int32_t rank, const std::string& text) {
+  wire::WorkerMessage message;
+  message.mutable_failure()->set_code(static_cast<int>(absl::StatusCode::kNotFound));
+  message.mutable_failure()->set_message(text);
+  ranks_[rank]->Write(message);
+}
+
+void FakeJob::Kill(int32_t rank) { ranks_[rank]->Cancel(); }
+
+void FakeJob::Silence(int32_t rank) { ranks_[rank]->Silence(); }
+
+}  // namespace skein::coordinator

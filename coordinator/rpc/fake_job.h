@@ -1,0 +1,74 @@
+// A job of ranks that attach over real gRPC and answer by a script instead of a model.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "coordinator/cluster/messages.h"
+
+namespace skein::coordinator {
+
+struct FakeJobOptions {
+  std::string coordinator;  // HOST:PORT
+  std::string job_id = "job";
+  int32_t size = 1;
+  std::string version = "test";
+  std::string digest = "digest";  // of every slice
+  bool load = true;               // send Ready as soon as the plan comes
+  // What a leader sends at once for a new request; nothing: the test does.
+  std::function<std::vector<SequenceOutput>(const NewRequest&)> script;
+};
+
+// An answer of byte tokens.
+SequenceOutput TextOutput(uint64_t request_id, const std::string& text,
+                          SequenceOutput::Finish finish = SequenceOutput::Finish::kMaxTokens);
+
+// Ranks live on "host0", "host1", ... Each beats its heart every 100 ms. Thread-safe.
+class FakeJob {
+ public:
+  explicit FakeJob(FakeJobOptions options);
+  ~FakeJob();  // hangs up
+
+  // By rank: what the coordinator told it.
+  bool WaitForPlan(int32_t rank);
+  // The exit code of its Shutdown; unset when it did not come in time.
+  std::optional<int> WaitForShutdown(int32_t rank);
+  // How its stream ended; OK code with "still open" when it did not in time.
+  absl::Status WaitForEnd(int32_t rank);
+
+  // The next new request, from whichever leader; unset when none came in time.
+  std::optional<NewRequest> WaitForRequest();
+  bool WaitForCancel(uint64_t request_id);
+
+  // From the leader of the request's replica.
+  void Send(const SequenceOutput& output);
+
+  void SendReady(int32_t rank);
+  void SendFailure(int32_t rank, const std::string& message);
+  void Kill(int32_t rank);     // breaks its stream
+  void Silence(int32_t rank);  // no more heartbeats
+
+ private:
+  class Rank;
+
+  void OnRequest(Rank* rank, const NewRequest& request);
+  void OnCancel(uint64_t request_id);
+
+  const FakeJobOptions options_;
+  absl::Mutex mutex_;
+  std::deque<NewRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Rank*> leaders_ ABSL_GUARDED_BY(mutex_);  // by request
+  std::vector<uint64_t> cancelled_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+}  // namespace skein::coordinator

@@ -1,0 +1,307 @@
+// Requests over gRPC, against ranks that answer by a script.
+#include <functional>
+#include <future>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/rpc/test_coordinator.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::coordinator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using Finish = SequenceOutput::Finish;
+
+class GenerateTest : public ::testing::Test {
+ protected:
+  // A job of one rank that answers every request with `text`, or leaves it to the test.
+  std::unique_ptr<FakeJob> Serve(TestCoordinator& coordinator, const std::string& text = "",
+                                 const std::string& id = "job") {
+    FakeJobOptions options{.coordinator = coordinator.address(), .job_id = id};
+    if (!text.empty()) {
+      options.script = [text](const NewRequest& request) {
+        return std::vector<SequenceOutput>{TextOutput(request.id, text)};
+      };
+    }
+    auto job = std::make_unique<FakeJob>(std::move(options));
+    EXPECT_TRUE(coordinator.WaitUntilServing());
+    return job;
+  }
+};
+
+TEST_F(GenerateTest, AnAnswerIsAcceptedThenTokensThenFinished) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator, "h\xC3\xA9!");
+  v1::GenerateRequest request = PromptRequest("abc");
+  request.mutable_sampling()->set_seed(0xFFFFFFFFFFFFFFFF);
+  request.set_max_tokens(4);
+  const Answer answer = coordinator.Ask(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_THAT(answer.events.size(), Ge(3u));
+  const v1::Accepted& accepted = answer.events.front().accepted();
+  EXPECT_EQ(accepted.model(), "fake");
+  EXPECT_EQ(accepted.prompt_tokens(), 3u);
+  EXPECT_EQ(accepted.seed(), 0xFFFFFFFFFFFFFFFF);
+  EXPECT_EQ(accepted.max_tokens(), 4u);
+  EXPECT_THAT(accepted.request_id(), HasSubstr("req-"));
+  EXPECT_EQ(answer.text(), "hé!");
+  const v1::Finished& finished = answer.last().finished();
+  EXPECT_EQ(finished.reason(), v1::Finished::REASON_MAX_TOKENS);
+  EXPECT_EQ(finished.usage().prompt_tokens(), 3u);
+  EXPECT_EQ(finished.usage().completion_tokens(), 4u);
+  EXPECT_GT(finished.usage().total_seconds(), 0);
+}
+
+TEST_F(GenerateTest, TheLeaderGetsTheRequestAsItWasValidated) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator);
+  v1::GenerateRequest request;
+  request.mutable_prompt_tokens()->add_ids(256);
+  request.mutable_prompt_tokens()->add_ids(7);
+  request.mutable_sampling()->set_temperature(0.5f);
+  request.mutable_sampling()->set_top_k(3);
+  request.mutable_sampling()->set_top_p(0.25f);
+  request.mutable_sampling()->set_min_p(0.125f);
+  request.mutable_sampling()->set_repetition_penalty(1.5f);
+  request.mutable_sampling()->set_presence_penalty(-1);
+  request.mutable_sampling()->set_frequency_penalty(2);
+  request.mutable_sampling()->set_logprobs(1);
+  auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
+  const auto received = job->WaitForRequest();
+  ASSERT_TRUE(received.has_value());
+  EXPECT_THAT(received->prompt, ElementsAre(256, 7));
+  EXPECT_EQ(received->max_tokens, 30u);
+  EXPECT_THAT(received->eos_token_ids, ElementsAre(FakeTokenizer::kEos));
+  EXPECT_EQ(received->sampling.temperature, 0.5f);
+  EXPECT_EQ(received->sampling.top_k, 3);
+  EXPECT_EQ(received->sampling.top_p, 0.25f);
+  EXPECT_EQ(received->sampling.min_p, 0.125f);
+  EXPECT_EQ(received->sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(received->sampling.presence_penalty, -1);
+  EXPECT_EQ(received->sampling.frequency_penalty, 2);
+  EXPECT_EQ(received->sampling.logprobs, 1);
+
+  SequenceOutput output = TextOutput(received->id, "x", Finish::kNotFinished);
+  output.tokens[0].logprob = -0.25f;
+  output.tokens[0].top = {{'x', -0.25f}};
+  output.tokens.push_back({.id = FakeTokenizer::kEos});
+  output.finish = Finish::kEos;
+  job->Send(output);
+  const Answer got = answer.get();
+  ASSERT_TRUE(got.status.ok());
+  EXPECT_EQ(got.events.front().accepted().seed(), received->sampling.seed);
+  const v1::Token& token = got.events[1].tokens().tokens(0);
+  EXPECT_EQ(token.id(), 'x');
+  EXPECT_EQ(token.logprob(), -0.25f);
+  ASSERT_THAT(token.top_logprobs(), SizeIs(1));
+  EXPECT_EQ(token.top_logprobs(0).token(), "x");
+  EXPECT_EQ(got.text(), "x");
+  EXPECT_EQ(got.last().finished().reason(), v1::Finished::REASON_EOS);
+}
+
+TEST_F(GenerateTest, AStopStringEndsTheAnswerAndTheRequest) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator);
+  v1::GenerateRequest request = PromptRequest("abc");
+  request.add_stop("ROMEO:");
+  auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
+  const auto received = job->WaitForRequest();
+  ASSERT_TRUE(received.has_value());
+  job->Send(TextOutput(received->id, "ah, ROM", Finish::kNotFinished));
+  job->Send(TextOutput(received->id, "EO: hey", Finish::kNotFinished));
+  EXPECT_TRUE(job->WaitForCancel(received->id));
+  const Answer got = answer.get();
+  ASSERT_TRUE(got.status.ok());
+  EXPECT_EQ(got.text(), "ah, ");
+  EXPECT_EQ(got.last().finished().reason(), v1::Finished::REASON_STOP);
+  EXPECT_EQ(got.last().finished().stop(), "ROMEO:");
+}
+
+TEST_F(GenerateTest, WhatIsWrongIsAStatusWithoutEvents) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator, "x");
+  struct Case {
+    std::function<void(v1::GenerateRequest&)> change;
+    grpc::StatusCode code;
+    std::string says;
+  };
+  using R = v1::GenerateRequest;
+  constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+  const std::vector<Case> cases = {
+      {[](R& r) { r.set_model("gpt"); }, grpc::StatusCode::NOT_FOUND, "'gpt'"},
+      {[](R& r) { r.clear_input(); }, kInvalid, "input"},
+      {[](R& r) { r.set_prompt(""); }, kInvalid, "prompt: empty"},
+      {[](R& r) { r.mutable_prompt_tokens(); }, kInvalid, "prompt_tokens"},
+      {[](R& r) { r.set_prompt("a\xFF"); }, kInvalid, "byte 1"},
+      {[](R& r) { r.mutable_prompt_tokens()->add_ids(257); }, kInvalid, "ids[0]: 257"},
+      {[](R& r) { r.set_prompt(std::string(10 << 20, 'x')); }, kInvalid, "10485760 bytes"},
+      {[](R& r) { r.set_prompt(std::string(32, 'x')); }, kInvalid, "32 tokens"},
+      {[](R& r) { r.set_max_tokens(32); }, kInvalid, "max_tokens: 32 is not in [1, 31]"},
+      {[](R& r) { r.set_max_tokens(0); }, kInvalid, "max_tokens: 0"},
+      {[](R& r) { r.mutable_sampling()->set_temperature(std::numeric_limits<float>::quiet_NaN()); },
+       kInvalid, "sampling.temperature: nan is not in [0, 100]"},
+      {[](R& r) { r.mutable_sampling()->set_top_p(0); }, kInvalid, "sampling.top_p: 0"},
+      {[](R& r) { r.mutable_sampling()->set_logprobs(21); }, kInvalid, "sampling.logprobs: 21"},
+      {[](R& r) { r.add_stop(""); }, kInvalid, "stop[0]"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.says);
+    v1::GenerateRequest request = PromptRequest("x");
+    c.change(request);
+    const Answer answer = coordinator.Ask(request);
+    EXPECT_EQ(answer.status.error_code(), c.code) << answer.status.error_message();
+    EXPECT_THAT(answer.status.error_message(), HasSubstr(c.says));
+    EXPECT_THAT(answer.events, IsEmpty());
+  }
+}
+
+TEST_F(GenerateTest, WithoutWorkersItIsUnavailable) {
+  TestCoordinator coordinator;
+  const Answer answer = coordinator.Ask(PromptRequest("x"));
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(answer.status.error_message(), HasSubstr("no replica serves"));
+  EXPECT_THAT(answer.events, IsEmpty());
+}
+
+// gRPC retries only what ended before its headers came.
+TEST_F(GenerateTest, HeadersAreHeldBackSoThatClientsMayRetry) {
+  TestCoordinator coordinator;
+  grpc::ChannelArguments arguments;
+  arguments.SetServiceConfigJSON(R"({"methodConfig": [{
+      "name": [{"service": "skein.v1.Inference"}],
+      "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.5s", "maxBackoff": "2s",
+                      "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]})");
+  const auto stub = v1::Inference::NewStub(grpc::CreateCustomChannel(
+      coordinator.address(), grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  const auto reader = stub->Generate(&context, PromptRequest("x"));
+  const auto job = Serve(coordinator, "late");
+  const Answer answer = TestCoordinator::ReadAll(*reader);
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.text(), "late");
+}
+
+TEST_F(GenerateTest, ACancelledRequestIsCancelledAtItsReplica) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator);
+  grpc::ClientContext context;
+  auto answer =
+      std::async(std::launch::async, [&] { return coordinator.Ask(PromptRequest("x"), context); });
+  const auto received = job->WaitForRequest();
+  ASSERT_TRUE(received.has_value());
+  context.TryCancel();
+  EXPECT_TRUE(job->WaitForCancel(received->id));
+  EXPECT_EQ(answer.get().status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(coordinator.Status().running_requests(), 0);
+}
+
+TEST_F(GenerateTest, ADeadlineThatPassesIsCancelledAtItsReplicaAndInTheQueue) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator);
+  std::vector<std::future<Answer>> answers;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  for (int i = 0; i < 3; ++i) {  // one runs, one waits at the replica, one in the queue
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    contexts.back()->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    answers.push_back(std::async(std::launch::async, [&coordinator, &context = *contexts.back()] {
+      return coordinator.Ask(PromptRequest("x"), context);
+    }));
+  }
+  const auto first = job->WaitForRequest();
+  const auto second = job->WaitForRequest();
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_TRUE(job->WaitForCancel(first->id));
+  EXPECT_TRUE(job->WaitForCancel(second->id));
+  for (auto& answer : answers) {
+    EXPECT_EQ(answer.get().status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
+  EXPECT_TRUE(TestCoordinator::WaitFor([&] {
+    const auto status = coordinator.Status();
+    return status.queued_requests() == 0 && status.running_requests() == 0;
+  }));
+}
+
+TEST_F(GenerateTest, AFullQueueIsResourceExhausted) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator);
+  std::vector<std::future<Answer>> answers;
+  for (int i = 0; i < 4; ++i) {  // two at the replica, two in the queue
+    answers.push_back(std::async(std::launch::async,
+                                 [&coordinator] { return coordinator.Ask(PromptRequest("x")); }));
+  }
+  ASSERT_TRUE(
+      TestCoordinator::WaitFor([&] { return coordinator.Status().queued_requests() == 2; }));
+  const Answer refused = coordinator.Ask(PromptRequest("x"));
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.status.error_message(), HasSubstr("2 requests wait"));
+  EXPECT_THAT(refused.events, IsEmpty());
+  for (int i = 0; i < 4; ++i) {
+    const auto received = job->WaitForRequest();
+    ASSERT_TRUE(received.has_value());
+    job->Send(TextOutput(received->id, "ok"));
+  }
+  for (auto& answer : answers) EXPECT_EQ(answer.get().text(), "ok");
+}
+
+// 4 MiB of text is far more than flow control lets through unread; it piles up in few events.
+TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndPilesUpFewEvents) {
+  constexpr int kTokens = 4096;
+  const std::string word(1024, 'w');
+  Daemon::Options options = TestOptions();
+  options.cluster.constraints.max_sequences = 4;
+  TestCoordinator coordinator(std::move(options), MakeFakeModel({word}, kTokens + 8));
+  const auto job = Serve(coordinator);
+
+  grpc::ClientContext context;
+  const auto lazy = coordinator.inference().Generate(&context, PromptRequest("lazy"));
+  const auto big = job->WaitForRequest();
+  ASSERT_TRUE(big.has_value());
+  for (int i = 0; i < kTokens; ++i) {
+    const bool last = i + 1 == kTokens;
+    job->Send({.request_id = big->id,
+               .tokens = {{.id = FakeTokenizer::kFirstWord}},
+               .finish = last ? Finish::kMaxTokens : Finish::kNotFinished});
+  }
+  // Steps of one replica are taken in order: this answer comes after the coordinator took them all.
+  auto answer =
+      std::async(std::launch::async, [&] { return coordinator.Ask(PromptRequest("quick")); });
+  const auto quick = job->WaitForRequest();
+  ASSERT_TRUE(quick.has_value());
+  job->Send(TextOutput(quick->id, "here"));
+  EXPECT_EQ(answer.get().text(), "here");
+
+  const Answer late = TestCoordinator::ReadAll(*lazy);
+  EXPECT_TRUE(late.status.ok()) << late.status.error_message();
+  EXPECT_EQ(late.text().size(), kTokens * word.size());
+  EXPECT_LT(late.events.size(), kTokens / 4);
+}
+
+TEST_F(GenerateTest, ModelsAreListed) {
+  TestCoordinator coordinator;
+  const auto list = [&] {
+    grpc::ClientContext context;
+    v1::ListModelsResponse response;
+    EXPECT_TRUE(coordinator.inference().ListModels(&context, {}, &response).ok());
+    EXPECT_EQ(response.models_size(), 1);
+    return response.models(0);
+  };
+  EXPECT_EQ(list().name(), "fake");
+  EXPECT_EQ(list().context_length(), 32);
+  EXPECT_EQ(list().vocabulary(), 257);
+  EXPECT_FALSE(list().ready());
+  const auto job = Serve(coordinator, "x");
+  EXPECT_TRUE(list().ready());
+}
+
+}  // namespace
+}  // namespace skein::coordinator

@@ -1,0 +1,258 @@
+// Jobs over gRPC: attaching, losing, refusing, draining, and what clients and health checks see.
+#include <future>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/rpc/raw_call.h"
+#include "coordinator/rpc/test_coordinator.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::coordinator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Eq;
+using ::testing::HasSubstr;
+using ::testing::Optional;
+using ::testing::SizeIs;
+
+constexpr char kServing[] = "\x08\x01";     // HealthCheckResponse{status: SERVING}
+constexpr char kNotServing[] = "\x08\x02";  // {status: NOT_SERVING}
+
+std::string Health(TestCoordinator& coordinator, const std::string& service = "") {
+  std::string request;
+  if (!service.empty()) {
+    request = absl::StrCat("\x0a", std::string(1, static_cast<char>(service.size())), service);
+  }
+  return RawCall(coordinator.channel(), "/grpc.health.v1.Health/Check", request);
+}
+
+cluster::v1::JobStatus JobOf(TestCoordinator& coordinator, const std::string& id) {
+  for (const auto& job : coordinator.Status().jobs()) {
+    if (job.job_id() == id) return job;
+  }
+  return {};
+}
+
+std::future<Answer> AskLater(TestCoordinator& coordinator) {
+  return std::async(std::launch::async,
+                    [&coordinator] { return coordinator.Ask(PromptRequest("x")); });
+}
+
+Daemon::Options WithTimeout(absl::Duration heartbeat_timeout) {
+  Daemon::Options options = TestOptions();
+  options.cluster.heartbeat_timeout = heartbeat_timeout;
+  return options;
+}
+
+TEST(JobsTest, HealthIsTrueFromTheStartToTheLossOfTheLastReplica) {
+  TestCoordinator coordinator;
+  EXPECT_EQ(Health(coordinator), kNotServing);
+  EXPECT_EQ(Health(coordinator, "skein.v1.Inference"), kNotServing);
+  FakeJob job({.coordinator = coordinator.address(), .size = 2, .load = false});
+  ASSERT_TRUE(job.WaitForPlan(0) && job.WaitForPlan(1));
+  EXPECT_EQ(JobOf(coordinator, "job").state(), "loading");
+  job.SendReady(0);
+  EXPECT_EQ(Health(coordinator), kNotServing);
+  job.SendReady(1);
+  ASSERT_TRUE(coordinator.WaitUntilServing());
+  EXPECT_EQ(Health(coordinator), kServing);
+  EXPECT_EQ(Health(coordinator, "skein.v1.Inference"), kServing);
+  job.Kill(1);
+  ASSERT_TRUE(coordinator.WaitUntilServing(false));
+  EXPECT_EQ(Health(coordinator), kNotServing);
+  EXPECT_EQ(Health(coordinator, "skein.v1.Inference"), kNotServing);
+}
+
+TEST(JobsTest, ServicesCanBeReflected) {
+  TestCoordinator coordinator;
+  const std::string services = RawCall(
+      coordinator.channel(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+      std::string("\x3a\x00", 2));  // ServerReflectionRequest{list_services: ""}
+  EXPECT_THAT(services,
+              AllOf(HasSubstr("skein.v1.Inference"), HasSubstr("skein.cluster.v1.Cluster"),
+                    HasSubstr("grpc.health.v1.Health")));
+}
+
+TEST(JobsTest, TheStatusShowsPlanRanksAndSpeed) {
+  TestCoordinator coordinator;
+  FakeJob job({.coordinator = coordinator.address(), .size = 2});
+  ASSERT_TRUE(coordinator.WaitUntilServing());
+  const cluster::v1::ClusterStatus status = coordinator.Status();
+  EXPECT_EQ(status.version(), "test");
+  EXPECT_EQ(status.model_name(), "fake");
+  ASSERT_THAT(status.jobs(), SizeIs(1));
+  EXPECT_EQ(status.jobs(0).state(), "serving");
+  EXPECT_EQ(status.jobs(0).plan().layout().data(), 2);
+  EXPECT_THAT(status.jobs(0).plan_table(), HasSubstr("rank"));
+  ASSERT_THAT(status.jobs(0).ranks(), SizeIs(2));
+  EXPECT_EQ(status.jobs(0).ranks(1).host(), "host1");
+  EXPECT_EQ(status.jobs(0).ranks(1).pid(), 1001);
+  EXPECT_EQ(status.jobs(0).ranks(1).state(), "ready");
+  EXPECT_EQ(status.jobs(0).ranks(1).bytes_read(), 100);
+  EXPECT_THAT(status.jobs(0).replicas(), SizeIs(2));
+}
+
+TEST(JobsTest, ALostJobFailsItsRequestsAndNoOther) {
+  TestCoordinator coordinator;
+  FakeJob first({.coordinator = coordinator.address(), .job_id = "first", .size = 2});
+  ASSERT_TRUE(coordinator.WaitUntilServing());
+  std::vector<std::future<Answer>> lost;
+  std::vector<NewRequest> lost_requests;
+  for (int i = 0; i < 2; ++i) {
+    lost.push_back(AskLater(coordinator));
+    const auto request = first.WaitForRequest();
+    ASSERT_TRUE(request.has_value());
+    first.Send(TextOutput(request->id, "begun", SequenceOutput::Finish::kNotFinished));
+  }
+  FakeJob second({.coordinator = coordinator.address(), .job_id = "second"});
+  ASSERT_TRUE(
+      TestCoordinator::WaitFor([&] { return JobOf(coordinator, "second").state() == "serving"; }));
+  // The new replica has the fewest requests.
+  auto kept = AskLater(coordinator);
+  const auto request = second.WaitForRequest();
+  ASSERT_TRUE(request.has_value());
+
+  first.Kill(1);
+  for (auto& future : lost) {
+    const Answer answer = future.get();
+    EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_THAT(answer.status.error_message(),
+                AllOf(HasSubstr("job first"), HasSubstr("rank 1 on host1 (pid 1001)")));
+    ASSERT_TRUE(answer.last().has_error());
+    EXPECT_EQ(answer.last().error().code(), static_cast<int>(grpc::StatusCode::UNAVAILABLE));
+    EXPECT_EQ(answer.last().error().message(), answer.status.error_message());
+    EXPECT_EQ(answer.text(), "begun");
+  }
+  EXPECT_THAT(first.WaitForShutdown(0), Optional(Eq(1)));
+  EXPECT_EQ(JobOf(coordinator, "first").state(), "lost");
+  EXPECT_THAT(JobOf(coordinator, "first").detail(), HasSubstr("host1"));
+
+  second.Send(TextOutput(request->id, "kept"));
+  EXPECT_EQ(kept.get().text(), "kept");
+  EXPECT_TRUE(coordinator.Status().serving());
+
+  FakeJob third({.coordinator = coordinator.address(), .job_id = "third"});
+  EXPECT_TRUE(
+      TestCoordinator::WaitFor([&] { return JobOf(coordinator, "third").state() == "serving"; }));
+}
+
+TEST(JobsTest, ASilentRankLosesItsJob) {
+  TestCoordinator coordinator(WithTimeout(absl::Seconds(2)));
+  FakeJob silent({.coordinator = coordinator.address(), .job_id = "silent", .size = 2});
+  FakeJob alive({.coordinator = coordinator.address(), .job_id = "alive"});
+  ASSERT_TRUE(TestCoordinator::WaitFor([&] {
+    return JobOf(coordinator, "silent").state() == "serving" &&
+           JobOf(coordinator, "alive").state() == "serving";
+  }));
+  silent.Silence(1);
+  EXPECT_THAT(silent.WaitForShutdown(0), Optional(Eq(1)));
+  EXPECT_THAT(silent.WaitForEnd(1),
+              StatusIs(absl::StatusCode::kAborted,
+                       AllOf(HasSubstr("rank 1 on host1"), HasSubstr("has been silent"))));
+  EXPECT_EQ(JobOf(coordinator, "alive").state(), "serving");
+}
+
+TEST(JobsTest, AFailureEndsTheRankAndItsJob) {
+  TestCoordinator coordinator;
+  FakeJob job({.coordinator = coordinator.address(), .size = 2, .load = false});
+  ASSERT_TRUE(job.WaitForPlan(0) && job.WaitForPlan(1));
+  job.SendFailure(1, "host1: /models/bard has another identity");
+  EXPECT_THAT(job.WaitForEnd(1), StatusIs(absl::StatusCode::kAborted, HasSubstr("identity")));
+  EXPECT_THAT(job.WaitForShutdown(0), Optional(Eq(1)));
+  EXPECT_THAT(JobOf(coordinator, "job").detail(),
+              AllOf(HasSubstr("rank 1 on host1"), HasSubstr("/models/bard")));
+}
+
+TEST(JobsTest, WhatDoesNotFitIsRefusedByName) {
+  Daemon::Options options = TestOptions();
+  options.cluster.constraints.layout.tensor.reset();
+  options.cluster.constraints.layout.tensor = 3;  // of 4 heads
+  TestCoordinator coordinator(std::move(options));
+  FakeJob unplannable({.coordinator = coordinator.address(), .job_id = "a", .size = 3});
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(unplannable.WaitForEnd(rank),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("3")));
+  }
+  FakeJob old({.coordinator = coordinator.address(), .job_id = "b", .version = "0.0.1"});
+  EXPECT_THAT(old.WaitForEnd(0),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("0.0.1")));
+}
+
+TEST(JobsTest, ASecondCopyThatDiffersIsRefused) {
+  TestCoordinator coordinator;
+  FakeJob first({.coordinator = coordinator.address(), .job_id = "first"});
+  ASSERT_TRUE(coordinator.WaitUntilServing());
+  FakeJob twin({.coordinator = coordinator.address(), .job_id = "first"});
+  EXPECT_THAT(twin.WaitForEnd(0), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("host0")));
+  FakeJob other({.coordinator = coordinator.address(), .job_id = "other", .digest = "x"});
+  EXPECT_THAT(other.WaitForEnd(0),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("host0"), HasSubstr("checkpoints/fake"))));
+  EXPECT_EQ(JobOf(coordinator, "first").state(), "serving");
+}
+
+TEST(JobsTest, ADrainFinishesWhatRunsThenSendsWorkersHome) {
+  TestCoordinator coordinator;
+  FakeJob job({.coordinator = coordinator.address(), .size = 2});
+  ASSERT_TRUE(coordinator.WaitUntilServing());
+  auto running = AskLater(coordinator);
+  const auto request = job.WaitForRequest();
+  ASSERT_TRUE(request.has_value());
+  coordinator.StartDrain();
+  ASSERT_TRUE(coordinator.WaitUntilServing(false));
+  EXPECT_TRUE(coordinator.Status().draining());
+  EXPECT_EQ(Health(coordinator), kNotServing);
+  const Answer refused = coordinator.Ask(PromptRequest("x"));
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(refused.status.error_message(), HasSubstr("shutting down"));
+  job.Send(TextOutput(request->id, "to the end"));
+  EXPECT_EQ(running.get().text(), "to the end");
+  EXPECT_THAT(job.WaitForShutdown(0), Optional(Eq(0)));
+  EXPECT_THAT(job.WaitForShutdown(1), Optional(Eq(0)));
+  EXPECT_TRUE(coordinator.WaitUntilDrained());
+}
+
+TEST(JobsTest, ADrainDoesNotWaitForever) {
+  Daemon::Options options = TestOptions();
+  options.drain_timeout = absl::Milliseconds(200);
+  TestCoordinator coordinator(std::move(options));
+  FakeJob job({.coordinator = coordinator.address()});
+  ASSERT_TRUE(coordinator.WaitUntilServing());
+  auto running = AskLater(coordinator);
+  ASSERT_TRUE(job.WaitForRequest().has_value());
+  coordinator.StartDrain();
+  const Answer answer = running.get();
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(answer.status.error_message(), HasSubstr("drain timeout"));
+  EXPECT_TRUE(answer.last().has_error());
+  EXPECT_THAT(job.WaitForShutdown(0), Optional(Eq(0)));
+  EXPECT_TRUE(coordinator.WaitUntilDrained());
+}
+
+TEST(ListenTest, APortInUseIsAnErrorThatNamesIt) {
+  TestCoordinator coordinator;
+  Daemon::Options options = TestOptions();
+  options.server.listen = coordinator.address();
+  Daemon second(std::move(options), MakeFakeModel(), &RealClock::Get());
+  EXPECT_THAT(second.Start(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(coordinator.address()), HasSubstr("the port is in use"))));
+}
+
+TEST(ListenTest, AnAddressThatIsNoneIsQuoted) {
+  for (const std::string listen :
+       {"", "50051", "localhost", "localhost:", ":1", "h:65536", "h:-1"}) {
+    Daemon::Options options = TestOptions();
+    options.server.listen = listen;
+    Daemon daemon(std::move(options), MakeFakeModel(), &RealClock::Get());
+    EXPECT_THAT(daemon.Start(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr(absl::StrCat("'", listen, "'"))));
+  }
+}
+
+}  // namespace
+}  // namespace skein::coordinator

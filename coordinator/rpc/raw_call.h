@@ -1,0 +1,15 @@
+// A call of a method whose messages have no generated types here: one message out, one back.
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <string>
+
+namespace skein::coordinator {
+
+// `request` and the result are encoded messages. "" when the call fails.
+std::string RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                    const std::string& request);
+
+}  // namespace skein::coordinator

@@ -1,0 +1,137 @@
+// A whole coordinator in the test's process, on a free port, and a client of it.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/test_util.h"
+#include "coordinator/daemon.h"
+#include "coordinator/rpc/fake_job.h"
+#include "coordinator/service/fake_tokenizer.h"
+#include "gtest/gtest.h"
+#include "proto/cluster.grpc.pb.h"
+#include "proto/inference.grpc.pb.h"
+
+namespace skein::coordinator {
+
+// One replica a rank, one request at a time each (and one that waits there), 2 in the queue.
+inline Daemon::Options TestOptions() {
+  Daemon::Options options;
+  options.server = {.listen = "127.0.0.1:0", .version = "test"};
+  options.cluster.version = "test";
+  options.cluster.constraints.layout = {.tensor = 1, .pipeline = 1};
+  options.cluster.constraints.max_sequences = 1;
+  options.max_queue = 2;
+  return options;
+}
+
+struct Answer {
+  grpc::Status status;
+  std::vector<v1::GenerateEvent> events;
+
+  std::string text() const {
+    std::string text;
+    for (const v1::GenerateEvent& event : events) text += event.tokens().text();
+    return text;
+  }
+  const v1::GenerateEvent& last() const { return events.back(); }
+};
+
+class TestCoordinator {
+ public:
+  explicit TestCoordinator(Daemon::Options options = TestOptions(),
+                           ServedModel model = MakeFakeModel())
+      : daemon_(std::move(options), std::move(model), &RealClock::Get()) {
+    SKEIN_EXPECT_OK(daemon_.Start());
+    channel_ = grpc::CreateChannel(address(), grpc::InsecureChannelCredentials());
+    inference_ = v1::Inference::NewStub(channel_);
+    cluster_ = cluster::v1::Cluster::NewStub(channel_);
+    ticker_ = std::thread([this] {
+      while (!stop_) {
+        absl::SleepFor(absl::Milliseconds(20));
+        absl::MutexLock lock(&mutex_);
+        if (drain_) daemon_.StartDrain();
+        daemon_.Tick();
+      }
+    });
+  }
+
+  ~TestCoordinator() {
+    stop_ = true;
+    ticker_.join();
+  }
+
+  const std::string& address() const { return daemon_.address(); }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  v1::Inference::Stub& inference() { return *inference_; }
+
+  void StartDrain() { drain_ = true; }
+  bool WaitUntilDrained() {
+    return WaitFor([this] {
+      absl::MutexLock lock(&mutex_);
+      return daemon_.drained();
+    });
+  }
+
+  cluster::v1::ClusterStatus Status() {
+    grpc::ClientContext context;
+    cluster::v1::ClusterStatus status;
+    EXPECT_TRUE(cluster_->GetStatus(&context, {}, &status).ok());
+    return status;
+  }
+  bool WaitUntilServing(bool serving = true) {
+    return WaitFor([&] { return Status().serving() == serving; });
+  }
+
+  template <typename Predicate>
+  static bool WaitFor(const Predicate& predicate) {
+    const absl::Time until = absl::Now() + absl::Seconds(20);
+    while (!predicate()) {
+      if (absl::Now() > until) return false;
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return true;
+  }
+
+  Answer Ask(const v1::GenerateRequest& request) {
+    grpc::ClientContext context;
+    return Ask(request, context);
+  }
+  Answer Ask(const v1::GenerateRequest& request, grpc::ClientContext& context) {
+    return ReadAll(*inference_->Generate(&context, request));
+  }
+  static Answer ReadAll(grpc::ClientReader<v1::GenerateEvent>& reader) {
+    Answer answer;
+    v1::GenerateEvent event;
+    while (reader.Read(&event)) answer.events.push_back(event);
+    answer.status = reader.Finish();
+    return answer;
+  }
+
+ private:
+  Daemon daemon_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> inference_;
+  std::unique_ptr<cluster::v1::Cluster::Stub> cluster_;
+  absl::Mutex mutex_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> drain_ = false;
+  std::thread ticker_;
+};
+
+inline v1::GenerateRequest PromptRequest(const std::string& prompt) {
+  v1::GenerateRequest request;
+  request.set_prompt(prompt);
+  return request;
+}
+
+}  // namespace skein::coordinator
