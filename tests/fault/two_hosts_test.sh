@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Two hosts with names and networks of their own on one machine (network namespaces), so that TCP between ranks is real:
+# a job of 2 x 2 ranks serves, then one host's cable is pulled.
+set -euo pipefail
+if [[ ${1:-} != inside ]]; then
+  unshare -Urn true 2>/dev/null || { echo "this system lets its users make no network namespaces" >&2; exit 1; }
+  exec timeout 150 unshare --user --map-root-user --net --mount --pid --fork --kill-child "$0" inside
+fi
+
+bin=$PWD
+work=$(mktemp -d /tmp/skein-hosts.XXXXXX)
+mount -t tmpfs tmpfs "$work"
+mount -t proc proc /proc
+# Also the names of shared memory are to be ours alone, to see what is left.
+mount -t tmpfs tmpfs /dev/shm
+export TMPDIR=$work
+trap 'cat "$work"/*.log >&2 2>/dev/null || true' ERR
+fail() { echo "FAILED: $*" >&2; cat "$work"/*.log >&2; exit 1; }
+
+ip link set lo up
+ip link add bridge0 type bridge
+ip addr add 10.77.0.1/24 dev bridge0
+ip link set bridge0 up
+printf '127.0.0.1 localhost\n10.77.0.1 head\n10.77.0.2 hosta\n10.77.0.3 hostb\n' >"$work/hosts"
+mount --bind "$work/hosts" /etc/hosts
+
+add_host() {  # NAME ADDRESS
+  unshare --net --uts sleep 1000 &
+  echo $! >"$work/$1.pid"
+  # The namespaces are there when the program in them runs.
+  for _ in {1..100}; do [[ $(cat "/proc/$!/comm") == sleep ]] && break; sleep 0.05; done
+  ip link add "to-$1" type veth peer name eth0 netns "$!"
+  ip link set "to-$1" master bridge0 up
+  on "$1" hostname "$1"
+  on "$1" ip link set lo up
+  on "$1" ip addr add "$2/24" dev eth0
+  on "$1" ip link set eth0 up
+}
+on() { local host=$1; shift; nsenter --target "$(cat "$work/$host.pid")" --net --uts -- "$@"; }
+add_host hosta 10.77.0.2
+add_host hostb 10.77.0.3
+
+# mpirun starts its daemons on other hosts with this in place of ssh.
+cat >"$work/agent" <<AGENT
+#!/bin/sh
+host=\$1; shift
+exec nsenter --target "\$(cat "$work/\$host.pid")" --net --uts -- sh -c "\$*"
+AGENT
+chmod +x "$work/agent"
+
+"$bin/coordinator/coordinator" --model=checkpoints/bard --listen=10.77.0.1:0 --port-file="$work/port" --layout=tp=2,pp=2 \
+  >"$work/coordinator.log" 2>&1 &
+coordinator=$!
+for _ in {1..200}; do [[ -s $work/port ]] && break; sleep 0.05; done
+address=$(cat "$work/port")
+
+# The cluster's network, not loopback: Open MPI 4 (btl, oob) and 5 (btl, prte).
+export OMPI_MCA_plm_rsh_agent=$work/agent PRTE_MCA_plm_ssh_agent=$work/agent
+export OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 OMPI_MCA_oob_tcp_if_include=10.77.0.0/24 PRTE_MCA_prte_if_include=10.77.0.0/24
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+start_job() {  # HOSTS LOG
+  on hosta mpirun --host "$1" -np 4 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle \
+    "$bin/worker/worker" --coordinator="$address" --orphan-timeout=8s >"$work/$2.log" 2>&1 &
+}
+skein() { "$bin/coordinator/client/skein" "$@" --coordinator="$address"; }
+
+start_job hosta:2,hostb:2 job
+job=$!
+skein status --wait=60s >"$work/status.log" 2>&1 || fail "the job does not serve"
+grep -q hosta "$work/status.log" && grep -q hostb "$work/status.log" || fail "the status names no two hosts"
+skein generate --prompt=ROMEO: --max-tokens=32 --temperature=0 >"$work/answer" 2>"$work/generate.log" || fail "no answer"
+
+skein generate --prompt=ROMEO: --max-tokens=900 --temperature=0 >"$work/long" 2>"$work/long.log" &
+long=$!
+for _ in {1..200}; do [[ -s $work/long ]] && break; sleep 0.05; done
+[[ -s $work/long ]] || fail "no long answer begins"
+ip link set to-hostb down
+start=$EPOCHREALTIME
+if wait "$long"; then fail "an answer survived the loss of half its replica"; fi
+seconds=$(awk "BEGIN { print $EPOCHREALTIME - $start }")
+awk "BEGIN { exit !($seconds < 5) }" || fail "the client learnt of the loss after $seconds s"
+grep -q hostb "$work/coordinator.log" || fail "the coordinator does not name the lost host"
+if timeout 30 tail --pid="$job" -f /dev/null; then :; else fail "mpirun still runs"; fi
+if wait "$job"; then fail "mpirun ended with 0"; fi
+# The ranks behind the cut end by themselves when they have no coordinator.
+for _ in {1..300}; do pgrep -x worker >/dev/null || break; sleep 0.1; done
+if pgrep -ax worker >&2; then fail "ranks outlived their job"; fi
+
+start_job hosta:4 second
+second=$!
+for _ in {1..600}; do skein status --wait=1s >"$work/status.log" 2>&1 && break; done
+skein generate --prompt=ROMEO: --max-tokens=32 --temperature=0 >"$work/again" 2>"$work/again.log" || fail "no second answer"
+cmp "$work/answer" "$work/again" || fail "one host answers differently than two"
+kill -TERM "$coordinator"
+wait "$coordinator" || fail "the coordinator ended with $?"
+wait "$second" || fail "the second job ended with $?"
+left=$(ls -A /dev/shm)
+[[ -z $left ]] || fail "left in /dev/shm: $left"
+echo "lost a host: the client knew after $seconds s"
