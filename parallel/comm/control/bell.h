@@ -1,0 +1,27 @@
+// A futex that lives in shared memory: one rank sleeps on it, others wake it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace skein::comm {
+
+// Zero bytes are a good Bell. To miss nothing: read Count, look for work, Wait for another count.
+class Bell {
+ public:
+  uint32_t Count() const { return count_.load(std::memory_order_acquire); }
+  // Wakes all who wait. A system call only when somebody does.
+  void Ring();
+  // Sleeps while the count is `seen`, at most for `limit`. May return early.
+  void Wait(uint32_t seen, absl::Duration limit);
+
+ private:
+  std::atomic<uint32_t> count_ = 0;
+  std::atomic<uint32_t> waiters_ = 0;
+};
+
+static_assert(std::atomic<uint32_t>::is_always_lock_free, "a Bell is shared between processes");
+
+}  // namespace skein::comm

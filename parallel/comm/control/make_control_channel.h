@@ -1,0 +1,35 @@
+// Makes the control channel of a group: shared memory to peers on the same host, TCP to others.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/control/control_channel.h"
+#include "parallel/comm/host_identity.h"
+
+namespace skein::comm {
+
+struct ControlOptions {
+  // How long the ranks may take to connect.
+  absl::Duration connect_timeout = absl::Seconds(30);
+  // A host that no longer answers its kernel's keepalives for this long is gone.
+  absl::Duration silence = absl::Seconds(4);
+  // Of each ring in shared memory, a power of two: several step plans. Longer messages go in
+  // pieces.
+  size_t ring_bytes = 256 << 10;
+  // Instead of this machine's, where a test plays several hosts.
+  std::optional<HostIdentity> host;
+};
+
+// A collective call of all ranks of `group`, which carries addresses and is not needed afterwards;
+// all ranks give the same ring_bytes. On failure every rank gets an error that names the rank at
+// fault. A rank that shares the leader's host but not its processes (another container, another
+// user) is reached by TCP.
+absl::StatusOr<std::unique_ptr<ControlChannel>> MakeControlChannel(
+    Communicator& group, const ControlOptions& options = {});
+
+}  // namespace skein::comm

@@ -1,0 +1,174 @@
+#include "parallel/comm/control/tcp_socket.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+
+namespace skein::comm {
+namespace {
+
+// A host that does not answer at one of its addresses costs no more than this.
+constexpr absl::Duration kConnectTimeout = absl::Seconds(2);
+
+// OK when `fd` is ready for `events`, DeadlineExceeded later.
+absl::Status Await(int fd, short events, absl::Time deadline) {
+  while (true) {
+    const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
+    const int64_t milliseconds =
+        std::min<int64_t>(absl::ToInt64Milliseconds(left + absl::Microseconds(999)), 1 << 30);
+    pollfd waited = {fd, events, 0};
+    const int ready = poll(&waited, 1, static_cast<int>(milliseconds));
+    if (ready > 0) return absl::OkStatus();
+    if (ready < 0 && errno != EINTR) return ErrnoStatus(errno, "poll");
+    if (absl::Now() >= deadline) return absl::DeadlineExceededError("no answer in time");
+  }
+}
+
+absl::StatusOr<OwnedFd> ConnectTo(const std::string& address, int port, absl::Time deadline) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+      error != 0) {
+    return absl::InvalidArgumentError(gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> target(found, &freeaddrinfo);
+  OwnedFd socket(::socket(target->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) return ErrnoStatus(errno, "socket");
+  if (connect(socket.get(), target->ai_addr, target->ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return ErrnoStatus(errno, "connect");
+    SKEIN_RETURN_IF_ERROR(Await(socket.get(), POLLOUT, deadline));
+    int error = 0;
+    socklen_t size = sizeof(error);
+    getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return ErrnoStatus(error, "connect");
+  }
+  return socket;
+}
+
+// A new connection takes a hello at once: it is smaller than any socket buffer.
+absl::Status SayHello(int fd, std::string_view hello) {
+  const ssize_t sent = send(fd, hello.data(), hello.size(), MSG_NOSIGNAL);
+  if (sent < 0) return ErrnoStatus(errno, "send");
+  if (sent < static_cast<ssize_t>(hello.size())) return absl::InternalError("send was cut short");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> HearHello(int fd, size_t bytes, absl::Time deadline) {
+  std::string hello(bytes, '\0');
+  size_t heard = 0;
+  while (heard < bytes) {
+    SKEIN_RETURN_IF_ERROR(Await(fd, POLLIN, deadline));
+    const ssize_t got = recv(fd, hello.data() + heard, bytes - heard, 0);
+    if (got == 0) return absl::UnavailableError("closed before it said who it is");
+    if (got < 0 && errno != EAGAIN && errno != EINTR) return ErrnoStatus(errno, "recv");
+    if (got > 0) heard += got;
+  }
+  return hello;
+}
+
+}  // namespace
+
+OwnedFd::~OwnedFd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::StatusOr<Listener> Listen(int backlog) {
+  // One socket for IPv6 and IPv4; a kernel without IPv6 has IPv4 only.
+  sockaddr_in6 any6 = {};
+  any6.sin6_family = AF_INET6;
+  sockaddr_in any4 = {};
+  any4.sin_family = AF_INET;
+  Listener listener;
+  listener.socket = OwnedFd(socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int off = 0;
+  if (listener.socket.get() < 0 ||
+      setsockopt(listener.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) != 0 ||
+      bind(listener.socket.get(), reinterpret_cast<sockaddr*>(&any6), sizeof(any6)) != 0) {
+    listener.socket = OwnedFd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (listener.socket.get() < 0) return ErrnoStatus(errno, "socket");
+    if (bind(listener.socket.get(), reinterpret_cast<sockaddr*>(&any4), sizeof(any4)) != 0) {
+      return ErrnoStatus(errno, "bind");
+    }
+  }
+  if (listen(listener.socket.get(), backlog) != 0) return ErrnoStatus(errno, "listen");
+  sockaddr_in6 bound = {};  // the port is at the same place in both families
+  socklen_t size = sizeof(bound);
+  if (getsockname(listener.socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
+    return ErrnoStatus(errno, "getsockname");
+  }
+  listener.port = ntohs(bound.sin6_port);
+  return listener;
+}
+
+absl::StatusOr<std::vector<std::string>> HostAddresses() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return ErrnoStatus(errno, "getifaddrs");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> interfaces(first, &freeifaddrs);
+  std::vector<std::string> addresses, loopback;
+  for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
+    const int family = i->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    if (family == AF_INET6 &&
+        IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(i->ifa_addr)->sin6_addr)) {
+      continue;  // means nothing without an interface of the other host's
+    }
+    char text[NI_MAXHOST] = {};
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (getnameinfo(i->ifa_addr, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) {
+      continue;
+    }
+    ((i->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : addresses).push_back(text);
+  }
+  addresses.insert(addresses.end(), loopback.begin(), loopback.end());
+  return addresses;
+}
+
+absl::StatusOr<OwnedFd> Connect(const std::vector<std::string>& addresses, int port,
+                                std::string_view hello, absl::Time deadline) {
+  std::string tried;
+  for (const std::string& address : addresses) {
+    const absl::Time until = std::min(deadline, absl::Now() + kConnectTimeout);
+    absl::StatusOr<OwnedFd> socket = ConnectTo(address, port, until);
+    absl::Status status = socket.status();
+    if (status.ok()) status = SayHello(socket->get(), hello);
+    if (status.ok()) return socket;
+    absl::StrAppend(&tried, tried.empty() ? "" : "; ", address, ": ", status.message());
+  }
+  return absl::UnavailableError(absl::StrCat("no address answered at port ", port, " (", tried,
+                                             "): is a firewall between the hosts?"));
+}
+
+absl::StatusOr<Accepted> Accept(const Listener& listener, size_t hello_bytes, absl::Time deadline) {
+  while (true) {
+    SKEIN_RETURN_IF_ERROR(Await(listener.socket.get(), POLLIN, deadline));
+    OwnedFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.get() < 0) {
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;
+      return ErrnoStatus(errno, "accept");
+    }
+    // A stranger must not hold up the others for long.
+    const absl::Time until = std::min(deadline, absl::Now() + kConnectTimeout);
+    absl::StatusOr<std::string> hello = HearHello(socket.get(), hello_bytes, until);
+    if (hello.ok()) return Accepted{std::move(socket), *std::move(hello)};
+  }
+}
+
+}  // namespace skein::comm
