@@ -51,6 +51,8 @@ EDGES = [
     ("proto:plan", "parallel/plan:plan", False, False),
     ("coordinator:coordinator", "tests:helpers", False, False),
     ("coordinator:coordinator", "checkpoints/bard:bard", False, True),
+    ("parallel/comm/mpi:mpi_test_np8", "tests/mpi:mpirun.sh", False, True),
+    ("parallel/comm/mpi:mpi_test_np8", "tests/engine:local_replica", False, False),
     ("tests:service_test", "worker/engine:engine", True, True),
     ("new_folder:x", "base:status", False, False),
 ]
