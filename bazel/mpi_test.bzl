@@ -21,6 +21,6 @@ def mpi_cc_test(name, srcs, deps, ranks, data = [], size = "small", timeout = No
             timeout = timeout,
             srcs = ["//tests/mpi:run_mpi_test.sh"],
             args = [str(n), "$(rootpath :%s_bin)" % name],
-            data = [":%s_bin" % name, "//tests/mpi:mpirun.sh"] + data,
+            data = [":%s_bin" % name, "//tests/mpi:mpirun"] + data,
             tags = tags + ["cpu:2"],
         )
