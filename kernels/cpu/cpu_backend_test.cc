@@ -1,0 +1,77 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hwy/targets.h"
+#include "kernels/cpu/bandwidth.h"
+
+namespace skein::kernels {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(MakeCpuBackendTest, RefusesWhatCannotBe) {
+  EXPECT_THAT(MakeCpuBackend({.threads = 0}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("threads is 0")));
+#if HWY_ARCH_X86
+  EXPECT_THAT(MakeCpuBackend({.simd_targets = HWY_SSE4}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("AVX2")));
+#endif
+}
+
+int64_t ResidentPages() {
+  int64_t size = 0;
+  int64_t resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident;
+}
+
+TEST(CpuBackendTest, MemoryThatIsNotThereIsAnErrorAndUntouchedMemoryIsFree) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto backend, MakeCpuBackend({}));
+  const int64_t rows = int64_t{1} << 25;
+  EXPECT_THAT(backend->AllocateWeight({.rows = rows, .cols = rows}),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("a weight"), HasSubstr("2251799813685248 bytes"))));
+  KvSpec kv{.layers = 8, .kv_heads = 8, .head_dim = 128, .page_size = 16, .pages = 2048};
+  const int64_t before = ResidentPages();
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto cache, backend->AllocateKv(kv));  // 2 GiB
+  EXPECT_LT(ResidentPages() - before, 1000);
+  kv.pages = int64_t{1} << 35;
+  EXPECT_THAT(backend->AllocateKv(kv),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("a KV cache")));
+}
+
+TEST(CpuBackendTest, BadShapesAreErrors) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto backend, MakeCpuBackend({}));
+  EXPECT_THAT(backend->AllocateWeight({.rows = 0, .cols = 1}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 x 1")));
+  EXPECT_THAT(backend->AllocateWeight({.rows = int64_t{1} << 40, .cols = int64_t{1} << 40}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a weight of")));
+  EXPECT_THAT(backend->AllocateKv({.layers = 1, .kv_heads = 1, .head_dim = 1, .page_size = 0}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pages of 0 slots")));
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto weight, backend->AllocateWeight({.rows = 3, .cols = 2}));
+  EXPECT_THAT(backend->PackRows(*weight, 2, 2, nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rows [2, +2)")));
+}
+
+TEST(MeasureReadBandwidthTest, GivesARate) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const double rate,
+                             MeasureReadBandwidth(2, int64_t{64} << 20, absl::Milliseconds(20)));
+  // Slower than an old disk or faster than any memory: not a measurement.
+  EXPECT_GT(rate, 50e6);
+  EXPECT_LT(rate, 50e12);
+  EXPECT_THAT(MeasureReadBandwidth(0, 1 << 20, absl::ZeroDuration()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 threads")));
+  EXPECT_THAT(MeasureReadBandwidth(1, int64_t{1} << 60, absl::ZeroDuration()),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("reading")));
+}
+
+}  // namespace
+}  // namespace skein::kernels

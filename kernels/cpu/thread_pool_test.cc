@@ -1,0 +1,60 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <atomic>
+#include <ctime>
+#include <memory>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+
+namespace skein::kernels {
+namespace {
+
+TEST(ThreadPoolTest, RunsEveryTaskOnce) {
+  for (int threads : {1, 2, 3, 8}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(auto pool, ThreadPool::Create(threads));
+    ASSERT_EQ(pool->threads(), threads);
+    for (int repeat = 0; repeat < 500; ++repeat) {
+      for (int64_t tasks : {0, 1, 2, 3, 17, 100}) {
+        std::vector<int> runs(tasks, 0);  // plain, so that tsan sees a missing order
+        std::atomic<int> strange_threads{0};
+        pool->ForEach(tasks, [&](int64_t task, int thread) {
+          ++runs[task];
+          if (thread < 0 || thread >= threads) ++strange_threads;
+        });
+        ASSERT_EQ(runs, std::vector<int>(tasks, 1));
+        ASSERT_EQ(strange_threads, 0);
+      }
+    }
+  }
+}
+
+TEST(ThreadPoolTest, ThreadsShareTheWork) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto pool, ThreadPool::Create(3));
+  // Each task waits for the two others: only three threads at once can finish.
+  std::atomic<int> arrived{0};
+  pool->ForEach(3, [&](int64_t, int) {
+    ++arrived;
+    while (arrived < 3) absl::SleepFor(absl::Milliseconds(1));
+  });
+  EXPECT_EQ(arrived, 3);
+}
+
+TEST(ThreadPoolTest, IdleThreadsSleep) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto pool, ThreadPool::Create(4));
+  for (int i = 0; i < 10; ++i) pool->ForEach(10, [](int64_t, int) {});
+  const auto cpu_seconds = [] {
+    timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  absl::SleepFor(absl::Milliseconds(50));  // spinning ends
+  const double before = cpu_seconds();
+  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_LT(cpu_seconds() - before, 0.01);
+}
+
+}  // namespace
+}  // namespace skein::kernels

@@ -1,0 +1,54 @@
+#include "kernels/packing/layout.h"
+
+#include <set>
+
+#include "gtest/gtest.h"
+
+namespace skein::kernels {
+namespace {
+
+TEST(PackedBytesTest, Table) {
+  using Kind = WeightSpec::Kind;
+  struct Case {
+    WeightSpec spec;
+    int64_t bytes;
+  };
+  const Case cases[] = {
+      {{Kind::kMatrix, 1, 1, DType::kBF16}, 64 * 2},
+      {{Kind::kMatrix, 64, 3, DType::kBF16}, 64 * 3 * 2},
+      {{Kind::kMatrix, 65, 3, DType::kF16}, 128 * 3 * 2},
+      {{Kind::kMatrix, 128256, 2048, DType::kBF16}, int64_t{128256} * 2048 * 2},
+      {{Kind::kMatrix, 10, 7, DType::kF32, 8}, 64 * 7 * 4},
+      {{Kind::kVector, 1, 5, DType::kBF16}, 5 * 4},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(PackedBytes(c.spec), c.bytes) << c.spec.rows << " x " << c.spec.cols;
+  }
+}
+
+TEST(PositionInTileTest, IsAPermutationThatPairsRows) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    std::set<int64_t> positions;
+    for (int64_t row = 0; row < kTileRows; ++row) positions.insert(PositionInTile(dtype, row));
+    EXPECT_EQ(positions.size(), static_cast<size_t>(kTileRows));
+    EXPECT_EQ(*positions.begin(), 0);
+    EXPECT_EQ(*positions.rbegin(), kTileRows - 1);
+  }
+  for (int64_t row : {0, 1, 15, 32, 47}) {
+    EXPECT_EQ(PositionInTile(DType::kBF16, row) % 2, 0);
+    EXPECT_EQ(PositionInTile(DType::kBF16, row + 16), PositionInTile(DType::kBF16, row) + 1);
+    EXPECT_EQ(PositionInTile(DType::kF16, row), row);
+  }
+}
+
+TEST(KvBytesTest, PadsSlotsOfKeysAndElementsOfValues) {
+  KvSpec spec{.layers = 2, .kv_heads = 3, .head_dim = 64, .page_size = 16, .pages = 10};
+  EXPECT_EQ(KvBytes(spec), 2 * 3 * 10 * (16 * 64 * 2) * 4);
+  spec.page_size = 5;
+  EXPECT_EQ(KvBytes(spec), 2 * 3 * 10 * (16 * 64 + 5 * 64) * 4);
+  spec.head_dim = 10;
+  EXPECT_EQ(KvBytes(spec), 2 * 3 * 10 * (16 * 10 + 5 * 16) * 4);
+}
+
+}  // namespace
+}  // namespace skein::kernels
