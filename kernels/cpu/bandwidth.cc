@@ -30,7 +30,8 @@ absl::StatusOr<double> MeasureReadBandwidth(int threads, int64_t bytes, absl::Du
   }
   if (simd == nullptr) return absl::UnimplementedError("this CPU has no fused multiply-add");
   SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(threads));
-  SKEIN_ASSIGN_OR_RETURN(auto memory, HostMemory::Allocate(pieces * kPiece, "reading"));
+  SKEIN_ASSIGN_OR_RETURN(auto memory,
+                         HostMemory::Allocate(pieces * kPiece, "reading", /*huge_pages=*/true));
   // Untouched pages would all be the one page of zeros.
   pool->ForEach(pieces, [&](int64_t piece, int) {
     std::memset(memory.data() + piece * kPiece, static_cast<int>(piece), kPiece);

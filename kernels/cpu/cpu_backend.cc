@@ -34,18 +34,13 @@ class CpuExecutable final : public HostExecutable {
 
   absl::Status Init() {
     SKEIN_RETURN_IF_ERROR(HostExecutable::Init());
-    sequence_of_row_.resize(program().max_rows);
+    bool attends = false;
     for (const Op& op : program().ops) {
       const auto* rope = std::get_if<RopeAppendKvOp>(&op);
       if (rope != nullptr) SKEIN_RETURN_IF_ERROR(AddRotation(rope->inverse_frequencies));
+      attends |= std::holds_alternative<AttentionOp>(op);
     }
-    if (kv() == nullptr) return absl::OkStatus();
-    const int64_t slots = kv()->spec().pages * kv()->spec().page_size;
-    scores_stride_ = (slots + kLanes - 1) / kLanes * kLanes;
-    const int64_t scores = pool_.threads() * kHeadsAtOnce * scores_stride_;
-    SKEIN_ASSIGN_OR_RETURN(
-        scores_, HostMemory::Allocate(DTypeBytes(DType::kF32, scores), "attention scores"));
-    return absl::OkStatus();
+    return attends ? PrepareAttention() : absl::OkStatus();
   }
 
  private:
@@ -70,6 +65,16 @@ class CpuExecutable final : public HostExecutable {
     return absl::OkStatus();
   }
 
+  absl::Status PrepareAttention() {
+    sequence_of_row_.resize(program().max_rows);
+    const int64_t slots = kv()->spec().pages * kv()->spec().page_size;
+    scores_stride_ = (slots + kLanes - 1) / kLanes * kLanes;
+    const int64_t scores = pool_.threads() * kHeadsAtOnce * scores_stride_;
+    SKEIN_ASSIGN_OR_RETURN(
+        scores_, HostMemory::Allocate(DTypeBytes(DType::kF32, scores), "attention scores"));
+    return absl::OkStatus();
+  }
+
   // fn(r, thread) for rows [0, rows), each of `work` multiply-adds.
   template <typename Fn>
   void ForRows(int64_t rows, int64_t work, const Fn& fn) {
@@ -78,7 +83,7 @@ class CpuExecutable final : public HostExecutable {
   }
 
   void Begin(const Batch& batch) override {
-    if (kv() != nullptr) {
+    if (!sequence_of_row_.empty()) {
       for (int64_t s = 0; s < batch.sequences(); ++s) {
         for (int64_t r = batch.row_begin[s]; r < batch.row_begin[s + 1]; ++r) {
           sequence_of_row_[r] = static_cast<int32_t>(s);
@@ -224,7 +229,7 @@ class CpuExecutable final : public HostExecutable {
   const SimdOps& simd_;
   ThreadPool& pool_;
   std::vector<Rotation> rotations_;
-  std::vector<int32_t> sequence_of_row_;  // [max_rows]
+  std::vector<int32_t> sequence_of_row_;  // [max_rows]; empty without attention
   HostMemory scores_;                     // [threads, kHeadsAtOnce, scores_stride_]
   int64_t scores_stride_ = 0;
 };
@@ -238,7 +243,8 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<PackedWeight>> AllocateWeight(const WeightSpec& spec) override {
     SKEIN_RETURN_IF_ERROR(ValidateWeightSpec(spec));
-    SKEIN_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Allocate(PackedBytes(spec), "a weight"));
+    SKEIN_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Allocate(PackedBytes(spec), "a weight",
+                                                                   /*huge_pages=*/true));
     return std::make_unique<CpuWeight>(spec, std::move(memory));
   }
 

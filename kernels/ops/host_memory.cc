@@ -19,10 +19,10 @@ int64_t Pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 }  // namespace
 
-absl::StatusOr<HostMemory> HostMemory::Allocate(int64_t bytes, const char* what) {
+absl::StatusOr<HostMemory> HostMemory::Allocate(int64_t bytes, const char* what, bool huge_pages) {
   HostMemory memory;
   if (bytes == 0) return memory;
-  const bool huge = bytes >= kHugePage;
+  const bool huge = huge_pages && bytes >= kHugePage;
   const int64_t mapped = Pages(bytes) + (huge ? kHugePage : 0);
   void* start = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) {
@@ -37,7 +37,7 @@ absl::StatusOr<HostMemory> HostMemory::Allocate(int64_t bytes, const char* what)
     if (before > 0) munmap(begin, before);
     begin += before;
     if (before < kHugePage) munmap(begin + Pages(bytes), kHugePage - before);
-    // Advice only: fewer TLB misses while weights stream.
+    // Only advice: a kernel without them is no error.
     (void)madvise(begin, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   }
   memory.data_ = begin;

@@ -9,8 +9,8 @@
 
 namespace skein::kernels {
 
-// A private mapping: zero-filled, aligned to a cache line (to 2 MiB when at least that large, with
-// huge pages asked for); a page costs nothing until it is touched. Movable; owns the mapping.
+// A private mapping: zero-filled, aligned to a page; a page costs nothing until it is touched.
+// Movable; owns the mapping.
 class HostMemory {
  public:
   HostMemory() = default;
@@ -23,7 +23,9 @@ class HostMemory {
   ~HostMemory();
 
   // ResourceExhausted, with `what` and the bytes asked for, when the system refuses.
-  static absl::StatusOr<HostMemory> Allocate(int64_t bytes, const char* what);
+  // `huge_pages`, for what is streamed as a whole: asks for pages of 2 MiB, fewer TLB misses.
+  static absl::StatusOr<HostMemory> Allocate(int64_t bytes, const char* what,
+                                             bool huge_pages = false);
 
   std::byte* data() const { return data_; }
   float* floats() const { return reinterpret_cast<float*>(data_); }

@@ -222,6 +222,7 @@ absl::Status ValidateSequence(const KvSpec& kv, const Batch& batch, int64_t sequ
 
 absl::Status ValidateKvBatch(const KvSpec& kv, const Batch& batch) {
   const int64_t sequences = batch.sequences();
+  if (sequences == 0 && batch.rows() == 0) return absl::OkStatus();
   if (static_cast<int64_t>(batch.kv_slots.size()) != batch.rows()) {
     return Invalid(batch.kv_slots.size(), " kv_slots for ", batch.rows(), " rows");
   }
