@@ -27,6 +27,14 @@ std::string MakeFolder(const ModelConfig& config, int64_t max_shard_bytes = 1 <<
   return folder;
 }
 
+// Replaces the weights by one tensor of 4 bytes.
+void OneTensor(const std::string& folder, const std::string& name, const std::string& dtype,
+               const std::string& shape) {
+  const std::string header = "{\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+                             ",\"data_offsets\":[0,4]}}";
+  WriteTestFile(folder + "/model.safetensors", SafetensorsBytes(header, "1234"));
+}
+
 std::string Identity(const std::string& folder) {
   const auto source = OpenTensorSource(folder);
   SKEIN_EXPECT_OK(source);
@@ -45,32 +53,11 @@ TEST(ModelIdentityTest, EveryPartCounts) {
       {"empty tokenizer", [](const std::string& f) { WriteTestFile(f + "/tokenizer.json", ""); }},
       {"no tokenizer",
        [](const std::string& f) { std::filesystem::remove(f + "/tokenizer.json"); }},
-      {"tensor name",
-       [](const std::string& f) {
-         WriteTestFile(
-             f + "/model.safetensors",
-             SafetensorsBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "1234"));
-       }},
-      {"dtype",
-       [](const std::string& f) {
-         WriteTestFile(
-             f + "/model.safetensors",
-             SafetensorsBytes(R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", "1234"));
-       }},
-      {"shape",
-       [](const std::string& f) {
-         WriteTestFile(
-             f + "/model.safetensors",
-             SafetensorsBytes(R"({"a":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}})",
-                              "12"
-                              "34"));
-       }},
-      {"file size",
-       [](const std::string& f) {
-         WriteTestFile(f + "/model.safetensors",
-                       SafetensorsBytes(
-                           R"({"a":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}} )", "1234"));
-       }},
+      {"tensor name", [](const std::string& f) { OneTensor(f, "b", "F16", "[2]"); }},
+      {"dtype", [](const std::string& f) { OneTensor(f, "a", "F32", "[1]"); }},
+      {"shape", [](const std::string& f) { OneTensor(f, "a", "F16", "[1,2]"); }},
+      {"one tensor", [](const std::string& f) { OneTensor(f, "a", "F16", "[2]"); }},
+      {"file size", [](const std::string& f) { OneTensor(f, "a", "F16", "[2] "); }},
   };
   std::map<std::string, std::string> seen = {{Identity(same), "same"}};
   EXPECT_EQ(Identity(MakeFolder(config)), seen.begin()->first);
