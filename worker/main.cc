@@ -39,7 +39,7 @@ CLI::Option* AddDuration(CLI::App& app, const std::string& name, absl::Duration&
       ->default_str(absl::FormatDuration(value));
 }
 
-int RunJob(const skein::worker::RankOptions& options) {
+int JobMain(const skein::worker::RankOptions& options) {
   auto mpi = skein::comm::MpiRuntime::Create();
   if (!mpi.ok()) {
     std::fprintf(stderr, "worker: %s\n", mpi.status().ToString().c_str());
@@ -52,7 +52,7 @@ int RunJob(const skein::worker::RankOptions& options) {
   _exit(1);
 }
 
-int RunBench(const skein::worker::BenchOptions& options) {
+int BenchMain(const skein::worker::BenchOptions& options) {
   const absl::Status status = skein::worker::RunBench(options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "worker bench: %s\n", std::string(status.message()).c_str());
@@ -107,5 +107,5 @@ int main(int argc, char** argv) {
       ->capture_default_str();
 
   CLI11_PARSE(app, argc, argv);
-  return bench_command->parsed() ? RunBench(bench) : RunJob(options);
+  return bench_command->parsed() ? BenchMain(bench) : JobMain(options);
 }

@@ -47,7 +47,6 @@ absl::Status RunStep(const LeaderOptions& options, Stage& stage, comm::ControlCh
 absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel,
                        Inbox& inbox) {
   ReplicaState state(options.limits);
-  options.report(state.TakeReport());
   while (true) {
     Inbox::Contents contents = inbox.Take(/*wait=*/state.idle());
     if (contents.stop) break;
