@@ -12,8 +12,8 @@
 #define SKEIN_STATUS_CONCAT_INNER(a, b) a##b
 #define SKEIN_STATUS_CONCAT(a, b) SKEIN_STATUS_CONCAT_INNER(a, b)
 
-#define SKEIN_RETURN_IF_ERROR(expr)                        \
-  do {                                                     \
+#define SKEIN_RETURN_IF_ERROR(expr)                                                  \
+  do {                                                                               \
     if (absl::Status skein_status = (expr); !skein_status.ok()) return skein_status; \
   } while (false)
 

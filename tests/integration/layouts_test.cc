@@ -55,14 +55,15 @@ struct LayoutCase {
 
 void PrintTo(const LayoutCase& c, std::ostream* out) { *out << c.name; }
 
-std::vector<Answer> Run(const LayoutCase& c) {
+std::vector<Answer> Serve(const LayoutCase& c) {
   Cluster cluster({.layout = c.layout});
   for (size_t i = 0; i < c.jobs.size(); ++i) {
     cluster.StartJob(c.jobs[i]);
     EXPECT_TRUE(cluster.WaitForServing(static_cast<int>(i) + 1));
   }
   int replicas = 0;
-  for (const auto& job : cluster.Status().jobs()) replicas += job.replicas_size();
+  const cluster::v1::ClusterStatus status = cluster.Status();
+  for (const auto& job : status.jobs()) replicas += job.replicas_size();
   EXPECT_EQ(replicas, c.replicas);
   return cluster.GenerateAll(Requests());
 }
@@ -70,14 +71,14 @@ std::vector<Answer> Run(const LayoutCase& c) {
 class LayoutsTest : public ::testing::TestWithParam<LayoutCase> {
  protected:
   static const std::vector<Answer>& OneRank() {
-    static const auto* answers = new std::vector<Answer>(Run({"one", "tp=1,pp=1,dp=1", {1}, 1}));
+    static const auto* answers = new std::vector<Answer>(Serve({"one", "tp=1,pp=1,dp=1", {1}, 1}));
     return *answers;
   }
 };
 
 TEST_P(LayoutsTest, AnswersAreThoseOfOneRank) {
   const std::vector<Answer>& want = OneRank();
-  const std::vector<Answer> got = Run(GetParam());
+  const std::vector<Answer> got = Serve(GetParam());
   ASSERT_EQ(got.size(), 40u);
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_TRUE(want[i].status.ok()) << want[i].status.error_message();
