@@ -24,7 +24,7 @@ struct Outcome {
   std::string output;
 };
 
-Outcome Run(const std::string& command) {
+Outcome Execute(const std::string& command) {
   FILE* pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
   Outcome outcome;
   std::array<char, 4096> buffer;
@@ -40,10 +40,8 @@ TEST(CoordinatorTest, ListensWritesItsPortAndEndsWith0OnSignals) {
   const std::string port_file = absl::StrCat(::testing::TempDir(), "/address");
   for (const char* signal : {"TERM", "INT"}) {
     std::remove(port_file.c_str());
-    // The signal comes when the file is there.
-    const Outcome outcome =
-        Run(absl::StrCat(kProgram, kModel, "--port-file=", port_file, " & until [ -s ", port_file,
-                         " ]; do sleep 0.05; done; kill -", signal, " $!; wait $!"));
+    const Outcome outcome = Execute(absl::StrCat("timeout --preserve-status -s ", signal, " 2 ",
+                                                 kProgram, kModel, "--port-file=", port_file));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_THAT(outcome.output, AllOf(HasSubstr("model bard"), HasSubstr("listening on 127.0.0.1:"),
                                       HasSubstr("drained")));
@@ -76,7 +74,7 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
       {"--version", 0, "."},
   };
   for (const Case& c : cases) {
-    const Outcome outcome = Run(absl::StrCat(kProgram, c.flags));
+    const Outcome outcome = Execute(absl::StrCat(kProgram, c.flags));
     EXPECT_EQ(outcome.exit_code, c.exit_code) << c.flags << "\n" << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr(c.says)) << c.flags;
   }

@@ -79,7 +79,7 @@ absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const RankHello& hello) {
 
 absl::StatusOr<Cluster::RankId> Cluster::Attach(const RankHello& hello,
                                                 std::shared_ptr<RankLink> link) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   absl::Status refusal = CheckHello(hello);
   absl::StatusOr<uint64_t> serial = refusal.ok() ? FindOrAddJob(hello) : refusal;
   if (!serial.ok()) {
@@ -122,13 +122,13 @@ void Cluster::PlanAndLoad(Job& job) {
 }
 
 void Cluster::OnHeartbeat(RankId id) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Job* job = nullptr;
   if (Rank* rank = FindLive(id, &job)) rank->last_heard = clock_->Now();
 }
 
 void Cluster::OnReady(RankId id, const RankReady& ready) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Job* job = nullptr;
   Rank* rank = FindLive(id, &job);
   if (rank == nullptr) return;
@@ -166,7 +166,7 @@ void Cluster::Serve(Job& job) {
 void Cluster::OnStep(RankId id, const StepOutput& output) {
   uint64_t replica_id = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     Job* job = nullptr;
     Rank* rank = FindLive(id, &job);
     if (rank == nullptr) return;
@@ -191,14 +191,14 @@ void Cluster::OnStep(RankId id, const StepOutput& output) {
 }
 
 void Cluster::OnFailure(RankId id, const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Job* job = nullptr;
   Rank* rank = FindLive(id, &job);
   if (rank != nullptr) Lose(*job, *rank, std::string(status.message()));
 }
 
 void Cluster::OnGone(RankId id, const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto found = jobs_.find(id.job);
   if (found == jobs_.end()) return;
   Rank& rank = found->second.ranks[id.rank];
@@ -211,7 +211,7 @@ void Cluster::OnGone(RankId id, const absl::Status& status) {
 }
 
 void Cluster::Tick() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const absl::Time now = clock_->Now();
   const absl::Duration timeout = options_.heartbeat_timeout;
   // When this process itself was stopped, heartbeats wait unread: ranks are not to blame.
@@ -283,7 +283,7 @@ void Cluster::ForgetOldJobs() {
 }
 
 void Cluster::Shutdown(const std::string& reason, int exit_code) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   shut_down_ = true;
   for (auto& [serial, job] : jobs_) {
     if (job.over()) continue;
@@ -295,7 +295,7 @@ void Cluster::Shutdown(const std::string& reason, int exit_code) {
 }
 
 int64_t Cluster::attached_ranks() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   int64_t count = 0;
   for (const auto& [serial, job] : jobs_) {
     count += std::count_if(job.ranks.begin(), job.ranks.end(),
@@ -305,7 +305,7 @@ int64_t Cluster::attached_ranks() const {
 }
 
 std::vector<JobStatus> Cluster::Status() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::vector<JobStatus> status;
   for (const auto& [serial, job] : jobs_) status.push_back(StatusOfJob(job, clock_->Now()));
   return status;

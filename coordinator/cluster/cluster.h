@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "coordinator/cluster/job.h"
 #include "coordinator/cluster/links.h"
 #include "coordinator/cluster/messages.h"
@@ -93,7 +93,7 @@ class Cluster {
   ReplicaListener* const listener_;
   const Clock* const clock_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<uint64_t, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // by serial number
   uint64_t next_job_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_replica_ ABSL_GUARDED_BY(mutex_) = 1;

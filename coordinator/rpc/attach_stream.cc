@@ -28,7 +28,7 @@ void AttachStream::OnReadDone(bool ok) {
                                  ? absl::UnavailableError("the connection broke")
                                  : absl::CancelledError("the rank hung up"));
   }
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (!closing_.has_value()) closing_ = absl::OkStatus();
   outgoing_.clear();
   Advance();
@@ -78,7 +78,7 @@ void AttachStream::SendPlan(const plan::Plan& plan) {
 }
 
 void AttachStream::SendStep(StepInput input) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (finished_ || closing_.has_value()) return;
   if (outgoing_.empty() || !outgoing_.back().has_step()) outgoing_.emplace_back();
   AppendToProto(input, *outgoing_.back().mutable_step());
@@ -93,13 +93,13 @@ void AttachStream::SendShutdown(const std::string& reason, int exit_code) {
 }
 
 void AttachStream::Close(const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (!closing_.has_value()) closing_ = status;
   Advance();
 }
 
 void AttachStream::Enqueue(wire::CoordinatorMessage message) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (finished_ || closing_.has_value()) return;
   outgoing_.push_back(std::move(message));
   Advance();
@@ -119,7 +119,7 @@ void AttachStream::Advance() {
 }
 
 void AttachStream::OnWriteDone(bool ok) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   writing_ = false;
   if (!ok) outgoing_.clear();
   Advance();

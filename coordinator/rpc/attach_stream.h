@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/links.h"
 #include "proto/cluster.pb.h"
@@ -54,7 +54,7 @@ class AttachStream final
   cluster::v1::WorkerMessage incoming_;
   std::optional<Cluster::RankId> rank_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<cluster::v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mutex_);
   cluster::v1::CoordinatorMessage in_flight_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "proto/cluster.grpc.pb.h"
 
 namespace skein::coordinator {
@@ -51,6 +52,20 @@ void ToWire(const SequenceOutput& from, wire::SequenceOutput& to) {
   }
 }
 
+// Looks until `predicate`, called with `mutex` held, is true.
+template <typename Predicate>
+bool WaitUntil(Mutex& mutex, const Predicate& predicate, absl::Duration patience = kPatience) {
+  const absl::Time until = absl::Now() + patience;
+  while (true) {
+    {
+      MutexLock lock(&mutex);
+      if (predicate()) return true;
+    }
+    if (absl::Now() > until) return false;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+}
+
 }  // namespace
 
 SequenceOutput TextOutput(uint64_t request_id, const std::string& text,
@@ -88,38 +103,33 @@ class FakeJob::Rank {
   }
 
   ~Rank() {
-    {
-      absl::MutexLock lock(&write_mutex_);
-      stream_->WritesDone();
-    }
+    HangUp();
     reader_.join();
     heart_.join();
   }
 
   void Write(const wire::WorkerMessage& message) {
-    absl::MutexLock lock(&write_mutex_);
-    stream_->Write(message);
+    MutexLock lock(&write_mutex_);
+    if (!hung_up_) stream_->Write(message);
   }
   void Cancel() { context_.TryCancel(); }
   void Silence() {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     silent_ = true;
   }
 
-  template <typename Predicate>
-  bool WaitFor(const Predicate& predicate) {
-    absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&predicate), kPatience);
-  }
   bool WaitForPlan() {
-    return WaitFor([this] { return planned_; });
+    return WaitUntil(mutex_, [this] { return planned_; });
   }
   std::optional<int> WaitForShutdown() {
-    return WaitFor([this] { return exit_code_.has_value(); }) ? exit_code_ : std::nullopt;
+    std::optional<int> exit_code;
+    WaitUntil(mutex_, [&] { return (exit_code = exit_code_).has_value(); });
+    return exit_code;
   }
   absl::Status WaitForEnd() {
-    if (WaitFor([this] { return end_.has_value(); })) return *end_;
-    return absl::Status(absl::StatusCode::kOk, "still open");
+    std::optional<absl::Status> end;
+    WaitUntil(mutex_, [&] { return (end = end_).has_value(); });
+    return end.value_or(absl::UnknownError("still open"));
   }
 
  private:
@@ -128,7 +138,7 @@ class FakeJob::Rank {
     while (stream_->Read(&message)) {
       if (message.has_plan()) OnPlan();
       if (message.has_shutdown()) {
-        absl::MutexLock lock(&mutex_);
+        MutexLock lock(&mutex_);
         exit_code_ = message.shutdown().exit_code();
       }
       // A worker ends when it is told to.
@@ -138,18 +148,19 @@ class FakeJob::Rank {
       for (const uint64_t id : message.step().cancelled()) job_->OnCancel(id);
     }
     const grpc::Status status = stream_->Finish();
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     end_ = absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
 
+  // gRPC aborts on whatever is written after the end.
   void HangUp() {
-    absl::MutexLock lock(&write_mutex_);
-    stream_->WritesDone();
+    MutexLock lock(&write_mutex_);
+    if (!std::exchange(hung_up_, true)) stream_->WritesDone();
   }
 
   void OnPlan() {
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       planned_ = true;
     }
     if (job_->options_.load) job_->SendReady(rank_);
@@ -158,11 +169,9 @@ class FakeJob::Rank {
   void Beat() {
     wire::WorkerMessage beat;
     beat.mutable_heartbeat();
-    while (true) {
+    while (!WaitUntil(mutex_, [this] { return end_.has_value(); }, kHeartbeat)) {
       {
-        absl::MutexLock lock(&mutex_);
-        const auto over = [this] { return end_.has_value(); };
-        if (mutex_.AwaitWithTimeout(absl::Condition(&over), kHeartbeat)) return;
+        MutexLock lock(&mutex_);
         if (silent_) continue;
       }
       Write(beat);
@@ -174,9 +183,10 @@ class FakeJob::Rank {
   grpc::ClientContext context_;
   std::unique_ptr<wire::Cluster::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<wire::WorkerMessage, wire::CoordinatorMessage>> stream_;
-  absl::Mutex write_mutex_;
+  Mutex write_mutex_;
+  bool hung_up_ ABSL_GUARDED_BY(write_mutex_) = false;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool planned_ ABSL_GUARDED_BY(mutex_) = false;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<int> exit_code_ ABSL_GUARDED_BY(mutex_);
@@ -206,25 +216,25 @@ std::optional<int> FakeJob::WaitForShutdown(int32_t rank) {
 absl::Status FakeJob::WaitForEnd(int32_t rank) { return ranks_[rank]->WaitForEnd(); }
 
 std::optional<NewRequest> FakeJob::WaitForRequest() {
-  absl::MutexLock lock(&mutex_);
-  const auto some = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !requests_.empty(); };
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&some), kPatience)) return std::nullopt;
-  NewRequest request = std::move(requests_.front());
-  requests_.pop_front();
+  std::optional<NewRequest> request;
+  WaitUntil(mutex_, [&] {
+    if (requests_.empty()) return false;
+    request = std::move(requests_.front());
+    requests_.pop_front();
+    return true;
+  });
   return request;
 }
 
 bool FakeJob::WaitForCancel(uint64_t request_id) {
-  absl::MutexLock lock(&mutex_);
-  const auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+  return WaitUntil(mutex_, [&] {
     return std::find(cancelled_.begin(), cancelled_.end(), request_id) != cancelled_.end();
-  };
-  return mutex_.AwaitWithTimeout(absl::Condition(&there), kPatience);
+  });
 }
 
 void FakeJob::OnRequest(Rank* rank, const NewRequest& request) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     leaders_[request.id] = rank;
     if (!options_.script) requests_.push_back(request);
   }
@@ -233,14 +243,14 @@ void FakeJob::OnRequest(Rank* rank, const NewRequest& request) {
 }
 
 void FakeJob::OnCancel(uint64_t request_id) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   cancelled_.push_back(request_id);
 }
 
 void FakeJob::Send(const SequenceOutput& output) {
   Rank* leader = nullptr;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     leader = leaders_.at(output.request_id);
   }
   wire::WorkerMessage message;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "coordinator/cluster/messages.h"
 
 namespace skein::coordinator {
@@ -42,7 +42,7 @@ class FakeJob {
   bool WaitForPlan(int32_t rank);
   // The exit code of its Shutdown; unset when it did not come in time.
   std::optional<int> WaitForShutdown(int32_t rank);
-  // How its stream ended; OK code with "still open" when it did not in time.
+  // How its stream ended; Unknown "still open" when it did not in time.
   absl::Status WaitForEnd(int32_t rank);
 
   // The next new request, from whichever leader; unset when none came in time.
@@ -64,7 +64,7 @@ class FakeJob {
   void OnCancel(uint64_t request_id);
 
   const FakeJobOptions options_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<NewRequest> requests_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Rank*> leaders_ ABSL_GUARDED_BY(mutex_);  // by request
   std::vector<uint64_t> cancelled_ ABSL_GUARDED_BY(mutex_);

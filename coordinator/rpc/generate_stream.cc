@@ -25,7 +25,7 @@ void GenerateStream::Begin(const v1::GenerateRequest& request) {
       service_->Generate(FromProto(request), [weak = std::weak_ptr<GenerateStream>(self_)] {
         if (const auto stream = weak.lock()) stream->OnEvent();
       });
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (!generation.ok()) {
     finished_ = true;
     Finish(ToGrpc(generation.status()));
@@ -37,7 +37,7 @@ void GenerateStream::Begin(const v1::GenerateRequest& request) {
 }
 
 void GenerateStream::OnEvent() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Advance();
 }
 
@@ -67,7 +67,7 @@ void GenerateStream::Advance() {
 
 void GenerateStream::OnWriteDone(bool ok) {
   if (!ok) service_->Cancel(*generation_);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   writing_ = false;
   cancelled_ |= !ok;
   Advance();
@@ -76,7 +76,7 @@ void GenerateStream::OnWriteDone(bool ok) {
 void GenerateStream::OnCancel() {
   if (generation_ == nullptr) return;  // refused
   service_->Cancel(*generation_);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   cancelled_ = true;
   Advance();
 }

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "coordinator/service/inference_service.h"
 #include "proto/inference.pb.h"
 
@@ -41,7 +41,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   std::shared_ptr<GenerateStream> self_;
   std::shared_ptr<Generation> generation_;  // set in Begin
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   v1::GenerateEvent in_flight_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -253,7 +253,8 @@ TEST_F(GenerateTest, AFullQueueIsResourceExhausted) {
   for (auto& answer : answers) EXPECT_EQ(answer.get().text(), "ok");
 }
 
-// 4 MiB of text is far more than flow control lets through unread; it piles up in few events.
+// 4 MiB of text is far more than this client's flow control lets through unread (64 KiB); the rest
+// piles up in few events.
 TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndPilesUpFewEvents) {
   constexpr int kTokens = 4096;
   const std::string word(1024, 'w');
@@ -262,8 +263,13 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndPilesUpFewEvents) {
   TestCoordinator coordinator(std::move(options), MakeFakeModel({word}, kTokens + 8));
   const auto job = Serve(coordinator);
 
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // or the window would grow
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto stub = v1::Inference::NewStub(grpc::CreateCustomChannel(
+      coordinator.address(), grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;
-  const auto lazy = coordinator.inference().Generate(&context, PromptRequest("lazy"));
+  const auto lazy = stub->Generate(&context, PromptRequest("lazy"));
   const auto big = job->WaitForRequest();
   ASSERT_TRUE(big.has_value());
   for (int i = 0; i < kTokens; ++i) {

@@ -31,7 +31,8 @@ std::string Health(TestCoordinator& coordinator, const std::string& service = ""
 }
 
 cluster::v1::JobStatus JobOf(TestCoordinator& coordinator, const std::string& id) {
-  for (const auto& job : coordinator.Status().jobs()) {
+  const cluster::v1::ClusterStatus status = coordinator.Status();
+  for (const auto& job : status.jobs()) {
     if (job.job_id() == id) return job;
   }
   return {};
@@ -169,7 +170,6 @@ TEST(JobsTest, AFailureEndsTheRankAndItsJob) {
 
 TEST(JobsTest, WhatDoesNotFitIsRefusedByName) {
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.layout.tensor.reset();
   options.cluster.constraints.layout.tensor = 3;  // of 4 heads
   TestCoordinator coordinator(std::move(options));
   FakeJob unplannable({.coordinator = coordinator.address(), .job_id = "a", .size = 3});

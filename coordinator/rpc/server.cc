@@ -112,21 +112,21 @@ absl::Status Server::Start(const Options& options, const Parts& parts) {
   }
   address.port = port;
   address_ = address.ToString();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   started_ = true;
   impl_->SetServing(serving_);
   return absl::OkStatus();
 }
 
 void Server::SetServing(bool serving) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   serving_ = serving;
   if (started_) impl_->SetServing(serving);
 }
 
 void Server::Shutdown(absl::Duration grace) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!std::exchange(started_, false)) return;
   }
   impl_->Shutdown(grace);

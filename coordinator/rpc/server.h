@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/service/dispatcher.h"
 #include "coordinator/service/inference_service.h"
@@ -54,7 +54,7 @@ class Server {
 
   std::unique_ptr<Impl> impl_;
   std::string address_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
 };

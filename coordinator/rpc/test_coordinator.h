@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/test_util.h"
 #include "coordinator/daemon.h"
 #include "coordinator/rpc/fake_job.h"
@@ -58,7 +58,7 @@ class TestCoordinator {
     ticker_ = std::thread([this] {
       while (!stop_) {
         absl::SleepFor(absl::Milliseconds(20));
-        absl::MutexLock lock(&mutex_);
+        MutexLock lock(&mutex_);
         if (drain_) daemon_.StartDrain();
         daemon_.Tick();
       }
@@ -77,7 +77,7 @@ class TestCoordinator {
   void StartDrain() { drain_ = true; }
   bool WaitUntilDrained() {
     return WaitFor([this] {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       return daemon_.drained();
     });
   }
@@ -122,7 +122,7 @@ class TestCoordinator {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<cluster::v1::Cluster::Stub> cluster_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> drain_ = false;
   std::thread ticker_;

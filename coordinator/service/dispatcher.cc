@@ -15,7 +15,7 @@ constexpr int64_t kRequestsPerSlot = 2;
 }  // namespace
 
 void Dispatcher::OnReplicaUp(const ReplicaInfo& replica) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   replicas_[replica.id].info = replica;
   if (draining_) return;
   options_.on_serving(true);
@@ -23,7 +23,7 @@ void Dispatcher::OnReplicaUp(const ReplicaInfo& replica) {
 }
 
 void Dispatcher::OnReplicaDown(uint64_t id, const absl::Status& why) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto lost = replicas_.extract(id);
   if (lost.empty()) return;
   if (!ServingLocked()) options_.on_serving(false);
@@ -32,7 +32,7 @@ void Dispatcher::OnReplicaDown(uint64_t id, const absl::Status& why) {
 }
 
 void Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto found = replicas_.find(id);
   if (found == replicas_.end()) return;
   Replica& replica = found->second;
@@ -52,7 +52,7 @@ void Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
 }
 
 absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (draining_) return absl::UnavailableError("the coordinator is shutting down");
   if (replicas_.empty()) {
     return absl::UnavailableError(
@@ -68,7 +68,7 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
 }
 
 void Dispatcher::Cancel(uint64_t request_id) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto queued = std::find_if(queue_.begin(), queue_.end(), [&](const auto& generation) {
     return generation->id() == request_id;
   });
@@ -86,13 +86,13 @@ void Dispatcher::Cancel(uint64_t request_id) {
 }
 
 void Dispatcher::StartDrain() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (std::exchange(draining_, true)) return;
   options_.on_serving(false);
 }
 
 void Dispatcher::FailAll(const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   FailQueue(status);
   for (auto& [id, replica] : replicas_) {
     StepInput cancels;
@@ -107,7 +107,7 @@ void Dispatcher::FailAll(const absl::Status& status) {
 }
 
 Dispatcher::Counts Dispatcher::counts() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Counts counts{.queued = static_cast<int64_t>(queue_.size())};
   for (const auto& [id, replica] : replicas_) {
     counts.running += static_cast<int64_t>(replica.requests.size());
@@ -116,12 +116,12 @@ Dispatcher::Counts Dispatcher::counts() const {
 }
 
 bool Dispatcher::serving() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return ServingLocked();
 }
 
 bool Dispatcher::draining() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return draining_;
 }
 

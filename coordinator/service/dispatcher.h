@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "coordinator/cluster/links.h"
 #include "coordinator/service/generation.h"
 
@@ -68,7 +68,7 @@ class Dispatcher final : public ReplicaListener {
   void FailQueue(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<std::shared_ptr<Generation>> queue_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Replica> replicas_ ABSL_GUARDED_BY(mutex_);  // by ReplicaInfo::id

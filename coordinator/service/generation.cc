@@ -34,7 +34,7 @@ Generation::Generation(uint64_t id, std::string public_id, ValidRequest valid,
       text_(model->tokenizer.get(), valid.stops) {}
 
 std::optional<Event> Generation::Next() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (!accepted_taken_) {
     accepted_taken_ = true;
     return Accepted{public_id_, static_cast<uint32_t>(request_.prompt.size()),
@@ -62,14 +62,14 @@ Tokens Generation::TakePending() {
 }
 
 void Generation::OnDispatched() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   dispatched_ = clock_->Now();
 }
 
 Generation::Progress Generation::OnOutput(const SequenceOutput& output) {
   Progress progress;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     progress = OnOutputLocked(output);
   }
   on_ready_();
@@ -78,7 +78,7 @@ Generation::Progress Generation::OnOutput(const SequenceOutput& output) {
 
 void Generation::Fail(const absl::Status& status) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (ended_) return;
     ended_ = true;
     end_ = status;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "coordinator/cluster/messages.h"
 #include "coordinator/service/answer_text.h"
 #include "coordinator/service/request.h"
@@ -65,7 +65,7 @@ class Generation {
   const std::function<void()> on_ready_;
   const absl::Time arrived_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<int32_t> journal_ ABSL_GUARDED_BY(mutex_);  // every token of the answer so far
   AnswerText text_ ABSL_GUARDED_BY(mutex_);
   bool accepted_taken_ ABSL_GUARDED_BY(mutex_) = false;
