@@ -65,7 +65,7 @@ std::string Where(const Communicator& comm) {
 // 0, 1, odd, sizes around the blocks and thresholds of the implementations, and megabytes.
 class CommunicatorSuite : public testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, CommunicatorSuite,
-                         testing::Values(0, 1, 2, 3, 257, 4099, 8191, 8192, 8193, 600'001),
+                         testing::Values(0, 1, 2, 3, 257, 4099, 8191, 8192, 8193, 150'001),
                          testing::PrintToStringParamName());
 
 TEST_P(CommunicatorSuite, AllReduceSumsAsATree) {
@@ -82,7 +82,6 @@ TEST_P(CommunicatorSuite, ReduceScatterSumsAsATree) {
   ForEachGroup([](Communicator& comm) {
     SCOPED_TRACE(Where(comm));
     const int64_t part = GetParam();
-    if (part > 100'000) return;  // times the ranks
     const std::vector<float> in = Input(comm.rank(), part * comm.size());
     std::vector<float> out(part);
     SKEIN_ASSERT_OK(comm.ReduceScatter(in, absl::MakeSpan(out)));
@@ -230,7 +229,7 @@ TEST(CommunicatorTest, ASenderDoesNotRunAheadForEver) {
     std::vector<std::byte> message(10 << 20);
     if (comm.rank() == 1) {
       // Takes the first message too late, so that none is left on its way.
-      absl::SleepFor(absl::Seconds(1));
+      absl::SleepFor(absl::Milliseconds(400));
       comm.Receive(absl::MakeSpan(message), 0).IgnoreError();
       return;
     }
@@ -265,9 +264,9 @@ TEST(CommunicatorTest, RanksThatDisagreeGetAnErrorAndNoData) {
   const Disagreement kDisagreements[] = {
       {"operation", all_reduce(0), barrier},
       {"small sizes", all_reduce(10), all_reduce(11)},
-      {"small and large", all_reduce(10), all_reduce(500'000)},
-      {"large and small", all_reduce(500'000), all_reduce(10)},
-      {"large sizes", all_reduce(500'000), all_reduce(500'001)},
+      {"small and large", all_reduce(10), all_reduce(200'000)},
+      {"large and small", all_reduce(200'000), all_reduce(10)},
+      {"large sizes", all_reduce(200'000), all_reduce(200'001)},
       {"root", broadcast(0), broadcast(1)},
   };
   for (const Disagreement& disagreement : kDisagreements) {

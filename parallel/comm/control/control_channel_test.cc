@@ -99,9 +99,15 @@ INSTANTIATE_TEST_SUITE_P(Over, ControlChannelTest,
                                                              : "Mixed";
                          });
 
+// Every block of 64 bytes differs.
 std::string Text(int size, int seed) {
-  std::string text(size, '\0');
-  for (int i = 0; i < size; ++i) text[i] = static_cast<char>(i * 31 + i / 257 + seed);
+  std::string text;
+  text.reserve(size + 64);
+  for (int block = 0; static_cast<int>(text.size()) < size; ++block) {
+    const std::string number = absl::StrCat(seed, ":", block, ";");
+    text.append(number).append(64 - number.size(), static_cast<char>('a' + block % 26));
+  }
+  text.resize(size);
   return text;
 }
 
