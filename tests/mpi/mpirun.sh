@@ -7,10 +7,12 @@ np=$1
 shift
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
-if [[ -n ${MPIRUN_DIR:-} ]]; then
-  TMPDIR=$MPIRUN_DIR exec mpirun -np "$np" "$@"
+dir=${MPIRUN_DIR:-}
+if [[ -z $dir ]]; then
+  # A short name: sockets below it have at most 108 characters.
+  dir=$(mktemp -d "${TEST_TMPDIR:-/tmp}/m.XXXXXX") || exit 1
+  trap 'rm -rf "$dir"' EXIT
 fi
-# A short name: sockets below it have at most 108 characters.
-dir=$(mktemp -d "${TEST_TMPDIR:-/tmp}/m.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-TMPDIR=$dir mpirun -np "$np" "$@"
+export TMPDIR=$dir HOME=${HOME:-$dir} # Bazel's tests have no HOME, which Open MPI 5 asks for
+if [[ -n ${MPIRUN_DIR:-} ]]; then exec mpirun -np "$np" "$@"; fi
+mpirun -np "$np" "$@"

@@ -24,9 +24,15 @@ start() {
   for ((rank = 0; rank < ranks; rank++)); do
     for ((i = 0; i < 300; i++)); do
       [[ -s $dir/pid.$rank ]] && break
+      kill -0 "$mpirun" 2>/dev/null || break
       sleep 0.1
     done
-    pids+=("$(<"$dir/pid.$rank")") || fail "rank $rank never worked"
+    if [[ ! -s $dir/pid.$rank ]]; then
+      fail "rank $rank never worked"
+      kill -9 "$mpirun" "${pids[@]}" 2>/dev/null
+      exit 1
+    fi
+    pids+=("$(<"$dir/pid.$rank")")
   done
 }
 
