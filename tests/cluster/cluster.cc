@@ -26,19 +26,6 @@ std::string MakeScratch() {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> MpiEnvironment(const std::string& scratch) {
-  return {{"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-          {"OMPI_MCA_hwloc_base_binding_policy", "none"},
-          {"OMPI_MCA_mpi_yield_when_idle", "1"},
-          {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
-          {"PRTE_MCA_hwloc_default_binding_policy", "none"},
-          {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-          {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-          {"PRTE_ALLOW_RUN_AS_ROOT", "1"},
-          {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-          {"TMPDIR", scratch}};
-}
-
 v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens) {
   v1::GenerateRequest request;
   request.set_prompt(prompt);
@@ -73,11 +60,18 @@ Cluster::~Cluster() {
 }
 
 Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags) {
-  std::vector<std::string> argv = {"mpirun", "-np", absl::StrCat(ranks), kWorker,
+  // With the settings that the README tells users to take.
+  std::vector<std::string> argv = {"sh",
+                                   "-c",
+                                   ". scripts/env.sh && exec mpirun \"$@\"",
+                                   "mpirun",
+                                   "-np",
+                                   absl::StrCat(ranks),
+                                   kWorker,
                                    "--coordinator=" + address_};
   argv.insert(argv.end(), flags.begin(), flags.end());
   jobs_.push_back(std::make_unique<Process>(
-      Process::Options{.name = "job", .argv = argv, .environment = MpiEnvironment(scratch_)}));
+      Process::Options{.name = "job", .argv = argv, .environment = {{"TMPDIR", scratch_}}}));
   return *jobs_.back();
 }
 

@@ -65,7 +65,7 @@ class Cluster {
   std::shared_ptr<grpc::Channel> channel() { return channel_; }
   Process& coordinator() { return *coordinator_; }
   const std::string& address() const { return address_; }
-  // Sets Open MPI's folders apart from those of others, so that what is left can be seen.
+  // Where Open MPI puts its session folders.
   const std::string& scratch() const { return scratch_; }
 
  private:
@@ -77,9 +77,6 @@ class Cluster {
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<cluster::v1::Cluster::Stub> cluster_;
 };
-
-// Environment for mpirun: Open MPI 4's and 5's settings for more ranks than cores, root allowed.
-std::vector<std::pair<std::string, std::string>> MpiEnvironment(const std::string& scratch);
 
 v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens);
 
