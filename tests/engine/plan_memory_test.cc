@@ -1,0 +1,81 @@
+// What the planner says that a rank keeps is what its program keeps, byte for byte.
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/test_util.h"
+#include "kernels/packing/layout.h"
+#include "model/config/model_config.h"
+#include "model/synthetic/synthetic.h"
+#include "parallel/plan/shard.h"
+#include "parallel/planner/memory.h"
+#include "worker/program/rank_program.h"
+
+namespace skein {
+namespace {
+
+struct Shape {
+  int64_t vocab, hidden, ffn, layers, heads, kv_heads, head_dim;
+  bool tied;
+};
+
+void Compare(const Shape& shape, int32_t tensor, int32_t pipeline) {
+  const model::ModelConfig config = {.architecture = "LlamaForCausalLM",
+                                     .vocab_size = shape.vocab,
+                                     .hidden_size = shape.hidden,
+                                     .intermediate_size = shape.ffn,
+                                     .num_layers = shape.layers,
+                                     .num_heads = shape.heads,
+                                     .num_kv_heads = shape.kv_heads,
+                                     .head_dim = shape.head_dim,
+                                     .max_position_embeddings = 512,
+                                     .tie_word_embeddings = shape.tied};
+  const auto tensors = model::MakeSyntheticWeights(config, "synthetic:shape");
+  const plan::ReplicaLimits limits = {.tensor = tensor,
+                                      .context_length = 100,
+                                      .max_sequences = 3,
+                                      .max_micro_batch_rows = 24,
+                                      .page_size = 16};
+  for (int32_t stage = 0; stage < pipeline; ++stage) {
+    for (int32_t shard = 0; shard < tensor; ++shard) {
+      SCOPED_TRACE(absl::StrCat("hidden ", shape.hidden, ", tp ", shard, "/", tensor, ", pp ",
+                                stage, "/", pipeline));
+      const Range layers = plan::StageLayers(shape.layers, pipeline, stage);
+      SKEIN_ASSERT_OK_AND_ASSIGN(const plan::ShardSpec spec,
+                                 plan::MakeShard(config, tensor, shard));
+      const plan::RankMemory planned = plan::MemoryOfRank(config, spec, layers, limits);
+      SKEIN_ASSERT_OK_AND_ASSIGN(const worker::RankProgram rank,
+                                 worker::BuildRankProgram(config, *tensors,
+                                                          {.tensor = tensor,
+                                                           .shard = shard,
+                                                           .layers = layers,
+                                                           .max_rows = limits.max_micro_batch_rows,
+                                                           .max_outputs = limits.max_sequences,
+                                                           .page_size = limits.page_size,
+                                                           .pages = limits.pages()}));
+      int64_t weights = 0, buffers = 0;
+      for (const auto& weight : rank.program.weights) weights += kernels::PackedBytes(weight.spec);
+      for (const auto& buffer : rank.program.buffers) {
+        const bool tokens = buffer.rows == kernels::BufferSpec::Rows::kTokens;
+        buffers += 4 * buffer.cols * (tokens ? rank.program.max_rows : rank.program.max_outputs);
+      }
+      EXPECT_EQ(planned.weight_bytes, weights);
+      EXPECT_EQ(planned.kv_bytes, kernels::KvBytes(rank.kv));
+      EXPECT_GE(planned.activation_bytes, buffers);
+    }
+  }
+}
+
+TEST(PlanMemoryTest, MatchesThePrograms) {
+  for (const Shape& shape :
+       {Shape{320, 64, 128, 8, 8, 8, 16, false}, Shape{301, 108, 136, 5, 8, 2, 26, true},
+        Shape{2048, 256, 768, 8, 4, 2, 64, true}}) {
+    for (int32_t tensor : {1, 2, 4, 8}) {
+      if (shape.heads % tensor != 0) continue;
+      for (int32_t pipeline : {1, 2, 3, 5}) Compare(shape, tensor, pipeline);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace skein
