@@ -4,8 +4,9 @@
 // collective calls in the same order. Every call has a number, equal on all ranks for collectives,
 // so that a hang can be named: "rank 5 never entered all-reduce 812".
 //
-// A call that fails (deadline, lost peer, abort) poisons the communicator: every later call
-// returns the first error at once. The rank reports it and ends; a job does not outlive it.
+// A call that fails (deadline, lost peer, abort, arguments that do not fit, ranks that disagree)
+// poisons the communicator: every later call returns the first error at once. The rank reports it
+// and ends; a job does not outlive it.
 //
 // Sums join ranks as a binary tree, ((0+1)+(2+3))+((4+5)+(6+7)), whatever the size of the message,
 // so that layouts agree in every bit. A size that is no power of two splits the ranks at the
@@ -41,8 +42,9 @@ class Communicator {
   virtual absl::Status ReduceScatter(absl::Span<const float> in, absl::Span<float> out,
                                      Stream stream = {}) = 0;
   virtual absl::Status Broadcast(absl::Span<std::byte> data, int root, Stream stream = {}) = 0;
-  // Send returns when `data` may be reused. Messages between two ranks arrive in order; a
-  // receiver's size must be the sender's.
+  // Send copies `data` and returns, unless more than a few messages to `to` are still on their way
+  // (16 MiB on the CPU): then it waits for the receiver. Messages between two ranks arrive in
+  // order; a receiver's size must be the sender's.
   virtual absl::Status Send(absl::Span<const std::byte> data, int to, Stream stream = {}) = 0;
   virtual absl::Status Receive(absl::Span<std::byte> data, int from, Stream stream = {}) = 0;
   virtual absl::Status Barrier(Stream stream = {}) = 0;

@@ -21,8 +21,9 @@ struct ControlMessage {
 
 // Rank 0 of the group is the leader. One thread may send while another receives.
 // Messages between two ranks arrive whole and in order; a message may have any size up to 64 MiB.
-// Unavailable, naming the rank, when a peer is gone; DeadlineExceeded when time passes; Cancelled
-// after Close.
+// Unavailable, naming the rank, when a peer is gone or has closed, once its last message was
+// received; DeadlineExceeded when time passes; Cancelled after Close. A send that fails may have
+// been cut off in the middle: all later sends of this rank fail alike. A receive may be repeated.
 class ControlChannel {
  public:
   virtual ~ControlChannel() = default;
