@@ -8,6 +8,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "coordinator/client/connection.h"
@@ -67,7 +68,8 @@ void PrintLogprobs(const v1::Tokens& tokens) {
     if (!token.has_logprob()) continue;
     absl::FPrintF(stderr, "token %u: %.4f", token.id(), token.logprob());
     for (const v1::TopLogprob& top : token.top_logprobs()) {
-      absl::FPrintF(stderr, "  %u '%s' %.4f", top.id(), top.token(), top.logprob());
+      absl::FPrintF(stderr, "  %u '%s' %.4f", top.id(), absl::Utf8SafeCEscape(top.token()),
+                    top.logprob());
     }
     absl::FPrintF(stderr, "\n");
   }

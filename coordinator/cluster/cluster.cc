@@ -152,10 +152,11 @@ void Cluster::Serve(Job& job) {
     slowest = std::max(slowest, rank.ready.load_seconds);
     bytes += rank.ready.bytes_read;
   }
-  spdlog::info("job {} serves: {} read in {:.2f} s, {} replica(s)", job.id, FormatBytes(bytes),
-               slowest, job.plan->layout.data);
+  spdlog::info("job {} serves with {}: {} read in {:.2f} s", job.id,
+               FormatCount(job.plan->layout.data, "replica"), FormatBytes(bytes), slowest);
   for (int32_t i = 0; i < job.plan->layout.data; ++i) {
-    job.replicas.push_back({.id = next_replica_++});
+    const ReplicaLoad idle = {.free_pages = job.plan->pages, .total_pages = job.plan->pages};
+    job.replicas.push_back({.id = next_replica_++, .load = idle});
     listener_->OnReplicaUp({.id = job.replicas.back().id,
                             .name = absl::StrCat("replica ", i, " of job ", job.id),
                             .max_sequences = job.plan->max_sequences,
@@ -255,7 +256,7 @@ void Cluster::Refuse(Job& job, const absl::Status& why) {
 
 void Cluster::EndJob(Job& job, Job::State state, const std::string& why) {
   spdlog::log(state == Job::State::kLost ? spdlog::level::err : spdlog::level::info,
-              "job {} is {}: {}", job.id, StateName(state), why);
+              "job {}: {}: {}", job.id, StateName(state), why);
   for (size_t i = 0; i < job.replicas.size(); ++i) {
     listener_->OnReplicaDown(
         job.replicas[i].id,

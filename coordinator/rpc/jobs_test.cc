@@ -1,4 +1,5 @@
 // Jobs over gRPC: attaching, losing, refusing, draining, and what clients and health checks see.
+#include <functional>
 #include <future>
 #include <string>
 #include <utility>
@@ -180,6 +181,32 @@ TEST(JobsTest, WhatDoesNotFitIsRefusedByName) {
   FakeJob old({.coordinator = coordinator.address(), .job_id = "b", .version = "0.0.1"});
   EXPECT_THAT(old.WaitForEnd(0),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("0.0.1")));
+}
+
+TEST(JobsTest, AStreamBeginsWithHello) {
+  TestCoordinator coordinator;
+  const auto stub = cluster::v1::Cluster::NewStub(coordinator.channel());
+  struct Case {
+    std::function<void(cluster::v1::WorkerMessage&)> fill;
+    std::string says;
+  };
+  const std::vector<Case> cases = {
+      {[](auto& message) { message.mutable_heartbeat(); }, "must be Hello"},
+      {[](auto&) {}, "must be Hello"},
+      {[](auto& message) { message.mutable_hello()->set_job_id("a"); }, "host"},
+  };
+  for (const Case& c : cases) {
+    grpc::ClientContext context;
+    const auto stream = stub->Attach(&context);
+    cluster::v1::WorkerMessage message;
+    c.fill(message);
+    stream->Write(message);
+    cluster::v1::CoordinatorMessage answer;
+    EXPECT_FALSE(stream->Read(&answer));
+    const grpc::Status status = stream->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr(c.says));
+  }
 }
 
 TEST(JobsTest, ASecondCopyThatDiffersIsRefused) {
