@@ -48,8 +48,8 @@ std::vector<std::byte> Stored(DType dtype, const std::vector<float>& values) {
 std::vector<BackendCase> CpuBackends() {
   std::vector<BackendCase> cases;
   for (const auto& [name, target] :
-       {std::pair<const char*, int64_t>{"Avx2", HWY_AVX2}, {"Avx512", HWY_AVX3}}) {
-    if ((hwy::SupportedTargets() & target) == 0) continue;
+       {std::pair<const char*, int64_t>{"Avx2", HWY_AVX2}, {"Avx512", HWY_AVX3}, {"Best", 0}}) {
+    if (target != 0 && (hwy::SupportedTargets() & target) == 0) continue;
     for (int threads : {1, 3}) {
       cases.push_back({"Cpu" + std::string(name) + "Threads" + std::to_string(threads),
                        [target = target, threads] {

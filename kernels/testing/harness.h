@@ -17,7 +17,8 @@ struct BackendCase {
   std::function<std::unique_ptr<Backend>()> make;
 };
 
-// The CPU's on every instruction set that this machine has and with 1 and 3 threads.
+// The CPU's on every instruction set that this machine has (and on what it chooses by itself), with
+// 1 and 3 threads.
 std::vector<BackendCase> CpuBackends();
 // These and the reference.
 std::vector<BackendCase> AllBackends();

@@ -168,7 +168,7 @@ TEST_P(OperationsTest, SwiGlu) {
       const BufferId out = p.AddBuffer(cols);
       p.Add(SwiGluOp{in, out});
       const Results r = Both(p, in, RandomFloats(7, rows * 2 * cols, 30), Rows(rows).view(), out);
-      EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), 12));
+      EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), 6));
     }
   }
 }
