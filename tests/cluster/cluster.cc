@@ -70,8 +70,8 @@ Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags) {
                                    kWorker,
                                    "--coordinator=" + address_};
   argv.insert(argv.end(), flags.begin(), flags.end());
-  jobs_.push_back(std::make_unique<Process>(
-      Process::Options{.name = "job", .argv = argv, .environment = {{"TMPDIR", scratch_}}}));
+  jobs_.push_back(std::make_unique<Process>(Process::Options{
+      .name = "job", .argv = argv, .environment = {{"TMPDIR", scratch_}, {"HOME", scratch_}}}));
   return *jobs_.back();
 }
 
