@@ -49,6 +49,13 @@ struct Flags {
   std::string log_level = "info";
 };
 
+// Ranks beat every half second; less than two beats would lose them for nothing.
+std::string CheckHeartbeatTimeout(const std::string& text) {
+  absl::Duration duration;
+  if (absl::ParseDuration(text, &duration) && duration >= absl::Seconds(1)) return "";
+  return absl::StrCat("'", text, "' is not a duration of 1s or more, like 3s");
+}
+
 // "30s", "1m30s"; fails the flag otherwise.
 std::string CheckDuration(const std::string& text) {
   absl::Duration duration;
@@ -86,8 +93,8 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
       ->check(CheckDuration)
       ->capture_default_str();
   app.add_option("--heartbeat-timeout", flags.heartbeat_timeout,
-                 "A rank that is silent for so long is lost, and its job with it")
-      ->check(CheckDuration)
+                 "A rank that is silent for so long is lost, and its job with it; 1s or more")
+      ->check(CheckHeartbeatTimeout)
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
       ->capture_default_str();

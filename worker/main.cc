@@ -47,8 +47,8 @@ int JobMain(const skein::worker::RankOptions& options) {
   }
   const absl::Status status = skein::worker::RunRank(options, **mpi);
   if (status.ok()) return 0;
+  spdlog::error("{}", status.ToString());
   // Finalizing MPI would wait for ranks that are stuck: leave, and mpirun ends the job.
-  spdlog::shutdown();
   _exit(1);
 }
 
@@ -80,7 +80,8 @@ int main(int argc, char** argv) {
               "end after this long without a coordinator");
   AddDuration(app, "--step-timeout", options.step_timeout,
               "give up when one step, or one exchange between ranks, takes longer");
-  app.add_option("--log-level", options.log_level, "trace, debug, info, warning, error or off")
+  app.add_option("--log-level", options.log_level, "how much is logged")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
 
   skein::worker::BenchOptions bench;

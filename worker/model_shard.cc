@@ -39,7 +39,6 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
   }
   ModelShard shard;
   SKEIN_ASSIGN_OR_RETURN(shard.config, model::LoadModelConfig(path));
-  SKEIN_RETURN_IF_ERROR(plan::ValidatePlan(plan, shard.config));
   SKEIN_ASSIGN_OR_RETURN(const std::unique_ptr<model::TensorSource> tensors,
                          model::OpenTensorSource(path));
   SKEIN_ASSIGN_OR_RETURN(const std::string identity, model::ComputeModelIdentity(path, *tensors));
@@ -48,6 +47,7 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
         "the model in '", path, "' is another one than the coordinator's: identity ", identity,
         ", planned was ", plan.model_identity, "; copy the coordinator's folder to this node"));
   }
+  SKEIN_RETURN_IF_ERROR(plan::ValidatePlan(plan, shard.config));
   SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(options.backend, rank.threads));
   SKEIN_ASSIGN_OR_RETURN(
       shard.program,

@@ -84,14 +84,14 @@ class Rank {
                           .rank = mpi_.rank(),
                           .job_size = mpi_.size(),
                           .node = node,
-                          .orphan_timeout = options_.orphan_timeout},
+                          .orphan_timeout = options_.orphan_timeout,
+                          .announces = mpi_.local_rank() == 0},
         &inbox_, [this](const absl::Status& why, int code) { OnEnd(why, code); });
     absl::StatusOr<plan::Plan> plan = attachment_->WaitForPlan();
     if (absl::IsCancelled(plan.status())) return absl::OkStatus();  // drained before it began
     absl::Status status = plan.ok() ? Serve(*plan) : plan.status();
     if (!status.ok()) {
       status = Annotate(status, absl::StrCat("rank ", mpi_.rank(), " on ", node.host));
-      spdlog::error("{}", status.ToString());
       attachment_->SendFailure(status);
     }
     return status;
@@ -106,7 +106,6 @@ class Rank {
       return;
     }
     spdlog::error("ending: {}", std::string(why.message()));
-    spdlog::shutdown();
     // The engine's thread may be inside a collective that never returns.
     _exit(exit_code);
   }
@@ -114,8 +113,9 @@ class Rank {
   absl::Status Serve(const plan::Plan& plan) {
     const plan::RankPlan& self = plan.ranks[mpi_.rank()];
     const absl::Time begin = absl::Now();
-    SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self));
+    // Before loading, which takes some ranks longer than others; the first step waits for all.
     SKEIN_ASSIGN_OR_RETURN(Groups groups, MakeGroups(mpi_, plan, self, options_.step_timeout));
+    SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self));
     const ShardReport report = {.slice_key = shard.program.slice_key,
                                 .slice_digest = shard.weights.slice_digest,
                                 .bytes_read = shard.weights.bytes_read,

@@ -20,10 +20,10 @@ struct RankOptions {
   std::string log_level = "info";
 };
 
-// Runs this process's rank to its end. OK after a drain. An error was logged and reported to the
-// coordinator; the process must then exit without another call to MPI. A refusal or a job that
-// failed elsewhere ends the process from within, with exit code 1: other threads may be inside a
-// collective that never returns.
+// Runs this process's rank to its end. OK after a drain. An error was reported to the coordinator
+// where there is one; the process must then say it and exit without another call to MPI. A refusal
+// or a job that failed elsewhere ends the process from within, with exit code 1: other threads may
+// be inside a collective that never returns.
 absl::Status RunRank(const RankOptions& options, comm::MpiRuntime& mpi);
 
 }  // namespace skein::worker

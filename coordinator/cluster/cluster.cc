@@ -32,7 +32,8 @@ Cluster::Cluster(Options options, plan::ModelFacts model, ReplicaListener* liste
       last_tick_(clock->Now()) {}
 
 absl::Status Cluster::CheckHello(const RankHello& hello) const {
-  if (shut_down_) return absl::UnavailableError("the coordinator is shutting down");
+  // Not Unavailable, which a rank would take for a coordinator that comes back.
+  if (shut_down_) return absl::AbortedError("the coordinator is shutting down");
   if (hello.version != options_.version) {
     return absl::FailedPreconditionError(
         absl::StrCat(RankName(hello), " runs Skein ", hello.version, ", the coordinator ",
@@ -173,9 +174,11 @@ void Cluster::OnStep(RankId id, const StepOutput& output) {
     if (rank == nullptr) return;
     const absl::Time now = clock_->Now();
     rank->last_heard = now;
-    const plan::RankPlan* part =
-        job->state == Job::State::kServing ? &job->plan->ranks[id.rank] : nullptr;
-    if (part == nullptr || part->stage != 0 || part->shard != 0) {
+    if (job->state != Job::State::kServing) {
+      return Lose(*job, *rank, "it sent a step's output before its job served");
+    }
+    const plan::RankPlan* part = &job->plan->ranks[id.rank];
+    if (part->stage != 0 || part->shard != 0) {
       return Lose(*job, *rank, "it sent a step's output, which only leaders may");
     }
     Replica& replica = job->replicas[part->replica];

@@ -49,7 +49,7 @@ class Cluster {
   Cluster(Options options, plan::ModelFacts model, ReplicaListener* listener, const Clock* clock);
 
   // A rank's Hello. FailedPrecondition: another version, another job size, a job that is over;
-  // InvalidArgument: a rank out of range; AlreadyExists: a rank that is there; Unavailable: the
+  // InvalidArgument: a rank out of range; AlreadyExists: a rank that is there; Aborted: the
   // coordinator shuts down. On an error the link is not kept.
   absl::StatusOr<RankId> Attach(const RankHello& hello, std::shared_ptr<RankLink> link);
 

@@ -34,23 +34,31 @@ v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens
   return request;
 }
 
-Cluster::Cluster(const Options& options) : scratch_(MakeScratch()) {
+Cluster::Cluster(const Options& options) : options_(options), scratch_(MakeScratch()) {
+  StartCoordinator("127.0.0.1:0");
+  channel_ = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+  inference_ = v1::Inference::NewStub(channel_);
+  cluster_ = cluster::v1::Cluster::NewStub(channel_);
+}
+
+void Cluster::StartCoordinator(const std::string& listen) {
   const std::string port_file = scratch_ + "/port";
-  std::vector<std::string> argv = {kCoordinator, "--model=" + options.model, "--listen=127.0.0.1:0",
+  std::filesystem::remove(port_file);
+  std::vector<std::string> argv = {kCoordinator, "--model=" + options_.model, "--listen=" + listen,
                                    "--port-file=" + port_file};
-  if (!options.layout.empty()) argv.push_back("--layout=" + options.layout);
-  argv.insert(argv.end(), options.coordinator_flags.begin(), options.coordinator_flags.end());
+  if (!options_.layout.empty()) argv.push_back("--layout=" + options_.layout);
+  argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
   coordinator_ = std::make_unique<Process>(Process::Options{.name = "coordinator", .argv = argv});
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  address_.clear();
   while (address_.empty() && absl::Now() < deadline && !coordinator_->Wait(absl::ZeroDuration())) {
     std::ifstream(port_file) >> address_;
     absl::SleepFor(absl::Milliseconds(20));
   }
   EXPECT_FALSE(address_.empty()) << "the coordinator does not listen:\n" << coordinator_->Output();
-  channel_ = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
-  inference_ = v1::Inference::NewStub(channel_);
-  cluster_ = cluster::v1::Cluster::NewStub(channel_);
 }
+
+void Cluster::RestartCoordinator() { StartCoordinator(std::string(address_)); }
 
 Cluster::~Cluster() {
   jobs_.clear();
@@ -78,6 +86,7 @@ Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags) {
 cluster::v1::ClusterStatus Cluster::Status() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  context.set_wait_for_ready(true);  // the channel may still back off from an earlier coordinator
   cluster::v1::ClusterStatus status;
   cluster_->GetStatus(&context, {}, &status);
   return status;

@@ -39,6 +39,8 @@ class Cluster {
   explicit Cluster(const Options& options);  // returns when the coordinator listens
   ~Cluster();                                // kills what still runs, removes the scratch folder
 
+  // Starts a coordinator anew where the one before listened, which must be gone.
+  void RestartCoordinator();
   // mpirun -np `ranks` worker `flags`; does not wait.
   Process& StartJob(int ranks, const std::vector<std::string>& flags = {});
   // Polls the status until `jobs` jobs serve; false after `timeout`.
@@ -69,6 +71,9 @@ class Cluster {
   const std::string& scratch() const { return scratch_; }
 
  private:
+  void StartCoordinator(const std::string& listen);
+
+  const Options options_;
   std::string scratch_;
   std::string address_;
   std::unique_ptr<Process> coordinator_;

@@ -12,7 +12,7 @@
 namespace skein::worker {
 namespace {
 
-// The sampling rank's result of `step`; a failure of any rank comes first where there is one.
+// The sampling rank's result of `step`, or the failure of the rank that says so first.
 absl::StatusOr<StepResult> ReceiveResult(comm::ControlChannel& channel, int64_t step,
                                          absl::Time deadline) {
   SKEIN_ASSIGN_OR_RETURN(const comm::ControlMessage message, channel.Receive(deadline));
@@ -48,13 +48,14 @@ absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::Control
                        Inbox& inbox) {
   ReplicaState state(options.limits);
   while (true) {
-    Inbox::Contents contents = inbox.Take(/*wait=*/state.idle());
+    Inbox::Contents contents = inbox.Take(/*wait=*/state.idle() && !state.has_outputs());
     if (contents.stop) break;
     if (contents.cancel_all) state.CancelAll();
     for (GenerationRequest& request : contents.requests) state.Add(std::move(request));
     for (RequestId id : contents.cancelled) state.Cancel(id);
-    if (!state.idle()) SKEIN_RETURN_IF_ERROR(RunStep(options, stage, channel, state));
+    // Not before cancel_all was seen: a new coordinator is told nothing of the old one's requests.
     if (state.has_outputs()) options.report(state.TakeReport());
+    if (!state.idle()) SKEIN_RETURN_IF_ERROR(RunStep(options, stage, channel, state));
   }
   if (channel == nullptr) return absl::OkStatus();
   return channel->Broadcast(Encode(StepOrder{.stop = true}), absl::Now() + options.step_timeout);
@@ -68,10 +69,12 @@ absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Dura
     if (order.stop) return absl::OkStatus();
     StepResult result{.step = order.step};
     result.status = stage.Run(order, &result.sampled);
+    absl::Status sent;
     if (!result.status.ok() || stage.samples()) {
-      SKEIN_RETURN_IF_ERROR(channel.SendToLeader(Encode(result), absl::Now() + step_timeout));
+      sent = channel.SendToLeader(Encode(result), absl::Now() + step_timeout);
     }
-    SKEIN_RETURN_IF_ERROR(result.status);
+    SKEIN_RETURN_IF_ERROR(result.status);  // the cause comes first
+    SKEIN_RETURN_IF_ERROR(sent);
   }
 }
 

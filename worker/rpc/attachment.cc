@@ -22,8 +22,12 @@ namespace pb = ::skein::cluster::v1;
 
 // Between attempts to reach a coordinator.
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
+// For one attempt.
+constexpr absl::Duration kConnectTime = absl::Seconds(1);
 // Between messages that it is not there.
 constexpr absl::Duration kWaitMessageInterval = absl::Seconds(5);
+// For last words to leave.
+constexpr absl::Duration kHangUpTime = absl::Seconds(1);
 
 absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
@@ -58,68 +62,73 @@ pb::WorkerMessage ReadyMessage(const ShardReport& report) {
 
 }  // namespace
 
-// One attempt at a stream. Writes come from several threads, reads from one.
+// One life of the stream. Writes come from several threads, reads from one.
 class Attachment::Stream {
  public:
-  Stream(const std::string& coordinator, absl::Duration silence) {
+  // Null when the coordinator is not reached within `patience`.
+  static std::shared_ptr<Stream> Connect(const std::string& coordinator, absl::Duration patience) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     // A global subchannel would keep the backoff of earlier attempts.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetMaxReceiveMessageSize(-1);
-    channel_ =
+    auto channel =
         grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
-    const auto connect_by = std::chrono::system_clock::now() + absl::ToChronoNanoseconds(silence);
-    connected_ = channel_->WaitForConnected(
-        std::chrono::time_point_cast<std::chrono::system_clock::duration>(connect_by));
-    stub_ = pb::Cluster::NewStub(channel_);
-    rpc_ = stub_->Attach(&context_);
+    const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(patience);
+    if (!channel->WaitForConnected(deadline)) return nullptr;
+    return std::shared_ptr<Stream>(new Stream(std::move(channel)));
   }
 
-  bool connected() const { return connected_; }
-
+  // False when the stream is over or half closed.
   bool Write(const pb::WorkerMessage& message) {
     absl::MutexLock lock(&write_mutex_);
-    return rpc_->Write(message);
+    return !half_closed_ && rpc_->Write(message);
   }
-  bool Read(pb::CoordinatorMessage* message) { return rpc_->Read(message); }
   void HalfClose() {
     absl::MutexLock lock(&write_mutex_);
-    rpc_->WritesDone();
+    if (!std::exchange(half_closed_, true)) rpc_->WritesDone();
   }
+  bool Read(pb::CoordinatorMessage* message) { return rpc_->Read(message); }
+  // Any thread; makes writes and reads that block return.
   void Cancel() { context_.TryCancel(); }
   absl::Status Finish() { return FromGrpc(rpc_->Finish()); }
 
  private:
+  explicit Stream(std::shared_ptr<grpc::Channel> channel)
+      : channel_(std::move(channel)),
+        stub_(pb::Cluster::NewStub(channel_)),
+        rpc_(stub_->Attach(&context_)) {}
+
   grpc::ClientContext context_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<pb::Cluster::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<pb::WorkerMessage, pb::CoordinatorMessage>> rpc_;
-  bool connected_ = false;
   absl::Mutex write_mutex_;
+  bool half_closed_ ABSL_GUARDED_BY(write_mutex_) = false;
 };
 
 Attachment::Attachment(AttachmentOptions options, Inbox* inbox, EndCallback on_end)
     : options_(std::move(options)),
       inbox_(inbox),
       on_end_(std::move(on_end)),
-      last_contact_(absl::Now()) {
+      last_contact_(std::chrono::steady_clock::now()) {
   reader_ = std::thread([this] { ReadLoop(); });
   heartbeat_ = std::thread([this] { HeartbeatLoop(); });
+  watch_ = std::thread([this] { WatchLoop(); });
 }
 
 Attachment::~Attachment() {
-  {
-    absl::MutexLock lock(&mutex_);
-    ended_ = true;
-    if (stream_ != nullptr) stream_->HalfClose();
-  }
-  heartbeat_.join();
-  {
-    absl::MutexLock lock(&mutex_);
-    if (stream_ != nullptr) stream_->Cancel();
-  }
-  reader_.join();
+  HangUp([](Stream&) {});
+  for (std::thread* thread : {&reader_, &heartbeat_, &watch_}) thread->join();
+}
+
+std::shared_ptr<Attachment::Stream> Attachment::stream() {
+  absl::MutexLock lock(&mutex_);
+  return stream_;
+}
+
+absl::Duration Attachment::Silence() {
+  return absl::FromChrono(std::chrono::steady_clock::now() - last_contact_);
 }
 
 absl::StatusOr<plan::Plan> Attachment::WaitForPlan() {
@@ -131,17 +140,17 @@ absl::StatusOr<plan::Plan> Attachment::WaitForPlan() {
 }
 
 void Attachment::SendReady(const ShardReport& report) {
-  absl::MutexLock lock(&mutex_);
-  ready_ = report;
-  if (stream_ != nullptr) stream_->Write(ReadyMessage(report));
-}
-
-void Attachment::SendStep(const StepReport& report) {
   std::shared_ptr<Stream> stream;
   {
     absl::MutexLock lock(&mutex_);
+    ready_ = report;
     stream = stream_;
   }
+  if (stream != nullptr) stream->Write(ReadyMessage(report));
+}
+
+void Attachment::SendStep(const StepReport& report) {
+  const std::shared_ptr<Stream> stream = this->stream();
   if (stream == nullptr) return;
   pb::WorkerMessage message;
   *message.mutable_step() = ToProto(report);
@@ -149,6 +158,13 @@ void Attachment::SendStep(const StepReport& report) {
 }
 
 void Attachment::SendFailure(const absl::Status& why) {
+  pb::WorkerMessage message;
+  message.mutable_failure()->set_code(static_cast<int>(why.code()));
+  message.mutable_failure()->set_message(std::string(why.message()));
+  HangUp([message](Stream& stream) { stream.Write(message); });
+}
+
+void Attachment::HangUp(std::function<void(Stream&)> last_words) {
   std::shared_ptr<Stream> stream;
   {
     absl::MutexLock lock(&mutex_);
@@ -156,15 +172,19 @@ void Attachment::SendFailure(const absl::Status& why) {
     stream = stream_;
   }
   if (stream == nullptr) return;
-  pb::WorkerMessage message;
-  message.mutable_failure()->set_code(static_cast<int>(why.code()));
-  message.mutable_failure()->set_message(std::string(why.message()));
-  stream->Write(message);
-  stream->HalfClose();
-  // The coordinator ends the stream when it has heard; then the reader drops it.
-  absl::MutexLock lock(&mutex_);
-  const auto gone = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stream_ == nullptr; };
-  mutex_.AwaitWithTimeout(absl::Condition(&gone), absl::Seconds(1));
+  // On a thread, since a coordinator that does not read would hold this rank.
+  std::thread goodbye([&] {
+    last_words(*stream);
+    stream->HalfClose();
+  });
+  {
+    // The coordinator ends the stream when it has heard; then the reader drops it.
+    absl::MutexLock lock(&mutex_);
+    const auto gone = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stream_ == nullptr; };
+    mutex_.AwaitWithTimeout(absl::Condition(&gone), kHangUpTime);
+  }
+  stream->Cancel();  // ends writes that wait
+  goodbye.join();
 }
 
 void Attachment::OnEnd(const absl::Status& why, int exit_code) {
@@ -179,26 +199,23 @@ void Attachment::ReadLoop() {
   absl::Time next_message = absl::Now() + kRetryInterval;
   while (true) {
     const absl::Status status = RunStream();
-    absl::Duration silent;
+    absl::Duration silence;
     {
       absl::MutexLock lock(&mutex_);
       if (ended_) return;
-      silent = absl::Now() - last_contact_;
+      silence = Silence();
     }
     if (!IsLoss(status)) return OnEnd(status, 1);
     inbox_->CancelAll();
-    if (silent > options_.orphan_timeout) {
+    if (silence > options_.orphan_timeout) {
       return OnEnd(absl::DeadlineExceededError(absl::StrCat(
                        "no coordinator at ", options_.coordinator, " for ",
                        absl::FormatDuration(options_.orphan_timeout), " (--orphan-timeout)")),
                    1);
     }
-    if (absl::Now() >= next_message) {
-      if (options_.rank == 0) {
-        spdlog::info(
-            "waiting for a coordinator at {} ({}); start one with: coordinator --model=...",
-            options_.coordinator, std::string(status.message()));
-      }
+    if (options_.announces && absl::Now() >= next_message) {
+      spdlog::info("waiting for a coordinator at {} ({}); start one with: coordinator --model=...",
+                   options_.coordinator, std::string(status.message()));
       next_message = absl::Now() + kWaitMessageInterval;
     }
     absl::SleepFor(kRetryInterval);
@@ -206,12 +223,8 @@ void Attachment::ReadLoop() {
 }
 
 absl::Status Attachment::RunStream() {
-  auto stream = std::make_shared<Stream>(options_.coordinator, kRetryInterval * 5);
-  if (!stream->connected()) {
-    stream->Cancel();
-    stream->Finish().IgnoreError();
-    return absl::UnavailableError("no connection");
-  }
+  const std::shared_ptr<Stream> stream = Stream::Connect(options_.coordinator, kConnectTime);
+  if (stream == nullptr) return absl::UnavailableError("no connection");
   stream->Write(HelloMessage(options_));
   {
     absl::MutexLock lock(&mutex_);
@@ -223,7 +236,7 @@ absl::Status Attachment::RunStream() {
   while (failure.ok() && stream->Read(&message)) {
     {
       absl::MutexLock lock(&mutex_);
-      last_contact_ = absl::Now();
+      last_contact_ = std::chrono::steady_clock::now();
     }
     switch (message.kind_case()) {
       case pb::CoordinatorMessage::kPlan: {
@@ -253,18 +266,22 @@ absl::Status Attachment::RunStream() {
 }
 
 absl::Status Attachment::OnPlan(plan::Plan plan) {
-  absl::MutexLock lock(&mutex_);
-  if (!plan_.has_value()) {
-    plan_ = std::move(plan);
-    return absl::OkStatus();
+  std::optional<ShardReport> ready;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!plan_.has_value()) {
+      plan_ = std::move(plan);
+      return absl::OkStatus();
+    }
+    // A new coordinator planned the job again: the shard that is loaded serves if it is the same.
+    if (plan != *plan_) {
+      return absl::FailedPreconditionError(
+          "a new coordinator made another plan for this job, whose weights are loaded already; "
+          "start the workers again");
+    }
+    ready = ready_;
   }
-  // A new coordinator planned the job again: the shard that is loaded serves if it is the same.
-  if (plan != *plan_) {
-    return absl::FailedPreconditionError(
-        "a new coordinator made another plan for this job, whose weights are loaded already; "
-        "start the workers again");
-  }
-  if (ready_.has_value()) stream_->Write(ReadyMessage(*ready_));
+  if (ready.has_value()) SendReady(*ready);
   return absl::OkStatus();
 }
 
@@ -273,18 +290,20 @@ void Attachment::HeartbeatLoop() {
   beat.mutable_heartbeat();
   while (true) {
     std::shared_ptr<Stream> stream;
-    bool orphaned;
     {
       absl::MutexLock lock(&mutex_);
-      const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_; };
-      if (mutex_.AwaitWithTimeout(absl::Condition(&ended), options_.heartbeat_interval)) return;
+      if (mutex_.AwaitWithTimeout(absl::Condition(&ended_), options_.heartbeat_interval)) return;
       stream = stream_;
-      orphaned = absl::Now() - last_contact_ > options_.orphan_timeout;
     }
-    if (stream == nullptr) continue;
-    // A coordinator that neither answers nor hangs up: let the reader notice.
-    if (orphaned) stream->Cancel();
-    stream->Write(beat);
+    if (stream != nullptr) stream->Write(beat);
+  }
+}
+
+void Attachment::WatchLoop() {
+  absl::MutexLock lock(&mutex_);
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&ended_), options_.heartbeat_interval)) {
+    // The reader sees the end of the stream, and what to make of it.
+    if (stream_ != nullptr && Silence() > options_.orphan_timeout) stream_->Cancel();
   }
 }
 

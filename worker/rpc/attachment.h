@@ -1,7 +1,11 @@
 // A rank's tie to the coordinator: one gRPC stream for its whole life, kept alive by a thread of
 // its own and taken up again when the coordinator comes back.
+//
+// Writes may block for as long as the coordinator does not read. So no lock is held while one
+// goes on, and a third thread, which never writes, ends the stream of a coordinator that is silent.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,6 +34,7 @@ struct AttachmentOptions {
   absl::Duration heartbeat_interval = absl::Milliseconds(500);
   // How long a rank lives without a coordinator.
   absl::Duration orphan_timeout = absl::Seconds(60);
+  bool announces = true;  // says in the log that it waits; one rank of a host does
 };
 
 // The shard is loaded: what the coordinator compares between replicas.
@@ -64,10 +69,16 @@ class Attachment {
 
   void ReadLoop();
   void HeartbeatLoop();
+  void WatchLoop();
   // One life of the stream, from hello to its end.
   absl::Status RunStream();
   absl::Status OnPlan(plan::Plan plan);
   void OnEnd(const absl::Status& why, int exit_code);
+  std::shared_ptr<Stream> stream();
+  // Ends the conversation: says the last words, waits a little for the coordinator to agree, then
+  // cuts it off.
+  void HangUp(std::function<void(Stream&)> last_words);
+  absl::Duration Silence() ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool HasPlanOrEnded() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return plan_.has_value() || ended_;
   }
@@ -80,11 +91,13 @@ class Attachment {
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // null between lives
   std::optional<plan::Plan> plan_ ABSL_GUARDED_BY(mutex_);
   std::optional<ShardReport> ready_ ABSL_GUARDED_BY(mutex_);  // repeated to a new coordinator
-  absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);
+  // Not the time of day, which may jump.
+  std::chrono::steady_clock::time_point last_contact_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread reader_;
   std::thread heartbeat_;
+  std::thread watch_;
 };
 
 }  // namespace skein::worker
