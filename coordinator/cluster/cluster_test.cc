@@ -331,7 +331,7 @@ TEST_F(ClusterTest, ShutdownTellsAllRanksAndRefusesNewOnes) {
   for (const TestRank& rank : ranks) cluster_.OnGone(*rank.id, absl::CancelledError("bye"));
   EXPECT_EQ(cluster_.attached_ranks(), 0);
   EXPECT_THAT(Attach(Hello("b", 0, 2)).id,
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("shutting down")));
 }
 
 TEST_F(ClusterTest, OfJobsThatAreOverTheLastFewAreKept) {
