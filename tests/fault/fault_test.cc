@@ -19,7 +19,6 @@ namespace skein::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 // The bound that is promised to users for every loss.
 constexpr absl::Duration kBound = absl::Seconds(5);
