@@ -14,6 +14,9 @@ namespace {
 
 constexpr int32_t kMaxJobSize = 65536;  // far beyond any mpirun, far below what memory minds
 constexpr size_t kOverJobsKept = 8;     // in the status
+// A survivor that fails names the dead as far as it knows; the stream of the dead ends within this
+// time.
+constexpr absl::Duration kFailureDelay = absl::Milliseconds(200);
 
 void LogPlan(const plan::Plan& plan) {
   for (const auto line : absl::StrSplit(plan::FormatPlan(plan), '\n', absl::SkipEmpty())) {
@@ -198,7 +201,9 @@ void Cluster::OnFailure(RankId id, const absl::Status& status) {
   MutexLock lock(&mutex_);
   Job* job = nullptr;
   Rank* rank = FindLive(id, &job);
-  if (rank != nullptr) Lose(*job, *rank, std::string(status.message()));
+  if (rank == nullptr || !rank->failure.empty()) return;
+  rank->failure = std::string(status.message());
+  rank->failed_at = clock_->Now();
 }
 
 void Cluster::OnGone(RankId id, const absl::Status& status) {
@@ -208,6 +213,7 @@ void Cluster::OnGone(RankId id, const absl::Status& status) {
   Rank& rank = found->second.ranks[id.rank];
   rank.link = nullptr;
   if (!found->second.over()) {
+    if (!rank.failure.empty()) return;  // Tick tells
     return Lose(found->second, rank,
                 absl::StrCat("its connection ended (", std::string(status.message()), ")"));
   }
@@ -222,6 +228,9 @@ void Cluster::Tick() {
   const bool was_asleep = now - std::exchange(last_tick_, now) > timeout / 2;
   for (auto& [serial, job] : jobs_) {
     for (Rank& rank : job.ranks) {
+      if (!job.over() && !rank.failure.empty() && now - rank.failed_at >= kFailureDelay) {
+        Lose(job, rank, rank.failure);
+      }
       if (rank.link == nullptr) continue;
       if (job.over()) {
         if (now - job.over_since < timeout) continue;

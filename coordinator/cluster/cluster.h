@@ -58,6 +58,8 @@ class Cluster {
   void OnHeartbeat(RankId id);
   void OnReady(RankId id, const RankReady& ready);
   void OnStep(RankId id, const StepOutput& output);
+  // The job is lost at a later Tick: where a rank dies, others fail too, and the dead one, whose
+  // stream ends a moment sooner or later, is to be named.
   void OnFailure(RankId id, const absl::Status& status);
   // The rank's stream has ended, whatever the reason.
   void OnGone(RankId id, const absl::Status& status);

@@ -246,9 +246,20 @@ TEST_F(ClusterTest, ARankThatGoesLosesItsJobAndNoOther) {
 TEST_F(ClusterTest, AFailureIsQuoted) {
   const std::vector<TestRank> ranks = AttachJob("a", 2);
   cluster_.OnFailure(*ranks[1].id, absl::NotFoundError("no such folder: /models/bard"));
+  Pass(1, {});
   EXPECT_EQ(StateOf("a"), "lost");
   EXPECT_THAT(ranks[0].link->shutdowns, ElementsAre(HasSubstr("no such folder: /models/bard")));
   EXPECT_THAT(ranks[1].link->closed, SizeIs(1));
+}
+
+TEST_F(ClusterTest, ADeadRankIsBlamedBeforeOnesThatFailForItsSake) {
+  const std::vector<TestRank> ranks = ServeJob("a", 4);
+  cluster_.OnFailure(*ranks[0].id, absl::UnavailableError("rank 2 of the replica is gone"));
+  cluster_.OnGone(*ranks[0].id, absl::OkStatus());
+  EXPECT_EQ(StateOf("a"), "serving");
+  cluster_.OnGone(*ranks[2].id, absl::UnavailableError("Socket closed"));
+  EXPECT_EQ(StateOf("a"), "lost");
+  EXPECT_THAT(ranks[1].link->shutdowns, ElementsAre(HasSubstr("rank 2 on node2")));
 }
 
 TEST_F(ClusterTest, ASilentRankIsLostAfterTheTimeout) {

@@ -22,6 +22,8 @@ struct Rank {
   RankReady ready;
   std::shared_ptr<RankLink> link;  // null: no stream
   absl::Time last_heard;
+  std::string failure;  // what it said of its end; empty while it lives
+  absl::Time failed_at;
 };
 
 struct Replica {
