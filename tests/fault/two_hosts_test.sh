@@ -4,11 +4,14 @@
 set -euo pipefail
 if [[ ${1:-} != inside ]]; then
   unshare -Urn true 2>/dev/null || { echo "this system lets its users make no network namespaces" >&2; exit 1; }
-  exec timeout 150 unshare --user --map-root-user --net --mount --pid --fork --kill-child "$0" inside
+  work=$(mktemp -d /tmp/skein-hosts.XXXXXX)
+  trap 'rmdir "$work"' EXIT
+  timeout 150 unshare --user --map-root-user --net --mount --pid --fork --kill-child "$0" inside "$work"
+  exit
 fi
 
 bin=$PWD
-work=$(mktemp -d /tmp/skein-hosts.XXXXXX)
+work=$2
 mount -t tmpfs tmpfs "$work"
 mount -t proc proc /proc
 # Also the names of shared memory are to be ours alone, to see what is left.
