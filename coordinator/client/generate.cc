@@ -7,10 +7,14 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
 #include "coordinator/client/connection.h"
 #include "coordinator/client/duration.h"
 #include "coordinator/client/interrupt.h"
@@ -19,6 +23,9 @@
 
 namespace skein::client {
 namespace {
+
+// While no replica serves.
+constexpr absl::Duration kAskEvery = absl::Milliseconds(200);
 
 std::optional<std::string> ReadPrompt(const GenerateFlags& flags) {
   if (flags.prompt.has_value()) return flags.prompt;
@@ -123,6 +130,54 @@ class Printer {
   bool open_line_ = false;
 };
 
+// What an interrupt cancels: the call in flight, and those to come.
+class Calls {
+ public:
+  void Cancel() {
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    if (current_ != nullptr) current_->TryCancel();
+  }
+  // Null between calls.
+  void SetCurrent(grpc::ClientContext* context) {
+    MutexLock lock(&mutex_);
+    current_ = context;
+    if (cancelled_ && context != nullptr) context->TryCancel();
+  }
+
+ private:
+  Mutex mutex_;
+  grpc::ClientContext* current_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+struct Attempt {
+  grpc::Status status;
+  bool accepted = false;  // an event came
+};
+
+Attempt Ask(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
+            const GenerateFlags& flags, Calls& calls) {
+  grpc::ClientContext context;
+  calls.SetCurrent(&context);
+  if (!flags.timeout.empty()) {
+    context.set_deadline(std::chrono::system_clock::now() +
+                         absl::ToChronoMilliseconds(ToDuration(flags.timeout)));
+  }
+  const auto stream = stub.Generate(&context, request);
+  Printer printer(flags.json);
+  Attempt attempt;
+  v1::GenerateEvent event;
+  while (stream->Read(&event)) {
+    attempt.accepted = true;
+    printer.Print(event);
+  }
+  attempt.status = stream->Finish();
+  calls.SetCurrent(nullptr);
+  if (!attempt.status.ok()) printer.EndLine();
+  return attempt;
+}
+
 }  // namespace
 
 void DeclareGenerate(CLI::App& command, GenerateFlags& flags) {
@@ -153,6 +208,9 @@ void DeclareGenerate(CLI::App& command, GenerateFlags& flags) {
   command.add_flag("--json", flags.json, "Print every event as a line of JSON");
   command.add_option("--timeout", flags.timeout, "Give up after this long, like 30s")
       ->check(CheckDuration);
+  command.add_option("--wait", flags.wait, "Wait this long for a replica that serves")
+      ->check(CheckDuration)
+      ->capture_default_str();
 }
 
 int Generate(const std::string& coordinator, const GenerateFlags& flags) {
@@ -161,23 +219,29 @@ int Generate(const std::string& coordinator, const GenerateFlags& flags) {
     absl::FPrintF(stderr, "skein: --prompt-file: cannot read %s\n", *flags.prompt_file);
     return kExitError;
   }
-  grpc::ClientContext context;
-  const InterruptGuard guard([&context] { context.TryCancel(); });
-  if (!flags.timeout.empty()) {
-    context.set_deadline(std::chrono::system_clock::now() +
-                         absl::ToChronoMilliseconds(ToDuration(flags.timeout)));
-  }
+  const v1::GenerateRequest request = MakeRequest(flags, *std::move(prompt));
+  Calls calls;
+  const InterruptGuard guard([&calls] { calls.Cancel(); });  // before gRPC starts threads
   const Connection connection(coordinator);
   const auto stub = v1::Inference::NewStub(connection.channel());
-  const auto stream = stub->Generate(&context, MakeRequest(flags, *std::move(prompt)));
-  Printer printer(flags.json);
-  v1::GenerateEvent event;
-  while (stream->Read(&event)) printer.Print(event);
-  const grpc::Status status = stream->Finish();
-  if (status.ok()) return kExitOk;
-  printer.EndLine();
-  absl::FPrintF(stderr, "skein: %s\n", connection.Explain(status));
-  return kExitError;
+  const absl::Time until = absl::Now() + ToDuration(flags.wait);
+  bool said = false;
+  while (true) {
+    const Attempt attempt = Ask(*stub, request, flags, calls);
+    if (attempt.status.ok()) return kExitOk;
+    // Nothing was accepted, so that asking again repeats nothing.
+    const bool again = !attempt.accepted && absl::Now() < until &&
+                       attempt.status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    if (!again) {
+      absl::FPrintF(stderr, "skein: %s\n", connection.Explain(attempt.status));
+      return kExitError;
+    }
+    if (!std::exchange(said, true)) {
+      absl::FPrintF(stderr, "skein: no replica serves yet; waiting up to %s (--wait)\n",
+                    flags.wait);
+    }
+    absl::SleepFor(kAskEvery);
+  }
 }
 
 }  // namespace skein::client

@@ -27,6 +27,7 @@ struct GenerateFlags {
   bool parse_special = false;
   bool json = false;
   std::string timeout;
+  std::string wait = "10s";
 };
 
 void DeclareGenerate(CLI::App& command, GenerateFlags& flags);

@@ -5,9 +5,12 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "coordinator/rpc/fake_job.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
@@ -97,7 +100,7 @@ TEST_F(SkeinTest, JsonHasEveryEvent) {
 }
 
 TEST_F(SkeinTest, ErrorsAreExplained) {
-  const Outcome idle = Skein("generate --prompt x" + At());
+  const Outcome idle = Skein("generate --prompt x --wait 0s" + At());
   EXPECT_EQ(idle.exit_code, 1);
   EXPECT_THAT(idle.err, HasSubstr("UNAVAILABLE: no replica serves"));
   const auto job = Serve();
@@ -107,10 +110,23 @@ TEST_F(SkeinTest, ErrorsAreExplained) {
   const Outcome late = Skein("generate --prompt hold --timeout 300ms" + At());
   EXPECT_EQ(late.exit_code, 1);
   EXPECT_THAT(late.err, HasSubstr("DEADLINE_EXCEEDED"));
-  const Outcome nobody = Skein("generate --prompt x --coordinator 127.0.0.1:1");
+  const Outcome nobody = Skein("generate --prompt x --wait 0s --coordinator 127.0.0.1:1");
   EXPECT_EQ(nobody.exit_code, 1);
   EXPECT_THAT(nobody.err, AllOf(HasSubstr("no coordinator answers at 127.0.0.1:1"),
                                 HasSubstr("coordinator --model")));
+}
+
+TEST_F(SkeinTest, GenerateWaitsForAReplica) {
+  std::unique_ptr<FakeJob> job;
+  std::thread later([&] {
+    absl::SleepFor(absl::Milliseconds(500));
+    job = Serve();
+  });
+  const Outcome outcome = Skein("generate --prompt abc --wait 20s" + At());
+  later.join();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "abc\n");
+  EXPECT_THAT(outcome.err, HasSubstr("waiting up to 20s"));
 }
 
 TEST_F(SkeinTest, AnInterruptCancelsTheRequest) {
