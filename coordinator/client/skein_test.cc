@@ -20,7 +20,6 @@ namespace skein::client {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
