@@ -62,6 +62,7 @@ if [[ -z $bin ]]; then
   build //coordinator //coordinator/client:skein //worker || die "the build failed"
 fi
 
+export HOME=${HOME:-$work}  # Open MPI 5 asks for one
 patience_s=5  # what runs from here on ends at once when it is asked
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
