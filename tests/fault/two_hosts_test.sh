@@ -62,6 +62,8 @@ export OMPI_MCA_plm_rsh_agent=$work/agent PRTE_MCA_plm_ssh_agent=$work/agent
 export OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 OMPI_MCA_oob_tcp_if_include=10.77.0.0/24 PRTE_MCA_prte_if_include=10.77.0.0/24
 # shellcheck source=scripts/env.sh
 . "$bin/scripts/env.sh"
+# Each host has its two slots here; Open MPI 5's oversubscription would fill the first host with all ranks.
+unset PRTE_MCA_rmaps_default_mapping_policy
 start_job() {  # HOSTS LOG
   on hosta mpirun --host "$1" -np 4 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle \
     "$bin/worker/worker" --coordinator="$address" --orphan-timeout=8s >"$work/$2.log" 2>&1 &
