@@ -1,9 +1,12 @@
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "base/mutex.h"
 #include "base/status_util.h"
 #include "base/test_util.h"
 #include "base/units.h"
@@ -55,6 +58,51 @@ TEST(ClockTest, SimulatedMovesOnlyWhenTold) {
   EXPECT_EQ(clock.Now(), absl::FromUnixSeconds(10));
   clock.Advance(absl::Seconds(2));
   EXPECT_EQ(clock.Now(), absl::FromUnixSeconds(12));
+}
+
+TEST(CondVarTest, ThreadsThatTakeTurnsNeverRunAtOnce) {
+  constexpr int kTurns = 1000;
+  Mutex mutex;
+  CondVar changed;
+  int turn = 0;
+  const auto take_turns = [&](int parity) {
+    for (int i = 0; i < kTurns; ++i) {
+      MutexLock lock(&mutex);
+      while (turn % 2 != parity) changed.Wait(&mutex);
+      ++turn;
+      changed.NotifyOne();
+    }
+  };
+  std::thread even(take_turns, 0);
+  take_turns(1);
+  even.join();
+  EXPECT_EQ(turn, 2 * kTurns);
+}
+
+TEST(CondVarTest, AWaitEndsAtItsDeadlineOrWhenNotified) {
+  using std::chrono::steady_clock;
+  Mutex mutex;
+  CondVar changed;
+  bool set = false;
+  const auto wait = [&](steady_clock::time_point deadline) {
+    MutexLock lock(&mutex);
+    while (!set) {
+      if (!changed.WaitUntil(&mutex, deadline)) break;
+    }
+    return set;
+  };
+  const auto soon = steady_clock::now() + std::chrono::milliseconds(20);
+  EXPECT_FALSE(wait(soon));
+  EXPECT_GE(steady_clock::now(), soon);
+  EXPECT_FALSE(wait(steady_clock::now() - std::chrono::seconds(1)));
+
+  std::thread setter([&] {
+    MutexLock lock(&mutex);
+    set = true;
+    changed.NotifyAll();
+  });
+  EXPECT_TRUE(wait(steady_clock::now() + std::chrono::seconds(60)));
+  setter.join();
 }
 
 TEST(StatusTest, AnnotateKeepsCodeAndPrefixes) {

@@ -1,9 +1,10 @@
 // Time as a dependency, so that tests choose it.
 #pragma once
 
-#include "absl/synchronization/mutex.h"
+#include "absl/base/thread_annotations.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 
 namespace skein {
 
@@ -25,16 +26,16 @@ class SimulatedClock final : public Clock {
  public:
   explicit SimulatedClock(absl::Time start = absl::FromUnixSeconds(1)) : now_(start) {}
   absl::Time Now() const override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return now_;
   }
   void Advance(absl::Duration by) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     now_ += by;
   }
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   absl::Time now_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -64,6 +64,17 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
       {"--model=checkpoints/bard --log-level=loud", 2, "'loud'"},
       {"--model=checkpoints/bard --nonsense", 2, "--nonsense"},
       {"--model=checkpoints/bard --layout=tp=x", 1, "tp=x"},
+      {"--model=checkpoints/none --kv-memory=lots", 1, "--kv-memory: KV memory \"lots\""},
+      {"--model=checkpoints/none --kv-memory=1.5", 1, "--kv-memory: KV memory \"1.5\""},
+      {"--model=checkpoints/none --kv-dtype=f16", 1, "--kv-dtype: KV dtype \"f16\""},
+      {"--model=checkpoints/none --swap-memory=0.5", 1, "--swap-memory: swap memory \"0.5\""},
+      {"--model=checkpoints/none --step-tokens=-1", 2, "--step-tokens"},
+      {"--model=checkpoints/none --step-tokens=3 --max-sequences=4", 1,
+       "--step-tokens: 3 is less than --max-sequences, 4"},
+      // Good ones: it goes on, to the model.
+      {"--model=checkpoints/none --kv-memory=0.5 --kv-dtype=int8 --swap-memory=1GiB "
+       "--step-tokens=256",
+       1, "checkpoints/none"},
       {"--model=checkpoints/bard --listen=here", 1, "--listen: 'here'"},
       {"--model=checkpoints/bard --context-length=4096", 1, "4096 is not in [2, 1024]"},
       {"--model=checkpoints/none", 1, "checkpoints/none"},
@@ -71,6 +82,7 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
       {"--model=checkpoints/bard --listen=127.0.0.1:0 --port-file=/nowhere/file", 1,
        "/nowhere/file"},
       {"--help", 0, "--heartbeat-timeout"},
+      {"--help", 0, "127.0.0.1:50051"},  // --listen: loopback only unless told otherwise
       {"--version", 0, "."},
   };
   for (const Case& c : cases) {

@@ -27,7 +27,10 @@ Daemon::Daemon(Options options, ServedModel model, const Clock* clock)
       clock_(clock),
       model_(std::move(model)),
       dispatcher_({.max_queue = options_.max_queue,
-                   .on_serving = [this](bool serving) { server_.SetServing(serving); }}),
+                   .max_retries = options_.max_retries,
+                   .replica_wait = options_.replica_wait,
+                   .on_serving = [this](bool serving) { server_.SetServing(serving); }},
+                  clock),
       service_(&model_, &dispatcher_, clock),
       cluster_(ClusterOptions(options_.cluster, model_),
                {model_.name, model_.path, model_.identity, model_.config}, &dispatcher_, clock) {}
@@ -44,6 +47,7 @@ void Daemon::StartDrain() {
 
 void Daemon::Tick() {
   cluster_.Tick();
+  dispatcher_.Tick();
   const bool late = clock_->Now() >= phase_ends_;
   if (phase_ == Phase::kFinishingRequests) {
     const Dispatcher::Counts counts = dispatcher_.counts();

@@ -22,6 +22,9 @@ class Daemon {
     Server::Options server;
     Cluster::Options cluster;
     int64_t max_queue = 256;
+    // See Dispatcher::Options.
+    int64_t max_retries = 3;
+    absl::Duration replica_wait = absl::Seconds(30);
     absl::Duration drain_timeout = absl::Seconds(30);
   };
 
@@ -31,7 +34,7 @@ class Daemon {
   absl::Status Start() { return server_.Start(options_.server, Parts()); }
   const std::string& address() const { return server_.address(); }
 
-  // Looks for silent ranks, and takes a drain's next step.
+  // Looks for silent ranks and requests that waited too long, and takes a drain's next step.
   void Tick();
 
   // From now on: no new request; what runs may end within drain_timeout; then workers are told to

@@ -1,15 +1,16 @@
 // The coordinator: plans jobs, takes requests, hands them to workers.
-#include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -24,6 +25,9 @@
 #include "base/version.h"
 #include "coordinator/daemon.h"
 #include "coordinator/service/load_served_model.h"
+#include "parallel/plan/plan.h"
+#include "parallel/planner/kv_memory.h"
+#include "parallel/planner/planner.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -31,19 +35,25 @@ namespace {
 
 constexpr int kExitError = 1;
 constexpr int kExitUsage = 2;
-constexpr int kTickMs = 100;  // a small part of every timeout
+constexpr absl::Duration kTick = absl::Milliseconds(100);  // a small part of every timeout
 // Launchers like timeout(1) signal a process and then its group: so close together it is one
 // signal.
-constexpr absl::Duration kSameSignal = absl::Milliseconds(50);
+constexpr std::chrono::milliseconds kSameSignal(50);
 
 struct Flags {
   std::string model;
-  std::string listen = "127.0.0.1:50051";
+  std::string listen = Daemon::Options().server.listen;
   std::string port_file;
   std::string layout;
   int64_t context_length = 0;
   int32_t max_sequences = 0;
+  std::string kv_memory;
+  std::string kv_dtype = std::string(plan::KvDTypeName(plan::Constraints().kv_dtype));
+  std::string swap_memory = "0";
+  int64_t step_tokens = 0;
   int64_t max_queue = 256;
+  int64_t max_retries = 3;
+  std::string replica_wait = "30s";
   std::string drain_timeout = "30s";
   std::string heartbeat_timeout = "3s";
   std::string log_level = "info";
@@ -66,7 +76,7 @@ std::string CheckDuration(const std::string& text) {
 void DeclareFlags(CLI::App& app, Flags& flags) {
   app.add_option("--model", flags.model,
                  "Folder of a model as Hugging Face writes it (config.json, tokenizer.json, "
-                 "*.safetensors); every worker opens the same path")
+                 "*.safetensors); workers open the same path, or one below their --model-root")
       ->required();
   app.add_option("--listen", flags.listen,
                  "HOST:PORT for clients and workers; port 0 takes a free one. There is no "
@@ -84,9 +94,36 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
                  "Requests that a replica runs at once; 0 lets the planner choose")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--kv-memory", flags.kv_memory,
+                 "Memory for keys and values: a fraction of what weights and the rest leave of a "
+                 "node, like 0.5, or bytes per rank, like 4GiB. Default: what --max-sequences "
+                 "requests of --context-length need, or as much of it as there is");
+  app.add_option("--kv-dtype", flags.kv_dtype,
+                 "How keys and values are kept: f32; bf16 takes half of its memory, int8 about a "
+                 "quarter, both with other roundings")
+      ->capture_default_str();
+  app.add_option("--swap-memory", flags.swap_memory,
+                 "Bytes per rank, like 512MiB, to swap requests to that give way when "
+                 "--kv-memory runs out; 0: they are recomputed")
+      ->capture_default_str();
+  app.add_option("--step-tokens", flags.step_tokens,
+                 "Tokens that a replica computes in a step: a token of each running request, then "
+                 "pieces of prompts. Fewer delay running requests less, more read prompts faster; "
+                 "0 lets the planner choose")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--max-queue", flags.max_queue,
                  "Requests that wait for a replica; more are refused with RESOURCE_EXHAUSTED")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--max-retries", flags.max_retries,
+                 "How often in a row a request whose replica is lost is given to another one "
+                 "without a new token in between")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--replica-wait", flags.replica_wait,
+                 "How long accepted requests wait when no replica is left")
+      ->check(CheckDuration)
       ->capture_default_str();
   app.add_option("--drain-timeout", flags.drain_timeout,
                  "How long running requests may go on after SIGTERM")
@@ -110,15 +147,38 @@ absl::Duration ToDuration(const std::string& checked) {
   return duration;
 }
 
+// What every job is planned with.
+absl::StatusOr<plan::Constraints> MakeConstraints(const Flags& flags) {
+  plan::Constraints constraints;
+  SKEIN_ASSIGN_OR_RETURN(constraints.layout, plan::ParseLayoutRequest(flags.layout));
+  constraints.max_sequences = flags.max_sequences;
+  const auto kv_memory = plan::ParseKvMemory(flags.kv_memory);
+  if (!kv_memory.ok()) return Annotate(kv_memory.status(), "--kv-memory");
+  constraints.kv_memory = *kv_memory;
+  const auto kv_dtype = plan::ParseKvDType(flags.kv_dtype);
+  if (!kv_dtype.ok()) return Annotate(kv_dtype.status(), "--kv-dtype");
+  constraints.kv_dtype = *kv_dtype;
+  const auto swap_memory = plan::ParseSwapMemory(flags.swap_memory);
+  if (!swap_memory.ok()) return Annotate(swap_memory.status(), "--swap-memory");
+  constraints.swap_memory_bytes = *swap_memory;
+  if (flags.step_tokens > 0 && flags.step_tokens < flags.max_sequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--step-tokens: ", flags.step_tokens, " is less than --max-sequences, ",
+                     flags.max_sequences, "; every running request takes one of them"));
+  }
+  constraints.step_tokens = flags.step_tokens;
+  return constraints;
+}
+
 absl::StatusOr<Daemon::Options> MakeOptions(const Flags& flags) {
   Daemon::Options options;
   options.server = {.listen = flags.listen, .version = std::string(kVersion)};
   options.cluster.version = std::string(kVersion);
   options.cluster.heartbeat_timeout = ToDuration(flags.heartbeat_timeout);
-  SKEIN_ASSIGN_OR_RETURN(options.cluster.constraints.layout,
-                         plan::ParseLayoutRequest(flags.layout));
-  options.cluster.constraints.max_sequences = flags.max_sequences;
+  SKEIN_ASSIGN_OR_RETURN(options.cluster.constraints, MakeConstraints(flags));
   options.max_queue = flags.max_queue;
+  options.max_retries = flags.max_retries;
+  options.replica_wait = ToDuration(flags.replica_wait);
   options.drain_timeout = ToDuration(flags.drain_timeout);
   return options;
 }
@@ -135,40 +195,51 @@ absl::Status WritePortFile(const std::string& path, const std::string& address) 
   return absl::OkStatus();
 }
 
-// Signals come as reads from a file descriptor. Before any thread starts, so that all inherit it.
-int BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
-  return signalfd(-1, &signals, SFD_CLOEXEC);
-}
+// Takes SIGINT and SIGTERM on a thread of its own: the first one is told, the second one ends the
+// process, whatever its other threads wait for (a disk, a client, a full pipe that takes no more
+// log, which is why this one logs nothing). Made before any other thread, so that all inherit the
+// blocked signals; its thread lives as long as the process.
+class Signals {
+ public:
+  Signals() : came_(std::make_shared<std::atomic<bool>>(false)) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    std::thread(Take, signals, came_).detach();
+  }
+  bool came() const { return *came_; }
 
-bool SignalCame(int signals) {
-  pollfd wait = {.fd = signals, .events = POLLIN};
-  signalfd_siginfo info;
-  return poll(&wait, 1, kTickMs) > 0 && read(signals, &info, sizeof(info)) == sizeof(info);
-}
+ private:
+  static void Take(const sigset_t& signals, const std::shared_ptr<std::atomic<bool>>& came) {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    *came = true;
+    const auto first = std::chrono::steady_clock::now();
+    do {
+      sigwait(&signals, &signal);
+    } while (std::chrono::steady_clock::now() - first <= kSameSignal);
+    _exit(kExitError);
+  }
 
-void ServeUntilDrained(Daemon& daemon, int signals) {
-  absl::Time first = absl::InfiniteFuture();
+  const std::shared_ptr<std::atomic<bool>> came_;
+};
+
+void ServeUntilDrained(Daemon& daemon, const Signals& signals) {
   for (; !daemon.drained(); daemon.Tick()) {
-    if (!SignalCame(signals)) continue;
-    if (absl::Now() - first > kSameSignal) {
-      spdlog::warn("a second signal: ending at once");
-      _exit(kExitError);
-    }
-    first = std::min(first, absl::Now());
-    daemon.StartDrain();
+    absl::SleepFor(kTick);
+    if (signals.came()) daemon.StartDrain();
   }
 }
 
-absl::Status Run(const Flags& flags, int signals) {
+absl::Status Run(const Flags& flags, const Signals& signals) {
   SKEIN_ASSIGN_OR_RETURN(Daemon::Options options, MakeOptions(flags));
+  spdlog::info("loading {}", flags.model);
   SKEIN_ASSIGN_OR_RETURN(ServedModel model, LoadServedModel(flags.model, flags.context_length));
   spdlog::info("model {} from {}: {} parameters, context {}, identity {}", model.name, model.path,
                model.config.ParameterCount(), model.context_length, model.identity);
+  if (signals.came()) return absl::OkStatus();  // there is nothing to drain yet
   Daemon daemon(std::move(options), std::move(model), &RealClock::Get());
   SKEIN_RETURN_IF_ERROR(daemon.Start());
   spdlog::info("listening on {}; waiting for workers", daemon.address());
@@ -176,8 +247,8 @@ absl::Status Run(const Flags& flags, int signals) {
     SKEIN_RETURN_IF_ERROR(WritePortFile(flags.port_file, daemon.address()));
   }
   ServeUntilDrained(daemon, signals);
+  spdlog::info("drained");
   daemon.Shutdown(absl::Seconds(2));
-  spdlog::info("drained; bye");
   return absl::OkStatus();
 }
 
@@ -195,7 +266,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "--log-level: %s\n", std::string(status.message()).c_str());
     return kExitUsage;
   }
-  const int signals = BlockSignals();
+  const Signals signals;
   const absl::Status status = Run(flags, signals);
   if (status.ok()) return 0;
   spdlog::error("{}", std::string(status.message()));

@@ -1,15 +1,194 @@
 #!/usr/bin/env bash
 # Measures what Skein promises in figures, beside this machine's ceilings in the same run; fails where a figure is missed.
-# For a quiet machine.
-#   scripts/perf.sh
+# For a quiet machine with two cores or more; takes minutes, 8 GiB of memory and 3 GiB of disk.
+#   scripts/perf.sh [--bin DIR] [FIGURE...]
+#   --bin: take the programs that lie in DIR (as in bazel-bin); no build
+#   FIGURE: read, batching, prefix, host, pipeline; all of them when none is named
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Decoding a bf16 model on 2 threads reads at this share of the memory's read bandwidth, or more.
-min_read_fraction=0.70
+start_s=30  # for the coordinator to listen
+bin=''
+if [[ ${1:-} == --bin ]]; then
+  bin=${2:?--bin needs a folder}
+  shift 2
+fi
+figures=("$@")
+((${#figures[@]} > 0)) || figures=(read batching prefix host pipeline)
+for figure in "${figures[@]}"; do
+  [[ $figure =~ ^(read|batching|prefix|host|pipeline)$ ]] || die "unknown figure '$figure'"
+done
+if [[ -z $bin ]]; then
+  bin=bazel-bin
+  build //coordinator //coordinator/client:skein //tests/perf:write_model //worker || die "the build failed"
+fi
+skein=$bin/coordinator/client/skein
+bard=checkpoints/bard
+large=$work/llama3-1b  # synthetic
 
-build //worker || die "the build failed"
+export HOME=${HOME:-$work}  # Open MPI 5 asks for one
+# shellcheck source=scripts/env.sh
+. scripts/env.sh
+export OMPI_MCA_btl_vader_backing_directory=$work OMPI_MCA_btl_sm_backing_directory=$work
+
 missed=0
-run bazel-bin/worker/worker bench --model=synthetic:llama3-1b --threads=2 "--min-read-fraction=$min_read_fraction" || missed=1
-((missed == 0)) || die "a figure was missed"
+
+# usage: compare NAME REACHED at-least|below ASKED
+compare() {
+  local verdict=reached
+  awk -v a="$2" -v b="$4" -v how="$3" 'BEGIN { exit !(how == "below" ? a < b : a >= b) }' || verdict=MISSED
+  printf '%-7s %-64s %10s (asked: %s %s)\n' "$verdict:" "$1" "$2" "${3/-/ }" "$4"
+  [[ $verdict == reached ]] || missed=$((missed + 1))
+}
+
+# usage: calculate EXPRESSION
+calculate() { awk "BEGIN { printf \"%.4g\", $1 }"; }
+
+fail() {
+  tail -n 20 "$work"/*.log >&2
+  die "$@"
+}
+
+# Makes the large model's folder, once.
+need_large() {
+  [[ -d $large ]] || run "$bin/tests/perf/write_model" synthetic:llama3-1b "$large" "$bard" || die "cannot write $large"
+}
+
+# Starts a coordinator; sets $worker, the command of its ranks. usage: coordinate MODEL FLAG...
+coordinate() {
+  local deadline=$((SECONDS + start_s))
+  rm -f "$work/address"
+  start "$bin/coordinator/coordinator" --model="$1" --listen=127.0.0.1:0 --port-file "$work/address" "${@:2}" \
+    >"$work/coordinator.log" 2>&1
+  coordinator=$child
+  until [[ -s $work/address ]]; do
+    [[ -d /proc/$coordinator ]] && ((SECONDS < deadline)) || fail "the coordinator did not listen"
+    sleep 0.05
+  done
+  address=$(<"$work/address")
+  worker=("$bin/worker/worker" --coordinator "$address")
+}
+
+# Starts a job, and waits until it serves. usage: serve MPIRUN_ARGUMENT...
+serve() {
+  start mpirun "$@" >"$work/workers.log" 2>&1
+  workers=$child
+  run "$skein" status --coordinator "$address" --wait 300s >"$work/status.log" || fail "no replica serves"
+}
+
+stop() {
+  send TERM "$coordinator"
+  finish "$coordinator" || fail "the coordinator ended with status $?"
+  finish "$workers" || fail "the workers ended with status $?"
+}
+
+# A load test; its JSON lies in $work/load.json. usage: load FLAG...
+load() {
+  run "$skein" bench serve --coordinator "$address" --seed "$RANDOM" --json "$work/load.json" "$@" >"$work/load.log" 2>&1 ||
+    fail "the load test failed"
+}
+
+# A value of a JSON file by its keys and indices. usage: value FILE KEY...
+value() {
+  python3 - "$@" <<'PYTHON'
+import json, sys
+value = json.load(open(sys.argv[1]))
+for key in sys.argv[2:]:
+    value = value[int(key) if isinstance(value, list) else key]
+print(value)
+PYTHON
+}
+
+# usage: tokens_per_second FLAG...
+tokens_per_second() {
+  load "$@"
+  value "$work/load.json" tokens_per_second
+}
+
+# Decoding a bf16 model on 2 threads reads at this share of the memory's read bandwidth, or more.
+figure_read() {
+  run "$bin/worker/worker" bench --model=synthetic:llama3-1b --threads=2 --min-read-fraction=0.70 || missed=$((missed + 1))
+}
+
+# usage: batching MODEL ANSWER_TOKENS REQUESTS_OF_ONE_STREAM
+batching() {
+  local one eight
+  coordinate "$1" --context-length=512 --max-sequences=8
+  serve -np 1 "${worker[@]}"
+  one=$(tokens_per_second --concurrency 1 --warmup 1 --requests "$3" --prompt-tokens 8 --answer-tokens "$2")
+  eight=$(tokens_per_second --concurrency 8 --warmup 8 --requests "$(($3 * 8))" --prompt-tokens 8 --answer-tokens "$2")
+  stop
+  say "${1##*/}: $(calculate "$one") tokens/s of 1 stream, $(calculate "$eight") of 8"
+  compare "${1##*/}: tokens/s of 8 streams over those of one" "$(calculate "$eight / $one")" at-least 2.5
+}
+
+figure_batching() {
+  batching "$bard" 128 8
+  need_large
+  batching "$large" 32 1
+}
+
+# usage: prefix MODEL REQUESTS
+prefix() {
+  local cold warm
+  coordinate "$1" --context-length=512 --max-sequences=4
+  serve -np 1 "${worker[@]}"
+  load --concurrency 1 --warmup 1 --requests "$2" --prompt-tokens 401 --answer-tokens 1
+  cold=$(value "$work/load.json" ttft p50)
+  load --concurrency 1 --warmup 1 --requests "$2" --prompt-tokens 401 --answer-tokens 1 --shared-prefix 400
+  warm=$(value "$work/load.json" ttft p50)
+  stop
+  say "${1##*/}: first token after $(calculate "$cold * 1000") ms cold, $(calculate "$warm * 1000") ms warm"
+  compare "${1##*/}: time to first token, cold over a warm 400-token prefix" "$(calculate "$cold / $warm")" at-least 10
+}
+
+figure_prefix() {
+  prefix "$bard" 16
+  need_large
+  prefix "$large" 3
+}
+
+# The leader's CPU seconds of scheduling and the steps, so far. usage: host_load; sets $host_s and $host_steps
+host_load() {
+  run "$skein" status --coordinator "$address" --json >"$work/status.json"
+  host_s=$(value "$work/status.json" jobs 0 replicas 0 load host_seconds)
+  host_steps=$(value "$work/status.json" jobs 0 replicas 0 load steps)
+}
+
+figure_host() {
+  local before_s before_steps
+  coordinate "$bard" --context-length=512 --max-sequences=64
+  serve -np 1 "${worker[@]}"
+  load --concurrency 64 --requests 64 --prompt-tokens 8 --answer-tokens 32
+  host_load
+  before_s=$host_s before_steps=$host_steps
+  load --concurrency 64 --requests 64 --prompt-tokens 8 --answer-tokens 256
+  host_load
+  stop
+  compare "bard: host us per step at 64 sequences" \
+    "$(calculate "($host_s - $before_s) / ($host_steps - $before_steps) * 1e6")" below 200
+}
+
+figure_pipeline() {
+  local one two plain load_flags=(--concurrency 16 --warmup 16 --requests 16 --prompt-tokens 8 --answer-tokens 32)
+  need_large
+  coordinate "$large" --context-length=256 --max-sequences=16
+  serve -np 1 taskset -c 0 "${worker[@]}"
+  one=$(tokens_per_second "${load_flags[@]}")
+  stop
+  coordinate "$large" --context-length=256 --max-sequences=16 --layout=tp=1,pp=2
+  serve -np 1 taskset -c 0 "${worker[@]}" : -np 1 taskset -c 1 "${worker[@]}"
+  two=$(tokens_per_second "${load_flags[@]}")
+  stop
+  coordinate "$large" --context-length=256 --max-sequences=16 --layout=tp=1,pp=2
+  serve -np 1 taskset -c 0 "${worker[@]}" --no-overlap : -np 1 taskset -c 1 "${worker[@]}" --no-overlap
+  plain=$(tokens_per_second "${load_flags[@]}")
+  stop
+  say "llama3-1b, 16 streams: $(calculate "$one") tokens/s of one rank, $(calculate "$two") of pp=2," \
+    "$(calculate "$plain") of pp=2 without overlap ($(calculate "$plain / $one") times one rank)"
+  compare "llama3-1b: tokens/s of pp=2 over one rank, a core each" "$(calculate "$two / $one")" at-least 1.6
+}
+
+for figure in "${figures[@]}"; do "figure_$figure"; done
+((missed == 0)) || die "$missed figures were missed"

@@ -2,7 +2,7 @@
 # Sets the machine up, checks, builds and tests everything. The last line is `N passed, N failed, N skipped`.
 #   scripts/test.sh [--tidy] [BAZEL FLAG or TARGET]...
 #   --tidy: clang-tidy, too, on what the last commit changed.
-#   with flags or targets: only these tests, no checks.
+#   with arguments, targets and flags beside them: only these tests, no checks.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -23,20 +23,23 @@ Examples:
   worker bench --model=synthetic:llama3-1b        measure this machine's CPUs
 )";
 
-// CLI11 knows numbers and texts; durations are written as in "60s", "1m30s".
-CLI::Option* AddDuration(CLI::App& app, const std::string& name, absl::Duration& value,
-                         const std::string& help) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [&value, name](const std::string& text) {
-            if (!absl::ParseDuration(text, &value) || value <= absl::ZeroDuration()) {
-              throw CLI::ValidationError(name, "'" + text + "' is no duration like 60s or 1m30s");
-            }
-          },
-          help)
+// CLI11 knows numbers and texts; durations are written as in "60s", "1m30s". Into an
+// absl::Duration, or an optional one.
+template <typename Value>
+void AddDuration(CLI::App& app, const std::string& name, Value& value,
+                 const std::string& default_text, const std::string& help) {
+  app.add_option_function<std::string>(
+         name,
+         [&value, name](const std::string& text) {
+           absl::Duration duration;
+           if (!absl::ParseDuration(text, &duration) || duration <= absl::ZeroDuration()) {
+             throw CLI::ValidationError(name, "'" + text + "' is no duration like 60s or 1m30s");
+           }
+           value = duration;
+         },
+         help)
       ->type_name("DURATION")
-      ->default_str(absl::FormatDuration(value));
+      ->default_str(default_text);
 }
 
 int JobMain(const skein::worker::RankOptions& options) {
@@ -64,6 +67,7 @@ int BenchMain(const skein::worker::BenchOptions& options) {
 int main(int argc, char** argv) {
   CLI::App app(
       "One rank of a Skein job: computes its shard of a model as the coordinator plans it.");
+  app.name("worker");
   app.footer(kExamples);
   app.set_version_flag("--version", std::string(skein::kVersion));
 
@@ -71,15 +75,19 @@ int main(int argc, char** argv) {
   app.add_option("--coordinator", options.coordinator, "where the coordinator listens, HOST:PORT")
       ->capture_default_str();
   app.add_option("--model-root", options.model_root,
-                 "folder that holds this node's copy of the model (default: the coordinator's "
-                 "path, from the current folder)");
+                 "folder in which this node's copy of the model lies under the last name of the "
+                 "coordinator's path: /local for /local/bard (default: the coordinator's path)");
   app.add_option("--backend", options.backend, "cpu, or reference: scalar and slow, for comparison")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
   AddDuration(app, "--orphan-timeout", options.orphan_timeout,
+              absl::FormatDuration(options.orphan_timeout),
               "end after this long without a coordinator");
   AddDuration(app, "--step-timeout", options.step_timeout,
-              "give up when one step, or one exchange between ranks, takes longer");
+              "10 times what the step should take, at least 30s",
+              "a rank that holds up an exchange for longer ends its job, named by the coordinator");
+  app.add_flag("--overlap,!--no-overlap", options.overlap,
+               "plan and send the next step while one runs (default); off: for comparison");
   app.add_option("--log-level", options.log_level, "how much is logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();

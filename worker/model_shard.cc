@@ -50,19 +50,25 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
   SKEIN_RETURN_IF_ERROR(plan::ValidatePlan(plan, shard.config));
   SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(options.backend, rank.threads));
   SKEIN_ASSIGN_OR_RETURN(
-      shard.program,
-      BuildRankProgram(shard.config, *tensors,
-                       {.tensor = plan.layout.tensor,
-                        .shard = rank.shard,
-                        .layers = rank.layers,
-                        .max_rows = plan.max_micro_batch_rows,
-                        .max_outputs = std::min(plan.max_sequences, plan.max_micro_batch_rows),
-                        .page_size = plan.page_size,
-                        .pages = plan.pages}));
+      shard.program, BuildRankProgram(shard.config, *tensors,
+                                      {.tensor = plan.layout.tensor,
+                                       .shard = rank.shard,
+                                       .layers = rank.layers,
+                                       .max_rows = plan.max_micro_batch_rows,
+                                       .max_outputs = plan::MaxOutputs(plan.max_sequences,
+                                                                       plan.max_micro_batch_rows),
+                                       .page_size = plan.page_size,
+                                       .pages = plan.pages,
+                                       .kv_dtype = plan.kv_dtype}));
   SKEIN_ASSIGN_OR_RETURN(shard.weights,
                          LoadShard(*tensors, shard.program, *shard.backend,
                                    {.threads = rank.threads, .progress = options.progress}));
   SKEIN_ASSIGN_OR_RETURN(shard.kv, shard.backend->AllocateKv(shard.program.kv));
+  if (plan.swap_pages > 0) {
+    kernels::KvSpec swap = shard.program.kv;
+    swap.pages = plan.swap_pages;
+    SKEIN_ASSIGN_OR_RETURN(shard.swap, shard.backend->AllocateKv(swap));
+  }
   SKEIN_ASSIGN_OR_RETURN(
       shard.executable,
       shard.backend->Compile(shard.program.program, shard.weights.pointers(), shard.kv.get()));

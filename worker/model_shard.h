@@ -22,6 +22,9 @@ struct ModelShard {
   RankProgram program;
   LoadedShard weights;
   std::unique_ptr<kernels::KvCache> kv;
+  // Where pages of sequences that gave way are kept, plan.swap_pages of them; null when there are
+  // none.
+  std::unique_ptr<kernels::KvCache> swap;
   std::unique_ptr<kernels::Executable> executable;
 };
 

@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,16 +21,25 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/control/make_control_channel.h"
+#include "parallel/comm/operation_tracker.h"
+#include "parallel/comm/tracked_communicator.h"
 #include "parallel/plan/plan.h"
 #include "topology/host/host.h"
 #include "worker/engine/inbox.h"
 #include "worker/engine/loops.h"
 #include "worker/engine/stage.h"
+#include "worker/engine/step_watch.h"
 #include "worker/model_shard.h"
 #include "worker/rpc/attachment.h"
 
 namespace skein::worker {
 namespace {
+
+// For what ranks do together before they serve.
+constexpr absl::Duration kStartTimeout = absl::Minutes(2);
+// A replica whose leader waits for longer than any step takes ends by itself. Hangs are found by
+// the deadlines of the ranks' exchanges long before.
+constexpr absl::Duration kLastResort = absl::Hours(1);
 
 // The same random id on all ranks.
 absl::StatusOr<std::string> AgreeOnJobId(comm::Communicator& world) {
@@ -46,10 +58,32 @@ struct Groups {
   std::unique_ptr<comm::Communicator> replica;
   std::unique_ptr<comm::Communicator> tensor;
   std::unique_ptr<comm::ControlChannel> control;
+
+  std::vector<comm::Communicator*> All() const {
+    std::vector<comm::Communicator*> all;
+    for (comm::Communicator* group : {replica.get(), tensor.get()}) {
+      if (group != nullptr) all.push_back(group);
+    }
+    return all;
+  }
 };
 
+// Publishes the calls of a group that has the plan's ranks for which `belongs` holds.
+template <typename Predicate>
+std::unique_ptr<comm::Communicator> Watched(std::unique_ptr<comm::Communicator> group,
+                                            const plan::Plan& plan, Predicate belongs,
+                                            comm::OperationTracker& tracker) {
+  std::vector<int> ranks;
+  for (const plan::RankPlan& rank : plan.ranks) {
+    if (belongs(rank)) ranks.push_back(rank.rank);
+  }
+  comm::OperationTracker::Group* const line =
+      tracker.AddGroup(std::string(group->name()), std::move(ranks), group->rank());
+  return comm::Track(std::move(group), line);
+}
+
 absl::StatusOr<Groups> MakeGroups(comm::MpiRuntime& mpi, const plan::Plan& plan,
-                                  const plan::RankPlan& self, absl::Duration timeout) {
+                                  const plan::RankPlan& self, comm::OperationTracker& tracker) {
   const plan::Layout& layout = plan.layout;
   Groups groups;
   // Split is a call of all ranks, in this order, also of those that need no group.
@@ -59,15 +93,34 @@ absl::StatusOr<Groups> MakeGroups(comm::MpiRuntime& mpi, const plan::Plan& plan,
       groups.tensor,
       mpi.Split(self.replica * layout.pipeline + self.stage, self.rank,
                 absl::StrCat("tp of replica ", self.replica, ", stage ", self.stage)));
-  groups.replica->set_timeout(timeout);
-  groups.tensor->set_timeout(timeout);
   if (groups.replica->size() > 1) {
+    groups.replica->set_timeout(kStartTimeout);
+    const auto belongs = [&](const plan::RankPlan& rank) { return rank.replica == self.replica; };
+    groups.replica = Watched(std::move(groups.replica), plan, belongs, tracker);
     SKEIN_ASSIGN_OR_RETURN(groups.control, comm::MakeControlChannel(*groups.replica));
   } else {
     groups.replica = nullptr;
   }
-  if (layout.tensor == 1) groups.tensor = nullptr;
+  if (layout.tensor > 1) {
+    const auto belongs = [&](const plan::RankPlan& rank) {
+      return rank.replica == self.replica && rank.stage == self.stage;
+    };
+    groups.tensor = Watched(std::move(groups.tensor), plan, belongs, tracker);
+  } else {
+    groups.tensor = nullptr;
+  }
   return groups;
+}
+
+// What preemption is weighed by until prefill was observed. A copy of pages reads and writes memory
+// at a fraction of its bandwidth: 4 GB/s is what one core moves, on the small side.
+PreemptionRates InitialRates(const ModelShard& shard) {
+  constexpr double kCopyBytesPerS = 4e9;
+  constexpr double kPrefillTokensPerS = 100;  // 1B on two cores
+  kernels::KvSpec page = shard.program.kv;
+  page.pages = 1;
+  return {.prefill_tokens_per_s = kPrefillTokensPerS,
+          .swap_pages_per_s = kCopyBytesPerS / static_cast<double>(kernels::KvBytes(page))};
 }
 
 class Rank {
@@ -75,7 +128,7 @@ class Rank {
   Rank(const RankOptions& options, comm::MpiRuntime& mpi) : options_(options), mpi_(mpi) {}
 
   absl::Status Run() {
-    mpi_.world().set_timeout(options_.step_timeout);
+    mpi_.world().set_timeout(kStartTimeout);
     SKEIN_ASSIGN_OR_RETURN(const std::string job_id, AgreeOnJobId(mpi_.world()));
     SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
     attachment_ = std::make_unique<Attachment>(
@@ -84,6 +137,7 @@ class Rank {
                           .rank = mpi_.rank(),
                           .job_size = mpi_.size(),
                           .node = node,
+                          .tracker = &tracker_,
                           .orphan_timeout = options_.orphan_timeout,
                           .announces = mpi_.local_rank() == 0},
         &inbox_, [this](const absl::Status& why, int code) { OnEnd(why, code); });
@@ -114,21 +168,36 @@ class Rank {
     const plan::RankPlan& self = plan.ranks[mpi_.rank()];
     const absl::Time begin = absl::Now();
     // Before loading, which takes some ranks longer than others; the first step waits for all.
-    SKEIN_ASSIGN_OR_RETURN(Groups groups, MakeGroups(mpi_, plan, self, options_.step_timeout));
+    SKEIN_ASSIGN_OR_RETURN(Groups groups, MakeGroups(mpi_, plan, self, tracker_));
     SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self));
     const ShardReport report = {.slice_key = shard.program.slice_key,
                                 .slice_digest = shard.weights.slice_digest,
+                                .model_path = ModelPath(plan),
                                 .bytes_read = shard.weights.bytes_read,
                                 .load_time = absl::Now() - begin};
     spdlog::info("loaded {} ({}) in {:.2f} s, {} thread(s)", report.slice_key,
                  FormatBytes(report.bytes_read), absl::ToDoubleSeconds(report.load_time),
                  self.threads);
-    Stage stage(StageOptionsOf(plan, self, shard.config, groups), shard.program.program,
-                shard.executable.get());
+    StepWatch watch(&tracker_, groups.All(), options_.step_timeout);
+    StageOptions stage_options = StageOptionsOf(plan, self, shard, groups);
+    stage_options.watch = &watch;
+    Stage stage(stage_options, shard.program.program, shard.executable.get());
     attachment_->SendReady(report);
     const bool leads = self.stage == 0 && self.shard == 0;
-    if (!leads) return RunFollower(stage, *groups.control, options_.step_timeout);
-    return RunLeader(LeaderOptionsOf(plan, shard.config), stage, groups.control.get(), inbox_);
+    if (!leads) return RunFollower(stage, *groups.control, ReplicaTimeout());
+    return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);
+  }
+
+  // Later than the exchanges' own, which know who is to blame.
+  absl::Duration ReplicaTimeout() const {
+    return options_.step_timeout.has_value() ? *options_.step_timeout + 2 * StepWatch::kGrace
+                                             : kLastResort;
+  }
+
+  // From the root: ranks of two nodes start in two folders.
+  std::string ModelPath(const plan::Plan& plan) const {
+    return std::filesystem::absolute(ResolveModelPath(plan.model_path, options_.model_root))
+        .string();
   }
 
   absl::StatusOr<ModelShard> Load(const plan::Plan& plan, const plan::RankPlan& self) {
@@ -144,34 +213,42 @@ class Rank {
   }
 
   static StageOptions StageOptionsOf(const plan::Plan& plan, const plan::RankPlan& self,
-                                     const model::ModelConfig& config, const Groups& groups) {
+                                     const ModelShard& shard, const Groups& groups) {
     return {.tensor = plan.layout.tensor,
             .pipeline = plan.layout.pipeline,
             .stage = self.stage,
             .shard = self.shard,
-            .hidden_size = config.hidden_size,
-            .vocab_size = config.vocab_size,
+            .hidden_size = shard.config.hidden_size,
+            .vocab_size = shard.config.vocab_size,
             .page_size = plan.page_size,
+            .kv = shard.kv.get(),
+            .swap = shard.swap.get(),
             .tensor_group = groups.tensor.get(),
             .replica_group = groups.replica.get()};
   }
 
-  LeaderOptions LeaderOptionsOf(const plan::Plan& plan, const model::ModelConfig& config) {
-    return {.limits = {.scheduler = {.max_sequences = plan.max_sequences,
+  LeaderOptions LeaderOptionsOf(const plan::Plan& plan, const ModelShard& shard) {
+    return {.limits = {.scheduler = {.step_tokens = plan.step_tokens,
+                                     .logit_rows = plan::kLogitRows,
                                      .micro_batches = plan.micro_batches,
                                      .max_micro_batch_rows = plan.max_micro_batch_rows,
                                      .page_size = plan.page_size},
+                       .rates = InitialRates(shard),
+                       .max_sequences = plan.max_sequences,
                        .pages = plan.pages,
+                       .swap_pages = plan.swap_pages,
                        .context_length = plan.context_length,
-                       .vocab_size = config.vocab_size},
-            .step_timeout = options_.step_timeout,
+                       .vocab_size = shard.config.vocab_size},
+            .step_timeout = ReplicaTimeout(),
+            .orders_ahead = options_.overlap ? 2 : 1,
             .report = [this](const StepReport& report) { attachment_->SendStep(report); }};
   }
 
   const RankOptions& options_;
   comm::MpiRuntime& mpi_;
   Inbox inbox_;
-  std::unique_ptr<Attachment> attachment_;  // uses the inbox
+  comm::OperationTracker tracker_;
+  std::unique_ptr<Attachment> attachment_;  // uses inbox and tracker
 };
 
 }  // namespace

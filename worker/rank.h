@@ -1,6 +1,7 @@
 // The life of one rank: attach, take the plan, load the shard, serve until told to stop.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,8 +16,10 @@ struct RankOptions {
   std::string model_root;
   std::string backend = "cpu";  // or "reference"
   absl::Duration orphan_timeout = absl::Seconds(60);
-  // The longest that one step, or one exchange between ranks, may take.
-  absl::Duration step_timeout = absl::Seconds(120);
+  // The longest that one exchange between ranks may take; unset: 10 times what its step should
+  // take, at least 30 s.
+  std::optional<absl::Duration> step_timeout;
+  bool overlap = true;  // the next step is planned and sent while one runs
   std::string log_level = "info";
 };
 

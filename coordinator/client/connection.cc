@@ -11,6 +11,15 @@
 namespace skein::client {
 namespace {
 
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& coordinator) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);                     // the coordinator is trusted
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);  // `status --wait` notices soon
+  return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
 std::string CodeName(grpc::StatusCode code) {
   constexpr std::array<const char*, 17> kNames = {"OK",
                                                   "CANCELLED",
@@ -32,15 +41,6 @@ std::string CodeName(grpc::StatusCode code) {
   const auto index = static_cast<size_t>(code);
   return index < kNames.size() ? kNames[index] : absl::StrCat("code ", index);
 }
-
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& coordinator) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);                     // the coordinator is trusted
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);  // `status --wait` notices soon
-  return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
-}
-
-}  // namespace
 
 Connection::Connection(const std::string& coordinator)
     : coordinator_(coordinator), channel_(MakeChannel(coordinator)) {}

@@ -14,6 +14,9 @@ constexpr int kExitOk = 0;
 constexpr int kExitError = 1;
 constexpr int kExitUsage = 2;
 
+// "UNAVAILABLE"
+std::string CodeName(grpc::StatusCode code);
+
 class Connection {
  public:
   explicit Connection(const std::string& coordinator);

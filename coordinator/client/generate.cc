@@ -8,17 +8,17 @@
 #include <iostream>
 #include <iterator>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "coordinator/client/answer_printer.h"
 #include "coordinator/client/connection.h"
 #include "coordinator/client/duration.h"
 #include "coordinator/client/interrupt.h"
-#include "coordinator/client/json.h"
+#include "coordinator/client/sampling_flags.h"
 #include "proto/inference.grpc.pb.h"
 
 namespace skein::client {
@@ -36,99 +36,6 @@ std::optional<std::string> ReadPrompt(const GenerateFlags& flags) {
   if (!file) return std::nullopt;
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
-
-v1::GenerateRequest MakeRequest(const GenerateFlags& flags, std::string prompt) {
-  v1::GenerateRequest request;
-  request.set_model(flags.model);
-  request.set_prompt(std::move(prompt));
-  request.set_parse_special(flags.parse_special);
-  if (flags.max_tokens) request.set_max_tokens(*flags.max_tokens);
-  for (const std::string& stop : flags.stops) request.add_stop(stop);
-  v1::Sampling& sampling = *request.mutable_sampling();
-  if (flags.temperature) sampling.set_temperature(*flags.temperature);
-  if (flags.top_k) sampling.set_top_k(*flags.top_k);
-  if (flags.top_p) sampling.set_top_p(*flags.top_p);
-  if (flags.min_p) sampling.set_min_p(*flags.min_p);
-  if (flags.repetition_penalty) sampling.set_repetition_penalty(*flags.repetition_penalty);
-  if (flags.presence_penalty) sampling.set_presence_penalty(*flags.presence_penalty);
-  if (flags.frequency_penalty) sampling.set_frequency_penalty(*flags.frequency_penalty);
-  if (flags.seed) sampling.set_seed(*flags.seed);
-  if (flags.logprobs) sampling.set_logprobs(*flags.logprobs);
-  return request;
-}
-
-const char* ReasonName(v1::Finished::Reason reason) {
-  switch (reason) {
-    case v1::Finished::REASON_EOS:
-      return "end of sequence";
-    case v1::Finished::REASON_STOP:
-      return "stop string";
-    case v1::Finished::REASON_MAX_TOKENS:
-      return "max tokens";
-    default:
-      return "unknown";
-  }
-}
-
-void PrintLogprobs(const v1::Tokens& tokens) {
-  for (const v1::Token& token : tokens.tokens()) {
-    if (!token.has_logprob()) continue;
-    absl::FPrintF(stderr, "token %u: %.4f", token.id(), token.logprob());
-    for (const v1::TopLogprob& top : token.top_logprobs()) {
-      absl::FPrintF(stderr, "  %u '%s' %.4f", top.id(), absl::Utf8SafeCEscape(top.token()),
-                    top.logprob());
-    }
-    absl::FPrintF(stderr, "\n");
-  }
-}
-
-void PrintStatistics(const v1::Accepted& accepted, const v1::Finished& finished) {
-  const v1::Usage& usage = finished.usage();
-  const double decode_seconds = usage.total_seconds() - usage.first_token_seconds();
-  const double rate = usage.completion_tokens() > 1 && decode_seconds > 0
-                          ? (usage.completion_tokens() - 1) / decode_seconds
-                          : 0;
-  absl::FPrintF(stderr,
-                "%s: prompt %u tokens, answer %u tokens, %.1f tokens/s, first token after %.0f ms "
-                "(queued %.0f ms), seed %u, end: %s\n",
-                accepted.model(), usage.prompt_tokens(), usage.completion_tokens(), rate,
-                usage.first_token_seconds() * 1e3, usage.queue_seconds() * 1e3, accepted.seed(),
-                ReasonName(finished.reason()));
-}
-
-// Prints events as they come.
-class Printer {
- public:
-  explicit Printer(bool json) : json_(json) {}
-
-  void Print(const v1::GenerateEvent& event) {
-    if (json_) {
-      std::fputs(absl::StrCat(ToJson(event), "\n").c_str(), stdout);
-    } else if (event.has_accepted()) {
-      accepted_ = event.accepted();
-    } else if (event.has_tokens()) {
-      const std::string& text = event.tokens().text();
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      if (!text.empty()) open_line_ = text.back() != '\n';
-      PrintLogprobs(event.tokens());
-    } else if (event.has_finished()) {
-      EndLine();
-      PrintStatistics(accepted_, event.finished());
-    }
-    std::fflush(stdout);
-  }
-
-  void EndLine() {
-    if (open_line_) std::fputs("\n", stdout);
-    open_line_ = false;
-    std::fflush(stdout);
-  }
-
- private:
-  const bool json_;
-  v1::Accepted accepted_;
-  bool open_line_ = false;
-};
 
 // What an interrupt cancels: the call in flight, and those to come.
 class Calls {
@@ -165,7 +72,7 @@ Attempt Ask(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
                          absl::ToChronoMilliseconds(ToDuration(flags.timeout)));
   }
   const auto stream = stub.Generate(&context, request);
-  Printer printer(flags.json);
+  AnswerPrinter printer(flags.json);
   Attempt attempt;
   v1::GenerateEvent event;
   while (stream->Read(&event)) {
@@ -174,7 +81,7 @@ Attempt Ask(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
   }
   attempt.status = stream->Finish();
   calls.SetCurrent(nullptr);
-  if (!attempt.status.ok()) printer.EndLine();
+  printer.End();
   return attempt;
 }
 
@@ -185,26 +92,34 @@ void DeclareGenerate(CLI::App& command, GenerateFlags& flags) {
   input->add_option("--prompt,-p", flags.prompt, "The prompt itself");
   input->add_option("--prompt-file,-f", flags.prompt_file, "A file with the prompt; - is stdin");
   input->require_option(1);
-  command.add_option("--model", flags.model, "Only if the coordinator serves this model");
-  command.add_option("--max-tokens,-n", flags.max_tokens,
-                     "Tokens of the answer at most; default: what the context has left");
-  command.add_option("--temperature,-t", flags.temperature, "0 takes the most likely token");
-  command.add_option("--top-k", flags.top_k, "Only the k most likely tokens; 0: all");
-  command.add_option("--top-p", flags.top_p, "Only the most likely tokens of this total");
-  command.add_option("--min-p", flags.min_p, "Only tokens of this share of the most likely one");
-  command.add_option("--repetition-penalty", flags.repetition_penalty,
-                     "Above 1: fewer tokens of prompt and answer again");
-  command.add_option("--presence-penalty", flags.presence_penalty,
-                     "Above 0: fewer tokens of the answer again");
-  command.add_option("--frequency-penalty", flags.frequency_penalty,
-                     "Above 0: the fewer, the more often a token stands in the answer");
-  command.add_option("--seed", flags.seed, "The same seed gives the same answer; default: random");
-  command.add_option("--stop", flags.stops, "End before this text; may be given again")
+  v1::GenerateRequest& request = flags.request;
+  command.add_option_function<std::string>(
+      "--model", [&](const std::string& name) { request.set_model(name); },
+      "Only if the coordinator serves this model");
+  command.add_option_function<uint32_t>(
+      "--max-tokens", [&](uint32_t count) { request.set_max_tokens(count); },
+      "Tokens of an answer at most; default: what the context has left");
+  command.add_option_function<uint32_t>(
+      "--n", [&](uint32_t count) { request.set_n(count); },
+      "Answers, up to 16, printed one after the other; default: 1");
+  command.add_option_function<int32_t>(
+      "--priority", [&](int32_t priority) { request.set_priority(priority); },
+      "-100 to 100: requests of a higher one go first; default: 0");
+  DeclareSampling(command, *request.mutable_sampling());
+  command.add_option_function<int32_t>(
+      "--prompt-logprobs", [&](int32_t count) { request.set_prompt_logprobs(count); },
+      "Log probabilities of the prompt's tokens and of this many alternatives, to stderr");
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--stop",
+          [&](const std::vector<std::string>& stops) {
+            request.mutable_stop()->Add(stops.begin(), stops.end());
+          },
+          "End before this text; may be given again")
       ->allow_extra_args(false);
-  command.add_option("--logprobs", flags.logprobs,
-                     "Log probabilities of each token and of this many alternatives, to stderr");
-  command.add_flag("--parse-special", flags.parse_special,
-                   "Special tokens written out in the prompt are special, not plain text");
+  command.add_flag_callback(
+      "--parse-special", [&] { request.set_parse_special(true); },
+      "Special tokens written out in the prompt are special, not plain text");
   command.add_flag("--json", flags.json, "Print every event as a line of JSON");
   command.add_option("--timeout", flags.timeout, "Give up after this long, like 30s")
       ->check(CheckDuration);
@@ -219,7 +134,8 @@ int Generate(const std::string& coordinator, const GenerateFlags& flags) {
     absl::FPrintF(stderr, "skein: --prompt-file: cannot read %s\n", *flags.prompt_file);
     return kExitError;
   }
-  const v1::GenerateRequest request = MakeRequest(flags, *std::move(prompt));
+  v1::GenerateRequest request = flags.request;
+  request.set_prompt(*std::move(prompt));
   Calls calls;
   const InterruptGuard guard([&calls] { calls.Cancel(); });  // before gRPC starts threads
   const Connection connection(coordinator);

@@ -6,13 +6,16 @@
 #include "coordinator/client/bench.h"
 #include "coordinator/client/connection.h"
 #include "coordinator/client/generate.h"
+#include "coordinator/client/load/bench_serve.h"
+#include "coordinator/client/plan.h"
 #include "coordinator/client/status.h"
 
 namespace skein::client {
 namespace {
 
 int Main(int argc, char** argv) {
-  CLI::App app("Asks a Skein coordinator: for text, for its state, for its models.");
+  CLI::App app(
+      "Asks a Skein coordinator for text, state and models; plans and measures without one.");
   app.name("skein");
   app.set_version_flag("--version", std::string(kVersion));
   app.require_subcommand(1);
@@ -22,7 +25,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.footer(
       "`skein COMMAND --help` explains a command.\n"
-      "Exit status: 0 done, 1 failed, 2 wrong usage.");
+      "Exit status: 0 done, 1 failed, 2: the command line could not be read.");
 
   GenerateFlags generate_flags;
   CLI::App* generate = app.add_subcommand("generate", "Continue a prompt; the text streams");
@@ -36,10 +39,25 @@ int Main(int argc, char** argv) {
   CLI::App* models = app.add_subcommand("models", "List what is served");
   models->add_flag("--json", models_json, "Print JSON");
 
+  PlanFlags plan_flags;
+  CLI::App* plan = app.add_subcommand(
+      "plan", "Plan a job on this host, without a coordinator; --gantt draws its pipeline");
+  DeclarePlan(*plan, plan_flags);
+
   std::string worker;
   CLI::App* bench = app.add_subcommand(
-      "bench", "Measure this machine, without a coordinator; flags go to `worker bench`");
+      "bench",
+      "Measure this machine, without a coordinator; flags go to `worker bench`. Or `bench serve`: "
+      "load a coordinator");
   bench->add_option("--worker", worker, "The worker program; default: beside this one");
+  BenchServeFlags serve_flags;
+  CLI::App* serve =
+      bench->add_subcommand("serve", "Load a coordinator; show latencies, throughput and goodput");
+  serve->fallthrough(false);
+  // `bench` takes what it does not know, so that the coordinator is named here once more.
+  serve->add_option("--coordinator", coordinator, "HOST:PORT of the coordinator")
+      ->capture_default_str();
+  DeclareBenchServe(*serve, serve_flags);
   bench->set_help_flag();
   bench->fallthrough(false)->allow_extras();
 
@@ -51,6 +69,8 @@ int Main(int argc, char** argv) {
   if (generate->parsed()) return Generate(coordinator, generate_flags);
   if (status->parsed()) return Status(coordinator, status_flags);
   if (models->parsed()) return Models(coordinator, models_json);
+  if (plan->parsed()) return Plan(plan_flags);
+  if (serve->parsed()) return BenchServe(coordinator, serve_flags);
   return Bench(worker, bench->remaining());
 }
 

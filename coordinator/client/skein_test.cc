@@ -20,8 +20,12 @@ namespace skein::client {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 using coordinator::FakeJob;
 using coordinator::NewRequest;
@@ -98,6 +102,76 @@ TEST_F(SkeinTest, JsonHasEveryEvent) {
                                  HasSubstr("\"reason\":\"REASON_STOP\"")));
 }
 
+TEST_F(SkeinTest, SeveralAnswersComeOneAfterTheOther) {
+  FakeJob job({.coordinator = coordinator_.address(), .script = [](const NewRequest& request) {
+                 std::vector<SequenceOutput> outputs;
+                 const auto add = [&](uint32_t sample, const std::string& text, auto finish) {
+                   outputs.push_back(coordinator::TextOutput(request.id, text, finish));
+                   outputs.back().sample = sample;
+                 };
+                 using Finish = SequenceOutput::Finish;
+                 add(1, "second ", Finish::kNotFinished);
+                 add(2, "third", Finish::kMaxTokens);
+                 add(0, "fir", Finish::kNotFinished);
+                 add(1, "answer\n", Finish::kMaxTokens);
+                 add(0, "st", Finish::kMaxTokens);
+                 return outputs;
+               }});
+  ASSERT_TRUE(coordinator_.WaitUntilServing());
+  const Outcome outcome = Skein("generate --prompt x --n 3" + At());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            "== answer 1 of 3 ==\nfirst\n== answer 2 of 3 ==\nsecond answer\n"
+            "== answer 3 of 3 ==\nthird\n");
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("answer 5 tokens"), HasSubstr("answer 14 tokens")));
+  EXPECT_THAT(Skein("generate --prompt x --n 17" + At()).err, HasSubstr("n: 17 is not in [1, 16]"));
+}
+
+TEST_F(SkeinTest, EveryFlagSetsItsField) {
+  FakeJob job({.coordinator = coordinator_.address()});
+  ASSERT_TRUE(coordinator_.WaitUntilServing());
+  Outcome outcome;
+  std::thread skein([&] {
+    outcome = Skein(
+        "generate --prompt xy --max-tokens 9 --priority -7 --prompt-logprobs 2 "
+        "--temperature 0.5 --top-k 3 --top-p 0.25 --min-p 0.125 --typical-p 0.75 "
+        "--mirostat-tau 5 --mirostat-eta 0.375 --repetition-penalty 1.5 --presence-penalty -1 "
+        "--frequency-penalty 2 --dry-multiplier 0.875 --dry-base 1.25 --dry-allowed-length 4 "
+        "--dry-last-n 64 --dry-breaker y --dry-breaker z --logit-bias 65=-1.5 --logit-bias 66=7 "
+        "--min-tokens 6 --ignore-eos --seed 8 --logprobs 1" +
+        At());
+  });
+  const auto request = job.WaitForRequest();
+  if (request.has_value()) job.Send(coordinator::TextOutput(request->id, "x"));
+  skein.join();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(request->max_tokens, 9u);
+  EXPECT_EQ(request->priority, -7);
+  EXPECT_EQ(request->prompt_logprobs, 2);
+  EXPECT_THAT(request->eos_token_ids, IsEmpty());
+  const coordinator::SamplingParams& sampling = request->sampling;
+  EXPECT_EQ(sampling.temperature, 0.5f);
+  EXPECT_EQ(sampling.top_k, 3);
+  EXPECT_EQ(sampling.top_p, 0.25f);
+  EXPECT_EQ(sampling.min_p, 0.125f);
+  EXPECT_EQ(sampling.typical_p, 0.75f);
+  EXPECT_EQ(sampling.mirostat_tau, 5.0f);
+  EXPECT_EQ(sampling.mirostat_eta, 0.375f);
+  EXPECT_EQ(sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(sampling.presence_penalty, -1.0f);
+  EXPECT_EQ(sampling.frequency_penalty, 2.0f);
+  EXPECT_EQ(sampling.dry_multiplier, 0.875f);
+  EXPECT_EQ(sampling.dry_base, 1.25f);
+  EXPECT_EQ(sampling.dry_allowed_length, 4);
+  EXPECT_EQ(sampling.dry_last_n, 64);
+  EXPECT_THAT(sampling.dry_breakers, UnorderedElementsAre(ElementsAre('y'), ElementsAre('z')));
+  EXPECT_THAT(sampling.logit_bias, ElementsAre(Pair(65, -1.5f), Pair(66, 7.0f)));
+  EXPECT_EQ(sampling.min_tokens, 6);
+  EXPECT_EQ(sampling.seed, 8u);
+  EXPECT_EQ(sampling.logprobs, 1);
+}
+
 TEST_F(SkeinTest, ErrorsAreExplained) {
   const Outcome idle = Skein("generate --prompt x --wait 0s" + At());
   EXPECT_EQ(idle.exit_code, 1);
@@ -158,15 +232,153 @@ TEST_F(SkeinTest, StatusWaitsAndShowsPlanAndRanks) {
   EXPECT_THAT(Skein("models" + At()).out, HasSubstr("fake: LlamaForCausalLM"));
 }
 
+TEST_F(SkeinTest, StatusShowsMemoryAndCounters) {
+  FakeJob job({.coordinator = coordinator_.address(),
+               .replica_load = {.total_pages = 100,
+                                .free_pages = 60,
+                                .used_pages = 30,
+                                .shared_pages = 4,
+                                .cached_pages = 15,
+                                .total_swap_pages = 20,
+                                .free_swap_pages = 17,
+                                .steps = 200,
+                                .prompt_tokens = 1000,
+                                .cached_tokens = 256,
+                                .preemptions_swapped = 2,
+                                .preemptions_recomputed = 1,
+                                .host_seconds = 0.017},
+               .script = [](const NewRequest& request) {
+                 return std::vector<SequenceOutput>{coordinator::TextOutput(request.id, "x")};
+               }});
+  ASSERT_TRUE(coordinator_.WaitUntilServing());
+  ASSERT_EQ(Skein("generate --prompt x" + At()).exit_code, 0);
+  EXPECT_THAT(
+      Skein("status" + At()).out,
+      AllOf(HasSubstr("pages: 30 used (4 shared), 15 cached, 60 free of 100; swap: 3 used of 20\n"),
+            HasSubstr("prefix cache: 25.6% of 1000 prompt tokens; preemptions: 2 swapped, "
+                      "1 recomputed; host: 85 us/step\n")));
+  EXPECT_THAT(
+      Skein("status --json" + At()).out,
+      AllOf(HasSubstr("\"used_pages\":\"30\""), HasSubstr("\"shared_pages\":\"4\""),
+            HasSubstr("\"cached_pages\":\"15\""), HasSubstr("\"free_pages\":\"60\""),
+            HasSubstr("\"total_pages\":\"100\""), HasSubstr("\"free_swap_pages\":\"17\""),
+            HasSubstr("\"cached_tokens\":\"256\""), HasSubstr("\"preemptions_swapped\":\"2\""),
+            HasSubstr("\"host_seconds\":0.017")));
+}
+
 TEST(SkeinUsageTest, WrongUsageIsExitCode2AndHelpIs0) {
-  for (const char* wrong : {"", "nonsense", "generate", "generate --prompt a --prompt-file b",
-                            "status --wait soon", "generate --prompt a --max-tokens x"}) {
+  for (const char* wrong :
+       {"", "nonsense", "generate", "generate --prompt a --prompt-file b", "status --wait soon",
+        "generate --prompt a --max-tokens x", "generate --prompt a --logit-bias 5",
+        "generate --prompt a --n x", "generate --prompt a --logit-bias -1=2", "plan",
+        "plan --model m --ranks 0", "bench serve --rate 0", "bench serve --rate 1 --concurrency 2",
+        "bench serve --nonsense", "bench serve --lengths f --prompt-tokens 3",
+        "bench serve --ttft-limit soon"}) {
     EXPECT_EQ(Skein(wrong).exit_code, 2) << wrong;
   }
-  for (const char* help : {"--help", "generate --help", "status --help", "--version"}) {
+  for (const char* help : {"--help", "generate --help", "status --help", "plan --help",
+                           "bench serve --help", "--version"}) {
     EXPECT_EQ(Skein(help).exit_code, 0) << help;
   }
   EXPECT_THAT(Skein("--help").out, HasSubstr("bench"));
+  EXPECT_THAT(Skein("bench serve --help").out, HasSubstr("--shared-prefix"));
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// A job that gives every request all its tokens at once.
+class BenchServeTest : public ::testing::Test {
+ protected:
+  static coordinator::Daemon::Options Options() {
+    coordinator::Daemon::Options options = coordinator::TestOptions();
+    options.cluster.constraints.max_sequences = 64;
+    options.max_queue = 1000;
+    return options;
+  }
+
+  void SetUp() override { ASSERT_TRUE(coordinator_.WaitUntilServing()); }
+
+  Outcome BenchServe(const std::string& arguments) {
+    return Skein(
+        absl::StrCat("bench serve --coordinator ", coordinator_.address(), " ", arguments));
+  }
+
+  TestCoordinator coordinator_{Options()};
+  FakeJob job_{{.coordinator = coordinator_.address(), .script = [](const NewRequest& request) {
+                  return std::vector<SequenceOutput>{coordinator::TextOutput(
+                      request.id, std::string(static_cast<size_t>(request.max_tokens), 'x'))};
+                }}};
+};
+
+TEST_F(BenchServeTest, MeasuresManyStreams) {
+  const std::string json = absl::StrCat(::testing::TempDir(), "/load.json");
+  const std::string svg = absl::StrCat(::testing::TempDir(), "/load.svg");
+  const Outcome outcome =
+      BenchServe(absl::StrCat("--concurrency 256 --requests 600 --warmup 10 --prompt-tokens 9 "
+                              "--answer-tokens 5 --ttft-limit 1h --json ",
+                              json, " --svg ", svg));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("fake: 256 streams, prompts of 9 tokens"),
+                                 HasSubstr("600 of 600 requests succeeded"),
+                                 HasSubstr("600 of 600 within ttft <= 1h")));
+  EXPECT_THAT(ReadFile(json),
+              AllOf(HasSubstr("\"output_tokens\":3000"), HasSubstr("\"prompt_tokens\":5400")));
+  EXPECT_THAT(ReadFile(svg), HasSubstr("</svg>"));
+}
+
+TEST_F(BenchServeTest, TakesLengthsFromAFileAtPoissonTimes) {
+  const std::string lengths = absl::StrCat(::testing::TempDir(), "/lengths.csv");
+  const std::string json = absl::StrCat(::testing::TempDir(), "/lengths.json");
+  std::ofstream(lengths) << "4,2\n6,3\n";
+  const Outcome outcome =
+      BenchServe(absl::StrCat("--rate 200 --requests 40 --lengths ", lengths, " --json ", json));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("200 requests/s (Poisson), lengths of "));
+  EXPECT_THAT(ReadFile(json),
+              AllOf(HasSubstr("\"output_tokens\":100"), HasSubstr("\"prompt_tokens\":200")));
+}
+
+TEST_F(BenchServeTest, SaysWhenNoReplicaServes) {
+  job_.Kill(0);
+  ASSERT_TRUE(coordinator_.WaitUntilServing(false));
+  const Outcome idle = BenchServe("");
+  EXPECT_EQ(idle.exit_code, 1);
+  EXPECT_THAT(idle.err, HasSubstr("no replica serves yet"));
+}
+
+TEST_F(BenchServeTest, LengthsThatDoNotFitAreExplained) {
+  const Outcome outcome = BenchServe("--prompt-tokens 30 --answer-tokens 30");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("do not fit into the context of 32"));
+  EXPECT_THAT(BenchServe("--lengths /nowhere").err, HasSubstr("cannot read /nowhere"));
+}
+
+TEST_F(SkeinTest, BenchServeCountsErrorsByCode) {
+  const auto job = Serve();  // answers with the prompt, which is too long here
+  const Outcome outcome =
+      Skein("bench serve --concurrency 1 --requests 3 --prompt-tokens 4 --answer-tokens 2" + At());
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("0 of 3 requests succeeded"), HasSubstr("  INTERNAL: 3\n")));
+  EXPECT_THAT(outcome.err, HasSubstr("the last error was INTERNAL: the replica sent more"));
+}
+
+TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
+  const std::string svg = absl::StrCat(::testing::TempDir(), "/plan.svg");
+  const Outcome outcome = Skein(absl::StrCat(
+      "plan --model synthetic:tiny --ranks 2 --layout tp=1,pp=2 --max-sequences 4 --gantt ", svg));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("synthetic:tiny"), HasSubstr("stage")));
+  EXPECT_THAT(ReadFile(svg), AllOf(HasSubstr("stage 1"), HasSubstr("tp=1,pp=2,dp=1"),
+                                   HasSubstr("at 10.0 GB/s a rank")));
+  const Outcome impossible = Skein("plan --model synthetic:tiny --ranks 3 --layout tp=2");
+  EXPECT_EQ(impossible.exit_code, 1);
+  EXPECT_THAT(impossible.err, HasSubstr("tp=2"));
+  EXPECT_THAT(Skein("plan --model /nowhere").err, HasSubstr("/nowhere"));
+  EXPECT_THAT(Skein("plan --model synthetic:tiny --kv-memory lots").err, HasSubstr("lots"));
 }
 
 TEST(SkeinUsageTest, BenchStartsTheWorkerWithTheOtherFlags) {

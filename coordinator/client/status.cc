@@ -33,15 +33,26 @@ void PrintRanks(const cluster::v1::JobStatus& job) {
   }
 }
 
-void PrintReplicas(const cluster::v1::JobStatus& job) {
-  for (const auto& replica : job.replicas()) {
-    absl::PrintF(
-        "  replica %d: %.1f tokens/s, %d tokens in %d steps, %d running, %d waiting, %d of %d "
-        "pages free\n",
-        replica.replica(), replica.tokens_per_second(), replica.tokens_total(),
-        replica.load().steps(), replica.load().running(), replica.load().waiting(),
-        replica.load().free_pages(), replica.load().total_pages());
-  }
+// 0 of 0 is 0.
+double Ratio(double part, int64_t whole) {
+  return whole > 0 ? part / static_cast<double>(whole) : 0;
+}
+
+void PrintReplica(const cluster::v1::ReplicaStatus& replica) {
+  const cluster::v1::ReplicaLoad& load = replica.load();
+  absl::PrintF("  replica %d: %.1f tokens/s, %d tokens in %d steps, %d running, %d waiting\n",
+               replica.replica(), replica.tokens_per_second(), replica.tokens_total(), load.steps(),
+               load.running(), load.waiting());
+  absl::PrintF("    pages: %d used (%d shared), %d cached, %d free of %d; swap: %d used of %d\n",
+               load.used_pages(), load.shared_pages(), load.cached_pages(), load.free_pages(),
+               load.total_pages(), load.total_swap_pages() - load.free_swap_pages(),
+               load.total_swap_pages());
+  absl::PrintF(
+      "    prefix cache: %.1f%% of %d prompt tokens; preemptions: %d swapped, %d recomputed; "
+      "host: %.0f us/step\n",
+      100 * Ratio(static_cast<double>(load.cached_tokens()), load.prompt_tokens()),
+      load.prompt_tokens(), load.preemptions_swapped(), load.preemptions_recomputed(),
+      1e6 * Ratio(load.host_seconds(), load.steps()));
 }
 
 void Print(const cluster::v1::ClusterStatus& status) {
@@ -58,7 +69,7 @@ void Print(const cluster::v1::ClusterStatus& status) {
     if (job.state() == "lost" || job.state() == "ended") continue;
     if (!job.plan_table().empty()) absl::PrintF("%s\n", job.plan_table());
     PrintRanks(job);
-    PrintReplicas(job);
+    for (const auto& replica : job.replicas()) PrintReplica(replica);
   }
 }
 

@@ -14,7 +14,8 @@ struct StatusFlags {
 
 void DeclareStatus(CLI::App& command, StatusFlags& flags);
 
-// Prints plan, ranks and speed; with --wait, as soon as a replica serves. Returns the exit code.
+// Prints plan, ranks, speed and memory; with --wait, as soon as a replica serves. Returns the exit
+// code.
 int Status(const std::string& coordinator, const StatusFlags& flags);
 
 int Models(const std::string& coordinator, bool json);

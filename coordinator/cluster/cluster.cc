@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/units.h"
+#include "coordinator/cluster/hang.h"
 #include "spdlog/spdlog.h"
 #include "topology/machine.h"
 
@@ -77,6 +78,7 @@ absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const RankHello& hello) {
   Job& job = jobs_[serial];
   job.id = hello.job_id;
   job.ranks.resize(hello.job_size);
+  job.activities.resize(hello.job_size);
   spdlog::info("job {}: the first of {} ranks has attached", job.id, hello.job_size);
   return serial;
 }
@@ -125,10 +127,13 @@ void Cluster::PlanAndLoad(Job& job) {
   }
 }
 
-void Cluster::OnHeartbeat(RankId id) {
+void Cluster::OnHeartbeat(RankId id, RankActivity activity) {
   MutexLock lock(&mutex_);
   Job* job = nullptr;
-  if (Rank* rank = FindLive(id, &job)) rank->last_heard = clock_->Now();
+  Rank* rank = FindLive(id, &job);
+  if (rank == nullptr) return;
+  rank->last_heard = clock_->Now();
+  job->activities[id.rank] = std::move(activity);
 }
 
 void Cluster::OnReady(RankId id, const RankReady& ready) {
@@ -159,12 +164,14 @@ void Cluster::Serve(Job& job) {
   spdlog::info("job {} serves with {}: {} read in {:.2f} s", job.id,
                FormatCount(job.plan->layout.data, "replica"), FormatBytes(bytes), slowest);
   for (int32_t i = 0; i < job.plan->layout.data; ++i) {
-    const ReplicaLoad idle = {.free_pages = job.plan->pages, .total_pages = job.plan->pages};
+    const ReplicaLoad idle = {.total_pages = job.plan->pages, .free_pages = job.plan->pages};
     job.replicas.push_back({.id = next_replica_++, .load = idle});
     listener_->OnReplicaUp({.id = job.replicas.back().id,
                             .name = absl::StrCat("replica ", i, " of job ", job.id),
                             .max_sequences = job.plan->max_sequences,
-                            .leader = job.ranks[job.plan->RankOf(i, 0, 0)].link});
+                            .leader = job.ranks[job.plan->RankOf(i, 0, 0)].link,
+                            .page_size = job.plan->page_size,
+                            .pages = job.plan->pages});
   }
 }
 
@@ -240,8 +247,13 @@ void Cluster::Tick() {
       } else if (now - rank.last_heard > timeout) {
         Lose(job, rank,
              absl::StrCat("it has been silent for ",
-                          absl::ToInt64Milliseconds(now - rank.last_heard), " ms"));
+                          absl::ToInt64Milliseconds(now - rank.last_heard), " ms; ",
+                          DescribeLoss(job.activities, rank.hello.rank)));
       }
+    }
+    if (job.over()) continue;
+    if (const std::optional<Hang> hang = FindHang(job.activities)) {
+      Lose(job, job.ranks[hang->rank], hang->why);
     }
   }
   ForgetOldJobs();
@@ -269,11 +281,10 @@ void Cluster::Refuse(Job& job, const absl::Status& why) {
 void Cluster::EndJob(Job& job, Job::State state, const std::string& why) {
   spdlog::log(state == Job::State::kLost ? spdlog::level::err : spdlog::level::info,
               "job {}: {}: {}", job.id, StateName(state), why);
-  for (size_t i = 0; i < job.replicas.size(); ++i) {
-    listener_->OnReplicaDown(
-        job.replicas[i].id,
-        absl::UnavailableError(absl::StrCat("replica ", i, " of job ", job.id, " is gone: ", why)));
-  }
+  std::vector<uint64_t> replicas;
+  for (const Replica& replica : job.replicas) replicas.push_back(replica.id);
+  listener_->OnReplicasDown(
+      replicas, absl::UnavailableError(absl::StrCat("job ", job.id, " is gone: ", why)));
   job.state = state;
   job.detail = why;
   job.over_since = clock_->Now();

@@ -22,8 +22,9 @@ namespace skein::coordinator {
 
 // A state machine without threads: it moves when a rank says something or when Tick is called, and
 // knows the time from its clock. A job whose ranks have all said Hello is planned and loads; when
-// every rank is ready its replicas serve. A rank that ends, fails or is silent loses its whole job,
-// since the ranks of one mpirun live and die together; other jobs do not notice.
+// every rank is ready its replicas serve. A rank that ends, fails, is silent or holds up the others
+// loses its whole job, since the ranks of one mpirun live and die together; other jobs do not
+// notice.
 //
 // Thread-safe. Links and the listener are called with the cluster's lock held (step outputs
 // without), and must not call back.
@@ -55,7 +56,7 @@ class Cluster {
 
   // What an attached rank says. Messages of a job that is over are ignored; one out of turn loses
   // the job.
-  void OnHeartbeat(RankId id);
+  void OnHeartbeat(RankId id, RankActivity activity = {});
   void OnReady(RankId id, const RankReady& ready);
   void OnStep(RankId id, const StepOutput& output);
   // The job is lost at a later Tick: where a rank dies, others fail too, and the dead one, whose
@@ -64,7 +65,8 @@ class Cluster {
   // The rank's stream has ended, whatever the reason.
   void OnGone(RankId id, const absl::Status& status);
 
-  // Finds silent ranks: call it some ten times per heartbeat_timeout.
+  // Finds ranks that are silent, or that hold up others beyond a deadline: call it some ten times
+  // per heartbeat_timeout.
   void Tick();
 
   // Tells every rank to end; no rank may attach any more.

@@ -38,9 +38,11 @@ class FakeLink final : public RankLink {
 class FakeListener final : public ReplicaListener {
  public:
   void OnReplicaUp(const ReplicaInfo& replica) override { up[replica.id] = replica; }
-  void OnReplicaDown(uint64_t id, const absl::Status& why) override {
-    up.erase(id);
-    down.push_back(why);
+  void OnReplicasDown(const std::vector<uint64_t>& ids, const absl::Status& why) override {
+    for (const uint64_t id : ids) {
+      up.erase(id);
+      down.push_back(why);
+    }
   }
   void OnStepOutput(uint64_t id, const StepOutput& output) override {
     outputs.emplace_back(id, output.sequences.size());
@@ -100,7 +102,8 @@ class ClusterTest : public ::testing::Test {
     std::vector<TestRank> ranks = AttachJob(job, size);
     for (int32_t i = 0; i < size; ++i) {
       cluster_.OnReady(*ranks[i].id, {.slice_key = absl::StrCat("shard", i % 2),
-                                      .slice_digest = absl::StrCat("d", i % 2)});
+                                      .slice_digest = absl::StrCat("d", i % 2),
+                                      .model_path = "/models/bard"});
     }
     return ranks;
   }
@@ -197,15 +200,19 @@ TEST_F(ClusterTest, AJobThatCannotBePlannedIsRefusedOnAllRanks) {
 
 TEST_F(ClusterTest, RanksThatReadDifferentWeightsAreRefusedByHostAndPath) {
   ServeJob("a", 2);
-  std::vector<TestRank> ranks = AttachJob("b", 2);
-  cluster_.OnReady(*ranks[0].id, {.slice_key = "shard0", .slice_digest = "other"});
+  RankHello far = Hello("b", 0, 2);
+  far.node.host = "far";
+  std::vector<TestRank> ranks = {Attach(far), Attach(Hello("b", 1, 2))};
+  cluster_.OnReady(*ranks[0].id,
+                   {.slice_key = "shard0", .slice_digest = "other", .model_path = "/copies/bard"});
   EXPECT_EQ(StateOf("a"), "serving");
   EXPECT_EQ(StateOf("b"), "lost");
   ASSERT_THAT(ranks[1].link->closed, SizeIs(1));
   EXPECT_THAT(ranks[1].link->closed[0],
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("rank 0 on node0 (pid 100) of job b"), HasSubstr("of job a"),
-                             HasSubstr("checkpoints/bard"))));
+                       AllOf(HasSubstr("rank 0 on far (pid 100) of job b"),
+                             HasSubstr("rank 0 on node0 (pid 100) of job a"),
+                             HasSubstr("the copies far:/copies/bard and node0:/models/bard"))));
 }
 
 TEST_F(ClusterTest, ReplicasOfOneJobMustAgreeToo) {
@@ -228,9 +235,8 @@ TEST_F(ClusterTest, ARankThatGoesLosesItsJobAndNoOther) {
                                 HasSubstr("the connection broke"))));
   EXPECT_THAT(b[0].link->shutdowns, IsEmpty());
   ASSERT_THAT(listener_.down, SizeIs(1));
-  EXPECT_THAT(listener_.down[0],
-              StatusIs(absl::StatusCode::kUnavailable,
-                       AllOf(HasSubstr("replica 0 of job a"), HasSubstr("node1"))));
+  EXPECT_THAT(listener_.down[0], StatusIs(absl::StatusCode::kUnavailable,
+                                          AllOf(HasSubstr("job a is gone"), HasSubstr("node1"))));
   EXPECT_THAT(listener_.up, SizeIs(1));
 
   cluster_.OnGone(*a[0].id, absl::CancelledError("the rank hung up"));
@@ -275,6 +281,55 @@ TEST_F(ClusterTest, ASilentRankIsLostAfterTheTimeout) {
   EXPECT_THAT(a[1].link->closed, SizeIs(1));
 }
 
+// Rank 0 has been in all-reduce 8 for `seconds`, rank 1 not yet.
+std::vector<RankActivity> OneWaits(double seconds) {
+  const OperationInProgress waits = {.group = "tp of replica 0, stage 0",
+                                     .name = "all-reduce",
+                                     .number = 8,
+                                     .others = {1},
+                                     .seconds = seconds,
+                                     .deadline_seconds = 30};
+  return {{.operation = waits, .step = 3, .entered = {{waits.group, 8}}},
+          {.step = 3, .entered = {{waits.group, 7}}}};
+}
+
+TEST_F(ClusterTest, ARankThatHoldsUpAnotherBeyondItsDeadlineIsLost) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  for (double seconds = 0; seconds <= 30; seconds += 0.5) {
+    clock_.Advance(absl::Milliseconds(500));
+    const std::vector<RankActivity> now = OneWaits(seconds);
+    for (int i = 0; i < 2; ++i) cluster_.OnHeartbeat(*ranks[i].id, now[i]);
+    cluster_.Tick();
+    ASSERT_EQ(StateOf("a"), "serving");
+  }
+  cluster_.OnHeartbeat(*ranks[0].id, OneWaits(30.5)[0]);
+  cluster_.Tick();
+  EXPECT_EQ(StateOf("a"), "lost");
+  const std::string why =
+      "rank 1 on node1 (pid 101) is lost: it never entered all-reduce 8 of 'tp of replica 0, stage "
+      "0' (step 3); it was last heard computing step 3; rank 0 has waited in all-reduce 8 of 'tp "
+      "of replica 0, stage 0' (step 3) for 30.5 s, past the deadline of 30.0 s";
+  EXPECT_EQ(cluster_.Status().front().detail, why);
+  EXPECT_THAT(ranks[0].link->shutdowns, ElementsAre("1: " + why));
+  EXPECT_THAT(ranks[1].link->closed, ElementsAre(StatusIs(absl::StatusCode::kAborted, why)));
+  ASSERT_THAT(listener_.down, SizeIs(1));
+  EXPECT_THAT(listener_.down[0], StatusIs(absl::StatusCode::kUnavailable, HasSubstr(why)));
+}
+
+TEST_F(ClusterTest, ASilentRankIsLostWithWhatItDidLast) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  cluster_.OnHeartbeat(*ranks[1].id, OneWaits(0)[1]);
+  for (double seconds = 0.5; seconds <= 3.5; seconds += 0.5) {
+    clock_.Advance(absl::Milliseconds(500));
+    cluster_.OnHeartbeat(*ranks[0].id, OneWaits(seconds - 0.1)[0]);
+    cluster_.Tick();
+  }
+  EXPECT_EQ(cluster_.Status().front().detail,
+            "rank 1 on node1 (pid 101) is lost: it has been silent for 3500 ms; it was last heard "
+            "computing step 3; rank 0 has waited in all-reduce 8 of 'tp of replica 0, stage 0' "
+            "(step 3) for 3.4 s");
+}
+
 TEST_F(ClusterTest, SilenceCountsWhileAJobWaitsAndLoads) {
   const TestRank alone = Attach(Hello("a", 0, 2));
   const std::vector<TestRank> b = AttachJob("b", 2);
@@ -308,7 +363,7 @@ TEST_F(ClusterTest, OutputGoesToTheReplicaAndIsCounted) {
   output.sequences.resize(2);
   output.sequences[0].tokens.resize(3);
   output.sequences[1].tokens.resize(1);
-  output.load = {.running = 2, .free_pages = 7, .total_pages = 9, .steps = 5};
+  output.load = {.running = 2, .total_pages = 9, .free_pages = 7, .steps = 5};
   cluster_.OnStep(*ranks[2].id, output);
   EXPECT_THAT(listener_.outputs, ElementsAre(std::make_pair(listener_.up.rbegin()->first, 2u)));
 

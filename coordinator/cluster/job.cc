@@ -3,6 +3,14 @@
 #include "absl/strings/str_cat.h"
 
 namespace skein::coordinator {
+namespace {
+
+// "node7:/models/bard"
+std::string CopyName(const Rank& rank) {
+  return absl::StrCat(rank.hello.node.host, ":", rank.ready.model_path);
+}
+
+}  // namespace
 
 const char* StateName(Rank::State state) {
   switch (state) {
@@ -50,8 +58,8 @@ std::string SliceConflict(const Job& job, const Rank& rank, const Job& other) {
     return absl::StrCat(RankName(rank.hello), " of job ", job.id, " read other weights (",
                         rank.ready.slice_key, ", digest ", rank.ready.slice_digest, ") than ",
                         RankName(peer.hello), " of job ", other.id, " (digest ",
-                        peer.ready.slice_digest, "): the copies of ", job.plan->model_path,
-                        " on these hosts differ");
+                        peer.ready.slice_digest, "): the copies ", CopyName(rank), " and ",
+                        CopyName(peer), " differ");
   }
   return "";
 }

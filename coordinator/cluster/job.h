@@ -38,6 +38,7 @@ struct Job {
   State state = State::kWaiting;
   std::string id;
   std::vector<Rank> ranks;
+  std::vector<RankActivity> activities;  // by rank, as of its last heartbeat
   std::optional<plan::Plan> plan;
   std::vector<Replica> replicas;  // by RankPlan::replica
   std::string detail;             // why it is lost or has ended

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "coordinator/cluster/messages.h"
@@ -29,6 +30,8 @@ struct ReplicaInfo {
   std::string name;  // "replica 1 of job 5f0c", for messages
   int32_t max_sequences = 0;
   std::shared_ptr<RankLink> leader;
+  int64_t page_size = 0;  // tokens
+  int64_t pages = 0;      // of its KV cache
 };
 
 // Told of replicas by the cluster. Up and Down come with the cluster's lock held, in order; step
@@ -37,7 +40,8 @@ class ReplicaListener {
  public:
   virtual ~ReplicaListener() = default;
   virtual void OnReplicaUp(const ReplicaInfo& replica) = 0;
-  virtual void OnReplicaDown(uint64_t id, const absl::Status& why) = 0;
+  // All replicas of one job, which end together.
+  virtual void OnReplicasDown(const std::vector<uint64_t>& ids, const absl::Status& why) = 0;
   virtual void OnStepOutput(uint64_t id, const StepOutput& output) = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "coordinator/rpc/attach_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "coordinator/rpc/cluster_convert.h"
@@ -50,13 +51,10 @@ void AttachStream::OnMessage() {
     case wire::WorkerMessage::kHello:
       cluster_->OnFailure(*rank_, absl::InvalidArgumentError("it said Hello twice"));
       break;
-    case wire::WorkerMessage::kHeartbeat: {
-      cluster_->OnHeartbeat(*rank_);
-      wire::CoordinatorMessage answer;
-      answer.mutable_heartbeat();
-      Enqueue(std::move(answer));
+    case wire::WorkerMessage::kHeartbeat:
+      cluster_->OnHeartbeat(*rank_, FromProto(incoming_.heartbeat()));
+      AnswerHeartbeat();
       break;
-    }
     case wire::WorkerMessage::kReady:
       cluster_->OnReady(*rank_, FromProto(incoming_.ready()));
       break;
@@ -69,6 +67,16 @@ void AttachStream::OnMessage() {
     case wire::WorkerMessage::KIND_NOT_SET:
       break;
   }
+}
+
+void AttachStream::AnswerHeartbeat() {
+  MutexLock lock(&mutex_);
+  if (finished_ || closing_.has_value()) return;
+  const bool waits = std::any_of(outgoing_.begin(), outgoing_.end(),
+                                 [](const auto& message) { return message.has_heartbeat(); });
+  if (waits) return;
+  outgoing_.emplace_back().mutable_heartbeat();
+  Advance();
 }
 
 void AttachStream::SendPlan(const plan::Plan& plan) {

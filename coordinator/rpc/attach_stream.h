@@ -43,6 +43,8 @@ class AttachStream final
       : context_(context), cluster_(cluster) {}
 
   void OnMessage();
+  // One answer that waits says all that many would: a rank that does not read piles up none.
+  void AnswerHeartbeat();
   void Enqueue(cluster::v1::CoordinatorMessage message);
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -1,7 +1,10 @@
 #include "coordinator/rpc/cluster_convert.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "parallel/plan/plan.h"
 #include "proto/convert/plan.h"
@@ -11,6 +14,9 @@ namespace skein::coordinator {
 namespace {
 
 namespace wire = ::skein::cluster::v1;
+
+// On the wire 0 is no deadline.
+constexpr double kLeastDeadlineSeconds = 1e-6;
 
 SequenceOutput::Finish FromProto(wire::SequenceOutput::Finish finish) {
   switch (finish) {
@@ -37,11 +43,41 @@ void ToProto(const SamplingParams& params, wire::Sampling& out) {
   out.set_min_p(params.min_p);
   out.set_seed(params.seed);
   out.set_logprobs(params.logprobs);
+  for (const auto& [id, bias] : params.logit_bias) {
+    wire::TokenBias& to = *out.add_logit_bias();
+    to.set_id(id);
+    to.set_bias(bias);
+  }
+  out.set_min_tokens(params.min_tokens);
+  out.mutable_stop_ids()->Add(params.stop_ids.begin(), params.stop_ids.end());
+  out.set_typical_p(params.typical_p);
+  out.set_mirostat_tau(params.mirostat_tau);
+  out.set_mirostat_eta(params.mirostat_eta);
+  out.set_dry_multiplier(params.dry_multiplier);
+  out.set_dry_base(params.dry_base);
+  out.set_dry_allowed_length(params.dry_allowed_length);
+  out.set_dry_last_n(params.dry_last_n);
+  for (const std::vector<int32_t>& breaker : params.dry_breakers) {
+    out.add_dry_breakers()->mutable_ids()->Add(breaker.begin(), breaker.end());
+  }
 }
 
 void ToProto(const NewRequest& request, wire::NewRequest& out) {
   out.set_request_id(request.id);
   out.mutable_prompt()->Add(request.prompt.begin(), request.prompt.end());
+  for (const SampleStart& sample : request.samples) {
+    wire::SampleStart& to = *out.add_samples();
+    to.set_index(sample.index);
+    to.mutable_output()->Add(sample.output.begin(), sample.output.end());
+    if (sample.mu.has_value()) to.set_mu(*sample.mu);
+  }
+  out.set_priority(request.priority);
+  if (request.deadline != absl::InfiniteFuture()) {
+    // Clocks of nodes differ: the time that is left is sent.
+    out.set_deadline_seconds(
+        std::max(absl::ToDoubleSeconds(request.deadline - absl::Now()), kLeastDeadlineSeconds));
+  }
+  out.set_prompt_logprobs(request.prompt_logprobs);
   out.set_max_tokens(request.max_tokens);
   out.mutable_eos_token_ids()->Add(request.eos_token_ids.begin(), request.eos_token_ids.end());
   ToProto(request.sampling, *out.mutable_sampling());
@@ -50,9 +86,46 @@ void ToProto(const NewRequest& request, wire::NewRequest& out) {
 void ToProto(const ReplicaLoad& load, wire::ReplicaLoad& out) {
   out.set_running(load.running);
   out.set_waiting(load.waiting);
-  out.set_free_pages(load.free_pages);
   out.set_total_pages(load.total_pages);
+  out.set_free_pages(load.free_pages);
+  out.set_used_pages(load.used_pages);
+  out.set_shared_pages(load.shared_pages);
+  out.set_cached_pages(load.cached_pages);
+  out.set_total_swap_pages(load.total_swap_pages);
+  out.set_free_swap_pages(load.free_swap_pages);
   out.set_steps(load.steps);
+  out.set_prompt_tokens(load.prompt_tokens);
+  out.set_cached_tokens(load.cached_tokens);
+  out.set_preemptions_swapped(load.preemptions_swapped);
+  out.set_preemptions_recomputed(load.preemptions_recomputed);
+  out.set_host_seconds(load.host_seconds);
+}
+
+ReplicaLoad FromProto(const wire::ReplicaLoad& load) {
+  return {.running = load.running(),
+          .waiting = load.waiting(),
+          .total_pages = load.total_pages(),
+          .free_pages = load.free_pages(),
+          .used_pages = load.used_pages(),
+          .shared_pages = load.shared_pages(),
+          .cached_pages = load.cached_pages(),
+          .total_swap_pages = load.total_swap_pages(),
+          .free_swap_pages = load.free_swap_pages(),
+          .steps = load.steps(),
+          .prompt_tokens = load.prompt_tokens(),
+          .cached_tokens = load.cached_tokens(),
+          .preemptions_swapped = load.preemptions_swapped(),
+          .preemptions_recomputed = load.preemptions_recomputed(),
+          .host_seconds = load.host_seconds()};
+}
+
+OutputToken FromProto(const wire::Token& token) {
+  OutputToken out{.id = static_cast<int32_t>(token.id()), .logprob = token.logprob()};
+  for (const wire::TokenLogprob& top : token.top()) {
+    out.top.push_back({static_cast<int32_t>(top.id()), top.logprob()});
+  }
+  out.mu = token.mu();
+  return out;
 }
 
 }  // namespace
@@ -68,7 +141,24 @@ absl::StatusOr<RankHello> FromProto(const wire::Hello& hello) {
 }
 
 RankReady FromProto(const wire::Ready& ready) {
-  return {ready.slice_key(), ready.slice_digest(), ready.bytes_read(), ready.load_seconds()};
+  return {ready.slice_key(), ready.slice_digest(), ready.bytes_read(), ready.load_seconds(),
+          ready.model_path()};
+}
+
+RankActivity FromProto(const wire::Heartbeat& heartbeat) {
+  RankActivity out;
+  if (heartbeat.has_step()) out.step = heartbeat.step();
+  out.entered.insert(heartbeat.entered().begin(), heartbeat.entered().end());
+  if (!heartbeat.has_operation()) return out;
+  const wire::OperationInProgress& operation = heartbeat.operation();
+  out.operation = {.group = operation.group(),
+                   .name = operation.operation(),
+                   .number = operation.number(),
+                   .peer = operation.peer(),
+                   .others = {operation.others().begin(), operation.others().end()},
+                   .seconds = operation.seconds(),
+                   .deadline_seconds = operation.deadline_seconds()};
+  return out;
 }
 
 StepOutput FromProto(const wire::StepOutput& step) {
@@ -78,17 +168,13 @@ StepOutput FromProto(const wire::StepOutput& step) {
     to.request_id = from.request_id();
     to.finish = FromProto(from.finish());
     to.error = from.error();
-    for (const wire::Token& token : from.tokens()) {
-      OutputToken& copy = to.tokens.emplace_back();
-      copy.id = static_cast<int32_t>(token.id());
-      copy.logprob = token.logprob();
-      for (const wire::TokenLogprob& top : token.top()) {
-        copy.top.push_back({static_cast<int32_t>(top.id()), top.logprob()});
-      }
+    to.sample = from.sample();
+    for (const wire::Token& token : from.tokens()) to.tokens.push_back(FromProto(token));
+    for (const wire::Token& token : from.prompt_logprobs()) {
+      to.prompt_logprobs.push_back(FromProto(token));
     }
   }
-  out.load = {step.load().running(), step.load().waiting(), step.load().free_pages(),
-              step.load().total_pages(), step.load().steps()};
+  out.load = FromProto(step.load());
   return out;
 }
 
@@ -109,6 +195,11 @@ void AppendToProto(const StepInput& input, wire::StepInput& out) {
     } else {
       out.add_cancelled(id);
     }
+  }
+  for (const CancelledSample& cancelled : input.cancelled_samples) {
+    wire::CancelledSample& to = *out.add_cancelled_samples();
+    to.set_request_id(cancelled.request_id);
+    to.set_sample(cancelled.sample);
   }
 }
 

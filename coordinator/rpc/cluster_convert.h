@@ -11,6 +11,7 @@ namespace skein::coordinator {
 // InvalidArgument names the field.
 absl::StatusOr<RankHello> FromProto(const cluster::v1::Hello& wire);
 RankReady FromProto(const cluster::v1::Ready& wire);
+RankActivity FromProto(const cluster::v1::Heartbeat& wire);
 StepOutput FromProto(const cluster::v1::StepOutput& wire);
 absl::Status FromProto(const cluster::v1::Failure& wire);
 

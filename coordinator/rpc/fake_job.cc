@@ -18,38 +18,91 @@ namespace wire = ::skein::cluster::v1;
 constexpr absl::Duration kPatience = absl::Seconds(20);  // for a machine that does much else
 constexpr absl::Duration kHeartbeat = absl::Milliseconds(100);
 
+SamplingParams FromWire(const wire::Sampling& from) {
+  SamplingParams to{.repetition_penalty = from.repetition_penalty(),
+                    .presence_penalty = from.presence_penalty(),
+                    .frequency_penalty = from.frequency_penalty(),
+                    .temperature = from.temperature(),
+                    .top_k = from.top_k(),
+                    .top_p = from.top_p(),
+                    .min_p = from.min_p(),
+                    .seed = from.seed(),
+                    .logprobs = from.logprobs(),
+                    .min_tokens = from.min_tokens(),
+                    .stop_ids = {from.stop_ids().begin(), from.stop_ids().end()},
+                    .typical_p = from.typical_p(),
+                    .mirostat_tau = from.mirostat_tau(),
+                    .mirostat_eta = from.mirostat_eta(),
+                    .dry_multiplier = from.dry_multiplier(),
+                    .dry_base = from.dry_base(),
+                    .dry_allowed_length = from.dry_allowed_length(),
+                    .dry_last_n = from.dry_last_n()};
+  for (const wire::TokenBias& bias : from.logit_bias()) {
+    to.logit_bias.emplace_back(bias.id(), bias.bias());
+  }
+  for (const wire::TokenSequence& breaker : from.dry_breakers()) {
+    to.dry_breakers.emplace_back(breaker.ids().begin(), breaker.ids().end());
+  }
+  return to;
+}
+
 NewRequest FromWire(const wire::NewRequest& from) {
   NewRequest to{.id = from.request_id()};
   to.prompt.assign(from.prompt().begin(), from.prompt().end());
   to.max_tokens = from.max_tokens();
   to.eos_token_ids.assign(from.eos_token_ids().begin(), from.eos_token_ids().end());
-  const wire::Sampling& sampling = from.sampling();
-  to.sampling = {sampling.repetition_penalty(),
-                 sampling.presence_penalty(),
-                 sampling.frequency_penalty(),
-                 sampling.temperature(),
-                 sampling.top_k(),
-                 sampling.top_p(),
-                 sampling.min_p(),
-                 sampling.seed(),
-                 sampling.logprobs()};
+  to.samples.clear();
+  for (const wire::SampleStart& sample : from.samples()) {
+    SampleStart& start = to.samples.emplace_back();
+    start.index = sample.index();
+    start.output.assign(sample.output().begin(), sample.output().end());
+    if (sample.has_mu()) start.mu = sample.mu();
+  }
+  to.priority = from.priority();
+  if (from.deadline_seconds() > 0) {
+    to.deadline = absl::Now() + absl::Seconds(from.deadline_seconds());
+  }
+  to.prompt_logprobs = from.prompt_logprobs();
+  to.sampling = FromWire(from.sampling());
   return to;
+}
+
+void ToWire(const OutputToken& from, wire::Token& to) {
+  to.set_id(from.id);
+  to.set_logprob(from.logprob);
+  to.set_mu(from.mu);
+  for (const TokenLogprob& top : from.top) {
+    wire::TokenLogprob& copy = *to.add_top();
+    copy.set_id(top.id);
+    copy.set_logprob(top.logprob);
+  }
 }
 
 void ToWire(const SequenceOutput& from, wire::SequenceOutput& to) {
   to.set_request_id(from.request_id);
   to.set_finish(static_cast<wire::SequenceOutput::Finish>(from.finish));  // in the same order
   to.set_error(from.error);
-  for (const OutputToken& token : from.tokens) {
-    wire::Token& out = *to.add_tokens();
-    out.set_id(token.id);
-    out.set_logprob(token.logprob);
-    for (const TokenLogprob& top : token.top) {
-      wire::TokenLogprob& copy = *out.add_top();
-      copy.set_id(top.id);
-      copy.set_logprob(top.logprob);
-    }
-  }
+  to.set_sample(from.sample);
+  for (const OutputToken& token : from.tokens) ToWire(token, *to.add_tokens());
+  for (const OutputToken& token : from.prompt_logprobs) ToWire(token, *to.add_prompt_logprobs());
+}
+
+void ToWire(const ReplicaLoad& from, wire::ReplicaLoad& to) {
+  to.set_running(from.running);
+  to.set_waiting(from.waiting);
+  to.set_total_pages(from.total_pages);
+  to.set_free_pages(from.free_pages);
+  to.set_used_pages(from.used_pages);
+  to.set_shared_pages(from.shared_pages);
+  to.set_cached_pages(from.cached_pages);
+  to.set_total_swap_pages(from.total_swap_pages);
+  to.set_free_swap_pages(from.free_swap_pages);
+  to.set_steps(from.steps);
+  to.set_prompt_tokens(from.prompt_tokens);
+  to.set_cached_tokens(from.cached_tokens);
+  to.set_preemptions_swapped(from.preemptions_swapped);
+  to.set_preemptions_recomputed(from.preemptions_recomputed);
+  to.set_host_seconds(from.host_seconds);
 }
 
 // Looks until `predicate`, called with `mutex` held, is true.
@@ -146,6 +199,9 @@ class FakeJob::Rank {
       for (const auto& request : message.step().requests())
         job_->OnRequest(this, FromWire(request));
       for (const uint64_t id : message.step().cancelled()) job_->OnCancel(id);
+      for (const wire::CancelledSample& sample : message.step().cancelled_samples()) {
+        job_->OnCancel({sample.request_id(), sample.sample()});
+      }
     }
     const grpc::Status status = stream_->Finish();
     MutexLock lock(&mutex_);
@@ -232,6 +288,13 @@ bool FakeJob::WaitForCancel(uint64_t request_id) {
   });
 }
 
+bool FakeJob::WaitForCancel(const CancelledSample& sample) {
+  return WaitUntil(mutex_, [&] {
+    return std::find(cancelled_samples_.begin(), cancelled_samples_.end(), sample) !=
+           cancelled_samples_.end();
+  });
+}
+
 void FakeJob::OnRequest(Rank* rank, const NewRequest& request) {
   {
     MutexLock lock(&mutex_);
@@ -247,6 +310,11 @@ void FakeJob::OnCancel(uint64_t request_id) {
   cancelled_.push_back(request_id);
 }
 
+void FakeJob::OnCancel(const CancelledSample& sample) {
+  MutexLock lock(&mutex_);
+  cancelled_samples_.push_back(sample);
+}
+
 void FakeJob::Send(const SequenceOutput& output) {
   Rank* leader = nullptr;
   {
@@ -255,6 +323,7 @@ void FakeJob::Send(const SequenceOutput& output) {
   }
   wire::WorkerMessage message;
   ToWire(output, *message.mutable_step()->add_sequences());
+  ToWire(options_.replica_load, *message.mutable_step()->mutable_load());
   leader->Write(message);
 }
 
@@ -262,6 +331,7 @@ void FakeJob::SendReady(int32_t rank) {
   wire::WorkerMessage message;
   message.mutable_ready()->set_slice_key("slices");
   message.mutable_ready()->set_slice_digest(options_.digest);
+  message.mutable_ready()->set_model_path(options_.model_path);
   message.mutable_ready()->set_bytes_read(100);
   ranks_[rank]->Write(message);
 }

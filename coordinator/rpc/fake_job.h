@@ -23,7 +23,9 @@ struct FakeJobOptions {
   int32_t size = 1;
   std::string version = "test";
   std::string digest = "digest";  // of every slice
-  bool load = true;               // send Ready as soon as the plan comes
+  std::string model_path = "/models/fake";
+  bool load = true;          // send Ready as soon as the plan comes
+  ReplicaLoad replica_load;  // what leaders report with every output
   // What a leader sends at once for a new request; nothing: the test does.
   std::function<std::vector<SequenceOutput>(const NewRequest&)> script;
 };
@@ -48,6 +50,7 @@ class FakeJob {
   // The next new request, from whichever leader; unset when none came in time.
   std::optional<NewRequest> WaitForRequest();
   bool WaitForCancel(uint64_t request_id);
+  bool WaitForCancel(const CancelledSample& sample);
 
   // From the leader of the request's replica.
   void Send(const SequenceOutput& output);
@@ -62,12 +65,14 @@ class FakeJob {
 
   void OnRequest(Rank* rank, const NewRequest& request);
   void OnCancel(uint64_t request_id);
+  void OnCancel(const CancelledSample& sample);
 
   const FakeJobOptions options_;
   Mutex mutex_;
   std::deque<NewRequest> requests_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Rank*> leaders_ ABSL_GUARDED_BY(mutex_);  // by request
   std::vector<uint64_t> cancelled_ ABSL_GUARDED_BY(mutex_);
+  std::vector<CancelledSample> cancelled_samples_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 

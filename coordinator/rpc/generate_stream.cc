@@ -5,10 +5,20 @@
 #include <utility>
 #include <variant>
 
+#include "absl/time/time.h"
 #include "coordinator/rpc/grpc_status.h"
 #include "coordinator/rpc/inference_convert.h"
 
 namespace skein::coordinator {
+namespace {
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return absl::FromChrono(deadline);
+}
+
+}  // namespace
 
 GenerateStream* GenerateStream::Start(grpc::CallbackServerContext* context,
                                       const v1::GenerateRequest& request,
@@ -21,10 +31,10 @@ GenerateStream* GenerateStream::Start(grpc::CallbackServerContext* context,
 
 void GenerateStream::Begin(const v1::GenerateRequest& request) {
   // Tokens may come before Generate returns, and after gRPC has let go of this stream.
-  auto generation =
-      service_->Generate(FromProto(request), [weak = std::weak_ptr<GenerateStream>(self_)] {
-        if (const auto stream = weak.lock()) stream->OnEvent();
-      });
+  auto generation = service_->Generate(FromProto(request, DeadlineOf(*context_)),
+                                       [weak = std::weak_ptr<GenerateStream>(self_)] {
+                                         if (const auto stream = weak.lock()) stream->OnEvent();
+                                       });
   MutexLock lock(&mutex_);
   if (!generation.ok()) {
     finished_ = true;
@@ -32,6 +42,7 @@ void GenerateStream::Begin(const v1::GenerateRequest& request) {
     return;
   }
   generation_ = *std::move(generation);
+  unfinished_ = generation_->request().samples.size();
   begun_ = true;
   Advance();
 }
@@ -53,7 +64,7 @@ void GenerateStream::Advance() {
   const std::optional<Event> event = generation_->Next();
   if (!event.has_value()) return;
   in_flight_ = ToProto(*event, service_->model());
-  if (std::holds_alternative<Finished>(*event)) {
+  if (std::holds_alternative<Finished>(*event) && --unfinished_ == 0) {
     finished_ = true;
     StartWriteAndFinish(&in_flight_, grpc::WriteOptions(), grpc::Status::OK);
   } else if (const auto* error = std::get_if<absl::Status>(&*event)) {

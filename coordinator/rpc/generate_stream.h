@@ -4,6 +4,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <cstddef>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -43,6 +44,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
 
   Mutex mutex_;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t unfinished_ ABSL_GUARDED_BY(mutex_) = 0;  // answers
   v1::GenerateEvent in_flight_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

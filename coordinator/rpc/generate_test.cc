@@ -1,4 +1,6 @@
 // Requests over gRPC, against ranks that answer by a script.
+#include <malloc.h>
+
 #include <functional>
 #include <future>
 #include <limits>
@@ -7,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/rpc/test_coordinator.h"
+#include "coordinator/service/request.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -18,6 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 using Finish = SequenceOutput::Finish;
@@ -76,6 +80,18 @@ TEST_F(GenerateTest, TheLeaderGetsTheRequestAsItWasValidated) {
   request.mutable_sampling()->set_presence_penalty(-1);
   request.mutable_sampling()->set_frequency_penalty(2);
   request.mutable_sampling()->set_logprobs(1);
+  request.mutable_sampling()->set_typical_p(0.75f);
+  request.mutable_sampling()->set_mirostat_tau(5);
+  request.mutable_sampling()->set_mirostat_eta(0.375f);
+  request.mutable_sampling()->add_logit_bias()->set_id(9);
+  request.mutable_sampling()->mutable_logit_bias(0)->set_bias(-2.5f);
+  request.mutable_sampling()->set_min_tokens(4);
+  request.mutable_sampling()->set_dry_multiplier(0.875f);
+  request.mutable_sampling()->set_dry_base(1.25f);
+  request.mutable_sampling()->set_dry_allowed_length(3);
+  request.mutable_sampling()->set_dry_last_n(64);
+  request.mutable_sampling()->mutable_dry_breakers()->add_breaker("ab");
+  request.set_priority(-5);
   auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
   const auto received = job->WaitForRequest();
   ASSERT_TRUE(received.has_value());
@@ -90,6 +106,21 @@ TEST_F(GenerateTest, TheLeaderGetsTheRequestAsItWasValidated) {
   EXPECT_EQ(received->sampling.presence_penalty, -1);
   EXPECT_EQ(received->sampling.frequency_penalty, 2);
   EXPECT_EQ(received->sampling.logprobs, 1);
+  EXPECT_EQ(received->sampling.typical_p, 0.75f);
+  EXPECT_EQ(received->sampling.mirostat_tau, 5);
+  EXPECT_EQ(received->sampling.mirostat_eta, 0.375f);
+  EXPECT_THAT(received->sampling.logit_bias, ElementsAre(Pair(9, -2.5f)));
+  EXPECT_EQ(received->sampling.min_tokens, 4);
+  EXPECT_THAT(received->sampling.stop_ids, ElementsAre(FakeTokenizer::kEos));
+  EXPECT_EQ(received->sampling.dry_multiplier, 0.875f);
+  EXPECT_EQ(received->sampling.dry_base, 1.25f);
+  EXPECT_EQ(received->sampling.dry_allowed_length, 3);
+  EXPECT_EQ(received->sampling.dry_last_n, 64);
+  EXPECT_THAT(received->sampling.dry_breakers, ElementsAre(ElementsAre('a', 'b')));
+  EXPECT_EQ(received->priority, -5);
+  EXPECT_EQ(received->deadline, absl::InfiniteFuture());
+  EXPECT_EQ(received->prompt_logprobs, -1);
+  ASSERT_THAT(received->samples, SizeIs(1));
 
   SequenceOutput output = TextOutput(received->id, "x", Finish::kNotFinished);
   output.tokens[0].logprob = -0.25f;
@@ -107,6 +138,108 @@ TEST_F(GenerateTest, TheLeaderGetsTheRequestAsItWasValidated) {
   EXPECT_EQ(token.top_logprobs(0).token(), "x");
   EXPECT_EQ(got.text(), "x");
   EXPECT_EQ(got.last().finished().reason(), v1::Finished::REASON_EOS);
+}
+
+TEST_F(GenerateTest, UnsetAndEmptyBreakersDiffer) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator);
+  v1::GenerateRequest request = PromptRequest("x");
+  request.mutable_sampling()->set_dry_multiplier(1);
+  request.mutable_sampling()->set_ignore_eos(true);
+  for (const bool empty : {false, true}) {
+    if (empty) request.mutable_sampling()->mutable_dry_breakers();
+    auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
+    const auto received = job->WaitForRequest();
+    ASSERT_TRUE(received.has_value());
+    EXPECT_THAT(received->sampling.dry_breakers, SizeIs(empty ? 0 : 4));
+    EXPECT_THAT(received->eos_token_ids, IsEmpty());
+    EXPECT_THAT(received->sampling.stop_ids, IsEmpty());
+    job->Send(TextOutput(received->id, "x"));
+    EXPECT_TRUE(answer.get().status.ok());
+  }
+}
+
+TEST_F(GenerateTest, TheCallsDeadlineIsTheReplicasToo) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::hours(1));
+  const absl::Time deadline = absl::FromChrono(context.deadline());
+  auto answer =
+      std::async(std::launch::async, [&] { return coordinator.Ask(PromptRequest("x"), context); });
+  const auto received = job->WaitForRequest();
+  ASSERT_TRUE(received.has_value());
+  // The time that is left is sent, rounded, and twice.
+  EXPECT_GT(received->deadline, deadline - absl::Seconds(30));
+  EXPECT_LT(received->deadline, deadline + absl::Seconds(30));
+  job->Send(TextOutput(received->id, "x"));
+  EXPECT_TRUE(answer.get().status.ok());
+}
+
+TEST_F(GenerateTest, SeveralAnswersEndTheStreamWithTheLast) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator);
+  v1::GenerateRequest request = PromptRequest("abc");
+  request.set_n(3);
+  auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
+  const auto received = job->WaitForRequest();
+  ASSERT_TRUE(received.has_value());
+  ASSERT_THAT(received->samples, SizeIs(3));
+  for (const uint32_t sample : {2, 0, 1}) {
+    SequenceOutput output = TextOutput(received->id, std::string(sample + 1, 'x'));
+    output.sample = sample;
+    job->Send(output);
+  }
+  const Answer got = answer.get();
+  ASSERT_TRUE(got.status.ok()) << got.status.error_message();
+  EXPECT_EQ(got.events.front().accepted().n(), 3u);
+  std::vector<std::string> texts(3);
+  std::vector<int> ends(3);
+  for (const v1::GenerateEvent& event : got.events) {
+    if (event.has_tokens()) texts.at(event.tokens().sample()) += event.tokens().text();
+    if (!event.has_finished()) continue;
+    ++ends.at(event.finished().sample());
+    EXPECT_EQ(event.finished().usage().completion_tokens(), event.finished().sample() + 1);
+  }
+  EXPECT_THAT(texts, ElementsAre("x", "xx", "xxx"));
+  EXPECT_THAT(ends, ElementsAre(1, 1, 1));
+  EXPECT_TRUE(got.last().has_finished());
+}
+
+TEST_F(GenerateTest, PromptLogprobsComeBeforeTheAnswer) {
+  TestCoordinator coordinator;
+  const auto job = Serve(coordinator);
+  v1::GenerateRequest request = PromptRequest("abc");
+  request.set_prompt_logprobs(1);
+  auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
+  const auto received = job->WaitForRequest();
+  ASSERT_TRUE(received.has_value());
+  EXPECT_EQ(received->prompt_logprobs, 1);
+  // In pieces, as chunks of the prompt are computed.
+  job->Send({.request_id = received->id,
+             .prompt_logprobs = {{.id = 'b', .logprob = -0.5f, .top = {{'z', -0.25f}}}}});
+  job->Send({.request_id = received->id,
+             .prompt_logprobs = {{.id = 'c', .logprob = -1.5f, .top = {{'c', -1.5f}}}}});
+  job->Send(TextOutput(received->id, "d"));
+  const Answer got = answer.get();
+  ASSERT_TRUE(got.status.ok()) << got.status.error_message();
+  std::vector<v1::Token> tokens;
+  std::string text;
+  for (const v1::GenerateEvent& event : got.events) {
+    for (const v1::Token& token : event.tokens().prompt_logprobs()) {
+      EXPECT_EQ(text, "");
+      tokens.push_back(token);
+    }
+    text += event.tokens().text();
+  }
+  EXPECT_EQ(text, "d");
+  ASSERT_THAT(tokens, SizeIs(2));
+  EXPECT_EQ(tokens[0].id(), 'b');
+  EXPECT_EQ(tokens[0].logprob(), -0.5f);
+  ASSERT_THAT(tokens[0].top_logprobs(), SizeIs(1));
+  EXPECT_EQ(tokens[0].top_logprobs(0).token(), "z");
+  EXPECT_EQ(tokens[0].top_logprobs(0).logprob(), -0.25f);
+  EXPECT_EQ(tokens[1].id(), 'c');
 }
 
 TEST_F(GenerateTest, AStopStringEndsTheAnswerAndTheRequest) {
@@ -153,6 +286,15 @@ TEST_F(GenerateTest, WhatIsWrongIsAStatusWithoutEvents) {
       {[](R& r) { r.mutable_sampling()->set_top_p(0); }, kInvalid, "sampling.top_p: 0"},
       {[](R& r) { r.mutable_sampling()->set_logprobs(21); }, kInvalid, "sampling.logprobs: 21"},
       {[](R& r) { r.add_stop(""); }, kInvalid, "stop[0]"},
+      {[](R& r) { r.set_n(0); }, kInvalid, "n: 0 is not in [1, 16]"},
+      {[](R& r) { r.set_n(17); }, kInvalid, "n: 17"},
+      {[](R& r) { r.set_priority(101); }, kInvalid, "priority: 101"},
+      {[](R& r) { r.set_prompt_logprobs(21); }, kInvalid, "prompt_logprobs: 21"},
+      {[](R& r) { r.mutable_sampling()->set_min_tokens(32); }, kInvalid, "min_tokens: 32"},
+      {[](R& r) { r.mutable_sampling()->add_logit_bias()->set_id(257); }, kInvalid,
+       "sampling.logit_bias[0].id: 257"},
+      {[](R& r) { r.mutable_sampling()->mutable_dry_breakers()->add_breaker("a\xFF"); }, kInvalid,
+       "sampling.dry_breakers[0]: invalid UTF-8"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.says);
@@ -253,15 +395,32 @@ TEST_F(GenerateTest, AFullQueueIsResourceExhausted) {
   for (auto& answer : answers) EXPECT_EQ(answer.get().text(), "ok");
 }
 
+// What this process's malloc has given out. (A sanitizer's allocator is not seen.)
+int64_t LiveBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
 // 4 MiB of text is far more than this client's flow control lets through unread (64 KiB); the rest
-// piles up in few events.
-TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndPilesUpFewEvents) {
+// piles up in few events, and costs no more than itself while others are served.
+TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswer) {
   constexpr int kTokens = 4096;
   const std::string word(1024, 'w');
   Daemon::Options options = TestOptions();
   options.cluster.constraints.max_sequences = 4;
   TestCoordinator coordinator(std::move(options), MakeFakeModel({word}, kTokens + 8));
   const auto job = Serve(coordinator);
+  const auto serve_another = [&](int tokens) {
+    auto answer =
+        std::async(std::launch::async, [&] { return coordinator.Ask(PromptRequest("quick")); });
+    const auto quick = job->WaitForRequest();
+    ASSERT_TRUE(quick.has_value());
+    job->Send({.request_id = quick->id,
+               .tokens = std::vector<OutputToken>(tokens, {.id = FakeTokenizer::kFirstWord}),
+               .finish = Finish::kMaxTokens});
+    EXPECT_EQ(answer.get().text().size(), tokens * word.size());
+  };
+  serve_another(1);
 
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // or the window would grow
@@ -272,19 +431,23 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndPilesUpFewEvents) {
   const auto lazy = stub->Generate(&context, PromptRequest("lazy"));
   const auto big = job->WaitForRequest();
   ASSERT_TRUE(big.has_value());
+  const int64_t before = LiveBytes();
   for (int i = 0; i < kTokens; ++i) {
     const bool last = i + 1 == kTokens;
     job->Send({.request_id = big->id,
                .tokens = {{.id = FakeTokenizer::kFirstWord}},
                .finish = last ? Finish::kMaxTokens : Finish::kNotFinished});
   }
-  // Steps of one replica are taken in order: this answer comes after the coordinator took them all.
-  auto answer =
-      std::async(std::launch::async, [&] { return coordinator.Ask(PromptRequest("quick")); });
-  const auto quick = job->WaitForRequest();
-  ASSERT_TRUE(quick.has_value());
-  job->Send(TextOutput(quick->id, "here"));
-  EXPECT_EQ(answer.get().text(), "here");
+  // Text and tokens grow by doubling; an event, its message and what is on the wire come on top.
+  constexpr int64_t kInFlight = 3 << 20;
+  const auto per_token = static_cast<int64_t>(word.size() + sizeof(AnswerToken) + sizeof(int32_t));
+  const int64_t bound = 2 * kTokens * per_token + kInFlight;
+  // Steps of one replica are taken in order: the first of these answers comes after the coordinator
+  // took all of the big one. Together they are three times as long.
+  for (int i = 0; i < 48; ++i) {
+    serve_another(256);
+    ASSERT_LT(LiveBytes() - before, bound) << i;
+  }
 
   const Answer late = TestCoordinator::ReadAll(*lazy);
   EXPECT_TRUE(late.status.ok()) << late.status.error_message();

@@ -19,6 +19,22 @@ SamplingRequest FromProto(const v1::Sampling& wire) {
   if (wire.has_frequency_penalty()) out.frequency_penalty = wire.frequency_penalty();
   if (wire.has_seed()) out.seed = wire.seed();
   if (wire.has_logprobs()) out.logprobs = wire.logprobs();
+  if (wire.has_typical_p()) out.typical_p = wire.typical_p();
+  if (wire.has_mirostat_tau()) out.mirostat_tau = wire.mirostat_tau();
+  if (wire.has_mirostat_eta()) out.mirostat_eta = wire.mirostat_eta();
+  for (const v1::TokenBias& bias : wire.logit_bias()) {
+    out.logit_bias.emplace_back(bias.id(), bias.bias());
+  }
+  out.min_tokens = wire.min_tokens();
+  out.ignore_eos = wire.ignore_eos();
+  if (wire.has_dry_multiplier()) out.dry_multiplier = wire.dry_multiplier();
+  if (wire.has_dry_base()) out.dry_base = wire.dry_base();
+  if (wire.has_dry_allowed_length()) out.dry_allowed_length = wire.dry_allowed_length();
+  if (wire.has_dry_last_n()) out.dry_last_n = wire.dry_last_n();
+  if (wire.has_dry_breakers()) {
+    const auto& breakers = wire.dry_breakers().breaker();
+    out.dry_breakers.emplace(breakers.begin(), breakers.end());
+  }
   return out;
 }
 
@@ -41,26 +57,31 @@ void Fill(const Accepted& accepted, const ServedModel& model, v1::GenerateEvent&
   out.set_prompt_tokens(accepted.prompt_tokens);
   out.set_seed(accepted.seed);
   out.set_max_tokens(accepted.max_tokens);
+  out.set_n(accepted.samples);
+}
+
+void Fill(const AnswerToken& token, v1::Token& out) {
+  out.set_id(token.id);
+  if (token.logprob.has_value()) out.set_logprob(*token.logprob);
+  for (const AnswerLogprob& top : token.top) {
+    v1::TopLogprob& copy = *out.add_top_logprobs();
+    copy.set_id(top.id);
+    copy.set_logprob(top.logprob);
+    copy.set_token(top.bytes);
+  }
 }
 
 void Fill(const Tokens& tokens, const ServedModel& /*model*/, v1::GenerateEvent& event) {
   v1::Tokens& out = *event.mutable_tokens();
+  out.set_sample(tokens.sample);
   out.set_text(tokens.text);
-  for (const AnswerToken& token : tokens.tokens) {
-    v1::Token& to = *out.add_tokens();
-    to.set_id(token.id);
-    if (token.logprob.has_value()) to.set_logprob(*token.logprob);
-    for (const AnswerLogprob& top : token.top) {
-      v1::TopLogprob& copy = *to.add_top_logprobs();
-      copy.set_id(top.id);
-      copy.set_logprob(top.logprob);
-      copy.set_token(top.bytes);
-    }
-  }
+  for (const AnswerToken& token : tokens.tokens) Fill(token, *out.add_tokens());
+  for (const AnswerToken& token : tokens.prompt_logprobs) Fill(token, *out.add_prompt_logprobs());
 }
 
 void Fill(const Finished& finished, const ServedModel& /*model*/, v1::GenerateEvent& event) {
   v1::Finished& out = *event.mutable_finished();
+  out.set_sample(finished.sample);
   out.set_reason(ToProto(finished.reason));
   out.set_stop(finished.stop);
   v1::Usage& usage = *out.mutable_usage();
@@ -79,7 +100,7 @@ void Fill(const absl::Status& status, const ServedModel& /*model*/, v1::Generate
 
 }  // namespace
 
-GenerateRequest FromProto(const v1::GenerateRequest& wire) {
+GenerateRequest FromProto(const v1::GenerateRequest& wire, absl::Time deadline) {
   GenerateRequest out;
   out.model = wire.model();
   if (wire.input_case() == v1::GenerateRequest::kPrompt) out.input = wire.prompt();
@@ -91,6 +112,10 @@ GenerateRequest FromProto(const v1::GenerateRequest& wire) {
   if (wire.has_max_tokens()) out.max_tokens = wire.max_tokens();
   out.stops.assign(wire.stop().begin(), wire.stop().end());
   out.parse_special = wire.parse_special();
+  if (wire.has_n()) out.samples = wire.n();
+  out.priority = wire.priority();
+  if (wire.has_prompt_logprobs()) out.prompt_logprobs = wire.prompt_logprobs();
+  out.deadline = deadline;
   return out;
 }
 

@@ -88,6 +88,7 @@ class Server::Impl {
     status.set_draining(parts.dispatcher->draining());
     status.set_queued_requests(static_cast<int32_t>(counts.queued));
     status.set_running_requests(static_cast<int32_t>(counts.running));
+    status.set_migrations(counts.migrations);
     status.set_uptime_seconds(absl::ToDoubleSeconds(parts.clock->Now() - started));
     return status;
   }

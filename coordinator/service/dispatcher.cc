@@ -1,55 +1,86 @@
 #include "coordinator/service/dispatcher.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/service/replica_choice.h"
+#include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
 namespace {
 
-// As many as run at once wait at the replica, so that its scheduler always has a next request.
-constexpr int64_t kRequestsPerSlot = 2;
+// As the replicas' schedulers have it: so much waiting counts as one priority more.
+constexpr absl::Duration kAging = absl::Seconds(10);
 
 }  // namespace
 
+// ---- Replicas ----
+
 void Dispatcher::OnReplicaUp(const ReplicaInfo& replica) {
   MutexLock lock(&mutex_);
-  replicas_[replica.id].info = replica;
-  if (draining_) return;
-  options_.on_serving(true);
+  replicas_.insert_or_assign(replica.id,
+                             Replica{.info = replica,
+                                     .prefixes = PrefixIndex(replica.page_size, replica.pages),
+                                     .requests = {}});
+  if (!draining_) options_.on_serving(true);
   Pump();
 }
 
-void Dispatcher::OnReplicaDown(uint64_t id, const absl::Status& why) {
+void Dispatcher::OnReplicasDown(const std::vector<uint64_t>& ids, const absl::Status& why) {
+  if (ids.empty()) return;
   MutexLock lock(&mutex_);
-  const auto lost = replicas_.extract(id);
-  if (lost.empty()) return;
+  int64_t waiting = 0;
+  for (const uint64_t id : ids) {
+    const auto lost = replicas_.extract(id);
+    if (lost.empty()) continue;
+    for (auto& [request_id, request] : lost.mapped().requests) {
+      if (!request.generation->OnReplicaLost(why, options_.max_retries)) continue;
+      const Place place = PlaceOf(*request.generation, /*is_new=*/false);
+      queue_.emplace(place, std::move(request.generation));
+      ++waiting;
+    }
+    last_loss_ = clock_->Now();
+    last_loss_why_ = why;
+  }
+  if (waiting > 0) spdlog::warn("{} requests of the lost job are to go on elsewhere", waiting);
   if (!ServingLocked()) options_.on_serving(false);
-  for (const auto& [request_id, generation] : lost.mapped().requests) generation->Fail(why);
-  if (replicas_.empty()) FailQueue(why);
+  FailStranded();
+  Pump();
 }
 
 void Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
   MutexLock lock(&mutex_);
   const auto found = replicas_.find(id);
-  if (found == replicas_.end()) return;
+  if (found == replicas_.end()) return;  // it was lost meanwhile: another one gives these tokens
   Replica& replica = found->second;
   StepInput reply;
   for (const SequenceOutput& sequence : output.sequences) {
     const auto request = replica.requests.find(sequence.request_id);
     if (request == replica.requests.end()) continue;  // cancelled meanwhile
-    const Generation::Progress progress = request->second->OnOutput(sequence);
-    if (progress == Generation::Progress::kRunning) continue;
-    if (progress == Generation::Progress::kFinishedEarly) {
-      reply.cancelled.push_back(sequence.request_id);
+    switch (request->second.generation->OnOutput(sequence)) {
+      case Generation::Progress::kRunning:
+        break;
+      case Generation::Progress::kAnswerFinishedEarly:
+        reply.cancelled_samples.push_back({sequence.request_id, sequence.sample});
+        break;
+      case Generation::Progress::kFinishedEarly:
+        reply.cancelled.push_back(sequence.request_id);
+        Remove(replica, sequence.request_id);
+        break;
+      case Generation::Progress::kFinished:
+        Remove(replica, sequence.request_id);
+        break;
     }
-    Remove(replica, sequence.request_id);
   }
-  if (!reply.cancelled.empty()) replica.info.leader->SendStep(std::move(reply));
+  if (!reply.cancelled.empty() || !reply.cancelled_samples.empty()) {
+    replica.info.leader->SendStep(std::move(reply));
+  }
   Pump();
 }
+
+// ---- Requests ----
 
 absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
   MutexLock lock(&mutex_);
@@ -59,18 +90,20 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
         "no replica serves: no job of workers is attached and loaded yet; start one with "
         "`mpirun -np N worker`, or try again when `skein status` shows it serving");
   }
-  queue_.push_back(std::move(generation));
+  const Place place = PlaceOf(*generation, /*is_new=*/true);
+  queue_.emplace(place, std::move(generation));
   Pump();
-  if (static_cast<int64_t>(queue_.size()) <= options_.max_queue) return absl::OkStatus();
-  queue_.pop_back();
+  if (static_cast<int64_t>(queue_.size()) <= options_.max_queue || queue_.erase(place) == 0) {
+    return absl::OkStatus();
+  }
   return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", options_.max_queue,
                                                    " requests wait already; try again later"));
 }
 
 void Dispatcher::Cancel(uint64_t request_id) {
   MutexLock lock(&mutex_);
-  const auto queued = std::find_if(queue_.begin(), queue_.end(), [&](const auto& generation) {
-    return generation->id() == request_id;
+  const auto queued = std::find_if(queue_.begin(), queue_.end(), [&](const auto& entry) {
+    return entry.second->id() == request_id;
   });
   if (queued != queue_.end()) {
     queue_.erase(queued);
@@ -85,10 +118,31 @@ void Dispatcher::Cancel(uint64_t request_id) {
   }
 }
 
+void Dispatcher::Tick() {
+  MutexLock lock(&mutex_);
+  // While there was a replica nothing waited for one, and without one nothing is admitted: all that
+  // is queued has waited since the last one was lost.
+  if (!replicas_.empty() || clock_->Now() - last_loss_ < options_.replica_wait) return;
+  for (const auto& [place, generation] : queue_) {
+    generation->GiveUp(absl::StrCat("no replica came within ",
+                                    absl::FormatDuration(options_.replica_wait),
+                                    " (--replica-wait): ", std::string(last_loss_why_.message())));
+  }
+  queue_.clear();
+}
+
 void Dispatcher::StartDrain() {
   MutexLock lock(&mutex_);
   if (std::exchange(draining_, true)) return;
   options_.on_serving(false);
+  FailStranded();
+}
+
+void Dispatcher::FailStranded() {
+  if (!draining_ || !replicas_.empty()) return;
+  FailQueue(absl::UnavailableError(
+      absl::StrCat("the coordinator is shutting down, and no replica is left to go on: ",
+                   std::string(last_loss_why_.message()))));
 }
 
 void Dispatcher::FailAll(const absl::Status& status) {
@@ -96,19 +150,24 @@ void Dispatcher::FailAll(const absl::Status& status) {
   FailQueue(status);
   for (auto& [id, replica] : replicas_) {
     StepInput cancels;
-    for (const auto& [request_id, generation] : replica.requests) {
-      generation->Fail(status);
+    for (const auto& [request_id, request] : replica.requests) {
+      request.generation->Fail(status);
       cancels.cancelled.push_back(request_id);
     }
     if (!cancels.cancelled.empty()) replica.info.leader->SendStep(std::move(cancels));
     replica.requests.clear();
-    replica.cost = 0;
+    replica.sequences = replica.tokens = 0;
   }
+}
+
+void Dispatcher::FailQueue(const absl::Status& status) {
+  for (const auto& [place, generation] : queue_) generation->Fail(status);
+  queue_.clear();
 }
 
 Dispatcher::Counts Dispatcher::counts() const {
   MutexLock lock(&mutex_);
-  Counts counts{.queued = static_cast<int64_t>(queue_.size())};
+  Counts counts{.queued = static_cast<int64_t>(queue_.size()), .migrations = migrations_};
   for (const auto& [id, replica] : replicas_) {
     counts.running += static_cast<int64_t>(replica.requests.size());
   }
@@ -127,37 +186,66 @@ bool Dispatcher::draining() const {
 
 bool Dispatcher::ServingLocked() const { return !draining_ && !replicas_.empty(); }
 
+// ---- From the queue to a replica ----
+
+Dispatcher::Place Dispatcher::PlaceOf(const Generation& generation, bool is_new) {
+  return {is_new, generation.arrived() - generation.request().priority * kAging, generation.id()};
+}
+
 void Dispatcher::Pump() {
   while (!queue_.empty()) {
-    std::vector<ReplicaView> views;
-    std::vector<Replica*> replicas;
-    for (auto& [id, replica] : replicas_) {
-      views.push_back({static_cast<int64_t>(replica.requests.size()), replica.cost,
-                       kRequestsPerSlot * replica.info.max_sequences});
-      replicas.push_back(&replica);
-    }
-    const std::optional<size_t> choice = ChooseReplica(views);
-    if (!choice.has_value()) return;
-    Replica& replica = *replicas[*choice];
-    std::shared_ptr<Generation> generation = std::move(queue_.front());
-    queue_.pop_front();
-    generation->OnDispatched();
-    StepInput input;
-    input.requests.push_back(generation->request());
-    replica.cost += generation->cost();
-    replica.requests.emplace(generation->id(), std::move(generation));
-    replica.info.leader->SendStep(std::move(input));
+    const auto first = queue_.begin();
+    int64_t cached = 0;
+    Replica* replica = Choose(first->second->request(), &cached);
+    if (replica == nullptr) return;
+    std::shared_ptr<Generation> generation = std::move(first->second);
+    queue_.erase(first);
+    Give(*replica, cached, std::move(generation));
   }
+}
+
+Dispatcher::Replica* Dispatcher::Choose(const NewRequest& request, int64_t* cached) {
+  std::vector<ReplicaView> views;
+  std::vector<Replica*> replicas;
+  for (auto& [id, replica] : replicas_) {
+    ReplicaView view{replica.sequences, replica.info.max_sequences, replica.tokens};
+    // Log probabilities of the prompt need all of it computed.
+    if (HasRoom(view) && request.prompt_logprobs < 0) {
+      view.cached = replica.prefixes.Match(request.prompt);
+    }
+    views.push_back(view);
+    replicas.push_back(&replica);
+  }
+  const std::optional<size_t> choice = ChooseReplica(views);
+  if (!choice.has_value()) return nullptr;
+  *cached = views[*choice].cached;
+  return replicas[*choice];
+}
+
+void Dispatcher::Give(Replica& replica, int64_t cached, std::shared_ptr<Generation> generation) {
+  StepInput input;
+  const NewRequest& request = input.requests.emplace_back(generation->Dispatch());
+  replica.prefixes.Insert(request.prompt);
+  Running running{.sequences = static_cast<int64_t>(request.samples.size())};
+  // What an answer has given already is computed as a prompt: whole answers count either way.
+  running.tokens = static_cast<int64_t>(request.prompt.size()) - cached +
+                   running.sequences * int64_t{request.max_tokens};
+  if (std::any_of(request.samples.begin(), request.samples.end(),
+                  [](const SampleStart& sample) { return !sample.output.empty(); })) {
+    ++migrations_;
+  }
+  replica.sequences += running.sequences;
+  replica.tokens += running.tokens;
+  running.generation = std::move(generation);
+  replica.requests.emplace(request.id, std::move(running));
+  replica.info.leader->SendStep(std::move(input));
 }
 
 void Dispatcher::Remove(Replica& replica, uint64_t request_id) {
   const auto removed = replica.requests.extract(request_id);
-  if (!removed.empty()) replica.cost -= removed.mapped()->cost();
-}
-
-void Dispatcher::FailQueue(const absl::Status& status) {
-  for (const auto& generation : queue_) generation->Fail(status);
-  queue_.clear();
+  if (removed.empty()) return;
+  replica.sequences -= removed.mapped().sequences;
+  replica.tokens -= removed.mapped().tokens;
 }
 
 }  // namespace skein::coordinator

@@ -2,21 +2,26 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "coordinator/cluster/links.h"
 #include "coordinator/service/generation.h"
+#include "coordinator/service/prefix_index.h"
 
 namespace skein::coordinator {
 
-// Gives requests to replicas, first come, first served: a replica holds at most twice as many as
-// run at once (so that a free slot never waits for the coordinator), the rest wait here.
+// Gives requests to replicas (ChooseReplica says which), first come, first served among equal
+// priorities. What a replica has no room for waits here. When a replica is lost its requests go
+// back to the front of the queue, and on with another replica from where they stand; they wait for
+// one if they must.
 //
 // Thread-safe. Generations' on_ready is called with this class's lock held, so it must not call
 // back into the dispatcher.
@@ -24,20 +29,23 @@ class Dispatcher final : public ReplicaListener {
  public:
   struct Options {
     int64_t max_queue = 256;  // requests that wait here at most
+    int64_t max_retries = 3;  // of a request, in a row, between which no token came
+    absl::Duration replica_wait = absl::Seconds(30);  // of requests when no replica is left
     // Told, under the dispatcher's lock, whenever requests begin or cease to be taken.
     std::function<void(bool)> on_serving = [](bool) {};
   };
   struct Counts {
     int64_t queued = 0;
     int64_t running = 0;
+    int64_t migrations = 0;  // how often an answer went on elsewhere in its middle
   };
 
-  explicit Dispatcher(Options options) : options_(std::move(options)) {}
+  // The clock outlives the dispatcher.
+  Dispatcher(Options options, const Clock* clock) : options_(std::move(options)), clock_(clock) {}
 
   // ReplicaListener: called by the cluster.
   void OnReplicaUp(const ReplicaInfo& replica) override;
-  // Its requests end with `why`; those in the queue, too, when it was the last one.
-  void OnReplicaDown(uint64_t id, const absl::Status& why) override;
+  void OnReplicasDown(const std::vector<uint64_t>& ids, const absl::Status& why) override;
   void OnStepOutput(uint64_t id, const StepOutput& output) override;
 
   // Queues the request or hands it to a replica. Unavailable: no replica serves, or the coordinator
@@ -45,8 +53,10 @@ class Dispatcher final : public ReplicaListener {
   absl::Status Admit(std::shared_ptr<Generation> generation);
   // The client has gone: the request leaves the queue or its replica at once, without an event.
   void Cancel(uint64_t request_id);
+  // Ends requests that have waited for replica_wait: call it several times a second.
+  void Tick();
 
-  // From now on Admit refuses; what was admitted goes on.
+  // From now on Admit refuses, and nothing waits for a replica to come; what was admitted goes on.
   void StartDrain();
   // Ends every request with `status`.
   void FailAll(const absl::Status& status);
@@ -56,22 +66,42 @@ class Dispatcher final : public ReplicaListener {
   bool draining() const;
 
  private:
+  struct Running {
+    std::shared_ptr<Generation> generation;
+    int64_t sequences = 0;
+    int64_t tokens = 0;  // to compute, at most
+  };
   struct Replica {
     ReplicaInfo info;
-    std::map<uint64_t, std::shared_ptr<Generation>> requests;
-    int64_t cost = 0;
+    PrefixIndex prefixes;
+    std::map<uint64_t, Running> requests;
+    int64_t sequences = 0;  // of all requests
+    int64_t tokens = 0;
   };
+  // First what was taken from a lost replica, then by time of arrival (a priority is worth some of
+  // it, so that nobody waits forever), then by id.
+  using Place = std::tuple<bool, absl::Time, uint64_t>;
 
+  static Place PlaceOf(const Generation& generation, bool is_new);
   bool ServingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Replica* Choose(const NewRequest& request, int64_t* cached) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Give(Replica& replica, int64_t cached, std::shared_ptr<Generation> generation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(Replica& replica, uint64_t request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A drain waits for no replica to come.
+  void FailStranded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailQueue(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
+  const Clock* const clock_;
   mutable Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<std::shared_ptr<Generation>> queue_ ABSL_GUARDED_BY(mutex_);
+  std::map<Place, std::shared_ptr<Generation>> queue_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Replica> replicas_ ABSL_GUARDED_BY(mutex_);  // by ReplicaInfo::id
+  absl::Time last_loss_ ABSL_GUARDED_BY(mutex_);
+  absl::Status last_loss_why_ ABSL_GUARDED_BY(mutex_);
+  int64_t migrations_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace skein::coordinator

@@ -9,13 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/test_util.h"
 #include "coordinator/service/fake_tokenizer.h"
-#include "coordinator/service/replica_choice.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace skein::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -27,40 +27,62 @@ class FakeLeader final : public RankLink {
   void SendPlan(const plan::Plan&) override {}
   void SendStep(StepInput input) override {
     for (const NewRequest& request : input.requests) requests.push_back(request.id);
+    for (const NewRequest& request : input.requests) starts.push_back(request);
     for (const uint64_t id : input.cancelled) cancelled.push_back(id);
+    for (const auto& sample : input.cancelled_samples) cancelled_samples.push_back(sample);
   }
   void SendShutdown(const std::string&, int) override {}
   void Close(const absl::Status&) override {}
 
   std::vector<uint64_t> requests;
+  std::vector<NewRequest> starts;  // the same, whole
   std::vector<uint64_t> cancelled;
+  std::vector<CancelledSample> cancelled_samples;
+};
+
+struct Asked {
+  std::vector<int32_t> prompt = {1};
+  int samples = 1;
+  int32_t priority = 0;
+  std::vector<std::string> stops = {};
 };
 
 class DispatcherTest : public ::testing::Test {
  protected:
   std::shared_ptr<FakeLeader> AddReplica(uint64_t id, int32_t max_sequences = 1) {
     auto leader = std::make_shared<FakeLeader>();
-    dispatcher_.OnReplicaUp({id, absl::StrCat("replica ", id), max_sequences, leader});
+    dispatcher_.OnReplicaUp(
+        {id, absl::StrCat("replica ", id), max_sequences, leader, /*page_size=*/4, /*pages=*/100});
     return leader;
   }
 
-  std::shared_ptr<Generation> MakeRequest(uint64_t id, std::vector<std::string> stops = {}) {
+  std::shared_ptr<Generation> MakeRequest(uint64_t id, const Asked& asked = {}) {
     ValidRequest valid;
-    valid.request.prompt = {1};
+    valid.request.prompt = asked.prompt;
     valid.request.max_tokens = 10;
-    valid.stops = std::move(stops);
+    valid.request.priority = asked.priority;
+    valid.request.samples.clear();
+    for (int i = 0; i < asked.samples; ++i) {
+      valid.request.samples.push_back({.index = static_cast<uint32_t>(i)});
+    }
+    valid.stops = asked.stops;
     return std::make_shared<Generation>(id, absl::StrCat("req-", id), valid, &model_, &clock_,
                                         [] {});
   }
 
-  std::shared_ptr<Generation> Admit(uint64_t id, std::vector<std::string> stops = {}) {
-    auto generation = MakeRequest(id, std::move(stops));
+  std::shared_ptr<Generation> Admit(uint64_t id, const Asked& asked = {}) {
+    auto generation = MakeRequest(id, asked);
     SKEIN_EXPECT_OK(dispatcher_.Admit(generation));
     return generation;
   }
 
-  void Output(uint64_t replica, uint64_t request, const std::string& text, Finish finish) {
-    SequenceOutput sequence{.request_id = request, .finish = finish};
+  void Down(const std::vector<uint64_t>& ids, const std::string& why = "the job is gone") {
+    dispatcher_.OnReplicasDown(ids, absl::UnavailableError(why));
+  }
+
+  void Output(uint64_t replica, uint64_t request, const std::string& text, Finish finish,
+              uint32_t sample = 0) {
+    SequenceOutput sequence{.request_id = request, .sample = sample, .finish = finish};
     for (const char byte : text) sequence.tokens.push_back({.id = static_cast<uint8_t>(byte)});
     dispatcher_.OnStepOutput(replica, {.sequences = {sequence}});
   }
@@ -73,29 +95,21 @@ class DispatcherTest : public ::testing::Test {
     return absl::OkStatus();
   }
 
+  static std::string TextOf(Generation& generation) {
+    std::string text;
+    while (const std::optional<Event> event = generation.Next()) {
+      if (const auto* tokens = std::get_if<Tokens>(&*event)) text += tokens->text;
+    }
+    return text;
+  }
+
   const ServedModel model_ = MakeFakeModel();
   SimulatedClock clock_;
   std::vector<bool> serving_;
   Dispatcher dispatcher_{
-      {.max_queue = 2, .on_serving = [this](bool serving) { serving_.push_back(serving); }}};
+      {.max_queue = 2, .on_serving = [this](bool serving) { serving_.push_back(serving); }},
+      &clock_};
 };
-
-TEST(ChooseReplicaTest, FewestRequestsThenTokensThenTheFirst) {
-  struct Case {
-    std::vector<ReplicaView> replicas;
-    std::optional<size_t> want;
-  };
-  const std::vector<Case> cases = {
-      {{}, std::nullopt},
-      {{{2, 0, 2}}, std::nullopt},
-      {{{1, 50, 2}}, 0},
-      {{{2, 50, 4}, {1, 90, 4}}, 1},
-      {{{1, 50, 4}, {1, 40, 4}}, 1},
-      {{{1, 50, 4}, {1, 50, 4}}, 0},
-      {{{1, 10, 1}, {3, 90, 4}}, 1},
-  };
-  for (const Case& c : cases) EXPECT_EQ(ChooseReplica(c.replicas), c.want);
-}
 
 TEST_F(DispatcherTest, WithoutReplicasRequestsAreUnavailable) {
   EXPECT_THAT(dispatcher_.Admit(MakeRequest(1)),
@@ -139,34 +153,179 @@ TEST_F(DispatcherTest, ACancelledRequestLeavesItsReplicaOrTheQueueAtOnce) {
 
 TEST_F(DispatcherTest, AStopStringCancelsAtTheReplica) {
   const auto leader = AddReplica(1);
-  Admit(1, {"b"});
+  Admit(1, {.stops = {"b"}});
   Output(1, 1, "abc", Finish::kNotFinished);
   EXPECT_THAT(leader->cancelled, ElementsAre(1));
   EXPECT_EQ(dispatcher_.counts().running, 0);
-  Admit(2, {"b"});
+  Admit(2, {.stops = {"b"}});
   Output(1, 2, "ab", Finish::kMaxTokens);
   EXPECT_THAT(leader->cancelled, ElementsAre(1));
 }
 
-TEST_F(DispatcherTest, ALostReplicaFailsItsRequestsOnly) {
+TEST_F(DispatcherTest, OnlyTheStoppedAnswerOfSeveralIsCancelled) {
+  const auto leader = AddReplica(1, 2);
+  const auto generation = Admit(1, {.samples = 2, .stops = {"b"}});
+  Output(1, 1, "ab", Finish::kNotFinished, /*sample=*/1);
+  EXPECT_THAT(leader->cancelled, IsEmpty());
+  EXPECT_THAT(leader->cancelled_samples, ElementsAre(CancelledSample{1, 1}));
+  Output(1, 1, "late", Finish::kNotFinished, /*sample=*/1);
+  Output(1, 1, "", Finish::kCancelled, /*sample=*/1);
+  EXPECT_EQ(dispatcher_.counts().running, 1);
+  Output(1, 1, "xb", Finish::kNotFinished, /*sample=*/0);
+  EXPECT_THAT(leader->cancelled, ElementsAre(1));
+  EXPECT_EQ(dispatcher_.counts().running, 0);
+  SKEIN_EXPECT_OK(ErrorOf(*generation));
+}
+
+TEST_F(DispatcherTest, RequestsOfALostReplicaGoToTheFrontInTheirOrderAndOnFromTheJournal) {
+  const auto first = AddReplica(1);
+  const auto second = AddReplica(2);
+  std::vector<std::shared_ptr<Generation>> requests;
+  for (uint64_t id = 1; id <= 6; ++id) requests.push_back(Admit(id));
+  EXPECT_THAT(first->requests, ElementsAre(1, 3));  // 2 and 4 are with the other one, 5 and 6 wait
+  Output(1, 1, "ab", Finish::kNotFinished);
+  Down({1});
+  EXPECT_TRUE(dispatcher_.serving());
+  EXPECT_EQ(dispatcher_.counts().queued, 4);
+  Output(1, 1, "late", Finish::kNotFinished);
+  for (const uint64_t id : {2, 4}) Output(2, id, "x", Finish::kEos);
+  EXPECT_THAT(second->requests, ElementsAre(2, 4, 1, 3));
+  EXPECT_THAT(second->starts[2].samples[0].output, ElementsAre('a', 'b'));
+  EXPECT_THAT(second->starts[3].samples[0].output, IsEmpty());
+  EXPECT_EQ(dispatcher_.counts().migrations, 1);
+  Output(2, 1, "c", Finish::kMaxTokens);
+  EXPECT_EQ(TextOf(*requests[0]), "abc");
+  EXPECT_THAT(serving_, ElementsAre(true, true));
+}
+
+TEST_F(DispatcherTest, ReplicasOfOneJobAreLostTogether) {
   AddReplica(1);
   const auto second = AddReplica(2);
-  const auto one = Admit(1);
-  const auto two = Admit(2);
-  Admit(3);
-  Admit(4);
-  const auto queued = Admit(5);
-  dispatcher_.OnReplicaDown(1, absl::UnavailableError("rank 0 on node7 is lost"));
-  EXPECT_THAT(ErrorOf(*one), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("node7")));
-  SKEIN_EXPECT_OK(ErrorOf(*two));
-  SKEIN_EXPECT_OK(ErrorOf(*queued));
-  EXPECT_TRUE(dispatcher_.serving());
-  dispatcher_.OnReplicaDown(2, absl::UnavailableError("rank 1 on node8 is lost"));
-  EXPECT_THAT(ErrorOf(*two), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("node8")));
-  EXPECT_THAT(ErrorOf(*queued), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("node8")));
+  Admit(1);
+  Down({1, 2});  // never from one to the other
+  EXPECT_THAT(second->requests, IsEmpty());
+  EXPECT_EQ(dispatcher_.counts().queued, 1);
+  EXPECT_THAT(AddReplica(3)->requests, ElementsAre(1));
+}
+
+TEST_F(DispatcherTest, WithoutAReplicaRequestsWaitForOneAndNewOnesAreRefused) {
+  AddReplica(1);
+  const auto kept = Admit(1);
+  const auto gone = Admit(2);
+  Output(1, 1, "a", Finish::kNotFinished);
+  Down({1});
   EXPECT_FALSE(dispatcher_.serving());
-  EXPECT_THAT(serving_, ElementsAre(true, true, false));
-  Output(2, 2, "late", Finish::kNotFinished);
+  EXPECT_THAT(serving_, ElementsAre(true, false));
+  EXPECT_THAT(dispatcher_.Admit(MakeRequest(3)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no replica serves")));
+  dispatcher_.Cancel(2);  // its client has gone, or its deadline passed
+  clock_.Advance(absl::Seconds(29));
+  dispatcher_.Tick();
+  const auto leader = AddReplica(2);
+  EXPECT_THAT(leader->requests, ElementsAre(1));
+  EXPECT_THAT(leader->starts[0].samples[0].output, ElementsAre('a'));
+  clock_.Advance(absl::Seconds(60));
+  dispatcher_.Tick();
+  Output(2, 1, "b", Finish::kMaxTokens);
+  EXPECT_EQ(TextOf(*kept), "ab");
+}
+
+TEST_F(DispatcherTest, WhoeverWaitedTooLongForAReplicaIsToldWhy) {
+  AddReplica(1);
+  const auto moved = Admit(1);
+  Down({1});
+  AddReplica(2);
+  const auto fresh = Admit(2);
+  const auto queued = Admit(3);
+  Down({2}, "rank 7 is lost");
+  clock_.Advance(absl::Seconds(30) - absl::Milliseconds(1));
+  dispatcher_.Tick();
+  EXPECT_EQ(dispatcher_.counts().queued, 3);
+  clock_.Advance(absl::Milliseconds(1));
+  dispatcher_.Tick();
+  EXPECT_EQ(dispatcher_.counts().queued, 0);
+  for (const auto& [generation, retries] :
+       {std::pair{moved, "after 1 retry"}, {fresh, "after 0 retries"}, {queued, "after 0"}}) {
+    EXPECT_THAT(ErrorOf(*generation),
+                StatusIs(absl::StatusCode::kUnavailable,
+                         AllOf(HasSubstr(retries), HasSubstr("within 30s (--replica-wait)"),
+                               HasSubstr("rank 7 is lost"))));
+  }
+}
+
+TEST_F(DispatcherTest, ARequestThatGetsNoTokenIsGivenUpAfterSomeRetries) {
+  uint64_t replica = 1;
+  AddReplica(replica);
+  const auto generation = Admit(1);
+  const auto lose = [&] {
+    Down({replica}, absl::StrCat("job ", replica, " is gone"));
+    AddReplica(++replica);
+  };
+  for (int i = 0; i < 2; ++i) lose();
+  Output(replica, 1, "a", Finish::kNotFinished);  // from here on they count anew
+  for (int i = 0; i < 4; ++i) lose();
+  EXPECT_EQ(dispatcher_.counts().running, 1);
+  lose();
+  EXPECT_EQ(dispatcher_.counts().running, 0);
+  EXPECT_THAT(ErrorOf(*generation),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("after 6 retries"), HasSubstr("4 replicas gave no token"),
+                             HasSubstr("--max-retries=3"), HasSubstr("job 7 is gone"))));
+}
+
+TEST_F(DispatcherTest, HigherPrioritiesGoFirstAndWaitingMakesUpForThem) {
+  const auto leader = AddReplica(1);
+  for (const uint64_t id : {1, 2}) Admit(id);
+  Admit(3);
+  clock_.Advance(absl::Seconds(9));
+  Admit(4, {.priority = 1});
+  for (const uint64_t id : {1, 2}) Output(1, id, "x", Finish::kEos);
+  EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4, 3));
+  Admit(5);
+  clock_.Advance(absl::Seconds(11));
+  Admit(6, {.priority = 1});
+  for (const uint64_t id : {3, 4}) Output(1, id, "x", Finish::kEos);
+  EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4, 3, 5, 6));
+}
+
+TEST_F(DispatcherTest, APromptGoesToTheReplicaThatHasItsBeginning) {
+  const auto first = AddReplica(1, 4);
+  const auto second = AddReplica(2, 4);
+  const std::vector<int32_t> one(10, 'a'), other(10, 'b');
+  Admit(1, {.prompt = one});
+  Admit(2, {.prompt = other});  // to the idle one
+  for (const uint64_t id : {1, 2}) Output(id, id, "x", Finish::kEos);
+  Admit(3, {.prompt = other});
+  EXPECT_THAT(second->requests, ElementsAre(2, 3));
+  // The 12 tokens that it has left to compute outweigh the 8 of two pages.
+  Admit(4, {.prompt = other});
+  EXPECT_THAT(first->requests, ElementsAre(1, 4));
+  for (const uint64_t id : {3, 4}) Output(id == 3 ? 2 : 1, id, "x", Finish::kEos);
+  Admit(5, {.prompt = one});
+  EXPECT_THAT(first->requests, ElementsAre(1, 4, 5));
+}
+
+TEST_F(DispatcherTest, ADrainWaitsForNoReplicaToCome) {
+  AddReplica(1);
+  const auto waiting = Admit(1);
+  Down({1});
+  dispatcher_.StartDrain();
+  EXPECT_THAT(ErrorOf(*waiting),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("shutting down"), HasSubstr("job is gone"))));
+  EXPECT_EQ(dispatcher_.counts().queued, 0);
+}
+
+TEST_F(DispatcherTest, ADrainGoesOnWithTheReplicasThatAreLeft) {
+  AddReplica(1);
+  const auto second = AddReplica(2);
+  const auto moved = Admit(1);
+  dispatcher_.StartDrain();
+  Down({1});
+  EXPECT_THAT(second->requests, ElementsAre(1));
+  Down({2});
+  EXPECT_THAT(ErrorOf(*moved), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting")));
+  EXPECT_EQ(dispatcher_.counts().running + dispatcher_.counts().queued, 0);
 }
 
 TEST_F(DispatcherTest, ADrainRefusesNewRequestsAndFinishesOldOnes) {

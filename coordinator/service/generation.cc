@@ -21,6 +21,25 @@ NewRequest WithId(NewRequest request, uint64_t id) {
   return request;
 }
 
+std::vector<AnswerToken> TakeTokens(std::vector<AnswerToken>& tokens) {
+  if (tokens.size() <= kMaxEventTokens) return std::exchange(tokens, {});
+  const auto end = tokens.begin() + static_cast<ptrdiff_t>(kMaxEventTokens);
+  std::vector<AnswerToken> head(std::make_move_iterator(tokens.begin()),
+                                std::make_move_iterator(end));
+  tokens.erase(tokens.begin(), end);
+  return head;
+}
+
+// Whole characters.
+std::string TakeText(std::string& text) {
+  if (text.size() <= kMaxEventTextBytes) return std::exchange(text, {});
+  size_t bytes = kMaxEventTextBytes;
+  while (IsContinuation(text[bytes])) --bytes;
+  std::string head = text.substr(0, bytes);
+  text.erase(0, bytes);
+  return head;
+}
+
 }  // namespace
 
 Generation::Generation(uint64_t id, std::string public_id, ValidRequest valid,
@@ -31,39 +50,68 @@ Generation::Generation(uint64_t id, std::string public_id, ValidRequest valid,
       clock_(clock),
       on_ready_(std::move(on_ready)),
       arrived_(clock->Now()),
-      text_(model->tokenizer.get(), valid.stops) {}
+      open_(request_.samples.size()) {
+  for (const SampleStart& sample : request_.samples) {
+    answers_.push_back({.journal = {},
+                        .mu = {},
+                        .text = {model->tokenizer.get(), valid.stops},
+                        .pending = {.sample = sample.index},
+                        .finished = {},
+                        .first_token = {}});
+  }
+}
+
+// ---- Events ----
 
 std::optional<Event> Generation::Next() {
   MutexLock lock(&mutex_);
   if (!accepted_taken_) {
     accepted_taken_ = true;
     return Accepted{public_id_, static_cast<uint32_t>(request_.prompt.size()),
-                    request_.sampling.seed, request_.max_tokens};
+                    request_.sampling.seed, request_.max_tokens,
+                    static_cast<uint32_t>(request_.samples.size())};
   }
-  if (!pending_.tokens.empty() || !pending_.text.empty()) return TakePending();
-  return std::exchange(end_, std::nullopt);
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    Answer& answer = answers_[turn_];
+    turn_ = (turn_ + 1) % answers_.size();
+    if (std::optional<Event> event = NextOf(answer)) return event;
+  }
+  if (!error_.has_value()) return std::nullopt;
+  return *std::exchange(error_, std::nullopt);
 }
 
-Tokens Generation::TakePending() {
-  if (pending_.tokens.size() <= kMaxEventTokens && pending_.text.size() <= kMaxEventTextBytes) {
-    return std::exchange(pending_, {});
+std::optional<Event> Generation::NextOf(Answer& answer) {
+  Tokens& pending = answer.pending;
+  if (!pending.tokens.empty() || !pending.text.empty() || !pending.prompt_logprobs.empty()) {
+    Tokens head{.sample = pending.sample};
+    head.prompt_logprobs = TakeTokens(pending.prompt_logprobs);
+    if (pending.prompt_logprobs.empty()) {
+      head.tokens = TakeTokens(pending.tokens);
+      head.text = TakeText(pending.text);
+    }
+    return head;
   }
-  Tokens head;
-  const size_t tokens = std::min(pending_.tokens.size(), kMaxEventTokens);
-  const auto end = pending_.tokens.begin() + static_cast<ptrdiff_t>(tokens);
-  head.tokens.assign(std::make_move_iterator(pending_.tokens.begin()),
-                     std::make_move_iterator(end));
-  pending_.tokens.erase(pending_.tokens.begin(), end);
-  size_t bytes = std::min(pending_.text.size(), kMaxEventTextBytes);
-  while (bytes < pending_.text.size() && IsContinuation(pending_.text[bytes])) --bytes;
-  head.text = pending_.text.substr(0, bytes);
-  pending_.text.erase(0, bytes);
-  return head;
+  if (!answer.finished.has_value()) return std::nullopt;
+  return *std::exchange(answer.finished, std::nullopt);
 }
 
-void Generation::OnDispatched() {
+// ---- Replicas ----
+
+NewRequest Generation::Dispatch() {
   MutexLock lock(&mutex_);
-  dispatched_ = clock_->Now();
+  if (!dispatched_.has_value()) dispatched_ = clock_->Now();
+  ++dispatches_;
+  gave_tokens_ = false;
+  NewRequest request = request_;
+  request.samples.clear();
+  for (const Answer& answer : answers_) {
+    if (answer.ended) continue;
+    request.samples.push_back({answer.pending.sample, answer.journal, answer.mu});
+  }
+  const bool all_came = prompt_logprobs_ > 0 && prompt_logprobs_ + 1 == request_.prompt.size();
+  if (all_came) request.prompt_logprobs = -1;
+  prompt_logprobs_known_ = prompt_logprobs_;
+  return request;
 }
 
 Generation::Progress Generation::OnOutput(const SequenceOutput& output) {
@@ -76,83 +124,153 @@ Generation::Progress Generation::OnOutput(const SequenceOutput& output) {
   return progress;
 }
 
-void Generation::Fail(const absl::Status& status) {
-  {
-    MutexLock lock(&mutex_);
-    if (ended_) return;
-    ended_ = true;
-    end_ = status;
-  }
-  on_ready_();
-}
-
 Generation::Progress Generation::OnOutputLocked(const SequenceOutput& output) {
   using Finish = SequenceOutput::Finish;
-  const Progress early =
-      output.finish == Finish::kNotFinished ? Progress::kFinishedEarly : Progress::kFinished;
-  if (ended_) return early;
+  if (open_ == 0) return Progress::kFinishedEarly;
+  if (output.sample >= answers_.size()) {
+    return FailLocked(
+        absl::InternalError(absl::StrCat("the replica sent tokens of answer ", output.sample,
+                                         " of a request for ", answers_.size())));
+  }
+  Answer& answer = answers_[output.sample];
+  AppendPromptLogprobs(output);
+  if (answer.ended) return Progress::kRunning;  // the replica was told, and others go on
+  const bool early = output.finish == Finish::kNotFinished;
   for (size_t i = 0; i < output.tokens.size(); ++i) {
-    if (journal_.size() == request_.max_tokens) {
-      ended_ = true;
-      end_ = absl::InternalError(absl::StrCat("the replica sent more than the ",
-                                              request_.max_tokens, " tokens it was asked for"));
-      return early;
+    if (answer.journal.size() == request_.max_tokens) {
+      return FailLocked(absl::InternalError(absl::StrCat(
+          "the replica sent more than the ", request_.max_tokens, " tokens it was asked for")));
     }
-    const bool is_eos = output.finish == Finish::kEos && i + 1 == output.tokens.size();
-    Append(output.tokens[i], /*with_text=*/!is_eos);
-    if (text_.stop() == nullptr) continue;
-    End(Finished::Reason::kStop);
-    return early;
+    const bool last = i + 1 == output.tokens.size();
+    Append(answer, output.tokens[i],
+           (last && output.finish == Finish::kEos) || IsEos(output.tokens[i].id));
+    if (answer.text.stop() != nullptr) return End(answer, Finished::Reason::kStop, early);
   }
   switch (output.finish) {
     case Finish::kNotFinished:
       return Progress::kRunning;
     case Finish::kEos:
-      End(Finished::Reason::kEos);
-      break;
+      return End(answer, Finished::Reason::kEos, early);
     case Finish::kMaxTokens:
-      End(Finished::Reason::kMaxTokens);
-      break;
+      return End(answer, Finished::Reason::kMaxTokens, early);
     case Finish::kCancelled:
     case Finish::kFailed:
-      ended_ = true;
-      end_ = absl::InternalError(absl::StrCat(
-          "the replica gave the request up: ",
-          output.error.empty() ? std::string("it was cancelled there") : output.error));
       break;
   }
-  return Progress::kFinished;
+  const bool alone = open_ == 1;
+  const Progress progress = FailLocked(absl::InternalError(
+      absl::StrCat("the replica gave the request up: ",
+                   output.error.empty() ? std::string("it was cancelled there") : output.error)));
+  return alone ? Progress::kFinished : progress;
 }
 
-void Generation::Append(const OutputToken& token, bool with_text) {
-  if (!first_token_.has_value()) first_token_ = clock_->Now();
-  journal_.push_back(token.id);
-  AnswerToken out{.id = token.id};
-  if (request_.sampling.logprobs >= 0) {
-    out.logprob = token.logprob;
-    for (const TokenLogprob& top : token.top) {
-      out.top.push_back(
-          {top.id, top.logprob, model_->tokenizer->TokenBytes(top.id, /*skip_special=*/false)});
+bool Generation::OnReplicaLost(const absl::Status& why, int64_t max_retries) {
+  bool goes_on;
+  {
+    MutexLock lock(&mutex_);
+    for (Answer& answer : answers_) {
+      if (answer.ended || answer.journal.empty()) continue;
+      // Only the word that it ends was lost.
+      if (IsEos(answer.journal.back())) {
+        End(answer, Finished::Reason::kEos, /*early=*/false);
+      } else if (answer.journal.size() == request_.max_tokens) {
+        End(answer, Finished::Reason::kMaxTokens, /*early=*/false);
+      }
+    }
+    fruitless_ = gave_tokens_ ? 0 : fruitless_ + 1;
+    if (open_ > 0 && fruitless_ > max_retries) {
+      GiveUpLocked(absl::StrCat("the last ", fruitless_, " replicas gave no token (--max-retries=",
+                                max_retries, "): ", std::string(why.message())));
+    }
+    goes_on = open_ > 0;
+  }
+  if (!goes_on) on_ready_();
+  return goes_on;
+}
+
+void Generation::Fail(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    if (open_ == 0) return;
+    FailLocked(status);
+  }
+  on_ready_();
+}
+
+void Generation::GiveUp(const std::string& why) {
+  {
+    MutexLock lock(&mutex_);
+    if (open_ == 0) return;
+    GiveUpLocked(why);
+  }
+  on_ready_();
+}
+
+void Generation::GiveUpLocked(const std::string& why) {
+  const int64_t retries = std::max<int64_t>(dispatches_ - 1, 0);
+  FailLocked(absl::UnavailableError(
+      absl::StrCat("given up after ", retries, retries == 1 ? " retry" : " retries", ": ", why)));
+}
+
+// ---- The journal ----
+
+void Generation::AppendPromptLogprobs(const SequenceOutput& output) {
+  for (const OutputToken& token : output.prompt_logprobs) {
+    if (prompt_logprobs_known_ > 0) {
+      --prompt_logprobs_known_;
+    } else if (prompt_logprobs_ + 1 < request_.prompt.size()) {
+      ++prompt_logprobs_;
+      answers_[0].pending.prompt_logprobs.push_back(ForClient(token, /*with_logprobs=*/true));
     }
   }
-  pending_.tokens.push_back(std::move(out));
-  if (with_text) pending_.text += text_.Push(token.id);
 }
 
-void Generation::End(Finished::Reason reason) {
-  pending_.text += text_.Finish();
+void Generation::Append(Answer& answer, const OutputToken& token, bool is_eos) {
+  if (!answer.first_token.has_value()) answer.first_token = clock_->Now();
+  gave_tokens_ = true;
+  answer.journal.push_back(token.id);
+  if (request_.sampling.mirostat_tau > 0) answer.mu = token.mu;
+  answer.pending.tokens.push_back(ForClient(token, request_.sampling.logprobs >= 0));
+  if (!is_eos) answer.pending.text += answer.text.Push(token.id);
+}
+
+AnswerToken Generation::ForClient(const OutputToken& token, bool with_logprobs) const {
+  AnswerToken out{.id = token.id};
+  if (!with_logprobs) return out;
+  out.logprob = token.logprob;
+  for (const TokenLogprob& top : token.top) {
+    out.top.push_back(
+        {top.id, top.logprob, model_->tokenizer->TokenBytes(top.id, /*skip_special=*/false)});
+  }
+  return out;
+}
+
+bool Generation::IsEos(int32_t token) const {
+  const std::vector<int32_t>& eos = request_.eos_token_ids;
+  return std::find(eos.begin(), eos.end(), token) != eos.end();
+}
+
+Generation::Progress Generation::End(Answer& answer, Finished::Reason reason, bool early) {
+  answer.pending.text += answer.text.Finish();
   const absl::Time now = clock_->Now();
   const auto seconds = [&](std::optional<absl::Time> time) {
     return absl::ToDoubleSeconds(time.value_or(now) - arrived_);
   };
-  Finished finished;
-  finished.reason = reason;
-  if (reason == Finished::Reason::kStop) finished.stop = *text_.stop();
+  Finished finished{.sample = answer.pending.sample, .reason = reason};
+  if (reason == Finished::Reason::kStop) finished.stop = *answer.text.stop();
   finished.usage = {static_cast<uint32_t>(request_.prompt.size()),
-                    static_cast<uint32_t>(journal_.size()), seconds(dispatched_),
-                    seconds(first_token_), seconds(now)};
-  ended_ = true;
-  end_ = std::move(finished);
+                    static_cast<uint32_t>(answer.journal.size()), seconds(dispatched_),
+                    seconds(answer.first_token), seconds(now)};
+  answer.ended = true;
+  answer.finished = std::move(finished);
+  if (--open_ == 0) return early ? Progress::kFinishedEarly : Progress::kFinished;
+  return early ? Progress::kAnswerFinishedEarly : Progress::kRunning;
+}
+
+Generation::Progress Generation::FailLocked(const absl::Status& status) {
+  open_ = 0;
+  error_ = status;
+  return Progress::kFinishedEarly;
 }
 
 }  // namespace skein::coordinator

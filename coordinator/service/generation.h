@@ -19,61 +19,93 @@
 
 namespace skein::coordinator {
 
+// Holds the journal: prompt, sampling, and every token of every answer so far. From it another
+// replica goes on where a lost one stopped; the client sees nothing of it, since text, stop strings
+// and unfinished characters are here, too.
+//
 // Thread-safe. The dispatcher feeds it, its client takes events from it. What the client has not
-// taken piles up in one event (two when it would be very large), and a request never holds more
-// than max_tokens tokens.
+// taken piles up in one event an answer (several when they would be very large), and an answer
+// never holds more than max_tokens tokens.
 class Generation {
  public:
   // `on_ready` is called, without locks of this class, when Next() may have something new. Model
-  // and clock outlive the generation.
+  // and clock outlive the generation. Samples are numbered from 0.
   Generation(uint64_t id, std::string public_id, ValidRequest valid, const ServedModel* model,
              const Clock* clock, std::function<void()> on_ready);
 
-  // For the client: the next event, or nothing yet. After Finished or an error: nothing.
+  // For the client: the next event, or nothing yet; answers take turns. After the last answer's
+  // Finished, or an error: nothing.
   std::optional<Event> Next();
 
   // For the dispatcher.
   uint64_t id() const { return request_.id; }
   const std::string& public_id() const { return public_id_; }
-  // Prompt, limits and sampling: what a replica is sent.
-  const NewRequest& request() const { return request_; }
-  // The tokens that this request may take, at most: what replicas are weighed by.
-  int64_t cost() const {
-    return static_cast<int64_t>(request_.prompt.size()) + request_.max_tokens;
-  }
+  absl::Time arrived() const { return arrived_; }
+  const NewRequest& request() const { return request_; }  // as it was asked for
 
-  void OnDispatched();
+  // What a replica is sent: the answers that are not finished, from where they stand.
+  NewRequest Dispatch();
   enum class Progress {
     kRunning,
-    kFinished,       // the replica knows
-    kFinishedEarly,  // the replica must be told to stop
+    kAnswerFinishedEarly,  // the replica must be told to stop this answer
+    kFinished,             // the replica knows
+    kFinishedEarly,        // the replica must be told to stop
   };
   Progress OnOutput(const SequenceOutput& output);
-  // Ends the answer with an error. The first end counts.
+  // The replica it was sent to is lost. True when another one is to go on. False when it has ended:
+  // all tokens were there, or this was the last of `max_retries` retries in a row that gave none.
+  bool OnReplicaLost(const absl::Status& why, int64_t max_retries);
+  // Ends the request with an error. The first end counts.
   void Fail(const absl::Status& status);
+  // Fails as Unavailable, saying how often it was retried.
+  void GiveUp(const std::string& why);
 
  private:
-  Tokens TakePending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Append(const OutputToken& token, bool with_text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void End(Finished::Reason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Answer {
+    std::vector<int32_t> journal;  // every token so far
+    std::optional<float> mu;       // mirostat's state after it
+    AnswerText text;
+    Tokens pending;
+    bool ended = false;
+    std::optional<Finished> finished;  // until it is taken
+    std::optional<absl::Time> first_token;
+  };
+
+  std::optional<Event> NextOf(Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Progress OnOutputLocked(const SequenceOutput& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AppendPromptLogprobs(const SequenceOutput& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Append(Answer& answer, const OutputToken& token, bool is_eos)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `early`: the replica does not know.
+  Progress End(Answer& answer, Finished::Reason reason, bool early)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUpLocked(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Progress FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  AnswerToken ForClient(const OutputToken& token, bool with_logprobs) const;
+  bool IsEos(int32_t token) const;
 
   const std::string public_id_;
-  const NewRequest request_;  // the journal's first half: the prompt
+  const NewRequest request_;
   const ServedModel* const model_;
   const Clock* const clock_;
   const std::function<void()> on_ready_;
   const absl::Time arrived_;
 
   mutable Mutex mutex_;
-  std::vector<int32_t> journal_ ABSL_GUARDED_BY(mutex_);  // every token of the answer so far
-  AnswerText text_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Answer> answers_ ABSL_GUARDED_BY(mutex_);  // by SampleStart::index
+  size_t open_ ABSL_GUARDED_BY(mutex_);                  // answers that have not ended
+  size_t turn_ ABSL_GUARDED_BY(mutex_) = 0;              // the answer whose event comes next
   bool accepted_taken_ ABSL_GUARDED_BY(mutex_) = false;
-  Tokens pending_ ABSL_GUARDED_BY(mutex_);
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<Event> end_ ABSL_GUARDED_BY(mutex_);  // until it is taken
+  std::optional<absl::Status> error_ ABSL_GUARDED_BY(mutex_);  // until it is taken
+
+  // The prompt's log probabilities; a second replica gives them from the start.
+  size_t prompt_logprobs_ ABSL_GUARDED_BY(mutex_) = 0;        // that came
+  size_t prompt_logprobs_known_ ABSL_GUARDED_BY(mutex_) = 0;  // of those to come
+
   std::optional<absl::Time> dispatched_ ABSL_GUARDED_BY(mutex_);
-  std::optional<absl::Time> first_token_ ABSL_GUARDED_BY(mutex_);
+  int64_t dispatches_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool gave_tokens_ ABSL_GUARDED_BY(mutex_) = false;  // the last one
+  int64_t fruitless_ ABSL_GUARDED_BY(mutex_) = 0;     // in a row
 };
 
 }  // namespace skein::coordinator

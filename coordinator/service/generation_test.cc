@@ -14,28 +14,41 @@
 namespace skein::coordinator {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 using Finish = SequenceOutput::Finish;
 using Progress = Generation::Progress;
 
-SequenceOutput Output(const std::string& text, Finish finish = Finish::kNotFinished) {
-  SequenceOutput output{.request_id = 1, .finish = finish};
+SequenceOutput Output(const std::string& text, Finish finish = Finish::kNotFinished,
+                      uint32_t sample = 0) {
+  SequenceOutput output{.request_id = 1, .sample = sample, .finish = finish};
   for (const char byte : text) output.tokens.push_back({.id = static_cast<uint8_t>(byte)});
   return output;
 }
 
 class GenerationTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Generation> Make(std::vector<std::string> stops = {}, int32_t logprobs = -1) {
-    ValidRequest valid;
+  std::shared_ptr<Generation> Make(ValidRequest valid) {
     valid.request.prompt = {1, 2, 3};
     valid.request.max_tokens = 10;
+    return std::make_shared<Generation>(1, "req-1", valid, &model_, &clock_, [this] { ++ready_; });
+  }
+  std::shared_ptr<Generation> MakeSamples(uint32_t count, std::vector<std::string> stops = {}) {
+    ValidRequest valid{.stops = std::move(stops)};
+    valid.request.samples.clear();
+    for (uint32_t i = 0; i < count; ++i) valid.request.samples.push_back({.index = i});
+    return Make(std::move(valid));
+  }
+  std::shared_ptr<Generation> Make(std::vector<std::string> stops = {}, int32_t logprobs = -1) {
+    ValidRequest valid;
     valid.request.sampling.seed = 5;
     valid.request.sampling.logprobs = logprobs;
     valid.stops = std::move(stops);
-    return std::make_shared<Generation>(1, "req-1", valid, &model_, &clock_, [this] { ++ready_; });
+    return Make(std::move(valid));
   }
 
   // Takes the next event, which is a T.
@@ -61,7 +74,7 @@ TEST_F(GenerationTest, EventsComeInOrderAndTokensPileUpInOne) {
   EXPECT_FALSE(generation->Next().has_value());
 
   clock_.Advance(absl::Seconds(1));
-  generation->OnDispatched();
+  generation->Dispatch();
   clock_.Advance(absl::Seconds(1));
   EXPECT_EQ(generation->OnOutput(Output("ab")), Progress::kRunning);
   EXPECT_EQ(generation->OnOutput(Output("c")), Progress::kRunning);
@@ -195,6 +208,173 @@ TEST_F(GenerationTest, AReplicaThatFailsOrSendsTooMuchIsAnInternalError) {
   EXPECT_EQ(Take<Tokens>(*flooded).text, "0123456789");
   EXPECT_THAT(Take<absl::Status>(*flooded),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("more than the 10 tokens")));
+}
+
+// ---- Several answers ----
+
+TEST_F(GenerationTest, AnswersHaveTheirOwnTextAndEndAndTakeTurns) {
+  const auto generation = MakeSamples(2, {"XY"});
+  Take<Accepted>(*generation);
+  EXPECT_EQ(generation->OnOutput(Output("abX", Finish::kNotFinished, 0)), Progress::kRunning);
+  EXPECT_EQ(generation->OnOutput(Output("cdX", Finish::kNotFinished, 1)), Progress::kRunning);
+  const Tokens first = Take<Tokens>(*generation);
+  EXPECT_EQ(first.sample, 0u);
+  EXPECT_EQ(first.text, "ab");
+  generation->OnOutput(Output("e", Finish::kNotFinished, 0));
+  const Tokens second = Take<Tokens>(*generation);
+  EXPECT_EQ(second.sample, 1u);
+  EXPECT_EQ(second.text, "cd");
+  EXPECT_EQ(Take<Tokens>(*generation).text, "Xe");
+
+  EXPECT_EQ(generation->OnOutput(Output("Y", Finish::kNotFinished, 1)),
+            Progress::kAnswerFinishedEarly);
+  Take<Tokens>(*generation);
+  const Finished stopped = Take<Finished>(*generation);
+  EXPECT_EQ(stopped.sample, 1u);
+  EXPECT_EQ(stopped.reason, Finished::Reason::kStop);
+  EXPECT_EQ(stopped.usage.completion_tokens, 4u);
+  EXPECT_EQ(generation->OnOutput(Output("late", Finish::kMaxTokens, 1)), Progress::kRunning);
+
+  EXPECT_EQ(generation->OnOutput(Output("f", Finish::kEos, 0)), Progress::kFinished);
+  EXPECT_EQ(Take<Tokens>(*generation).sample, 0u);
+  const Finished last = Take<Finished>(*generation);
+  EXPECT_EQ(last.sample, 0u);
+  EXPECT_EQ(last.usage.completion_tokens, 5u);
+  EXPECT_FALSE(generation->Next().has_value());
+}
+
+TEST_F(GenerationTest, AnAnswerThatFailsFailsTheRequestAndOneThatWasNotAskedForToo) {
+  for (const uint32_t sample : {1, 2}) {
+    const auto generation = MakeSamples(2);
+    SequenceOutput output = Output("", Finish::kFailed, sample);
+    output.error = "no finite logit";
+    EXPECT_EQ(generation->OnOutput(output), Progress::kFinishedEarly);
+    Take<Accepted>(*generation);
+    EXPECT_THAT(Take<absl::Status>(*generation),
+                StatusIs(absl::StatusCode::kInternal,
+                         HasSubstr(sample == 1 ? "no finite logit" : "answer 2")));
+  }
+}
+
+// ---- Another replica goes on ----
+
+TEST_F(GenerationTest, ItGoesOnFromTheJournalWithAnswersThatAreNotFinished) {
+  ValidRequest valid;
+  valid.request.samples = {{.index = 0}, {.index = 1}, {.index = 2}};
+  valid.request.sampling.mirostat_tau = 5;
+  valid.request.sampling.seed = 7;
+  const auto generation = Make(std::move(valid));
+  NewRequest request = generation->Dispatch();
+  EXPECT_THAT(request.samples, SizeIs(3));
+  EXPECT_FALSE(request.samples[0].mu.has_value());
+  SequenceOutput output = Output("ab", Finish::kNotFinished, 0);
+  output.tokens[0].mu = 9;
+  output.tokens[1].mu = 8.5f;
+  generation->OnOutput(output);
+  generation->OnOutput(Output("c", Finish::kMaxTokens, 1));
+  EXPECT_TRUE(generation->OnReplicaLost(absl::UnavailableError("gone"), 3));
+  request = generation->Dispatch();
+  EXPECT_THAT(request.prompt, ElementsAre(1, 2, 3));
+  EXPECT_EQ(request.id, 1u);
+  EXPECT_EQ(request.sampling.seed, 7u);
+  EXPECT_EQ(request.max_tokens, 10u);
+  ASSERT_THAT(request.samples, SizeIs(2));
+  EXPECT_EQ(request.samples[0].index, 0u);
+  EXPECT_THAT(request.samples[0].output, ElementsAre('a', 'b'));
+  EXPECT_EQ(request.samples[0].mu, 8.5f);
+  EXPECT_EQ(request.samples[1].index, 2u);
+  EXPECT_THAT(request.samples[1].output, IsEmpty());
+  EXPECT_FALSE(request.samples[1].mu.has_value());
+}
+
+TEST_F(GenerationTest, CharactersAndStopStringsMaySpanReplicas) {
+  const auto generation = Make({"STOP"});
+  Take<Accepted>(*generation);
+  generation->Dispatch();
+  generation->OnOutput(Output("a\xE2\x82"));
+  EXPECT_TRUE(generation->OnReplicaLost(absl::UnavailableError("gone"), 0));
+  generation->Dispatch();
+  generation->OnOutput(
+      Output("\xAC"
+             "ST"));
+  EXPECT_EQ(Take<Tokens>(*generation).text, "a€");
+  EXPECT_TRUE(generation->OnReplicaLost(absl::UnavailableError("gone"), 0));
+  generation->Dispatch();
+  EXPECT_EQ(generation->OnOutput(Output("OP")), Progress::kFinishedEarly);
+  EXPECT_EQ(Take<Tokens>(*generation).text, "");
+  const Finished finished = Take<Finished>(*generation);
+  EXPECT_EQ(finished.reason, Finished::Reason::kStop);
+  EXPECT_EQ(finished.usage.completion_tokens, 8u);
+}
+
+TEST_F(GenerationTest, WhenOnlyTheWordOfTheEndIsLostItEnds) {
+  struct Case {
+    std::string text;
+    int32_t last;
+    Finished::Reason reason;
+    std::string want;
+  };
+  for (const Case& c : {Case{"012345678", '9', Finished::Reason::kMaxTokens, "0123456789"},
+                        Case{"ab", 'e', Finished::Reason::kEos, "ab"}}) {
+    ValidRequest valid;
+    valid.request.eos_token_ids = {'e'};
+    const auto generation = Make(std::move(valid));
+    Take<Accepted>(*generation);
+    generation->Dispatch();
+    SequenceOutput output = Output(c.text);
+    output.tokens.push_back({.id = c.last});
+    EXPECT_EQ(generation->OnOutput(output), Progress::kRunning);
+    EXPECT_FALSE(generation->OnReplicaLost(absl::UnavailableError("gone"), 3));
+    EXPECT_EQ(Take<Tokens>(*generation).text, c.want);
+    EXPECT_EQ(Take<Finished>(*generation).reason, c.reason);
+  }
+}
+
+TEST_F(GenerationTest, RetriesCountWhileNoTokenComes) {
+  const auto generation = Make();
+  const auto lose = [&] {
+    generation->Dispatch();
+    return generation->OnReplicaLost(absl::UnavailableError("rank 3 is lost"), 1);
+  };
+  EXPECT_TRUE(lose());
+  generation->Dispatch();
+  generation->OnOutput(Output("a"));
+  EXPECT_TRUE(generation->OnReplicaLost(absl::UnavailableError("rank 3 is lost"), 1));
+  EXPECT_TRUE(lose());
+  ready_ = 0;
+  EXPECT_FALSE(lose());
+  EXPECT_EQ(ready_, 1);
+  Take<Accepted>(*generation);
+  EXPECT_EQ(Take<Tokens>(*generation).text, "a");
+  EXPECT_THAT(Take<absl::Status>(*generation),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("after 3 retries"), HasSubstr("2 replicas gave no token"),
+                             HasSubstr("rank 3 is lost"))));
+}
+
+TEST_F(GenerationTest, ThePromptsLogprobsComeOnceBeforeTheFirstToken) {
+  ValidRequest valid;
+  valid.request.prompt_logprobs = 0;
+  const auto generation = Make(std::move(valid));
+  Take<Accepted>(*generation);
+  const auto send = [&](std::vector<OutputToken> rows, const std::string& text) {
+    SequenceOutput output = Output(text);
+    output.prompt_logprobs = std::move(rows);
+    generation->OnOutput(output);
+  };
+  EXPECT_EQ(generation->Dispatch().prompt_logprobs, 0);
+  send({{.id = 2, .logprob = -1}}, "");
+  EXPECT_TRUE(generation->OnReplicaLost(absl::UnavailableError("gone"), 3));
+  EXPECT_EQ(generation->Dispatch().prompt_logprobs, 0);
+  send({{.id = 2, .logprob = -1}}, "");
+  send({{.id = 3, .logprob = -2}}, "a");
+  const Tokens tokens = Take<Tokens>(*generation);
+  ASSERT_THAT(tokens.prompt_logprobs, SizeIs(2));
+  EXPECT_EQ(tokens.prompt_logprobs[0].logprob, -1);
+  EXPECT_EQ(tokens.prompt_logprobs[1].id, 3);
+  EXPECT_EQ(tokens.text, "a");
+  EXPECT_TRUE(generation->OnReplicaLost(absl::UnavailableError("gone"), 3));
+  EXPECT_EQ(generation->Dispatch().prompt_logprobs, -1);
 }
 
 }  // namespace

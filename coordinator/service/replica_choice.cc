@@ -7,10 +7,12 @@ namespace skein::coordinator {
 std::optional<size_t> ChooseReplica(const std::vector<ReplicaView>& replicas) {
   std::optional<size_t> best;
   const auto weight = [&](size_t i) {
-    return std::make_tuple(replicas[i].requests, replicas[i].tokens);
+    const ReplicaView& replica = replicas[i];
+    return std::make_tuple(replica.sequences >= replica.slots, replica.tokens - replica.cached,
+                           replica.sequences);
   };
   for (size_t i = 0; i < replicas.size(); ++i) {
-    if (replicas[i].requests >= replicas[i].capacity) continue;
+    if (!HasRoom(replicas[i])) continue;
     if (!best.has_value() || weight(i) < weight(*best)) best = i;
   }
   return best;

@@ -9,13 +9,18 @@
 namespace skein::coordinator {
 
 struct ReplicaView {
-  int64_t requests = 0;  // that it was given and has not finished
-  int64_t tokens = 0;    // that these may take, at most
-  int64_t capacity = 0;  // requests that it may be given
+  int64_t sequences = 0;  // that it was given and has not finished
+  int64_t slots = 0;      // sequences that it runs at once
+  int64_t tokens = 0;     // that its sequences are yet to compute, at most
+  int64_t cached = 0;     // of the request's prompt that it need not compute
 };
 
-// The index of the replica with the fewest requests, then tokens, then the lowest index; none when
-// all are at their capacity. Pure.
+// As many as run at once may wait at the replica, so that its scheduler always has a next sequence.
+inline bool HasRoom(const ReplicaView& replica) { return replica.sequences < 2 * replica.slots; }
+
+// The index of the best replica; none when none has room. One with a free slot goes first. Then all
+// is weighed in tokens: a prefix of 1000 tokens that is cached outweighs up to 1000 tokens of
+// outstanding work. Then the one with the fewest sequences, then the lowest index. Pure.
 std::optional<size_t> ChooseReplica(const std::vector<ReplicaView>& replicas);
 
 }  // namespace skein::coordinator

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace skein::coordinator {
 
@@ -23,6 +25,17 @@ struct SamplingRequest {
   std::optional<float> frequency_penalty;
   std::optional<uint64_t> seed;
   std::optional<int32_t> logprobs;
+  std::optional<float> typical_p;
+  std::optional<float> mirostat_tau;  // above 0: mirostat v2 instead of the truncations
+  std::optional<float> mirostat_eta;
+  std::vector<std::pair<uint32_t, float>> logit_bias;
+  uint32_t min_tokens = 0;
+  bool ignore_eos = false;
+  std::optional<float> dry_multiplier;  // above 0: on
+  std::optional<float> dry_base;
+  std::optional<int32_t> dry_allowed_length;
+  std::optional<int32_t> dry_last_n;
+  std::optional<std::vector<std::string>> dry_breakers;
 };
 
 struct GenerateRequest {
@@ -33,6 +46,10 @@ struct GenerateRequest {
   std::optional<uint32_t> max_tokens;
   std::vector<std::string> stops;
   bool parse_special = false;
+  uint32_t samples = 1;  // answers to the one prompt
+  int32_t priority = 0;  // higher goes first
+  absl::Time deadline = absl::InfiniteFuture();
+  std::optional<int32_t> prompt_logprobs;
 };
 
 struct Accepted {
@@ -40,6 +57,7 @@ struct Accepted {
   uint32_t prompt_tokens = 0;
   uint64_t seed = 0;
   uint32_t max_tokens = 0;
+  uint32_t samples = 1;
 };
 
 struct AnswerLogprob {
@@ -54,10 +72,13 @@ struct AnswerToken {
   std::vector<AnswerLogprob> top;
 };
 
-// What became ready since the last event; text may lag behind tokens.
+// What became ready of one answer since the last event; text may lag behind tokens.
 struct Tokens {
+  uint32_t sample = 0;
   std::string text;
   std::vector<AnswerToken> tokens;
+  // When asked for, before the first token: of the prompt's tokens from the second one on.
+  std::vector<AnswerToken> prompt_logprobs;
 };
 
 struct Usage {
@@ -68,11 +89,13 @@ struct Usage {
   double total_seconds = 0;
 };
 
+// The end of one answer; the request ends with its last answer.
 struct Finished {
   enum class Reason { kEos, kStop, kMaxTokens };
+  uint32_t sample = 0;
   Reason reason = Reason::kEos;
   std::string stop;  // with kStop: which
-  Usage usage;
+  Usage usage;       // of this answer
 };
 
 // An absl::Status is the error that ends the answer.

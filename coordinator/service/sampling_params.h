@@ -8,8 +8,10 @@
 
 namespace skein::coordinator {
 
-// The request's sampling fields over the model's defaults over the API's. InvalidArgument names
-// the field, its value and its range.
+// The request's sampling fields over the model's defaults over the API's; but for what only the
+// vocabulary, the tokenizer or the answer's length can tell, which Validate adds: logit_bias's ids
+// are unchecked, min_tokens, stop_ids and dry_breakers unset. InvalidArgument names the field, its
+// value and its range.
 absl::StatusOr<SamplingParams> ResolveSampling(const SamplingRequest& sampling,
                                                const model::GenerationDefaults& defaults);
 

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/status_util.h"
+#include "coordinator/service/dry_breakers.h"
 #include "coordinator/service/sampling_params.h"
 
 namespace skein::coordinator {
@@ -41,6 +44,12 @@ absl::Status CompleteServedModel(ServedModel& model, int64_t context_length) {
   eos.insert(eos.end(), model.defaults.eos_token_ids.begin(), model.defaults.eos_token_ids.end());
   std::sort(eos.begin(), eos.end());
   eos.erase(std::unique(eos.begin(), eos.end()), eos.end());
+  // Where logits end, so does what can be drawn.
+  std::erase_if(eos, [&](int32_t id) { return id < 0 || id >= model.config.vocab_size; });
+
+  SKEIN_ASSIGN_OR_RETURN(
+      model.default_dry_breakers,
+      ResolveDryBreakers({"\n", ":", "\"", "*"}, *model.tokenizer, model.config.vocab_size));
 
   return Annotate(ResolveSampling({}, model.defaults).status(),
                   absl::StrCat(model.path, "/generation_config.json"));

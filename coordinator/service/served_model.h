@@ -23,6 +23,7 @@ struct ServedModel {
   int64_t context_length = 0;          // tokens of prompt and answer together
   int64_t longest_token_bytes = 0;     // of any token
   std::vector<int32_t> eos_token_ids;  // sorted, of config and generation_config
+  std::vector<std::vector<int32_t>> default_dry_breakers;
 };
 
 // Fills the fields that follow from path, config, defaults and tokenizer. InvalidArgument when

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "coordinator/service/dry_breakers.h"
 #include "coordinator/service/sampling_params.h"
 
 namespace skein::coordinator {
@@ -13,6 +14,15 @@ namespace {
 // What the API promises in proto/inference.proto.
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
+constexpr int64_t kMaxSamples = 16;
+constexpr int64_t kMaxPriority = 100;
+constexpr int64_t kMaxLogprobs = 20;
+
+absl::Status CheckRange(const std::string& field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", value, " is not in [", low, ", ", high, "]"));
+}
 
 absl::Status CheckStops(const std::vector<std::string>& stops) {
   if (stops.size() > kMaxStops) {
@@ -93,6 +103,33 @@ absl::StatusOr<uint32_t> MaxTokens(std::optional<uint32_t> asked, size_t prompt_
       model.context_length, " tokens, of which the prompt takes ", prompt_tokens));
 }
 
+// What of the sampling needs the vocabulary and the answer's length.
+absl::Status CompleteSampling(const SamplingRequest& asked, const ServedModel& model,
+                              NewRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  for (size_t i = 0; i < asked.logit_bias.size(); ++i) {
+    SKEIN_RETURN_IF_ERROR(CheckRange(absl::StrCat("sampling.logit_bias[", i, "].id"),
+                                     asked.logit_bias[i].first, 0, model.config.vocab_size - 1));
+  }
+  if (asked.min_tokens > request.max_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("sampling.min_tokens: ", asked.min_tokens,
+                                                   " is not in [0, ", request.max_tokens,
+                                                   "]: max_tokens is ", request.max_tokens));
+  }
+  if (!asked.ignore_eos) request.eos_token_ids = model.eos_token_ids;
+  sampling.min_tokens = static_cast<int32_t>(asked.min_tokens);
+  sampling.stop_ids = request.eos_token_ids;
+  if (asked.dry_breakers.has_value()) {
+    SKEIN_ASSIGN_OR_RETURN(
+        sampling.dry_breakers,
+        ResolveDryBreakers(*asked.dry_breakers, *model.tokenizer, model.config.vocab_size));
+  } else if (sampling.dry_multiplier > 0) {
+    sampling.dry_breakers = model.default_dry_breakers;
+  }
+  if (sampling.dry_multiplier == 0) sampling.dry_breakers.clear();  // nobody needs them
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const ServedModel& model,
@@ -104,12 +141,22 @@ absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const Serv
   ValidRequest valid;
   SKEIN_ASSIGN_OR_RETURN(valid.request.sampling, ResolveSampling(request.sampling, model.defaults));
   if (!request.sampling.seed.has_value()) valid.request.sampling.seed = random_seed;
+  SKEIN_RETURN_IF_ERROR(CheckRange("n", request.samples, 1, kMaxSamples));
+  valid.request.samples.resize(request.samples);
+  for (uint32_t i = 0; i < request.samples; ++i) valid.request.samples[i].index = i;
+  SKEIN_RETURN_IF_ERROR(CheckRange("priority", request.priority, -kMaxPriority, kMaxPriority));
+  valid.request.priority = request.priority;
+  valid.request.deadline = request.deadline;
+  if (request.prompt_logprobs.has_value()) {
+    SKEIN_RETURN_IF_ERROR(CheckRange("prompt_logprobs", *request.prompt_logprobs, 0, kMaxLogprobs));
+    valid.request.prompt_logprobs = *request.prompt_logprobs;
+  }
   SKEIN_RETURN_IF_ERROR(CheckStops(request.stops));
   valid.stops = request.stops;
   SKEIN_ASSIGN_OR_RETURN(valid.request.prompt, PromptTokens(request, model));
   SKEIN_ASSIGN_OR_RETURN(valid.request.max_tokens,
                          MaxTokens(request.max_tokens, valid.request.prompt.size(), model));
-  valid.request.eos_token_ids = model.eos_token_ids;
+  SKEIN_RETURN_IF_ERROR(CompleteSampling(request.sampling, model, valid.request));
   return valid;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/test_util.h"
 #include "coordinator/service/fake_tokenizer.h"
 #include "coordinator/service/sampling_params.h"
@@ -18,6 +19,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -52,6 +56,62 @@ TEST(ValidationTest, TokenIdsAndSpecialTokensAreTakenAsAsked) {
   request.parse_special = true;
   SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest special, Validate(request, model, 1));
   EXPECT_THAT(special.request.prompt, ElementsAre(256));
+}
+
+TEST(ValidationTest, WhatIsAskedForIsTakenAndResolved) {
+  const ServedModel model = MakeFakeModel({"end.\n"});
+  GenerateRequest request = Prompt("abc");
+  request.samples = 3;
+  request.priority = -7;
+  request.deadline = absl::UnixEpoch();
+  request.prompt_logprobs = 0;
+  request.sampling.min_tokens = 29;
+  request.sampling.logit_bias = {{256, -100.0f}, {5, 0.5f}, {5, 100.0f}};
+  request.sampling.dry_multiplier = 0.8f;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest valid, Validate(request, model, 1));
+  const NewRequest& got = valid.request;
+  ASSERT_EQ(got.samples.size(), 3u);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(got.samples[i].index, i);
+  EXPECT_EQ(got.priority, -7);
+  EXPECT_EQ(got.deadline, absl::UnixEpoch());
+  EXPECT_EQ(got.prompt_logprobs, 0);
+  EXPECT_EQ(got.sampling.min_tokens, 29);
+  EXPECT_THAT(got.sampling.stop_ids, ElementsAre(FakeTokenizer::kEos));
+  EXPECT_THAT(got.sampling.logit_bias,
+              ElementsAre(Pair(256, -100.0f), Pair(5, 0.5f), Pair(5, 100.0f)));
+  EXPECT_THAT(got.sampling.dry_breakers,
+              UnorderedElementsAre(ElementsAre('\n'), ElementsAre(':'), ElementsAre('"'),
+                                   ElementsAre('*'), ElementsAre(FakeTokenizer::kFirstWord)));
+  request.sampling.dry_breakers = {"x"};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest own, Validate(request, model, 1));
+  EXPECT_THAT(own.request.sampling.dry_breakers, ElementsAre(ElementsAre('x')));
+  request.sampling.dry_breakers.emplace();
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest none, Validate(request, model, 1));
+  EXPECT_THAT(none.request.sampling.dry_breakers, IsEmpty());
+}
+
+TEST(ValidationTest, UnsetIsOneAnswerOfNoPriorityAndWithoutExtras) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest valid, Validate(Prompt("x"), MakeFakeModel(), 1));
+  const NewRequest& got = valid.request;
+  ASSERT_EQ(got.samples.size(), 1u);
+  EXPECT_EQ(got.samples[0].index, 0u);
+  EXPECT_EQ(got.priority, 0);
+  EXPECT_EQ(got.deadline, absl::InfiniteFuture());
+  EXPECT_EQ(got.prompt_logprobs, -1);
+  EXPECT_EQ(got.sampling.min_tokens, 0);
+  EXPECT_EQ(got.sampling.typical_p, 1.0f);
+  EXPECT_EQ(got.sampling.mirostat_tau, 0.0f);
+  EXPECT_EQ(got.sampling.dry_multiplier, 0.0f);
+  EXPECT_THAT(got.sampling.dry_breakers, IsEmpty());
+}
+
+TEST(ValidationTest, AnIgnoredEosNeitherEndsAnAnswerNorIsKeptFromIt) {
+  GenerateRequest request = Prompt("x");
+  request.sampling.ignore_eos = true;
+  request.sampling.min_tokens = 4;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest valid, Validate(request, MakeFakeModel(), 1));
+  EXPECT_THAT(valid.request.eos_token_ids, IsEmpty());
+  EXPECT_THAT(valid.request.sampling.stop_ids, IsEmpty());
 }
 
 TEST(ValidationTest, TheLastTokenOfTheContextCanBeAskedFor) {
@@ -129,6 +189,59 @@ TEST(ValidationTest, WhatIsWrongIsNamedWithItsRange) {
        {"sampling.frequency_penalty: -101", "[-100, 100]"}},
       {"logprobs", sampling(&S::logprobs, 21), kInvalid, {"sampling.logprobs: 21", "[0, 20]"}},
       {"logprobs -1", sampling(&S::logprobs, -1), kInvalid, {"sampling.logprobs: -1"}},
+      {"n 0", [](R& r) { r.samples = 0; }, kInvalid, {"n: 0 is not in [1, 16]"}},
+      {"n", [](R& r) { r.samples = 17; }, kInvalid, {"n: 17 is not in [1, 16]"}},
+      {"low", [](R& r) { r.priority = -101; }, kInvalid, {"priority: -101", "[-100, 100]"}},
+      {"high", [](R& r) { r.priority = 101; }, kInvalid, {"priority: 101"}},
+      {"prompt logprobs",
+       [](R& r) { r.prompt_logprobs = 21; },
+       kInvalid,
+       {"prompt_logprobs: 21 is not in [0, 20]"}},
+      {"prompt logprobs -1",
+       [](R& r) { r.prompt_logprobs = -1; },
+       kInvalid,
+       {"prompt_logprobs: -1"}},
+      {"typical_p", sampling(&S::typical_p, 0.0f), kInvalid, {"sampling.typical_p: 0", "(0, 1]"}},
+      {"tau", sampling(&S::mirostat_tau, 101.0f), kInvalid, {"mirostat_tau: 101", "[0, 100]"}},
+      {"tau NaN", sampling(&S::mirostat_tau, kNaN), kInvalid, {"sampling.mirostat_tau: nan"}},
+      {"eta", sampling(&S::mirostat_eta, 1.5f), kInvalid, {"sampling.mirostat_eta: 1.5", "[0, 1]"}},
+      {"bias",
+       [](R& r) { r.sampling.logit_bias = {{1, 1.0f}, {2, kNaN}}; },
+       kInvalid,
+       {"sampling.logit_bias[1].bias: nan is not in [-100, 100]"}},
+      {"bias id",
+       [](R& r) { r.sampling.logit_bias = {{257, 1.0f}}; },
+       kInvalid,
+       {"sampling.logit_bias[0].id: 257 is not in [0, 256]"}},
+      {"biases",
+       [](R& r) { r.sampling.logit_bias.assign(1025, {1, 1.0f}); },
+       kInvalid,
+       {"sampling.logit_bias: 1025 tokens", "at most 1024"}},
+      {"min_tokens",
+       [](R& r) { r.sampling.min_tokens = 32; },
+       kInvalid,
+       {"sampling.min_tokens: 32 is not in [0, 31]"}},
+      {"min over max",
+       [](R& r) {
+         r.max_tokens = 4;
+         r.sampling.min_tokens = 5;
+       },
+       kInvalid,
+       {"sampling.min_tokens: 5 is not in [0, 4]", "max_tokens is 4"}},
+      {"multiplier",
+       sampling(&S::dry_multiplier, -1.0f),
+       kInvalid,
+       {"sampling.dry_multiplier: -1", "[0, 100]"}},
+      {"base", sampling(&S::dry_base, 0.9f), kInvalid, {"sampling.dry_base: 0.9", "[1, 100]"}},
+      {"allowed",
+       sampling(&S::dry_allowed_length, 0),
+       kInvalid,
+       {"sampling.dry_allowed_length: 0", "[1, 2147483647]"}},
+      {"last_n", sampling(&S::dry_last_n, -2), kInvalid, {"dry_last_n: -2", "[-1, 2147483647]"}},
+      {"breaker",  // though it is not used
+       [](R& r) { r.sampling.dry_breakers = {"x", ""}; },
+       kInvalid,
+       {"sampling.dry_breakers[1]: 0 bytes", "[1, 32]"}},
       {"stops", [](R& r) { r.stops.assign(17, "x"); }, kInvalid, {"stop: 17", "at most 16"}},
       {"empty stop", [](R& r) { r.stops = {"x", ""}; }, kInvalid, {"stop[1]: 0", "[1, 1024]"}},
       {"long stop",
@@ -168,15 +281,43 @@ TEST(SamplingParamsTest, RequestOverModelOverApi) {
   EXPECT_EQ(params.temperature, 0.7f);
 }
 
+TEST(SamplingParamsTest, EveryFieldIsTaken) {
+  const SamplingRequest request{.presence_penalty = -1,
+                                .frequency_penalty = 2,
+                                .seed = 3,
+                                .typical_p = 0.25f,
+                                .mirostat_tau = 5,
+                                .mirostat_eta = 0.5f,
+                                .dry_multiplier = 0.75f,
+                                .dry_base = 1.5f,
+                                .dry_allowed_length = 4,
+                                .dry_last_n = 64};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const SamplingParams params, ResolveSampling(request, {}));
+  EXPECT_EQ(params.presence_penalty, -1.0f);
+  EXPECT_EQ(params.frequency_penalty, 2.0f);
+  EXPECT_EQ(params.seed, 3u);
+  EXPECT_EQ(params.typical_p, 0.25f);
+  EXPECT_EQ(params.mirostat_tau, 5.0f);
+  EXPECT_EQ(params.mirostat_eta, 0.5f);
+  EXPECT_EQ(params.dry_multiplier, 0.75f);
+  EXPECT_EQ(params.dry_base, 1.5f);
+  EXPECT_EQ(params.dry_allowed_length, 4);
+  EXPECT_EQ(params.dry_last_n, 64);
+}
+
 TEST(ServedModelTest, DefaultsAndContextAreCheckedAtTheStart) {
   ServedModel model = MakeFakeModel();
   EXPECT_EQ(model.name, "fake");
   EXPECT_EQ(model.context_length, 32);
   EXPECT_EQ(model.longest_token_bytes, 5);
+  EXPECT_EQ(model.default_dry_breakers.size(), 4u);
   SKEIN_EXPECT_OK(CompleteServedModel(model, 16));
   EXPECT_EQ(model.context_length, 16);
   EXPECT_THAT(CompleteServedModel(model, 33),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("33 is not in [2, 32]")));
+  model.defaults.eos_token_ids = {-1, 256, 257};  // outside of the vocabulary nothing is drawn
+  SKEIN_EXPECT_OK(CompleteServedModel(model, 0));
+  EXPECT_THAT(model.eos_token_ids, ElementsAre(FakeTokenizer::kEos));
   model.defaults.top_p = 3;
   EXPECT_THAT(CompleteServedModel(model, 0),
               StatusIs(absl::StatusCode::kInvalidArgument,

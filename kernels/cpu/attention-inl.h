@@ -4,6 +4,9 @@
 // the lanes and a chain over head_dim; softmax, with its sum in kLanes lanes by position; the
 // weighted sum of values, with head_dim in the lanes and a chain over positions, then divided. No
 // sum knows where a page ends.
+//
+// T is what the cache keeps: float, uint16_t (bfloat16) or int8_t. Elements become floats exactly;
+// an int8 slot's scale is multiplied into the sum over its key, and into its value's weight.
 #if defined(SKEIN_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SKEIN_KERNELS_CPU_ATTENTION_INL_H_
 #undef SKEIN_KERNELS_CPU_ATTENTION_INL_H_
@@ -12,9 +15,11 @@
 #endif
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "kernels/cpu/math-inl.h"
@@ -27,10 +32,24 @@ namespace skein::kernels::HWY_NAMESPACE {
 // AVX2.
 inline constexpr int kValueVectors = kParts == 1 ? 4 : 2;
 
-// scores[h, i] for kLanes slots whose keys are columns of `keys`.
-template <int kHeads>
-HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const float* keys,
-                           float* scores) {
+template <typename T>
+inline constexpr bool kScaled = std::is_same_v<T, int8_t>;
+
+HWY_INLINE Vec LoadElements(const float* p) { return hn::Load(FloatTag(), p); }
+HWY_INLINE Vec LoadElements(const uint16_t* p) {
+  const hn::Rebind<uint32_t, FloatTag> wide;
+  const auto bits = hn::PromoteTo(wide, hn::Load(hn::Rebind<uint16_t, FloatTag>(), p));
+  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(bits));
+}
+HWY_INLINE Vec LoadElements(const int8_t* p) {
+  const auto narrow = hn::Load(hn::Rebind<int8_t, FloatTag>(), p);
+  return hn::ConvertTo(FloatTag(), hn::PromoteTo(IntTag(), narrow));
+}
+
+// scores[h, i] for kLanes slots whose keys are columns of `keys`, with these scales.
+template <typename T, int kHeads>
+HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const T* keys,
+                           const float* scales, float* scores) {
   const FloatTag d;
   Vec sums[kHeads][kParts];
   for (int h = 0; h < kHeads; ++h) {
@@ -39,29 +58,32 @@ HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const fl
   for (int64_t i = 0; i < a.head_dim; ++i, keys += a.layout.key_stride) {
 #pragma GCC unroll 4
     for (int p = 0; p < kParts; ++p) {
-      const auto key = hn::Load(d, keys + p * kWidth);
+      const auto key = LoadElements(keys + p * kWidth);
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
         sums[h][p] = hn::MulAdd(hn::Set(d, queries[h * a.head_dim + i]), key, sums[h][p]);
       }
     }
   }
-  const auto scale = hn::Set(d, a.scale);
-  for (int h = 0; h < kHeads; ++h) {
-    for (int p = 0; p < kParts; ++p) {
+  for (int p = 0; p < kParts; ++p) {
+    auto scale = hn::Set(d, a.scale);
+    if constexpr (kScaled<T>) scale = hn::Mul(scale, hn::Load(d, scales + p * kWidth));
+    for (int h = 0; h < kHeads; ++h) {
       hn::Store(hn::Mul(sums[h][p], scale), d, scores + h * kLanes + p * kWidth);
     }
   }
 }
 
-template <int kHeads>
+template <typename T, int kHeads>
 void Score(const RowAttention& a, const float* queries) {
   alignas(64) float scores[kHeads * kLanes];
   for (int64_t position = 0; position < a.context;) {
     const int64_t page = position / a.page_size;
     const int64_t slot = position % a.page_size;  // a multiple of kLanes
-    const float* keys = a.pages + a.page_table[page] * a.layout.page_stride + slot;
-    ScoreSlots<kHeads>(a, queries, keys, scores);
+    const std::byte* head = a.pages + a.page_table[page] * a.layout.page_stride;
+    ScoreSlots<T, kHeads>(a, queries, reinterpret_cast<const T*>(head) + slot,
+                          reinterpret_cast<const float*>(head + a.layout.key_scales) + slot,
+                          scores);
     const int64_t count = std::min({kLanes, a.page_size - slot, a.context - position});
     for (int h = 0; h < kHeads; ++h) {
       std::memcpy(a.scores + h * a.scores_stride + position, scores + h * kLanes,
@@ -92,7 +114,7 @@ HWY_INLINE float Softmax(float* scores, int64_t n) {
 
 // out[h, i] = sum over positions of weight[h] * value[i] / totals[h], for kVectors vectors of
 // head_dim from `first`.
-template <int kHeads, int kVectors>
+template <typename T, int kHeads, int kVectors>
 void WeighValues(const RowAttention& a, const float* totals, int64_t first, float* out) {
   const FloatTag d;
   Vec sums[kHeads][kVectors];
@@ -101,16 +123,19 @@ void WeighValues(const RowAttention& a, const float* totals, int64_t first, floa
   }
   const float* weights = a.scores;
   for (int64_t position = 0; position < a.context; position += a.page_size) {
-    const float* value = a.pages + a.page_table[position / a.page_size] * a.layout.page_stride +
-                         a.layout.values + first;
+    const std::byte* head = a.pages + a.page_table[position / a.page_size] * a.layout.page_stride;
+    const T* value = reinterpret_cast<const T*>(head + a.layout.values) + first;
+    const auto* scales = reinterpret_cast<const float*>(head + a.layout.value_scales);
     const int64_t count = std::min(a.page_size, a.context - position);
     for (int64_t s = 0; s < count; ++s, ++weights, value += a.layout.value_stride) {
       Vec values[kVectors];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) values[v] = hn::Load(d, value + v * kWidth);
+      for (int v = 0; v < kVectors; ++v) values[v] = LoadElements(value + v * kWidth);
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
-        const auto weight = hn::Set(d, weights[h * a.scores_stride]);
+        float slot_weight = weights[h * a.scores_stride];
+        if constexpr (kScaled<T>) slot_weight *= scales[s];
+        const auto weight = hn::Set(d, slot_weight);
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
           sums[h][v] = hn::MulAdd(weight, values[v], sums[h][v]);
@@ -128,30 +153,42 @@ void WeighValues(const RowAttention& a, const float* totals, int64_t first, floa
   }
 }
 
-template <int kHeads>
+template <typename T, int kHeads>
 void AttendHeads(const RowAttention& a, int64_t first_head) {
-  Score<kHeads>(a, a.queries + first_head * a.head_dim);
+  Score<T, kHeads>(a, a.queries + first_head * a.head_dim);
   float totals[kHeads];
   for (int h = 0; h < kHeads; ++h) totals[h] = Softmax(a.scores + h * a.scores_stride, a.context);
   float* out = a.out + first_head * a.head_dim;
   int64_t first = 0;
   for (; first + kValueVectors * kWidth <= a.layout.value_stride; first += kValueVectors * kWidth) {
-    WeighValues<kHeads, kValueVectors>(a, totals, first, out);
+    WeighValues<T, kHeads, kValueVectors>(a, totals, first, out);
   }
-  for (; first < a.head_dim; first += kWidth) WeighValues<kHeads, 1>(a, totals, first, out);
+  for (; first < a.head_dim; first += kWidth) WeighValues<T, kHeads, 1>(a, totals, first, out);
+}
+
+template <typename T>
+void AttendAllHeads(const RowAttention& a) {
+  static_assert(kHeadsAtOnce == 4);
+  int64_t head = 0;
+  for (; head + 4 <= a.heads; head += 4) AttendHeads<T, 4>(a, head);
+  switch (a.heads - head) {
+    case 3:
+      return AttendHeads<T, 3>(a, head);
+    case 2:
+      return AttendHeads<T, 2>(a, head);
+    case 1:
+      return AttendHeads<T, 1>(a, head);
+  }
 }
 
 void Attend(const RowAttention& a) {
-  static_assert(kHeadsAtOnce == 4);
-  int64_t head = 0;
-  for (; head + 4 <= a.heads; head += 4) AttendHeads<4>(a, head);
-  switch (a.heads - head) {
-    case 3:
-      return AttendHeads<3>(a, head);
-    case 2:
-      return AttendHeads<2>(a, head);
-    case 1:
-      return AttendHeads<1>(a, head);
+  switch (a.dtype) {
+    case KvDType::kF32:
+      return AttendAllHeads<float>(a);
+    case KvDType::kBF16:
+      return AttendAllHeads<uint16_t>(a);
+    case KvDType::kInt8:
+      return AttendAllHeads<int8_t>(a);
   }
 }
 

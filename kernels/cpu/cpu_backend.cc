@@ -194,6 +194,7 @@ class CpuExecutable final : public HostExecutable {
            .head_dim = op.head_dim,
            .scale = op.scale,
            .pages = Kv().pages(op.layer, kv_head),
+           .dtype = Kv().spec().dtype,
            .layout = Kv().layout(),
            .page_size = Kv().spec().page_size,
            .page_table = batch.page_table.data() + sequence_of_row_[r] * batch.page_table_stride,

@@ -4,6 +4,9 @@
 #include <cstring>
 
 #include "base/dtype.h"
+#include "base/status_macros.h"
+#include "kernels/ops/validate.h"
+#include "kernels/packing/kv_codec.h"
 
 namespace skein::kernels {
 namespace {
@@ -32,6 +35,18 @@ void LookupRow(const std::byte* tile, int64_t position, int64_t cols, const ToFl
                float* out) {
   const T* column = reinterpret_cast<const T*>(tile) + position;
   for (int64_t k = 0; k < cols; ++k) out[k] = to_float(column[k * kTileRows]);
+}
+
+// out[i * stride] = in[i] as the cache keeps it; only int8 has a scale.
+void StoreRounded(const float* in, int64_t n, float* out, int64_t stride, float* /*scale*/) {
+  for (int64_t i = 0; i < n; ++i) out[i * stride] = in[i];
+}
+void StoreRounded(const float* in, int64_t n, uint16_t* out, int64_t stride, float* /*scale*/) {
+  for (int64_t i = 0; i < n; ++i) out[i * stride] = FloatToBf16(in[i]);
+}
+void StoreRounded(const float* in, int64_t n, int8_t* out, int64_t stride, float* scale) {
+  *scale = Int8Scale(in, n);
+  for (int64_t i = 0; i < n; ++i) out[i * stride] = ToInt8(in[i], *scale);
 }
 
 }  // namespace
@@ -71,10 +86,36 @@ void CpuWeight::Lookup(int64_t row, float* out) const {
 }
 
 void CpuKv::Write(int64_t layer, int64_t head, int64_t slot, const float* key, const float* value) {
-  const int64_t offset = slot % spec().page_size;
-  float* page = pages(layer, head) + slot / spec().page_size * layout_.page_stride;
-  for (int64_t d = 0; d < spec().head_dim; ++d) page[d * layout_.key_stride + offset] = key[d];
-  std::copy_n(value, spec().head_dim, page + layout_.values + offset * layout_.value_stride);
+  std::byte* page = pages(layer, head) + slot / spec().page_size * layout_.page_stride;
+  switch (spec().dtype) {
+    case KvDType::kF32:
+      return WriteSlot<float>(page, slot % spec().page_size, key, value);
+    case KvDType::kBF16:
+      return WriteSlot<uint16_t>(page, slot % spec().page_size, key, value);
+    case KvDType::kInt8:
+      return WriteSlot<int8_t>(page, slot % spec().page_size, key, value);
+  }
+}
+
+template <typename T>
+void CpuKv::WriteSlot(std::byte* page, int64_t offset, const float* key, const float* value) const {
+  const int64_t n = spec().head_dim;
+  const auto scales = [&](int64_t at) { return reinterpret_cast<float*>(page + at) + offset; };
+  T* keys = reinterpret_cast<T*>(page) + offset;
+  T* values = reinterpret_cast<T*>(page + layout_.values) + offset * layout_.value_stride;
+  StoreRounded(key, n, keys, layout_.key_stride, scales(layout_.key_scales));
+  StoreRounded(value, n, values, 1, scales(layout_.value_scales));
+}
+
+absl::Status CpuKv::CopyPage(const KvCache& from, int32_t from_page, int32_t to_page) {
+  const auto* other = dynamic_cast<const CpuKv*>(&from);
+  if (other == nullptr) return absl::InvalidArgumentError("another back end's cache");
+  SKEIN_RETURN_IF_ERROR(ValidatePageCopy(from.spec(), from_page, spec(), to_page));
+  for (int64_t layer = 0; layer < spec().layers; ++layer) {
+    std::memmove(pages(layer, 0) + to_page * layout_.page_stride,
+                 other->pages(layer, 0) + from_page * layout_.page_stride, layout_.page_stride);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::kernels

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "kernels/ops/backend.h"
 #include "kernels/ops/host_memory.h"
 #include "kernels/packing/layout.h"
@@ -43,13 +44,19 @@ class CpuKv final : public KvCache {
 
   const KvPageLayout& layout() const { return layout_; }
   // Page 0 of a layer and head; page p follows at p * layout().page_stride.
-  float* pages(int64_t layer, int64_t head) const {
-    return memory_.floats() + layer * layout_.layer_stride + head * layout_.head_stride;
+  std::byte* pages(int64_t layer, int64_t head) const {
+    return memory_.data() + layer * layout_.layer_stride + head * layout_.head_stride;
   }
-  // key, value [head_dim]
+  // key, value [head_dim], rounded to the cache's dtype. Different slots and heads may be written
+  // by different threads.
   void Write(int64_t layer, int64_t head, int64_t slot, const float* key, const float* value);
 
+  absl::Status CopyPage(const KvCache& from, int32_t from_page, int32_t to_page) override;
+
  private:
+  template <typename T>
+  void WriteSlot(std::byte* page, int64_t offset, const float* key, const float* value) const;
+
   const KvPageLayout layout_;
   HostMemory memory_;
 };

@@ -32,7 +32,8 @@ struct RowAttention {
   int64_t heads = 0;
   int64_t head_dim = 0;
   float scale = 1.0f;
-  const float* pages = nullptr;  // of the layer and KV head: page p begins at p * page_stride
+  const std::byte* pages = nullptr;  // of the layer and KV head: page p is at p * page_stride
+  KvDType dtype = KvDType::kF32;
   KvPageLayout layout;
   int64_t page_size = 0;
   const int32_t* page_table = nullptr;

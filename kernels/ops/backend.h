@@ -48,6 +48,12 @@ class KvCache {
   virtual ~KvCache() = default;
   const KvSpec& spec() const { return spec_; }
 
+  // Page `to_page` of all layers becomes that of `from`: this cache (before a write to a shared
+  // page) or another one of the same back end, with as many pages as it likes (to swap out and in).
+  // Not while an executable runs on either. Costs a copy of the page's bytes. InvalidArgument for a
+  // page out of range, another back end's cache, or one whose pages have another shape or dtype.
+  virtual absl::Status CopyPage(const KvCache& from, int32_t from_page, int32_t to_page) = 0;
+
  protected:
   explicit KvCache(const KvSpec& spec) : spec_(spec) {}
 

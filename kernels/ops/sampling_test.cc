@@ -4,29 +4,22 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <limits>
-#include <string>
+#include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 
 namespace skein::kernels {
 namespace {
 
-using ::nlohmann::json;
 using ::testing::HasSubstr;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-// Made by an independent script; tests/golden/README.md has the format.
-json Golden() {
-  std::ifstream file("tests/golden/sampling.json");
-  return json::parse(file);
-}
 
 TEST(PhiloxTest, KnownAnswers) {
   // Random123's kat_vectors.
@@ -36,64 +29,6 @@ TEST(PhiloxTest, KnownAnswers) {
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(Philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
-}
-
-TEST(UniformDrawTest, Golden) {
-  const json rows = Golden()["uniform"];
-  ASSERT_GT(rows.size(), 30u);
-  for (const json& row : rows) {
-    EXPECT_EQ(double{UniformDraw(row["seed"], row["position"])}, row["uniform"].get<double>())
-        << row;
-  }
-}
-
-std::vector<float> Logits(const json& values) {
-  std::vector<float> logits;
-  for (const json& v : values) logits.push_back(v.is_null() ? -kInf : v.get<float>());
-  return logits;
-}
-
-SamplingParams Params(const json& p) {
-  return {.repetition_penalty = p["repetition_penalty"],
-          .presence_penalty = p["presence_penalty"],
-          .frequency_penalty = p["frequency_penalty"],
-          .temperature = p["temperature"],
-          .top_k = p["top_k"],
-          .top_p = p["top_p"],
-          .min_p = p["min_p"],
-          .seed = p["seed"],
-          .logprobs = 3};
-}
-
-TEST(SampleTest, Golden) {
-  const json cases = Golden()["cases"];
-  ASSERT_GT(cases.size(), 100u);
-  for (const json& c : cases) {
-    SCOPED_TRACE(c["name"].get<std::string>());
-    const std::vector<float> logits = Logits(c["logits"]);
-    const SamplingParams params = Params(c["params"]);
-    const std::vector<int32_t> prompt = c["prompt"];
-    const std::vector<int32_t> output = c["output"];
-
-    SKEIN_ASSERT_OK_AND_ASSIGN(auto survivors, Survivors(logits, params, prompt, output));
-    std::erase_if(survivors, [](const TokenProbability& t) { return t.probability < 1e-9; });
-    ASSERT_EQ(survivors.size(), c["survivors"].size());
-    for (size_t i = 0; i < survivors.size(); ++i) {
-      EXPECT_EQ(survivors[i].id, c["survivors"][i].get<int32_t>());
-      EXPECT_NEAR(survivors[i].probability, c["probabilities"][i].get<double>(), 1e-5);
-    }
-
-    SKEIN_ASSERT_OK_AND_ASSIGN(const SampledToken token,
-                               Sample(logits, params, prompt, output, c["position"]));
-    EXPECT_EQ(token.id, c["chosen"].get<int32_t>());
-    EXPECT_NEAR(token.logprob, c["logprob"].get<double>(), 1e-5);
-    const json& top = c["top_logprobs"];
-    ASSERT_GE(token.top_logprobs.size(), top.size());
-    for (size_t i = 0; i < top.size(); ++i) {
-      EXPECT_EQ(token.top_logprobs[i].id, top[i][0].get<int32_t>());
-      EXPECT_NEAR(token.top_logprobs[i].logprob, top[i][1].get<double>(), 1e-5);
-    }
-  }
 }
 
 TEST(SampleTest, RefusesWhatHasNoAnswer) {
@@ -111,7 +46,24 @@ TEST(SampleTest, RefusesWhatHasNoAnswer) {
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("of the history")));
     EXPECT_THAT(Sample(two, {}, {}, std::vector<int32_t>{0, token}, 2),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("of the history")));
+    const auto refusal = [&](const SamplingParams& params, const char* where) {
+      EXPECT_THAT(Sample(two, params, {}, {}, 0),
+                  StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(where)));
+    };
+    refusal({.logit_bias = {{0, 1.0f}, {token, 1.0f}}}, "of logit_bias");
+    refusal({.stop_ids = {token}}, "of stop_ids");
+    refusal({.dry = {.breakers = {{1}, {0, token}}}}, "of a dry breaker");
+    EXPECT_THAT(LogprobsOf(two, token, 1),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("of the prompt")));
   }
+  for (float mu : {nan, kInf}) {
+    EXPECT_THAT(Sample(two, {.mirostat_tau = 5.0f}, {}, {}, 0, mu),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mirostat's mu")));
+  }
+  EXPECT_THAT(Sample(two, {.min_tokens = 1, .stop_ids = {0, 1}}, {}, {}, 0),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("none is finite")));
+  EXPECT_THAT(LogprobsOf(std::vector<float>{nan}, 0, 1),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("cannot sample")));
 }
 
 // The shortcuts for large vocabularies against sorting everything.
@@ -162,6 +114,163 @@ TEST(SampleTest, LogprobsAreOfferedAsAskedFor) {
   EXPECT_EQ(two[0].id, 1);
   EXPECT_EQ(two[1].id, 3);
   EXPECT_EQ(sample(100).size(), 4u);
+}
+
+std::vector<float> Noise(int32_t vocabulary, uint32_t state) {
+  std::vector<float> logits(vocabulary);
+  for (float& logit : logits) {
+    state = state * 1664525 + 1013904223;
+    logit = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-30f;
+  }
+  return logits;
+}
+
+// Parameters with every extra set so that it does nothing.
+SamplingParams Idle() {
+  SamplingParams params = {.logprobs = 2};
+  params.logit_bias = {{3, 0.0f}};
+  params.min_tokens = 2;  // the output below is longer
+  params.stop_ids = {0, 1};
+  params.mirostat_eta = 0.7f;
+  params.dry = {.multiplier = 5.0f, .base = 3.0f, .allowed_length = 9, .breakers = {{2}, {3, 4}}};
+  return params;
+}
+
+TEST(SampleTest, IdleExtrasChangeNoBit) {
+  const std::vector<int32_t> prompt = {1, 2, 3, 1, 2};
+  std::vector<int32_t> output = {4, 4, 1};
+  for (uint32_t i = 0; i < 50; ++i) {
+    const std::vector<float> logits = Noise(1000, i);
+    SamplingParams plain = {.temperature = 0.8f, .top_p = 0.9f, .seed = i, .logprobs = 2};
+    SamplingParams idle = Idle();
+    idle.temperature = plain.temperature;
+    idle.top_p = plain.top_p;
+    idle.seed = i;
+    output.push_back(static_cast<int32_t>(i));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto a, Survivors(logits, plain, prompt, output));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto b, Survivors(logits, idle, prompt, output));
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t k = 0; k < a.size(); ++k) {
+      ASSERT_EQ(a[k].id, b[k].id);
+      ASSERT_EQ(a[k].probability, b[k].probability);
+    }
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto x, Sample(logits, plain, prompt, output, output.size()));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto y, Sample(logits, idle, prompt, output, output.size()));
+    EXPECT_EQ(x.id, y.id);
+    EXPECT_EQ(x.logprob, y.logprob);
+  }
+}
+
+// Half of an answer here, half of it elsewhere: all that goes over is the tokens and the last mu.
+TEST(SampleTest, MirostatGoesOnFromItsState) {
+  const std::vector<int32_t> prompt = {5, 6};
+  const SamplingParams params = {.seed = 9, .sample = 2, .mirostat_tau = 4.0f};
+  std::vector<SampledToken> whole;
+  std::vector<int32_t> output;
+  const auto step = [&](std::optional<float> mu) {
+    return Sample(Noise(5000, static_cast<uint32_t>(output.size())), params, prompt, output,
+                  output.size(), mu);
+  };
+  for (int i = 0; i < 40; ++i) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(auto token,
+                               step(whole.empty() ? std::optional<float>() : whole.back().mu));
+    output.push_back(token.id);
+    whole.push_back(std::move(token));
+  }
+  output.resize(20);
+  float mu = whole[19].mu;
+  for (size_t i = 20; i < whole.size(); ++i) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto token, step(mu));
+    EXPECT_EQ(token.id, whole[i].id);
+    EXPECT_EQ(token.mu, whole[i].mu);
+    output.push_back(token.id);
+    mu = token.mu;
+  }
+  // Another state would have been seen.
+  output.resize(20);
+  EXPECT_NE(step(whole[18].mu)->mu, whole[20].mu);
+}
+
+// The controller is there to hold the average surprise.
+TEST(SampleTest, MirostatReachesItsTarget) {
+  const std::vector<float> logits = Noise(2000, 1);
+  for (float tau : {3.0f, 6.0f}) {
+    const SamplingParams params = {.seed = 4, .mirostat_tau = tau};
+    float mu = 2 * tau;
+    double sum = 0;
+    constexpr int kWarm = 200;
+    constexpr int kCounted = 1000;
+    for (int i = 0; i < kWarm + kCounted; ++i) {
+      SKEIN_ASSERT_OK_AND_ASSIGN(const auto token, Sample(logits, params, {}, {}, i, mu));
+      // mu moves by -0.1 times (surprise - tau).
+      if (i >= kWarm) sum += tau - double{token.mu - mu} / 0.1;
+      mu = token.mu;
+    }
+    EXPECT_NEAR(sum / kCounted, tau, 0.1);
+  }
+}
+
+// Draws of one sample at many positions, and of many samples at one position, follow the
+// probabilities: chi-squared of 7 degrees of freedom, whose 99.99th percentile is 29.9.
+TEST(SampleTest, DrawsFollowTheProbabilities) {
+  const std::vector<float> logits = {2.0f, 1.0f, 0.0f, -1.0f, -2.0f, 0.5f, -0.5f, 1.5f};
+  constexpr int kDraws = 8000;
+  for (const SamplingParams& params :
+       {SamplingParams{.seed = 7}, SamplingParams{.temperature = 1.5f, .seed = 8, .sample = 3},
+        SamplingParams{.seed = 9, .logit_bias = {{4, 3.0f}}}}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto survivors, Survivors(logits, params, {}, {}));
+    for (bool samples : {false, true}) {
+      std::vector<int> counts(logits.size(), 0);
+      for (int i = 0; i < kDraws; ++i) {
+        SamplingParams drawn = params;
+        if (samples) drawn.sample = static_cast<uint32_t>(i);
+        SKEIN_ASSERT_OK_AND_ASSIGN(const auto token,
+                                   Sample(logits, drawn, {}, {}, samples ? 17 : i));
+        ++counts[token.id];
+      }
+      double chi_squared = 0;
+      for (const TokenProbability& s : survivors) {
+        const double expected = kDraws * s.probability;
+        chi_squared += (counts[s.id] - expected) * (counts[s.id] - expected) / expected;
+      }
+      EXPECT_LT(chi_squared, 29.9);
+    }
+  }
+}
+
+TEST(SampleTest, SamplesOfOneSeedDifferFromTheFirstToken) {
+  const std::vector<float> logits = Noise(50000, 3);
+  std::set<int32_t> ids;
+  for (uint32_t sample = 0; sample < 64; ++sample) {
+    ids.insert(Sample(logits, {.seed = 1, .sample = sample}, {}, {}, 0)->id);
+  }
+  EXPECT_GT(ids.size(), 60u);
+}
+
+// Radix selection over distances against sorting them.
+TEST(SampleTest, TypicalAgreesWithSortingALargeVocabulary) {
+  const std::vector<float> logits = Noise(50000, 5);
+  for (float typical_p : {0.1f, 0.5f, 0.95f}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto all, Survivors(logits, {}, {}, {}));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto kept,
+                               Survivors(logits, {.typical_p = typical_p}, {}, {}));
+    double entropy = 0;
+    for (const auto& t : all) entropy -= t.probability * std::log(t.probability);
+    std::vector<std::pair<double, double>> order;  // distance, probability
+    for (const auto& t : all) {
+      order.emplace_back(std::abs(-std::log(t.probability) - entropy), t.probability);
+    }
+    std::sort(order.begin(), order.end());
+    size_t expected = 0;
+    for (double sum = 0; sum < typical_p; ++expected) sum += order[expected].second;
+    EXPECT_NEAR(static_cast<double>(kept.size()), static_cast<double>(expected), 2);
+    double furthest = 0;
+    for (const auto& t : kept) {
+      const double p = std::exp(logits[t.id] - logits[all[0].id]) * all[0].probability;
+      furthest = std::max(furthest, std::abs(-std::log(p) - entropy));
+    }
+    EXPECT_NEAR(furthest, order[expected - 1].first, 1e-4);
+  }
 }
 
 }  // namespace

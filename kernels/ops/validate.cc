@@ -273,6 +273,20 @@ absl::Status ValidateKvSpec(const KvSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status ValidatePageCopy(const KvSpec& from, int32_t from_page, const KvSpec& to,
+                              int32_t to_page) {
+  KvSpec same = from;
+  same.pages = to.pages;
+  if (same != to) return Invalid("the caches' pages have different shapes or dtypes");
+  if (from_page < 0 || from_page >= from.pages) {
+    return Invalid("from_page: no page ", from_page, " of ", from.pages);
+  }
+  if (to_page < 0 || to_page >= to.pages) {
+    return Invalid("to_page: no page ", to_page, " of ", to.pages);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateRows(const WeightSpec& spec, int64_t first_row, int64_t count) {
   if (first_row >= 0 && count >= 0 && first_row <= spec.rows && count <= spec.rows - first_row) {
     return absl::OkStatus();

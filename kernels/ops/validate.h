@@ -14,6 +14,9 @@ namespace skein::kernels {
 
 absl::Status ValidateWeightSpec(const WeightSpec& spec);
 absl::Status ValidateKvSpec(const KvSpec& spec);
+// That page `from_page` of one cache can become page `to_page` of another.
+absl::Status ValidatePageCopy(const KvSpec& from, int32_t from_page, const KvSpec& to,
+                              int32_t to_page);
 // That rows [first_row, first_row + count) lie in the weight.
 absl::Status ValidateRows(const WeightSpec& spec, int64_t first_row, int64_t count);
 

@@ -25,14 +25,22 @@ struct WeightSpec {
   friend bool operator==(const WeightSpec&, const WeightSpec&) = default;
 };
 
+// How a cache keeps the elements of keys and values. Attention reads what is kept, also of rows
+// that were written a moment ago, so that it does not matter how a sequence was cut into chunks.
+enum class KvDType : uint8_t {
+  kF32,
+  kBF16,  // rounded to nearest, ties to even
+  kInt8,  // with a float scale for every token's key, and one for its value, of a head (kv_codec.h)
+};
+
 // The paged KV cache of one rank: `pages` pages of `page_size` slots in each of `layers` layers.
-// Keys and values are kept as F32 on the CPU.
 struct KvSpec {
   int64_t layers = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t page_size = 0;  // slots
   int64_t pages = 0;
+  KvDType dtype = KvDType::kF32;
 
   friend bool operator==(const KvSpec&, const KvSpec&) = default;
 };
@@ -56,19 +64,25 @@ constexpr int64_t PositionInTile(DType dtype, int64_t row) {
 // Bytes of the CPU back end's packed form, padding included. Vectors are kept as F32.
 int64_t PackedBytes(const WeightSpec& spec);
 
-// A page of the CPU's KV cache, in floats. For each layer, page and KV head: keys
-// [head_dim, key_stride], transposed so that vectors run over slots, then values
-// [page_size, value_stride].
+// A page of the CPU's KV cache. For each layer, page and KV head: keys [head_dim, key_stride],
+// transposed so that vectors run over slots; values [page_size, value_stride]; for int8 the scales
+// of keys [key_stride] and of values [key_stride], as floats. Each part begins on a cache line.
 struct KvPageLayout {
+  // In elements.
   int64_t key_stride = 0;    // page_size rounded up to kLanes
   int64_t value_stride = 0;  // head_dim rounded up to kLanes
-  int64_t values = 0;        // from a head's keys to its values
+  // In bytes, from the begin of a head's keys; scales are 0 where there are none.
+  int64_t values = 0;
+  int64_t key_scales = 0;
+  int64_t value_scales = 0;
+  // In bytes.
   int64_t head_stride = 0;
   int64_t page_stride = 0;
   int64_t layer_stride = 0;
 };
 KvPageLayout PageLayout(const KvSpec& spec);
 
+// Bytes of the CPU back end's cache.
 int64_t KvBytes(const KvSpec& spec);
 
 }  // namespace skein::kernels

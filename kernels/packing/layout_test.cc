@@ -50,5 +50,47 @@ TEST(KvBytesTest, PadsSlotsOfKeysAndElementsOfValues) {
   EXPECT_EQ(KvBytes(spec), 2 * 3 * 10 * (16 * 10 + 5 * 16) * 4);
 }
 
+TEST(KvBytesTest, FollowsTheDType) {
+  KvSpec spec{.layers = 2, .kv_heads = 3, .head_dim = 64, .page_size = 16, .pages = 10};
+  spec.dtype = KvDType::kBF16;
+  EXPECT_EQ(KvBytes(spec), 2 * 3 * 10 * (16 * 64 * 2) * 2);
+  spec.dtype = KvDType::kInt8;  // and two scales a slot
+  EXPECT_EQ(KvBytes(spec), 2 * 3 * 10 * (16 * 64 * 2 + 16 * 2 * 4));
+}
+
+TEST(PageLayoutTest, PartsFollowEachOtherOnCacheLines) {
+  for (KvDType dtype : {KvDType::kF32, KvDType::kBF16, KvDType::kInt8}) {
+    const int64_t element_bytes = dtype == KvDType::kF32 ? 4 : dtype == KvDType::kBF16 ? 2 : 1;
+    for (int64_t head_dim : {1, 18, 80}) {
+      for (int64_t page_size : {1, 7, 16, 48}) {
+        const KvSpec spec{.layers = 3,
+                          .kv_heads = 2,
+                          .head_dim = head_dim,
+                          .page_size = page_size,
+                          .pages = 5,
+                          .dtype = dtype};
+        const KvPageLayout l = PageLayout(spec);
+        int64_t end = l.values + page_size * l.value_stride * element_bytes;
+        EXPECT_GE(l.values, head_dim * l.key_stride * element_bytes);
+        if (dtype == KvDType::kInt8) {
+          EXPECT_GE(l.key_scales, end);
+          EXPECT_GE(l.value_scales, l.key_scales + page_size * 4);
+          end = l.value_scales + page_size * 4;
+        } else {
+          EXPECT_EQ(l.key_scales, 0);
+          EXPECT_EQ(l.value_scales, 0);
+        }
+        EXPECT_GE(l.head_stride, end);
+        for (int64_t bytes : {l.values, l.key_scales, l.value_scales, l.head_stride}) {
+          EXPECT_EQ(bytes % 64, 0);
+        }
+        EXPECT_EQ(l.page_stride, 2 * l.head_stride);
+        EXPECT_EQ(l.layer_stride, 5 * l.page_stride);
+        EXPECT_EQ(KvBytes(spec), 3 * l.layer_stride);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace skein::kernels

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "kernels/ops/host_executable.h"
 #include "kernels/ops/host_memory.h"
 #include "kernels/ops/validate.h"
+#include "kernels/packing/kv_codec.h"
 
 namespace skein::kernels {
 namespace {
@@ -31,19 +33,75 @@ class ReferenceWeight final : public PackedWeight {
   HostMemory memory_;
 };
 
-// [layers, slots, 2 (key, value), kv_heads, head_dim]
+// A key or a value as the cache's dtype keeps it: elements [head_dim], each times the scale (1
+// where the dtype has none).
+class KvVector {
+ public:
+  KvVector(float* data, int64_t head_dim) : data_(data), head_dim_(head_dim) {}
+
+  static int64_t Floats(const KvSpec& spec) { return spec.head_dim + 1; }
+  double operator[](int64_t i) const { return double{data_[i]} * double{data_[head_dim_]}; }
+
+  void Write(KvDType dtype, const float* in) {
+    float& scale = data_[head_dim_];
+    scale = dtype == KvDType::kInt8 ? Int8Scale(in, head_dim_) : 1.0f;
+    for (int64_t i = 0; i < head_dim_; ++i) {
+      switch (dtype) {
+        case KvDType::kF32:
+          data_[i] = in[i];
+          break;
+        case KvDType::kBF16:
+          data_[i] = Bf16ToFloat(FloatToBf16(in[i]));
+          break;
+        case KvDType::kInt8:
+          data_[i] = ToInt8(in[i], scale);
+          break;
+      }
+    }
+  }
+
+ private:
+  float* data_;
+  int64_t head_dim_;
+};
+
+// [layers, slots, 2 (key, value), kv_heads] vectors.
 class ReferenceKv final : public KvCache {
  public:
   ReferenceKv(const KvSpec& spec, HostMemory memory) : KvCache(spec), memory_(std::move(memory)) {}
-  float* key(int64_t layer, int64_t slot, int64_t head) const { return At(layer, slot, 0, head); }
-  float* value(int64_t layer, int64_t slot, int64_t head) const { return At(layer, slot, 1, head); }
+  static int64_t Floats(const KvSpec& spec) { return spec.layers * LayerFloats(spec); }
+
+  KvVector key(int64_t layer, int64_t slot, int64_t head) const { return At(layer, slot, 0, head); }
+  KvVector value(int64_t layer, int64_t slot, int64_t head) const {
+    return At(layer, slot, 1, head);
+  }
+
+  absl::Status CopyPage(const KvCache& from, int32_t from_page, int32_t to_page) override {
+    const auto* other = dynamic_cast<const ReferenceKv*>(&from);
+    if (other == nullptr) return absl::InvalidArgumentError("another back end's cache");
+    SKEIN_RETURN_IF_ERROR(ValidatePageCopy(from.spec(), from_page, spec(), to_page));
+    for (int64_t layer = 0; layer < spec().layers; ++layer) {
+      std::memmove(Page(layer, to_page), other->Page(layer, from_page),
+                   DTypeBytes(DType::kF32, PageFloats(spec())));
+    }
+    return absl::OkStatus();
+  }
 
  private:
-  float* At(int64_t layer, int64_t slot, int64_t which, int64_t head) const {
-    const int64_t slots = spec().pages * spec().page_size;
-    const int64_t vector = ((layer * slots + slot) * 2 + which) * spec().kv_heads + head;
-    return memory_.floats() + vector * spec().head_dim;
+  static int64_t PageFloats(const KvSpec& spec) {
+    return spec.page_size * 2 * spec.kv_heads * KvVector::Floats(spec);
   }
+  static int64_t LayerFloats(const KvSpec& spec) { return spec.pages * PageFloats(spec); }
+
+  float* Page(int64_t layer, int64_t page) const {
+    return memory_.floats() + layer * LayerFloats(spec()) + page * PageFloats(spec());
+  }
+  KvVector At(int64_t layer, int64_t slot, int64_t which, int64_t head) const {
+    const int64_t vector = (slot % spec().page_size * 2 + which) * spec().kv_heads + head;
+    return {Page(layer, slot / spec().page_size) + vector * KvVector::Floats(spec()),
+            spec().head_dim};
+  }
+
   HostMemory memory_;
 };
 
@@ -136,8 +194,9 @@ class ReferenceExecutable final : public HostExecutable {
       const float* values = keys + int64_t{op.kv_heads} * op.head_dim;
       for (int64_t h = 0; h < op.kv_heads; ++h) {
         const int64_t slot = batch.kv_slots[r];
-        std::copy_n(keys + h * op.head_dim, op.head_dim, Kv().key(op.layer, slot, h));
-        std::copy_n(values + h * op.head_dim, op.head_dim, Kv().value(op.layer, slot, h));
+        const KvDType dtype = Kv().spec().dtype;
+        Kv().key(op.layer, slot, h).Write(dtype, keys + h * op.head_dim);
+        Kv().value(op.layer, slot, h).Write(dtype, values + h * op.head_dim);
       }
     }
   }
@@ -162,9 +221,9 @@ class ReferenceExecutable final : public HostExecutable {
     std::vector<double> weights(batch.positions[r] + int64_t{1});
     double largest = -std::numeric_limits<double>::infinity();
     for (size_t p = 0; p < weights.size(); ++p) {
-      const float* key = Kv().key(op.layer, slot(p), kv_head);
+      const KvVector key = Kv().key(op.layer, slot(p), kv_head);
       double score = 0;
-      for (int64_t d = 0; d < op.head_dim; ++d) score += double{query[d]} * double{key[d]};
+      for (int64_t d = 0; d < op.head_dim; ++d) score += double{query[d]} * key[d];
       weights[p] = score * op.scale;
       largest = std::max(largest, weights[p]);
     }
@@ -240,10 +299,8 @@ class ReferenceBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) override {
     SKEIN_RETURN_IF_ERROR(ValidateKvSpec(spec));
-    const int64_t elements =
-        spec.layers * spec.pages * spec.page_size * 2 * spec.kv_heads * spec.head_dim;
-    SKEIN_ASSIGN_OR_RETURN(HostMemory memory,
-                           HostMemory::Allocate(DTypeBytes(DType::kF32, elements), "a KV cache"));
+    const int64_t bytes = DTypeBytes(DType::kF32, ReferenceKv::Floats(spec));
+    SKEIN_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Allocate(bytes, "a KV cache"));
     return std::make_unique<ReferenceKv>(spec, std::move(memory));
   }
 

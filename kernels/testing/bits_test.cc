@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -75,14 +76,15 @@ struct Layout {
 };
 
 // The logits of sequence 0 at every position.
-std::vector<float> LogitsOf(Backend& backend, const Layout& layout) {
+std::vector<float> LogitsOf(Backend& backend, const Layout& layout, KvDType dtype) {
   Model model;
   const int64_t pages_each = (2 * kTokens + layout.page_size - 1) / layout.page_size;
   model.p.kv_spec = {.layers = Model::kLayers,
                      .kv_heads = Model::kKvHeads,
                      .head_dim = Model::kHeadDim,
                      .page_size = layout.page_size,
-                     .pages = pages_each * (layout.companions + 1)};
+                     .pages = pages_each * (layout.companions + 1),
+                     .dtype = dtype};
   model.p.Bind(backend);
   // Pages in a random order.
   std::vector<int32_t> pages(model.p.kv_spec.pages);
@@ -131,37 +133,50 @@ const std::vector<Layout>& Layouts() {
   return layouts;
 }
 
-class BitsTest : public testing::TestWithParam<BackendCase> {};
+class BitsTest : public testing::TestWithParam<std::tuple<BackendCase, KvDTypeCase>> {};
 
 TEST_P(BitsTest, ARowDependsOnItsSequenceOnly) {
-  const auto backend = GetParam().make();
-  const auto expected = LogitsOf(*backend, Layouts()[0]);
+  const auto& [backend_case, kv] = GetParam();
+  const auto backend = backend_case.make();
+  const auto expected = LogitsOf(*backend, Layouts()[0], kv.dtype);
   ASSERT_EQ(expected.size(), static_cast<size_t>(kTokens * Model::kVocabulary));
   for (size_t i = 1; i < Layouts().size(); ++i) {
-    EXPECT_TRUE(SameBits(LogitsOf(*backend, Layouts()[i]), expected)) << "layout " << i;
+    EXPECT_TRUE(SameBits(LogitsOf(*backend, Layouts()[i], kv.dtype), expected)) << "layout " << i;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, BitsTest, testing::ValuesIn(AllBackends()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Backends, BitsTest,
+                         testing::Combine(testing::ValuesIn(AllBackends()),
+                                          testing::ValuesIn(KvDTypes())),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + std::get<1>(info.param).name;
+                         });
 
-TEST(CpuBitsTest, ThreadsAndInstructionSetsAgree) {
-  const auto reference = MakeReferenceBackend();
-  const auto oracle = LogitsOf(*reference, Layouts()[4]);
+class CpuBitsTest : public testing::TestWithParam<KvDTypeCase> {};
+
+TEST_P(CpuBitsTest, ThreadsAndInstructionSetsAgree) {
+  const KvDType dtype = GetParam().dtype;
   std::vector<float> expected;
   for (int64_t target : {int64_t{HWY_AVX2}, int64_t{HWY_AVX3}, int64_t{0}}) {
     if (target != 0 && (hwy::SupportedTargets() & target) == 0) continue;
     for (int threads : {1, 2, 3}) {
       SKEIN_ASSERT_OK_AND_ASSIGN(auto backend,
                                  MakeCpuBackend({.threads = threads, .simd_targets = target}));
-      const auto logits = LogitsOf(*backend, Layouts()[4]);
+      const auto logits = LogitsOf(*backend, Layouts()[4], dtype);
       if (expected.empty()) expected = logits;
       EXPECT_TRUE(SameBits(logits, expected)) << threads << " threads, target " << target;
     }
   }
+  // Elsewhere a key that was rounded to another neighbour outweighs all errors of sums.
+  if (dtype != KvDType::kF32) return;
+  const auto reference = MakeReferenceBackend();
+  const auto oracle = LogitsOf(*reference, Layouts()[4], dtype);
   // Some two hundred sums of up to 150 terms lie behind a logit of about 1.
   EXPECT_TRUE(Close(expected, oracle, std::vector<float>(oracle.size(), 1.0f), 2000));
 }
+
+INSTANTIATE_TEST_SUITE_P(KvDTypes, CpuBitsTest, testing::ValuesIn(KvDTypes()),
+                         [](const auto& info) { return info.param.name; });
 
 // The product of one shard of the inner dimension.
 std::vector<float> Product(Backend& backend, const std::vector<float>& in, int64_t rows,

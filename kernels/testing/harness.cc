@@ -66,6 +66,10 @@ std::vector<BackendCase> AllBackends() {
   return cases;
 }
 
+std::vector<KvDTypeCase> KvDTypes() {
+  return {{"F32", KvDType::kF32}, {"BF16", KvDType::kBF16}, {"Int8", KvDType::kInt8}};
+}
+
 std::vector<float> RandomFloats(uint32_t seed, int64_t count, float scale) {
   std::minstd_rand random(seed + 1);
   std::vector<float> values(count);

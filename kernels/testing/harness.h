@@ -23,6 +23,12 @@ std::vector<BackendCase> CpuBackends();
 // These and the reference.
 std::vector<BackendCase> AllBackends();
 
+struct KvDTypeCase {
+  std::string name;
+  KvDType dtype;
+};
+std::vector<KvDTypeCase> KvDTypes();
+
 // `count` reproducible numbers, uniform in [-scale, scale).
 std::vector<float> RandomFloats(uint32_t seed, int64_t count, float scale = 1.0f);
 // What `dtype` keeps of the numbers.

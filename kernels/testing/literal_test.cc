@@ -133,6 +133,70 @@ TEST_P(LiteralTest, Attention) {
                               3.3079891f, 5.88806295f, 2.64812611f, 3.83250143f});
 }
 
+// The attention of one slot is its value, as the cache keeps it.
+TEST_P(LiteralTest, ValuesAreRoundedAsTheyAreWritten) {
+  struct Case {
+    KvDType dtype;
+    std::vector<float> value, kept;
+  };
+  const Case cases[] = {
+      {KvDType::kF32, {1, -0.1f, 3e-39f, 1e30f}, {1, -0.1f, 3e-39f, 1e30f}},
+      // Between 1 and its neighbours of 8 bits, 1 + 2^-7 and 1 + 2^-6: ties go to the even one.
+      {KvDType::kBF16,
+       {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1.02p-8f, 3},
+       {1, 1 + 0x1p-6f, -1 - 0x1p-7f, 3}},
+      {KvDType::kInt8, {127, 0.5f, 1.5f, -2.5f}, {127, 0, 2, -2}},
+      {KvDType::kInt8, {-1016, 12.1f, -3.9f, 1000}, {-1016, 16, 0, 1000}},
+      {KvDType::kInt8, {0, 0, -0.0f, 0}, {0, 0, 0, 0}},
+  };
+  for (const Case& c : cases) {
+    TestProgram p;
+    const BufferId qkv = p.AddBuffer(12);
+    const BufferId out = p.AddBuffer(4);
+    p.kv_spec = {
+        .layers = 1, .kv_heads = 1, .head_dim = 4, .page_size = 2, .pages = 1, .dtype = c.dtype};
+    p.Add(RopeAppendKvOp{qkv, 1, 1, 4, p.AddVector({0, 0}), 0});
+    p.Add(AttentionOp{qkv, 1, 1, 4, 1.0f, 0, out});
+    p.Bind(*backend_);
+    std::vector<float> row = {1, 2, 3, 4, 5, 6, 7, 8};
+    row.insert(row.end(), c.value.begin(), c.value.end());
+    p.Set(qkv, row);
+    SKEIN_ASSERT_OK(p.Run(TestBatch({{{0}, 0, {0}}}, 2).view()));
+    EXPECT_EQ(p.Get(out, 1), c.kept) << "dtype " << static_cast<int>(c.dtype);
+  }
+}
+
+// Two slots whose values are 1 and 0: the output is the first one's weight, e^s / (e^s + 1) where s
+// is the difference of the scores.
+TEST_P(LiteralTest, KeysAreRoundedAsTheyAreWritten) {
+  struct Case {
+    KvDType dtype;
+    std::vector<float> key;
+    float weight;  // with s = 0.5 * (key[0] + key[1]) of what is kept
+  };
+  const Case cases[] = {
+      {KvDType::kF32, {2.54f, 0.012f}, 0.7817681187f},
+      {KvDType::kBF16, {2.54f, 0.012f}, 0.7823560483f},   // 2.546875 and 0.012023926
+      {KvDType::kInt8, {2.54f, 0.012f}, 0.7824497764f},   // 127 steps and 1 of 0.02
+      {KvDType::kInt8, {2.54f, 0.0099f}, 0.7807427479f},  // 127 and 0
+  };
+  for (const Case& c : cases) {
+    TestProgram p;
+    const BufferId qkv = p.AddBuffer(6);
+    const BufferId out = p.AddBuffer(2);
+    p.kv_spec = {
+        .layers = 1, .kv_heads = 1, .head_dim = 2, .page_size = 1, .pages = 2, .dtype = c.dtype};
+    p.Add(RopeAppendKvOp{qkv, 1, 1, 2, p.AddVector({0}), 0});
+    p.Add(AttentionOp{qkv, 1, 1, 2, 0.5f, 0, out});
+    p.Bind(*backend_);
+    p.Set(qkv, {0, 0, c.key[0], c.key[1], 1, 1,  //
+                1, 1, 0, 0, 0, 0});
+    SKEIN_ASSERT_OK(p.Run(TestBatch({{{1, 0}, 0, {0, 0}}}, 1).view()));
+    EXPECT_TRUE(Close(p.Get(out, 2), std::vector<float>{1, 1, c.weight, c.weight},
+                      std::vector<float>(4, 1.0f), 8));
+  }
+}
+
 TEST_P(LiteralTest, SwiGlu) {
   const BufferId gate_up = p_.AddBuffer(8);
   const BufferId out = p_.AddBuffer(4);

@@ -196,27 +196,37 @@ TEST_P(OperationsTest, SwiGluAtTheEdges) {
 struct AttentionCase {
   int32_t heads, kv_heads, head_dim;
   int64_t page_size;
+  KvDType dtype;
 };
 
 TEST_P(OperationsTest, RopeAndAttention) {
-  const AttentionCase cases[] = {{1, 1, 2, 1},   {4, 4, 16, 16}, {2, 1, 10, 5}, {6, 2, 64, 32},
-                                 {8, 2, 24, 16}, {5, 1, 128, 7}, {7, 1, 80, 48}};
+  const auto f32 = KvDType::kF32, bf16 = KvDType::kBF16, int8 = KvDType::kInt8;
+  const AttentionCase cases[] = {
+      {1, 1, 2, 1, f32},    {4, 4, 16, 16, f32},  {2, 1, 10, 5, f32},   {6, 2, 64, 32, f32},
+      {8, 2, 24, 16, f32},  {5, 1, 128, 7, f32},  {7, 1, 80, 48, f32},  {1, 1, 2, 1, bf16},
+      {2, 1, 10, 5, bf16},  {6, 2, 64, 32, bf16}, {5, 1, 128, 7, bf16}, {7, 1, 80, 48, bf16},
+      {1, 1, 2, 1, int8},   {2, 1, 10, 5, int8},  {6, 2, 64, 32, int8}, {5, 1, 128, 7, int8},
+      {7, 1, 80, 48, int8},
+  };
   for (const AttentionCase& c : cases) {
     SCOPED_TRACE(absl::StrCat(c.heads, "/", c.kv_heads, " heads of ", c.head_dim, ", pages of ",
-                              c.page_size));
+                              c.page_size, ", dtype ", static_cast<int>(c.dtype)));
     TestProgram p;
     const int64_t qkv_cols = int64_t{c.heads + 2 * c.kv_heads} * c.head_dim;
     const BufferId qkv = p.AddBuffer(qkv_cols);
     const BufferId out = p.AddBuffer(int64_t{c.heads} * c.head_dim);
     std::vector<float> frequencies;
     for (int i = 0; i < c.head_dim / 2; ++i) {
-      frequencies.push_back(std::pow(10000.0f, -2.0f * i / c.head_dim));
+      // Where keys are rounded again as they are kept, both back ends must keep the same ones: a
+      // rotation by 0 is exact.
+      frequencies.push_back(c.dtype == f32 ? std::pow(10000.0f, -2.0f * i / c.head_dim) : 0);
     }
     p.kv_spec = {.layers = 2,
                  .kv_heads = c.kv_heads,
                  .head_dim = c.head_dim,
                  .page_size = c.page_size,
-                 .pages = 200};
+                 .pages = 200,
+                 .dtype = c.dtype};
     p.Add(RopeAppendKvOp{qkv, c.heads, c.kv_heads, c.head_dim, p.AddVector(frequencies), 1});
     p.Add(AttentionOp{qkv, c.heads, c.kv_heads, c.head_dim, 0.3f, 1, out});
 
@@ -243,7 +253,8 @@ TEST_P(OperationsTest, RopeAndAttention) {
     // Coordinates up to 2, their rotations up to 2 sqrt(2).
     EXPECT_TRUE(Close(rotated[1], rotated[0], std::vector<float>(rotated[0].size(), 2.9f), 3));
     // A score is a sum of head_dim products of at most 0.3 * 8 whose error shifts a weight by as
-    // much, relatively; then a weighted mean of 38 values.
+    // much, relatively; then a weighted mean of 38 values. A scale of int8 is one rounding more in
+    // each score and weight.
     const double score_roundings = 0.3 * 8 * c.head_dim * (c.head_dim + 8);
     EXPECT_TRUE(Close(attended[1], attended[0], std::vector<float>(attended[0].size(), 2.0f),
                       2 * score_roundings + 2 * 38 + 10));

@@ -82,14 +82,14 @@ void SliceHasher::Add(std::string_view tensor, absl::Span<const Range> slice,
   }
   hasher.Add(bytes.data(), bytes.size());
   const XXH128_hash_t hash = hasher.Digest();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   ++count_;
   sum_low_ += hash.low64;
   sum_high_ += hash.high64;
 }
 
 std::string SliceHasher::Digest() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return absl::StrFormat("%016x%016x%016x", count_, sum_high_, sum_low_);
 }
 

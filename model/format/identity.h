@@ -12,8 +12,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "base/mutex.h"
 #include "base/range.h"
 #include "model/format/tensor_source.h"
 
@@ -38,7 +38,7 @@ class SliceHasher {
   std::string Digest() const;
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t sum_low_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t sum_high_ ABSL_GUARDED_BY(mutex_) = 0;

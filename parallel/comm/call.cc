@@ -10,7 +10,28 @@ namespace {
 
 absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
-absl::string_view OperationName(Operation operation) {
+std::string NameRanks(const std::vector<int>& ranks) {
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
+}
+
+// "send 3 to rank 1".
+std::string NameCall(const Call& call) {
+  const std::string numbered =
+      absl::StrCat(ToAbsl(OperationName(call.operation)), " ", call.number);
+  switch (call.operation) {
+    case Operation::kBroadcast:
+    case Operation::kReceive:
+      return absl::StrCat(numbered, " from rank ", call.peer);
+    case Operation::kSend:
+      return absl::StrCat(numbered, " to rank ", call.peer);
+    default:
+      return numbered;
+  }
+}
+
+}  // namespace
+
+std::string_view OperationName(Operation operation) {
   switch (operation) {
     case Operation::kAllReduce:
       return "all-reduce";
@@ -29,26 +50,6 @@ absl::string_view OperationName(Operation operation) {
   }
   return "unknown operation";
 }
-
-std::string NameRanks(const std::vector<int>& ranks) {
-  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
-}
-
-// "send 3 to rank 1".
-std::string NameCall(const Call& call) {
-  const std::string numbered = absl::StrCat(OperationName(call.operation), " ", call.number);
-  switch (call.operation) {
-    case Operation::kBroadcast:
-    case Operation::kReceive:
-      return absl::StrCat(numbered, " from rank ", call.peer);
-    case Operation::kSend:
-      return absl::StrCat(numbered, " to rank ", call.peer);
-    default:
-      return numbered;
-  }
-}
-
-}  // namespace
 
 std::string DescribeCall(const Call& call, std::string_view group) {
   return absl::StrCat(NameCall(call), " of '", ToAbsl(group), "'");

@@ -25,6 +25,16 @@ enum class Operation : uint8_t {
   kReceive,
 };
 
+std::string_view OperationName(Operation operation);  // "all-reduce"
+
+inline bool IsMessage(Operation operation) {
+  return operation == Operation::kSend || operation == Operation::kReceive;
+}
+// Whether Call::peer means something.
+inline bool HasPeer(Operation operation) {
+  return IsMessage(operation) || operation == Operation::kBroadcast;
+}
+
 // One call, as every rank of the group must have entered it.
 struct Call {
   Operation operation = Operation::kBarrier;

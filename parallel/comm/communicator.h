@@ -48,6 +48,10 @@ class Communicator {
   virtual absl::Status Send(absl::Span<const std::byte> data, int to, Stream stream = {}) = 0;
   virtual absl::Status Receive(absl::Span<std::byte> data, int from, Stream stream = {}) = 0;
   virtual absl::Status Barrier(Stream stream = {}) = 0;
+  // Returns when what was sent to `to` needs this rank no more: some transports deliver a large
+  // message only with the sender's help, so a rank calls this before it sleeps. Does nothing where
+  // messages need no help.
+  virtual absl::Status Flush(int /*to*/) { return absl::OkStatus(); }
 
   // Makes the call in flight and all later ones fail with `why`. Any thread may call it.
   virtual void Abort(absl::Status why) = 0;

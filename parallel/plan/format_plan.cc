@@ -49,13 +49,17 @@ std::string FormatPlan(const Plan& plan) {
   AppendItem(absl::StrCat(FormatCount(plan.max_sequences, "sequence"), " at once, of at most ",
                           FormatCount(plan.context_length, "token")),
              out);
-  AppendItem(absl::StrCat("steps of at most ", plan.micro_batches,
-                          plan.micro_batches == 1 ? " micro-batch" : " micro-batches", " of ",
-                          FormatCount(plan.max_micro_batch_rows, "token")),
+  AppendItem(absl::StrCat("steps of at most ", FormatCount(plan.step_tokens, "token"), ", in ",
+                          plan.micro_batches == 1
+                              ? "one micro-batch"
+                              : absl::StrCat(plan.micro_batches, " micro-batches of at most ",
+                                             plan.max_micro_batch_rows)),
              out);
-  AppendItem(
-      absl::StrCat(FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "slot")),
-      out);
+  AppendItem(absl::StrCat(
+                 FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "slot"),
+                 " in ", std::string(KvDTypeName(plan.kv_dtype)),
+                 plan.swap_pages > 0 ? absl::StrCat(", and ", plan.swap_pages, " to swap to") : ""),
+             out);
   if (!plan.reasons.empty()) absl::StrAppend(&out, "why\n");
   for (const std::string& reason : plan.reasons) AppendItem(reason, out);
   return out;

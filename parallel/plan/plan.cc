@@ -1,6 +1,7 @@
 #include "parallel/plan/plan.h"
 
 #include <charconv>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -41,7 +42,25 @@ absl::Status ParsePart(std::string_view text, std::string_view part, LayoutReque
   return absl::OkStatus();
 }
 
+constexpr std::pair<KvDType, std::string_view> kKvDTypeNames[] = {
+    {KvDType::kF32, "f32"}, {KvDType::kBF16, "bf16"}, {KvDType::kInt8, "int8"}};
+
 }  // namespace
+
+std::string_view KvDTypeName(KvDType dtype) {
+  for (const auto& [known, name] : kKvDTypeNames) {
+    if (known == dtype) return name;
+  }
+  return "unknown";
+}
+
+absl::StatusOr<KvDType> ParseKvDType(std::string_view name) {
+  for (const auto& [dtype, known] : kKvDTypeNames) {
+    if (known == name) return dtype;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("KV dtype \"", std::string(name), "\" is not known; there are f32, bf16, int8"));
+}
 
 std::string Layout::ToString() const {
   return absl::StrCat("tp=", tensor, ",pp=", pipeline, ",dp=", data);

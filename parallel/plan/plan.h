@@ -2,6 +2,7 @@
 // rank of one job. Plain data: printable, storable, replayable.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/range.h"
+#include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
 
 namespace skein::plan {
@@ -18,6 +20,11 @@ namespace skein::plan {
 // Of each part of a layout: three of them multiply within an int32, and no model or machine is
 // split further.
 inline constexpr int32_t kMaxWays = 1024;
+
+using kernels::KvDType;
+std::string_view KvDTypeName(KvDType dtype);  // "f32", "bf16", "int8"
+// InvalidArgument for any other name.
+absl::StatusOr<KvDType> ParseKvDType(std::string_view name);
 
 // How many ways the model's matrices (tensor), layers (pipeline) and requests (data) are split.
 struct Layout {
@@ -57,6 +64,15 @@ struct RankPlan {
   friend bool operator==(const RankPlan&, const RankPlan&) = default;
 };
 
+// Rows of prompts whose log probabilities are asked for, in one step at most: as many as make a
+// prompt's weights worth reading once, few enough for the logits of a large vocabulary (16 MiB).
+inline constexpr int32_t kLogitRows = 16;
+
+// Rows of a micro-batch that may have logits: one a sequence, and those.
+constexpr int32_t MaxOutputs(int32_t max_sequences, int32_t max_micro_batch_rows) {
+  return std::min(max_micro_batch_rows, max_sequences + kLogitRows);
+}
+
 struct Plan {
   std::string job_id;
   std::string model_name;      // what clients call it
@@ -69,8 +85,11 @@ struct Plan {
   int32_t micro_batches = 1;         // a step is cut into at most this many
   int32_t max_sequences = 0;         // that run at once
   int32_t max_micro_batch_rows = 0;  // tokens of one micro-batch
+  int64_t step_tokens = 0;           // rows of a step, over all of its micro-batches
   int64_t page_size = 0;             // KV slots of a page
   int64_t pages = 0;                 // of every rank's cache
+  int64_t swap_pages = 0;            // of every rank's second cache, for sequences that gave way
+  KvDType kv_dtype = KvDType::kF32;  // of both
   int64_t context_length = 0;        // tokens of one sequence at most, prompt included
 
   std::vector<std::string> reasons;  // why this plan, a sentence each

@@ -39,6 +39,7 @@ Plan GoodPlan(const Layout& layout = {2, 2, 2}) {
   plan.micro_batches = 2;
   plan.max_sequences = 16;
   plan.max_micro_batch_rows = 256;
+  plan.step_tokens = 512;
   plan.page_size = 16;
   plan.pages = 1024;
   plan.context_length = 1024;
@@ -105,6 +106,19 @@ TEST(LayoutRequest, RefusalsQuoteTheTextAndShowAnExample) {
   }
 }
 
+TEST(KvDTypeName, ComesBack) {
+  for (KvDType dtype : {KvDType::kF32, KvDType::kBF16, KvDType::kInt8}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const KvDType back, ParseKvDType(KvDTypeName(dtype)));
+    EXPECT_EQ(back, dtype);
+  }
+  EXPECT_EQ(KvDTypeName(KvDType::kBF16), "bf16");
+  for (const char* name : {"", "F32", "fp8", "int8 "}) {
+    EXPECT_THAT(ParseKvDType(name).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("\"" + std::string(name) + "\""), HasSubstr("bf16"))));
+  }
+}
+
 TEST(Layout, NumbersRanksShardFastest) {
   const Plan plan = GoodPlan({2, 4, 3});
   EXPECT_EQ(plan.layout.ranks(), 24);
@@ -159,10 +173,17 @@ TEST(ValidatePlan, ChecksEveryNumber) {
       {"sequences", [](Plan& p) { p.max_sequences = 0; }, "max_sequences is 0"},
       {"rows", [](Plan& p) { p.max_micro_batch_rows = 0; }, "max_micro_batch_rows is 0"},
       {"many rows", [](Plan& p) { p.max_micro_batch_rows = kMax; }, "max_micro_batch_rows is 2147"},
+      {"no step", [](Plan& p) { p.step_tokens = 0; },
+       "step_tokens is 0; it must be from 16 to 512"},
+      {"short step", [](Plan& p) { p.step_tokens = 15; }, "step_tokens is 15"},
+      {"long step", [](Plan& p) { p.step_tokens = 513; }, "step_tokens is 513"},
       {"page size", [](Plan& p) { p.page_size = 0; }, "page_size is 0"},
       {"pages", [](Plan& p) { p.pages = -1; }, "pages is -1"},
       {"many pages", [](Plan& p) { p.pages = int64_t{1} << 40; }, "pages is 1099511627776"},
       {"few pages", [](Plan& p) { p.pages = 63; }, "63 of 16 slots"},
+      {"swap pages", [](Plan& p) { p.swap_pages = -1; }, "swap_pages is -1"},
+      {"many swap pages", [](Plan& p) { p.swap_pages = int64_t{1} << 31; },
+       "swap_pages is 2147483"},
       {"no context", [](Plan& p) { p.context_length = 0; }, "context_length is 0"},
       {"long context", [](Plan& p) { p.context_length = 1025; }, "from 1 to 1024"},
   };
@@ -195,13 +216,24 @@ TEST(FormatPlan, IsATable) {
     3        0      1      1        4-7        1     1.5 MiB     4.0 MiB
 limits of a replica
 - 16 sequences at once, of at most 1024 tokens
-- steps of at most 2 micro-batches of 256 tokens
-- 1024 pages of 16 slots
+- steps of at most 512 tokens, in 2 micro-batches of at most 256
+- 1024 pages of 16 slots in f32
 why
 - It is short.
 - This sentence is longer than a line of the table and is therefore broken at a blank, so that
   it can be read in a terminal.
 )");
+}
+
+TEST(FormatPlan, SaysWhatTheCacheKeepsAndWhatIsSwapped) {
+  Plan plan = GoodPlan({1, 1, 1});
+  plan.micro_batches = 1;
+  plan.step_tokens = 200;
+  plan.kv_dtype = KvDType::kInt8;
+  plan.swap_pages = 77;
+  EXPECT_THAT(FormatPlan(plan),
+              AllOf(HasSubstr("- steps of at most 200 tokens, in one micro-batch\n"),
+                    HasSubstr("- 1024 pages of 16 slots in int8, and 77 to swap to\n")));
 }
 
 TEST(FormatPlan, FitsATerminalWhateverTheNumbers) {

@@ -62,4 +62,24 @@ Range StageLayers(int64_t num_layers, int32_t pipeline, int32_t stage) {
   return {begin, begin + each + (stage < longer ? 1 : 0)};
 }
 
+Range BalancedStageLayers(const model::ModelConfig& model, int32_t pipeline, int32_t stage) {
+  if (pipeline == 1) return {0, model.num_layers};
+  const int64_t layer =
+      model.hidden_size *
+      (2 * (model.num_heads + model.num_kv_heads) * model.head_dim + 3 * model.intermediate_size);
+  const int64_t output = model.vocab_size * model.hidden_size;
+  // In weights, of the slowest stage when the last one has `last` layers.
+  const auto slowest = [&](int64_t last) {
+    const int64_t others = model.num_layers - last;
+    return std::max((others + pipeline - 2) / (pipeline - 1) * layer, last * layer + output);
+  };
+  int64_t last = 1;
+  for (int64_t candidate = 2; candidate <= model.num_layers - (pipeline - 1); ++candidate) {
+    if (slowest(candidate) <= slowest(last)) last = candidate;
+  }
+  const int64_t others = model.num_layers - last;
+  if (stage == pipeline - 1) return {others, model.num_layers};
+  return StageLayers(others, pipeline - 1, stage);
+}
+
 }  // namespace skein::plan

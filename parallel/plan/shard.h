@@ -40,4 +40,9 @@ absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t ten
 // pipeline.
 Range StageLayers(int64_t num_layers, int32_t pipeline, int32_t stage);
 
+// Layers of one stage, such that the slowest stage has as little to do as possible: the last one
+// also multiplies by the output matrix, which in small models with large vocabularies is worth
+// several layers. The stages before it share theirs as StageLayers does. 1 <= pipeline <= layers.
+Range BalancedStageLayers(const model::ModelConfig& model, int32_t pipeline, int32_t stage);
+
 }  // namespace skein::plan

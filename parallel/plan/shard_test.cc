@@ -180,5 +180,42 @@ TEST(StageLayers, EarlierStagesTakeOneMore) {
   EXPECT_EQ(StageLayers(8, 3, 2), (Range{6, 8}));
 }
 
+model::ModelConfig Shape(int64_t layers, int64_t hidden, int64_t ffn, int64_t heads,
+                         int64_t kv_heads, int64_t head_dim, int64_t vocab) {
+  model::ModelConfig model = Model(heads, kv_heads, ffn, vocab);
+  model.num_layers = layers;
+  model.hidden_size = hidden;
+  model.head_dim = head_dim;
+  return model;
+}
+
+TEST(BalancedStageLayers, TheLastStageMakesRoomForTheOutput) {
+  const model::ModelConfig bard = Shape(8, 256, 768, 4, 2, 64, 2048);
+  const model::ModelConfig one_b = Shape(16, 2048, 8192, 32, 8, 64, 128256);
+  const model::ModelConfig eight_b = Shape(32, 4096, 14336, 32, 8, 128, 128256);
+  struct Case {
+    const model::ModelConfig& model;
+    std::vector<int64_t> layers;
+  };
+  for (const Case& c :
+       {Case{bard, {8}},
+        // The output is worth 0.7 layers.
+        Case{bard, {4, 4}}, Case{bard, {3, 3, 2}}, Case{bard, {1, 1, 1, 1, 1, 1, 1, 1}},
+        // 4.3 layers: 10 stand beside 6 + 4.3.
+        Case{one_b, {10, 6}}, Case{one_b, {5, 5, 5, 1}},
+        // 2.4 layers.
+        Case{eight_b, {17, 15}}, Case{eight_b, {9, 9, 8, 6}}}) {
+    const auto pipeline = static_cast<int32_t>(c.layers.size());
+    int64_t next = 0;
+    for (int32_t stage = 0; stage < pipeline; ++stage) {
+      const Range range = BalancedStageLayers(c.model, pipeline, stage);
+      EXPECT_EQ(range.begin, next);
+      EXPECT_EQ(range.size(), c.layers[stage]) << pipeline << " stages, stage " << stage;
+      next = range.end;
+    }
+    EXPECT_EQ(next, c.model.num_layers);
+  }
+}
+
 }  // namespace
 }  // namespace skein::plan

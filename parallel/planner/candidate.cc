@@ -13,8 +13,9 @@
 namespace skein::plan {
 namespace {
 
-// As many rows as make a product's weights worth reading once, and few enough for decoding
-// sequences not to wait long behind a prompt.
+// Rows of a micro-batch, when nobody asks. From some 10 rows on a CPU, and 170 on an H200 (770
+// TFLOP/s over 4.6 TB/s), a bf16 product is bound by arithmetic and no longer by reading weights:
+// prompts gain nothing from more, while running streams wait for all of it.
 constexpr int32_t kMicroBatchRows = 256;
 // Whole tiles of the CPU's lanes; small enough that a sequence's last page wastes little.
 constexpr int64_t kPageSize = 16;
@@ -33,82 +34,68 @@ struct NodeNeed {
   bool fits() const { return needed_bytes <= usable_bytes; }
 };
 
-// One layout of a job whose shards and stages are known to divide the model.
+// One layout of a job whose shards and stages are known to divide the model, and what its ranks
+// take on every node.
 class Fit {
  public:
-  Fit(const Job& job, const Layout& layout) : job_(job), layout_(layout) {
-    for (int32_t shard = 0; shard < layout.tensor; ++shard) {
-      shards_.push_back(*MakeShard(job.model, layout.tensor, shard));
+  // `limits` without pages.
+  Fit(const Job& job, const Layout& layout, const ReplicaLimits& limits)
+      : machine_(job.machine), nodes_(job.machine.nodes.size()) {
+    for (int32_t rank = 0; rank < job.ranks(); ++rank) {
+      const int32_t stage = rank / layout.tensor % layout.pipeline;
+      const ShardSpec shard = *MakeShard(job.model, layout.tensor, rank % layout.tensor);
+      const Range layers = BalancedStageLayers(job.model, layout.pipeline, stage);
+      const RankMemory memory = MemoryOfRank(job.model, shard, layers, limits);
+      ranks_.push_back(memory);
+      NodeUse& node = nodes_[machine_.devices[rank].node];
+      node.fixed_bytes += memory.total();
+      node.page_bytes += memory.page_bytes;
+      largest_page_bytes_ = std::max(largest_page_bytes_, memory.page_bytes);
     }
   }
 
-  ReplicaLimits Limits(int64_t context_length, int32_t max_sequences) const {
-    return {layout_.tensor, context_length, max_sequences, std::max(kMicroBatchRows, max_sequences),
-            kPageSize};
-  }
+  // Of a rank, without pages.
+  const RankMemory& rank(int32_t index) const { return ranks_[index]; }
+  // On the rank whose pages take the most.
+  int64_t PageBytes() const { return largest_page_bytes_; }
+  int64_t PagesIn(int64_t bytes_per_rank) const { return bytes_per_rank / largest_page_bytes_; }
 
-  // Of any replica.
-  RankMemory Memory(int32_t stage, int32_t shard, const ReplicaLimits& limits) const {
-    return MemoryOfRank(job_.model, shards_[shard],
-                        StageLayers(job_.model.num_layers, layout_.pipeline, stage), limits);
-  }
-
-  NodeNeed FullestNode(const ReplicaLimits& limits) const {
-    std::vector<int64_t> needed(job_.machine.nodes.size(), 0);
-    for (int32_t stage = 0; stage < layout_.pipeline; ++stage) {
-      for (int32_t shard = 0; shard < layout_.tensor; ++shard) {
-        const int64_t bytes = Memory(stage, shard, limits).total();
-        for (int32_t replica = 0; replica < layout_.data; ++replica) {
-          const int32_t rank = (replica * layout_.pipeline + stage) * layout_.tensor + shard;
-          needed[job_.machine.devices[rank].node] += bytes;
-        }
-      }
-    }
+  // `pages` of every rank, those to swap to included.
+  NodeNeed FullestNode(int64_t pages) const {
     NodeNeed fullest;
-    for (size_t i = 0; i < needed.size(); ++i) {
-      const NodeNeed need{static_cast<int32_t>(i), needed[i],
-                          UsableBytes(job_.machine.nodes[i].memory_bytes)};
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const NodeNeed need{static_cast<int32_t>(i),
+                          nodes_[i].fixed_bytes + pages * nodes_[i].page_bytes, Usable(i)};
       if (i == 0 || need.ratio() > fullest.ratio()) fullest = need;
     }
     return fullest;
   }
 
-  bool Fits(int64_t context_length, int64_t max_sequences) const {
-    const ReplicaLimits limits = Limits(context_length, static_cast<int32_t>(max_sequences));
-    return limits.pages() <= kMaxPages && FullestNode(limits).fits();
-  }
-
-  // The largest value in [0, most] for which `fits` holds; it holds for 0 and for all below one
-  // for which it holds.
-  template <typename Predicate>
-  static int64_t Largest(int64_t most, Predicate fits) {
-    int64_t low = 0;
-    for (int64_t high = most; low < high;) {
-      const int64_t middle = high - (high - low) / 2;
-      if (fits(middle)) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
+  // How many every rank may have in this part of what all else leaves, beside `swap_pages`.
+  int64_t FittingPages(double fraction, int64_t swap_pages) const {
+    int64_t pages = kMaxPages;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const NodeUse& node = nodes_[i];
+      if (node.page_bytes == 0) continue;  // without ranks
+      const int64_t left = Usable(i) - node.fixed_bytes - swap_pages * node.page_bytes;
+      const auto share = static_cast<int64_t>(fraction * static_cast<double>(left));
+      pages = std::min(pages, share / node.page_bytes);
     }
-    return low;
-  }
-
-  int32_t LargestSequences() const {
-    return static_cast<int32_t>(
-        Largest(job_.max_sequences, [&](int64_t n) { return Fits(job_.context_length, n); }));
-  }
-
-  // For one sequence, in whole pages.
-  int64_t LargestContext() const {
-    return kPageSize * Largest(job_.context_length / kPageSize,
-                               [&](int64_t pages) { return Fits(pages * kPageSize, 1); });
+    return std::max<int64_t>(pages, 0);
   }
 
  private:
-  const Job& job_;
-  const Layout& layout_;
-  std::vector<ShardSpec> shards_;
+  struct NodeUse {
+    int64_t fixed_bytes = 0;
+    int64_t page_bytes = 0;  // of a page of each of its ranks
+  };
+
+  int64_t Usable(size_t node) const { return UsableBytes(machine_.nodes[node].memory_bytes); }
+
+  const topology::Machine& machine_;
+  std::vector<RankMemory> ranks_;
+  std::vector<NodeUse> nodes_;
+  int64_t largest_page_bytes_ = 0;
 };
 
 std::string Sequences(int32_t count, int64_t context_length) {
@@ -135,60 +122,124 @@ void JudgePlacement(const Job& job, Candidate& candidate) {
   }
 }
 
-std::string MemoryRefusal(const Job& job, const Fit& fit, const NodeNeed& need, int32_t sequences,
-                          int32_t fitting) {
+// A micro-batch for every stage, so that all of them work on a prompt at the same time.
+int64_t StepTokens(const Job& job, const Layout& layout) {
+  if (job.step_tokens > 0) return job.step_tokens;
+  return std::max<int64_t>(int64_t{kMicroBatchRows} * layout.pipeline, job.max_sequences);
+}
+
+ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {
+  ReplicaLimits limits;
+  limits.tensor = layout.tensor;
+  limits.context_length = job.context_length;
+  limits.max_sequences = job.max_sequences;
+  limits.max_micro_batch_rows =
+      static_cast<int32_t>((StepTokens(job, layout) + layout.pipeline - 1) / layout.pipeline);
+  limits.page_size = kPageSize;
+  limits.kv_dtype = job.kv_dtype;
+  return limits;
+}
+
+std::string KvMemoryAsked(const KvMemory& memory) {
+  if (memory.fraction > 0) return absl::StrCat(memory.fraction, " of the memory that is left");
+  return absl::StrCat(FormatBytes(memory.bytes_per_rank), " per rank");
+}
+
+// What cannot be is `pages`, of which one sequence with a full context is the least.
+std::string MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
+                          const NodeNeed& need) {
   const topology::Node& node = job.machine.nodes[need.node];
+  const bool least = limits.pages == limits.context_pages();
   std::string refusal = absl::StrCat(
       "node ", node.host, " would need ", FormatBytes(need.needed_bytes), " for ",
-      Sequences(sequences, job.context_length), " and has ", FormatBytes(need.usable_bytes),
-      " to use (7/8 of ", FormatBytes(node.memory_bytes), " free)");
-  if (fitting > 0) {
-    absl::StrAppend(&refusal, "; ", Sequences(fitting, job.context_length), " would fit");
-  } else if (const int64_t context = fit.LargestContext(); context > 0) {
-    absl::StrAppend(&refusal, "; one sequence with a context of ", context, " would fit");
+      least ? Sequences(1, job.context_length)
+            : absl::StrCat(FormatCount(limits.pages, "page"), ", ", KvMemoryAsked(job.kv_memory)),
+      limits.swap_pages > 0 ? absl::StrCat(" and ", limits.swap_pages, " pages to swap to") : "",
+      " and has ", FormatBytes(need.usable_bytes), " to use (7/8 of ",
+      FormatBytes(node.memory_bytes), " free)");
+  const int64_t fitting = fit.FittingPages(1, limits.swap_pages);
+  if (!least && fitting >= limits.context_pages()) {
+    absl::StrAppend(&refusal, "; ", FormatCount(fitting, "page"), " would fit, ",
+                    FormatBytes(fitting * fit.PageBytes()), " per rank");
+  } else if (fitting > 0) {
+    absl::StrAppend(&refusal, "; one sequence with a context of ", fitting * kPageSize,
+                    " would fit");
   } else {
     absl::StrAppend(&refusal, "; not even a short context would fit");
   }
   return refusal;
 }
 
-std::string SequencesReason(const Job& job, int32_t sequences) {
-  std::string reason = absl::StrCat(Sequences(sequences, job.context_length), " at once");
-  if (job.sequences_asked) return reason + ", as asked.";
-  if (sequences == job.max_sequences) return reason + ": all have room in memory.";
-  return reason + ": memory has no room for more.";
+std::string BudgetRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
+                          int64_t pages) {
+  return absl::StrCat("KV caches of ", KvMemoryAsked(job.kv_memory), " have ",
+                      FormatCount(pages, "page"), " of ", kPageSize, " slots; ",
+                      Sequences(1, job.context_length), " needs ", limits.context_pages(), ", ",
+                      FormatBytes(limits.context_pages() * fit.PageBytes()), " per rank");
 }
 
-void JudgeMemory(const Job& job, Candidate& candidate) {
-  const Fit fit(job, candidate.layout);
-  const int32_t fitting = fit.LargestSequences();
-  const int32_t least = job.sequences_asked ? job.max_sequences : 1;
-  const int32_t sequences = std::max(fitting, least);
-  const ReplicaLimits limits = fit.Limits(job.context_length, sequences);
-  if (limits.pages() > kMaxPages) {
-    candidate.refusal = absl::StrCat(Sequences(sequences, job.context_length),
-                                     " need more pages than the ", kMaxPages, " of a cache");
-    return;
+std::string CacheReason(const Job& job, const ReplicaLimits& limits, int64_t wanted_pages) {
+  std::string reason =
+      absl::StrCat(FormatCount(limits.pages, "page"), " of ", kPageSize, " slots: ");
+  if (job.kv_memory != KvMemory{}) {
+    absl::StrAppend(&reason, KvMemoryAsked(job.kv_memory), ", as asked. ");
+  } else if (limits.pages < wanted_pages) {
+    absl::StrAppend(&reason, "memory has no room for more. ");
+  } else {
+    return absl::StrCat(reason, Sequences(limits.max_sequences, limits.context_length),
+                        " have room at the same time.");
   }
-  const NodeNeed need = fit.FullestNode(limits);
+  return absl::StrCat(reason, Sequences(limits.max_sequences, limits.context_length), " need ",
+                      wanted_pages, " if all grow to their full length.");
+}
+
+// The pages of the plan into `limits`; why it cannot be, or "".
+std::string ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
+                        Candidate& candidate) {
+  limits.swap_pages = std::min(fit.PagesIn(job.swap_memory_bytes), kMaxPages);
+  if (job.swap_memory_bytes > 0 && limits.swap_pages == 0) {
+    return absl::StrCat("swap memory of ", FormatBytes(job.swap_memory_bytes),
+                        " per rank has no room for one page of ", FormatBytes(fit.PageBytes()));
+  }
+  const int64_t wanted = limits.max_sequences * limits.context_pages();
+  int64_t pages = 0;
+  if (job.kv_memory.bytes_per_rank > 0) {
+    pages = std::min(fit.PagesIn(job.kv_memory.bytes_per_rank), kMaxPages);
+  } else if (job.kv_memory.fraction > 0) {
+    pages = fit.FittingPages(job.kv_memory.fraction, limits.swap_pages);
+  } else {
+    pages = std::min(wanted, fit.FittingPages(1, limits.swap_pages));
+  }
+  limits.pages = std::max(pages, limits.context_pages());
+  const NodeNeed need = fit.FullestNode(limits.pages + limits.swap_pages);
   candidate.memory_ratio = need.ratio();
-  if (fitting < least) {
-    candidate.refusal = MemoryRefusal(job, fit, need, sequences, fitting);
-    return;
-  }
+  if (!need.fits()) return MemoryRefusal(job, fit, limits, need);
+  if (pages < limits.context_pages()) return BudgetRefusal(job, fit, limits, pages);
+
   const topology::Node& node = job.machine.nodes[need.node];
   candidate.memory_reason =
       absl::StrCat("Memory: node ", node.host, ", the fullest, needs ",
                    FormatBytes(need.needed_bytes), " of ", FormatBytes(node.memory_bytes), ".");
-  candidate.sequences_reason = SequencesReason(job, sequences);
+  candidate.cache_reason = CacheReason(job, limits, wanted);
+  return "";
+}
+
+void JudgeMemory(const Job& job, Candidate& candidate) {
+  ReplicaLimits limits = LimitsWithoutPages(job, candidate.layout);
+  const Fit fit(job, candidate.layout, limits);
+  candidate.refusal = ChoosePages(job, fit, limits, candidate);
+  if (!candidate.refusal.empty()) return;
 
   Plan& plan = candidate.plan;
   plan.layout = candidate.layout;
   plan.micro_batches = plan.layout.pipeline;
-  plan.max_sequences = sequences;
+  plan.max_sequences = limits.max_sequences;
   plan.max_micro_batch_rows = limits.max_micro_batch_rows;
+  plan.step_tokens = StepTokens(job, plan.layout);
   plan.page_size = limits.page_size;
-  plan.pages = limits.pages();
+  plan.pages = limits.pages;
+  plan.swap_pages = limits.swap_pages;
+  plan.kv_dtype = limits.kv_dtype;
   plan.context_length = limits.context_length;
   const std::vector<int32_t> ranks_of_nodes = RanksOfNodes(job.machine);
   for (int32_t i = 0; i < job.ranks(); ++i) {
@@ -197,11 +248,10 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
     rank.shard = i % plan.layout.tensor;
     rank.stage = i / plan.layout.tensor % plan.layout.pipeline;
     rank.replica = i / (plan.layout.tensor * plan.layout.pipeline);
-    rank.layers = StageLayers(job.model.num_layers, plan.layout.pipeline, rank.stage);
+    rank.layers = BalancedStageLayers(job.model, plan.layout.pipeline, rank.stage);
     rank.threads = std::max(1, job.NodeOf(i).cores / ranks_of_nodes[job.machine.devices[i].node]);
-    const RankMemory memory = fit.Memory(rank.stage, rank.shard, limits);
-    rank.weight_bytes = memory.weight_bytes;
-    rank.kv_bytes = memory.kv_bytes;
+    rank.weight_bytes = fit.rank(i).weight_bytes;
+    rank.kv_bytes = plan.pages * fit.rank(i).page_bytes;
     plan.ranks.push_back(rank);
   }
 }

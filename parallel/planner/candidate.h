@@ -7,6 +7,7 @@
 
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
+#include "parallel/planner/kv_memory.h"
 #include "topology/machine.h"
 
 namespace skein::plan {
@@ -16,8 +17,11 @@ struct Job {
   const topology::Machine& machine;
   const model::ModelConfig& model;
   int64_t context_length = 0;
-  int32_t max_sequences = 0;     // at most; fewer where memory asks for it, unless
-  bool sequences_asked = false;  // all of them are asked for
+  int32_t max_sequences = 0;
+  KvMemory kv_memory;
+  KvDType kv_dtype = KvDType::kF32;
+  int64_t swap_memory_bytes = 0;  // per rank
+  int64_t step_tokens = 0;        // 0: as the layout asks for; otherwise at least max_sequences
 
   int32_t ranks() const { return static_cast<int32_t>(machine.devices.size()); }
   const topology::Node& NodeOf(int32_t rank) const {
@@ -28,7 +32,7 @@ struct Job {
 struct Candidate {
   Layout layout;
   std::string refusal;  // why it cannot be; empty when it can
-  // Needed over usable memory on the fullest node, at the fewest sequences; 0 when unknown.
+  // Needed over usable memory on the fullest node; 0 when unknown.
   double memory_ratio = 0;
   // The nodes that the shards of one stage are spread over, "a and b"; empty when every stage is
   // on one node.
@@ -37,8 +41,8 @@ struct Candidate {
   int64_t useful_shards = 0;
   // Without names and reasons; only where refusal is empty.
   Plan plan;
-  std::string memory_reason;     // what the fullest node holds, as a sentence
-  std::string sequences_reason;  // why so many sequences, as a sentence
+  std::string memory_reason;  // what the fullest node holds, as a sentence
+  std::string cache_reason;   // why so many pages, in sentences
 };
 
 // Part of a node's memory that ranks may take. The rest is for the page cache of the files being

@@ -1,6 +1,9 @@
 #include "parallel/planner/memory.h"
 
+#include <algorithm>
+
 #include "kernels/packing/layout.h"
+#include "parallel/plan/plan.h"
 
 namespace skein::plan {
 namespace {
@@ -38,15 +41,15 @@ int64_t WeightBytes(const model::ModelConfig& model, const ShardSpec& shard, Ran
 }
 
 // One micro-batch's buffers, F32: residual, normed and delta, the attention's, the MLP's, and on
-// the last stage the logits of every sequence, own and joined.
+// the last stage the logits of every sequence's row, own and joined.
 int64_t ActivationBytes(const model::ModelConfig& model, const ShardSpec& shard, Range layers,
                         const ReplicaLimits& limits) {
   const int64_t row = 3 * model.hidden_size + QkvSize(model, shard) +
                       shard.heads.size() * model.head_dim + 3 * shard.ffn.size();
   int64_t elements = limits.max_micro_batch_rows * row;
   if (layers.end == model.num_layers) {
-    elements +=
-        limits.max_sequences * (model.hidden_size + (1 + limits.tensor) * shard.vocab_stride);
+    const int32_t outputs = MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows);
+    elements += outputs * (model.hidden_size + (1 + limits.tensor) * shard.vocab_stride);
   }
   return DTypeBytes(DType::kF32, elements);
 }
@@ -57,8 +60,14 @@ RankMemory MemoryOfRank(const model::ModelConfig& model, const ShardSpec& shard,
                         const ReplicaLimits& limits) {
   RankMemory memory;
   memory.weight_bytes = WeightBytes(model, shard, layers);
-  memory.kv_bytes = kernels::KvBytes(
-      {layers.size(), shard.kv_heads.size(), model.head_dim, limits.page_size, limits.pages()});
+  memory.page_bytes = kernels::KvBytes({.layers = layers.size(),
+                                        .kv_heads = shard.kv_heads.size(),
+                                        .head_dim = model.head_dim,
+                                        .page_size = limits.page_size,
+                                        .pages = 1,
+                                        .dtype = limits.kv_dtype});
+  memory.kv_bytes = limits.pages * memory.page_bytes;
+  memory.swap_bytes = limits.swap_pages * memory.page_bytes;
   memory.activation_bytes = ActivationBytes(model, shard, layers, limits);
   return memory;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/range.h"
+#include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
 #include "parallel/plan/shard.h"
 
@@ -16,9 +17,12 @@ struct ReplicaLimits {
   int32_t max_sequences = 0;
   int32_t max_micro_batch_rows = 0;
   int64_t page_size = 0;
+  kernels::KvDType kv_dtype = kernels::KvDType::kF32;
+  int64_t pages = 0;
+  int64_t swap_pages = 0;
 
-  // Every sequence has its full context.
-  int64_t pages() const { return max_sequences * ((context_length + page_size - 1) / page_size); }
+  // Of one sequence with a full context.
+  int64_t context_pages() const { return (context_length + page_size - 1) / page_size; }
 };
 
 // Libraries, buffers of MPI and gRPC, stacks, and the pages of a file that is being read: what a
@@ -27,10 +31,14 @@ inline constexpr int64_t kProcessBytes = int64_t{64} << 20;
 
 struct RankMemory {
   int64_t weight_bytes = 0;  // packed
+  int64_t page_bytes = 0;    // one page of keys and values, in all layers
   int64_t kv_bytes = 0;
+  int64_t swap_bytes = 0;
   int64_t activation_bytes = 0;
 
-  int64_t total() const { return weight_bytes + kv_bytes + activation_bytes + kProcessBytes; }
+  int64_t total() const {
+    return weight_bytes + kv_bytes + swap_bytes + activation_bytes + kProcessBytes;
+  }
 };
 
 // The first stage holds the embedding, the last one the output; where they are tied and the two

@@ -23,7 +23,14 @@ model::ModelConfig Model(bool tied) {
   return model;
 }
 
-ReplicaLimits Limits(int32_t tensor) { return {tensor, 1024, 16, 256, 16}; }
+ReplicaLimits Limits(int32_t tensor) {
+  return {.tensor = tensor,
+          .context_length = 1024,
+          .max_sequences = 16,
+          .max_micro_batch_rows = 256,
+          .page_size = 16,
+          .pages = 1024};
+}
 
 RankMemory Memory(const model::ModelConfig& model, int32_t tensor, int32_t shard, Range layers) {
   return MemoryOfRank(model, *MakeShard(model, tensor, shard), layers, Limits(tensor));
@@ -39,9 +46,48 @@ TEST(MemoryOfRank, WholeModelIsItsParameters) {
     EXPECT_EQ(memory.weight_bytes, matrices * 2 + vectors * 4) << "tied: " << tied;
     // Keys and values in F32 of 16 sequences, 1,024 tokens each.
     EXPECT_EQ(memory.kv_bytes, int64_t{8} * 2 * 64 * 2 * 4 * 16 * 1024);
+    EXPECT_EQ(memory.swap_bytes, 0);
     EXPECT_EQ(memory.total(),
               memory.weight_bytes + memory.kv_bytes + memory.activation_bytes + kProcessBytes);
   }
+}
+
+TEST(MemoryOfRank, PagesFollowTheirDType) {
+  struct Case {
+    kernels::KvDType dtype;
+    int64_t slot_bytes;  // of a key or a value of 64
+  };
+  for (const Case& c : {Case{kernels::KvDType::kF32, 256},
+                        {kernels::KvDType::kBF16, 128},
+                        {kernels::KvDType::kInt8, 64 + 4}}) {
+    ReplicaLimits limits = Limits(1);
+    limits.kv_dtype = c.dtype;
+    limits.pages = 300;
+    limits.swap_pages = 100;
+    const model::ModelConfig model = Model(true);
+    const RankMemory memory = MemoryOfRank(model, *MakeShard(model, 1, 0), {0, 5}, limits);
+    EXPECT_EQ(memory.page_bytes, 5 * 2 * 16 * 2 * c.slot_bytes);
+    EXPECT_EQ(memory.kv_bytes, 300 * memory.page_bytes);
+    EXPECT_EQ(memory.swap_bytes, 100 * memory.page_bytes);
+    EXPECT_EQ(memory.total(), memory.weight_bytes + 400 * memory.page_bytes +
+                                  memory.activation_bytes + kProcessBytes);
+  }
+}
+
+TEST(MemoryOfRank, LogitsAreOfAMicroBatchAtMost) {
+  ReplicaLimits limits = Limits(1);
+  limits.max_micro_batch_rows = 40;
+  limits.max_sequences = 64;
+  const model::ModelConfig model = Model(true);
+  const auto activations = [&] {
+    return MemoryOfRank(model, *MakeShard(model, 1, 0), {0, 8}, limits).activation_bytes;
+  };
+  const int64_t many = activations();
+  // A row a sequence, and 16 for log probabilities of prompts.
+  limits.max_sequences = 24;
+  EXPECT_EQ(activations(), many);
+  limits.max_sequences = 23;
+  EXPECT_LT(activations(), many);
 }
 
 TEST(MemoryOfRank, ShardsShareMatricesAndRepeatVectors) {
@@ -66,15 +112,15 @@ TEST(MemoryOfRank, FirstStageHoldsTheEmbeddingAndLastTheOutput) {
     EXPECT_EQ(last.weight_bytes, middle.weight_bytes + table + 256 * 4);  // and the last norm
     EXPECT_EQ(first.kv_bytes, middle.kv_bytes);
     EXPECT_EQ(first.activation_bytes, middle.activation_bytes);
-    // Own logits and joined ones, and the gathered rows.
-    EXPECT_EQ(last.activation_bytes, middle.activation_bytes + 16 * (256 + 2 * 2048) * 4);
+    // 16 + 16 rows of own logits and joined ones, and the gathered rows.
+    EXPECT_EQ(last.activation_bytes, middle.activation_bytes + 32 * (256 + 2 * 2048) * 4);
   }
 }
 
-TEST(ReplicaLimits, GivesEverySequenceWholePages) {
-  EXPECT_EQ((ReplicaLimits{1, 1024, 16, 256, 16}).pages(), 1024);
-  EXPECT_EQ((ReplicaLimits{1, 1025, 3, 256, 16}).pages(), 3 * 65);
-  EXPECT_EQ((ReplicaLimits{1, 1, 2, 256, 16}).pages(), 2);
+TEST(ReplicaLimits, GivesASequenceWholePages) {
+  EXPECT_EQ((ReplicaLimits{1, 1024, 16, 256, 16}).context_pages(), 64);
+  EXPECT_EQ((ReplicaLimits{1, 1025, 3, 256, 16}).context_pages(), 65);
+  EXPECT_EQ((ReplicaLimits{1, 1, 2, 256, 16}).context_pages(), 1);
 }
 
 }  // namespace

@@ -18,8 +18,9 @@ namespace {
 
 // Of a replica, when nobody asks: enough that decoding reads weights for many at once.
 constexpr int32_t kDefaultSequences = 16;
-constexpr int32_t kMaxSequences = 4096;  // more than a step can serve well
-constexpr size_t kNamedLayouts = 3;      // that an error names
+constexpr int32_t kMaxSequences = 4096;      // more than a step can serve well
+constexpr int64_t kMaxStepTokens = 1 << 20;  // as CheckPlan has it for a micro-batch
+constexpr size_t kNamedLayouts = 3;          // that an error names
 
 absl::Status CheckMachine(const topology::Machine& machine) {
   if (machine.devices.empty() || machine.devices.size() > kMaxWays) {
@@ -53,6 +54,23 @@ absl::Status CheckConstraints(const ModelFacts& model, const Constraints& constr
   if (constraints.max_sequences < 0 || constraints.max_sequences > kMaxSequences) {
     return absl::InvalidArgumentError(absl::StrCat(
         constraints.max_sequences, " sequences at once cannot be: 1 to ", kMaxSequences, " can"));
+  }
+  const KvMemory& kv = constraints.kv_memory;
+  if (!(kv.fraction >= 0 && kv.fraction <= 1) || kv.bytes_per_rank < 0 ||
+      kv.bytes_per_rank > kMaxRankBytes || (kv.fraction > 0 && kv.bytes_per_rank > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a KV memory of ", kv.fraction, " of a node and ", kv.bytes_per_rank,
+                     " bytes per rank cannot be: it is one of a fraction and bytes"));
+  }
+  if (constraints.swap_memory_bytes < 0 || constraints.swap_memory_bytes > kMaxRankBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a swap memory of ", constraints.swap_memory_bytes, " bytes cannot be"));
+  }
+  if (constraints.step_tokens < 0 || constraints.step_tokens > kMaxStepTokens ||
+      (constraints.step_tokens > 0 && constraints.step_tokens < constraints.max_sequences)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "steps of ", constraints.step_tokens, " tokens cannot be: 1 to ", kMaxStepTokens,
+        " can, and each of ", FormatCount(constraints.max_sequences, "sequence"), " needs one"));
   }
   return absl::OkStatus();
 }
@@ -281,7 +299,7 @@ Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candid
   }
   AddThreadReasons(job, plan.reasons);
   plan.reasons.push_back(candidate.memory_reason);
-  plan.reasons.push_back(candidate.sequences_reason);
+  plan.reasons.push_back(candidate.cache_reason);
   return plan;
 }
 
@@ -295,8 +313,17 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   Job job{machine, model.config};
   job.context_length = constraints.context_length > 0 ? constraints.context_length
                                                       : model.config.max_position_embeddings;
-  job.sequences_asked = constraints.max_sequences > 0;
-  job.max_sequences = job.sequences_asked ? constraints.max_sequences : kDefaultSequences;
+  job.max_sequences = constraints.max_sequences;
+  if (job.max_sequences == 0) {
+    job.max_sequences =
+        constraints.step_tokens > 0
+            ? static_cast<int32_t>(std::min<int64_t>(kDefaultSequences, constraints.step_tokens))
+            : kDefaultSequences;
+  }
+  job.kv_memory = constraints.kv_memory;
+  job.kv_dtype = constraints.kv_dtype;
+  job.swap_memory_bytes = constraints.swap_memory_bytes;
+  job.step_tokens = constraints.step_tokens;
 
   const std::vector<Candidate> candidates = JudgeAllLayouts(job);
   Planning planning;

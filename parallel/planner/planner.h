@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
+#include "parallel/planner/kv_memory.h"
 #include "topology/machine.h"
 
 namespace skein::plan {
@@ -16,6 +17,12 @@ struct Constraints {
   LayoutRequest layout;        // parts that are fixed
   int64_t context_length = 0;  // 0: the model's
   int32_t max_sequences = 0;   // per replica; 0: the planner's choice
+  // Pages are given to sequences as they grow: more may run at once than would fit if all had their
+  // full context. One always fits.
+  KvMemory kv_memory;
+  KvDType kv_dtype = KvDType::kF32;
+  int64_t swap_memory_bytes = 0;  // per rank
+  int64_t step_tokens = 0;        // per replica; 0: the planner's choice
 };
 
 struct ModelFacts {

@@ -1,12 +1,13 @@
 #include "parallel/planner/planner.h"
 
+#include <cmath>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "parallel/planner/planner_test_util.h"
 
 namespace skein::plan {
 namespace {
@@ -16,80 +17,6 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-constexpr int64_t kGiB = int64_t{1} << 30;
-
-ModelFacts Bard() {
-  ModelFacts facts{"bard", "/models/bard", "1d", {}};
-  model::ModelConfig& model = facts.config;
-  model.vocab_size = 2048;
-  model.hidden_size = 256;
-  model.intermediate_size = 768;
-  model.num_layers = 8;
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  model.head_dim = 64;
-  model.max_position_embeddings = 1024;
-  model.tie_word_embeddings = true;
-  return facts;
-}
-
-ModelFacts Llama8B() {
-  ModelFacts facts{"llama3-8b", "/models/llama3-8b", "8b", {}};
-  model::ModelConfig& model = facts.config;
-  model.vocab_size = 128256;
-  model.hidden_size = 4096;
-  model.intermediate_size = 14336;
-  model.num_layers = 32;
-  model.num_heads = 32;
-  model.num_kv_heads = 8;
-  model.head_dim = 128;
-  model.max_position_embeddings = 8192;
-  return facts;
-}
-
-// `ranks` ranks on each node, in the order of the nodes.
-topology::Machine Machine(std::vector<std::pair<topology::Node, int32_t>> nodes) {
-  topology::Machine machine;
-  for (const auto& [node, ranks] : nodes) {
-    const auto index = static_cast<int32_t>(machine.nodes.size());
-    machine.nodes.push_back(node);
-    for (int32_t i = 0; i < ranks; ++i) machine.devices.push_back({{}, index});
-  }
-  return machine;
-}
-
-topology::Machine OneNode(int32_t cores, int64_t memory_bytes, int32_t ranks) {
-  return Machine({{{"alpha", cores, memory_bytes}, ranks}});
-}
-
-std::string Reasons(const Plan& plan) {
-  std::string text;
-  for (const std::string& reason : plan.reasons) text += reason + "\n";
-  return text;
-}
-
-// A plan is sound: workers accept it, and its layouts and the rejected ones are all there are.
-void ExpectSound(const Planning& planning, const ModelFacts& model, size_t ranks) {
-  for (const Plan& plan : planning.plans) {
-    SKEIN_EXPECT_OK(ValidatePlan(plan, model.config));
-    EXPECT_EQ(plan.ranks.size(), ranks);
-    EXPECT_EQ(plan.model_name, model.name);
-    EXPECT_EQ(plan.model_path, model.path);
-    EXPECT_EQ(plan.model_identity, model.identity);
-    EXPECT_EQ(plan.micro_batches, plan.layout.pipeline);
-    EXPECT_GE(plan.pages * plan.page_size, plan.max_sequences * plan.context_length);
-  }
-  size_t layouts = 0;
-  for (size_t tp = 1; tp <= ranks; ++tp) {
-    for (size_t pp = 1; pp * tp <= ranks; ++pp) layouts += ranks % (tp * pp) == 0;
-  }
-  EXPECT_EQ(planning.rejected.size(), layouts - 1);
-  for (const RejectedLayout& rejected : planning.rejected) {
-    EXPECT_NE(rejected.layout, planning.plans[0].layout);
-    EXPECT_FALSE(rejected.reason.empty()) << rejected.layout.ToString();
-  }
-}
 
 TEST(PlanJob, GivesBardTheNodesCoresThenReplicas) {
   struct Case {
@@ -232,69 +159,45 @@ TEST(PlanJob, TakesStagesOnlyWhereMemoryAsksForThem) {
   EXPECT_EQ(plan.layout, (Layout{1, 2, 2}));
   EXPECT_THAT(Reasons(plan), HasSubstr("memory asks for stages. With tp=1,pp=1,dp=4 node alpha"));
   EXPECT_EQ(plan.micro_batches, 2);
-  // Both replicas' ranks together stay within 7/8 of the node, and one sequence more would not.
-  int64_t bytes = 0, kv_bytes = 0;
-  for (const RankPlan& rank : plan.ranks) {
-    bytes += rank.weight_bytes + rank.kv_bytes;
-    kv_bytes += rank.kv_bytes;
-  }
-  EXPECT_LE(bytes, 56 * kGiB);
-  EXPECT_GT(bytes + kv_bytes / plan.max_sequences, 54 * kGiB);
-  EXPECT_LT(plan.max_sequences, 16);
-  EXPECT_THAT(Reasons(plan), HasSubstr("memory has no room for more"));
+  EXPECT_EQ(plan.max_sequences, 16);
+  EXPECT_LT(plan.pages * plan.page_size, 16 * plan.context_length);
+  EXPECT_THAT(Reasons(plan), HasSubstr("memory has no room for more. 16 sequences of 8192 tokens "
+                                       "need 8192 if all grow"));
+  ExpectFilled(plan, 56 * kGiB);
 }
 
-TEST(PlanJob, RefusesWhatMemoryCannotHold) {
+TEST(PlanJob, StepsHaveAMicroBatchForEveryStage) {
   struct Case {
-    const char* asked;
-    topology::Machine machine;
-    Constraints constraints;
-    std::vector<std::string> words;
+    const char* layout;
+    int32_t sequences;
+    int64_t asked;
+    int64_t step_tokens;
+    int32_t rows, want_sequences;
   };
   const Case cases[] = {
-      {"",
-       OneNode(8, 8 * kGiB, 8),
-       {},
-       {"no layout works for llama3-8b on 8 ranks", "node alpha would need ", "8.00 GiB free",
-        "not even a short context would fit"}},
-      {"tp=1,pp=1",
-       OneNode(8, 24 * kGiB, 4),
-       {},
-       {"layout tp=1,pp=1 does not work for llama3-8b on 4 ranks",
-        "tp=1,pp=1,dp=4: node alpha would need ",
-        "Nearest that work: tp=4,pp=1,dp=1; tp=2,pp=2,dp=1; tp=1,pp=4,dp=1"}},
-      {"",
-       Machine({{{"big", 8, 64 * kGiB}, 1}, {{"tiny", 8, 2 * kGiB}, 1}}),
-       {},
-       {"node tiny would need "}},
-      {"", OneNode(8, 18 * kGiB, 2), {}, {"one sequence with a context of "}},
-      {"",
-       OneNode(8, 24 * kGiB, 2),
-       {{}, 0, 64},
-       {"64 sequences of 8192 tokens", "sequences of 8192 tokens would fit"}},
+      {"pp=1", 0, 0, 256, 256, 16},
+      {"pp=4", 0, 0, 1024, 256, 16},
+      {"pp=1", 1000, 0, 1000, 1000, 1000},
+      {"pp=2", 1000, 0, 1000, 500, 1000},
+      {"pp=1", 0, 64, 64, 64, 16},
+      {"pp=3", 0, 100, 100, 34, 16},
+      {"pp=2", 0, 5, 5, 3, 5},
+      {"pp=1", 7, 7, 7, 7, 7},
+      {"pp=8", 0, 4096, 4096, 512, 16},
   };
   for (const Case& c : cases) {
-    Constraints constraints = c.constraints;
-    SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest(c.asked));
-    const absl::Status status = PlanJob(c.machine, Llama8B(), constraints).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    for (const std::string& word : c.words) {
-      EXPECT_THAT(std::string(status.message()), HasSubstr(word));
-    }
+    SCOPED_TRACE(testing::Message() << c.layout << ", steps of " << c.asked);
+    Constraints constraints{.max_sequences = c.sequences, .step_tokens = c.asked};
+    SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest(c.layout));
+    const int32_t ranks = *constraints.layout.pipeline;
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
+                               PlanJob(OneNode(8, 64 * kGiB, ranks), Bard(), constraints));
+    const Plan& plan = planning.plans[0];
+    SKEIN_EXPECT_OK(ValidatePlan(plan, Bard().config));
+    EXPECT_EQ(plan.step_tokens, c.step_tokens);
+    EXPECT_EQ(plan.max_micro_batch_rows, c.rows);
+    EXPECT_EQ(plan.max_sequences, c.want_sequences);
   }
-}
-
-// What a refusal says would fit does.
-TEST(PlanJob, SuggestedContextFits) {
-  const auto machine = OneNode(8, 18 * kGiB, 2);
-  const std::string message(PlanJob(machine, Llama8B(), {}).status().message());
-  const std::string words = "one sequence with a context of ";
-  const size_t at = message.find(words);
-  ASSERT_NE(at, std::string::npos) << message;
-  const int64_t context = std::stoll(message.substr(at + words.size()));
-  SKEIN_EXPECT_OK(PlanJob(machine, Llama8B(), {{}, context, 1}));
-  EXPECT_THAT(PlanJob(machine, Llama8B(), {{}, context + 16, 1}).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("would fit")));
 }
 
 TEST(PlanJob, TakesAskedSequencesAndContext) {
@@ -325,6 +228,18 @@ TEST(PlanJob, RefusesSenselessInput) {
       {OneNode(2, kGiB, 1), {{}, -1, 0}, "a context of -1"},
       {OneNode(2, kGiB, 1), {{}, 0, -1}, "-1 sequences"},
       {OneNode(2, kGiB, 1), {{}, 0, 5000}, "5000 sequences"},
+      {OneNode(2, kGiB, 1), {.kv_memory = {-0.1, 0}}, "a KV memory of -0.1"},
+      {OneNode(2, kGiB, 1), {.kv_memory = {1.1, 0}}, "a KV memory of 1.1"},
+      {OneNode(2, kGiB, 1), {.kv_memory = {NAN, 0}}, "a KV memory of nan"},
+      {OneNode(2, kGiB, 1), {.kv_memory = {0.5, 5}}, "a KV memory of 0.5 of a node and 5 bytes"},
+      {OneNode(2, kGiB, 1), {.kv_memory = {0, -1}}, "-1 bytes"},
+      {OneNode(2, kGiB, 1), {.kv_memory = {0, kMaxRankBytes + 1}}, "one of a fraction and bytes"},
+      {OneNode(2, kGiB, 1), {.swap_memory_bytes = -1}, "a swap memory of -1"},
+      {OneNode(2, kGiB, 1), {.step_tokens = -1}, "steps of -1"},
+      {OneNode(2, kGiB, 1), {.step_tokens = 1 << 21}, "steps of 2097152"},
+      {OneNode(2, kGiB, 1),
+       {.max_sequences = 9, .step_tokens = 8},
+       "each of 9 sequences needs one"},
   };
   for (const Case& c : cases) {
     EXPECT_THAT(PlanJob(c.machine, Bard(), c.constraints).status(),

@@ -1,5 +1,7 @@
 #include "proto/convert/plan.h"
 
+#include <string>
+
 #include "base/status_macros.h"
 
 namespace skein::convert {
@@ -47,8 +49,11 @@ plan::v1::Plan ToProto(const plan::Plan& plan) {
   wire.set_micro_batches(plan.micro_batches);
   wire.set_max_sequences(plan.max_sequences);
   wire.set_max_micro_batch_rows(plan.max_micro_batch_rows);
+  wire.set_step_tokens(plan.step_tokens);
   wire.set_page_size(plan.page_size);
   wire.set_pages(plan.pages);
+  wire.set_swap_pages(plan.swap_pages);
+  wire.set_kv_dtype(std::string(plan::KvDTypeName(plan.kv_dtype)));
   wire.set_context_length(plan.context_length);
   for (const std::string& reason : plan.reasons) wire.add_reasons(reason);
   return wire;
@@ -65,11 +70,14 @@ absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
   plan.micro_batches = wire.micro_batches();
   plan.max_sequences = wire.max_sequences();
   plan.max_micro_batch_rows = wire.max_micro_batch_rows();
+  plan.step_tokens = wire.step_tokens();
   plan.page_size = wire.page_size();
   plan.pages = wire.pages();
+  plan.swap_pages = wire.swap_pages();
   plan.context_length = wire.context_length();
   plan.reasons.assign(wire.reasons().begin(), wire.reasons().end());
   SKEIN_RETURN_IF_ERROR(plan::CheckPlan(plan));
+  SKEIN_ASSIGN_OR_RETURN(plan.kv_dtype, plan::ParseKvDType(wire.kv_dtype()));
   return plan;
 }
 

@@ -31,8 +31,11 @@ plan::Plan DistinctPlan() {
   plan.micro_batches = 7;
   plan.max_sequences = 11;
   plan.max_micro_batch_rows = 13;
+  plan.step_tokens = 89;
   plan.page_size = 17;
   plan.pages = 1000;
+  plan.swap_pages = 500;
+  plan.kv_dtype = plan::KvDType::kInt8;
   plan.context_length = 1900;
   plan.reasons = {"first", "second"};
   return plan;
@@ -74,6 +77,9 @@ TEST(PlanOnTheWire, ChecksWhatItReads) {
       {[](auto& w) { w.mutable_ranks(29)->set_shard(0); }, "rank 29: shard is 0"},
       {[](auto& w) { w.mutable_ranks(0)->set_layers_end(-1); }, "rank 0: layers' end is -1"},
       {[](auto& w) { w.set_pages(-1); }, "pages is -1"},
+      {[](auto& w) { w.set_swap_pages(-1); }, "swap_pages is -1"},
+      {[](auto& w) { w.clear_step_tokens(); }, "step_tokens is 0"},
+      {[](auto& w) { w.set_kv_dtype("fp4"); }, "KV dtype \"fp4\" is not known"},
       {[](auto& w) { w.clear_context_length(); }, "context_length is 0"},
   };
   for (const Case& c : cases) {

@@ -24,6 +24,24 @@ std::string MakeScratch() {
   return path;
 }
 
+constexpr int kStarts = 3;  // of a job, at most
+
+// Open MPI 5 now and then fails before it starts anything, since two of its threads make its
+// session folder at once.
+bool TrippedOverItself(Process& mpirun) {
+  const std::string children =
+      absl::StrCat("/proc/", mpirun.pid(), "/task/", mpirun.pid(), "/children");
+  const absl::Time deadline = absl::Now() + absl::Seconds(5);
+  while (absl::Now() < deadline) {
+    if (mpirun.Wait(absl::Milliseconds(20)).has_value()) {
+      return mpirun.Output().find("prte_session_dir failed") != std::string::npos;
+    }
+    int child = 0;
+    if (std::ifstream(children) >> child) break;
+  }
+  return false;
+}
+
 }  // namespace
 
 v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens) {
@@ -78,9 +96,13 @@ Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags) {
                                    kWorker,
                                    "--coordinator=" + address_};
   argv.insert(argv.end(), flags.begin(), flags.end());
-  jobs_.push_back(std::make_unique<Process>(Process::Options{
-      .name = "job", .argv = argv, .environment = {{"TMPDIR", scratch_}, {"HOME", scratch_}}}));
-  return *jobs_.back();
+  std::unique_ptr<Process>& job = jobs_.emplace_back();
+  for (int attempt = 0; attempt < kStarts; ++attempt) {
+    job = std::make_unique<Process>(Process::Options{
+        .name = "job", .argv = argv, .environment = {{"TMPDIR", scratch_}, {"HOME", scratch_}}});
+    if (!TrippedOverItself(*job)) break;
+  }
+  return *job;
 }
 
 cluster::v1::ClusterStatus Cluster::Status() {

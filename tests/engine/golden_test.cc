@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kMaxRelativeError = 1e-4;
 constexpr int64_t kPageSize = 16;
-constexpr RequestId kId = 1;
+constexpr SequenceId kId = 1;
 
 struct GoldenCase {
   std::string model;
@@ -82,9 +82,9 @@ TEST_P(GoldenTest, LogitsAgree) {
     };
     SKEIN_ASSERT_OK_AND_ASSIGN(auto replica, LocalReplica::Create(config, *tensors, options));
 
-    SequenceStart start{.id = kId, .sampling = {.temperature = 0}};
-    for (int32_t page = 31; page >= 0; --page) start.pages.push_back(page);
-    StepOrder order{.started = {start}};
+    PageTableUpdate table{.id = kId};
+    for (int32_t page = 31; page >= 0; --page) table.pages.push_back(page);
+    StepOrder order{.started = {{.id = kId, .sampling = {.temperature = 0}}}, .tables = {table}};
     order.micro_batches = {{{.id = kId, .begin = 0, .tokens = c.prompt, .sample = true}}};
     SKEIN_ASSERT_OK(replica->Run(order));
     int64_t position = static_cast<int64_t>(c.prompt.size());

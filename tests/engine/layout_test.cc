@@ -17,7 +17,9 @@ struct LayoutCase {
   std::string name;
   std::string folder;
   plan::Layout layout;
-  SchedulerLimits scheduler;
+  int32_t sequences = 1;  // at once
+  int32_t micro_batches = 1;
+  int32_t micro_batch_rows = 256;
   int threads = 1;
   int64_t page_size = 16;
 };
@@ -41,8 +43,8 @@ std::vector<GenerationRequest> Requests(int64_t vocab_size) {
 }
 
 struct Outcome {
-  std::map<RequestId, std::vector<int32_t>> answers;
-  std::map<std::pair<RequestId, int64_t>, std::vector<float>> logits;
+  LocalReplica::Answers answers;
+  std::map<std::pair<SequenceId, int64_t>, std::vector<float>> logits;
 };
 
 Outcome RunLayout(const LayoutCase& c, bool reference = false) {
@@ -51,7 +53,8 @@ Outcome RunLayout(const LayoutCase& c, bool reference = false) {
   EXPECT_THAT(config, IsOk());
   auto tensors = model::OpenTensorSource(c.folder);
   EXPECT_THAT(tensors, IsOk());
-  LocalReplicaOptions options{.layout = c.layout, .page_size = c.page_size};
+  LocalReplicaOptions options{
+      .layout = c.layout, .page_size = c.page_size, .max_sequences = c.sequences};
   options.make_backend = [&]() -> std::unique_ptr<kernels::Backend> {
     if (reference) return kernels::MakeReferenceBackend();
     return *kernels::MakeCpuBackend({.threads = c.threads});
@@ -59,7 +62,10 @@ Outcome RunLayout(const LayoutCase& c, bool reference = false) {
   auto replica = LocalReplica::Create(*config, **tensors, options);
   EXPECT_THAT(replica, IsOk());
   if (!replica.ok()) return outcome;
-  auto answers = (*replica)->Generate(Requests(config->vocab_size), c.scheduler);
+  auto answers = (*replica)->Generate(Requests(config->vocab_size),
+                                      {.step_tokens = c.micro_batches * c.micro_batch_rows,
+                                       .micro_batches = c.micro_batches,
+                                       .max_micro_batch_rows = c.micro_batch_rows});
   EXPECT_THAT(answers, IsOk());
   if (answers.ok()) outcome = {*answers, (*replica)->logits()};
   return outcome;
@@ -70,10 +76,7 @@ const Outcome& Alone(const std::string& folder) {
   static auto* outcomes = new std::map<std::string, Outcome>;
   auto [it, is_new] = outcomes->try_emplace(folder);
   if (is_new) {
-    it->second = RunLayout({.name = "alone",
-                            .folder = folder,
-                            .layout = {},
-                            .scheduler = {.max_sequences = 1, .max_micro_batch_rows = 256}});
+    it->second = RunLayout({.name = "alone", .folder = folder, .layout = {}});
   }
   return it->second;
 }
@@ -91,7 +94,7 @@ TEST_P(LayoutTest, GivesTheBitsOfOneRank) {
     ASSERT_NE(it, got.logits.end());
     ASSERT_EQ(it->second.size(), logits.size());
     EXPECT_EQ(std::memcmp(it->second.data(), logits.data(), logits.size() * sizeof(float)), 0)
-        << "request " << key.first << ", position " << key.second;
+        << "sequence " << key.first << ", position " << key.second;
   }
 }
 
@@ -101,27 +104,27 @@ constexpr const char* kEightHeads = "tests/golden/models/eight-ways";
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, LayoutTest,
-    ::testing::Values(LayoutCase{"batched", kBard, {1, 1, 1}, {4, 1, 256}},
-                      LayoutCase{"chunked_odd_pages", kBard, {1, 1, 1}, {3, 1, 11}, 1, 7},
-                      LayoutCase{"threads", kBard, {1, 1, 1}, {4, 1, 256}, 3},
-                      LayoutCase{"tp2", kBard, {2, 1, 1}, {4, 1, 64}},
-                      LayoutCase{"tp4", kBard, {4, 1, 1}, {4, 1, 64}},
-                      LayoutCase{"pp2", kBard, {1, 2, 1}, {4, 2, 64}},
-                      LayoutCase{"pp3_uneven", kBard, {1, 3, 1}, {4, 4, 20}},
-                      LayoutCase{"pp8", kBard, {1, 8, 1}, {4, 8, 64}},
-                      LayoutCase{"tp2_pp2", kBard, {2, 2, 1}, {2, 2, 16}, 1, 5},
-                      LayoutCase{"tp4_pp2", kBard, {4, 2, 1}, {4, 2, 64}},
-                      LayoutCase{"wide_tp2", kEightHeads, {2, 1, 1}, {4, 1, 64}},
-                      LayoutCase{"wide_tp8", kEightHeads, {8, 1, 1}, {4, 1, 64}},
-                      LayoutCase{"wide_tp2_pp4", kEightHeads, {2, 4, 1}, {4, 4, 64}}),
+    ::testing::Values(LayoutCase{"batched", kBard, {1, 1, 1}, 4, 1, 256},
+                      LayoutCase{"chunked_odd_pages", kBard, {1, 1, 1}, 3, 1, 11, 1, 7},
+                      LayoutCase{"threads", kBard, {1, 1, 1}, 4, 1, 256, 3},
+                      LayoutCase{"tp2", kBard, {2, 1, 1}, 4, 1, 64},
+                      LayoutCase{"tp4", kBard, {4, 1, 1}, 4, 1, 64},
+                      LayoutCase{"pp2", kBard, {1, 2, 1}, 4, 2, 64},
+                      LayoutCase{"pp3_uneven", kBard, {1, 3, 1}, 4, 4, 20},
+                      LayoutCase{"pp8", kBard, {1, 8, 1}, 4, 8, 64},
+                      LayoutCase{"tp2_pp2", kBard, {2, 2, 1}, 2, 2, 16, 1, 5},
+                      LayoutCase{"tp4_pp2", kBard, {4, 2, 1}, 4, 2, 64},
+                      LayoutCase{"wide_tp2", kEightHeads, {2, 1, 1}, 4, 1, 64},
+                      LayoutCase{"wide_tp8", kEightHeads, {8, 1, 1}, 4, 1, 64},
+                      LayoutCase{"wide_tp2_pp4", kEightHeads, {2, 4, 1}, 4, 4, 64}),
     [](const auto& info) { return info.param.name; });
 
 // The CPU's answers are held against the reference's: greedy ones agree.
 TEST(BackendTest, ReferenceGivesTheSameGreedyAnswers) {
-  const LayoutCase c = {"reference", kBard, {1, 1, 1}, {4, 1, 256}};
+  const LayoutCase c = {"reference", kBard, {1, 1, 1}, 4, 1, 256};
   const Outcome got = RunLayout(c, /*reference=*/true);
   const Outcome& want = Alone(kBard);
-  for (RequestId id : {1, 3}) EXPECT_EQ(got.answers.at(id), want.answers.at(id));
+  for (RequestId id : {1, 3}) EXPECT_EQ(got.answers.at({id, 0}), want.answers.at({id, 0}));
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 #include "tests/engine/local_replica.h"
 
+#include <deque>
+#include <optional>
 #include <thread>
+#include <utility>
 
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "parallel/comm/inprocess/inprocess.h"
 #include "parallel/plan/shard.h"
@@ -17,6 +21,7 @@ struct LocalReplica::Rank {
   RankProgram program;
   LoadedShard shard;
   std::unique_ptr<kernels::KvCache> kv;
+  std::unique_ptr<kernels::KvCache> swap;
   std::unique_ptr<kernels::Executable> executable;
   std::unique_ptr<Stage> stage;
 };
@@ -47,9 +52,15 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                             .max_rows = options.max_rows,
                             .max_outputs = options.max_rows,
                             .page_size = options.page_size,
-                            .pages = options.pages}));
+                            .pages = options.pages,
+                            .kv_dtype = options.kv_dtype}));
       SKEIN_ASSIGN_OR_RETURN(rank->shard, LoadShard(tensors, rank->program, *rank->backend, {}));
       SKEIN_ASSIGN_OR_RETURN(rank->kv, rank->backend->AllocateKv(rank->program.kv));
+      if (options.swap_pages > 0) {
+        kernels::KvSpec swap = rank->program.kv;
+        swap.pages = options.swap_pages;
+        SKEIN_ASSIGN_OR_RETURN(rank->swap, rank->backend->AllocateKv(swap));
+      }
       SKEIN_ASSIGN_OR_RETURN(
           rank->executable,
           rank->backend->Compile(rank->program.program, rank->shard.pointers(), rank->kv.get()));
@@ -61,10 +72,12 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
           .hidden_size = config.hidden_size,
           .vocab_size = config.vocab_size,
           .page_size = options.page_size,
+          .kv = rank->kv.get(),
+          .swap = rank->swap.get(),
           .tensor_group = layout.tensor > 1 ? rank->tensor_group.get() : nullptr,
           .replica_group = rank->replica_group.get(),
           .trace = options.trace,
-          .observe_logits = [r = replica.get()](RequestId id, int64_t position,
+          .observe_logits = [r = replica.get()](SequenceId id, int64_t position,
                                                 absl::Span<const float> logits) {
             r->logits_[{id, position}].assign(logits.begin(), logits.end());
           }};
@@ -76,45 +89,63 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
   return replica;
 }
 
-absl::StatusOr<std::vector<SampledRow>> LocalReplica::Run(const StepOrder& order) {
-  std::vector<absl::Status> statuses(ranks_.size());
-  std::vector<SampledRow> sampled;
+absl::StatusOr<StepResult> LocalReplica::Run(const StepOrder& order) {
+  std::vector<StepResult> results(ranks_.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     threads.emplace_back([&, i] {
       // The order crosses as bytes, as it does between processes.
       absl::StatusOr<StepOrder> received = DecodeStepOrder(Encode(order));
       Rank& rank = *ranks_[i];
-      statuses[i] = received.ok() ? rank.stage->Run(*received, &sampled) : received.status();
-      if (!statuses[i].ok()) {
-        rank.replica_group->Abort(statuses[i]);
-        rank.tensor_group->Abort(statuses[i]);
+      if (received.ok()) results[i] = rank.stage->Run(*received);
+      if (!received.ok()) results[i].status = received.status();
+      if (!results[i].status.ok()) {
+        rank.replica_group->Abort(results[i].status);
+        rank.tensor_group->Abort(results[i].status);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& status : statuses) SKEIN_RETURN_IF_ERROR(status);
-  return sampled;
+  for (const StepResult& result : results) SKEIN_RETURN_IF_ERROR(result.status);
+  return DecodeStepResult(Encode(results[options_.layout.ranks() - options_.layout.tensor]));
 }
 
-absl::StatusOr<std::map<RequestId, std::vector<int32_t>>> LocalReplica::Generate(
+absl::StatusOr<LocalReplica::Answers> LocalReplica::Generate(
     const std::vector<GenerationRequest>& requests, SchedulerLimits scheduler) {
   scheduler.page_size = options_.page_size;
   ReplicaState state({.scheduler = scheduler,
+                      .rates = options_.rates,
+                      .max_sequences = options_.max_sequences,
                       .pages = options_.pages,
+                      .swap_pages = options_.swap_pages,
                       .context_length = config_.max_position_embeddings,
                       .vocab_size = config_.vocab_size});
-  for (const GenerationRequest& request : requests) state.Add(request);
-  std::map<RequestId, std::vector<int32_t>> answers;
+  for (const GenerationRequest& request : requests) state.Add(request, absl::UnixEpoch());
+  Answers answers;
+  std::deque<StepOrder> orders;  // planned ahead
   while (true) {
     const StepReport report = state.TakeReport();
     for (const SequenceOutput& sequence : report.sequences) {
       if (sequence.finish == Finish::kFailed) return absl::InternalError(sequence.error);
-      for (const auto& token : sequence.tokens) answers[sequence.id].push_back(token.id);
+      std::vector<int32_t>& answer = answers[{sequence.id, sequence.sample}];
+      for (const auto& token : sequence.tokens) answer.push_back(token.id);
+      std::vector<kernels::SampledToken>& logprobs = prompt_logprobs_[sequence.id];
+      logprobs.insert(logprobs.end(), sequence.prompt_logprobs.begin(),
+                      sequence.prompt_logprobs.end());
     }
-    if (state.idle()) return answers;
-    SKEIN_ASSIGN_OR_RETURN(std::vector<SampledRow> sampled, Run(state.NextOrder()));
-    SKEIN_RETURN_IF_ERROR(state.Apply(sampled));
+    load_ = report.load;
+    while (!state.idle() && static_cast<int>(orders.size()) < options_.orders_ahead) {
+      SKEIN_ASSIGN_OR_RETURN(std::optional<StepOrder> order, state.NextOrder(absl::UnixEpoch()));
+      if (!order.has_value()) break;
+      orders.push_back(*std::move(order));
+    }
+    if (orders.empty()) {
+      if (state.idle()) return answers;
+      return absl::InternalError("sequences wait, but nothing runs");
+    }
+    SKEIN_ASSIGN_OR_RETURN(const StepResult result, Run(orders.front()));
+    orders.pop_front();
+    SKEIN_RETURN_IF_ERROR(state.Apply(result, absl::Milliseconds(10)));
   }
 }
 

@@ -12,8 +12,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "kernels/ops/backend.h"
+#include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
 #include "model/format/tensor_source.h"
 #include "parallel/plan/plan.h"
@@ -26,6 +26,11 @@ struct LocalReplicaOptions {
   plan::Layout layout;  // one replica: data is 1
   int64_t page_size = 16;
   int64_t pages = 256;
+  int64_t swap_pages = 0;
+  kernels::KvDType kv_dtype = kernels::KvDType::kF32;
+  int32_t max_sequences = 8;
+  PreemptionRates rates;
+  int orders_ahead = 2;  // that are planned before the oldest one is run
   int64_t max_rows = 256;
   std::function<std::unique_ptr<kernels::Backend>()> make_backend;  // one a rank
   std::function<void(const TraceEvent&)> trace;                     // may be null
@@ -39,15 +44,22 @@ class LocalReplica {
                                                               const LocalReplicaOptions& options);
   ~LocalReplica();
 
-  // Runs the order on all ranks at once; the first error of any rank.
-  absl::StatusOr<std::vector<SampledRow>> Run(const StepOrder& order);
+  // Runs the order on all ranks at once; the sampling rank's result, or the first error of any
+  // rank.
+  absl::StatusOr<StepResult> Run(const StepOrder& order);
 
-  // Serves the requests to their end, `scheduler` deciding; answers by request.
-  absl::StatusOr<std::map<RequestId, std::vector<int32_t>>> Generate(
-      const std::vector<GenerationRequest>& requests, SchedulerLimits scheduler);
+  using Answers = std::map<std::pair<RequestId, int32_t>, std::vector<int32_t>>;
+  // Serves the requests to their end, `scheduler` deciding; answers by request and sample.
+  absl::StatusOr<Answers> Generate(const std::vector<GenerationRequest>& requests,
+                                   SchedulerLimits scheduler);
+  // After the last step of Generate.
+  const ReplicaLoad& load() const { return load_; }
+  const std::map<RequestId, std::vector<kernels::SampledToken>>& prompt_logprobs() const {
+    return prompt_logprobs_;
+  }
 
-  // The logits of every sampled row so far, by request and position.
-  const std::map<std::pair<RequestId, int64_t>, std::vector<float>>& logits() const {
+  // The logits of every sampled row so far, by sequence and position.
+  const std::map<std::pair<SequenceId, int64_t>, std::vector<float>>& logits() const {
     return logits_;
   }
 
@@ -58,7 +70,9 @@ class LocalReplica {
   model::ModelConfig config_;
   LocalReplicaOptions options_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::map<std::pair<RequestId, int64_t>, std::vector<float>> logits_;
+  std::map<std::pair<SequenceId, int64_t>, std::vector<float>> logits_;
+  std::map<RequestId, std::vector<kernels::SampledToken>> prompt_logprobs_;
+  ReplicaLoad load_;
 };
 
 }  // namespace skein::worker

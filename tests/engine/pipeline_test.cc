@@ -1,10 +1,10 @@
 // Micro-batches overlap: stage 0 computes i + 1 while stage 1 computes i.
 #include <algorithm>
+#include <chrono>
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
+#include "base/mutex.h"
 #include "base/test_util.h"
 #include "kernels/ops/backend.h"
 #include "parallel/comm/inprocess/inprocess.h"
@@ -22,20 +22,23 @@ constexpr int64_t kHidden = 4;
 class Rendezvous {
  public:
   absl::Status Run(int stage, int micro_batch) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     begun_[stage] = micro_batch + 1;
+    changed_.NotifyAll();
     const int other = 1 - stage;
     const int wanted = stage == 0 ? micro_batch : std::min(micro_batch + 2, kMicroBatches);
-    const auto reached = [&]()
-                             ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return begun_[other] >= wanted; };
-    if (mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(10))) {
-      return absl::OkStatus();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (begun_[other] < wanted) {
+      if (!changed_.WaitUntil(&mutex_, deadline)) {
+        return absl::DeadlineExceededError("the stages do not overlap");
+      }
     }
-    return absl::DeadlineExceededError("the stages do not overlap");
+    return absl::OkStatus();
   }
 
  private:
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar changed_;
   int begun_[kStages] ABSL_GUARDED_BY(mutex_) = {0, 0};
 };
 
@@ -66,11 +69,12 @@ class MeetingExecutable final : public kernels::Executable {
 TEST(PipelineTest, StagesOverlap) {
   Rendezvous rendezvous;
   auto groups = comm::MakeInProcessGroup(kStages, "replica");
-  absl::Mutex mutex;
+  Mutex mutex;
   std::vector<TraceEvent> trace[kStages];
 
   StepOrder order{.step = 3};
-  order.started = {{.id = 1, .pages = {0, 1}}};
+  order.started = {{.id = 1}};
+  order.tables = {{.id = 1, .pages = {0, 1}}};
   for (int i = 0; i < kMicroBatches; ++i) {
     order.micro_batches.push_back({{.id = 1, .begin = 2 * i, .tokens = {i + 10, 7}}});
   }
@@ -90,11 +94,10 @@ TEST(PipelineTest, StagesOverlap) {
                            .page_size = 4,
                            .replica_group = groups[stage].get()};
       options.trace = [&](const TraceEvent& event) {
-        absl::MutexLock lock(&mutex);
+        MutexLock lock(&mutex);
         trace[event.stage].push_back(event);
       };
-      std::vector<SampledRow> sampled;
-      statuses[stage] = Stage(options, program, executables[stage].get()).Run(order, &sampled);
+      statuses[stage] = Stage(options, program, executables[stage].get()).Run(order).status;
       if (!statuses[stage].ok()) groups[stage]->Abort(statuses[stage]);
     });
   }

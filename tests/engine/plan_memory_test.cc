@@ -7,6 +7,7 @@
 #include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
 #include "model/synthetic/synthetic.h"
+#include "parallel/plan/plan.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/memory.h"
 #include "worker/program/rank_program.h"
@@ -19,7 +20,7 @@ struct Shape {
   bool tied;
 };
 
-void Compare(const Shape& shape, int32_t tensor, int32_t pipeline) {
+void Compare(const Shape& shape, int32_t tensor, int32_t pipeline, kernels::KvDType kv_dtype) {
   const model::ModelConfig config = {.architecture = "LlamaForCausalLM",
                                      .vocab_size = shape.vocab,
                                      .hidden_size = shape.hidden,
@@ -35,7 +36,9 @@ void Compare(const Shape& shape, int32_t tensor, int32_t pipeline) {
                                       .context_length = 100,
                                       .max_sequences = 3,
                                       .max_micro_batch_rows = 24,
-                                      .page_size = 16};
+                                      .page_size = 16,
+                                      .kv_dtype = kv_dtype,
+                                      .pages = 21};
   for (int32_t stage = 0; stage < pipeline; ++stage) {
     for (int32_t shard = 0; shard < tensor; ++shard) {
       SCOPED_TRACE(absl::StrCat("hidden ", shape.hidden, ", tp ", shard, "/", tensor, ", pp ",
@@ -44,15 +47,18 @@ void Compare(const Shape& shape, int32_t tensor, int32_t pipeline) {
       SKEIN_ASSERT_OK_AND_ASSIGN(const plan::ShardSpec spec,
                                  plan::MakeShard(config, tensor, shard));
       const plan::RankMemory planned = plan::MemoryOfRank(config, spec, layers, limits);
-      SKEIN_ASSERT_OK_AND_ASSIGN(const worker::RankProgram rank,
-                                 worker::BuildRankProgram(config, *tensors,
-                                                          {.tensor = tensor,
-                                                           .shard = shard,
-                                                           .layers = layers,
-                                                           .max_rows = limits.max_micro_batch_rows,
-                                                           .max_outputs = limits.max_sequences,
-                                                           .page_size = limits.page_size,
-                                                           .pages = limits.pages()}));
+      SKEIN_ASSERT_OK_AND_ASSIGN(
+          const worker::RankProgram rank,
+          worker::BuildRankProgram(
+              config, *tensors,
+              {.tensor = tensor,
+               .shard = shard,
+               .layers = layers,
+               .max_rows = limits.max_micro_batch_rows,
+               .max_outputs = plan::MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows),
+               .page_size = limits.page_size,
+               .pages = limits.pages,
+               .kv_dtype = kv_dtype}));
       int64_t weights = 0, buffers = 0;
       for (const auto& weight : rank.program.weights) weights += kernels::PackedBytes(weight.spec);
       for (const auto& buffer : rank.program.buffers) {
@@ -72,7 +78,10 @@ TEST(PlanMemoryTest, MatchesThePrograms) {
         Shape{2048, 256, 768, 8, 4, 2, 64, true}}) {
     for (int32_t tensor : {1, 2, 4, 8}) {
       if (shape.heads % tensor != 0) continue;
-      for (int32_t pipeline : {1, 2, 3, 5}) Compare(shape, tensor, pipeline);
+      for (int32_t pipeline : {1, 2, 3, 5})
+        Compare(shape, tensor, pipeline, kernels::KvDType::kF32);
+      Compare(shape, tensor, 2, kernels::KvDType::kBF16);
+      Compare(shape, tensor, 2, kernels::KvDType::kInt8);
     }
   }
 }

@@ -51,7 +51,7 @@ exec nsenter --target "\$(cat "$work/\$host.pid")" --net --uts -- sh -c "\$*"
 AGENT
 chmod +x "$work/agent"
 
-"$bin/coordinator/coordinator" --model=checkpoints/bard --listen=10.77.0.1:0 --port-file="$work/port" --layout=tp=2,pp=2 \
+"$bin/coordinator/coordinator" --model=checkpoints/bard --listen=10.77.0.1:0 --port-file="$work/port" --layout=tp=2,pp=2 --replica-wait=0s \
   >"$work/coordinator.log" 2>&1 &
 coordinator=$!
 for _ in {1..200}; do [[ -s $work/port ]] && break; sleep 0.05; done
@@ -75,6 +75,10 @@ job=$!
 skein status --wait=60s >"$work/status.log" 2>&1 || fail "the job does not serve"
 grep -q hosta "$work/status.log" && grep -q hostb "$work/status.log" || fail "the status names no two hosts"
 skein generate --prompt=ROMEO: --max-tokens=32 --temperature=0 >"$work/answer" 2>"$work/generate.log" || fail "no answer"
+
+# Activations that TCP does not carry without their sender's help, and no later step that gives it.
+printf 'ROMEO:\nIs the day so young? %.0s' {1..60} >"$work/prompt"
+skein generate --prompt-file="$work/prompt" --max-tokens=1 --timeout=20s >"$work/one" 2>"$work/one.log" || fail "no answer to a long prompt"
 
 skein generate --prompt=ROMEO: --max-tokens=900 --temperature=0 >"$work/long" 2>"$work/long.log" &
 long=$!

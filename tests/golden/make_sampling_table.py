@@ -3,165 +3,28 @@
 
     tests/golden/make_sampling_table.py      # a second, Python's standard library only
 
-Written from the contract in README.md, in float64 and without a glance at the C++, one plain loop
-after the other. Logits and parameters are float32 numbers, as the sampler gets them. A case whose
-outcome a float32 sampler could miss by rounding alone is refused, unless its numbers are exact.
+That implementation is sampling_oracle.py. The cases are here and in sampling_extra_cases.py.
 """
 
 import json
 import math
 import pathlib
 import random
-import struct
+
+from sampling_extra_cases import extra_cases, prompt_rows, random_extra_cases
+from sampling_oracle import (
+    SEED_FOR_HALF,
+    SEED_FOR_LARGEST,
+    SEED_FOR_QUARTER,
+    SEED_FOR_ZERO,
+    TooClose,
+    make_case,
+    philox4x32_10,
+    seed_for,
+    uniform,
+)
 
 HERE = pathlib.Path(__file__).resolve().parent
-MARGIN = 1e-5  # between a threshold and what is compared with it; float32 sums err by about 1e-7
-NEGLIGIBLE = 1e-9  # survivors below this are not listed
-
-DEFAULTS = {
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "seed": 0,
-}
-
-
-def philox4x32_10(counter, key):
-    """Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011)."""
-    c, k, word = list(counter), list(key), 0xFFFFFFFF
-    for _ in range(10):
-        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [(b >> 32) ^ c[1] ^ k[0], b & word, (a >> 32) ^ c[3] ^ k[1], a & word]
-        k = [(k[0] + 0x9E3779B9) & word, (k[1] + 0xBB67AE85) & word]
-    return c
-
-
-def float32(x):
-    return struct.unpack("<f", struct.pack("<f", x))[0]
-
-
-def uniform(seed, position):
-    first = philox4x32_10((position, 0, 0, 0), (seed & 0xFFFFFFFF, seed >> 32))[0]
-    return (first >> 8) * 2.0**-24
-
-
-def penalised(logits, params, prompt, output):
-    scores = list(logits)
-    for i in set(prompt) | set(output):
-        p = params["repetition_penalty"]
-        scores[i] = scores[i] / p if scores[i] > 0 else scores[i] * p
-    for i in set(output):
-        scores[i] -= params["presence_penalty"]
-        scores[i] -= params["frequency_penalty"] * output.count(i)
-    return scores
-
-
-def log_softmax(logits):
-    top = max(logits)
-    total = math.fsum(math.exp(x - top) for x in logits)
-    return [x - top - math.log(total) for x in logits]
-
-
-def normalised(pairs):
-    total = math.fsum(p for _, p in pairs)
-    return [(i, p / total) for i, p in pairs]
-
-
-class TooClose(Exception):
-    """Rounding could decide this case."""
-
-
-def apart(a, b, exact):
-    if not exact and abs(a - b) < MARGIN:
-        raise TooClose
-
-
-def survivors(scores, params, exact):
-    """(id, probability) in descending order of probability, ties by ascending id."""
-    order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
-    order = [i for i in order if scores[i] != -math.inf]
-    for a, b in zip(order, order[1:]):
-        if scores[a] != scores[b]:
-            apart(scores[a], scores[b], exact)
-    if params["temperature"] == 0:
-        return [(order[0], 1.0)]
-    if params["top_k"] > 0:
-        order = order[: params["top_k"]]
-    top = scores[order[0]]
-    kept = normalised([(i, math.exp((scores[i] - top) / params["temperature"])) for i in order])
-    if params["top_p"] < 1:
-        cumulative = 0.0
-        for count, (_, p) in enumerate(kept, start=1):
-            cumulative += p
-            apart(cumulative, params["top_p"], exact)
-            if cumulative >= params["top_p"]:
-                break
-        kept = normalised(kept[:count])
-    if params["min_p"] > 0:
-        least = params["min_p"] * kept[0][1]
-        for _, p in kept:
-            if p != kept[0][1]:
-                apart(p, least, exact)
-        kept = normalised([(i, p) for i, p in kept if p >= least])
-    return kept
-
-
-def draw(kept, u, exact):
-    cumulative = 0.0
-    for i, p in kept[:-1]:
-        cumulative += p
-        apart(cumulative, u, exact)
-        if cumulative > u:
-            return i
-    return kept[-1][0]
-
-
-def make_case(name, logits, prompt=(), output=(), exact=False, **changes):
-    logits = [float32(x) for x in logits]
-    params = DEFAULTS | changes
-    for key, value in params.items():
-        if isinstance(value, float):
-            params[key] = float32(value)
-    prompt, output = list(prompt), list(output)
-    position = len(output)
-    u = uniform(params["seed"], position)
-    kept = survivors(penalised(logits, params, prompt, output), params, exact)
-    chosen = draw(kept, u, exact)
-    logprobs = log_softmax(logits)
-    ranked = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
-    listed = [(i, p) for i, p in kept if p >= NEGLIGIBLE]
-    return {
-        "name": name,
-        "logits": [None if x == -math.inf else x for x in logits],
-        "params": params,
-        "prompt": prompt,
-        "output": output,
-        "position": position,
-        "uniform": u,
-        "survivors": [i for i, _ in listed],
-        "probabilities": [float(f"{p:.9g}") for _, p in listed],
-        "chosen": chosen,
-        "logprob": float(f"{logprobs[chosen]:.9g}"),
-        "top_logprobs": [
-            [i, float(f"{logprobs[i]:.9g}")] for i in ranked[:3] if logprobs[i] > -1e9
-        ],
-    }
-
-
-def seed_for(position, low, high):
-    """The first seed whose draw at `position` lies in [low, high)."""
-    return next(s for s in range(1 << 20) if low <= uniform(s, position) < high)
-
-
-# Seeds with a chosen draw at position 0, found by trying seeds from 0 upwards.
-SEED_FOR_ZERO = 12121362
-SEED_FOR_QUARTER = 23739184
-SEED_FOR_HALF = 515707
-SEED_FOR_LARGEST = 16390493  # 1 - 2^-24
 
 
 def named_cases():
@@ -421,7 +284,19 @@ def uniform_rows():
     seeds = [0, 1, 42, 0xFFFFFFFF, 0x100000000, 0xFEDCBA9876543210, 0xFFFFFFFFFFFFFFFF]
     rows = [(seed, position) for seed in seeds for position in (0, 1, 2, 1000, 0xFFFFFFFF)]
     rows += [(s, 0) for s in (SEED_FOR_ZERO, SEED_FOR_QUARTER, SEED_FOR_HALF, SEED_FOR_LARGEST)]
-    return [{"seed": s, "position": p, "uniform": uniform(s, p)} for s, p in rows]
+    table = [{"seed": s, "position": p, "uniform": uniform(s, p)} for s, p in rows]
+    for seed, position, sample in (
+        (0, 0, 1),
+        (0, 1, 1),
+        (1, 0, 2),
+        (42, 1000, 7),
+        (42, 1 << 32, 0),
+        (42, (1 << 32) + 1, 1),
+        (0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
+    ):
+        u = uniform(seed, position, sample)
+        table.append({"seed": seed, "position": position, "sample": sample, "uniform": u})
+    return table
 
 
 def main():
@@ -429,10 +304,15 @@ def main():
     assert uniform(SEED_FOR_QUARTER, 0) == 0.25
     assert uniform(SEED_FOR_HALF, 0) == 0.5
     assert uniform(SEED_FOR_LARGEST, 0) == 1 - 2.0**-24
-    cases = named_cases() + random_cases(60)
+    cases = named_cases() + random_cases(60) + extra_cases() + random_extra_cases(60)
     names = [case["name"] for case in cases]
     assert len(names) == len(set(names))
-    table = {"philox": philox_rows(), "uniform": uniform_rows(), "cases": cases}
+    table = {
+        "philox": philox_rows(),
+        "uniform": uniform_rows(),
+        "cases": cases,
+        "prompt_logprobs": prompt_rows(),
+    }
     sections = []
     for name, rows in table.items():
         lines = ",\n".join("    " + json.dumps(row) for row in rows)

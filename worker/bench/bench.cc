@@ -135,27 +135,30 @@ class Bench {
   }
 
   // Starts sequence `id` and computes its prompt.
-  absl::StatusOr<absl::Duration> Prefill(RequestId id) {
+  absl::StatusOr<absl::Duration> Prefill(SequenceId id) {
     StepOrder order;
-    SequenceStart start{.id = id, .sampling = {.temperature = 0}};
+    const SequenceStart start{.id = id, .sampling = {.temperature = 0}};
+    PageTableUpdate table{.id = id};
     for (int64_t i = 0; i < pages_per_sequence_; ++i) {
-      start.pages.push_back(static_cast<int32_t>(id * pages_per_sequence_ + i));
+      table.pages.push_back(static_cast<int32_t>(id * pages_per_sequence_ + i));
     }
     ChunkOrder chunk{.id = id, .sample = true};
     for (int i = 0; i < options_.prompt_tokens; ++i) {
       chunk.tokens.push_back(static_cast<int32_t>((i * 7919 + 17) % config_.vocab_size));
     }
+    if (id < last_token_.size()) order.ended = {id};  // it was warmed up with
     order.started = {start};
+    order.tables = {table};
     order.micro_batches = {{chunk}};
     return TimeStep(order);
   }
 
   absl::StatusOr<absl::Duration> TimeStep(const StepOrder& order) {
-    std::vector<SampledRow> sampled;
     const absl::Time begin = absl::Now();
-    SKEIN_RETURN_IF_ERROR(stage_->Run(order, &sampled));
+    const StepResult result = stage_->Run(order);
     const absl::Duration time = absl::Now() - begin;
-    for (const SampledRow& row : sampled) {
+    SKEIN_RETURN_IF_ERROR(result.status);
+    for (const SampledRow& row : result.sampled) {
       if (!row.error.empty()) return absl::InternalError(row.error);
       if (row.id >= last_token_.size()) last_token_.resize(row.id + 1);
       last_token_[row.id] = row.token.id;
@@ -183,7 +186,7 @@ class Bench {
       StepOrder order;
       std::vector<ChunkOrder>& chunks = order.micro_batches.emplace_back();
       for (int id = 0; id < options_.batch; ++id) {
-        chunks.push_back({.id = static_cast<RequestId>(id),
+        chunks.push_back({.id = static_cast<SequenceId>(id),
                           .begin = options_.prompt_tokens + step,
                           .tokens = {last_token_[id]},
                           .sample = true});

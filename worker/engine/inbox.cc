@@ -5,35 +5,51 @@
 namespace skein::worker {
 
 void Inbox::Submit(GenerationRequest request) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   contents_.requests.push_back(std::move(request));
+  changed_.NotifyOne();
 }
 
-void Inbox::Cancel(RequestId id) {
-  absl::MutexLock lock(&mutex_);
-  contents_.cancelled.push_back(id);
+void Inbox::Cancel(RequestId id, std::optional<int32_t> sample) {
+  MutexLock lock(&mutex_);
+  contents_.cancelled.push_back({id, sample});
+  changed_.NotifyOne();
 }
 
 void Inbox::CancelAll() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   contents_.requests.clear();
   contents_.cancelled.clear();
   contents_.cancel_all = true;
+  changed_.NotifyOne();
+}
+
+void Inbox::Deliver(StepResult result) {
+  MutexLock lock(&mutex_);
+  contents_.results.push_back(std::move(result));
+  changed_.NotifyOne();
 }
 
 void Inbox::Stop() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   contents_.stop = true;
+  changed_.NotifyOne();
 }
 
 bool Inbox::HasSomething() const {
-  return !contents_.requests.empty() || !contents_.cancelled.empty() || contents_.cancel_all ||
-         contents_.stop;
+  return !contents_.requests.empty() || !contents_.cancelled.empty() ||
+         !contents_.results.empty() || contents_.cancel_all;
 }
 
-Inbox::Contents Inbox::Take(bool wait) {
-  absl::MutexLock lock(&mutex_);
-  if (wait) mutex_.Await(absl::Condition(this, &Inbox::HasSomething));
+Inbox::Contents Inbox::Take(std::chrono::steady_clock::time_point deadline, bool stopping) {
+  MutexLock lock(&mutex_);
+  while (!HasSomething() && (stopping || !contents_.stop)) {
+    if (deadline == deadline.max()) {
+      changed_.Wait(&mutex_);  // waiting until the end of time overflows
+    } else if (!changed_.WaitUntil(&mutex_, deadline)) {
+      break;
+    }
+  }
   return std::exchange(contents_, Contents{.stop = contents_.stop});
 }
 

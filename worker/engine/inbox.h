@@ -1,38 +1,52 @@
-// Where a replica's requests wait for its leader: filled by the network's threads, emptied by the
-// engine's.
+// Where a replica's leader finds what has happened: requests from the network, results from the
+// ranks. Filled by any thread, emptied by the one that schedules.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "worker/engine/request.h"
+#include "worker/engine/step_order.h"
 
 namespace skein::worker {
+
+// Of a request, or of one of its answers.
+struct Cancellation {
+  RequestId id = 0;
+  std::optional<int32_t> sample;
+};
 
 // Thread-safe.
 class Inbox {
  public:
   struct Contents {
     std::vector<GenerationRequest> requests;
-    std::vector<RequestId> cancelled;
+    std::vector<Cancellation> cancelled;
+    std::vector<StepResult> results;
     bool cancel_all = false;  // before `requests`: they came later
     bool stop = false;        // finish nothing, leave the loop
   };
 
   void Submit(GenerationRequest request);
-  void Cancel(RequestId id);
+  void Cancel(RequestId id, std::optional<int32_t> sample = std::nullopt);
   // Drops every request so far, without a word to anyone: the coordinator that sent them is gone.
   void CancelAll();
+  void Deliver(StepResult result);
   void Stop();
 
-  // Everything since the last Take. With `wait`, sleeps until there is something.
-  Contents Take(bool wait);
+  // Everything since the last Take; sleeps until there is something or the deadline has passed.
+  // After Stop it never sleeps, unless `stopping`.
+  Contents Take(std::chrono::steady_clock::time_point deadline, bool stopping = false);
 
  private:
   bool HasSomething() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar changed_;
   Contents contents_ ABSL_GUARDED_BY(mutex_);
 };
 

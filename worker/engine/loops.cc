@@ -1,10 +1,18 @@
 #include "worker/engine/loops.h"
 
+#include <time.h>
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "worker/engine/step_order.h"
@@ -12,53 +20,180 @@
 namespace skein::worker {
 namespace {
 
-// The sampling rank's result of `step`, or the failure of the rank that says so first.
-absl::StatusOr<StepResult> ReceiveResult(comm::ControlChannel& channel, int64_t step,
-                                         absl::Time deadline) {
-  SKEIN_ASSIGN_OR_RETURN(const comm::ControlMessage message, channel.Receive(deadline));
-  SKEIN_ASSIGN_OR_RETURN(StepResult result, DecodeStepResult(message.bytes));
-  SKEIN_RETURN_IF_ERROR(
-      Annotate(result.status, absl::StrCat("rank ", message.from, " of the replica, step ", step)));
-  if (result.step != step) {
-    return absl::InternalError(absl::StrCat("rank ", message.from, " answered step ", result.step,
-                                            " while step ", step, " was running"));
-  }
-  return result;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+SteadyTime SteadyNow() { return std::chrono::steady_clock::now(); }
+
+absl::Duration ThreadCpuTime() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
 }
 
-absl::Status RunStep(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel,
-                     ReplicaState& state) {
-  const StepOrder order = state.NextOrder();
-  const absl::Time deadline = absl::Now() + options.step_timeout;
-  if (channel != nullptr) {
-    SKEIN_RETURN_IF_ERROR(channel->Broadcast(Encode(order), deadline));
+// The orders that the leader's own stage has yet to carry out.
+class OrderQueue {
+ public:
+  void Push(StepOrder order) {
+    MutexLock lock(&mutex_);
+    orders_.push_back(std::move(order));
+    changed_.NotifyOne();
   }
-  std::vector<SampledRow> sampled;
-  SKEIN_RETURN_IF_ERROR(stage.Run(order, &sampled));
-  if (!stage.samples()) {
-    SKEIN_ASSIGN_OR_RETURN(StepResult result, ReceiveResult(*channel, order.step, deadline));
-    sampled = std::move(result.sampled);
+  void Close() {
+    MutexLock lock(&mutex_);
+    closed_ = true;
+    changed_.NotifyOne();
   }
-  return state.Apply(sampled);
-}
+  // Nothing once it is closed and empty.
+  std::optional<StepOrder> Pop() {
+    MutexLock lock(&mutex_);
+    while (orders_.empty() && !closed_) changed_.Wait(&mutex_);
+    if (orders_.empty()) return std::nullopt;
+    StepOrder order = std::move(orders_.front());
+    orders_.pop_front();
+    return order;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<StepOrder> orders_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Three threads: the caller's schedules; one computes the leader's own stage; one, where there are
+// other ranks, hears what they say.
+class Leader {
+ public:
+  Leader(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel, Inbox& inbox)
+      : options_(options),
+        stage_(stage),
+        channel_(channel),
+        inbox_(inbox),
+        state_(options.limits) {}
+
+  absl::Status Run() {
+    std::vector<std::thread> threads;
+    threads.emplace_back([this] { ComputeLoop(); });
+    if (channel_ != nullptr) threads.emplace_back([this] { ListenLoop(); });
+    absl::Status status = Serve();
+    if (status.ok() && channel_ != nullptr) {
+      status =
+          channel_->Broadcast(Encode(StepOrder{.stop = true}), absl::Now() + options_.step_timeout);
+    }
+    if (!status.ok()) stage_.Abort(status);
+    orders_.Close();
+    if (channel_ != nullptr) channel_->Close();
+    for (std::thread& thread : threads) thread.join();
+    return status;
+  }
+
+ private:
+  void ComputeLoop() {
+    while (const std::optional<StepOrder> order = orders_.Pop()) {
+      StepResult result = stage_.Run(*order);
+      const bool failed = !result.status.ok();
+      if (failed || stage_.samples()) inbox_.Deliver(std::move(result));
+      if (failed) return;
+    }
+  }
+
+  void ListenLoop() {
+    while (true) {
+      const absl::StatusOr<comm::ControlMessage> message =
+          channel_->Receive(absl::InfiniteFuture());
+      absl::StatusOr<StepResult> result =
+          message.ok() ? DecodeStepResult(message->bytes) : message.status();
+      if (!result.ok()) return inbox_.Deliver({.status = result.status()});
+      result->status =
+          Annotate(result->status,
+                   absl::StrCat("rank ", message->from, " of the replica, step ", result->step));
+      inbox_.Deliver(*std::move(result));
+    }
+  }
+
+  absl::Status Serve() {
+    bool stopping = false;
+    while (!stopping || state_.outstanding() > 0) {
+      Inbox::Contents contents = inbox_.Take(Deadline(), stopping);
+      const absl::Duration begin = ThreadCpuTime();
+      if (contents.cancel_all) state_.CancelAll();
+      const absl::Time now = absl::Now();
+      for (GenerationRequest& request : contents.requests) state_.Add(std::move(request), now);
+      for (const Cancellation& cancellation : contents.cancelled) {
+        state_.Cancel(cancellation.id, cancellation.sample);
+      }
+      SKEIN_RETURN_IF_ERROR(ApplyResults(contents.results));
+      stopping = contents.stop;
+      if (!stopping) SKEIN_RETURN_IF_ERROR(SendOrders());
+      host_time_ += ThreadCpuTime() - begin;
+      // The ranks have work by now. Not before cancel_all was seen: a new coordinator is told
+      // nothing of the old one's requests.
+      if (state_.has_outputs()) Report();
+    }
+    return absl::OkStatus();
+  }
+
+  // Of the oldest outstanding step.
+  SteadyTime Deadline() const {
+    const bool waits =
+        state_.outstanding() > 0 && options_.step_timeout != absl::InfiniteDuration();
+    return waits ? last_result_ + absl::ToChronoNanoseconds(options_.step_timeout)
+                 : SteadyTime::max();
+  }
+
+  absl::Status SendOrders() {
+    while (!state_.idle() && state_.outstanding() < options_.orders_ahead) {
+      const bool first = state_.outstanding() == 0;
+      SKEIN_ASSIGN_OR_RETURN(std::optional<StepOrder> order, state_.NextOrder(absl::Now()));
+      if (!order.has_value()) {
+        if (!first) return absl::OkStatus();  // a result will tell more
+        return absl::InternalError("requests wait, nothing runs, and the scheduler runs none");
+      }
+      if (first) last_result_ = SteadyNow();
+      if (channel_ != nullptr) {
+        SKEIN_RETURN_IF_ERROR(
+            channel_->Broadcast(Encode(*order), absl::Now() + options_.step_timeout));
+      }
+      orders_.Push(*std::move(order));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ApplyResults(const std::vector<StepResult>& results) {
+    for (const StepResult& result : results) {
+      SKEIN_RETURN_IF_ERROR(result.status);
+      const SteadyTime now = SteadyNow();
+      SKEIN_RETURN_IF_ERROR(
+          state_.Apply(result, absl::FromChrono(now - std::exchange(last_result_, now))));
+    }
+    if (results.empty() && SteadyNow() > Deadline()) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("a step was not over after ", absl::FormatDuration(options_.step_timeout)));
+    }
+    return absl::OkStatus();
+  }
+
+  void Report() {
+    StepReport report = state_.TakeReport();
+    report.load.host_time = host_time_;
+    options_.report(std::move(report));
+  }
+
+  const LeaderOptions& options_;
+  Stage& stage_;
+  comm::ControlChannel* const channel_;
+  Inbox& inbox_;
+  ReplicaState state_;
+  OrderQueue orders_;
+  SteadyTime last_result_;    // or the first order after an idle time
+  absl::Duration host_time_;  // from what arrives to the orders that follow
+};
 
 }  // namespace
 
 absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel,
                        Inbox& inbox) {
-  ReplicaState state(options.limits);
-  while (true) {
-    Inbox::Contents contents = inbox.Take(/*wait=*/state.idle() && !state.has_outputs());
-    if (contents.stop) break;
-    if (contents.cancel_all) state.CancelAll();
-    for (GenerationRequest& request : contents.requests) state.Add(std::move(request));
-    for (RequestId id : contents.cancelled) state.Cancel(id);
-    // Not before cancel_all was seen: a new coordinator is told nothing of the old one's requests.
-    if (state.has_outputs()) options.report(state.TakeReport());
-    if (!state.idle()) SKEIN_RETURN_IF_ERROR(RunStep(options, stage, channel, state));
-  }
-  if (channel == nullptr) return absl::OkStatus();
-  return channel->Broadcast(Encode(StepOrder{.stop = true}), absl::Now() + options.step_timeout);
+  return Leader(options, stage, channel, inbox).Run();
 }
 
 absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout) {
@@ -67,8 +202,7 @@ absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Dura
                            channel.Receive(absl::InfiniteFuture()));
     SKEIN_ASSIGN_OR_RETURN(const StepOrder order, DecodeStepOrder(message.bytes));
     if (order.stop) return absl::OkStatus();
-    StepResult result{.step = order.step};
-    result.status = stage.Run(order, &result.sampled);
+    const StepResult result = stage.Run(order);
     absl::Status sent;
     if (!result.status.ok() || stage.samples()) {
       sent = channel.SendToLeader(Encode(result), absl::Now() + step_timeout);

@@ -15,6 +15,10 @@ namespace skein::worker {
 struct LeaderOptions {
   ReplicaLimits limits;
   absl::Duration step_timeout = absl::InfiniteDuration();
+  // Steps that are planned and sent before the oldest one's result is known, it included. 2: one
+  // runs, and the next one is there when it ends; more would only make newcomers wait. 1: no
+  // overlap, to compare with.
+  int64_t orders_ahead = 2;
   // Gets every report, on the engine's thread; a slow sink slows the replica.
   std::function<void(StepReport)> report;
 };

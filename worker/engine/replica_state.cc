@@ -1,38 +1,53 @@
 #include "worker/engine/replica_state.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace skein::worker {
+namespace {
 
-ReplicaState::ReplicaState(const ReplicaLimits& limits) : limits_(limits), pool_(limits.pages) {}
+// Of one observation in the observed rate of prefill.
+constexpr double kObservationWeight = 0.2;
+// Steps with fewer rows are bound by reading weights, and say nothing of prefill.
+constexpr int64_t kPrefillRows = 64;
 
-int32_t ReplicaState::Sequence::token(int64_t position) const {
-  const auto prompt_size = static_cast<int64_t>(request.prompt.size());
-  return position < prompt_size ? request.prompt[position] : request.output[position - prompt_size];
-}
+}  // namespace
 
-SequenceView ReplicaState::Sequence::View() const {
-  return {request.id, length(), computed,
-          static_cast<int64_t>(request.prompt.size()) + request.max_tokens};
-}
+ReplicaState::ReplicaState(const ReplicaLimits& limits)
+    : limits_(limits),
+      rates_(limits.rates),
+      tables_(limits.pages, limits.swap_pages, limits.scheduler.page_size) {}
+
+ReplicaState::~ReplicaState() = default;
+
+// ---- Requests ----
 
 absl::Status ReplicaState::Validate(const GenerationRequest& request) const {
   if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
-  for (const auto* tokens : {&request.prompt, &request.output}) {
+  const auto samples = static_cast<int64_t>(request.samples.size());
+  if (samples < 1 || samples > limits_.max_sequences) {
+    return absl::InvalidArgumentError(absl::StrCat(samples, " samples: not in [1, ",
+                                                   limits_.max_sequences,
+                                                   "], the sequences that run at once"));
+  }
+  std::vector<const std::vector<int32_t>*> lists = {&request.prompt};
+  for (const SampleStart& sample : request.samples) {
+    lists.push_back(&sample.output);
+    if (static_cast<int64_t>(sample.output.size()) >= request.max_tokens) {
+      return absl::InvalidArgumentError(absl::StrCat("max_tokens is ", request.max_tokens, ", and ",
+                                                     sample.output.size(), " were given already"));
+    }
+  }
+  for (const auto* tokens : lists) {
     for (int32_t token : *tokens) {
       if (token < 0 || token >= limits_.vocab_size) {
         return absl::InvalidArgumentError(absl::StrCat(
             "token id ", token, " is outside of the vocabulary of ", limits_.vocab_size));
       }
     }
-  }
-  if (static_cast<int64_t>(request.output.size()) >= request.max_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("max_tokens is ", request.max_tokens, ", and ",
-                                                   request.output.size(), " were given already"));
   }
   const int64_t longest = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
   if (longest > limits_.context_length) {
@@ -48,118 +63,349 @@ absl::Status ReplicaState::Validate(const GenerationRequest& request) const {
   return absl::OkStatus();
 }
 
-void ReplicaState::Add(GenerationRequest request) {
+ReplicaState::Sequence& ReplicaState::NewSequence(std::shared_ptr<const GenerationRequest> request,
+                                                  const SampleStart& sample, absl::Time now) {
+  const SequenceId id = next_id_++;
+  requests_[request->id].push_back(id);
+  Sequence& sequence = sequences_[id];
+  sequence.id = id;
+  sequence.arrival = now;
+  sequence.sample = sample.index;
+  sequence.mu = sample.mu;
+  sequence.tokens.reserve(request->prompt.size() + request->max_tokens);
+  sequence.tokens = request->prompt;
+  sequence.tokens.insert(sequence.tokens.end(), sample.output.begin(), sample.output.end());
+  sequence.request = std::move(request);
+  return sequence;
+}
+
+void ReplicaState::Add(GenerationRequest request, absl::Time now) {
   if (absl::Status valid = Validate(request); !valid.ok()) {
     outputs_.push_back(
         {.id = request.id, .finish = Finish::kFailed, .error = std::string(valid.message())});
     return;
   }
-  waiting_.push_back({.request = std::move(request)});
-}
-
-void ReplicaState::Release(const Sequence& sequence) {
-  pool_.Free(sequence.pages);
-  ended_.push_back(sequence.request.id);
-}
-
-void ReplicaState::Cancel(RequestId id) {
-  const auto has_id = [id](const Sequence& sequence) { return sequence.request.id == id; };
-  if (auto it = std::find_if(waiting_.begin(), waiting_.end(), has_id); it != waiting_.end()) {
-    waiting_.erase(it);
-  } else if (auto it = std::find_if(running_.begin(), running_.end(), has_id);
-             it != running_.end()) {
-    Release(*it);
-    running_.erase(it);
-  } else {
-    return;
+  const auto shared = std::make_shared<const GenerationRequest>(std::move(request));
+  Sequence* parent = nullptr;
+  bool first = true;
+  for (const SampleStart& sample : shared->samples) {
+    Sequence& sequence = NewSequence(shared, sample, now);
+    if (std::exchange(first, false) && shared->prompt_logprobs >= 0) sequence.logprobs_given = 0;
+    // Only answers that begin together begin at the same state; others meet in the prefix cache.
+    if (!sample.output.empty()) continue;
+    if (parent == nullptr) {
+      parent = &sequence;
+    } else {
+      sequence.state = Sequence::State::kForking;
+      parent->forks.push_back(sequence.id);
+    }
   }
-  outputs_.push_back({.id = id, .finish = Finish::kCancelled});
+}
+
+void ReplicaState::End(Sequence& sequence) {
+  if (sequence.state == Sequence::State::kRunning) slots_used_ -= sequence.slots();
+  tables_.Release(sequence.table);
+  if (sequence.started) ended_.push_back(sequence.id);
+  std::vector<SequenceId>& siblings = requests_.at(sequence.request->id);
+  std::erase(siblings, sequence.id);
+  if (siblings.empty()) requests_.erase(sequence.request->id);
+  sequences_.erase(sequence.id);
+}
+
+void ReplicaState::Cancel(RequestId id, std::optional<int32_t> sample) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  bool ended = false;
+  for (SequenceId sequence_id : std::vector(found->second)) {
+    Sequence& sequence = sequences_.at(sequence_id);
+    if (sample.has_value()) {
+      const bool shares = sequence.state == Sequence::State::kForking || !sequence.forks.empty();
+      if (sequence.sample != *sample || shares) continue;
+    }
+    End(sequence);
+    ended = true;
+  }
+  if (!ended) return;
+  outputs_.push_back({.id = id, .sample = sample.value_or(0), .finish = Finish::kCancelled});
+}
+
+void ReplicaState::EndRequest(RequestId id) {
+  for (SequenceId sequence : std::vector(requests_.at(id))) End(sequences_.at(sequence));
 }
 
 void ReplicaState::CancelAll() {
-  for (const Sequence& sequence : running_) Release(sequence);
-  running_.clear();
-  waiting_.clear();
+  while (!sequences_.empty()) End(sequences_.begin()->second);
   outputs_.clear();
 }
 
-SequenceStart ReplicaState::Start(Sequence& sequence, int64_t pages) {
-  sequence.pages = *pool_.Allocate(pages);  // the scheduler saw that they are free
-  const GenerationRequest& request = sequence.request;
-  return {request.id, sequence.pages, request.prompt, request.output, request.sampling};
+// ---- Orders ----
+
+SequenceView ReplicaState::ViewOf(Sequence& sequence) {
+  const GenerationRequest& request = *sequence.request;
+  SequenceView view = {.id = sequence.id,
+                       .priority = request.priority,
+                       .arrival = sequence.arrival,
+                       .deadline = request.deadline,
+                       .slots = sequence.slots(),
+                       .length = sequence.length(),
+                       .computed = sequence.computed,
+                       .all_logits = sequence.wants_logprobs(sequence.computed),
+                       .pending = sequence.in_flight > 0};
+  const PageTable& table = sequence.table;
+  if (sequence.state == Sequence::State::kRunning) {
+    view.pages = static_cast<int64_t>(table.pages.size());
+    view.own_pages = tables_.CountOwn(table);
+    view.copies = tables_.CopiesOnWrite(table, sequence.computed);
+  } else if (!table.swapped.empty()) {
+    view.swapped = true;
+    view.pages = static_cast<int64_t>(table.swapped.size());
+  } else {
+    // Log probabilities of a prompt need all of it computed.
+    if (sequence.logprobs_given < 0 && sequence.hit_version != tables_.version()) {
+      // The last token is computed in any case: it gives the next one.
+      sequence.hit = tables_.Find(sequence.tokens, sequence.known() - 1, sequence.hit);
+      sequence.hit_version = tables_.version();
+    }
+    view.pages = sequence.hit.pages;
+    view.idle_pages = sequence.hit.idle;
+    view.computed = sequence.hit.pages * limits_.scheduler.page_size;
+  }
+  return view;
 }
 
-StepOrder ReplicaState::NextOrder() {
+StepPlan ReplicaState::Plan(absl::Time now) {
   std::vector<SequenceView> waiting, running;
-  for (const Sequence& sequence : waiting_) waiting.push_back(sequence.View());
-  for (const Sequence& sequence : running_) running.push_back(sequence.View());
-  const StepPlan plan = Schedule({waiting, running, pool_.free_pages()}, limits_.scheduler);
-
-  StepOrder order{.step = steps_++, .ended = std::exchange(ended_, {})};
-  for (const Admission& admission : plan.admissions) {
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-    order.started.push_back(Start(running_.back(), admission.pages));
+  for (auto& [id, sequence] : sequences_) {
+    if (sequence.state == Sequence::State::kWaiting) {
+      waiting.push_back(ViewOf(sequence));
+    } else if (sequence.state == Sequence::State::kRunning &&
+               sequence.length() < sequence.max_length()) {  // its last token is not on its way
+      running.push_back(ViewOf(sequence));
+    }
   }
-  std::unordered_map<RequestId, Sequence*> by_id;
-  for (Sequence& sequence : running_) by_id[sequence.request.id] = &sequence;
+  return Schedule({.now = now,
+                   .waiting = waiting,
+                   .running = running,
+                   .free_slots = limits_.max_sequences - slots_used_,
+                   .free_pages = tables_.available(),
+                   .free_swap_pages = tables_.swap().free_pages(),
+                   .rates = rates_},
+                  limits_.scheduler);
+}
+
+absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now) {
+  const StepPlan plan = Plan(now);
+  if (plan.micro_batches.empty() && plan.preemptions.empty() && plan.admissions.empty()) {
+    return std::nullopt;
+  }
+  StepOrder order{.step = counters_.steps++, .ended = std::exchange(ended_, {})};
+  for (const Preemption& preemption : plan.preemptions) {
+    SKEIN_RETURN_IF_ERROR(Preempt(preemption, order));
+  }
+  // Bringing pages back may evict: those that are shared are taken first.
+  for (const bool swapped : {false, true}) {
+    for (SequenceId id : plan.admissions) {
+      Sequence& sequence = sequences_.at(id);
+      if (sequence.state == Sequence::State::kWaiting &&
+          !sequence.table.swapped.empty() == swapped) {
+        SKEIN_RETURN_IF_ERROR(Admit(sequence, order));
+      }
+    }
+  }
+  Outstanding outstanding{.step = order.step};
   for (const std::vector<Chunk>& chunks : plan.micro_batches) {
     std::vector<ChunkOrder>& batch = order.micro_batches.emplace_back();
     for (const Chunk& chunk : chunks) {
-      Sequence& sequence = *by_id.at(chunk.id);
-      ChunkOrder& out = batch.emplace_back(
-          ChunkOrder{.id = chunk.id, .begin = chunk.begin, .sample = chunk.sample});
-      for (int64_t i = 0; i < chunk.count; ++i)
-        out.tokens.push_back(sequence.token(chunk.begin + i));
-      sequence.computed = chunk.begin + chunk.count;
+      SKEIN_RETURN_IF_ERROR(Compute(chunk, order, batch));
+      outstanding.rows += chunk.count;
+      if (chunk.sample) outstanding.sampling.push_back(chunk.id);
     }
   }
+  // Not before: a page that is given up for an equal one must not be taken again in this order.
+  for (const std::vector<Chunk>& chunks : plan.micro_batches) {
+    for (const Chunk& chunk : chunks) {
+      Sequence& sequence = sequences_.at(chunk.id);
+      KeepPrefix(sequence);
+      if (!sequence.forks.empty() && sequence.computed >= sequence.prompt()) Fork(sequence);
+    }
+  }
+  outstanding_.push_back(std::move(outstanding));
   return order;
 }
 
-Finish ReplicaState::FinishOf(const Sequence& sequence) const {
-  const GenerationRequest& request = sequence.request;
-  if (std::count(request.eos_token_ids.begin(), request.eos_token_ids.end(),
-                 request.output.back()) > 0) {
-    return Finish::kEos;
+absl::Status ReplicaState::Preempt(const Preemption& preemption, StepOrder& order) {
+  Sequence& sequence = sequences_.at(preemption.id);
+  sequence.state = Sequence::State::kWaiting;
+  slots_used_ -= sequence.slots();
+  if (preemption.swap) {
+    ++counters_.preemptions_swapped;
+    return tables_.SwapOut(sequence.table, order.copies);
   }
-  return static_cast<int64_t>(request.output.size()) >= request.max_tokens ? Finish::kMaxTokens
-                                                                           : Finish::kNotFinished;
+  ++counters_.preemptions_recomputed;
+  tables_.Release(sequence.table);
+  sequence.hit = {};
+  sequence.hit_version = 0;
+  sequence.computed = 0;
+  return absl::OkStatus();
 }
 
-absl::Status ReplicaState::Apply(const std::vector<SampledRow>& sampled) {
-  for (const SampledRow& row : sampled) {
-    const auto it = std::find_if(running_.begin(), running_.end(),
-                                 [&](const Sequence& s) { return s.request.id == row.id; });
-    if (it == running_.end() || it->computed != it->length()) {
-      return absl::InternalError(
-          absl::StrCat("a step gave a token for request ", row.id, ", which asked for none"));
+SequenceStart ReplicaState::StartOf(const Sequence& sequence) {
+  const GenerationRequest& request = *sequence.request;
+  SequenceStart start = {
+      .id = sequence.id,
+      .prompt = request.prompt,
+      .output = {sequence.tokens.begin() + sequence.prompt(), sequence.tokens.end()},
+      .mu = sequence.mu,
+      .sampling = request.sampling};
+  start.sampling.sample = static_cast<uint32_t>(sequence.sample);
+  return start;
+}
+
+absl::Status ReplicaState::Admit(Sequence& sequence, StepOrder& order) {
+  slots_used_ += sequence.slots();
+  sequence.state = Sequence::State::kRunning;
+  if (!sequence.table.swapped.empty()) return tables_.SwapIn(sequence.table, order.copies);
+  tables_.Acquire(sequence.table, sequence.tokens,
+                  sequence.logprobs_given < 0 ? sequence.known() - 1 : 0, sequence.hit);
+  sequence.computed =
+      static_cast<int64_t>(sequence.table.pages.size()) * limits_.scheduler.page_size;
+  counters_.prompt_tokens += sequence.known();
+  counters_.cached_tokens += sequence.computed;
+  if (sequence.started) return absl::OkStatus();
+  sequence.started = true;
+  order.started.push_back(StartOf(sequence));
+  for (SequenceId id : sequence.forks) {
+    Sequence& fork = sequences_.at(id);
+    fork.started = true;
+    SequenceStart& start = order.started.emplace_back(StartOf(fork));
+    start.prompt.clear();
+    start.prompt_of = sequence.id;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaState::Compute(const Chunk& chunk, StepOrder& order,
+                                   std::vector<ChunkOrder>& batch) {
+  Sequence& sequence = sequences_.at(chunk.id);
+  const int64_t end = chunk.begin + chunk.count;
+  SKEIN_RETURN_IF_ERROR(tables_.Extend(sequence.table, chunk.begin, end, order.copies));
+  if (PageTableUpdate update = tables_.Announce(sequence.id, sequence.table);
+      !update.pages.empty()) {
+    order.tables.push_back(std::move(update));
+  }
+  ChunkOrder& out =
+      batch.emplace_back(ChunkOrder{.id = chunk.id, .begin = chunk.begin, .sample = chunk.sample});
+  if (sequence.wants_logprobs(chunk.begin)) out.prompt_logprobs = sequence.request->prompt_logprobs;
+  for (int64_t i = chunk.begin; i < end; ++i) {
+    out.tokens.push_back(i < sequence.known() ? sequence.tokens[i] : kSampledToken);
+  }
+  sequence.computed = end;
+  if (chunk.sample) ++sequence.in_flight;
+  return absl::OkStatus();
+}
+
+void ReplicaState::Fork(Sequence& parent) {
+  for (SequenceId id : std::exchange(parent.forks, {})) {
+    Sequence& fork = sequences_.at(id);
+    // It computes the prompt's last token once more, which gives it logits to sample from.
+    fork.computed = fork.prompt() - 1;
+    tables_.Fork(parent.table, fork.computed, fork.table);
+    fork.state = Sequence::State::kRunning;
+  }
+}
+
+// ---- Results ----
+
+void ReplicaState::KeepPrefix(Sequence& sequence) {
+  const int64_t tokens = std::min(sequence.computed, sequence.known());
+  tables_.Keep(sequence.table, absl::MakeSpan(sequence.tokens).first(tokens));
+}
+
+Finish ReplicaState::FinishOf(const Sequence& sequence) const {
+  const std::vector<int32_t>& eos = sequence.request->eos_token_ids;
+  if (std::find(eos.begin(), eos.end(), sequence.tokens.back()) != eos.end()) return Finish::kEos;
+  return sequence.known() >= sequence.max_length() ? Finish::kMaxTokens : Finish::kNotFinished;
+}
+
+void ReplicaState::ApplyRow(Sequence& sequence, const SampledRow& row) {
+  SequenceOutput output{.id = sequence.request->id, .sample = sequence.sample};
+  --sequence.in_flight;
+  if (row.error.empty()) {
+    sequence.tokens.push_back(row.token.id);
+    output.tokens.push_back(row.token);
+    output.finish = FinishOf(sequence);
+    if (sequence.state == Sequence::State::kRunning) KeepPrefix(sequence);
+    sequence.hit_version = 0;  // there is more to find
+  } else {
+    output.finish = Finish::kFailed;
+    output.error = row.error;
+  }
+  if (output.finish != Finish::kNotFinished) End(sequence);
+  outputs_.push_back(std::move(output));
+}
+
+void ReplicaState::ApplyLogprobs(const PromptLogprobs& piece) {
+  const auto found = sequences_.find(piece.id);
+  if (found == sequences_.end()) return;
+  Sequence& sequence = found->second;
+  SequenceOutput output{.id = sequence.request->id, .sample = sequence.sample};
+  if (!piece.error.empty()) {
+    output.finish = Finish::kFailed;
+    output.error = piece.error;
+    EndRequest(output.id);  // samples that wait for this prompt would wait for ever
+    return outputs_.push_back(std::move(output));
+  }
+  for (size_t i = 0; i < piece.tokens.size(); ++i) {
+    const int64_t position = piece.first + static_cast<int64_t>(i);
+    if (position <= sequence.logprobs_given) continue;  // it was preempted, and is computed again
+    sequence.logprobs_given = position;
+    output.prompt_logprobs.push_back(piece.tokens[i]);
+  }
+  if (!output.prompt_logprobs.empty()) outputs_.push_back(std::move(output));
+}
+
+absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration duration) {
+  if (outstanding_.empty() || outstanding_.front().step != result.step) {
+    return absl::InternalError(absl::StrCat("a result of step ", result.step, " came out of turn"));
+  }
+  const Outstanding expected = std::move(outstanding_.front());
+  outstanding_.pop_front();
+  if (!std::equal(result.sampled.begin(), result.sampled.end(), expected.sampling.begin(),
+                  expected.sampling.end(),
+                  [](const SampledRow& row, SequenceId id) { return row.id == id; })) {
+    return absl::InternalError(absl::StrCat("step ", result.step, " gave ", result.sampled.size(),
+                                            " tokens, for other sequences than the ",
+                                            expected.sampling.size(), " that were to be sampled"));
+  }
+  for (const PromptLogprobs& piece : result.prompt_logprobs) ApplyLogprobs(piece);
+  for (const SampledRow& row : result.sampled) {
+    // Otherwise it has ended meanwhile, and the token is a surplus one.
+    if (const auto found = sequences_.find(row.id); found != sequences_.end()) {
+      ApplyRow(found->second, row);
     }
-    SequenceOutput output{.id = row.id};
-    if (row.error.empty()) {
-      it->request.output.push_back(row.token.id);
-      output.tokens.push_back(row.token);
-      output.finish = FinishOf(*it);
-    } else {
-      output.finish = Finish::kFailed;
-      output.error = row.error;
-    }
-    if (output.finish != Finish::kNotFinished) {
-      Release(*it);
-      running_.erase(it);
-    }
-    outputs_.push_back(std::move(output));
+  }
+  if (expected.rows >= kPrefillRows && duration > absl::ZeroDuration()) {
+    const double rate = static_cast<double>(expected.rows) / absl::ToDoubleSeconds(duration);
+    rates_.prefill_tokens_per_s += kObservationWeight * (rate - rates_.prefill_tokens_per_s);
   }
   return absl::OkStatus();
 }
 
 StepReport ReplicaState::TakeReport() {
-  return {.sequences = std::exchange(outputs_, {}),
-          .load = {.running = static_cast<int32_t>(running_.size()),
-                   .waiting = static_cast<int32_t>(waiting_.size()),
-                   .free_pages = pool_.free_pages(),
-                   .total_pages = pool_.total_pages(),
-                   .steps = steps_}};
+  StepReport report{.sequences = std::exchange(outputs_, {}), .load = counters_};
+  ReplicaLoad& load = report.load;
+  for (const auto& [id, sequence] : sequences_) {
+    ++(sequence.state == Sequence::State::kWaiting ? load.waiting : load.running);
+  }
+  const PagePool& pool = tables_.pool();
+  load.total_pages = pool.total_pages();
+  load.free_pages = pool.free_pages();
+  load.used_pages = pool.used_pages();
+  load.shared_pages = pool.shared_pages();
+  load.cached_pages = pool.cached_pages();
+  load.total_swap_pages = tables_.swap().total_pages();
+  load.free_swap_pages = tables_.swap().free_pages();
+  return report;
 }
 
 }  // namespace skein::worker

@@ -1,23 +1,35 @@
 // The leader's view of its replica: which sequences wait and run, and which pages they hold. No
 // I/O and no threads: orders out, results in.
+//
+// Orders run ahead: the next one may be made while results of the one before are outstanding. A
+// sequence whose token is not known yet goes on with kSampledToken; when that token turns out to
+// have been its last, the surplus one is dropped.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/engine/page_tables.h"
 #include "worker/engine/request.h"
 #include "worker/engine/step_order.h"
-#include "worker/kv/page_pool.h"
-#include "worker/scheduler/scheduler.h"
+#include "worker/scheduler/schedule.h"
 
 namespace skein::worker {
 
 struct ReplicaLimits {
   SchedulerLimits scheduler;
+  PreemptionRates rates;  // prefill_tokens_per_s is replaced by what is observed
+  int32_t max_sequences = 1;
   int64_t pages = 0;
+  int64_t swap_pages = 0;
   int64_t context_length = 0;
   int64_t vocab_size = 0;
 };
@@ -26,22 +38,29 @@ struct ReplicaLimits {
 class ReplicaState {
  public:
   explicit ReplicaState(const ReplicaLimits& limits);
+  ~ReplicaState();
 
-  // Queues the request; one that can never run (empty, too long, tokens outside of the vocabulary)
-  // becomes a kFailed output.
-  void Add(GenerationRequest request);
-  // Frees the request's slot and pages at once and gives a kCancelled output; unknown ids, which
-  // are requests that ended meanwhile, are ignored.
-  void Cancel(RequestId id);
+  // Queues the request; one that can never run (empty, too long, tokens outside of the vocabulary,
+  // more samples than run at once) becomes kFailed outputs.
+  void Add(GenerationRequest request, absl::Time now);
+  // Frees the slots and pages of the request, or of one answer of it, at once and gives a
+  // kCancelled output. What is not there, since it ended meanwhile, is ignored; so is an answer
+  // whose prompt is yet to be shared, of which nothing can be known that would end it.
+  void Cancel(RequestId id, std::optional<int32_t> sample = std::nullopt);
   // Forgets every request without outputs.
   void CancelAll();
 
-  bool idle() const { return waiting_.empty() && running_.empty(); }
+  // Nothing waits or runs; results may be outstanding.
+  bool idle() const { return sequences_.empty(); }
+  // Orders whose results were not applied yet.
+  int64_t outstanding() const { return static_cast<int64_t>(outstanding_.size()); }
 
-  // The next step's order; idle() is false.
-  StepOrder NextOrder();
-  // What the order's sampling chunks gave. Internal when they do not match the order.
-  absl::Status Apply(const std::vector<SampledRow>& sampled);
+  // The next step's order; none where nothing can be done before a result comes. Internal when the
+  // scheduler broke its contract.
+  absl::StatusOr<std::optional<StepOrder>> NextOrder(absl::Time now);
+  // The result of the oldest outstanding order, which took `duration`. Internal when it does not
+  // match.
+  absl::Status Apply(const StepResult& result, absl::Duration duration);
 
   // Outputs since the last call, and the load.
   StepReport TakeReport();
@@ -49,29 +68,72 @@ class ReplicaState {
 
  private:
   struct Sequence {
-    GenerationRequest request;
-    std::vector<int32_t> pages;
-    int64_t computed = 0;  // tokens with keys and values in the cache
+    SequenceId id = 0;
+    std::shared_ptr<const GenerationRequest> request;  // of all its samples
+    absl::Time arrival;
+    int32_t sample = 0;
+    std::optional<float> mu;      // SampleStart::mu
+    std::vector<int32_t> tokens;  // prompt and what is known of the answer
+    int64_t in_flight = 0;        // tokens to come from outstanding orders
+    int64_t computed = 0;         // tokens whose keys and values orders have put into the pages
+    PageTable table;
+    // Forking: a sample that gets its prompt from another one, whose prompt is not computed yet.
+    enum class State : uint8_t { kWaiting, kRunning, kForking } state = State::kWaiting;
+    std::vector<SequenceId> forks;  // that wait for this one
+    bool started = false;           // the ranks know of it
+    PrefixCache::Hit hit;           // of a waiting one,
+    uint64_t hit_version = 0;       // in this version of the cache
+    // Prompt positions whose log probabilities were given; -1: nobody asks.
+    int64_t logprobs_given = -1;
 
-    int64_t length() const {
-      return static_cast<int64_t>(request.prompt.size() + request.output.size());
+    int64_t prompt() const { return static_cast<int64_t>(request->prompt.size()); }
+    int64_t known() const { return static_cast<int64_t>(tokens.size()); }
+    int64_t length() const { return known() + in_flight; }
+    int64_t max_length() const { return prompt() + request->max_tokens; }
+    // Whether a row at `position` gives log probabilities of the prompt.
+    bool wants_logprobs(int64_t position) const {
+      return logprobs_given >= 0 && position + 1 < prompt();
     }
-    int32_t token(int64_t position) const;
-    SequenceView View() const;
+    // Forks hold their slots while the one that they wait for runs.
+    int32_t slots() const { return 1 + static_cast<int32_t>(forks.size()); }
+  };
+  struct Outstanding {
+    int64_t step = 0;
+    int64_t rows = 0;
+    std::vector<SequenceId> sampling;
   };
 
   absl::Status Validate(const GenerationRequest& request) const;
+  Sequence& NewSequence(std::shared_ptr<const GenerationRequest> request, const SampleStart& sample,
+                        absl::Time now);
+  SequenceView ViewOf(Sequence& sequence);
+  StepPlan Plan(absl::Time now);
+
+  absl::Status Preempt(const Preemption& preemption, StepOrder& order);
+  static SequenceStart StartOf(const Sequence& sequence);
+  absl::Status Admit(Sequence& sequence, StepOrder& order);
+  absl::Status Compute(const Chunk& chunk, StepOrder& order, std::vector<ChunkOrder>& batch);
+  void Fork(Sequence& parent);
+
+  void ApplyRow(Sequence& sequence, const SampledRow& row);
+  void ApplyLogprobs(const PromptLogprobs& piece);
+  void KeepPrefix(Sequence& sequence);
   Finish FinishOf(const Sequence& sequence) const;
-  SequenceStart Start(Sequence& sequence, int64_t pages);
-  void Release(const Sequence& sequence);
+  void End(Sequence& sequence);
+  void EndRequest(RequestId id);
 
   const ReplicaLimits limits_;
-  PagePool pool_;
-  std::deque<Sequence> waiting_;   // in order of arrival
-  std::vector<Sequence> running_;  // in order of admission
-  std::vector<RequestId> ended_;   // since the last order
+  PreemptionRates rates_;
+  PageTables tables_;
+  // By id, which is the order of arrival.
+  std::map<SequenceId, Sequence> sequences_;
+  std::unordered_map<RequestId, std::vector<SequenceId>> requests_;
+  SequenceId next_id_ = 1;
+  int32_t slots_used_ = 0;         // of running sequences
+  std::vector<SequenceId> ended_;  // since the last order
+  std::deque<Outstanding> outstanding_;
   std::vector<SequenceOutput> outputs_;
-  int64_t steps_ = 0;
+  ReplicaLoad counters_;  // its counters only
 };
 
 }  // namespace skein::worker

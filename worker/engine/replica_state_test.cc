@@ -16,10 +16,11 @@ using ::testing::SizeIs;
 constexpr int32_t kEosId = 9;
 
 ReplicaLimits Limits() {
-  return {.scheduler = {.max_sequences = 2,
+  return {.scheduler = {.step_tokens = 8,
                         .micro_batches = 1,
                         .max_micro_batch_rows = 8,
                         .page_size = 4},
+          .max_sequences = 2,
           .pages = 10,
           .context_length = 40,
           .vocab_size = 100};
@@ -30,94 +31,284 @@ GenerationRequest Request(RequestId id, std::vector<int32_t> prompt, int64_t max
       .id = id, .prompt = std::move(prompt), .max_tokens = max_tokens, .eos_token_ids = {kEosId}};
 }
 
-SampledRow Row(RequestId id, int32_t token) { return {.id = id, .token = {.id = token}}; }
+// A state, and ranks that answer what a test tells them to.
+class Replica {
+ public:
+  explicit Replica(const ReplicaLimits& limits = Limits()) : state(limits) {}
+
+  void Add(GenerationRequest request) { state.Add(std::move(request), now); }
+  StepOrder Next() {
+    now += absl::Milliseconds(1);
+    const absl::StatusOr<std::optional<StepOrder>> order = state.NextOrder(now);
+    EXPECT_THAT(order.status(), IsOk());
+    EXPECT_TRUE(order.ok() && order->has_value()) << "nothing to do";
+    return order.ok() && order->has_value() ? **order : StepOrder{};
+  }
+  bool HasNext() { return state.NextOrder(now)->has_value(); }
+  // Every sampling chunk of the order gives `token`.
+  void Finish(const StepOrder& order, int32_t token = 50) {
+    StepResult result{.step = order.step};
+    for (const auto& batch : order.micro_batches) {
+      for (const ChunkOrder& chunk : batch) {
+        if (chunk.sample) result.sampled.push_back({.id = chunk.id, .token = {.id = token}});
+      }
+    }
+    SKEIN_ASSERT_OK(state.Apply(result, absl::Milliseconds(1)));
+  }
+  StepOrder Step(int32_t token = 50) {
+    StepOrder order = Next();
+    Finish(order, token);
+    return order;
+  }
+
+  ReplicaState state;
+  absl::Time now = absl::UnixEpoch();
+};
 
 TEST(ReplicaStateTest, APromptIsStartedThenDecoded) {
-  ReplicaState state(Limits());
-  state.Add(Request(7, {1, 2, 3}, 2));
-  const StepOrder first = state.NextOrder();
+  Replica replica;
+  replica.Add(Request(7, {1, 2, 3}, 2));
+  const StepOrder first = replica.Step(51);
   ASSERT_THAT(first.started, SizeIs(1));
-  EXPECT_EQ(first.started[0].id, 7u);
-  EXPECT_THAT(first.started[0].pages, ElementsAre(0, 1));  // 3 + 2 tokens in pages of 4
+  EXPECT_THAT(first.started[0].prompt, ElementsAre(1, 2, 3));
+  ASSERT_THAT(first.tables, SizeIs(1));
+  EXPECT_THAT(first.tables[0].pages, ElementsAre(0));  // no page that nothing is written to
   ASSERT_THAT(first.micro_batches, ElementsAre(SizeIs(1)));
   EXPECT_THAT(first.micro_batches[0][0].tokens, ElementsAre(1, 2, 3));
   EXPECT_TRUE(first.micro_batches[0][0].sample);
-  SKEIN_ASSERT_OK(state.Apply({Row(7, 50)}));
 
-  const StepOrder second = state.NextOrder();
+  const StepOrder second = replica.Step(52);
   EXPECT_THAT(second.started, IsEmpty());
+  EXPECT_THAT(second.tables, IsEmpty());
   EXPECT_EQ(second.step, first.step + 1);
   EXPECT_EQ(second.micro_batches[0][0].begin, 3);
-  EXPECT_THAT(second.micro_batches[0][0].tokens, ElementsAre(50));
-  SKEIN_ASSERT_OK(state.Apply({Row(7, 51)}));
+  EXPECT_THAT(second.micro_batches[0][0].tokens, ElementsAre(51));
 
-  EXPECT_TRUE(state.idle());
-  const StepReport report = state.TakeReport();
+  EXPECT_TRUE(replica.state.idle());
+  const StepReport report = replica.state.TakeReport();
   ASSERT_THAT(report.sequences, SizeIs(2));
+  EXPECT_EQ(report.sequences[0].id, 7u);
   EXPECT_EQ(report.sequences[0].finish, Finish::kNotFinished);
   EXPECT_EQ(report.sequences[1].finish, Finish::kMaxTokens);
-  EXPECT_EQ(report.load.free_pages, 10);
+  EXPECT_EQ(report.load.used_pages, 0);
+  EXPECT_EQ(report.load.free_pages + report.load.cached_pages, 10);
 }
 
-TEST(ReplicaStateTest, AnEndTokenEndsTheAnswerAndIsReported) {
-  ReplicaState state(Limits());
-  state.Add(Request(1, {1}, 5));
-  state.NextOrder();
-  SKEIN_ASSERT_OK(state.Apply({Row(1, kEosId)}));
-  const StepReport report = state.TakeReport();
+TEST(ReplicaStateTest, TheNextStepIsPlannedBeforeTheTokenIsKnown) {
+  Replica replica;
+  replica.Add(Request(1, {1, 2, 3}, 3));
+  const StepOrder first = replica.Next();
+  const StepOrder second = replica.Next();
+  EXPECT_THAT(second.micro_batches[0][0].tokens, ElementsAre(kSampledToken));
+  EXPECT_EQ(second.micro_batches[0][0].begin, 3);
+  replica.Finish(first, 51);
+  const StepOrder third = replica.Next();
+  EXPECT_THAT(third.micro_batches[0][0].tokens, ElementsAre(kSampledToken));
+  EXPECT_THAT(third.tables[0].first, 1);  // position 4 is on another page
+  EXPECT_FALSE(replica.HasNext());        // three tokens are on their way
+  replica.Finish(second, 52);
+  replica.Finish(third, 53);
+  std::vector<int32_t> answer;
+  for (const SequenceOutput& output : replica.state.TakeReport().sequences) {
+    for (const auto& token : output.tokens) answer.push_back(token.id);
+  }
+  EXPECT_THAT(answer, ElementsAre(51, 52, 53));
+  EXPECT_TRUE(replica.state.idle());
+}
+
+TEST(ReplicaStateTest, ASurplusTokenIsDropped) {
+  Replica replica;
+  replica.Add(Request(1, {1}, 5));
+  const StepOrder first = replica.Next();
+  const StepOrder surplus = replica.Next();
+  replica.Finish(first, kEosId);
+  StepReport report = replica.state.TakeReport();
   ASSERT_THAT(report.sequences, SizeIs(1));
   EXPECT_EQ(report.sequences[0].finish, Finish::kEos);
   EXPECT_EQ(report.sequences[0].tokens[0].id, kEosId);
-  state.Add(Request(2, {1}, 5));
-  EXPECT_THAT(state.NextOrder().ended, ElementsAre(1));
+  EXPECT_EQ(report.load.used_pages, 0);
+  replica.Add(Request(2, {1}, 5));
+  EXPECT_THAT(replica.Next().ended, ElementsAre(first.started[0].id));
+  replica.Finish(surplus, 60);
+  EXPECT_FALSE(replica.state.has_outputs());
 }
 
 TEST(ReplicaStateTest, ALongPromptIsComputedInChunksAndSampledOnce) {
-  ReplicaState state(Limits());
-  state.Add(Request(1, std::vector<int32_t>(18, 5), 2));
+  Replica replica;
+  replica.Add(Request(1, std::vector<int32_t>(18, 5), 2));
   for (const auto& [count, sample] : {std::pair{8, false}, {8, false}, {2, true}}) {
-    const StepOrder order = state.NextOrder();
+    const StepOrder order = replica.Step();
     EXPECT_THAT(order.micro_batches[0][0].tokens, SizeIs(count));
     EXPECT_EQ(order.micro_batches[0][0].sample, sample);
-    SKEIN_ASSERT_OK(
-        state.Apply(sample ? std::vector<SampledRow>{Row(1, 3)} : std::vector<SampledRow>{}));
   }
 }
 
 TEST(ReplicaStateTest, CancelFreesPagesAtOnce) {
-  ReplicaState state(Limits());
-  state.Add(Request(1, {1, 2}, 30));  // 8 pages
-  state.Add(Request(2, {1, 2}, 30));  // must wait for them
-  state.NextOrder();
-  SKEIN_ASSERT_OK(state.Apply({Row(1, 3)}));
-  EXPECT_EQ(state.TakeReport().load.free_pages, 2);
-  state.Cancel(1);
-  const StepReport report = state.TakeReport();
-  EXPECT_EQ(report.load.free_pages, 10);
+  Replica replica;
+  replica.Add(Request(1, {1, 2, 3, 4, 5}, 30));
+  const SequenceId first = replica.Step().started[0].id;
+  EXPECT_EQ(replica.state.TakeReport().load.used_pages, 2);
+  const StepOrder in_flight = replica.Next();
+  replica.state.Cancel(1);
+  const StepReport report = replica.state.TakeReport();
+  EXPECT_EQ(report.load.used_pages, 0);
   ASSERT_THAT(report.sequences, SizeIs(1));
   EXPECT_EQ(report.sequences[0].finish, Finish::kCancelled);
-  const StepOrder order = state.NextOrder();
-  EXPECT_THAT(order.ended, ElementsAre(1));
-  EXPECT_THAT(order.started, ElementsAre(Field(&SequenceStart::id, 2)));
-  state.Cancel(99);  // ended meanwhile
-  EXPECT_FALSE(state.has_outputs());
-  state.CancelAll();
-  EXPECT_TRUE(state.idle());
-  EXPECT_FALSE(state.has_outputs());
+  replica.Finish(in_flight);
+  EXPECT_FALSE(replica.state.has_outputs());
+  replica.Add(Request(2, {1, 2}, 30));
+  EXPECT_THAT(replica.Next().ended, ElementsAre(first));
+  replica.state.Cancel(99);  // ended meanwhile
+  EXPECT_FALSE(replica.state.has_outputs());
+  replica.state.CancelAll();
+  EXPECT_TRUE(replica.state.idle());
+  EXPECT_FALSE(replica.state.has_outputs());
 }
 
 TEST(ReplicaStateTest, AResumedAnswerGoesOnAtItsPosition) {
-  ReplicaState state(Limits());
+  Replica replica;
   GenerationRequest request = Request(1, {1, 2}, 4);
-  request.output = {3, 4};
-  state.Add(request);
-  const StepOrder order = state.NextOrder();
+  request.samples = {{.index = 3, .output = {3, 4}}};
+  replica.Add(request);
+  const StepOrder order = replica.Step(5);
+  EXPECT_EQ(order.started[0].sampling.sample, 3u);
   EXPECT_THAT(order.started[0].output, ElementsAre(3, 4));
   EXPECT_THAT(order.micro_batches[0][0].tokens, ElementsAre(1, 2, 3, 4));
-  SKEIN_ASSERT_OK(state.Apply({Row(1, 5)}));
-  state.NextOrder();
-  SKEIN_ASSERT_OK(state.Apply({Row(1, 6)}));
-  EXPECT_EQ(state.TakeReport().sequences.back().finish, Finish::kMaxTokens);
+  replica.Step(6);
+  const StepReport report = replica.state.TakeReport();
+  EXPECT_EQ(report.sequences.back().sample, 3);
+  EXPECT_EQ(report.sequences.back().finish, Finish::kMaxTokens);
+}
+
+TEST(ReplicaStateTest, APrefixThatIsThereIsNotComputedAgain) {
+  Replica replica;
+  replica.Add(Request(1, {1, 2, 3, 4, 5, 6, 7, 8}, 1));
+  replica.Step();
+  EXPECT_EQ(replica.state.TakeReport().load.cached_pages, 2);
+  // The whole prompt is cached, but its last token must be computed to go on.
+  replica.Add(Request(2, {1, 2, 3, 4, 5, 6, 7, 8}, 1));
+  const StepOrder whole = replica.Step();
+  EXPECT_THAT(whole.micro_batches[0][0].tokens, ElementsAre(5, 6, 7, 8));
+  replica.Add(Request(3, {1, 2, 3, 4, 5, 6, 7, 8, 9}, 1));
+  const StepOrder longer = replica.Step();
+  EXPECT_THAT(longer.micro_batches[0][0].tokens, ElementsAre(9));
+  EXPECT_EQ(longer.micro_batches[0][0].begin, 8);
+  EXPECT_THAT(longer.tables[0].pages, SizeIs(3));
+  const ReplicaLoad load = replica.state.TakeReport().load;
+  EXPECT_EQ(load.prompt_tokens, 25);
+  EXPECT_EQ(load.cached_tokens, 12);
+}
+
+TEST(ReplicaStateTest, SamplesShareThePromptUntilTheyWrite) {
+  Replica replica;
+  GenerationRequest request = Request(1, {1, 2, 3, 4, 5, 6}, 4);
+  request.samples = {{.index = 0}, {.index = 1}};
+  replica.Add(request);
+  const StepOrder first = replica.Step();
+  ASSERT_THAT(first.started, SizeIs(2));
+  EXPECT_THAT(first.started[1].prompt, IsEmpty());  // it goes to the ranks once, too
+  EXPECT_EQ(first.started[1].prompt_of, first.started[0].id);
+  EXPECT_THAT(first.micro_batches[0], SizeIs(1));  // the prompt is computed once
+  ReplicaLoad load = replica.state.TakeReport().load;
+  EXPECT_EQ(load.used_pages, 2);
+  EXPECT_EQ(load.shared_pages, 2);
+  EXPECT_EQ(load.running, 2);
+
+  const StepOrder second = replica.Step();
+  // One of the two copies the page that is partly filled; the other one keeps it.
+  EXPECT_THAT(second.copies, ElementsAre(PageCopy{PageCopy::Kind::kWithin, 1, 2}));
+  ASSERT_THAT(second.micro_batches[0], SizeIs(2));
+  load = replica.state.TakeReport().load;
+  EXPECT_EQ(load.used_pages, 3);
+  EXPECT_EQ(load.shared_pages, 1);
+}
+
+TEST(ReplicaStateTest, OneAnswerIsCancelledAndTheOthersGoOn) {
+  Replica replica;
+  GenerationRequest request = Request(1, {1, 2, 3, 4, 5, 6}, 3);
+  request.samples = {{.index = 0}, {.index = 1}};
+  replica.Add(request);
+  for (const int32_t sample : {0, 1, 2}) replica.state.Cancel(1, sample);  // too early, unknown
+  EXPECT_FALSE(replica.state.has_outputs());
+  replica.Step();
+  replica.Step();
+  replica.state.TakeReport();
+  replica.state.Cancel(1, 0);
+  replica.state.Cancel(1, 0);
+  const StepReport report = replica.state.TakeReport();
+  ASSERT_THAT(report.sequences, SizeIs(1));
+  EXPECT_EQ(report.sequences[0].sample, 0);
+  EXPECT_EQ(report.sequences[0].finish, Finish::kCancelled);
+  EXPECT_EQ(report.load.running, 1);
+  EXPECT_EQ(report.load.used_pages, 2);
+  while (!replica.state.idle()) replica.Step();
+  const SequenceOutput last = replica.state.TakeReport().sequences.back();
+  EXPECT_EQ(last.sample, 1);
+  EXPECT_EQ(last.finish, Finish::kMaxTokens);
+  EXPECT_EQ(replica.state.TakeReport().load.used_pages, 0);
+}
+
+TEST(ReplicaStateTest, TheNewestGivesWayAndComesBack) {
+  for (const bool swap : {false, true}) {
+    SCOPED_TRACE(swap);
+    ReplicaLimits limits = Limits();
+    limits.pages = 6;
+    if (swap) {
+      limits.swap_pages = 6;
+      limits.rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e6};
+    }
+    Replica replica(limits);
+    replica.Add(Request(1, {1, 2, 3, 4, 5, 6, 7}, 14));
+    replica.now += absl::Milliseconds(5);
+    replica.Add(Request(2, {11, 12, 13, 14, 15, 16, 17}, 14));
+    std::map<RequestId, int> tokens;
+    int copies = 0;
+    for (int step = 0; step < 100 && !replica.state.idle(); ++step) {
+      const StepOrder order = replica.Step();
+      copies += static_cast<int>(order.copies.size());
+      for (const SequenceOutput& output : replica.state.TakeReport().sequences) {
+        tokens[output.id] += static_cast<int>(output.tokens.size());
+      }
+    }
+    EXPECT_EQ(tokens[1], 14);
+    EXPECT_EQ(tokens[2], 14);
+    const ReplicaLoad load = replica.state.TakeReport().load;
+    EXPECT_EQ(load.preemptions_swapped > 0, swap);
+    EXPECT_EQ(load.preemptions_recomputed > 0, !swap);
+    EXPECT_EQ(copies > 0, swap);
+    EXPECT_EQ(load.used_pages, 0);
+    EXPECT_EQ(load.free_swap_pages, load.total_swap_pages);
+  }
+}
+
+TEST(ReplicaStateTest, SamplesThatWaitForAPromptThatGaveWayHoldNoSlots) {
+  ReplicaLimits limits = Limits();
+  limits.max_sequences = 4;
+  limits.pages = 40;
+  Replica replica(limits);
+  GenerationRequest many = Request(1, std::vector<int32_t>(18, 5), 3);
+  many.samples = {{.index = 0}, {.index = 1}, {.index = 2}, {.index = 3}};
+  replica.Add(many);
+  replica.Step();  // in the middle of the prompt
+  GenerationRequest urgent = Request(2, {1, 2}, 2);
+  urgent.priority = 100;
+  replica.Add(urgent);
+  GenerationRequest two = Request(3, {3, 4}, 2);
+  two.priority = 100;
+  two.samples = {{.index = 0}, {.index = 1}};
+  replica.Add(two);
+  std::map<RequestId, int> tokens;
+  for (int step = 0; step < 50 && !replica.state.idle(); ++step) {
+    replica.Step();
+    for (const SequenceOutput& output : replica.state.TakeReport().sequences) {
+      tokens[output.id] += static_cast<int>(output.tokens.size());
+    }
+  }
+  EXPECT_TRUE(replica.state.idle());
+  EXPECT_EQ(tokens[1], 12);
+  EXPECT_EQ(tokens[2], 2);
+  EXPECT_EQ(tokens[3], 4);
+  EXPECT_GT(replica.state.TakeReport().load.preemptions_recomputed, 0);
 }
 
 TEST(ReplicaStateTest, RequestsThatCannotRunFailByName) {
@@ -126,15 +317,18 @@ TEST(ReplicaStateTest, RequestsThatCannotRunFailByName) {
     std::string error;
   };
   GenerationRequest done = Request(5, {1}, 1);
-  done.output = {2};
+  done.samples = {{.output = {2}}};
+  GenerationRequest many = Request(6, {1}, 5);
+  many.samples.resize(3);
   for (const Case& c :
        {Case{Request(1, {}, 5), "no tokens"}, Case{Request(2, {1, 100}, 5), "token id 100"},
         Case{Request(3, {1, -1}, 5), "token id -1"},
-        Case{Request(4, {1}, 40), "exceed the context of 40"}, Case{done, "given already"}}) {
-    ReplicaState state(Limits());
-    state.Add(c.request);
-    EXPECT_TRUE(state.idle());
-    const StepReport report = state.TakeReport();
+        Case{Request(4, {1}, 40), "exceed the context of 40"}, Case{done, "given already"},
+        Case{many, "3 samples: not in [1, 2]"}}) {
+    Replica replica;
+    replica.Add(c.request);
+    EXPECT_TRUE(replica.state.idle());
+    const StepReport report = replica.state.TakeReport();
     ASSERT_THAT(report.sequences, SizeIs(1));
     EXPECT_EQ(report.sequences[0].finish, Finish::kFailed);
     EXPECT_THAT(report.sequences[0].error, HasSubstr(c.error));
@@ -142,46 +336,97 @@ TEST(ReplicaStateTest, RequestsThatCannotRunFailByName) {
 }
 
 TEST(ReplicaStateTest, OneSequencesFailureLeavesTheOthers) {
-  ReplicaState state(Limits());
-  state.Add(Request(1, {1}, 5));
-  state.Add(Request(2, {1}, 5));
-  state.NextOrder();
-  SKEIN_ASSERT_OK(state.Apply({{.id = 1, .error = "a logit is NaN"}, Row(2, 3)}));
-  const StepReport report = state.TakeReport();
+  Replica replica;
+  replica.Add(Request(1, {1}, 5));
+  replica.Add(Request(2, {1}, 5));
+  const StepOrder order = replica.Next();
+  SKEIN_ASSERT_OK(replica.state.Apply(
+      {.step = order.step,
+       .sampled = {{.id = 1, .error = "a logit is NaN"}, {.id = 2, .token = {.id = 3}}}},
+      absl::Milliseconds(1)));
+  const StepReport report = replica.state.TakeReport();
   EXPECT_EQ(report.sequences[0].finish, Finish::kFailed);
   EXPECT_EQ(report.sequences[0].error, "a logit is NaN");
   EXPECT_EQ(report.sequences[1].finish, Finish::kNotFinished);
   EXPECT_EQ(report.load.running, 1);
 }
 
-TEST(ReplicaStateTest, TokensNobodyAskedForAreAnError) {
-  ReplicaState state(Limits());
-  state.Add(Request(1, std::vector<int32_t>(10, 5), 2));
-  state.NextOrder();  // 8 of 10 tokens: samples nothing
-  EXPECT_THAT(state.Apply({Row(1, 3)}),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("request 1")));
-  EXPECT_THAT(state.Apply({Row(2, 3)}),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("request 2")));
+TEST(ReplicaStateTest, APromptWhoseLogprobsCannotBeGivenFailsAlone) {
+  ReplicaLimits limits = Limits();
+  limits.max_sequences = 4;
+  limits.scheduler.logit_rows = 3;
+  Replica replica(limits);
+  GenerationRequest asked = Request(1, {1, 2, 3, 4, 5, 6}, 5);
+  asked.prompt_logprobs = 0;
+  asked.samples = {{.index = 0}, {.index = 1}};
+  replica.Add(asked);
+  replica.Add(Request(2, {7, 8}, 2));
+  const StepOrder order = replica.Next();
+  // It takes the rows that may have logits, and leaves the others to the next prompt.
+  ASSERT_THAT(order.micro_batches, ElementsAre(SizeIs(2)));
+  EXPECT_THAT(order.micro_batches[0][0].tokens, ElementsAre(1, 2, 3));
+  EXPECT_EQ(order.micro_batches[0][0].prompt_logprobs, 0);
+  EXPECT_EQ(order.micro_batches[0][1].prompt_logprobs, -1);
+  SKEIN_ASSERT_OK(replica.state.Apply(
+      {.step = order.step,
+       .sampled = {{.id = order.micro_batches[0][1].id, .token = {.id = 50}}},
+       .prompt_logprobs = {{.id = order.micro_batches[0][0].id, .error = "a logit is NaN"}}},
+      absl::Milliseconds(1)));
+  const StepReport report = replica.state.TakeReport();
+  ASSERT_THAT(report.sequences, SizeIs(2));
+  EXPECT_EQ(report.sequences[0].id, 1u);
+  EXPECT_EQ(report.sequences[0].finish, Finish::kFailed);
+  EXPECT_EQ(report.sequences[0].error, "a logit is NaN");
+  EXPECT_EQ(report.sequences[1].id, 2u);
+  EXPECT_EQ(report.load.running + report.load.waiting, 1);  // both samples are gone
+  while (!replica.state.idle()) replica.Step();
+  EXPECT_EQ(replica.state.TakeReport().sequences.back().finish, Finish::kMaxTokens);
+}
+
+TEST(ReplicaStateTest, ResultsThatDoNotMatchTheOrderAreErrors) {
+  Replica replica;
+  replica.Add(Request(1, std::vector<int32_t>(10, 5), 2));
+  const StepOrder order = replica.Next();  // 8 of 10 tokens: samples nothing
+  EXPECT_THAT(replica.state.Apply({.step = order.step + 1}, absl::Milliseconds(1)),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("out of turn")));
+  EXPECT_THAT(replica.state.Apply({.step = order.step, .sampled = {{.id = 1, .token = {.id = 3}}}},
+                                  absl::Milliseconds(1)),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("other sequences")));
 }
 
 TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
   StepOrder order{.step = 12, .stop = true, .ended = {4, 5}};
   order.started.push_back({.id = 8,
-                           .pages = {1, 2},
                            .prompt = {3},
+                           .prompt_of = 6,
                            .output = {4, 5},
+                           .mu = 2.5f,
                            .sampling = {.repetition_penalty = 1.5f, .top_k = 7, .seed = 99}});
-  order.micro_batches = {{{.id = 8, .begin = 6, .tokens = {7, 8}, .sample = true}}, {}};
+  order.started[0].sampling.logit_bias = {{.id = 3, .bias = -2.0f}};
+  order.started[0].sampling.dry.breakers = {{1}, {2, 3}};
+  order.started.push_back({.id = 9});
+  order.copies = {{PageCopy::Kind::kSwapIn, 3, 4}};
+  order.tables = {{.id = 8, .first = 1, .pages = {6, 7}}};
+  order.micro_batches = {{{.id = 8, .begin = 6, .tokens = {7, kSampledToken}, .sample = true}}, {}};
   const std::string bytes = Encode(order);
   SKEIN_ASSERT_OK_AND_ASSIGN(StepOrder back, DecodeStepOrder(bytes));
   EXPECT_EQ(back.step, 12);
   EXPECT_TRUE(back.stop);
   EXPECT_THAT(back.ended, ElementsAre(4, 5));
+  EXPECT_EQ(back.started[0].prompt_of, 6u);
+  EXPECT_EQ(back.started[0].mu, 2.5f);
+  EXPECT_EQ(back.started[1].mu, std::nullopt);
+  EXPECT_EQ(back.started[0].sampling.logit_bias[0].bias, -2.0f);
+  EXPECT_THAT(back.started[0].sampling.dry.breakers,
+              ElementsAre(ElementsAre(1), ElementsAre(2, 3)));
   EXPECT_THAT(back.started[0].output, ElementsAre(4, 5));
   EXPECT_EQ(back.started[0].sampling.repetition_penalty, 1.5f);
   EXPECT_EQ(back.started[0].sampling.seed, 99u);
+  EXPECT_EQ(back.copies, order.copies);
+  EXPECT_EQ(back.tables[0].first, 1);
+  EXPECT_THAT(back.tables[0].pages, ElementsAre(6, 7));
   EXPECT_THAT(back.micro_batches, ElementsAre(SizeIs(1), IsEmpty()));
-  EXPECT_THAT(back.micro_batches[0][0].tokens, ElementsAre(7, 8));
+  EXPECT_THAT(back.micro_batches[0][0].tokens, ElementsAre(7, kSampledToken));
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_FALSE(DecodeStepOrder(bytes.substr(0, size)).ok()) << size;
   }

@@ -1,5 +1,8 @@
 #include "worker/engine/step_order.h"
 
+#include <cmath>
+#include <limits>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
@@ -58,6 +61,31 @@ void VisitSampling(Archive& archive, Params& params) {
   archive(params.min_p);
   archive(params.seed);
   archive(params.logprobs);
+  archive(params.sample);
+  archive.List(params.logit_bias, [&](auto& bias) {
+    archive(bias.id);
+    archive(bias.bias);
+  });
+  archive(params.min_tokens);
+  archive(params.stop_ids);
+  archive(params.typical_p);
+  archive(params.mirostat_tau);
+  archive(params.mirostat_eta);
+  archive(params.dry.multiplier);
+  archive(params.dry.base);
+  archive(params.dry.allowed_length);
+  archive(params.dry.last_n);
+  archive.List(params.dry.breakers, [&](auto& breaker) { archive(breaker); });
+}
+
+// No mu is written as NaN, which mirostat never gives.
+void Visit(Writer& archive, const std::optional<float>& mu) {
+  archive(mu.value_or(std::numeric_limits<float>::quiet_NaN()));
+}
+void Visit(Reader& archive, std::optional<float>& mu) {
+  float value = 0;
+  archive(value);
+  if (!std::isnan(value)) mu = value;
 }
 
 template <typename Archive, typename Order>
@@ -67,10 +95,21 @@ void VisitOrder(Archive& archive, Order& order) {
   archive(order.ended);
   archive.List(order.started, [&](auto& start) {
     archive(start.id);
-    archive(start.pages);
     archive(start.prompt);
+    archive(start.prompt_of);
     archive(start.output);
+    Visit(archive, start.mu);
     VisitSampling(archive, start.sampling);
+  });
+  archive.List(order.copies, [&](auto& copy) {
+    archive(copy.kind);
+    archive(copy.from);
+    archive(copy.to);
+  });
+  archive.List(order.tables, [&](auto& table) {
+    archive(table.id);
+    archive(table.first);
+    archive(table.pages);
   });
   archive.List(order.micro_batches, [&](auto& batch) {
     archive.List(batch, [&](auto& chunk) {
@@ -78,21 +117,34 @@ void VisitOrder(Archive& archive, Order& order) {
       archive(chunk.begin);
       archive(chunk.tokens);
       archive(chunk.sample);
+      archive(chunk.prompt_logprobs);
     });
   });
 }
 
-template <typename Archive, typename Rows>
-void VisitSampled(Archive& archive, Rows& rows) {
-  archive.List(rows, [&](auto& row) {
+template <typename Archive, typename Token>
+void VisitToken(Archive& archive, Token& token) {
+  archive(token.id);
+  archive(token.logprob);
+  archive(token.mu);
+  archive.List(token.top_logprobs, [&](auto& top) {
+    archive(top.id);
+    archive(top.logprob);
+  });
+}
+
+template <typename Archive, typename Result>
+void VisitSampled(Archive& archive, Result& result) {
+  archive.List(result.sampled, [&](auto& row) {
     archive(row.id);
-    archive(row.token.id);
-    archive(row.token.logprob);
-    archive.List(row.token.top_logprobs, [&](auto& top) {
-      archive(top.id);
-      archive(top.logprob);
-    });
+    VisitToken(archive, row.token);
     archive(row.error);
+  });
+  archive.List(result.prompt_logprobs, [&](auto& piece) {
+    archive(piece.id);
+    archive(piece.first);
+    archive.List(piece.tokens, [&](auto& token) { VisitToken(archive, token); });
+    archive(piece.error);
   });
 }
 
@@ -109,7 +161,7 @@ std::string Encode(const StepResult& result) {
   writer(result.step);
   writer(static_cast<int32_t>(result.status.code()));
   writer(std::string(result.status.message()));
-  VisitSampled(writer, result.sampled);
+  VisitSampled(writer, result);
   return writer.Take();
 }
 
@@ -132,7 +184,7 @@ absl::StatusOr<StepResult> DecodeStepResult(std::string_view bytes) {
   reader(result.step);
   reader(code);
   reader(message);
-  VisitSampled(reader, result.sampled);
+  VisitSampled(reader, result);
   if (!reader.Done()) {
     return absl::InternalError(
         absl::StrCat("a control message of ", bytes.size(), " bytes is no step result"));

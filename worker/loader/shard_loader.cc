@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "base/dtype.h"
+#include "base/mutex.h"
 #include "base/range.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
@@ -63,7 +63,7 @@ class Loader {
     for (int i = 1; i < options_.threads; ++i) helpers.emplace_back([this] { Work(); });
     Work();
     for (std::thread& helper : helpers) helper.join();
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     shard_.bytes_read = done_bytes_;
     shard_.slice_digest = hasher_.Digest();
     return status_;
@@ -76,7 +76,7 @@ class Loader {
       const size_t i = next_.fetch_add(1);
       if (i >= pieces_.size()) return;
       const absl::Status status = Load(pieces_[i], scratch);
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       status_.Update(status);
       if (!status_.ok()) next_ = pieces_.size();
     }
@@ -89,7 +89,7 @@ class Loader {
                                                      piece.first_row, piece.rows, scratch.data()),
                                    piece.part->tensor));
     hasher_.Add(piece.part->tensor, piece.slice, scratch);
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     done_bytes_ += piece.bytes;
     if (options_.progress) options_.progress(done_bytes_, total_bytes_);
     return absl::OkStatus();
@@ -104,7 +104,7 @@ class Loader {
   std::atomic<size_t> next_{0};
   model::SliceHasher hasher_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   int64_t done_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

@@ -45,7 +45,8 @@ class LlamaBuilder {
                             .kv_heads = shard_.kv_heads.size(),
                             .head_dim = config_.head_dim,
                             .page_size = spec_.page_size,
-                            .pages = spec_.pages};
+                            .pages = spec_.pages,
+                            .dtype = spec_.kv_dtype};
     builder_.result().slice_key =
         absl::StrCat("shard ", spec_.shard, "/", spec_.tensor, " of layers ", spec_.layers.begin,
                      "-", spec_.layers.end, "/", config_.num_layers);

@@ -22,6 +22,7 @@ struct RankProgramSpec {
   int64_t max_outputs = 1;  // rows of a micro-batch whose logits are wanted
   int64_t page_size = 16;
   int64_t pages = 1;
+  kernels::KvDType kv_dtype = kernels::KvDType::kF32;
 };
 
 // Rows [first_row, first_row + rows of the slice) of a weight are this slice of a tensor.

@@ -38,6 +38,10 @@ bool IsLoss(const absl::Status& status) {
   return status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
 }
 
+std::chrono::steady_clock::time_point SteadyTimeIn(absl::Duration duration) {
+  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
+}
+
 pb::WorkerMessage HelloMessage(const AttachmentOptions& options) {
   pb::WorkerMessage message;
   pb::Hello& hello = *message.mutable_hello();
@@ -56,6 +60,7 @@ pb::WorkerMessage ReadyMessage(const ShardReport& report) {
   ready.set_slice_key(report.slice_key);
   ready.set_slice_digest(report.slice_digest);
   ready.set_bytes_read(report.bytes_read);
+  ready.set_model_path(report.model_path);
   ready.set_load_seconds(absl::ToDoubleSeconds(report.load_time));
   return message;
 }
@@ -68,7 +73,9 @@ class Attachment::Stream {
   // Null when the coordinator is not reached within `patience`.
   static std::shared_ptr<Stream> Connect(const std::string& coordinator, absl::Duration patience) {
     grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    // A coordinator that comes back finds its ranks a moment later.
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
     // A global subchannel would keep the backoff of earlier attempts.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetMaxReceiveMessageSize(-1);
@@ -81,11 +88,11 @@ class Attachment::Stream {
 
   // False when the stream is over or half closed.
   bool Write(const pb::WorkerMessage& message) {
-    absl::MutexLock lock(&write_mutex_);
+    MutexLock lock(&write_mutex_);
     return !half_closed_ && rpc_->Write(message);
   }
   void HalfClose() {
-    absl::MutexLock lock(&write_mutex_);
+    MutexLock lock(&write_mutex_);
     if (!std::exchange(half_closed_, true)) rpc_->WritesDone();
   }
   bool Read(pb::CoordinatorMessage* message) { return rpc_->Read(message); }
@@ -103,7 +110,7 @@ class Attachment::Stream {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<pb::Cluster::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<pb::WorkerMessage, pb::CoordinatorMessage>> rpc_;
-  absl::Mutex write_mutex_;
+  Mutex write_mutex_;
   bool half_closed_ ABSL_GUARDED_BY(write_mutex_) = false;
 };
 
@@ -123,7 +130,7 @@ Attachment::~Attachment() {
 }
 
 std::shared_ptr<Attachment::Stream> Attachment::stream() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return stream_;
 }
 
@@ -131,9 +138,16 @@ absl::Duration Attachment::Silence() {
   return absl::FromChrono(std::chrono::steady_clock::now() - last_contact_);
 }
 
+bool Attachment::EndsWithinABeat() {
+  const auto deadline = SteadyTimeIn(options_.heartbeat_interval);
+  while (!ended_ && changed_.WaitUntil(&mutex_, deadline)) {
+  }
+  return ended_;
+}
+
 absl::StatusOr<plan::Plan> Attachment::WaitForPlan() {
-  absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(this, &Attachment::HasPlanOrEnded));
+  MutexLock lock(&mutex_);
+  while (!plan_.has_value() && !ended_) changed_.Wait(&mutex_);
   // Also a job that is to end gets its plan, as its other ranks do: they leave together.
   if (plan_.has_value()) return *plan_;
   return absl::CancelledError("the job ended before it was planned");
@@ -142,7 +156,7 @@ absl::StatusOr<plan::Plan> Attachment::WaitForPlan() {
 void Attachment::SendReady(const ShardReport& report) {
   std::shared_ptr<Stream> stream;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     ready_ = report;
     stream = stream_;
   }
@@ -167,8 +181,9 @@ void Attachment::SendFailure(const absl::Status& why) {
 void Attachment::HangUp(std::function<void(Stream&)> last_words) {
   std::shared_ptr<Stream> stream;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     ended_ = true;  // nothing that comes now is to be reported as an end of its own
+    changed_.NotifyAll();
     stream = stream_;
   }
   if (stream == nullptr) return;
@@ -179,9 +194,10 @@ void Attachment::HangUp(std::function<void(Stream&)> last_words) {
   });
   {
     // The coordinator ends the stream when it has heard; then the reader drops it.
-    absl::MutexLock lock(&mutex_);
-    const auto gone = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stream_ == nullptr; };
-    mutex_.AwaitWithTimeout(absl::Condition(&gone), kHangUpTime);
+    MutexLock lock(&mutex_);
+    const auto deadline = SteadyTimeIn(kHangUpTime);
+    while (stream_ != nullptr && changed_.WaitUntil(&mutex_, deadline)) {
+    }
   }
   stream->Cancel();  // ends writes that wait
   goodbye.join();
@@ -189,8 +205,9 @@ void Attachment::HangUp(std::function<void(Stream&)> last_words) {
 
 void Attachment::OnEnd(const absl::Status& why, int exit_code) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (std::exchange(ended_, true)) return;
+    changed_.NotifyAll();
   }
   on_end_(why, exit_code);
 }
@@ -201,7 +218,7 @@ void Attachment::ReadLoop() {
     const absl::Status status = RunStream();
     absl::Duration silence;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       if (ended_) return;
       silence = Silence();
     }
@@ -227,7 +244,7 @@ absl::Status Attachment::RunStream() {
   if (stream == nullptr) return absl::UnavailableError("no connection");
   stream->Write(HelloMessage(options_));
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (ended_) stream->Cancel();
     stream_ = stream;
   }
@@ -235,7 +252,7 @@ absl::Status Attachment::RunStream() {
   pb::CoordinatorMessage message;
   while (failure.ok() && stream->Read(&message)) {
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       last_contact_ = std::chrono::steady_clock::now();
     }
     switch (message.kind_case()) {
@@ -249,6 +266,9 @@ absl::Status Attachment::RunStream() {
           inbox_->Submit(FromProto(request));
         }
         for (uint64_t id : message.step().cancelled()) inbox_->Cancel(id);
+        for (const pb::CancelledSample& cancelled : message.step().cancelled_samples()) {
+          inbox_->Cancel(cancelled.request_id(), static_cast<int32_t>(cancelled.sample()));
+        }
         break;
       case pb::CoordinatorMessage::kShutdown:
         OnEnd(absl::CancelledError(message.shutdown().reason()), message.shutdown().exit_code());
@@ -260,17 +280,19 @@ absl::Status Attachment::RunStream() {
   }
   if (!failure.ok()) stream->Cancel();
   const absl::Status finished = stream->Finish();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   stream_ = nullptr;
+  changed_.NotifyAll();
   return failure.ok() ? finished : failure;
 }
 
 absl::Status Attachment::OnPlan(plan::Plan plan) {
   std::optional<ShardReport> ready;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!plan_.has_value()) {
       plan_ = std::move(plan);
+      changed_.NotifyAll();
       return absl::OkStatus();
     }
     // A new coordinator planned the job again: the shard that is loaded serves if it is the same.
@@ -286,22 +308,24 @@ absl::Status Attachment::OnPlan(plan::Plan plan) {
 }
 
 void Attachment::HeartbeatLoop() {
-  pb::WorkerMessage beat;
-  beat.mutable_heartbeat();
   while (true) {
     std::shared_ptr<Stream> stream;
     {
-      absl::MutexLock lock(&mutex_);
-      if (mutex_.AwaitWithTimeout(absl::Condition(&ended_), options_.heartbeat_interval)) return;
+      MutexLock lock(&mutex_);
+      if (EndsWithinABeat()) return;
       stream = stream_;
     }
-    if (stream != nullptr) stream->Write(beat);
+    if (stream == nullptr) continue;
+    pb::WorkerMessage beat;
+    *beat.mutable_heartbeat() =
+        options_.tracker != nullptr ? ToProto(options_.tracker->Read()) : pb::Heartbeat();
+    stream->Write(beat);
   }
 }
 
 void Attachment::WatchLoop() {
-  absl::MutexLock lock(&mutex_);
-  while (!mutex_.AwaitWithTimeout(absl::Condition(&ended_), options_.heartbeat_interval)) {
+  MutexLock lock(&mutex_);
+  while (!EndsWithinABeat()) {
     // The reader sees the end of the stream, and what to make of it.
     if (stream_ != nullptr && Silence() > options_.orphan_timeout) stream_->Cancel();
   }

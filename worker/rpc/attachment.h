@@ -16,8 +16,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
+#include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
 #include "topology/machine.h"
 #include "worker/engine/inbox.h"
@@ -31,6 +32,7 @@ struct AttachmentOptions {
   int32_t rank = 0;
   int32_t job_size = 1;
   topology::Node node;
+  const comm::OperationTracker* tracker = nullptr;  // what heartbeats tell; outlives the attachment
   absl::Duration heartbeat_interval = absl::Milliseconds(500);
   // How long a rank lives without a coordinator.
   absl::Duration orphan_timeout = absl::Seconds(60);
@@ -41,6 +43,7 @@ struct AttachmentOptions {
 struct ShardReport {
   std::string slice_key;
   std::string slice_digest;
+  std::string model_path;  // on this node
   int64_t bytes_read = 0;
   absl::Duration load_time;
 };
@@ -78,16 +81,16 @@ class Attachment {
   // Ends the conversation: says the last words, waits a little for the coordinator to agree, then
   // cuts it off.
   void HangUp(std::function<void(Stream&)> last_words);
-  absl::Duration Silence() ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  bool HasPlanOrEnded() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return plan_.has_value() || ended_;
-  }
+  absl::Duration Silence() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sleeps until the next heartbeat is due; true as soon as the rank is to end.
+  bool EndsWithinABeat() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const AttachmentOptions options_;
   Inbox* const inbox_;
   const EndCallback on_end_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar changed_;                                         // stream_ gone, plan_ there, or ended_
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // null between lives
   std::optional<plan::Plan> plan_ ABSL_GUARDED_BY(mutex_);
   std::optional<ShardReport> ready_ ABSL_GUARDED_BY(mutex_);  // repeated to a new coordinator

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "parallel/comm/operation_tracker.h"
 #include "proto/cluster.pb.h"
 #include "worker/engine/inbox.h"
 #include "worker/engine/request.h"
@@ -11,5 +12,6 @@ namespace skein::worker {
 
 GenerationRequest FromProto(const cluster::v1::NewRequest& request);
 cluster::v1::StepOutput ToProto(const StepReport& report);
+cluster::v1::Heartbeat ToProto(const comm::Progress& progress);
 
 }  // namespace skein::worker

@@ -1,0 +1,231 @@
+#include "coordinator/client/load/bench_serve.h"
+
+#include <grpcpp/client_context.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "base/units.h"
+#include "coordinator/client/connection.h"
+#include "coordinator/client/duration.h"
+#include "coordinator/client/interrupt.h"
+#include "coordinator/client/load/generator.h"
+#include "coordinator/client/load/report.h"
+
+namespace skein::client {
+namespace {
+
+constexpr std::chrono::seconds kCallTimeout(10);
+
+absl::StatusOr<v1::Model> AskModel(const Connection& connection) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+  v1::ListModelsResponse response;
+  const auto stub = v1::Inference::NewStub(connection.channel());
+  const grpc::Status status = stub->ListModels(&context, {}, &response);
+  if (!status.ok()) return absl::UnavailableError(connection.Explain(status));
+  if (response.models().empty() || !response.models(0).ready()) {
+    return absl::UnavailableError("no replica serves yet; `skein status --wait 60s` waits for one");
+  }
+  return response.models(0);
+}
+
+absl::StatusOr<std::vector<Lengths>> MakeLengths(const BenchServeFlags& flags) {
+  if (flags.lengths_file.empty()) {
+    return std::vector<Lengths>{{flags.prompt_tokens, flags.answer_tokens}};
+  }
+  std::ifstream file(flags.lengths_file);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", flags.lengths_file));
+  auto lengths = ParseLengths(text);
+  if (!lengths.ok()) return Annotate(lengths.status(), flags.lengths_file);
+  return lengths;
+}
+
+absl::Duration ToLimit(const std::string& text) {
+  return text.empty() ? absl::InfiniteDuration() : ToDuration(text);
+}
+
+std::string DescribeLoad(const BenchServeFlags& flags) {
+  return flags.rate_per_s > 0 ? absl::StrFormat("%.6g requests/s (Poisson)", flags.rate_per_s)
+                              : FormatCount(flags.concurrency, "stream");
+}
+
+std::string DescribeLengths(const BenchServeFlags& flags) {
+  std::string text = flags.lengths_file.empty()
+                         ? absl::StrCat("prompts of ", FormatCount(flags.prompt_tokens, "token"),
+                                        ", answers of ", flags.answer_tokens)
+                         : absl::StrCat("lengths of ", flags.lengths_file);
+  if (flags.shared_prefix > 0) absl::StrAppend(&text, ", ", flags.shared_prefix, " shared");
+  return text;
+}
+
+// One line of a terminal, written over and over.
+class ProgressLine {
+ public:
+  ~ProgressLine() { Clear(); }
+
+  void Show(const char* what, int64_t requests, const LoadProgress& progress) {
+    if (!is_terminal_) return;
+    const double seconds = absl::ToDoubleSeconds(progress.elapsed);
+    absl::FPrintF(stderr,
+                  "\r\033[K%s: %d of %d requests, %d running, %d failed, %.0f tokens/s, %.0f s",
+                  what, progress.finished, requests, progress.running, progress.failed,
+                  seconds > 0 ? static_cast<double>(progress.tokens) / seconds : 0, seconds);
+  }
+  void Clear() {
+    if (is_terminal_) absl::FPrintF(stderr, "\r\033[K");
+  }
+
+ private:
+  const bool is_terminal_ = isatty(STDERR_FILENO) != 0;
+};
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  if (path.empty()) return absl::OkStatus();
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
+struct Requests {
+  std::vector<PlannedRequest> warmup;
+  std::vector<PlannedRequest> measured;
+};
+
+absl::StatusOr<Requests> MakeRequests(const BenchServeFlags& flags, const v1::Model& model) {
+  Workload workload = {.requests = flags.requests,
+                       .shared_prefix = flags.shared_prefix,
+                       .rate_per_s = flags.rate_per_s,
+                       .seed = flags.seed,
+                       .vocabulary = model.vocabulary(),
+                       .context_length = model.context_length()};
+  SKEIN_ASSIGN_OR_RETURN(workload.lengths, MakeLengths(flags));
+  Requests requests;
+  SKEIN_ASSIGN_OR_RETURN(requests.measured, PlanRequests(workload, /*stream=*/0));
+  workload.requests = flags.warmup;
+  SKEIN_ASSIGN_OR_RETURN(requests.warmup, PlanRequests(workload, /*stream=*/1));
+  return requests;
+}
+
+// Whether all was well. `interrupted` is told what to call.
+absl::StatusOr<bool> Run(const std::string& coordinator, const BenchServeFlags& flags,
+                         const std::function<void(LoadGenerator*)>& interrupted) {
+  const Connection connection(coordinator);
+  SKEIN_ASSIGN_OR_RETURN(const v1::Model model, AskModel(connection));
+  SKEIN_ASSIGN_OR_RETURN(const Requests requests, MakeRequests(flags, model));
+  ProgressLine line;
+  const char* phase = "warm-up";
+  int64_t count = flags.warmup;
+  LoadGenerator load(&connection,
+                     [&](const LoadProgress& progress) { line.Show(phase, count, progress); });
+  interrupted(&load);
+  if (count > 0) load.Run(requests.warmup, flags.concurrency);
+  phase = "load";
+  count = flags.requests;
+  const std::vector<RequestRecord> records =
+      load.Run(requests.measured, flags.rate_per_s > 0 ? 0 : flags.concurrency);
+  interrupted(nullptr);
+  line.Clear();
+  LoadTest test = {.model = model.name(),
+                   .load = DescribeLoad(flags),
+                   .lengths = DescribeLengths(flags),
+                   .limits = {ToLimit(flags.ttft_limit), ToLimit(flags.tpot_limit)},
+                   .records = records};
+  test.summary = Summarize(records, test.limits);
+  absl::PrintF("%s", FormatLoadTest(test));
+  if (const std::string error = load.last_error(); !error.empty()) {
+    absl::FPrintF(stderr, "skein: the last error was %s\n", error);
+  }
+  SKEIN_RETURN_IF_ERROR(WriteFile(flags.json_file, LoadTestToJson(test)));
+  SKEIN_RETURN_IF_ERROR(WriteFile(flags.svg_file, LoadTestToSvg(test)));
+  return test.summary.succeeded == flags.requests && load.last_error().empty();
+}
+
+// The generator that an interrupt ends, while there is one.
+class Interruptible {
+ public:
+  void Set(LoadGenerator* load) {
+    MutexLock lock(&mutex_);
+    load_ = load;
+    if (interrupted_ && load_ != nullptr) load_->Cancel();
+  }
+  void Interrupt() {
+    MutexLock lock(&mutex_);
+    interrupted_ = true;
+    if (load_ != nullptr) load_->Cancel();
+  }
+
+ private:
+  Mutex mutex_;
+  LoadGenerator* load_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  auto* concurrency =
+      command
+          .add_option("--concurrency", flags.concurrency, "Closed loop: so many streams at once")
+          ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+          ->capture_default_str();
+  command
+      .add_option("--rate", flags.rate_per_s,
+                  "Open loop instead: requests per second on average, as a Poisson process")
+      ->check(CLI::PositiveNumber)
+      ->excludes(concurrency);
+  command.add_option("--requests", flags.requests, "Requests that are measured")
+      ->check(CLI::Range(int64_t{1}, kMost))
+      ->capture_default_str();
+  command.add_option("--warmup", flags.warmup, "Requests before them, in a closed loop")
+      ->check(CLI::Range(int64_t{0}, kMost))
+      ->capture_default_str();
+  auto* lengths = command.add_option("--lengths", flags.lengths_file,
+                                     "A file with PROMPT,ANSWER tokens a line, taken in turn");
+  command.add_option("--prompt-tokens", flags.prompt_tokens, "Random tokens of each prompt")
+      ->excludes(lengths)
+      ->capture_default_str();
+  command
+      .add_option("--answer-tokens", flags.answer_tokens,
+                  "Tokens of each answer; the end of text is ignored")
+      ->excludes(lengths)
+      ->capture_default_str();
+  command
+      .add_option("--shared-prefix", flags.shared_prefix,
+                  "So many of each prompt's tokens are the same in all prompts")
+      ->check(CLI::Range(int64_t{0}, kMost))
+      ->capture_default_str();
+  command.add_option("--seed", flags.seed, "Of prompts and arrivals")->capture_default_str();
+  command.add_option("--ttft-limit", flags.ttft_limit, "Goodput: time to first token, like 200ms")
+      ->check(CheckDuration);
+  command.add_option("--tpot-limit", flags.tpot_limit, "Goodput: time per output token, like 50ms")
+      ->check(CheckDuration);
+  command.add_option("--json", flags.json_file, "Write the result and every request to this file");
+  command.add_option("--svg", flags.svg_file, "Draw latencies and throughput into this file");
+}
+
+int BenchServe(const std::string& coordinator, const BenchServeFlags& flags) {
+  Interruptible interruptible;
+  const InterruptGuard guard([&] { interruptible.Interrupt(); });  // before gRPC starts threads
+  const auto good = Run(coordinator, flags, [&](LoadGenerator* load) { interruptible.Set(load); });
+  if (good.ok()) return *good ? kExitOk : kExitError;
+  absl::FPrintF(stderr, "skein: %s\n", std::string(good.status().message()));
+  return kExitError;
+}
+
+}  // namespace skein::client

@@ -1,0 +1,35 @@
+// skein bench serve
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+
+namespace skein::client {
+
+struct BenchServeFlags {
+  int64_t concurrency = 8;
+  double rate_per_s = 0;
+  int64_t requests = 100;
+  int64_t warmup = 0;
+  int64_t prompt_tokens = 128;
+  int64_t answer_tokens = 64;
+  std::string lengths_file;
+  int64_t shared_prefix = 0;
+  uint64_t seed = 0;
+  std::string ttft_limit;
+  std::string tpot_limit;
+  std::string json_file;
+  std::string svg_file;
+};
+
+void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags);
+
+// Loads the coordinator, prints the report to standard output and progress to a terminal's standard
+// error; returns the exit code: of a request that failed, too. An interrupt ends the load and still
+// reports what was seen.
+int BenchServe(const std::string& coordinator, const BenchServeFlags& flags);
+
+}  // namespace skein::client

@@ -1,0 +1,81 @@
+// Sends planned requests to a coordinator and notes when their tokens come.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/mutex.h"
+#include "coordinator/client/connection.h"
+#include "coordinator/client/load/statistics.h"
+#include "coordinator/client/load/workload.h"
+#include "proto/inference.grpc.pb.h"
+
+namespace skein::client {
+
+struct LoadProgress {
+  int64_t finished = 0;
+  int64_t failed = 0;  // of them
+  int64_t running = 0;
+  int64_t tokens = 0;
+  absl::Duration elapsed;
+};
+
+// Asynchronous: a stream costs no thread. Times are taken on gRPC's threads as messages are
+// received.
+class LoadGenerator {
+ public:
+  // `on_progress` is called by Run, some five times a second. The connection outlives the
+  // generator.
+  LoadGenerator(const Connection* connection, std::function<void(const LoadProgress&)> on_progress);
+
+  // Sends all requests and waits until all have ended. `concurrency` > 0: a request begins when
+  // less than so many run; 0: at its time. Records are in the requests' order; after Cancel,
+  // requests that were not sent have none. One call at a time.
+  std::vector<RequestRecord> Run(absl::Span<const PlannedRequest> requests, int64_t concurrency);
+
+  // From any thread: sends no more and cancels what runs.
+  void Cancel();
+  bool cancelled() const;
+
+  // What a person may do about the last request that failed; empty when none did.
+  std::string last_error() const;
+
+ private:
+  class Call;
+
+  bool MayBegin(const PlannedRequest& request, int64_t concurrency) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Begin(size_t index, const PlannedRequest& request);
+  void OnDone(size_t index, RequestRecord record, const grpc::Status& status);
+  // Until something may have changed, or it is time for progress, or `until`.
+  void Wait(absl::Duration until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReportProgress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Duration Elapsed() const;
+
+  const Connection* const connection_;
+  const std::unique_ptr<v1::Inference::Stub> stub_;
+  const std::function<void(const LoadProgress&)> on_progress_;
+  std::chrono::steady_clock::time_point start_;  // set while nothing runs
+  std::atomic<int64_t> tokens_ = 0;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Duration next_report_ ABSL_GUARDED_BY(mutex_);
+  std::string last_error_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RequestRecord> records_ ABSL_GUARDED_BY(mutex_);
+  std::map<size_t, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);  // that run, by index
+};
+
+}  // namespace skein::client

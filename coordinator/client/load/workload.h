@@ -1,0 +1,45 @@
+// The requests of a load test, made before it begins. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace skein::client {
+
+struct Lengths {
+  int64_t prompt = 0;
+  int64_t answer = 0;
+
+  friend bool operator==(const Lengths&, const Lengths&) = default;
+};
+
+// "PROMPT,ANSWER" tokens a line; empty lines are skipped. InvalidArgument names the line.
+absl::StatusOr<std::vector<Lengths>> ParseLengths(std::string_view csv);
+
+struct Workload {
+  int64_t requests = 0;
+  std::vector<Lengths> lengths;  // at least one; taken in turn, again and again
+  int64_t shared_prefix = 0;     // tokens that all prompts begin with
+  double rate_per_s = 0;         // arrivals as a Poisson process; 0: all are there at once
+  uint64_t seed = 0;
+  // The model's.
+  int64_t vocabulary = 0;
+  int64_t context_length = 0;
+};
+
+struct PlannedRequest {
+  std::vector<uint32_t> prompt;
+  int64_t answer_tokens = 0;
+  absl::Duration at;  // since the start
+};
+
+// Token ids are drawn evenly, the shared prefix depends on the seed alone, and `stream` tells apart
+// the suffixes and arrivals of several workloads of one seed (those of a warm-up). The same on all
+// machines. InvalidArgument names the lengths that cannot be and why.
+absl::StatusOr<std::vector<PlannedRequest>> PlanRequests(const Workload& workload, uint64_t stream);
+
+}  // namespace skein::client

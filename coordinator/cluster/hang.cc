@@ -1,0 +1,217 @@
+#include "coordinator/cluster/hang.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace skein::coordinator {
+namespace {
+
+using Ranks = absl::Span<const RankActivity>;
+
+// Ranks always wait a moment for each other; what a heartbeat sees for longer is worth a word.
+constexpr double kMomentSeconds = 0.5;
+
+bool IsMessage(const OperationInProgress& operation) {
+  return operation.name == "send" || operation.name == "receive";
+}
+
+bool Is(int32_t rank, Ranks ranks) {
+  return rank >= 0 && rank < static_cast<int32_t>(ranks.size());
+}
+
+int64_t Entered(const RankActivity& rank, const std::string& group) {
+  const auto found = rank.entered.find(group);
+  return found == rank.entered.end() ? 0 : found->second;
+}
+
+// Where all have entered a collective, only those inside know whose bytes are missing: a rank gives
+// up 5 s after the deadline and says it. This is for when none does.
+constexpr double kOwnVerdictSeconds = 10;
+
+// "all-reduce 812 of 'tp of replica 0, stage 1'"
+std::string Name(const OperationInProgress& operation) {
+  std::string name = absl::StrCat(operation.name, " ", operation.number);
+  if (operation.peer >= 0) {
+    absl::StrAppend(&name, operation.name == "send" ? " to rank " : " from rank ", operation.peer);
+  }
+  return absl::StrCat(name, " of '", operation.group, "'");
+}
+
+// The call of `rank` that `operation`, of rank `waiter`, waits for.
+std::string NameOfMissing(const OperationInProgress& operation, int32_t waiter) {
+  if (operation.name == "receive") {
+    return absl::StrCat("send ", operation.number, " to rank ", waiter, " of '", operation.group,
+                        "'");
+  }
+  if (operation.name == "send") {
+    return absl::StrCat("the receive that makes room for ", Name(operation), " from rank ", waiter);
+  }
+  return Name(operation);
+}
+
+std::string NameOfStep(const RankActivity& rank) {
+  return rank.step.has_value() ? absl::StrCat(" (step ", *rank.step, ")") : "";
+}
+
+std::string Seconds(double seconds) { return absl::StrFormat("%.1f s", seconds); }
+
+// Of those that `waiter` waits for: all who have not come, and who they are.
+std::vector<int32_t> Awaited(Ranks ranks, int32_t waiter) {
+  const auto& operation = ranks[waiter].operation;
+  std::vector<int32_t> awaited;
+  if (!operation.has_value()) return awaited;
+  for (int32_t other : operation->others) {
+    if (!Is(other, ranks) || other == waiter) continue;
+    const bool came =
+        !IsMessage(*operation) && Entered(ranks[other], operation->group) >= operation->number;
+    if (!came) awaited.push_back(other);
+  }
+  return awaited;
+}
+
+// Everyone has entered the waiter's operation, and nobody is known to have left it.
+bool AllAreInside(Ranks ranks, int32_t waiter) {
+  const OperationInProgress& mine = *ranks[waiter].operation;
+  return std::all_of(mine.others.begin(), mine.others.end(), [&](int32_t other) {
+    if (!Is(other, ranks)) return false;
+    const auto& theirs = ranks[other].operation;
+    return theirs.has_value() && theirs->group == mine.group && theirs->name == mine.name &&
+           theirs->number == mine.number;
+  });
+}
+
+bool Contains(const std::vector<int32_t>& list, int32_t rank) {
+  return std::find(list.begin(), list.end(), rank) != list.end();
+}
+
+// "all-reduce 7 of 'tp' (step 3) for 3.2 s", by what is waited in; directly or for one who waits.
+std::string DescribeWaiters(Ranks ranks, int32_t culprit) {
+  std::set<int32_t> held = {culprit};
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (int32_t rank = 0; rank < static_cast<int32_t>(ranks.size()); ++rank) {
+      const auto& operation = ranks[rank].operation;
+      if (held.contains(rank) || !operation.has_value() || operation->seconds < kMomentSeconds) {
+        continue;
+      }
+      const std::vector<int32_t> awaited = Awaited(ranks, rank);
+      // Of a collective that all have entered, one who was silent since may be missing.
+      const bool stuck =
+          awaited.empty() && AllAreInside(ranks, rank) && Contains(operation->others, culprit);
+      const bool waits = std::any_of(awaited.begin(), awaited.end(),
+                                     [&](int32_t other) { return held.contains(other); });
+      if (waits || stuck) grew = held.insert(rank).second;
+    }
+  }
+  held.erase(culprit);
+  std::map<std::string, std::pair<std::vector<int32_t>, double>> places;
+  for (int32_t rank : held) {
+    auto& [waiting, seconds] =
+        places[absl::StrCat(Name(*ranks[rank].operation), NameOfStep(ranks[rank]))];
+    waiting.push_back(rank);
+    seconds = std::max(seconds, ranks[rank].operation->seconds);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [place, who] : places) {
+    const bool one = who.first.size() == 1;
+    parts.push_back(absl::StrCat(one ? "rank " : "ranks ", absl::StrJoin(who.first, ", "),
+                                 one ? " has" : " have", " waited in ", place, " for ",
+                                 Seconds(who.second)));
+  }
+  return parts.empty() ? "no rank waits for it" : absl::StrJoin(parts, "; ");
+}
+
+// "in all-reduce 6 of 'tp' (step 3)", "computing step 3", "waiting for an order".
+std::string DescribeWork(const RankActivity& rank) {
+  if (rank.operation.has_value()) {
+    return absl::StrCat("in ", Name(*rank.operation), NameOfStep(rank));
+  }
+  if (rank.step.has_value()) return absl::StrCat("computing step ", *rank.step);
+  return "waiting for an order";
+}
+
+// The ranks at the ends of all chains of waiting that begin with `waiters`.
+std::set<int32_t> EndsOfChains(Ranks ranks, std::vector<int32_t> waiters) {
+  std::set<int32_t> seen(waiters.begin(), waiters.end());
+  std::set<int32_t> ends;
+  while (!waiters.empty()) {
+    const int32_t waiter = waiters.back();
+    waiters.pop_back();
+    for (int32_t other : Awaited(ranks, waiter)) {
+      if (Awaited(ranks, other).empty()) {
+        ends.insert(other);
+      } else if (seen.insert(other).second) {
+        waiters.push_back(other);
+      }
+    }
+  }
+  return ends;
+}
+
+// Of the ranks that wait for `culprit` itself, the one that does for longest; -1: none.
+int32_t LongestWaiter(Ranks ranks, int32_t culprit) {
+  int32_t longest = -1;
+  for (int32_t rank = 0; rank < static_cast<int32_t>(ranks.size()); ++rank) {
+    if (!Contains(Awaited(ranks, rank), culprit)) continue;
+    if (longest < 0 || ranks[rank].operation->seconds > ranks[longest].operation->seconds) {
+      longest = rank;
+    }
+  }
+  return longest;
+}
+
+Hang Blame(Ranks ranks, int32_t culprit, const std::set<int32_t>& all, double deadline) {
+  const int32_t waiter = LongestWaiter(ranks, culprit);
+  const OperationInProgress& operation = *ranks[waiter].operation;
+  std::vector<int32_t> too;
+  for (int32_t other : Awaited(ranks, waiter)) {
+    if (other != culprit && all.contains(other)) too.push_back(other);
+  }
+  std::string why = absl::StrCat("it never entered ", NameOfMissing(operation, waiter),
+                                 NameOfStep(ranks[waiter]));
+  if (!too.empty()) {
+    absl::StrAppend(&why, ", nor did rank", too.size() == 1 ? " " : "s ", absl::StrJoin(too, ", "));
+  }
+  absl::StrAppend(&why, "; it was last heard ", DescribeWork(ranks[culprit]), "; ",
+                  DescribeWaiters(ranks, culprit), ", past the deadline of ", Seconds(deadline));
+  return {culprit, std::move(why)};
+}
+
+}  // namespace
+
+std::optional<Hang> FindHang(absl::Span<const RankActivity> ranks) {
+  std::vector<int32_t> late;  // waiters
+  int32_t latest = -1;
+  for (int32_t rank = 0; rank < static_cast<int32_t>(ranks.size()); ++rank) {
+    const auto& operation = ranks[rank].operation;
+    if (!operation.has_value() || operation->seconds <= operation->deadline_seconds) continue;
+    late.push_back(rank);
+    if (latest < 0 || operation->seconds > ranks[latest].operation->seconds) latest = rank;
+  }
+  if (late.empty()) return std::nullopt;
+  const double deadline = ranks[latest].operation->deadline_seconds;
+  const std::set<int32_t> ends = EndsOfChains(ranks, late);
+  if (!ends.empty()) return Blame(ranks, *ends.begin(), ends, deadline);
+  // Nobody is at an end: the ranks wait in a circle, or inside of one collective.
+  const std::vector<int32_t> awaited = Awaited(ranks, latest);
+  if (!awaited.empty()) return Blame(ranks, awaited.front(), {}, deadline);
+  if (!AllAreInside(ranks, latest)) return std::nullopt;  // some have left: others will
+  if (ranks[latest].operation->seconds <= deadline + kOwnVerdictSeconds) return std::nullopt;
+  return Hang{latest, absl::StrCat("all ranks of the group have entered ",
+                                   Name(*ranks[latest].operation), NameOfStep(ranks[latest]),
+                                   ", and it did not end within ", Seconds(deadline))};
+}
+
+std::string DescribeLoss(absl::Span<const RankActivity> ranks, int32_t rank) {
+  return absl::StrCat("it was last heard ", DescribeWork(ranks[rank]), "; ",
+                      DescribeWaiters(ranks, rank));
+}
+
+}  // namespace skein::coordinator

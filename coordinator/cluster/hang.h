@@ -1,0 +1,28 @@
+// Who holds up a job, told from the last heartbeat of each of its ranks. Pure: no clock, no state.
+//
+// A rank in a collective waits for the ranks of the group that have not entered it; numbers tell,
+// and a heartbeat that is older than others makes no difference to them. A rank in a message waits
+// for its other end. Whoever is waited for past a deadline and waits for nobody is to blame.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/types/span.h"
+#include "coordinator/cluster/messages.h"
+
+namespace skein::coordinator {
+
+struct Hang {
+  int32_t rank = 0;  // that the others wait for
+  std::string why;   // what it never entered, what it does instead, who waits where since when
+};
+
+// Nothing unless an operation is past its deadline. `ranks` by rank of the job.
+std::optional<Hang> FindHang(absl::Span<const RankActivity> ranks);
+
+// What a rank that is silent did last, and who waits for it where since when.
+std::string DescribeLoss(absl::Span<const RankActivity> ranks, int32_t rank);
+
+}  // namespace skein::coordinator

@@ -1,0 +1,102 @@
+// Where a coordinator listens.
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/rpc/listen_address.h"
+#include "coordinator/rpc/test_coordinator.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::coordinator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+socklen_t SizeOf(const sockaddr& address) {
+  return address.sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+}
+
+std::string Name(const sockaddr& address) {
+  char name[NI_MAXHOST] = {};
+  getnameinfo(&address, SizeOf(address), name, sizeof(name), nullptr, 0, NI_NUMERICHOST);
+  return name;
+}
+
+// errno of a connection to the port; 0: it was taken.
+int Connect(const sockaddr& address, int port) {
+  sockaddr_storage to = {};
+  std::memcpy(&to, &address, SizeOf(address));
+  if (to.ss_family == AF_INET) {
+    reinterpret_cast<sockaddr_in&>(to).sin_port = htons(static_cast<uint16_t>(port));
+  } else {
+    reinterpret_cast<sockaddr_in6&>(to).sin6_port = htons(static_cast<uint16_t>(port));
+  }
+  const int fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int result = connect(fd, reinterpret_cast<const sockaddr*>(&to), SizeOf(address));
+  const int error = result == 0 ? 0 : errno;
+  close(fd);
+  return error;
+}
+
+TEST(ListenTest, ByDefaultOnLoopbackOnly) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(ListenAddress address, ParseListenAddress(Server::Options().listen));
+  EXPECT_EQ(address.host, "127.0.0.1");
+  address.port = 0;  // a free one
+  Daemon::Options options = TestOptions();
+  options.server.listen = address.ToString();
+  TestCoordinator coordinator(std::move(options));
+  SKEIN_ASSERT_OK_AND_ASSIGN(address, ParseListenAddress(coordinator.address()));
+
+  ifaddrs* all = nullptr;
+  ASSERT_EQ(getifaddrs(&all), 0);
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, &freeifaddrs);
+  bool taken = false;
+  for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
+    const sockaddr* local = entry->ifa_addr;
+    if (local == nullptr || (local->sa_family != AF_INET && local->sa_family != AF_INET6)) continue;
+    const std::string name = Name(*local);
+    const int error = Connect(*local, address.port);
+    if (name == "127.0.0.1") {
+      EXPECT_EQ(error, 0) << strerror(error);
+      taken = error == 0;
+    } else if ((entry->ifa_flags & IFF_UP) != 0) {
+      EXPECT_NE(error, 0) << name;
+    }
+  }
+  EXPECT_TRUE(taken);
+}
+
+TEST(ListenTest, APortInUseIsAnErrorThatNamesIt) {
+  TestCoordinator coordinator;
+  Daemon::Options options = TestOptions();
+  options.server.listen = coordinator.address();
+  Daemon second(std::move(options), MakeFakeModel(), &RealClock::Get());
+  EXPECT_THAT(second.Start(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(coordinator.address()), HasSubstr("the port is in use"))));
+}
+
+TEST(ListenTest, AnAddressThatIsNoneIsQuoted) {
+  for (const std::string listen :
+       {"", "50051", "localhost", "localhost:", ":1", "h:65536", "h:-1"}) {
+    Daemon::Options options = TestOptions();
+    options.server.listen = listen;
+    Daemon daemon(std::move(options), MakeFakeModel(), &RealClock::Get());
+    EXPECT_THAT(daemon.Start(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr(absl::StrCat("'", listen, "'"))));
+  }
+}
+
+}  // namespace
+}  // namespace skein::coordinator

@@ -1,0 +1,84 @@
+#include "kernels/ops/sampling_candidates.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace skein::kernels {
+namespace {
+
+// AtWeight for any measure. A radix selection: sums of 2^11 buckets of the key's highest bits, then
+// of the next ones inside the bucket where the target is reached.
+template <typename Measure>
+Candidate Reach(const std::vector<Candidate>& candidates, double target, bool more,
+                Measure measure) {
+  const auto reached = [&](double sum) { return more ? sum > target : sum >= target; };
+  double before = 0;  // what candidates ahead of `bucket` sum to
+  std::vector<Candidate> bucket;
+  const std::vector<Candidate>* from = &candidates;
+  for (int shift : {21, 10, 0}) {
+    const auto digit = [shift](const Candidate& c) { return c.key >> shift & 0x7FF; };
+    std::vector<double> sums(size_t{1} << 11, 0.0);
+    size_t last = 0;  // the last bucket with candidates, where a sum that is short by rounding ends
+    for (const Candidate& c : *from) {
+      sums[digit(c)] += measure(c);
+      last = std::max<size_t>(last, digit(c));
+    }
+    size_t hit = 0;
+    while (hit < last && !reached(before + sums[hit])) before += sums[hit++];
+    std::vector<Candidate> inside;
+    for (const Candidate& c : *from) {
+      if (digit(c) == hit) inside.push_back(c);
+    }
+    bucket = std::move(inside);
+    from = &bucket;
+  }
+  for (const Candidate& c : bucket) {
+    before += measure(c);
+    if (reached(before)) return c;
+  }
+  return bucket.back();
+}
+
+}  // namespace
+
+std::vector<Candidate> Candidates(absl::Span<const float> logits, float largest,
+                                  double temperature) {
+  constexpr size_t kPiece = 256;
+  double weights[kPiece];
+  const double scale = 1 / temperature;
+  std::vector<Candidate> candidates;
+  candidates.reserve(logits.size());
+  for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
+    const absl::Span<const float> piece = logits.subspan(begin, kPiece);
+    for (size_t i = 0; i < piece.size(); ++i) {
+      weights[i] = Exp((double{piece[i]} - double{largest}) * scale);
+    }
+    for (size_t i = 0; i < piece.size(); ++i) {
+      candidates.push_back({DescendingKey(piece[i]), static_cast<int32_t>(begin + i), weights[i]});
+    }
+  }
+  return candidates;
+}
+
+// Four chains, since an addition takes longer than a load.
+double SumOfWeights(const std::vector<Candidate>& candidates) {
+  double sums[4] = {};
+  for (size_t i = 0; i < candidates.size(); ++i) sums[i % 4] += candidates[i].weight;
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+Candidate AtWeight(const std::vector<Candidate>& candidates, double target, bool more) {
+  return Reach(candidates, target, more, [](const Candidate& c) { return c.weight; });
+}
+
+void KeepUpTo(const Candidate& last, std::vector<Candidate>& candidates) {
+  std::erase_if(candidates, [&](const Candidate& c) { return Before(last, c); });
+}
+
+void KeepFirst(int32_t count, std::vector<Candidate>& candidates) {
+  if (static_cast<size_t>(count) >= candidates.size()) return;
+  KeepUpTo(Reach(candidates, count, /*more=*/false, [](const Candidate&) { return 1; }),
+           candidates);
+}
+
+}  // namespace skein::kernels

@@ -1,0 +1,70 @@
+// The tokens that a draw may take, and selection among them without sorting. Internal to sampling.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace skein::kernels {
+
+// A token with the place of its logit in descending order: tokens are ordered by (key, id).
+struct Candidate {
+  uint32_t key;
+  int32_t id;
+  double weight;  // of its share in the sum of all
+};
+
+inline bool Before(const Candidate& a, const Candidate& b) {
+  return a.key != b.key ? a.key < b.key : a.id < b.id;
+}
+
+inline uint32_t DescendingKey(float logit) {
+  // + 0 makes one zero of both.
+  const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);
+  return bits & 0x80000000u ? bits : bits ^ 0x7FFFFFFFu;
+}
+
+// In order of id. Weights are e^((logit - largest) / temperature).
+std::vector<Candidate> Candidates(absl::Span<const float> logits, float largest,
+                                  double temperature);
+
+double SumOfWeights(const std::vector<Candidate>& candidates);
+
+// Candidates stand in order of id. The first one in order up to which weights sum to at least
+// `target` (`more`: to more than it), or the last.
+Candidate AtWeight(const std::vector<Candidate>& candidates, double target, bool more = false);
+
+// Keeps those up to `last` in order.
+void KeepUpTo(const Candidate& last, std::vector<Candidate>& candidates);
+
+// Keeps the first `count` > 0 in order. Candidates stand in order of id.
+void KeepFirst(int32_t count, std::vector<Candidate>& candidates);
+
+// e^x for x <= 0, within 1e-11 of it; 0 below -709. Without a branch or a call, so that the
+// compiler vectorises it, and with the same bits whatever the C library.
+inline double Exp(double x) {
+  // -1023 ln 2, where 2^n below has no bits left and is 0.
+  const double clamped = x > -709.0895657128241 ? x : -709.0895657128241;
+  // Adding and subtracting 1.5 * 2^52 rounds to an integer, which stays in the low bits of the sum.
+  constexpr double kRounder = 0x1.8p52;
+  const double shifted = clamped * 1.4426950408889634 + kRounder;
+  const double n = shifted - kRounder;
+  const double r = (clamped - n * 0x1.62e42fee00000p-1) - n * 0x1.a39ef35793c76p-33;  // ln 2
+  double p = 1.0 / 362880;
+  p = p * r + 1.0 / 40320;
+  p = p * r + 1.0 / 5040;
+  p = p * r + 1.0 / 720;
+  p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24;
+  p = p * r + 1.0 / 6;
+  p = p * r + 0.5;
+  p = p * r + 1;
+  p = p * r + 1;
+  const auto power = std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);
+  return p * power;
+}
+
+}  // namespace skein::kernels

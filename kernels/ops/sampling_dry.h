@@ -1,0 +1,58 @@
+// DRY, "don't repeat yourself", by p-e-w (text-generation-webui, pull request 5677; llama.cpp has
+// it, too): the longer the repeat that a token would continue, the less likely it is made.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace skein::kernels {
+
+struct DryParams {
+  float multiplier = 0.0f;     // >= 0; 0: off
+  float base = 1.75f;          // >= 1
+  int32_t allowed_length = 2;  // >= 1; shorter repeats cost nothing
+  int32_t last_n = -1;         // how much of the history's end is looked at; < 0: all
+  // Token sequences over which no repeat reaches. Users name strings, which a byte-level vocabulary
+  // holds inside of many tokens: the caller lists every token with the string in it, each as a
+  // sequence of one, and the sequences that spell a longer string. A sequence of one is never
+  // penalised itself.
+  std::vector<std::vector<int32_t>> breakers;
+};
+
+// A repeat is what the history (prompt, then output) ends with, back to the last breaker, where it
+// stands in the history before; its length is in tokens. Subtracts from the logit of every token
+// that once followed a repeat min(multiplier * base^(length - allowed_length), 1e30), for the
+// longest one. All tokens are valid indices of `logits` [vocabulary]. Cost: linear in the
+// vocabulary, the history and the breakers; breakers of several tokens are tried wherever the last
+// of them stands.
+void PenaliseRepeats(const DryParams& params, absl::Span<const int32_t> prompt,
+                     absl::Span<const int32_t> output, absl::Span<float> logits);
+
+// [i]: how many tokens right before tokens[i] are those that `tokens` ends with. The Z-algorithm
+// (Gusfield, 1997) from the end: fewer than 2 comparisons a token.
+template <typename Token>
+std::vector<int32_t> RepeatsBefore(absl::Span<const Token> tokens) {
+  const size_t size = tokens.size();
+  std::vector<int32_t> lengths(size, 0);
+  const auto from_end = [&](size_t i) -> const Token& { return tokens[size - 1 - i]; };
+  // The repeat that reaches furthest, [begin, end), counted from the end as all indices here.
+  size_t begin = 0;
+  size_t end = 0;
+  for (size_t i = 1; i < size; ++i) {
+    size_t length = 0;
+    if (i < end) length = std::min<size_t>(lengths[size - (i - begin)], end - i);
+    if (i + length >= end) {
+      while (i + length < size && from_end(length) == from_end(i + length)) ++length;
+      begin = i;
+      end = i + length;
+    }
+    lengths[size - i] = static_cast<int32_t>(length);
+  }
+  return lengths;
+}
+
+}  // namespace skein::kernels

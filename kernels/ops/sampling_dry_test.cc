@@ -1,0 +1,168 @@
+#include "kernels/ops/sampling_dry.h"
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::kernels {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Le;
+
+// Counts how often tokens are compared.
+struct Counted {
+  int32_t id;
+  int64_t* comparisons;
+};
+bool operator==(const Counted& a, const Counted& b) {
+  ++*a.comparisons;
+  return a.id == b.id;
+}
+
+// Every place against the end, token by token.
+std::vector<int32_t> Naive(const std::vector<int32_t>& tokens) {
+  std::vector<int32_t> lengths(tokens.size(), 0);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    while (static_cast<size_t>(lengths[i]) < i &&
+           tokens[i - 1 - lengths[i]] == tokens[tokens.size() - 1 - lengths[i]]) {
+      ++lengths[i];
+    }
+  }
+  return lengths;
+}
+
+TEST(RepeatsBeforeTest, SmallOnes) {
+  const auto repeats = [](const std::vector<int32_t>& tokens) {
+    return RepeatsBefore<int32_t>(tokens);
+  };
+  EXPECT_THAT(repeats({}), ElementsAre());
+  EXPECT_THAT(repeats({7}), ElementsAre(0));
+  EXPECT_THAT(repeats({7, 7, 7}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(repeats({1, 2, 9, 1, 2}), ElementsAre(0, 0, 2, 0, 0));
+}
+
+TEST(RepeatsBeforeTest, AgreesWithComparingEverythingInLinearTime) {
+  std::mt19937 random(5);
+  std::vector<std::vector<int32_t>> histories;
+  for (int size : {2, 3, 10, 100, 500}) {
+    histories.emplace_back(size, 4);              // one run: the worst for a naive loop
+    histories.emplace_back(size, 4).front() = 5;  // a run after another token
+    histories.emplace_back(size, 4).back() = 5;   // which ends differently
+    for (int period : {2, 3, 7}) {
+      std::vector<int32_t>& periodic = histories.emplace_back(size);
+      for (int i = 0; i < size; ++i) periodic[i] = i % period;
+      histories.push_back(periodic);
+      histories.back()[size / 2] = 50;
+    }
+    for (uint32_t alphabet : {1u, 2u, 3u, 10u}) {
+      for (int round = 0; round < 20; ++round) {
+        std::vector<int32_t>& noise = histories.emplace_back(size);
+        for (int32_t& token : noise) token = static_cast<int32_t>(random() % alphabet);
+      }
+    }
+    // Fibonacci's word: the most repetitive one without a period.
+    std::vector<int32_t> word = {0};
+    for (std::vector<int32_t> next = {0, 1}; word.size() < static_cast<size_t>(size);) {
+      const std::vector<int32_t> last = word;
+      word = next;
+      next.insert(next.end(), last.begin(), last.end());
+    }
+    histories.push_back(word);
+  }
+  for (const std::vector<int32_t>& history : histories) {
+    EXPECT_EQ(RepeatsBefore<int32_t>(history), Naive(history));
+    int64_t comparisons = 0;
+    std::vector<Counted> counted;
+    for (int32_t token : history) counted.push_back({token, &comparisons});
+    EXPECT_EQ(RepeatsBefore<Counted>(counted), Naive(history));
+    EXPECT_THAT(comparisons, Le(2 * static_cast<int64_t>(history.size())));
+  }
+}
+
+TEST(RepeatsBeforeTest, ALongHistoryCostsNoMoreAToken) {
+  for (int64_t size : {10'000, 200'000}) {
+    int64_t comparisons = 0;
+    const std::vector<Counted> run(size, Counted{1, &comparisons});
+    EXPECT_EQ(RepeatsBefore<Counted>(run).back(), size - 1);
+    EXPECT_THAT(comparisons, Le(2 * size));
+  }
+}
+
+struct Case {
+  const char* name;
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> output;
+  DryParams params;
+  std::vector<float> penalties;  // of ids 0, 1, ...
+};
+
+TEST(PenaliseRepeatsTest, Table) {
+  const float m = 0.5f;
+  const Case cases[] = {
+      {"nothing yet", {}, {}, {.multiplier = m}, {0, 0, 0, 0}},
+      {"length 2", {1, 2, 3, 1, 2}, {}, {.multiplier = m}, {0, 0, 0, 0.5f}},
+      {"over prompt and output", {1, 2, 3}, {1, 2}, {.multiplier = m}, {0, 0, 0, 0.5f}},
+      {"length 3, base 2", {0, 1, 2, 3, 0, 1, 2}, {}, {.multiplier = m, .base = 2}, {0, 0, 0, 1}},
+      {"shorter than allowed",
+       {1, 2, 3, 1, 2},
+       {},
+       {.multiplier = m, .allowed_length = 3},
+       {0, 0, 0, 0}},
+      {"the window starts too late",
+       {1, 2, 3, 1, 2},
+       {},
+       {.multiplier = m, .last_n = 4},
+       {0, 0, 0, 0}},
+      {"a breaker at the end",
+       {1, 2, 3, 1, 2},
+       {},
+       {.multiplier = m, .breakers = {{2}}},
+       {0, 0, 0, 0}},
+      {"a breaker inside of the repeat",
+       {0, 1, 2, 3, 0, 1, 2},
+       {},
+       {.multiplier = m, .base = 2, .breakers = {{0}}},
+       {0, 0, 0, 0.5f}},
+      {"a breaker of two", {0, 1, 2, 3, 0, 1, 2}, {}, {.multiplier = m, .breakers = {{0, 1}}}, {}},
+      {"a breaker of two, elsewhere",
+       {0, 1, 2, 3, 0, 1, 2},
+       {},
+       {.multiplier = m, .base = 2, .breakers = {{1, 0}, {2, 1}, {}}},
+       {0, 0, 0, 1}},
+      {"a breaker longer than the history",
+       {1, 1, 1},
+       {},
+       {.multiplier = m, .breakers = {{1, 1, 1, 1}}},
+       {0, 0.5f}},
+      {"the follower is a breaker",
+       {1, 2, 3, 1, 2},
+       {},
+       {.multiplier = m, .breakers = {{3}}},
+       {0, 0, 0, 0}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    std::vector<float> logits(4, 10.0f);
+    PenaliseRepeats(c.params, c.prompt, c.output, absl::MakeSpan(logits));
+    for (size_t id = 0; id < logits.size(); ++id) {
+      EXPECT_EQ(10.0f - logits[id], id < c.penalties.size() ? c.penalties[id] : 0.0f) << id;
+    }
+  }
+}
+
+TEST(PenaliseRepeatsTest, StaysFinite) {
+  std::vector<float> logits = {1.0f, 2.0f};
+  const std::vector<int32_t> prompt(100'000, 1);
+  PenaliseRepeats({.multiplier = 100.0f, .base = 100.0f}, prompt, {}, absl::MakeSpan(logits));
+  EXPECT_EQ(logits[0], 1.0f);
+  EXPECT_TRUE(std::isfinite(logits[1]));
+  EXPECT_LT(logits[1], -1e29f);
+}
+
+}  // namespace
+}  // namespace skein::kernels

@@ -1,0 +1,22 @@
+// Which candidates (in order of id, after temperature) the draw may take. Internal to sampling.
+#pragma once
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/ops/sampling.h"
+#include "kernels/ops/sampling_candidates.h"
+
+namespace skein::kernels {
+
+// top_k, typical_p, top_p and min_p. `logits` are those that candidates were made of.
+void Truncate(absl::Span<const float> logits, const SamplingParams& params,
+              std::vector<Candidate>& candidates);
+
+// Mirostat's: those with a surprise of up to mu bits, or the most likely one.
+void KeepUnsurprising(double mu, std::vector<Candidate>& candidates);
+
+// mu after `chosen` was drawn from candidates whose weights sum to `sum`.
+float NextMu(const SamplingParams& params, float mu, const Candidate& chosen, double sum);
+
+}  // namespace skein::kernels

@@ -1,0 +1,33 @@
+// How keys and values become the 8-bit integers of a KV cache: what every back end writes.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace skein::kernels {
+
+// What one step of row [n]'s integers is worth: max|x| / 127. 0 for a row of zeros; NaN, which the
+// whole row then reads as, where a number is not finite.
+inline float Int8Scale(const float* row, int64_t n) {
+  // Magnitudes order as their bits do, with infinity and then NaN last.
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(row[i]) & 0x7FFFFFFFu);
+  }
+  if (largest >= 0x7F800000u) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>(largest) / 127.0f;
+}
+
+// x / scale to the nearest integer, ties to even. |x| <= 127 * scale, its rounding aside.
+inline int8_t ToInt8(float x, float scale) {
+  if (!(scale > 0)) return 0;
+  // Only a scale below the normal numbers is rounded so much that the limits are reached.
+  const float steps = std::clamp(x / scale, -127.0f, 127.0f);
+  // At this size a float has no bits for fractions.
+  constexpr float kNoFraction = 0x1.8p23f;
+  return static_cast<int8_t>((steps + kNoFraction) - kNoFraction);
+}
+
+}  // namespace skein::kernels

@@ -1,0 +1,88 @@
+#include "parallel/comm/mpi/mpi_link.h"
+
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "parallel/comm/mpi/backoff.h"
+#include "parallel/comm/mpi/mpi_status.h"
+
+namespace skein::comm {
+namespace {
+
+static_assert(sizeof(Call) <= kHeaderBytes);
+
+absl::Status CheckFits(size_t bytes) {
+  if (bytes <= INT_MAX) return absl::OkStatus();
+  return absl::InvalidArgumentError("one call moves at most 2 GiB between two ranks: split it");
+}
+
+}  // namespace
+
+Call CallOf(ConstBytes frame) {
+  Call call;
+  std::memcpy(&call, frame.data(), sizeof(call));
+  return call;
+}
+
+void FillFrame(const Call& call, ConstBytes payload, std::byte* frame) {
+  std::memcpy(frame, &call, sizeof(call));
+  CopyBytes(payload, frame + kHeaderBytes);
+}
+
+void CopyBytes(ConstBytes from, std::byte* to) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
+
+absl::Status MpiLink::Enter() {
+  deadline_ = absl::Now() + timeout_;
+  return failed_ ? failure() : absl::OkStatus();
+}
+
+void MpiLink::Fail(absl::Status why) {
+  std::lock_guard lock(mutex_);
+  if (failure_.ok()) failure_ = std::move(why);
+  failed_ = true;
+}
+
+absl::Status MpiLink::failure() {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+absl::Status MpiLink::StartSend(ConstBytes bytes, int to, Lane lane, MPI_Request& request) {
+  SKEIN_RETURN_IF_ERROR(CheckFits(bytes.size()));
+  SKEIN_RETURN_IF_MPI_ERROR(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE,
+                                      group_.world_ranks[to], tag(lane), MPI_COMM_WORLD, &request));
+  return absl::OkStatus();
+}
+
+absl::Status MpiLink::StartReceive(Bytes bytes, int from, Lane lane, MPI_Request& request) {
+  SKEIN_RETURN_IF_ERROR(CheckFits(bytes.size()));
+  SKEIN_RETURN_IF_MPI_ERROR(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE,
+                                      group_.world_ranks[from], tag(lane), MPI_COMM_WORLD,
+                                      &request));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests) {
+  finished_.resize(requests.size());
+  Backoff backoff;
+  while (true) {
+    int count = 0;
+    SKEIN_RETURN_IF_MPI_ERROR(MPI_Testsome(static_cast<int>(requests.size()), requests.data(),
+                                           &count, finished_.data(), MPI_STATUSES_IGNORE));
+    if (count == MPI_UNDEFINED) return true;  // no request is left
+    if (count > 0) {
+      backoff.Reset();
+      continue;
+    }
+    if (failed_) return absl::AbortedError("aborted");  // failure() tells why
+    if (absl::Now() > deadline_) return false;
+    backoff.Pause();
+  }
+}
+
+}  // namespace skein::comm

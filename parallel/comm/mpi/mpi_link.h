@@ -1,0 +1,97 @@
+// One group's way through MPI: bytes between its ranks under tags of its own, and waiting that ends
+// with the call's time or the group's failure. Private to this folder.
+//
+// Owns no bytes and no requests: what is given to StartSend and StartReceive stays the caller's,
+// who hands it to MpiWire::Abandon if the request has not ended when a call fails, since MPI may
+// still use it. One thread at a time, except Fail.
+#pragma once
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "parallel/comm/call.h"
+#include "parallel/comm/mpi/mpi_communicator.h"
+#include "parallel/comm/mpi/mpi_wire.h"
+
+namespace skein::comm {
+
+using Bytes = absl::Span<std::byte>;
+using ConstBytes = absl::Span<const std::byte>;
+
+// A frame is a Call, padded so that the payload is aligned, and the payload.
+inline constexpr size_t kHeaderBytes = 64;
+// Payloads up to this size travel in the frame, and all-reduces that bring a rank no more than this
+// take one step: below it a second step costs more than the bytes (measured: 4 ranks on 2 cores).
+inline constexpr size_t kInlineBytes = 16 << 10;
+inline constexpr size_t kFrameBytes = kHeaderBytes + kInlineBytes;
+
+inline bool IsInline(size_t bytes) { return bytes <= kInlineBytes; }
+
+// The call that a frame tells of.
+Call CallOf(ConstBytes frame);
+
+// Writes the header and, behind it, `payload`.
+void FillFrame(const Call& call, ConstBytes payload, std::byte* frame);
+
+// `to` is as large as `from`, which may be empty.
+void CopyBytes(ConstBytes from, std::byte* to);
+
+inline bool InFlight(absl::Span<const MPI_Request> requests) {
+  return std::any_of(requests.begin(), requests.end(),
+                     [](MPI_Request request) { return request != MPI_REQUEST_NULL; });
+}
+
+class MpiLink {
+ public:
+  // Messages of different lanes never match. Each is a tag.
+  enum Lane { kFrames, kPayloads, kMessageFrames, kMessagePayloads, kLanes };
+
+  // `wire` outlives the link.
+  MpiLink(MpiWire& wire, MpiGroup group) : wire_(wire), group_(std::move(group)) {}
+
+  MpiWire& wire() const { return wire_; }
+  int rank() const { return group_.rank; }
+  int size() const { return static_cast<int>(group_.world_ranks.size()); }
+  const std::string& name() const { return group_.name; }
+  absl::Duration timeout() const { return timeout_; }
+  void set_timeout(absl::Duration timeout) { timeout_ = timeout; }
+
+  // Begins a call: its time runs from here. The first failure, if there was one.
+  absl::Status Enter();
+  // Ends the wait in flight and fails all later calls; the first `why` stays. Any thread.
+  void Fail(absl::Status why);
+  absl::Status failure();
+
+  // InvalidArgument beyond 2 GiB; Internal in MPI's words.
+  absl::Status StartSend(ConstBytes bytes, int to, Lane lane, MPI_Request& request);
+  absl::Status StartReceive(Bytes bytes, int from, Lane lane, MPI_Request& request);
+  // Waits until all `requests` have ended, and makes them null; false when the call's time passed
+  // first, an error when the group failed. Polls: see Backoff.
+  absl::StatusOr<bool> Await(absl::Span<MPI_Request> requests);
+
+ private:
+  int tag(Lane lane) const { return group_.context * kLanes + lane; }
+
+  MpiWire& wire_;
+  const MpiGroup group_;
+  absl::Duration timeout_ = absl::InfiniteDuration();
+  absl::Time deadline_ = absl::InfiniteFuture();  // of the call in flight
+  std::vector<int> finished_;                     // indices that a poll found
+
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  absl::Status failure_;  // guarded by mutex_
+};
+
+}  // namespace skein::comm

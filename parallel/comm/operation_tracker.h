@@ -1,0 +1,107 @@
+// What a rank is doing between ranks, kept where another thread can read it at any time: the rank's
+// heartbeats carry it, so that whoever hears all ranks can tell who holds up the others.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "parallel/comm/call.h"
+
+namespace skein::comm {
+
+// A call that was entered and not left.
+struct OperationInProgress {
+  std::string group;
+  Call call;                // without bytes; the peer, where there is one, as a rank of the job
+  std::vector<int> others;  // ranks of the job that take part, without this one
+  absl::Duration elapsed;   // since it was entered
+};
+
+struct Progress {
+  std::optional<int64_t> step;                   // in hand; unset between steps
+  absl::Duration deadline;                       // after which a call of this step counts as hung
+  std::optional<OperationInProgress> operation;  // the one that was entered first
+  // By group: the number of the last collective that was entered; 0 before the first.
+  std::vector<std::pair<std::string, int64_t>> entered;
+};
+
+// One rank's calls and steps. A call costs three atomic stores and a look at the clock; nobody
+// waits for anybody. Groups may be added while others work.
+class OperationTracker {
+ public:
+  class Group;
+
+  // `ranks`: of the job, by rank in the group, of which this process is `self`. Owned by the
+  // tracker. A group has at most 65,536 ranks.
+  Group* AddGroup(std::string name, std::vector<int> ranks, int self);
+
+  // The thread that carries out steps: the step in hand, and how long a call in it may take.
+  void BeginStep(int64_t step, absl::Duration deadline);
+  void EndStep();
+
+  // Any thread. Parts that change meanwhile may be of two moments, a step newer than its call; a
+  // call is never said to last longer than it does.
+  Progress Read() const;
+
+ private:
+  static constexpr int64_t kNoStep = -1;
+
+  std::atomic<int64_t> step_ = kNoStep;
+  std::atomic<int64_t> deadline_ns_ = absl::ToInt64Nanoseconds(absl::InfiniteDuration());
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Group>> groups_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The calls of one group, published by the thread that makes them.
+class OperationTracker::Group {
+ public:
+  // While it lives the call is in progress.
+  class Entered {
+   public:
+    Entered(Group* group, const Call& call) : group_(group), operation_(call.operation) {
+      group_->Enter(call);
+    }
+    ~Entered() { group_->Leave(operation_); }
+    Entered(const Entered&) = delete;
+
+   private:
+    Group* const group_;
+    const Operation operation_;
+  };
+
+  Group(std::string name, std::vector<int> ranks, int self)
+      : name_(std::move(name)), ranks_(std::move(ranks)), self_(self) {}
+
+  const std::string& name() const { return name_; }
+  // The call in progress, if there is one.
+  std::optional<OperationInProgress> InProgress() const;
+  int64_t entered() const;  // collectives
+
+ private:
+  // The last call of a kind, whether it goes on, and since when. The time is written first: who
+  // reads the call before the time finds that call's time or a later one's.
+  struct Line {
+    std::atomic<uint64_t> call = 0;
+    std::atomic<int64_t> since_ns = 0;
+  };
+
+  void Enter(const Call& call);
+  void Leave(Operation operation);
+  Line& LineOf(Operation operation);
+
+  const std::string name_;
+  const std::vector<int> ranks_;
+  const int self_;
+  Line collective_;
+  Line message_;
+};
+
+}  // namespace skein::comm

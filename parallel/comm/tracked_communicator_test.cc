@@ -1,0 +1,212 @@
+#include "parallel/comm/tracked_communicator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "parallel/comm/inprocess/inprocess.h"
+
+namespace skein::comm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
+
+std::vector<std::byte> Message(size_t bytes) { return std::vector<std::byte>(bytes); }
+
+// Three ranks that are 4, 5 and 6 in their job; each has a tracker of its own.
+class TrackedTest : public ::testing::Test {
+ protected:
+  TrackedTest() {
+    auto group = MakeInProcessGroup(3, "trio");
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks_.push_back(
+          Track(std::move(group[rank]), trackers_[rank].AddGroup("trio", {4, 5, 6}, rank)));
+    }
+  }
+
+  // Runs `call` on one rank until the tracker tells of it, and gives what it told. Then lets the
+  // other ranks join in by `others`.
+  OperationInProgress Watch(int rank, const std::function<void()>& call,
+                            const std::function<void()>& others) {
+    std::thread caller(call);
+    std::optional<OperationInProgress> seen;
+    while (!seen.has_value()) {
+      absl::SleepFor(absl::Milliseconds(1));
+      seen = trackers_[rank].Read().operation;
+    }
+    absl::SleepFor(absl::Milliseconds(20));
+    const absl::Duration later = trackers_[rank].Read().operation->elapsed;
+    EXPECT_GE(later, seen->elapsed + absl::Milliseconds(20));
+    EXPECT_LT(later, absl::Seconds(20));
+    others();
+    caller.join();
+    EXPECT_FALSE(trackers_[rank].Read().operation.has_value());
+    return *seen;
+  }
+
+  OperationTracker trackers_[3];
+  std::vector<std::unique_ptr<Communicator>> ranks_;
+};
+
+TEST_F(TrackedTest, CallsAreSeenWhileTheyLastUnderTheirNumbers) {
+  float data[3][6] = {};
+  std::byte bytes[3][6] = {};
+  const auto span = [&](int rank) { return absl::MakeSpan(data[rank]); };
+  struct Case {
+    Operation operation;
+    std::function<absl::Status(int)> call;
+    std::vector<int> callers;  // the first one is watched
+    int64_t number;
+    std::vector<int> others;
+  };
+  const std::vector<Case> cases = {
+      {Operation::kAllReduce,
+       [&](int r) { return ranks_[r]->AllReduce(span(r)); },
+       {1, 0, 2},
+       1,
+       {4, 6}},
+      {Operation::kBarrier, [&](int r) { return ranks_[r]->Barrier(); }, {0, 1, 2}, 2, {5, 6}},
+      {Operation::kReceive,
+       [&](int r) {
+         return r == 2 ? ranks_[2]->Receive(absl::MakeSpan(bytes[2]), 0)
+                       : ranks_[0]->Send(absl::MakeSpan(bytes[0]), 2);
+       },
+       {2, 0},
+       1,
+       {4}},
+      {Operation::kBroadcast,
+       [&](int r) { return ranks_[r]->Broadcast(absl::MakeSpan(bytes[r]), 1); },
+       {2, 0, 1},
+       3,
+       {4, 5}},
+      {Operation::kReceive,
+       [&](int r) {
+         return r == 2 ? ranks_[2]->Receive(absl::MakeSpan(bytes[2]), 0)
+                       : ranks_[0]->Send(absl::MakeSpan(bytes[0]), 2);
+       },
+       {2, 0},
+       2,
+       {4}},
+      {Operation::kReduceScatter,
+       [&](int r) { return ranks_[r]->ReduceScatter(span(r), span(r).first(2)); },
+       {0, 1, 2},
+       4,
+       {5, 6}},
+      {Operation::kAllGather,
+       [&](int r) {
+         const std::byte in[2] = {};
+         return ranks_[r]->AllGather(in, absl::MakeSpan(bytes[r]));
+       },
+       {1, 0, 2},
+       5,
+       {4, 6}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::Message() << OperationName(c.operation) << " " << c.number);
+    const auto run = [&](int rank) { SKEIN_EXPECT_OK(c.call(rank)); };
+    const OperationInProgress seen = Watch(
+        c.callers[0], [&] { run(c.callers[0]); },
+        [&] {
+          std::vector<std::thread> threads;
+          for (size_t i = 1; i < c.callers.size(); ++i) {
+            threads.emplace_back([&, i] { run(c.callers[i]); });
+          }
+          for (std::thread& thread : threads) thread.join();
+        });
+    EXPECT_EQ(seen.group, "trio");
+    EXPECT_EQ(seen.call.operation, c.operation);
+    EXPECT_EQ(seen.call.number, c.number);
+    EXPECT_EQ(seen.others, c.others);
+    if (c.operation == Operation::kReceive) EXPECT_EQ(seen.call.peer, 4);
+    if (c.operation == Operation::kBroadcast) EXPECT_EQ(seen.call.peer, 5);
+  }
+  for (const OperationTracker& tracker : trackers_) {
+    EXPECT_THAT(tracker.Read().entered, ElementsAre(Pair("trio", 5)));
+  }
+}
+
+TEST_F(TrackedTest, ASendThatWaitsForRoomIsSeen) {
+  const std::vector<std::byte> large = Message(size_t{12} << 20);
+  SKEIN_ASSERT_OK(ranks_[1]->Send(large, 0));
+  EXPECT_FALSE(trackers_[1].Read().operation.has_value());
+  const OperationInProgress seen = Watch(
+      1, [&] { SKEIN_EXPECT_OK(ranks_[1]->Send(large, 0)); },
+      [&] {
+        std::vector<std::byte> in = Message(large.size());
+        for (int i = 0; i < 2; ++i) SKEIN_EXPECT_OK(ranks_[0]->Receive(absl::MakeSpan(in), 1));
+      });
+  EXPECT_EQ(seen.call.operation, Operation::kSend);
+  EXPECT_EQ(seen.call.number, 2);
+  EXPECT_THAT(seen.others, ElementsAre(4));
+}
+
+TEST_F(TrackedTest, ACallThatFailsIsLeft) {
+  ranks_[0]->set_timeout(absl::Milliseconds(1));
+  EXPECT_THAT(ranks_[0]->Barrier(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "ranks 1, 2 never entered barrier 1 of 'trio' within 1ms"));
+  EXPECT_FALSE(trackers_[0].Read().operation.has_value());
+  EXPECT_FALSE(ranks_[0]->Send({}, 7).ok());  // no such rank
+  EXPECT_FALSE(trackers_[0].Read().operation.has_value());
+}
+
+TEST_F(TrackedTest, StepsComeWithTheirDeadline) {
+  OperationTracker& tracker = trackers_[0];
+  EXPECT_EQ(tracker.Read().step, std::nullopt);
+  EXPECT_EQ(tracker.Read().deadline, absl::InfiniteDuration());
+  tracker.BeginStep(0, absl::Seconds(30));
+  EXPECT_EQ(tracker.Read().step, 0);
+  EXPECT_EQ(tracker.Read().deadline, absl::Seconds(30));
+  tracker.BeginStep(1, absl::InfiniteDuration());
+  EXPECT_EQ(tracker.Read().step, 1);
+  EXPECT_EQ(tracker.Read().deadline, absl::InfiniteDuration());
+  tracker.EndStep();
+  EXPECT_EQ(tracker.Read().step, std::nullopt);
+}
+
+// Calls of a few microseconds follow each other while another thread looks: none is ever said to
+// last longer than all of them.
+TEST_F(TrackedTest, NoCallIsTakenForAnOlderOne) {
+  constexpr int kCalls = 2000;
+  std::atomic<bool> done = false;
+  absl::Duration longest;
+  int64_t last = 0;
+  std::thread reader([&] {
+    while (!done) {
+      const Progress progress = trackers_[0].Read();
+      EXPECT_GE(progress.entered[0].second, last);
+      last = progress.entered[0].second;
+      if (progress.operation.has_value()) {
+        longest = std::max(longest, progress.operation->elapsed);
+        EXPECT_GE(progress.operation->elapsed, absl::ZeroDuration());
+      }
+    }
+  });
+  absl::Duration slowest;
+  std::vector<std::thread> others;
+  for (int rank = 1; rank < 3; ++rank) {
+    others.emplace_back([this, rank] {
+      for (int i = 0; i < kCalls; ++i) SKEIN_EXPECT_OK(ranks_[rank]->Barrier());
+    });
+  }
+  for (int i = 0; i < kCalls; ++i) {
+    const absl::Time begin = absl::Now();
+    SKEIN_EXPECT_OK(ranks_[0]->Barrier());
+    slowest = std::max(slowest, absl::Now() - begin);
+  }
+  done = true;
+  reader.join();
+  for (std::thread& thread : others) thread.join();
+  EXPECT_EQ(trackers_[0].Read().entered[0].second, kCalls);
+  EXPECT_LE(longest, slowest + absl::Milliseconds(1));  // of two clocks
+}
+
+}  // namespace
+}  // namespace skein::comm

@@ -1,0 +1,83 @@
+#include "parallel/planner/kv_memory.h"
+
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace skein::plan {
+namespace {
+
+constexpr std::pair<std::string_view, int64_t> kUnits[] = {{"B", 1},
+                                                           {"KiB", int64_t{1} << 10},
+                                                           {"MiB", int64_t{1} << 20},
+                                                           {"GiB", int64_t{1} << 30},
+                                                           {"TiB", int64_t{1} << 40}};
+constexpr auto kMaxBytes = static_cast<double>(kMaxRankBytes);
+
+// A number and what follows it. The number is NaN where the text begins with none.
+std::pair<double, std::string_view> SplitNumber(std::string_view text) {
+  double number = NAN;
+  // Digits only: from_chars would take "inf" and "-1", too.
+  if (text.empty() || text[0] < '0' || text[0] > '9') return {number, text};
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (error != std::errc()) return {NAN, text};
+  return {number, std::string_view(rest, end - rest)};
+}
+
+// A number of bytes; a message where it is none.
+std::string ReadBytes(double number, std::string_view unit, int64_t* bytes) {
+  for (const auto& [name, size] : kUnits) {
+    if (name != unit) continue;
+    const double product = number * static_cast<double>(size);
+    if (product < 1 || product > kMaxBytes) return "so many bytes cannot be";
+    *bytes = static_cast<int64_t>(product);
+    return "";
+  }
+  return absl::StrCat("unit \"", std::string(unit), "\" is not one of B, KiB, MiB, GiB and TiB");
+}
+
+absl::Status Refuse(const char* what, std::string_view text, const std::string& why,
+                    const char* examples) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " \"", std::string(text), "\": ", why, "; ", examples));
+}
+
+}  // namespace
+
+absl::StatusOr<KvMemory> ParseKvMemory(std::string_view text) {
+  KvMemory memory;
+  if (text.empty()) return memory;
+  const auto [number, unit] = SplitNumber(text);
+  std::string why;
+  if (std::isnan(number)) {
+    why = "it begins with no number";
+  } else if (!unit.empty()) {
+    why = ReadBytes(number, unit, &memory.bytes_per_rank);
+  } else if (number > 0 && number <= 1) {
+    memory.fraction = number;
+  } else {
+    why = "a number without a unit is a fraction, above 0 and at most 1";
+  }
+  if (why.empty()) return memory;
+  return Refuse("KV memory", text, why,
+                "it is a fraction of what is left, as in 0.5, or bytes per rank, as in 4GiB");
+}
+
+absl::StatusOr<int64_t> ParseSwapMemory(std::string_view text) {
+  if (text.empty() || text == "0") return 0;
+  const auto [number, unit] = SplitNumber(text);
+  int64_t bytes = 0;
+  const std::string why = std::isnan(number) ? "it begins with no number"
+                          : unit.empty()     ? "it has no unit"
+                                             : ReadBytes(number, unit, &bytes);
+  if (why.empty()) return bytes;
+  return Refuse("swap memory", text, why, "it is bytes per rank, as in 512MiB, or 0 for none");
+}
+
+}  // namespace skein::plan

@@ -1,0 +1,101 @@
+// Machines and models that the planner's tests plan for, and what holds for every plan.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "parallel/planner/planner.h"
+
+namespace skein::plan {
+
+inline constexpr int64_t kGiB = int64_t{1} << 30;
+
+inline ModelFacts Bard() {
+  ModelFacts facts{"bard", "/models/bard", "1d", {}};
+  model::ModelConfig& model = facts.config;
+  model.vocab_size = 2048;
+  model.hidden_size = 256;
+  model.intermediate_size = 768;
+  model.num_layers = 8;
+  model.num_heads = 4;
+  model.num_kv_heads = 2;
+  model.head_dim = 64;
+  model.max_position_embeddings = 1024;
+  model.tie_word_embeddings = true;
+  return facts;
+}
+
+inline ModelFacts Llama8B() {
+  ModelFacts facts{"llama3-8b", "/models/llama3-8b", "8b", {}};
+  model::ModelConfig& model = facts.config;
+  model.vocab_size = 128256;
+  model.hidden_size = 4096;
+  model.intermediate_size = 14336;
+  model.num_layers = 32;
+  model.num_heads = 32;
+  model.num_kv_heads = 8;
+  model.head_dim = 128;
+  model.max_position_embeddings = 8192;
+  return facts;
+}
+
+// `ranks` ranks on each node, in the order of the nodes.
+inline topology::Machine Machine(std::vector<std::pair<topology::Node, int32_t>> nodes) {
+  topology::Machine machine;
+  for (const auto& [node, ranks] : nodes) {
+    const auto index = static_cast<int32_t>(machine.nodes.size());
+    machine.nodes.push_back(node);
+    for (int32_t i = 0; i < ranks; ++i) machine.devices.push_back({{}, index});
+  }
+  return machine;
+}
+
+inline topology::Machine OneNode(int32_t cores, int64_t memory_bytes, int32_t ranks) {
+  return Machine({{{"alpha", cores, memory_bytes}, ranks}});
+}
+
+inline std::string Reasons(const Plan& plan) {
+  std::string text;
+  for (const std::string& reason : plan.reasons) text += reason + "\n";
+  return text;
+}
+
+// A plan is sound: workers accept it, and its layouts and the rejected ones are all there are.
+inline void ExpectSound(const Planning& planning, const ModelFacts& model, size_t ranks) {
+  for (const Plan& plan : planning.plans) {
+    SKEIN_EXPECT_OK(ValidatePlan(plan, model.config));
+    EXPECT_EQ(plan.ranks.size(), ranks);
+    EXPECT_EQ(plan.model_name, model.name);
+    EXPECT_EQ(plan.model_path, model.path);
+    EXPECT_EQ(plan.model_identity, model.identity);
+    EXPECT_EQ(plan.micro_batches, plan.layout.pipeline);
+    EXPECT_EQ(plan.step_tokens, std::max(256 * plan.layout.pipeline, plan.max_sequences));
+  }
+  size_t layouts = 0;
+  for (size_t tp = 1; tp <= ranks; ++tp) {
+    for (size_t pp = 1; pp * tp <= ranks; ++pp) layouts += ranks % (tp * pp) == 0;
+  }
+  EXPECT_EQ(planning.rejected.size(), layouts - 1);
+  for (const RejectedLayout& rejected : planning.rejected) {
+    EXPECT_NE(rejected.layout, planning.plans[0].layout);
+    EXPECT_FALSE(rejected.reason.empty()) << rejected.layout.ToString();
+  }
+}
+
+// Activations for up to 100 sequences and the allowance for a process, of a rank of the 8B, are
+// below.
+inline constexpr int64_t kSlackBytes = int64_t{256} << 20;
+
+// That the ranks, all on one node, take what may be taken, and no more.
+inline void ExpectFilled(const Plan& plan, int64_t usable_bytes) {
+  int64_t bytes = 0;
+  for (const RankPlan& rank : plan.ranks) bytes += rank.weight_bytes + rank.kv_bytes;
+  EXPECT_LE(bytes, usable_bytes);
+  EXPECT_GT(bytes, usable_bytes - plan.layout.ranks() * kSlackBytes);
+}
+
+}  // namespace skein::plan

@@ -1,0 +1,210 @@
+// Whatever a replica does to serve many requests at once — sharing prefixes, samples of one prompt,
+// giving way for lack of pages, swapping, planning ahead — changes no token of any answer.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/test_util.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "model/config/model_config.h"
+#include "model/format/open.h"
+#include "tests/engine/local_replica.h"
+
+namespace skein::worker {
+namespace {
+
+constexpr const char* kBard = "checkpoints/bard";
+constexpr int kRequests = 24;
+
+// Prompts that begin alike, in five families, and answers of 1 to 40 tokens.
+std::vector<GenerationRequest> Requests(int64_t vocab_size) {
+  std::mt19937 random(7);
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < kRequests; ++i) {
+    GenerationRequest request{.id = static_cast<RequestId>(i + 1),
+                              .max_tokens = static_cast<int64_t>(1 + random() % 40)};
+    const int family = static_cast<int>(random() % 5);
+    const int common = static_cast<int>(random() % 60);
+    for (int t = 0; t < common; ++t) {
+      request.prompt.push_back(static_cast<int32_t>((t * 131 + family * 29) % vocab_size));
+    }
+    for (int t = 0; t <= static_cast<int>(random() % 30); ++t) {
+      request.prompt.push_back(static_cast<int32_t>(random() % vocab_size));
+    }
+    request.samples.resize(1 + (random() % 3 == 0 ? random() % 3 : 0));
+    for (size_t s = 0; s < request.samples.size(); ++s) {
+      request.samples[s].index = static_cast<int32_t>(s);
+    }
+    request.priority = static_cast<int32_t>(random() % 3);
+    request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
+    request.sampling.seed = 40 + i;
+    // Depends on the prompt, which samples get from each other.
+    request.sampling.repetition_penalty = request.samples.size() > 1 ? 1.2f : 1.0f;
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+class ServingTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKEIN_ASSERT_OK_AND_ASSIGN(config_, model::LoadModelConfig(kBard));
+    SKEIN_ASSERT_OK_AND_ASSIGN(tensors_, model::OpenTensorSource(kBard));
+  }
+
+  std::unique_ptr<LocalReplica> Make(LocalReplicaOptions options) {
+    options.make_backend = [] { return *kernels::MakeCpuBackend({.threads = 1}); };
+    auto replica = LocalReplica::Create(config_, *tensors_, options);
+    EXPECT_THAT(replica.status(), IsOk());
+    return *std::move(replica);
+  }
+
+  // Every request in a replica that has computed nothing before, one sample at a time.
+  LocalReplica::Answers Alone(const std::vector<GenerationRequest>& requests,
+                              kernels::KvDType kv_dtype = kernels::KvDType::kF32) {
+    LocalReplica::Answers answers;
+    for (const GenerationRequest& request : requests) {
+      for (const SampleStart& sample : request.samples) {
+        GenerationRequest alone = request;
+        alone.samples = {sample};
+        const auto got = Make({.kv_dtype = kv_dtype, .orders_ahead = 1})
+                             ->Generate({alone}, {.step_tokens = 256, .max_micro_batch_rows = 256});
+        EXPECT_THAT(got.status(), IsOk());
+        answers.insert(got->begin(), got->end());
+      }
+    }
+    return answers;
+  }
+
+  model::ModelConfig config_;
+  std::unique_ptr<model::TensorSource> tensors_;
+};
+
+TEST_F(ServingTest, NoAnswerDependsOnTheOthers) {
+  const std::vector<GenerationRequest> requests = Requests(config_.vocab_size);
+  const LocalReplica::Answers want = Alone(requests);
+
+  struct Case {
+    std::string name;
+    LocalReplicaOptions replica;
+    SchedulerLimits scheduler;
+    PreemptionRates rates;
+  };
+  const Case cases[] = {
+      {"much room", {.max_sequences = 8}, {.step_tokens = 64, .max_micro_batch_rows = 64}, {}},
+      {"few pages, computed again",
+       {.page_size = 8, .pages = 24, .max_sequences = 8},
+       {.step_tokens = 24, .max_micro_batch_rows = 24},
+       {}},
+      {"few pages, swapped",
+       {.page_size = 8, .pages = 24, .swap_pages = 64, .max_sequences = 8},
+       {.step_tokens = 24, .max_micro_batch_rows = 24},
+       {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9}},
+      {"tp2 x pp2, few pages, swapped",
+       {.layout = {2, 2, 1}, .page_size = 5, .pages = 29, .swap_pages = 20, .max_sequences = 6},
+       {.step_tokens = 40, .micro_batches = 3, .max_micro_batch_rows = 16},
+       {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9}},
+      {"pp4, rotating",
+       {.layout = {1, 4, 1}, .pages = 64, .max_sequences = 8},
+       {.step_tokens = 64, .micro_batches = 4, .max_micro_batch_rows = 16},
+       {}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    LocalReplicaOptions options = c.replica;
+    options.rates = c.rates;
+    const auto replica = Make(options);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto got, replica->Generate(requests, c.scheduler));
+    EXPECT_EQ(got, want);
+    const ReplicaLoad& load = replica->load();
+    EXPECT_EQ(load.used_pages, 0);
+    EXPECT_EQ(load.free_pages + load.cached_pages, load.total_pages);
+    EXPECT_EQ(load.free_swap_pages, load.total_swap_pages);
+    EXPECT_GT(load.cached_tokens, 0);
+    // The case does what its name says.
+    const bool few_pages = options.pages < 64;
+    EXPECT_EQ(load.preemptions_swapped > 0, options.swap_pages > 0);
+    EXPECT_EQ(load.preemptions_recomputed > 0, few_pages && options.swap_pages == 0);
+  }
+}
+
+// Rounded keys and values are rounded alike, however they came into their pages.
+TEST_F(ServingTest, NarrowCachesChangeNoAnswerEither) {
+  std::vector<GenerationRequest> requests = Requests(config_.vocab_size);
+  requests.resize(10);
+  for (const kernels::KvDType dtype : {kernels::KvDType::kBF16, kernels::KvDType::kInt8}) {
+    SCOPED_TRACE(static_cast<int>(dtype));
+    const LocalReplica::Answers want = Alone(requests, dtype);
+    LocalReplicaOptions options{.layout = {2, 1, 1},
+                                .page_size = 8,
+                                .pages = 14,
+                                .swap_pages = 64,
+                                .kv_dtype = dtype,
+                                .max_sequences = 8};
+    options.rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9};
+    const auto replica = Make(options);
+    SKEIN_ASSERT_OK_AND_ASSIGN(
+        const auto got,
+        replica->Generate(requests, {.step_tokens = 24, .max_micro_batch_rows = 24}));
+    EXPECT_EQ(got, want);
+    EXPECT_GT(replica->load().preemptions_swapped, 0);
+    EXPECT_GT(replica->load().cached_tokens, 0);
+  }
+}
+
+// However the prompt is cut, and whoever else runs: the log probabilities of its tokens are those
+// of logits that were computed one row at a time.
+TEST_F(ServingTest, PromptLogprobsAreThoseOfEveryRow) {
+  std::vector<GenerationRequest> requests = Requests(config_.vocab_size);
+  requests.resize(6);
+  for (GenerationRequest& request : requests) request.samples.resize(1);
+  GenerationRequest& asked = *std::max_element(
+      requests.begin(), requests.end(),
+      [](const auto& a, const auto& b) { return a.prompt.size() < b.prompt.size(); });
+  asked.prompt_logprobs = 2;
+  ASSERT_GT(asked.prompt.size(), 20u);
+
+  // Each row by itself, as a sampling chunk, so that its logits are observed.
+  const auto rows = Make({});
+  PageTableUpdate table{.id = 1};
+  for (int32_t page = 0; page < 16; ++page) table.pages.push_back(page);
+  for (size_t i = 0; i < asked.prompt.size(); ++i) {
+    StepOrder order{.step = static_cast<int64_t>(i)};
+    if (i == 0) {
+      order.started = {{.id = 1, .sampling = {.temperature = 0}}};
+      order.tables = {table};
+    }
+    order.micro_batches = {
+        {{.id = 1, .begin = static_cast<int64_t>(i), .tokens = {asked.prompt[i]}, .sample = true}}};
+    SKEIN_ASSERT_OK(rows->Run(order));
+  }
+
+  for (const plan::Layout& layout : {plan::Layout{1, 1, 1}, plan::Layout{2, 2, 1}}) {
+    SCOPED_TRACE(layout.ToString());
+    const auto replica = Make({.layout = layout, .page_size = 8, .pages = 24, .max_sequences = 6});
+    const SchedulerLimits scheduler = {
+        .step_tokens = 40, .logit_rows = 9, .micro_batches = 2, .max_micro_batch_rows = 20};
+    // Twice: the second time the prompt is in the prefix cache.
+    for (int run = 0; run < 2; ++run) {
+      SKEIN_ASSERT_OK(replica->Generate(requests, scheduler));
+      const auto& got = replica->prompt_logprobs().at(asked.id);
+      ASSERT_EQ(got.size(), (run + 1) * (asked.prompt.size() - 1));
+      for (size_t i = 1; i < asked.prompt.size(); ++i) {
+        const auto& logits = rows->logits().at({1, static_cast<int64_t>(i) - 1});
+        const auto& token = got[run * (asked.prompt.size() - 1) + i - 1];
+        double sum = 0;
+        for (float logit : logits) sum += std::exp(static_cast<double>(logit));
+        EXPECT_EQ(token.id, asked.prompt[i]);
+        EXPECT_NEAR(token.logprob, logits[asked.prompt[i]] - std::log(sum), 1e-4);
+        EXPECT_EQ(token.top_logprobs.size(), 2u);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace skein::worker

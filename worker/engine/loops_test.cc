@@ -1,0 +1,162 @@
+// The leader's loop over a model that is played: one rank, one buffer of logits.
+#include "worker/engine/loops.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/test_util.h"
+#include "kernels/ops/backend.h"
+#include "kernels/ops/program.h"
+
+namespace skein::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kVocab = 16;
+constexpr int32_t kEosId = 9;
+
+// Each row's most likely next token is its own plus one.
+class CountingExecutable final : public kernels::Executable {
+ public:
+  absl::Status Run(const kernels::Batch& batch, kernels::Collectives*) override {
+    const int run = ++runs_;
+    if (on_run) on_run(run);
+    if (fail_at == run) return absl::InternalError("the device is gone");
+    std::fill(logits_.begin(), logits_.end(), 0.0f);
+    for (int64_t i = 0; i < batch.outputs(); ++i) {
+      logits_[i * kVocab + (batch.token_ids[batch.output_rows[i]] + 1) % kVocab] = 1;
+    }
+    return absl::OkStatus();
+  }
+  absl::Span<float> buffer(kernels::BufferId) override { return absl::MakeSpan(logits_); }
+  int runs() const { return runs_; }
+
+  std::function<void(int run)> on_run;
+  int fail_at = 0;
+
+ private:
+  std::atomic<int> runs_ = 0;
+  std::vector<float> logits_ = std::vector<float>(kVocab * 8);
+};
+
+class LeaderTest : public ::testing::Test {
+ protected:
+  LeaderTest() {
+    program_.buffers = {{.name = "logits", .cols = kVocab}};
+    program_.logits = 0;
+    options_.limits = {.scheduler = {.step_tokens = 8, .max_micro_batch_rows = 8, .page_size = 4},
+                       .max_sequences = 4,
+                       .pages = 32,
+                       .context_length = 40,
+                       .vocab_size = kVocab};
+    options_.report = [this](const StepReport& report) { OnReport(report); };
+  }
+
+  GenerationRequest Request(int32_t token, int64_t max_tokens) {
+    return {.id = 1,
+            .prompt = {token},
+            .max_tokens = max_tokens,
+            .eos_token_ids = {kEosId},
+            .sampling = {.temperature = 0}};
+  }
+
+  void OnReport(const StepReport& report) {
+    if (on_report) on_report();
+    for (const SequenceOutput& output : report.sequences) {
+      for (const auto& token : output.tokens) answer_.push_back(token.id);
+      if (output.finish != Finish::kNotFinished) inbox_.Stop();
+    }
+  }
+
+  absl::Status Run() {
+    Stage stage({.vocab_size = kVocab, .page_size = 4}, program_, &executable_);
+    return RunLeader(options_, stage, nullptr, inbox_);
+  }
+
+  kernels::Program program_;
+  CountingExecutable executable_;
+  LeaderOptions options_;
+  Inbox inbox_;
+  std::function<void()> on_report;
+  std::vector<int32_t> answer_;
+};
+
+bool WaitUntil(const std::function<bool()>& done) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+TEST_F(LeaderTest, TheNextStepRunsWhileTheLeaderIsStillBusyWithTheLast) {
+  // While a report is on its way the leader does nothing else: the step that runs meanwhile was
+  // sent before.
+  int reports = 0;
+  on_report = [&] {
+    ++reports;
+    if (reports < 4) {
+      EXPECT_TRUE(WaitUntil([&] { return executable_.runs() > reports; })) << reports;
+    }
+  };
+  inbox_.Submit(Request(1, 4));
+  SKEIN_ASSERT_OK(Run());
+  EXPECT_THAT(answer_, ElementsAre(2, 3, 4, 5));
+  EXPECT_EQ(executable_.runs(), 4);  // max_tokens is known ahead: nothing surplus
+}
+
+TEST_F(LeaderTest, WithoutOverlapNothingIsSurplus) {
+  options_.orders_ahead = 1;
+  inbox_.Submit(Request(6, 30));
+  SKEIN_ASSERT_OK(Run());
+  EXPECT_THAT(answer_, ElementsAre(7, 8, kEosId));
+  EXPECT_EQ(executable_.runs(), 3);
+}
+
+TEST_F(LeaderTest, AnEndOfTextCostsOneStepAtMost) {
+  inbox_.Submit(Request(6, 30));
+  SKEIN_ASSERT_OK(Run());
+  EXPECT_THAT(answer_, ElementsAre(7, 8, kEosId));
+  EXPECT_GE(executable_.runs(), 3);
+  EXPECT_LE(executable_.runs(), 4);
+}
+
+TEST_F(LeaderTest, CancellingInMidAnswerStopsTheSequence) {
+  int reports = 0;
+  on_report = [&] {
+    if (++reports == 3) inbox_.Cancel(1);
+  };
+  inbox_.Submit(Request(10, 30));
+  SKEIN_ASSERT_OK(Run());
+  EXPECT_LT(executable_.runs(), 20);  // not all 30; a fast model runs a few before it is told
+}
+
+TEST_F(LeaderTest, AStepThatTakesTooLongIsAnError) {
+  options_.step_timeout = absl::Milliseconds(50);
+  executable_.on_run = [&](int run) {
+    if (run == 2) absl::SleepFor(absl::Milliseconds(500));
+  };
+  inbox_.Submit(Request(1, 8));
+  EXPECT_THAT(Run(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("not over after 50ms")));
+}
+
+TEST_F(LeaderTest, AFailedStepEndsTheLoopWithItsError) {
+  executable_.fail_at = 3;
+  inbox_.Submit(Request(1, 8));
+  EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kInternal, HasSubstr("the device is gone")));
+  EXPECT_EQ(executable_.runs(), 3);
+}
+
+}  // namespace
+}  // namespace skein::worker

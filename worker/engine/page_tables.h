@@ -1,0 +1,76 @@
+// Which pages hold which of a replica's sequences: sharing, copy-on-write, swapping. Bookkeeping of
+// the leader; what has to be copied goes to the ranks with the next order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "worker/engine/step_order.h"
+#include "worker/kv/page_pool.h"
+#include "worker/kv/prefix_cache.h"
+
+namespace skein::worker {
+
+// The pages of one sequence, by position / page_size.
+struct PageTable {
+  std::vector<int32_t> pages;
+  std::vector<int32_t> swapped;  // in the swap pool, while `pages` is empty
+  int64_t announced = 0;         // leading pages that the ranks know of
+};
+
+// Not thread-safe.
+class PageTables {
+ public:
+  PageTables(int64_t pages, int64_t swap_pages, int64_t page_size);
+
+  // What the prefix cache holds of the first `limit` tokens; `known`: an earlier answer.
+  PrefixCache::Hit Find(absl::Span<const int32_t> tokens, int64_t limit,
+                        const PrefixCache::Hit& known) const {
+    return cache_.Find(tokens, limit, known);
+  }
+  // Gives an empty table these pages.
+  void Acquire(PageTable& table, absl::Span<const int32_t> tokens, int64_t limit,
+               const PrefixCache::Hit& known);
+  // An empty table shares the pages of another one's first `tokens` tokens, the last one, which may
+  // be partly filled, included.
+  void Fork(const PageTable& from, int64_t tokens, PageTable& to);
+
+  // Whether the page at `position` is there and is not this sequence's alone.
+  bool CopiesOnWrite(const PageTable& table, int64_t position) const;
+  // Makes positions [begin, end) writable: adds pages, and replaces the page of `begin` by a copy
+  // where it is shared. Evicts what only the prefix cache uses. Internal when there are not enough.
+  absl::Status Extend(PageTable& table, int64_t begin, int64_t end, std::vector<PageCopy>& copies);
+  // Keeps the full pages that hold `tokens` for later prompts; the table keeps them, too. A page
+  // that the cache has already takes the place of the table's own.
+  void Keep(PageTable& table, absl::Span<const int32_t> tokens);
+
+  absl::Status SwapOut(PageTable& table, std::vector<PageCopy>& copies);
+  absl::Status SwapIn(PageTable& table, std::vector<PageCopy>& copies);
+  // Gives everything back.
+  void Release(PageTable& table);
+
+  // Pages that nobody else uses.
+  int64_t CountOwn(const PageTable& table) const;
+  // What the ranks do not know yet of a table; they do from now on.
+  PageTableUpdate Announce(SequenceId id, PageTable& table);
+
+  // Pages that can be had: free, or used by the prefix cache alone.
+  int64_t available() const { return pool_.free_pages() + pool_.idle_pages(); }
+  const PagePool& pool() const { return pool_; }
+  const PagePool& swap() const { return swap_; }
+  // Grows when Find may answer otherwise.
+  uint64_t version() const { return cache_.version(); }
+
+ private:
+  absl::Status Allocate(int64_t count, std::vector<int32_t>& pages);
+  int64_t PagesOf(int64_t tokens) const { return (tokens + page_size_ - 1) / page_size_; }
+
+  const int64_t page_size_;
+  PagePool pool_;
+  PagePool swap_;
+  PrefixCache cache_;
+};
+
+}  // namespace skein::worker

@@ -1,0 +1,60 @@
+#include "worker/engine/step_watch.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace skein::worker {
+namespace {
+
+constexpr absl::Duration kLeastDeadline = absl::Seconds(30);
+constexpr int kMargin = 10;
+constexpr absl::Duration kUnknownRow = absl::Milliseconds(100);
+constexpr double kForget = 0.99;
+
+}  // namespace
+
+int StepTimes::SizeOf(int64_t rows) {
+  const int bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(rows, 1)));
+  return std::min(bits, kSizes) - 1;
+}
+
+void StepTimes::Observe(int64_t rows, absl::Duration time) {
+  absl::Duration& slowest = slowest_[SizeOf(rows)];
+  slowest = std::max(time, kForget * slowest);
+}
+
+absl::Duration StepTimes::Predict(int64_t rows) const {
+  for (int size = SizeOf(rows); size < kSizes; ++size) {
+    if (slowest_[size] > absl::ZeroDuration()) return slowest_[size];
+  }
+  for (int size = SizeOf(rows); size >= 0; --size) {
+    if (slowest_[size] > absl::ZeroDuration()) {
+      return slowest_[size] * rows / static_cast<int64_t>(uint64_t{1} << size);
+    }
+  }
+  return kUnknownRow * rows;
+}
+
+absl::Duration StepTimes::Deadline(int64_t rows) const {
+  return std::max(kLeastDeadline, kMargin * Predict(rows));
+}
+
+StepWatch::StepWatch(comm::OperationTracker* tracker, std::vector<comm::Communicator*> groups,
+                     std::optional<absl::Duration> fixed)
+    : tracker_(tracker), groups_(std::move(groups)), fixed_(fixed) {}
+
+void StepWatch::Begin(int64_t step, int64_t rows) {
+  both_rows_ = rows + std::exchange(rows_, rows);
+  begin_ = std::chrono::steady_clock::now();
+  const absl::Duration deadline = fixed_.value_or(times_.Deadline(both_rows_));
+  tracker_->BeginStep(step, deadline);
+  for (comm::Communicator* group : groups_) group->set_timeout(deadline + kGrace);
+}
+
+void StepWatch::End() {
+  times_.Observe(both_rows_, absl::FromChrono(std::chrono::steady_clock::now() - begin_));
+  tracker_->EndStep();
+}
+
+}  // namespace skein::worker

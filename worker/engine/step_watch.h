@@ -1,0 +1,62 @@
+// How long a step's exchanges between ranks may take, and who is told.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/operation_tracker.h"
+
+namespace skein::worker {
+
+// Predicts a step's time from its rows, by the steps that this rank has seen: no step takes longer
+// than the slowest of at least its size, and one that is larger than all takes longer in
+// proportion. Sizes are told apart by powers of two. Before the first step 0.1 s a row is assumed,
+// which an 8B model takes on two cores.
+class StepTimes {
+ public:
+  // Slow steps are forgotten by and by, 1% with every later one of their size.
+  void Observe(int64_t rows, absl::Duration time);
+  absl::Duration Predict(int64_t rows) const;
+  // After which an exchange of such a step counts as hung: 10 times the prediction, at least 30 s.
+  absl::Duration Deadline(int64_t rows) const;
+
+ private:
+  static constexpr int kSizes = 32;
+  static int SizeOf(int64_t rows);
+
+  std::array<absl::Duration, kSizes> slowest_{};  // [i]: of 2^i rows to 2^(i+1) - 1; 0: none
+};
+
+// Told of every step by the thread that carries it out; sets the deadline of the step's exchanges.
+// A rank that is ahead waits for others to end the step before, so the rows of both count.
+// Every rank reckons for itself, so that a deadline costs no byte; ranks of one step see about the
+// same times, since they wait for each other. The tracker says the deadline to whoever hears the
+// heartbeats, and can then name the rank that holds up the others. The groups themselves give up
+// 5 s later, for where nobody hears.
+class StepWatch {
+ public:
+  static constexpr absl::Duration kGrace = absl::Seconds(5);
+
+  // `fixed` replaces the prediction. Tracker and groups outlive the watch.
+  StepWatch(comm::OperationTracker* tracker, std::vector<comm::Communicator*> groups,
+            std::optional<absl::Duration> fixed);
+
+  void Begin(int64_t step, int64_t rows);
+  void End();
+
+ private:
+  comm::OperationTracker* const tracker_;
+  const std::vector<comm::Communicator*> groups_;
+  const std::optional<absl::Duration> fixed_;
+  StepTimes times_;
+  int64_t rows_ = 0;       // of the last step
+  int64_t both_rows_ = 0;  // and of the one before it
+  std::chrono::steady_clock::time_point begin_;
+};
+
+}  // namespace skein::worker

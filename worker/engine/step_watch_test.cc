@@ -1,0 +1,99 @@
+#include "worker/engine/step_watch.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "parallel/comm/inprocess/inprocess.h"
+
+namespace skein::worker {
+namespace {
+
+struct Seen {
+  int64_t rows;
+  absl::Duration time;
+};
+
+struct DeadlineCase {
+  std::string name;
+  std::vector<Seen> seen;
+  int64_t rows;
+  absl::Duration predicted;
+  absl::Duration deadline;
+};
+
+void PrintTo(const DeadlineCase& c, std::ostream* out) { *out << c.name; }
+
+class StepTimesTest : public ::testing::TestWithParam<DeadlineCase> {};
+
+TEST_P(StepTimesTest, PredictsFromWhatWasSeen) {
+  const DeadlineCase& c = GetParam();
+  StepTimes times;
+  for (const Seen& seen : c.seen) times.Observe(seen.rows, seen.time);
+  EXPECT_NEAR(absl::ToDoubleSeconds(times.Predict(c.rows)), absl::ToDoubleSeconds(c.predicted),
+              1e-6);
+  EXPECT_NEAR(absl::ToDoubleSeconds(times.Deadline(c.rows)), absl::ToDoubleSeconds(c.deadline),
+              1e-5);
+}
+
+const Seen kDecode = {1, absl::Milliseconds(50)};
+const Seen kPrefill = {512, absl::Seconds(8)};
+
+INSTANTIATE_TEST_SUITE_P(
+    Steps, StepTimesTest,
+    ::testing::Values(
+        DeadlineCase{"first_short", {}, 5, absl::Milliseconds(500), absl::Seconds(30)},
+        DeadlineCase{"first_long", {}, 2000, absl::Seconds(200), absl::Seconds(2000)},
+        DeadlineCase{"decode", {kDecode, kPrefill}, 1, absl::Milliseconds(50), absl::Seconds(30)},
+        DeadlineCase{"prefill", {kDecode, kPrefill}, 512, absl::Seconds(8), absl::Seconds(80)},
+        DeadlineCase{"between", {kDecode, kPrefill}, 16, absl::Seconds(8), absl::Seconds(80)},
+        DeadlineCase{"same_size", {kPrefill}, 1000, absl::Seconds(8), absl::Seconds(80)},
+        DeadlineCase{"larger_than_all", {kPrefill}, 2048, absl::Seconds(32), absl::Seconds(320)},
+        DeadlineCase{"much_larger", {kDecode}, 400, absl::Seconds(20), absl::Seconds(200)},
+        DeadlineCase{"no_rows", {kDecode}, 0, absl::Milliseconds(50), absl::Seconds(30)},
+        DeadlineCase{"slowest_counts",
+                     {{1, absl::Seconds(7)}, kDecode, kDecode},
+                     1,
+                     absl::Seconds(7 * 0.99 * 0.99),
+                     absl::Seconds(70 * 0.99 * 0.99)},
+        DeadlineCase{"larger_again",
+                     {kDecode, {1, absl::Seconds(4)}},
+                     1,
+                     absl::Seconds(4),
+                     absl::Seconds(40)}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(StepWatch, SetsTheDeadlineOfTrackerAndGroups) {
+  auto group = comm::MakeInProcessGroup(2, "pair");
+  comm::OperationTracker tracker;
+  StepWatch watch(&tracker, {group[0].get()}, std::nullopt);
+  watch.Begin(7, 1000);
+  EXPECT_EQ(tracker.Read().step, 7);
+  EXPECT_EQ(tracker.Read().deadline, absl::Seconds(1000));
+  watch.End();
+  EXPECT_EQ(tracker.Read().step, std::nullopt);
+  watch.Begin(8, 1000);  // now it is known that steps are fast
+  EXPECT_EQ(tracker.Read().deadline, absl::Seconds(30));
+}
+
+// The last stage may still compute a long prompt when the first waits for its tokens.
+TEST(StepWatch, AShortStepMayWaitForALongOne) {
+  comm::OperationTracker tracker;
+  StepWatch watch(&tracker, {}, std::nullopt);
+  watch.Begin(0, 2000);
+  watch.Begin(1, 1);
+  EXPECT_EQ(tracker.Read().deadline, absl::Seconds(2001));
+  watch.Begin(2, 1);
+  EXPECT_EQ(tracker.Read().deadline, absl::Seconds(30));
+}
+
+TEST(StepWatch, AFixedDeadlineStays) {
+  comm::OperationTracker tracker;
+  StepWatch watch(&tracker, {}, absl::Seconds(2));
+  watch.Begin(0, 100000);
+  EXPECT_EQ(tracker.Read().deadline, absl::Seconds(2));
+}
+
+}  // namespace
+}  // namespace skein::worker

@@ -1,0 +1,68 @@
+#include "worker/model_shard.h"
+
+#include <string>
+
+#include "base/status_macros.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "model/config/model_config.h"
+#include "model/format/identity.h"
+#include "model/format/open.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/shard.h"
+
+namespace skein::worker {
+namespace {
+
+constexpr char kBard[] = "checkpoints/bard";
+
+// Bard in two stages on two ranks.
+absl::StatusOr<plan::Plan> BardPlan() {
+  SKEIN_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadModelConfig(kBard));
+  SKEIN_ASSIGN_OR_RETURN(const auto tensors, model::OpenTensorSource(kBard));
+  plan::Plan plan;
+  plan.model_path = kBard;
+  SKEIN_ASSIGN_OR_RETURN(plan.model_identity, model::ComputeModelIdentity(kBard, *tensors));
+  plan.layout = {1, 2, 1};
+  for (int32_t stage = 0; stage < 2; ++stage) {
+    plan.ranks.push_back(
+        {stage, 0, stage, 0, plan::StageLayers(config.num_layers, 2, stage), 1, 1, 1});
+  }
+  plan.micro_batches = 2;
+  plan.max_sequences = 4;
+  plan.max_micro_batch_rows = 8;
+  plan.step_tokens = 16;
+  plan.page_size = 16;
+  plan.pages = 5;
+  plan.context_length = 80;
+  return plan;
+}
+
+TEST(LoadModelShardTest, CachesAreThePlans) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(plan::Plan plan, BardPlan());
+  for (const char* backend : {"cpu", "reference"}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ModelShard plain,
+                               LoadModelShard(plan, plan.ranks[1], {.backend = backend}));
+    const kernels::KvSpec spec = {
+        .layers = 4, .kv_heads = 2, .head_dim = 64, .page_size = 16, .pages = 5};
+    EXPECT_EQ(plain.kv->spec(), spec);
+    EXPECT_EQ(plain.swap, nullptr);
+  }
+  plan.kv_dtype = plan::KvDType::kInt8;
+  plan.swap_pages = 3;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ModelShard shard, LoadModelShard(plan, plan.ranks[1], {}));
+  EXPECT_EQ(shard.kv->spec().dtype, kernels::KvDType::kInt8);
+  EXPECT_EQ(shard.kv->spec().pages, 5);
+  EXPECT_EQ(shard.swap->spec().pages, 3);
+  SKEIN_EXPECT_OK(shard.swap->CopyPage(*shard.kv, 4, 2));
+  SKEIN_EXPECT_OK(shard.kv->CopyPage(*shard.swap, 2, 0));
+}
+
+TEST(ResolveModelPathTest, TakesTheRootsFolderOfTheSameName) {
+  EXPECT_EQ(ResolveModelPath("/models/bard", ""), "/models/bard");
+  EXPECT_EQ(ResolveModelPath("/models/bard", "/local"), "/local/bard");
+  EXPECT_EQ(ResolveModelPath("models/bard/", "/local/"), "/local/bard");
+}
+
+}  // namespace
+}  // namespace skein::worker

@@ -1,0 +1,60 @@
+#include "worker/scheduler/micro_batches.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace skein::worker {
+namespace {
+
+// Cutting a prompt finer than this reads the weights once more without filling the pipeline.
+constexpr int64_t kMinPromptRows = 16;
+
+std::vector<std::vector<Chunk>> SpreadDecodes(std::vector<const SequenceView*> decodes,
+                                              int64_t micro_batches) {
+  std::sort(decodes.begin(), decodes.end(),
+            [](const auto* a, const auto* b) { return a->id < b->id; });
+  const int64_t count = decodes.size();
+  const int64_t used = std::min(count, micro_batches);
+  std::vector<std::vector<Chunk>> batches(used);
+  for (int64_t i = 0; i < count; ++i) {
+    batches[i * used / count].push_back({decodes[i]->id, decodes[i]->computed, 1, true});
+  }
+  return batches;
+}
+
+}  // namespace
+
+std::vector<std::vector<Chunk>> CutMicroBatches(absl::Span<const RowShare> shares,
+                                                const SchedulerLimits& limits) {
+  int64_t rows = 0;
+  std::vector<const SequenceView*> decodes;
+  for (const RowShare& share : shares) {
+    rows += share.rows;
+    if (share.rows > 0 && Decodes(*share.sequence)) decodes.push_back(share.sequence);
+  }
+  std::vector<std::vector<Chunk>> batches = SpreadDecodes(std::move(decodes), limits.micro_batches);
+
+  const int64_t level = (rows + limits.micro_batches - 1) / limits.micro_batches;
+  int64_t batch = -1;
+  int64_t room = 0;
+  for (const RowShare& share : shares) {
+    const SequenceView& prompt = *share.sequence;
+    if (Decodes(prompt)) continue;
+    const int64_t end = prompt.computed + share.rows;
+    for (int64_t begin = prompt.computed; begin < end;) {
+      while (room == 0) {
+        if (++batch == static_cast<int64_t>(batches.size())) batches.emplace_back();
+        const int64_t decodes = batches[batch].size();
+        room = std::min(std::max(level - decodes, kMinPromptRows),
+                        limits.max_micro_batch_rows - decodes);
+      }
+      const int64_t count = std::min(end - begin, room);
+      batches[batch].push_back({prompt.id, begin, count, begin + count == prompt.length});
+      begin += count;
+      room -= count;
+    }
+  }
+  return batches;
+}
+
+}  // namespace skein::worker

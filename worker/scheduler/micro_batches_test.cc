@@ -1,0 +1,89 @@
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/scheduler/schedule.h"
+
+namespace skein::worker {
+namespace {
+
+using ::testing::ElementsAre;
+
+SequenceView Decode(SequenceId id, int64_t length) {
+  return {.id = id,
+          .arrival = absl::UnixEpoch(),
+          .length = length,
+          .computed = length - 1,
+          .pages = length / 16 + 1};
+}
+SequenceView Prompt(SequenceId id, int64_t length) {
+  return {.id = id, .arrival = absl::UnixEpoch(), .length = length};
+}
+
+StepPlan Cut(const std::vector<SequenceView>& running, int32_t micro_batches,
+             int32_t max_micro_batch_rows) {
+  return Schedule({.now = absl::UnixEpoch(), .running = running, .free_pages = 1000},
+                  {.step_tokens = 1000,
+                   .micro_batches = micro_batches,
+                   .max_micro_batch_rows = max_micro_batch_rows,
+                   .page_size = 16});
+}
+
+TEST(MicroBatchTest, DecodesSpreadEvenly) {
+  EXPECT_THAT(Cut({Decode(1, 9), Decode(2, 5), Decode(3, 7), Decode(4, 2), Decode(5, 8)}, 4, 64)
+                  .micro_batches,
+              ElementsAre(ElementsAre(Chunk{1, 8, 1, true}, Chunk{2, 4, 1, true}),
+                          ElementsAre(Chunk{3, 6, 1, true}), ElementsAre(Chunk{4, 1, 1, true}),
+                          ElementsAre(Chunk{5, 7, 1, true})));
+}
+
+TEST(MicroBatchTest, ALongPromptFillsThePipelineInOrder) {
+  EXPECT_THAT(Cut({Prompt(1, 100)}, 3, 64).micro_batches,
+              ElementsAre(ElementsAre(Chunk{1, 0, 34, false}), ElementsAre(Chunk{1, 34, 34, false}),
+                          ElementsAre(Chunk{1, 68, 32, true})));
+}
+
+TEST(MicroBatchTest, PromptsLevelTheRows) {
+  EXPECT_THAT(
+      Cut({Decode(1, 5), Decode(2, 5), Decode(3, 5), Prompt(4, 60), Prompt(5, 17)}, 2, 64)
+          .micro_batches,
+      ElementsAre(
+          ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 4, 1, true}, Chunk{4, 0, 38, false}),
+          ElementsAre(Chunk{3, 4, 1, true}, Chunk{4, 38, 22, true}, Chunk{5, 0, 17, true})));
+}
+
+TEST(MicroBatchTest, AShortPromptIsNotCut) {
+  EXPECT_THAT(Cut({Prompt(1, 10)}, 4, 64).micro_batches,
+              ElementsAre(ElementsAre(Chunk{1, 0, 10, true})));
+  EXPECT_THAT(Cut({Decode(1, 5), Prompt(2, 16)}, 4, 64).micro_batches,
+              ElementsAre(ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 0, 16, true})));
+}
+
+TEST(MicroBatchTest, TheirRowsBoundAStep) {
+  EXPECT_THAT(Cut({Decode(1, 5), Prompt(2, 50)}, 2, 8).micro_batches,
+              ElementsAre(ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 0, 7, false}),
+                          ElementsAre(Chunk{2, 7, 8, false})));
+}
+
+TEST(MicroBatchTest, PromptsAndPrioritiesMoveNoDecode) {
+  const auto where = [](const StepPlan& plan, SequenceId id) {
+    for (size_t i = 0; i < plan.micro_batches.size(); ++i) {
+      for (const Chunk& chunk : plan.micro_batches[i]) {
+        if (chunk.id == id) return static_cast<int>(i);
+      }
+    }
+    return -1;
+  };
+  std::vector<SequenceView> running;
+  for (SequenceId id = 1; id <= 7; ++id) running.push_back(Decode(id, 5));
+  const StepPlan before = Cut(running, 4, 64);
+  for (SequenceView& view : running) ++view.length, ++view.computed;
+  running[5].deadline = absl::UnixEpoch();
+  running.push_back(Prompt(8, 150));
+  running.back().priority = 3;
+  const StepPlan after = Cut(running, 4, 64);
+  for (SequenceId id = 1; id <= 7; ++id) EXPECT_EQ(where(before, id), where(after, id)) << id;
+}
+
+}  // namespace
+}  // namespace skein::worker

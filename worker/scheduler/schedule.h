@@ -1,0 +1,110 @@
+// Decides what a replica computes next. Pure: a snapshot in, a StepPlan out; no I/O, no clock, no
+// state of its own, so that tests and the simulator run the very code that serves.
+//
+// Policy: continuous batching (Yu et al., Orca, 2022) with chunked prefill (Agrawal et al.,
+// Sarathi-Serve, 2024). All sequences stand in one order: effective priority, then deadline, then
+// arrival; waiting raises the effective priority, so that nobody starves. Every step has a budget
+// of tokens: sequences that decode take one each, prompts are cut into what is left. A sequence
+// holds pages for what it has computed only; when pages run out, the last one in the order gives
+// way.
+//
+// Any thread may call. Nothing fails: what cannot run waits. Cost: linear in the sequences, plus
+// sorting those that run and those that it admits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+namespace skein::worker {
+
+using SequenceId = uint64_t;
+
+// The plan's limits, per replica. All positive.
+struct SchedulerLimits {
+  int64_t step_tokens = 1;  // rows of a step at most
+  // Of prompts all of whose logits are wanted: rows of a step at most, since logits take memory.
+  int64_t logit_rows = 1;
+  int32_t micro_batches = 1;  // a step has at most this many
+  int32_t max_micro_batch_rows = 1;
+  int64_t page_size = 1;
+  absl::Duration aging = absl::Seconds(10);  // of waiting counts as one priority more
+};
+
+struct SequenceView {
+  SequenceId id = 0;
+  int32_t priority = 0;  // higher goes first
+  absl::Time arrival;
+  absl::Time deadline = absl::InfiniteFuture();
+  int32_t slots = 1;  // sequences that it is, or becomes: samples that share the prompt
+  // Tokens known, or given by a step in flight: prompt and answer so far.
+  int64_t length = 0;
+  // Of them, those whose keys and values are in its pages, or will be once the steps in flight are
+  // over; < length. Waiting: what the prefix cache holds of it.
+  int64_t computed = 0;
+  int64_t pages = 0;        // that it holds (waiting: that it would share; swapped: to bring back)
+  int64_t own_pages = 0;    // of them, those that nobody else uses: what giving way frees
+  int64_t idle_pages = 0;   // waiting: of `pages`, those counted in free_pages
+  bool all_logits = false;  // of every row that it is given, not only the last: see logit_rows
+  bool copies = false;      // its next write goes to a shared page, which is copied first
+  bool swapped = false;     // waiting, its pages are in the swap pool
+  bool pending = false;     // waiting for a token in flight: cannot be resumed in this step
+};
+
+// What preemption is weighed by.
+struct PreemptionRates {
+  double prefill_tokens_per_s = 1;
+  double swap_pages_per_s = 1;  // one way
+};
+
+// Borrowed; valid during Schedule.
+struct Snapshot {
+  absl::Time now;
+  absl::Span<const SequenceView> waiting;  // in any order; new and preempted ones
+  absl::Span<const SequenceView> running;  // in any order
+  int32_t free_slots = 0;
+  int64_t free_pages = 0;  // also those that only the prefix cache uses
+  int64_t free_swap_pages = 0;
+  PreemptionRates rates;
+};
+
+// Tokens [begin, begin + count) of a sequence. `sample`: the chunk reaches the sequence's end, so
+// its last row gives the next token.
+struct Chunk {
+  SequenceId id = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+  bool sample = false;
+
+  friend bool operator==(const Chunk&, const Chunk&) = default;
+};
+
+// Gives all its pages back. Swapped: they are copied to the swap pool first. Otherwise it is
+// computed anew later.
+struct Preemption {
+  SequenceId id = 0;
+  bool swap = false;
+
+  friend bool operator==(const Preemption&, const Preemption&) = default;
+};
+
+// One step. It takes effect in this order: preemptions, admissions (the pages that they share
+// before those that are brought back, which may evict), then pages for the chunks: each sequence
+// holds pages for its computed tokens and its chunks' at the end.
+struct StepPlan {
+  std::vector<Preemption> preemptions;
+  // Of waiting sequences, new, recomputed or swapped back. One that outranks the prompts that took
+  // the whole budget is admitted without a chunk, to stand before them in the next step.
+  std::vector<SequenceId> admissions;
+  // None of them empty. A sequence's chunks stand in order, each in another micro-batch.
+  std::vector<std::vector<Chunk>> micro_batches;
+};
+
+// Progress: unless all that waits is pending, a plan is empty only where pages or slots are held
+// by sequences outside the snapshot. (A sequence that alone exceeds all pages is never to be
+// passed.)
+StepPlan Schedule(const Snapshot& snapshot, const SchedulerLimits& limits);
+
+}  // namespace skein::worker
