@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks what no Bazel test can: formatting, layers, the scripts themselves. usage: scripts/check.sh [--self-test] [--report FILE]
+# Checks what no Bazel test can: formatting, layers, the scripts themselves.
+#   scripts/check.sh [--self-test] [--report FILE]
 #   --self-test: only show that the layer check finds what it forbids. Else that is one check of all.
 #   --report: append a line "passed NAME" or "failed NAME" for each check.
 set -euo pipefail
@@ -10,9 +11,10 @@ report=/dev/null self_test=''
 while (($# > 0)); do
   case $1 in
     --self-test) self_test=1 ;;
-    --report) report=${2:?--report needs a file} && shift ;;
-    *) die "unknown argument '$1'; usage: scripts/check.sh [--self-test] [--report FILE]" ;;
+    --report) report=${2:-} && shift ;;
+    *) misuse "unknown argument '$1'" ;;
   esac
+  [[ -n $report ]] || misuse "--report needs a file"
   shift
 done
 

@@ -40,8 +40,6 @@ EDGES = [
     ("worker/engine:engine", "coordinator/service:service", False, False),
     ("worker/scheduler:scheduler", "worker/kv:page_pool", False, False),
     ("coordinator/service:service", "worker/scheduler:scheduler", False, False),
-    ("coordinator/sim:sim", "worker/scheduler:scheduler", True, True),
-    ("coordinator/sim:sim", "worker/engine:engine", False, False),
     ("coordinator/service:service", "proto:inference", False, True),
     ("coordinator/service:service", "third_party:grpc++", False, True),
     ("coordinator/client:skein", "proto:inference", True, True),

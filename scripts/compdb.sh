@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Writes compile_commands.json for clangd and clang-tidy.
+#   scripts/compdb.sh
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+(($# == 0)) || misuse "unknown argument '$1'"
 run bazel aquery --noshow_progress "--ui_event_filters=-info,-debug" --output=jsonproto 'mnemonic("CppCompile", //...)' \
   >"$work/actions.json"
 base=$(bazel info --noshow_progress output_base 2>/dev/null)

@@ -14,9 +14,13 @@ stop_s=30   # for coordinator and workers to end when asked
 bin=''
 case ${1:-} in
   '') ;;
-  --bin) bin=${2:?--bin needs a folder} ;;
-  *) die "unknown argument '$1'; usage: scripts/demo.sh [--bin DIR]" ;;
+  --bin)
+    bin=${2:-}
+    [[ -n $bin ]] || misuse "--bin needs a folder"
+    shift 2
+    ;;
 esac
+(($# == 0)) || misuse "unknown argument '$1'"
 
 # What the programs said, when something went wrong: their logs go with the private folder.
 fail() {
@@ -61,6 +65,7 @@ if [[ -z $bin ]]; then
   say "build: //coordinator //coordinator/client:skein //worker (a first build takes minutes)"
   build //coordinator //coordinator/client:skein //worker || die "the build failed"
 fi
+has_programs "$bin" coordinator/coordinator coordinator/client/skein worker/worker
 
 export HOME=${HOME:-$work}  # Open MPI 5 asks for one
 patience_s=5  # what runs from here on ends at once when it is asked

@@ -6,8 +6,9 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+(($# <= 1)) || misuse "unknown argument '$2'"
 seconds=${1:-60}
-[[ $seconds =~ ^[1-9][0-9]*$ ]] || die "usage: scripts/fuzz.sh [SECONDS]"
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || misuse "'$seconds' is not a number of seconds"
 command -v clang++-19 >/dev/null || die "needs clang: apt-get install clang-19 libclang-rt-19-dev"
 
 query 'attr(tags, "\bfuzz\b", //tests/fuzz/...)' >"$work/targets"

@@ -25,13 +25,13 @@ reset_after_ms=10000
 
 # usage: count TEXT FLAG
 count() {
-  [[ $1 =~ ^[1-9][0-9]{0,3}$ ]] || die "$2: '$1' is not a number from 1 to 9999"
+  [[ $1 =~ ^[1-9][0-9]{0,3}$ ]] || misuse "$2: '$1' is not a number from 1 to 9999"
   say "$1"
 }
 
 # Seconds with up to three decimals, in ms. usage: milliseconds TEXT FLAG
 milliseconds() {
-  [[ $1 =~ ^([0-9]{1,6})(\.([0-9]{1,3}))?$ ]] || die "$2: '$1' is not a number of seconds, like 0.5"
+  [[ $1 =~ ^([0-9]{1,6})(\.([0-9]{1,3}))?$ ]] || misuse "$2: '$1' is not a number of seconds, like 0.5"
   local thousandths=${BASH_REMATCH[3]}000
   say $((10#${BASH_REMATCH[1]} * 1000 + 10#${thousandths:0:3}))
 }
@@ -104,7 +104,7 @@ drain() {
 
 while (($# > 0)); do
   [[ $1 != -- ]] || { shift && break; }
-  value=${2:?"$1 needs a value"}
+  value=${2:-}
   case $1 in
     --jobs) jobs=$(count "$value" "$1") ;;
     --ranks) ranks=$(count "$value" "$1") ;;
@@ -114,13 +114,12 @@ while (($# > 0)); do
     --first-wait) first_wait_ms=$(milliseconds "$value" "$1") ;;
     --longest-wait) longest_wait_ms=$(milliseconds "$value" "$1") ;;
     --reset-after) reset_after_ms=$(milliseconds "$value" "$1") ;;
-    *) die "unknown argument '$1'; the head of $0 tells what there is" ;;
+    *) misuse "unknown argument '$1'" ;;
   esac
+  [[ -n $value ]] || misuse "$1 needs a value"
   shift 2
 done
-for program in worker/worker ${model:+coordinator/coordinator}; do
-  [[ -x $bin/$program ]] || die "$bin/$program is not there; build //coordinator and //worker, or say --bin DIR"
-done
+has_programs "$bin" worker/worker ${model:+coordinator/coordinator}
 
 export HOME=${HOME:-$work}  # Open MPI 5 asks for one
 # shellcheck source=scripts/env.sh

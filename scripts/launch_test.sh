@@ -142,9 +142,13 @@ kill -s TERM $!
 ends "TERM drains while a job waits to start again" 143 $!
 ((SECONDS - before < 8)) || fail "the drain waited for a job that is not there"
 
-for wrong in '--jobs 0' '--ranks x' '--first-wait soon' '--nonsense 1' '--jobs' '--bin /nowhere'; do
+for wrong in '--jobs 0' '--ranks x' '--first-wait soon' '--jobs'; do
   # shellcheck disable=SC2086
   launch '' $wrong
-  ends "wrong usage: $wrong" 1 $!
+  ends "wrong usage: $wrong" 2 $!
+  says "${wrong%% *}"
 done
+launch '' --bin /nowhere
+ends "programs that are not there" 1 $!
+says '/nowhere/worker/worker is not there'
 exit $((failures > 0))

@@ -1,9 +1,22 @@
 # shellcheck shell=bash
-# What the scripts share; sourced first by each. Moves to the project's root, makes a private folder ($work, also $TMPDIR)
-# and sees to it that, however the script ends, the folder is removed and no process that was started is left.
+# What the scripts share; sourced first by each. Answers --help with the head of the script. Moves to the project's root, makes a
+# private folder ($work, also $TMPDIR) and sees to it that, however the script ends, the folder is removed and no process that
+# was started is left.
 #
 # Every process that a script starts has SKEIN_RUN=$work in its environment, Bazel's server and MPI's ranks too. That is how
 # the end finds what is left, and spares what was there before. A script started by another one of these leaves this to it.
+
+# --- The command line, still that of the script ---
+for argument; do
+  case $argument in
+    --) break ;;
+    -h | --help)
+      sed -n '2,/^[^#]/{/^# shellcheck/d; s/^# \{0,1\}//p}' "$0"
+      exit 0
+      ;;
+  esac
+done
+unset argument
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 say() { printf '%s\n' "$*"; }
@@ -11,6 +24,20 @@ complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() {
   complain "$@"
   exit 1
+}
+
+# Of a command line that is wrong.
+misuse() {
+  complain "$*; scripts/${0##*/} --help tells what there is"
+  exit 2
+}
+
+# usage: has_programs FOLDER PROGRAM...
+has_programs() {
+  local program
+  for program in "${@:2}"; do
+    [[ -x $1/$program ]] || die "$1/$program is not there; build it, or say --bin DIR"
+  done
 }
 
 # --- The private folder, and the end ---

@@ -11,18 +11,20 @@ set -euo pipefail
 start_s=30  # for the coordinator to listen
 bin=''
 if [[ ${1:-} == --bin ]]; then
-  bin=${2:?--bin needs a folder}
+  bin=${2:-}
+  [[ -n $bin ]] || misuse "--bin needs a folder"
   shift 2
 fi
 figures=("$@")
 ((${#figures[@]} > 0)) || figures=(read batching prefix host pipeline)
 for figure in "${figures[@]}"; do
-  [[ $figure =~ ^(read|batching|prefix|host|pipeline)$ ]] || die "unknown figure '$figure'"
+  [[ $figure =~ ^(read|batching|prefix|host|pipeline)$ ]] || misuse "unknown figure '$figure'"
 done
 if [[ -z $bin ]]; then
   bin=bazel-bin
   build //coordinator //coordinator/client:skein //tests/perf:write_model //worker || die "the build failed"
 fi
+has_programs "$bin" coordinator/coordinator coordinator/client/skein tests/perf/write_model worker/worker
 skein=$bin/coordinator/client/skein
 bard=checkpoints/bard
 large=$work/llama3-1b  # synthetic

@@ -18,8 +18,9 @@ tsan() {
     "--test_env=TSAN_OPTIONS=ignore_noninstrumented_modules=1 suppressions=$PWD/scripts/tsan.supp" "${targets[@]}"
 }
 
+(($# <= 1)) || misuse "unknown argument '$2'"
 case ${1:-both} in
   both) asan && tsan ;;
   asan | tsan) "$1" ;;
-  *) die "unknown argument '$1'; usage: scripts/sanitize.sh [asan | tsan]" ;;
+  *) misuse "unknown argument '$1'" ;;
 esac

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that Skein needs: scripts/setup.sh [--checks]
+# Installs the Debian packages that Skein needs.
+#   scripts/setup.sh [--checks]
 #   --checks: also what scripts/check.sh, scripts/tidy.sh and the network tests use.
 # Says what it does; does nothing when nothing is missing. Works as root, or by sudo.
 set -euo pipefail
@@ -17,10 +18,11 @@ build_packages=(
 check_packages=(clang-format-19 clang-tidy-19 git iproute2 shellcheck)
 
 packages=("${build_packages[@]}")
+(($# <= 1)) || misuse "unknown argument '$2'"
 case ${1:-} in
   '') ;;
   --checks) packages+=("${check_packages[@]}") ;;
-  *) die "unknown argument '$1'; usage: scripts/setup.sh [--checks]" ;;
+  *) misuse "unknown argument '$1'" ;;
 esac
 
 # What the machine is. Sets $system, or stops.

@@ -5,7 +5,7 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-(($# == 0)) || die "usage: scripts/soak.sh"
+(($# == 0)) || misuse "unknown argument '$1'"
 bazel_limits
 soak() { run bazel test "${bazel_flags[@]}" --test_output=streamed --cache_test_results=no --test_timeout=3600 "$@"; }
 soak //tests/soak:load_soak_test --test_arg=--requests=2000

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# clang-tidy over all C++ sources. usage: scripts/tidy.sh [--changed] [--report FILE]
+# clang-tidy over all C++ sources.
+#   scripts/tidy.sh [--changed] [--report FILE]
 #   --changed: only over what changed since $SKEIN_TIDY_BASE (default: the commit before this one).
 #   --report: append the line "passed clang-tidy" or "failed clang-tidy".
 set -euo pipefail
@@ -10,9 +11,10 @@ changed='' report=/dev/null
 while (($# > 0)); do
   case $1 in
     --changed) changed=1 ;;
-    --report) report=${2:?--report needs a file} && shift ;;
-    *) die "unknown argument '$1'; usage: scripts/tidy.sh [--changed] [--report FILE]" ;;
+    --report) report=${2:-} && shift ;;
+    *) misuse "unknown argument '$1'" ;;
   esac
+  [[ -n $report ]] || misuse "--report needs a file"
   shift
 done
 
