@@ -122,7 +122,7 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--replica-wait", flags.replica_wait,
-                 "How long accepted requests wait when no replica is left")
+                 "How long accepted requests wait when no replica is left that they fit")
       ->check(CheckDuration)
       ->capture_default_str();
   app.add_option("--drain-timeout", flags.drain_timeout,

@@ -171,7 +171,8 @@ void Cluster::Serve(Job& job) {
                             .max_sequences = job.plan->max_sequences,
                             .leader = job.ranks[job.plan->RankOf(i, 0, 0)].link,
                             .page_size = job.plan->page_size,
-                            .pages = job.plan->pages});
+                            .pages = job.plan->pages,
+                            .context_length = job.plan->context_length});
   }
 }
 

@@ -30,8 +30,9 @@ struct ReplicaInfo {
   std::string name;  // "replica 1 of job 5f0c", for messages
   int32_t max_sequences = 0;
   std::shared_ptr<RankLink> leader;
-  int64_t page_size = 0;  // tokens
-  int64_t pages = 0;      // of its KV cache
+  int64_t page_size = 0;       // tokens
+  int64_t pages = 0;           // of its KV cache
+  int64_t context_length = 0;  // tokens of one sequence
 };
 
 // Told of replicas by the cluster. Up and Down come with the cluster's lock held, in order; step

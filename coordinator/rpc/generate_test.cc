@@ -177,7 +177,9 @@ TEST_F(GenerateTest, TheCallsDeadlineIsTheReplicasToo) {
 }
 
 TEST_F(GenerateTest, SeveralAnswersEndTheStreamWithTheLast) {
-  TestCoordinator coordinator;
+  Daemon::Options options = TestOptions();
+  options.cluster.constraints.max_sequences = 3;
+  TestCoordinator coordinator(options);
   const auto job = Serve(coordinator);
   v1::GenerateRequest request = PromptRequest("abc");
   request.set_n(3);
@@ -193,6 +195,10 @@ TEST_F(GenerateTest, SeveralAnswersEndTheStreamWithTheLast) {
   const Answer got = answer.get();
   ASSERT_TRUE(got.status.ok()) << got.status.error_message();
   EXPECT_EQ(got.events.front().accepted().n(), 3u);
+  request.set_n(4);
+  const Answer refused = coordinator.Ask(request);
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.status.error_message(), HasSubstr("it runs 3 sequences at once"));
   std::vector<std::string> texts(3);
   std::vector<int> ends(3);
   for (const v1::GenerateEvent& event : got.events) {

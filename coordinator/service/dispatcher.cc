@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/service/replica_choice.h"
 #include "spdlog/spdlog.h"
 
@@ -13,6 +14,16 @@ namespace {
 
 // As the replicas' schedulers have it: so much waiting counts as one priority more.
 constexpr absl::Duration kAging = absl::Seconds(10);
+
+std::string WhyUnfit(const Generation& generation, const ReplicaInfo& replica) {
+  const NewRequest& request = generation.request();
+  return coordinator::WhyUnfit({.answers = generation.open_answers(),
+                                .prompt = static_cast<int64_t>(request.prompt.size()),
+                                .max_tokens = request.max_tokens},
+                               {.slots = replica.max_sequences,
+                                .context_length = replica.context_length,
+                                .kv_tokens = replica.pages * replica.page_size});
+}
 
 }  // namespace
 
@@ -25,6 +36,7 @@ void Dispatcher::OnReplicaUp(const ReplicaInfo& replica) {
                                      .prefixes = PrefixIndex(replica.page_size, replica.pages),
                                      .requests = {}});
   if (!draining_) options_.on_serving(true);
+  NoteStranded();
   Pump();
 }
 
@@ -38,15 +50,14 @@ void Dispatcher::OnReplicasDown(const std::vector<uint64_t>& ids, const absl::St
     for (auto& [request_id, request] : lost.mapped().requests) {
       if (!request.generation->OnReplicaLost(why, options_.max_retries)) continue;
       const Place place = PlaceOf(*request.generation, /*is_new=*/false);
-      queue_.emplace(place, std::move(request.generation));
+      queue_.emplace(place, Waiting{std::move(request.generation)});
       ++waiting;
     }
-    last_loss_ = clock_->Now();
     last_loss_why_ = why;
   }
   if (waiting > 0) spdlog::warn("{} requests of the lost job are to go on elsewhere", waiting);
   if (!ServingLocked()) options_.on_serving(false);
-  FailStranded();
+  NoteStranded();
   Pump();
 }
 
@@ -90,8 +101,12 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
         "no replica serves: no job of workers is attached and loaded yet; start one with "
         "`mpirun -np N worker`, or try again when `skein status` shows it serving");
   }
+  if (!FitsAny(*generation)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the request fits no replica: ", WhyNoneFits(*generation)));
+  }
   const Place place = PlaceOf(*generation, /*is_new=*/true);
-  queue_.emplace(place, std::move(generation));
+  queue_.emplace(place, Waiting{std::move(generation)});
   Pump();
   if (static_cast<int64_t>(queue_.size()) <= options_.max_queue || queue_.erase(place) == 0) {
     return absl::OkStatus();
@@ -103,7 +118,7 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
 void Dispatcher::Cancel(uint64_t request_id) {
   MutexLock lock(&mutex_);
   const auto queued = std::find_if(queue_.begin(), queue_.end(), [&](const auto& entry) {
-    return entry.second->id() == request_id;
+    return entry.second.generation->id() == request_id;
   });
   if (queued != queue_.end()) {
     queue_.erase(queued);
@@ -120,34 +135,46 @@ void Dispatcher::Cancel(uint64_t request_id) {
 
 void Dispatcher::Tick() {
   MutexLock lock(&mutex_);
-  // While there was a replica nothing waited for one, and without one nothing is admitted: all that
-  // is queued has waited since the last one was lost.
-  if (!replicas_.empty() || clock_->Now() - last_loss_ < options_.replica_wait) return;
-  for (const auto& [place, generation] : queue_) {
-    generation->GiveUp(absl::StrCat("no replica came within ",
-                                    absl::FormatDuration(options_.replica_wait),
-                                    " (--replica-wait): ", std::string(last_loss_why_.message())));
-  }
-  queue_.clear();
+  const absl::Time now = clock_->Now();
+  std::erase_if(queue_, [&](const auto& entry) {
+    const Waiting& waiting = entry.second;
+    if (now - waiting.stranded < options_.replica_wait) return false;
+    const std::string none =
+        replicas_.empty() ? "" : absl::StrCat(WhyNoneFits(*waiting.generation), "; ");
+    waiting.generation->GiveUp(
+        absl::StrCat("no replica ", none.empty() ? "" : "that it fits ", "came within ",
+                     absl::FormatDuration(options_.replica_wait), " (--replica-wait): ", none,
+                     std::string(last_loss_why_.message())));
+    return true;
+  });
 }
 
 void Dispatcher::StartDrain() {
   MutexLock lock(&mutex_);
   if (std::exchange(draining_, true)) return;
   options_.on_serving(false);
-  FailStranded();
+  NoteStranded();
 }
 
-void Dispatcher::FailStranded() {
-  if (!draining_ || !replicas_.empty()) return;
-  FailQueue(absl::UnavailableError(
-      absl::StrCat("the coordinator is shutting down, and no replica is left to go on: ",
-                   std::string(last_loss_why_.message()))));
+void Dispatcher::NoteStranded() {
+  for (auto& [place, waiting] : queue_) {
+    waiting.stranded = FitsAny(*waiting.generation) ? absl::InfiniteFuture()
+                                                    : std::min(waiting.stranded, clock_->Now());
+  }
+  if (!draining_) return;
+  std::erase_if(queue_, [&](const auto& entry) {
+    if (entry.second.stranded == absl::InfiniteFuture()) return false;
+    entry.second.generation->Fail(absl::UnavailableError(
+        absl::StrCat("the coordinator is shutting down, and no replica is left to go on: ",
+                     std::string(last_loss_why_.message()))));
+    return true;
+  });
 }
 
 void Dispatcher::FailAll(const absl::Status& status) {
   MutexLock lock(&mutex_);
-  FailQueue(status);
+  for (const auto& [place, waiting] : queue_) waiting.generation->Fail(status);
+  queue_.clear();
   for (auto& [id, replica] : replicas_) {
     StepInput cancels;
     for (const auto& [request_id, request] : replica.requests) {
@@ -158,11 +185,6 @@ void Dispatcher::FailAll(const absl::Status& status) {
     replica.requests.clear();
     replica.sequences = replica.tokens = 0;
   }
-}
-
-void Dispatcher::FailQueue(const absl::Status& status) {
-  for (const auto& [place, generation] : queue_) generation->Fail(status);
-  queue_.clear();
 }
 
 Dispatcher::Counts Dispatcher::counts() const {
@@ -192,27 +214,42 @@ Dispatcher::Place Dispatcher::PlaceOf(const Generation& generation, bool is_new)
   return {is_new, generation.arrived() - generation.request().priority * kAging, generation.id()};
 }
 
+bool Dispatcher::FitsAny(const Generation& generation) const {
+  return std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
+    return WhyUnfit(generation, entry.second.info).empty();
+  });
+}
+
+std::string Dispatcher::WhyNoneFits(const Generation& generation) const {
+  return absl::StrJoin(replicas_, "; ", [&](std::string* out, const auto& entry) {
+    const ReplicaInfo& info = entry.second.info;
+    absl::StrAppend(out, info.name, ": ", WhyUnfit(generation, info));
+  });
+}
+
 void Dispatcher::Pump() {
-  while (!queue_.empty()) {
-    const auto first = queue_.begin();
+  for (auto next = queue_.begin(); next != queue_.end();) {
     int64_t cached = 0;
-    Replica* replica = Choose(first->second->request(), &cached);
-    if (replica == nullptr) return;
-    std::shared_ptr<Generation> generation = std::move(first->second);
-    queue_.erase(first);
+    Replica* replica = Choose(*next->second.generation, &cached);
+    if (replica == nullptr) {
+      ++next;
+      continue;
+    }
+    std::shared_ptr<Generation> generation = std::move(next->second.generation);
+    next = queue_.erase(next);
     Give(*replica, cached, std::move(generation));
   }
 }
 
-Dispatcher::Replica* Dispatcher::Choose(const NewRequest& request, int64_t* cached) {
+Dispatcher::Replica* Dispatcher::Choose(const Generation& generation, int64_t* cached) {
+  const NewRequest& request = generation.request();
   std::vector<ReplicaView> views;
   std::vector<Replica*> replicas;
   for (auto& [id, replica] : replicas_) {
     ReplicaView view{replica.sequences, replica.info.max_sequences, replica.tokens};
+    if (!HasRoom(view) || !WhyUnfit(generation, replica.info).empty()) continue;
     // Log probabilities of the prompt need all of it computed.
-    if (HasRoom(view) && request.prompt_logprobs < 0) {
-      view.cached = replica.prefixes.Match(request.prompt);
-    }
+    if (request.prompt_logprobs < 0) view.cached = replica.prefixes.Match(request.prompt);
     views.push_back(view);
     replicas.push_back(&replica);
   }

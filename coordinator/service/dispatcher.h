@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -21,7 +22,7 @@ namespace skein::coordinator {
 // Gives requests to replicas (ChooseReplica says which), first come, first served among equal
 // priorities. What a replica has no room for waits here. When a replica is lost its requests go
 // back to the front of the queue, and on with another replica from where they stand; they wait for
-// one if they must.
+// one that they fit if they must, and whoever is behind them goes on with those that it fits.
 //
 // Thread-safe. Generations' on_ready is called with this class's lock held, so it must not call
 // back into the dispatcher.
@@ -30,7 +31,8 @@ class Dispatcher final : public ReplicaListener {
   struct Options {
     int64_t max_queue = 256;  // requests that wait here at most
     int64_t max_retries = 3;  // of a request, in a row, between which no token came
-    absl::Duration replica_wait = absl::Seconds(30);  // of requests when no replica is left
+    absl::Duration replica_wait =
+        absl::Seconds(30);  // of requests that fit no replica that is left
     // Told, under the dispatcher's lock, whenever requests begin or cease to be taken.
     std::function<void(bool)> on_serving = [](bool) {};
   };
@@ -49,11 +51,11 @@ class Dispatcher final : public ReplicaListener {
   void OnStepOutput(uint64_t id, const StepOutput& output) override;
 
   // Queues the request or hands it to a replica. Unavailable: no replica serves, or the coordinator
-  // drains. ResourceExhausted: the queue is full.
+  // drains. FailedPrecondition: it fits no replica. ResourceExhausted: the queue is full.
   absl::Status Admit(std::shared_ptr<Generation> generation);
   // The client has gone: the request leaves the queue or its replica at once, without an event.
   void Cancel(uint64_t request_id);
-  // Ends requests that have waited for replica_wait: call it several times a second.
+  // Ends requests that fitted no replica for replica_wait: call it several times a second.
   void Tick();
 
   // From now on Admit refuses, and nothing waits for a replica to come; what was admitted goes on.
@@ -78,6 +80,10 @@ class Dispatcher final : public ReplicaListener {
     int64_t sequences = 0;  // of all requests
     int64_t tokens = 0;
   };
+  struct Waiting {
+    std::shared_ptr<Generation> generation;
+    absl::Time stranded = absl::InfiniteFuture();  // since when it fits no replica
+  };
   // First what was taken from a lost replica, then by time of arrival (a priority is worth some of
   // it, so that nobody waits forever), then by id.
   using Place = std::tuple<bool, absl::Time, uint64_t>;
@@ -85,21 +91,24 @@ class Dispatcher final : public ReplicaListener {
   static Place PlaceOf(const Generation& generation, bool is_new);
   bool ServingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Replica* Choose(const NewRequest& request, int64_t* cached) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Replica* Choose(const Generation& generation, int64_t* cached)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Give(Replica& replica, int64_t cached, std::shared_ptr<Generation> generation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(Replica& replica, uint64_t request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A drain waits for no replica to come.
-  void FailStranded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FailQueue(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool FitsAny(const Generation& generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // "replica 0 of job 5f0c: its KV cache holds ..."; every replica.
+  std::string WhyNoneFits(const Generation& generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // After replicas came or went: who is stranded from now on, or no longer. A drain waits for no
+  // replica to come.
+  void NoteStranded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   const Clock* const clock_;
   mutable Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<Place, std::shared_ptr<Generation>> queue_ ABSL_GUARDED_BY(mutex_);
+  std::map<Place, Waiting> queue_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Replica> replicas_ ABSL_GUARDED_BY(mutex_);  // by ReplicaInfo::id
-  absl::Time last_loss_ ABSL_GUARDED_BY(mutex_);
   absl::Status last_loss_why_ ABSL_GUARDED_BY(mutex_);
   int64_t migrations_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -49,10 +49,11 @@ struct Asked {
 
 class DispatcherTest : public ::testing::Test {
  protected:
-  std::shared_ptr<FakeLeader> AddReplica(uint64_t id, int32_t max_sequences = 1) {
+  std::shared_ptr<FakeLeader> AddReplica(uint64_t id, int32_t max_sequences = 1,
+                                         int64_t context_length = 100) {
     auto leader = std::make_shared<FakeLeader>();
-    dispatcher_.OnReplicaUp(
-        {id, absl::StrCat("replica ", id), max_sequences, leader, /*page_size=*/4, /*pages=*/100});
+    dispatcher_.OnReplicaUp({id, absl::StrCat("replica ", id), max_sequences, leader,
+                             /*page_size=*/4, /*pages=*/100, context_length});
     return leader;
   }
 
@@ -253,6 +254,76 @@ TEST_F(DispatcherTest, WhoeverWaitedTooLongForAReplicaIsToldWhy) {
   }
 }
 
+TEST_F(DispatcherTest, AMovedRequestGoesToAReplicaThatItFitsHoweverBusy) {
+  AddReplica(1);
+  const auto moved = Admit(1, {.prompt = std::vector<int32_t>(50, 'p')});
+  Output(1, 1, "ab", Finish::kNotFinished);
+  const auto idle = AddReplica(2, 1, /*context_length=*/59);
+  const auto busy = AddReplica(3, 1, /*context_length=*/60);
+  Admit(2, {.prompt = std::vector<int32_t>(50, 'q')});
+  EXPECT_THAT(busy->requests, ElementsAre(2));
+  Down({1});
+  EXPECT_THAT(idle->requests, IsEmpty());
+  EXPECT_THAT(busy->requests, ElementsAre(2, 1));
+  Output(3, 1, "c", Finish::kMaxTokens);
+  EXPECT_EQ(TextOf(*moved), "abc");
+}
+
+TEST_F(DispatcherTest, AMovedRequestThatFitsNoReplicaWaitsForOneAndOthersPassIt) {
+  AddReplica(1, 2);
+  const auto moved = Admit(1, {.samples = 2});
+  Output(1, 1, "ab", Finish::kNotFinished, /*sample=*/1);
+  const auto small = AddReplica(2);
+  Down({1});
+  EXPECT_THAT(small->requests, IsEmpty());
+  Admit(2);
+  EXPECT_THAT(small->requests, ElementsAre(2));
+  clock_.Advance(absl::Seconds(29));
+  dispatcher_.Tick();
+  const auto large = AddReplica(3, 2);
+  EXPECT_THAT(large->requests, ElementsAre(1));
+  clock_.Advance(absl::Seconds(60));
+  dispatcher_.Tick();
+  Output(3, 1, "c", Finish::kMaxTokens, /*sample=*/1);
+  // With one answer left it fits the small one, too.
+  Down({3});
+  EXPECT_THAT(small->requests, ElementsAre(2, 1));
+  Output(2, 1, "x", Finish::kMaxTokens);
+  SKEIN_EXPECT_OK(ErrorOf(*moved));
+  EXPECT_EQ(dispatcher_.counts().running, 1);
+}
+
+TEST_F(DispatcherTest, WhoeverFittedNoReplicaForTooLongIsToldWhy) {
+  AddReplica(1, 2, /*context_length=*/60);
+  const auto moved = Admit(1, {.prompt = std::vector<int32_t>(50, 'p'), .samples = 2});
+  Down({1}, "rank 7 is lost");
+  clock_.Advance(absl::Seconds(20));
+  AddReplica(2, 1, /*context_length=*/60);
+  AddReplica(3, 2, /*context_length=*/59);
+  clock_.Advance(absl::Seconds(10) - absl::Milliseconds(1));
+  dispatcher_.Tick();
+  EXPECT_EQ(dispatcher_.counts().queued, 1);
+  clock_.Advance(absl::Milliseconds(1));
+  dispatcher_.Tick();
+  EXPECT_EQ(dispatcher_.counts().queued, 0);
+  EXPECT_THAT(
+      ErrorOf(*moved),
+      StatusIs(absl::StatusCode::kUnavailable,
+               AllOf(HasSubstr("no replica that it fits came within 30s (--replica-wait)"),
+                     HasSubstr("replica 2: it runs 1 sequences at once"),
+                     HasSubstr("replica 3: its context of 59 tokens is too short for a prompt of "
+                               "50 and an answer of 10"),
+                     HasSubstr("rank 7 is lost"))));
+}
+
+TEST_F(DispatcherTest, ANewRequestThatFitsNoReplicaIsRefused) {
+  AddReplica(1);
+  EXPECT_THAT(dispatcher_.Admit(MakeRequest(1, {.samples = 2})),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("replica 1: it runs 1 sequences at once")));
+  EXPECT_EQ(dispatcher_.counts().queued, 0);
+}
+
 TEST_F(DispatcherTest, ARequestThatGetsNoTokenIsGivenUpAfterSomeRetries) {
   uint64_t replica = 1;
   AddReplica(replica);
@@ -313,6 +384,17 @@ TEST_F(DispatcherTest, ADrainWaitsForNoReplicaToCome) {
   EXPECT_THAT(ErrorOf(*waiting),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr("shutting down"), HasSubstr("job is gone"))));
+  EXPECT_EQ(dispatcher_.counts().queued, 0);
+}
+
+TEST_F(DispatcherTest, ADrainWaitsForNoReplicaThatARequestFits) {
+  AddReplica(1, 2);
+  const auto moved = Admit(1, {.samples = 2});
+  AddReplica(2);
+  Down({1});
+  EXPECT_EQ(dispatcher_.counts().queued, 1);
+  dispatcher_.StartDrain();
+  EXPECT_THAT(ErrorOf(*moved), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting")));
   EXPECT_EQ(dispatcher_.counts().queued, 0);
 }
 

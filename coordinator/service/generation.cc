@@ -97,6 +97,11 @@ std::optional<Event> Generation::NextOf(Answer& answer) {
 
 // ---- Replicas ----
 
+int64_t Generation::open_answers() const {
+  MutexLock lock(&mutex_);
+  return static_cast<int64_t>(open_);
+}
+
 NewRequest Generation::Dispatch() {
   MutexLock lock(&mutex_);
   if (!dispatched_.has_value()) dispatched_ = clock_->Now();

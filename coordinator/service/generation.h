@@ -42,6 +42,7 @@ class Generation {
   const std::string& public_id() const { return public_id_; }
   absl::Time arrived() const { return arrived_; }
   const NewRequest& request() const { return request_; }  // as it was asked for
+  int64_t open_answers() const;                           // that have not ended
 
   // What a replica is sent: the answers that are not finished, from where they stand.
   NewRequest Dispatch();

@@ -4,9 +4,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace skein::coordinator {
+
+// What a replica can run at all, however long a request waits there.
+struct ReplicaLimits {
+  int64_t slots = 0;           // sequences at once
+  int64_t context_length = 0;  // tokens of one sequence
+  int64_t kv_tokens = 0;       // of all sequences
+};
+
+// What a request may come to take of them.
+struct Demand {
+  int64_t answers = 1;  // that are not finished
+  int64_t prompt = 0;
+  int64_t max_tokens = 0;  // of each whole answer
+};
+
+// Why the replica would give the request up at once; "" when it would not. Pure.
+std::string WhyUnfit(const Demand& demand, const ReplicaLimits& limits);
 
 struct ReplicaView {
   int64_t sequences = 0;  // that it was given and has not finished
