@@ -16,12 +16,13 @@ void Inbox::Cancel(RequestId id, std::optional<int32_t> sample) {
   changed_.NotifyOne();
 }
 
-void Inbox::CancelAll() {
+uint64_t Inbox::NewEpoch() {
   MutexLock lock(&mutex_);
   contents_.requests.clear();
   contents_.cancelled.clear();
   contents_.cancel_all = true;
   changed_.NotifyOne();
+  return ++contents_.epoch;
 }
 
 void Inbox::Deliver(StepResult result) {
@@ -50,7 +51,7 @@ Inbox::Contents Inbox::Take(std::chrono::steady_clock::time_point deadline, bool
       break;
     }
   }
-  return std::exchange(contents_, Contents{.stop = contents_.stop});
+  return std::exchange(contents_, Contents{.epoch = contents_.epoch, .stop = contents_.stop});
 }
 
 }  // namespace skein::worker

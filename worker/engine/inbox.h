@@ -28,13 +28,17 @@ class Inbox {
     std::vector<Cancellation> cancelled;
     std::vector<StepResult> results;
     bool cancel_all = false;  // before `requests`: they came later
+    uint64_t epoch = 0;       // of the coordinator that sent `requests`: see NewEpoch
     bool stop = false;        // finish nothing, leave the loop
   };
 
   void Submit(GenerationRequest request);
   void Cancel(RequestId id, std::optional<int32_t> sample = std::nullopt);
-  // Drops every request so far, without a word to anyone: the coordinator that sent them is gone.
-  void CancelAll();
+  // The coordinator that sent the requests so far is gone: drops them all, without a word to
+  // anyone. What comes from here on has the number that this returns, one more than what came
+  // before. A report carries the number of the requests that it is of, so that no answer to the old
+  // coordinator's requests, whose ids a new one uses again, reaches the new one.
+  uint64_t NewEpoch();
   void Deliver(StepResult result);
   void Stop();
 

@@ -117,6 +117,7 @@ class Leader {
       Inbox::Contents contents = inbox_.Take(Deadline(), stopping);
       const absl::Duration begin = ThreadCpuTime();
       if (contents.cancel_all) state_.CancelAll();
+      epoch_ = contents.epoch;
       const absl::Time now = absl::Now();
       for (GenerationRequest& request : contents.requests) state_.Add(std::move(request), now);
       for (const Cancellation& cancellation : contents.cancelled) {
@@ -126,8 +127,7 @@ class Leader {
       stopping = contents.stop;
       if (!stopping) SKEIN_RETURN_IF_ERROR(SendOrders());
       host_time_ += ThreadCpuTime() - begin;
-      // The ranks have work by now. Not before cancel_all was seen: a new coordinator is told
-      // nothing of the old one's requests.
+      // The ranks have work by now.
       if (state_.has_outputs()) Report();
     }
     return absl::OkStatus();
@@ -175,6 +175,7 @@ class Leader {
 
   void Report() {
     StepReport report = state_.TakeReport();
+    report.epoch = epoch_;
     report.load.host_time = host_time_;
     options_.report(std::move(report));
   }
@@ -185,6 +186,7 @@ class Leader {
   Inbox& inbox_;
   ReplicaState state_;
   OrderQueue orders_;
+  uint64_t epoch_ = 0;        // of what `state_` holds
   SteadyTime last_result_;    // or the first order after an idle time
   absl::Duration host_time_;  // from what arrives to the orders that follow
 };

@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 constexpr int64_t kVocab = 16;
 constexpr int32_t kEosId = 9;
@@ -139,6 +140,25 @@ TEST_F(LeaderTest, CancellingInMidAnswerStopsTheSequence) {
   inbox_.Submit(Request(10, 30));
   SKEIN_ASSERT_OK(Run());
   EXPECT_LT(executable_.runs(), 20);  // not all 30; a fast model runs a few before it is told
+}
+
+// The coordinator is replaced while a report is on its way, which is as late as it can be.
+TEST_F(LeaderTest, AReportTellsWhoseRequestsItIsOf) {
+  std::vector<std::pair<uint64_t, RequestId>> seen;
+  options_.report = [&](const StepReport& report) {
+    for (const SequenceOutput& output : report.sequences) {
+      seen.emplace_back(report.epoch, output.id);
+      if (output.finish != Finish::kNotFinished) inbox_.Stop();
+    }
+    if (seen.size() != 2) return;
+    EXPECT_EQ(inbox_.NewEpoch(), 1u);
+    GenerationRequest next = Request(1, 2);
+    next.id = 2;
+    inbox_.Submit(next);
+  };
+  inbox_.Submit(Request(10, 30));
+  SKEIN_ASSERT_OK(Run());
+  EXPECT_THAT(seen, ElementsAre(Pair(0, 1), Pair(0, 1), Pair(1, 2), Pair(1, 2)));
 }
 
 TEST_F(LeaderTest, AStepThatTakesTooLongIsAnError) {

@@ -71,6 +71,7 @@ struct ReplicaLoad {
 
 // What one step gave, for all sequences that it moved.
 struct StepReport {
+  uint64_t epoch = 0;  // Inbox::Contents::epoch of the requests
   std::vector<SequenceOutput> sequences;
   ReplicaLoad load;
 };

@@ -129,11 +129,6 @@ Attachment::~Attachment() {
   for (std::thread* thread : {&reader_, &heartbeat_, &watch_}) thread->join();
 }
 
-std::shared_ptr<Attachment::Stream> Attachment::stream() {
-  MutexLock lock(&mutex_);
-  return stream_;
-}
-
 absl::Duration Attachment::Silence() {
   return absl::FromChrono(std::chrono::steady_clock::now() - last_contact_);
 }
@@ -164,7 +159,11 @@ void Attachment::SendReady(const ShardReport& report) {
 }
 
 void Attachment::SendStep(const StepReport& report) {
-  const std::shared_ptr<Stream> stream = this->stream();
+  std::shared_ptr<Stream> stream;
+  {
+    MutexLock lock(&mutex_);
+    if (report.epoch == epoch_) stream = stream_;
+  }
   if (stream == nullptr) return;
   pb::WorkerMessage message;
   *message.mutable_step() = ToProto(report);
@@ -223,7 +222,10 @@ void Attachment::ReadLoop() {
       silence = Silence();
     }
     if (!IsLoss(status)) return OnEnd(status, 1);
-    inbox_->CancelAll();
+    {
+      MutexLock lock(&mutex_);
+      epoch_ = inbox_->NewEpoch();
+    }
     if (silence > options_.orphan_timeout) {
       return OnEnd(absl::DeadlineExceededError(absl::StrCat(
                        "no coordinator at ", options_.coordinator, " for ",

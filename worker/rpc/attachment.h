@@ -62,7 +62,8 @@ class Attachment {
   absl::StatusOr<plan::Plan> WaitForPlan();
 
   void SendReady(const ShardReport& report);
-  // Leaders only. Dropped while there is no coordinator.
+  // Leaders only. Dropped while there is no coordinator, and when the requests are an earlier
+  // one's.
   void SendStep(const StepReport& report);
   // The last words of a rank that ends; waits up to a second for them to leave.
   void SendFailure(const absl::Status& why);
@@ -77,7 +78,6 @@ class Attachment {
   absl::Status RunStream();
   absl::Status OnPlan(plan::Plan plan);
   void OnEnd(const absl::Status& why, int exit_code);
-  std::shared_ptr<Stream> stream();
   // Ends the conversation: says the last words, waits a little for the coordinator to agree, then
   // cuts it off.
   void HangUp(std::function<void(Stream&)> last_words);
@@ -92,6 +92,7 @@ class Attachment {
   Mutex mutex_;
   CondVar changed_;                                         // stream_ gone, plan_ there, or ended_
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // null between lives
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;              // the inbox's, of this life or the next
   std::optional<plan::Plan> plan_ ABSL_GUARDED_BY(mutex_);
   std::optional<ShardReport> ready_ ABSL_GUARDED_BY(mutex_);  // repeated to a new coordinator
   // Not the time of day, which may jump.
