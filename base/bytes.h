@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -45,7 +44,7 @@ class ByteReader {
   void Get(T& value) {
     value = T{};
     if (!Has(sizeof(T))) return;
-    std::memcpy(&value, bytes_.data(), sizeof(T));
+    bytes_.copy(reinterpret_cast<char*>(&value), sizeof(T));
     bytes_.remove_prefix(sizeof(T));
   }
   void Get(std::string& text) {
@@ -65,7 +64,7 @@ class ByteReader {
     if (size > bytes_.size() / sizeof(T)) ok_ = false;
     if (!ok_) return;
     values.resize(size);
-    if (size > 0) std::memcpy(values.data(), bytes_.data(), size * sizeof(T));
+    bytes_.copy(reinterpret_cast<char*>(values.data()), size * sizeof(T));
     bytes_.remove_prefix(size * sizeof(T));
   }
   bool ok() const { return ok_; }

@@ -16,7 +16,6 @@
 namespace skein::coordinator {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;

@@ -85,7 +85,7 @@ void Bench(Backend& backend, const Shape& shape, int threads) {
   const double read_rate =
       OrExit(MeasureReadBandwidth(threads, kStreamBytes, absl::Milliseconds(300)));
   std::printf("%-8s %d threads read %.1f GB/s\n", shape.name, threads, read_rate / 1e9);
-  for (int64_t rows : {1, 2, 4, 8, 128}) {
+  for (int64_t rows : {1, 2, 4, 6, 8, 16, 128}) {
     const double seconds = Measure(*executable, rows, copies);
     const auto bytes = static_cast<double>(weights.back()->bytes());
     const double rate = bytes / seconds;

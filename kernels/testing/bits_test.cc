@@ -196,6 +196,28 @@ std::vector<float> Product(Backend& backend, const std::vector<float>& in, int64
   return p.Get(y, rows);
 }
 
+class RowsTest : public testing::TestWithParam<BackendCase> {};
+
+// Over numbers of rows that are cut in different ways, and columns that do not fit in a cache.
+TEST_P(RowsTest, AProductDoesNotDependOnItsNeighbours) {
+  constexpr int64_t kCols = 2500;
+  constexpr int64_t kOutputs = 66;
+  constexpr int64_t kMaxRows = 80;
+  const auto backend = GetParam().make();
+  const auto in = RandomFloats(1, kMaxRows * kCols);
+  const auto matrix = RandomFloats(2, kOutputs * kCols);
+  const auto all = Product(*backend, in, kMaxRows, matrix, kOutputs, 2);
+  for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 48, 49}) {
+    const int64_t first = kMaxRows - rows;
+    const auto some =
+        Product(*backend, {in.begin() + first * kCols, in.end()}, rows, matrix, kOutputs, 2);
+    EXPECT_TRUE(SameBits(some, {all.begin() + first * kOutputs, all.end()})) << rows << " rows";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, RowsTest, testing::ValuesIn(AllBackends()),
+                         [](const auto& info) { return info.param.name; });
+
 std::vector<float> Columns(const std::vector<float>& values, int64_t cols, int64_t begin,
                            int64_t end) {
   std::vector<float> part;

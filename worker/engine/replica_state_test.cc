@@ -8,7 +8,6 @@ namespace skein::worker {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;

@@ -9,6 +9,10 @@ namespace {
 // Cutting a prompt finer than this reads the weights once more without filling the pipeline.
 constexpr int64_t kMinPromptRows = 16;
 
+// Prompts wait for no token, so that their bubble is what one micro-batch takes: with twice as many
+// it is half as long. More would gain half of that, and cost more messages.
+constexpr int64_t kPromptCuts = 2;
+
 std::vector<std::vector<Chunk>> SpreadDecodes(std::vector<const SequenceView*> decodes,
                                               int64_t micro_batches) {
   std::sort(decodes.begin(), decodes.end(),
@@ -34,7 +38,8 @@ std::vector<std::vector<Chunk>> CutMicroBatches(absl::Span<const RowShare> share
   }
   std::vector<std::vector<Chunk>> batches = SpreadDecodes(std::move(decodes), limits.micro_batches);
 
-  const int64_t level = (rows + limits.micro_batches - 1) / limits.micro_batches;
+  const int64_t pieces = limits.micro_batches == 1 ? 1 : kPromptCuts * limits.micro_batches;
+  const int64_t level = (rows + pieces - 1) / pieces;
   int64_t batch = -1;
   int64_t room = 0;
   for (const RowShare& share : shares) {

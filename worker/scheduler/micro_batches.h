@@ -24,7 +24,8 @@ inline bool Decodes(const SequenceView& sequence) {
 // Sequences that decode come first, spread evenly in the order of their ids: who decodes alone
 // says which micro-batch a sequence is in, so that prompts that come and go move nobody. (Stages
 // rotate through the micro-batches: a sequence that changed would wait for its last token.)
-// Prompts level the micro-batches' rows, but are cut no finer than pays.
+// Prompts level the micro-batches' rows, and make more of them than decodes do, none finer than
+// pays.
 std::vector<std::vector<Chunk>> CutMicroBatches(absl::Span<const RowShare> shares,
                                                 const SchedulerLimits& limits);
 

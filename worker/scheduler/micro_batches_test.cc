@@ -38,18 +38,26 @@ TEST(MicroBatchTest, DecodesSpreadEvenly) {
 }
 
 TEST(MicroBatchTest, ALongPromptFillsThePipelineInOrder) {
-  EXPECT_THAT(Cut({Prompt(1, 100)}, 3, 64).micro_batches,
-              ElementsAre(ElementsAre(Chunk{1, 0, 34, false}), ElementsAre(Chunk{1, 34, 34, false}),
-                          ElementsAre(Chunk{1, 68, 32, true})));
+  EXPECT_THAT(
+      Cut({Prompt(1, 100)}, 3, 64).micro_batches,
+      ElementsAre(ElementsAre(Chunk{1, 0, 17, false}), ElementsAre(Chunk{1, 17, 17, false}),
+                  ElementsAre(Chunk{1, 34, 17, false}), ElementsAre(Chunk{1, 51, 17, false}),
+                  ElementsAre(Chunk{1, 68, 17, false}), ElementsAre(Chunk{1, 85, 15, true})));
+}
+
+TEST(MicroBatchTest, OneStageCutsNothing) {
+  EXPECT_THAT(Cut({Decode(1, 5), Prompt(2, 200)}, 1, 256).micro_batches,
+              ElementsAre(ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 0, 200, true})));
 }
 
 TEST(MicroBatchTest, PromptsLevelTheRows) {
   EXPECT_THAT(
       Cut({Decode(1, 5), Decode(2, 5), Decode(3, 5), Prompt(4, 60), Prompt(5, 17)}, 2, 64)
           .micro_batches,
-      ElementsAre(
-          ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 4, 1, true}, Chunk{4, 0, 38, false}),
-          ElementsAre(Chunk{3, 4, 1, true}, Chunk{4, 38, 22, true}, Chunk{5, 0, 17, true})));
+      ElementsAre(ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 4, 1, true}, Chunk{4, 0, 18, false}),
+                  ElementsAre(Chunk{3, 4, 1, true}, Chunk{4, 18, 19, false}),
+                  ElementsAre(Chunk{4, 37, 20, false}),
+                  ElementsAre(Chunk{4, 57, 3, true}, Chunk{5, 0, 17, true})));
 }
 
 TEST(MicroBatchTest, AShortPromptIsNotCut) {

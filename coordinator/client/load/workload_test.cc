@@ -8,7 +8,6 @@
 namespace skein::client {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
