@@ -31,9 +31,29 @@ int64_t Entered(const RankActivity& rank, const std::string& group) {
   return found == rank.entered.end() ? 0 : found->second;
 }
 
-// Where all have entered a collective, only those inside know whose bytes are missing: a rank gives
-// up 5 s after the deadline and says it. This is for when none does.
+// Where all have entered a collective and none stands still, only those inside know whose bytes are
+// missing: a rank gives up 5 s after the deadline and says it. This is for when none does.
 constexpr double kOwnVerdictSeconds = 10;
+
+// A rank that waits looks for the others every millisecond, on a busy machine every few hundred.
+constexpr double kStuckSeconds = 5;
+
+// Its thread has not moved inside of its call, while another rank's waits and looks: so looking is
+// what those who wait do here.
+bool IsStuck(Ranks ranks, int32_t rank) {
+  const auto& operation = ranks[rank].operation;
+  if (!operation.has_value() || operation->still_seconds < kStuckSeconds) return false;
+  return std::any_of(ranks.begin(), ranks.end(), [](const RankActivity& other) {
+    return other.operation.has_value() && other.operation->still_seconds < kMomentSeconds;
+  });
+}
+
+bool InSameCollective(const RankActivity& one, const RankActivity& other) {
+  const auto& a = one.operation;
+  const auto& b = other.operation;
+  return a.has_value() && b.has_value() && !IsMessage(*a) && a->group == b->group &&
+         a->name == b->name && a->number == b->number;
+}
 
 // "all-reduce 812 of 'tp of replica 0, stage 1'"
 std::string Name(const OperationInProgress& operation) {
@@ -62,16 +82,17 @@ std::string NameOfStep(const RankActivity& rank) {
 
 std::string Seconds(double seconds) { return absl::StrFormat("%.1f s", seconds); }
 
-// Of those that `waiter` waits for: all who have not come, and who they are.
+// Those that `waiter` waits for: all who have not come, and who came and are stuck.
 std::vector<int32_t> Awaited(Ranks ranks, int32_t waiter) {
   const auto& operation = ranks[waiter].operation;
   std::vector<int32_t> awaited;
-  if (!operation.has_value()) return awaited;
+  if (!operation.has_value() || IsStuck(ranks, waiter)) return awaited;
   for (int32_t other : operation->others) {
     if (!Is(other, ranks) || other == waiter) continue;
     const bool came =
         !IsMessage(*operation) && Entered(ranks[other], operation->group) >= operation->number;
-    if (!came) awaited.push_back(other);
+    const bool stuck = InSameCollective(ranks[waiter], ranks[other]) && IsStuck(ranks, other);
+    if (!came || stuck) awaited.push_back(other);
   }
   return awaited;
 }
@@ -80,10 +101,7 @@ std::vector<int32_t> Awaited(Ranks ranks, int32_t waiter) {
 bool AllAreInside(Ranks ranks, int32_t waiter) {
   const OperationInProgress& mine = *ranks[waiter].operation;
   return std::all_of(mine.others.begin(), mine.others.end(), [&](int32_t other) {
-    if (!Is(other, ranks)) return false;
-    const auto& theirs = ranks[other].operation;
-    return theirs.has_value() && theirs->group == mine.group && theirs->name == mine.name &&
-           theirs->number == mine.number;
+    return Is(other, ranks) && InSameCollective(ranks[waiter], ranks[other]);
   });
 }
 
@@ -103,8 +121,8 @@ std::string DescribeWaiters(Ranks ranks, int32_t culprit) {
       }
       const std::vector<int32_t> awaited = Awaited(ranks, rank);
       // Of a collective that all have entered, one who was silent since may be missing.
-      const bool stuck =
-          awaited.empty() && AllAreInside(ranks, rank) && Contains(operation->others, culprit);
+      const bool stuck = awaited.empty() && !IsStuck(ranks, rank) && AllAreInside(ranks, rank) &&
+                         Contains(operation->others, culprit);
       const bool waits = std::any_of(awaited.begin(), awaited.end(),
                                      [&](int32_t other) { return held.contains(other); });
       if (waits || stuck) grew = held.insert(rank).second;
@@ -137,13 +155,15 @@ std::string DescribeWork(const RankActivity& rank) {
   return "waiting for an order";
 }
 
-// The ranks at the ends of all chains of waiting that begin with `waiters`.
+// The ranks at the ends of all chains of waiting that begin with `waiters`; one of these that is
+// stuck is an end itself.
 std::set<int32_t> EndsOfChains(Ranks ranks, std::vector<int32_t> waiters) {
   std::set<int32_t> seen(waiters.begin(), waiters.end());
   std::set<int32_t> ends;
   while (!waiters.empty()) {
     const int32_t waiter = waiters.back();
     waiters.pop_back();
+    if (IsStuck(ranks, waiter)) ends.insert(waiter);
     for (int32_t other : Awaited(ranks, waiter)) {
       if (Awaited(ranks, other).empty()) {
         ends.insert(other);
@@ -167,20 +187,39 @@ int32_t LongestWaiter(Ranks ranks, int32_t culprit) {
   return longest;
 }
 
-Hang Blame(Ranks ranks, int32_t culprit, const std::set<int32_t>& all, double deadline) {
-  const int32_t waiter = LongestWaiter(ranks, culprit);
-  const OperationInProgress& operation = *ranks[waiter].operation;
-  std::vector<int32_t> too;
+// Of the ranks at ends of chains, those that hold up `waiter` in the same way as `culprit`.
+std::vector<int32_t> Accomplices(Ranks ranks, int32_t waiter, int32_t culprit,
+                                 const std::set<int32_t>& ends) {
+  std::vector<int32_t> alike;
+  if (waiter < 0) return alike;
   for (int32_t other : Awaited(ranks, waiter)) {
-    if (other != culprit && all.contains(other)) too.push_back(other);
+    if (other != culprit && ends.contains(other) &&
+        IsStuck(ranks, other) == IsStuck(ranks, culprit)) {
+      alike.push_back(other);
+    }
   }
-  std::string why = absl::StrCat("it never entered ", NameOfMissing(operation, waiter),
-                                 NameOfStep(ranks[waiter]));
-  if (!too.empty()) {
-    absl::StrAppend(&why, ", nor did rank", too.size() == 1 ? " " : "s ", absl::StrJoin(too, ", "));
+  return alike;
+}
+
+Hang Blame(Ranks ranks, int32_t culprit, const std::set<int32_t>& ends, double deadline) {
+  const int32_t waiter = LongestWaiter(ranks, culprit);
+  const std::vector<int32_t> too = Accomplices(ranks, waiter, culprit, ends);
+  const std::string others =
+      absl::StrCat(too.size() == 1 ? " rank " : " ranks ", absl::StrJoin(too, ", "));
+  std::string why;
+  if (IsStuck(ranks, culprit)) {
+    const OperationInProgress& operation = *ranks[culprit].operation;
+    why = absl::StrCat("it entered ", Name(operation), NameOfStep(ranks[culprit]),
+                       " but has not moved for ", Seconds(operation.still_seconds));
+    if (!too.empty()) absl::StrAppend(&why, ", nor ", too.size() == 1 ? "has" : "have", others);
+  } else {
+    why = absl::StrCat("it never entered ", NameOfMissing(*ranks[waiter].operation, waiter),
+                       NameOfStep(ranks[waiter]));
+    if (!too.empty()) absl::StrAppend(&why, ", nor did", others);
+    absl::StrAppend(&why, "; it was last heard ", DescribeWork(ranks[culprit]));
   }
-  absl::StrAppend(&why, "; it was last heard ", DescribeWork(ranks[culprit]), "; ",
-                  DescribeWaiters(ranks, culprit), ", past the deadline of ", Seconds(deadline));
+  absl::StrAppend(&why, "; ", DescribeWaiters(ranks, culprit), ", past the deadline of ",
+                  Seconds(deadline));
   return {culprit, std::move(why)};
 }
 

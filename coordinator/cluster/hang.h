@@ -2,7 +2,9 @@
 //
 // A rank in a collective waits for the ranks of the group that have not entered it; numbers tell,
 // and a heartbeat that is older than others makes no difference to them. A rank in a message waits
-// for its other end. Whoever is waited for past a deadline and waits for nobody is to blame.
+// for its other end. A rank that waits looks for the others all the time: one that has not looked
+// for long while others did waits for nobody, but is stuck inside its call, and those inside of the
+// same one wait for it. Whoever is waited for past a deadline and waits for nobody is to blame.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,9 @@ namespace skein::coordinator {
 
 struct Hang {
   int32_t rank = 0;  // that the others wait for
-  std::string why;   // what it never entered, what it does instead, who waits where since when
+  // What it never entered and what it does instead, or what it entered and how long it has not
+  // moved there; who waits where since when.
+  std::string why;
 };
 
 // Nothing unless an operation is past its deadline. `ranks` by rank of the job.

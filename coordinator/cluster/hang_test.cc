@@ -47,6 +47,12 @@ RankActivity InMessage(const std::string& group, int64_t tp, const std::string& 
   return rank;
 }
 
+// Its thread has not looked for the others for `still` seconds.
+RankActivity Still(RankActivity rank, double still) {
+  rank.operation->still_seconds = still;
+  return rank;
+}
+
 struct HangCase {
   std::string name;
   std::vector<RankActivity> ranks;
@@ -142,6 +148,70 @@ INSTANTIATE_TEST_SUITE_P(
                  1,
                  "all ranks of the group have entered all-reduce 812 of 'tp of replica 0, stage 0' "
                  "(step 41), and it did not end within 30.0 s"},
+        HangCase{"one_of_those_inside_does_not_move",
+                 {Still(In(kTp0, "all-reduce", 812, {1}, 30.4), 0.001),
+                  Still(In(kTp0, "all-reduce", 812, {0}, 30.5), 29.5)},
+                 1,
+                 "it entered all-reduce 812 of 'tp of replica 0, stage 0' (step 41) but has not "
+                 "moved for 29.5 s; rank 0 has waited in all-reduce 812 of 'tp of replica 0, stage "
+                 "0' (step 41) for 30.4 s, past the deadline of 30.0 s"},
+        HangCase{"two_of_those_inside_do_not_move",
+                 {Still(In(kTp0, "all-reduce", 812, {1, 2}, 30.5), 20),
+                  Still(In(kTp0, "all-reduce", 812, {0, 2}, 30.4), 0.4),
+                  Still(In(kTp0, "all-reduce", 812, {0, 1}, 30.3), 10)},
+                 0,
+                 "it entered all-reduce 812 of 'tp of replica 0, stage 0' (step 41) but has not "
+                 "moved for 20.0 s, nor has rank 2; rank 1 has waited in all-reduce 812 of 'tp of "
+                 "replica 0, stage 0' (step 41) for 30.4 s, past the deadline of 30.0 s"},
+        HangCase{"one_inside_does_not_move_and_another_never_came",
+                 {Computing(kTp0, 811), Still(In(kTp0, "all-reduce", 812, {0, 2}, 30.5), 20),
+                  Still(In(kTp0, "all-reduce", 812, {0, 1}, 30.3), 0.1)},
+                 0,
+                 "it never entered all-reduce 812 of 'tp of replica 0, stage 0' (step 41); it was "
+                 "last heard computing step 41; rank 2 has waited in all-reduce 812 of 'tp of "
+                 "replica 0, stage 0' (step 41) for 30.3 s, past the deadline of 30.0 s"},
+        HangCase{"it_stopped_a_moment_ago",
+                 {Still(In(kTp0, "all-reduce", 812, {1}, 31), 0.001),
+                  Still(In(kTp0, "all-reduce", 812, {0}, 31), 4.9)},
+                 std::nullopt,
+                 ""},
+        HangCase{"where_nobody_looks_nobody_stands_still",
+                 {Still(In(kTp0, "all-reduce", 812, {1}, 31), 31),
+                  Still(In(kTp0, "all-reduce", 812, {0}, 39), 39)},
+                 std::nullopt,
+                 ""},
+        HangCase{"it_does_not_move_in_the_call_before",
+                 {Still(In(kTp0, "all-reduce", 812, {1}, 30.5), 0),
+                  Still(In(kTp0, "all-reduce", 811, {0}, 30.6), 30.6)},
+                 1,
+                 "it entered all-reduce 811 of 'tp of replica 0, stage 0' (step 41) but has not "
+                 "moved for 30.6 s; rank 0 has waited in all-reduce 812 of 'tp of replica 0, stage "
+                 "0' (step 41) for 30.5 s, past the deadline of 30.0 s"},
+        // Rank 0 waits for the activations of rank 2, which waits for its shard.
+        HangCase{"the_end_of_a_chain_does_not_move",
+                 {InMessage(kTp0, 5, "receive", 77, 2, 30.1), In(kTp0, "all-reduce", 6, {0}, 30.2),
+                  In(kTp1, "all-reduce", 4, {3}, 30.3),
+                  Still(In(kTp1, "all-reduce", 4, {2}, 30.3), 30.3)},
+                 3,
+                 "it entered all-reduce 4 of 'tp of replica 0, stage 1' (step 41) but has not "
+                 "moved for 30.3 s; rank 2 has waited in all-reduce 4 of 'tp of replica 0, stage "
+                 "1' (step 41) for 30.3 s; rank 1 has waited in all-reduce 6 of 'tp of replica 0, "
+                 "stage 0' (step 41) for 30.2 s; rank 0 has waited in receive 77 from rank 2 of "
+                 "'replica 0' (step 41) for 30.1 s, past the deadline of 30.0 s"},
+        HangCase{"a_sender_does_not_move",
+                 {Still(InMessage(kTp0, 5, "send", 77, 1, 32), 32),
+                  InMessage(kTp1, 5, "receive", 77, 0, 31)},
+                 0,
+                 "it entered send 77 to rank 1 of 'replica 0' (step 41) but has not moved for 32.0 "
+                 "s; rank 1 has waited in receive 77 from rank 0 of 'replica 0' (step 41) for 31.0 "
+                 "s, past the deadline of 30.0 s"},
+        // Rank 0 looks, so rank 1 would.
+        HangCase{"nobody_waits_for_it_yet",
+                 {In(kTp0, "all-reduce", 6, {2}, 3),
+                  Still(InMessage(kTp1, 5, "send", 9, 2, 31), 31), Computing(kTp1, 5)},
+                 1,
+                 "it entered send 9 to rank 2 of 'replica 0' (step 41) but has not moved for 31.0 "
+                 "s; no rank waits for it, past the deadline of 30.0 s"},
         // Rank 0's heartbeat is half a second older: the missing rank has come meanwhile.
         HangCase{"it_ended_meanwhile",
                  {In(kTp0, "all-reduce", 812, {1}, 30.2), Computing(kTp0, 812)},

@@ -39,6 +39,7 @@ struct OperationInProgress {
   std::vector<int32_t> others;  // ranks that take part, without this one
   double seconds = 0;           // since it was entered
   double deadline_seconds = 0;  // after which it counts as hung
+  double still_seconds = 0;     // since its thread entered it or last looked for the others
 };
 
 // What a heartbeat says of its rank.

@@ -157,7 +157,8 @@ RankActivity FromProto(const wire::Heartbeat& heartbeat) {
                    .peer = operation.peer(),
                    .others = {operation.others().begin(), operation.others().end()},
                    .seconds = operation.seconds(),
-                   .deadline_seconds = operation.deadline_seconds()};
+                   .deadline_seconds = operation.deadline_seconds(),
+                   .still_seconds = operation.still_seconds()};
   return out;
 }
 

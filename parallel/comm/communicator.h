@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/stream.h"
+#include "parallel/comm/pulse.h"
 
 namespace skein::comm {
 
@@ -57,6 +58,10 @@ class Communicator {
   virtual void Abort(absl::Status why) = 0;
   // How long one call may take; InfiniteDuration by default.
   virtual void set_timeout(absl::Duration timeout) = 0;
+  // Beaten while a call waits, by groups that poll for what they wait for: a rank whose pulse
+  // stands still inside a call is stuck there, while one that waits for others beats. Outlives the
+  // group.
+  virtual void set_pulse(Pulse* /*pulse*/) {}
   // Collective calls entered so far.
   virtual int64_t calls() const = 0;
 };

@@ -1,7 +1,6 @@
 #include "parallel/comm/operation_tracker.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace skein::comm {
 namespace {
@@ -25,12 +24,6 @@ Call Unpack(uint64_t word) {
           .number = static_cast<int64_t>(word & kNumberMask)};
 }
 
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 // ---- A group ----
@@ -41,7 +34,7 @@ OperationTracker::Group::Line& OperationTracker::Group::LineOf(Operation operati
 
 void OperationTracker::Group::Enter(const Call& call) {
   Line& line = LineOf(call.operation);
-  line.since_ns.store(NowNs(), std::memory_order_relaxed);
+  line.since_ns.store(Pulse::NowNs(), std::memory_order_relaxed);
   line.call.store(Pack(call), std::memory_order_release);
 }
 
@@ -52,14 +45,16 @@ void OperationTracker::Group::Leave(Operation operation) {
 }
 
 std::optional<OperationInProgress> OperationTracker::Group::InProgress() const {
-  const int64_t now = NowNs();  // first: a call is never said to last longer than it does
+  const int64_t now = Pulse::NowNs();  // first: a call is never said to last longer than it does
   for (const Line* line : {&collective_, &message_}) {
     const uint64_t word = line->call.load(std::memory_order_acquire);
     if ((word & kInProgress) == 0) continue;
     const int64_t since = line->since_ns.load(std::memory_order_relaxed);
+    const int64_t moved = std::max(since, pulse_.last_ns());
     OperationInProgress out = {.group = name_,
                                .call = Unpack(word),
-                               .elapsed = absl::Nanoseconds(std::max<int64_t>(0, now - since))};
+                               .elapsed = absl::Nanoseconds(std::max<int64_t>(0, now - since)),
+                               .still = absl::Nanoseconds(std::max<int64_t>(0, now - moved))};
     const int peer = ranks_[out.call.peer];
     if (IsMessage(out.call.operation)) {
       out.others = {peer};

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "parallel/comm/call.h"
+#include "parallel/comm/pulse.h"
 
 namespace skein::comm {
 
@@ -23,6 +24,7 @@ struct OperationInProgress {
   Call call;                // without bytes; the peer, where there is one, as a rank of the job
   std::vector<int> others;  // ranks of the job that take part, without this one
   absl::Duration elapsed;   // since it was entered
+  absl::Duration still;     // since its thread entered it or last looked for the others
 };
 
 struct Progress {
@@ -81,6 +83,8 @@ class OperationTracker::Group {
       : name_(std::move(name)), ranks_(std::move(ranks)), self_(self) {}
 
   const std::string& name() const { return name_; }
+  // For the group's calls to beat while they wait.
+  Pulse& pulse() { return pulse_; }
   // The call in progress, if there is one.
   std::optional<OperationInProgress> InProgress() const;
   int64_t entered() const;  // collectives
@@ -102,6 +106,7 @@ class OperationTracker::Group {
   const int self_;
   Line collective_;
   Line message_;
+  Pulse pulse_;
 };
 
 }  // namespace skein::comm

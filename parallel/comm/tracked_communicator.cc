@@ -9,7 +9,9 @@ namespace {
 class TrackedCommunicator final : public Communicator {
  public:
   TrackedCommunicator(std::unique_ptr<Communicator> inner, OperationTracker::Group* group)
-      : inner_(std::move(inner)), group_(group), sent_(inner_->size()), received_(inner_->size()) {}
+      : inner_(std::move(inner)), group_(group), sent_(inner_->size()), received_(inner_->size()) {
+    inner_->set_pulse(&group->pulse());
+  }
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }

@@ -132,6 +132,23 @@ TEST_F(TrackedTest, CallsAreSeenWhileTheyLastUnderTheirNumbers) {
   }
 }
 
+TEST_F(TrackedTest, ACallStandsStillFromItsBeginOrItsLastBeat) {
+  constexpr absl::Duration kWhile = absl::Milliseconds(20);
+  OperationTracker::Group* const group = trackers_[0].AddGroup("polled", {4, 5}, 0);
+  const auto read = [&] { return *trackers_[0].Read().operation; };
+  {
+    const OperationTracker::Group::Entered entered(group, {.number = 1});
+    absl::SleepFor(kWhile);
+    EXPECT_GE(read().still, kWhile);
+    group->pulse().Beat();
+    const OperationInProgress beaten = read();
+    EXPECT_GE(beaten.elapsed - beaten.still, kWhile);
+  }
+  const OperationTracker::Group::Entered entered(group, {.number = 2});
+  const OperationInProgress next = read();
+  EXPECT_EQ(next.still, next.elapsed);  // the beat was another call's
+}
+
 TEST_F(TrackedTest, ASendThatWaitsForRoomIsSeen) {
   const std::vector<std::byte> large = Message(size_t{12} << 20);
   SKEIN_ASSERT_OK(ranks_[1]->Send(large, 0));

@@ -132,6 +132,7 @@ pb::Heartbeat ToProto(const comm::Progress& progress) {
   to.set_peer(comm::HasPeer(operation.call.operation) ? operation.call.peer : -1);
   to.mutable_others()->Add(operation.others.begin(), operation.others.end());
   to.set_seconds(absl::ToDoubleSeconds(operation.elapsed));
+  to.set_still_seconds(absl::ToDoubleSeconds(operation.still));
   to.set_deadline_seconds(absl::ToDoubleSeconds(progress.deadline));
   return out;
 }

@@ -29,6 +29,7 @@ class MpiCommunicator final : public Communicator {
   int size() const override { return link_.size(); }
   std::string_view name() const override { return link_.name(); }
   void set_timeout(absl::Duration timeout) override { link_.set_timeout(timeout); }
+  void set_pulse(Pulse* pulse) override { link_.set_pulse(pulse); }
   int64_t calls() const override { return calls_; }
   void Abort(absl::Status why) override { link_.Fail(std::move(why)); }
 

@@ -12,20 +12,13 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <vector>
 
+#include "absl/status/statusor.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/comm/mpi/mpi_group.h"
 #include "parallel/comm/mpi/mpi_wire.h"
 
 namespace skein::comm {
-
-struct MpiGroup {
-  std::string name;
-  std::vector<int> world_ranks;  // [size]
-  int rank = 0;
-  int context = 0;  // the same on all ranks of the group, and no other group's that shares two
-};
 
 // OutOfRange when MPI has no tags left for `context`. `wire` outlives the result.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeMpiCommunicator(MpiWire& wire, MpiGroup group);

@@ -80,6 +80,7 @@ absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests) {
       continue;
     }
     if (failed_) return absl::AbortedError("aborted");  // failure() tells why
+    if (pulse_ != nullptr) pulse_->Beat();
     if (absl::Now() > deadline_) return false;
     backoff.Pause();
   }

@@ -21,8 +21,9 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "parallel/comm/call.h"
-#include "parallel/comm/mpi/mpi_communicator.h"
+#include "parallel/comm/mpi/mpi_group.h"
 #include "parallel/comm/mpi/mpi_wire.h"
+#include "parallel/comm/pulse.h"
 
 namespace skein::comm {
 
@@ -67,6 +68,9 @@ class MpiLink {
   absl::Duration timeout() const { return timeout_; }
   void set_timeout(absl::Duration timeout) { timeout_ = timeout; }
 
+  // May be null. See Communicator::set_pulse.
+  void set_pulse(Pulse* pulse) { pulse_ = pulse; }
+
   // Begins a call: its time runs from here. The first failure, if there was one.
   absl::Status Enter();
   // Ends the wait in flight and fails all later calls; the first `why` stays. Any thread.
@@ -88,6 +92,7 @@ class MpiLink {
   absl::Duration timeout_ = absl::InfiniteDuration();
   absl::Time deadline_ = absl::InfiniteFuture();  // of the call in flight
   std::vector<int> finished_;                     // indices that a poll found
+  Pulse* pulse_ = nullptr;
 
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;

@@ -72,5 +72,20 @@ TEST(MpiRuntime, GroupsThatOverlapKeepApart) {
   }
 }
 
+// So that a rank which waits can be told from one that is stuck.
+TEST(MpiRuntime, ACallThatWaitsBeatsThePulse) {
+  auto group = TestRuntime().Split(0, 0, "pulse");
+  SKEIN_ASSERT_OK(group);
+  if (TestRuntime().size() == 1 || TestRuntime().rank() != 0) return;
+  Pulse pulse;
+  (*group)->set_pulse(&pulse);
+  (*group)->set_timeout(absl::Milliseconds(100));
+  const int64_t begin = Pulse::NowNs();
+  std::byte byte;
+  EXPECT_TRUE(absl::IsDeadlineExceeded((*group)->Receive(absl::MakeSpan(&byte, 1), 1)));
+  EXPECT_GE(pulse.last_ns(), begin);
+  EXPECT_LE(pulse.last_ns(), Pulse::NowNs());
+}
+
 }  // namespace
 }  // namespace skein::comm
