@@ -85,7 +85,8 @@ int main(int argc, char** argv) {
               "end after this long without a coordinator");
   AddDuration(app, "--step-timeout", options.step_timeout,
               "10 times what the step should take, at least 30s",
-              "a rank that holds up an exchange for longer ends its job, named by the coordinator");
+              "a rank that holds up an exchange for longer, or alone takes longer for a step, ends "
+              "its job, named by the coordinator");
   app.add_flag("--overlap,!--no-overlap", options.overlap,
                "plan and send the next step while one runs (default); off: for comparison");
   app.add_option("--log-level", options.log_level, "how much is logged")

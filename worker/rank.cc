@@ -37,8 +37,7 @@ namespace {
 
 // For what ranks do together before they serve.
 constexpr absl::Duration kStartTimeout = absl::Minutes(2);
-// A replica whose leader waits for longer than any step takes ends by itself. Hangs are found by
-// the deadlines of the ranks' exchanges long before.
+// For a result to reach a leader, which always listens.
 constexpr absl::Duration kLastResort = absl::Hours(1);
 
 // The same random id on all ranks.
@@ -131,6 +130,7 @@ class Rank {
     mpi_.world().set_timeout(kStartTimeout);
     SKEIN_ASSIGN_OR_RETURN(const std::string job_id, AgreeOnJobId(mpi_.world()));
     SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
+    host_ = node.host;
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{.coordinator = options_.coordinator,
                           .job_id = job_id,
@@ -143,12 +143,8 @@ class Rank {
         &inbox_, [this](const absl::Status& why, int code) { OnEnd(why, code); });
     absl::StatusOr<plan::Plan> plan = attachment_->WaitForPlan();
     if (absl::IsCancelled(plan.status())) return absl::OkStatus();  // drained before it began
-    absl::Status status = plan.ok() ? Serve(*plan) : plan.status();
-    if (!status.ok()) {
-      status = Annotate(status, absl::StrCat("rank ", mpi_.rank(), " on ", node.host));
-      attachment_->SendFailure(status);
-    }
-    return status;
+    const absl::Status status = plan.ok() ? Serve(*plan) : plan.status();
+    return status.ok() ? status : Report(status);
   }
 
  private:
@@ -184,14 +180,22 @@ class Rank {
     Stage stage(stage_options, shard.program.program, shard.executable.get());
     attachment_->SendReady(report);
     const bool leads = self.stage == 0 && self.shard == 0;
-    if (!leads) return RunFollower(stage, *groups.control, ReplicaTimeout());
+    if (!leads) return RunFollower(stage, *groups.control, kLastResort);
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);
   }
 
-  // Later than the exchanges' own, which know who is to blame.
-  absl::Duration ReplicaTimeout() const {
-    return options_.step_timeout.has_value() ? *options_.step_timeout + 2 * StepWatch::kGrace
-                                             : kLastResort;
+  // The thread that computes may be stuck: nothing can be waited for.
+  void EndStuck(const absl::Status& why) {
+    const absl::Status status = Report(why);
+    spdlog::error("{}", status.ToString());
+    _exit(1);
+  }
+
+  // Tells the coordinator why this rank ends, in words that name it.
+  absl::Status Report(const absl::Status& why) {
+    absl::Status status = Annotate(why, absl::StrCat("rank ", mpi_.rank(), " on ", host_));
+    attachment_->SendFailure(status);
+    return status;
   }
 
   // From the root: ranks of two nodes start in two folders.
@@ -239,13 +243,15 @@ class Rank {
                        .swap_pages = plan.swap_pages,
                        .context_length = plan.context_length,
                        .vocab_size = shard.config.vocab_size},
-            .step_timeout = ReplicaTimeout(),
+            .step_timeout = options_.step_timeout,
+            .on_stuck = [this](const absl::Status& why) { EndStuck(why); },
             .orders_ahead = options_.overlap ? 2 : 1,
             .report = [this](const StepReport& report) { attachment_->SendStep(report); }};
   }
 
   const RankOptions& options_;
   comm::MpiRuntime& mpi_;
+  std::string host_;
   Inbox inbox_;
   comm::OperationTracker tracker_;
   std::unique_ptr<Attachment> attachment_;  // uses inbox and tracker

@@ -16,8 +16,8 @@ struct RankOptions {
   std::string model_root;
   std::string backend = "cpu";  // or "reference"
   absl::Duration orphan_timeout = absl::Seconds(60);
-  // The longest that one exchange between ranks may take; unset: 10 times what its step should
-  // take, at least 30 s.
+  // The longest that one exchange between ranks, or a step of a rank that is alone, may take;
+  // unset: 10 times what its step should take, at least 30 s.
   std::optional<absl::Duration> step_timeout;
   bool overlap = true;  // the next step is planned and sent while one runs
   std::string log_level = "info";

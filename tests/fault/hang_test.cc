@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <thread>
@@ -105,6 +108,7 @@ TEST(HangTest, ARankThatLivesButNeverComesIsNamedAfterTheDeadline) {
   Process& job = cluster.StartJob(2, {"--step-timeout=4s"});
   ASSERT_TRUE(cluster.WaitForServing(1));
   ASSERT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 5)).status.ok());
+  absl::SleepFor(absl::Seconds(1));  // a follower may end the last step after the answer has come
   const pid_t victim = cluster.ServingJob(0).ranks(1).pid();  // a follower's first thread computes
   StoppedThread stopped(victim);
   ASSERT_EQ(stopped.error(), "") << "no thread can be stopped";
@@ -127,6 +131,46 @@ TEST(HangTest, ARankThatLivesButNeverComesIsNamedAfterTheDeadline) {
                     ContainsRegex("rank 0 has waited in " + operation +
                                   " \\(step [0-9]+\\) for [4-9]\\.[0-9] s, past the deadline of "
                                   "4\\.0 s")));
+  const std::optional<int> status = job.Wait(kBound);
+  ASSERT_TRUE(status.has_value());
+  EXPECT_NE(*status, 0);
+}
+
+// Of those that compute; a leader's first thread schedules.
+pid_t BusiestThread(pid_t process) {
+  pid_t busiest = -1;
+  int64_t most = -1;
+  const std::string tasks = absl::StrCat("/proc/", process, "/task");
+  for (const auto& entry : std::filesystem::directory_iterator(tasks)) {
+    const pid_t thread = std::stoi(entry.path().filename());
+    std::ifstream file(entry.path() / "schedstat");
+    int64_t run_ns = 0;
+    if (thread == process || !(file >> run_ns) || run_ns <= most) continue;
+    most = run_ns;
+    busiest = thread;
+  }
+  return busiest;
+}
+
+TEST(HangTest, AJobOfOneRankThatHangsEndsAfterTheDeadline) {
+  Cluster cluster({.layout = "tp=1,pp=1", .coordinator_flags = {"--replica-wait=0s"}});
+  Process& job = cluster.StartJob(1, {"--step-timeout=4s"});
+  ASSERT_TRUE(cluster.WaitForServing(1));
+  ASSERT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 200)).status.ok());
+  const pid_t rank = cluster.ServingJob(0).ranks(0).pid();
+  StoppedThread stopped(BusiestThread(rank));
+  ASSERT_EQ(stopped.error(), "") << "no thread can be stopped";
+  std::string error;
+  std::thread request([&] { error = cluster.Generate(GreedyRequest("JULIET:", kLong)).error; });
+  const std::string who =
+      absl::StrCat("rank 0 on ", HostName(), " (pid ", rank, ") is lost: rank 0 on ", HostName(),
+                   ": a step was not over after 4s");
+  const bool named = cluster.coordinator().WaitForOutput(who, absl::Seconds(20));
+  EXPECT_TRUE(named);
+  if (named) stopped.AwaitDeath();
+  stopped.Continue();
+  request.join();
+  EXPECT_THAT(error, HasSubstr(who));
   const std::optional<int> status = job.Wait(kBound);
   ASSERT_TRUE(status.has_value());
   EXPECT_NE(*status, 0);

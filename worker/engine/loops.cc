@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "worker/engine/step_order.h"
+#include "worker/engine/step_watch.h"
 
 namespace skein::worker {
 namespace {
@@ -69,7 +70,8 @@ class Leader {
         stage_(stage),
         channel_(channel),
         inbox_(inbox),
-        state_(options.limits) {}
+        state_(options.limits),
+        watch_(channel == nullptr, options.step_timeout) {}
 
   absl::Status Run() {
     std::vector<std::thread> threads;
@@ -77,8 +79,7 @@ class Leader {
     if (channel_ != nullptr) threads.emplace_back([this] { ListenLoop(); });
     absl::Status status = Serve();
     if (status.ok() && channel_ != nullptr) {
-      status =
-          channel_->Broadcast(Encode(StepOrder{.stop = true}), absl::Now() + options_.step_timeout);
+      status = channel_->Broadcast(Encode(StepOrder{.stop = true}), absl::Now() + StepTimeout());
     }
     if (!status.ok()) stage_.Abort(status);
     orders_.Close();
@@ -134,11 +135,10 @@ class Leader {
   }
 
   // Of the oldest outstanding step.
+  absl::Duration StepTimeout() const { return watch_.Timeout(state_.rows()); }
   SteadyTime Deadline() const {
-    const bool waits =
-        state_.outstanding() > 0 && options_.step_timeout != absl::InfiniteDuration();
-    return waits ? last_result_ + absl::ToChronoNanoseconds(options_.step_timeout)
-                 : SteadyTime::max();
+    return state_.outstanding() > 0 ? last_result_ + absl::ToChronoNanoseconds(StepTimeout())
+                                    : SteadyTime::max();
   }
 
   absl::Status SendOrders() {
@@ -151,8 +151,7 @@ class Leader {
       }
       if (first) last_result_ = SteadyNow();
       if (channel_ != nullptr) {
-        SKEIN_RETURN_IF_ERROR(
-            channel_->Broadcast(Encode(*order), absl::Now() + options_.step_timeout));
+        SKEIN_RETURN_IF_ERROR(channel_->Broadcast(Encode(*order), absl::Now() + StepTimeout()));
       }
       orders_.Push(*std::move(order));
     }
@@ -163,14 +162,15 @@ class Leader {
     for (const StepResult& result : results) {
       SKEIN_RETURN_IF_ERROR(result.status);
       const SteadyTime now = SteadyNow();
-      SKEIN_RETURN_IF_ERROR(
-          state_.Apply(result, absl::FromChrono(now - std::exchange(last_result_, now))));
+      const absl::Duration time = absl::FromChrono(now - std::exchange(last_result_, now));
+      watch_.Observe(state_.rows(), time);
+      SKEIN_RETURN_IF_ERROR(state_.Apply(result, time));
     }
-    if (results.empty() && SteadyNow() > Deadline()) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("a step was not over after ", absl::FormatDuration(options_.step_timeout)));
-    }
-    return absl::OkStatus();
+    if (!results.empty() || SteadyNow() <= Deadline()) return absl::OkStatus();
+    const absl::Status late = absl::DeadlineExceededError(
+        absl::StrCat("a step was not over after ", absl::FormatDuration(StepTimeout())));
+    if (options_.on_stuck) options_.on_stuck(late);
+    return late;
   }
 
   void Report() {
@@ -185,6 +185,7 @@ class Leader {
   comm::ControlChannel* const channel_;
   Inbox& inbox_;
   ReplicaState state_;
+  ResultWatch watch_;
   OrderQueue orders_;
   uint64_t epoch_ = 0;        // of what `state_` holds
   SteadyTime last_result_;    // or the first order after an idle time

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -14,7 +15,11 @@ namespace skein::worker {
 
 struct LeaderOptions {
   ReplicaLimits limits;
-  absl::Duration step_timeout = absl::InfiniteDuration();
+  // How long a step may take; unset: ten times what it should, at least 30 s. See ResultWatch.
+  std::optional<absl::Duration> step_timeout;
+  // Told when one takes longer, before RunLeader waits for its threads, of which one may be stuck
+  // for ever: a process ends here. May be null.
+  std::function<void(const absl::Status&)> on_stuck;
   // Steps that are planned and sent before the oldest one's result is known, it included. 2: one
   // runs, and the next one is there when it ends; more would only make newcomers wait. 1: no
   // overlap, to compare with.

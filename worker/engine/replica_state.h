@@ -54,6 +54,8 @@ class ReplicaState {
   bool idle() const { return sequences_.empty(); }
   // Orders whose results were not applied yet.
   int64_t outstanding() const { return static_cast<int64_t>(outstanding_.size()); }
+  // Of the oldest of them; 0 where there is none.
+  int64_t rows() const { return outstanding_.empty() ? 0 : outstanding_.front().rows; }
 
   // The next step's order; none where nothing can be done before a result comes. Internal when the
   // scheduler broke its contract.

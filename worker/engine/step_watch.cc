@@ -40,6 +40,15 @@ absl::Duration StepTimes::Deadline(int64_t rows) const {
   return std::max(kLeastDeadline, kMargin * Predict(rows));
 }
 
+void ResultWatch::Observe(int64_t rows, absl::Duration time) {
+  times_.Observe(rows + std::exchange(rows_, rows), time);
+}
+
+absl::Duration ResultWatch::Timeout(int64_t rows) const {
+  const absl::Duration deadline = fixed_.value_or(times_.Deadline(rows + rows_));
+  return alone_ ? deadline : 2 * (deadline + StepWatch::kGrace);
+}
+
 StepWatch::StepWatch(comm::OperationTracker* tracker, std::vector<comm::Communicator*> groups,
                      std::optional<absl::Duration> fixed)
     : tracker_(tracker), groups_(std::move(groups)), fixed_(fixed) {}

@@ -32,6 +32,26 @@ class StepTimes {
   std::array<absl::Duration, kSizes> slowest_{};  // [i]: of 2^i rows to 2^(i+1) - 1; 0: none
 };
 
+// How long a leader waits for the result of a step, told of every result. A leader that is alone
+// decides by the same deadline as ranks that wait for each other; one that is not lets those judge
+// first, who know who is to blame, and stands in where none of them waits.
+class ResultWatch {
+ public:
+  // `fixed` replaces the prediction.
+  ResultWatch(bool alone, std::optional<absl::Duration> fixed) : alone_(alone), fixed_(fixed) {}
+
+  // The oldest outstanding step, of so many rows, gave its result after that time.
+  void Observe(int64_t rows, absl::Duration time);
+  // For the next one.
+  absl::Duration Timeout(int64_t rows) const;
+
+ private:
+  const bool alone_;
+  const std::optional<absl::Duration> fixed_;
+  StepTimes times_;
+  int64_t rows_ = 0;  // of the last step: it may have been late, as for StepWatch
+};
+
 // Told of every step by the thread that carries it out; sets the deadline of the step's exchanges.
 // A rank that is ahead waits for others to end the step before, so the rows of both count.
 // Every rank reckons for itself, so that a deadline costs no byte; ranks of one step see about the

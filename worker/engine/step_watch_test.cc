@@ -95,5 +95,38 @@ TEST(StepWatch, AFixedDeadlineStays) {
   EXPECT_EQ(tracker.Read().deadline, absl::Seconds(2));
 }
 
+struct ResultCase {
+  std::string name;
+  bool alone;
+  std::optional<absl::Duration> fixed;
+  std::vector<Seen> seen;
+  int64_t rows;
+  absl::Duration timeout;
+};
+
+void PrintTo(const ResultCase& c, std::ostream* out) { *out << c.name; }
+
+class ResultWatchTest : public ::testing::TestWithParam<ResultCase> {};
+
+TEST_P(ResultWatchTest, WaitsAsLongAsTheStepsRowsTell) {
+  const ResultCase& c = GetParam();
+  ResultWatch watch(c.alone, c.fixed);
+  for (const Seen& seen : c.seen) watch.Observe(seen.rows, seen.time);
+  EXPECT_NEAR(absl::ToDoubleSeconds(watch.Timeout(c.rows)), absl::ToDoubleSeconds(c.timeout), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Results, ResultWatchTest,
+    ::testing::Values(
+        ResultCase{"first_short", true, {}, {}, 5, absl::Seconds(30)},
+        ResultCase{"first_long", true, {}, {}, 2000, absl::Seconds(2000)},
+        ResultCase{"decode", true, {}, {kPrefill, kDecode, kDecode}, 1, absl::Seconds(30)},
+        ResultCase{"prefill", true, {}, {kPrefill, kDecode, kDecode}, 512, absl::Seconds(79.2)},
+        ResultCase{"after_a_prefill", true, {}, {kPrefill}, 1, absl::Seconds(80)},
+        ResultCase{"with_others", false, {}, {kPrefill, kDecode, kDecode}, 1, absl::Seconds(70)},
+        ResultCase{"fixed", true, absl::Seconds(4), {kPrefill}, 512, absl::Seconds(4)},
+        ResultCase{"fixed_with_others", false, absl::Seconds(4), {}, 512, absl::Seconds(18)}),
+    [](const auto& info) { return info.param.name; });
+
 }  // namespace
 }  // namespace skein::worker
