@@ -62,13 +62,16 @@ pass_on() {
 # Runs a command until it ends with 0; runs in a group of its own with it, so that a signal reaches both.
 # usage: keep_up NAME MARK COUNT COMMAND...
 keep_up() {
-  local name=$1 mark=$2 times=$3 since_file=$work/$1.since wait_ms=$first_wait_ms served_ms status stop=''
+  local name=$1 mark=$2 times=$3 since_file=$work/$1.since wait_ms=$first_wait_ms served_ms status stop='' own
   shift 3
   trap 'stop=1' TERM INT HUP
   while [[ -z $stop ]]; do
     rm -f "$since_file"
     tell "$name starts"
-    if "$@" 2>&1 | pass_on "$name" "$mark" "$times" "$since_file"; then status=0; else status=${PIPESTATUS[0]}; fi
+    # A folder of its own: Open MPI 5 fails where an mpirun of the same pid was killed and left one of the same name.
+    own=$(mktemp -d "$work/XXXXXX")
+    if TMPDIR=$own "$@" 2>&1 | pass_on "$name" "$mark" "$times" "$since_file"; then status=0; else status=${PIPESTATUS[0]}; fi
+    rm -rf "$own"
     if ((status == 0)) || [[ -n $stop ]]; then
       tell "$name ended with status $status"
       break

@@ -41,9 +41,10 @@ trap 'sleep 0.3; echo "drain $*" >>"$LAUNCH_TEST/events"; : >"$LAUNCH_TEST/drain
 echo "host coordinator | listening on 127.0.0.1:7"
 while :; do sleep 0.05; done
 PROGRAM
-# Without ranks' start-up times.
+# Without ranks' start-up times. Open MPI 5 cannot start where an earlier one was killed and left its session folder.
 cat >"$bin/mpi/mpirun" <<'PROGRAM'
 #!/usr/bin/env bash
+mkdir "$TMPDIR/prterun.left" || : >"$LAUNCH_TEST/stale"
 [[ $1 == -np ]] && shift 2 && exec "$@"
 PROGRAM
 chmod +x "$bin"/{worker/worker,coordinator/coordinator,mpi/mpirun}
@@ -57,7 +58,7 @@ fail() {
 
 # usage: launch LIVES ARGUMENT...; $! is it
 launch() {
-  rm -f "$root"/{events,loaded,second,drained,output}
+  rm -f "$root"/{events,loaded,second,drained,output,stale}
   : >"$root/events"
   printf '%b' "$1" >"$root/lives"
   shift
@@ -103,6 +104,7 @@ stub_path=$bin/mpi:$PATH
 PATH=$stub_path launch '- 0 9\n- 0 9\n0 0 0\n'
 ends "the waits that hold by default, until a job ends well" 0 $!
 waits "by default" 500 1000
+[[ ! -e $root/stale ]] || fail "an mpirun found the folder of the one before"
 says '^[0-9:]{8}\.[0-9]{3} launch \| job 1 died with status 9 after 0\.000 s of service; starts again in 0\.500 s$'
 says 'starts again in 1\.000 s'
 says '^job 1: host worker \| loaded shard$'

@@ -26,9 +26,8 @@ std::string MakeScratch() {
 
 constexpr int kStarts = 3;  // of a job, at most
 
-// Open MPI 5 now and then fails before it starts anything, since two of its threads make its
-// session folder at once.
-bool TrippedOverItself(Process& mpirun) {
+// Open MPI 5 fails before it starts anything where its session folder is there already.
+bool FoundASessionFolder(Process& mpirun) {
   const std::string children =
       absl::StrCat("/proc/", mpirun.pid(), "/task/", mpirun.pid(), "/children");
   const absl::Time deadline = absl::Now() + absl::Seconds(5);
@@ -98,9 +97,12 @@ Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags) {
   argv.insert(argv.end(), flags.begin(), flags.end());
   std::unique_ptr<Process>& job = jobs_.emplace_back();
   for (int attempt = 0; attempt < kStarts; ++attempt) {
+    // A folder of its own: one that was killed leaves its session folder, named after its pid.
+    const std::string own = absl::StrCat(scratch_, "/", jobs_.size(), ".", attempt);
+    std::filesystem::create_directory(own);
     job = std::make_unique<Process>(Process::Options{
-        .name = "job", .argv = argv, .environment = {{"TMPDIR", scratch_}, {"HOME", scratch_}}});
-    if (!TrippedOverItself(*job)) break;
+        .name = "job", .argv = argv, .environment = {{"TMPDIR", own}, {"HOME", own}}});
+    if (!FoundASessionFolder(*job)) break;
   }
   return *job;
 }
