@@ -12,7 +12,6 @@ namespace skein::model {
 namespace {
 
 using nlohmann::json;
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

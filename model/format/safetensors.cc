@@ -66,7 +66,7 @@ SafetensorsSource::SafetensorsSource(std::string description, std::vector<Shard>
   std::vector<std::pair<TensorInfo, Location>> all;
   for (Shard& shard : shards) {
     for (SafetensorsEntry& entry : shard.entries) {
-      all.push_back({std::move(entry.tensor), {files_.size(), entry.offset_bytes}});
+      all.emplace_back(std::move(entry.tensor), Location{files_.size(), entry.offset_bytes});
     }
     files_.push_back(std::move(shard.file));
   }

@@ -108,20 +108,19 @@ void Fill(const std::array<T, 256>& table, uint64_t seed, uint64_t first, uint64
           std::byte* out) {
   const uint64_t end = first + count;
   uint64_t i = first;
-  const auto one = [&] {
-    const T value = table[SplitMix64(seed, i / 8) >> (8 * (i % 8)) & 255];
+  const auto one = [&](uint64_t index) {
+    const T value = table[SplitMix64(seed, index / 8) >> (8 * (index % 8)) & 255];
     std::memcpy(out, &value, sizeof(T));
     out += sizeof(T);
-    ++i;
   };
-  while (i < end && i % 8 != 0) one();
+  for (; i < end && i % 8 != 0; ++i) one(i);
   for (; i + 8 <= end; i += 8, out += 8 * sizeof(T)) {
     const uint64_t word = SplitMix64(seed, i / 8);
     for (int j = 0; j < 8; ++j) {
       std::memcpy(out + j * sizeof(T), &table[word >> (8 * j) & 255], sizeof(T));
     }
   }
-  while (i < end) one();
+  for (; i < end; ++i) one(i);
 }
 
 class SyntheticSource final : public TensorSource {

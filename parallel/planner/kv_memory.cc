@@ -24,8 +24,9 @@ std::pair<double, std::string_view> SplitNumber(std::string_view text) {
   double number = NAN;
   // Digits only: from_chars would take "inf" and "-1", too.
   if (text.empty() || text[0] < '0' || text[0] > '9') return {number, text};
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  const auto [rest, error] = std::from_chars(begin, end, number, std::chars_format::fixed);
   if (error != std::errc()) return {NAN, text};
   return {number, std::string_view(rest, end - rest)};
 }
