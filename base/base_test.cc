@@ -1,11 +1,14 @@
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <thread>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "base/file.h"
+#include "base/host_port.h"
 #include "base/mutex.h"
 #include "base/status_util.h"
 #include "base/test_util.h"
@@ -131,6 +134,53 @@ TEST(BytesTest, ReadsWhatWasWrittenAndNoticesTruncation) {
       EXPECT_EQ(text, "abc");
       EXPECT_EQ(list, (std::vector<int32_t>{1, 2, 3}));
     }
+  }
+}
+
+TEST(HostPortTest, TakesNamesAndAddresses) {
+  for (const char* text : {"head:50051", "127.0.0.1:0", "[::1]:65535", "a-b.c:1"}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const HostPort address, ParseHostPort(text));
+    EXPECT_EQ(address.ToString(), text);
+  }
+  SKEIN_ASSERT_OK_AND_ASSIGN(const HostPort address, ParseHostPort("[::1]:80"));
+  EXPECT_EQ(address.host, "[::1]");
+  EXPECT_EQ(address.port, 80);
+}
+
+TEST(HostPortTest, RefusalsQuoteTheTextAndShowTheForm) {
+  for (const std::string text : {"", "50051", "localhost", "localhost:", ":1", "h:65536", "h:-1",
+                                 "h:x", "::1:80", "[::1]", "[]:1", "[::1:80", "http://h:80"}) {
+    EXPECT_THAT(ParseHostPort(text),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         ::testing::AllOf(::testing::StartsWith("'" + text + "'"),
+                                          ::testing::HasSubstr("HOST:PORT"))));
+  }
+  EXPECT_THAT(ParseHostPort("h:0", /*least_port=*/1),
+              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("from 1 to")));
+}
+
+TEST(FileTest, WritesAndReads) {
+  const std::string path = ::testing::TempDir() + "/file_test";
+  const std::string contents("a\0b\n", 4);
+  SKEIN_EXPECT_OK(CheckWritable(path));
+  EXPECT_FALSE(std::filesystem::exists(path));  // a check leaves nothing
+  SKEIN_ASSERT_OK(WriteFile(path, contents));
+  SKEIN_EXPECT_OK(CheckWritable(path));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const std::string read, ReadFile(path));
+  EXPECT_EQ(read, contents);
+  SKEIN_EXPECT_OK(CheckWritable("/dev/null"));
+  EXPECT_FALSE(WriteFile("/dev/full", contents).ok());
+}
+
+TEST(FileTest, ErrorsNameThePath) {
+  const std::string file = ::testing::TempDir() + "/plain";
+  SKEIN_ASSERT_OK(WriteFile(file, "x"));
+  for (const std::string& path :
+       {std::string(), ::testing::TempDir(), std::string("/nowhere/file"), file + "/below"}) {
+    const auto names_it = ::testing::HasSubstr("'" + path + "': ");
+    EXPECT_THAT(std::string(CheckWritable(path).message()), names_it);
+    EXPECT_THAT(std::string(WriteFile(path, "x").message()), names_it);
+    EXPECT_THAT(std::string(ReadFile(path).status().message()), names_it);
   }
 }
 

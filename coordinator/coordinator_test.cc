@@ -1,5 +1,9 @@
 // The coordinator's program: flags, files, signals.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -15,6 +19,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kProgram[] = "coordinator/coordinator ";
 constexpr char kModel[] = " --model=checkpoints/bard --listen=127.0.0.1:0 ";
@@ -60,27 +65,41 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
   };
   const Case cases[] = {
       {"", 2, "--model"},
-      {"--model=checkpoints/bard --drain-timeout=soon", 2, "'soon' is not a duration"},
+      {"--model=checkpoints/bard --drain-timeout=soon", 2, "--drain-timeout: must be a duration"},
       {"--model=checkpoints/bard --log-level=loud", 2, "'loud'"},
       {"--model=checkpoints/bard --nonsense", 2, "--nonsense"},
-      {"--model=checkpoints/bard --layout=tp=x", 1, "tp=x"},
-      {"--model=checkpoints/none --kv-memory=lots", 1, "--kv-memory: KV memory \"lots\""},
-      {"--model=checkpoints/none --kv-memory=1.5", 1, "--kv-memory: KV memory \"1.5\""},
-      {"--model=checkpoints/none --kv-dtype=f16", 1, "--kv-dtype: KV dtype \"f16\""},
-      {"--model=checkpoints/none --swap-memory=0.5", 1, "--swap-memory: swap memory \"0.5\""},
-      {"--model=checkpoints/none --step-tokens=-1", 2, "--step-tokens"},
-      {"--model=checkpoints/none --step-tokens=3 --max-sequences=4", 1,
+      {"--model=checkpoints/none --layout=tp=x", 2, "--layout: layout \"tp=x\""},
+      {"--model=checkpoints/none --kv-memory=lots", 2, "--kv-memory: KV memory \"lots\""},
+      {"--model=checkpoints/none --kv-memory=1.5", 2, "--kv-memory: KV memory \"1.5\""},
+      {"--model=checkpoints/none --kv-dtype=f16", 2, "--kv-dtype: KV dtype \"f16\""},
+      {"--model=checkpoints/none --swap-memory=0.5", 2, "--swap-memory: swap memory \"0.5\""},
+      {"--model=checkpoints/none --step-tokens=-1", 2, "--step-tokens: must be a whole number"},
+      {"--model=checkpoints/none --max-queue=-1", 2,
+       "--max-queue: must be a whole number of at least 0, not '-1'"},
+      {"--model=checkpoints/none --max-sequences=5000", 2, "in [0, 4096], not '5000'"},
+      {"--model=checkpoints/none --heartbeat-timeout=0.5s", 2, "in [1s, "},
+      {"--model=checkpoints/none --step-tokens=3 --max-sequences=4", 2,
        "--step-tokens: 3 is less than --max-sequences, 4"},
       // Good ones: it goes on, to the model.
       {"--model=checkpoints/none --kv-memory=0.5 --kv-dtype=int8 --swap-memory=1GiB "
-       "--step-tokens=256",
+       "--step-tokens=256 --listen=127.0.0.1:0",
        1, "checkpoints/none"},
-      {"--model=checkpoints/bard --listen=here", 1, "--listen: 'here'"},
-      {"--model=checkpoints/bard --context-length=4096", 1, "4096 is not in [2, 1024]"},
-      {"--model=checkpoints/none", 1, "checkpoints/none"},
-      {"--model=synthetic:llama3-1b", 1, "has no tokenizer"},
-      {"--model=checkpoints/bard --listen=127.0.0.1:0 --port-file=/nowhere/file", 1,
-       "/nowhere/file"},
+      {"--model=checkpoints/none --listen=here", 2, "--listen: 'here'"},
+      {"--model=checkpoints/none --listen=", 2, "--listen: ''"},
+      {"--model= --listen=127.0.0.1:0", 2, "--model: must not be empty"},
+      {"--model=checkpoints/none --port-file=", 2, "--port-file: must not be empty"},
+      {"--model=checkpoints/bard --listen=127.0.0.1:0 --context-length=4096", 1,
+       "4096 is not in [2, 1024]"},
+      {"--model=checkpoints/none --listen=127.0.0.1:0", 1, "--model: checkpoints/none"},
+      {"--model=synthetic:llama3-1b --listen=127.0.0.1:0", 1,
+       "--model: 'synthetic:llama3-1b' has no tokenizer"},
+      // Before the model, which is not there.
+      {"--model=checkpoints/none --listen=127.0.0.1:0 --port-file=/nowhere/file", 1,
+       "--port-file: cannot write '/nowhere/file': No such file or directory"},
+      {"--model=checkpoints/none --listen=127.0.0.1:0 --port-file=/tmp", 1,
+       "--port-file: cannot write '/tmp': Is a directory"},
+      {"--model=checkpoints/none --listen=192.0.2.1:7", 1,
+       "--listen: cannot listen on 192.0.2.1:7"},
       {"--help", 0, "--heartbeat-timeout"},
       {"--help", 0, "127.0.0.1:50051"},  // --listen: loopback only unless told otherwise
       {"--version", 0, "."},
@@ -90,6 +109,36 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
     EXPECT_EQ(outcome.exit_code, c.exit_code) << c.flags << "\n" << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr(c.says)) << c.flags;
   }
+}
+
+// A socket of this process that listens on loopback.
+class Listener {
+ public:
+  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof(address);
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(fd_, generic, size), 0);
+    EXPECT_EQ(listen(fd_, 1), 0);
+    EXPECT_EQ(getsockname(fd_, generic, &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~Listener() { close(fd_); }
+  int port() const { return port_; }
+
+ private:
+  const int fd_;
+  int port_ = 0;
+};
+
+TEST(CoordinatorTest, APortInUseIsNamedBeforeTheModelIsLoaded) {
+  const Listener listener;
+  const std::string address = absl::StrCat("127.0.0.1:", listener.port());
+  const Outcome outcome =
+      Execute(absl::StrCat(kProgram, "--model=checkpoints/none --listen=", address));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr(address), HasSubstr("the port is in use"),
+                                    Not(HasSubstr("checkpoints"))));
 }
 
 }  // namespace

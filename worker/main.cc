@@ -4,11 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "base/log/log.h"
+#include "base/flags/flags.h"
 #include "base/version.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "worker/bench/bench.h"
@@ -22,25 +23,6 @@ Examples:
   mpirun -np 4 worker --coordinator=head:50051    serve another one
   worker bench --model=synthetic:llama3-1b        measure this machine's CPUs
 )";
-
-// CLI11 knows numbers and texts; durations are written as in "60s", "1m30s". Into an
-// absl::Duration, or an optional one.
-template <typename Value>
-void AddDuration(CLI::App& app, const std::string& name, Value& value,
-                 const std::string& default_text, const std::string& help) {
-  app.add_option_function<std::string>(
-         name,
-         [&value, name](const std::string& text) {
-           absl::Duration duration;
-           if (!absl::ParseDuration(text, &duration) || duration <= absl::ZeroDuration()) {
-             throw CLI::ValidationError(name, "'" + text + "' is no duration like 60s or 1m30s");
-           }
-           value = duration;
-         },
-         help)
-      ->type_name("DURATION")
-      ->default_str(default_text);
-}
 
 int JobMain(const skein::worker::RankOptions& options) {
   auto mpi = skein::comm::MpiRuntime::Create();
@@ -72,21 +54,22 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string(skein::kVersion));
 
   skein::worker::RankOptions options;
-  app.add_option("--coordinator", options.coordinator, "where the coordinator listens, HOST:PORT")
-      ->capture_default_str();
+  skein::AddAddress(app, "--coordinator", options.coordinator, "where the coordinator listens");
   app.add_option("--model-root", options.model_root,
                  "folder in which this node's copy of the model lies under the last name of the "
                  "coordinator's path: /local for /local/bard (default: the coordinator's path)");
   app.add_option("--backend", options.backend, "cpu, or reference: scalar and slow, for comparison")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
-  AddDuration(app, "--orphan-timeout", options.orphan_timeout,
-              absl::FormatDuration(options.orphan_timeout),
-              "end after this long without a coordinator");
-  AddDuration(app, "--step-timeout", options.step_timeout,
-              "10 times what the step should take, at least 30s",
-              "a rank that holds up an exchange for longer, or alone takes longer for a step, ends "
-              "its job, named by the coordinator");
+  constexpr absl::Duration kLeast = absl::Milliseconds(1);
+  skein::AddDuration(app, "--orphan-timeout", options.orphan_timeout,
+                     "end after this long without a coordinator", kLeast);
+  skein::AddDuration(
+      app, "--step-timeout", options.step_timeout,
+      "a rank that holds up an exchange for longer, or alone takes longer for a step, ends "
+      "its job, named by the coordinator",
+      kLeast)
+      ->default_str("10 times what the step should take, at least 30s");
   app.add_flag("--overlap,!--no-overlap", options.overlap,
                "plan and send the next step while one runs (default); off: for comparison");
   app.add_option("--log-level", options.log_level, "how much is logged")
@@ -97,29 +80,26 @@ int main(int argc, char** argv) {
   CLI::App* bench_command =
       app.add_subcommand("bench", "measure decode, prefill and memory of this machine's CPUs");
   bench_command->add_option("--model", bench.model, "a model folder or synthetic:NAME")
+      ->check(skein::NotEmpty())
       ->capture_default_str();
   bench_command->add_option("--threads", bench.threads, "0: the cores that this process may use")
-      ->check(CLI::Range(0, 1024))
+      ->check(skein::InRange(0, 1024))
       ->capture_default_str();
   bench_command->add_option("--batch", bench.batch, "sequences that decode together")
-      ->check(CLI::Range(1, 256))
+      ->check(skein::InRange(1, 256))
       ->capture_default_str();
   bench_command->add_option("--prompt-tokens", bench.prompt_tokens, "length of the prompt")
-      ->check(CLI::Range(1, 4096))
+      ->check(skein::InRange(1, 4096))
       ->capture_default_str();
   bench_command->add_option("--decode-tokens", bench.decode_tokens, "tokens to decode and time")
-      ->check(CLI::Range(3, 4096))
+      ->check(skein::InRange(3, 4096))
       ->capture_default_str();
   bench_command
       ->add_option("--min-read-fraction", bench.min_read_fraction,
                    "fail when decoding reads less than this share of the read bandwidth")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(skein::InRange(0.0, 1.0))
       ->capture_default_str();
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;  // as every program of Skein
-  }
+  if (const std::optional<int> code = skein::ParseCommandLine(app, argc, argv)) return *code;
   return bench_command->parsed() ? BenchMain(bench) : JobMain(options);
 }

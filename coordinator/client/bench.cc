@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "coordinator/client/connection.h"
+#include "base/flags/flags.h"
 
 namespace skein::client {
 namespace {

@@ -9,11 +9,6 @@
 
 namespace skein::client {
 
-// What `skein` ends with.
-constexpr int kExitOk = 0;
-constexpr int kExitError = 1;
-constexpr int kExitUsage = 2;
-
 // "UNAVAILABLE"
 std::string CodeName(grpc::StatusCode code);
 

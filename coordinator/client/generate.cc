@@ -2,21 +2,22 @@
 
 #include <grpcpp/client_context.h>
 
-#include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/file.h"
+#include "base/flags/flags.h"
 #include "base/mutex.h"
+#include "base/status_util.h"
 #include "coordinator/client/answer_printer.h"
 #include "coordinator/client/connection.h"
-#include "coordinator/client/duration.h"
 #include "coordinator/client/interrupt.h"
 #include "coordinator/client/sampling_flags.h"
 #include "proto/inference.grpc.pb.h"
@@ -27,14 +28,14 @@ namespace {
 // While no replica serves.
 constexpr absl::Duration kAskEvery = absl::Milliseconds(200);
 
-std::optional<std::string> ReadPrompt(const GenerateFlags& flags) {
-  if (flags.prompt.has_value()) return flags.prompt;
+absl::StatusOr<std::string> ReadPrompt(const GenerateFlags& flags) {
+  if (flags.prompt.has_value()) return *flags.prompt;
   if (*flags.prompt_file == "-") {
     return std::string(std::istreambuf_iterator<char>(std::cin), {});
   }
-  std::ifstream file(*flags.prompt_file, std::ios::binary);
-  if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  absl::StatusOr<std::string> prompt = ReadFile(*flags.prompt_file);
+  if (!prompt.ok()) return Annotate(prompt.status(), "--prompt-file");
+  return prompt;
 }
 
 // What an interrupt cancels: the call in flight, and those to come.
@@ -67,9 +68,8 @@ Attempt Ask(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
             const GenerateFlags& flags, Calls& calls) {
   grpc::ClientContext context;
   calls.SetCurrent(&context);
-  if (!flags.timeout.empty()) {
-    context.set_deadline(std::chrono::system_clock::now() +
-                         absl::ToChronoMilliseconds(ToDuration(flags.timeout)));
+  if (flags.timeout.has_value()) {
+    context.set_deadline(absl::ToChronoTime(absl::Now() + *flags.timeout));
   }
   const auto stream = stub.Generate(&context, request);
   AnswerPrinter printer(flags.json);
@@ -90,25 +90,34 @@ Attempt Ask(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
 void DeclareGenerate(CLI::App& command, GenerateFlags& flags) {
   auto* input = command.add_option_group("input", "The prompt, one of:");
   input->add_option("--prompt,-p", flags.prompt, "The prompt itself");
-  input->add_option("--prompt-file,-f", flags.prompt_file, "A file with the prompt; - is stdin");
+  input->add_option("--prompt-file,-f", flags.prompt_file, "A file with the prompt; - is stdin")
+      ->check(NotEmpty());
   input->require_option(1);
   v1::GenerateRequest& request = flags.request;
   command.add_option_function<std::string>(
       "--model", [&](const std::string& name) { request.set_model(name); },
       "Only if the coordinator serves this model");
-  command.add_option_function<uint32_t>(
-      "--max-tokens", [&](uint32_t count) { request.set_max_tokens(count); },
-      "Tokens of an answer at most; default: what the context has left");
-  command.add_option_function<uint32_t>(
-      "--n", [&](uint32_t count) { request.set_n(count); },
-      "Answers, up to 16, printed one after the other; default: 1");
-  command.add_option_function<int32_t>(
-      "--priority", [&](int32_t priority) { request.set_priority(priority); },
-      "-100 to 100: requests of a higher one go first; default: 0");
+  command
+      .add_option_function<uint32_t>(
+          "--max-tokens", [&](uint32_t count) { request.set_max_tokens(count); },
+          "Tokens of an answer at most; default: what the context has left")
+      ->check(InRange<uint32_t>());
+  command
+      .add_option_function<uint32_t>(
+          "--n", [&](uint32_t count) { request.set_n(count); },
+          "Answers, up to 16, printed one after the other; default: 1")
+      ->check(InRange<uint32_t>());
+  command
+      .add_option_function<int32_t>(
+          "--priority", [&](int32_t priority) { request.set_priority(priority); },
+          "-100 to 100: requests of a higher one go first; default: 0")
+      ->check(InRange<int32_t>());
   DeclareSampling(command, *request.mutable_sampling());
-  command.add_option_function<int32_t>(
-      "--prompt-logprobs", [&](int32_t count) { request.set_prompt_logprobs(count); },
-      "Log probabilities of the prompt's tokens and of this many alternatives, to stderr");
+  command
+      .add_option_function<int32_t>(
+          "--prompt-logprobs", [&](int32_t count) { request.set_prompt_logprobs(count); },
+          "Log probabilities of the prompt's tokens and of this many alternatives, to stderr")
+      ->check(InRange<int32_t>());
   command
       .add_option_function<std::vector<std::string>>(
           "--stop",
@@ -121,17 +130,14 @@ void DeclareGenerate(CLI::App& command, GenerateFlags& flags) {
       "--parse-special", [&] { request.set_parse_special(true); },
       "Special tokens written out in the prompt are special, not plain text");
   command.add_flag("--json", flags.json, "Print every event as a line of JSON");
-  command.add_option("--timeout", flags.timeout, "Give up after this long, like 30s")
-      ->check(CheckDuration);
-  command.add_option("--wait", flags.wait, "Wait this long for a replica that serves")
-      ->check(CheckDuration)
-      ->capture_default_str();
+  AddDuration(command, "--timeout", flags.timeout, "Give up after this long, like 30s");
+  AddDuration(command, "--wait", flags.wait, "Wait this long for a replica that serves");
 }
 
 int Generate(const std::string& coordinator, const GenerateFlags& flags) {
-  std::optional<std::string> prompt = ReadPrompt(flags);
-  if (!prompt.has_value()) {
-    absl::FPrintF(stderr, "skein: --prompt-file: cannot read %s\n", *flags.prompt_file);
+  absl::StatusOr<std::string> prompt = ReadPrompt(flags);
+  if (!prompt.ok()) {
+    absl::FPrintF(stderr, "skein: %s\n", std::string(prompt.status().message()));
     return kExitError;
   }
   v1::GenerateRequest request = flags.request;
@@ -140,7 +146,7 @@ int Generate(const std::string& coordinator, const GenerateFlags& flags) {
   const InterruptGuard guard([&calls] { calls.Cancel(); });  // before gRPC starts threads
   const Connection connection(coordinator);
   const auto stub = v1::Inference::NewStub(connection.channel());
-  const absl::Time until = absl::Now() + ToDuration(flags.wait);
+  const absl::Time until = absl::Now() + flags.wait;
   bool said = false;
   while (true) {
     const Attempt attempt = Ask(*stub, request, flags, calls);
@@ -154,7 +160,7 @@ int Generate(const std::string& coordinator, const GenerateFlags& flags) {
     }
     if (!std::exchange(said, true)) {
       absl::FPrintF(stderr, "skein: no replica serves yet; waiting up to %s (--wait)\n",
-                    flags.wait);
+                    absl::FormatDuration(flags.wait));
     }
     absl::SleepFor(kAskEvery);
   }

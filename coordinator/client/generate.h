@@ -5,6 +5,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/time/time.h"
 #include "proto/inference.pb.h"
 
 namespace skein::client {
@@ -14,8 +15,8 @@ struct GenerateFlags {
   std::optional<std::string> prompt_file;  // "-": standard input
   v1::GenerateRequest request;             // all but the prompt
   bool json = false;
-  std::string timeout;
-  std::string wait = "10s";
+  std::optional<absl::Duration> timeout;
+  absl::Duration wait = absl::Seconds(10);
 };
 
 // `flags` lives until the command line is parsed.

@@ -1,10 +1,13 @@
 // skein: the command line of a coordinator's clients.
+#include <optional>
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/flags/flags.h"
 #include "base/version.h"
 #include "coordinator/client/bench.h"
-#include "coordinator/client/connection.h"
 #include "coordinator/client/generate.h"
 #include "coordinator/client/load/bench_serve.h"
 #include "coordinator/client/plan.h"
@@ -21,11 +24,10 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   std::string coordinator = "127.0.0.1:50051";
-  app.add_option("--coordinator", coordinator, "HOST:PORT of the coordinator")
-      ->capture_default_str();
+  const CLI::Option* named = AddAddress(app, "--coordinator", coordinator, "The coordinator");
   app.footer(
       "`skein COMMAND --help` explains a command.\n"
-      "Exit status: 0 done, 1 failed, 2: the command line could not be read.");
+      "Exit status: 0 done, 1 failed, 2: the command line is wrong.");
 
   GenerateFlags generate_flags;
   CLI::App* generate = app.add_subcommand("generate", "Continue a prompt; the text streams");
@@ -55,17 +57,21 @@ int Main(int argc, char** argv) {
       bench->add_subcommand("serve", "Load a coordinator; show latencies, throughput and goodput");
   serve->fallthrough(false);
   // `bench` takes what it does not know, so that the coordinator is named here once more.
-  serve->add_option("--coordinator", coordinator, "HOST:PORT of the coordinator")
-      ->capture_default_str();
+  AddAddress(*serve, "--coordinator", coordinator, "The coordinator");
   DeclareBenchServe(*serve, serve_flags);
   bench->set_help_flag();
   bench->fallthrough(false)->allow_extras();
+  app.callback([&] {
+    if (serve->parsed() && bench->remaining_size() > 0) {
+      throw CLI::ValidationError(absl::StrCat("flags of `bench serve` stand behind `serve`, not: ",
+                                              absl::StrJoin(bench->remaining(), " ")));
+    }
+    if (named->count() > 0 && (plan->parsed() || (bench->parsed() && !serve->parsed()))) {
+      throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
+    }
+  });
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
   if (generate->parsed()) return Generate(coordinator, generate_flags);
   if (status->parsed()) return Status(coordinator, status_flags);
   if (models->parsed()) return Models(coordinator, models_json);

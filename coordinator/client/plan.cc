@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,15 +10,15 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/dtype.h"
+#include "base/file.h"
+#include "base/flags/flags.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
-#include "coordinator/client/connection.h"
+#include "coordinator/planning_flags.h"
 #include "model/config/model_config.h"
 #include "model/synthetic/synthetic.h"
 #include "parallel/plan/plan.h"
-#include "parallel/planner/kv_memory.h"
-#include "parallel/planner/planner.h"
 #include "parallel/schedule/gantt.h"
 #include "parallel/schedule/predict.h"
 #include "topology/host/host.h"
@@ -42,16 +41,21 @@ absl::StatusOr<plan::ModelFacts> ReadModel(const std::string& model) {
   return facts;
 }
 
-absl::StatusOr<plan::Constraints> MakeConstraints(const PlanFlags& flags) {
-  plan::Constraints constraints;
-  SKEIN_ASSIGN_OR_RETURN(constraints.layout, plan::ParseLayoutRequest(flags.layout));
-  SKEIN_ASSIGN_OR_RETURN(constraints.kv_memory, plan::ParseKvMemory(flags.kv_memory));
-  SKEIN_ASSIGN_OR_RETURN(constraints.kv_dtype, plan::ParseKvDType(flags.kv_dtype));
-  SKEIN_ASSIGN_OR_RETURN(constraints.swap_memory_bytes, plan::ParseSwapMemory(flags.swap_memory));
-  constraints.context_length = flags.context_length;
-  constraints.max_sequences = flags.max_sequences;
-  constraints.step_tokens = flags.step_tokens;
-  return constraints;
+// Names the flag that is at fault.
+absl::StatusOr<plan::Planning> PlanOnHost(const PlanFlags& flags, const plan::ModelFacts& model,
+                                          const topology::Node& node) {
+  const plan::Constraints& constraints = flags.constraints;
+  const int64_t longest = model.config.max_position_embeddings;
+  if (constraints.context_length > longest) {
+    return absl::InvalidArgumentError(absl::StrCat("--context-length: ", constraints.context_length,
+                                                   " is too long for ", model.name, ", which has ",
+                                                   longest));
+  }
+  const topology::Machine machine = topology::MachineFromRanks(
+      std::vector<topology::Node>(static_cast<size_t>(flags.ranks), node));
+  absl::StatusOr<plan::Planning> planning = plan::PlanJob(machine, model, constraints);
+  if (planning.ok() || constraints.layout == plan::LayoutRequest{}) return planning;
+  return Annotate(planning.status(), "--layout");
 }
 
 // Steady decode of as many sequences as may run, in the middle of their contexts.
@@ -69,21 +73,17 @@ absl::Status DrawGantt(const PlanFlags& flags, const plan::Plan& plan,
                    FormatCount(plan.max_sequences, "sequence"), " in ", micro_batches,
                    micro_batches == 1 ? " micro-batch at " : " micro-batches at ",
                    FormatBytesPerSecond(rates.bytes_per_s), " a rank");
-  std::ofstream file(flags.gantt_file, std::ios::binary);
-  file << schedule::GanttSvg(timeline, title);
-  file.close();
-  if (!file)
-    return absl::UnavailableError(absl::StrCat("--gantt: cannot write ", flags.gantt_file));
-  return absl::OkStatus();
+  return Annotate(WriteFile(flags.gantt_file, schedule::GanttSvg(timeline, title)), "--gantt");
 }
 
 absl::Status Run(const PlanFlags& flags) {
-  SKEIN_ASSIGN_OR_RETURN(const plan::ModelFacts model, ReadModel(flags.model));
-  SKEIN_ASSIGN_OR_RETURN(const plan::Constraints constraints, MakeConstraints(flags));
+  if (!flags.gantt_file.empty()) {
+    SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(flags.gantt_file), "--gantt"));
+  }
+  const absl::StatusOr<plan::ModelFacts> model = ReadModel(flags.model);
+  if (!model.ok()) return Annotate(model.status(), "--model");
   SKEIN_ASSIGN_OR_RETURN(const topology::Node node, topology::DescribeHost());
-  const topology::Machine machine = topology::MachineFromRanks(
-      std::vector<topology::Node>(static_cast<size_t>(flags.ranks), node));
-  SKEIN_ASSIGN_OR_RETURN(const plan::Planning planning, plan::PlanJob(machine, model, constraints));
+  SKEIN_ASSIGN_OR_RETURN(const plan::Planning planning, PlanOnHost(flags, *model, node));
   const plan::Plan& best = planning.plans.front();
   absl::PrintF("%s: %s, %s free\n\n%s", node.host, FormatCount(node.cores, "core"),
                FormatBytes(node.memory_bytes), plan::FormatPlan(best));
@@ -91,40 +91,28 @@ absl::Status Run(const PlanFlags& flags) {
   for (const plan::RejectedLayout& rejected : planning.rejected) {
     absl::PrintF("  %s: %s\n", rejected.layout.ToString(), rejected.reason);
   }
-  return flags.gantt_file.empty() ? absl::OkStatus() : DrawGantt(flags, best, model.config);
+  return flags.gantt_file.empty() ? absl::OkStatus() : DrawGantt(flags, best, model->config);
 }
 
 }  // namespace
 
 void DeclarePlan(CLI::App& command, PlanFlags& flags) {
-  command.add_option("--model", flags.model, "A model's folder, or synthetic:NAME")->required();
+  command.add_option("--model", flags.model, "A model's folder, or synthetic:NAME")
+      ->required()
+      ->check(NotEmpty());
   command.add_option("--ranks", flags.ranks, "Ranks of the job, all on this host")
-      ->check(CLI::Range(1, 4096))
+      ->check(InRange(1, plan::kMaxWays))
       ->capture_default_str();
-  command.add_option("--layout", flags.layout,
-                     "Parts that are fixed, like tp=2,pp=2; the rest is planned");
+  coordinator::DeclarePlanning(command, flags.constraints);
   command
-      .add_option("--context-length", flags.context_length,
-                  "Tokens of one sequence; 0: the model's")
-      ->capture_default_str();
-  command
-      .add_option("--max-sequences", flags.max_sequences,
-                  "That a replica runs at once; 0: the planner's choice")
-      ->capture_default_str();
-  command.add_option("--kv-memory", flags.kv_memory,
-                     "For keys and values: a fraction (0.5) or bytes per rank (2GiB)");
-  command.add_option("--kv-dtype", flags.kv_dtype, "Of keys and values: f32, bf16 or int8")
-      ->capture_default_str();
-  command.add_option("--swap-memory", flags.swap_memory, "Bytes per rank to swap to, like 1GiB");
-  command.add_option("--step-tokens", flags.step_tokens, "Of a step; 0: the planner's choice")
-      ->capture_default_str();
-  command.add_option("--gantt", flags.gantt_file,
-                     "Draw what the pipeline's stages do while they decode into this SVG file");
+      .add_option("--gantt", flags.gantt_file,
+                  "Draw what the pipeline's stages do while they decode into this SVG file")
+      ->check(NotEmpty());
   command
       .add_option("--read-bandwidth", flags.read_bandwidth_gb_s,
                   "GB/s that a rank reads from memory (`skein bench` measures it); it scales "
                   "the picture's times and decides nothing")
-      ->check(CLI::Range(1e-3, 1e6))
+      ->check(InRange(0.001, 100000.0))
       ->capture_default_str();
 }
 

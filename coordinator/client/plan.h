@@ -5,19 +5,14 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "parallel/planner/planner.h"
 
 namespace skein::client {
 
 struct PlanFlags {
   std::string model;
   int32_t ranks = 1;
-  std::string layout;
-  int64_t context_length = 0;
-  int32_t max_sequences = 0;
-  std::string kv_memory;
-  std::string kv_dtype = "f32";
-  std::string swap_memory;
-  int64_t step_tokens = 0;
+  plan::Constraints constraints;
   std::string gantt_file;
   double read_bandwidth_gb_s = 10;
 };

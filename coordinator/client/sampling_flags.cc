@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/flags/flags.h"
 
 namespace skein::client {
 namespace {
@@ -36,8 +37,10 @@ class Flags {
 
   template <typename T>
   void Add(const char* flag, void (v1::Sampling::*set)(T), const char* help) {
-    command_.add_option_function<T>(
-        flag, [sampling = sampling_, set](const T& value) { (sampling->*set)(value); }, help);
+    command_
+        .add_option_function<T>(
+            flag, [sampling = sampling_, set](const T& value) { (sampling->*set)(value); }, help)
+        ->check(InRange<T>());
   }
 
   // Each time that it is given adds one.

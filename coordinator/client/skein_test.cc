@@ -70,7 +70,13 @@ class SkeinTest : public ::testing::Test {
     return job;
   }
 
-  TestCoordinator coordinator_;
+  static coordinator::Daemon::Options Options() {
+    coordinator::Daemon::Options options = coordinator::TestOptions();
+    options.cluster.constraints.max_sequences = 4;  // room for the answers of one request
+    return options;
+  }
+
+  TestCoordinator coordinator_{Options()};
 };
 
 TEST_F(SkeinTest, GenerateStreamsTextAndStatistics) {
@@ -91,7 +97,8 @@ TEST_F(SkeinTest, PromptsComeFromFilesToo) {
             "from a file\n");
   const Outcome missing = Skein("generate --prompt-file /nowhere" + At());
   EXPECT_EQ(missing.exit_code, 1);
-  EXPECT_THAT(missing.err, HasSubstr("/nowhere"));
+  EXPECT_THAT(missing.err, HasSubstr("--prompt-file: cannot read '/nowhere'"));
+  EXPECT_THAT(Skein("generate --prompt-file /" + At()).err, HasSubstr("Is a directory"));
 }
 
 TEST_F(SkeinTest, JsonHasEveryEvent) {
@@ -177,9 +184,9 @@ TEST_F(SkeinTest, ErrorsAreExplained) {
   EXPECT_EQ(idle.exit_code, 1);
   EXPECT_THAT(idle.err, HasSubstr("UNAVAILABLE: no replica serves"));
   const auto job = Serve();
-  const Outcome invalid = Skein("generate --prompt x --temperature nan" + At());
+  const Outcome invalid = Skein("generate --prompt x --temperature -1" + At());
   EXPECT_EQ(invalid.exit_code, 1);
-  EXPECT_THAT(invalid.err, HasSubstr("INVALID_ARGUMENT: sampling.temperature: nan"));
+  EXPECT_THAT(invalid.err, HasSubstr("INVALID_ARGUMENT: sampling.temperature: -1"));
   const Outcome late = Skein("generate --prompt hold --timeout 300ms" + At());
   EXPECT_EQ(late.exit_code, 1);
   EXPECT_THAT(late.err, HasSubstr("DEADLINE_EXCEEDED"));
@@ -266,16 +273,58 @@ TEST_F(SkeinTest, StatusShowsMemoryAndCounters) {
             HasSubstr("\"host_seconds\":0.017")));
 }
 
-TEST(SkeinUsageTest, WrongUsageIsExitCode2AndHelpIs0) {
-  for (const char* wrong :
-       {"", "nonsense", "generate", "generate --prompt a --prompt-file b", "status --wait soon",
-        "generate --prompt a --max-tokens x", "generate --prompt a --logit-bias 5",
-        "generate --prompt a --n x", "generate --prompt a --logit-bias -1=2", "plan",
-        "plan --model m --ranks 0", "bench serve --rate 0", "bench serve --rate 1 --concurrency 2",
-        "bench serve --nonsense", "bench serve --lengths f --prompt-tokens 3",
-        "bench serve --ttft-limit soon"}) {
-    EXPECT_EQ(Skein(wrong).exit_code, 2) << wrong;
+TEST(SkeinUsageTest, WrongUsageIsExitCode2AndNamesTheFlag) {
+  struct Case {
+    const char* arguments;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"", "subcommand"},
+      {"nonsense", "nonsense"},
+      {"generate", "--prompt"},
+      {"generate --prompt a --prompt-file b", "--prompt"},
+      {"generate --prompt a --max-tokens x", "--max-tokens: must be a whole number"},
+      {"generate --prompt a --n -1", "--n: must be a whole number in [0, 4294967295], not '-1'"},
+      {"generate --prompt a --temperature nan", "--temperature: must be a number, not 'nan'"},
+      {"generate --prompt a --logit-bias 5", "--logit-bias: '5'"},
+      {"generate --prompt a --logit-bias -1=2", "--logit-bias: '-1=2'"},
+      {"generate --prompt a --timeout inf", "--timeout: must be a duration"},
+      {"status --wait soon", "--wait: must be a duration in [0, 8760h], like 30s"},
+      {"status --coordinator nonsense", "--coordinator: 'nonsense' is not HOST:PORT"},
+      {"models --coordinator http://host:50051", "is not HOST:PORT"},
+      {"models --coordinator=", "--coordinator: '' is not HOST:PORT"},
+      {"plan", "--model"},
+      {"plan --modle m", "--modle"},
+      {"plan --model=", "--model: must not be empty"},
+      {"plan --model m --ranks 0", "--ranks: must be a whole number in [1, 1024], not '0'"},
+      {"plan --model m --layout tp=x", "--layout: layout \"tp=x\""},
+      {"plan --model m --kv-memory lots", "--kv-memory: KV memory \"lots\""},
+      {"plan --model m --kv-dtype f8", "--kv-dtype: KV dtype \"f8\""},
+      {"plan --model m --swap-memory 1", "--swap-memory: swap memory \"1\""},
+      {"plan --model m --context-length -1", "--context-length: must be"},
+      {"plan --model m --max-sequences 5000", "--max-sequences: must be"},
+      {"plan --model m --step-tokens 3 --max-sequences 4", "--step-tokens: 3 is less than"},
+      {"plan --model m --read-bandwidth 0", "--read-bandwidth: must be a number in [0.001, "},
+      {"plan --model m --coordinator h:1", "--coordinator: this command asks no coordinator"},
+      {"--coordinator h:1 bench", "--coordinator: this command asks no coordinator"},
+      {"bench --coordinator h:1 serve", "stand behind `serve`, not: --coordinator h:1"},
+      {"bench serve --coordinator nonsense", "--coordinator: 'nonsense' is not HOST:PORT"},
+      {"bench serve --rate 0", "--rate: must be a number in [0.001, 100000], not '0'"},
+      {"bench serve --rate nan", "--rate: must be a number"},
+      {"bench serve --rate 1 --concurrency 2", " excludes --"},
+      {"bench serve --nonsense", "--nonsense"},
+      {"bench serve --lengths f --prompt-tokens 3", "--lengths"},
+      {"bench serve --prompt-tokens 0", "--prompt-tokens: must be a whole number in [1, "},
+      {"bench serve --ttft-limit soon", "--ttft-limit: must be a duration"},
+  };
+  for (const Case& c : cases) {
+    const Outcome outcome = Skein(c.arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << c.arguments;
+    EXPECT_THAT(outcome.err, AllOf(StartsWith("skein: "), HasSubstr(c.says))) << c.arguments;
   }
+}
+
+TEST(SkeinUsageTest, HelpIsExitCode0) {
   for (const char* help : {"--help", "generate --help", "status --help", "plan --help",
                            "bench serve --help", "--version"}) {
     EXPECT_EQ(Skein(help).exit_code, 0) << help;
@@ -353,7 +402,21 @@ TEST_F(BenchServeTest, LengthsThatDoNotFitAreExplained) {
   const Outcome outcome = BenchServe("--prompt-tokens 30 --answer-tokens 30");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("do not fit into the context of 32"));
-  EXPECT_THAT(BenchServe("--lengths /nowhere").err, HasSubstr("cannot read /nowhere"));
+  EXPECT_THAT(BenchServe("--lengths /nowhere").err, HasSubstr("--lengths: cannot read '/nowhere'"));
+}
+
+// Nobody listens there, which would be the error of a load that begins.
+TEST(SkeinUsageTest, BenchServeChecksItsFilesBeforeTheLoad) {
+  EXPECT_THAT(Skein("bench serve --coordinator 127.0.0.1:1 --lengths /").err,
+              HasSubstr("--lengths: cannot read '/': Is a directory"));
+  for (const std::string flag : {"--json", "--svg"}) {
+    for (const std::string path : {"/nowhere/file", "/tmp"}) {
+      const Outcome outcome =
+          Skein(absl::StrCat("bench serve --coordinator 127.0.0.1:1 ", flag, " ", path));
+      EXPECT_EQ(outcome.exit_code, 1);
+      EXPECT_THAT(outcome.err, HasSubstr(absl::StrCat(flag, ": cannot write '", path, "': ")));
+    }
+  }
 }
 
 TEST_F(SkeinTest, BenchServeCountsErrorsByCode) {
@@ -376,9 +439,12 @@ TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
                                    HasSubstr("at 10.0 GB/s a rank")));
   const Outcome impossible = Skein("plan --model synthetic:tiny --ranks 3 --layout tp=2");
   EXPECT_EQ(impossible.exit_code, 1);
-  EXPECT_THAT(impossible.err, HasSubstr("tp=2"));
-  EXPECT_THAT(Skein("plan --model /nowhere").err, HasSubstr("/nowhere"));
-  EXPECT_THAT(Skein("plan --model synthetic:tiny --kv-memory lots").err, HasSubstr("lots"));
+  EXPECT_THAT(impossible.err, HasSubstr("--layout: layout tp=2"));
+  EXPECT_THAT(Skein("plan --model /nowhere").err, HasSubstr("--model: /nowhere/config.json"));
+  EXPECT_THAT(Skein("plan --model synthetic:tiny --context-length 99999999").err,
+              HasSubstr("--context-length: 99999999 is too long for synthetic:tiny"));
+  EXPECT_THAT(Skein("plan --model synthetic:tiny --gantt /nowhere/file").err,
+              HasSubstr("--gantt: cannot write '/nowhere/file'"));
 }
 
 TEST(SkeinUsageTest, BenchStartsTheWorkerWithTheOtherFlags) {

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/flags/flags.h"
 #include "base/units.h"
 #include "coordinator/client/connection.h"
-#include "coordinator/client/duration.h"
 #include "coordinator/client/json.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
@@ -76,15 +76,14 @@ void Print(const cluster::v1::ClusterStatus& status) {
 }  // namespace
 
 void DeclareStatus(CLI::App& command, StatusFlags& flags) {
-  command.add_option("--wait", flags.wait, "Wait until a replica serves, at most this long")
-      ->check(CheckDuration);
+  AddDuration(command, "--wait", flags.wait, "Wait until a replica serves, at most this long");
   command.add_flag("--json", flags.json, "Print JSON");
 }
 
 int Status(const std::string& coordinator, const StatusFlags& flags) {
   const Connection connection(coordinator);
   const auto stub = cluster::v1::Cluster::NewStub(connection.channel());
-  const absl::Time until = absl::Now() + ToDuration(flags.wait);
+  const absl::Time until = absl::Now() + flags.wait.value_or(absl::ZeroDuration());
   cluster::v1::ClusterStatus status;
   grpc::Status result;
   while (true) {
@@ -92,7 +91,7 @@ int Status(const std::string& coordinator, const StatusFlags& flags) {
     SetTimeout(context);
     status.Clear();
     result = stub->GetStatus(&context, {}, &status);
-    if (flags.wait.empty() || (result.ok() && status.serving()) || absl::Now() >= until) break;
+    if (!flags.wait || (result.ok() && status.serving()) || absl::Now() >= until) break;
     absl::SleepFor(kLookEvery);
   }
   if (!result.ok()) {
@@ -104,8 +103,8 @@ int Status(const std::string& coordinator, const StatusFlags& flags) {
   } else {
     Print(status);
   }
-  if (flags.wait.empty() || status.serving()) return kExitOk;
-  absl::FPrintF(stderr, "skein: no replica serves after %s\n", flags.wait);
+  if (!flags.wait || status.serving()) return kExitOk;
+  absl::FPrintF(stderr, "skein: no replica serves after %s\n", absl::FormatDuration(*flags.wait));
   return kExitError;
 }
 

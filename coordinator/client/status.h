@@ -1,14 +1,16 @@
 // skein status, skein models
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/time/time.h"
 
 namespace skein::client {
 
 struct StatusFlags {
-  std::string wait;
+  std::optional<absl::Duration> wait;
   bool json = false;
 };
 

@@ -8,28 +8,27 @@
 #include <cstring>
 #include <memory>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace skein::coordinator {
+namespace {
 
-std::string ListenAddress::ToString() const { return absl::StrCat(host, ":", port); }
-
-absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  ListenAddress address;
-  if (colon != std::string::npos && colon > 0 &&
-      absl::SimpleAtoi(text.substr(colon + 1), &address.port) && address.port >= 0 &&
-      address.port <= 65535) {
-    address.host = text.substr(0, colon);
-    return address;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--listen: '", text, "' is not HOST:PORT, like 127.0.0.1:50051 (port 0 takes a free one)"));
+// errno; 0 when it went well.
+int TryToBind(const addrinfo& address) {
+  const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  // As gRPC does: connections of an earlier server that linger take no port.
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const int error = bind(fd, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  close(fd);
+  return error;
 }
 
-absl::Status ExplainBindFailure(const ListenAddress& address) {
-  const std::string what = absl::StrCat("cannot listen on ", address.ToString(), ": ");
+}  // namespace
+
+absl::Status CheckListenAddress(const HostPort& address) {
+  const std::string what = absl::StrCat("--listen: cannot listen on ", address.ToString(), ": ");
   std::string host = address.host;
   if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
   const addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
@@ -37,18 +36,19 @@ absl::Status ExplainBindFailure(const ListenAddress& address) {
   const int error = getaddrinfo(host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0) return absl::UnavailableError(absl::StrCat(what, gai_strerror(error)));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  const int fd = socket(found->ai_family, found->ai_socktype, 0);
+  // One of a name's addresses is enough, as it is for gRPC.
   int reason = 0;
-  if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0) reason = errno;
-  if (fd >= 0) close(fd);
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    reason = TryToBind(*entry);
+    if (reason == 0) return absl::OkStatus();
+  }
   if (reason == EADDRINUSE) {
     return absl::UnavailableError(absl::StrCat(
         what,
         "the port is in use, maybe by another coordinator; choose one with --listen=HOST:PORT"
         " (port 0 takes a free one)"));
   }
-  return absl::UnavailableError(
-      absl::StrCat(what, reason == 0 ? "gRPC could not open the port" : strerror(reason)));
+  return absl::UnavailableError(absl::StrCat(what, strerror(reason)));
 }
 
 }  // namespace skein::coordinator

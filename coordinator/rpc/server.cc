@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/host_port.h"
 #include "base/status_macros.h"
 #include "coordinator/rpc/cluster_rpc.h"
 #include "coordinator/rpc/inference_rpc.h"
@@ -103,13 +104,14 @@ Server::Server() = default;
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 absl::Status Server::Start(const Options& options, const Parts& parts) {
-  SKEIN_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(options.listen));
+  SKEIN_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options.listen));
   gpr_set_log_function(LogFromGrpc);
   impl_ = std::make_unique<Impl>(options, parts);
   const int port = impl_->Start(address.ToString());
   if (port == 0) {
     impl_ = nullptr;
-    return ExplainBindFailure(address);
+    SKEIN_RETURN_IF_ERROR(CheckListenAddress(address));
+    return absl::UnavailableError("--listen: gRPC cannot listen on " + address.ToString());
   }
   address.port = port;
   address_ = address.ToString();

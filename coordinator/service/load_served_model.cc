@@ -3,16 +3,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 #include "model/format/identity.h"
 #include "model/format/open.h"
 
 namespace skein::coordinator {
 
-absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, int64_t context_length) {
+namespace {
+
+absl::StatusOr<ServedModel> ReadFolder(const std::string& path) {
   if (absl::StartsWith(path, "synthetic:")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--model: '", path, "' has no tokenizer; give a model's folder, or measure it ",
-        "with `skein bench --model=", path, "`"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", path, "' has no tokenizer; give a model's folder, or measure it ",
+                     "with `skein bench --model=", path, "`"));
   }
   ServedModel model;
   model.path = path;
@@ -21,7 +24,15 @@ absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, int64_t con
   SKEIN_ASSIGN_OR_RETURN(model.tokenizer, model::LoadTokenizer(path));
   SKEIN_ASSIGN_OR_RETURN(const auto weights, model::OpenTensorSource(path));
   SKEIN_ASSIGN_OR_RETURN(model.identity, model::ComputeModelIdentity(path, *weights));
-  SKEIN_RETURN_IF_ERROR(CompleteServedModel(model, context_length));
+  return model;
+}
+
+}  // namespace
+
+absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, int64_t context_length) {
+  absl::StatusOr<ServedModel> model = ReadFolder(path);
+  if (!model.ok()) return Annotate(model.status(), "--model");
+  SKEIN_RETURN_IF_ERROR(CompleteServedModel(*model, context_length));
   return model;
 }
 

@@ -18,9 +18,7 @@ namespace {
 
 // Of a replica, when nobody asks: enough that decoding reads weights for many at once.
 constexpr int32_t kDefaultSequences = 16;
-constexpr int32_t kMaxSequences = 4096;      // more than a step can serve well
-constexpr int64_t kMaxStepTokens = 1 << 20;  // as CheckPlan has it for a micro-batch
-constexpr size_t kNamedLayouts = 3;          // that an error names
+constexpr size_t kNamedLayouts = 3;  // that an error names
 
 absl::Status CheckMachine(const topology::Machine& machine) {
   if (machine.devices.empty() || machine.devices.size() > kMaxWays) {

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 #include "base/units.h"
 #include "kernels/cpu/bandwidth.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -75,6 +76,7 @@ class Bench {
       : options_(options), threads_(options.threads > 0 ? options.threads : UsableCores()) {}
 
   absl::Status Run() {
+    SKEIN_RETURN_IF_ERROR(Annotate(OpenModel(), "--model"));
     SKEIN_RETURN_IF_ERROR(Load());
     SKEIN_ASSIGN_OR_RETURN(const double before, MeasureCeiling());
     SKEIN_ASSIGN_OR_RETURN(const absl::Duration prefill, TimePrefill());
@@ -88,7 +90,7 @@ class Bench {
     if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r\033[K%s", what.c_str());
   }
 
-  absl::Status Load() {
+  absl::Status OpenModel() {
     if (model::IsSyntheticSpec(options_.model)) {
       SKEIN_ASSIGN_OR_RETURN(model::SyntheticModel synthetic,
                              model::ParseSyntheticSpec(options_.model));
@@ -98,11 +100,15 @@ class Bench {
       SKEIN_ASSIGN_OR_RETURN(config_, model::LoadModelConfig(options_.model));
       SKEIN_ASSIGN_OR_RETURN(tensors_, model::OpenTensorSource(options_.model));
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status Load() {
     const int64_t length = options_.prompt_tokens + options_.decode_tokens + 1;
     if (length > config_.max_position_embeddings) {
-      return absl::InvalidArgumentError(absl::StrCat("prompt and answer of ", length,
-                                                     " tokens exceed the model's context of ",
-                                                     config_.max_position_embeddings));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--prompt-tokens and --decode-tokens: ", length,
+                       " tokens exceed the model's context of ", config_.max_position_embeddings));
     }
     pages_per_sequence_ = (length + kPageSize - 1) / kPageSize;
     SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCpuBackend({.threads = threads_}));

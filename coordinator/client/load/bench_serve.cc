@@ -6,20 +6,20 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/file.h"
+#include "base/flags/flags.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
 #include "coordinator/client/connection.h"
-#include "coordinator/client/duration.h"
 #include "coordinator/client/interrupt.h"
 #include "coordinator/client/load/generator.h"
 #include "coordinator/client/load/report.h"
@@ -46,16 +46,11 @@ absl::StatusOr<std::vector<Lengths>> MakeLengths(const BenchServeFlags& flags) {
   if (flags.lengths_file.empty()) {
     return std::vector<Lengths>{{flags.prompt_tokens, flags.answer_tokens}};
   }
-  std::ifstream file(flags.lengths_file);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", flags.lengths_file));
-  auto lengths = ParseLengths(text);
-  if (!lengths.ok()) return Annotate(lengths.status(), flags.lengths_file);
+  const absl::StatusOr<std::string> text = ReadFile(flags.lengths_file);
+  if (!text.ok()) return Annotate(text.status(), "--lengths");
+  auto lengths = ParseLengths(*text);
+  if (!lengths.ok()) return Annotate(lengths.status(), "--lengths: " + flags.lengths_file);
   return lengths;
-}
-
-absl::Duration ToLimit(const std::string& text) {
-  return text.empty() ? absl::InfiniteDuration() : ToDuration(text);
 }
 
 std::string DescribeLoad(const BenchServeFlags& flags) {
@@ -93,12 +88,12 @@ class ProgressLine {
   const bool is_terminal_ = isatty(STDERR_FILENO) != 0;
 };
 
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  if (path.empty()) return absl::OkStatus();
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
+// The flag's file, where it is given: before the load, and with the contents after it.
+absl::Status Check(const char* flag, const std::string& path) {
+  return path.empty() ? absl::OkStatus() : Annotate(CheckWritable(path), flag);
+}
+absl::Status Write(const char* flag, const std::string& path, const std::string& contents) {
+  return path.empty() ? absl::OkStatus() : Annotate(WriteFile(path, contents), flag);
 }
 
 struct Requests {
@@ -106,14 +101,15 @@ struct Requests {
   std::vector<PlannedRequest> measured;
 };
 
-absl::StatusOr<Requests> MakeRequests(const BenchServeFlags& flags, const v1::Model& model) {
+absl::StatusOr<Requests> MakeRequests(const BenchServeFlags& flags, std::vector<Lengths> lengths,
+                                      const v1::Model& model) {
   Workload workload = {.requests = flags.requests,
+                       .lengths = std::move(lengths),
                        .shared_prefix = flags.shared_prefix,
                        .rate_per_s = flags.rate_per_s,
                        .seed = flags.seed,
                        .vocabulary = model.vocabulary(),
                        .context_length = model.context_length()};
-  SKEIN_ASSIGN_OR_RETURN(workload.lengths, MakeLengths(flags));
   Requests requests;
   SKEIN_ASSIGN_OR_RETURN(requests.measured, PlanRequests(workload, /*stream=*/0));
   workload.requests = flags.warmup;
@@ -124,9 +120,12 @@ absl::StatusOr<Requests> MakeRequests(const BenchServeFlags& flags, const v1::Mo
 // Whether all was well. `interrupted` is told what to call.
 absl::StatusOr<bool> Run(const std::string& coordinator, const BenchServeFlags& flags,
                          const std::function<void(LoadGenerator*)>& interrupted) {
+  SKEIN_RETURN_IF_ERROR(Check("--json", flags.json_file));
+  SKEIN_RETURN_IF_ERROR(Check("--svg", flags.svg_file));
+  SKEIN_ASSIGN_OR_RETURN(std::vector<Lengths> lengths, MakeLengths(flags));
   const Connection connection(coordinator);
   SKEIN_ASSIGN_OR_RETURN(const v1::Model model, AskModel(connection));
-  SKEIN_ASSIGN_OR_RETURN(const Requests requests, MakeRequests(flags, model));
+  SKEIN_ASSIGN_OR_RETURN(const Requests requests, MakeRequests(flags, std::move(lengths), model));
   ProgressLine line;
   const char* phase = "warm-up";
   int64_t count = flags.warmup;
@@ -143,15 +142,15 @@ absl::StatusOr<bool> Run(const std::string& coordinator, const BenchServeFlags& 
   LoadTest test = {.model = model.name(),
                    .load = DescribeLoad(flags),
                    .lengths = DescribeLengths(flags),
-                   .limits = {ToLimit(flags.ttft_limit), ToLimit(flags.tpot_limit)},
+                   .limits = flags.limits,
                    .records = records};
   test.summary = Summarize(records, test.limits);
   absl::PrintF("%s", FormatLoadTest(test));
   if (const std::string error = load.last_error(); !error.empty()) {
     absl::FPrintF(stderr, "skein: the last error was %s\n", error);
   }
-  SKEIN_RETURN_IF_ERROR(WriteFile(flags.json_file, LoadTestToJson(test)));
-  SKEIN_RETURN_IF_ERROR(WriteFile(flags.svg_file, LoadTestToSvg(test)));
+  SKEIN_RETURN_IF_ERROR(Write("--json", flags.json_file, LoadTestToJson(test)));
+  SKEIN_RETURN_IF_ERROR(Write("--svg", flags.svg_file, LoadTestToSvg(test)));
   return test.summary.succeeded == flags.requests && load.last_error().empty();
 }
 
@@ -182,41 +181,49 @@ void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags) {
   auto* concurrency =
       command
           .add_option("--concurrency", flags.concurrency, "Closed loop: so many streams at once")
-          ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+          ->check(InRange<int64_t>(1, 65536))
           ->capture_default_str();
   command
       .add_option("--rate", flags.rate_per_s,
                   "Open loop instead: requests per second on average, as a Poisson process")
-      ->check(CLI::PositiveNumber)
+      ->check(InRange(0.001, 100000.0))
       ->excludes(concurrency);
   command.add_option("--requests", flags.requests, "Requests that are measured")
-      ->check(CLI::Range(int64_t{1}, kMost))
+      ->check(InRange<int64_t>(1, kMost))
       ->capture_default_str();
   command.add_option("--warmup", flags.warmup, "Requests before them, in a closed loop")
-      ->check(CLI::Range(int64_t{0}, kMost))
+      ->check(InRange<int64_t>(0, kMost))
       ->capture_default_str();
-  auto* lengths = command.add_option("--lengths", flags.lengths_file,
-                                     "A file with PROMPT,ANSWER tokens a line, taken in turn");
+  auto* lengths = command
+                      .add_option("--lengths", flags.lengths_file,
+                                  "A file with PROMPT,ANSWER tokens a line, taken in turn")
+                      ->check(NotEmpty());
   command.add_option("--prompt-tokens", flags.prompt_tokens, "Random tokens of each prompt")
+      ->check(InRange<int64_t>(1, kMost))
       ->excludes(lengths)
       ->capture_default_str();
   command
       .add_option("--answer-tokens", flags.answer_tokens,
                   "Tokens of each answer; the end of text is ignored")
+      ->check(InRange<int64_t>(1, kMost))
       ->excludes(lengths)
       ->capture_default_str();
   command
       .add_option("--shared-prefix", flags.shared_prefix,
                   "So many of each prompt's tokens are the same in all prompts")
-      ->check(CLI::Range(int64_t{0}, kMost))
+      ->check(InRange<int64_t>(0, kMost))
       ->capture_default_str();
-  command.add_option("--seed", flags.seed, "Of prompts and arrivals")->capture_default_str();
-  command.add_option("--ttft-limit", flags.ttft_limit, "Goodput: time to first token, like 200ms")
-      ->check(CheckDuration);
-  command.add_option("--tpot-limit", flags.tpot_limit, "Goodput: time per output token, like 50ms")
-      ->check(CheckDuration);
-  command.add_option("--json", flags.json_file, "Write the result and every request to this file");
-  command.add_option("--svg", flags.svg_file, "Draw latencies and throughput into this file");
+  command.add_option("--seed", flags.seed, "Of prompts and arrivals")
+      ->check(InRange<uint64_t>())
+      ->capture_default_str();
+  AddDuration(command, "--ttft-limit", flags.limits.ttft,
+              "Goodput: time to first token, like 200ms");
+  AddDuration(command, "--tpot-limit", flags.limits.tpot,
+              "Goodput: time per output token, like 50ms");
+  command.add_option("--json", flags.json_file, "Write the result and every request to this file")
+      ->check(NotEmpty());
+  command.add_option("--svg", flags.svg_file, "Draw latencies and throughput into this file")
+      ->check(NotEmpty());
 }
 
 int BenchServe(const std::string& coordinator, const BenchServeFlags& flags) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "coordinator/client/load/statistics.h"
 
 namespace skein::client {
 
@@ -19,8 +20,7 @@ struct BenchServeFlags {
   std::string lengths_file;
   int64_t shared_prefix = 0;
   uint64_t seed = 0;
-  std::string ttft_limit;
-  std::string tpot_limit;
+  Limits limits;
   std::string json_file;
   std::string svg_file;
 };

@@ -1,0 +1,55 @@
+// The worker's program: its command line.
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(WorkerTest, WhatIsWrongIsSaidWithItsFlagBeforeMpiStarts) {
+  struct Case {
+    const char* flags;
+    int exit_code;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"--help", 0, "--orphan-timeout"},
+      {"bench --help", 0, "--decode-tokens"},
+      {"--version", 0, "."},
+      {"--nonsense", 2, "worker: The following argument was not expected: --nonsense"},
+      {"--coordinator nonsense", 2, "--coordinator: 'nonsense' is not HOST:PORT"},
+      {"--coordinator head:0", 2, "--coordinator: 'head:0' is not HOST:PORT"},
+      {"--coordinator=", 2, "--coordinator: '' is not HOST:PORT"},
+      {"--backend gpu", 2, "--backend"},
+      {"--orphan-timeout 0s", 2, "--orphan-timeout: must be a duration in [1ms, "},
+      {"--step-timeout soon", 2, "--step-timeout: must be a duration"},
+      {"--log-level loud", 2, "--log-level"},
+      {"bench --batch 0", 2, "--batch: must be a whole number in [1, 256], not '0'"},
+      {"bench --min-read-fraction 2", 2, "--min-read-fraction: must be a number in [0, 1]"},
+      {"bench --model /nowhere", 1, "--model: /nowhere/config.json"},
+      {"bench --model synthetic:x", 1, "--model: 'synthetic:x'"},
+  };
+  for (const Case& c : cases) {
+    FILE* pipe = popen(absl::StrCat("worker/worker ", c.flags, " 2>&1").c_str(), "r");
+    std::string output;
+    std::array<char, 4096> buffer;
+    while (const size_t count = fread(buffer.data(), 1, buffer.size(), pipe)) {
+      output.append(buffer.data(), count);
+    }
+    const int status = pclose(pipe);
+    EXPECT_TRUE(WIFEXITED(status)) << c.flags;
+    EXPECT_EQ(WEXITSTATUS(status), c.exit_code) << c.flags;
+    EXPECT_THAT(output, HasSubstr(c.says)) << c.flags;
+  }
+}
+
+}  // namespace
+}  // namespace skein::worker
