@@ -96,7 +96,7 @@ absl::StatusOr<SamplingParams> ResolveSampling(const SamplingRequest& sampling,
   params.presence_penalty = sampling.presence_penalty.value_or(api.presence_penalty);
   params.frequency_penalty = sampling.frequency_penalty.value_or(api.frequency_penalty);
   params.seed = sampling.seed.value_or(api.seed);
-  params.typical_p = sampling.typical_p.value_or(api.typical_p);
+  params.typical_p = FirstOf(sampling.typical_p, defaults.typical_p, api.typical_p);
   params.mirostat_tau = sampling.mirostat_tau.value_or(api.mirostat_tau);
   params.mirostat_eta = sampling.mirostat_eta.value_or(api.mirostat_eta);
   params.dry_multiplier = sampling.dry_multiplier.value_or(api.dry_multiplier);

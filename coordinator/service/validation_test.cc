@@ -265,14 +265,22 @@ TEST(SamplingParamsTest, RequestOverModelOverApi) {
   model::GenerationDefaults defaults;
   defaults.temperature = 0.5;
   defaults.top_k = 40;
+  defaults.min_p = 0.125;
+  defaults.typical_p = 0.75;
+  defaults.repetition_penalty = 1.5;
   SKEIN_ASSERT_OK_AND_ASSIGN(SamplingParams params, ResolveSampling({}, defaults));
   EXPECT_EQ(params.temperature, 0.5f);
   EXPECT_EQ(params.top_k, 40);
   EXPECT_EQ(params.top_p, 1.0f);
+  EXPECT_EQ(params.min_p, 0.125f);
+  EXPECT_EQ(params.typical_p, 0.75f);
+  EXPECT_EQ(params.repetition_penalty, 1.5f);
 
-  SKEIN_ASSERT_OK_AND_ASSIGN(params, ResolveSampling({.temperature = 2, .top_k = 0}, defaults));
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      params, ResolveSampling({.temperature = 2, .top_k = 0, .typical_p = 1}, defaults));
   EXPECT_EQ(params.temperature, 2.0f);
   EXPECT_EQ(params.top_k, 0);
+  EXPECT_EQ(params.typical_p, 1.0f);
 
   defaults.do_sample = false;
   SKEIN_ASSERT_OK_AND_ASSIGN(params, ResolveSampling({}, defaults));

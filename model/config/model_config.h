@@ -59,6 +59,7 @@ struct GenerationDefaults {
   std::optional<int64_t> top_k;
   std::optional<double> top_p;
   std::optional<double> min_p;
+  std::optional<double> typical_p;
   std::optional<double> repetition_penalty;
   std::optional<bool> do_sample;
   std::vector<int32_t> eos_token_ids;

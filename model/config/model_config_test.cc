@@ -255,12 +255,14 @@ TEST(ModelConfigTest, ParameterCountOfTiedEmbeddings) {
 TEST(GenerationDefaultsTest, ReadsAndRefuses) {
   SKEIN_ASSERT_OK_AND_ASSIGN(GenerationDefaults defaults, ParseGenerationDefaults(R"({
       "do_sample": true, "temperature": 0.6, "top_p": 0.9, "top_k": null, "min_p": 0,
-      "repetition_penalty": 1, "eos_token_id": [1, 2], "transformers_version": "4.42.3"})"));
+      "typical_p": 0.95, "repetition_penalty": 1, "eos_token_id": [1, 2],
+      "transformers_version": "4.42.3"})"));
   GenerationDefaults expected;
   expected.do_sample = true;
   expected.temperature = 0.6;
   expected.top_p = 0.9;
   expected.min_p = 0.0;
+  expected.typical_p = 0.95;
   expected.repetition_penalty = 1.0;
   expected.eos_token_ids = {1, 2};
   EXPECT_EQ(defaults, expected);
@@ -277,6 +279,7 @@ TEST(GenerationDefaultsTest, ReadsAndRefuses) {
       {R"({"top_p": 1.5})", "top_p is 1.5: must be a number in [0, 1]"},
       {R"({"top_k": 2.5})", "top_k is 2.5"},
       {R"({"min_p": 2})", "min_p is 2"},
+      {R"({"typical_p": -0.5})", "typical_p is -0.5"},
       {R"({"repetition_penalty": 0})", "repetition_penalty is 0"},
       {R"({"do_sample": "yes"})", "do_sample is \"yes\""},
       {R"({"eos_token_id": 3000000000})", "eos_token_id is 3000000000"},
