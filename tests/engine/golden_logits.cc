@@ -1,0 +1,91 @@
+#include "tests/engine/golden_logits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "gtest/gtest.h"
+#include "model/config/model_config.h"
+#include "model/format/open.h"
+#include "tests/engine/local_replica.h"
+
+namespace skein::worker {
+namespace {
+
+constexpr int64_t kPageSize = 16;
+constexpr int64_t kPages = 32;
+constexpr SequenceId kId = 1;
+
+}  // namespace
+
+std::vector<GoldenCase> ReadGoldenCases() {
+  std::ifstream index_file("tests/golden/logits.json");
+  const nlohmann::json index = nlohmann::json::parse(index_file);
+  std::ifstream data("tests/golden/logits.f32", std::ios::binary);
+  std::vector<GoldenCase> cases;
+  for (const nlohmann::json& row : index.at("cases")) {
+    GoldenCase c{.model = row.at("model"), .prompt = row.at("prompt"), .decode = row.at("decode")};
+    data.seekg(row.at("offset_bytes").get<int64_t>());
+    for (int i = 0; i < row.at("rows").get<int>(); ++i) {
+      std::vector<float>& logits = c.logits.emplace_back(row.at("vocab").get<int>());
+      data.read(reinterpret_cast<char*>(logits.data()),
+                static_cast<std::streamsize>(logits.size() * sizeof(float)));
+      EXPECT_TRUE(data.good());
+    }
+    cases.push_back(std::move(c));
+  }
+  EXPECT_GE(cases.size(), 15u);  // five models, three prompts each
+  return cases;
+}
+
+double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
+  if (got.size() != want.size()) return INFINITY;
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (!std::isfinite(got[i])) return INFINITY;
+    difference += std::pow(static_cast<double>(got[i]) - want[i], 2);
+    norm += std::pow(static_cast<double>(want[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+double RelativeError(const Rows& got, const Rows& want) {
+  if (got.size() != want.size()) return INFINITY;
+  double largest = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    largest = std::max(largest, RelativeError(got[i], want[i]));
+  }
+  return largest;
+}
+
+absl::StatusOr<Rows> RunGoldenCase(const GoldenCase& golden, const GoldenRun& run) {
+  SKEIN_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadModelConfig(golden.model));
+  SKEIN_ASSIGN_OR_RETURN(auto tensors, model::OpenTensorSource(golden.model));
+  LocalReplicaOptions options{.layout = run.layout,
+                              .page_size = kPageSize,
+                              .pages = kPages,
+                              .kv_dtype = run.kv_dtype,
+                              .make_backend = run.make_backend};
+  if (config.num_kv_heads % options.layout.tensor != 0) options.layout.tensor = 1;
+  SKEIN_ASSIGN_OR_RETURN(auto replica, LocalReplica::Create(config, *tensors, options));
+
+  PageTableUpdate table{.id = kId};
+  for (int32_t page = kPages - 1; page >= 0; --page) table.pages.push_back(page);
+  StepOrder order{.started = {{.id = kId, .sampling = {.temperature = 0}}}, .tables = {table}};
+  order.micro_batches = {{{.id = kId, .begin = 0, .tokens = golden.prompt, .sample = true}}};
+  SKEIN_RETURN_IF_ERROR(replica->Run(order).status());
+  auto position = static_cast<int64_t>(golden.prompt.size());
+  for (int32_t token : golden.decode) {
+    order = {};
+    order.micro_batches = {{{.id = kId, .begin = position++, .tokens = {token}, .sample = true}}};
+    SKEIN_RETURN_IF_ERROR(replica->Run(order).status());
+  }
+  Rows rows;  // sampled ones, by position
+  for (const auto& [key, logits] : replica->logits()) rows.push_back(logits);
+  return rows;
+}
+
+}  // namespace skein::worker
