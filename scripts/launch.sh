@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Keeps a model served: starts N jobs (an mpirun each), and a dead one again, after a wait that doubles until the job
-# has served for a while. A job that ends with status 0, as after the coordinator's drain, stays ended.
+# has served for a while. A job that ends with status 0, as after the coordinator's drain, stays ended; flags that a
+# program refuses (status 2) end all of this.
 #   scripts/launch.sh [--jobs N] [--ranks R] [--coordinator HOST:PORT] [--model DIR] [--bin DIR]
 #                     [--first-wait S] [--longest-wait S] [--reset-after S] [-- WORKER FLAGS...]
 #   --jobs, --ranks: so many jobs (1) of so many ranks each (1)
@@ -59,7 +60,8 @@ pass_on() {
   done
 }
 
-# Runs a command until it ends with 0; runs in a group of its own with it, so that a signal reaches both.
+# Runs a command until it ends with 0, or with 2: it refuses its flags, as it would the next time. Runs in a group of its
+# own with it, so that a signal reaches both.
 # usage: keep_up NAME MARK COUNT COMMAND...
 keep_up() {
   local name=$1 mark=$2 times=$3 since_file=$work/$1.since wait_ms=$first_wait_ms served_ms status stop='' own
@@ -72,9 +74,9 @@ keep_up() {
     own=$(mktemp -d "$work/XXXXXX")
     if TMPDIR=$own "$@" 2>&1 | pass_on "$name" "$mark" "$times" "$since_file"; then status=0; else status=${PIPESTATUS[0]}; fi
     rm -rf "$own"
-    if ((status == 0)) || [[ -n $stop ]]; then
+    if ((status == 0 || status == 2)) || [[ -n $stop ]]; then
       tell "$name ended with status $status"
-      break
+      return "$status"
     fi
     served_ms=0
     [[ ! -s $since_file ]] || served_ms=$(($(now_ms) - $(<"$since_file")))
@@ -86,9 +88,15 @@ keep_up() {
   done
 }
 
-# usage: await CHILD
+# Until a child ends; with it where it was misused. usage: await CHILD
 await() {
-  while [[ -d /proc/$1 ]]; do wait "$1" || true; done
+  local status
+  while true; do
+    status=0
+    wait "$1" || status=$?
+    [[ -d /proc/$1 ]] || break  # else a signal ended the waiting
+  done
+  ((status != 2)) || exit 2
 }
 
 # The first signal, where there is a coordinator to drain: it tells the jobs to end, and no dead one starts again.

@@ -117,6 +117,11 @@ ends "waits double up to the longest, and begin anew after service" 0 $!
 waits "with flags" 100 200 400 400 100 200
 grep -q -- '--coordinator head:7 --model-root /models$' "$root/events" || fail "workers' flags: $(<"$root/events")"
 
+PATH=$stub_path launch '- 0 9\n- 0 2\n' --first-wait 0.1
+ends "flags that a worker refuses are not tried again" 2 $!
+waits "before them" 100
+says 'job 1 ended with status 2'
+
 PATH=$stub_path launch '0 0 9\n' --first-wait 60 --longest-wait 60
 appears loaded
 until grep -qs 'starts again' "$root/output"; do sleep 0.05; done
