@@ -43,7 +43,7 @@ class ProgramBuilder {
   absl::StatusOr<kernels::WeightId> AddVector(const std::string& tensor, int64_t size);
   kernels::WeightId AddConstant(std::string name, std::vector<float> values);
 
-  void Add(kernels::Op op) { result_.program.ops.push_back(std::move(op)); }
+  void Add(kernels::Op op) { result_.program.ops.push_back(op); }
 
   RankProgram& result() { return result_; }
 
