@@ -1,6 +1,6 @@
 """mpi_cc_test: a gtest binary that runs under mpirun, once for each number of ranks."""
 
-def mpi_cc_test(name, srcs, deps, ranks, data = [], size = "small", timeout = None, tags = [], **kwargs):
+def mpi_cc_test(name, srcs, deps, ranks, data = [], size = "small", timeout = None, tags = [], env = {}, **kwargs):
     """Makes the binary `name`_bin and a test `name`_np<N> for each N in `ranks`.
 
     Cases get the process's MpiRuntime from tests/mpi/mpi_test_main.h. A case fails if it fails on
@@ -22,5 +22,6 @@ def mpi_cc_test(name, srcs, deps, ranks, data = [], size = "small", timeout = No
             srcs = ["//tests/mpi:run_mpi_test.sh"],
             args = [str(n), "$(rootpath :%s_bin)" % name],
             data = [":%s_bin" % name, "//tests/mpi:mpirun"] + data,
+            env = env,
             tags = tags + ["cpu:2"],
         )

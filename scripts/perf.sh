@@ -158,18 +158,24 @@ host_load() {
   host_steps=$(value "$work/status.json" jobs 0 replicas 0 load steps)
 }
 
-figure_host() {
+# usage: host LAYOUT RANKS
+host() {
   local before_s before_steps
-  coordinate "$bard" --context-length=512 --max-sequences=64
-  serve -np 1 "${worker[@]}"
+  coordinate "$bard" --context-length=512 --max-sequences=64 --layout="$1"
+  serve -np "$2" "${worker[@]}"
   load --concurrency 64 --requests 64 --prompt-tokens 8 --answer-tokens 32
   host_load
   before_s=$host_s before_steps=$host_steps
   load --concurrency 64 --requests 64 --prompt-tokens 8 --answer-tokens 256
   host_load
   stop
-  compare "bard: host us per step at 64 sequences" \
+  compare "bard, $1: host us per step at 64 sequences" \
     "$(calculate "($host_s - $before_s) / ($host_steps - $before_steps) * 1e6")" below 200
+}
+
+figure_host() {
+  host tp=1,pp=1 1
+  host tp=2,pp=1 2  # steps are sent, too
 }
 
 figure_pipeline() {

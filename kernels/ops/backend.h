@@ -25,6 +25,9 @@ class Collectives {
   // out = the shards' inputs in shard order; out.size() = shards * in.size().
   virtual absl::Status AllGather(absl::Span<const float> in, absl::Span<float> out,
                                  Stream stream) = 0;
+  // Called between operations by back ends that compute on the calling thread: what it sent earlier
+  // may need its help to arrive.
+  virtual absl::Status Progress() { return absl::OkStatus(); }
 };
 
 // A weight in a back end's own layout, in the device's memory. Row lookup (EmbedOp) and product

@@ -100,6 +100,7 @@ absl::Status HostExecutable::Run(const Batch& batch, Collectives* collectives) {
       SKEIN_RETURN_IF_ERROR(AllGather(*gather, rows, *collectives));
     } else {
       Compute(op, batch);
+      if (collectives != nullptr) SKEIN_RETURN_IF_ERROR(collectives->Progress());
     }
   }
   return absl::OkStatus();

@@ -49,9 +49,13 @@ class Communicator {
   virtual absl::Status Send(absl::Span<const std::byte> data, int to, Stream stream = {}) = 0;
   virtual absl::Status Receive(absl::Span<std::byte> data, int from, Stream stream = {}) = 0;
   virtual absl::Status Barrier(Stream stream = {}) = 0;
-  // Returns when what was sent to `to` needs this rank no more: some transports deliver a large
-  // message only with the sender's help, so a rank calls this before it sleeps. Does nothing where
-  // messages need no help.
+  // Some transports deliver a large message only with the sender's help. Both do nothing where
+  // messages need none.
+  //
+  // Helps what was sent on, and waits for nothing: a rank that computes calls it now and then, so
+  // that its receivers need not wait until it is done.
+  virtual absl::Status Progress() { return absl::OkStatus(); }
+  // Returns when what was sent to `to` needs this rank no more: for a rank that is about to sleep.
   virtual absl::Status Flush(int /*to*/) { return absl::OkStatus(); }
 
   // Makes the call in flight and all later ones fail with `why`. Any thread may call it.

@@ -31,7 +31,8 @@ int64_t Rows(const StepOrder& order) {
 
 class GroupCollectives final : public kernels::Collectives {
  public:
-  explicit GroupCollectives(comm::Communicator* group) : group_(group) {}
+  GroupCollectives(comm::Communicator* group, comm::Communicator* replica)
+      : group_(group), replica_(replica) {}
   absl::Status AllReduce(absl::Span<float> data, Stream stream) override {
     return group_->AllReduce(data, stream);
   }
@@ -39,9 +40,11 @@ class GroupCollectives final : public kernels::Collectives {
                          Stream stream) override {
     return group_->AllGather(AsBytes(in), AsWritableBytes(out), stream);
   }
+  absl::Status Progress() override { return replica_->Progress(); }
 
  private:
-  comm::Communicator* group_;
+  comm::Communicator* const group_;    // null where a stage has one shard: it joins nothing
+  comm::Communicator* const replica_;  // along which activations travel
 };
 
 }  // namespace
@@ -67,8 +70,9 @@ Stage::Stage(const StageOptions& options, const kernels::Program& program,
       program_(program),
       executable_(executable),
       batch_(std::make_unique<BatchBuffers>()) {
-  if (options_.tensor_group != nullptr) {
-    collectives_ = std::make_unique<GroupCollectives>(options_.tensor_group);
+  if (options_.replica_group != nullptr) {
+    collectives_ =
+        std::make_unique<GroupCollectives>(options_.tensor_group, options_.replica_group);
   }
 }
 

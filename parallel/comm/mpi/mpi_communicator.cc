@@ -38,6 +38,9 @@ class MpiCommunicator final : public Communicator {
   absl::Status ReduceScatter(absl::Span<const float> in, absl::Span<float> out, Stream) override;
   absl::Status Broadcast(Bytes data, int root, Stream) override;
   absl::Status Barrier(Stream) override;
+  absl::Status Progress() override {
+    return Perform([&] { return messages_->Progress(); });
+  }
   absl::Status Flush(int to) override {
     return Perform([&] { return messages_->Flush(to); });
   }

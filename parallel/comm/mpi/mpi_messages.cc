@@ -67,6 +67,13 @@ absl::Status MpiMessages::MakeRoom(size_t bytes, int to) {
   return absl::OkStatus();
 }
 
+absl::Status MpiMessages::Progress() {
+  for (size_t to = 0; to < peers_.size(); ++to) {
+    SKEIN_RETURN_IF_ERROR(MakeRoom(0, static_cast<int>(to)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status MpiMessages::Flush(int to) {
   SKEIN_RETURN_IF_ERROR(CheckRank(to, link_.size(), link_.rank(), "receiver", link_.name()));
   return MakeRoom(kSendWindowBytes + 1, to);

@@ -33,6 +33,8 @@ class MpiMessages {
 
   absl::Status Send(ConstBytes data, int to);
   absl::Status Receive(Bytes data, int from);
+  // Lets MPI carry what was sent; waits for nothing.
+  absl::Status Progress();
   // Waits until everything that was sent to `to` is taken.
   absl::Status Flush(int to);
 

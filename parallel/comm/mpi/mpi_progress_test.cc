@@ -1,0 +1,42 @@
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "tests/mpi/mpi_test_main.h"
+
+namespace skein::comm {
+namespace {
+
+TEST(MpiProgressTest, ALargeMessageArrivesWhileItsSenderComputes) {
+  auto group = TestRuntime().Split(0, 0, "pair");
+  SKEIN_ASSERT_OK(group);
+  (*group)->set_timeout(absl::Seconds(20));
+  std::vector<std::byte> data(size_t{4} << 20, std::byte{7});
+  // The receiver tells by a file: the sender has no other way to know without MPI.
+  const std::string arrived = absl::StrCat(std::getenv("TEST_TMPDIR"), "/arrived");
+  if ((*group)->rank() == 1) {
+    data.assign(data.size(), std::byte{0});
+    SKEIN_ASSERT_OK((*group)->Receive(absl::MakeSpan(data), 0));
+    EXPECT_EQ(data.back(), std::byte{7});
+    std::ofstream(arrived) << "yes";
+    return;
+  }
+  SKEIN_ASSERT_OK((*group)->Send(data, 1));
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while (!std::filesystem::exists(arrived) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));  // computes
+    SKEIN_ASSERT_OK((*group)->Progress());
+  }
+  EXPECT_TRUE(std::filesystem::exists(arrived)) << "it needed more than Progress";
+}
+
+}  // namespace
+}  // namespace skein::comm
