@@ -2,10 +2,10 @@
 // any thread.
 //
 // Decode reads all weights once a micro-batch, so that more micro-batches cost more bytes, and
-// fewer than stages leave stages idle. P keep every stage busy but for the hops, P + 1 hide the
-// hops at the price of one more pass over the weights: with equal stages that pays where a stage
-// reads its weights in less time than P hops take, and rows cost something, too (simulate.h has
-// the closed forms).
+// fewer than stages leave stages idle. P keep every stage busy but for the hops, P + 1 hide all
+// hops but one at the price of one more pass over the weights: with equal stages that pays where a
+// stage reads its weights in less time than P - 1 hops take, and rows cost something, too
+// (simulate.h has the closed forms).
 #pragma once
 
 #include <cstdint>

@@ -44,12 +44,14 @@ TEST(PredictPrefill, TakesRampAndChunks) {
 }
 
 // The closed form for equal stages and micro-batches of equal size:
-// a step takes max(M c, P (c + h)), c = weights + rows / M.
+// a step takes max(M c + h, P (c + h)), c = weights + rows / M. With M = P the ring decides; with
+// M = P + 1 a step is P w + w + rows + h against P w + rows + P h, so that it is shorter where
+// w < (P - 1) h, as long as its own ring is shorter, too, which rows alone make it.
 double StepMicroseconds(int32_t stages, int32_t micro_batches, double weights, double rows,
                         double hop) {
   const double compute = weights + rows / micro_batches;
-  const double ring = stages == 1 ? 0 : stages * (compute + hop);
-  return std::max(micro_batches * compute, ring);
+  if (stages == 1) return micro_batches * compute;
+  return std::max(micro_batches * compute + hop, stages * (compute + hop));
 }
 
 TEST(ChooseMicroBatches, AgreesWithTheClosedForm) {
@@ -70,7 +72,7 @@ TEST(ChooseMicroBatches, AgreesWithTheClosedForm) {
             << "rows of " << row_bytes << ", hop " << hop;
         more += choice.micro_batches > stages;
         if (stages > 1) {  // the header's rule
-          EXPECT_EQ(loose < tight, row_bytes > 0 && 1000 < stages * hop);
+          EXPECT_EQ(loose < tight, row_bytes > 0 && 1000 < (stages - 1) * hop);
         }
         ASSERT_EQ(choice.predictions.size(), stages == 1 ? 1u : 2u);
         EXPECT_NEAR(absl::ToDoubleMicroseconds(choice.predictions[0].steady.step_period), tight,

@@ -19,6 +19,8 @@ const char* Verb(Operation operation) {
       return "sample";
     case Operation::kSendTokens:
       return "send the tokens of";
+    case Operation::kFlush:
+      return "flush the activations of";
   }
   return "?";
 }
@@ -50,6 +52,7 @@ std::vector<Instruction> StageStep(int32_t stages, int32_t stage, int64_t step,
       if (!first) list.push_back({Operation::kSendTokens, self});
     }
   }
+  if (!last && !list.empty()) list.push_back({Operation::kFlush, list.back().what});
   return list;
 }
 

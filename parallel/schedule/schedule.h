@@ -15,9 +15,12 @@
 
 namespace skein::schedule {
 
-// A send leaves its data to be carried while the stage goes on; a receive blocks. Activations go
-// from each stage to the next, tokens from the last straight to the first. A pipeline of one stage
-// moves nothing: its tokens are where they are needed.
+// A send leaves its data to be carried while the stage goes on; a receive blocks. A flush ends a
+// step's list, since the next order may be long in coming and some transports carry large messages
+// with the sender's help only: it waits until the next stage has taken the step's last activations,
+// which it does when it begins with them. Activations go from each stage to the next, tokens from
+// the last straight to the first. A pipeline of one stage moves nothing: its tokens are where they
+// are needed.
 enum class Operation {
   kReceiveActivations,
   kReceiveTokens,
@@ -25,6 +28,7 @@ enum class Operation {
   kSendActivations,
   kSample,
   kSendTokens,
+  kFlush,  // behind the last activations of a step
 };
 
 struct MicroBatchId {

@@ -38,15 +38,17 @@ TEST(StageStep, FirstStageFeedsOnTheTokensOfTheStepBefore) {
                   "receive the tokens of step 6, micro-batch 1",
                   "receive the tokens of step 6, micro-batch 2", "compute step 7, micro-batch 1",
                   "send the activations of step 7, micro-batch 1", "compute step 7, micro-batch 2",
-                  "send the activations of step 7, micro-batch 2"));
+                  "send the activations of step 7, micro-batch 2",
+                  "flush the activations of step 7, micro-batch 2"));
 }
 
 TEST(StageStep, MiddleStagePassesOn) {
   const std::vector<MicroBatch> batches = {{{{6, 0}}, true}};
-  EXPECT_THAT(Text(StageStep(3, 1, 7, batches)),
-              ElementsAre("receive the activations of step 7, micro-batch 0",
-                          "compute step 7, micro-batch 0",
-                          "send the activations of step 7, micro-batch 0"));
+  EXPECT_THAT(
+      Text(StageStep(3, 1, 7, batches)),
+      ElementsAre("receive the activations of step 7, micro-batch 0",
+                  "compute step 7, micro-batch 0", "send the activations of step 7, micro-batch 0",
+                  "flush the activations of step 7, micro-batch 0"));
 }
 
 TEST(StageStep, LastStageSamplesWhatGivesTokens) {
@@ -116,6 +118,19 @@ TEST_P(Lists, SendsStandRightBehindWhatMakesTheirData) {
           EXPECT_EQ(list[i - 1].what, list[i].what);
         }
       }
+    }
+  }
+}
+
+TEST_P(Lists, StepsEndWithOneFlushWhereActivationsAreSent) {
+  const int32_t stages = GetParam();
+  for (const Order& order : Decode(stages, 5, 2)) {
+    for (int32_t stage = 0; stage < stages; ++stage) {
+      const std::vector<MicroBatchId> flushed = All({order}, stage, Operation::kFlush);
+      const std::vector<MicroBatchId> sent = All({order}, stage, Operation::kSendActivations);
+      ASSERT_EQ(flushed.size(), stage < stages - 1 ? 1u : 0u);
+      if (flushed.empty()) continue;
+      EXPECT_EQ(order[stage].back(), (Instruction{Operation::kFlush, sent.back()}));
     }
   }
 }

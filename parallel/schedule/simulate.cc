@@ -34,6 +34,7 @@ struct Stage {
   absl::Duration clock;
   // What lies in the stage's buffers, of which it has one each.
   std::optional<MicroBatchId> received, computed, sampled;
+  std::optional<MicroBatchId> unflushed;  // activations that it sent last
   std::vector<Interval> intervals;
 };
 
@@ -79,6 +80,7 @@ class Simulation {
       ++stage.next;
     }
     if (stage.next == list.size()) {
+      SKEIN_RETURN_IF_ERROR(CheckListEnd(index));
       if (index == last_) results_.push_back(stage.clock);
       ++stage.order;
       stage.next = 0;
@@ -131,6 +133,7 @@ class Simulation {
         SKEIN_RETURN_IF_ERROR(require(index < last_, "the last stage sends none"));
         SKEIN_RETURN_IF_ERROR(require(stage.computed == what, "they are not computed"));
         stage.computed.reset();
+        stage.unflushed = what;
         Send(index, what, costs_.hop);
         return true;
       case Operation::kSample:
@@ -148,6 +151,15 @@ class Simulation {
         stage.sampled.reset();
         Send(index, what, costs_.token_hop);
         return true;
+      case Operation::kFlush: {
+        SKEIN_RETURN_IF_ERROR(require(index < last_, "the last stage sends none"));
+        SKEIN_RETURN_IF_ERROR(require(stage.unflushed == what, "they are not those sent last"));
+        const Link& link = links_[index];
+        if (link.taken.size() < link.messages.size()) return false;
+        stage.unflushed.reset();
+        stage.clock = std::max(stage.clock, link.taken.back());
+        return true;
+      }
     }
     return Wrong(index, instruction, "no such operation");
   }
@@ -193,9 +205,22 @@ class Simulation {
                           ", planned on the results of order ",
                           stage.order - static_cast<size_t>(costs_.orders_in_flight));
     }
-    return absl::StrCat("stage ", index, " waits to ",
-                        ToString(schedule_[stage.order][index][stage.next]), ", from stage ",
-                        Before(index));
+    const Instruction& instruction = schedule_[stage.order][index][stage.next];
+    const std::string peer = instruction.operation == Operation::kFlush
+                                 ? absl::StrCat(", to stage ", index + 1)
+                                 : absl::StrCat(", from stage ", Before(index));
+    return absl::StrCat("stage ", index, " waits to ", ToString(instruction), peer);
+  }
+
+  // What a stage leaves behind at the end of a list would wait for the next one.
+  absl::Status CheckListEnd(int32_t index) const {
+    if (index == last_) return absl::OkStatus();
+    const Stage& stage = stages_[index];
+    const std::optional<MicroBatchId>& what = stage.computed ? stage.computed : stage.unflushed;
+    if (!what) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "stage ", index, " ends a step and never ", stage.computed ? "sends" : "flushes",
+        " the activations of step ", what->step, ", micro-batch ", what->micro_batch));
   }
 
   absl::Status CheckEnd() const {
@@ -205,16 +230,6 @@ class Simulation {
     }
     if (!waits.empty()) {
       return absl::FailedPreconditionError(absl::StrCat("deadlock: ", absl::StrJoin(waits, "; ")));
-    }
-    for (int32_t stage = 0; stage < last_; ++stage) {
-      const Link& link = links_[stage];
-      if (link.taken.size() < link.messages.size() || stages_[stage].computed) {
-        const MicroBatchId& what = stages_[stage].computed ? *stages_[stage].computed
-                                                           : link.messages[link.taken.size()].what;
-        return absl::InvalidArgumentError(
-            absl::StrCat("stage ", stage + 1, " never takes the activations of step ", what.step,
-                         ", micro-batch ", what.micro_batch, " from stage ", stage));
-      }
     }
     if (const std::optional<MicroBatchId>& what = stages_[last_].sampled) {
       return absl::InvalidArgumentError(absl::StrCat("stage ", last_,

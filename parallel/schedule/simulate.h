@@ -3,9 +3,11 @@
 //
 // With one time c for every micro-batch and stage, P stages, M micro-batches and h for a hop:
 //   prefill leaves (P - 1) / (M + P - 1) of the stages' time idle;
-//   a step of steady decode takes max(M c, P (c + h)): a stage's work, or one way round the ring.
-// So M = P keeps all stages busy but for h / (c + h), M = P + 1 hides the ring's P hops where
-// together they take no longer than one micro-batch, and M = 1 keeps 1 / P of the stages busy.
+//   a step of steady decode takes max(M c + h, P (c + h)) for P > 1: a stage's work and its flush,
+//   or one way round the ring.
+// So M = P keeps all stages busy but for h / (c + h), M = P + 1 hides all of the ring's hops but
+// one where those together take no longer than one micro-batch, and M = 1 keeps 1 / P of the stages
+// busy. (A flush of messages that need no help takes less than is said here.)
 #pragma once
 
 #include <cstdint>
@@ -52,7 +54,7 @@ struct Timeline {
 };
 
 // InvalidArgument for lists that make no sense, naming stage and instruction: what a stage of this
-// place cannot do, results sent before they are there, lost or never taken, a message that is not
+// place cannot do, results sent before they are there, lost or not flushed, a message that is not
 // the next on its way. FailedPrecondition for a deadlock: which stage waits for what.
 absl::StatusOr<Timeline> Simulate(const Schedule& schedule, const Costs& costs);
 

@@ -30,7 +30,8 @@ absl::Duration Uneven(int32_t stage, MicroBatchId what) {
 }
 
 // The same by the recurrence: a micro-batch begins when its data has come and the micro-batch
-// before it has left the stage.
+// before it has left the stage; the first of a step when the next stage has begun with the last of
+// the step before (the flush).
 std::vector<Interval> Recurrence(int32_t stages, int32_t micro_batches, int64_t steps,
                                  const Costs& costs) {
   const int64_t count = steps * micro_batches;  // both numbered through
@@ -42,6 +43,7 @@ std::vector<Interval> Recurrence(int32_t stages, int32_t micro_batches, int64_t 
       const bool last = stage == stages - 1;
       if (i > 0) at = end[stage][i - 1] + (last ? costs.sample : absl::ZeroDuration());
       if (stage > 0) at = std::max(at, end[stage - 1][i] + costs.hop);
+      if (i % micro_batches == 0 && i > 0 && !last) at = std::max(at, begin[stage + 1][i - 1]);
       if (stage == 0 && i >= micro_batches && stages > 1) {
         at = std::max(at, end[stages - 1][i - micro_batches] + costs.sample + costs.token_hop);
       }
@@ -120,14 +122,17 @@ TEST_P(Pipelines, PrefillHasTheBubbleOfGPipe) {
   }
 }
 
-// All that the header says about steady decode, with 1 ms for a micro-batch.
+// All that the header says about steady decode, with 1 ms for a micro-batch. Where work binds, a
+// stage ends the last micro-batch of a step M c after the step's begin; it arrives h later at the
+// next stage, which is done with the one before by then, and takes it: only then the step is
+// flushed and the next begins, on every stage alike, so that its period is M c + h.
 TEST_P(Pipelines, DecodeSettlesAtTheSlowerOfWorkAndRing) {
   for (int32_t micro_batches = 1; micro_batches <= 17; ++micro_batches) {
     for (const double hop : {0.0, 0.03125, 0.125, 0.5, 1.5}) {  // exact in binary
       SKEIN_ASSERT_OK_AND_ASSIGN(const Timeline timeline,
                                  Simulate(Decode(stages(), micro_batches, 17), Uniform(hop * kMs)));
-      const double ring = stages() == 1 ? 0 : stages() * (1 + hop);
-      const double period = std::max<double>(micro_batches, ring);
+      const double ring = stages() * (1 + hop);
+      const double period = stages() == 1 ? micro_batches : std::max(micro_batches + hop, ring);
       const SteadyState steady = FindSteadyState(timeline);
       EXPECT_EQ(steady.step_period, period * kMs) << micro_batches << " " << hop;
       EXPECT_NEAR(steady.bubble, 1 - micro_batches / period, kExact);
@@ -264,9 +269,32 @@ TEST(Simulate, TellsWhoLosesActivations) {
   Schedule schedule = Prefill(2, 2);
   schedule[0][1].resize(2);  // computes the first chunk only
   EXPECT_THAT(Simulate(schedule, Uniform()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "deadlock: stage 0 waits to flush the activations of step 0, micro-batch 1, "
+                       "to stage 1"));
+  schedule[0][0].pop_back();
+  EXPECT_THAT(Simulate(schedule, Uniform()),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "stage 1 never takes the activations of step 0, micro-batch 1 from stage "
-                       "0"));
+                       "stage 0 ends a step and never flushes the activations of step 0, "
+                       "micro-batch 1"));
+  schedule[0][0].pop_back();
+  EXPECT_THAT(Simulate(schedule, Uniform()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "stage 0 ends a step and never sends the activations of step 0, "
+                       "micro-batch 1"));
+}
+
+// A step ends when its last activations are taken: 1 ms on the way, and behind 3 ms of computing.
+TEST(Simulate, AFlushWaitsUntilTheNextStageBegins) {
+  Costs costs = Uniform(kMs);
+  costs.compute = [](int32_t stage, MicroBatchId) { return (1 + 2 * stage) * kMs; };
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      const Timeline timeline,
+      Simulate({MakeOrder(2, 0, {{{}, false}, {{}, false}}), MakeOrder(2, 1, {{{}, false}})},
+               costs));
+  ASSERT_EQ(timeline.intervals.size(), 6u);
+  EXPECT_EQ(timeline.intervals[1].end, 2 * kMs);
+  EXPECT_EQ(timeline.intervals[2].begin, 5 * kMs);  // stage 1 computes from 2 to 5 to 8
 }
 
 TEST(Simulate, RefusesWhatAStageCannotDo) {
@@ -284,6 +312,8 @@ TEST(Simulate, RefusesWhatAStageCannotDo) {
                          {2, 1, Operation::kSendActivations, "the last stage sends none"},
                          {2, 0, Operation::kSample, "only the last stage samples"},
                          {2, 1, Operation::kSample, "it is not computed"},
+                         {2, 0, Operation::kFlush, "they are not those sent last"},
+                         {2, 1, Operation::kFlush, "the last stage sends none"},
                          {2, 0, Operation::kSendTokens, "only the last of several stages"},
                          {2, 1, Operation::kSendTokens, "they are not sampled"},
                          {1, 0, Operation::kSendTokens, "only the last of several stages"}}) {

@@ -1,9 +1,13 @@
 // Micro-batches overlap: stage 0 computes i + 1 while stage 1 computes i.
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/test_util.h"
 #include "kernels/ops/backend.h"
@@ -66,9 +70,59 @@ class MeetingExecutable final : public kernels::Executable {
   int runs_ = 0;
 };
 
+// Notes what a stage moves, and moves it.
+class NotingCommunicator final : public comm::Communicator {
+ public:
+  explicit NotingCommunicator(std::unique_ptr<comm::Communicator> inner)
+      : inner_(std::move(inner)) {}
+
+  absl::Status Send(absl::Span<const std::byte> data, int to, Stream stream) override {
+    calls_made_.push_back(absl::StrCat("send to ", to));
+    return inner_->Send(data, to, stream);
+  }
+  absl::Status Receive(absl::Span<std::byte> data, int from, Stream stream) override {
+    calls_made_.push_back(absl::StrCat("receive from ", from));
+    return inner_->Receive(data, from, stream);
+  }
+  absl::Status Flush(int to) override {
+    calls_made_.push_back(absl::StrCat("flush to ", to));
+    return inner_->Flush(to);
+  }
+  const std::vector<std::string>& calls_made() const { return calls_made_; }
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string_view name() const override { return inner_->name(); }
+  absl::Status AllReduce(absl::Span<float> data, Stream stream) override {
+    return inner_->AllReduce(data, stream);
+  }
+  absl::Status AllGather(absl::Span<const std::byte> in, absl::Span<std::byte> out,
+                         Stream stream) override {
+    return inner_->AllGather(in, out, stream);
+  }
+  absl::Status ReduceScatter(absl::Span<const float> in, absl::Span<float> out,
+                             Stream stream) override {
+    return inner_->ReduceScatter(in, out, stream);
+  }
+  absl::Status Broadcast(absl::Span<std::byte> data, int root, Stream stream) override {
+    return inner_->Broadcast(data, root, stream);
+  }
+  absl::Status Barrier(Stream stream) override { return inner_->Barrier(stream); }
+  void Abort(absl::Status why) override { inner_->Abort(std::move(why)); }
+  void set_timeout(absl::Duration timeout) override { inner_->set_timeout(timeout); }
+  int64_t calls() const override { return inner_->calls(); }
+
+ private:
+  const std::unique_ptr<comm::Communicator> inner_;
+  std::vector<std::string> calls_made_;
+};
+
 TEST(PipelineTest, StagesOverlap) {
   Rendezvous rendezvous;
-  auto groups = comm::MakeInProcessGroup(kStages, "replica");
+  std::vector<std::unique_ptr<NotingCommunicator>> groups;
+  for (auto& group : comm::MakeInProcessGroup(kStages, "replica")) {
+    groups.push_back(std::make_unique<NotingCommunicator>(std::move(group)));
+  }
   Mutex mutex;
   std::vector<TraceEvent> trace[kStages];
 
@@ -106,6 +160,10 @@ TEST(PipelineTest, StagesOverlap) {
 
   // Activations arrive in order, each with its own micro-batch.
   EXPECT_THAT(executables[1]->received(), ::testing::ElementsAre(10, 11, 12, 13));
+  std::vector<std::string> first(kMicroBatches, "send to 1");
+  first.push_back("flush to 1");  // or the last ones may not get there while the stage sleeps
+  EXPECT_EQ(groups[0]->calls_made(), first);
+  EXPECT_EQ(groups[1]->calls_made(), std::vector<std::string>(kMicroBatches, "receive from 0"));
   for (const auto& events : trace) ASSERT_EQ(events.size(), static_cast<size_t>(kMicroBatches));
   for (int i = 0; i + 1 < kMicroBatches; ++i) {
     const TraceEvent& ahead = trace[0][i + 1];

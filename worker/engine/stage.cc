@@ -376,6 +376,8 @@ absl::Status Stage::CarryOut(const schedule::Instruction& instruction,
       return options_.pipeline == 1 ? SendTokens() : absl::OkStatus();
     case Operation::kSendTokens:
       return samples() ? SendTokens() : absl::OkStatus();
+    case Operation::kFlush:
+      return options_.replica_group->Flush(next_rank());
   }
   return absl::OkStatus();
 }
@@ -397,9 +399,6 @@ absl::Status Stage::RunOrder(const StepOrder& order, StepResult* result) {
         instruction, own ? order.micro_batches[instruction.what.micro_batch] : kNone, result));
   }
   last_step_messages_ = tokens_expected_ - before;
-  // The next order may be long in coming, and activations may need help until they are there. The
-  // next stage takes the last ones when it begins with them, so that nothing waits for this.
-  if (!is_last()) SKEIN_RETURN_IF_ERROR(options_.replica_group->Flush(next_rank()));
   if (options_.watch != nullptr) options_.watch->End();
   return absl::OkStatus();
 }
