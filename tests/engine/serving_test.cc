@@ -1,11 +1,15 @@
 // Whatever a replica does to serve many requests at once — sharing prefixes, samples of one prompt,
-// giving way for lack of pages, swapping, planning ahead — changes no token of any answer.
+// giving way for lack of pages, swapping, planning ahead — changes no token of any answer, and no
+// bit of the logits that it was drawn from.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/test_util.h"
@@ -19,6 +23,30 @@ namespace {
 
 constexpr const char* kBard = "checkpoints/bard";
 constexpr int kRequests = 24;
+
+// What makes the next token depend on more than the last logits: on the answer so far, on its
+// length, and on mirostat's state. Every fourth request takes all of it, has two answers at least,
+// and gives way first.
+void AddSampling(int i, int64_t vocab_size, GenerationRequest& request) {
+  kernels::SamplingParams& sampling = request.sampling;
+  if (i % 4 == 1) {
+    if (request.samples.size() < 2) request.samples.resize(2);
+    request.priority = -1;
+    request.max_tokens += 12;
+    sampling.mirostat_tau = 3.0f;
+    sampling.mirostat_eta = 0.3f;
+  }
+  if (i % 4 == 3) sampling.typical_p = 0.7f;
+  if (i % 4 == 1 || i % 3 == 0) {
+    sampling.dry = {.multiplier = 2.0f, .allowed_length = 1};
+    sampling.logit_bias = {{.id = 5, .bias = 4.0f}, {.id = 40, .bias = -9.0f}};
+  }
+  if (i % 4 == 1 || i % 3 == 1) {
+    sampling.min_tokens = 6;
+    for (int32_t id = 0; id < vocab_size; id += 300) sampling.stop_ids.push_back(id);
+    request.eos_token_ids = sampling.stop_ids;
+  }
+}
 
 // Prompts that begin alike, in five families, and answers of 1 to 40 tokens.
 std::vector<GenerationRequest> Requests(int64_t vocab_size) {
@@ -36,17 +64,61 @@ std::vector<GenerationRequest> Requests(int64_t vocab_size) {
       request.prompt.push_back(static_cast<int32_t>(random() % vocab_size));
     }
     request.samples.resize(1 + (random() % 3 == 0 ? random() % 3 : 0));
-    for (size_t s = 0; s < request.samples.size(); ++s) {
-      request.samples[s].index = static_cast<int32_t>(s);
-    }
     request.priority = static_cast<int32_t>(random() % 3);
     request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
     request.sampling.seed = 40 + i;
+    AddSampling(i, vocab_size, request);
+    for (size_t s = 0; s < request.samples.size(); ++s) {
+      request.samples[s].index = static_cast<int32_t>(s);
+    }
     // Depends on the prompt, which samples get from each other.
     request.sampling.repetition_penalty = request.samples.size() > 1 ? 1.2f : 1.0f;
     requests.push_back(request);
   }
   return requests;
+}
+
+// The logits that each token of an answer was drawn from, by request, sample and position.
+using Logits = std::map<std::tuple<RequestId, int32_t, int64_t>, std::vector<float>>;
+
+struct Served {
+  LocalReplica::Answers answers;
+  Logits logits;
+};
+
+Served Serve(LocalReplica& replica, const std::vector<GenerationRequest>& requests,
+             const SchedulerLimits& scheduler) {
+  Served served;
+  absl::StatusOr<LocalReplica::Answers> answers = replica.Generate(requests, scheduler);
+  EXPECT_THAT(answers.status(), IsOk());
+  if (!answers.ok()) return served;
+  served.answers = *std::move(answers);
+  SequenceId id = 0;
+  for (const GenerationRequest& request : requests) {
+    for (const SampleStart& sample : request.samples) {
+      ++id;  // sequences are numbered as they come
+      const int64_t begin = static_cast<int64_t>(request.prompt.size()) - 1;
+      const auto tokens = std::ssize(served.answers.at({request.id, sample.index}));
+      // What was drawn ahead, behind an end of text, is no part of the answer.
+      for (int64_t position = begin; position < begin + tokens; ++position) {
+        served.logits[{request.id, sample.index, position}] = replica.logits().at({id, position});
+      }
+    }
+  }
+  return served;
+}
+
+void ExpectSameBits(const Served& got, const Served& want) {
+  EXPECT_EQ(got.answers, want.answers);
+  ASSERT_EQ(got.logits.size(), want.logits.size());
+  for (const auto& [key, logits] : want.logits) {
+    const auto [request, sample, position] = key;
+    const auto found = got.logits.find(key);
+    ASSERT_NE(found, got.logits.end());
+    ASSERT_EQ(found->second.size(), logits.size());
+    ASSERT_EQ(std::memcmp(found->second.data(), logits.data(), logits.size() * sizeof(float)), 0)
+        << "request " << request << ", sample " << sample << ", position " << position;
+  }
 }
 
 class ServingTest : public ::testing::Test {
@@ -64,20 +136,20 @@ class ServingTest : public ::testing::Test {
   }
 
   // Every request in a replica that has computed nothing before, one sample at a time.
-  LocalReplica::Answers Alone(const std::vector<GenerationRequest>& requests,
-                              kernels::KvDType kv_dtype = kernels::KvDType::kF32) {
-    LocalReplica::Answers answers;
+  Served Alone(const std::vector<GenerationRequest>& requests,
+               kernels::KvDType kv_dtype = kernels::KvDType::kF32) {
+    Served all;
     for (const GenerationRequest& request : requests) {
       for (const SampleStart& sample : request.samples) {
         GenerationRequest alone = request;
         alone.samples = {sample};
-        const auto got = Make({.kv_dtype = kv_dtype, .orders_ahead = 1})
-                             ->Generate({alone}, {.step_tokens = 256, .max_micro_batch_rows = 256});
-        EXPECT_THAT(got.status(), IsOk());
-        answers.insert(got->begin(), got->end());
+        const auto replica = Make({.kv_dtype = kv_dtype, .orders_ahead = 1});
+        Served served = Serve(*replica, {alone}, {.step_tokens = 256, .max_micro_batch_rows = 256});
+        all.answers.merge(served.answers);
+        all.logits.merge(served.logits);
       }
     }
-    return answers;
+    return all;
   }
 
   model::ModelConfig config_;
@@ -86,7 +158,7 @@ class ServingTest : public ::testing::Test {
 
 TEST_F(ServingTest, NoAnswerDependsOnTheOthers) {
   const std::vector<GenerationRequest> requests = Requests(config_.vocab_size);
-  const LocalReplica::Answers want = Alone(requests);
+  const Served want = Alone(requests);
 
   struct Case {
     std::string name;
@@ -97,11 +169,11 @@ TEST_F(ServingTest, NoAnswerDependsOnTheOthers) {
   const Case cases[] = {
       {"much room", {.max_sequences = 8}, {.step_tokens = 64, .max_micro_batch_rows = 64}, {}},
       {"few pages, computed again",
-       {.page_size = 8, .pages = 24, .max_sequences = 8},
+       {.page_size = 8, .pages = 19, .max_sequences = 8},
        {.step_tokens = 24, .max_micro_batch_rows = 24},
        {}},
       {"few pages, swapped",
-       {.page_size = 8, .pages = 24, .swap_pages = 64, .max_sequences = 8},
+       {.page_size = 8, .pages = 19, .swap_pages = 64, .max_sequences = 8},
        {.step_tokens = 24, .max_micro_batch_rows = 24},
        {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9}},
       {"tp2 x pp2, few pages, swapped",
@@ -118,8 +190,7 @@ TEST_F(ServingTest, NoAnswerDependsOnTheOthers) {
     LocalReplicaOptions options = c.replica;
     options.rates = c.rates;
     const auto replica = Make(options);
-    SKEIN_ASSERT_OK_AND_ASSIGN(const auto got, replica->Generate(requests, c.scheduler));
-    EXPECT_EQ(got, want);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(Serve(*replica, requests, c.scheduler), want));
     const ReplicaLoad& load = replica->load();
     EXPECT_EQ(load.used_pages, 0);
     EXPECT_EQ(load.free_pages + load.cached_pages, load.total_pages);
@@ -138,7 +209,7 @@ TEST_F(ServingTest, NarrowCachesChangeNoAnswerEither) {
   requests.resize(10);
   for (const kernels::KvDType dtype : {kernels::KvDType::kBF16, kernels::KvDType::kInt8}) {
     SCOPED_TRACE(static_cast<int>(dtype));
-    const LocalReplica::Answers want = Alone(requests, dtype);
+    const Served want = Alone(requests, dtype);
     LocalReplicaOptions options{.layout = {2, 1, 1},
                                 .page_size = 8,
                                 .pages = 14,
@@ -147,10 +218,8 @@ TEST_F(ServingTest, NarrowCachesChangeNoAnswerEither) {
                                 .max_sequences = 8};
     options.rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9};
     const auto replica = Make(options);
-    SKEIN_ASSERT_OK_AND_ASSIGN(
-        const auto got,
-        replica->Generate(requests, {.step_tokens = 24, .max_micro_batch_rows = 24}));
-    EXPECT_EQ(got, want);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(
+        Serve(*replica, requests, {.step_tokens = 24, .max_micro_batch_rows = 24}), want));
     EXPECT_GT(replica->load().preemptions_swapped, 0);
     EXPECT_GT(replica->load().cached_tokens, 0);
   }
