@@ -9,7 +9,7 @@
 namespace skein::worker {
 namespace {
 
-// Of one observation in the observed rate of prefill.
+// Of each observation but the first in the observed rate of prefill.
 constexpr double kObservationWeight = 0.2;
 // Steps with fewer rows are bound by reading weights, and say nothing of prefill.
 constexpr int64_t kPrefillRows = 64;
@@ -386,7 +386,8 @@ absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration durati
   }
   if (expected.rows >= kPrefillRows && duration > absl::ZeroDuration()) {
     const double rate = static_cast<double>(expected.rows) / absl::ToDoubleSeconds(duration);
-    rates_.prefill_tokens_per_s += kObservationWeight * (rate - rates_.prefill_tokens_per_s);
+    const double weight = std::exchange(prefill_observed_, true) ? kObservationWeight : 1;
+    rates_.prefill_tokens_per_s += weight * (rate - rates_.prefill_tokens_per_s);
   }
   return absl::OkStatus();
 }

@@ -26,7 +26,7 @@ namespace skein::worker {
 
 struct ReplicaLimits {
   SchedulerLimits scheduler;
-  PreemptionRates rates;  // prefill_tokens_per_s is replaced by what is observed
+  PreemptionRates rates;  // prefill_tokens_per_s: until it was observed
   int32_t max_sequences = 1;
   int64_t pages = 0;
   int64_t swap_pages = 0;
@@ -126,6 +126,7 @@ class ReplicaState {
 
   const ReplicaLimits limits_;
   PreemptionRates rates_;
+  bool prefill_observed_ = false;
   PageTables tables_;
   // By id, which is the order of arrival.
   std::map<SequenceId, Sequence> sequences_;

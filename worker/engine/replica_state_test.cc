@@ -1,5 +1,6 @@
 #include "worker/engine/replica_state.h"
 
+#include <map>
 #include <string>
 
 #include "base/test_util.h"
@@ -33,7 +34,8 @@ GenerationRequest Request(RequestId id, std::vector<int32_t> prompt, int64_t max
 // A state, and ranks that answer what a test tells them to.
 class Replica {
  public:
-  explicit Replica(const ReplicaLimits& limits = Limits()) : state(limits) {}
+  explicit Replica(const ReplicaLimits& limits = Limits())
+      : state(limits), page_size_(limits.scheduler.page_size) {}
 
   void Add(GenerationRequest request) { state.Add(std::move(request), now); }
   StepOrder Next() {
@@ -41,18 +43,21 @@ class Replica {
     const absl::StatusOr<std::optional<StepOrder>> order = state.NextOrder(now);
     EXPECT_THAT(order.status(), IsOk());
     EXPECT_TRUE(order.ok() && order->has_value()) << "nothing to do";
-    return order.ok() && order->has_value() ? **order : StepOrder{};
+    if (!order.ok() || !order->has_value()) return {};
+    CheckPages(**order);
+    return **order;
   }
   bool HasNext() { return state.NextOrder(now)->has_value(); }
   // Every sampling chunk of the order gives `token`.
-  void Finish(const StepOrder& order, int32_t token = 50) {
+  void Finish(const StepOrder& order, int32_t token = 50,
+              absl::Duration duration = absl::Milliseconds(1)) {
     StepResult result{.step = order.step};
     for (const auto& batch : order.micro_batches) {
       for (const ChunkOrder& chunk : batch) {
         if (chunk.sample) result.sampled.push_back({.id = chunk.id, .token = {.id = token}});
       }
     }
-    SKEIN_ASSERT_OK(state.Apply(result, absl::Milliseconds(1)));
+    SKEIN_ASSERT_OK(state.Apply(result, duration));
   }
   StepOrder Step(int32_t token = 50) {
     StepOrder order = Next();
@@ -62,6 +67,24 @@ class Replica {
 
   ReplicaState state;
   absl::Time now = absl::UnixEpoch();
+
+ private:
+  // A sequence wastes its last page's empty slots at most.
+  void CheckPages(const StepOrder& order) {
+    for (const PageTableUpdate& table : order.tables) {
+      pages_[table.id] = table.first + static_cast<int64_t>(table.pages.size());
+    }
+    std::map<SequenceId, int64_t> computed;
+    for (const auto& batch : order.micro_batches) {
+      for (const ChunkOrder& chunk : batch) computed[chunk.id] = chunk.end();
+    }
+    for (const auto& [id, tokens] : computed) {
+      EXPECT_EQ(pages_[id], (tokens + page_size_ - 1) / page_size_) << "sequence " << id;
+    }
+  }
+
+  const int64_t page_size_;
+  std::map<SequenceId, int64_t> pages_;
 };
 
 TEST(ReplicaStateTest, APromptIsStartedThenDecoded) {
@@ -280,6 +303,51 @@ TEST(ReplicaStateTest, TheNewestGivesWayAndComesBack) {
   }
 }
 
+// Pages cost as much to swap as their tokens to compute at 100 tokens/s.
+TEST(ReplicaStateTest, WhatPrefillTookDecidesBetweenSwapAndRecompute) {
+  struct Case {
+    double guess;
+    std::vector<absl::Duration> prefills;  // of 64 tokens each
+    bool swaps;
+  };
+  const Case cases[] = {
+      // Nothing was observed.
+      {10, {}, true},
+      {1000, {}, false},
+      // The first observation takes the guess's place, and each later one counts for a fifth.
+      {1e9, {absl::Seconds(1)}, true},
+      {1, {absl::Milliseconds(1)}, false},
+      {1, {absl::Seconds(1), absl::Milliseconds(400)}, true},
+      {1, {absl::Seconds(1), absl::Milliseconds(200)}, false},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.guess);
+    SCOPED_TRACE(c.prefills.size());
+    ReplicaLimits limits = Limits();
+    limits.scheduler.step_tokens = limits.scheduler.max_micro_batch_rows = 64;
+    limits.pages = limits.swap_pages = 18;
+    limits.context_length = 72;
+    limits.rates = {.prefill_tokens_per_s = c.guess, .swap_pages_per_s = 50};
+    Replica replica(limits);
+    int32_t next = 10;  // prompts of their own: no hit makes them shorter
+    for (const absl::Duration duration : c.prefills) {
+      replica.Add(Request(next, std::vector<int32_t>(64, next), 1));
+      ++next;
+      replica.Finish(replica.Next(), 50, duration);
+    }
+    replica.Add(Request(1, std::vector<int32_t>(32, 1), 20));
+    replica.Step();
+    replica.Step();
+    GenerationRequest urgent = Request(2, std::vector<int32_t>(60, 2), 2);
+    urgent.priority = 100;
+    replica.Add(urgent);
+    replica.Step();
+    const ReplicaLoad load = replica.state.TakeReport().load;
+    EXPECT_EQ(load.preemptions_swapped, c.swaps ? 1 : 0);
+    EXPECT_EQ(load.preemptions_recomputed, c.swaps ? 0 : 1);
+  }
+}
+
 TEST(ReplicaStateTest, SamplesThatWaitForAPromptThatGaveWayHoldNoSlots) {
   ReplicaLimits limits = Limits();
   limits.max_sequences = 4;
@@ -432,10 +500,11 @@ TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
 
   StepResult result{.step = 3, .status = absl::AbortedError("why")};
   result.sampled.push_back(
-      {.id = 2, .token = {.id = 5, .logprob = -1.5f, .top_logprobs = {{5, -1.5f}}}});
+      {.id = 2, .token = {.id = 5, .logprob = -1.5f, .top_logprobs = {{5, -1.5f}}, .mu = 3.25f}});
   SKEIN_ASSERT_OK_AND_ASSIGN(StepResult result_back, DecodeStepResult(Encode(result)));
   EXPECT_THAT(result_back.status, StatusIs(absl::StatusCode::kAborted, "why"));
   EXPECT_EQ(result_back.sampled[0].token.top_logprobs[0].logprob, -1.5f);
+  EXPECT_EQ(result_back.sampled[0].token.mu, 3.25f);
 }
 
 }  // namespace
