@@ -164,7 +164,10 @@ void Cluster::Serve(Job& job) {
   spdlog::info("job {} serves with {}: {} read in {:.2f} s", job.id,
                FormatCount(job.plan->layout.data, "replica"), FormatBytes(bytes), slowest);
   for (int32_t i = 0; i < job.plan->layout.data; ++i) {
-    const ReplicaLoad idle = {.total_pages = job.plan->pages, .free_pages = job.plan->pages};
+    const ReplicaLoad idle = {.total_pages = job.plan->pages,
+                              .free_pages = job.plan->pages,
+                              .total_swap_pages = job.plan->swap_pages,
+                              .free_swap_pages = job.plan->swap_pages};
     job.replicas.push_back({.id = next_replica_++, .load = idle});
     listener_->OnReplicaUp({.id = job.replicas.back().id,
                             .name = absl::StrCat("replica ", i, " of job ", job.id),

@@ -63,6 +63,8 @@ absl::StatusOr<plan::Planning> PlanPairs(const topology::Machine& machine,
   plan.model_path = model.path;
   plan.layout = {.tensor = 2, .pipeline = 1, .data = ranks / 2};
   plan.max_sequences = 4;
+  plan.pages = 9;
+  plan.swap_pages = 5;
   for (int32_t rank = 0; rank < ranks; ++rank) {
     plan.ranks.push_back({.rank = rank, .replica = rank / 2, .shard = rank % 2});
   }
@@ -374,6 +376,11 @@ TEST_F(ClusterTest, OutputGoesToTheReplicaAndIsCounted) {
   EXPECT_EQ(status.replicas[1].tokens_total, 4);
   EXPECT_DOUBLE_EQ(status.replicas[1].tokens_per_second, 0.4);
   EXPECT_EQ(status.replicas[1].load.free_pages, 7);
+  const ReplicaLoad& silent = status.replicas[0].load;  // as planned
+  EXPECT_EQ(silent.total_pages, 9);
+  EXPECT_EQ(silent.free_pages, 9);
+  EXPECT_EQ(silent.total_swap_pages, 5);
+  EXPECT_EQ(silent.free_swap_pages, 5);
   clock_.Advance(absl::Seconds(11));
   EXPECT_EQ(cluster_.Status().front().replicas[1].tokens_per_second, 0);
 }

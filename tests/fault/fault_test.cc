@@ -186,6 +186,17 @@ TEST(CoordinatorFaultTest, ANewOneTakesTheJobUpAgain) {
   const Answer after = cluster.Generate(GreedyRequest("ROMEO:", 20));
   EXPECT_TRUE(after.status.ok()) << after.status.error_message();
   EXPECT_EQ(after.tokens, before.tokens);
+  // The leader has spoken now, and keeps nothing of the answer that was lost.
+  EXPECT_TRUE(cluster.WaitForStatus(
+      [&](const auto& status) {
+        if (status.jobs_size() != 1 || status.jobs(0).replicas_size() != 1) return false;
+        const cluster::v1::ReplicaLoad& load = status.jobs(0).replicas(0).load();
+        return load.steps() >= static_cast<int64_t>(before.tokens.size() + after.tokens.size()) &&
+               load.running() + load.waiting() + load.used_pages() == 0 &&
+               load.free_pages() + load.cached_pages() == load.total_pages();
+      },
+      kBound))
+      << cluster.Status().DebugString();
   cluster.coordinator().Signal(SIGTERM);
   EXPECT_EQ(job.Wait(absl::Seconds(20)), 0) << job.Output();
 }
