@@ -216,5 +216,50 @@ TEST_F(SamplingExtrasTest, SamplesShareThePromptsPages) {
       absl::Seconds(60)));
 }
 
+// A stop string ends its sequence at the leader once the coordinator has found it and said so: in
+// the two steps that are out by then, and what a round trip takes. Of several tries the best one
+// counts, since on a busy machine a round trip may take any number of steps.
+TEST_F(SamplingExtrasTest, AStopStringFreesThePagesWithinTwoStepsAndARoundTrip) {
+  constexpr int kMaxTokens = 900;
+  constexpr int64_t kStepsPlannedAhead = 2;
+  constexpr int64_t kRoundTrip = 8;  // of steps that take a millisecond
+  constexpr int kTries = 10;
+  v1::GenerateRequest request = GreedyRequest("ROMEO:", kMaxTokens);
+  request.mutable_sampling()->set_ignore_eos(true);
+  const std::string whole = cluster_->Generate(request).text;
+  ASSERT_GT(whole.size(), 500u);
+  const size_t cut = whole.find(whole.substr(200, 16));
+  request.add_stop(whole.substr(cut, 16));
+
+  // Waits until nothing runs.
+  const auto idle = [] {
+    cluster::v1::ReplicaLoad load;
+    EXPECT_TRUE(cluster_->WaitForStatus(
+        [&](const auto& status) {
+          load = status.jobs(0).replicas(0).load();
+          return load.running() + load.waiting() + load.used_pages() == 0;
+        },
+        absl::Seconds(60)));
+    return load;
+  };
+  int64_t fewest = kMaxTokens;
+  for (int i = 0; i < kTries; ++i) {
+    const int64_t before = idle().steps();
+    const Reply reply = Ask(request);
+    ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+    ASSERT_EQ(reply.samples.at(0).ends.size(), 1u);
+    const v1::Finished& end = reply.samples[0].ends[0];
+    EXPECT_EQ(end.reason(), v1::Finished::REASON_STOP);
+    EXPECT_EQ(end.stop(), request.stop(0));
+    EXPECT_EQ(reply.samples[0].text, whole.substr(0, cut));
+    const cluster::v1::ReplicaLoad after = idle();
+    EXPECT_EQ(after.free_pages() + after.cached_pages(), after.total_pages());
+    const int64_t tokens = end.usage().completion_tokens();
+    EXPECT_GE(after.steps() - before, tokens);
+    fewest = std::min(fewest, after.steps() - before - tokens);
+  }
+  EXPECT_LE(fewest, kStepsPlannedAhead + kRoundTrip);
+}
+
 }  // namespace
 }  // namespace skein::testing
