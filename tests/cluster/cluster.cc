@@ -141,27 +141,9 @@ Answer Cluster::Generate(const v1::GenerateRequest& request, absl::Duration dead
   auto reader = inference_->Generate(&context, request);
   Answer answer;
   v1::GenerateEvent event;
-  while (reader->Read(&event)) {
-    switch (event.event_case()) {
-      case v1::GenerateEvent::kAccepted:
-        answer.accepted = true;
-        answer.seed = event.accepted().seed();
-        break;
-      case v1::GenerateEvent::kTokens:
-        answer.text += event.tokens().text();
-        for (const v1::Token& token : event.tokens().tokens()) answer.tokens.push_back(token.id());
-        break;
-      case v1::GenerateEvent::kFinished:
-        answer.reason = event.finished().reason();
-        break;
-      case v1::GenerateEvent::kError:
-        answer.error = event.error().message();
-        break;
-      case v1::GenerateEvent::EVENT_NOT_SET:
-        break;
-    }
-  }
+  while (reader->Read(&event)) answer.Add(event);
   answer.status = reader->Finish();
+  EXPECT_EQ(answer.Fault(), "");
   return answer;
 }
 

@@ -13,20 +13,10 @@
 #include "absl/time/time.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
+#include "tests/cluster/answer.h"
 #include "tests/cluster/process.h"
 
 namespace skein::testing {
-
-// What came back of one Generate call.
-struct Answer {
-  grpc::Status status;
-  bool accepted = false;
-  uint64_t seed = 0;
-  std::vector<uint32_t> tokens;
-  std::string text;
-  v1::Finished::Reason reason = v1::Finished::REASON_UNSPECIFIED;
-  std::string error;  // of an Error event
-};
 
 class Cluster {
  public:
@@ -59,6 +49,7 @@ class Cluster {
     return true;
   }
 
+  // A stream that breaks the contract fails the test.
   Answer Generate(const v1::GenerateRequest& request, absl::Duration deadline = absl::Seconds(120));
   // All at once, a thread each.
   std::vector<Answer> GenerateAll(const std::vector<v1::GenerateRequest>& requests);

@@ -19,11 +19,11 @@ RunningAnswer::RunningAnswer(Cluster& cluster) {
     auto reader = cluster.inference().Generate(&context, GreedyRequest("ROMEO:", kLong));
     v1::GenerateEvent event;
     while (reader->Read(&event)) {
-      text_ += event.tokens().text();
+      answer_.Add(event);
       if (event.has_tokens()) tokens_ += event.tokens().tokens_size();
-      if (event.has_error()) error_ = event.error().message();
     }
-    status_ = reader->Finish();
+    answer_.status = reader->Finish();
+    EXPECT_EQ(answer_.Fault(), "");
     done_ = absl::Now();
   });
   const absl::Time deadline = absl::Now() + absl::Seconds(30);

@@ -27,17 +27,15 @@ class RunningAnswer {
 
   // Waits for the end; the rest is valid from then on.
   void Join() { thread_.join(); }
-  const grpc::Status& status() const { return status_; }
-  const std::string& error() const { return error_; }  // of the last event
-  const std::string& text() const { return text_; }
+  const grpc::Status& status() const { return answer_.status; }
+  const std::string& error() const { return answer_.error; }  // of the last event
+  const std::string& text() const { return answer_.text; }
   absl::Time done() const { return done_; }
   int tokens() const { return tokens_; }  // so far; at any time
 
  private:
   std::atomic<int> tokens_{0};
-  grpc::Status status_;
-  std::string text_;
-  std::string error_;
+  Answer answer_;
   absl::Time done_;
   std::thread thread_;
 };

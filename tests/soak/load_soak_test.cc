@@ -1,10 +1,13 @@
 // 64 clients at once, who ask for much and little, cancel, and hang up: every accepted request ends
 // exactly once, with the answer of a lone run; nothing is left of it.
 //   load_soak_test [--requests=N]    (default 200; scripts/soak.sh runs 2,000)
+#include <signal.h>
+
 #include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -20,9 +23,11 @@
 namespace skein::testing {
 namespace {
 
+constexpr const char* kSkein = "coordinator/client/skein";
 constexpr int kClients = 64;
 constexpr int kVariants = 48;
-constexpr int64_t kMaxGrowthBytes = 8 << 20;
+constexpr int kMaxSequences = 24;
+constexpr int64_t kMaxGrowthBytes = 8 << 20;  // of all processes together, in the second half
 
 int g_requests = 200;
 
@@ -37,6 +42,7 @@ int64_t ResidentBytes(pid_t pid) {
 
 struct Counts {
   std::atomic<int> answered = 0, cancelled = 0, timed_out = 0, hung_up = 0;
+  std::atomic<int> killed = 0;  // of those that hung up, in the middle of an answer
 };
 
 class Load {
@@ -70,56 +76,47 @@ class Load {
       case 1:
         return TimeOut(request, lone, absl::Milliseconds(random() % 300));
       case 2:
-        return HangUp(request);
+        return random() % 2 == 0 ? HangUp(request) : KillClient(request);
       default:
         return Finish(request, lone);
     }
   }
 
   void Finish(const v1::GenerateRequest& request, const LoneAnswer& lone) {
-    const Answer answer = cluster_.Generate(request);
-    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
-    EXPECT_EQ(answer.tokens, lone.tokens);
-    EXPECT_EQ(answer.text, lone.text);
-    EXPECT_NE(answer.reason, v1::Finished::REASON_UNSPECIFIED);
+    lone.ExpectEqual(cluster_.Generate(request));
     ++counts_.answered;
   }
 
-  // What came before the end is the beginning of the lone answer.
-  static void ExpectBeginning(const std::vector<uint32_t>& tokens, const LoneAnswer& lone) {
-    ASSERT_LE(tokens.size(), lone.tokens.size());
-    EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), lone.tokens.begin()));
+  // The whole answer, or its beginning before this status.
+  static void ExpectEndOr(grpc::StatusCode early, const Answer& answer, const LoneAnswer& lone) {
+    if (answer.status.ok()) return lone.ExpectEqual(answer);
+    EXPECT_EQ(answer.status.error_code(), early) << answer.status.error_message();
+    ASSERT_LE(answer.tokens.size(), lone.tokens.size());
+    EXPECT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), lone.tokens.begin()));
+    EXPECT_TRUE(lone.text.starts_with(answer.text));
   }
 
   void Cancel(const v1::GenerateRequest& request, const LoneAnswer& lone, size_t after) {
     grpc::ClientContext context;
     const auto stream = cluster_.inference().Generate(&context, request);
-    std::vector<uint32_t> tokens;
-    int ends = 0;
+    Answer answer;
     v1::GenerateEvent event;
     while (stream->Read(&event)) {
-      for (const v1::Token& token : event.tokens().tokens()) tokens.push_back(token.id());
-      ends += event.has_finished() ? 1 : 0;
-      if (tokens.size() >= after) context.TryCancel();
+      answer.Add(event);
+      if (answer.tokens.size() >= after) context.TryCancel();
     }
-    const grpc::Status status = stream->Finish();
-    EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::CANCELLED)
-        << status.error_message();
-    EXPECT_LE(ends, 1);
-    ExpectBeginning(tokens, lone);
+    answer.status = stream->Finish();
+    EXPECT_EQ(answer.Fault(), "");
+    ExpectEndOr(grpc::StatusCode::CANCELLED, answer, lone);
     ++counts_.cancelled;
   }
 
   void TimeOut(const v1::GenerateRequest& request, const LoneAnswer& lone, absl::Duration time) {
-    const Answer answer = cluster_.Generate(request, time);
-    EXPECT_TRUE(answer.status.ok() ||
-                answer.status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
-        << answer.status.error_message();
-    ExpectBeginning(answer.tokens, lone);
+    ExpectEndOr(grpc::StatusCode::DEADLINE_EXCEEDED, cluster_.Generate(request, time), lone);
     ++counts_.timed_out;
   }
 
-  // The connection goes, not only the call.
+  // The call and its channel go.
   void HangUp(const v1::GenerateRequest& request) {
     grpc::ChannelArguments own;
     own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -130,6 +127,20 @@ class Load {
     v1::GenerateEvent event;
     stream->Read(&event);
     context.TryCancel();
+    ++counts_.hung_up;
+  }
+
+  // A client is killed in the middle of its answer: its connection breaks without a word.
+  void KillClient(const v1::GenerateRequest& request) {
+    Process client(
+        {.name = "client",
+         .argv = {kSkein, "generate", "--coordinator=" + cluster_.address(),
+                  "--prompt=" + request.prompt(), "--max-tokens=300", "--ignore-eos", "--json"}});
+    EXPECT_TRUE(client.WaitForOutput("\"tokens\"", absl::Seconds(60))) << client.Output();
+    client.Signal(SIGKILL);
+    const std::optional<int> status = client.Wait(absl::Seconds(60));
+    EXPECT_TRUE(status == 128 + SIGKILL || status == 0) << client.Output();
+    counts_.killed += status != 0 ? 1 : 0;
     ++counts_.hung_up;
   }
 
@@ -155,8 +166,17 @@ std::map<pid_t, int64_t> ResidentBytesOfAll(Cluster& cluster) {
   for (const auto& job : status.jobs()) {
     for (const auto& rank : job.ranks()) bytes[rank.pid()] = 0;
   }
-  for (auto& [pid, resident] : bytes) resident = ResidentBytes(pid);
+  for (auto& [pid, resident] : bytes) {
+    resident = ResidentBytes(pid);
+    EXPECT_GT(resident, 0) << "process " << pid << " is gone";
+  }
   return bytes;
+}
+
+int64_t Sum(const std::map<pid_t, int64_t>& bytes) {
+  int64_t sum = 0;
+  for (const auto& [pid, resident] : bytes) sum += resident;
+  return sum;
 }
 
 // Nobody uses a page; each is free or kept for later prompts.
@@ -175,43 +195,90 @@ bool NothingIsLeft(const cluster::v1::ClusterStatus& status) {
   return true;
 }
 
+// Makes the pages resident, those of the swap pool too, so that what grows afterwards is something
+// else: prompts that share nothing, more of them at once than there is room for.
+void TouchPages(Cluster& cluster) {
+  std::mt19937 random(5);
+  std::vector<v1::GenerateRequest> requests(32 * cluster.Status().jobs_size());
+  for (v1::GenerateRequest& request : requests) {
+    for (int i = 0; i < 400; ++i) request.mutable_prompt_tokens()->add_ids(300 + random() % 700);
+    request.set_max_tokens(40);
+    request.mutable_sampling()->set_ignore_eos(true);
+  }
+  for (const Answer& answer : cluster.GenerateAll(requests)) {
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  }
+  EXPECT_TRUE(cluster.WaitForStatus(NothingIsLeft, absl::Seconds(10)));
+  // All have been used; the last ones of sequences are not kept.
+  const cluster::v1::ClusterStatus status = cluster.Status();
+  for (const auto& job : status.jobs()) {
+    for (const auto& replica : job.replicas()) {
+      EXPECT_LE(replica.load().free_pages(), kMaxSequences);
+    }
+  }
+}
+
+struct Totals {
+  int64_t preemptions = 0, cached_tokens = 0;
+};
+
+Totals TotalsOf(const cluster::v1::ClusterStatus& status) {
+  Totals totals;
+  for (const auto& job : status.jobs()) {
+    for (const auto& replica : job.replicas()) {
+      const cluster::v1::ReplicaLoad& load = replica.load();
+      totals.preemptions += load.preemptions_swapped() + load.preemptions_recomputed();
+      totals.cached_tokens += load.cached_tokens();
+    }
+  }
+  return totals;
+}
+
 TEST_P(LoadSoakTest, EveryRequestEndsOnceAndNothingIsLeft) {
   const std::vector<LoneAnswer> lone = MakeLoneAnswers(kVariants, 1, 64);
   // So few pages that sequences give way to each other, by swapping and by computing again.
   Cluster cluster({.layout = GetParam().layout,
                    .coordinator_flags = {"--kv-memory=20MiB", "--swap-memory=4MiB",
-                                         "--max-sequences=24", "--context-length=512"}});
+                                         absl::StrCat("--max-sequences=", kMaxSequences),
+                                         "--context-length=512"}});
   for (size_t i = 0; i < GetParam().jobs.size(); ++i) {
     cluster.StartJob(GetParam().jobs[i]);
     ASSERT_TRUE(cluster.WaitForServing(static_cast<int>(i) + 1));
   }
+  TouchPages(cluster);
+  const Totals begin = TotalsOf(cluster.Status());
   Load load(cluster, lone);
   load.Run(g_requests / 2);
+  EXPECT_TRUE(cluster.WaitForStatus(NothingIsLeft, absl::Seconds(10)));
   const std::map<pid_t, int64_t> before = ResidentBytesOfAll(cluster);
   load.Run(g_requests - g_requests / 2);
   EXPECT_TRUE(cluster.WaitForStatus(NothingIsLeft, absl::Seconds(10)))
       << cluster.Status().DebugString();
-  for (const auto& [pid, resident] : ResidentBytesOfAll(cluster)) {
-    EXPECT_LE(resident, before.at(pid) + kMaxGrowthBytes) << pid;
+  const std::map<pid_t, int64_t> after = ResidentBytesOfAll(cluster);
+  std::string growth;  // in KiB
+  for (const auto& [pid, resident] : after) {
+    ASSERT_TRUE(before.contains(pid)) << pid;
+    absl::StrAppend(&growth, " ", (resident - before.at(pid)) >> 10);
   }
+  EXPECT_EQ(after.size(), before.size());
+  EXPECT_LE(Sum(after), Sum(before) + kMaxGrowthBytes) << "grown by, in KiB:" << growth;
   const Counts& counts = load.counts();
   EXPECT_EQ(counts.answered + counts.cancelled + counts.timed_out + counts.hung_up, g_requests);
-  int64_t preemptions = 0, cached = 0;
-  const cluster::v1::ClusterStatus status = cluster.Status();
-  for (const auto& job : status.jobs()) {
-    for (const auto& replica : job.replicas()) {
-      preemptions += replica.load().preemptions_swapped() + replica.load().preemptions_recomputed();
-      cached += replica.load().cached_tokens();
-    }
-  }
+  const Totals end = TotalsOf(cluster.Status());
+  const int64_t preemptions = end.preemptions - begin.preemptions;
+  const int64_t cached = end.cached_tokens - begin.cached_tokens;
+  EXPECT_GT(counts.killed, 0);
   EXPECT_GT(preemptions, 0);
   EXPECT_GT(cached, 0);
   std::printf(
-      "%s: %d answered, %d cancelled, %d timed out, %d hung up; %ld preemptions, %ld "
-      "prompt tokens from the cache\n",
+      "%s: %d answered, %d cancelled, %d timed out, %d hung up, %d of them killed; %ld "
+      "preemptions, "
+      "%ld prompt tokens from the cache\n"
+      "resident after each half: %ld and %ld KiB; by process, KiB more:%s\n",
       GetParam().name.c_str(), counts.answered.load(), counts.cancelled.load(),
-      counts.timed_out.load(), counts.hung_up.load(), static_cast<long>(preemptions),
-      static_cast<long>(cached));
+      counts.timed_out.load(), counts.hung_up.load(), counts.killed.load(),
+      static_cast<long>(preemptions), static_cast<long>(cached),
+      static_cast<long>(Sum(before) >> 10), static_cast<long>(Sum(after) >> 10), growth.c_str());
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, LoadSoakTest,

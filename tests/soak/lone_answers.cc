@@ -33,6 +33,13 @@ v1::GenerateRequest MakeRequest(std::mt19937& random, uint32_t min_tokens, uint3
 
 }  // namespace
 
+void LoneAnswer::ExpectEqual(const Answer& got) const {
+  EXPECT_TRUE(got.status.ok()) << got.status.error_message();
+  EXPECT_EQ(got.tokens, tokens);
+  EXPECT_EQ(got.text, text);
+  EXPECT_EQ(got.reason, reason);
+}
+
 std::vector<LoneAnswer> MakeLoneAnswers(int count, uint32_t min_tokens, uint32_t max_tokens) {
   Cluster cluster({.layout = "tp=1,pp=1"});
   cluster.StartJob(1);
@@ -42,11 +49,18 @@ std::vector<LoneAnswer> MakeLoneAnswers(int count, uint32_t min_tokens, uint32_t
   for (int i = 0; i < count; ++i) {
     LoneAnswer& lone = answers.emplace_back();
     lone.request = MakeRequest(random, min_tokens, max_tokens);
-    const Answer answer = cluster.Generate(lone.request);
+    v1::GenerateRequest request = lone.request;
+    request.set_prompt_logprobs(0);  // takes nothing from the prefix cache
+    const Answer answer = cluster.Generate(request);
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_NE(answer.reason, v1::Finished::REASON_UNSPECIFIED);
     lone.tokens = answer.tokens;
     lone.text = answer.text;
+    lone.reason = answer.reason;
   }
+  const cluster::v1::ReplicaLoad load = cluster.ServingJob(0).replicas(0).load();
+  EXPECT_GT(load.prompt_tokens(), count);
+  EXPECT_EQ(load.cached_tokens(), 0);
   return answers;
 }
 
