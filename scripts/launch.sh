@@ -120,8 +120,8 @@ while (($# > 0)); do
     --jobs) jobs=$(count "$value" "$1") ;;
     --ranks) ranks=$(count "$value" "$1") ;;
     --coordinator) address=$value ;;
-    --model) model=$value ;;
-    --bin) bin=$value ;;
+    --model) model=$(given "$value") ;;
+    --bin) bin=$(given "$value") ;;
     --first-wait) first_wait_ms=$(milliseconds "$value" "$1") ;;
     --longest-wait) longest_wait_ms=$(milliseconds "$value" "$1") ;;
     --reset-after) reset_after_ms=$(milliseconds "$value" "$1") ;;

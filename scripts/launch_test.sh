@@ -4,7 +4,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$(mktemp -d "${TEST_TMPDIR:-/tmp}/launch_test.XXXXXX")
-trap 'rm -rf "$root"' EXIT
+# What runs for this test, wherever it ended up.
+started() { grep -lsz -- "^LAUNCH_TEST=$root\$" /proc/[0-9]*/environ | cut -d/ -f3 | grep -vx "$$"; }
+trap 'started | xargs -r kill -KILL || true; rm -rf "$root"' EXIT
+trap 'exit 143' TERM
 bin=$root/bin
 late_ms=1500
 mkdir -p "$bin"/{coordinator,worker,mpi} "$root/tmp"
@@ -73,7 +76,7 @@ appears() { until [[ -e $root/$1 ]]; do sleep 0.05; done; }
 ends() {
   local status=0 left in_tmp
   wait "$3" || status=$?
-  left=$(grep -lsz -- "^LAUNCH_TEST=$root\$" /proc/[0-9]*/environ | cut -d/ -f3 | grep -vx "$$" | xargs -r ps -o pid=,args= -p) || true
+  left=$(started | xargs -r ps -o pid=,args= -p) || true
   in_tmp=$(ls -A "$root/tmp")
   if [[ $status == "$2" && -z $left && -z $in_tmp ]]; then
     echo "ok: $1"

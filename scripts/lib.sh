@@ -17,7 +17,13 @@ for argument; do
   esac
 done
 unset argument
+called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+
+# A path of the command line, which means what it meant to the caller. usage: given PATH
+given() {
+  if [[ -n $1 && $1 != /* && -e $called_from/$1 ]]; then printf '%s\n' "$called_from/$1"; else printf '%s\n' "$1"; fi
+}
 
 say() { printf '%s\n' "$*"; }
 complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }

@@ -11,7 +11,7 @@ set -euo pipefail
 start_s=30  # for the coordinator to listen
 bin=''
 if [[ ${1:-} == --bin ]]; then
-  bin=${2:-}
+  bin=$(given "${2:-}")
   [[ -n $bin ]] || misuse "--bin needs a folder"
   shift 2
 fi

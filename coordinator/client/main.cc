@@ -1,4 +1,5 @@
 // skein: the command line of a coordinator's clients.
+#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,13 @@
 
 namespace skein::client {
 namespace {
+
+// A command whose output was lost has failed, as on a full disk.
+int CheckOutput(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fprintf(stderr, "skein: output was lost: is the disk full, or has its reader gone?\n");
+  return code == 0 ? 1 : code;
+}
 
 int Main(int argc, char** argv) {
   CLI::App app(
@@ -83,4 +91,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace skein::client
 
-int main(int argc, char** argv) { return skein::client::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return skein::client::CheckOutput(skein::client::Main(argc, argv));
+}

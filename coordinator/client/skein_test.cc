@@ -101,6 +101,16 @@ TEST_F(SkeinTest, PromptsComeFromFilesToo) {
   EXPECT_THAT(Skein("generate --prompt-file /" + At()).err, HasSubstr("Is a directory"));
 }
 
+TEST_F(SkeinTest, OutputThatIsLostIsAFailure) {
+  const auto job = Serve();
+  for (const char* command : {"generate --prompt 'two words'", "generate --prompt x --json",
+                              "status", "status --json", "models", "--help"}) {
+    const Outcome outcome = Skein(absl::StrCat(command, At(), ">/dev/full"));
+    EXPECT_EQ(outcome.exit_code, 1) << command;
+    EXPECT_THAT(outcome.err, HasSubstr("output was lost"));
+  }
+}
+
 TEST_F(SkeinTest, JsonHasEveryEvent) {
   const auto job = Serve();
   const Outcome outcome = Skein("generate --prompt abc --json --stop c --stop z" + At());
