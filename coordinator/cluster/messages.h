@@ -88,6 +88,7 @@ struct NewRequest {
   std::vector<int32_t> eos_token_ids;
   int32_t priority = 0;                          // higher goes first
   absl::Time deadline = absl::InfiniteFuture();  // earlier goes first
+  absl::Duration waited;                         // since it arrived, until it was sent
   int32_t prompt_logprobs = -1;                  // -1: none
   SamplingParams sampling;
 };

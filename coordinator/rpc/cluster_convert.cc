@@ -77,6 +77,7 @@ void ToProto(const NewRequest& request, wire::NewRequest& out) {
     out.set_deadline_seconds(
         std::max(absl::ToDoubleSeconds(request.deadline - absl::Now()), kLeastDeadlineSeconds));
   }
+  out.set_waited_seconds(absl::ToDoubleSeconds(request.waited));
   out.set_prompt_logprobs(request.prompt_logprobs);
   out.set_max_tokens(request.max_tokens);
   out.mutable_eos_token_ids()->Add(request.eos_token_ids.begin(), request.eos_token_ids.end());

@@ -62,6 +62,7 @@ NewRequest FromWire(const wire::NewRequest& from) {
   if (from.deadline_seconds() > 0) {
     to.deadline = absl::Now() + absl::Seconds(from.deadline_seconds());
   }
+  to.waited = absl::Seconds(from.waited_seconds());
   to.prompt_logprobs = from.prompt_logprobs();
   to.sampling = FromWire(from.sampling());
   return to;

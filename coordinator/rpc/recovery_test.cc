@@ -92,6 +92,8 @@ TEST_F(RecoveryTest, AnAnswerGoesOnInMidCharacterInMidStopStringAndWithItsSampli
   auto answer = Ask(ask);
   NewRequest request = Take(*first);
   EXPECT_THAT(request.samples[0].output, IsEmpty());
+  const absl::Duration waited = request.waited;
+  EXPECT_GT(waited, absl::ZeroDuration());
   SendPart(*first, request, "a\xE2\x82", 9.5f);
   const auto second = Serve("second");
   first->Kill(0);
@@ -103,6 +105,7 @@ TEST_F(RecoveryTest, AnAnswerGoesOnInMidCharacterInMidStopStringAndWithItsSampli
   ASSERT_THAT(request.samples, SizeIs(1));
   EXPECT_THAT(request.samples[0].output, ElementsAre('a', 0xE2, 0x82));
   EXPECT_EQ(request.samples[0].mu, 9.5f);
+  EXPECT_GT(request.waited, waited);  // its age goes on, too
   SendPart(*second, request, "\xAC ST", 8.5f);
   const auto third = Serve("third");
   second->Kill(0);

@@ -49,8 +49,7 @@ void Dispatcher::OnReplicasDown(const std::vector<uint64_t>& ids, const absl::St
     if (lost.empty()) continue;
     for (auto& [request_id, request] : lost.mapped().requests) {
       if (!request.generation->OnReplicaLost(why, options_.max_retries)) continue;
-      const Place place = PlaceOf(*request.generation, /*is_new=*/false);
-      queue_.emplace(place, Waiting{std::move(request.generation)});
+      queue_.emplace(request_id, Waiting{std::move(request.generation), /*is_new=*/false});
       ++waiting;
     }
     last_loss_why_ = why;
@@ -105,10 +104,10 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
     return absl::FailedPreconditionError(
         absl::StrCat("the request fits no replica: ", WhyNoneFits(*generation)));
   }
-  const Place place = PlaceOf(*generation, /*is_new=*/true);
-  queue_.emplace(place, Waiting{std::move(generation)});
+  const uint64_t id = generation->id();
+  queue_.emplace(id, Waiting{std::move(generation)});
   Pump();
-  if (static_cast<int64_t>(queue_.size()) <= options_.max_queue || queue_.erase(place) == 0) {
+  if (static_cast<int64_t>(queue_.size()) <= options_.max_queue || queue_.erase(id) == 0) {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", options_.max_queue,
@@ -117,13 +116,7 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
 
 void Dispatcher::Cancel(uint64_t request_id) {
   MutexLock lock(&mutex_);
-  const auto queued = std::find_if(queue_.begin(), queue_.end(), [&](const auto& entry) {
-    return entry.second.generation->id() == request_id;
-  });
-  if (queued != queue_.end()) {
-    queue_.erase(queued);
-    return;
-  }
+  if (queue_.erase(request_id) > 0) return;
   for (auto& [id, replica] : replicas_) {
     if (!replica.requests.contains(request_id)) continue;
     replica.info.leader->SendStep({.cancelled = {request_id}});
@@ -157,7 +150,7 @@ void Dispatcher::StartDrain() {
 }
 
 void Dispatcher::NoteStranded() {
-  for (auto& [place, waiting] : queue_) {
+  for (auto& [id, waiting] : queue_) {
     waiting.stranded = FitsAny(*waiting.generation) ? absl::InfiniteFuture()
                                                     : std::min(waiting.stranded, clock_->Now());
   }
@@ -173,7 +166,7 @@ void Dispatcher::NoteStranded() {
 
 void Dispatcher::FailAll(const absl::Status& status) {
   MutexLock lock(&mutex_);
-  for (const auto& [place, waiting] : queue_) waiting.generation->Fail(status);
+  for (const auto& [id, waiting] : queue_) waiting.generation->Fail(status);
   queue_.clear();
   for (auto& [id, replica] : replicas_) {
     StepInput cancels;
@@ -210,8 +203,12 @@ bool Dispatcher::ServingLocked() const { return !draining_ && !replicas_.empty()
 
 // ---- From the queue to a replica ----
 
-Dispatcher::Place Dispatcher::PlaceOf(const Generation& generation, bool is_new) {
-  return {is_new, generation.arrived() - generation.request().priority * kAging, generation.id()};
+Dispatcher::Place Dispatcher::PlaceOf(const Waiting& waiting, absl::Time now) {
+  const Generation& generation = *waiting.generation;
+  absl::Duration rest;
+  const int64_t age = absl::IDivDuration(now - generation.arrived(), kAging, &rest);
+  return {waiting.is_new, -(generation.request().priority + age), generation.request().deadline,
+          generation.arrived(), generation.id()};
 }
 
 bool Dispatcher::FitsAny(const Generation& generation) const {
@@ -228,16 +225,18 @@ std::string Dispatcher::WhyNoneFits(const Generation& generation) const {
 }
 
 void Dispatcher::Pump() {
-  for (auto next = queue_.begin(); next != queue_.end();) {
+  const absl::Time now = clock_->Now();
+  std::vector<Place> places;
+  places.reserve(queue_.size());
+  for (const auto& [id, waiting] : queue_) places.push_back(PlaceOf(waiting, now));
+  std::sort(places.begin(), places.end());
+  for (const Place& place : places) {
+    const auto next = queue_.find(std::get<uint64_t>(place));
     int64_t cached = 0;
     Replica* replica = Choose(*next->second.generation, &cached);
-    if (replica == nullptr) {
-      ++next;
-      continue;
-    }
-    std::shared_ptr<Generation> generation = std::move(next->second.generation);
-    next = queue_.erase(next);
-    Give(*replica, cached, std::move(generation));
+    if (replica == nullptr) continue;
+    Give(*replica, cached, std::move(next->second.generation));
+    queue_.erase(next);
   }
 }
 

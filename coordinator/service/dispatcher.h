@@ -19,10 +19,11 @@
 
 namespace skein::coordinator {
 
-// Gives requests to replicas (ChooseReplica says which), first come, first served among equal
-// priorities. What a replica has no room for waits here. When a replica is lost its requests go
-// back to the front of the queue, and on with another replica from where they stand; they wait for
-// one that they fit if they must, and whoever is behind them goes on with those that it fits.
+// Gives requests to replicas (ChooseReplica says which): among equal priorities the earlier
+// deadline first, then the first to come. What a replica has no room for waits here. When a replica
+// is lost its requests go back to the front of the queue, and on with another replica from where
+// they stand; they wait for one that they fit if they must, and whoever is behind them goes on with
+// those that it fits.
 //
 // Thread-safe. Generations' on_ready is called with this class's lock held, so it must not call
 // back into the dispatcher.
@@ -82,13 +83,15 @@ class Dispatcher final : public ReplicaListener {
   };
   struct Waiting {
     std::shared_ptr<Generation> generation;
+    bool is_new = true;                            // it was not taken from a lost replica
     absl::Time stranded = absl::InfiniteFuture();  // since when it fits no replica
   };
-  // First what was taken from a lost replica, then by time of arrival (a priority is worth some of
-  // it, so that nobody waits forever), then by id.
-  using Place = std::tuple<bool, absl::Time, uint64_t>;
+  // First what was taken from a lost replica; then as the replicas' schedulers have it: by
+  // priority, which waiting raises, so that nobody waits forever, by deadline, by arrival; then by
+  // id.
+  using Place = std::tuple<bool, int64_t, absl::Time, absl::Time, uint64_t>;
 
-  static Place PlaceOf(const Generation& generation, bool is_new);
+  static Place PlaceOf(const Waiting& waiting, absl::Time now);
   bool ServingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Replica* Choose(const Generation& generation, int64_t* cached)
@@ -107,7 +110,7 @@ class Dispatcher final : public ReplicaListener {
   const Clock* const clock_;
   mutable Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<Place, Waiting> queue_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Waiting> queue_ ABSL_GUARDED_BY(mutex_);     // by request id
   std::map<uint64_t, Replica> replicas_ ABSL_GUARDED_BY(mutex_);  // by ReplicaInfo::id
   absl::Status last_loss_why_ ABSL_GUARDED_BY(mutex_);
   int64_t migrations_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -45,6 +45,7 @@ struct Asked {
   int samples = 1;
   int32_t priority = 0;
   std::vector<std::string> stops = {};
+  absl::Time deadline = absl::InfiniteFuture();
 };
 
 class DispatcherTest : public ::testing::Test {
@@ -62,6 +63,7 @@ class DispatcherTest : public ::testing::Test {
     valid.request.prompt = asked.prompt;
     valid.request.max_tokens = 10;
     valid.request.priority = asked.priority;
+    valid.request.deadline = asked.deadline;
     valid.request.samples.clear();
     for (int i = 0; i < asked.samples; ++i) {
       valid.request.samples.push_back({.index = static_cast<uint32_t>(i)});
@@ -357,6 +359,44 @@ TEST_F(DispatcherTest, HigherPrioritiesGoFirstAndWaitingMakesUpForThem) {
   Admit(6, {.priority = 1});
   for (const uint64_t id : {3, 4}) Output(1, id, "x", Finish::kEos);
   EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4, 3, 5, 6));
+}
+
+TEST_F(DispatcherTest, AmongEqualPrioritiesTheEarlierDeadlineGoesFirst) {
+  const auto leader = AddReplica(1);
+  const absl::Time now = clock_.Now();
+  for (const uint64_t id : {1, 2}) Admit(id);
+  Admit(3);
+  clock_.Advance(absl::Seconds(1));
+  Admit(4, {.deadline = now + absl::Seconds(90)});
+  Output(1, 1, "x", Finish::kEos);  // 4 goes, 3 waits
+  EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4));
+  Admit(5, {.deadline = now + absl::Seconds(60)});
+  Output(1, 2, "x", Finish::kEos);
+  EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4, 5));
+  // A higher priority goes before a deadline, and so does who came long before.
+  Admit(6, {.priority = 1});
+  Output(1, 4, "x", Finish::kEos);
+  EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4, 5, 6));
+  clock_.Advance(absl::Seconds(20));
+  Admit(7, {.deadline = now + absl::Seconds(50)});
+  Output(1, 5, "x", Finish::kEos);
+  EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4, 5, 6, 3));
+}
+
+TEST_F(DispatcherTest, ARequestTakesItsAgeToItsReplicaAndToTheNext) {
+  const auto first = AddReplica(1);
+  for (const uint64_t id : {1, 2, 3}) Admit(id);
+  clock_.Advance(absl::Seconds(7));
+  Output(1, 1, "x", Finish::kEos);
+  ASSERT_THAT(first->requests, ElementsAre(1, 2, 3));
+  EXPECT_EQ(first->starts[0].waited, absl::ZeroDuration());
+  EXPECT_EQ(first->starts[2].waited, absl::Seconds(7));
+  Output(1, 3, "y", Finish::kNotFinished);
+  clock_.Advance(absl::Seconds(5));
+  Down({1});
+  const auto second = AddReplica(2);
+  ASSERT_THAT(second->requests, ElementsAre(2, 3));
+  for (const NewRequest& start : second->starts) EXPECT_EQ(start.waited, absl::Seconds(12));
 }
 
 TEST_F(DispatcherTest, APromptGoesToTheReplicaThatHasItsBeginning) {

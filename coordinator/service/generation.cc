@@ -104,10 +104,12 @@ int64_t Generation::open_answers() const {
 
 NewRequest Generation::Dispatch() {
   MutexLock lock(&mutex_);
-  if (!dispatched_.has_value()) dispatched_ = clock_->Now();
+  const absl::Time now = clock_->Now();
+  if (!dispatched_.has_value()) dispatched_ = now;
   ++dispatches_;
   gave_tokens_ = false;
   NewRequest request = request_;
+  request.waited = now - arrived_;
   request.samples.clear();
   for (const Answer& answer : answers_) {
     if (answer.ended) continue;

@@ -69,7 +69,7 @@ ReplicaState::Sequence& ReplicaState::NewSequence(std::shared_ptr<const Generati
   requests_[request->id].push_back(id);
   Sequence& sequence = sequences_[id];
   sequence.id = id;
-  sequence.arrival = now;
+  sequence.arrival = now - request->waited;
   sequence.sample = sample.index;
   sequence.mu = sample.mu;
   sequence.tokens.reserve(request->prompt.size() + request->max_tokens);

@@ -128,7 +128,7 @@ class ReplicaState {
   PreemptionRates rates_;
   bool prefill_observed_ = false;
   PageTables tables_;
-  // By id, which is the order of arrival.
+  // By id, which is the order in which they came.
   std::map<SequenceId, Sequence> sequences_;
   std::unordered_map<RequestId, std::vector<SequenceId>> requests_;
   SequenceId next_id_ = 1;

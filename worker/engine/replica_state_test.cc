@@ -303,6 +303,27 @@ TEST(ReplicaStateTest, TheNewestGivesWayAndComesBack) {
   }
 }
 
+// From another replica, or out of the coordinator's queue.
+TEST(ReplicaStateTest, WhoeverHasWaitedElsewhereIsNotTheNewest) {
+  for (const bool waited : {false, true}) {
+    SCOPED_TRACE(waited);
+    ReplicaLimits limits = Limits();
+    limits.pages = 6;
+    Replica replica(limits);
+    GenerationRequest here = Request(1, {1, 2, 3, 4, 5, 6, 7}, 14);
+    here.priority = 1;
+    replica.Add(here);
+    replica.Step();
+    GenerationRequest moved = Request(2, {11, 12, 13, 14, 15, 16, 17}, 14);
+    if (waited) moved.waited = 2 * limits.scheduler.aging;
+    replica.Add(moved);
+    for (int step = 0; step < 100 && !replica.state.idle(); ++step) replica.Step();
+    const StepReport report = replica.state.TakeReport();
+    EXPECT_EQ(report.sequences.back().id, waited ? 1 : 2);
+    EXPECT_GT(report.load.preemptions_recomputed, 0);
+  }
+}
+
 // Pages cost as much to swap as their tokens to compute at 100 tokens/s.
 TEST(ReplicaStateTest, WhatPrefillTookDecidesBetweenSwapAndRecompute) {
   struct Case {

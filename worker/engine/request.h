@@ -29,6 +29,7 @@ struct GenerationRequest {
   std::vector<int32_t> eos_token_ids;            // end an answer
   int32_t priority = 0;                          // higher goes first
   absl::Time deadline = absl::InfiniteFuture();  // earlier goes first
+  absl::Duration waited;                         // before it came here, also in other replicas
   int32_t prompt_logprobs = -1;      // n >= 0: of each prompt token, and of the n most likely ones
   kernels::SamplingParams sampling;  // `sample` is each answer's index
 };

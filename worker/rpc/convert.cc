@@ -1,5 +1,7 @@
 #include "worker/rpc/convert.h"
 
+#include <algorithm>
+
 #include "absl/time/clock.h"
 
 namespace skein::worker {
@@ -82,6 +84,8 @@ GenerationRequest FromProto(const pb::NewRequest& request) {
   if (request.deadline_seconds() > 0) {
     out.deadline = absl::Now() + absl::Seconds(request.deadline_seconds());
   }
+  // A clock that was set back meanwhile makes nobody younger than new.
+  out.waited = absl::Seconds(std::max(request.waited_seconds(), 0.0));
   out.prompt_logprobs = request.prompt_logprobs();
   return out;
 }

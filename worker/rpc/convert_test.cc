@@ -58,6 +58,15 @@ TEST(ConvertTest, ADeadlineIsByThisMachinesClock) {
   EXPECT_LE(got.deadline, absl::Now() + absl::Seconds(100));
 }
 
+TEST(ConvertTest, WhatARequestHasWaitedTravelsWithIt) {
+  pb::NewRequest request = Request();
+  EXPECT_EQ(FromProto(request).waited, absl::ZeroDuration());
+  request.set_waited_seconds(7.5);
+  EXPECT_EQ(FromProto(request).waited, absl::Seconds(7.5));
+  request.set_waited_seconds(-1);
+  EXPECT_EQ(FromProto(request).waited, absl::ZeroDuration());
+}
+
 TEST(ConvertTest, SamplingKeepsItsFields) {
   pb::NewRequest request = Request();
   pb::Sampling& sampling = *request.mutable_sampling();
