@@ -42,6 +42,17 @@ void DeclarePlanning(CLI::App& command, plan::Constraints& constraints) {
                   "0 lets the planner choose")
       ->check(InRange<int64_t>(0, plan::kMaxStepTokens))
       ->capture_default_str();
+  command
+      .add_option_function<double>(
+          "--read-bandwidth",
+          [&constraints](double gb_s) { constraints.rates.read_bytes_per_s = gb_s * 1e9; },
+          "GB/s that a rank reads from memory (`skein bench` measures it). With --hop it says how "
+          "many micro-batches a pipeline has")
+      ->check(InRange(0.001, 100000.0))
+      ->default_str(absl::StrCat(constraints.rates.read_bytes_per_s / 1e9));
+  AddDuration(command, "--hop", constraints.rates.hop,
+              "How long a message takes from one stage of a pipeline to the next; 0: 20us inside a "
+              "host, 200us between hosts");
   command.callback([&constraints] {
     if (constraints.step_tokens == 0 || constraints.step_tokens >= constraints.max_sequences) {
       return;

@@ -234,6 +234,7 @@ class Rank {
   LeaderOptions LeaderOptionsOf(const plan::Plan& plan, const ModelShard& shard) {
     return {.limits = {.scheduler = {.step_tokens = plan.step_tokens,
                                      .logit_rows = plan::kLogitRows,
+                                     .stages = plan.layout.pipeline,
                                      .micro_batches = plan.micro_batches,
                                      .max_micro_batch_rows = plan.max_micro_batch_rows,
                                      .page_size = plan.page_size},

@@ -1,6 +1,5 @@
 #include "coordinator/client/plan.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -9,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "base/dtype.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
 #include "base/status_macros.h"
@@ -19,6 +17,7 @@
 #include "model/config/model_config.h"
 #include "model/synthetic/synthetic.h"
 #include "parallel/plan/plan.h"
+#include "parallel/planner/micro_batches.h"
 #include "parallel/schedule/gantt.h"
 #include "parallel/schedule/predict.h"
 #include "topology/host/host.h"
@@ -28,7 +27,6 @@ namespace skein::client {
 namespace {
 
 constexpr int32_t kDrawnSteps = 4;
-constexpr absl::Duration kHop = absl::Microseconds(20);  // inside a host
 
 absl::StatusOr<plan::ModelFacts> ReadModel(const std::string& model) {
   plan::ModelFacts facts = {.name = model, .path = model};
@@ -43,7 +41,7 @@ absl::StatusOr<plan::ModelFacts> ReadModel(const std::string& model) {
 
 // Names the flag that is at fault.
 absl::StatusOr<plan::Planning> PlanOnHost(const PlanFlags& flags, const plan::ModelFacts& model,
-                                          const topology::Node& node) {
+                                          const topology::Machine& machine) {
   const plan::Constraints& constraints = flags.constraints;
   const int64_t longest = model.config.max_position_embeddings;
   if (constraints.context_length > longest) {
@@ -51,8 +49,6 @@ absl::StatusOr<plan::Planning> PlanOnHost(const PlanFlags& flags, const plan::Mo
                                                    " is too long for ", model.name, ", which has ",
                                                    longest));
   }
-  const topology::Machine machine = topology::MachineFromRanks(
-      std::vector<topology::Node>(static_cast<size_t>(flags.ranks), node));
   absl::StatusOr<plan::Planning> planning = plan::PlanJob(machine, model, constraints);
   if (planning.ok() || constraints.layout == plan::LayoutRequest{}) return planning;
   return Annotate(planning.status(), "--layout");
@@ -60,18 +56,16 @@ absl::StatusOr<plan::Planning> PlanOnHost(const PlanFlags& flags, const plan::Mo
 
 // Steady decode of as many sequences as may run, in the middle of their contexts.
 absl::Status DrawGantt(const PlanFlags& flags, const plan::Plan& plan,
-                       const model::ModelConfig& config) {
-  const auto work = schedule::WorkOfPlan(plan, plan.context_length / 2,
-                                         static_cast<double>(DTypeBytes(config.dtype, 1)));
-  const schedule::Rates rates = {.bytes_per_s = flags.read_bandwidth_gb_s * 1e9, .hop = kHop};
-  const int32_t micro_batches = std::min(plan.micro_batches, plan.max_sequences);
+                       const topology::Machine& machine, const model::ModelConfig& config) {
+  const schedule::Rates rates = plan::RatesOf(flags.constraints.rates, machine, plan);
   SKEIN_ASSIGN_OR_RETURN(
       const schedule::Timeline timeline,
-      schedule::PredictDecode(work, rates, plan.max_sequences, micro_batches, kDrawnSteps));
+      schedule::PredictDecode(plan::DecodeWork(plan, config), rates, plan.max_sequences,
+                              plan.micro_batches, kDrawnSteps));
   const std::string title =
       absl::StrCat(plan.model_name, ", ", plan.layout.ToString(), ": decode of ",
-                   FormatCount(plan.max_sequences, "sequence"), " in ", micro_batches,
-                   micro_batches == 1 ? " micro-batch at " : " micro-batches at ",
+                   FormatCount(plan.max_sequences, "sequence"), " in ", plan.micro_batches,
+                   plan.micro_batches == 1 ? " micro-batch at " : " micro-batches at ",
                    FormatBytesPerSecond(rates.bytes_per_s), " a rank");
   return Annotate(WriteFile(flags.gantt_file, schedule::GanttSvg(timeline, title)), "--gantt");
 }
@@ -83,7 +77,9 @@ absl::Status Run(const PlanFlags& flags) {
   const absl::StatusOr<plan::ModelFacts> model = ReadModel(flags.model);
   if (!model.ok()) return Annotate(model.status(), "--model");
   SKEIN_ASSIGN_OR_RETURN(const topology::Node node, topology::DescribeHost());
-  SKEIN_ASSIGN_OR_RETURN(const plan::Planning planning, PlanOnHost(flags, *model, node));
+  const topology::Machine machine = topology::MachineFromRanks(
+      std::vector<topology::Node>(static_cast<size_t>(flags.ranks), node));
+  SKEIN_ASSIGN_OR_RETURN(const plan::Planning planning, PlanOnHost(flags, *model, machine));
   const plan::Plan& best = planning.plans.front();
   absl::PrintF("%s: %s, %s free\n\n%s", node.host, FormatCount(node.cores, "core"),
                FormatBytes(node.memory_bytes), plan::FormatPlan(best));
@@ -91,7 +87,8 @@ absl::Status Run(const PlanFlags& flags) {
   for (const plan::RejectedLayout& rejected : planning.rejected) {
     absl::PrintF("  %s: %s\n", rejected.layout.ToString(), rejected.reason);
   }
-  return flags.gantt_file.empty() ? absl::OkStatus() : DrawGantt(flags, best, model->config);
+  return flags.gantt_file.empty() ? absl::OkStatus()
+                                  : DrawGantt(flags, best, machine, model->config);
 }
 
 }  // namespace
@@ -108,12 +105,6 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
       .add_option("--gantt", flags.gantt_file,
                   "Draw what the pipeline's stages do while they decode into this SVG file")
       ->check(NotEmpty());
-  command
-      .add_option("--read-bandwidth", flags.read_bandwidth_gb_s,
-                  "GB/s that a rank reads from memory (`skein bench` measures it); it scales "
-                  "the picture's times and decides nothing")
-      ->check(InRange(0.001, 100000.0))
-      ->capture_default_str();
 }
 
 int Plan(const PlanFlags& flags) {

@@ -14,7 +14,6 @@ struct PlanFlags {
   int32_t ranks = 1;
   plan::Constraints constraints;
   std::string gantt_file;
-  double read_bandwidth_gb_s = 10;
 };
 
 void DeclarePlan(CLI::App& command, PlanFlags& flags);

@@ -447,6 +447,13 @@ TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("synthetic:tiny"), HasSubstr("stage")));
   EXPECT_THAT(ReadFile(svg), AllOf(HasSubstr("stage 1"), HasSubstr("tp=1,pp=2,dp=1"),
                                    HasSubstr("at 10.0 GB/s a rank")));
+  // What decides is drawn: slow hops, and sequences enough for one micro-batch more.
+  const Outcome slow = Skein(absl::StrCat(
+      "plan --model synthetic:tiny --ranks 2 --layout tp=1,pp=2 --max-sequences 6 --hop 50ms "
+      "--read-bandwidth 20 --gantt ",
+      svg));
+  EXPECT_THAT(slow.out, HasSubstr("3 micro-batches of decodes, one more than stages"));
+  EXPECT_THAT(ReadFile(svg), HasSubstr("6 sequences in 3 micro-batches at 20.0 GB/s a rank"));
   const Outcome impossible = Skein("plan --model synthetic:tiny --ranks 3 --layout tp=2");
   EXPECT_EQ(impossible.exit_code, 1);
   EXPECT_THAT(impossible.err, HasSubstr("--layout: layout tp=2"));

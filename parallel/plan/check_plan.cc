@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -28,8 +29,9 @@ absl::Status CheckLimits(const Plan& plan) {
   SKEIN_RETURN_IF_ERROR(InRange("max_sequences", plan.max_sequences, 1, kMaxRows));
   SKEIN_RETURN_IF_ERROR(InRange("max_micro_batch_rows", plan.max_micro_batch_rows, 1, kMaxRows));
   // A step gives every sequence its next token.
-  SKEIN_RETURN_IF_ERROR(InRange("step_tokens", plan.step_tokens, plan.max_sequences,
-                                int64_t{plan.micro_batches} * plan.max_micro_batch_rows));
+  SKEIN_RETURN_IF_ERROR(InRange(
+      "step_tokens", plan.step_tokens, plan.max_sequences,
+      int64_t{std::max(plan.micro_batches, plan.layout.pipeline)} * plan.max_micro_batch_rows));
   // Positions, page ids and offsets in a page are int32 in a batch.
   SKEIN_RETURN_IF_ERROR(InRange("page_size", plan.page_size, 1, kMaxInt32));
   SKEIN_RETURN_IF_ERROR(InRange("pages", plan.pages, 1, kMaxInt32));

@@ -50,10 +50,10 @@ std::string FormatPlan(const Plan& plan) {
                           FormatCount(plan.context_length, "token")),
              out);
   AppendItem(absl::StrCat("steps of at most ", FormatCount(plan.step_tokens, "token"), ", in ",
-                          plan.micro_batches == 1
+                          plan.layout.pipeline == 1
                               ? "one micro-batch"
-                              : absl::StrCat(plan.micro_batches, " micro-batches of at most ",
-                                             plan.max_micro_batch_rows)),
+                              : absl::StrCat("micro-batches of at most ", plan.max_micro_batch_rows,
+                                             ", decodes in ", plan.micro_batches)),
              out);
   AppendItem(absl::StrCat(
                  FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "slot"),

@@ -82,7 +82,7 @@ struct Plan {
   std::vector<RankPlan> ranks;  // by rank
 
   // The scheduler's limits, per replica.
-  int32_t micro_batches = 1;         // that a step's decodes are spread over
+  int32_t micro_batches = 1;         // that a step's decodes are spread over; prompts make more
   int32_t max_sequences = 0;         // that run at once
   int32_t max_micro_batch_rows = 0;  // tokens of one micro-batch
   int64_t step_tokens = 0;           // rows of a step, over all of its micro-batches

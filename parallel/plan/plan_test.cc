@@ -197,6 +197,14 @@ TEST(ValidatePlan, ChecksEveryNumber) {
   }
 }
 
+TEST(ValidatePlan, TakesAnyNumberOfMicroBatches) {
+  for (const int32_t micro_batches : {1, 2, 3}) {  // fewer sequences than stages; one more
+    Plan plan = GoodPlan();
+    plan.micro_batches = micro_batches;
+    SKEIN_EXPECT_OK(ValidatePlan(plan, Bard()));
+  }
+}
+
 TEST(ValidatePlan, RefusesShardsThatTheModelCannotHave) {
   EXPECT_THAT(ValidatePlan(GoodPlan({8, 1, 1}), Bard()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 heads")));
@@ -216,7 +224,7 @@ TEST(FormatPlan, IsATable) {
     3        0      1      1        4-7        1     1.5 MiB     4.0 MiB
 limits of a replica
 - 16 sequences at once, of at most 1024 tokens
-- steps of at most 512 tokens, in 2 micro-batches of at most 256
+- steps of at most 512 tokens, in micro-batches of at most 256, decodes in 2
 - 1024 pages of 16 slots in f32
 why
 - It is short.

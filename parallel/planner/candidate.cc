@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -232,7 +233,6 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
 
   Plan& plan = candidate.plan;
   plan.layout = candidate.layout;
-  plan.micro_batches = plan.layout.pipeline;
   plan.max_sequences = limits.max_sequences;
   plan.max_micro_batch_rows = limits.max_micro_batch_rows;
   plan.step_tokens = StepTokens(job, plan.layout);
@@ -254,6 +254,19 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
     rank.kv_bytes = plan.pages * fit.rank(i).page_bytes;
     plan.ranks.push_back(rank);
   }
+}
+
+// The last to judge: it reads the rest of the plan. Memory holds one micro-batch at a time, so that
+// their number takes none.
+void JudgeMicroBatches(const Job& job, Candidate& candidate) {
+  absl::StatusOr<MicroBatchCount> micro_batches =
+      CountMicroBatches(job.rates, job.machine, job.model, candidate.plan);
+  if (!micro_batches.ok()) {
+    candidate.refusal = std::string(micro_batches.status().message());
+    return;
+  }
+  candidate.plan.micro_batches = micro_batches->count;
+  candidate.micro_batch_reason = std::move(micro_batches->reason);
 }
 
 }  // namespace
@@ -279,6 +292,7 @@ Candidate JudgeLayout(const Job& job, const Layout& layout) {
   if (!candidate.refusal.empty()) return candidate;
   JudgePlacement(job, candidate);
   JudgeMemory(job, candidate);
+  if (candidate.refusal.empty()) JudgeMicroBatches(job, candidate);
   return candidate;
 }
 

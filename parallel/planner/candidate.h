@@ -8,6 +8,7 @@
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
 #include "parallel/planner/kv_memory.h"
+#include "parallel/planner/micro_batches.h"
 #include "topology/machine.h"
 
 namespace skein::plan {
@@ -22,6 +23,7 @@ struct Job {
   KvDType kv_dtype = KvDType::kF32;
   int64_t swap_memory_bytes = 0;  // per rank
   int64_t step_tokens = 0;        // 0: as the layout asks for; otherwise at least max_sequences
+  PipelineRates rates;
 
   int32_t ranks() const { return static_cast<int32_t>(machine.devices.size()); }
   const topology::Node& NodeOf(int32_t rank) const {
@@ -41,8 +43,9 @@ struct Candidate {
   int64_t useful_shards = 0;
   // Without names and reasons; only where refusal is empty.
   Plan plan;
-  std::string memory_reason;  // what the fullest node holds, as a sentence
-  std::string cache_reason;   // why so many pages, in sentences
+  std::string memory_reason;       // what the fullest node holds, as a sentence
+  std::string cache_reason;        // why so many pages, in sentences
+  std::string micro_batch_reason;  // why so many, as a sentence; empty with one stage
 };
 
 // Part of a node's memory that ranks may take. The rest is for the page cache of the files being

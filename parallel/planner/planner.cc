@@ -70,6 +70,13 @@ absl::Status CheckConstraints(const ModelFacts& model, const Constraints& constr
         "steps of ", constraints.step_tokens, " tokens cannot be: 1 to ", kMaxStepTokens,
         " can, and each of ", FormatCount(constraints.max_sequences, "sequence"), " needs one"));
   }
+  const PipelineRates& rates = constraints.rates;
+  if (!(rates.read_bytes_per_s > 0) || std::isinf(rates.read_bytes_per_s) ||
+      rates.hop < absl::ZeroDuration() || rates.hop == absl::InfiniteDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("reading ", rates.read_bytes_per_s,
+                                                   " bytes/s and hops of ",
+                                                   absl::FormatDuration(rates.hop), " cannot be"));
+  }
   return absl::OkStatus();
 }
 
@@ -289,12 +296,7 @@ Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candid
                      " sums in its own order: answers may differ in the last bits "
                      "from those of tp=1, 2, 4 and 8."));
   }
-  if (plan.layout.pipeline > 1) {
-    plan.reasons.push_back(
-        absl::StrCat(plan.layout.pipeline,
-                     " micro-batches, one for each stage, so that all stages work "
-                     "at the same time."));
-  }
+  if (plan.layout.pipeline > 1) plan.reasons.push_back(candidate.micro_batch_reason);
   AddThreadReasons(job, plan.reasons);
   plan.reasons.push_back(candidate.memory_reason);
   plan.reasons.push_back(candidate.cache_reason);
@@ -322,6 +324,7 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   job.kv_dtype = constraints.kv_dtype;
   job.swap_memory_bytes = constraints.swap_memory_bytes;
   job.step_tokens = constraints.step_tokens;
+  job.rates = constraints.rates;
 
   const std::vector<Candidate> candidates = JudgeAllLayouts(job);
   Planning planning;

@@ -9,6 +9,7 @@
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
 #include "parallel/planner/kv_memory.h"
+#include "parallel/planner/micro_batches.h"
 #include "topology/machine.h"
 
 namespace skein::plan {
@@ -26,6 +27,7 @@ struct Constraints {
   KvDType kv_dtype = KvDType::kF32;
   int64_t swap_memory_bytes = 0;  // per rank
   int64_t step_tokens = 0;        // per replica; 0: the planner's choice
+  PipelineRates rates;            // say how many micro-batches a pipeline has
 };
 
 struct ModelFacts {

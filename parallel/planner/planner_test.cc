@@ -200,6 +200,66 @@ TEST(PlanJob, StepsHaveAMicroBatchForEveryStage) {
   }
 }
 
+// Bard reads the weights of a stage in some 0.1 to 1 ms. One micro-batch more pays where hops take
+// longer, and only where it makes the largest of them smaller.
+TEST(PlanJob, SlowHopsAskForOneMicroBatchMore) {
+  struct Case {
+    const char* layout;
+    int32_t sequences;
+    int32_t fast, slow;
+    const char* reason;  // of the slow one
+  };
+  const Case cases[] = {
+      {"pp=1", 16, 1, 1, ""},
+      {"pp=2", 16, 2, 3, "3 micro-batches of decodes, one more than stages, to hide their hops"},
+      {"pp=4", 20, 4, 5, "5 micro-batches of decodes, one more than stages, to hide their hops"},
+      {"pp=8", 72, 8, 9, "9 micro-batches of decodes, one more than stages, to hide their hops"},
+      {"tp=2,pp=2", 16, 2, 3, "16 sequences would take "},
+      {"pp=4", 16, 4, 4, "4 micro-batches of decodes, one for each stage"},  // of 4, or of 4 and 3
+      {"pp=4", 5, 4, 5, "5 micro-batches"},
+      {"pp=4", 4, 4, 4, "one for each stage, so that all stages work at the same time."},
+      {"pp=4", 3, 3, 3, "with 3 of them some of the 4 stages idle"},
+      {"pp=8", 1, 1, 1, "with 1 of them some of the 8 stages idle"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.layout << ", " << c.sequences << " sequences");
+    Constraints constraints{.max_sequences = c.sequences};
+    SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest(c.layout));
+    const int32_t ranks =
+        constraints.layout.tensor.value_or(1) * constraints.layout.pipeline.value_or(1);
+    constraints.rates.hop = absl::Microseconds(1);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning fast,
+                               PlanJob(OneNode(8, 64 * kGiB, ranks), Bard(), constraints));
+    constraints.rates.hop = absl::Milliseconds(10);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning slow,
+                               PlanJob(OneNode(8, 64 * kGiB, ranks), Bard(), constraints));
+    ExpectSound(fast, Bard(), ranks);
+    ExpectSound(slow, Bard(), ranks);
+    EXPECT_EQ(fast.plans[0].micro_batches, c.fast);
+    EXPECT_EQ(slow.plans[0].micro_batches, c.slow);
+    EXPECT_THAT(Reasons(slow.plans[0]), HasSubstr(c.reason));
+    // They take no memory, and leave steps as long as they were.
+    Plan same = slow.plans[0];
+    same.micro_batches = fast.plans[0].micro_batches;
+    same.reasons = fast.plans[0].reasons;
+    EXPECT_EQ(same, fast.plans[0]);
+  }
+}
+
+TEST(PlanJob, HopsBetweenHostsAreSlowerUnlessTold) {
+  Constraints constraints;
+  SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest("pp=2"));
+  constraints.rates.read_bytes_per_s = 60e9;
+  const auto micro_batches = [&](const topology::Machine& machine) {
+    return PlanJob(machine, Bard(), constraints)->plans[0].micro_batches;
+  };
+  const auto two = Machine({{{"a", 4, 64 * kGiB}, 1}, {{"b", 4, 64 * kGiB}, 1}});
+  EXPECT_EQ(micro_batches(OneNode(8, 64 * kGiB, 2)), 2);
+  EXPECT_EQ(micro_batches(two), 3);
+  constraints.rates.hop = kHopInHost;
+  EXPECT_EQ(micro_batches(two), 2);
+}
+
 TEST(PlanJob, TakesAskedSequencesAndContext) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
                              PlanJob(OneNode(2, 64 * kGiB, 2), Bard(), {{}, 100, 300}));
@@ -236,6 +296,10 @@ TEST(PlanJob, RefusesSenselessInput) {
       {OneNode(2, kGiB, 1), {.kv_memory = {0, kMaxRankBytes + 1}}, "one of a fraction and bytes"},
       {OneNode(2, kGiB, 1), {.swap_memory_bytes = -1}, "a swap memory of -1"},
       {OneNode(2, kGiB, 1), {.step_tokens = -1}, "steps of -1"},
+      {OneNode(2, kGiB, 1), {.rates = {.read_bytes_per_s = 0}}, "reading 0 bytes/s"},
+      {OneNode(2, kGiB, 1), {.rates = {.read_bytes_per_s = NAN}}, "reading nan bytes/s"},
+      {OneNode(2, kGiB, 1), {.rates = {.hop = -absl::Seconds(1)}}, "hops of -1s"},
+      {OneNode(2, kGiB, 1), {.rates = {.hop = absl::InfiniteDuration()}}, "hops of inf"},
       {OneNode(2, kGiB, 1), {.step_tokens = 1 << 21}, "steps of 2097152"},
       {OneNode(2, kGiB, 1),
        {.max_sequences = 9, .step_tokens = 8},

@@ -64,6 +64,7 @@ Outcome RunLayout(const LayoutCase& c, bool reference = false) {
   if (!replica.ok()) return outcome;
   auto answers = (*replica)->Generate(Requests(config->vocab_size),
                                       {.step_tokens = c.micro_batches * c.micro_batch_rows,
+                                       .stages = c.micro_batches,
                                        .micro_batches = c.micro_batches,
                                        .max_micro_batch_rows = c.micro_batch_rows});
   EXPECT_THAT(answers, IsOk());

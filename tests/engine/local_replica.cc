@@ -1,5 +1,6 @@
 #include "tests/engine/local_replica.h"
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <thread>
@@ -113,6 +114,7 @@ absl::StatusOr<StepResult> LocalReplica::Run(const StepOrder& order) {
 absl::StatusOr<LocalReplica::Answers> LocalReplica::Generate(
     const std::vector<GenerationRequest>& requests, SchedulerLimits scheduler) {
   scheduler.page_size = options_.page_size;
+  scheduler.stages = std::max(scheduler.stages, options_.layout.pipeline);
   ReplicaState state({.scheduler = scheduler,
                       .rates = options_.rates,
                       .max_sequences = options_.max_sequences,

@@ -53,6 +53,7 @@ class Leader {
   Leader(int32_t stages, uint32_t seed) : stages_(stages), random_(seed) {
     const int32_t rows = Pick(4, 64);
     limits_ = {.step_tokens = std::max(int64_t{rows} * stages, int64_t{kSlots}),
+               .stages = stages,
                .micro_batches = stages == 1 ? 1 : stages + Pick(0, 1),
                .max_micro_batch_rows = std::max(rows, kSlots),
                .page_size = 16};

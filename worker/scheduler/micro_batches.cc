@@ -9,16 +9,18 @@ namespace {
 // Cutting a prompt finer than this reads the weights once more without filling the pipeline.
 constexpr int64_t kMinPromptRows = 16;
 
-// Prompts wait for no token, so that their bubble is what one micro-batch takes: with twice as many
-// it is half as long. More would gain half of that, and cost more messages.
+// Prompts wait for no token, so that their bubble is what one micro-batch takes: with two for every
+// stage it is half as long as with one. More would gain half of that, and cost more messages.
 constexpr int64_t kPromptCuts = 2;
 
 std::vector<std::vector<Chunk>> SpreadDecodes(std::vector<const SequenceView*> decodes,
-                                              int64_t micro_batches) {
+                                              const SchedulerLimits& limits) {
   std::sort(decodes.begin(), decodes.end(),
             [](const auto* a, const auto* b) { return a->id < b->id; });
   const int64_t count = decodes.size();
-  const int64_t used = std::min(count, micro_batches);
+  const int64_t least =
+      (count + limits.max_micro_batch_rows - 1) / limits.max_micro_batch_rows;  // for the rows
+  const int64_t used = std::min(count, std::max<int64_t>(limits.micro_batches, least));
   std::vector<std::vector<Chunk>> batches(used);
   for (int64_t i = 0; i < count; ++i) {
     batches[i * used / count].push_back({decodes[i]->id, decodes[i]->computed, 1, true});
@@ -36,9 +38,9 @@ std::vector<std::vector<Chunk>> CutMicroBatches(absl::Span<const RowShare> share
     rows += share.rows;
     if (share.rows > 0 && Decodes(*share.sequence)) decodes.push_back(share.sequence);
   }
-  std::vector<std::vector<Chunk>> batches = SpreadDecodes(std::move(decodes), limits.micro_batches);
+  std::vector<std::vector<Chunk>> batches = SpreadDecodes(std::move(decodes), limits);
 
-  const int64_t pieces = limits.micro_batches == 1 ? 1 : kPromptCuts * limits.micro_batches;
+  const int64_t pieces = limits.stages == 1 ? 1 : kPromptCuts * limits.stages;
   const int64_t level = (rows + pieces - 1) / pieces;
   int64_t batch = -1;
   int64_t room = 0;

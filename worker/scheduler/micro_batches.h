@@ -19,7 +19,7 @@ inline bool Decodes(const SequenceView& sequence) {
   return sequence.length - sequence.computed == 1;
 }
 
-// `shares` in the scheduler's order, together at most micro_batches * max_micro_batch_rows rows.
+// `shares` in the scheduler's order. None of the micro-batches has more than max_micro_batch_rows.
 //
 // Sequences that decode come first, spread evenly in the order of their ids: who decodes alone
 // says which micro-batch a sequence is in, so that prompts that come and go move nobody. (Stages

@@ -20,17 +20,18 @@ SequenceView Prompt(SequenceId id, int64_t length) {
   return {.id = id, .arrival = absl::UnixEpoch(), .length = length};
 }
 
-StepPlan Cut(const std::vector<SequenceView>& running, int32_t micro_batches,
+StepPlan Cut(const std::vector<SequenceView>& running, int32_t stages, int32_t micro_batches,
              int32_t max_micro_batch_rows) {
   return Schedule({.now = absl::UnixEpoch(), .running = running, .free_pages = 1000},
                   {.step_tokens = 1000,
+                   .stages = stages,
                    .micro_batches = micro_batches,
                    .max_micro_batch_rows = max_micro_batch_rows,
                    .page_size = 16});
 }
 
 TEST(MicroBatchTest, DecodesSpreadEvenly) {
-  EXPECT_THAT(Cut({Decode(1, 9), Decode(2, 5), Decode(3, 7), Decode(4, 2), Decode(5, 8)}, 4, 64)
+  EXPECT_THAT(Cut({Decode(1, 9), Decode(2, 5), Decode(3, 7), Decode(4, 2), Decode(5, 8)}, 4, 4, 64)
                   .micro_batches,
               ElementsAre(ElementsAre(Chunk{1, 8, 1, true}, Chunk{2, 4, 1, true}),
                           ElementsAre(Chunk{3, 6, 1, true}), ElementsAre(Chunk{4, 1, 1, true}),
@@ -39,20 +40,20 @@ TEST(MicroBatchTest, DecodesSpreadEvenly) {
 
 TEST(MicroBatchTest, ALongPromptFillsThePipelineInOrder) {
   EXPECT_THAT(
-      Cut({Prompt(1, 100)}, 3, 64).micro_batches,
+      Cut({Prompt(1, 100)}, 3, 3, 64).micro_batches,
       ElementsAre(ElementsAre(Chunk{1, 0, 17, false}), ElementsAre(Chunk{1, 17, 17, false}),
                   ElementsAre(Chunk{1, 34, 17, false}), ElementsAre(Chunk{1, 51, 17, false}),
                   ElementsAre(Chunk{1, 68, 17, false}), ElementsAre(Chunk{1, 85, 15, true})));
 }
 
 TEST(MicroBatchTest, OneStageCutsNothing) {
-  EXPECT_THAT(Cut({Decode(1, 5), Prompt(2, 200)}, 1, 256).micro_batches,
+  EXPECT_THAT(Cut({Decode(1, 5), Prompt(2, 200)}, 1, 1, 256).micro_batches,
               ElementsAre(ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 0, 200, true})));
 }
 
 TEST(MicroBatchTest, PromptsLevelTheRows) {
   EXPECT_THAT(
-      Cut({Decode(1, 5), Decode(2, 5), Decode(3, 5), Prompt(4, 60), Prompt(5, 17)}, 2, 64)
+      Cut({Decode(1, 5), Decode(2, 5), Decode(3, 5), Prompt(4, 60), Prompt(5, 17)}, 2, 2, 64)
           .micro_batches,
       ElementsAre(ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 4, 1, true}, Chunk{4, 0, 18, false}),
                   ElementsAre(Chunk{3, 4, 1, true}, Chunk{4, 18, 19, false}),
@@ -61,14 +62,32 @@ TEST(MicroBatchTest, PromptsLevelTheRows) {
 }
 
 TEST(MicroBatchTest, AShortPromptIsNotCut) {
-  EXPECT_THAT(Cut({Prompt(1, 10)}, 4, 64).micro_batches,
+  EXPECT_THAT(Cut({Prompt(1, 10)}, 4, 4, 64).micro_batches,
               ElementsAre(ElementsAre(Chunk{1, 0, 10, true})));
-  EXPECT_THAT(Cut({Decode(1, 5), Prompt(2, 16)}, 4, 64).micro_batches,
+  EXPECT_THAT(Cut({Decode(1, 5), Prompt(2, 16)}, 4, 4, 64).micro_batches,
               ElementsAre(ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 0, 16, true})));
 }
 
+TEST(MicroBatchTest, StagesCutPromptsWhateverDecodesAreSpreadOver) {
+  EXPECT_THAT(
+      Cut({Prompt(1, 64)}, 2, 1, 64).micro_batches,
+      ElementsAre(ElementsAre(Chunk{1, 0, 16, false}), ElementsAre(Chunk{1, 16, 16, false}),
+                  ElementsAre(Chunk{1, 32, 16, false}), ElementsAre(Chunk{1, 48, 16, true})));
+  EXPECT_THAT(
+      Cut({Decode(1, 5), Decode(2, 5), Decode(3, 5), Prompt(4, 40)}, 2, 3, 64).micro_batches,
+      ElementsAre(ElementsAre(Chunk{1, 4, 1, true}, Chunk{4, 0, 16, false}),
+                  ElementsAre(Chunk{2, 4, 1, true}, Chunk{4, 16, 16, false}),
+                  ElementsAre(Chunk{3, 4, 1, true}, Chunk{4, 32, 8, true})));
+}
+
+TEST(MicroBatchTest, DecodesTakeMoreWhereTheirRowsAskForIt) {
+  EXPECT_THAT(Cut({Decode(1, 5), Decode(2, 5), Decode(3, 5)}, 2, 1, 2).micro_batches,
+              ElementsAre(ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 4, 1, true}),
+                          ElementsAre(Chunk{3, 4, 1, true})));
+}
+
 TEST(MicroBatchTest, TheirRowsBoundAStep) {
-  EXPECT_THAT(Cut({Decode(1, 5), Prompt(2, 50)}, 2, 8).micro_batches,
+  EXPECT_THAT(Cut({Decode(1, 5), Prompt(2, 50)}, 2, 2, 8).micro_batches,
               ElementsAre(ElementsAre(Chunk{1, 4, 1, true}, Chunk{2, 0, 7, false}),
                           ElementsAre(Chunk{2, 7, 8, false})));
 }
@@ -84,12 +103,12 @@ TEST(MicroBatchTest, PromptsAndPrioritiesMoveNoDecode) {
   };
   std::vector<SequenceView> running;
   for (SequenceId id = 1; id <= 7; ++id) running.push_back(Decode(id, 5));
-  const StepPlan before = Cut(running, 4, 64);
+  const StepPlan before = Cut(running, 4, 4, 64);
   for (SequenceView& view : running) ++view.length, ++view.computed;
   running[5].deadline = absl::UnixEpoch();
   running.push_back(Prompt(8, 150));
   running.back().priority = 3;
-  const StepPlan after = Cut(running, 4, 64);
+  const StepPlan after = Cut(running, 4, 4, 64);
   for (SequenceId id = 1; id <= 7; ++id) EXPECT_EQ(where(before, id), where(after, id)) << id;
 }
 

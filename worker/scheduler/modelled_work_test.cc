@@ -58,6 +58,7 @@ struct Outcome {
 // Until the prompt's first token, beside streams in mid-answer.
 Outcome Prefill(int streams, int64_t step_tokens, int32_t micro_batches = 1) {
   const SchedulerLimits limits = {.step_tokens = step_tokens,
+                                  .stages = micro_batches,
                                   .micro_batches = micro_batches,
                                   .max_micro_batch_rows = 4096,
                                   .page_size = 16};

@@ -27,7 +27,8 @@ struct SchedulerLimits {
   int64_t step_tokens = 1;  // rows of a step at most
   // Of prompts all of whose logits are wanted: rows of a step at most, since logits take memory.
   int64_t logit_rows = 1;
-  int32_t micro_batches = 1;  // that decodes are spread over; 1: a step is never cut
+  int32_t stages = 1;  // of the pipeline: prompts are cut for all to work; 1: they are not cut
+  int32_t micro_batches = 1;  // that decodes are spread over
   int32_t max_micro_batch_rows = 1;
   int64_t page_size = 1;
   absl::Duration aging = absl::Seconds(10);  // of waiting counts as one priority more

@@ -247,8 +247,9 @@ class Engine {
 
   void Compute(const StepPlan& plan, std::set<SequenceId>* sampled) {
     const SchedulerLimits& limits = options_.limits;
-    const size_t cuts = limits.micro_batches == 1 ? 1 : 2;  // prompts make more of them
-    ASSERT_LE(plan.micro_batches.size(), cuts * limits.micro_batches);
+    const int32_t cuts = limits.stages == 1 ? 1 : 2 * limits.stages;  // of prompts
+    ASSERT_LE(static_cast<int32_t>(plan.micro_batches.size()),
+              std::max(cuts, limits.micro_batches));
     int64_t rows = 0;
     for (const std::vector<Chunk>& batch : plan.micro_batches) {
       int64_t batch_rows = 0;
@@ -380,6 +381,7 @@ Options RandomOptions(std::mt19937& random) {
   Options options;
   options.aging_s = pick(1, 40);
   options.limits = {.step_tokens = pick(1, 60),
+                    .stages = pick(1, 4),
                     .micro_batches = pick(1, 4),
                     .max_micro_batch_rows = pick(1, 40),
                     .page_size = pick(1, 16),
@@ -498,9 +500,10 @@ class Overload {
       load.priority = std::uniform_int_distribution<int>(-kPriority, kPriority)(random_);
       if (load.deadline_s < 1 << 30) load.deadline_s += now;
       arrived_ += load.slots * load.answer;
+      const SchedulerLimits& limits = options_.limits;
       const int64_t rows =
-          std::min<int64_t>(options_.limits.step_tokens, int64_t{options_.limits.micro_batches} *
-                                                             options_.limits.max_micro_batch_rows);
+          std::min(limits.step_tokens, int64_t{std::max(limits.stages, limits.micro_batches)} *
+                                           limits.max_micro_batch_rows);
       // One more, in which the last token comes in.
       const int64_t steps = load.slots * ((load.prompt + rows - 1) / rows + load.answer + 1);
       requests_.push_back({engine_->Add(load), now, load.priority, steps});

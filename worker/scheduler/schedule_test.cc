@@ -486,6 +486,7 @@ TEST(ScheduleTest, RowsWhoseLogitsAreAllWantedAreLimitedOnTheirOwn) {
                                   .free_pages = 100},
                                  {.step_tokens = 64,
                                   .logit_rows = 30,
+                                  .stages = 2,
                                   .micro_batches = 2,
                                   .max_micro_batch_rows = 40,
                                   .page_size = 16});
@@ -512,8 +513,11 @@ TEST(ScheduleCostTest, SixtyFourSequencesTakeUnderFiftyMicroseconds) {
   }
   const Snapshot snapshot = {
       .now = At(1000), .waiting = waiting, .running = running, .free_pages = 100};
-  const SchedulerLimits limits = {
-      .step_tokens = 256, .micro_batches = 4, .max_micro_batch_rows = 256, .page_size = kPage};
+  const SchedulerLimits limits = {.step_tokens = 256,
+                                  .stages = 4,
+                                  .micro_batches = 4,
+                                  .max_micro_batch_rows = 256,
+                                  .page_size = kPage};
   // The best of many: others use the machine, too.
   auto best = std::chrono::nanoseconds::max();
   for (int i = 0; i < 300; ++i) {

@@ -1,0 +1,81 @@
+#include "parallel/planner/micro_batches.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+
+namespace skein::plan {
+namespace {
+
+// Tokens on their way back to the first stage count, too.
+bool LeavesANode(const topology::Machine& machine, const Plan& plan) {
+  const Layout& layout = plan.layout;
+  for (int32_t replica = 0; replica < layout.data; ++replica) {
+    for (int32_t stage = 1; stage < layout.pipeline; ++stage) {
+      for (int32_t shard = 0; shard < layout.tensor; ++shard) {
+        if (machine.devices[plan.RankOf(replica, stage, shard)].node !=
+            machine.devices[plan.RankOf(replica, stage - 1, shard)].node) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
+std::string Milliseconds(absl::Duration duration) {
+  return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(duration));
+}
+
+std::string Reason(const schedule::MicroBatchChoice& choice, const schedule::Rates& rates,
+                   const Plan& plan) {
+  const int32_t stages = plan.layout.pipeline;
+  if (choice.micro_batches < stages) {
+    return absl::StrCat("A micro-batch of decodes for each sequence: with ", choice.micro_batches,
+                        " of them some of the ", stages, " stages idle.");
+  }
+  std::string reason = absl::StrCat(choice.micro_batches, " micro-batches of decodes, ");
+  const bool more = choice.micro_batches > stages;
+  absl::StrAppend(&reason, more ? "one more than stages, to hide their hops"
+                                : "one for each stage, so that all stages work at the same time");
+  if (choice.predictions.size() < 2) return reason + ".";
+  const schedule::Prediction& taken = choice.predictions[more ? 1 : 0];
+  const schedule::Prediction& left = choice.predictions[more ? 0 : 1];
+  return absl::StrCat(reason, ": a step of ", FormatCount(plan.max_sequences, "sequence"),
+                      " would take ", Milliseconds(taken.steady.step_period), ", with ",
+                      left.micro_batches, " ", Milliseconds(left.steady.step_period), " (at ",
+                      FormatBytesPerSecond(rates.bytes_per_s), " a rank and ",
+                      Milliseconds(rates.hop), " a hop).");
+}
+
+}  // namespace
+
+schedule::Rates RatesOf(const PipelineRates& rates, const topology::Machine& machine,
+                        const Plan& plan) {
+  absl::Duration hop = rates.hop;
+  if (hop == absl::ZeroDuration()) {
+    hop = LeavesANode(machine, plan) ? kHopBetweenHosts : kHopInHost;
+  }
+  return {.bytes_per_s = rates.read_bytes_per_s, .hop = hop};
+}
+
+std::vector<schedule::StageWork> DecodeWork(const Plan& plan, const model::ModelConfig& model) {
+  return schedule::WorkOfPlan(plan, plan.context_length / 2,
+                              static_cast<double>(DTypeBytes(model.dtype, 1)));
+}
+
+absl::StatusOr<MicroBatchCount> CountMicroBatches(const PipelineRates& rates,
+                                                  const topology::Machine& machine,
+                                                  const model::ModelConfig& model,
+                                                  const Plan& plan) {
+  const schedule::Rates weighed = RatesOf(rates, machine, plan);
+  SKEIN_ASSIGN_OR_RETURN(
+      const schedule::MicroBatchChoice choice,
+      schedule::ChooseMicroBatches(DecodeWork(plan, model), weighed, plan.max_sequences));
+  if (plan.layout.pipeline == 1) return MicroBatchCount{choice.micro_batches, ""};
+  return MicroBatchCount{choice.micro_batches, Reason(choice, weighed, plan)};
+}
+
+}  // namespace skein::plan
