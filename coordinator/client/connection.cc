@@ -45,9 +45,12 @@ std::string CodeName(grpc::StatusCode code) {
 Connection::Connection(const std::string& coordinator)
     : coordinator_(coordinator), channel_(MakeChannel(coordinator)) {}
 
+bool Connection::answers() const {
+  return channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+}
+
 std::string Connection::Explain(const grpc::Status& status) const {
-  const bool connected = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && !connected) {
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && !answers()) {
     return absl::StrCat("no coordinator answers at ", coordinator_, " (", status.error_message(),
                         ")\nStart one with: coordinator --model=checkpoints/bard\n"
                         "or name another address with --coordinator HOST:PORT");

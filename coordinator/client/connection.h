@@ -18,6 +18,8 @@ class Connection {
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
+  // As far as calls have found out.
+  bool answers() const;
   // What failed, for a person: when nobody listens, how to start a coordinator.
   std::string Explain(const grpc::Status& status) const;
 

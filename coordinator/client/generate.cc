@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <iostream>
 #include <iterator>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -45,6 +47,10 @@ class Calls {
     MutexLock lock(&mutex_);
     cancelled_ = true;
     if (current_ != nullptr) current_->TryCancel();
+  }
+  bool cancelled() {
+    MutexLock lock(&mutex_);
+    return cancelled_;
   }
   // Null between calls.
   void SetCurrent(grpc::ClientContext* context) {
@@ -83,6 +89,19 @@ Attempt Ask(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
   calls.SetCurrent(nullptr);
   printer.End();
   return attempt;
+}
+
+std::string WhyItFailed(const Attempt& attempt, const GenerateFlags& flags, Calls& calls,
+                        const Connection& connection) {
+  const grpc::Status& status = attempt.status;
+  if (calls.cancelled()) return "interrupted";
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && flags.timeout.has_value()) {
+    return absl::StrCat("DEADLINE_EXCEEDED: not done after ", absl::FormatDuration(*flags.timeout),
+                        " (--timeout)");
+  }
+  if (!attempt.accepted) return connection.Explain(status);
+  return absl::StrCat("the answer ends before its end: ", CodeName(status.error_code()), ": ",
+                      status.error_message());
 }
 
 }  // namespace
@@ -155,11 +174,13 @@ int Generate(const std::string& coordinator, const GenerateFlags& flags) {
     const bool again = !attempt.accepted && absl::Now() < until &&
                        attempt.status.error_code() == grpc::StatusCode::UNAVAILABLE;
     if (!again) {
-      absl::FPrintF(stderr, "skein: %s\n", connection.Explain(attempt.status));
+      absl::FPrintF(stderr, "skein: %s\n", WhyItFailed(attempt, flags, calls, connection));
       return kExitError;
     }
     if (!std::exchange(said, true)) {
-      absl::FPrintF(stderr, "skein: no replica serves yet; waiting up to %s (--wait)\n",
+      absl::FPrintF(stderr, "skein: %s yet; waiting up to %s (--wait)\n",
+                    connection.answers() ? "no replica serves"
+                                         : absl::StrCat("no coordinator answers at ", coordinator),
                     absl::FormatDuration(flags.wait));
     }
     absl::SleepFor(kAskEvery);

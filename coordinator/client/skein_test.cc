@@ -199,7 +199,9 @@ TEST_F(SkeinTest, ErrorsAreExplained) {
   EXPECT_THAT(invalid.err, HasSubstr("INVALID_ARGUMENT: sampling.temperature: -1"));
   const Outcome late = Skein("generate --prompt hold --timeout 300ms" + At());
   EXPECT_EQ(late.exit_code, 1);
-  EXPECT_THAT(late.err, HasSubstr("DEADLINE_EXCEEDED"));
+  EXPECT_THAT(late.err, HasSubstr("not done after 300ms (--timeout)"));
+  const Outcome absent = Skein("generate --prompt x --wait 300ms --coordinator 127.0.0.1:1");
+  EXPECT_THAT(absent.err, HasSubstr("no coordinator answers at 127.0.0.1:1 yet; waiting"));
   const Outcome nobody = Skein("generate --prompt x --wait 0s --coordinator 127.0.0.1:1");
   EXPECT_EQ(nobody.exit_code, 1);
   EXPECT_THAT(nobody.err, AllOf(HasSubstr("no coordinator answers at 127.0.0.1:1"),
