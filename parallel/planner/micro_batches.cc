@@ -9,7 +9,7 @@
 namespace skein::plan {
 namespace {
 
-// Tokens on their way back to the first stage count, too.
+// Where activations stay on a node, so do the tokens on their way back.
 bool LeavesANode(const topology::Machine& machine, const Plan& plan) {
   const Layout& layout = plan.layout;
   for (int32_t replica = 0; replica < layout.data; ++replica) {
