@@ -64,7 +64,8 @@ absl::Status DrawGantt(const PlanFlags& flags, const plan::Plan& plan,
                               plan.micro_batches, kDrawnSteps));
   const std::string title =
       absl::StrCat(plan.model_name, ", ", plan.layout.ToString(), ": decode of ",
-                   FormatCount(plan.max_sequences, "sequence"), " in ", plan.micro_batches,
+                   FormatCount(plan.max_sequences, "sequence"), " at ", plan.context_length / 2,
+                   " of ", plan.context_length, " tokens in ", plan.micro_batches,
                    plan.micro_batches == 1 ? " micro-batch at " : " micro-batches at ",
                    FormatBytesPerSecond(rates.bytes_per_s), " a rank");
   return Annotate(WriteFile(flags.gantt_file, schedule::GanttSvg(timeline, title)), "--gantt");

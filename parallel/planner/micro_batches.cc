@@ -62,8 +62,15 @@ schedule::Rates RatesOf(const PipelineRates& rates, const topology::Machine& mac
 }
 
 std::vector<schedule::StageWork> DecodeWork(const Plan& plan, const model::ModelConfig& model) {
-  return schedule::WorkOfPlan(plan, plan.context_length / 2,
-                              static_cast<double>(DTypeBytes(model.dtype, 1)));
+  std::vector<schedule::StageWork> stages = schedule::WorkOfPlan(
+      plan, plan.context_length / 2, static_cast<double>(DTypeBytes(model.dtype, 1)));
+  // Of the embedding a few rows are looked up, unless it is the output's matrix, too.
+  if (plan.layout.pipeline == 1 && model.tie_word_embeddings) return stages;
+  const int64_t shard_rows = (model.vocab_size + plan.layout.tensor - 1) / plan.layout.tensor;
+  const int64_t table = shard_rows * model.hidden_size;
+  stages[0].weight_bytes -= DTypeBytes(model.dtype, table);
+  stages[0].row_operations -= 2 * static_cast<double>(table);
+  return stages;
 }
 
 absl::StatusOr<MicroBatchCount> CountMicroBatches(const PipelineRates& rates,

@@ -7,6 +7,7 @@
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "parallel/planner/micro_batches.h"
 #include "parallel/planner/planner_test_util.h"
 
 namespace skein::plan {
@@ -244,6 +245,33 @@ TEST(PlanJob, SlowHopsAskForOneMicroBatchMore) {
     same.reasons = fast.plans[0].reasons;
     EXPECT_EQ(same, fast.plans[0]);
   }
+}
+
+TEST(DecodeWork, LooksUpTheEmbeddingAndReadsTheRest) {
+  const auto read = [](const char* layout, const ModelFacts& model, int32_t ranks) {
+    Constraints constraints;
+    constraints.layout = *ParseLayoutRequest(layout);
+    const Plan plan = PlanJob(OneNode(8, 256 * kGiB, ranks), model, constraints)->plans[0];
+    return DecodeWork(plan, model.config);
+  };
+  // Two norms, four matrices of attention, three of the MLP; in 2 bytes each.
+  constexpr double kLayer = 2.0 * (2 * 4096 * 5120 + 3 * 4096 * 14336);
+  constexpr double kTable = 2.0 * 128256 * 4096;
+  constexpr double kNear = 0.001;
+  const auto whole = read("pp=1", Llama8B(), 1);
+  EXPECT_NEAR(whole[0].weight_bytes / (32 * kLayer + kTable), 1, kNear);
+  const auto stages = read("tp=2,pp=2", Llama8B(), 4);
+  EXPECT_NEAR((stages[0].weight_bytes + stages[1].weight_bytes) / (16 * kLayer + kTable / 2), 1,
+              kNear);
+  EXPECT_NEAR(stages[0].row_operations / stages[0].weight_bytes, 1, kNear);
+  // Balanced as the layers were cut.
+  EXPECT_NEAR(static_cast<double>(stages[0].weight_bytes) / stages[1].weight_bytes, 1, 0.05);
+  // A tied table is the output's, too, where one stage has both.
+  const auto tied = read("pp=1", Bard(), 1);
+  const auto cut = read("pp=2", Bard(), 2);
+  EXPECT_NEAR(
+      static_cast<double>(tied[0].weight_bytes) / (cut[0].weight_bytes + cut[1].weight_bytes), 1,
+      kNear);
 }
 
 TEST(PlanJob, HopsBetweenHostsAreSlowerUnlessTold) {
