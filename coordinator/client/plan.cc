@@ -62,12 +62,11 @@ absl::Status DrawGantt(const PlanFlags& flags, const plan::Plan& plan,
       const schedule::Timeline timeline,
       schedule::PredictDecode(plan::DecodeWork(plan, config), rates, plan.max_sequences,
                               plan.micro_batches, kDrawnSteps));
-  const std::string title =
-      absl::StrCat(plan.model_name, ", ", plan.layout.ToString(), ": decode of ",
-                   FormatCount(plan.max_sequences, "sequence"), " at ", plan.context_length / 2,
-                   " of ", plan.context_length, " tokens in ", plan.micro_batches,
-                   plan.micro_batches == 1 ? " micro-batch at " : " micro-batches at ",
-                   FormatBytesPerSecond(rates.bytes_per_s), " a rank");
+  const std::string title = absl::StrCat(
+      plan.model_name, ", ", plan.layout.ToString(), ": decode of ",
+      FormatCount(plan.max_sequences, "sequence"), " in ", plan.micro_batches,
+      plan.micro_batches == 1 ? " micro-batch at " : " micro-batches at ",
+      FormatBytesPerSecond(rates.bytes_per_s), " a rank, each at token ", plan.context_length / 2);
   return Annotate(WriteFile(flags.gantt_file, schedule::GanttSvg(timeline, title)), "--gantt");
 }
 
