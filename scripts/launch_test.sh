@@ -10,7 +10,7 @@ trap 'started | xargs -r kill -KILL || true; rm -rf "$root"' EXIT
 trap 'exit 143' TERM
 bin=$root/bin
 late_ms=1500
-mkdir -p "$bin"/{coordinator,worker,mpi} "$root/tmp"
+mkdir -p "$bin"/{coordinator,worker,mpi,hasty} "$root/tmp"
 
 # A worker appends "begin TIME" and "end TIME" to $LAUNCH_TEST/events and takes its life from $LAUNCH_TEST/lives, a line
 # each time: seconds before it is loaded (- for never), seconds after, exit status. Behind the last line it stays.
@@ -50,7 +50,12 @@ cat >"$bin/mpi/mpirun" <<'PROGRAM'
 mkdir "$TMPDIR/prterun.left" || : >"$LAUNCH_TEST/stale"
 [[ $1 == -np ]] && shift 2 && exec "$@"
 PROGRAM
-chmod +x "$bin"/{worker/worker,coordinator/coordinator,mpi/mpirun}
+# Sleeps no time, and notes the waits between lives, which are told to the millisecond.
+cat >"$bin/hasty/sleep" <<'PROGRAM'
+#!/usr/bin/env bash
+[[ $1 != *.??? ]] || echo "$1" >>"$LAUNCH_TEST/slept"
+PROGRAM
+chmod +x "$bin"/{worker/worker,coordinator/coordinator,mpi/mpirun,hasty/sleep}
 
 failures=0
 fail() {
@@ -112,6 +117,11 @@ says '^[0-9:]{8}\.[0-9]{3} launch \| job 1 died with status 9 after 0\.000 s of 
 says 'starts again in 1\.000 s'
 says '^job 1: host worker \| loaded shard$'
 says 'job 1 ended with status 0'
+
+PATH=$bin/hasty:$stub_path launch '- 0 9\n- 0 9\n- 0 9\n- 0 9\n- 0 9\n- 0 9\n- 0 9\n- 0 9\n0 0 0\n'
+ends "waits double up to half a minute by default" 0 $!
+slept=$(paste -sd ' ' "$root/slept")
+[[ $slept == '0.500 1.000 2.000 4.000 8.000 16.000 30.000 30.000' ]] || fail "the waits were $slept"
 
 # The third life is long, but never loaded; the fifth has served.
 PATH=$stub_path launch '- 0 9\n- 0 9\n- 0.7 9\n- 0 9\n0.1 0.6 9\n- 0 9\n0 0 0\n' \
