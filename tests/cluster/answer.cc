@@ -13,17 +13,24 @@ void Answer::Add(const v1::GenerateEvent& event) {
       seed = event.accepted().seed();
       samples = event.accepted().n();
       break;
-    case v1::GenerateEvent::kTokens:
+    case v1::GenerateEvent::kTokens: {
+      Sample& sample = by_sample[event.tokens().sample()];
+      sample.text += event.tokens().text();
       in_place =
           may_come && event.tokens().sample() < samples && !ended.contains(event.tokens().sample());
       text += event.tokens().text();
-      for (const v1::Token& token : event.tokens().tokens()) tokens.push_back(token.id());
+      for (const v1::Token& token : event.tokens().tokens()) {
+        tokens.push_back(token.id());
+        sample.tokens.push_back(token.id());
+      }
       break;
+    }
     case v1::GenerateEvent::kFinished:
       ++finished;
       in_place = may_come && event.finished().sample() < samples &&
                  ended.insert(event.finished().sample()).second;
       reason = event.finished().reason();
+      by_sample[event.finished().sample()].reason = reason;
       break;
     case v1::GenerateEvent::kError:
       ++errors;

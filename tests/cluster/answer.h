@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +12,12 @@
 #include "proto/inference.pb.h"
 
 namespace skein::testing {
+
+struct Sample {
+  std::vector<uint32_t> tokens;
+  std::string text;
+  v1::Finished::Reason reason = v1::Finished::REASON_UNSPECIFIED;
+};
 
 struct Answer {
   // Takes the next event.
@@ -28,6 +35,8 @@ struct Answer {
   uint32_t samples = 0;      // as Accepted said
   std::set<uint32_t> ended;  // of them
   uint64_t seed = 0;
+  std::map<uint32_t, Sample> by_sample;
+  // Of all samples, as they came.
   std::vector<uint32_t> tokens;
   std::string text;
   v1::Finished::Reason reason = v1::Finished::REASON_UNSPECIFIED;

@@ -18,7 +18,7 @@ namespace skein::testing {
 namespace {
 
 // Greedy, and by everything whose state another replica must take over: random draws, penalties
-// (the history), mirostat.
+// (the history), mirostat with DRY, which takes two answers.
 std::vector<v1::GenerateRequest> Requests(uint32_t max_tokens) {
   std::vector<v1::GenerateRequest> requests;
   for (const char* prompt : {"ROMEO:", "First Citizen:\n", "é – ü"}) {
@@ -29,6 +29,8 @@ std::vector<v1::GenerateRequest> Requests(uint32_t max_tokens) {
     sampled.mutable_sampling()->set_seed(100 + requests.size());
     v1::GenerateRequest mirostat = sampled;
     mirostat.mutable_sampling()->set_mirostat_tau(3);
+    mirostat.mutable_sampling()->set_dry_multiplier(0.8f);
+    mirostat.set_n(2);
     requests.insert(requests.end(), {greedy, sampled, mirostat});
   }
   return requests;
@@ -72,9 +74,13 @@ class RunningAnswers {
       SCOPED_TRACE(absl::StrCat("request ", i));
       const Answer got = answers_[i].get();
       EXPECT_TRUE(got.status.ok()) << got.status.error_message();
-      EXPECT_EQ(got.tokens, want[i].tokens);
-      EXPECT_EQ(got.text, want[i].text);
-      EXPECT_EQ(got.reason, want[i].reason);
+      for (const auto& [index, sample] : want[i].by_sample) {
+        SCOPED_TRACE(absl::StrCat("sample ", index));
+        ASSERT_TRUE(got.by_sample.contains(index));
+        EXPECT_EQ(got.by_sample.at(index).tokens, sample.tokens);
+        EXPECT_EQ(got.by_sample.at(index).text, sample.text);
+        EXPECT_EQ(got.by_sample.at(index).reason, sample.reason);
+      }
     }
   }
 
@@ -88,6 +94,7 @@ std::vector<Answer> AnswersOf(Cluster& cluster, const std::vector<v1::GenerateRe
   for (const Answer& answer : answers) {
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_FALSE(answer.tokens.empty());
+    EXPECT_EQ(answer.by_sample.size(), answer.samples);
   }
   return answers;
 }
@@ -97,7 +104,7 @@ void KillRank(const cluster::v1::JobStatus& job, int rank) {
 }
 
 TEST(RecoveryTest, AnswersGoOnWithTheOtherJobHoweverOftenOneIsKilled) {
-  const std::vector<v1::GenerateRequest> requests = Requests(900);
+  const std::vector<v1::GenerateRequest> requests = Requests(700);
   Cluster cluster({.layout = "tp=2,pp=1"});
   cluster.StartJob(2);
   cluster.StartJob(2);
