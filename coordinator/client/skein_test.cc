@@ -455,7 +455,8 @@ TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
       "--read-bandwidth 20 --gantt ",
       svg));
   EXPECT_THAT(slow.out, HasSubstr("3 micro-batches of decodes, one more than stages"));
-  EXPECT_THAT(ReadFile(svg), HasSubstr("6 sequences in 3 micro-batches at 20.0 GB/s a rank, each at token 4096"));
+  EXPECT_THAT(ReadFile(svg),
+              HasSubstr("6 sequences in 3 micro-batches at 20.0 GB/s a rank, each at token 4096"));
   const Outcome impossible = Skein("plan --model synthetic:tiny --ranks 3 --layout tp=2");
   EXPECT_EQ(impossible.exit_code, 1);
   EXPECT_THAT(impossible.err, HasSubstr("--layout: layout tp=2"));
