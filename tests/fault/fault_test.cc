@@ -222,6 +222,31 @@ TEST(CancelTest, ADeadlineFreesThePagesAtOnce) {
   EXPECT_EQ(load().free_pages() + load().cached_pages(), load().total_pages());
 }
 
+// Nobody says a word to the coordinator: its connection breaks.
+TEST(CancelTest, AKilledClientIsNoticedAndItsPagesAreFree) {
+  constexpr int kAnswers = 8;
+  Cluster cluster({.layout = "tp=1,pp=2"});
+  cluster.StartJob(2);
+  ASSERT_TRUE(cluster.WaitForServing(1));
+  Process client({.name = "client",
+                  .argv = {"coordinator/client/skein", "--coordinator=" + cluster.address(),
+                           "generate", "--prompt=ROMEO:", absl::StrCat("--n=", kAnswers),
+                           absl::StrCat("--max-tokens=", kLong), "--ignore-eos", "--json"}});
+  ASSERT_TRUE(client.WaitForOutput("\"tokens\"", absl::Seconds(30))) << client.Output();
+  client.Signal(SIGKILL);
+  ASSERT_EQ(client.Wait(kBound), 128 + SIGKILL);
+  cluster::v1::ReplicaStatus replica;
+  EXPECT_TRUE(cluster.WaitForStatus(
+      [&](const auto& status) {
+        replica = status.jobs(0).replicas(0);
+        return status.running_requests() + replica.load().running() == 0 &&
+               replica.load().used_pages() == 0;
+      },
+      absl::Seconds(30)));
+  EXPECT_GT(replica.tokens_total(), 0);
+  EXPECT_LT(replica.tokens_total(), kAnswers * kLong);  // it has not gone on to the end
+}
+
 TEST(DrainTest, RunningAnswersFinishAndEveryoneLeavesWithZero) {
   Cluster cluster({.layout = "tp=2,pp=1"});
   Process& job = cluster.StartJob(2);
