@@ -43,7 +43,7 @@ class Launcher {
                            absl::StrCat(kJobs), "--ranks", absl::StrCat(kRanks), "--coordinator",
                            cluster.address(), "--bin", ".", "--first-wait", "0.2", "--longest-wait",
                            "0.2"},
-                  .environment = {{"TMPDIR", "/tmp"}}}) {}
+                  .environment = {{"TMPDIR", "/tmp"}, {"HOME", cluster.scratch()}}}) {}
   ~Launcher() {
     process_.Signal(SIGTERM);
     EXPECT_TRUE(process_.Wait(absl::Seconds(30)).has_value());
