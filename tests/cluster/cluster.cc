@@ -24,23 +24,6 @@ std::string MakeScratch() {
   return path;
 }
 
-constexpr int kStarts = 3;  // of a job, at most
-
-// Open MPI 5 fails before it starts anything where its session folder is there already.
-bool FoundASessionFolder(Process& mpirun) {
-  const std::string children =
-      absl::StrCat("/proc/", mpirun.pid(), "/task/", mpirun.pid(), "/children");
-  const absl::Time deadline = absl::Now() + absl::Seconds(5);
-  while (absl::Now() < deadline) {
-    if (mpirun.Wait(absl::Milliseconds(20)).has_value()) {
-      return mpirun.Output().find("prte_session_dir failed") != std::string::npos;
-    }
-    int child = 0;
-    if (std::ifstream(children) >> child) break;
-  }
-  return false;
-}
-
 }  // namespace
 
 v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens) {
@@ -95,16 +78,12 @@ Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags) {
                                    kWorker,
                                    "--coordinator=" + address_};
   argv.insert(argv.end(), flags.begin(), flags.end());
-  std::unique_ptr<Process>& job = jobs_.emplace_back();
-  for (int attempt = 0; attempt < kStarts; ++attempt) {
-    // A folder of its own: one that was killed leaves its session folder, named after its pid.
-    const std::string own = absl::StrCat(scratch_, "/", jobs_.size(), ".", attempt);
-    std::filesystem::create_directory(own);
-    job = std::make_unique<Process>(Process::Options{
-        .name = "job", .argv = argv, .environment = {{"TMPDIR", own}, {"HOME", own}}});
-    if (!FoundASessionFolder(*job)) break;
-  }
-  return *job;
+  // A folder of its own: a killed mpirun of Open MPI 5 leaves one there, named after its pid, and
+  // the next one of this pid does not start.
+  const std::string own = absl::StrCat(scratch_, "/", jobs_.size());
+  std::filesystem::create_directory(own);
+  return *jobs_.emplace_back(std::make_unique<Process>(Process::Options{
+      .name = "job", .argv = argv, .environment = {{"TMPDIR", own}, {"HOME", own}}}));
 }
 
 cluster::v1::ClusterStatus Cluster::Status() {

@@ -6,10 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -27,11 +30,14 @@ Process::Process(const Options& options) {
   static std::atomic<int> count{0};
   log_path_ = absl::StrCat(::testing::TempDir(), "/", options.name, ".", count++, ".log");
   std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-  // Of equal names the first one counts.
-  std::vector<std::string> own;
-  for (const auto& [name, value] : options.environment) own.push_back(name + "=" + value);
-  environment.insert(environment.begin(), own.begin(), own.end());
+  for (const auto& [name, value] : options.environment) environment.push_back(name + "=" + value);
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    // Programs and shells differ in which of two entries counts.
+    const std::string_view name = std::string_view(*entry).substr(0, strcspn(*entry, "="));
+    const bool replaced = std::any_of(options.environment.begin(), options.environment.end(),
+                                      [&](const auto& variable) { return variable.first == name; });
+    if (!replaced) environment.emplace_back(*entry);
+  }
   std::vector<char*> argv, envp;
   for (const std::string& arg : options.argv) argv.push_back(const_cast<char*>(arg.c_str()));
   for (const std::string& entry : environment) envp.push_back(const_cast<char*>(entry.c_str()));
