@@ -43,6 +43,10 @@ class CpuExecutable final : public HostExecutable {
     return attends ? PrepareAttention() : absl::OkStatus();
   }
 
+  void OnHost(int64_t tasks, absl::FunctionRef<void(int64_t)> task) override {
+    pool_.ForEach(tasks, [&](int64_t i, int) { task(i); });
+  }
+
  private:
   // Cosines and sines [max_rows, 2, half] of a batch's positions, the same for all layers.
   struct Rotation {

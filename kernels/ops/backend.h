@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -76,6 +77,12 @@ class Executable {
 
   // The whole storage of a buffer, [max rows, cols]; the addresses never change.
   virtual absl::Span<float> buffer(BufferId id) = 0;
+
+  // Host work on results: calls task(i) for i in [0, tasks), on the threads that Run computes with
+  // where those are the host's, and returns when all are done. Not during Run.
+  virtual void OnHost(int64_t tasks, absl::FunctionRef<void(int64_t)> task) {
+    for (int64_t i = 0; i < tasks; ++i) task(i);
+  }
 };
 
 class Backend {

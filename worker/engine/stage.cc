@@ -220,7 +220,6 @@ absl::Span<const float> Stage::Logits(int64_t output_row) const {
 SampledRow Stage::SampleRow(const ChunkOrder& chunk, int64_t output_row) {
   Sequence& sequence = sequences_.at(chunk.id);
   const absl::Span<const float> logits = Logits(output_row);
-  if (options_.observe_logits) options_.observe_logits(chunk.id, chunk.end() - 1, logits);
   SampledRow row{.id = chunk.id};
   absl::StatusOr<kernels::SampledToken> token =
       kernels::Sample(logits, sequence.sampling, sequence.prompt, sequence.output,
@@ -255,7 +254,11 @@ PromptLogprobs Stage::LogprobsOfPrompt(const ChunkOrder& chunk, int64_t first_ou
 }
 
 void Stage::Sample(const std::vector<ChunkOrder>& chunks, StepResult* result) {
-  sampled_tokens_.clear();
+  struct Task {
+    const ChunkOrder* chunk;
+    int64_t output_row;
+  };
+  std::vector<Task> tasks;
   int64_t output = 0;
   for (const ChunkOrder& chunk : chunks) {
     if (chunk.prompt_logprobs >= 0) {
@@ -263,8 +266,20 @@ void Stage::Sample(const std::vector<ChunkOrder>& chunks, StepResult* result) {
     }
     output += chunk.outputs();
     if (!chunk.sample) continue;
-    result->sampled.push_back(SampleRow(chunk, output - 1));
-    sampled_tokens_.push_back(result->sampled.back().token.id);
+    tasks.push_back({&chunk, output - 1});
+    if (options_.observe_logits) {
+      options_.observe_logits(chunk.id, chunk.end() - 1, Logits(output - 1));
+    }
+  }
+  // Every row is another sequence's.
+  const size_t first = result->sampled.size();
+  result->sampled.resize(first + tasks.size());
+  executable_->OnHost(static_cast<int64_t>(tasks.size()), [&](int64_t i) {
+    result->sampled[first + i] = SampleRow(*tasks[i].chunk, tasks[i].output_row);
+  });
+  sampled_tokens_.clear();
+  for (size_t i = first; i < result->sampled.size(); ++i) {
+    sampled_tokens_.push_back(result->sampled[i].token.id);
   }
 }
 
