@@ -108,15 +108,9 @@ tokens_per_second() {
   value "$work/load.json" tokens_per_second
 }
 
-# Decoding a bf16 model on 2 threads reads at this share of the memory's read bandwidth, or more. Three tries: neighbours on
-# the same host may take half of the bandwidth between the two measurements.
+# Decoding a bf16 model on 2 threads reads at this share of the memory's read bandwidth, or more.
 figure_read() {
-  local try
-  for try in 1 2 3; do
-    if run "$bin/worker/worker" bench --model=synthetic:llama3-1b --threads=2 --min-read-fraction=0.70; then return; fi
-    say "try $try of 3 missed"
-  done
-  missed=$((missed + 1))
+  run "$bin/worker/worker" bench --model=synthetic:llama3-1b --threads=2 --min-read-fraction=0.70 || missed=$((missed + 1))
 }
 
 # usage: batching MODEL ANSWER_TOKENS REQUESTS_OF_ONE_STREAM
