@@ -482,51 +482,5 @@ TEST(ReplicaStateTest, ResultsThatDoNotMatchTheOrderAreErrors) {
               StatusIs(absl::StatusCode::kInternal, HasSubstr("other sequences")));
 }
 
-TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
-  StepOrder order{.step = 12, .stop = true, .ended = {4, 5}};
-  order.started.push_back({.id = 8,
-                           .prompt = {3},
-                           .prompt_of = 6,
-                           .output = {4, 5},
-                           .mu = 2.5f,
-                           .sampling = {.repetition_penalty = 1.5f, .top_k = 7, .seed = 99}});
-  order.started[0].sampling.logit_bias = {{.id = 3, .bias = -2.0f}};
-  order.started[0].sampling.dry.breakers = {{1}, {2, 3}};
-  order.started.push_back({.id = 9});
-  order.copies = {{PageCopy::Kind::kSwapIn, 3, 4}};
-  order.tables = {{.id = 8, .first = 1, .pages = {6, 7}}};
-  order.micro_batches = {{{.id = 8, .begin = 6, .tokens = {7, kSampledToken}, .sample = true}}, {}};
-  const std::string bytes = Encode(order);
-  SKEIN_ASSERT_OK_AND_ASSIGN(StepOrder back, DecodeStepOrder(bytes));
-  EXPECT_EQ(back.step, 12);
-  EXPECT_TRUE(back.stop);
-  EXPECT_THAT(back.ended, ElementsAre(4, 5));
-  EXPECT_EQ(back.started[0].prompt_of, 6u);
-  EXPECT_EQ(back.started[0].mu, 2.5f);
-  EXPECT_EQ(back.started[1].mu, std::nullopt);
-  EXPECT_EQ(back.started[0].sampling.logit_bias[0].bias, -2.0f);
-  EXPECT_THAT(back.started[0].sampling.dry.breakers,
-              ElementsAre(ElementsAre(1), ElementsAre(2, 3)));
-  EXPECT_THAT(back.started[0].output, ElementsAre(4, 5));
-  EXPECT_EQ(back.started[0].sampling.repetition_penalty, 1.5f);
-  EXPECT_EQ(back.started[0].sampling.seed, 99u);
-  EXPECT_EQ(back.copies, order.copies);
-  EXPECT_EQ(back.tables[0].first, 1);
-  EXPECT_THAT(back.tables[0].pages, ElementsAre(6, 7));
-  EXPECT_THAT(back.micro_batches, ElementsAre(SizeIs(1), IsEmpty()));
-  EXPECT_THAT(back.micro_batches[0][0].tokens, ElementsAre(7, kSampledToken));
-  for (size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_FALSE(DecodeStepOrder(bytes.substr(0, size)).ok()) << size;
-  }
-
-  StepResult result{.step = 3, .status = absl::AbortedError("why")};
-  result.sampled.push_back(
-      {.id = 2, .token = {.id = 5, .logprob = -1.5f, .top_logprobs = {{5, -1.5f}}, .mu = 3.25f}});
-  SKEIN_ASSERT_OK_AND_ASSIGN(StepResult result_back, DecodeStepResult(Encode(result)));
-  EXPECT_THAT(result_back.status, StatusIs(absl::StatusCode::kAborted, "why"));
-  EXPECT_EQ(result_back.sampled[0].token.top_logprobs[0].logprob, -1.5f);
-  EXPECT_EQ(result_back.sampled[0].token.mu, 3.25f);
-}
-
 }  // namespace
 }  // namespace skein::worker

@@ -3,22 +3,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/scheduler/schedule.h"
+#include "worker/scheduler/test_views.h"
 
 namespace skein::worker {
 namespace {
 
 using ::testing::ElementsAre;
-
-SequenceView Decode(SequenceId id, int64_t length) {
-  return {.id = id,
-          .arrival = absl::UnixEpoch(),
-          .length = length,
-          .computed = length - 1,
-          .pages = length / 16 + 1};
-}
-SequenceView Prompt(SequenceId id, int64_t length) {
-  return {.id = id, .arrival = absl::UnixEpoch(), .length = length};
-}
 
 StepPlan Cut(const std::vector<SequenceView>& running, int32_t stages, int32_t micro_batches,
              int32_t max_micro_batch_rows) {
@@ -27,7 +17,7 @@ StepPlan Cut(const std::vector<SequenceView>& running, int32_t stages, int32_t m
                    .stages = stages,
                    .micro_batches = micro_batches,
                    .max_micro_batch_rows = max_micro_batch_rows,
-                   .page_size = 16});
+                   .page_size = kPage});
 }
 
 TEST(MicroBatchTest, DecodesSpreadEvenly) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <map>
 #include <ostream>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/scheduler/test_views.h"
 
 namespace skein::worker {
 
@@ -24,59 +24,6 @@ void PrintTo(const Preemption& p, std::ostream* out) {
 namespace {
 
 using ::testing::IsEmpty;
-
-constexpr int64_t kPage = 16;
-
-absl::Time At(int64_t seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
-
-// Arrives at second `id`; alone on its pages.
-SequenceView Running(SequenceId id, int64_t length, int64_t computed) {
-  SequenceView view;
-  view.id = id;
-  view.arrival = At(id);
-  view.length = length;
-  view.computed = computed;
-  view.pages = view.own_pages = (computed + kPage - 1) / kPage;
-  return view;
-}
-SequenceView Decode(SequenceId id, int64_t length) { return Running(id, length, length - 1); }
-SequenceView Prompt(SequenceId id, int64_t length) { return Running(id, length, 0); }
-
-SequenceView Hit(SequenceView view, int64_t pages, int64_t idle) {
-  view.computed = pages * kPage;
-  view.pages = pages;
-  view.idle_pages = idle;
-  return view;
-}
-SequenceView Swapped(SequenceView view) {
-  view.own_pages = 0;
-  view.swapped = true;
-  return view;
-}
-SequenceView Pending(SequenceView view) {
-  view.pending = true;
-  return view;
-}
-SequenceView Copies(SequenceView view) {
-  view.copies = true;
-  return view;
-}
-SequenceView Own(SequenceView view, int64_t pages) {
-  view.own_pages = pages;
-  return view;
-}
-SequenceView Slots(SequenceView view, int32_t slots) {
-  view.slots = slots;
-  return view;
-}
-SequenceView Due(SequenceView view, int64_t seconds) {
-  view.deadline = At(seconds);
-  return view;
-}
-SequenceView Ranks(SequenceView view, int32_t priority) {
-  view.priority = priority;
-  return view;
-}
 
 struct Case {
   std::string name;
@@ -497,37 +444,6 @@ TEST(ScheduleTest, RowsWhoseLogitsAreAllWantedAreLimitedOnTheirOwn) {
   // 3 finds no row of logits left, and 4 does not overtake it.
   EXPECT_THAT(rows, ::testing::ElementsAre(std::pair{1, 30}));
   EXPECT_TRUE(plan.admissions.empty());
-}
-
-// What the host may spend on a step, of which this is a part.
-TEST(ScheduleCostTest, SixtyFourSequencesTakeUnderFiftyMicroseconds) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr int kSlowdown = 100;
-#else
-  constexpr int kSlowdown = 1;
-#endif
-  std::vector<SequenceView> running, waiting;
-  for (SequenceId id = 0; id < 64; ++id) {
-    running.push_back(Ranks(Decode(id * 37 % 64, 200 + id), id % 5));
-    waiting.push_back(Ranks(Prompt(100 + id * 37 % 64, 300), id % 3));
-  }
-  const Snapshot snapshot = {
-      .now = At(1000), .waiting = waiting, .running = running, .free_pages = 100};
-  const SchedulerLimits limits = {.step_tokens = 256,
-                                  .stages = 4,
-                                  .micro_batches = 4,
-                                  .max_micro_batch_rows = 256,
-                                  .page_size = kPage};
-  // The best of many: others use the machine, too.
-  auto best = std::chrono::nanoseconds::max();
-  for (int i = 0; i < 300; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    const StepPlan plan = Schedule(snapshot, limits);
-    best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - start);
-    ASSERT_EQ(plan.micro_batches.size(), 4u);
-  }
-  RecordProperty("nanoseconds", static_cast<int>(best.count()));
-  EXPECT_LT(best, kSlowdown * std::chrono::microseconds(50));
 }
 
 }  // namespace
