@@ -34,6 +34,7 @@ TEST(WorkerTest, WhatIsWrongIsSaidWithItsFlagBeforeMpiStarts) {
       {"--log-level loud", 2, "--log-level"},
       {"bench --batch 0", 2, "--batch: must be a whole number in [1, 256], not '0'"},
       {"bench --min-read-fraction 2", 2, "--min-read-fraction: must be a number in [0, 1]"},
+      {"bench --model checkpoints/bard --threads 2 --decode-tokens 3", 0, "plain reads"},
       {"bench --model /nowhere", 1, "--model: /nowhere/config.json"},
       {"bench --model synthetic:x", 1, "--model: 'synthetic:x'"},
   };

@@ -1,27 +1,26 @@
 #include "kernels/cpu/bandwidth.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
-#include "kernels/cpu/simd_ops.h"
-#include "kernels/cpu/thread_pool.h"
-#include "kernels/ops/host_memory.h"
 
 namespace skein::kernels {
 namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 20;  // a task: long against handing it out
-constexpr size_t kMinPasses = 3;
+
+// Where the sum of what was read goes, so that the loads stay.
+std::atomic<uint64_t> sink{0};
 
 }  // namespace
 
-absl::StatusOr<double> MeasureReadBandwidth(int threads, int64_t bytes, absl::Duration duration) {
+absl::StatusOr<ReadProbe> ReadProbe::Create(int threads, int64_t bytes) {
   const int64_t pieces = bytes / kPiece;
   const SimdOps* simd = ChooseSimdOps(0);
   if (threads < 1 || pieces < 1) {
@@ -36,20 +35,18 @@ absl::StatusOr<double> MeasureReadBandwidth(int threads, int64_t bytes, absl::Du
   pool->ForEach(pieces, [&](int64_t piece, int) {
     std::memset(memory.data() + piece * kPiece, static_cast<int>(piece), kPiece);
   });
+  return ReadProbe(simd, std::move(pool), std::move(memory));
+}
 
-  std::atomic<uint64_t> sum{0};  // keeps the loads
-  std::vector<double> rates;
-  const absl::Time end = absl::Now() + duration;
-  while (rates.size() < kMinPasses || absl::Now() < end) {
-    const absl::Time start = absl::Now();
-    pool->ForEach(pieces, [&](int64_t piece, int) {
-      sum.fetch_add(simd->read(memory.data() + piece * kPiece, kPiece), std::memory_order_relaxed);
-    });
-    rates.push_back(static_cast<double>(pieces * kPiece) /
-                    absl::ToDoubleSeconds(absl::Now() - start));
-  }
-  std::nth_element(rates.begin(), rates.begin() + rates.size() / 2, rates.end());
-  return rates[rates.size() / 2];
+ReadProbe::ReadProbe(const SimdOps* simd, std::unique_ptr<ThreadPool> pool, HostMemory memory)
+    : simd_(simd), pool_(std::move(pool)), memory_(std::move(memory)) {}
+
+double ReadProbe::Pass() {
+  const absl::Time start = absl::Now();
+  pool_->ForEach(bytes() / kPiece, [&](int64_t piece, int) {
+    sink.fetch_add(simd_->read(memory_.data() + piece * kPiece, kPiece), std::memory_order_relaxed);
+  });
+  return static_cast<double>(bytes()) / absl::ToDoubleSeconds(absl::Now() - start);
 }
 
 }  // namespace skein::kernels

@@ -2,15 +2,34 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "kernels/cpu/simd_ops.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops/host_memory.h"
 
 namespace skein::kernels {
 
-// Bytes per second at which `threads` threads together read a buffer of `bytes` (choose > 1 GiB,
-// more than caches hold) by wide loads: the median of the passes that fit into `duration`, three at
-// least. ResourceExhausted when the buffer cannot be had.
-absl::StatusOr<double> MeasureReadBandwidth(int threads, int64_t bytes, absl::Duration duration);
+// A buffer that threads read by wide loads. What memory gives changes from one second to the next
+// where machines share it: read right before and after the work that is held against it.
+class ReadProbe {
+ public:
+  // Of `bytes`, rounded down to MiB (choose more than caches hold). ResourceExhausted when they
+  // cannot be had.
+  static absl::StatusOr<ReadProbe> Create(int threads, int64_t bytes);
+
+  int64_t bytes() const { return memory_.bytes(); }
+
+  // Bytes per second of one pass over the buffer, all threads together.
+  double Pass();
+
+ private:
+  ReadProbe(const SimdOps* simd, std::unique_ptr<ThreadPool> pool, HostMemory memory);
+
+  const SimdOps* simd_;
+  std::unique_ptr<ThreadPool> pool_;
+  HostMemory memory_;
+};
 
 }  // namespace skein::kernels

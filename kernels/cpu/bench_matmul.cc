@@ -56,7 +56,7 @@ double Measure(Executable& executable, int64_t rows, int64_t copies) {
   return seconds[2];
 }
 
-void Bench(Backend& backend, const Shape& shape, int threads) {
+void Bench(Backend& backend, const Shape& shape, ReadProbe& probe) {
   const WeightSpec spec{.rows = shape.rows, .cols = shape.cols, .inner_blocks = shape.inner_blocks};
   const int64_t copies = std::max<int64_t>(1, kStreamBytes / PackedBytes(spec));
   const absl::Time start = absl::Now();
@@ -81,21 +81,19 @@ void Bench(Backend& backend, const Shape& shape, int threads) {
               packed_bytes / absl::ToDoubleSeconds(absl::Now() - start) / 1e9);
   const auto executable = OrExit(backend.Compile(program, pointers, nullptr));
   std::fill(executable->buffer(0).begin(), executable->buffer(0).end(), 0.5f);
-  // Beside every shape, since a neighbour on the same host may take half of it at any time.
-  const double read_rate =
-      OrExit(MeasureReadBandwidth(threads, kStreamBytes, absl::Milliseconds(300)));
-  std::printf("%-8s %d threads read %.1f GB/s\n", shape.name, threads, read_rate / 1e9);
   for (int64_t rows : {1, 2, 4, 6, 8, 16, 128}) {
+    const double read_before = probe.Pass();
     const double seconds = Measure(*executable, rows, copies);
+    const double read_rate = (read_before + probe.Pass()) / 2;
     const auto bytes = static_cast<double>(weights.back()->bytes());
     const double rate = bytes / seconds;
     const double operations = 2.0 * static_cast<double>(rows * spec.rows * spec.cols);
     std::printf(
-        "%-8s %6ld x %4ld %4ld rows %8.1f us %7.1f MB %6.1f GB/s %4.0f%% of reading %6.1f "
-        "GFLOP/s\n",
+        "%-8s %6ld x %4ld %4ld rows %8.1f us %7.1f MB %6.1f GB/s %4.0f%% of reading at %.1f "
+        "%6.1f GFLOP/s\n",
         shape.name, static_cast<long>(shape.rows), static_cast<long>(shape.cols),
         static_cast<long>(rows), seconds * 1e6, bytes / 1e6, rate / 1e9, 100 * rate / read_rate,
-        operations / seconds / 1e9);
+        read_rate / 1e9, operations / seconds / 1e9);
   }
 }
 
@@ -107,10 +105,11 @@ int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::max(1, std::atoi(argv[1])) : 2;
   const int64_t simd = argc > 2 ? std::atoll(argv[2]) : 0;
   const auto backend = OrExit(MakeCpuBackend({.threads = threads, .simd_targets = simd}));
+  ReadProbe probe = OrExit(ReadProbe::Create(threads, kStreamBytes));
   for (const Shape& shape :
        {Shape{"qkv", 3072, 2048, 1}, Shape{"o", 2048, 2048, 8}, Shape{"gate_up", 16384, 2048, 1},
         Shape{"down", 2048, 8192, 8}, Shape{"logits", 128256, 2048, 1}}) {
-    Bench(*backend, shape, threads);
+    Bench(*backend, shape, probe);
   }
   return 0;
 }

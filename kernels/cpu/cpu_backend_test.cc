@@ -61,15 +61,19 @@ TEST(CpuBackendTest, BadShapesAreErrors) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rows [2, +2)")));
 }
 
-TEST(MeasureReadBandwidthTest, GivesARate) {
-  SKEIN_ASSERT_OK_AND_ASSIGN(const double rate,
-                             MeasureReadBandwidth(2, int64_t{64} << 20, absl::Milliseconds(20)));
+TEST(ReadProbeTest, GivesARate) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(ReadProbe probe, ReadProbe::Create(2, (int64_t{64} << 20) + 1));
+  EXPECT_EQ(probe.bytes(), int64_t{64} << 20);
+  const double rate = probe.Pass();
   // Slower than an old disk or faster than any memory: not a measurement.
   EXPECT_GT(rate, 50e6);
   EXPECT_LT(rate, 50e12);
-  EXPECT_THAT(MeasureReadBandwidth(0, 1 << 20, absl::ZeroDuration()),
+}
+
+TEST(ReadProbeTest, NamesWhatCannotBe) {
+  EXPECT_THAT(ReadProbe::Create(0, 1 << 20),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 threads")));
-  EXPECT_THAT(MeasureReadBandwidth(1, int64_t{1} << 60, absl::ZeroDuration()),
+  EXPECT_THAT(ReadProbe::Create(1, int64_t{1} << 60),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("reading")));
 }
 

@@ -31,9 +31,7 @@
 namespace skein::worker {
 namespace {
 
-// More than any cache holds.
-constexpr int64_t kBandwidthBytes = int64_t{2} << 30;
-constexpr absl::Duration kBandwidthTime = absl::Seconds(2);
+constexpr int64_t kProbeBytes = int64_t{1} << 30;  // more than caches hold
 constexpr int64_t kPageSize = 16;
 constexpr int kPrefillRuns = 3;
 
@@ -42,9 +40,10 @@ int UsableCores() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-absl::Duration Median(std::vector<absl::Duration> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+template <typename T>
+T Median(std::vector<T> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
 }
 
 // The work that one step is held against.
@@ -78,11 +77,9 @@ class Bench {
   absl::Status Run() {
     SKEIN_RETURN_IF_ERROR(Annotate(OpenModel(), "--model"));
     SKEIN_RETURN_IF_ERROR(Load());
-    SKEIN_ASSIGN_OR_RETURN(const double before, MeasureCeiling());
     SKEIN_ASSIGN_OR_RETURN(const absl::Duration prefill, TimePrefill());
-    SKEIN_ASSIGN_OR_RETURN(const absl::Duration decode, TimeDecode());
-    SKEIN_ASSIGN_OR_RETURN(const double after, MeasureCeiling());
-    return Report(std::max(before, after), std::min(before, after), prefill, decode);
+    SKEIN_RETURN_IF_ERROR(TimeDecode());
+    return Report(prefill);
   }
 
  private:
@@ -132,12 +129,10 @@ class Bench {
                                                   .vocab_size = config_.vocab_size,
                                                   .page_size = kPageSize},
                                      program_.program, executable_.get());
+    cost_ = CostOf(program_, shard_);
+    cached_ =
+        DecodeBytes(options_.decode_tokens) <= static_cast<double>(sysconf(_SC_LEVEL3_CACHE_SIZE));
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<double> MeasureCeiling() {
-    Progress("measuring the memory's read bandwidth");
-    return kernels::MeasureReadBandwidth(threads_, kBandwidthBytes, kBandwidthTime);
   }
 
   // Starts sequence `id` and computes its prompt.
@@ -185,8 +180,11 @@ class Bench {
     return Median(times);
   }
 
-  absl::StatusOr<absl::Duration> TimeDecode() {
-    std::vector<absl::Duration> times;
+  // Steps and plain reads take turns; where a cache holds what steps read, they are left to it.
+  absl::Status TimeDecode() {
+    SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,
+                           kernels::ReadProbe::Create(threads_, kProbeBytes));
+    reads_.push_back(probe.Pass());
     for (int step = 0; step < options_.decode_tokens; ++step) {
       Progress(absl::StrFormat("decode %d of %d", step + 1, options_.decode_tokens));
       StepOrder order;
@@ -198,39 +196,60 @@ class Bench {
                           .sample = true});
       }
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration time, TimeStep(order));
-      times.push_back(time);
+      decodes_.push_back(time);
+      if (!cached_) reads_.push_back(probe.Pass());
     }
-    return Median(times);
+    return absl::OkStatus();
   }
 
-  absl::Status Report(double ceiling, double low_ceiling, absl::Duration prefill,
-                      absl::Duration decode) const {
+  // The bytes that the decode step `step` reads: weights, and keys and values of the context.
+  double DecodeBytes(int step) const {
+    const int64_t context = options_.prompt_tokens + step + 1;
+    return static_cast<double>(cost_.weight_bytes + options_.batch * context * program_.kv.layers *
+                                                        2 * program_.kv.kv_heads *
+                                                        program_.kv.head_dim * 4);
+  }
+
+  // The share of the memory's read bandwidth around it at which a step reads: the median.
+  double ReadFraction() const {
+    std::vector<double> fractions;
+    for (int step = 0; step < options_.decode_tokens; ++step) {
+      const double rate = DecodeBytes(step) / absl::ToDoubleSeconds(decodes_[step]);
+      fractions.push_back(rate / ((reads_[step] + reads_[step + 1]) / 2));
+    }
+    return Median(fractions);
+  }
+
+  absl::Status Report(absl::Duration prefill) const {
     Progress("");
-    const StepCost cost = CostOf(program_, shard_);
-    // Keys and values of the context, halfway through the run.
-    const int64_t context = options_.prompt_tokens + options_.decode_tokens / 2;
-    const int64_t kv_bytes = options_.batch * context * program_.kv.layers * 2 *
-                             program_.kv.kv_heads * program_.kv.head_dim * 4;
-    const double decode_s = absl::ToDoubleSeconds(decode);
+    const double decode_s = absl::ToDoubleSeconds(Median(decodes_));
     const double prefill_s = absl::ToDoubleSeconds(prefill);
-    const double bytes = static_cast<double>(cost.weight_bytes + kv_bytes);
-    const double fraction = bytes / decode_s / ceiling;
-    const double flops = cost.flops_per_row * options_.prompt_tokens + cost.flops_per_output;
+    const double bytes = DecodeBytes(options_.decode_tokens / 2);
+    const double fraction = cached_ ? 0 : ReadFraction();
+    const double flops = cost_.flops_per_row * options_.prompt_tokens + cost_.flops_per_output;
+    const auto [low, high] = std::minmax_element(reads_.begin(), reads_.end());
     absl::PrintF("%s, %d threads\n", options_.model, threads_);
-    absl::PrintF(
-        "  read bandwidth   %s (median of a plain read of %s; before and after: %.1f and %.1f)\n",
-        FormatBytesPerSecond(ceiling), FormatBytes(kBandwidthBytes), low_ceiling / 1e9,
-        ceiling / 1e9);
-    absl::PrintF(
-        "  decode, batch %-3d %.2f tok/s, %.1f ms a step; bound by reading %s: %s, %.0f%% of the "
-        "bandwidth\n",
-        options_.batch, options_.batch / decode_s, decode_s * 1e3, FormatBytes(bytes),
-        FormatBytesPerSecond(bytes / decode_s), fraction * 100);
+    absl::PrintF("  read bandwidth   %s (median of plain reads of %s, %d in all; %.1f to %.1f)\n",
+                 FormatBytesPerSecond(Median(reads_)), FormatBytes(kProbeBytes), reads_.size(),
+                 *low / 1e9, *high / 1e9);
+    absl::PrintF("  decode, batch %-3d %.2f tok/s, %.2f ms a step (median of %d); %s\n",
+                 options_.batch, options_.batch / decode_s, decode_s * 1e3, decodes_.size(),
+                 cached_ ? absl::StrFormat("its %s fit in the cache: memory does not bind it",
+                                           FormatBytes(bytes))
+                         : absl::StrFormat("bound by reading %s: %s, %.0f%% of the bandwidth right "
+                                           "before and after",
+                                           FormatBytes(bytes),
+                                           FormatBytesPerSecond(bytes / decode_s), fraction * 100));
     absl::PrintF(
         "  prefill of %-5d %.1f tok/s, %.0f ms; bound by arithmetic: %.0f GFLOP/s; reads %s\n",
         options_.prompt_tokens, options_.prompt_tokens / prefill_s, prefill_s * 1e3,
         flops / prefill_s / 1e9,
-        FormatBytesPerSecond(static_cast<double>(cost.weight_bytes) / prefill_s));
+        FormatBytesPerSecond(static_cast<double>(cost_.weight_bytes) / prefill_s));
+    if (cached_ && options_.min_read_fraction > 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("--min-read-fraction: what a step of ", options_.model,
+                       " reads fits in the cache; take a larger model"));
+    }
     if (fraction < options_.min_read_fraction) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "decode reads at %.0f%% of the memory's read bandwidth, asked were %.0f%%",
@@ -249,8 +268,12 @@ class Bench {
   std::unique_ptr<kernels::KvCache> kv_;
   std::unique_ptr<kernels::Executable> executable_;
   std::unique_ptr<Stage> stage_;
+  StepCost cost_;
+  bool cached_ = false;  // what a step reads
   int64_t pages_per_sequence_ = 0;
-  std::vector<int32_t> last_token_;  // by sequence
+  std::vector<int32_t> last_token_;      // by sequence
+  std::vector<absl::Duration> decodes_;  // of the steps
+  std::vector<double> reads_;            // bytes per second before the first step and after each
 };
 
 }  // namespace
