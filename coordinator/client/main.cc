@@ -1,11 +1,15 @@
 // skein: the command line of a coordinator's clients.
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "base/flags/flags.h"
 #include "base/version.h"
 #include "coordinator/client/bench.h"
@@ -22,6 +26,12 @@ int CheckOutput(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   std::fprintf(stderr, "skein: output was lost: is the disk full, or has its reader gone?\n");
   return code == 0 ? 1 : code;
+}
+
+bool AskForHelp(absl::Span<const std::string> arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument == "--help" || argument == "-h";
+  });
 }
 
 int Main(int argc, char** argv) {
@@ -59,7 +69,8 @@ int Main(int argc, char** argv) {
       "bench",
       "Measure this machine, without a coordinator; flags go to `worker bench`. Or `bench serve`: "
       "load a coordinator");
-  bench->add_option("--worker", worker, "The worker program; default: beside this one");
+  const CLI::Option* worker_named =
+      bench->add_option("--worker", worker, "The worker program; default: beside this one");
   BenchServeFlags serve_flags;
   CLI::App* serve =
       bench->add_subcommand("serve", "Load a coordinator; show latencies, throughput and goodput");
@@ -67,9 +78,13 @@ int Main(int argc, char** argv) {
   // `bench` takes what it does not know, so that the coordinator is named here once more.
   AddAddress(*serve, "--coordinator", coordinator, "The coordinator");
   DeclareBenchServe(*serve, serve_flags);
+  bench->footer("`skein bench serve --help` explains it. The flags of `worker bench` are:");
   bench->set_help_flag();
   bench->fallthrough(false)->allow_extras();
   app.callback([&] {
+    if (serve->parsed() && worker_named->count() > 0) {
+      throw CLI::ValidationError(worker_named->get_name(), "`bench serve` starts no worker");
+    }
     if (serve->parsed() && bench->remaining_size() > 0) {
       throw CLI::ValidationError(absl::StrCat("flags of `bench serve` stand behind `serve`, not: ",
                                               absl::StrJoin(bench->remaining(), " ")));
@@ -85,7 +100,12 @@ int Main(int argc, char** argv) {
   if (models->parsed()) return Models(coordinator, models_json);
   if (plan->parsed()) return Plan(plan_flags);
   if (serve->parsed()) return BenchServe(coordinator, serve_flags);
-  return Bench(worker, bench->remaining());
+  const std::vector<std::string> arguments = bench->remaining();
+  if (AskForHelp(arguments)) {
+    absl::PrintF("%s\n", bench->help(app.get_name()));
+    if (std::fflush(stdout) != 0) return kExitError;
+  }
+  return Bench(worker, arguments);
 }
 
 }  // namespace

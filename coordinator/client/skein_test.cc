@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -320,6 +321,7 @@ TEST(SkeinUsageTest, WrongUsageIsExitCode2AndNamesTheFlag) {
       {"plan --model m --coordinator h:1", "--coordinator: this command asks no coordinator"},
       {"--coordinator h:1 bench", "--coordinator: this command asks no coordinator"},
       {"bench --coordinator h:1 serve", "stand behind `serve`, not: --coordinator h:1"},
+      {"bench --worker w serve", "--worker: `bench serve` starts no worker"},
       {"bench serve --coordinator nonsense", "--coordinator: 'nonsense' is not HOST:PORT"},
       {"bench serve --rate 0", "--rate: must be a number in [0.001, 100000], not '0'"},
       {"bench serve --rate nan", "--rate: must be a number"},
@@ -468,8 +470,13 @@ TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
 }
 
 TEST(SkeinUsageTest, BenchStartsTheWorkerWithTheOtherFlags) {
-  EXPECT_EQ(Skein("bench --worker /bin/echo --model=synthetic:llama3-1b --threads 2 --help").out,
-            "bench --model=synthetic:llama3-1b --threads 2 --help\n");
+  EXPECT_EQ(Skein("bench --worker /bin/echo --model=synthetic:llama3-1b --threads 2").out,
+            "bench --model=synthetic:llama3-1b --threads 2\n");
+  for (const std::string help : {"-h", "--help"}) {
+    EXPECT_THAT(Skein("bench --worker /bin/echo " + help).out,
+                AllOf(HasSubstr("skein bench [OPTIONS]"), HasSubstr("Load a coordinator"),
+                      EndsWith("bench` are:\n\nbench " + help + "\n")));
+  }
   const Outcome missing = Skein("bench --worker /nowhere/worker");
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_THAT(missing.err, HasSubstr("/nowhere/worker"));
