@@ -1,8 +1,4 @@
 // The skein program against a coordinator in the test's process.
-#include <sys/wait.h>
-
-#include <array>
-#include <cstdio>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -11,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "coordinator/client/skein_program.h"
 #include "coordinator/rpc/fake_job.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
@@ -32,27 +29,6 @@ using coordinator::FakeJob;
 using coordinator::NewRequest;
 using coordinator::SequenceOutput;
 using coordinator::TestCoordinator;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-Outcome Skein(const std::string& arguments) {
-  const std::string err = absl::StrCat(::testing::TempDir(), "/stderr");
-  FILE* pipe = popen(absl::StrCat("coordinator/client/skein ", arguments, " 2>", err).c_str(), "r");
-  Outcome outcome;
-  std::array<char, 4096> buffer;
-  while (const size_t count = fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.out.append(buffer.data(), count);
-  }
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  std::ifstream file(err);
-  outcome.err.assign(std::istreambuf_iterator<char>(file), {});
-  return outcome;
-}
 
 class SkeinTest : public ::testing::Test {
  protected:
@@ -223,17 +199,17 @@ TEST_F(SkeinTest, GenerateWaitsForAReplica) {
 }
 
 TEST_F(SkeinTest, AnInterruptCancelsTheRequest) {
-  const auto job = Serve();
-  // timeout signals what it starts, here skein by way of the shell's exec.
-  const std::string path = absl::StrCat(::testing::TempDir(), "/interrupt.sh");
-  std::ofstream(path) << "exec timeout --preserve-status -s INT 1 coordinator/client/skein \"$@\"";
-  const std::string command =
-      absl::StrCat("/bin/bash ", path, " generate --prompt hold", At(), " 2>/dev/null");
-  const int status = std::system(command.c_str());
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 1);
-  EXPECT_TRUE(
-      TestCoordinator::WaitFor([&] { return coordinator_.Status().running_requests() == 0; }));
+  FakeJob job({.coordinator = coordinator_.address()});
+  ASSERT_TRUE(coordinator_.WaitUntilServing());
+  Outcome outcome;
+  std::thread skein([&] { outcome = Skein("generate --prompt x" + At()); });
+  const auto request = job.WaitForRequest();
+  InterruptSkein();
+  skein.join();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.err, "skein: interrupted\n");
+  ASSERT_TRUE(request.has_value());
+  EXPECT_TRUE(job.WaitForCancel(request->id));
 }
 
 TEST_F(SkeinTest, StatusWaitsAndShowsPlanAndRanks) {
@@ -345,102 +321,6 @@ TEST(SkeinUsageTest, HelpIsExitCode0) {
   }
   EXPECT_THAT(Skein("--help").out, HasSubstr("bench"));
   EXPECT_THAT(Skein("bench serve --help").out, HasSubstr("--shared-prefix"));
-}
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-// A job that gives every request all its tokens at once.
-class BenchServeTest : public ::testing::Test {
- protected:
-  static coordinator::Daemon::Options Options() {
-    coordinator::Daemon::Options options = coordinator::TestOptions();
-    options.cluster.constraints.max_sequences = 64;
-    options.max_queue = 1000;
-    return options;
-  }
-
-  void SetUp() override { ASSERT_TRUE(coordinator_.WaitUntilServing()); }
-
-  Outcome BenchServe(const std::string& arguments) {
-    return Skein(
-        absl::StrCat("bench serve --coordinator ", coordinator_.address(), " ", arguments));
-  }
-
-  TestCoordinator coordinator_{Options()};
-  FakeJob job_{{.coordinator = coordinator_.address(), .script = [](const NewRequest& request) {
-                  return std::vector<SequenceOutput>{coordinator::TextOutput(
-                      request.id, std::string(static_cast<size_t>(request.max_tokens), 'x'))};
-                }}};
-};
-
-TEST_F(BenchServeTest, MeasuresManyStreams) {
-  const std::string json = absl::StrCat(::testing::TempDir(), "/load.json");
-  const std::string svg = absl::StrCat(::testing::TempDir(), "/load.svg");
-  const Outcome outcome =
-      BenchServe(absl::StrCat("--concurrency 256 --requests 600 --warmup 10 --prompt-tokens 9 "
-                              "--answer-tokens 5 --ttft-limit 1h --json ",
-                              json, " --svg ", svg));
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("fake: 256 streams, prompts of 9 tokens"),
-                                 HasSubstr("600 of 600 requests succeeded"),
-                                 HasSubstr("600 of 600 within ttft <= 1h")));
-  EXPECT_THAT(ReadFile(json),
-              AllOf(HasSubstr("\"output_tokens\":3000"), HasSubstr("\"prompt_tokens\":5400")));
-  EXPECT_THAT(ReadFile(svg), HasSubstr("</svg>"));
-}
-
-TEST_F(BenchServeTest, TakesLengthsFromAFileAtPoissonTimes) {
-  const std::string lengths = absl::StrCat(::testing::TempDir(), "/lengths.csv");
-  const std::string json = absl::StrCat(::testing::TempDir(), "/lengths.json");
-  std::ofstream(lengths) << "4,2\n6,3\n";
-  const Outcome outcome =
-      BenchServe(absl::StrCat("--rate 200 --requests 40 --lengths ", lengths, " --json ", json));
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("200 requests/s (Poisson), lengths of "));
-  EXPECT_THAT(ReadFile(json),
-              AllOf(HasSubstr("\"output_tokens\":100"), HasSubstr("\"prompt_tokens\":200")));
-}
-
-TEST_F(BenchServeTest, SaysWhenNoReplicaServes) {
-  job_.Kill(0);
-  ASSERT_TRUE(coordinator_.WaitUntilServing(false));
-  const Outcome idle = BenchServe("");
-  EXPECT_EQ(idle.exit_code, 1);
-  EXPECT_THAT(idle.err, HasSubstr("no replica serves yet"));
-}
-
-TEST_F(BenchServeTest, LengthsThatDoNotFitAreExplained) {
-  const Outcome outcome = BenchServe("--prompt-tokens 30 --answer-tokens 30");
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.err, HasSubstr("do not fit into the context of 32"));
-  EXPECT_THAT(BenchServe("--lengths /nowhere").err, HasSubstr("--lengths: cannot read '/nowhere'"));
-}
-
-// Nobody listens there, which would be the error of a load that begins.
-TEST(SkeinUsageTest, BenchServeChecksItsFilesBeforeTheLoad) {
-  EXPECT_THAT(Skein("bench serve --coordinator 127.0.0.1:1 --lengths /").err,
-              HasSubstr("--lengths: cannot read '/': Is a directory"));
-  for (const std::string flag : {"--json", "--svg"}) {
-    for (const std::string path : {"/nowhere/file", "/tmp"}) {
-      const Outcome outcome =
-          Skein(absl::StrCat("bench serve --coordinator 127.0.0.1:1 ", flag, " ", path));
-      EXPECT_EQ(outcome.exit_code, 1);
-      EXPECT_THAT(outcome.err, HasSubstr(absl::StrCat(flag, ": cannot write '", path, "': ")));
-    }
-  }
-}
-
-TEST_F(SkeinTest, BenchServeCountsErrorsByCode) {
-  const auto job = Serve();  // answers with the prompt, which is too long here
-  const Outcome outcome =
-      Skein("bench serve --concurrency 1 --requests 3 --prompt-tokens 4 --answer-tokens 2" + At());
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.out,
-              AllOf(HasSubstr("0 of 3 requests succeeded"), HasSubstr("  INTERNAL: 3\n")));
-  EXPECT_THAT(outcome.err, HasSubstr("the last error was INTERNAL: the replica sent more"));
 }
 
 TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {

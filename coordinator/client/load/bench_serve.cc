@@ -143,6 +143,8 @@ absl::StatusOr<bool> Run(const std::string& coordinator, const BenchServeFlags& 
                    .load = DescribeLoad(flags),
                    .lengths = DescribeLengths(flags),
                    .limits = flags.limits,
+                   .asked = flags.requests,
+                   .interrupted = load.cancelled(),
                    .records = records};
   test.summary = Summarize(records, test.limits);
   absl::PrintF("%s", FormatLoadTest(test));

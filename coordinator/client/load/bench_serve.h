@@ -28,8 +28,8 @@ struct BenchServeFlags {
 void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags);
 
 // Loads the coordinator, prints the report to standard output and progress to a terminal's standard
-// error; returns the exit code: of a request that failed, too. An interrupt ends the load and still
-// reports what was seen.
+// error; returns the exit code: of a request that failed or was not done, too. An interrupt ends
+// the load; the report of what was seen says that it is incomplete.
 int BenchServe(const std::string& coordinator, const BenchServeFlags& flags);
 
 }  // namespace skein::client

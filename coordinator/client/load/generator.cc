@@ -117,7 +117,8 @@ void LoadGenerator::Begin(size_t index, const PlannedRequest& request) {
 void LoadGenerator::OnDone(size_t index, RequestRecord record, const grpc::Status& status) {
   MutexLock lock(&mutex_);
   ++finished_;
-  if (!status.ok()) {
+  const bool interrupted = cancelled_ && status.error_code() == grpc::StatusCode::CANCELLED;
+  if (!status.ok() && !interrupted) {
     ++failed_;
     last_error_ = connection_->Explain(status);
   }

@@ -42,7 +42,7 @@ class LoadGenerator {
   // requests that were not sent have none. One call at a time.
   std::vector<RequestRecord> Run(absl::Span<const PlannedRequest> requests, int64_t concurrency);
 
-  // From any thread: sends no more and cancels what runs.
+  // From any thread: sends no more and cancels what runs, which then counts as no failure.
   void Cancel();
   bool cancelled() const;
 

@@ -31,6 +31,13 @@ std::string LimitText(const Limits& limits) {
   return text;
 }
 
+// Requests that came to an end of their own.
+int64_t Done(const LoadTest& test) {
+  const auto& errors = test.summary.errors;
+  const auto cancelled = test.interrupted ? errors.find("CANCELLED") : errors.end();
+  return test.summary.requests - (cancelled == errors.end() ? 0 : cancelled->second);
+}
+
 Json ToJson(const Distribution& distribution) {
   return {{"count", distribution.sorted.size()}, {"mean", distribution.mean},
           {"p50", distribution.percentile(50)},  {"p90", distribution.percentile(90)},
@@ -57,6 +64,10 @@ Json LimitJson(absl::Duration limit) {
 std::string FormatLoadTest(const LoadTest& test) {
   const Summary& summary = test.summary;
   std::string out = absl::StrFormat("%s: %s, %s\n", test.model, test.load, test.lengths);
+  if (Done(test) < test.asked) {
+    absl::StrAppendFormat(&out, "INCOMPLETE: interrupted when %d of %d requests were done\n",
+                          Done(test), test.asked);
+  }
   absl::StrAppendFormat(&out, "%d of %d requests succeeded in %.2f s\n", summary.succeeded,
                         summary.requests, summary.seconds);
   for (const auto& [code, count] : summary.errors) {
@@ -87,6 +98,9 @@ std::string LoadTestToJson(const LoadTest& test) {
   Json json = {{"model", test.model},
                {"load", test.load},
                {"lengths", test.lengths},
+               {"complete", Done(test) == test.asked},
+               {"requests_asked", test.asked},
+               {"requests_done", Done(test)},
                {"requests", summary.requests},
                {"succeeded", summary.succeeded},
                {"short_answers", summary.short_answers},

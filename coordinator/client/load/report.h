@@ -1,6 +1,7 @@
 // A load test's result for people and for programs. Pure; any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/types/span.h"
@@ -13,6 +14,8 @@ struct LoadTest {
   std::string load;     // "8 streams", "5 requests/s"
   std::string lengths;  // "prompts of 128 tokens, answers of 64"
   Limits limits;
+  int64_t asked = 0;         // requests
+  bool interrupted = false;  // what ran then is CANCELLED, what had not begun has no record
   Summary summary;
   absl::Span<const RequestRecord> records;
 };

@@ -35,6 +35,7 @@ class ReportTest : public ::testing::Test {
              .load = "10 streams",
              .lengths = "prompts of 3",
              .limits = {.ttft = absl::Milliseconds(50)},
+             .asked = 11,
              .summary = Summarize(records_, {.ttft = absl::Milliseconds(50)}),
              .records = records_};
   }
@@ -54,6 +55,7 @@ TEST_F(ReportTest, TableHasTheFigures) {
                         "     100.00\n"));
   EXPECT_THAT(table, HasSubstr("time per output token             20.00 "));
   for (const auto line : absl::StrSplit(table, '\n')) EXPECT_LE(line.size(), 96u) << line;
+  EXPECT_THAT(table, Not(HasSubstr("INCOMPLETE")));
   test_.limits = {};
   EXPECT_THAT(FormatLoadTest(test_), Not(HasSubstr("goodput")));
 }
@@ -70,6 +72,23 @@ TEST_F(ReportTest, JsonHasSummaryAndRequests) {
   ASSERT_EQ(json["records"].size(), 11u);
   EXPECT_NEAR(json["records"][1]["tokens"][4], 0.1, 1e-9);
   EXPECT_EQ(json["records"][10]["code"], "UNAVAILABLE");
+}
+
+TEST_F(ReportTest, AnInterruptedRunIsIncompleteUnlessAllWasDone) {
+  test_.interrupted = true;
+  EXPECT_THAT(FormatLoadTest(test_), Not(HasSubstr("INCOMPLETE")));
+  EXPECT_EQ(nlohmann::json::parse(LoadTestToJson(test_))["complete"], true);
+  records_.emplace_back().code = "CANCELLED";
+  test_.records = records_;
+  test_.summary = Summarize(records_, test_.limits);
+  test_.asked = 20;
+  EXPECT_THAT(FormatLoadTest(test_),
+              HasSubstr("INCOMPLETE: interrupted when 11 of 20 requests were done\n"));
+  const auto json = nlohmann::json::parse(LoadTestToJson(test_));
+  EXPECT_EQ(json["complete"], false);
+  EXPECT_EQ(json["requests_asked"], 20);
+  EXPECT_EQ(json["requests_done"], 11);
+  EXPECT_THAT(LoadTestToSvg(test_), HasSubstr("prompts of 3, interrupted</title>"));
 }
 
 size_t Count(const std::string& text, const std::string& what) {

@@ -164,7 +164,8 @@ void DrawThroughput(const LoadTest& test, std::string& svg) {
 
 std::string LoadTestToSvg(const LoadTest& test) {
   const Summary& summary = test.summary;
-  const std::string title = Escape(absl::StrCat(test.model, ": ", test.load, ", ", test.lengths));
+  const std::string title = Escape(absl::StrCat(test.model, ": ", test.load, ", ", test.lengths,
+                                                test.interrupted ? ", interrupted" : ""));
   std::string svg = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
       "height=\"%.0f\" role=\"img\">\n<title>%s</title>\n%s"
