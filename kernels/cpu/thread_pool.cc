@@ -8,7 +8,6 @@
 namespace skein::kernels {
 namespace {
 
-constexpr uint64_t kTasksMask = 0xFFFFFFFF;
 constexpr int kSpins = 500;  // some 20 us of pauses
 
 void Pause() {
@@ -30,7 +29,7 @@ void AwaitChange(const std::atomic<T>& atomic, T value) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(int threads) {
-  std::unique_ptr<ThreadPool> pool(new ThreadPool);
+  std::unique_ptr<ThreadPool> pool(new ThreadPool(threads));
   try {
     for (int i = 1; i < threads; ++i) {
       pool->workers_.emplace_back([pool = pool.get(), i] { pool->Work(i); });
@@ -45,8 +44,8 @@ absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(int threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
-  open_.fetch_add(kTasksMask + 1);  // a job without tasks
-  open_.notify_all();
+  job_.fetch_add(1);
+  job_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -55,9 +54,14 @@ void ThreadPool::Run(int64_t tasks, Call call, const void* fn) {
   call_ = call;
   fn_ = fn;
   done_.store(0, std::memory_order_relaxed);
-  const uint64_t job = (open_.load(std::memory_order_relaxed) >> 32) + 1;
-  open_.store(job << 32 | static_cast<uint64_t>(tasks), std::memory_order_release);
-  open_.notify_all();
+  const uint32_t job = job_.load(std::memory_order_relaxed) + 1;
+  for (int share = 0; share < threads(); ++share) {
+    const int64_t count = EndOfShare(share) - EndOfShare(share - 1);
+    shares_[share].open.store(uint64_t{job} << 32 | static_cast<uint64_t>(count),
+                              std::memory_order_release);
+  }
+  job_.store(job, std::memory_order_release);
+  job_.notify_all();
   TakeTasks(0);
   int64_t done = done_.load(std::memory_order_acquire);
   while (done < tasks) {
@@ -67,27 +71,31 @@ void ThreadPool::Run(int64_t tasks, Call call, const void* fn) {
 }
 
 void ThreadPool::TakeTasks(int thread) {
-  uint64_t open = open_.load(std::memory_order_acquire);
-  while ((open & kTasksMask) > 0) {
-    if (!open_.compare_exchange_weak(open, open - 1, std::memory_order_acq_rel,
-                                     std::memory_order_acquire)) {
+  for (int i = 0; i < threads(); ++i) TakeTasksOf((thread + i) % threads(), thread);
+}
+
+void ThreadPool::TakeTasksOf(int share, int thread) {
+  std::atomic<uint64_t>& open = shares_[share].open;
+  uint64_t seen = open.load(std::memory_order_acquire);
+  while (static_cast<uint32_t>(seen) > 0) {
+    if (!open.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel,
+                                    std::memory_order_acquire)) {
       continue;
     }
-    // Ascending order, so that threads stream through memory forwards.
     const int64_t tasks = tasks_;
-    call_(fn_, tasks - static_cast<int64_t>(open & kTasksMask), thread);
+    // Ascending order, so that threads stream through memory forwards.
+    call_(fn_, EndOfShare(share) - static_cast<uint32_t>(seen), thread);
     if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == tasks) done_.notify_one();
-    open = open_.load(std::memory_order_acquire);
+    seen = open.load(std::memory_order_acquire);
   }
 }
 
 void ThreadPool::Work(int thread) {
+  uint32_t job = 0;
   while (!stop_.load(std::memory_order_acquire)) {
+    AwaitChange(job_, job);
+    job = job_.load(std::memory_order_acquire);
     TakeTasks(thread);
-    const uint64_t open = open_.load(std::memory_order_acquire);
-    if ((open & kTasksMask) == 0 && !stop_.load(std::memory_order_acquire)) {
-      AwaitChange(open_, open);
-    }
   }
 }
 

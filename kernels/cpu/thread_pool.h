@@ -11,9 +11,11 @@
 
 namespace skein::kernels {
 
-// `threads` threads, the caller among them. Tasks are handed out one at a time, so that a thread
-// that lost its core delays one task. An idle thread spins for some 20 us, the gap between two
-// operations, then sleeps in the kernel. Allocates nothing after Create.
+// `threads` threads, the caller among them. Each has an even share of neighbouring tasks, the same
+// ones every time that there are as many tasks, so that what they work on stays in its caches. Who
+// is through takes from the others, so that a thread that lost its core delays one task. An idle
+// thread spins for some 20 us, the gap between two operations, then sleeps in the kernel. Allocates
+// nothing after Create.
 class ThreadPool {
  public:
   // `threads` >= 1. What the system said when one cannot be started.
@@ -22,7 +24,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  int threads() const { return static_cast<int>(shares_.size()); }
 
   // Calls fn(task, thread) for every task in [0, tasks), with thread in [0, threads()), and returns
   // when all are done. One caller at a time; fn does not call ForEach. tasks < 2^32.
@@ -41,14 +43,22 @@ class ThreadPool {
  private:
   using Call = void (*)(const void* fn, int64_t task, int thread);
 
-  ThreadPool() = default;
+  // A thread's share: the number of the job (upper half) and how many of the share's tasks nobody
+  // took yet (lower half), in one word: who takes a task knows that the job below is that task's
+  // and stays until it is done. A cache line of its own.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> open{0};
+  };
+
+  explicit ThreadPool(int threads) : shares_(threads) {}
   void Run(int64_t tasks, Call call, const void* fn);
   void Work(int thread);
   void TakeTasks(int thread);
+  void TakeTasksOf(int share, int thread);
+  int64_t EndOfShare(int share) const { return (share + 1) * tasks_ / threads(); }
 
-  // The number of the job (upper half) and how many of its tasks nobody took yet (lower half), in
-  // one word: who takes a task knows that the job below is that task's and stays until it is done.
-  std::atomic<uint64_t> open_{0};
+  std::vector<Share> shares_;     // of the threads
+  std::atomic<uint32_t> job_{0};  // counts
   std::atomic<int64_t> done_{0};  // tasks of the job
   std::atomic<bool> stop_{false};
   int64_t tasks_ = 0;
