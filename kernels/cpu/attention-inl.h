@@ -46,16 +46,21 @@ HWY_INLINE Vec LoadElements(const int8_t* p) {
   return hn::ConvertTo(FloatTag(), hn::PromoteTo(IntTag(), narrow));
 }
 
-// scores[h, i] for kLanes slots whose keys are columns of `keys`, with these scales.
+// scores[h, i] for kLanes slots whose keys are columns of `keys`, with these scales. Fetches as
+// many elements from `next_keys`, whose scores come next, and from `values`, which are needed after
+// the last score: pages lie anywhere, so that the CPU cannot see by itself what follows.
 template <typename T, int kHeads>
 HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const T* keys,
-                           const float* scales, float* scores) {
+                           const float* scales, const T* next_keys, const T* values,
+                           float* scores) {
   const FloatTag d;
   Vec sums[kHeads][kParts];
   for (int h = 0; h < kHeads; ++h) {
     for (int p = 0; p < kParts; ++p) sums[h][p] = hn::Zero(d);
   }
   for (int64_t i = 0; i < a.head_dim; ++i, keys += a.layout.key_stride) {
+    __builtin_prefetch(next_keys + i * a.layout.key_stride);
+    __builtin_prefetch(values + i * kLanes, 0, 2);  // into the L2 cache
 #pragma GCC unroll 4
     for (int p = 0; p < kParts; ++p) {
       const auto key = LoadElements(keys + p * kWidth);
@@ -77,19 +82,27 @@ HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const T*
 template <typename T, int kHeads>
 void Score(const RowAttention& a, const float* queries) {
   alignas(64) float scores[kHeads * kLanes];
+  const auto head_at = [&](int64_t position) {
+    return a.pages + a.page_table[position / a.page_size] * a.layout.page_stride;
+  };
+  const auto keys_at = [&](int64_t position) {
+    return reinterpret_cast<const T*>(head_at(position)) + position % a.page_size;
+  };
   for (int64_t position = 0; position < a.context;) {
-    const int64_t page = position / a.page_size;
     const int64_t slot = position % a.page_size;  // a multiple of kLanes
-    const std::byte* head = a.pages + a.page_table[page] * a.layout.page_stride;
-    ScoreSlots<T, kHeads>(a, queries, reinterpret_cast<const T*>(head) + slot,
-                          reinterpret_cast<const float*>(head + a.layout.key_scales) + slot,
-                          scores);
     const int64_t count = std::min({kLanes, a.page_size - slot, a.context - position});
+    const int64_t next = position + count;
+    const std::byte* head = head_at(position);
+    ScoreSlots<T, kHeads>(
+        a, queries, keys_at(position),
+        reinterpret_cast<const float*>(head + a.layout.key_scales) + slot,
+        keys_at(next < a.context ? next : position),
+        reinterpret_cast<const T*>(head + a.layout.values) + slot * a.layout.value_stride, scores);
     for (int h = 0; h < kHeads; ++h) {
       std::memcpy(a.scores + h * a.scores_stride + position, scores + h * kLanes,
                   count * sizeof(float));
     }
-    position += count;
+    position = next;
   }
 }
 

@@ -108,7 +108,25 @@ class CpuExecutable final : public HostExecutable {
   }
 
   void Compute(const Op& op, const Batch& batch) override {
+    // A row that is its sequence's only one needs no key of the others: one pass does both.
+    if (batch.rows() == batch.sequences()) {
+      const std::vector<Op>& ops = program().ops;
+      if (&op != &ops.back() && RopeOf(&op, &op + 1) != nullptr) return;
+      if (const RopeAppendKvOp* rope = &op == &ops.front() ? nullptr : RopeOf(&op - 1, &op)) {
+        return Attend(std::get<AttentionOp>(op), rope, batch);
+      }
+    }
     std::visit([&](const auto& o) { Do(o, batch); }, op);
+  }
+
+  // `before`, if it rotates and keeps just what `after` attends with.
+  static const RopeAppendKvOp* RopeOf(const Op* before, const Op* after) {
+    const auto* rope = std::get_if<RopeAppendKvOp>(before);
+    const auto* attention = std::get_if<AttentionOp>(after);
+    return rope != nullptr && attention != nullptr && rope->qkv == attention->qkv &&
+                   rope->layer == attention->layer
+               ? rope
+               : nullptr;
   }
 
   void Do(const EmbedOp& op, const Batch& batch) {
@@ -164,25 +182,33 @@ class CpuExecutable final : public HostExecutable {
   }
 
   void Do(const RopeAppendKvOp& op, const Batch& batch) {
-    const Rotation& rotation =
-        *std::find_if(rotations_.begin(), rotations_.end(),
-                      [&](const Rotation& r) { return r.frequencies == op.inverse_frequencies; });
-    ForRows(batch.rows(), cols(op.qkv), [&](int64_t r, int) {
-      float* head = row(op.qkv, r);
-      for (int64_t h = 0; h < op.heads + op.kv_heads; ++h, head += op.head_dim) {
-        simd_.rotate(head, head + rotation.half, rotation.cosines(r), rotation.sines(r),
-                     rotation.half);
-      }
-      const float* values = head;
-      const float* keys = values - int64_t{op.kv_heads} * op.head_dim;
-      for (int64_t h = 0; h < op.kv_heads; ++h) {
-        Kv().Write(op.layer, h, batch.kv_slots[r], keys + h * op.head_dim,
-                   values + h * op.head_dim);
-      }
+    ForRows(batch.rows() * op.kv_heads, cols(op.qkv) / op.kv_heads, [&](int64_t task, int) {
+      RotateAndAppend(op, batch, task % batch.rows(), task / batch.rows());
     });
   }
 
-  void Do(const AttentionOp& op, const Batch& batch) {
+  // The query heads, the key and the value of one row and KV head.
+  void RotateAndAppend(const RopeAppendKvOp& op, const Batch& batch, int64_t r, int64_t kv_head) {
+    const Rotation& rotation =
+        *std::find_if(rotations_.begin(), rotations_.end(),
+                      [&](const Rotation& r) { return r.frequencies == op.inverse_frequencies; });
+    const auto rotate = [&](float* head) {
+      simd_.rotate(head, head + rotation.half, rotation.cosines(r), rotation.sines(r),
+                   rotation.half);
+    };
+    const int64_t group = op.heads / op.kv_heads;
+    float* const queries = row(op.qkv, r) + kv_head * group * op.head_dim;
+    float* const key = row(op.qkv, r) + (op.heads + kv_head) * op.head_dim;
+    const float* const value = key + int64_t{op.kv_heads} * op.head_dim;
+    for (int64_t h = 0; h < group; ++h) rotate(queries + h * op.head_dim);
+    rotate(key);
+    Kv().Write(op.layer, kv_head, batch.kv_slots[r], key, value);
+  }
+
+  void Do(const AttentionOp& op, const Batch& batch) { Attend(op, nullptr, batch); }
+
+  // Each row after `rope` for it, if there is one.
+  void Attend(const AttentionOp& op, const RopeAppendKvOp* rope, const Batch& batch) {
     const int64_t rows = batch.rows();
     const int64_t group = op.heads / op.kv_heads;
     int64_t slots = 0;  // the longest context, for the choice of threads
@@ -192,6 +218,7 @@ class CpuExecutable final : public HostExecutable {
       const int64_t kv_head = task / rows;
       const int64_t r = task % rows;
       const int64_t first = kv_head * group * op.head_dim;
+      if (rope != nullptr) RotateAndAppend(*rope, batch, r, kv_head);
       simd_.attend(
           {.queries = row(op.qkv, r) + first,
            .heads = group,
@@ -262,7 +289,8 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) override {
     SKEIN_RETURN_IF_ERROR(ValidateKvSpec(spec));
-    SKEIN_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Allocate(KvBytes(spec), "a KV cache"));
+    SKEIN_ASSIGN_OR_RETURN(HostMemory memory,
+                           HostMemory::Allocate(KvBytes(spec), "a KV cache", /*huge_pages=*/true));
     return std::make_unique<CpuKv>(spec, std::move(memory));
   }
 

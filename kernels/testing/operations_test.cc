@@ -231,19 +231,22 @@ TEST_P(OperationsTest, RopeAndAttention) {
     p.Add(RopeAppendKvOp{qkv, c.heads, c.kv_heads, c.head_dim, p.AddVector(frequencies), 1});
     p.Add(AttentionOp{qkv, c.heads, c.kv_heads, c.head_dim, 0.3f, 1, out});
 
-    // Two prefills of 37 and 3 tokens, then a decode of the first and a chunk of the second.
+    // Two prefills of 37 and 3 tokens, a decode of the first and a chunk of the second, a decode of
+    // both.
     const auto pages = [&](int first, int64_t tokens) {
       std::vector<int32_t> ids((tokens + c.page_size - 1) / c.page_size);
       for (size_t i = 0; i < ids.size(); ++i) ids[i] = first + 3 * static_cast<int32_t>(i);
       return ids;
     };
     const auto zeros = [](int64_t n) { return std::vector<int32_t>(n, 0); };
-    const TestBatch first({{pages(0, 38), 0, zeros(37)}, {pages(1, 9), 0, zeros(3)}}, c.page_size);
-    const TestBatch second({{pages(1, 9), 3, zeros(6)}, {pages(0, 38), 37, zeros(1)}}, c.page_size);
+    const auto left = pages(0, 39), right = pages(1, 10);
+    const TestBatch first({{left, 0, zeros(37)}, {right, 0, zeros(3)}}, c.page_size);
+    const TestBatch second({{right, 3, zeros(6)}, {left, 37, zeros(1)}}, c.page_size);
+    const TestBatch third({{right, 9, zeros(1)}, {left, 38, zeros(1)}}, c.page_size);
     std::vector<float> rotated[2], attended[2];
     for (int i = 0; i < 2; ++i) {
       p.Bind(i == 0 ? *reference_ : *backend_);
-      for (const TestBatch* batch : {&first, &second}) {
+      for (const TestBatch* batch : {&first, &second, &third}) {
         const Batch view = batch->view();
         p.Set(qkv, RandomFloats(8, view.rows() * qkv_cols, 2));
         SKEIN_ASSERT_OK(p.Run(view));
@@ -254,11 +257,11 @@ TEST_P(OperationsTest, RopeAndAttention) {
     // Coordinates up to 2, their rotations up to 2 sqrt(2).
     EXPECT_TRUE(Close(rotated[1], rotated[0], std::vector<float>(rotated[0].size(), 2.9f), 3));
     // A score is a sum of head_dim products of at most 0.3 * 8 whose error shifts a weight by as
-    // much, relatively; then a weighted mean of 38 values. A scale of int8 is one rounding more in
+    // much, relatively; then a weighted mean of 39 values. A scale of int8 is one rounding more in
     // each score and weight.
     const double score_roundings = 0.3 * 8 * c.head_dim * (c.head_dim + 8);
     EXPECT_TRUE(Close(attended[1], attended[0], std::vector<float>(attended[0].size(), 2.0f),
-                      2 * score_roundings + 2 * 38 + 10));
+                      2 * score_roundings + 2 * 39 + 10));
   }
 }
 
