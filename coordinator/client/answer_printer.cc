@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "coordinator/client/json.h"
+#include "model/tokenizer/utf8.h"
 
 namespace skein::client {
 namespace {
@@ -25,12 +26,17 @@ const char* ReasonName(v1::Finished::Reason reason) {
   }
 }
 
+// Bytes that are no text are spelt out, too: a token may end inside a character.
+std::string Quote(const std::string& token) {
+  const bool text = model::FindInvalidUtf8(token) == std::string::npos;
+  return absl::StrCat("'", text ? absl::Utf8SafeCEscape(token) : absl::CEscape(token), "'");
+}
+
 void PrintLogprobs(const char* what, const v1::Token& token) {
   if (!token.has_logprob()) return;
-  absl::FPrintF(stderr, "%s %u: %.4f", what, token.id(), token.logprob());
+  absl::FPrintF(stderr, "%s %u %s: %.4f", what, token.id(), Quote(token.token()), token.logprob());
   for (const v1::TopLogprob& top : token.top_logprobs()) {
-    absl::FPrintF(stderr, "  %u '%s' %.4f", top.id(), absl::Utf8SafeCEscape(top.token()),
-                  top.logprob());
+    absl::FPrintF(stderr, "  %u %s %.4f", top.id(), Quote(top.token()), top.logprob());
   }
   absl::FPrintF(stderr, "\n");
 }

@@ -121,6 +121,25 @@ TEST_F(SkeinTest, SeveralAnswersComeOneAfterTheOther) {
   EXPECT_THAT(Skein("generate --prompt x --n 17" + At()).err, HasSubstr("n: 17 is not in [1, 16]"));
 }
 
+TEST_F(SkeinTest, LogprobsComeWithTheTokensText) {
+  FakeJob job({.coordinator = coordinator_.address(), .script = [](const NewRequest& request) {
+                 SequenceOutput output = coordinator::TextOutput(request.id, "a\n");
+                 output.tokens[0].logprob = -1.5f;
+                 output.tokens[0].top = {{'b', -0.25f}, {'a', -1.5f}};
+                 output.tokens[1].logprob = -0.5f;
+                 output.tokens[1].top = {{'\'', -0.125f}, {0xE2, -3.0f}};
+                 output.prompt_logprobs = {{.id = 'y', .logprob = -2, .top = {{'z', -0.5f}}}};
+                 return std::vector<SequenceOutput>{output};
+               }});
+  ASSERT_TRUE(coordinator_.WaitUntilServing());
+  const Outcome outcome = Skein("generate --prompt xy --logprobs 2 --prompt-logprobs 1" + At());
+  EXPECT_EQ(outcome.out, "a\n");
+  EXPECT_THAT(outcome.err, StartsWith("prompt token 121 'y': -2.0000  122 'z' -0.5000\n"
+                                      "token 97 'a': -1.5000  98 'b' -0.2500  97 'a' -1.5000\n"
+                                      "token 10 '\\n': -0.5000  39 '\\'' -0.1250  "
+                                      "226 '\\342' -3.0000\n"));
+}
+
 TEST_F(SkeinTest, EveryFlagSetsItsField) {
   FakeJob job({.coordinator = coordinator_.address()});
   ASSERT_TRUE(coordinator_.WaitUntilServing());

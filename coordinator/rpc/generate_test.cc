@@ -123,7 +123,7 @@ TEST_F(GenerateTest, TheLeaderGetsTheRequestAsItWasValidated) {
 
   SequenceOutput output = TextOutput(received->id, "x", Finish::kNotFinished);
   output.tokens[0].logprob = -0.25f;
-  output.tokens[0].top = {{'x', -0.25f}};
+  output.tokens[0].top = {{'y', -0.125f}, {FakeTokenizer::kEos, -1.5f}};
   output.tokens.push_back({.id = FakeTokenizer::kEos});
   output.finish = Finish::kEos;
   job->Send(output);
@@ -133,8 +133,10 @@ TEST_F(GenerateTest, TheLeaderGetsTheRequestAsItWasValidated) {
   const v1::Token& token = got.events[1].tokens().tokens(0);
   EXPECT_EQ(token.id(), 'x');
   EXPECT_EQ(token.logprob(), -0.25f);
-  ASSERT_THAT(token.top_logprobs(), SizeIs(1));
-  EXPECT_EQ(token.top_logprobs(0).token(), "x");
+  EXPECT_EQ(token.token(), "x");
+  ASSERT_THAT(token.top_logprobs(), SizeIs(2));
+  EXPECT_EQ(token.top_logprobs(0).token(), "y");
+  EXPECT_EQ(token.top_logprobs(1).token(), "<eos>");
   EXPECT_EQ(got.text(), "x");
   EXPECT_EQ(got.last().finished().reason(), v1::Finished::REASON_EOS);
 }
@@ -241,6 +243,7 @@ TEST_F(GenerateTest, PromptLogprobsComeBeforeTheAnswer) {
   ASSERT_THAT(tokens, SizeIs(2));
   EXPECT_EQ(tokens[0].id(), 'b');
   EXPECT_EQ(tokens[0].logprob(), -0.5f);
+  EXPECT_EQ(tokens[0].token(), "b");
   ASSERT_THAT(tokens[0].top_logprobs(), SizeIs(1));
   EXPECT_EQ(tokens[0].top_logprobs(0).token(), "z");
   EXPECT_EQ(tokens[0].top_logprobs(0).logprob(), -0.25f);

@@ -5,6 +5,9 @@
 #include <variant>
 #include <vector>
 
+#include "coordinator/cluster/messages.h"
+#include "model/tokenizer/tokenizer.h"
+
 namespace skein::coordinator {
 namespace {
 
@@ -60,23 +63,28 @@ void Fill(const Accepted& accepted, const ServedModel& model, v1::GenerateEvent&
   out.set_n(accepted.samples);
 }
 
-void Fill(const AnswerToken& token, v1::Token& out) {
+void Fill(const AnswerToken& token, const model::Tokenizer& tokenizer, v1::Token& out) {
   out.set_id(token.id);
-  if (token.logprob.has_value()) out.set_logprob(*token.logprob);
-  for (const AnswerLogprob& top : token.top) {
+  if (!token.logprob.has_value()) return;
+  out.set_logprob(*token.logprob);
+  out.set_token(tokenizer.TokenBytes(token.id, /*skip_special=*/false));
+  for (const TokenLogprob& top : token.top) {
     v1::TopLogprob& copy = *out.add_top_logprobs();
     copy.set_id(top.id);
     copy.set_logprob(top.logprob);
-    copy.set_token(top.bytes);
+    copy.set_token(tokenizer.TokenBytes(top.id, /*skip_special=*/false));
   }
 }
 
-void Fill(const Tokens& tokens, const ServedModel& /*model*/, v1::GenerateEvent& event) {
+void Fill(const Tokens& tokens, const ServedModel& model, v1::GenerateEvent& event) {
   v1::Tokens& out = *event.mutable_tokens();
   out.set_sample(tokens.sample);
   out.set_text(tokens.text);
-  for (const AnswerToken& token : tokens.tokens) Fill(token, *out.add_tokens());
-  for (const AnswerToken& token : tokens.prompt_logprobs) Fill(token, *out.add_prompt_logprobs());
+  const model::Tokenizer& tokenizer = *model.tokenizer;
+  for (const AnswerToken& token : tokens.tokens) Fill(token, tokenizer, *out.add_tokens());
+  for (const AnswerToken& token : tokens.prompt_logprobs) {
+    Fill(token, tokenizer, *out.add_prompt_logprobs());
+  }
 }
 
 void Fill(const Finished& finished, const ServedModel& /*model*/, v1::GenerateEvent& event) {

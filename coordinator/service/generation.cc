@@ -30,6 +30,11 @@ std::vector<AnswerToken> TakeTokens(std::vector<AnswerToken>& tokens) {
   return head;
 }
 
+AnswerToken ForClient(const OutputToken& token, bool with_logprobs) {
+  if (!with_logprobs) return {.id = token.id};
+  return {.id = token.id, .logprob = token.logprob, .top = token.top};
+}
+
 // Whole characters.
 std::string TakeText(std::string& text) {
   if (text.size() <= kMaxEventTextBytes) return std::exchange(text, {});
@@ -239,17 +244,6 @@ void Generation::Append(Answer& answer, const OutputToken& token, bool is_eos) {
   if (request_.sampling.mirostat_tau > 0) answer.mu = token.mu;
   answer.pending.tokens.push_back(ForClient(token, request_.sampling.logprobs >= 0));
   if (!is_eos) answer.pending.text += answer.text.Push(token.id);
-}
-
-AnswerToken Generation::ForClient(const OutputToken& token, bool with_logprobs) const {
-  AnswerToken out{.id = token.id};
-  if (!with_logprobs) return out;
-  out.logprob = token.logprob;
-  for (const TokenLogprob& top : token.top) {
-    out.top.push_back(
-        {top.id, top.logprob, model_->tokenizer->TokenBytes(top.id, /*skip_special=*/false)});
-  }
-  return out;
 }
 
 bool Generation::IsEos(int32_t token) const {

@@ -82,7 +82,6 @@ class Generation {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpLocked(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Progress FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  AnswerToken ForClient(const OutputToken& token, bool with_logprobs) const;
   bool IsEos(int32_t token) const;
 
   const std::string public_id_;

@@ -167,7 +167,7 @@ TEST_F(GenerationTest, AnUnfinishedCharacterAndAHeldBackStopComeAtTheEnd) {
   EXPECT_EQ(Take<Tokens>(*generation).text, "€\uFFFD");
 }
 
-TEST_F(GenerationTest, LogprobsComeWithTheTokensBytes) {
+TEST_F(GenerationTest, LogprobsComeWithTheTokens) {
   const auto generation = Make({}, 2);
   Take<Accepted>(*generation);
   SequenceOutput output = Output("a");
@@ -177,8 +177,8 @@ TEST_F(GenerationTest, LogprobsComeWithTheTokensBytes) {
   const Tokens tokens = Take<Tokens>(*generation);
   EXPECT_EQ(tokens.tokens[0].logprob, -0.5f);
   ASSERT_THAT(tokens.tokens[0].top, SizeIs(2));
-  EXPECT_EQ(tokens.tokens[0].top[0].bytes, "a");
-  EXPECT_EQ(tokens.tokens[0].top[1].bytes, "<eos>");
+  EXPECT_EQ(tokens.tokens[0].top[0].id, 'a');
+  EXPECT_EQ(tokens.tokens[0].top[1].id, FakeTokenizer::kEos);
 }
 
 TEST_F(GenerationTest, TheFirstEndCountsAndTokensBeforeItAreKept) {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "coordinator/cluster/messages.h"
 
 namespace skein::coordinator {
 
@@ -60,16 +61,10 @@ struct Accepted {
   uint32_t samples = 1;
 };
 
-struct AnswerLogprob {
-  int32_t id = 0;
-  float logprob = 0;
-  std::string bytes;  // of the token
-};
-
 struct AnswerToken {
   int32_t id = 0;
   std::optional<float> logprob;
-  std::vector<AnswerLogprob> top;
+  std::vector<TokenLogprob> top;
 };
 
 // What became ready of one answer since the last event; text may lag behind tokens.
