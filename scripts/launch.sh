@@ -86,9 +86,10 @@ keep_up() {
     wait "$!" || true  # a signal ends it
     wait_ms=$((wait_ms * 2 < longest_wait_ms ? wait_ms * 2 : longest_wait_ms))
   done
+  return 1  # told to end while it was down
 }
 
-# Until a child ends; with it where it was misused. usage: await CHILD
+# Until a child ends, with its status; with it where it was misused. usage: await CHILD
 await() {
   local status
   while true; do
@@ -97,6 +98,7 @@ await() {
     [[ -d /proc/$1 ]] || break  # else a signal ended the waiting
   done
   ((status != 2)) || exit 2
+  return "$status"
 }
 
 # The first signal, where there is a coordinator to drain: it tells the jobs to end, and no dead one starts again.
@@ -151,9 +153,15 @@ for ((job = 1; job <= jobs; ++job)); do
   started+=("$child")
 done
 
-[[ -z $coordinator ]] || await "$coordinator"
+# What no drain reaches is ended with this script: all jobs, where the coordinator was down or broke off.
+drained=1
+[[ -z $coordinator ]] || await "$coordinator" || drained=''
+until_s=$((SECONDS + patience_s))
 for job in "${started[@]}"; do
-  # Jobs that the drain did not reach are ended with this script.
-  if [[ -n $signalled ]]; then gone "$job" "$patience_s" || true; else await "$job"; fi
+  if [[ -z $signalled ]]; then
+    await "$job" || true
+  elif [[ -n $drained ]]; then
+    gone "$job" $((until_s - SECONDS)) || true
+  fi
 done
 exit "${signalled:-0}"

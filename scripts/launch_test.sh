@@ -42,6 +42,7 @@ cat >"$bin/coordinator/coordinator" <<'PROGRAM'
 #!/usr/bin/env bash
 trap 'sleep 0.3; echo "drain $*" >>"$LAUNCH_TEST/events"; : >"$LAUNCH_TEST/drained"; exit 0' TERM
 echo "host coordinator | listening on 127.0.0.1:7"
+echo $$ >"$LAUNCH_TEST/coordinator"
 while :; do sleep 0.05; done
 PROGRAM
 # Without ranks' start-up times. Open MPI 5 cannot start where an earlier one was killed and left its session folder.
@@ -66,7 +67,7 @@ fail() {
 
 # usage: launch LIVES ARGUMENT...; $! is it
 launch() {
-  rm -f "$root"/{events,loaded,second,drained,output,stale}
+  rm -f "$root"/{coordinator,events,loaded,second,drained,output,stale}
   : >"$root/events"
   printf '%b' "$1" >"$root/lives"
   shift
@@ -161,6 +162,16 @@ before=$SECONDS
 kill -s TERM $!
 ends "TERM drains while a job waits to start again" 143 $!
 ((SECONDS - before < 8)) || fail "the drain waited for a job that is not there"
+
+launch '' --jobs 2 --first-wait 60 --longest-wait 60 --model /models/m
+appears loaded
+until [[ -s $root/coordinator ]]; do sleep 0.05; done
+kill -s KILL "$(<"$root/coordinator")"
+until grep -qs 'coordinator died' "$root/output"; do sleep 0.05; done
+before=$SECONDS
+kill -s TERM $!
+ends "TERM while the coordinator waits to start again" 143 $!
+((SECONDS - before < 8)) || fail "the jobs were given time for a drain that nobody tells them of"
 
 for wrong in '--jobs 0' '--ranks x' '--first-wait soon' '--jobs'; do
   # shellcheck disable=SC2086
