@@ -21,6 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
@@ -93,7 +94,8 @@ TEST_F(SkeinTest, JsonHasEveryEvent) {
   const Outcome outcome = Skein("generate --prompt abc --json --stop c --stop z" + At());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(StartsWith("{\"accepted\":"), HasSubstr("\"text\":\"ab\""),
-                                 HasSubstr("\"reason\":\"REASON_STOP\"")));
+                                 HasSubstr("\"reason\":\"REASON_STOP\""),
+                                 Not(HasSubstr("\"token\":"))));  // not asked for
 }
 
 TEST_F(SkeinTest, SeveralAnswersComeOneAfterTheOther) {
