@@ -85,12 +85,16 @@ absl::StatusOr<float> CurrentMu(const SamplingParams& params, std::optional<floa
 
 // What the draw may take at temperatures > 0, in order of id.
 std::vector<Candidate> Remaining(const Scores& scores, const SamplingParams& params, float mu) {
-  std::vector<Candidate> candidates = Candidates(scores.logits, scores.largest, params.temperature);
+  const auto& [logits, largest] = scores;
   if (params.mirostat_tau > 0.0f) {
+    std::vector<Candidate> candidates = Candidates(logits, largest, params.temperature);
     KeepUnsurprising(mu, candidates);
-  } else {
-    Truncate(scores.logits, params, candidates);
+    return candidates;
   }
+  std::vector<Candidate> candidates =
+      params.top_k > 0 ? FirstCandidates(logits, largest, params.temperature, params.top_k)
+                       : Candidates(logits, largest, params.temperature);
+  Truncate(logits, params, candidates);
   return candidates;
 }
 

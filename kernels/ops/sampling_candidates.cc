@@ -1,13 +1,17 @@
 #include "kernels/ops/sampling_candidates.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace skein::kernels {
 namespace {
 
-// AtWeight for any measure. A radix selection: sums of 2^11 buckets of the key's highest bits, then
-// of the next ones inside the bucket where the target is reached.
+// Up to how many candidates sorting them is faster than 2^11 buckets.
+constexpr size_t kFew = 128;
+
+// AtWeight for any measure. Many candidates by a radix selection: sums of 2^11 buckets of the key's
+// highest bits, then of the next ones inside the bucket where the target is reached.
 template <typename Measure>
 Candidate Reach(const std::vector<Candidate>& candidates, double target, bool more,
                 Measure measure) {
@@ -16,6 +20,7 @@ Candidate Reach(const std::vector<Candidate>& candidates, double target, bool mo
   std::vector<Candidate> bucket;
   const std::vector<Candidate>* from = &candidates;
   for (int shift : {21, 10, 0}) {
+    if (from->size() <= kFew) break;
     const auto digit = [shift](const Candidate& c) { return c.key >> shift & 0x7FF; };
     std::vector<double> sums(size_t{1} << 11, 0.0);
     size_t last = 0;  // the last bucket with candidates, where a sum that is short by rounding ends
@@ -31,6 +36,10 @@ Candidate Reach(const std::vector<Candidate>& candidates, double target, bool mo
     }
     bucket = std::move(inside);
     from = &bucket;
+  }
+  if (from->size() <= kFew) {
+    bucket = *from;
+    std::sort(bucket.begin(), bucket.end(), Before);
   }
   for (const Candidate& c : bucket) {
     before += measure(c);
@@ -92,6 +101,39 @@ std::vector<Candidate> Candidates(absl::Span<const float> logits, float largest,
     }
   }
   return candidates;
+}
+
+std::vector<Candidate> FirstCandidates(absl::Span<const float> logits, float largest,
+                                       double temperature, int32_t count) {
+  const auto wanted = static_cast<size_t>(count);
+  if (wanted >= logits.size()) return Candidates(logits, largest, temperature);
+  // Twice as many at most; then the better half stays, and sets a limit for those that follow.
+  std::vector<Candidate> kept;
+  kept.reserve(2 * wanted);
+  std::vector<Candidate> sorted;
+  float limit = -std::numeric_limits<float>::infinity();
+  const auto keep_first = [&] {
+    sorted = kept;
+    std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(), Before);
+    const Candidate last = sorted[wanted - 1];
+    KeepUpTo(last, kept);
+    limit = logits[last.id];
+  };
+  constexpr size_t kPiece = 16;
+  for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
+    const absl::Span<const float> piece = logits.subspan(begin, kPiece);
+    // Of equal ones those that came first stay.
+    const auto above = [&](float logit) { return logit > limit || kept.size() < wanted; };
+    if (std::none_of(piece.begin(), piece.end(), above)) continue;
+    for (size_t i = 0; i < piece.size(); ++i) {
+      if (!above(piece[i])) continue;
+      kept.push_back({DescendingKey(piece[i]), static_cast<int32_t>(begin + i), 0});
+      if (kept.size() == 2 * wanted) keep_first();
+    }
+  }
+  if (kept.size() > wanted) keep_first();
+  for (Candidate& c : kept) c.weight = Exp((double{logits[c.id]} - largest) * (1 / temperature));
+  return kept;
 }
 
 // Four chains, since an addition takes longer than a load.

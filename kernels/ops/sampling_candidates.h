@@ -31,6 +31,10 @@ inline uint32_t DescendingKey(float logit) {
 std::vector<Candidate> Candidates(absl::Span<const float> logits, float largest,
                                   double temperature);
 
+// The first `count` > 0 of them in order, without a look at the weights of the others.
+std::vector<Candidate> FirstCandidates(absl::Span<const float> logits, float largest,
+                                       double temperature, int32_t count);
+
 double SumOfWeights(const std::vector<Candidate>& candidates);
 
 // Candidates stand in order of id. The first one in order up to which weights sum to at least

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,8 +67,11 @@ TEST(SampleTest, RefusesWhatHasNoAnswer) {
               StatusIs(absl::StatusCode::kInternal, HasSubstr("cannot sample")));
 }
 
-// The shortcuts for large vocabularies against sorting everything.
-TEST(SampleTest, LargeVocabularyAgreesWithSorting) {
+// The shortcuts for large vocabularies against sorting everything, in two orders of logits: of
+// descending ones all that matter come first, of ascending ones last.
+class LargeVocabularyTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(LargeVocabularyTest, AgreesWithSorting) {
   constexpr int32_t kVocabulary = 50000;
   std::vector<float> logits(kVocabulary);
   uint32_t state = 1;
@@ -76,7 +80,15 @@ TEST(SampleTest, LargeVocabularyAgreesWithSorting) {
     // Coarse steps, so that ties are many.
     logit = std::round(static_cast<float>(static_cast<int32_t>(state)) * 0x1p-28f * 16) / 16;
   }
+  const std::string order_of_logits = GetParam();
+  if (order_of_logits != "random") std::sort(logits.begin(), logits.end());
+  if (order_of_logits == "descending") std::reverse(logits.begin(), logits.end());
   const SamplingParams variants[] = {{},
+                                     {.top_k = 1},
+                                     {.temperature = 3.0f, .top_k = 50},
+                                     {.top_k = 50, .top_p = 0.5f},
+                                     {.temperature = 3.0f, .top_k = kVocabulary - 1},
+                                     {.temperature = 3.0f, .top_k = kVocabulary + 1},
                                      {.temperature = 50.0f},
                                      {.temperature = 0.2f, .top_k = 1000},
                                      {.top_k = 777, .top_p = 0.5f},
@@ -89,6 +101,9 @@ TEST(SampleTest, LargeVocabularyAgreesWithSorting) {
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
     for (size_t i = 0; i < survivors.size(); ++i) ASSERT_EQ(survivors[i].id, order[i]) << i;
+    if (params.top_k > 0 && params.top_p == 1.0f) {
+      EXPECT_EQ(survivors.size(), static_cast<size_t>(std::min(params.top_k, kVocabulary)));
+    }
 
     for (uint64_t position = 0; position < 20; ++position) {
       params.seed = position * 977;
@@ -101,6 +116,10 @@ TEST(SampleTest, LargeVocabularyAgreesWithSorting) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Orders, LargeVocabularyTest,
+                         testing::Values("random", "ascending", "descending"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(SampleTest, LogprobsAreOfferedAsAskedFor) {
   const std::vector<float> logits = {1, 3, 2, 3};

@@ -46,7 +46,6 @@ double Log2(double x) {
 
 void Truncate(absl::Span<const float> logits, const SamplingParams& params,
               std::vector<Candidate>& candidates) {
-  if (params.top_k > 0) KeepFirst(params.top_k, candidates);
   if (params.typical_p < 1.0f) KeepTypical(logits, params.typical_p, candidates);
   if (params.top_p < 1.0f) {
     KeepUpTo(AtWeight(candidates, double{params.top_p} * SumOfWeights(candidates)), candidates);

@@ -9,7 +9,7 @@
 
 namespace skein::kernels {
 
-// top_k, typical_p, top_p and min_p. `logits` are those that candidates were made of.
+// typical_p, top_p and min_p, after top_k. `logits` are those that candidates were made of.
 void Truncate(absl::Span<const float> logits, const SamplingParams& params,
               std::vector<Candidate>& candidates);
 
