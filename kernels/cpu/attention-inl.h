@@ -47,8 +47,8 @@ HWY_INLINE Vec LoadElements(const int8_t* p) {
 }
 
 // scores[h, i] for kLanes slots whose keys are columns of `keys`, with these scales. Fetches as
-// many elements from `next_keys`, whose scores come next, and from `values`, which are needed after
-// the last score: pages lie anywhere, so that the CPU cannot see by itself what follows.
+// many elements of `next_keys`, whose scores come soon, and of `values`, which are needed after the
+// last score, into the L2 cache: pages lie anywhere, so that the CPU cannot see what follows.
 template <typename T, int kHeads>
 HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const T* keys,
                            const float* scales, const T* next_keys, const T* values,
@@ -59,8 +59,8 @@ HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const T*
     for (int p = 0; p < kParts; ++p) sums[h][p] = hn::Zero(d);
   }
   for (int64_t i = 0; i < a.head_dim; ++i, keys += a.layout.key_stride) {
-    __builtin_prefetch(next_keys + i * a.layout.key_stride);
-    __builtin_prefetch(values + i * kLanes, 0, 2);  // into the L2 cache
+    __builtin_prefetch(next_keys + i * a.layout.key_stride, 0, 2);
+    __builtin_prefetch(values + i * kLanes, 0, 2);
 #pragma GCC unroll 4
     for (int p = 0; p < kParts; ++p) {
       const auto key = LoadElements(keys + p * kWidth);
@@ -91,18 +91,17 @@ void Score(const RowAttention& a, const float* queries) {
   for (int64_t position = 0; position < a.context;) {
     const int64_t slot = position % a.page_size;  // a multiple of kLanes
     const int64_t count = std::min({kLanes, a.page_size - slot, a.context - position});
-    const int64_t next = position + count;
     const std::byte* head = head_at(position);
     ScoreSlots<T, kHeads>(
         a, queries, keys_at(position),
         reinterpret_cast<const float*>(head + a.layout.key_scales) + slot,
-        keys_at(next < a.context ? next : position),
+        keys_at(std::min(position + 2 * kLanes, a.context - 1)),
         reinterpret_cast<const T*>(head + a.layout.values) + slot * a.layout.value_stride, scores);
     for (int h = 0; h < kHeads; ++h) {
       std::memcpy(a.scores + h * a.scores_stride + position, scores + h * kLanes,
                   count * sizeof(float));
     }
-    position = next;
+    position += count;
   }
 }
 
