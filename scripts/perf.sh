@@ -127,6 +127,11 @@ batching() {
 
 figure_batching() {
   batching "$bard" 128 8
+  # What the steps alone allow: bard stays in the cache, where one row's products are no longer bound by reading.
+  for batch in 1 8; do
+    run "$bin/worker/worker" bench --model="$bard" --batch="$batch" --prompt-tokens=8 --decode-tokens=128 |
+      sed -n "s/^ *\(arithmetic\|decode\)/bard's steps alone: \1/p"
+  done
   need_large
   batching "$large" 32 1
 }

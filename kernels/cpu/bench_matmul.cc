@@ -13,7 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "kernels/cpu/bandwidth.h"
+#include "kernels/cpu/ceilings.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace skein::kernels {

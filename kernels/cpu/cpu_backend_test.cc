@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hwy/targets.h"
-#include "kernels/cpu/bandwidth.h"
+#include "kernels/cpu/ceilings.h"
 
 namespace skein::kernels {
 namespace {
@@ -68,6 +68,13 @@ TEST(ReadProbeTest, GivesARate) {
   // Slower than an old disk or faster than any memory: not a measurement.
   EXPECT_GT(rate, 50e6);
   EXPECT_LT(rate, 50e12);
+}
+
+TEST(MeasureArithmeticTest, GivesARate) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const double one, MeasureArithmetic(1));
+  // Slower than CPUs of the nineties, or faster than any core.
+  EXPECT_GT(one, 50e6);
+  EXPECT_LT(one, 1e12);
 }
 
 TEST(ReadProbeTest, NamesWhatCannotBe) {

@@ -1,5 +1,5 @@
-// Norm, SwiGLU, rotation, addition; reading as fast as memory allows. Included once per
-// instruction set.
+// Norm, SwiGLU, rotation, addition; reading as fast as memory allows, and multiplying as fast as
+// the CPU can. Included once per instruction set.
 #if defined(SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_
 #undef SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_
@@ -69,6 +69,22 @@ uint64_t Read(const std::byte* data, int64_t bytes) {
   }
   for (int j = 1; j < kLoads; ++j) sums[0] = hn::Xor(sums[0], sums[j]);
   return hn::GetLane(sums[0]);
+}
+
+int64_t MultiplyAdd(int64_t rounds, float* sink) {
+  const FloatTag d;
+  constexpr int kChains = 12;  // more than latency times throughput; they fit into 16 registers
+  // 1/2 x + 1/2, a number that stays what it is.
+  const auto half = hn::Set(d, 0.5f);
+  Vec sums[kChains];
+  for (int j = 0; j < kChains; ++j) sums[j] = hn::Set(d, static_cast<float>(j));
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (int j = 0; j < kChains; ++j) sums[j] = hn::MulAdd(sums[j], half, half);
+  }
+  for (int j = 1; j < kChains; ++j) sums[0] = hn::Add(sums[0], sums[j]);
+  *sink = hn::GetLane(sums[0]);
+  return rounds * kChains * kWidth;
 }
 
 }  // namespace skein::kernels::HWY_NAMESPACE

@@ -27,6 +27,7 @@ const SimdOps* GetSimdOps() {
       .swiglu = SwiGlu,
       .rotate = Rotate,
       .read = Read,
+      .multiply_add = MultiplyAdd,
   };
   return &kOps;
 #else

@@ -58,6 +58,8 @@ struct SimdOps {
   void (*rotate)(float* a, float* b, const float* cosines, const float* sines, int64_t n);
   // Reads `bytes` (a multiple of 1024, 64-byte aligned) and gives something that depends on all.
   uint64_t (*read)(const std::byte* data, int64_t bytes);
+  // Multiply-adds of registers; gives their number, and in *sink something that depends on all.
+  int64_t (*multiply_add)(int64_t rounds, float* sink);
 };
 
 // The best of what the CPU has among `targets`, a mask of HWY_* bits (0: all); null when it has no

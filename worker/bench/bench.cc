@@ -19,7 +19,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
-#include "kernels/cpu/bandwidth.h"
+#include "kernels/cpu/ceilings.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "model/config/model_config.h"
 #include "model/format/open.h"
@@ -31,7 +31,8 @@
 namespace skein::worker {
 namespace {
 
-constexpr int64_t kProbeBytes = int64_t{1} << 30;  // more than caches hold
+constexpr int64_t kProbeBytes = int64_t{1} << 30;     // more than caches hold
+constexpr int64_t kCachedBytes = int64_t{256} << 20;  // what they may hold
 constexpr int64_t kPageSize = 16;
 constexpr int kPrefillRuns = 3;
 
@@ -79,7 +80,8 @@ class Bench {
     SKEIN_RETURN_IF_ERROR(Load());
     SKEIN_ASSIGN_OR_RETURN(const absl::Duration prefill, TimePrefill());
     SKEIN_RETURN_IF_ERROR(TimeDecode());
-    return Report(prefill);
+    SKEIN_ASSIGN_OR_RETURN(const double arithmetic, kernels::MeasureArithmetic(threads_));
+    return Report(prefill, arithmetic);
   }
 
  private:
@@ -220,7 +222,7 @@ class Bench {
     return Median(fractions);
   }
 
-  absl::Status Report(absl::Duration prefill) const {
+  absl::Status Report(absl::Duration prefill, double arithmetic) const {
     Progress("");
     const double decode_s = absl::ToDoubleSeconds(Median(decodes_));
     const double prefill_s = absl::ToDoubleSeconds(prefill);
@@ -232,23 +234,30 @@ class Bench {
     absl::PrintF("  read bandwidth   %s (median of plain reads of %s, %d in all; %.1f to %.1f)\n",
                  FormatBytesPerSecond(Median(reads_)), FormatBytes(kProbeBytes), reads_.size(),
                  *low / 1e9, *high / 1e9);
+    absl::PrintF("  arithmetic       %.0f GFLOP/s (multiply-adds of registers)\n",
+                 arithmetic / 1e9);
+    const double step_flops = options_.batch * (cost_.flops_per_row + cost_.flops_per_output);
+    const std::string bound =
+        cached_ ? absl::StrFormat(
+                      "%s, which caches may hold: %s; %.0f GFLOP/s, "
+                      "%.0f%% of the arithmetic",
+                      FormatBytes(bytes), FormatBytesPerSecond(bytes / decode_s),
+                      step_flops / decode_s / 1e9, step_flops / decode_s / arithmetic * 100)
+                : absl::StrFormat(
+                      "bound by reading %s: %s, %.0f%% of the bandwidth right before "
+                      "and after",
+                      FormatBytes(bytes), FormatBytesPerSecond(bytes / decode_s), fraction * 100);
     absl::PrintF("  decode, batch %-3d %.2f tok/s, %.2f ms a step (median of %d); %s\n",
-                 options_.batch, options_.batch / decode_s, decode_s * 1e3, decodes_.size(),
-                 cached_ ? absl::StrFormat("its %s fit in the cache: memory does not bind it",
-                                           FormatBytes(bytes))
-                         : absl::StrFormat("bound by reading %s: %s, %.0f%% of the bandwidth right "
-                                           "before and after",
-                                           FormatBytes(bytes),
-                                           FormatBytesPerSecond(bytes / decode_s), fraction * 100));
+                 options_.batch, options_.batch / decode_s, decode_s * 1e3, decodes_.size(), bound);
     absl::PrintF(
-        "  prefill of %-5d %.1f tok/s, %.0f ms; bound by arithmetic: %.0f GFLOP/s; reads %s\n",
+        "  prefill of %-5d %.1f tok/s, %.0f ms; bound by arithmetic: %.0f GFLOP/s, "
+        "%.0f%% of it\n",
         options_.prompt_tokens, options_.prompt_tokens / prefill_s, prefill_s * 1e3,
-        flops / prefill_s / 1e9,
-        FormatBytesPerSecond(static_cast<double>(cost_.weight_bytes) / prefill_s));
+        flops / prefill_s / 1e9, flops / prefill_s / arithmetic * 100);
     if (cached_ && options_.min_read_fraction > 0) {
       return absl::FailedPreconditionError(
           absl::StrCat("--min-read-fraction: what a step of ", options_.model,
-                       " reads fits in the cache; take a larger model"));
+                       " reads may stay in a cache; take a larger model"));
     }
     if (fraction < options_.min_read_fraction) {
       return absl::FailedPreconditionError(absl::StrFormat(

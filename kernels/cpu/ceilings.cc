@@ -1,5 +1,6 @@
-#include "kernels/cpu/bandwidth.h"
+#include "kernels/cpu/ceilings.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -40,6 +41,30 @@ absl::StatusOr<ReadProbe> ReadProbe::Create(int threads, int64_t bytes) {
 
 ReadProbe::ReadProbe(const SimdOps* simd, std::unique_ptr<ThreadPool> pool, HostMemory memory)
     : simd_(simd), pool_(std::move(pool)), memory_(std::move(memory)) {}
+
+absl::StatusOr<double> MeasureArithmetic(int threads) {
+  constexpr int kTries = 10;
+  constexpr absl::Duration kTime = absl::Milliseconds(50);
+  constexpr int64_t kRounds = 10000;  // some 50 us
+  const SimdOps* simd = ChooseSimdOps(0);
+  if (simd == nullptr) return absl::UnimplementedError("this CPU has no fused multiply-add");
+  SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(threads));
+  double best = 0;
+  for (int i = 0; i < kTries; ++i) {
+    std::atomic<int64_t> multiply_adds{0};
+    const absl::Time start = absl::Now();
+    pool->ForEach(threads, [&](int64_t, int) {
+      float result = 0;
+      int64_t done = 0;
+      while (absl::Now() < start + kTime) done += simd->multiply_add(kRounds, &result);
+      multiply_adds += done;
+      sink.fetch_add(static_cast<uint64_t>(result), std::memory_order_relaxed);
+    });
+    best = std::max(
+        best, 2 * static_cast<double>(multiply_adds) / absl::ToDoubleSeconds(absl::Now() - start));
+  }
+  return best;
+}
 
 double ReadProbe::Pass() {
   const absl::Time start = absl::Now();

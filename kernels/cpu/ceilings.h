@@ -1,4 +1,4 @@
-// The ceiling that decoding is held against.
+// What the machine can do at most: what decoding and prefill are held against.
 #pragma once
 
 #include <cstdint>
@@ -31,5 +31,9 @@ class ReadProbe {
   std::unique_ptr<ThreadPool> pool_;
   HostMemory memory_;
 };
+
+// Float operations per second of `threads` threads that multiply and add in registers only, all
+// together: the best of a few tries, half a second in all.
+absl::StatusOr<double> MeasureArithmetic(int threads);
 
 }  // namespace skein::kernels
