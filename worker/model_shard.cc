@@ -1,11 +1,15 @@
 #include "worker/model_shard.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/reference/reference_backend.h"
@@ -13,6 +17,26 @@
 #include "model/format/open.h"
 
 namespace skein::worker {
+namespace {
+
+// Pages per second that go from one cache to the other: the best of a few tries with a few pages,
+// after one that touches their memory.
+absl::StatusOr<double> MeasureSwap(const kernels::KvCache& kv, kernels::KvCache& swap) {
+  constexpr int64_t kPages = 8;
+  constexpr int kTries = 4;
+  const int64_t pages = std::min({kPages, kv.spec().pages, swap.spec().pages});
+  absl::Duration best = absl::InfiniteDuration();
+  for (int i = 0; i < kTries; ++i) {
+    const absl::Time begin = absl::Now();
+    for (int32_t page = 0; page < pages; ++page) {
+      SKEIN_RETURN_IF_ERROR(swap.CopyPage(kv, page, page));
+    }
+    best = std::min(best, absl::Now() - begin);
+  }
+  return static_cast<double>(pages) / absl::ToDoubleSeconds(best);
+}
+
+}  // namespace
 
 std::string ResolveModelPath(std::string_view plan_path, std::string_view model_root) {
   if (model_root.empty()) return std::string(plan_path);
@@ -68,6 +92,7 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
     kernels::KvSpec swap = shard.program.kv;
     swap.pages = plan.swap_pages;
     SKEIN_ASSIGN_OR_RETURN(shard.swap, shard.backend->AllocateKv(swap));
+    SKEIN_ASSIGN_OR_RETURN(shard.swap_pages_per_s, MeasureSwap(*shard.kv, *shard.swap));
   }
   SKEIN_ASSIGN_OR_RETURN(
       shard.executable,

@@ -25,6 +25,7 @@ struct ModelShard {
   // Where pages of sequences that gave way are kept, plan.swap_pages of them; null when there are
   // none.
   std::unique_ptr<kernels::KvCache> swap;
+  double swap_pages_per_s = 0;  // one way, as measured; 0 without `swap`
   std::unique_ptr<kernels::Executable> executable;
 };
 

@@ -47,6 +47,7 @@ TEST(LoadModelShardTest, CachesAreThePlans) {
         .layers = 4, .kv_heads = 2, .head_dim = 64, .page_size = 16, .pages = 5};
     EXPECT_EQ(plain.kv->spec(), spec);
     EXPECT_EQ(plain.swap, nullptr);
+    EXPECT_EQ(plain.swap_pages_per_s, 0);
   }
   plan.kv_dtype = plan::KvDType::kInt8;
   plan.swap_pages = 3;
@@ -54,6 +55,9 @@ TEST(LoadModelShardTest, CachesAreThePlans) {
   EXPECT_EQ(shard.kv->spec().dtype, kernels::KvDType::kInt8);
   EXPECT_EQ(shard.kv->spec().pages, 5);
   EXPECT_EQ(shard.swap->spec().pages, 3);
+  // A page has 18 KiB: between a slow disk's rate and more than any memory's.
+  EXPECT_GT(shard.swap_pages_per_s, 1e3);
+  EXPECT_LT(shard.swap_pages_per_s, 1e9);
   SKEIN_EXPECT_OK(shard.swap->CopyPage(*shard.kv, 4, 2));
   SKEIN_EXPECT_OK(shard.kv->CopyPage(*shard.swap, 2, 0));
 }

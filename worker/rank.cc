@@ -111,16 +111,8 @@ absl::StatusOr<Groups> MakeGroups(comm::MpiRuntime& mpi, const plan::Plan& plan,
   return groups;
 }
 
-// What preemption is weighed by until prefill was observed. A copy of pages reads and writes memory
-// at a fraction of its bandwidth: 4 GB/s is what one core moves, on the small side.
-PreemptionRates InitialRates(const ModelShard& shard) {
-  constexpr double kCopyBytesPerS = 4e9;
-  constexpr double kPrefillTokensPerS = 100;  // 1B on two cores
-  kernels::KvSpec page = shard.program.kv;
-  page.pages = 1;
-  return {.prefill_tokens_per_s = kPrefillTokensPerS,
-          .swap_pages_per_s = kCopyBytesPerS / static_cast<double>(kernels::KvBytes(page))};
-}
+// Until prefill was observed: 1B on two cores.
+constexpr double kPrefillTokensPerS = 100;
 
 class Rank {
  public:
@@ -238,7 +230,8 @@ class Rank {
                                      .micro_batches = plan.micro_batches,
                                      .max_micro_batch_rows = plan.max_micro_batch_rows,
                                      .page_size = plan.page_size},
-                       .rates = InitialRates(shard),
+                       .rates = {.prefill_tokens_per_s = kPrefillTokensPerS,
+                                 .swap_pages_per_s = shard.swap_pages_per_s},
                        .max_sequences = plan.max_sequences,
                        .pages = plan.pages,
                        .swap_pages = plan.swap_pages,
