@@ -17,6 +17,7 @@ namespace skein::client {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -247,6 +248,17 @@ TEST_F(SkeinTest, StatusWaitsAndShowsPlanAndRanks) {
                                 HasSubstr("host0"), HasSubstr("tokens/s")));
   EXPECT_THAT(Skein("status --json" + At()).out, HasSubstr("\"serving\":true"));
   EXPECT_THAT(Skein("models" + At()).out, HasSubstr("fake: LlamaForCausalLM"));
+}
+
+TEST_F(SkeinTest, StatusShowsLostJobsLastAndHowLongAgo) {
+  const auto job = Serve();
+  job->Kill(0);
+  ASSERT_TRUE(coordinator_.WaitUntilServing(false));
+  FakeJob later({.coordinator = coordinator_.address(), .job_id = "later"});
+  ASSERT_TRUE(coordinator_.WaitUntilServing());
+  EXPECT_THAT(Skein("status" + At()).out,
+              ContainsRegex("job later: serving, (.|\n)*job job: lost [0-9]+s? ago, 1 of 1 ranks\n"
+                            "  rank 0 on host0 .* is lost: "));
 }
 
 TEST_F(SkeinTest, StatusShowsMemoryAndCounters) {

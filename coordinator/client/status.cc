@@ -3,6 +3,7 @@
 #include <grpcpp/client_context.h>
 
 #include <cstdio>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -38,6 +39,12 @@ double Ratio(double part, int64_t whole) {
   return whole > 0 ? part / static_cast<double>(whole) : 0;
 }
 
+// "1m20s ago"
+std::string Ago(double seconds) {
+  const absl::Duration whole = absl::Trunc(absl::Seconds(seconds), absl::Seconds(1));
+  return absl::StrCat(absl::FormatDuration(whole), " ago");
+}
+
 void PrintReplica(const cluster::v1::ReplicaStatus& replica) {
   const cluster::v1::ReplicaLoad& load = replica.load();
   absl::PrintF("  replica %d: %.1f tokens/s, %d tokens in %d steps, %d running, %d waiting\n",
@@ -63,10 +70,12 @@ void Print(const cluster::v1::ClusterStatus& status) {
                                   : "not serving (no replica is loaded)",
                status.uptime_seconds(), status.running_requests(), status.queued_requests());
   for (const auto& job : status.jobs()) {
-    absl::PrintF("\njob %s: %s, %d of %d ranks\n", job.job_id(), job.state(), job.ranks_size(),
+    std::string state = job.state();
+    if (job.has_over_seconds()) absl::StrAppend(&state, " ", Ago(job.over_seconds()));
+    absl::PrintF("\njob %s: %s, %d of %d ranks\n", job.job_id(), state, job.ranks_size(),
                  job.size());
     if (!job.detail().empty()) absl::PrintF("  %s\n", job.detail());
-    if (job.state() == "lost" || job.state() == "ended") continue;
+    if (job.has_over_seconds()) continue;
     if (!job.plan_table().empty()) absl::PrintF("%s\n", job.plan_table());
     PrintRanks(job);
     for (const auto& replica : job.replicas()) PrintReplica(replica);

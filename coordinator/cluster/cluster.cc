@@ -1,6 +1,7 @@
 #include "coordinator/cluster/cluster.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -334,8 +335,16 @@ int64_t Cluster::attached_ranks() const {
 
 std::vector<JobStatus> Cluster::Status() const {
   MutexLock lock(&mutex_);
+  std::vector<const Job*> jobs;
+  for (const auto& [serial, job] : jobs_) jobs.push_back(&job);
+  const auto place = [](const Job& job) {
+    return std::make_tuple(job.over(), job.state != Job::State::kServing,
+                           absl::UnixEpoch() - job.over_since);
+  };
+  std::stable_sort(jobs.begin(), jobs.end(),
+                   [&](const Job* a, const Job* b) { return place(*a) < place(*b); });
   std::vector<JobStatus> status;
-  for (const auto& [serial, job] : jobs_) status.push_back(StatusOfJob(job, clock_->Now()));
+  for (const Job* job : jobs) status.push_back(StatusOfJob(*job, clock_->Now()));
   return status;
 }
 

@@ -74,7 +74,8 @@ class Cluster {
 
   // Ranks that have a stream.
   int64_t attached_ranks() const;
-  // Jobs in the order of their first Hello; of those that are over, the last few.
+  // Jobs that serve, then others, both in the order of their first Hello; of those that are over,
+  // the last few, the last one first.
   std::vector<JobStatus> Status() const;
 
  private:

@@ -407,6 +407,25 @@ TEST_F(ClusterTest, ShutdownTellsAllRanksAndRefusesNewOnes) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("shutting down")));
 }
 
+TEST_F(ClusterTest, JobsThatServeComeFirstAndLostOnesLast) {
+  const std::vector<TestRank> first = ServeJob("first", 2);
+  AttachJob("odd", 1);
+  Attach(Hello("waits", 0, 2));
+  ServeJob("second", 2);
+  ServeJob("third", 2);
+  clock_.Advance(absl::Seconds(2));
+  cluster_.OnGone(*first[0].id, absl::UnavailableError("reset"));
+  clock_.Advance(absl::Seconds(3));
+  std::vector<std::string> order;
+  std::vector<double> over_seconds;
+  for (const JobStatus& status : cluster_.Status()) {
+    order.push_back(status.id);
+    if (status.over_seconds.has_value()) over_seconds.push_back(*status.over_seconds);
+  }
+  EXPECT_THAT(order, ElementsAre("second", "third", "waits", "first", "odd"));
+  EXPECT_THAT(over_seconds, ElementsAre(3, 5));
+}
+
 TEST_F(ClusterTest, OfJobsThatAreOverTheLastFewAreKept) {
   ServeJob("alive", 2);
   for (int i = 0; i < 12; ++i) AttachJob(absl::StrCat("odd", i), 1);

@@ -71,6 +71,7 @@ JobStatus StatusOfJob(const Job& job, absl::Time now) {
   status.size = static_cast<int32_t>(job.ranks.size());
   status.plan = job.plan;
   status.detail = job.detail;
+  if (job.over()) status.over_seconds = absl::ToDoubleSeconds(now - job.over_since);
   for (const Rank& rank : job.ranks) {
     if (rank.state == Rank::State::kAbsent) continue;
     status.ranks.push_back({rank.hello.rank, rank.hello.node.host, rank.hello.pid,

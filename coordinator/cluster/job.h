@@ -88,6 +88,7 @@ struct JobStatus {
   std::vector<RankStatus> ranks;  // that have attached
   std::vector<ReplicaStatus> replicas;
   std::string detail;
+  std::optional<double> over_seconds;  // since it was lost or ended
 };
 
 JobStatus StatusOfJob(const Job& job, absl::Time now);

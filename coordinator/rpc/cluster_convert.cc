@@ -211,6 +211,7 @@ wire::JobStatus ToProto(const JobStatus& status) {
   out.set_state(status.state);
   out.set_size(status.size);
   out.set_detail(status.detail);
+  if (status.over_seconds.has_value()) out.set_over_seconds(*status.over_seconds);
   if (status.plan.has_value()) {
     *out.mutable_plan() = convert::ToProto(*status.plan);
     out.set_plan_table(plan::FormatPlan(*status.plan));
