@@ -27,7 +27,7 @@ constexpr const char* kSkein = "coordinator/client/skein";
 constexpr int kClients = 64;
 constexpr int kVariants = 48;
 constexpr int kMaxSequences = 24;
-constexpr int64_t kMaxGrowthBytes = 8 << 20;  // of all processes together, in the second half
+constexpr int64_t kMaxGrowthBytes = 8'000'000;  // of all processes together, in the second half
 
 int g_requests = 200;
 
