@@ -368,21 +368,24 @@ TEST_P(ControlChannelTest, ASleepingRankWakesWithinAMillisecond) {
     }
   });
   ASSERT_NE(channel, nullptr);
-  std::vector<double> latencies_us;
-  for (int i = 0; i < 60; ++i) {
-    absl::SleepFor(absl::Milliseconds(3));  // all are asleep again
-    const int64_t sent = absl::GetCurrentTimeNanos();
-    SKEIN_ASSERT_OK(channel->Broadcast("wake", Soon()));
-    for (int rank = 1; rank < kRanks; ++rank) {
-      auto message = channel->Receive(Soon());
-      SKEIN_ASSERT_OK(message);
-      latencies_us.push_back(static_cast<double>(std::stoll(message->bytes) - sent) / 1e3);
+  double best_p90_us = 1e9;  // of rounds: another process may take a core for one of them
+  for (int round = 0; round < 3; ++round) {
+    std::vector<double> latencies_us;
+    for (int i = 0; i < 60; ++i) {
+      absl::SleepFor(absl::Milliseconds(3));  // all are asleep again
+      const int64_t sent = absl::GetCurrentTimeNanos();
+      SKEIN_ASSERT_OK(channel->Broadcast("wake", Soon()));
+      for (int rank = 1; rank < kRanks; ++rank) {
+        auto message = channel->Receive(Soon());
+        SKEIN_ASSERT_OK(message);
+        latencies_us.push_back(static_cast<double>(std::stoll(message->bytes) - sent) / 1e3);
+      }
     }
+    std::sort(latencies_us.begin(), latencies_us.end());
+    best_p90_us = std::min(best_p90_us, latencies_us[latencies_us.size() * 9 / 10]);
   }
-  std::sort(latencies_us.begin(), latencies_us.end());
-  const double median = latencies_us[latencies_us.size() / 2];
-  EXPECT_LT(median, 1000);
-  RecordProperty("median_us", absl::StrCat(median));
+  EXPECT_LT(best_p90_us, 1000);
+  RecordProperty("best_p90_us", absl::StrCat(best_p90_us));
 }
 
 // ---- Setting up ----
