@@ -1,6 +1,10 @@
+#include <time.h>
+
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 #include "parallel/comm/communicator_suite.h"
@@ -85,6 +89,28 @@ TEST(MpiRuntime, ACallThatWaitsBeatsThePulse) {
   EXPECT_TRUE(absl::IsDeadlineExceeded((*group)->Receive(absl::MakeSpan(&byte, 1), 1)));
   EXPECT_GE(pulse.last_ns(), begin);
   EXPECT_LE(pulse.last_ns(), Pulse::NowNs());
+}
+
+absl::Duration CpuTime() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
+}
+
+// Ranks that wait leave their cores to those that compute.
+TEST(MpiRuntime, AWaitDoesNotSpin) {
+  constexpr absl::Duration kLate = absl::Seconds(1);
+  auto group = TestRuntime().Split(0, 0, "late");
+  SKEIN_ASSERT_OK(group);
+  (*group)->set_timeout(absl::Seconds(20));
+  SKEIN_ASSERT_OK((*group)->Barrier());
+  if ((*group)->rank() == 0) absl::SleepFor(kLate);
+  const absl::Duration before = CpuTime();
+  const absl::Time start = absl::Now();
+  SKEIN_ASSERT_OK((*group)->Barrier());
+  if ((*group)->rank() == 0) return;
+  EXPECT_GT(absl::Now() - start, kLate / 2);
+  EXPECT_LT(CpuTime() - before, kLate / 20);
 }
 
 }  // namespace
