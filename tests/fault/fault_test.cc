@@ -145,6 +145,18 @@ TEST(CoordinatorFaultTest, WorkersWaitForItSayingSoAndEndAsOrphans) {
   EXPECT_THAT(job.Output(), HasSubstr("--orphan-timeout"));
 }
 
+TEST(CoordinatorFaultTest, OneThatComesAfterItsWorkersIsServed) {
+  Cluster cluster({});
+  cluster.coordinator().Signal(SIGKILL);  // leaves an address at which nobody listens
+  cluster.coordinator().Wait(absl::Seconds(5));
+  Process& job = cluster.StartJob(2);
+  ASSERT_TRUE(
+      job.WaitForOutput("waiting for a coordinator at " + cluster.address(), absl::Seconds(15)));
+  cluster.RestartCoordinator();
+  ASSERT_TRUE(cluster.WaitForServing(1)) << job.Output();
+  EXPECT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 5)).status.ok());
+}
+
 TEST(CoordinatorFaultTest, ServingWorkersOutliveItForTheOrphanTimeoutOnly) {
   Cluster cluster({.layout = "tp=1,pp=1"});
   Process& job = cluster.StartJob(2, {"--orphan-timeout=3s"});
