@@ -163,9 +163,12 @@ TEST(CoordinatorFaultTest, ServingWorkersOutliveItForTheOrphanTimeoutOnly) {
   ASSERT_TRUE(cluster.WaitForServing(1));
   cluster.coordinator().Signal(SIGKILL);
   cluster.coordinator().Wait(absl::Seconds(5));
-  const std::optional<int> status = job.Wait(absl::Seconds(15));
+  EXPECT_FALSE(job.Wait(absl::Milliseconds(2500)).has_value()) << job.Output();
+  const std::optional<int> status = job.Wait(absl::Seconds(10));
   ASSERT_TRUE(status.has_value());
   EXPECT_NE(*status, 0);
+  EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("no coordinator at ", cluster.address(),
+                                                   " for 3s (--orphan-timeout)")));
 }
 
 TEST(CoordinatorFaultTest, AStoppedOneIsAsGoodAsNone) {
