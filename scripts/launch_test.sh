@@ -131,6 +131,11 @@ ends "waits double up to the longest, and begin anew after service" 0 $!
 waits "with flags" 100 200 400 400 100 200
 grep -q -- '--coordinator head:7 --model-root /models$' "$root/events" || fail "workers' flags: $(<"$root/events")"
 
+PATH=$stub_path launch '- 0 9\n0 10.1 9\n0 0 0\n'
+ends "waits begin anew after ten seconds of service by default" 0 $!
+waits "around service" 500 500
+says 'died with status 9 after 1[0-9]\.[0-9]{3} s of service; starts again in 0\.500 s$'
+
 PATH=$stub_path launch '- 0 9\n- 0 2\n' --first-wait 0.1
 ends "flags that a worker refuses are not tried again" 2 $!
 waits "before them" 100
