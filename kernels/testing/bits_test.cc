@@ -192,7 +192,7 @@ std::vector<float> Product(Backend& backend, const std::vector<float>& in, int64
       y});
   p.Bind(backend);
   p.Set(x, in);
-  SKEIN_EXPECT_OK(p.Run(TestBatch({{{0}, 0, std::vector<int32_t>(rows, 0)}}, 16).view()));
+  SKEIN_EXPECT_OK(p.Run(TestBatch({{{0}, 0, std::vector<int32_t>(rows, 0)}}, rows).view()));
   return p.Get(y, rows);
 }
 

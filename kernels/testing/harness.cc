@@ -95,7 +95,7 @@ TestBatch::TestBatch(const std::vector<Chunk>& chunks, int64_t page_size) {
     for (int32_t token : chunk.token_ids) {
       token_ids.push_back(token);
       positions.push_back(position);
-      kv_slots.push_back(chunk.pages[position / page_size] * page_size + position % page_size);
+      kv_slots.push_back(chunk.pages.at(position / page_size) * page_size + position % page_size);
       output_rows.push_back(static_cast<int32_t>(output_rows.size()));
       ++position;
     }
