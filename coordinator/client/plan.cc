@@ -1,6 +1,9 @@
 #include "coordinator/client/plan.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -70,6 +73,26 @@ absl::Status DrawGantt(const PlanFlags& flags, const plan::Plan& plan,
   return Annotate(WriteFile(flags.gantt_file, schedule::GanttSvg(timeline, title)), "--gantt");
 }
 
+// Each reason once, in the order of the best layout that it holds for.
+void PrintRejected(const std::vector<plan::RejectedLayout>& rejected) {
+  constexpr size_t kLayoutsInALine = 5;
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;
+  for (const auto& [layout, reason] : rejected) {
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const auto& other) { return other.first == reason; });
+    if (group == groups.end()) group = groups.insert(group, {reason, {}});
+    group->second.push_back(layout.ToString());
+  }
+  if (!groups.empty()) absl::PrintF("\nother layouts\n");
+  for (const auto& [reason, layouts] : groups) {
+    absl::PrintF("- %s:", reason);
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      absl::PrintF("%s%s", i % kLayoutsInALine == 0 ? "\n    " : "  ", layouts[i]);
+    }
+    absl::PrintF("\n");
+  }
+}
+
 absl::Status Run(const PlanFlags& flags) {
   if (!flags.gantt_file.empty()) {
     SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(flags.gantt_file), "--gantt"));
@@ -83,10 +106,7 @@ absl::Status Run(const PlanFlags& flags) {
   const plan::Plan& best = planning.plans.front();
   absl::PrintF("%s: %s, %s free\n\n%s", node.host, FormatCount(node.cores, "core"),
                FormatBytes(node.memory_bytes), plan::FormatPlan(best));
-  if (!planning.rejected.empty()) absl::PrintF("\nother layouts:\n");
-  for (const plan::RejectedLayout& rejected : planning.rejected) {
-    absl::PrintF("  %s: %s\n", rejected.layout.ToString(), rejected.reason);
-  }
+  PrintRejected(planning.rejected);
   return flags.gantt_file.empty() ? absl::OkStatus()
                                   : DrawGantt(flags, best, machine, model->config);
 }

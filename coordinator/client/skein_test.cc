@@ -22,6 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::Pair;
 using ::testing::StartsWith;
@@ -374,7 +375,13 @@ TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
               HasSubstr("6 sequences in 3 micro-batches at 20.0 GB/s a rank, each at token 4096"));
   const Outcome impossible = Skein("plan --model synthetic:tiny --ranks 3 --layout tp=2");
   EXPECT_EQ(impossible.exit_code, 1);
-  EXPECT_THAT(impossible.err, HasSubstr("--layout: layout tp=2"));
+  EXPECT_THAT(impossible.err,
+              MatchesRegex("skein: --layout: layout tp=2 does not work for synthetic:tiny on 3 "
+                           "ranks:\n  tp=2 needs a multiple of 2 ranks; the job has 3\n"
+                           "Nearest that work: tp=1,[^\n]*\n"));
+  EXPECT_THAT(Skein("plan --model synthetic:tiny --ranks 8 --layout tp=1,pp=2,dp=4").out,
+              MatchesRegex("(.|\n)*\nother layouts\n- tp=1,pp=2,dp=4 was asked for:\n"
+                           "(    tp=[0-9tpd=, ]*\n){2}"));
   EXPECT_THAT(Skein("plan --model /nowhere").err, HasSubstr("--model: /nowhere/config.json"));
   EXPECT_THAT(Skein("plan --model synthetic:tiny --context-length 99999999").err,
               HasSubstr("--context-length: 99999999 is too long for synthetic:tiny"));

@@ -212,17 +212,17 @@ absl::Status Refuse(const Job& job, const ModelFacts& model, const LayoutRequest
                     const std::vector<Candidate>& candidates) {
   std::vector<std::string> reasons = WhatDoesNotDivide(job, request);
   if (reasons.empty()) reasons = WhyNoneFits(candidates, request);
-  const std::string why = absl::StrJoin(reasons, "; ");
+  const std::string why = absl::StrCat("\n  ", absl::StrJoin(reasons, "\n  "));
   const std::string ranks = FormatCount(job.ranks(), "rank");
   if (request == LayoutRequest{}) {
     return absl::FailedPreconditionError(
-        absl::StrCat("no layout works for ", model.name, " on ", ranks, ": ", why));
+        absl::StrCat("no layout works for ", model.name, " on ", ranks, ":", why));
   }
   const std::vector<std::string> nearest = NearestLayouts(candidates, request);
   return absl::FailedPreconditionError(absl::StrCat(
-      "layout ", request.ToString(), " does not work for ", model.name, " on ", ranks, ": ", why,
-      nearest.empty() ? ". No other layout of these ranks works either"
-                      : absl::StrCat(". Nearest that work: ", absl::StrJoin(nearest, "; "))));
+      "layout ", request.ToString(), " does not work for ", model.name, " on ", ranks, ":", why,
+      nearest.empty() ? "\nNo other layout of these ranks works either"
+                      : absl::StrCat("\nNearest that work: ", absl::StrJoin(nearest, "; "))));
 }
 
 // One sentence for all nodes with the same cores and ranks.

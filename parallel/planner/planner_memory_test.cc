@@ -150,7 +150,7 @@ TEST(PlanJob, RefusesWhatMemoryCannotHold) {
       {"tp=1,pp=1",
        OneNode(8, 24 * kGiB, 4),
        {"layout tp=1,pp=1 does not work for llama3-8b on 4 ranks",
-        "tp=1,pp=1,dp=4: node alpha would need ",
+        "\n  tp=1,pp=1,dp=4: node alpha would need ",
         "Nearest that work: tp=4,pp=1,dp=1; tp=2,pp=2,dp=1; tp=1,pp=4,dp=1"}},
       {"",
        Machine({{{"big", 8, 64 * kGiB}, 1}, {{"tiny", 8, 2 * kGiB}, 1}}),
