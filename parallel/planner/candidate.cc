@@ -194,6 +194,26 @@ std::string CacheReason(const Job& job, const ReplicaLimits& limits, int64_t wan
                       wanted_pages, " if all grow to their full length.");
 }
 
+// With what the node's ranks need it for.
+std::string MemoryReason(const Job& job, const Fit& fit, const ReplicaLimits& limits,
+                         const NodeNeed& need) {
+  const topology::Node& node = job.machine.nodes[need.node];
+  int64_t weights = 0, pages = 0, buffers = 0, ranks = 0;
+  for (int32_t i = 0; i < job.ranks(); ++i) {
+    if (job.machine.devices[i].node != need.node) continue;
+    weights += fit.rank(i).weight_bytes;
+    pages += fit.rank(i).page_bytes;
+    buffers += fit.rank(i).activation_bytes;
+    ++ranks;
+  }
+  const int64_t swap = limits.swap_pages * pages;
+  return absl::StrCat(
+      "Memory: node ", node.host, ", the fullest, needs ", FormatBytes(need.needed_bytes), " of ",
+      FormatBytes(node.memory_bytes), ": weights ", FormatBytes(weights), ", KV ",
+      FormatBytes(limits.pages * pages), swap > 0 ? absl::StrCat(", swap ", FormatBytes(swap)) : "",
+      ", buffers ", FormatBytes(buffers), ", programs ", FormatBytes(ranks * kProcessBytes), ".");
+}
+
 // The pages of the plan into `limits`; why it cannot be, or "".
 std::string ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
                         Candidate& candidate) {
@@ -217,10 +237,7 @@ std::string ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
   if (!need.fits()) return MemoryRefusal(job, fit, limits, need);
   if (pages < limits.context_pages()) return BudgetRefusal(job, fit, limits, pages);
 
-  const topology::Node& node = job.machine.nodes[need.node];
-  candidate.memory_reason =
-      absl::StrCat("Memory: node ", node.host, ", the fullest, needs ",
-                   FormatBytes(need.needed_bytes), " of ", FormatBytes(node.memory_bytes), ".");
+  candidate.memory_reason = MemoryReason(job, fit, limits, need);
   candidate.cache_reason = CacheReason(job, limits, wanted);
   return "";
 }
