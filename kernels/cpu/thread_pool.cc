@@ -76,17 +76,24 @@ void ThreadPool::TakeTasks(int thread) {
 
 void ThreadPool::TakeTasksOf(int share, int thread) {
   std::atomic<uint64_t>& open = shares_[share].open;
+  int64_t taken = 0;
+  int64_t tasks = 0;
   uint64_t seen = open.load(std::memory_order_acquire);
   while (static_cast<uint32_t>(seen) > 0) {
     if (!open.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel,
                                     std::memory_order_acquire)) {
       continue;
     }
-    const int64_t tasks = tasks_;
+    tasks = tasks_;
+    ++taken;
     // Ascending order, so that threads stream through memory forwards.
     call_(fn_, EndOfShare(share) - static_cast<uint32_t>(seen), thread);
-    if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == tasks) done_.notify_one();
     seen = open.load(std::memory_order_acquire);
+  }
+  // Counted together: others' writes of `done_` take longer than a short task. Until then the job
+  // stays.
+  if (taken > 0 && done_.fetch_add(taken, std::memory_order_acq_rel) + taken == tasks) {
+    done_.notify_one();
   }
 }
 

@@ -57,14 +57,15 @@ class ThreadPool {
   void TakeTasksOf(int share, int thread);
   int64_t EndOfShare(int share) const { return (share + 1) * tasks_ / threads(); }
 
-  std::vector<Share> shares_;     // of the threads
+  std::vector<Share> shares_;  // of the threads
+  std::vector<std::thread> workers_;
+  // The job, which all threads read. What they write, its end, has a cache line of its own.
   std::atomic<uint32_t> job_{0};  // counts
-  std::atomic<int64_t> done_{0};  // tasks of the job
   std::atomic<bool> stop_{false};
   int64_t tasks_ = 0;
   Call call_ = nullptr;
   const void* fn_ = nullptr;
-  std::vector<std::thread> workers_;
+  alignas(64) std::atomic<int64_t> done_{0};  // tasks of the job
 };
 
 }  // namespace skein::kernels
