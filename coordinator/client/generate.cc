@@ -145,6 +145,15 @@ void DeclareGenerate(CLI::App& command, GenerateFlags& flags) {
           },
           "End before this text; may be given again")
       ->allow_extra_args(false);
+  command
+      .add_option_function<std::vector<uint32_t>>(
+          "--stop-id",
+          [&](const std::vector<uint32_t>& ids) {
+            request.mutable_stop_ids()->Add(ids.begin(), ids.end());
+          },
+          "End with this token, given by its id, --ignore-eos or not; may be given again")
+      ->allow_extra_args(false)
+      ->check(InRange<uint32_t>());
   command.add_flag_callback(
       "--parse-special", [&] { request.set_parse_special(true); },
       "Special tokens written out in the prompt are special, not plain text");

@@ -155,7 +155,7 @@ TEST_F(SkeinTest, EveryFlagSetsItsField) {
         "--mirostat-tau 5 --mirostat-eta 0.375 --repetition-penalty 1.5 --presence-penalty -1 "
         "--frequency-penalty 2 --dry-multiplier 0.875 --dry-base 1.25 --dry-allowed-length 4 "
         "--dry-last-n 64 --dry-breaker y --dry-breaker z --logit-bias 65=-1.5 --logit-bias 66=7 "
-        "--min-tokens 6 --ignore-eos --seed 8 --logprobs 1" +
+        "--min-tokens 6 --ignore-eos --stop-id 67 --stop-id 68 --seed 8 --logprobs 1" +
         At());
   });
   const auto request = job.WaitForRequest();
@@ -166,7 +166,7 @@ TEST_F(SkeinTest, EveryFlagSetsItsField) {
   EXPECT_EQ(request->max_tokens, 9u);
   EXPECT_EQ(request->priority, -7);
   EXPECT_EQ(request->prompt_logprobs, 2);
-  EXPECT_THAT(request->eos_token_ids, IsEmpty());
+  EXPECT_THAT(request->eos_token_ids, ElementsAre(67, 68));
   const coordinator::SamplingParams& sampling = request->sampling;
   EXPECT_EQ(sampling.temperature, 0.5f);
   EXPECT_EQ(sampling.top_k, 3);

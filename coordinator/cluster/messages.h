@@ -83,9 +83,9 @@ struct SampleStart {
 struct NewRequest {
   uint64_t id = 0;
   std::vector<int32_t> prompt;
-  std::vector<SampleStart> samples = {{}};  // the answers that are not finished, at least one
-  uint32_t max_tokens = 0;                  // of each whole answer
-  std::vector<int32_t> eos_token_ids;
+  std::vector<SampleStart> samples = {{}};       // the answers that are not finished, at least one
+  uint32_t max_tokens = 0;                       // of each whole answer
+  std::vector<int32_t> eos_token_ids;            // end an answer: the model's, and the client's
   int32_t priority = 0;                          // higher goes first
   absl::Time deadline = absl::InfiniteFuture();  // earlier goes first
   absl::Duration waited;                         // since it arrived, until it was sent

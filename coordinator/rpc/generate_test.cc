@@ -94,12 +94,13 @@ TEST_F(GenerateTest, TheLeaderGetsTheRequestAsItWasValidated) {
   request.mutable_sampling()->set_dry_last_n(64);
   request.mutable_sampling()->mutable_dry_breakers()->add_breaker("ab");
   request.set_priority(-5);
+  request.add_stop_ids(11);
   auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
   const auto received = job->WaitForRequest();
   ASSERT_TRUE(received.has_value());
   EXPECT_THAT(received->prompt, ElementsAre(256, 7));
   EXPECT_EQ(received->max_tokens, 30u);
-  EXPECT_THAT(received->eos_token_ids, ElementsAre(FakeTokenizer::kEos));
+  EXPECT_THAT(received->eos_token_ids, ElementsAre(FakeTokenizer::kEos, 11));
   EXPECT_EQ(received->sampling.temperature, 0.5f);
   EXPECT_EQ(received->sampling.top_k, 3);
   EXPECT_EQ(received->sampling.top_p, 0.25f);
@@ -113,7 +114,7 @@ TEST_F(GenerateTest, TheLeaderGetsTheRequestAsItWasValidated) {
   EXPECT_EQ(received->sampling.mirostat_eta, 0.375f);
   EXPECT_THAT(received->sampling.logit_bias, ElementsAre(Pair(9, -2.5f)));
   EXPECT_EQ(received->sampling.min_tokens, 4);
-  EXPECT_THAT(received->sampling.stop_ids, ElementsAre(FakeTokenizer::kEos));
+  EXPECT_THAT(received->sampling.stop_ids, ElementsAre(FakeTokenizer::kEos, 11));
   EXPECT_EQ(received->sampling.dry_multiplier, 0.875f);
   EXPECT_EQ(received->sampling.dry_base, 1.25f);
   EXPECT_EQ(received->sampling.dry_allowed_length, 3);
@@ -297,6 +298,7 @@ TEST_F(GenerateTest, WhatIsWrongIsAStatusWithoutEvents) {
       {[](R& r) { r.mutable_sampling()->set_top_p(0); }, kInvalid, "sampling.top_p: 0"},
       {[](R& r) { r.mutable_sampling()->set_logprobs(21); }, kInvalid, "sampling.logprobs: 21"},
       {[](R& r) { r.add_stop(""); }, kInvalid, "stop[0]"},
+      {[](R& r) { r.add_stop_ids(257); }, kInvalid, "stop_ids[0]: 257 is not in [0, 256]"},
       {[](R& r) { r.set_n(0); }, kInvalid, "n: 0 is not in [1, 16]"},
       {[](R& r) { r.set_n(17); }, kInvalid, "n: 17"},
       {[](R& r) { r.set_priority(101); }, kInvalid, "priority: 101"},

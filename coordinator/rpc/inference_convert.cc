@@ -119,6 +119,7 @@ GenerateRequest FromProto(const v1::GenerateRequest& wire, absl::Time deadline) 
   out.sampling = FromProto(wire.sampling());
   if (wire.has_max_tokens()) out.max_tokens = wire.max_tokens();
   out.stops.assign(wire.stop().begin(), wire.stop().end());
+  out.stop_ids.assign(wire.stop_ids().begin(), wire.stop_ids().end());
   out.parse_special = wire.parse_special();
   if (wire.has_n()) out.samples = wire.n();
   out.priority = wire.priority();

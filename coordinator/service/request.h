@@ -46,6 +46,7 @@ struct GenerateRequest {
   SamplingRequest sampling;
   std::optional<uint32_t> max_tokens;
   std::vector<std::string> stops;
+  std::vector<uint32_t> stop_ids;  // end an answer as the model's eos does
   bool parse_special = false;
   uint32_t samples = 1;  // answers to the one prompt
   int32_t priority = 0;  // higher goes first

@@ -14,6 +14,7 @@ namespace {
 // What the API promises in proto/inference.proto.
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
+constexpr size_t kMaxStopIds = 256;
 constexpr int64_t kMaxSamples = 16;
 constexpr int64_t kMaxPriority = 100;
 constexpr int64_t kMaxLogprobs = 20;
@@ -60,13 +61,14 @@ absl::StatusOr<std::vector<int32_t>> EncodePrompt(const std::string& text, bool 
   return tokens;
 }
 
-absl::StatusOr<std::vector<int32_t>> CheckTokenIds(const std::vector<uint32_t>& ids,
+absl::StatusOr<std::vector<int32_t>> CheckTokenIds(const char* field,
+                                                   const std::vector<uint32_t>& ids,
                                                    const ServedModel& model) {
   const auto vocabulary = static_cast<uint64_t>(model.config.vocab_size);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < vocabulary) continue;
-    return absl::InvalidArgumentError(absl::StrCat("prompt_tokens.ids[", i, "]: ", ids[i],
-                                                   " is not in [0, ", vocabulary - 1, "]"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, "[", i, "]: ", ids[i], " is not in [0, ", vocabulary - 1, "]"));
   }
   return std::vector<int32_t>(ids.begin(), ids.end());
 }
@@ -79,7 +81,7 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const GenerateRequest& request
     field = "prompt";
     SKEIN_ASSIGN_OR_RETURN(tokens, EncodePrompt(*text, request.parse_special, model));
   } else if (const auto* ids = std::get_if<std::vector<uint32_t>>(&request.input)) {
-    SKEIN_ASSIGN_OR_RETURN(tokens, CheckTokenIds(*ids, model));
+    SKEIN_ASSIGN_OR_RETURN(tokens, CheckTokenIds("prompt_tokens.ids", *ids, model));
   } else {
     return absl::InvalidArgumentError("input: set prompt or prompt_tokens");
   }
@@ -103,6 +105,20 @@ absl::StatusOr<uint32_t> MaxTokens(std::optional<uint32_t> asked, size_t prompt_
       model.context_length, " tokens, of which the prompt takes ", prompt_tokens));
 }
 
+// The tokens that end an answer: the model's unless they are ignored, and the client's.
+absl::StatusOr<std::vector<int32_t>> EndIds(const GenerateRequest& request,
+                                            const ServedModel& model) {
+  if (request.stop_ids.size() > kMaxStopIds) {
+    return absl::InvalidArgumentError(absl::StrCat("stop_ids: ", request.stop_ids.size(),
+                                                   " ids; at most ", kMaxStopIds, " are allowed"));
+  }
+  SKEIN_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                         CheckTokenIds("stop_ids", request.stop_ids, model));
+  const std::vector<int32_t>& eos = model.eos_token_ids;
+  if (!request.sampling.ignore_eos) ids.insert(ids.begin(), eos.begin(), eos.end());
+  return ids;
+}
+
 // What of the sampling needs the vocabulary and the answer's length.
 absl::Status CompleteSampling(const SamplingRequest& asked, const ServedModel& model,
                               NewRequest& request) {
@@ -116,7 +132,6 @@ absl::Status CompleteSampling(const SamplingRequest& asked, const ServedModel& m
                                                    " is not in [0, ", request.max_tokens,
                                                    "]: max_tokens is ", request.max_tokens));
   }
-  if (!asked.ignore_eos) request.eos_token_ids = model.eos_token_ids;
   sampling.min_tokens = static_cast<int32_t>(asked.min_tokens);
   sampling.stop_ids = request.eos_token_ids;
   if (asked.dry_breakers.has_value()) {
@@ -156,6 +171,7 @@ absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const Serv
   SKEIN_ASSIGN_OR_RETURN(valid.request.prompt, PromptTokens(request, model));
   SKEIN_ASSIGN_OR_RETURN(valid.request.max_tokens,
                          MaxTokens(request.max_tokens, valid.request.prompt.size(), model));
+  SKEIN_ASSIGN_OR_RETURN(valid.request.eos_token_ids, EndIds(request, model));
   SKEIN_RETURN_IF_ERROR(CompleteSampling(request.sampling, model, valid.request));
   return valid;
 }

@@ -114,6 +114,19 @@ TEST(ValidationTest, AnIgnoredEosNeitherEndsAnAnswerNorIsKeptFromIt) {
   EXPECT_THAT(valid.request.sampling.stop_ids, IsEmpty());
 }
 
+TEST(ValidationTest, TheClientsStopIdsEndAnAnswerBesidesTheModelsEosOrInItsPlace) {
+  GenerateRequest request = Prompt("x");
+  request.stop_ids = {256, 0, 7};
+  for (const bool ignore_eos : {false, true}) {
+    request.sampling.ignore_eos = ignore_eos;
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest valid, Validate(request, MakeFakeModel(), 1));
+    std::vector<int32_t> want = {256, 0, 7};
+    if (!ignore_eos) want.insert(want.begin(), FakeTokenizer::kEos);
+    EXPECT_EQ(valid.request.eos_token_ids, want);
+    EXPECT_EQ(valid.request.sampling.stop_ids, want);
+  }
+}
+
 TEST(ValidationTest, TheLastTokenOfTheContextCanBeAskedFor) {
   const ServedModel model = MakeFakeModel();
   GenerateRequest request = Prompt(std::string(31, 'x'));
@@ -248,6 +261,18 @@ TEST(ValidationTest, WhatIsWrongIsNamedWithItsRange) {
        [](R& r) { r.stops = {std::string(1025, 'x')}; },
        kInvalid,
        {"stop[0]: 1025", "[1, 1024]"}},
+      {"stop id",
+       [](R& r) { r.stop_ids = {256, 257}; },
+       kInvalid,
+       {"stop_ids[1]: 257 is not in [0, 256]"}},
+      {"huge stop id",  // though the end of the text is ignored
+       [](R& r) {
+         r.sampling.ignore_eos = true;
+         r.stop_ids = {0xFFFFFFFF};
+       },
+       kInvalid,
+       {"stop_ids[0]: 4294967295 is not in [0, 256]"}},
+      {"stop ids", [](R& r) { r.stop_ids.assign(257, 1); }, kInvalid, {"stop_ids: 257 ids", "256"}},
   };
   for (const BadCase& c : cases) {
     SCOPED_TRACE(c.name);

@@ -45,7 +45,7 @@ struct SamplingParams {
   uint32_t sample = 0;                // which of a request's `n` answers; each draws for itself
   std::vector<TokenBias> logit_bias;  // added to the raw logits; equal ids add up
   // While the output has fewer than min_tokens tokens, none of stop_ids is drawn. They are what
-  // would end the answer, so that no eos is among them in a request that ignores eos.
+  // would end the answer, so that the model's eos is not among them in a request that ignores it.
   int32_t min_tokens = 0;
   std::vector<int32_t> stop_ids;
   // (0, 1]; locally typical sampling (Meister et al., 2022): of the tokens in ascending order of

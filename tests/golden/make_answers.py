@@ -94,7 +94,7 @@ class Answerer:
         biases = [[bias["id"], bias["bias"]] for bias in sampling.pop("logit_bias", [])]
         params = DEFAULTS | EXTRAS | as_float32(sampling) | {"sample": sample}
         params["logit_bias"] = as_float32(biases)
-        params["stop_ids"] = [] if ignore_eos else [EOS]
+        params["stop_ids"] = ([] if ignore_eos else [EOS]) + request.get("stop_ids", [])
         if params["dry_multiplier"] > 0:
             params["dry_breakers"] = [
                 [i] for i, text in enumerate(self.bytes) if any(b in text for b in breakers)
@@ -134,11 +134,15 @@ class Answerer:
         answer = {"reason": reason, "text": text.decode("ascii"), "tokens": output}
         return answer | ({"logprobs": rows} if "logprobs" in request["sampling"] else {})
 
-    def case(self, name, prompt, n=1, max_tokens=24, stop=(), prompt_logprobs=None, **sampling):
+    def case(
+        self, name, prompt, n=1, max_tokens=24, stop=(), stop_ids=(), prompt_logprobs=None, **sampling
+    ):
         request = {"prompt_tokens": {"ids": self.tokenizer.encode(prompt).ids}}
         request |= {"max_tokens": max_tokens, "n": n}
         if stop:
             request["stop"] = [base64.b64encode(s.encode()).decode() for s in stop]
+        if stop_ids:
+            request["stop_ids"] = list(stop_ids)
         if prompt_logprobs is not None:
             request["prompt_logprobs"] = prompt_logprobs
         # bard's own defaults stay away.
@@ -258,6 +262,14 @@ def cases(answerer):
         texts.add(broken["answers"][0]["text"])
         yield broken
     assert len(texts) == 5
+    tokens = greedy["answers"][0]["tokens"]
+    stop = {"temperature": 0.0, "max_tokens": 16, "ignore_eos": True, "stop_ids": [7, tokens[5]]}
+    stopped = case("a stop id ends an answer that ignores the model's end", SPEECH, **stop)
+    assert stopped["answers"][0]["tokens"] == tokens[: tokens.index(tokens[5]) + 1]
+    yield stopped
+    held_back = case("min_tokens hold back a stop id", SPEECH, min_tokens=8, **stop)
+    assert 8 <= len(held_back["answers"][0]["tokens"])
+    yield held_back
 
 
 def held_out(answerer):
