@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +33,7 @@ constexpr std::array<std::string_view, 16> kOtherDTypes = {
 // One value of the header's object, as it is written.
 struct RawEntry {
   std::string name;
+  int64_t offset_bytes = 0;  // of its name, in the file
   std::string dtype;
   std::vector<uint64_t> shape;
   std::vector<uint64_t> data_offsets;
@@ -38,16 +42,45 @@ struct RawEntry {
   bool has_data_offsets = false;
 };
 
-absl::Status TensorError(const std::string& name, std::string_view reason) {
-  return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "': ", std::string(reason)));
+std::string Named(const RawEntry& entry) {
+  return absl::StrCat("tensor '", entry.name, "' at offset ", entry.offset_bytes, ": ");
 }
+
+absl::Status TensorError(const RawEntry& entry, std::string_view reason) {
+  return absl::InvalidArgumentError(absl::StrCat(Named(entry), std::string(reason)));
+}
+
+// What the parser reads the text by, so that it is known how far it is.
+class Cursor {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  // `*next` is the first character that was not read.
+  Cursor(const char* at, const char** next) : at_(at), next_(next) {}
+  reference operator*() const { return *at_; }
+  Cursor& operator++() {
+    *next_ = ++at_;
+    return *this;
+  }
+  bool operator==(const Cursor& other) const { return at_ == other.at_; }
+
+ private:
+  const char* at_;
+  const char** next_;
+};
 
 // Takes the parser's events and accepts the header's grammar only, so that nothing is kept that is
 // not a tensor and nothing is nested deeper than a tensor's shape.
 class HeaderReader final : public nlohmann::json_sax<json> {
  public:
   absl::StatusOr<std::vector<RawEntry>> Read(std::string_view text) {
-    const bool parsed = json::sax_parse(text.begin(), text.end(), this);
+    begin_ = next_ = text.data();
+    const bool parsed =
+        json::sax_parse(Cursor(begin_, &next_), Cursor(begin_ + text.size(), &next_), this);
     SKEIN_RETURN_IF_ERROR(status_);
     if (!parsed) return absl::InvalidArgumentError("the header is not JSON");
     return std::move(entries_);
@@ -72,7 +105,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
       for (const auto& [has, field] :
            {std::pair(entry.has_dtype, "dtype"), std::pair(entry.has_shape, "shape"),
             std::pair(entry.has_data_offsets, "data_offsets")}) {
-        if (!has) return Fail(TensorError(entry.name, absl::StrCat("has no ", field)));
+        if (!has) return Fail(TensorError(entry, absl::StrCat("has no ", field)));
       }
     }
     place_ = place_ == Place::kTop ? Place::kOutside : Place::kTop;
@@ -86,8 +119,8 @@ class HeaderReader final : public nlohmann::json_sax<json> {
         return StartMember();
       case Place::kMetadata:
         if (metadata_keys_.insert(key).second) return true;
-        return Fail(absl::InvalidArgumentError(
-            absl::StrCat("key '", key, "' of __metadata__ appears twice")));
+        return Fail(absl::InvalidArgumentError(absl::StrCat(
+            "key '", key, "' of __metadata__ at offset ", KeyOffset(), " appears twice")));
       default:
         return StartField();
     }
@@ -117,7 +150,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
     std::vector<uint64_t>& numbers = key_ == "shape" ? entry.shape : entry.data_offsets;
     const size_t most = key_ == "shape" ? kMaxRank : 2;
     if (numbers.size() == most) {
-      return Fail(TensorError(entry.name, absl::StrCat(key_, " has more than ", most, " numbers")));
+      return Fail(TensorError(entry, absl::StrCat(key_, " has more than ", most, " numbers")));
     }
     numbers.push_back(value);
     return true;
@@ -151,24 +184,38 @@ class HeaderReader final : public nlohmann::json_sax<json> {
           absl::InvalidArgumentError(absl::StrCat("the header is ", what, ", not an object")));
     }
     if (in_metadata_) {
-      return Fail(absl::InvalidArgumentError(
-          absl::StrCat("__metadata__ holds ", what, "; it maps strings to strings")));
+      return Fail(absl::InvalidArgumentError(absl::StrCat("__metadata__ at offset ",
+                                                          metadata_offset_, " holds ", what,
+                                                          "; it maps strings to strings")));
     }
     const RawEntry& entry = entries_.back();
-    if (place_ == Place::kTop) return Fail(TensorError(entry.name, absl::StrCat("is ", what)));
-    return Fail(TensorError(entry.name, absl::StrCat(key_, " holds ", what)));
+    if (place_ == Place::kTop) return Fail(TensorError(entry, absl::StrCat("is ", what)));
+    return Fail(TensorError(entry, absl::StrCat(key_, " holds ", what)));
+  }
+
+  // Of the key that was just read, in the file: within a string a quote follows a backslash.
+  int64_t KeyOffset() const {
+    const char* quote = next_ - 2;
+    while (*quote != '"' || quote[-1] == '\\') --quote;
+    return kSafetensorsPrefixBytes + (quote - begin_);
   }
 
   bool StartMember() {
     in_metadata_ = key_ == "__metadata__";
     if (in_metadata_) {
-      if (!std::exchange(seen_metadata_, true)) return true;
-      return Fail(absl::InvalidArgumentError("__metadata__ appears twice"));
+      const bool twice = metadata_offset_ > 0;
+      metadata_offset_ = KeyOffset();
+      if (!twice) return true;
+      return Fail(absl::InvalidArgumentError(
+          absl::StrCat("__metadata__ appears twice, again at offset ", metadata_offset_)));
     }
     if (entries_.size() == kMaxTensors) {
-      return Fail(absl::InvalidArgumentError(absl::StrCat("more than ", kMaxTensors, " tensors")));
+      return Fail(absl::InvalidArgumentError(absl::StrCat(
+          "more than ", kMaxTensors, " tensors, the first too many at offset ", KeyOffset())));
     }
-    entries_.emplace_back().name = key_;
+    RawEntry& entry = entries_.emplace_back();
+    entry.name = key_;
+    entry.offset_bytes = KeyOffset();
     return true;
   }
 
@@ -179,16 +226,18 @@ class HeaderReader final : public nlohmann::json_sax<json> {
                  : key_ == "data_offsets" ? &entry.has_data_offsets
                                           : nullptr;
     if (seen == nullptr) {
-      return Fail(TensorError(entry.name, absl::StrCat("unknown key '", key_, "'")));
+      return Fail(TensorError(entry, absl::StrCat("unknown key '", key_, "'")));
     }
     if (!std::exchange(*seen, true)) return true;
-    return Fail(TensorError(entry.name, absl::StrCat(key_, " appears twice")));
+    return Fail(TensorError(entry, absl::StrCat(key_, " appears twice")));
   }
 
+  const char* begin_ = nullptr;
+  const char* next_ = nullptr;  // what the parser reads next
   Place place_ = Place::kOutside;
   bool in_metadata_ = false;
-  bool seen_metadata_ = false;
-  std::string key_;  // the innermost
+  int64_t metadata_offset_ = 0;  // 0: not seen
+  std::string key_;              // the innermost
   std::set<std::string> metadata_keys_;
   std::vector<RawEntry> entries_;
   absl::Status status_;
@@ -198,10 +247,10 @@ absl::StatusOr<DType> ReadDType(const RawEntry& raw) {
   const absl::StatusOr<DType> dtype = ParseDType(raw.dtype);
   if (dtype.ok()) return dtype;
   if (std::find(kOtherDTypes.begin(), kOtherDTypes.end(), raw.dtype) != kOtherDTypes.end()) {
-    return absl::UnimplementedError(absl::StrCat("tensor '", raw.name, "': is stored as ",
-                                                 raw.dtype, "; Skein reads F32, F16 and BF16"));
+    return absl::UnimplementedError(
+        absl::StrCat(Named(raw), "is stored as ", raw.dtype, "; Skein reads F32, F16 and BF16"));
   }
-  return TensorError(raw.name, std::string(dtype.status().message()));
+  return TensorError(raw, std::string(dtype.status().message()));
 }
 
 // The shape as signed numbers, if its bytes can be counted without overflow.
@@ -216,7 +265,7 @@ absl::StatusOr<int64_t> ReadShape(const RawEntry& raw, TensorInfo& tensor) {
   }
   int64_t bytes = 0;
   overflow |= __builtin_mul_overflow(elements, BlockBytes(tensor.dtype), &bytes);
-  if (overflow) return TensorError(raw.name, "its shape has more elements than 64 bits can count");
+  if (overflow) return TensorError(raw, "its shape has more elements than 64 bits can count");
   return bytes;
 }
 
@@ -225,19 +274,18 @@ absl::StatusOr<SafetensorsEntry> CheckEntry(RawEntry raw, int64_t data_begin, in
   SKEIN_ASSIGN_OR_RETURN(entry.tensor.dtype, ReadDType(raw));
   SKEIN_ASSIGN_OR_RETURN(const int64_t bytes, ReadShape(raw, entry.tensor));
   if (raw.data_offsets.size() != 2) {
-    return TensorError(raw.name, "data_offsets must be two numbers");
+    return TensorError(raw, "data_offsets must be two numbers");
   }
   const uint64_t begin = raw.data_offsets[0];
   const uint64_t end = raw.data_offsets[1];
   if (begin > end || end > static_cast<uint64_t>(data_bytes)) {
-    return TensorError(raw.name,
-                       absl::StrCat("data_offsets [", begin, ", ", end, "] are not within the ",
-                                    data_bytes, " bytes of data at offset ", data_begin));
+    return TensorError(
+        raw, absl::StrCat("data_offsets [", begin, ", ", end, "] are not within the ", data_bytes,
+                          " bytes of data at offset ", data_begin));
   }
   if (end - begin != static_cast<uint64_t>(bytes)) {
-    return TensorError(raw.name,
-                       absl::StrCat("data_offsets [", begin, ", ", end, "] hold ", end - begin,
-                                    " bytes, its shape and dtype need ", bytes));
+    return TensorError(raw, absl::StrCat("data_offsets [", begin, ", ", end, "] hold ", end - begin,
+                                         " bytes, its shape and dtype need ", bytes));
   }
   entry.tensor.name = std::move(raw.name);
   entry.offset_bytes = data_begin + static_cast<int64_t>(begin);
@@ -254,9 +302,8 @@ absl::Status CheckCover(const std::vector<SafetensorsEntry>& entries, int64_t da
   int64_t end = data_begin;
   for (const SafetensorsEntry& entry : entries) {
     if (entry.offset_bytes != end) {
-      return TensorError(
-          entry.tensor.name,
-          absl::StrCat("begins at offset ", entry.offset_bytes,
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", entry.tensor.name, "': begins at offset ", entry.offset_bytes,
                        entry.offset_bytes < end ? ", inside of another tensor, which ends at "
                                                 : ", and no tensor holds the bytes from ",
                        end));
@@ -303,20 +350,19 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string
         absl::StrCat("bad JSON at offset ", kSafetensorsPrefixBytes + zero, ": a zero byte"));
   }
   SKEIN_ASSIGN_OR_RETURN(std::vector<RawEntry> raw_entries, HeaderReader().Read(json));
+  std::sort(raw_entries.begin(), raw_entries.end(), [](const RawEntry& a, const RawEntry& b) {
+    return std::tie(a.name, a.offset_bytes) < std::tie(b.name, b.offset_bytes);
+  });
+  for (size_t i = 1; i < raw_entries.size(); ++i) {
+    if (raw_entries[i - 1].name == raw_entries[i].name) {
+      return TensorError(raw_entries[i], "appears twice");
+    }
+  }
   std::vector<SafetensorsEntry> entries;
   entries.reserve(raw_entries.size());
   for (RawEntry& raw : raw_entries) {
     SKEIN_ASSIGN_OR_RETURN(entries.emplace_back(),
                            CheckEntry(std::move(raw), data_begin, file_bytes - data_begin));
-  }
-  std::sort(entries.begin(), entries.end(),
-            [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-              return a.tensor.name < b.tensor.name;
-            });
-  for (size_t i = 1; i < entries.size(); ++i) {
-    if (entries[i - 1].tensor.name == entries[i].tensor.name) {
-      return TensorError(entries[i].tensor.name, "appears twice");
-    }
   }
   std::vector<SafetensorsEntry> by_offset = entries;
   std::sort(by_offset.begin(), by_offset.end(),

@@ -35,7 +35,8 @@ absl::StatusOr<int64_t> ParseSafetensorsPrefix(absl::Span<const std::byte> prefi
                                                int64_t file_bytes);
 
 // The tensors, sorted by name, of a file of `file_bytes` with this JSON. Takes memory in proportion
-// to the JSON, whatever it says. InvalidArgument names tensor, offset and reason; Unimplemented a
+// to the JSON, whatever it says. InvalidArgument names tensor, offset (of the
+// tensor's name in the header, or of its data) and reason; Unimplemented a
 // tensor of an element type that the format has and Skein does not read: the whole file is refused.
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view json,
                                                                      int64_t file_bytes);
