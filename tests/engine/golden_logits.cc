@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/config/model_config.h"
 #include "model/format/open.h"
@@ -37,7 +40,16 @@ std::vector<GoldenCase> ReadGoldenCases() {
     }
     cases.push_back(std::move(c));
   }
-  EXPECT_GE(cases.size(), 15u);  // five models, three prompts each
+  std::map<std::string, std::vector<size_t>> prompts;
+  for (const GoldenCase& c : cases) {
+    prompts[c.model].push_back(c.prompt.size());
+    EXPECT_EQ(c.decode.size(), 20u) << c.model;
+    EXPECT_EQ(c.logits.size(), 21u) << c.model;
+  }
+  EXPECT_EQ(prompts.size(), 5u);
+  for (const auto& [model, sizes] : prompts) {
+    EXPECT_THAT(sizes, ::testing::ElementsAre(1, 7, 200)) << model;
+  }
   return cases;
 }
 
