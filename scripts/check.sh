@@ -69,10 +69,26 @@ kernels/planted/planted.cc: #include mpi.h:
 WANTED
 }
 
+# What Bazel itself would let a library use that is planted in a folder.
+visibility() {
+  local plant=$work/views folder
+  mapfile -t folders < <(scripts/check_layers.py --folders)
+  for folder in "${folders[@]}"; do
+    mkdir -p "$plant/$folder/planted"
+    say 'cc_library(name = "planted")' >"$plant/$folder/planted/BUILD"
+  done
+  for folder in "${folders[@]}"; do
+    query "visible(//$folder/planted, attr(testonly, 0, //...))" --package_path="%workspace%:$plant" >"$work/seen" || return
+    sed "s|^|//$folder/planted:planted |" "$work/seen"
+  done >"$work/visible"
+  scripts/check_layers.py --visible "$work/visible"
+}
+
 if [[ -z $self_test ]]; then
   check "formatting" formatting
   check "shell scripts" shell
   check "layers" layers
+  check "layers: visibility shows no more than they allow" visibility
 fi
 check "layers: a planted forbidden edge is found" planted
 exit $((failures > 0))

@@ -1,10 +1,14 @@
 #!/usr/bin/python3
-"""Holds the dependencies of BUILD files and #include lines against layers.txt.
+"""Holds the dependencies of BUILD files and #include lines, or what visibility allows, against layers.txt.
 
   bazel query --output=xml --xml:default_values --noimplicit_deps //... >query.xml
   check_layers.py --query query.xml [--root DIR]...
+  check_layers.py --visible FILE
+  check_layers.py --folders
 
---root: where the sources of the queried packages lie (default: here). Prints each forbidden edge; exits 1 if there is one.
+--root: where the sources of the queried packages lie (default: here). --visible: lines "USER USED", labels of a library and of
+what it sees. Prints each forbidden edge; exits 1 if there is one. --folders: only prints the folders whose libraries may use
+whatever third_party shows them.
 """
 
 import argparse
@@ -127,21 +131,38 @@ def forbidden_includes(table, rules, roots):
                     break
 
 
+def forbidden_views(table, lines):
+    for user, used in (line.split() for line in lines):
+        why = may_use(table, place(user), False, place(used))
+        if why:
+            yield f"{used} is visible to {user}: {why}"
+
+
 def main(argv):
     here = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser()
-    parser.add_argument("--query", required=True, type=pathlib.Path)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--query", type=pathlib.Path)
+    what.add_argument("--visible", type=pathlib.Path)
+    what.add_argument("--folders", action="store_true")
     parser.add_argument("--root", action="append", type=pathlib.Path)
     args = parser.parse_args(argv)
     table = read_table((here / "layers.txt").read_text(encoding="utf-8"))
-    rules = list(read_query(args.query.read_text(encoding="utf-8")))
-    found = list(forbidden_edges(table, rules))
-    found += forbidden_includes(table, rules, args.root or [pathlib.Path(".")])
+    if args.folders:
+        print("\n".join(folder for folder, entries in table.folders.items() if "third_party" in entries))
+        return 0
+    if args.visible:
+        checked = args.visible.read_text(encoding="utf-8").splitlines()
+        found = list(forbidden_views(table, checked))
+    else:
+        checked = list(read_query(args.query.read_text(encoding="utf-8")))
+        found = list(forbidden_edges(table, checked))
+        found += forbidden_includes(table, checked, args.root or [pathlib.Path(".")])
     for edge in found:
         print(edge)
-    if not rules:
+    if not checked:
         print("the query holds no target")
-    return 1 if found or not rules else 0
+    return 1 if found or not checked else 0
 
 
 if __name__ == "__main__":

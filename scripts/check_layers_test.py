@@ -97,6 +97,12 @@ class CheckLayersTest(unittest.TestCase):
                     why = check_layers.may_use(self.table, user, testonly, used)
                     self.assertEqual(why is None, allowed, why)
 
+    def test_views(self):
+        lines = [f"//{user} //{used}" for user, used, _, _ in EDGES]
+        found = list(check_layers.forbidden_views(self.table, lines))
+        self.assertEqual(len(found), sum(not in_library for _, _, in_library, _ in EDGES))
+        self.assertIn("//worker/kv:page_pool is visible to //worker/scheduler:scheduler:", " ".join(found))
+
     def test_includes(self):
         for path, line, in_library, in_test in INCLUDES:
             for kind, allowed in (("cc_library", in_library), ("cc_test", in_test)):
