@@ -1,9 +1,14 @@
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <limits>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/dtype.h"
@@ -44,6 +49,36 @@ TEST(DTypeTest, F16KnownValues) {
   EXPECT_EQ(F16ToFloat(0x7c00), std::numeric_limits<float>::infinity());
   EXPECT_EQ(FloatToF16(65504.0f), 0x7bff);
   EXPECT_EQ(FloatToF16(1e6f), 0x7c00);
+}
+
+// Of the same numbers, and of a row of outliers.
+TEST(DTypeTest, HalvesAreThoseOfGgml) {
+  const char* shared = std::getenv("SKEIN_SHARED");
+  if (shared == nullptr) GTEST_SKIP() << "no ../shared: SKEIN_SHARED is not set";
+  const auto read = [&](const std::string& name, auto item) {
+    const absl::StatusOr<std::string> bytes = ReadFile(absl::StrCat(shared, "/data/quants/", name));
+    SKEIN_EXPECT_OK(bytes.status());
+    std::vector<decltype(item)> items(bytes->size() / sizeof(item));
+    std::memcpy(items.data(), bytes->data(), items.size() * sizeof(item));
+    return items;
+  };
+  const std::vector<float> input = read("input.f32", float{});
+  ASSERT_EQ(input.size(), 4u * 1024);
+  const struct {
+    const char* name;
+    DType dtype;
+    uint16_t (*convert)(float);
+  } kCases[] = {{"f16", DType::kF16, FloatToF16}, {"bf16", DType::kBF16, FloatToBf16}};
+  for (const auto& [name, dtype, convert] : kCases) {
+    SCOPED_TRACE(name);
+    const std::vector<uint16_t> halves = read(absl::StrCat(name, ".blocks"), uint16_t{});
+    std::vector<uint16_t> got;
+    for (float value : input) got.push_back(convert(value));
+    EXPECT_EQ(got, halves);
+    std::vector<float> floats(halves.size());
+    ConvertToFloat(dtype, halves.data(), static_cast<int64_t>(halves.size()), floats.data());
+    EXPECT_EQ(floats, read(absl::StrCat(name, ".f32"), float{}));
+  }
 }
 
 TEST(UnitsTest, ReadsWell) {
