@@ -1,7 +1,6 @@
 #include "topology/host/host.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "topology/host/cgroup.h"
+#include "topology/host/cores.h"
 
 namespace skein::topology {
 namespace {
@@ -23,19 +23,6 @@ absl::StatusOr<std::string> HostName() {
   if (gethostname(name, sizeof(name) - 1) != 0) return ErrnoStatus(errno, "gethostname");
   if (name[0] == '\0') return absl::FailedPreconditionError("the host has no name: set one");
   return std::string(name);
-}
-
-absl::StatusOr<int32_t> AffinityCores() {
-  // The kernel wants a set as large as its own, which is not told: EINVAL asks for a larger one.
-  for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
-    std::vector<unsigned long> bits(CPU_ALLOC_SIZE(cpus) / sizeof(unsigned long));
-    auto* set = reinterpret_cast<cpu_set_t*>(bits.data());
-    if (sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) == 0) {
-      return CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set);
-    }
-    if (errno != EINVAL) break;
-  }
-  return ErrnoStatus(errno, "sched_getaffinity");
 }
 
 // /proc/meminfo has lines "MemAvailable:   21758876 kB".

@@ -17,9 +17,9 @@ struct HostOptions {
   std::optional<int32_t> affinity_cores;
 };
 
-// Name, cores and memory. Cores: what the calling thread's affinity allows, at most the cgroups'
-// CPU quota (rounded down, at least 1). Memory: MemAvailable, at most what is left under the
-// memory limit of the process's cgroup and of each one above it. Both versions of cgroups are
+// Name, cores and memory. Cores: what the calling thread's affinity allows (cores.h), at most the
+// cgroups' CPU quota (rounded down, at least 1). Memory: MemAvailable, at most what is left under
+// the memory limit of the process's cgroup and of each one above it. Both versions of cgroups are
 // read; page cache does not count as used, since the kernel gives it up before it refuses memory.
 // Reads a few files. FailedPrecondition when /proc/meminfo does not say what is available.
 absl::StatusOr<Node> DescribeHost(const HostOptions& options = {});

@@ -1,6 +1,5 @@
 #include "worker/bench/bench.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +23,7 @@
 #include "model/config/model_config.h"
 #include "model/format/open.h"
 #include "model/synthetic/synthetic.h"
+#include "topology/host/cores.h"
 #include "worker/engine/stage.h"
 #include "worker/loader/shard_loader.h"
 #include "worker/program/rank_program.h"
@@ -35,11 +35,6 @@ constexpr int64_t kProbeBytes = int64_t{1} << 30;     // more than caches hold
 constexpr int64_t kCachedBytes = int64_t{256} << 20;  // what they may hold
 constexpr int64_t kPageSize = 16;
 constexpr int kPrefillRuns = 3;
-
-int UsableCores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
 
 template <typename T>
 T Median(std::vector<T> values) {
@@ -72,10 +67,12 @@ StepCost CostOf(const RankProgram& program, const LoadedShard& shard) {
 // One rank that holds the whole model, driven without a scheduler.
 class Bench {
  public:
-  explicit Bench(const BenchOptions& options)
-      : options_(options), threads_(options.threads > 0 ? options.threads : UsableCores()) {}
+  explicit Bench(const BenchOptions& options) : options_(options), threads_(options.threads) {}
 
   absl::Status Run() {
+    if (threads_ == 0) {
+      SKEIN_ASSIGN_OR_RETURN(threads_, topology::AffinityCores());
+    }
     SKEIN_RETURN_IF_ERROR(Annotate(OpenModel(), "--model"));
     SKEIN_RETURN_IF_ERROR(Load());
     SKEIN_ASSIGN_OR_RETURN(const absl::Duration prefill, TimePrefill());
@@ -268,7 +265,7 @@ class Bench {
   }
 
   const BenchOptions options_;
-  const int threads_;
+  int threads_;
   model::ModelConfig config_;
   std::unique_ptr<model::TensorSource> tensors_;
   std::unique_ptr<kernels::Backend> backend_;

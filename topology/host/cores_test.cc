@@ -1,0 +1,56 @@
+#include "topology/host/cores.h"
+
+#include <sched.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+
+namespace skein::topology {
+namespace {
+
+// Cores of the hardware threads `cpus` of a machine in hwloc's synthetic form.
+int32_t CoresOfSynthetic(const char* machine, const char* cpus) {
+  hwloc_topology_t topology = nullptr;
+  EXPECT_EQ(hwloc_topology_init(&topology), 0);
+  EXPECT_EQ(hwloc_topology_set_synthetic(topology, machine), 0);
+  EXPECT_EQ(hwloc_topology_load(topology), 0);
+  hwloc_bitmap_t set = hwloc_bitmap_alloc();
+  EXPECT_EQ(hwloc_bitmap_list_sscanf(set, cpus), 0);
+  const int32_t cores = CoresOf(topology, set);
+  hwloc_bitmap_free(set);
+  hwloc_topology_destroy(topology);
+  return cores;
+}
+
+TEST(CoresOfTest, HardwareThreadsOfACoreCountOnce) {
+  EXPECT_EQ(CoresOfSynthetic("core:4 pu:1", "0-3"), 4);
+  EXPECT_EQ(CoresOfSynthetic("core:4 pu:2", "0-7"), 4);
+  EXPECT_EQ(CoresOfSynthetic("core:4 pu:2", "0-1"), 1);
+  EXPECT_EQ(CoresOfSynthetic("core:4 pu:2", "1,2"), 2);
+  EXPECT_EQ(CoresOfSynthetic("package:2 core:2 pu:2", "3-6"), 3);
+  EXPECT_EQ(CoresOfSynthetic("pu:6", "1-3"), 3);  // no cores are told of
+}
+
+TEST(AffinityCoresTest, FollowsTheThreadsAffinity) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const int32_t all, AffinityCores());
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  EXPECT_GE(all, 1);
+  EXPECT_LE(all, CPU_COUNT(&before));
+  int first = 0;
+  while (!CPU_ISSET(first, &before)) ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const int32_t alone, AffinityCores());
+  EXPECT_EQ(alone, 1);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
+}  // namespace
+}  // namespace skein::topology
