@@ -42,6 +42,22 @@ TEST(ThreadPoolTest, ThreadsShareTheWork) {
   EXPECT_EQ(arrived, 3);
 }
 
+TEST(ThreadPoolTest, TheTasksOfAThreadThatIsHeldUpAreTakenByOthers) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto pool, ThreadPool::Create(2));
+  constexpr int64_t kTasks = 10;
+  // The first task, and with it its thread, waits for all others, also those of its own share.
+  std::atomic<int64_t> others{0};
+  pool->ForEach(kTasks, [&](int64_t task, int) {
+    if (task > 0) {
+      ++others;
+      return;
+    }
+    const absl::Time deadline = absl::Now() + absl::Seconds(10);
+    while (others < kTasks - 1 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_EQ(others, kTasks - 1);
+  });
+}
+
 TEST(ThreadPoolTest, IdleThreadsSleep) {
   SKEIN_ASSERT_OK_AND_ASSIGN(auto pool, ThreadPool::Create(4));
   for (int i = 0; i < 10; ++i) pool->ForEach(10, [](int64_t, int) {});

@@ -3,7 +3,6 @@
 #include <errno.h>
 
 #include <memory>
-#include <type_traits>
 
 #include "base/status_util.h"
 

@@ -2,10 +2,6 @@
 
 #include <sched.h>
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 
