@@ -82,20 +82,27 @@ HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const T*
 template <typename T, int kHeads>
 void Score(const RowAttention& a, const float* queries) {
   alignas(64) float scores[kHeads * kLanes];
-  const auto head_at = [&](int64_t position) {
-    return a.pages + a.page_table[position / a.page_size] * a.layout.page_stride;
+  const auto head_at = [&](const KvSlots& slots, int64_t position) {
+    return slots.pages + slots.page_table[position / a.page_size] * a.layout.page_stride;
   };
-  const auto keys_at = [&](int64_t position) {
-    return reinterpret_cast<const T*>(head_at(position)) + position % a.page_size;
+  const auto keys_at = [&](const KvSlots& slots, int64_t position) {
+    return reinterpret_cast<const T*>(head_at(slots, position)) + position % a.page_size;
   };
-  for (int64_t position = 0; position < a.context;) {
+  // Two groups further, in this context or in the next one.
+  const auto keys_after = [&](int64_t position) {
+    position += 2 * kLanes;
+    if (position < a.slots.context) return keys_at(a.slots, position);
+    position = (position - a.slots.context) / kLanes * kLanes;
+    return position < a.next.context ? keys_at(a.next, position) : keys_at(a.slots, 0);
+  };
+  for (int64_t position = 0; position < a.slots.context;) {
     const int64_t slot = position % a.page_size;  // a multiple of kLanes
-    const int64_t count = std::min({kLanes, a.page_size - slot, a.context - position});
-    const std::byte* head = head_at(position);
+    const int64_t count = std::min({kLanes, a.page_size - slot, a.slots.context - position});
+    const std::byte* head = head_at(a.slots, position);
     ScoreSlots<T, kHeads>(
-        a, queries, keys_at(position),
+        a, queries, keys_at(a.slots, position),
         reinterpret_cast<const float*>(head + a.layout.key_scales) + slot,
-        keys_at(std::min(position + 2 * kLanes, a.context - 1)),
+        keys_after(position),
         reinterpret_cast<const T*>(head + a.layout.values) + slot * a.layout.value_stride, scores);
     for (int h = 0; h < kHeads; ++h) {
       std::memcpy(a.scores + h * a.scores_stride + position, scores + h * kLanes,
@@ -134,11 +141,12 @@ void WeighValues(const RowAttention& a, const float* totals, int64_t first, floa
     for (int v = 0; v < kVectors; ++v) sums[h][v] = hn::Zero(d);
   }
   const float* weights = a.scores;
-  for (int64_t position = 0; position < a.context; position += a.page_size) {
-    const std::byte* head = a.pages + a.page_table[position / a.page_size] * a.layout.page_stride;
+  for (int64_t position = 0; position < a.slots.context; position += a.page_size) {
+    const std::byte* head =
+        a.slots.pages + a.slots.page_table[position / a.page_size] * a.layout.page_stride;
     const T* value = reinterpret_cast<const T*>(head + a.layout.values) + first;
     const auto* scales = reinterpret_cast<const float*>(head + a.layout.value_scales);
-    const int64_t count = std::min(a.page_size, a.context - position);
+    const int64_t count = std::min(a.page_size, a.slots.context - position);
     for (int64_t s = 0; s < count; ++s, ++weights, value += a.layout.value_stride) {
       Vec values[kVectors];
 #pragma GCC unroll 4
@@ -169,7 +177,7 @@ template <typename T, int kHeads>
 void AttendHeads(const RowAttention& a, int64_t first_head) {
   Score<T, kHeads>(a, a.queries + first_head * a.head_dim);
   float totals[kHeads];
-  for (int h = 0; h < kHeads; ++h) totals[h] = Softmax(a.scores + h * a.scores_stride, a.context);
+  for (int h = 0; h < kHeads; ++h) totals[h] = Softmax(a.scores + h * a.scores_stride, a.slots.context);
   float* out = a.out + first_head * a.head_dim;
   int64_t first = 0;
   for (; first + kValueVectors * kWidth <= a.layout.value_stride; first += kValueVectors * kWidth) {

@@ -214,7 +214,8 @@ class CpuExecutable final : public HostExecutable {
     int64_t slots = 0;  // the longest context, for the choice of threads
     for (int32_t length : batch.context_lengths) slots = std::max<int64_t>(slots, length);
     // Rows of one KV head follow each other: its keys and values stay in the cache.
-    ForRows(rows * op.kv_heads, slots * 2 * group * op.head_dim, [&](int64_t task, int thread) {
+    const int64_t tasks = rows * op.kv_heads;
+    ForRows(tasks, slots * 2 * group * op.head_dim, [&](int64_t task, int thread) {
       const int64_t kv_head = task / rows;
       const int64_t r = task % rows;
       const int64_t first = kv_head * group * op.head_dim;
@@ -224,16 +225,22 @@ class CpuExecutable final : public HostExecutable {
            .heads = group,
            .head_dim = op.head_dim,
            .scale = op.scale,
-           .pages = Kv().pages(op.layer, kv_head),
+           .slots = SlotsOf(op.layer, kv_head, r, batch),
+           .next = task + 1 < tasks ? SlotsOf(op.layer, (task + 1) / rows, (task + 1) % rows, batch)
+                                    : KvSlots(),
            .dtype = Kv().spec().dtype,
            .layout = Kv().layout(),
            .page_size = Kv().spec().page_size,
-           .page_table = batch.page_table.data() + sequence_of_row_[r] * batch.page_table_stride,
-           .context = batch.positions[r] + int64_t{1},
            .scores = scores_.floats() + thread * kHeadsAtOnce * scores_stride_,
            .scores_stride = scores_stride_,
            .out = row(op.out, r) + first});
     });
+  }
+
+  KvSlots SlotsOf(int32_t layer, int64_t kv_head, int64_t r, const Batch& batch) const {
+    return {.pages = Kv().pages(layer, kv_head),
+            .page_table = batch.page_table.data() + sequence_of_row_[r] * batch.page_table_stride,
+            .context = batch.positions[r] + int64_t{1}};
   }
 
   void Do(const SwiGluOp& op, const Batch& batch) {

@@ -26,18 +26,24 @@ struct TileProduct {
   int64_t out_cols = 0;
 };
 
+// What a row attends to with one KV head.
+struct KvSlots {
+  const std::byte* pages = nullptr;  // of the layer and KV head: page p is at p * page_stride
+  const int32_t* page_table = nullptr;
+  int64_t context = 0;  // slots
+};
+
 // The query heads of one row that share a KV head.
 struct RowAttention {
   const float* queries = nullptr;  // [heads, head_dim]
   int64_t heads = 0;
   int64_t head_dim = 0;
   float scale = 1.0f;
-  const std::byte* pages = nullptr;  // of the layer and KV head: page p is at p * page_stride
+  KvSlots slots;
+  KvSlots next;  // what this thread probably attends to next: fetched on the way
   KvDType dtype = KvDType::kF32;
   KvPageLayout layout;
   int64_t page_size = 0;
-  const int32_t* page_table = nullptr;
-  int64_t context = 0;        // slots to attend to
   float* scores = nullptr;    // scratch [kHeadsAtOnce, scores_stride]
   int64_t scores_stride = 0;  // >= context rounded up to kLanes, a multiple of kLanes
   float* out = nullptr;       // [heads, head_dim]
