@@ -101,8 +101,7 @@ void Score(const RowAttention& a, const float* queries) {
     const std::byte* head = head_at(a.slots, position);
     ScoreSlots<T, kHeads>(
         a, queries, keys_at(a.slots, position),
-        reinterpret_cast<const float*>(head + a.layout.key_scales) + slot,
-        keys_after(position),
+        reinterpret_cast<const float*>(head + a.layout.key_scales) + slot, keys_after(position),
         reinterpret_cast<const T*>(head + a.layout.values) + slot * a.layout.value_stride, scores);
     for (int h = 0; h < kHeads; ++h) {
       std::memcpy(a.scores + h * a.scores_stride + position, scores + h * kLanes,
@@ -177,7 +176,8 @@ template <typename T, int kHeads>
 void AttendHeads(const RowAttention& a, int64_t first_head) {
   Score<T, kHeads>(a, a.queries + first_head * a.head_dim);
   float totals[kHeads];
-  for (int h = 0; h < kHeads; ++h) totals[h] = Softmax(a.scores + h * a.scores_stride, a.slots.context);
+  for (int h = 0; h < kHeads; ++h)
+    totals[h] = Softmax(a.scores + h * a.scores_stride, a.slots.context);
   float* out = a.out + first_head * a.head_dim;
   int64_t first = 0;
   for (; first + kValueVectors * kWidth <= a.layout.value_stride; first += kValueVectors * kWidth) {

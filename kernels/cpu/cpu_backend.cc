@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -26,6 +28,12 @@ namespace {
 // it costs to hand it out.
 constexpr int64_t kMinParallelWork = 64 * 1024;
 
+// Of a core's own cache, the last one that it does not share.
+int64_t OwnCacheBytes() {
+  constexpr int64_t kLeast = 256 << 10;
+  return std::max<int64_t>(kLeast, sysconf(_SC_LEVEL2_CACHE_SIZE));
+}
+
 class CpuExecutable final : public HostExecutable {
  public:
   CpuExecutable(const Program& program, std::vector<const PackedWeight*> weights, KvCache* kv,
@@ -34,11 +42,16 @@ class CpuExecutable final : public HostExecutable {
 
   absl::Status Init() {
     SKEIN_RETURN_IF_ERROR(HostExecutable::Init());
+    const std::vector<Op>& ops = program().ops;
+    neighbours_.resize(ops.size());
     bool attends = false;
-    for (const Op& op : program().ops) {
-      const auto* rope = std::get_if<RopeAppendKvOp>(&op);
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const auto* rope = std::get_if<RopeAppendKvOp>(&ops[i]);
       if (rope != nullptr) SKEIN_RETURN_IF_ERROR(AddRotation(rope->inverse_frequencies));
-      attends |= std::holds_alternative<AttentionOp>(op);
+      const auto* attention = std::get_if<AttentionOp>(&ops[i]);
+      if (attention == nullptr) continue;
+      attends = true;
+      if (i > 0) Join(i - 1, *attention);
     }
     return attends ? PrepareAttention() : absl::OkStatus();
   }
@@ -48,6 +61,25 @@ class CpuExecutable final : public HostExecutable {
   }
 
  private:
+  // What an operation has to do with those next to it.
+  struct Neighbours {
+    const RopeAppendKvOp* rope = nullptr;    // of an attention: writes just what it reads
+    const AttentionOp* attention = nullptr;  // of such a RopeAppendKvOp, and of the product before
+  };
+
+  // `before`: the index of the operation before the attention.
+  void Join(size_t before, const AttentionOp& attention) {
+    const std::vector<Op>& ops = program().ops;
+    const auto* rope = std::get_if<RopeAppendKvOp>(&ops[before]);
+    if (rope == nullptr || rope->qkv != attention.qkv || rope->layer != attention.layer) return;
+    neighbours_[before + 1].rope = rope;
+    neighbours_[before].attention = &attention;
+    const auto* product = before == 0 ? nullptr : std::get_if<MatMulOp>(&ops[before - 1]);
+    if (product != nullptr && product->out == rope->qkv) {
+      neighbours_[before - 1].attention = &attention;
+    }
+  }
+
   // Cosines and sines [max_rows, 2, half] of a batch's positions, the same for all layers.
   struct Rotation {
     WeightId frequencies;
@@ -72,6 +104,8 @@ class CpuExecutable final : public HostExecutable {
   absl::Status PrepareAttention() {
     sequence_of_row_.resize(program().max_rows);
     const int64_t slots = kv()->spec().pages * kv()->spec().page_size;
+    max_fetches_ = pool_.threads() * OwnCacheBytes() * 3 / 4 / Kv().layout().head_stride;
+    fetches_.reserve(max_fetches_);
     scores_stride_ = (slots + kLanes - 1) / kLanes * kLanes;
     const int64_t scores = pool_.threads() * kHeadsAtOnce * scores_stride_;
     SKEIN_ASSIGN_OR_RETURN(
@@ -108,25 +142,19 @@ class CpuExecutable final : public HostExecutable {
   }
 
   void Compute(const Op& op, const Batch& batch) override {
-    // A row that is its sequence's only one needs no key of the others: one pass does both.
+    // A row that is its sequence's only one needs no key of the others: one pass rotates, appends
+    // and attends.
     if (batch.rows() == batch.sequences()) {
-      const std::vector<Op>& ops = program().ops;
-      if (&op != &ops.back() && RopeOf(&op, &op + 1) != nullptr) return;
-      if (const RopeAppendKvOp* rope = &op == &ops.front() ? nullptr : RopeOf(&op - 1, &op)) {
-        return Attend(std::get<AttentionOp>(op), rope, batch);
+      const Neighbours& neighbours = neighbours_[&op - program().ops.data()];
+      if (const auto* product = std::get_if<MatMulOp>(&op)) {
+        return Multiply(*product, batch, FetchesOf(neighbours.attention, batch));
+      }
+      if (neighbours.attention != nullptr) return;
+      if (neighbours.rope != nullptr) {
+        return Attend(std::get<AttentionOp>(op), neighbours.rope, batch);
       }
     }
     std::visit([&](const auto& o) { Do(o, batch); }, op);
-  }
-
-  // `before`, if it rotates and keeps just what `after` attends with.
-  static const RopeAppendKvOp* RopeOf(const Op* before, const Op* after) {
-    const auto* rope = std::get_if<RopeAppendKvOp>(before);
-    const auto* attention = std::get_if<AttentionOp>(after);
-    return rope != nullptr && attention != nullptr && rope->qkv == attention->qkv &&
-                   rope->layer == attention->layer
-               ? rope
-               : nullptr;
   }
 
   void Do(const EmbedOp& op, const Batch& batch) {
@@ -163,12 +191,41 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  void Do(const MatMulOp& op, const Batch& batch) {
+  // What `attention` (null: none) will read of the cache, in the order of its tasks: as many of the
+  // first pages of each as the threads' own caches hold beside weights. Nothing for few rows, whose
+  // products leave memory no time.
+  FetchList FetchesOf(const AttentionOp* attention, const Batch& batch) {
+    constexpr int64_t kMinRows = 5;
+    const int64_t rows = batch.rows();
+    if (attention == nullptr || rows < kMinRows) return {};
+    const int64_t pages_each = max_fetches_ / (rows * attention->kv_heads);
+    fetches_.clear();
+    for (int64_t kv_head = 0; kv_head < attention->kv_heads; ++kv_head) {
+      for (int64_t r = 0; r < rows; ++r) {
+        const KvSlots slots = SlotsOf(attention->layer, kv_head, r, batch);
+        const int64_t page_size = Kv().spec().page_size;
+        const int64_t pages = (slots.context + page_size - 1) / page_size;
+        for (int64_t page = 0; page < std::min(pages, pages_each); ++page) {
+          fetches_.push_back(slots.pages + slots.page_table[page] * Kv().layout().page_stride);
+        }
+      }
+    }
+    return {.blocks = fetches_.data(),
+            .count = static_cast<int64_t>(fetches_.size()),
+            .bytes = Kv().layout().head_stride};
+  }
+
+  void Do(const MatMulOp& op, const Batch& batch) { Multiply(op, batch, {}); }
+
+  // Each tile fetches its share of the list.
+  void Multiply(const MatMulOp& op, const Batch& batch, const FetchList& fetch) {
     const CpuWeight& matrix = Weight(op.weight);
     const WeightSpec& spec = matrix.spec();
     const int64_t rows = RowsOf(op.in, batch);
     ForRows(matrix.tiles(), rows * spec.cols * kTileRows, [&](int64_t tile, int) {
       const int64_t first = tile * kTileRows;
+      const int64_t fetch_begin = tile * fetch.count / matrix.tiles();
+      const int64_t fetch_end = (tile + 1) * fetch.count / matrix.tiles();
       simd_.multiply({.in = data(op.in),
                       .rows = rows,
                       .cols = spec.cols,
@@ -177,7 +234,10 @@ class CpuExecutable final : public HostExecutable {
                       .dtype = spec.dtype,
                       .out = data(op.out) + first,
                       .out_stride = spec.rows,
-                      .out_cols = std::min(kTileRows, spec.rows - first)});
+                      .out_cols = std::min(kTileRows, spec.rows - first),
+                      .fetch = {.blocks = fetch.blocks + fetch_begin,
+                                .count = fetch_end - fetch_begin,
+                                .bytes = fetch.bytes}});
     });
   }
 
@@ -220,20 +280,20 @@ class CpuExecutable final : public HostExecutable {
       const int64_t r = task % rows;
       const int64_t first = kv_head * group * op.head_dim;
       if (rope != nullptr) RotateAndAppend(*rope, batch, r, kv_head);
-      simd_.attend(
-          {.queries = row(op.qkv, r) + first,
-           .heads = group,
-           .head_dim = op.head_dim,
-           .scale = op.scale,
-           .slots = SlotsOf(op.layer, kv_head, r, batch),
-           .next = task + 1 < tasks ? SlotsOf(op.layer, (task + 1) / rows, (task + 1) % rows, batch)
-                                    : KvSlots(),
-           .dtype = Kv().spec().dtype,
-           .layout = Kv().layout(),
-           .page_size = Kv().spec().page_size,
-           .scores = scores_.floats() + thread * kHeadsAtOnce * scores_stride_,
-           .scores_stride = scores_stride_,
-           .out = row(op.out, r) + first});
+      simd_.attend({.queries = row(op.qkv, r) + first,
+                    .heads = group,
+                    .head_dim = op.head_dim,
+                    .scale = op.scale,
+                    .slots = SlotsOf(op.layer, kv_head, r, batch),
+                    .next = task + 1 < tasks
+                                ? SlotsOf(op.layer, (task + 1) / rows, (task + 1) % rows, batch)
+                                : KvSlots(),
+                    .dtype = Kv().spec().dtype,
+                    .layout = Kv().layout(),
+                    .page_size = Kv().spec().page_size,
+                    .scores = scores_.floats() + thread * kHeadsAtOnce * scores_stride_,
+                    .scores_stride = scores_stride_,
+                    .out = row(op.out, r) + first});
     });
   }
 
@@ -267,10 +327,13 @@ class CpuExecutable final : public HostExecutable {
 
   const SimdOps& simd_;
   ThreadPool& pool_;
+  std::vector<Neighbours> neighbours_;  // [operations]
   std::vector<Rotation> rotations_;
   std::vector<int32_t> sequence_of_row_;  // [max_rows]; empty without attention
   HostMemory scores_;                     // [threads, kHeadsAtOnce, scores_stride_]
   int64_t scores_stride_ = 0;
+  std::vector<const std::byte*> fetches_;  // of FetchesOf
+  int64_t max_fetches_ = 0;
 };
 
 class CpuBackend final : public Backend {

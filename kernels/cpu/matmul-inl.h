@@ -93,6 +93,37 @@ struct Ahead {
   int64_t step = 0;
 };
 
+// Fetches a list into the L2 cache in even steps, for products that are bound by arithmetic: memory
+// has time meanwhile.
+class Fetcher {
+ public:
+  Fetcher(const FetchList& list, int64_t steps)
+      : next_(list.blocks), last_(list.blocks + list.count), bytes_(list.bytes) {
+    lines_ = steps == 0 ? 0 : (list.count * bytes_ / kLine + steps - 1) / steps;
+  }
+
+  HWY_INLINE void Step() {
+    for (int64_t i = 0; i < lines_; ++i) {
+      if (line_ == end_) {
+        if (next_ == last_) return;
+        line_ = *next_++;
+        end_ = line_ + bytes_;
+      }
+      __builtin_prefetch(line_, 0, 2);
+      line_ += kLine;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const std::byte* line_ = nullptr;
+  const std::byte* end_ = nullptr;
+  const std::byte* const* next_;
+  const std::byte* const* last_;
+  int64_t bytes_;  // of a block
+  int64_t lines_;  // a step
+};
+
 // Columns [begin, end) of an inner block that begins at `block_begin`.
 struct Run {
   int64_t block_begin = 0;
@@ -104,7 +135,7 @@ struct Run {
 // kCount pairs from `pair`. The first run of a block does not read `out`.
 template <DType kType, int kRows, int kCount>
 HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run& run, int pair,
-                              Ahead ahead, float* out) {
+                              Ahead ahead, Fetcher& fetcher, float* out) {
   const FloatTag d;
   using Element = typename Column<kType>::Element;
   const auto* column = reinterpret_cast<const Element*>(p.tile) + run.begin * kTileRows;
@@ -119,6 +150,7 @@ HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run
       high[r][c] = first ? hn::Zero(d) : hn::LoadU(d, sums + 16);
     }
   }
+  Fetcher fetch = fetcher;  // in registers
   for (int64_t k = run.begin; k < run.end; ++k, column += kTileRows) {
     Vec w_low[kCount];
     Vec w_high[kCount];
@@ -136,6 +168,7 @@ HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run
         line += ahead.step;
       }
     }
+    if (kRows > 1) fetch.Step();
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const auto x = hn::Set(d, in[r * p.cols + k]);
@@ -146,6 +179,7 @@ HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run
       }
     }
   }
+  fetcher = fetch;
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kCount; ++c) {
       float* sums = out + r * kTileRows + FirstRow(pair + c);
@@ -157,10 +191,10 @@ HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run
 
 template <DType kType, int kRows>
 HWY_NOINLINE void MultiplyRows(const TileProduct& p, int64_t first_row, const Run& run,
-                               const Ahead& ahead, float* out) {
+                               const Ahead& ahead, Fetcher& fetcher, float* out) {
   constexpr int kCount = PairsAtOnce(kRows);
   for (int pair = 0; pair < kPairs; pair += kCount) {
-    MultiplyPairs<kType, kRows, kCount>(p, first_row, run, pair, ahead, out);
+    MultiplyPairs<kType, kRows, kCount>(p, first_row, run, pair, ahead, fetcher, out);
   }
 }
 
@@ -180,8 +214,8 @@ Ahead NextRun(const TileProduct& p, const Run& run, int64_t rows, int64_t block,
 // out [rows, kTileRows] = the sums of one inner block.
 template <DType kType>
 void MultiplyBlock(const TileProduct& p, int64_t first_row, int64_t rows, int64_t block,
-                   float* out) {
-  using Rows = void (*)(const TileProduct&, int64_t, const Run&, const Ahead&, float*);
+                   Fetcher& fetcher, float* out) {
+  using Rows = void (*)(const TileProduct&, int64_t, const Run&, const Ahead&, Fetcher&, float*);
   static constexpr Rows kRows[] = {MultiplyRows<kType, 1>, MultiplyRows<kType, 2>,
                                    MultiplyRows<kType, 3>, MultiplyRows<kType, 4>,
                                    MultiplyRows<kType, 5>, MultiplyRows<kType, 6>};
@@ -196,7 +230,7 @@ void MultiplyBlock(const TileProduct& p, int64_t first_row, int64_t rows, int64_
     for (int64_t b = 0; b < blocks; ++b) {
       const int64_t row = b * rows / blocks;
       const int64_t count = (b + 1) * rows / blocks - row;
-      kRows[count - 1](p, first_row + row, run, NextRun<kType>(p, run, rows, b, blocks),
+      kRows[count - 1](p, first_row + row, run, NextRun<kType>(p, run, rows, b, blocks), fetcher,
                        out + row * kTileRows);
     }
     k += kRunCols;
@@ -206,12 +240,12 @@ void MultiplyBlock(const TileProduct& p, int64_t first_row, int64_t rows, int64_
 // Joins the sums of inner blocks [block, block + count) as a binary tree.
 template <DType kType>
 void MultiplyTree(const TileProduct& p, int64_t first_row, int64_t rows, int64_t block,
-                  int64_t count, float* out) {
-  if (count == 1) return MultiplyBlock<kType>(p, first_row, rows, block, out);
+                  int64_t count, Fetcher& fetcher, float* out) {
+  if (count == 1) return MultiplyBlock<kType>(p, first_row, rows, block, fetcher, out);
   const auto left = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count - 1)));
   alignas(64) float right[kGroupRows * kTileRows];
-  MultiplyTree<kType>(p, first_row, rows, block, left, out);
-  MultiplyTree<kType>(p, first_row, rows, block + left, count - left, right);
+  MultiplyTree<kType>(p, first_row, rows, block, left, fetcher, out);
+  MultiplyTree<kType>(p, first_row, rows, block + left, count - left, fetcher, right);
   const FloatTag d;
   for (int64_t i = 0; i < rows * kTileRows; i += kWidth) {
     hn::Store(hn::Add(hn::Load(d, out + i), hn::Load(d, right + i)), d, out + i);
@@ -222,10 +256,11 @@ template <DType kType>
 void MultiplyTile(const TileProduct& p) {
   alignas(64) float sums[kGroupRows * kTileRows];
   const int64_t groups = (p.rows + kGroupRows - 1) / kGroupRows;
+  Fetcher fetcher(p.fetch, (p.rows + kBlockRows - 1) / kBlockRows * p.cols);
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t first = g * p.rows / groups;
     const int64_t rows = (g + 1) * p.rows / groups - first;
-    MultiplyTree<kType>(p, first, rows, 0, p.inner_blocks, sums);
+    MultiplyTree<kType>(p, first, rows, 0, p.inner_blocks, fetcher, sums);
     for (int64_t r = 0; r < rows; ++r) {
       std::memcpy(p.out + (first + r) * p.out_stride, sums + r * kTileRows,
                   p.out_cols * sizeof(float));

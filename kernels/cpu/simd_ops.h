@@ -13,6 +13,13 @@
 
 namespace skein::kernels {
 
+// Memory that a thread needs soon: blocks of `bytes`, a multiple of a cache line.
+struct FetchList {
+  const std::byte* const* blocks = nullptr;
+  int64_t count = 0;
+  int64_t bytes = 0;
+};
+
 // A tile of a matrix against rows of input.
 struct TileProduct {
   const float* in = nullptr;  // [rows, cols]
@@ -24,6 +31,7 @@ struct TileProduct {
   float* out = nullptr;  // [rows, out_stride], of which out_cols <= kTileRows columns are written
   int64_t out_stride = 0;
   int64_t out_cols = 0;
+  FetchList fetch;  // into the core's L2 cache meanwhile; nothing is where there is one row
 };
 
 // What a row attends to with one KV head.
