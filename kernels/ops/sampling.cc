@@ -38,12 +38,20 @@ absl::Status CheckTokens(const SamplingParams& params, size_t vocabulary) {
 
 // The largest logit; Internal as Sample says.
 absl::StatusOr<float> Largest(absl::Span<const float> logits) {
-  float largest = -std::numeric_limits<float>::infinity();
-  bool nan = false;
-  for (float logit : logits) {
-    largest = logit > largest ? logit : largest;
-    nan |= logit != logit;
+  // In chains that the compiler makes vectors of.
+  constexpr size_t kChains = 16;
+  float chains[kChains];
+  std::fill(chains, chains + kChains, -std::numeric_limits<float>::infinity());
+  uint32_t nans[kChains] = {};
+  for (size_t begin = 0; begin < logits.size(); begin += kChains) {
+    const absl::Span<const float> piece = logits.subspan(begin, kChains);
+    for (size_t i = 0; i < piece.size(); ++i) {
+      chains[i] = piece[i] > chains[i] ? piece[i] : chains[i];
+      nans[i] |= piece[i] != piece[i] ? 1 : 0;
+    }
   }
+  const float largest = *std::max_element(chains, chains + kChains);
+  const bool nan = std::find(nans, nans + kChains, 1u) != nans + kChains;
   if (!nan && std::isfinite(largest)) return largest;
   return absl::InternalError(absl::StrCat("cannot sample from ", logits.size(), " logits: ",
                                           nan           ? "one is NaN"

@@ -1,6 +1,7 @@
 #include "kernels/ops/sampling_candidates.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -83,6 +84,20 @@ Weigher ChooseWeigher() {
   return WeighAnywhere;
 }
 
+// What at least `count` logits reach, and not many more: of the largest logits of four times as
+// many groups, the count-th. Groups are strided, so that the compiler takes vectors of them at a
+// time.
+float LimitOf(absl::Span<const float> logits, size_t count) {
+  std::vector<float> largest(std::min(logits.size(), 4 * count),
+                             -std::numeric_limits<float>::infinity());
+  for (size_t begin = 0; begin < logits.size(); begin += largest.size()) {
+    const absl::Span<const float> piece = logits.subspan(begin, largest.size());
+    for (size_t i = 0; i < piece.size(); ++i) largest[i] = std::max(largest[i], piece[i]);
+  }
+  std::nth_element(largest.begin(), largest.begin() + count - 1, largest.end(), std::greater<>());
+  return largest[count - 1];
+}
+
 }  // namespace
 
 std::vector<Candidate> Candidates(absl::Span<const float> logits, float largest,
@@ -107,31 +122,25 @@ std::vector<Candidate> FirstCandidates(absl::Span<const float> logits, float lar
                                        double temperature, int32_t count) {
   const auto wanted = static_cast<size_t>(count);
   if (wanted >= logits.size()) return Candidates(logits, largest, temperature);
-  // Twice as many at most; then the better half stays, and sets a limit for those that follow.
+  const float limit = LimitOf(logits, wanted);
   std::vector<Candidate> kept;
   kept.reserve(2 * wanted);
-  std::vector<Candidate> sorted;
-  float limit = -std::numeric_limits<float>::infinity();
-  const auto keep_first = [&] {
-    sorted = kept;
-    std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(), Before);
-    const Candidate last = sorted[wanted - 1];
-    KeepUpTo(last, kept);
-    limit = logits[last.id];
-  };
   constexpr size_t kPiece = 16;
   for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
     const absl::Span<const float> piece = logits.subspan(begin, kPiece);
-    // Of equal ones those that came first stay.
-    const auto above = [&](float logit) { return logit > limit || kept.size() < wanted; };
-    if (std::none_of(piece.begin(), piece.end(), above)) continue;
+    int reach = 0;
+    for (float logit : piece) reach += logit >= limit ? 1 : 0;
+    if (reach == 0) continue;
     for (size_t i = 0; i < piece.size(); ++i) {
-      if (!above(piece[i])) continue;
+      if (piece[i] < limit) continue;
       kept.push_back({DescendingKey(piece[i]), static_cast<int32_t>(begin + i), 0});
-      if (kept.size() == 2 * wanted) keep_first();
     }
   }
-  if (kept.size() > wanted) keep_first();
+  if (kept.size() > wanted) {
+    std::vector<Candidate> sorted = kept;
+    std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(), Before);
+    KeepUpTo(sorted[wanted - 1], kept);
+  }
   for (Candidate& c : kept) c.weight = Exp((double{logits[c.id]} - largest) * (1 / temperature));
   return kept;
 }
