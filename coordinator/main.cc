@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/deadlock_detection.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
 #include "base/host_port.h"
@@ -165,6 +166,7 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
 }
 
 int Main(int argc, char** argv) {
+  StopDeadlockDetection();
   CLI::App app("Skein's coordinator: plans how a model is spread over workers and serves it.");
   app.name("coordinator");
   Flags flags;

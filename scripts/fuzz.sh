@@ -9,7 +9,12 @@ set -euo pipefail
 (($# <= 1)) || misuse "unknown argument '$2'"
 seconds=${1:-60}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || misuse "'$seconds' is not a number of seconds"
-command -v clang++-19 >/dev/null || die "needs clang: apt-get install clang-19 libclang-rt-19-dev"
+# A package of its own has the sanitizers' runtimes: link with them to know.
+say 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
+  clang++-19 -fsanitize=fuzzer,address,undefined -x c++ - -o "$work/probe" 2>"$work/said" || {
+  tail -n 3 "$work/said" >&2
+  die "needs clang and its sanitizers: apt-get install clang-19 libclang-rt-19-dev"
+}
 
 query 'attr(tags, "\bfuzz\b", //tests/fuzz/...)' >"$work/targets"
 mapfile -t targets <"$work/targets"

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
 #include "base/version.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
@@ -47,6 +48,7 @@ int BenchMain(const skein::worker::BenchOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  skein::StopDeadlockDetection();
   CLI::App app(
       "One rank of a Skein job: computes its shard of a model as the coordinator plans it.");
   app.name("worker");

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
 #include "base/version.h"
 #include "coordinator/client/bench.h"
@@ -35,6 +36,7 @@ bool AskForHelp(absl::Span<const std::string> arguments) {
 }
 
 int Main(int argc, char** argv) {
+  StopDeadlockDetection();
   CLI::App app(
       "Asks a Skein coordinator for text, state and models; plans and measures without one.");
   app.name("skein");

@@ -101,7 +101,9 @@ TEST(OverloadTest, EveryRequestEndsWithinItsBoundUnderEndlessOverload) {
     const int64_t aging_s = 2 + seed % 11;
     EXPECT_TRUE(Overload(seed, aging_s, aging_s).EndsInTime());
     // It is the aging that does it.
-    if (seed % 6 == 0) EXPECT_FALSE(Overload(seed, aging_s, 1 << 30).EndsInTime());
+    if (seed % 6 == 0) {
+      EXPECT_FALSE(Overload(seed, aging_s, 1 << 30).EndsInTime());
+    }
     if (HasFatalFailure()) return;
   }
 }
