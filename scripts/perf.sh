@@ -9,7 +9,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 start_s=30  # for the coordinator to listen
-rounds=5    # of what is compared, one after the other: what a shared machine gives changes; the median counts
+rounds=9    # of what is compared, one after the other: what a shared machine gives changes; the median counts
 bin=''
 if [[ ${1:-} == --bin ]]; then
   bin=$(given "${2:-}")
