@@ -9,7 +9,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 start_s=30  # for the coordinator to listen
-rounds=9    # of what is compared, one after the other: what a shared machine gives changes; the median counts
+rounds=5    # of what is compared, one after the other: what a shared machine gives changes; the median counts
+short=21    # where a round takes a second or two
 bin=''
 if [[ ${1:-} == --bin ]]; then
   bin=$(given "${2:-}")
@@ -118,12 +119,12 @@ figure_read() {
   run "$bin/worker/worker" bench --model=synthetic:llama3-1b --threads=2 --min-read-fraction=0.70 || missed=$((missed + 1))
 }
 
-# usage: batching MODEL ANSWER_TOKENS REQUESTS_OF_ONE_STREAM
+# usage: batching MODEL ANSWER_TOKENS REQUESTS_OF_ONE_STREAM ROUNDS
 batching() {
   local one eight ratios=() _
   coordinate "$1" --context-length=512 --max-sequences=8
   serve -np 1 "${worker[@]}"
-  for _ in $(seq $rounds); do
+  for _ in $(seq "$4"); do
     one=$(tokens_per_second --concurrency 1 --warmup 1 --requests "$3" --prompt-tokens 8 --answer-tokens "$2")
     eight=$(tokens_per_second --concurrency 8 --warmup 8 --requests "$(($3 * 8))" --prompt-tokens 8 --answer-tokens "$2")
     ratios+=("$(calculate "$eight / $one")")
@@ -134,14 +135,14 @@ batching() {
 }
 
 figure_batching() {
-  batching "$bard" 128 8
+  batching "$bard" 128 8 $short
   # What the steps alone allow: bard stays in the cache, where one row's products are no longer bound by reading.
   for batch in 1 8; do
     run "$bin/worker/worker" bench --model="$bard" --batch="$batch" --prompt-tokens=8 --decode-tokens=128 |
       sed -n "s/^ *\(arithmetic\|decode\)/bard's steps alone: \1/p"
   done
   need_large
-  batching "$large" 32 1
+  batching "$large" 32 1 $rounds
 }
 
 # usage: prefix MODEL REQUESTS
