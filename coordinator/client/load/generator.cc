@@ -1,9 +1,10 @@
 #include "coordinator/client/load/generator.h"
 
 #include <grpcpp/client_context.h>
-#include <grpcpp/support/client_callback.h>
+#include <grpcpp/support/async_stream.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace skein::client {
@@ -22,8 +23,8 @@ v1::GenerateRequest MakeRequest(const PlannedRequest& planned) {
 
 }  // namespace
 
-// One request. gRPC calls the reactions one after the other, OnDone last.
-class LoadGenerator::Call final : public grpc::ClientReadReactor<v1::GenerateEvent> {
+// One request. It has one operation in progress at a time, whose end comes out of the queue.
+class LoadGenerator::Call {
  public:
   Call(LoadGenerator* generator, size_t index, const PlannedRequest& planned)
       : generator_(generator), index_(index), request_(MakeRequest(planned)) {
@@ -32,27 +33,29 @@ class LoadGenerator::Call final : public grpc::ClientReadReactor<v1::GenerateEve
     record_.tokens.reserve(static_cast<size_t>(planned.answer_tokens));
   }
 
-  void Begin() {
-    generator_->stub_->async()->Generate(&context_, &request_, this);
+  void Begin(grpc::CompletionQueue* queue) {
+    reader_ = generator_->stub_->PrepareAsyncGenerate(&context_, request_, queue);
     record_.sent = generator_->Elapsed();
-    StartRead(&event_);
-    StartCall();
+    reader_->StartCall(this);
   }
 
   void Cancel() { context_.TryCancel(); }
 
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    const auto tokens = static_cast<size_t>(event_.tokens().tokens_size());
-    record_.tokens.insert(record_.tokens.end(), tokens, generator_->Elapsed());
-    generator_->tokens_ += static_cast<int64_t>(tokens);
-    StartRead(&event_);
-  }
-
-  void OnDone(const grpc::Status& status) override {
-    record_.ended = generator_->Elapsed();
-    record_.code = CodeName(status.error_code());
-    generator_->OnDone(index_, std::move(record_), status);  // `this` may be gone
+  // The operation in progress has ended; begins the next one. After the last one `this` is gone.
+  void Advance(bool ok) {
+    if (finishing_) {
+      record_.ended = generator_->Elapsed();
+      record_.code = CodeName(status_.error_code());
+      generator_->OnDone(index_, std::move(record_), status_);
+    } else if (!ok) {
+      finishing_ = true;
+      reader_->Finish(&status_, this);
+    } else {
+      const auto tokens = static_cast<size_t>(event_.tokens().tokens_size());  // 0 at the start
+      record_.tokens.insert(record_.tokens.end(), tokens, generator_->Elapsed());
+      generator_->tokens_ += static_cast<int64_t>(tokens);
+      reader_->Read(&event_, this);
+    }
   }
 
  private:
@@ -60,7 +63,10 @@ class LoadGenerator::Call final : public grpc::ClientReadReactor<v1::GenerateEve
   const size_t index_;
   const v1::GenerateRequest request_;
   grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientAsyncReader<v1::GenerateEvent>> reader_;
   v1::GenerateEvent event_;
+  bool finishing_ = false;
+  grpc::Status status_;
   RequestRecord record_;
 };
 
@@ -81,6 +87,12 @@ std::vector<RequestRecord> LoadGenerator::Run(absl::Span<const PlannedRequest> r
     next_report_ = absl::ZeroDuration();
     records_.assign(requests.size(), {});
   }
+  // One thread: the load leaves the machine to what it measures.
+  grpc::CompletionQueue queue;
+  std::thread reader([&queue] {
+    void* call = nullptr;
+    for (bool ok = false; queue.Next(&call, &ok);) static_cast<Call*>(call)->Advance(ok);
+  });
   for (; begun < requests.size(); ++begun) {
     const PlannedRequest& request = requests[begun];
     {
@@ -90,10 +102,15 @@ std::vector<RequestRecord> LoadGenerator::Run(absl::Span<const PlannedRequest> r
       }
       if (cancelled_) break;
     }
-    Begin(begun, request);
+    Begin(begun, request, &queue);
   }
+  {
+    MutexLock lock(&mutex_);
+    while (!calls_.empty()) Wait(absl::InfiniteDuration());
+  }
+  queue.Shutdown();
+  reader.join();
   MutexLock lock(&mutex_);
-  while (!calls_.empty()) Wait(absl::InfiniteDuration());
   ReportProgress();
   records_.resize(begun);
   return std::move(records_);
@@ -104,13 +121,14 @@ bool LoadGenerator::MayBegin(const PlannedRequest& request, int64_t concurrency)
   return Elapsed() >= request.at;
 }
 
-void LoadGenerator::Begin(size_t index, const PlannedRequest& request) {
+void LoadGenerator::Begin(size_t index, const PlannedRequest& request,
+                          grpc::CompletionQueue* queue) {
   const auto call = std::make_shared<Call>(this, index, request);
   {
     MutexLock lock(&mutex_);
     calls_.emplace(index, call);
   }
-  call->Begin();  // without the lock: gRPC may call OnDone at once
+  call->Begin(queue);
   if (cancelled()) call->Cancel();
 }
 

@@ -29,8 +29,7 @@ struct LoadProgress {
   absl::Duration elapsed;
 };
 
-// Asynchronous: a stream costs no thread. Times are taken on gRPC's threads as messages are
-// received.
+// Asynchronous: one thread receives the messages of all streams, and takes the times.
 class LoadGenerator {
  public:
   // `on_progress` is called by Run, some five times a second. The connection outlives the
@@ -54,7 +53,7 @@ class LoadGenerator {
 
   bool MayBegin(const PlannedRequest& request, int64_t concurrency) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Begin(size_t index, const PlannedRequest& request);
+  void Begin(size_t index, const PlannedRequest& request, grpc::CompletionQueue* queue);
   void OnDone(size_t index, RequestRecord record, const grpc::Status& status);
   // Until something may have changed, or it is time for progress, or `until`.
   void Wait(absl::Duration until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
