@@ -176,8 +176,9 @@ template <typename T, int kHeads>
 void AttendHeads(const RowAttention& a, int64_t first_head) {
   Score<T, kHeads>(a, a.queries + first_head * a.head_dim);
   float totals[kHeads];
-  for (int h = 0; h < kHeads; ++h)
+  for (int h = 0; h < kHeads; ++h) {
     totals[h] = Softmax(a.scores + h * a.scores_stride, a.slots.context);
+  }
   float* out = a.out + first_head * a.head_dim;
   int64_t first = 0;
   for (; first + kValueVectors * kWidth <= a.layout.value_stride; first += kValueVectors * kWidth) {

@@ -1,6 +1,8 @@
 // Sends planned requests to a coordinator and notes when their tokens come.
 #pragma once
 
+#include <grpcpp/completion_queue.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
