@@ -74,6 +74,7 @@ struct Layout {
   int64_t page_size;
   std::vector<int32_t> chunks;  // of sequence 0, adding up to kTokens
   int companions;               // other sequences, which come and go around it
+  bool decode = false;          // the others, too, have one token a step
 };
 
 // The logits of sequence 0 at every position.
@@ -99,8 +100,9 @@ std::vector<float> LogitsOf(Backend& backend, const Layout& layout, KvDType dtyp
     int64_t rows_before = 0;
     for (int s = layout.companions; s >= 0; --s) {  // sequence 0 last, then first, ...
       const int sequence = step % 2 == 0 ? s : layout.companions - s;
-      const auto count =
-          sequence == 0 ? layout.chunks[step] : static_cast<int32_t>((step + sequence) % 4);
+      const auto count = sequence == 0   ? layout.chunks[step]
+                         : layout.decode ? 1
+                                         : static_cast<int32_t>((step + sequence) % 4);
       if (count == 0 || done[sequence] + count > 2 * kTokens) continue;
       Chunk chunk{.first_position = done[sequence]};
       chunk.pages.assign(pages.begin() + sequence * pages_each,
@@ -127,9 +129,14 @@ std::vector<float> LogitsOf(Backend& backend, const Layout& layout, KvDType dtyp
 
 const std::vector<Layout>& Layouts() {
   static const auto& layouts = *new std::vector<Layout>{
-      {16, {kTokens}, 0},          {16, std::vector<int32_t>(kTokens, 1), 0},
-      {1, {3, 30, 1, 1, 35}, 0},   {5, {64, 1, 1, 1, 1, 1, 1}, 3},
-      {32, {7, 13, 1, 29, 20}, 2}, {48, {1, 69}, 4},
+      {16, {kTokens}, 0},
+      {16, std::vector<int32_t>(kTokens, 1), 0},
+      {1, {3, 30, 1, 1, 35}, 0},
+      {5, {64, 1, 1, 1, 1, 1, 1}, 3},
+      {32, {7, 13, 1, 29, 20}, 2},
+      {48, {1, 69}, 4},
+      // Rows that need none of the others, and so many that what they attend to is fetched ahead.
+      {16, std::vector<int32_t>(kTokens, 1), 6, true},
   };
   return layouts;
 }
