@@ -55,7 +55,9 @@ HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const T*
                            float* scores) {
   const FloatTag d;
   Vec sums[kHeads][kParts];
+#pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
     for (int p = 0; p < kParts; ++p) sums[h][p] = hn::Zero(d);
   }
   for (int64_t i = 0; i < a.head_dim; ++i, keys += a.layout.key_stride) {
@@ -70,18 +72,19 @@ HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const T*
       }
     }
   }
+#pragma GCC unroll 4
   for (int p = 0; p < kParts; ++p) {
     auto scale = hn::Set(d, a.scale);
     if constexpr (kScaled<T>) scale = hn::Mul(scale, hn::Load(d, scales + p * kWidth));
+#pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
-      hn::Store(hn::Mul(sums[h][p], scale), d, scores + h * kLanes + p * kWidth);
+      hn::StoreU(hn::Mul(sums[h][p], scale), d, scores + h * a.scores_stride + p * kWidth);
     }
   }
 }
 
 template <typename T, int kHeads>
 void Score(const RowAttention& a, const float* queries) {
-  alignas(64) float scores[kHeads * kLanes];
   const auto head_at = [&](const KvSlots& slots, int64_t position) {
     return slots.pages + slots.page_table[position / a.page_size] * a.layout.page_stride;
   };
@@ -102,11 +105,8 @@ void Score(const RowAttention& a, const float* queries) {
     ScoreSlots<T, kHeads>(
         a, queries, keys_at(a.slots, position),
         reinterpret_cast<const float*>(head + a.layout.key_scales) + slot, keys_after(position),
-        reinterpret_cast<const T*>(head + a.layout.values) + slot * a.layout.value_stride, scores);
-    for (int h = 0; h < kHeads; ++h) {
-      std::memcpy(a.scores + h * a.scores_stride + position, scores + h * kLanes,
-                  count * sizeof(float));
-    }
+        reinterpret_cast<const T*>(head + a.layout.values) + slot * a.layout.value_stride,
+        a.scores + position);
     position += count;
   }
 }
@@ -136,7 +136,9 @@ template <typename T, int kHeads, int kVectors>
 void WeighValues(const RowAttention& a, const float* totals, int64_t first, float* out) {
   const FloatTag d;
   Vec sums[kHeads][kVectors];
+#pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sums[h][v] = hn::Zero(d);
   }
   const float* weights = a.scores;
@@ -163,8 +165,10 @@ void WeighValues(const RowAttention& a, const float* totals, int64_t first, floa
     }
   }
   const int64_t count = std::min(kVectors * kWidth, a.head_dim - first);
+#pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
     alignas(64) float row[kVectors * kWidth];
+#pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       hn::Store(hn::Div(sums[h][v], hn::Set(d, totals[h])), d, row + v * kWidth);
     }

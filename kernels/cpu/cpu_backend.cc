@@ -27,6 +27,10 @@ namespace {
 // Multiply-adds (or as cheap) below which an operation stays on the calling thread: some 5 us, what
 // it costs to hand it out.
 constexpr int64_t kMinParallelWork = 64 * 1024;
+// In multiply-adds: a sine and a cosine in double, an exponential, a cache line from further away.
+constexpr int64_t kSineWork = 512;
+constexpr int64_t kExpWork = 16;
+constexpr int64_t kMissWork = 64;
 
 // Of a core's own cache, the last one that it does not share.
 int64_t OwnCacheBytes() {
@@ -106,7 +110,7 @@ class CpuExecutable final : public HostExecutable {
     const int64_t slots = kv()->spec().pages * kv()->spec().page_size;
     max_fetches_ = pool_.threads() * OwnCacheBytes() * 3 / 4 / Kv().layout().head_stride;
     fetches_.reserve(max_fetches_);
-    scores_stride_ = (slots + kLanes - 1) / kLanes * kLanes;
+    scores_stride_ = (slots + 2 * kLanes - 2) / kLanes * kLanes;
     const int64_t scores = pool_.threads() * kHeadsAtOnce * scores_stride_;
     SKEIN_ASSIGN_OR_RETURN(
         scores_, HostMemory::Allocate(DTypeBytes(DType::kF32, scores), "attention scores"));
@@ -130,7 +134,7 @@ class CpuExecutable final : public HostExecutable {
     }
     for (const Rotation& rotation : rotations_) {
       const float* frequencies = Weight(rotation.frequencies).floats();
-      ForRows(batch.rows(), 64 * rotation.half, [&](int64_t r, int) {
+      ForRows(batch.rows(), kSineWork * rotation.half, [&](int64_t r, int) {
         for (int64_t i = 0; i < rotation.half; ++i) {
           const float angle = static_cast<float>(batch.positions[r]) * frequencies[i];
           // In double, so that the rounded values do not depend on the C library.
@@ -159,7 +163,7 @@ class CpuExecutable final : public HostExecutable {
 
   void Do(const EmbedOp& op, const Batch& batch) {
     const int64_t n = cols(op.out);
-    ForRows(batch.rows(), n, [&](int64_t r, int) {
+    ForRows(batch.rows(), n * kMissWork, [&](int64_t r, int) {
       const int64_t id = batch.token_ids[r] - op.first_id;
       if (id >= 0 && id < op.count) {
         Weight(op.table).Lookup(id, row(op.out, r));
@@ -217,28 +221,42 @@ class CpuExecutable final : public HostExecutable {
 
   void Do(const MatMulOp& op, const Batch& batch) { Multiply(op, batch, {}); }
 
-  // Each tile fetches its share of the list.
+  // Each task fetches its share of the list.
   void Multiply(const MatMulOp& op, const Batch& batch, const FetchList& fetch) {
     const CpuWeight& matrix = Weight(op.weight);
     const WeightSpec& spec = matrix.spec();
     const int64_t rows = RowsOf(op.in, batch);
-    ForRows(matrix.tiles(), rows * spec.cols * kTileRows, [&](int64_t tile, int) {
+    const int64_t groups = RowGroups(matrix.tiles(), rows);
+    const int64_t tasks = matrix.tiles() * groups;
+    ForRows(tasks, rows * spec.cols * kTileRows / groups, [&](int64_t task, int) {
+      const int64_t tile = task / groups;
       const int64_t first = tile * kTileRows;
-      const int64_t fetch_begin = tile * fetch.count / matrix.tiles();
-      const int64_t fetch_end = (tile + 1) * fetch.count / matrix.tiles();
-      simd_.multiply({.in = data(op.in),
-                      .rows = rows,
+      const int64_t begin = task % groups * rows / groups;
+      const int64_t end = (task % groups + 1) * rows / groups;
+      const int64_t fetch_begin = task * fetch.count / tasks;
+      const int64_t fetch_end = (task + 1) * fetch.count / tasks;
+      simd_.multiply({.in = data(op.in) + begin * spec.cols,
+                      .rows = end - begin,
                       .cols = spec.cols,
                       .inner_blocks = spec.inner_blocks,
                       .tile = matrix.tile(tile),
                       .dtype = spec.dtype,
-                      .out = data(op.out) + first,
+                      .out = data(op.out) + begin * spec.rows + first,
                       .out_stride = spec.rows,
                       .out_cols = std::min(kTileRows, spec.rows - first),
                       .fetch = {.blocks = fetch.blocks + fetch_begin,
                                 .count = fetch_end - fetch_begin,
                                 .bytes = fetch.bytes}});
     });
+  }
+
+  // What the rows of a product are cut into so that there are tasks enough to share out evenly,
+  // where a cut costs nothing: its rows are multiplied apart anyway.
+  int64_t RowGroups(int64_t tiles, int64_t rows) const {
+    constexpr int64_t kTasksEach = 8;
+    constexpr int64_t kBlockRows = 6;
+    if (tiles >= kTasksEach * pool_.threads()) return 1;
+    return std::max<int64_t>(1, (rows + kBlockRows - 1) / kBlockRows);
   }
 
   void Do(const RopeAppendKvOp& op, const Batch& batch) {
@@ -304,7 +322,6 @@ class CpuExecutable final : public HostExecutable {
   }
 
   void Do(const SwiGluOp& op, const Batch& batch) {
-    constexpr int64_t kExpWork = 16;
     const int64_t n = cols(op.out);
     ForRows(RowsOf(op.out, batch), n * kExpWork, [&](int64_t r, int) {
       const float* gate = row(op.gate_up, r);

@@ -42,8 +42,11 @@ constexpr int PairsAtOnce(int rows) {
 // A run of columns: with bf16, 128 KiB. It and the next one fit in an L2 cache of 512 KiB.
 inline constexpr int64_t kRunCols = 1024;
 
-// Rows that share a run. Their sums, 256 bytes each, lie on the stack, once a level of the tree.
+// Rows that share a run. Their sums, 256 bytes each, lie on the stack, once a level of the tree of
+// inner blocks.
 inline constexpr int64_t kGroupRows = 8 * kBlockRows;
+inline constexpr int64_t kLevel = kGroupRows * kTileRows;
+inline constexpr int kMaxLevels = std::bit_width(static_cast<uint32_t>(kMaxInnerBlocks));
 
 // One row, which takes weights as fast as memory gives them, fetches this far ahead: what arrives
 // within some of memory's latencies.
@@ -124,77 +127,116 @@ class Fetcher {
   int64_t lines_;  // a step
 };
 
-// Columns [begin, end) of an inner block that begins at `block_begin`.
+// Columns [begin, end): of inner blocks [first_block, last_block), or a part of one.
 struct Run {
-  int64_t block_begin = 0;
   int64_t begin = 0;
   int64_t end = 0;
+  int32_t first_block = 0;
+  int32_t last_block = 0;
 };
 
-// out[r, n] += sum over the run's k of in[r, k] * tile[k, n], for kRows rows and the tile's rows of
-// kCount pairs from `pair`. The first run of a block does not read `out`.
+HWY_INLINE int64_t BlockBegin(const TileProduct& p, int32_t block) {
+  return block * p.cols / p.inner_blocks;
+}
+
+// For kRows rows and the tile's rows of kCount pairs from `pair`: adds in[r, k] * tile[k, n] to the
+// blocks' sums, over the run's k. The sums of inner blocks are joined as a binary tree, whose left
+// parts are the largest powers of two of blocks. It is built the way one counts: each bit that is
+// set in a block's number stands for a level below with that many blocks' sums. A block's own begin
+// at the next level, sums[level] [rows, kTileRows], and join those below as soon as they are of as
+// many blocks, or are the last. Loops are unrolled, since sums that a loop goes through would lie
+// in memory.
 template <DType kType, int kRows, int kCount>
 HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run& run, int pair,
-                              Ahead ahead, Fetcher& fetcher, float* out) {
+                              Ahead ahead, Fetcher& fetcher, float* sums) {
   const FloatTag d;
   using Element = typename Column<kType>::Element;
   const auto* column = reinterpret_cast<const Element*>(p.tile) + run.begin * kTileRows;
   const float* in = p.in + first_row * p.cols;
-  Vec low[kRows][kCount];
-  Vec high[kRows][kCount];
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kCount; ++c) {
-      const float* sums = out + r * kTileRows + FirstRow(pair + c);
-      const bool first = run.begin == run.block_begin;
-      low[r][c] = first ? hn::Zero(d) : hn::LoadU(d, sums);
-      high[r][c] = first ? hn::Zero(d) : hn::LoadU(d, sums + 16);
-    }
-  }
+  const int64_t stride = p.cols;
   Fetcher fetch = fetcher;  // in registers
-  for (int64_t k = run.begin; k < run.end; ++k, column += kTileRows) {
-    Vec w_low[kCount];
-    Vec w_high[kCount];
-#pragma GCC unroll 8
-    for (int c = 0; c < kCount; ++c) {
-      Column<kType>::Load(column, pair + c, w_low[c], w_high[c]);
-    }
-    if (kRows == 1) {
-      const auto* soon = reinterpret_cast<const std::byte*>(column) + kPrefetchBytes;
-      __builtin_prefetch(soon);
-      __builtin_prefetch(soon + 64);
-    } else if (ahead.step != 0) {
-      for (const std::byte*& line : ahead.lines) {
-        __builtin_prefetch(line, 0, 2);  // for reading, into the L2 cache
-        line += ahead.step;
-      }
-    }
-    if (kRows > 1) fetch.Step();
+  int64_t k = run.begin;
+  for (int32_t block = run.first_block; block < run.last_block; ++block) {
+    const int64_t block_end = BlockBegin(p, block + 1);
+    const int64_t end = std::min(run.end, block_end);
+    const int level = std::popcount(static_cast<uint32_t>(block));
+    float* out = sums + level * kLevel;
+    const auto at = [pair](int r, int c) { return r * kTileRows + FirstRow(pair + c); };
+    Vec low[kRows][kCount];
+    Vec high[kRows][kCount];
+    const bool begun = k > BlockBegin(p, block);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const auto x = hn::Set(d, in[r * p.cols + k]);
 #pragma GCC unroll 8
       for (int c = 0; c < kCount; ++c) {
-        low[r][c] = hn::MulAdd(x, w_low[c], low[r][c]);
-        high[r][c] = hn::MulAdd(x, w_high[c], high[r][c]);
+        low[r][c] = begun ? hn::LoadU(d, out + at(r, c)) : hn::Zero(d);
+        high[r][c] = begun ? hn::LoadU(d, out + at(r, c) + 16) : hn::Zero(d);
+      }
+    }
+    const float* x = in + k;
+    const float* const x_end = in + end;
+    k = end;
+    for (; x < x_end; ++x, column += kTileRows) {
+      Vec w_low[kCount];
+      Vec w_high[kCount];
+#pragma GCC unroll 8
+      for (int c = 0; c < kCount; ++c) {
+        Column<kType>::Load(column, pair + c, w_low[c], w_high[c]);
+      }
+      if (kRows == 1) {
+        const auto* soon = reinterpret_cast<const std::byte*>(column) + kPrefetchBytes;
+        __builtin_prefetch(soon);
+        __builtin_prefetch(soon + 64);
+      } else if (ahead.step != 0) {
+        for (const std::byte*& line : ahead.lines) {
+          __builtin_prefetch(line, 0, 2);  // for reading, into the L2 cache
+          line += ahead.step;
+        }
+      }
+      if (kRows > 1) fetch.Step();
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const auto factor = hn::Set(d, x[r * stride]);
+#pragma GCC unroll 8
+        for (int c = 0; c < kCount; ++c) {
+          low[r][c] = hn::MulAdd(factor, w_low[c], low[r][c]);
+          high[r][c] = hn::MulAdd(factor, w_high[c], high[r][c]);
+        }
+      }
+    }
+    if (end == block_end) {
+      const bool last = block + 1 == p.inner_blocks;
+      const int joins = last ? level : std::countr_one(static_cast<uint32_t>(block));
+      for (int join = 0; join < joins; ++join) {
+        out -= kLevel;
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+          for (int c = 0; c < kCount; ++c) {
+            low[r][c] = hn::Add(hn::LoadU(d, out + at(r, c)), low[r][c]);
+            high[r][c] = hn::Add(hn::LoadU(d, out + at(r, c) + 16), high[r][c]);
+          }
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kCount; ++c) {
+        hn::StoreU(low[r][c], d, out + at(r, c));
+        hn::StoreU(high[r][c], d, out + at(r, c) + 16);
       }
     }
   }
   fetcher = fetch;
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kCount; ++c) {
-      float* sums = out + r * kTileRows + FirstRow(pair + c);
-      hn::StoreU(low[r][c], d, sums);
-      hn::StoreU(high[r][c], d, sums + 16);
-    }
-  }
 }
 
 template <DType kType, int kRows>
 HWY_NOINLINE void MultiplyRows(const TileProduct& p, int64_t first_row, const Run& run,
-                               const Ahead& ahead, Fetcher& fetcher, float* out) {
+                               const Ahead& ahead, Fetcher& fetcher, float* sums) {
   constexpr int kCount = PairsAtOnce(kRows);
   for (int pair = 0; pair < kPairs; pair += kCount) {
-    MultiplyPairs<kType, kRows, kCount>(p, first_row, run, pair, ahead, fetcher, out);
+    MultiplyPairs<kType, kRows, kCount>(p, first_row, run, pair, ahead, fetcher, sums);
   }
 }
 
@@ -211,56 +253,52 @@ Ahead NextRun(const TileProduct& p, const Run& run, int64_t rows, int64_t block,
   return {{next, next + kColumnBytes / 4}, kColumnBytes / 2};
 }
 
-// out [rows, kTileRows] = the sums of one inner block.
 template <DType kType>
-void MultiplyBlock(const TileProduct& p, int64_t first_row, int64_t rows, int64_t block,
-                   Fetcher& fetcher, float* out) {
+void MultiplyRun(const TileProduct& p, int64_t first_row, int64_t rows, const Run& run,
+                 Fetcher& fetcher, float* sums) {
   using Rows = void (*)(const TileProduct&, int64_t, const Run&, const Ahead&, Fetcher&, float*);
   static constexpr Rows kRows[] = {MultiplyRows<kType, 1>, MultiplyRows<kType, 2>,
                                    MultiplyRows<kType, 3>, MultiplyRows<kType, 4>,
                                    MultiplyRows<kType, 5>, MultiplyRows<kType, 6>};
   static_assert(std::size(kRows) == kBlockRows);
-  const int64_t begin = block * p.cols / p.inner_blocks;
-  const int64_t end = (block + 1) * p.cols / p.inner_blocks;
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
-  int64_t k = begin;
-  do {  // also where the block is empty, whose sums are 0
-    const Run run{.block_begin = begin, .begin = k, .end = std::min(end, k + kRunCols)};
-    // As even as they can be: 8 rows are 4 + 4.
-    for (int64_t b = 0; b < blocks; ++b) {
-      const int64_t row = b * rows / blocks;
-      const int64_t count = (b + 1) * rows / blocks - row;
-      kRows[count - 1](p, first_row + row, run, NextRun<kType>(p, run, rows, b, blocks), fetcher,
-                       out + row * kTileRows);
-    }
-    k += kRunCols;
-  } while (k < end);
+  // As even as they can be: 8 rows are 4 + 4.
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t row = b * rows / blocks;
+    const int64_t count = (b + 1) * rows / blocks - row;
+    kRows[count - 1](p, first_row + row, run, NextRun<kType>(p, run, rows, b, blocks), fetcher,
+                     sums + row * kTileRows);
+  }
 }
 
-// Joins the sums of inner blocks [block, block + count) as a binary tree.
+// sums [rows, kTileRows] = the product, by runs; short inner blocks share one.
 template <DType kType>
-void MultiplyTree(const TileProduct& p, int64_t first_row, int64_t rows, int64_t block,
-                  int64_t count, Fetcher& fetcher, float* out) {
-  if (count == 1) return MultiplyBlock<kType>(p, first_row, rows, block, fetcher, out);
-  const auto left = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count - 1)));
-  alignas(64) float right[kGroupRows * kTileRows];
-  MultiplyTree<kType>(p, first_row, rows, block, left, fetcher, out);
-  MultiplyTree<kType>(p, first_row, rows, block + left, count - left, fetcher, right);
-  const FloatTag d;
-  for (int64_t i = 0; i < rows * kTileRows; i += kWidth) {
-    hn::Store(hn::Add(hn::Load(d, out + i), hn::Load(d, right + i)), d, out + i);
-  }
+void MultiplyRuns(const TileProduct& p, int64_t first_row, int64_t rows, Fetcher& fetcher,
+                  float* sums) {
+  Run run;
+  do {
+    run.begin = run.end;
+    const int64_t most = run.begin + kRunCols;
+    run.last_block = run.first_block + 1;
+    while (run.last_block < p.inner_blocks && BlockBegin(p, run.last_block + 1) <= most) {
+      ++run.last_block;
+    }
+    const int64_t end = BlockBegin(p, run.last_block);
+    run.end = std::min(end, most);
+    MultiplyRun<kType>(p, first_row, rows, run, fetcher, sums);
+    if (run.end == end) run.first_block = run.last_block;
+  } while (run.first_block < p.inner_blocks);
 }
 
 template <DType kType>
 void MultiplyTile(const TileProduct& p) {
-  alignas(64) float sums[kGroupRows * kTileRows];
+  alignas(64) float sums[kMaxLevels * kLevel];
   const int64_t groups = (p.rows + kGroupRows - 1) / kGroupRows;
   Fetcher fetcher(p.fetch, (p.rows + kBlockRows - 1) / kBlockRows * p.cols);
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t first = g * p.rows / groups;
     const int64_t rows = (g + 1) * p.rows / groups - first;
-    MultiplyTree<kType>(p, first, rows, 0, p.inner_blocks, fetcher, sums);
+    MultiplyRuns<kType>(p, first, rows, fetcher, sums);
     for (int64_t r = 0; r < rows; ++r) {
       std::memcpy(p.out + (first + r) * p.out_stride, sums + r * kTileRows,
                   p.out_cols * sizeof(float));

@@ -53,7 +53,7 @@ struct RowAttention {
   KvPageLayout layout;
   int64_t page_size = 0;
   float* scores = nullptr;    // scratch [kHeadsAtOnce, scores_stride]
-  int64_t scores_stride = 0;  // >= context rounded up to kLanes, a multiple of kLanes
+  int64_t scores_stride = 0;  // >= context + kLanes - 1, a multiple of kLanes
   float* out = nullptr;       // [heads, head_dim]
 };
 

@@ -14,7 +14,6 @@ namespace skein::kernels {
 namespace {
 
 constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max() / 64;
-constexpr int32_t kMaxInnerBlocks = 1024;
 
 template <typename... Args>
 absl::Status Invalid(const Args&... args) {

@@ -8,6 +8,8 @@
 
 namespace skein::kernels {
 
+inline constexpr int32_t kMaxInnerBlocks = 1024;
+
 // A matrix [rows, cols] that multiplies from the right, transposed: out[r] = dot(w[r], in), so
 // `cols` is the inner dimension. A vector (norm gain, RoPE frequencies) has one row.
 struct WeightSpec {
@@ -20,7 +22,7 @@ struct WeightSpec {
   // The inner dimension is summed in this many blocks, bounded by floor(i * cols / blocks), whose
   // sums are joined as a binary tree. A row-parallel product over tp shards (tp = 1, 2, 4, 8) has
   // 8 / tp blocks a shard, so that with the all-reduce's tree every tp gives the same bits.
-  int32_t inner_blocks = 1;
+  int32_t inner_blocks = 1;  // to kMaxInnerBlocks
 
   friend bool operator==(const WeightSpec&, const WeightSpec&) = default;
 };
