@@ -10,7 +10,7 @@ set -euo pipefail
 
 start_s=30  # for the coordinator to listen
 rounds=5    # of what is compared, one after the other: what a shared machine gives changes; the median counts
-short=21    # where a round takes a second or two
+short=101   # where a round takes a second or two: neighbours slow down one core or the other for seconds
 bin=''
 if [[ ${1:-} == --bin ]]; then
   bin=$(given "${2:-}")

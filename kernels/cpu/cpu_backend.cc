@@ -226,37 +226,31 @@ class CpuExecutable final : public HostExecutable {
     const CpuWeight& matrix = Weight(op.weight);
     const WeightSpec& spec = matrix.spec();
     const int64_t rows = RowsOf(op.in, batch);
-    const int64_t groups = RowGroups(matrix.tiles(), rows);
-    const int64_t tasks = matrix.tiles() * groups;
-    ForRows(tasks, rows * spec.cols * kTileRows / groups, [&](int64_t task, int) {
-      const int64_t tile = task / groups;
+    // Few tiles are cut into parts, so that there are tasks enough to share out evenly.
+    constexpr int64_t kTasksEach = 8;
+    const bool cut = matrix.tiles() < kTasksEach * pool_.threads() && rows > kRowsAtOnce;
+    const int64_t parts = cut ? 2 : 1;
+    const int64_t tasks = matrix.tiles() * parts;
+    ForRows(tasks, rows * spec.cols * kTileRows / parts, [&](int64_t task, int) {
+      const int64_t tile = task / parts;
       const int64_t first = tile * kTileRows;
-      const int64_t begin = task % groups * rows / groups;
-      const int64_t end = (task % groups + 1) * rows / groups;
       const int64_t fetch_begin = task * fetch.count / tasks;
       const int64_t fetch_end = (task + 1) * fetch.count / tasks;
-      simd_.multiply({.in = data(op.in) + begin * spec.cols,
-                      .rows = end - begin,
+      simd_.multiply({.in = data(op.in),
+                      .rows = rows,
                       .cols = spec.cols,
                       .inner_blocks = spec.inner_blocks,
                       .tile = matrix.tile(tile),
                       .dtype = spec.dtype,
-                      .out = data(op.out) + begin * spec.rows + first,
+                      .out = data(op.out) + first,
                       .out_stride = spec.rows,
                       .out_cols = std::min(kTileRows, spec.rows - first),
+                      .part = task % parts,
+                      .parts = parts,
                       .fetch = {.blocks = fetch.blocks + fetch_begin,
                                 .count = fetch_end - fetch_begin,
                                 .bytes = fetch.bytes}});
     });
-  }
-
-  // What the rows of a product are cut into so that there are tasks enough to share out evenly,
-  // where a cut costs nothing: its rows are multiplied apart anyway.
-  int64_t RowGroups(int64_t tiles, int64_t rows) const {
-    constexpr int64_t kTasksEach = 8;
-    constexpr int64_t kBlockRows = 6;
-    if (tiles >= kTasksEach * pool_.threads()) return 1;
-    return std::max<int64_t>(1, (rows + kBlockRows - 1) / kBlockRows);
   }
 
   void Do(const RopeAppendKvOp& op, const Batch& batch) {

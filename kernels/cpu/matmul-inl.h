@@ -34,7 +34,7 @@ constexpr int64_t FirstRow(int pair) { return pair / kParts * 32 + pair % kParts
 // Input rows at a time. Their accumulators stay in registers beside the weights and an input, with
 // all pairs of a tile at once on AVX-512 (6 rows: 24 of 32 registers), with fewer the more rows
 // there are on AVX2 (6 rows and one pair: 12 of 16).
-inline constexpr int kBlockRows = 6;
+inline constexpr int kBlockRows = kRowsAtOnce;
 constexpr int PairsAtOnce(int rows) {
   return kPairs <= 2 ? kPairs : rows == 1 ? 4 : rows == 2 ? 2 : 1;
 }
@@ -240,41 +240,50 @@ HWY_NOINLINE void MultiplyRows(const TileProduct& p, int64_t first_row, const Ru
   }
 }
 
-// For block `block` of `blocks`, together of `rows` rows, that share a run.
+// Blocks of input rows, as even as they can be: 8 rows are 4 + 4.
+struct RowBlocks {
+  int64_t rows;
+  int64_t count = (rows + kBlockRows - 1) / kBlockRows;
+  int64_t RowOf(int64_t block) const { return block * rows / count; }
+};
+
+// The first block of part `part` of the product.
+HWY_INLINE int64_t FirstBlock(const TileProduct& p, int64_t part, const RowBlocks& blocks) {
+  return part * blocks.count / p.parts;
+}
+
+// For one of the blocks that share a run.
 template <DType kType>
-Ahead NextRun(const TileProduct& p, const Run& run, int64_t rows, int64_t block, int64_t blocks) {
+Ahead NextRun(const TileProduct& p, const Run& run, int64_t block, const RowBlocks& blocks) {
   constexpr int64_t kColumnBytes = kTileRows * sizeof(typename Column<kType>::Element);
   const std::byte* next = p.tile + run.end * kColumnBytes;
   // Up to 4 rows wait for memory whatever is fetched, and the CPU sees by itself what comes next.
-  if (rows <= 4) return {};
-  if (blocks == 1) return {{next, next + kColumnBytes / 2}, kColumnBytes};
+  if (blocks.rows <= 4) return {};
+  if (blocks.count == 1) return {{next, next + kColumnBytes / 2}, kColumnBytes};
   if (block > 1) return {};  // the first two fetched half each
   next += block * (run.end - run.begin) * kColumnBytes / 2;
   return {{next, next + kColumnBytes / 4}, kColumnBytes / 2};
 }
 
 template <DType kType>
-void MultiplyRun(const TileProduct& p, int64_t first_row, int64_t rows, const Run& run,
+void MultiplyRun(const TileProduct& p, int64_t first_row, const RowBlocks& blocks, const Run& run,
                  Fetcher& fetcher, float* sums) {
   using Rows = void (*)(const TileProduct&, int64_t, const Run&, const Ahead&, Fetcher&, float*);
   static constexpr Rows kRows[] = {MultiplyRows<kType, 1>, MultiplyRows<kType, 2>,
                                    MultiplyRows<kType, 3>, MultiplyRows<kType, 4>,
                                    MultiplyRows<kType, 5>, MultiplyRows<kType, 6>};
   static_assert(std::size(kRows) == kBlockRows);
-  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
-  // As even as they can be: 8 rows are 4 + 4.
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t row = b * rows / blocks;
-    const int64_t count = (b + 1) * rows / blocks - row;
-    kRows[count - 1](p, first_row + row, run, NextRun<kType>(p, run, rows, b, blocks), fetcher,
-                     sums + row * kTileRows);
+  for (int64_t b = FirstBlock(p, p.part, blocks); b < FirstBlock(p, p.part + 1, blocks); ++b) {
+    const int64_t row = blocks.RowOf(b);
+    kRows[blocks.RowOf(b + 1) - row - 1](p, first_row + row, run, NextRun<kType>(p, run, b, blocks),
+                                         fetcher, sums + row * kTileRows);
   }
 }
 
 // sums [rows, kTileRows] = the product, by runs; short inner blocks share one.
 template <DType kType>
-void MultiplyRuns(const TileProduct& p, int64_t first_row, int64_t rows, Fetcher& fetcher,
-                  float* sums) {
+void MultiplyRuns(const TileProduct& p, int64_t first_row, const RowBlocks& blocks,
+                  Fetcher& fetcher, float* sums) {
   Run run;
   do {
     run.begin = run.end;
@@ -285,7 +294,7 @@ void MultiplyRuns(const TileProduct& p, int64_t first_row, int64_t rows, Fetcher
     }
     const int64_t end = BlockBegin(p, run.last_block);
     run.end = std::min(end, most);
-    MultiplyRun<kType>(p, first_row, rows, run, fetcher, sums);
+    MultiplyRun<kType>(p, first_row, blocks, run, fetcher, sums);
     if (run.end == end) run.first_block = run.last_block;
   } while (run.first_block < p.inner_blocks);
 }
@@ -294,12 +303,14 @@ template <DType kType>
 void MultiplyTile(const TileProduct& p) {
   alignas(64) float sums[kMaxLevels * kLevel];
   const int64_t groups = (p.rows + kGroupRows - 1) / kGroupRows;
-  Fetcher fetcher(p.fetch, (p.rows + kBlockRows - 1) / kBlockRows * p.cols);
+  Fetcher fetcher(p.fetch, (p.rows + kBlockRows - 1) / kBlockRows * p.cols / p.parts);
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t first = g * p.rows / groups;
-    const int64_t rows = (g + 1) * p.rows / groups - first;
-    MultiplyRuns<kType>(p, first, rows, fetcher, sums);
-    for (int64_t r = 0; r < rows; ++r) {
+    const RowBlocks blocks{(g + 1) * p.rows / groups - first};
+    MultiplyRuns<kType>(p, first, blocks, fetcher, sums);
+    const int64_t begin = blocks.RowOf(FirstBlock(p, p.part, blocks));
+    const int64_t end = blocks.RowOf(FirstBlock(p, p.part + 1, blocks));
+    for (int64_t r = begin; r < end; ++r) {
       std::memcpy(p.out + (first + r) * p.out_stride, sums + r * kTileRows,
                   p.out_cols * sizeof(float));
     }

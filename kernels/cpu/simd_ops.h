@@ -20,7 +20,11 @@ struct FetchList {
   int64_t bytes = 0;
 };
 
-// A tile of a matrix against rows of input.
+// Input rows that a product takes at a time; more are taken one such block after the other.
+inline constexpr int64_t kRowsAtOnce = 6;
+
+// A tile of a matrix against rows of input, or one of the parts that its blocks of rows are cut
+// into, for more tasks.
 struct TileProduct {
   const float* in = nullptr;  // [rows, cols]
   int64_t rows = 0;
@@ -31,6 +35,8 @@ struct TileProduct {
   float* out = nullptr;  // [rows, out_stride], of which out_cols <= kTileRows columns are written
   int64_t out_stride = 0;
   int64_t out_cols = 0;
+  int64_t part = 0;
+  int64_t parts = 1;
   FetchList fetch;  // into the core's L2 cache meanwhile; nothing is where there is one row
 };
 

@@ -77,6 +77,7 @@ class Bench {
     SKEIN_RETURN_IF_ERROR(Load());
     SKEIN_ASSIGN_OR_RETURN(const absl::Duration prefill, TimePrefill());
     SKEIN_RETURN_IF_ERROR(TimeDecode());
+    if (cached_) SKEIN_RETURN_IF_ERROR(TimeCachedRead());
     SKEIN_ASSIGN_OR_RETURN(const double arithmetic, kernels::MeasureArithmetic(threads_));
     return Report(prefill, arithmetic);
   }
@@ -201,6 +202,18 @@ class Bench {
     return absl::OkStatus();
   }
 
+  // Of as many bytes as a step reads, over and over.
+  absl::Status TimeCachedRead() {
+    constexpr int kPasses = 101;
+    const int64_t bytes = std::max(static_cast<int64_t>(DecodeBytes(options_.decode_tokens / 2)),
+                                   int64_t{threads_} << 20);  // a MiB each, the least
+    SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe, kernels::ReadProbe::Create(threads_, bytes));
+    std::vector<double> reads;
+    for (int pass = 0; pass < kPasses; ++pass) reads.push_back(probe.Pass());
+    cached_read_ = Median(reads);
+    return absl::OkStatus();
+  }
+
   // The bytes that the decode step `step` reads: weights, and keys and values of the context.
   double DecodeBytes(int step) const {
     const int64_t context = options_.prompt_tokens + step + 1;
@@ -236,9 +249,10 @@ class Bench {
     const double step_flops = options_.batch * (cost_.flops_per_row + cost_.flops_per_output);
     const std::string bound =
         cached_ ? absl::StrFormat(
-                      "%s, which caches may hold: %s; %.0f GFLOP/s, "
-                      "%.0f%% of the arithmetic",
+                      "%s, which caches may hold: %s, %.0f%% of plain reads of as much (%s); "
+                      "%.0f GFLOP/s, %.0f%% of the arithmetic",
                       FormatBytes(bytes), FormatBytesPerSecond(bytes / decode_s),
+                      bytes / decode_s / cached_read_ * 100, FormatBytesPerSecond(cached_read_),
                       step_flops / decode_s / 1e9, step_flops / decode_s / arithmetic * 100)
                 : absl::StrFormat(
                       "bound by reading %s: %s, %.0f%% of the bandwidth right before "
@@ -275,7 +289,8 @@ class Bench {
   std::unique_ptr<kernels::Executable> executable_;
   std::unique_ptr<Stage> stage_;
   StepCost cost_;
-  bool cached_ = false;  // what a step reads
+  bool cached_ = false;     // what a step reads
+  double cached_read_ = 0;  // bytes per second, where it is
   int64_t pages_per_sequence_ = 0;
   std::vector<int32_t> last_token_;      // by sequence
   std::vector<absl::Duration> decodes_;  // of the steps
