@@ -227,7 +227,7 @@ class CpuExecutable final : public HostExecutable {
     const WeightSpec& spec = matrix.spec();
     const int64_t rows = RowsOf(op.in, batch);
     // Few tiles are cut into parts, so that there are tasks enough to share out evenly.
-    constexpr int64_t kTasksEach = 8;
+    constexpr int64_t kTasksEach = 16;
     const bool cut = matrix.tiles() < kTasksEach * pool_.threads() && rows > kRowsAtOnce;
     const int64_t parts = cut ? 2 : 1;
     const int64_t tasks = matrix.tiles() * parts;

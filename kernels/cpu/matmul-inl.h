@@ -45,7 +45,7 @@ inline constexpr int64_t kRunCols = 1024;
 // Rows that share a run. Their sums, 256 bytes each, lie on the stack, once a level of the tree of
 // inner blocks.
 inline constexpr int64_t kGroupRows = 8 * kBlockRows;
-inline constexpr int64_t kLevel = kGroupRows * kTileRows;
+inline constexpr int64_t kLevel = kGroupRows * kTileRows;  // floats
 inline constexpr int kMaxLevels = std::bit_width(static_cast<uint32_t>(kMaxInnerBlocks));
 
 // One row, which takes weights as fast as memory gives them, fetches this far ahead: what arrives
