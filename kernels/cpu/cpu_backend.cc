@@ -24,7 +24,7 @@
 namespace skein::kernels {
 namespace {
 
-// Multiply-adds (or as cheap) below which an operation stays on the calling thread: some 5 us, what
+// Multiply-adds (or as cheap) below which an operation stays on the calling thread: some 1 us, what
 // it costs to hand it out.
 constexpr int64_t kMinParallelWork = 64 * 1024;
 // In multiply-adds: a sine and a cosine in double, an exponential, a cache line from further away.
