@@ -2,6 +2,7 @@
 #include <atomic>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,40 +56,56 @@ class BenchServeTest : public ::testing::Test {
                 .script = [this](const NewRequest& request) { return Answer(request); }}};
 };
 
-TEST_F(BenchServeTest, MeasuresManyStreams) {
+// In either way of sending.
+class BenchServeLoadTest : public BenchServeTest,
+                           public ::testing::WithParamInterface<const char*> {
+ protected:
+  Outcome Load(const std::string& arguments) {
+    return BenchServe(absl::StrCat(GetParam(), " ", arguments));
+  }
+  static std::string HowSent() { return *GetParam() != '\0' ? "in separate calls" : "in one call"; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, BenchServeLoadTest, ::testing::Values("", "--separate-calls"),
+                         [](const auto& info) {
+                           return *info.param != '\0' ? "SeparateCalls" : "OneCall";
+                         });
+
+TEST_P(BenchServeLoadTest, MeasuresManyStreams) {
   const std::string json = absl::StrCat(::testing::TempDir(), "/load.json");
   const std::string svg = absl::StrCat(::testing::TempDir(), "/load.svg");
   const Outcome outcome =
-      BenchServe(absl::StrCat("--concurrency 256 --requests 600 --warmup 10 --prompt-tokens 9 "
-                              "--answer-tokens 5 --ttft-limit 1h --json ",
-                              json, " --svg ", svg));
+      Load(absl::StrCat("--concurrency 256 --requests 600 --warmup 10 --prompt-tokens 9 "
+                        "--answer-tokens 5 --ttft-limit 1h --json ",
+                        json, " --svg ", svg));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("fake: 256 streams, prompts of 9 tokens"),
-                                 HasSubstr("600 of 600 requests succeeded"),
-                                 HasSubstr("600 of 600 within ttft <= 1h")));
+  EXPECT_THAT(
+      outcome.out,
+      AllOf(HasSubstr("fake: 256 streams " + HowSent() + ", prompts of 9 tokens"),
+            HasSubstr("600 of 600 requests succeeded"), HasSubstr("600 of 600 within ttft <= 1h")));
   EXPECT_THAT(ReadFile(json),
               AllOf(HasSubstr("\"output_tokens\":3000"), HasSubstr("\"prompt_tokens\":5400")));
   EXPECT_THAT(ReadFile(svg), HasSubstr("</svg>"));
 }
 
-TEST_F(BenchServeTest, TakesLengthsFromAFileAtPoissonTimes) {
+TEST_P(BenchServeLoadTest, TakesLengthsFromAFileAtPoissonTimes) {
   const std::string lengths = absl::StrCat(::testing::TempDir(), "/lengths.csv");
   const std::string json = absl::StrCat(::testing::TempDir(), "/lengths.json");
   std::ofstream(lengths) << "4,2\n6,3\n";
   const Outcome outcome =
-      BenchServe(absl::StrCat("--rate 200 --requests 40 --lengths ", lengths, " --json ", json));
+      Load(absl::StrCat("--rate 200 --requests 40 --lengths ", lengths, " --json ", json));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("200 requests/s (Poisson), lengths of "));
+  EXPECT_THAT(outcome.out, HasSubstr("200 requests/s (Poisson) " + HowSent() + ", lengths of "));
   EXPECT_THAT(ReadFile(json),
               AllOf(HasSubstr("\"output_tokens\":100"), HasSubstr("\"prompt_tokens\":200")));
 }
 
-TEST_F(BenchServeTest, SaysThatAnInterruptedRunIsIncomplete) {
+TEST_P(BenchServeLoadTest, SaysThatAnInterruptedRunIsIncomplete) {
   answers_ = 3;
   const std::string json = absl::StrCat(::testing::TempDir(), "/interrupted.json");
   Outcome outcome;
   std::thread skein([&] {
-    outcome = BenchServe(absl::StrCat(
+    outcome = Load(absl::StrCat(
         "--concurrency 2 --requests 10 --prompt-tokens 4 --answer-tokens 2 --json ", json));
   });
   // The fifth is sent when the third is done.
@@ -132,14 +149,32 @@ TEST(SkeinUsageTest, BenchServeChecksItsFilesBeforeTheLoad) {
   }
 }
 
-TEST_F(BenchServeTest, CountsErrorsByCode) {
+TEST_P(BenchServeLoadTest, CountsErrorsByCode) {
   surplus_tokens_ = 2;
-  const Outcome outcome =
-      BenchServe("--concurrency 1 --requests 3 --prompt-tokens 4 --answer-tokens 2");
+  const Outcome outcome = Load("--concurrency 1 --requests 3 --prompt-tokens 4 --answer-tokens 2");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr("0 of 3 requests succeeded"), HasSubstr("  INTERNAL: 3\n")));
   EXPECT_THAT(outcome.err, HasSubstr("the last error was INTERNAL: the replica sent more"));
+}
+
+TEST_P(BenchServeLoadTest, EndsWhenTheCoordinatorDoes) {
+  auto coordinator = std::make_unique<TestCoordinator>(Options());
+  FakeJob job({.coordinator = coordinator->address()});  // never answers
+  ASSERT_TRUE(coordinator->WaitUntilServing());
+  Outcome outcome;
+  std::thread skein([&] {
+    outcome =
+        Skein(absl::StrCat("bench serve --coordinator ", coordinator->address(), " ", GetParam(),
+                           " --concurrency 2 --requests 5 --prompt-tokens 4 "
+                           "--answer-tokens 2"));
+  });
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(job.WaitForRequest().has_value());
+  coordinator.reset();
+  skein.join();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("0 of 5 requests succeeded"));
+  EXPECT_THAT(outcome.err, HasSubstr("the last error was "));
 }
 
 }  // namespace

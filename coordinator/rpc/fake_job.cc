@@ -316,14 +316,16 @@ void FakeJob::OnCancel(const CancelledSample& sample) {
   cancelled_samples_.push_back(sample);
 }
 
-void FakeJob::Send(const SequenceOutput& output) {
+void FakeJob::SendStep(const std::vector<SequenceOutput>& outputs) {
   Rank* leader = nullptr;
   {
     MutexLock lock(&mutex_);
-    leader = leaders_.at(output.request_id);
+    leader = leaders_.at(outputs.at(0).request_id);
   }
   wire::WorkerMessage message;
-  ToWire(output, *message.mutable_step()->add_sequences());
+  for (const SequenceOutput& output : outputs) {
+    ToWire(output, *message.mutable_step()->add_sequences());
+  }
   ToWire(options_.replica_load, *message.mutable_step()->mutable_load());
   leader->Write(message);
 }

@@ -53,7 +53,9 @@ class FakeJob {
   bool WaitForCancel(const CancelledSample& sample);
 
   // From the leader of the request's replica.
-  void Send(const SequenceOutput& output);
+  void Send(const SequenceOutput& output) { SendStep({output}); }
+  // What one step gave to requests of one replica.
+  void SendStep(const std::vector<SequenceOutput>& outputs);
 
   void SendReady(int32_t rank);
   void SendFailure(int32_t rank, const std::string& message);

@@ -1,25 +1,14 @@
 #include "coordinator/rpc/generate_stream.h"
 
-#include <chrono>
 #include <optional>
 #include <utility>
 #include <variant>
 
-#include "absl/time/time.h"
+#include "coordinator/rpc/call_end.h"
 #include "coordinator/rpc/grpc_status.h"
 #include "coordinator/rpc/inference_convert.h"
 
 namespace skein::coordinator {
-namespace {
-
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return absl::FromChrono(deadline);
-}
-
-}  // namespace
-
 GenerateStream* GenerateStream::Start(grpc::CallbackServerContext* context,
                                       const v1::GenerateRequest& request,
                                       InferenceService* service) {
@@ -55,11 +44,8 @@ void GenerateStream::OnEvent() {
 void GenerateStream::Advance() {
   if (!begun_ || writing_ || finished_) return;
   if (cancelled_) {
-    const bool late = context_->deadline() <= std::chrono::system_clock::now();
     finished_ = true;
-    Finish(late ? grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "the deadline passed")
-                : grpc::Status::CANCELLED);
-    return;
+    return Finish(WhyCancelled(*context_));
   }
   const std::optional<Event> event = generation_->Next();
   if (!event.has_value()) return;

@@ -66,10 +66,12 @@ void Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
   if (found == replicas_.end()) return;  // it was lost meanwhile: another one gives these tokens
   Replica& replica = found->second;
   StepInput reply;
+  std::vector<std::shared_ptr<Generation>> ready;
   for (const SequenceOutput& sequence : output.sequences) {
     const auto request = replica.requests.find(sequence.request_id);
     if (request == replica.requests.end()) continue;  // cancelled meanwhile
-    switch (request->second.generation->OnOutput(sequence)) {
+    ready.push_back(request->second.generation);
+    switch (ready.back()->OnOutput(sequence)) {
       case Generation::Progress::kRunning:
         break;
       case Generation::Progress::kAnswerFinishedEarly:
@@ -84,6 +86,7 @@ void Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
         break;
     }
   }
+  for (const auto& generation : ready) generation->Notify();
   if (!reply.cancelled.empty() || !reply.cancelled_samples.empty()) {
     replica.info.leader->SendStep(std::move(reply));
   }
@@ -129,6 +132,7 @@ void Dispatcher::Cancel(uint64_t request_id) {
 void Dispatcher::Tick() {
   MutexLock lock(&mutex_);
   const absl::Time now = clock_->Now();
+  EndLate(now);
   std::erase_if(queue_, [&](const auto& entry) {
     const Waiting& waiting = entry.second;
     if (now - waiting.stranded < options_.replica_wait) return false;
@@ -140,6 +144,26 @@ void Dispatcher::Tick() {
                      std::string(last_loss_why_.message())));
     return true;
   });
+}
+
+void Dispatcher::EndLate(absl::Time now) {
+  const absl::Status late = absl::DeadlineExceededError("the deadline passed");
+  const auto is_late = [&](Generation& generation) {
+    if (generation.request().deadline > now) return false;
+    generation.Fail(late);
+    return true;
+  };
+  std::erase_if(queue_, [&](const auto& entry) { return is_late(*entry.second.generation); });
+  for (auto& [id, replica] : replicas_) {
+    StepInput cancels;
+    for (const auto& [request_id, request] : replica.requests) {
+      if (is_late(*request.generation)) cancels.cancelled.push_back(request_id);
+    }
+    if (cancels.cancelled.empty()) continue;
+    for (const uint64_t request_id : cancels.cancelled) Remove(replica, request_id);
+    replica.info.leader->SendStep(std::move(cancels));
+  }
+  Pump();
 }
 
 void Dispatcher::StartDrain() {

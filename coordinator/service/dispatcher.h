@@ -56,7 +56,8 @@ class Dispatcher final : public ReplicaListener {
   absl::Status Admit(std::shared_ptr<Generation> generation);
   // The client has gone: the request leaves the queue or its replica at once, without an event.
   void Cancel(uint64_t request_id);
-  // Ends requests that fitted no replica for replica_wait: call it several times a second.
+  // Ends requests whose deadline has passed, and those that fitted no replica for replica_wait:
+  // call it several times a second.
   void Tick();
 
   // From now on Admit refuses, and nothing waits for a replica to come; what was admitted goes on.
@@ -98,6 +99,7 @@ class Dispatcher final : public ReplicaListener {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Give(Replica& replica, int64_t cached, std::shared_ptr<Generation> generation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndLate(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(Replica& replica, uint64_t request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool FitsAny(const Generation& generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // "replica 0 of job 5f0c: its KV cache holds ..."; every replica.

@@ -361,6 +361,31 @@ TEST_F(DispatcherTest, HigherPrioritiesGoFirstAndWaitingMakesUpForThem) {
   EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4, 3, 5, 6));
 }
 
+TEST_F(DispatcherTest, WhatIsLateEndsAtItsReplicaOrInTheQueueAndOthersTakeItsPlace) {
+  const auto leader = AddReplica(1);
+  const absl::Time deadline = clock_.Now() + absl::Seconds(5);
+  const auto running = Admit(1, {.deadline = deadline});
+  Admit(2);
+  const auto waiting = Admit(3, {.deadline = deadline});
+  const auto next = Admit(4, {.deadline = deadline + absl::Seconds(1)});
+  Output(1, 1, "ab", Finish::kNotFinished);
+  clock_.Advance(absl::Seconds(4));
+  dispatcher_.Tick();
+  EXPECT_THAT(leader->cancelled, IsEmpty());
+  EXPECT_THAT(leader->requests, ElementsAre(1, 2));
+
+  clock_.Advance(absl::Seconds(1));
+  dispatcher_.Tick();
+  EXPECT_THAT(leader->cancelled, ElementsAre(1));
+  EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4));
+  EXPECT_EQ(TextOf(*running), "ab");
+  EXPECT_THAT(ErrorOf(*waiting),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("the deadline passed")));
+  SKEIN_EXPECT_OK(ErrorOf(*next));
+  EXPECT_EQ(dispatcher_.counts().queued, 0);
+  EXPECT_EQ(dispatcher_.counts().running, 2);
+}
+
 TEST_F(DispatcherTest, AmongEqualPrioritiesTheEarlierDeadlineGoesFirst) {
   const auto leader = AddReplica(1);
   const absl::Time now = clock_.Now();

@@ -127,17 +127,8 @@ NewRequest Generation::Dispatch() {
 }
 
 Generation::Progress Generation::OnOutput(const SequenceOutput& output) {
-  Progress progress;
-  {
-    MutexLock lock(&mutex_);
-    progress = OnOutputLocked(output);
-  }
-  on_ready_();
-  return progress;
-}
-
-Generation::Progress Generation::OnOutputLocked(const SequenceOutput& output) {
   using Finish = SequenceOutput::Finish;
+  MutexLock lock(&mutex_);
   if (open_ == 0) return Progress::kFinishedEarly;
   if (output.sample >= answers_.size()) {
     return FailLocked(

@@ -28,8 +28,9 @@ namespace skein::coordinator {
 // never holds more than max_tokens tokens.
 class Generation {
  public:
-  // `on_ready` is called, without locks of this class, when Next() may have something new. Model
-  // and clock outlive the generation. Samples are numbered from 0.
+  // `on_ready` is called, without locks of this class, when Next() may have something new: by
+  // Notify and by what ends the request from outside. Model and clock outlive the generation.
+  // Samples are numbered from 0.
   Generation(uint64_t id, std::string public_id, ValidRequest valid, const ServedModel* model,
              const Clock* clock, std::function<void()> on_ready);
 
@@ -53,6 +54,8 @@ class Generation {
     kFinishedEarly,        // the replica must be told to stop
   };
   Progress OnOutput(const SequenceOutput& output);
+  // Tells the client of outputs. Once all that came together are in, so that they go out together.
+  void Notify() { on_ready_(); }
   // The replica it was sent to is lost. True when another one is to go on. False when it has ended:
   // all tokens were there, or this was the last of `max_retries` retries in a row that gave none.
   bool OnReplicaLost(const absl::Status& why, int64_t max_retries);
@@ -73,7 +76,6 @@ class Generation {
   };
 
   std::optional<Event> NextOf(Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Progress OnOutputLocked(const SequenceOutput& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AppendPromptLogprobs(const SequenceOutput& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Append(Answer& answer, const OutputToken& token, bool is_eos)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -78,7 +78,9 @@ TEST_F(GenerationTest, EventsComeInOrderAndTokensPileUpInOne) {
   clock_.Advance(absl::Seconds(1));
   EXPECT_EQ(generation->OnOutput(Output("ab")), Progress::kRunning);
   EXPECT_EQ(generation->OnOutput(Output("c")), Progress::kRunning);
-  EXPECT_EQ(ready_, 2);
+  EXPECT_EQ(ready_, 0);
+  generation->Notify();
+  EXPECT_EQ(ready_, 1);
   const Tokens first = Take<Tokens>(*generation);
   EXPECT_EQ(first.text, "abc");
   EXPECT_THAT(first.tokens, SizeIs(3));

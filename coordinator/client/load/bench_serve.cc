@@ -54,8 +54,10 @@ absl::StatusOr<std::vector<Lengths>> MakeLengths(const BenchServeFlags& flags) {
 }
 
 std::string DescribeLoad(const BenchServeFlags& flags) {
-  return flags.rate_per_s > 0 ? absl::StrFormat("%.6g requests/s (Poisson)", flags.rate_per_s)
-                              : FormatCount(flags.concurrency, "stream");
+  return absl::StrCat(flags.rate_per_s > 0
+                          ? absl::StrFormat("%.6g requests/s (Poisson)", flags.rate_per_s)
+                          : FormatCount(flags.concurrency, "stream"),
+                      flags.separate_calls ? " in separate calls" : " in one call");
 }
 
 std::string DescribeLengths(const BenchServeFlags& flags) {
@@ -129,8 +131,10 @@ absl::StatusOr<bool> Run(const std::string& coordinator, const BenchServeFlags& 
   ProgressLine line;
   const char* phase = "warm-up";
   int64_t count = flags.warmup;
-  LoadGenerator load(&connection,
-                     [&](const LoadProgress& progress) { line.Show(phase, count, progress); });
+  LoadGenerator load(
+      &connection,
+      flags.separate_calls ? LoadGenerator::Calls::kSeparate : LoadGenerator::Calls::kOne,
+      [&](const LoadProgress& progress) { line.Show(phase, count, progress); });
   interrupted(&load);
   if (count > 0) load.Run(requests.warmup, flags.concurrency);
   phase = "load";
@@ -190,6 +194,10 @@ void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags) {
                   "Open loop instead: requests per second on average, as a Poisson process")
       ->check(InRange(0.001, 100000.0))
       ->excludes(concurrency);
+  command.add_flag(
+      "--separate-calls", flags.separate_calls,
+      "A call for each request, as of clients that share nothing; without it all are in "
+      "one call, as a gateway's, whose tokens of a step come in one message");
   command.add_option("--requests", flags.requests, "Requests that are measured")
       ->check(InRange<int64_t>(1, kMost))
       ->capture_default_str();

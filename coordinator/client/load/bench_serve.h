@@ -13,6 +13,7 @@ namespace skein::client {
 struct BenchServeFlags {
   int64_t concurrency = 8;
   double rate_per_s = 0;
+  bool separate_calls = false;
   int64_t requests = 100;
   int64_t warmup = 0;
   int64_t prompt_tokens = 128;

@@ -1,13 +1,9 @@
 // Sends planned requests to a coordinator and notes when their tokens come.
 #pragma once
 
-#include <grpcpp/completion_queue.h>
-
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +13,7 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "coordinator/client/connection.h"
+#include "coordinator/client/load/sender.h"
 #include "coordinator/client/load/statistics.h"
 #include "coordinator/client/load/workload.h"
 #include "proto/inference.grpc.pb.h"
@@ -31,12 +28,14 @@ struct LoadProgress {
   absl::Duration elapsed;
 };
 
-// Asynchronous: one thread receives the messages of all streams, and takes the times.
-class LoadGenerator {
+class LoadGenerator final : private Sender::Listener {
  public:
+  enum class Calls { kOne, kSeparate };  // SendInOneCall, SendInSeparateCalls
+
   // `on_progress` is called by Run, some five times a second. The connection outlives the
   // generator.
-  LoadGenerator(const Connection* connection, std::function<void(const LoadProgress&)> on_progress);
+  LoadGenerator(const Connection* connection, Calls calls,
+                std::function<void(const LoadProgress&)> on_progress);
 
   // Sends all requests and waits until all have ended. `concurrency` > 0: a request begins when
   // less than so many run; 0: at its time. Records are in the requests' order; after Cancel,
@@ -51,32 +50,34 @@ class LoadGenerator {
   std::string last_error() const;
 
  private:
-  class Call;
+  void OnTokens(size_t index, size_t tokens) override;
+  void OnEnd(size_t index, const grpc::Status& status) override;
 
   bool MayBegin(const PlannedRequest& request, int64_t concurrency) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Begin(size_t index, const PlannedRequest& request, grpc::CompletionQueue* queue);
-  void OnDone(size_t index, RequestRecord record, const grpc::Status& status);
+  std::shared_ptr<Sender> MakeSender();
   // Until something may have changed, or it is time for progress, or `until`.
   void Wait(absl::Duration until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReportProgress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration Elapsed() const;
 
   const Connection* const connection_;
+  const Calls calls_;
   const std::unique_ptr<v1::Inference::Stub> stub_;
   const std::function<void(const LoadProgress&)> on_progress_;
   std::chrono::steady_clock::time_point start_;  // set while nothing runs
-  std::atomic<int64_t> tokens_ = 0;
 
   mutable Mutex mutex_;
   CondVar changed_;
+  std::shared_ptr<Sender> sender_ ABSL_GUARDED_BY(mutex_);  // while a load runs
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Duration next_report_ ABSL_GUARDED_BY(mutex_);
   std::string last_error_ ABSL_GUARDED_BY(mutex_);
   std::vector<RequestRecord> records_ ABSL_GUARDED_BY(mutex_);
-  std::map<size_t, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);  // that run, by index
 };
 
 }  // namespace skein::client

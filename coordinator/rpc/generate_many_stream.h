@@ -1,0 +1,80 @@
+// Many answers of one client over one call.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "coordinator/service/inference_service.h"
+#include "proto/inference.pb.h"
+
+namespace skein::coordinator {
+
+// Begins and cancels requests as the client says, and writes the events of all of them, those that
+// are there at once in one message: what piles up during a write is the next message. Owns itself
+// until gRPC is done with it.
+class GenerateManyStream final
+    : public grpc::ServerBidiReactor<v1::GenerateManyRequest, v1::GenerateManyResponse>,
+      public std::enable_shared_from_this<GenerateManyStream> {
+ public:
+  // The service outlives the stream.
+  static GenerateManyStream* Start(grpc::CallbackServerContext* context, InferenceService* service);
+
+  // Called by gRPC, reads and writes apart, each one at a time.
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;  // the client has gone, or the call's deadline has passed
+  void OnDone() override;
+
+ private:
+  // From its arrival until its last event is in a message.
+  struct Request {
+    std::shared_ptr<Generation> generation;  // unset while it is being admitted, and when refused
+    absl::Status refusal;
+    size_t unfinished = 0;  // answers
+  };
+
+  GenerateManyStream(grpc::CallbackServerContext* context, InferenceService* service)
+      : context_(context), service_(service) {}
+
+  // What a message asks for; an error ends the call.
+  absl::Status Handle(const v1::GenerateManyRequest& message);
+  absl::Status Begin(const v1::GenerateManyRequest& message);
+  absl::StatusOr<std::shared_ptr<Generation>> Admit(const v1::GenerateManyRequest& message,
+                                                    std::function<void()> on_ready);
+  void CancelRequest(uint64_t name);
+  void OnEvent();  // from the service, with its lock held: never calls back
+  // The call is to end, and all that runs is cancelled. The first end counts.
+  void End(const grpc::Status& status);
+  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until the message is full; returns whether the request's last one was among them.
+  bool TakeEventsOf(uint64_t name, Request& request, size_t& bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  grpc::CallbackServerContext* const context_;
+  InferenceService* const service_;
+  std::shared_ptr<GenerateManyStream> self_;
+  v1::GenerateManyRequest incoming_;  // the reading side's
+
+  Mutex mutex_;
+  std::map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by the client's number
+  uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;                     // whose turn it was
+  v1::GenerateManyResponse in_flight_ ABSL_GUARDED_BY(mutex_);
+  bool reading_ ABSL_GUARDED_BY(mutex_) = true;
+  bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace skein::coordinator

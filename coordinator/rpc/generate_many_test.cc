@@ -1,0 +1,357 @@
+// Many requests over one call, against ranks that answer by a script.
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "coordinator/rpc/test_coordinator.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Le;
+using ::testing::Lt;
+using ::testing::SizeIs;
+
+using Finish = SequenceOutput::Finish;
+
+// A call, and what has been read of it.
+class Call {
+ public:
+  explicit Call(TestCoordinator& coordinator, std::chrono::milliseconds deadline = {}) {
+    if (deadline.count() > 0) context_.set_deadline(std::chrono::system_clock::now() + deadline);
+    stream_ = coordinator.inference().GenerateMany(&context_);
+  }
+  // Of a client whose flow control lets no more than 64 KiB through unread.
+  static std::unique_ptr<Call> WithSmallWindow(TestCoordinator& coordinator) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // or the window would grow
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    std::unique_ptr<Call> call(new Call);
+    call->stub_ = v1::Inference::NewStub(grpc::CreateCustomChannel(
+        coordinator.address(), grpc::InsecureChannelCredentials(), arguments));
+    call->stream_ = call->stub_->GenerateMany(&call->context_);
+    return call;
+  }
+
+  bool Generate(uint64_t number, const v1::GenerateRequest& request,
+                std::optional<double> timeout_s = {}) {
+    v1::GenerateManyRequest message;
+    message.set_request(number);
+    *message.mutable_generate() = request;
+    if (timeout_s.has_value()) message.set_timeout_seconds(*timeout_s);
+    return Write(message);
+  }
+  bool Cancel(uint64_t number) {
+    v1::GenerateManyRequest message;
+    message.set_request(number);
+    message.mutable_cancel();
+    return Write(message);
+  }
+  bool Write(const v1::GenerateManyRequest& message) { return stream_->Write(message); }
+  void HalfClose() { stream_->WritesDone(); }
+  void Break() { context_.TryCancel(); }
+
+  // The next message; false at the end.
+  bool Read() {
+    if (!stream_->Read(&message_)) return false;
+    for (const v1::RequestEvent& event : message_.events()) {
+      events_[event.request()].push_back(event.event());
+    }
+    return true;
+  }
+  // Until the request has so many events.
+  bool ReadUntil(uint64_t number, size_t events) {
+    while (events_[number].size() < events) {
+      if (!Read()) return false;
+    }
+    return true;
+  }
+  // All the rest.
+  grpc::Status Finish() {
+    while (Read()) {
+    }
+    return stream_->Finish();
+  }
+
+  const v1::GenerateManyResponse& message() const { return message_; }
+  const std::vector<v1::GenerateEvent>& events(uint64_t number) { return events_[number]; }
+  std::string text(uint64_t number) {
+    std::string text;
+    for (const v1::GenerateEvent& event : events_[number]) text += event.tokens().text();
+    return text;
+  }
+  size_t requests() const { return events_.size(); }
+
+ private:
+  Call() = default;
+
+  std::unique_ptr<v1::Inference::Stub> stub_;  // its own, if it has one
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::GenerateManyRequest, v1::GenerateManyResponse>>
+      stream_;
+  v1::GenerateManyResponse message_;
+  std::map<uint64_t, std::vector<v1::GenerateEvent>> events_;
+};
+
+class GenerateManyTest : public ::testing::Test {
+ protected:
+  static Daemon::Options Options() {
+    Daemon::Options options = TestOptions();
+    options.cluster.constraints.max_sequences = 8;
+    return options;
+  }
+
+  // Begins a request and waits until the replica has it; returns the coordinator's id of it.
+  uint64_t Begin(Call& call, uint64_t number, std::optional<double> timeout_s = {}) {
+    EXPECT_TRUE(call.Generate(number, PromptRequest("x"), timeout_s));
+    const auto received = job_.WaitForRequest();
+    EXPECT_TRUE(received.has_value());
+    return received.has_value() ? received->id : 0;
+  }
+
+  void ExpectNoneRuns() {
+    EXPECT_TRUE(
+        TestCoordinator::WaitFor([&] { return coordinator_.Status().running_requests() == 0; }));
+  }
+
+  void SetUp() override { ASSERT_TRUE(coordinator_.WaitUntilServing()); }
+
+  TestCoordinator coordinator_{Options()};
+  FakeJob job_{{.coordinator = coordinator_.address()}};
+};
+
+void ExpectError(const v1::GenerateEvent& event, grpc::StatusCode code, const std::string& says) {
+  EXPECT_EQ(event.error().code(), code) << event.DebugString();
+  EXPECT_THAT(event.error().message(), HasSubstr(says));
+}
+
+TEST_F(GenerateManyTest, EachRequestHasTheEventsThatGenerateGives) {
+  Call call(coordinator_);
+  const uint64_t seven = Begin(call, 7);
+  const uint64_t zero = Begin(call, 0);
+  job_.Send(TextOutput(zero, "zero"));
+  job_.Send(TextOutput(seven, "sev", Finish::kNotFinished));
+  job_.Send(TextOutput(seven, "en"));
+  call.HalfClose();
+  const grpc::Status status = call.Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(call.requests(), 2u);
+  for (const auto& [number, text] : {std::pair(7, "seven"), std::pair(0, "zero")}) {
+    SCOPED_TRACE(number);
+    EXPECT_EQ(call.text(number), text);
+    EXPECT_THAT(call.events(number).front().accepted().request_id(), HasSubstr("req-"));
+    EXPECT_EQ(call.events(number).back().finished().reason(), v1::Finished::REASON_MAX_TOKENS);
+  }
+}
+
+TEST_F(GenerateManyTest, WhatAStepGivesIsOneMessage) {
+  Call call(coordinator_);
+  std::vector<uint64_t> ids;
+  for (const uint64_t number : {1, 2, 3}) {
+    ids.push_back(Begin(call, number));
+    ASSERT_TRUE(call.ReadUntil(number, 1));
+  }
+  for (const bool last : {false, true}) {
+    std::vector<SequenceOutput> step;
+    for (const uint64_t id : ids) {
+      step.push_back(TextOutput(id, "x", last ? Finish::kMaxTokens : Finish::kNotFinished));
+    }
+    job_.SendStep(step);
+    ASSERT_TRUE(call.Read());
+    EXPECT_THAT(call.message().events(), SizeIs(last ? 6 : 3)) << call.message().DebugString();
+  }
+  for (const uint64_t number : {1, 2, 3}) EXPECT_EQ(call.text(number), "xx");
+  call.HalfClose();
+  EXPECT_TRUE(call.Finish().ok());
+}
+
+TEST_F(GenerateManyTest, ARefusedRequestLeavesTheOthersAlone) {
+  Call call(coordinator_);
+  const uint64_t good = Begin(call, 1);
+  call.Generate(2, PromptRequest(""));
+  call.Generate(3, PromptRequest("x"), 0);
+  call.Generate(4, PromptRequest("x"), std::numeric_limits<double>::quiet_NaN());
+  for (const uint64_t number : {2, 3, 4}) {
+    ASSERT_TRUE(call.ReadUntil(number, 1));
+    ExpectError(call.events(number)[0], grpc::StatusCode::INVALID_ARGUMENT,
+                number == 2 ? "prompt: empty" : "timeout_seconds: ");
+  }
+  job_.Send(TextOutput(good, "good"));
+  call.Generate(2, PromptRequest(std::string(32, 'x')));  // the number is free again
+  call.HalfClose();
+  EXPECT_TRUE(call.Finish().ok());
+  EXPECT_EQ(call.text(1), "good");
+  EXPECT_THAT(call.events(2), SizeIs(2));
+}
+
+TEST_F(GenerateManyTest, OneIsCancelledAndTheOthersGoOn) {
+  Call call(coordinator_);
+  const uint64_t first = Begin(call, 1);
+  const uint64_t second = Begin(call, 2);
+  call.Cancel(77);  // never was
+  call.Cancel(1);
+  EXPECT_TRUE(job_.WaitForCancel(first));
+  ASSERT_TRUE(call.ReadUntil(1, 2));
+  ExpectError(call.events(1)[1], grpc::StatusCode::CANCELLED, "the client cancelled");
+  call.Cancel(1);  // has ended
+  job_.Send(TextOutput(second, "on"));
+  call.HalfClose();
+  EXPECT_TRUE(call.Finish().ok());
+  EXPECT_EQ(call.text(2), "on");
+  EXPECT_THAT(call.events(1), SizeIs(2));
+}
+
+TEST_F(GenerateManyTest, ARequestMayHaveATimeoutOfItsOwn) {
+  Call call(coordinator_);
+  const uint64_t late = Begin(call, 1, 0.5);
+  const uint64_t other = Begin(call, 2, 1e300);
+  EXPECT_TRUE(job_.WaitForCancel(late));
+  ASSERT_TRUE(call.ReadUntil(1, 2));
+  ExpectError(call.events(1)[1], grpc::StatusCode::DEADLINE_EXCEEDED, "the deadline passed");
+  job_.Send(TextOutput(other, "on"));
+  call.HalfClose();
+  EXPECT_TRUE(call.Finish().ok());
+  EXPECT_EQ(call.text(2), "on");
+}
+
+TEST_F(GenerateManyTest, MisuseEndsTheCallAndSaysWhy) {
+  for (const bool twice : {true, false}) {
+    Call call(coordinator_);
+    const uint64_t running = Begin(call, 3);
+    if (twice) {
+      call.Generate(3, PromptRequest("y"));
+    } else {
+      v1::GenerateManyRequest empty;
+      empty.set_request(4);
+      call.Write(empty);
+    }
+    const grpc::Status status = call.Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(status.error_message(), twice ? "request 3: the one of this number has not ended yet"
+                                            : "request 4: neither generate nor cancel");
+    EXPECT_TRUE(job_.WaitForCancel(running));
+    ExpectNoneRuns();
+  }
+}
+
+TEST_F(GenerateManyTest, ACallThatBreaksOrIsLateCancelsAllItsRequests) {
+  for (const bool late : {true, false}) {
+    Call call(coordinator_, std::chrono::milliseconds(late ? 700 : 0));
+    const uint64_t first = Begin(call, 1);
+    const uint64_t second = Begin(call, 2);
+    if (!late) call.Break();
+    EXPECT_EQ(call.Finish().error_code(),
+              late ? grpc::StatusCode::DEADLINE_EXCEEDED : grpc::StatusCode::CANCELLED);
+    EXPECT_TRUE(job_.WaitForCancel(first));
+    EXPECT_TRUE(job_.WaitForCancel(second));
+    ExpectNoneRuns();
+  }
+}
+
+TEST_F(GenerateManyTest, WithoutWorkersRequestsEndButTheCallGoesOn) {
+  job_.Kill(0);
+  ASSERT_TRUE(coordinator_.WaitUntilServing(false));
+  Call call(coordinator_);
+  call.Generate(1, PromptRequest("x"));
+  ASSERT_TRUE(call.ReadUntil(1, 1));
+  ExpectError(call.events(1)[0], grpc::StatusCode::UNAVAILABLE, "no replica serves");
+  FakeJob job({.coordinator = coordinator_.address(), .job_id = "another"});
+  ASSERT_TRUE(coordinator_.WaitUntilServing());
+  call.Generate(1, PromptRequest("x"));
+  const auto received = job.WaitForRequest();
+  ASSERT_TRUE(received.has_value());
+  job.Send(TextOutput(received->id, "yes"));
+  call.HalfClose();
+  EXPECT_TRUE(call.Finish().ok());
+  EXPECT_EQ(call.text(1), "yes");
+}
+
+// Two answers of 4 MiB, unread: a message stays below what gRPC's clients take, and a short answer
+// need not wait for the ends of long ones.
+TEST(GenerateManyFlowTest, WhatPilesUpIsSentInTurnAndInPieces) {
+  constexpr int kTokens = 4096;
+  const std::string word(1024, 'w');
+  Daemon::Options options = TestOptions();
+  options.cluster.constraints.max_sequences = 8;
+  TestCoordinator coordinator(std::move(options), MakeFakeModel({word}, kTokens + 8));
+  FakeJob job({.coordinator = coordinator.address()});
+  ASSERT_TRUE(coordinator.WaitUntilServing());
+  const auto call = Call::WithSmallWindow(coordinator);
+  std::vector<uint64_t> ids;
+  for (const uint64_t number : {1, 2, 3}) {
+    call->Generate(number, PromptRequest("x"));
+    const auto received = job.WaitForRequest();
+    ASSERT_TRUE(received.has_value());
+    ids.push_back(received->id);
+  }
+  for (int i = 0; i < kTokens; ++i) {
+    const Finish finish = i + 1 == kTokens ? Finish::kMaxTokens : Finish::kNotFinished;
+    std::vector<SequenceOutput> step;
+    for (const uint64_t id : {ids[0], ids[1]}) {
+      step.push_back(
+          {.request_id = id, .tokens = {{.id = FakeTokenizer::kFirstWord}}, .finish = finish});
+    }
+    job.SendStep(step);
+  }
+  job.Send(TextOutput(ids[2], "short"));
+  EXPECT_TRUE(
+      TestCoordinator::WaitFor([&] { return coordinator.Status().running_requests() == 0; }));
+  size_t before_short = 0;
+  while (call->text(3) != "short") {
+    ASSERT_TRUE(call->Read());
+    // Full at 1 MiB, after an event of half a MiB of text and its tokens.
+    EXPECT_THAT(call->message().ByteSizeLong(), Le(size_t{2} << 20));
+    before_short = call->text(1).size() + call->text(2).size();
+  }
+  EXPECT_THAT(before_short, Lt(kTokens * word.size()));  // half of the two
+  call->HalfClose();
+  EXPECT_TRUE(call->Finish().ok());
+  for (const uint64_t number : {1, 2}) {
+    EXPECT_EQ(call->text(number).size(), kTokens * word.size());
+    EXPECT_TRUE(call->events(number).back().has_finished());
+  }
+}
+
+// Refusals pile up, too: from some number on the coordinator reads no more requests.
+TEST(GenerateManyFlowTest, AClientThatDoesNotReadIsNotReadEither) {
+  constexpr uint64_t kMany = 20'000;
+  constexpr uint64_t kMost = 4096;  // in hand
+  TestCoordinator coordinator;
+  const auto call = Call::WithSmallWindow(coordinator);
+  // 2 KiB each, which are refused: flow control lets some more through unread.
+  const v1::GenerateRequest request = PromptRequest(std::string(2048, 'x'));
+  std::atomic<uint64_t> written = 0;
+  std::thread writer([&] {
+    for (uint64_t number = 0; number < kMany && call->Generate(number, request); ++number)
+      ++written;
+    call->HalfClose();
+  });
+  uint64_t before = 0;
+  do {
+    before = written;
+    absl::SleepFor(absl::Milliseconds(500));
+  } while (written != before);
+  EXPECT_THAT(written, ::testing::AllOf(::testing::Ge(kMost), Lt(3 * kMost)));
+  const grpc::Status status = call->Finish();
+  writer.join();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(call->requests(), kMany);
+  for (uint64_t number = 0; number < kMany; ++number) {
+    ASSERT_THAT(call->events(number), SizeIs(1)) << number;
+  }
+}
+
+}  // namespace
+}  // namespace skein::coordinator
