@@ -136,7 +136,7 @@ batching() {
   local separate
   coordinate "$1" --context-length=512 --max-sequences=8
   serve -np 1 "${worker[@]}"
-  gain "${@:1:3}" "$((($4 + 4) / 5))" --separate-calls
+  gain "${@:1:3}" "$(($4 < 25 ? $4 : 25))" --separate-calls
   separate=$reached
   gain "$@"
   stop

@@ -1,7 +1,7 @@
 #include "coordinator/rpc/generate_many_stream.h"
 
 #include <algorithm>
-#include <iterator>
+#include <limits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -16,10 +16,13 @@
 namespace skein::coordinator {
 namespace {
 
-constexpr size_t kMaxRequests = 4096;
+constexpr size_t kMaxRequests = 16'384;
 // A message of more bytes takes no further event: clients take 4 MiB by default, and one event has
 // well below half of that.
 constexpr size_t kFullMessageBytes = 1 << 20;
+// Stays in a message that was never read; gRPC reports the end of the client's messages and one
+// that cannot be parsed alike, but the latter has been cleared.
+constexpr uint64_t kNothingRead = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
@@ -27,16 +30,21 @@ GenerateManyStream* GenerateManyStream::Start(grpc::CallbackServerContext* conte
                                               InferenceService* service) {
   std::shared_ptr<GenerateManyStream> stream(new GenerateManyStream(context, service));
   stream->self_ = stream;
-  stream->StartRead(&stream->incoming_);
+  MutexLock lock(&stream->mutex_);
+  stream->Read();
   return stream.get();
 }
 
 // ---- What the client says ----
 
 void GenerateManyStream::OnReadDone(bool ok) {
+  absl::Status handled;
   if (ok) {
-    if (const absl::Status handled = Handle(incoming_); !handled.ok()) return End(ToGrpc(handled));
+    handled = Handle(incoming_);
+  } else if (incoming_.request() != kNothingRead) {
+    handled = absl::InvalidArgumentError("a message is no GenerateManyRequest");
   }
+  if (!handled.ok()) return End(ToGrpc(handled));
   MutexLock lock(&mutex_);
   reading_ = false;
   half_closed_ = !ok;
@@ -58,35 +66,34 @@ absl::Status GenerateManyStream::Handle(const v1::GenerateManyRequest& message) 
 }
 
 absl::Status GenerateManyStream::Begin(const v1::GenerateManyRequest& message) {
+  const uint64_t number = message.request();
   {
     MutexLock lock(&mutex_);
-    if (!requests_.try_emplace(message.request()).second) {
-      return absl::InvalidArgumentError(absl::StrCat("request ", message.request(),
-                                                     ": the one of this number has not ended yet"));
+    if (!requests_.try_emplace(number).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("request ", number, ": the one of this number has not ended yet"));
     }
   }
-  // Tokens may come before Generate returns, and after gRPC has let go of this stream.
-  const auto generation = Admit(message, [weak = weak_from_this()] {
-    if (const auto stream = weak.lock()) stream->OnEvent();
-  });
-  bool late = false;
+  const auto generation = Admit(message);
+  bool call_has_ended = false;
   {
     MutexLock lock(&mutex_);
-    Request& request = requests_.at(message.request());
+    Request& request = requests_.at(number);
     if (generation.ok()) {
       request.generation = *generation;
       request.unfinished = (*generation)->request().samples.size();
-      late = end_.has_value();
+      call_has_ended = end_.has_value();
     } else {
       request.refusal = generation.status();
     }
+    MarkReady(number);
   }
-  if (late) service_->Cancel(**generation);
+  if (call_has_ended) service_->Cancel({*generation});
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Generation>> GenerateManyStream::Admit(
-    const v1::GenerateManyRequest& message, std::function<void()> on_ready) {
+    const v1::GenerateManyRequest& message) {
   absl::Time deadline = DeadlineOf(*context_);
   if (message.has_timeout_seconds()) {
     if (!(message.timeout_seconds() > 0)) {
@@ -95,18 +102,23 @@ absl::StatusOr<std::shared_ptr<Generation>> GenerateManyStream::Admit(
     }
     deadline = std::min(deadline, absl::Now() + absl::Seconds(message.timeout_seconds()));
   }
-  return service_->Generate(FromProto(message.generate(), deadline), std::move(on_ready));
+  // Tokens may come before Generate returns, and after gRPC has let go of this stream.
+  return service_->Generate(
+      FromProto(message.generate(), deadline),
+      [weak = weak_from_this(), number = message.request()](Generation::Ready ready) {
+        if (const auto stream = weak.lock()) stream->OnReady(number, ready);
+      });
 }
 
-void GenerateManyStream::CancelRequest(uint64_t name) {
+void GenerateManyStream::CancelRequest(uint64_t number) {
   std::shared_ptr<Generation> generation;
   {
     MutexLock lock(&mutex_);
-    const auto found = requests_.find(name);
+    const auto found = requests_.find(number);
     if (found == requests_.end() || found->second.generation == nullptr) return;
     generation = found->second.generation;
   }
-  service_->Cancel(*generation);
+  service_->Cancel({generation});
   generation->Fail(absl::CancelledError("the client cancelled the request"));
 }
 
@@ -117,19 +129,20 @@ void GenerateManyStream::End(const grpc::Status& status) {
   {
     MutexLock lock(&mutex_);
     if (!end_.has_value()) end_ = status;
-    for (const auto& [name, request] : requests_) {
+    for (const auto& [number, request] : requests_) {
       if (request.generation != nullptr) running.push_back(request.generation);
     }
     Advance();
   }
-  for (const auto& generation : running) service_->Cancel(*generation);
+  service_->Cancel(running);
 }
 
 // ---- What it is told ----
 
-void GenerateManyStream::OnEvent() {
+void GenerateManyStream::OnReady(uint64_t number, Generation::Ready ready) {
   MutexLock lock(&mutex_);
-  Advance();
+  MarkReady(number);
+  if (ready == Generation::Ready::kAll) Advance();
 }
 
 void GenerateManyStream::OnWriteDone(bool ok) {
@@ -137,8 +150,15 @@ void GenerateManyStream::OnWriteDone(bool ok) {
     MutexLock lock(&mutex_);
     writing_ = false;
     if (ok) return Advance();
+    if (!end_.has_value()) end_ = WhyCancelled(*context_);  // nothing more is written
   }
-  End(grpc::Status::CANCELLED);
+  End(WhyCancelled(*context_));
+}
+
+void GenerateManyStream::MarkReady(uint64_t number) {
+  const auto found = requests_.find(number);
+  if (found == requests_.end() || std::exchange(found->second.ready, true)) return;
+  ready_.push_back(number);
 }
 
 void GenerateManyStream::Advance() {
@@ -156,43 +176,57 @@ void GenerateManyStream::Advance() {
     finished_ = true;
     return Finish(*end_);
   }
-  if (reading_ || half_closed_ || end_.has_value() || requests_.size() >= kMaxRequests) return;
+  if (!reading_ && !half_closed_ && !end_.has_value() && requests_.size() < kMaxRequests) Read();
+}
+
+void GenerateManyStream::Read() {
   reading_ = true;
+  incoming_.Clear();
+  incoming_.set_request(kNothingRead);
   StartRead(&incoming_);
 }
 
 void GenerateManyStream::TakeEvents() {
   in_flight_.Clear();
   size_t bytes = 0;
-  // In turn, so that no request's many events keep back the others'.
-  auto next = requests_.upper_bound(last_);
-  for (size_t left = requests_.size(); left > 0 && bytes < kFullMessageBytes; --left) {
-    if (next == requests_.end()) next = requests_.begin();
-    last_ = next->first;
-    const bool ended = TakeEventsOf(next->first, next->second, bytes);
-    next = ended ? requests_.erase(next) : std::next(next);
+  while (!ready_.empty() && bytes < kFullMessageBytes) {
+    const auto next = requests_.find(ready_.front());
+    ready_.pop_front();
+    next->second.ready = false;
+    switch (TakeEventsOf(next->first, next->second, bytes)) {
+      case Taken::kAll:
+        break;
+      case Taken::kLast:
+        requests_.erase(next);
+        break;
+      case Taken::kSome:
+        MarkReady(next->first);  // after the others, which it is not to hold up
+        break;
+    }
   }
 }
 
-bool GenerateManyStream::TakeEventsOf(uint64_t name, Request& request, size_t& bytes) {
+GenerateManyStream::Taken GenerateManyStream::TakeEventsOf(uint64_t number, Request& request,
+                                                           size_t& bytes) {
   const auto add = [&](const Event& event) {
     v1::RequestEvent& out = *in_flight_.add_events();
-    out.set_request(name);
+    out.set_request(number);
     *out.mutable_event() = ToProto(event, service_->model());
     bytes += out.ByteSizeLong();
   };
   if (!request.refusal.ok()) {
     add(request.refusal);
-    return true;
+    return Taken::kLast;
   }
-  while (request.generation != nullptr && bytes < kFullMessageBytes) {
+  if (request.generation == nullptr) return Taken::kAll;
+  while (bytes < kFullMessageBytes) {
     const std::optional<Event> event = request.generation->Next();
-    if (!event.has_value()) return false;
+    if (!event.has_value()) return Taken::kAll;
     add(*event);
-    if (std::holds_alternative<absl::Status>(*event)) return true;
-    if (std::holds_alternative<Finished>(*event) && --request.unfinished == 0) return true;
+    if (std::holds_alternative<absl::Status>(*event)) return Taken::kLast;
+    if (std::holds_alternative<Finished>(*event) && --request.unfinished == 0) return Taken::kLast;
   }
-  return false;
+  return Taken::kSome;
 }
 
 void GenerateManyStream::OnDone() {

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +41,7 @@ class GenerateManyStream final
     std::shared_ptr<Generation> generation;  // unset while it is being admitted, and when refused
     absl::Status refusal;
     size_t unfinished = 0;  // answers
+    bool ready = false;     // it is in ready_
   };
 
   GenerateManyStream(grpc::CallbackServerContext* context, InferenceService* service)
@@ -49,16 +50,20 @@ class GenerateManyStream final
   // What a message asks for; an error ends the call.
   absl::Status Handle(const v1::GenerateManyRequest& message);
   absl::Status Begin(const v1::GenerateManyRequest& message);
-  absl::StatusOr<std::shared_ptr<Generation>> Admit(const v1::GenerateManyRequest& message,
-                                                    std::function<void()> on_ready);
-  void CancelRequest(uint64_t name);
-  void OnEvent();  // from the service, with its lock held: never calls back
+  absl::StatusOr<std::shared_ptr<Generation>> Admit(const v1::GenerateManyRequest& message);
+  void CancelRequest(uint64_t number);
+  // From the service, with its lock held: never calls back.
+  void OnReady(uint64_t number, Generation::Ready ready);
   // The call is to end, and all that runs is cancelled. The first end counts.
   void End(const grpc::Status& status);
+
+  void MarkReady(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Fills in_flight_ with the events of those that are ready.
   void TakeEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Until the message is full; returns whether the request's last one was among them.
-  bool TakeEventsOf(uint64_t name, Request& request, size_t& bytes)
+  enum class Taken { kAll, kLast, kSome };  // all that are there, the request's last one, or else
+  Taken TakeEventsOf(uint64_t number, Request& request, size_t& bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   grpc::CallbackServerContext* const context_;
@@ -68,9 +73,9 @@ class GenerateManyStream final
 
   Mutex mutex_;
   std::map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by the client's number
-  uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;                     // whose turn it was
+  std::deque<uint64_t> ready_ ABSL_GUARDED_BY(mutex_);            // that may have events, each once
   v1::GenerateManyResponse in_flight_ ABSL_GUARDED_BY(mutex_);
-  bool reading_ ABSL_GUARDED_BY(mutex_) = true;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);

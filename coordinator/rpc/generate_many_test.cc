@@ -1,4 +1,7 @@
 // Many requests over one call, against ranks that answer by a script.
+#include <grpcpp/generic/generic_stub.h>
+
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -156,23 +159,30 @@ TEST_F(GenerateManyTest, EachRequestHasTheEventsThatGenerateGives) {
   }
 }
 
-TEST_F(GenerateManyTest, WhatAStepGivesIsOneMessage) {
+TEST_F(GenerateManyTest, WhatAStepGivesToAllComesTogether) {
+  constexpr int kSteps = 25;
   Call call(coordinator_);
   std::vector<uint64_t> ids;
-  for (const uint64_t number : {1, 2, 3}) {
+  for (const uint64_t number : {1, 2, 3, 4}) {
     ids.push_back(Begin(call, number));
     ASSERT_TRUE(call.ReadUntil(number, 1));
   }
-  for (const bool last : {false, true}) {
+  int messages = 0;
+  for (int i = 1; i <= kSteps; ++i) {
     std::vector<SequenceOutput> step;
     for (const uint64_t id : ids) {
-      step.push_back(TextOutput(id, "x", last ? Finish::kMaxTokens : Finish::kNotFinished));
+      step.push_back(TextOutput(id, "x", i < kSteps ? Finish::kNotFinished : Finish::kMaxTokens));
     }
     job_.SendStep(step);
-    ASSERT_TRUE(call.Read());
-    EXPECT_THAT(call.message().events(), SizeIs(last ? 6 : 3)) << call.message().DebugString();
+    for (const uint64_t number : {1, 2, 3, 4}) {
+      while (call.text(number).size() < static_cast<size_t>(i)) {
+        ASSERT_TRUE(call.Read());
+        ++messages;
+      }
+    }
   }
-  for (const uint64_t number : {1, 2, 3}) EXPECT_EQ(call.text(number), "xx");
+  // A write that ends in the middle of a step may take its beginning along: a rare second message.
+  EXPECT_THAT(messages, Lt(kSteps + kSteps / 2));
   call.HalfClose();
   EXPECT_TRUE(call.Finish().ok());
 }
@@ -248,7 +258,7 @@ TEST_F(GenerateManyTest, MisuseEndsTheCallAndSaysWhy) {
 
 TEST_F(GenerateManyTest, ACallThatBreaksOrIsLateCancelsAllItsRequests) {
   for (const bool late : {true, false}) {
-    Call call(coordinator_, std::chrono::milliseconds(late ? 700 : 0));
+    Call call(coordinator_, std::chrono::milliseconds(late ? 2000 : 0));
     const uint64_t first = Begin(call, 1);
     const uint64_t second = Begin(call, 2);
     if (!late) call.Break();
@@ -310,10 +320,10 @@ TEST(GenerateManyFlowTest, WhatPilesUpIsSentInTurnAndInPieces) {
       TestCoordinator::WaitFor([&] { return coordinator.Status().running_requests() == 0; }));
   size_t before_short = 0;
   while (call->text(3) != "short") {
+    before_short = call->text(1).size() + call->text(2).size();
     ASSERT_TRUE(call->Read());
     // Full at 1 MiB, after an event of half a MiB of text and its tokens.
     EXPECT_THAT(call->message().ByteSizeLong(), Le(size_t{2} << 20));
-    before_short = call->text(1).size() + call->text(2).size();
   }
   EXPECT_THAT(before_short, Lt(kTokens * word.size()));  // half of the two
   call->HalfClose();
@@ -326,24 +336,26 @@ TEST(GenerateManyFlowTest, WhatPilesUpIsSentInTurnAndInPieces) {
 
 // Refusals pile up, too: from some number on the coordinator reads no more requests.
 TEST(GenerateManyFlowTest, AClientThatDoesNotReadIsNotReadEither) {
-  constexpr uint64_t kMany = 20'000;
-  constexpr uint64_t kMost = 4096;  // in hand
+  constexpr uint64_t kMany = 60'000;
+  constexpr uint64_t kMost = 16'384;  // in hand
   TestCoordinator coordinator;
   const auto call = Call::WithSmallWindow(coordinator);
-  // 2 KiB each, which are refused: flow control lets some more through unread.
-  const v1::GenerateRequest request = PromptRequest(std::string(2048, 'x'));
+  // 1 KiB each, which are refused: flow control lets some more through unread.
+  const v1::GenerateRequest request = PromptRequest(std::string(1024, 'x'));
   std::atomic<uint64_t> written = 0;
   std::thread writer([&] {
-    for (uint64_t number = 0; number < kMany && call->Generate(number, request); ++number)
+    for (uint64_t number = 0; number < kMany && call->Generate(number, request); ++number) {
       ++written;
+    }
     call->HalfClose();
   });
+  EXPECT_TRUE(TestCoordinator::WaitFor([&] { return written >= kMost; }));
   uint64_t before = 0;
   do {
     before = written;
     absl::SleepFor(absl::Milliseconds(500));
   } while (written != before);
-  EXPECT_THAT(written, ::testing::AllOf(::testing::Ge(kMost), Lt(3 * kMost)));
+  EXPECT_THAT(written, Lt(kMany));
   const grpc::Status status = call->Finish();
   writer.join();
   EXPECT_TRUE(status.ok()) << status.error_message();
@@ -351,6 +363,27 @@ TEST(GenerateManyFlowTest, AClientThatDoesNotReadIsNotReadEither) {
   for (uint64_t number = 0; number < kMany; ++number) {
     ASSERT_THAT(call->events(number), SizeIs(1)) << number;
   }
+}
+
+// Ends all like misuse, not like the end of what the client has to say.
+TEST_F(GenerateManyTest, AMessageThatCannotBeReadEndsTheCall) {
+  grpc::GenericStub stub(coordinator_.channel());
+  grpc::CompletionQueue queue;
+  void* tag = nullptr;
+  bool ok = false;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const auto call = stub.PrepareCall(&context, "/skein.v1.Inference/GenerateMany", &queue);
+  call->StartCall(nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  const grpc::Slice slice("\x12\xFF");  // a length without its bytes
+  call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_EQ(status.error_message(), "a message is no GenerateManyRequest");
 }
 
 }  // namespace

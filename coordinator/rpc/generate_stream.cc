@@ -9,6 +9,7 @@
 #include "coordinator/rpc/inference_convert.h"
 
 namespace skein::coordinator {
+
 GenerateStream* GenerateStream::Start(grpc::CallbackServerContext* context,
                                       const v1::GenerateRequest& request,
                                       InferenceService* service) {
@@ -21,7 +22,8 @@ GenerateStream* GenerateStream::Start(grpc::CallbackServerContext* context,
 void GenerateStream::Begin(const v1::GenerateRequest& request) {
   // Tokens may come before Generate returns, and after gRPC has let go of this stream.
   auto generation = service_->Generate(FromProto(request, DeadlineOf(*context_)),
-                                       [weak = std::weak_ptr<GenerateStream>(self_)] {
+                                       [weak = weak_from_this()](Generation::Ready ready) {
+                                         if (ready == Generation::Ready::kMore) return;
                                          if (const auto stream = weak.lock()) stream->OnEvent();
                                        });
   MutexLock lock(&mutex_);
@@ -63,7 +65,7 @@ void GenerateStream::Advance() {
 }
 
 void GenerateStream::OnWriteDone(bool ok) {
-  if (!ok) service_->Cancel(*generation_);
+  if (!ok) service_->Cancel({generation_});
   MutexLock lock(&mutex_);
   writing_ = false;
   cancelled_ |= !ok;
@@ -72,7 +74,7 @@ void GenerateStream::OnWriteDone(bool ok) {
 
 void GenerateStream::OnCancel() {
   if (generation_ == nullptr) return;  // refused
-  service_->Cancel(*generation_);
+  service_->Cancel({generation_});
   MutexLock lock(&mutex_);
   cancelled_ = true;
   Advance();

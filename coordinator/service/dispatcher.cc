@@ -86,7 +86,7 @@ void Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
         break;
     }
   }
-  for (const auto& generation : ready) generation->Notify();
+  for (const auto& generation : ready) generation->OnOutputsEnd();
   if (!reply.cancelled.empty() || !reply.cancelled_samples.empty()) {
     replica.info.leader->SendStep(std::move(reply));
   }
@@ -117,16 +117,23 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
                                                    " requests wait already; try again later"));
 }
 
-void Dispatcher::Cancel(uint64_t request_id) {
+void Dispatcher::Cancel(const std::vector<uint64_t>& request_ids) {
   MutexLock lock(&mutex_);
-  if (queue_.erase(request_id) > 0) return;
+  CancelLocked(request_ids);
+}
+
+void Dispatcher::CancelLocked(const std::vector<uint64_t>& request_ids) {
+  for (const uint64_t request_id : request_ids) queue_.erase(request_id);
   for (auto& [id, replica] : replicas_) {
-    if (!replica.requests.contains(request_id)) continue;
-    replica.info.leader->SendStep({.cancelled = {request_id}});
-    Remove(replica, request_id);
-    Pump();
-    return;
+    StepInput input;
+    for (const uint64_t request_id : request_ids) {
+      if (!replica.requests.contains(request_id)) continue;
+      input.cancelled.push_back(request_id);
+      Remove(replica, request_id);
+    }
+    if (!input.cancelled.empty()) replica.info.leader->SendStep(std::move(input));
   }
+  Pump();
 }
 
 void Dispatcher::Tick() {
@@ -147,23 +154,17 @@ void Dispatcher::Tick() {
 }
 
 void Dispatcher::EndLate(absl::Time now) {
-  const absl::Status late = absl::DeadlineExceededError("the deadline passed");
-  const auto is_late = [&](Generation& generation) {
-    if (generation.request().deadline > now) return false;
-    generation.Fail(late);
-    return true;
+  std::vector<uint64_t> late;
+  const auto end_if_late = [&](Generation& generation) {
+    if (generation.request().deadline > now) return;
+    late.push_back(generation.id());
+    generation.Fail(absl::DeadlineExceededError("the deadline passed"));
   };
-  std::erase_if(queue_, [&](const auto& entry) { return is_late(*entry.second.generation); });
-  for (auto& [id, replica] : replicas_) {
-    StepInput cancels;
-    for (const auto& [request_id, request] : replica.requests) {
-      if (is_late(*request.generation)) cancels.cancelled.push_back(request_id);
-    }
-    if (cancels.cancelled.empty()) continue;
-    for (const uint64_t request_id : cancels.cancelled) Remove(replica, request_id);
-    replica.info.leader->SendStep(std::move(cancels));
+  for (const auto& [request_id, waiting] : queue_) end_if_late(*waiting.generation);
+  for (const auto& [id, replica] : replicas_) {
+    for (const auto& [request_id, request] : replica.requests) end_if_late(*request.generation);
   }
-  Pump();
+  if (!late.empty()) CancelLocked(late);
 }
 
 void Dispatcher::StartDrain() {

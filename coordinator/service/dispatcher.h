@@ -54,8 +54,8 @@ class Dispatcher final : public ReplicaListener {
   // Queues the request or hands it to a replica. Unavailable: no replica serves, or the coordinator
   // drains. FailedPrecondition: it fits no replica. ResourceExhausted: the queue is full.
   absl::Status Admit(std::shared_ptr<Generation> generation);
-  // The client has gone: the request leaves the queue or its replica at once, without an event.
-  void Cancel(uint64_t request_id);
+  // They leave the queue or their replicas at once, without an event; unknown ones are passed over.
+  void Cancel(const std::vector<uint64_t>& request_ids);
   // Ends requests whose deadline has passed, and those that fitted no replica for replica_wait:
   // call it several times a second.
   void Tick();
@@ -99,6 +99,7 @@ class Dispatcher final : public ReplicaListener {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Give(Replica& replica, int64_t cached, std::shared_ptr<Generation> generation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CancelLocked(const std::vector<uint64_t>& request_ids) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLate(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(Replica& replica, uint64_t request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool FitsAny(const Generation& generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

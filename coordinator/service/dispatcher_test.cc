@@ -70,7 +70,7 @@ class DispatcherTest : public ::testing::Test {
     }
     valid.stops = asked.stops;
     return std::make_shared<Generation>(id, absl::StrCat("req-", id), valid, &model_, &clock_,
-                                        [] {});
+                                        [](Generation::Ready) {});
   }
 
   std::shared_ptr<Generation> Admit(uint64_t id, const Asked& asked = {}) {
@@ -143,14 +143,14 @@ TEST_F(DispatcherTest, RequestsSpreadThenWaitThenAreRefused) {
 TEST_F(DispatcherTest, ACancelledRequestLeavesItsReplicaOrTheQueueAtOnce) {
   const auto leader = AddReplica(1);
   for (uint64_t id = 1; id <= 4; ++id) Admit(id);
-  dispatcher_.Cancel(3);  // queued
+  dispatcher_.Cancel({3});  // queued
   EXPECT_THAT(leader->cancelled, IsEmpty());
   EXPECT_EQ(dispatcher_.counts().queued, 1);
-  dispatcher_.Cancel(1);  // running: 4 takes its place
+  dispatcher_.Cancel({1});  // running: 4 takes its place
   EXPECT_THAT(leader->cancelled, ElementsAre(1));
   EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4));
   Output(1, 1, "late", Finish::kNotFinished);
-  dispatcher_.Cancel(99);
+  dispatcher_.Cancel({99});
   EXPECT_EQ(dispatcher_.counts().running, 2);
 }
 
@@ -221,7 +221,7 @@ TEST_F(DispatcherTest, WithoutAReplicaRequestsWaitForOneAndNewOnesAreRefused) {
   EXPECT_THAT(serving_, ElementsAre(true, false));
   EXPECT_THAT(dispatcher_.Admit(MakeRequest(3)),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no replica serves")));
-  dispatcher_.Cancel(2);  // its client has gone, or its deadline passed
+  dispatcher_.Cancel({2});  // its client has gone, or its deadline passed
   clock_.Advance(absl::Seconds(29));
   dispatcher_.Tick();
   const auto leader = AddReplica(2);

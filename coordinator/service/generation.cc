@@ -48,7 +48,7 @@ std::string TakeText(std::string& text) {
 }  // namespace
 
 Generation::Generation(uint64_t id, std::string public_id, ValidRequest valid,
-                       const ServedModel* model, const Clock* clock, std::function<void()> on_ready)
+                       const ServedModel* model, const Clock* clock, OnReady on_ready)
     : public_id_(std::move(public_id)),
       request_(WithId(std::move(valid.request), id)),
       model_(model),
@@ -127,8 +127,17 @@ NewRequest Generation::Dispatch() {
 }
 
 Generation::Progress Generation::OnOutput(const SequenceOutput& output) {
+  Progress progress;
+  {
+    MutexLock lock(&mutex_);
+    progress = OnOutputLocked(output);
+  }
+  on_ready_(Ready::kMore);
+  return progress;
+}
+
+Generation::Progress Generation::OnOutputLocked(const SequenceOutput& output) {
   using Finish = SequenceOutput::Finish;
-  MutexLock lock(&mutex_);
   if (open_ == 0) return Progress::kFinishedEarly;
   if (output.sample >= answers_.size()) {
     return FailLocked(
@@ -187,7 +196,7 @@ bool Generation::OnReplicaLost(const absl::Status& why, int64_t max_retries) {
     }
     goes_on = open_ > 0;
   }
-  if (!goes_on) on_ready_();
+  if (!goes_on) on_ready_(Ready::kAll);
   return goes_on;
 }
 
@@ -197,7 +206,7 @@ void Generation::Fail(const absl::Status& status) {
     if (open_ == 0) return;
     FailLocked(status);
   }
-  on_ready_();
+  on_ready_(Ready::kAll);
 }
 
 void Generation::GiveUp(const std::string& why) {
@@ -206,7 +215,7 @@ void Generation::GiveUp(const std::string& why) {
     if (open_ == 0) return;
     GiveUpLocked(why);
   }
-  on_ready_();
+  on_ready_(Ready::kAll);
 }
 
 void Generation::GiveUpLocked(const std::string& why) {

@@ -28,11 +28,15 @@ namespace skein::coordinator {
 // never holds more than max_tokens tokens.
 class Generation {
  public:
-  // `on_ready` is called, without locks of this class, when Next() may have something new: by
-  // Notify and by what ends the request from outside. Model and clock outlive the generation.
-  // Samples are numbered from 0.
+  // Called, without locks of this class, when Next() may have something new. kMore: there will
+  // be more at once, for this client or others, and kAll after it: what came together can go out
+  // together.
+  enum class Ready { kMore, kAll };
+  using OnReady = std::function<void(Ready)>;
+
+  // Model and clock outlive the generation. Samples are numbered from 0.
   Generation(uint64_t id, std::string public_id, ValidRequest valid, const ServedModel* model,
-             const Clock* clock, std::function<void()> on_ready);
+             const Clock* clock, OnReady on_ready);
 
   // For the client: the next event, or nothing yet; answers take turns. After the last answer's
   // Finished, or an error: nothing.
@@ -54,8 +58,8 @@ class Generation {
     kFinishedEarly,        // the replica must be told to stop
   };
   Progress OnOutput(const SequenceOutput& output);
-  // Tells the client of outputs. Once all that came together are in, so that they go out together.
-  void Notify() { on_ready_(); }
+  // The outputs of all requests of a step are in; OnOutput has said that there is more.
+  void OnOutputsEnd() { on_ready_(Ready::kAll); }
   // The replica it was sent to is lost. True when another one is to go on. False when it has ended:
   // all tokens were there, or this was the last of `max_retries` retries in a row that gave none.
   bool OnReplicaLost(const absl::Status& why, int64_t max_retries);
@@ -76,6 +80,7 @@ class Generation {
   };
 
   std::optional<Event> NextOf(Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Progress OnOutputLocked(const SequenceOutput& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AppendPromptLogprobs(const SequenceOutput& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Append(Answer& answer, const OutputToken& token, bool is_eos)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -90,7 +95,7 @@ class Generation {
   const NewRequest request_;
   const ServedModel* const model_;
   const Clock* const clock_;
-  const std::function<void()> on_ready_;
+  const OnReady on_ready_;
   const absl::Time arrived_;
 
   mutable Mutex mutex_;

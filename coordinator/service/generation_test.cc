@@ -35,7 +35,9 @@ class GenerationTest : public ::testing::Test {
   std::shared_ptr<Generation> Make(ValidRequest valid) {
     valid.request.prompt = {1, 2, 3};
     valid.request.max_tokens = 10;
-    return std::make_shared<Generation>(1, "req-1", valid, &model_, &clock_, [this] { ++ready_; });
+    return std::make_shared<Generation>(
+        1, "req-1", valid, &model_, &clock_,
+        [this](Generation::Ready ready) { ++(ready == Generation::Ready::kAll ? ready_ : more_); });
   }
   std::shared_ptr<Generation> MakeSamples(uint32_t count, std::vector<std::string> stops = {}) {
     ValidRequest valid{.stops = std::move(stops)};
@@ -61,7 +63,8 @@ class GenerationTest : public ::testing::Test {
 
   const ServedModel model_ = MakeFakeModel();
   SimulatedClock clock_;
-  int ready_ = 0;
+  int ready_ = 0;  // how often the client was told kAll
+  int more_ = 0;
 };
 
 TEST_F(GenerationTest, EventsComeInOrderAndTokensPileUpInOne) {
@@ -78,8 +81,9 @@ TEST_F(GenerationTest, EventsComeInOrderAndTokensPileUpInOne) {
   clock_.Advance(absl::Seconds(1));
   EXPECT_EQ(generation->OnOutput(Output("ab")), Progress::kRunning);
   EXPECT_EQ(generation->OnOutput(Output("c")), Progress::kRunning);
+  EXPECT_EQ(more_, 2);
   EXPECT_EQ(ready_, 0);
-  generation->Notify();
+  generation->OnOutputsEnd();
   EXPECT_EQ(ready_, 1);
   const Tokens first = Take<Tokens>(*generation);
   EXPECT_EQ(first.text, "abc");
@@ -106,7 +110,7 @@ TEST_F(GenerationTest, AVeryLargeEventIsCutBetweenCharacters) {
   std::string whole;
   ValidRequest valid;
   valid.request.max_tokens = 19'000;
-  Generation generation(1, "req-1", valid, &model, &clock_, [] {});
+  Generation generation(1, "req-1", valid, &model, &clock_, [](Generation::Ready) {});
   SequenceOutput output{.request_id = 1};
   for (int i = 0; i < 3 * kPieces; ++i) {
     output.tokens.push_back({.id = FakeTokenizer::kFirstWord + (i % 3 == 0)});

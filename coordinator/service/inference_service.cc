@@ -25,7 +25,7 @@ InferenceService::InferenceService(const ServedModel* model, Dispatcher* dispatc
       instance_(absl::StrCat(absl::Hex(RandomSeed() >> 32, absl::kZeroPad8))) {}
 
 absl::StatusOr<std::shared_ptr<Generation>> InferenceService::Generate(
-    const GenerateRequest& request, std::function<void()> on_ready) {
+    const GenerateRequest& request, Generation::OnReady on_ready) {
   SKEIN_ASSIGN_OR_RETURN(ValidRequest valid, Validate(request, *model_, RandomSeed()));
   const uint64_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
   auto generation =
@@ -33,6 +33,12 @@ absl::StatusOr<std::shared_ptr<Generation>> InferenceService::Generate(
                                    model_, clock_, std::move(on_ready));
   SKEIN_RETURN_IF_ERROR(dispatcher_->Admit(generation));
   return generation;
+}
+
+void InferenceService::Cancel(const std::vector<std::shared_ptr<Generation>>& generations) {
+  std::vector<uint64_t> ids;
+  for (const auto& generation : generations) ids.push_back(generation->id());
+  if (!ids.empty()) dispatcher_->Cancel(ids);
 }
 
 }  // namespace skein::coordinator

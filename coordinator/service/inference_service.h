@@ -3,9 +3,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -25,9 +25,9 @@ class InferenceService {
   // Validate and Dispatcher::Admit. `on_ready` may be called before this returns; see Generation
   // and Dispatcher for what it may do.
   absl::StatusOr<std::shared_ptr<Generation>> Generate(const GenerateRequest& request,
-                                                       std::function<void()> on_ready);
-  // The client has gone.
-  void Cancel(const Generation& generation) { dispatcher_->Cancel(generation.id()); }
+                                                       Generation::OnReady on_ready);
+  // Their client wants no more: they end without an event.
+  void Cancel(const std::vector<std::shared_ptr<Generation>>& generations);
 
   const ServedModel& model() const { return *model_; }
   bool serving() const { return dispatcher_->serving(); }

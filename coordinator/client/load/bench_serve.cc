@@ -184,20 +184,20 @@ class Interruptible {
 
 void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kMaxConcurrency = 16384;  // what a coordinator takes of one call
   auto* concurrency =
       command
           .add_option("--concurrency", flags.concurrency, "Closed loop: so many streams at once")
-          ->check(InRange<int64_t>(1, 65536))
+          ->check(InRange<int64_t>(1, kMaxConcurrency))
           ->capture_default_str();
   command
       .add_option("--rate", flags.rate_per_s,
                   "Open loop instead: requests per second on average, as a Poisson process")
       ->check(InRange(0.001, 100000.0))
       ->excludes(concurrency);
-  command.add_flag(
-      "--separate-calls", flags.separate_calls,
-      "A call for each request, as of clients that share nothing; without it all are in "
-      "one call, as a gateway's, whose tokens of a step come in one message");
+  command.add_flag("--separate-calls", flags.separate_calls,
+                   "A call for each request, as of clients without a gateway; otherwise all are in "
+                   "one call, as a gateway's, whose tokens of a step come in one message");
   command.add_option("--requests", flags.requests, "Requests that are measured")
       ->check(InRange<int64_t>(1, kMost))
       ->capture_default_str();

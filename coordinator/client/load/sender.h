@@ -30,16 +30,16 @@ class Sender {
   virtual ~Sender() = default;  // after every request's OnEnd
 
   virtual void Send(size_t index, const PlannedRequest& request) = 0;
-  // Ends what runs, as CANCELLED; Send sends no more after it. From any thread.
+  // Ends what runs, and what is sent after it, as CANCELLED. From any thread.
   virtual void Cancel() = 0;
 };
 
 v1::GenerateRequest MakeRequest(const PlannedRequest& planned);
 
-// All over one call of GenerateMany, as a gateway has it: what a step gives costs one message.
+// All over one call of GenerateMany, as a gateway has it: what a step gives comes in one message.
 std::unique_ptr<Sender> SendInOneCall(v1::Inference::Stub* stub, Sender::Listener* listener);
 
-// Each by a call of Generate, as clients that know nothing of each other have it.
+// Each by a call of Generate, as clients without a gateway have it; on one connection.
 std::unique_ptr<Sender> SendInSeparateCalls(v1::Inference::Stub* stub, Sender::Listener* listener);
 
 }  // namespace skein::client

@@ -20,7 +20,7 @@ class Call {
 
   void Begin(v1::Inference::Stub* stub, grpc::CompletionQueue* queue) {
     reader_ = stub->PrepareAsyncGenerate(&context_, request_, queue);
-    reader_->StartCall(this);
+    reader_->StartCall(tag());
   }
 
   void Cancel() { context_.TryCancel(); }
@@ -33,18 +33,18 @@ class Call {
     }
     if (!ok) {
       finishing_ = true;
-      reader_->Finish(&status_, this);
+      reader_->Finish(&status_, tag());
       return true;
     }
     const auto tokens = static_cast<size_t>(event_.tokens().tokens_size());  // 0 at the start
     if (tokens > 0) listener_->OnTokens(index_, tokens);
-    reader_->Read(&event_, this);
+    reader_->Read(&event_, tag());
     return true;
   }
 
-  size_t index() const { return index_; }
-
  private:
+  void* tag() const { return reinterpret_cast<void*>(index_); }
+
   const size_t index_;
   const v1::GenerateRequest request_;
   Sender::Listener* const listener_;
@@ -86,11 +86,16 @@ class SeparateCalls final : public Sender {
   void Receive() {
     void* tag = nullptr;
     for (bool ok = false; queue_.Next(&tag, &ok);) {
-      auto* call = static_cast<Call*>(tag);
-      if (call->Advance(ok)) continue;
+      const auto index = reinterpret_cast<size_t>(tag);
+      if (Find(index)->Advance(ok)) continue;
       MutexLock lock(&mutex_);
-      calls_.erase(call->index());
+      calls_.erase(index);
     }
+  }
+
+  std::shared_ptr<Call> Find(size_t index) {
+    MutexLock lock(&mutex_);
+    return calls_.at(index);
   }
 
   v1::Inference::Stub* const stub_;
