@@ -67,12 +67,9 @@ class SeparateCalls final : public Sender {
 
   void Send(size_t index, const PlannedRequest& request) override {
     const auto call = std::make_shared<Call>(index, request, listener_);
-    {
-      MutexLock lock(&mutex_);
-      calls_.emplace(index, call);
-    }
-    call->Begin(stub_, &queue_);
     MutexLock lock(&mutex_);
+    calls_.emplace(index, call);
+    call->Begin(stub_, &queue_);
     if (cancelled_) call->Cancel();
   }
 
