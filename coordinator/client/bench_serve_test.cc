@@ -135,6 +135,15 @@ TEST_F(BenchServeTest, LengthsThatDoNotFitAreExplained) {
   EXPECT_THAT(BenchServe("--lengths /nowhere").err, HasSubstr("--lengths: cannot read '/nowhere'"));
 }
 
+// Nobody listens there, which is the error of a command line that is right.
+TEST(SkeinUsageTest, BenchServeHasMoreStreamsThanACallHoldsOnlyInSeparateCalls) {
+  const std::string many = "bench serve --coordinator 127.0.0.1:1 --concurrency 16385";
+  const Outcome outcome = Skein(many);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--concurrency: one call holds 16384 streams, not 16385"));
+  EXPECT_THAT(Skein(many + " --separate-calls").err, HasSubstr("no coordinator answers"));
+}
+
 // Nobody listens there, which would be the error of a load that begins.
 TEST(SkeinUsageTest, BenchServeChecksItsFilesBeforeTheLoad) {
   EXPECT_THAT(Skein("bench serve --coordinator 127.0.0.1:1 --lengths /").err,

@@ -36,14 +36,9 @@ class Call {
     if (deadline.count() > 0) context_.set_deadline(std::chrono::system_clock::now() + deadline);
     stream_ = coordinator.inference().GenerateMany(&context_);
   }
-  // Of a client whose flow control lets no more than 64 KiB through unread.
   static std::unique_ptr<Call> WithSmallWindow(TestCoordinator& coordinator) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // or the window would grow
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     std::unique_ptr<Call> call(new Call);
-    call->stub_ = v1::Inference::NewStub(grpc::CreateCustomChannel(
-        coordinator.address(), grpc::InsecureChannelCredentials(), arguments));
+    call->stub_ = coordinator.StubWithSmallWindow();
     call->stream_ = call->stub_->GenerateMany(&call->context_);
     return call;
   }

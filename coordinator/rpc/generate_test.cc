@@ -446,11 +446,7 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswe
   };
   const absl::Duration undisturbed = median_of(48, [] {});
 
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // or the window would grow
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  const auto stub = v1::Inference::NewStub(grpc::CreateCustomChannel(
-      coordinator.address(), grpc::InsecureChannelCredentials(), arguments));
+  const auto stub = coordinator.StubWithSmallWindow();
   grpc::ClientContext context;
   const auto lazy = stub->Generate(&context, PromptRequest("lazy"));
   const auto big = job->WaitForRequest();

@@ -74,6 +74,15 @@ class TestCoordinator {
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   v1::Inference::Stub& inference() { return *inference_; }
 
+  // Of a client whose flow control lets no more than 64 KiB through unread.
+  std::unique_ptr<v1::Inference::Stub> StubWithSmallWindow() const {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // or the window would grow
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return v1::Inference::NewStub(
+        grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), arguments));
+  }
+
   void StartDrain() { drain_ = true; }
   bool WaitUntilDrained() {
     return WaitFor([this] {

@@ -28,6 +28,7 @@ namespace skein::client {
 namespace {
 
 constexpr std::chrono::seconds kCallTimeout(10);
+constexpr int64_t kMaxOfOneCall = 16384;  // requests that a coordinator takes at once
 
 absl::StatusOr<v1::Model> AskModel(const Connection& connection) {
   grpc::ClientContext context;
@@ -184,11 +185,10 @@ class Interruptible {
 
 void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  constexpr int64_t kMaxConcurrency = 16384;  // what a coordinator takes of one call
   auto* concurrency =
       command
           .add_option("--concurrency", flags.concurrency, "Closed loop: so many streams at once")
-          ->check(InRange<int64_t>(1, kMaxConcurrency))
+          ->check(InRange<int64_t>(1, 65536))
           ->capture_default_str();
   command
       .add_option("--rate", flags.rate_per_s,
@@ -237,6 +237,13 @@ void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags) {
 }
 
 int BenchServe(const std::string& coordinator, const BenchServeFlags& flags) {
+  if (!flags.separate_calls && flags.concurrency > kMaxOfOneCall) {
+    absl::FPrintF(stderr,
+                  "skein: --concurrency: one call holds %d streams, not %d; more need "
+                  "--separate-calls\n",
+                  kMaxOfOneCall, flags.concurrency);
+    return kExitUsage;
+  }
   Interruptible interruptible;
   const InterruptGuard guard([&] { interruptible.Interrupt(); });  // before gRPC starts threads
   const auto good = Run(coordinator, flags, [&](LoadGenerator* load) { interruptible.Set(load); });
