@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -13,7 +14,9 @@
 #include "base/flags/flags.h"
 #include "base/version.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
+#include "parallel/plan/plan.h"
 #include "worker/bench/bench.h"
+#include "worker/job_identity.h"
 #include "worker/rank.h"
 
 namespace {
@@ -22,10 +25,22 @@ constexpr const char* kExamples = R"(
 Examples:
   mpirun -np 8 worker                             serve the coordinator on 127.0.0.1:50051
   mpirun -np 4 worker --coordinator=head:50051    serve another one
+  mpirun -np 4 worker --layout=tp=2,pp=2          serve with this layout, whatever other jobs have
+
+Environment:
+  SKEIN_JOB_ID, SKEIN_JOB_SECRET   set by who starts the job and asks the coordinator for it; both or
+                                   neither (random ones); the secret has 16 to 256 bytes
   worker bench --model=synthetic:llama3-1b        measure this machine's CPUs
 )";
 
-int JobMain(const skein::worker::RankOptions& options) {
+int JobMain(skein::worker::RankOptions& options) {
+  const auto job =
+      skein::worker::ParseJobIdentity(getenv("SKEIN_JOB_ID"), getenv("SKEIN_JOB_SECRET"));
+  if (!job.ok()) {
+    std::fprintf(stderr, "worker: %s\n", std::string(job.status().message()).c_str());
+    return skein::kExitUsage;
+  }
+  options.job = *job;
   auto mpi = skein::comm::MpiRuntime::Create();
   if (!mpi.ok()) {
     std::fprintf(stderr, "worker: %s\n", mpi.status().ToString().c_str());
@@ -63,6 +78,10 @@ int main(int argc, char** argv) {
   app.add_option("--backend", options.backend, "cpu, or reference: scalar and slow, for comparison")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
+  skein::AddParsed(
+      app, "--layout", options.layout, skein::plan::ParseLayoutRequest,
+      "how this job is laid out, like tp=2,pp=2,dp=2, where it is not to be as the "
+      "coordinator's --layout says or plans; jobs of unlike layouts serve side by side");
   constexpr absl::Duration kLeast = absl::Milliseconds(1);
   skein::AddDuration(app, "--orphan-timeout", options.orphan_timeout,
                      "end after this long without a coordinator", kLeast);

@@ -6,13 +6,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/log/log.h"
 #include "base/status_macros.h"
@@ -29,6 +27,7 @@
 #include "worker/engine/loops.h"
 #include "worker/engine/stage.h"
 #include "worker/engine/step_watch.h"
+#include "worker/job_identity.h"
 #include "worker/model_shard.h"
 #include "worker/rpc/attachment.h"
 
@@ -39,18 +38,6 @@ namespace {
 constexpr absl::Duration kStartTimeout = absl::Minutes(2);
 // For a result to reach a leader, which always listens.
 constexpr absl::Duration kLastResort = absl::Hours(1);
-
-// The same random id on all ranks.
-absl::StatusOr<std::string> AgreeOnJobId(comm::Communicator& world) {
-  uint64_t number = 0;
-  if (world.rank() == 0) {
-    std::random_device random;
-    number = (static_cast<uint64_t>(random()) << 32) | random();
-  }
-  SKEIN_RETURN_IF_ERROR(
-      world.Broadcast({reinterpret_cast<std::byte*>(&number), sizeof(number)}, 0));
-  return absl::StrFormat("%016x", number);
-}
 
 // The groups of ranks that this rank computes with; null where it is alone.
 struct Groups {
@@ -120,15 +107,16 @@ class Rank {
 
   absl::Status Run() {
     mpi_.world().set_timeout(kStartTimeout);
-    SKEIN_ASSIGN_OR_RETURN(const std::string job_id, AgreeOnJobId(mpi_.world()));
+    SKEIN_ASSIGN_OR_RETURN(const JobIdentity job, AgreeOnJob(mpi_.world(), options_.job));
     SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
     host_ = node.host;
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{.coordinator = options_.coordinator,
-                          .job_id = job_id,
+                          .job = job,
                           .rank = mpi_.rank(),
                           .job_size = mpi_.size(),
                           .node = node,
+                          .layout = options_.layout,
                           .tracker = &tracker_,
                           .orphan_timeout = options_.orphan_timeout,
                           .announces = mpi_.local_rank() == 0},

@@ -14,11 +14,15 @@
 namespace skein::coordinator {
 namespace {
 
-constexpr int32_t kMaxJobSize = 65536;  // far beyond any mpirun, far below what memory minds
-constexpr size_t kOverJobsKept = 8;     // in the status
+constexpr size_t kOverJobsKept = 8;  // in the status
 // A survivor that fails names the dead as far as it knows; the stream of the dead ends within this
 // time.
 constexpr absl::Duration kFailureDelay = absl::Milliseconds(200);
+
+std::string LayoutName(const plan::LayoutRequest& layout) {
+  const std::string text = layout.ToString();
+  return text.empty() ? "the coordinator's layout" : absl::StrCat("layout ", text);
+}
 
 void LogPlan(const plan::Plan& plan) {
   for (const auto line : absl::StrSplit(plan::FormatPlan(plan), '\n', absl::SkipEmpty())) {
@@ -58,7 +62,7 @@ absl::Status Cluster::CheckHello(const RankHello& hello) const {
 
 absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const RankHello& hello) {
   for (const auto& [serial, job] : jobs_) {
-    if (job.id != hello.job_id) continue;
+    if (job.id != hello.job_id || job.secret_digest != hello.secret_digest) continue;
     if (job.over()) {
       return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is over: ", job.detail));
     }
@@ -66,6 +70,11 @@ absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const RankHello& hello) {
       return absl::FailedPreconditionError(absl::StrCat(RankName(hello), " says that job ", job.id,
                                                         " has ", hello.job_size,
                                                         " ranks; others said ", job.ranks.size()));
+    }
+    if (job.layout != hello.layout) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          RankName(hello), " asks for ", LayoutName(hello.layout), " in job ", job.id,
+          ", others for ", LayoutName(job.layout), "; give all ranks of a job the same --layout"));
     }
     const Rank& there = job.ranks[hello.rank];
     if (there.state != Rank::State::kAbsent) {
@@ -75,9 +84,16 @@ absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const RankHello& hello) {
     }
     return serial;
   }
+  for (const auto& [serial, job] : jobs_) {
+    if (job.id != hello.job_id || job.over()) continue;
+    spdlog::warn("job {}: {} claims to be of it, but has another secret: it begins another job",
+                 job.id, RankName(hello));
+  }
   const uint64_t serial = next_job_++;
   Job& job = jobs_[serial];
   job.id = hello.job_id;
+  job.secret_digest = hello.secret_digest;
+  job.layout = hello.layout;
   job.ranks.resize(hello.job_size);
   job.activities.resize(hello.job_size);
   spdlog::info("job {}: the first of {} ranks has attached", job.id, hello.job_size);
@@ -114,8 +130,9 @@ Rank* Cluster::FindLive(RankId id, Job** job) {
 void Cluster::PlanAndLoad(Job& job) {
   std::vector<topology::Node> reports;
   for (const Rank& rank : job.ranks) reports.push_back(rank.hello.node);
-  auto planning =
-      options_.planner(topology::MachineFromRanks(reports), model_, options_.constraints);
+  plan::Constraints constraints = options_.constraints;
+  if (job.layout != plan::LayoutRequest()) constraints.layout = job.layout;
+  auto planning = options_.planner(topology::MachineFromRanks(reports), model_, constraints);
   if (!planning.ok()) return Refuse(job, planning.status());
   job.plan = std::move(planning->plans.front());
   job.plan->job_id = job.id;
@@ -346,6 +363,17 @@ std::vector<JobStatus> Cluster::Status() const {
   std::vector<JobStatus> status;
   for (const Job* job : jobs) status.push_back(StatusOfJob(*job, clock_->Now()));
   return status;
+}
+
+std::optional<JobStatus> Cluster::Find(const std::string& job_id,
+                                       const std::string& secret_digest) const {
+  MutexLock lock(&mutex_);
+  for (const auto& [serial, job] : jobs_) {
+    if (job.id == job_id && job.secret_digest == secret_digest) {
+      return StatusOfJob(job, clock_->Now());
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace skein::coordinator

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,9 @@ class Cluster {
   // Jobs that serve, then others, both in the order of their first Hello; of those that are over,
   // the last few, the last one first.
   std::vector<JobStatus> Status() const;
+  // One job, for who knows its secret; nothing when no rank of it has attached, or it was over so
+  // long ago that it is forgotten.
+  std::optional<JobStatus> Find(const std::string& job_id, const std::string& secret_digest) const;
 
  private:
   absl::Status CheckHello(const RankHello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

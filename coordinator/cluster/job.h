@@ -36,7 +36,9 @@ struct Replica {
 struct Job {
   enum class State { kWaiting, kLoading, kServing, kLost, kEnded };
   State state = State::kWaiting;
-  std::string id;
+  std::string id;             // with the digest of its secret: two jobs may claim one id
+  std::string secret_digest;  // in no log, status or error
+  plan::LayoutRequest layout;
   std::vector<Rank> ranks;
   std::vector<RankActivity> activities;  // by rank, as of its last heartbeat
   std::optional<plan::Plan> plan;

@@ -9,9 +9,13 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "parallel/plan/plan.h"
 #include "topology/machine.h"
 
 namespace skein::coordinator {
+
+// Far beyond any mpirun, far below what memory minds.
+inline constexpr int32_t kMaxJobSize = 65536;
 
 struct RankHello {
   std::string version;
@@ -20,6 +24,8 @@ struct RankHello {
   int32_t job_size = 0;
   int32_t pid = 0;
   topology::Node node;
+  std::string secret_digest;   // of the job's secret
+  plan::LayoutRequest layout;  // of the job; nothing asked: the coordinator's
 };
 
 struct RankReady {

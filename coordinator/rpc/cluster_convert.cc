@@ -4,8 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/printable.h"
 #include "base/status_macros.h"
+#include "coordinator/rpc/sha256.h"
 #include "parallel/plan/plan.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/topology.h"
@@ -17,6 +20,39 @@ namespace wire = ::skein::cluster::v1;
 
 // On the wire 0 is no deadline.
 constexpr double kLeastDeadlineSeconds = 1e-6;
+// A rank computes with two groups of ranks.
+constexpr size_t kMaxGroups = 64;
+constexpr size_t kLeastSecretBytes = 16;  // fewer could be guessed
+
+// What a stranger calls itself is bounded before it is kept or logged.
+absl::Status CheckLength(const char* field, const std::string& text) {
+  if (text.size() <= kMaxNameBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", text.size(), " bytes; at most ", kMaxNameBytes, " are allowed"));
+}
+
+absl::StatusOr<std::string> Name(const char* field, const std::string& text) {
+  SKEIN_RETURN_IF_ERROR(CheckLength(field, text));
+  return Printable(text, kMaxNameBytes);
+}
+
+// Unchanged, since jobs are told apart by it.
+absl::StatusOr<std::string> JobId(const std::string& id) {
+  SKEIN_RETURN_IF_ERROR(CheckLength("job_id", id));
+  if (id.empty()) return absl::InvalidArgumentError("job_id: empty");
+  if (Printable(id) == id) return id;
+  return absl::InvalidArgumentError(
+      absl::StrCat("job_id: '", Printable(id), "' has characters that cannot be printed"));
+}
+
+absl::StatusOr<std::string> SecretDigest(const std::string& secret) {
+  if (secret.size() < kLeastSecretBytes || secret.size() > kMaxNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("job_secret: ", secret.size(), " bytes; ",
+                                                   kLeastSecretBytes, " to ", kMaxNameBytes,
+                                                   " are allowed"));
+  }
+  return Sha256(secret);
+}
 
 SequenceOutput::Finish FromProto(wire::SequenceOutput::Finish finish) {
   switch (finish) {
@@ -132,31 +168,53 @@ OutputToken FromProto(const wire::Token& token) {
 }  // namespace
 
 absl::StatusOr<RankHello> FromProto(const wire::Hello& hello) {
-  RankHello out{.version = hello.version(),
-                .job_id = hello.job_id(),
+  SKEIN_ASSIGN_OR_RETURN(const std::string version, Name("version", hello.version()));
+  SKEIN_ASSIGN_OR_RETURN(const std::string job_id, JobId(hello.job_id()));
+  SKEIN_ASSIGN_OR_RETURN(const std::string digest, SecretDigest(hello.job_secret()));
+  SKEIN_ASSIGN_OR_RETURN(const std::string layout, Name("layout", hello.layout()));
+  SKEIN_ASSIGN_OR_RETURN(const std::string host, Name("node: host", hello.node().host()));
+  RankHello out{.version = version,
+                .job_id = job_id,
                 .rank = hello.rank(),
                 .job_size = hello.job_size(),
-                .pid = hello.pid()};
+                .pid = hello.pid(),
+                .secret_digest = digest};
+  SKEIN_ASSIGN_OR_RETURN(out.layout, plan::ParseLayoutRequest(layout));
   SKEIN_ASSIGN_OR_RETURN(out.node, convert::FromProto(hello.node()));
+  out.node.host = host;
   return out;
 }
 
+absl::StatusOr<JobKey> FromProto(const wire::GetJobRequest& request) {
+  JobKey key;
+  SKEIN_ASSIGN_OR_RETURN(key.job_id, JobId(request.job_id()));
+  SKEIN_ASSIGN_OR_RETURN(key.secret_digest, SecretDigest(request.job_secret()));
+  return key;
+}
+
 RankReady FromProto(const wire::Ready& ready) {
-  return {ready.slice_key(), ready.slice_digest(), ready.bytes_read(), ready.load_seconds(),
-          ready.model_path()};
+  return {.slice_key = Printable(ready.slice_key(), kMaxNameBytes),
+          .slice_digest = Printable(ready.slice_digest(), kMaxNameBytes),
+          .bytes_read = ready.bytes_read(),
+          .load_seconds = ready.load_seconds(),
+          .model_path = Printable(ready.model_path())};
 }
 
 RankActivity FromProto(const wire::Heartbeat& heartbeat) {
   RankActivity out;
   if (heartbeat.has_step()) out.step = heartbeat.step();
-  out.entered.insert(heartbeat.entered().begin(), heartbeat.entered().end());
+  for (const auto& [group, number] : heartbeat.entered()) {
+    if (out.entered.size() == kMaxGroups) break;
+    out.entered.emplace(Printable(group, kMaxNameBytes), number);
+  }
   if (!heartbeat.has_operation()) return out;
   const wire::OperationInProgress& operation = heartbeat.operation();
-  out.operation = {.group = operation.group(),
-                   .name = operation.operation(),
+  const int others = std::min(operation.others_size(), kMaxJobSize);
+  out.operation = {.group = Printable(operation.group(), kMaxNameBytes),
+                   .name = Printable(operation.operation(), kMaxNameBytes),
                    .number = operation.number(),
                    .peer = operation.peer(),
-                   .others = {operation.others().begin(), operation.others().end()},
+                   .others = {operation.others().begin(), operation.others().begin() + others},
                    .seconds = operation.seconds(),
                    .deadline_seconds = operation.deadline_seconds(),
                    .still_seconds = operation.still_seconds()};
@@ -169,7 +227,7 @@ StepOutput FromProto(const wire::StepOutput& step) {
     SequenceOutput& to = out.sequences.emplace_back();
     to.request_id = from.request_id();
     to.finish = FromProto(from.finish());
-    to.error = from.error();
+    to.error = Printable(from.error());
     to.sample = from.sample();
     for (const wire::Token& token : from.tokens()) to.tokens.push_back(FromProto(token));
     for (const wire::Token& token : from.prompt_logprobs()) {
@@ -183,7 +241,7 @@ StepOutput FromProto(const wire::StepOutput& step) {
 absl::Status FromProto(const wire::Failure& failure) {
   const auto code = static_cast<absl::StatusCode>(failure.code());
   return absl::Status(code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code,
-                      failure.message());
+                      Printable(failure.message()));
 }
 
 void AppendToProto(const StepInput& input, wire::StepInput& out) {

@@ -22,8 +22,13 @@ class ClusterRpc final : public cluster::v1::Cluster::CallbackService {
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const cluster::v1::GetStatusRequest* request,
                                       cluster::v1::ClusterStatus* response) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const cluster::v1::GetJobRequest* request,
+                                   cluster::v1::JobStatus* response) override;
 
  private:
+  absl::Status FindJob(const cluster::v1::GetJobRequest& request, cluster::v1::JobStatus& response);
+
   Cluster* const cluster_;
   const Summary summary_;
 };

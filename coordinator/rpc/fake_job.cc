@@ -148,6 +148,8 @@ class FakeJob::Rank {
     hello.set_rank(rank_);
     hello.set_job_size(job_->options_.size);
     hello.set_pid(1000 + rank_);
+    hello.set_job_secret(job_->options_.secret);
+    hello.set_layout(job_->options_.layout);
     hello.mutable_node()->set_host(absl::StrCat("host", rank_));
     hello.mutable_node()->set_cores(4);
     hello.mutable_node()->set_memory_bytes(int64_t{4} << 30);

@@ -20,6 +20,8 @@ namespace skein::coordinator {
 struct FakeJobOptions {
   std::string coordinator;  // HOST:PORT
   std::string job_id = "job";
+  std::string secret = "a secret of the job";
+  std::string layout;  // empty: the coordinator's
   int32_t size = 1;
   std::string version = "test";
   std::string digest = "digest";  // of every slice

@@ -46,7 +46,9 @@ pb::WorkerMessage HelloMessage(const AttachmentOptions& options) {
   pb::WorkerMessage message;
   pb::Hello& hello = *message.mutable_hello();
   hello.set_version(std::string(kVersion));
-  hello.set_job_id(options.job_id);
+  hello.set_job_id(options.job.id);
+  hello.set_job_secret(options.job.secret);
+  hello.set_layout(options.layout.ToString());
   hello.set_rank(options.rank);
   hello.set_job_size(options.job_size);
   hello.set_pid(getpid());

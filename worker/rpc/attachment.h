@@ -23,15 +23,17 @@
 #include "topology/machine.h"
 #include "worker/engine/inbox.h"
 #include "worker/engine/request.h"
+#include "worker/job_identity.h"
 
 namespace skein::worker {
 
 struct AttachmentOptions {
   std::string coordinator;  // HOST:PORT
-  std::string job_id;
+  JobIdentity job;
   int32_t rank = 0;
   int32_t job_size = 1;
   topology::Node node;
+  plan::LayoutRequest layout;  // of the job; empty: the coordinator's
   const comm::OperationTracker* tracker = nullptr;  // what heartbeats tell; outlives the attachment
   absl::Duration heartbeat_interval = absl::Milliseconds(500);
   // How long a rank lives without a coordinator.

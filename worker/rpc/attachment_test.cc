@@ -121,7 +121,7 @@ TEST(AttachmentTest, AnAnswerToAnOldCoordinatorNeverReachesANewOne) {
   FakeCoordinators coordinators;
   Inbox inbox;
   Attachment attachment({.coordinator = coordinators.address(),
-                         .job_id = "job",
+                         .job = {.id = "job", .secret = "a secret of the job"},
                          .heartbeat_interval = absl::Milliseconds(10)},
                         &inbox, [](const absl::Status&, int) {});
   ASSERT_TRUE(coordinators.AwaitHeartbeatOf(1));

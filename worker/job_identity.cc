@@ -1,0 +1,94 @@
+#include "worker/job_identity.h"
+
+#include <sys/random.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+
+namespace skein::worker {
+namespace {
+
+constexpr size_t kMaxBytes = 256;  // as the coordinator has it
+constexpr size_t kLeastSecretBytes = 16;
+constexpr size_t kRandomIdBytes = 8;
+constexpr size_t kRandomSecretBytes = 32;
+
+absl::StatusOr<std::string> RandomHex(size_t bytes) {
+  std::string random(bytes, '\0');
+  if (getrandom(random.data(), bytes, 0) != static_cast<ssize_t>(bytes)) {
+    return ErrnoStatus(errno, "getrandom");
+  }
+  return absl::BytesToHexString(random);
+}
+
+absl::StatusOr<JobIdentity> RandomIdentity() {
+  JobIdentity job;
+  SKEIN_ASSIGN_OR_RETURN(job.id, RandomHex(kRandomIdBytes));
+  SKEIN_ASSIGN_OR_RETURN(job.secret, RandomHex(kRandomSecretBytes));
+  return job;
+}
+
+// Of one size on all ranks. Without an id: rank 0 could make none.
+struct Parcel {
+  uint32_t id_bytes = 0;
+  uint32_t secret_bytes = 0;
+  std::array<char, kMaxBytes> id{};
+  std::array<char, kMaxBytes> secret{};
+};
+
+}  // namespace
+
+absl::StatusOr<std::optional<JobIdentity>> ParseJobIdentity(const char* id, const char* secret) {
+  if (id == nullptr && secret == nullptr) return std::optional<JobIdentity>();
+  if (id == nullptr || secret == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(id == nullptr ? "SKEIN_JOB_SECRET" : "SKEIN_JOB_ID", " is set without ",
+                     id == nullptr ? "SKEIN_JOB_ID" : "SKEIN_JOB_SECRET",
+                     "; set both, or neither for random ones"));
+  }
+  const size_t id_bytes = strlen(id);
+  if (id_bytes == 0 || id_bytes > kMaxBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("SKEIN_JOB_ID has ", id_bytes, " bytes; 1 to ", kMaxBytes, " are allowed"));
+  }
+  const size_t secret_bytes = strlen(secret);
+  if (secret_bytes < kLeastSecretBytes || secret_bytes > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("SKEIN_JOB_SECRET has ", secret_bytes,
+                                                   " bytes; ", kLeastSecretBytes, " to ", kMaxBytes,
+                                                   " are allowed"));
+  }
+  return JobIdentity{.id = id, .secret = secret};
+}
+
+absl::StatusOr<JobIdentity> AgreeOnJob(comm::Communicator& world,
+                                       const std::optional<JobIdentity>& given) {
+  Parcel parcel;
+  absl::Status failed;
+  if (world.rank() == 0) {
+    const absl::StatusOr<JobIdentity> job =
+        given.has_value() ? absl::StatusOr<JobIdentity>(*given) : RandomIdentity();
+    failed = job.status();
+    if (job.ok()) {
+      parcel.id_bytes = job->id.copy(parcel.id.data(), kMaxBytes);
+      parcel.secret_bytes = job->secret.copy(parcel.secret.data(), kMaxBytes);
+    }
+  }
+  SKEIN_RETURN_IF_ERROR(
+      world.Broadcast({reinterpret_cast<std::byte*>(&parcel), sizeof(parcel)}, 0));
+  SKEIN_RETURN_IF_ERROR(failed);
+  if (parcel.id_bytes == 0) return absl::InternalError("rank 0 could not make a job id");
+  return JobIdentity{.id = {parcel.id.data(), parcel.id_bytes},
+                     .secret = {parcel.secret.data(), parcel.secret_bytes}};
+}
+
+}  // namespace skein::worker

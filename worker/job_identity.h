@@ -1,0 +1,29 @@
+// What makes ranks those of one job: an id, which anyone may see, and a secret, which only the
+// ranks and whoever started them know. A coordinator takes ranks with another secret for another
+// job.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "parallel/comm/communicator.h"
+
+namespace skein::worker {
+
+struct JobIdentity {
+  std::string id;
+  std::string secret;  // never logged, never on a command line
+};
+
+// As a supervisor passes it in the environment (SKEIN_JOB_ID and SKEIN_JOB_SECRET): null where a
+// variable is not set. Nothing where neither is; InvalidArgument where one is without the other, or
+// has a length that no coordinator takes.
+absl::StatusOr<std::optional<JobIdentity>> ParseJobIdentity(const char* id, const char* secret);
+
+// A collective of all ranks: the identity of rank 0 on each of them, `given` or, where that is
+// nothing, a random one.
+absl::StatusOr<JobIdentity> AgreeOnJob(comm::Communicator& world,
+                                       const std::optional<JobIdentity>& given);
+
+}  // namespace skein::worker

@@ -1,0 +1,88 @@
+#include "worker/job_identity.h"
+
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "parallel/comm/inprocess/inprocess.h"
+
+namespace skein::worker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const char* const kSecret = "0123456789abcdef";
+
+std::vector<absl::StatusOr<JobIdentity>> AgreeOnThree(
+    std::vector<std::optional<JobIdentity>> given) {
+  std::vector<std::unique_ptr<comm::Communicator>> world = comm::MakeInProcessGroup(3, "world");
+  std::vector<absl::StatusOr<JobIdentity>> agreed(3, absl::UnknownError(""));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] { agreed[rank] = AgreeOnJob(*world[rank], given[rank]); });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return agreed;
+}
+
+TEST(JobIdentityTest, RanksShareARandomOne) {
+  std::set<std::string> ids, secrets;
+  for (int job = 0; job < 2; ++job) {
+    const auto agreed = AgreeOnThree({{}, {}, {}});
+    for (const auto& identity : agreed) {
+      SKEIN_ASSERT_OK(identity.status());
+      EXPECT_EQ(identity->id.size(), 16u);
+      EXPECT_EQ(identity->secret.size(), 64u);
+      ids.insert(identity->id);
+      secrets.insert(identity->secret);
+    }
+  }
+  EXPECT_EQ(ids.size(), 2u);
+  EXPECT_EQ(secrets.size(), 2u);
+}
+
+TEST(JobIdentityTest, RanksTakeTheOneThatRankZeroWasGiven) {
+  const auto agreed = AgreeOnThree(
+      {JobIdentity{"mine", kSecret}, std::nullopt, JobIdentity{"other", "fedcba9876543210"}});
+  for (const auto& identity : agreed) {
+    SKEIN_ASSERT_OK(identity.status());
+    EXPECT_EQ(identity->id, "mine");
+    EXPECT_EQ(identity->secret, kSecret);
+  }
+}
+
+TEST(JobIdentityTest, TheEnvironmentHasBothOrNeither) {
+  EXPECT_FALSE(ParseJobIdentity(nullptr, nullptr).value().has_value());
+  const auto both = ParseJobIdentity("j", kSecret);
+  SKEIN_ASSERT_OK(both.status());
+  EXPECT_EQ((*both)->id, "j");
+  EXPECT_EQ((*both)->secret, kSecret);
+  EXPECT_THAT(ParseJobIdentity("j", nullptr).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("SKEIN_JOB_ID is set without SKEIN_JOB_SECRET")));
+  EXPECT_THAT(ParseJobIdentity(nullptr, kSecret).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("SKEIN_JOB_SECRET is set without SKEIN_JOB_ID")));
+}
+
+TEST(JobIdentityTest, TheEnvironmentIsRefusedByLengthAndNeverQuotesASecret) {
+  EXPECT_THAT(ParseJobIdentity("", kSecret).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("SKEIN_JOB_ID has 0 bytes")));
+  EXPECT_THAT(
+      ParseJobIdentity(std::string(257, 'x').c_str(), kSecret).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("SKEIN_JOB_ID has 257 bytes")));
+  EXPECT_THAT(
+      ParseJobIdentity("j", "hidden").status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr("SKEIN_JOB_SECRET has 6 bytes"),
+                                                         ::testing::Not(HasSubstr("hidden")))));
+  EXPECT_FALSE(ParseJobIdentity("j", std::string(257, 'x').c_str()).ok());
+}
+
+}  // namespace
+}  // namespace skein::worker
