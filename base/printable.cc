@@ -37,15 +37,14 @@ bool ObeyedByTerminals(uint32_t code) {
          (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
-}  // namespace
-
-std::string Printable(std::string_view text, size_t max_bytes) {
+std::string Escape(std::string_view text, size_t max_bytes, bool keep_lines) {
   std::string out;
   size_t cut = 0;  // a border between characters that leaves room for kCut
   while (!text.empty()) {
     const Character character = FirstCharacter(text);
     const std::string_view bytes = text.substr(0, character.bytes == 0 ? 1 : character.bytes);
-    if (character.bytes != 0 && !ObeyedByTerminals(character.code)) {
+    const bool line_end = keep_lines && character.code == '\n' && character.bytes == 1;
+    if (line_end || (character.bytes != 0 && !ObeyedByTerminals(character.code))) {
       out.append(bytes);
     } else {
       for (const char byte : bytes)
@@ -59,6 +58,16 @@ std::string Printable(std::string_view text, size_t max_bytes) {
     text.remove_prefix(bytes.size());
   }
   return out;
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text, size_t max_bytes) {
+  return Escape(text, max_bytes, /*keep_lines=*/false);
+}
+
+std::string PrintableLines(std::string_view text, size_t max_bytes) {
+  return Escape(text, max_bytes, /*keep_lines=*/true);
 }
 
 }  // namespace skein

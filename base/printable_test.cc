@@ -29,6 +29,11 @@ TEST(PrintableTest, EscapesBytesThatAreNoUtf8) {
   EXPECT_EQ(Printable("ab\xe2\x82"), "ab\\xe2\\x82");                // ends too early
 }
 
+TEST(PrintableTest, LinesMayStay) {
+  EXPECT_EQ(PrintableLines("a\n b\r\n", 100), "a\n b\\x0d\n");
+  EXPECT_EQ(PrintableLines("123456\n789", 8), "12345...");
+}
+
 TEST(PrintableTest, CutsBetweenCharacters) {
   EXPECT_EQ(Printable("12345678", 8), "12345678");
   EXPECT_EQ(Printable("123456789", 8), "12345...");

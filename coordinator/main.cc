@@ -1,12 +1,15 @@
 // The coordinator: plans jobs, takes requests, hands them to workers.
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,7 +31,7 @@
 #include "base/version.h"
 #include "coordinator/daemon.h"
 #include "coordinator/planning_flags.h"
-#include "coordinator/rpc/listen_address.h"
+#include "coordinator/rpc/listener.h"
 #include "coordinator/service/load_served_model.h"
 #include "spdlog/spdlog.h"
 
@@ -41,6 +44,8 @@ constexpr absl::Duration kLeastHeartbeatTimeout = absl::Seconds(1);
 // Launchers like timeout(1) signal a process and then its group: so close together it is one
 // signal.
 constexpr std::chrono::milliseconds kSameSignal(50);
+
+constexpr rlim_t kMostDescriptors = 1 << 20;
 
 struct Flags {
   std::string model;
@@ -165,6 +170,19 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
   return absl::OkStatus();
 }
 
+// Every connection takes a file descriptor; the usual soft limit of 1,024 is for programs that
+// call select().
+void RaiseDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min(limit.rlim_max, kMostDescriptors);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    spdlog::warn("cannot raise the limit of file descriptors to {}: {}", wanted, strerror(errno));
+  }
+}
+
 int Main(int argc, char** argv) {
   StopDeadlockDetection();
   CLI::App app("Skein's coordinator: plans how a model is spread over workers and serves it.");
@@ -177,6 +195,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "coordinator: --log-level: %s\n", std::string(status.message()).c_str());
     return kExitUsage;
   }
+  RaiseDescriptorLimit();
   const Signals signals;
   const absl::Status status = Run(flags, signals);
   if (status.ok()) return kExitOk;

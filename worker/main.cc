@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
+#include "base/log/log.h"
 #include "base/version.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "parallel/plan/plan.h"
@@ -50,6 +51,7 @@ int JobMain(skein::worker::RankOptions& options) {
   if (status.ok()) return 0;
   spdlog::error("{}", status.ToString());
   // Finalizing MPI would wait for ranks that are stuck: leave, and mpirun ends the job.
+  skein::FlushLog();
   _exit(1);
 }
 

@@ -137,6 +137,7 @@ class Rank {
     }
     spdlog::error("ending: {}", std::string(why.message()));
     // The engine's thread may be inside a collective that never returns.
+    FlushLog();
     _exit(exit_code);
   }
 
@@ -168,6 +169,7 @@ class Rank {
   void EndStuck(const absl::Status& why) {
     const absl::Status status = Report(why);
     spdlog::error("{}", status.ToString());
+    FlushLog();
     _exit(1);
   }
 

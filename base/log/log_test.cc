@@ -17,6 +17,7 @@ TEST(LogTest, LinesNameTheComponentAndRespectTheLevel) {
   testing::internal::CaptureStderr();
   spdlog::debug("quiet");
   spdlog::info("loaded {} layers", 8);
+  FlushLog();
   const std::string lines = testing::internal::GetCapturedStderr();
   EXPECT_THAT(lines, AllOf(HasSubstr(" rank 3 of 100%d | loaded 8 layers\n"), HasSubstr(" I "),
                            Not(HasSubstr("quiet"))));

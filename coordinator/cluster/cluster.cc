@@ -223,7 +223,13 @@ void Cluster::OnStep(RankId id, const StepOutput& output) {
     replica.load = output.load;
     replica_id = replica.id;
   }
-  listener_->OnStepOutput(replica_id, output);
+  const absl::Status accepted = listener_->OnStepOutput(replica_id, output);
+  if (accepted.ok()) return;
+  MutexLock lock(&mutex_);
+  Job* job = nullptr;
+  Rank* rank = FindLive(id, &job);
+  if (rank == nullptr) return;
+  Lose(*job, *rank, absl::StrCat("it reported what cannot be: ", std::string(accepted.message())));
 }
 
 void Cluster::OnFailure(RankId id, const absl::Status& status) {

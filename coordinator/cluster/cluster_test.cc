@@ -44,9 +44,12 @@ class FakeListener final : public ReplicaListener {
       down.push_back(why);
     }
   }
-  void OnStepOutput(uint64_t id, const StepOutput& output) override {
+  absl::Status OnStepOutput(uint64_t id, const StepOutput& output) override {
     outputs.emplace_back(id, output.sequences.size());
+    return accepts;
   }
+
+  absl::Status accepts;  // what comes
 
   std::map<uint64_t, ReplicaInfo> up;
   std::vector<absl::Status> down;

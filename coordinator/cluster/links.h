@@ -43,7 +43,9 @@ class ReplicaListener {
   virtual void OnReplicaUp(const ReplicaInfo& replica) = 0;
   // All replicas of one job, which end together.
   virtual void OnReplicasDown(const std::vector<uint64_t>& ids, const absl::Status& why) = 0;
-  virtual void OnStepOutput(uint64_t id, const StepOutput& output) = 0;
+  // An error, after which the rest of the output is dropped, means that the worker is broken or
+  // lies; the cluster then ends its job.
+  virtual absl::Status OnStepOutput(uint64_t id, const StepOutput& output) = 0;
 };
 
 }  // namespace skein::coordinator

@@ -1,8 +1,12 @@
 #include "coordinator/rpc/attach_stream.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/rpc/cluster_convert.h"
 #include "coordinator/rpc/grpc_status.h"
 #include "proto/convert/plan.h"
@@ -11,26 +15,55 @@ namespace skein::coordinator {
 
 namespace wire = ::skein::cluster::v1;
 
-AttachStream* AttachStream::Start(grpc::CallbackServerContext* context, Cluster* cluster) {
+namespace {
+
+// Stays in a message that was never read; gRPC reports the end of the rank's messages and one that
+// cannot be parsed alike, but the latter has been cleared.
+constexpr int32_t kNothingRead = std::numeric_limits<int32_t>::min();
+
+}  // namespace
+
+AttachStream* AttachStream::Start(grpc::CallbackServerContext* context, Cluster* cluster,
+                                  absl::Duration hello_time) {
   std::shared_ptr<AttachStream> stream(new AttachStream(context, cluster));
   stream->self_ = stream;
-  stream->StartRead(&stream->incoming_);
+  stream->hello_alarm_.Set(
+      std::chrono::system_clock::now() + absl::ToChronoMilliseconds(hello_time),
+      [weak = stream->weak_from_this(), hello_time](bool passed) {
+        const auto late = passed ? weak.lock() : nullptr;
+        if (late == nullptr) return;
+        MutexLock lock(&late->mutex_);
+        if (late->said_hello_ || late->closing_.has_value()) return;
+        late->closing_ = absl::DeadlineExceededError(
+            absl::StrCat("no Hello came within ", absl::FormatDuration(hello_time)));
+        late->Advance();
+      });
+  stream->Read();
   return stream.get();
+}
+
+void AttachStream::Read() {
+  incoming_.mutable_failure()->set_code(kNothingRead);
+  StartRead(&incoming_);
 }
 
 void AttachStream::OnReadDone(bool ok) {
   if (ok) {
     OnMessage();
-    StartRead(&incoming_);
-    return;
+    return Read();
+  }
+  absl::Status end;
+  if (incoming_.failure().code() != kNothingRead) {
+    end = absl::InvalidArgumentError("a message cannot be read as skein.cluster.v1.WorkerMessage");
   }
   if (rank_.has_value()) {
-    cluster_->OnGone(*rank_, context_->IsCancelled()
+    cluster_->OnGone(*rank_, !end.ok() ? end
+                             : context_->IsCancelled()
                                  ? absl::UnavailableError("the connection broke")
                                  : absl::CancelledError("the rank hung up"));
   }
   MutexLock lock(&mutex_);
-  if (!closing_.has_value()) closing_ = absl::OkStatus();
+  if (!closing_.has_value()) closing_ = end;
   outgoing_.clear();
   Advance();
 }
@@ -40,7 +73,12 @@ void AttachStream::OnMessage() {
     if (incoming_.kind_case() != wire::WorkerMessage::kHello) {
       return Close(absl::InvalidArgumentError("the first message must be Hello"));
     }
+    {
+      MutexLock lock(&mutex_);
+      said_hello_ = true;
+    }
     const absl::StatusOr<RankHello> hello = FromProto(incoming_.hello());
+    incoming_.mutable_hello()->clear_job_secret();
     if (!hello.ok()) return Close(hello.status());
     const auto rank = cluster_->Attach(*hello, self_);
     if (!rank.ok()) return Close(rank.status());

@@ -1,6 +1,7 @@
 // One rank's stream.
 #pragma once
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
@@ -22,10 +23,12 @@ namespace skein::coordinator {
 // joined into one message.
 class AttachStream final
     : public grpc::ServerBidiReactor<cluster::v1::WorkerMessage, cluster::v1::CoordinatorMessage>,
-      public RankLink {
+      public RankLink,
+      public std::enable_shared_from_this<AttachStream> {
  public:
-  // The cluster outlives the stream.
-  static AttachStream* Start(grpc::CallbackServerContext* context, Cluster* cluster);
+  // The cluster outlives the stream, which ends where no Hello comes within `hello_time`.
+  static AttachStream* Start(grpc::CallbackServerContext* context, Cluster* cluster,
+                             absl::Duration hello_time);
 
   // RankLink
   void SendPlan(const plan::Plan& plan) override;
@@ -42,6 +45,7 @@ class AttachStream final
   AttachStream(grpc::CallbackServerContext* context, Cluster* cluster)
       : context_(context), cluster_(cluster) {}
 
+  void Read();
   void OnMessage();
   // One answer that waits says all that many would: a rank that does not read piles up none.
   void AnswerHeartbeat();
@@ -56,10 +60,12 @@ class AttachStream final
   cluster::v1::WorkerMessage incoming_;
   std::optional<Cluster::RankId> rank_;
 
+  grpc::Alarm hello_alarm_;
   Mutex mutex_;
   std::deque<cluster::v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mutex_);
   cluster::v1::CoordinatorMessage in_flight_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool said_hello_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);  // when all is written
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };

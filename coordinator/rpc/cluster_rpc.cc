@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "coordinator/rpc/attach_stream.h"
 #include "coordinator/rpc/cluster_convert.h"
-#include "coordinator/rpc/grpc_status.h"
+#include "coordinator/rpc/raw_message.h"
 
 namespace skein::coordinator {
 
@@ -16,28 +16,30 @@ namespace wire = ::skein::cluster::v1;
 
 grpc::ServerBidiReactor<wire::WorkerMessage, wire::CoordinatorMessage>* ClusterRpc::Attach(
     grpc::CallbackServerContext* context) {
-  return AttachStream::Start(context, cluster_);
+  return AttachStream::Start(context, cluster_, options_.hello_time);
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::GetStatus(grpc::CallbackServerContext* context,
-                                                const wire::GetStatusRequest* /*request*/,
-                                                wire::ClusterStatus* response) {
-  *response = summary_();
-  for (const JobStatus& job : cluster_->Status()) *response->add_jobs() = ToProto(job);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
+  return AnswerUnary<wire::GetStatusRequest, wire::ClusterStatus>(
+      context, *request, response, [this](const auto& /*request*/, auto& status) {
+        status = summary_();
+        for (const JobStatus& job : cluster_->Status()) *status.add_jobs() = ToProto(job);
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::GetJob(grpc::CallbackServerContext* context,
-                                             const wire::GetJobRequest* request,
-                                             wire::JobStatus* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(FindJob(*request, *response)));
-  return reactor;
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* response) {
+  return AnswerUnary<wire::GetJobRequest, wire::JobStatus>(
+      context, *request, response,
+      [this](const auto& asked, auto& job) { return FindJob(asked, job); });
 }
 
-absl::Status ClusterRpc::FindJob(const wire::GetJobRequest& request, wire::JobStatus& response) {
+absl::Status ClusterRpc::FindJob(const wire::GetJobRequest& request,
+                                 wire::JobStatus& response) const {
   SKEIN_ASSIGN_OR_RETURN(const JobKey key, FromProto(request));
   const std::optional<JobStatus> job = cluster_->Find(key.job_id, key.secret_digest);
   if (!job.has_value()) {

@@ -2,33 +2,48 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "coordinator/cluster/cluster.h"
 #include "proto/cluster.grpc.pb.h"
 
 namespace skein::coordinator {
 
+// The methods that take one message get it as bytes: see raw_message.h.
+using RawCluster = cluster::v1::Cluster::WithCallbackMethod_Attach<
+    cluster::v1::Cluster::WithRawCallbackMethod_GetStatus<
+        cluster::v1::Cluster::WithRawCallbackMethod_GetJob<cluster::v1::Cluster::Service>>>;
+
 // Thread-safe.
-class ClusterRpc final : public cluster::v1::Cluster::CallbackService {
+class ClusterRpc final : public RawCluster {
  public:
   // What GetStatus tells beside the jobs.
   using Summary = std::function<cluster::v1::ClusterStatus()>;
 
+  struct Options {
+    absl::Duration hello_time = absl::Seconds(10);  // for an Attach to say who it is
+  };
+
   // The cluster outlives the service.
-  ClusterRpc(Cluster* cluster, Summary summary) : cluster_(cluster), summary_(std::move(summary)) {}
+  ClusterRpc(const Options& options, Cluster* cluster, Summary summary)
+      : options_(options), cluster_(cluster), summary_(std::move(summary)) {}
 
   grpc::ServerBidiReactor<cluster::v1::WorkerMessage, cluster::v1::CoordinatorMessage>* Attach(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
-                                      const cluster::v1::GetStatusRequest* request,
-                                      cluster::v1::ClusterStatus* response) override;
+                                      const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
-                                   const cluster::v1::GetJobRequest* request,
-                                   cluster::v1::JobStatus* response) override;
+                                   const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response) override;
 
  private:
-  absl::Status FindJob(const cluster::v1::GetJobRequest& request, cluster::v1::JobStatus& response);
+  absl::Status FindJob(const cluster::v1::GetJobRequest& request,
+                       cluster::v1::JobStatus& response) const;
 
+  const Options options_;
   Cluster* const cluster_;
   const Summary summary_;
 };

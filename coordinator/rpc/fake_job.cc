@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "coordinator/service/fake_tokenizer.h"
 #include "proto/cluster.grpc.pb.h"
 
 namespace skein::coordinator {
@@ -126,6 +127,9 @@ SequenceOutput TextOutput(uint64_t request_id, const std::string& text,
                           SequenceOutput::Finish finish) {
   SequenceOutput output{.request_id = request_id, .finish = finish};
   for (const char byte : text) output.tokens.push_back({.id = static_cast<uint8_t>(byte)});
+  if (finish == SequenceOutput::Finish::kEos) {
+    output.tokens.push_back({.id = FakeTokenizer::kEos});
+  }
   return output;
 }
 

@@ -32,9 +32,10 @@ struct FakeJobOptions {
   std::function<std::vector<SequenceOutput>(const NewRequest&)> script;
 };
 
-// An answer of byte tokens.
+// An answer of byte tokens; one that ends by an end-of-sequence token ends with the fake
+// tokenizer's.
 SequenceOutput TextOutput(uint64_t request_id, const std::string& text,
-                          SequenceOutput::Finish finish = SequenceOutput::Finish::kMaxTokens);
+                          SequenceOutput::Finish finish = SequenceOutput::Finish::kEos);
 
 // Ranks live on "host0", "host1", ... Each beats its heart every 100 ms. Thread-safe.
 class FakeJob {

@@ -150,7 +150,7 @@ TEST_F(GenerateManyTest, EachRequestHasTheEventsThatGenerateGives) {
     SCOPED_TRACE(number);
     EXPECT_EQ(call.text(number), text);
     EXPECT_THAT(call.events(number).front().accepted().request_id(), HasSubstr("req-"));
-    EXPECT_EQ(call.events(number).back().finished().reason(), v1::Finished::REASON_MAX_TOKENS);
+    EXPECT_EQ(call.events(number).back().finished().reason(), v1::Finished::REASON_EOS);
   }
 }
 
@@ -166,7 +166,7 @@ TEST_F(GenerateManyTest, WhatAStepGivesToAllComesTogether) {
   for (int i = 1; i <= kSteps; ++i) {
     std::vector<SequenceOutput> step;
     for (const uint64_t id : ids) {
-      step.push_back(TextOutput(id, "x", i < kSteps ? Finish::kNotFinished : Finish::kMaxTokens));
+      step.push_back(TextOutput(id, "x", i < kSteps ? Finish::kNotFinished : Finish::kEos));
     }
     job_.SendStep(step);
     for (const uint64_t number : {1, 2, 3, 4}) {
@@ -296,7 +296,9 @@ TEST(GenerateManyFlowTest, WhatPilesUpIsSentInTurnAndInPieces) {
   const auto call = Call::WithSmallWindow(coordinator);
   std::vector<uint64_t> ids;
   for (const uint64_t number : {1, 2, 3}) {
-    call->Generate(number, PromptRequest("x"));
+    v1::GenerateRequest request = PromptRequest("x");
+    request.set_max_tokens(kTokens);
+    call->Generate(number, request);
     const auto received = job.WaitForRequest();
     ASSERT_TRUE(received.has_value());
     ids.push_back(received->id);

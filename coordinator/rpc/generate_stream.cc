@@ -4,28 +4,35 @@
 #include <utility>
 #include <variant>
 
+#include "base/status_macros.h"
 #include "coordinator/rpc/call_end.h"
 #include "coordinator/rpc/grpc_status.h"
 #include "coordinator/rpc/inference_convert.h"
+#include "coordinator/rpc/raw_message.h"
 
 namespace skein::coordinator {
 
 GenerateStream* GenerateStream::Start(grpc::CallbackServerContext* context,
-                                      const v1::GenerateRequest& request,
-                                      InferenceService* service) {
+                                      const grpc::ByteBuffer& request, InferenceService* service) {
   std::shared_ptr<GenerateStream> stream(new GenerateStream(context, service));
   stream->self_ = stream;
   stream->Begin(request);
   return stream.get();
 }
 
-void GenerateStream::Begin(const v1::GenerateRequest& request) {
+absl::StatusOr<std::shared_ptr<Generation>> GenerateStream::Admit(const grpc::ByteBuffer& bytes) {
+  v1::GenerateRequest request;
+  SKEIN_RETURN_IF_ERROR(ParseMessage(bytes, request));
   // Tokens may come before Generate returns, and after gRPC has let go of this stream.
-  auto generation = service_->Generate(FromProto(request, DeadlineOf(*context_)),
-                                       [weak = weak_from_this()](Generation::Ready ready) {
-                                         if (ready == Generation::Ready::kMore) return;
-                                         if (const auto stream = weak.lock()) stream->OnEvent();
-                                       });
+  return service_->Generate(FromProto(request, DeadlineOf(*context_)),
+                            [weak = weak_from_this()](Generation::Ready ready) {
+                              if (ready == Generation::Ready::kMore) return;
+                              if (const auto stream = weak.lock()) stream->OnEvent();
+                            });
+}
+
+void GenerateStream::Begin(const grpc::ByteBuffer& request) {
+  absl::StatusOr<std::shared_ptr<Generation>> generation = Admit(request);
   MutexLock lock(&mutex_);
   if (!generation.ok()) {
     finished_ = true;
@@ -51,7 +58,7 @@ void GenerateStream::Advance() {
   }
   const std::optional<Event> event = generation_->Next();
   if (!event.has_value()) return;
-  in_flight_ = ToProto(*event, service_->model());
+  in_flight_ = SerializeMessage(ToProto(*event, service_->model()));
   if (std::holds_alternative<Finished>(*event) && --unfinished_ == 0) {
     finished_ = true;
     StartWriteAndFinish(&in_flight_, grpc::WriteOptions(), grpc::Status::OK);

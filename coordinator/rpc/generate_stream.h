@@ -2,27 +2,27 @@
 #pragma once
 
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <cstddef>
 #include <memory>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "coordinator/service/inference_service.h"
-#include "proto/inference.pb.h"
 
 namespace skein::coordinator {
 
 // Writes a generation's events, one at a time: what piles up during a write is the next event.
 // Nothing is sent, headers included, before the request is admitted. Owns itself until gRPC is done
 // with it.
-class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
+class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                              public std::enable_shared_from_this<GenerateStream> {
  public:
   // The service outlives the stream.
   static GenerateStream* Start(grpc::CallbackServerContext* context,
-                               const v1::GenerateRequest& request, InferenceService* service);
+                               const grpc::ByteBuffer& request, InferenceService* service);
 
   // Called by gRPC.
   void OnWriteDone(bool ok) override;
@@ -33,7 +33,8 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   GenerateStream(grpc::CallbackServerContext* context, InferenceService* service)
       : context_(context), service_(service) {}
 
-  void Begin(const v1::GenerateRequest& request);
+  void Begin(const grpc::ByteBuffer& request);
+  absl::StatusOr<std::shared_ptr<Generation>> Admit(const grpc::ByteBuffer& bytes);
   void OnEvent();  // from the service, with its lock held: never calls back
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -45,7 +46,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   Mutex mutex_;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   size_t unfinished_ ABSL_GUARDED_BY(mutex_) = 0;  // answers
-  v1::GenerateEvent in_flight_ ABSL_GUARDED_BY(mutex_);
+  grpc::ByteBuffer in_flight_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -36,7 +36,9 @@ class GenerateTest : public ::testing::Test {
     FakeJobOptions options{.coordinator = coordinator.address(), .job_id = id};
     if (!text.empty()) {
       options.script = [text](const NewRequest& request) {
-        return std::vector<SequenceOutput>{TextOutput(request.id, text)};
+        const bool full = text.size() == request.max_tokens;
+        return std::vector<SequenceOutput>{
+            TextOutput(request.id, text, full ? Finish::kMaxTokens : Finish::kEos)};
       };
     }
     auto job = std::make_unique<FakeJob>(std::move(options));
@@ -151,6 +153,7 @@ TEST_F(GenerateTest, UnsetAndEmptyBreakersDiffer) {
   v1::GenerateRequest request = PromptRequest("x");
   request.mutable_sampling()->set_dry_multiplier(1);
   request.mutable_sampling()->set_ignore_eos(true);
+  request.set_max_tokens(1);
   for (const bool empty : {false, true}) {
     if (empty) request.mutable_sampling()->mutable_dry_breakers();
     auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
@@ -159,7 +162,7 @@ TEST_F(GenerateTest, UnsetAndEmptyBreakersDiffer) {
     EXPECT_THAT(received->sampling.dry_breakers, SizeIs(empty ? 0 : 4));
     EXPECT_THAT(received->eos_token_ids, IsEmpty());
     EXPECT_THAT(received->sampling.stop_ids, IsEmpty());
-    job->Send(TextOutput(received->id, "x"));
+    job->Send(TextOutput(received->id, "x", Finish::kMaxTokens));
     EXPECT_TRUE(answer.get().status.ok());
   }
 }
@@ -210,7 +213,8 @@ TEST_F(GenerateTest, SeveralAnswersEndTheStreamWithTheLast) {
     if (event.has_tokens()) texts.at(event.tokens().sample()) += event.tokens().text();
     if (!event.has_finished()) continue;
     ++ends.at(event.finished().sample());
-    EXPECT_EQ(event.finished().usage().completion_tokens(), event.finished().sample() + 1);
+    // With the end-of-sequence token.
+    EXPECT_EQ(event.finished().usage().completion_tokens(), event.finished().sample() + 2);
   }
   EXPECT_THAT(texts, ElementsAre("x", "xx", "xxx"));
   EXPECT_THAT(ends, ElementsAre(1, 1, 1));
@@ -424,8 +428,9 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswe
   TestCoordinator coordinator(std::move(options), MakeFakeModel({word}, kTokens + 8));
   const auto job = Serve(coordinator);
   const auto serve_another = [&](int tokens) {
-    auto answer =
-        std::async(std::launch::async, [&] { return coordinator.Ask(PromptRequest("quick")); });
+    v1::GenerateRequest request = PromptRequest("quick");
+    request.set_max_tokens(tokens);
+    auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
     const auto quick = job->WaitForRequest();
     ASSERT_TRUE(quick.has_value());
     job->Send({.request_id = quick->id,
@@ -448,7 +453,9 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswe
 
   const auto stub = coordinator.StubWithSmallWindow();
   grpc::ClientContext context;
-  const auto lazy = stub->Generate(&context, PromptRequest("lazy"));
+  v1::GenerateRequest big_request = PromptRequest("lazy");
+  big_request.set_max_tokens(kTokens);
+  const auto lazy = stub->Generate(&context, big_request);
   const auto big = job->WaitForRequest();
   ASSERT_TRUE(big.has_value());
   const int64_t before = LiveBytes();

@@ -3,11 +3,12 @@
 #include "coordinator/rpc/generate_many_stream.h"
 #include "coordinator/rpc/generate_stream.h"
 #include "coordinator/rpc/inference_convert.h"
+#include "coordinator/rpc/raw_message.h"
 
 namespace skein::coordinator {
 
-grpc::ServerWriteReactor<v1::GenerateEvent>* InferenceRpc::Generate(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceRpc::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   return GenerateStream::Start(context, *request, service_);
 }
 
@@ -17,12 +18,13 @@ InferenceRpc::GenerateMany(grpc::CallbackServerContext* context) {
 }
 
 grpc::ServerUnaryReactor* InferenceRpc::ListModels(grpc::CallbackServerContext* context,
-                                                   const v1::ListModelsRequest* /*request*/,
-                                                   v1::ListModelsResponse* response) {
-  *response->add_models() = ToProto(service_->model(), service_->serving());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return AnswerUnary<v1::ListModelsRequest, v1::ListModelsResponse>(
+      context, *request, response, [this](const auto& /*request*/, auto& models) {
+        *models.add_models() = ToProto(service_->model(), service_->serving());
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace skein::coordinator

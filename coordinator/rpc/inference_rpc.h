@@ -6,19 +6,24 @@
 
 namespace skein::coordinator {
 
+// The methods that take one message get it as bytes: see raw_message.h.
+using RawInference =
+    v1::Inference::WithRawCallbackMethod_Generate<v1::Inference::WithCallbackMethod_GenerateMany<
+        v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>;
+
 // Thread-safe.
-class InferenceRpc final : public v1::Inference::CallbackService {
+class InferenceRpc final : public RawInference {
  public:
   // The service outlives this.
   explicit InferenceRpc(InferenceService* service) : service_(service) {}
 
-  grpc::ServerWriteReactor<v1::GenerateEvent>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
   grpc::ServerBidiReactor<v1::GenerateManyRequest, v1::GenerateManyResponse>* GenerateMany(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
-                                       const v1::ListModelsRequest* request,
-                                       v1::ListModelsResponse* response) override;
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
 
  private:
   InferenceService* const service_;

@@ -228,7 +228,11 @@ TEST(JobsTest, AStreamBeginsWithHello) {
   const std::vector<Case> cases = {
       {[](auto& message) { message.mutable_heartbeat(); }, "must be Hello"},
       {[](auto&) {}, "must be Hello"},
-      {[](auto& message) { message.mutable_hello()->set_job_id("a"); }, "host"},
+      {[](auto& message) {
+         message.mutable_hello()->set_job_id("a");
+         message.mutable_hello()->set_job_secret("a secret of the job");
+       },
+       "host"},
   };
   for (const Case& c : cases) {
     grpc::ClientContext context;
@@ -259,6 +263,7 @@ TEST(JobsTest, ARankThatDoesNotReadPilesUpNoHeartbeats) {
   cluster::v1::Hello& hello = *message.mutable_hello();
   hello.set_version("test");
   hello.set_job_id("deaf");
+  hello.set_job_secret("a secret of the job");
   hello.set_job_size(2);  // never complete
   hello.mutable_node()->set_host("host0");
   hello.mutable_node()->set_cores(1);

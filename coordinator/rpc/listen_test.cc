@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/host_port.h"
-#include "coordinator/rpc/listen_address.h"
+#include "coordinator/rpc/listener.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

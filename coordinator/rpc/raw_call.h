@@ -2,6 +2,7 @@
 #pragma once
 
 #include <grpcpp/channel.h>
+#include <grpcpp/support/status.h>
 
 #include <memory>
 #include <string>
@@ -11,5 +12,9 @@ namespace skein::coordinator {
 // `request` and the result are encoded messages. "" when the call fails.
 std::string RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                     const std::string& request);
+
+// How the call ends after this message.
+grpc::Status RawStatus(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                       const std::string& request);
 
 }  // namespace skein::coordinator

@@ -243,8 +243,8 @@ TEST_F(RecoveryTest, OfSeveralAnswersTheStoppedOneIsCancelledAndTheOthersGoOnEls
   EXPECT_THAT(request.samples[0].output, ElementsAre('a'));
   EXPECT_EQ(request.samples[1].index, 2u);
   EXPECT_THAT(request.samples[1].output, IsEmpty());
-  send(*second, 2, "c", Finish::kMaxTokens);
-  send(*second, 0, "A", Finish::kMaxTokens);
+  send(*second, 2, "c", Finish::kEos);
+  send(*second, 0, "A", Finish::kEos);
   const Answer got = answer.get();
   EXPECT_TRUE(got.status.ok()) << got.status.error_message();
   std::vector<std::string> texts(3);

@@ -4,7 +4,9 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -12,7 +14,7 @@
 #include "base/status_macros.h"
 #include "coordinator/rpc/cluster_rpc.h"
 #include "coordinator/rpc/inference_rpc.h"
-#include "coordinator/rpc/listen_address.h"
+#include "coordinator/rpc/listener.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -32,9 +34,14 @@ void LogFromGrpc(gpr_log_func_args* args) {
   spdlog::debug("grpc: {} ({}:{})", args->message, args->file, args->line);
 }
 
+int DefaultDescriptors() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return MaxDescriptors(1024);
+  return MaxDescriptors(static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 20)));
+}
+
 void Configure(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use is an error
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -48,32 +55,45 @@ class Server::Impl {
  public:
   Impl(const Options& options, const Parts& parts)
       : inference_(parts.service),
-        cluster_(parts.cluster, [version = options.version, parts, started = parts.clock->Now()] {
-          return Summary(version, parts, started);
-        }) {}
+        cluster_(options.cluster, parts.cluster,
+                 [version = options.version, parts, started = parts.clock->Now()] {
+                   return Summary(version, parts, started);
+                 }) {}
 
-  // The port that was taken; 0 when the address cannot be listened on.
-  int Start(const std::string& address) {
+  absl::Status Start(const HostPort& address, int max_descriptors) {
+    SKEIN_ASSIGN_OR_RETURN(listener_, Listener::Open(address));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     Configure(builder);
-    int port = 0;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
     builder.RegisterService(&inference_);
     builder.RegisterService(&cluster_);
     server_ = builder.BuildAndStart();
-    return server_ == nullptr ? 0 : port;
+    if (server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
+    listener_->Start(max_descriptors, [this](int fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = fd;
+      acceptor_->HandleNewConnection(&connection);
+    });
+    return absl::OkStatus();
   }
 
+  // With the port that was taken.
+  const HostPort& address() const { return listener_->address(); }
+
   void SetServing(bool serving) {
+    // By name: the call without one would also set services that somebody watches in vain.
     grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-    health->SetServingStatus(serving);
+    health->SetServingStatus("", serving);
     health->SetServingStatus(kInferenceService, serving);
   }
 
   void Shutdown(absl::Duration grace) {
     if (server_ == nullptr) return;
+    listener_->Stop();
     server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
     server_->Wait();
   }
@@ -96,6 +116,8 @@ class Server::Impl {
 
   InferenceRpc inference_;
   ClusterRpc cluster_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 };
 
@@ -104,17 +126,16 @@ Server::Server() = default;
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 absl::Status Server::Start(const Options& options, const Parts& parts) {
-  SKEIN_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options.listen));
+  SKEIN_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.listen));
   gpr_set_log_function(LogFromGrpc);
   impl_ = std::make_unique<Impl>(options, parts);
-  const int port = impl_->Start(address.ToString());
-  if (port == 0) {
+  if (const absl::Status status = impl_->Start(
+          address, options.max_descriptors > 0 ? options.max_descriptors : DefaultDescriptors());
+      !status.ok()) {
     impl_ = nullptr;
-    SKEIN_RETURN_IF_ERROR(CheckListenAddress(address));
-    return absl::UnavailableError("--listen: gRPC cannot listen on " + address.ToString());
+    return status;
   }
-  address.port = port;
-  address_ = address.ToString();
+  address_ = impl_->address().ToString();
   MutexLock lock(&mutex_);
   started_ = true;
   impl_->SetServing(serving_);
@@ -123,7 +144,8 @@ absl::Status Server::Start(const Options& options, const Parts& parts) {
 
 void Server::SetServing(bool serving) {
   MutexLock lock(&mutex_);
-  serving_ = serving;
+  // Watchers are told every state that is set, equal ones, too.
+  if (std::exchange(serving_, serving) == serving) return;
   if (started_) impl_->SetServing(serving);
 }
 

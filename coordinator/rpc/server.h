@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "coordinator/cluster/cluster.h"
+#include "coordinator/rpc/cluster_rpc.h"
 #include "coordinator/service/dispatcher.h"
 #include "coordinator/service/inference_service.h"
 
@@ -21,6 +22,10 @@ class Server {
   struct Options {
     std::string listen = "127.0.0.1:50051";  // HOST:PORT; port 0 takes a free one
     std::string version;                     // for the status
+    ClusterRpc::Options cluster;
+    // File descriptors of the process beyond which connections are refused; 0: what the process may
+    // have, less a reserve.
+    int max_descriptors = 0;
   };
 
   // What is served; all outlive the server.

@@ -60,16 +60,20 @@ void Dispatcher::OnReplicasDown(const std::vector<uint64_t>& ids, const absl::St
   Pump();
 }
 
-void Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
+absl::Status Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
   MutexLock lock(&mutex_);
   const auto found = replicas_.find(id);
-  if (found == replicas_.end()) return;  // it was lost meanwhile: another one gives these tokens
+  // It was lost meanwhile: another one gives these tokens.
+  if (found == replicas_.end()) return absl::OkStatus();
   Replica& replica = found->second;
   StepInput reply;
   std::vector<std::shared_ptr<Generation>> ready;
+  absl::Status checked;
   for (const SequenceOutput& sequence : output.sequences) {
     const auto request = replica.requests.find(sequence.request_id);
     if (request == replica.requests.end()) continue;  // cancelled meanwhile
+    checked = request->second.generation->Check(sequence);
+    if (!checked.ok()) break;
     ready.push_back(request->second.generation);
     switch (ready.back()->OnOutput(sequence)) {
       case Generation::Progress::kRunning:
@@ -90,7 +94,9 @@ void Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
   if (!reply.cancelled.empty() || !reply.cancelled_samples.empty()) {
     replica.info.leader->SendStep(std::move(reply));
   }
-  Pump();
+  // A replica that is about to be lost gets nothing more.
+  if (checked.ok()) Pump();
+  return checked;
 }
 
 // ---- Requests ----

@@ -49,7 +49,7 @@ class Dispatcher final : public ReplicaListener {
   // ReplicaListener: called by the cluster.
   void OnReplicaUp(const ReplicaInfo& replica) override;
   void OnReplicasDown(const std::vector<uint64_t>& ids, const absl::Status& why) override;
-  void OnStepOutput(uint64_t id, const StepOutput& output) override;
+  absl::Status OnStepOutput(uint64_t id, const StepOutput& output) override;
 
   // Queues the request or hands it to a replica. Unavailable: no replica serves, or the coordinator
   // drains. FailedPrecondition: it fits no replica. ResourceExhausted: the queue is full.

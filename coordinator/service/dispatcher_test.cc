@@ -62,6 +62,7 @@ class DispatcherTest : public ::testing::Test {
     ValidRequest valid;
     valid.request.prompt = asked.prompt;
     valid.request.max_tokens = 10;
+    valid.request.eos_token_ids = model_.eos_token_ids;
     valid.request.priority = asked.priority;
     valid.request.deadline = asked.deadline;
     valid.request.samples.clear();
@@ -87,7 +88,8 @@ class DispatcherTest : public ::testing::Test {
               uint32_t sample = 0) {
     SequenceOutput sequence{.request_id = request, .sample = sample, .finish = finish};
     for (const char byte : text) sequence.tokens.push_back({.id = static_cast<uint8_t>(byte)});
-    dispatcher_.OnStepOutput(replica, {.sequences = {sequence}});
+    if (finish == Finish::kEos) sequence.tokens.push_back({.id = FakeTokenizer::kEos});
+    SKEIN_EXPECT_OK(dispatcher_.OnStepOutput(replica, {.sequences = {sequence}}));
   }
 
   // The error that ended the request; OK if none did.
@@ -161,7 +163,7 @@ TEST_F(DispatcherTest, AStopStringCancelsAtTheReplica) {
   EXPECT_THAT(leader->cancelled, ElementsAre(1));
   EXPECT_EQ(dispatcher_.counts().running, 0);
   Admit(2, {.stops = {"b"}});
-  Output(1, 2, "ab", Finish::kMaxTokens);
+  Output(1, 2, "ab", Finish::kEos);
   EXPECT_THAT(leader->cancelled, ElementsAre(1));
 }
 
@@ -196,7 +198,7 @@ TEST_F(DispatcherTest, RequestsOfALostReplicaGoToTheFrontInTheirOrderAndOnFromTh
   EXPECT_THAT(second->starts[2].samples[0].output, ElementsAre('a', 'b'));
   EXPECT_THAT(second->starts[3].samples[0].output, IsEmpty());
   EXPECT_EQ(dispatcher_.counts().migrations, 1);
-  Output(2, 1, "c", Finish::kMaxTokens);
+  Output(2, 1, "c", Finish::kEos);
   EXPECT_EQ(TextOf(*requests[0]), "abc");
   EXPECT_THAT(serving_, ElementsAre(true, true));
 }
@@ -229,7 +231,7 @@ TEST_F(DispatcherTest, WithoutAReplicaRequestsWaitForOneAndNewOnesAreRefused) {
   EXPECT_THAT(leader->starts[0].samples[0].output, ElementsAre('a'));
   clock_.Advance(absl::Seconds(60));
   dispatcher_.Tick();
-  Output(2, 1, "b", Finish::kMaxTokens);
+  Output(2, 1, "b", Finish::kEos);
   EXPECT_EQ(TextOf(*kept), "ab");
 }
 
@@ -267,7 +269,7 @@ TEST_F(DispatcherTest, AMovedRequestGoesToAReplicaThatItFitsHoweverBusy) {
   Down({1});
   EXPECT_THAT(idle->requests, IsEmpty());
   EXPECT_THAT(busy->requests, ElementsAre(2, 1));
-  Output(3, 1, "c", Finish::kMaxTokens);
+  Output(3, 1, "c", Finish::kEos);
   EXPECT_EQ(TextOf(*moved), "abc");
 }
 
@@ -286,11 +288,11 @@ TEST_F(DispatcherTest, AMovedRequestThatFitsNoReplicaWaitsForOneAndOthersPassIt)
   EXPECT_THAT(large->requests, ElementsAre(1));
   clock_.Advance(absl::Seconds(60));
   dispatcher_.Tick();
-  Output(3, 1, "c", Finish::kMaxTokens, /*sample=*/1);
+  Output(3, 1, "c", Finish::kEos, /*sample=*/1);
   // With one answer left it fits the small one, too.
   Down({3});
   EXPECT_THAT(small->requests, ElementsAre(2, 1));
-  Output(2, 1, "x", Finish::kMaxTokens);
+  Output(2, 1, "x", Finish::kEos);
   SKEIN_EXPECT_OK(ErrorOf(*moved));
   EXPECT_EQ(dispatcher_.counts().running, 1);
 }

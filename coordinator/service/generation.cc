@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/service/output_check.h"
 
 namespace skein::coordinator {
 namespace {
@@ -126,6 +127,20 @@ NewRequest Generation::Dispatch() {
   return request;
 }
 
+absl::Status Generation::Check(const SequenceOutput& output) const {
+  MutexLock lock(&mutex_);
+  if (open_ == 0) return absl::OkStatus();
+  if (output.sample >= answers_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens of answer ", output.sample, " of a request for ", answers_.size()));
+  }
+  const Answer& answer = answers_[output.sample];
+  if (answer.ended) return absl::OkStatus();
+  AnswerState state{.tokens = answer.journal.size()};
+  if (!answer.journal.empty()) state.last_token = answer.journal.back();
+  return CheckOutput(output, request_, state, model_->config.vocab_size);
+}
+
 Generation::Progress Generation::OnOutput(const SequenceOutput& output) {
   Progress progress;
   {
@@ -139,20 +154,11 @@ Generation::Progress Generation::OnOutput(const SequenceOutput& output) {
 Generation::Progress Generation::OnOutputLocked(const SequenceOutput& output) {
   using Finish = SequenceOutput::Finish;
   if (open_ == 0) return Progress::kFinishedEarly;
-  if (output.sample >= answers_.size()) {
-    return FailLocked(
-        absl::InternalError(absl::StrCat("the replica sent tokens of answer ", output.sample,
-                                         " of a request for ", answers_.size())));
-  }
   Answer& answer = answers_[output.sample];
   AppendPromptLogprobs(output);
   if (answer.ended) return Progress::kRunning;  // the replica was told, and others go on
   const bool early = output.finish == Finish::kNotFinished;
   for (size_t i = 0; i < output.tokens.size(); ++i) {
-    if (answer.journal.size() == request_.max_tokens) {
-      return FailLocked(absl::InternalError(absl::StrCat(
-          "the replica sent more than the ", request_.max_tokens, " tokens it was asked for")));
-    }
     const bool last = i + 1 == output.tokens.size();
     Append(answer, output.tokens[i],
            (last && output.finish == Finish::kEos) || IsEos(output.tokens[i].id));

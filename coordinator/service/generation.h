@@ -57,6 +57,10 @@ class Generation {
     kFinished,             // the replica knows
     kFinishedEarly,        // the replica must be told to stop
   };
+  // Whether a replica may say this next; see CheckOutput. What comes late, after the client's end
+  // of an answer, is in order.
+  absl::Status Check(const SequenceOutput& output) const;
+  // Of an output that Check has passed.
   Progress OnOutput(const SequenceOutput& output);
   // The outputs of all requests of a step are in; OnOutput has said that there is more.
   void OnOutputsEnd() { on_ready_(Ready::kAll); }

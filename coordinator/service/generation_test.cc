@@ -199,7 +199,7 @@ TEST_F(GenerationTest, TheFirstEndCountsAndTokensBeforeItAreKept) {
   EXPECT_FALSE(generation->Next().has_value());
 }
 
-TEST_F(GenerationTest, AReplicaThatFailsOrSendsTooMuchIsAnInternalError) {
+TEST_F(GenerationTest, AReplicaThatFailsIsAnInternalError) {
   const auto failed = Make();
   SequenceOutput output = Output("", Finish::kFailed);
   output.error = "no finite logit";
@@ -207,13 +207,23 @@ TEST_F(GenerationTest, AReplicaThatFailsOrSendsTooMuchIsAnInternalError) {
   Take<Accepted>(*failed);
   EXPECT_THAT(Take<absl::Status>(*failed),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("no finite logit")));
+}
 
-  const auto flooded = Make();
-  EXPECT_EQ(flooded->OnOutput(Output("0123456789x")), Progress::kFinishedEarly);
-  Take<Accepted>(*flooded);
-  EXPECT_EQ(Take<Tokens>(*flooded).text, "0123456789");
-  EXPECT_THAT(Take<absl::Status>(*flooded),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("more than the 10 tokens")));
+TEST_F(GenerationTest, AnOutputIsCheckedAgainstTheAnswerSoFar) {
+  const auto generation = MakeSamples(2, {"XY"});
+  SKEIN_EXPECT_OK(generation->Check(Output("0123456789")));
+  EXPECT_THAT(generation->Check(Output("0123456789x")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than the 10 tokens")));
+  EXPECT_THAT(
+      generation->Check(Output("x", Finish::kNotFinished, 2)),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("answer 2 of a request for 2")));
+  generation->OnOutput(Output("0123456"));
+  EXPECT_THAT(generation->Check(Output("789x")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than the 10 tokens")));
+  SKEIN_EXPECT_OK(generation->Check(Output("789x", Finish::kNotFinished, 1)));
+  // An answer that ended here by a stop string may still be going on there.
+  generation->OnOutput(Output("XY", Finish::kNotFinished, 1));
+  SKEIN_EXPECT_OK(generation->Check(Output("late", Finish::kCancelled, 1)));
 }
 
 // ---- Several answers ----
@@ -249,17 +259,14 @@ TEST_F(GenerationTest, AnswersHaveTheirOwnTextAndEndAndTakeTurns) {
   EXPECT_FALSE(generation->Next().has_value());
 }
 
-TEST_F(GenerationTest, AnAnswerThatFailsFailsTheRequestAndOneThatWasNotAskedForToo) {
-  for (const uint32_t sample : {1, 2}) {
-    const auto generation = MakeSamples(2);
-    SequenceOutput output = Output("", Finish::kFailed, sample);
-    output.error = "no finite logit";
-    EXPECT_EQ(generation->OnOutput(output), Progress::kFinishedEarly);
-    Take<Accepted>(*generation);
-    EXPECT_THAT(Take<absl::Status>(*generation),
-                StatusIs(absl::StatusCode::kInternal,
-                         HasSubstr(sample == 1 ? "no finite logit" : "answer 2")));
-  }
+TEST_F(GenerationTest, AnAnswerThatFailsFailsTheRequest) {
+  const auto generation = MakeSamples(2);
+  SequenceOutput output = Output("", Finish::kFailed, 1);
+  output.error = "no finite logit";
+  EXPECT_EQ(generation->OnOutput(output), Progress::kFinishedEarly);
+  Take<Accepted>(*generation);
+  EXPECT_THAT(Take<absl::Status>(*generation),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("no finite logit")));
 }
 
 // ---- Another replica goes on ----

@@ -24,7 +24,7 @@ std::string BaseName(const std::string& path) {
 }  // namespace
 
 absl::Status CompleteServedModel(ServedModel& model, int64_t context_length) {
-  model.name = BaseName(model.path);
+  model.name = Printable(BaseName(model.path), kMaxNameBytes);
 
   const int64_t longest = model.config.max_position_embeddings;
   if (context_length < 0 || context_length == 1 || context_length > longest) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "coordinator/service/dry_breakers.h"
@@ -150,8 +151,8 @@ absl::Status CompleteSampling(const SamplingRequest& asked, const ServedModel& m
 absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const ServedModel& model,
                                       uint64_t random_seed) {
   if (!request.model.empty() && request.model != model.name) {
-    return absl::NotFoundError(
-        absl::StrCat("model: '", request.model, "' is not served here; '", model.name, "' is"));
+    return absl::NotFoundError(absl::StrCat("model: '", Printable(request.model, kMaxNameBytes),
+                                            "' is not served here; '", model.name, "' is"));
   }
   ValidRequest valid;
   SKEIN_ASSIGN_OR_RETURN(valid.request.sampling, ResolveSampling(request.sampling, model.defaults));

@@ -1,0 +1,54 @@
+// Messages as bytes. Methods whose requests gRPC parses answer unreadable ones with UNIMPLEMENTED
+// and no word; those that parse for themselves can say what is wrong.
+#pragma once
+
+#include <google/protobuf/message_lite.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/rpc/grpc_status.h"
+
+namespace skein::coordinator {
+
+// InvalidArgument names the message's type.
+template <typename Message>
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, Message& message) {
+  // Deserialize empties its argument.
+  grpc::ByteBuffer copy = bytes;
+  if (grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the message cannot be read as ", Message::descriptor()->full_name()));
+}
+
+template <typename Message>
+grpc::ByteBuffer SerializeMessage(const Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own_buffer = false;
+  // Fails for messages of 2 GiB, of which there are none.
+  (void)grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own_buffer);
+  return bytes;
+}
+
+// Answers a call of one message each way: `handle(request, response)` fills the answer or says why
+// not.
+template <typename Request, typename Response, typename Handle>
+grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context,
+                                      const grpc::ByteBuffer& request_bytes,
+                                      grpc::ByteBuffer* response_bytes, const Handle& handle) {
+  Request request;
+  Response response;
+  absl::Status status = ParseMessage(request_bytes, request);
+  if (status.ok()) status = handle(request, response);
+  if (status.ok()) *response_bytes = SerializeMessage(response);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+}  // namespace skein::coordinator

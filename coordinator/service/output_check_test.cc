@@ -1,0 +1,95 @@
+#include "coordinator/service/output_check.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using Finish = SequenceOutput::Finish;
+
+constexpr int32_t kVocabulary = 100;
+constexpr int32_t kEos = 99;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// 5 tokens at most, ended by kEos, of which 2 came.
+absl::Status Check(SequenceOutput output, NewRequest request = {},
+                   AnswerState answer = {.tokens = 2, .last_token = 7}) {
+  request.max_tokens = 5;
+  request.eos_token_ids = {kEos};
+  return CheckOutput(output, request, answer, kVocabulary);
+}
+
+std::vector<OutputToken> Tokens(const std::vector<int32_t>& ids) {
+  std::vector<OutputToken> tokens;
+  for (const int32_t id : ids) tokens.push_back({.id = id});
+  return tokens;
+}
+
+TEST(OutputCheckTest, WhatAReplicaSaysOfASoundAnswerIsInOrder) {
+  SKEIN_EXPECT_OK(Check({}));
+  SKEIN_EXPECT_OK(Check({.tokens = Tokens({0, 98})}));
+  SKEIN_EXPECT_OK(Check({.tokens = Tokens({1, 2, 3}), .finish = Finish::kMaxTokens}));
+  SKEIN_EXPECT_OK(Check({.tokens = Tokens({1, kEos}), .finish = Finish::kEos}));
+  SKEIN_EXPECT_OK(Check({.tokens = Tokens({1, 2, kEos}), .finish = Finish::kMaxTokens}));
+  SKEIN_EXPECT_OK(Check({.finish = Finish::kFailed, .error = "no finite logit"}));
+  // The end may come after its token.
+  SKEIN_EXPECT_OK(Check({.finish = Finish::kEos}, {}, {.tokens = 3, .last_token = kEos}));
+  SKEIN_EXPECT_OK(Check({.finish = Finish::kMaxTokens}, {}, {.tokens = 5, .last_token = 1}));
+  // Log probabilities count where they were asked for.
+  SKEIN_EXPECT_OK(Check({.tokens = {{.id = 1, .logprob = kNan, .mu = kNan}}}));
+  NewRequest asked{.prompt_logprobs = 1};
+  asked.sampling.logprobs = 1;
+  asked.sampling.mirostat_tau = 5;
+  const OutputToken token{.id = 1, .logprob = 1e-7f, .top = {{2, -kInf}}, .mu = 9};
+  SKEIN_EXPECT_OK(Check({.tokens = {token}, .prompt_logprobs = {token}}, asked));
+}
+
+TEST(OutputCheckTest, WhatNoReplicaMaySayIsNamed) {
+  NewRequest asked{.prompt_logprobs = 1};
+  asked.sampling.logprobs = 1;
+  NewRequest mirostat;
+  mirostat.sampling.mirostat_tau = 5;
+  struct Case {
+    SequenceOutput output;
+    NewRequest request;
+    std::string says;
+  };
+  const Case cases[] = {
+      {{.tokens = Tokens({100})}, {}, "token 100 of a vocabulary of 100"},
+      {{.tokens = Tokens({1, -1})}, {}, "token 4294967295 of a vocabulary"},
+      {{.tokens = {{.id = 1, .logprob = kNan}}}, asked, "a log probability of nan"},
+      {{.tokens = {{.id = 1, .logprob = kInf}}}, asked, "a log probability of inf"},
+      {{.tokens = {{.id = 1, .logprob = 0.5f}}}, asked, "a log probability of 0.5"},
+      {{.tokens = {{.id = 1, .top = {{1, kNan}}}}}, asked, "a log probability of nan"},
+      {{.tokens = {{.id = 1, .top = {{100, -1}}}}}, asked, "token 100"},
+      {{.prompt_logprobs = {{.id = 100}}}, asked, "token 100"},
+      {{.prompt_logprobs = {{.id = 1, .logprob = kNan}}}, asked, "a log probability of nan"},
+      {{.prompt_logprobs = {{.id = 1}}}, {}, "log probabilities of a prompt, not asked for"},
+      {{.tokens = {{.id = 1, .mu = kInf}}}, mirostat, "a mirostat state of inf"},
+      {{.tokens = Tokens({1, 2, 3, 4})}, {}, "more than the 5 tokens of the answer"},
+      {{.tokens = Tokens({kEos, 1})}, {}, "a token after the answer's last one"},
+      {{.tokens = Tokens({1}), .finish = Finish::kEos}, {}, "whose last token is none"},
+      {{.finish = Finish::kEos}, {}, "whose last token is none"},
+      {{.tokens = Tokens({1}), .finish = Finish::kMaxTokens}, {}, "after 3 of 5"},
+      {{.finish = Finish::kCancelled}, {}, "a cancellation that nobody asked for"},
+      {{.finish = static_cast<Finish>(17)}, {}, "an end of no kind"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(Check(c.output, c.request),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.says)));
+  }
+  EXPECT_THAT(Check({.tokens = Tokens({1})}, {}, {.tokens = 2, .last_token = kEos}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a token after the answer")));
+}
+
+}  // namespace
+}  // namespace skein::coordinator
