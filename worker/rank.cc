@@ -27,6 +27,7 @@
 #include "worker/engine/loops.h"
 #include "worker/engine/stage.h"
 #include "worker/engine/step_watch.h"
+#include "worker/engine/thread_beats.h"
 #include "worker/job_identity.h"
 #include "worker/model_shard.h"
 #include "worker/rpc/attachment.h"
@@ -98,6 +99,15 @@ absl::StatusOr<Groups> MakeGroups(comm::MpiRuntime& mpi, const plan::Plan& plan,
   return groups;
 }
 
+// Of the weights, over all ranks of a replica.
+int64_t ModelBytes(const plan::Plan& plan) {
+  int64_t bytes = 0;
+  for (const plan::RankPlan& rank : plan.ranks) {
+    if (rank.replica == 0) bytes += rank.weight_bytes;
+  }
+  return bytes;
+}
+
 // Until prefill was observed: 1B on two cores.
 constexpr double kPrefillTokensPerS = 100;
 
@@ -118,6 +128,7 @@ class Rank {
                           .node = node,
                           .layout = options_.layout,
                           .tracker = &tracker_,
+                          .beats = &beats_,
                           .orphan_timeout = options_.orphan_timeout,
                           .announces = mpi_.local_rank() == 0},
         &inbox_, [this](const absl::Status& why, int code) { OnEnd(why, code); });
@@ -155,7 +166,7 @@ class Rank {
     spdlog::info("loaded {} ({}) in {:.2f} s, {} thread(s)", report.slice_key,
                  FormatBytes(report.bytes_read), absl::ToDoubleSeconds(report.load_time),
                  self.threads);
-    StepWatch watch(&tracker_, groups.All(), options_.step_timeout);
+    StepWatch watch(&tracker_, groups.All(), options_.step_timeout, ModelBytes(plan));
     StageOptions stage_options = StageOptionsOf(plan, self, shard, groups);
     stage_options.watch = &watch;
     Stage stage(stage_options, shard.program.program, shard.executable.get());
@@ -230,6 +241,8 @@ class Rank {
             .step_timeout = options_.step_timeout,
             .on_stuck = [this](const absl::Status& why) { EndStuck(why); },
             .orders_ahead = options_.overlap ? 2 : 1,
+            .model_bytes = ModelBytes(plan),
+            .beats = &beats_,
             .report = [this](const StepReport& report) { attachment_->SendStep(report); }};
   }
 
@@ -238,7 +251,8 @@ class Rank {
   std::string host_;
   Inbox inbox_;
   comm::OperationTracker tracker_;
-  std::unique_ptr<Attachment> attachment_;  // uses inbox and tracker
+  ThreadBeats beats_;
+  std::unique_ptr<Attachment> attachment_;  // uses inbox, tracker and beats
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "coordinator/cluster/cluster.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -272,19 +273,42 @@ void Cluster::Tick() {
         std::exchange(rank.link, nullptr)->Close(absl::AbortedError(job.detail));
       } else if (was_asleep) {
         rank.last_heard = now;
+        rank.steps.Restart(now);
+        job.activities[rank.hello.rank].threads.clear();
       } else if (now - rank.last_heard > timeout) {
         Lose(job, rank,
              absl::StrCat("it has been silent for ",
                           absl::ToInt64Milliseconds(now - rank.last_heard), " ms; ",
                           DescribeLoss(job.activities, rank.hello.rank)));
+      } else if (const std::string stuck = WhyStuck(job, rank, now); !stuck.empty()) {
+        Lose(job, rank, stuck);
       }
     }
     if (job.over()) continue;
+    for (const Rank& rank : job.ranks) {
+      job.activities[rank.hello.rank].age_seconds = absl::ToDoubleSeconds(now - rank.last_heard);
+    }
     if (const std::optional<Hang> hang = FindHang(job.activities)) {
       Lose(job, job.ranks[hang->rank], hang->why);
     }
   }
   ForgetOldJobs();
+}
+
+std::string Cluster::WhyStuck(const Job& job, Rank& rank, absl::Time now) const {
+  const RankActivity& activity = job.activities[rank.hello.rank];
+  for (const auto& [thread, seconds] : activity.threads) {
+    if (seconds <= absl::ToDoubleSeconds(options_.progress_timeout)) continue;
+    return absl::StrCat("its thread '", thread, "' has not moved for ",
+                        absl::FormatDuration(absl::Seconds(std::round(seconds))));
+  }
+  const std::optional<absl::Duration> overdue = rank.steps.Overdue(
+      rank.link->steps_sent(), activity.steps_taken, now, options_.progress_timeout);
+  if (!overdue.has_value()) return "";
+  return absl::StrCat("it has not taken up what was sent to it ",
+                      absl::ToInt64Milliseconds(*overdue),
+                      " ms ago, though its heartbeats come: its network holds bytes back, or the "
+                      "thread that reads is stuck");
 }
 
 void Cluster::Lose(Job& job, Rank& culprit, const std::string& why) {

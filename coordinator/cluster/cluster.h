@@ -38,6 +38,8 @@ class Cluster {
     std::string version;
     plan::Constraints constraints;  // of every job
     absl::Duration heartbeat_timeout = absl::Seconds(3);
+    // Of a leader's threads that schedule or wait, and of what is sent to it.
+    absl::Duration progress_timeout = absl::Seconds(5);
     Planner planner = plan::PlanJob;
   };
 
@@ -91,6 +93,8 @@ class Cluster {
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PlanAndLoad(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Serve(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why a leader counts as stuck, though its heartbeats come; "" while it does not.
+  std::string WhyStuck(const Job& job, Rank& rank, absl::Time now) const;
   void Lose(Job& job, Rank& culprit, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refuse(Job& job, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndJob(Job& job, Job::State state, const std::string& why)

@@ -24,13 +24,14 @@ class FakeLink final : public RankLink {
  public:
   void SendPlan(const plan::Plan& plan) override { plans.push_back(plan); }
   void SendStep(StepInput) override { ++steps; }
+  uint64_t steps_sent() const override { return steps; }
   void SendShutdown(const std::string& reason, int exit_code) override {
     shutdowns.push_back(absl::StrCat(exit_code, ": ", reason));
   }
   void Close(const absl::Status& status) override { closed.push_back(status); }
 
   std::vector<plan::Plan> plans;
-  int steps = 0;
+  uint64_t steps = 0;
   std::vector<std::string> shutdowns;
   std::vector<absl::Status> closed;
 };

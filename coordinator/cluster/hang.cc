@@ -38,6 +38,9 @@ constexpr double kOwnVerdictSeconds = 10;
 // A rank that waits looks for the others every millisecond, on a busy machine every few hundred.
 constexpr double kStuckSeconds = 5;
 
+// Heartbeats come twice a second.
+constexpr double kFreshSeconds = 1.5;
+
 // Its thread has not moved inside of its call, while another rank's waits and looks: so looking is
 // what those who wait do here.
 bool IsStuck(Ranks ranks, int32_t rank) {
@@ -155,16 +158,26 @@ std::string DescribeWork(const RankActivity& rank) {
   return "waiting for an order";
 }
 
+// Whether it is too early to say: the rank may be stuck in its call, though not yet for long
+// enough, or silent, so that it is not known what it does. Moving, or more time, tells.
+bool MayBeStuck(const RankActivity& rank) {
+  if (rank.age_seconds > kFreshSeconds) return true;
+  return rank.operation.has_value() && rank.operation->still_seconds >= kMomentSeconds &&
+         rank.operation->still_seconds < kStuckSeconds;
+}
+
 // The ranks at the ends of all chains of waiting that begin with `waiters`; one of these that is
-// stuck is an end itself.
-std::set<int32_t> EndsOfChains(Ranks ranks, std::vector<int32_t> waiters) {
+// stuck is an end itself. Nothing where a rank of a chain may yet prove to be one.
+std::optional<std::set<int32_t>> EndsOfChains(Ranks ranks, std::vector<int32_t> waiters) {
   std::set<int32_t> seen(waiters.begin(), waiters.end());
   std::set<int32_t> ends;
   while (!waiters.empty()) {
     const int32_t waiter = waiters.back();
     waiters.pop_back();
+    if (MayBeStuck(ranks[waiter])) return std::nullopt;
     if (IsStuck(ranks, waiter)) ends.insert(waiter);
     for (int32_t other : Awaited(ranks, waiter)) {
+      if (MayBeStuck(ranks[other])) return std::nullopt;
       if (Awaited(ranks, other).empty()) {
         ends.insert(other);
       } else if (seen.insert(other).second) {
@@ -236,8 +249,9 @@ std::optional<Hang> FindHang(absl::Span<const RankActivity> ranks) {
   }
   if (late.empty()) return std::nullopt;
   const double deadline = ranks[latest].operation->deadline_seconds;
-  const std::set<int32_t> ends = EndsOfChains(ranks, late);
-  if (!ends.empty()) return Blame(ranks, *ends.begin(), ends, deadline);
+  const std::optional<std::set<int32_t>> ends = EndsOfChains(ranks, late);
+  if (!ends.has_value()) return std::nullopt;
+  if (!ends->empty()) return Blame(ranks, *ends->begin(), *ends, deadline);
   // Nobody is at an end: the ranks wait in a circle, or inside of one collective.
   const std::vector<int32_t> awaited = Awaited(ranks, latest);
   if (!awaited.empty()) return Blame(ranks, awaited.front(), {}, deadline);

@@ -4,7 +4,9 @@
 // and a heartbeat that is older than others makes no difference to them. A rank in a message waits
 // for its other end. A rank that waits looks for the others all the time: one that has not looked
 // for long while others did waits for nobody, but is stuck inside its call, and those inside of the
-// same one wait for it. Whoever is waited for past a deadline and waits for nobody is to blame.
+// same one wait for it. While a rank on the way may be stuck, or has fallen silent, nobody is
+// blamed: a moment later it moves, is stuck for certain, or is lost by its silence. Whoever is
+// waited for past a deadline and waits for nobody is to blame.
 #pragma once
 
 #include <cstdint>

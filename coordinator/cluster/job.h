@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/acknowledgements.h"
 #include "coordinator/cluster/links.h"
 #include "coordinator/cluster/messages.h"
 #include "coordinator/cluster/token_rate.h"
@@ -22,7 +23,8 @@ struct Rank {
   RankReady ready;
   std::shared_ptr<RankLink> link;  // null: no stream
   absl::Time last_heard;
-  std::string failure;  // what it said of its end; empty while it lives
+  Acknowledgements steps;  // that were sent to it
+  std::string failure;     // what it said of its end; empty while it lives
   absl::Time failed_at;
 };
 

@@ -19,6 +19,8 @@ class RankLink {
   virtual ~RankLink() = default;
   virtual void SendPlan(const plan::Plan& plan) = 0;
   virtual void SendStep(StepInput input) = 0;
+  // How many messages SendStep has begun so far: several steps may share one.
+  virtual uint64_t steps_sent() const = 0;
   virtual void SendShutdown(const std::string& reason, int exit_code) = 0;
   // Ends the stream with `status` once what was sent before is out.
   virtual void Close(const absl::Status& status) = 0;

@@ -53,6 +53,11 @@ struct RankActivity {
   std::optional<OperationInProgress> operation;
   std::optional<int64_t> step;             // in hand; unset while the rank waits for an order
   std::map<std::string, int64_t> entered;  // by group: the last collective
+  // Leaders: threads that schedule or wait, by name, and the seconds since each last said that it
+  // lives.
+  std::map<std::string, double> threads;
+  uint64_t steps_taken = 0;  // of the messages with steps that were sent to it
+  double age_seconds = 0;    // of the heartbeat
 };
 
 // Resolved: every field has its value. Ranges are those of the public API.

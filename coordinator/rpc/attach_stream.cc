@@ -98,6 +98,7 @@ void AttachStream::OnMessage() {
       break;
     case wire::WorkerMessage::kStep:
       cluster_->OnStep(*rank_, FromProto(incoming_.step()));
+      ++steps_taken_;
       break;
     case wire::WorkerMessage::kFailure:
       cluster_->OnFailure(*rank_, FromProto(incoming_.failure()));
@@ -110,10 +111,10 @@ void AttachStream::OnMessage() {
 void AttachStream::AnswerHeartbeat() {
   MutexLock lock(&mutex_);
   if (finished_ || closing_.has_value()) return;
-  const bool waits = std::any_of(outgoing_.begin(), outgoing_.end(),
-                                 [](const auto& message) { return message.has_heartbeat(); });
-  if (waits) return;
-  outgoing_.emplace_back().mutable_heartbeat();
+  auto answer = std::find_if(outgoing_.begin(), outgoing_.end(),
+                             [](const auto& message) { return message.has_heartbeat(); });
+  if (answer == outgoing_.end()) answer = outgoing_.insert(outgoing_.end(), {});
+  answer->mutable_heartbeat()->set_steps_taken(steps_taken_);
   Advance();
 }
 
@@ -126,9 +127,17 @@ void AttachStream::SendPlan(const plan::Plan& plan) {
 void AttachStream::SendStep(StepInput input) {
   MutexLock lock(&mutex_);
   if (finished_ || closing_.has_value()) return;
-  if (outgoing_.empty() || !outgoing_.back().has_step()) outgoing_.emplace_back();
+  if (outgoing_.empty() || !outgoing_.back().has_step()) {
+    outgoing_.emplace_back();
+    ++steps_sent_;
+  }
   AppendToProto(input, *outgoing_.back().mutable_step());
   Advance();
+}
+
+uint64_t AttachStream::steps_sent() const {
+  MutexLock lock(&mutex_);
+  return steps_sent_;
 }
 
 void AttachStream::SendShutdown(const std::string& reason, int exit_code) {

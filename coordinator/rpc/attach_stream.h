@@ -33,6 +33,7 @@ class AttachStream final
   // RankLink
   void SendPlan(const plan::Plan& plan) override;
   void SendStep(StepInput input) override;
+  uint64_t steps_sent() const override;
   void SendShutdown(const std::string& reason, int exit_code) override;
   void Close(const absl::Status& status) override;
 
@@ -59,9 +60,11 @@ class AttachStream final
   // The reading side.
   cluster::v1::WorkerMessage incoming_;
   std::optional<Cluster::RankId> rank_;
+  uint64_t steps_taken_ = 0;  // StepOutputs
 
   grpc::Alarm hello_alarm_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  uint64_t steps_sent_ ABSL_GUARDED_BY(mutex_) = 0;  // messages
   std::deque<cluster::v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mutex_);
   cluster::v1::CoordinatorMessage in_flight_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

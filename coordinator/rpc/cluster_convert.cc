@@ -20,7 +20,7 @@ namespace wire = ::skein::cluster::v1;
 
 // On the wire 0 is no deadline.
 constexpr double kLeastDeadlineSeconds = 1e-6;
-// A rank computes with two groups of ranks.
+// A rank computes with two groups of ranks, and tells of two threads.
 constexpr size_t kMaxGroups = 64;
 constexpr size_t kLeastSecretBytes = 16;  // fewer could be guessed
 
@@ -207,6 +207,11 @@ RankActivity FromProto(const wire::Heartbeat& heartbeat) {
     if (out.entered.size() == kMaxGroups) break;
     out.entered.emplace(Printable(group, kMaxNameBytes), number);
   }
+  for (const auto& [thread, seconds] : heartbeat.threads()) {
+    if (out.threads.size() == kMaxGroups) break;
+    out.threads.emplace(Printable(thread, kMaxNameBytes), seconds);
+  }
+  out.steps_taken = heartbeat.steps_taken();
   if (!heartbeat.has_operation()) return out;
   const wire::OperationInProgress& operation = heartbeat.operation();
   const int others = std::min(operation.others_size(), kMaxJobSize);

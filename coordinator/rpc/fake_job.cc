@@ -178,6 +178,11 @@ class FakeJob::Rank {
     silent_ = true;
   }
 
+  void Freeze(const std::string& thread, double seconds) {
+    MutexLock lock(&mutex_);
+    frozen_[thread] = seconds;
+  }
+
   bool WaitForPlan() {
     return WaitUntil(mutex_, [this] { return planned_; });
   }
@@ -203,6 +208,10 @@ class FakeJob::Rank {
       }
       // A worker ends when it is told to.
       if (message.has_shutdown()) HangUp();
+      if (message.has_step()) {
+        MutexLock lock(&mutex_);
+        ++steps_;
+      }
       for (const auto& request : message.step().requests())
         job_->OnRequest(this, FromWire(request));
       for (const uint64_t id : message.step().cancelled()) job_->OnCancel(id);
@@ -230,14 +239,16 @@ class FakeJob::Rank {
   }
 
   void Beat() {
-    wire::WorkerMessage beat;
-    beat.mutable_heartbeat();
+    wire::WorkerMessage message;
+    wire::Heartbeat& beat = *message.mutable_heartbeat();
     while (!WaitUntil(mutex_, [this] { return end_.has_value(); }, kHeartbeat)) {
       {
         MutexLock lock(&mutex_);
         if (silent_) continue;
+        if (job_->options_.acknowledges) beat.set_steps_taken(steps_);
+        beat.mutable_threads()->insert(frozen_.begin(), frozen_.end());
       }
-      Write(beat);
+      Write(message);
     }
   }
 
@@ -252,6 +263,8 @@ class FakeJob::Rank {
   Mutex mutex_;
   bool planned_ ABSL_GUARDED_BY(mutex_) = false;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;  // messages that came
+  std::map<std::string, double> frozen_ ABSL_GUARDED_BY(mutex_);
   std::optional<int> exit_code_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 
@@ -355,5 +368,9 @@ void FakeJob::SendFailure(int32_t rank, const std::string& text) {
 void FakeJob::Kill(int32_t rank) { ranks_[rank]->Cancel(); }
 
 void FakeJob::Silence(int32_t rank) { ranks_[rank]->Silence(); }
+
+void FakeJob::Freeze(int32_t rank, const std::string& thread, double seconds) {
+  ranks_[rank]->Freeze(thread, seconds);
+}
 
 }  // namespace skein::coordinator

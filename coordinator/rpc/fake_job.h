@@ -27,6 +27,7 @@ struct FakeJobOptions {
   std::string digest = "digest";  // of every slice
   std::string model_path = "/models/fake";
   bool load = true;          // send Ready as soon as the plan comes
+  bool acknowledges = true;  // tells in heartbeats how many steps it has taken up
   ReplicaLoad replica_load;  // what leaders report with every output
   // What a leader sends at once for a new request; nothing: the test does.
   std::function<std::vector<SequenceOutput>(const NewRequest&)> script;
@@ -64,6 +65,8 @@ class FakeJob {
   void SendFailure(int32_t rank, const std::string& message);
   void Kill(int32_t rank);     // breaks its stream
   void Silence(int32_t rank);  // no more heartbeats
+  // Heartbeats tell from now on that the rank's thread has not moved for so long.
+  void Freeze(int32_t rank, const std::string& thread, double seconds);
 
  private:
   class Rank;

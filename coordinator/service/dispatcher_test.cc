@@ -31,6 +31,7 @@ class FakeLeader final : public RankLink {
     for (const uint64_t id : input.cancelled) cancelled.push_back(id);
     for (const auto& sample : input.cancelled_samples) cancelled_samples.push_back(sample);
   }
+  uint64_t steps_sent() const override { return 0; }
   void SendShutdown(const std::string&, int) override {}
   void Close(const absl::Status&) override {}
 

@@ -1,8 +1,14 @@
 #include "worker/engine/inbox.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace skein::worker {
+namespace {
+
+const auto kBeatInterval = absl::ToChronoNanoseconds(ThreadBeats::kInterval);
+
+}  // namespace
 
 void Inbox::Submit(GenerationRequest request) {
   MutexLock lock(&mutex_);
@@ -21,8 +27,20 @@ uint64_t Inbox::NewEpoch() {
   contents_.requests.clear();
   contents_.cancelled.clear();
   contents_.cancel_all = true;
+  messages_ = messages_taken_ = 0;
   changed_.NotifyOne();
   return ++contents_.epoch;
+}
+
+void Inbox::EndMessage() {
+  MutexLock lock(&mutex_);
+  ++messages_;
+  changed_.NotifyOne();
+}
+
+uint64_t Inbox::messages_taken() const {
+  MutexLock lock(&mutex_);
+  return messages_taken_;
 }
 
 void Inbox::Deliver(StepResult result) {
@@ -39,18 +57,20 @@ void Inbox::Stop() {
 
 bool Inbox::HasSomething() const {
   return !contents_.requests.empty() || !contents_.cancelled.empty() ||
-         !contents_.results.empty() || contents_.cancel_all;
+         !contents_.results.empty() || contents_.cancel_all || messages_ > messages_taken_;
 }
 
-Inbox::Contents Inbox::Take(std::chrono::steady_clock::time_point deadline, bool stopping) {
+Inbox::Contents Inbox::Take(std::chrono::steady_clock::time_point deadline, bool stopping,
+                            ThreadBeats::Beat* beat) {
   MutexLock lock(&mutex_);
   while (!HasSomething() && (stopping || !contents_.stop)) {
-    if (deadline == deadline.max()) {
-      changed_.Wait(&mutex_);  // waiting until the end of time overflows
-    } else if (!changed_.WaitUntil(&mutex_, deadline)) {
-      break;
-    }
+    if (beat != nullptr) beat->Strike();
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) break;
+    changed_.WaitUntil(&mutex_, std::min(deadline, now + kBeatInterval));
   }
+  if (beat != nullptr) beat->Strike();
+  messages_taken_ = messages_;
   return std::exchange(contents_, Contents{.epoch = contents_.epoch, .stop = contents_.stop});
 }
 

@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "worker/engine/request.h"
 #include "worker/engine/step_order.h"
+#include "worker/engine/thread_beats.h"
 
 namespace skein::worker {
 
@@ -39,19 +40,27 @@ class Inbox {
   // before. A report carries the number of the requests that it is of, so that no answer to the old
   // coordinator's requests, whose ids a new one uses again, reaches the new one.
   uint64_t NewEpoch();
+  // What came since the last call was one message of the coordinator's.
+  void EndMessage();
+  // Of the messages of this epoch, how many Take has given out.
+  uint64_t messages_taken() const;
   void Deliver(StepResult result);
   void Stop();
 
   // Everything since the last Take; sleeps until there is something or the deadline has passed.
-  // After Stop it never sleeps, unless `stopping`.
-  Contents Take(std::chrono::steady_clock::time_point deadline, bool stopping = false);
+  // After Stop it never sleeps, unless `stopping`. Strikes `beat`, which may be null, before, after
+  // and while it sleeps.
+  Contents Take(std::chrono::steady_clock::time_point deadline, bool stopping = false,
+                ThreadBeats::Beat* beat = nullptr);
 
  private:
   bool HasSomething() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   Contents contents_ ABSL_GUARDED_BY(mutex_);
+  uint64_t messages_ ABSL_GUARDED_BY(mutex_) = 0;  // of this epoch
+  uint64_t messages_taken_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace skein::worker

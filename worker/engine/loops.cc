@@ -71,7 +71,8 @@ class Leader {
         channel_(channel),
         inbox_(inbox),
         state_(options.limits),
-        watch_(channel == nullptr, options.step_timeout) {}
+        watch_(channel == nullptr, options.step_timeout, options.model_bytes),
+        beat_(options.beats == nullptr ? nullptr : options.beats->Add("scheduler")) {}
 
   absl::Status Run() {
     std::vector<std::thread> threads;
@@ -99,9 +100,13 @@ class Leader {
   }
 
   void ListenLoop() {
+    ThreadBeats::Beat* const beat =
+        options_.beats == nullptr ? nullptr : options_.beats->Add("listener");
     while (true) {
+      if (beat != nullptr) beat->Strike();
       const absl::StatusOr<comm::ControlMessage> message =
-          channel_->Receive(absl::InfiniteFuture());
+          channel_->Receive(absl::Now() + ThreadBeats::kInterval);
+      if (absl::IsDeadlineExceeded(message.status())) continue;
       absl::StatusOr<StepResult> result =
           message.ok() ? DecodeStepResult(message->bytes) : message.status();
       if (!result.ok()) return inbox_.Deliver({.status = result.status()});
@@ -115,7 +120,7 @@ class Leader {
   absl::Status Serve() {
     bool stopping = false;
     while (!stopping || state_.outstanding() > 0) {
-      Inbox::Contents contents = inbox_.Take(Deadline(), stopping);
+      Inbox::Contents contents = inbox_.Take(Deadline(), stopping, beat_);
       const absl::Duration begin = ThreadCpuTime();
       if (contents.cancel_all) state_.CancelAll();
       epoch_ = contents.epoch;
@@ -151,6 +156,7 @@ class Leader {
       }
       if (first) last_result_ = SteadyNow();
       if (channel_ != nullptr) {
+        const ThreadBeats::Excuse waits_for_followers(beat_);
         SKEIN_RETURN_IF_ERROR(channel_->Broadcast(Encode(*order), absl::Now() + StepTimeout()));
       }
       orders_.Push(*std::move(order));
@@ -177,6 +183,7 @@ class Leader {
     StepReport report = state_.TakeReport();
     report.epoch = epoch_;
     report.load.host_time = host_time_;
+    const ThreadBeats::Excuse waits_for_coordinator(beat_);
     options_.report(std::move(report));
   }
 
@@ -186,6 +193,7 @@ class Leader {
   Inbox& inbox_;
   ReplicaState state_;
   ResultWatch watch_;
+  ThreadBeats::Beat* const beat_;  // the caller's; may be null
   OrderQueue orders_;
   uint64_t epoch_ = 0;        // of what `state_` holds
   SteadyTime last_result_;    // or the first order after an idle time

@@ -10,6 +10,8 @@
 #include "worker/engine/inbox.h"
 #include "worker/engine/replica_state.h"
 #include "worker/engine/stage.h"
+#include "worker/engine/step_watch.h"
+#include "worker/engine/thread_beats.h"
 
 namespace skein::worker {
 
@@ -24,6 +26,10 @@ struct LeaderOptions {
   // runs, and the next one is there when it ends; more would only make newcomers wait. 1: no
   // overlap, to compare with.
   int64_t orders_ahead = 2;
+  // What the model weighs, over all ranks of the replica: says what the first steps may take.
+  int64_t model_bytes = StepTimes::kUnknownModelBytes;
+  // Gets the signs of life of the threads that schedule and listen; may be null.
+  ThreadBeats* beats = nullptr;
   // Gets every report, on the engine's thread; a slow sink slows the replica.
   std::function<void(StepReport)> report;
 };

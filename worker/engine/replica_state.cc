@@ -396,7 +396,7 @@ StepReport ReplicaState::TakeReport() {
   StepReport report{.sequences = std::exchange(outputs_, {}), .load = counters_};
   ReplicaLoad& load = report.load;
   for (const auto& [id, sequence] : sequences_) {
-    ++(sequence.state == Sequence::State::kWaiting ? load.waiting : load.running);
+    ++(sequence.state == Sequence::State::kRunning ? load.running : load.waiting);
   }
   const PagePool& pool = tables_.pool();
   load.total_pages = pool.total_pages();

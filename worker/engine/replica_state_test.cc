@@ -234,7 +234,8 @@ TEST(ReplicaStateTest, SamplesShareThePromptUntilTheyWrite) {
   ReplicaLoad load = replica.state.TakeReport().load;
   EXPECT_EQ(load.used_pages, 2);
   EXPECT_EQ(load.shared_pages, 2);
-  EXPECT_EQ(load.running, 2);
+  EXPECT_EQ(load.running, 1);  // the other one waits for the prompt
+  EXPECT_EQ(load.waiting, 1);
 
   const StepOrder second = replica.Step();
   // One of the two copies the page that is partly filled; the other one keeps it.

@@ -9,7 +9,6 @@ namespace {
 
 constexpr absl::Duration kLeastDeadline = absl::Seconds(30);
 constexpr int kMargin = 10;
-constexpr absl::Duration kUnknownRow = absl::Milliseconds(100);
 constexpr double kForget = 0.99;
 
 }  // namespace
@@ -22,6 +21,8 @@ int StepTimes::SizeOf(int64_t rows) {
 void StepTimes::Observe(int64_t rows, absl::Duration time) {
   absl::Duration& slowest = slowest_[SizeOf(rows)];
   slowest = std::max(time, kForget * slowest);
+  absl::Duration& fastest = fastest_[SizeOf(rows)];
+  fastest = fastest == absl::ZeroDuration() ? time : std::min(time, fastest);
 }
 
 absl::Duration StepTimes::Predict(int64_t rows) const {
@@ -30,10 +31,10 @@ absl::Duration StepTimes::Predict(int64_t rows) const {
   }
   for (int size = SizeOf(rows); size >= 0; --size) {
     if (slowest_[size] > absl::ZeroDuration()) {
-      return slowest_[size] * rows / static_cast<int64_t>(uint64_t{1} << size);
+      return fastest_[size] * rows / static_cast<int64_t>(uint64_t{1} << size);
     }
   }
-  return kUnknownRow * rows;
+  return unknown_row_ * rows;
 }
 
 absl::Duration StepTimes::Deadline(int64_t rows) const {
@@ -50,8 +51,8 @@ absl::Duration ResultWatch::Timeout(int64_t rows) const {
 }
 
 StepWatch::StepWatch(comm::OperationTracker* tracker, std::vector<comm::Communicator*> groups,
-                     std::optional<absl::Duration> fixed)
-    : tracker_(tracker), groups_(std::move(groups)), fixed_(fixed) {}
+                     std::optional<absl::Duration> fixed, int64_t model_bytes)
+    : tracker_(tracker), groups_(std::move(groups)), fixed_(fixed), times_(model_bytes) {}
 
 void StepWatch::Begin(int64_t step, int64_t rows) {
   both_rows_ = rows + std::exchange(rows_, rows);

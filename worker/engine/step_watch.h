@@ -1,6 +1,7 @@
 // How long a step's exchanges between ranks may take, and who is told.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -14,11 +15,20 @@
 namespace skein::worker {
 
 // Predicts a step's time from its rows, by the steps that this rank has seen: no step takes longer
-// than the slowest of at least its size, and one that is larger than all takes longer in
-// proportion. Sizes are told apart by powers of two. Before the first step 0.1 s a row is assumed,
-// which an 8B model takes on two cores.
+// than the slowest of at least its size, and one that is larger than all takes at most as much
+// longer as it is larger than the fastest of the largest size seen (rows share the reading of
+// weights; a slow moment of a single row says nothing of many). Sizes are told apart by powers of
+// two. Before the first step a row is assumed to cost what an 8B model in bf16 takes on two cores,
+// 0.1 s, or less in proportion where the model weighs less.
 class StepTimes {
  public:
+  static constexpr int64_t kUnknownModelBytes = int64_t{16} << 30;
+
+  explicit StepTimes(int64_t model_bytes = kUnknownModelBytes)
+      : unknown_row_(std::min(
+            absl::Milliseconds(100),
+            absl::Milliseconds(100) * (static_cast<double>(model_bytes) / kUnknownModelBytes))) {}
+
   // Slow steps are forgotten by and by, 1% with every later one of their size.
   void Observe(int64_t rows, absl::Duration time);
   absl::Duration Predict(int64_t rows) const;
@@ -29,7 +39,10 @@ class StepTimes {
   static constexpr int kSizes = 32;
   static int SizeOf(int64_t rows);
 
-  std::array<absl::Duration, kSizes> slowest_{};  // [i]: of 2^i rows to 2^(i+1) - 1; 0: none
+  const absl::Duration unknown_row_;
+  // [i]: of 2^i rows to 2^(i+1) - 1; 0: none
+  std::array<absl::Duration, kSizes> slowest_{};
+  std::array<absl::Duration, kSizes> fastest_{};
 };
 
 // How long a leader waits for the result of a step, told of every result. A leader that is alone
@@ -38,7 +51,9 @@ class StepTimes {
 class ResultWatch {
  public:
   // `fixed` replaces the prediction.
-  ResultWatch(bool alone, std::optional<absl::Duration> fixed) : alone_(alone), fixed_(fixed) {}
+  ResultWatch(bool alone, std::optional<absl::Duration> fixed,
+              int64_t model_bytes = StepTimes::kUnknownModelBytes)
+      : alone_(alone), fixed_(fixed), times_(model_bytes) {}
 
   // The oldest outstanding step, of so many rows, gave its result after that time.
   void Observe(int64_t rows, absl::Duration time);
@@ -64,7 +79,8 @@ class StepWatch {
 
   // `fixed` replaces the prediction. Tracker and groups outlive the watch.
   StepWatch(comm::OperationTracker* tracker, std::vector<comm::Communicator*> groups,
-            std::optional<absl::Duration> fixed);
+            std::optional<absl::Duration> fixed,
+            int64_t model_bytes = StepTimes::kUnknownModelBytes);
 
   void Begin(int64_t step, int64_t rows);
   void End();

@@ -4,10 +4,12 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/acknowledgements.h"
 #include "base/status_macros.h"
 #include "base/version.h"
 #include "proto/cluster.grpc.pb.h"
@@ -67,6 +69,18 @@ pb::WorkerMessage ReadyMessage(const ShardReport& report) {
   return message;
 }
 
+pb::WorkerMessage HeartbeatMessage(const AttachmentOptions& options, const Inbox& inbox) {
+  pb::WorkerMessage message;
+  pb::Heartbeat& beat = *message.mutable_heartbeat();
+  if (options.tracker != nullptr) beat = ToProto(options.tracker->Read());
+  beat.set_steps_taken(inbox.messages_taken());
+  if (options.beats == nullptr) return message;
+  for (const auto& [thread, still] : options.beats->Read()) {
+    (*beat.mutable_threads())[thread] = absl::ToDoubleSeconds(still);
+  }
+  return message;
+}
+
 }  // namespace
 
 // One life of the stream. Writes come from several threads, reads from one.
@@ -93,6 +107,18 @@ class Attachment::Stream {
     MutexLock lock(&write_mutex_);
     return !half_closed_ && rpc_->Write(message);
   }
+  // The same, counted: the coordinator says how many it has taken up.
+  void WriteStep(const pb::WorkerMessage& message) {
+    MutexLock lock(&write_mutex_);
+    if (half_closed_) return;
+    ++steps_sent_;
+    rpc_->Write(message);
+  }
+  void OnStepsTaken(uint64_t taken) { steps_taken_ = taken; }
+  // Whether the coordinator has left a step that was sent before `patience` untaken. One thread.
+  bool StepsAreOverdue(absl::Duration patience) {
+    return acknowledgements_.Overdue(steps_sent_, steps_taken_, absl::Now(), patience).has_value();
+  }
   void HalfClose() {
     MutexLock lock(&write_mutex_);
     if (!std::exchange(half_closed_, true)) rpc_->WritesDone();
@@ -114,6 +140,9 @@ class Attachment::Stream {
   std::unique_ptr<grpc::ClientReaderWriter<pb::WorkerMessage, pb::CoordinatorMessage>> rpc_;
   Mutex write_mutex_;
   bool half_closed_ ABSL_GUARDED_BY(write_mutex_) = false;
+  std::atomic<uint64_t> steps_sent_ = 0;
+  std::atomic<uint64_t> steps_taken_ = 0;
+  Acknowledgements acknowledgements_;
 };
 
 Attachment::Attachment(AttachmentOptions options, Inbox* inbox, EndCallback on_end)
@@ -169,7 +198,7 @@ void Attachment::SendStep(const StepReport& report) {
   if (stream == nullptr) return;
   pb::WorkerMessage message;
   *message.mutable_step() = ToProto(report);
-  stream->Write(message);
+  stream->WriteStep(message);
 }
 
 void Attachment::SendFailure(const absl::Status& why) {
@@ -273,11 +302,14 @@ absl::Status Attachment::RunStream() {
         for (const pb::CancelledSample& cancelled : message.step().cancelled_samples()) {
           inbox_->Cancel(cancelled.request_id(), static_cast<int32_t>(cancelled.sample()));
         }
+        inbox_->EndMessage();
         break;
       case pb::CoordinatorMessage::kShutdown:
         OnEnd(absl::CancelledError(message.shutdown().reason()), message.shutdown().exit_code());
         break;
       case pb::CoordinatorMessage::kHeartbeat:
+        stream->OnStepsTaken(message.heartbeat().steps_taken());
+        break;
       case pb::CoordinatorMessage::KIND_NOT_SET:
         break;
     }
@@ -320,10 +352,7 @@ void Attachment::HeartbeatLoop() {
       stream = stream_;
     }
     if (stream == nullptr) continue;
-    pb::WorkerMessage beat;
-    *beat.mutable_heartbeat() =
-        options_.tracker != nullptr ? ToProto(options_.tracker->Read()) : pb::Heartbeat();
-    stream->Write(beat);
+    stream->Write(HeartbeatMessage(options_, *inbox_));
   }
 }
 
@@ -331,7 +360,12 @@ void Attachment::WatchLoop() {
   MutexLock lock(&mutex_);
   while (!EndsWithinABeat()) {
     // The reader sees the end of the stream, and what to make of it.
-    if (stream_ != nullptr && Silence() > options_.orphan_timeout) stream_->Cancel();
+    if (stream_ == nullptr) continue;
+    if (Silence() > options_.orphan_timeout) stream_->Cancel();
+    if (!stream_->StepsAreOverdue(options_.orphan_timeout)) continue;
+    spdlog::error("the coordinator has taken up none of this replica's reports for {}",
+                  absl::FormatDuration(options_.orphan_timeout));
+    stream_->Cancel();
   }
 }
 

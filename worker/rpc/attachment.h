@@ -23,6 +23,7 @@
 #include "topology/machine.h"
 #include "worker/engine/inbox.h"
 #include "worker/engine/request.h"
+#include "worker/engine/thread_beats.h"
 #include "worker/job_identity.h"
 
 namespace skein::worker {
@@ -34,9 +35,11 @@ struct AttachmentOptions {
   int32_t job_size = 1;
   topology::Node node;
   plan::LayoutRequest layout;  // of the job; empty: the coordinator's
-  const comm::OperationTracker* tracker = nullptr;  // what heartbeats tell; outlives the attachment
+  // What heartbeats tell; both outlive the attachment and may be null.
+  const comm::OperationTracker* tracker = nullptr;
+  const ThreadBeats* beats = nullptr;
   absl::Duration heartbeat_interval = absl::Milliseconds(500);
-  // How long a rank lives without a coordinator.
+  // How long a rank lives without a coordinator, or with one that takes none of its reports.
   absl::Duration orphan_timeout = absl::Seconds(60);
   bool announces = true;  // says in the log that it waits; one rank of a host does
 };
