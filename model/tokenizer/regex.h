@@ -4,24 +4,21 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "model/tokenizer/symbol_table.h"
 
 struct pcre2_real_code_8;
 
 namespace skein::model {
 
-// The same expression for PCRE2. tokenizer.json is written for Oniguruma (Ruby syntax, Unicode):
-// what means the same to both stays, \s becomes the class that Oniguruma has (PCRE2's own has
-// U+180E too), and what would mean something else answers Unimplemented by name.
-absl::StatusOr<std::string> TranslateOniguruma(std::string_view pattern);
-
 // Immutable; any thread may use it.
 class Regex {
  public:
-  // `pattern` in Oniguruma's syntax, or the text itself when `literal`. InvalidArgument with the
-  // offset when it does not compile.
+  // `pattern` in Oniguruma's syntax, or the text itself when `literal`. Errors as of
+  // TranslateOniguruma; InvalidArgument with the offset when it does not compile.
   static absl::StatusOr<Regex> Compile(std::string_view pattern, bool literal);
 
   // Cuts each of `texts` (valid UTF-8) into matches and what lies between them; returns the kinds
@@ -34,7 +31,10 @@ class Regex {
   struct FreeCode {
     void operator()(pcre2_real_code_8* code) const;
   };
-  std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
+  explicit Regex(SymbolTable symbols) : symbols_(std::move(symbols)) {}
+
+  SymbolTable symbols_;
+  std::unique_ptr<pcre2_real_code_8, FreeCode> code_;  // matches symbols
   std::string pattern_;
 };
 

@@ -49,12 +49,40 @@ TEST(Regex, WhatTheEnginesReadDifferentlyIsRefusedByName) {
     const char* pattern;
     const char* named;
   } cases[] = {
-      {R"(\w+)", "\\w"},  {R"(\bx)", "\\b"},   {R"(\h)", "\\h"},     {R"(\p{Han})", "\\p"},
-      {R"(\pL)", "\\p"},  {R"(\x41)", "\\x"},  {R"(\u0041)", "\\u"}, {R"((a)\1)", "\\1"},
-      {R"(\p{L)", "\\p"}, {R"(a\)", "\\"},     {"^a", "^"},          {"a$", "$"},
-      {"a{1,3}+", "}+"},  {"[a[b]]", "["},     {"[[:alpha:]]", "["}, {"[a&&b]", "&&"},
-      {"[]a]", "[]"},     {"[^]a]", "[]"},     {"(?m:a)", "(?m"},    {"(?<name>a)", "(?<"},
-      {"(?R)", "(?R"},    {"(*ACCEPT)", "(*"}, {"(?#c)", "(?#"},
+      {R"(\w+)", "\\w"},
+      {R"(\bx)", "\\b"},
+      {R"(\h)", "\\h"},
+      {R"(\p{Han})", "\\p"},
+      {R"(\pL)", "\\p"},
+      {R"(\x41)", "\\x"},
+      {R"(\u0041)", "\\u"},
+      {R"((a)\1)", "\\1"},
+      {R"(\p{L)", "\\p"},
+      {R"(a\)", "\\"},
+      {"^a", "^"},
+      {"a$", "$"},
+      {"a{1,3}+", "}+"},
+      {"[a[b]]", "["},
+      {"[[:alpha:]]", "["},
+      {"[a&&b]", "&&"},
+      {"[]a]", "[]"},
+      {"[^]a]", "[]"},
+      {"(?m:a)", "(?m"},
+      {"(?<name>a)", "(?<"},
+      {"(?R)", "(?R"},
+      {"(*ACCEPT)", "(*"},
+      {"(?#c)", "(?#"},
+      {"a{,3}", "{,"},
+      {"[a-c-e]", "-"},
+      {R"([\s-a])", "-"},
+      {R"([a-\d])", "-"},
+      // Oniguruma finds sharp s and ligatures.
+      {"(?i:ss)", "(?i:ss)"},
+      {"(?i:(?:aFi))", "(?i:fi)"},
+      {"(?i:\u00E9)", "(?i:\u00E9"},
+      {"(?i:[\u00E9])", "(?i:[\u00E9]"},
+      {"(?i:[^a])", "(?i:[^a]"},
+      {R"((?i:[\p{L}]))", R"((?i:[\p{L}])"},
   };
   for (const auto& [pattern, named] : cases) {
     EXPECT_THAT(Regex::Compile(pattern, false),
@@ -62,11 +90,57 @@ TEST(Regex, WhatTheEnginesReadDifferentlyIsRefusedByName) {
                          AllOf(HasSubstr(std::string("\"") + named), HasSubstr(pattern))))
         << pattern;
   }
-  for (const char* pattern : {"(a", "[a", "*", "\\p{Lx}", "(?<!a+)b", "a{3,1}"}) {
+  for (const char* pattern :
+       {"(a", "[a", "*", "\\p{Lx}", "(?<!a+)b", "a{3,1}", "[c-a]", "a[b", "\xFF"}) {
     EXPECT_THAT(Regex::Compile(pattern, false),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("offset")))
         << pattern;
   }
+}
+
+TEST(Regex, CaseIsIgnoredAsOnigurumaDoes) {
+  const char* pattern = "(?i:'[sk]|(?:re)|l+)s";
+  for (const char* text : {"'ss", "'Ss", "'\u017Fs", "'\u212As", "'Ks", "REs", "rEs", "lLs"}) {
+    EXPECT_THAT(Cut(pattern, false, true, false, text), ElementsAre(text));
+  }
+  for (const char* text : {"'sS", "'s\u017F", "'\u00DFs", "'xs"}) {
+    EXPECT_THAT(Cut(pattern, false, true, false, text), ElementsAre()) << text;
+  }
+}
+
+TEST(Regex, CharactersBeyondAsciiStandForThemselves) {
+  EXPECT_THAT(Cut("[\u4E00-\u9FA5\u00E9-]+|\u00DF+", false, true, true,
+                  "a\u4E2D\u9FA5-b\u00DF\u00DFc\u9FA6"),
+              ElementsAre("a", "\u4E2D\u9FA5-", "b", "\u00DF\u00DF", "c\u9FA6"));
+  EXPECT_THAT(Cut("[^\u00E9]", false, true, false, "\u00E9\u00E8"), ElementsAre("\u00E8"));
+  EXPECT_THAT(Cut("a.", false, true, false, "a\u00E9a\na\ra\u2028"),
+              ElementsAre("a\u00E9", "a\r", "a\u2028"));
+  EXPECT_THAT(Cut("\u00E9", true, true, true, "\u00E8\u00E9\u00C3"),
+              ElementsAre("\u00E8", "\u00E9", "\u00C3"));
+  EXPECT_THAT(Cut("", true, true, true, "\u00E8\u00E9"), ElementsAre("\u00E8", "\u00E9"));
+}
+
+// Each is a kind of its own, which a byte has only 128 for.
+TEST(Regex, TooManyKindsOfCharactersAreRefused) {
+  for (const bool fits : {true, false}) {
+    std::string kinds;
+    for (int i = 0; i < (fits ? 127 : 128); ++i) {
+      kinds += static_cast<char>(0xC4 + i / 64);
+      kinds += static_cast<char>(0x80 + i % 64);
+    }
+    EXPECT_THAT(Regex::Compile(kinds, false).status().code(),
+                fits ? absl::StatusCode::kOk : absl::StatusCode::kUnimplemented);
+  }
+}
+
+// In Ruby $ is the end of any line.
+TEST(Regex, SpaceAtTheEndOfALine) {
+  EXPECT_THAT(Cut(R"(\s+$)", false, true, true, " a  \n b\u3000\u3000"),
+              ElementsAre(" a", "  ", "\n b", "\u3000\u3000"));
+  std::string text(1 << 20, ' ');
+  EXPECT_THAT(Cut(R"(\s+$)", false, true, true, text), ElementsAre(text));
+  text += "x";
+  EXPECT_THAT(Cut(R"(\s+$)", false, true, true, text), ElementsAre(text));
 }
 
 TEST(Regex, PatternsInUseCutLongRuns) {
