@@ -1,5 +1,10 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -56,7 +61,8 @@ TEST(DTypeTest, HalvesAreThoseOfGgml) {
   const char* shared = std::getenv("SKEIN_SHARED");
   if (shared == nullptr) GTEST_SKIP() << "no ../shared: SKEIN_SHARED is not set";
   const auto read = [&](const std::string& name, auto item) {
-    const absl::StatusOr<std::string> bytes = ReadFile(absl::StrCat(shared, "/data/quants/", name));
+    const absl::StatusOr<std::string> bytes =
+        ReadFile(absl::StrCat(shared, "/data/quants/", name), 1 << 20);
     SKEIN_EXPECT_OK(bytes.status());
     std::vector<decltype(item)> items(bytes->size() / sizeof(item));
     std::memcpy(items.data(), bytes->data(), items.size() * sizeof(item));
@@ -201,8 +207,9 @@ TEST(FileTest, WritesAndReads) {
   EXPECT_FALSE(std::filesystem::exists(path));  // a check leaves nothing
   SKEIN_ASSERT_OK(WriteFile(path, contents));
   SKEIN_EXPECT_OK(CheckWritable(path));
-  SKEIN_ASSERT_OK_AND_ASSIGN(const std::string read, ReadFile(path));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const std::string read, ReadFile(path, 4));
   EXPECT_EQ(read, contents);
+  EXPECT_EQ(*ReadFileOrPipe(path, 4), contents);
   SKEIN_EXPECT_OK(CheckWritable("/dev/null"));
   EXPECT_FALSE(WriteFile("/dev/full", contents).ok());
 }
@@ -215,7 +222,69 @@ TEST(FileTest, ErrorsNameThePath) {
     const auto names_it = ::testing::HasSubstr("'" + path + "': ");
     EXPECT_THAT(std::string(CheckWritable(path).message()), names_it);
     EXPECT_THAT(std::string(WriteFile(path, "x").message()), names_it);
-    EXPECT_THAT(std::string(ReadFile(path).status().message()), names_it);
+    EXPECT_THAT(std::string(ReadFileOrPipe(path, 1).status().message()), names_it);
+    EXPECT_THAT(std::string(ReadFile(path, 1).status().message()),
+                ::testing::StartsWith(path + ": "));
+  }
+}
+
+TEST(FileTest, WhatMayNotEndIsRefusedAtOnce) {
+  const std::string pipe = ::testing::TempDir() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string link = ::testing::TempDir() + "/link";
+  std::filesystem::create_symlink("/dev/zero", link);
+  const struct {
+    std::string path;
+    const char* says;
+  } cases[] = {{pipe, ": not a regular file, but a pipe"},
+               {link, ": not a regular file, but a device"},
+               {"/dev/zero", ": not a regular file, but a device"},
+               {::testing::TempDir(), ": not a regular file, but a folder"}};
+  for (const auto& [path, says] : cases) {
+    EXPECT_THAT(ReadFile(path, 1000),
+                StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr(path + says)));
+    EXPECT_THAT(OpenRegularFile(path).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr(path + says)));
+  }
+}
+
+TEST(FileTest, MoreThanTheLimitIsRefused) {
+  const std::string file = ::testing::TempDir() + "/hole";
+  SKEIN_ASSERT_OK(WriteFile(file, "12345"));
+  EXPECT_EQ(*ReadFile(file, 5), "12345");
+  const auto too_large = [](const std::string& what) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr(what));
+  };
+  EXPECT_THAT(ReadFile(file, 4), too_large(file + ": 5 bytes is more than the 4 bytes"));
+  EXPECT_THAT(ReadFileOrPipe(file, 4), too_large(file + "': what it gives is more than the 4"));
+  EXPECT_THAT(ReadFileOrPipe("/dev/zero", 100'000), too_large("more than the 100000 bytes"));
+  // Files of the kernel have a size of 0.
+  EXPECT_THAT(ReadFile("/proc/self/status", 10), too_large("more than the 10 bytes"));
+  SKEIN_EXPECT_OK(ReadFile("/proc/self/status", 1 << 20).status());
+  std::filesystem::resize_file(file, int64_t{20} << 30);
+  EXPECT_THAT(ReadFile(file, 1 << 30),
+              too_large(": 21474836480 bytes is more than the 1073741824"));
+}
+
+TEST(FileTest, APipeIsReadToItsEnd) {
+  const std::string pipe = ::testing::TempDir() + "/pipe to read";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::signal(SIGPIPE, SIG_IGN);
+  const std::string contents(200'000, 'x');
+  for (const int64_t limit : {200'000, 199'999}) {
+    std::thread writer([&] {
+      const int end = open(pipe.c_str(), O_WRONLY | O_CLOEXEC);
+      for (size_t done = 0; done < contents.size();) {
+        const ssize_t count = write(end, contents.data() + done, contents.size() - done);
+        if (count < 0) break;  // the reader has had enough
+        done += static_cast<size_t>(count);
+      }
+      close(end);
+    });
+    const absl::StatusOr<std::string> read = ReadFileOrPipe(pipe, limit);
+    writer.join();
+    EXPECT_EQ(read.ok(), limit == 200'000);
+    if (read.ok()) EXPECT_EQ(*read, contents);
   }
 }
 

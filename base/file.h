@@ -1,6 +1,7 @@
 // Whole files that a user names.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -8,8 +9,26 @@
 
 namespace skein {
 
-// Also of a pipe. An error names the path and quotes the system.
-absl::StatusOr<std::string> ReadFile(const std::string& path);
+// A descriptor that is open for reading, the caller's to close.
+struct OpenedFile {
+  int descriptor = -1;
+  int64_t size_bytes = 0;
+};
+
+// Opens a regular file, or a link to one. InvalidArgument, at once, for a pipe, a device, a folder
+// and whatever else reading could wait on or never end; errors begin with the path.
+absl::StatusOr<OpenedFile> OpenRegularFile(const std::string& path);
+
+// The whole of a regular file. Errors as of OpenRegularFile; InvalidArgument when it has more than
+// `max_bytes`, told before anything is read where the system knows its size.
+absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes);
+
+// Whatever can be read until it ends, of at most `max_bytes`: also a pipe or a terminal, for which
+// it waits. For programs that a user may interrupt.
+absl::StatusOr<std::string> ReadFileOrPipe(const std::string& path, int64_t max_bytes);
+
+// The same of standard input.
+absl::StatusOr<std::string> ReadStandardInput(int64_t max_bytes);
 
 // Makes the file, or overwrites it. An error names the path and quotes the system.
 absl::Status WriteFile(const std::string& path, const std::string& contents);

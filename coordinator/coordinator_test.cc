@@ -2,20 +2,26 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace skein::coordinator {
 namespace {
+
+namespace fs = std::filesystem;
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -108,6 +114,60 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
     const Outcome outcome = Execute(absl::StrCat(kProgram, c.flags));
     EXPECT_EQ(outcome.exit_code, c.exit_code) << c.flags << "\n" << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr(c.says)) << c.flags;
+  }
+}
+
+// bard, with one file replaced.
+class BadFolder {
+ public:
+  explicit BadFolder(const std::string& file)
+      : path_(fs::path(::testing::TempDir()) / "bad"), file_(path_ / file) {
+    fs::create_directory(path_);
+    for (const auto& entry : fs::directory_iterator("checkpoints/bard")) {
+      fs::create_symlink(fs::canonical(entry.path()), path_ / entry.path().filename());
+    }
+    fs::remove(file_);
+  }
+  ~BadFolder() { fs::remove_all(path_); }
+
+  const fs::path& path() const { return path_; }
+  const fs::path& file() const { return file_; }
+
+ private:
+  const fs::path path_;
+  const fs::path file_;
+};
+
+TEST(CoordinatorTest, FilesThatDoNotEndAreRefusedAtOnce) {
+  const struct {
+    const char* says;
+    std::function<void(const fs::path&)> make;
+  } kinds[] = {
+      {": not a regular file, but a pipe",
+       [](const fs::path& file) { EXPECT_EQ(mkfifo(file.c_str(), 0600), 0); }},
+      {": not a regular file, but a device",
+       [](const fs::path& file) { fs::create_symlink("/dev/zero", file); }},
+      {": 21474836480 bytes is more than the ",
+       [](const fs::path& file) {
+         std::ofstream(file).close();
+         fs::resize_file(file, int64_t{20} << 30);
+       }},
+  };
+  for (const char* name :
+       {"tokenizer.json", "config.json", "generation_config.json", "model.safetensors"}) {
+    for (const auto& [says, make] : kinds) {
+      const BadFolder folder(name);
+      make(folder.file());
+      const std::string file = folder.file().string();
+      const Outcome outcome = Execute(absl::StrCat(
+          "timeout 20 ", kProgram, "--model=", folder.path().string(), " --listen=127.0.0.1:0"));
+      EXPECT_EQ(outcome.exit_code, 1) << file << says << outcome.output;  // 124: it hung
+      // Weights may have 20 GiB, but not of zeros.
+      const bool weights =
+          absl::StrContains(file, "safetensors") && absl::StrContains(says, "byte");
+      EXPECT_THAT(outcome.output,
+                  HasSubstr(absl::StrCat("--model: ", file, weights ? ": the header" : says)));
+    }
   }
 }
 

@@ -2,9 +2,8 @@
 
 #include <grpcpp/client_context.h>
 
+#include <cstdint>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,12 +29,14 @@ namespace {
 // While no replica serves.
 constexpr absl::Duration kAskEvery = absl::Milliseconds(200);
 
+// Far above what the coordinator takes in one message.
+constexpr int64_t kMaxPromptBytes = 256 << 20;
+
 absl::StatusOr<std::string> ReadPrompt(const GenerateFlags& flags) {
   if (flags.prompt.has_value()) return *flags.prompt;
-  if (*flags.prompt_file == "-") {
-    return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  }
-  absl::StatusOr<std::string> prompt = ReadFile(*flags.prompt_file);
+  absl::StatusOr<std::string> prompt = *flags.prompt_file == "-"
+                                           ? ReadStandardInput(kMaxPromptBytes)
+                                           : ReadFileOrPipe(*flags.prompt_file, kMaxPromptBytes);
   if (!prompt.ok()) return Annotate(prompt.status(), "--prompt-file");
   return prompt;
 }

@@ -1,11 +1,15 @@
 #include "coordinator/service/load_served_model.h"
 
+#include <vector>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "model/config/check_weights.h"
 #include "model/format/identity.h"
 #include "model/format/open.h"
+#include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
 
@@ -23,6 +27,9 @@ absl::StatusOr<ServedModel> ReadFolder(const std::string& path) {
   SKEIN_ASSIGN_OR_RETURN(model.defaults, model::LoadGenerationDefaults(path));
   SKEIN_ASSIGN_OR_RETURN(model.tokenizer, model::LoadTokenizer(path));
   SKEIN_ASSIGN_OR_RETURN(const auto weights, model::OpenTensorSource(path));
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> warnings,
+                         model::CheckWeights(model.config, *weights));
+  for (const std::string& warning : warnings) spdlog::warn("{}", warning);
   SKEIN_ASSIGN_OR_RETURN(model.identity, model::ComputeModelIdentity(path, *weights));
   return model;
 }

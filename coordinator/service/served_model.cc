@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
@@ -22,6 +23,37 @@ std::string BaseName(const std::string& path) {
   return name.empty() ? path : name;
 }
 
+// A prompt may hold any token of the tokenizer: the embeddings must have a row for it.
+absl::Status CheckTokenIds(const ServedModel& model) {
+  const int64_t limit = model.config.vocab_size;
+  const auto check = [&](int32_t id, const char* file, const std::string& what) {
+    if (id < limit) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(model.path, "/", file, ": ", what, " is ", id,
+                                                   ", but config.json has a vocab_size of ",
+                                                   limit));
+  };
+  if (model.config.bos_token_id.has_value()) {
+    SKEIN_RETURN_IF_ERROR(check(*model.config.bos_token_id, "config.json", "bos_token_id"));
+  }
+  for (const int32_t id : model.config.eos_token_ids) {
+    SKEIN_RETURN_IF_ERROR(check(id, "config.json", "eos_token_id"));
+  }
+  for (const int32_t id : model.defaults.bos_token_ids) {
+    SKEIN_RETURN_IF_ERROR(check(id, "generation_config.json", "bos_token_id"));
+  }
+  for (const int32_t id : model.defaults.eos_token_ids) {
+    SKEIN_RETURN_IF_ERROR(check(id, "generation_config.json", "eos_token_id"));
+  }
+  for (auto id = static_cast<int32_t>(limit); id < model.tokenizer->vocab_size(); ++id) {
+    const std::string bytes = model.tokenizer->TokenBytes(id, /*skip_special=*/false);
+    if (bytes.empty()) continue;  // a hole
+    SKEIN_RETURN_IF_ERROR(
+        check(id, "tokenizer.json",
+              absl::StrCat("the id of token \"", absl::Utf8SafeCHexEscape(bytes), "\"")));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CompleteServedModel(ServedModel& model, int64_t context_length) {
@@ -35,6 +67,7 @@ absl::Status CompleteServedModel(ServedModel& model, int64_t context_length) {
   }
   model.context_length = context_length == 0 ? longest : context_length;
 
+  SKEIN_RETURN_IF_ERROR(CheckTokenIds(model));
   for (int32_t id = 0; id < model.tokenizer->vocab_size(); ++id) {
     const auto bytes = model.tokenizer->TokenBytes(id, /*skip_special=*/false).size();
     model.longest_token_bytes = std::max(model.longest_token_bytes, static_cast<int64_t>(bytes));
@@ -45,9 +78,6 @@ absl::Status CompleteServedModel(ServedModel& model, int64_t context_length) {
   eos.insert(eos.end(), model.defaults.eos_token_ids.begin(), model.defaults.eos_token_ids.end());
   std::sort(eos.begin(), eos.end());
   eos.erase(std::unique(eos.begin(), eos.end()), eos.end());
-  // Where logits end, so does what can be drawn.
-  std::erase_if(eos, [&](int32_t id) { return id < 0 || id >= model.config.vocab_size; });
-
   SKEIN_ASSIGN_OR_RETURN(
       model.default_dry_breakers,
       ResolveDryBreakers({"\n", ":", "\"", "*"}, *model.tokenizer, model.config.vocab_size));

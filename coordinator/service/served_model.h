@@ -27,8 +27,8 @@ struct ServedModel {
 };
 
 // Fills the fields that follow from path, config, defaults and tokenizer. InvalidArgument when
-// `context_length` (0: the model's own) is more than the model has, or when the model's own
-// sampling defaults are out of range.
+// `context_length` (0: the model's own) is more than the model has, when the model's own sampling
+// defaults are out of range, or when its files name a token that its vocab_size has no place for.
 absl::Status CompleteServedModel(ServedModel& model, int64_t context_length);
 
 }  // namespace skein::coordinator

@@ -348,13 +348,40 @@ TEST(ServedModelTest, DefaultsAndContextAreCheckedAtTheStart) {
   EXPECT_EQ(model.context_length, 16);
   EXPECT_THAT(CompleteServedModel(model, 33),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("33 is not in [2, 32]")));
-  model.defaults.eos_token_ids = {-1, 256, 257};  // outside of the vocabulary nothing is drawn
+  model.defaults.eos_token_ids = {256, 13};
   SKEIN_EXPECT_OK(CompleteServedModel(model, 0));
-  EXPECT_THAT(model.eos_token_ids, ElementsAre(FakeTokenizer::kEos));
+  EXPECT_THAT(model.eos_token_ids, ElementsAre(13, FakeTokenizer::kEos));
   model.defaults.top_p = 3;
   EXPECT_THAT(CompleteServedModel(model, 0),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("generation_config.json"), HasSubstr("top_p: 3"))));
+}
+
+TEST(ServedModelTest, TokensBeyondTheVocabularyAreRefusedByNameAndNumber) {
+  const struct {
+    std::function<void(ServedModel&)> change;
+    const char* says;
+  } cases[] = {
+      {[](ServedModel& m) { m.config.bos_token_id = 258; }, "/config.json: bos_token_id is 258"},
+      {[](ServedModel& m) { m.config.eos_token_ids = {1, 258}; },
+       "/config.json: eos_token_id is 258"},
+      {[](ServedModel& m) { m.defaults.bos_token_ids = {258}; },
+       "/generation_config.json: bos_token_id is 258"},
+      {[](ServedModel& m) { m.defaults.eos_token_ids = {1, 999999}; },
+       "/generation_config.json: eos_token_id is 999999"},
+      {[](ServedModel& m) { m.config.vocab_size = 257; },
+       "/tokenizer.json: the id of token \"word\\n\" is 257"},
+  };
+  for (const auto& [change, says] : cases) {
+    ServedModel model = MakeFakeModel({"word\n"});
+    model.config.bos_token_id = 257;
+    SKEIN_EXPECT_OK(CompleteServedModel(model, 0));
+    model.config.bos_token_id.reset();
+    change(model);
+    EXPECT_THAT(CompleteServedModel(model, 0),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(says), HasSubstr("has a vocab_size of 25"))));
+  }
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "model/config/model_config.h"
-#include "model/format/file.h"
 #include "model/format/json.h"
 
 namespace skein::model {
@@ -40,7 +40,7 @@ absl::StatusOr<std::optional<std::string>> TemplateField(const json& config) {
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& folder) {
   const std::string path = folder + "/config.json";
-  SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxFileBytes));
+  SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFileBytes));
   absl::StatusOr<ModelConfig> config = ParseModelConfig(text);
   if (!config.ok()) return Annotate(config.status(), path);
   return config;
@@ -48,7 +48,7 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& folder) {
 
 absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& folder) {
   const std::string path = folder + "/generation_config.json";
-  const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxFileBytes);
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
   if (absl::IsNotFound(text.status())) return GenerationDefaults{};
   SKEIN_RETURN_IF_ERROR(text.status());
   absl::StatusOr<GenerationDefaults> defaults = ParseGenerationDefaults(*text);
@@ -57,12 +57,12 @@ absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& fol
 }
 
 absl::StatusOr<std::optional<std::string>> LoadChatTemplate(const std::string& folder) {
-  absl::StatusOr<std::string> jinja = ReadTextFile(folder + "/chat_template.jinja", kMaxFileBytes);
+  absl::StatusOr<std::string> jinja = ReadFile(folder + "/chat_template.jinja", kMaxFileBytes);
   if (jinja.ok()) return *std::move(jinja);
   if (!absl::IsNotFound(jinja.status())) return jinja.status();
 
   const std::string path = folder + "/tokenizer_config.json";
-  const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxFileBytes);
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   SKEIN_RETURN_IF_ERROR(text.status());
   const absl::StatusOr<json> config = ParseJson(*text);

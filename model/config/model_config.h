@@ -62,6 +62,7 @@ struct GenerationDefaults {
   std::optional<double> typical_p;
   std::optional<double> repetition_penalty;
   std::optional<bool> do_sample;
+  std::vector<int32_t> bos_token_ids;  // which nothing reads: prompts begin as the tokenizer says
   std::vector<int32_t> eos_token_ids;
 
   friend bool operator==(const GenerationDefaults&, const GenerationDefaults&) = default;

@@ -255,7 +255,7 @@ TEST(ModelConfigTest, ParameterCountOfTiedEmbeddings) {
 TEST(GenerationDefaultsTest, ReadsAndRefuses) {
   SKEIN_ASSERT_OK_AND_ASSIGN(GenerationDefaults defaults, ParseGenerationDefaults(R"({
       "do_sample": true, "temperature": 0.6, "top_p": 0.9, "top_k": null, "min_p": 0,
-      "typical_p": 0.95, "repetition_penalty": 1, "eos_token_id": [1, 2],
+      "typical_p": 0.95, "repetition_penalty": 1, "eos_token_id": [1, 2], "bos_token_id": 3,
       "transformers_version": "4.42.3"})"));
   GenerationDefaults expected;
   expected.do_sample = true;
@@ -265,6 +265,7 @@ TEST(GenerationDefaultsTest, ReadsAndRefuses) {
   expected.typical_p = 0.95;
   expected.repetition_penalty = 1.0;
   expected.eos_token_ids = {1, 2};
+  expected.bos_token_ids = {3};
   EXPECT_EQ(defaults, expected);
   SKEIN_ASSERT_OK_AND_ASSIGN(GenerationDefaults empty, ParseGenerationDefaults("{}"));
   EXPECT_EQ(empty, GenerationDefaults{});

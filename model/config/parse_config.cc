@@ -6,7 +6,6 @@
 #include "base/status_util.h"
 #include "model/config/field_reader.h"
 #include "model/config/model_config.h"
-#include "model/format/file.h"
 #include "model/format/json.h"
 
 namespace skein::model {
@@ -262,6 +261,7 @@ absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view text
   reader.OptionalDouble("typical_p", 0.0, 1.0, &defaults.typical_p);
   reader.OptionalDouble("repetition_penalty", 1e-4, 1e4, &defaults.repetition_penalty);
   if (reader.Has("do_sample")) reader.Bool("do_sample", &defaults.do_sample.emplace());
+  reader.TokenIds("bos_token_id", &defaults.bos_token_ids);
   reader.TokenIds("eos_token_id", &defaults.eos_token_ids);
   SKEIN_RETURN_IF_ERROR(reader.status());
   return defaults;

@@ -1,7 +1,5 @@
 #include "model/format/file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 
@@ -24,17 +23,8 @@ constexpr int64_t kWindowBytes = 1 << 20;
 }  // namespace
 
 absl::StatusOr<File> File::Open(const std::string& path) {
-  // O_NONBLOCK: opening a pipe returns at once, to be refused below.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return ErrnoStatus(errno, path);
-  File file(path, fd, 0);
-  struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, path);
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
-  }
-  file.size_bytes_ = info.st_size;
-  return file;
+  SKEIN_ASSIGN_OR_RETURN(const OpenedFile opened, OpenRegularFile(path));
+  return File(path, opened.descriptor, opened.size_bytes);
 }
 
 File::File(File&& other) noexcept
@@ -93,18 +83,6 @@ absl::Status File::ReadStrided(int64_t offset_bytes, int64_t run_bytes, int64_t 
     }
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes) {
-  SKEIN_ASSIGN_OR_RETURN(const File file, File::Open(path));
-  if (file.size_bytes() > max_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", file.size_bytes(),
-                                                   " bytes are more than the ", max_bytes,
-                                                   " that a file of this kind may have"));
-  }
-  std::string text(static_cast<size_t>(file.size_bytes()), '\0');
-  SKEIN_RETURN_IF_ERROR(file.ReadAt(0, {reinterpret_cast<std::byte*>(text.data()), text.size()}));
-  return text;
 }
 
 }  // namespace skein::model

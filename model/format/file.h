@@ -20,8 +20,7 @@ namespace skein::model {
 // An open regular file. Owns its descriptor. Any thread may read at any time.
 class File {
  public:
-  // NotFound, PermissionDenied and so on name the path; InvalidArgument for what is not a regular
-  // file. Never blocks on a pipe.
+  // Errors as of OpenRegularFile.
   static absl::StatusOr<File> Open(const std::string& path);
 
   File(File&& other) noexcept;
@@ -50,9 +49,5 @@ class File {
   int fd_ = -1;
   int64_t size_bytes_ = 0;
 };
-
-// The whole of a small file. InvalidArgument, before anything is read, when it is larger than
-// `max_bytes`.
-absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes);
 
 }  // namespace skein::model

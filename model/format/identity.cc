@@ -6,8 +6,8 @@
 #include <new>
 
 #include "absl/strings/str_format.h"
+#include "base/file.h"
 #include "base/status_macros.h"
-#include "model/format/file.h"
 
 namespace skein::model {
 namespace {
@@ -48,10 +48,10 @@ absl::StatusOr<std::string> ComputeModelIdentity(const std::string& folder,
     hasher.AddField(weights.description());
   } else {
     SKEIN_ASSIGN_OR_RETURN(const std::string config,
-                           ReadTextFile(folder + "/config.json", kMaxFileBytes));
+                           ReadFile(folder + "/config.json", kMaxFileBytes));
     hasher.AddField(config);
     const absl::StatusOr<std::string> tokenizer =
-        ReadTextFile(folder + "/tokenizer.json", kMaxFileBytes);
+        ReadFile(folder + "/tokenizer.json", kMaxFileBytes);
     if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) return tokenizer.status();
     hasher.AddNumber(tokenizer.ok());
     if (tokenizer.ok()) hasher.AddField(*tokenizer);

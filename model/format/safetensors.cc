@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "model/format/file.h"
@@ -182,7 +183,7 @@ absl::Status CheckShard(const std::vector<std::string>& mapped,
 
 absl::StatusOr<std::unique_ptr<TensorSource>> OpenShards(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kIndexName);
-  SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxIndexBytes));
+  SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxIndexBytes));
   const absl::StatusOr<ShardMap> map = ParseIndex(text);
   if (!map.ok()) return Annotate(map.status(), path);
   std::vector<Shard> shards;

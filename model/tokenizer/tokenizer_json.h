@@ -2,8 +2,8 @@
 //
 //   { "truncation": null, "padding": null,
 //     "added_tokens": [{"id", "content", "special", "lstrip", "rstrip", "single_word",
-//     "normalized"}], "normalizer": null, "pre_tokenizer": ByteLevel | Sequence of Split and a last
-//     ByteLevel, "post_processor": null | ByteLevel | TemplateProcessing | Sequence of those,
+//     "normalized"}], "normalizer": null | Sequence of nothing, "pre_tokenizer": ByteLevel | Sequence
+//     of Split, Digits and a last ByteLevel, "post_processor": null | ByteLevel | TemplateProcessing | Sequence of those,
 //     "decoder": ByteLevel,
 //     "model": {"type": "BPE", "vocab": {token: id}, "merges": ["a b"] or [["a", "b"]],
 //               "ignore_merges"} }

@@ -115,12 +115,18 @@ std::vector<Case> AddedTokenCases() {
 
 std::vector<Case> PipelineCases() {
   const json nfc = {{"type", "NFC"}};
-  const json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  const json digits = {{"type", "Digits"}, {"individual_digits", 1}};
+  const json metaspace = {{"type", "Metaspace"}};
   const json two_templates = {Good()["post_processor"], Good()["post_processor"]};
   return {
       {"/normalizer", nfc, kUnimplemented, "normalizer: type NFC is not supported"},
-      {"/normalizer", {{"type", 5}}, kUnimplemented, "normalizer: is not supported"},
-      {"/normalizer", 5, kUnimplemented, "normalizer: is not supported"},
+      {"/normalizer", {{"type", 5}}, kInvalid, "normalizer.type: must be a string"},
+      {"/normalizer", 5, kInvalid, "normalizer: must be an object"},
+      {"/normalizer",
+       {{"type", "Sequence"}, {"normalizers", json::array({nfc})}},
+       kUnimplemented,
+       "normalizer.normalizers[0]: type NFC is not supported"},
+      {"/normalizer", {{"type", "Sequence"}}, kInvalid, "normalizer.normalizers: is missing"},
       {"/truncation", {{"max_length", 5}}, kUnimplemented, "truncation"},
       {"/padding", {{"strategy", "BatchLongest"}}, kUnimplemented, "padding"},
       {"/pre_tokenizer", kGone, kInvalid, "pre_tokenizer: is missing"},
@@ -128,8 +134,12 @@ std::vector<Case> PipelineCases() {
       {"/pre_tokenizer", "ByteLevel", kInvalid, "pre_tokenizer: must be an object"},
       {"/pre_tokenizer/type", "Metaspace", kUnimplemented, "pre_tokenizer: type Metaspace"},
       {"/pre_tokenizer/add_prefix_space", kGone, kInvalid, "add_prefix_space: is missing"},
-      {"/pre_tokenizer", SequenceOf({digits, kByteLevel}), kUnimplemented,
-       "pre_tokenizer.pretokenizers[0]: type Digits"},
+      {"/pre_tokenizer", SequenceOf({metaspace, kByteLevel}), kUnimplemented,
+       "pre_tokenizer.pretokenizers[0]: type Metaspace"},
+      {"/pre_tokenizer", SequenceOf({digits, kByteLevel}), kInvalid,
+       "pretokenizers[0].individual_digits: must be true or false"},
+      {"/pre_tokenizer", SequenceOf({{{"type", "Digits"}}, kByteLevel}), kInvalid,
+       "pretokenizers[0].individual_digits: is missing"},
       {"/pre_tokenizer", SequenceOf(json::array()), kUnimplemented, "has no ByteLevel"},
       {"/pre_tokenizer", SequenceOf({kByteLevel, kByteLevel}), kUnimplemented,
        "pretokenizers[1]: comes after ByteLevel"},
@@ -244,7 +254,8 @@ TEST_F(LoadTokenizerTest, ErrorsNameThePath) {
   std::ofstream(path_) << "{}";
   EXPECT_THAT(LoadTokenizer(folder_), StatusIs(kInvalid, HasSubstr(path_ + ": decoder")));
   std::filesystem::resize_file(path_, (64 << 20) + 1);
-  EXPECT_THAT(LoadTokenizer(folder_), StatusIs(kInvalid, HasSubstr("more than 67108864 bytes")));
+  EXPECT_THAT(LoadTokenizer(folder_),
+              StatusIs(kInvalid, HasSubstr("more than the 67108864 bytes")));
   std::filesystem::remove(path_);
   std::filesystem::create_directory(path_);
   EXPECT_THAT(LoadTokenizer(folder_), Not(IsOk()));

@@ -326,4 +326,5 @@ def main():
   print('{"tokenizers": [\n' + ",\n".join(lines) + f'],\n"invalid": [\n{invalid}]}}')
 
 
-main()
+if __name__ == "__main__":
+  main()
