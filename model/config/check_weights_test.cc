@@ -37,7 +37,7 @@ ModelConfig SmallConfig(bool tied) {
 // Another source with tensors of its own beside; rows of a matrix can be read.
 class SourceWithMore final : public TensorSource {
  public:
-  SourceWithMore(const ModelConfig& config) : base_(MakeSyntheticWeights(config, "base")) {
+  explicit SourceWithMore(const ModelConfig& config) : base_(MakeSyntheticWeights(config, "base")) {
     for (const TensorInfo& tensor : base_->tensors()) tensors_.push_back(tensor);
   }
 

@@ -2,10 +2,10 @@
 //
 //   { "truncation": null, "padding": null,
 //     "added_tokens": [{"id", "content", "special", "lstrip", "rstrip", "single_word",
-//     "normalized"}], "normalizer": null | Sequence of nothing, "pre_tokenizer": ByteLevel | Sequence
-//     of Split, Digits and a last ByteLevel, "post_processor": null | ByteLevel | TemplateProcessing | Sequence of those,
-//     "decoder": ByteLevel,
-//     "model": {"type": "BPE", "vocab": {token: id}, "merges": ["a b"] or [["a", "b"]],
+//     "normalized"}], "normalizer": null | Sequence of nothing, "pre_tokenizer": ByteLevel |
+//     Sequence of Split, Digits and a last ByteLevel, "post_processor": null | ByteLevel |
+//     TemplateProcessing | Sequence of those, "decoder": ByteLevel, "model": {"type": "BPE",
+//     "vocab": {token: id}, "merges": ["a b"] or [["a", "b"]],
 //               "ignore_merges"} }
 //
 // Whatever else would change ids (a normalizer, dropout, byte fallback, other types) answers
