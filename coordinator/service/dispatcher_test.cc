@@ -204,6 +204,45 @@ TEST_F(DispatcherTest, RequestsOfALostReplicaGoToTheFrontInTheirOrderAndOnFromTh
   EXPECT_THAT(serving_, ElementsAre(true, true));
 }
 
+// One message may hold several steps' outputs of an answer, and of its prompt.
+TEST_F(DispatcherTest, AStepsOutputsAreReadInTheirOrder) {
+  const auto first = AddReplica(1, 2);
+  const auto one = Admit(1, {.prompt = {'p', 'q', 'r', 's', 't'}});
+  const auto other = Admit(2);
+  StepOutput step;
+  const auto add = [&](uint64_t request, const std::string& prompt, const std::string& text) {
+    SequenceOutput& sequence = step.sequences.emplace_back();
+    sequence.request_id = request;
+    for (const char byte : prompt) sequence.prompt_logprobs.push_back({.id = byte});
+    for (const char byte : text) sequence.tokens.push_back({.id = byte});
+  };
+  add(1, "qr", "");
+  add(2, "", "x");
+  add(1, "st", "ab");
+  add(2, "", "yz");
+  add(1, "", "c");
+  dispatcher_.OnStepOutput(1, step);
+
+  std::string prompt, text, ids;
+  while (const std::optional<Event> event = one->Next()) {
+    const auto* tokens = std::get_if<Tokens>(&*event);
+    if (tokens == nullptr) continue;
+    for (const AnswerToken& token : tokens->prompt_logprobs) prompt += static_cast<char>(token.id);
+    for (const AnswerToken& token : tokens->tokens) ids += static_cast<char>(token.id);
+    text += tokens->text;
+  }
+  EXPECT_EQ(prompt, "qrst");
+  EXPECT_EQ(ids, "abc");
+  EXPECT_EQ(text, "abc");
+  EXPECT_EQ(TextOf(*other), "xyz");
+  // So does the journal, from which another replica goes on.
+  Down({1});
+  const auto second = AddReplica(2, 2);
+  ASSERT_EQ(second->starts.size(), 2u);
+  EXPECT_THAT(second->starts[0].samples[0].output, ElementsAre('a', 'b', 'c'));
+  EXPECT_THAT(second->starts[1].samples[0].output, ElementsAre('x', 'y', 'z'));
+}
+
 TEST_F(DispatcherTest, ReplicasOfOneJobAreLostTogether) {
   AddReplica(1);
   const auto second = AddReplica(2);

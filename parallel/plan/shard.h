@@ -42,7 +42,8 @@ Range StageLayers(int64_t num_layers, int32_t pipeline, int32_t stage);
 
 // Layers of one stage, such that the slowest stage has as little to do as possible: the last one
 // also multiplies by the output matrix, which in small models with large vocabularies is worth
-// several layers. The stages before it share theirs as StageLayers does. 1 <= pipeline <= layers.
+// several layers. Where several splits are as good, the last stage has the most layers. The stages
+// before it share theirs as StageLayers does. 1 <= pipeline <= layers.
 Range BalancedStageLayers(const model::ModelConfig& model, int32_t pipeline, int32_t stage);
 
 }  // namespace skein::plan

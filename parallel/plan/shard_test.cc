@@ -1,7 +1,10 @@
 #include "parallel/plan/shard.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/test_util.h"
@@ -214,6 +217,61 @@ TEST(BalancedStageLayers, TheLastStageMakesRoomForTheOutput) {
       next = range.end;
     }
     EXPECT_EQ(next, c.model.num_layers);
+  }
+}
+
+// The least that the slowest of `stages` stages can have to do, found by trying every split of
+// `layers` layers into that many parts of one layer at least; the last part also does `output`.
+class EverySplit {
+ public:
+  EverySplit(int64_t layer, int64_t output) : layer_(layer), output_(output) {}
+
+  int64_t Slowest(int64_t layers, int32_t stages) {
+    if (stages == 1) return layers * layer_ + output_;
+    int64_t& known = known_[{layers, stages}];
+    if (known > 0) return known;
+    known = std::numeric_limits<int64_t>::max();
+    for (int64_t first = 1; first <= layers - (stages - 1); ++first) {
+      known = std::min(known, std::max(first * layer_, Slowest(layers - first, stages - 1)));
+    }
+    return known;
+  }
+
+ private:
+  const int64_t layer_, output_;
+  std::map<std::pair<int64_t, int32_t>, int64_t> known_;
+};
+
+// From an output matrix of almost nothing to one of nine layers, in sixteenths and not.
+TEST(BalancedStageLayers, NoOtherSplitHasAFasterSlowestStage) {
+  constexpr int64_t kLayer = 16;  // 2 * (1 + 1) * 1 + 3 * 4 weights
+  for (const int64_t output : {1, 3, 8, 11, 15, 16, 17, 23, 32, 37, 48, 69, 80, 100, 144}) {
+    EverySplit every(kLayer, output);
+    for (int64_t layers = 1; layers <= 40; ++layers) {
+      const model::ModelConfig model = Shape(layers, 1, 4, 1, 1, 1, output);
+      for (int32_t pipeline = 1; pipeline <= layers; ++pipeline) {
+        SCOPED_TRACE(testing::Message()
+                     << layers << " layers, pp=" << pipeline << ", output " << output);
+        int64_t next = 0, slowest = 0, size_before = layers;
+        for (int32_t stage = 0; stage < pipeline; ++stage) {
+          const Range range = BalancedStageLayers(model, pipeline, stage);
+          const bool last = stage == pipeline - 1;
+          ASSERT_EQ(range.begin, next);
+          ASSERT_GE(range.size(), 1);
+          if (!last) ASSERT_LE(range.size(), size_before);
+          slowest = std::max(slowest, range.size() * kLayer + (last ? output : 0));
+          size_before = range.size();
+          next = range.end;
+        }
+        ASSERT_EQ(next, layers);
+        ASSERT_EQ(slowest, every.Slowest(layers, pipeline));
+        // One layer more would make the last stage slower than that.
+        const Range last = BalancedStageLayers(model, pipeline, pipeline - 1);
+        if (pipeline > 1 && layers - last.size() > pipeline - 1) {
+          ASSERT_GT((last.size() + 1) * kLayer + output, slowest);
+        }
+      }
+    }
   }
 }
 

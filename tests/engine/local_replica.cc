@@ -115,13 +115,21 @@ absl::StatusOr<LocalReplica::Answers> LocalReplica::Generate(
     const std::vector<GenerationRequest>& requests, SchedulerLimits scheduler) {
   scheduler.page_size = options_.page_size;
   scheduler.stages = std::max(scheduler.stages, options_.layout.pipeline);
-  ReplicaState state({.scheduler = scheduler,
-                      .rates = options_.rates,
-                      .max_sequences = options_.max_sequences,
-                      .pages = options_.pages,
-                      .swap_pages = options_.swap_pages,
-                      .context_length = config_.max_position_embeddings,
-                      .vocab_size = config_.vocab_size});
+  state_ = std::make_unique<ReplicaState>(
+      ReplicaLimits{.scheduler = scheduler,
+                    .rates = options_.rates,
+                    .max_sequences = options_.max_sequences,
+                    .pages = options_.pages,
+                    .swap_pages = options_.swap_pages,
+                    .context_length = config_.max_position_embeddings,
+                    .vocab_size = config_.vocab_size});
+  return GenerateMore(requests);
+}
+
+absl::StatusOr<LocalReplica::Answers> LocalReplica::GenerateMore(
+    const std::vector<GenerationRequest>& requests) {
+  if (state_ == nullptr) return absl::FailedPreconditionError("Generate comes first");
+  ReplicaState& state = *state_;
   for (const GenerationRequest& request : requests) state.Add(request, absl::UnixEpoch());
   Answers answers;
   std::deque<StepOrder> orders;  // planned ahead
@@ -130,7 +138,10 @@ absl::StatusOr<LocalReplica::Answers> LocalReplica::Generate(
     for (const SequenceOutput& sequence : report.sequences) {
       if (sequence.finish == Finish::kFailed) return absl::InternalError(sequence.error);
       std::vector<int32_t>& answer = answers[{sequence.id, sequence.sample}];
-      for (const auto& token : sequence.tokens) answer.push_back(token.id);
+      for (const auto& token : sequence.tokens) {
+        answer.push_back(token.id);
+        mus_[{sequence.id, sequence.sample}].push_back(token.mu);
+      }
       std::vector<kernels::SampledToken>& logprobs = prompt_logprobs_[sequence.id];
       logprobs.insert(logprobs.end(), sequence.prompt_logprobs.begin(),
                       sequence.prompt_logprobs.end());

@@ -49,14 +49,20 @@ class LocalReplica {
   absl::StatusOr<StepResult> Run(const StepOrder& order);
 
   using Answers = std::map<std::pair<RequestId, int32_t>, std::vector<int32_t>>;
-  // Serves the requests to their end, `scheduler` deciding; answers by request and sample.
+  // Serves the requests to their end, `scheduler` deciding; answers by request and sample. Starts
+  // with an empty prefix cache; sequences are numbered from 1.
   absl::StatusOr<Answers> Generate(const std::vector<GenerationRequest>& requests,
                                    SchedulerLimits scheduler);
-  // After the last step of Generate.
+  // Further requests, after Generate, to the same leader: its prefix cache and its counters are
+  // kept, and the numbers of its sequences go on.
+  absl::StatusOr<Answers> GenerateMore(const std::vector<GenerationRequest>& requests);
+  // After the last step of either.
   const ReplicaLoad& load() const { return load_; }
   const std::map<RequestId, std::vector<kernels::SampledToken>>& prompt_logprobs() const {
     return prompt_logprobs_;
   }
+  // Mirostat's state after each token of an answer.
+  const std::map<std::pair<RequestId, int32_t>, std::vector<float>>& mus() const { return mus_; }
 
   // The logits of every sampled row so far, by sequence and position.
   const std::map<std::pair<SequenceId, int64_t>, std::vector<float>>& logits() const {
@@ -70,8 +76,10 @@ class LocalReplica {
   model::ModelConfig config_;
   LocalReplicaOptions options_;
   std::vector<std::unique_ptr<Rank>> ranks_;
+  std::unique_ptr<ReplicaState> state_;  // since the last Generate
   std::map<std::pair<SequenceId, int64_t>, std::vector<float>> logits_;
   std::map<RequestId, std::vector<kernels::SampledToken>> prompt_logprobs_;
+  std::map<std::pair<RequestId, int32_t>, std::vector<float>> mus_;
   ReplicaLoad load_;
 };
 

@@ -225,6 +225,24 @@ TEST_F(ServingTest, NarrowCachesChangeNoAnswerEither) {
   }
 }
 
+// Serves `asked`, whose log probabilities are wanted, when all of its prompt is in the prefix
+// cache: another request takes it from there, but `asked` takes nothing, since rows that are not
+// computed have no logits.
+void ServeBesideItsCachedPrompt(LocalReplica& replica, const GenerationRequest& asked) {
+  GenerationRequest other = asked;
+  other.prompt_logprobs = -1;
+  const auto cached_of = [&replica](const GenerationRequest& request) {
+    const int64_t before = replica.load().cached_tokens;
+    EXPECT_THAT(replica.GenerateMore({request}).status(), IsOk());
+    return replica.load().cached_tokens - before;
+  };
+  other.id = 100;
+  cached_of(other);
+  other.id = 101;
+  EXPECT_EQ(cached_of(other), (std::ssize(asked.prompt) - 1) / 8 * 8);
+  EXPECT_EQ(cached_of(asked), 0);
+}
+
 // However the prompt is cut, and whoever else runs: the log probabilities of its tokens are those
 // of logits that were computed one row at a time.
 TEST_F(ServingTest, PromptLogprobsAreThoseOfEveryRow) {
@@ -257,9 +275,12 @@ TEST_F(ServingTest, PromptLogprobsAreThoseOfEveryRow) {
     const auto replica = Make({.layout = layout, .page_size = 8, .pages = 24, .max_sequences = 6});
     const SchedulerLimits scheduler = {
         .step_tokens = 40, .logit_rows = 9, .micro_batches = 2, .max_micro_batch_rows = 20};
-    // Twice: the second time the prompt is in the prefix cache.
     for (int run = 0; run < 2; ++run) {
-      SKEIN_ASSERT_OK(replica->Generate(requests, scheduler));
+      if (run == 0) {
+        SKEIN_ASSERT_OK(replica->Generate(requests, scheduler));
+      } else {
+        ASSERT_NO_FATAL_FAILURE(ServeBesideItsCachedPrompt(*replica, asked));
+      }
       const auto& got = replica->prompt_logprobs().at(asked.id);
       ASSERT_EQ(got.size(), (run + 1) * (asked.prompt.size() - 1));
       for (size_t i = 1; i < asked.prompt.size(); ++i) {
@@ -271,6 +292,42 @@ TEST_F(ServingTest, PromptLogprobsAreThoseOfEveryRow) {
         EXPECT_NEAR(token.logprob, logits[asked.prompt[i]] - std::log(sum), 1e-4);
         EXPECT_EQ(token.top_logprobs.size(), 2u);
       }
+    }
+  }
+}
+
+// One replica, two clients one after the other.
+TEST_F(ServingTest, APromptIsServedFromThePrefixCacheTheSecondTimeWithTheSameBits) {
+  constexpr int64_t kPageSize = 8;
+  GenerationRequest request{.id = 1, .max_tokens = 12};
+  for (int t = 0; t < 45; ++t) {
+    request.prompt.push_back(static_cast<int32_t>((t * 131 + 29) % config_.vocab_size));
+  }
+  request.sampling.temperature = 0.8f;
+  request.sampling.seed = 9;
+  const Served want = Alone({request});
+  ASSERT_EQ(want.answers.at({1, 0}).size(), 12u);
+
+  for (const plan::Layout& layout : {plan::Layout{1, 1, 1}, plan::Layout{2, 2, 1}}) {
+    SCOPED_TRACE(layout.ToString());
+    const auto replica = Make({.layout = layout, .page_size = kPageSize, .pages = 24});
+    const SchedulerLimits scheduler = {
+        .step_tokens = 32, .micro_batches = 2, .max_micro_batch_rows = 32};
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(Serve(*replica, {request}, scheduler), want));
+    EXPECT_EQ(replica->load().cached_tokens, 0);
+    EXPECT_EQ(replica->load().prompt_tokens, 45);
+
+    GenerationRequest again = request;
+    again.id = 2;
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers answers, replica->GenerateMore({again}));
+    EXPECT_EQ(replica->load().cached_tokens, 5 * kPageSize);
+    EXPECT_EQ(replica->load().prompt_tokens, 2 * 45);
+    EXPECT_EQ(answers.at({2, 0}), want.answers.at({1, 0}));
+    // The replica's second sequence.
+    for (const auto& [key, logits] : want.logits) {
+      const auto& got = replica->logits().at({2, std::get<2>(key)});
+      ASSERT_EQ(std::memcmp(got.data(), logits.data(), logits.size() * sizeof(float)), 0)
+          << "position " << std::get<2>(key);
     }
   }
 }

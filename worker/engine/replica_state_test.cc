@@ -1,9 +1,13 @@
 #include "worker/engine/replica_state.h"
 
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/test_util.h"
+#include "worker/engine/replica_test_util.h"
 
 namespace skein::worker {
 namespace {
@@ -12,80 +16,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr int32_t kEosId = 9;
-
-ReplicaLimits Limits() {
-  return {.scheduler = {.step_tokens = 8,
-                        .micro_batches = 1,
-                        .max_micro_batch_rows = 8,
-                        .page_size = 4},
-          .max_sequences = 2,
-          .pages = 10,
-          .context_length = 40,
-          .vocab_size = 100};
-}
-
-GenerationRequest Request(RequestId id, std::vector<int32_t> prompt, int64_t max_tokens) {
-  return {
-      .id = id, .prompt = std::move(prompt), .max_tokens = max_tokens, .eos_token_ids = {kEosId}};
-}
-
-// A state, and ranks that answer what a test tells them to.
-class Replica {
- public:
-  explicit Replica(const ReplicaLimits& limits = Limits())
-      : state(limits), page_size_(limits.scheduler.page_size) {}
-
-  void Add(GenerationRequest request) { state.Add(std::move(request), now); }
-  StepOrder Next() {
-    now += absl::Milliseconds(1);
-    const absl::StatusOr<std::optional<StepOrder>> order = state.NextOrder(now);
-    EXPECT_THAT(order.status(), IsOk());
-    EXPECT_TRUE(order.ok() && order->has_value()) << "nothing to do";
-    if (!order.ok() || !order->has_value()) return {};
-    CheckPages(**order);
-    return **order;
-  }
-  bool HasNext() { return state.NextOrder(now)->has_value(); }
-  // Every sampling chunk of the order gives `token`.
-  void Finish(const StepOrder& order, int32_t token = 50,
-              absl::Duration duration = absl::Milliseconds(1)) {
-    StepResult result{.step = order.step};
-    for (const auto& batch : order.micro_batches) {
-      for (const ChunkOrder& chunk : batch) {
-        if (chunk.sample) result.sampled.push_back({.id = chunk.id, .token = {.id = token}});
-      }
-    }
-    SKEIN_ASSERT_OK(state.Apply(result, duration));
-  }
-  StepOrder Step(int32_t token = 50) {
-    StepOrder order = Next();
-    Finish(order, token);
-    return order;
-  }
-
-  ReplicaState state;
-  absl::Time now = absl::UnixEpoch();
-
- private:
-  // A sequence wastes its last page's empty slots at most.
-  void CheckPages(const StepOrder& order) {
-    for (const PageTableUpdate& table : order.tables) {
-      pages_[table.id] = table.first + static_cast<int64_t>(table.pages.size());
-    }
-    std::map<SequenceId, int64_t> computed;
-    for (const auto& batch : order.micro_batches) {
-      for (const ChunkOrder& chunk : batch) computed[chunk.id] = chunk.end();
-    }
-    for (const auto& [id, tokens] : computed) {
-      EXPECT_EQ(pages_[id], (tokens + page_size_ - 1) / page_size_) << "sequence " << id;
-    }
-  }
-
-  const int64_t page_size_;
-  std::map<SequenceId, int64_t> pages_;
-};
 
 TEST(ReplicaStateTest, APromptIsStartedThenDecoded) {
   Replica replica;
@@ -301,6 +231,55 @@ TEST(ReplicaStateTest, TheNewestGivesWayAndComesBack) {
     EXPECT_EQ(copies > 0, swap);
     EXPECT_EQ(load.used_pages, 0);
     EXPECT_EQ(load.free_swap_pages, load.total_swap_pages);
+  }
+}
+
+// Two pages of a sequence are in the swap pool, and its next token is still on its way.
+TEST(ReplicaStateTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack) {
+  struct Case {
+    std::string name;
+    std::function<void(Replica&, const StepOrder& in_flight)> end;
+  };
+  const auto fail = [](Replica& replica, const StepOrder& in_flight) {
+    const SequenceId id = in_flight.micro_batches[0][0].id;
+    SKEIN_ASSERT_OK(replica.state.Apply(
+        {.step = in_flight.step, .sampled = {{.id = id, .error = "a logit is NaN"}}},
+        absl::Milliseconds(1)));
+  };
+  const Case cases[] = {
+      {"cancelled", [](Replica& replica, const StepOrder&) { replica.state.Cancel(1); }},
+      {"its answer alone cancelled",
+       [](Replica& replica, const StepOrder&) { replica.state.Cancel(1, 0); }},
+      {"all forgotten", [](Replica& replica, const StepOrder&) { replica.state.CancelAll(); }},
+      {"ended by its text",
+       [](Replica& replica, const StepOrder& order) { replica.Finish(order, kEosId); }},
+      {"failed", fail}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    ReplicaLimits limits = Limits();
+    limits.max_sequences = 1;
+    limits.swap_pages = 3;
+    limits.rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e6};
+    Replica replica(limits);
+    replica.Add(Request(1, {1, 2, 3, 4, 5, 6}, 20));
+    replica.Step();
+    const StepOrder in_flight = replica.Next();
+    GenerationRequest urgent = Request(2, {11}, 2);
+    urgent.priority = 100;
+    replica.Add(urgent);
+    const StepOrder swaps = replica.Next();
+    ASSERT_THAT(swaps.copies, SizeIs(2));
+    const ReplicaLoad held = replica.state.TakeReport().load;
+    ASSERT_EQ(held.preemptions_swapped, 1);
+    ASSERT_EQ(held.free_swap_pages, 1);
+
+    c.end(replica, in_flight);
+    const StepReport report = replica.state.TakeReport();
+    EXPECT_EQ(report.load.free_swap_pages, 3);
+    EXPECT_EQ(report.load.waiting, 0);
+    for (const SequenceOutput& output : report.sequences) {
+      EXPECT_NE(output.finish, Finish::kNotFinished);
+    }
   }
 }
 

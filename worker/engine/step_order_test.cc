@@ -58,5 +58,24 @@ TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
   EXPECT_EQ(result_back.sampled[0].token.mu, 3.25f);
 }
 
+TEST(StepOrderTest, AResultKeepsItsOrder) {
+  StepResult result;
+  for (const SequenceId id : {4, 2, 9}) result.sampled.push_back({.id = id});
+  for (const int64_t first : {1, 5}) {
+    result.prompt_logprobs.push_back({.id = 7, .first = first, .tokens = {{.id = 3}, {.id = 8}}});
+  }
+  SKEIN_ASSERT_OK_AND_ASSIGN(const StepResult back, DecodeStepResult(Encode(result)));
+  ASSERT_THAT(back.sampled, SizeIs(3));
+  EXPECT_EQ(back.sampled[0].id, 4u);
+  EXPECT_EQ(back.sampled[1].id, 2u);
+  EXPECT_EQ(back.sampled[2].id, 9u);
+  ASSERT_THAT(back.prompt_logprobs, SizeIs(2));
+  EXPECT_EQ(back.prompt_logprobs[0].first, 1);
+  EXPECT_EQ(back.prompt_logprobs[1].first, 5);
+  ASSERT_THAT(back.prompt_logprobs[0].tokens, SizeIs(2));
+  EXPECT_EQ(back.prompt_logprobs[0].tokens[0].id, 3);
+  EXPECT_EQ(back.prompt_logprobs[0].tokens[1].id, 8);
+}
+
 }  // namespace
 }  // namespace skein::worker

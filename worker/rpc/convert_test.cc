@@ -1,5 +1,8 @@
 #include "worker/rpc/convert.h"
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -147,6 +150,33 @@ TEST(ConvertTest, AStepKeepsItsFields) {
   EXPECT_EQ(row.prompt_logprobs(0).id(), 8u);
   EXPECT_EQ(row.prompt_logprobs(0).logprob(), -1.5f);
   EXPECT_EQ(row.prompt_logprobs(0).top(0).logprob(), -0.75f);
+}
+
+// The service appends what comes: it reads a step's sequences, and a sequence's tokens, in order.
+TEST(ConvertTest, AStepKeepsItsOrder) {
+  StepReport report;
+  for (const RequestId id : {7, 5, 7}) {  // twice one sequence: two steps in one report
+    SequenceOutput& sequence = report.sequences.emplace_back();
+    sequence.id = id;
+    const auto first = static_cast<int32_t>(10 * report.sequences.size());
+    for (int32_t token = first; token < first + 3; ++token) {
+      sequence.tokens.push_back({.id = token, .top_logprobs = {{1, -0.5f}, {2, -1}, {3, -2}}});
+      sequence.prompt_logprobs.push_back({.id = token + 5});
+    }
+  }
+  std::vector<uint64_t> requests;
+  std::vector<uint32_t> tokens, prompt_tokens, top;
+  const pb::StepOutput step = ToProto(report);
+  for (const pb::SequenceOutput& sequence : step.sequences()) {
+    requests.push_back(sequence.request_id());
+    for (const pb::Token& token : sequence.tokens()) tokens.push_back(token.id());
+    for (const pb::Token& token : sequence.prompt_logprobs()) prompt_tokens.push_back(token.id());
+    for (const pb::TokenLogprob& row : sequence.tokens(0).top()) top.push_back(row.id());
+  }
+  EXPECT_THAT(requests, ElementsAre(7, 5, 7));
+  EXPECT_THAT(tokens, ElementsAre(10, 11, 12, 20, 21, 22, 30, 31, 32));
+  EXPECT_THAT(prompt_tokens, ElementsAre(15, 16, 17, 25, 26, 27, 35, 36, 37));
+  EXPECT_THAT(top, ElementsAre(1, 2, 3, 1, 2, 3, 1, 2, 3));
 }
 
 TEST(ConvertTest, AHeartbeatKeepsItsFields) {

@@ -1,0 +1,158 @@
+// What a replica reports: in which order, and what of prompts whose log probabilities are wanted.
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/test_util.h"
+#include "worker/engine/replica_state.h"
+#include "worker/engine/replica_test_util.h"
+
+namespace skein::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::SizeIs;
+
+// Its rows before the last one would have no logits to report.
+TEST(ReplicaReportTest, APromptWhoseLogprobsAreWantedTakesNothingFromThePrefixCache) {
+  Replica replica;
+  replica.Add(Request(1, {1, 2, 3, 4, 5, 6, 7, 8}, 1));
+  replica.Step();
+  replica.Add(Request(2, {1, 2, 3, 4, 5, 6, 7, 8}, 1));
+  EXPECT_EQ(replica.Step().micro_batches[0][0].begin, 4);  // another request does
+  const ReplicaLoad before = replica.state.TakeReport().load;
+  ASSERT_EQ(before.cached_tokens, 4);
+
+  GenerationRequest asked = Request(3, {1, 2, 3, 4, 5, 6, 7, 8}, 1);
+  asked.prompt_logprobs = 0;
+  replica.Add(asked);
+  int64_t next = 0;
+  while (!replica.state.idle()) {
+    const StepOrder order = replica.Step();
+    ASSERT_THAT(order.micro_batches, ElementsAre(SizeIs(1)));
+    const ChunkOrder& chunk = order.micro_batches[0][0];
+    EXPECT_EQ(chunk.begin, next);
+    next = chunk.end();
+    // The last token has no next one in the prompt.
+    EXPECT_EQ(chunk.prompt_logprobs, chunk.begin < 7 ? 0 : -1);
+  }
+  EXPECT_EQ(next, 8);
+  EXPECT_EQ(replica.state.TakeReport().load.cached_tokens, before.cached_tokens);
+}
+
+// Positions of the prompt that an output tells of; the token's id is its position here.
+std::vector<int32_t> PositionsOf(const StepReport& report) {
+  std::vector<int32_t> positions;
+  for (const SequenceOutput& output : report.sequences) {
+    for (const auto& token : output.prompt_logprobs) positions.push_back(token.id);
+  }
+  return positions;
+}
+
+// What the ranks give for an order: of every prompt, which has `prompt` tokens, the tokens that
+// follow the rows.
+StepResult PromptLogprobsOf(const StepOrder& order, int32_t prompt) {
+  StepResult result{.step = order.step};
+  for (const auto& batch : order.micro_batches) {
+    for (const ChunkOrder& chunk : batch) {
+      if (chunk.sample) result.sampled.push_back({.id = chunk.id, .token = {.id = 50}});
+      if (chunk.prompt_logprobs < 0) continue;
+      PromptLogprobs& piece = result.prompt_logprobs.emplace_back(
+          PromptLogprobs{.id = chunk.id, .first = chunk.begin + 1});
+      for (auto next = static_cast<int32_t>(piece.first); next <= chunk.end(); ++next) {
+        if (next < prompt) piece.tokens.push_back({.id = next});
+      }
+    }
+  }
+  return result;
+}
+
+TEST(ReplicaReportTest, PromptLogprobsAreGivenOnceHoweverOftenThePromptIsComputed) {
+  for (const bool ahead : {false, true}) {  // whether a piece is on its way as the sequence goes
+    SCOPED_TRACE(ahead);
+    ReplicaLimits limits = Limits();
+    limits.max_sequences = 1;
+    limits.scheduler.logit_rows = 3;
+    Replica replica(limits);
+    GenerationRequest asked = Request(1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 2);
+    asked.prompt_logprobs = 0;
+    asked.eos_token_ids = {};
+    replica.Add(asked);
+    std::vector<int32_t> positions;
+    const auto apply = [&](const StepOrder& order) {
+      SKEIN_ASSERT_OK(replica.state.Apply(PromptLogprobsOf(order, 10), absl::Milliseconds(1)));
+      for (const int32_t position : PositionsOf(replica.state.TakeReport())) {
+        positions.push_back(position);
+      }
+    };
+    apply(replica.Next());
+    StepOrder on_its_way = replica.Next();
+    if (!ahead) apply(on_its_way);
+    GenerationRequest urgent = Request(2, {11, 12}, 2);
+    urgent.priority = 100;
+    replica.Add(urgent);
+    const StepOrder preempts = replica.Next();
+    if (ahead) apply(on_its_way);
+    apply(preempts);
+    EXPECT_EQ(replica.state.TakeReport().load.preemptions_recomputed, 1);
+
+    std::vector<int64_t> computed_again;
+    while (!replica.state.idle()) {
+      const StepOrder order = replica.Next();
+      for (const ChunkOrder& chunk : order.micro_batches.at(0)) {
+        if (chunk.id == preempts.micro_batches[0][0].id || chunk.begin >= 6) continue;
+        computed_again.push_back(chunk.begin);
+      }
+      apply(order);
+    }
+    EXPECT_THAT(computed_again, Not(IsEmpty()));  // from the front, so that it could be told twice
+    EXPECT_EQ(computed_again.front(), 0);
+    EXPECT_THAT(positions, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+  }
+}
+
+// The service appends what it reads: tokens of an answer, and of a prompt, in the order in which
+// they stand; and what a step gave of several sequences, in the step's order.
+TEST(ReplicaReportTest, AReportKeepsTheOrderOfStepsSequencesAndPieces) {
+  ReplicaLimits limits = Limits();
+  limits.max_sequences = 3;
+  limits.scheduler.step_tokens = 12;
+  limits.scheduler.stages = 2;
+  limits.scheduler.micro_batches = 2;
+  limits.scheduler.max_micro_batch_rows = 6;
+  limits.scheduler.logit_rows = 12;
+  Replica replica(limits);
+  replica.Add(Request(1, {1}, 9));
+  replica.Add(Request(2, {2}, 9));
+  replica.Step();
+  replica.state.TakeReport();
+  GenerationRequest asked = Request(3, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 9);
+  asked.prompt_logprobs = 0;
+  replica.Add(asked);
+  const StepOrder first = replica.Next(), second = replica.Next();
+  int pieces = 0;
+  for (const auto& batch : first.micro_batches) {
+    for (const ChunkOrder& chunk : batch) pieces += chunk.prompt_logprobs >= 0;
+  }
+  ASSERT_GE(pieces, 2) << "the prompt is in several micro-batches";
+  std::vector<std::pair<RequestId, int32_t>> tokens;
+  int32_t next = 50;
+  for (const StepOrder* order : {&first, &second}) {
+    StepResult result = PromptLogprobsOf(*order, 10);
+    for (SampledRow& row : result.sampled) row.token.id = next++;
+    SKEIN_ASSERT_OK(replica.state.Apply(result, absl::Milliseconds(1)));
+  }
+  const StepReport report = replica.state.TakeReport();
+  EXPECT_THAT(PositionsOf(report), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+  for (const SequenceOutput& output : report.sequences) {
+    for (const auto& token : output.tokens) tokens.emplace_back(output.id, token.id);
+  }
+  EXPECT_THAT(tokens, ElementsAre(Pair(1, 50), Pair(2, 51), Pair(3, 52), Pair(1, 53), Pair(2, 54),
+                                  Pair(3, 55)));
+}
+
+}  // namespace
+}  // namespace skein::worker
