@@ -52,6 +52,26 @@ std::vector<float> Abs(std::vector<float> values) {
   return values;
 }
 
+std::vector<float> Squares(std::vector<float> values) {
+  for (float& value : values) value *= value;
+  return values;
+}
+
+// A sum of n terms in float, in whatever order, rounds n partial sums by at most 2^-24 of each. The
+// errors' signs are as random as the terms', so that the whole error stays within some standard
+// deviations of a sum of random numbers (Higham and Mary, A new approach to probabilistic rounding
+// error analysis, 2019), of which six are exceeded once in 10^9 times.
+constexpr double kSigmas = 6;
+
+// Of products with random signs: partial sums have a mean square of at most that of all of them.
+double ErrorOfProducts(double squares, int64_t n) {
+  return kSigmas * std::sqrt(static_cast<double>(n) * squares);
+}
+// Of terms of one sign, in parts of their sum; no more than if all errors had one sign, too.
+double ErrorOfSum(int64_t n) {
+  return std::min(static_cast<double>(n), kSigmas * std::sqrt(static_cast<double>(n)));
+}
+
 TEST_P(OperationsTest, MatMul) {
   struct Case {
     int64_t rows, cols, outputs;
@@ -71,18 +91,21 @@ TEST_P(OperationsTest, MatMul) {
                                 " blocks, ", std::string(DTypeName(dtype))));
       const auto input = RandomFloats(1, c.rows * c.cols, 3);
       const auto matrix = Rounded(RandomFloats(2, c.outputs * c.cols), dtype);
-      const auto run = [&](const std::vector<float>& x, const std::vector<float>& w) {
+      const auto run = [&](const std::vector<float>& x, const std::vector<float>& w, DType kept) {
         TestProgram p;
         const BufferId in = p.AddBuffer(c.cols);
         const BufferId out = p.AddBuffer(c.outputs);
         const WeightSpec spec{
-            .rows = c.outputs, .cols = c.cols, .dtype = dtype, .inner_blocks = c.blocks};
+            .rows = c.outputs, .cols = c.cols, .dtype = kept, .inner_blocks = c.blocks};
         p.Add(MatMulOp{in, p.AddWeight(spec, w), out});
         return Both(p, in, x, Rows(c.rows).view(), out);
       };
-      const Results sums = run(input, matrix);
-      const Results magnitudes = run(Abs(input), Abs(matrix));
-      EXPECT_TRUE(Close(sums.actual, sums.expected, magnitudes.expected, c.cols + c.blocks));
+      const Results sums = run(input, matrix, dtype);
+      std::vector<float> errors = run(Squares(input), Squares(matrix), DType::kF32).expected;
+      for (float& error : errors) {
+        error = static_cast<float>(ErrorOfProducts(error, c.cols + c.blocks));
+      }
+      EXPECT_TRUE(Close(sums.actual, sums.expected, errors, 1));
     }
   }
 }
@@ -134,7 +157,7 @@ TEST_P(OperationsTest, RmsNorm) {
       p.Add(RmsNormOp{in, p.AddVector(RandomFloats(3, cols)), 1e-6f, out});
       const Results r = Both(p, in, RandomFloats(4, rows * cols, 5), Rows(rows).view(), out);
       // Half of the relative error of a sum of squares, then a square root and three products.
-      EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), cols / 2.0 + 6));
+      EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), ErrorOfSum(cols) / 2 + 6));
     }
   }
 }
@@ -153,7 +176,8 @@ TEST_P(OperationsTest, AddRmsNorm) {
       p.Add(RmsNormOp{residual, gain, 1e-5f, sum});
       const auto in = RandomFloats(6, rows * cols);
       const Results norms = Both(p, residual, in, Rows(rows).view(), delta);
-      EXPECT_TRUE(Close(norms.actual, norms.expected, Abs(norms.expected), cols / 2.0 + 6));
+      EXPECT_TRUE(
+          Close(norms.actual, norms.expected, Abs(norms.expected), ErrorOfSum(cols) / 2 + 6));
       EXPECT_TRUE(SameBits(p.Get(residual, rows),
                            Both(p, residual, in, Rows(rows).view(), residual).expected));
       EXPECT_TRUE(SameBits(p.Get(sum, rows), p.Get(delta, rows)));
@@ -201,6 +225,47 @@ struct AttentionCase {
   KvDType dtype;
 };
 
+constexpr float kScoreScale = 0.3f;
+// Of a rotation: two products and a sum, of coordinates up to 2 whose rotations are up to 2
+// sqrt(2).
+constexpr double kRotationRoundings = 3;
+constexpr float kMostRotated = 2.9f;
+
+// What rotation leaves of a sequence's rows so far: queries, keys and values.
+using SequenceRows = std::vector<std::vector<float>>;
+
+// How far an output of the last row may be off, in units of 2^-24, by head. A score is a sum of
+// products of coordinates that were rounded before, then scaled, and lessened by the largest one;
+// its error shifts a weight by as much, relatively. A weighted mean shifts by twice that at most,
+// in units of its values, and takes a sum over the positions itself, as its weights' sum does; then
+// an exponential and a quotient. An int8 slot's scale is one rounding more in each score and
+// weight.
+std::vector<float> AttentionErrors(const AttentionCase& c, const SequenceRows& rows) {
+  std::vector<float> errors;
+  for (int32_t h = 0; h < c.heads; ++h) {
+    const float* query = &rows.back()[h * c.head_dim];
+    const int64_t kv = (c.heads + h / (c.heads / c.kv_heads)) * c.head_dim;
+    double score_error = 0, value = 0;
+    for (const std::vector<float>& row : rows) {
+      double score = 0, squares = 0, lengths = 0;
+      for (int32_t d = 0; d < c.head_dim; ++d) {
+        const double q = query[d], k = row[kv + d];
+        score += q * k;
+        squares += q * q * k * k;
+        lengths += q * q + k * k;
+        value = std::max(value, std::abs(double{row[kv + c.kv_heads * c.head_dim + d]}));
+      }
+      const double rotated = kSigmas * kRotationRoundings * kMostRotated * std::sqrt(lengths);
+      score_error =
+          std::max(score_error, ErrorOfProducts(squares, c.head_dim) +
+                                    (c.dtype == KvDType::kF32 ? rotated : 0) + 4 * std::abs(score));
+    }
+    const double of_mean = 2 * static_cast<double>(rows.size()) + 10;
+    errors.push_back(static_cast<float>((2 * kScoreScale * score_error + of_mean) * value));
+  }
+  return errors;
+}
+
 TEST_P(OperationsTest, RopeAndAttention) {
   const auto f32 = KvDType::kF32, bf16 = KvDType::kBF16, int8 = KvDType::kInt8;
   const AttentionCase cases[] = {
@@ -230,7 +295,7 @@ TEST_P(OperationsTest, RopeAndAttention) {
                  .pages = 200,
                  .dtype = c.dtype};
     p.Add(RopeAppendKvOp{qkv, c.heads, c.kv_heads, c.head_dim, p.AddVector(frequencies), 1});
-    p.Add(AttentionOp{qkv, c.heads, c.kv_heads, c.head_dim, 0.3f, 1, out});
+    p.Add(AttentionOp{qkv, c.heads, c.kv_heads, c.head_dim, kScoreScale, 1, out});
 
     // Two prefills of 37 and 3 tokens, a decode of the first and a chunk of the second, a decode of
     // both.
@@ -244,25 +309,31 @@ TEST_P(OperationsTest, RopeAndAttention) {
     const TestBatch first({{left, 0, zeros(37)}, {right, 0, zeros(3)}}, c.page_size);
     const TestBatch second({{right, 3, zeros(6)}, {left, 37, zeros(1)}}, c.page_size);
     const TestBatch third({{right, 9, zeros(1)}, {left, 38, zeros(1)}}, c.page_size);
-    std::vector<float> rotated[2], attended[2];
+    std::vector<float> rotated[2], attended[2], errors;
+    SequenceRows sequences[2];
     for (int i = 0; i < 2; ++i) {
       p.Bind(i == 0 ? *reference_ : *backend_);
       for (const TestBatch* batch : {&first, &second, &third}) {
         const Batch view = batch->view();
         p.Set(qkv, RandomFloats(8, view.rows() * qkv_cols, 2));
         SKEIN_ASSERT_OK(p.Run(view));
-        for (float value : p.Get(qkv, view.rows())) rotated[i].push_back(value);
+        const std::vector<float> values = p.Get(qkv, view.rows());
+        rotated[i].insert(rotated[i].end(), values.begin(), values.end());
         for (float value : p.Get(out, view.rows())) attended[i].push_back(value);
+        for (int64_t row = 0; i == 0 && row < view.rows(); ++row) {
+          // In the first batch the left one comes first.
+          const bool is_left = (row < view.row_begin[1]) == (batch == &first);
+          SequenceRows& sequence = sequences[is_left ? 0 : 1];
+          sequence.emplace_back(&values[row * qkv_cols], &values[row * qkv_cols] + qkv_cols);
+          for (float error : AttentionErrors(c, sequence)) {
+            errors.insert(errors.end(), c.head_dim, error);
+          }
+        }
       }
     }
-    // Coordinates up to 2, their rotations up to 2 sqrt(2).
-    EXPECT_TRUE(Close(rotated[1], rotated[0], std::vector<float>(rotated[0].size(), 2.9f), 3));
-    // A score is a sum of head_dim products of at most 0.3 * 8 whose error shifts a weight by as
-    // much, relatively; then a weighted mean of 39 values. A scale of int8 is one rounding more in
-    // each score and weight.
-    const double score_roundings = 0.3 * 8 * c.head_dim * (c.head_dim + 8);
-    EXPECT_TRUE(Close(attended[1], attended[0], std::vector<float>(attended[0].size(), 2.0f),
-                      2 * score_roundings + 2 * 39 + 10));
+    EXPECT_TRUE(Close(rotated[1], rotated[0], std::vector<float>(rotated[0].size(), kMostRotated),
+                      kRotationRoundings));
+    EXPECT_TRUE(Close(attended[1], attended[0], errors, 1));
   }
 }
 
