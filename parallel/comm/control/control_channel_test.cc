@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
@@ -326,38 +327,56 @@ TEST_P(ControlChannelTest, AStoppedFollowerRunsIntoTheDeadlineAndMayGoOn) {
   EXPECT_EQ(message->from, 2);
 }
 
-double CpuSeconds() {
+// Of this process, all its threads.
+struct Usage {
+  double cpu_seconds = 0;
+  int64_t sleeps = 0;  // how often a thread gave the CPU away
+};
+
+Usage UsageSoFar() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
-  return absl::ToDoubleSeconds(absl::DurationFromTimeval(usage.ru_utime) +
-                               absl::DurationFromTimeval(usage.ru_stime));
+  return {absl::ToDoubleSeconds(absl::DurationFromTimeval(usage.ru_utime) +
+                                absl::DurationFromTimeval(usage.ru_stime)),
+          usage.ru_nvcsw};
 }
 
-TEST_P(ControlChannelTest, AnIdleRankUsesNoCpu) {
+// A rank wakes ten times a second to see whether the others live. One that looked for messages
+// instead would have to wake a thousand times to find them as early as the next test wants it to.
+TEST_P(ControlChannelTest, AnIdleRankUsesNoCpuAndHardlyWakes) {
   auto channel = Fork(0, [](ControlChannel& channel) {
-    const double before = CpuSeconds();
+    const Usage before = UsageSoFar();
     channel.Receive(Soon()).IgnoreError();
-    const std::string used = absl::StrCat(CpuSeconds() - before);
+    const Usage now = UsageSoFar();
+    const std::string used =
+        absl::StrCat(now.cpu_seconds - before.cpu_seconds, " ", now.sleeps - before.sleeps);
     channel.SendToLeader(used, Soon()).IgnoreError();
     channel.Receive(Soon()).IgnoreError();
   });
   ASSERT_NE(channel, nullptr);
-  const double before = CpuSeconds();
+  const Usage before = UsageSoFar();
   const absl::Time start = absl::Now();
   EXPECT_THAT(channel->Receive(In(absl::Seconds(1))),
               StatusIs(StatusCode::kDeadlineExceeded, testing::_));
   const double waited = absl::ToDoubleSeconds(absl::Now() - start);
-  double most = (CpuSeconds() - before) / waited;
+  const Usage now = UsageSoFar();
+  double most = (now.cpu_seconds - before.cpu_seconds) / waited;
+  int64_t most_sleeps = now.sleeps - before.sleeps;
   SKEIN_ASSERT_OK(channel->Broadcast("report", Soon()));
   for (int i = 1; i < kRanks; ++i) {
     auto message = channel->Receive(Soon());
     SKEIN_ASSERT_OK(message);
-    most = std::max(most, std::stod(message->bytes) / waited);
+    const std::vector<std::string> used = absl::StrSplit(message->bytes, ' ');
+    most = std::max(most, std::stod(used.at(0)) / waited);
+    most_sleeps = std::max<int64_t>(most_sleeps, std::stoll(used.at(1)));
   }
   EXPECT_LT(most, 0.02);
+  EXPECT_LE(most_sleeps, 20 * waited);
   RecordProperty("most_percent_of_a_core", absl::StrCat(most * 100));
+  RecordProperty("most_sleeps", absl::StrCat(most_sleeps));
 }
 
+// Half of them all do, whatever else takes a core for a while.
 TEST_P(ControlChannelTest, ASleepingRankWakesWithinAMillisecond) {
   auto channel = Fork(0, [](ControlChannel& channel) {
     while (true) {
@@ -368,24 +387,21 @@ TEST_P(ControlChannelTest, ASleepingRankWakesWithinAMillisecond) {
     }
   });
   ASSERT_NE(channel, nullptr);
-  double best_p90_us = 1e9;  // of rounds: another process may take a core for one of them
-  for (int round = 0; round < 3; ++round) {
-    std::vector<double> latencies_us;
-    for (int i = 0; i < 60; ++i) {
-      absl::SleepFor(absl::Milliseconds(3));  // all are asleep again
-      const int64_t sent = absl::GetCurrentTimeNanos();
-      SKEIN_ASSERT_OK(channel->Broadcast("wake", Soon()));
-      for (int rank = 1; rank < kRanks; ++rank) {
-        auto message = channel->Receive(Soon());
-        SKEIN_ASSERT_OK(message);
-        latencies_us.push_back(static_cast<double>(std::stoll(message->bytes) - sent) / 1e3);
-      }
+  std::vector<double> latencies_us;
+  for (int i = 0; i < 180; ++i) {
+    absl::SleepFor(absl::Milliseconds(3));  // all are asleep again
+    const int64_t sent = absl::GetCurrentTimeNanos();
+    SKEIN_ASSERT_OK(channel->Broadcast("wake", Soon()));
+    for (int rank = 1; rank < kRanks; ++rank) {
+      auto message = channel->Receive(Soon());
+      SKEIN_ASSERT_OK(message);
+      latencies_us.push_back(static_cast<double>(std::stoll(message->bytes) - sent) / 1e3);
     }
-    std::sort(latencies_us.begin(), latencies_us.end());
-    best_p90_us = std::min(best_p90_us, latencies_us[latencies_us.size() * 9 / 10]);
   }
-  EXPECT_LT(best_p90_us, 1000);
-  RecordProperty("best_p90_us", absl::StrCat(best_p90_us));
+  std::sort(latencies_us.begin(), latencies_us.end());
+  EXPECT_LT(latencies_us[latencies_us.size() / 2], 1000);
+  RecordProperty("p50_us", absl::StrCat(latencies_us[latencies_us.size() / 2]));
+  RecordProperty("p90_us", absl::StrCat(latencies_us[latencies_us.size() * 9 / 10]));
 }
 
 // ---- Setting up ----
