@@ -291,12 +291,14 @@ TEST_F(SamplingExtrasTest, AStopIdEndsTheAnswerInTheLeaderWithinOneStep) {
 }
 
 // A stop string ends its sequence at the leader once the coordinator has found it and said so: in
-// the two steps that are out by then, and what a round trip takes. Of several tries the best one
-// counts, since on a busy machine a round trip may take any number of steps.
+// the two steps that are out by then, and what a round trip takes. (That the coordinator says so at
+// once, and that the leader then lets no further step out, DispatcherTest and LeaderTest count
+// without a clock.) Half of all answers must do it: on a busy machine one round trip may take any
+// number of steps, but not most of them.
 TEST_F(SamplingExtrasTest, AStopStringFreesThePagesWithinTwoStepsAndARoundTrip) {
   constexpr int kMaxTokens = 900;
   constexpr int64_t kStepsPlannedAhead = 2;
-  constexpr int kTries = 10;
+  constexpr size_t kAnswers = 11;
   v1::GenerateRequest request = GreedyRequest("ROMEO:", kMaxTokens);
   request.mutable_sampling()->set_ignore_eos(true);
   const std::string whole = cluster_->Generate(request).text;
@@ -305,8 +307,8 @@ TEST_F(SamplingExtrasTest, AStopStringFreesThePagesWithinTwoStepsAndARoundTrip) 
   const v1::GenerateRequest endless = request;
   request.add_stop(whole.substr(cut, 16));
 
-  int64_t fewest = kMaxTokens;
-  for (int i = 0; i < kTries; ++i) {
+  std::vector<int64_t> surplus;  // steps
+  while (surplus.size() < kAnswers) {
     const int64_t before = Idle().steps();
     const Reply reply = Ask(request);
     ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
@@ -319,10 +321,12 @@ TEST_F(SamplingExtrasTest, AStopStringFreesThePagesWithinTwoStepsAndARoundTrip) 
     EXPECT_EQ(after.free_pages() + after.cached_pages(), after.total_pages());
     const int64_t tokens = end.usage().completion_tokens();
     EXPECT_GE(after.steps() - before, tokens);
-    fewest = std::min(fewest, after.steps() - before - tokens);
+    surplus.push_back(after.steps() - before - tokens);
   }
-  std::printf("%ld steps too many\n", static_cast<long>(fewest));
-  EXPECT_LE(fewest, kStepsPlannedAhead + RoundTripSteps(endless));
+  std::sort(surplus.begin(), surplus.end());
+  std::printf("%ld to %ld steps too many\n", static_cast<long>(surplus.front()),
+              static_cast<long>(surplus.back()));
+  EXPECT_LE(surplus[kAnswers / 2], kStepsPlannedAhead + RoundTripSteps(endless));
 }
 
 }  // namespace
