@@ -134,11 +134,13 @@ TEST_F(LeaderTest, AnEndOfTextCostsOneStepAtMost) {
 }
 
 TEST_F(LeaderTest, CancellingInMidAnswerStopsTheSequence) {
-  // On the scheduling thread, so that it is the next thing that the leader hears of.
+  // On the scheduling thread, so that it is the next thing that the leader hears of: together with
+  // the second step's result, which is there as the third one runs, and asks for a fourth.
   size_t reported = 0;
   on_report = [&] {
     if (reported > 0) return;
     reported = answer_.size();
+    EXPECT_TRUE(WaitUntil([&] { return executable_.runs() >= 3; }));
     inbox_.Cancel(1);
   };
   inbox_.Submit(Request(10, 15));
