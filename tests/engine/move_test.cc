@@ -110,7 +110,7 @@ class MoveTest : public ::testing::Test {
     for (GenerationRequest& request : requests) {
       for (SampleStart& sample : request.samples) {
         const AnswerId id = {request.id, sample.index};
-        // The two answers of a request have come unlike far.
+        // The second answer of a request is one token ahead of the first.
         const size_t count = given + static_cast<size_t>(sample.index);
         const std::vector<int32_t>& tokens = from.tokens.at(id);
         sample.output.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count));
