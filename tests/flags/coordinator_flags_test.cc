@@ -1,0 +1,250 @@
+// What each flag of the coordinator does.
+#include <signal.h>
+
+#include <filesystem>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster.h"
+#include "tests/flags/ask.h"
+#include "tests/flags/flag_cases.h"
+#include "tests/flags/held.h"
+#include "tests/flags/run.h"
+
+namespace skein::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+constexpr char kCoordinator[] = "coordinator/coordinator";
+// Stopped ranks stay members of their jobs.
+constexpr char kPatient[] = "--heartbeat-timeout=60s";
+constexpr char kPrompt[] = "First Citizen: we are accounted poor citizens, the patricians good.";
+
+// A coordinator, and a job of `ranks`.
+class Serving : public Cluster {
+ public:
+  explicit Serving(const std::vector<std::string>& flags, int ranks = 1)
+      : Cluster({.coordinator_flags = flags}) {
+    StartJob(ranks);
+    EXPECT_TRUE(WaitForServing(1));
+  }
+  // Of its one replica.
+  cluster::v1::ReplicaLoad Load() { return ServingJob(0).replicas(0).load(); }
+};
+
+// ---- Places ----
+
+void Model() {
+  Cluster cluster({.model = MakeModel("other-bard")});
+  EXPECT_EQ(cluster.Status().model_name(), "other-bard");
+}
+
+// Both show in the file: it comes, and has the address.
+void ListenAndPortFile() {
+  const std::string port_file = NewPath("port");
+  Process coordinator({.name = "coordinator",
+                       .argv = {kCoordinator, "--model=checkpoints/bard", "--listen=127.0.0.2:0",
+                                "--port-file=" + port_file}});
+  ASSERT_TRUE(coordinator.WaitForOutput("listening on", absl::Seconds(20)));
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!std::filesystem::exists(port_file) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  const std::string address = ReadWholeFile(port_file);
+  EXPECT_THAT(address, StartsWith("127.0.0.2:"));
+  EXPECT_TRUE(Run(kSkein, "status --coordinator=" + address).ok());
+}
+
+void LogLevel() {
+  Cluster said({});
+  EXPECT_THAT(said.coordinator().Output(), HasSubstr("listening on"));
+  Cluster silent({.coordinator_flags = {"--log-level=off"}});
+  EXPECT_THAT(silent.coordinator().Output(), IsEmpty());
+}
+
+// ---- Plans ----
+
+void Layout() {
+  Serving cluster({"--layout=pp=2"}, 2);
+  EXPECT_EQ(cluster.ServingJob(0).plan().layout().pipeline(), 2);
+  EXPECT_EQ(Serving({}, 2).ServingJob(0).plan().layout().pipeline(), 1);
+}
+
+void ContextLength() {
+  Serving cluster({"--context-length=40"});
+  v1::GenerateRequest request = GreedyRequest("ROMEO:", 0);
+  request.clear_max_tokens();
+  request.mutable_sampling()->set_ignore_eos(true);
+  EXPECT_EQ(cluster.Generate(request).tokens.size(), 40 - 3);  // the prompt has three
+}
+
+void MaxSequences() {
+  Serving cluster({"--max-sequences=2"});
+  v1::GenerateRequest request = GreedyRequest("ROMEO:", 1);
+  request.set_n(2);
+  EXPECT_TRUE(cluster.Generate(request).status.ok());
+  request.set_n(3);
+  EXPECT_EQ(cluster.Generate(request).status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+// A page of bard's takes 128 KiB: 16 slots of 8 layers, 2 heads of 64 floats, keys and values.
+void KvMemory() {
+  Serving cluster({"--kv-memory=16MiB"});
+  EXPECT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 2)).status.ok());  // the load is the job's
+  EXPECT_EQ(cluster.Load().total_pages(), 128);
+}
+
+void SwapMemory() {
+  Serving cluster({"--swap-memory=16MiB"});
+  EXPECT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 2)).status.ok());
+  EXPECT_EQ(cluster.Load().total_swap_pages(), 128);
+}
+
+// Other roundings are other log probabilities; the plan's own bytes are half.
+void KvDType() {
+  Serving wide({});
+  Serving narrow({"--kv-dtype=bf16"});
+  const std::string request =
+      absl::StrCat("--prompt='", kPrompt, "' --temperature=0 --max-tokens=5 --logprobs=3");
+  const Asked want = Ask(wide.address(), request);
+  const Asked got = Ask(narrow.address(), request);
+  ASSERT_EQ(want.tokens.size(), 5);
+  ASSERT_EQ(got.tokens.size(), 5);
+  EXPECT_NE(got.tokens, want.tokens);
+  EXPECT_EQ(Ask(wide.address(), request).tokens, want.tokens);  // all else is the same
+  const auto& plan = wide.ServingJob(0).plan_table();
+  EXPECT_THAT(plan, HasSubstr(" 128.0 MiB\n"));
+  EXPECT_THAT(narrow.ServingJob(0).plan_table(), HasSubstr(" 64.0 MiB\n"));
+}
+
+void StepTokens() {
+  constexpr int kStepTokens = 16;
+  Serving cluster({absl::StrCat("--step-tokens=", kStepTokens)});
+  const Asked asked =
+      Ask(cluster.address(), absl::StrCat("--prompt='", kPrompt, kPrompt, "' --max-tokens=1"));
+  const int64_t prompt = asked.prompt_tokens();
+  ASSERT_GT(prompt, 2 * kStepTokens);
+  EXPECT_EQ(cluster.Load().steps(), (prompt + kStepTokens - 1) / kStepTokens);
+}
+
+int MicroBatches(const std::vector<std::string>& flags) {
+  std::vector<std::string> all = {"--layout=pp=2"};
+  all.insert(all.end(), flags.begin(), flags.end());
+  return Serving(all, 2).ServingJob(0).plan().micro_batches();
+}
+
+// A pipeline of two stages has a third micro-batch where hops take long against reading weights.
+void ReadBandwidth() {
+  EXPECT_EQ(MicroBatches({"--hop=1ms"}), 3);
+  EXPECT_EQ(MicroBatches({"--hop=1ms", "--read-bandwidth=0.01"}), 2);
+}
+void Hop() {
+  EXPECT_EQ(MicroBatches({"--hop=10ms"}), 3);
+  EXPECT_EQ(MicroBatches({"--hop=1us"}), 2);
+}
+
+// ---- Requests ----
+
+// With room for one in the queue one waits, and the next is refused.
+void MaxQueue() {
+  Serving cluster({"--max-queue=1", "--max-sequences=1", kPatient});
+  StoppedRank rank(cluster);
+  const v1::GenerateRequest request = GreedyRequest("ROMEO:", 2);
+  std::future<Answer> runs = AskInBackground(cluster, request);
+  ASSERT_TRUE(WaitForRequests(cluster, 1, 0));
+  std::future<Answer> waits = AskInBackground(cluster, request);
+  ASSERT_TRUE(WaitForRequests(cluster, 1, 1));
+  const Answer refused = cluster.Generate(request, absl::Seconds(10));
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  rank.Continue();
+  EXPECT_TRUE(runs.get().status.ok());
+  EXPECT_TRUE(waits.get().status.ok());
+}
+
+// The end of a request whose replica is killed before it gives a token.
+Answer LostBeforeItsFirstToken(const std::string& flag) {
+  Serving cluster({flag, kPatient});
+  StoppedRank rank(cluster);
+  std::future<Answer> answer = AskInBackground(cluster, GreedyRequest("ROMEO:", 2));
+  EXPECT_TRUE(WaitForRequests(cluster, 1, 0));
+  rank.Kill();
+  return answer.get();
+}
+
+void MaxRetries() {
+  const Answer answer = LostBeforeItsFirstToken("--max-retries=0");
+  EXPECT_FALSE(answer.status.ok());
+  EXPECT_THAT(answer.error, HasSubstr("the last 1 replicas gave no token (--max-retries=0)"));
+}
+
+void ReplicaWait() {
+  const absl::Time begin = absl::Now();
+  const Answer answer = LostBeforeItsFirstToken("--replica-wait=100ms");
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(answer.error, HasSubstr("100ms (--replica-wait)"));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(25));  // the default is 30 s
+}
+
+// Without it the silence of 20 s would end the request, in other words.
+void DrainTimeout() {
+  Serving cluster({"--drain-timeout=1ms", "--heartbeat-timeout=20s"});
+  StoppedRank rank(cluster);
+  std::future<Answer> answer = AskInBackground(cluster, GreedyRequest("ROMEO:", 2));
+  ASSERT_TRUE(WaitForRequests(cluster, 1, 0));
+  cluster.coordinator().Signal(SIGTERM);
+  EXPECT_THAT(answer.get().error, HasSubstr("its drain timeout passed"));
+}
+
+// The default, 3 s, would name a shorter silence.
+void HeartbeatTimeout() {
+  Serving cluster({"--heartbeat-timeout=5s"});
+  StoppedRank rank(cluster);
+  EXPECT_TRUE(cluster.coordinator().WaitForOutput("has been silent for", absl::Seconds(30)));
+  EXPECT_THAT(cluster.coordinator().Output(),
+              ContainsRegex("has been silent for ([5-9]|[1-9][0-9])\\.[0-9]* ?s"));
+}
+
+FlagCases CoordinatorCases() {
+  return {
+      HelpCase(kCoordinator, ""),
+      VersionCase(kCoordinator),
+      {{"", "--model"}, Model},
+      {{"", "--listen"}, ListenAndPortFile},
+      {{"", "--port-file"}, ListenAndPortFile},
+      {{"", "--log-level"}, LogLevel},
+      {{"", "--layout"}, Layout},
+      {{"", "--context-length"}, ContextLength},
+      {{"", "--max-sequences"}, MaxSequences},
+      {{"", "--kv-memory"}, KvMemory},
+      {{"", "--kv-dtype"}, KvDType},
+      {{"", "--swap-memory"}, SwapMemory},
+      {{"", "--step-tokens"}, StepTokens},
+      {{"", "--read-bandwidth"}, ReadBandwidth},
+      {{"", "--hop"}, Hop},
+      {{"", "--max-queue"}, MaxQueue},
+      {{"", "--max-retries"}, MaxRetries},
+      {{"", "--replica-wait"}, ReplicaWait},
+      {{"", "--drain-timeout"}, DrainTimeout},
+      {{"", "--heartbeat-timeout"}, HeartbeatTimeout},
+  };
+}
+
+}  // namespace
+}  // namespace skein::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  skein::testing::RegisterFlagTests(skein::testing::kCoordinator,
+                                    skein::testing::CoordinatorCases());
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,35 @@
+// A case for each flag of a program, which shows the flag's effect in a real process.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/flags/help.h"
+
+namespace skein::testing {
+
+struct FlagCase {
+  Flag flag;
+  // Runs the program and fails unless the flag has the effect that its help promises. That a wrong
+  // value is refused is none.
+  std::function<void()> shows;
+};
+using FlagCases = std::vector<FlagCase>;
+
+// What is wrong with the table, each in words: flags without a case, cases without a flag, flags
+// with two.
+std::vector<std::string> TableFaults(const std::vector<Flag>& flags, const FlagCases& cases);
+
+// A test of each case, and one of the table. `main` calls it before the tests run.
+void RegisterFlagTests(const std::string& program, const FlagCases& cases);
+
+// For every command that has it: --help prints the usage of this very command.
+FlagCase HelpCase(const std::string& program, const std::string& command);
+// --version prints the version with which coordinator and workers compare themselves.
+FlagCase VersionCase(const std::string& program);
+
+// Joins tables.
+FlagCases Concatenated(const std::vector<FlagCases>& tables);
+
+}  // namespace skein::testing

@@ -1,0 +1,151 @@
+// What each flag of the skein program and of its commands does.
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/flags/ask.h"
+#include "tests/flags/flag_cases.h"
+#include "tests/flags/run.h"
+#include "tests/flags/skein_cases.h"
+
+namespace skein::testing {
+
+Cluster& SharedCluster::Get() {
+  if (cluster_ == nullptr) {
+    cluster_ = std::make_unique<Cluster>(Cluster::Options{});
+    cluster_->StartJob(1);
+    EXPECT_TRUE(cluster_->WaitForServing(1));
+  }
+  return *cluster_;
+}
+
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+using nlohmann::json;
+
+// ---- status, models ----
+
+void Coordinator(SharedCluster& shared) {
+  EXPECT_THAT(Run(kSkein, absl::StrCat("--coordinator=", shared.address(), " status")).out,
+              HasSubstr("model bard: serving"));
+  const Outcome nobody = Run(kSkein, "--coordinator=127.0.0.1:1 status");
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_THAT(nobody.err, HasSubstr("127.0.0.1:1"));
+}
+
+void StatusWait() {
+  Cluster cluster({});
+  const std::string status = "status --coordinator=" + cluster.address();
+  EXPECT_EQ(Run(kSkein, status).exit_code, 0);
+  const Outcome waited = Run(kSkein, status + " --wait=300ms");
+  EXPECT_EQ(waited.exit_code, 1);
+  EXPECT_THAT(waited.err, HasSubstr("no replica serves after 300ms"));
+}
+
+// Whatever `command` prints is JSON with the flag, and is none without.
+void PrintsJson(SharedCluster& shared, const std::string& command, const std::string& key) {
+  const std::string line = absl::StrCat(command, " --coordinator=", shared.address());
+  EXPECT_FALSE(json::accept(Run(kSkein, line).out));
+  const Outcome outcome = Run(kSkein, line + " --json");
+  ASSERT_TRUE(json::accept(outcome.out)) << outcome.out << outcome.err;
+  EXPECT_TRUE(json::parse(outcome.out).contains(key)) << outcome.out;
+}
+
+// ---- plan ----
+
+// A flag and what a plan says with it only.
+struct Planned {
+  const char* flag;
+  const char* value;
+  const char* says;
+  const char* others = "--model=checkpoints/bard --ranks=2";
+};
+constexpr char kPipeline[] = "--model=checkpoints/bard --ranks=2 --layout=pp=2 --hop=1ms";
+constexpr char kPipelineOnly[] = "--model=checkpoints/bard --ranks=2 --layout=pp=2";
+constexpr Planned kPlanned[] = {
+    {"--ranks", "3", "for a job of 3 ranks", "--model=checkpoints/bard"},
+    {"--layout", "pp=2", "plan tp=1,pp=2,dp=1"},
+    {"--context-length", "512", "at once, of at most 512 tokens"},
+    {"--max-sequences", "3", "- 3 sequences at once"},
+    {"--kv-memory", "16MiB", "16.0 MiB per rank, as asked"},
+    {"--kv-dtype", "bf16", "  32.0 MiB\n"},
+    {"--swap-memory", "16MiB", "and 256 to swap to"},
+    {"--step-tokens", "64", "- steps of at most 64 tokens"},
+    {"--read-bandwidth", "0.01", "2 micro-batches of decodes", kPipeline},
+    {"--hop", "1us", "2 micro-batches of decodes", kPipelineOnly},
+};
+
+void ChangesPlan(const Planned& c) {
+  const std::string plan = absl::StrCat("plan ", c.others);
+  const Outcome without = Run(kSkein, plan);
+  const Outcome with = Run(kSkein, absl::StrCat(plan, " ", c.flag, "=", c.value));
+  EXPECT_TRUE(without.ok()) << without.err;
+  EXPECT_TRUE(with.ok()) << with.err;
+  EXPECT_THAT(without.out, Not(HasSubstr(c.says)));
+  EXPECT_THAT(with.out, HasSubstr(c.says));
+}
+
+void PlanModel() {
+  EXPECT_THAT(Run(kSkein, "plan --model=checkpoints/bard").out, HasSubstr(" 13.0 MiB "));
+  EXPECT_THAT(Run(kSkein, "plan --model=synthetic:llama3-1b").out, Not(HasSubstr(" 13.0 MiB ")));
+}
+
+void Gantt() {
+  const std::string path = NewPath("gantt");
+  EXPECT_TRUE(Run(kSkein, absl::StrCat("plan ", kPipeline, " --gantt=", path)).ok());
+  EXPECT_THAT(ReadWholeFile(path), StartsWith("<svg"));
+}
+
+FlagCases PlanCases() {
+  FlagCases cases = {HelpCase(kSkein, "plan"),
+                     {{"plan", "--model"}, PlanModel},
+                     {{"plan", "--gantt"}, Gantt}};
+  for (const Planned& c : kPlanned) cases.push_back({{"plan", c.flag}, [&c] { ChangesPlan(c); }});
+  return cases;
+}
+
+// ---- bench ----
+
+void BenchWorker() {
+  const std::string worker = NewPath("worker");
+  std::ofstream(worker) << "#!/bin/sh\necho \"its arguments: $*\"\n";
+  std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
+  EXPECT_EQ(Run(kSkein, absl::StrCat("bench --worker=", worker, " --batch=2")).out,
+            "its arguments: bench --batch=2\n");
+}
+
+FlagCases OtherCases(SharedCluster& shared) {
+  return {
+      HelpCase(kSkein, ""),
+      VersionCase(kSkein),
+      {{"", "--coordinator"}, [&] { Coordinator(shared); }},
+      HelpCase(kSkein, "status"),
+      {{"status", "--wait"}, StatusWait},
+      {{"status", "--json"}, [&] { PrintsJson(shared, "status", "jobs"); }},
+      HelpCase(kSkein, "models"),
+      {{"models", "--json"}, [&] { PrintsJson(shared, "models", "models"); }},
+      {{"bench", "--worker"}, BenchWorker},
+  };
+}
+
+}  // namespace
+}  // namespace skein::testing
+
+int main(int argc, char** argv) {
+  using namespace skein::testing;  // NOLINT: of main alone
+  ::testing::InitGoogleTest(&argc, argv);
+  SharedCluster shared;
+  RegisterFlagTests(kSkein, Concatenated({OtherCases(shared), PlanCases(), GenerateCases(shared),
+                                          SamplingCases(shared), BenchServeCases(shared)}));
+  return RUN_ALL_TESTS();
+}

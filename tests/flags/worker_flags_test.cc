@@ -1,0 +1,217 @@
+// What each flag of the worker, and of `worker bench`, does.
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <future>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster.h"
+#include "tests/flags/ask.h"
+#include "tests/flags/flag_cases.h"
+#include "tests/flags/held.h"
+#include "tests/flags/run.h"
+
+namespace skein::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kWorker[] = "worker/worker";
+
+// A coordinator, and a job of one rank with `flags`.
+class Serving : public Cluster {
+ public:
+  explicit Serving(const std::vector<std::string>& flags = {})
+      : Cluster({}), job_(StartJob(1, flags)) {
+    EXPECT_TRUE(WaitForServing(1));
+  }
+  Process& job() { return job_; }
+
+ private:
+  Process& job_;
+};
+
+// Every job of a test is given the coordinator's address by this flag; none listens at the default.
+void Coordinator() { EXPECT_EQ(Serving().ServingJob(0).ranks_size(), 1); }
+
+// The coordinator's checkpoints/bard is the root's bard on this node.
+void ModelRoot() {
+  Cluster cluster({});
+  const std::string none = NewPath("none");
+  EXPECT_TRUE(cluster.StartJob(1, {"--model-root=" + none})
+                  .WaitForOutput(none + "/bard", absl::Seconds(30)));
+  const std::filesystem::path model = MakeModel("bard");
+  cluster.StartJob(1, {absl::StrCat("--model-root=", model.parent_path().string())});
+  EXPECT_TRUE(cluster.WaitForServing(1));
+}
+
+// Two ways to sum differ in the last bits of log probabilities.
+void Backend() {
+  const std::string request = "--prompt=ROMEO: --temperature=0 --max-tokens=5 --logprobs=3";
+  Serving cpu;
+  Serving reference({"--backend=reference"});
+  const Asked want = Ask(cpu.address(), request);
+  const Asked got = Ask(reference.address(), request);
+  EXPECT_EQ(want.tokens.size(), 5);
+  EXPECT_EQ(got.ids, want.ids);
+  EXPECT_NE(got.tokens, want.tokens);
+  EXPECT_EQ(Ask(cpu.address(), request).tokens, want.tokens);  // all else is the same
+}
+
+// The default is a minute.
+void OrphanTimeout() {
+  Cluster cluster({});
+  cluster.coordinator().Signal(SIGKILL);
+  cluster.coordinator().Wait(absl::Seconds(10));
+  Process& job = cluster.StartJob(1, {"--orphan-timeout=500ms"});
+  const std::optional<int> status = job.Wait(absl::Seconds(40));
+  ASSERT_TRUE(status.has_value());
+  EXPECT_NE(*status, 0);
+  EXPECT_THAT(job.Output(), HasSubstr("for 500ms (--orphan-timeout)"));
+}
+
+// A stopped rank that nobody takes for silent holds up an all-reduce of the other one.
+void StepTimeout() {
+  Cluster cluster({.layout = "tp=2,pp=1",
+                   .coordinator_flags = {"--heartbeat-timeout=5m", "--replica-wait=0s"}});
+  Process& job = cluster.StartJob(2, {"--step-timeout=6s"});
+  ASSERT_TRUE(cluster.WaitForServing(1));
+  StoppedRank rank(cluster, 1);
+  const absl::Time begin = absl::Now();
+  std::future<Answer> answer = AskInBackground(cluster, GreedyRequest("ROMEO:", 2));
+  EXPECT_TRUE(cluster.coordinator().WaitForOutput("is lost", absl::Seconds(28)));  // at least 30 s
+  EXPECT_GE(absl::Now() - begin, absl::Seconds(6));
+  EXPECT_FALSE(answer.get().status.ok());
+  rank.Kill();
+  EXPECT_TRUE(job.Wait(absl::Seconds(20)).has_value());
+}
+
+// Steps for an answer whose first token ends it. Who plans ahead has sent a second step by then.
+int64_t StepsOfOneToken(const std::vector<std::string>& flags) {
+  constexpr uint32_t kNewline = 199;
+  Serving cluster(flags);
+  v1::GenerateRequest request = GreedyRequest("ROMEO:", 10);
+  request.add_stop_ids(kNewline);
+  EXPECT_EQ(cluster.Generate(request).tokens, std::vector<uint32_t>{kNewline});
+  return cluster.ServingJob(0).replicas(0).load().steps();
+}
+
+void NoOverlap() {
+  EXPECT_EQ(StepsOfOneToken({}), 2);
+  EXPECT_EQ(StepsOfOneToken({"--no-overlap"}), 1);
+}
+void Overlap() { EXPECT_EQ(StepsOfOneToken({"--no-overlap", "--overlap"}), 2); }
+
+void LogLevel() {
+  Serving said;
+  Serving silent({"--log-level=error"});
+  EXPECT_TRUE(said.job().WaitForOutput("loaded ", absl::Seconds(20)));
+  EXPECT_THAT(silent.job().Output(), Not(HasSubstr("loaded ")));
+}
+
+// ---- worker bench ----
+
+Outcome Bench(const std::string& flags) {
+  return Run(kWorker, "bench --prompt-tokens=8 --decode-tokens=3 " + flags);
+}
+
+// "13.2 MiB" of what a step of decoding reads: weights, and the keys and values of its sequences.
+std::string BytesOfAStep(const Outcome& outcome) {
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  const size_t end = outcome.out.find(" MiB", outcome.out.find("a step (median"));
+  const size_t begin = outcome.out.find_last_of(" ", end - 1) + 1;
+  return outcome.out.substr(begin, end - begin);
+}
+
+void BenchModel() {
+  EXPECT_EQ(BytesOfAStep(Bench("--model=checkpoints/bard")), "13.1");
+  EXPECT_THAT(Bench("--model=/nowhere").err, HasSubstr("/nowhere"));
+}
+
+void BenchBatch() {
+  EXPECT_EQ(BytesOfAStep(Bench("--model=checkpoints/bard --batch=64")), "18.0");
+}
+
+// The most that the process has had at once.
+int MostThreads(const std::string& flags) {
+  Process bench({.name = "bench",
+                 .argv = {"sh", "-c",
+                          absl::StrCat("exec ", kWorker,
+                                       " bench --model=checkpoints/bard --prompt-tokens=8 "
+                                       "--decode-tokens=900 ",
+                                       flags)}});
+  const std::filesystem::path tasks = absl::StrCat("/proc/", bench.pid(), "/task");
+  int most = 0;
+  while (!bench.Wait(absl::Milliseconds(5))) {
+    std::error_code gone;
+    std::filesystem::directory_iterator entries(tasks, gone);
+    const auto count = static_cast<int>(std::distance(entries, {}));
+    most = std::max(most, count);
+  }
+  return most;
+}
+
+void BenchThreads() { EXPECT_EQ(MostThreads("--threads=9") - MostThreads("--threads=2"), 7); }
+
+void BenchPromptTokens() {
+  const Outcome outcome = Run(kWorker, "bench --model=checkpoints/bard --prompt-tokens=1020");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("1037 tokens exceed the model's context of 1024"));
+}
+
+void BenchDecodeTokens() {
+  const std::string bench = "bench --model=checkpoints/bard --prompt-tokens=8 ";
+  EXPECT_THAT(Run(kWorker, bench + "--decode-tokens=5").out, HasSubstr("(median of 5)"));
+  EXPECT_THAT(Run(kWorker, bench).out, HasSubstr("(median of 16)"));
+}
+
+// All of the bandwidth is more than there is; of a small model caches may give it.
+void BenchMinReadFraction() {
+  EXPECT_TRUE(Bench("--model=checkpoints/bard").ok());
+  const Outcome outcome = Bench("--model=checkpoints/bard --min-read-fraction=1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, AnyOf(HasSubstr("may stay in a cache"), HasSubstr("asked were 100%")));
+}
+
+FlagCases WorkerCases() {
+  return {
+      HelpCase(kWorker, ""),
+      VersionCase(kWorker),
+      {{"", "--coordinator"}, Coordinator},
+      {{"", "--model-root"}, ModelRoot},
+      {{"", "--backend"}, Backend},
+      {{"", "--orphan-timeout"}, OrphanTimeout},
+      {{"", "--step-timeout"}, StepTimeout},
+      {{"", "--overlap"}, Overlap},
+      {{"", "--no-overlap"}, NoOverlap},
+      {{"", "--log-level"}, LogLevel},
+      HelpCase(kWorker, "bench"),
+      {{"bench", "--model"}, BenchModel},
+      {{"bench", "--threads"}, BenchThreads},
+      {{"bench", "--batch"}, BenchBatch},
+      {{"bench", "--prompt-tokens"}, BenchPromptTokens},
+      {{"bench", "--decode-tokens"}, BenchDecodeTokens},
+      {{"bench", "--min-read-fraction"}, BenchMinReadFraction},
+  };
+}
+
+}  // namespace
+}  // namespace skein::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  skein::testing::RegisterFlagTests(skein::testing::kWorker, skein::testing::WorkerCases());
+  return RUN_ALL_TESTS();
+}
