@@ -60,9 +60,8 @@ std::vector<std::string> TableFaults(const std::vector<Flag>& flags, const FlagC
 }
 
 void RegisterFlagTests(const std::string& program, const FlagCases& cases) {
-  Register(NameOf(program), "EachFlagHasACase", [program, cases] {
-    EXPECT_THAT(TableFaults(FlagsOf(program), cases), IsEmpty());
-  });
+  Register(NameOf(program), "EachFlagHasACase",
+           [program, cases] { EXPECT_THAT(TableFaults(FlagsOf(program), cases), IsEmpty()); });
   for (const FlagCase& c : cases) {
     // "skein_bench_serve.tpot_limit": filters read a dash as a no.
     std::string suite = NameOf(program);

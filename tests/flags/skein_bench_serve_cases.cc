@@ -30,9 +30,9 @@ class BenchServe {
   explicit BenchServe(SharedCluster& shared) : shared_(shared) {}
 
   Outcome Of(const std::string& flags, const Environment& environment = {}) const {
-    Outcome outcome = Run(
-        kSkein, absl::StrCat("bench serve --coordinator=", shared_.address(), " ", flags),
-        environment);
+    Outcome outcome =
+        Run(kSkein, absl::StrCat("bench serve --coordinator=", shared_.address(), " ", flags),
+            environment);
     EXPECT_TRUE(outcome.ok()) << outcome.err;
     return outcome;
   }
@@ -46,9 +46,7 @@ class BenchServe {
     return json::parse(text, nullptr, /*allow_exceptions=*/false);
   }
 
-  cluster::v1::ReplicaLoad Load() const {
-    return shared_.Get().ServingJob(0).replicas(0).load();
-  }
+  cluster::v1::ReplicaLoad Load() const { return shared_.Get().ServingJob(0).replicas(0).load(); }
 
   // How many requests were under way at the same time.
   static int MostAtOnce(const json& report) {

@@ -82,7 +82,7 @@ constexpr Planned kPlanned[] = {
     {"--swap-memory", "16MiB", "and 256 to swap to"},
     {"--step-tokens", "64", "- steps of at most 64 tokens"},
     {"--read-bandwidth", "0.01", "2 micro-batches of decodes", kPipeline},
-    {"--hop", "1us", "2 micro-batches of decodes", kPipelineOnly},
+    {"--hop", "10ms", "3 micro-batches of decodes", kPipelineOnly},
 };
 
 void ChangesPlan(const Planned& c) {
@@ -107,9 +107,8 @@ void Gantt() {
 }
 
 FlagCases PlanCases() {
-  FlagCases cases = {HelpCase(kSkein, "plan"),
-                     {{"plan", "--model"}, PlanModel},
-                     {{"plan", "--gantt"}, Gantt}};
+  FlagCases cases = {
+      HelpCase(kSkein, "plan"), {{"plan", "--model"}, PlanModel}, {{"plan", "--gantt"}, Gantt}};
   for (const Planned& c : kPlanned) cases.push_back({{"plan", c.flag}, [&c] { ChangesPlan(c); }});
   return cases;
 }
