@@ -240,12 +240,13 @@ FlagCases CoordinatorCases() {
   };
 }
 
+int Main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  RegisterFlagTests(kCoordinator, CoordinatorCases());
+  return RUN_ALL_TESTS();
+}
+
 }  // namespace
 }  // namespace skein::testing
 
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  skein::testing::RegisterFlagTests(skein::testing::kCoordinator,
-                                    skein::testing::CoordinatorCases());
-  return RUN_ALL_TESTS();
-}
+int main(int argc, char** argv) { return skein::testing::Main(argc, argv); }

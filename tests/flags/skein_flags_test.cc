@@ -1,6 +1,7 @@
 // What each flag of the skein program and of its commands does.
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -26,7 +27,6 @@ Cluster& SharedCluster::Get() {
 
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -137,14 +137,15 @@ FlagCases OtherCases(SharedCluster& shared) {
   };
 }
 
-}  // namespace
-}  // namespace skein::testing
-
-int main(int argc, char** argv) {
-  using namespace skein::testing;  // NOLINT: of main alone
+int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   SharedCluster shared;
   RegisterFlagTests(kSkein, Concatenated({OtherCases(shared), PlanCases(), GenerateCases(shared),
                                           SamplingCases(shared), BenchServeCases(shared)}));
   return RUN_ALL_TESTS();
 }
+
+}  // namespace
+}  // namespace skein::testing
+
+int main(int argc, char** argv) { return skein::testing::Main(argc, argv); }
