@@ -63,7 +63,7 @@ void RegisterFlagTests(const std::string& program, const FlagCases& cases) {
   Register(NameOf(program), "EachFlagHasACase",
            [program, cases] { EXPECT_THAT(TableFaults(FlagsOf(program), cases), IsEmpty()); });
   for (const FlagCase& c : cases) {
-    // "skein_bench_serve.tpot_limit": filters read a dash as a no.
+    // "skein_bench_serve.tpot_limit": a dash has a meaning in filters.
     std::string suite = NameOf(program);
     if (!c.flag.command.empty()) absl::StrAppend(&suite, " ", c.flag.command);
     Register(absl::StrReplaceAll(suite, {{" ", "_"}}),

@@ -78,7 +78,7 @@ class Sampling {
     EXPECT_EQ(Of(absl::StrCat(kRandom, " ", c.flag, "=", c.value)).ids, greedy.ids);
   }
 
-  // Without it two answers of 60 tokens are the same once in many lives.
+  // Two random seeds practically never draw the same 60 tokens.
   void Seed() const {
     const std::string request = "--prompt=ROMEO: --max-tokens=60";
     const Asked seven = Of(absl::StrCat(request, " --seed=7"));
