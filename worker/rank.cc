@@ -20,7 +20,6 @@
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/control/make_control_channel.h"
 #include "parallel/comm/operation_tracker.h"
-#include "parallel/comm/tracked_communicator.h"
 #include "parallel/plan/plan.h"
 #include "topology/host/host.h"
 #include "worker/engine/inbox.h"
@@ -59,6 +58,7 @@ struct Groups {
 template <typename Predicate>
 std::unique_ptr<comm::Communicator> Watched(std::unique_ptr<comm::Communicator> group,
                                             const plan::Plan& plan, Predicate belongs,
+                                            const RankOptions& options,
                                             comm::OperationTracker& tracker) {
   std::vector<int> ranks;
   for (const plan::RankPlan& rank : plan.ranks) {
@@ -66,11 +66,12 @@ std::unique_ptr<comm::Communicator> Watched(std::unique_ptr<comm::Communicator> 
   }
   comm::OperationTracker::Group* const line =
       tracker.AddGroup(std::string(group->name()), std::move(ranks), group->rank());
-  return comm::Track(std::move(group), line);
+  return options.track(std::move(group), line);
 }
 
 absl::StatusOr<Groups> MakeGroups(comm::MpiRuntime& mpi, const plan::Plan& plan,
-                                  const plan::RankPlan& self, comm::OperationTracker& tracker) {
+                                  const plan::RankPlan& self, const RankOptions& options,
+                                  comm::OperationTracker& tracker) {
   const plan::Layout& layout = plan.layout;
   Groups groups;
   // Split is a call of all ranks, in this order, also of those that need no group.
@@ -83,7 +84,7 @@ absl::StatusOr<Groups> MakeGroups(comm::MpiRuntime& mpi, const plan::Plan& plan,
   if (groups.replica->size() > 1) {
     groups.replica->set_timeout(kStartTimeout);
     const auto belongs = [&](const plan::RankPlan& rank) { return rank.replica == self.replica; };
-    groups.replica = Watched(std::move(groups.replica), plan, belongs, tracker);
+    groups.replica = Watched(std::move(groups.replica), plan, belongs, options, tracker);
     SKEIN_ASSIGN_OR_RETURN(groups.control, comm::MakeControlChannel(*groups.replica));
   } else {
     groups.replica = nullptr;
@@ -92,7 +93,7 @@ absl::StatusOr<Groups> MakeGroups(comm::MpiRuntime& mpi, const plan::Plan& plan,
     const auto belongs = [&](const plan::RankPlan& rank) {
       return rank.replica == self.replica && rank.stage == self.stage;
     };
-    groups.tensor = Watched(std::move(groups.tensor), plan, belongs, tracker);
+    groups.tensor = Watched(std::move(groups.tensor), plan, belongs, options, tracker);
   } else {
     groups.tensor = nullptr;
   }
@@ -156,7 +157,7 @@ class Rank {
     const plan::RankPlan& self = plan.ranks[mpi_.rank()];
     const absl::Time begin = absl::Now();
     // Before loading, which takes some ranks longer than others; the first step waits for all.
-    SKEIN_ASSIGN_OR_RETURN(Groups groups, MakeGroups(mpi_, plan, self, tracker_));
+    SKEIN_ASSIGN_OR_RETURN(Groups groups, MakeGroups(mpi_, plan, self, options_, tracker_));
     SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self));
     const ShardReport report = {.slice_key = shard.program.slice_key,
                                 .slice_digest = shard.weights.slice_digest,

@@ -1,12 +1,15 @@
 // The life of one rank: attach, take the plan, load the shard, serve until told to stop.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
+#include "parallel/comm/tracked_communicator.h"
 #include "parallel/plan/plan.h"
 #include "worker/job_identity.h"
 
@@ -25,6 +28,10 @@ struct RankOptions {
   std::optional<absl::Duration> step_timeout;
   bool overlap = true;  // the next step is planned and sent while one runs
   std::string log_level = "info";
+  // Makes the calls of a group known to heartbeats. Tests hold calls up around it.
+  std::function<std::unique_ptr<comm::Communicator>(std::unique_ptr<comm::Communicator>,
+                                                    comm::OperationTracker::Group*)>
+      track = comm::Track;
 };
 
 // Runs this process's rank to its end. OK after a drain. An error was reported to the coordinator

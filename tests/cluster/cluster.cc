@@ -15,7 +15,6 @@ namespace skein::testing {
 namespace {
 
 constexpr const char* kCoordinator = "coordinator/coordinator";
-constexpr const char* kWorker = "worker/worker";
 
 // Short: Open MPI puts Unix sockets below it, whose names have at most 107 characters.
 std::string MakeScratch() {
@@ -75,7 +74,7 @@ Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags) {
                                    "mpirun",
                                    "-np",
                                    absl::StrCat(ranks),
-                                   kWorker,
+                                   options_.worker,
                                    "--coordinator=" + address_};
   argv.insert(argv.end(), flags.begin(), flags.end());
   // A folder of its own: a killed mpirun of Open MPI 5 leaves one there, named after its pid, and

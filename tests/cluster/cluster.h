@@ -24,6 +24,7 @@ class Cluster {
     std::string model = "checkpoints/bard";
     std::string layout;  // --layout; empty: the planner's choice
     std::vector<std::string> coordinator_flags;
+    std::string worker = "worker/worker";  // the jobs' program
   };
 
   explicit Cluster(const Options& options);  // returns when the coordinator listens
