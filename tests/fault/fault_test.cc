@@ -435,5 +435,51 @@ TEST(RefusalTest, AMissingOrDifferentModelNamesNodeAndPath) {
   EXPECT_TRUE(cluster.coordinator().WaitForOutput(root + "/bard", absl::Seconds(5)));
 }
 
+// Bard's weights below `root`, which a job reads instead of the coordinator's.
+std::string CopyBard(const std::string& root) {
+  const std::string folder = root + "/bard";
+  std::filesystem::create_directories(root);
+  std::filesystem::copy("checkpoints/bard", folder, std::filesystem::copy_options::recursive);
+  return folder;
+}
+
+// Inverts a bit of a file's last byte, which is a weight's.
+void FlipLastByte(const std::string& path) {
+  std::filesystem::permissions(path, std::filesystem::perms::owner_write,
+                               std::filesystem::perm_options::add);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const char last = static_cast<char>(file.get());
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(last ^ 1));
+  ASSERT_TRUE(file.good());
+}
+
+// One byte differs, of a file of the same size and header.
+TEST(RefusalTest, OtherWeightsThanAServingReplicasAreRefusedByTheNamesOfBothCopies) {
+  Cluster cluster({.layout = "tp=1,pp=1"});
+  const std::string first = cluster.scratch() + "/first";
+  const std::string second = cluster.scratch() + "/second";
+  const std::string theirs = CopyBard(first);
+  const std::string ours = CopyBard(second);
+  Process& serving = cluster.StartJob(1, {"--model-root=" + first});
+  ASSERT_TRUE(cluster.WaitForServing(1));
+  // The copies are equal still.
+  Process& alike = cluster.StartJob(1, {"--model-root=" + second});
+  ASSERT_TRUE(cluster.WaitForServing(2)) << alike.Output();
+
+  FlipLastByte(ours + "/model.safetensors");
+  Process& refused = cluster.StartJob(1, {"--model-root=" + second});
+  const std::optional<int> status = refused.Wait(absl::Seconds(30));
+  ASSERT_TRUE(status.has_value()) << "it serves";
+  EXPECT_NE(*status, 0);
+  const std::string says = absl::StrCat("the copies ", HostName(), ":", ours, " and ", HostName(),
+                                        ":", theirs, " differ");
+  EXPECT_THAT(refused.Output(), HasSubstr(says));
+  EXPECT_TRUE(cluster.coordinator().WaitForOutput(says, absl::Seconds(5)));
+  EXPECT_FALSE(serving.Wait(absl::ZeroDuration()).has_value());
+  EXPECT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 5)).status.ok());
+}
+
 }  // namespace
 }  // namespace skein::testing

@@ -11,9 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
+#include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "parallel/plan/plan.h"
 #include "proto/cluster.grpc.pb.h"
+#include "proto/convert/plan.h"
 
 namespace skein::worker {
 namespace {
@@ -21,6 +25,7 @@ namespace {
 namespace pb = ::skein::cluster::v1;
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // Coordinators of one rank, one after the other, on one port.
@@ -59,6 +64,16 @@ class FakeCoordinators final : public pb::Cluster::Service {
     MutexLock lock(&mutex_);
     rpc_->Write(message);
   }
+  // Until the present one was told that the rank is ready.
+  bool AwaitReady() {
+    return Await([&] { return ready_; });
+  }
+  void SendPlan(const plan::Plan& plan) {
+    pb::CoordinatorMessage message;
+    *message.mutable_plan() = convert::ToProto(plan);
+    MutexLock lock(&mutex_);
+    rpc_->Write(message);
+  }
   void BreakConnection() {
     MutexLock lock(&mutex_);
     context_->TryCancel();
@@ -73,11 +88,13 @@ class FakeCoordinators final : public pb::Cluster::Service {
       context_ = context;
       rpc_ = rpc;
       heard_ = false;
+      ready_ = false;
       steps_.clear();
     }
     while (rpc->Read(&message)) {
       MutexLock lock(&mutex_);
       if (message.has_heartbeat()) heard_ = true;
+      if (message.has_ready()) ready_ = true;
       for (const pb::SequenceOutput& sequence : message.step().sequences()) {
         steps_.push_back(sequence.request_id());
       }
@@ -104,6 +121,7 @@ class FakeCoordinators final : public pb::Cluster::Service {
   grpc::ServerContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Rpc* rpc_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint64_t> steps_ ABSL_GUARDED_BY(mutex_);
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
@@ -141,6 +159,87 @@ TEST(AttachmentTest, AnAnswerToAnOldCoordinatorNeverReachesANewOne) {
   attachment.SendStep(AnswerTo(8, after.epoch));
   ASSERT_TRUE(coordinators.AwaitStep());
   EXPECT_THAT(coordinators.steps(), ElementsAre(8));
+}
+
+plan::Plan PlanOfOneRank() {
+  return {.job_id = "job",
+          .model_path = "models/bard",
+          .ranks = {{.layers = {0, 8}, .weight_bytes = 1, .kv_bytes = 1}},
+          .max_sequences = 4,
+          .max_micro_batch_rows = 16,
+          .step_tokens = 16,
+          .page_size = 16,
+          .pages = 64,
+          .context_length = 128};
+}
+
+// How a rank ended, told once.
+class End {
+ public:
+  Attachment::EndCallback callback() {
+    return [this](const absl::Status& why, int code) {
+      MutexLock lock(&mutex_);
+      why_ = why;
+      code_ = code;
+      told_.NotifyAll();
+    };
+  }
+  // The reason, or OK when the rank has not ended within `patience`.
+  absl::Status Await(std::chrono::milliseconds patience) {
+    MutexLock lock(&mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (why_.ok() && told_.WaitUntil(&mutex_, deadline)) {
+    }
+    return why_;
+  }
+  int code() {
+    MutexLock lock(&mutex_);
+    return code_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar told_;
+  absl::Status why_ ABSL_GUARDED_BY(mutex_);
+  int code_ ABSL_GUARDED_BY(mutex_) = -1;
+};
+
+// The second coordinator plans as the first one did, and hears again that the shard is loaded; the
+// third one gives the job another part of the model, or fewer pages.
+TEST(AttachmentTest, ANewCoordinatorMayOnlyRepeatThePlanThatIsLoaded) {
+  plan::Plan layers = PlanOfOneRank();
+  layers.ranks[0].layers = {0, 4};
+  plan::Plan pages = PlanOfOneRank();
+  pages.pages = 63;
+  for (const plan::Plan& other : {layers, pages}) {
+    FakeCoordinators coordinators;
+    Inbox inbox;
+    End end;
+    Attachment attachment({.coordinator = coordinators.address(),
+                           .job_id = "job",
+                           .heartbeat_interval = absl::Milliseconds(10)},
+                          &inbox, end.callback());
+    ASSERT_TRUE(coordinators.AwaitHeartbeatOf(1));
+    coordinators.SendPlan(PlanOfOneRank());
+    SKEIN_ASSERT_OK_AND_ASSIGN(const plan::Plan taken, attachment.WaitForPlan());
+    EXPECT_EQ(taken, PlanOfOneRank());
+    attachment.SendReady({});
+    ASSERT_TRUE(coordinators.AwaitReady());
+    coordinators.BreakConnection();
+
+    ASSERT_TRUE(coordinators.AwaitHeartbeatOf(2));
+    coordinators.SendPlan(PlanOfOneRank());
+    ASSERT_TRUE(coordinators.AwaitReady());
+    EXPECT_THAT(end.Await({}), IsOk());
+    coordinators.BreakConnection();
+
+    ASSERT_TRUE(coordinators.AwaitHeartbeatOf(3));
+    coordinators.SendPlan(other);
+    EXPECT_THAT(end.Await(std::chrono::seconds(20)),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("a new coordinator made another plan for this job")));
+    EXPECT_EQ(end.code(), 1);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,141 @@
+#include "worker/loader/shard_loader.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "kernels/reference/reference_backend.h"
+#include "model/config/model_config.h"
+#include "model/synthetic/synthetic.h"
+#include "parallel/plan/shard.h"
+#include "worker/program/rank_program.h"
+
+namespace skein::worker {
+namespace {
+
+// The embedding's 5 MB are read in two pieces.
+model::ModelConfig Config() {
+  return {.architecture = "LlamaForCausalLM",
+          .vocab_size = 40960,
+          .hidden_size = 64,
+          .intermediate_size = 96,
+          .num_layers = 2,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .head_dim = 16,
+          .max_position_embeddings = 128};
+}
+
+// Another source with one bit inverted, in the byte at `offset` of the tensor as it lies in a file.
+class Flipped final : public model::TensorSource {
+ public:
+  Flipped(const model::TensorSource& source, std::string tensor, int64_t offset)
+      : source_(source), tensor_(std::move(tensor)), offset_(offset) {}
+
+  std::string_view description() const override { return source_.description(); }
+  absl::Span<const model::TensorInfo> tensors() const override { return source_.tensors(); }
+
+ protected:
+  absl::Status ReadChecked(const model::TensorInfo& tensor, absl::Span<const Range> slice,
+                           absl::Span<std::byte> out) const override {
+    SKEIN_RETURN_IF_ERROR(source_.Read(tensor, slice, out));
+    if (tensor.name != tensor_) return absl::OkStatus();
+    // By rows of the last dimension; a vector is one row.
+    const int64_t row_bytes = DTypeBytes(tensor.dtype, tensor.shape.back());
+    const int64_t row = offset_ / row_bytes;
+    const Range rows = slice.size() == 1 ? Range{0, 1} : slice[0];
+    const int64_t begin = DTypeBytes(tensor.dtype, slice.back().begin);
+    const int64_t end = DTypeBytes(tensor.dtype, slice.back().end);
+    const int64_t column = offset_ % row_bytes;
+    if (row < rows.begin || row >= rows.end || column < begin || column >= end) {
+      return absl::OkStatus();
+    }
+    out[(row - rows.begin) * (end - begin) + column - begin] ^= std::byte{1};
+    return absl::OkStatus();
+  }
+
+ private:
+  const model::TensorSource& source_;
+  const std::string tensor_;
+  const int64_t offset_;
+};
+
+class SliceDigestTest : public ::testing::Test {
+ protected:
+  // By rank of a replica.
+  std::vector<std::string> Digests(const model::TensorSource& tensors, int tensor, int pipeline) {
+    std::vector<std::string> digests;
+    for (int stage = 0; stage < pipeline; ++stage) {
+      for (int shard = 0; shard < tensor; ++shard) {
+        digests.push_back(Digest(
+            tensors,
+            {.tensor = tensor, .shard = shard, .layers = plan::StageLayers(2, pipeline, stage)}));
+      }
+    }
+    return digests;
+  }
+
+  std::string Digest(const model::TensorSource& tensors, const RankProgramSpec& spec) {
+    const auto program = BuildRankProgram(Config(), tensors, spec);
+    SKEIN_EXPECT_OK(program);
+    const auto shard = LoadShard(tensors, *program, *backend_, {.threads = 2});
+    SKEIN_EXPECT_OK(shard);
+    return shard->slice_digest;
+  }
+
+  // A bit of the first, of the last and of some byte between.
+  std::vector<std::unique_ptr<model::TensorSource>> Flips(const model::TensorInfo& tensor) {
+    const int64_t bytes = DTypeBytes(tensor.dtype, tensor.elements());
+    std::vector<std::unique_ptr<model::TensorSource>> flips;
+    for (const int64_t offset : {int64_t{0}, bytes / 3, bytes - 1}) {
+      flips.push_back(std::make_unique<Flipped>(*tensors_, tensor.name, offset));
+    }
+    return flips;
+  }
+
+  const std::unique_ptr<model::TensorSource> tensors_ =
+      model::MakeSyntheticWeights(Config(), "synthetic:digests");
+  const std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
+};
+
+TEST_F(SliceDigestTest, AnyByteOfTheModelChangesIt) {
+  const std::vector<std::string> before = Digests(*tensors_, 1, 1);
+  EXPECT_EQ(Digests(*tensors_, 1, 1), before);
+  for (const model::TensorInfo& tensor : tensors_->tensors()) {
+    SCOPED_TRACE(tensor.name);
+    for (const auto& flipped : Flips(tensor)) EXPECT_NE(Digests(*flipped, 1, 1), before);
+  }
+}
+
+// And of no rank that does not.
+TEST_F(SliceDigestTest, AByteChangesThatOfTheRanksThatReadIt) {
+  const std::vector<std::string> before = Digests(*tensors_, 2, 2);
+  // Rows of a matrix whose outputs are split, in the first layer: the first half is shard 0's.
+  const std::string query = "model.layers.0.self_attn.q_proj.weight";
+  const Flipped first(*tensors_, query, 0);
+  const Flipped last(*tensors_, query, DTypeBytes(DType::kBF16, 64 * 64) - 1);
+  std::vector<std::string> after = Digests(first, 2, 2);
+  EXPECT_NE(after[0], before[0]);
+  after[0] = before[0];
+  EXPECT_EQ(after, before);
+  after = Digests(last, 2, 2);
+  EXPECT_NE(after[1], before[1]);
+  after[1] = before[1];
+  EXPECT_EQ(after, before);
+}
+
+TEST_F(SliceDigestTest, NoByteIsMissedBetweenTheRanks) {
+  const std::vector<std::string> before = Digests(*tensors_, 2, 2);
+  for (const model::TensorInfo& tensor : tensors_->tensors()) {
+    SCOPED_TRACE(tensor.name);
+    for (const auto& flipped : Flips(tensor)) EXPECT_NE(Digests(*flipped, 2, 2), before);
+  }
+}
+
+}  // namespace
+}  // namespace skein::worker
