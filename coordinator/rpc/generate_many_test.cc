@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -28,6 +30,70 @@ using ::testing::Lt;
 using ::testing::SizeIs;
 
 using Finish = SequenceOutput::Finish;
+
+// Gives up calls that wait for too long: fails the test by the name of what did not come, and ends
+// the call, so that the wait returns.
+class Watchdog {
+ public:
+  explicit Watchdog(grpc::ClientContext* context)
+      : context_(context), thread_([this] { Watch(); }) {}
+  ~Watchdog() {
+    {
+      MutexLock lock(&mutex_);
+      over_ = true;
+      changed_.NotifyAll();
+    }
+    thread_.join();
+  }
+
+  // What `wait` returns, which blocks. Any thread.
+  template <typename Body>
+  auto Watched(const char* what, const Body& wait) {
+    std::list<Wait>::iterator self;
+    {
+      MutexLock lock(&mutex_);
+      self = waits_.insert(waits_.end(), {what, std::chrono::steady_clock::now() + kPatience});
+      if (self == waits_.begin()) changed_.NotifyAll();
+    }
+    auto result = wait();
+    MutexLock lock(&mutex_);
+    waits_.erase(self);
+    return result;
+  }
+
+ private:
+  static constexpr std::chrono::seconds kPatience{30};
+
+  struct Wait {
+    const char* what;
+    std::chrono::steady_clock::time_point deadline;
+  };
+
+  void Watch() {
+    MutexLock lock(&mutex_);
+    while (!over_) {
+      if (waits_.empty()) {
+        changed_.Wait(&mutex_);
+        continue;
+      }
+      const auto deadline = waits_.front().deadline;  // the oldest one's
+      if (std::chrono::steady_clock::now() < deadline) {
+        changed_.WaitUntil(&mutex_, deadline);
+        continue;
+      }
+      ADD_FAILURE() << waits_.front().what << " did not come within " << kPatience.count() << " s";
+      context_->TryCancel();
+      return;
+    }
+  }
+
+  grpc::ClientContext* const context_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::list<Wait> waits_ ABSL_GUARDED_BY(mutex_);
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
 
 // A call, and what has been read of it.
 class Call {
@@ -57,13 +123,17 @@ class Call {
     message.mutable_cancel();
     return Write(message);
   }
-  bool Write(const v1::GenerateManyRequest& message) { return stream_->Write(message); }
-  void HalfClose() { stream_->WritesDone(); }
+  bool Write(const v1::GenerateManyRequest& message) {
+    return watchdog_.Watched("room for a request", [&] { return stream_->Write(message); });
+  }
+  void HalfClose() {
+    watchdog_.Watched("room for the end of requests", [&] { return stream_->WritesDone(); });
+  }
   void Break() { context_.TryCancel(); }
 
   // The next message; false at the end.
   bool Read() {
-    if (!stream_->Read(&message_)) return false;
+    if (!watchdog_.Watched("a message", [&] { return stream_->Read(&message_); })) return false;
     for (const v1::RequestEvent& event : message_.events()) {
       events_[event.request()].push_back(event.event());
     }
@@ -80,7 +150,7 @@ class Call {
   grpc::Status Finish() {
     while (Read()) {
     }
-    return stream_->Finish();
+    return watchdog_.Watched("the call's status", [&] { return stream_->Finish(); });
   }
 
   const v1::GenerateManyResponse& message() const { return message_; }
@@ -101,6 +171,7 @@ class Call {
       stream_;
   v1::GenerateManyResponse message_;
   std::map<uint64_t, std::vector<v1::GenerateEvent>> events_;
+  Watchdog watchdog_{&context_};
 };
 
 class GenerateManyTest : public ::testing::Test {

@@ -27,6 +27,11 @@ using ::testing::HasSubstr;
 // The bound that is promised to users for every loss.
 constexpr absl::Duration kBound = absl::Seconds(5);
 
+// For jobs whose answers must be in their middle when something happens: one of kLong tokens takes
+// more than half a minute.
+constexpr const char* kFaultyWorker = "tests/fault/faulty_worker";
+constexpr const char* kSlow = "--slow=20ms";
+
 std::set<std::string> SharedMemory() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
@@ -70,8 +75,8 @@ class RankFaultTest : public ::testing::TestWithParam<FaultCase> {};
 // Two jobs serve; a rank of one is lost in mid-answer.
 TEST_P(RankFaultTest, EndsItsJobAloneAndANewOneServes) {
   const std::set<std::string> shared_memory = SharedMemory();
-  Cluster cluster({.layout = "tp=2,pp=2"});
-  Process& job = cluster.StartJob(4);
+  Cluster cluster({.layout = "tp=2,pp=2", .worker = kFaultyWorker});
+  Process& job = cluster.StartJob(4, {kSlow});
   ASSERT_TRUE(cluster.WaitForServing(1));
   const cluster::v1::JobStatus victim_job = cluster.ServingJob(0);
   RunningAnswer moved(cluster);  // on the only job there is
@@ -115,8 +120,9 @@ INSTANTIATE_TEST_SUITE_P(Faults, RankFaultTest,
 
 TEST(MpirunFaultTest, KillOfMpirunEndsEveryRank) {
   const std::set<std::string> shared_memory = SharedMemory();
-  Cluster cluster({.layout = "tp=2,pp=2", .coordinator_flags = {"--replica-wait=0s"}});
-  Process& job = cluster.StartJob(4);
+  Cluster cluster(
+      {.layout = "tp=2,pp=2", .coordinator_flags = {"--replica-wait=0s"}, .worker = kFaultyWorker});
+  Process& job = cluster.StartJob(4, {kSlow});
   ASSERT_TRUE(cluster.WaitForServing(1));
   const std::vector<pid_t> pids = Pids(cluster.ServingJob(0));
   RunningAnswer answer(cluster);
@@ -163,9 +169,10 @@ TEST(CoordinatorFaultTest, ServingWorkersOutliveItForTheOrphanTimeoutOnly) {
   ASSERT_TRUE(cluster.WaitForServing(1));
   cluster.coordinator().Signal(SIGKILL);
   cluster.coordinator().Wait(absl::Seconds(5));
-  EXPECT_FALSE(job.Wait(absl::Milliseconds(2500)).has_value()) << job.Output();
-  const std::optional<int> status = job.Wait(absl::Seconds(10));
+  const absl::Time lost = absl::Now();
+  const std::optional<int> status = job.Wait(absl::Seconds(13));
   ASSERT_TRUE(status.has_value());
+  EXPECT_GT(absl::Now() - lost, absl::Milliseconds(2500)) << job.Output();
   EXPECT_NE(*status, 0);
   EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("no coordinator at ", cluster.address(),
                                                    " for 3s (--orphan-timeout)")));
@@ -218,20 +225,17 @@ TEST(CoordinatorFaultTest, ANewOneTakesTheJobUpAgain) {
 }
 
 TEST(CancelTest, ADeadlineFreesThePagesAtOnce) {
-  Cluster cluster({.layout = "tp=1,pp=2"});
-  cluster.StartJob(2);
+  Cluster cluster({.layout = "tp=1,pp=2", .worker = kFaultyWorker});
+  cluster.StartJob(2, {kSlow});
   ASSERT_TRUE(cluster.WaitForServing(1));
   const auto load = [&] { return cluster.ServingJob(0).replicas(0).load(); };
   ASSERT_GT(load().total_pages(), 0);
   EXPECT_EQ(load().free_pages(), load().total_pages());
-  int64_t most = 0;
   std::thread request([&] {
-    const Answer answer = cluster.Generate(GreedyRequest("ROMEO:", kLong), absl::Milliseconds(300));
+    const Answer answer = cluster.Generate(GreedyRequest("ROMEO:", kLong), absl::Seconds(5));
     EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   });
-  const absl::Time deadline = absl::Now() + absl::Milliseconds(250);
-  while (absl::Now() < deadline) most = std::max(most, load().used_pages());
-  EXPECT_GE(most, 2);
+  EXPECT_TRUE(WaitUntil(absl::Seconds(5), [&] { return load().used_pages() >= 2; }));
   request.join();
   EXPECT_TRUE(WaitUntil(absl::Seconds(1), [&] { return load().used_pages() == 0; }));
   // What it has computed may stay for later prompts.
@@ -239,8 +243,8 @@ TEST(CancelTest, ADeadlineFreesThePagesAtOnce) {
 }
 
 TEST(CancelTest, ACancellationFreesThePagesAtOnce) {
-  Cluster cluster({.layout = "tp=1,pp=2"});
-  cluster.StartJob(2);
+  Cluster cluster({.layout = "tp=1,pp=2", .worker = kFaultyWorker});
+  cluster.StartJob(2, {kSlow});
   ASSERT_TRUE(cluster.WaitForServing(1));
   const auto load = [&] { return cluster.ServingJob(0).replicas(0).load(); };
   grpc::ClientContext context;
@@ -261,8 +265,8 @@ TEST(CancelTest, ACancellationFreesThePagesAtOnce) {
 // Nobody says a word to the coordinator: its connection breaks.
 TEST(CancelTest, AKilledClientIsNoticedAndItsPagesAreFree) {
   constexpr int kAnswers = 8;
-  Cluster cluster({.layout = "tp=1,pp=2"});
-  cluster.StartJob(2);
+  Cluster cluster({.layout = "tp=1,pp=2", .worker = kFaultyWorker});
+  cluster.StartJob(2, {kSlow});
   ASSERT_TRUE(cluster.WaitForServing(1));
   Process client({.name = "client",
                   .argv = {"coordinator/client/skein", "--coordinator=" + cluster.address(),
@@ -285,8 +289,8 @@ TEST(CancelTest, AKilledClientIsNoticedAndItsPagesAreFree) {
 }
 
 TEST(DrainTest, RunningAnswersFinishAndEveryoneLeavesWithZero) {
-  Cluster cluster({.layout = "tp=2,pp=1"});
-  Process& job = cluster.StartJob(2);
+  Cluster cluster({.layout = "tp=2,pp=1", .worker = kFaultyWorker});
+  Process& job = cluster.StartJob(2, {"--slow=3ms"});  // it is to end
   ASSERT_TRUE(cluster.WaitForServing(1));
   RunningAnswer answer(cluster);
   cluster.coordinator().Signal(SIGTERM);
@@ -294,22 +298,35 @@ TEST(DrainTest, RunningAnswersFinishAndEveryoneLeavesWithZero) {
     return cluster.Generate(GreedyRequest("x", 2)).status.error_code() ==
            grpc::StatusCode::UNAVAILABLE;
   }));
+  const absl::Time refused = absl::Now();
   answer.Join();
   EXPECT_TRUE(answer.status().ok()) << answer.status().error_message();
+  EXPECT_GT(answer.done(), refused);
   EXPECT_EQ(cluster.coordinator().Wait(absl::Seconds(30)), 0);
   EXPECT_EQ(job.Wait(absl::Seconds(30)), 0) << job.Output();
 }
 
+// Signals that come together count as one: repeats one until the process has ended.
+std::optional<int> SignalUntilItEnds(Process& process, int signal, absl::Duration timeout) {
+  std::optional<int> status;
+  WaitUntil(timeout, [&] {
+    status = process.Wait(absl::ZeroDuration());
+    if (!status.has_value()) process.Signal(signal);
+    return status.has_value();
+  });
+  return status;
+}
+
+// The answer cannot end: a rank stops in its eleventh step.
 TEST(DrainTest, ASecondSignalEndsAtOnce) {
-  Cluster cluster({.layout = "tp=1,pp=1"});
-  cluster.StartJob(1);
+  Cluster cluster({.layout = "tp=2,pp=1", .worker = kFaultyWorker});
+  cluster.StartJob(
+      2, {"--fault=tp of replica 0, stage 0:1:before:all-reduce 200", "--step-timeout=10m"});
   ASSERT_TRUE(cluster.WaitForServing(1));
   RunningAnswer answer(cluster);
   cluster.coordinator().Signal(SIGTERM);
   ASSERT_TRUE(cluster.coordinator().WaitForOutput("draining", absl::Seconds(5)));
-  absl::SleepFor(absl::Milliseconds(200));  // signals that come together count as one
-  cluster.coordinator().Signal(SIGTERM);
-  EXPECT_EQ(cluster.coordinator().Wait(absl::Seconds(3)), 1);
+  EXPECT_EQ(SignalUntilItEnds(cluster.coordinator(), SIGTERM, absl::Seconds(3)), 1);
   answer.Join();
   EXPECT_FALSE(answer.status().ok());
 }
@@ -322,8 +339,8 @@ TEST(DrainTest, ASecondSignalEndsACoordinatorThatWaitsForItsClients) {
   cluster.Status();                            // comes after it
   cluster.coordinator().Signal(SIGTERM);
   ASSERT_TRUE(cluster.coordinator().WaitForOutput("drained", absl::Seconds(10)));
-  cluster.coordinator().Signal(SIGTERM);
-  EXPECT_EQ(cluster.coordinator().Wait(absl::Seconds(3)), 1);  // 0 if it had waited
+  // 0 if it had waited.
+  EXPECT_EQ(SignalUntilItEnds(cluster.coordinator(), SIGTERM, absl::Seconds(3)), 1);
   context.TryCancel();
 }
 
@@ -362,8 +379,7 @@ TEST(DrainTest, ASecondSignalEndsACoordinatorThatHangsWhileItLoads) {
                         [&] { return BlocksSignal(coordinator.pid(), "coordinator", SIGTERM); }));
   coordinator.Signal(SIGTERM);
   EXPECT_FALSE(coordinator.Wait(absl::Milliseconds(300)).has_value());
-  coordinator.Signal(SIGINT);
-  EXPECT_EQ(coordinator.Wait(absl::Seconds(3)), 1);
+  EXPECT_EQ(SignalUntilItEnds(coordinator, SIGINT, absl::Seconds(3)), 1);
   close(end);
 }
 

@@ -1,10 +1,13 @@
-// A worker of which one rank stops for good at a call that was chosen: before the call is known to
-// heartbeats, or inside of it. Its other threads go on.
+// A worker for tests: one rank stops for good at a call that was chosen, before the call is known
+// to heartbeats or inside of it, while its other threads go on; or all ranks take their time, so
+// that an answer is sure to be in its middle when something happens to it.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +18,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/flags/flags.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
@@ -35,10 +40,14 @@ struct Fault {
       call;  // "all-reduce 12", "send 3": collectives by number, messages of a kind by count
 };
 
-class FaultyCommunicator final : public comm::Communicator {
+// Calls `before` on the way into each call of `inner`, with the call's number: collectives count
+// together, messages by kind.
+class HookedCommunicator final : public comm::Communicator {
  public:
-  FaultyCommunicator(std::unique_ptr<comm::Communicator> inner, std::string call)
-      : inner_(std::move(inner)), call_(std::move(call)) {}
+  using Hook = std::function<void(Operation operation, int64_t number)>;
+
+  HookedCommunicator(std::unique_ptr<comm::Communicator> inner, Hook before)
+      : inner_(std::move(inner)), before_(std::move(before)) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -83,16 +92,28 @@ class FaultyCommunicator final : public comm::Communicator {
 
  private:
   void Reach(Operation operation) {
-    const int64_t number = IsMessage(operation) ? ++messages_[operation] : inner_->calls() + 1;
-    if (absl::StrCat(std::string(OperationName(operation)), " ", number) != call_) return;
-    spdlog::info("stopped at {} of '{}'", call_, name());
-    while (true) pause();
+    before_(operation, IsMessage(operation) ? ++messages_[operation] : inner_->calls() + 1);
   }
 
   const std::unique_ptr<comm::Communicator> inner_;
-  const std::string call_;
+  const Hook before_;
   std::map<Operation, int64_t> messages_;
 };
+
+HookedCommunicator::Hook StopAt(const std::string& call) {
+  return [call](Operation operation, int64_t number) {
+    if (absl::StrCat(std::string(OperationName(operation)), " ", number) != call) return;
+    spdlog::info("stopped at {}", call);
+    while (true) pause();
+  };
+}
+
+// A step has one or both of these.
+HookedCommunicator::Hook SlowSteps(absl::Duration pause) {
+  return [pause](Operation operation, int64_t) {
+    if (operation == Operation::kAllGather || operation == Operation::kSend) absl::SleepFor(pause);
+  };
+}
 
 // "GROUP:RANK:before|inside:CALL"
 bool Parse(const std::string& text, Fault* fault) {
@@ -105,30 +126,35 @@ bool Parse(const std::string& text, Fault* fault) {
   return true;
 }
 
+std::unique_ptr<comm::Communicator> Hooked(std::unique_ptr<comm::Communicator> group,
+                                           HookedCommunicator::Hook hook) {
+  return std::make_unique<HookedCommunicator>(std::move(group), std::move(hook));
+}
+
 std::unique_ptr<comm::Communicator> TrackFaulty(const Fault& fault, int rank,
                                                 std::unique_ptr<comm::Communicator> group,
                                                 comm::OperationTracker::Group* line) {
   if (rank != fault.rank || group->name() != fault.group) {
     return comm::Track(std::move(group), line);
   }
-  if (fault.inside) {
-    return comm::Track(std::make_unique<FaultyCommunicator>(std::move(group), fault.call), line);
-  }
-  return std::make_unique<FaultyCommunicator>(comm::Track(std::move(group), line), fault.call);
+  if (fault.inside) return comm::Track(Hooked(std::move(group), StopAt(fault.call)), line);
+  return Hooked(comm::Track(std::move(group), line), StopAt(fault.call));
 }
 
 int Main(int argc, char** argv) {
   CLI::App app("A worker with a fault.");
   worker::RankOptions options;
   std::string text;
+  absl::Duration slow;
   AddAddress(app, "--coordinator", options.coordinator, "where the coordinator listens");
   AddDuration(app, "--step-timeout", options.step_timeout, "as of the worker",
               absl::Milliseconds(1));
   app.add_flag("--overlap,!--no-overlap", options.overlap, "as of the worker");
-  app.add_option("--fault", text, "GROUP:RANK:before|inside:CALL")->required();
+  app.add_option("--fault", text, "GROUP:RANK:before|inside:CALL");
+  AddDuration(app, "--slow", slow, "every all-gather and every message waits for so long before");
   CLI11_PARSE(app, argc, argv);
   Fault fault;
-  if (!Parse(text, &fault)) {
+  if (!text.empty() && !Parse(text, &fault)) {
     std::fprintf(stderr, "--fault: '%s' is not GROUP:RANK:before|inside:CALL\n", text.c_str());
     return 2;
   }
@@ -138,7 +164,7 @@ int Main(int argc, char** argv) {
     return 1;
   }
   options.track = [&, rank = (*mpi)->rank()](auto group, auto* line) {
-    return TrackFaulty(fault, rank, std::move(group), line);
+    return Hooked(TrackFaulty(fault, rank, std::move(group), line), SlowSteps(slow));
   };
   const absl::Status status = worker::RunRank(options, **mpi);
   if (status.ok()) return 0;

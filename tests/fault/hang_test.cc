@@ -1,6 +1,7 @@
 // Ranks that hold up the others, each in its own way, and how they are named: real processes.
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,8 +78,11 @@ class StoppedThread {
 };
 
 TEST(HangTest, AStoppedRankIsNamedWithItsOperationAndThoseWhoWait) {
-  Cluster cluster({.layout = "tp=2,pp=2", .coordinator_flags = {"--replica-wait=0s"}});
-  Process& job = cluster.StartJob(4);
+  Cluster cluster({.layout = "tp=2,pp=2",
+                   .coordinator_flags = {"--replica-wait=0s"},
+                   .worker = "tests/fault/faulty_worker"});
+  // Its answers take more than half a minute.
+  Process& job = cluster.StartJob(4, {"--slow=20ms"});
   ASSERT_TRUE(cluster.WaitForServing(1));
   const cluster::v1::JobStatus serving = cluster.ServingJob(0);
   {
@@ -102,14 +106,27 @@ TEST(HangTest, AStoppedRankIsNamedWithItsOperationAndThoseWhoWait) {
   EXPECT_TRUE(job.Wait(kBound).has_value());
 }
 
+// As a follower does that waits for an order, and nowhere else: waiting for MPI it naps.
+bool WaitUntilItSleepsOnAFutex(pid_t thread, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (absl::Now() < deadline) {
+    int64_t number = -1;  // "running" is none
+    std::ifstream(absl::StrCat("/proc/", thread, "/syscall")) >> number;
+    if (number == SYS_futex) return true;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return false;
+}
+
 // Its heartbeats go on: only the thread that computes is stopped, before the order comes.
 TEST(HangTest, ARankThatLivesButNeverComesIsNamedAfterTheDeadline) {
   Cluster cluster({.layout = "tp=2,pp=1", .coordinator_flags = {"--replica-wait=0s"}});
   Process& job = cluster.StartJob(2, {"--step-timeout=4s"});
   ASSERT_TRUE(cluster.WaitForServing(1));
   ASSERT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 5)).status.ok());
-  absl::SleepFor(absl::Seconds(1));  // a follower may end the last step after the answer has come
   const pid_t victim = cluster.ServingJob(0).ranks(1).pid();  // a follower's first thread computes
+  // It may end the last step after the answer has come.
+  ASSERT_TRUE(WaitUntilItSleepsOnAFutex(victim, kBound));
   StoppedThread stopped(victim);
   ASSERT_EQ(stopped.error(), "") << "no thread can be stopped";
   const absl::Time fault = absl::Now();

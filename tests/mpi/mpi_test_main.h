@@ -1,5 +1,6 @@
 // For tests made by mpi_cc_test: every case runs on all ranks at once, and fails if it failed on
-// any of them. Only rank 0 reports.
+// any of them. Only rank 0 reports. Suites whose names end with PeersTest or PeersSuite need more
+// than one rank, and have no case on one.
 #pragma once
 
 #include "parallel/comm/mpi/mpi_runtime.h"

@@ -2,10 +2,10 @@
 # mpi_cc_test must fail when one rank does, whichever it is, and when a rank disappears.
 set -uo pipefail
 failed=0
-# run FILTER: runs those cases as mpi_cc_test would; sets status, output, report.
+# run FILTER [RANKS]: runs those cases as mpi_cc_test would, on 3 ranks; sets status, output, report.
 run() {
   report=$TEST_TMPDIR/report.xml
-  output=$(XML_OUTPUT_FILE=$report tests/mpi/run_mpi_test.sh 3 tests/mpi/failing_bin --gtest_filter="$1" 2>&1)
+  output=$(XML_OUTPUT_FILE=$report tests/mpi/run_mpi_test.sh "${2:-3}" tests/mpi/failing_bin --gtest_filter="$1" 2>&1)
   status=$?
 }
 # check WHAT COMMAND...: the command must succeed.
@@ -33,6 +33,14 @@ check 'the case failed' says '[  FAILED  ] Failing.OnRank2Only'
 check 'so did that of rank 0' says '[  FAILED  ] Failing.OnRank0Only'
 check 'the others are fine' says_once '[       OK ] Failing.OnNoRank'
 check 'the report counts both' reports 'tests="3" failures="2"'
+
+run '*.OnNoRank:*.OnOneRank'
+check 'suites of peers run on 3 ranks' reports 'tests="2" failures="0"'
+for filter in '*.OnNoRank:*.OnOneRank' '*.OnNoRank:*.OnOneRank-*.Rank1Exits'; do
+  run "$filter" 1
+  check 'on one rank, too' test "$status" = 0
+  check 'suites of peers are no cases there' reports 'tests="1" failures="0"'
+done
 
 run 'Failing.Rank1Exits'
 check 'a lost rank fails the test' test "$status" != 0

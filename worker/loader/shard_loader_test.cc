@@ -112,7 +112,7 @@ TEST_F(SliceDigestTest, AnyByteOfTheModelChangesIt) {
   }
 }
 
-// And of no rank that does not.
+// The digests of the ranks that do not read it stay.
 TEST_F(SliceDigestTest, AByteChangesThatOfTheRanksThatReadIt) {
   const std::vector<std::string> before = Digests(*tensors_, 2, 2);
   // Rows of a matrix whose outputs are split, in the first layer: the first half is shard 0's.
