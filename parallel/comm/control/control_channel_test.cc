@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -196,6 +198,8 @@ TEST_P(ControlChannelTest, ADeadlinePassesAndTheNextReceiveGoesOn) {
 }
 
 TEST_P(ControlChannelTest, AReaderThatDoesNotReadIsNamed) {
+  std::promise<void> named;
+  const std::shared_future<void> was_named = named.get_future().share();
   OnThreads(
       [&](ControlChannel& channel) {
         absl::Status status;
@@ -208,12 +212,13 @@ TEST_P(ControlChannelTest, AReaderThatDoesNotReadIsNamed) {
                                            HasSubstr("did not take a control message"),
                                            testing::Not(HasSubstr("rank 1")))));
         EXPECT_EQ(channel.Broadcast("next", Soon()), status);
+        named.set_value();
         SKEIN_EXPECT_OK(channel.Receive(Soon()));  // the other direction lives
         channel.Close();
       },
       [&](ControlChannel& channel) {
         if (channel.rank() == 2) {
-          absl::SleepFor(absl::Milliseconds(700));
+          EXPECT_EQ(was_named.wait_for(std::chrono::seconds(30)), std::future_status::ready);
           SKEIN_EXPECT_OK(channel.SendToLeader("late", Soon()));
           return;
         }
@@ -224,12 +229,15 @@ TEST_P(ControlChannelTest, AReaderThatDoesNotReadIsNamed) {
 }
 
 TEST_P(ControlChannelTest, CloseWakesOwnCallsAndTellsThePeers) {
+  std::promise<void> closed;
+  const std::shared_future<void> was_closed = closed.get_future().share();
   OnThreads(
       [&](ControlChannel& channel) {
         SKEIN_ASSERT_OK(channel.Broadcast("last", Soon()));
         std::thread closer([&] {
           absl::SleepFor(absl::Milliseconds(50));
           channel.Close();
+          closed.set_value();
         });
         EXPECT_THAT(channel.Receive(Soon()), StatusIs(StatusCode::kCancelled, HasSubstr("closed")));
         EXPECT_THAT(
@@ -238,7 +246,8 @@ TEST_P(ControlChannelTest, CloseWakesOwnCallsAndTellsThePeers) {
         closer.join();
       },
       [&](ControlChannel& channel) {
-        absl::SleepFor(absl::Milliseconds(100));  // closed before it is read
+        // Before it is read.
+        EXPECT_EQ(was_closed.wait_for(std::chrono::seconds(30)), std::future_status::ready);
         auto message = channel.Receive(Soon());
         SKEIN_ASSERT_OK(message);
         EXPECT_EQ(message->bytes, "last");
