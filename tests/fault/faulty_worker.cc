@@ -147,6 +147,7 @@ int Main(int argc, char** argv) {
   std::string text;
   absl::Duration slow;
   AddAddress(app, "--coordinator", options.coordinator, "where the coordinator listens");
+  AddDuration(app, "--orphan-timeout", options.orphan_timeout, "as of the worker");
   AddDuration(app, "--step-timeout", options.step_timeout, "as of the worker",
               absl::Milliseconds(1));
   app.add_flag("--overlap,!--no-overlap", options.overlap, "as of the worker");

@@ -64,13 +64,14 @@ export OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 OMPI_MCA_oob_tcp_if_include=10.7
 . "$bin/scripts/env.sh"
 # Each host has its two slots here; Open MPI 5's oversubscription would fill the first host with all ranks.
 unset PRTE_MCA_rmaps_default_mapping_policy
-start_job() {  # HOSTS LOG
+start_job() {  # HOSTS LOG COMMAND...
   on hosta mpirun --host "$1" -np 4 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle \
-    "$bin/worker/worker" --coordinator="$address" --orphan-timeout=8s >"$work/$2.log" 2>&1 &
+    "${@:3}" --coordinator="$address" --orphan-timeout=8s >"$work/$2.log" 2>&1 &
 }
 skein() { "$bin/coordinator/client/skein" "$@" --coordinator="$address"; }
 
-start_job hosta:2,hostb:2 job
+# Slow enough that a long answer takes half a minute, and is in its middle when a host is lost.
+start_job hosta:2,hostb:2 job "$bin/tests/fault/faulty_worker" --slow=20ms
 job=$!
 skein status --wait=60s >"$work/status.log" 2>&1 || fail "the job does not serve"
 grep -q hosta "$work/status.log" && grep -q hostb "$work/status.log" || fail "the status names no two hosts"
@@ -93,10 +94,10 @@ grep -q 'on hostb.* is lost' "$work/coordinator.log" || fail "the coordinator do
 if timeout 10 tail --pid="$job" -f /dev/null; then :; else fail "mpirun still runs"; fi
 if wait "$job"; then fail "mpirun ended with 0"; fi
 # The ranks behind the cut end by themselves when they have no coordinator.
-for _ in {1..300}; do pgrep -x worker >/dev/null || break; sleep 0.1; done
-if pgrep -ax worker >&2; then fail "ranks outlived their job"; fi
+for _ in {1..300}; do pgrep -x faulty_worker >/dev/null || break; sleep 0.1; done
+if pgrep -ax faulty_worker >&2; then fail "ranks outlived their job"; fi
 
-start_job hosta:4 second
+start_job hosta:4 second "$bin/worker/worker"
 second=$!
 for _ in {1..600}; do skein status --wait=1s >"$work/status.log" 2>&1 && break; done
 skein generate --prompt=ROMEO: --max-tokens=32 --temperature=0 >"$work/again" 2>"$work/again.log" || fail "no second answer"
