@@ -99,6 +99,12 @@ class FakeCoordinators final : public pb::Cluster::Service {
         steps_.push_back(sequence.request_id());
       }
     }
+    // Whoever uses the context holds the mutex.
+    MutexLock lock(&mutex_);
+    if (context_ == context) {
+      context_ = nullptr;
+      rpc_ = nullptr;
+    }
     return grpc::Status::OK;
   }
 
