@@ -36,8 +36,8 @@ struct Fault {
   std::string group;
   int rank = -1;  // of the job
   bool inside = false;
-  std::string
-      call;  // "all-reduce 12", "send 3": collectives by number, messages of a kind by count
+  // "all-reduce 12", "send 3": collectives by their number, messages of a kind as they are counted.
+  std::string call;
 };
 
 // Calls `before` on the way into each call of `inner`, with the call's number: collectives count

@@ -105,9 +105,10 @@ void KillRank(const cluster::v1::JobStatus& job, int rank) {
 
 TEST(RecoveryTest, AnswersGoOnWithTheOtherJobHoweverOftenOneIsKilled) {
   const std::vector<v1::GenerateRequest> requests = Requests(700);
-  Cluster cluster({.layout = "tp=2,pp=1"});
-  cluster.StartJob(2);
-  cluster.StartJob(2);
+  Cluster cluster({.layout = "tp=2,pp=1", .worker = "tests/fault/faulty_worker"});
+  // Slow enough that no answer has ended when the first rank is killed.
+  cluster.StartJob(2, {"--slow=2ms"});
+  cluster.StartJob(2, {"--slow=2ms"});
   ASSERT_TRUE(cluster.WaitForServing(2));
   const std::vector<Answer> want = AnswersOf(cluster, requests);
   RunningAnswers answers(cluster, requests);

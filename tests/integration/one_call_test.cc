@@ -73,15 +73,18 @@ void ExpectEqual(const std::vector<Answer>& answers, const std::vector<Answer>& 
 }
 
 TEST(OneCallTest, AnswersAreThoseOfRequestsAloneAlsoWhenTheirJobDies) {
-  Cluster cluster({.layout = "tp=2", .coordinator_flags = {"--max-sequences=8"}});
-  Process& job = cluster.StartJob(2);
+  Cluster cluster({.layout = "tp=2",
+                   .coordinator_flags = {"--max-sequences=8"},
+                   .worker = "tests/fault/faulty_worker"});
+  cluster.StartJob(2);
   ASSERT_TRUE(cluster.WaitForServing(1));
   const std::vector<v1::GenerateRequest> requests = Requests();
   std::vector<Answer> alone;
   for (const v1::GenerateRequest& request : requests) alone.push_back(cluster.Generate(request));
   ExpectEqual(GenerateMany(cluster, requests), alone);
 
-  cluster.StartJob(2);
+  // A token takes it 40 ms: what it has is in its middle when it dies.
+  Process& job = cluster.StartJob(2, {"--slow=20ms"});
   ASSERT_TRUE(cluster.WaitForServing(2));
   ExpectEqual(GenerateMany(cluster, requests,
                            [&](int events) {
