@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -72,6 +73,16 @@ void ExpectEqual(const std::vector<Answer>& answers, const std::vector<Answer>& 
   }
 }
 
+int64_t TokensOf(Cluster& cluster, const std::string& job_id) {
+  int64_t tokens = 0;
+  const cluster::v1::ClusterStatus status = cluster.Status();
+  for (const auto& job : status.jobs()) {
+    if (job.job_id() != job_id) continue;
+    for (const auto& replica : job.replicas()) tokens += replica.tokens_total();
+  }
+  return tokens;
+}
+
 TEST(OneCallTest, AnswersAreThoseOfRequestsAloneAlsoWhenTheirJobDies) {
   Cluster cluster({.layout = "tp=2",
                    .coordinator_flags = {"--max-sequences=8"},
@@ -83,14 +94,19 @@ TEST(OneCallTest, AnswersAreThoseOfRequestsAloneAlsoWhenTheirJobDies) {
   for (const v1::GenerateRequest& request : requests) alone.push_back(cluster.Generate(request));
   ExpectEqual(GenerateMany(cluster, requests), alone);
 
-  // A token takes it 40 ms: what it has is in its middle when it dies.
+  // A token takes it 40 ms: it dies when it has given one, in the middle of its answers.
   Process& job = cluster.StartJob(2, {"--slow=20ms"});
   ASSERT_TRUE(cluster.WaitForServing(2));
+  const std::string slow = cluster.ServingJob(1).job_id();
+  bool killed = false;
   ExpectEqual(GenerateMany(cluster, requests,
-                           [&](int events) {
-                             if (events == 100) job.Signal(SIGKILL);
+                           [&](int) {
+                             if (killed || TokensOf(cluster, slow) == 0) return;
+                             killed = true;
+                             job.Signal(SIGKILL);
                            }),
               alone);
+  EXPECT_TRUE(killed);
   EXPECT_GT(cluster.Status().migrations(), 0);
 }
 
