@@ -85,13 +85,15 @@ int main(int argc, char** argv) {
       "how this job is laid out, like tp=2,pp=2,dp=2, where it is not to be as the "
       "coordinator's --layout says or plans; jobs of unlike layouts serve side by side");
   constexpr absl::Duration kLeast = absl::Milliseconds(1);
+  // Heartbeats, which tell who waits for whom, come twice a second.
+  constexpr absl::Duration kLeastStepTimeout = absl::Seconds(1);
   skein::AddDuration(app, "--orphan-timeout", options.orphan_timeout,
                      "end after this long without a coordinator", kLeast);
   skein::AddDuration(
       app, "--step-timeout", options.step_timeout,
       "a rank that holds up an exchange for longer, or alone takes longer for a step, ends "
-      "its job, named by the coordinator",
-      kLeast)
+      "its job, named by the coordinator; 1s or more",
+      kLeastStepTimeout)
       ->default_str("10 times what the step should take, at least 30s");
   app.add_flag("--overlap,!--no-overlap", options.overlap,
                "plan and send the next step while one runs (default); off: for comparison");

@@ -336,6 +336,92 @@ TEST_F(ClusterTest, ASilentRankIsLostWithWhatItDidLast) {
             "(step 3) for 3.4 s");
 }
 
+// Rank 1's process stops while rank 0 waits for it, with a deadline below --heartbeat-timeout.
+TEST_F(ClusterTest, NobodyIsBlamedForARankThatIsSilent) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  std::vector<RankActivity> now = OneWaits(0.1);
+  now[0].operation->deadline_seconds = 1.8;
+  // As far as is known rank 1 waits for rank 0.
+  now[1].operation = now[0].operation;
+  now[1].operation->number = 7;
+  now[1].operation->others = {0};
+  for (int i = 0; i < 2; ++i) cluster_.OnHeartbeat(*ranks[i].id, now[i]);
+  for (double seconds = 0.5; seconds <= 3; seconds += 0.5) {
+    clock_.Advance(absl::Milliseconds(500));
+    now[0].operation->seconds = seconds;
+    cluster_.OnHeartbeat(*ranks[0].id, now[0]);
+    cluster_.Tick();
+    ASSERT_EQ(StateOf("a"), "serving") << cluster_.Status().front().detail;
+  }
+  clock_.Advance(absl::Milliseconds(500));
+  cluster_.OnHeartbeat(*ranks[0].id, now[0]);
+  cluster_.Tick();
+  EXPECT_THAT(cluster_.Status().front().detail,
+              HasSubstr("rank 1 on node1 (pid 101) is lost: it has been silent for 3500 ms"));
+}
+
+TEST_F(ClusterTest, AThreadThatDoesNotMoveLosesItsJob) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  for (const double still : {0.4, 5.0, 0.1}) {
+    cluster_.OnHeartbeat(*ranks[0].id, {.threads = {{"scheduler", still}, {"listener", 0.2}}});
+    cluster_.Tick();
+    ASSERT_EQ(StateOf("a"), "serving");
+  }
+  cluster_.OnHeartbeat(*ranks[0].id, {.threads = {{"scheduler", 0.1}, {"listener", 5.2}}});
+  cluster_.Tick();
+  EXPECT_EQ(cluster_.Status().front().detail,
+            "rank 0 on node0 (pid 100) is lost: its thread 'listener' has not moved for 5s");
+}
+
+TEST_F(ClusterTest, StepsThatAreNotTakenUpLoseTheJob) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  const std::vector<Cluster::RankId> both = {*ranks[0].id, *ranks[1].id};
+  const auto pass = [&](int half_seconds, uint64_t taken) {
+    for (int i = 0; i < half_seconds; ++i) {
+      clock_.Advance(absl::Milliseconds(500));
+      cluster_.OnHeartbeat(both[0], {.steps_taken = taken});
+      cluster_.OnHeartbeat(both[1]);
+      cluster_.Tick();
+    }
+  };
+  pass(20, 0);  // nothing was sent
+  ranks[0].link->SendStep({});
+  pass(10, 0);
+  EXPECT_EQ(StateOf("a"), "serving");
+  pass(1, 1);
+  pass(20, 1);
+  ranks[0].link->SendStep({});
+  pass(6, 1);
+  ranks[0].link->SendStep({});  // a later one does not make the first one young
+  pass(5, 1);
+  EXPECT_EQ(StateOf("a"), "serving");
+  pass(1, 1);
+  EXPECT_THAT(cluster_.Status().front().detail,
+              HasSubstr("rank 0 on node0 (pid 100) is lost: it has not taken up what was sent to "
+                        "it 5500 ms ago, though its heartbeats come"));
+}
+
+TEST_F(ClusterTest, ACoordinatorThatWasStoppedBlamesNobodyForWhatItMissed) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  ranks[0].link->SendStep({});
+  Pass(1, {*ranks[0].id, *ranks[1].id});
+  clock_.Advance(absl::Seconds(60));
+  cluster_.OnHeartbeat(*ranks[0].id, {.threads = {{"scheduler", 60}}});  // waited for our reading
+  cluster_.Tick();
+  EXPECT_EQ(StateOf("a"), "serving");
+  Pass(8, {*ranks[0].id, *ranks[1].id});
+  EXPECT_EQ(StateOf("a"), "serving");
+}
+
+TEST_F(ClusterTest, AWorkerThatLiesLosesItsJob) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  listener_.accepts = absl::InvalidArgumentError("token 7 of a vocabulary of 5");
+  cluster_.OnStep(*ranks[0].id, {.sequences = {{}}});
+  EXPECT_EQ(cluster_.Status().front().detail,
+            "rank 0 on node0 (pid 100) is lost: it reported what cannot be: token 7 of a "
+            "vocabulary of 5");
+}
+
 TEST_F(ClusterTest, SilenceCountsWhileAJobWaitsAndLoads) {
   const TestRank alone = Attach(Hello("a", 0, 2));
   const std::vector<TestRank> b = AttachJob("b", 2);

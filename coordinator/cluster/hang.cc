@@ -38,7 +38,9 @@ constexpr double kOwnVerdictSeconds = 10;
 // A rank that waits looks for the others every millisecond, on a busy machine every few hundred.
 constexpr double kStuckSeconds = 5;
 
-// Heartbeats come twice a second.
+// Heartbeats come twice a second. A rank that waits has looked a moment before its last one;
+// whoever has not for so long may have stopped.
+constexpr double kDoubtSeconds = 1;
 constexpr double kFreshSeconds = 1.5;
 
 // Its thread has not moved inside of its call, while another rank's waits and looks: so looking is
@@ -162,7 +164,8 @@ std::string DescribeWork(const RankActivity& rank) {
 // enough, or silent, so that it is not known what it does. Moving, or more time, tells.
 bool MayBeStuck(const RankActivity& rank) {
   if (rank.age_seconds > kFreshSeconds) return true;
-  return rank.operation.has_value() && rank.operation->still_seconds >= kMomentSeconds &&
+  return rank.operation.has_value() &&
+         rank.operation->still_seconds + rank.age_seconds >= kDoubtSeconds &&
          rank.operation->still_seconds < kStuckSeconds;
 }
 

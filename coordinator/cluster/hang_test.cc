@@ -53,6 +53,12 @@ RankActivity Still(RankActivity rank, double still) {
   return rank;
 }
 
+// Its last heartbeat is `age` seconds old.
+RankActivity Aged(RankActivity rank, double age) {
+  rank.age_seconds = age;
+  return rank;
+}
+
 struct HangCase {
   std::string name;
   std::vector<RankActivity> ranks;
@@ -175,6 +181,27 @@ INSTANTIATE_TEST_SUITE_P(
                   Still(In(kTp0, "all-reduce", 812, {0}, 31), 4.9)},
                  std::nullopt,
                  ""},
+        // Rank 1 waits for rank 0 as far as is known, but may be the one that is stuck.
+        HangCase{"a_rank_on_the_way_may_be_stuck",
+                 {Computing(kTp0, 5), Still(In(kTp0, "all-reduce", 6, {0}, 31), 1.2),
+                  InMessage(kTp1, 5, "receive", 77, 1, 31)},
+                 std::nullopt,
+                 ""},
+        HangCase{"a_rank_on_the_way_was_not_heard_of_lately",
+                 {Computing(kTp0, 5), Aged(In(kTp0, "all-reduce", 6, {0}, 31), 1.6),
+                  InMessage(kTp1, 5, "receive", 77, 1, 31)},
+                 std::nullopt,
+                 ""},
+        HangCase{"an_end_of_a_chain_was_not_heard_of_lately",
+                 {Aged(Computing(kTp0, 5), 1.6), In(kTp0, "all-reduce", 6, {0}, 31)},
+                 std::nullopt,
+                 ""},
+        HangCase{"it_was_heard_of_just_now_and_moves",
+                 {Computing(kTp0, 5), Aged(Still(In(kTp0, "all-reduce", 6, {0}, 31), 0.3), 0.5)},
+                 0,
+                 "it never entered all-reduce 6 of 'tp of replica 0, stage 0' (step 41); it was "
+                 "last heard computing step 41; rank 1 has waited in all-reduce 6 of 'tp of "
+                 "replica 0, stage 0' (step 41) for 31.0 s, past the deadline of 30.0 s"},
         HangCase{"where_nobody_looks_nobody_stands_still",
                  {Still(In(kTp0, "all-reduce", 812, {1}, 31), 31),
                   Still(In(kTp0, "all-reduce", 812, {0}, 39), 39)},

@@ -193,6 +193,34 @@ TEST(JobsTest, ASilentRankLosesItsJob) {
   EXPECT_EQ(JobOf(coordinator, "alive").state(), "serving");
 }
 
+TEST(JobsTest, ALeaderThatTakesUpNothingLosesItsJobAndTheRequestMoves) {
+  Daemon::Options options = TestOptions();
+  options.cluster.progress_timeout = absl::Seconds(1);
+  TestCoordinator coordinator(std::move(options));
+  FakeJob deaf({.coordinator = coordinator.address(), .job_id = "deaf", .acknowledges = false});
+  ASSERT_TRUE(coordinator.WaitUntilServing());
+  auto answer = AskLater(coordinator);
+  ASSERT_TRUE(deaf.WaitForRequest().has_value());
+  FakeJob other({.coordinator = coordinator.address(), .job_id = "other"});
+  EXPECT_THAT(deaf.WaitForEnd(0),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("has not taken up what was sent")));
+  const auto request = other.WaitForRequest();
+  ASSERT_TRUE(request.has_value());
+  other.Send(TextOutput(request->id, "moved"));
+  EXPECT_EQ(answer.get().text(), "moved");
+  EXPECT_EQ(JobOf(coordinator, "other").state(), "serving");
+}
+
+TEST(JobsTest, ALeaderWhoseThreadIsFrozenLosesItsJob) {
+  TestCoordinator coordinator;
+  FakeJob job({.coordinator = coordinator.address()});
+  ASSERT_TRUE(coordinator.WaitUntilServing());
+  job.Freeze(0, "scheduler", 5.6);
+  EXPECT_THAT(job.WaitForEnd(0),
+              StatusIs(absl::StatusCode::kAborted,
+                       HasSubstr("its thread 'scheduler' has not moved for 6s")));
+}
+
 TEST(JobsTest, AFailureEndsTheRankAndItsJob) {
   TestCoordinator coordinator;
   FakeJob job({.coordinator = coordinator.address(), .size = 2, .load = false});

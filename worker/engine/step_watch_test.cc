@@ -40,6 +40,16 @@ TEST_P(StepTimesTest, PredictsFromWhatWasSeen) {
 const Seen kDecode = {1, absl::Milliseconds(50)};
 const Seen kPrefill = {512, absl::Seconds(8)};
 
+TEST(StepTimesSizeTest, BeforeTheFirstStepTheModelsSizeTells) {
+  constexpr int64_t kMiB = 1 << 20;
+  EXPECT_EQ(StepTimes(16 * 1024 * kMiB).Predict(100), absl::Seconds(10));
+  EXPECT_EQ(StepTimes(64 * 1024 * kMiB).Predict(100), absl::Seconds(10));  // more machines, too
+  // A frozen thread in the first prompt of a small model is named after 30 s, not minutes.
+  EXPECT_EQ(StepTimes(16 * kMiB).Deadline(1024), absl::Seconds(30));
+  EXPECT_EQ(ResultWatch(/*alone=*/true, std::nullopt, 16 * kMiB).Timeout(1024), absl::Seconds(30));
+  EXPECT_EQ(ResultWatch(/*alone=*/true, std::nullopt).Timeout(1000), absl::Seconds(1000));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Steps, StepTimesTest,
     ::testing::Values(
@@ -51,6 +61,12 @@ INSTANTIATE_TEST_SUITE_P(
         DeadlineCase{"same_size", {kPrefill}, 1000, absl::Seconds(8), absl::Seconds(80)},
         DeadlineCase{"larger_than_all", {kPrefill}, 2048, absl::Seconds(32), absl::Seconds(320)},
         DeadlineCase{"much_larger", {kDecode}, 400, absl::Seconds(20), absl::Seconds(200)},
+        // A slow moment of a single row is no measure of many.
+        DeadlineCase{"larger_after_a_slow_moment",
+                     {kDecode, {1, absl::Seconds(2)}},
+                     256,
+                     absl::Milliseconds(50 * 256),
+                     absl::Milliseconds(500 * 256)},
         DeadlineCase{"no_rows", {kDecode}, 0, absl::Milliseconds(50), absl::Seconds(30)},
         DeadlineCase{"slowest_counts",
                      {{1, absl::Seconds(7)}, kDecode, kDecode},
