@@ -1,0 +1,41 @@
+// Lines to a file descriptor that may be slow, full or broken, without waiting for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace skein::supervisor {
+
+// A thread of its own writes, and may block there alone. When it is behind by more than the queue
+// holds, or writing fails (a full disk, a reader that is gone), whole lines are dropped and
+// counted; as soon as lines get through again, one of them tells how many were dropped. SIGPIPE
+// must be ignored. Any thread may call it.
+class LineWriter {
+ public:
+  // `fd` stays the caller's, and must stay open for as long as the process lives.
+  explicit LineWriter(int fd, size_t queue_bytes = kQueueBytes);
+  ~LineWriter();  // Close() with a short patience, if it was not called
+  LineWriter(const LineWriter&) = delete;
+
+  // Without a newline at its end. Never blocks.
+  void Write(std::string line);
+
+  // Waits until all is written, at most for `patience`: a thread that is still stuck then is left
+  // to itself. What is written afterwards is dropped. The number of lines dropped so far, with
+  // those that are still in the queue.
+  int64_t Close(absl::Duration patience);
+
+ private:
+  static constexpr size_t kQueueBytes = size_t{1} << 20;  // some 10,000 lines
+
+  struct Shared;
+  static void WriteAll(const std::shared_ptr<Shared>& shared);
+
+  const std::shared_ptr<Shared> shared_;  // with the thread, which may outlive this
+};
+
+}  // namespace skein::supervisor

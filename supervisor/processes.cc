@@ -1,0 +1,78 @@
+#include "supervisor/processes.h"
+
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <sstream>
+#include <system_error>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace skein::supervisor {
+namespace {
+
+std::string Read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// Of /proc/PID/stat: "PID (NAME) STATE PARENT ...", where NAME may hold anything. 0: gone, or a
+// zombie.
+pid_t LiveParent(pid_t pid) {
+  const std::string stat = Read(absl::StrCat("/proc/", pid, "/stat"));
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  std::istringstream rest(stat.substr(name_end + 1));
+  char state = 'Z';
+  pid_t parent = 0;
+  rest >> state >> parent;
+  return state == 'Z' || state == 'X' ? 0 : parent;
+}
+
+bool HasMark(pid_t pid, std::string_view mark) {
+  const std::string environment = Read(absl::StrCat("/proc/", pid, "/environ"));
+  for (const std::string& entry : std::vector<std::string>(absl::StrSplit(environment, '\0'))) {
+    if (entry.starts_with(mark)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<pid_t> FindStarted(pid_t root, std::string_view mark) {
+  std::multimap<pid_t, pid_t> children;
+  std::vector<pid_t> to_visit;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    pid_t pid = 0;
+    if (!absl::SimpleAtoi(entry->path().filename().string(), &pid)) continue;
+    const pid_t parent = LiveParent(pid);
+    if (parent == 0) continue;
+    children.emplace(parent, pid);
+    if (pid == root || (!mark.empty() && HasMark(pid, mark))) to_visit.push_back(pid);
+  }
+  std::set<pid_t> found;
+  while (!to_visit.empty()) {
+    const pid_t pid = to_visit.back();
+    to_visit.pop_back();
+    if (!found.insert(pid).second) continue;
+    const auto [first, last] = children.equal_range(pid);
+    for (auto child = first; child != last; ++child) to_visit.push_back(child->second);
+  }
+  return {found.begin(), found.end()};
+}
+
+std::vector<pid_t> KillStarted(pid_t root, std::string_view mark) {
+  std::vector<pid_t> started = FindStarted(root, mark);
+  for (const pid_t pid : started) kill(pid, SIGKILL);
+  return started;
+}
+
+}  // namespace skein::supervisor

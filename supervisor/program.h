@@ -1,0 +1,70 @@
+// A program that a supervisor keeps up: what its keeper decides, done with real processes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "supervisor/child.h"
+#include "supervisor/exit_status.h"
+#include "supervisor/keeper.h"
+#include "supervisor/line_splitter.h"
+#include "supervisor/line_writer.h"
+#include "supervisor/scratch.h"
+
+namespace skein::supervisor {
+
+// Never blocks. Not thread-safe; all calls come from the thread that started the process.
+class Program {
+ public:
+  struct Options {
+    std::string name;  // "job 1": for the log, and before each line that the program says
+    Keeper::Options restart;
+    // What to run, asked at every start; `folder` is this start's own, and goes with it. The mark
+    // is the program's.
+    std::function<Child::Options(const std::string& folder)> command;
+  };
+
+  // `scratch` and `output` must outlive it.
+  Program(Options options, Scratch* scratch, LineWriter* output, absl::Time now);
+
+  const std::string& name() const { return options_.name; }
+  const Keeper& keeper() const { return keeper_; }
+  bool running() const { return keeper_.state() == Keeper::State::kRunning; }
+  bool over() const { return keeper_.state() == Keeper::State::kOver; }
+
+  void Serves(absl::Time now) { keeper_.Serves(now); }
+  void End(const Keeper::Pace& pace, absl::Time now) { keeper_.End(pace, now); }
+  void Stop() { keeper_.Stop(); }
+
+  // Does what is due.
+  void Advance(absl::Time now);
+  absl::Time NextTime() const;
+
+  // What the process says, to be read when it is readable; -1: nothing.
+  int output() const { return readable_ ? child_->output() : -1; }
+  void PassOn();
+  // A process of this id was waited for. Whether it is this program's.
+  bool TakeEnd(pid_t pid, const ExitStatus& end);
+
+ private:
+  void Start(absl::Time now);
+  void Ended(const ExitStatus& end, absl::Time now);
+
+  const Options options_;
+  Scratch* const scratch_;
+  LineWriter* const output_;
+  Keeper keeper_;
+  LineSplitter lines_;
+  std::string folder_;
+  std::unique_ptr<Child> child_;          // while it, or anything that it started, runs
+  absl::Time look_at_;                    // for what is left of it
+  std::optional<absl::Time> give_up_at_;  // waiting for that
+  bool readable_ = false;                 // the pipe is not at its end
+};
+
+}  // namespace skein::supervisor

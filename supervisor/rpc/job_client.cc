@@ -1,0 +1,110 @@
+#include "supervisor/rpc/job_client.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <array>
+#include <chrono>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/mutex.h"
+#include "base/printable.h"
+#include "proto/cluster.grpc.pb.h"
+
+namespace skein::supervisor {
+namespace {
+
+namespace wire = ::skein::cluster::v1;
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& coordinator) {
+  grpc::ChannelArguments arguments;
+  // A coordinator that was started again is found within a second.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
+}
+
+JobInfo::State StateOf(std::string_view name) {
+  using State = JobInfo::State;
+  constexpr std::array<std::pair<std::string_view, State>, 5> kStates = {{
+      {"waiting for ranks", State::kWaiting},
+      {"loading", State::kLoading},
+      {"serving", State::kServing},
+      {"lost", State::kLost},
+      {"ended", State::kEnded},
+  }};
+  for (const auto& [text, state] : kStates) {
+    if (text == name) return state;
+  }
+  return State::kCannotTell;
+}
+
+JobInfo InfoOf(const grpc::Status& status, const wire::JobStatus& job) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::OK:
+      return {StateOf(job.state()), Printable(job.detail())};
+    case grpc::StatusCode::NOT_FOUND:
+      return {JobInfo::State::kUnknown, ""};
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::UNAVAILABLE:
+      return {JobInfo::State::kNoAnswer, Printable(status.error_message())};
+    default:
+      return {JobInfo::State::kCannotTell, Printable(status.error_message())};
+  }
+}
+
+}  // namespace
+
+struct JobClient::Call {
+  grpc::ClientContext context;
+  wire::GetJobRequest request;
+  wire::JobStatus job;
+};
+
+struct JobClient::Calls {
+  explicit Calls(const std::string& coordinator)
+      : stub(wire::Cluster::NewStub(MakeChannel(coordinator))) {}
+
+  const std::unique_ptr<wire::Cluster::Stub> stub;
+  Mutex mutex;
+  CondVar ended;
+  std::set<Call*> under_way ABSL_GUARDED_BY(mutex);
+};
+
+JobClient::JobClient(const std::string& coordinator)
+    : calls_(std::make_shared<Calls>(coordinator)) {}
+
+JobClient::~JobClient() {
+  MutexLock lock(&calls_->mutex);
+  for (Call* const call : calls_->under_way) call->context.TryCancel();
+  while (!calls_->under_way.empty()) calls_->ended.Wait(&calls_->mutex);
+}
+
+void JobClient::Query(const JobKey& key, absl::Duration timeout,
+                      std::function<void(JobInfo)> done) {
+  auto call = std::make_shared<Call>();
+  call->context.set_deadline(std::chrono::system_clock::now() +
+                             absl::ToChronoMilliseconds(timeout));
+  call->request.set_job_id(key.id);
+  call->request.set_job_secret(key.secret);
+  {
+    MutexLock lock(&calls_->mutex);
+    calls_->under_way.insert(call.get());
+  }
+  calls_->stub->async()->GetJob(
+      &call->context, &call->request, &call->job,
+      [calls = calls_, call, done = std::move(done)](const grpc::Status& status) {
+        done(InfoOf(status, call->job));
+        MutexLock lock(&calls->mutex);
+        calls->under_way.erase(call.get());
+        calls->ended.NotifyAll();
+      });
+}
+
+}  // namespace skein::supervisor

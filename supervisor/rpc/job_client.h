@@ -1,0 +1,28 @@
+// Asks a coordinator about jobs over gRPC (Cluster.GetJob).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "supervisor/job_info.h"
+
+namespace skein::supervisor {
+
+// Any thread may call it. Whoever listens at the address may change from call to call.
+class JobClient final : public JobInfoSource {
+ public:
+  explicit JobClient(const std::string& coordinator);  // HOST:PORT
+  ~JobClient() override;  // cancels what is asked; every `done` has been called then
+
+  void Query(const JobKey& key, absl::Duration timeout, std::function<void(JobInfo)> done) override;
+
+ private:
+  struct Call;
+  struct Calls;
+
+  const std::shared_ptr<Calls> calls_;
+};
+
+}  // namespace skein::supervisor

@@ -1,0 +1,50 @@
+// What a supervisor concludes from a coordinator's answers, and from their absence. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "supervisor/job_info.h"
+
+namespace skein::supervisor {
+
+// Watches one start of a job.
+class JobWatch {
+ public:
+  // A coordinator that answers must know all ranks of the job within `start_timeout`, also after
+  // it was itself started anew.
+  explicit JobWatch(absl::Duration start_timeout) : start_timeout_(start_timeout) {}
+
+  bool serving() const { return serving_; }
+
+  // Takes an answer. Says, once, why the job is to be ended.
+  std::optional<std::string> Observe(const JobInfo& info, absl::Time now);
+
+ private:
+  const absl::Duration start_timeout_;
+  std::optional<absl::Time> incomplete_since_;  // the first of these answers in a row
+  bool serving_ = false;
+  bool condemned_ = false;
+};
+
+// Watches one start of a coordinator by one kind of question.
+class SilenceWatch {
+ public:
+  // Silent: no answer for `limit`; or none at all for `start_limit`, in which it loads its model.
+  SilenceWatch(absl::Duration limit, absl::Duration start_limit, absl::Time now)
+      : limit_(limit), start_limit_(start_limit), heard_(now) {}
+
+  // Takes what became of a question. Says, once, for how long there was no answer.
+  std::optional<absl::Duration> Observe(bool answered, absl::Time now);
+
+ private:
+  const absl::Duration limit_;
+  const absl::Duration start_limit_;
+  absl::Time heard_;  // the last answer, or the start
+  bool ever_answered_ = false;
+  int unanswered_ = 0;  // in a row
+  bool condemned_ = false;
+};
+
+}  // namespace skein::supervisor
