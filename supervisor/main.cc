@@ -1,4 +1,5 @@
 // supervisor: keeps jobs, and a coordinator, up.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -144,6 +145,12 @@ absl::Status FindPrograms(Flags& flags) {
 
 // Before any thread: all inherit the blocked signals.
 absl::Status TakeOver() {
+  // A stream that is closed would be whatever is opened next.
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
+      return absl::InternalError("cannot open /dev/null");
+    }
+  }
   sigset_t taken;
   sigemptyset(&taken);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&taken, signal);
