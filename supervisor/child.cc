@@ -151,8 +151,8 @@ void Child::Terminate() const {
 }
 
 void Child::Kill() const {
+  KillStarted(Root(), mark_);  // first: descent is lost with the parents
   if (!end_) kill(-pid_, SIGKILL);
-  KillStarted(Root(), mark_);
 }
 
 bool Child::AnythingLeft() const { return !FindStarted(Root(), mark_).empty(); }

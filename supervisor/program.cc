@@ -118,7 +118,7 @@ bool Program::TakeEnd(pid_t pid, const ExitStatus& end) {
   return true;
 }
 
-void Program::Ended(const ExitStatus& end, absl::Time now) {
+void Program::Ended(ExitStatus end, absl::Time now) {
   if (child_ != nullptr) {
     PassOn();  // its last words
     lines_.Finish();

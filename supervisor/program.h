@@ -53,7 +53,7 @@ class Program {
 
  private:
   void Start(absl::Time now);
-  void Ended(const ExitStatus& end, absl::Time now);
+  void Ended(ExitStatus end, absl::Time now);  // a copy: the child goes
 
   const Options options_;
   Scratch* const scratch_;
