@@ -266,6 +266,10 @@ void Supervisor::JudgeJob(Job& job, const JobInfo& info) {
 void Supervisor::JudgeCoordinator(std::optional<SilenceWatch>& watch, bool answered,
                                   const char* what) {
   if (!coordinator_->running() || !watch) return;
+  if (answered && &watch == &calls_) {
+    coordinator_->Serves(now_);
+    connections_->Started(now_);
+  }
   const std::optional<absl::Duration> silence = watch->Observe(answered, now_);
   if (!silence) return;
   spdlog::error("the coordinator runs, but has not {} for {}: it is killed", what,

@@ -33,17 +33,22 @@ std::optional<std::string> JobWatch::Observe(const JobInfo& info, absl::Time now
   return why;
 }
 
+void SilenceWatch::Started(absl::Time now) {
+  if (!started_) heard_ = now;
+  started_ = true;
+}
+
 std::optional<absl::Duration> SilenceWatch::Observe(bool answered, absl::Time now) {
   if (answered) {
     heard_ = now;
-    ever_answered_ = true;
+    started_ = true;
     unanswered_ = 0;
     return std::nullopt;
   }
   ++unanswered_;
   const absl::Duration silence = now - heard_;
   if (condemned_ || unanswered_ < kLeastUnanswered) return std::nullopt;
-  if (silence < (ever_answered_ ? limit_ : start_limit_)) return std::nullopt;
+  if (silence < (started_ ? limit_ : start_limit_)) return std::nullopt;
   condemned_ = true;
   return silence;
 }

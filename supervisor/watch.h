@@ -35,6 +35,9 @@ class SilenceWatch {
   SilenceWatch(absl::Duration limit, absl::Duration start_limit, absl::Time now)
       : limit_(limit), start_limit_(start_limit), heard_(now) {}
 
+  // It is known to be up: the start is over.
+  void Started(absl::Time now);
+
   // Takes what became of a question. Says, once, for how long there was no answer.
   std::optional<absl::Duration> Observe(bool answered, absl::Time now);
 
@@ -42,7 +45,7 @@ class SilenceWatch {
   const absl::Duration limit_;
   const absl::Duration start_limit_;
   absl::Time heard_;  // the last answer, or the start
-  bool ever_answered_ = false;
+  bool started_ = false;
   int unanswered_ = 0;  // in a row
   bool condemned_ = false;
 };

@@ -111,6 +111,15 @@ TEST_F(SilenceWatchTest, BeforeTheFirstAnswerTheStartsLimitCounts) {
   EXPECT_THAT(Ask(false, 1), Optional(absl::Minutes(1)));
 }
 
+TEST_F(SilenceWatchTest, OneThatIsKnownToBeUpMustAnswer) {
+  EXPECT_EQ(Ask(false, 20), std::nullopt);
+  watch_.Started(clock_.Now());
+  EXPECT_EQ(Ask(false, 5), std::nullopt);
+  watch_.Started(clock_.Now());  // no answer
+  EXPECT_EQ(Ask(false, 4), std::nullopt);
+  EXPECT_THAT(Ask(false, 1), Optional(absl::Seconds(10)));
+}
+
 // The supervisor itself stood still.
 TEST_F(SilenceWatchTest, TimeWithoutQuestionsIsNoSilence) {
   EXPECT_EQ(Ask(true, 1), std::nullopt);
