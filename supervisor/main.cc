@@ -23,11 +23,11 @@
 #include "absl/time/time.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
+#include "base/log/line_writer.h"
 #include "base/log/log.h"
 #include "base/status_macros.h"
 #include "base/version.h"
 #include "spdlog/spdlog.h"
-#include "supervisor/line_writer.h"
 #include "supervisor/rpc/job_client.h"
 #include "supervisor/scratch.h"
 #include "supervisor/supervisor.h"
@@ -173,6 +173,7 @@ absl::StatusOr<int> Run(Flags& flags) {
   SKEIN_ASSIGN_OR_RETURN(const std::unique_ptr<Scratch> scratch,
                          Scratch::Make(Absolute(Variable("TMPDIR", "/tmp"))));
   if (getenv("HOME") == nullptr) flags.options.home = scratch->path();  // Open MPI 5 asks for one
+  SKEIN_RETURN_IF_ERROR(InitLogging("supervisor", flags.log_level));    // the first thread
   LineWriter output(STDOUT_FILENO);
   JobClient jobs(flags.options.coordinator);
   const int status = Supervise(flags.options, &jobs, scratch.get(), &output);
@@ -195,10 +196,6 @@ int Main(int argc, char** argv) {
   while (own < argc && std::string(argv[own]) != "--") ++own;
   flags.options.worker_flags.assign(argv + std::min(own + 1, argc), argv + argc);
   if (const std::optional<int> code = ParseCommandLine(app, own, argv)) return *code;
-  if (const absl::Status status = InitLogging("supervisor", flags.log_level); !status.ok()) {
-    std::fprintf(stderr, "supervisor: --log-level: %s\n", std::string(status.message()).c_str());
-    return kExitUsage;
-  }
   const absl::StatusOr<int> status = Run(flags);
   if (status.ok()) return *status;
   std::fprintf(stderr, "supervisor: %s\n", std::string(status.status().message()).c_str());

@@ -9,11 +9,11 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/log/line_writer.h"
 #include "supervisor/child.h"
 #include "supervisor/exit_status.h"
 #include "supervisor/keeper.h"
 #include "supervisor/line_splitter.h"
-#include "supervisor/line_writer.h"
 #include "supervisor/scratch.h"
 
 namespace skein::supervisor {

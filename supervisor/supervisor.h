@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/log/line_writer.h"
 #include "supervisor/job_info.h"
 #include "supervisor/keeper.h"
-#include "supervisor/line_writer.h"
 #include "supervisor/scratch.h"
 
 namespace skein::supervisor {
