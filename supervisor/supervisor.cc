@@ -304,7 +304,7 @@ void Supervisor::OnSignal(int signal) {
     spdlog::info("draining; a second signal ends all at once");
     for (Program* const program : Programs()) program->Stop();
     coordinator_->End(kDrain, now_);
-  } else if (now_ - signalled_at_ > kSameSignal) {
+  } else if (signal != *signalled_ || now_ - signalled_at_ > kSameSignal) {
     signalled_ = signal;
     EndAll(kHurried);
   }
