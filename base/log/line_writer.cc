@@ -1,5 +1,6 @@
 #include "base/log/line_writer.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -61,7 +62,12 @@ bool WriteFully(int fd, std::string_view text, bool* broken) {
 
 LineWriter::LineWriter(int fd, size_t queue_bytes)
     : shared_(std::make_shared<Shared>(fd, queue_bytes)) {
+  // Signals are for threads that expect them, whichever was started first.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread(WriteAll, shared_).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LineWriter::~LineWriter() { Close(kShortPatience); }

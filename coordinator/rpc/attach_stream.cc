@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -113,7 +114,10 @@ void AttachStream::AnswerHeartbeat() {
   if (finished_ || closing_.has_value()) return;
   auto answer = std::find_if(outgoing_.begin(), outgoing_.end(),
                              [](const auto& message) { return message.has_heartbeat(); });
-  if (answer == outgoing_.end()) answer = outgoing_.insert(outgoing_.end(), {});
+  if (answer == outgoing_.end()) {
+    outgoing_.emplace_back();
+    answer = std::prev(outgoing_.end());
+  }
   answer->mutable_heartbeat()->set_steps_taken(steps_taken_);
   Advance();
 }

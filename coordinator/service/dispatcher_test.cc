@@ -47,6 +47,7 @@ struct Asked {
   int32_t priority = 0;
   std::vector<std::string> stops = {};
   absl::Time deadline = absl::InfiniteFuture();
+  int32_t prompt_logprobs = -1;  // none
 };
 
 class DispatcherTest : public ::testing::Test {
@@ -66,6 +67,7 @@ class DispatcherTest : public ::testing::Test {
     valid.request.eos_token_ids = model_.eos_token_ids;
     valid.request.priority = asked.priority;
     valid.request.deadline = asked.deadline;
+    valid.request.prompt_logprobs = asked.prompt_logprobs;
     valid.request.samples.clear();
     for (int i = 0; i < asked.samples; ++i) {
       valid.request.samples.push_back({.index = static_cast<uint32_t>(i)});
@@ -207,7 +209,7 @@ TEST_F(DispatcherTest, RequestsOfALostReplicaGoToTheFrontInTheirOrderAndOnFromTh
 // One message may hold several steps' outputs of an answer, and of its prompt.
 TEST_F(DispatcherTest, AStepsOutputsAreReadInTheirOrder) {
   const auto first = AddReplica(1, 2);
-  const auto one = Admit(1, {.prompt = {'p', 'q', 'r', 's', 't'}});
+  const auto one = Admit(1, {.prompt = {'p', 'q', 'r', 's', 't'}, .prompt_logprobs = 0});
   const auto other = Admit(2);
   StepOutput step;
   const auto add = [&](uint64_t request, const std::string& prompt, const std::string& text) {
@@ -221,7 +223,7 @@ TEST_F(DispatcherTest, AStepsOutputsAreReadInTheirOrder) {
   add(1, "st", "ab");
   add(2, "", "yz");
   add(1, "", "c");
-  dispatcher_.OnStepOutput(1, step);
+  SKEIN_EXPECT_OK(dispatcher_.OnStepOutput(1, step));
 
   std::string prompt, text, ids;
   while (const std::optional<Event> event = one->Next()) {
