@@ -44,13 +44,17 @@ class BenchServeTest : public ::testing::Test {
 
   std::vector<SequenceOutput> Answer(const NewRequest& request) {
     if (++requests_ > answers_) return {};
-    return {coordinator::TextOutput(request.id,
-                                    std::string(request.max_tokens + surplus_tokens_, 'x'))};
+    using Finish = SequenceOutput::Finish;
+    if (fails_) {
+      return {{.request_id = request.id, .finish = Finish::kFailed, .error = "no finite logit"}};
+    }
+    return {coordinator::TextOutput(request.id, std::string(request.max_tokens, 'x'),
+                                    Finish::kMaxTokens)};
   }
 
   std::atomic<int> requests_ = 0;
   std::atomic<int> answers_ = std::numeric_limits<int>::max();  // and then no more
-  std::atomic<size_t> surplus_tokens_ = 0;
+  std::atomic<bool> fails_ = false;
   TestCoordinator coordinator_{Options()};
   FakeJob job_{{.coordinator = coordinator_.address(),
                 .script = [this](const NewRequest& request) { return Answer(request); }}};
@@ -159,12 +163,13 @@ TEST(SkeinUsageTest, BenchServeChecksItsFilesBeforeTheLoad) {
 }
 
 TEST_P(BenchServeLoadTest, CountsErrorsByCode) {
-  surplus_tokens_ = 2;
+  fails_ = true;
   const Outcome outcome = Load("--concurrency 1 --requests 3 --prompt-tokens 4 --answer-tokens 2");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr("0 of 3 requests succeeded"), HasSubstr("  INTERNAL: 3\n")));
-  EXPECT_THAT(outcome.err, HasSubstr("the last error was INTERNAL: the replica sent more"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("the last error was INTERNAL: the replica gave the request up"));
 }
 
 TEST_P(BenchServeLoadTest, EndsWhenTheCoordinatorDoes) {

@@ -77,7 +77,7 @@ void DeclareSampling(CLI::App& command, v1::Sampling& sampling) {
             "Mirostat, in the place of the four above: the surprise to aim at, in bits, like 5");
   flags.Add("--mirostat-eta", &S::set_mirostat_eta, "How fast mirostat adapts; default: 0.1");
   flags.Add("--repetition-penalty", &S::set_repetition_penalty,
-            "Above 1: fewer tokens of prompt and answer again");
+            "Above 1: fewer tokens of prompt and answer again; 0.01 to 100");
   flags.Add("--presence-penalty", &S::set_presence_penalty,
             "Above 0: fewer tokens of the answer again");
   flags.Add("--frequency-penalty", &S::set_frequency_penalty,

@@ -109,10 +109,10 @@ TEST_F(SkeinTest, SeveralAnswersComeOneAfterTheOther) {
                  };
                  using Finish = SequenceOutput::Finish;
                  add(1, "second ", Finish::kNotFinished);
-                 add(2, "third", Finish::kMaxTokens);
+                 add(2, "third", Finish::kEos);
                  add(0, "fir", Finish::kNotFinished);
-                 add(1, "answer\n", Finish::kMaxTokens);
-                 add(0, "st", Finish::kMaxTokens);
+                 add(1, "answer\n", Finish::kEos);
+                 add(0, "st", Finish::kEos);
                  return outputs;
                }});
   ASSERT_TRUE(coordinator_.WaitUntilServing());
@@ -121,7 +121,7 @@ TEST_F(SkeinTest, SeveralAnswersComeOneAfterTheOther) {
   EXPECT_EQ(outcome.out,
             "== answer 1 of 3 ==\nfirst\n== answer 2 of 3 ==\nsecond answer\n"
             "== answer 3 of 3 ==\nthird\n");
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("answer 5 tokens"), HasSubstr("answer 14 tokens")));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("answer 6 tokens"), HasSubstr("answer 15 tokens")));
   EXPECT_THAT(Skein("generate --prompt x --n 17" + At()).err, HasSubstr("n: 17 is not in [1, 16]"));
 }
 
@@ -159,7 +159,12 @@ TEST_F(SkeinTest, EveryFlagSetsItsField) {
         At());
   });
   const auto request = job.WaitForRequest();
-  if (request.has_value()) job.Send(coordinator::TextOutput(request->id, "x"));
+  // Ended by the first of --stop-id.
+  if (request.has_value()) {
+    job.Send({.request_id = request->id,
+              .tokens = {{.id = 67}},
+              .finish = coordinator::SequenceOutput::Finish::kEos});
+  }
   skein.join();
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   ASSERT_TRUE(request.has_value());

@@ -160,27 +160,29 @@ std::string DescribeWork(const RankActivity& rank) {
   return "waiting for an order";
 }
 
-// Whether it is too early to say: the rank may be stuck in its call, though not yet for long
-// enough, or silent, so that it is not known what it does. Moving, or more time, tells.
-bool MayBeStuck(const RankActivity& rank) {
+// Whether it is too early to say: the rank is silent, so that it is not known what it does, or may
+// be stuck in its call, though not yet for long enough. Who was stuck when the waiting began is
+// known to be soon; on a busy machine some rank always looks as if it were.
+bool MayBeStuck(const RankActivity& rank, double waited) {
   if (rank.age_seconds > kFreshSeconds) return true;
-  return rank.operation.has_value() &&
+  return waited < kStuckSeconds + kFreshSeconds && rank.operation.has_value() &&
          rank.operation->still_seconds + rank.age_seconds >= kDoubtSeconds &&
          rank.operation->still_seconds < kStuckSeconds;
 }
 
 // The ranks at the ends of all chains of waiting that begin with `waiters`; one of these that is
 // stuck is an end itself. Nothing where a rank of a chain may yet prove to be one.
-std::optional<std::set<int32_t>> EndsOfChains(Ranks ranks, std::vector<int32_t> waiters) {
+std::optional<std::set<int32_t>> EndsOfChains(Ranks ranks, std::vector<int32_t> waiters,
+                                              double waited) {
   std::set<int32_t> seen(waiters.begin(), waiters.end());
   std::set<int32_t> ends;
   while (!waiters.empty()) {
     const int32_t waiter = waiters.back();
     waiters.pop_back();
-    if (MayBeStuck(ranks[waiter])) return std::nullopt;
+    if (MayBeStuck(ranks[waiter], waited)) return std::nullopt;
     if (IsStuck(ranks, waiter)) ends.insert(waiter);
     for (int32_t other : Awaited(ranks, waiter)) {
-      if (MayBeStuck(ranks[other])) return std::nullopt;
+      if (MayBeStuck(ranks[other], waited)) return std::nullopt;
       if (Awaited(ranks, other).empty()) {
         ends.insert(other);
       } else if (seen.insert(other).second) {
@@ -252,7 +254,8 @@ std::optional<Hang> FindHang(absl::Span<const RankActivity> ranks) {
   }
   if (late.empty()) return std::nullopt;
   const double deadline = ranks[latest].operation->deadline_seconds;
-  const std::optional<std::set<int32_t>> ends = EndsOfChains(ranks, late);
+  const std::optional<std::set<int32_t>> ends =
+      EndsOfChains(ranks, late, ranks[latest].operation->seconds);
   if (!ends.has_value()) return std::nullopt;
   if (!ends->empty()) return Blame(ranks, *ends->begin(), *ends, deadline);
   // Nobody is at an end: the ranks wait in a circle, or inside of one collective.

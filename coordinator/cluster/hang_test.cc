@@ -53,6 +53,12 @@ RankActivity Still(RankActivity rank, double still) {
   return rank;
 }
 
+// With another deadline.
+RankActivity Early(RankActivity rank, double deadline) {
+  rank.operation->deadline_seconds = deadline;
+  return rank;
+}
+
 // Its last heartbeat is `age` seconds old.
 RankActivity Aged(RankActivity rank, double age) {
   rank.age_seconds = age;
@@ -183,10 +189,19 @@ INSTANTIATE_TEST_SUITE_P(
                  ""},
         // Rank 1 waits for rank 0 as far as is known, but may be the one that is stuck.
         HangCase{"a_rank_on_the_way_may_be_stuck",
-                 {Computing(kTp0, 5), Still(In(kTp0, "all-reduce", 6, {0}, 31), 1.2),
-                  InMessage(kTp1, 5, "receive", 77, 1, 31)},
+                 {Computing(kTp0, 5), Still(In(kTp0, "all-reduce", 6, {0}, 1.2), 1.2),
+                  Early(InMessage(kTp1, 5, "receive", 77, 1, 4.2), 4)},
                  std::nullopt,
                  ""},
+        // It would be known by now.
+        HangCase{"a_rank_on_the_way_looks_slowly",
+                 {Computing(kTp0, 5), Still(In(kTp0, "all-reduce", 6, {0}, 7), 1.2),
+                  Early(InMessage(kTp1, 5, "receive", 77, 1, 7), 4)},
+                 0,
+                 "it never entered all-reduce 6 of 'tp of replica 0, stage 0' (step 41); it was "
+                 "last heard computing step 41; rank 1 has waited in all-reduce 6 of 'tp of "
+                 "replica 0, stage 0' (step 41) for 7.0 s; rank 2 has waited in receive 77 from "
+                 "rank 1 of 'replica 0' (step 41) for 7.0 s, past the deadline of 4.0 s"},
         HangCase{"a_rank_on_the_way_was_not_heard_of_lately",
                  {Computing(kTp0, 5), Aged(In(kTp0, "all-reduce", 6, {0}, 31), 1.6),
                   InMessage(kTp1, 5, "receive", 77, 1, 31)},

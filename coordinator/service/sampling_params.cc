@@ -49,7 +49,8 @@ absl::Status CheckRanges(const SamplingParams& params) {
       {{"temperature", 0, 100}, params.temperature},
       {{"top_p", 0, 1, /*open=*/true}, params.top_p},
       {{"min_p", 0, 1}, params.min_p},
-      {{"repetition_penalty", 0, 100, /*open=*/true}, params.repetition_penalty},
+      // Logits are divided by it, and must stay finite.
+      {{"repetition_penalty", 0.01f, 100}, params.repetition_penalty},
       {{"presence_penalty", -100, 100}, params.presence_penalty},
       {{"frequency_penalty", -100, 100}, params.frequency_penalty},
       {{"typical_p", 0, 1, /*open=*/true}, params.typical_p},

@@ -191,7 +191,11 @@ TEST(ValidationTest, WhatIsWrongIsNamedWithItsRange) {
       {"repetition",
        sampling(&S::repetition_penalty, 0.0f),
        kInvalid,
-       {"sampling.repetition_penalty: 0", "(0, 100]"}},
+       {"sampling.repetition_penalty: 0", "[0.01, 100]"}},
+      {"tiny repetition",  // logits divided by it would be infinite
+       sampling(&S::repetition_penalty, 1e-38f),
+       kInvalid,
+       {"sampling.repetition_penalty: 1e-38", "[0.01, 100]"}},
       {"presence",
        sampling(&S::presence_penalty, 101.0f),
        kInvalid,

@@ -282,6 +282,7 @@ TEST(GenerationDefaultsTest, ReadsAndRefuses) {
       {R"({"min_p": 2})", "min_p is 2"},
       {R"({"typical_p": -0.5})", "typical_p is -0.5"},
       {R"({"repetition_penalty": 0})", "repetition_penalty is 0"},
+      {R"({"repetition_penalty": 0.001})", "must be a number in [0.01, 100]"},
       {R"({"do_sample": "yes"})", "do_sample is \"yes\""},
       {R"({"eos_token_id": 3000000000})", "eos_token_id is 3000000000"},
   };

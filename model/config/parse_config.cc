@@ -259,7 +259,7 @@ absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view text
   reader.OptionalDouble("top_p", 0.0, 1.0, &defaults.top_p);
   reader.OptionalDouble("min_p", 0.0, 1.0, &defaults.min_p);
   reader.OptionalDouble("typical_p", 0.0, 1.0, &defaults.typical_p);
-  reader.OptionalDouble("repetition_penalty", 1e-4, 1e4, &defaults.repetition_penalty);
+  reader.OptionalDouble("repetition_penalty", 0.01, 100, &defaults.repetition_penalty);
   if (reader.Has("do_sample")) reader.Bool("do_sample", &defaults.do_sample.emplace());
   reader.TokenIds("bos_token_id", &defaults.bos_token_ids);
   reader.TokenIds("eos_token_id", &defaults.eos_token_ids);

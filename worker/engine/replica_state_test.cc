@@ -151,6 +151,20 @@ TEST(ReplicaStateTest, APrefixThatIsThereIsNotComputedAgain) {
   EXPECT_EQ(load.cached_tokens, 12);
 }
 
+TEST(ReplicaStateTest, WhoWaitsForAnothersPromptDoesNotRun) {
+  Replica replica;
+  GenerationRequest request = Request(1, {1, 2, 3, 4, 5, 6}, 4);
+  request.samples = {{.index = 0}, {.index = 1}};
+  replica.Add(request);
+  ReplicaLoad load = replica.state.TakeReport().load;
+  EXPECT_EQ(load.running, 0);
+  EXPECT_EQ(load.waiting, 2);
+  replica.Step();
+  load = replica.state.TakeReport().load;
+  EXPECT_EQ(load.running, 2);
+  EXPECT_EQ(load.waiting, 0);
+}
+
 TEST(ReplicaStateTest, SamplesShareThePromptUntilTheyWrite) {
   Replica replica;
   GenerationRequest request = Request(1, {1, 2, 3, 4, 5, 6}, 4);
@@ -164,8 +178,7 @@ TEST(ReplicaStateTest, SamplesShareThePromptUntilTheyWrite) {
   ReplicaLoad load = replica.state.TakeReport().load;
   EXPECT_EQ(load.used_pages, 2);
   EXPECT_EQ(load.shared_pages, 2);
-  EXPECT_EQ(load.running, 1);  // the other one waits for the prompt
-  EXPECT_EQ(load.waiting, 1);
+  EXPECT_EQ(load.running, 2);
 
   const StepOrder second = replica.Step();
   // One of the two copies the page that is partly filled; the other one keeps it.

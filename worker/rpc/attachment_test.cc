@@ -222,7 +222,7 @@ TEST(AttachmentTest, ANewCoordinatorMayOnlyRepeatThePlanThatIsLoaded) {
     Inbox inbox;
     End end;
     Attachment attachment({.coordinator = coordinators.address(),
-                           .job_id = "job",
+                           .job = {.id = "job", .secret = "a secret of the job"},
                            .heartbeat_interval = absl::Milliseconds(10)},
                           &inbox, end.callback());
     ASSERT_TRUE(coordinators.AwaitHeartbeatOf(1));
