@@ -1,17 +1,21 @@
 // The coordinator's program: flags, files, signals.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -62,6 +66,58 @@ TEST(CoordinatorTest, ListensWritesItsPortAndEndsWith0OnSignals) {
     std::string address;
     std::getline(file, address);
     EXPECT_THAT(address, ::testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]+"));
+  }
+}
+
+// A pipe into which nothing more fits.
+int FullPipe(int* read_end) {
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
+  const std::string page(4096, 'x');
+  while (write(ends[1], page.data(), page.size()) > 0) {
+  }
+  fcntl(ends[1], F_SETFL, 0);
+  *read_end = ends[0];
+  return ends[1];
+}
+
+// Nobody reads, the reader has gone, the disk is full: it serves and ends as ever.
+TEST(CoordinatorTest, ItDoesNotDependOnItsLog) {
+  const std::string port_file = absl::StrCat(::testing::TempDir(), "/address");
+  for (const char* log : {"an unread pipe", "a closed pipe", "/dev/full"}) {
+    SCOPED_TRACE(log);
+    std::remove(port_file.c_str());
+    int read_end = -1;
+    const int out = *log == '/' ? open(log, O_WRONLY | O_CLOEXEC) : FullPipe(&read_end);
+    if (*log == 'a' && log[2] == 'c') close(std::exchange(read_end, -1));
+    const std::string flag = absl::StrCat("--port-file=", port_file);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      dup2(out, STDERR_FILENO);
+      dup2(out, STDOUT_FILENO);
+      execl("coordinator/coordinator", "coordinator", "--model=checkpoints/bard",
+            "--listen=127.0.0.1:0", flag.c_str(), "--log-level=debug", nullptr);
+      _exit(127);
+    }
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!fs::exists(port_file) && std::chrono::steady_clock::now() < until) usleep(10'000);
+    EXPECT_TRUE(fs::exists(port_file));
+    kill(pid, SIGTERM);
+    int status = 0;
+    pid_t ended = 0;
+    while ((ended = waitpid(pid, &status, WNOHANG)) == 0 &&
+           std::chrono::steady_clock::now() < until) {
+      usleep(10'000);
+    }
+    EXPECT_EQ(ended, pid);
+    if (ended == 0) {
+      kill(pid, SIGKILL);
+      waitpid(pid, &status, 0);
+    }
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    close(out);
+    if (read_end >= 0) close(read_end);
   }
 }
 

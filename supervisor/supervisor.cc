@@ -251,8 +251,12 @@ void Supervisor::TakeAnswers() {
 }
 
 void Supervisor::JudgeJob(Job& job, const JobInfo& info) {
+  const bool served = job.watch->serving();
   const std::optional<std::string> why = job.watch->Observe(info, now_);
   if (job.watch->serving()) job.program.Serves(now_);
+  if (job.watch->serving() && !served) {
+    spdlog::info("{} serves, as job {} of the coordinator", job.program.name(), job.key.id);
+  }
   if (!why) return;
   if (info.state == JobInfo::State::kEnded) {
     spdlog::info("{}: {}", job.program.name(), *why);

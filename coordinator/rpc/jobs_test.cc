@@ -1,6 +1,10 @@
 // Jobs over gRPC: attaching, losing, refusing, draining, and what clients and health checks see.
+#include <grpcpp/generic/generic_stub.h>
+
+#include <chrono>
 #include <functional>
 #include <future>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,6 +71,77 @@ TEST(JobsTest, HealthIsTrueFromTheStartToTheLossOfTheLastReplica) {
   ASSERT_TRUE(coordinator.WaitUntilServing(false));
   EXPECT_EQ(Health(coordinator), kNotServing);
   EXPECT_EQ(Health(coordinator, "skein.v1.Inference"), kNotServing);
+}
+
+// What Health.Watch says of a service, as long as the call goes on.
+class HealthWatch {
+ public:
+  HealthWatch(TestCoordinator& coordinator, const std::string& service)
+      : stub_(coordinator.channel()) {
+    const grpc::Slice slice(
+        absl::StrCat("\x0a", std::string(1, static_cast<char>(service.size())), service));
+    const grpc::ByteBuffer request(&slice, 1);
+    call_ = stub_.PrepareCall(&context_, "/grpc.health.v1.Health/Watch", &queue_);
+    call_->StartCall(nullptr);
+    Next();
+    call_->WriteLast(request, grpc::WriteOptions(), nullptr);
+    Next();
+    call_->Read(&answer_, nullptr);
+  }
+  ~HealthWatch() {
+    context_.TryCancel();
+    queue_.Shutdown();
+    void* tag = nullptr;
+    for (bool ok = false; queue_.Next(&tag, &ok);) {
+    }
+  }
+
+  // The next word; "" when none comes within `patience`.
+  std::string Word(absl::Duration patience) {
+    void* tag = nullptr;
+    bool ok = false;
+    const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(patience);
+    if (queue_.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT || !ok) return "";
+    grpc::Slice bytes;
+    EXPECT_TRUE(answer_.DumpToSingleSlice(&bytes).ok());
+    call_->Read(&answer_, nullptr);
+    return std::string(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
+  }
+
+ private:
+  void Next() {
+    void* tag = nullptr;
+    bool ok = false;
+    queue_.Next(&tag, &ok);
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  grpc::ByteBuffer answer_;
+};
+
+TEST(JobsTest, AHealthWatchHearsEachChangeOnceAndNothingOfOtherServices) {
+  constexpr char kUnknownService[] = "\x08\x03";
+  constexpr absl::Duration kLong = absl::Seconds(20);
+  TestCoordinator coordinator;
+  HealthWatch ours(coordinator, "skein.v1.Inference");
+  HealthWatch unknown(coordinator, "nobody.v1.Knows");
+  EXPECT_EQ(ours.Word(kLong), kNotServing);
+  EXPECT_EQ(unknown.Word(kLong), kUnknownService);
+  FakeJob first({.coordinator = coordinator.address(), .job_id = "first"});
+  EXPECT_EQ(ours.Word(kLong), kServing);
+  FakeJob second({.coordinator = coordinator.address(), .job_id = "second"});
+  ASSERT_TRUE(
+      TestCoordinator::WaitFor([&] { return JobOf(coordinator, "second").state() == "serving"; }));
+  first.Kill(0);
+  ASSERT_TRUE(
+      TestCoordinator::WaitFor([&] { return JobOf(coordinator, "first").state() == "lost"; }));
+  second.Kill(0);
+  // The second job's coming and the first one's end changed nothing.
+  EXPECT_EQ(ours.Word(kLong), kNotServing);
+  EXPECT_EQ(unknown.Word(absl::ZeroDuration()), "");
 }
 
 TEST(JobsTest, ServicesCanBeReflected) {

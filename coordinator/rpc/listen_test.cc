@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/host_port.h"
@@ -103,6 +104,57 @@ TEST(ListenTest, AnAddressIsCheckedWithoutBeingTaken) {
   SKEIN_EXPECT_OK(CheckListenAddress({"localhost", 0}));
   EXPECT_THAT(CheckListenAddress({"192.0.2.1", 1}),  // of no machine (RFC 5737)
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("192.0.2.1:1")));
+}
+
+// Of what is open here, beside what the test itself opens.
+int LowestFreeDescriptor() {
+  const int fd = dup(STDERR_FILENO);
+  close(fd);
+  return fd;
+}
+
+// A connection that was made; whether the server keeps it.
+bool IsKept(int fd) {
+  char byte = 0;
+  // A server says its settings at once; one that refuses closes.
+  return recv(fd, &byte, 1, 0) == 1;
+}
+
+TEST(ListenTest, BeyondTheLimitConnectionsAreRefusedAndTheOthersGoOn) {
+  Daemon::Options options = TestOptions();
+  // Its own threads and files, some connections of this process's, and half of these there.
+  options.server.max_descriptors = LowestFreeDescriptor() + 100;
+  TestCoordinator coordinator(std::move(options));
+  ASSERT_EQ(coordinator.Status().jobs_size(), 0);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const HostPort address, ParseHostPort(coordinator.address()));
+  sockaddr_in to = {.sin_family = AF_INET,
+                    .sin_port = htons(static_cast<uint16_t>(address.port)),
+                    .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  std::vector<int> sockets;
+  bool refused = false;
+  while (!refused && sockets.size() < 200) {
+    sockets.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(sockets.back(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    refused = !IsKept(sockets.back());
+  }
+  EXPECT_TRUE(refused);
+  EXPECT_GT(sockets.size(), 10u);
+  // The connection that is there goes on, and new ones do when there is room again.
+  EXPECT_EQ(coordinator.Status().jobs_size(), 0);
+  for (const int fd : sockets) close(fd);
+  EXPECT_TRUE(TestCoordinator::WaitFor([&] {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool kept =
+        connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0 && IsKept(fd);
+    close(fd);
+    return kept;
+  }));
+}
+
+TEST(ListenTest, AReserveOfDescriptorsStaysFree) {
+  EXPECT_EQ(MaxDescriptors(1024), 1024 - 64);
+  EXPECT_EQ(MaxDescriptors(100), 50);
+  EXPECT_EQ(MaxDescriptors(int64_t{1} << 40), (1 << 20) - 64);
 }
 
 TEST(ListenTest, AnAddressThatIsNoneIsQuoted) {

@@ -66,16 +66,18 @@ Cluster::~Cluster() {
   std::filesystem::remove_all(scratch_, ignored);
 }
 
-Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags) {
+Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags,
+                           const std::string& coordinator) {
   // With the settings that the README tells users to take.
-  std::vector<std::string> argv = {"sh",
-                                   "-c",
-                                   ". scripts/env.sh && exec mpirun \"$@\"",
-                                   "mpirun",
-                                   "-np",
-                                   absl::StrCat(ranks),
-                                   options_.worker,
-                                   "--coordinator=" + address_};
+  std::vector<std::string> argv = {
+      "sh",
+      "-c",
+      ". scripts/env.sh && exec mpirun \"$@\"",
+      "mpirun",
+      "-np",
+      absl::StrCat(ranks),
+      options_.worker,
+      "--coordinator=" + (coordinator.empty() ? address_ : coordinator)};
   argv.insert(argv.end(), flags.begin(), flags.end());
   // A folder of its own: a killed mpirun of Open MPI 5 leaves one there, named after its pid, and
   // the next one of this pid does not start.

@@ -32,8 +32,10 @@ class Cluster {
 
   // Starts a coordinator anew where the one before listened, which must be gone.
   void RestartCoordinator();
-  // mpirun -np `ranks` worker `flags`; does not wait.
-  Process& StartJob(int ranks, const std::vector<std::string>& flags = {});
+  // mpirun -np `ranks` worker `flags`, which comes to `coordinator` (empty: this one, without a
+  // detour); does not wait.
+  Process& StartJob(int ranks, const std::vector<std::string>& flags = {},
+                    const std::string& coordinator = "");
   // Polls the status until `jobs` jobs serve; false after `timeout`.
   bool WaitForServing(int jobs, absl::Duration timeout = absl::Seconds(60));
   cluster::v1::ClusterStatus Status();

@@ -25,6 +25,7 @@
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/comm/tracked_communicator.h"
+#include "parallel/plan/plan.h"
 #include "worker/rank.h"
 
 namespace skein::testing {
@@ -148,6 +149,7 @@ int Main(int argc, char** argv) {
   absl::Duration slow;
   AddAddress(app, "--coordinator", options.coordinator, "where the coordinator listens");
   AddDuration(app, "--orphan-timeout", options.orphan_timeout, "as of the worker");
+  AddParsed(app, "--layout", options.layout, plan::ParseLayoutRequest, "as of the worker");
   AddDuration(app, "--step-timeout", options.step_timeout, "as of the worker",
               absl::Milliseconds(1));
   app.add_flag("--overlap,!--no-overlap", options.overlap, "as of the worker");

@@ -123,6 +123,30 @@ TEST(RecoveryTest, AnswersGoOnWithTheOtherJobHoweverOftenOneIsKilled) {
   EXPECT_GE(cluster.Status().migrations(), static_cast<int64_t>(requests.size()) / 2);
 }
 
+TEST(RecoveryTest, AnswersMoveBetweenJobsOfUnlikeLayoutsThatServeSideBySide) {
+  const std::vector<v1::GenerateRequest> requests = Requests(500);
+  Cluster cluster({.worker = "tests/fault/faulty_worker"});
+  // Slow enough that no answer has ended when the first rank is killed.
+  cluster.StartJob(2, {"--layout=tp=2", "--slow=2ms"});
+  ASSERT_TRUE(cluster.WaitForServing(1));
+  cluster.StartJob(2, {"--layout=pp=2", "--slow=2ms"});
+  ASSERT_TRUE(cluster.WaitForServing(2));
+  const cluster::v1::JobStatus shards = cluster.ServingJob(0);
+  const cluster::v1::JobStatus stages = cluster.ServingJob(1);
+  EXPECT_EQ(shards.plan().layout().tensor(), 2);
+  EXPECT_EQ(stages.plan().layout().pipeline(), 2);
+  const std::vector<Answer> want = AnswersOf(cluster, requests);
+  RunningAnswers answers(cluster, requests);
+  KillRank(shards, 1);
+  cluster.StartJob(2, {"--layout=tp=2"});
+  ASSERT_TRUE(cluster.WaitForStatus([](const auto& status) { return ServingJobs(status) == 1; },
+                                    absl::Seconds(5)));
+  ASSERT_TRUE(cluster.WaitForServing(2));
+  KillRank(stages, 0);
+  answers.ExpectEqual(want);
+  EXPECT_GE(cluster.Status().migrations(), static_cast<int64_t>(requests.size()) / 2);
+}
+
 TEST(RecoveryTest, AnswersGoOnWithAJobOfAnotherLayoutThatComesInTheMeantime) {
   const std::vector<v1::GenerateRequest> requests = Requests(400);
   Cluster cluster({});

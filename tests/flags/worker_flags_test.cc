@@ -67,6 +67,13 @@ void Backend() {
   EXPECT_EQ(Ask(cpu.address(), request).tokens, want.tokens);  // all else is the same
 }
 
+void Layout() {
+  Cluster cluster({.layout = "tp=1,pp=1"});
+  cluster.StartJob(2, {"--layout=pp=2"});
+  ASSERT_TRUE(cluster.WaitForServing(1));
+  EXPECT_EQ(cluster.ServingJob(0).plan().layout().pipeline(), 2);
+}
+
 // The default is a minute.
 void OrphanTimeout() {
   Cluster cluster({});
@@ -193,6 +200,7 @@ FlagCases WorkerCases() {
       {{"", "--coordinator"}, Coordinator},
       {{"", "--model-root"}, ModelRoot},
       {{"", "--backend"}, Backend},
+      {{"", "--layout"}, Layout},
       {{"", "--orphan-timeout"}, OrphanTimeout},
       {{"", "--step-timeout"}, StepTimeout},
       {{"", "--overlap"}, Overlap},

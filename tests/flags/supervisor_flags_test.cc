@@ -1,0 +1,197 @@
+// What each flag of the supervisor does: with launchers, workers and coordinators that tell how
+// they were started, and with real ones where a job must serve.
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster.h"
+#include "tests/flags/flag_cases.h"
+#include "tests/flags/run.h"
+
+namespace skein::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kSupervisor[] = "supervisor/supervisor";
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+void WriteProgram(const std::filesystem::path& path, const std::string& body) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path) << "#!/bin/sh\n" << body;
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+}
+
+// A folder of programs: mpirun, a worker that dies at once, a coordinator that stays.
+std::string FakePrograms() {
+  const std::filesystem::path folder = NewPath("programs");
+  WriteProgram(
+      folder / "mpirun",
+      "echo \"mpirun $*\"\nwhile [ \"$1\" != -np ]; do shift; done\nshift 2\nexec \"$@\"\n");
+  WriteProgram(folder / "worker/worker", "echo \"worker $*\"\nexit 3\n");
+  WriteProgram(folder / "coordinator/coordinator", "echo \"coordinator $*\"\nexec sleep 1000\n");
+  return folder;
+}
+
+// The supervisor over such a folder.
+class Fake {
+ public:
+  explicit Fake(const std::vector<std::string>& flags)
+      : folder_(FakePrograms()), process_(Options(folder_, flags)) {}
+  // What nobody says is found missing once this was said, which comes last.
+  bool Says(const std::string& text) { return process_.WaitForOutput(text, kPatience); }
+  std::string Output() { return process_.Output(); }
+  const std::string& folder() const { return folder_; }
+
+  ~Fake() {
+    process_.Signal(SIGTERM);
+    EXPECT_TRUE(process_.Wait(kPatience).has_value());
+  }
+
+ private:
+  static Process::Options Options(const std::string& folder,
+                                  const std::vector<std::string>& flags) {
+    std::vector<std::string> argv = {kSupervisor, "--bin=" + folder,
+                                     absl::StrCat("--mpirun=", folder, "/mpirun")};
+    argv.insert(argv.end(), flags.begin(), flags.end());
+    return {.name = "supervisor", .argv = argv};
+  }
+
+  const std::string folder_;
+  Process process_;
+};
+
+void Jobs() {
+  EXPECT_TRUE(Fake({"--jobs=2"}).Says("job 2: worker "));
+  Fake one({"--first-wait=0.1"});
+  EXPECT_TRUE(one.Says("starts again in 0.200 s"));
+  EXPECT_THAT(one.Output(), Not(HasSubstr("job 2")));
+}
+
+void Ranks() { EXPECT_TRUE(Fake({"--ranks=3"}).Says("mpirun -np 3 ")); }
+
+void Coordinator() {
+  EXPECT_TRUE(Fake({"--coordinator=127.0.0.1:7"}).Says("worker --coordinator 127.0.0.1:7"));
+}
+
+void Model() {
+  EXPECT_TRUE(Fake({"--model=a/model"}).Says("coordinator: coordinator --model a/model "));
+}
+
+void CoordinatorFlag() {
+  EXPECT_TRUE(Fake({"--model=a/model", "--coordinator-flag=--max-queue=3"}).Says(" --max-queue=3"));
+}
+
+void Bin() {
+  Fake fake({});
+  EXPECT_TRUE(fake.Says(absl::StrCat(" ", fake.folder(), "/worker/worker ")));
+}
+
+void FirstWait() { EXPECT_TRUE(Fake({"--first-wait=0.123"}).Says("starts again in 0.123 s")); }
+
+void LongestWait() {
+  Fake fake({"--first-wait=0.1", "--longest-wait=0.15"});
+  EXPECT_TRUE(fake.Says("starts again in 0.150 s"));
+  EXPECT_THAT(fake.Output(), Not(HasSubstr("starts again in 0.200 s")));
+}
+
+// A job that served counts as new: its wait does not double.
+void ResetAfter() {
+  Cluster cluster({});
+  Process launch({.name = "launch",
+                  .argv = {"sh", "-c",
+                           absl::StrCat(". scripts/env.sh && exec ", kSupervisor,
+                                        " --bin=. --first-wait=0.1 --reset-after=0.001 "
+                                        "--coordinator=",
+                                        cluster.address())},
+                  .environment = {{"TMPDIR", cluster.scratch()}, {"HOME", cluster.scratch()}}});
+  for (int times = 0; times < 2; ++times) {
+    ASSERT_TRUE(cluster.WaitForServing(1));
+    const auto job = cluster.ServingJob(0);
+    ASSERT_TRUE(launch.WaitForOutput("job 1 serves, as job " + job.job_id(), kPatience));
+    ASSERT_EQ(kill(job.ranks(0).pid(), SIGKILL), 0);
+    ASSERT_TRUE(cluster.WaitForStatus(
+        [](const cluster::v1::ClusterStatus& status) { return !status.serving(); }, kPatience));
+  }
+  EXPECT_TRUE(launch.WaitForOutput("starts again in 0.100 s", kPatience));
+  ASSERT_TRUE(cluster.WaitForServing(1));
+  EXPECT_THAT(launch.Output(), Not(HasSubstr("starts again in 0.200 s")));
+  launch.Signal(SIGTERM);
+  EXPECT_TRUE(launch.Wait(kPatience).has_value());
+}
+
+// mpirun starts nothing. The default is a minute.
+void StartTimeout() {
+  Cluster cluster({});
+  const std::string silent = NewPath("silent");
+  WriteProgram(silent, "exec sleep 1000\n");
+  Process launch({.name = "launch",
+                  .argv = {kSupervisor, "--bin=.", "--mpirun=" + silent, "--start-timeout=1",
+                           "--first-wait=0.1", "--coordinator=" + cluster.address()}});
+  EXPECT_TRUE(launch.WaitForOutput("starts again in 0.100 s", kPatience));
+  launch.Signal(SIGTERM);
+  EXPECT_TRUE(launch.Wait(kPatience).has_value());
+}
+
+void Mpirun() {
+  const std::string other = NewPath("other");
+  WriteProgram(other, "echo \"another launcher: $*\"\nexit 3\n");
+  EXPECT_TRUE(Fake({"--mpirun=" + other}).Says("another launcher: -np 1 "));
+}
+
+void Hostfile() {
+  const std::string hosts = NewPath("hosts");
+  std::ofstream(hosts) << "localhost slots=4\n";
+  EXPECT_TRUE(Fake({"--hostfile=" + hosts}).Says(absl::StrCat("mpirun --hostfile ", hosts, " ")));
+}
+
+void MpirunArg() {
+  EXPECT_TRUE(Fake({"--mpirun-arg=--bind-to", "--mpirun-arg=core"}).Says("mpirun --bind-to core "));
+}
+
+void LogLevel() {
+  Fake quiet({"--log-level=error"});
+  EXPECT_TRUE(quiet.Says("job 1: worker "));
+  EXPECT_THAT(quiet.Output(), Not(HasSubstr("job 1 starts")));
+  EXPECT_TRUE(Fake({}).Says("job 1 starts"));
+}
+
+FlagCases SupervisorCases() {
+  return {
+      HelpCase(kSupervisor, ""),
+      VersionCase(kSupervisor),
+      {{"", "--jobs"}, Jobs},
+      {{"", "--ranks"}, Ranks},
+      {{"", "--coordinator"}, Coordinator},
+      {{"", "--model"}, Model},
+      {{"", "--bin"}, Bin},
+      {{"", "--first-wait"}, FirstWait},
+      {{"", "--longest-wait"}, LongestWait},
+      {{"", "--reset-after"}, ResetAfter},
+      {{"", "--start-timeout"}, StartTimeout},
+      {{"", "--mpirun"}, Mpirun},
+      {{"", "--hostfile"}, Hostfile},
+      {{"", "--mpirun-arg"}, MpirunArg},
+      {{"", "--coordinator-flag"}, CoordinatorFlag},
+      {{"", "--log-level"}, LogLevel},
+  };
+}
+
+int Main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  RegisterFlagTests(kSupervisor, SupervisorCases());
+  return RUN_ALL_TESTS();
+}
+
+}  // namespace
+}  // namespace skein::testing
+
+int main(int argc, char** argv) { return skein::testing::Main(argc, argv); }
