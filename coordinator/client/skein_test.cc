@@ -64,8 +64,8 @@ TEST_F(SkeinTest, GenerateStreamsTextAndStatistics) {
   const Outcome outcome = Skein("generate --prompt 'two words' --seed 7" + At());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, "two words\n");
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("prompt 9 tokens, answer 10 tokens"), HasSubstr("seed 7"),
-                                 HasSubstr("end: end of sequence")));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("prompt 9 tokens, answer 10 tokens"),
+                                 HasSubstr("seed 7"), HasSubstr("end: end of sequence")));
 }
 
 TEST_F(SkeinTest, PromptsComeFromFilesToo) {

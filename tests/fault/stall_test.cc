@@ -61,7 +61,8 @@ class StallTest : public ::testing::Test {
       const Answer got = cluster_.Generate(GreedyRequest("ROMEO:", 20), absl::Seconds(30));
       ASSERT_TRUE(got.status.ok()) << got.status.error_message();
       EXPECT_EQ(got.text, want.text);
-      for (const auto& job : cluster_.Status().jobs()) {
+      const cluster::v1::ClusterStatus status = cluster_.Status();
+      for (const auto& job : status.jobs()) {
         lost |= job.job_id() == id && job.state() == "lost";
       }
     }
