@@ -160,12 +160,27 @@ std::string DescribeWork(const RankActivity& rank) {
   return "waiting for an order";
 }
 
+// A rank that gives up on its own does so 5 s after the deadline, and knows less.
+constexpr double kLastChanceSeconds = 4;
+
+// What is still waited for to become certain, by the operation that was waited in for longest.
+struct Doubts {
+  // Who is silent is named by its silence soon.
+  bool silent = false;
+  // Who was stuck when the waiting began is known to be by now; on a busy machine some rank always
+  // looks as if it were.
+  bool still = false;
+
+  explicit Doubts(const OperationInProgress& longest)
+      : silent(longest.seconds < longest.deadline_seconds + kLastChanceSeconds),
+        still(longest.seconds < kStuckSeconds + kFreshSeconds) {}
+};
+
 // Whether it is too early to say: the rank is silent, so that it is not known what it does, or may
-// be stuck in its call, though not yet for long enough. Who was stuck when the waiting began is
-// known to be soon; on a busy machine some rank always looks as if it were.
-bool MayBeStuck(const RankActivity& rank, double waited) {
-  if (rank.age_seconds > kFreshSeconds) return true;
-  return waited < kStuckSeconds + kFreshSeconds && rank.operation.has_value() &&
+// be stuck in its call, though not yet for long enough.
+bool MayBeStuck(const RankActivity& rank, const Doubts& doubts) {
+  if (doubts.silent && rank.age_seconds > kFreshSeconds) return true;
+  return doubts.still && rank.operation.has_value() &&
          rank.operation->still_seconds + rank.age_seconds >= kDoubtSeconds &&
          rank.operation->still_seconds < kStuckSeconds;
 }
@@ -173,16 +188,16 @@ bool MayBeStuck(const RankActivity& rank, double waited) {
 // The ranks at the ends of all chains of waiting that begin with `waiters`; one of these that is
 // stuck is an end itself. Nothing where a rank of a chain may yet prove to be one.
 std::optional<std::set<int32_t>> EndsOfChains(Ranks ranks, std::vector<int32_t> waiters,
-                                              double waited) {
+                                              const Doubts& doubts) {
   std::set<int32_t> seen(waiters.begin(), waiters.end());
   std::set<int32_t> ends;
   while (!waiters.empty()) {
     const int32_t waiter = waiters.back();
     waiters.pop_back();
-    if (MayBeStuck(ranks[waiter], waited)) return std::nullopt;
+    if (MayBeStuck(ranks[waiter], doubts)) return std::nullopt;
     if (IsStuck(ranks, waiter)) ends.insert(waiter);
     for (int32_t other : Awaited(ranks, waiter)) {
-      if (MayBeStuck(ranks[other], waited)) return std::nullopt;
+      if (MayBeStuck(ranks[other], doubts)) return std::nullopt;
       if (Awaited(ranks, other).empty()) {
         ends.insert(other);
       } else if (seen.insert(other).second) {
@@ -255,7 +270,7 @@ std::optional<Hang> FindHang(absl::Span<const RankActivity> ranks) {
   if (late.empty()) return std::nullopt;
   const double deadline = ranks[latest].operation->deadline_seconds;
   const std::optional<std::set<int32_t>> ends =
-      EndsOfChains(ranks, late, ranks[latest].operation->seconds);
+      EndsOfChains(ranks, late, Doubts(*ranks[latest].operation));
   if (!ends.has_value()) return std::nullopt;
   if (!ends->empty()) return Blame(ranks, *ends->begin(), *ends, deadline);
   // Nobody is at an end: the ranks wait in a circle, or inside of one collective.

@@ -211,6 +211,13 @@ INSTANTIATE_TEST_SUITE_P(
                  {Aged(Computing(kTp0, 5), 1.6), In(kTp0, "all-reduce", 6, {0}, 31)},
                  std::nullopt,
                  ""},
+        // Nobody takes it for silent: --heartbeat-timeout is long.
+        HangCase{"an_end_of_a_chain_was_not_heard_of_for_long",
+                 {Aged(Computing(kTp0, 5), 34), In(kTp0, "all-reduce", 6, {0}, 34.1)},
+                 0,
+                 "it never entered all-reduce 6 of 'tp of replica 0, stage 0' (step 41); it was "
+                 "last heard computing step 41; rank 1 has waited in all-reduce 6 of 'tp of "
+                 "replica 0, stage 0' (step 41) for 34.1 s, past the deadline of 30.0 s"},
         HangCase{"it_was_heard_of_just_now_and_moves",
                  {Computing(kTp0, 5), Aged(Still(In(kTp0, "all-reduce", 6, {0}, 31), 0.3), 0.5)},
                  0,
