@@ -1,5 +1,6 @@
 // Requests over gRPC, against ranks that answer by a script.
 #include <malloc.h>
+#include <time.h>
 
 #include <algorithm>
 #include <functional>
@@ -418,6 +419,13 @@ int64_t LiveBytes() {
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 
+// Of all threads of this process.
+absl::Duration CpuTime() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
+}
+
 // 4 MiB of text is far more than this client's flow control lets through unread (64 KiB); the rest
 // piles up in few events, and costs no more than itself while others are served.
 TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswer) {
@@ -441,9 +449,9 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswe
   const auto median_of = [&](int answers, const std::function<void()>& after_each) {
     std::vector<absl::Duration> took;
     for (int i = 0; i < answers; ++i) {
-      const absl::Time begin = absl::Now();
+      const absl::Duration begin = CpuTime();
       serve_another(256);
-      took.push_back(absl::Now() - begin);
+      took.push_back(CpuTime() - begin);
       after_each();
     }
     std::nth_element(took.begin(), took.begin() + answers / 2, took.end());
@@ -472,7 +480,10 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswe
   // Steps of one replica are taken in order: the first of these answers comes after the coordinator
   // took all of the big one. Together they are three times as long.
   const absl::Duration beside = median_of(48, [&] { EXPECT_LT(LiveBytes() - before, bound); });
-  EXPECT_LT(beside, 3 * undisturbed);
+  // Work, not time, which another process may take. What is there for the lazy client is not looked
+  // at again for each of them.
+  EXPECT_LT(beside, 1.5 * undisturbed) << beside << " beside it, " << undisturbed << " alone";
+  RecordProperty("beside_over_alone", absl::StrCat(absl::FDivDuration(beside, undisturbed)));
 
   const Answer late = TestCoordinator::ReadAll(*lazy);
   EXPECT_TRUE(late.status.ok()) << late.status.error_message();

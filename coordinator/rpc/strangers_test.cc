@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/rpc/grpc_status.h"
 #include "coordinator/rpc/raw_call.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
@@ -213,6 +214,13 @@ TEST(StrangersTest, AnErrorAlwaysArrives) {
     EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::NOT_FOUND);
     EXPECT_THAT(answer.status.error_message(), HasSubstr("is not served here; 'fake' is"));
   }
+}
+
+TEST(StrangersTest, AStatusFitsIntoTheHeadersThatClientsTake) {
+  const grpc::Status status = ToGrpc(absl::InternalError(std::string(100'000, '\n') + "\x1b"));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_THAT(status.error_message(), SizeIs(Le(2048u)));
+  EXPECT_EQ(ToGrpc(absl::InternalError("a\nb\x1b")).error_message(), "a\nb\\x1b");
 }
 
 TEST(StrangersTest, UnreadableBytesAreRefusedByWord) {

@@ -334,8 +334,9 @@ absl::Status Attachment::OnPlan(plan::Plan plan) {
     // A new coordinator planned the job again: the shard that is loaded serves if it is the same.
     if (plan != *plan_) {
       return absl::FailedPreconditionError(
-          "a new coordinator made another plan for this job, whose weights are loaded already; "
-          "start the workers again");
+          absl::StrCat("a new coordinator made another plan for this job (", plan.layout.ToString(),
+                       "), whose weights are loaded already (", plan_->layout.ToString(),
+                       "); start the workers again, or the coordinator as it was"));
     }
     ready = ready_;
   }
