@@ -18,7 +18,8 @@ fake=$PWD/tests/supervisor/fake_coordinator
 
 # A worker appends "begin TIME" and "end TIME" to $LAUNCH_TEST/events and takes its life from $LAUNCH_TEST/lives, a line
 # each time: seconds before it is loaded (- for never), seconds after, exit status. Behind the last line it stays. The
-# status "lost" is no end: the coordinator names the job, and the worker takes no TERM.
+# status "lost" is no end: the coordinator names the job, and the worker takes no TERM. With "gone" it ends with 0, but was
+# named; with "unknown" it ends with 0 and the coordinator says nothing new; with 0 the coordinator says that it has ended.
 cat >"$bin/worker/worker" <<'PROGRAM'
 #!/usr/bin/env bash
 events=$LAUNCH_TEST/events
@@ -48,6 +49,11 @@ if [[ $status == lost ]]; then
   while :; do sleep 0.05; done
 fi
 echo "end $(now)" >>"$events"
+case $status in
+  0) state ended ;;
+  gone) state $'lost\nrank 1 is cut off' && status=0 ;;
+  unknown) status=0 ;;
+esac
 [[ $status != KILL ]] || kill -s KILL $$
 exit "$status"
 PROGRAM
@@ -258,9 +264,15 @@ kill -s TERM $!
 ends "an mpirun that is not there is told" 143 $!
 
 PATH=$stub_path launch '0 0 0\n' --coordinator "$elsewhere" --mpirun-arg=-x --mpirun-arg=A=b --hostfile hosts
-said "^job 1: mpirun --hostfile hosts -x A=b -np 1 $bin/worker/worker --coordinator $elsewhere$"
+said "^job 1: mpirun --hostfile hosts -x SKEIN_JOB_ID -x SKEIN_JOB_SECRET -x SKEIN_JOB_SLOT -x A=b -np 1 $bin/worker/worker --coordinator $elsewhere$"
 kill -s TERM $!
 ends "arguments of mpirun" 143 $!
+
+for status in gone unknown; do
+  PATH=$stub_path launch "0 0.5 $status\\n0 0 0\\n" --first-wait 0.1 --coordinator "$elsewhere"
+  ends "a job that ends with 0 without having drained ($status) starts again" 0 $!
+  (($(grep -c begin "$root/events") == 2)) || fail "it did not start twice"
+done
 
 # --- Wrong usage ---
 for wrong in '--jobs 0' '--ranks x' '--first-wait soon' '--jobs' '--unknown x' '--coordinator=x' '--log-level loud'; do

@@ -15,9 +15,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/processes.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
-#include "supervisor/processes.h"
 
 namespace skein::supervisor {
 namespace {

@@ -21,9 +21,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/log/line_writer.h"
+#include "base/processes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "supervisor/processes.h"
 #include "supervisor/program.h"
 #include "supervisor/scratch.h"
 
@@ -140,7 +140,7 @@ TEST_F(ChildTest, WhatLeftItsSessionAndItsParentsIsKilled) {
   EXPECT_TRUE(child_->AnythingLeft());
   EXPECT_FALSE(IsGone(far));
   EXPECT_TRUE(WaitUntil([&] { return child_->Kill(), !child_->AnythingLeft(); }));
-  EXPECT_TRUE(IsGone(far));
+  EXPECT_TRUE(WaitUntil([&] { return IsGone(far); }));  // once its new parent took its end
 }
 
 TEST_F(ChildTest, WhatLostItsMarkIsFoundByDescent) {

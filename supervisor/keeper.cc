@@ -43,6 +43,7 @@ void Keeper::End(const Pace& pace, absl::Time now) {
   }
   ending_->terminate_at = std::min(ending_->terminate_at, now + pace.grace);
   ending_->kill_at = std::min(ending_->kill_at, now + pace.grace + pace.patience);
+  ending_->lost = ending_->lost || pace.lost;
 }
 
 void Keeper::Stop() {
@@ -54,8 +55,8 @@ Keeper::Aftermath Keeper::Ended(const ExitStatus& end, absl::Time now) {
   last_end_ = end;
   Aftermath aftermath = {.served = serves_since_ ? now - *serves_since_ : absl::ZeroDuration()};
   // What a program says that was made to end is not its own word.
-  const bool by_force = ending_ && (ending_->terminated || ending_->killed);
-  if (stopped_ || (!by_force && (end.Drained() || end.Misused()))) {
+  const bool own_word = !ending_ || !(ending_->terminated || ending_->killed || ending_->lost);
+  if (stopped_ || (own_word && (end.Drained() || end.Misused()))) {
     state_ = State::kOver;
     misused_ = !stopped_ && end.Misused();
     return aftermath;

@@ -32,6 +32,7 @@ class Keeper {
   struct Pace {
     absl::Duration grace;     // for it to end by itself
     absl::Duration patience;  // from the request to the force; with zero it is not asked
+    bool lost = false;        // no status that it ends with is its own word
   };
 
   struct Aftermath {
@@ -67,6 +68,7 @@ class Keeper {
     absl::Time kill_at;
     bool terminated = false;
     bool killed = false;
+    bool lost = false;
   };
 
   const Options options_;

@@ -141,6 +141,12 @@ TEST_F(EndingTest, OneThatEndsInTheGraceHasTheLastWord) {
   EXPECT_EQ(keeper_.Ended({.code = 0}, clock_.Now()).wait, std::nullopt);
 }
 
+TEST_F(EndingTest, OneThatIsLostStartsAgainWhateverItSays) {
+  keeper_.End({.grace = absl::Hours(1), .lost = true}, clock_.Now());
+  keeper_.End(kNamed, clock_.Now());
+  EXPECT_NE(keeper_.Ended({.code = 0}, clock_.Now()).wait, std::nullopt);
+}
+
 TEST_F(EndingTest, OneThatWasForcedStartsAgainWhateverItSays) {
   for (const int code : {0, 2}) {
     keeper_.End({.patience = absl::Seconds(1)}, clock_.Now());

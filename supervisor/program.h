@@ -50,6 +50,8 @@ class Program {
   void PassOn();
   // A process of this id was waited for. Whether it is this program's.
   bool TakeEnd(pid_t pid, const ExitStatus& end);
+  // The keeper hears of that end no sooner than this.
+  void HoldEnd(absl::Time until) { look_at_ = until; }
 
  private:
   void Start(absl::Time now);

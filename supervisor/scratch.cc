@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/processes.h"
 #include "base/status_util.h"
 #include "supervisor/child.h"
-#include "supervisor/processes.h"
 
 namespace skein::supervisor {
 namespace {

@@ -21,10 +21,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/host_port.h"
+#include "base/processes.h"
 #include "spdlog/spdlog.h"
 #include "supervisor/connect_probe.h"
 #include "supervisor/mailbox.h"
-#include "supervisor/processes.h"
 #include "supervisor/program.h"
 #include "supervisor/watch.h"
 
@@ -33,7 +33,8 @@ namespace {
 
 // A job that the coordinator has named is gone 6 s later at the latest: 1 s to hear of it, then
 // this. mpirun takes 1 to 2 s to end a job by itself, or when it is asked.
-constexpr Keeper::Pace kLost = {.grace = absl::Seconds(3), .patience = absl::Seconds(2)};
+constexpr Keeper::Pace kLost = {
+    .grace = absl::Seconds(3), .patience = absl::Seconds(2), .lost = true};
 // A drained job finalizes MPI, and says by its status that all went well.
 constexpr Keeper::Pace kEnded = {.grace = absl::Seconds(6), .patience = absl::Seconds(2)};
 constexpr Keeper::Pace kAsked = {.patience = absl::Seconds(10)};
@@ -46,6 +47,8 @@ constexpr Keeper::Pace kDrained = {.grace = absl::Seconds(10), .patience = absl:
 
 constexpr absl::Duration kAsk = absl::Seconds(1);
 constexpr absl::Duration kAskBeforeService = absl::Milliseconds(250);  // its beginning counts
+// For the coordinator to say what became of a job whose mpirun has ended with 0.
+constexpr absl::Duration kLastWord = absl::Seconds(2);
 constexpr absl::Duration kSilence = absl::Seconds(10);  // a coordinator misses no second otherwise
 // Launchers like timeout(1) signal a process and then its group: so close together it is one
 // signal.
@@ -76,6 +79,7 @@ struct Answer {
   Kind kind;
   std::string id;  // of the job
   JobInfo info;
+  absl::Time asked_at;
   bool connected = false;
 };
 
@@ -86,6 +90,7 @@ struct Job {
   JobKey key;  // of this start
   std::optional<JobWatch> watch;
   absl::Time ask_at = absl::InfiniteFuture();
+  std::optional<absl::Time> ended_at;  // with 0, which only the coordinator can confirm
   Program program;
 };
 
@@ -103,6 +108,8 @@ class Supervisor {
   void Ask();
   void TakeAnswers();
   void JudgeJob(Job& job, const JobInfo& info);
+  void AwaitLastWord(Job& job);
+  void TakeLastWord(Job& job, const JobInfo& info);
   void JudgeCoordinator(std::optional<SilenceWatch>& watch, bool answered, const char* what);
 
   void TakeSignals();
@@ -117,6 +124,7 @@ class Supervisor {
   int Status();
 
   const Options options_;
+  const std::string id_ = RandomHex<8>();
   JobInfoSource* const source_;
   Scratch* const scratch_;
   LineWriter* const output_;
@@ -180,10 +188,18 @@ void Supervisor::AddJob(int number) {
     job.key = NewKey();
     job.watch.emplace(options_.start_timeout);
     job.ask_at = now_;
+    job.ended_at.reset();
     Child::Options child;
     child.argv = {options_.mpirun};
     if (!options_.hostfile.empty()) {
       child.argv.insert(child.argv.end(), {"--hostfile", options_.hostfile});
+    }
+    // Rank 0 tells the others whose they are, and may be on another host. Open MPI carries values
+    // over its own connections, not on command lines.
+    if (options_.SeveralHosts()) {
+      for (const char* const variable : {"SKEIN_JOB_ID", "SKEIN_JOB_SECRET", "SKEIN_JOB_SLOT"}) {
+        child.argv.insert(child.argv.end(), {"-x", variable});
+      }
     }
     child.argv.insert(child.argv.end(), options_.mpirun_args.begin(), options_.mpirun_args.end());
     child.argv.insert(child.argv.end(),
@@ -192,9 +208,15 @@ void Supervisor::AddJob(int number) {
     child.argv.insert(child.argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
     // A folder of its own: Open MPI 5 fails where an mpirun of the same pid was killed and left one
     // of the same name.
-    child.environment = {
-        {"TMPDIR", folder}, {"SKEIN_JOB_ID", job.key.id}, {"SKEIN_JOB_SECRET", job.key.secret}};
+    child.environment = {{"TMPDIR", folder},
+                         {"SKEIN_JOB_ID", job.key.id},
+                         {"SKEIN_JOB_SECRET", job.key.secret},
+                         {"SKEIN_JOB_SLOT", absl::StrCat(id_, ".", number)}};
     if (!options_.home.empty()) child.environment.emplace_back("HOME", options_.home);
+    if (!options_.hostfile.empty()) {
+      // Open MPI 5 puts all ranks on the first host where it may oversubscribe one.
+      child.environment.emplace_back("PRTE_MCA_rmaps_default_mapping_policy", "slot");
+    }
     if (!options_.SeveralHosts()) {  // others have no such folder
       child.environment.emplace_back("OMPI_MCA_btl_vader_backing_directory", folder);
       child.environment.emplace_back("OMPI_MCA_btl_sm_backing_directory", folder);
@@ -219,10 +241,15 @@ std::vector<Program*> Supervisor::Programs() {
 void Supervisor::Ask() {
   for (const auto& job : jobs_) {
     if (!job->program.running() || now_ < job->ask_at) continue;
-    job->ask_at = now_ + (job->watch->serving() ? kAsk : kAskBeforeService);
-    source_->Query(job->key, kAsk, [answers = answers_, id = job->key.id](JobInfo info) {
-      answers->Post({.kind = Answer::Kind::kJob, .id = id, .info = std::move(info)});
-    });
+    const bool steady = job->watch->serving() && !job->ended_at;
+    job->ask_at = now_ + (steady ? kAsk : kAskBeforeService);
+    source_->Query(job->key, kAsk,
+                   [answers = answers_, id = job->key.id, asked_at = now_](JobInfo info) {
+                     answers->Post({.kind = Answer::Kind::kJob,
+                                    .id = id,
+                                    .info = std::move(info),
+                                    .asked_at = asked_at});
+                   });
   }
   if (coordinator_ == nullptr || !coordinator_->running() || now_ < ask_coordinator_at_) return;
   ask_coordinator_at_ = now_ + kAsk;
@@ -237,7 +264,9 @@ void Supervisor::TakeAnswers() {
     switch (answer.kind) {
       case Answer::Kind::kJob:
         for (const auto& job : jobs_) {
-          if (job->key.id == answer.id && job->program.running()) JudgeJob(*job, answer.info);
+          if (job->key.id != answer.id || !job->program.running()) continue;
+          JudgeJob(*job, answer.info);
+          if (job->ended_at && answer.asked_at >= *job->ended_at) TakeLastWord(*job, answer.info);
         }
         break;
       case Answer::Kind::kCoordinator:
@@ -267,6 +296,33 @@ void Supervisor::JudgeJob(Job& job, const JobInfo& info) {
   job.program.End(kLost, now_);
 }
 
+// An mpirun may end with 0 although ranks of it were lost: Open MPI 5 does with a host that is cut
+// off.
+void Supervisor::AwaitLastWord(Job& job) {
+  job.ended_at = job.ask_at = now_;
+  job.program.HoldEnd(now_ + kLastWord);
+}
+
+void Supervisor::TakeLastWord(Job& job, const JobInfo& info) {
+  using State = JobInfo::State;
+  switch (info.state) {
+    case State::kWaiting:
+    case State::kLoading:
+    case State::kServing:
+      // It has not noticed yet; or never will.
+      if (now_ - *job.ended_at < kLastWord / 2) return;
+      job.program.End(kLost, now_);
+      break;
+    case State::kNoAnswer:
+    case State::kCannotTell:
+    case State::kUnknown:
+    case State::kLost:
+    case State::kEnded:
+      break;
+  }
+  job.program.HoldEnd(absl::InfinitePast());
+}
+
 void Supervisor::JudgeCoordinator(std::optional<SilenceWatch>& watch, bool answered,
                                   const char* what) {
   if (!coordinator_->running() || !watch) return;
@@ -294,8 +350,12 @@ void Supervisor::TakeSignals() {
 void Supervisor::ReapAll() {
   int status = 0;
   for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-    for (Program* const program : Programs()) {
-      if (program->TakeEnd(pid, ExitStatus::FromWait(status))) break;
+    const ExitStatus end = ExitStatus::FromWait(status);
+    if (coordinator_ != nullptr && coordinator_->TakeEnd(pid, end)) continue;
+    for (const auto& job : jobs_) {
+      if (!job->program.TakeEnd(pid, end)) continue;
+      if (end.Drained()) AwaitLastWord(*job);
+      break;
     }
   }
 }

@@ -9,10 +9,12 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
 #include "base/log/log.h"
+#include "base/processes.h"
 #include "base/version.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "parallel/plan/plan.h"
@@ -27,12 +29,23 @@ Examples:
   mpirun -np 8 worker                             serve the coordinator on 127.0.0.1:50051
   mpirun -np 4 worker --coordinator=head:50051    serve another one
   mpirun -np 4 worker --layout=tp=2,pp=2          serve with this layout, whatever other jobs have
+  worker bench --model=synthetic:llama3-1b        measure this machine's CPUs
 
 Environment:
   SKEIN_JOB_ID, SKEIN_JOB_SECRET   set by who starts the job and asks the coordinator for it; both or
                                    neither (random ones); the secret has 16 to 256 bytes
-  worker bench --model=synthetic:llama3-1b        measure this machine's CPUs
+  SKEIN_JOB_SLOT                   with them: jobs that follow one another; a rank first kills what
+                                   another job of its slot has left on its host
 )";
+
+// Whoever ended the job before this one could not reach every host: a stopped rank there holds
+// memory and devices until it is killed.
+void EndPredecessors(const skein::worker::JobIdentity& job) {
+  const char* const slot = getenv("SKEIN_JOB_SLOT");
+  if (slot == nullptr || *slot == '\0') return;
+  skein::KillThoseWith(absl::StrCat("SKEIN_JOB_SLOT=", slot),
+                       absl::StrCat("SKEIN_JOB_ID=", job.id));
+}
 
 int JobMain(skein::worker::RankOptions& options) {
   const auto job =
@@ -42,6 +55,7 @@ int JobMain(skein::worker::RankOptions& options) {
     return skein::kExitUsage;
   }
   options.job = *job;
+  if (options.job) EndPredecessors(*options.job);
   auto mpi = skein::comm::MpiRuntime::Create();
   if (!mpi.ok()) {
     std::fprintf(stderr, "worker: %s\n", mpi.status().ToString().c_str());

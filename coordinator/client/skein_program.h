@@ -29,9 +29,12 @@ struct Outcome {
 // Its process while it runs.
 inline std::string SkeinPidFile() { return absl::StrCat(::testing::TempDir(), "/skein.pid"); }
 
+// What it has said on standard error so far.
+inline std::string SkeinErrorFile() { return absl::StrCat(::testing::TempDir(), "/stderr"); }
+
 // Runs it to its end; one at a time.
 inline Outcome Skein(const std::string& arguments) {
-  const std::string err = absl::StrCat(::testing::TempDir(), "/stderr");
+  const std::string err = SkeinErrorFile();
   FILE* pipe = popen(absl::StrCat("echo $$ >", SkeinPidFile(), "; exec coordinator/client/skein ",
                                   arguments, " 2>", err)
                          .c_str(),

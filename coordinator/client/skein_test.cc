@@ -4,8 +4,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "coordinator/client/skein_program.h"
 #include "coordinator/rpc/fake_job.h"
@@ -214,9 +214,11 @@ TEST_F(SkeinTest, ErrorsAreExplained) {
 }
 
 TEST_F(SkeinTest, GenerateWaitsForAReplica) {
+  std::ofstream(SkeinErrorFile()) << "";  // of the run before
   std::unique_ptr<FakeJob> job;
   std::thread later([&] {
-    absl::SleepFor(absl::Milliseconds(500));
+    EXPECT_TRUE(TestCoordinator::WaitFor(
+        [] { return absl::StrContains(ReadFile(SkeinErrorFile()), "waiting up to 20s"); }));
     job = Serve();
   });
   const Outcome outcome = Skein("generate --prompt abc --wait 20s" + At());

@@ -1,6 +1,9 @@
 #include "parallel/comm/communicator_suite.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/await_sleep.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 
@@ -357,10 +361,14 @@ TEST(CommunicatorPeersTest, AbortEndsACallInFlightAndAllLaterOnes) {
     SCOPED_TRACE(Where(comm));
     if (comm.size() == 1 || comm.rank() != 0) return;
     const absl::Status why = absl::CancelledError("the job ends");
-    std::thread aborter([&] {
-      absl::SleepFor(absl::Milliseconds(50));
+    std::atomic<bool> enters = false;
+    std::thread aborter([&, caller = gettid()] {
+      enters.wait(false);
+      EXPECT_TRUE(AwaitSleep(caller));
       comm.Abort(why);
     });
+    enters = true;
+    enters.notify_one();
     const absl::Time start = absl::Now();
     EXPECT_EQ(comm.Barrier(), why);
     EXPECT_LT(absl::Now() - start, absl::Seconds(5));

@@ -156,7 +156,7 @@ void Hostfile() {
 }
 
 void MpirunArg() {
-  EXPECT_TRUE(Fake({"--mpirun-arg=--bind-to", "--mpirun-arg=core"}).Says("mpirun --bind-to core "));
+  EXPECT_TRUE(Fake({"--mpirun-arg=--bind-to", "--mpirun-arg=core"}).Says(" --bind-to core -np 1 "));
 }
 
 void LogLevel() {

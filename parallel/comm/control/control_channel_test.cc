@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/await_sleep.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -234,11 +236,15 @@ TEST_P(ControlChannelTest, CloseWakesOwnCallsAndTellsThePeers) {
   OnThreads(
       [&](ControlChannel& channel) {
         SKEIN_ASSERT_OK(channel.Broadcast("last", Soon()));
-        std::thread closer([&] {
-          absl::SleepFor(absl::Milliseconds(50));
+        std::atomic<bool> enters = false;
+        std::thread closer([&, caller = gettid()] {
+          enters.wait(false);
+          EXPECT_TRUE(AwaitSleep(caller));
           channel.Close();
           closed.set_value();
         });
+        enters = true;
+        enters.notify_one();
         EXPECT_THAT(channel.Receive(Soon()), StatusIs(StatusCode::kCancelled, HasSubstr("closed")));
         EXPECT_THAT(
             channel.Broadcast("x", Soon()),
@@ -385,7 +391,8 @@ TEST_P(ControlChannelTest, AnIdleRankUsesNoCpuAndHardlyWakes) {
   RecordProperty("most_sleeps", absl::StrCat(most_sleeps));
 }
 
-// Half of them all do, whatever else takes a core for a while.
+// Half of them all do, whatever else takes a core for a while: one that looked for messages at the
+// few wake-ups that the test before allows would need a hundred times as long.
 TEST_P(ControlChannelTest, ASleepingRankWakesWithinAMillisecond) {
   auto channel = Fork(0, [](ControlChannel& channel) {
     while (true) {
@@ -398,7 +405,9 @@ TEST_P(ControlChannelTest, ASleepingRankWakesWithinAMillisecond) {
   ASSERT_NE(channel, nullptr);
   std::vector<double> latencies_us;
   for (int i = 0; i < 180; ++i) {
-    absl::SleepFor(absl::Milliseconds(3));  // all are asleep again
+    for (const pid_t child : children_) {
+      if (child != 0) ASSERT_TRUE(AwaitSleep(child));
+    }
     const int64_t sent = absl::GetCurrentTimeNanos();
     SKEIN_ASSERT_OK(channel->Broadcast("wake", Soon()));
     for (int rank = 1; rank < kRanks; ++rank) {

@@ -1,7 +1,8 @@
-#include "supervisor/processes.h"
+#include "base/processes.h"
 
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -14,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace skein::supervisor {
+namespace skein {
 namespace {
 
 std::string Read(const std::string& path) {
@@ -35,12 +36,25 @@ pid_t LiveParent(pid_t pid) {
   return state == 'Z' || state == 'X' ? 0 : parent;
 }
 
-bool HasMark(pid_t pid, std::string_view mark) {
-  const std::string environment = Read(absl::StrCat("/proc/", pid, "/environ"));
-  for (const std::string& entry : std::vector<std::string>(absl::StrSplit(environment, '\0'))) {
-    if (entry.starts_with(mark)) return true;
+std::vector<pid_t> AllProcesses() {
+  std::vector<pid_t> all;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    pid_t pid = 0;
+    if (absl::SimpleAtoi(entry->path().filename().string(), &pid)) all.push_back(pid);
   }
-  return false;
+  return all;
+}
+
+std::vector<std::string> Environment(pid_t pid) {
+  return absl::StrSplit(Read(absl::StrCat("/proc/", pid, "/environ")), '\0');
+}
+
+bool HasMark(pid_t pid, std::string_view mark) {
+  const std::vector<std::string> environment = Environment(pid);
+  return std::any_of(environment.begin(), environment.end(),
+                     [&](const std::string& entry) { return entry.starts_with(mark); });
 }
 
 }  // namespace
@@ -48,11 +62,7 @@ bool HasMark(pid_t pid, std::string_view mark) {
 std::vector<pid_t> FindStarted(pid_t root, std::string_view mark) {
   std::multimap<pid_t, pid_t> children;
   std::vector<pid_t> to_visit;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
-       entry.increment(error)) {
-    pid_t pid = 0;
-    if (!absl::SimpleAtoi(entry->path().filename().string(), &pid)) continue;
+  for (const pid_t pid : AllProcesses()) {
     const pid_t parent = LiveParent(pid);
     if (parent == 0) continue;
     children.emplace(parent, pid);
@@ -75,4 +85,17 @@ std::vector<pid_t> KillStarted(pid_t root, std::string_view mark) {
   return started;
 }
 
-}  // namespace skein::supervisor
+std::vector<pid_t> KillThoseWith(std::string_view with, std::string_view without) {
+  std::vector<pid_t> killed;
+  for (const pid_t pid : AllProcesses()) {
+    const std::vector<std::string> environment = Environment(pid);
+    const auto has = [&](std::string_view entry) {
+      return std::find(environment.begin(), environment.end(), entry) != environment.end();
+    };
+    if (!has(with) || has(without) || LiveParent(pid) == 0) continue;
+    if (kill(pid, SIGKILL) == 0) killed.push_back(pid);
+  }
+  return killed;
+}
+
+}  // namespace skein

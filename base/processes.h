@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace skein::supervisor {
+namespace skein {
 
 // `root` (0: none) and the processes whose environment has an entry that begins with `mark` (empty:
 // none), all with their descendants; zombies left out. The mark finds those that left their group,
@@ -19,4 +19,8 @@ std::vector<pid_t> FindStarted(pid_t root, std::string_view mark);
 // SIGKILL to all of them. Returns them; they are gone when FindStarted finds none.
 std::vector<pid_t> KillStarted(pid_t root, std::string_view mark);
 
-}  // namespace skein::supervisor
+// SIGKILL to every process whose environment has the entry `with` and not the entry `without`;
+// their descendants are left alone. Returns them.
+std::vector<pid_t> KillThoseWith(std::string_view with, std::string_view without);
+
+}  // namespace skein

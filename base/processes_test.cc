@@ -1,0 +1,58 @@
+#include "base/processes.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein {
+namespace {
+
+using ::testing::UnorderedElementsAre;
+
+// One that does nothing, with these entries in its environment.
+pid_t Start(std::vector<std::string> environment) {
+  std::vector<char*> entries;
+  for (std::string& entry : environment) entries.push_back(entry.data());
+  entries.push_back(nullptr);
+  std::string name = "sleep", seconds = "600";
+  char* const argv[] = {name.data(), seconds.data(), nullptr};
+  const pid_t pid = vfork();  // over when the program runs
+  if (pid == 0) {
+    execve("/bin/sleep", argv, entries.data());
+    _exit(127);
+  }
+  return pid;
+}
+
+int EndOf(pid_t pid) {
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+TEST(ProcessesTest, ThoseOfAnotherStartAreKilledAlsoWhereTheyAreStopped) {
+  const std::string slot = absl::StrCat("SLOT=", getpid());
+  const pid_t old = Start({"A=b", slot, "ID=1"});
+  const pid_t stopped = Start({slot, "ID=2"});
+  const pid_t mine = Start({slot, "ID=3"});
+  const pid_t others = Start({"ID=1", absl::StrCat("X", slot), slot + "0"});
+  kill(stopped, SIGSTOP);
+  EXPECT_THAT(KillThoseWith(slot, "ID=3"), UnorderedElementsAre(old, stopped));
+  EXPECT_EQ(EndOf(old), SIGKILL);
+  EXPECT_EQ(EndOf(stopped), SIGKILL);
+  for (const pid_t pid : {mine, others}) {
+    EXPECT_EQ(waitpid(pid, nullptr, WNOHANG), 0);
+    kill(pid, SIGTERM);
+    EXPECT_EQ(EndOf(pid), SIGTERM);
+  }
+}
+
+}  // namespace
+}  // namespace skein
