@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -23,17 +24,18 @@ std::string Read(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// Of /proc/PID/stat: "PID (NAME) STATE PARENT ...", where NAME may hold anything. 0: gone, or a
-// zombie.
-pid_t LiveParent(pid_t pid) {
+// Of /proc/PID/stat: "PID (NAME) STATE PARENT ...", where NAME may hold anything. Nothing where the
+// process is gone or a zombie; 0 where its parent is in another PID namespace.
+std::optional<pid_t> LiveParent(pid_t pid) {
   const std::string stat = Read(absl::StrCat("/proc/", pid, "/stat"));
   const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return 0;
+  if (name_end == std::string::npos) return std::nullopt;
   std::istringstream rest(stat.substr(name_end + 1));
   char state = 'Z';
   pid_t parent = 0;
   rest >> state >> parent;
-  return state == 'Z' || state == 'X' ? 0 : parent;
+  if (state == 'Z' || state == 'X') return std::nullopt;
+  return parent;
 }
 
 std::vector<pid_t> AllProcesses() {
@@ -63,9 +65,9 @@ std::vector<pid_t> FindStarted(pid_t root, std::string_view mark) {
   std::multimap<pid_t, pid_t> children;
   std::vector<pid_t> to_visit;
   for (const pid_t pid : AllProcesses()) {
-    const pid_t parent = LiveParent(pid);
-    if (parent == 0) continue;
-    children.emplace(parent, pid);
+    const std::optional<pid_t> parent = LiveParent(pid);
+    if (!parent) continue;
+    children.emplace(*parent, pid);
     if (pid == root || (!mark.empty() && HasMark(pid, mark))) to_visit.push_back(pid);
   }
   std::set<pid_t> found;
@@ -92,7 +94,7 @@ std::vector<pid_t> KillThoseWith(std::string_view with, std::string_view without
     const auto has = [&](std::string_view entry) {
       return std::find(environment.begin(), environment.end(), entry) != environment.end();
     };
-    if (!has(with) || has(without) || LiveParent(pid) == 0) continue;
+    if (!has(with) || has(without) || !LiveParent(pid)) continue;
     if (kill(pid, SIGKILL) == 0) killed.push_back(pid);
   }
   return killed;

@@ -19,7 +19,8 @@ fake=$PWD/tests/supervisor/fake_coordinator
 # A worker appends "begin TIME" and "end TIME" to $LAUNCH_TEST/events and takes its life from $LAUNCH_TEST/lives, a line
 # each time: seconds before it is loaded (- for never), seconds after, exit status. Behind the last line it stays. The
 # status "lost" is no end: the coordinator names the job, and the worker takes no TERM. With "gone" it ends with 0, but was
-# named; with "unknown" it ends with 0 and the coordinator says nothing new; with 0 the coordinator says that it has ended.
+# named; with "unnoticed" it ends with 0 and the coordinator says nothing new, with "forgotten" it knows it no more; with 0 the
+# coordinator says that it has ended.
 cat >"$bin/worker/worker" <<'PROGRAM'
 #!/usr/bin/env bash
 events=$LAUNCH_TEST/events
@@ -52,7 +53,8 @@ echo "end $(now)" >>"$events"
 case $status in
   0) state ended ;;
   gone) state $'lost\nrank 1 is cut off' && status=0 ;;
-  unknown) status=0 ;;
+  unnoticed) status=0 ;;
+  forgotten) rm "$LAUNCH_TEST/job.$SKEIN_JOB_ID" && status=0 ;;
 esac
 [[ $status != KILL ]] || kill -s KILL $$
 exit "$status"
@@ -268,11 +270,82 @@ said "^job 1: mpirun --hostfile hosts -x SKEIN_JOB_ID -x SKEIN_JOB_SECRET -x SKE
 kill -s TERM $!
 ends "arguments of mpirun" 143 $!
 
-for status in gone unknown; do
+for status in gone unnoticed forgotten; do
   PATH=$stub_path launch "0 0.5 $status\\n0 0 0\\n" --first-wait 0.1 --coordinator "$elsewhere"
   ends "a job that ends with 0 without having drained ($status) starts again" 0 $!
   (($(grep -c begin "$root/events") == 2)) || fail "it did not start twice"
 done
+
+# Nobody is there to say so; later somebody is.
+kill -s STOP $head
+PATH=$stub_path launch '0 0.5 0\n0 2 0\n' --first-wait 0.1 --coordinator "$elsewhere"
+said 'job 1 ended with status 0, but was not drained'
+kill -s CONT $head
+ends "a job that ends with 0 while its coordinator is cut off starts again" 0 $!
+(($(grep -c begin "$root/events") == 2)) || fail "it did not start twice"
+
+LAUNCH_TEST=$root/. "$fake" --listen 127.0.0.3:0 >"$root/short" 2>&1 &
+short=$!
+until_it grep -q listening "$root/short"
+PATH=$stub_path launch '0 1 unnoticed\n' --coordinator "127.0.0.3:$(<"$root/port")"
+appears loaded
+kill -s KILL $short
+ends "a job that ends with 0 after its coordinator's host says that nobody listens has drained" 0 $!
+echo "$port" >"$root/port"
+
+PATH=$stub_path launch '0 1 unnoticed\n' --first-wait 60 --longest-wait 60 --model /models/m --coordinator "$own"
+appears loaded
+until_it test -s "$root/coordinator"
+kill -s KILL "$(<"$root/coordinator")"
+said 'job 1 ended with status 0, but was not drained'
+kill -s TERM $!
+ends "no drain while an own coordinator waits to start again" 143 $!
+
+PATH=$stub_path launch '0 0.5 unnoticed\n' --first-wait 60 --longest-wait 60 --model /models/m --coordinator "$own"
+until_it test -s "$root/coordinator"
+said 'starts again'
+kill -s TERM "$(<"$root/coordinator")"
+ends "no zero where a job that was lost waits when its coordinator drains" 1 $!
+
+# --- What surrounds it ---
+trap '' HUP
+PATH=$stub_path launch '0 4 0\n' --coordinator "$elsewhere"
+trap - HUP
+appears loaded
+kill -s HUP $!
+ends "a hang-up that is ignored is ignored" 0 $!
+
+# The reader of its output is its child.
+launch_into_a_reader() {
+  LAUNCH_TEST=$root TMPDIR=$root/tmp exec scripts/launch.sh --bin "$bin" --coordinator "$elsewhere" > >(
+    unset LAUNCH_TEST
+    sed -u '/ended with status 0/{s/$/, and more/;q}' >"$root/output"
+    sleep 1
+    echo "the reader lives" >>"$root/output"
+  ) 2>&1
+}
+rm -f "$root"/{events,loaded,job.*}
+: >"$root/events"
+echo '0 0 0' >"$root/lives"
+(PATH=$stub_path launch_into_a_reader) &
+ends "a reader of the output stays" 0 $!
+said 'ended with status 0, and more$'
+said 'the reader lives'
+
+launch '' --mpirun "$root/nowhere/mpirun" --first-wait 0 --coordinator "$elsewhere"
+said "job 1 cannot start"
+kill -s TERM $!
+ends "TERM where a job can never start, and there is no wait" 143 $!
+
+launch '' --first-wait 0.1 --coordinator "$elsewhere"
+appears loaded
+rm -r "$root"/tmp/skein.*
+pkill -KILL -g "$(pgrep -n -f "^$bin/worker/worker|bash $bin/worker/worker")" || true
+said 'starts again'
+begun_twice() { (($(grep -c begin "$root/events") == 2)); }
+until_it begun_twice
+kill -s TERM $!
+ends "a folder that was cleaned away is made again" 143 $!
 
 # --- Wrong usage ---
 for wrong in '--jobs 0' '--ranks x' '--first-wait soon' '--jobs' '--unknown x' '--coordinator=x' '--log-level loud'; do

@@ -18,9 +18,11 @@ struct JobKey {
 struct JobInfo {
   enum class State {
     kNoAnswer,    // in time, or at all
+    kGone,        // nobody listens at the address, on a host that says so
     kCannotTell,  // the coordinator answers, but not this question
     kUnknown,     // no rank of the job has attached
-    kWaiting,     // for the rest of its ranks
+    // From here on, the coordinator knows the job.
+    kWaiting,  // for the rest of its ranks
     kLoading,
     kServing,
     kLost,

@@ -56,6 +56,7 @@ Keeper::Aftermath Keeper::Ended(const ExitStatus& end, absl::Time now) {
   Aftermath aftermath = {.served = serves_since_ ? now - *serves_since_ : absl::ZeroDuration()};
   // What a program says that was made to end is not its own word.
   const bool own_word = !ending_ || !(ending_->terminated || ending_->killed || ending_->lost);
+  drained_ = own_word && end.Drained();
   if (stopped_ || (own_word && (end.Drained() || end.Misused()))) {
     state_ = State::kOver;
     misused_ = !stopped_ && end.Misused();

@@ -47,6 +47,9 @@ class Keeper {
   const std::optional<ExitStatus>& last_end() const { return last_end_; }
   // Over because it refuses its command line.
   bool misused() const { return misused_; }
+  // Its last end was with status 0, and by its own word.
+  bool drained() const { return drained_; }
+  bool stopped() const { return stopped_; }
 
   // What is due, once; ask again until it is kNone.
   Step Next(absl::Time now);
@@ -79,6 +82,7 @@ class Keeper {
   std::optional<Ending> ending_;
   bool stopped_ = false;
   bool misused_ = false;
+  bool drained_ = false;
   std::optional<ExitStatus> last_end_;
 };
 

@@ -145,6 +145,22 @@ TEST_F(EndingTest, OneThatIsLostStartsAgainWhateverItSays) {
   keeper_.End({.grace = absl::Hours(1), .lost = true}, clock_.Now());
   keeper_.End(kNamed, clock_.Now());
   EXPECT_NE(keeper_.Ended({.code = 0}, clock_.Now()).wait, std::nullopt);
+  keeper_.Stop();
+  EXPECT_EQ(keeper_.state(), State::kOver);
+  EXPECT_FALSE(keeper_.drained());
+}
+
+TEST_F(EndingTest, OnlyOneThatWasNotAskedHasDrained) {
+  keeper_.End({.patience = absl::Seconds(9)}, clock_.Now());
+  EXPECT_EQ(keeper_.Next(clock_.Now()), Step::kTerminate);
+  keeper_.Stop();
+  keeper_.Ended({.code = 0}, clock_.Now());
+  EXPECT_FALSE(keeper_.drained());
+
+  Keeper other({}, clock_.Now());
+  EXPECT_EQ(other.Next(clock_.Now()), Step::kStart);
+  other.Ended({.code = 0}, clock_.Now());
+  EXPECT_TRUE(other.drained());
 }
 
 TEST_F(EndingTest, OneThatWasForcedStartsAgainWhateverItSays) {

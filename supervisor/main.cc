@@ -153,8 +153,18 @@ absl::Status TakeOver() {
   }
   sigset_t taken;
   sigemptyset(&taken);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&taken, signal);
+  sigset_t ignored;
+  sigemptyset(&ignored);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) {
+    // nohup(1), and shells for what runs in the background, have it ignored. Blocked, it would come
+    // all the same.
+    struct sigaction before{};
+    sigaction(signal, nullptr, &before);
+    const bool stays = signal != SIGCHLD && before.sa_handler == SIG_IGN;
+    sigaddset(stays ? &ignored : &taken, signal);
+  }
   pthread_sigmask(SIG_BLOCK, &taken, nullptr);
+  pthread_sigmask(SIG_UNBLOCK, &ignored, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGCHLD, SIG_DFL);  // ignored, it would hide how children end
   // Whoever loses its parents becomes a child of this process.

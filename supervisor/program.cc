@@ -21,7 +21,8 @@ namespace {
 constexpr int kReadsAtATime = 16;
 
 constexpr absl::Duration kLook = absl::Milliseconds(10);
-// Killed processes are gone in milliseconds; one that a dead disk holds is not waited for.
+// Killed processes are gone in milliseconds; one that a dead disk holds is not waited for, unless
+// it leads the others.
 constexpr absl::Duration kGiveUp = absl::Seconds(5);
 
 std::string Seconds(absl::Duration duration) {
@@ -51,11 +52,12 @@ void Program::Advance(absl::Time now) {
       Ended(*child_->end(), now);
     }
   }
+  if (child_ != nullptr && child_->end()) return;  // it has ended by itself
   for (Keeper::Step step; (step = keeper_.Next(now)) != Keeper::Step::kNone;) {
     switch (step) {
       case Keeper::Step::kStart:
-        Start(now);
-        break;
+        // One that cannot start may be due again at once: the others come first.
+        return Start(now);
       case Keeper::Step::kTerminate:
         spdlog::info("{} is asked to end", name());
         if (child_ != nullptr) child_->Terminate();

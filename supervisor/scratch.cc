@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,14 +77,19 @@ Scratch::~Scratch() {
   close(lifeline_);
   while (waitpid(guard_, nullptr, 0) < 0 && errno == EINTR) {
   }
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);  // the guard may have been killed
 }
 
 absl::StatusOr<std::string> Scratch::MakeFolder() {
   std::string path = absl::StrCat(path_, "/XXXXXX");
-  if (mkdtemp(path.data()) == nullptr) {
-    return ErrnoStatus(errno, absl::StrCat("cannot make a folder in ", path_));
+  if (mkdtemp(path.data()) != nullptr) return path;
+  // Systems clean /tmp of what is old.
+  if (errno == ENOENT && mkdir(path_.c_str(), S_IRWXU) == 0) {
+    path = absl::StrCat(path_, "/XXXXXX");
+    if (mkdtemp(path.data()) != nullptr) return path;
   }
-  return path;
+  return ErrnoStatus(errno, absl::StrCat("cannot make a folder in ", path_));
 }
 
 }  // namespace skein::supervisor

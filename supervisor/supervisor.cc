@@ -14,6 +14,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,7 +91,7 @@ struct Job {
   JobKey key;  // of this start
   std::optional<JobWatch> watch;
   absl::Time ask_at = absl::InfiniteFuture();
-  std::optional<absl::Time> ended_at;  // with 0, which only the coordinator can confirm
+  std::optional<absl::Time> ended_at;  // with 0; whether that was a drain is open
   Program program;
 };
 
@@ -109,13 +110,16 @@ class Supervisor {
   void TakeAnswers();
   void JudgeJob(Job& job, const JobInfo& info);
   void AwaitLastWord(Job& job);
-  void TakeLastWord(Job& job, const JobInfo& info);
+  void TakeLastWord(Job& job, JobInfo::State word);
+  void JudgeEnds();
+  void SettleEnd(Job& job, bool drained);
   void JudgeCoordinator(std::optional<SilenceWatch>& watch, bool answered, const char* what);
 
   void TakeSignals();
   void ReapAll();
   void OnSignal(int signal);
   void EndAll(const Keeper::Pace& pace);
+  bool CoordinatorHasDrained() const;
   void FollowTheCoordinator();
 
   absl::Time NextTime();
@@ -129,6 +133,7 @@ class Supervisor {
   Scratch* const scratch_;
   LineWriter* const output_;
   int signals_ = -1;
+  std::set<pid_t> strangers_;  // children that were there before, and theirs
   // Outlives whoever posts to it.
   const std::shared_ptr<Mailbox<Answer>> answers_ = std::make_shared<Mailbox<Answer>>();
   absl::Time now_ = Now();
@@ -152,6 +157,9 @@ Supervisor::Supervisor(const Options& options, JobInfoSource* source, Scratch* s
   sigemptyset(&taken);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&taken, signal);
   signals_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+  for (const pid_t pid : FindStarted(getpid(), "")) {
+    if (pid != getpid() && pid != scratch_->guard()) strangers_.insert(pid);
+  }
   if (!options_.model.empty()) AddCoordinator();
   for (int number = 1; number <= options_.jobs; ++number) AddJob(number);
 }
@@ -266,11 +274,16 @@ void Supervisor::TakeAnswers() {
         for (const auto& job : jobs_) {
           if (job->key.id != answer.id || !job->program.running()) continue;
           JudgeJob(*job, answer.info);
-          if (job->ended_at && answer.asked_at >= *job->ended_at) TakeLastWord(*job, answer.info);
+          if (job->ended_at && answer.asked_at >= *job->ended_at) {
+            TakeLastWord(*job, answer.info.state);
+          }
         }
         break;
       case Answer::Kind::kCoordinator:
-        JudgeCoordinator(calls_, answer.info.state != JobInfo::State::kNoAnswer, "answered");
+        JudgeCoordinator(calls_,
+                         answer.info.state != JobInfo::State::kNoAnswer &&
+                             answer.info.state != JobInfo::State::kGone,
+                         "answered");
         break;
       case Answer::Kind::kConnection:
         JudgeCoordinator(connections_, answer.connected, "taken a connection");
@@ -296,31 +309,37 @@ void Supervisor::JudgeJob(Job& job, const JobInfo& info) {
   job.program.End(kLost, now_);
 }
 
-// An mpirun may end with 0 although ranks of it were lost: Open MPI 5 does with a host that is cut
-// off.
 void Supervisor::AwaitLastWord(Job& job) {
   job.ended_at = job.ask_at = now_;
-  job.program.HoldEnd(now_ + kLastWord);
+  job.program.HoldEnd(absl::InfiniteFuture());
 }
 
-void Supervisor::TakeLastWord(Job& job, const JobInfo& info) {
-  using State = JobInfo::State;
-  switch (info.state) {
-    case State::kWaiting:
-    case State::kLoading:
-    case State::kServing:
-      // It has not noticed yet; or never will.
-      if (now_ - *job.ended_at < kLastWord / 2) return;
-      job.program.End(kLost, now_);
-      break;
-    case State::kNoAnswer:
-    case State::kCannotTell:
-    case State::kUnknown:
-    case State::kLost:
-    case State::kEnded:
-      break;
+void Supervisor::TakeLastWord(Job& job, JobInfo::State word) {
+  // An own coordinator's end is seen by itself.
+  if (coordinator_ != nullptr && word == JobInfo::State::kGone) return;
+  if (const std::optional<bool> drained = job.watch->Drained(word)) SettleEnd(job, *drained);
+}
+
+// Where the coordinator has said nothing, and where nothing needs to be said.
+void Supervisor::JudgeEnds() {
+  for (const auto& job : jobs_) {
+    if (!job->ended_at) continue;
+    if (CoordinatorHasDrained() || job->program.keeper().stopped()) {
+      SettleEnd(*job, true);
+    } else if (now_ - *job->ended_at >= kLastWord) {
+      SettleEnd(*job, false);
+    }
+  }
+}
+
+void Supervisor::SettleEnd(Job& job, bool drained) {
+  if (!drained) {
+    spdlog::warn("{} ended with status 0, but was not drained, as far as the coordinator says",
+                 job.program.name());
+    job.program.End(kLost, now_);
   }
   job.program.HoldEnd(absl::InfinitePast());
+  job.ended_at.reset();
 }
 
 void Supervisor::JudgeCoordinator(std::optional<SilenceWatch>& watch, bool answered,
@@ -351,6 +370,10 @@ void Supervisor::ReapAll() {
   int status = 0;
   for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
     const ExitStatus end = ExitStatus::FromWait(status);
+    strangers_.erase(pid);
+    if (pid == scratch_->guard()) {
+      spdlog::error("the guard is gone: what runs would outlive a SIGKILL of this process");
+    }
     if (coordinator_ != nullptr && coordinator_->TakeEnd(pid, end)) continue;
     for (const auto& job : jobs_) {
       if (!job->program.TakeEnd(pid, end)) continue;
@@ -381,12 +404,18 @@ void Supervisor::EndAll(const Keeper::Pace& pace) {
   }
 }
 
+// Also when it was asked to.
+bool Supervisor::CoordinatorHasDrained() const {
+  if (coordinator_ == nullptr || !coordinator_->over()) return false;
+  const auto& end = coordinator_->keeper().last_end();
+  return end && end->Drained();
+}
+
 // Jobs that no drain has reached are ended; the others know by themselves.
 void Supervisor::FollowTheCoordinator() {
   if (followed_ || coordinator_ == nullptr || !coordinator_->over()) return;
   followed_ = true;
-  const auto& end = coordinator_->keeper().last_end();
-  EndAll(end && end->Drained() ? kDrained : kAsked);
+  EndAll(CoordinatorHasDrained() ? kDrained : kAsked);
 }
 
 // --- The loop ---
@@ -396,6 +425,7 @@ absl::Time Supervisor::NextTime() {
   for (Program* const program : Programs()) next = std::min(next, program->NextTime());
   for (const auto& job : jobs_) {
     if (job->program.running()) next = std::min(next, job->ask_at);
+    if (job->ended_at) next = std::min(next, *job->ended_at + kLastWord);
   }
   if (coordinator_ != nullptr && coordinator_->running())
     next = std::min(next, ask_coordinator_at_);
@@ -420,6 +450,7 @@ void Supervisor::Sleep() {
 
 int Supervisor::Run() {
   while (true) {
+    JudgeEnds();
     for (Program* const program : Programs()) program->Advance(now_);
     for (Program* const program : Programs()) {
       if (misused_ || !program->keeper().misused()) continue;
@@ -441,13 +472,18 @@ int Supervisor::Run() {
   return Status();
 }
 
-// Whatever still descends from this process, the guard aside.
+// Whatever still descends from this process, but for the guard and for what did when it began: a
+// shell that becomes this program leaves it the reader of its output.
 void Supervisor::Sweep() {
   const absl::Time deadline = Now() + kSweepPatience;
   while (Now() < deadline) {
     bool left = false;
+    std::set<pid_t> spared = {getpid(), scratch_->guard()};
+    for (const pid_t stranger : strangers_) {
+      for (const pid_t pid : FindStarted(stranger, "")) spared.insert(pid);
+    }
     for (const pid_t pid : FindStarted(getpid(), "")) {
-      if (pid == getpid() || pid == scratch_->guard()) continue;
+      if (spared.contains(pid)) continue;
       left = true;
       kill(pid, SIGKILL);
     }
@@ -461,8 +497,7 @@ int Supervisor::Status() {
   if (misused_) return 2;
   if (signalled_) return 128 + *signalled_;
   for (const auto& job : jobs_) {
-    const auto& end = job->program.keeper().last_end();
-    if (!end || !end->Drained()) return 1;
+    if (!job->program.keeper().drained()) return 1;
   }
   return 0;
 }

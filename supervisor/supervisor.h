@@ -36,9 +36,10 @@ struct Options {
 };
 
 // Runs until all is over, and leaves nothing running. SIGTERM, SIGINT, SIGHUP and SIGCHLD must be
-// blocked in all threads, and the process must be a subreaper. What the programs say goes to
-// `output`. The exit status: 0 when every job has ended with 0, which is after a drain; 2 when a
-// program refuses its flags; 128 + the signal that ended it; else 1.
+// blocked in all threads (or ignored and not blocked, where they are to do nothing), and the
+// process must be a subreaper. What the programs say goes to `output`. The exit status: 0 when
+// every job has ended with 0, which is after a drain; 2 when a program refuses its flags; 128 + the
+// signal that ended it; else 1.
 int Supervise(const Options& options, JobInfoSource* jobs, Scratch* scratch, LineWriter* output);
 
 }  // namespace skein::supervisor

@@ -14,6 +14,8 @@ constexpr int kLeastUnanswered = 5;
 std::optional<std::string> JobWatch::Observe(const JobInfo& info, absl::Time now) {
   using State = JobInfo::State;
   serving_ = info.state == State::kServing;
+  known_ = known_ || info.state >= State::kWaiting;
+  ended_ = ended_ || info.state == State::kEnded;
   const bool incomplete = info.state == State::kUnknown || info.state == State::kWaiting;
   if (!incomplete) incomplete_since_.reset();
   if (condemned_) return std::nullopt;
@@ -31,6 +33,27 @@ std::optional<std::string> JobWatch::Observe(const JobInfo& info, absl::Time now
   }
   condemned_ = why.has_value();
   return why;
+}
+
+std::optional<bool> JobWatch::Drained(JobInfo::State answer) const {
+  using State = JobInfo::State;
+  if (ended_) return true;
+  switch (answer) {
+    case State::kGone:  // it leaves after a drain
+    case State::kCannotTell:
+    case State::kEnded:
+      return true;
+    case State::kUnknown:
+      return !known_;  // one that was restarted knows nothing of a drain before
+    case State::kLost:
+      return false;
+    case State::kNoAnswer:
+    case State::kWaiting:
+    case State::kLoading:
+    case State::kServing:
+      break;
+  }
+  return std::nullopt;
 }
 
 void SilenceWatch::Started(absl::Time now) {

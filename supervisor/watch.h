@@ -21,10 +21,17 @@ class JobWatch {
   // Takes an answer. Says, once, why the job is to be ended.
   std::optional<std::string> Observe(const JobInfo& info, absl::Time now);
 
+  // Of a job whose mpirun has ended with status 0: whether that was a drain, by an answer to a
+  // question that was asked afterwards. Nothing: the next answer may tell. Open MPI 5 may end with
+  // 0 where ranks were lost with their host.
+  std::optional<bool> Drained(JobInfo::State answer) const;
+
  private:
   const absl::Duration start_timeout_;
   std::optional<absl::Time> incomplete_since_;  // the first of these answers in a row
+  bool known_ = false;                          // the coordinator has known it
   bool serving_ = false;
+  bool ended_ = false;
   bool condemned_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "supervisor/watch.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -128,6 +129,37 @@ TEST_F(SilenceWatchTest, TimeWithoutQuestionsIsNoSilence) {
   EXPECT_EQ(Ask(true, 1), std::nullopt);
   clock_.Advance(absl::Hours(1));
   EXPECT_NE(Ask(false, 5), std::nullopt);
+}
+
+// Whether a job that ended with status 0 has drained, by what was said before and afterwards.
+std::optional<bool> Drained(const std::vector<State>& before, State after) {
+  JobWatch watch(absl::Seconds(60));
+  for (const State state : before) watch.Observe({state, ""}, absl::UnixEpoch());
+  return watch.Drained(after);
+}
+
+TEST(DrainedTest, TheCoordinatorSaysSo) {
+  EXPECT_THAT(Drained({State::kServing}, State::kEnded), Optional(true));
+  EXPECT_THAT(Drained({State::kServing}, State::kLost), Optional(false));
+  EXPECT_THAT(Drained({State::kServing, State::kEnded}, State::kNoAnswer), Optional(true));
+  EXPECT_THAT(Drained({State::kServing, State::kEnded}, State::kUnknown), Optional(true));
+}
+
+TEST(DrainedTest, OneThatLeftHasDrainedItsJobs) {
+  EXPECT_THAT(Drained({State::kServing}, State::kGone), Optional(true));
+  EXPECT_THAT(Drained({}, State::kCannotTell), Optional(true));
+}
+
+TEST(DrainedTest, OneThatWasRestartedKnowsOfNoDrain) {
+  EXPECT_THAT(Drained({State::kUnknown}, State::kUnknown), Optional(true));
+  EXPECT_THAT(Drained({State::kUnknown, State::kWaiting}, State::kUnknown), Optional(false));
+  EXPECT_THAT(Drained({State::kServing, State::kNoAnswer}, State::kUnknown), Optional(false));
+}
+
+TEST(DrainedTest, TheNextAnswerMayTell) {
+  for (const State state : {State::kNoAnswer, State::kWaiting, State::kLoading, State::kServing}) {
+    EXPECT_EQ(Drained({State::kServing}, state), std::nullopt);
+  }
 }
 
 }  // namespace

@@ -67,21 +67,20 @@ absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const RankHello& hello) {
     if (job.over()) {
       return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is over: ", job.detail));
     }
-    if (static_cast<int32_t>(job.ranks.size()) != hello.job_size) {
+    if (job.size != hello.job_size) {
       return absl::FailedPreconditionError(absl::StrCat(RankName(hello), " says that job ", job.id,
                                                         " has ", hello.job_size,
-                                                        " ranks; others said ", job.ranks.size()));
+                                                        " ranks; others said ", job.size));
     }
     if (job.layout != hello.layout) {
       return absl::FailedPreconditionError(absl::StrCat(
           RankName(hello), " asks for ", LayoutName(hello.layout), " in job ", job.id,
           ", others for ", LayoutName(job.layout), "; give all ranks of a job the same --layout"));
     }
-    const Rank& there = job.ranks[hello.rank];
-    if (there.state != Rank::State::kAbsent) {
+    if (const auto there = job.ranks.find(hello.rank); there != job.ranks.end()) {
       return absl::AlreadyExistsError(
           absl::StrCat("rank ", hello.rank, " of job ", job.id,
-                       " is attached already: ", RankName(there.hello)));
+                       " is attached already: ", RankName(there->second.hello)));
     }
     return serial;
   }
@@ -95,8 +94,7 @@ absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const RankHello& hello) {
   job.id = hello.job_id;
   job.secret_digest = hello.secret_digest;
   job.layout = hello.layout;
-  job.ranks.resize(hello.job_size);
-  job.activities.resize(hello.job_size);
+  job.size = hello.job_size;
   spdlog::info("job {}: the first of {} ranks has attached", job.id, hello.job_size);
   return serial;
 }
@@ -125,12 +123,12 @@ Rank* Cluster::FindLive(RankId id, Job** job) {
   const auto found = jobs_.find(id.job);
   if (found == jobs_.end() || found->second.over()) return nullptr;
   *job = &found->second;
-  return &found->second.ranks[id.rank];
+  return &found->second.ranks.at(id.rank);
 }
 
 void Cluster::PlanAndLoad(Job& job) {
   std::vector<topology::Node> reports;
-  for (const Rank& rank : job.ranks) reports.push_back(rank.hello.node);
+  for (const auto& [number, rank] : job.ranks) reports.push_back(rank.hello.node);
   plan::Constraints constraints = options_.constraints;
   if (job.layout != plan::LayoutRequest()) constraints.layout = job.layout;
   auto planning = options_.planner(topology::MachineFromRanks(reports), model_, constraints);
@@ -138,9 +136,10 @@ void Cluster::PlanAndLoad(Job& job) {
   job.plan = std::move(planning->plans.front());
   job.plan->job_id = job.id;
   job.state = Job::State::kLoading;
+  job.activities.resize(job.size);
   spdlog::info("job {}: all {} ranks are here; the plan:", job.id, job.ranks.size());
   LogPlan(*job.plan);
-  for (Rank& rank : job.ranks) {
+  for (auto& [number, rank] : job.ranks) {
     rank.state = Rank::State::kLoading;
     rank.link->SendPlan(*job.plan);
   }
@@ -152,6 +151,13 @@ void Cluster::OnHeartbeat(RankId id, RankActivity activity) {
   Rank* rank = FindLive(id, &job);
   if (rank == nullptr) return;
   rank->last_heard = clock_->Now();
+  if (job->activities.empty()) return;  // it waits for nobody of a job that is not there
+  if (activity.operation.has_value()) {
+    std::vector<int32_t>& others = activity.operation->others;
+    std::erase_if(others, [&](int32_t other) { return other < 0 || other >= job->size; });
+    std::sort(others.begin(), others.end());
+    others.erase(std::unique(others.begin(), others.end()), others.end());
+  }
   job->activities[id.rank] = std::move(activity);
 }
 
@@ -176,7 +182,7 @@ void Cluster::Serve(Job& job) {
   job.state = Job::State::kServing;
   double slowest = 0;
   int64_t bytes = 0;
-  for (const Rank& rank : job.ranks) {
+  for (const auto& [number, rank] : job.ranks) {
     slowest = std::max(slowest, rank.ready.load_seconds);
     bytes += rank.ready.bytes_read;
   }
@@ -191,7 +197,7 @@ void Cluster::Serve(Job& job) {
     listener_->OnReplicaUp({.id = job.replicas.back().id,
                             .name = absl::StrCat("replica ", i, " of job ", job.id),
                             .max_sequences = job.plan->max_sequences,
-                            .leader = job.ranks[job.plan->RankOf(i, 0, 0)].link,
+                            .leader = job.ranks.at(job.plan->RankOf(i, 0, 0)).link,
                             .page_size = job.plan->page_size,
                             .pages = job.plan->pages,
                             .context_length = job.plan->context_length});
@@ -246,7 +252,7 @@ void Cluster::OnGone(RankId id, const absl::Status& status) {
   MutexLock lock(&mutex_);
   const auto found = jobs_.find(id.job);
   if (found == jobs_.end()) return;
-  Rank& rank = found->second.ranks[id.rank];
+  Rank& rank = found->second.ranks.at(id.rank);
   rank.link = nullptr;
   if (!found->second.over()) {
     if (!rank.failure.empty()) return;  // Tick tells
@@ -263,7 +269,7 @@ void Cluster::Tick() {
   // When this process itself was stopped, heartbeats wait unread: ranks are not to blame.
   const bool was_asleep = now - std::exchange(last_tick_, now) > timeout / 2;
   for (auto& [serial, job] : jobs_) {
-    for (Rank& rank : job.ranks) {
+    for (auto& [number, rank] : job.ranks) {
       if (!job.over() && !rank.failure.empty() && now - rank.failed_at >= kFailureDelay) {
         Lose(job, rank, rank.failure);
       }
@@ -274,28 +280,30 @@ void Cluster::Tick() {
       } else if (was_asleep) {
         rank.last_heard = now;
         rank.steps.Restart(now);
-        job.activities[rank.hello.rank].threads.clear();
+        if (!job.activities.empty()) job.activities[number].threads.clear();
       } else if (now - rank.last_heard > timeout) {
         Lose(job, rank,
              absl::StrCat("it has been silent for ",
                           absl::ToInt64Milliseconds(now - rank.last_heard), " ms; ",
-                          DescribeLoss(job.activities, rank.hello.rank)));
+                          job.activities.empty() ? "not all ranks of its job have come"
+                                                 : DescribeLoss(job.activities, number)));
       } else if (const std::string stuck = WhyStuck(job, rank, now); !stuck.empty()) {
         Lose(job, rank, stuck);
       }
     }
-    if (job.over()) continue;
-    for (const Rank& rank : job.ranks) {
-      job.activities[rank.hello.rank].age_seconds = absl::ToDoubleSeconds(now - rank.last_heard);
+    if (job.over() || job.activities.empty()) continue;
+    for (const auto& [number, rank] : job.ranks) {
+      job.activities[number].age_seconds = absl::ToDoubleSeconds(now - rank.last_heard);
     }
     if (const std::optional<Hang> hang = FindHang(job.activities)) {
-      Lose(job, job.ranks[hang->rank], hang->why);
+      Lose(job, job.ranks.at(hang->rank), hang->why);
     }
   }
   ForgetOldJobs();
 }
 
 std::string Cluster::WhyStuck(const Job& job, Rank& rank, absl::Time now) const {
+  if (job.activities.empty()) return "";  // it has nothing to do
   const RankActivity& activity = job.activities[rank.hello.rank];
   for (const auto& [thread, seconds] : activity.threads) {
     if (seconds <= absl::ToDoubleSeconds(options_.progress_timeout)) continue;
@@ -318,14 +326,14 @@ void Cluster::Lose(Job& job, Rank& culprit, const std::string& why) {
   if (culprit.link != nullptr) {
     std::exchange(culprit.link, nullptr)->Close(absl::AbortedError(reason));
   }
-  for (Rank& rank : job.ranks) {
+  for (auto& [number, rank] : job.ranks) {
     if (rank.link != nullptr) rank.link->SendShutdown(reason, /*exit_code=*/1);
   }
 }
 
 void Cluster::Refuse(Job& job, const absl::Status& why) {
   EndJob(job, Job::State::kLost, absl::StrCat("refused: ", std::string(why.message())));
-  for (Rank& rank : job.ranks) {
+  for (auto& [number, rank] : job.ranks) {
     if (rank.link != nullptr) std::exchange(rank.link, nullptr)->Close(why);
   }
 }
@@ -350,7 +358,7 @@ void Cluster::ForgetOldJobs() {
       ++it;
       continue;
     }
-    for (Rank& rank : it->second.ranks) {
+    for (auto& [number, rank] : it->second.ranks) {
       if (rank.link != nullptr) rank.link->Close(absl::AbortedError(it->second.detail));
     }
     it = jobs_.erase(it);
@@ -364,7 +372,7 @@ void Cluster::Shutdown(const std::string& reason, int exit_code) {
   for (auto& [serial, job] : jobs_) {
     if (job.over()) continue;
     EndJob(job, Job::State::kEnded, reason);
-    for (Rank& rank : job.ranks) {
+    for (auto& [number, rank] : job.ranks) {
       if (rank.link != nullptr) rank.link->SendShutdown(reason, exit_code);
     }
   }
@@ -375,7 +383,7 @@ int64_t Cluster::attached_ranks() const {
   int64_t count = 0;
   for (const auto& [serial, job] : jobs_) {
     count += std::count_if(job.ranks.begin(), job.ranks.end(),
-                           [](const Rank& rank) { return rank.link != nullptr; });
+                           [](const auto& entry) { return entry.second.link != nullptr; });
   }
   return count;
 }

@@ -1,5 +1,7 @@
 #include "coordinator/cluster/cluster.h"
 
+#include <malloc.h>
+
 #include <map>
 #include <memory>
 #include <string>
@@ -322,6 +324,35 @@ TEST_F(ClusterTest, ARankThatHoldsUpAnotherBeyondItsDeadlineIsLost) {
   EXPECT_THAT(listener_.down[0], StatusIs(absl::StatusCode::kUnavailable, HasSubstr(why)));
 }
 
+// A worker's list of others is not believed as it is.
+TEST_F(ClusterTest, WhoIsWaitedForCountsOnce) {
+  const std::vector<TestRank> ranks = ServeJob("a", 4);
+  RankActivity waits = OneWaits(31)[0];
+  waits.operation->others = {2, 1, 70000, 2, -3, 1, 4, 2};
+  cluster_.OnHeartbeat(*ranks[0].id, waits);
+  cluster_.Tick();
+  EXPECT_THAT(cluster_.Status().front().detail,
+              AllOf(HasSubstr("rank 1 on node1 (pid 101) is lost: it never entered all-reduce 8"),
+                    HasSubstr(", nor did rank 2;")));
+}
+
+// Bytes of this process's heap.
+size_t HeapBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST_F(ClusterTest, ARankThatSaysThatItHasManyOthersCostsLittle) {
+  const size_t before = HeapBytes();
+  for (int i = 0; i < 100; ++i) {
+    const TestRank rank = Attach(Hello(absl::StrCat("job", i), kMaxJobSize - 1, kMaxJobSize));
+    SKEIN_ASSERT_OK(rank.id.status());
+    cluster_.OnHeartbeat(*rank.id, OneWaits(31)[0]);
+  }
+  cluster_.Tick();
+  EXPECT_LT(HeapBytes() - before, 1 << 20);
+}
+
 TEST_F(ClusterTest, ASilentRankIsLostWithWhatItDidLast) {
   const std::vector<TestRank> ranks = ServeJob("a", 2);
   cluster_.OnHeartbeat(*ranks[1].id, OneWaits(0)[1]);
@@ -428,6 +459,8 @@ TEST_F(ClusterTest, SilenceCountsWhileAJobWaitsAndLoads) {
   Pass(7, {});
   EXPECT_EQ(StateOf("a"), "lost");
   EXPECT_EQ(StateOf("b"), "lost");
+  EXPECT_THAT(cluster_.Status().front().detail,
+              HasSubstr("silent for 3500 ms; not all ranks of its job have come"));
 }
 
 TEST_F(ClusterTest, ACoordinatorThatWasStoppedBlamesNobody) {

@@ -13,18 +13,32 @@
 namespace skein::coordinator {
 namespace {
 
-using Ranks = absl::Span<const RankActivity>;
-
 // Ranks always wait a moment for each other; what a heartbeat sees for longer is worth a word.
 constexpr double kMomentSeconds = 0.5;
+
+// By rank of the job.
+class Ranks {
+ public:
+  explicit Ranks(absl::Span<const RankActivity> ranks)
+      : ranks_(ranks),
+        some_look_(std::any_of(ranks.begin(), ranks.end(), [](const RankActivity& rank) {
+          return rank.operation.has_value() && rank.operation->still_seconds < kMomentSeconds;
+        })) {}
+  int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
+  const RankActivity& operator[](int32_t rank) const { return ranks_[rank]; }
+  // Some rank waits, and has looked for the others a moment ago.
+  bool some_look() const { return some_look_; }
+
+ private:
+  const absl::Span<const RankActivity> ranks_;
+  const bool some_look_;
+};
 
 bool IsMessage(const OperationInProgress& operation) {
   return operation.name == "send" || operation.name == "receive";
 }
 
-bool Is(int32_t rank, Ranks ranks) {
-  return rank >= 0 && rank < static_cast<int32_t>(ranks.size());
-}
+bool Is(int32_t rank, Ranks ranks) { return rank >= 0 && rank < ranks.size(); }
 
 int64_t Entered(const RankActivity& rank, const std::string& group) {
   const auto found = rank.entered.find(group);
@@ -45,12 +59,9 @@ constexpr double kFreshSeconds = 1.5;
 
 // Its thread has not moved inside of its call, while another rank's waits and looks: so looking is
 // what those who wait do here.
-bool IsStuck(Ranks ranks, int32_t rank) {
+bool IsStuck(const Ranks& ranks, int32_t rank) {
   const auto& operation = ranks[rank].operation;
-  if (!operation.has_value() || operation->still_seconds < kStuckSeconds) return false;
-  return std::any_of(ranks.begin(), ranks.end(), [](const RankActivity& other) {
-    return other.operation.has_value() && other.operation->still_seconds < kMomentSeconds;
-  });
+  return operation.has_value() && operation->still_seconds >= kStuckSeconds && ranks.some_look();
 }
 
 bool InSameCollective(const RankActivity& one, const RankActivity& other) {
@@ -88,7 +99,7 @@ std::string NameOfStep(const RankActivity& rank) {
 std::string Seconds(double seconds) { return absl::StrFormat("%.1f s", seconds); }
 
 // Those that `waiter` waits for: all who have not come, and who came and are stuck.
-std::vector<int32_t> Awaited(Ranks ranks, int32_t waiter) {
+std::vector<int32_t> Awaited(const Ranks& ranks, int32_t waiter) {
   const auto& operation = ranks[waiter].operation;
   std::vector<int32_t> awaited;
   if (!operation.has_value() || IsStuck(ranks, waiter)) return awaited;
@@ -103,7 +114,7 @@ std::vector<int32_t> Awaited(Ranks ranks, int32_t waiter) {
 }
 
 // Everyone has entered the waiter's operation, and nobody is known to have left it.
-bool AllAreInside(Ranks ranks, int32_t waiter) {
+bool AllAreInside(const Ranks& ranks, int32_t waiter) {
   const OperationInProgress& mine = *ranks[waiter].operation;
   return std::all_of(mine.others.begin(), mine.others.end(), [&](int32_t other) {
     return Is(other, ranks) && InSameCollective(ranks[waiter], ranks[other]);
@@ -115,11 +126,11 @@ bool Contains(const std::vector<int32_t>& list, int32_t rank) {
 }
 
 // "all-reduce 7 of 'tp' (step 3) for 3.2 s", by what is waited in; directly or for one who waits.
-std::string DescribeWaiters(Ranks ranks, int32_t culprit) {
+std::string DescribeWaiters(const Ranks& ranks, int32_t culprit) {
   std::set<int32_t> held = {culprit};
   for (bool grew = true; grew;) {
     grew = false;
-    for (int32_t rank = 0; rank < static_cast<int32_t>(ranks.size()); ++rank) {
+    for (int32_t rank = 0; rank < ranks.size(); ++rank) {
       const auto& operation = ranks[rank].operation;
       if (held.contains(rank) || !operation.has_value() || operation->seconds < kMomentSeconds) {
         continue;
@@ -187,7 +198,7 @@ bool MayBeStuck(const RankActivity& rank, const Doubts& doubts) {
 
 // The ranks at the ends of all chains of waiting that begin with `waiters`; one of these that is
 // stuck is an end itself. Nothing where a rank of a chain may yet prove to be one.
-std::optional<std::set<int32_t>> EndsOfChains(Ranks ranks, std::vector<int32_t> waiters,
+std::optional<std::set<int32_t>> EndsOfChains(const Ranks& ranks, std::vector<int32_t> waiters,
                                               const Doubts& doubts) {
   std::set<int32_t> seen(waiters.begin(), waiters.end());
   std::set<int32_t> ends;
@@ -209,9 +220,9 @@ std::optional<std::set<int32_t>> EndsOfChains(Ranks ranks, std::vector<int32_t> 
 }
 
 // Of the ranks that wait for `culprit` itself, the one that does for longest; -1: none.
-int32_t LongestWaiter(Ranks ranks, int32_t culprit) {
+int32_t LongestWaiter(const Ranks& ranks, int32_t culprit) {
   int32_t longest = -1;
-  for (int32_t rank = 0; rank < static_cast<int32_t>(ranks.size()); ++rank) {
+  for (int32_t rank = 0; rank < ranks.size(); ++rank) {
     if (!Contains(Awaited(ranks, rank), culprit)) continue;
     if (longest < 0 || ranks[rank].operation->seconds > ranks[longest].operation->seconds) {
       longest = rank;
@@ -221,7 +232,7 @@ int32_t LongestWaiter(Ranks ranks, int32_t culprit) {
 }
 
 // Of the ranks at ends of chains, those that hold up `waiter` in the same way as `culprit`.
-std::vector<int32_t> Accomplices(Ranks ranks, int32_t waiter, int32_t culprit,
+std::vector<int32_t> Accomplices(const Ranks& ranks, int32_t waiter, int32_t culprit,
                                  const std::set<int32_t>& ends) {
   std::vector<int32_t> alike;
   if (waiter < 0) return alike;
@@ -234,7 +245,7 @@ std::vector<int32_t> Accomplices(Ranks ranks, int32_t waiter, int32_t culprit,
   return alike;
 }
 
-Hang Blame(Ranks ranks, int32_t culprit, const std::set<int32_t>& ends, double deadline) {
+Hang Blame(const Ranks& ranks, int32_t culprit, const std::set<int32_t>& ends, double deadline) {
   const int32_t waiter = LongestWaiter(ranks, culprit);
   const std::vector<int32_t> too = Accomplices(ranks, waiter, culprit, ends);
   const std::string others =
@@ -258,10 +269,11 @@ Hang Blame(Ranks ranks, int32_t culprit, const std::set<int32_t>& ends, double d
 
 }  // namespace
 
-std::optional<Hang> FindHang(absl::Span<const RankActivity> ranks) {
+std::optional<Hang> FindHang(absl::Span<const RankActivity> activities) {
+  const Ranks ranks(activities);
   std::vector<int32_t> late;  // waiters
   int32_t latest = -1;
-  for (int32_t rank = 0; rank < static_cast<int32_t>(ranks.size()); ++rank) {
+  for (int32_t rank = 0; rank < ranks.size(); ++rank) {
     const auto& operation = ranks[rank].operation;
     if (!operation.has_value() || operation->seconds <= operation->deadline_seconds) continue;
     late.push_back(rank);
@@ -283,7 +295,8 @@ std::optional<Hang> FindHang(absl::Span<const RankActivity> ranks) {
                                    ", and it did not end within ", Seconds(deadline))};
 }
 
-std::string DescribeLoss(absl::Span<const RankActivity> ranks, int32_t rank) {
+std::string DescribeLoss(absl::Span<const RankActivity> activities, int32_t rank) {
+  const Ranks ranks(activities);
   return absl::StrCat("it was last heard ", DescribeWork(ranks[rank]), "; ",
                       DescribeWaiters(ranks, rank));
 }

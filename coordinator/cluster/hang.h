@@ -25,10 +25,10 @@ struct Hang {
   std::string why;
 };
 
-// Nothing unless an operation is past its deadline. `ranks` by rank of the job.
-std::optional<Hang> FindHang(absl::Span<const RankActivity> ranks);
+// Nothing unless an operation is past its deadline. `activities`: by rank of the job.
+std::optional<Hang> FindHang(absl::Span<const RankActivity> activities);
 
 // What a rank that is silent did last, and who waits for it where since when.
-std::string DescribeLoss(absl::Span<const RankActivity> ranks, int32_t rank);
+std::string DescribeLoss(absl::Span<const RankActivity> activities, int32_t rank);
 
 }  // namespace skein::coordinator

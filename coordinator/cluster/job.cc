@@ -14,8 +14,6 @@ std::string CopyName(const Rank& rank) {
 
 const char* StateName(Rank::State state) {
   switch (state) {
-    case Rank::State::kAbsent:
-      return "absent";
     case Rank::State::kAttached:
       return "attached";
     case Rank::State::kLoading:
@@ -51,7 +49,7 @@ std::string RankName(const RankHello& hello) {
 }
 
 std::string SliceConflict(const Job& job, const Rank& rank, const Job& other) {
-  for (const Rank& peer : other.ranks) {
+  for (const auto& [number, peer] : other.ranks) {
     if (&peer == &rank || peer.state != Rank::State::kReady) continue;
     if (peer.ready.slice_key != rank.ready.slice_key) continue;
     if (peer.ready.slice_digest == rank.ready.slice_digest) continue;
@@ -68,12 +66,11 @@ JobStatus StatusOfJob(const Job& job, absl::Time now) {
   JobStatus status;
   status.id = job.id;
   status.state = StateName(job.state);
-  status.size = static_cast<int32_t>(job.ranks.size());
+  status.size = job.size;
   status.plan = job.plan;
   status.detail = job.detail;
   if (job.over()) status.over_seconds = absl::ToDoubleSeconds(now - job.over_since);
-  for (const Rank& rank : job.ranks) {
-    if (rank.state == Rank::State::kAbsent) continue;
+  for (const auto& [number, rank] : job.ranks) {
     status.ranks.push_back({rank.hello.rank, rank.hello.node.host, rank.hello.pid,
                             StateName(rank.state), absl::ToDoubleSeconds(now - rank.last_heard),
                             rank.ready.bytes_read});

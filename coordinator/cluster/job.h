@@ -1,7 +1,9 @@
 // One job: its ranks, its plan and its replicas.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,8 +19,8 @@
 namespace skein::coordinator {
 
 struct Rank {
-  enum class State { kAbsent, kAttached, kLoading, kReady, kLost, kEnded };
-  State state = State::kAbsent;
+  enum class State { kAttached, kLoading, kReady, kLost, kEnded };
+  State state = State::kAttached;
   RankHello hello;
   RankReady ready;
   std::shared_ptr<RankLink> link;  // null: no stream
@@ -41,8 +43,10 @@ struct Job {
   std::string id;             // with the digest of its secret: two jobs may claim one id
   std::string secret_digest;  // in no log, status or error
   plan::LayoutRequest layout;
-  std::vector<Rank> ranks;
-  std::vector<RankActivity> activities;  // by rank, as of its last heartbeat
+  int32_t size = 0;               // so many ranks it says it has
+  std::map<int32_t, Rank> ranks;  // that have attached; one that says much of others costs little
+  // By rank, as of its last heartbeat; empty until all have attached.
+  std::vector<RankActivity> activities;
   std::optional<plan::Plan> plan;
   std::vector<Replica> replicas;  // by RankPlan::replica
   std::string detail;             // why it is lost or has ended
@@ -50,10 +54,9 @@ struct Job {
 
   bool over() const { return state == State::kLost || state == State::kEnded; }
   bool AllRanksAre(Rank::State wanted) const {
-    for (const Rank& rank : ranks) {
-      if (rank.state != wanted) return false;
-    }
-    return true;
+    return static_cast<int32_t>(ranks.size()) == size &&
+           std::all_of(ranks.begin(), ranks.end(),
+                       [&](const auto& entry) { return entry.second.state == wanted; });
   }
 };
 

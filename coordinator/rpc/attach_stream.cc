@@ -76,6 +76,7 @@ void AttachStream::OnMessage() {
     }
     {
       MutexLock lock(&mutex_);
+      if (closing_.has_value()) return;  // it came too late
       said_hello_ = true;
     }
     const absl::StatusOr<RankHello> hello = FromProto(incoming_.hello());

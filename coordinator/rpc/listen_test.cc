@@ -3,11 +3,13 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -104,6 +106,22 @@ TEST(ListenTest, AnAddressIsCheckedWithoutBeingTaken) {
   SKEIN_EXPECT_OK(CheckListenAddress({"localhost", 0}));
   EXPECT_THAT(CheckListenAddress({"192.0.2.1", 1}),  // of no machine (RFC 5737)
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("192.0.2.1:1")));
+}
+
+// A token's small write must not wait for the acknowledgement of the one before.
+TEST(ListenTest, ConnectionsSendAtOnce) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto listener, Listener::Open({"127.0.0.1", 0}));
+  std::promise<int> taken;
+  listener->Start(1024, [&](int fd) { taken.set_value(fd); });
+  sockaddr_in loopback = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  ASSERT_EQ(Connect(reinterpret_cast<const sockaddr&>(loopback), listener->address().port), 0);
+  const int fd = taken.get_future().get();
+  int no_delay = 0;
+  socklen_t size = sizeof(no_delay);
+  EXPECT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &no_delay, &size), 0);
+  EXPECT_EQ(no_delay, 1);
+  close(fd);
+  listener->Stop();
 }
 
 // Of what is open here, beside what the test itself opens.

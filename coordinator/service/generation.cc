@@ -155,8 +155,8 @@ Generation::Progress Generation::OnOutputLocked(const SequenceOutput& output) {
   using Finish = SequenceOutput::Finish;
   if (open_ == 0) return Progress::kFinishedEarly;
   Answer& answer = answers_[output.sample];
-  AppendPromptLogprobs(output);
   if (answer.ended) return Progress::kRunning;  // the replica was told, and others go on
+  AppendPromptLogprobs(output);
   const bool early = output.finish == Finish::kNotFinished;
   for (size_t i = 0; i < output.tokens.size(); ++i) {
     const bool last = i + 1 == output.tokens.size();

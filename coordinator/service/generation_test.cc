@@ -259,6 +259,23 @@ TEST_F(GenerationTest, AnswersHaveTheirOwnTextAndEndAndTakeTurns) {
   EXPECT_FALSE(generation->Next().has_value());
 }
 
+TEST_F(GenerationTest, NothingComesThroughAnAnswerThatHasEnded) {
+  ValidRequest valid;
+  valid.request.prompt_logprobs = 0;
+  valid.request.samples = {{.index = 0}, {.index = 1}};
+  const auto generation = Make(std::move(valid));
+  Take<Accepted>(*generation);
+  generation->OnOutput(Output("a", Finish::kEos, 1));
+  Take<Tokens>(*generation);
+  Take<Finished>(*generation);
+  SequenceOutput late = Output("", Finish::kNotFinished, 1);
+  late.prompt_logprobs = {{.id = -7}};
+  SKEIN_EXPECT_OK(generation->Check(late));
+  EXPECT_EQ(generation->OnOutput(late), Progress::kRunning);
+  generation->OnOutput(Output("b"));
+  EXPECT_THAT(Take<Tokens>(*generation).prompt_logprobs, IsEmpty());
+}
+
 TEST_F(GenerationTest, AnAnswerThatFailsFailsTheRequest) {
   const auto generation = MakeSamples(2);
   SequenceOutput output = Output("", Finish::kFailed, 1);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "base/mutex.h"
 #include "base/printable.h"
 #include "proto/cluster.grpc.pb.h"
@@ -50,9 +51,14 @@ JobInfo InfoOf(const grpc::Status& status, const wire::JobStatus& job) {
       return {StateOf(job.state()), Printable(job.detail())};
     case grpc::StatusCode::NOT_FOUND:
       return {JobInfo::State::kUnknown, ""};
+    case grpc::StatusCode::UNAVAILABLE:
+      // gRPC tells a refused connection from a host that is cut off by its text only.
+      if (absl::StrContains(status.error_message(), "Connection refused")) {
+        return {JobInfo::State::kGone, Printable(status.error_message())};
+      }
+      [[fallthrough]];
     case grpc::StatusCode::CANCELLED:
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-    case grpc::StatusCode::UNAVAILABLE:
       return {JobInfo::State::kNoAnswer, Printable(status.error_message())};
     default:
       return {JobInfo::State::kCannotTell, Printable(status.error_message())};

@@ -107,7 +107,7 @@ TEST(JobClientTest, NobodyListens) {
   {
     address = FakeCoordinator(nullptr).address();
   }
-  EXPECT_EQ(Ask(address).state, State::kNoAnswer);
+  EXPECT_EQ(Ask(address).state, State::kGone);
 }
 
 TEST(JobClientTest, ASilentOneCostsNoMoreThanTheTimeout) {

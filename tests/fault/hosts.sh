@@ -27,7 +27,7 @@ enter_hosts() {
   unshare -Urn true 2>/dev/null || { echo "this system lets its users make no network namespaces" >&2; exit 1; }
   local folder status=0
   folder=$(mktemp -d /tmp/skein-hosts.XXXXXX)
-  timeout "${HOSTS_TIMEOUT:-150}" unshare --user --map-root-user --net --mount --uts --pid --fork --kill-child "$0" inside "$folder" || status=$?
+  timeout --signal=KILL "${HOSTS_TIMEOUT:-150}" unshare --user --map-root-user --net --mount --uts --pid --fork --kill-child "$0" inside "$folder" || status=$?
   rmdir "$folder"
   exit "$status"
 }

@@ -38,6 +38,11 @@ void Inbox::EndMessage() {
   changed_.NotifyOne();
 }
 
+uint64_t Inbox::messages() const {
+  MutexLock lock(&mutex_);
+  return messages_;
+}
+
 uint64_t Inbox::messages_taken() const {
   MutexLock lock(&mutex_);
   return messages_taken_;

@@ -42,7 +42,8 @@ class Inbox {
   uint64_t NewEpoch();
   // What came since the last call was one message of the coordinator's.
   void EndMessage();
-  // Of the messages of this epoch, how many Take has given out.
+  // Of this epoch: messages, and those of them that Take has given out.
+  uint64_t messages() const;
   uint64_t messages_taken() const;
   void Deliver(StepResult result);
   void Stop();

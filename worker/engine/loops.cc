@@ -85,6 +85,7 @@ class Leader {
     if (!status.ok()) stage_.Abort(status);
     orders_.Close();
     if (channel_ != nullptr) channel_->Close();
+    const ThreadBeats::Excuse waits_for_computing(beat_);  // which the step's deadline bounds
     for (std::thread& thread : threads) thread.join();
     return status;
   }

@@ -3,6 +3,7 @@
 // their step's deadline instead.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -32,6 +33,8 @@ class ThreadBeats {
       if (excused_) return absl::ZeroDuration();
       return absl::Nanoseconds(comm::Pulse::NowNs() - pulse_.last_ns());
     }
+
+    bool excused() const { return excused_; }
 
    private:
     friend class Excuse;
@@ -63,6 +66,13 @@ class ThreadBeats {
     beat->Strike();
     MutexLock lock(&mutex_);
     return beats_.emplace_back(std::move(name), std::move(beat)).second.get();
+  }
+
+  // Whether a thread waits for other ranks.
+  bool AnyExcused() const {
+    MutexLock lock(&mutex_);
+    return std::any_of(beats_.begin(), beats_.end(),
+                       [](const auto& entry) { return entry.second->excused(); });
   }
 
   // By name: how long ago each thread last struck.

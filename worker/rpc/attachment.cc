@@ -40,8 +40,10 @@ bool IsLoss(const absl::Status& status) {
   return status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
 }
 
+std::chrono::steady_clock::time_point SteadyNow() { return std::chrono::steady_clock::now(); }
+
 std::chrono::steady_clock::time_point SteadyTimeIn(absl::Duration duration) {
-  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
+  return SteadyNow() + absl::ToChronoNanoseconds(duration);
 }
 
 pb::WorkerMessage HelloMessage(const AttachmentOptions& options) {
@@ -73,7 +75,9 @@ pb::WorkerMessage HeartbeatMessage(const AttachmentOptions& options, const Inbox
   pb::WorkerMessage message;
   pb::Heartbeat& beat = *message.mutable_heartbeat();
   if (options.tracker != nullptr) beat = ToProto(options.tracker->Read());
-  beat.set_steps_taken(inbox.messages_taken());
+  // A leader whose followers are busy takes nothing; whether they are stuck is for others to judge.
+  const bool waits = options.beats != nullptr && options.beats->AnyExcused();
+  beat.set_steps_taken(waits ? inbox.messages() : inbox.messages_taken());
   if (options.beats == nullptr) return message;
   for (const auto& [thread, still] : options.beats->Read()) {
     (*beat.mutable_threads())[thread] = absl::ToDoubleSeconds(still);
@@ -117,7 +121,8 @@ class Attachment::Stream {
   void OnStepsTaken(uint64_t taken) { steps_taken_ = taken; }
   // Whether the coordinator has left a step that was sent before `patience` untaken. One thread.
   bool StepsAreOverdue(absl::Duration patience) {
-    return acknowledgements_.Overdue(steps_sent_, steps_taken_, absl::Now(), patience).has_value();
+    const absl::Time now = absl::UnixEpoch() + absl::FromChrono(SteadyNow().time_since_epoch());
+    return acknowledgements_.Overdue(steps_sent_, steps_taken_, now, patience).has_value();
   }
   void HalfClose() {
     MutexLock lock(&write_mutex_);

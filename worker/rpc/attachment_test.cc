@@ -56,6 +56,10 @@ class FakeCoordinators final : public pb::Cluster::Service {
     MutexLock lock(&mutex_);
     return steps_;
   }
+  // Until the rank says that it has taken up so many messages with requests.
+  bool AwaitTaken(uint64_t count) {
+    return Await([&] { return taken_ == count; });
+  }
   void Ask(uint64_t request_id) {
     pb::CoordinatorMessage message;
     pb::NewRequest& request = *message.mutable_step()->add_requests();
@@ -93,7 +97,10 @@ class FakeCoordinators final : public pb::Cluster::Service {
     }
     while (rpc->Read(&message)) {
       MutexLock lock(&mutex_);
-      if (message.has_heartbeat()) heard_ = true;
+      if (message.has_heartbeat()) {
+        heard_ = true;
+        taken_ = message.heartbeat().steps_taken();
+      }
       if (message.has_ready()) ready_ = true;
       for (const pb::SequenceOutput& sequence : message.step().sequences()) {
         steps_.push_back(sequence.request_id());
@@ -127,6 +134,7 @@ class FakeCoordinators final : public pb::Cluster::Service {
   grpc::ServerContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Rpc* rpc_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<uint64_t> taken_ ABSL_GUARDED_BY(mutex_);
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint64_t> steps_ ABSL_GUARDED_BY(mutex_);
   int port_ = 0;
@@ -165,6 +173,28 @@ TEST(AttachmentTest, AnAnswerToAnOldCoordinatorNeverReachesANewOne) {
   attachment.SendStep(AnswerTo(8, after.epoch));
   ASSERT_TRUE(coordinators.AwaitStep());
   EXPECT_THAT(coordinators.steps(), ElementsAre(8));
+}
+
+// A leader that waits for busy followers takes nothing up, and is not stuck.
+TEST(AttachmentTest, WhatCameCountsAsTakenWhileTheLeaderWaitsForOthers) {
+  FakeCoordinators coordinators;
+  Inbox inbox;
+  ThreadBeats beats;
+  ThreadBeats::Beat* const scheduler = beats.Add("scheduler");
+  Attachment attachment({.coordinator = coordinators.address(),
+                         .job = {.id = "job", .secret = "a secret of the job"},
+                         .beats = &beats,
+                         .heartbeat_interval = absl::Milliseconds(10)},
+                        &inbox, [](const absl::Status&, int) {});
+  ASSERT_TRUE(coordinators.AwaitTaken(0));
+  {
+    const ThreadBeats::Excuse waits_for_followers(scheduler);
+    coordinators.Ask(7);
+    EXPECT_TRUE(coordinators.AwaitTaken(1));
+  }
+  EXPECT_TRUE(coordinators.AwaitTaken(0));
+  EXPECT_THAT(TakeSoon(inbox).requests, SizeIs(1));
+  EXPECT_TRUE(coordinators.AwaitTaken(1));
 }
 
 plan::Plan PlanOfOneRank() {

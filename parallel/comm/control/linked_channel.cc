@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -15,7 +16,16 @@ namespace {
 
 constexpr size_t kMaxMessageBytes = size_t{64} << 20;
 // A peer that was killed is found after at most this long; ten looks a second cost nothing.
-constexpr absl::Duration kCheckInterval = absl::Milliseconds(100);
+constexpr std::chrono::milliseconds kCheckInterval(100);
+
+// The time of day may be set while a call waits.
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+SteadyTime ToSteady(absl::Time deadline) {
+  const absl::Duration left = deadline - absl::Now();
+  if (left > absl::Hours(24 * 365)) return SteadyTime::max();
+  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(left);
+}
 
 // A message on the wire is its size in 8 bytes, then its bytes.
 struct Incoming {
@@ -44,14 +54,14 @@ class LinkedChannel final : public ControlChannel {
   // Reads what is there of the peer's next message; true once it is whole.
   absl::StatusOr<bool> Advance(int peer);
   // False when the deadline has passed; else sleeps until the bell is rung, or for a while.
-  bool Wait(uint32_t seen, absl::Time deadline);
+  bool Wait(uint32_t seen, SteadyTime deadline);
   absl::Status Closed() const;
 
   Wiring wiring_;
   std::vector<Incoming> incoming_;  // [size]
   int next_ = 0;                    // whose turn it is to be received from
   absl::Status send_failure_;       // a message that was cut off in the middle ends the stream
-  std::atomic<int64_t> next_check_ns_ = 0;
+  std::atomic<SteadyTime> next_check_ = SteadyTime();
   std::atomic<bool> closed_ = false;
 };
 
@@ -68,18 +78,19 @@ void LinkedChannel::Close() {
   wiring_.bell->Ring();
 }
 
-bool LinkedChannel::Wait(uint32_t seen, absl::Time deadline) {
-  const absl::Time now = absl::Now();
+bool LinkedChannel::Wait(uint32_t seen, SteadyTime deadline) {
+  const SteadyTime now = std::chrono::steady_clock::now();
   if (now >= deadline) return false;
-  if (absl::ToUnixNanos(now) >= next_check_ns_) {
-    next_check_ns_ = absl::ToUnixNanos(now + kCheckInterval);
+  if (now >= next_check_.load()) {
+    next_check_ = now + kCheckInterval;
     for (Link* link : wiring_.links) {
       if (link != nullptr) link->CheckPeer();
     }
     // One more look at the links before sleeping.
     return true;
   }
-  wiring_.bell->Wait(seen, std::min(deadline - now, kCheckInterval));
+  const auto wait = std::min<std::chrono::nanoseconds>(deadline - now, kCheckInterval);
+  wiring_.bell->Wait(seen, absl::FromChrono(wait));
   return true;
 }
 
@@ -97,6 +108,7 @@ absl::Status LinkedChannel::SendToLeader(std::string_view bytes, absl::Time dead
 
 absl::Status LinkedChannel::Send(std::vector<int> peers, std::string_view bytes,
                                  absl::Time deadline) {
+  const SteadyTime until = ToSteady(deadline);
   if (closed_) return Closed();
   if (!send_failure_.ok()) return send_failure_;
   if (bytes.size() > kMaxMessageBytes) {
@@ -125,7 +137,7 @@ absl::Status LinkedChannel::Send(std::vector<int> peers, std::string_view bytes,
       }
     }
     if (peers.empty() || moved) continue;
-    if (!Wait(seen, deadline)) {
+    if (!Wait(seen, until)) {
       return send_failure_ = absl::DeadlineExceededError(absl::StrCat(
                  absl::StrJoin(
                      peers, ", ",
@@ -164,6 +176,7 @@ absl::StatusOr<bool> LinkedChannel::Advance(int peer) {
 }
 
 absl::StatusOr<ControlMessage> LinkedChannel::Receive(absl::Time deadline) {
+  const SteadyTime until = ToSteady(deadline);
   while (true) {
     const uint32_t seen = wiring_.bell->Count();
     if (closed_) return Closed();
@@ -180,7 +193,7 @@ absl::StatusOr<ControlMessage> LinkedChannel::Receive(absl::Time deadline) {
       }
     }
     if (!failure.ok()) return failure;
-    if (!Wait(seen, deadline)) {
+    if (!Wait(seen, until)) {
       return absl::DeadlineExceededError(
           absl::StrCat(rank() == 0 ? "no rank" : wiring_.rank_names[0],
                        " sent a control message of '", wiring_.group, "' in time"));
