@@ -102,7 +102,7 @@ TEST(HangTest, AStoppedRankIsNamedWithItsOperationAndThoseWhoWait) {
               AllOf(ContainsRegex("it was last heard (in|computing|waiting for) "),
                     ContainsRegex("rank 2 has waited in all-(reduce|gather) [0-9]+ of 'tp of "
                                   "replica 0, stage 1' \\(step [0-9]+\\) for [0-9.]+ s")));
-  EXPECT_THAT(cluster.coordinator().Output(), HasSubstr(detail));
+  EXPECT_TRUE(cluster.coordinator().WaitForOutput(detail, kBound));
   EXPECT_TRUE(job.Wait(kBound).has_value());
 }
 

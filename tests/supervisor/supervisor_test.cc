@@ -183,7 +183,7 @@ TEST_P(JobFaultTest, TheJobServesAgainSoonAfterItWasNamed) {
   EXPECT_NE(cluster.ServingJob(0).job_id(), job.job_id());
   EXPECT_FALSE(IsAlive(mpirun));
   for (const pid_t rank : ranks) EXPECT_FALSE(IsAlive(rank));
-  EXPECT_THAT(launch.process().Output(), HasSubstr(fault.said));
+  EXPECT_TRUE(launch.process().WaitForOutput(fault.said, kSaid));
 
   launch.process().Signal(SIGTERM);
   EXPECT_EQ(launch.process().Wait(absl::Seconds(30)), 128 + SIGTERM);
@@ -194,6 +194,8 @@ void SignalAll(const std::vector<pid_t>& pids, int signal) {
   for (const pid_t pid : pids) ASSERT_EQ(kill(pid, signal), 0);
 }
 
+// What happens is in the log soon: a thread of its own writes it.
+constexpr absl::Duration kSaid = absl::Seconds(5);
 constexpr const char* kNamed = "job 1 is to end, by force in 3s: the coordinator names it as lost";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -320,8 +322,8 @@ TEST_F(OwnCoordinator, IsStartedAgainWhenItIsStoppedAndTakesTheJobBack) {
   ASSERT_TRUE(WaitUntil([&] { return !IsAlive(stopped); }, absl::Seconds(20)));
   EXPECT_GE(absl::Now() - before, absl::Seconds(8));  // a hiccup costs no coordinator
   ASSERT_TRUE(WaitForServing(absl::Seconds(20)));
-  EXPECT_THAT(launch_.process().Output(), HasSubstr("the coordinator runs, but has not "));
-  EXPECT_THAT(launch_.process().Output(), HasSubstr("coordinator was killed by SIGKILL after "));
+  EXPECT_TRUE(launch_.process().WaitForOutput("the coordinator runs, but has not ", kSaid));
+  EXPECT_TRUE(launch_.process().WaitForOutput("coordinator was killed by SIGKILL after ", kSaid));
   EXPECT_NE(Coordinator(stopped), 0);
   EXPECT_EQ(Status().jobs(0).job_id(), job);
   launch_.process().Signal(SIGTERM);
@@ -335,7 +337,7 @@ TEST_F(OwnCoordinator, IsToldAndStartedAgainWhenItIsKilled) {
   const pid_t killed = Coordinator(0);
   ASSERT_EQ(kill(killed, SIGKILL), 0);
   ASSERT_TRUE(WaitUntil([&] { return Coordinator(killed) != 0; }, absl::Seconds(10)));
-  EXPECT_THAT(launch_.process().Output(), HasSubstr("coordinator was killed by SIGKILL after "));
+  EXPECT_TRUE(launch_.process().WaitForOutput("coordinator was killed by SIGKILL after ", kSaid));
   ASSERT_TRUE(WaitForServing(absl::Seconds(20)));
   launch_.process().Signal(SIGKILL);
   launch_.ExpectNothingLeft();

@@ -36,12 +36,13 @@ coordinator=$!
 for _ in {1..200}; do [[ -s $work/port ]] && break; sleep 0.05; done
 address=$(cat "$work/port")
 
+: >"$work/launch.log"
 on login scripts/launch.sh --bin "$bin" --coordinator "$address" --ranks 4 --hostfile "$work/hostfile" --first-wait 0.2 --longest-wait 0.2 \
-  -- --orphan-timeout=8s >"$work/launch.log" 2>&1 &
+  --start-timeout 15 -- --orphan-timeout=8s >"$work/launch.log" 2>&1 &
 launch=$!
 
 serves() { # so many times so far, as the supervisor has it
-  for _ in {1..300}; do
+  for _ in {1..450}; do
     (($(grep -c 'job 1 serves' "$work/launch.log") >= $1)) && return
     kill -0 "$launch" 2>/dev/null || fail "the supervisor is gone"
     sleep 0.1
@@ -85,7 +86,8 @@ of_host() { local pid; while read -r pid; do [[ $(readlink "/proc/$pid/ns/uts") 
   recovers "all of one host is stopped" $(alive worker | of_host hostb; alive orted; alive prted)
 }
 
-# A host is cut off: mpirun is gone in seconds, and the job serves again once the host is back.
+# A host is cut off: mpirun is gone in seconds, and the job serves again once the host is back. One that started meanwhile
+# may wait for that host's daemon until --start-timeout.
 job=$(of_job | of_host login)
 unplug hostb
 # shellcheck disable=SC2086
