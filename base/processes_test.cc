@@ -4,10 +4,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -28,6 +33,12 @@ pid_t Start(std::vector<std::string> environment) {
     execve("/bin/sleep", argv, entries.data());
     _exit(127);
   }
+  // The kernel shows the environment a moment after the program has taken its parent's place.
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while (std::ifstream(absl::StrCat("/proc/", pid, "/environ")).peek() == EOF) {
+    if (absl::Now() > deadline) std::abort();
+    absl::SleepFor(absl::Microseconds(100));
+  }
   return pid;
 }
 
@@ -44,7 +55,7 @@ TEST(ProcessesTest, ThoseOfAnotherStartAreKilledAlsoWhereTheyAreStopped) {
   const pid_t mine = Start({slot, "ID=3"});
   const pid_t others = Start({"ID=1", absl::StrCat("X", slot), slot + "0"});
   kill(stopped, SIGSTOP);
-  EXPECT_THAT(KillThoseWith(slot, "ID=3"), UnorderedElementsAre(old, stopped));
+  ASSERT_THAT(KillThoseWith(slot, "ID=3"), UnorderedElementsAre(old, stopped));
   EXPECT_EQ(EndOf(old), SIGKILL);
   EXPECT_EQ(EndOf(stopped), SIGKILL);
   for (const pid_t pid : {mine, others}) {
