@@ -1,5 +1,5 @@
 // An opaque handle of a device's queue of work (a cudaStream_t on CUDA), so that headers outside
-// the CUDA targets can pass it on. Null means: at once, on the calling thread (the CPU).
+// the CUDA targets can pass it on. It is always named: nothing runs on a default stream.
 #pragma once
 
 namespace skein {
@@ -7,5 +7,8 @@ namespace skein {
 struct Stream {
   void* handle = nullptr;
 };
+
+// At once, on the calling thread: the CPU's only one.
+inline constexpr Stream kHostStream{};
 
 }  // namespace skein

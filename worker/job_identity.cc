@@ -84,7 +84,7 @@ absl::StatusOr<JobIdentity> AgreeOnJob(comm::Communicator& world,
     }
   }
   SKEIN_RETURN_IF_ERROR(
-      world.Broadcast({reinterpret_cast<std::byte*>(&parcel), sizeof(parcel)}, 0));
+      world.Broadcast({reinterpret_cast<std::byte*>(&parcel), sizeof(parcel)}, 0, kHostStream));
   SKEIN_RETURN_IF_ERROR(failed);
   if (parcel.id_bytes == 0) return absl::InternalError("rank 0 could not make a job id");
   return JobIdentity{.id = {parcel.id.data(), parcel.id_bytes},

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log/log.h"
@@ -39,64 +41,97 @@ constexpr absl::Duration kStartTimeout = absl::Minutes(2);
 // For a result to reach a leader, which always listens.
 constexpr absl::Duration kLastResort = absl::Hours(1);
 
-// The groups of ranks that this rank computes with; null where it is alone.
+// What this rank exchanges data over; null where it is alone.
 struct Groups {
-  std::unique_ptr<comm::Communicator> replica;
   std::unique_ptr<comm::Communicator> tensor;
+  std::unique_ptr<comm::Communicator> previous;
+  std::unique_ptr<comm::Communicator> next;
+  std::unique_ptr<comm::Communicator> tokens;
   std::unique_ptr<comm::ControlChannel> control;
 
-  std::vector<comm::Communicator*> All() const {
-    std::vector<comm::Communicator*> all;
-    for (comm::Communicator* group : {replica.get(), tensor.get()}) {
-      if (group != nullptr) all.push_back(group);
-    }
-    return all;
-  }
+  StageGroups view() const { return {tensor.get(), previous.get(), next.get(), tokens.get()}; }
 };
 
-// Publishes the calls of a group that has the plan's ranks for which `belongs` holds.
-template <typename Predicate>
-std::unique_ptr<comm::Communicator> Watched(std::unique_ptr<comm::Communicator> group,
-                                            const plan::Plan& plan, Predicate belongs,
-                                            const RankOptions& options,
-                                            comm::OperationTracker& tracker) {
-  std::vector<int> ranks;
-  for (const plan::RankPlan& rank : plan.ranks) {
-    if (belongs(rank)) ranks.push_back(rank.rank);
-  }
-  comm::OperationTracker::Group* const line =
-      tracker.AddGroup(std::string(group->name()), std::move(ranks), group->rank());
-  return options.track(std::move(group), line);
-}
+// Makes groups of ranks of a plan, whose calls heartbeats tell of.
+class GroupMaker {
+ public:
+  GroupMaker(comm::MpiRuntime& mpi, const plan::Plan& plan, const plan::RankPlan& self,
+             const RankOptions& options, comm::OperationTracker& tracker)
+      : mpi_(mpi), plan_(plan), self_(self), options_(options), tracker_(tracker) {}
 
-absl::StatusOr<Groups> MakeGroups(comm::MpiRuntime& mpi, const plan::Plan& plan,
-                                  const plan::RankPlan& self, const RankOptions& options,
-                                  comm::OperationTracker& tracker) {
-  const plan::Layout& layout = plan.layout;
+  // A call of all ranks, also of those that need no group. Ranks of one `color` form one, by stage
+  // and shard; `belongs` holds for these in the eyes of each of them. Null where it does not hold
+  // for this rank.
+  using Belongs = absl::FunctionRef<bool(const plan::RankPlan&)>;
+  absl::StatusOr<std::unique_ptr<comm::Communicator>> Make(int color, const std::string& name,
+                                                           Belongs belongs) {
+    SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> group,
+                           mpi_.Split(belongs(self_) ? color : -1, Place(self_), name));
+    if (group == nullptr || group->size() == 1) return nullptr;
+    std::vector<const plan::RankPlan*> members;
+    for (const plan::RankPlan& rank : plan_.ranks) {
+      if (belongs(rank)) members.push_back(&rank);
+    }
+    std::sort(members.begin(), members.end(),
+              [this](const auto* a, const auto* b) { return Place(*a) < Place(*b); });
+    std::vector<int> ranks;
+    for (const plan::RankPlan* const member : members) ranks.push_back(member->rank);
+    group->Track(tracker_.AddGroup(name, std::move(ranks), group->rank()));
+    if (options_.on_group) options_.on_group(*group);
+    return group;
+  }
+
+ private:
+  // In its replica.
+  int Place(const plan::RankPlan& rank) const {
+    return rank.stage * plan_.layout.tensor + rank.shard;
+  }
+
+  comm::MpiRuntime& mpi_;
+  const plan::Plan& plan_;
+  const plan::RankPlan& self_;
+  const RankOptions& options_;
+  comm::OperationTracker& tracker_;
+};
+
+absl::StatusOr<Groups> MakeGroups(GroupMaker maker, const plan::Layout& layout,
+                                  const plan::RankPlan& self) {
+  const auto same_replica = [&](const plan::RankPlan& rank) {
+    return rank.replica == self.replica;
+  };
+  const std::string of_replica = absl::StrCat(" of replica ", self.replica);
   Groups groups;
-  // Split is a call of all ranks, in this order, also of those that need no group.
-  SKEIN_ASSIGN_OR_RETURN(
-      groups.replica, mpi.Split(self.replica, self.rank, absl::StrCat("replica ", self.replica)));
-  SKEIN_ASSIGN_OR_RETURN(
-      groups.tensor,
-      mpi.Split(self.replica * layout.pipeline + self.stage, self.rank,
-                absl::StrCat("tp of replica ", self.replica, ", stage ", self.stage)));
-  if (groups.replica->size() > 1) {
-    groups.replica->set_timeout(kStartTimeout);
-    const auto belongs = [&](const plan::RankPlan& rank) { return rank.replica == self.replica; };
-    groups.replica = Watched(std::move(groups.replica), plan, belongs, options, tracker);
-    SKEIN_ASSIGN_OR_RETURN(groups.control, comm::MakeControlChannel(*groups.replica));
-  } else {
-    groups.replica = nullptr;
+  {
+    SKEIN_ASSIGN_OR_RETURN(
+        const std::unique_ptr<comm::Communicator> replica,
+        maker.Make(self.replica, absl::StrCat("replica ", self.replica), same_replica));
+    if (replica != nullptr) {
+      replica->set_timeout(kStartTimeout);
+      SKEIN_ASSIGN_OR_RETURN(groups.control, comm::MakeControlChannel(*replica));
+    }
   }
-  if (layout.tensor > 1) {
-    const auto belongs = [&](const plan::RankPlan& rank) {
-      return rank.replica == self.replica && rank.stage == self.stage;
-    };
-    groups.tensor = Watched(std::move(groups.tensor), plan, belongs, options, tracker);
-  } else {
-    groups.tensor = nullptr;
+  SKEIN_ASSIGN_OR_RETURN(groups.tensor,
+                         maker.Make(self.replica * layout.pipeline + self.stage,
+                                    absl::StrCat("tp", of_replica, ", stage ", self.stage),
+                                    [&](const plan::RankPlan& rank) {
+                                      return same_replica(rank) && rank.stage == self.stage;
+                                    }));
+  for (int hop = 0; hop + 1 < layout.pipeline; ++hop) {
+    SKEIN_ASSIGN_OR_RETURN(auto group,
+                           maker.Make(self.replica * layout.tensor + self.shard,
+                                      absl::StrCat("hop ", hop, of_replica, ", shard ", self.shard),
+                                      [&](const plan::RankPlan& rank) {
+                                        return same_replica(rank) && rank.shard == self.shard &&
+                                               (rank.stage == hop || rank.stage == hop + 1);
+                                      }));
+    if (group != nullptr) (self.stage == hop ? groups.next : groups.previous) = std::move(group);
   }
+  SKEIN_ASSIGN_OR_RETURN(
+      groups.tokens,
+      maker.Make(self.replica, absl::StrCat("tokens", of_replica), [&](const plan::RankPlan& rank) {
+        const bool samples = rank.stage == layout.pipeline - 1 && rank.shard == 0;
+        return same_replica(rank) && (rank.stage == 0 || samples);
+      }));
   return groups;
 }
 
@@ -157,7 +192,9 @@ class Rank {
     const plan::RankPlan& self = plan.ranks[mpi_.rank()];
     const absl::Time begin = absl::Now();
     // Before loading, which takes some ranks longer than others; the first step waits for all.
-    SKEIN_ASSIGN_OR_RETURN(Groups groups, MakeGroups(mpi_, plan, self, options_, tracker_));
+    SKEIN_ASSIGN_OR_RETURN(
+        Groups groups,
+        MakeGroups(GroupMaker(mpi_, plan, self, options_, tracker_), plan.layout, self));
     SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self));
     const ShardReport report = {.slice_key = shard.program.slice_key,
                                 .slice_digest = shard.weights.slice_digest,
@@ -167,7 +204,7 @@ class Rank {
     spdlog::info("loaded {} ({}) in {:.2f} s, {} thread(s)", report.slice_key,
                  FormatBytes(report.bytes_read), absl::ToDoubleSeconds(report.load_time),
                  self.threads);
-    StepWatch watch(&tracker_, groups.All(), options_.step_timeout, ModelBytes(plan));
+    StepWatch watch(&tracker_, groups.view().All(), options_.step_timeout, ModelBytes(plan));
     StageOptions stage_options = StageOptionsOf(plan, self, shard, groups);
     stage_options.watch = &watch;
     Stage stage(stage_options, shard.program.program, shard.executable.get());
@@ -221,8 +258,7 @@ class Rank {
             .page_size = plan.page_size,
             .kv = shard.kv.get(),
             .swap = shard.swap.get(),
-            .tensor_group = groups.tensor.get(),
-            .replica_group = groups.replica.get()};
+            .groups = groups.view()};
   }
 
   LeaderOptions LeaderOptionsOf(const plan::Plan& plan, const ModelShard& shard) {

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
-#include "parallel/comm/tracked_communicator.h"
 #include "parallel/plan/plan.h"
 #include "worker/job_identity.h"
 
@@ -28,10 +28,8 @@ struct RankOptions {
   std::optional<absl::Duration> step_timeout;
   bool overlap = true;  // the next step is planned and sent while one runs
   std::string log_level = "info";
-  // Makes the calls of a group known to heartbeats. Tests hold calls up around it.
-  std::function<std::unique_ptr<comm::Communicator>(std::unique_ptr<comm::Communicator>,
-                                                    comm::OperationTracker::Group*)>
-      track = comm::Track;
+  // For tests, which hold up calls: sees every group before its first call. May be null.
+  std::function<void(comm::Communicator&)> on_group;
 };
 
 // Runs this process's rank to its end. OK after a drain. An error was reported to the coordinator

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/stream.h"
+#include "base/view.h"
 #include "kernels/ops/batch.h"
 #include "kernels/ops/program.h"
 
@@ -22,10 +23,10 @@ namespace skein::kernels {
 class Collectives {
  public:
   virtual ~Collectives() = default;
-  virtual absl::Status AllReduce(absl::Span<float> data, Stream stream) = 0;
-  // out = the shards' inputs in shard order; out.size() = shards * in.size().
-  virtual absl::Status AllGather(absl::Span<const float> in, absl::Span<float> out,
-                                 Stream stream) = 0;
+  // The sum over the shards, in place.
+  virtual absl::Status AllReduce(View data, Stream stream) = 0;
+  // out = the shards' inputs in shard order; out.elements() = shards * in.elements().
+  virtual absl::Status AllGather(ConstView in, View out, Stream stream) = 0;
   // Called between operations by back ends that compute on the calling thread: what it sent earlier
   // may need its help to arrive.
   virtual absl::Status Progress() { return absl::OkStatus(); }

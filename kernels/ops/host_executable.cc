@@ -67,11 +67,11 @@ absl::Status HostExecutable::AllGather(const AllGatherColumnsOp& op, int64_t row
                                        Collectives& collectives) {
   const int64_t in_cols = cols(op.in);
   const int64_t out_cols = cols(op.out);
-  const auto in = absl::MakeConstSpan(data(op.in), rows * in_cols);
+  const View in = {data(op.in), DType::kF32, rows, in_cols};
   // One row's shards are in order as they come.
   float* shards = rows == 1 ? data(op.out) : gathered_;
   SKEIN_RETURN_IF_ERROR(
-      collectives.AllGather(in, absl::MakeSpan(shards, rows * out_cols), Stream{}));
+      collectives.AllGather(in, {shards, DType::kF32, rows, out_cols}, kHostStream));
   if (rows == 1) return absl::OkStatus();
   for (int64_t first = 0; first < out_cols; first += in_cols) {
     for (int64_t r = 0; r < rows; ++r) {
@@ -90,10 +90,10 @@ absl::Status HostExecutable::Run(const Batch& batch, Collectives* collectives) {
   Begin(batch);
   for (const Op& op : program_.ops) {
     if (const auto* reduce = std::get_if<AllReduceOp>(&op)) {
-      const int64_t elements = RowsOf(reduce->buffer, batch) * cols(reduce->buffer);
-      if (elements == 0) continue;  // on every rank: all run the same batch
-      SKEIN_RETURN_IF_ERROR(
-          collectives->AllReduce(absl::MakeSpan(data(reduce->buffer), elements), Stream{}));
+      const BufferId id = reduce->buffer;
+      const View view = {data(id), DType::kF32, RowsOf(id, batch), cols(id)};
+      if (view.elements() == 0) continue;  // on every rank: all run the same batch
+      SKEIN_RETURN_IF_ERROR(collectives->AllReduce(view, kHostStream));
     } else if (const auto* gather = std::get_if<AllGatherColumnsOp>(&op)) {
       const int64_t rows = RowsOf(gather->in, batch);
       if (rows == 0) continue;

@@ -222,15 +222,18 @@ TEST_P(LiteralTest, GatherRows) {
 // Two ranks; this one is the first, the other's data are 100 more.
 class FakeCollectives final : public Collectives {
  public:
-  absl::Status AllReduce(absl::Span<float> data, Stream) override {
-    for (float& value : data) value += value + 100;
+  absl::Status AllReduce(View data, Stream) override {
+    const absl::Span<float> values(static_cast<float*>(data.data), data.elements());
+    for (float& value : values) value += value + 100;
     return status;
   }
-  absl::Status AllGather(absl::Span<const float> in, absl::Span<float> out, Stream) override {
-    EXPECT_EQ(out.size(), 2 * in.size());
-    for (size_t i = 0; i < in.size(); ++i) {
-      out[i] = in[i];
-      out[i + in.size()] = in[i] + 100;
+  absl::Status AllGather(ConstView in, View out, Stream) override {
+    EXPECT_EQ(out.elements(), 2 * in.elements());
+    const float* const from = static_cast<const float*>(in.data);
+    float* const to = static_cast<float*>(out.data);
+    for (int64_t i = 0; i < in.elements(); ++i) {
+      to[i] = from[i];
+      to[i + in.elements()] = from[i] + 100;
     }
     return status;
   }

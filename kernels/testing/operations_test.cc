@@ -350,10 +350,8 @@ TEST_P(OperationsTest, NothingToDo) {
   TestBatch batch = Rows(3);
   batch.output_rows.clear();
   class Unused final : public Collectives {
-    absl::Status AllReduce(absl::Span<float>, Stream) override {
-      return absl::InternalError("called");
-    }
-    absl::Status AllGather(absl::Span<const float>, absl::Span<float>, Stream) override {
+    absl::Status AllReduce(View, Stream) override { return absl::InternalError("called"); }
+    absl::Status AllGather(ConstView, View, Stream) override {
       return absl::InternalError("called");
     }
   } unused;

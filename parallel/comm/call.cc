@@ -37,8 +37,6 @@ std::string_view OperationName(Operation operation) {
       return "all-reduce";
     case Operation::kAllGather:
       return "all-gather";
-    case Operation::kReduceScatter:
-      return "reduce-scatter";
     case Operation::kBroadcast:
       return "broadcast";
     case Operation::kBarrier:
@@ -91,12 +89,11 @@ absl::Status CheckAllGather(size_t in_bytes, size_t out_bytes, int size, std::st
                                                  size, " ranks * ", in_bytes));
 }
 
-absl::Status CheckReduceScatter(size_t in_count, size_t out_count, int size,
-                                std::string_view group) {
-  if (in_count == out_count * size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("reduce-scatter of '", ToAbsl(group),
-                                                 "': the input holds ", in_count, " floats, not ",
-                                                 size, " ranks * ", out_count));
+absl::Status CheckSum(DType dtype, DType known, std::string_view group) {
+  if (dtype == known) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "all-reduce of '", ToAbsl(group), "': this transport adds ", ToAbsl(DTypeName(known)),
+      ", not ", ToAbsl(DTypeName(dtype)), ": convert before the call"));
 }
 
 absl::Status CheckRank(int rank, int size, int other_than, std::string_view what,

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/dtype.h"
 #include "base/range.h"
 
 namespace skein::comm {
@@ -18,7 +19,6 @@ namespace skein::comm {
 enum class Operation : uint8_t {
   kAllReduce,
   kAllGather,
-  kReduceScatter,
   kBroadcast,
   kBarrier,
   kSend,  // sends and receives are numbered per pair and direction
@@ -66,8 +66,8 @@ Range PartOf(int64_t count, int rank, int size);
 
 // InvalidArgument, naming group and sizes, unless the arguments fit together.
 absl::Status CheckAllGather(size_t in_bytes, size_t out_bytes, int size, std::string_view group);
-absl::Status CheckReduceScatter(size_t in_count, size_t out_count, int size,
-                                std::string_view group);
+// Unimplemented, saying what to do instead, unless the transport adds elements of this dtype.
+absl::Status CheckSum(DType dtype, DType known, std::string_view group);
 // `what` says what the rank is: "root of a broadcast"; `other_than` < 0 allows every rank.
 absl::Status CheckRank(int rank, int size, int other_than, std::string_view what,
                        std::string_view group);

@@ -51,9 +51,11 @@ TEST(Call, ArgumentsAreChecked) {
   SKEIN_EXPECT_OK(CheckAllGather(3, 12, 4, "g"));
   EXPECT_THAT(CheckAllGather(3, 11, 4, "g"),
               StatusIs(StatusCode::kInvalidArgument, testing::HasSubstr("11 bytes, not 4 ranks")));
-  SKEIN_EXPECT_OK(CheckReduceScatter(12, 3, 4, "g"));
-  EXPECT_THAT(CheckReduceScatter(13, 3, 4, "g"),
-              StatusIs(StatusCode::kInvalidArgument, testing::HasSubstr("13 floats, not 4 ranks")));
+  SKEIN_EXPECT_OK(CheckSum(DType::kF32, DType::kF32, "g"));
+  EXPECT_THAT(CheckSum(DType::kF16, DType::kF32, "g"),
+              StatusIs(StatusCode::kUnimplemented,
+                       "all-reduce of 'g': this transport adds F32, not F16: "
+                       "convert before the call"));
   SKEIN_EXPECT_OK(CheckRank(0, 4, -1, "root", "g"));
   for (int rank : {-1, 4, 2}) {
     EXPECT_THAT(CheckRank(rank, 4, 2, "receiver", "g"),

@@ -1,6 +1,6 @@
 // Collectives and point-to-point messages among the ranks of one group.
 //
-// Calls run on `stream` (on the CPU: at once, and block). All ranks of the group make the same
+// Calls run on `stream`: on the CPU at once, and they block. All ranks of the group make the same
 // collective calls in the same order. Every call has a number, equal on all ranks for collectives,
 // so that a hang can be named: "rank 5 never entered all-reduce 812".
 //
@@ -8,66 +8,156 @@
 // poisons the communicator: every later call returns the first error at once. The rank reports it
 // and ends; a job does not outlive it.
 //
-// Sums join ranks as a binary tree, ((0+1)+(2+3))+((4+5)+(6+7)), whatever the size of the message,
-// so that layouts agree in every bit. A size that is no power of two splits the ranks at the
-// largest power of two below it, recursively.
+// The public calls check, number, publish and poison, once for all transports; a transport
+// implements the private ones.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <functional>
+#include <string>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/mutex.h"
 #include "base/stream.h"
+#include "base/view.h"
+#include "parallel/comm/call.h"
+#include "parallel/comm/operation_tracker.h"
 #include "parallel/comm/pulse.h"
 
 namespace skein::comm {
 
-// Not thread-safe: one thread at a time, except Abort.
+using Bytes = absl::Span<std::byte>;
+using ConstBytes = absl::Span<const std::byte>;
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// How a transport waits in the call in flight.
+struct Patience {
+  absl::Duration timeout = absl::InfiniteDuration();
+  SteadyTime deadline = SteadyTime::max();
+  // To be beaten: a rank whose pulse stands still inside a call is stuck there, while one that
+  // waits for others beats. May be null.
+  Pulse* pulse = nullptr;
+  std::atomic<bool> failed = false;  // the wait is to end
+};
+
+// Not thread-safe: one thread at a time, except Abort and failure.
 class Communicator {
  public:
+  // What a kernel needs to reach the other ranks by itself.
+  struct Peers {
+    int rank = 0;
+    int size = 1;
+    // [size]: each rank's exchange buffer as this rank's device addresses it; empty where the
+    // transport shares no memory.
+    std::vector<void*> buffers;
+    int64_t buffer_bytes = 0;
+  };
+
+  // Called on the way into every call, on its thread. A flush is shown as the last send to that
+  // rank, with -1 bytes.
+  using Hook = std::function<void(const Call& call)>;
+
   virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
-  virtual std::string_view name() const = 0;  // of the group, for messages: "tp of replica 0"
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& name() const {
+    return name_;
+  }  // of the group, for messages: "tp of replica 0"
 
-  // data[count] becomes the sum over all ranks, in place.
-  virtual absl::Status AllReduce(absl::Span<float> data, Stream stream = {}) = 0;
+  // `data` becomes the sum over all ranks, in place, element by element. Unimplemented for a dtype
+  // that the transport cannot add.
+  absl::Status AllReduce(View data, Stream stream);
   // out[size * in.size()]: the ranks' inputs in rank order. Every rank gives the same size.
-  virtual absl::Status AllGather(absl::Span<const std::byte> in, absl::Span<std::byte> out,
-                                 Stream stream = {}) = 0;
-  // out[count / size]: this rank's part of the sum over all ranks of in[count].
-  virtual absl::Status ReduceScatter(absl::Span<const float> in, absl::Span<float> out,
-                                     Stream stream = {}) = 0;
-  virtual absl::Status Broadcast(absl::Span<std::byte> data, int root, Stream stream = {}) = 0;
+  absl::Status AllGather(ConstBytes in, Bytes out, Stream stream);
+  absl::Status Broadcast(Bytes data, int root, Stream stream);
+  absl::Status Barrier(Stream stream);
   // Send copies `data` and returns, unless more than a few messages to `to` are still on their way
   // (16 MiB on the CPU): then it waits for the receiver. Messages between two ranks arrive in
   // order; a receiver's size must be the sender's.
-  virtual absl::Status Send(absl::Span<const std::byte> data, int to, Stream stream = {}) = 0;
-  virtual absl::Status Receive(absl::Span<std::byte> data, int from, Stream stream = {}) = 0;
-  virtual absl::Status Barrier(Stream stream = {}) = 0;
+  absl::Status Send(ConstBytes data, int to, Stream stream);
+  absl::Status Receive(Bytes data, int from, Stream stream);
   // Some transports deliver a large message only with the sender's help. Both do nothing where
   // messages need none.
   //
   // Helps what was sent on, and waits for nothing: a rank that computes calls it now and then, so
   // that its receivers need not wait until it is done.
-  virtual absl::Status Progress() { return absl::OkStatus(); }
+  absl::Status Progress();
   // Returns when what was sent to `to` needs this rank no more: for a rank that is about to sleep.
-  virtual absl::Status Flush(int /*to*/) { return absl::OkStatus(); }
+  absl::Status Flush(int to);
 
   // Makes the call in flight and all later ones fail with `why`. Any thread may call it.
-  virtual void Abort(absl::Status why) = 0;
+  void Abort(const absl::Status& why);
+  // The first one; OK while all is well. Any thread.
+  absl::Status failure() const;
+
   // How long one call may take; InfiniteDuration by default.
-  virtual void set_timeout(absl::Duration timeout) = 0;
-  // Beaten while a call waits, by groups that poll for what they wait for: a rank whose pulse
-  // stands still inside a call is stuck there, while one that waits for others beats. Outlives the
-  // group.
-  virtual void set_pulse(Pulse* /*pulse*/) {}
+  void set_timeout(absl::Duration timeout) { patience_.timeout = timeout; }
+  // Publishes every call while it lasts, and beats the line's pulse while it waits. Before the
+  // first call; `line` outlives the communicator.
+  void Track(OperationTracker::Group* line);
+  // For tests, which note or hold up calls: `before` they are published, and once they are.
+  void set_hooks(Hook before, Hook inside);
   // Collective calls entered so far.
-  virtual int64_t calls() const = 0;
+  int64_t calls() const { return calls_; }
+
+  // Whether sums join ranks as a binary tree, ((0+1)+(2+3))+((4+5)+(6+7)), whatever the size of the
+  // message, so that layouts agree in every bit. A size that is no power of two splits the ranks at
+  // the largest power of two below it, recursively.
+  virtual bool SumsAsTree() const = 0;
+  virtual Peers peers() const { return {.rank = rank_, .size = size_, .buffers = {}}; }
+
+ protected:
+  Communicator(std::string name, int rank, int size);
+
+  const Patience& patience() const { return patience_; }
+
+ private:
+  // Arguments have been checked; `call` is what every rank must have entered. An error poisons.
+  virtual absl::Status DoAllReduce(const Call& call, View data, Stream stream) = 0;
+  virtual absl::Status DoAllGather(const Call& call, ConstBytes in, Bytes out, Stream stream) = 0;
+  virtual absl::Status DoBroadcast(const Call& call, Bytes data, Stream stream) = 0;
+  virtual absl::Status DoBarrier(const Call& call, Stream stream) = 0;
+  virtual absl::Status DoSend(const Call& call, ConstBytes data, Stream stream) = 0;
+  virtual absl::Status DoReceive(const Call& call, Bytes data, Stream stream) = 0;
+  virtual absl::Status DoProgress() { return absl::OkStatus(); }
+  virtual absl::Status DoFlush(int /*to*/) { return absl::OkStatus(); }
+  // Ends the wait in flight; failure() is set. Any thread, maybe several times.
+  virtual void DoAbort() {}
+  // A call has failed, on its thread; no other one will come.
+  virtual void DoFail() {}
+
+  using Body = absl::FunctionRef<absl::Status(const Call&)>;
+  absl::Status RunCollective(Operation operation, int64_t bytes, int root, absl::Status fits,
+                             Body body);
+  absl::Status RunMessage(Operation operation, int64_t bytes, int peer, const char* what,
+                          std::vector<int64_t>& numbers, Body body);
+  absl::Status Run(const Call& call, bool published, absl::FunctionRef<absl::Status()> body);
+  absl::Status Fail(const absl::Status& why);
+
+  const std::string name_;
+  const int rank_;
+  const int size_;
+  Patience patience_;
+  int64_t calls_ = 0;
+  std::vector<int64_t> sent_;      // messages, by receiver
+  std::vector<int64_t> received_;  // by sender
+  OperationTracker::Group* line_ = nullptr;
+  Hook before_;
+  Hook inside_;
+
+  mutable Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace skein::comm

@@ -44,33 +44,54 @@ void OperationTracker::Group::Leave(Operation operation) {
                   std::memory_order_release);
 }
 
+OperationInProgress OperationTracker::Group::Describe(Call call, absl::Duration elapsed,
+                                                      absl::Duration still) const {
+  OperationInProgress out = {.group = name_, .elapsed = elapsed, .still = still};
+  const int peer = ranks_[call.peer];
+  if (IsMessage(call.operation)) {
+    out.others = {peer};
+  } else {
+    for (int rank : ranks_) {
+      if (rank != ranks_[self_]) out.others.push_back(rank);
+    }
+  }
+  call.peer = peer;
+  out.call = call;
+  return out;
+}
+
 std::optional<OperationInProgress> OperationTracker::Group::InProgress() const {
   const int64_t now = Pulse::NowNs();  // first: a call is never said to last longer than it does
+  const auto since = [now](int64_t then) {
+    return absl::Nanoseconds(std::max<int64_t>(0, now - then));
+  };
   for (const Line* line : {&collective_, &message_}) {
     const uint64_t word = line->call.load(std::memory_order_acquire);
     if ((word & kInProgress) == 0) continue;
-    const int64_t since = line->since_ns.load(std::memory_order_relaxed);
-    const int64_t moved = std::max(since, pulse_.last_ns());
-    OperationInProgress out = {.group = name_,
-                               .call = Unpack(word),
-                               .elapsed = absl::Nanoseconds(std::max<int64_t>(0, now - since)),
-                               .still = absl::Nanoseconds(std::max<int64_t>(0, now - moved))};
-    const int peer = ranks_[out.call.peer];
-    if (IsMessage(out.call.operation)) {
-      out.others = {peer};
-    } else {
-      for (int rank : ranks_) {
-        if (rank != ranks_[self_]) out.others.push_back(rank);
-      }
-    }
-    out.call.peer = peer;
-    return out;
+    const int64_t begin = line->since_ns.load(std::memory_order_relaxed);
+    return Describe(Unpack(word), since(begin), since(std::max(begin, pulse_.last_ns())));
   }
-  return std::nullopt;
+  return OnDevice();
+}
+
+std::optional<OperationInProgress> OperationTracker::Group::OnDevice() const {
+  const DeviceReport* const device = device_;
+  if (device == nullptr) return std::nullopt;
+  const std::optional<Call> call = device->InProgress();
+  if (!call.has_value()) return std::nullopt;
+  const int64_t now = Pulse::NowNs();
+  MutexLock lock(&mutex_);
+  if (seen_number_ != call->number) {
+    seen_number_ = call->number;
+    seen_ns_ = now;
+  }
+  return Describe(*call, absl::Nanoseconds(now - seen_ns_), absl::ZeroDuration());
 }
 
 int64_t OperationTracker::Group::entered() const {
-  return Unpack(collective_.call.load(std::memory_order_acquire)).number;
+  const int64_t on_host = Unpack(collective_.call.load(std::memory_order_acquire)).number;
+  const DeviceReport* const device = device_;
+  return device == nullptr ? on_host : std::max(on_host, device->entered());
 }
 
 // ---- All groups ----

@@ -35,6 +35,16 @@ struct Progress {
   std::vector<std::pair<std::string, int64_t>> entered;
 };
 
+// A device that enters collectives by itself, as a replayed graph does, tells where it is. Numbers
+// go on from those of the host's calls.
+class DeviceReport {
+ public:
+  virtual ~DeviceReport() = default;
+  // The collective that the device is in. Any thread, at any time, without waiting for the device.
+  virtual std::optional<Call> InProgress() const = 0;
+  virtual int64_t entered() const = 0;  // the number of the last one
+};
+
 // One rank's calls and steps. A call costs three atomic stores and a look at the clock; nobody
 // waits for anybody. Groups may be added while others work.
 class OperationTracker {
@@ -85,7 +95,12 @@ class OperationTracker::Group {
   const std::string& name() const { return name_; }
   // For the group's calls to beat while they wait.
   Pulse& pulse() { return pulse_; }
-  // The call in progress, if there is one.
+  // Where the device does some of the group's collectives by itself; null: nowhere. `device`
+  // outlives the tracker's last Read.
+  void set_device(const DeviceReport* device) { device_ = device; }
+  // The call in progress, if there is one, the host's before the device's. A device's lasts since
+  // it was first seen, by whichever thread it was, and never stands still: its waits look all the
+  // time.
   std::optional<OperationInProgress> InProgress() const;
   int64_t entered() const;  // collectives
 
@@ -99,6 +114,8 @@ class OperationTracker::Group {
 
   void Enter(const Call& call);
   void Leave(Operation operation);
+  std::optional<OperationInProgress> OnDevice() const;
+  OperationInProgress Describe(Call call, absl::Duration elapsed, absl::Duration still) const;
   Line& LineOf(Operation operation);
 
   const std::string name_;
@@ -107,6 +124,12 @@ class OperationTracker::Group {
   Line collective_;
   Line message_;
   Pulse pulse_;
+
+  std::atomic<const DeviceReport*> device_ = nullptr;
+  mutable Mutex mutex_;
+  // The device's last call that was seen, and when it was seen first.
+  mutable int64_t seen_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  mutable int64_t seen_ns_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace skein::comm

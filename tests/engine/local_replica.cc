@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -16,8 +17,8 @@
 namespace skein::worker {
 
 struct LocalReplica::Rank {
-  std::unique_ptr<comm::Communicator> replica_group;
-  std::unique_ptr<comm::Communicator> tensor_group;
+  std::vector<std::unique_ptr<comm::Communicator>> groups;
+  StageGroups stage_groups;
   std::unique_ptr<kernels::Backend> backend;
   RankProgram program;
   LoadedShard shard;
@@ -29,6 +30,37 @@ struct LocalReplica::Rank {
 
 LocalReplica::~LocalReplica() = default;
 
+// Gives the ranks, by stage and shard, their groups.
+void LocalReplica::Connect(const plan::Layout& layout,
+                           const std::vector<std::unique_ptr<Rank>>& ranks) {
+  // Members by their rank in the group; each keeps its own end.
+  const auto join = [](const std::vector<Rank*>& members, const std::string& name,
+                       const std::function<comm::Communicator*&(size_t)>& place) {
+    if (members.size() == 1) return;
+    auto group = comm::MakeInProcessGroup(static_cast<int>(members.size()), name);
+    for (size_t i = 0; i < members.size(); ++i) {
+      place(i) = group[i].get();
+      members[i]->groups.push_back(std::move(group[i]));
+    }
+  };
+  const auto at = [&](int stage, int shard) { return ranks[stage * layout.tensor + shard].get(); };
+  for (int stage = 0; stage < layout.pipeline; ++stage) {
+    std::vector<Rank*> shards;
+    for (int shard = 0; shard < layout.tensor; ++shard) shards.push_back(at(stage, shard));
+    join(shards, "tp", [&](size_t i) -> auto& { return shards[i]->stage_groups.tensor; });
+    for (int shard = 0; stage > 0 && shard < layout.tensor; ++shard) {
+      const std::vector<Rank*> ends = {at(stage - 1, shard), at(stage, shard)};
+      join(ends, "hop", [&](size_t i) -> auto& {
+        return i == 0 ? ends[0]->stage_groups.next : ends[1]->stage_groups.previous;
+      });
+    }
+  }
+  std::vector<Rank*> takers;
+  for (int shard = 0; shard < layout.tensor; ++shard) takers.push_back(at(0, shard));
+  if (layout.pipeline > 1) takers.push_back(at(layout.pipeline - 1, 0));
+  join(takers, "tokens", [&](size_t i) -> auto& { return takers[i]->stage_groups.tokens; });
+}
+
 absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
     const model::ModelConfig& config, const model::TensorSource& tensors,
     const LocalReplicaOptions& options) {
@@ -36,13 +68,12 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
   replica->config_ = config;
   replica->options_ = options;
   const plan::Layout& layout = options.layout;
-  auto replica_groups = comm::MakeInProcessGroup(layout.ranks(), "replica");
+  std::vector<std::unique_ptr<Rank>> ranks(layout.ranks());
+  for (auto& rank : ranks) rank = std::make_unique<Rank>();
+  Connect(layout, ranks);
   for (int stage = 0; stage < layout.pipeline; ++stage) {
-    auto tensor_groups = comm::MakeInProcessGroup(layout.tensor, "tp");
     for (int shard = 0; shard < layout.tensor; ++shard) {
-      auto rank = std::make_unique<Rank>();
-      rank->replica_group = std::move(replica_groups[stage * layout.tensor + shard]);
-      rank->tensor_group = std::move(tensor_groups[shard]);
+      std::unique_ptr<Rank> rank = std::move(ranks[stage * layout.tensor + shard]);
       rank->backend = options.make_backend();
       SKEIN_ASSIGN_OR_RETURN(
           rank->program,
@@ -75,8 +106,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
           .page_size = options.page_size,
           .kv = rank->kv.get(),
           .swap = rank->swap.get(),
-          .tensor_group = layout.tensor > 1 ? rank->tensor_group.get() : nullptr,
-          .replica_group = rank->replica_group.get(),
+          .groups = rank->stage_groups,
           .trace = options.trace,
           .observe_logits = [r = replica.get()](SequenceId id, int64_t position,
                                                 absl::Span<const float> logits) {
@@ -100,10 +130,7 @@ absl::StatusOr<StepResult> LocalReplica::Run(const StepOrder& order) {
       Rank& rank = *ranks_[i];
       if (received.ok()) results[i] = rank.stage->Run(*received);
       if (!received.ok()) results[i].status = received.status();
-      if (!results[i].status.ok()) {
-        rank.replica_group->Abort(results[i].status);
-        rank.tensor_group->Abort(results[i].status);
-      }
+      if (!results[i].status.ok()) rank.stage->Abort(results[i].status);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -72,6 +72,7 @@ class LocalReplica {
  private:
   struct Rank;
   LocalReplica() = default;
+  static void Connect(const plan::Layout& layout, const std::vector<std::unique_ptr<Rank>>& ranks);
 
   model::ModelConfig config_;
   LocalReplicaOptions options_;

@@ -7,11 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
-#include <functional>
 #include <map>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,10 +18,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/flags/flags.h"
+#include "parallel/comm/call.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
-#include "parallel/comm/operation_tracker.h"
-#include "parallel/comm/tracked_communicator.h"
 #include "parallel/plan/plan.h"
 #include "worker/rank.h"
 
@@ -41,78 +37,25 @@ struct Fault {
   std::string call;
 };
 
-// Calls `before` on the way into each call of `inner`, with the call's number: collectives count
-// together, messages by kind.
-class HookedCommunicator final : public comm::Communicator {
- public:
-  using Hook = std::function<void(Operation operation, int64_t number)>;
+using Hook = comm::Communicator::Hook;
 
-  HookedCommunicator(std::unique_ptr<comm::Communicator> inner, Hook before)
-      : inner_(std::move(inner)), before_(std::move(before)) {}
+bool IsFlush(const comm::Call& call) { return call.bytes < 0; }
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string_view name() const override { return inner_->name(); }
-  void set_timeout(absl::Duration timeout) override { inner_->set_timeout(timeout); }
-  void set_pulse(comm::Pulse* pulse) override { inner_->set_pulse(pulse); }
-  int64_t calls() const override { return inner_->calls(); }
-  void Abort(absl::Status why) override { inner_->Abort(std::move(why)); }
-  absl::Status Progress() override { return inner_->Progress(); }
-  absl::Status Flush(int to) override { return inner_->Flush(to); }
-
-  absl::Status AllReduce(absl::Span<float> data, Stream stream) override {
-    Reach(Operation::kAllReduce);
-    return inner_->AllReduce(data, stream);
-  }
-  absl::Status AllGather(absl::Span<const std::byte> in, absl::Span<std::byte> out,
-                         Stream stream) override {
-    Reach(Operation::kAllGather);
-    return inner_->AllGather(in, out, stream);
-  }
-  absl::Status ReduceScatter(absl::Span<const float> in, absl::Span<float> out,
-                             Stream stream) override {
-    Reach(Operation::kReduceScatter);
-    return inner_->ReduceScatter(in, out, stream);
-  }
-  absl::Status Broadcast(absl::Span<std::byte> data, int root, Stream stream) override {
-    Reach(Operation::kBroadcast);
-    return inner_->Broadcast(data, root, stream);
-  }
-  absl::Status Barrier(Stream stream) override {
-    Reach(Operation::kBarrier);
-    return inner_->Barrier(stream);
-  }
-  absl::Status Send(absl::Span<const std::byte> data, int to, Stream stream) override {
-    Reach(Operation::kSend);
-    return inner_->Send(data, to, stream);
-  }
-  absl::Status Receive(absl::Span<std::byte> data, int from, Stream stream) override {
-    Reach(Operation::kReceive);
-    return inner_->Receive(data, from, stream);
-  }
-
- private:
-  void Reach(Operation operation) {
-    before_(operation, IsMessage(operation) ? ++messages_[operation] : inner_->calls() + 1);
-  }
-
-  const std::unique_ptr<comm::Communicator> inner_;
-  const Hook before_;
-  std::map<Operation, int64_t> messages_;
-};
-
-HookedCommunicator::Hook StopAt(const std::string& call) {
-  return [call](Operation operation, int64_t number) {
-    if (absl::StrCat(std::string(OperationName(operation)), " ", number) != call) return;
-    spdlog::info("stopped at {}", call);
+Hook StopAt(const std::string& at) {
+  return [at, messages = std::map<Operation, int64_t>()](const comm::Call& call) mutable {
+    if (IsFlush(call)) return;
+    const int64_t number = IsMessage(call.operation) ? ++messages[call.operation] : call.number;
+    if (absl::StrCat(std::string(OperationName(call.operation)), " ", number) != at) return;
+    spdlog::info("stopped at {}", at);
     while (true) pause();
   };
 }
 
 // A step has one or both of these.
-HookedCommunicator::Hook SlowSteps(absl::Duration pause) {
-  return [pause](Operation operation, int64_t) {
-    if (operation == Operation::kAllGather || operation == Operation::kSend) absl::SleepFor(pause);
+Hook SlowSteps(absl::Duration pause) {
+  return [pause](const comm::Call& call) {
+    const bool slow = call.operation == Operation::kAllGather || call.operation == Operation::kSend;
+    if (slow && !IsFlush(call)) absl::SleepFor(pause);
   };
 }
 
@@ -127,19 +70,20 @@ bool Parse(const std::string& text, Fault* fault) {
   return true;
 }
 
-std::unique_ptr<comm::Communicator> Hooked(std::unique_ptr<comm::Communicator> group,
-                                           HookedCommunicator::Hook hook) {
-  return std::make_unique<HookedCommunicator>(std::move(group), std::move(hook));
-}
-
-std::unique_ptr<comm::Communicator> TrackFaulty(const Fault& fault, int rank,
-                                                std::unique_ptr<comm::Communicator> group,
-                                                comm::OperationTracker::Group* line) {
-  if (rank != fault.rank || group->name() != fault.group) {
-    return comm::Track(std::move(group), line);
+void AddHooks(comm::Communicator& group, int rank, const Fault& fault, absl::Duration slow) {
+  Hook before = SlowSteps(slow);
+  Hook inside;
+  if (rank == fault.rank && group.name() == fault.group) {
+    if (fault.inside) {
+      inside = StopAt(fault.call);
+    } else {
+      before = [slowly = before, stop = StopAt(fault.call)](const comm::Call& call) mutable {
+        slowly(call);
+        stop(call);
+      };
+    }
   }
-  if (fault.inside) return comm::Track(Hooked(std::move(group), StopAt(fault.call)), line);
-  return Hooked(comm::Track(std::move(group), line), StopAt(fault.call));
+  group.set_hooks(std::move(before), std::move(inside));
 }
 
 int Main(int argc, char** argv) {
@@ -166,8 +110,8 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "faulty_worker: %s\n", mpi.status().ToString().c_str());
     return 1;
   }
-  options.track = [&, rank = (*mpi)->rank()](auto group, auto* line) {
-    return Hooked(TrackFaulty(fault, rank, std::move(group), line), SlowSteps(slow));
+  options.on_group = [&, rank = (*mpi)->rank()](comm::Communicator& group) {
+    AddHooks(group, rank, fault, slow);
   };
   const absl::Status status = worker::RunRank(options, **mpi);
   if (status.ok()) return 0;

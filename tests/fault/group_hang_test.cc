@@ -150,18 +150,20 @@ const GroupCase kTensorCases[] = {
       .rank = 1,
       .what = {"never entered all-reduce 20 of 'tp of replica 0, stage 0' (step 2); it was last "
                "heard computing step 2",
-               "never entered send 3 to rank 3 of 'replica 0' (step 2); it was last heard "
-               "computing step 2"},
+               "never entered send 3 to rank 3 of 'hop 0 of replica 0, shard 1' (step 2); it was "
+               "last heard computing step 2"},
       .waiters = "rank 0 has waited in all-reduce 20 of 'tp of replica 0, stage 0' (step 2) for T "
-                 "s; rank 2 has waited in receive 3 from rank 0 of 'replica 0' (step 2) for T s; "
-                 "rank 3 has waited in receive 3 from rank 1 of 'replica 0' (step 2) for T s"},
+                 "s; rank 2 has waited in receive 3 from rank 0 of 'hop 0 of replica 0, shard 0' "
+                 "(step 2) for T s; rank 3 has waited in receive 3 from rank 1 of 'hop 0 of "
+                 "replica 0, shard 1' (step 2) for T s"},
      {.fault = "tp of replica 0, stage 0:0:inside:all-reduce 17",
       .rank = 0,
       .what = {"entered all-reduce 17 of 'tp of replica 0, stage 0' (step 1) but has not moved for "
                "T s"},
       .waiters = "rank 1 has waited in all-reduce 17 of 'tp of replica 0, stage 0' (step 1) for T "
-                 "s; rank 2 has waited in receive 2 from rank 0 of 'replica 0' (step 1) for T s; "
-                 "rank 3 has waited in receive 2 from rank 1 of 'replica 0' (step 1) for T s"}},
+                 "s; rank 2 has waited in receive 2 from rank 0 of 'hop 0 of replica 0, shard 0' "
+                 "(step 1) for T s; rank 3 has waited in receive 2 from rank 1 of 'hop 0 of "
+                 "replica 0, shard 1' (step 1) for T s"}},
     // Without steps ahead stage 0 is idle meanwhile: nobody but the other shard is asked for.
     {"tensor_group_of_replica_0_stage_1",
      {.fault = "tp of replica 0, stage 1:3:before:all-reduce 20",
@@ -183,19 +185,20 @@ const GroupCase kTensorCases[] = {
       .rank = 4,
       .what = {"never entered all-reduce 9 of 'tp of replica 1, stage 0' (step 0); it was last "
                "heard computing step 0",
-               "never entered send 1 to rank 6 of 'replica 1' (step 0); it was last heard "
-               "computing step 0"},
-      .waiters =
-          "rank 5 has waited in all-reduce 9 of 'tp of replica 1, stage 0' (step 0) for T s; "
-          "rank 6 has waited in receive 1 from rank 4 of 'replica 1' (step 0) for T s; rank "
-          "7 has waited in receive 1 from rank 5 of 'replica 1' (step 0) for T s"},
+               "never entered send 1 to rank 6 of 'hop 0 of replica 1, shard 0' (step 0); it was "
+               "last heard computing step 0"},
+      .waiters = "rank 5 has waited in all-reduce 9 of 'tp of replica 1, stage 0' (step 0) for T "
+                 "s; rank 6 has waited in receive 1 from rank 4 of 'hop 0 of replica 1, shard 0' "
+                 "(step 0) for T s; rank 7 has waited in receive 1 from rank 5 of 'hop 0 of "
+                 "replica 1, shard 1' (step 0) for T s"},
      {.fault = "tp of replica 1, stage 0:5:inside:all-reduce 24",
       .rank = 5,
       .what = {"entered all-reduce 24 of 'tp of replica 1, stage 0' (step 2) but has not moved for "
                "T s"},
       .waiters = "rank 4 has waited in all-reduce 24 of 'tp of replica 1, stage 0' (step 2) for T "
-                 "s; rank 6 has waited in receive 3 from rank 4 of 'replica 1' (step 2) for T s; "
-                 "rank 7 has waited in receive 3 from rank 5 of 'replica 1' (step 2) for T s"}},
+                 "s; rank 6 has waited in receive 3 from rank 4 of 'hop 0 of replica 1, shard 0' "
+                 "(step 2) for T s; rank 7 has waited in receive 3 from rank 5 of 'hop 0 of "
+                 "replica 1, shard 1' (step 2) for T s"}},
     {"tensor_group_of_replica_1_stage_1",
      {.fault = "tp of replica 1, stage 1:6:before:all-gather 27",
       .rank = 6,
@@ -209,46 +212,70 @@ const GroupCase kTensorCases[] = {
       .what = {"entered all-reduce 19 of 'tp of replica 1, stage 1' (step 2) but has not moved for "
                "T s"},
       .waiters = "rank 6 has waited in all-reduce 19 of 'tp of replica 1, stage 1' (step 2) for T "
-                 "s; ranks 4, 5 have waited in receive 3 from rank 6 of 'replica 1' (step 3) for T "
-                 "s"}},
+                 "s; ranks 4, 5 have waited in receive 3 from rank 6 of 'tokens of replica 1' "
+                 "(step 3) for T s"}},
 };
 
 const GroupCase kMessageCases[] = {
-    // Tokens of step 1, sent and received; activations of step 2.
-    {"messages_of_replica_0",
-     {.fault = "replica 0:2:before:send 3",
-      .rank = 2,
-      .what = {"never entered send 2 to rank 0 of 'replica 0' (step 2); it was last heard "
-               "computing step 1",
-               "never entered send 2 to rank 1 of 'replica 0' (step 2); it was last heard "
-               "computing step 1"},
-      .waiters = "ranks 0, 1 have waited in receive 2 from rank 2 of 'replica 0' (step 2) for T s; "
-                 "rank 3 has waited in receive 3 from rank 1 of 'replica 0' (step 2) for T s"},
-     {.fault = "replica 0:1:inside:receive 2",
-      .rank = 1,
-      .what = {"entered receive 2 from rank 2 of 'replica 0' (step 2) but has not moved for T s"},
-      .waiters = "rank 0 has waited in all-reduce 19 of 'tp of replica 0, stage 0' (step 2) for T "
-                 "s; rank 2 has waited in receive 3 from rank 0 of 'replica 0' (step 2) for T s; "
-                 "rank 3 has waited in receive 3 from rank 1 of 'replica 0' (step 2) for T s"}},
-    {"messages_of_replica_1",
-     {.fault = "replica 1:5:before:send 3",
-      .rank = 5,
-      .what = {"never entered send 3 to rank 7 of 'replica 1' (step 2); it was last heard "
-               "computing step 2"},
-      .waiters = "rank 6 has waited in all-reduce 19 of 'tp of replica 1, stage 1' (step 2) for T "
-                 "s; rank 7 has waited in receive 3 from rank 5 of 'replica 1' (step 2) for T s; "
-                 "rank 4 has waited in receive 3 from rank 6 of 'replica 1' (step 3) for T s"},
-     {.fault = "replica 1:4:inside:send 3",
+    // Activations of step 2.
+    {"hops_of_shard_0",
+     {.fault = "hop 0 of replica 0, shard 0:0:before:send 3",
+      .rank = 0,
+      .what = {"never entered send 3 to rank 2 of 'hop 0 of replica 0, shard 0' (step 2); it was "
+               "last heard computing step 2"},
+      .waiters = "rank 3 has waited in all-reduce 19 of 'tp of replica 0, stage 1' (step 2) for T "
+                 "s; rank 2 has waited in receive 3 from rank 0 of 'hop 0 of replica 0, shard 0' "
+                 "(step 2) for T s; rank 1 has waited in receive 3 from rank 2 of 'tokens of "
+                 "replica 0' (step 3) for T s"},
+     {.fault = "hop 0 of replica 1, shard 0:4:inside:send 3",
       .rank = 4,
-      .what = {"entered send 3 to rank 6 of 'replica 1' (step 2) but has not moved for T s"},
+      .what = {"entered send 3 to rank 6 of 'hop 0 of replica 1, shard 0' (step 2) but has not "
+               "moved for T s"},
       .waiters = "rank 7 has waited in all-reduce 19 of 'tp of replica 1, stage 1' (step 2) for T "
-                 "s; rank 6 has waited in receive 3 from rank 4 of 'replica 1' (step 2) for T s; "
-                 "rank 5 has waited in receive 3 from rank 6 of 'replica 1' (step 3) for T s"}},
+                 "s; rank 6 has waited in receive 3 from rank 4 of 'hop 0 of replica 1, shard 0' "
+                 "(step 2) for T s; rank 5 has waited in receive 3 from rank 6 of 'tokens of "
+                 "replica 1' (step 3) for T s"}},
+    {"hops_of_shard_1",
+     {.fault = "hop 0 of replica 1, shard 1:5:before:send 3",
+      .rank = 5,
+      .what = {"never entered send 3 to rank 7 of 'hop 0 of replica 1, shard 1' (step 2); it was "
+               "last heard computing step 2"},
+      .waiters = "rank 6 has waited in all-reduce 19 of 'tp of replica 1, stage 1' (step 2) for T "
+                 "s; rank 7 has waited in receive 3 from rank 5 of 'hop 0 of replica 1, shard 1' "
+                 "(step 2) for T s; rank 4 has waited in receive 3 from rank 6 of 'tokens of "
+                 "replica 1' (step 3) for T s"},
+     {.fault = "hop 0 of replica 0, shard 1:3:inside:receive 3",
+      .rank = 3,
+      .what = {"entered receive 3 from rank 1 of 'hop 0 of replica 0, shard 1' (step 2) but has "
+               "not moved for T s"},
+      .waiters =
+          "rank 2 has waited in all-reduce 19 of 'tp of replica 0, stage 1' (step 2) for T s; rank "
+          "0 has waited in receive 3 from rank 2 of 'tokens of replica 0' (step 3) for T s; rank 1 "
+          "has waited in send 3 to rank 3 of 'hop 0 of replica 0, shard 1' (step 2) for T s"}},
+    // Of step 1.
+    {"tokens",
+     {.fault = "tokens of replica 0:2:before:send 3",
+      .rank = 2,
+      .what = {"never entered send 2 to rank 0 of 'tokens of replica 0' (step 2); it was last "
+               "heard computing step 1",
+               "never entered send 2 to rank 1 of 'tokens of replica 0' (step 2); it was last "
+               "heard computing step 1"},
+      .waiters = "ranks 0, 1 have waited in receive 2 from rank 2 of 'tokens of replica 0' (step "
+                 "2) for T s; rank 3 has waited in receive 3 from rank 1 of 'hop 0 of replica 0, "
+                 "shard 1' (step 2) for T s"},
+     {.fault = "tokens of replica 1:5:inside:receive 2",
+      .rank = 5,
+      .what = {"entered receive 2 from rank 6 of 'tokens of replica 1' (step 2) but has not moved "
+               "for T s"},
+      .waiters = "rank 4 has waited in all-reduce 19 of 'tp of replica 1, stage 0' (step 2) for T "
+                 "s; rank 6 has waited in receive 3 from rank 4 of 'hop 0 of replica 1, shard 0' "
+                 "(step 2) for T s; rank 7 has waited in receive 3 from rank 5 of 'hop 0 of "
+                 "replica 1, shard 1' (step 2) for T s"}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Tensor, GroupHangTest, ::testing::ValuesIn(kTensorCases),
                          [](const auto& info) { return info.param.name; });
-INSTANTIATE_TEST_SUITE_P(Replica, GroupHangTest, ::testing::ValuesIn(kMessageCases),
+INSTANTIATE_TEST_SUITE_P(Messages, GroupHangTest, ::testing::ValuesIn(kMessageCases),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

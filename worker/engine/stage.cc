@@ -17,6 +17,14 @@ absl::Span<const std::byte> AsBytes(absl::Span<T> data) {
   return {reinterpret_cast<const std::byte*>(data.data()), data.size() * sizeof(T)};
 }
 
+comm::ConstBytes BytesOf(const ConstView& view) {
+  return {static_cast<const std::byte*>(view.data), static_cast<size_t>(view.bytes())};
+}
+
+comm::Bytes BytesOf(const View& view) {
+  return {static_cast<std::byte*>(view.data), static_cast<size_t>(view.bytes())};
+}
+
 absl::Span<std::byte> AsWritableBytes(absl::Span<float> data) {
   return {reinterpret_cast<std::byte*>(data.data()), data.size() * sizeof(float)};
 }
@@ -31,20 +39,22 @@ int64_t Rows(const StepOrder& order) {
 
 class GroupCollectives final : public kernels::Collectives {
  public:
-  GroupCollectives(comm::Communicator* group, comm::Communicator* replica)
-      : group_(group), replica_(replica) {}
-  absl::Status AllReduce(absl::Span<float> data, Stream stream) override {
-    return group_->AllReduce(data, stream);
+  explicit GroupCollectives(const StageGroups& groups) : groups_(groups) {}
+  absl::Status AllReduce(View data, Stream stream) override {
+    return groups_.tensor->AllReduce(data, stream);
   }
-  absl::Status AllGather(absl::Span<const float> in, absl::Span<float> out,
-                         Stream stream) override {
-    return group_->AllGather(AsBytes(in), AsWritableBytes(out), stream);
+  absl::Status AllGather(ConstView in, View out, Stream stream) override {
+    return groups_.tensor->AllGather(BytesOf(in), BytesOf(out), stream);
   }
-  absl::Status Progress() override { return replica_->Progress(); }
+  absl::Status Progress() override {
+    for (comm::Communicator* const group : {groups_.next, groups_.tokens}) {
+      if (group != nullptr) SKEIN_RETURN_IF_ERROR(group->Progress());
+    }
+    return absl::OkStatus();
+  }
 
  private:
-  comm::Communicator* const group_;    // null where a stage has one shard: it joins nothing
-  comm::Communicator* const replica_;  // along which activations travel
+  const StageGroups groups_;
 };
 
 }  // namespace
@@ -70,13 +80,20 @@ Stage::Stage(const StageOptions& options, const kernels::Program& program,
       program_(program),
       executable_(executable),
       batch_(std::make_unique<BatchBuffers>()) {
-  if (options_.replica_group != nullptr) {
-    collectives_ =
-        std::make_unique<GroupCollectives>(options_.tensor_group, options_.replica_group);
+  if (!options_.groups.All().empty()) {
+    collectives_ = std::make_unique<GroupCollectives>(options_.groups);
   }
 }
 
 Stage::~Stage() = default;
+
+std::vector<comm::Communicator*> StageGroups::All() const {
+  std::vector<comm::Communicator*> all;
+  for (comm::Communicator* const group : {tensor, previous, next, tokens}) {
+    if (group != nullptr) all.push_back(group);
+  }
+  return all;
+}
 
 absl::StatusOr<Stage::Sequence*> Stage::Find(SequenceId id) {
   const auto found = sequences_.find(id);
@@ -88,9 +105,7 @@ absl::StatusOr<Stage::Sequence*> Stage::Find(SequenceId id) {
 }
 
 void Stage::Abort(const absl::Status& why) {
-  for (comm::Communicator* group : {options_.tensor_group, options_.replica_group}) {
-    if (group != nullptr) group->Abort(why);
-  }
+  for (comm::Communicator* const group : options_.groups.All()) group->Abort(why);
 }
 
 // ---- Before a step ----
@@ -196,18 +211,16 @@ absl::Status Stage::FillBatch(const std::vector<ChunkOrder>& chunks) {
 
 absl::Status Stage::Receive(int64_t rows) {
   if (is_first()) return absl::OkStatus();
-  const int from = (options_.stage - 1) * options_.tensor + options_.shard;
   const absl::Span<float> data =
       executable_->buffer(program_.input).subspan(0, rows * options_.hidden_size);
-  return options_.replica_group->Receive(AsWritableBytes(data), from);
+  return options_.groups.previous->Receive(AsWritableBytes(data), 0, kHostStream);
 }
 
 absl::Status Stage::Send(int64_t rows) {
   if (is_last()) return absl::OkStatus();
-  const int to = next_rank();
   const absl::Span<float> data =
       executable_->buffer(program_.output).subspan(0, rows * options_.hidden_size);
-  return options_.replica_group->Send(AsBytes(data), to);
+  return options_.groups.next->Send(AsBytes(data), 1, kHostStream);
 }
 
 // ---- Sampling ----
@@ -290,7 +303,7 @@ absl::Status Stage::SendTokens() {
   for (int32_t shard = 0; shard < options_.tensor; ++shard) {
     if (shard == sampling_rank()) continue;  // this one
     SKEIN_RETURN_IF_ERROR(
-        options_.replica_group->Send(AsBytes(absl::MakeSpan(sampled_tokens_)), shard));
+        options_.groups.tokens->Send(AsBytes(absl::MakeSpan(sampled_tokens_)), shard, kHostStream));
   }
   return absl::OkStatus();
 }
@@ -312,9 +325,9 @@ absl::Status Stage::ReceiveTokens(int64_t until) {
     const std::vector<SequenceId> ids = std::move(tokens_due_.front().ids);
     tokens_due_.pop_front();
     std::vector<int32_t> tokens(ids.size());
-    SKEIN_RETURN_IF_ERROR(options_.replica_group->Receive(
+    SKEIN_RETURN_IF_ERROR(options_.groups.tokens->Receive(
         {reinterpret_cast<std::byte*>(tokens.data()), tokens.size() * sizeof(int32_t)},
-        sampling_rank()));
+        sampling_rank(), kHostStream));
     for (size_t i = 0; i < ids.size(); ++i) {
       // It may have ended meanwhile.
       if (const auto it = sequences_.find(ids[i]); it != sequences_.end()) {
@@ -392,7 +405,7 @@ absl::Status Stage::CarryOut(const schedule::Instruction& instruction,
     case Operation::kSendTokens:
       return samples() ? SendTokens() : absl::OkStatus();
     case Operation::kFlush:
-      return options_.replica_group->Flush(next_rank());
+      return options_.groups.next->Flush(1);
   }
   return absl::OkStatus();
 }

@@ -33,6 +33,19 @@ struct TraceEvent {
   absl::Time end;
 };
 
+// The ranks that a stage exchanges data with. Each way has a communicator of its own, so that
+// none waits behind another one's traffic. Null where there is nobody.
+struct StageGroups {
+  comm::Communicator* tensor = nullptr;    // the stage's shards, by shard
+  comm::Communicator* previous = nullptr;  // the same shard of the stage before, and this rank
+  comm::Communicator* next = nullptr;      // this rank, and the same shard of the stage behind
+  // Sampled tokens: the first stage, by shard, and behind it the sampling rank where that is of
+  // another stage.
+  comm::Communicator* tokens = nullptr;
+
+  std::vector<comm::Communicator*> All() const;
+};
+
 struct StageOptions {
   int32_t tensor = 1;
   int32_t pipeline = 1;
@@ -46,10 +59,7 @@ struct StageOptions {
   kernels::KvCache* kv = nullptr;
   kernels::KvCache* swap = nullptr;
 
-  // The stage's shards; null when there is one.
-  comm::Communicator* tensor_group = nullptr;
-  // All ranks of the replica, rank = stage * tensor + shard; null when there is one.
-  comm::Communicator* replica_group = nullptr;
+  StageGroups groups;
 
   StepWatch* watch = nullptr;  // told of every step; may be null
 
@@ -92,8 +102,8 @@ class Stage {
 
   bool is_first() const { return options_.stage == 0; }
   bool is_last() const { return options_.stage == options_.pipeline - 1; }
-  int sampling_rank() const { return (options_.pipeline - 1) * options_.tensor; }
-  int next_rank() const { return (options_.stage + 1) * options_.tensor + options_.shard; }
+  // Its rank in the tokens' group.
+  int sampling_rank() const { return options_.pipeline == 1 ? 0 : options_.tensor; }
 
   absl::Status UpdateSequences(const StepOrder& order);
   absl::Status CopyPages(const std::vector<PageCopy>& copies);

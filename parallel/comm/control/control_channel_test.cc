@@ -66,7 +66,7 @@ class ControlChannelTest : public testing::TestWithParam<Over> {
         EXPECT_EQ((*channel)->size(), kRanks);
         (rank->rank() == 0 ? leader : follower)(**channel);
         // Nobody's end disturbs another's test.
-        SKEIN_EXPECT_OK(rank->Barrier());
+        SKEIN_EXPECT_OK(rank->Barrier(kHostStream));
       });
     }
     for (std::thread& thread : threads) thread.join();

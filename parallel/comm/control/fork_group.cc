@@ -19,41 +19,29 @@ struct Shared {
 
 class ForkedRank final : public Communicator {
  public:
-  ForkedRank(Shared* shared, int rank, int size) : shared_(shared), rank_(rank), size_(size) {}
+  ForkedRank(Shared* shared, int rank, int size)
+      : Communicator("forked", rank, size), shared_(shared) {}
+  bool SumsAsTree() const override { return false; }
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  std::string_view name() const override { return "forked"; }
-  absl::Status AllGather(absl::Span<const std::byte> in, absl::Span<std::byte> out,
-                         Stream) override {
+ private:
+  absl::Status DoAllGather(const Call&, ConstBytes in, Bytes out, Stream) override {
     if (in.size() > kAreaBytes) return absl::InvalidArgumentError("too large for a test");
-    if (!in.empty()) std::memcpy(shared_->areas[rank_], in.data(), in.size());
+    if (!in.empty()) std::memcpy(shared_->areas[rank()], in.data(), in.size());
     pthread_barrier_wait(&shared_->barrier);
-    for (int peer = 0; peer < size_ && !in.empty(); ++peer) {
+    for (int peer = 0; peer < size() && !in.empty(); ++peer) {
       std::memcpy(&out[peer * in.size()], shared_->areas[peer], in.size());
     }
     pthread_barrier_wait(&shared_->barrier);
     return absl::OkStatus();
   }
-
-  absl::Status AllReduce(absl::Span<float>, Stream) override { return Unknown(); }
-  absl::Status ReduceScatter(absl::Span<const float>, absl::Span<float>, Stream) override {
-    return Unknown();
-  }
-  absl::Status Broadcast(absl::Span<std::byte>, int, Stream) override { return Unknown(); }
-  absl::Status Send(absl::Span<const std::byte>, int, Stream) override { return Unknown(); }
-  absl::Status Receive(absl::Span<std::byte>, int, Stream) override { return Unknown(); }
-  absl::Status Barrier(Stream) override { return Unknown(); }
-  void Abort(absl::Status) override {}
-  void set_timeout(absl::Duration) override {}
-  int64_t calls() const override { return 0; }
-
- private:
+  absl::Status DoAllReduce(const Call&, View, Stream) override { return Unknown(); }
+  absl::Status DoBroadcast(const Call&, Bytes, Stream) override { return Unknown(); }
+  absl::Status DoSend(const Call&, ConstBytes, Stream) override { return Unknown(); }
+  absl::Status DoReceive(const Call&, Bytes, Stream) override { return Unknown(); }
+  absl::Status DoBarrier(const Call&, Stream) override { return Unknown(); }
   static absl::Status Unknown() { return absl::UnimplementedError("only all-gather is known"); }
 
   Shared* const shared_;  // unmapped by the end of the process
-  const int rank_;
-  const int size_;
 };
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/tree_sum.h"
@@ -19,7 +18,7 @@ namespace {
 // A sender runs ahead of its receiver by this much: a few micro-batches of activations.
 constexpr size_t kSendWindowBytes = size_t{16} << 20;
 
-using Bytes = std::vector<std::byte>;
+using Message = std::vector<std::byte>;
 
 // What one rank shows to the others. Written under the group's mutex before its phase moves on.
 struct Slot {
@@ -30,9 +29,9 @@ struct Slot {
 };
 
 struct Mailbox {
-  std::deque<Bytes> messages;
+  std::deque<Message> messages;
   size_t bytes = 0;
-  int64_t received = 0;
+  int64_t received = 0;  // the last receive that was entered
 };
 
 // All members under `mutex`, except that a rank which passed a phase reads the others' slots
@@ -53,48 +52,38 @@ struct Group {
 class InProcessCommunicator final : public Communicator {
  public:
   InProcessCommunicator(std::shared_ptr<Group> group, int rank)
-      : group_(std::move(group)), rank_(rank), size_(static_cast<int>(group_->slots.size())) {}
+      : Communicator(group->name, rank, static_cast<int>(group->slots.size())),
+        group_(std::move(group)) {}
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  std::string_view name() const override { return group_->name; }
-  void set_timeout(absl::Duration timeout) override { timeout_ = timeout; }
-  int64_t calls() const override { return calls_; }
-
-  absl::Status AllReduce(absl::Span<float> data, Stream) override;
-  absl::Status AllGather(absl::Span<const std::byte> in, absl::Span<std::byte> out,
-                         Stream) override;
-  absl::Status ReduceScatter(absl::Span<const float> in, absl::Span<float> out, Stream) override;
-  absl::Status Broadcast(absl::Span<std::byte> data, int root, Stream) override;
-  absl::Status Send(absl::Span<const std::byte> data, int to, Stream) override;
-  absl::Status Receive(absl::Span<std::byte> data, int from, Stream) override;
-  absl::Status Barrier(Stream) override;
-  void Abort(absl::Status why) override { Fail(std::move(why)).IgnoreError(); }
+  bool SumsAsTree() const override { return true; }
 
  private:
+  absl::Status DoAllReduce(const Call& call, View data, Stream) override;
+  absl::Status DoAllGather(const Call& call, ConstBytes in, Bytes out, Stream) override;
+  absl::Status DoBroadcast(const Call& call, Bytes data, Stream) override;
+  absl::Status DoBarrier(const Call& call, Stream) override;
+  absl::Status DoSend(const Call& call, ConstBytes data, Stream) override;
+  absl::Status DoReceive(const Call& call, Bytes data, Stream) override;
+  void DoAbort() override;
+
   // Shows this rank's call and waits until all ranks have shown the same one.
-  absl::Status Enter(Operation operation, const void* in, int64_t bytes, int peer = 0);
+  absl::Status Enter(const Call& call, const void* in);
   // Waits until all ranks have come this far in the call. No deadline: whoever entered comes.
   absl::Status Meet();
-  absl::Status Fail(absl::Status why);
-  // With the mutex held, as the next three.
-  absl::Status AwaitPhase(absl::Time deadline);
+  // With the mutex held, as the next two.
+  absl::Status AwaitPhase(SteadyTime deadline);
   absl::Status FailLocked(absl::Status why);
   // Waits for a change; true once the deadline has passed.
-  bool WaitExpired(absl::Time deadline);
+  bool WaitExpired(SteadyTime deadline);
   // Sums elements [begin, end) of all ranks' inputs.
   void SumInputs(Range range, float* out) const;
 
   const std::shared_ptr<Group> group_;
-  const int rank_;
-  const int size_;
-  absl::Duration timeout_ = absl::InfiniteDuration();
-  int64_t calls_ = 0;
 };
 
-absl::Status InProcessCommunicator::Fail(absl::Status why) {
+void InProcessCommunicator::DoAbort() {
   std::lock_guard lock(group_->mutex);
-  return FailLocked(std::move(why));
+  FailLocked(failure()).IgnoreError();
 }
 
 // The first failure counts. Waits for ranks that still read buffers, as they never wait themselves.
@@ -105,18 +94,17 @@ absl::Status InProcessCommunicator::FailLocked(absl::Status why) {
   return group_->failure;
 }
 
-bool InProcessCommunicator::WaitExpired(absl::Time deadline) {
-  return group_->changed.wait_until(group_->mutex, absl::ToChronoTime(deadline)) ==
-         std::cv_status::timeout;
+bool InProcessCommunicator::WaitExpired(SteadyTime deadline) {
+  return group_->changed.wait_until(group_->mutex, deadline) == std::cv_status::timeout;
 }
 
-absl::Status InProcessCommunicator::AwaitPhase(absl::Time deadline) {
-  Slot& mine = group_->slots[rank_];
+absl::Status InProcessCommunicator::AwaitPhase(SteadyTime deadline) {
+  Slot& mine = group_->slots[rank()];
   const int64_t phase = ++mine.phase;
   group_->changed.notify_all();
   const auto behind = [&] {
     std::vector<int> ranks;
-    for (int peer = 0; peer < size_; ++peer) {
+    for (int peer = 0; peer < size(); ++peer) {
       if (group_->slots[peer].phase < phase) ranks.push_back(peer);
     }
     return ranks;
@@ -126,26 +114,24 @@ absl::Status InProcessCommunicator::AwaitPhase(absl::Time deadline) {
     const std::vector<int> missing = behind();
     if (missing.empty()) return absl::OkStatus();
     if (expired) {
-      return FailLocked(NeverEntered(missing, mine.call, group_->name, timeout_));
+      return FailLocked(NeverEntered(missing, mine.call, name(), patience().timeout));
     }
     expired = WaitExpired(deadline);
   }
   return FailLocked({});
 }
 
-absl::Status InProcessCommunicator::Enter(Operation operation, const void* in, int64_t bytes,
-                                          int peer) {
-  const absl::Time deadline = absl::Now() + timeout_;
+absl::Status InProcessCommunicator::Enter(const Call& call, const void* in) {
   std::lock_guard lock(group_->mutex);
   if (!group_->failure.ok()) return FailLocked({});
-  Slot& mine = group_->slots[rank_];
-  mine.call = {operation, peer, ++calls_, bytes};
+  Slot& mine = group_->slots[rank()];
+  mine.call = call;
   mine.in = static_cast<const std::byte*>(in);
-  SKEIN_RETURN_IF_ERROR(AwaitPhase(deadline));
-  for (int other = 0; other < size_; ++other) {
+  SKEIN_RETURN_IF_ERROR(AwaitPhase(patience().deadline));
+  for (int other = 0; other < size(); ++other) {
     const Call& theirs = group_->slots[other].call;
     if (theirs != mine.call) {
-      return FailLocked(Mismatch(rank_, mine.call, other, theirs, group_->name));
+      return FailLocked(Mismatch(rank(), mine.call, other, theirs, name()));
     }
   }
   ++group_->readers;
@@ -155,7 +141,7 @@ absl::Status InProcessCommunicator::Enter(Operation operation, const void* in, i
 absl::Status InProcessCommunicator::Meet() {
   std::lock_guard lock(group_->mutex);
   --group_->readers;
-  return AwaitPhase(absl::InfiniteFuture());
+  return AwaitPhase(SteadyTime::max());
 }
 
 void InProcessCommunicator::SumInputs(Range range, float* out) const {
@@ -166,11 +152,13 @@ void InProcessCommunicator::SumInputs(Range range, float* out) const {
   TreeSum(inputs, range.size(), out);
 }
 
-absl::Status InProcessCommunicator::AllReduce(absl::Span<float> data, Stream) {
-  const int64_t count = data.size();
-  std::vector<float>& part = group_->slots[rank_].part;
-  SKEIN_RETURN_IF_ERROR(Enter(Operation::kAllReduce, data.data(), data.size() * sizeof(float)));
-  const Range own = PartOf(count, rank_, size_);
+absl::Status InProcessCommunicator::DoAllReduce(const Call& call, View data, Stream) {
+  SKEIN_RETURN_IF_ERROR(CheckSum(data.dtype, DType::kF32, name()));
+  const int64_t count = data.elements();
+  float* const floats = static_cast<float*>(data.data);
+  std::vector<float>& part = group_->slots[rank()].part;
+  SKEIN_RETURN_IF_ERROR(Enter(call, floats));
+  const Range own = PartOf(count, rank(), size());
   part.resize(own.size());
   SumInputs(own, part.data());
   SKEIN_RETURN_IF_ERROR(Meet());
@@ -179,61 +167,41 @@ absl::Status InProcessCommunicator::AllReduce(absl::Span<float> data, Stream) {
     if (!group_->failure.ok()) return FailLocked({});
     ++group_->readers;
   }
-  for (int peer = 0; peer < size_; ++peer) {
-    const Range range = PartOf(count, peer, size_);
+  for (int peer = 0; peer < size(); ++peer) {
+    const Range range = PartOf(count, peer, size());
     if (!range.empty()) {
-      std::copy_n(group_->slots[peer].part.begin(), range.size(), data.begin() + range.begin);
+      std::copy_n(group_->slots[peer].part.begin(), range.size(), floats + range.begin);
     }
   }
   return Meet();
 }
 
-absl::Status InProcessCommunicator::AllGather(absl::Span<const std::byte> in,
-                                              absl::Span<std::byte> out, Stream) {
-  if (absl::Status fits = CheckAllGather(in.size(), out.size(), size_, name()); !fits.ok()) {
-    return Fail(fits);
-  }
-  SKEIN_RETURN_IF_ERROR(Enter(Operation::kAllGather, in.data(), in.size()));
-  for (int peer = 0; peer < size_ && !in.empty(); ++peer) {
+absl::Status InProcessCommunicator::DoAllGather(const Call& call, ConstBytes in, Bytes out,
+                                                Stream) {
+  SKEIN_RETURN_IF_ERROR(Enter(call, in.data()));
+  for (int peer = 0; peer < size() && !in.empty(); ++peer) {
     std::memcpy(&out[peer * in.size()], group_->slots[peer].in, in.size());
   }
   return Meet();
 }
 
-absl::Status InProcessCommunicator::ReduceScatter(absl::Span<const float> in, absl::Span<float> out,
-                                                  Stream) {
-  if (absl::Status fits = CheckReduceScatter(in.size(), out.size(), size_, name()); !fits.ok()) {
-    return Fail(fits);
-  }
-  SKEIN_RETURN_IF_ERROR(Enter(Operation::kReduceScatter, in.data(), in.size() * sizeof(float)));
-  SumInputs(PartOf(in.size(), rank_, size_), out.data());
-  return Meet();
-}
-
-absl::Status InProcessCommunicator::Broadcast(absl::Span<std::byte> data, int root, Stream) {
-  if (absl::Status fits = CheckRank(root, size_, -1, "root of a broadcast", name()); !fits.ok()) {
-    return Fail(fits);
-  }
-  SKEIN_RETURN_IF_ERROR(Enter(Operation::kBroadcast, data.data(), data.size(), root));
-  if (rank_ != root && !data.empty()) {
-    std::memcpy(data.data(), group_->slots[root].in, data.size());
+absl::Status InProcessCommunicator::DoBroadcast(const Call& call, Bytes data, Stream) {
+  SKEIN_RETURN_IF_ERROR(Enter(call, data.data()));
+  if (rank() != call.peer && !data.empty()) {
+    std::memcpy(data.data(), group_->slots[call.peer].in, data.size());
   }
   return Meet();
 }
 
-absl::Status InProcessCommunicator::Barrier(Stream) {
-  SKEIN_RETURN_IF_ERROR(Enter(Operation::kBarrier, nullptr, 0));
+absl::Status InProcessCommunicator::DoBarrier(const Call& call, Stream) {
+  SKEIN_RETURN_IF_ERROR(Enter(call, nullptr));
   return Meet();
 }
 
-absl::Status InProcessCommunicator::Send(absl::Span<const std::byte> data, int to, Stream) {
-  if (absl::Status fits = CheckRank(to, size_, rank_, "receiver", name()); !fits.ok()) {
-    return Fail(fits);
-  }
-  Bytes message(data.begin(), data.end());
-  const absl::Time deadline = absl::Now() + timeout_;
+absl::Status InProcessCommunicator::DoSend(const Call& call, ConstBytes data, Stream) {
+  Message message(data.begin(), data.end());
   std::lock_guard lock(group_->mutex);
-  Mailbox& box = group_->mail[rank_ * size_ + to];
+  Mailbox& box = group_->mail[rank() * size() + call.peer];
   bool expired = false;
   while (group_->failure.ok()) {
     if (box.messages.empty() || box.bytes + message.size() <= kSendWindowBytes) {
@@ -243,40 +211,36 @@ absl::Status InProcessCommunicator::Send(absl::Span<const std::byte> data, int t
       return absl::OkStatus();
     }
     if (expired) {
-      const Call next = {Operation::kReceive, rank_, box.received + 1, 0};
-      return FailLocked(NeverEntered({to}, next, group_->name, timeout_));
+      const Call next = {Operation::kReceive, rank(), box.received + 1, 0};
+      return FailLocked(NeverEntered({call.peer}, next, name(), patience().timeout));
     }
-    expired = WaitExpired(deadline);
+    expired = WaitExpired(patience().deadline);
   }
   return FailLocked({});
 }
 
-absl::Status InProcessCommunicator::Receive(absl::Span<std::byte> data, int from, Stream) {
-  if (absl::Status fits = CheckRank(from, size_, rank_, "sender", name()); !fits.ok()) {
-    return Fail(fits);
-  }
-  const absl::Time deadline = absl::Now() + timeout_;
+absl::Status InProcessCommunicator::DoReceive(const Call& call, Bytes data, Stream) {
+  const int from = call.peer;
   std::lock_guard lock(group_->mutex);
-  Mailbox& box = group_->mail[from * size_ + rank_];
-  const int64_t bytes = data.size();
-  const Call call = {Operation::kReceive, from, ++box.received, bytes};
-  Call send = {Operation::kSend, rank_, box.received, bytes};  // that this call waits for
+  Mailbox& box = group_->mail[from * size() + rank()];
+  box.received = call.number;
+  Call send = {Operation::kSend, rank(), call.number, call.bytes};  // that this call waits for
   bool expired = false;
   while (group_->failure.ok()) {
     if (!box.messages.empty()) {
-      const Bytes message = std::move(box.messages.front());
+      const Message message = std::move(box.messages.front());
       box.messages.pop_front();
       box.bytes -= message.size();
       group_->changed.notify_all();
       if (message.size() != data.size()) {
         send.bytes = message.size();
-        return FailLocked(Mismatch(rank_, call, from, send, group_->name));
+        return FailLocked(Mismatch(rank(), call, from, send, name()));
       }
       std::copy(message.begin(), message.end(), data.begin());
       return absl::OkStatus();
     }
-    if (expired) return FailLocked(NeverEntered({from}, send, group_->name, timeout_));
-    expired = WaitExpired(deadline);
+    if (expired) return FailLocked(NeverEntered({from}, send, name(), patience().timeout));
+    expired = WaitExpired(patience().deadline);
   }
   return FailLocked({});
 }

@@ -24,7 +24,7 @@ void MeasureAllReduce(Communicator& comm, int64_t bytes) {
   std::vector<absl::Duration> times;
   for (int i = 0; i < rounds; ++i) {
     const absl::Time start = absl::Now();
-    if (!comm.AllReduce(absl::MakeSpan(data)).ok()) return;
+    if (!comm.AllReduce(HostView(absl::MakeSpan(data)), kHostStream).ok()) return;
     times.push_back(absl::Now() - start);
   }
   std::sort(times.begin(), times.end());
@@ -39,15 +39,16 @@ void MeasureAllReduce(Communicator& comm, int64_t bytes) {
 // All ranks but 0 wait for a rank 0 that sleeps.
 void MeasureIdle(Communicator& comm) {
   constexpr absl::Duration kIdle = absl::Seconds(2);
-  if (!comm.Barrier().ok()) return;
+  if (!comm.Barrier(kHostStream).ok()) return;
   const absl::Duration before = CpuTime();
   if (comm.rank() == 0) absl::SleepFor(kIdle);
-  if (!comm.Barrier().ok()) return;
+  if (!comm.Barrier(kHostStream).ok()) return;
   const double used = absl::FDivDuration(CpuTime() - before, kIdle) * 100;
   std::vector<float> all(comm.size());
   const float mine = static_cast<float>(used);
   if (!comm.AllGather({reinterpret_cast<const std::byte*>(&mine), sizeof(mine)},
-                      {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(mine)})
+                      {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(mine)},
+                      kHostStream)
            .ok()) {
     return;
   }

@@ -1,10 +1,10 @@
 #include "parallel/comm/mpi/mpi_link.h"
 
+#include <chrono>
 #include <climits>
 #include <cstring>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "parallel/comm/mpi/backoff.h"
 #include "parallel/comm/mpi/mpi_status.h"
@@ -36,22 +36,6 @@ void CopyBytes(ConstBytes from, std::byte* to) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
-absl::Status MpiLink::Enter() {
-  deadline_ = absl::Now() + timeout_;
-  return failed_ ? failure() : absl::OkStatus();
-}
-
-void MpiLink::Fail(absl::Status why) {
-  std::lock_guard lock(mutex_);
-  if (failure_.ok()) failure_ = std::move(why);
-  failed_ = true;
-}
-
-absl::Status MpiLink::failure() {
-  std::lock_guard lock(mutex_);
-  return failure_;
-}
-
 absl::Status MpiLink::StartSend(ConstBytes bytes, int to, Lane lane, MPI_Request& request) {
   SKEIN_RETURN_IF_ERROR(CheckFits(bytes.size()));
   SKEIN_RETURN_IF_MPI_ERROR(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE,
@@ -79,9 +63,9 @@ absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests) {
       backoff.Reset();
       continue;
     }
-    if (failed_) return absl::AbortedError("aborted");  // failure() tells why
-    if (pulse_ != nullptr) pulse_->Beat();
-    if (absl::Now() > deadline_) return false;
+    if (patience_.failed) return absl::AbortedError("aborted");  // failure() tells why
+    if (patience_.pulse != nullptr) patience_.pulse->Beat();
+    if (std::chrono::steady_clock::now() > patience_.deadline) return false;
     backoff.Pause();
   }
 }

@@ -3,15 +3,13 @@
 //
 // Owns no bytes and no requests: what is given to StartSend and StartReceive stays the caller's,
 // who hands it to MpiWire::Abandon if the request has not ended when a call fails, since MPI may
-// still use it. One thread at a time, except Fail.
+// still use it. One thread at a time.
 #pragma once
 
 #include <mpi.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,14 +19,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "parallel/comm/call.h"
+#include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_group.h"
 #include "parallel/comm/mpi/mpi_wire.h"
-#include "parallel/comm/pulse.h"
 
 namespace skein::comm {
-
-using Bytes = absl::Span<std::byte>;
-using ConstBytes = absl::Span<const std::byte>;
 
 // A frame is a Call, padded so that the payload is aligned, and the payload.
 inline constexpr size_t kHeaderBytes = 64;
@@ -58,30 +53,21 @@ class MpiLink {
   // Messages of different lanes never match. Each is a tag.
   enum Lane { kFrames, kPayloads, kMessageFrames, kMessagePayloads, kLanes };
 
-  // `wire` outlives the link.
-  MpiLink(MpiWire& wire, MpiGroup group) : wire_(wire), group_(std::move(group)) {}
+  // `wire` and `patience`, which is that of the call in flight, outlive the link.
+  MpiLink(MpiWire& wire, MpiGroup group, const Patience& patience)
+      : wire_(wire), group_(std::move(group)), patience_(patience) {}
 
   MpiWire& wire() const { return wire_; }
   int rank() const { return group_.rank; }
   int size() const { return static_cast<int>(group_.world_ranks.size()); }
   const std::string& name() const { return group_.name; }
-  absl::Duration timeout() const { return timeout_; }
-  void set_timeout(absl::Duration timeout) { timeout_ = timeout; }
-
-  // May be null. See Communicator::set_pulse.
-  void set_pulse(Pulse* pulse) { pulse_ = pulse; }
-
-  // Begins a call: its time runs from here. The first failure, if there was one.
-  absl::Status Enter();
-  // Ends the wait in flight and fails all later calls; the first `why` stays. Any thread.
-  void Fail(absl::Status why);
-  absl::Status failure();
+  absl::Duration timeout() const { return patience_.timeout; }
 
   // InvalidArgument beyond 2 GiB; Internal in MPI's words.
   absl::Status StartSend(ConstBytes bytes, int to, Lane lane, MPI_Request& request);
   absl::Status StartReceive(Bytes bytes, int from, Lane lane, MPI_Request& request);
   // Waits until all `requests` have ended, and makes them null; false when the call's time passed
-  // first, an error when the group failed. Polls: see Backoff.
+  // first, an error when the group has failed. Polls: see Backoff.
   absl::StatusOr<bool> Await(absl::Span<MPI_Request> requests);
 
  private:
@@ -89,14 +75,8 @@ class MpiLink {
 
   MpiWire& wire_;
   const MpiGroup group_;
-  absl::Duration timeout_ = absl::InfiniteDuration();
-  absl::Time deadline_ = absl::InfiniteFuture();  // of the call in flight
-  std::vector<int> finished_;                     // indices that a poll found
-  Pulse* pulse_ = nullptr;
-
-  std::atomic<bool> failed_ = false;
-  std::mutex mutex_;
-  absl::Status failure_;  // guarded by mutex_
+  const Patience& patience_;
+  std::vector<int> finished_;  // indices that a poll found
 };
 
 }  // namespace skein::comm

@@ -26,12 +26,12 @@ MpiMessages::~MpiMessages() {
   link_.wire().Abandon({}, std::move(payload_in_));
 }
 
-absl::Status MpiMessages::Send(ConstBytes data, int to) {
-  SKEIN_RETURN_IF_ERROR(CheckRank(to, link_.size(), link_.rank(), "receiver", link_.name()));
+absl::Status MpiMessages::Send(const Call& call, ConstBytes data) {
+  const int to = call.peer;
   Peer& peer = peers_[to];
-  const Call call = {Operation::kSend, to, ++peer.sent, static_cast<int64_t>(data.size())};
   SKEIN_RETURN_IF_ERROR(MakeRoom(data.size(), to));
   Outgoing& message = peer.outgoing.emplace_back();
+  message.number = call.number;
   message.bytes.resize(kHeaderBytes + data.size());
   FillFrame(call, data, message.bytes.data());
   peer.outgoing_bytes += data.size();
@@ -52,9 +52,8 @@ absl::Status MpiMessages::MakeRoom(size_t bytes, int to) {
     if (peer.outgoing_bytes + bytes > kSendWindowBytes) {
       SKEIN_ASSIGN_OR_RETURN(const bool taken, link_.Await(oldest.requests));
       if (!taken) {
-        const int64_t number = peer.sent - static_cast<int64_t>(peer.outgoing.size());
-        return NeverEntered({to}, {Operation::kReceive, link_.rank(), number, 0}, link_.name(),
-                            link_.timeout());
+        return NeverEntered({to}, {Operation::kReceive, link_.rank(), oldest.number, 0},
+                            link_.name(), link_.timeout());
       }
     } else {
       int taken = 0;
@@ -74,24 +73,18 @@ absl::Status MpiMessages::Progress() {
   return absl::OkStatus();
 }
 
-absl::Status MpiMessages::Flush(int to) {
-  SKEIN_RETURN_IF_ERROR(CheckRank(to, link_.size(), link_.rank(), "receiver", link_.name()));
-  return MakeRoom(kSendWindowBytes + 1, to);
-}
+absl::Status MpiMessages::Flush(int to) { return MakeRoom(kSendWindowBytes + 1, to); }
 
-absl::Status MpiMessages::Receive(Bytes data, int from) {
-  SKEIN_RETURN_IF_ERROR(CheckRank(from, link_.size(), link_.rank(), "sender", link_.name()));
-  // The send that is waited for.
-  const Call call = {Operation::kSend, link_.rank(), ++peers_[from].received,
-                     static_cast<int64_t>(data.size())};
+absl::Status MpiMessages::Receive(const Call& call, Bytes data) {
+  const int from = call.peer;
+  const Call send = {Operation::kSend, link_.rank(), call.number, call.bytes};
   const absl::Span<MPI_Request> incoming(&incoming_, 1);
   SKEIN_RETURN_IF_ERROR(
       link_.StartReceive(absl::MakeSpan(frame_in_), from, MpiLink::kMessageFrames, incoming_));
   SKEIN_ASSIGN_OR_RETURN(const bool entered, link_.Await(incoming));
-  if (!entered) return NeverEntered({from}, call, link_.name(), link_.timeout());
-  if (const Call theirs = CallOf(frame_in_); theirs != call) {
-    const Call mine = {Operation::kReceive, from, call.number, call.bytes};
-    return Mismatch(link_.rank(), mine, from, theirs, link_.name());
+  if (!entered) return NeverEntered({from}, send, link_.name(), link_.timeout());
+  if (const Call theirs = CallOf(frame_in_); theirs != send) {
+    return Mismatch(link_.rank(), call, from, theirs, link_.name());
   }
   if (IsInline(data.size())) {
     CopyBytes(ConstBytes(frame_in_).subspan(kHeaderBytes, data.size()), data.data());
@@ -101,7 +94,7 @@ absl::Status MpiMessages::Receive(Bytes data, int from) {
   const Bytes room = absl::MakeSpan(payload_in_).first(data.size());
   SKEIN_RETURN_IF_ERROR(link_.StartReceive(room, from, MpiLink::kMessagePayloads, incoming_));
   SKEIN_ASSIGN_OR_RETURN(const bool finished, link_.Await(incoming));
-  if (!finished) return NeverFinished({from}, call, link_.name(), link_.timeout());
+  if (!finished) return NeverFinished({from}, send, link_.name(), link_.timeout());
   CopyBytes(room, data.data());
   return absl::OkStatus();
 }

@@ -21,8 +21,8 @@
 
 namespace skein::comm {
 
-// Errors: InvalidArgument for a rank that is none or this one, FailedPrecondition where the sizes
-// of sender and receiver differ, DeadlineExceeded that names the other rank.
+// Errors: FailedPrecondition where the sizes of sender and receiver differ, DeadlineExceeded that
+// names the other rank.
 class MpiMessages {
  public:
   // `link` and its wire outlive the messages.
@@ -31,8 +31,9 @@ class MpiMessages {
   MpiMessages(const MpiMessages&) = delete;
   MpiMessages& operator=(const MpiMessages&) = delete;
 
-  absl::Status Send(ConstBytes data, int to);
-  absl::Status Receive(Bytes data, int from);
+  // `call` names the other end and the message's number.
+  absl::Status Send(const Call& call, ConstBytes data);
+  absl::Status Receive(const Call& call, Bytes data);
   // Lets MPI carry what was sent; waits for nothing.
   absl::Status Progress();
   // Waits until everything that was sent to `to` is taken.
@@ -41,14 +42,13 @@ class MpiMessages {
  private:
   // A message that MPI may still read from.
   struct Outgoing {
+    int64_t number = 0;
     std::vector<std::byte> bytes;  // header, payload
     MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   };
   struct Peer {
     std::deque<Outgoing> outgoing;  // the oldest first
     size_t outgoing_bytes = 0;      // of payloads
-    int64_t sent = 0;
-    int64_t received = 0;
   };
 
   // Forgets what was taken meanwhile; waits only when `bytes` more do not fit the window.

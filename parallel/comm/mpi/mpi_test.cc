@@ -54,7 +54,7 @@ TEST(MpiRuntime, SplitsByColorAndOrdersByKey) {
   std::vector<int> gathered(expected.size());
   SKEIN_ASSERT_OK((*group)->AllGather(
       {reinterpret_cast<const std::byte*>(&rank), sizeof(rank)},
-      {reinterpret_cast<std::byte*>(gathered.data()), gathered.size() * sizeof(int)}));
+      {reinterpret_cast<std::byte*>(gathered.data()), gathered.size() * sizeof(int)}, kHostStream));
   EXPECT_EQ(gathered, expected);
 }
 
@@ -69,9 +69,9 @@ TEST(MpiRuntime, GroupsThatOverlapKeepApart) {
   SKEIN_ASSERT_OK(again);
   for (int round = 0; round < 20; ++round) {
     float one = 1, two = 2, three = 3;
-    SKEIN_ASSERT_OK((*all)->AllReduce(absl::MakeSpan(&one, 1)));
-    SKEIN_ASSERT_OK((*pairs)->AllReduce(absl::MakeSpan(&two, 1)));
-    SKEIN_ASSERT_OK((*again)->AllReduce(absl::MakeSpan(&three, 1)));
+    SKEIN_ASSERT_OK((*all)->AllReduce(HostView(absl::MakeSpan(&one, 1)), kHostStream));
+    SKEIN_ASSERT_OK((*pairs)->AllReduce(HostView(absl::MakeSpan(&two, 1)), kHostStream));
+    SKEIN_ASSERT_OK((*again)->AllReduce(HostView(absl::MakeSpan(&three, 1)), kHostStream));
     EXPECT_EQ(one, 1.0f * runtime.size());
     EXPECT_EQ(two, 2.0f * (*pairs)->size());
     EXPECT_EQ(three, 3.0f * runtime.size());
@@ -83,14 +83,16 @@ TEST(MpiPeersTest, ACallThatWaitsBeatsThePulse) {
   auto group = TestRuntime().Split(0, 0, "pulse");
   SKEIN_ASSERT_OK(group);
   if (TestRuntime().rank() != 0) return;
-  Pulse pulse;
-  (*group)->set_pulse(&pulse);
+  OperationTracker tracker;
+  OperationTracker::Group* const line = tracker.AddGroup("pulse", {0, 1, 2, 3, 4, 5, 6, 7}, 0);
+  (*group)->Track(line);
   (*group)->set_timeout(absl::Milliseconds(100));
   const int64_t begin = Pulse::NowNs();
   std::byte byte;
-  EXPECT_TRUE(absl::IsDeadlineExceeded((*group)->Receive(absl::MakeSpan(&byte, 1), 1)));
-  EXPECT_GE(pulse.last_ns(), begin);
-  EXPECT_LE(pulse.last_ns(), Pulse::NowNs());
+  EXPECT_TRUE(
+      absl::IsDeadlineExceeded((*group)->Receive(absl::MakeSpan(&byte, 1), 1, kHostStream)));
+  EXPECT_GE(line->pulse().last_ns(), begin);
+  EXPECT_LE(line->pulse().last_ns(), Pulse::NowNs());
 }
 
 absl::Duration CpuTime() {
@@ -108,7 +110,7 @@ TEST(MpiPeersTest, AWaitDoesNotSpin) {
   // Says that a rank is about to wait.
   const auto sign = [](int rank) { return absl::StrCat(testing::TempDir(), "/waits-", rank); };
   std::filesystem::remove(sign((*group)->rank()));
-  SKEIN_ASSERT_OK((*group)->Barrier());
+  SKEIN_ASSERT_OK((*group)->Barrier(kHostStream));
   if ((*group)->rank() == 0) {
     const absl::Time deadline = absl::Now() + absl::Seconds(10);
     for (int rank = 1; rank < (*group)->size(); ++rank) {
@@ -117,13 +119,13 @@ TEST(MpiPeersTest, AWaitDoesNotSpin) {
       }
     }
     absl::SleepFor(kLate);
-    SKEIN_ASSERT_OK((*group)->Barrier());
+    SKEIN_ASSERT_OK((*group)->Barrier(kHostStream));
     return;
   }
   const absl::Duration before = CpuTime();
   const absl::Time start = absl::Now();
   std::ofstream(sign((*group)->rank())) << "yes";
-  SKEIN_ASSERT_OK((*group)->Barrier());
+  SKEIN_ASSERT_OK((*group)->Barrier(kHostStream));
   EXPECT_GE(absl::Now() - start, kLate);
   EXPECT_LT(CpuTime() - before, kLate / 5);  // polls, on a busy machine dearer ones
 }

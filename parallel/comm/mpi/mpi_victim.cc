@@ -18,7 +18,9 @@ absl::Status Work(Communicator& world, const std::string& folder) {
   world.set_timeout(absl::Seconds(1));
   std::vector<float> data(1000);
   for (int64_t call = 1;; ++call) {
-    if (absl::Status status = world.AllReduce(absl::MakeSpan(data)); !status.ok()) return status;
+    if (absl::Status status = world.AllReduce(HostView(absl::MakeSpan(data)), kHostStream);
+        !status.ok())
+      return status;
     if (call == 10) std::ofstream(absl::StrCat(folder, "/pid.", world.rank())) << getpid();
     absl::SleepFor(absl::Milliseconds(1));
   }

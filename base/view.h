@@ -1,0 +1,45 @@
+// Memory of a device that a tensor lies in: where, of what, how much. Nothing here reads it: on a
+// GPU only kernels and transports may.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "base/dtype.h"
+
+namespace skein {
+
+// [rows, cols], row-major, rows contiguous. Borrowed.
+struct ConstView {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+
+  int64_t elements() const { return rows * cols; }
+  int64_t bytes() const { return DTypeBytes(dtype, elements()); }
+};
+
+struct View {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+
+  int64_t elements() const { return rows * cols; }
+  int64_t bytes() const { return DTypeBytes(dtype, elements()); }
+  // The first of the rows.
+  View First(int64_t count) const { return {data, dtype, count, cols}; }
+  operator ConstView() const { return {data, dtype, rows, cols}; }  // NOLINT: as span<const T>
+};
+
+// Floats of the host, as one row.
+inline View HostView(absl::Span<float> floats) {
+  return {floats.data(), DType::kF32, 1, static_cast<int64_t>(floats.size())};
+}
+inline ConstView HostView(absl::Span<const float> floats) {
+  return {floats.data(), DType::kF32, 1, static_cast<int64_t>(floats.size())};
+}
+
+}  // namespace skein

@@ -1,0 +1,118 @@
+#include "parallel/comm/communicator.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace skein::comm {
+
+Communicator::Communicator(std::string name, int rank, int size)
+    : name_(std::move(name)), rank_(rank), size_(size), sent_(size), received_(size) {}
+
+absl::Status Communicator::AllReduce(View data, Stream stream) {
+  return RunCollective(Operation::kAllReduce, data.bytes(), 0, absl::OkStatus(),
+                       [&](const Call& call) { return DoAllReduce(call, data, stream); });
+}
+
+absl::Status Communicator::AllGather(ConstBytes in, Bytes out, Stream stream) {
+  return RunCollective(Operation::kAllGather, in.size(), 0,
+                       CheckAllGather(in.size(), out.size(), size_, name_),
+                       [&](const Call& call) { return DoAllGather(call, in, out, stream); });
+}
+
+absl::Status Communicator::Broadcast(Bytes data, int root, Stream stream) {
+  return RunCollective(Operation::kBroadcast, data.size(), root,
+                       CheckRank(root, size_, -1, "root of a broadcast", name_),
+                       [&](const Call& call) { return DoBroadcast(call, data, stream); });
+}
+
+absl::Status Communicator::Barrier(Stream stream) {
+  return RunCollective(Operation::kBarrier, 0, 0, absl::OkStatus(),
+                       [&](const Call& call) { return DoBarrier(call, stream); });
+}
+
+absl::Status Communicator::Send(ConstBytes data, int to, Stream stream) {
+  return RunMessage(Operation::kSend, data.size(), to, "receiver", sent_,
+                    [&](const Call& call) { return DoSend(call, data, stream); });
+}
+
+absl::Status Communicator::Receive(Bytes data, int from, Stream stream) {
+  return RunMessage(Operation::kReceive, data.size(), from, "sender", received_,
+                    [&](const Call& call) { return DoReceive(call, data, stream); });
+}
+
+absl::Status Communicator::Progress() {
+  // Nobody waits in it.
+  return Run({}, /*published=*/false, [&] { return DoProgress(); });
+}
+
+absl::Status Communicator::Flush(int to) {
+  if (absl::Status fits = CheckRank(to, size_, rank_, "receiver", name_); !fits.ok()) {
+    return Fail(fits);
+  }
+  const Call last = {Operation::kSend, to, sent_[to], -1};
+  return Run(last, /*published=*/true, [&] { return DoFlush(to); });
+}
+
+absl::Status Communicator::RunCollective(Operation operation, int64_t bytes, int root,
+                                         absl::Status fits, Body body) {
+  if (!fits.ok()) return Fail(fits);
+  const Call call = {operation, root, ++calls_, bytes};
+  return Run(call, /*published=*/true, [&] { return body(call); });
+}
+
+absl::Status Communicator::RunMessage(Operation operation, int64_t bytes, int peer,
+                                      const char* what, std::vector<int64_t>& numbers, Body body) {
+  const absl::Status fits = CheckRank(peer, size_, rank_, what, name_);
+  if (!fits.ok()) return Fail(fits);
+  const Call call = {operation, peer, ++numbers[peer], bytes};
+  return Run(call, /*published=*/true, [&] { return body(call); });
+}
+
+absl::Status Communicator::Run(const Call& call, bool published,
+                               absl::FunctionRef<absl::Status()> body) {
+  if (patience_.failed) return failure();
+  if (published && before_) before_(call);
+  std::optional<OperationTracker::Group::Entered> entered;
+  if (published && line_ != nullptr) entered.emplace(line_, call);
+  if (published && inside_) inside_(call);
+  patience_.deadline =
+      patience_.timeout == absl::InfiniteDuration()
+          ? SteadyTime::max()
+          : std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(patience_.timeout);
+  const absl::Status status = body();
+  return status.ok() ? status : Fail(status);
+}
+
+absl::Status Communicator::Fail(const absl::Status& why) {
+  Abort(why);
+  DoFail();
+  return failure();
+}
+
+void Communicator::Abort(const absl::Status& why) {
+  {
+    MutexLock lock(&mutex_);
+    if (failure_.ok()) failure_ = why;
+    patience_.failed = true;
+  }
+  DoAbort();
+}
+
+absl::Status Communicator::failure() const {
+  MutexLock lock(&mutex_);
+  return failure_;
+}
+
+void Communicator::Track(OperationTracker::Group* line) {
+  line_ = line;
+  patience_.pulse = &line->pulse();
+}
+
+void Communicator::set_hooks(Hook before, Hook inside) {
+  before_ = std::move(before);
+  inside_ = std::move(inside);
+}
+
+}  // namespace skein::comm
