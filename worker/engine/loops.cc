@@ -31,7 +31,7 @@ absl::Duration ThreadCpuTime() {
   return absl::DurationFromTimespec(time);
 }
 
-// The orders that the leader's own stage has yet to carry out.
+// Orders that a rank has heard, and has yet to carry out.
 class OrderQueue {
  public:
   void Push(StepOrder order) {
@@ -80,7 +80,7 @@ class Leader {
     if (channel_ != nullptr) threads.emplace_back([this] { ListenLoop(); });
     absl::Status status = Serve();
     if (status.ok() && channel_ != nullptr) {
-      status = channel_->Broadcast(Encode(StepOrder{.stop = true}), absl::Now() + StepTimeout());
+      status = channel_->Broadcast(EncodeStop(), absl::Now() + StepTimeout());
     }
     if (!status.ok()) stage_.Abort(status);
     orders_.Close();
@@ -201,6 +201,61 @@ class Leader {
   absl::Duration host_time_;  // from what arrives to the orders that follow
 };
 
+// Two threads: the caller's listens, so that the next order, and an end, are heard during a step;
+// one computes.
+class Follower {
+ public:
+  Follower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout)
+      : stage_(stage), channel_(channel), step_timeout_(step_timeout) {}
+
+  absl::Status Run() {
+    std::thread computing([this] { ComputeLoop(); });
+    const absl::Status heard = Listen();
+    if (!heard.ok()) stage_.Abort(heard);
+    orders_.Close();
+    computing.join();
+    return computed_.ok() ? heard : computed_;  // the cause comes first
+  }
+
+ private:
+  // Until the leader says stop.
+  absl::Status Listen() {
+    while (true) {
+      SKEIN_ASSIGN_OR_RETURN(const comm::ControlMessage message,
+                             channel_.Receive(absl::InfiniteFuture()));
+      SKEIN_ASSIGN_OR_RETURN(const MessageKind kind, KindOf(message.bytes));
+      if (kind == MessageKind::kStop) return absl::OkStatus();
+      SKEIN_ASSIGN_OR_RETURN(StepOrder order, DecodeStepOrder(message.bytes));
+      orders_.Push(std::move(order));
+    }
+  }
+
+  void ComputeLoop() {
+    while (const std::optional<StepOrder> order = orders_.Pop()) {
+      computed_ = CarryOut(*order);
+      if (computed_.ok()) continue;
+      channel_.Close();  // the listener has nothing to wait for
+      return;
+    }
+  }
+
+  absl::Status CarryOut(const StepOrder& order) {
+    const StepResult result = stage_.Run(order);
+    absl::Status sent;
+    if (!result.status.ok() || stage_.samples()) {
+      sent = channel_.SendToLeader(Encode(result), absl::Now() + step_timeout_);
+    }
+    SKEIN_RETURN_IF_ERROR(result.status);  // the cause comes first
+    return sent;
+  }
+
+  Stage& stage_;
+  comm::ControlChannel& channel_;
+  const absl::Duration step_timeout_;
+  OrderQueue orders_;
+  absl::Status computed_;  // the computing thread's; read when it is over
+};
+
 }  // namespace
 
 absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel,
@@ -209,19 +264,7 @@ absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::Control
 }
 
 absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout) {
-  while (true) {
-    SKEIN_ASSIGN_OR_RETURN(const comm::ControlMessage message,
-                           channel.Receive(absl::InfiniteFuture()));
-    SKEIN_ASSIGN_OR_RETURN(const StepOrder order, DecodeStepOrder(message.bytes));
-    if (order.stop) return absl::OkStatus();
-    const StepResult result = stage.Run(order);
-    absl::Status sent;
-    if (!result.status.ok() || stage.samples()) {
-      sent = channel.SendToLeader(Encode(result), absl::Now() + step_timeout);
-    }
-    SKEIN_RETURN_IF_ERROR(result.status);  // the cause comes first
-    SKEIN_RETURN_IF_ERROR(sent);
-  }
+  return Follower(stage, channel, step_timeout).Run();
 }
 
 }  // namespace skein::worker

@@ -39,8 +39,8 @@ struct LeaderOptions {
 absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel,
                        Inbox& inbox);
 
-// Carries out the leader's orders until it says stop. On an error tells the leader, then returns
-// it.
+// Carries out the leader's orders until it says stop, and hears the next ones meanwhile. On an
+// error tells the leader, then returns it. A leader that is gone ends the step in hand, too.
 absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout);
 
 }  // namespace skein::worker

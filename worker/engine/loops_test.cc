@@ -1,4 +1,4 @@
-// The leader's loop over a model that is played: one rank, one buffer of logits.
+// The loops over a model that is played: one rank, one buffer of logits.
 #include "worker/engine/loops.h"
 
 #include <algorithm>
@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "base/test_util.h"
 #include "kernels/ops/backend.h"
 #include "kernels/ops/program.h"
+#include "parallel/comm/control/control_channel.h"
+#include "parallel/comm/inprocess/inprocess.h"
 
 namespace skein::worker {
 namespace {
@@ -29,9 +32,10 @@ constexpr int32_t kEosId = 9;
 // Each row's most likely next token is its own plus one.
 class CountingExecutable final : public kernels::Executable {
  public:
-  absl::Status Run(const kernels::Batch& batch, kernels::Collectives*) override {
+  absl::Status Run(const kernels::Batch& batch, kernels::Collectives* collectives) override {
     const int run = ++runs_;
     if (on_run) on_run(run);
+    if (waits_for_others) SKEIN_RETURN_IF_ERROR(collectives->AllReduce({}, kHostStream));
     if (fail_at == run) return absl::InternalError("the device is gone");
     std::fill(logits_.begin(), logits_.end(), 0.0f);
     for (int64_t i = 0; i < batch.outputs(); ++i) {
@@ -44,6 +48,7 @@ class CountingExecutable final : public kernels::Executable {
 
   std::function<void(int run)> on_run;
   int fail_at = 0;
+  bool waits_for_others = false;
 
  private:
   std::atomic<int> runs_ = 0;
@@ -199,6 +204,95 @@ TEST_F(LeaderTest, AStepThatTakesTooLongIsToldWhileItIsStuck) {
   inbox_.Submit(Request(1, 8));
   EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("after 50ms")));
   EXPECT_TRUE(released);
+}
+
+// What a follower hears, until nothing is left: then the leader is gone.
+class FakeChannel final : public comm::ControlChannel {
+ public:
+  explicit FakeChannel(std::vector<std::string> messages) : messages_(std::move(messages)) {}
+
+  int rank() const override { return 1; }
+  int size() const override { return 2; }
+  absl::Status Broadcast(std::string_view, absl::Time) override {
+    return absl::UnimplementedError("a follower");
+  }
+  absl::Status SendToLeader(std::string_view bytes, absl::Time) override {
+    sent.push_back(DecodeStepResult(bytes).value());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<comm::ControlMessage> Receive(absl::Time) override {
+    const size_t next = received++;
+    if (next < messages_.size()) return comm::ControlMessage{0, messages_[next]};
+    if (stays) WaitUntil([&] { return closed.load(); });
+    return absl::UnavailableError("the leader is gone");
+  }
+  void Close() override { closed = true; }
+
+  std::atomic<size_t> received = 0;
+  std::atomic<bool> closed = false;
+  bool stays = false;  // the leader, though it says no more
+  std::vector<StepResult> sent;
+
+ private:
+  const std::vector<std::string> messages_;
+};
+
+class FollowerTest : public LeaderTest {
+ protected:
+  // A step of one token of the one sequence.
+  static std::string Step(int64_t step) {
+    StepOrder order{.step = step};
+    if (step == 0) {
+      order.started = {{.id = 1, .prompt = {1}, .sampling = {.temperature = 0}}};
+      order.tables = {{.id = 1, .pages = {0, 1, 2}}};
+    }
+    order.micro_batches = {
+        {{.id = 1, .begin = step, .tokens = {static_cast<int32_t>(step)}, .sample = true}}};
+    return Encode(order);
+  }
+  absl::Status Follow(FakeChannel& channel) {
+    Stage stage({.vocab_size = kVocab, .page_size = 4, .groups = groups_}, program_, &executable_);
+    return RunFollower(stage, channel, absl::Seconds(10));
+  }
+  StageGroups groups_;
+};
+
+TEST_F(FollowerTest, HearsWhatIsNextDuringAStep) {
+  FakeChannel channel({Step(0), Step(1), EncodeStop()});
+  bool heard_all = false;
+  executable_.on_run = [&](int run) {
+    if (run == 1) heard_all = WaitUntil([&] { return channel.received == 3; });
+  };
+  SKEIN_EXPECT_OK(Follow(channel));
+  EXPECT_TRUE(heard_all);
+  EXPECT_EQ(executable_.runs(), 2);  // what came before the stop is carried out
+  ASSERT_EQ(channel.sent.size(), 2u);
+  EXPECT_EQ(channel.sent[1].sampled[0].token.id, 2);
+}
+
+TEST_F(FollowerTest, ALeaderThatIsGoneEndsTheStepInHand) {
+  const auto pair = comm::MakeInProcessGroup(2, "tp");  // the other one never comes
+  groups_.tensor = pair[1].get();
+  executable_.waits_for_others = true;
+  FakeChannel channel({Step(0)});
+  EXPECT_THAT(Follow(channel), StatusIs(absl::StatusCode::kUnavailable, "the leader is gone"));
+  EXPECT_EQ(executable_.runs(), 1);
+}
+
+TEST_F(FollowerTest, AFailedStepIsToldAndEndsTheLoop) {
+  executable_.fail_at = 2;
+  FakeChannel channel({Step(0), Step(1), Step(2)});
+  channel.stays = true;
+  EXPECT_THAT(Follow(channel), StatusIs(absl::StatusCode::kInternal, "the device is gone"));
+  EXPECT_EQ(executable_.runs(), 2);
+  ASSERT_EQ(channel.sent.size(), 2u);
+  EXPECT_THAT(channel.sent[1].status, StatusIs(absl::StatusCode::kInternal, "the device is gone"));
+  EXPECT_TRUE(channel.closed);
+}
+
+TEST_F(FollowerTest, AMessageThatIsNoOrderIsAnError) {
+  FakeChannel channel({"\x77"});
+  EXPECT_THAT(Follow(channel), StatusIs(absl::StatusCode::kInternal, HasSubstr("no known kind")));
 }
 
 TEST_F(LeaderTest, AFailedStepEndsTheLoopWithItsError) {

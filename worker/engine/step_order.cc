@@ -91,7 +91,6 @@ void Visit(Reader& archive, std::optional<float>& mu) {
 template <typename Archive, typename Order>
 void VisitOrder(Archive& archive, Order& order) {
   archive(order.step);
-  archive(order.stop);
   archive(order.ended);
   archive.List(order.started, [&](auto& start) {
     archive(start.id);
@@ -150,14 +149,30 @@ void VisitSampled(Archive& archive, Result& result) {
 
 }  // namespace
 
+std::string EncodeStop() { return std::string(1, static_cast<char>(MessageKind::kStop)); }
+
+absl::StatusOr<MessageKind> KindOf(std::string_view bytes) {
+  const auto kind = bytes.empty() ? MessageKind() : static_cast<MessageKind>(bytes[0]);
+  switch (kind) {
+    case MessageKind::kOrder:
+    case MessageKind::kStop:
+    case MessageKind::kResult:
+      return kind;
+  }
+  return absl::InternalError(
+      absl::StrCat("a control message of ", bytes.size(), " bytes is of no known kind"));
+}
+
 std::string Encode(const StepOrder& order) {
   Writer writer;
+  writer(MessageKind::kOrder);
   VisitOrder(writer, order);
   return writer.Take();
 }
 
 std::string Encode(const StepResult& result) {
   Writer writer;
+  writer(MessageKind::kResult);
   writer(result.step);
   writer(static_cast<int32_t>(result.status.code()));
   writer(std::string(result.status.message()));
@@ -168,8 +183,10 @@ std::string Encode(const StepResult& result) {
 absl::StatusOr<StepOrder> DecodeStepOrder(std::string_view bytes) {
   Reader reader(bytes);
   StepOrder order;
+  MessageKind kind;
+  reader(kind);
   VisitOrder(reader, order);
-  if (!reader.Done()) {
+  if (kind != MessageKind::kOrder || !reader.Done()) {
     return absl::InternalError(
         absl::StrCat("a control message of ", bytes.size(), " bytes is no step order"));
   }
@@ -181,11 +198,13 @@ absl::StatusOr<StepResult> DecodeStepResult(std::string_view bytes) {
   StepResult result;
   int32_t code = 0;
   std::string message;
+  MessageKind kind;
+  reader(kind);
   reader(result.step);
   reader(code);
   reader(message);
   VisitSampled(reader, result);
-  if (!reader.Done()) {
+  if (kind != MessageKind::kResult || !reader.Done()) {
     return absl::InternalError(
         absl::StrCat("a control message of ", bytes.size(), " bytes is no step result"));
   }

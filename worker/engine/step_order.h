@@ -67,7 +67,6 @@ struct ChunkOrder {
 // The parts take effect in this order; copies one after the other.
 struct StepOrder {
   int64_t step = 0;
-  bool stop = false;  // the ranks leave their loops
   std::vector<SequenceId> ended;
   std::vector<SequenceStart> started;
   std::vector<PageCopy> copies;
@@ -97,9 +96,18 @@ struct StepResult {
   std::vector<PromptLogprobs> prompt_logprobs;
 };
 
+// The first byte of a message.
+enum class MessageKind : uint8_t {
+  kOrder = 1,  // leader to follower
+  kStop,       // leader to follower, nothing else: leave the loop once the orders are carried out
+  kResult,     // follower to leader
+};
+
 std::string Encode(const StepOrder& order);
 std::string Encode(const StepResult& result);
-// Internal when the bytes are no such message.
+std::string EncodeStop();
+// Internal when there is no such kind, and, below, when the bytes are no such message.
+absl::StatusOr<MessageKind> KindOf(std::string_view bytes);
 absl::StatusOr<StepOrder> DecodeStepOrder(std::string_view bytes);
 absl::StatusOr<StepResult> DecodeStepResult(std::string_view bytes);
 

@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
-  StepOrder order{.step = 12, .stop = true, .ended = {4, 5}};
+  StepOrder order{.step = 12, .ended = {4, 5}};
   order.started.push_back({.id = 8,
                            .prompt = {3},
                            .prompt_of = 6,
@@ -29,7 +29,6 @@ TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
   const std::string bytes = Encode(order);
   SKEIN_ASSERT_OK_AND_ASSIGN(StepOrder back, DecodeStepOrder(bytes));
   EXPECT_EQ(back.step, 12);
-  EXPECT_TRUE(back.stop);
   EXPECT_THAT(back.ended, ElementsAre(4, 5));
   EXPECT_EQ(back.started[0].prompt_of, 6u);
   EXPECT_EQ(back.started[0].mu, 2.5f);
@@ -56,6 +55,19 @@ TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
   EXPECT_THAT(result_back.status, StatusIs(absl::StatusCode::kAborted, "why"));
   EXPECT_EQ(result_back.sampled[0].token.top_logprobs[0].logprob, -1.5f);
   EXPECT_EQ(result_back.sampled[0].token.mu, 3.25f);
+}
+
+TEST(StepOrderTest, AMessageTellsItsKind) {
+  EXPECT_EQ(*KindOf(Encode(StepOrder())), MessageKind::kOrder);
+  EXPECT_EQ(*KindOf(Encode(StepResult())), MessageKind::kResult);
+  EXPECT_EQ(*KindOf(EncodeStop()), MessageKind::kStop);
+  EXPECT_FALSE(KindOf("").ok());
+  EXPECT_FALSE(KindOf(std::string(1, '\0')).ok());
+  EXPECT_FALSE(KindOf("\x77").ok());
+  // As a result that is taken for an order would be.
+  EXPECT_FALSE(DecodeStepOrder(Encode(StepResult())).ok());
+  EXPECT_FALSE(DecodeStepResult(Encode(StepOrder())).ok());
+  EXPECT_FALSE(DecodeStepOrder(EncodeStop()).ok());
 }
 
 TEST(StepOrderTest, AResultKeepsItsOrder) {
