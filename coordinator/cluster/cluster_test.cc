@@ -292,7 +292,7 @@ TEST_F(ClusterTest, ASilentRankIsLostAfterTheTimeout) {
 // Rank 0 has been in all-reduce 8 for `seconds`, rank 1 not yet.
 std::vector<RankActivity> OneWaits(double seconds) {
   const OperationInProgress waits = {.group = "tp of replica 0, stage 0",
-                                     .name = "all-reduce",
+                                     .operation = comm::Operation::kAllReduce,
                                      .number = 8,
                                      .others = {1},
                                      .seconds = seconds,

@@ -34,9 +34,9 @@ class Ranks {
   const bool some_look_;
 };
 
-bool IsMessage(const OperationInProgress& operation) {
-  return operation.name == "send" || operation.name == "receive";
-}
+using comm::Operation;
+
+bool IsMessage(const OperationInProgress& call) { return comm::IsMessage(call.operation); }
 
 bool Is(int32_t rank, Ranks ranks) { return rank >= 0 && rank < ranks.size(); }
 
@@ -68,25 +68,27 @@ bool InSameCollective(const RankActivity& one, const RankActivity& other) {
   const auto& a = one.operation;
   const auto& b = other.operation;
   return a.has_value() && b.has_value() && !IsMessage(*a) && a->group == b->group &&
-         a->name == b->name && a->number == b->number;
+         a->operation == b->operation && a->number == b->number;
 }
 
 // "all-reduce 812 of 'tp of replica 0, stage 1'"
 std::string Name(const OperationInProgress& operation) {
-  std::string name = absl::StrCat(operation.name, " ", operation.number);
+  std::string name =
+      absl::StrCat(std::string(OperationName(operation.operation)), " ", operation.number);
   if (operation.peer >= 0) {
-    absl::StrAppend(&name, operation.name == "send" ? " to rank " : " from rank ", operation.peer);
+    absl::StrAppend(&name, operation.operation == Operation::kSend ? " to rank " : " from rank ",
+                    operation.peer);
   }
   return absl::StrCat(name, " of '", operation.group, "'");
 }
 
 // The call of `rank` that `operation`, of rank `waiter`, waits for.
 std::string NameOfMissing(const OperationInProgress& operation, int32_t waiter) {
-  if (operation.name == "receive") {
+  if (operation.operation == Operation::kReceive) {
     return absl::StrCat("send ", operation.number, " to rank ", waiter, " of '", operation.group,
                         "'");
   }
-  if (operation.name == "send") {
+  if (operation.operation == Operation::kSend) {
     return absl::StrCat("the receive that makes room for ", Name(operation), " from rank ", waiter);
   }
   return Name(operation);

@@ -25,7 +25,7 @@ RankActivity In(const std::string& group, const std::string& name, int64_t numbe
                 std::vector<int32_t> others, double seconds) {
   RankActivity rank = Computing(group, number);
   rank.operation = {.group = group,
-                    .name = name,
+                    .operation = *comm::ParseOperation(name),
                     .number = number,
                     .others = std::move(others),
                     .seconds = seconds,
@@ -38,7 +38,7 @@ RankActivity InMessage(const std::string& group, int64_t tp, const std::string& 
                        int64_t number, int32_t peer, double seconds) {
   RankActivity rank = Computing(group, tp);
   rank.operation = {.group = kReplica,
-                    .name = name,
+                    .operation = *comm::ParseOperation(name),
                     .number = number,
                     .peer = peer,
                     .others = {peer},

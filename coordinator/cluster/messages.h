@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "parallel/comm/call.h"
 #include "parallel/plan/plan.h"
 #include "topology/machine.h"
 
@@ -39,7 +40,7 @@ struct RankReady {
 // A call between ranks that one of them has entered and not left.
 struct OperationInProgress {
   std::string group;            // "tp of replica 0, stage 1"
-  std::string name;             // "all-reduce"; messages are "send" and "receive"
+  comm::Operation operation = comm::Operation::kBarrier;
   int64_t number = 0;           // of the group's collectives, or of the pair's messages
   int32_t peer = -1;            // rank: a message's other end, a broadcast's root
   std::vector<int32_t> others;  // ranks that take part, without this one

@@ -214,9 +214,11 @@ RankActivity FromProto(const wire::Heartbeat& heartbeat) {
   out.steps_taken = heartbeat.steps_taken();
   if (!heartbeat.has_operation()) return out;
   const wire::OperationInProgress& operation = heartbeat.operation();
+  const std::optional<comm::Operation> kind = comm::ParseOperation(operation.operation());
+  if (!kind.has_value()) return out;  // no worker says so
   const int others = std::min(operation.others_size(), kMaxJobSize);
   out.operation = {.group = Printable(operation.group(), kMaxNameBytes),
-                   .name = Printable(operation.operation(), kMaxNameBytes),
+                   .operation = *kind,
                    .number = operation.number(),
                    .peer = operation.peer(),
                    .others = {operation.others().begin(), operation.others().begin() + others},

@@ -49,6 +49,13 @@ std::string_view OperationName(Operation operation) {
   return "unknown operation";
 }
 
+std::optional<Operation> ParseOperation(std::string_view name) {
+  for (int i = 0; i <= static_cast<int>(Operation::kReceive); ++i) {
+    if (OperationName(static_cast<Operation>(i)) == name) return static_cast<Operation>(i);
+  }
+  return std::nullopt;
+}
+
 std::string DescribeCall(const Call& call, std::string_view group) {
   return absl::StrCat(NameCall(call), " of '", ToAbsl(group), "'");
 }

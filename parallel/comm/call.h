@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,7 @@ enum class Operation : uint8_t {
 };
 
 std::string_view OperationName(Operation operation);  // "all-reduce"
+std::optional<Operation> ParseOperation(std::string_view name);
 
 inline bool IsMessage(Operation operation) {
   return operation == Operation::kSend || operation == Operation::kReceive;

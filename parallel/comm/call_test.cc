@@ -47,6 +47,16 @@ TEST(Call, PartsCoverEverythingOnce) {
   }
 }
 
+TEST(Call, NamesOfOperationsAreReadBack) {
+  for (const Operation operation :
+       {Operation::kAllReduce, Operation::kAllGather, Operation::kBroadcast, Operation::kBarrier,
+        Operation::kSend, Operation::kReceive}) {
+    EXPECT_EQ(ParseOperation(OperationName(operation)), operation);
+  }
+  EXPECT_EQ(ParseOperation("all-reduc"), std::nullopt);
+  EXPECT_EQ(ParseOperation("unknown operation"), std::nullopt);
+}
+
 TEST(Call, ArgumentsAreChecked) {
   SKEIN_EXPECT_OK(CheckAllGather(3, 12, 4, "g"));
   EXPECT_THAT(CheckAllGather(3, 11, 4, "g"),

@@ -12,12 +12,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 
@@ -78,20 +78,20 @@ class TcpLink final : public Link {
   bool Flushed();
 
  private:
-  void Fail(std::string_view why);
-  void Receive();
-  void SendQueued();
+  void Fail(std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Receive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SendQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const TcpLinkSet::Peer peer_;
   Bell& bell_;
   Kick& kick_;
-  std::mutex mutex_;  // of all below
-  ByteQueue in_;
-  ByteQueue out_;
-  absl::Status failure_;
-  bool closed_ = false;
-  bool ended_ = false;  // nothing more comes
-  bool shut_ = false;   // nothing more is sent
+  Mutex mutex_;
+  ByteQueue in_ ABSL_GUARDED_BY(mutex_);
+  ByteQueue out_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more comes
+  bool shut_ ABSL_GUARDED_BY(mutex_) = false;   // nothing more is sent
 };
 
 void TcpLink::Fail(std::string_view why) {
@@ -101,7 +101,7 @@ void TcpLink::Fail(std::string_view why) {
 }
 
 absl::StatusOr<size_t> TcpLink::TryWrite(std::string_view first, std::string_view second) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (!failure_.ok()) return failure_;
   size_t sent = 0;
   if (out_.size() == 0) {
@@ -131,7 +131,7 @@ absl::StatusOr<size_t> TcpLink::TryWrite(std::string_view first, std::string_vie
 }
 
 absl::StatusOr<size_t> TcpLink::TryRead(char* bytes, size_t size) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const bool was_full = in_.room() == 0;
   size = std::min(size, in_.size());
   if (size == 0) {
@@ -145,18 +145,18 @@ absl::StatusOr<size_t> TcpLink::TryRead(char* bytes, size_t size) {
 }
 
 void TcpLink::Close() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   closed_ = true;
   kick_.Send();
 }
 
 bool TcpLink::Flushed() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return shut_ || !failure_.ok();
 }
 
 pollfd TcpLink::Awaited() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   short events = 0;
   if (!ended_ && in_.room() > 0) events |= POLLIN;
   if (failure_.ok() && out_.size() > 0) events |= POLLOUT;
@@ -165,7 +165,7 @@ pollfd TcpLink::Awaited() {
 }
 
 void TcpLink::OnEvents(short events) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (events != 0 && !ended_) Receive();
   if (failure_.ok() && out_.size() > 0) SendQueued();
   if (closed_ && !shut_ && out_.size() == 0) {

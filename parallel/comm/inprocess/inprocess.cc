@@ -1,13 +1,12 @@
 #include "parallel/comm/inprocess/inprocess.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/tree_sum.h"
@@ -34,19 +33,18 @@ struct Mailbox {
   int64_t received = 0;  // the last receive that was entered
 };
 
-// All members under `mutex`, except that a rank which passed a phase reads the others' slots
-// and buffers without it; `readers` counts those, and no rank returns an error before it is 0.
+// Slots change under the mutex, too, but a rank that passed a phase reads the others' slots and
+// buffers without it; `readers` counts those, and no rank returns an error before it is 0.
 struct Group {
   Group(int size, std::string name) : name(std::move(name)), slots(size), mail(size * size) {}
 
   const std::string name;
-  // Of std, which the thread sanitizer sees; the system's abseil is not built for it.
-  std::mutex mutex;
-  std::condition_variable_any changed;
-  absl::Status failure;
-  int readers = 0;
+  Mutex mutex;
+  CondVar changed;
+  absl::Status failure ABSL_GUARDED_BY(mutex);
+  int readers ABSL_GUARDED_BY(mutex) = 0;
   std::vector<Slot> slots;
-  std::vector<Mailbox> mail;  // [from * size + to]
+  std::vector<Mailbox> mail ABSL_GUARDED_BY(mutex);  // [from * size + to]
 };
 
 class InProcessCommunicator final : public Communicator {
@@ -70,11 +68,10 @@ class InProcessCommunicator final : public Communicator {
   absl::Status Enter(const Call& call, const void* in);
   // Waits until all ranks have come this far in the call. No deadline: whoever entered comes.
   absl::Status Meet();
-  // With the mutex held, as the next two.
-  absl::Status AwaitPhase(SteadyTime deadline);
-  absl::Status FailLocked(absl::Status why);
+  absl::Status AwaitPhase(SteadyTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_->mutex);
+  absl::Status FailLocked(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_->mutex);
   // Waits for a change; true once the deadline has passed.
-  bool WaitExpired(SteadyTime deadline);
+  bool WaitExpired(SteadyTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_->mutex);
   // Sums elements [begin, end) of all ranks' inputs.
   void SumInputs(Range range, float* out) const;
 
@@ -82,26 +79,26 @@ class InProcessCommunicator final : public Communicator {
 };
 
 void InProcessCommunicator::DoAbort() {
-  std::lock_guard lock(group_->mutex);
+  MutexLock lock(&group_->mutex);
   FailLocked(failure()).IgnoreError();
 }
 
 // The first failure counts. Waits for ranks that still read buffers, as they never wait themselves.
 absl::Status InProcessCommunicator::FailLocked(absl::Status why) {
   if (group_->failure.ok()) group_->failure = std::move(why);
-  group_->changed.notify_all();
-  while (group_->readers > 0) group_->changed.wait(group_->mutex);
+  group_->changed.NotifyAll();
+  while (group_->readers > 0) group_->changed.Wait(&group_->mutex);
   return group_->failure;
 }
 
 bool InProcessCommunicator::WaitExpired(SteadyTime deadline) {
-  return group_->changed.wait_until(group_->mutex, deadline) == std::cv_status::timeout;
+  return !group_->changed.WaitUntil(&group_->mutex, deadline);
 }
 
 absl::Status InProcessCommunicator::AwaitPhase(SteadyTime deadline) {
   Slot& mine = group_->slots[rank()];
   const int64_t phase = ++mine.phase;
-  group_->changed.notify_all();
+  group_->changed.NotifyAll();
   const auto behind = [&] {
     std::vector<int> ranks;
     for (int peer = 0; peer < size(); ++peer) {
@@ -122,7 +119,7 @@ absl::Status InProcessCommunicator::AwaitPhase(SteadyTime deadline) {
 }
 
 absl::Status InProcessCommunicator::Enter(const Call& call, const void* in) {
-  std::lock_guard lock(group_->mutex);
+  MutexLock lock(&group_->mutex);
   if (!group_->failure.ok()) return FailLocked({});
   Slot& mine = group_->slots[rank()];
   mine.call = call;
@@ -139,7 +136,7 @@ absl::Status InProcessCommunicator::Enter(const Call& call, const void* in) {
 }
 
 absl::Status InProcessCommunicator::Meet() {
-  std::lock_guard lock(group_->mutex);
+  MutexLock lock(&group_->mutex);
   --group_->readers;
   return AwaitPhase(SteadyTime::max());
 }
@@ -163,7 +160,7 @@ absl::Status InProcessCommunicator::DoAllReduce(const Call& call, View data, Str
   SumInputs(own, part.data());
   SKEIN_RETURN_IF_ERROR(Meet());
   {
-    std::lock_guard lock(group_->mutex);
+    MutexLock lock(&group_->mutex);
     if (!group_->failure.ok()) return FailLocked({});
     ++group_->readers;
   }
@@ -200,14 +197,14 @@ absl::Status InProcessCommunicator::DoBarrier(const Call& call, Stream) {
 
 absl::Status InProcessCommunicator::DoSend(const Call& call, ConstBytes data, Stream) {
   Message message(data.begin(), data.end());
-  std::lock_guard lock(group_->mutex);
+  MutexLock lock(&group_->mutex);
   Mailbox& box = group_->mail[rank() * size() + call.peer];
   bool expired = false;
   while (group_->failure.ok()) {
     if (box.messages.empty() || box.bytes + message.size() <= kSendWindowBytes) {
       box.bytes += message.size();
       box.messages.push_back(std::move(message));
-      group_->changed.notify_all();
+      group_->changed.NotifyAll();
       return absl::OkStatus();
     }
     if (expired) {
@@ -221,7 +218,7 @@ absl::Status InProcessCommunicator::DoSend(const Call& call, ConstBytes data, St
 
 absl::Status InProcessCommunicator::DoReceive(const Call& call, Bytes data, Stream) {
   const int from = call.peer;
-  std::lock_guard lock(group_->mutex);
+  MutexLock lock(&group_->mutex);
   Mailbox& box = group_->mail[from * size() + rank()];
   box.received = call.number;
   Call send = {Operation::kSend, rank(), call.number, call.bytes};  // that this call waits for
@@ -231,7 +228,7 @@ absl::Status InProcessCommunicator::DoReceive(const Call& call, Bytes data, Stre
       const Message message = std::move(box.messages.front());
       box.messages.pop_front();
       box.bytes -= message.size();
-      group_->changed.notify_all();
+      group_->changed.NotifyAll();
       if (message.size() != data.size()) {
         send.bytes = message.size();
         return FailLocked(Mismatch(rank(), call, from, send, name()));
