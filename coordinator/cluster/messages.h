@@ -39,7 +39,7 @@ struct RankReady {
 
 // A call between ranks that one of them has entered and not left.
 struct OperationInProgress {
-  std::string group;            // "tp of replica 0, stage 1"
+  std::string group;  // "tp of replica 0, stage 1"
   comm::Operation operation = comm::Operation::kBarrier;
   int64_t number = 0;           // of the group's collectives, or of the pair's messages
   int32_t peer = -1;            // rank: a message's other end, a broadcast's root
