@@ -118,13 +118,13 @@ bool WaitUntilItSleepsOnAFutex(pid_t thread, absl::Duration timeout) {
   return false;
 }
 
-// Its heartbeats go on: only the thread that computes is stopped, before the order comes.
+// Its heartbeats go on: only the thread that hears orders is stopped, before one comes.
 TEST(HangTest, ARankThatLivesButNeverComesIsNamedAfterTheDeadline) {
   Cluster cluster({.layout = "tp=2,pp=1", .coordinator_flags = {"--replica-wait=0s"}});
   Process& job = cluster.StartJob(2, {"--step-timeout=4s"});
   ASSERT_TRUE(cluster.WaitForServing(1));
   ASSERT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 5)).status.ok());
-  const pid_t victim = cluster.ServingJob(0).ranks(1).pid();  // a follower's first thread computes
+  const pid_t victim = cluster.ServingJob(0).ranks(1).pid();  // a follower's first thread listens
   // It may end the last step after the answer has come.
   ASSERT_TRUE(WaitUntilItSleepsOnAFutex(victim, kBound));
   StoppedThread stopped(victim);
@@ -152,6 +152,39 @@ TEST(HangTest, ARankThatLivesButNeverComesIsNamedAfterTheDeadline) {
   ASSERT_TRUE(status.has_value());
   EXPECT_NE(*status, 0);
 }
+
+struct PipelineFault {
+  int rank;
+  std::string fault;  // of the faulty worker
+  std::string what;
+};
+
+class ShortDeadlineTest : public ::testing::TestWithParam<PipelineFault> {};
+
+// Ranks at both sides wait for it, as long as each other and shorter than a stuck one is known for.
+TEST_P(ShortDeadlineTest, NamesTheRightOneOfThreeStages) {
+  const PipelineFault& fault = GetParam();
+  Cluster cluster({.layout = "tp=1,pp=3",
+                   .coordinator_flags = {"--replica-wait=0s"},
+                   .worker = "tests/fault/faulty_worker"});
+  Process& job = cluster.StartJob(3, {"--step-timeout=4s", "--fault=" + fault.fault});
+  ASSERT_TRUE(cluster.WaitForServing(1));
+  const auto rank = cluster.ServingJob(0).ranks(fault.rank);
+  const std::string error = cluster.Generate(GreedyRequest("ROMEO:", kLong)).error;
+  EXPECT_THAT(error, HasSubstr(absl::StrCat("rank ", fault.rank, " on ", HostName(), " (pid ",
+                                            rank.pid(), ") is lost: it ", fault.what)));
+  EXPECT_TRUE(job.Wait(kBound).has_value());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Pipeline, ShortDeadlineTest,
+    ::testing::Values(
+        PipelineFault{0, "hop 0 of replica 0, shard 0:0:before:send 5", "never entered send 5 to"},
+        PipelineFault{1, "hop 0 of replica 0, shard 0:1:inside:receive 5",
+                      "entered receive 5 from"},
+        PipelineFault{1, "hop 1 of replica 0, shard 0:1:inside:send 5", "entered send 5 to"},
+        PipelineFault{2, "tokens of replica 0:2:before:send 5", "never entered send 5 to rank 0"}),
+    [](const auto& info) { return absl::StrCat("rank_", info.param.rank, "_", info.index); });
 
 // Of those that compute; a leader's first thread schedules.
 pid_t BusiestThread(pid_t process) {
