@@ -61,7 +61,7 @@ bool HasMark(pid_t pid, std::string_view mark) {
 
 }  // namespace
 
-std::vector<pid_t> FindStarted(pid_t root, std::string_view mark) {
+std::vector<pid_t> FindStarted(pid_t root, std::string_view mark, const std::set<pid_t>& spared) {
   std::multimap<pid_t, pid_t> children;
   std::vector<pid_t> to_visit;
   for (const pid_t pid : AllProcesses()) {
@@ -74,7 +74,7 @@ std::vector<pid_t> FindStarted(pid_t root, std::string_view mark) {
   while (!to_visit.empty()) {
     const pid_t pid = to_visit.back();
     to_visit.pop_back();
-    if (!found.insert(pid).second) continue;
+    if (spared.contains(pid) || !found.insert(pid).second) continue;
     const auto [first, last] = children.equal_range(pid);
     for (auto child = first; child != last; ++child) to_visit.push_back(child->second);
   }

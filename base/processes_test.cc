@@ -19,6 +19,7 @@
 namespace skein {
 namespace {
 
+using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 // One that does nothing, with these entries in its environment.
@@ -62,6 +63,20 @@ TEST(ProcessesTest, ThoseOfAnotherStartAreKilledAlsoWhereTheyAreStopped) {
     EXPECT_EQ(waitpid(pid, nullptr, WNOHANG), 0);
     kill(pid, SIGTERM);
     EXPECT_EQ(EndOf(pid), SIGTERM);
+  }
+}
+
+TEST(ProcessesTest, ASparedOneIsLeftOutWithWhatItStarted) {
+  const std::string mark = absl::StrCat("MARK=", getpid());
+  const pid_t one = Start({mark});
+  const pid_t other = Start({mark});
+  EXPECT_THAT(FindStarted(getpid(), ""), UnorderedElementsAre(getpid(), one, other));
+  EXPECT_THAT(FindStarted(getpid(), "", {one}), UnorderedElementsAre(getpid(), other));
+  EXPECT_THAT(FindStarted(0, mark, {other}), UnorderedElementsAre(one));
+  EXPECT_THAT(FindStarted(getpid(), "", {getpid()}), IsEmpty());
+  for (const pid_t pid : {one, other}) {
+    kill(pid, SIGKILL);
+    EXPECT_EQ(EndOf(pid), SIGKILL);
   }
 }
 

@@ -133,7 +133,7 @@ class Supervisor {
   Scratch* const scratch_;
   LineWriter* const output_;
   int signals_ = -1;
-  std::set<pid_t> strangers_;  // children that were there before, and theirs
+  std::set<pid_t> strangers_;  // children that were there before, and theirs: the guard, too
   // Outlives whoever posts to it.
   const std::shared_ptr<Mailbox<Answer>> answers_ = std::make_shared<Mailbox<Answer>>();
   absl::Time now_ = Now();
@@ -158,7 +158,7 @@ Supervisor::Supervisor(const Options& options, JobInfoSource* source, Scratch* s
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&taken, signal);
   signals_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
   for (const pid_t pid : FindStarted(getpid(), "")) {
-    if (pid != getpid() && pid != scratch_->guard()) strangers_.insert(pid);
+    if (pid != getpid()) strangers_.insert(pid);
   }
   if (!options_.model.empty()) AddCoordinator();
   for (int number = 1; number <= options_.jobs; ++number) AddJob(number);
@@ -478,12 +478,9 @@ void Supervisor::Sweep() {
   const absl::Time deadline = Now() + kSweepPatience;
   while (Now() < deadline) {
     bool left = false;
-    std::set<pid_t> spared = {getpid(), scratch_->guard()};
-    for (const pid_t stranger : strangers_) {
-      for (const pid_t pid : FindStarted(stranger, "")) spared.insert(pid);
-    }
-    for (const pid_t pid : FindStarted(getpid(), "")) {
-      if (spared.contains(pid)) continue;
+    // One look for both: what a stranger starts meanwhile is not to be taken for ours.
+    for (const pid_t pid : FindStarted(getpid(), "", strangers_)) {
+      if (pid == getpid()) continue;
       left = true;
       kill(pid, SIGKILL);
     }
