@@ -130,7 +130,7 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
   const Case cases[] = {
       {"", 2, "--model"},
       {"--model=checkpoints/bard --drain-timeout=soon", 2, "--drain-timeout: must be a duration"},
-      {"--model=checkpoints/bard --log-level=loud", 2, "'loud'"},
+      {"--model=checkpoints/bard --log-level=loud", 2, "--log-level: must be trace, "},
       {"--model=checkpoints/bard --nonsense", 2, "--nonsense"},
       {"--model=checkpoints/none --layout=tp=x", 2, "--layout: layout \"tp=x\""},
       {"--model=checkpoints/none --kv-memory=lots", 2, "--kv-memory: KV memory \"lots\""},

@@ -85,8 +85,7 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   AddDuration(app, "--heartbeat-timeout", daemon.cluster.heartbeat_timeout,
               "A rank that is silent for so long is lost, and its job with it; 1s or more",
               kLeastHeartbeatTimeout);
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
-      ->capture_default_str();
+  AddLogLevel(app, flags.log_level);
   app.set_version_flag("--version", std::string(kVersion));
   app.footer(
       "Then start workers (mpirun -np 4 worker --coordinator HOST:PORT) and ask\n"
@@ -192,7 +191,7 @@ int Main(int argc, char** argv) {
   DeclareFlags(app, flags);
   if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
   if (const absl::Status status = InitLogging("coordinator", flags.log_level); !status.ok()) {
-    std::fprintf(stderr, "coordinator: --log-level: %s\n", std::string(status.message()).c_str());
+    std::fprintf(stderr, "coordinator: %s\n", std::string(status.message()).c_str());
     return kExitUsage;
   }
   RaiseDescriptorLimit();

@@ -108,9 +108,7 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   app.add_option("--coordinator-flag", options.coordinator_flags,
                  "A flag more for the coordinator, as in --coordinator-flag=--layout=tp=2,pp=2")
       ->allow_extra_args(false);
-  app.add_option("--log-level", flags.log_level, "How much this program itself logs")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
-      ->capture_default_str();
+  AddLogLevel(app, flags.log_level);
 }
 
 // Two above this program's file: bazel-bin for bazel-bin/supervisor/supervisor.

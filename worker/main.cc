@@ -111,9 +111,7 @@ int main(int argc, char** argv) {
       ->default_str("10 times what the step should take, at least 30s");
   app.add_flag("--overlap,!--no-overlap", options.overlap,
                "plan and send the next step while one runs (default); off: for comparison");
-  app.add_option("--log-level", options.log_level, "how much is logged")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
-      ->capture_default_str();
+  skein::AddLogLevel(app, options.log_level);
 
   skein::worker::BenchOptions bench;
   CLI::App* bench_command =

@@ -33,7 +33,7 @@ TEST(WorkerTest, WhatIsWrongIsSaidWithItsFlagBeforeMpiStarts) {
       {"--step-timeout soon", 2, "--step-timeout: must be a duration"},
       {"--step-timeout 999ms", 2, "--step-timeout: must be a duration in [1s, "},
       {"--layout tp=x", 2, "--layout: "},
-      {"--log-level loud", 2, "--log-level"},
+      {"--log-level loud", 2, "--log-level: must be trace, "},
       {"bench --batch 0", 2, "--batch: must be a whole number in [1, 256], not '0'"},
       {"bench --min-read-fraction 2", 2, "--min-read-fraction: must be a number in [0, 1]"},
       {"bench --model checkpoints/bard --threads 2 --decode-tokens 3", 0, "plain reads"},

@@ -71,4 +71,17 @@ CLI::Option* AddAddress(CLI::App& app, const std::string& name, std::string& val
       ->capture_default_str();
 }
 
+CLI::Option* AddLogLevel(CLI::App& app, std::string& level) {
+  constexpr const char* kLevels = "trace, debug, info, warning, error or off";
+  const auto parse = [kLevels](const std::string& text) -> absl::StatusOr<std::string> {
+    for (const char* const known : {"trace", "debug", "info", "warning", "error", "off"}) {
+      if (text == known) return text;
+    }
+    return absl::InvalidArgumentError(absl::StrCat("must be ", kLevels, ", not '", text, "'"));
+  };
+  return AddParsed(app, "--log-level", level, parse, absl::StrCat("How much is logged: ", kLevels))
+      ->type_name("LEVEL")
+      ->default_str(level);
+}
+
 }  // namespace skein

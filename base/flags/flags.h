@@ -93,4 +93,7 @@ CLI::Option* AddDuration(CLI::App& app, const std::string& name, Value& value,
 CLI::Option* AddAddress(CLI::App& app, const std::string& name, std::string& value,
                         const std::string& help, int least_port = 1);
 
+// --log-level, of those that base/log knows.
+CLI::Option* AddLogLevel(CLI::App& app, std::string& level);
+
 }  // namespace skein

@@ -24,6 +24,7 @@ struct Values {
   std::string address = "127.0.0.1:50051";
   absl::Duration wait = absl::Seconds(3);
   std::optional<absl::Duration> limit;
+  std::string log_level = "info";
 };
 
 // `said` is what went to standard error.
@@ -41,6 +42,7 @@ std::optional<int> Parse(std::vector<const char*> arguments, Values& values, std
   AddAddress(app, "--address", values.address, "");
   AddDuration(app, "--wait", values.wait, "", absl::Seconds(1));
   AddDuration(app, "--limit", values.limit, "");
+  AddLogLevel(app, values.log_level);
   arguments.insert(arguments.begin(), "path/to/program");
   testing::internal::CaptureStderr();
   const auto code = ParseCommandLine(app, static_cast<int>(arguments.size()), arguments.data());
@@ -101,6 +103,8 @@ TEST(FlagsTest, RefusalsNameFlagValueAndRange) {
       {"--limit=-1s", "--limit: must be a duration in [0, 8760h]"},
       {"--limit=soon", "not 'soon'"},
       {"--path=", "--path: must not be empty"},
+      {"--log-level=loud",
+       "--log-level: must be trace, debug, info, warning, error or off, not 'loud'"},
       {"--nonsense", "--nonsense"},
       {"extra", "extra"},
   };

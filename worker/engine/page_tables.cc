@@ -88,8 +88,10 @@ void PageTables::Release(PageTable& table) {
 }
 
 int64_t PageTables::CountOwn(const PageTable& table) const {
-  return std::count_if(table.pages.begin(), table.pages.end(),
-                       [this](int32_t page) { return pool_.users(page) == 1; });
+  // Whoever shares a page of it shares all pages before that one.
+  const auto first = std::partition_point(table.pages.begin(), table.pages.end(),
+                                          [this](int32_t page) { return pool_.users(page) > 1; });
+  return table.pages.end() - first;
 }
 
 PageTableUpdate PageTables::Announce(SequenceId id, PageTable& table) {

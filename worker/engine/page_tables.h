@@ -51,7 +51,7 @@ class PageTables {
   // Gives everything back.
   void Release(PageTable& table);
 
-  // Pages that nobody else uses.
+  // Pages that nobody else uses: the last ones. Costs the logarithm of the table's pages.
   int64_t CountOwn(const PageTable& table) const;
   // What the ranks do not know yet of a table; they do from now on.
   PageTableUpdate Announce(SequenceId id, PageTable& table);
