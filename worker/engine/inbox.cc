@@ -27,7 +27,8 @@ uint64_t Inbox::NewEpoch() {
   contents_.requests.clear();
   contents_.cancelled.clear();
   contents_.cancel_all = true;
-  messages_ = messages_taken_ = 0;
+  messages_ = 0;
+  messages_taken_ = 0;
   changed_.NotifyOne();
   return ++contents_.epoch;
 }
@@ -36,16 +37,6 @@ void Inbox::EndMessage() {
   MutexLock lock(&mutex_);
   ++messages_;
   changed_.NotifyOne();
-}
-
-uint64_t Inbox::messages() const {
-  MutexLock lock(&mutex_);
-  return messages_;
-}
-
-uint64_t Inbox::messages_taken() const {
-  MutexLock lock(&mutex_);
-  return messages_taken_;
 }
 
 void Inbox::Deliver(StepResult result) {
@@ -75,7 +66,7 @@ Inbox::Contents Inbox::Take(std::chrono::steady_clock::time_point deadline, bool
     changed_.WaitUntil(&mutex_, std::min(deadline, now + kBeatInterval));
   }
   if (beat != nullptr) beat->Strike();
-  messages_taken_ = messages_;
+  messages_taken_ = messages_.load();
   return std::exchange(contents_, Contents{.epoch = contents_.epoch, .stop = contents_.stop});
 }
 

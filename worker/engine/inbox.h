@@ -2,6 +2,7 @@
 // ranks. Filled by any thread, emptied by the one that schedules.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -42,9 +43,10 @@ class Inbox {
   uint64_t NewEpoch();
   // What came since the last call was one message of the coordinator's.
   void EndMessage();
-  // Of this epoch: messages, and those of them that Take has given out.
-  uint64_t messages() const;
-  uint64_t messages_taken() const;
+  // Of this epoch: messages, and those of them that Take has given out. Waits for no other thread:
+  // a heartbeat asks, which is to leave also where the one that schedules is stuck.
+  uint64_t messages() const { return messages_; }
+  uint64_t messages_taken() const { return messages_taken_; }
   void Deliver(StepResult result);
   void Stop();
 
@@ -60,8 +62,9 @@ class Inbox {
   mutable Mutex mutex_;
   CondVar changed_;
   Contents contents_ ABSL_GUARDED_BY(mutex_);
-  uint64_t messages_ ABSL_GUARDED_BY(mutex_) = 0;  // of this epoch
-  uint64_t messages_taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of this epoch; written under the mutex.
+  std::atomic<uint64_t> messages_ = 0;
+  std::atomic<uint64_t> messages_taken_ = 0;
 };
 
 }  // namespace skein::worker
