@@ -29,16 +29,11 @@ struct View {
 
   int64_t elements() const { return rows * cols; }
   int64_t bytes() const { return DTypeBytes(dtype, elements()); }
-  // The first of the rows.
-  View First(int64_t count) const { return {data, dtype, count, cols}; }
   operator ConstView() const { return {data, dtype, rows, cols}; }  // NOLINT: as span<const T>
 };
 
 // Floats of the host, as one row.
 inline View HostView(absl::Span<float> floats) {
-  return {floats.data(), DType::kF32, 1, static_cast<int64_t>(floats.size())};
-}
-inline ConstView HostView(absl::Span<const float> floats) {
   return {floats.data(), DType::kF32, 1, static_cast<int64_t>(floats.size())};
 }
 

@@ -24,6 +24,7 @@
 #include "base/host_port.h"
 #include "base/processes.h"
 #include "spdlog/spdlog.h"
+#include "supervisor/commands.h"
 #include "supervisor/connect_probe.h"
 #include "supervisor/mailbox.h"
 #include "supervisor/program.h"
@@ -171,13 +172,7 @@ void Supervisor::AddCoordinator() {
     calls_.emplace(kSilence, options_.start_timeout, now_);
     connections_.emplace(kSilence, options_.start_timeout, now_);
     ask_coordinator_at_ = now_;
-    Child::Options child;
-    child.argv = {options_.coordinator_program, "--model", options_.model, "--listen",
-                  options_.coordinator};
-    child.argv.insert(child.argv.end(), options_.coordinator_flags.begin(),
-                      options_.coordinator_flags.end());
-    child.environment = {{"TMPDIR", folder}};
-    return child;
+    return CoordinatorCommand(options_, folder);
   };
   coordinator_ = std::make_unique<Program>(
       Program::Options{.name = "coordinator", .restart = options_.restart, .command = command},
@@ -197,39 +192,7 @@ void Supervisor::AddJob(int number) {
     job.watch.emplace(options_.start_timeout);
     job.ask_at = now_;
     job.ended_at.reset();
-    Child::Options child;
-    child.argv = {options_.mpirun};
-    if (!options_.hostfile.empty()) {
-      child.argv.insert(child.argv.end(), {"--hostfile", options_.hostfile});
-    }
-    // Rank 0 tells the others whose they are, and may be on another host. Open MPI carries values
-    // over its own connections, not on command lines.
-    if (options_.SeveralHosts()) {
-      for (const char* const variable : {"SKEIN_JOB_ID", "SKEIN_JOB_SECRET", "SKEIN_JOB_SLOT"}) {
-        child.argv.insert(child.argv.end(), {"-x", variable});
-      }
-    }
-    child.argv.insert(child.argv.end(), options_.mpirun_args.begin(), options_.mpirun_args.end());
-    child.argv.insert(child.argv.end(),
-                      {"-np", absl::StrCat(options_.ranks), options_.worker_program,
-                       "--coordinator", options_.coordinator});
-    child.argv.insert(child.argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
-    // A folder of its own: Open MPI 5 fails where an mpirun of the same pid was killed and left one
-    // of the same name.
-    child.environment = {{"TMPDIR", folder},
-                         {"SKEIN_JOB_ID", job.key.id},
-                         {"SKEIN_JOB_SECRET", job.key.secret},
-                         {"SKEIN_JOB_SLOT", absl::StrCat(id_, ".", number)}};
-    if (!options_.home.empty()) child.environment.emplace_back("HOME", options_.home);
-    if (!options_.hostfile.empty()) {
-      // Open MPI 5 puts all ranks on the first host where it may oversubscribe one.
-      child.environment.emplace_back("PRTE_MCA_rmaps_default_mapping_policy", "slot");
-    }
-    if (!options_.SeveralHosts()) {  // others have no such folder
-      child.environment.emplace_back("OMPI_MCA_btl_vader_backing_directory", folder);
-      child.environment.emplace_back("OMPI_MCA_btl_sm_backing_directory", folder);
-    }
-    return child;
+    return JobCommand(options_, job.key, absl::StrCat(id_, ".", number), folder);
   };
   jobs_.push_back(std::make_unique<Job>(
       Program::Options{

@@ -38,7 +38,7 @@ using comm::Operation;
 
 bool IsMessage(const OperationInProgress& call) { return comm::IsMessage(call.operation); }
 
-bool Is(int32_t rank, Ranks ranks) { return rank >= 0 && rank < ranks.size(); }
+bool Is(int32_t rank, const Ranks& ranks) { return rank >= 0 && rank < ranks.size(); }
 
 int64_t Entered(const RankActivity& rank, const std::string& group) {
   const auto found = rank.entered.find(group);

@@ -70,6 +70,10 @@ TEST_F(CommunicatorTest, CallsAreSeenWhileTheyLastUnderTheirNumbers) {
     int64_t number;
     std::vector<int> others;
   };
+  const auto message = [&](int r) {
+    return r == 2 ? ranks_[2]->Receive(absl::MakeSpan(bytes[2]), 0, kHostStream)
+                  : ranks_[0]->Send(absl::MakeSpan(bytes[0]), 2, kHostStream);
+  };
   const std::vector<Case> cases = {
       {Operation::kAllReduce,
        [&](int r) { return ranks_[r]->AllReduce(HostView(span(r)), kHostStream); },
@@ -81,27 +85,13 @@ TEST_F(CommunicatorTest, CallsAreSeenWhileTheyLastUnderTheirNumbers) {
        {0, 1, 2},
        2,
        {5, 6}},
-      {Operation::kReceive,
-       [&](int r) {
-         return r == 2 ? ranks_[2]->Receive(absl::MakeSpan(bytes[2]), 0, kHostStream)
-                       : ranks_[0]->Send(absl::MakeSpan(bytes[0]), 2, kHostStream);
-       },
-       {2, 0},
-       1,
-       {4}},
+      {Operation::kReceive, message, {2, 0}, 1, {4}},
       {Operation::kBroadcast,
        [&](int r) { return ranks_[r]->Broadcast(absl::MakeSpan(bytes[r]), 1, kHostStream); },
        {2, 0, 1},
        3,
        {4, 5}},
-      {Operation::kReceive,
-       [&](int r) {
-         return r == 2 ? ranks_[2]->Receive(absl::MakeSpan(bytes[2]), 0, kHostStream)
-                       : ranks_[0]->Send(absl::MakeSpan(bytes[0]), 2, kHostStream);
-       },
-       {2, 0},
-       2,
-       {4}},
+      {Operation::kReceive, message, {2, 0}, 2, {4}},
       {Operation::kAllGather,
        [&](int r) {
          const std::byte in[2] = {};
