@@ -7,7 +7,7 @@
 
 #include <array>
 #include <chrono>
-#include <set>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -71,6 +71,7 @@ struct JobClient::Call {
   grpc::ClientContext context;
   wire::GetJobRequest request;
   wire::JobStatus job;
+  std::function<void(JobInfo)> done;
 };
 
 struct JobClient::Calls {
@@ -80,37 +81,40 @@ struct JobClient::Calls {
   const std::unique_ptr<wire::Cluster::Stub> stub;
   Mutex mutex;
   CondVar ended;
-  std::set<Call*> under_way ABSL_GUARDED_BY(mutex);
+  std::map<Call*, std::unique_ptr<Call>> under_way ABSL_GUARDED_BY(mutex);
 };
 
 JobClient::JobClient(const std::string& coordinator)
-    : calls_(std::make_shared<Calls>(coordinator)) {}
+    : calls_(std::make_unique<Calls>(coordinator)) {}
 
 JobClient::~JobClient() {
   MutexLock lock(&calls_->mutex);
-  for (Call* const call : calls_->under_way) call->context.TryCancel();
+  for (const auto& [call, owned] : calls_->under_way) call->context.TryCancel();
   while (!calls_->under_way.empty()) calls_->ended.Wait(&calls_->mutex);
 }
 
 void JobClient::Query(const JobKey& key, absl::Duration timeout,
                       std::function<void(JobInfo)> done) {
-  auto call = std::make_shared<Call>();
+  auto owned = std::make_unique<Call>();
+  Call* const call = owned.get();
   call->context.set_deadline(std::chrono::system_clock::now() +
                              absl::ToChronoMilliseconds(timeout));
   call->request.set_job_id(key.id);
   call->request.set_job_secret(key.secret);
+  call->done = std::move(done);
   {
     MutexLock lock(&calls_->mutex);
-    calls_->under_way.insert(call.get());
+    calls_->under_way.emplace(call, std::move(owned));
   }
-  calls_->stub->async()->GetJob(
-      &call->context, &call->request, &call->job,
-      [calls = calls_, call, done = std::move(done)](const grpc::Status& status) {
-        done(InfoOf(status, call->job));
-        MutexLock lock(&calls->mutex);
-        calls->under_way.erase(call.get());
-        calls->ended.NotifyAll();
-      });
+  // A channel that ends on gRPC's own thread joins that thread with itself, and gRPC aborts. Only
+  // this client's owner lets go of it, so a call, which holds it, is gone before `ended`.
+  calls_->stub->async()->GetJob(&call->context, &call->request, &call->job,
+                                [calls = calls_.get(), call](const grpc::Status& status) {
+                                  call->done(InfoOf(status, call->job));
+                                  MutexLock lock(&calls->mutex);
+                                  calls->under_way.erase(call);
+                                  calls->ended.NotifyAll();
+                                });
 }
 
 }  // namespace skein::supervisor

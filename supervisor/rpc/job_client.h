@@ -22,7 +22,7 @@ class JobClient final : public JobInfoSource {
   struct Call;
   struct Calls;
 
-  const std::shared_ptr<Calls> calls_;
+  const std::unique_ptr<Calls> calls_;
 };
 
 }  // namespace skein::supervisor

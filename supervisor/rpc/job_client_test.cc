@@ -110,11 +110,16 @@ TEST(JobClientTest, NobodyListens) {
   EXPECT_EQ(Ask(address).state, State::kGone);
 }
 
+// The only channel of its process ends right behind an answer: gRPC's threads end with it.
+TEST(JobClientTest, ItMayEndAtOnceAfterAnAnswer) {
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(Ask("127.0.0.1:1").state, State::kGone);
+}
+
 TEST(JobClientTest, ASilentOneCostsNoMoreThanTheTimeout) {
   const FakeCoordinator coordinator(nullptr);
   const absl::Time before = absl::Now();
   EXPECT_EQ(Ask(coordinator.address(), absl::Milliseconds(100)).state, State::kNoAnswer);
-  EXPECT_GE(absl::Now() - before, absl::Milliseconds(100));
+  EXPECT_GE(absl::Now() - before, absl::Milliseconds(90));  // gRPC counts whole milliseconds
   EXPECT_LT(absl::Now() - before, kLong / 2);
 }
 
