@@ -1,4 +1,4 @@
-// Where DRY's repeats end: strings as the token sequences of kernels/ops/sampling_dry.h.
+// Where DRY's repeats end: strings as the token sequences of kernels/sampling/dry.h.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/ops/host_memory.h"
+#include "kernels/host/memory.h"
 
 namespace skein::kernels {
 

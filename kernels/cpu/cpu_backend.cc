@@ -17,8 +17,8 @@
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/ops/host_executable.h"
-#include "kernels/ops/host_memory.h"
+#include "kernels/host/executable.h"
+#include "kernels/host/memory.h"
 #include "kernels/ops/validate.h"
 
 namespace skein::kernels {

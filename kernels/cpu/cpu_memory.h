@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "kernels/host/memory.h"
 #include "kernels/ops/backend.h"
-#include "kernels/ops/host_memory.h"
 #include "kernels/packing/layout.h"
 
 namespace skein::kernels {

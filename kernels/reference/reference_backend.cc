@@ -13,8 +13,8 @@
 
 #include "base/dtype.h"
 #include "base/status_macros.h"
-#include "kernels/ops/host_executable.h"
-#include "kernels/ops/host_memory.h"
+#include "kernels/host/executable.h"
+#include "kernels/host/memory.h"
 #include "kernels/ops/validate.h"
 #include "kernels/packing/kv_codec.h"
 

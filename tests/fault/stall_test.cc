@@ -4,10 +4,17 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <optional>
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -21,10 +28,33 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Stops one thread of a process, and no other, for as long as it lives.
+// How often the thread went to sleep; nothing while it is awake.
+std::optional<int64_t> SleepsOf(pid_t thread) {
+  std::ifstream file(absl::StrCat("/proc/", thread, "/status"));
+  bool asleep = false;
+  int64_t sleeps = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "State:")) asleep = absl::StrContains(line, "S (sleeping)");
+    absl::string_view count = line;
+    if (!absl::ConsumePrefix(&count, "voluntary_ctxt_switches:")) continue;
+    EXPECT_TRUE(absl::SimpleAtoi(count, &sleeps)) << line;
+  }
+  return asleep ? std::make_optional(sleeps) : std::nullopt;
+}
+
+// Stops one thread of a process, and no other, for as long as it lives. It is one that waits for
+// work again and again: inside a write it would hold up heartbeats, and be lost as silent.
 class FrozenThread {
  public:
   explicit FrozenThread(pid_t thread) : thread_(thread) {
+    const absl::Time until = absl::Now() + absl::Seconds(20);
+    std::optional<int64_t> first, now;
+    while (!(now.has_value() && *now >= *first + 3) && absl::Now() < until) {
+      absl::SleepFor(absl::Milliseconds(20));
+      now = SleepsOf(thread_);
+      if (!first.has_value()) first = now;
+    }
+    EXPECT_TRUE(now.has_value() && *now >= *first + 3) << "the thread never waits for work";
     EXPECT_EQ(ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr), 0) << strerror(errno);
     EXPECT_EQ(ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr), 0) << strerror(errno);
     int status = 0;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "kernels/ops/sampling.h"
+#include "kernels/sampling/sampling.h"
 
 namespace skein::worker {
 

@@ -7,7 +7,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "kernels/ops/batch.h"
-#include "kernels/ops/sampling.h"
+#include "kernels/sampling/sampling.h"
 
 namespace skein::worker {
 namespace {

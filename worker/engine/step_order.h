@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/ops/sampling.h"
+#include "kernels/sampling/sampling.h"
 #include "worker/engine/request.h"
 #include "worker/scheduler/schedule.h"
 

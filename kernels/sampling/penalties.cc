@@ -1,4 +1,4 @@
-#include "kernels/ops/sampling_penalties.h"
+#include "kernels/sampling/penalties.h"
 
 #include <limits>
 #include <vector>

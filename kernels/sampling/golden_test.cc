@@ -9,7 +9,7 @@
 
 #include "base/test_util.h"
 #include "gtest/gtest.h"
-#include "kernels/ops/sampling.h"
+#include "kernels/sampling/sampling.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::kernels {

@@ -1,4 +1,4 @@
-#include "kernels/ops/sampling.h"
+#include "kernels/sampling/sampling.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "kernels/ops/sampling_candidates.h"
-#include "kernels/ops/sampling_penalties.h"
-#include "kernels/ops/sampling_truncation.h"
+#include "kernels/sampling/candidates.h"
+#include "kernels/sampling/penalties.h"
+#include "kernels/sampling/truncation.h"
 
 namespace skein::kernels {
 namespace {

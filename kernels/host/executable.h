@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/host/memory.h"
 #include "kernels/ops/backend.h"
-#include "kernels/ops/host_memory.h"
 #include "kernels/ops/validate.h"
 
 namespace skein::kernels {

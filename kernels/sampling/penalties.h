@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "kernels/ops/sampling.h"
+#include "kernels/sampling/sampling.h"
 
 namespace skein::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/ops/sampling_candidates.h"
+#include "kernels/sampling/candidates.h"
 
 #include <algorithm>
 #include <functional>

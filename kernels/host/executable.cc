@@ -1,4 +1,4 @@
-#include "kernels/ops/host_executable.h"
+#include "kernels/host/executable.h"
 
 #include <algorithm>
 #include <cstring>

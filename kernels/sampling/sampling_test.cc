@@ -1,4 +1,4 @@
-#include "kernels/ops/sampling.h"
+#include "kernels/sampling/sampling.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "kernels/ops/sampling_truncation.h"
+#include "kernels/sampling/truncation.h"
 
 #include <algorithm>
 #include <bit>

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/ops/sampling_dry.h"
+#include "kernels/sampling/dry.h"
 
 namespace skein::kernels {
 
@@ -22,7 +22,7 @@ struct TokenBias {
 // Applied in this order:
 //   1. logit_bias;
 //   2. repetition, then presence and frequency penalties;
-//   3. dry (sampling_dry.h);
+//   3. dry (dry.h);
 //   4. min_tokens: stop_ids cannot be drawn;
 //   5. temperature; 0 ends here, and leaves mirostat's state as it is;
 //   6. mirostat v2; or else top_k, typical_p, top_p and min_p, each of what is left by then;

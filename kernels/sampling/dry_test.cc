@@ -1,4 +1,4 @@
-#include "kernels/ops/sampling_dry.h"
+#include "kernels/sampling/dry.h"
 
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "kernels/ops/host_memory.h"
+#include "kernels/host/memory.h"
 
 #include <sys/mman.h>
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/ops/sampling.h"
-#include "kernels/ops/sampling_candidates.h"
+#include "kernels/sampling/candidates.h"
+#include "kernels/sampling/sampling.h"
 
 namespace skein::kernels {
 
