@@ -29,6 +29,7 @@ struct View {
 
   int64_t elements() const { return rows * cols; }
   int64_t bytes() const { return DTypeBytes(dtype, elements()); }
+  View First(int64_t count) const { return {data, dtype, count, cols}; }  // rows
   operator ConstView() const { return {data, dtype, rows, cols}; }  // NOLINT: as span<const T>
 };
 

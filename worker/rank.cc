@@ -253,7 +253,6 @@ class Rank {
             .pipeline = plan.layout.pipeline,
             .stage = self.stage,
             .shard = self.shard,
-            .hidden_size = shard.config.hidden_size,
             .vocab_size = shard.config.vocab_size,
             .page_size = plan.page_size,
             .kv = shard.kv.get(),

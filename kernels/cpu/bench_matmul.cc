@@ -60,9 +60,9 @@ void Bench(Backend& backend, const Shape& shape, ReadProbe& probe) {
   const WeightSpec spec{.rows = shape.rows, .cols = shape.cols, .inner_blocks = shape.inner_blocks};
   const int64_t copies = std::max<int64_t>(1, kStreamBytes / PackedBytes(spec));
   const absl::Time start = absl::Now();
-  Program program{
-      .buffers = {{.name = "in", .cols = shape.cols}, {.name = "out", .cols = shape.rows}},
-      .max_rows = 128};
+  Program program{.buffers = {{.name = "in", .cols = shape.cols, .port = true},
+                              {.name = "out", .cols = shape.rows}},
+                  .max_rows = 128};
   std::vector<std::unique_ptr<PackedWeight>> weights;
   std::vector<const PackedWeight*> pointers;
   const std::vector<std::byte> tile(DTypeBytes(spec.dtype, kTileRows * spec.cols), std::byte{0x3c});
@@ -80,7 +80,8 @@ void Bench(Backend& backend, const Shape& shape, ReadProbe& probe) {
   std::printf("%-8s packed at %.1f GB/s by one thread\n", shape.name,
               packed_bytes / absl::ToDoubleSeconds(absl::Now() - start) / 1e9);
   const auto executable = OrExit(backend.Compile(program, pointers, nullptr));
-  std::fill(executable->buffer(0).begin(), executable->buffer(0).end(), 0.5f);
+  const View in = executable->port(0);
+  std::fill_n(static_cast<float*>(in.data), in.elements(), 0.5f);
   for (int64_t rows : {1, 2, 4, 6, 8, 16, 128}) {
     const double read_before = probe.Pass();
     const double seconds = Measure(*executable, rows, copies);

@@ -182,15 +182,16 @@ class CpuExecutable final : public HostExecutable {
 
   void Do(const AddOp& op, const Batch& batch) {
     const int64_t n = cols(op.residual);
-    ForRows(RowsOf(op.residual, batch), n,
-            [&](int64_t r, int) { simd_.add(row(op.residual, r), row(op.delta, r), n); });
+    ForRows(RowsOf(op.residual, batch), n, [&](int64_t r, int) {
+      simd_.add(row(op.residual, r), row(op.delta, r), n, row(op.out, r));
+    });
   }
 
   void Do(const AddRmsNormOp& op, const Batch& batch) {
     const int64_t n = cols(op.residual);
     ForRows(RowsOf(op.residual, batch), n, [&](int64_t r, int) {
       float* residual = row(op.residual, r);
-      simd_.add(residual, row(op.delta, r), n);
+      simd_.add(residual, row(op.delta, r), n, residual);
       simd_.rms_norm(residual, Weight(op.gain).floats(), op.eps, n, row(op.out, r));
     });
   }

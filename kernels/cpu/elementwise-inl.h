@@ -17,9 +17,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace skein::kernels::HWY_NAMESPACE {
 
-void Add(float* a, const float* b, int64_t n) {
-  ForVectors(n,
-             [&](int64_t, auto load, auto store) HWY_ATTR { store(hn::Add(load(a), load(b)), a); });
+void Add(const float* a, const float* b, int64_t n, float* out) {
+  ForVectors(
+      n, [&](int64_t, auto load, auto store) HWY_ATTR { store(hn::Add(load(a), load(b)), out); });
 }
 
 void RmsNorm(const float* in, const float* gain, float eps, int64_t n, float* out) {

@@ -70,8 +70,8 @@ struct SimdOps {
   const char* name;
   void (*multiply)(const TileProduct& product);
   void (*attend)(const RowAttention& attention);
-  // Adds b [n] to a [n].
-  void (*add)(float* a, const float* b, int64_t n);
+  // out[i] = a[i] + b[i]; `out` may be one of them.
+  void (*add)(const float* a, const float* b, int64_t n, float* out);
   void (*rms_norm)(const float* in, const float* gain, float eps, int64_t n, float* out);
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
   // Rotates the pairs (a[i], b[i]) by angles of these cosines and sines.

@@ -14,11 +14,9 @@ HostExecutable::HostExecutable(const Program& program, std::vector<const PackedW
                                KvCache* kv)
     : program_(program), weights_(std::move(weights)), kv_(kv) {}
 
-int64_t HostExecutable::MaxElements(BufferId id) const {
-  const BufferSpec& spec = program_.buffers[id];
-  const int64_t rows =
-      spec.rows == BufferSpec::Rows::kTokens ? program_.max_rows : program_.max_outputs;
-  return rows * spec.cols;
+int64_t HostExecutable::MaxRows(BufferId id) const {
+  return program_.buffers[id].rows == BufferSpec::Rows::kTokens ? program_.max_rows
+                                                                : program_.max_outputs;
 }
 
 absl::Status HostExecutable::Init() {
@@ -59,8 +57,9 @@ absl::Status HostExecutable::Init() {
   return absl::OkStatus();
 }
 
-absl::Span<float> HostExecutable::buffer(BufferId id) {
-  return absl::MakeSpan(data_[id], MaxElements(id));
+View HostExecutable::port(BufferId id) {
+  if (id < 0 || id >= static_cast<BufferId>(data_.size()) || !program_.buffers[id].port) return {};
+  return {data_[id], DType::kF32, MaxRows(id), cols(id)};
 }
 
 absl::Status HostExecutable::AllGather(const AllGatherColumnsOp& op, int64_t rows,

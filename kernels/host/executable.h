@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
+#include "base/view.h"
 #include "kernels/host/memory.h"
 #include "kernels/ops/backend.h"
 #include "kernels/ops/validate.h"
@@ -16,7 +16,7 @@ namespace skein::kernels {
 class HostExecutable : public Executable {
  public:
   absl::Status Run(const Batch& batch, Collectives* collectives) final;
-  absl::Span<float> buffer(BufferId id) final;
+  View port(BufferId id) final;
 
  protected:
   HostExecutable(const Program& program, std::vector<const PackedWeight*> weights, KvCache* kv);
@@ -42,7 +42,8 @@ class HostExecutable : public Executable {
 
  private:
   absl::Status AllGather(const AllGatherColumnsOp& op, int64_t rows, Collectives& collectives);
-  int64_t MaxElements(BufferId id) const;
+  int64_t MaxRows(BufferId id) const;
+  int64_t MaxElements(BufferId id) const { return MaxRows(id) * cols(id); }
 
   const Program program_;
   const std::vector<const PackedWeight*> weights_;

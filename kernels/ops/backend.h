@@ -10,7 +10,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "base/stream.h"
 #include "base/view.h"
 #include "kernels/ops/batch.h"
@@ -76,8 +75,9 @@ class Executable {
   // outside of its range), checked before anything runs; otherwise what `collectives` returned.
   virtual absl::Status Run(const Batch& batch, Collectives* collectives) = 0;
 
-  // The whole storage of a buffer, [max rows, cols]; the addresses never change.
-  virtual absl::Span<float> buffer(BufferId id) = 0;
+  // The whole storage of a port, [max rows, cols], in the device's memory; its address never
+  // changes. A null view for a buffer that is no port. A run may overwrite what it takes in.
+  virtual View port(BufferId id) = 0;
 
   // Host work on results: calls task(i) for i in [0, tasks), on the threads that Run computes with
   // where those are the host's, and returns when all are done. Not during Run.

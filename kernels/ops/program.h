@@ -22,6 +22,8 @@ struct BufferSpec {
   std::string name;
   Rows rows = Rows::kTokens;
   int64_t cols = 0;
+  // Seen from outside, before and after a run; others are the back end's, which may do without.
+  bool port = false;
 };
 
 // A weight's name is for messages; the loader knows what fills it.
@@ -47,10 +49,11 @@ struct RmsNormOp {
   BufferId out;
 };
 
-// residual[r] += delta[r]. The two differ.
+// out[r] = residual[r] + delta[r]. The two differ; `out` may be `residual`, and is not `delta`.
 struct AddOp {
   BufferId residual;
   BufferId delta;
+  BufferId out;
 };
 
 // residual[r] += delta[r], then out[r] = RmsNorm(residual[r]). `out` may be `delta`.
@@ -127,11 +130,12 @@ struct Program {
   std::vector<Op> ops;
   int64_t max_rows = 0;     // the largest Batch::rows() that Run takes
   int64_t max_outputs = 0;  // the largest Batch::outputs()
-  // The activations that enter from and leave for the neighbouring stages: [rows, hidden]; -1 on
-  // the first and the last stage.
+  // Ports: the activations that enter from and leave for the neighbouring stages, [rows, hidden];
+  // -1 on the first and the last stage. They differ: the one may be received while the other is
+  // sent.
   BufferId input = -1;
   BufferId output = -1;
-  BufferId logits = -1;  // [outputs, >= vocabulary]; -1 on other than the last stage
+  BufferId logits = -1;  // a port: [outputs, >= vocabulary]; -1 on other than the last stage
 };
 
 }  // namespace skein::kernels

@@ -43,7 +43,9 @@ class Checker {
     }
     SKEIN_RETURN_IF_ERROR(Port("input", program_.input, BufferSpec::Rows::kTokens));
     SKEIN_RETURN_IF_ERROR(Port("output", program_.output, BufferSpec::Rows::kTokens));
-    return Port("logits", program_.logits, BufferSpec::Rows::kOutputs);
+    SKEIN_RETURN_IF_ERROR(Port("logits", program_.logits, BufferSpec::Rows::kOutputs));
+    if (program_.input < 0) return absl::OkStatus();
+    return Differ("input", program_.input, "output", program_.output);
   }
 
   absl::Status Check(const EmbedOp& op) const {
@@ -63,7 +65,9 @@ class Checker {
   }
   absl::Status Check(const AddOp& op) const {
     SKEIN_RETURN_IF_ERROR(SameShape("residual", op.residual, "delta", op.delta));
-    return Differ("residual", op.residual, "delta", op.delta);
+    SKEIN_RETURN_IF_ERROR(SameShape("residual", op.residual, "out", op.out));
+    SKEIN_RETURN_IF_ERROR(Differ("residual", op.residual, "delta", op.delta));
+    return Differ("delta", op.delta, "out", op.out);
   }
   absl::Status Check(const AddRmsNormOp& op) const {
     SKEIN_RETURN_IF_ERROR(SameShape("residual", op.residual, "delta", op.delta));
@@ -115,6 +119,7 @@ class Checker {
   absl::Status Port(const char* what, BufferId id, BufferSpec::Rows rows) const {
     if (id == -1) return absl::OkStatus();
     SKEIN_RETURN_IF_ERROR(Buffer(what, id));
+    if (!At(id).port) return Invalid(what, ": buffer ", At(id).name, " is no port");
     if (At(id).rows == rows) return absl::OkStatus();
     return Invalid(what, ": buffer ", At(id).name, " has the wrong kind of rows");
   }

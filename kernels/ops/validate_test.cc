@@ -27,9 +27,12 @@ WeightSpec Vector(int64_t cols) {
 Program Good() {
   Program p{.max_rows = 6, .max_outputs = 3, .logits = 5};
   const auto outputs = BufferSpec::Rows::kOutputs;
-  p.buffers = {{.name = "x", .cols = 8},    {.name = "y", .cols = 8},
-               {.name = "qkv", .cols = 32}, {.name = "attended", .cols = 16},
-               {"gathered", outputs, 8},    {"logits", outputs, 10}};
+  p.buffers = {{.name = "x", .cols = 8, .port = true},
+               {.name = "y", .cols = 8},
+               {.name = "qkv", .cols = 32},
+               {.name = "attended", .cols = 16, .port = true},
+               {"gathered", outputs, 8, true},
+               {"logits", outputs, 10, true}};
   p.weights = {{"table", Matrix(10, 8)},
                {"gain", Vector(8)},
                {"wqkv", Matrix(32, 8)},
@@ -40,7 +43,7 @@ Program Good() {
            RopeAppendKvOp{2, 4, 2, 4, 3, 0},
            AttentionOp{2, 4, 2, 4, 0.5f, 0, 3},
            SwiGluOp{3, 1},
-           AddOp{0, 1},
+           AddOp{0, 1, 0},
            AddRmsNormOp{0, 1, 1, 1e-5f, 1},
            GatherRowsOp{1, 4},
            MatMulOp{4, 0, 5},
@@ -68,8 +71,10 @@ TEST(ValidateProgramTest, Table) {
       {RmsNormOp{0, 1, 0, 4}, "different kinds of rows"},
       {RmsNormOp{-1, 1, 0, 0}, "in: no buffer -1 among 6"},
       {RmsNormOp{6, 1, 0, 6}, "in: no buffer 6"},
-      {AddOp{0, 0}, "residual and delta are both buffer x"},
-      {AddOp{0, 3}, "attended has 16 columns"},
+      {AddOp{0, 0, 0}, "residual and delta are both buffer x"},
+      {AddOp{0, 3, 0}, "attended has 16 columns"},
+      {AddOp{0, 1, 3}, "attended has 16 columns"},
+      {AddOp{0, 1, 1}, "delta and out are both buffer y"},
       {AddRmsNormOp{0, 0, 1, 0, 1}, "both buffer x"},
       {AddRmsNormOp{0, 1, 1, 0, 0}, "residual and out are both buffer x"},
       {MatMulOp{0, 2, 0}, "in and out are both buffer x"},
@@ -114,6 +119,8 @@ TEST(ValidateProgramTest, WhatIsNotAnOperation) {
       {[](Program& p) { p.input = 4; }, "input: buffer gathered has the wrong kind"},
       {[](Program& p) { p.output = 77; }, "output: no buffer 77"},
       {[](Program& p) { p.logits = 0; }, "logits: buffer x has the wrong kind"},
+      {[](Program& p) { p.output = 1; }, "output: buffer y is no port"},
+      {[](Program& p) { p.input = p.output = 3; }, "input and output are both buffer attended"},
       {[](Program& p) { p.weights[1].spec.rows = 2; }, "weight gain: a vector of 2 rows"},
       {[](Program& p) { p.weights[0].spec.inner_blocks = 0; }, "weight table: inner_blocks is 0"},
   };

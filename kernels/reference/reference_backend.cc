@@ -153,13 +153,13 @@ class ReferenceExecutable final : public HostExecutable {
   void Do(const AddOp& op, const Batch& batch) {
     for (int64_t r = 0; r < RowsOf(op.residual, batch); ++r) {
       for (int64_t c = 0; c < cols(op.residual); ++c) {
-        row(op.residual, r)[c] += row(op.delta, r)[c];
+        row(op.out, r)[c] = row(op.residual, r)[c] + row(op.delta, r)[c];
       }
     }
   }
 
   void Do(const AddRmsNormOp& op, const Batch& batch) {
-    Do(AddOp{op.residual, op.delta}, batch);
+    Do(AddOp{op.residual, op.delta, op.residual}, batch);
     Do(RmsNormOp{op.residual, op.gain, op.eps, op.out}, batch);
   }
 

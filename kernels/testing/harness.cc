@@ -119,7 +119,7 @@ Batch TestBatch::view() const {
 
 BufferId TestProgram::AddBuffer(int64_t cols, BufferSpec::Rows rows) {
   const auto id = static_cast<BufferId>(program.buffers.size());
-  program.buffers.push_back({"b" + std::to_string(id), rows, cols});
+  program.buffers.push_back({"b" + std::to_string(id), rows, cols, /*port=*/true});
   return id;
 }
 
@@ -154,12 +154,13 @@ void TestProgram::Bind(Backend& backend) {
 }
 
 void TestProgram::Set(BufferId id, const std::vector<float>& numbers) {
-  std::copy(numbers.begin(), numbers.end(), executable->buffer(id).begin());
+  std::copy(numbers.begin(), numbers.end(), static_cast<float*>(executable->port(id).data));
 }
 
 std::vector<float> TestProgram::Get(BufferId id, int64_t rows) const {
-  const auto buffer = executable->buffer(id).first(rows * program.buffers[id].cols);
-  return {buffer.begin(), buffer.end()};
+  const View view = executable->port(id).First(rows);
+  const auto* const first = static_cast<const float*>(view.data);
+  return {first, first + view.elements()};
 }
 
 }  // namespace skein::kernels

@@ -35,6 +35,19 @@ TEST_P(LiteralTest, Embed) {
   EXPECT_EQ(p_.Get(out, 4), (std::vector<float>{4, 5, 6, 0, 0, 0, 1, 2, 3, 0, 0, 0}));
 }
 
+TEST_P(LiteralTest, OnlyPortsAreSeen) {
+  const BufferId in = p_.AddBuffer(4);
+  const BufferId hidden = p_.AddBuffer(4);
+  p_.program.buffers[hidden].port = false;
+  p_.Add(AddOp{in, hidden, in});
+  p_.Bind(*backend_);
+  const View view = p_.executable->port(in);
+  EXPECT_NE(view.data, nullptr);
+  EXPECT_EQ(view.rows, p_.program.max_rows);
+  EXPECT_EQ(view.cols, 4);
+  for (BufferId none : {hidden, -1, 2}) EXPECT_EQ(p_.executable->port(none).data, nullptr);
+}
+
 TEST_P(LiteralTest, RmsNormInPlace) {
   const BufferId x = p_.AddBuffer(4);
   p_.Add(RmsNormOp{x, p_.AddVector({1, 0.5f, 2, -1}), 1e-5f, x});
@@ -47,12 +60,15 @@ TEST_P(LiteralTest, RmsNormInPlace) {
 TEST_P(LiteralTest, AddThenNorm) {
   const BufferId residual = p_.AddBuffer(4);
   const BufferId delta = p_.AddBuffer(4);
-  p_.Add(AddOp{residual, delta});
+  const BufferId sum = p_.AddBuffer(4);
+  p_.Add(AddOp{residual, delta, sum});
+  p_.Add(AddOp{residual, delta, residual});
   p_.Add(AddRmsNormOp{residual, delta, p_.AddVector({1, 0.5f, 2, -1}), 1e-5f, delta});
   p_.Bind(*backend_);
   p_.Set(residual, {1, 0, 0, 0.5f});
   p_.Set(delta, {0, -1, 1.5f, 0});
   SKEIN_ASSERT_OK(p_.Run(Tokens({0}).view()));
+  EXPECT_EQ(p_.Get(sum, 1), (std::vector<float>{1, -1, 1.5f, 0.5f}));
   EXPECT_EQ(p_.Get(residual, 1), (std::vector<float>{1, -2, 3, 0.5f}));
   ExpectNear(p_.Get(delta, 1), {0.5298121992f, -0.5298121992f, 3.1788731954f, -0.2649060996f});
 }

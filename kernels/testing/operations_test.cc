@@ -171,7 +171,7 @@ TEST_P(OperationsTest, AddRmsNorm) {
       const BufferId delta = p.AddBuffer(cols);
       const BufferId sum = p.AddBuffer(cols);
       const WeightId gain = p.AddVector(RandomFloats(5, cols));
-      p.Add(AddOp{delta, residual});
+      p.Add(AddOp{delta, residual, delta});
       p.Add(AddRmsNormOp{residual, delta, gain, 1e-5f, delta});
       p.Add(RmsNormOp{residual, gain, 1e-5f, sum});
       const auto in = RandomFloats(6, rows * cols);

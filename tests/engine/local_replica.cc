@@ -101,7 +101,6 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
           .pipeline = layout.pipeline,
           .stage = stage,
           .shard = shard,
-          .hidden_size = config.hidden_size,
           .vocab_size = config.vocab_size,
           .page_size = options.page_size,
           .kv = rank->kv.get(),

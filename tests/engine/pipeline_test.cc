@@ -59,7 +59,7 @@ class MeetingExecutable final : public kernels::Executable {
     }
     return rendezvous_->Run(stage_, runs_++);
   }
-  absl::Span<float> buffer(kernels::BufferId) override { return absl::MakeSpan(buffer_); }
+  View port(kernels::BufferId) override { return {buffer_.data(), DType::kF32, 8, kHidden}; }
   const std::vector<float>& received() const { return received_; }
 
  private:
@@ -108,7 +108,6 @@ TEST(PipelineTest, StagesOverlap) {
       (stage == 0 ? program.output : program.input) = 0;
       StageOptions options{.pipeline = kStages,
                            .stage = stage,
-                           .hidden_size = kHidden,
                            .page_size = 4,
                            .groups = {.previous = stage == 1 ? groups[1].get() : nullptr,
                                       .next = stage == 0 ? groups[0].get() : nullptr}};

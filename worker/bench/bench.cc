@@ -125,10 +125,9 @@ class Bench {
     SKEIN_ASSIGN_OR_RETURN(kv_, backend_->AllocateKv(program_.kv));
     SKEIN_ASSIGN_OR_RETURN(executable_,
                            backend_->Compile(program_.program, shard_.pointers(), kv_.get()));
-    stage_ = std::make_unique<Stage>(StageOptions{.hidden_size = config_.hidden_size,
-                                                  .vocab_size = config_.vocab_size,
-                                                  .page_size = kPageSize},
-                                     program_.program, executable_.get());
+    stage_ = std::make_unique<Stage>(
+        StageOptions{.vocab_size = config_.vocab_size, .page_size = kPageSize}, program_.program,
+        executable_.get());
     cost_ = CostOf(program_, shard_);
     cached_ =
         DecodeBytes(options_.decode_tokens) <= static_cast<double>(sysconf(_SC_LEVEL3_CACHE_SIZE));

@@ -43,7 +43,7 @@ class CountingExecutable final : public kernels::Executable {
     }
     return absl::OkStatus();
   }
-  absl::Span<float> buffer(kernels::BufferId) override { return absl::MakeSpan(logits_); }
+  View port(kernels::BufferId) override { return {logits_.data(), DType::kF32, 8, kVocab}; }
   int runs() const { return runs_; }
 
   std::function<void(int run)> on_run;

@@ -12,21 +12,12 @@
 namespace skein::worker {
 namespace {
 
-template <typename T>
-absl::Span<const std::byte> AsBytes(absl::Span<T> data) {
-  return {reinterpret_cast<const std::byte*>(data.data()), data.size() * sizeof(T)};
-}
-
 comm::ConstBytes BytesOf(const ConstView& view) {
   return {static_cast<const std::byte*>(view.data), static_cast<size_t>(view.bytes())};
 }
 
 comm::Bytes BytesOf(const View& view) {
   return {static_cast<std::byte*>(view.data), static_cast<size_t>(view.bytes())};
-}
-
-absl::Span<std::byte> AsWritableBytes(absl::Span<float> data) {
-  return {reinterpret_cast<std::byte*>(data.data()), data.size() * sizeof(float)};
 }
 
 int64_t Rows(const StepOrder& order) {
@@ -98,16 +89,14 @@ void Stage::Abort(const absl::Status& why) {
 
 absl::Status Stage::Receive(int64_t rows) {
   if (is_first()) return absl::OkStatus();
-  const absl::Span<float> data =
-      executable_->buffer(program_.input).subspan(0, rows * options_.hidden_size);
-  return options_.groups.previous->Receive(AsWritableBytes(data), 0, kHostStream);
+  const View activations = executable_->port(program_.input).First(rows);
+  return options_.groups.previous->Receive(BytesOf(activations), 0, kHostStream);
 }
 
 absl::Status Stage::Send(int64_t rows) {
   if (is_last()) return absl::OkStatus();
-  const absl::Span<float> data =
-      executable_->buffer(program_.output).subspan(0, rows * options_.hidden_size);
-  return options_.groups.next->Send(AsBytes(data), 1, kHostStream);
+  const ConstView activations = executable_->port(program_.output).First(rows);
+  return options_.groups.next->Send(BytesOf(activations), 1, kHostStream);
 }
 
 absl::Status Stage::Compute(const schedule::MicroBatchId& id,
@@ -125,10 +114,10 @@ absl::Status Stage::Compute(const schedule::MicroBatchId& id,
 }
 
 void Stage::Sample(const std::vector<ChunkOrder>& chunks, StepResult* result) {
-  const absl::Span<const float> logits = executable_->buffer(program_.logits);
-  const int64_t stride = program_.buffers[program_.logits].cols;
+  const View logits = executable_->port(program_.logits);
   const auto row_of = [&](int64_t row) {
-    return logits.subspan(row * stride, options_.vocab_size);
+    return absl::MakeConstSpan(static_cast<const float*>(logits.data) + row * logits.cols,
+                               options_.vocab_size);
   };
   tokens_.Take(chunks, sampler_.Sample(chunks, row_of, *executable_, *result));
 }

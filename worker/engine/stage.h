@@ -50,7 +50,6 @@ struct StageOptions {
   int32_t pipeline = 1;
   int32_t stage = 0;
   int32_t shard = 0;
-  int64_t hidden_size = 0;
   int64_t vocab_size = 0;
   int64_t page_size = 0;
 

@@ -27,17 +27,19 @@ class LlamaBuilder {
     if (is_first()) {
       SKEIN_RETURN_IF_ERROR(AddEmbedding());
     } else {
-      program().input = residual_;
+      builder_.SetPort(&kernels::Program::input, residual_);
     }
     for (int64_t layer = spec_.layers.begin; layer < spec_.layers.end; ++layer) {
       SKEIN_RETURN_IF_ERROR(AddAttention(layer));
       SKEIN_RETURN_IF_ERROR(AddMlp(layer));
     }
-    builder_.Add(kernels::AddOp{residual_, delta_});
     if (is_last()) {
+      builder_.Add(kernels::AddOp{residual_, delta_, residual_});
       SKEIN_RETURN_IF_ERROR(AddOutput());
     } else {
-      program().output = residual_;
+      const BufferId output = builder_.AddTokenBuffer("output", config_.hidden_size);
+      builder_.Add(kernels::AddOp{residual_, delta_, output});
+      builder_.SetPort(&kernels::Program::output, output);
     }
     program().max_rows = spec_.max_rows;
     program().max_outputs = spec_.max_outputs;
@@ -176,11 +178,12 @@ class LlamaBuilder {
           head, builder_.AddMatrix("output", {VocabularySlice(tensor)}, 1, shard_.vocab_stride));
     }
     builder_.Add(kernels::MatMulOp{last, head, own_logits});
-    program().logits = own_logits;
+    BufferId logits = own_logits;
     if (has_peers()) {
-      program().logits = builder_.AddOutputBuffer("logits", spec_.tensor * shard_.vocab_stride);
-      builder_.Add(kernels::AllGatherColumnsOp{own_logits, program().logits});
+      logits = builder_.AddOutputBuffer("logits", spec_.tensor * shard_.vocab_stride);
+      builder_.Add(kernels::AllGatherColumnsOp{own_logits, logits});
     }
+    builder_.SetPort(&kernels::Program::logits, logits);
     return absl::OkStatus();
   }
 

@@ -36,6 +36,12 @@ class ProgramBuilder {
     return AddBuffer(std::move(name), kernels::BufferSpec::Rows::kOutputs, cols);
   }
 
+  // `&kernels::Program::input` and the like.
+  void SetPort(kernels::BufferId kernels::Program::* port, kernels::BufferId id) {
+    result_.program.*port = id;
+    result_.program.buffers[id].port = true;
+  }
+
   // One weight of slices stacked by rows (q|k|v); `min_rows` pads with zero rows. Slices agree in
   // columns and dtype.
   absl::StatusOr<kernels::WeightId> AddMatrix(std::string name, std::vector<MatrixSlice> slices,
