@@ -96,7 +96,9 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
   }
   SKEIN_ASSIGN_OR_RETURN(
       shard.executable,
-      shard.backend->Compile(shard.program.program, shard.weights.pointers(), shard.kv.get()));
+      shard.backend->Compile(shard.program.program, {.weights = shard.weights.pointers(),
+                                                     .kv = shard.kv.get(),
+                                                     .collectives = options.collectives}));
   return shard;
 }
 

@@ -32,6 +32,7 @@ struct ModelShard {
 struct ModelShardOptions {
   std::string model_root;                                                 // see RankOptions
   std::string backend = "cpu";                                            // "cpu" or "reference"
+  kernels::Collectives* collectives = nullptr;                            // see kernels::Bindings
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be null
 };
 

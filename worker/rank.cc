@@ -27,6 +27,7 @@
 #include "worker/engine/inbox.h"
 #include "worker/engine/loops.h"
 #include "worker/engine/stage.h"
+#include "worker/engine/stage_groups.h"
 #include "worker/engine/step_watch.h"
 #include "worker/engine/thread_beats.h"
 #include "worker/job_identity.h"
@@ -195,7 +196,8 @@ class Rank {
     SKEIN_ASSIGN_OR_RETURN(
         Groups groups,
         MakeGroups(GroupMaker(mpi_, plan, self, options_, tracker_), plan.layout, self));
-    SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self));
+    const std::unique_ptr<kernels::Collectives> collectives = MakeCollectives(groups.view());
+    SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self, collectives.get()));
     const ShardReport report = {.slice_key = shard.program.slice_key,
                                 .slice_digest = shard.weights.slice_digest,
                                 .model_path = ModelPath(plan),
@@ -235,8 +237,10 @@ class Rank {
         .string();
   }
 
-  absl::StatusOr<ModelShard> Load(const plan::Plan& plan, const plan::RankPlan& self) {
-    ModelShardOptions options{.model_root = options_.model_root, .backend = options_.backend};
+  absl::StatusOr<ModelShard> Load(const plan::Plan& plan, const plan::RankPlan& self,
+                                  kernels::Collectives* collectives) {
+    ModelShardOptions options{
+        .model_root = options_.model_root, .backend = options_.backend, .collectives = collectives};
     absl::Time next = absl::Now() + absl::Seconds(2);
     options.progress = [&](int64_t done, int64_t total) {
       if (absl::Now() < next) return;

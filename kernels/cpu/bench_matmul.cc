@@ -49,7 +49,7 @@ double Measure(Executable& executable, int64_t rows, int64_t copies) {
   std::vector<double> seconds;
   for (int pass = 0; pass < 5; ++pass) {
     const absl::Time start = absl::Now();
-    OrExit(executable.Run(batch, nullptr));
+    OrExit(executable.Run(batch));
     seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start) / static_cast<double>(copies));
   }
   std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
@@ -79,7 +79,7 @@ void Bench(Backend& backend, const Shape& shape, ReadProbe& probe) {
   const double packed_bytes = static_cast<double>(copies * PackedBytes(spec));
   std::printf("%-8s packed at %.1f GB/s by one thread\n", shape.name,
               packed_bytes / absl::ToDoubleSeconds(absl::Now() - start) / 1e9);
-  const auto executable = OrExit(backend.Compile(program, pointers, nullptr));
+  const auto executable = OrExit(backend.Compile(program, {.weights = pointers}));
   const View in = executable->port(0);
   std::fill_n(static_cast<float*>(in.data), in.elements(), 0.5f);
   for (int64_t rows : {1, 2, 4, 6, 8, 16, 128}) {

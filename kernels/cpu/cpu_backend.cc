@@ -40,9 +40,8 @@ int64_t OwnCacheBytes() {
 
 class CpuExecutable final : public HostExecutable {
  public:
-  CpuExecutable(const Program& program, std::vector<const PackedWeight*> weights, KvCache* kv,
-                const SimdOps& simd, ThreadPool& pool)
-      : HostExecutable(program, std::move(weights), kv), simd_(simd), pool_(pool) {}
+  CpuExecutable(const Program& program, Bindings bindings, const SimdOps& simd, ThreadPool& pool)
+      : HostExecutable(program, std::move(bindings)), simd_(simd), pool_(pool) {}
 
   absl::Status Init() {
     SKEIN_RETURN_IF_ERROR(HostExecutable::Init());
@@ -377,10 +376,8 @@ class CpuBackend final : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
-                                                      std::vector<const PackedWeight*> weights,
-                                                      KvCache* kv) override {
-    auto executable =
-        std::make_unique<CpuExecutable>(program, std::move(weights), kv, simd_, *pool_);
+                                                      Bindings bindings) override {
+    auto executable = std::make_unique<CpuExecutable>(program, std::move(bindings), simd_, *pool_);
     SKEIN_RETURN_IF_ERROR(executable->Init());
     return executable;
   }

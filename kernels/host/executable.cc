@@ -10,9 +10,8 @@
 
 namespace skein::kernels {
 
-HostExecutable::HostExecutable(const Program& program, std::vector<const PackedWeight*> weights,
-                               KvCache* kv)
-    : program_(program), weights_(std::move(weights)), kv_(kv) {}
+HostExecutable::HostExecutable(const Program& program, Bindings bindings)
+    : program_(program), bindings_(std::move(bindings)) {}
 
 int64_t HostExecutable::MaxRows(BufferId id) const {
   return program_.buffers[id].rows == BufferSpec::Rows::kTokens ? program_.max_rows
@@ -20,14 +19,15 @@ int64_t HostExecutable::MaxRows(BufferId id) const {
 }
 
 absl::Status HostExecutable::Init() {
-  const KvSpec* kv_spec = kv_ == nullptr ? nullptr : &kv_->spec();
+  const KvSpec* kv_spec = kv() == nullptr ? nullptr : &kv()->spec();
+  const std::vector<const PackedWeight*>& weights = bindings_.weights;
   SKEIN_RETURN_IF_ERROR(ValidateProgram(program_, kv_spec));
-  if (weights_.size() != program_.weights.size()) {
+  if (weights.size() != program_.weights.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(weights_.size(), " weights for a Program of ", program_.weights.size()));
+        absl::StrCat(weights.size(), " weights for a Program of ", program_.weights.size()));
   }
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    if (weights_[i] == nullptr || weights_[i]->spec() != program_.weights[i].spec) {
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] == nullptr || weights[i]->spec() != program_.weights[i].spec) {
       return absl::InvalidArgumentError(absl::StrCat("weight ", i, " (", program_.weights[i].name,
                                                      ") is missing or has another shape"));
     }
@@ -44,10 +44,14 @@ absl::Status HostExecutable::Init() {
   }
   const int64_t gathered = elements;
   int64_t largest_gather = 0;
+  bool has_collectives = false;
   for (const Op& op : program_.ops) {
     const auto* gather = std::get_if<AllGatherColumnsOp>(&op);
-    has_collectives_ |= gather != nullptr || std::holds_alternative<AllReduceOp>(op);
+    has_collectives |= gather != nullptr || std::holds_alternative<AllReduceOp>(op);
     if (gather != nullptr) largest_gather = std::max(largest_gather, MaxElements(gather->out));
+  }
+  if (has_collectives && bindings_.collectives == nullptr) {
+    return absl::InvalidArgumentError("the Program has collectives and is bound to none");
   }
   elements += largest_gather;
   SKEIN_ASSIGN_OR_RETURN(
@@ -62,15 +66,14 @@ View HostExecutable::port(BufferId id) {
   return {data_[id], DType::kF32, MaxRows(id), cols(id)};
 }
 
-absl::Status HostExecutable::AllGather(const AllGatherColumnsOp& op, int64_t rows,
-                                       Collectives& collectives) {
+absl::Status HostExecutable::AllGather(const AllGatherColumnsOp& op, int64_t rows) {
   const int64_t in_cols = cols(op.in);
   const int64_t out_cols = cols(op.out);
   const View in = {data(op.in), DType::kF32, rows, in_cols};
   // One row's shards are in order as they come.
   float* shards = rows == 1 ? data(op.out) : gathered_;
   SKEIN_RETURN_IF_ERROR(
-      collectives.AllGather(in, {shards, DType::kF32, rows, out_cols}, kHostStream));
+      bindings_.collectives->AllGather(in, {shards, DType::kF32, rows, out_cols}, kHostStream));
   if (rows == 1) return absl::OkStatus();
   for (int64_t first = 0; first < out_cols; first += in_cols) {
     for (int64_t r = 0; r < rows; ++r) {
@@ -81,11 +84,9 @@ absl::Status HostExecutable::AllGather(const AllGatherColumnsOp& op, int64_t row
   return absl::OkStatus();
 }
 
-absl::Status HostExecutable::Run(const Batch& batch, Collectives* collectives) {
+absl::Status HostExecutable::Run(const Batch& batch) {
   SKEIN_RETURN_IF_ERROR(ValidateBatch(rules_, batch));
-  if (has_collectives_ && collectives == nullptr) {
-    return absl::InvalidArgumentError("the Program has collectives, Run was given none");
-  }
+  Collectives* const collectives = bindings_.collectives;
   Begin(batch);
   for (const Op& op : program_.ops) {
     if (const auto* reduce = std::get_if<AllReduceOp>(&op)) {
@@ -96,7 +97,7 @@ absl::Status HostExecutable::Run(const Batch& batch, Collectives* collectives) {
     } else if (const auto* gather = std::get_if<AllGatherColumnsOp>(&op)) {
       const int64_t rows = RowsOf(gather->in, batch);
       if (rows == 0) continue;
-      SKEIN_RETURN_IF_ERROR(AllGather(*gather, rows, *collectives));
+      SKEIN_RETURN_IF_ERROR(AllGather(*gather, rows));
     } else {
       Compute(op, batch);
       if (collectives != nullptr) SKEIN_RETURN_IF_ERROR(collectives->Progress());

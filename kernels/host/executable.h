@@ -15,13 +15,13 @@ namespace skein::kernels {
 // Runs the operations in order; collectives here, the others by Compute.
 class HostExecutable : public Executable {
  public:
-  absl::Status Run(const Batch& batch, Collectives* collectives) final;
+  absl::Status Run(const Batch& batch) final;
   View port(BufferId id) final;
 
  protected:
-  HostExecutable(const Program& program, std::vector<const PackedWeight*> weights, KvCache* kv);
+  HostExecutable(const Program& program, Bindings bindings);
 
-  // Checks the Program against its weights and cache, and allocates the buffers. Before any Run.
+  // Checks the Program against its bindings, and allocates the buffers. Before any Run.
   absl::Status Init();
 
   // `batch` was checked. Called before the first operation of a run.
@@ -30,8 +30,8 @@ class HostExecutable : public Executable {
   virtual void Compute(const Op& op, const Batch& batch) = 0;
 
   const Program& program() const { return program_; }
-  const PackedWeight& weight(WeightId id) const { return *weights_[id]; }
-  KvCache* kv() const { return kv_; }
+  const PackedWeight& weight(WeightId id) const { return *bindings_.weights[id]; }
+  KvCache* kv() const { return bindings_.kv; }
   int64_t cols(BufferId id) const { return program_.buffers[id].cols; }
   float* data(BufferId id) const { return data_[id]; }
   float* row(BufferId id, int64_t r) const { return data_[id] + r * cols(id); }
@@ -41,15 +41,13 @@ class HostExecutable : public Executable {
   }
 
  private:
-  absl::Status AllGather(const AllGatherColumnsOp& op, int64_t rows, Collectives& collectives);
+  absl::Status AllGather(const AllGatherColumnsOp& op, int64_t rows);
   int64_t MaxRows(BufferId id) const;
   int64_t MaxElements(BufferId id) const { return MaxRows(id) * cols(id); }
 
   const Program program_;
-  const std::vector<const PackedWeight*> weights_;
-  KvCache* const kv_;
+  const Bindings bindings_;
   BatchRules rules_;
-  bool has_collectives_ = false;
   HostMemory memory_;         // all buffers, then the shards that an all-gather puts in order
   std::vector<float*> data_;  // [buffers]
   float* gathered_ = nullptr;

@@ -65,15 +65,23 @@ class KvCache {
   KvSpec spec_;
 };
 
-// A Program bound to weights, cache and buffers. Nothing is allocated by Run. One thread at a time.
+// What a Program is bound to. All of it outlives the executable.
+struct Bindings {
+  std::vector<const PackedWeight*> weights;  // [i] fills program.weights[i]
+  KvCache* kv = nullptr;                     // null where no operation uses it
+  Collectives* collectives = nullptr;        // may be null where the Program has none
+};
+
+// A Program bound to weights, cache, collectives and buffers. Nothing is allocated by Run. One
+// thread at a time.
 class Executable {
  public:
   virtual ~Executable() = default;
 
-  // Runs every operation. `collectives` may be null when the Program has none. Errors:
-  // InvalidArgument for a batch that breaks its contract (too many rows, a slot, page or token
-  // outside of its range), checked before anything runs; otherwise what `collectives` returned.
-  virtual absl::Status Run(const Batch& batch, Collectives* collectives) = 0;
+  // Runs every operation. Errors: InvalidArgument for a batch that breaks its contract (too many
+  // rows, a slot, page or token outside of its range), checked before anything runs; otherwise what
+  // the collectives returned.
+  virtual absl::Status Run(const Batch& batch) = 0;
 
   // The whole storage of a port, [max rows, cols], in the device's memory; its address never
   // changes. A null view for a buffer that is no port. A run may overwrite what it takes in.
@@ -99,11 +107,10 @@ class Backend {
                                 const std::byte* data) = 0;
   virtual absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) = 0;
 
-  // weights[i] fills program.weights[i] and outlives the executable, as does `kv` (null where no
-  // operation uses it). InvalidArgument for a Program that contradicts itself, naming the
-  // operation's index: ids out of range, shapes that do not match, forbidden aliases.
-  virtual absl::StatusOr<std::unique_ptr<Executable>> Compile(
-      const Program& program, std::vector<const PackedWeight*> weights, KvCache* kv) = 0;
+  // InvalidArgument for a Program that contradicts itself, naming the operation's index (ids out of
+  // range, shapes that do not match, forbidden aliases), and for bindings that it does not fit.
+  virtual absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
+                                                              Bindings bindings) = 0;
 };
 
 }  // namespace skein::kernels

@@ -124,8 +124,8 @@ float SumOfBlocks(const float* in, const float* w, const WeightSpec& spec, int64
 
 class ReferenceExecutable final : public HostExecutable {
  public:
-  ReferenceExecutable(const Program& program, std::vector<const PackedWeight*> weights, KvCache* kv)
-      : HostExecutable(program, std::move(weights), kv) {}
+  ReferenceExecutable(const Program& program, Bindings bindings)
+      : HostExecutable(program, std::move(bindings)) {}
   using HostExecutable::Init;
 
  private:
@@ -305,9 +305,8 @@ class ReferenceBackend final : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
-                                                      std::vector<const PackedWeight*> weights,
-                                                      KvCache* kv) override {
-    auto executable = std::make_unique<ReferenceExecutable>(program, std::move(weights), kv);
+                                                      Bindings bindings) override {
+    auto executable = std::make_unique<ReferenceExecutable>(program, std::move(bindings));
     SKEIN_RETURN_IF_ERROR(executable->Init());
     return executable;
   }

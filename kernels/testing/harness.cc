@@ -150,7 +150,8 @@ void TestProgram::Bind(Backend& backend) {
     pointers.push_back(weights.back().get());
   }
   if (kv_spec.pages > 0) kv = OrDie(backend.AllocateKv(kv_spec));
-  executable = OrDie(backend.Compile(program, pointers, kv.get()));
+  executable = OrDie(backend.Compile(
+      program, {.weights = std::move(pointers), .kv = kv.get(), .collectives = collectives}));
 }
 
 void TestProgram::Set(BufferId id, const std::vector<float>& numbers) {

@@ -65,12 +65,11 @@ class TestProgram {
   void Bind(Backend& backend);
   void Set(BufferId id, const std::vector<float>& values);
   std::vector<float> Get(BufferId id, int64_t rows) const;
-  absl::Status Run(const Batch& batch, Collectives* collectives = nullptr) {
-    return executable->Run(batch, collectives);
-  }
+  absl::Status Run(const Batch& batch) { return executable->Run(batch); }
 
   Program program{.max_rows = 80, .max_outputs = 80};
   KvSpec kv_spec;  // no cache while pages is 0
+  Collectives* collectives = nullptr;
   std::vector<std::vector<float>> values;
   std::vector<std::unique_ptr<PackedWeight>> weights;
   std::unique_ptr<KvCache> kv;

@@ -261,20 +261,20 @@ TEST_P(LiteralTest, Collectives) {
   const BufferId y = p_.AddBuffer(4);
   p_.Add(AllReduceOp{x});
   p_.Add(AllGatherColumnsOp{x, y});
-  p_.Bind(*backend_);
+  EXPECT_THAT(backend_->Compile(p_.program, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("collectives")));
   FakeCollectives collectives;
+  p_.collectives = &collectives;
+  p_.Bind(*backend_);
   p_.Set(x, {1, 2, 3, 4});
-  SKEIN_ASSERT_OK(p_.Run(Tokens({0, 0}).view(), &collectives));
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0, 0}).view()));
   EXPECT_EQ(p_.Get(y, 2), (std::vector<float>{102, 104, 202, 204, 106, 108, 206, 208}));
   p_.Set(x, {1, 2});
-  SKEIN_ASSERT_OK(p_.Run(Tokens({0}).view(), &collectives));
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0}).view()));
   EXPECT_EQ(p_.Get(y, 1), (std::vector<float>{102, 104, 202, 204}));
 
-  EXPECT_THAT(p_.Run(Tokens({0}).view()),
-              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("collectives")));
   collectives.status = absl::AbortedError("peer gone");
-  EXPECT_THAT(p_.Run(Tokens({0}).view(), &collectives),
-              StatusIs(absl::StatusCode::kAborted, "peer gone"));
+  EXPECT_THAT(p_.Run(Tokens({0}).view()), StatusIs(absl::StatusCode::kAborted, "peer gone"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, LiteralTest, testing::ValuesIn(AllBackends()),

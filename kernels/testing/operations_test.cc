@@ -137,7 +137,8 @@ TEST_P(OperationsTest, RowsPackedInPiecesAndOutOfOrder) {
     p.program.max_rows = kRows;
     p.program.weights.push_back({"table", spec});
     p.Add(EmbedOp{0, 0, kRows, out});
-    SKEIN_ASSERT_OK_AND_ASSIGN(p.executable, backend_->Compile(p.program, {weight.get()}, nullptr));
+    SKEIN_ASSERT_OK_AND_ASSIGN(p.executable,
+                               backend_->Compile(p.program, {.weights = {weight.get()}}));
     Chunk all{{0}, 0, std::vector<int32_t>(kRows)};
     std::iota(all.token_ids.begin(), all.token_ids.end(), 0);
     TestBatch batch({all}, 1024);
@@ -346,7 +347,6 @@ TEST_P(OperationsTest, NothingToDo) {
   p.Add(RmsNormOp{y, p.AddVector(std::vector<float>(8, 1.0f)), 1e-5f, y});
   p.Add(MatMulOp{y, p.AddWeight({.rows = 70, .cols = 8}, RandomFloats(1, 560)), logits});
   p.Add(AllReduceOp{logits});
-  p.Bind(*backend_);
   TestBatch batch = Rows(3);
   batch.output_rows.clear();
   class Unused final : public Collectives {
@@ -355,8 +355,10 @@ TEST_P(OperationsTest, NothingToDo) {
       return absl::InternalError("called");
     }
   } unused;
-  SKEIN_EXPECT_OK(p.Run(batch.view(), &unused));
-  SKEIN_EXPECT_OK(p.Run(Batch{}, &unused));
+  p.collectives = &unused;
+  p.Bind(*backend_);
+  SKEIN_EXPECT_OK(p.Run(batch.view()));
+  SKEIN_EXPECT_OK(p.Run(Batch{}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, OperationsTest, testing::ValuesIn(CpuBackends()),

@@ -19,6 +19,7 @@ namespace skein::worker {
 struct LocalReplica::Rank {
   std::vector<std::unique_ptr<comm::Communicator>> groups;
   StageGroups stage_groups;
+  std::unique_ptr<kernels::Collectives> collectives;
   std::unique_ptr<kernels::Backend> backend;
   RankProgram program;
   LoadedShard shard;
@@ -74,6 +75,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
   for (int stage = 0; stage < layout.pipeline; ++stage) {
     for (int shard = 0; shard < layout.tensor; ++shard) {
       std::unique_ptr<Rank> rank = std::move(ranks[stage * layout.tensor + shard]);
+      rank->collectives = MakeCollectives(rank->stage_groups);
       rank->backend = options.make_backend();
       SKEIN_ASSIGN_OR_RETURN(
           rank->program,
@@ -95,7 +97,9 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
       }
       SKEIN_ASSIGN_OR_RETURN(
           rank->executable,
-          rank->backend->Compile(rank->program.program, rank->shard.pointers(), rank->kv.get()));
+          rank->backend->Compile(rank->program.program, {.weights = rank->shard.pointers(),
+                                                         .kv = rank->kv.get(),
+                                                         .collectives = rank->collectives.get()}));
       StageOptions stage_options = {
           .tensor = layout.tensor,
           .pipeline = layout.pipeline,

@@ -19,6 +19,7 @@
 #include "parallel/plan/plan.h"
 #include "worker/engine/replica_state.h"
 #include "worker/engine/stage.h"
+#include "worker/engine/stage_groups.h"
 
 namespace skein::worker {
 

@@ -51,7 +51,7 @@ class MeetingExecutable final : public kernels::Executable {
   MeetingExecutable(int stage, Rendezvous* rendezvous)
       : stage_(stage), rendezvous_(rendezvous), buffer_(kHidden * 8) {}
 
-  absl::Status Run(const kernels::Batch& batch, kernels::Collectives*) override {
+  absl::Status Run(const kernels::Batch& batch) override {
     if (stage_ == 0) {
       std::fill(buffer_.begin(), buffer_.end(), static_cast<float>(batch.token_ids[0]));
     } else {

@@ -123,8 +123,9 @@ class Bench {
     };
     SKEIN_ASSIGN_OR_RETURN(shard_, LoadShard(*tensors_, program_, *backend_, load));
     SKEIN_ASSIGN_OR_RETURN(kv_, backend_->AllocateKv(program_.kv));
-    SKEIN_ASSIGN_OR_RETURN(executable_,
-                           backend_->Compile(program_.program, shard_.pointers(), kv_.get()));
+    SKEIN_ASSIGN_OR_RETURN(
+        executable_,
+        backend_->Compile(program_.program, {.weights = shard_.pointers(), .kv = kv_.get()}));
     stage_ = std::make_unique<Stage>(
         StageOptions{.vocab_size = config_.vocab_size, .page_size = kPageSize}, program_.program,
         executable_.get());

@@ -32,10 +32,10 @@ constexpr int32_t kEosId = 9;
 // Each row's most likely next token is its own plus one.
 class CountingExecutable final : public kernels::Executable {
  public:
-  absl::Status Run(const kernels::Batch& batch, kernels::Collectives* collectives) override {
+  absl::Status Run(const kernels::Batch& batch) override {
     const int run = ++runs_;
     if (on_run) on_run(run);
-    if (waits_for_others) SKEIN_RETURN_IF_ERROR(collectives->AllReduce({}, kHostStream));
+    if (others != nullptr) SKEIN_RETURN_IF_ERROR(others->AllReduce({}, kHostStream));
     if (fail_at == run) return absl::InternalError("the device is gone");
     std::fill(logits_.begin(), logits_.end(), 0.0f);
     for (int64_t i = 0; i < batch.outputs(); ++i) {
@@ -48,7 +48,7 @@ class CountingExecutable final : public kernels::Executable {
 
   std::function<void(int run)> on_run;
   int fail_at = 0;
-  bool waits_for_others = false;
+  comm::Communicator* others = nullptr;  // that a run waits for
 
  private:
   std::atomic<int> runs_ = 0;
@@ -273,7 +273,7 @@ TEST_F(FollowerTest, HearsWhatIsNextDuringAStep) {
 TEST_F(FollowerTest, ALeaderThatIsGoneEndsTheStepInHand) {
   const auto pair = comm::MakeInProcessGroup(2, "tp");  // the other one never comes
   groups_.tensor = pair[1].get();
-  executable_.waits_for_others = true;
+  executable_.others = groups_.tensor;
   FakeChannel channel({Step(0)});
   EXPECT_THAT(Follow(channel), StatusIs(absl::StatusCode::kUnavailable, "the leader is gone"));
   EXPECT_EQ(executable_.runs(), 1);

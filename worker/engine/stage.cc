@@ -28,26 +28,6 @@ int64_t Rows(const StepOrder& order) {
   return rows;
 }
 
-class GroupCollectives final : public kernels::Collectives {
- public:
-  explicit GroupCollectives(const StageGroups& groups) : groups_(groups) {}
-  absl::Status AllReduce(View data, Stream stream) override {
-    return groups_.tensor->AllReduce(data, stream);
-  }
-  absl::Status AllGather(ConstView in, View out, Stream stream) override {
-    return groups_.tensor->AllGather(BytesOf(in), BytesOf(out), stream);
-  }
-  absl::Status Progress() override {
-    for (comm::Communicator* const group : {groups_.next, groups_.tokens}) {
-      if (group != nullptr) SKEIN_RETURN_IF_ERROR(group->Progress());
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  const StageGroups groups_;
-};
-
 }  // namespace
 
 Stage::Stage(const StageOptions& options, const kernels::Program& program,
@@ -65,21 +45,7 @@ Stage::Stage(const StageOptions& options, const kernels::Program& program,
                .stage = options.stage,
                .shard = options.shard,
                .group = options.groups.tokens}),
-      sampler_(options.observe_logits) {
-  if (!options_.groups.All().empty()) {
-    collectives_ = std::make_unique<GroupCollectives>(options_.groups);
-  }
-}
-
-Stage::~Stage() = default;
-
-std::vector<comm::Communicator*> StageGroups::All() const {
-  std::vector<comm::Communicator*> all;
-  for (comm::Communicator* const group : {tensor, previous, next, tokens}) {
-    if (group != nullptr) all.push_back(group);
-  }
-  return all;
-}
+      sampler_(options.observe_logits) {}
 
 void Stage::Abort(const absl::Status& why) {
   for (comm::Communicator* const group : options_.groups.All()) group->Abort(why);
@@ -105,7 +71,7 @@ absl::Status Stage::Compute(const schedule::MicroBatchId& id,
       const kernels::Batch batch,
       batches_.Fill(chunks, [this](SequenceId sequence) { return tokens_.Newest(sequence); }));
   const absl::Time begin = absl::Now();
-  SKEIN_RETURN_IF_ERROR(executable_->Run(batch, collectives_.get()));
+  SKEIN_RETURN_IF_ERROR(executable_->Run(batch));
   if (options_.trace) {
     options_.trace({id.step, options_.stage, id.micro_batch, begin, absl::Now()});
   }

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,10 +12,10 @@
 #include "absl/types/span.h"
 #include "kernels/ops/backend.h"
 #include "kernels/ops/program.h"
-#include "parallel/comm/communicator.h"
 #include "parallel/schedule/schedule.h"
 #include "worker/engine/input_batches.h"
 #include "worker/engine/row_sampler.h"
+#include "worker/engine/stage_groups.h"
 #include "worker/engine/step_order.h"
 #include "worker/engine/step_watch.h"
 #include "worker/engine/token_relay.h"
@@ -30,19 +29,6 @@ struct TraceEvent {
   int32_t micro_batch = 0;
   absl::Time begin;
   absl::Time end;
-};
-
-// The ranks that a stage exchanges data with. Each way has a communicator of its own, so that
-// none waits behind another one's traffic. Null where there is nobody.
-struct StageGroups {
-  comm::Communicator* tensor = nullptr;    // the stage's shards, by shard
-  comm::Communicator* previous = nullptr;  // the same shard of the stage before, and this rank
-  comm::Communicator* next = nullptr;      // this rank, and the same shard of the stage behind
-  // Sampled tokens: the first stage, by shard, and behind it the sampling rank where that is of
-  // another stage.
-  comm::Communicator* tokens = nullptr;
-
-  std::vector<comm::Communicator*> All() const;
 };
 
 struct StageOptions {
@@ -71,7 +57,6 @@ class Stage {
   // `executable` runs `program` and outlives the stage, as do the caches and groups.
   Stage(const StageOptions& options, const kernels::Program& program,
         kernels::Executable* executable);
-  ~Stage();
 
   bool samples() const { return options_.shard == 0 && is_last(); }
 
@@ -99,7 +84,6 @@ class Stage {
   const StageOptions options_;
   const kernels::Program& program_;
   kernels::Executable* const executable_;
-  std::unique_ptr<kernels::Collectives> collectives_;
   InputBatches batches_;
   TokenRelay tokens_;
   RowSampler sampler_;

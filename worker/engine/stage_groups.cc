@@ -1,0 +1,49 @@
+#include "worker/engine/stage_groups.h"
+
+#include <cstddef>
+
+#include "base/status_macros.h"
+#include "base/stream.h"
+#include "base/view.h"
+
+namespace skein::worker {
+namespace {
+
+class GroupCollectives final : public kernels::Collectives {
+ public:
+  explicit GroupCollectives(const StageGroups& groups) : groups_(groups) {}
+  absl::Status AllReduce(View data, Stream stream) override {
+    return groups_.tensor->AllReduce(data, stream);
+  }
+  absl::Status AllGather(ConstView in, View out, Stream stream) override {
+    return groups_.tensor->AllGather(
+        {static_cast<const std::byte*>(in.data), static_cast<size_t>(in.bytes())},
+        {static_cast<std::byte*>(out.data), static_cast<size_t>(out.bytes())}, stream);
+  }
+  absl::Status Progress() override {
+    for (comm::Communicator* const group : {groups_.next, groups_.tokens}) {
+      if (group != nullptr) SKEIN_RETURN_IF_ERROR(group->Progress());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const StageGroups groups_;
+};
+
+}  // namespace
+
+std::vector<comm::Communicator*> StageGroups::All() const {
+  std::vector<comm::Communicator*> all;
+  for (comm::Communicator* const group : {tensor, previous, next, tokens}) {
+    if (group != nullptr) all.push_back(group);
+  }
+  return all;
+}
+
+std::unique_ptr<kernels::Collectives> MakeCollectives(const StageGroups& groups) {
+  if (groups.All().empty()) return nullptr;
+  return std::make_unique<GroupCollectives>(groups);
+}
+
+}  // namespace skein::worker
