@@ -119,7 +119,7 @@ TEST(JobClientTest, ASilentOneCostsNoMoreThanTheTimeout) {
   const FakeCoordinator coordinator(nullptr);
   const absl::Time before = absl::Now();
   EXPECT_EQ(Ask(coordinator.address(), absl::Milliseconds(100)).state, State::kNoAnswer);
-  EXPECT_GE(absl::Now() - before, absl::Milliseconds(90));  // gRPC counts whole milliseconds
+  EXPECT_GE(absl::Now() - before, absl::Milliseconds(99));  // gRPC counts whole milliseconds
   EXPECT_LT(absl::Now() - before, kLong / 2);
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -36,7 +37,7 @@ using ::testing::IsEmpty;
 
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 constexpr absl::Duration kStart = absl::Seconds(60);
-// From a job's naming until nothing of it is left.
+// From a job's naming until nothing of it is left and another one starts in its place.
 constexpr absl::Duration kEnd = absl::Seconds(10);
 // What happens is in the log soon: a thread of its own writes it.
 constexpr absl::Duration kSaid = absl::Seconds(5);
@@ -116,6 +117,15 @@ class Launch {
 
   Process& process() { return *process_; }
 
+  // Whether it has started a job of another id.
+  bool RunsJobBut(const std::string& id) const {
+    const std::vector<pid_t> old = StartedWith("SKEIN_JOB_ID=" + id);
+    return absl::c_any_of(StartedWith("TMPDIR=" + folder_), [&](pid_t pid) {
+      const std::string environment = Read(absl::StrCat("/proc/", pid, "/environ"));
+      return absl::StrContains(environment, "SKEIN_JOB_ID=") && !absl::c_linear_search(old, pid);
+    });
+  }
+
   // In time, since the guard needs some after a SIGKILL.
   void ExpectNothingLeft() {
     const auto clean = [this] {
@@ -181,9 +191,11 @@ TEST_P(JobFaultTest, ANamedJobIsEndedAndServesAgain) {
       absl::Seconds(10)))
       << "nobody named it";
   const absl::Time named = absl::Now();
-  const auto ended = [&] { return !IsAlive(mpirun) && absl::c_none_of(ranks, IsAlive); };
-  ASSERT_TRUE(WaitUntil(ended, kEnd)) << launch.process().Output();
-  RecordProperty("ended_after_ms", absl::ToInt64Milliseconds(absl::Now() - named));
+  const auto replaced = [&] {
+    return !IsAlive(mpirun) && absl::c_none_of(ranks, IsAlive) && launch.RunsJobBut(job.job_id());
+  };
+  ASSERT_TRUE(WaitUntil(replaced, kEnd)) << launch.process().Output();
+  RecordProperty("replaced_after_ms", absl::ToInt64Milliseconds(absl::Now() - named));
   ASSERT_TRUE(cluster.WaitForServing(1)) << launch.process().Output();
   RecordProperty("serves_again_after_ms", absl::ToInt64Milliseconds(absl::Now() - named));
   EXPECT_NE(cluster.ServingJob(0).job_id(), job.job_id());

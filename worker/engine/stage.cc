@@ -40,11 +40,8 @@ Stage::Stage(const StageOptions& options, const kernels::Program& program,
                 .has_logits = is_last(),
                 .kv = options.kv,
                 .swap = options.swap}),
-      tokens_({.tensor = options.tensor,
-               .pipeline = options.pipeline,
-               .stage = options.stage,
-               .shard = options.shard,
-               .group = options.groups.tokens}),
+      tokens_(
+          {.tensor = options.tensor, .pipeline = options.pipeline, .group = options.groups.tokens}),
       sampler_(options.observe_logits) {}
 
 void Stage::Abort(const absl::Status& why) {

@@ -23,8 +23,6 @@ class TokenRelay {
   struct Options {
     int32_t tensor = 1;
     int32_t pipeline = 1;
-    int32_t stage = 0;
-    int32_t shard = 0;
     comm::Communicator* group = nullptr;  // StageGroups::tokens
   };
 

@@ -24,13 +24,10 @@ ChunkOrder Decode(SequenceId id) {
 class RelayTest : public ::testing::Test {
  protected:
   RelayTest() {
-    for (int32_t shard : {0, 1}) relays_.push_back(Make(0, shard, shard));
-    relays_.push_back(Make(1, 0, 2));
-  }
-
-  std::unique_ptr<TokenRelay> Make(int32_t stage, int32_t shard, int rank) {
-    return std::make_unique<TokenRelay>(TokenRelay::Options{
-        .tensor = 2, .pipeline = 2, .stage = stage, .shard = shard, .group = group_[rank].get()});
+    for (const auto& member : group_) {
+      relays_.push_back(std::make_unique<TokenRelay>(
+          TokenRelay::Options{.tensor = 2, .pipeline = 2, .group = member.get()}));
+    }
   }
 
   // A step that samples a token of each chunk, in one micro-batch.
@@ -87,7 +84,7 @@ TEST_F(RelayTest, AMicroBatchThatSamplesNothingSendsNothing) {
 TEST(OneStageTest, TheOtherShardsWaitForTheTokenThatTheyNeed) {
   auto group = comm::MakeInProcessGroup(2, "tokens");
   TokenRelay sampler({.tensor = 2, .group = group[0].get()});
-  TokenRelay other({.tensor = 2, .shard = 1, .group = group[1].get()});
+  TokenRelay other({.tensor = 2, .group = group[1].get()});
   for (int32_t step = 1; step <= 3; ++step) {
     const StepOrder order = {.step = step, .micro_batches = {{Decode(7)}}};
     SKEIN_ASSERT_OK(sampler.BeginStep(order));
