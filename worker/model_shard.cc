@@ -73,17 +73,13 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
   }
   SKEIN_RETURN_IF_ERROR(plan::ValidatePlan(plan, shard.config));
   SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(options.backend, rank.threads));
-  SKEIN_ASSIGN_OR_RETURN(
-      shard.program, BuildRankProgram(shard.config, *tensors,
-                                      {.tensor = plan.layout.tensor,
-                                       .shard = rank.shard,
-                                       .layers = rank.layers,
-                                       .max_rows = plan.max_micro_batch_rows,
-                                       .max_outputs = plan::MaxOutputs(plan.max_sequences,
-                                                                       plan.max_micro_batch_rows),
-                                       .page_size = plan.page_size,
-                                       .pages = plan.pages,
-                                       .kv_dtype = plan.kv_dtype}));
+  SKEIN_ASSIGN_OR_RETURN(shard.program, BuildRankProgram(shard.config, *tensors,
+                                                         {.tensor = plan.layout.tensor,
+                                                          .shard = rank.shard,
+                                                          .layers = rank.layers,
+                                                          .page_size = plan.page_size,
+                                                          .pages = plan.pages,
+                                                          .kv_dtype = plan.kv_dtype}));
   SKEIN_ASSIGN_OR_RETURN(shard.weights,
                          LoadShard(*tensors, shard.program, *shard.backend,
                                    {.threads = rank.threads, .progress = options.progress}));
@@ -96,9 +92,16 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
   }
   SKEIN_ASSIGN_OR_RETURN(
       shard.executable,
-      shard.backend->Compile(shard.program.program, {.weights = shard.weights.pointers(),
-                                                     .kv = shard.kv.get(),
-                                                     .collectives = options.collectives}));
+      shard.backend->Compile(
+          shard.program.program,
+          {.rows = plan.max_micro_batch_rows,
+           .outputs = plan::MaxOutputs(plan.max_sequences, plan.max_micro_batch_rows),
+           .slots = plan.max_sequences,
+           .slot_pages = (plan.context_length + plan.page_size - 1) / plan.page_size},
+          {.weights = shard.weights.pointers(),
+           .kv = shard.kv.get(),
+           .swap = shard.swap.get(),
+           .collectives = options.collectives}));
   return shard;
 }
 

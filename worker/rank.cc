@@ -127,6 +127,7 @@ absl::StatusOr<Groups> MakeGroups(GroupMaker maker, const plan::Layout& layout,
                                       }));
     if (group != nullptr) (self.stage == hop ? groups.next : groups.previous) = std::move(group);
   }
+  if (layout.pipeline == 1) return groups;  // every shard draws for itself
   SKEIN_ASSIGN_OR_RETURN(
       groups.tokens,
       maker.Make(self.replica, absl::StrCat("tokens", of_replica), [&](const plan::RankPlan& rank) {
@@ -207,9 +208,10 @@ class Rank {
                  FormatBytes(report.bytes_read), absl::ToDoubleSeconds(report.load_time),
                  self.threads);
     StepWatch watch(&tracker_, groups.view().All(), options_.step_timeout, ModelBytes(plan));
-    StageOptions stage_options = StageOptionsOf(plan, self, shard, groups);
+    StageOptions stage_options = StageOptionsOf(plan, self, groups);
     stage_options.watch = &watch;
     Stage stage(stage_options, shard.program.program, shard.executable.get());
+    SKEIN_RETURN_IF_ERROR(shard.executable->WarmUp());
     attachment_->SendReady(report);
     const bool leads = self.stage == 0 && self.shard == 0;
     if (!leads) return RunFollower(stage, *groups.control, kLastResort);
@@ -252,15 +254,12 @@ class Rank {
   }
 
   static StageOptions StageOptionsOf(const plan::Plan& plan, const plan::RankPlan& self,
-                                     const ModelShard& shard, const Groups& groups) {
+                                     const Groups& groups) {
     return {.tensor = plan.layout.tensor,
             .pipeline = plan.layout.pipeline,
             .stage = self.stage,
             .shard = self.shard,
-            .vocab_size = shard.config.vocab_size,
-            .page_size = plan.page_size,
-            .kv = shard.kv.get(),
-            .swap = shard.swap.get(),
+            .slots = plan.max_sequences,
             .groups = groups.view()};
   }
 

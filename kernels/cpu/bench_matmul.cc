@@ -44,12 +44,12 @@ void OrExit(const absl::Status& status) {
 
 // The median seconds of a product with one weight.
 double Measure(Executable& executable, int64_t rows, int64_t copies) {
-  const std::vector<int32_t> positions(rows, 0);
-  const Batch batch{.positions = positions};
+  executable.batch(0) = {.sequences = {{.rows = static_cast<int32_t>(rows)}},
+                         .token_ids = std::vector<int32_t>(rows)};
   std::vector<double> seconds;
   for (int pass = 0; pass < 5; ++pass) {
     const absl::Time start = absl::Now();
-    OrExit(executable.Run(batch));
+    OrExit(executable.Enqueue(0));
     seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start) / static_cast<double>(copies));
   }
   std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
@@ -61,8 +61,7 @@ void Bench(Backend& backend, const Shape& shape, ReadProbe& probe) {
   const int64_t copies = std::max<int64_t>(1, kStreamBytes / PackedBytes(spec));
   const absl::Time start = absl::Now();
   Program program{.buffers = {{.name = "in", .cols = shape.cols, .port = true},
-                              {.name = "out", .cols = shape.rows}},
-                  .max_rows = 128};
+                              {.name = "out", .cols = shape.rows}}};
   std::vector<std::unique_ptr<PackedWeight>> weights;
   std::vector<const PackedWeight*> pointers;
   const std::vector<std::byte> tile(DTypeBytes(spec.dtype, kTileRows * spec.cols), std::byte{0x3c});
@@ -79,8 +78,8 @@ void Bench(Backend& backend, const Shape& shape, ReadProbe& probe) {
   const double packed_bytes = static_cast<double>(copies * PackedBytes(spec));
   std::printf("%-8s packed at %.1f GB/s by one thread\n", shape.name,
               packed_bytes / absl::ToDoubleSeconds(absl::Now() - start) / 1e9);
-  const auto executable = OrExit(backend.Compile(program, {.weights = pointers}));
-  const View in = executable->port(0);
+  const auto executable = OrExit(backend.Compile(program, {.rows = 128}, {.weights = pointers}));
+  const View in = executable->port(0, 0);
   std::fill_n(static_cast<float*>(in.data), in.elements(), 0.5f);
   for (int64_t rows : {1, 2, 4, 6, 8, 16, 128}) {
     const double read_before = probe.Pass();

@@ -40,8 +40,9 @@ int64_t OwnCacheBytes() {
 
 class CpuExecutable final : public HostExecutable {
  public:
-  CpuExecutable(const Program& program, Bindings bindings, const SimdOps& simd, ThreadPool& pool)
-      : HostExecutable(program, std::move(bindings)), simd_(simd), pool_(pool) {}
+  CpuExecutable(const Program& program, const Limits& limits, Bindings bindings,
+                const SimdOps& simd, ThreadPool& pool)
+      : HostExecutable(program, limits, std::move(bindings)), simd_(simd), pool_(pool) {}
 
   absl::Status Init() {
     SKEIN_RETURN_IF_ERROR(HostExecutable::Init());
@@ -57,10 +58,6 @@ class CpuExecutable final : public HostExecutable {
       if (i > 0) Join(i - 1, *attention);
     }
     return attends ? PrepareAttention() : absl::OkStatus();
-  }
-
-  void OnHost(int64_t tasks, absl::FunctionRef<void(int64_t)> task) override {
-    pool_.ForEach(tasks, [&](int64_t i, int) { task(i); });
   }
 
  private:
@@ -99,13 +96,13 @@ class CpuExecutable final : public HostExecutable {
     const int64_t half = weight(frequencies).spec().cols;
     SKEIN_ASSIGN_OR_RETURN(
         HostMemory memory,
-        HostMemory::Allocate(DTypeBytes(DType::kF32, program().max_rows * 2 * half), "rotations"));
+        HostMemory::Allocate(DTypeBytes(DType::kF32, limits().rows * 2 * half), "rotations"));
     rotations_.push_back({frequencies, half, std::move(memory)});
     return absl::OkStatus();
   }
 
   absl::Status PrepareAttention() {
-    sequence_of_row_.resize(program().max_rows);
+    sequence_of_row_.resize(limits().rows);
     const int64_t slots = kv()->spec().pages * kv()->spec().page_size;
     max_fetches_ = pool_.threads() * OwnCacheBytes() * 3 / 4 / Kv().layout().head_stride;
     fetches_.reserve(max_fetches_);
@@ -123,7 +120,11 @@ class CpuExecutable final : public HostExecutable {
     for (int64_t r = 0; r < rows; ++r) fn(r, 0);
   }
 
-  void Begin(const Batch& batch) override {
+  void ForEach(int64_t tasks, absl::FunctionRef<void(int64_t)> task) override {
+    pool_.ForEach(tasks, [&](int64_t i, int) { task(i); });
+  }
+
+  void Begin(const HostBatch& batch) override {
     if (!sequence_of_row_.empty()) {
       for (int64_t s = 0; s < batch.sequences(); ++s) {
         for (int64_t r = batch.row_begin[s]; r < batch.row_begin[s + 1]; ++r) {
@@ -144,7 +145,7 @@ class CpuExecutable final : public HostExecutable {
     }
   }
 
-  void Compute(const Op& op, const Batch& batch) override {
+  void Compute(const Op& op, const HostBatch& batch) override {
     // A row that is its sequence's only one needs no key of the others: one pass rotates, appends
     // and attends.
     if (batch.rows() == batch.sequences()) {
@@ -160,7 +161,7 @@ class CpuExecutable final : public HostExecutable {
     std::visit([&](const auto& o) { Do(o, batch); }, op);
   }
 
-  void Do(const EmbedOp& op, const Batch& batch) {
+  void Do(const EmbedOp& op, const HostBatch& batch) {
     const int64_t n = cols(op.out);
     ForRows(batch.rows(), n * kMissWork, [&](int64_t r, int) {
       const int64_t id = batch.token_ids[r] - op.first_id;
@@ -172,21 +173,21 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  void Do(const RmsNormOp& op, const Batch& batch) {
+  void Do(const RmsNormOp& op, const HostBatch& batch) {
     const int64_t n = cols(op.in);
     ForRows(RowsOf(op.in, batch), n, [&](int64_t r, int) {
       simd_.rms_norm(row(op.in, r), Weight(op.gain).floats(), op.eps, n, row(op.out, r));
     });
   }
 
-  void Do(const AddOp& op, const Batch& batch) {
+  void Do(const AddOp& op, const HostBatch& batch) {
     const int64_t n = cols(op.residual);
     ForRows(RowsOf(op.residual, batch), n, [&](int64_t r, int) {
       simd_.add(row(op.residual, r), row(op.delta, r), n, row(op.out, r));
     });
   }
 
-  void Do(const AddRmsNormOp& op, const Batch& batch) {
+  void Do(const AddRmsNormOp& op, const HostBatch& batch) {
     const int64_t n = cols(op.residual);
     ForRows(RowsOf(op.residual, batch), n, [&](int64_t r, int) {
       float* residual = row(op.residual, r);
@@ -198,7 +199,7 @@ class CpuExecutable final : public HostExecutable {
   // What `attention` (null: none) will read of the cache, in the order of its tasks: as many of the
   // first pages of each as the threads' own caches hold beside weights. Nothing for few rows, whose
   // products leave memory no time.
-  FetchList FetchesOf(const AttentionOp* attention, const Batch& batch) {
+  FetchList FetchesOf(const AttentionOp* attention, const HostBatch& batch) {
     constexpr int64_t kMinRows = 5;
     const int64_t rows = batch.rows();
     if (attention == nullptr || rows < kMinRows) return {};
@@ -219,10 +220,10 @@ class CpuExecutable final : public HostExecutable {
             .bytes = Kv().layout().head_stride};
   }
 
-  void Do(const MatMulOp& op, const Batch& batch) { Multiply(op, batch, {}); }
+  void Do(const MatMulOp& op, const HostBatch& batch) { Multiply(op, batch, {}); }
 
   // Each task fetches its share of the list.
-  void Multiply(const MatMulOp& op, const Batch& batch, const FetchList& fetch) {
+  void Multiply(const MatMulOp& op, const HostBatch& batch, const FetchList& fetch) {
     const CpuWeight& matrix = Weight(op.weight);
     const WeightSpec& spec = matrix.spec();
     const int64_t rows = RowsOf(op.in, batch);
@@ -253,14 +254,15 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  void Do(const RopeAppendKvOp& op, const Batch& batch) {
+  void Do(const RopeAppendKvOp& op, const HostBatch& batch) {
     ForRows(batch.rows() * op.kv_heads, cols(op.qkv) / op.kv_heads, [&](int64_t task, int) {
       RotateAndAppend(op, batch, task % batch.rows(), task / batch.rows());
     });
   }
 
   // The query heads, the key and the value of one row and KV head.
-  void RotateAndAppend(const RopeAppendKvOp& op, const Batch& batch, int64_t r, int64_t kv_head) {
+  void RotateAndAppend(const RopeAppendKvOp& op, const HostBatch& batch, int64_t r,
+                       int64_t kv_head) {
     const Rotation& rotation =
         *std::find_if(rotations_.begin(), rotations_.end(),
                       [&](const Rotation& r) { return r.frequencies == op.inverse_frequencies; });
@@ -277,10 +279,10 @@ class CpuExecutable final : public HostExecutable {
     Kv().Write(op.layer, kv_head, batch.kv_slots[r], key, value);
   }
 
-  void Do(const AttentionOp& op, const Batch& batch) { Attend(op, nullptr, batch); }
+  void Do(const AttentionOp& op, const HostBatch& batch) { Attend(op, nullptr, batch); }
 
   // Each row after `rope` for it, if there is one.
-  void Attend(const AttentionOp& op, const RopeAppendKvOp* rope, const Batch& batch) {
+  void Attend(const AttentionOp& op, const RopeAppendKvOp* rope, const HostBatch& batch) {
     const int64_t rows = batch.rows();
     const int64_t group = op.heads / op.kv_heads;
     int64_t slots = 0;  // the longest context, for the choice of threads
@@ -309,13 +311,13 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  KvSlots SlotsOf(int32_t layer, int64_t kv_head, int64_t r, const Batch& batch) const {
+  KvSlots SlotsOf(int32_t layer, int64_t kv_head, int64_t r, const HostBatch& batch) const {
     return {.pages = Kv().pages(layer, kv_head),
-            .page_table = batch.page_table.data() + sequence_of_row_[r] * batch.page_table_stride,
+            .page_table = batch.pages(sequence_of_row_[r]),
             .context = batch.positions[r] + int64_t{1}};
   }
 
-  void Do(const SwiGluOp& op, const Batch& batch) {
+  void Do(const SwiGluOp& op, const HostBatch& batch) {
     const int64_t n = cols(op.out);
     ForRows(RowsOf(op.out, batch), n * kExpWork, [&](int64_t r, int) {
       const float* gate = row(op.gate_up, r);
@@ -323,15 +325,15 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  void Do(const GatherRowsOp& op, const Batch& batch) {
+  void Do(const GatherRowsOp& op, const HostBatch& batch) {
     for (int64_t i = 0; i < batch.outputs(); ++i) {
       std::copy_n(row(op.in, batch.output_rows[i]), cols(op.in), row(op.out, i));
     }
   }
 
   // HostExecutable does these.
-  void Do(const AllReduceOp&, const Batch&) {}
-  void Do(const AllGatherColumnsOp&, const Batch&) {}
+  void Do(const AllReduceOp&, const HostBatch&) {}
+  void Do(const AllGatherColumnsOp&, const HostBatch&) {}
 
   const CpuWeight& Weight(WeightId id) const { return static_cast<const CpuWeight&>(weight(id)); }
   CpuKv& Kv() const { return static_cast<CpuKv&>(*kv()); }
@@ -375,9 +377,10 @@ class CpuBackend final : public Backend {
     return std::make_unique<CpuKv>(spec, std::move(memory));
   }
 
-  absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
+  absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program, const Limits& limits,
                                                       Bindings bindings) override {
-    auto executable = std::make_unique<CpuExecutable>(program, std::move(bindings), simd_, *pool_);
+    auto executable =
+        std::make_unique<CpuExecutable>(program, limits, std::move(bindings), simd_, *pool_);
     SKEIN_RETURN_IF_ERROR(executable->Init());
     return executable;
   }

@@ -10,18 +10,15 @@
 
 namespace skein::kernels {
 
-HostExecutable::HostExecutable(const Program& program, Bindings bindings)
-    : program_(program), bindings_(std::move(bindings)) {}
+HostExecutable::HostExecutable(const Program& program, const Limits& limits, Bindings bindings)
+    : program_(program), limits_(limits), bindings_(std::move(bindings)) {}
 
 int64_t HostExecutable::MaxRows(BufferId id) const {
-  return program_.buffers[id].rows == BufferSpec::Rows::kTokens ? program_.max_rows
-                                                                : program_.max_outputs;
+  return program_.buffers[id].rows == BufferSpec::Rows::kTokens ? limits_.rows : limits_.outputs;
 }
 
-absl::Status HostExecutable::Init() {
-  const KvSpec* kv_spec = kv() == nullptr ? nullptr : &kv()->spec();
+absl::Status HostExecutable::CheckBindings() const {
   const std::vector<const PackedWeight*>& weights = bindings_.weights;
-  SKEIN_RETURN_IF_ERROR(ValidateProgram(program_, kv_spec));
   if (weights.size() != program_.weights.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(weights.size(), " weights for a Program of ", program_.weights.size()));
@@ -32,38 +29,60 @@ absl::Status HostExecutable::Init() {
                                                      ") is missing or has another shape"));
     }
   }
-  rules_ = RulesOf(program_, kv_spec);
+  const bool has_collectives =
+      std::any_of(program_.ops.begin(), program_.ops.end(), [](const Op& op) {
+        return std::holds_alternative<AllReduceOp>(op) ||
+               std::holds_alternative<AllGatherColumnsOp>(op);
+      });
+  if (has_collectives && bindings_.collectives == nullptr) {
+    return absl::InvalidArgumentError("the Program has collectives and is bound to none");
+  }
+  return absl::OkStatus();
+}
 
+absl::Status HostExecutable::AllocateBuffers() {
   // Buffers start on cache lines.
   const auto padded = [](int64_t elements) { return (elements + kLanes - 1) / kLanes * kLanes; };
-  std::vector<int64_t> offsets;
+  std::array<std::vector<int64_t>, kBatches> offsets;
   int64_t elements = 0;
-  for (size_t i = 0; i < program_.buffers.size(); ++i) {
-    offsets.push_back(elements);
-    elements += padded(MaxElements(static_cast<BufferId>(i)));
+  for (BufferId id = 0; id < static_cast<BufferId>(program_.buffers.size()); ++id) {
+    for (int i = 0; i < kBatches; ++i) {
+      const bool shared = i > 0 && !PerBatch(id);
+      offsets[i].push_back(shared ? offsets[0][id] : elements);
+      if (!shared) elements += padded(MaxElements(id));
+    }
   }
   const int64_t gathered = elements;
   int64_t largest_gather = 0;
-  bool has_collectives = false;
   for (const Op& op : program_.ops) {
     const auto* gather = std::get_if<AllGatherColumnsOp>(&op);
-    has_collectives |= gather != nullptr || std::holds_alternative<AllReduceOp>(op);
     if (gather != nullptr) largest_gather = std::max(largest_gather, MaxElements(gather->out));
-  }
-  if (has_collectives && bindings_.collectives == nullptr) {
-    return absl::InvalidArgumentError("the Program has collectives and is bound to none");
   }
   elements += largest_gather;
   SKEIN_ASSIGN_OR_RETURN(
       memory_, HostMemory::Allocate(DTypeBytes(DType::kF32, elements), "a Program's buffers"));
-  for (int64_t offset : offsets) data_.push_back(memory_.floats() + offset);
+  for (int i = 0; i < kBatches; ++i) {
+    for (int64_t offset : offsets[i]) storage_[i].push_back(memory_.floats() + offset);
+  }
+  data_ = storage_[0];
   gathered_ = memory_.floats() + gathered;
   return absl::OkStatus();
 }
 
-View HostExecutable::port(BufferId id) {
+absl::Status HostExecutable::Init() {
+  const KvSpec* const kv_spec = kv() == nullptr ? nullptr : &kv()->spec();
+  const KvSpec* const swap_spec = bindings_.swap == nullptr ? nullptr : &bindings_.swap->spec();
+  SKEIN_RETURN_IF_ERROR(ValidateProgram(program_, limits_, kv_spec));
+  SKEIN_RETURN_IF_ERROR(CheckBindings());
+  rules_ = RulesOf(program_, limits_, kv_spec, swap_spec);
+  slots_.emplace(limits_, kv_spec == nullptr ? 0 : kv_spec->page_size);
+  if (program_.logits >= 0) sampler_.emplace(limits_.slots);
+  return AllocateBuffers();
+}
+
+View HostExecutable::port(BufferId id, int i) {
   if (id < 0 || id >= static_cast<BufferId>(data_.size()) || !program_.buffers[id].port) return {};
-  return {data_[id], DType::kF32, MaxRows(id), cols(id)};
+  return {storage_[i][id], DType::kF32, MaxRows(id), cols(id)};
 }
 
 absl::Status HostExecutable::AllGather(const AllGatherColumnsOp& op, int64_t rows) {
@@ -84,26 +103,79 @@ absl::Status HostExecutable::AllGather(const AllGatherColumnsOp& op, int64_t row
   return absl::OkStatus();
 }
 
-absl::Status HostExecutable::Run(const Batch& batch) {
-  SKEIN_RETURN_IF_ERROR(ValidateBatch(rules_, batch));
+absl::Status HostExecutable::RunOps() {
   Collectives* const collectives = bindings_.collectives;
-  Begin(batch);
   for (const Op& op : program_.ops) {
     if (const auto* reduce = std::get_if<AllReduceOp>(&op)) {
       const BufferId id = reduce->buffer;
-      const View view = {data(id), DType::kF32, RowsOf(id, batch), cols(id)};
+      const View view = {data(id), DType::kF32, RowsOf(id, rows_), cols(id)};
       if (view.elements() == 0) continue;  // on every rank: all run the same batch
       SKEIN_RETURN_IF_ERROR(collectives->AllReduce(view, kHostStream));
     } else if (const auto* gather = std::get_if<AllGatherColumnsOp>(&op)) {
-      const int64_t rows = RowsOf(gather->in, batch);
+      const int64_t rows = RowsOf(gather->in, rows_);
       if (rows == 0) continue;
       SKEIN_RETURN_IF_ERROR(AllGather(*gather, rows));
     } else {
-      Compute(op, batch);
+      Compute(op, rows_);
       if (collectives != nullptr) SKEIN_RETURN_IF_ERROR(collectives->Progress());
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status HostExecutable::CopyPages(const Batch& batch) {
+  for (const PageCopy& copy : batch.copies) {
+    const bool out = copy.kind == PageCopy::Kind::kSwapOut;
+    const bool in = copy.kind == PageCopy::Kind::kSwapIn;
+    KvCache& to = out ? *bindings_.swap : *kv();
+    SKEIN_RETURN_IF_ERROR(to.CopyPage(in ? *bindings_.swap : *kv(), copy.from, copy.to));
+  }
+  return absl::OkStatus();
+}
+
+void HostExecutable::Sample(const Batch& batch, BatchResult& result) {
+  const BufferId logits = program_.logits;
+  sampler_->Sample(
+      batch,
+      {.logits =
+           [&](int64_t output) {
+             return absl::MakeConstSpan(row(logits, output), program_.vocab_size);
+           },
+       .first_row =
+           [&](int64_t sequence) { return int64_t{rows_.positions[rows_.row_begin[sequence]]}; },
+       .for_each = [&](int64_t tasks,
+                       absl::FunctionRef<void(int64_t)> task) { ForEach(tasks, task); }},
+      result);
+  for (const SampledTokens& drawn : result.sampled) {
+    slots_->SetToken(drawn.slot, drawn.tokens.empty() ? 0 : drawn.tokens.back().id);
+  }
+}
+
+void HostExecutable::SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) {
+  for (size_t i = 0; i < slots.size(); ++i) slots_->SetToken(slots[i], tokens[i]);
+}
+
+void HostExecutable::Abort(const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  if (aborted_.ok()) aborted_ = why;
+}
+
+absl::StatusOr<Ticket> HostExecutable::Enqueue(int i) {
+  {
+    MutexLock lock(&mutex_);
+    SKEIN_RETURN_IF_ERROR(aborted_);
+  }
+  const Batch& batch = batches_[i];
+  SKEIN_RETURN_IF_ERROR(ValidateBatch(rules_, batch));
+  SKEIN_RETURN_IF_ERROR(slots_->Update(batch));
+  if (sampler_.has_value()) SKEIN_RETURN_IF_ERROR(sampler_->Update(batch));
+  SKEIN_RETURN_IF_ERROR(slots_->Fill(batch, rows_));
+  SKEIN_RETURN_IF_ERROR(CopyPages(batch));
+  data_ = storage_[i];
+  Begin(rows_);
+  SKEIN_RETURN_IF_ERROR(RunOps());
+  if (sampler_.has_value()) Sample(batch, results_[i]);
+  return ++tickets_;
 }
 
 }  // namespace skein::kernels

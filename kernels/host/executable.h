@@ -1,55 +1,93 @@
-// What executables of back ends on the host share: buffers, checks, collectives.
+// What executables of back ends on the host share: slots, buffers, checks, collectives, draws.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/mutex.h"
 #include "base/view.h"
 #include "kernels/host/memory.h"
+#include "kernels/host/sampler.h"
+#include "kernels/host/slots.h"
 #include "kernels/ops/backend.h"
 #include "kernels/ops/validate.h"
 
 namespace skein::kernels {
 
-// Runs the operations in order; collectives here, the others by Compute.
+// Runs a batch as it is enqueued, on the calling thread: the operations in order, collectives here,
+// the others by Compute. What waits for others are its collectives, so that aborting those is
+// enough for an Abort.
 class HostExecutable : public Executable {
  public:
-  absl::Status Run(const Batch& batch) final;
-  View port(BufferId id) final;
+  absl::Status WarmUp() final { return absl::OkStatus(); }
+  Batch& batch(int i) final { return batches_[i]; }
+  View port(BufferId id, int i) final;
+  absl::StatusOr<Ticket> Enqueue(int i) final;
+  absl::StatusOr<bool> Wait(Ticket, Stream, absl::Time) final { return true; }
+  void After(int, Stream) final {}
+  const BatchResult& result(int i) const final { return results_[i]; }
+  void SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) final;
+  void Abort(const absl::Status& why) final;
 
  protected:
-  HostExecutable(const Program& program, Bindings bindings);
+  HostExecutable(const Program& program, const Limits& limits, Bindings bindings);
 
-  // Checks the Program against its bindings, and allocates the buffers. Before any Run.
+  // Checks the Program against its bindings, and allocates the buffers. Before any batch.
   absl::Status Init();
 
   // `batch` was checked. Called before the first operation of a run.
-  virtual void Begin(const Batch& /*batch*/) {}
+  virtual void Begin(const HostBatch& /*batch*/) {}
   // Any operation but a collective one.
-  virtual void Compute(const Op& op, const Batch& batch) = 0;
+  virtual void Compute(const Op& op, const HostBatch& batch) = 0;
+  // Calls task(i) for i in [0, tasks), on the threads that Compute uses.
+  virtual void ForEach(int64_t tasks, absl::FunctionRef<void(int64_t)> task) = 0;
 
   const Program& program() const { return program_; }
+  const Limits& limits() const { return limits_; }
   const PackedWeight& weight(WeightId id) const { return *bindings_.weights[id]; }
   KvCache* kv() const { return bindings_.kv; }
   int64_t cols(BufferId id) const { return program_.buffers[id].cols; }
   float* data(BufferId id) const { return data_[id]; }
   float* row(BufferId id, int64_t r) const { return data_[id] + r * cols(id); }
   // Rows that a buffer has in this batch.
-  int64_t RowsOf(BufferId id, const Batch& batch) const {
+  int64_t RowsOf(BufferId id, const HostBatch& batch) const {
     return program_.buffers[id].rows == BufferSpec::Rows::kTokens ? batch.rows() : batch.outputs();
   }
 
  private:
+  // Input and output, of which each batch has its own.
+  bool PerBatch(BufferId id) const { return id == program_.input || id == program_.output; }
+  absl::Status CheckBindings() const;
+  absl::Status AllocateBuffers();
+  absl::Status CopyPages(const Batch& batch);
+  absl::Status RunOps();
   absl::Status AllGather(const AllGatherColumnsOp& op, int64_t rows);
+  void Sample(const Batch& batch, BatchResult& result);
   int64_t MaxRows(BufferId id) const;
   int64_t MaxElements(BufferId id) const { return MaxRows(id) * cols(id); }
 
   const Program program_;
+  const Limits limits_;
   const Bindings bindings_;
   BatchRules rules_;
-  HostMemory memory_;         // all buffers, then the shards that an all-gather puts in order
-  std::vector<float*> data_;  // [buffers]
+  std::optional<SlotStates> slots_;  // from Init on
+  std::optional<Sampler> sampler_;   // where the Program has logits
+  std::array<Batch, kBatches> batches_;
+  std::array<BatchResult, kBatches> results_;
+  HostBatch rows_;  // of the batch that runs
+  Ticket tickets_ = 0;
+  Mutex mutex_;
+  absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
+  HostMemory memory_;  // all buffers, then the shards that an all-gather puts in order
+  std::array<std::vector<float*>, kBatches> storage_;  // [buffers], as a batch sees them
+  std::vector<float*> data_;                           // of the batch that runs
   float* gathered_ = nullptr;
 };
 

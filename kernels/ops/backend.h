@@ -7,9 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "base/stream.h"
 #include "base/view.h"
 #include "kernels/ops/batch.h"
@@ -69,29 +70,56 @@ class KvCache {
 struct Bindings {
   std::vector<const PackedWeight*> weights;  // [i] fills program.weights[i]
   KvCache* kv = nullptr;                     // null where no operation uses it
+  KvCache* swap = nullptr;                   // where pages are swapped to; may be null
   Collectives* collectives = nullptr;        // may be null where the Program has none
 };
 
-// A Program bound to weights, cache, collectives and buffers. Nothing is allocated by Run. One
-// thread at a time.
+// A batch on its way; later ones are greater.
+using Ticket = int64_t;
+
+// A Program bound to weights, cache, collectives and buffers, with the state of its slots, which
+// are all free at first. Batches run one after the other, in the order of Enqueue; back ends that
+// compute on the host may run them on the calling thread. Draws the tokens of a Program that has
+// logits: a pure function of logits, parameters and history, with the same bits on every shard. One
+// thread at a time, except Abort.
 class Executable {
  public:
+  // That may be under way at once, each with its own input and result.
+  static constexpr int kBatches = 2;
+
   virtual ~Executable() = default;
 
-  // Runs every operation. Errors: InvalidArgument for a batch that breaks its contract (too many
-  // rows, a slot, page or token outside of its range), checked before anything runs; otherwise what
-  // the collectives returned.
-  virtual absl::Status Run(const Batch& batch) = 0;
+  // Every rank of the replica calls it, once, before its first batch: what is captured or tuned on
+  // the device is, and the collectives have met.
+  virtual absl::Status WarmUp() = 0;
 
-  // The whole storage of a port, [max rows, cols], in the device's memory; its address never
-  // changes. A null view for a buffer that is no port. A run may overwrite what it takes in.
-  virtual View port(BufferId id) = 0;
+  // The input of batch `i` in [0, kBatches). Not to be touched while the batch is under way, which
+  // takes out of it what it likes.
+  virtual Batch& batch(int i) = 0;
+  // The whole storage of a port, [limits.rows or outputs, cols], in the device's memory; its
+  // address never changes. Input and output are each batch's own; logits are those of the batch
+  // that ran last. A null view for a buffer that is no port. A run may overwrite what it takes in.
+  virtual View port(BufferId id, int i) = 0;
 
-  // Host work on results: calls task(i) for i in [0, tasks), on the threads that Run computes with
-  // where those are the host's, and returns when all are done. Not during Run.
-  virtual void OnHost(int64_t tasks, absl::FunctionRef<void(int64_t)> task) {
-    for (int64_t i = 0; i < tasks; ++i) task(i);
-  }
+  // Runs batch `i`, which is not under way. InvalidArgument for one that breaks its contract (too
+  // many rows, a slot, page or token outside of its range), before anything runs. What fails later,
+  // Wait tells. After an error nothing more can be run.
+  virtual absl::StatusOr<Ticket> Enqueue(int i) = 0;
+  // Work that `stream` is given from now on waits for the batch; on kHostStream the caller does, by
+  // polling, so that an Abort is always heard. Whether the batch was over by the deadline; errors
+  // are what the collectives or Abort said.
+  virtual absl::StatusOr<bool> Wait(Ticket ticket, Stream stream, absl::Time deadline) = 0;
+  // The next run of batch `i` waits for what `stream` was given so far.
+  virtual void After(int i, Stream stream) = 0;
+
+  // Of batch `i`'s last run, which is over; empty where the Program has no logits.
+  virtual const BatchResult& result(int i) const = 0;
+  // The newest tokens of these slots, for batches that are enqueued from now on: what another rank
+  // drew. `tokens` lies in the host's memory.
+  virtual void SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) = 0;
+
+  // Makes what is under way, and all that follows, fail with `why`. Any thread.
+  virtual void Abort(const absl::Status& why) = 0;
 };
 
 class Backend {
@@ -108,8 +136,10 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) = 0;
 
   // InvalidArgument for a Program that contradicts itself, naming the operation's index (ids out of
-  // range, shapes that do not match, forbidden aliases), and for bindings that it does not fit.
+  // range, shapes that do not match, forbidden aliases), and for limits and bindings that it does
+  // not fit.
   virtual absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
+                                                              const Limits& limits,
                                                               Bindings bindings) = 0;
 };
 

@@ -1,29 +1,118 @@
-// What one run of a Program works on: rows of tokens and where their keys and values live.
-// Lengths and page tables are data, so that a captured graph can be replayed with others.
+// What one run of a Program works on. What lasts from run to run is kept by the executable, by
+// slot: a sequence's length, its page table, its newest token, and what its draws depend on. A
+// batch brings what has changed: filling and checking one costs nothing for context, and a captured
+// graph can be replayed with others.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "absl/types/span.h"
+#include "absl/container/inlined_vector.h"
+#include "kernels/sampling/sampling.h"
 
 namespace skein::kernels {
 
-// Rows are the step's tokens, sequence by sequence, each sequence's in order of position: a
-// prefill chunk has several rows, a decoding sequence has one. Borrowed; valid during Run.
-struct Batch {
-  int64_t rows() const { return static_cast<int64_t>(positions.size()); }
-  int64_t sequences() const { return static_cast<int64_t>(context_lengths.size()); }
-  int64_t outputs() const { return static_cast<int64_t>(output_rows.size()); }
+// The largest batch, and the state that is kept; fixed when a Program is compiled.
+struct Limits {
+  int64_t rows = 1;
+  int64_t outputs = 0;
+  int32_t slots = 1;       // sequences
+  int64_t slot_pages = 0;  // of a sequence
+};
 
-  absl::Span<const int32_t> token_ids;  // [rows]; empty on a rank without the embedding
-  absl::Span<const int32_t> positions;  // [rows], from 0
-  absl::Span<const int64_t> kv_slots;   // [rows]: page * page_size + offset in the page
-  absl::Span<const int32_t> row_begin;  // [sequences + 1]: first row of each sequence
-  // [sequences]: slots filled once this batch is written: position of the last row + 1.
-  absl::Span<const int32_t> context_lengths;
-  absl::Span<const int32_t> page_table;  // [sequences, page_table_stride], page ids
-  int64_t page_table_stride = 0;
-  absl::Span<const int32_t> output_rows;  // [outputs]: the rows whose logits are wanted
+// Another sequence takes the slot: its length is 0, and it has no pages. What follows matters where
+// the Program has logits.
+struct SlotStart {
+  int32_t slot = 0;
+  int32_t prompt_of = -1;  // >= 0: the prompt is this slot's, which started before
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> output;  // given before; draws go on behind them
+  std::optional<float> mu;      // mirostat's state after them
+  SamplingParams sampling;
+};
+
+struct PageCopy {
+  enum class Kind : uint8_t { kWithin, kSwapOut, kSwapIn };  // the cache; to, from the swap pool
+  Kind kind = Kind::kWithin;
+  int32_t from = 0;
+  int32_t to = 0;
+
+  friend bool operator==(const PageCopy&, const PageCopy&) = default;
+};
+
+// The slot's pages from `first_page` on are these; those before stay.
+struct SlotUpdate {
+  int32_t slot = 0;
+  std::optional<int64_t> length;  // positions that the cache holds; none: as the last batch left it
+  int64_t first_page = 0;
+  std::vector<int32_t> pages;
+
+  friend bool operator==(const SlotUpdate&, const SlotUpdate&) = default;
+};
+
+// In the place of a token: the newest one of the row's slot, which was drawn or set last.
+inline constexpr int32_t kNewestToken = -1;
+
+// The next `rows` positions of a slot.
+struct BatchSequence {
+  int32_t slot = 0;
+  int32_t rows = 1;
+  int32_t outputs = 0;  // rows, the last ones, whose logits are wanted
+  bool sample = false;  // the last row's logits give the slot's next token
+  // n >= 0: every row, which is an output, tells the log probability of the prompt's next token and
+  // of the n most likely ones. The rows end no later than the prompt.
+  int32_t prompt_logprobs = -1;
+};
+
+// Parts take effect in this order; copies one after the other. Rows are the sequences' in their
+// order: a prefill chunk has several, a decoding sequence has one. A slot stands in a batch once. A
+// back end may compute more rows than there are; those change nothing.
+struct Batch {
+  int64_t step = 0;
+  std::vector<SlotStart> starts;
+  std::vector<PageCopy> copies;
+  std::vector<SlotUpdate> updates;
+  std::vector<BatchSequence> sequences;
+  std::vector<int32_t> token_ids;  // [rows]; nobody reads them where nothing is embedded
+
+  int64_t rows() const { return static_cast<int64_t>(token_ids.size()); }
+  int64_t outputs() const {
+    int64_t outputs = 0;
+    for (const BatchSequence& sequence : sequences) outputs += sequence.outputs;
+    return outputs;
+  }
+  // Keeps the memory.
+  void Clear() {
+    step = 0;
+    starts.clear();
+    copies.clear();
+    updates.clear();
+    sequences.clear();
+    token_ids.clear();
+  }
+};
+
+// What a slot gave: a token, or more than one where several were checked at once.
+struct SampledTokens {
+  int32_t slot = 0;
+  absl::InlinedVector<SampledToken, 1> tokens;
+  std::string error;  // not empty: the draw failed, there are no tokens
+};
+
+// tokens[i] stands at position first + i of the prompt.
+struct PromptLogprobs {
+  int32_t slot = 0;
+  int64_t first = 0;
+  std::vector<SampledToken> tokens;
+  std::string error;  // not empty: `tokens` is void
+};
+
+// In the order of the batch's sequences.
+struct BatchResult {
+  std::vector<SampledTokens> sampled;
+  std::vector<PromptLogprobs> prompt_logprobs;
 };
 
 }  // namespace skein::kernels

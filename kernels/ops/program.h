@@ -32,7 +32,7 @@ struct ProgramWeight {
   WeightSpec spec;
 };
 
-// out[r] = table[token_ids[r] - first_id], or zeros when this rank's part of the vocabulary,
+// out[r] = table[token of row r - first_id], or zeros when this rank's part of the vocabulary,
 // [first_id, first_id + count), does not hold the token. table [>= count, cols of out].
 struct EmbedOp {
   WeightId table;
@@ -75,7 +75,7 @@ struct MatMulOp {
 
 // Rotates queries and keys of qkv [rows, (heads + 2 * kv_heads) * head_dim] in place by their
 // position (pairs i, i + head_dim / 2; angle = position * inverse_frequencies[i], product in
-// float), and writes keys and values into the KV cache of `layer` at kv_slots.
+// float), and writes keys and values into the KV cache of `layer`.
 struct RopeAppendKvOp {
   BufferId qkv;
   int32_t heads;
@@ -85,7 +85,7 @@ struct RopeAppendKvOp {
   int32_t layer;                 // of the rank's KV cache, from 0
 };
 
-// Causal attention of each row's queries over its sequence's slots 0 .. positions[r].
+// Causal attention of each row's queries over its sequence's positions up to its own.
 // Query head h reads KV head h / (heads / kv_heads). out [rows, heads * head_dim].
 struct AttentionOp {
   BufferId qkv;
@@ -103,7 +103,7 @@ struct SwiGluOp {
   BufferId out;
 };
 
-// out[i] = in[output_rows[i]]; `out` has Rows::kOutputs.
+// out[i] = in[the i-th row that is an output]; `out` has Rows::kOutputs.
 struct GatherRowsOp {
   BufferId in;
   BufferId out;
@@ -128,14 +128,14 @@ struct Program {
   std::vector<BufferSpec> buffers;
   std::vector<ProgramWeight> weights;
   std::vector<Op> ops;
-  int64_t max_rows = 0;     // the largest Batch::rows() that Run takes
-  int64_t max_outputs = 0;  // the largest Batch::outputs()
   // Ports: the activations that enter from and leave for the neighbouring stages, [rows, hidden];
   // -1 on the first and the last stage. They differ: the one may be received while the other is
   // sent.
   BufferId input = -1;
   BufferId output = -1;
-  BufferId logits = -1;  // a port: [outputs, >= vocabulary]; -1 on other than the last stage
+  // A port: [outputs, >= vocab_size], of which tokens are drawn; -1 on other than the last stage.
+  BufferId logits = -1;
+  int64_t vocab_size = 0;
 };
 
 }  // namespace skein::kernels

@@ -30,20 +30,28 @@ bool Fits(int64_t a, int64_t b) { return a >= 0 && b >= 0 && (b == 0 || a <= kMa
 // Checks the operations of one Program, one overload of Check an operation.
 class Checker {
  public:
-  Checker(const Program& program, const KvSpec* kv) : program_(program), kv_(kv) {}
+  Checker(const Program& program, const Limits& limits, const KvSpec* kv)
+      : program_(program), limits_(limits), kv_(kv) {}
 
   absl::Status Buffers() const {
-    if (program_.max_rows < 1) return Invalid("max_rows is ", program_.max_rows, ", not positive");
-    if (program_.max_outputs < 0) return Invalid("max_outputs is ", program_.max_outputs);
+    if (limits_.rows < 1 || limits_.outputs < 0 || limits_.slots < 1 || limits_.slot_pages < 0) {
+      return Invalid("limits of ", limits_.rows, " rows, ", limits_.outputs, " outputs, ",
+                     limits_.slots, " slots of ", limits_.slot_pages, " pages");
+    }
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
       const BufferSpec& buffer = program_.buffers[i];
-      if (buffer.cols < 1 || !Fits(buffer.cols, program_.max_rows + program_.max_outputs)) {
+      if (buffer.cols < 1 || !Fits(buffer.cols, limits_.rows + limits_.outputs)) {
         return Invalid("buffer ", i, " (", buffer.name, ") has ", buffer.cols, " columns");
       }
     }
     SKEIN_RETURN_IF_ERROR(Port("input", program_.input, BufferSpec::Rows::kTokens));
     SKEIN_RETURN_IF_ERROR(Port("output", program_.output, BufferSpec::Rows::kTokens));
     SKEIN_RETURN_IF_ERROR(Port("logits", program_.logits, BufferSpec::Rows::kOutputs));
+    if (program_.logits >= 0 &&
+        (program_.vocab_size < 1 || program_.vocab_size > Cols(program_.logits))) {
+      return Invalid("logits of ", Cols(program_.logits), " columns for a vocabulary of ",
+                     program_.vocab_size);
+    }
     if (program_.input < 0) return absl::OkStatus();
     return Differ("input", program_.input, "output", program_.output);
   }
@@ -183,65 +191,73 @@ class Checker {
   }
 
   const Program& program_;
+  const Limits& limits_;
   const KvSpec* kv_;
 };
 
-absl::Status ValidateSequence(const KvSpec& kv, const Batch& batch, int64_t sequence) {
-  const int32_t begin = batch.row_begin[sequence];
-  const int32_t end = batch.row_begin[sequence + 1];
-  if (begin >= end || end > batch.rows()) {
-    return Invalid("sequence ", sequence, " has rows [", begin, ", ", end, ") of ", batch.rows());
+constexpr int64_t kMaxLength = int64_t{1} << 30;  // positions are int32
+
+bool InRange(int64_t value, int64_t end) { return value >= 0 && value < end; }
+
+absl::Status ValidateSlot(const BatchRules& rules, const char* what, int32_t slot) {
+  if (InRange(slot, rules.limits.slots)) return absl::OkStatus();
+  return Invalid(what, ": no slot ", slot, " of ", rules.limits.slots);
+}
+
+absl::Status ValidateStart(const BatchRules& rules, const SlotStart& start) {
+  SKEIN_RETURN_IF_ERROR(ValidateSlot(rules, "a start", start.slot));
+  if (start.prompt_of < 0) return absl::OkStatus();
+  return ValidateSlot(rules, "a shared prompt", start.prompt_of);
+}
+
+absl::Status ValidateCopy(const BatchRules& rules, const PageCopy& copy) {
+  const bool out = copy.kind == PageCopy::Kind::kSwapOut;
+  const bool in = copy.kind == PageCopy::Kind::kSwapIn;
+  const int64_t pages = rules.kv ? rules.kv_spec.pages : 0;
+  if (InRange(copy.from, in ? rules.swap_pages : pages) &&
+      InRange(copy.to, out ? rules.swap_pages : pages)) {
+    return absl::OkStatus();
   }
-  const int32_t context = batch.context_lengths[sequence];
-  if (context - int64_t{1} != batch.positions[end - 1]) {
-    return Invalid("sequence ", sequence, " has a context of ", context,
-                   " but its last row is at position ", batch.positions[end - 1]);
+  return Invalid("a copy", in ? " from the swap pool" : (out ? " to the swap pool" : ""), ": page ",
+                 copy.from, " to ", copy.to, ", of ", pages, " and ", rules.swap_pages,
+                 " in the pool");
+}
+
+absl::Status ValidateUpdate(const BatchRules& rules, const SlotUpdate& update) {
+  SKEIN_RETURN_IF_ERROR(ValidateSlot(rules, "an update", update.slot));
+  const auto count = static_cast<int64_t>(update.pages.size());
+  if (update.first_page < 0 || update.first_page > rules.limits.slot_pages - count) {
+    return Invalid("slot ", update.slot, ": pages from ", update.first_page, ", ", count,
+                   " of them; a slot has ", rules.limits.slot_pages);
   }
-  const int64_t pages = (int64_t{context} + kv.page_size - 1) / kv.page_size;
-  if (pages > batch.page_table_stride) {
-    return Invalid("sequence ", sequence, " needs ", pages, " pages; the table has ",
-                   batch.page_table_stride);
+  if (!InRange(update.length.value_or(0), kMaxLength)) {
+    return Invalid("slot ", update.slot, ": a length of ", *update.length);
   }
-  const int32_t* table = batch.page_table.data() + sequence * batch.page_table_stride;
-  for (int64_t i = 0; i < pages; ++i) {
-    if (table[i] < 0 || table[i] >= kv.pages) {
-      return Invalid("sequence ", sequence, ", page ", i, ": no page ", table[i], " of ", kv.pages);
-    }
-  }
-  for (int32_t row = begin; row < end; ++row) {
-    const int32_t position = batch.positions[row];
-    if (position < 0 || position != batch.positions[begin] + (row - begin)) {
-      return Invalid("row ", row, " is at position ", position, " in a sequence from ",
-                     batch.positions[begin]);
-    }
-    const int64_t slot =
-        int64_t{table[position / kv.page_size]} * kv.page_size + position % kv.page_size;
-    if (batch.kv_slots[row] != slot) {
-      return Invalid("row ", row, " writes slot ", batch.kv_slots[row], "; its page table says ",
-                     slot);
+  if (!rules.kv) return absl::OkStatus();
+  for (int64_t i = 0; i < count; ++i) {
+    if (!InRange(update.pages[i], rules.kv_spec.pages)) {
+      return Invalid("slot ", update.slot, ", page ", update.first_page + i, ": no page ",
+                     update.pages[i], " of ", rules.kv_spec.pages);
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status ValidateKvBatch(const KvSpec& kv, const Batch& batch) {
-  const int64_t sequences = batch.sequences();
-  if (sequences == 0 && batch.rows() == 0) return absl::OkStatus();
-  if (static_cast<int64_t>(batch.kv_slots.size()) != batch.rows()) {
-    return Invalid(batch.kv_slots.size(), " kv_slots for ", batch.rows(), " rows");
+absl::Status ValidateSequence(const BatchRules& rules, const BatchSequence& sequence) {
+  SKEIN_RETURN_IF_ERROR(ValidateSlot(rules, "a sequence", sequence.slot));
+  if (sequence.rows < 1) {
+    return Invalid("slot ", sequence.slot, " has ", sequence.rows, " rows");
   }
-  if (static_cast<int64_t>(batch.row_begin.size()) != sequences + 1 || batch.row_begin[0] != 0 ||
-      batch.row_begin[sequences] != batch.rows()) {
-    return Invalid("row_begin does not divide ", batch.rows(), " rows into ", sequences,
-                   " sequences");
+  if (sequence.outputs < 0 || sequence.outputs > sequence.rows) {
+    return Invalid("slot ", sequence.slot, " wants ", sequence.outputs, " outputs of ",
+                   sequence.rows, " rows");
   }
-  if (batch.page_table_stride < 0 ||
-      static_cast<int64_t>(batch.page_table.size()) < sequences * batch.page_table_stride) {
-    return Invalid("page_table has ", batch.page_table.size(), " entries for ", sequences,
-                   " sequences of ", batch.page_table_stride);
+  if (sequence.sample && sequence.outputs == 0) {
+    return Invalid("slot ", sequence.slot, " is to be sampled from no output");
   }
-  for (int64_t i = 0; i < sequences; ++i) {
-    SKEIN_RETURN_IF_ERROR(ValidateSequence(kv, batch, i));
+  if (sequence.prompt_logprobs >= 0 && sequence.outputs != sequence.rows) {
+    return Invalid("slot ", sequence.slot, " tells of its prompt with ", sequence.outputs,
+                   " outputs of ", sequence.rows, " rows");
   }
   return absl::OkStatus();
 }
@@ -298,8 +314,8 @@ absl::Status ValidateRows(const WeightSpec& spec, int64_t first_row, int64_t cou
   return Invalid("rows [", first_row, ", +", count, ") of a weight of ", spec.rows, " rows");
 }
 
-absl::Status ValidateProgram(const Program& program, const KvSpec* kv) {
-  const Checker checker(program, kv);
+absl::Status ValidateProgram(const Program& program, const Limits& limits, const KvSpec* kv) {
+  const Checker checker(program, limits, kv);
   SKEIN_RETURN_IF_ERROR(checker.Buffers());
   for (const ProgramWeight& weight : program.weights) {
     SKEIN_RETURN_IF_ERROR(
@@ -313,38 +329,48 @@ absl::Status ValidateProgram(const Program& program, const KvSpec* kv) {
   return absl::OkStatus();
 }
 
-BatchRules RulesOf(const Program& program, const KvSpec* kv) {
-  BatchRules rules{.max_rows = program.max_rows, .max_outputs = program.max_outputs};
+BatchRules RulesOf(const Program& program, const Limits& limits, const KvSpec* kv,
+                   const KvSpec* swap) {
+  BatchRules rules{.limits = limits};
   for (const Op& op : program.ops) {
     rules.tokens |= kIs<EmbedOp>(op);
-    rules.kv |= kIs<RopeAppendKvOp>(op) || kIs<AttentionOp>(op);
+    rules.outputs |= kIs<GatherRowsOp>(op);
   }
-  if (kv != nullptr) rules.kv_spec = *kv;
+  if (kv != nullptr) {
+    rules.kv = true;
+    rules.kv_spec = *kv;
+  }
+  if (swap != nullptr) rules.swap_pages = swap->pages;
   return rules;
 }
 
 absl::Status ValidateBatch(const BatchRules& rules, const Batch& batch) {
-  if (batch.rows() > rules.max_rows) {
-    return Invalid("a batch of ", batch.rows(), " rows; the Program takes ", rules.max_rows);
+  if (batch.rows() > rules.limits.rows) {
+    return Invalid("a batch of ", batch.rows(), " rows; there may be ", rules.limits.rows);
   }
-  if (batch.outputs() > rules.max_outputs) {
-    return Invalid("a batch of ", batch.outputs(), " outputs; the Program takes ",
-                   rules.max_outputs);
+  for (const SlotStart& start : batch.starts) SKEIN_RETURN_IF_ERROR(ValidateStart(rules, start));
+  for (const PageCopy& copy : batch.copies) SKEIN_RETURN_IF_ERROR(ValidateCopy(rules, copy));
+  for (const SlotUpdate& update : batch.updates) {
+    SKEIN_RETURN_IF_ERROR(ValidateUpdate(rules, update));
   }
-  for (size_t i = 0; i < batch.output_rows.size(); ++i) {
-    if (batch.output_rows[i] < 0 || batch.output_rows[i] >= batch.rows()) {
-      return Invalid("output ", i, " wants row ", batch.output_rows[i], " of ", batch.rows());
+  int64_t rows = 0;
+  for (const BatchSequence& sequence : batch.sequences) {
+    SKEIN_RETURN_IF_ERROR(ValidateSequence(rules, sequence));
+    rows += sequence.rows;
+  }
+  if (rows != batch.rows()) {
+    return Invalid("sequences of ", rows, " rows, and ", batch.rows(), " tokens");
+  }
+  if (rules.outputs && batch.outputs() > rules.limits.outputs) {
+    return Invalid("a batch of ", batch.outputs(), " outputs; there may be ", rules.limits.outputs);
+  }
+  if (!rules.tokens) return absl::OkStatus();
+  for (size_t i = 0; i < batch.token_ids.size(); ++i) {
+    if (batch.token_ids[i] < 0 && batch.token_ids[i] != kNewestToken) {
+      return Invalid("row ", i, ": no token ", batch.token_ids[i]);
     }
   }
-  if (rules.tokens) {
-    if (static_cast<int64_t>(batch.token_ids.size()) != batch.rows()) {
-      return Invalid(batch.token_ids.size(), " token_ids for ", batch.rows(), " rows");
-    }
-    for (size_t i = 0; i < batch.token_ids.size(); ++i) {
-      if (batch.token_ids[i] < 0) return Invalid("row ", i, ": no token ", batch.token_ids[i]);
-    }
-  }
-  return rules.kv ? ValidateKvBatch(rules.kv_spec, batch) : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 }  // namespace skein::kernels

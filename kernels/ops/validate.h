@@ -21,19 +21,24 @@ absl::Status ValidatePageCopy(const KvSpec& from, int32_t from_page, const KvSpe
 absl::Status ValidateRows(const WeightSpec& spec, int64_t first_row, int64_t count);
 
 // `kv` is null where the Program is bound to no cache. Errors name the operation's index.
-absl::Status ValidateProgram(const Program& program, const KvSpec* kv);
+absl::Status ValidateProgram(const Program& program, const Limits& limits, const KvSpec* kv);
 
 // What a Program asks of a batch.
 struct BatchRules {
-  int64_t max_rows = 0;
-  int64_t max_outputs = 0;
-  bool tokens = false;  // it looks tokens up
-  bool kv = false;      // it reads or writes the cache
+  Limits limits;
+  bool tokens = false;   // it looks tokens up
+  bool outputs = false;  // it takes rows out as outputs
+  bool kv = false;       // it reads or writes the cache
   KvSpec kv_spec;
+  int64_t swap_pages = 0;
 };
-BatchRules RulesOf(const Program& program, const KvSpec* kv);
+// `kv` and `swap` as in Bindings.
+BatchRules RulesOf(const Program& program, const Limits& limits, const KvSpec* kv,
+                   const KvSpec* swap);
 
-// Cost: linear in rows and pages. Allocates only for an error's message.
+// All that can be told without the slots' state, which the back end checks: that updates leave no
+// hole, and that there is a page for every row. Cost: linear in the batch. Allocates only for an
+// error's message.
 absl::Status ValidateBatch(const BatchRules& rules, const Batch& batch);
 
 }  // namespace skein::kernels

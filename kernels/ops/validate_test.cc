@@ -22,10 +22,12 @@ WeightSpec Vector(int64_t cols) {
   return {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = cols};
 }
 
+constexpr Limits kLimits{.rows = 6, .outputs = 3, .slots = 4, .slot_pages = 3};
+
 // Buffers: 0 and 1 [rows, 8], 2 [rows, 32] (4 + 2 * 2 heads of 4), 3 [rows, 16], 4 [outputs, 8],
 // 5 [outputs, 10]. Weights: 0 table 10 x 8, 1 gain, 2 qkv, 3 frequencies.
 Program Good() {
-  Program p{.max_rows = 6, .max_outputs = 3, .logits = 5};
+  Program p{.logits = 5, .vocab_size = 10};
   const auto outputs = BufferSpec::Rows::kOutputs;
   p.buffers = {{.name = "x", .cols = 8, .port = true},
                {.name = "y", .cols = 8},
@@ -53,7 +55,7 @@ Program Good() {
 }
 
 TEST(ValidateProgramTest, Table) {
-  SKEIN_EXPECT_OK(ValidateProgram(Good(), &kKv));
+  SKEIN_EXPECT_OK(ValidateProgram(Good(), kLimits, &kKv));
   struct Case {
     Op op;  // put at the end of a good Program
     const char* message;
@@ -101,8 +103,8 @@ TEST(ValidateProgramTest, Table) {
   for (const Case& c : cases) {
     Program p = Good();
     p.ops.push_back(c.op);
-    EXPECT_THAT(ValidateProgram(p, &kKv), StatusIs(kInvalid, HasSubstr(c.message)));
-    EXPECT_THAT(ValidateProgram(p, &kKv), StatusIs(kInvalid, HasSubstr("operation 12: ")));
+    EXPECT_THAT(ValidateProgram(p, kLimits, &kKv), StatusIs(kInvalid, HasSubstr(c.message)));
+    EXPECT_THAT(ValidateProgram(p, kLimits, &kKv), StatusIs(kInvalid, HasSubstr("operation 12: ")));
   }
 }
 
@@ -112,13 +114,13 @@ TEST(ValidateProgramTest, WhatIsNotAnOperation) {
     const char* message;
   };
   const Case cases[] = {
-      {[](Program& p) { p.max_rows = 0; }, "max_rows is 0"},
-      {[](Program& p) { p.max_outputs = -1; }, "max_outputs is -1"},
       {[](Program& p) { p.buffers[3].cols = 0; }, "buffer 3 (attended) has 0 columns"},
       {[](Program& p) { p.buffers[3].cols = int64_t{1} << 60; }, "buffer 3 (attended)"},
       {[](Program& p) { p.input = 4; }, "input: buffer gathered has the wrong kind"},
       {[](Program& p) { p.output = 77; }, "output: no buffer 77"},
       {[](Program& p) { p.logits = 0; }, "logits: buffer x has the wrong kind"},
+      {[](Program& p) { p.vocab_size = 11; }, "logits of 10 columns for a vocabulary of 11"},
+      {[](Program& p) { p.vocab_size = 0; }, "for a vocabulary of 0"},
       {[](Program& p) { p.output = 1; }, "output: buffer y is no port"},
       {[](Program& p) { p.input = p.output = 3; }, "input and output are both buffer attended"},
       {[](Program& p) { p.weights[1].spec.rows = 2; }, "weight gain: a vector of 2 rows"},
@@ -127,97 +129,83 @@ TEST(ValidateProgramTest, WhatIsNotAnOperation) {
   for (const Case& c : cases) {
     Program p = Good();
     c.change(p);
-    EXPECT_THAT(ValidateProgram(p, &kKv), StatusIs(kInvalid, HasSubstr(c.message)));
+    EXPECT_THAT(ValidateProgram(p, kLimits, &kKv), StatusIs(kInvalid, HasSubstr(c.message)));
   }
-  EXPECT_THAT(ValidateProgram(Good(), nullptr),
+  EXPECT_THAT(ValidateProgram(Good(), kLimits, nullptr),
               StatusIs(kInvalid, HasSubstr("operation 3: there is no KV cache")));
 }
 
-// Two sequences: a prefill of positions 0..3 on pages 4 (and 1, not yet), a decode at position 5 on
-// pages 0, 3.
-struct OwnedBatch {
-  std::vector<int32_t> token_ids = {1, 2, 3, 4, 5};
-  std::vector<int32_t> positions = {0, 1, 2, 3, 5};
-  std::vector<int64_t> kv_slots = {16, 17, 18, 19, 13};
-  std::vector<int32_t> row_begin = {0, 4, 5};
-  std::vector<int32_t> context_lengths = {4, 6};
-  std::vector<int32_t> page_table = {4, 99, 0, 3};
-  int64_t stride = 2;
-  std::vector<int32_t> output_rows = {3, 4};
-
-  Batch view() const {
-    return {.token_ids = token_ids,
-            .positions = positions,
-            .kv_slots = kv_slots,
-            .row_begin = row_begin,
-            .context_lengths = context_lengths,
-            .page_table = page_table,
-            .page_table_stride = stride,
-            .output_rows = output_rows};
+TEST(ValidateProgramTest, Limits) {
+  for (const Limits& limits :
+       {Limits{.rows = 0}, Limits{.outputs = -1}, Limits{.slots = 0}, Limits{.slot_pages = -1}}) {
+    EXPECT_THAT(ValidateProgram(Good(), limits, &kKv), StatusIs(kInvalid, HasSubstr("limits of")));
   }
-};
+}
+
+// A prompt of four positions in slot 2, which starts; the next position of slot 0.
+Batch GoodBatch() {
+  return {.starts = {{.slot = 2, .prompt = {1, 2, 3, 4}}},
+          .copies = {{PageCopy::Kind::kWithin, 1, 4}, {PageCopy::Kind::kSwapIn, 6, 0}},
+          .updates = {{.slot = 2, .pages = {4}}, {.slot = 0, .length = 5, .first_page = 1}},
+          .sequences = {{.slot = 2, .rows = 4, .outputs = 1, .sample = true},
+                        {.slot = 0, .outputs = 1, .sample = true}},
+          .token_ids = {1, 2, 3, 4, kNewestToken}};
+}
 
 TEST(ValidateBatchTest, Table) {
-  const BatchRules rules = RulesOf(Good(), &kKv);
-  SKEIN_EXPECT_OK(ValidateBatch(rules, OwnedBatch().view()));
+  const KvSpec swap{.pages = 7};
+  const BatchRules rules = RulesOf(Good(), kLimits, &kKv, &swap);
+  SKEIN_EXPECT_OK(ValidateBatch(rules, GoodBatch()));
   struct Case {
-    std::function<void(OwnedBatch&)> change;
+    std::function<void(Batch&)> change;
     const char* message;
   };
-  const int32_t most = 2147483647;
   const Case cases[] = {
-      {[](OwnedBatch& b) { b.positions.resize(7); }, "7 rows; the Program takes 6"},
-      {[](OwnedBatch& b) { b.output_rows = {0, 1, 2, 3}; }, "4 outputs; the Program takes 3"},
-      {[](OwnedBatch& b) { b.output_rows[1] = 5; }, "output 1 wants row 5 of 5"},
-      {[](OwnedBatch& b) { b.output_rows[0] = -1; }, "output 0 wants row -1"},
-      {[](OwnedBatch& b) { b.token_ids.pop_back(); }, "4 token_ids for 5 rows"},
-      {[](OwnedBatch& b) { b.token_ids[2] = -3; }, "row 2: no token -3"},
-      {[](OwnedBatch& b) { b.kv_slots.pop_back(); }, "4 kv_slots for 5 rows"},
-      {[](OwnedBatch& b) { b.kv_slots[1] = 16; }, "row 1 writes slot 16; its page table says 17"},
-      {[](OwnedBatch& b) { b.kv_slots[4] = -1; }, "row 4 writes slot -1"},
-      {[](OwnedBatch& b) { b.row_begin = {0, 5}; }, "row_begin does not divide"},
-      {[](OwnedBatch& b) { b.row_begin = {}; }, "row_begin does not divide"},
-      {[](OwnedBatch& b) { b.row_begin = {1, 4, 5}; }, "row_begin does not divide"},
-      {[](OwnedBatch& b) { b.row_begin = {0, 4, 4}; }, "row_begin does not divide"},
-      {[](OwnedBatch& b) { b.row_begin = {0, 0, 5}; }, "sequence 0 has rows [0, 0)"},
-      {[](OwnedBatch& b) { b.row_begin = {0, 9, 5}; }, "sequence 0 has rows [0, 9) of 5"},
-      {[](OwnedBatch& b) { b.row_begin = {0, -3, 5}; }, "sequence 0 has rows [0, -3)"},
-      {[](OwnedBatch& b) { b.positions[1] = 2; }, "row 1 is at position 2 in a sequence from 0"},
-      {[](OwnedBatch& b) { b.context_lengths[1] = 5; }, "sequence 1 has a context of 5"},
-      {[](OwnedBatch& b) {
-         b.positions[4] = -1;
-         b.context_lengths[1] = 0;
-       },
-       "row 4 is at position -1"},
-      {[=](OwnedBatch& b) { b.positions[4] = most; }, "sequence 1 has a context of 6"},
-      {[=](OwnedBatch& b) {
-         b.positions[4] = most - 1;
-         b.context_lengths[1] = most;
-       },
-       "sequence 1 needs 536870912 pages; the table has 2"},
-      {[](OwnedBatch& b) { b.page_table[3] = 5; }, "sequence 1, page 1: no page 5 of 5"},
-      {[](OwnedBatch& b) { b.page_table[0] = -1; }, "sequence 0, page 0: no page -1"},
-      {[](OwnedBatch& b) { b.page_table.pop_back(); }, "page_table has 3 entries"},
-      {[](OwnedBatch& b) { b.stride = -1; }, "page_table has 4 entries for 2 sequences of -1"},
+      {[](Batch& b) { b.token_ids.resize(7); }, "7 rows; there may be 6"},
+      {[](Batch& b) { b.token_ids.pop_back(); }, "sequences of 5 rows, and 4 tokens"},
+      {[](Batch& b) { b.token_ids[2] = -3; }, "row 2: no token -3"},
+      {[](Batch& b) { b.sequences[0].outputs = 3; }, "4 outputs; there may be 3"},
+      {[](Batch& b) { b.sequences[1].outputs = 2; }, "slot 0 wants 2 outputs of 1 rows"},
+      {[](Batch& b) { b.sequences[1].outputs = -1; }, "slot 0 wants -1 outputs"},
+      {[](Batch& b) { b.sequences[1].outputs = 0; }, "slot 0 is to be sampled from no output"},
+      {[](Batch& b) { b.sequences[0].prompt_logprobs = 2; }, "of its prompt with 1 outputs of 4"},
+      {[](Batch& b) { b.sequences[1].rows = 0; }, "slot 0 has 0 rows"},
+      {[](Batch& b) { b.sequences[1].slot = 4; }, "a sequence: no slot 4 of 4"},
+      {[](Batch& b) { b.sequences[1].slot = -1; }, "a sequence: no slot -1"},
+      {[](Batch& b) { b.starts[0].slot = 9; }, "a start: no slot 9"},
+      {[](Batch& b) { b.starts[0].prompt_of = 4; }, "a shared prompt: no slot 4"},
+      {[](Batch& b) { b.copies[0].to = 5; }, "a copy: page 1 to 5, of 5 and 7 in the pool"},
+      {[](Batch& b) { b.copies[1].from = 7; }, "a copy from the swap pool: page 7 to 0"},
+      {[](Batch& b) { b.copies[0] = {PageCopy::Kind::kSwapOut, 4, 7}; }, "to the swap pool"},
+      {[](Batch& b) { b.updates[0].slot = 4; }, "an update: no slot 4"},
+      {[](Batch& b) { b.updates[0].pages[0] = 5; }, "slot 2, page 0: no page 5 of 5"},
+      {[](Batch& b) { b.updates[0].pages[0] = -1; }, "slot 2, page 0: no page -1"},
+      {[](Batch& b) { b.updates[0].first_page = 3; }, "slot 2: pages from 3, 1 of them"},
+      {[](Batch& b) { b.updates[0].first_page = -1; }, "slot 2: pages from -1"},
+      {[](Batch& b) { b.updates[1].length = -1; }, "slot 0: a length of -1"},
+      {[](Batch& b) { b.updates[1].length = int64_t{1} << 40; }, "slot 0: a length of"},
   };
   for (const Case& c : cases) {
-    OwnedBatch b;
+    Batch b = GoodBatch();
     c.change(b);
-    EXPECT_THAT(ValidateBatch(rules, b.view()), StatusIs(kInvalid, HasSubstr(c.message)));
+    EXPECT_THAT(ValidateBatch(rules, b), StatusIs(kInvalid, HasSubstr(c.message)));
   }
 }
 
 TEST(ValidateBatchTest, AsksForWhatTheProgramUses) {
   Program p = Good();
-  p.ops = {GatherRowsOp{1, 4}};
-  const BatchRules rules = RulesOf(p, nullptr);
-  OwnedBatch b;
-  b.token_ids.clear();
-  b.kv_slots.clear();
-  b.row_begin.clear();
-  SKEIN_EXPECT_OK(ValidateBatch(rules, b.view()));
+  p.ops = {RmsNormOp{0, 1, 1e-5f, 1}};
+  const BatchRules rules = RulesOf(p, kLimits, nullptr, nullptr);
+  Batch b = GoodBatch();
+  b.copies.clear();
+  b.sequences[0].outputs = 4;
+  b.token_ids[0] = -7;
+  b.updates[0].pages[0] = 99;
+  SKEIN_EXPECT_OK(ValidateBatch(rules, b));
   SKEIN_EXPECT_OK(ValidateBatch(rules, Batch{}));
-  SKEIN_EXPECT_OK(ValidateBatch(RulesOf(Good(), &kKv), Batch{}));
+  SKEIN_EXPECT_OK(ValidateBatch(RulesOf(Good(), kLimits, &kKv, nullptr), Batch{}));
+  b.copies = {{PageCopy::Kind::kWithin, 0, 0}};
+  EXPECT_THAT(ValidateBatch(rules, b), StatusIs(kInvalid, HasSubstr("page 0 to 0, of 0 and 0")));
 }
 
 }  // namespace

@@ -124,16 +124,19 @@ float SumOfBlocks(const float* in, const float* w, const WeightSpec& spec, int64
 
 class ReferenceExecutable final : public HostExecutable {
  public:
-  ReferenceExecutable(const Program& program, Bindings bindings)
-      : HostExecutable(program, std::move(bindings)) {}
+  ReferenceExecutable(const Program& program, const Limits& limits, Bindings bindings)
+      : HostExecutable(program, limits, std::move(bindings)) {}
   using HostExecutable::Init;
 
  private:
-  void Compute(const Op& op, const Batch& batch) override {
+  void Compute(const Op& op, const HostBatch& batch) override {
     std::visit([&](const auto& o) { Do(o, batch); }, op);
   }
+  void ForEach(int64_t tasks, absl::FunctionRef<void(int64_t)> task) override {
+    for (int64_t i = 0; i < tasks; ++i) task(i);
+  }
 
-  void Do(const EmbedOp& op, const Batch& batch) {
+  void Do(const EmbedOp& op, const HostBatch& batch) {
     for (int64_t r = 0; r < batch.rows(); ++r) {
       const int64_t id = batch.token_ids[r] - op.first_id;
       if (id >= 0 && id < op.count) {
@@ -144,13 +147,13 @@ class ReferenceExecutable final : public HostExecutable {
     }
   }
 
-  void Do(const RmsNormOp& op, const Batch& batch) {
+  void Do(const RmsNormOp& op, const HostBatch& batch) {
     for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
       Norm(row(op.in, r), op.gain, op.eps, cols(op.in), row(op.out, r));
     }
   }
 
-  void Do(const AddOp& op, const Batch& batch) {
+  void Do(const AddOp& op, const HostBatch& batch) {
     for (int64_t r = 0; r < RowsOf(op.residual, batch); ++r) {
       for (int64_t c = 0; c < cols(op.residual); ++c) {
         row(op.out, r)[c] = row(op.residual, r)[c] + row(op.delta, r)[c];
@@ -158,12 +161,12 @@ class ReferenceExecutable final : public HostExecutable {
     }
   }
 
-  void Do(const AddRmsNormOp& op, const Batch& batch) {
+  void Do(const AddRmsNormOp& op, const HostBatch& batch) {
     Do(AddOp{op.residual, op.delta, op.residual}, batch);
     Do(RmsNormOp{op.residual, op.gain, op.eps, op.out}, batch);
   }
 
-  void Do(const MatMulOp& op, const Batch& batch) {
+  void Do(const MatMulOp& op, const HostBatch& batch) {
     const ReferenceWeight& weight = Weight(op.weight);
     for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
       for (int64_t n = 0; n < cols(op.out); ++n) {
@@ -173,7 +176,7 @@ class ReferenceExecutable final : public HostExecutable {
     }
   }
 
-  void Do(const RopeAppendKvOp& op, const Batch& batch) {
+  void Do(const RopeAppendKvOp& op, const HostBatch& batch) {
     const float* frequencies = Weight(op.inverse_frequencies).row(0);
     const int64_t half = op.head_dim / 2;
     for (int64_t r = 0; r < batch.rows(); ++r) {
@@ -201,7 +204,7 @@ class ReferenceExecutable final : public HostExecutable {
     }
   }
 
-  void Do(const AttentionOp& op, const Batch& batch) {
+  void Do(const AttentionOp& op, const HostBatch& batch) {
     for (int64_t s = 0; s < batch.sequences(); ++s) {
       for (int64_t r = batch.row_begin[s]; r < batch.row_begin[s + 1]; ++r) {
         for (int64_t h = 0; h < op.heads; ++h) Attend(op, batch, s, r, h);
@@ -209,11 +212,12 @@ class ReferenceExecutable final : public HostExecutable {
     }
   }
 
-  void Attend(const AttentionOp& op, const Batch& batch, int64_t sequence, int64_t r, int64_t h) {
+  void Attend(const AttentionOp& op, const HostBatch& batch, int64_t sequence, int64_t r,
+              int64_t h) {
     const float* query = row(op.qkv, r) + h * op.head_dim;
     const int64_t kv_head = h / (op.heads / op.kv_heads);
     const int64_t page_size = Kv().spec().page_size;
-    const int32_t* pages = batch.page_table.data() + sequence * batch.page_table_stride;
+    const int32_t* pages = batch.pages(sequence);
     const auto slot = [&](int64_t position) {
       return pages[position / page_size] * page_size + position % page_size;
     };
@@ -240,7 +244,7 @@ class ReferenceExecutable final : public HostExecutable {
     }
   }
 
-  void Do(const SwiGluOp& op, const Batch& batch) {
+  void Do(const SwiGluOp& op, const HostBatch& batch) {
     for (int64_t r = 0; r < RowsOf(op.out, batch); ++r) {
       const float* gate = row(op.gate_up, r);
       const float* up = gate + cols(op.out);
@@ -251,15 +255,15 @@ class ReferenceExecutable final : public HostExecutable {
     }
   }
 
-  void Do(const GatherRowsOp& op, const Batch& batch) {
+  void Do(const GatherRowsOp& op, const HostBatch& batch) {
     for (int64_t i = 0; i < batch.outputs(); ++i) {
       std::copy_n(row(op.in, batch.output_rows[i]), cols(op.in), row(op.out, i));
     }
   }
 
   // HostExecutable does these.
-  void Do(const AllReduceOp&, const Batch&) {}
-  void Do(const AllGatherColumnsOp&, const Batch&) {}
+  void Do(const AllReduceOp&, const HostBatch&) {}
+  void Do(const AllGatherColumnsOp&, const HostBatch&) {}
 
   void Norm(const float* in, WeightId gain, float eps, int64_t n, float* out) const {
     double squares = 0;
@@ -304,9 +308,9 @@ class ReferenceBackend final : public Backend {
     return std::make_unique<ReferenceKv>(spec, std::move(memory));
   }
 
-  absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
+  absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program, const Limits& limits,
                                                       Bindings bindings) override {
-    auto executable = std::make_unique<ReferenceExecutable>(program, std::move(bindings));
+    auto executable = std::make_unique<ReferenceExecutable>(program, limits, std::move(bindings));
     SKEIN_RETURN_IF_ERROR(executable->Init());
     return executable;
   }

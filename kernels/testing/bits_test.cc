@@ -118,10 +118,9 @@ std::vector<float> LogitsOf(Backend& backend, const Layout& layout, KvDType dtyp
       }
       chunks.push_back(std::move(chunk));
     }
-    const TestBatch batch(chunks, layout.page_size);
-    const Batch view = batch.view();
-    SKEIN_EXPECT_OK(model.p.Run(view));
-    const auto all = model.p.Get(model.logits, view.outputs());
+    const Batch batch = BatchOf(chunks);
+    SKEIN_EXPECT_OK(model.p.Run(batch));
+    const auto all = model.p.Get(model.logits, batch.outputs());
     const auto first = all.begin() + rows_before * Model::kVocabulary;
     logits.insert(logits.end(), first, first + layout.chunks[step] * Model::kVocabulary);
   }
@@ -207,7 +206,7 @@ std::vector<float> Product(Backend& backend, const std::vector<float>& in, int64
       y});
   p.Bind(backend);
   p.Set(x, in);
-  SKEIN_EXPECT_OK(p.Run(TestBatch({{{0}, 0, std::vector<int32_t>(rows, 0)}}, rows).view()));
+  SKEIN_EXPECT_OK(p.Run(BatchOf({{{0}, 0, std::vector<int32_t>(rows, 0)}})));
   return p.Get(y, rows);
 }
 

@@ -85,36 +85,16 @@ std::vector<float> Rounded(std::vector<float> values, DType dtype) {
   return values;
 }
 
-TestBatch::TestBatch(const std::vector<Chunk>& chunks, int64_t page_size) {
+Batch BatchOf(const std::vector<Chunk>& chunks) {
+  Batch batch;
   for (const Chunk& chunk : chunks) {
-    page_table_stride = std::max(page_table_stride, static_cast<int64_t>(chunk.pages.size()));
+    const auto slot = static_cast<int32_t>(batch.sequences.size());
+    const auto rows = static_cast<int32_t>(chunk.token_ids.size());
+    batch.updates.push_back({.slot = slot, .length = chunk.first_position, .pages = chunk.pages});
+    batch.sequences.push_back({.slot = slot, .rows = rows, .outputs = rows});
+    batch.token_ids.insert(batch.token_ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
   }
-  row_begin.push_back(0);
-  for (const Chunk& chunk : chunks) {
-    int32_t position = chunk.first_position;
-    for (int32_t token : chunk.token_ids) {
-      token_ids.push_back(token);
-      positions.push_back(position);
-      kv_slots.push_back(chunk.pages.at(position / page_size) * page_size + position % page_size);
-      output_rows.push_back(static_cast<int32_t>(output_rows.size()));
-      ++position;
-    }
-    row_begin.push_back(static_cast<int32_t>(positions.size()));
-    context_lengths.push_back(position);
-    page_table.insert(page_table.end(), chunk.pages.begin(), chunk.pages.end());
-    page_table.resize(context_lengths.size() * page_table_stride, -1);
-  }
-}
-
-Batch TestBatch::view() const {
-  return {.token_ids = token_ids,
-          .positions = positions,
-          .kv_slots = kv_slots,
-          .row_begin = row_begin,
-          .context_lengths = context_lengths,
-          .page_table = page_table,
-          .page_table_stride = page_table_stride,
-          .output_rows = output_rows};
+  return batch;
 }
 
 BufferId TestProgram::AddBuffer(int64_t cols, BufferSpec::Rows rows) {
@@ -151,15 +131,21 @@ void TestProgram::Bind(Backend& backend) {
   }
   if (kv_spec.pages > 0) kv = OrDie(backend.AllocateKv(kv_spec));
   executable = OrDie(backend.Compile(
-      program, {.weights = std::move(pointers), .kv = kv.get(), .collectives = collectives}));
+      program, limits,
+      {.weights = std::move(pointers), .kv = kv.get(), .collectives = collectives}));
+}
+
+absl::Status TestProgram::Run(const Batch& batch) {
+  executable->batch(0) = batch;
+  return executable->Enqueue(0).status();
 }
 
 void TestProgram::Set(BufferId id, const std::vector<float>& numbers) {
-  std::copy(numbers.begin(), numbers.end(), static_cast<float*>(executable->port(id).data));
+  std::copy(numbers.begin(), numbers.end(), static_cast<float*>(executable->port(id, 0).data));
 }
 
 std::vector<float> TestProgram::Get(BufferId id, int64_t rows) const {
-  const View view = executable->port(id).First(rows);
+  const View view = executable->port(id, 0).First(rows);
   const auto* const first = static_cast<const float*>(view.data);
   return {first, first + view.elements()};
 }

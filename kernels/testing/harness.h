@@ -41,15 +41,8 @@ struct Chunk {
   std::vector<int32_t> token_ids;  // of the rows
 };
 
-// A batch and what it refers to; every row is an output unless output_rows is set afterwards.
-struct TestBatch {
-  TestBatch(const std::vector<Chunk>& chunks, int64_t page_size);
-  Batch view() const;
-
-  std::vector<int32_t> token_ids, positions, row_begin, context_lengths, page_table, output_rows;
-  std::vector<int64_t> kv_slots;
-  int64_t page_table_stride = 0;
-};
+// A batch of these, in slots 0, 1, 2 ..., each with its length and pages; every row is an output.
+Batch BatchOf(const std::vector<Chunk>& chunks);
 
 // A Program under construction with its weights' values, then bound to a back end. Fails the test
 // (by a fatal check) when a back end refuses it.
@@ -65,9 +58,11 @@ class TestProgram {
   void Bind(Backend& backend);
   void Set(BufferId id, const std::vector<float>& values);
   std::vector<float> Get(BufferId id, int64_t rows) const;
-  absl::Status Run(const Batch& batch) { return executable->Run(batch); }
+  // As the executable's batch 0.
+  absl::Status Run(const Batch& batch);
 
-  Program program{.max_rows = 80, .max_outputs = 80};
+  Program program;
+  Limits limits{.rows = 80, .outputs = 80, .slots = 16, .slot_pages = 256};
   KvSpec kv_spec;  // no cache while pages is 0
   Collectives* collectives = nullptr;
   std::vector<std::vector<float>> values;

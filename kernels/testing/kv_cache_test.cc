@@ -55,7 +55,7 @@ class KvCacheTest : public testing::TestWithParam<std::tuple<BackendCase, KvDTyp
       p_.Set(qkv, RandomFloats(seed++, count * p_.program.buffers[qkv].cols, 2));
     }
     const Chunk chunk{pages, first, std::vector<int32_t>(count, 0)};
-    SKEIN_EXPECT_OK(p_.Run(TestBatch({chunk}, kPageSize).view()));
+    SKEIN_EXPECT_OK(p_.Run(BatchOf({chunk})));
     std::vector<float> result = p_.Get(out_[0], count);
     const std::vector<float> second = p_.Get(out_[1], count);
     result.insert(result.end(), second.begin(), second.end());

@@ -43,8 +43,8 @@ class OperationsTest : public testing::TestWithParam<BackendCase> {
   const std::unique_ptr<Backend> reference_ = MakeReferenceBackend();
 };
 
-TestBatch Rows(int64_t rows) {
-  return rows == 0 ? TestBatch({}, 1) : TestBatch({{{0}, 0, std::vector<int32_t>(rows, 0)}}, 1024);
+Batch Rows(int64_t rows) {
+  return rows == 0 ? Batch{} : BatchOf({{{0}, 0, std::vector<int32_t>(rows, 0)}});
 }
 
 std::vector<float> Abs(std::vector<float> values) {
@@ -98,7 +98,7 @@ TEST_P(OperationsTest, MatMul) {
         const WeightSpec spec{
             .rows = c.outputs, .cols = c.cols, .dtype = kept, .inner_blocks = c.blocks};
         p.Add(MatMulOp{in, p.AddWeight(spec, w), out});
-        return Both(p, in, x, Rows(c.rows).view(), out);
+        return Both(p, in, x, Rows(c.rows), out);
       };
       const Results sums = run(input, matrix, dtype);
       std::vector<float> errors = run(Squares(input), Squares(matrix), DType::kF32).expected;
@@ -134,16 +134,16 @@ TEST_P(OperationsTest, RowsPackedInPiecesAndOutOfOrder) {
     }
     TestProgram p;
     const BufferId out = p.AddBuffer(kCols);
-    p.program.max_rows = kRows;
+    p.limits.rows = kRows;
     p.program.weights.push_back({"table", spec});
     p.Add(EmbedOp{0, 0, kRows, out});
     SKEIN_ASSERT_OK_AND_ASSIGN(p.executable,
-                               backend_->Compile(p.program, {.weights = {weight.get()}}));
+                               backend_->Compile(p.program, p.limits, {.weights = {weight.get()}}));
     Chunk all{{0}, 0, std::vector<int32_t>(kRows)};
     std::iota(all.token_ids.begin(), all.token_ids.end(), 0);
-    TestBatch batch({all}, 1024);
-    batch.output_rows.clear();
-    SKEIN_ASSERT_OK(p.Run(batch.view()));
+    Batch batch = BatchOf({all});
+    batch.sequences[0].outputs = 0;
+    SKEIN_ASSERT_OK(p.Run(batch));
     EXPECT_EQ(p.Get(out, kRows), values);
   }
 }
@@ -156,7 +156,7 @@ TEST_P(OperationsTest, RmsNorm) {
       const BufferId in = p.AddBuffer(cols);
       const BufferId out = p.AddBuffer(cols);
       p.Add(RmsNormOp{in, p.AddVector(RandomFloats(3, cols)), 1e-6f, out});
-      const Results r = Both(p, in, RandomFloats(4, rows * cols, 5), Rows(rows).view(), out);
+      const Results r = Both(p, in, RandomFloats(4, rows * cols, 5), Rows(rows), out);
       // Half of the relative error of a sum of squares, then a square root and three products.
       EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), ErrorOfSum(cols) / 2 + 6));
     }
@@ -176,11 +176,11 @@ TEST_P(OperationsTest, AddRmsNorm) {
       p.Add(AddRmsNormOp{residual, delta, gain, 1e-5f, delta});
       p.Add(RmsNormOp{residual, gain, 1e-5f, sum});
       const auto in = RandomFloats(6, rows * cols);
-      const Results norms = Both(p, residual, in, Rows(rows).view(), delta);
+      const Results norms = Both(p, residual, in, Rows(rows), delta);
       EXPECT_TRUE(
           Close(norms.actual, norms.expected, Abs(norms.expected), ErrorOfSum(cols) / 2 + 6));
-      EXPECT_TRUE(SameBits(p.Get(residual, rows),
-                           Both(p, residual, in, Rows(rows).view(), residual).expected));
+      EXPECT_TRUE(
+          SameBits(p.Get(residual, rows), Both(p, residual, in, Rows(rows), residual).expected));
       EXPECT_TRUE(SameBits(p.Get(sum, rows), p.Get(delta, rows)));
     }
   }
@@ -194,7 +194,7 @@ TEST_P(OperationsTest, SwiGlu) {
       const BufferId in = p.AddBuffer(2 * cols);
       const BufferId out = p.AddBuffer(cols);
       p.Add(SwiGluOp{in, out});
-      const Results r = Both(p, in, RandomFloats(7, rows * 2 * cols, 30), Rows(rows).view(), out);
+      const Results r = Both(p, in, RandomFloats(7, rows * 2 * cols, 30), Rows(rows), out);
       EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), 6));
     }
   }
@@ -211,7 +211,7 @@ TEST_P(OperationsTest, SwiGluAtTheEdges) {
   const BufferId gate_up = p.AddBuffer(2 * n);
   const BufferId out = p.AddBuffer(n);
   p.Add(SwiGluOp{gate_up, out});
-  const Results r = Both(p, gate_up, in, Rows(1).view(), out);
+  const Results r = Both(p, gate_up, in, Rows(1), out);
   std::vector<float> magnitude = Abs(r.expected);
   for (float& m : magnitude) {
     if (std::isnan(m) || std::isinf(m)) m = 1;
@@ -307,23 +307,22 @@ TEST_P(OperationsTest, RopeAndAttention) {
     };
     const auto zeros = [](int64_t n) { return std::vector<int32_t>(n, 0); };
     const auto left = pages(0, 39), right = pages(1, 10);
-    const TestBatch first({{left, 0, zeros(37)}, {right, 0, zeros(3)}}, c.page_size);
-    const TestBatch second({{right, 3, zeros(6)}, {left, 37, zeros(1)}}, c.page_size);
-    const TestBatch third({{right, 9, zeros(1)}, {left, 38, zeros(1)}}, c.page_size);
+    const Batch first = BatchOf({{left, 0, zeros(37)}, {right, 0, zeros(3)}});
+    const Batch second = BatchOf({{right, 3, zeros(6)}, {left, 37, zeros(1)}});
+    const Batch third = BatchOf({{right, 9, zeros(1)}, {left, 38, zeros(1)}});
     std::vector<float> rotated[2], attended[2], errors;
     SequenceRows sequences[2];
     for (int i = 0; i < 2; ++i) {
       p.Bind(i == 0 ? *reference_ : *backend_);
-      for (const TestBatch* batch : {&first, &second, &third}) {
-        const Batch view = batch->view();
-        p.Set(qkv, RandomFloats(8, view.rows() * qkv_cols, 2));
-        SKEIN_ASSERT_OK(p.Run(view));
-        const std::vector<float> values = p.Get(qkv, view.rows());
+      for (const Batch* batch : {&first, &second, &third}) {
+        p.Set(qkv, RandomFloats(8, batch->rows() * qkv_cols, 2));
+        SKEIN_ASSERT_OK(p.Run(*batch));
+        const std::vector<float> values = p.Get(qkv, batch->rows());
         rotated[i].insert(rotated[i].end(), values.begin(), values.end());
-        for (float value : p.Get(out, view.rows())) attended[i].push_back(value);
-        for (int64_t row = 0; i == 0 && row < view.rows(); ++row) {
+        for (float value : p.Get(out, batch->rows())) attended[i].push_back(value);
+        for (int64_t row = 0; i == 0 && row < batch->rows(); ++row) {
           // In the first batch the left one comes first.
-          const bool is_left = (row < view.row_begin[1]) == (batch == &first);
+          const bool is_left = (row < batch->sequences[0].rows) == (batch == &first);
           SequenceRows& sequence = sequences[is_left ? 0 : 1];
           sequence.emplace_back(&values[row * qkv_cols], &values[row * qkv_cols] + qkv_cols);
           for (float error : AttentionErrors(c, sequence)) {
@@ -347,8 +346,8 @@ TEST_P(OperationsTest, NothingToDo) {
   p.Add(RmsNormOp{y, p.AddVector(std::vector<float>(8, 1.0f)), 1e-5f, y});
   p.Add(MatMulOp{y, p.AddWeight({.rows = 70, .cols = 8}, RandomFloats(1, 560)), logits});
   p.Add(AllReduceOp{logits});
-  TestBatch batch = Rows(3);
-  batch.output_rows.clear();
+  Batch batch = Rows(3);
+  batch.sequences[0].outputs = 0;
   class Unused final : public Collectives {
     absl::Status AllReduce(View, Stream) override { return absl::InternalError("called"); }
     absl::Status AllGather(ConstView, View, Stream) override {
@@ -357,7 +356,7 @@ TEST_P(OperationsTest, NothingToDo) {
   } unused;
   p.collectives = &unused;
   p.Bind(*backend_);
-  SKEIN_EXPECT_OK(p.Run(batch.view()));
+  SKEIN_EXPECT_OK(p.Run(batch));
   SKEIN_EXPECT_OK(p.Run(Batch{}));
 }
 

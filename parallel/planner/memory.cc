@@ -40,15 +40,18 @@ int64_t WeightBytes(const model::ModelConfig& model, const ShardSpec& shard, Ran
   return bytes;
 }
 
-// One micro-batch's buffers, F32: residual, normed and delta, the attention's, the MLP's; what goes
-// to the next stage, or on the last one the logits of every sequence's row, own and joined.
+// One micro-batch's buffers, F32: residual, normed and delta, the attention's, the MLP's; on the
+// last stage the logits of every sequence's row, own and joined. What comes from the stage before,
+// the residual, and what goes to the next one are two batches' each.
 int64_t ActivationBytes(const model::ModelConfig& model, const ShardSpec& shard, Range layers,
                         const ReplicaLimits& limits) {
   const int64_t row = 3 * model.hidden_size + QkvSize(model, shard) +
                       shard.heads.size() * model.head_dim + 3 * shard.ffn.size();
+  const int64_t hop = limits.max_micro_batch_rows * model.hidden_size;
   int64_t elements = limits.max_micro_batch_rows * row;
+  if (layers.begin > 0) elements += hop;
   if (layers.end < model.num_layers) {
-    elements += limits.max_micro_batch_rows * model.hidden_size;
+    elements += 2 * hop;
   } else {
     const int32_t outputs = MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows);
     elements += outputs * (model.hidden_size + (1 + limits.tensor) * shard.vocab_stride);

@@ -111,10 +111,11 @@ TEST(MemoryOfRank, FirstStageHoldsTheEmbeddingAndLastTheOutput) {
     EXPECT_EQ(first.weight_bytes, middle.weight_bytes + table);
     EXPECT_EQ(last.weight_bytes, middle.weight_bytes + table + 256 * 4);  // and the last norm
     EXPECT_EQ(first.kv_bytes, middle.kv_bytes);
-    EXPECT_EQ(first.activation_bytes, middle.activation_bytes);
-    // 16 + 16 rows of own logits and joined ones, and the gathered rows, instead of the output.
-    EXPECT_EQ(last.activation_bytes,
-              middle.activation_bytes + 32 * (256 + 2 * 2048) * 4 - 256 * 256 * 4);
+    // Two batches' inputs, and outputs.
+    const int64_t hop = 256 * 256 * 4;
+    EXPECT_EQ(first.activation_bytes, middle.activation_bytes - hop);
+    // 16 + 16 rows of own logits and joined ones, and the gathered rows, instead of outputs.
+    EXPECT_EQ(last.activation_bytes, middle.activation_bytes + 32 * (256 + 2 * 2048) * 4 - 2 * hop);
   }
 }
 

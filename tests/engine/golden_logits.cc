@@ -20,7 +20,6 @@ namespace {
 
 constexpr int64_t kPageSize = 16;
 constexpr int64_t kPages = 32;
-constexpr SequenceId kId = 1;
 
 }  // namespace
 
@@ -84,15 +83,14 @@ absl::StatusOr<Rows> RunGoldenCase(const GoldenCase& golden, const GoldenRun& ru
   if (config.num_kv_heads % options.layout.tensor != 0) options.layout.tensor = 1;
   SKEIN_ASSIGN_OR_RETURN(auto replica, LocalReplica::Create(config, *tensors, options));
 
-  PageTableUpdate table{.id = kId};
-  for (int32_t page = kPages - 1; page >= 0; --page) table.pages.push_back(page);
-  StepOrder order{.started = {{.id = kId, .sampling = {.temperature = 0}}}, .tables = {table}};
-  order.micro_batches = {{{.id = kId, .begin = 0, .tokens = golden.prompt, .sample = true}}};
+  kernels::SlotUpdate update;
+  for (int32_t page = kPages - 1; page >= 0; --page) update.pages.push_back(page);
+  StepOrder order{.starts = {{.sampling = {.temperature = 0}}}, .updates = {update}};
+  order.micro_batches = {{{.tokens = golden.prompt, .sample = true}}};
   SKEIN_RETURN_IF_ERROR(replica->Run(order).status());
-  auto position = static_cast<int64_t>(golden.prompt.size());
   for (int32_t token : golden.decode) {
     order = {};
-    order.micro_batches = {{{.id = kId, .begin = position++, .tokens = {token}, .sample = true}}};
+    order.micro_batches = {{{.tokens = {token}, .sample = true}}};
     SKEIN_RETURN_IF_ERROR(replica->Run(order).status());
   }
   Rows rows;  // sampled ones, by position

@@ -44,7 +44,7 @@ std::vector<GenerationRequest> Requests(int64_t vocab_size) {
 
 struct Outcome {
   LocalReplica::Answers answers;
-  std::map<std::pair<SequenceId, int64_t>, std::vector<float>> logits;
+  LocalReplica::Logits logits;
 };
 
 Outcome RunLayout(const LayoutCase& c, bool reference = false) {
@@ -95,7 +95,7 @@ TEST_P(LayoutTest, GivesTheBitsOfOneRank) {
     ASSERT_NE(it, got.logits.end());
     ASSERT_EQ(it->second.size(), logits.size());
     EXPECT_EQ(std::memcmp(it->second.data(), logits.data(), logits.size() * sizeof(float)), 0)
-        << "sequence " << key.first << ", position " << key.second;
+        << "request " << key.first.first << ", position " << key.second;
   }
 }
 

@@ -56,9 +56,10 @@ void LocalReplica::Connect(const plan::Layout& layout,
       });
     }
   }
+  if (layout.pipeline == 1) return;
   std::vector<Rank*> takers;
   for (int shard = 0; shard < layout.tensor; ++shard) takers.push_back(at(0, shard));
-  if (layout.pipeline > 1) takers.push_back(at(layout.pipeline - 1, 0));
+  takers.push_back(at(layout.pipeline - 1, 0));
   join(takers, "tokens", [&](size_t i) -> auto& { return takers[i]->stage_groups.tokens; });
 }
 
@@ -83,8 +84,6 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                            {.tensor = layout.tensor,
                             .shard = shard,
                             .layers = plan::StageLayers(config.num_layers, layout.pipeline, stage),
-                            .max_rows = options.max_rows,
-                            .max_outputs = options.max_rows,
                             .page_size = options.page_size,
                             .pages = options.pages,
                             .kv_dtype = options.kv_dtype}));
@@ -95,25 +94,29 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
         swap.pages = options.swap_pages;
         SKEIN_ASSIGN_OR_RETURN(rank->swap, rank->backend->AllocateKv(swap));
       }
-      SKEIN_ASSIGN_OR_RETURN(
-          rank->executable,
-          rank->backend->Compile(rank->program.program, {.weights = rank->shard.pointers(),
-                                                         .kv = rank->kv.get(),
-                                                         .collectives = rank->collectives.get()}));
+      SKEIN_ASSIGN_OR_RETURN(rank->executable,
+                             rank->backend->Compile(rank->program.program,
+                                                    {.rows = options.max_rows,
+                                                     .outputs = options.max_rows,
+                                                     .slots = options.max_sequences,
+                                                     .slot_pages = options.pages},
+                                                    {.weights = rank->shard.pointers(),
+                                                     .kv = rank->kv.get(),
+                                                     .swap = rank->swap.get(),
+                                                     .collectives = rank->collectives.get()}));
       StageOptions stage_options = {
           .tensor = layout.tensor,
           .pipeline = layout.pipeline,
           .stage = stage,
           .shard = shard,
-          .vocab_size = config.vocab_size,
-          .page_size = options.page_size,
-          .kv = rank->kv.get(),
-          .swap = rank->swap.get(),
+          .slots = options.max_sequences,
           .groups = rank->stage_groups,
           .trace = options.trace,
-          .observe_logits = [r = replica.get()](SequenceId id, int64_t position,
-                                                absl::Span<const float> logits) {
-            r->logits_[{id, position}].assign(logits.begin(), logits.end());
+          .observe_logits = [r = replica.get()](int32_t slot, absl::Span<const float> logits) {
+            const Slot& at = r->slots_.at(slot);
+            for (const AnswerId& answer : at.answers) {
+              r->logits_[{answer, at.length - 1}].assign(logits.begin(), logits.end());
+            }
           }};
       rank->stage =
           std::make_unique<Stage>(stage_options, rank->program.program, rank->executable.get());
@@ -123,7 +126,47 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
   return replica;
 }
 
+std::vector<LocalReplica::AnswerId> LocalReplica::AnswersOf(const kernels::SlotStart& start) const {
+  // As they cross between processes, so that nothing that matters is left out.
+  const auto bytes_of = [](kernels::SlotStart start, int32_t sample) {
+    start.slot = 0;
+    start.prompt_of = -1;
+    start.output.clear();
+    start.mu.reset();
+    start.sampling.sample = sample;
+    return Encode(StepOrder{.starts = {std::move(start)}});
+  };
+  const auto sample = static_cast<int32_t>(start.sampling.sample);
+  std::vector<AnswerId> answers;
+  for (const GenerationRequest& request : requests_) {
+    for (const SampleStart& asked : request.samples) {
+      if (asked.index == sample &&
+          bytes_of({.prompt = request.prompt, .sampling = request.sampling}, sample) ==
+              bytes_of(start, sample)) {
+        answers.emplace_back(request.id, asked.index);
+      }
+    }
+  }
+  if (answers.empty()) answers.emplace_back(0, start.slot);
+  return answers;
+}
+
+void LocalReplica::Follow(const StepOrder& order) {
+  for (kernels::SlotStart start : order.starts) {
+    if (start.prompt_of >= 0) start.prompt = slots_.at(start.prompt_of).prompt;
+    slots_[start.slot] = {.prompt = start.prompt, .answers = AnswersOf(start)};
+  }
+  for (const kernels::SlotUpdate& update : order.updates) {
+    Slot& slot = slots_[update.slot];
+    slot.length = update.length.value_or(slot.length);
+  }
+  for (const auto& chunks : order.micro_batches) {
+    for (const ChunkOrder& chunk : chunks) slots_[chunk.slot].length += chunk.rows();
+  }
+}
+
 absl::StatusOr<StepResult> LocalReplica::Run(const StepOrder& order) {
+  Follow(order);
   std::vector<StepResult> results(ranks_.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -131,7 +174,7 @@ absl::StatusOr<StepResult> LocalReplica::Run(const StepOrder& order) {
       // The order crosses as bytes, as it does between processes.
       absl::StatusOr<StepOrder> received = DecodeStepOrder(Encode(order));
       Rank& rank = *ranks_[i];
-      if (received.ok()) results[i] = rank.stage->Run(*received);
+      if (received.ok()) results[i] = rank.stage->Run(*std::move(received));
       if (!received.ok()) results[i].status = received.status();
       if (!results[i].status.ok()) rank.stage->Abort(results[i].status);
     });
@@ -160,6 +203,7 @@ absl::StatusOr<LocalReplica::Answers> LocalReplica::GenerateMore(
     const std::vector<GenerationRequest>& requests) {
   if (state_ == nullptr) return absl::FailedPreconditionError("Generate comes first");
   ReplicaState& state = *state_;
+  requests_ = requests;
   for (const GenerationRequest& request : requests) state.Add(request, absl::UnixEpoch());
   Answers answers;
   std::deque<StepOrder> orders;  // planned ahead

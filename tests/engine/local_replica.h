@@ -51,11 +51,11 @@ class LocalReplica {
 
   using Answers = std::map<std::pair<RequestId, int32_t>, std::vector<int32_t>>;
   // Serves the requests to their end, `scheduler` deciding; answers by request and sample. Starts
-  // with an empty prefix cache; sequences are numbered from 1.
+  // with an empty prefix cache.
   absl::StatusOr<Answers> Generate(const std::vector<GenerationRequest>& requests,
                                    SchedulerLimits scheduler);
   // Further requests, after Generate, to the same leader: its prefix cache and its counters are
-  // kept, and the numbers of its sequences go on.
+  // kept.
   absl::StatusOr<Answers> GenerateMore(const std::vector<GenerationRequest>& requests);
   // After the last step of either.
   const ReplicaLoad& load() const { return load_; }
@@ -65,21 +65,32 @@ class LocalReplica {
   // Mirostat's state after each token of an answer.
   const std::map<std::pair<RequestId, int32_t>, std::vector<float>>& mus() const { return mus_; }
 
-  // The logits of every sampled row so far, by sequence and position.
-  const std::map<std::pair<SequenceId, int64_t>, std::vector<float>>& logits() const {
-    return logits_;
-  }
+  // The logits of every sampled row so far, by answer and position. An order given to Run is of
+  // answer {0, slot}.
+  using AnswerId = std::pair<RequestId, int32_t>;
+  using Logits = std::map<std::pair<AnswerId, int64_t>, std::vector<float>>;
+  const Logits& logits() const { return logits_; }
 
  private:
   struct Rank;
+  struct Slot {
+    std::vector<int32_t> prompt;
+    std::vector<AnswerId> answers;  // alike in everything, so that their logits are the same
+    int64_t length = 0;
+  };
   LocalReplica() = default;
+  // Keeps account of the slots, as ranks do.
+  void Follow(const StepOrder& order);
+  std::vector<AnswerId> AnswersOf(const kernels::SlotStart& start) const;
   static void Connect(const plan::Layout& layout, const std::vector<std::unique_ptr<Rank>>& ranks);
 
   model::ModelConfig config_;
   LocalReplicaOptions options_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::unique_ptr<ReplicaState> state_;  // since the last Generate
-  std::map<std::pair<SequenceId, int64_t>, std::vector<float>> logits_;
+  std::unique_ptr<ReplicaState> state_;      // since the last Generate
+  std::vector<GenerationRequest> requests_;  // of the last Generate or GenerateMore
+  std::map<int32_t, Slot> slots_;
+  Logits logits_;
   std::map<RequestId, std::vector<kernels::SampledToken>> prompt_logprobs_;
   std::map<std::pair<RequestId, int32_t>, std::vector<float>> mus_;
   ReplicaLoad load_;

@@ -89,15 +89,13 @@ class MoveTest : public ::testing::Test {
         requests, {.step_tokens = 48, .micro_batches = 2, .max_micro_batch_rows = 32});
     EXPECT_THAT(answers.status(), IsOk());
     Served served{.tokens = *answers, .mus = (*replica)->mus(), .logits = {}};
-    SequenceId sequence = 0;
     for (const GenerationRequest& request : requests) {
       for (const SampleStart& sample : request.samples) {
         const AnswerId id = {request.id, sample.index};
-        ++sequence;  // they are numbered as they come
         const auto before = std::ssize(request.prompt) + std::ssize(sample.output);
         for (int64_t i = 0; i < std::ssize(served.tokens.at(id)); ++i) {
           const int64_t position = before + i - 1;
-          served.logits[{id, position}] = (*replica)->logits().at({sequence, position});
+          served.logits[{id, position}] = (*replica)->logits().at({id, position});
         }
       }
     }

@@ -1,5 +1,6 @@
 // Micro-batches overlap: stage 0 computes i + 1 while stage 1 computes i.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -10,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/test_util.h"
-#include "kernels/ops/backend.h"
+#include "kernels/testing/fake_executable.h"
 #include "parallel/comm/inprocess/inprocess.h"
 #include "worker/engine/stage.h"
 
@@ -46,26 +47,28 @@ class Rendezvous {
   int begun_[kStages] ABSL_GUARDED_BY(mutex_) = {0, 0};
 };
 
-class MeetingExecutable final : public kernels::Executable {
+class MeetingExecutable final : public kernels::FakeExecutable {
  public:
-  MeetingExecutable(int stage, Rendezvous* rendezvous)
-      : stage_(stage), rendezvous_(rendezvous), buffer_(kHidden * 8) {}
+  MeetingExecutable(int stage, Rendezvous* rendezvous) : stage_(stage), rendezvous_(rendezvous) {}
 
-  absl::Status Run(const kernels::Batch& batch) override {
-    if (stage_ == 0) {
-      std::fill(buffer_.begin(), buffer_.end(), static_cast<float>(batch.token_ids[0]));
-    } else {
-      received_.push_back(buffer_[0]);
-    }
-    return rendezvous_->Run(stage_, runs_++);
+  View port(kernels::BufferId, int i) override {
+    return {ports_[i].data(), DType::kF32, 8, kHidden};
   }
-  View port(kernels::BufferId) override { return {buffer_.data(), DType::kF32, 8, kHidden}; }
   const std::vector<float>& received() const { return received_; }
 
  private:
+  absl::Status Run(int i, const kernels::Batch& batch, kernels::BatchResult&) override {
+    if (stage_ == 0) {
+      ports_[i].fill(static_cast<float>(batch.token_ids[0]));
+    } else {
+      received_.push_back(ports_[i][0]);
+    }
+    return rendezvous_->Run(stage_, runs_++);
+  }
+
   int stage_;
   Rendezvous* rendezvous_;
-  std::vector<float> buffer_;
+  std::array<std::array<float, kHidden * 8>, kBatches> ports_{};
   std::vector<float> received_;
   int runs_ = 0;
 };
@@ -91,10 +94,10 @@ TEST(PipelineTest, StagesOverlap) {
   std::vector<TraceEvent> trace[kStages];
 
   StepOrder order{.step = 3};
-  order.started = {{.id = 1}};
-  order.tables = {{.id = 1, .pages = {0, 1}}};
+  order.starts = {{}};
+  order.updates = {{.pages = {0, 1}}};
   for (int i = 0; i < kMicroBatches; ++i) {
-    order.micro_batches.push_back({{.id = 1, .begin = 2 * i, .tokens = {i + 10, 7}}});
+    order.micro_batches.push_back({{.tokens = {i + 10, 7}}});
   }
   std::vector<std::unique_ptr<MeetingExecutable>> executables;
   for (int stage = 0; stage < kStages; ++stage) {
@@ -108,7 +111,6 @@ TEST(PipelineTest, StagesOverlap) {
       (stage == 0 ? program.output : program.input) = 0;
       StageOptions options{.pipeline = kStages,
                            .stage = stage,
-                           .page_size = 4,
                            .groups = {.previous = stage == 1 ? groups[1].get() : nullptr,
                                       .next = stage == 0 ? groups[0].get() : nullptr}};
       options.trace = [&](const TraceEvent& event) {

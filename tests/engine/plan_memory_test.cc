@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/test_util.h"
+#include "kernels/ops/backend.h"
 #include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
 #include "model/synthetic/synthetic.h"
@@ -47,23 +48,24 @@ void Compare(const Shape& shape, int32_t tensor, int32_t pipeline, kernels::KvDT
       SKEIN_ASSERT_OK_AND_ASSIGN(const plan::ShardSpec spec,
                                  plan::MakeShard(config, tensor, shard));
       const plan::RankMemory planned = plan::MemoryOfRank(config, spec, layers, limits);
-      SKEIN_ASSERT_OK_AND_ASSIGN(
-          const worker::RankProgram rank,
-          worker::BuildRankProgram(
-              config, *tensors,
-              {.tensor = tensor,
-               .shard = shard,
-               .layers = layers,
-               .max_rows = limits.max_micro_batch_rows,
-               .max_outputs = plan::MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows),
-               .page_size = limits.page_size,
-               .pages = limits.pages,
-               .kv_dtype = kv_dtype}));
+      SKEIN_ASSERT_OK_AND_ASSIGN(const worker::RankProgram rank,
+                                 worker::BuildRankProgram(config, *tensors,
+                                                          {.tensor = tensor,
+                                                           .shard = shard,
+                                                           .layers = layers,
+                                                           .page_size = limits.page_size,
+                                                           .pages = limits.pages,
+                                                           .kv_dtype = kv_dtype}));
       int64_t weights = 0, buffers = 0;
       for (const auto& weight : rank.program.weights) weights += kernels::PackedBytes(weight.spec);
-      for (const auto& buffer : rank.program.buffers) {
+      const int64_t outputs = plan::MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows);
+      for (size_t i = 0; i < rank.program.buffers.size(); ++i) {
+        const kernels::BufferSpec& buffer = rank.program.buffers[i];
         const bool tokens = buffer.rows == kernels::BufferSpec::Rows::kTokens;
-        buffers += 4 * buffer.cols * (tokens ? rank.program.max_rows : rank.program.max_outputs);
+        const auto id = static_cast<kernels::BufferId>(i);
+        const bool per_batch = id == rank.program.input || id == rank.program.output;
+        buffers += 4 * buffer.cols * (tokens ? limits.max_micro_batch_rows : outputs) *
+                   (per_batch ? kernels::Executable::kBatches : 1);
       }
       EXPECT_EQ(planned.weight_bytes, weights);
       EXPECT_EQ(planned.kv_bytes, kernels::KvBytes(rank.kv));

@@ -93,15 +93,14 @@ Served Serve(LocalReplica& replica, const std::vector<GenerationRequest>& reques
   EXPECT_THAT(answers.status(), IsOk());
   if (!answers.ok()) return served;
   served.answers = *std::move(answers);
-  SequenceId id = 0;
   for (const GenerationRequest& request : requests) {
     for (const SampleStart& sample : request.samples) {
-      ++id;  // sequences are numbered as they come
       const int64_t begin = static_cast<int64_t>(request.prompt.size()) - 1;
       const auto tokens = std::ssize(served.answers.at({request.id, sample.index}));
       // What was drawn ahead, behind an end of text, is no part of the answer.
       for (int64_t position = begin; position < begin + tokens; ++position) {
-        served.logits[{request.id, sample.index, position}] = replica.logits().at({id, position});
+        served.logits[{request.id, sample.index, position}] =
+            replica.logits().at({{request.id, sample.index}, position});
       }
     }
   }
@@ -257,16 +256,15 @@ TEST_F(ServingTest, PromptLogprobsAreThoseOfEveryRow) {
 
   // Each row by itself, as a sampling chunk, so that its logits are observed.
   const auto rows = Make({});
-  PageTableUpdate table{.id = 1};
-  for (int32_t page = 0; page < 16; ++page) table.pages.push_back(page);
+  kernels::SlotUpdate update;
+  for (int32_t page = 0; page < 16; ++page) update.pages.push_back(page);
   for (size_t i = 0; i < asked.prompt.size(); ++i) {
     StepOrder order{.step = static_cast<int64_t>(i)};
     if (i == 0) {
-      order.started = {{.id = 1, .sampling = {.temperature = 0}}};
-      order.tables = {table};
+      order.starts = {{.sampling = {.temperature = 0}}};
+      order.updates = {update};
     }
-    order.micro_batches = {
-        {{.id = 1, .begin = static_cast<int64_t>(i), .tokens = {asked.prompt[i]}, .sample = true}}};
+    order.micro_batches = {{{.tokens = {asked.prompt[i]}, .sample = true}}};
     SKEIN_ASSERT_OK(rows->Run(order));
   }
 
@@ -284,7 +282,7 @@ TEST_F(ServingTest, PromptLogprobsAreThoseOfEveryRow) {
       const auto& got = replica->prompt_logprobs().at(asked.id);
       ASSERT_EQ(got.size(), (run + 1) * (asked.prompt.size() - 1));
       for (size_t i = 1; i < asked.prompt.size(); ++i) {
-        const auto& logits = rows->logits().at({1, static_cast<int64_t>(i) - 1});
+        const auto& logits = rows->logits().at({{0, 0}, static_cast<int64_t>(i) - 1});
         const auto& token = got[run * (asked.prompt.size() - 1) + i - 1];
         double sum = 0;
         for (float logit : logits) sum += std::exp(static_cast<double>(logit));
@@ -323,9 +321,8 @@ TEST_F(ServingTest, APromptIsServedFromThePrefixCacheTheSecondTimeWithTheSameBit
     EXPECT_EQ(replica->load().cached_tokens, 5 * kPageSize);
     EXPECT_EQ(replica->load().prompt_tokens, 2 * 45);
     EXPECT_EQ(answers.at({2, 0}), want.answers.at({1, 0}));
-    // The replica's second sequence.
     for (const auto& [key, logits] : want.logits) {
-      const auto& got = replica->logits().at({2, std::get<2>(key)});
+      const auto& got = replica->logits().at({{2, 0}, std::get<2>(key)});
       ASSERT_EQ(std::memcmp(got.data(), logits.data(), logits.size() * sizeof(float)), 0)
           << "position " << std::get<2>(key);
     }

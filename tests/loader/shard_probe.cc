@@ -51,9 +51,7 @@ int main(int argc, char** argv) {
       worker::BuildRankProgram(config, *tensors,
                                {.tensor = tensor,
                                 .shard = shard,
-                                .layers = plan::StageLayers(config.num_layers, pipeline, stage),
-                                .max_rows = 64,
-                                .max_outputs = 8}));
+                                .layers = plan::StageLayers(config.num_layers, pipeline, stage)}));
   const auto loaded = OrDie(worker::LoadShard(*tensors, program, *backend, {.threads = 2}));
   long long packed = 0;
   for (const auto& weight : loaded.weights) packed += weight->bytes();

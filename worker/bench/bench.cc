@@ -110,13 +110,10 @@ class Bench {
     pages_per_sequence_ = (length + kPageSize - 1) / kPageSize;
     SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCpuBackend({.threads = threads_}));
     SKEIN_ASSIGN_OR_RETURN(
-        program_,
-        BuildRankProgram(config_, *tensors_,
-                         {.layers = Range{0, config_.num_layers},
-                          .max_rows = std::max<int64_t>(options_.prompt_tokens, options_.batch),
-                          .max_outputs = options_.batch,
-                          .page_size = kPageSize,
-                          .pages = pages_per_sequence_ * std::max(options_.batch, 1)}));
+        program_, BuildRankProgram(config_, *tensors_,
+                                   {.layers = Range{0, config_.num_layers},
+                                    .page_size = kPageSize,
+                                    .pages = pages_per_sequence_ * std::max(options_.batch, 1)}));
     ShardLoadOptions load{.threads = threads_};
     load.progress = [this](int64_t done, int64_t total) {
       Progress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));
@@ -125,31 +122,32 @@ class Bench {
     SKEIN_ASSIGN_OR_RETURN(kv_, backend_->AllocateKv(program_.kv));
     SKEIN_ASSIGN_OR_RETURN(
         executable_,
-        backend_->Compile(program_.program, {.weights = shard_.pointers(), .kv = kv_.get()}));
-    stage_ = std::make_unique<Stage>(
-        StageOptions{.vocab_size = config_.vocab_size, .page_size = kPageSize}, program_.program,
-        executable_.get());
+        backend_->Compile(program_.program,
+                          {.rows = std::max<int64_t>(options_.prompt_tokens, options_.batch),
+                           .outputs = options_.batch,
+                           .slots = std::max(options_.batch, 1),
+                           .slot_pages = pages_per_sequence_},
+                          {.weights = shard_.pointers(), .kv = kv_.get()}));
+    stage_ = std::make_unique<Stage>(StageOptions{.slots = std::max(options_.batch, 1)},
+                                     program_.program, executable_.get());
+    last_token_.resize(std::max(options_.batch, 1));
     cost_ = CostOf(program_, shard_);
     cached_ =
         DecodeBytes(options_.decode_tokens) <= static_cast<double>(sysconf(_SC_LEVEL3_CACHE_SIZE));
     return absl::OkStatus();
   }
 
-  // Starts sequence `id` and computes its prompt.
-  absl::StatusOr<absl::Duration> Prefill(SequenceId id) {
-    StepOrder order;
-    const SequenceStart start{.id = id, .sampling = {.temperature = 0}};
-    PageTableUpdate table{.id = id};
+  // Starts a sequence in `slot` and computes its prompt.
+  absl::StatusOr<absl::Duration> Prefill(int32_t slot) {
+    StepOrder order{.starts = {{.slot = slot, .sampling = {.temperature = 0}}}};
+    kernels::SlotUpdate& update = order.updates.emplace_back(kernels::SlotUpdate{.slot = slot});
     for (int64_t i = 0; i < pages_per_sequence_; ++i) {
-      table.pages.push_back(static_cast<int32_t>(id * pages_per_sequence_ + i));
+      update.pages.push_back(static_cast<int32_t>(slot * pages_per_sequence_ + i));
     }
-    ChunkOrder chunk{.id = id, .sample = true};
+    ChunkOrder chunk{.slot = slot, .sample = true};
     for (int i = 0; i < options_.prompt_tokens; ++i) {
       chunk.tokens.push_back(static_cast<int32_t>((i * 7919 + 17) % config_.vocab_size));
     }
-    if (id < last_token_.size()) order.ended = {id};  // it was warmed up with
-    order.started = {start};
-    order.tables = {table};
     order.micro_batches = {{chunk}};
     return TimeStep(order);
   }
@@ -159,10 +157,9 @@ class Bench {
     const StepResult result = stage_->Run(order);
     const absl::Duration time = absl::Now() - begin;
     SKEIN_RETURN_IF_ERROR(result.status);
-    for (const SampledRow& row : result.sampled) {
+    for (const kernels::SampledTokens& row : result.sampled) {
       if (!row.error.empty()) return absl::InternalError(row.error);
-      if (row.id >= last_token_.size()) last_token_.resize(row.id + 1);
-      last_token_[row.id] = row.token.id;
+      last_token_[row.slot] = row.tokens.back().id;
     }
     return time;
   }
@@ -174,8 +171,8 @@ class Bench {
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration time, Prefill(0));
       if (run > 0) times.push_back(time);
     }
-    for (int id = 1; id < options_.batch; ++id) {
-      SKEIN_RETURN_IF_ERROR(Prefill(id).status());
+    for (int32_t slot = 1; slot < options_.batch; ++slot) {
+      SKEIN_RETURN_IF_ERROR(Prefill(slot).status());
     }
     return Median(times);
   }
@@ -189,11 +186,8 @@ class Bench {
       Progress(absl::StrFormat("decode %d of %d", step + 1, options_.decode_tokens));
       StepOrder order;
       std::vector<ChunkOrder>& chunks = order.micro_batches.emplace_back();
-      for (int id = 0; id < options_.batch; ++id) {
-        chunks.push_back({.id = static_cast<SequenceId>(id),
-                          .begin = options_.prompt_tokens + step,
-                          .tokens = {last_token_[id]},
-                          .sample = true});
+      for (int32_t slot = 0; slot < options_.batch; ++slot) {
+        chunks.push_back({.slot = slot, .tokens = {last_token_[slot]}, .sample = true});
       }
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration time, TimeStep(order));
       decodes_.push_back(time);

@@ -10,11 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "kernels/ops/backend.h"
 #include "worker/engine/step_order.h"
 #include "worker/engine/step_watch.h"
 
@@ -44,10 +46,10 @@ class OrderQueue {
     closed_ = true;
     changed_.NotifyOne();
   }
-  // Nothing once it is closed and empty.
-  std::optional<StepOrder> Pop() {
+  // `wait`: until there is one. Nothing once it is closed and empty.
+  std::optional<StepOrder> Pop(bool wait) {
     MutexLock lock(&mutex_);
-    while (orders_.empty() && !closed_) changed_.Wait(&mutex_);
+    while (wait && orders_.empty() && !closed_) changed_.Wait(&mutex_);
     if (orders_.empty()) return std::nullopt;
     StepOrder order = std::move(orders_.front());
     orders_.pop_front();
@@ -60,6 +62,24 @@ class OrderQueue {
   std::deque<StepOrder> orders_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
+
+// While a step runs: how soon the order that comes behind it is seen.
+constexpr absl::Duration kPollInterval = absl::Microseconds(20);
+
+// Carries out orders, the next one as soon as it is there, until no more come or `deliver` returns
+// false. Steps end in their order.
+void ComputeOrders(Stage& stage, OrderQueue& orders, absl::FunctionRef<bool(StepResult)> deliver) {
+  while (true) {
+    const bool idle = stage.under_way() == 0;
+    std::optional<StepOrder> order = orders.Pop(/*wait=*/idle);
+    if (order.has_value()) stage.Begin(*std::move(order));
+    if (stage.under_way() == 0) return;
+    const bool full = stage.under_way() == kernels::Executable::kBatches;
+    std::optional<StepResult> result =
+        stage.Finish(full ? absl::InfiniteFuture() : absl::Now() + kPollInterval);
+    if (result.has_value() && !deliver(*std::move(result))) return;
+  }
+}
 
 // Three threads: the caller's schedules; one computes the leader's own stage; one, where there are
 // other ranks, hears what they say.
@@ -92,12 +112,11 @@ class Leader {
 
  private:
   void ComputeLoop() {
-    while (const std::optional<StepOrder> order = orders_.Pop()) {
-      StepResult result = stage_.Run(*order);
+    ComputeOrders(stage_, orders_, [this](StepResult result) {
       const bool failed = !result.status.ok();
       if (failed || stage_.samples()) inbox_.Deliver(std::move(result));
-      if (failed) return;
-    }
+      return !failed;
+    });
   }
 
   void ListenLoop() {
@@ -231,16 +250,14 @@ class Follower {
   }
 
   void ComputeLoop() {
-    while (const std::optional<StepOrder> order = orders_.Pop()) {
-      computed_ = CarryOut(*order);
-      if (computed_.ok()) continue;
-      channel_.Close();  // the listener has nothing to wait for
-      return;
-    }
+    ComputeOrders(stage_, orders_, [this](const StepResult& result) {
+      computed_ = Tell(result);
+      if (!computed_.ok()) channel_.Close();  // the listener has nothing to wait for
+      return computed_.ok();
+    });
   }
 
-  absl::Status CarryOut(const StepOrder& order) {
-    const StepResult result = stage_.Run(order);
+  absl::Status Tell(const StepResult& result) {
     absl::Status sent;
     if (!result.status.ok() || stage_.samples()) {
       sent = channel_.SendToLeader(Encode(result), absl::Now() + step_timeout_);

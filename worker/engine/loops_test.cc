@@ -1,4 +1,4 @@
-// The loops over a model that is played: one rank, one buffer of logits.
+// The loops over a model that is played.
 #include "worker/engine/loops.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/test_util.h"
-#include "kernels/ops/backend.h"
 #include "kernels/ops/program.h"
+#include "kernels/testing/fake_executable.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/inprocess/inprocess.h"
 
@@ -26,24 +26,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-constexpr int64_t kVocab = 16;
+constexpr int32_t kVocab = 16;
+constexpr int32_t kSlots = 4;
 constexpr int32_t kEosId = 9;
 
-// Each row's most likely next token is its own plus one.
-class CountingExecutable final : public kernels::Executable {
+// Each row's next token is its own plus one.
+class CountingExecutable final : public kernels::FakeExecutable {
  public:
-  absl::Status Run(const kernels::Batch& batch) override {
-    const int run = ++runs_;
-    if (on_run) on_run(run);
-    if (others != nullptr) SKEIN_RETURN_IF_ERROR(others->AllReduce({}, kHostStream));
-    if (fail_at == run) return absl::InternalError("the device is gone");
-    std::fill(logits_.begin(), logits_.end(), 0.0f);
-    for (int64_t i = 0; i < batch.outputs(); ++i) {
-      logits_[i * kVocab + (batch.token_ids[batch.output_rows[i]] + 1) % kVocab] = 1;
-    }
-    return absl::OkStatus();
-  }
-  View port(kernels::BufferId) override { return {logits_.data(), DType::kF32, 8, kVocab}; }
+  View port(kernels::BufferId, int) override { return {}; }
   int runs() const { return runs_; }
 
   std::function<void(int run)> on_run;
@@ -51,17 +41,30 @@ class CountingExecutable final : public kernels::Executable {
   comm::Communicator* others = nullptr;  // that a run waits for
 
  private:
+  absl::Status Run(int, const kernels::Batch& batch, kernels::BatchResult& result) override {
+    const int run = ++runs_;
+    if (on_run) on_run(run);
+    if (others != nullptr) SKEIN_RETURN_IF_ERROR(others->AllReduce({}, kHostStream));
+    if (fail_at == run) return absl::InternalError("the device is gone");
+    int64_t row = 0;
+    for (const kernels::BatchSequence& sequence : batch.sequences) {
+      row += sequence.rows;
+      const int32_t token = batch.token_ids[row - 1];
+      const int32_t last = token == kernels::kNewestToken ? newest(sequence.slot) : token;
+      if (!sequence.sample) continue;
+      result.sampled.push_back({.slot = sequence.slot, .tokens = {{.id = (last + 1) % kVocab}}});
+    }
+    return absl::OkStatus();
+  }
+
   std::atomic<int> runs_ = 0;
-  std::vector<float> logits_ = std::vector<float>(kVocab * 8);
 };
 
 class LeaderTest : public ::testing::Test {
  protected:
   LeaderTest() {
-    program_.buffers = {{.name = "logits", .cols = kVocab}};
-    program_.logits = 0;
     options_.limits = {.scheduler = {.step_tokens = 8, .max_micro_batch_rows = 8, .page_size = 4},
-                       .max_sequences = 4,
+                       .max_sequences = kSlots,
                        .pages = 32,
                        .context_length = 40,
                        .vocab_size = kVocab};
@@ -85,7 +88,7 @@ class LeaderTest : public ::testing::Test {
   }
 
   absl::Status Run() {
-    Stage stage({.vocab_size = kVocab, .page_size = 4}, program_, &executable_);
+    Stage stage({.slots = kSlots}, program_, &executable_);
     return RunLeader(options_, stage, nullptr, inbox_);
   }
 
@@ -242,16 +245,11 @@ class FollowerTest : public LeaderTest {
   // A step of one token of the one sequence.
   static std::string Step(int64_t step) {
     StepOrder order{.step = step};
-    if (step == 0) {
-      order.started = {{.id = 1, .prompt = {1}, .sampling = {.temperature = 0}}};
-      order.tables = {{.id = 1, .pages = {0, 1, 2}}};
-    }
-    order.micro_batches = {
-        {{.id = 1, .begin = step, .tokens = {static_cast<int32_t>(step)}, .sample = true}}};
+    order.micro_batches = {{{.tokens = {static_cast<int32_t>(step)}, .sample = true}}};
     return Encode(order);
   }
   absl::Status Follow(FakeChannel& channel) {
-    Stage stage({.vocab_size = kVocab, .page_size = 4, .groups = groups_}, program_, &executable_);
+    Stage stage({.slots = kSlots, .groups = groups_}, program_, &executable_);
     return RunFollower(stage, channel, absl::Seconds(10));
   }
   StageGroups groups_;
@@ -267,7 +265,7 @@ TEST_F(FollowerTest, HearsWhatIsNextDuringAStep) {
   EXPECT_TRUE(heard_all);
   EXPECT_EQ(executable_.runs(), 2);  // what came before the stop is carried out
   ASSERT_EQ(channel.sent.size(), 2u);
-  EXPECT_EQ(channel.sent[1].sampled[0].token.id, 2);
+  EXPECT_EQ(channel.sent[1].sampled[0].tokens[0].id, 2);
 }
 
 TEST_F(FollowerTest, ALeaderThatIsGoneEndsTheStepInHand) {

@@ -9,6 +9,8 @@
 
 namespace skein::worker {
 
+using kernels::PageCopy;
+
 PageTables::PageTables(int64_t pages, int64_t swap_pages, int64_t page_size)
     : page_size_(page_size), pool_(pages), swap_(swap_pages), cache_(&pool_, page_size) {}
 
@@ -94,8 +96,8 @@ int64_t PageTables::CountOwn(const PageTable& table) const {
   return table.pages.end() - first;
 }
 
-PageTableUpdate PageTables::Announce(SequenceId id, PageTable& table) {
-  PageTableUpdate update{.id = id, .first = table.announced};
+kernels::SlotUpdate PageTables::Announce(int32_t slot, PageTable& table) {
+  kernels::SlotUpdate update{.slot = slot, .first_page = table.announced};
   update.pages.assign(table.pages.begin() + table.announced, table.pages.end());
   table.announced = static_cast<int64_t>(table.pages.size());
   return update;

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "worker/engine/step_order.h"
+#include "kernels/ops/batch.h"
 #include "worker/kv/page_pool.h"
 #include "worker/kv/prefix_cache.h"
 
@@ -41,20 +41,22 @@ class PageTables {
   bool CopiesOnWrite(const PageTable& table, int64_t position) const;
   // Makes positions [begin, end) writable: adds pages, and replaces the page of `begin` by a copy
   // where it is shared. Evicts what only the prefix cache uses. Internal when there are not enough.
-  absl::Status Extend(PageTable& table, int64_t begin, int64_t end, std::vector<PageCopy>& copies);
+  absl::Status Extend(PageTable& table, int64_t begin, int64_t end,
+                      std::vector<kernels::PageCopy>& copies);
   // Keeps the full pages that hold `tokens` for later prompts; the table keeps them, too. A page
   // that the cache has already takes the place of the table's own.
   void Keep(PageTable& table, absl::Span<const int32_t> tokens);
 
-  absl::Status SwapOut(PageTable& table, std::vector<PageCopy>& copies);
-  absl::Status SwapIn(PageTable& table, std::vector<PageCopy>& copies);
+  absl::Status SwapOut(PageTable& table, std::vector<kernels::PageCopy>& copies);
+  absl::Status SwapIn(PageTable& table, std::vector<kernels::PageCopy>& copies);
   // Gives everything back.
   void Release(PageTable& table);
 
   // Pages that nobody else uses: the last ones. Costs the logarithm of the table's pages.
   int64_t CountOwn(const PageTable& table) const;
   // What the ranks do not know yet of a table; they do from now on.
-  PageTableUpdate Announce(SequenceId id, PageTable& table);
+  // Where nothing is new, `pages` is empty.
+  kernels::SlotUpdate Announce(int32_t slot, PageTable& table);
 
   // Pages that can be had: free, or used by the prefix cache alone.
   int64_t available() const { return pool_.free_pages() + pool_.idle_pages(); }

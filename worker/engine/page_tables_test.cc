@@ -55,7 +55,7 @@ TEST(PageTablesTest, WhatIsOwnIsCountedAsByALookAtEachPage) {
         if (sequence.computed == known) sequence.tokens.push_back(static_cast<int32_t>(below(2)));
         const auto all = static_cast<int64_t>(sequence.tokens.size());
         const int64_t end = sequence.computed + 1 + below(all - sequence.computed);
-        std::vector<PageCopy> copies;
+        std::vector<kernels::PageCopy> copies;
         SKEIN_ASSERT_OK(tables.Extend(sequence.table, sequence.computed, end, copies));
         sequence.computed = end;
         tables.Keep(sequence.table, absl::MakeSpan(sequence.tokens).first(end));

@@ -22,7 +22,7 @@ TEST(ReplicaReportTest, APromptWhoseLogprobsAreWantedTakesNothingFromThePrefixCa
   replica.Add(Request(1, {1, 2, 3, 4, 5, 6, 7, 8}, 1));
   replica.Step();
   replica.Add(Request(2, {1, 2, 3, 4, 5, 6, 7, 8}, 1));
-  EXPECT_EQ(replica.Step().micro_batches[0][0].begin, 4);  // another request does
+  EXPECT_EQ(replica.Begins(replica.Step())[0][0], 4);  // another request does
   const ReplicaLoad before = replica.state.TakeReport().load;
   ASSERT_EQ(before.cached_tokens, 4);
 
@@ -34,10 +34,10 @@ TEST(ReplicaReportTest, APromptWhoseLogprobsAreWantedTakesNothingFromThePrefixCa
     const StepOrder order = replica.Step();
     ASSERT_THAT(order.micro_batches, ElementsAre(SizeIs(1)));
     const ChunkOrder& chunk = order.micro_batches[0][0];
-    EXPECT_EQ(chunk.begin, next);
-    next = chunk.end();
+    EXPECT_EQ(replica.Begins(order)[0][0], next);
     // The last token has no next one in the prompt.
-    EXPECT_EQ(chunk.prompt_logprobs, chunk.begin < 7 ? 0 : -1);
+    EXPECT_EQ(chunk.prompt_logprobs, next < 7 ? 0 : -1);
+    next += chunk.rows();
   }
   EXPECT_EQ(next, 8);
   EXPECT_EQ(replica.state.TakeReport().load.cached_tokens, before.cached_tokens);
@@ -54,15 +54,17 @@ std::vector<int32_t> PositionsOf(const StepReport& report) {
 
 // What the ranks give for an order: of every prompt, which has `prompt` tokens, the tokens that
 // follow the rows.
-StepResult PromptLogprobsOf(const StepOrder& order, int32_t prompt) {
+StepResult PromptLogprobsOf(const Replica& replica, const StepOrder& order, int32_t prompt) {
   StepResult result{.step = order.step};
-  for (const auto& batch : order.micro_batches) {
-    for (const ChunkOrder& chunk : batch) {
-      if (chunk.sample) result.sampled.push_back({.id = chunk.id, .token = {.id = 50}});
+  for (size_t i = 0; i < order.micro_batches.size(); ++i) {
+    for (size_t j = 0; j < order.micro_batches[i].size(); ++j) {
+      const ChunkOrder& chunk = order.micro_batches[i][j];
+      const int64_t begin = replica.Begins(order)[i][j];
+      if (chunk.sample) result.sampled.push_back({.slot = chunk.slot, .tokens = {{.id = 50}}});
       if (chunk.prompt_logprobs < 0) continue;
-      PromptLogprobs& piece = result.prompt_logprobs.emplace_back(
-          PromptLogprobs{.id = chunk.id, .first = chunk.begin + 1});
-      for (auto next = static_cast<int32_t>(piece.first); next <= chunk.end(); ++next) {
+      kernels::PromptLogprobs& piece = result.prompt_logprobs.emplace_back(
+          kernels::PromptLogprobs{.slot = chunk.slot, .first = begin + 1});
+      for (auto next = static_cast<int32_t>(piece.first); next <= begin + chunk.rows(); ++next) {
         if (next < prompt) piece.tokens.push_back({.id = next});
       }
     }
@@ -83,7 +85,8 @@ TEST(ReplicaReportTest, PromptLogprobsAreGivenOnceHoweverOftenThePromptIsCompute
     replica.Add(asked);
     std::vector<int32_t> positions;
     const auto apply = [&](const StepOrder& order) {
-      SKEIN_ASSERT_OK(replica.state.Apply(PromptLogprobsOf(order, 10), absl::Milliseconds(1)));
+      SKEIN_ASSERT_OK(
+          replica.state.Apply(PromptLogprobsOf(replica, order, 10), absl::Milliseconds(1)));
       for (const int32_t position : PositionsOf(replica.state.TakeReport())) {
         positions.push_back(position);
       }
@@ -102,9 +105,12 @@ TEST(ReplicaReportTest, PromptLogprobsAreGivenOnceHoweverOftenThePromptIsCompute
     std::vector<int64_t> computed_again;
     while (!replica.state.idle()) {
       const StepOrder order = replica.Next();
-      for (const ChunkOrder& chunk : order.micro_batches.at(0)) {
-        if (chunk.id == preempts.micro_batches[0][0].id || chunk.begin >= 6) continue;
-        computed_again.push_back(chunk.begin);
+      // Those of the prompt that was asked for: the urgent one is decoded by now.
+      for (size_t i = 0; i < order.micro_batches.at(0).size(); ++i) {
+        const int64_t begin = replica.Begins(order)[0][i];
+        if (order.micro_batches[0][i].prompt_logprobs >= 0 && begin < 6) {
+          computed_again.push_back(begin);
+        }
       }
       apply(order);
     }
@@ -141,8 +147,8 @@ TEST(ReplicaReportTest, AReportKeepsTheOrderOfStepsSequencesAndPieces) {
   std::vector<std::pair<RequestId, int32_t>> tokens;
   int32_t next = 50;
   for (const StepOrder* order : {&first, &second}) {
-    StepResult result = PromptLogprobsOf(*order, 10);
-    for (SampledRow& row : result.sampled) row.token.id = next++;
+    StepResult result = PromptLogprobsOf(replica, *order, 10);
+    for (kernels::SampledTokens& row : result.sampled) row.tokens[0].id = next++;
     SKEIN_ASSERT_OK(replica.state.Apply(result, absl::Milliseconds(1)));
   }
   const StepReport report = replica.state.TakeReport();

@@ -1,8 +1,10 @@
 #include "worker/engine/replica_state.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -19,7 +21,9 @@ constexpr int64_t kPrefillRows = 64;
 ReplicaState::ReplicaState(const ReplicaLimits& limits)
     : limits_(limits),
       rates_(limits.rates),
-      tables_(limits.pages, limits.swap_pages, limits.scheduler.page_size) {}
+      tables_(limits.pages, limits.swap_pages, limits.scheduler.page_size) {
+  for (int32_t slot = limits.max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+}
 
 ReplicaState::~ReplicaState() = default;
 
@@ -103,9 +107,8 @@ void ReplicaState::Add(GenerationRequest request, absl::Time now) {
 }
 
 void ReplicaState::End(Sequence& sequence) {
-  if (sequence.state == Sequence::State::kRunning) slots_used_ -= sequence.slots();
+  GiveSlotBack(sequence);
   tables_.Release(sequence.table);
-  if (sequence.started) ended_.push_back(sequence.id);
   std::vector<SequenceId>& siblings = requests_.at(sequence.request->id);
   std::erase(siblings, sequence.id);
   if (siblings.empty()) requests_.erase(sequence.request->id);
@@ -186,7 +189,7 @@ StepPlan ReplicaState::Plan(absl::Time now) {
   return Schedule({.now = now,
                    .waiting = waiting,
                    .running = running,
-                   .free_slots = limits_.max_sequences - slots_used_,
+                   .free_slots = static_cast<int32_t>(free_slots_.size()),
                    .free_pages = tables_.available(),
                    .free_swap_pages = tables_.swap().free_pages(),
                    .rates = rates_},
@@ -198,7 +201,7 @@ absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now)
   if (plan.micro_batches.empty() && plan.preemptions.empty() && plan.admissions.empty()) {
     return std::nullopt;
   }
-  StepOrder order{.step = counters_.steps++, .ended = std::exchange(ended_, {})};
+  StepOrder order{.step = counters_.steps++};
   for (const Preemption& preemption : plan.preemptions) {
     SKEIN_RETURN_IF_ERROR(Preempt(preemption, order));
   }
@@ -218,7 +221,7 @@ absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now)
     for (const Chunk& chunk : chunks) {
       SKEIN_RETURN_IF_ERROR(Compute(chunk, order, batch));
       outstanding.rows += chunk.count;
-      if (chunk.sample) outstanding.sampling.push_back(chunk.id);
+      outstanding.chunks.push_back({batch.back().slot, chunk.id, chunk.sample});
     }
   }
   // Not before: a page that is given up for an equal one must not be taken again in this order.
@@ -236,7 +239,8 @@ absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now)
 absl::Status ReplicaState::Preempt(const Preemption& preemption, StepOrder& order) {
   Sequence& sequence = sequences_.at(preemption.id);
   sequence.state = Sequence::State::kWaiting;
-  slots_used_ -= sequence.slots();
+  GiveSlotBack(sequence);
+  for (SequenceId id : sequence.forks) GiveSlotBack(sequences_.at(id));
   if (preemption.swap) {
     ++counters_.preemptions_swapped;
     return tables_.SwapOut(sequence.table, order.copies);
@@ -249,21 +253,37 @@ absl::Status ReplicaState::Preempt(const Preemption& preemption, StepOrder& orde
   return absl::OkStatus();
 }
 
-SequenceStart ReplicaState::StartOf(const Sequence& sequence) {
+// ---- Slots ----
+
+// The ranks draw the sequence's tokens from what is known of it by now.
+void ReplicaState::TakeSlot(Sequence& sequence, StepOrder& order) {
+  sequence.slot = free_slots_.back();
+  free_slots_.pop_back();
+  sequence.slot_length = 0;
   const GenerationRequest& request = *sequence.request;
-  SequenceStart start = {
-      .id = sequence.id,
-      .prompt = request.prompt,
+  kernels::SlotStart& start = order.starts.emplace_back(kernels::SlotStart{
+      .slot = sequence.slot,
       .output = {sequence.tokens.begin() + sequence.prompt(), sequence.tokens.end()},
       .mu = sequence.mu,
-      .sampling = request.sampling};
+      .sampling = request.sampling});
   start.sampling.sample = static_cast<uint32_t>(sequence.sample);
-  return start;
+}
+
+void ReplicaState::GiveSlotBack(Sequence& sequence) {
+  if (sequence.slot >= 0) free_slots_.push_back(std::exchange(sequence.slot, -1));
 }
 
 absl::Status ReplicaState::Admit(Sequence& sequence, StepOrder& order) {
-  slots_used_ += sequence.slots();
+  if (static_cast<size_t>(sequence.slots()) > free_slots_.size()) {
+    return absl::InternalError("the scheduler gave away more slots than there are");
+  }
   sequence.state = Sequence::State::kRunning;
+  TakeSlot(sequence, order);
+  order.starts.back().prompt = sequence.request->prompt;
+  for (SequenceId id : sequence.forks) {
+    TakeSlot(sequences_.at(id), order);
+    order.starts.back().prompt_of = sequence.slot;
+  }
   if (!sequence.table.swapped.empty()) return tables_.SwapIn(sequence.table, order.copies);
   tables_.Acquire(sequence.table, sequence.tokens,
                   sequence.logprobs_given < 0 ? sequence.known() - 1 : 0, sequence.hit);
@@ -271,16 +291,6 @@ absl::Status ReplicaState::Admit(Sequence& sequence, StepOrder& order) {
       static_cast<int64_t>(sequence.table.pages.size()) * limits_.scheduler.page_size;
   counters_.prompt_tokens += sequence.known();
   counters_.cached_tokens += sequence.computed;
-  if (sequence.started) return absl::OkStatus();
-  sequence.started = true;
-  order.started.push_back(StartOf(sequence));
-  for (SequenceId id : sequence.forks) {
-    Sequence& fork = sequences_.at(id);
-    fork.started = true;
-    SequenceStart& start = order.started.emplace_back(StartOf(fork));
-    start.prompt.clear();
-    start.prompt_of = sequence.id;
-  }
   return absl::OkStatus();
 }
 
@@ -289,15 +299,15 @@ absl::Status ReplicaState::Compute(const Chunk& chunk, StepOrder& order,
   Sequence& sequence = sequences_.at(chunk.id);
   const int64_t end = chunk.begin + chunk.count;
   SKEIN_RETURN_IF_ERROR(tables_.Extend(sequence.table, chunk.begin, end, order.copies));
-  if (PageTableUpdate update = tables_.Announce(sequence.id, sequence.table);
-      !update.pages.empty()) {
-    order.tables.push_back(std::move(update));
-  }
-  ChunkOrder& out =
-      batch.emplace_back(ChunkOrder{.id = chunk.id, .begin = chunk.begin, .sample = chunk.sample});
+  kernels::SlotUpdate update = tables_.Announce(sequence.slot, sequence.table);
+  if (sequence.slot_length != chunk.begin) update.length = chunk.begin;
+  sequence.slot_length = end;
+  if (update.length.has_value() || !update.pages.empty())
+    order.updates.push_back(std::move(update));
+  ChunkOrder& out = batch.emplace_back(ChunkOrder{.slot = sequence.slot, .sample = chunk.sample});
   if (sequence.wants_logprobs(chunk.begin)) out.prompt_logprobs = sequence.request->prompt_logprobs;
   for (int64_t i = chunk.begin; i < end; ++i) {
-    out.tokens.push_back(i < sequence.known() ? sequence.tokens[i] : kSampledToken);
+    out.tokens.push_back(i < sequence.known() ? sequence.tokens[i] : kernels::kNewestToken);
   }
   sequence.computed = end;
   if (chunk.sample) ++sequence.in_flight;
@@ -327,13 +337,22 @@ Finish ReplicaState::FinishOf(const Sequence& sequence) const {
   return sequence.known() >= sequence.max_length() ? Finish::kMaxTokens : Finish::kNotFinished;
 }
 
-void ReplicaState::ApplyRow(Sequence& sequence, const SampledRow& row) {
+ReplicaState::Sequence* ReplicaState::Find(SequenceId id) {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : &found->second;
+}
+
+void ReplicaState::ApplyRow(Sequence& sequence, const kernels::SampledTokens& row) {
   SequenceOutput output{.id = sequence.request->id, .sample = sequence.sample};
   --sequence.in_flight;
-  if (row.error.empty()) {
-    sequence.tokens.push_back(row.token.id);
-    output.tokens.push_back(row.token);
+  for (const kernels::SampledToken& token : row.tokens) {
+    sequence.tokens.push_back(token.id);
+    if (sequence.request->sampling.mirostat_tau > 0) sequence.mu = token.mu;
+    output.tokens.push_back(token);
     output.finish = FinishOf(sequence);
+    if (output.finish != Finish::kNotFinished) break;  // what was given behind it is surplus
+  }
+  if (row.error.empty()) {
     if (sequence.state == Sequence::State::kRunning) KeepPrefix(sequence);
     sequence.hit_version = 0;  // there is more to find
   } else {
@@ -344,10 +363,7 @@ void ReplicaState::ApplyRow(Sequence& sequence, const SampledRow& row) {
   outputs_.push_back(std::move(output));
 }
 
-void ReplicaState::ApplyLogprobs(const PromptLogprobs& piece) {
-  const auto found = sequences_.find(piece.id);
-  if (found == sequences_.end()) return;
-  Sequence& sequence = found->second;
+void ReplicaState::ApplyLogprobs(Sequence& sequence, const kernels::PromptLogprobs& piece) {
   SequenceOutput output{.id = sequence.request->id, .sample = sequence.sample};
   if (!piece.error.empty()) {
     output.finish = Finish::kFailed;
@@ -370,19 +386,29 @@ absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration durati
   }
   const Outstanding expected = std::move(outstanding_.front());
   outstanding_.pop_front();
-  if (!std::equal(result.sampled.begin(), result.sampled.end(), expected.sampling.begin(),
-                  expected.sampling.end(),
-                  [](const SampledRow& row, SequenceId id) { return row.id == id; })) {
+  std::vector<Worked> sampling;
+  absl::c_copy_if(expected.chunks, std::back_inserter(sampling),
+                  [](const Worked& chunk) { return chunk.samples; });
+  if (!absl::c_equal(result.sampled, sampling,
+                     [](const kernels::SampledTokens& row, const Worked& chunk) {
+                       return row.slot == chunk.slot && row.tokens.empty() != row.error.empty();
+                     })) {
     return absl::InternalError(absl::StrCat("step ", result.step, " gave ", result.sampled.size(),
-                                            " tokens, for other sequences than the ",
-                                            expected.sampling.size(), " that were to be sampled"));
+                                            " tokens, for other slots than the ", sampling.size(),
+                                            " that were to be sampled"));
   }
-  for (const PromptLogprobs& piece : result.prompt_logprobs) ApplyLogprobs(piece);
-  for (const SampledRow& row : result.sampled) {
-    // Otherwise it has ended meanwhile, and the token is a surplus one.
-    if (const auto found = sequences_.find(row.id); found != sequences_.end()) {
-      ApplyRow(found->second, row);
+  // Who is not found has ended meanwhile.
+  for (const kernels::PromptLogprobs& piece : result.prompt_logprobs) {
+    const auto chunk = absl::c_find_if(
+        expected.chunks, [&](const Worked& chunk) { return chunk.slot == piece.slot; });
+    if (chunk == expected.chunks.end()) {
+      return absl::InternalError(absl::StrCat("step ", result.step, " tells of the prompt of slot ",
+                                              piece.slot, ", which it did not work on"));
     }
+    if (Sequence* const sequence = Find(chunk->id)) ApplyLogprobs(*sequence, piece);
+  }
+  for (size_t i = 0; i < sampling.size(); ++i) {
+    if (Sequence* const sequence = Find(sampling[i].id)) ApplyRow(*sequence, result.sampled[i]);
   }
   if (expected.rows >= kPrefillRows && duration > absl::ZeroDuration()) {
     const double rate = static_cast<double>(expected.rows) / absl::ToDoubleSeconds(duration);

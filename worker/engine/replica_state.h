@@ -2,7 +2,7 @@
 // I/O and no threads: orders out, results in.
 //
 // Orders run ahead: the next one may be made while results of the one before are outstanding. A
-// sequence whose token is not known yet goes on with kSampledToken; when that token turns out to
+// sequence whose token is not known yet goes on with kNewestToken; when that token turns out to
 // have been its last, the surplus one is dropped.
 #pragma once
 
@@ -82,7 +82,8 @@ class ReplicaState {
     // Forking: a sample that gets its prompt from another one, whose prompt is not computed yet.
     enum class State : uint8_t { kWaiting, kRunning, kForking } state = State::kWaiting;
     std::vector<SequenceId> forks;  // that wait for this one
-    bool started = false;           // the ranks know of it
+    int32_t slot = -1;              // with the ranks; while it, or the one that it waits for, runs
+    int64_t slot_length = 0;        // the slot's, as the ranks have it after the last order
     PrefixCache::Hit hit;           // of a waiting one,
     uint64_t hit_version = 0;       // in this version of the cache
     // Prompt positions whose log probabilities were given; -1: nobody asks.
@@ -96,13 +97,18 @@ class ReplicaState {
     bool wants_logprobs(int64_t position) const {
       return logprobs_given >= 0 && position + 1 < prompt();
     }
-    // Forks hold their slots while the one that they wait for runs.
     int32_t slots() const { return 1 + static_cast<int32_t>(forks.size()); }
+  };
+  // A sequence that an order works on, in the slot that it has in it.
+  struct Worked {
+    int32_t slot = 0;
+    SequenceId id = 0;
+    bool samples = false;
   };
   struct Outstanding {
     int64_t step = 0;
     int64_t rows = 0;
-    std::vector<SequenceId> sampling;
+    std::vector<Worked> chunks;
   };
 
   absl::Status Validate(const GenerationRequest& request) const;
@@ -112,13 +118,15 @@ class ReplicaState {
   StepPlan Plan(absl::Time now);
 
   absl::Status Preempt(const Preemption& preemption, StepOrder& order);
-  static SequenceStart StartOf(const Sequence& sequence);
+  void TakeSlot(Sequence& sequence, StepOrder& order);
+  void GiveSlotBack(Sequence& sequence);
   absl::Status Admit(Sequence& sequence, StepOrder& order);
   absl::Status Compute(const Chunk& chunk, StepOrder& order, std::vector<ChunkOrder>& batch);
   void Fork(Sequence& parent);
 
-  void ApplyRow(Sequence& sequence, const SampledRow& row);
-  void ApplyLogprobs(const PromptLogprobs& piece);
+  void ApplyRow(Sequence& sequence, const kernels::SampledTokens& row);
+  void ApplyLogprobs(Sequence& sequence, const kernels::PromptLogprobs& piece);
+  Sequence* Find(SequenceId id);
   void KeepPrefix(Sequence& sequence);
   Finish FinishOf(const Sequence& sequence) const;
   void End(Sequence& sequence);
@@ -132,8 +140,7 @@ class ReplicaState {
   std::map<SequenceId, Sequence> sequences_;
   std::unordered_map<RequestId, std::vector<SequenceId>> requests_;
   SequenceId next_id_ = 1;
-  int32_t slots_used_ = 0;         // of running sequences
-  std::vector<SequenceId> ended_;  // since the last order
+  std::vector<int32_t> free_slots_;  // the last one is taken next
   std::deque<Outstanding> outstanding_;
   std::vector<SequenceOutput> outputs_;
   ReplicaLoad counters_;  // its counters only

@@ -13,6 +13,7 @@ namespace skein::worker {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -21,19 +22,19 @@ TEST(ReplicaStateTest, APromptIsStartedThenDecoded) {
   Replica replica;
   replica.Add(Request(7, {1, 2, 3}, 2));
   const StepOrder first = replica.Step(51);
-  ASSERT_THAT(first.started, SizeIs(1));
-  EXPECT_THAT(first.started[0].prompt, ElementsAre(1, 2, 3));
-  ASSERT_THAT(first.tables, SizeIs(1));
-  EXPECT_THAT(first.tables[0].pages, ElementsAre(0));  // no page that nothing is written to
+  ASSERT_THAT(first.starts, SizeIs(1));
+  EXPECT_THAT(first.starts[0].prompt, ElementsAre(1, 2, 3));
+  ASSERT_THAT(first.updates, SizeIs(1));
+  EXPECT_THAT(first.updates[0].pages, ElementsAre(0));  // no page that nothing is written to
   ASSERT_THAT(first.micro_batches, ElementsAre(SizeIs(1)));
   EXPECT_THAT(first.micro_batches[0][0].tokens, ElementsAre(1, 2, 3));
   EXPECT_TRUE(first.micro_batches[0][0].sample);
 
   const StepOrder second = replica.Step(52);
-  EXPECT_THAT(second.started, IsEmpty());
-  EXPECT_THAT(second.tables, IsEmpty());
+  EXPECT_THAT(second.starts, IsEmpty());
+  EXPECT_THAT(second.updates, IsEmpty());
   EXPECT_EQ(second.step, first.step + 1);
-  EXPECT_EQ(second.micro_batches[0][0].begin, 3);
+  EXPECT_EQ(replica.Begins(second)[0][0], 3);
   EXPECT_THAT(second.micro_batches[0][0].tokens, ElementsAre(51));
 
   EXPECT_TRUE(replica.state.idle());
@@ -51,13 +52,13 @@ TEST(ReplicaStateTest, TheNextStepIsPlannedBeforeTheTokenIsKnown) {
   replica.Add(Request(1, {1, 2, 3}, 3));
   const StepOrder first = replica.Next();
   const StepOrder second = replica.Next();
-  EXPECT_THAT(second.micro_batches[0][0].tokens, ElementsAre(kSampledToken));
-  EXPECT_EQ(second.micro_batches[0][0].begin, 3);
+  EXPECT_THAT(second.micro_batches[0][0].tokens, ElementsAre(kernels::kNewestToken));
+  EXPECT_EQ(replica.Begins(second)[0][0], 3);
   replica.Finish(first, 51);
   const StepOrder third = replica.Next();
-  EXPECT_THAT(third.micro_batches[0][0].tokens, ElementsAre(kSampledToken));
-  EXPECT_THAT(third.tables[0].first, 1);  // position 4 is on another page
-  EXPECT_FALSE(replica.HasNext());        // three tokens are on their way
+  EXPECT_THAT(third.micro_batches[0][0].tokens, ElementsAre(kernels::kNewestToken));
+  EXPECT_THAT(third.updates[0].first_page, 1);  // position 4 is on another page
+  EXPECT_FALSE(replica.HasNext());              // three tokens are on their way
   replica.Finish(second, 52);
   replica.Finish(third, 53);
   std::vector<int32_t> answer;
@@ -80,7 +81,9 @@ TEST(ReplicaStateTest, ASurplusTokenIsDropped) {
   EXPECT_EQ(report.sequences[0].tokens[0].id, kEosId);
   EXPECT_EQ(report.load.used_pages, 0);
   replica.Add(Request(2, {1}, 5));
-  EXPECT_THAT(replica.Next().ended, ElementsAre(first.started[0].id));
+  // The slot is taken again while the step with the one before is under way.
+  ASSERT_EQ(first.starts[0].slot, 0);
+  EXPECT_THAT(replica.Next().starts, ElementsAre(Field(&kernels::SlotStart::slot, 0)));
   replica.Finish(surplus, 60);
   EXPECT_FALSE(replica.state.has_outputs());
 }
@@ -98,7 +101,7 @@ TEST(ReplicaStateTest, ALongPromptIsComputedInChunksAndSampledOnce) {
 TEST(ReplicaStateTest, CancelFreesPagesAtOnce) {
   Replica replica;
   replica.Add(Request(1, {1, 2, 3, 4, 5}, 30));
-  const SequenceId first = replica.Step().started[0].id;
+  const int32_t first = replica.Step().starts[0].slot;
   EXPECT_EQ(replica.state.TakeReport().load.used_pages, 2);
   const StepOrder in_flight = replica.Next();
   replica.state.Cancel(1);
@@ -109,7 +112,7 @@ TEST(ReplicaStateTest, CancelFreesPagesAtOnce) {
   replica.Finish(in_flight);
   EXPECT_FALSE(replica.state.has_outputs());
   replica.Add(Request(2, {1, 2}, 30));
-  EXPECT_THAT(replica.Next().ended, ElementsAre(first));
+  EXPECT_EQ(replica.Next().starts[0].slot, first);
   replica.state.Cancel(99);  // ended meanwhile
   EXPECT_FALSE(replica.state.has_outputs());
   replica.state.CancelAll();
@@ -123,8 +126,8 @@ TEST(ReplicaStateTest, AResumedAnswerGoesOnAtItsPosition) {
   request.samples = {{.index = 3, .output = {3, 4}}};
   replica.Add(request);
   const StepOrder order = replica.Step(5);
-  EXPECT_EQ(order.started[0].sampling.sample, 3u);
-  EXPECT_THAT(order.started[0].output, ElementsAre(3, 4));
+  EXPECT_EQ(order.starts[0].sampling.sample, 3u);
+  EXPECT_THAT(order.starts[0].output, ElementsAre(3, 4));
   EXPECT_THAT(order.micro_batches[0][0].tokens, ElementsAre(1, 2, 3, 4));
   replica.Step(6);
   const StepReport report = replica.state.TakeReport();
@@ -144,8 +147,8 @@ TEST(ReplicaStateTest, APrefixThatIsThereIsNotComputedAgain) {
   replica.Add(Request(3, {1, 2, 3, 4, 5, 6, 7, 8, 9}, 1));
   const StepOrder longer = replica.Step();
   EXPECT_THAT(longer.micro_batches[0][0].tokens, ElementsAre(9));
-  EXPECT_EQ(longer.micro_batches[0][0].begin, 8);
-  EXPECT_THAT(longer.tables[0].pages, SizeIs(3));
+  EXPECT_EQ(replica.Begins(longer)[0][0], 8);
+  EXPECT_THAT(longer.updates[0].pages, SizeIs(3));
   const ReplicaLoad load = replica.state.TakeReport().load;
   EXPECT_EQ(load.prompt_tokens, 25);
   EXPECT_EQ(load.cached_tokens, 12);
@@ -171,9 +174,10 @@ TEST(ReplicaStateTest, SamplesShareThePromptUntilTheyWrite) {
   request.samples = {{.index = 0}, {.index = 1}};
   replica.Add(request);
   const StepOrder first = replica.Step();
-  ASSERT_THAT(first.started, SizeIs(2));
-  EXPECT_THAT(first.started[1].prompt, IsEmpty());  // it goes to the ranks once, too
-  EXPECT_EQ(first.started[1].prompt_of, first.started[0].id);
+  ASSERT_THAT(first.starts, SizeIs(2));
+  EXPECT_THAT(first.starts[1].prompt, IsEmpty());  // it goes to the ranks once, too
+  EXPECT_EQ(first.starts[1].prompt_of, first.starts[0].slot);
+  EXPECT_NE(first.starts[1].slot, first.starts[0].slot);
   EXPECT_THAT(first.micro_batches[0], SizeIs(1));  // the prompt is computed once
   ReplicaLoad load = replica.state.TakeReport().load;
   EXPECT_EQ(load.used_pages, 2);
@@ -182,7 +186,8 @@ TEST(ReplicaStateTest, SamplesShareThePromptUntilTheyWrite) {
 
   const StepOrder second = replica.Step();
   // One of the two copies the page that is partly filled; the other one keeps it.
-  EXPECT_THAT(second.copies, ElementsAre(PageCopy{PageCopy::Kind::kWithin, 1, 2}));
+  EXPECT_THAT(second.copies,
+              ElementsAre(kernels::PageCopy{kernels::PageCopy::Kind::kWithin, 1, 2}));
   ASSERT_THAT(second.micro_batches[0], SizeIs(2));
   load = replica.state.TakeReport().load;
   EXPECT_EQ(load.used_pages, 3);
@@ -254,9 +259,9 @@ TEST(ReplicaStateTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack
     std::function<void(Replica&, const StepOrder& in_flight)> end;
   };
   const auto fail = [](Replica& replica, const StepOrder& in_flight) {
-    const SequenceId id = in_flight.micro_batches[0][0].id;
+    const int32_t slot = in_flight.micro_batches[0][0].slot;
     SKEIN_ASSERT_OK(replica.state.Apply(
-        {.step = in_flight.step, .sampled = {{.id = id, .error = "a logit is NaN"}}},
+        {.step = in_flight.step, .sampled = {{.slot = slot, .error = "a logit is NaN"}}},
         absl::Milliseconds(1)));
   };
   const Case cases[] = {
@@ -423,7 +428,7 @@ TEST(ReplicaStateTest, OneSequencesFailureLeavesTheOthers) {
   const StepOrder order = replica.Next();
   SKEIN_ASSERT_OK(replica.state.Apply(
       {.step = order.step,
-       .sampled = {{.id = 1, .error = "a logit is NaN"}, {.id = 2, .token = {.id = 3}}}},
+       .sampled = {{.slot = 0, .error = "a logit is NaN"}, {.slot = 1, .tokens = {{.id = 3}}}}},
       absl::Milliseconds(1)));
   const StepReport report = replica.state.TakeReport();
   EXPECT_EQ(report.sequences[0].finish, Finish::kFailed);
@@ -450,8 +455,8 @@ TEST(ReplicaStateTest, APromptWhoseLogprobsCannotBeGivenFailsAlone) {
   EXPECT_EQ(order.micro_batches[0][1].prompt_logprobs, -1);
   SKEIN_ASSERT_OK(replica.state.Apply(
       {.step = order.step,
-       .sampled = {{.id = order.micro_batches[0][1].id, .token = {.id = 50}}},
-       .prompt_logprobs = {{.id = order.micro_batches[0][0].id, .error = "a logit is NaN"}}},
+       .sampled = {{.slot = order.micro_batches[0][1].slot, .tokens = {{.id = 50}}}},
+       .prompt_logprobs = {{.slot = order.micro_batches[0][0].slot, .error = "a logit is NaN"}}},
       absl::Milliseconds(1)));
   const StepReport report = replica.state.TakeReport();
   ASSERT_THAT(report.sequences, SizeIs(2));
@@ -470,9 +475,91 @@ TEST(ReplicaStateTest, ResultsThatDoNotMatchTheOrderAreErrors) {
   const StepOrder order = replica.Next();  // 8 of 10 tokens: samples nothing
   EXPECT_THAT(replica.state.Apply({.step = order.step + 1}, absl::Milliseconds(1)),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("out of turn")));
-  EXPECT_THAT(replica.state.Apply({.step = order.step, .sampled = {{.id = 1, .token = {.id = 3}}}},
+  EXPECT_THAT(
+      replica.state.Apply({.step = order.step, .sampled = {{.slot = 0, .tokens = {{.id = 3}}}}},
+                          absl::Milliseconds(1)),
+      StatusIs(absl::StatusCode::kInternal, HasSubstr("other slots")));
+}
+
+TEST(ReplicaStateTest, AResultOfAnotherSlotOrWithoutATokenIsAnError) {
+  for (const kernels::SampledTokens& row :
+       {kernels::SampledTokens{.slot = 1, .tokens = {{.id = 3}}}, kernels::SampledTokens{}}) {
+    Replica replica;
+    replica.Add(Request(1, {5}, 2));
+    const StepOrder order = replica.Next();
+    EXPECT_THAT(replica.state.Apply({.step = order.step, .sampled = {row}}, absl::Milliseconds(1)),
+                StatusIs(absl::StatusCode::kInternal, HasSubstr("other slots")));
+  }
+  Replica replica;
+  replica.Add(Request(1, {5}, 2));
+  const StepOrder order = replica.Next();
+  EXPECT_THAT(replica.state.Apply({.step = order.step,
+                                   .sampled = {{.slot = 0, .tokens = {{.id = 3}}}},
+                                   .prompt_logprobs = {{.slot = 1, .tokens = {{.id = 3}}}}},
                                   absl::Milliseconds(1)),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("other sequences")));
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("the prompt of slot 1")));
+}
+
+// Several positions may be checked at once; what stands behind an end of text is dropped.
+TEST(ReplicaStateTest, AStepMayGiveSeveralTokens) {
+  Replica replica;
+  replica.Add(Request(1, {5}, 9));
+  const StepOrder order = replica.Next();
+  SKEIN_ASSERT_OK(replica.state.Apply(
+      {.step = order.step,
+       .sampled = {{.slot = 0, .tokens = {{.id = 3}, {.id = kEosId}, {.id = 4}}}}},
+      absl::Milliseconds(1)));
+  const StepReport report = replica.state.TakeReport();
+  ASSERT_THAT(report.sequences, SizeIs(1));
+  ASSERT_THAT(report.sequences[0].tokens, SizeIs(2));
+  EXPECT_EQ(report.sequences[0].tokens[1].id, kEosId);
+  EXPECT_EQ(report.sequences[0].finish, Finish::kEos);
+  EXPECT_TRUE(replica.state.idle());
+}
+
+// Whoever gives way is started again, with all that is known of it by then: its draws go on at
+// their position, also mirostat's, and another sequence had its slot meanwhile.
+TEST(ReplicaStateTest, WhoeverGaveWayIsStartedAgainWithWhatWasDrawn) {
+  for (const bool swap : {false, true}) {
+    SCOPED_TRACE(swap);
+    ReplicaLimits limits = Limits();
+    limits.max_sequences = 1;
+    if (swap) {
+      limits.swap_pages = 3;
+      limits.rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e6};
+    }
+    Replica replica(limits);
+    GenerationRequest request = Request(1, {1, 2, 3, 4, 5, 6}, 20);
+    request.sampling.mirostat_tau = 4;
+    replica.Add(request);
+    const auto finish = [&](const StepOrder& order, int32_t token, float mu) {
+      SKEIN_ASSERT_OK(replica.state.Apply({.step = order.step,
+                                           .sampled = {{.slot = order.micro_batches[0][0].slot,
+                                                        .tokens = {{.id = token, .mu = mu}}}}},
+                                          absl::Milliseconds(1)));
+    };
+    const StepOrder first = replica.Next();
+    EXPECT_FALSE(first.starts[0].mu.has_value());
+    finish(first, 61, 7.5f);
+    const StepOrder on_its_way = replica.Next();
+    GenerationRequest urgent = Request(2, {11}, 1);
+    urgent.priority = 100;
+    replica.Add(urgent);
+    const StepOrder other = replica.Next();
+    ASSERT_THAT(other.starts, SizeIs(1));
+    EXPECT_EQ(other.starts[0].slot, first.starts[0].slot);
+    EXPECT_THAT(other.starts[0].prompt, ElementsAre(11));
+    EXPECT_FALSE(replica.HasNext());  // its last token is not known yet
+    finish(on_its_way, 62, 6.5f);
+    finish(other, 50, 0);
+    const StepOrder again = replica.Next();
+    ASSERT_THAT(again.starts, SizeIs(1));
+    EXPECT_THAT(again.starts[0].prompt, ElementsAre(1, 2, 3, 4, 5, 6));
+    EXPECT_THAT(again.starts[0].output, ElementsAre(61, 62));
+    EXPECT_EQ(again.starts[0].mu, 6.5f);
+    EXPECT_EQ(again.micro_batches[0][0].tokens.back(), 62);
+    EXPECT_EQ(replica.Begins(again)[0][0], swap ? 7 : 4);  // what the prefix cache has kept
+  }
 }
 
 }  // namespace

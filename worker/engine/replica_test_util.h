@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -53,7 +54,9 @@ class Replica {
     StepResult result{.step = order.step};
     for (const auto& batch : order.micro_batches) {
       for (const ChunkOrder& chunk : batch) {
-        if (chunk.sample) result.sampled.push_back({.id = chunk.id, .token = {.id = token}});
+        if (chunk.sample) {
+          result.sampled.push_back({.slot = chunk.slot, .tokens = {{.id = token}}});
+        }
       }
     }
     SKEIN_ASSERT_OK(state.Apply(result, duration));
@@ -64,26 +67,49 @@ class Replica {
     return order;
   }
 
+  // [micro-batch][chunk]: the position of its first token.
+  const std::vector<std::vector<int64_t>>& Begins(const StepOrder& order) const {
+    return begins_.at(order.step);
+  }
+
   ReplicaState state;
   absl::Time now = absl::UnixEpoch();
 
  private:
-  // A sequence wastes its last page's empty slots at most.
+  // As a rank keeps it.
+  struct Slot {
+    int64_t length = 0;
+    int64_t pages = 0;
+  };
+
+  // A sequence wastes its last page's empty positions at most.
   void CheckPages(const StepOrder& order) {
-    for (const PageTableUpdate& table : order.tables) {
-      pages_[table.id] = table.first + static_cast<int64_t>(table.pages.size());
+    for (const kernels::SlotStart& start : order.starts) slots_[start.slot] = {};
+    for (const kernels::SlotUpdate& update : order.updates) {
+      Slot& slot = slots_[update.slot];
+      slot.length = update.length.value_or(slot.length);
+      if (update.pages.empty()) continue;
+      EXPECT_LE(update.first_page, slot.pages) << "slot " << update.slot;
+      slot.pages = update.first_page + static_cast<int64_t>(update.pages.size());
     }
-    std::map<SequenceId, int64_t> computed;
+    std::set<int32_t> worked;
     for (const auto& batch : order.micro_batches) {
-      for (const ChunkOrder& chunk : batch) computed[chunk.id] = chunk.end();
+      std::vector<int64_t>& begins = begins_[order.step].emplace_back();
+      for (const ChunkOrder& chunk : batch) {
+        begins.push_back(slots_[chunk.slot].length);
+        slots_[chunk.slot].length += chunk.rows();
+        worked.insert(chunk.slot);
+      }
     }
-    for (const auto& [id, tokens] : computed) {
-      EXPECT_EQ(pages_[id], (tokens + page_size_ - 1) / page_size_) << "sequence " << id;
+    for (int32_t slot : worked) {
+      EXPECT_EQ(slots_[slot].pages, (slots_[slot].length + page_size_ - 1) / page_size_)
+          << "slot " << slot;
     }
   }
 
   const int64_t page_size_;
-  std::map<SequenceId, int64_t> pages_;
+  std::map<int32_t, Slot> slots_;
+  std::map<int64_t, std::vector<std::vector<int64_t>>> begins_;  // by step
 };
 
 }  // namespace skein::worker

@@ -1,10 +1,12 @@
 #include "worker/engine/stage.h"
 
 #include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "kernels/ops/batch.h"
@@ -35,84 +37,156 @@ Stage::Stage(const StageOptions& options, const kernels::Program& program,
     : options_(options),
       program_(program),
       executable_(executable),
-      batches_({.page_size = options.page_size,
-                .embeds = is_first(),
-                .has_logits = is_last(),
-                .kv = options.kv,
-                .swap = options.swap}),
-      tokens_(
-          {.tensor = options.tensor, .pipeline = options.pipeline, .group = options.groups.tokens}),
-      sampler_(options.observe_logits) {}
+      tokens_({.tensor = options.tensor,
+               .slots = options.slots,
+               .group = options.groups.tokens,
+               .executable = executable}) {}
 
 void Stage::Abort(const absl::Status& why) {
+  executable_->Abort(why);
   for (comm::Communicator* const group : options_.groups.All()) group->Abort(why);
 }
 
-// ---- A micro-batch ----
+// ---- Batches ----
 
-absl::Status Stage::Receive(int64_t rows) {
-  if (is_first()) return absl::OkStatus();
-  const View activations = executable_->port(program_.input).First(rows);
-  return options_.groups.previous->Receive(BytesOf(activations), 0, kHostStream);
-}
-
-absl::Status Stage::Send(int64_t rows) {
-  if (is_last()) return absl::OkStatus();
-  const ConstView activations = executable_->port(program_.output).First(rows);
-  return options_.groups.next->Send(BytesOf(activations), 1, kHostStream);
-}
-
-absl::Status Stage::Compute(const schedule::MicroBatchId& id,
-                            const std::vector<ChunkOrder>& chunks) {
-  SKEIN_ASSIGN_OR_RETURN(
-      const kernels::Batch batch,
-      batches_.Fill(chunks, [this](SequenceId sequence) { return tokens_.Newest(sequence); }));
-  const absl::Time begin = absl::Now();
-  SKEIN_RETURN_IF_ERROR(executable_->Run(batch));
-  if (options_.trace) {
-    options_.trace({id.step, options_.stage, id.micro_batch, begin, absl::Now()});
+// Batches take turns, so that what one sends is on its way while the other is filled.
+absl::Status Stage::TakeBatch(const schedule::MicroBatchId& what) {
+  if (in_hand_ == what) return absl::OkStatus();
+  in_hand_ = what;
+  batch_ = (batch_ + 1) % kernels::Executable::kBatches;
+  while (absl::c_any_of(running_, [this](const Running& r) { return r.batch == batch_; })) {
+    SKEIN_RETURN_IF_ERROR(Collect(absl::InfiniteFuture()).status());
   }
-  if (is_first() && !samples()) tokens_.Expect(id, chunks);
   return absl::OkStatus();
 }
 
-void Stage::Sample(const std::vector<ChunkOrder>& chunks, StepResult* result) {
-  const View logits = executable_->port(program_.logits);
-  const auto row_of = [&](int64_t row) {
-    return absl::MakeConstSpan(static_cast<const float*>(logits.data) + row * logits.cols,
-                               options_.vocab_size);
-  };
-  tokens_.Take(chunks, sampler_.Sample(chunks, row_of, *executable_, *result));
+// What the order changes goes with its first batch.
+void Stage::Fill(StepOrder& order, const std::vector<ChunkOrder>& chunks) {
+  kernels::Batch& batch = executable_->batch(batch_);
+  batch.Clear();
+  batch.step = order.step;
+  batch.starts = std::exchange(order.starts, {});
+  batch.copies = std::exchange(order.copies, {});
+  batch.updates = std::exchange(order.updates, {});
+  for (const ChunkOrder& chunk : chunks) {
+    batch.sequences.push_back({.slot = chunk.slot,
+                               .rows = static_cast<int32_t>(chunk.rows()),
+                               .outputs = static_cast<int32_t>(chunk.outputs()),
+                               .sample = chunk.sample,
+                               .prompt_logprobs = chunk.prompt_logprobs});
+    batch.token_ids.insert(batch.token_ids.end(), chunk.tokens.begin(), chunk.tokens.end());
+  }
 }
 
-absl::Status Stage::CarryOut(const schedule::Instruction& instruction,
-                             const std::vector<ChunkOrder>& chunks, StepResult* result) {
+absl::Status Stage::Compute(const schedule::MicroBatchId& what, StepOrder& order,
+                            const std::vector<ChunkOrder>& chunks, Step& step) {
+  SKEIN_RETURN_IF_ERROR(TakeBatch(what));
+  if (options_.pipeline > 1 && is_first()) SKEIN_RETURN_IF_ERROR(tokens_.Await(chunks));
+  Fill(order, chunks);
+  const absl::Time begin = absl::Now();
+  SKEIN_ASSIGN_OR_RETURN(const kernels::Ticket ticket, executable_->Enqueue(batch_));
+  running_.push_back({ticket, batch_, what, begin, &step});
+  ++step.batches;
+  if (options_.pipeline > 1 && is_first()) tokens_.Expect(what, chunks);
+  if (!samples() || !options_.observe_logits) return Collect(absl::InfinitePast()).status();
+  SKEIN_RETURN_IF_ERROR(CollectAll());
+  ShowLogits(chunks);
+  return absl::OkStatus();
+}
+
+void Stage::ShowLogits(const std::vector<ChunkOrder>& chunks) {
+  const View logits = executable_->port(program_.logits, batch_);
+  int64_t output = 0;
+  for (const ChunkOrder& chunk : chunks) {
+    output += chunk.outputs();
+    if (!chunk.sample) continue;
+    const float* const row = static_cast<const float*>(logits.data) + (output - 1) * logits.cols;
+    options_.observe_logits(chunk.slot, absl::MakeConstSpan(row, program_.vocab_size));
+  }
+}
+
+absl::StatusOr<bool> Stage::Collect(absl::Time deadline) {
+  const Running& running = running_.front();
+  SKEIN_ASSIGN_OR_RETURN(const bool over, executable_->Wait(running.ticket, kHostStream, deadline));
+  if (!over) return false;
+  if (options_.trace) {
+    const auto& [step, micro_batch] = running.what;
+    options_.trace({step, options_.stage, micro_batch, running.begin, absl::Now()});
+  }
+  if (samples()) {
+    const kernels::BatchResult& from = executable_->result(running.batch);
+    StepResult& to = running.step->result;
+    absl::c_copy(from.sampled, std::back_inserter(to.sampled));
+    absl::c_copy(from.prompt_logprobs, std::back_inserter(to.prompt_logprobs));
+  }
+  --running.step->batches;
+  running_.pop_front();
+  return true;
+}
+
+absl::Status Stage::CollectAll() {
+  while (!running_.empty()) SKEIN_RETURN_IF_ERROR(Collect(absl::InfiniteFuture()).status());
+  return absl::OkStatus();
+}
+
+// ---- Between stages ----
+
+absl::Status Stage::Receive(int64_t rows) {
+  const View activations = executable_->port(program_.input, batch_).First(rows);
+  SKEIN_RETURN_IF_ERROR(options_.groups.previous->Receive(BytesOf(activations), 0, kHostStream));
+  executable_->After(batch_, kHostStream);
+  return absl::OkStatus();
+}
+
+absl::Status Stage::Send(int64_t rows) {
+  SKEIN_RETURN_IF_ERROR(CollectAll());
+  const ConstView activations = executable_->port(program_.output, batch_).First(rows);
+  SKEIN_RETURN_IF_ERROR(options_.groups.next->Send(BytesOf(activations), 1, kHostStream));
+  // The memory is not written before it was sent.
+  executable_->After(batch_, kHostStream);
+  return absl::OkStatus();
+}
+
+absl::Status Stage::SendTokens() {
+  if (!samples()) return absl::OkStatus();
+  SKEIN_RETURN_IF_ERROR(CollectAll());
+  std::vector<int32_t> tokens;
+  for (const kernels::SampledTokens& row : executable_->result(batch_).sampled) {
+    // A sequence that failed may be in the next order already: any token serves there.
+    tokens.push_back(row.tokens.empty() ? 0 : row.tokens.back().id);
+  }
+  return tokens_.Send(tokens);
+}
+
+// ---- The step ----
+
+absl::Status Stage::CarryOut(const schedule::Instruction& instruction, StepOrder& order,
+                             Step& step) {
   using schedule::Operation;
+  const schedule::MicroBatchId& what = instruction.what;
+  // Tokens that are received are another step's.
+  if (instruction.operation == Operation::kReceiveTokens) return tokens_.Receive();
+  const std::vector<ChunkOrder>& chunks = order.micro_batches[what.micro_batch];
   int64_t rows = 0;
   for (const ChunkOrder& chunk : chunks) rows += chunk.rows();
   switch (instruction.operation) {
     case Operation::kReceiveActivations:
+      SKEIN_RETURN_IF_ERROR(TakeBatch(what));
       return Receive(rows);
-    case Operation::kReceiveTokens:
-      return tokens_.Receive();
     case Operation::kCompute:
-      return Compute(instruction.what, chunks);
+      return Compute(what, order, chunks, step);
     case Operation::kSendActivations:
       return Send(rows);
-    case Operation::kSample:
-      if (!samples()) return absl::OkStatus();
-      Sample(chunks, result);
-      // One stage's list moves nothing, but its other shards need the tokens.
-      return options_.pipeline == 1 ? tokens_.Send() : absl::OkStatus();
     case Operation::kSendTokens:
-      return samples() ? tokens_.Send() : absl::OkStatus();
+      return SendTokens();
     case Operation::kFlush:
       return options_.groups.next->Flush(1);
+    case Operation::kSample:  // the executable has
+    case Operation::kReceiveTokens:
+      break;
   }
   return absl::OkStatus();
 }
-
-// ---- The step ----
 
 std::vector<schedule::MicroBatch> Stage::PlanMicroBatches(const StepOrder& order) const {
   std::vector<std::vector<schedule::MicroBatchId>> feeds_on = tokens_.FeedsOn(order);
@@ -125,28 +199,58 @@ std::vector<schedule::MicroBatch> Stage::PlanMicroBatches(const StepOrder& order
   return micro_batches;
 }
 
-absl::Status Stage::RunOrder(const StepOrder& order, StepResult* result) {
-  if (options_.watch != nullptr) options_.watch->Begin(order.step, Rows(order));
-  if (samples()) SKEIN_RETURN_IF_ERROR(sampler_.Update(order));
-  SKEIN_RETURN_IF_ERROR(batches_.Update(order));
-  SKEIN_RETURN_IF_ERROR(tokens_.BeginStep(order));
-  for (const schedule::Instruction& instruction : schedule::StageStep(
-           options_.pipeline, options_.stage, order.step, PlanMicroBatches(order))) {
-    // Tokens that are received are another step's.
-    static const std::vector<ChunkOrder> kNone;
-    const bool own = instruction.operation != schedule::Operation::kReceiveTokens;
-    SKEIN_RETURN_IF_ERROR(CarryOut(
-        instruction, own ? order.micro_batches[instruction.what.micro_batch] : kNone, result));
+// What else is wrong with an order, the executable says.
+absl::Status Stage::CheckSlots(const StepOrder& order) const {
+  const auto check = [this](int32_t slot) {
+    if (slot >= 0 && slot < options_.slots) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat("a step works on slot ", slot, ", and there are ", options_.slots));
+  };
+  for (const kernels::SlotStart& start : order.starts) SKEIN_RETURN_IF_ERROR(check(start.slot));
+  for (const auto& chunks : order.micro_batches) {
+    for (const ChunkOrder& chunk : chunks) SKEIN_RETURN_IF_ERROR(check(chunk.slot));
   }
-  tokens_.EndStep();
-  if (options_.watch != nullptr) options_.watch->End();
   return absl::OkStatus();
 }
 
-StepResult Stage::Run(const StepOrder& order) {
-  StepResult result{.step = order.step};
-  result.status = RunOrder(order, &result);
+absl::Status Stage::CarryOut(StepOrder& order, Step& step) {
+  SKEIN_RETURN_IF_ERROR(CheckSlots(order));
+  tokens_.BeginStep(order);
+  in_hand_.reset();
+  for (const schedule::Instruction& instruction : schedule::StageStep(
+           options_.pipeline, options_.stage, order.step, PlanMicroBatches(order))) {
+    SKEIN_RETURN_IF_ERROR(CarryOut(instruction, order, step));
+  }
+  tokens_.EndStep();
+  // An order may change pages alone.
+  if (order.micro_batches.empty()) return Compute({order.step, 0}, order, {}, step);
+  return absl::OkStatus();
+}
+
+void Stage::Begin(StepOrder order) {
+  if (options_.watch != nullptr) options_.watch->Begin(order.step, Rows(order));
+  Step& step = steps_.emplace_back();
+  step.result.step = order.step;
+  if (failed_.ok()) failed_ = CarryOut(order, step);
+}
+
+std::optional<StepResult> Stage::Finish(absl::Time deadline) {
+  Step& step = steps_.front();
+  while (failed_.ok() && step.batches > 0) {
+    const absl::StatusOr<bool> over = Collect(deadline);
+    if (over.ok() && !*over) return std::nullopt;
+    failed_ = over.status();
+  }
+  StepResult result = std::move(step.result);
+  result.status = failed_;
+  steps_.pop_front();
+  if (failed_.ok() && options_.watch != nullptr) options_.watch->End();
   return result;
+}
+
+StepResult Stage::Run(StepOrder order) {
+  Begin(std::move(order));
+  return *Finish(absl::InfiniteFuture());
 }
 
 }  // namespace skein::worker

@@ -1,10 +1,12 @@
 // One rank's part of every step, as the schedule lists it: receives activations, runs its layers,
-// sends them on; the first shard of the last stage samples. What the micro-batches compute is made
-// by InputBatches, tokens are drawn by RowSampler, and carried to the first stage by TokenRelay.
+// sends them on. What a micro-batch computes is filled into a batch of the executable, which draws
+// the tokens, too; TokenRelay carries them to the first stage.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,8 +15,6 @@
 #include "kernels/ops/backend.h"
 #include "kernels/ops/program.h"
 #include "parallel/schedule/schedule.h"
-#include "worker/engine/input_batches.h"
-#include "worker/engine/row_sampler.h"
 #include "worker/engine/stage_groups.h"
 #include "worker/engine/step_order.h"
 #include "worker/engine/step_watch.h"
@@ -36,57 +36,83 @@ struct StageOptions {
   int32_t pipeline = 1;
   int32_t stage = 0;
   int32_t shard = 0;
-  int64_t vocab_size = 0;
-  int64_t page_size = 0;
-
-  // The rank's pages, and where they are swapped to; null in a rank whose orders copy none.
-  kernels::KvCache* kv = nullptr;
-  kernels::KvCache* swap = nullptr;
-
+  int32_t slots = 1;  // the executable's
   StageGroups groups;
 
   StepWatch* watch = nullptr;  // told of every step; may be null
 
   std::function<void(const TraceEvent&)> trace;  // may be null
-  RowSampler::Observer observe_logits;           // on the sampling rank; may be null
+  // Sees the logits of every sampled row, [vocabulary], on the sampling rank; may be null. Only
+  // over an executable whose memory is the host's.
+  std::function<void(int32_t slot, absl::Span<const float>)> observe_logits;
 };
 
 // Owned by one rank and used by one thread, except Abort.
 class Stage {
  public:
-  // `executable` runs `program` and outlives the stage, as do the caches and groups.
+  // `executable` runs `program` and outlives the stage, as do the groups.
   Stage(const StageOptions& options, const kernels::Program& program,
         kernels::Executable* executable);
 
   bool samples() const { return options_.shard == 0 && is_last(); }
 
-  // Carries out the order. The sampling rank's result has what was sampled; every rank's has the
-  // step and the status: an error means that the replica cannot go on (a lost peer, a broken
-  // order).
-  StepResult Run(const StepOrder& order);
+  // Carries out the order as far as it goes without waiting for the executable: it waits where no
+  // batch is free, and for other ranks. Up to kernels::Executable::kBatches steps may be under way.
+  void Begin(StepOrder order);
+  int64_t under_way() const { return static_cast<int64_t>(steps_.size()); }
+  // The result of the oldest step under way, of which there is one; none when it is not over by the
+  // deadline. The sampling rank's has what was sampled; every rank's has the step and the status:
+  // an error means that the replica cannot go on (a lost peer, a broken order).
+  std::optional<StepResult> Finish(absl::Time deadline);
+  // Both, where none is under way.
+  StepResult Run(StepOrder order);
 
-  // Makes Run fail with `why`, also while it waits for a peer. Any thread.
+  // Makes what is under way fail with `why`, also while it waits for a peer. Any thread.
   void Abort(const absl::Status& why);
 
  private:
+  struct Step {
+    StepResult result;
+    int64_t batches = 0;  // under way
+  };
+  struct Running {
+    kernels::Ticket ticket = 0;
+    int batch = 0;
+    schedule::MicroBatchId what;
+    absl::Time begin;
+    Step* step = nullptr;
+  };
+
   bool is_first() const { return options_.stage == 0; }
   bool is_last() const { return options_.stage == options_.pipeline - 1; }
 
-  absl::Status RunOrder(const StepOrder& order, StepResult* result);
+  absl::Status CheckSlots(const StepOrder& order) const;
+  absl::Status CarryOut(StepOrder& order, Step& step);
   std::vector<schedule::MicroBatch> PlanMicroBatches(const StepOrder& order) const;
-  absl::Status CarryOut(const schedule::Instruction& instruction,
-                        const std::vector<ChunkOrder>& chunks, StepResult* result);
-  absl::Status Compute(const schedule::MicroBatchId& id, const std::vector<ChunkOrder>& chunks);
-  void Sample(const std::vector<ChunkOrder>& chunks, StepResult* result);
+  absl::Status CarryOut(const schedule::Instruction& instruction, StepOrder& order, Step& step);
+
+  absl::Status TakeBatch(const schedule::MicroBatchId& what);
+  absl::Status Compute(const schedule::MicroBatchId& what, StepOrder& order,
+                       const std::vector<ChunkOrder>& chunks, Step& step);
+  void Fill(StepOrder& order, const std::vector<ChunkOrder>& chunks);
+  void ShowLogits(const std::vector<ChunkOrder>& chunks);
   absl::Status Receive(int64_t rows);
   absl::Status Send(int64_t rows);
+  absl::Status SendTokens();
+  // Takes in the result of the oldest batch under way; false when it is not over by the deadline.
+  absl::StatusOr<bool> Collect(absl::Time deadline);
+  absl::Status CollectAll();
 
   const StageOptions options_;
   const kernels::Program& program_;
   kernels::Executable* const executable_;
-  InputBatches batches_;
   TokenRelay tokens_;
-  RowSampler sampler_;
+  std::deque<Step> steps_;
+  std::deque<Running> running_;  // batches, the oldest one first
+  // The micro-batch in hand: it has this batch from what it receives to what it sends.
+  std::optional<schedule::MicroBatchId> in_hand_;
+  int batch_ = 0;
+  absl::Status failed_;  // after which nothing more is run
 };
 
 }  // namespace skein::worker

@@ -15,8 +15,8 @@ struct StageGroups {
   comm::Communicator* tensor = nullptr;    // the stage's shards, by shard
   comm::Communicator* previous = nullptr;  // the same shard of the stage before, and this rank
   comm::Communicator* next = nullptr;      // this rank, and the same shard of the stage behind
-  // Sampled tokens: the first stage, by shard, and behind it the sampling rank where that is of
-  // another stage.
+  // Sampled tokens: the first stage, by shard, and behind it the sampling rank. A stage that is
+  // alone needs none.
   comm::Communicator* tokens = nullptr;
 
   std::vector<comm::Communicator*> All() const;

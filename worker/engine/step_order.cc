@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -18,10 +19,10 @@ class Writer {
     bytes_.Put(value);
   }
   void operator()(const std::string& value) { bytes_.Put(std::string_view(value)); }
-  template <typename T, typename Fn>
-  void List(const std::vector<T>& list, Fn&& visit) {
+  template <typename Items, typename Fn>
+  void List(const Items& list, Fn&& visit) {
     bytes_.Put(static_cast<uint64_t>(list.size()));
-    for (const T& item : list) visit(item);
+    for (const auto& item : list) visit(item);
   }
   std::string Take() { return bytes_.Take(); }
 
@@ -36,8 +37,8 @@ class Reader {
   void operator()(T& value) {
     bytes_.Get(value);
   }
-  template <typename T, typename Fn>
-  void List(std::vector<T>& list, Fn&& visit) {
+  template <typename Items, typename Fn>
+  void List(Items& list, Fn&& visit) {
     uint64_t size = 0;
     bytes_.Get(size);
     list.clear();
@@ -88,14 +89,21 @@ void Visit(Reader& archive, std::optional<float>& mu) {
   if (!std::isnan(value)) mu = value;
 }
 
+// No length is written as -1.
+void Visit(Writer& archive, const std::optional<int64_t>& length) { archive(length.value_or(-1)); }
+void Visit(Reader& archive, std::optional<int64_t>& length) {
+  int64_t value = 0;
+  archive(value);
+  if (value != -1) length = value;
+}
+
 template <typename Archive, typename Order>
 void VisitOrder(Archive& archive, Order& order) {
   archive(order.step);
-  archive(order.ended);
-  archive.List(order.started, [&](auto& start) {
-    archive(start.id);
-    archive(start.prompt);
+  archive.List(order.starts, [&](auto& start) {
+    archive(start.slot);
     archive(start.prompt_of);
+    archive(start.prompt);
     archive(start.output);
     Visit(archive, start.mu);
     VisitSampling(archive, start.sampling);
@@ -105,15 +113,15 @@ void VisitOrder(Archive& archive, Order& order) {
     archive(copy.from);
     archive(copy.to);
   });
-  archive.List(order.tables, [&](auto& table) {
-    archive(table.id);
-    archive(table.first);
-    archive(table.pages);
+  archive.List(order.updates, [&](auto& update) {
+    archive(update.slot);
+    Visit(archive, update.length);
+    archive(update.first_page);
+    archive(update.pages);
   });
   archive.List(order.micro_batches, [&](auto& batch) {
     archive.List(batch, [&](auto& chunk) {
-      archive(chunk.id);
-      archive(chunk.begin);
+      archive(chunk.slot);
       archive(chunk.tokens);
       archive(chunk.sample);
       archive(chunk.prompt_logprobs);
@@ -135,12 +143,12 @@ void VisitToken(Archive& archive, Token& token) {
 template <typename Archive, typename Result>
 void VisitSampled(Archive& archive, Result& result) {
   archive.List(result.sampled, [&](auto& row) {
-    archive(row.id);
-    VisitToken(archive, row.token);
+    archive(row.slot);
+    archive.List(row.tokens, [&](auto& token) { VisitToken(archive, token); });
     archive(row.error);
   });
   archive.List(result.prompt_logprobs, [&](auto& piece) {
-    archive(piece.id);
+    archive(piece.slot);
     archive(piece.first);
     archive.List(piece.tokens, [&](auto& token) { VisitToken(archive, token); });
     archive(piece.error);

@@ -55,16 +55,18 @@ StepWatch::StepWatch(comm::OperationTracker* tracker, std::vector<comm::Communic
     : tracker_(tracker), groups_(std::move(groups)), fixed_(fixed), times_(model_bytes) {}
 
 void StepWatch::Begin(int64_t step, int64_t rows) {
-  both_rows_ = rows + std::exchange(rows_, rows);
-  begin_ = std::chrono::steady_clock::now();
-  const absl::Duration deadline = fixed_.value_or(times_.Deadline(both_rows_));
+  const int64_t both_rows = rows + std::exchange(rows_, rows);
+  begun_.push_back({both_rows, std::chrono::steady_clock::now()});
+  const absl::Duration deadline = fixed_.value_or(times_.Deadline(both_rows));
   tracker_->BeginStep(step, deadline);
   for (comm::Communicator* group : groups_) group->set_timeout(deadline + kGrace);
 }
 
 void StepWatch::End() {
-  times_.Observe(both_rows_, absl::FromChrono(std::chrono::steady_clock::now() - begin_));
-  tracker_->EndStep();
+  const Begun begun = begun_.front();
+  begun_.pop_front();
+  times_.Observe(begun.both_rows, absl::FromChrono(std::chrono::steady_clock::now() - begun.time));
+  if (begun_.empty()) tracker_->EndStep();
 }
 
 }  // namespace skein::worker

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -83,16 +84,21 @@ class StepWatch {
             int64_t model_bytes = StepTimes::kUnknownModelBytes);
 
   void Begin(int64_t step, int64_t rows);
+  // The oldest step that has begun.
   void End();
 
  private:
+  struct Begun {
+    int64_t both_rows = 0;  // its own, and those of the step before
+    std::chrono::steady_clock::time_point time;
+  };
+
   comm::OperationTracker* const tracker_;
   const std::vector<comm::Communicator*> groups_;
   const std::optional<absl::Duration> fixed_;
   StepTimes times_;
-  int64_t rows_ = 0;       // of the last step
-  int64_t both_rows_ = 0;  // and of the one before it
-  std::chrono::steady_clock::time_point begin_;
+  int64_t rows_ = 0;  // of the last step
+  std::deque<Begun> begun_;
 };
 
 }  // namespace skein::worker

@@ -1,16 +1,16 @@
-// The way of sampled tokens: from the sampling rank (the first shard of the last stage) to the
-// other ranks of the first stage, one message per micro-batch that samples. The first stage goes on
-// with them in the next step, without waiting for the leader.
+// The way of sampled tokens through a pipeline: from the sampling rank (the first shard of the last
+// stage) to the ranks of the first stage, one message per micro-batch that samples. The first stage
+// goes on with them in the next step, without waiting for the leader. A stage that is alone has
+// drawn them itself, on every shard.
 #pragma once
 
 #include <cstdint>
 #include <deque>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/ops/backend.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/schedule/schedule.h"
 #include "worker/engine/step_order.h"
@@ -22,51 +22,44 @@ class TokenRelay {
  public:
   struct Options {
     int32_t tensor = 1;
-    int32_t pipeline = 1;
-    comm::Communicator* group = nullptr;  // StageGroups::tokens
+    int32_t slots = 1;
+    comm::Communicator* group = nullptr;        // StageGroups::tokens
+    kernels::Executable* executable = nullptr;  // is told the tokens; may be null where none come
   };
 
-  explicit TokenRelay(const Options& options) : options_(options) {}
+  explicit TokenRelay(const Options& options) : options_(options), awaited_(options.slots) {}
 
-  // Forgets the sequences that ended. In a stage that is alone, takes in what is left of earlier
-  // steps.
-  absl::Status BeginStep(const StepOrder& order);
+  // Another sequence in a slot waits for nothing of the one before.
+  void BeginStep(const StepOrder& order);
   // What each micro-batch of the order feeds on (schedule::MicroBatch::feeds_on).
   std::vector<std::vector<schedule::MicroBatchId>> FeedsOn(const StepOrder& order) const;
   void EndStep();
 
-  // On the sampling rank: what the micro-batch's sampling chunks gave, in their order.
-  void Take(const std::vector<ChunkOrder>& chunks, absl::Span<const int32_t> tokens);
-  // Sends what was taken last, if anything.
-  absl::Status Send();
+  // On the sampling rank: a micro-batch's tokens, in the order of its sampling chunks.
+  absl::Status Send(absl::Span<const int32_t> tokens);
 
-  // On the first stage's other ranks: what the micro-batch samples is on its way.
+  // On the first stage: what the micro-batch samples is on its way.
   void Expect(const schedule::MicroBatchId& from, const std::vector<ChunkOrder>& chunks);
   // Takes in the oldest message that is expected.
   absl::Status Receive();
-
-  // On the first stage: the sequence's last token. Receives until it is there.
-  absl::StatusOr<int32_t> Newest(SequenceId id);
+  // Receives until the chunks' newest tokens are there.
+  absl::Status Await(const std::vector<ChunkOrder>& chunks);
 
  private:
-  struct LastToken {
-    int32_t token = 0;
-    int64_t awaited = 0;  // the message, counted from 1, that brings a newer one
-  };
   // A message on its way to this rank: whose tokens it has, and from which micro-batch.
   struct Due {
     schedule::MicroBatchId from;
-    std::vector<SequenceId> ids;
+    std::vector<int32_t> slots;
   };
 
-  // Its rank in the group.
-  int sampling_rank() const { return options_.pipeline == 1 ? 0 : options_.tensor; }
+  int sampling_rank() const { return options_.tensor; }  // its rank in the group
   int64_t received() const { return expected_ - static_cast<int64_t>(due_.size()); }
+  // The message, counted from 1, that the chunk's newest token comes with; 0: it is there.
+  int64_t AwaitedBy(const ChunkOrder& chunk) const;
   absl::Status ReceiveUntil(int64_t messages);
 
   const Options options_;
-  std::unordered_map<SequenceId, LastToken> last_;
-  std::vector<int32_t> taken_;  // of the last micro-batch, on the sampling rank
+  std::vector<int64_t> awaited_;  // [slots]: the message that brings the newest token
   std::deque<Due> due_;
   int64_t expected_ = 0;            // messages, ever
   int64_t expected_before_ = 0;     // of them, before this step

@@ -41,8 +41,6 @@ class LlamaBuilder {
       builder_.Add(kernels::AddOp{residual_, delta_, output});
       builder_.SetPort(&kernels::Program::output, output);
     }
-    program().max_rows = spec_.max_rows;
-    program().max_outputs = spec_.max_outputs;
     builder_.result().kv = {.layers = spec_.layers.size(),
                             .kv_heads = shard_.kv_heads.size(),
                             .head_dim = config_.head_dim,
@@ -184,6 +182,7 @@ class LlamaBuilder {
       builder_.Add(kernels::AllGatherColumnsOp{own_logits, logits});
     }
     builder_.SetPort(&kernels::Program::logits, logits);
+    program().vocab_size = config_.vocab_size;
     return absl::OkStatus();
   }
 

@@ -13,13 +13,11 @@
 
 namespace skein::worker {
 
-// Which part of the model a rank holds, and the largest step it is built for.
+// Which part of the model a rank holds, and its cache.
 struct RankProgramSpec {
   int32_t tensor = 1;
   int32_t shard = 0;
   Range layers;  // of the model; the first stage begins at 0, the last one ends at num_layers
-  int64_t max_rows = 1;     // tokens of a micro-batch
-  int64_t max_outputs = 1;  // rows of a micro-batch whose logits are wanted
   int64_t page_size = 16;
   int64_t pages = 1;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;

@@ -1,0 +1,296 @@
+// What executables of all back ends keep to beside computing: batches, slots, pages and draws.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/sampling/sampling.h"
+#include "kernels/testing/harness.h"
+
+namespace skein::kernels {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int64_t kVocabulary = 50;
+constexpr int64_t kHeadDim = 8;
+constexpr int64_t kPageSize = 4;
+
+// One layer of attention alone between the embedding and its transpose: a token's logits depend on
+// all positions before it, through the cache.
+class ExecutableTest : public testing::TestWithParam<BackendCase> {
+ protected:
+  ExecutableTest() {
+    p_.kv_spec = {
+        .layers = 1, .kv_heads = 1, .head_dim = kHeadDim, .page_size = kPageSize, .pages = 12};
+    const BufferId x = p_.AddBuffer(kHeadDim);
+    const BufferId qkv = p_.AddBuffer(3 * kHeadDim);
+    const BufferId attended = p_.AddBuffer(kHeadDim);
+    const BufferId last = p_.AddBuffer(kHeadDim, BufferSpec::Rows::kOutputs);
+    const BufferId logits = p_.AddBuffer(kVocabulary, BufferSpec::Rows::kOutputs);
+    const WeightId table = p_.AddWeight({.rows = kVocabulary, .cols = kHeadDim},
+                                        RandomFloats(1, kVocabulary * kHeadDim));
+    const WeightId mix = p_.AddWeight({.rows = 3 * kHeadDim, .cols = kHeadDim},
+                                      RandomFloats(2, 3 * kHeadDim * kHeadDim));
+    p_.Add(EmbedOp{table, 0, kVocabulary, x});
+    p_.Add(MatMulOp{x, mix, qkv});
+    p_.Add(RopeAppendKvOp{qkv, 1, 1, kHeadDim, p_.AddVector({1, 0.1f, 0.01f, 0.001f}), 0});
+    p_.Add(AttentionOp{qkv, 1, 1, kHeadDim, 0.4f, 0, attended});
+    p_.Add(GatherRowsOp{attended, last});
+    p_.Add(MatMulOp{last, table, logits});
+    p_.program.logits = logits;
+    p_.program.vocab_size = kVocabulary;
+    p_.Bind(*backend_);
+  }
+
+  // As batch `i`.
+  absl::Status Run(const Batch& batch, int i = 0) {
+    p_.executable->batch(i) = batch;
+    const absl::StatusOr<Ticket> ticket = p_.executable->Enqueue(i);
+    if (!ticket.ok()) return ticket.status();
+    return p_.executable->Wait(*ticket, kHostStream, absl::InfiniteFuture()).status();
+  }
+  // The tokens that the batch draws, in the order of its sequences.
+  std::vector<int32_t> Draw(const Batch& batch, int i = 0) {
+    SKEIN_EXPECT_OK(Run(batch, i));
+    std::vector<int32_t> tokens;
+    for (const SampledTokens& row : p_.executable->result(i).sampled) {
+      EXPECT_EQ(row.error, "");
+      for (const SampledToken& token : row.tokens) tokens.push_back(token.id);
+    }
+    return tokens;
+  }
+  std::vector<float> Logits(int64_t row = 0) const {
+    const std::vector<float> all = p_.Get(p_.program.logits, row + 1);
+    return {all.end() - kVocabulary, all.end()};
+  }
+
+  static Batch Start(int32_t slot, std::vector<int32_t> prompt, std::vector<int32_t> pages,
+                     const SamplingParams& sampling) {
+    const auto rows = static_cast<int32_t>(prompt.size());
+    return {.starts = {{.slot = slot, .prompt = prompt, .sampling = sampling}},
+            .updates = {{.slot = slot, .pages = std::move(pages)}},
+            .sequences = {{.slot = slot, .rows = rows, .outputs = 1, .sample = true}},
+            .token_ids = std::move(prompt)};
+  }
+  static Batch Decode(std::vector<int32_t> slots, int32_t token = kNewestToken) {
+    Batch batch;
+    for (int32_t slot : slots) {
+      batch.sequences.push_back({.slot = slot, .outputs = 1, .sample = true});
+      batch.token_ids.push_back(token);
+    }
+    return batch;
+  }
+
+  // Every parameter that history changes.
+  const SamplingParams sampling_ = {
+      .repetition_penalty = 1.3f, .frequency_penalty = 0.5f, .temperature = 0.9f, .seed = 5};
+  const std::unique_ptr<Backend> backend_ = GetParam().make();
+  TestProgram p_;
+};
+
+TEST_P(ExecutableTest, DrawsAreThoseOfLogitsAndHistory) {
+  std::vector<int32_t> output = Draw(Start(2, {7, 8, 9}, {3, 1, 4}, sampling_));
+  ASSERT_THAT(output, SizeIs(1));
+  EXPECT_EQ(output[0], Sample(Logits(), sampling_, {7, 8, 9}, {}, 0)->id);
+  for (int i = 1; i < 8; ++i) {
+    const std::vector<int32_t> token = Draw(Decode({2}), i % 2);
+    EXPECT_THAT(token, ElementsAre(Sample(Logits(), sampling_, {7, 8, 9}, output, i)->id));
+    output.push_back(token[0]);
+  }
+}
+
+TEST_P(ExecutableTest, TheNewestTokenIsTheOneThatWasDrawn) {
+  const std::vector<int32_t> first = Draw(Start(0, {7, 8, 9}, {0, 1, 2}, sampling_));
+  SKEIN_ASSERT_OK(Run(Decode({0})));
+  const std::vector<float> drawn = Logits();
+  // Position 3 again, with the token itself; and with another one, that somebody has set.
+  Batch again = Decode({0}, first[0]);
+  again.updates = {{.slot = 0, .length = 3}};
+  SKEIN_ASSERT_OK(Run(again));
+  EXPECT_EQ(Logits(), drawn);
+  again.token_ids = {kNewestToken};
+  p_.executable->SetTokens({0}, {(first[0] + 1) % kVocabulary});
+  SKEIN_ASSERT_OK(Run(again));
+  EXPECT_NE(Logits(), drawn);
+  p_.executable->SetTokens({0}, first);
+  SKEIN_ASSERT_OK(Run(again));
+  EXPECT_EQ(Logits(), drawn);
+}
+
+TEST_P(ExecutableTest, AStartMakesAnotherSequenceOfASlot) {
+  const std::vector<int32_t> alone = Draw(Start(1, {3, 4, 5, 6, 3}, {0, 1}, sampling_));
+  Draw(Decode({1}));
+  // Its history, length and pages are gone with it, and what was drawn before goes on.
+  Draw(Start(1, {9, 9, 9, 9, 9, 9}, {2, 3}, sampling_));
+  EXPECT_EQ(Draw(Start(1, {3, 4, 5, 6, 3}, {4, 5}, sampling_)), alone);
+  const std::vector<int32_t> second = Draw(Decode({1}));
+  Batch resumed = Start(0, {3, 4, 5, 6, 3}, {6, 7}, sampling_);
+  resumed.starts[0].output = alone;
+  resumed.token_ids.push_back(alone[0]);
+  ++resumed.sequences[0].rows;
+  EXPECT_EQ(Draw(resumed), second);
+}
+
+TEST_P(ExecutableTest, APromptIsSharedBySlots) {
+  SamplingParams other = sampling_;
+  other.sample = 1;
+  Batch batch = Start(0, {7, 8, 9, 7}, {0, 1}, sampling_);
+  batch.starts.push_back({.slot = 3, .prompt_of = 0, .sampling = other});
+  Draw(batch);
+  const std::vector<float> logits = Logits();
+  Batch fork = Decode({3}, 7);  // the prompt's last token once more
+  fork.updates = {{.slot = 3, .length = 3, .pages = {0, 1}}};
+  EXPECT_THAT(Draw(fork), ElementsAre(Sample(logits, other, {7, 8, 9, 7}, {}, 0)->id));
+  EXPECT_EQ(Logits(), logits);
+
+  batch.starts = {{.slot = 2, .prompt_of = 1, .sampling = other}};
+  EXPECT_THAT(Run(batch),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the prompt of slot 1")));
+}
+
+TEST_P(ExecutableTest, PromptLogprobsTellOfTheNextToken) {
+  Batch batch = Start(0, {7, 8, 9, 7}, {0, 1}, sampling_);
+  batch.sequences[0] = {.slot = 0, .rows = 3, .outputs = 3, .prompt_logprobs = 2};
+  batch.token_ids.pop_back();
+  SKEIN_ASSERT_OK(Run(batch));
+  const BatchResult& result = p_.executable->result(0);
+  EXPECT_THAT(result.sampled, IsEmpty());
+  ASSERT_THAT(result.prompt_logprobs, SizeIs(1));
+  EXPECT_EQ(result.prompt_logprobs[0].first, 1);
+  ASSERT_THAT(result.prompt_logprobs[0].tokens, SizeIs(3));
+  const int32_t next[] = {8, 9, 7};
+  for (int64_t i = 0; i < 3; ++i) {
+    const SampledToken& got = result.prompt_logprobs[0].tokens[i];
+    const SampledToken want = *LogprobsOf(Logits(i), next[i], 2);
+    EXPECT_EQ(got.id, next[i]);
+    EXPECT_EQ(got.logprob, want.logprob);
+    EXPECT_EQ(got.top_logprobs.at(1).id, want.top_logprobs.at(1).id);
+  }
+  // From the middle of the prompt: nothing follows its last token.
+  batch = {.sequences = {{.slot = 0, .outputs = 1, .prompt_logprobs = 0}}, .token_ids = {7}};
+  SKEIN_ASSERT_OK(Run(batch));
+  EXPECT_EQ(p_.executable->result(0).prompt_logprobs[0].first, 4);
+  EXPECT_THAT(p_.executable->result(0).prompt_logprobs[0].tokens, IsEmpty());
+}
+
+TEST_P(ExecutableTest, ADrawThatFailsLeavesTheOthers) {
+  SamplingParams impossible = sampling_;
+  impossible.min_tokens = 1;
+  for (int32_t id = 0; id < kVocabulary; ++id) impossible.stop_ids.push_back(id);
+  Batch batch = Start(0, {7}, {0}, impossible);
+  const Batch other = Start(1, {8}, {1}, sampling_);
+  batch.starts.push_back(other.starts[0]);
+  batch.updates.push_back(other.updates[0]);
+  batch.sequences.push_back(other.sequences[0]);
+  batch.token_ids.push_back(8);
+  SKEIN_ASSERT_OK(Run(batch));
+  const BatchResult& result = p_.executable->result(0);
+  ASSERT_THAT(result.sampled, SizeIs(2));
+  EXPECT_THAT(result.sampled[0].tokens, IsEmpty());
+  EXPECT_THAT(result.sampled[0].error, HasSubstr("none is finite"));
+  EXPECT_THAT(result.sampled[1].tokens, SizeIs(1));
+  EXPECT_EQ(result.sampled[1].error, "");
+  SKEIN_EXPECT_OK(Run(Decode({0, 1})));  // it may be in the next batch already
+}
+
+// One after the other, before the batch's rows: a page is swapped out, taken by another sequence,
+// and comes back.
+TEST_P(ExecutableTest, PagesAreCopiedInOrder) {
+  const Batch first = Start(0, {7, 8, 9, 1, 2}, {0, 1}, sampling_);
+  const std::vector<int32_t> drawn = Draw(first);
+  KvSpec swap_spec = p_.kv_spec;
+  swap_spec.pages = 2;
+  auto swap = *backend_->AllocateKv(swap_spec);
+  std::vector<const PackedWeight*> weights;
+  for (const auto& weight : p_.weights) weights.push_back(weight.get());
+  p_.executable = *backend_->Compile(p_.program, p_.limits,
+                                     {.weights = weights, .kv = p_.kv.get(), .swap = swap.get()});
+  EXPECT_EQ(Draw(first), drawn);
+  SKEIN_ASSERT_OK(Run(Decode({0})));
+  const std::vector<float> logits = Logits();
+
+  const auto out = PageCopy::Kind::kSwapOut, in = PageCopy::Kind::kSwapIn;
+  Batch other = Start(1, {3, 3, 3, 3, 3, 3}, {1, 0}, sampling_);
+  other.copies = {{out, 0, 1}, {out, 1, 0}};
+  Draw(other);
+  Batch back = Decode({0}, drawn[0]);
+  // Through pages that are read and written in turn.
+  back.copies = {
+      {in, 1, 5}, {in, 0, 6}, {PageCopy::Kind::kWithin, 6, 7}, {PageCopy::Kind::kWithin, 5, 6}};
+  back.updates = {{.slot = 0, .length = 5, .pages = {6, 7}}};
+  SKEIN_ASSERT_OK(Run(back));
+  EXPECT_EQ(Logits(), logits);
+}
+
+TEST_P(ExecutableTest, SlotsThatAreNotInABatchAreLeftAlone) {
+  Draw(Start(0, {7, 8, 9}, {0, 1}, sampling_));
+  SKEIN_ASSERT_OK(Run(Decode({0})));
+  const std::vector<float> logits = Logits();
+  Draw(Start(0, {7, 8, 9}, {0, 1}, sampling_));
+  Draw(Start(1, {1, 2, 3, 4, 5}, {2, 3}, sampling_));
+  Draw(Start(2, {6}, {4}, sampling_));
+  Draw(Decode({1, 2}), 1);
+  SKEIN_ASSERT_OK(Run(Decode({0})));
+  EXPECT_EQ(Logits(), logits);
+}
+
+TEST_P(ExecutableTest, ABatchThatBreaksItsContractIsRefused) {
+  Draw(Start(0, {7, 8, 9}, {0}, sampling_));
+  SKEIN_ASSERT_OK(Run(Decode({0})));
+  EXPECT_THAT(Run(Decode({0})), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("positions 4 to 5, and 1 pages of 4")));
+  EXPECT_THAT(Run(Decode({99})),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no slot 99 of 16")));
+}
+
+TEST_P(ExecutableTest, AfterAnAbortNothingIsRun) {
+  p_.executable->Abort(absl::UnavailableError("the leader is gone"));
+  p_.executable->Abort(absl::InternalError("later"));
+  p_.executable->batch(0) = Start(0, {7}, {0}, sampling_);
+  EXPECT_THAT(p_.executable->Enqueue(0).status(),
+              StatusIs(absl::StatusCode::kUnavailable, "the leader is gone"));
+}
+
+// A batch is received while the other one is computed or sent.
+TEST_P(ExecutableTest, InputAndOutputAreEachBatchsOwn) {
+  TestProgram p;
+  const BufferId in = p.AddBuffer(4);
+  const BufferId out = p.AddBuffer(4);
+  p.Add(AddOp{in, out, in});
+  p.Add(AddOp{in, out, in});
+  p.program.input = in;
+  p.program.output = out;
+  p.Bind(*backend_);
+  float* ports[2][2];
+  for (int i : {0, 1}) {
+    for (BufferId id : {in, out}) {
+      ports[i][id] = static_cast<float*>(p.executable->port(id, i).data);
+      for (int64_t c = 0; c < 4; ++c) ports[i][id][c] = static_cast<float>(10 * i + id + 1);
+    }
+    p.executable->batch(i) = BatchOf({{{}, 0, {0}}});
+  }
+  SKEIN_ASSERT_OK(p.executable->Enqueue(1).status());
+  EXPECT_EQ(ports[0][in][0], 1);
+  EXPECT_EQ(ports[0][out][0], 2);
+  EXPECT_EQ(ports[1][in][0], 11 + 12 + 12);
+  EXPECT_EQ(ports[1][out][3], 12);
+  SKEIN_ASSERT_OK(p.executable->Enqueue(0).status());
+  EXPECT_EQ(ports[0][in][3], 1 + 2 + 2);
+  EXPECT_EQ(ports[1][in][0], 11 + 12 + 12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ExecutableTest, testing::ValuesIn(AllBackends()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace skein::kernels
