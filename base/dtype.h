@@ -11,16 +11,20 @@
 namespace skein {
 
 // Every dtype is a sequence of blocks of BlockElements() elements in BlockBytes() bytes. Plain
-// types have blocks of one element; quantised types (GGUF's) join with larger ones.
-enum class DType : uint8_t { kF32, kF16, kBF16 };
+// types have blocks of one element; quantised types (GGUF's) join with larger ones. No weight is of
+// the last two: ids and bytes that ranks exchange are.
+enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kU8 };
 
-std::string_view DTypeName(DType dtype);  // "F32", "F16", "BF16"
+std::string_view DTypeName(DType dtype);  // "F32", "F16", "BF16", "I32", "U8"
 
-// InvalidArgument for a name that is not a dtype above.
+// InvalidArgument for a name that is no weight's dtype.
 absl::StatusOr<DType> ParseDType(std::string_view name);
 
 constexpr int64_t BlockElements(DType) { return 1; }
-constexpr int64_t BlockBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+constexpr int64_t BlockBytes(DType dtype) {
+  if (dtype == DType::kU8) return 1;
+  return dtype == DType::kF32 || dtype == DType::kI32 ? 4 : 2;
+}
 
 // Bytes of `elements` consecutive elements; `elements` is a multiple of BlockElements(dtype).
 constexpr int64_t DTypeBytes(DType dtype, int64_t elements) {
@@ -36,7 +40,8 @@ float F16ToFloat(uint16_t bits);
 // Rounds to nearest even; overflow gives infinity; NaN stays NaN.
 uint16_t FloatToF16(float value);
 
-// Converts `count` stored elements at `in` to float at `out`. No alignment is asked of `in`.
+// Converts `count` stored elements of a weight at `in` to float at `out`. No alignment is asked of
+// `in`.
 void ConvertToFloat(DType dtype, const void* in, int64_t count, float* out);
 
 }  // namespace skein

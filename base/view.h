@@ -33,9 +33,29 @@ struct View {
   operator ConstView() const { return {data, dtype, rows, cols}; }  // NOLINT: as span<const T>
 };
 
-// Floats of the host, as one row.
+// Memory of the host, as one row.
 inline View HostView(absl::Span<float> floats) {
   return {floats.data(), DType::kF32, 1, static_cast<int64_t>(floats.size())};
+}
+inline View HostView(absl::Span<int32_t> ids) {
+  return {ids.data(), DType::kI32, 1, static_cast<int64_t>(ids.size())};
+}
+inline ConstView HostView(absl::Span<const int32_t> ids) {
+  return {ids.data(), DType::kI32, 1, static_cast<int64_t>(ids.size())};
+}
+inline View HostView(absl::Span<std::byte> bytes) {
+  return {bytes.data(), DType::kU8, 1, static_cast<int64_t>(bytes.size())};
+}
+inline ConstView HostView(absl::Span<const std::byte> bytes) {
+  return {bytes.data(), DType::kU8, 1, static_cast<int64_t>(bytes.size())};
+}
+
+// What lies there, where that is memory of the host.
+inline absl::Span<std::byte> HostBytes(View view) {
+  return {static_cast<std::byte*>(view.data), static_cast<size_t>(view.bytes())};
+}
+inline absl::Span<const std::byte> HostBytes(ConstView view) {
+  return {static_cast<const std::byte*>(view.data), static_cast<size_t>(view.bytes())};
 }
 
 }  // namespace skein

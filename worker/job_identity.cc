@@ -83,8 +83,8 @@ absl::StatusOr<JobIdentity> AgreeOnJob(comm::Communicator& world,
       parcel.secret_bytes = job->secret.copy(parcel.secret.data(), kMaxBytes);
     }
   }
-  SKEIN_RETURN_IF_ERROR(
-      world.Broadcast({reinterpret_cast<std::byte*>(&parcel), sizeof(parcel)}, 0, kHostStream));
+  const absl::Span<std::byte> bytes(reinterpret_cast<std::byte*>(&parcel), sizeof(parcel));
+  SKEIN_RETURN_IF_ERROR(world.Broadcast(HostView(bytes), 0, kHostStream));
   SKEIN_RETURN_IF_ERROR(failed);
   if (parcel.id_bytes == 0) return absl::InternalError("rank 0 could not make a job id");
   return JobIdentity{.id = {parcel.id.data(), parcel.id_bytes},

@@ -82,6 +82,8 @@ void CpuWeight::Lookup(int64_t row, float* out) const {
       return LookupRow<uint16_t>(in, position, spec().cols, F16ToFloat, out);
     case DType::kBF16:
       return LookupRow<uint16_t>(in, position, spec().cols, Bf16ToFloat, out);
+    default:
+      break;  // no weight
   }
 }
 

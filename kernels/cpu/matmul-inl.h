@@ -325,6 +325,8 @@ void Multiply(const TileProduct& p) {
       return MultiplyTile<DType::kF16>(p);
     case DType::kBF16:
       return MultiplyTile<DType::kBF16>(p);
+    default:
+      break;  // no weight
   }
 }
 

@@ -271,6 +271,9 @@ absl::Status ValidateWeightSpec(const WeightSpec& spec) {
   if (spec.kind == WeightSpec::Kind::kVector && spec.rows != 1) {
     return Invalid("a vector of ", spec.rows, " rows");
   }
+  if (spec.dtype == DType::kI32 || spec.dtype == DType::kU8) {
+    return Invalid("a weight of ", std::string(DTypeName(spec.dtype)));
+  }
   if (spec.inner_blocks < 1 || spec.inner_blocks > kMaxInnerBlocks) {
     return Invalid("inner_blocks is ", spec.inner_blocks, ", outside of [1, ", kMaxInnerBlocks,
                    "]");

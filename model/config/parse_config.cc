@@ -197,6 +197,8 @@ std::string DTypeField(DType dtype) {
       return "float16";
     case DType::kBF16:
       return "bfloat16";
+    default:
+      break;
   }
   return "";
 }

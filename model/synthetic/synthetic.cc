@@ -144,6 +144,8 @@ class SyntheticSource final : public TensorSource {
       case DType::kBF16:
         FillSlice<uint16_t>(FloatToBf16, tensor, slice, out);
         return absl::OkStatus();
+      default:
+        break;
     }
     return absl::UnimplementedError("synthetic weights are F32, F16 or BF16");
   }

@@ -15,14 +15,14 @@ absl::Status Communicator::AllReduce(View data, Stream stream) {
                        [&](const Call& call) { return DoAllReduce(call, data, stream); });
 }
 
-absl::Status Communicator::AllGather(ConstBytes in, Bytes out, Stream stream) {
-  return RunCollective(Operation::kAllGather, in.size(), 0,
-                       CheckAllGather(in.size(), out.size(), size_, name_),
+absl::Status Communicator::AllGather(ConstView in, View out, Stream stream) {
+  return RunCollective(Operation::kAllGather, in.bytes(), 0,
+                       CheckAllGather(in.bytes(), out.bytes(), size_, name_),
                        [&](const Call& call) { return DoAllGather(call, in, out, stream); });
 }
 
-absl::Status Communicator::Broadcast(Bytes data, int root, Stream stream) {
-  return RunCollective(Operation::kBroadcast, data.size(), root,
+absl::Status Communicator::Broadcast(View data, int root, Stream stream) {
+  return RunCollective(Operation::kBroadcast, data.bytes(), root,
                        CheckRank(root, size_, -1, "root of a broadcast", name_),
                        [&](const Call& call) { return DoBroadcast(call, data, stream); });
 }
@@ -32,13 +32,13 @@ absl::Status Communicator::Barrier(Stream stream) {
                        [&](const Call& call) { return DoBarrier(call, stream); });
 }
 
-absl::Status Communicator::Send(ConstBytes data, int to, Stream stream) {
-  return RunMessage(Operation::kSend, data.size(), to, "receiver", sent_,
+absl::Status Communicator::Send(ConstView data, int to, Stream stream) {
+  return RunMessage(Operation::kSend, data.bytes(), to, "receiver", sent_,
                     [&](const Call& call) { return DoSend(call, data, stream); });
 }
 
-absl::Status Communicator::Receive(Bytes data, int from, Stream stream) {
-  return RunMessage(Operation::kReceive, data.size(), from, "sender", received_,
+absl::Status Communicator::Receive(View data, int from, Stream stream) {
+  return RunMessage(Operation::kReceive, data.bytes(), from, "sender", received_,
                     [&](const Call& call) { return DoReceive(call, data, stream); });
 }
 

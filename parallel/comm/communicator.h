@@ -33,9 +33,6 @@
 
 namespace skein::comm {
 
-using Bytes = absl::Span<std::byte>;
-using ConstBytes = absl::Span<const std::byte>;
-
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 // How a transport waits in the call in flight.
@@ -78,15 +75,15 @@ class Communicator {
   // `data` becomes the sum over all ranks, in place, element by element. Unimplemented for a dtype
   // that the transport cannot add.
   absl::Status AllReduce(View data, Stream stream);
-  // out[size * in.size()]: the ranks' inputs in rank order. Every rank gives the same size.
-  absl::Status AllGather(ConstBytes in, Bytes out, Stream stream);
-  absl::Status Broadcast(Bytes data, int root, Stream stream);
+  // `out`, size times `in`: the ranks' inputs in rank order. Every rank gives the same size.
+  absl::Status AllGather(ConstView in, View out, Stream stream);
+  absl::Status Broadcast(View data, int root, Stream stream);
   absl::Status Barrier(Stream stream);
-  // Send copies `data` and returns, unless more than a few messages to `to` are still on their way
-  // (16 MiB on the CPU): then it waits for the receiver. Messages between two ranks arrive in
-  // order; a receiver's size must be the sender's.
-  absl::Status Send(ConstBytes data, int to, Stream stream);
-  absl::Status Receive(Bytes data, int from, Stream stream);
+  // On the CPU, Send copies `data` and returns, unless more than 16 MiB to `to` are still on their
+  // way: then it waits for the receiver. Messages between two ranks arrive in order; a receiver's
+  // size must be the sender's.
+  absl::Status Send(ConstView data, int to, Stream stream);
+  absl::Status Receive(View data, int from, Stream stream);
   // Some transports deliver a large message only with the sender's help. Both do nothing where
   // messages need none.
   //
@@ -125,11 +122,11 @@ class Communicator {
  private:
   // Arguments have been checked; `call` is what every rank must have entered. An error poisons.
   virtual absl::Status DoAllReduce(const Call& call, View data, Stream stream) = 0;
-  virtual absl::Status DoAllGather(const Call& call, ConstBytes in, Bytes out, Stream stream) = 0;
-  virtual absl::Status DoBroadcast(const Call& call, Bytes data, Stream stream) = 0;
+  virtual absl::Status DoAllGather(const Call& call, ConstView in, View out, Stream stream) = 0;
+  virtual absl::Status DoBroadcast(const Call& call, View data, Stream stream) = 0;
   virtual absl::Status DoBarrier(const Call& call, Stream stream) = 0;
-  virtual absl::Status DoSend(const Call& call, ConstBytes data, Stream stream) = 0;
-  virtual absl::Status DoReceive(const Call& call, Bytes data, Stream stream) = 0;
+  virtual absl::Status DoSend(const Call& call, ConstView data, Stream stream) = 0;
+  virtual absl::Status DoReceive(const Call& call, View data, Stream stream) = 0;
   virtual absl::Status DoProgress() { return absl::OkStatus(); }
   virtual absl::Status DoFlush(int /*to*/) { return absl::OkStatus(); }
   // Ends the wait in flight; failure() is set. Any thread, maybe several times.

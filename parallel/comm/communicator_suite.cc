@@ -116,7 +116,7 @@ TEST_P(CommunicatorSuite, AllGatherKeepsRankOrder) {
     SCOPED_TRACE(Where(comm));
     const std::vector<std::byte> in = Bytes(comm.rank(), GetParam());
     std::vector<std::byte> out(in.size() * comm.size());
-    SKEIN_ASSERT_OK(comm.AllGather(in, absl::MakeSpan(out), kHostStream));
+    SKEIN_ASSERT_OK(comm.AllGather(HostView(in), HostView(absl::MakeSpan(out)), kHostStream));
     std::vector<std::byte> expected;
     for (int rank = 0; rank < comm.size(); ++rank) {
       const std::vector<std::byte> theirs = Bytes(rank, GetParam());
@@ -131,7 +131,7 @@ TEST_P(CommunicatorSuite, BroadcastReachesAllFromEveryRoot) {
     SCOPED_TRACE(Where(comm));
     for (int root = 0; root < comm.size(); ++root) {
       std::vector<std::byte> data = Bytes(comm.rank(), GetParam());
-      SKEIN_ASSERT_OK(comm.Broadcast(absl::MakeSpan(data), root, kHostStream));
+      SKEIN_ASSERT_OK(comm.Broadcast(HostView(absl::MakeSpan(data)), root, kHostStream));
       EXPECT_TRUE(data == Bytes(root, GetParam())) << "root " << root;
     }
     EXPECT_EQ(comm.calls(), comm.size());
@@ -147,12 +147,12 @@ TEST_P(CommunicatorPeersSuite, MessagesGoRoundARing) {
     // Everyone sends before it receives: a send does not wait for its receiver.
     for (int i = 0; i < 3; ++i) {
       std::vector<std::byte> sent = Bytes(comm.rank() * 10 + i, GetParam());
-      SKEIN_ASSERT_OK(comm.Send(sent, next, kHostStream));
+      SKEIN_ASSERT_OK(comm.Send(HostView(sent), next, kHostStream));
       std::fill(sent.begin(), sent.end(), std::byte{0xee});  // it may be reused
     }
     for (int i = 0; i < 3; ++i) {
       std::vector<std::byte> received(GetParam());
-      SKEIN_ASSERT_OK(comm.Receive(absl::MakeSpan(received), previous, kHostStream));
+      SKEIN_ASSERT_OK(comm.Receive(HostView(absl::MakeSpan(received)), previous, kHostStream));
       EXPECT_TRUE(received == Bytes(previous * 10 + i, GetParam())) << "message " << i;
     }
     EXPECT_EQ(comm.calls(), 0);
@@ -171,16 +171,17 @@ TEST(CommunicatorTest, CallsOfAllKindsFollowEachOther) {
       if (comm.size() > 1 && comm.rank() < 2) {
         std::vector<std::byte> message = Bytes(round, round * 1000);
         if (comm.rank() == 0) {
-          SKEIN_ASSERT_OK(comm.Send(message, 1, kHostStream));
+          SKEIN_ASSERT_OK(comm.Send(HostView(message), 1, kHostStream));
         }
         if (comm.rank() == 1) {
           std::vector<std::byte> received(message.size());
-          SKEIN_ASSERT_OK(comm.Receive(absl::MakeSpan(received), 0, kHostStream));
+          SKEIN_ASSERT_OK(comm.Receive(HostView(absl::MakeSpan(received)), 0, kHostStream));
           EXPECT_TRUE(received == message);
         }
       }
       std::vector<std::byte> data_bytes = Bytes(comm.rank(), round);
-      SKEIN_ASSERT_OK(comm.Broadcast(absl::MakeSpan(data_bytes), round % comm.size(), kHostStream));
+      SKEIN_ASSERT_OK(
+          comm.Broadcast(HostView(absl::MakeSpan(data_bytes)), round % comm.size(), kHostStream));
     }
     EXPECT_EQ(comm.calls(), 60);
   });
@@ -201,7 +202,7 @@ TEST(CommunicatorPeersTest, BarrierWaitsForTheLast) {
       const double left = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
       double last_entered = absl::ToDoubleSeconds(entered - absl::UnixEpoch());
       absl::Span<std::byte> bytes(reinterpret_cast<std::byte*>(&last_entered), sizeof(double));
-      SKEIN_ASSERT_OK(comm.Broadcast(bytes, late, kHostStream));
+      SKEIN_ASSERT_OK(comm.Broadcast(HostView(bytes), late, kHostStream));
       EXPECT_GE(left, last_entered);
     }
   });
@@ -226,7 +227,7 @@ TEST(CommunicatorPeersTest, ARankThatNeverEntersIsNamedAndPoisons) {
                                               std::string(comm.name()), "' within 200ms")));
     EXPECT_EQ(comm.Barrier(kHostStream), status) << "a failure is for ever";
     if (comm.size() > 2) {
-      EXPECT_EQ(comm.Receive(absl::Span<std::byte>(), absent, kHostStream), status);
+      EXPECT_EQ(comm.Receive({}, absent, kHostStream), status);
     }
   });
 }
@@ -237,7 +238,7 @@ TEST(CommunicatorPeersTest, AReceiverNamesTheSilentSender) {
     if (comm.size() == 1 || comm.rank() != 0) return;
     comm.set_timeout(absl::Milliseconds(100));
     std::byte byte;
-    EXPECT_THAT(comm.Receive(absl::MakeSpan(&byte, 1), 1, kHostStream),
+    EXPECT_THAT(comm.Receive(HostView(absl::MakeSpan(&byte, 1)), 1, kHostStream),
                 StatusIs(StatusCode::kDeadlineExceeded,
                          AllOf(HasSubstr("rank 1 never entered send 1 to rank 0 of '"),
                                HasSubstr("within 100ms"))));
@@ -253,17 +254,17 @@ TEST(CommunicatorPeersTest, ASenderDoesNotRunAheadForEver) {
     const std::string gave_up = absl::StrCat(testing::TempDir(), "/gave-up-of-", comm.size());
     if (comm.rank() == 0) {
       std::filesystem::remove(gave_up);
-      SKEIN_EXPECT_OK(comm.Send(message, 1, kHostStream));
+      SKEIN_EXPECT_OK(comm.Send(HostView(message), 1, kHostStream));
     }
     SKEIN_ASSERT_OK(comm.Barrier(kHostStream));
     if (comm.rank() == 1) {
       // Takes the first message too late, so that none is left on its way.
       EXPECT_TRUE(AppearsSoon(gave_up));
-      comm.Receive(absl::MakeSpan(message), 0, kHostStream).IgnoreError();
+      comm.Receive(HostView(absl::MakeSpan(message)), 0, kHostStream).IgnoreError();
     }
     if (comm.rank() != 0) return;
     comm.set_timeout(absl::Milliseconds(50));
-    EXPECT_THAT(comm.Send(message, 1, kHostStream),
+    EXPECT_THAT(comm.Send(HostView(message), 1, kHostStream),
                 StatusIs(StatusCode::kDeadlineExceeded,
                          HasSubstr("rank 1 never entered receive 1 from rank 0 of '")));
     std::ofstream(gave_up) << "yes";
@@ -287,7 +288,7 @@ TEST(CommunicatorPeersTest, RanksThatDisagreeGetAnErrorAndNoData) {
   static const auto broadcast = [](int root) {
     return [root](Communicator& comm) {
       std::vector<std::byte> data(8);
-      return comm.Broadcast(absl::MakeSpan(data), root % comm.size(), kHostStream);
+      return comm.Broadcast(HostView(absl::MakeSpan(data)), root % comm.size(), kHostStream);
     };
   };
   const Disagreement kDisagreements[] = {
@@ -320,11 +321,11 @@ TEST(CommunicatorPeersTest, AMessageOfAnotherSizeIsAnError) {
     if (comm.size() == 1) return;
     std::vector<std::byte> data(1000);
     if (comm.rank() == 0) {
-      SKEIN_EXPECT_OK(comm.Send(data, 1, kHostStream));
+      SKEIN_EXPECT_OK(comm.Send(HostView(data), 1, kHostStream));
     }
     if (comm.rank() == 1) {
       data.resize(999);
-      EXPECT_THAT(comm.Receive(absl::MakeSpan(data), 0, kHostStream),
+      EXPECT_THAT(comm.Receive(HostView(absl::MakeSpan(data)), 0, kHostStream),
                   StatusIs(StatusCode::kFailedPrecondition,
                            AllOf(HasSubstr("rank 1 entered receive 1 from rank 0 of 999 bytes"),
                                  HasSubstr("rank 0 entered send 1 to rank 1 of 1000 bytes"))));
@@ -336,7 +337,8 @@ TEST(CommunicatorTest, WrongArgumentsAreRefused) {
   const std::function<absl::Status(Communicator&)> kCalls[] = {
       [](Communicator& comm) {
         std::byte bytes[2] = {};
-        return comm.AllGather(absl::MakeSpan(bytes, 2), absl::MakeSpan(bytes, 1), kHostStream);
+        return comm.AllGather(HostView(absl::MakeSpan(bytes, 2)),
+                              HostView(absl::MakeSpan(bytes, 1)), kHostStream);
       },
       [](Communicator& comm) { return comm.Broadcast({}, comm.size(), kHostStream); },
       [](Communicator& comm) { return comm.Broadcast({}, -1, kHostStream); },
@@ -370,7 +372,7 @@ TEST(CommunicatorPeersTest, AbortEndsACallInFlightAndAllLaterOnes) {
     aborter.join();
     comm.Abort(absl::InternalError("too late"));
     std::byte byte;
-    EXPECT_EQ(comm.Receive(absl::MakeSpan(&byte, 1), 1, kHostStream), why);
+    EXPECT_EQ(comm.Receive(HostView(absl::MakeSpan(&byte, 1)), 1, kHostStream), why);
     EXPECT_EQ(comm.Send({}, 1, kHostStream), why);
   });
 }

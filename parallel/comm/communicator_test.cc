@@ -71,8 +71,8 @@ TEST_F(CommunicatorTest, CallsAreSeenWhileTheyLastUnderTheirNumbers) {
     std::vector<int> others;
   };
   const auto message = [&](int r) {
-    return r == 2 ? ranks_[2]->Receive(absl::MakeSpan(bytes[2]), 0, kHostStream)
-                  : ranks_[0]->Send(absl::MakeSpan(bytes[0]), 2, kHostStream);
+    return r == 2 ? ranks_[2]->Receive(HostView(absl::MakeSpan(bytes[2])), 0, kHostStream)
+                  : ranks_[0]->Send(HostView(absl::MakeSpan(bytes[0])), 2, kHostStream);
   };
   const std::vector<Case> cases = {
       {Operation::kAllReduce,
@@ -87,7 +87,9 @@ TEST_F(CommunicatorTest, CallsAreSeenWhileTheyLastUnderTheirNumbers) {
        {5, 6}},
       {Operation::kReceive, message, {2, 0}, 1, {4}},
       {Operation::kBroadcast,
-       [&](int r) { return ranks_[r]->Broadcast(absl::MakeSpan(bytes[r]), 1, kHostStream); },
+       [&](int r) {
+         return ranks_[r]->Broadcast(HostView(absl::MakeSpan(bytes[r])), 1, kHostStream);
+       },
        {2, 0, 1},
        3,
        {4, 5}},
@@ -95,7 +97,7 @@ TEST_F(CommunicatorTest, CallsAreSeenWhileTheyLastUnderTheirNumbers) {
       {Operation::kAllGather,
        [&](int r) {
          const std::byte in[2] = {};
-         return ranks_[r]->AllGather(in, absl::MakeSpan(bytes[r]), kHostStream);
+         return ranks_[r]->AllGather(HostView(in), HostView(absl::MakeSpan(bytes[r])), kHostStream);
        },
        {1, 0, 2},
        4,
@@ -181,14 +183,14 @@ TEST_F(CommunicatorTest, ADeviceTellsWhichCollectiveItIsIn) {
 
 TEST_F(CommunicatorTest, ASendThatWaitsForRoomIsSeen) {
   const std::vector<std::byte> large = Message(size_t{12} << 20);
-  SKEIN_ASSERT_OK(ranks_[1]->Send(large, 0, kHostStream));
+  SKEIN_ASSERT_OK(ranks_[1]->Send(HostView(large), 0, kHostStream));
   EXPECT_FALSE(trackers_[1].Read().operation.has_value());
   const OperationInProgress seen = Watch(
-      1, [&] { SKEIN_EXPECT_OK(ranks_[1]->Send(large, 0, kHostStream)); },
+      1, [&] { SKEIN_EXPECT_OK(ranks_[1]->Send(HostView(large), 0, kHostStream)); },
       [&] {
         std::vector<std::byte> in = Message(large.size());
         for (int i = 0; i < 2; ++i)
-          SKEIN_EXPECT_OK(ranks_[0]->Receive(absl::MakeSpan(in), 1, kHostStream));
+          SKEIN_EXPECT_OK(ranks_[0]->Receive(HostView(absl::MakeSpan(in)), 1, kHostStream));
       });
   EXPECT_EQ(seen.call.operation, Operation::kSend);
   EXPECT_EQ(seen.call.number, 2);

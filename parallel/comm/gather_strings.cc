@@ -10,14 +10,15 @@ namespace skein::comm {
 absl::StatusOr<std::vector<std::string>> GatherStrings(Communicator& group, std::string_view text) {
   const uint64_t size = text.size();
   std::vector<uint64_t> sizes(group.size());
-  SKEIN_RETURN_IF_ERROR(group.AllGather(
-      {reinterpret_cast<const std::byte*>(&size), sizeof(size)},
-      {reinterpret_cast<std::byte*>(sizes.data()), sizes.size() * sizeof(size)}, kHostStream));
+  const View to = {sizes.data(), DType::kU8, group.size(), sizeof(size)};
+  SKEIN_RETURN_IF_ERROR(
+      group.AllGather(ConstView{&size, DType::kU8, 1, sizeof(size)}, to, kHostStream));
   const size_t width = *std::max_element(sizes.begin(), sizes.end());
   std::vector<std::byte> mine(width);
   std::vector<std::byte> all(width * group.size());
   if (!text.empty()) std::memcpy(mine.data(), text.data(), text.size());
-  SKEIN_RETURN_IF_ERROR(group.AllGather(mine, absl::MakeSpan(all), kHostStream));
+  SKEIN_RETURN_IF_ERROR(
+      group.AllGather(HostView(mine), HostView(absl::MakeSpan(all)), kHostStream));
   std::vector<std::string> texts;
   for (int rank = 0; rank < group.size(); ++rank) {
     texts.emplace_back(reinterpret_cast<const char*>(all.data()) + rank * width, sizes[rank]);

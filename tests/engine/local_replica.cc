@@ -1,9 +1,9 @@
 #include "tests/engine/local_replica.h"
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -112,12 +112,16 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
           .slots = options.max_sequences,
           .groups = rank->stage_groups,
           .trace = options.trace,
-          .observe_logits = [r = replica.get()](int32_t slot, absl::Span<const float> logits) {
-            const Slot& at = r->slots_.at(slot);
-            for (const AnswerId& answer : at.answers) {
-              r->logits_[{answer, at.length - 1}].assign(logits.begin(), logits.end());
-            }
-          }};
+      };
+      if (options.observe) {
+        stage_options.observe_logits = [r = replica.get()](int32_t slot,
+                                                           absl::Span<const float> logits) {
+          const Slot& at = r->slots_.at(slot);
+          for (const AnswerId& answer : at.answers) {
+            r->logits_[{answer, at.length - 1}].assign(logits.begin(), logits.end());
+          }
+        };
+      }
       rank->stage =
           std::make_unique<Stage>(stage_options, rank->program.program, rank->executable.get());
       replica->ranks_.push_back(std::move(rank));
@@ -165,23 +169,59 @@ void LocalReplica::Follow(const StepOrder& order) {
   }
 }
 
-absl::StatusOr<StepResult> LocalReplica::Run(const StepOrder& order) {
-  Follow(order);
-  std::vector<StepResult> results(ranks_.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    threads.emplace_back([&, i] {
-      // The order crosses as bytes, as it does between processes.
-      absl::StatusOr<StepOrder> received = DecodeStepOrder(Encode(order));
-      Rank& rank = *ranks_[i];
-      if (received.ok()) results[i] = rank.stage->Run(*std::move(received));
-      if (!received.ok()) results[i].status = received.status();
-      if (!results[i].status.ok()) rank.stage->Abort(results[i].status);
-    });
+void LocalReplica::Note(const StepOrder& order, bool behind_another) {
+  using Kind = kernels::PageCopy::Kind;
+  std::set<int32_t> out, taken;
+  for (const kernels::PageCopy& copy : order.copies) {
+    if (copy.kind == Kind::kSwapOut) out.insert(copy.from);
   }
+  for (const kernels::SlotUpdate& update : order.updates) {
+    taken.insert(update.pages.begin(), update.pages.end());
+  }
+  for (int32_t page : out) seen_.retaken_pages += taken.contains(page) ? 1 : 0;
+  for (const kernels::SlotStart& start : order.starts) {
+    seen_.retaken_slots += behind_another && worked_.contains(start.slot) ? 1 : 0;
+  }
+  worked_.clear();
+  for (const auto& chunks : order.micro_batches) {
+    for (const ChunkOrder& chunk : chunks) worked_.insert(chunk.slot);
+  }
+}
+
+void LocalReplica::OnRanks(const std::function<void(int)>& fn) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < static_cast<int>(ranks_.size()); ++i) threads.emplace_back(fn, i);
   for (std::thread& thread : threads) thread.join();
+}
+
+void LocalReplica::Begin(const StepOrder& order) {
+  Follow(order);
+  OnRanks([&](int i) {
+    // The order crosses as bytes, as it does between processes.
+    Stage& stage = *ranks_[i]->stage;
+    stage.Begin(*DecodeStepOrder(Encode(order)));
+    if (!stage.status().ok()) stage.Abort(stage.status());
+  });
+}
+
+absl::StatusOr<StepResult> LocalReplica::Finish() {
+  std::vector<StepResult> results(ranks_.size());
+  OnRanks([&](int i) {
+    Stage& stage = *ranks_[i]->stage;
+    results[i] = *stage.Finish(absl::InfiniteFuture());
+    if (!results[i].status.ok()) stage.Abort(results[i].status);
+  });
   for (const StepResult& result : results) SKEIN_RETURN_IF_ERROR(result.status);
   return DecodeStepResult(Encode(results[options_.layout.ranks() - options_.layout.tensor]));
+}
+
+void LocalReplica::Abort(const absl::Status& why) {
+  for (const auto& rank : ranks_) rank->stage->Abort(why);
+}
+
+absl::StatusOr<StepResult> LocalReplica::Run(const StepOrder& order) {
+  Begin(order);
+  return Finish();
 }
 
 absl::StatusOr<LocalReplica::Answers> LocalReplica::Generate(
@@ -206,7 +246,7 @@ absl::StatusOr<LocalReplica::Answers> LocalReplica::GenerateMore(
   requests_ = requests;
   for (const GenerationRequest& request : requests) state.Add(request, absl::UnixEpoch());
   Answers answers;
-  std::deque<StepOrder> orders;  // planned ahead
+  int64_t given = 0, drawn = 0, under_way = 0;
   while (true) {
     const StepReport report = state.TakeReport();
     for (const SequenceOutput& sequence : report.sequences) {
@@ -214,6 +254,7 @@ absl::StatusOr<LocalReplica::Answers> LocalReplica::GenerateMore(
       std::vector<int32_t>& answer = answers[{sequence.id, sequence.sample}];
       for (const auto& token : sequence.tokens) {
         answer.push_back(token.id);
+        ++given;
         mus_[{sequence.id, sequence.sample}].push_back(token.mu);
       }
       std::vector<kernels::SampledToken>& logprobs = prompt_logprobs_[sequence.id];
@@ -221,17 +262,20 @@ absl::StatusOr<LocalReplica::Answers> LocalReplica::GenerateMore(
                       sequence.prompt_logprobs.end());
     }
     load_ = report.load;
-    while (!state.idle() && static_cast<int>(orders.size()) < options_.orders_ahead) {
+    for (; !state.idle() && under_way < options_.orders_ahead; ++under_way) {
       SKEIN_ASSIGN_OR_RETURN(std::optional<StepOrder> order, state.NextOrder(absl::UnixEpoch()));
       if (!order.has_value()) break;
-      orders.push_back(*std::move(order));
+      Note(*order, under_way > 0);
+      Begin(*order);
     }
-    if (orders.empty()) {
+    if (under_way == 0) {
+      seen_.surplus_tokens += drawn - given;
       if (state.idle()) return answers;
       return absl::InternalError("sequences wait, but nothing runs");
     }
-    SKEIN_ASSIGN_OR_RETURN(const StepResult result, Run(orders.front()));
-    orders.pop_front();
+    SKEIN_ASSIGN_OR_RETURN(const StepResult result, Finish());
+    --under_way;
+    drawn += static_cast<int64_t>(result.sampled.size());
     SKEIN_RETURN_IF_ERROR(state.Apply(result, absl::Milliseconds(10)));
   }
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,8 +32,9 @@ struct LocalReplicaOptions {
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   int32_t max_sequences = 8;
   PreemptionRates rates;
-  int orders_ahead = 2;  // that are planned before the oldest one is run
+  int orders_ahead = 2;  // that are planned, and begun, before the oldest one's result is there
   int64_t max_rows = 256;
+  bool observe = true;  // logits are kept; every micro-batch is waited for
   std::function<std::unique_ptr<kernels::Backend>()> make_backend;  // one a rank
   std::function<void(const TraceEvent&)> trace;                     // may be null
 };
@@ -45,8 +47,13 @@ class LocalReplica {
                                                               const LocalReplicaOptions& options);
   ~LocalReplica();
 
-  // Runs the order on all ranks at once; the sampling rank's result, or the first error of any
-  // rank.
+  // All ranks begin with the order at once. An error of a rank, Finish tells.
+  void Begin(const StepOrder& order);
+  // Of the oldest step under way: the sampling rank's result, or the first error of any rank.
+  absl::StatusOr<StepResult> Finish();
+  // All ranks' steps fail. Any thread.
+  void Abort(const absl::Status& why);
+  // Begin and Finish.
   absl::StatusOr<StepResult> Run(const StepOrder& order);
 
   using Answers = std::map<std::pair<RequestId, int32_t>, std::vector<int32_t>>;
@@ -65,6 +72,14 @@ class LocalReplica {
   // Mirostat's state after each token of an answer.
   const std::map<std::pair<RequestId, int32_t>, std::vector<float>>& mus() const { return mus_; }
 
+  // What the orders of Generate did.
+  struct Seen {
+    int64_t surplus_tokens = 0;  // drawn for sequences that had ended
+    int64_t retaken_pages = 0;   // swapped out, and another's in the same order
+    int64_t retaken_slots = 0;   // by another sequence, in an order that began behind one with it
+  };
+  const Seen& seen() const { return seen_; }
+
   // The logits of every sampled row so far, by answer and position. An order given to Run is of
   // answer {0, slot}.
   using AnswerId = std::pair<RequestId, int32_t>;
@@ -79,6 +94,9 @@ class LocalReplica {
     int64_t length = 0;
   };
   LocalReplica() = default;
+  // Calls fn(rank) for all of them at once.
+  void OnRanks(const std::function<void(int)>& fn);
+  void Note(const StepOrder& order, bool behind_another);
   // Keeps account of the slots, as ranks do.
   void Follow(const StepOrder& order);
   std::vector<AnswerId> AnswersOf(const kernels::SlotStart& start) const;
@@ -91,6 +109,8 @@ class LocalReplica {
   std::vector<GenerationRequest> requests_;  // of the last Generate or GenerateMore
   std::map<int32_t, Slot> slots_;
   Logits logits_;
+  Seen seen_;
+  std::set<int32_t> worked_;  // slots, by the last order
   std::map<RequestId, std::vector<kernels::SampledToken>> prompt_logprobs_;
   std::map<std::pair<RequestId, int32_t>, std::vector<float>> mus_;
   ReplicaLoad load_;

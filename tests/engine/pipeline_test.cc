@@ -54,10 +54,13 @@ class MeetingExecutable final : public kernels::FakeExecutable {
   View port(kernels::BufferId, int i) override {
     return {ports_[i].data(), DType::kF32, 8, kHidden};
   }
+  void After(int i, Stream) override { events_.push_back(absl::StrCat("after ", i)); }
   const std::vector<float>& received() const { return received_; }
+  const std::vector<std::string>& events() const { return events_; }
 
  private:
   absl::Status Run(int i, const kernels::Batch& batch, kernels::BatchResult&) override {
+    events_.push_back(absl::StrCat("run ", i));
     if (stage_ == 0) {
       ports_[i].fill(static_cast<float>(batch.token_ids[0]));
     } else {
@@ -70,6 +73,7 @@ class MeetingExecutable final : public kernels::FakeExecutable {
   Rendezvous* rendezvous_;
   std::array<std::array<float, kHidden * 8>, kBatches> ports_{};
   std::vector<float> received_;
+  std::vector<std::string> events_;
   int runs_ = 0;
 };
 
@@ -130,6 +134,14 @@ TEST(PipelineTest, StagesOverlap) {
   first.push_back("flush to 1");  // or the last ones may not get there while the stage sleeps
   EXPECT_EQ(calls_made[0], first);
   EXPECT_EQ(calls_made[1], std::vector<std::string>(kMicroBatches, "receive from 0"));
+  // A port that is being sent is not written: batches take turns, and the next run of one waits for
+  // what its port was given to. One that is received into is not read before it is there.
+  EXPECT_THAT(executables[0]->events(),
+              ::testing::ElementsAre("run 1", "after 1", "run 0", "after 0", "run 1", "after 1",
+                                     "run 0", "after 0"));
+  EXPECT_THAT(executables[1]->events(),
+              ::testing::ElementsAre("after 1", "run 1", "after 0", "run 0", "after 1", "run 1",
+                                     "after 0", "run 0"));
   for (const auto& events : trace) ASSERT_EQ(events.size(), static_cast<size_t>(kMicroBatches));
   for (int i = 0; i + 1 < kMicroBatches; ++i) {
     const TraceEvent& ahead = trace[0][i + 1];

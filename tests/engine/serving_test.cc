@@ -14,6 +14,7 @@
 
 #include "base/test_util.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/testing/late_backend.h"
 #include "model/config/model_config.h"
 #include "model/format/open.h"
 #include "tests/engine/local_replica.h"
@@ -128,7 +129,9 @@ class ServingTest : public ::testing::Test {
   }
 
   std::unique_ptr<LocalReplica> Make(LocalReplicaOptions options) {
-    options.make_backend = [] { return *kernels::MakeCpuBackend({.threads = 1}); };
+    if (!options.make_backend) {
+      options.make_backend = [] { return *kernels::MakeCpuBackend({.threads = 1}); };
+    }
     auto replica = LocalReplica::Create(config_, *tensors_, options);
     EXPECT_THAT(replica.status(), IsOk());
     return *std::move(replica);
@@ -199,6 +202,58 @@ TEST_F(ServingTest, NoAnswerDependsOnTheOthers) {
     const bool few_pages = options.pages < 64;
     EXPECT_EQ(load.preemptions_swapped > 0, options.swap_pages > 0);
     EXPECT_EQ(load.preemptions_recomputed > 0, few_pages && options.swap_pages == 0);
+  }
+}
+
+// Steps are prepared while others run, on a device that is behind: what they change takes effect in
+// their turn.
+TEST_F(ServingTest, NoAnswerDependsOnWhenTheDeviceIsDone) {
+  std::vector<GenerationRequest> requests = Requests(config_.vocab_size);
+  LocalReplica::Answers want = Alone(requests).answers;
+  // Every other answer ends with a token that nobody expects.
+  for (size_t i = 0; i < requests.size(); i += 2) {
+    const std::vector<int32_t>& answer = want.at({requests[i].id, 0});
+    requests[i].eos_token_ids.push_back(answer[answer.size() / 2]);
+    for (const SampleStart& sample : requests[i].samples) {
+      std::vector<int32_t>& cut = want.at({requests[i].id, sample.index});
+      const auto end = std::find_first_of(cut.begin(), cut.end(), requests[i].eos_token_ids.begin(),
+                                          requests[i].eos_token_ids.end());
+      if (end != cut.end()) cut.erase(end + 1, cut.end());
+    }
+  }
+  struct Case {
+    std::string name;
+    plan::Layout layout;
+    int64_t pages;
+    int64_t swap_pages;
+    int32_t micro_batches;
+  };
+  for (const Case& c : {Case{"much room", {}, 256, 0, 1}, Case{"computed again", {}, 24, 0, 1},
+                        Case{"swapped", {}, 24, 64, 1}, Case{"tp2, swapped", {2, 1, 1}, 24, 64, 1},
+                        Case{"tp2 x pp2, swapped", {2, 2, 1}, 24, 64, 3}}) {
+    SCOPED_TRACE(c.name);
+    const auto make_backend = [&] {
+      return kernels::MakeLateBackend(*kernels::MakeCpuBackend({.threads = 1}));
+    };
+    LocalReplicaOptions options{.layout = c.layout,
+                                .page_size = 8,
+                                .pages = c.pages,
+                                .swap_pages = c.swap_pages,
+                                .max_sequences = 6,
+                                .rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9},
+                                .observe = false,
+                                .make_backend = make_backend};
+    const auto replica = Make(options);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers answers,
+                               replica->Generate(requests, {.step_tokens = 24 * c.micro_batches,
+                                                            .micro_batches = c.micro_batches,
+                                                            .max_micro_batch_rows = 24}));
+    EXPECT_EQ(answers, want);
+    // What the case is about has come to pass.
+    const LocalReplica::Seen& seen = replica->seen();
+    EXPECT_GT(seen.surplus_tokens, 0);
+    EXPECT_GT(seen.retaken_slots, 0);
+    EXPECT_EQ(seen.retaken_pages > 0, c.swap_pages > 0);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "base/test_util.h"
 #include "kernels/ops/program.h"
 #include "kernels/testing/fake_executable.h"
+#include "kernels/testing/late_backend.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/inprocess/inprocess.h"
 
@@ -123,6 +125,24 @@ TEST_F(LeaderTest, TheNextStepRunsWhileTheLeaderIsStillBusyWithTheLast) {
   SKEIN_ASSERT_OK(Run());
   EXPECT_THAT(answer_, ElementsAre(2, 3, 4, 5));
   EXPECT_EQ(executable_.runs(), 4);  // max_tokens is known ahead: nothing surplus
+}
+
+// On a device that computes by itself: the next step is handed to it while one runs, and no result
+// waits for another order.
+TEST_F(LeaderTest, TheNextStepIsEnqueuedWhileOneRuns) {
+  std::atomic<int> enqueued = 0, run = 0;
+  kernels::LateOptions late{.delay = absl::ZeroDuration()};
+  late.on_enqueue = [&] { ++enqueued; };
+  late.before_batch = [&](const kernels::Batch&) {
+    if (++run == 4) return;  // the last one
+    EXPECT_TRUE(WaitUntil([&] { return enqueued > run; })) << run;
+  };
+  const auto executable =
+      kernels::MakeLateExecutable(std::make_unique<CountingExecutable>(), std::move(late));
+  inbox_.Submit(Request(1, 4));
+  Stage stage({.slots = kSlots}, program_, executable.get());
+  SKEIN_ASSERT_OK(RunLeader(options_, stage, nullptr, inbox_));
+  EXPECT_THAT(answer_, ElementsAre(2, 3, 4, 5));
 }
 
 TEST_F(LeaderTest, WithoutOverlapNothingIsSurplus) {

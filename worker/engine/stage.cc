@@ -1,6 +1,5 @@
 #include "worker/engine/stage.h"
 
-#include <cstddef>
 #include <iterator>
 #include <utility>
 
@@ -13,14 +12,6 @@
 
 namespace skein::worker {
 namespace {
-
-comm::ConstBytes BytesOf(const ConstView& view) {
-  return {static_cast<const std::byte*>(view.data), static_cast<size_t>(view.bytes())};
-}
-
-comm::Bytes BytesOf(const View& view) {
-  return {static_cast<std::byte*>(view.data), static_cast<size_t>(view.bytes())};
-}
 
 int64_t Rows(const StepOrder& order) {
   int64_t rows = 0;
@@ -133,7 +124,7 @@ absl::Status Stage::CollectAll() {
 
 absl::Status Stage::Receive(int64_t rows) {
   const View activations = executable_->port(program_.input, batch_).First(rows);
-  SKEIN_RETURN_IF_ERROR(options_.groups.previous->Receive(BytesOf(activations), 0, kHostStream));
+  SKEIN_RETURN_IF_ERROR(options_.groups.previous->Receive(activations, 0, kHostStream));
   executable_->After(batch_, kHostStream);
   return absl::OkStatus();
 }
@@ -141,7 +132,7 @@ absl::Status Stage::Receive(int64_t rows) {
 absl::Status Stage::Send(int64_t rows) {
   SKEIN_RETURN_IF_ERROR(CollectAll());
   const ConstView activations = executable_->port(program_.output, batch_).First(rows);
-  SKEIN_RETURN_IF_ERROR(options_.groups.next->Send(BytesOf(activations), 1, kHostStream));
+  SKEIN_RETURN_IF_ERROR(options_.groups.next->Send(activations, 1, kHostStream));
   // The memory is not written before it was sent.
   executable_->After(batch_, kHostStream);
   return absl::OkStatus();

@@ -60,6 +60,8 @@ class Stage {
   // batch is free, and for other ranks. Up to kernels::Executable::kBatches steps may be under way.
   void Begin(StepOrder order);
   int64_t under_way() const { return static_cast<int64_t>(steps_.size()); }
+  // An error that Begin met; Finish tells it, too.
+  const absl::Status& status() const { return failed_; }
   // The result of the oldest step under way, of which there is one; none when it is not over by the
   // deadline. The sampling rank's has what was sampled; every rank's has the step and the status:
   // an error means that the replica cannot go on (a lost peer, a broken order).

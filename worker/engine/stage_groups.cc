@@ -1,7 +1,5 @@
 #include "worker/engine/stage_groups.h"
 
-#include <cstddef>
-
 #include "base/status_macros.h"
 #include "base/stream.h"
 #include "base/view.h"
@@ -16,9 +14,7 @@ class GroupCollectives final : public kernels::Collectives {
     return groups_.tensor->AllReduce(data, stream);
   }
   absl::Status AllGather(ConstView in, View out, Stream stream) override {
-    return groups_.tensor->AllGather(
-        {static_cast<const std::byte*>(in.data), static_cast<size_t>(in.bytes())},
-        {static_cast<std::byte*>(out.data), static_cast<size_t>(out.bytes())}, stream);
+    return groups_.tensor->AllGather(in, out, stream);
   }
   absl::Status Progress() override {
     for (comm::Communicator* const group : {groups_.next, groups_.tokens}) {

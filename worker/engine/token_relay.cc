@@ -1,11 +1,11 @@
 #include "worker/engine/token_relay.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "base/stream.h"
+#include "base/view.h"
 
 namespace skein::worker {
 
@@ -37,10 +37,8 @@ std::vector<std::vector<schedule::MicroBatchId>> TokenRelay::FeedsOn(const StepO
 
 absl::Status TokenRelay::Send(absl::Span<const int32_t> tokens) {
   if (tokens.empty()) return absl::OkStatus();
-  const comm::ConstBytes bytes = {reinterpret_cast<const std::byte*>(tokens.data()),
-                                  tokens.size() * sizeof(int32_t)};
   for (int32_t shard = 0; shard < options_.tensor; ++shard) {
-    SKEIN_RETURN_IF_ERROR(options_.group->Send(bytes, shard, kHostStream));
+    SKEIN_RETURN_IF_ERROR(options_.group->Send(HostView(tokens), shard, kHostStream));
   }
   return absl::OkStatus();
 }
@@ -64,9 +62,8 @@ absl::Status TokenRelay::ReceiveUntil(int64_t messages) {
     const std::vector<int32_t> slots = std::move(due_.front().slots);
     due_.pop_front();
     std::vector<int32_t> tokens(slots.size());
-    SKEIN_RETURN_IF_ERROR(options_.group->Receive(
-        {reinterpret_cast<std::byte*>(tokens.data()), tokens.size() * sizeof(int32_t)},
-        sampling_rank(), kHostStream));
+    SKEIN_RETURN_IF_ERROR(
+        options_.group->Receive(HostView(absl::MakeSpan(tokens)), sampling_rank(), kHostStream));
     // A slot that another sequence has by now asks for none before its own come, behind these.
     options_.executable->SetTokens(slots, tokens);
   }

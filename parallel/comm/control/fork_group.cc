@@ -24,20 +24,21 @@ class ForkedRank final : public Communicator {
   bool SumsAsTree() const override { return false; }
 
  private:
-  absl::Status DoAllGather(const Call&, ConstBytes in, Bytes out, Stream) override {
-    if (in.size() > kAreaBytes) return absl::InvalidArgumentError("too large for a test");
-    if (!in.empty()) std::memcpy(shared_->areas[rank()], in.data(), in.size());
+  absl::Status DoAllGather(const Call&, ConstView in, View out, Stream) override {
+    const auto bytes = static_cast<size_t>(in.bytes());
+    if (bytes > kAreaBytes) return absl::InvalidArgumentError("too large for a test");
+    if (bytes > 0) std::memcpy(shared_->areas[rank()], in.data, bytes);
     pthread_barrier_wait(&shared_->barrier);
-    for (int peer = 0; peer < size() && !in.empty(); ++peer) {
-      std::memcpy(&out[peer * in.size()], shared_->areas[peer], in.size());
+    for (int peer = 0; peer < size() && bytes > 0; ++peer) {
+      std::memcpy(HostBytes(out).data() + peer * bytes, shared_->areas[peer], bytes);
     }
     pthread_barrier_wait(&shared_->barrier);
     return absl::OkStatus();
   }
   absl::Status DoAllReduce(const Call&, View, Stream) override { return Unknown(); }
-  absl::Status DoBroadcast(const Call&, Bytes, Stream) override { return Unknown(); }
-  absl::Status DoSend(const Call&, ConstBytes, Stream) override { return Unknown(); }
-  absl::Status DoReceive(const Call&, Bytes, Stream) override { return Unknown(); }
+  absl::Status DoBroadcast(const Call&, View, Stream) override { return Unknown(); }
+  absl::Status DoSend(const Call&, ConstView, Stream) override { return Unknown(); }
+  absl::Status DoReceive(const Call&, View, Stream) override { return Unknown(); }
   absl::Status DoBarrier(const Call&, Stream) override { return Unknown(); }
   static absl::Status Unknown() { return absl::UnimplementedError("only all-gather is known"); }
 

@@ -57,11 +57,11 @@ class InProcessCommunicator final : public Communicator {
 
  private:
   absl::Status DoAllReduce(const Call& call, View data, Stream) override;
-  absl::Status DoAllGather(const Call& call, ConstBytes in, Bytes out, Stream) override;
-  absl::Status DoBroadcast(const Call& call, Bytes data, Stream) override;
+  absl::Status DoAllGather(const Call& call, ConstView in, View out, Stream) override;
+  absl::Status DoBroadcast(const Call& call, View data, Stream) override;
   absl::Status DoBarrier(const Call& call, Stream) override;
-  absl::Status DoSend(const Call& call, ConstBytes data, Stream) override;
-  absl::Status DoReceive(const Call& call, Bytes data, Stream) override;
+  absl::Status DoSend(const Call& call, ConstView data, Stream) override;
+  absl::Status DoReceive(const Call& call, View data, Stream) override;
   void DoAbort() override;
 
   // Shows this rank's call and waits until all ranks have shown the same one.
@@ -173,19 +173,19 @@ absl::Status InProcessCommunicator::DoAllReduce(const Call& call, View data, Str
   return Meet();
 }
 
-absl::Status InProcessCommunicator::DoAllGather(const Call& call, ConstBytes in, Bytes out,
-                                                Stream) {
-  SKEIN_RETURN_IF_ERROR(Enter(call, in.data()));
-  for (int peer = 0; peer < size() && !in.empty(); ++peer) {
-    std::memcpy(&out[peer * in.size()], group_->slots[peer].in, in.size());
+absl::Status InProcessCommunicator::DoAllGather(const Call& call, ConstView in, View out, Stream) {
+  SKEIN_RETURN_IF_ERROR(Enter(call, in.data));
+  const int64_t bytes = in.bytes();
+  for (int peer = 0; peer < size() && bytes > 0; ++peer) {
+    std::memcpy(HostBytes(out).data() + peer * bytes, group_->slots[peer].in, bytes);
   }
   return Meet();
 }
 
-absl::Status InProcessCommunicator::DoBroadcast(const Call& call, Bytes data, Stream) {
-  SKEIN_RETURN_IF_ERROR(Enter(call, data.data()));
-  if (rank() != call.peer && !data.empty()) {
-    std::memcpy(data.data(), group_->slots[call.peer].in, data.size());
+absl::Status InProcessCommunicator::DoBroadcast(const Call& call, View data, Stream) {
+  SKEIN_RETURN_IF_ERROR(Enter(call, data.data));
+  if (rank() != call.peer && data.bytes() > 0) {
+    std::memcpy(data.data, group_->slots[call.peer].in, data.bytes());
   }
   return Meet();
 }
@@ -195,8 +195,9 @@ absl::Status InProcessCommunicator::DoBarrier(const Call& call, Stream) {
   return Meet();
 }
 
-absl::Status InProcessCommunicator::DoSend(const Call& call, ConstBytes data, Stream) {
-  Message message(data.begin(), data.end());
+absl::Status InProcessCommunicator::DoSend(const Call& call, ConstView data, Stream) {
+  const absl::Span<const std::byte> bytes = HostBytes(data);
+  Message message(bytes.begin(), bytes.end());
   MutexLock lock(&group_->mutex);
   Mailbox& box = group_->mail[rank() * size() + call.peer];
   bool expired = false;
@@ -216,7 +217,7 @@ absl::Status InProcessCommunicator::DoSend(const Call& call, ConstBytes data, St
   return FailLocked({});
 }
 
-absl::Status InProcessCommunicator::DoReceive(const Call& call, Bytes data, Stream) {
+absl::Status InProcessCommunicator::DoReceive(const Call& call, View data, Stream) {
   const int from = call.peer;
   MutexLock lock(&group_->mutex);
   Mailbox& box = group_->mail[from * size() + rank()];
@@ -229,11 +230,11 @@ absl::Status InProcessCommunicator::DoReceive(const Call& call, Bytes data, Stre
       box.messages.pop_front();
       box.bytes -= message.size();
       group_->changed.NotifyAll();
-      if (message.size() != data.size()) {
+      if (static_cast<int64_t>(message.size()) != data.bytes()) {
         send.bytes = message.size();
         return FailLocked(Mismatch(rank(), call, from, send, name()));
       }
-      std::copy(message.begin(), message.end(), data.begin());
+      std::copy(message.begin(), message.end(), HostBytes(data).begin());
       return absl::OkStatus();
     }
     if (expired) return FailLocked(NeverEntered({from}, send, name(), patience().timeout));

@@ -46,8 +46,7 @@ void MeasureIdle(Communicator& comm) {
   const double used = absl::FDivDuration(CpuTime() - before, kIdle) * 100;
   std::vector<float> all(comm.size());
   const float mine = static_cast<float>(used);
-  if (!comm.AllGather({reinterpret_cast<const std::byte*>(&mine), sizeof(mine)},
-                      {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(mine)},
+  if (!comm.AllGather(ConstView{&mine, DType::kF32, 1, 1}, HostView(absl::MakeSpan(all)),
                       kHostStream)
            .ok()) {
     return;

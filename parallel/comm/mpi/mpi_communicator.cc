@@ -29,16 +29,16 @@ class MpiCommunicator final : public Communicator {
 
  private:
   absl::Status DoAllReduce(const Call& call, View data, Stream) override;
-  absl::Status DoAllGather(const Call& call, ConstBytes in, Bytes out, Stream) override;
-  absl::Status DoBroadcast(const Call& call, Bytes data, Stream) override;
+  absl::Status DoAllGather(const Call& call, ConstView in, View out, Stream) override;
+  absl::Status DoBroadcast(const Call& call, View data, Stream) override;
   absl::Status DoBarrier(const Call& call, Stream) override {
     return exchange_->Run(call, std::vector<Parcel>(size()));
   }
-  absl::Status DoSend(const Call& call, ConstBytes data, Stream) override {
-    return messages_->Send(call, data);
+  absl::Status DoSend(const Call& call, ConstView data, Stream) override {
+    return messages_->Send(call, HostBytes(data));
   }
-  absl::Status DoReceive(const Call& call, Bytes data, Stream) override {
-    return messages_->Receive(call, data);
+  absl::Status DoReceive(const Call& call, View data, Stream) override {
+    return messages_->Receive(call, HostBytes(data));
   }
   absl::Status DoProgress() override { return messages_->Progress(); }
   absl::Status DoFlush(int to) override { return messages_->Flush(to); }
@@ -112,24 +112,26 @@ void MpiCommunicator::SumReceived(absl::Span<float> out) {
   TreeSum(inputs, out.size(), out.data());
 }
 
-absl::Status MpiCommunicator::DoAllGather(const Call& call, ConstBytes in, Bytes out, Stream) {
-  SKEIN_RETURN_IF_ERROR(exchange_->Run(call, std::vector<Parcel>(size(), {in, in.size()})));
+absl::Status MpiCommunicator::DoAllGather(const Call& call, ConstView in, View out, Stream) {
+  const ConstBytes bytes = HostBytes(in);
+  SKEIN_RETURN_IF_ERROR(exchange_->Run(call, std::vector<Parcel>(size(), {bytes, bytes.size()})));
   for (int peer = 0; peer < size(); ++peer) {
-    CopyBytes(exchange_->Received(peer), out.data() + peer * in.size());
+    CopyBytes(exchange_->Received(peer), HostBytes(out).data() + peer * bytes.size());
   }
   return absl::OkStatus();
 }
 
-absl::Status MpiCommunicator::DoBroadcast(const Call& call, Bytes data, Stream) {
+absl::Status MpiCommunicator::DoBroadcast(const Call& call, View data, Stream) {
   const int root = call.peer;
+  const Bytes bytes = HostBytes(data);
   std::vector<Parcel> parcels(size());
   if (rank() == root) {
-    for (Parcel& parcel : parcels) parcel.out = data;
+    for (Parcel& parcel : parcels) parcel.out = bytes;
   } else {
-    parcels[root].in_bytes = data.size();
+    parcels[root].in_bytes = bytes.size();
   }
   SKEIN_RETURN_IF_ERROR(exchange_->Run(call, parcels));
-  if (rank() != root) CopyBytes(exchange_->Received(root), data.data());
+  if (rank() != root) CopyBytes(exchange_->Received(root), bytes.data());
   return absl::OkStatus();
 }
 

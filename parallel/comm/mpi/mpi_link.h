@@ -25,6 +25,9 @@
 
 namespace skein::comm {
 
+using Bytes = absl::Span<std::byte>;
+using ConstBytes = absl::Span<const std::byte>;
+
 // A frame is a Call, padded so that the payload is aligned, and the payload.
 inline constexpr size_t kHeaderBytes = 64;
 // Payloads up to this size travel in the frame, and all-reduces that bring a rank no more than this

@@ -24,12 +24,12 @@ TEST(MpiProgressTest, ALargeMessageArrivesWhileItsSenderComputes) {
   const std::string arrived = absl::StrCat(std::getenv("TEST_TMPDIR"), "/arrived");
   if ((*group)->rank() == 1) {
     data.assign(data.size(), std::byte{0});
-    SKEIN_ASSERT_OK((*group)->Receive(absl::MakeSpan(data), 0, kHostStream));
+    SKEIN_ASSERT_OK((*group)->Receive(HostView(absl::MakeSpan(data)), 0, kHostStream));
     EXPECT_EQ(data.back(), std::byte{7});
     std::ofstream(arrived) << "yes";
     return;
   }
-  SKEIN_ASSERT_OK((*group)->Send(data, 1, kHostStream));
+  SKEIN_ASSERT_OK((*group)->Send(HostView(data), 1, kHostStream));
   const absl::Time deadline = absl::Now() + absl::Seconds(10);
   while (!std::filesystem::exists(arrived) && absl::Now() < deadline) {
     absl::SleepFor(absl::Milliseconds(1));  // computes

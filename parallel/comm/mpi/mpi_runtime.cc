@@ -70,9 +70,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> MpiRuntime::Split(int color, int k
   };
   const Choice mine = {color, key};
   std::vector<Choice> choices(size());
-  SKEIN_RETURN_IF_ERROR(world_->AllGather(
-      {reinterpret_cast<const std::byte*>(&mine), sizeof(mine)},
-      {reinterpret_cast<std::byte*>(choices.data()), size() * sizeof(mine)}, kHostStream));
+  SKEIN_RETURN_IF_ERROR(world_->AllGather(ConstView{&mine, DType::kU8, 1, sizeof(mine)},
+                                          {choices.data(), DType::kU8, size(), sizeof(mine)},
+                                          kHostStream));
   // All groups of one split may share a context: no two ranks are together in two of them.
   const int context = next_context_++;
   if (color < 0) return nullptr;

@@ -52,9 +52,8 @@ TEST(MpiRuntime, SplitsByColorAndOrdersByKey) {
   EXPECT_EQ(expected[(*group)->rank()], rank);
   EXPECT_EQ((*group)->name(), absl::StrCat("color ", color));
   std::vector<int> gathered(expected.size());
-  SKEIN_ASSERT_OK((*group)->AllGather(
-      {reinterpret_cast<const std::byte*>(&rank), sizeof(rank)},
-      {reinterpret_cast<std::byte*>(gathered.data()), gathered.size() * sizeof(int)}, kHostStream));
+  SKEIN_ASSERT_OK((*group)->AllGather(ConstView{&rank, DType::kI32, 1, 1},
+                                      HostView(absl::MakeSpan(gathered)), kHostStream));
   EXPECT_EQ(gathered, expected);
 }
 
@@ -89,8 +88,8 @@ TEST(MpiPeersTest, ACallThatWaitsBeatsThePulse) {
   (*group)->set_timeout(absl::Milliseconds(100));
   const int64_t begin = Pulse::NowNs();
   std::byte byte;
-  EXPECT_TRUE(
-      absl::IsDeadlineExceeded((*group)->Receive(absl::MakeSpan(&byte, 1), 1, kHostStream)));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(
+      (*group)->Receive(HostView(absl::MakeSpan(&byte, 1)), 1, kHostStream)));
   EXPECT_GE(line->pulse().last_ns(), begin);
   EXPECT_LE(line->pulse().last_ns(), Pulse::NowNs());
 }

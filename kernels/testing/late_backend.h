@@ -1,0 +1,29 @@
+// A back end out of step with the host, as a device with a queue is: what holds only because others
+// run batches as they are enqueued breaks here.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/time/time.h"
+#include "kernels/ops/backend.h"
+
+namespace skein::kernels {
+
+struct LateOptions {
+  // A batch begins so long after it was enqueued, or once somebody waits for it without an end.
+  absl::Duration delay = absl::Milliseconds(1);
+  // Called before each batch begins, on the executable's thread; may be null.
+  std::function<void(const Batch&)> before_batch;
+  // Called as a batch is enqueued, on the caller's thread; may be null.
+  std::function<void()> on_enqueue;
+};
+
+// Runs what `inner` does, on a thread of its own.
+std::unique_ptr<Executable> MakeLateExecutable(std::unique_ptr<Executable> inner,
+                                               LateOptions options = {});
+
+// Its executables are late.
+std::unique_ptr<Backend> MakeLateBackend(std::unique_ptr<Backend> inner, LateOptions options = {});
+
+}  // namespace skein::kernels
