@@ -206,7 +206,7 @@ absl::Status Stage::CheckSlots(const StepOrder& order) const {
 
 absl::Status Stage::CarryOut(StepOrder& order, Step& step) {
   SKEIN_RETURN_IF_ERROR(CheckSlots(order));
-  tokens_.BeginStep(order);
+  tokens_.BeginStep();
   in_hand_.reset();
   for (const schedule::Instruction& instruction : schedule::StageStep(
            options_.pipeline, options_.stage, order.step, PlanMicroBatches(order))) {

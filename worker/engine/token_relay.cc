@@ -9,13 +9,6 @@
 
 namespace skein::worker {
 
-void TokenRelay::BeginStep(const StepOrder& order) {
-  for (const kernels::SlotStart& start : order.starts) awaited_[start.slot] = 0;
-  expected_before_ = expected_;
-}
-
-void TokenRelay::EndStep() { last_step_messages_ = expected_ - expected_before_; }
-
 int64_t TokenRelay::AwaitedBy(const ChunkOrder& chunk) const {
   const bool waits = !chunk.tokens.empty() && chunk.tokens.back() == kernels::kNewestToken;
   return waits ? awaited_[chunk.slot] : 0;
@@ -64,7 +57,7 @@ absl::Status TokenRelay::ReceiveUntil(int64_t messages) {
     std::vector<int32_t> tokens(slots.size());
     SKEIN_RETURN_IF_ERROR(
         options_.group->Receive(HostView(absl::MakeSpan(tokens)), sampling_rank(), kHostStream));
-    // A slot that another sequence has by now asks for none before its own come, behind these.
+    // Another sequence that has the slot by now asks for none before its own come, behind these.
     options_.executable->SetTokens(slots, tokens);
   }
   return absl::OkStatus();

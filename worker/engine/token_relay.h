@@ -29,11 +29,10 @@ class TokenRelay {
 
   explicit TokenRelay(const Options& options) : options_(options), awaited_(options.slots) {}
 
-  // Another sequence in a slot waits for nothing of the one before.
-  void BeginStep(const StepOrder& order);
+  void BeginStep() { expected_before_ = expected_; }
   // What each micro-batch of the order feeds on (schedule::MicroBatch::feeds_on).
   std::vector<std::vector<schedule::MicroBatchId>> FeedsOn(const StepOrder& order) const;
-  void EndStep();
+  void EndStep() { last_step_messages_ = expected_ - expected_before_; }
 
   // On the sampling rank: a micro-batch's tokens, in the order of its sampling chunks.
   absl::Status Send(absl::Span<const int32_t> tokens);

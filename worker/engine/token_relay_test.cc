@@ -45,7 +45,7 @@ class RelayTest : public ::testing::Test {
 
   // A step that samples a token of each chunk, in one micro-batch.
   void Step(const StepOrder& order, const std::vector<int32_t>& tokens) {
-    for (auto& relay : relays_) relay->BeginStep(order);
+    for (auto& relay : relays_) relay->BeginStep();
     for (int rank : {0, 1}) relays_[rank]->Expect({order.step, 0}, order.micro_batches[0]);
     SKEIN_ASSERT_OK(relays_[2]->Send(tokens));
     for (auto& relay : relays_) relay->EndStep();
@@ -67,7 +67,7 @@ TEST_F(RelayTest, ReachesEveryShardOfTheFirstStage) {
 
 TEST_F(RelayTest, AwaitsTheNewestTokenOfItsChunksAlone) {
   Step({.step = 1, .micro_batches = {{Decode(2)}}}, {70});
-  for (auto& relay : relays_) relay->BeginStep({});
+  for (auto& relay : relays_) relay->BeginStep();
   SKEIN_ASSERT_OK(relays_[0]->Await({{.slot = 2, .tokens = {1}}, Decode(0)}));
   EXPECT_THAT(relays_[0]->FeedsOn({.micro_batches = {{Decode(2)}}}), ElementsAre(Ids{{1, 0}}));
   SKEIN_ASSERT_OK(relays_[0]->Await({Decode(0), Decode(2)}));
@@ -77,7 +77,7 @@ TEST_F(RelayTest, AwaitsTheNewestTokenOfItsChunksAlone) {
 TEST_F(RelayTest, AStepFeedsOnTheMicroBatchesWhoseTokensItGoesOnWith) {
   Step({.step = 1, .micro_batches = {{Decode(2)}}}, {70});
   const StepOrder next = {.step = 2, .micro_batches = {{{.slot = 1, .tokens = {1}}}, {Decode(2)}}};
-  relays_[0]->BeginStep(next);
+  relays_[0]->BeginStep();
   EXPECT_THAT(relays_[0]->FeedsOn(next), ElementsAre(IsEmpty(), Ids{{1, 0}}));
   SKEIN_ASSERT_OK(relays_[0]->Receive());
   EXPECT_THAT(relays_[0]->FeedsOn(next), ElementsAre(IsEmpty(), IsEmpty()));
@@ -87,7 +87,7 @@ TEST_F(RelayTest, TokensOfASequenceThatHasEndedAreTaken) {
   Step({.step = 1, .micro_batches = {{Decode(2)}}}, {70});
   Step({.step = 2, .micro_batches = {{Decode(3)}}}, {80});
   const StepOrder third = {.step = 3, .micro_batches = {{{.slot = 1, .tokens = {1}}}}};
-  relays_[0]->BeginStep(third);
+  relays_[0]->BeginStep();
   // Nobody goes on with them; the first one is known to have been sent.
   EXPECT_THAT(relays_[0]->FeedsOn(third), ElementsAre(Ids{{1, 0}}));
   SKEIN_ASSERT_OK(relays_[0]->Receive());
@@ -101,7 +101,7 @@ TEST_F(RelayTest, AStartWaitsForNothingOfTheSequenceBefore) {
   const StepOrder next = {.step = 2,
                           .starts = {{.slot = 2}},
                           .micro_batches = {{{.slot = 2, .tokens = {1}, .sample = true}}}};
-  relays_[0]->BeginStep(next);
+  relays_[0]->BeginStep();
   EXPECT_THAT(relays_[0]->FeedsOn(next), ElementsAre(IsEmpty()));
   relays_[0]->EndStep();
   Step(next, {90});
