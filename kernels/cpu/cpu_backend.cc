@@ -331,9 +331,8 @@ class CpuExecutable final : public HostExecutable {
     }
   }
 
-  // HostExecutable does these.
+  // HostExecutable does it.
   void Do(const AllReduceOp&, const HostBatch&) {}
-  void Do(const AllGatherColumnsOp&, const HostBatch&) {}
 
   const CpuWeight& Weight(WeightId id) const { return static_cast<const CpuWeight&>(weight(id)); }
   CpuKv& Kv() const { return static_cast<CpuKv&>(*kv()); }

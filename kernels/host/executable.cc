@@ -29,11 +29,8 @@ absl::Status HostExecutable::CheckBindings() const {
                                                      ") is missing or has another shape"));
     }
   }
-  const bool has_collectives =
-      std::any_of(program_.ops.begin(), program_.ops.end(), [](const Op& op) {
-        return std::holds_alternative<AllReduceOp>(op) ||
-               std::holds_alternative<AllGatherColumnsOp>(op);
-      });
+  bool has_collectives = program_.logits >= 0 && program_.vocab_shards > 1;
+  for (const Op& op : program_.ops) has_collectives |= std::holds_alternative<AllReduceOp>(op);
   if (has_collectives && bindings_.collectives == nullptr) {
     return absl::InvalidArgumentError("the Program has collectives and is bound to none");
   }
@@ -52,20 +49,12 @@ absl::Status HostExecutable::AllocateBuffers() {
       if (!shared) elements += padded(MaxElements(id));
     }
   }
-  const int64_t gathered = elements;
-  int64_t largest_gather = 0;
-  for (const Op& op : program_.ops) {
-    const auto* gather = std::get_if<AllGatherColumnsOp>(&op);
-    if (gather != nullptr) largest_gather = std::max(largest_gather, MaxElements(gather->out));
-  }
-  elements += largest_gather;
   SKEIN_ASSIGN_OR_RETURN(
       memory_, HostMemory::Allocate(DTypeBytes(DType::kF32, elements), "a Program's buffers"));
   for (int i = 0; i < kBatches; ++i) {
     for (int64_t offset : offsets[i]) storage_[i].push_back(memory_.floats() + offset);
   }
   data_ = storage_[0];
-  gathered_ = memory_.floats() + gathered;
   return absl::OkStatus();
 }
 
@@ -76,31 +65,15 @@ absl::Status HostExecutable::Init() {
   SKEIN_RETURN_IF_ERROR(CheckBindings());
   rules_ = RulesOf(program_, limits_, kv_spec, swap_spec);
   slots_.emplace(limits_, kv_spec == nullptr ? 0 : kv_spec->page_size);
-  if (program_.logits >= 0) sampler_.emplace(limits_.slots);
+  if (program_.logits >= 0) {
+    SKEIN_ASSIGN_OR_RETURN(sampler_, Sampler::Create(program_, limits_, bindings_.collectives));
+  }
   return AllocateBuffers();
 }
 
 View HostExecutable::port(BufferId id, int i) {
   if (id < 0 || id >= static_cast<BufferId>(data_.size()) || !program_.buffers[id].port) return {};
   return {storage_[i][id], DType::kF32, MaxRows(id), cols(id)};
-}
-
-absl::Status HostExecutable::AllGather(const AllGatherColumnsOp& op, int64_t rows) {
-  const int64_t in_cols = cols(op.in);
-  const int64_t out_cols = cols(op.out);
-  const View in = {data(op.in), DType::kF32, rows, in_cols};
-  // One row's shards are in order as they come.
-  float* shards = rows == 1 ? data(op.out) : gathered_;
-  SKEIN_RETURN_IF_ERROR(
-      bindings_.collectives->AllGather(in, {shards, DType::kF32, rows, out_cols}, kHostStream));
-  if (rows == 1) return absl::OkStatus();
-  for (int64_t first = 0; first < out_cols; first += in_cols) {
-    for (int64_t r = 0; r < rows; ++r) {
-      std::memcpy(row(op.out, r) + first, shards, DTypeBytes(DType::kF32, in_cols));
-      shards += in_cols;
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status HostExecutable::RunOps() {
@@ -111,10 +84,6 @@ absl::Status HostExecutable::RunOps() {
       const View view = {data(id), DType::kF32, RowsOf(id, rows_), cols(id)};
       if (view.elements() == 0) continue;  // on every rank: all run the same batch
       SKEIN_RETURN_IF_ERROR(collectives->AllReduce(view, kHostStream));
-    } else if (const auto* gather = std::get_if<AllGatherColumnsOp>(&op)) {
-      const int64_t rows = RowsOf(gather->in, rows_);
-      if (rows == 0) continue;
-      SKEIN_RETURN_IF_ERROR(AllGather(*gather, rows));
     } else {
       Compute(op, rows_);
       if (collectives != nullptr) SKEIN_RETURN_IF_ERROR(collectives->Progress());
@@ -133,22 +102,22 @@ absl::Status HostExecutable::CopyPages(const Batch& batch) {
   return absl::OkStatus();
 }
 
-void HostExecutable::Sample(const Batch& batch, BatchResult& result) {
-  const BufferId logits = program_.logits;
-  sampler_->Sample(
-      batch,
-      {.logits =
-           [&](int64_t output) {
-             return absl::MakeConstSpan(row(logits, output), program_.vocab_size);
-           },
-       .first_row =
-           [&](int64_t sequence) { return int64_t{rows_.positions[rows_.row_begin[sequence]]}; },
-       .for_each = [&](int64_t tasks,
-                       absl::FunctionRef<void(int64_t)> task) { ForEach(tasks, task); }},
-      result);
+absl::Status HostExecutable::Sample(const Batch& batch, BatchResult& result) {
+  const auto logits = [&](int64_t output) {
+    return absl::MakeConstSpan(row(program_.logits, output), program_.vocab_tokens());
+  };
+  const auto first_position = [&](int64_t sequence) {
+    return int64_t{rows_.positions[rows_.row_begin[sequence]]};
+  };
+  const auto for_each = [&](int64_t tasks, absl::FunctionRef<void(int64_t)> task) {
+    ForEach(tasks, task);
+  };
+  SKEIN_RETURN_IF_ERROR(sampler_->Sample(
+      batch, {.logits = logits, .first_position = first_position, .for_each = for_each}, result));
   for (const SampledTokens& drawn : result.sampled) {
     slots_->SetToken(drawn.slot, drawn.tokens.empty() ? 0 : drawn.tokens.back().id);
   }
+  return absl::OkStatus();
 }
 
 void HostExecutable::SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) {
@@ -174,7 +143,7 @@ absl::StatusOr<Ticket> HostExecutable::Enqueue(int i) {
   data_ = storage_[i];
   Begin(rows_);
   SKEIN_RETURN_IF_ERROR(RunOps());
-  if (sampler_.has_value()) Sample(batch, results_[i]);
+  if (sampler_.has_value()) SKEIN_RETURN_IF_ERROR(Sample(batch, results_[i]));
   return ++tickets_;
 }
 

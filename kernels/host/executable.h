@@ -68,8 +68,7 @@ class HostExecutable : public Executable {
   absl::Status AllocateBuffers();
   absl::Status CopyPages(const Batch& batch);
   absl::Status RunOps();
-  absl::Status AllGather(const AllGatherColumnsOp& op, int64_t rows);
-  void Sample(const Batch& batch, BatchResult& result);
+  absl::Status Sample(const Batch& batch, BatchResult& result);
   int64_t MaxRows(BufferId id) const;
   int64_t MaxElements(BufferId id) const { return MaxRows(id) * cols(id); }
 
@@ -85,10 +84,9 @@ class HostExecutable : public Executable {
   Ticket tickets_ = 0;
   Mutex mutex_;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
-  HostMemory memory_;  // all buffers, then the shards that an all-gather puts in order
+  HostMemory memory_;                                  // all buffers
   std::array<std::vector<float*>, kBatches> storage_;  // [buffers], as a batch sees them
   std::vector<float*> data_;                           // of the batch that runs
-  float* gathered_ = nullptr;
 };
 
 }  // namespace skein::kernels

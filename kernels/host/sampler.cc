@@ -1,13 +1,35 @@
 #include "kernels/host/sampler.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "base/stream.h"
+#include "base/view.h"
+#include "kernels/packing/layout.h"
 
 namespace skein::kernels {
+
+absl::StatusOr<Sampler> Sampler::Create(const Program& program, const Limits& limits,
+                                        Collectives* collectives) {
+  Sampler sampler;
+  sampler.vocabulary_ = program.vocab_size;
+  sampler.part_ = program.vocab_part;
+  sampler.stride_ = program.vocab_part.block * program.vocab_part.blocks;
+  sampler.shards_ = program.vocab_shards;
+  sampler.collectives_ = collectives;
+  sampler.slots_.resize(limits.slots);
+  if (sampler.shards_ > 1) {
+    const int64_t floats = kGatheredRows * sampler.stride_ * (1 + 2 * sampler.shards_);
+    SKEIN_ASSIGN_OR_RETURN(sampler.gathered_, HostMemory::Allocate(DTypeBytes(DType::kF32, floats),
+                                                                   "logits of all shards"));
+  }
+  return sampler;
+}
 
 absl::Status Sampler::Update(const Batch& batch) {
   for (const SlotStart& start : batch.starts) {
@@ -18,67 +40,163 @@ absl::Status Sampler::Update(const Batch& batch) {
       return absl::InvalidArgumentError(absl::StrCat(
           "slot ", start.slot, " has the prompt of slot ", start.prompt_of, ", which has none"));
     }
+    slot.status = CheckTokens(slot.sampling, slot.prompt, slot.output, vocabulary_);
     slots_[start.slot] = std::move(slot);
   }
   return absl::OkStatus();
 }
 
-SampledTokens Sampler::Draw(int32_t slot, absl::Span<const float> logits) {
-  Slot& state = slots_[slot];
-  SampledTokens drawn{.slot = slot};
-  absl::StatusOr<SampledToken> token = kernels::Sample(logits, state.sampling, state.prompt,
-                                                       state.output, state.output.size(), state.mu);
-  if (token.ok()) {
-    state.mu = token->mu;
-    state.output.push_back(token->id);
-    drawn.tokens.push_back(*std::move(token));
-  } else {
-    drawn.error = std::string(token.status().message());
-    state.output.push_back(0);  // it may be in the next batch already: any token serves there
-  }
-  return drawn;
-}
-
-PromptLogprobs Sampler::TellPrompt(const BatchSequence& sequence, int64_t first_row,
-                                   int64_t first_output, const Rows& rows) const {
-  const std::vector<int32_t>& prompt = slots_[sequence.slot].prompt;
-  PromptLogprobs out{.slot = sequence.slot, .first = first_row + 1};
+void Sampler::AskOfPrompt(const BatchSequence& sequence, int64_t first_position,
+                          int64_t first_output, BatchResult& result) {
+  result.prompt_logprobs.push_back({.slot = sequence.slot, .first = first_position + 1});
+  const Slot& slot = slots_[sequence.slot];
   for (int64_t row = 0; row < sequence.rows; ++row) {
-    const int64_t next = first_row + row + 1;
-    if (next >= static_cast<int64_t>(prompt.size())) break;  // nothing follows the last token
-    absl::StatusOr<SampledToken> token =
-        LogprobsOf(rows.logits(first_output + row), prompt[next], sequence.prompt_logprobs);
-    if (!token.ok()) {
-      out.error = std::string(token.status().message());
-      break;
-    }
-    out.tokens.push_back(*std::move(token));
+    const int64_t next = first_position + row + 1;
+    if (next >= static_cast<int64_t>(slot.prompt.size())) break;  // nothing follows the last token
+    rows_.push_back({.question = {.vocabulary = vocabulary_,
+                                  .token = slot.prompt[next],
+                                  .logprobs = sequence.prompt_logprobs},
+                     .output = first_output + row,
+                     .slot = sequence.slot,
+                     .valid = slot.status.ok()});
   }
-  return out;
 }
 
-void Sampler::Sample(const Batch& batch, const Rows& rows, BatchResult& result) {
-  struct Task {
-    int32_t slot;
-    int64_t output;
-  };
-  std::vector<Task> tasks;
-  result.sampled.clear();
-  result.prompt_logprobs.clear();
+void Sampler::Ask(const Batch& batch, const Rows& rows, BatchResult& result) {
   int64_t output = 0;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const BatchSequence& sequence = batch.sequences[i];
     if (sequence.prompt_logprobs >= 0) {
-      const int64_t first_row = rows.first_row(static_cast<int64_t>(i));
-      result.prompt_logprobs.push_back(TellPrompt(sequence, first_row, output, rows));
+      AskOfPrompt(sequence, rows.first_position(static_cast<int64_t>(i)), output, result);
     }
     output += sequence.outputs;
-    if (sequence.sample) tasks.push_back({sequence.slot, output - 1});
+    if (!sequence.sample) continue;
+    const Slot& slot = slots_[sequence.slot];
+    rows_.push_back({.question = {.vocabulary = vocabulary_,
+                                  .sampling = &slot.sampling,
+                                  .prompt = slot.prompt,
+                                  .output = slot.output,
+                                  .position = slot.output.size(),
+                                  .mu = slot.mu,
+                                  .logprobs = slot.sampling.logprobs},
+                     .output = output - 1,
+                     .slot = sequence.slot,
+                     .draws = true,
+                     .valid = slot.status.ok()});
+    rows_.back().gathers = NeedsAllLogits(rows_.back().question);
   }
-  result.sampled.resize(tasks.size());
-  rows.for_each(static_cast<int64_t>(tasks.size()), [&](int64_t i) {
-    result.sampled[i] = Draw(tasks[i].slot, rows.logits(tasks[i].output));
+}
+
+void Sampler::AnswerAlone(const Rows& rows) {
+  rows.for_each(static_cast<int64_t>(rows_.size()), [&](int64_t i) {
+    Row& row = rows_[i];
+    if (row.valid) row.answer = Answer(row.question, rows.logits(row.output));
   });
+}
+
+absl::Status Sampler::AnswerBySummaries(const Rows& rows) {
+  int64_t cells = 0;
+  for (Row& row : rows_) {
+    row.cells = cells;
+    if (row.valid && !row.gathers) cells += SummaryCells(row.question, part_.blocks);
+  }
+  if (cells == 0) return absl::OkStatus();
+  own_.resize(cells);
+  all_.resize(shards_ * cells);
+  rows.for_each(static_cast<int64_t>(rows_.size()), [&](int64_t i) {
+    const Row& row = rows_[i];
+    if (!row.valid || row.gathers) return;
+    Summarise(row.question, part_, rows.logits(row.output), own_.data() + row.cells);
+  });
+  const int64_t bytes = cells * static_cast<int64_t>(sizeof(SummaryCell));
+  SKEIN_RETURN_IF_ERROR(collectives_->AllGather(ConstView{own_.data(), DType::kU8, 1, bytes},
+                                                View{all_.data(), DType::kU8, shards_, bytes},
+                                                kHostStream));
+  summaries_.resize(shards_);
+  for (Row& row : rows_) {
+    if (!row.valid || row.gathers) continue;
+    for (int32_t shard = 0; shard < shards_; ++shard) {
+      summaries_[shard] = all_.data() + shard * cells + row.cells;
+    }
+    row.answer = Decide(row.question, part_.blocks, summaries_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Sampler::AnswerByGathering(const Rows& rows) {
+  const int64_t width = shards_ * stride_;
+  float* const own = gathered_.floats();
+  float* const by_shard = own + kGatheredRows * stride_;
+  float* const by_row = by_shard + kGatheredRows * width;
+  std::vector<Row*>& waiting = gathering_;
+  for (size_t next = 0; next < rows_.size();) {
+    waiting.clear();
+    for (; next < rows_.size() && waiting.size() < kGatheredRows; ++next) {
+      if (rows_[next].valid && rows_[next].gathers) waiting.push_back(&rows_[next]);
+    }
+    const auto count = static_cast<int64_t>(waiting.size());
+    if (count == 0) break;
+    for (int64_t i = 0; i < count; ++i) {
+      const absl::Span<const float> logits = rows.logits(waiting[i]->output);
+      std::copy(logits.begin(), logits.end(), own + i * stride_);
+    }
+    SKEIN_RETURN_IF_ERROR(collectives_->AllGather(
+        ConstView{own, DType::kF32, count, stride_},
+        View{by_shard, DType::kF32, shards_ * count, stride_}, kHostStream));
+    for (int32_t shard = 0; shard < shards_; ++shard) {
+      for (int64_t i = 0; i < count; ++i) {
+        std::copy_n(by_shard + (shard * count + i) * stride_, stride_,
+                    by_row + i * width + shard * stride_);
+      }
+    }
+    rows.for_each(count, [&](int64_t i) {
+      waiting[i]->answer =
+          Answer(waiting[i]->question, absl::MakeConstSpan(by_row + i * width, vocabulary_));
+    });
+  }
+  return absl::OkStatus();
+}
+
+// Appends to the results that the row's sequence has already, in the order of rows.
+void Sampler::Take(Row& row, PromptLogprobs* told, BatchResult& result) {
+  const absl::Status& status = row.valid ? row.answer.status() : slots_[row.slot].status;
+  const std::string error(status.message());
+  if (!row.draws) {
+    if (!told->error.empty()) return;
+    told->error = error;
+    if (error.empty()) told->tokens.push_back(*std::move(row.answer));
+    return;
+  }
+  Slot& slot = slots_[row.slot];
+  SampledTokens& drawn = result.sampled.emplace_back();
+  drawn.slot = row.slot;
+  drawn.error = error;
+  if (error.empty()) {
+    slot.mu = row.answer->mu;
+    slot.output.push_back(row.answer->id);
+    drawn.tokens.push_back(*std::move(row.answer));
+  } else {
+    slot.output.push_back(0);  // it may be in the next batch already: any token serves there
+  }
+}
+
+absl::Status Sampler::Sample(const Batch& batch, const Rows& rows, BatchResult& result) {
+  rows_.clear();
+  result.sampled.clear();
+  result.prompt_logprobs.clear();
+  Ask(batch, rows, result);
+  if (shards_ == 1) {
+    AnswerAlone(rows);
+  } else {
+    SKEIN_RETURN_IF_ERROR(AnswerBySummaries(rows));
+    SKEIN_RETURN_IF_ERROR(AnswerByGathering(rows));
+  }
+  size_t told = 0;
+  for (Row& row : rows_) {
+    while (!row.draws && result.prompt_logprobs[told].slot != row.slot) ++told;
+    Take(row, row.draws ? nullptr : &result.prompt_logprobs[told], result);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::kernels

@@ -7,28 +7,38 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/host/memory.h"
+#include "kernels/ops/backend.h"
 #include "kernels/ops/batch.h"
+#include "kernels/ops/program.h"
 #include "kernels/sampling/sampling.h"
+#include "kernels/sampling/shards.h"
 
 namespace skein::kernels {
 
 // Keeps what each slot's draws depend on. Not thread-safe.
 class Sampler {
  public:
-  explicit Sampler(int32_t slots) : slots_(slots) {}
+  // `collectives` joins the shards that logits are spread over; null where there is one.
+  static absl::StatusOr<Sampler> Create(const Program& program, const Limits& limits,
+                                        Collectives* collectives);
 
   // InvalidArgument when a prompt is to be shared that is not there.
   absl::Status Update(const Batch& batch);
 
-  // `logits`: of an output; `first_row`: the position of a sequence's first row. `for_each` calls
-  // what it is given with every number below the first, on the threads that compute.
+  // What it needs of a batch that has run.
   struct Rows {
+    // This shard's logits of an output.
     absl::FunctionRef<absl::Span<const float>(int64_t output)> logits;
-    absl::FunctionRef<int64_t(int64_t sequence)> first_row;
+    // The position of a sequence's first row.
+    absl::FunctionRef<int64_t(int64_t sequence)> first_position;
+    // Calls its second argument with every number below the first, on the threads that compute.
     absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)> for_each;
   };
-  void Sample(const Batch& batch, const Rows& rows, BatchResult& result);
+  // Errors are the collectives'.
+  absl::Status Sample(const Batch& batch, const Rows& rows, BatchResult& result);
 
  private:
   struct Slot {
@@ -36,13 +46,42 @@ class Sampler {
     std::vector<int32_t> output;
     std::optional<float> mu;
     SamplingParams sampling;
+    absl::Status status;  // of its tokens
+  };
+  // A row to be answered.
+  struct Row {
+    RowQuestion question;
+    int64_t output = 0;
+    int32_t slot = 0;
+    bool draws = false;
+    bool valid = false;    // its slot's tokens are
+    bool gathers = false;  // it needs all logits in one place
+    int64_t cells = 0;     // where its summary begins
+    absl::StatusOr<SampledToken> answer = SampledToken{};
   };
 
-  SampledTokens Draw(int32_t slot, absl::Span<const float> logits);
-  PromptLogprobs TellPrompt(const BatchSequence& sequence, int64_t first_row, int64_t first_output,
-                            const Rows& rows) const;
+  Sampler() = default;
+  void Ask(const Batch& batch, const Rows& rows, BatchResult& result);
+  void AskOfPrompt(const BatchSequence& sequence, int64_t first_position, int64_t first_output,
+                   BatchResult& result);
+  void AnswerAlone(const Rows& rows);
+  absl::Status AnswerBySummaries(const Rows& rows);
+  absl::Status AnswerByGathering(const Rows& rows);
+  void Take(Row& row, PromptLogprobs* told, BatchResult& result);
 
+  int64_t vocabulary_ = 0;
+  VocabularyPart part_;
+  int64_t stride_ = 0;  // tokens of a shard's part
+  int32_t shards_ = 1;
+  Collectives* collectives_ = nullptr;
   std::vector<Slot> slots_;
+  HostMemory gathered_;  // of some rows: own logits, all by shard, all by row
+
+  // Of a batch; kept for their memory.
+  std::vector<Row> rows_;
+  std::vector<Row*> gathering_;
+  std::vector<SummaryCell> own_, all_;
+  std::vector<const SummaryCell*> summaries_;
 };
 
 }  // namespace skein::kernels

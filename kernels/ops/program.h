@@ -5,12 +5,14 @@
 // one kernel. All buffers are F32 and row-major, [rows, cols], rows contiguous.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "kernels/packing/layout.h"
+#include "kernels/sampling/shards.h"
 
 namespace skein::kernels {
 
@@ -115,14 +117,8 @@ struct AllReduceOp {
   BufferId buffer;
 };
 
-// out[r, rank * cols + c] = that rank's in[r, c]: joins the columns of all shards.
-struct AllGatherColumnsOp {
-  BufferId in;
-  BufferId out;  // [rows, shards * cols of in]
-};
-
 using Op = std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, RopeAppendKvOp,
-                        AttentionOp, SwiGluOp, GatherRowsOp, AllReduceOp, AllGatherColumnsOp>;
+                        AttentionOp, SwiGluOp, GatherRowsOp, AllReduceOp>;
 
 struct Program {
   std::vector<BufferSpec> buffers;
@@ -133,9 +129,18 @@ struct Program {
   // sent.
   BufferId input = -1;
   BufferId output = -1;
-  // A port: [outputs, >= vocab_size], of which tokens are drawn; -1 on other than the last stage.
+  // A port: [outputs, >= the part's tokens], of which tokens are drawn; -1 on other than the last
+  // stage. Each of `vocab_shards` shards has a part of the vocabulary, of as many blocks.
   BufferId logits = -1;
   int64_t vocab_size = 0;
+  VocabularyPart vocab_part;
+  int32_t vocab_shards = 1;
+
+  // Of the vocabulary, the tokens that this shard has logits of.
+  int64_t vocab_tokens() const {
+    return std::clamp<int64_t>(vocab_size - vocab_part.first, 0,
+                               vocab_part.block * vocab_part.blocks);
+  }
 };
 
 }  // namespace skein::kernels

@@ -47,11 +47,7 @@ class Checker {
     SKEIN_RETURN_IF_ERROR(Port("input", program_.input, BufferSpec::Rows::kTokens));
     SKEIN_RETURN_IF_ERROR(Port("output", program_.output, BufferSpec::Rows::kTokens));
     SKEIN_RETURN_IF_ERROR(Port("logits", program_.logits, BufferSpec::Rows::kOutputs));
-    if (program_.logits >= 0 &&
-        (program_.vocab_size < 1 || program_.vocab_size > Cols(program_.logits))) {
-      return Invalid("logits of ", Cols(program_.logits), " columns for a vocabulary of ",
-                     program_.vocab_size);
-    }
+    SKEIN_RETURN_IF_ERROR(Vocabulary());
     if (program_.input < 0) return absl::OkStatus();
     return Differ("input", program_.input, "output", program_.output);
   }
@@ -112,11 +108,6 @@ class Checker {
     return Columns("out", op.out, Cols(op.in));
   }
   absl::Status Check(const AllReduceOp& op) const { return Buffer("buffer", op.buffer); }
-  absl::Status Check(const AllGatherColumnsOp& op) const {
-    SKEIN_RETURN_IF_ERROR(SameRows("in", op.in, "out", op.out));
-    if (Cols(op.out) % Cols(op.in) == 0) return absl::OkStatus();
-    return Invalid("out's ", Cols(op.out), " columns are no multiple of in's ", Cols(op.in));
-  }
 
  private:
   const BufferSpec& At(BufferId id) const { return program_.buffers[id]; }
@@ -124,6 +115,20 @@ class Checker {
   int64_t Cols(BufferId id) const { return At(id).cols; }
   bool Tokens(BufferId id) const { return At(id).rows == BufferSpec::Rows::kTokens; }
 
+  absl::Status Vocabulary() const {
+    if (program_.logits < 0) return absl::OkStatus();
+    const VocabularyPart& part = program_.vocab_part;
+    const int64_t stride = Fits(part.block, part.blocks) ? part.block * part.blocks : 0;
+    if (program_.vocab_size < 1 || part.first < 0 || stride < 1 || program_.vocab_shards < 1 ||
+        program_.vocab_size > stride * program_.vocab_shards) {
+      return Invalid("logits of ", program_.vocab_shards, " shards of ", part.blocks, " blocks of ",
+                     part.block, " for a vocabulary of ", program_.vocab_size);
+    }
+    if (stride > Cols(program_.logits)) {
+      return Invalid("logits: ", stride, " tokens in ", Cols(program_.logits), " columns");
+    }
+    return absl::OkStatus();
+  }
   absl::Status Port(const char* what, BufferId id, BufferSpec::Rows rows) const {
     if (id == -1) return absl::OkStatus();
     SKEIN_RETURN_IF_ERROR(Buffer(what, id));

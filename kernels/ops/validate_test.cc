@@ -27,7 +27,7 @@ constexpr Limits kLimits{.rows = 6, .outputs = 3, .slots = 4, .slot_pages = 3};
 // Buffers: 0 and 1 [rows, 8], 2 [rows, 32] (4 + 2 * 2 heads of 4), 3 [rows, 16], 4 [outputs, 8],
 // 5 [outputs, 10]. Weights: 0 table 10 x 8, 1 gain, 2 qkv, 3 frequencies.
 Program Good() {
-  Program p{.logits = 5, .vocab_size = 10};
+  Program p{.logits = 5, .vocab_size = 10, .vocab_part = {.block = 5, .blocks = 2}};
   const auto outputs = BufferSpec::Rows::kOutputs;
   p.buffers = {{.name = "x", .cols = 8, .port = true},
                {.name = "y", .cols = 8},
@@ -49,8 +49,7 @@ Program Good() {
            AddRmsNormOp{0, 1, 1, 1e-5f, 1},
            GatherRowsOp{1, 4},
            MatMulOp{4, 0, 5},
-           AllReduceOp{0},
-           AllGatherColumnsOp{1, 2}};
+           AllReduceOp{0}};
   return p;
 }
 
@@ -97,14 +96,12 @@ TEST(ValidateProgramTest, Table) {
       {GatherRowsOp{0, 1}, "out must have a row for each output"},
       {GatherRowsOp{0, 5}, "logits has 10 columns instead of 8"},
       {AllReduceOp{7}, "no buffer 7"},
-      {AllGatherColumnsOp{0, 0}, "both buffer x"},
-      {AllGatherColumnsOp{4, 5}, "no multiple"},
   };
   for (const Case& c : cases) {
     Program p = Good();
     p.ops.push_back(c.op);
     EXPECT_THAT(ValidateProgram(p, kLimits, &kKv), StatusIs(kInvalid, HasSubstr(c.message)));
-    EXPECT_THAT(ValidateProgram(p, kLimits, &kKv), StatusIs(kInvalid, HasSubstr("operation 12: ")));
+    EXPECT_THAT(ValidateProgram(p, kLimits, &kKv), StatusIs(kInvalid, HasSubstr("operation 11: ")));
   }
 }
 
@@ -119,8 +116,10 @@ TEST(ValidateProgramTest, WhatIsNotAnOperation) {
       {[](Program& p) { p.input = 4; }, "input: buffer gathered has the wrong kind"},
       {[](Program& p) { p.output = 77; }, "output: no buffer 77"},
       {[](Program& p) { p.logits = 0; }, "logits: buffer x has the wrong kind"},
-      {[](Program& p) { p.vocab_size = 11; }, "logits of 10 columns for a vocabulary of 11"},
+      {[](Program& p) { p.vocab_size = 11; }, "1 shards of 2 blocks of 5 for a vocabulary of 11"},
       {[](Program& p) { p.vocab_size = 0; }, "for a vocabulary of 0"},
+      {[](Program& p) { p.vocab_part.blocks = 0; }, "shards of 0 blocks"},
+      {[](Program& p) { p.vocab_part.block = 6; }, "logits: 12 tokens in 10 columns"},
       {[](Program& p) { p.output = 1; }, "output: buffer y is no port"},
       {[](Program& p) { p.input = p.output = 3; }, "input and output are both buffer attended"},
       {[](Program& p) { p.weights[1].spec.rows = 2; }, "weight gain: a vector of 2 rows"},

@@ -84,6 +84,9 @@ struct KvPageLayout {
 };
 KvPageLayout PageLayout(const KvSpec& spec);
 
+// Rows whose logits of all shards are gathered at once, for draws that need them.
+inline constexpr int64_t kGatheredRows = 16;
+
 // Bytes of the CPU back end's cache.
 int64_t KvBytes(const KvSpec& spec);
 

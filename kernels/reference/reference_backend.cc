@@ -261,9 +261,8 @@ class ReferenceExecutable final : public HostExecutable {
     }
   }
 
-  // HostExecutable does these.
+  // HostExecutable does it.
   void Do(const AllReduceOp&, const HostBatch&) {}
-  void Do(const AllGatherColumnsOp&, const HostBatch&) {}
 
   void Norm(const float* in, WeightId gain, float eps, int64_t n, float* out) const {
     double squares = 0;

@@ -1,6 +1,7 @@
 #include "kernels/sampling/candidates.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -10,44 +11,6 @@ namespace {
 
 // Up to how many candidates sorting them is faster than 2^11 buckets.
 constexpr size_t kFew = 128;
-
-// AtWeight for any measure. Many candidates by a radix selection: sums of 2^11 buckets of the key's
-// highest bits, then of the next ones inside the bucket where the target is reached.
-template <typename Measure>
-Candidate Reach(const std::vector<Candidate>& candidates, double target, bool more,
-                Measure measure) {
-  const auto reached = [&](double sum) { return more ? sum > target : sum >= target; };
-  double before = 0;  // what candidates ahead of `bucket` sum to
-  std::vector<Candidate> bucket;
-  const std::vector<Candidate>* from = &candidates;
-  for (int shift : {21, 10, 0}) {
-    if (from->size() <= kFew) break;
-    const auto digit = [shift](const Candidate& c) { return c.key >> shift & 0x7FF; };
-    std::vector<double> sums(size_t{1} << 11, 0.0);
-    size_t last = 0;  // the last bucket with candidates, where a sum that is short by rounding ends
-    for (const Candidate& c : *from) {
-      sums[digit(c)] += measure(c);
-      last = std::max<size_t>(last, digit(c));
-    }
-    size_t hit = 0;
-    while (hit < last && !reached(before + sums[hit])) before += sums[hit++];
-    std::vector<Candidate> inside;
-    for (const Candidate& c : *from) {
-      if (digit(c) == hit) inside.push_back(c);
-    }
-    bucket = std::move(inside);
-    from = &bucket;
-  }
-  if (from->size() <= kFew) {
-    bucket = *from;
-    std::sort(bucket.begin(), bucket.end(), Before);
-  }
-  for (const Candidate& c : bucket) {
-    before += measure(c);
-    if (reached(before)) return c;
-  }
-  return bucket.back();
-}
 
 // weights[i] = e^((logits[i] - largest) * scale): what sampling takes most of its time for. The
 // same bits for every instruction set, since nothing is fused.
@@ -84,12 +47,13 @@ Weigher ChooseWeigher() {
   return WeighAnywhere;
 }
 
+constexpr size_t kPiece = 256;
+
 // What at least `count` logits reach, and not many more: of the largest logits of four times as
 // many groups, the count-th. Groups are strided, so that the compiler takes vectors of them at a
 // time.
-float LimitOf(absl::Span<const float> logits, size_t count) {
-  std::vector<float> largest(std::min(logits.size(), 4 * count),
-                             -std::numeric_limits<float>::infinity());
+float LimitOf(absl::Span<const float> logits, size_t count, std::vector<float>& largest) {
+  largest.assign(std::min(logits.size(), 4 * count), -std::numeric_limits<float>::infinity());
   for (size_t begin = 0; begin < logits.size(); begin += largest.size()) {
     const absl::Span<const float> piece = logits.subspan(begin, largest.size());
     for (size_t i = 0; i < piece.size(); ++i) largest[i] = std::max(largest[i], piece[i]);
@@ -98,72 +62,150 @@ float LimitOf(absl::Span<const float> logits, size_t count) {
   return largest[count - 1];
 }
 
-}  // namespace
-
-std::vector<Candidate> Candidates(absl::Span<const float> logits, float largest,
-                                  double temperature) {
+Weigher ChosenWeigher() {
   static const Weigher weigh = ChooseWeigher();
-  constexpr size_t kPiece = 256;
-  double weights[kPiece];
-  const double scale = 1 / temperature;
-  std::vector<Candidate> candidates;
-  candidates.reserve(logits.size());
-  for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
-    const absl::Span<const float> piece = logits.subspan(begin, kPiece);
-    weigh(piece, largest, scale, weights);
-    for (size_t i = 0; i < piece.size(); ++i) {
-      candidates.push_back({DescendingKey(piece[i]), static_cast<int32_t>(begin + i), weights[i]});
-    }
-  }
-  return candidates;
+  return weigh;
 }
 
-std::vector<Candidate> FirstCandidates(absl::Span<const float> logits, float largest,
-                                       double temperature, int32_t count) {
-  const auto wanted = static_cast<size_t>(count);
-  if (wanted >= logits.size()) return Candidates(logits, largest, temperature);
-  const float limit = LimitOf(logits, wanted);
-  std::vector<Candidate> kept;
-  kept.reserve(2 * wanted);
-  constexpr size_t kPiece = 16;
+}  // namespace
+
+// By a radix selection, where there are many: sums of 2^11 buckets of the key's highest bits, then
+// of the next ones inside the bucket where the target is reached.
+template <typename Measure>
+Candidate Candidates::Reach(double target, bool more, Measure measure) {
+  const auto reached = [&](double sum) { return more ? sum > target : sum >= target; };
+  double before = 0;  // what candidates ahead of the bucket sum to
+  const std::vector<Candidate>* from = &list_;
+  for (int shift : {21, 10, 0}) {
+    if (from->size() <= kFew) break;
+    const auto digit = [shift](const Candidate& c) { return c.key >> shift & 0x7FF; };
+    sums_.assign(size_t{1} << 11, 0.0);
+    size_t last = 0;  // the last bucket with candidates, where a sum that is short by rounding ends
+    for (const Candidate& c : *from) {
+      sums_[digit(c)] += measure(c);
+      last = std::max<size_t>(last, digit(c));
+    }
+    size_t hit = 0;
+    while (hit < last && !reached(before + sums_[hit])) before += sums_[hit++];
+    inside_.clear();
+    for (const Candidate& c : *from) {
+      if (digit(c) == hit) inside_.push_back(c);
+    }
+    bucket_.swap(inside_);
+    from = &bucket_;
+  }
+  if (from == &list_) bucket_ = list_;
+  if (bucket_.size() <= kFew) std::sort(bucket_.begin(), bucket_.end(), Before);
+  for (const Candidate& c : bucket_) {
+    before += measure(c);
+    if (reached(before)) return c;
+  }
+  return bucket_.back();
+}
+
+void Candidates::Assign(absl::Span<const float> logits, float largest, double temperature) {
+  double weights[kPiece];
+  const double scale = 1 / temperature;
+  list_.clear();
+  list_.reserve(logits.size());
   for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
     const absl::Span<const float> piece = logits.subspan(begin, kPiece);
+    ChosenWeigher()(piece, largest, scale, weights);
+    for (size_t i = 0; i < piece.size(); ++i) {
+      list_.push_back({DescendingKey(piece[i]), static_cast<int32_t>(begin + i), weights[i]});
+    }
+  }
+}
+
+void Candidates::Assign(absl::Span<const Candidate> candidates) {
+  list_.assign(candidates.begin(), candidates.end());
+}
+
+void Candidates::AssignFirst(absl::Span<const float> logits, int32_t first_id, int64_t count) {
+  list_.clear();
+  if (logits.empty()) return;
+  const size_t wanted = std::min(static_cast<size_t>(count), logits.size());
+  const float limit = LimitOf(logits, wanted, groups_);
+  constexpr size_t kStride = 16;
+  for (size_t begin = 0; begin < logits.size(); begin += kStride) {
+    const absl::Span<const float> piece = logits.subspan(begin, kStride);
     int reach = 0;
     for (float logit : piece) reach += logit >= limit ? 1 : 0;
     if (reach == 0) continue;
     for (size_t i = 0; i < piece.size(); ++i) {
       if (piece[i] < limit) continue;
-      kept.push_back({DescendingKey(piece[i]), static_cast<int32_t>(begin + i), 0});
+      list_.push_back({DescendingKey(piece[i]), static_cast<int32_t>(first_id + begin + i), 0});
     }
   }
-  if (kept.size() > wanted) {
-    std::vector<Candidate> sorted = kept;
-    std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(), Before);
-    KeepUpTo(sorted[wanted - 1], kept);
-  }
-  for (Candidate& c : kept) c.weight = Exp((double{logits[c.id]} - largest) * (1 / temperature));
-  return kept;
+  if (list_.size() <= wanted) return;
+  bucket_ = list_;
+  std::nth_element(bucket_.begin(), bucket_.begin() + wanted - 1, bucket_.end(), Before);
+  KeepUpTo(bucket_[wanted - 1]);
+}
+
+void Candidates::SortById() {
+  std::sort(list_.begin(), list_.end(),
+            [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+}
+
+void Candidates::Weigh(float largest, double temperature) {
+  const double scale = 1 / temperature;
+  for (Candidate& c : list_) c.weight = Exp((double{LogitOf(c.key)} - largest) * scale);
 }
 
 // Four chains, since an addition takes longer than a load.
-double SumOfWeights(const std::vector<Candidate>& candidates) {
+double Candidates::SumOfWeights() const {
   double sums[4] = {};
-  for (size_t i = 0; i < candidates.size(); ++i) sums[i % 4] += candidates[i].weight;
+  for (size_t i = 0; i < list_.size(); ++i) sums[i % 4] += list_[i].weight;
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-Candidate AtWeight(const std::vector<Candidate>& candidates, double target, bool more) {
-  return Reach(candidates, target, more, [](const Candidate& c) { return c.weight; });
+Candidate Candidates::AtWeight(double target, bool more) {
+  return Reach(target, more, [](const Candidate& c) { return c.weight; });
 }
 
-void KeepUpTo(const Candidate& last, std::vector<Candidate>& candidates) {
-  std::erase_if(candidates, [&](const Candidate& c) { return Before(last, c); });
+void Candidates::KeepUpTo(const Candidate& last) {
+  std::erase_if(list_, [&](const Candidate& c) { return Before(last, c); });
 }
 
-void KeepFirst(int32_t count, std::vector<Candidate>& candidates) {
-  if (static_cast<size_t>(count) >= candidates.size()) return;
-  KeepUpTo(Reach(candidates, count, /*more=*/false, [](const Candidate&) { return 1; }),
-           candidates);
+void Candidates::KeepFirst(int64_t count) {
+  if (count >= static_cast<int64_t>(list_.size())) return;
+  KeepUpTo(Reach(static_cast<double>(count), /*more=*/false, [](const Candidate&) { return 1; }));
+}
+
+void Candidates::KeepHeavy(double least) {
+  std::erase_if(list_, [&](const Candidate& c) { return c.weight < least; });
+}
+
+// |-ln p - entropy| is |logit - expected logit| / temperature: the order needs neither logarithms
+// nor the temperature.
+void Candidates::KeepTypical(double typical_p) {
+  // Among them infinite logits, which have no mean.
+  std::erase_if(list_, [](const Candidate& c) { return c.weight == 0; });
+  const double sum = SumOfWeights();
+  double mean = 0;
+  for (const Candidate& c : list_) mean += c.weight * LogitOf(c.key);
+  mean /= sum;
+  const auto distance = [mean](const Candidate& c) {
+    return std::bit_cast<uint32_t>(static_cast<float>(std::abs(LogitOf(c.key) - mean)));
+  };
+  kept_ = list_;
+  for (Candidate& c : list_) c.key = distance(c);
+  const Candidate last = AtWeight(typical_p * sum);
+  list_.swap(kept_);
+  std::erase_if(list_, [&](const Candidate& c) { return Before(last, {distance(c), c.id, 0}); });
+}
+
+double SumOfExponentials(absl::Span<const float> logits, float largest) {
+  if (!(largest > -std::numeric_limits<float>::infinity())) return 0;
+  double weights[kPiece];
+  double sums[4] = {};
+  for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
+    const absl::Span<const float> piece = logits.subspan(begin, kPiece);
+    ChosenWeigher()(piece, largest, 1.0, weights);
+    for (size_t i = 0; i < piece.size(); ++i) sums[i % 4] += weights[i];
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 }  // namespace skein::kernels

@@ -27,25 +27,10 @@ inline uint32_t DescendingKey(float logit) {
   return bits & 0x80000000u ? bits : bits ^ 0x7FFFFFFFu;
 }
 
-// In order of id. Weights are e^((logit - largest) / temperature).
-std::vector<Candidate> Candidates(absl::Span<const float> logits, float largest,
-                                  double temperature);
-
-// The first `count` > 0 of them in order, without a look at the weights of the others.
-std::vector<Candidate> FirstCandidates(absl::Span<const float> logits, float largest,
-                                       double temperature, int32_t count);
-
-double SumOfWeights(const std::vector<Candidate>& candidates);
-
-// Candidates stand in order of id. The first one in order up to which weights sum to at least
-// `target` (`more`: to more than it), or the last.
-Candidate AtWeight(const std::vector<Candidate>& candidates, double target, bool more = false);
-
-// Keeps those up to `last` in order.
-void KeepUpTo(const Candidate& last, std::vector<Candidate>& candidates);
-
-// Keeps the first `count` > 0 in order. Candidates stand in order of id.
-void KeepFirst(int32_t count, std::vector<Candidate>& candidates);
+inline float LogitOf(uint32_t descending_key) {
+  return std::bit_cast<float>(descending_key & 0x80000000u ? descending_key
+                                                           : descending_key ^ 0x7FFFFFFFu);
+}
 
 // e^x for x <= 0, within 1e-11 of it; 0 below -709. Without a branch or a call, so that the
 // compiler vectorises it, and with the same bits whatever the C library.
@@ -70,5 +55,50 @@ inline double Exp(double x) {
   const auto power = std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);
   return p * power;
 }
+
+// A list of them, with memory to work in, which is kept from draw to draw. Not thread-safe.
+class Candidates {
+ public:
+  // All tokens, in order of id: token i has logits[i]. Weights are e^((logit - largest) /
+  // temperature).
+  void Assign(absl::Span<const float> logits, float largest, double temperature);
+  // The first `count` > 0 in order, in order of id, without weights; token first_id + i has
+  // logits[i].
+  void AssignFirst(absl::Span<const float> logits, int32_t first_id, int64_t count);
+  // These, in any order.
+  void Assign(absl::Span<const Candidate> candidates);
+
+  // In order of id.
+  void SortById();
+  void Weigh(float largest, double temperature);
+
+  double SumOfWeights() const;
+  // The first one in order up to which weights sum to at least `target` (`more`: to more than it),
+  // or the last.
+  Candidate AtWeight(double target, bool more = false);
+  // Keeps the first `count` > 0 in order.
+  void KeepFirst(int64_t count);
+  // Keeps those up to `last` in order.
+  void KeepUpTo(const Candidate& last);
+  // The share of those that are most typical: see typical_p.
+  void KeepTypical(double typical_p);
+  // Keeps those that weigh at least this.
+  void KeepHeavy(double least);
+
+  const std::vector<Candidate>& list() const { return list_; }
+
+ private:
+  template <typename Measure>
+  Candidate Reach(double target, bool more, Measure measure);
+
+  std::vector<Candidate> list_;
+  std::vector<Candidate> bucket_, inside_;  // of Reach
+  std::vector<double> sums_;                // of Reach
+  std::vector<Candidate> kept_;             // of KeepTypical
+  std::vector<float> groups_;               // of AssignFirst
+};
+
+// The sum of e^(logit - largest), whose largest is `largest`: 0 where that is -infinity.
+double SumOfExponentials(absl::Span<const float> logits, float largest);
 
 }  // namespace skein::kernels

@@ -1,48 +1,61 @@
 #include "kernels/sampling/dry.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace skein::kernels {
 namespace {
 
+// Marks tokens for as long as it lives.
 class Breakers {
  public:
-  Breakers(const std::vector<std::vector<int32_t>>& breakers, size_t vocabulary)
-      : single_(vocabulary, false), last_of_longer_(vocabulary, false) {
-    for (const std::vector<int32_t>& breaker : breakers) {
-      if (breaker.size() == 1) single_[breaker[0]] = true;
-      if (breaker.size() <= 1) continue;
-      last_of_longer_[breaker.back()] = true;
-      longer_.push_back(breaker);
-    }
+  Breakers(const std::vector<std::vector<int32_t>>& breakers, DryMemory& memory)
+      : breakers_(breakers), memory_(memory) {
+    Mark(1);
   }
+  ~Breakers() { Mark(0); }
+  Breakers(const Breakers&) = delete;
+  Breakers& operator=(const Breakers&) = delete;
 
-  bool IsSingle(int32_t token) const { return single_[token]; }
+  bool IsSingle(int32_t token) const { return Is(memory_.single, token); }
 
   // Whether one ends where `tokens` end.
   bool End(absl::Span<const int32_t> tokens) const {
-    if (single_[tokens.back()]) return true;
-    if (!last_of_longer_[tokens.back()]) return false;
-    return std::any_of(longer_.begin(), longer_.end(), [&](absl::Span<const int32_t> breaker) {
-      return breaker.size() <= tokens.size() &&
+    if (IsSingle(tokens.back())) return true;
+    if (!Is(memory_.last_of_longer, tokens.back())) return false;
+    return std::any_of(breakers_.begin(), breakers_.end(), [&](absl::Span<const int32_t> breaker) {
+      return breaker.size() > 1 && breaker.size() <= tokens.size() &&
              std::equal(breaker.rbegin(), breaker.rend(), tokens.rbegin());
     });
   }
 
  private:
-  std::vector<bool> single_;
-  std::vector<bool> last_of_longer_;
-  std::vector<absl::Span<const int32_t>> longer_;
+  static bool Is(const std::vector<uint8_t>& marks, int32_t token) {
+    return static_cast<size_t>(token) < marks.size() && marks[token] != 0;
+  }
+  void Mark(uint8_t mark) {
+    for (const std::vector<int32_t>& breaker : breakers_) {
+      if (breaker.empty()) continue;
+      std::vector<uint8_t>& marks = breaker.size() == 1 ? memory_.single : memory_.last_of_longer;
+      if (static_cast<size_t>(breaker.back()) >= marks.size()) marks.resize(breaker.back() + 1);
+      marks[breaker.back()] = mark;
+    }
+  }
+
+  const std::vector<std::vector<int32_t>>& breakers_;
+  DryMemory& memory_;
 };
 
-std::vector<int32_t> Window(absl::Span<const int32_t> prompt, absl::Span<const int32_t> output,
-                            int32_t last_n) {
-  std::vector<int32_t> tokens(prompt.begin(), prompt.end());
-  tokens.insert(tokens.end(), output.begin(), output.end());
-  if (last_n >= 0 && static_cast<size_t>(last_n) < tokens.size()) {
-    tokens.erase(tokens.begin(), tokens.end() - last_n);
+void TakeEnd(absl::Span<const int32_t> prompt, absl::Span<const int32_t> output, int32_t last_n,
+             std::vector<int32_t>& tokens) {
+  const size_t size = prompt.size() + output.size();
+  const size_t skip =
+      last_n >= 0 && static_cast<size_t>(last_n) < size ? size - static_cast<size_t>(last_n) : 0;
+  tokens.clear();
+  for (const auto& [part, skipped] : {std::pair{prompt, std::min(skip, prompt.size())},
+                                      std::pair{output, skip - std::min(skip, prompt.size())}}) {
+    tokens.insert(tokens.end(), part.begin() + skipped, part.end());
   }
-  return tokens;
 }
 
 int32_t TokensSinceBreaker(absl::Span<const int32_t> tokens, const Breakers& breakers) {
@@ -63,25 +76,30 @@ double Power(double base, int32_t exponent) {
 }  // namespace
 
 void PenaliseRepeats(const DryParams& params, absl::Span<const int32_t> prompt,
-                     absl::Span<const int32_t> output, absl::Span<float> logits) {
-  const Breakers breakers(params.breakers, logits.size());
-  const std::vector<int32_t> tokens = Window(prompt, output, params.last_n);
+                     absl::Span<const int32_t> output, int32_t first, absl::Span<float> logits,
+                     DryMemory& memory) {
+  const Breakers breakers(params.breakers, memory);
+  std::vector<int32_t>& tokens = memory.tokens;
+  TakeEnd(prompt, output, params.last_n, tokens);
   const int32_t limit = TokensSinceBreaker(tokens, breakers);
   const int32_t least = std::max(params.allowed_length, 1);
   if (limit < least) return;
-  const std::vector<int32_t> lengths = RepeatsBefore<int32_t>(tokens);
-  std::vector<int32_t> longest(logits.size(), 0);
+  RepeatsBefore<int32_t>(tokens, memory.lengths);
+  std::vector<int32_t>& longest = memory.longest;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    longest[tokens[i]] = std::max(longest[tokens[i]], std::min(lengths[i], limit));
+    if (static_cast<size_t>(tokens[i]) >= longest.size()) longest.resize(tokens[i] + 1);
+    longest[tokens[i]] = std::max(longest[tokens[i]], std::min(memory.lengths[i], limit));
   }
   // No logit becomes infinite: after many repeats there must still be one to take.
   constexpr double kMaxPenalty = 1e30;
   for (int32_t token : tokens) {
-    if (longest[token] < least || breakers.IsSingle(token)) continue;
+    const int32_t length = std::exchange(longest[token], 0);
+    const int64_t index = int64_t{token} - first;
+    const bool own = index >= 0 && index < static_cast<int64_t>(logits.size());
+    if (length < least || !own || breakers.IsSingle(token)) continue;
     const double penalty =
-        double{params.multiplier} * Power(params.base, longest[token] - params.allowed_length);
-    logits[token] = static_cast<float>(logits[token] - std::min(penalty, kMaxPenalty));
-    longest[token] = 0;  // done
+        double{params.multiplier} * Power(params.base, length - params.allowed_length);
+    logits[index] = static_cast<float>(logits[index] - std::min(penalty, kMaxPenalty));
   }
 }
 

@@ -23,21 +23,30 @@ struct DryParams {
   std::vector<std::vector<int32_t>> breakers;
 };
 
+// Kept from call to call.
+struct DryMemory {
+  std::vector<int32_t> tokens;          // the end of the history
+  std::vector<int32_t> lengths;         // [tokens]
+  std::vector<int32_t> longest;         // by token, all 0 between calls
+  std::vector<uint8_t> single;          // by token, all 0 between calls
+  std::vector<uint8_t> last_of_longer;  // by token, all 0 between calls
+};
+
 // A repeat is what the history (prompt, then output) ends with, back to the last breaker, where it
 // stands in the history before; its length is in tokens. Subtracts from the logit of every token
 // that once followed a repeat min(multiplier * base^(length - allowed_length), 1e30), for the
-// longest one. All tokens are valid indices of `logits` [vocabulary]. Cost: linear in the
-// vocabulary, the history and the breakers; breakers of several tokens are tried wherever the last
-// of them stands.
+// longest one. Token first + i has logits[i]; others are passed over. Cost: linear in the history
+// and the breakers; breakers of several tokens are tried wherever the last of them stands.
 void PenaliseRepeats(const DryParams& params, absl::Span<const int32_t> prompt,
-                     absl::Span<const int32_t> output, absl::Span<float> logits);
+                     absl::Span<const int32_t> output, int32_t first, absl::Span<float> logits,
+                     DryMemory& memory);
 
 // [i]: how many tokens right before tokens[i] are those that `tokens` ends with. The Z-algorithm
 // (Gusfield, 1997) from the end: fewer than 2 comparisons a token.
 template <typename Token>
-std::vector<int32_t> RepeatsBefore(absl::Span<const Token> tokens) {
+void RepeatsBefore(absl::Span<const Token> tokens, std::vector<int32_t>& lengths) {
   const size_t size = tokens.size();
-  std::vector<int32_t> lengths(size, 0);
+  lengths.assign(size, 0);
   const auto from_end = [&](size_t i) -> const Token& { return tokens[size - 1 - i]; };
   // The repeat that reaches furthest, [begin, end), counted from the end as all indices here.
   size_t begin = 0;
@@ -52,7 +61,6 @@ std::vector<int32_t> RepeatsBefore(absl::Span<const Token> tokens) {
     }
     lengths[size - i] = static_cast<int32_t>(length);
   }
-  return lengths;
 }
 
 }  // namespace skein::kernels

@@ -38,7 +38,9 @@ std::vector<int32_t> Naive(const std::vector<int32_t>& tokens) {
 
 TEST(RepeatsBeforeTest, SmallOnes) {
   const auto repeats = [](const std::vector<int32_t>& tokens) {
-    return RepeatsBefore<int32_t>(tokens);
+    std::vector<int32_t> lengths;
+    RepeatsBefore<int32_t>(tokens, lengths);
+    return lengths;
   };
   EXPECT_THAT(repeats({}), ElementsAre());
   EXPECT_THAT(repeats({7}), ElementsAre(0));
@@ -75,11 +77,14 @@ TEST(RepeatsBeforeTest, AgreesWithComparingEverythingInLinearTime) {
     histories.push_back(word);
   }
   for (const std::vector<int32_t>& history : histories) {
-    EXPECT_EQ(RepeatsBefore<int32_t>(history), Naive(history));
+    std::vector<int32_t> lengths;
+    RepeatsBefore<int32_t>(history, lengths);
+    EXPECT_EQ(lengths, Naive(history));
     int64_t comparisons = 0;
     std::vector<Counted> counted;
     for (int32_t token : history) counted.push_back({token, &comparisons});
-    EXPECT_EQ(RepeatsBefore<Counted>(counted), Naive(history));
+    RepeatsBefore<Counted>(counted, lengths);
+    EXPECT_EQ(lengths, Naive(history));
     EXPECT_THAT(comparisons, Le(2 * static_cast<int64_t>(history.size())));
   }
 }
@@ -88,7 +93,9 @@ TEST(RepeatsBeforeTest, ALongHistoryCostsNoMoreAToken) {
   for (int64_t size : {10'000, 200'000}) {
     int64_t comparisons = 0;
     const std::vector<Counted> run(size, Counted{1, &comparisons});
-    EXPECT_EQ(RepeatsBefore<Counted>(run).back(), size - 1);
+    std::vector<int32_t> lengths;
+    RepeatsBefore<Counted>(run, lengths);
+    EXPECT_EQ(lengths.back(), size - 1);
     EXPECT_THAT(comparisons, Le(2 * size));
   }
 }
@@ -148,7 +155,15 @@ TEST(PenaliseRepeatsTest, Table) {
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
     std::vector<float> logits(4, 10.0f);
-    PenaliseRepeats(c.params, c.prompt, c.output, absl::MakeSpan(logits));
+    DryMemory memory;  // as it was left by another history
+    std::vector<float> others(4, 0);
+    PenaliseRepeats({.multiplier = 1, .breakers = {{1}, {2, 3}}}, {{3, 1, 2, 3, 3}}, {}, 0,
+                    absl::MakeSpan(others), memory);
+    PenaliseRepeats(c.params, c.prompt, c.output, 0, absl::MakeSpan(logits), memory);
+    // A part of the tokens alone.
+    std::vector<float> part(2, 10.0f);
+    PenaliseRepeats(c.params, c.prompt, c.output, 2, absl::MakeSpan(part), memory);
+    EXPECT_EQ(part, std::vector<float>(logits.begin() + 2, logits.end()));
     for (size_t id = 0; id < logits.size(); ++id) {
       EXPECT_EQ(10.0f - logits[id], id < c.penalties.size() ? c.penalties[id] : 0.0f) << id;
     }
@@ -158,7 +173,9 @@ TEST(PenaliseRepeatsTest, Table) {
 TEST(PenaliseRepeatsTest, StaysFinite) {
   std::vector<float> logits = {1.0f, 2.0f};
   const std::vector<int32_t> prompt(100'000, 1);
-  PenaliseRepeats({.multiplier = 100.0f, .base = 100.0f}, prompt, {}, absl::MakeSpan(logits));
+  DryMemory memory;
+  PenaliseRepeats({.multiplier = 100.0f, .base = 100.0f}, prompt, {}, 0, absl::MakeSpan(logits),
+                  memory);
   EXPECT_EQ(logits[0], 1.0f);
   EXPECT_TRUE(std::isfinite(logits[1]));
   EXPECT_LT(logits[1], -1e29f);

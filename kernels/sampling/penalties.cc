@@ -1,7 +1,6 @@
 #include "kernels/sampling/penalties.h"
 
 #include <limits>
-#include <vector>
 
 namespace skein::kernels {
 namespace {
@@ -16,24 +15,52 @@ bool Forbids(const SamplingParams& params, uint64_t position) {
          !params.stop_ids.empty();
 }
 
+// Logits by token.
+class Part {
+ public:
+  Part(int32_t first, absl::Span<float> logits) : first_(first), logits_(logits) {}
+  // -1 where it is not of this part.
+  int64_t IndexOf(int32_t token) const {
+    const int64_t index = int64_t{token} - first_;
+    return index >= 0 && index < static_cast<int64_t>(logits_.size()) ? index : -1;
+  }
+  float& operator[](int64_t index) const { return logits_[index]; }
+  size_t size() const { return logits_.size(); }
+
+ private:
+  const int32_t first_;
+  const absl::Span<float> logits_;
+};
+
 void Penalise(const SamplingParams& params, absl::Span<const int32_t> prompt,
-              absl::Span<const int32_t> output, absl::Span<float> logits) {
-  std::vector<int32_t> counts(logits.size(), 0);  // in the output
-  std::vector<bool> repeated(logits.size(), false);
+              absl::Span<const int32_t> output, const Part& part, AdjustMemory& memory) {
+  if (memory.counts.size() < part.size()) {
+    memory.counts.resize(part.size());
+    memory.penalised.resize(part.size());
+  }
   for (const auto& tokens : {prompt, output}) {
     for (int32_t token : tokens) {
-      if (repeated[token]) continue;
-      repeated[token] = true;
-      float& logit = logits[token];
+      const int64_t i = part.IndexOf(token);
+      if (i < 0 || memory.penalised[i] != 0) continue;
+      memory.penalised[i] = 1;
+      float& logit = part[i];
       logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
     }
   }
-  for (int32_t token : output) ++counts[token];
   for (int32_t token : output) {
-    const auto count = static_cast<float>(counts[token]);
-    if (count == 0) continue;
-    logits[token] -= params.presence_penalty + count * params.frequency_penalty;
-    counts[token] = 0;  // done
+    if (const int64_t i = part.IndexOf(token); i >= 0) ++memory.counts[i];
+  }
+  for (int32_t token : output) {
+    const int64_t i = part.IndexOf(token);
+    if (i < 0 || memory.counts[i] == 0) continue;
+    const auto count = static_cast<float>(memory.counts[i]);
+    part[i] -= params.presence_penalty + count * params.frequency_penalty;
+    memory.counts[i] = 0;
+  }
+  for (const auto& tokens : {prompt, output}) {
+    for (int32_t token : tokens) {
+      if (const int64_t i = part.IndexOf(token); i >= 0) memory.penalised[i] = 0;
+    }
   }
 }
 
@@ -45,12 +72,22 @@ bool Adjusts(const SamplingParams& params, uint64_t position) {
 }
 
 void Adjust(const SamplingParams& params, absl::Span<const int32_t> prompt,
-            absl::Span<const int32_t> output, uint64_t position, absl::Span<float> logits) {
-  for (const TokenBias& bias : params.logit_bias) logits[bias.id] += bias.bias;
-  if (HasPenalties(params)) Penalise(params, prompt, output, logits);
-  if (params.dry.multiplier > 0.0f) PenaliseRepeats(params.dry, prompt, output, logits);
+            absl::Span<const int32_t> output, uint64_t position, int32_t first,
+            absl::Span<float> logits, AdjustMemory& memory) {
+  const Part part(first, logits);
+  for (const TokenBias& bias : params.logit_bias) {
+    if (const int64_t i = part.IndexOf(bias.id); i >= 0) part[i] += bias.bias;
+  }
+  if (HasPenalties(params)) Penalise(params, prompt, output, part, memory);
+  if (params.dry.multiplier > 0.0f) {
+    PenaliseRepeats(params.dry, prompt, output, first, logits, memory.dry);
+  }
   if (!Forbids(params, position)) return;
-  for (int32_t id : params.stop_ids) logits[id] = -std::numeric_limits<float>::infinity();
+  for (int32_t id : params.stop_ids) {
+    if (const int64_t i = part.IndexOf(id); i >= 0) {
+      part[i] = -std::numeric_limits<float>::infinity();
+    }
+  }
 }
 
 }  // namespace skein::kernels

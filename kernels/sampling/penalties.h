@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
+#include "kernels/sampling/dry.h"
 #include "kernels/sampling/sampling.h"
 
 namespace skein::kernels {
@@ -11,8 +13,17 @@ namespace skein::kernels {
 // Whether Adjust would do anything.
 bool Adjusts(const SamplingParams& params, uint64_t position);
 
-// logit_bias, penalties, dry and min_tokens. All tokens are valid indices of `logits`.
+// Kept from call to call.
+struct AdjustMemory {
+  std::vector<int32_t> counts;     // [tokens], all 0 between calls
+  std::vector<uint8_t> penalised;  // [tokens], all 0 between calls
+  DryMemory dry;
+};
+
+// logit_bias, penalties, dry and min_tokens. Token first + i has logits[i]; others are passed over.
+// No token is negative.
 void Adjust(const SamplingParams& params, absl::Span<const int32_t> prompt,
-            absl::Span<const int32_t> output, uint64_t position, absl::Span<float> logits);
+            absl::Span<const int32_t> output, uint64_t position, int32_t first,
+            absl::Span<float> logits, AdjustMemory& memory);
 
 }  // namespace skein::kernels

@@ -1,23 +1,24 @@
 #include "kernels/sampling/sampling.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/sampling/candidates.h"
 #include "kernels/sampling/penalties.h"
+#include "kernels/sampling/shards.h"
 #include "kernels/sampling/truncation.h"
 
 namespace skein::kernels {
 namespace {
 
-absl::Status CheckTokens(absl::Span<const int32_t> tokens, size_t vocabulary, const char* where) {
+absl::Status CheckTokens(absl::Span<const int32_t> tokens, int64_t vocabulary, const char* where) {
   for (int32_t token : tokens) {
-    if (token < 0 || static_cast<size_t>(token) >= vocabulary) {
+    if (token < 0 || token >= vocabulary) {
       return absl::InvalidArgumentError(
           absl::StrCat("token ", token, " of ", where, ", with ", vocabulary, " logits"));
     }
@@ -25,19 +26,32 @@ absl::Status CheckTokens(absl::Span<const int32_t> tokens, size_t vocabulary, co
   return absl::OkStatus();
 }
 
-absl::Status CheckTokens(const SamplingParams& params, size_t vocabulary) {
-  for (const TokenBias& bias : params.logit_bias) {
-    SKEIN_RETURN_IF_ERROR(CheckTokens(absl::MakeConstSpan(&bias.id, 1), vocabulary, "logit_bias"));
-  }
-  SKEIN_RETURN_IF_ERROR(CheckTokens(params.stop_ids, vocabulary, "stop_ids"));
-  for (const std::vector<int32_t>& breaker : params.dry.breakers) {
-    SKEIN_RETURN_IF_ERROR(CheckTokens(breaker, vocabulary, "a dry breaker"));
-  }
-  return absl::OkStatus();
+// Kept from call to call, so that none allocates once the first ones have.
+struct Memory {
+  std::vector<float> adjusted;
+  AdjustMemory adjust;
+  Candidates candidates;
+  std::vector<Candidate> merged;
+  std::vector<double> sums;
+};
+Memory& ThreadMemory() {
+  static thread_local Memory memory;
+  return memory;
 }
 
-// The largest logit; Internal as Sample says.
-absl::StatusOr<float> Largest(absl::Span<const float> logits) {
+// ---- The largest logit ----
+
+struct Peak {
+  float largest = -std::numeric_limits<float>::infinity();
+  bool nan = false;
+
+  void Join(const Peak& other) {
+    largest = std::max(largest, other.largest);
+    nan |= other.nan;
+  }
+};
+
+Peak PeakOf(absl::Span<const float> logits) {
   // In chains that the compiler makes vectors of.
   constexpr size_t kChains = 16;
   float chains[kChains];
@@ -50,39 +64,33 @@ absl::StatusOr<float> Largest(absl::Span<const float> logits) {
       nans[i] |= piece[i] != piece[i] ? 1 : 0;
     }
   }
-  const float largest = *std::max_element(chains, chains + kChains);
-  const bool nan = std::find(nans, nans + kChains, 1u) != nans + kChains;
-  if (!nan && std::isfinite(largest)) return largest;
-  return absl::InternalError(absl::StrCat("cannot sample from ", logits.size(), " logits: ",
-                                          nan           ? "one is NaN"
-                                          : largest > 0 ? "one is infinite"
-                                                        : "none is finite"));
+  return {*std::max_element(chains, chains + kChains),
+          std::find(nans, nans + kChains, 1u) != nans + kChains};
+}
+
+// Internal as Sample says.
+absl::Status Check(const Peak& peak, int64_t vocabulary) {
+  if (!peak.nan && std::isfinite(peak.largest)) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot sample from ", vocabulary, " logits: ",
+                                          peak.nan           ? "one is NaN"
+                                          : peak.largest > 0 ? "one is infinite"
+                                                             : "none is finite"));
+}
+
+// ---- Draws ----
+
+// Logits after all that comes before the temperature; token first + i has logits[i].
+absl::Span<const float> Adjusted(const RowQuestion& question, int64_t first,
+                                 absl::Span<const float> logits, Memory& memory) {
+  if (!Adjusts(*question.sampling, question.position)) return logits;
+  memory.adjusted.assign(logits.begin(), logits.end());
+  Adjust(*question.sampling, question.prompt, question.output, question.position,
+         static_cast<int32_t>(first), absl::MakeSpan(memory.adjusted), memory.adjust);
+  return memory.adjusted;
 }
 
 int32_t Greedy(absl::Span<const float> logits, float largest) {
   return static_cast<int32_t>(std::find(logits.begin(), logits.end(), largest) - logits.begin());
-}
-
-// Logits after all that comes before the temperature, in `storage` where anything does, and the
-// largest of them.
-struct Scores {
-  absl::Span<const float> logits;
-  float largest = 0;
-};
-absl::StatusOr<Scores> Score(absl::Span<const float> logits, const SamplingParams& params,
-                             absl::Span<const int32_t> prompt, absl::Span<const int32_t> output,
-                             uint64_t position, std::vector<float>& storage) {
-  SKEIN_RETURN_IF_ERROR(CheckTokens(prompt, logits.size(), "the history"));
-  SKEIN_RETURN_IF_ERROR(CheckTokens(output, logits.size(), "the history"));
-  SKEIN_RETURN_IF_ERROR(CheckTokens(params, logits.size()));
-  Scores scores{.logits = logits};
-  if (Adjusts(params, position)) {
-    storage.assign(logits.begin(), logits.end());
-    Adjust(params, prompt, output, position, absl::MakeSpan(storage));
-    scores.logits = storage;
-  }
-  SKEIN_ASSIGN_OR_RETURN(scores.largest, Largest(scores.logits));
-  return scores;
 }
 
 absl::StatusOr<float> CurrentMu(const SamplingParams& params, std::optional<float> mu) {
@@ -92,36 +100,289 @@ absl::StatusOr<float> CurrentMu(const SamplingParams& params, std::optional<floa
 }
 
 // What the draw may take at temperatures > 0, in order of id.
-std::vector<Candidate> Remaining(const Scores& scores, const SamplingParams& params, float mu) {
-  const auto& [logits, largest] = scores;
+void Restrict(const SamplingParams& params, float mu, Candidates& candidates) {
   if (params.mirostat_tau > 0.0f) {
-    std::vector<Candidate> candidates = Candidates(logits, largest, params.temperature);
     KeepUnsurprising(mu, candidates);
-    return candidates;
+  } else {
+    Truncate(params, candidates);
   }
-  std::vector<Candidate> candidates =
-      params.top_k > 0 ? FirstCandidates(logits, largest, params.temperature, params.top_k)
-                       : Candidates(logits, largest, params.temperature);
-  Truncate(logits, params, candidates);
-  return candidates;
 }
 
-absl::Status AddLogprobs(absl::Span<const float> logits, int32_t count, SampledToken& token) {
-  SKEIN_ASSIGN_OR_RETURN(const float largest, Largest(logits));
-  std::vector<Candidate> candidates = Candidates(logits, largest, 1.0);
-  const double log_sum = std::log(SumOfWeights(candidates));
-  const auto logprob = [&](int32_t id) {
-    return static_cast<float>(double{logits[id]} - double{largest} - log_sum);
+// All that are left of a whole row.
+void Restrict(const RowQuestion& question, absl::Span<const float> adjusted, float largest,
+              float mu, Candidates& candidates) {
+  const SamplingParams& params = *question.sampling;
+  if (params.top_k > 0 && params.mirostat_tau == 0.0f) {
+    candidates.AssignFirst(adjusted, 0, params.top_k);
+    candidates.Weigh(largest, params.temperature);
+  } else {
+    candidates.Assign(adjusted, largest, params.temperature);
+  }
+  Restrict(params, mu, candidates);
+}
+
+void Draw(const RowQuestion& question, Candidates& candidates, SampledToken& token) {
+  const SamplingParams& params = *question.sampling;
+  const double sum = candidates.SumOfWeights();
+  const double draw = UniformDraw(params.seed, question.position, params.sample);
+  const Candidate chosen = candidates.AtWeight(draw * sum, /*more=*/true);
+  token.id = chosen.id;
+  if (params.mirostat_tau > 0.0f) token.mu = NextMu(params, token.mu, chosen, sum);
+}
+
+// ---- Summaries ----
+
+// A summary's cells one after the other.
+class Cells {
+ public:
+  explicit Cells(SummaryCell* next) : next_(next) {}
+  void Put(float value, int32_t id) { *next_++ = {value, id}; }
+  void Put(double value) { *next_++ = std::bit_cast<SummaryCell>(value); }
+
+ private:
+  SummaryCell* next_;
+};
+
+int64_t Drawable(const RowQuestion& question) {
+  if (question.sampling == nullptr) return 0;
+  return question.sampling->temperature == 0.0f ? 1 : question.sampling->top_k;
+}
+
+// Where the parts of a summary begin.
+struct Offsets {
+  Offsets(const RowQuestion& question, int32_t blocks) {
+    const bool tells = question.logprobs >= 0;
+    peak = 0;
+    candidates = question.sampling == nullptr ? 0 : 1;
+    raw = candidates + Drawable(question);
+    block_sums = raw + (!tells ? 0 : std::max<int64_t>(Drawable(question), 1));
+    top = block_sums + (tells ? 2 * int64_t{blocks} : 0);
+    end = top + std::max<int64_t>(question.logprobs, 0);
+  }
+  int64_t peak = 0;        // of what is drawn from, where there is a draw
+  int64_t candidates = 0;  // [Drawable]: logits that are drawn from
+  int64_t raw = 0;         // [Drawable], or of the token: logits as they came
+  int64_t block_sums = 0;  // [blocks] of peaks, [blocks] of sums
+  int64_t top = 0;         // [logprobs]
+  int64_t end = 0;
+};
+
+// The first ones in order, in order of id; padded with cells without an id.
+void PutFirst(absl::Span<const float> logits, int64_t first, int64_t count, Memory& memory,
+              Cells& cells) {
+  memory.candidates.AssignFirst(logits, static_cast<int32_t>(first), count);
+  for (const Candidate& c : memory.candidates.list()) cells.Put(LogitOf(c.key), c.id);
+  for (auto i = static_cast<int64_t>(memory.candidates.list().size()); i < count; ++i) {
+    cells.Put(0, -1);
+  }
+}
+
+void PutDraw(const RowQuestion& question, const VocabularyPart& part,
+             absl::Span<const float> logits, Memory& memory, SummaryCell* out) {
+  const absl::Span<const float> adjusted = Adjusted(question, part.first, logits, memory);
+  const Peak peak = PeakOf(adjusted);
+  Cells cells(out);
+  cells.Put(peak.largest, peak.nan ? 1 : 0);
+  const int64_t count = Drawable(question);
+  if (question.sampling->temperature > 0.0f) {
+    PutFirst(adjusted, part.first, count, memory, cells);
+  } else if (const int32_t id = Greedy(adjusted, peak.largest);
+             id < static_cast<int64_t>(adjusted.size())) {
+    cells.Put(peak.largest, static_cast<int32_t>(part.first + id));
+  } else {
+    cells.Put(0, -1);
+  }
+}
+
+void PutLogprobs(const RowQuestion& question, const VocabularyPart& part,
+                 absl::Span<const float> logits, Memory& memory, const Offsets& at,
+                 SummaryCell* out) {
+  const auto raw_of = [&](int32_t id) {
+    const int64_t i = int64_t{id} - part.first;
+    return i >= 0 && i < static_cast<int64_t>(logits.size()) ? SummaryCell{logits[i], id}
+                                                             : SummaryCell{};
   };
-  token.logprob = logprob(token.id);
-  if (count == 0) return absl::OkStatus();
-  KeepFirst(count, candidates);
-  std::sort(candidates.begin(), candidates.end(), Before);
-  for (const Candidate& c : candidates) token.top_logprobs.push_back({c.id, logprob(c.id)});
+  if (question.sampling == nullptr) {
+    out[at.raw] = raw_of(question.token);
+  } else {
+    for (int64_t i = 0; i < Drawable(question); ++i) {
+      out[at.raw + i] = raw_of(out[at.candidates + i].id);
+    }
+  }
+  Cells peaks(out + at.block_sums), sums(out + at.block_sums + part.blocks);
+  for (int32_t b = 0; b < part.blocks; ++b) {
+    const int64_t begin = std::min<int64_t>(b * part.block, logits.size());
+    const absl::Span<const float> block = logits.subspan(begin, part.block);
+    const Peak peak = PeakOf(block);
+    peaks.Put(peak.largest, peak.nan ? 1 : 0);
+    sums.Put(SumOfExponentials(block, peak.largest));
+  }
+  Cells top(out + at.top);
+  if (question.logprobs > 0) PutFirst(logits, part.first, question.logprobs, memory, top);
+}
+
+// Calls fn(cell) for cells [begin, begin + count) of every summary that have an id.
+template <typename Fn>
+void ForEachCell(absl::Span<const SummaryCell* const> summaries, int64_t begin, int64_t count,
+                 const Fn& fn) {
+  for (const SummaryCell* summary : summaries) {
+    for (int64_t i = begin; i < begin + count; ++i) {
+      if (summary[i].id >= 0) fn(summary[i]);
+    }
+  }
+}
+
+double TreeSum(absl::Span<const double> values) {
+  if (values.size() == 1) return values[0];
+  const size_t left = std::bit_floor(values.size() - 1);
+  return TreeSum(values.first(left)) + TreeSum(values.subspan(left));
+}
+
+absl::Status DecideDraw(const RowQuestion& question, const Offsets& at,
+                        absl::Span<const SummaryCell* const> summaries, Memory& memory,
+                        SampledToken& token) {
+  Peak peak;
+  for (const SummaryCell* summary : summaries) {
+    peak.Join({summary[at.peak].value, summary[at.peak].id > 0});
+  }
+  SKEIN_RETURN_IF_ERROR(Check(peak, question.vocabulary));
+  memory.merged.clear();
+  ForEachCell(summaries, at.candidates, Drawable(question), [&](const SummaryCell& cell) {
+    memory.merged.push_back({DescendingKey(cell.value), cell.id, 0});
+  });
+  const SamplingParams& params = *question.sampling;
+  if (params.temperature == 0.0f) {
+    token.id = std::min_element(memory.merged.begin(), memory.merged.end(), Before)->id;
+    return absl::OkStatus();
+  }
+  Candidates& candidates = memory.candidates;
+  candidates.Assign(memory.merged);
+  candidates.KeepFirst(params.top_k);
+  candidates.Weigh(peak.largest, params.temperature);
+  Restrict(params, token.mu, candidates);
+  Draw(question, candidates, token);
   return absl::OkStatus();
 }
 
+absl::Status DecideLogprobs(const RowQuestion& question, const Offsets& at, int32_t blocks,
+                            absl::Span<const SummaryCell* const> summaries, Memory& memory,
+                            SampledToken& token) {
+  Peak all;
+  for (const SummaryCell* summary : summaries) {
+    for (int64_t i = at.block_sums; i < at.block_sums + blocks; ++i) {
+      all.Join({summary[i].value, summary[i].id > 0});
+    }
+  }
+  SKEIN_RETURN_IF_ERROR(Check(all, question.vocabulary));
+  memory.sums.clear();
+  for (const SummaryCell* summary : summaries) {
+    const SummaryCell* const peaks = summary + at.block_sums;
+    for (int32_t b = 0; b < blocks; ++b) {
+      const auto sum = std::bit_cast<double>(peaks[blocks + b]);
+      memory.sums.push_back(sum == 0 ? 0 : sum * Exp(double{peaks[b].value} - double{all.largest}));
+    }
+  }
+  const double log_sum = std::log(TreeSum(memory.sums));
+  const auto logprob = [&](float logit) {
+    return static_cast<float>(double{logit} - double{all.largest} - log_sum);
+  };
+  ForEachCell(summaries, at.raw, at.block_sums - at.raw, [&](const SummaryCell& cell) {
+    if (cell.id == token.id) token.logprob = logprob(cell.value);
+  });
+  memory.merged.clear();
+  ForEachCell(summaries, at.top, question.logprobs, [&](const SummaryCell& cell) {
+    memory.merged.push_back({DescendingKey(cell.value), cell.id, 0});
+  });
+  std::sort(memory.merged.begin(), memory.merged.end(), Before);
+  memory.merged.resize(std::min<size_t>(memory.merged.size(), question.logprobs));
+  for (const Candidate& c : memory.merged) {
+    token.top_logprobs.push_back({c.id, logprob(LogitOf(c.key))});
+  }
+  return absl::OkStatus();
+}
+
+// By summaries, as one shard.
+absl::StatusOr<SampledToken> AnswerBySummary(const RowQuestion& question,
+                                             absl::Span<const float> logits) {
+  static thread_local std::vector<SummaryCell> summary;
+  const VocabularyPart whole = VocabularyPart::Whole(question.vocabulary);
+  summary.resize(SummaryCells(question, whole.blocks));
+  Summarise(question, whole, logits, summary.data());
+  const SummaryCell* const cells = summary.data();
+  return Decide(question, whole.blocks, absl::MakeConstSpan(&cells, 1));
+}
+
 }  // namespace
+
+// ---- shards.h ----
+
+bool NeedsAllLogits(const RowQuestion& question) {
+  if (question.sampling == nullptr || question.sampling->temperature == 0.0f) return false;
+  return question.sampling->mirostat_tau > 0.0f || question.sampling->top_k < 1 ||
+         question.sampling->top_k > kMaxMerged;
+}
+
+int64_t SummaryCells(const RowQuestion& question, int32_t blocks) {
+  return Offsets(question, blocks).end;
+}
+
+void Summarise(const RowQuestion& question, const VocabularyPart& part,
+               absl::Span<const float> logits, SummaryCell* out) {
+  Memory& memory = ThreadMemory();
+  if (question.sampling != nullptr) PutDraw(question, part, logits, memory, out);
+  if (question.logprobs < 0) return;
+  PutLogprobs(question, part, logits, memory, Offsets(question, part.blocks), out);
+}
+
+absl::StatusOr<SampledToken> Decide(const RowQuestion& question, int32_t blocks,
+                                    absl::Span<const SummaryCell* const> summaries) {
+  Memory& memory = ThreadMemory();
+  const Offsets at(question, blocks);
+  SampledToken token{.id = question.token};
+  if (question.sampling != nullptr) {
+    SKEIN_ASSIGN_OR_RETURN(token.mu, CurrentMu(*question.sampling, question.mu));
+    SKEIN_RETURN_IF_ERROR(DecideDraw(question, at, summaries, memory, token));
+  }
+  if (question.logprobs >= 0) {
+    SKEIN_RETURN_IF_ERROR(DecideLogprobs(question, at, blocks, summaries, memory, token));
+  }
+  return token;
+}
+
+absl::StatusOr<SampledToken> Answer(const RowQuestion& question, absl::Span<const float> logits) {
+  if (!NeedsAllLogits(question)) return AnswerBySummary(question, logits);
+  Memory& memory = ThreadMemory();
+  SampledToken token;
+  const absl::Span<const float> adjusted = Adjusted(question, 0, logits, memory);
+  const Peak peak = PeakOf(adjusted);
+  SKEIN_RETURN_IF_ERROR(Check(peak, question.vocabulary));
+  SKEIN_ASSIGN_OR_RETURN(token.mu, CurrentMu(*question.sampling, question.mu));
+  Restrict(question, adjusted, peak.largest, token.mu, memory.candidates);
+  Draw(question, memory.candidates, token);
+  if (question.logprobs < 0) return token;
+  SKEIN_ASSIGN_OR_RETURN(SampledToken told, AnswerBySummary({.vocabulary = question.vocabulary,
+                                                             .token = token.id,
+                                                             .logprobs = question.logprobs},
+                                                            logits));
+  told.mu = token.mu;
+  return told;
+}
+
+// ---- sampling.h ----
+
+absl::Status CheckTokens(const SamplingParams& params, absl::Span<const int32_t> prompt,
+                         absl::Span<const int32_t> output, int64_t vocabulary) {
+  SKEIN_RETURN_IF_ERROR(CheckTokens(prompt, vocabulary, "the history"));
+  SKEIN_RETURN_IF_ERROR(CheckTokens(output, vocabulary, "the history"));
+  for (const TokenBias& bias : params.logit_bias) {
+    SKEIN_RETURN_IF_ERROR(CheckTokens(absl::MakeConstSpan(&bias.id, 1), vocabulary, "logit_bias"));
+  }
+  SKEIN_RETURN_IF_ERROR(CheckTokens(params.stop_ids, vocabulary, "stop_ids"));
+  for (const std::vector<int32_t>& breaker : params.dry.breakers) {
+    SKEIN_RETURN_IF_ERROR(CheckTokens(breaker, vocabulary, "a dry breaker"));
+  }
+  return absl::OkStatus();
+}
 
 std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
@@ -147,17 +408,28 @@ absl::StatusOr<std::vector<TokenProbability>> Survivors(absl::Span<const float> 
                                                         absl::Span<const int32_t> prompt,
                                                         absl::Span<const int32_t> output,
                                                         std::optional<float> mu) {
-  std::vector<float> storage;
-  SKEIN_ASSIGN_OR_RETURN(const Scores scores,
-                         Score(logits, params, prompt, output, output.size(), storage));
+  const auto vocabulary = static_cast<int64_t>(logits.size());
+  SKEIN_RETURN_IF_ERROR(CheckTokens(params, prompt, output, vocabulary));
+  const RowQuestion question = {.vocabulary = vocabulary,
+                                .sampling = &params,
+                                .prompt = prompt,
+                                .output = output,
+                                .position = output.size(),
+                                .mu = mu};
+  Memory& memory = ThreadMemory();
+  const absl::Span<const float> adjusted = Adjusted(question, 0, logits, memory);
+  const Peak peak = PeakOf(adjusted);
+  SKEIN_RETURN_IF_ERROR(Check(peak, vocabulary));
   SKEIN_ASSIGN_OR_RETURN(const float current_mu, CurrentMu(params, mu));
   if (params.temperature == 0.0f) {
-    return std::vector<TokenProbability>{{Greedy(scores.logits, scores.largest), 1.0}};
+    return std::vector<TokenProbability>{{Greedy(adjusted, peak.largest), 1.0}};
   }
-  std::vector<Candidate> candidates = Remaining(scores, params, current_mu);
+  Restrict(question, adjusted, peak.largest, current_mu, memory.candidates);
+  std::vector<Candidate> candidates = memory.candidates.list();
   std::erase_if(candidates, [](const Candidate& c) { return c.weight == 0; });
   std::sort(candidates.begin(), candidates.end(), Before);
-  const double sum = SumOfWeights(candidates);
+  double sum = 0;
+  for (const Candidate& c : candidates) sum += c.weight;
   std::vector<TokenProbability> survivors;
   for (const Candidate& c : candidates) survivors.push_back({c.id, c.weight / sum});
   return survivors;
@@ -167,32 +439,22 @@ absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits, const Sampli
                                     absl::Span<const int32_t> prompt,
                                     absl::Span<const int32_t> output, uint64_t position,
                                     std::optional<float> mu) {
-  std::vector<float> storage;
-  SKEIN_ASSIGN_OR_RETURN(const Scores scores,
-                         Score(logits, params, prompt, output, position, storage));
-  SampledToken token;
-  SKEIN_ASSIGN_OR_RETURN(token.mu, CurrentMu(params, mu));
-  if (params.temperature == 0.0f) {
-    token.id = Greedy(scores.logits, scores.largest);
-  } else {
-    const std::vector<Candidate> candidates = Remaining(scores, params, token.mu);
-    const double sum = SumOfWeights(candidates);
-    const double draw = UniformDraw(params.seed, position, params.sample);
-    const Candidate chosen = AtWeight(candidates, draw * sum, /*more=*/true);
-    token.id = chosen.id;
-    if (params.mirostat_tau > 0.0f) token.mu = NextMu(params, token.mu, chosen, sum);
-  }
-  if (params.logprobs >= 0) {
-    SKEIN_RETURN_IF_ERROR(AddLogprobs(logits, params.logprobs, token));
-  }
-  return token;
+  const auto vocabulary = static_cast<int64_t>(logits.size());
+  SKEIN_RETURN_IF_ERROR(CheckTokens(params, prompt, output, vocabulary));
+  return Answer({.vocabulary = vocabulary,
+                 .sampling = &params,
+                 .prompt = prompt,
+                 .output = output,
+                 .position = position,
+                 .mu = mu,
+                 .logprobs = params.logprobs},
+                logits);
 }
 
 absl::StatusOr<SampledToken> LogprobsOf(absl::Span<const float> logits, int32_t id, int32_t count) {
-  SKEIN_RETURN_IF_ERROR(CheckTokens(absl::MakeConstSpan(&id, 1), logits.size(), "the prompt"));
-  SampledToken token{.id = id};
-  SKEIN_RETURN_IF_ERROR(AddLogprobs(logits, count, token));
-  return token;
+  const auto vocabulary = static_cast<int64_t>(logits.size());
+  SKEIN_RETURN_IF_ERROR(CheckTokens(absl::MakeConstSpan(&id, 1), vocabulary, "the prompt"));
+  return Answer({.vocabulary = vocabulary, .token = id, .logprobs = count}, logits);
 }
 
 }  // namespace skein::kernels

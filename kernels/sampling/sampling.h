@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/sampling/dry.h"
@@ -71,14 +72,19 @@ struct SampledToken {
   float mu = 0.0f;  // mirostat's state, for the next token's Sample; valid under mirostat
 };
 
+// InvalidArgument for a token outside of a vocabulary, in history or parameters. A history is
+// checked once; what was drawn since needs no check.
+absl::Status CheckTokens(const SamplingParams& params, absl::Span<const int32_t> prompt,
+                         absl::Span<const int32_t> output, int64_t vocabulary);
+
 // logits [vocabulary]; prompt and output: the tokens so far. `position` is the output's length: the
 // draw is Philox4x32-10 with key `seed` and counter (`position`, `sample`), its first word's upper
 // 24 bits, u. It takes the first token, in descending order of probability, up to which the tokens
 // that are left have together more than u of their sum. `mu` is the last token's; none at the
 // answer's begin, where mirostat takes 2 tau. Internal when no logit is finite, one is NaN or
-// +infinity, or stop_ids leave none; InvalidArgument for a token outside of the logits, in history
-// or parameters, and for a mu that is not finite. Cost: linear in the vocabulary, the history and
-// the parameters' lists.
+// +infinity, or stop_ids leave none; InvalidArgument as CheckTokens says,
+// and for a mu that is not finite. Cost: linear in the vocabulary, the history and the parameters'
+// lists.
 absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits, const SamplingParams& params,
                                     absl::Span<const int32_t> prompt,
                                     absl::Span<const int32_t> output, uint64_t position,

@@ -22,6 +22,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr int64_t kVocabulary = 50;
+constexpr int64_t kColumns = 56;  // of 8 blocks
 constexpr int64_t kHeadDim = 8;
 constexpr int64_t kPageSize = 4;
 
@@ -36,9 +37,9 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
     const BufferId qkv = p_.AddBuffer(3 * kHeadDim);
     const BufferId attended = p_.AddBuffer(kHeadDim);
     const BufferId last = p_.AddBuffer(kHeadDim, BufferSpec::Rows::kOutputs);
-    const BufferId logits = p_.AddBuffer(kVocabulary, BufferSpec::Rows::kOutputs);
-    const WeightId table = p_.AddWeight({.rows = kVocabulary, .cols = kHeadDim},
-                                        RandomFloats(1, kVocabulary * kHeadDim));
+    const BufferId logits = p_.AddBuffer(kColumns, BufferSpec::Rows::kOutputs);
+    const WeightId table =
+        p_.AddWeight({.rows = kColumns, .cols = kHeadDim}, RandomFloats(1, kColumns * kHeadDim));
     const WeightId mix = p_.AddWeight({.rows = 3 * kHeadDim, .cols = kHeadDim},
                                       RandomFloats(2, 3 * kHeadDim * kHeadDim));
     p_.Add(EmbedOp{table, 0, kVocabulary, x});
@@ -49,6 +50,7 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
     p_.Add(MatMulOp{last, table, logits});
     p_.program.logits = logits;
     p_.program.vocab_size = kVocabulary;
+    p_.program.vocab_part = {.block = 7};  // the last block is short
     p_.Bind(*backend_);
   }
 
@@ -71,7 +73,7 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
   }
   std::vector<float> Logits(int64_t row = 0) const {
     const std::vector<float> all = p_.Get(p_.program.logits, row + 1);
-    return {all.end() - kVocabulary, all.end()};
+    return {all.end() - kColumns, all.end() - kColumns + kVocabulary};
   }
 
   static Batch Start(int32_t slot, std::vector<int32_t> prompt, std::vector<int32_t> pages,

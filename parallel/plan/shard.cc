@@ -48,10 +48,11 @@ absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t ten
     const int64_t head = shard / (tensor / model.num_kv_heads);
     spec.kv_heads = {head, head + 1};
   }
-  spec.vocab_stride = (model.vocab_size + tensor - 1) / tensor;
+  spec.inner_blocks = SumsAgreeAcrossLayouts(tensor) ? 8 / tensor : 1;
+  const int64_t blocks = int64_t{spec.inner_blocks} * tensor;
+  spec.vocab_stride = (model.vocab_size + blocks - 1) / blocks * spec.inner_blocks;
   spec.vocab.begin = std::min(shard * spec.vocab_stride, model.vocab_size);
   spec.vocab.end = std::min(spec.vocab.begin + spec.vocab_stride, model.vocab_size);
-  spec.inner_blocks = SumsAgreeAcrossLayouts(tensor) ? 8 / tensor : 1;
   return spec;
 }
 

@@ -22,6 +22,7 @@ struct ShardSpec {
   int64_t vocab_stride = 0;
   // In how many blocks a row-parallel product sums this shard's part (see WeightSpec): 8 / tensor
   // where that divides, so that 1, 2, 4 and 8 shards join the same 8 sums in the same tree; else 1.
+  // In as many its part of the vocabulary, each of vocab_stride / inner_blocks rows.
   int32_t inner_blocks = 8;
 
   friend bool operator==(const ShardSpec&, const ShardSpec&) = default;

@@ -41,8 +41,9 @@ int64_t WeightBytes(const model::ModelConfig& model, const ShardSpec& shard, Ran
 }
 
 // One micro-batch's buffers, F32: residual, normed and delta, the attention's, the MLP's; on the
-// last stage the logits of every sequence's row, own and joined. What comes from the stage before,
-// the residual, and what goes to the next one are two batches' each.
+// last stage the logits of every sequence's row, and of some rows those of all shards, for draws
+// that need them. What comes from the stage before, the residual, and what goes to the next one are
+// two batches' each.
 int64_t ActivationBytes(const model::ModelConfig& model, const ShardSpec& shard, Range layers,
                         const ReplicaLimits& limits) {
   const int64_t row = 3 * model.hidden_size + QkvSize(model, shard) +
@@ -54,7 +55,10 @@ int64_t ActivationBytes(const model::ModelConfig& model, const ShardSpec& shard,
     elements += 2 * hop;
   } else {
     const int32_t outputs = MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows);
-    elements += outputs * (model.hidden_size + (1 + limits.tensor) * shard.vocab_stride);
+    elements += outputs * (model.hidden_size + shard.vocab_stride);
+    if (limits.tensor > 1) {
+      elements += kernels::kGatheredRows * (1 + 2 * limits.tensor) * shard.vocab_stride;
+    }
   }
   return DTypeBytes(DType::kF32, elements);
 }

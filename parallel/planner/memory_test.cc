@@ -114,8 +114,8 @@ TEST(MemoryOfRank, FirstStageHoldsTheEmbeddingAndLastTheOutput) {
     // Two batches' inputs, and outputs.
     const int64_t hop = 256 * 256 * 4;
     EXPECT_EQ(first.activation_bytes, middle.activation_bytes - hop);
-    // 16 + 16 rows of own logits and joined ones, and the gathered rows, instead of outputs.
-    EXPECT_EQ(last.activation_bytes, middle.activation_bytes + 32 * (256 + 2 * 2048) * 4 - 2 * hop);
+    // 16 + 16 rows of logits, and the rows that give them, instead of outputs.
+    EXPECT_EQ(last.activation_bytes, middle.activation_bytes + 32 * (256 + 2048) * 4 - 2 * hop);
   }
 }
 

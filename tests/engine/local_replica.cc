@@ -114,11 +114,15 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
           .trace = options.trace,
       };
       if (options.observe) {
-        stage_options.observe_logits = [r = replica.get()](int32_t slot,
-                                                           absl::Span<const float> logits) {
+        const int64_t first = rank->program.program.vocab_part.first;
+        stage_options.observe_logits = [r = replica.get(), first](int32_t slot,
+                                                                  absl::Span<const float> logits) {
           const Slot& at = r->slots_.at(slot);
+          MutexLock lock(&r->mutex_);
           for (const AnswerId& answer : at.answers) {
-            r->logits_[{answer, at.length - 1}].assign(logits.begin(), logits.end());
+            std::vector<float>& all = r->logits_[{answer, at.length - 1}];
+            all.resize(r->config_.vocab_size);
+            std::copy(logits.begin(), logits.end(), all.begin() + first);
           }
         };
       }

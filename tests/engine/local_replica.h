@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "kernels/ops/backend.h"
 #include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
@@ -108,7 +109,8 @@ class LocalReplica {
   std::unique_ptr<ReplicaState> state_;      // since the last Generate
   std::vector<GenerationRequest> requests_;  // of the last Generate or GenerateMore
   std::map<int32_t, Slot> slots_;
-  Logits logits_;
+  Mutex mutex_;    // shards observe at once
+  Logits logits_;  // read between steps
   Seen seen_;
   std::set<int32_t> worked_;  // slots, by the last order
   std::map<RequestId, std::vector<kernels::SampledToken>> prompt_logprobs_;

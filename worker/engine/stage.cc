@@ -79,7 +79,7 @@ absl::Status Stage::Compute(const schedule::MicroBatchId& what, StepOrder& order
   running_.push_back({ticket, batch_, what, begin, &step});
   ++step.batches;
   if (options_.pipeline > 1 && is_first()) tokens_.Expect(what, chunks);
-  if (!samples() || !options_.observe_logits) return Collect(absl::InfinitePast()).status();
+  if (!is_last() || !options_.observe_logits) return Collect(absl::InfinitePast()).status();
   SKEIN_RETURN_IF_ERROR(CollectAll());
   ShowLogits(chunks);
   return absl::OkStatus();
@@ -92,7 +92,7 @@ void Stage::ShowLogits(const std::vector<ChunkOrder>& chunks) {
     output += chunk.outputs();
     if (!chunk.sample) continue;
     const float* const row = static_cast<const float*>(logits.data) + (output - 1) * logits.cols;
-    options_.observe_logits(chunk.slot, absl::MakeConstSpan(row, program_.vocab_size));
+    options_.observe_logits(chunk.slot, absl::MakeConstSpan(row, program_.vocab_tokens()));
   }
 }
 

@@ -42,7 +42,7 @@ struct StageOptions {
   StepWatch* watch = nullptr;  // told of every step; may be null
 
   std::function<void(const TraceEvent&)> trace;  // may be null
-  // Sees the logits of every sampled row, [vocabulary], on the sampling rank; may be null. Only
+  // Sees this shard's logits of every sampled row, on ranks of the last stage; may be null. Only
   // over an executable whose memory is the host's.
   std::function<void(int32_t slot, absl::Span<const float>)> observe_logits;
 };

@@ -164,7 +164,7 @@ class LlamaBuilder {
 
   absl::Status AddOutput() {
     const BufferId last = builder_.AddOutputBuffer("last", config_.hidden_size);
-    const BufferId own_logits = builder_.AddOutputBuffer("own logits", shard_.vocab_stride);
+    const BufferId logits = builder_.AddOutputBuffer("logits", shard_.vocab_stride);
     builder_.Add(kernels::GatherRowsOp{residual_, last});
     SKEIN_ASSIGN_OR_RETURN(const WeightId gain,
                            builder_.AddVector("model.norm.weight", config_.hidden_size));
@@ -175,14 +175,13 @@ class LlamaBuilder {
       SKEIN_ASSIGN_OR_RETURN(
           head, builder_.AddMatrix("output", {VocabularySlice(tensor)}, 1, shard_.vocab_stride));
     }
-    builder_.Add(kernels::MatMulOp{last, head, own_logits});
-    BufferId logits = own_logits;
-    if (has_peers()) {
-      logits = builder_.AddOutputBuffer("logits", spec_.tensor * shard_.vocab_stride);
-      builder_.Add(kernels::AllGatherColumnsOp{own_logits, logits});
-    }
+    builder_.Add(kernels::MatMulOp{last, head, logits});
     builder_.SetPort(&kernels::Program::logits, logits);
     program().vocab_size = config_.vocab_size;
+    program().vocab_part = {.first = spec_.shard * shard_.vocab_stride,
+                            .block = shard_.vocab_stride / shard_.inner_blocks,
+                            .blocks = shard_.inner_blocks};
+    program().vocab_shards = spec_.tensor;
     return absl::OkStatus();
   }
 
