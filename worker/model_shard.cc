@@ -73,13 +73,13 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
   }
   SKEIN_RETURN_IF_ERROR(plan::ValidatePlan(plan, shard.config));
   SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(options.backend, rank.threads));
-  SKEIN_ASSIGN_OR_RETURN(shard.program, BuildRankProgram(shard.config, *tensors,
-                                                         {.tensor = plan.layout.tensor,
-                                                          .shard = rank.shard,
-                                                          .layers = rank.layers,
-                                                          .page_size = plan.page_size,
-                                                          .pages = plan.pages,
-                                                          .kv_dtype = plan.kv_dtype}));
+  SKEIN_ASSIGN_OR_RETURN(shard.program, plan::BuildRankProgram(shard.config, tensors.get(),
+                                                               {.tensor = plan.layout.tensor,
+                                                                .shard = rank.shard,
+                                                                .layers = rank.layers,
+                                                                .page_size = plan.page_size,
+                                                                .pages = plan.pages,
+                                                                .kv_dtype = plan.kv_dtype}));
   SKEIN_ASSIGN_OR_RETURN(shard.weights,
                          LoadShard(*tensors, shard.program, *shard.backend,
                                    {.threads = rank.threads, .progress = options.progress}));

@@ -11,15 +11,15 @@
 #include "kernels/ops/backend.h"
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
+#include "parallel/program/rank_program.h"
 #include "worker/loader/shard_loader.h"
-#include "worker/program/rank_program.h"
 
 namespace skein::worker {
 
 struct ModelShard {
   model::ModelConfig config;
   std::unique_ptr<kernels::Backend> backend;
-  RankProgram program;
+  plan::RankProgram program;
   LoadedShard weights;
   std::unique_ptr<kernels::KvCache> kv;
   // Where pages of sequences that gave way are kept, plan.swap_pages of them; null when there are

@@ -13,10 +13,6 @@ namespace skein::kernels {
 HostExecutable::HostExecutable(const Program& program, const Limits& limits, Bindings bindings)
     : program_(program), limits_(limits), bindings_(std::move(bindings)) {}
 
-int64_t HostExecutable::MaxRows(BufferId id) const {
-  return program_.buffers[id].rows == BufferSpec::Rows::kTokens ? limits_.rows : limits_.outputs;
-}
-
 absl::Status HostExecutable::CheckBindings() const {
   const std::vector<const PackedWeight*>& weights = bindings_.weights;
   if (weights.size() != program_.weights.size()) {
@@ -38,21 +34,17 @@ absl::Status HostExecutable::CheckBindings() const {
 }
 
 absl::Status HostExecutable::AllocateBuffers() {
-  // Buffers start on cache lines.
-  const auto padded = [](int64_t elements) { return (elements + kLanes - 1) / kLanes * kLanes; };
-  std::array<std::vector<int64_t>, kBatches> offsets;
-  int64_t elements = 0;
-  for (BufferId id = 0; id < static_cast<BufferId>(program_.buffers.size()); ++id) {
-    for (int i = 0; i < kBatches; ++i) {
-      const bool shared = i > 0 && !PerBatch(id);
-      offsets[i].push_back(shared ? offsets[0][id] : elements);
-      if (!shared) elements += padded(MaxElements(id));
-    }
-  }
   SKEIN_ASSIGN_OR_RETURN(
-      memory_, HostMemory::Allocate(DTypeBytes(DType::kF32, elements), "a Program's buffers"));
-  for (int i = 0; i < kBatches; ++i) {
-    for (int64_t offset : offsets[i]) storage_[i].push_back(memory_.floats() + offset);
+      memory_, HostMemory::Allocate(BufferBytes(program_, limits_), "a Program's buffers"));
+  float* next = memory_.floats();
+  for (BufferId id = 0; id < static_cast<BufferId>(program_.buffers.size()); ++id) {
+    const int64_t elements = MaxRows(id) * cols(id);
+    for (int i = 0; i < kBatches; ++i) {
+      const bool shared = i > 0 && !IsPerBatch(program_, id);
+      storage_[i].push_back(shared ? storage_[0][id] : next);
+      // Buffers start on cache lines.
+      if (!shared) next += (elements + kLanes - 1) / kLanes * kLanes;
+    }
   }
   data_ = storage_[0];
   return absl::OkStatus();

@@ -17,6 +17,7 @@
 #include "kernels/host/sampler.h"
 #include "kernels/host/slots.h"
 #include "kernels/ops/backend.h"
+#include "kernels/ops/sizes.h"
 #include "kernels/ops/validate.h"
 
 namespace skein::kernels {
@@ -62,15 +63,12 @@ class HostExecutable : public Executable {
   }
 
  private:
-  // Input and output, of which each batch has its own.
-  bool PerBatch(BufferId id) const { return id == program_.input || id == program_.output; }
   absl::Status CheckBindings() const;
   absl::Status AllocateBuffers();
   absl::Status CopyPages(const Batch& batch);
   absl::Status RunOps();
   absl::Status Sample(const Batch& batch, BatchResult& result);
-  int64_t MaxRows(BufferId id) const;
-  int64_t MaxElements(BufferId id) const { return MaxRows(id) * cols(id); }
+  int64_t MaxRows(BufferId id) const { return BufferRows(program_.buffers[id], limits_); }
 
   const Program program_;
   const Limits limits_;

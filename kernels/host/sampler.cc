@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/stream.h"
 #include "base/view.h"
+#include "kernels/ops/sizes.h"
 #include "kernels/packing/layout.h"
 
 namespace skein::kernels {
@@ -24,9 +25,8 @@ absl::StatusOr<Sampler> Sampler::Create(const Program& program, const Limits& li
   sampler.collectives_ = collectives;
   sampler.slots_.resize(limits.slots);
   if (sampler.shards_ > 1) {
-    const int64_t floats = kGatheredRows * sampler.stride_ * (1 + 2 * sampler.shards_);
-    SKEIN_ASSIGN_OR_RETURN(sampler.gathered_, HostMemory::Allocate(DTypeBytes(DType::kF32, floats),
-                                                                   "logits of all shards"));
+    SKEIN_ASSIGN_OR_RETURN(sampler.gathered_,
+                           HostMemory::Allocate(GatherBytes(program), "logits of all shards"));
   }
   return sampler;
 }

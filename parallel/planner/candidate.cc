@@ -5,8 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "base/units.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/memory.h"
@@ -39,20 +41,20 @@ struct NodeNeed {
 // take on every node.
 class Fit {
  public:
-  // `limits` without pages.
-  Fit(const Job& job, const Layout& layout, const ReplicaLimits& limits)
-      : machine_(job.machine), nodes_(job.machine.nodes.size()) {
-    for (int32_t rank = 0; rank < job.ranks(); ++rank) {
-      const int32_t stage = rank / layout.tensor % layout.pipeline;
-      const ShardSpec shard = *MakeShard(job.model, layout.tensor, rank % layout.tensor);
-      const Range layers = BalancedStageLayers(job.model, layout.pipeline, stage);
-      const RankMemory memory = MemoryOfRank(job.model, shard, layers, limits);
-      ranks_.push_back(memory);
-      NodeUse& node = nodes_[machine_.devices[rank].node];
-      node.fixed_bytes += memory.total();
-      node.page_bytes += memory.page_bytes;
-      largest_page_bytes_ = std::max(largest_page_bytes_, memory.page_bytes);
+  // `limits` without pages. Errors are MemoryOfRank's.
+  static absl::StatusOr<Fit> Create(const Job& job, const Layout& layout,
+                                    const ReplicaLimits& limits) {
+    Fit fit(job.machine);
+    // Replicas are alike.
+    const int32_t ranks = layout.tensor * layout.pipeline;
+    std::vector<RankMemory> memories;
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+      const Range layers = BalancedStageLayers(job.model, layout.pipeline, rank / layout.tensor);
+      SKEIN_ASSIGN_OR_RETURN(memories.emplace_back(),
+                             MemoryOfRank(job.model, rank % layout.tensor, layers, limits));
     }
+    for (int32_t rank = 0; rank < job.ranks(); ++rank) fit.Add(rank, memories[rank % ranks]);
+    return fit;
   }
 
   // Of a rank, without pages.
@@ -91,6 +93,16 @@ class Fit {
     int64_t page_bytes = 0;  // of a page of each of its ranks
   };
 
+  explicit Fit(const topology::Machine& machine)
+      : machine_(machine), nodes_(machine.nodes.size()) {}
+
+  void Add(int32_t rank, const RankMemory& memory) {
+    ranks_.push_back(memory);
+    NodeUse& node = nodes_[machine_.devices[rank].node];
+    node.fixed_bytes += memory.total();
+    node.page_bytes += memory.page_bytes;
+    largest_page_bytes_ = std::max(largest_page_bytes_, memory.page_bytes);
+  }
   int64_t Usable(size_t node) const { return UsableBytes(machine_.nodes[node].memory_bytes); }
 
   const topology::Machine& machine_;
@@ -244,7 +256,12 @@ std::string ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
 
 void JudgeMemory(const Job& job, Candidate& candidate) {
   ReplicaLimits limits = LimitsWithoutPages(job, candidate.layout);
-  const Fit fit(job, candidate.layout, limits);
+  const absl::StatusOr<Fit> made = Fit::Create(job, candidate.layout, limits);
+  if (!made.ok()) {
+    candidate.refusal = std::string(made.status().message());
+    return;
+  }
+  const Fit& fit = *made;
   candidate.refusal = ChoosePages(job, fit, limits, candidate);
   if (!candidate.refusal.empty()) return;
 

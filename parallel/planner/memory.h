@@ -1,12 +1,12 @@
-// How much memory a rank needs. Pure arithmetic over packed sizes.
+// How much memory a rank needs.
 #pragma once
 
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "base/range.h"
 #include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
-#include "parallel/plan/shard.h"
 
 namespace skein::plan {
 
@@ -42,9 +42,8 @@ struct RankMemory {
   }
 };
 
-// The first stage holds the embedding, the last one the output; where they are tied and the two
-// stages are the same, one copy serves both.
-RankMemory MemoryOfRank(const model::ModelConfig& model, const ShardSpec& shard, Range layers,
-                        const ReplicaLimits& limits);
+// Of the Program that such a rank builds. Errors are BuildRankProgram's.
+absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t shard,
+                                        Range layers, const ReplicaLimits& limits);
 
 }  // namespace skein::plan

@@ -10,6 +10,7 @@ namespace {
 // Sizes that packing does not pad: rows in whole tiles.
 model::ModelConfig Model(bool tied) {
   model::ModelConfig model;
+  model.architecture = "LlamaForCausalLM";
   model.vocab_size = 2048;
   model.hidden_size = 256;
   model.intermediate_size = 768;
@@ -33,7 +34,7 @@ ReplicaLimits Limits(int32_t tensor) {
 }
 
 RankMemory Memory(const model::ModelConfig& model, int32_t tensor, int32_t shard, Range layers) {
-  return MemoryOfRank(model, *MakeShard(model, tensor, shard), layers, Limits(tensor));
+  return *MemoryOfRank(model, shard, layers, Limits(tensor));
 }
 
 TEST(MemoryOfRank, WholeModelIsItsParameters) {
@@ -65,7 +66,7 @@ TEST(MemoryOfRank, PagesFollowTheirDType) {
     limits.pages = 300;
     limits.swap_pages = 100;
     const model::ModelConfig model = Model(true);
-    const RankMemory memory = MemoryOfRank(model, *MakeShard(model, 1, 0), {0, 5}, limits);
+    const RankMemory memory = *MemoryOfRank(model, 0, {0, 5}, limits);
     EXPECT_EQ(memory.page_bytes, 5 * 2 * 16 * 2 * c.slot_bytes);
     EXPECT_EQ(memory.kv_bytes, 300 * memory.page_bytes);
     EXPECT_EQ(memory.swap_bytes, 100 * memory.page_bytes);
@@ -79,9 +80,7 @@ TEST(MemoryOfRank, LogitsAreOfAMicroBatchAtMost) {
   limits.max_micro_batch_rows = 40;
   limits.max_sequences = 64;
   const model::ModelConfig model = Model(true);
-  const auto activations = [&] {
-    return MemoryOfRank(model, *MakeShard(model, 1, 0), {0, 8}, limits).activation_bytes;
-  };
+  const auto activations = [&] { return MemoryOfRank(model, 0, {0, 8}, limits)->activation_bytes; };
   const int64_t many = activations();
   // A row a sequence, and 16 for log probabilities of prompts.
   limits.max_sequences = 24;

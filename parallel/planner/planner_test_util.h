@@ -17,6 +17,7 @@ inline constexpr int64_t kGiB = int64_t{1} << 30;
 inline ModelFacts Bard() {
   ModelFacts facts{"bard", "/models/bard", "1d", {}};
   model::ModelConfig& model = facts.config;
+  model.architecture = "LlamaForCausalLM";
   model.vocab_size = 2048;
   model.hidden_size = 256;
   model.intermediate_size = 768;
@@ -32,6 +33,7 @@ inline ModelFacts Bard() {
 inline ModelFacts Llama8B() {
   ModelFacts facts{"llama3-8b", "/models/llama3-8b", "8b", {}};
   model::ModelConfig& model = facts.config;
+  model.architecture = "LlamaForCausalLM";
   model.vocab_size = 128256;
   model.hidden_size = 4096;
   model.intermediate_size = 14336;

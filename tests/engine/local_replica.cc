@@ -11,8 +11,8 @@
 #include "base/status_macros.h"
 #include "parallel/comm/inprocess/inprocess.h"
 #include "parallel/plan/shard.h"
+#include "parallel/program/rank_program.h"
 #include "worker/loader/shard_loader.h"
-#include "worker/program/rank_program.h"
 
 namespace skein::worker {
 
@@ -21,7 +21,7 @@ struct LocalReplica::Rank {
   StageGroups stage_groups;
   std::unique_ptr<kernels::Collectives> collectives;
   std::unique_ptr<kernels::Backend> backend;
-  RankProgram program;
+  plan::RankProgram program;
   LoadedShard shard;
   std::unique_ptr<kernels::KvCache> kv;
   std::unique_ptr<kernels::KvCache> swap;
@@ -78,15 +78,15 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
       std::unique_ptr<Rank> rank = std::move(ranks[stage * layout.tensor + shard]);
       rank->collectives = MakeCollectives(rank->stage_groups);
       rank->backend = options.make_backend();
-      SKEIN_ASSIGN_OR_RETURN(
-          rank->program,
-          BuildRankProgram(config, tensors,
-                           {.tensor = layout.tensor,
-                            .shard = shard,
-                            .layers = plan::StageLayers(config.num_layers, layout.pipeline, stage),
-                            .page_size = options.page_size,
-                            .pages = options.pages,
-                            .kv_dtype = options.kv_dtype}));
+      SKEIN_ASSIGN_OR_RETURN(rank->program,
+                             plan::BuildRankProgram(config, &tensors,
+                                                    {.tensor = layout.tensor,
+                                                     .shard = shard,
+                                                     .layers = plan::StageLayers(
+                                                         config.num_layers, layout.pipeline, stage),
+                                                     .page_size = options.page_size,
+                                                     .pages = options.pages,
+                                                     .kv_dtype = options.kv_dtype}));
       SKEIN_ASSIGN_OR_RETURN(rank->shard, LoadShard(tensors, rank->program, *rank->backend, {}));
       SKEIN_ASSIGN_OR_RETURN(rank->kv, rank->backend->AllocateKv(rank->program.kv));
       if (options.swap_pages > 0) {

@@ -11,7 +11,7 @@
 #include "parallel/plan/plan.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/memory.h"
-#include "worker/program/rank_program.h"
+#include "parallel/program/rank_program.h"
 
 namespace skein {
 namespace {
@@ -45,17 +45,16 @@ void Compare(const Shape& shape, int32_t tensor, int32_t pipeline, kernels::KvDT
       SCOPED_TRACE(absl::StrCat("hidden ", shape.hidden, ", tp ", shard, "/", tensor, ", pp ",
                                 stage, "/", pipeline));
       const Range layers = plan::StageLayers(shape.layers, pipeline, stage);
-      SKEIN_ASSERT_OK_AND_ASSIGN(const plan::ShardSpec spec,
-                                 plan::MakeShard(config, tensor, shard));
-      const plan::RankMemory planned = plan::MemoryOfRank(config, spec, layers, limits);
-      SKEIN_ASSERT_OK_AND_ASSIGN(const worker::RankProgram rank,
-                                 worker::BuildRankProgram(config, *tensors,
-                                                          {.tensor = tensor,
-                                                           .shard = shard,
-                                                           .layers = layers,
-                                                           .page_size = limits.page_size,
-                                                           .pages = limits.pages,
-                                                           .kv_dtype = kv_dtype}));
+      SKEIN_ASSERT_OK_AND_ASSIGN(const plan::RankMemory planned,
+                                 plan::MemoryOfRank(config, shard, layers, limits));
+      SKEIN_ASSERT_OK_AND_ASSIGN(const plan::RankProgram rank,
+                                 plan::BuildRankProgram(config, tensors.get(),
+                                                        {.tensor = tensor,
+                                                         .shard = shard,
+                                                         .layers = layers,
+                                                         .page_size = limits.page_size,
+                                                         .pages = limits.pages,
+                                                         .kv_dtype = kv_dtype}));
       int64_t weights = 0, buffers = 0;
       for (const auto& weight : rank.program.weights) weights += kernels::PackedBytes(weight.spec);
       const int64_t outputs = plan::MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows);

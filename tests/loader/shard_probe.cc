@@ -11,8 +11,8 @@
 #include "model/config/model_config.h"
 #include "model/format/open.h"
 #include "parallel/plan/shard.h"
+#include "parallel/program/rank_program.h"
 #include "worker/loader/shard_loader.h"
-#include "worker/program/rank_program.h"
 
 namespace {
 
@@ -48,10 +48,10 @@ int main(int argc, char** argv) {
   const long long baseline = VmHwmBytes();
   const auto tensors = OrDie(model::OpenTensorSource(folder));
   const auto program = OrDie(
-      worker::BuildRankProgram(config, *tensors,
-                               {.tensor = tensor,
-                                .shard = shard,
-                                .layers = plan::StageLayers(config.num_layers, pipeline, stage)}));
+      plan::BuildRankProgram(config, tensors.get(),
+                             {.tensor = tensor,
+                              .shard = shard,
+                              .layers = plan::StageLayers(config.num_layers, pipeline, stage)}));
   const auto loaded = OrDie(worker::LoadShard(*tensors, program, *backend, {.threads = 2}));
   long long packed = 0;
   for (const auto& weight : loaded.weights) packed += weight->bytes();

@@ -23,10 +23,10 @@
 #include "model/config/model_config.h"
 #include "model/format/open.h"
 #include "model/synthetic/synthetic.h"
+#include "parallel/program/rank_program.h"
 #include "topology/host/cores.h"
 #include "worker/engine/stage.h"
 #include "worker/loader/shard_loader.h"
-#include "worker/program/rank_program.h"
 
 namespace skein::worker {
 namespace {
@@ -49,7 +49,7 @@ struct StepCost {
   double flops_per_output = 0;  // of the output matrix, over rows with logits
 };
 
-StepCost CostOf(const RankProgram& program, const LoadedShard& shard) {
+StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard) {
   StepCost cost;
   for (const kernels::Op& op : program.program.ops) {
     const auto* matmul = std::get_if<kernels::MatMulOp>(&op);
@@ -110,10 +110,11 @@ class Bench {
     pages_per_sequence_ = (length + kPageSize - 1) / kPageSize;
     SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCpuBackend({.threads = threads_}));
     SKEIN_ASSIGN_OR_RETURN(
-        program_, BuildRankProgram(config_, *tensors_,
-                                   {.layers = Range{0, config_.num_layers},
-                                    .page_size = kPageSize,
-                                    .pages = pages_per_sequence_ * std::max(options_.batch, 1)}));
+        program_,
+        plan::BuildRankProgram(config_, tensors_.get(),
+                               {.layers = Range{0, config_.num_layers},
+                                .page_size = kPageSize,
+                                .pages = pages_per_sequence_ * std::max(options_.batch, 1)}));
     ShardLoadOptions load{.threads = threads_};
     load.progress = [this](int64_t done, int64_t total) {
       Progress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));
@@ -277,7 +278,7 @@ class Bench {
   model::ModelConfig config_;
   std::unique_ptr<model::TensorSource> tensors_;
   std::unique_ptr<kernels::Backend> backend_;
-  RankProgram program_;
+  plan::RankProgram program_;
   LoadedShard shard_;
   std::unique_ptr<kernels::KvCache> kv_;
   std::unique_ptr<kernels::Executable> executable_;

@@ -22,7 +22,7 @@ constexpr int64_t kPieceBytes = 4 << 20;
 
 // Some rows of a part: what is read, hashed and packed at once.
 struct Piece {
-  const WeightPart* part = nullptr;
+  const plan::WeightPart* part = nullptr;
   const model::TensorInfo* tensor = nullptr;
   std::vector<Range> slice;
   int64_t first_row = 0;  // of the weight
@@ -30,7 +30,7 @@ struct Piece {
   int64_t bytes = 0;
 };
 
-absl::Status CutPart(const model::TensorSource& tensors, const WeightPart& part,
+absl::Status CutPart(const model::TensorSource& tensors, const plan::WeightPart& part,
                      std::vector<Piece>* pieces) {
   SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* tensor, tensors.Find(part.tensor));
   const bool vector = part.slice.size() == 1;
@@ -118,7 +118,7 @@ std::vector<const kernels::PackedWeight*> LoadedShard::pointers() const {
 }
 
 absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
-                                      const RankProgram& program, kernels::Backend& backend,
+                                      const plan::RankProgram& program, kernels::Backend& backend,
                                       const ShardLoadOptions& options) {
   LoadedShard shard;
   for (const kernels::ProgramWeight& weight : program.program.weights) {
@@ -127,13 +127,13 @@ absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
     if (!packed.ok()) return Annotate(packed.status(), weight.name);
     shard.weights.push_back(*std::move(packed));
   }
-  for (const ConstantVector& constant : program.constants) {
+  for (const plan::ConstantVector& constant : program.constants) {
     SKEIN_RETURN_IF_ERROR(
         backend.PackRows(*shard.weights[constant.weight], 0, 1,
                          reinterpret_cast<const std::byte*>(constant.values.data())));
   }
   std::vector<Piece> pieces;
-  for (const WeightPart& part : program.parts) {
+  for (const plan::WeightPart& part : program.parts) {
     SKEIN_RETURN_IF_ERROR(CutPart(tensors, part, &pieces));
   }
   SKEIN_RETURN_IF_ERROR(Loader(tensors, pieces, backend, options, shard).Run());

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/ops/backend.h"
 #include "model/format/tensor_source.h"
-#include "worker/program/rank_program.h"
+#include "parallel/program/rank_program.h"
 
 namespace skein::worker {
 
@@ -30,7 +30,7 @@ struct LoadedShard {
 
 // Needs a few MiB a thread beside the weights. Errors name the tensor.
 absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
-                                      const RankProgram& program, kernels::Backend& backend,
+                                      const plan::RankProgram& program, kernels::Backend& backend,
                                       const ShardLoadOptions& options);
 
 }  // namespace skein::worker

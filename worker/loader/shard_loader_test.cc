@@ -13,7 +13,7 @@
 #include "model/config/model_config.h"
 #include "model/synthetic/synthetic.h"
 #include "parallel/plan/shard.h"
-#include "worker/program/rank_program.h"
+#include "parallel/program/rank_program.h"
 
 namespace skein::worker {
 namespace {
@@ -80,8 +80,8 @@ class SliceDigestTest : public ::testing::Test {
     return digests;
   }
 
-  std::string Digest(const model::TensorSource& tensors, const RankProgramSpec& spec) {
-    const auto program = BuildRankProgram(Config(), tensors, spec);
+  std::string Digest(const model::TensorSource& tensors, const plan::RankProgramSpec& spec) {
+    const auto program = plan::BuildRankProgram(Config(), &tensors, spec);
     SKEIN_EXPECT_OK(program);
     const auto shard = LoadShard(tensors, *program, *backend_, {.threads = 2});
     SKEIN_EXPECT_OK(shard);

@@ -1,4 +1,4 @@
-#include "worker/program/llama.h"
+#include "parallel/program/llama.h"
 
 #include <cmath>
 #include <string>
@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "parallel/plan/shard.h"
-#include "worker/program/program_builder.h"
+#include "parallel/program/program_builder.h"
 
-namespace skein::worker {
+namespace skein::plan {
 namespace {
 
 using kernels::BufferId;
@@ -18,9 +18,9 @@ using kernels::WeightId;
 
 class LlamaBuilder {
  public:
-  LlamaBuilder(const model::ModelConfig& config, const model::TensorSource& tensors,
-               const RankProgramSpec& spec, const plan::ShardSpec& shard)
-      : config_(config), spec_(spec), shard_(shard), builder_(tensors) {}
+  LlamaBuilder(const model::ModelConfig& config, const model::TensorSource* tensors,
+               const RankProgramSpec& spec, const ShardSpec& shard)
+      : config_(config), spec_(spec), shard_(shard), builder_(tensors, config.dtype) {}
 
   absl::StatusOr<RankProgram> Build() {
     AddBuffers();
@@ -189,7 +189,7 @@ class LlamaBuilder {
 
   const model::ModelConfig& config_;
   const RankProgramSpec& spec_;
-  const plan::ShardSpec& shard_;
+  const ShardSpec& shard_;
   ProgramBuilder builder_;
 
   BufferId residual_ = -1, normed_ = -1, delta_ = -1, qkv_ = -1, attention_ = -1, gate_up_ = -1,
@@ -202,11 +202,10 @@ class LlamaBuilder {
 }  // namespace
 
 absl::StatusOr<RankProgram> BuildLlamaProgram(const model::ModelConfig& config,
-                                              const model::TensorSource& tensors,
+                                              const model::TensorSource* tensors,
                                               const RankProgramSpec& spec) {
-  SKEIN_ASSIGN_OR_RETURN(const plan::ShardSpec shard,
-                         plan::MakeShard(config, spec.tensor, spec.shard));
+  SKEIN_ASSIGN_OR_RETURN(const ShardSpec shard, MakeShard(config, spec.tensor, spec.shard));
   return LlamaBuilder(config, tensors, spec, shard).Build();
 }
 
-}  // namespace skein::worker
+}  // namespace skein::plan

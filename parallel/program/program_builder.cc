@@ -1,4 +1,4 @@
-#include "worker/program/program_builder.h"
+#include "parallel/program/program_builder.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 
-namespace skein::worker {
+namespace skein::plan {
 
 using kernels::WeightId;
 using kernels::WeightSpec;
@@ -19,16 +19,17 @@ kernels::BufferId ProgramBuilder::AddBuffer(std::string name, kernels::BufferSpe
   return static_cast<kernels::BufferId>(result_.program.buffers.size()) - 1;
 }
 
-absl::StatusOr<const model::TensorInfo*> ProgramBuilder::FindChecked(
-    const std::string& tensor, std::vector<int64_t> shape) const {
-  SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* info, tensors_.Find(tensor));
+absl::StatusOr<DType> ProgramBuilder::DTypeOf(const std::string& tensor,
+                                              std::vector<int64_t> shape) const {
+  if (tensors_ == nullptr) return dtype_;
+  SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* info, tensors_->Find(tensor));
   if (info->shape != shape) {
     return absl::InvalidArgumentError(
-        absl::StrCat(std::string(tensors_.description()), ": tensor '", tensor, "' has shape [",
+        absl::StrCat(std::string(tensors_->description()), ": tensor '", tensor, "' has shape [",
                      absl::StrJoin(info->shape, ", "), "], but config.json implies [",
                      absl::StrJoin(shape, ", "), "]"));
   }
-  return info;
+  return info->dtype;
 }
 
 absl::StatusOr<WeightId> ProgramBuilder::AddMatrix(std::string name,
@@ -39,12 +40,12 @@ absl::StatusOr<WeightId> ProgramBuilder::AddMatrix(std::string name,
   spec.cols = slices.front().cols.size();
   for (size_t i = 0; i < slices.size(); ++i) {
     MatrixSlice& slice = slices[i];
-    SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* info,
-                           FindChecked(slice.tensor, {slice.total_rows, slice.total_cols}));
-    if (i == 0) spec.dtype = info->dtype;
-    if (info->dtype != spec.dtype) {
+    SKEIN_ASSIGN_OR_RETURN(const DType dtype,
+                           DTypeOf(slice.tensor, {slice.total_rows, slice.total_cols}));
+    if (i == 0) spec.dtype = dtype;
+    if (dtype != spec.dtype) {
       return absl::UnimplementedError(absl::StrCat(
-          std::string(tensors_.description()), ": tensors '", slices[0].tensor, "' and '",
+          std::string(tensors_->description()), ": tensors '", slices[0].tensor, "' and '",
           slice.tensor, "' have different element types; they are joined and must have one"));
     }
     if (!slice.rows.empty()) {
@@ -58,10 +59,10 @@ absl::StatusOr<WeightId> ProgramBuilder::AddMatrix(std::string name,
 }
 
 absl::StatusOr<WeightId> ProgramBuilder::AddVector(const std::string& tensor, int64_t size) {
-  SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* info, FindChecked(tensor, {size}));
+  SKEIN_ASSIGN_OR_RETURN(const DType dtype, DTypeOf(tensor, {size}));
   const WeightId id = static_cast<WeightId>(result_.program.weights.size());
   result_.program.weights.push_back(
-      {tensor, {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = size, .dtype = info->dtype}});
+      {tensor, {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = size, .dtype = dtype}});
   result_.parts.push_back({id, 0, tensor, {Range{0, size}}});
   return id;
 }
@@ -77,4 +78,4 @@ WeightId ProgramBuilder::AddConstant(std::string name, std::vector<float> values
   return id;
 }
 
-}  // namespace skein::worker
+}  // namespace skein::plan

@@ -1,13 +1,13 @@
-#include "worker/program/rank_program.h"
+#include "parallel/program/rank_program.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "worker/program/llama.h"
+#include "parallel/program/llama.h"
 
-namespace skein::worker {
+namespace skein::plan {
 
 absl::StatusOr<RankProgram> BuildRankProgram(const model::ModelConfig& config,
-                                             const model::TensorSource& tensors,
+                                             const model::TensorSource* tensors,
                                              const RankProgramSpec& spec) {
   if (spec.layers.begin < 0 || spec.layers.empty() || spec.layers.end > config.num_layers) {
     return absl::InvalidArgumentError(
@@ -20,4 +20,4 @@ absl::StatusOr<RankProgram> BuildRankProgram(const model::ModelConfig& config,
                                                "'; Skein runs LlamaForCausalLM"));
 }
 
-}  // namespace skein::worker
+}  // namespace skein::plan

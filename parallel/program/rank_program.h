@@ -11,7 +11,7 @@
 #include "model/config/model_config.h"
 #include "model/format/tensor_source.h"
 
-namespace skein::worker {
+namespace skein::plan {
 
 // Which part of the model a rank holds, and its cache.
 struct RankProgramSpec {
@@ -46,10 +46,11 @@ struct RankProgram {
   std::string slice_key;
 };
 
-// Checks every tensor's shape against the configuration. Errors: NotFound and InvalidArgument name
+// Checks every tensor's shape against the configuration, and takes its dtype; where `tensors` is
+// null, they are what the configuration says, for a plan. Errors: NotFound and InvalidArgument name
 // the tensor; Unimplemented names an architecture that there is no builder for.
 absl::StatusOr<RankProgram> BuildRankProgram(const model::ModelConfig& config,
-                                             const model::TensorSource& tensors,
+                                             const model::TensorSource* tensors,
                                              const RankProgramSpec& spec);
 
-}  // namespace skein::worker
+}  // namespace skein::plan

@@ -11,9 +11,9 @@
 #include "base/range.h"
 #include "kernels/ops/program.h"
 #include "model/format/tensor_source.h"
-#include "worker/program/rank_program.h"
+#include "parallel/program/rank_program.h"
 
-namespace skein::worker {
+namespace skein::plan {
 
 // A slice of a matrix [rows, cols] of the model.
 struct MatrixSlice {
@@ -26,7 +26,9 @@ struct MatrixSlice {
 
 class ProgramBuilder {
  public:
-  explicit ProgramBuilder(const model::TensorSource& tensors) : tensors_(tensors) {}
+  // `tensors` may be null: then all of them are there, in `dtype`.
+  ProgramBuilder(const model::TensorSource* tensors, DType dtype)
+      : tensors_(tensors), dtype_(dtype) {}
 
   kernels::BufferId AddBuffer(std::string name, kernels::BufferSpec::Rows rows, int64_t cols);
   kernels::BufferId AddTokenBuffer(std::string name, int64_t cols) {
@@ -54,11 +56,12 @@ class ProgramBuilder {
   RankProgram& result() { return result_; }
 
  private:
-  absl::StatusOr<const model::TensorInfo*> FindChecked(const std::string& tensor,
-                                                       std::vector<int64_t> shape) const;
+  // Of a tensor of this shape.
+  absl::StatusOr<DType> DTypeOf(const std::string& tensor, std::vector<int64_t> shape) const;
 
-  const model::TensorSource& tensors_;
+  const model::TensorSource* const tensors_;
+  const DType dtype_;
   RankProgram result_;
 };
 
-}  // namespace skein::worker
+}  // namespace skein::plan
