@@ -98,7 +98,7 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
            .outputs = plan::MaxOutputs(plan.max_sequences, plan.max_micro_batch_rows),
            .slots = plan.max_sequences,
            .slot_pages = (plan.context_length + plan.page_size - 1) / plan.page_size},
-          {.weights = shard.weights.pointers(),
+          {.weights = shard.weights.weights.get(),
            .kv = shard.kv.get(),
            .swap = shard.swap.get(),
            .collectives = options.collectives}));

@@ -62,30 +62,32 @@ void Bench(Backend& backend, const Shape& shape, ReadProbe& probe) {
   const absl::Time start = absl::Now();
   Program program{.buffers = {{.name = "in", .cols = shape.cols, .port = true},
                               {.name = "out", .cols = shape.rows}}};
-  std::vector<std::unique_ptr<PackedWeight>> weights;
-  std::vector<const PackedWeight*> pointers;
   const std::vector<std::byte> tile(DTypeBytes(spec.dtype, kTileRows * spec.cols), std::byte{0x3c});
   for (int64_t i = 0; i < copies; ++i) {
-    weights.push_back(OrExit(backend.AllocateWeight(spec)));
-    for (int64_t r = 0; r < spec.rows; r += kTileRows) {
-      const int64_t count = std::min(kTileRows, spec.rows - r);
-      OrExit(backend.PackRows(*weights.back(), r, count, tile.data()));
-    }
-    pointers.push_back(weights.back().get());
     program.weights.push_back({.name = shape.name, .spec = spec});
     program.ops.push_back(MatMulOp{0, static_cast<WeightId>(i), 1});
+  }
+  const auto weights = OrExit(backend.AllocateWeights(program));
+  for (WeightId id = 0; id < static_cast<WeightId>(copies); ++id) {
+    for (int64_t r = 0; r < spec.rows; r += kTileRows) {
+      const int64_t count = std::min(kTileRows, spec.rows - r);
+      auto staged = OrExit(weights->Stage(DTypeBytes(spec.dtype, count * spec.cols)));
+      std::copy_n(tile.begin(), staged->bytes().size(), staged->bytes().begin());
+      OrExit(weights->Load({.weight = id, .first = r, .count = count}, std::move(staged)));
+    }
   }
   const double packed_bytes = static_cast<double>(copies * PackedBytes(spec));
   std::printf("%-8s packed at %.1f GB/s by one thread\n", shape.name,
               packed_bytes / absl::ToDoubleSeconds(absl::Now() - start) / 1e9);
-  const auto executable = OrExit(backend.Compile(program, {.rows = 128}, {.weights = pointers}));
+  const auto executable =
+      OrExit(backend.Compile(program, {.rows = 128}, {.weights = weights.get()}));
   const View in = executable->port(0, 0);
   std::fill_n(static_cast<float*>(in.data), in.elements(), 0.5f);
   for (int64_t rows : {1, 2, 4, 6, 8, 16, 128}) {
     const double read_before = probe.Pass();
     const double seconds = Measure(*executable, rows, copies);
     const double read_rate = (read_before + probe.Pass()) / 2;
-    const auto bytes = static_cast<double>(weights.back()->bytes());
+    const auto bytes = static_cast<double>(weights->bytes(0));
     const double rate = bytes / seconds;
     const double operations = 2.0 * static_cast<double>(rows * spec.rows * spec.cols);
     std::printf(

@@ -93,7 +93,7 @@ class CpuExecutable final : public HostExecutable {
     for (const Rotation& rotation : rotations_) {
       if (rotation.frequencies == frequencies) return absl::OkStatus();
     }
-    const int64_t half = weight(frequencies).spec().cols;
+    const int64_t half = spec(frequencies).cols;
     SKEIN_ASSIGN_OR_RETURN(
         HostMemory memory,
         HostMemory::Allocate(DTypeBytes(DType::kF32, limits().rows * 2 * half), "rotations"));
@@ -133,7 +133,7 @@ class CpuExecutable final : public HostExecutable {
       }
     }
     for (const Rotation& rotation : rotations_) {
-      const float* frequencies = Weight(rotation.frequencies).floats();
+      const float* frequencies = Packed().floats(rotation.frequencies);
       ForRows(batch.rows(), kSineWork * rotation.half, [&](int64_t r, int) {
         for (int64_t i = 0; i < rotation.half; ++i) {
           const float angle = static_cast<float>(batch.positions[r]) * frequencies[i];
@@ -166,7 +166,7 @@ class CpuExecutable final : public HostExecutable {
     ForRows(batch.rows(), n * kMissWork, [&](int64_t r, int) {
       const int64_t id = batch.token_ids[r] - op.first_id;
       if (id >= 0 && id < op.count) {
-        Weight(op.table).Lookup(id, row(op.out, r));
+        Packed().Lookup(op.table, id, row(op.out, r));
       } else {
         std::fill_n(row(op.out, r), n, 0.0f);
       }
@@ -176,7 +176,7 @@ class CpuExecutable final : public HostExecutable {
   void Do(const RmsNormOp& op, const HostBatch& batch) {
     const int64_t n = cols(op.in);
     ForRows(RowsOf(op.in, batch), n, [&](int64_t r, int) {
-      simd_.rms_norm(row(op.in, r), Weight(op.gain).floats(), op.eps, n, row(op.out, r));
+      simd_.rms_norm(row(op.in, r), Packed().floats(op.gain), op.eps, n, row(op.out, r));
     });
   }
 
@@ -192,7 +192,7 @@ class CpuExecutable final : public HostExecutable {
     ForRows(RowsOf(op.residual, batch), n, [&](int64_t r, int) {
       float* residual = row(op.residual, r);
       simd_.add(residual, row(op.delta, r), n, residual);
-      simd_.rms_norm(residual, Weight(op.gain).floats(), op.eps, n, row(op.out, r));
+      simd_.rms_norm(residual, Packed().floats(op.gain), op.eps, n, row(op.out, r));
     });
   }
 
@@ -224,28 +224,28 @@ class CpuExecutable final : public HostExecutable {
 
   // Each task fetches its share of the list.
   void Multiply(const MatMulOp& op, const HostBatch& batch, const FetchList& fetch) {
-    const CpuWeight& matrix = Weight(op.weight);
-    const WeightSpec& spec = matrix.spec();
+    const absl::Span<const Tile> tiles = Packed().tiles(op.weight);
+    const auto tile_count = static_cast<int64_t>(tiles.size());
+    const WeightSpec& matrix = spec(op.weight);
     const int64_t rows = RowsOf(op.in, batch);
     // Few tiles are cut into parts, so that there are tasks enough to share out evenly.
     constexpr int64_t kTasksEach = 16;
-    const bool cut = matrix.tiles() < kTasksEach * pool_.threads() && rows > kRowsAtOnce;
+    const bool cut = tile_count < kTasksEach * pool_.threads() && rows > kRowsAtOnce;
     const int64_t parts = cut ? 2 : 1;
-    const int64_t tasks = matrix.tiles() * parts;
-    ForRows(tasks, rows * spec.cols * kTileRows / parts, [&](int64_t task, int) {
-      const int64_t tile = task / parts;
-      const int64_t first = tile * kTileRows;
+    const int64_t tasks = tile_count * parts;
+    ForRows(tasks, rows * matrix.cols * kTileRows / parts, [&](int64_t task, int) {
+      const Tile& tile = tiles[task / parts];
       const int64_t fetch_begin = task * fetch.count / tasks;
       const int64_t fetch_end = (task + 1) * fetch.count / tasks;
       simd_.multiply({.in = data(op.in),
                       .rows = rows,
-                      .cols = spec.cols,
-                      .inner_blocks = spec.inner_blocks,
-                      .tile = matrix.tile(tile),
-                      .dtype = spec.dtype,
-                      .out = data(op.out) + first,
-                      .out_stride = spec.rows,
-                      .out_cols = std::min(kTileRows, spec.rows - first),
+                      .cols = matrix.cols,
+                      .inner_blocks = matrix.inner_blocks,
+                      .tile = tile.data,
+                      .dtype = tile.dtype,
+                      .out = data(op.out) + tile.first_row,
+                      .out_stride = matrix.rows,
+                      .out_cols = tile.rows,
                       .part = task % parts,
                       .parts = parts,
                       .fetch = {.blocks = fetch.blocks + fetch_begin,
@@ -334,7 +334,7 @@ class CpuExecutable final : public HostExecutable {
   // HostExecutable does it.
   void Do(const AllReduceOp&, const HostBatch&) {}
 
-  const CpuWeight& Weight(WeightId id) const { return static_cast<const CpuWeight&>(weight(id)); }
+  const CpuWeights& Packed() const { return static_cast<const CpuWeights&>(weights()); }
   CpuKv& Kv() const { return static_cast<CpuKv&>(*kv()); }
 
   const SimdOps& simd_;
@@ -355,18 +355,10 @@ class CpuBackend final : public Backend {
 
   std::string_view name() const override { return "cpu"; }
 
-  absl::StatusOr<std::unique_ptr<PackedWeight>> AllocateWeight(const WeightSpec& spec) override {
-    SKEIN_RETURN_IF_ERROR(ValidateWeightSpec(spec));
-    SKEIN_ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Allocate(PackedBytes(spec), "a weight",
-                                                                   /*huge_pages=*/true));
-    return std::make_unique<CpuWeight>(spec, std::move(memory));
-  }
-
-  absl::Status PackRows(PackedWeight& weight, int64_t first_row, int64_t count,
-                        const std::byte* data) override {
-    SKEIN_RETURN_IF_ERROR(ValidateRows(weight.spec(), first_row, count));
-    static_cast<CpuWeight&>(weight).Pack(first_row, count, data);
-    return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<Weights>> AllocateWeights(const Program& program) override {
+    auto weights = std::make_unique<CpuWeights>(program);
+    SKEIN_RETURN_IF_ERROR(weights->Allocate());
+    return weights;
   }
 
   absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) override {

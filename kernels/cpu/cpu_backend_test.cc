@@ -36,9 +36,11 @@ int64_t ResidentPages() {
 TEST(CpuBackendTest, MemoryThatIsNotThereIsAnErrorAndUntouchedMemoryIsFree) {
   SKEIN_ASSERT_OK_AND_ASSIGN(auto backend, MakeCpuBackend({}));
   const int64_t rows = int64_t{1} << 25;
-  EXPECT_THAT(backend->AllocateWeight({.rows = rows, .cols = rows}),
+  Program program;
+  program.weights = {{"large", {.rows = rows, .cols = rows}}};
+  EXPECT_THAT(backend->AllocateWeights(program).status(),
               StatusIs(absl::StatusCode::kResourceExhausted,
-                       AllOf(HasSubstr("a weight"), HasSubstr("2251799813685248 bytes"))));
+                       AllOf(HasSubstr("weights"), HasSubstr("2251799813685248 bytes"))));
   KvSpec kv{.layers = 8, .kv_heads = 8, .head_dim = 128, .page_size = 16, .pages = 2048};
   const int64_t before = ResidentPages();
   SKEIN_ASSERT_OK_AND_ASSIGN(auto cache, backend->AllocateKv(kv));  // 2 GiB
@@ -50,15 +52,17 @@ TEST(CpuBackendTest, MemoryThatIsNotThereIsAnErrorAndUntouchedMemoryIsFree) {
 
 TEST(CpuBackendTest, BadShapesAreErrors) {
   SKEIN_ASSERT_OK_AND_ASSIGN(auto backend, MakeCpuBackend({}));
-  EXPECT_THAT(backend->AllocateWeight({.rows = 0, .cols = 1}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 x 1")));
-  EXPECT_THAT(backend->AllocateWeight({.rows = int64_t{1} << 40, .cols = int64_t{1} << 40}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a weight of")));
+  for (const auto& [spec, message] :
+       {std::pair{WeightSpec{.rows = 0, .cols = 1}, "weight w: a weight of 0 x 1"},
+        {WeightSpec{.rows = int64_t{1} << 40, .cols = int64_t{1} << 40}, "a weight of"},
+        {WeightSpec{.rows = 1, .cols = 1, .dtype = DType::kI32}, "a weight of I32"}}) {
+    Program program;
+    program.weights = {{"w", spec}};
+    EXPECT_THAT(backend->AllocateWeights(program).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message)));
+  }
   EXPECT_THAT(backend->AllocateKv({.layers = 1, .kv_heads = 1, .head_dim = 1, .page_size = 0}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pages of 0 slots")));
-  SKEIN_ASSERT_OK_AND_ASSIGN(auto weight, backend->AllocateWeight({.rows = 3, .cols = 2}));
-  EXPECT_THAT(backend->PackRows(*weight, 2, 2, nullptr),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rows [2, +2)")));
 }
 
 TEST(ReadProbeTest, GivesARate) {

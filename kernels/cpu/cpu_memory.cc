@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "base/dtype.h"
 #include "base/status_macros.h"
@@ -51,37 +52,64 @@ void StoreRounded(const float* in, int64_t n, int8_t* out, int64_t stride, float
 
 }  // namespace
 
-void CpuWeight::Pack(int64_t first_row, int64_t count, const std::byte* data) {
-  const int64_t cols = spec().cols;
-  if (spec().kind == WeightSpec::Kind::kVector) {
-    ConvertToFloat(spec().dtype, data, count * cols, memory_.floats());
-    return;
-  }
-  while (count > 0) {
-    const int64_t row = first_row % kTileRows;
-    const int64_t rows = std::min(count, kTileRows - row);
-    std::byte* out = memory_.data() + first_row / kTileRows * TileBytes();
-    if (spec().dtype == DType::kF32) {
-      PackTile(spec().dtype, cols, row, rows, data, reinterpret_cast<uint32_t*>(out));
-    } else {
-      PackTile(spec().dtype, cols, row, rows, data, reinterpret_cast<uint16_t*>(out));
+absl::Status CpuWeights::Allocate() {
+  SKEIN_RETURN_IF_ERROR(HostWeights::Allocate(PackedBytes));
+  for (WeightId id = 0; id < static_cast<WeightId>(specs().size()); ++id) {
+    std::vector<Tile>& tiles = tiles_.emplace_back();
+    if (spec(id).kind == WeightSpec::Kind::kVector) continue;
+    const std::byte* next = data(id);
+    int64_t begin = 0;
+    for (const WeightSpec::Part& part : PartsOf(spec(id))) {
+      for (int64_t row = 0; row < part.rows; row += kTileRows) {
+        tiles.push_back({next, part.dtype, begin + row, std::min(kTileRows, part.rows - row)});
+        next += DTypeBytes(part.dtype, kTileRows * spec(id).cols);
+      }
+      begin += part.rows;
     }
-    first_row += rows;
-    count -= rows;
-    data += DTypeBytes(spec().dtype, rows * cols);
+  }
+  return absl::OkStatus();
+}
+
+const Tile& CpuWeights::TileOf(WeightId id, int64_t row) const {
+  const std::vector<Tile>& tiles = tiles_[id];
+  // Tiles of one part stand at multiples.
+  if (spec(id).parts.empty()) return tiles[row / kTileRows];
+  return *std::prev(std::upper_bound(tiles.begin(), tiles.end(), row,
+                                     [](int64_t r, const Tile& t) { return r < t.first_row; }));
+}
+
+void CpuWeights::Pack(const WeightRows& rows, const std::byte* data) {
+  const int64_t cols = spec(rows.weight).cols;
+  if (spec(rows.weight).kind == WeightSpec::Kind::kVector) {
+    return ConvertToFloat(spec(rows.weight).dtype, data, rows.count * cols,
+                          reinterpret_cast<float*>(this->data(rows.weight)));
+  }
+  for (int64_t row = rows.first; row < rows.first + rows.count;) {
+    const Tile& tile = TileOf(rows.weight, row);
+    const int64_t first = row - tile.first_row;
+    const int64_t count = std::min(rows.first + rows.count - row, tile.rows - first);
+    auto* const out = const_cast<std::byte*>(tile.data);
+    if (tile.dtype == DType::kF32) {
+      PackTile(tile.dtype, cols, first, count, data, reinterpret_cast<uint32_t*>(out));
+    } else {
+      PackTile(tile.dtype, cols, first, count, data, reinterpret_cast<uint16_t*>(out));
+    }
+    row += count;
+    data += DTypeBytes(tile.dtype, count * cols);
   }
 }
 
-void CpuWeight::Lookup(int64_t row, float* out) const {
-  const std::byte* in = tile(row / kTileRows);
-  const int64_t position = PositionInTile(spec().dtype, row % kTileRows);
-  switch (spec().dtype) {
+void CpuWeights::Lookup(WeightId id, int64_t row, float* out) const {
+  const Tile& tile = TileOf(id, row);
+  const int64_t position = PositionInTile(tile.dtype, row - tile.first_row);
+  const int64_t cols = spec(id).cols;
+  switch (tile.dtype) {
     case DType::kF32:
-      return LookupRow<float>(in, position, spec().cols, [](float v) { return v; }, out);
+      return LookupRow<float>(tile.data, position, cols, [](float v) { return v; }, out);
     case DType::kF16:
-      return LookupRow<uint16_t>(in, position, spec().cols, F16ToFloat, out);
+      return LookupRow<uint16_t>(tile.data, position, cols, F16ToFloat, out);
     case DType::kBF16:
-      return LookupRow<uint16_t>(in, position, spec().cols, Bf16ToFloat, out);
+      return LookupRow<uint16_t>(tile.data, position, cols, Bf16ToFloat, out);
     default:
       break;  // no weight
   }

@@ -4,37 +4,43 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "base/dtype.h"
 #include "kernels/host/memory.h"
+#include "kernels/host/weights.h"
 #include "kernels/ops/backend.h"
 #include "kernels/packing/layout.h"
 
 namespace skein::kernels {
 
-class CpuWeight final : public PackedWeight {
+// 64 rows of a matrix, or the last ones of a part of it, padded.
+struct Tile {
+  const std::byte* data = nullptr;
+  DType dtype = DType::kBF16;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+};
+
+class CpuWeights final : public HostWeights {
  public:
-  CpuWeight(const WeightSpec& spec, HostMemory memory)
-      : PackedWeight(spec), memory_(std::move(memory)) {}
-  int64_t bytes() const override { return memory_.bytes(); }
+  explicit CpuWeights(const Program& program) : HostWeights(program) {}
+  absl::Status Allocate();
 
   // A vector's elements.
-  const float* floats() const { return memory_.floats(); }
-
-  // A matrix's tiles.
-  int64_t tiles() const { return (spec().rows + kTileRows - 1) / kTileRows; }
-  const std::byte* tile(int64_t index) const { return memory_.data() + index * TileBytes(); }
-
-  // data [count, cols] in spec().dtype, unaligned. Rows lie inside the weight. Writes elements of
-  // these rows only.
-  void Pack(int64_t first_row, int64_t count, const std::byte* data);
+  const float* floats(WeightId id) const { return reinterpret_cast<const float*>(data(id)); }
+  // A matrix's tiles, in order of rows.
+  absl::Span<const Tile> tiles(WeightId id) const { return tiles_[id]; }
   // out [cols] = row `row` of a matrix. A cache line an element.
-  void Lookup(int64_t row, float* out) const;
+  void Lookup(WeightId id, int64_t row, float* out) const;
 
  private:
-  int64_t TileBytes() const { return DTypeBytes(spec().dtype, kTileRows * spec().cols); }
+  void Pack(const WeightRows& rows, const std::byte* data) override;
+  const Tile& TileOf(WeightId id, int64_t row) const;
 
-  HostMemory memory_;
+  std::vector<std::vector<Tile>> tiles_;  // by weight; none of a vector
 };
 
 class CpuKv final : public KvCache {

@@ -14,15 +14,17 @@ HostExecutable::HostExecutable(const Program& program, const Limits& limits, Bin
     : program_(program), limits_(limits), bindings_(std::move(bindings)) {}
 
 absl::Status HostExecutable::CheckBindings() const {
-  const std::vector<const PackedWeight*>& weights = bindings_.weights;
+  static const auto& kNone = *new std::vector<ProgramWeight>;
+  const std::vector<ProgramWeight>& weights =
+      bindings_.weights == nullptr ? kNone : bindings_.weights->specs();
   if (weights.size() != program_.weights.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(weights.size(), " weights for a Program of ", program_.weights.size()));
   }
   for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] == nullptr || weights[i]->spec() != program_.weights[i].spec) {
-      return absl::InvalidArgumentError(absl::StrCat("weight ", i, " (", program_.weights[i].name,
-                                                     ") is missing or has another shape"));
+    if (weights[i].spec != program_.weights[i].spec) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("weight ", i, " (", program_.weights[i].name, ") has another shape"));
     }
   }
   bool has_collectives = program_.logits >= 0 && program_.vocab_shards > 1;

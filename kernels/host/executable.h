@@ -52,7 +52,8 @@ class HostExecutable : public Executable {
 
   const Program& program() const { return program_; }
   const Limits& limits() const { return limits_; }
-  const PackedWeight& weight(WeightId id) const { return *bindings_.weights[id]; }
+  const WeightSpec& spec(WeightId id) const { return program_.weights[id].spec; }
+  const Weights& weights() const { return *bindings_.weights; }
   KvCache* kv() const { return bindings_.kv; }
   int64_t cols(BufferId id) const { return program_.buffers[id].cols; }
   float* data(BufferId id) const { return data_[id]; }

@@ -32,19 +32,46 @@ class Collectives {
   virtual absl::Status Progress() { return absl::OkStatus(); }
 };
 
-// A weight in a back end's own layout, in the device's memory. Row lookup (EmbedOp) and product
-// (MatMulOp) work on the same packed form, so tied embeddings are kept once.
-class PackedWeight {
+// Memory of the host, lent for rows on their way to a device.
+class Staging {
  public:
-  virtual ~PackedWeight() = default;
-  const WeightSpec& spec() const { return spec_; }
+  virtual ~Staging() = default;
+  virtual absl::Span<std::byte> bytes() = 0;
+};
+
+// Some rows of a weight.
+struct WeightRows {
+  WeightId weight = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+  // What of them: 0 is their elements. Quantised weights may have others beside (scales, zeros).
+  int32_t component = 0;
+};
+
+// All weights of a Program, in a back end's own layout and one piece of the device's memory,
+// zero-filled. Row lookup (EmbedOp) and product (MatMulOp) work on the same form, so tied
+// embeddings are kept once. Filled by any number of threads, then read by executables.
+class Weights {
+ public:
+  virtual ~Weights() = default;
+  const std::vector<ProgramWeight>& specs() const { return specs_; }
   virtual int64_t bytes() const = 0;
+  virtual int64_t bytes(WeightId weight) const = 0;
+
+  // So many bytes to read rows into; waits while too much is on its way.
+  virtual absl::StatusOr<std::unique_ptr<Staging>> Stage(int64_t bytes) = 0;
+  // Takes rows, [count, cols] in their dtype, from what was staged; they may be on their way until
+  // FinishLoading. Rows may come in any order and pieces, from any thread, but those of one call
+  // have one dtype. InvalidArgument for rows that are not there.
+  virtual absl::Status Load(const WeightRows& rows, std::unique_ptr<Staging> staged) = 0;
+  // All rows have come. Before Compile.
+  virtual absl::Status FinishLoading() = 0;
 
  protected:
-  explicit PackedWeight(const WeightSpec& spec) : spec_(spec) {}
+  explicit Weights(const Program& program) : specs_(program.weights) {}
 
  private:
-  WeightSpec spec_;
+  const std::vector<ProgramWeight> specs_;
 };
 
 // The paged keys and values of all of a rank's layers; the layout inside a page is the back end's.
@@ -68,10 +95,10 @@ class KvCache {
 
 // What a Program is bound to. All of it outlives the executable.
 struct Bindings {
-  std::vector<const PackedWeight*> weights;  // [i] fills program.weights[i]
-  KvCache* kv = nullptr;                     // null where no operation uses it
-  KvCache* swap = nullptr;                   // where pages are swapped to; may be null
-  Collectives* collectives = nullptr;        // may be null where the Program has none
+  const Weights* weights = nullptr;    // the Program's; may be null where it has none
+  KvCache* kv = nullptr;               // null where no operation uses it
+  KvCache* swap = nullptr;             // where pages are swapped to; may be null
+  Collectives* collectives = nullptr;  // may be null where the Program has none
 };
 
 // A batch on its way; later ones are greater.
@@ -127,12 +154,9 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  // "reference", "cpu"
 
-  // Zero-filled. ResourceExhausted when memory does not suffice, with the bytes asked for.
-  virtual absl::StatusOr<std::unique_ptr<PackedWeight>> AllocateWeight(const WeightSpec& spec) = 0;
-  // Packs rows [first_row, first_row + count): `data` is [count, cols] in spec().dtype, unaligned.
-  // Rows may come in any order and pieces; different rows may be packed by different threads.
-  virtual absl::Status PackRows(PackedWeight& weight, int64_t first_row, int64_t count,
-                                const std::byte* data) = 0;
+  // Of all its weights: who reads them is known, so that they may be interleaved. ResourceExhausted
+  // when memory does not suffice, with the bytes asked for. InvalidArgument names the weight.
+  virtual absl::StatusOr<std::unique_ptr<Weights>> AllocateWeights(const Program& program) = 0;
   virtual absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) = 0;
 
   // InvalidArgument for a Program that contradicts itself, naming the operation's index (ids out of

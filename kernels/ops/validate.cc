@@ -276,9 +276,15 @@ absl::Status ValidateWeightSpec(const WeightSpec& spec) {
   if (spec.kind == WeightSpec::Kind::kVector && spec.rows != 1) {
     return Invalid("a vector of ", spec.rows, " rows");
   }
-  if (spec.dtype == DType::kI32 || spec.dtype == DType::kU8) {
-    return Invalid("a weight of ", std::string(DTypeName(spec.dtype)));
+  int64_t rows = 0;
+  for (const WeightSpec::Part& part : PartsOf(spec)) {
+    if (part.rows < 1) return Invalid("a part of ", part.rows, " rows");
+    if (part.dtype == DType::kI32 || part.dtype == DType::kU8) {
+      return Invalid("a weight of ", std::string(DTypeName(part.dtype)));
+    }
+    rows += part.rows;
   }
+  if (rows != spec.rows) return Invalid("parts of ", rows, " rows of ", spec.rows);
   if (spec.inner_blocks < 1 || spec.inner_blocks > kMaxInnerBlocks) {
     return Invalid("inner_blocks is ", spec.inner_blocks, ", outside of [1, ", kMaxInnerBlocks,
                    "]");
@@ -315,11 +321,32 @@ absl::Status ValidatePageCopy(const KvSpec& from, int32_t from_page, const KvSpe
   return absl::OkStatus();
 }
 
-absl::Status ValidateRows(const WeightSpec& spec, int64_t first_row, int64_t count) {
-  if (first_row >= 0 && count >= 0 && first_row <= spec.rows && count <= spec.rows - first_row) {
-    return absl::OkStatus();
+absl::Status ValidateRows(const std::vector<ProgramWeight>& weights, const WeightRows& rows,
+                          int64_t bytes) {
+  if (!InRange(rows.weight, static_cast<int64_t>(weights.size()))) {
+    return Invalid("no weight ", rows.weight, " of ", weights.size());
   }
-  return Invalid("rows [", first_row, ", +", count, ") of a weight of ", spec.rows, " rows");
+  const auto& [name, spec] = weights[rows.weight];
+  if (rows.component != 0) return Invalid("weight ", name, " has no component ", rows.component);
+  if (rows.first < 0 || rows.count < 0 || rows.first > spec.rows ||
+      rows.count > spec.rows - rows.first) {
+    return Invalid("weight ", name, ": rows [", rows.first, ", +", rows.count, ") of ", spec.rows);
+  }
+  int64_t begin = 0;
+  for (const WeightSpec::Part& part : PartsOf(spec)) {
+    const int64_t end = begin + part.rows;
+    if (rows.first < end || end == spec.rows) {
+      if (rows.first + rows.count > end) {
+        return Invalid("weight ", name, ": rows [", rows.first, ", +", rows.count,
+                       ") are of unlike parts");
+      }
+      if (bytes == DTypeBytes(part.dtype, rows.count * spec.cols)) return absl::OkStatus();
+      return Invalid("weight ", name, ": ", bytes, " bytes for ", rows.count, " rows of ",
+                     spec.cols, " ", std::string(DTypeName(part.dtype)));
+    }
+    begin = end;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ValidateProgram(const Program& program, const Limits& limits, const KvSpec* kv) {

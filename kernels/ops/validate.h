@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/ops/backend.h"
 #include "kernels/ops/batch.h"
 #include "kernels/ops/program.h"
 
@@ -17,8 +19,9 @@ absl::Status ValidateKvSpec(const KvSpec& spec);
 // That page `from_page` of one cache can become page `to_page` of another.
 absl::Status ValidatePageCopy(const KvSpec& from, int32_t from_page, const KvSpec& to,
                               int32_t to_page);
-// That rows [first_row, first_row + count) lie in the weight.
-absl::Status ValidateRows(const WeightSpec& spec, int64_t first_row, int64_t count);
+// That the rows are there, of one dtype, and that many bytes.
+absl::Status ValidateRows(const std::vector<ProgramWeight>& weights, const WeightRows& rows,
+                          int64_t bytes);
 
 // `kv` is null where the Program is bound to no cache. Errors name the operation's index.
 absl::Status ValidateProgram(const Program& program, const Limits& limits, const KvSpec* kv);

@@ -23,9 +23,20 @@ constexpr int64_t ElementBytes(KvDType dtype) {
 
 }  // namespace
 
+std::vector<WeightSpec::Part> PartsOf(const WeightSpec& spec) {
+  if (!spec.parts.empty()) return spec.parts;
+  return {{spec.rows, spec.dtype}};
+}
+
 int64_t PackedBytes(const WeightSpec& spec) {
-  if (spec.kind == WeightSpec::Kind::kVector) return DTypeBytes(DType::kF32, spec.cols);
-  return DTypeBytes(spec.dtype, RoundUp(spec.rows, kTileRows) * spec.cols);
+  if (spec.kind == WeightSpec::Kind::kVector) {
+    return RoundUp(DTypeBytes(DType::kF32, spec.cols), kCacheLine);
+  }
+  int64_t bytes = 0;
+  for (const WeightSpec::Part& part : PartsOf(spec)) {
+    bytes += DTypeBytes(part.dtype, RoundUp(part.rows, kTileRows) * spec.cols);
+  }
+  return bytes;
 }
 
 KvPageLayout PageLayout(const KvSpec& spec) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/dtype.h"
 
@@ -17,12 +18,21 @@ struct WeightSpec {
   Kind kind = Kind::kMatrix;
   int64_t rows = 0;
   int64_t cols = 0;
-  DType dtype = DType::kBF16;  // of the elements handed to PackRows; vectors are kept as F32
+  DType dtype = DType::kBF16;  // of the elements that are loaded; vectors are kept as F32
 
   // The inner dimension is summed in this many blocks, bounded by floor(i * cols / blocks), whose
   // sums are joined as a binary tree. A row-parallel product over tp shards (tp = 1, 2, 4, 8) has
   // 8 / tp blocks a shard, so that with the all-reduce's tree every tp gives the same bits.
   int32_t inner_blocks = 1;  // to kMaxInnerBlocks
+
+  // Rows of unlike dtypes, one after the other; empty: all of them are of `dtype`.
+  struct Part {
+    int64_t rows = 0;
+    DType dtype = DType::kBF16;
+
+    friend bool operator==(const Part&, const Part&) = default;
+  };
+  std::vector<Part> parts;
 
   friend bool operator==(const WeightSpec&, const WeightSpec&) = default;
 };
@@ -63,7 +73,11 @@ constexpr int64_t PositionInTile(DType dtype, int64_t row) {
   return row / 32 * 32 + row % 16 * 2 + row % 32 / 16;
 }
 
-// Bytes of the CPU back end's packed form, padding included. Vectors are kept as F32.
+// The spec's parts, one where it lists none.
+std::vector<WeightSpec::Part> PartsOf(const WeightSpec& spec);
+
+// Bytes of the CPU back end's packed form, padding included: every part in whole tiles, on cache
+// lines of its own. Vectors are kept as F32.
 int64_t PackedBytes(const WeightSpec& spec);
 
 // A page of the CPU's KV cache. For each layer, page and KV head: keys [head_dim, key_stride],

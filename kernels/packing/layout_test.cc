@@ -19,7 +19,11 @@ TEST(PackedBytesTest, Table) {
       {{Kind::kMatrix, 65, 3, DType::kF16}, 128 * 3 * 2},
       {{Kind::kMatrix, 128256, 2048, DType::kBF16}, int64_t{128256} * 2048 * 2},
       {{Kind::kMatrix, 10, 7, DType::kF32, 8}, 64 * 7 * 4},
-      {{Kind::kVector, 1, 5, DType::kBF16}, 5 * 4},
+      {{Kind::kVector, 1, 5, DType::kBF16}, 64},  // the next weight is on another cache line
+      {{Kind::kVector, 1, 17, DType::kBF16}, 128},
+      // Parts have tiles of their own.
+      {{.rows = 70, .cols = 3, .parts = {{66, DType::kBF16}, {4, DType::kF32}}},
+       128 * 3 * 2 + 64 * 3 * 4},
   };
   for (const Case& c : cases) {
     EXPECT_EQ(PackedBytes(c.spec), c.bytes) << c.spec.rows << " x " << c.spec.cols;

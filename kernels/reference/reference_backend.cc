@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "kernels/host/executable.h"
 #include "kernels/host/memory.h"
+#include "kernels/host/weights.h"
 #include "kernels/ops/validate.h"
 #include "kernels/packing/kv_codec.h"
 
@@ -22,15 +23,28 @@ namespace skein::kernels {
 namespace {
 
 // Rows of floats.
-class ReferenceWeight final : public PackedWeight {
+class ReferenceWeights final : public HostWeights {
  public:
-  ReferenceWeight(const WeightSpec& spec, HostMemory memory)
-      : PackedWeight(spec), memory_(std::move(memory)) {}
-  int64_t bytes() const override { return memory_.bytes(); }
-  float* row(int64_t r) const { return memory_.floats() + r * spec().cols; }
+  explicit ReferenceWeights(const Program& program) : HostWeights(program) {}
+  absl::Status Allocate() {
+    return HostWeights::Allocate(
+        [](const WeightSpec& spec) { return DTypeBytes(DType::kF32, spec.rows * spec.cols); });
+  }
+  float* row(WeightId weight, int64_t r) const {
+    return reinterpret_cast<float*>(data(weight)) + r * spec(weight).cols;
+  }
 
  private:
-  HostMemory memory_;
+  void Pack(const WeightRows& rows, const std::byte* data) override {
+    int64_t begin = 0;
+    for (const WeightSpec::Part& part : PartsOf(spec(rows.weight))) {
+      if (rows.first >= begin && rows.first < begin + part.rows) {
+        ConvertToFloat(part.dtype, data, rows.count * spec(rows.weight).cols,
+                       row(rows.weight, rows.first));
+      }
+      begin += part.rows;
+    }
+  }
 };
 
 // A key or a value as the cache's dtype keeps it: elements [head_dim], each times the scale (1
@@ -140,7 +154,7 @@ class ReferenceExecutable final : public HostExecutable {
     for (int64_t r = 0; r < batch.rows(); ++r) {
       const int64_t id = batch.token_ids[r] - op.first_id;
       if (id >= 0 && id < op.count) {
-        std::copy_n(Weight(op.table).row(id), cols(op.out), row(op.out, r));
+        std::copy_n(Row(op.table, id), cols(op.out), row(op.out, r));
       } else {
         std::fill_n(row(op.out, r), cols(op.out), 0.0f);
       }
@@ -167,17 +181,17 @@ class ReferenceExecutable final : public HostExecutable {
   }
 
   void Do(const MatMulOp& op, const HostBatch& batch) {
-    const ReferenceWeight& weight = Weight(op.weight);
+    const WeightSpec& weight = spec(op.weight);
     for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
       for (int64_t n = 0; n < cols(op.out); ++n) {
         row(op.out, r)[n] =
-            SumOfBlocks(row(op.in, r), weight.row(n), weight.spec(), 0, weight.spec().inner_blocks);
+            SumOfBlocks(row(op.in, r), Row(op.weight, n), weight, 0, weight.inner_blocks);
       }
     }
   }
 
   void Do(const RopeAppendKvOp& op, const HostBatch& batch) {
-    const float* frequencies = Weight(op.inverse_frequencies).row(0);
+    const float* frequencies = Row(op.inverse_frequencies, 0);
     const int64_t half = op.head_dim / 2;
     for (int64_t r = 0; r < batch.rows(); ++r) {
       float* qkv = row(op.qkv, r);
@@ -269,12 +283,12 @@ class ReferenceExecutable final : public HostExecutable {
     for (int64_t c = 0; c < n; ++c) squares += double{in[c]} * double{in[c]};
     const double root = std::sqrt(squares / static_cast<double>(n) + eps);
     for (int64_t c = 0; c < n; ++c) {
-      out[c] = static_cast<float>(in[c] / root * Weight(gain).row(0)[c]);
+      out[c] = static_cast<float>(in[c] / root * Row(gain, 0)[c]);
     }
   }
 
-  const ReferenceWeight& Weight(WeightId id) const {
-    return static_cast<const ReferenceWeight&>(weight(id));
+  const float* Row(WeightId id, int64_t r) const {
+    return static_cast<const ReferenceWeights&>(weights()).row(id, r);
   }
   ReferenceKv& Kv() const { return static_cast<ReferenceKv&>(*kv()); }
 };
@@ -283,21 +297,10 @@ class ReferenceBackend final : public Backend {
  public:
   std::string_view name() const override { return "reference"; }
 
-  absl::StatusOr<std::unique_ptr<PackedWeight>> AllocateWeight(const WeightSpec& spec) override {
-    SKEIN_RETURN_IF_ERROR(ValidateWeightSpec(spec));
-    SKEIN_ASSIGN_OR_RETURN(
-        HostMemory memory,
-        HostMemory::Allocate(DTypeBytes(DType::kF32, spec.rows * spec.cols), "a weight"));
-    return std::make_unique<ReferenceWeight>(spec, std::move(memory));
-  }
-
-  absl::Status PackRows(PackedWeight& weight, int64_t first_row, int64_t count,
-                        const std::byte* data) override {
-    const WeightSpec& spec = weight.spec();
-    SKEIN_RETURN_IF_ERROR(ValidateRows(spec, first_row, count));
-    ConvertToFloat(spec.dtype, data, count * spec.cols,
-                   static_cast<ReferenceWeight&>(weight).row(first_row));
-    return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<Weights>> AllocateWeights(const Program& program) override {
+    auto weights = std::make_unique<ReferenceWeights>(program);
+    SKEIN_RETURN_IF_ERROR(weights->Allocate());
+    return weights;
   }
 
   absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) override {

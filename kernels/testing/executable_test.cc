@@ -213,10 +213,8 @@ TEST_P(ExecutableTest, PagesAreCopiedInOrder) {
   KvSpec swap_spec = p_.kv_spec;
   swap_spec.pages = 2;
   auto swap = *backend_->AllocateKv(swap_spec);
-  std::vector<const PackedWeight*> weights;
-  for (const auto& weight : p_.weights) weights.push_back(weight.get());
-  p_.executable = *backend_->Compile(p_.program, p_.limits,
-                                     {.weights = weights, .kv = p_.kv.get(), .swap = swap.get()});
+  p_.executable = *backend_->Compile(
+      p_.program, p_.limits, {.weights = p_.weights.get(), .kv = p_.kv.get(), .swap = swap.get()});
   EXPECT_EQ(Draw(first), drawn);
   SKEIN_ASSERT_OK(Run(Decode({0})));
   const std::vector<float> logits = Logits();

@@ -118,21 +118,32 @@ WeightId TestProgram::AddVector(std::vector<float> vector) {
   return AddWeight(spec, std::move(vector));
 }
 
+absl::Status LoadRows(Weights& weights, const WeightRows& rows,
+                      absl::Span<const std::byte> stored) {
+  auto staged = OrDie(weights.Stage(static_cast<int64_t>(stored.size())));
+  std::copy(stored.begin(), stored.end(), staged->bytes().begin());
+  return weights.Load(rows, std::move(staged));
+}
+
 void TestProgram::Bind(Backend& backend) {
   executable.reset();
-  weights.clear();
   kv.reset();
-  std::vector<const PackedWeight*> pointers;
+  weights = OrDie(backend.AllocateWeights(program));
   for (size_t i = 0; i < values.size(); ++i) {
     const WeightSpec& spec = program.weights[i].spec;
-    weights.push_back(OrDie(backend.AllocateWeight(spec)));
-    OrDie(backend.PackRows(*weights.back(), 0, spec.rows, Stored(spec.dtype, values[i]).data()));
-    pointers.push_back(weights.back().get());
+    int64_t row = 0;
+    for (const WeightSpec::Part& part : PartsOf(spec)) {
+      const auto begin = values[i].begin() + row * spec.cols;
+      const WeightRows rows = {
+          .weight = static_cast<WeightId>(i), .first = row, .count = part.rows};
+      OrDie(LoadRows(*weights, rows, Stored(part.dtype, {begin, begin + part.rows * spec.cols})));
+      row += part.rows;
+    }
   }
+  OrDie(weights->FinishLoading());
   if (kv_spec.pages > 0) kv = OrDie(backend.AllocateKv(kv_spec));
   executable = OrDie(backend.Compile(
-      program, limits,
-      {.weights = std::move(pointers), .kv = kv.get(), .collectives = collectives}));
+      program, limits, {.weights = weights.get(), .kv = kv.get(), .collectives = collectives}));
 }
 
 absl::Status TestProgram::Run(const Batch& batch) {

@@ -44,12 +44,15 @@ struct Chunk {
 // A batch of these, in slots 0, 1, 2 ..., each with its length and pages; every row is an output.
 Batch BatchOf(const std::vector<Chunk>& chunks);
 
+// Loads `stored` bytes as these rows.
+absl::Status LoadRows(Weights& weights, const WeightRows& rows, absl::Span<const std::byte> stored);
+
 // A Program under construction with its weights' values, then bound to a back end. Fails the test
 // (by a fatal check) when a back end refuses it.
 class TestProgram {
  public:
   BufferId AddBuffer(int64_t cols, BufferSpec::Rows rows = BufferSpec::Rows::kTokens);
-  // values [spec.rows, spec.cols], rounded to the spec's dtype as they are packed.
+  // values [spec.rows, spec.cols], rounded to the spec's dtypes as they are packed.
   WeightId AddWeight(const WeightSpec& spec, std::vector<float> values);
   WeightId AddVector(std::vector<float> values);
   void Add(Op op) { program.ops.push_back(op); }
@@ -66,7 +69,7 @@ class TestProgram {
   KvSpec kv_spec;  // no cache while pages is 0
   Collectives* collectives = nullptr;
   std::vector<std::vector<float>> values;
-  std::vector<std::unique_ptr<PackedWeight>> weights;
+  std::unique_ptr<Weights> weights;
   std::unique_ptr<KvCache> kv;
   std::unique_ptr<Executable> executable;
 };

@@ -133,12 +133,8 @@ class LateBackend final : public Backend {
       : inner_(std::move(inner)), options_(std::move(options)) {}
 
   std::string_view name() const override { return "late"; }
-  absl::StatusOr<std::unique_ptr<PackedWeight>> AllocateWeight(const WeightSpec& spec) override {
-    return inner_->AllocateWeight(spec);
-  }
-  absl::Status PackRows(PackedWeight& weight, int64_t first_row, int64_t count,
-                        const std::byte* data) override {
-    return inner_->PackRows(weight, first_row, count, data);
+  absl::StatusOr<std::unique_ptr<Weights>> AllocateWeights(const Program& program) override {
+    return inner_->AllocateWeights(program);
   }
   absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) override {
     return inner_->AllocateKv(spec);

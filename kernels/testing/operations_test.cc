@@ -110,6 +110,91 @@ TEST_P(OperationsTest, MatMul) {
   }
 }
 
+// As quantised files have it: of q, k and v each may be another type.
+TEST_P(OperationsTest, PartsOfAWeightMayBeOfUnlikeDTypes) {
+  constexpr int64_t kCols = 48, kRows = 3;
+  const std::vector<WeightSpec::Part> parts = {
+      {70, DType::kBF16}, {3, DType::kF32}, {64, DType::kF16}, {1, DType::kBF16}};
+  const std::vector<float> x = RandomFloats(3, kRows * kCols);
+  // Joined, and each by itself.
+  TestProgram joined;
+  const BufferId in = joined.AddBuffer(kCols), out = joined.AddBuffer(138);
+  const WeightSpec spec{.rows = 138, .cols = kCols, .inner_blocks = 2, .parts = parts};
+  const std::vector<float> values = RandomFloats(4, 138 * kCols);
+  joined.Add(MatMulOp{in, joined.AddWeight(spec, values), out});
+  joined.Bind(*backend_);
+  joined.Set(in, x);
+  SKEIN_ASSERT_OK(joined.Run(Rows(kRows)));
+  const std::vector<float> got = joined.Get(out, kRows);
+  int64_t first = 0;
+  for (const WeightSpec::Part& part : parts) {
+    TestProgram alone;
+    const BufferId own_in = alone.AddBuffer(kCols), own_out = alone.AddBuffer(part.rows);
+    const auto begin = values.begin() + first * kCols;
+    alone.Add(MatMulOp{
+        own_in,
+        alone.AddWeight({.rows = part.rows, .cols = kCols, .dtype = part.dtype, .inner_blocks = 2},
+                        {begin, begin + part.rows * kCols}),
+        own_out});
+    alone.Bind(*backend_);
+    alone.Set(own_in, x);
+    SKEIN_ASSERT_OK(alone.Run(Rows(kRows)));
+    const std::vector<float> want = alone.Get(own_out, kRows);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = 0; c < part.rows; ++c) {
+        ASSERT_EQ(got[r * 138 + first + c], want[r * part.rows + c]) << first << " + " << c;
+      }
+    }
+    first += part.rows;
+  }
+  // Rows are looked up, too.
+  TestProgram table;
+  const BufferId row = table.AddBuffer(kCols);
+  table.Add(EmbedOp{table.AddWeight(spec, values), 0, 138, row});
+  table.Bind(*backend_);
+  SKEIN_ASSERT_OK(table.Run(BatchOf({{{0}, 0, {69, 70, 72, 73, 137}}})));
+  const std::vector<float> rows = table.Get(row, 5);
+  const std::pair<int64_t, DType> looked_up[] = {{69, DType::kBF16},
+                                                 {70, DType::kF32},
+                                                 {72, DType::kF32},
+                                                 {73, DType::kF16},
+                                                 {137, DType::kBF16}};
+  for (int64_t r = 0; r < 5; ++r) {
+    const auto& [id, dtype] = looked_up[r];
+    const auto begin = values.begin() + id * kCols;
+    EXPECT_EQ((std::vector<float>{rows.begin() + r * kCols, rows.begin() + (r + 1) * kCols}),
+              Rounded({begin, begin + kCols}, dtype));
+  }
+}
+
+TEST_P(OperationsTest, RowsThatAreNotThereAreRefused) {
+  Program program;
+  program.weights = {{"a", {.rows = 5, .cols = 4, .dtype = DType::kF32}},
+                     {"b", {.rows = 5, .cols = 4, .parts = {{2, DType::kF32}, {3, DType::kF16}}}}};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto weights, backend_->AllocateWeights(program));
+  const std::vector<std::byte> bytes(200);
+  struct Case {
+    WeightRows rows;
+    int64_t bytes;
+    const char* message;
+  };
+  for (const Case& c :
+       {Case{{.weight = 2, .count = 1}, 16, "no weight 2 of 2"},
+        {{.weight = 0, .first = 4, .count = 2}, 32, "weight a: rows [4, +2) of 5"},
+        {{.weight = 0, .first = -1, .count = 1}, 16, "rows [-1"},
+        {{.weight = 0, .count = 1, .component = 1}, 16, "no component 1"},
+        {{.weight = 0, .count = 2}, 31, "31 bytes for 2 rows of 4 F32"},
+        {{.weight = 1, .first = 1, .count = 2}, 24, "rows [1, +2) are of unlike"},
+        {{.weight = 1, .first = 2, .count = 1}, 16, "16 bytes for 1 rows of 4 F16"}}) {
+    EXPECT_THAT(LoadRows(*weights, c.rows, absl::MakeSpan(bytes).first(c.bytes)),
+                StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr(c.message)));
+  }
+  program.weights[1].spec.rows = 6;
+  EXPECT_THAT(backend_->AllocateWeights(program).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       testing::HasSubstr("weight b: parts of 5 rows of 6")));
+}
+
 TEST_P(OperationsTest, RowsPackedInPiecesAndOutOfOrder) {
   constexpr int64_t kRows = 150;
   constexpr int64_t kCols = 37;
@@ -126,19 +211,20 @@ TEST_P(OperationsTest, RowsPackedInPiecesAndOutOfOrder) {
                   wide ? static_cast<const void*>(&values[i]) : &half, wide ? 4 : 2);
     }
     const WeightSpec spec{.rows = kRows, .cols = kCols, .dtype = dtype};
-    SKEIN_ASSERT_OK_AND_ASSIGN(auto weight, backend_->AllocateWeight(spec));
-    EXPECT_EQ(weight->bytes(), PackedBytes(spec));
-    for (auto [first, count] : {std::pair{100, 50}, {0, 1}, {63, 37}, {1, 62}, {63, 0}}) {
-      SKEIN_ASSERT_OK(
-          backend_->PackRows(*weight, first, count, &bytes[1 + DTypeBytes(dtype, first * kCols)]));
-    }
     TestProgram p;
     const BufferId out = p.AddBuffer(kCols);
     p.limits.rows = kRows;
     p.program.weights.push_back({"table", spec});
     p.Add(EmbedOp{0, 0, kRows, out});
-    SKEIN_ASSERT_OK_AND_ASSIGN(p.executable,
-                               backend_->Compile(p.program, p.limits, {.weights = {weight.get()}}));
+    SKEIN_ASSERT_OK_AND_ASSIGN(p.weights, backend_->AllocateWeights(p.program));
+    for (auto [first, count] : {std::pair{100, 50}, {0, 1}, {63, 37}, {1, 62}, {63, 0}}) {
+      SKEIN_ASSERT_OK(LoadRows(*p.weights, {.first = first, .count = count},
+                               absl::MakeSpan(&bytes[1 + DTypeBytes(dtype, first * kCols)],
+                                              DTypeBytes(dtype, count * kCols))));
+    }
+    SKEIN_ASSERT_OK(p.weights->FinishLoading());
+    SKEIN_ASSERT_OK_AND_ASSIGN(
+        p.executable, backend_->Compile(p.program, p.limits, {.weights = p.weights.get()}));
     Chunk all{{0}, 0, std::vector<int32_t>(kRows)};
     std::iota(all.token_ids.begin(), all.token_ids.end(), 0);
     Batch batch = BatchOf({all});

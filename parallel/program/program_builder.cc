@@ -38,20 +38,28 @@ absl::StatusOr<WeightId> ProgramBuilder::AddMatrix(std::string name,
   const WeightId id = static_cast<WeightId>(result_.program.weights.size());
   WeightSpec spec = {.kind = WeightSpec::Kind::kMatrix, .inner_blocks = inner_blocks};
   spec.cols = slices.front().cols.size();
+  std::vector<WeightSpec::Part> parts;
   for (size_t i = 0; i < slices.size(); ++i) {
     MatrixSlice& slice = slices[i];
     SKEIN_ASSIGN_OR_RETURN(const DType dtype,
                            DTypeOf(slice.tensor, {slice.total_rows, slice.total_cols}));
     if (i == 0) spec.dtype = dtype;
-    if (dtype != spec.dtype) {
-      return absl::UnimplementedError(absl::StrCat(
-          std::string(tensors_->description()), ": tensors '", slices[0].tensor, "' and '",
-          slice.tensor, "' have different element types; they are joined and must have one"));
-    }
     if (!slice.rows.empty()) {
-      result_.parts.push_back({id, spec.rows, slice.tensor, {slice.rows, slice.cols}});
+      result_.parts.push_back({.weight = id,
+                               .first_row = spec.rows,
+                               .tensor = slice.tensor,
+                               .slice = {slice.rows, slice.cols}});
     }
     spec.rows += slice.rows.size();
+    if (!parts.empty() && parts.back().dtype == dtype) {
+      parts.back().rows += slice.rows.size();
+    } else if (!slice.rows.empty()) {
+      parts.push_back({slice.rows.size(), dtype});
+    }
+  }
+  if (parts.size() > 1) {
+    parts.back().rows += std::max<int64_t>(min_rows - spec.rows, 0);
+    spec.parts = std::move(parts);
   }
   spec.rows = std::max(spec.rows, min_rows);
   result_.program.weights.push_back({std::move(name), spec});
@@ -63,7 +71,7 @@ absl::StatusOr<WeightId> ProgramBuilder::AddVector(const std::string& tensor, in
   const WeightId id = static_cast<WeightId>(result_.program.weights.size());
   result_.program.weights.push_back(
       {tensor, {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = size, .dtype = dtype}});
-  result_.parts.push_back({id, 0, tensor, {Range{0, size}}});
+  result_.parts.push_back({.weight = id, .tensor = tensor, .slice = {Range{0, size}}});
   return id;
 }
 

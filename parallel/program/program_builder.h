@@ -44,8 +44,8 @@ class ProgramBuilder {
     result_.program.buffers[id].port = true;
   }
 
-  // One weight of slices stacked by rows (q|k|v); `min_rows` pads with zero rows. Slices agree in
-  // columns and dtype.
+  // One weight of slices stacked by rows (q|k|v), whose dtypes may differ; `min_rows` pads with
+  // zero rows. Slices agree in columns.
   absl::StatusOr<kernels::WeightId> AddMatrix(std::string name, std::vector<MatrixSlice> slices,
                                               int32_t inner_blocks = 1, int64_t min_rows = 0);
   absl::StatusOr<kernels::WeightId> AddVector(const std::string& tensor, int64_t size);

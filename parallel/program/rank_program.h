@@ -26,6 +26,7 @@ struct RankProgramSpec {
 // Rows [first_row, first_row + rows of the slice) of a weight are this slice of a tensor.
 struct WeightPart {
   kernels::WeightId weight = 0;
+  int32_t component = 0;  // kernels::WeightRows's
   int64_t first_row = 0;
   std::string tensor;
   std::vector<Range> slice;  // one per dimension of the tensor

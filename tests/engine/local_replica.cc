@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                                                      .outputs = options.max_rows,
                                                      .slots = options.max_sequences,
                                                      .slot_pages = options.pages},
-                                                    {.weights = rank->shard.pointers(),
+                                                    {.weights = rank->shard.weights.get(),
                                                      .kv = rank->kv.get(),
                                                      .swap = rank->swap.get(),
                                                      .collectives = rank->collectives.get()}));

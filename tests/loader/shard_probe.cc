@@ -53,8 +53,7 @@ int main(int argc, char** argv) {
                               .shard = shard,
                               .layers = plan::StageLayers(config.num_layers, pipeline, stage)}));
   const auto loaded = OrDie(worker::LoadShard(*tensors, program, *backend, {.threads = 2}));
-  long long packed = 0;
-  for (const auto& weight : loaded.weights) packed += weight->bytes();
+  const long long packed = loaded.weights->bytes();
   if (loaded.bytes_read != tensors->bytes_read()) return 3;
   std::printf("%lld %lld %lld %lld\n", static_cast<long long>(tensors->bytes_read()), packed,
               baseline, VmHwmBytes());

@@ -59,7 +59,7 @@ StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard) {
     const bool tokens =
         program.program.buffers[matmul->in].rows == kernels::BufferSpec::Rows::kTokens;
     (tokens ? cost.flops_per_row : cost.flops_per_output) += flops;
-    cost.weight_bytes += shard.weights[matmul->weight]->bytes();
+    cost.weight_bytes += shard.weights->bytes(matmul->weight);
   }
   return cost;
 }
@@ -128,7 +128,7 @@ class Bench {
                            .outputs = options_.batch,
                            .slots = std::max(options_.batch, 1),
                            .slot_pages = pages_per_sequence_},
-                          {.weights = shard_.pointers(), .kv = kv_.get()}));
+                          {.weights = shard_.weights.get(), .kv = kv_.get()}));
     stage_ = std::make_unique<Stage>(StageOptions{.slots = std::max(options_.batch, 1)},
                                      program_.program, executable_.get());
     last_token_.resize(std::max(options_.batch, 1));

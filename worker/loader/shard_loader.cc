@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
+#include <cstring>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -53,8 +54,8 @@ absl::Status CutPart(const model::TensorSource& tensors, const plan::WeightPart&
 class Loader {
  public:
   Loader(const model::TensorSource& tensors, const std::vector<Piece>& pieces,
-         kernels::Backend& backend, const ShardLoadOptions& options, LoadedShard& shard)
-      : tensors_(tensors), pieces_(pieces), backend_(backend), options_(options), shard_(shard) {
+         const ShardLoadOptions& options, LoadedShard& shard)
+      : tensors_(tensors), pieces_(pieces), options_(options), shard_(shard) {
     for (const Piece& piece : pieces) total_bytes_ += piece.bytes;
   }
 
@@ -71,24 +72,27 @@ class Loader {
 
  private:
   void Work() {
-    std::vector<std::byte> scratch;
     while (true) {
       const size_t i = next_.fetch_add(1);
       if (i >= pieces_.size()) return;
-      const absl::Status status = Load(pieces_[i], scratch);
+      const absl::Status status = Load(pieces_[i]);
       MutexLock lock(&mutex_);
       status_.Update(status);
       if (!status_.ok()) next_ = pieces_.size();
     }
   }
 
-  absl::Status Load(const Piece& piece, std::vector<std::byte>& scratch) {
-    scratch.resize(piece.bytes);
-    SKEIN_RETURN_IF_ERROR(tensors_.Read(*piece.tensor, piece.slice, absl::MakeSpan(scratch)));
-    SKEIN_RETURN_IF_ERROR(Annotate(backend_.PackRows(*shard_.weights[piece.part->weight],
-                                                     piece.first_row, piece.rows, scratch.data()),
+  absl::Status Load(const Piece& piece) {
+    SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Staging> staged,
+                           shard_.weights->Stage(piece.bytes));
+    SKEIN_RETURN_IF_ERROR(tensors_.Read(*piece.tensor, piece.slice, staged->bytes()));
+    hasher_.Add(piece.part->tensor, piece.slice, staged->bytes());
+    SKEIN_RETURN_IF_ERROR(Annotate(shard_.weights->Load({.weight = piece.part->weight,
+                                                         .first = piece.first_row,
+                                                         .count = piece.rows,
+                                                         .component = piece.part->component},
+                                                        std::move(staged)),
                                    piece.part->tensor));
-    hasher_.Add(piece.part->tensor, piece.slice, scratch);
     MutexLock lock(&mutex_);
     done_bytes_ += piece.bytes;
     if (options_.progress) options_.progress(done_bytes_, total_bytes_);
@@ -97,7 +101,6 @@ class Loader {
 
   const model::TensorSource& tensors_;
   const std::vector<Piece>& pieces_;
-  kernels::Backend& backend_;
   const ShardLoadOptions& options_;
   LoadedShard& shard_;
   int64_t total_bytes_ = 0;
@@ -109,34 +112,29 @@ class Loader {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace
-
-std::vector<const kernels::PackedWeight*> LoadedShard::pointers() const {
-  std::vector<const kernels::PackedWeight*> out;
-  for (const auto& weight : weights) out.push_back(weight.get());
-  return out;
+absl::Status LoadConstant(const plan::ConstantVector& constant, kernels::Weights& weights) {
+  const auto bytes = static_cast<int64_t>(constant.values.size() * sizeof(float));
+  SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Staging> staged, weights.Stage(bytes));
+  std::memcpy(staged->bytes().data(), constant.values.data(), bytes);
+  return weights.Load({.weight = constant.weight, .count = 1}, std::move(staged));
 }
+
+}  // namespace
 
 absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
                                       const plan::RankProgram& program, kernels::Backend& backend,
                                       const ShardLoadOptions& options) {
   LoadedShard shard;
-  for (const kernels::ProgramWeight& weight : program.program.weights) {
-    absl::StatusOr<std::unique_ptr<kernels::PackedWeight>> packed =
-        backend.AllocateWeight(weight.spec);
-    if (!packed.ok()) return Annotate(packed.status(), weight.name);
-    shard.weights.push_back(*std::move(packed));
-  }
+  SKEIN_ASSIGN_OR_RETURN(shard.weights, backend.AllocateWeights(program.program));
   for (const plan::ConstantVector& constant : program.constants) {
-    SKEIN_RETURN_IF_ERROR(
-        backend.PackRows(*shard.weights[constant.weight], 0, 1,
-                         reinterpret_cast<const std::byte*>(constant.values.data())));
+    SKEIN_RETURN_IF_ERROR(LoadConstant(constant, *shard.weights));
   }
   std::vector<Piece> pieces;
   for (const plan::WeightPart& part : program.parts) {
     SKEIN_RETURN_IF_ERROR(CutPart(tensors, part, &pieces));
   }
-  SKEIN_RETURN_IF_ERROR(Loader(tensors, pieces, backend, options, shard).Run());
+  SKEIN_RETURN_IF_ERROR(Loader(tensors, pieces, options, shard).Run());
+  SKEIN_RETURN_IF_ERROR(shard.weights->FinishLoading());
   return shard;
 }
 

@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/ops/backend.h"
@@ -21,11 +20,9 @@ struct ShardLoadOptions {
 };
 
 struct LoadedShard {
-  std::vector<std::unique_ptr<kernels::PackedWeight>> weights;  // by WeightId
-  int64_t bytes_read = 0;                                       // of this rank's slices
+  std::unique_ptr<kernels::Weights> weights;
+  int64_t bytes_read = 0;    // of this rank's slices
   std::string slice_digest;  // of the slices; equal for equal bytes, whoever reads them
-
-  std::vector<const kernels::PackedWeight*> pointers() const;
 };
 
 // Needs a few MiB a thread beside the weights. Errors name the tensor.
