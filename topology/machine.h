@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace skein::topology {
@@ -22,9 +23,20 @@ struct Node {
 struct Device {
   enum class Kind : uint8_t { kCpu };
   Kind kind = Kind::kCpu;
-  int32_t node = 0;  // index into Machine::nodes
+  int32_t node = 0;          // index into Machine::nodes
+  std::string name;          // as its maker calls it: "AMD EPYC 9654"
+  int64_t memory_bytes = 0;  // of its own; 0: it takes the node's
 
   friend bool operator==(const Device&, const Device&) = default;
+};
+
+// "cpu"
+std::string_view KindName(Device::Kind kind);
+
+// What a rank reports of where it runs.
+struct RankReport {
+  Node node;
+  Device device;  // its node is not known yet
 };
 
 // The devices of one job; device i belongs to rank i.
@@ -35,10 +47,10 @@ struct Machine {
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 
-// The machine of a job whose rank i reported reports[i] of the node that it runs on. Nodes are in
+// The machine of a job whose rank i reported reports[i]. Nodes are in
 // the order of their first rank. Ranks of one host measure at different times: the least memory
 // counts, since some ranks may have begun to take theirs. The most cores count, since a launcher
 // may have bound a rank to a part of them.
-Machine MachineFromRanks(const std::vector<Node>& reports);
+Machine MachineFromRanks(const std::vector<RankReport>& reports);
 
 }  // namespace skein::topology

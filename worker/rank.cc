@@ -164,6 +164,7 @@ class Rank {
                           .rank = mpi_.rank(),
                           .job_size = mpi_.size(),
                           .node = node,
+                          .device = topology::DescribeCpu(),
                           .layout = options_.layout,
                           .tracker = &tracker_,
                           .beats = &beats_,

@@ -100,8 +100,8 @@ absl::Status Run(const PlanFlags& flags) {
   const absl::StatusOr<plan::ModelFacts> model = ReadModel(flags.model);
   if (!model.ok()) return Annotate(model.status(), "--model");
   SKEIN_ASSIGN_OR_RETURN(const topology::Node node, topology::DescribeHost());
-  const topology::Machine machine = topology::MachineFromRanks(
-      std::vector<topology::Node>(static_cast<size_t>(flags.ranks), node));
+  const topology::Machine machine = topology::MachineFromRanks(std::vector<topology::RankReport>(
+      static_cast<size_t>(flags.ranks), {node, topology::DescribeCpu()}));
   SKEIN_ASSIGN_OR_RETURN(const plan::Planning planning, PlanOnHost(flags, *model, machine));
   const plan::Plan& best = planning.plans.front();
   absl::PrintF("%s: %s, %s free\n\n%s", node.host, FormatCount(node.cores, "core"),

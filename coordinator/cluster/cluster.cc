@@ -127,8 +127,10 @@ Rank* Cluster::FindLive(RankId id, Job** job) {
 }
 
 void Cluster::PlanAndLoad(Job& job) {
-  std::vector<topology::Node> reports;
-  for (const auto& [number, rank] : job.ranks) reports.push_back(rank.hello.node);
+  std::vector<topology::RankReport> reports;
+  for (const auto& [number, rank] : job.ranks) {
+    reports.push_back({rank.hello.node, rank.hello.device});
+  }
   plan::Constraints constraints = options_.constraints;
   if (job.layout != plan::LayoutRequest()) constraints.layout = job.layout;
   auto planning = options_.planner(topology::MachineFromRanks(reports), model_, constraints);

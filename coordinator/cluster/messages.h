@@ -25,6 +25,7 @@ struct RankHello {
   int32_t job_size = 0;
   int32_t pid = 0;
   topology::Node node;
+  topology::Device device;
   std::string secret_digest;   // of the job's secret
   plan::LayoutRequest layout;  // of the job; nothing asked: the coordinator's
 };

@@ -182,6 +182,9 @@ absl::StatusOr<RankHello> FromProto(const wire::Hello& hello) {
   SKEIN_ASSIGN_OR_RETURN(out.layout, plan::ParseLayoutRequest(layout));
   SKEIN_ASSIGN_OR_RETURN(out.node, convert::FromProto(hello.node()));
   out.node.host = host;
+  SKEIN_ASSIGN_OR_RETURN(const std::string device, Name("device: name", hello.device().name()));
+  SKEIN_ASSIGN_OR_RETURN(out.device, convert::FromProto(hello.device()));
+  out.device.name = device;
   return out;
 }
 

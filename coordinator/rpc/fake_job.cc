@@ -157,6 +157,8 @@ class FakeJob::Rank {
     hello.mutable_node()->set_host(absl::StrCat("host", rank_));
     hello.mutable_node()->set_cores(4);
     hello.mutable_node()->set_memory_bytes(int64_t{4} << 30);
+    hello.mutable_device()->set_kind("cpu");
+    hello.mutable_device()->set_name("a CPU");
     Write(message);
     reader_ = std::thread([this] { Read(); });
     heart_ = std::thread([this] { Beat(); });

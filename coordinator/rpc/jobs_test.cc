@@ -371,6 +371,8 @@ TEST(JobsTest, ARankThatDoesNotReadPilesUpNoHeartbeats) {
   hello.mutable_node()->set_host("host0");
   hello.mutable_node()->set_cores(1);
   hello.mutable_node()->set_memory_bytes(1 << 30);
+  hello.mutable_device()->set_kind("cpu");
+  hello.mutable_device()->set_name("a CPU");
   ASSERT_TRUE(stream->Write(message));
   message.mutable_heartbeat();
   for (int i = 0; i < kBeats; ++i) {

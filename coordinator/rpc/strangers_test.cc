@@ -37,6 +37,8 @@ cluster::v1::WorkerMessage HelloOf(const std::string& job_id) {
   hello.mutable_node()->set_host("host0");
   hello.mutable_node()->set_cores(1);
   hello.mutable_node()->set_memory_bytes(1 << 30);
+  hello.mutable_device()->set_kind("cpu");
+  hello.mutable_device()->set_name("a CPU");
   return message;
 }
 
@@ -164,6 +166,9 @@ TEST(StrangersTest, WhatAHelloSaysIsBoundedAndPrintable) {
       {[&](auto& hello) { hello.set_version(long_text); }, "version: 31457280 bytes"},
       {[&](auto& hello) { hello.set_layout(long_text); }, "layout: 31457280 bytes"},
       {[&](auto& hello) { hello.set_job_secret(long_text); }, "job_secret: 31457280 bytes"},
+      {[&](auto& hello) { hello.mutable_device()->set_name(std::string(257, 'd')); },
+       "device: name"},
+      {[&](auto& hello) { hello.mutable_device()->set_kind("abacus"); }, "device: kind"},
       {[&](auto& hello) { hello.mutable_node()->set_host(std::string(257, 'h')); },
        "node: host: 257 bytes"},
       {[&](auto& hello) { hello.set_job_id(""); }, "job_id: empty"},

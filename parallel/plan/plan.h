@@ -14,6 +14,7 @@
 #include "base/range.h"
 #include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
+#include "topology/machine.h"
 
 namespace skein::plan {
 
@@ -60,6 +61,7 @@ struct RankPlan {
   int32_t threads = 1;       // to compute with
   int64_t weight_bytes = 0;  // packed
   int64_t kv_bytes = 0;
+  topology::Device device;  // that the plan was made for
 
   friend bool operator==(const RankPlan&, const RankPlan&) = default;
 };

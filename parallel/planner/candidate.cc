@@ -284,6 +284,7 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
     rank.replica = i / (plan.layout.tensor * plan.layout.pipeline);
     rank.layers = BalancedStageLayers(job.model, plan.layout.pipeline, rank.stage);
     rank.threads = std::max(1, job.NodeOf(i).cores / ranks_of_nodes[job.machine.devices[i].node]);
+    rank.device = job.machine.devices[i];
     rank.weight_bytes = fit.rank(i).weight_bytes;
     rank.kv_bytes = plan.pages * fit.rank(i).page_bytes;
     plan.ranks.push_back(rank);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/status_macros.h"
+#include "proto/convert/topology.h"
 
 namespace skein::convert {
 namespace {
@@ -16,12 +17,13 @@ plan::v1::RankPlan RankToProto(const plan::RankPlan& rank) {
   wire.set_layers_begin(rank.layers.begin);
   wire.set_layers_end(rank.layers.end);
   wire.set_threads(rank.threads);
+  *wire.mutable_device() = ToProto(rank.device);
   wire.set_weight_bytes(rank.weight_bytes);
   wire.set_kv_bytes(rank.kv_bytes);
   return wire;
 }
 
-plan::RankPlan RankFromProto(const plan::v1::RankPlan& wire) {
+absl::StatusOr<plan::RankPlan> RankFromProto(const plan::v1::RankPlan& wire) {
   plan::RankPlan rank;
   rank.rank = wire.rank();
   rank.replica = wire.replica();
@@ -31,6 +33,7 @@ plan::RankPlan RankFromProto(const plan::v1::RankPlan& wire) {
   rank.threads = wire.threads();
   rank.weight_bytes = wire.weight_bytes();
   rank.kv_bytes = wire.kv_bytes();
+  SKEIN_ASSIGN_OR_RETURN(rank.device, FromProto(wire.device()));
   return rank;
 }
 
@@ -66,7 +69,9 @@ absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
   plan.model_path = wire.model_path();
   plan.model_identity = wire.model_identity();
   plan.layout = {wire.layout().tensor(), wire.layout().pipeline(), wire.layout().data()};
-  for (const plan::v1::RankPlan& rank : wire.ranks()) plan.ranks.push_back(RankFromProto(rank));
+  for (const plan::v1::RankPlan& rank : wire.ranks()) {
+    SKEIN_ASSIGN_OR_RETURN(plan.ranks.emplace_back(), RankFromProto(rank));
+  }
   plan.micro_batches = wire.micro_batches();
   plan.max_sequences = wire.max_sequences();
   plan.max_micro_batch_rows = wire.max_micro_batch_rows();

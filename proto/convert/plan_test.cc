@@ -25,8 +25,15 @@ plan::Plan DistinctPlan() {
   const Range layers[] = {{0, 20}, {20, 70}, {70, 90}};
   for (int32_t rank = 0; rank < 30; ++rank) {
     const int32_t stage = rank / 2 % 3;
-    plan.ranks.push_back({rank, rank / 6, stage, rank % 2, layers[stage], 100 + rank,
-                          (int64_t{1} << 40) + rank, (int64_t{1} << 41) + rank});
+    plan.ranks.push_back({rank,
+                          rank / 6,
+                          stage,
+                          rank % 2,
+                          layers[stage],
+                          100 + rank,
+                          (int64_t{1} << 40) + rank,
+                          (int64_t{1} << 41) + rank,
+                          {.name = "cpu " + std::to_string(rank), .memory_bytes = 1 + rank}});
   }
   plan.micro_batches = 7;
   plan.max_sequences = 11;
@@ -62,6 +69,7 @@ TEST(PlanOnTheWire, LeavesNoFieldUnset) {
   expect_set(wire);
   expect_set(wire.layout());
   expect_set(wire.ranks(29));
+  expect_set(wire.ranks(29).device());
 }
 
 TEST(PlanOnTheWire, ChecksWhatItReads) {
@@ -74,6 +82,7 @@ TEST(PlanOnTheWire, ChecksWhatItReads) {
       {[](auto& w) { w.clear_layout(); }, "layout.tensor is 0"},
       {[](auto& w) { w.mutable_layout()->set_pipeline(1 << 30); }, "layout.pipeline is 1073741824"},
       {[](auto& w) { w.clear_ranks(); }, "needs 30 ranks; the plan has 0"},
+      {[](auto& w) { w.mutable_ranks(3)->clear_device(); }, "device: kind is unknown"},
       {[](auto& w) { w.mutable_ranks(29)->set_shard(0); }, "rank 29: shard is 0"},
       {[](auto& w) { w.mutable_ranks(0)->set_layers_end(-1); }, "rank 0: layers' end is -1"},
       {[](auto& w) { w.set_pages(-1); }, "pages is -1"},

@@ -1,5 +1,7 @@
 #include "proto/convert/topology.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 
 namespace skein::convert {
@@ -23,6 +25,27 @@ absl::StatusOr<topology::Node> FromProto(const topology::v1::Node& wire) {
                                                    wire.memory_bytes(), ", less than nothing"));
   }
   return topology::Node{wire.host(), wire.cores(), wire.memory_bytes()};
+}
+
+topology::v1::Device ToProto(const topology::Device& device) {
+  topology::v1::Device wire;
+  wire.set_kind(std::string(topology::KindName(device.kind)));
+  wire.set_name(device.name);
+  wire.set_memory_bytes(device.memory_bytes);
+  return wire;
+}
+
+absl::StatusOr<topology::Device> FromProto(const topology::v1::Device& wire) {
+  topology::Device device{.name = wire.name(), .memory_bytes = wire.memory_bytes()};
+  if (wire.kind() != topology::KindName(device.kind)) {
+    return absl::InvalidArgumentError("device: kind is unknown; there is: cpu");
+  }
+  if (device.name.empty()) return absl::InvalidArgumentError("device: name is empty");
+  if (device.memory_bytes < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device: memory_bytes is ", device.memory_bytes, ", less than nothing"));
+  }
+  return device;
 }
 
 }  // namespace skein::convert

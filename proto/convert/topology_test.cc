@@ -33,7 +33,34 @@ TEST(NodeOnTheWire, ChecksWhatItReads) {
       {[](auto& w) { w.set_memory_bytes(-1); }, "node h: memory_bytes is -1"},
   };
   for (const Case& c : cases) {
-    topology::v1::Node wire = ToProto({"h", 2, 100});
+    topology::v1::Node wire = ToProto(topology::Node{"h", 2, 100});
+    c.spoil(wire);
+    EXPECT_THAT(FromProto(wire).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.words)));
+  }
+}
+
+TEST(DeviceOnTheWire, ComesBackEqual) {
+  const topology::Device device{.name = "an accelerator", .memory_bytes = int64_t{141} << 30};
+  topology::v1::Device wire;
+  ASSERT_TRUE(wire.ParseFromString(ToProto(device).SerializeAsString()));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Device back, FromProto(wire));
+  EXPECT_EQ(back, device);
+}
+
+TEST(DeviceOnTheWire, ChecksWhatItReads) {
+  struct Case {
+    std::function<void(topology::v1::Device&)> spoil;
+    const char* words;
+  };
+  const Case cases[] = {
+      {[](auto& w) { w.Clear(); }, "device: kind is unknown; there is: cpu"},
+      {[](auto& w) { w.set_kind("abacus"); }, "device: kind is unknown"},
+      {[](auto& w) { w.clear_name(); }, "device: name is empty"},
+      {[](auto& w) { w.set_memory_bytes(-2); }, "device: memory_bytes is -2"},
+  };
+  for (const Case& c : cases) {
+    topology::v1::Device wire = ToProto(topology::Device{.name = "a CPU"});
     c.spoil(wire);
     EXPECT_THAT(FromProto(wire).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.words)));

@@ -7,9 +7,12 @@
 #include <limits>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "topology/host/cgroup.h"
@@ -60,6 +63,18 @@ absl::StatusOr<Node> DescribeHost(const HostOptions& options) {
     node.memory_bytes = std::min(node.memory_bytes, *limits.memory_left_bytes);
   }
   return node;
+}
+
+Device DescribeCpu(const HostOptions& options) {
+  const std::string text = ReadWholeFile(options.root + "/proc/cpuinfo").value_or("");
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::ConsumePrefix(&line, "model name")) continue;
+    const size_t colon = line.find(':');
+    if (colon == absl::string_view::npos) continue;
+    const absl::string_view name = absl::StripAsciiWhitespace(line.substr(colon + 1));
+    if (!name.empty()) return {.kind = Device::Kind::kCpu, .name = std::string(name)};
+  }
+  return {.kind = Device::Kind::kCpu, .name = "CPU"};
 }
 
 }  // namespace skein::topology

@@ -24,4 +24,7 @@ struct HostOptions {
 // Reads a few files. FailedPrecondition when /proc/meminfo does not say what is available.
 absl::StatusOr<Node> DescribeHost(const HostOptions& options = {});
 
+// The processor: its name is the first "model name" of /proc/cpuinfo, or "CPU" where there is none.
+Device DescribeCpu(const HostOptions& options = {});
+
 }  // namespace skein::topology

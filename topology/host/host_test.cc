@@ -36,6 +36,7 @@ class FakeRoot {
   }
   ~FakeRoot() { std::filesystem::remove_all(path_); }
 
+  Device Cpu() const { return DescribeCpu({path_, {}}); }
   absl::StatusOr<Node> Describe(int32_t affinity_cores = 8) const {
     return DescribeHost({path_, affinity_cores});
   }
@@ -176,6 +177,18 @@ TEST(DescribeHost, NeedsMemAvailable) {
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("MemAvailable")))
         << text;
   }
+}
+
+TEST(DescribeCpu, IsNamedByItsMaker) {
+  const std::string two =
+      "processor\t: 0\nmodel name\t: Fast CPU 9000 @ 3 GHz \nflags\t: avx2\n\n"
+      "processor\t: 1\nmodel name\t: another\n";
+  EXPECT_EQ(FakeRoot(Files{{"/proc/cpuinfo", two}}).Cpu(), Device{.name = "Fast CPU 9000 @ 3 GHz"});
+  for (const char* text : {"", "model name", "model name\t:\n", "processor : 0\n"}) {
+    EXPECT_EQ(FakeRoot(Files{{"/proc/cpuinfo", text}}).Cpu(), Device{.name = "CPU"}) << text;
+  }
+  EXPECT_EQ(FakeRoot({}).Cpu().name, "CPU");
+  EXPECT_NE(DescribeCpu().name, "");
 }
 
 TEST(DescribeHost, DescribesThisHost) {

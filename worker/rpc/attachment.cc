@@ -57,6 +57,7 @@ pb::WorkerMessage HelloMessage(const AttachmentOptions& options) {
   hello.set_job_size(options.job_size);
   hello.set_pid(getpid());
   *hello.mutable_node() = convert::ToProto(options.node);
+  *hello.mutable_device() = convert::ToProto(options.device);
   return message;
 }
 
@@ -328,6 +329,18 @@ absl::Status Attachment::RunStream() {
 }
 
 absl::Status Attachment::OnPlan(plan::Plan plan) {
+  if (options_.rank >= static_cast<int32_t>(plan.ranks.size())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the plan is of ", plan.ranks.size(), " ranks"));
+  }
+  // Its node is the plan's to say.
+  topology::Device planned = plan.ranks[options_.rank].device;
+  planned.node = options_.device.node;
+  if (planned != options_.device) {
+    return absl::FailedPreconditionError(absl::StrCat("the plan is for another device ('",
+                                                      planned.name, "') than this rank has ('",
+                                                      options_.device.name, "')"));
+  }
   std::optional<ShardReport> ready;
   {
     MutexLock lock(&mutex_);

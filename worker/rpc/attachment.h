@@ -34,6 +34,7 @@ struct AttachmentOptions {
   int32_t rank = 0;
   int32_t job_size = 1;
   topology::Node node;
+  topology::Device device;
   plan::LayoutRequest layout;  // of the job; empty: the coordinator's
   // What heartbeats tell; both outlive the attachment and may be null.
   const comm::OperationTracker* tracker = nullptr;

@@ -197,10 +197,12 @@ TEST(AttachmentTest, WhatCameCountsAsTakenWhileTheLeaderWaitsForOthers) {
   EXPECT_TRUE(coordinators.AwaitTaken(1));
 }
 
+const topology::Device kDevice{.name = "a CPU"};
+
 plan::Plan PlanOfOneRank() {
   return {.job_id = "job",
           .model_path = "models/bard",
-          .ranks = {{.layers = {0, 8}, .weight_bytes = 1, .kv_bytes = 1}},
+          .ranks = {{.layers = {0, 8}, .weight_bytes = 1, .kv_bytes = 1, .device = kDevice}},
           .max_sequences = 4,
           .max_micro_batch_rows = 16,
           .step_tokens = 16,
@@ -240,6 +242,35 @@ class End {
   int code_ ABSL_GUARDED_BY(mutex_) = -1;
 };
 
+// At the first attach, and at a later one.
+TEST(AttachmentTest, APlanForAnotherDeviceIsRefused) {
+  plan::Plan other = PlanOfOneRank();
+  other.ranks[0].device.name = "an accelerator";
+  for (const bool later : {false, true}) {
+    SCOPED_TRACE(later);
+    FakeCoordinators coordinators;
+    Inbox inbox;
+    End end;
+    Attachment attachment({.coordinator = coordinators.address(),
+                           .job = {.id = "job", .secret = "a secret of the job"},
+                           .device = kDevice,
+                           .heartbeat_interval = absl::Milliseconds(10)},
+                          &inbox, end.callback());
+    ASSERT_TRUE(coordinators.AwaitHeartbeatOf(1));
+    if (later) {
+      coordinators.SendPlan(PlanOfOneRank());
+      SKEIN_ASSERT_OK(attachment.WaitForPlan());
+      coordinators.BreakConnection();
+      ASSERT_TRUE(coordinators.AwaitHeartbeatOf(2));
+    }
+    coordinators.SendPlan(other);
+    EXPECT_THAT(
+        end.Await(std::chrono::seconds(20)),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 HasSubstr("another device ('an accelerator') than this rank has ('a CPU')")));
+  }
+}
+
 // The second coordinator plans as the first one did, and hears again that the shard is loaded; the
 // third one gives the job another part of the model, or fewer pages.
 TEST(AttachmentTest, ANewCoordinatorMayOnlyRepeatThePlanThatIsLoaded) {
@@ -253,6 +284,7 @@ TEST(AttachmentTest, ANewCoordinatorMayOnlyRepeatThePlanThatIsLoaded) {
     End end;
     Attachment attachment({.coordinator = coordinators.address(),
                            .job = {.id = "job", .secret = "a secret of the job"},
+                           .device = kDevice,
                            .heartbeat_interval = absl::Milliseconds(10)},
                           &inbox, end.callback());
     ASSERT_TRUE(coordinators.AwaitHeartbeatOf(1));
