@@ -25,26 +25,40 @@ constexpr int64_t kPageSize = 16;
 // Page ids are int32.
 constexpr int64_t kMaxPages = std::numeric_limits<int32_t>::max();
 
-// The fullest node of a layout: the one with the largest part of its usable memory taken.
-struct NodeNeed {
-  int32_t node = 0;
-  int64_t needed_bytes = 0;
-  int64_t usable_bytes = 0;
+// Memory that ranks share: a node's, or a device's own. What its ranks take of it.
+struct Pool {
+  std::string name;  // "node alpha"
+  int64_t free_bytes = 0;
 
-  double ratio() const {
-    return static_cast<double>(needed_bytes) / std::max<int64_t>(usable_bytes, 1);
+  int64_t weight_bytes = 0;
+  int64_t buffer_bytes = 0;
+  int64_t program_bytes = 0;
+  int64_t page_bytes = 0;       // of a page of each of its ranks' caches
+  int64_t swap_page_bytes = 0;  // and of a page that is swapped out
+
+  int64_t usable_bytes() const { return UsableBytes(free_bytes); }
+  int64_t NeededBytes(int64_t pages, int64_t swap_pages) const {
+    return weight_bytes + buffer_bytes + program_bytes + pages * page_bytes +
+           swap_pages * swap_page_bytes;
   }
-  bool fits() const { return needed_bytes <= usable_bytes; }
+  double Ratio(int64_t pages, int64_t swap_pages) const {
+    return static_cast<double>(NeededBytes(pages, swap_pages)) /
+           static_cast<double>(std::max<int64_t>(usable_bytes(), 1));
+  }
 };
 
 // One layout of a job whose shards and stages are known to divide the model, and what its ranks
-// take on every node.
+// take of every pool of memory. Pages are swapped to the node's, where a device has its own.
 class Fit {
  public:
   // `limits` without pages. Errors are MemoryOfRank's.
   static absl::StatusOr<Fit> Create(const Job& job, const Layout& layout,
                                     const ReplicaLimits& limits) {
-    Fit fit(job.machine);
+    Fit fit;
+    for (const topology::Node& node : job.machine.nodes) {
+      fit.pools_.push_back(
+          {.name = absl::StrCat("node ", node.host), .free_bytes = node.memory_bytes});
+    }
     // Replicas are alike.
     const int32_t ranks = layout.tensor * layout.pipeline;
     std::vector<RankMemory> memories;
@@ -53,7 +67,9 @@ class Fit {
       SKEIN_ASSIGN_OR_RETURN(memories.emplace_back(),
                              MemoryOfRank(job.model, rank % layout.tensor, layers, limits));
     }
-    for (int32_t rank = 0; rank < job.ranks(); ++rank) fit.Add(rank, memories[rank % ranks]);
+    for (int32_t rank = 0; rank < job.ranks(); ++rank) {
+      fit.Add(rank, job.machine.devices[rank], memories[rank % ranks]);
+    }
     return fit;
   }
 
@@ -63,51 +79,46 @@ class Fit {
   int64_t PageBytes() const { return largest_page_bytes_; }
   int64_t PagesIn(int64_t bytes_per_rank) const { return bytes_per_rank / largest_page_bytes_; }
 
-  // `pages` of every rank, those to swap to included.
-  NodeNeed FullestNode(int64_t pages) const {
-    NodeNeed fullest;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      const NodeNeed need{static_cast<int32_t>(i),
-                          nodes_[i].fixed_bytes + pages * nodes_[i].page_bytes, Usable(i)};
-      if (i == 0 || need.ratio() > fullest.ratio()) fullest = need;
-    }
-    return fullest;
+  // The one with the largest part of its usable memory taken, by so many pages of every rank.
+  const Pool& Fullest(int64_t pages, int64_t swap_pages) const {
+    return *std::max_element(pools_.begin(), pools_.end(), [&](const Pool& a, const Pool& b) {
+      return a.Ratio(pages, swap_pages) < b.Ratio(pages, swap_pages);
+    });
   }
 
   // How many every rank may have in this part of what all else leaves, beside `swap_pages`.
   int64_t FittingPages(double fraction, int64_t swap_pages) const {
     int64_t pages = kMaxPages;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      const NodeUse& node = nodes_[i];
-      if (node.page_bytes == 0) continue;  // without ranks
-      const int64_t left = Usable(i) - node.fixed_bytes - swap_pages * node.page_bytes;
+    for (const Pool& pool : pools_) {
+      if (pool.page_bytes == 0) continue;  // without caches
+      const int64_t left = pool.usable_bytes() - pool.NeededBytes(0, swap_pages);
       const auto share = static_cast<int64_t>(fraction * static_cast<double>(left));
-      pages = std::min(pages, share / node.page_bytes);
+      pages = std::min(pages, share / pool.page_bytes);
     }
     return std::max<int64_t>(pages, 0);
   }
 
  private:
-  struct NodeUse {
-    int64_t fixed_bytes = 0;
-    int64_t page_bytes = 0;  // of a page of each of its ranks
-  };
+  Fit() = default;
 
-  explicit Fit(const topology::Machine& machine)
-      : machine_(machine), nodes_(machine.nodes.size()) {}
-
-  void Add(int32_t rank, const RankMemory& memory) {
+  void Add(int32_t rank, const topology::Device& device, const RankMemory& memory) {
     ranks_.push_back(memory);
-    NodeUse& node = nodes_[machine_.devices[rank].node];
-    node.fixed_bytes += memory.total();
-    node.page_bytes += memory.page_bytes;
+    Pool& node = pools_[device.node];
+    node.program_bytes += kProcessBytes;
+    node.swap_page_bytes += memory.page_bytes;
+    if (device.memory_bytes > 0) {
+      pools_.push_back({.name = absl::StrCat("the device of rank ", rank, " (", device.name, ")"),
+                        .free_bytes = device.memory_bytes});
+    }
+    Pool& own = device.memory_bytes > 0 ? pools_.back() : pools_[device.node];
+    own.weight_bytes += memory.weight_bytes;
+    own.buffer_bytes += memory.activation_bytes;
+    own.page_bytes += memory.page_bytes;
     largest_page_bytes_ = std::max(largest_page_bytes_, memory.page_bytes);
   }
-  int64_t Usable(size_t node) const { return UsableBytes(machine_.nodes[node].memory_bytes); }
 
-  const topology::Machine& machine_;
   std::vector<RankMemory> ranks_;
-  std::vector<NodeUse> nodes_;
+  std::vector<Pool> pools_;  // nodes' first
   int64_t largest_page_bytes_ = 0;
 };
 
@@ -160,16 +171,16 @@ std::string KvMemoryAsked(const KvMemory& memory) {
 
 // What cannot be is `pages`, of which one sequence with a full context is the least.
 std::string MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
-                          const NodeNeed& need) {
-  const topology::Node& node = job.machine.nodes[need.node];
+                          const Pool& pool) {
   const bool least = limits.pages == limits.context_pages();
   std::string refusal = absl::StrCat(
-      "node ", node.host, " would need ", FormatBytes(need.needed_bytes), " for ",
+      pool.name, " would need ", FormatBytes(pool.NeededBytes(limits.pages, limits.swap_pages)),
+      " for ",
       least ? Sequences(1, job.context_length)
             : absl::StrCat(FormatCount(limits.pages, "page"), ", ", KvMemoryAsked(job.kv_memory)),
       limits.swap_pages > 0 ? absl::StrCat(" and ", limits.swap_pages, " pages to swap to") : "",
-      " and has ", FormatBytes(need.usable_bytes), " to use (7/8 of ",
-      FormatBytes(node.memory_bytes), " free)");
+      " and has ", FormatBytes(pool.usable_bytes()), " to use (7/8 of ",
+      FormatBytes(pool.free_bytes), " free)");
   const int64_t fitting = fit.FittingPages(1, limits.swap_pages);
   if (!least && fitting >= limits.context_pages()) {
     absl::StrAppend(&refusal, "; ", FormatCount(fitting, "page"), " would fit, ",
@@ -206,24 +217,16 @@ std::string CacheReason(const Job& job, const ReplicaLimits& limits, int64_t wan
                       wanted_pages, " if all grow to their full length.");
 }
 
-// With what the node's ranks need it for.
-std::string MemoryReason(const Job& job, const Fit& fit, const ReplicaLimits& limits,
-                         const NodeNeed& need) {
-  const topology::Node& node = job.machine.nodes[need.node];
-  int64_t weights = 0, pages = 0, buffers = 0, ranks = 0;
-  for (int32_t i = 0; i < job.ranks(); ++i) {
-    if (job.machine.devices[i].node != need.node) continue;
-    weights += fit.rank(i).weight_bytes;
-    pages += fit.rank(i).page_bytes;
-    buffers += fit.rank(i).activation_bytes;
-    ++ranks;
-  }
-  const int64_t swap = limits.swap_pages * pages;
-  return absl::StrCat(
-      "Memory: node ", node.host, ", the fullest, needs ", FormatBytes(need.needed_bytes), " of ",
-      FormatBytes(node.memory_bytes), ": weights ", FormatBytes(weights), ", KV ",
-      FormatBytes(limits.pages * pages), swap > 0 ? absl::StrCat(", swap ", FormatBytes(swap)) : "",
-      ", buffers ", FormatBytes(buffers), ", programs ", FormatBytes(ranks * kProcessBytes), ".");
+// With what the pool's ranks need it for.
+std::string MemoryReason(const ReplicaLimits& limits, const Pool& pool) {
+  const int64_t swap = limits.swap_pages * pool.swap_page_bytes;
+  return absl::StrCat("Memory: ", pool.name, ", the fullest, needs ",
+                      FormatBytes(pool.NeededBytes(limits.pages, limits.swap_pages)), " of ",
+                      FormatBytes(pool.free_bytes), ": weights ", FormatBytes(pool.weight_bytes),
+                      ", KV ", FormatBytes(limits.pages * pool.page_bytes),
+                      swap > 0 ? absl::StrCat(", swap ", FormatBytes(swap)) : "", ", buffers ",
+                      FormatBytes(pool.buffer_bytes), ", programs ",
+                      FormatBytes(pool.program_bytes), ".");
 }
 
 // The pages of the plan into `limits`; why it cannot be, or "".
@@ -244,12 +247,14 @@ std::string ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
     pages = std::min(wanted, fit.FittingPages(1, limits.swap_pages));
   }
   limits.pages = std::max(pages, limits.context_pages());
-  const NodeNeed need = fit.FullestNode(limits.pages + limits.swap_pages);
-  candidate.memory_ratio = need.ratio();
-  if (!need.fits()) return MemoryRefusal(job, fit, limits, need);
+  const Pool& fullest = fit.Fullest(limits.pages, limits.swap_pages);
+  candidate.memory_ratio = fullest.Ratio(limits.pages, limits.swap_pages);
+  if (fullest.NeededBytes(limits.pages, limits.swap_pages) > fullest.usable_bytes()) {
+    return MemoryRefusal(job, fit, limits, fullest);
+  }
   if (pages < limits.context_pages()) return BudgetRefusal(job, fit, limits, pages);
 
-  candidate.memory_reason = MemoryReason(job, fit, limits, need);
+  candidate.memory_reason = MemoryReason(limits, fullest);
   candidate.cache_reason = CacheReason(job, limits, wanted);
   return "";
 }

@@ -34,7 +34,7 @@ struct Job {
 struct Candidate {
   Layout layout;
   std::string refusal;  // why it cannot be; empty when it can
-  // Needed over usable memory on the fullest node; 0 when unknown.
+  // Needed over usable memory of the fullest node or device; 0 when unknown.
   double memory_ratio = 0;
   // The nodes that the shards of one stage are spread over, "a and b"; empty when every stage is
   // on one node.
@@ -43,13 +43,13 @@ struct Candidate {
   int64_t useful_shards = 0;
   // Without names and reasons; only where refusal is empty.
   Plan plan;
-  std::string memory_reason;       // what the fullest node holds, as a sentence
+  std::string memory_reason;       // what the fullest one holds, as a sentence
   std::string cache_reason;        // why so many pages, in sentences
   std::string micro_batch_reason;  // why so many, as a sentence; empty with one stage
 };
 
-// Part of a node's memory that ranks may take. The rest is for the page cache of the files being
-// read and for other processes: free memory is a snapshot.
+// Part of a node's or a device's memory that ranks may take. The rest is for the page cache of the
+// files being read and for other processes: free memory is a snapshot.
 constexpr int64_t UsableBytes(int64_t memory_bytes) { return memory_bytes - memory_bytes / 8; }
 
 // layout.ranks() == job.ranks().

@@ -26,7 +26,7 @@ TEST(PlanJob, GivesPagesWhatSequencesNeedAndMemoryHas) {
   EXPECT_EQ(all.pages, 16 * 512);
   EXPECT_EQ(all.ranks[0].kv_bytes, all.pages * kPageBytes);
   EXPECT_THAT(Reasons(all), HasSubstr("16 sequences of 8192 tokens have room at the same time."));
-  // 8.03e9 parameters in bf16; 256 rows of 65,536 floats, and 32 of 4,096 and twice the vocabulary.
+  // 8.03e9 parameters in bf16; 256 rows of 65,536 floats, and 32 of 4,096 and the vocabulary.
   EXPECT_THAT(Reasons(all), HasSubstr(": weights 14.96 GiB, KV 32.00 GiB, buffers 80.2 MiB, "
                                       "programs 64.0 MiB."));
   EXPECT_EQ(plan_of({{}, 100, 3}).pages, 3 * 7);
@@ -48,6 +48,41 @@ TEST(PlanJob, GivesPagesWhatSequencesNeedAndMemoryHas) {
   const Plan quarter = plan_of(narrow);
   EXPECT_EQ(quarter.pages, 100 * 512);
   EXPECT_EQ(quarter.ranks[0].kv_bytes, quarter.pages * (kPageBytes / 4 / 128 * 132));
+}
+
+// Weights, caches and buffers are in a device's own memory; programs, and what is swapped out, in
+// the node's.
+TEST(PlanJob, CountsTheMemoryOfDevicesThatHaveTheirOwn) {
+  topology::Machine machine = OneNode(8, 20 * kGiB, 2);
+  for (topology::Device& device : machine.devices) {
+    device.name = "accelerator";
+    device.memory_bytes = 80 * kGiB;
+  }
+  Constraints constraints;
+  SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest("tp=1,pp=1"));
+  const auto plan = [&] { return PlanJob(machine, Llama8B(), constraints); };
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning both, plan());
+  EXPECT_EQ(both.plans[0].pages, 16 * 512);
+  EXPECT_EQ(both.plans[0].ranks[1].device, machine.devices[1]);
+  EXPECT_THAT(Reasons(both.plans[0]),
+              HasSubstr("the device of rank 0 (accelerator), the fullest, needs 47.04 GiB of "
+                        "80.00 GiB: weights 14.96 GiB, KV 32.00 GiB, buffers 80.2 MiB, programs "
+                        "0 B."));
+
+  // The smaller one decides how many pages every rank has.
+  machine.devices[1].memory_bytes = 40 * kGiB;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning less, plan());
+  EXPECT_LT(less.plans[0].pages, 16 * 512);
+  EXPECT_LE(less.plans[0].ranks[0].kv_bytes + (15 * kGiB), 35 * kGiB);
+  EXPECT_THAT(Reasons(less.plans[0]), HasSubstr("the device of rank 1 (accelerator), the fullest"));
+
+  constraints.swap_memory_bytes = 9 * kGiB;  // of each rank, in 17.5 GiB
+  EXPECT_THAT(plan().status().message(), HasSubstr("node alpha would need 18.12 GiB"));
+  constraints.swap_memory_bytes = 8 * kGiB;
+  SKEIN_EXPECT_OK(plan());
+  machine.devices[1].memory_bytes = 10 * kGiB;
+  EXPECT_THAT(plan().status().message(),
+              HasSubstr("the device of rank 1 (accelerator) would need"));
 }
 
 TEST(PlanJob, TakesAskedKvMemory) {
