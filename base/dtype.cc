@@ -64,4 +64,16 @@ void ConvertToFloat(DType dtype, const void* in, int64_t count, float* out) {
   }
 }
 
+void ConvertFromFloat(DType dtype, const float* in, int64_t count, void* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  char* bytes = static_cast<char*>(out);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint16_t bits = dtype == DType::kBF16 ? FloatToBf16(in[i]) : FloatToF16(in[i]);
+    std::memcpy(bytes + 2 * i, &bits, sizeof(bits));
+  }
+}
+
 }  // namespace skein

@@ -43,5 +43,7 @@ uint16_t FloatToF16(float value);
 // Converts `count` stored elements of a weight at `in` to float at `out`. No alignment is asked of
 // `in`.
 void ConvertToFloat(DType dtype, const void* in, int64_t count, float* out);
+// The other way, rounding to nearest even.
+void ConvertFromFloat(DType dtype, const float* in, int64_t count, void* out);
 
 }  // namespace skein

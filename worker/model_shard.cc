@@ -79,7 +79,8 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
                                                                 .layers = rank.layers,
                                                                 .page_size = plan.page_size,
                                                                 .pages = plan.pages,
-                                                                .kv_dtype = plan.kv_dtype}));
+                                                                .kv_dtype = plan.kv_dtype,
+                                                                .hop_dtype = plan.hop_dtype}));
   SKEIN_ASSIGN_OR_RETURN(shard.weights,
                          LoadShard(*tensors, shard.program, *shard.backend,
                                    {.threads = rank.threads, .progress = options.progress}));

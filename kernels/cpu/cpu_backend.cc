@@ -46,6 +46,11 @@ class CpuExecutable final : public HostExecutable {
 
   absl::Status Init() {
     SKEIN_RETURN_IF_ERROR(HostExecutable::Init());
+    for (const BufferSpec& buffer : program().buffers) {
+      if (buffer.dtype == DType::kF32) continue;
+      return absl::UnimplementedError(
+          absl::StrCat("buffer ", buffer.name, ": the CPU computes in F32"));
+    }
     const std::vector<Op>& ops = program().ops;
     neighbours_.resize(ops.size());
     bool attends = false;

@@ -38,15 +38,19 @@ absl::Status HostExecutable::CheckBindings() const {
 absl::Status HostExecutable::AllocateBuffers() {
   SKEIN_ASSIGN_OR_RETURN(
       memory_, HostMemory::Allocate(BufferBytes(program_, limits_), "a Program's buffers"));
-  float* next = memory_.floats();
+  std::byte* next = memory_.data();
+  const auto take = [&next](int64_t bytes) { return std::exchange(next, next + bytes); };
   for (BufferId id = 0; id < static_cast<BufferId>(program_.buffers.size()); ++id) {
-    const int64_t elements = MaxRows(id) * cols(id);
+    // Buffers start on cache lines.
+    const int64_t elements = (MaxRows(id) * cols(id) + kLanes - 1) / kLanes * kLanes;
+    const int64_t hop_bytes = HopBytes(program_, id, limits_);
     for (int i = 0; i < kBatches; ++i) {
-      const bool shared = i > 0 && !IsPerBatch(program_, id);
-      storage_[i].push_back(shared ? storage_[0][id] : next);
-      // Buffers start on cache lines.
-      if (!shared) next += (elements + kLanes - 1) / kLanes * kLanes;
+      const bool own = i == 0 || (IsPerBatch(program_, id) && hop_bytes == 0);
+      storage_[i].push_back(own ? reinterpret_cast<float*>(take(elements * sizeof(float)))
+                                : storage_[0][id]);
     }
+    for (int i = 0; i < kBatches; ++i)
+      hops_[i].push_back(hop_bytes > 0 ? take(hop_bytes) : nullptr);
   }
   data_ = storage_[0];
   return absl::OkStatus();
@@ -67,7 +71,48 @@ absl::Status HostExecutable::Init() {
 
 View HostExecutable::port(BufferId id, int i) {
   if (id < 0 || id >= static_cast<BufferId>(data_.size()) || !program_.buffers[id].port) return {};
+  if (hops_[i][id] != nullptr) {
+    return {hops_[i][id], program_.hop_dtype, MaxRows(id), cols(id)};
+  }
   return {storage_[i][id], DType::kF32, MaxRows(id), cols(id)};
+}
+
+void HostExecutable::TakeInput(int i) {
+  const BufferId id = program_.input;
+  if (id < 0 || hops_[i][id] == nullptr) return;
+  ConvertToFloat(program_.hop_dtype, hops_[i][id], rows_.rows() * cols(id), data(id));
+}
+
+void HostExecutable::GiveOutput(int i) {
+  const BufferId id = program_.output;
+  if (id < 0 || hops_[i][id] == nullptr) return;
+  ConvertFromFloat(program_.hop_dtype, data(id), rows_.rows() * cols(id), hops_[i][id]);
+}
+
+void HostExecutable::Round(BufferId id) {
+  const DType dtype = program_.buffers[id].dtype;
+  if (dtype == DType::kF32) return;
+  float* const values = data(id);
+  const int64_t elements = RowsOf(id, rows_) * cols(id);
+  for (int64_t i = 0; i < elements; ++i) {
+    values[i] = dtype == DType::kBF16 ? Bf16ToFloat(FloatToBf16(values[i]))
+                                      : F16ToFloat(FloatToF16(values[i]));
+  }
+}
+
+void HostExecutable::RoundWritten(const Op& op) {
+  if (const auto* add = std::get_if<AddRmsNormOp>(&op)) Round(add->residual);
+  std::visit(
+      [this](const auto& o) {
+        if constexpr (requires { o.out; }) {
+          Round(o.out);
+        } else if constexpr (requires { o.qkv; }) {
+          Round(o.qkv);
+        } else {
+          Round(o.buffer);
+        }
+      },
+      op);
 }
 
 absl::Status HostExecutable::RunOps() {
@@ -78,8 +123,10 @@ absl::Status HostExecutable::RunOps() {
       const View view = {data(id), DType::kF32, RowsOf(id, rows_), cols(id)};
       if (view.elements() == 0) continue;  // on every rank: all run the same batch
       SKEIN_RETURN_IF_ERROR(collectives->AllReduce(view, kHostStream));
+      Round(id);
     } else {
       Compute(op, rows_);
+      RoundWritten(op);
       if (collectives != nullptr) SKEIN_RETURN_IF_ERROR(collectives->Progress());
     }
   }
@@ -135,8 +182,10 @@ absl::StatusOr<Ticket> HostExecutable::Enqueue(int i) {
   SKEIN_RETURN_IF_ERROR(slots_->Fill(batch, rows_));
   SKEIN_RETURN_IF_ERROR(CopyPages(batch));
   data_ = storage_[i];
+  TakeInput(i);
   Begin(rows_);
   SKEIN_RETURN_IF_ERROR(RunOps());
+  GiveOutput(i);
   if (sampler_.has_value()) SKEIN_RETURN_IF_ERROR(Sample(batch, results_[i]));
   return ++tickets_;
 }

@@ -68,6 +68,12 @@ class HostExecutable : public Executable {
   absl::Status AllocateBuffers();
   absl::Status CopyPages(const Batch& batch);
   absl::Status RunOps();
+  // From and to ports that have the dtype of hops.
+  void TakeInput(int i);
+  void GiveOutput(int i);
+  // To the buffer's dtype; after an operation, of all that it wrote.
+  void Round(BufferId id);
+  void RoundWritten(const Op& op);
   absl::Status Sample(const Batch& batch, BatchResult& result);
   int64_t MaxRows(BufferId id) const { return BufferRows(program_.buffers[id], limits_); }
 
@@ -85,7 +91,9 @@ class HostExecutable : public Executable {
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
   HostMemory memory_;                                  // all buffers
   std::array<std::vector<float*>, kBatches> storage_;  // [buffers], as a batch sees them
-  std::vector<float*> data_;                           // of the batch that runs
+  std::array<std::vector<std::byte*>, kBatches>
+      hops_;                  // [buffers], ports in another dtype; or null
+  std::vector<float*> data_;  // of the batch that runs
 };
 
 }  // namespace skein::kernels

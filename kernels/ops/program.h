@@ -2,7 +2,7 @@
 //
 // Built once per layout by the model's code, run by any back end. There are no decisions of the
 // host inside, buffers have fixed addresses, and a back end may replace any run of operations by
-// one kernel. All buffers are F32 and row-major, [rows, cols], rows contiguous.
+// one kernel. Buffers are row-major, [rows, cols], rows contiguous.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +26,8 @@ struct BufferSpec {
   int64_t cols = 0;
   // Seen from outside, before and after a run; others are the back end's, which may do without.
   bool port = false;
+  // What an operation writes is rounded to it, where the back end keeps the buffer at all.
+  DType dtype = DType::kF32;
 };
 
 // A weight's name is for messages; the loader knows what fills it.
@@ -129,6 +131,8 @@ struct Program {
   // sent.
   BufferId input = -1;
   BufferId output = -1;
+  // In which these ports are, whatever the buffers' own: what a hop carries.
+  DType hop_dtype = DType::kF32;
   // A port: [outputs, >= the part's tokens], of which tokens are drawn; -1 on other than the last
   // stage. Each of `vocab_shards` shards has a part of the vocabulary, of as many blocks.
   BufferId logits = -1;

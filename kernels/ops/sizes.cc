@@ -22,13 +22,23 @@ bool IsPerBatch(const Program& program, BufferId id) {
 
 int64_t BufferBytes(const Program& program, const Limits& limits) {
   int64_t elements = 0;
+  int64_t hops = 0;
   for (BufferId id = 0; id < static_cast<BufferId>(program.buffers.size()); ++id) {
     const BufferSpec& buffer = program.buffers[id];
     const int64_t padded =
         (BufferRows(buffer, limits) * buffer.cols + kLanes - 1) / kLanes * kLanes;
-    elements += padded * (IsPerBatch(program, id) ? Executable::kBatches : 1);
+    const int64_t hop = HopBytes(program, id, limits);
+    elements += padded * (IsPerBatch(program, id) && hop == 0 ? Executable::kBatches : 1);
+    hops += hop * Executable::kBatches;
   }
-  return DTypeBytes(DType::kF32, elements);
+  return DTypeBytes(DType::kF32, elements) + hops;
+}
+
+int64_t HopBytes(const Program& program, BufferId id, const Limits& limits) {
+  if (!IsPerBatch(program, id) || program.hop_dtype == DType::kF32) return 0;
+  constexpr int64_t kLine = 64;
+  const int64_t elements = BufferRows(program.buffers[id], limits) * program.buffers[id].cols;
+  return (DTypeBytes(program.hop_dtype, elements) + kLine - 1) / kLine * kLine;
 }
 
 int64_t GatherBytes(const Program& program) {

@@ -43,11 +43,15 @@ class Checker {
       if (buffer.cols < 1 || !Fits(buffer.cols, limits_.rows + limits_.outputs)) {
         return Invalid("buffer ", i, " (", buffer.name, ") has ", buffer.cols, " columns");
       }
+      if (!IsFloat(buffer.dtype)) {
+        return Invalid("buffer ", i, " (", buffer.name, ") is of ", Name(buffer.dtype));
+      }
     }
     SKEIN_RETURN_IF_ERROR(Port("input", program_.input, BufferSpec::Rows::kTokens));
     SKEIN_RETURN_IF_ERROR(Port("output", program_.output, BufferSpec::Rows::kTokens));
     SKEIN_RETURN_IF_ERROR(Port("logits", program_.logits, BufferSpec::Rows::kOutputs));
     SKEIN_RETURN_IF_ERROR(Vocabulary());
+    if (!IsFloat(program_.hop_dtype)) return Invalid("hops of ", Name(program_.hop_dtype));
     if (program_.input < 0) return absl::OkStatus();
     return Differ("input", program_.input, "output", program_.output);
   }
@@ -110,6 +114,8 @@ class Checker {
   absl::Status Check(const AllReduceOp& op) const { return Buffer("buffer", op.buffer); }
 
  private:
+  static bool IsFloat(DType dtype) { return dtype != DType::kI32 && dtype != DType::kU8; }
+  static std::string Name(DType dtype) { return std::string(DTypeName(dtype)); }
   const BufferSpec& At(BufferId id) const { return program_.buffers[id]; }
   const WeightSpec& Spec(WeightId id) const { return program_.weights[id].spec; }
   int64_t Cols(BufferId id) const { return At(id).cols; }

@@ -113,6 +113,8 @@ TEST(ValidateProgramTest, WhatIsNotAnOperation) {
   const Case cases[] = {
       {[](Program& p) { p.buffers[3].cols = 0; }, "buffer 3 (attended) has 0 columns"},
       {[](Program& p) { p.buffers[3].cols = int64_t{1} << 60; }, "buffer 3 (attended)"},
+      {[](Program& p) { p.buffers[1].dtype = DType::kI32; }, "buffer 1 (y) is of I32"},
+      {[](Program& p) { p.hop_dtype = DType::kU8; }, "hops of U8"},
       {[](Program& p) { p.input = 4; }, "input: buffer gathered has the wrong kind"},
       {[](Program& p) { p.output = 77; }, "output: no buffer 77"},
       {[](Program& p) { p.logits = 0; }, "logits: buffer x has the wrong kind"},

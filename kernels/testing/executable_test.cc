@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -287,6 +288,33 @@ TEST_P(ExecutableTest, InputAndOutputAreEachBatchsOwn) {
   SKEIN_ASSERT_OK(p.executable->Enqueue(0).status());
   EXPECT_EQ(ports[0][in][3], 1 + 2 + 2);
   EXPECT_EQ(ports[1][in][0], 11 + 12 + 12);
+}
+
+// Whatever the buffers are kept in.
+TEST_P(ExecutableTest, HopsHaveADType) {
+  TestProgram copy;  // out = in + 0
+  const BufferId from = copy.AddBuffer(4), zero = copy.AddBuffer(4), to = copy.AddBuffer(4);
+  copy.Add(AddOp{from, zero, to});
+  copy.program.input = from;
+  copy.program.output = to;
+  copy.program.hop_dtype = DType::kBF16;
+  copy.Bind(*backend_);
+  for (int i : {0, 1}) {
+    EXPECT_EQ(copy.executable->port(from, i).dtype, DType::kBF16);
+    auto* const ports = static_cast<uint16_t*>(copy.executable->port(from, i).data);
+    for (int64_t c = 0; c < 8; ++c) ports[c] = FloatToBf16(static_cast<float>(c + 1 + 10 * i));
+    copy.executable->batch(i) = BatchOf({{{}, 0, {0, 0}}});
+  }
+  copy.Set(zero, {0, 0x1p-9f, 0.5f, 0, 0, 0, 0, 0});
+  for (int i : {1, 0}) SKEIN_ASSERT_OK(copy.executable->Enqueue(i).status());
+  for (int i : {0, 1}) {
+    const auto* const given = static_cast<const uint16_t*>(copy.executable->port(to, i).data);
+    const float first = static_cast<float>(1 + 10 * i);
+    EXPECT_EQ(Bf16ToFloat(given[0]), first);
+    EXPECT_EQ(Bf16ToFloat(given[1]), first + 1);  // rounded
+    EXPECT_EQ(Bf16ToFloat(given[2]), first + 2.5f);
+    EXPECT_EQ(Bf16ToFloat(given[7]), first + 7);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ExecutableTest, testing::ValuesIn(AllBackends()),

@@ -236,6 +236,26 @@ TEST_P(LiteralTest, GatherRows) {
   EXPECT_EQ(p_.Get(out, 3), (std::vector<float>{3, 4, 7, 8, 9, 10}));
 }
 
+// The reference rounds what an operation writes, as a device would that keeps it so.
+TEST_P(LiteralTest, BuffersHaveADType) {
+  const BufferId x = p_.AddBuffer(2);
+  const BufferId y = p_.AddBuffer(2);
+  p_.program.buffers[x].dtype = DType::kBF16;
+  p_.Add(AddOp{x, y, x});
+  if (backend_->name() != "reference") {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto weights, backend_->AllocateWeights(p_.program));
+    EXPECT_THAT(backend_->Compile(p_.program, p_.limits, {.weights = weights.get()}),
+                StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("buffer b0")));
+    return;
+  }
+  p_.Bind(*backend_);
+  p_.Set(x, {1, 256});
+  p_.Set(y, {0x1p-9f, 1});  // beyond the 8 bits of a sum's mantissa
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0})));
+  EXPECT_EQ(p_.Get(x, 1), (std::vector<float>{1, 256}));
+  EXPECT_EQ(p_.Get(y, 1), (std::vector<float>{0x1p-9f, 1}));
+}
+
 // Two ranks; this one is the first, the other's data are 100 more.
 class FakeCollectives final : public Collectives {
  public:

@@ -279,6 +279,7 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
   plan.pages = limits.pages;
   plan.swap_pages = limits.swap_pages;
   plan.kv_dtype = limits.kv_dtype;
+  plan.hop_dtype = limits.hop_dtype;
   plan.context_length = limits.context_length;
   const std::vector<int32_t> ranks_of_nodes = RanksOfNodes(job.machine);
   for (int32_t i = 0; i < job.ranks(); ++i) {

@@ -16,7 +16,8 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
                                                                    .layers = layers,
                                                                    .page_size = limits.page_size,
                                                                    .pages = 1,
-                                                                   .kv_dtype = limits.kv_dtype}));
+                                                                   .kv_dtype = limits.kv_dtype,
+                                                                   .hop_dtype = limits.hop_dtype}));
   const kernels::Limits batch = {
       .rows = limits.max_micro_batch_rows,
       .outputs = MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows)};

@@ -18,6 +18,7 @@ struct ReplicaLimits {
   int32_t max_micro_batch_rows = 0;
   int64_t page_size = 0;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
+  DType hop_dtype = DType::kF32;
   int64_t pages = 0;
   int64_t swap_pages = 0;
 

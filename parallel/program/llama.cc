@@ -23,6 +23,7 @@ class LlamaBuilder {
       : config_(config), spec_(spec), shard_(shard), builder_(tensors, config.dtype) {}
 
   absl::StatusOr<RankProgram> Build() {
+    program().hop_dtype = spec_.hop_dtype;
     AddBuffers();
     if (is_first()) {
       SKEIN_RETURN_IF_ERROR(AddEmbedding());

@@ -57,6 +57,7 @@ plan::v1::Plan ToProto(const plan::Plan& plan) {
   wire.set_pages(plan.pages);
   wire.set_swap_pages(plan.swap_pages);
   wire.set_kv_dtype(std::string(plan::KvDTypeName(plan.kv_dtype)));
+  wire.set_hop_dtype(std::string(DTypeName(plan.hop_dtype)));
   wire.set_context_length(plan.context_length);
   for (const std::string& reason : plan.reasons) wire.add_reasons(reason);
   return wire;
@@ -82,6 +83,7 @@ absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
   plan.context_length = wire.context_length();
   plan.reasons.assign(wire.reasons().begin(), wire.reasons().end());
   SKEIN_RETURN_IF_ERROR(plan::CheckPlan(plan));
+  SKEIN_ASSIGN_OR_RETURN(plan.hop_dtype, ParseDType(wire.hop_dtype()));
   SKEIN_ASSIGN_OR_RETURN(plan.kv_dtype, plan::ParseKvDType(wire.kv_dtype()));
   return plan;
 }

@@ -43,6 +43,7 @@ plan::Plan DistinctPlan() {
   plan.pages = 1000;
   plan.swap_pages = 500;
   plan.kv_dtype = plan::KvDType::kInt8;
+  plan.hop_dtype = DType::kBF16;
   plan.context_length = 1900;
   plan.reasons = {"first", "second"};
   return plan;
@@ -81,6 +82,7 @@ TEST(PlanOnTheWire, ChecksWhatItReads) {
       {[](auto& w) { w.Clear(); }, "layout.tensor is 0"},
       {[](auto& w) { w.clear_layout(); }, "layout.tensor is 0"},
       {[](auto& w) { w.mutable_layout()->set_pipeline(1 << 30); }, "layout.pipeline is 1073741824"},
+      {[](auto& w) { w.set_hop_dtype("I32"); }, "unknown element type 'I32'"},
       {[](auto& w) { w.clear_ranks(); }, "needs 30 ranks; the plan has 0"},
       {[](auto& w) { w.mutable_ranks(3)->clear_device(); }, "device: kind is unknown"},
       {[](auto& w) { w.mutable_ranks(29)->set_shard(0); }, "rank 29: shard is 0"},

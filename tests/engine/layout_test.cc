@@ -1,5 +1,6 @@
 // Every layout computes the same bits, also in the last one.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -126,6 +127,36 @@ TEST(BackendTest, ReferenceGivesTheSameGreedyAnswers) {
   const Outcome got = RunLayout(c, /*reference=*/true);
   const Outcome& want = Alone(kBard);
   for (RequestId id : {1, 3}) EXPECT_EQ(got.answers.at({id, 0}), want.answers.at({id, 0}));
+}
+
+// Half the bytes between stages, for a rounding of the activations there.
+TEST(HopDTypeTest, HopsAreAsThePlanSays) {
+  constexpr const char* kBard = "checkpoints/bard";
+  SKEIN_ASSERT_OK_AND_ASSIGN(const model::ModelConfig config, model::LoadModelConfig(kBard));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto tensors, model::OpenTensorSource(kBard));
+  GenerationRequest request{.id = 1, .prompt = {5, 6, 7, 8, 9, 10, 11}, .max_tokens = 1};
+  LocalReplica::Logits logits[2];
+  int64_t bytes[2];
+  for (const bool narrow : {false, true}) {
+    LocalReplicaOptions options{.layout = {2, 2, 1},
+                                .hop_dtype = narrow ? DType::kBF16 : DType::kF32};
+    options.make_backend = [] { return *kernels::MakeCpuBackend({.threads = 1}); };
+    SKEIN_ASSERT_OK_AND_ASSIGN(const auto replica, LocalReplica::Create(config, *tensors, options));
+    SKEIN_ASSERT_OK(replica->Generate({request}, {.step_tokens = 64, .max_micro_batch_rows = 64}));
+    logits[narrow] = replica->logits();
+    bytes[narrow] = replica->hop_bytes();
+  }
+  EXPECT_EQ(bytes[0], 7 * config.hidden_size * 4);
+  EXPECT_EQ(bytes[1], bytes[0] / 2);
+  const std::vector<float>& wide = logits[0].begin()->second;
+  const std::vector<float>& narrow = logits[1].begin()->second;
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < wide.size(); ++i) {
+    error += std::pow(double{wide[i]} - narrow[i], 2);
+    norm += std::pow(double{wide[i]}, 2);
+  }
+  EXPECT_GT(error, 0);
+  EXPECT_LT(std::sqrt(error / norm), 0x1p-6);  // one rounding to 8 bits, through four layers
 }
 
 }  // namespace

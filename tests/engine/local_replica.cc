@@ -73,6 +73,14 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
   std::vector<std::unique_ptr<Rank>> ranks(layout.ranks());
   for (auto& rank : ranks) rank = std::make_unique<Rank>();
   Connect(layout, ranks);
+  if (ranks[0]->stage_groups.next != nullptr) {
+    ranks[0]->stage_groups.next->set_hooks(
+        [r = replica.get()](const comm::Call& call) {
+          if (call.operation == comm::Operation::kSend && call.bytes > 0)
+            r->hop_bytes_ += call.bytes;
+        },
+        nullptr);
+  }
   for (int stage = 0; stage < layout.pipeline; ++stage) {
     for (int shard = 0; shard < layout.tensor; ++shard) {
       std::unique_ptr<Rank> rank = std::move(ranks[stage * layout.tensor + shard]);
@@ -86,7 +94,8 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                                                          config.num_layers, layout.pipeline, stage),
                                                      .page_size = options.page_size,
                                                      .pages = options.pages,
-                                                     .kv_dtype = options.kv_dtype}));
+                                                     .kv_dtype = options.kv_dtype,
+                                                     .hop_dtype = options.hop_dtype}));
       SKEIN_ASSIGN_OR_RETURN(rank->shard, LoadShard(tensors, rank->program, *rank->backend, {}));
       SKEIN_ASSIGN_OR_RETURN(rank->kv, rank->backend->AllocateKv(rank->program.kv));
       if (options.swap_pages > 0) {

@@ -2,6 +2,7 @@
 // communicators. For tests of what layouts compute.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -31,6 +32,7 @@ struct LocalReplicaOptions {
   int64_t pages = 256;
   int64_t swap_pages = 0;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
+  DType hop_dtype = DType::kF32;
   int32_t max_sequences = 8;
   PreemptionRates rates;
   int orders_ahead = 2;  // that are planned, and begun, before the oldest one's result is there
@@ -73,6 +75,9 @@ class LocalReplica {
   // Mirostat's state after each token of an answer.
   const std::map<std::pair<RequestId, int32_t>, std::vector<float>>& mus() const { return mus_; }
 
+  // What the first rank sent to the next stage so far.
+  int64_t hop_bytes() const { return hop_bytes_; }
+
   // What the orders of Generate did.
   struct Seen {
     int64_t surplus_tokens = 0;  // drawn for sequences that had ended
@@ -112,6 +117,7 @@ class LocalReplica {
   Mutex mutex_;    // shards observe at once
   Logits logits_;  // read between steps
   Seen seen_;
+  std::atomic<int64_t> hop_bytes_ = 0;
   std::set<int32_t> worked_;  // slots, by the last order
   std::map<RequestId, std::vector<kernels::SampledToken>> prompt_logprobs_;
   std::map<std::pair<RequestId, int32_t>, std::vector<float>> mus_;
