@@ -40,9 +40,9 @@ int64_t OwnCacheBytes() {
 
 class CpuExecutable final : public HostExecutable {
  public:
-  CpuExecutable(const Program& program, const Limits& limits, Bindings bindings,
+  CpuExecutable(const Program& program, const Limits& limits, const Bindings& bindings,
                 const SimdOps& simd, ThreadPool& pool)
-      : HostExecutable(program, limits, std::move(bindings)), simd_(simd), pool_(pool) {}
+      : HostExecutable(program, limits, bindings), simd_(simd), pool_(pool) {}
 
   absl::Status Init() {
     SKEIN_RETURN_IF_ERROR(HostExecutable::Init());
@@ -374,9 +374,8 @@ class CpuBackend final : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program, const Limits& limits,
-                                                      Bindings bindings) override {
-    auto executable =
-        std::make_unique<CpuExecutable>(program, limits, std::move(bindings), simd_, *pool_);
+                                                      const Bindings& bindings) override {
+    auto executable = std::make_unique<CpuExecutable>(program, limits, bindings, simd_, *pool_);
     SKEIN_RETURN_IF_ERROR(executable->Init());
     return executable;
   }

@@ -10,8 +10,9 @@
 
 namespace skein::kernels {
 
-HostExecutable::HostExecutable(const Program& program, const Limits& limits, Bindings bindings)
-    : program_(program), limits_(limits), bindings_(std::move(bindings)) {}
+HostExecutable::HostExecutable(const Program& program, const Limits& limits,
+                               const Bindings& bindings)
+    : program_(program), limits_(limits), bindings_(bindings) {}
 
 absl::Status HostExecutable::CheckBindings() const {
   static const auto& kNone = *new std::vector<ProgramWeight>;

@@ -38,7 +38,7 @@ class HostExecutable : public Executable {
   void Abort(const absl::Status& why) final;
 
  protected:
-  HostExecutable(const Program& program, const Limits& limits, Bindings bindings);
+  HostExecutable(const Program& program, const Limits& limits, const Bindings& bindings);
 
   // Checks the Program against its bindings, and allocates the buffers. Before any batch.
   absl::Status Init();

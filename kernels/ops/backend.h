@@ -164,7 +164,7 @@ class Backend {
   // not fit.
   virtual absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
                                                               const Limits& limits,
-                                                              Bindings bindings) = 0;
+                                                              const Bindings& bindings) = 0;
 };
 
 }  // namespace skein::kernels

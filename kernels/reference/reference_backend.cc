@@ -138,8 +138,8 @@ float SumOfBlocks(const float* in, const float* w, const WeightSpec& spec, int64
 
 class ReferenceExecutable final : public HostExecutable {
  public:
-  ReferenceExecutable(const Program& program, const Limits& limits, Bindings bindings)
-      : HostExecutable(program, limits, std::move(bindings)) {}
+  ReferenceExecutable(const Program& program, const Limits& limits, const Bindings& bindings)
+      : HostExecutable(program, limits, bindings) {}
   using HostExecutable::Init;
 
  private:
@@ -311,8 +311,8 @@ class ReferenceBackend final : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program, const Limits& limits,
-                                                      Bindings bindings) override {
-    auto executable = std::make_unique<ReferenceExecutable>(program, limits, std::move(bindings));
+                                                      const Bindings& bindings) override {
+    auto executable = std::make_unique<ReferenceExecutable>(program, limits, bindings);
     SKEIN_RETURN_IF_ERROR(executable->Init());
     return executable;
   }

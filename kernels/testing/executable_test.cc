@@ -122,7 +122,7 @@ TEST_P(ExecutableTest, TheNewestTokenIsTheOneThatWasDrawn) {
   SKEIN_ASSERT_OK(Run(again));
   EXPECT_EQ(Logits(), drawn);
   again.token_ids = {kNewestToken};
-  p_.executable->SetTokens({0}, {(first[0] + 1) % kVocabulary});
+  p_.executable->SetTokens({0}, {static_cast<int32_t>((first[0] + 1) % kVocabulary)});
   SKEIN_ASSERT_OK(Run(again));
   EXPECT_NE(Logits(), drawn);
   p_.executable->SetTokens({0}, first);

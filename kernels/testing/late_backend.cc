@@ -140,9 +140,9 @@ class LateBackend final : public Backend {
     return inner_->AllocateKv(spec);
   }
   absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program, const Limits& limits,
-                                                      Bindings bindings) override {
+                                                      const Bindings& bindings) override {
     SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<Executable> inner,
-                           inner_->Compile(program, limits, std::move(bindings)));
+                           inner_->Compile(program, limits, bindings));
     return MakeLateExecutable(std::move(inner), options_);
   }
 

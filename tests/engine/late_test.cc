@@ -113,6 +113,23 @@ TEST_F(LateTest, PagesAreSwappedAndTakenAgainInOneOrder) {
   EXPECT_EQ(Tokens(*Make(&late), orders), want);
 }
 
+// As where a sequence gives way and nobody else can run yet.
+TEST_F(LateTest, AnOrderMayChangePagesAlone) {
+  StepOrder first{.step = 0};
+  Start(first, 0, 7, {0, 1, 2});
+  StepOrder moves{.step = 1};
+  moves.copies = {
+      {Kind::kSwapOut, 0, 5}, {Kind::kSwapOut, 1, 4}, {Kind::kSwapIn, 5, 3}, {Kind::kSwapIn, 4, 6}};
+  moves.updates = {{.slot = 0, .pages = {3, 6, 7}}};
+  const std::vector<int32_t> want = Tokens(*Make(nullptr), {first, Decode(1, {0}), Decode(2, {0})});
+  ASSERT_THAT(want, SizeIs(3));
+  const kernels::LateOptions late;
+  for (const kernels::LateOptions* options :
+       {static_cast<const kernels::LateOptions*>(nullptr), &late}) {
+    EXPECT_EQ(Tokens(*Make(options), {first, moves, Decode(2, {0}), Decode(3, {0})}), want);
+  }
+}
+
 // The host prepares a step while the one before runs, and no more than one.
 TEST_F(LateTest, AStepBeginsWhileTheOneBeforeRuns) {
   absl::Notification begun, released;

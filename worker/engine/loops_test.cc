@@ -308,6 +308,17 @@ TEST_F(FollowerTest, AFailedStepIsToldAndEndsTheLoop) {
   EXPECT_TRUE(channel.closed);
 }
 
+TEST_F(FollowerTest, AnOrderOfASlotThatIsNotThereIsAnError) {
+  StepOrder order{.starts = {{.slot = kSlots}}};
+  FakeChannel starts({Encode(order)});
+  EXPECT_THAT(Follow(starts),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("slot 4, and there are 4")));
+  order = {.micro_batches = {{{.slot = -1, .tokens = {1}}}}};
+  FakeChannel chunks({Encode(order)});
+  EXPECT_THAT(Follow(chunks), StatusIs(absl::StatusCode::kInternal, HasSubstr("works on slot -1")));
+  EXPECT_EQ(executable_.runs(), 0);
+}
+
 TEST_F(FollowerTest, AMessageThatIsNoOrderIsAnError) {
   FakeChannel channel({"\x77"});
   EXPECT_THAT(Follow(channel), StatusIs(absl::StatusCode::kInternal, HasSubstr("no known kind")));
