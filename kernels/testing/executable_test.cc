@@ -206,6 +206,23 @@ TEST_P(ExecutableTest, ADrawThatFailsLeavesTheOthers) {
   SKEIN_EXPECT_OK(Run(Decode({0, 1})));  // it may be in the next batch already
 }
 
+TEST_P(ExecutableTest, AHistoryBeyondTheVocabularyFailsItsDraws) {
+  SamplingParams biased = sampling_;
+  biased.logit_bias = {{.id = kVocabulary, .bias = 1}};
+  Batch batch = Start(0, {7}, {0}, sampling_);
+  batch.starts[0].output = {static_cast<int32_t>(kVocabulary)};
+  const Batch other = Start(1, {8}, {1}, biased);
+  batch.starts.push_back(other.starts[0]);
+  batch.updates.push_back(other.updates[0]);
+  batch.sequences.push_back(other.sequences[0]);
+  batch.token_ids.push_back(8);
+  SKEIN_ASSERT_OK(Run(batch));
+  const BatchResult& result = p_.executable->result(0);
+  ASSERT_THAT(result.sampled, SizeIs(2));
+  EXPECT_THAT(result.sampled[0].error, HasSubstr("token 50 of the history"));
+  EXPECT_THAT(result.sampled[1].error, HasSubstr("token 50 of logit_bias"));
+}
+
 // One after the other, before the batch's rows: a page is swapped out, taken by another sequence,
 // and comes back.
 TEST_P(ExecutableTest, PagesAreCopiedInOrder) {

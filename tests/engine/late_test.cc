@@ -44,8 +44,9 @@ class LateTest : public ::testing::Test {
   // A prompt of `length` tokens in `slot`, whose pages are these.
   static void Start(StepOrder& order, int32_t slot, int32_t length, std::vector<int32_t> pages) {
     ChunkOrder chunk{.slot = slot, .sample = true};
-    for (int32_t i = 0; i < length; ++i) chunk.tokens.push_back(100 + 7 * i + slot);
-    order.starts.push_back({.slot = slot, .prompt = chunk.tokens, .sampling = {.temperature = 0}});
+    for (int32_t i = 0; i < length; ++i) chunk.tokens.push_back(100 + 7 * i + 311 * slot);
+    order.starts.push_back(
+        {.slot = slot, .prompt = chunk.tokens, .sampling = {.temperature = 0, .logprobs = 0}});
     order.updates.push_back({.slot = slot, .pages = std::move(pages)});
     order.micro_batches.resize(1);
     order.micro_batches[0].push_back(std::move(chunk));
@@ -59,14 +60,17 @@ class LateTest : public ::testing::Test {
     return order;
   }
 
-  // The tokens of all steps, in the orders' order; each begins before the last one's result is
-  // taken.
-  static std::vector<int32_t> Tokens(LocalReplica& replica, const std::vector<StepOrder>& orders) {
-    std::vector<int32_t> tokens;
+  // The tokens of all steps with their log probabilities, in the orders' order; each begins before
+  // the last one's result is taken.
+  using Drawn = std::vector<std::pair<int32_t, float>>;
+  static Drawn Tokens(LocalReplica& replica, const std::vector<StepOrder>& orders) {
+    Drawn tokens;
     const auto finish = [&] {
       const absl::StatusOr<StepResult> result = replica.Finish();
       EXPECT_THAT(result.status(), IsOk());
-      for (const auto& row : result->sampled) tokens.push_back(row.tokens.at(0).id);
+      for (const auto& row : result->sampled) {
+        tokens.emplace_back(row.tokens.at(0).id, row.tokens.at(0).logprob);
+      }
     };
     for (size_t i = 0; i < orders.size(); ++i) {
       replica.Begin(orders[i]);
@@ -101,7 +105,7 @@ TEST_F(LateTest, PagesAreSwappedAndTakenAgainInOneOrder) {
   orders.push_back(back);
   orders.push_back(Decode(4, {0, 1}));
 
-  const std::vector<int32_t> want = Tokens(*Make(nullptr), orders);
+  const Drawn want = Tokens(*Make(nullptr), orders);
   ASSERT_THAT(want, SizeIs(8));
   // Undisturbed, in pages of their own.
   std::vector<StepOrder> plain = {
@@ -121,12 +125,19 @@ TEST_F(LateTest, AnOrderMayChangePagesAlone) {
   moves.copies = {
       {Kind::kSwapOut, 0, 5}, {Kind::kSwapOut, 1, 4}, {Kind::kSwapIn, 5, 3}, {Kind::kSwapIn, 4, 6}};
   moves.updates = {{.slot = 0, .pages = {3, 6, 7}}};
-  const std::vector<int32_t> want = Tokens(*Make(nullptr), {first, Decode(1, {0}), Decode(2, {0})});
-  ASSERT_THAT(want, SizeIs(3));
+  // Another sequence takes the pages that were left.
+  const auto beside = [](int64_t step, std::vector<int32_t> pages) {
+    StepOrder order = Decode(step, {0});
+    Start(order, 1, 7, std::move(pages));
+    return order;
+  };
+  const Drawn want = Tokens(*Make(nullptr), {first, beside(1, {3, 4, 5}), Decode(2, {0, 1})});
+  ASSERT_THAT(want, SizeIs(5));
   const kernels::LateOptions late;
   for (const kernels::LateOptions* options :
        {static_cast<const kernels::LateOptions*>(nullptr), &late}) {
-    EXPECT_EQ(Tokens(*Make(options), {first, moves, Decode(2, {0}), Decode(3, {0})}), want);
+    EXPECT_EQ(Tokens(*Make(options), {first, moves, beside(2, {0, 1, 2}), Decode(3, {0, 1})}),
+              want);
   }
 }
 
