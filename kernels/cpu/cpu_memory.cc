@@ -57,7 +57,7 @@ absl::Status CpuWeights::Allocate() {
   for (WeightId id = 0; id < static_cast<WeightId>(specs().size()); ++id) {
     std::vector<Tile>& tiles = tiles_.emplace_back();
     if (spec(id).kind == WeightSpec::Kind::kVector) continue;
-    const std::byte* next = data(id);
+    std::byte* next = data(id);
     int64_t begin = 0;
     for (const WeightSpec::Part& part : PartsOf(spec(id))) {
       for (int64_t row = 0; row < part.rows; row += kTileRows) {
@@ -88,11 +88,10 @@ void CpuWeights::Pack(const WeightRows& rows, const std::byte* data) {
     const Tile& tile = TileOf(rows.weight, row);
     const int64_t first = row - tile.first_row;
     const int64_t count = std::min(rows.first + rows.count - row, tile.rows - first);
-    auto* const out = const_cast<std::byte*>(tile.data);
     if (tile.dtype == DType::kF32) {
-      PackTile(tile.dtype, cols, first, count, data, reinterpret_cast<uint32_t*>(out));
+      PackTile(tile.dtype, cols, first, count, data, reinterpret_cast<uint32_t*>(tile.data));
     } else {
-      PackTile(tile.dtype, cols, first, count, data, reinterpret_cast<uint16_t*>(out));
+      PackTile(tile.dtype, cols, first, count, data, reinterpret_cast<uint16_t*>(tile.data));
     }
     row += count;
     data += DTypeBytes(tile.dtype, count * cols);

@@ -18,7 +18,7 @@ namespace skein::kernels {
 
 // 64 rows of a matrix, or the last ones of a part of it, padded.
 struct Tile {
-  const std::byte* data = nullptr;
+  std::byte* data = nullptr;
   DType dtype = DType::kBF16;
   int64_t first_row = 0;
   int64_t rows = 0;

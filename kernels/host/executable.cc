@@ -37,21 +37,15 @@ absl::Status HostExecutable::CheckBindings() const {
 }
 
 absl::Status HostExecutable::AllocateBuffers() {
-  SKEIN_ASSIGN_OR_RETURN(
-      memory_, HostMemory::Allocate(BufferBytes(program_, limits_), "a Program's buffers"));
-  std::byte* next = memory_.data();
-  const auto take = [&next](int64_t bytes) { return std::exchange(next, next + bytes); };
-  for (BufferId id = 0; id < static_cast<BufferId>(program_.buffers.size()); ++id) {
-    // Buffers start on cache lines.
-    const int64_t elements = (MaxRows(id) * cols(id) + kLanes - 1) / kLanes * kLanes;
-    const int64_t hop_bytes = HopBytes(program_, id, limits_);
-    for (int i = 0; i < kBatches; ++i) {
-      const bool own = i == 0 || (IsPerBatch(program_, id) && hop_bytes == 0);
-      storage_[i].push_back(own ? reinterpret_cast<float*>(take(elements * sizeof(float)))
-                                : storage_[0][id]);
+  const BufferPlaces places = PlaceBuffers(program_, limits_);
+  SKEIN_ASSIGN_OR_RETURN(memory_, HostMemory::Allocate(places.bytes, "a Program's buffers"));
+  for (int i = 0; i < kBatches; ++i) {
+    for (int64_t place : places.buffers[i]) {
+      storage_[i].push_back(reinterpret_cast<float*>(memory_.data() + place));
     }
-    for (int i = 0; i < kBatches; ++i)
-      hops_[i].push_back(hop_bytes > 0 ? take(hop_bytes) : nullptr);
+    for (int64_t place : places.hops[i]) {
+      hops_[i].push_back(place < 0 ? nullptr : memory_.data() + place);
+    }
   }
   data_ = storage_[0];
   return absl::OkStatus();
@@ -90,32 +84,6 @@ void HostExecutable::GiveOutput(int i) {
   ConvertFromFloat(program_.hop_dtype, data(id), rows_.rows() * cols(id), hops_[i][id]);
 }
 
-void HostExecutable::Round(BufferId id) {
-  const DType dtype = program_.buffers[id].dtype;
-  if (dtype == DType::kF32) return;
-  float* const values = data(id);
-  const int64_t elements = RowsOf(id, rows_) * cols(id);
-  for (int64_t i = 0; i < elements; ++i) {
-    values[i] = dtype == DType::kBF16 ? Bf16ToFloat(FloatToBf16(values[i]))
-                                      : F16ToFloat(FloatToF16(values[i]));
-  }
-}
-
-void HostExecutable::RoundWritten(const Op& op) {
-  if (const auto* add = std::get_if<AddRmsNormOp>(&op)) Round(add->residual);
-  std::visit(
-      [this](const auto& o) {
-        if constexpr (requires { o.out; }) {
-          Round(o.out);
-        } else if constexpr (requires { o.qkv; }) {
-          Round(o.qkv);
-        } else {
-          Round(o.buffer);
-        }
-      },
-      op);
-}
-
 absl::Status HostExecutable::RunOps() {
   Collectives* const collectives = bindings_.collectives;
   for (const Op& op : program_.ops) {
@@ -124,10 +92,9 @@ absl::Status HostExecutable::RunOps() {
       const View view = {data(id), DType::kF32, RowsOf(id, rows_), cols(id)};
       if (view.elements() == 0) continue;  // on every rank: all run the same batch
       SKEIN_RETURN_IF_ERROR(collectives->AllReduce(view, kHostStream));
-      Round(id);
+      Wrote(id);
     } else {
       Compute(op, rows_);
-      RoundWritten(op);
       if (collectives != nullptr) SKEIN_RETURN_IF_ERROR(collectives->Progress());
     }
   }

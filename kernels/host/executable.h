@@ -47,6 +47,8 @@ class HostExecutable : public Executable {
   virtual void Begin(const HostBatch& /*batch*/) {}
   // Any operation but a collective one.
   virtual void Compute(const Op& op, const HostBatch& batch) = 0;
+  // A collective operation has written the buffer.
+  virtual void Wrote(BufferId /*id*/) {}
   // Calls task(i) for i in [0, tasks), on the threads that Compute uses.
   virtual void ForEach(int64_t tasks, absl::FunctionRef<void(int64_t)> task) = 0;
 
@@ -71,9 +73,6 @@ class HostExecutable : public Executable {
   // From and to ports that have the dtype of hops.
   void TakeInput(int i);
   void GiveOutput(int i);
-  // To the buffer's dtype; after an operation, of all that it wrote.
-  void Round(BufferId id);
-  void RoundWritten(const Op& op);
   absl::Status Sample(const Batch& batch, BatchResult& result);
   int64_t MaxRows(BufferId id) const { return BufferRows(program_.buffers[id], limits_); }
 

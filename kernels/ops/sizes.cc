@@ -1,7 +1,8 @@
 #include "kernels/ops/sizes.h"
 
+#include <utility>
+
 #include "base/dtype.h"
-#include "kernels/ops/backend.h"
 #include "kernels/packing/layout.h"
 
 namespace skein::kernels {
@@ -16,29 +17,24 @@ int64_t BufferRows(const BufferSpec& buffer, const Limits& limits) {
   return buffer.rows == BufferSpec::Rows::kTokens ? limits.rows : limits.outputs;
 }
 
-bool IsPerBatch(const Program& program, BufferId id) {
-  return id == program.input || id == program.output;
-}
-
-int64_t BufferBytes(const Program& program, const Limits& limits) {
-  int64_t elements = 0;
-  int64_t hops = 0;
-  for (BufferId id = 0; id < static_cast<BufferId>(program.buffers.size()); ++id) {
-    const BufferSpec& buffer = program.buffers[id];
-    const int64_t padded =
-        (BufferRows(buffer, limits) * buffer.cols + kLanes - 1) / kLanes * kLanes;
-    const int64_t hop = HopBytes(program, id, limits);
-    elements += padded * (IsPerBatch(program, id) && hop == 0 ? Executable::kBatches : 1);
-    hops += hop * Executable::kBatches;
-  }
-  return DTypeBytes(DType::kF32, elements) + hops;
-}
-
-int64_t HopBytes(const Program& program, BufferId id, const Limits& limits) {
-  if (!IsPerBatch(program, id) || program.hop_dtype == DType::kF32) return 0;
+BufferPlaces PlaceBuffers(const Program& program, const Limits& limits) {
   constexpr int64_t kLine = 64;
-  const int64_t elements = BufferRows(program.buffers[id], limits) * program.buffers[id].cols;
-  return (DTypeBytes(program.hop_dtype, elements) + kLine - 1) / kLine * kLine;
+  BufferPlaces places;
+  const auto take = [&places](int64_t bytes) {
+    return std::exchange(places.bytes, places.bytes + (bytes + kLine - 1) / kLine * kLine);
+  };
+  for (BufferId id = 0; id < static_cast<BufferId>(program.buffers.size()); ++id) {
+    const int64_t elements = BufferRows(program.buffers[id], limits) * program.buffers[id].cols;
+    const bool per_batch = id == program.input || id == program.output;
+    const bool converts = per_batch && program.hop_dtype != DType::kF32;
+    for (int i = 0; i < Executable::kBatches; ++i) {
+      const bool own = i == 0 || (per_batch && !converts);
+      places.buffers[i].push_back(own ? take(DTypeBytes(DType::kF32, elements))
+                                      : places.buffers[0][id]);
+      places.hops[i].push_back(converts ? take(DTypeBytes(program.hop_dtype, elements)) : -1);
+    }
+  }
+  return places;
 }
 
 int64_t GatherBytes(const Program& program) {

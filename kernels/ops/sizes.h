@@ -1,8 +1,11 @@
 // Bytes that a Program takes: what a planner adds up is what a back end allocates.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <vector>
 
+#include "kernels/ops/backend.h"
 #include "kernels/ops/batch.h"
 #include "kernels/ops/program.h"
 
@@ -13,12 +16,14 @@ int64_t WeightBytes(const Program& program);
 
 // Rows that a buffer has at most.
 int64_t BufferRows(const BufferSpec& buffer, const Limits& limits);
-// Whether every batch has one of its own: input and output.
-bool IsPerBatch(const Program& program, BufferId id);
-// Of all buffers, as floats, each on cache lines of its own; and of ports in another dtype.
-int64_t BufferBytes(const Program& program, const Limits& limits);
-// Of one batch's input or output in the dtype of hops; 0 where that is the buffer itself.
-int64_t HopBytes(const Program& program, BufferId id, const Limits& limits);
+// Where the buffers lie in one piece of memory, each on cache lines of its own.
+struct BufferPlaces {
+  // Bytes from its begin, [batches][buffers]: buffers as floats, which batches share, but for input
+  // and output; and those two in the dtype of hops, where that is another one, else -1.
+  std::array<std::vector<int64_t>, Executable::kBatches> buffers, hops;
+  int64_t bytes = 0;
+};
+BufferPlaces PlaceBuffers(const Program& program, const Limits& limits);
 
 // Of rows whose logits of all shards are in one place; 0 where this shard has all.
 int64_t GatherBytes(const Program& program);

@@ -144,7 +144,27 @@ class ReferenceExecutable final : public HostExecutable {
 
  private:
   void Compute(const Op& op, const HostBatch& batch) override {
+    rows_ = &batch;
     std::visit([&](const auto& o) { Do(o, batch); }, op);
+    std::visit(
+        [this](const auto& o) {
+          if constexpr (requires { o.out; }) {
+            Wrote(o.out);
+          } else if constexpr (requires { o.qkv; }) {
+            Wrote(o.qkv);
+          }
+        },
+        op);
+  }
+  // Rounds it to its dtype, as a device would that keeps it so.
+  void Wrote(BufferId id) override {
+    const DType dtype = program().buffers[id].dtype;
+    if (dtype == DType::kF32) return;
+    uint16_t kept = 0;
+    for (int64_t i = 0; i < RowsOf(id, *rows_) * cols(id); ++i) {
+      ConvertFromFloat(dtype, data(id) + i, 1, &kept);
+      ConvertToFloat(dtype, &kept, 1, data(id) + i);
+    }
   }
   void ForEach(int64_t tasks, absl::FunctionRef<void(int64_t)> task) override {
     for (int64_t i = 0; i < tasks; ++i) task(i);
@@ -177,6 +197,7 @@ class ReferenceExecutable final : public HostExecutable {
 
   void Do(const AddRmsNormOp& op, const HostBatch& batch) {
     Do(AddOp{op.residual, op.delta, op.residual}, batch);
+    Wrote(op.residual);
     Do(RmsNormOp{op.residual, op.gain, op.eps, op.out}, batch);
   }
 
@@ -290,6 +311,7 @@ class ReferenceExecutable final : public HostExecutable {
   const float* Row(WeightId id, int64_t r) const {
     return static_cast<const ReferenceWeights&>(weights()).row(id, r);
   }
+  const HostBatch* rows_ = nullptr;  // of the batch that runs
   ReferenceKv& Kv() const { return static_cast<ReferenceKv&>(*kv()); }
 };
 

@@ -32,14 +32,7 @@ void OrDie(const absl::Status& status) {
 
 std::vector<std::byte> Stored(DType dtype, const std::vector<float>& values) {
   std::vector<std::byte> bytes(DTypeBytes(dtype, static_cast<int64_t>(values.size())));
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (dtype == DType::kF32) {
-      std::memcpy(&bytes[i * 4], &values[i], 4);
-    } else {
-      const uint16_t bits = dtype == DType::kF16 ? FloatToF16(values[i]) : FloatToBf16(values[i]);
-      std::memcpy(&bytes[i * 2], &bits, 2);
-    }
-  }
+  ConvertFromFloat(dtype, values.data(), static_cast<int64_t>(values.size()), bytes.data());
   return bytes;
 }
 

@@ -254,6 +254,18 @@ TEST_P(LiteralTest, BuffersHaveADType) {
   SKEIN_ASSERT_OK(p_.Run(Tokens({0})));
   EXPECT_EQ(p_.Get(x, 1), (std::vector<float>{1, 256}));
   EXPECT_EQ(p_.Get(y, 1), (std::vector<float>{0x1p-9f, 1}));
+
+  // The sum is rounded before it is normalised: 257 would be another share of the length.
+  TestProgram norm;
+  const BufferId residual = norm.AddBuffer(2), delta = norm.AddBuffer(2), out = norm.AddBuffer(2);
+  norm.program.buffers[residual].dtype = DType::kBF16;
+  norm.Add(AddRmsNormOp{residual, delta, norm.AddVector({1, 1}), 0, out});
+  norm.Bind(*backend_);
+  norm.Set(residual, {256, 256});
+  norm.Set(delta, {1, 0});
+  SKEIN_ASSERT_OK(norm.Run(Tokens({0})));
+  EXPECT_EQ(norm.Get(residual, 1), (std::vector<float>{256, 256}));
+  EXPECT_EQ(norm.Get(out, 1), (std::vector<float>{1, 1}));
 }
 
 // Two ranks; this one is the first, the other's data are 100 more.

@@ -27,7 +27,7 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   memory.kv_bytes = limits.pages * memory.page_bytes;
   memory.swap_bytes = limits.swap_pages * memory.page_bytes;
   memory.activation_bytes =
-      kernels::BufferBytes(rank.program, batch) + kernels::GatherBytes(rank.program);
+      kernels::PlaceBuffers(rank.program, batch).bytes + kernels::GatherBytes(rank.program);
   return memory;
 }
 
