@@ -85,6 +85,15 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
             .sequences = {{.slot = slot, .rows = rows, .outputs = 1, .sample = true}},
             .token_ids = std::move(prompt)};
   }
+  static void Join(Batch& batch, const Batch& other) {
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(batch.starts, other.starts);
+    append(batch.updates, other.updates);
+    append(batch.sequences, other.sequences);
+    append(batch.token_ids, other.token_ids);
+  }
   static Batch Decode(std::vector<int32_t> slots, int32_t token = kNewestToken) {
     Batch batch;
     for (int32_t slot : slots) {
@@ -191,11 +200,7 @@ TEST_P(ExecutableTest, ADrawThatFailsLeavesTheOthers) {
   impossible.min_tokens = 1;
   for (int32_t id = 0; id < kVocabulary; ++id) impossible.stop_ids.push_back(id);
   Batch batch = Start(0, {7}, {0}, impossible);
-  const Batch other = Start(1, {8}, {1}, sampling_);
-  batch.starts.push_back(other.starts[0]);
-  batch.updates.push_back(other.updates[0]);
-  batch.sequences.push_back(other.sequences[0]);
-  batch.token_ids.push_back(8);
+  Join(batch, Start(1, {8}, {1}, sampling_));
   SKEIN_ASSERT_OK(Run(batch));
   const BatchResult& result = p_.executable->result(0);
   ASSERT_THAT(result.sampled, SizeIs(2));
@@ -211,11 +216,7 @@ TEST_P(ExecutableTest, AHistoryBeyondTheVocabularyFailsItsDraws) {
   biased.logit_bias = {{.id = kVocabulary, .bias = 1}};
   Batch batch = Start(0, {7}, {0}, sampling_);
   batch.starts[0].output = {static_cast<int32_t>(kVocabulary)};
-  const Batch other = Start(1, {8}, {1}, biased);
-  batch.starts.push_back(other.starts[0]);
-  batch.updates.push_back(other.updates[0]);
-  batch.sequences.push_back(other.sequences[0]);
-  batch.token_ids.push_back(8);
+  Join(batch, Start(1, {8}, {1}, biased));
   SKEIN_ASSERT_OK(Run(batch));
   const BatchResult& result = p_.executable->result(0);
   ASSERT_THAT(result.sampled, SizeIs(2));

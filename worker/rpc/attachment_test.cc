@@ -199,6 +199,13 @@ TEST(AttachmentTest, WhatCameCountsAsTakenWhileTheLeaderWaitsForOthers) {
 
 const topology::Device kDevice{.name = "a CPU"};
 
+AttachmentOptions OptionsOfOneRank(const FakeCoordinators& coordinators) {
+  return {.coordinator = coordinators.address(),
+          .job = {.id = "job", .secret = "a secret of the job"},
+          .device = kDevice,
+          .heartbeat_interval = absl::Milliseconds(10)};
+}
+
 plan::Plan PlanOfOneRank() {
   return {.job_id = "job",
           .model_path = "models/bard",
@@ -251,11 +258,7 @@ TEST(AttachmentTest, APlanForAnotherDeviceIsRefused) {
     FakeCoordinators coordinators;
     Inbox inbox;
     End end;
-    Attachment attachment({.coordinator = coordinators.address(),
-                           .job = {.id = "job", .secret = "a secret of the job"},
-                           .device = kDevice,
-                           .heartbeat_interval = absl::Milliseconds(10)},
-                          &inbox, end.callback());
+    Attachment attachment(OptionsOfOneRank(coordinators), &inbox, end.callback());
     ASSERT_TRUE(coordinators.AwaitHeartbeatOf(1));
     if (later) {
       coordinators.SendPlan(PlanOfOneRank());
@@ -282,11 +285,7 @@ TEST(AttachmentTest, ANewCoordinatorMayOnlyRepeatThePlanThatIsLoaded) {
     FakeCoordinators coordinators;
     Inbox inbox;
     End end;
-    Attachment attachment({.coordinator = coordinators.address(),
-                           .job = {.id = "job", .secret = "a secret of the job"},
-                           .device = kDevice,
-                           .heartbeat_interval = absl::Milliseconds(10)},
-                          &inbox, end.callback());
+    Attachment attachment(OptionsOfOneRank(coordinators), &inbox, end.callback());
     ASSERT_TRUE(coordinators.AwaitHeartbeatOf(1));
     coordinators.SendPlan(PlanOfOneRank());
     SKEIN_ASSERT_OK_AND_ASSIGN(const plan::Plan taken, attachment.WaitForPlan());
