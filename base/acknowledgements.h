@@ -1,4 +1,4 @@
-// Whether what was sent is taken up on the other side.
+// Finds messages that were sent and that the other side does not take up.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 
 namespace skein {
 
-// Looks now and then at two counts: messages sent, and those that the other side says it has taken
-// up. Not thread-safe.
+// Compares two counts now and then: messages sent, and messages that the other side says it has
+// taken up. Not thread-safe.
 class Acknowledgements {
  public:
-  // How long some message has waited, where that is longer than `patience`, reckoned from the look
-  // that first saw it: call it several times per `patience`.
+  // Returns how long a message has waited to be taken up, if that is longer than `patience`;
+  // otherwise nothing. The wait counts from the call that first saw the message, so call it several
+  // times per `patience`.
   std::optional<absl::Duration> Overdue(uint64_t sent, uint64_t taken, absl::Time now,
                                         absl::Duration patience) {
     if (awaited_ <= taken) {
@@ -27,8 +28,8 @@ class Acknowledgements {
   void Restart(absl::Time now) { since_ = now; }
 
  private:
-  uint64_t awaited_ = 0;  // so many are to be taken up
-  absl::Time since_;      // they were known to be sent
+  uint64_t awaited_ = 0;  // waits until so many are taken up
+  absl::Time since_;      // since they were known to be sent
 };
 
 }  // namespace skein

@@ -1,4 +1,4 @@
-// For tests: what a thread does, seen from outside.
+// For tests: sees from outside whether a thread sleeps.
 #pragma once
 
 #include <unistd.h>

@@ -7,7 +7,7 @@
 
 namespace skein {
 
-// First in main.
+// Call it first in main.
 inline void StopDeadlockDetection() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }

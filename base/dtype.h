@@ -11,8 +11,8 @@
 namespace skein {
 
 // Every dtype is a sequence of blocks of BlockElements() elements in BlockBytes() bytes. Plain
-// types have blocks of one element; quantised types (GGUF's) join with larger ones. No weight is of
-// the last two: ids and bytes that ranks exchange are.
+// types have blocks of one element; quantised types (GGUF's) join with larger ones. Weights never
+// have the last two: they are for ids and bytes that ranks exchange.
 enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kU8 };
 
 std::string_view DTypeName(DType dtype);  // "F32", "F16", "BF16", "I32", "U8"
@@ -43,7 +43,7 @@ uint16_t FloatToF16(float value);
 // Converts `count` stored elements of a weight at `in` to float at `out`. No alignment is asked of
 // `in`.
 void ConvertToFloat(DType dtype, const void* in, int64_t count, float* out);
-// The other way, rounding to nearest even.
+// Converts `count` floats at `in` to stored elements at `out`, rounding to nearest even.
 void ConvertFromFloat(DType dtype, const float* in, int64_t count, void* out);
 
 }  // namespace skein

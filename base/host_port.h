@@ -15,8 +15,8 @@ struct HostPort {
   std::string ToString() const;
 };
 
-// "HOST:PORT". InvalidArgument quotes the text and says what form is wanted; so does a port below
-// `least_port`, which is 1 for addresses to connect to.
+// Parses "HOST:PORT". InvalidArgument quotes the text and says what form is wanted, also for a port
+// below `least_port`, which is 1 for addresses to connect to.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text, int least_port = 0);
 
 }  // namespace skein

@@ -8,7 +8,7 @@ struct Stream {
   void* handle = nullptr;
 };
 
-// At once, on the calling thread: the CPU's only one.
+// The CPU's only stream: work runs at once, on the calling thread.
 inline constexpr Stream kHostStream{};
 
 }  // namespace skein

@@ -1,5 +1,5 @@
-// Memory of a device that a tensor lies in: where, of what, how much. Nothing here reads it: on a
-// GPU only kernels and transports may.
+// A view of a tensor in a device's memory: address, dtype and shape. Nothing here reads the memory:
+// on a GPU only kernels and transports may.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ inline ConstView HostView(absl::Span<const std::byte> bytes) {
   return {bytes.data(), DType::kU8, 1, static_cast<int64_t>(bytes.size())};
 }
 
-// What lies there, where that is memory of the host.
+// The bytes that a view of host memory covers.
 inline absl::Span<std::byte> HostBytes(View view) {
   return {static_cast<std::byte*>(view.data), static_cast<size_t>(view.bytes())};
 }

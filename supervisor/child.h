@@ -38,21 +38,21 @@ class Child {
   // Standard output and error, non-blocking; at its end when nobody can write to it any more.
   int output() const { return output_; }
 
-  // Whoever waits for processes tells how this one ended.
+  // To be called with the end of this process by whoever waits for processes (waitpid).
   void Reaped(const ExitStatus& end) { end_ = end; }
   const std::optional<ExitStatus>& end() const { return end_; }
 
-  // SIGTERM to the group; those that are stopped go on, to take it.
+  // Sends SIGTERM to the group, and lets stopped processes go on so that they take it.
   void Terminate() const;
-  // SIGKILL to the group, and to all that came from it. What is being started may escape: call it
-  // until AnythingLeft() is false.
+  // Sends SIGKILL to the group and to all that came from it. A process that is just being started
+  // may escape: call it until AnythingLeft() is false.
   void Kill() const;
   bool AnythingLeft() const;
 
  private:
   Child(pid_t pid, int output, std::string mark);
 
-  pid_t Root() const { return end_ ? 0 : pid_; }  // the id of one that was reaped may be anyone's
+  pid_t Root() const { return end_ ? 0 : pid_; }  // a reaped process's id may be another's now
 
   const pid_t pid_;
   const int output_;

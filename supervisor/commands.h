@@ -1,4 +1,4 @@
-// What a supervisor is told, and the command lines and environments that follow from it. Pure.
+// A supervisor's options, and the command lines and environments that follow from them. Pure.
 #pragma once
 
 #include <string>
@@ -25,16 +25,18 @@ struct Options {
   std::vector<std::string> worker_flags;
   std::string home;  // of the jobs, where this process has none
   Keeper::Options restart;
-  // For all ranks of a job to come to the coordinator, and for a coordinator's first answer.
+  // How long all ranks of a job may take to come to the coordinator, and a coordinator to give its
+  // first answer.
   absl::Duration start_timeout = absl::Seconds(60);
 
-  // mpirun may start ranks elsewhere.
+  // True if mpirun may start ranks on other hosts.
   bool SeveralHosts() const { return !hostfile.empty() || !mpirun_args.empty(); }
 };
 
-// `folder` is the start's own.
+// The command of one start of a coordinator, which has `folder` to itself.
 Child::Options CoordinatorCommand(const Options& options, const std::string& folder);
-// `key` is the start's own; starts that follow one another share a `slot`.
+// The command of one start of a job, which has `key` and `folder` to itself; starts that follow one
+// another share a `slot`.
 Child::Options JobCommand(const Options& options, const JobKey& key, const std::string& slot,
                           const std::string& folder);
 

@@ -1,4 +1,4 @@
-// Whether somebody takes connections at an address, asked again and again.
+// Asks again and again whether somebody takes connections at an address.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,12 @@
 namespace skein::supervisor {
 
 // Connects, and waits for the first byte or for the end of the connection: either shows that the
-// other side accepts. A process that is stopped, or out of descriptors, connects (its kernel does)
-// and stays silent. Blocks for `timeout` at most, and for as long as a name takes to be found.
+// other side accepts. With a process that is stopped or out of descriptors the connection succeeds,
+// since the kernel makes it, but stays silent. Blocks for `timeout` at most, and for as long as a
+// name takes to be found.
 absl::Status TakesConnections(const HostPort& address, absl::Duration timeout);
 
-// Asks so every `interval`, from a thread of its own, and hands the answers over.
+// Calls TakesConnections every `interval` on a thread of its own, and hands the answers to `take`.
 class ConnectProbe {
  public:
   ConnectProbe(const HostPort& address, absl::Duration interval,

@@ -8,11 +8,11 @@
 
 namespace skein::supervisor {
 
-// What tells one start of a job from all others. The secret shows the coordinator who may ask, and
-// never appears on a command line or in a log.
+// Identifies one start of a job. The secret shows the coordinator who may ask, and never appears on
+// a command line or in a log.
 struct JobKey {
   std::string id;      // 16 hexadecimal digits
-  std::string secret;  // 64 of them
+  std::string secret;  // 64 hexadecimal digits
 };
 
 struct JobInfo {

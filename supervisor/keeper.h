@@ -1,5 +1,5 @@
-// When a program that is kept up starts again, and how it is made to end. Pure: decisions only, and
-// every call brings the time along.
+// Decides when a program that is kept up starts again, and how it is made to end. Pure: it only
+// decides, and every call brings the time along.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,15 @@
 
 namespace skein::supervisor {
 
-// One program's life after life. Status 0 (drained) and status 2 (misused) are its last words;
-// after any other end it starts again, after a wait that doubles until it has served for a while.
+// The starts and ends of one program. When it ends by itself with status 0 (drained) or 2
+// (misused), it stays ended. After any other end it starts again, after a wait that doubles until
+// it has served for a while.
 class Keeper {
  public:
   struct Options {
     absl::Duration first_wait = absl::Milliseconds(500);
     absl::Duration longest_wait = absl::Seconds(30);
-    absl::Duration reset_after = absl::Seconds(10);  // of service: the next wait is the first one
+    absl::Duration reset_after = absl::Seconds(10);  // of service; then the wait is first_wait
   };
 
   enum class State { kWaiting, kRunning, kOver };
@@ -32,7 +33,7 @@ class Keeper {
   struct Pace {
     absl::Duration grace;     // for it to end by itself
     absl::Duration patience;  // from the request to the force; with zero it is not asked
-    bool lost = false;        // no status that it ends with is its own word
+    bool lost = false;        // whatever its status, it is not believed
   };
 
   struct Aftermath {
@@ -43,22 +44,22 @@ class Keeper {
   Keeper(const Options& options, absl::Time now);  // starts at once
 
   State state() const { return state_; }
-  // The last end; of a program that was stopped before it ever ended, nothing.
+  // How it ended last; nothing if it was stopped before it ever ended.
   const std::optional<ExitStatus>& last_end() const { return last_end_; }
   // Over because it refuses its command line.
   bool misused() const { return misused_; }
-  // Its last end was with status 0, and by its own word.
+  // It ended last with status 0 and by itself: nobody made it end, and it was not lost.
   bool drained() const { return drained_; }
   bool stopped() const { return stopped_; }
 
-  // What is due, once; ask again until it is kNone.
+  // The step that is due now. Gives each step once: call it until it returns kNone.
   Step Next(absl::Time now);
-  // When Next has something to say again, if nothing happens.
+  // The time at which Next has a step again, if nothing else happens.
   absl::Time NextTime() const;
 
   // The program serves; only the first time counts.
   void Serves(absl::Time now);
-  // The running program is to end. Of several orders the fastest counts. It starts again.
+  // Makes the running program end; it starts again. Of several orders the fastest counts.
   void End(const Pace& pace, absl::Time now);
   // It starts no more: over at once if it is waiting, else as soon as it has ended.
   void Stop();

@@ -1,4 +1,4 @@
-// What other threads tell one that sleeps in poll().
+// Messages from other threads to one that sleeps in poll().
 #pragma once
 
 #include <sys/eventfd.h>

@@ -24,8 +24,8 @@ class Program {
   struct Options {
     std::string name;  // "job 1": for the log, and before each line that the program says
     Keeper::Options restart;
-    // What to run, asked at every start; `folder` is this start's own, and goes with it. The mark
-    // is the program's.
+    // Gives the command of each start. `folder` belongs to this start and is removed after it.
+    // Program sets the command's mark.
     std::function<Child::Options(const std::string& folder)> command;
   };
 
@@ -41,16 +41,17 @@ class Program {
   void End(const Keeper::Pace& pace, absl::Time now) { keeper_.End(pace, now); }
   void Stop() { keeper_.Stop(); }
 
-  // Does what is due.
+  // Carries out what the keeper says is due.
   void Advance(absl::Time now);
   absl::Time NextTime() const;
 
-  // What the process says, to be read when it is readable; -1: nothing.
+  // The pipe with the process's output, for poll(); -1 when there is nothing to read. PassOn reads
+  // it.
   int output() const { return readable_ ? child_->output() : -1; }
   void PassOn();
-  // A process of this id was waited for. Whether it is this program's.
+  // Takes the end of a process that was waited for. Returns whether it is this program's.
   bool TakeEnd(pid_t pid, const ExitStatus& end);
-  // The keeper hears of that end no sooner than this.
+  // Keeps that end from the keeper until then.
   void HoldEnd(absl::Time until) { look_at_ = until; }
 
  private:
@@ -64,8 +65,8 @@ class Program {
   LineSplitter lines_;
   std::string folder_;
   std::unique_ptr<Child> child_;          // while it, or anything that it started, runs
-  absl::Time look_at_;                    // for what is left of it
-  std::optional<absl::Time> give_up_at_;  // waiting for that
+  absl::Time look_at_;                    // when to look for processes that it left
+  std::optional<absl::Time> give_up_at_;  // on these processes
   bool readable_ = false;                 // the pipe is not at its end
 };
 

@@ -1,4 +1,4 @@
-// What a supervisor concludes from a coordinator's answers, and from their absence. Pure.
+// Conclusions that a supervisor draws from a coordinator's answers, and from their absence. Pure.
 #pragma once
 
 #include <optional>
@@ -18,12 +18,12 @@ class JobWatch {
 
   bool serving() const { return serving_; }
 
-  // Takes an answer. Says, once, why the job is to be ended.
+  // Takes an answer. Returns, once, why the job must be ended.
   std::optional<std::string> Observe(const JobInfo& info, absl::Time now);
 
-  // Of a job whose mpirun has ended with status 0: whether that was a drain, by an answer to a
-  // question that was asked afterwards. Nothing: the next answer may tell. Open MPI 5 may end with
-  // 0 where ranks were lost with their host.
+  // Tells whether a job whose mpirun has ended with status 0 was drained. `answer` is to a question
+  // that was asked after that end. Returns nothing when only a later answer may tell. Open MPI 5
+  // may end with 0 where ranks were lost with their host.
   std::optional<bool> Drained(JobInfo::State answer) const;
 
  private:
@@ -38,14 +38,16 @@ class JobWatch {
 // Watches one start of a coordinator by one kind of question.
 class SilenceWatch {
  public:
-  // Silent: no answer for `limit`; or none at all for `start_limit`, in which it loads its model.
+  // A coordinator is silent when it gives no answer for `limit`, or no first answer for
+  // `start_limit`, in which it loads its model.
   SilenceWatch(absl::Duration limit, absl::Duration start_limit, absl::Time now)
       : limit_(limit), start_limit_(start_limit), heard_(now) {}
 
   // It is known to be up: the start is over.
   void Started(absl::Time now);
 
-  // Takes what became of a question. Says, once, for how long there was no answer.
+  // Takes whether a question was answered. Returns, once, for how long a silent coordinator gave no
+  // answer.
   std::optional<absl::Duration> Observe(bool answered, absl::Time now);
 
  private:

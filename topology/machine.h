@@ -12,14 +12,14 @@ namespace skein::topology {
 struct Node {
   std::string host;   // two nodes have different names
   int32_t cores = 0;  // that the job may use (affinity and cgroup applied)
-  // What the job's ranks on this node may take together: the smaller of free memory and what is
-  // left under the cgroup's limit.
+  // The memory that the job's ranks on this node may take together: the smaller of free memory and
+  // what the cgroup's limit leaves.
   int64_t memory_bytes = 0;
 
   friend bool operator==(const Node&, const Node&) = default;
 };
 
-// What one rank computes on.
+// The device that one rank computes on.
 struct Device {
   enum class Kind : uint8_t { kCpu };
   Kind kind = Kind::kCpu;
@@ -33,7 +33,7 @@ struct Device {
 // "cpu"
 std::string_view KindName(Device::Kind kind);
 
-// What a rank reports of where it runs.
+// A rank's report on where it runs.
 struct RankReport {
   Node node;
   Device device;  // its node is not known yet

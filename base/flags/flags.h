@@ -1,5 +1,5 @@
-// What the command lines of all programs share, over CLI11: how a program ends, and flags whose
-// errors name the flag, the value and what it must be.
+// Command lines, over CLI11, as all programs have them: exit codes, and flags whose errors name the
+// flag, the value and what it must be.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@
 
 namespace skein {
 
-// What programs end with.
+// Exit codes of all programs.
 constexpr int kExitOk = 0;
 constexpr int kExitError = 1;
 constexpr int kExitUsage = 2;  // the command line is wrong
 
-// Answers --help and --version, and says what is wrong on standard error. The exit code of a
-// program that is to end now; nothing when it is to go on. "--flag=" gives an empty value.
+// Parses the command line. Answers --help and --version, and reports errors on standard error.
+// Returns the exit code if the program must end now, and nothing if it goes on. "--flag=" gives an
+// empty value.
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv);
 
 // For an option's check(): a number in [least, most].
@@ -59,10 +60,12 @@ CLI::Validator InRange(T least = std::numeric_limits<T>::lowest(),
       limits ? range : "");
 }
 
-// For an option's check(): where "" would be taken for something else, or for nothing.
+// For an option's check(): refuses "", which would otherwise be taken for another value, or for
+// none.
 CLI::Validator NotEmpty();
 
-// A flag whose value is what `parse` makes of its text, an absl::StatusOr; its error is the flag's.
+// Adds a flag whose text `parse` turns into its value, as an absl::StatusOr. An error of `parse` is
+// reported as the flag's.
 template <typename Value, typename Parse>
 CLI::Option* AddParsed(CLI::App& app, const std::string& name, Value& value, Parse parse,
                        const std::string& help) {
@@ -74,10 +77,11 @@ CLI::Option* AddParsed(CLI::App& app, const std::string& name, Value& value, Par
   return app.add_option_function<std::string>(name, take, help);
 }
 
-// "30s", "1m30s"; InvalidArgument for what is none in [least, a year].
+// Parses "30s" or "1m30s". InvalidArgument for text that is no duration in [least, a year].
 absl::StatusOr<absl::Duration> ParseDuration(const std::string& text, absl::Duration least);
 
-// A flag of a duration. `value` is an absl::Duration, which is the default, or an optional one.
+// Adds a flag that takes a duration. `value` is an absl::Duration that holds the default, or an
+// optional one.
 template <typename Value>
 CLI::Option* AddDuration(CLI::App& app, const std::string& name, Value& value,
                          const std::string& help, absl::Duration least = absl::ZeroDuration()) {
@@ -89,11 +93,11 @@ CLI::Option* AddDuration(CLI::App& app, const std::string& name, Value& value,
   return option;
 }
 
-// A flag of an address to connect to; `value` stays as it is written.
+// Adds a flag that takes an address to connect to; `value` gets the text as it is written.
 CLI::Option* AddAddress(CLI::App& app, const std::string& name, std::string& value,
                         const std::string& help, int least_port = 1);
 
-// --log-level, of those that base/log knows.
+// Adds --log-level, which takes the levels that base/log knows.
 CLI::Option* AddLogLevel(CLI::App& app, std::string& level);
 
 }  // namespace skein

@@ -1,4 +1,4 @@
-// Lines to a file descriptor that may be slow, full or broken, without waiting for it.
+// Writes lines to a file descriptor that may be slow, full or broken, without waiting for it.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace skein {
 
-// A thread of its own writes, and may block there alone. When it is behind by more than the queue
-// holds, or writing fails (a full disk, a reader that is gone), whole lines are dropped and
-// counted; as soon as lines get through again, one of them tells how many were dropped. SIGPIPE
-// must be ignored. Any thread may call it.
+// Writes on a thread of its own, and only that thread may block. Drops and counts whole lines when
+// the thread is behind by more than the queue holds, or when writing fails (a full disk, a reader
+// that is gone). As soon as lines get through again, one of them tells how many were dropped.
+// SIGPIPE must be ignored. Any thread may call it.
 class LineWriter {
  public:
   // `fd` stays the caller's, and must stay open for as long as the process lives.
@@ -21,14 +21,14 @@ class LineWriter {
   ~LineWriter();  // Close() with a short patience, if it was not called
   LineWriter(const LineWriter&) = delete;
 
-  // Without a newline at its end. Never blocks.
+  // Queues `line`, which has no newline at its end. Never blocks.
   void Write(std::string line);
 
-  // Waits until all is written, or given up, at most for `patience`.
+  // Waits until all lines are written or dropped, for at most `patience`.
   void Flush(absl::Duration patience);
-  // Waits until all is written, at most for `patience`: a thread that is still stuck then is left
-  // to itself. What is written afterwards is dropped. The number of lines dropped so far, with
-  // those that are still in the queue.
+  // Waits until all lines are written, for at most `patience`. A writing thread that is still stuck
+  // then is left to itself, and later lines are dropped. Returns the number of lines dropped so
+  // far, those still in the queue included.
   int64_t Close(absl::Duration patience);
 
  private:

@@ -1,4 +1,4 @@
-// The set-up of spdlog, which every other file uses directly.
+// Sets up spdlog, which every other file uses directly.
 #pragma once
 
 #include <string_view>
@@ -8,13 +8,12 @@
 namespace skein {
 
 // Makes spdlog's default logger write lines like
-//   20:14:03.217 I node7 rank 3 | message
-// to standard error: time, level, host and `component` ("coordinator", "rank 3"). `level` is one of
-// trace, debug, info, warning, error, off. Any thread may log: a line is queued and written by a
-// thread of its own (see LineWriter), so that a reader who is slow or gone, or a full disk, delays
-// and ends nothing; lines that were dropped are counted and told. SIGPIPE is ignored from here on.
-// InvalidArgument quotes a level that is none of these. Call it again when the component is known
-// better.
+// 20:14:03.217 I node7 rank 3 | message to standard error: time, level, host and `component`
+// ("coordinator", "rank 3"). `level` is one of trace, debug, info, warning, error, off. Any thread
+// may log: a line is queued and written by a thread of its own (see LineWriter), so that a reader
+// who is slow or gone, or a full disk, delays and ends nothing. Dropped lines are counted, and the
+// log tells how many. Ignores SIGPIPE from here on. InvalidArgument quotes a level that is none of
+// these. May be called again, once the component is known better.
 absl::Status InitLogging(std::string_view component, std::string_view level);
 
 // Waits until what was logged is written, for a second at most. exit() does it, _exit() does not.

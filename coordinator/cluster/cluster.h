@@ -1,4 +1,5 @@
-// Jobs from their first rank's Hello to their end: who is there, who is silent, what they run.
+// Follows jobs from their first rank's Hello to their end: which ranks are there, which are silent,
+// what they run.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,8 @@ class Cluster {
     std::string version;
     plan::Constraints constraints;  // of every job
     absl::Duration heartbeat_timeout = absl::Seconds(3);
-    // Of a leader's threads that schedule or wait, and of what is sent to it.
+    // How long a leader's threads that schedule or wait may give no sign of life, and how long a
+    // message to a leader may wait to be taken up.
     absl::Duration progress_timeout = absl::Seconds(5);
     Planner planner = plan::PlanJob;
   };
@@ -57,7 +59,7 @@ class Cluster {
   // coordinator shuts down. On an error the link is not kept.
   absl::StatusOr<RankId> Attach(const RankHello& hello, std::shared_ptr<RankLink> link);
 
-  // What an attached rank says. Messages of a job that is over are ignored; one out of turn loses
+  // Messages of an attached rank. Those of a job that is over are ignored; one out of turn loses
   // the job.
   void OnHeartbeat(RankId id, RankActivity activity = {});
   void OnReady(RankId id, const RankReady& ready);
@@ -80,8 +82,8 @@ class Cluster {
   // Jobs that serve, then others, both in the order of their first Hello; of those that are over,
   // the last few, the last one first.
   std::vector<JobStatus> Status() const;
-  // One job, for who knows its secret; nothing when no rank of it has attached, or it was over so
-  // long ago that it is forgotten.
+  // The status of one job, for a caller that knows its secret. Nothing when no rank of it has
+  // attached, or when it was over so long ago that it is forgotten.
   std::optional<JobStatus> Find(const std::string& job_id, const std::string& secret_digest) const;
 
  private:
@@ -89,7 +91,7 @@ class Cluster {
   // The job of that id that is not over, or a new one; its serial number.
   absl::StatusOr<uint64_t> FindOrAddJob(const RankHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The rank, when its job is not over; `job` is its job.
+  // Returns the rank, and its job in `job`; null when the job is over.
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PlanAndLoad(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Serve(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

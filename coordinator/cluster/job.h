@@ -43,9 +43,9 @@ struct Job {
   std::string id;             // with the digest of its secret: two jobs may claim one id
   std::string secret_digest;  // in no log, status or error
   plan::LayoutRequest layout;
-  int32_t size = 0;               // so many ranks it says it has
-  std::map<int32_t, Rank> ranks;  // that have attached; one that says much of others costs little
-  // By rank, as of its last heartbeat; empty until all have attached.
+  int32_t size = 0;               // the number of ranks, as its ranks tell it
+  std::map<int32_t, Rank> ranks;  // only those that have attached: a claimed size costs nothing
+  // By rank, each as of its last heartbeat. Empty until all ranks have attached.
   std::vector<RankActivity> activities;
   std::optional<plan::Plan> plan;
   std::vector<Replica> replicas;  // by RankPlan::replica

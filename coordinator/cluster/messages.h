@@ -50,7 +50,7 @@ struct OperationInProgress {
   double still_seconds = 0;     // since its thread entered it or last looked for the others
 };
 
-// What a heartbeat says of its rank.
+// The state of a rank, as its heartbeat tells it.
 struct RankActivity {
   std::optional<OperationInProgress> operation;
   std::optional<int64_t> step;             // in hand; unset while the rank waits for an order

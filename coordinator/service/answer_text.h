@@ -1,4 +1,4 @@
-// From an answer's tokens to its text.
+// Turns an answer's tokens into its text.
 #pragma once
 
 #include <cstdint>

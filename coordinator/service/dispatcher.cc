@@ -48,6 +48,7 @@ void Dispatcher::OnReplicasDown(const std::vector<uint64_t>& ids, const absl::St
     const auto lost = replicas_.extract(id);
     if (lost.empty()) continue;
     for (auto& [request_id, request] : lost.mapped().requests) {
+      // It ends here if all its tokens had come, or if its retries are used up.
       if (!request.generation->OnReplicaLost(why, options_.max_retries)) continue;
       queue_.emplace(request_id, Waiting{std::move(request.generation), /*is_new=*/false});
       ++waiting;
@@ -90,6 +91,8 @@ absl::Status Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
         break;
     }
   }
+  // Only now are clients to send: one with several requests gets all that the step gave at once.
+  // What stood before a broken output was checked, so it goes out as well.
   for (const auto& generation : ready) generation->OnOutputsEnd();
   if (!reply.cancelled.empty() || !reply.cancelled_samples.empty()) {
     replica.info.leader->SendStep(std::move(reply));
@@ -116,6 +119,8 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
   const uint64_t id = generation->id();
   queue_.emplace(id, Waiting{std::move(generation)});
   Pump();
+  // Only those that no replica took count for the limit. Beyond it this request is refused,
+  // whatever its priority: the others were admitted.
   if (static_cast<int64_t>(queue_.size()) <= options_.max_queue || queue_.erase(id) == 0) {
     return absl::OkStatus();
   }
@@ -166,6 +171,7 @@ void Dispatcher::EndLate(absl::Time now) {
     late.push_back(generation.id());
     generation.Fail(absl::DeadlineExceededError("the deadline passed"));
   };
+  // CancelLocked takes them out of the maps, so not while these are walked over.
   for (const auto& [request_id, waiting] : queue_) end_if_late(*waiting.generation);
   for (const auto& [id, replica] : replicas_) {
     for (const auto& [request_id, request] : replica.requests) end_if_late(*request.generation);
@@ -182,6 +188,7 @@ void Dispatcher::StartDrain() {
 
 void Dispatcher::NoteStranded() {
   for (auto& [id, waiting] : queue_) {
+    // Whoever was stranded before keeps that time: replica_wait does not begin anew.
     waiting.stranded = FitsAny(*waiting.generation) ? absl::InfiniteFuture()
                                                     : std::min(waiting.stranded, clock_->Now());
   }
@@ -257,6 +264,7 @@ std::string Dispatcher::WhyNoneFits(const Generation& generation) const {
 
 void Dispatcher::Pump() {
   const absl::Time now = clock_->Now();
+  // Places change with time, since waiting raises priorities: they are sorted anew each time.
   std::vector<Place> places;
   places.reserve(queue_.size());
   for (const auto& [id, waiting] : queue_) places.push_back(PlaceOf(waiting, now));
@@ -265,6 +273,7 @@ void Dispatcher::Pump() {
     const auto next = queue_.find(std::get<uint64_t>(place));
     int64_t cached = 0;
     Replica* replica = Choose(*next->second.generation, &cached);
+    // One behind it may fit where this one does not.
     if (replica == nullptr) continue;
     Give(*replica, cached, std::move(next->second.generation));
     queue_.erase(next);

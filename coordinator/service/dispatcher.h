@@ -20,10 +20,10 @@
 namespace skein::coordinator {
 
 // Gives requests to replicas (ChooseReplica says which): among equal priorities the earlier
-// deadline first, then the first to come. What a replica has no room for waits here. When a replica
-// is lost its requests go back to the front of the queue, and on with another replica from where
-// they stand; they wait for one that they fit if they must, and whoever is behind them goes on with
-// those that it fits.
+// deadline first, then the first to come. A request that no replica has room for waits here. When a
+// replica is lost, its requests go back to the front of the queue, and another replica goes on with
+// them from where they stand. A request that fits no replica waits for one, while requests behind
+// it go to replicas that they fit.
 //
 // Thread-safe. Generations' on_ready is called with this class's lock held, so it must not call
 // back into the dispatcher.
@@ -103,10 +103,10 @@ class Dispatcher final : public ReplicaListener {
   void EndLate(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(Replica& replica, uint64_t request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool FitsAny(const Generation& generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // "replica 0 of job 5f0c: its KV cache holds ..."; every replica.
+  // The reason of every replica: "replica 0 of job 5f0c: its KV cache holds ...".
   std::string WhyNoneFits(const Generation& generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // After replicas came or went: who is stranded from now on, or no longer. A drain waits for no
-  // replica to come.
+  // Called after replicas came or went: notes which requests fit no replica now, and which fit one
+  // again. In a drain it ends the former, since no replica will come.
   void NoteStranded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;

@@ -1,4 +1,5 @@
-// Where DRY's repeats end: strings as the token sequences of kernels/sampling/dry.h.
+// Turns DRY's sequence breakers, which are strings, into the token sequences of
+// kernels/sampling/dry.h.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,13 @@
 
 namespace skein::coordinator {
 
-// For each string: every token that it stands in, as a sequence of one; and, where it is longer
-// than a byte, its spellings over several tokens: the tokenizer's own one, and what ends with its
-// beginning before the tokenizer's spelling of the rest. Of these there are at most 256 a string,
-// those with the lowest first tokens, which in a byte-pair vocabulary are the most frequent ones.
-// Tokens are below `vocabulary`. InvalidArgument, "sampling.dry_breakers[...]: ...": more than 16
-// strings, one not of 1 to 32 bytes, or a longer one that is not UTF-8. Cost: for each string,
-// linear in the bytes of the vocabulary.
+// Returns, for each string, every token that contains it, as a sequence of one. For a string longer
+// than a byte it adds spellings over several tokens: the tokenizer's own one, and each token that
+// ends with the string's beginning, followed by the tokenizer's spelling of the rest. There are at
+// most 256 of the latter per string, those with the lowest first tokens, which in a byte-pair
+// vocabulary are the most frequent ones. Tokens are below `vocabulary`. InvalidArgument,
+// "sampling.dry_breakers[...]: ...": more than 16 strings, one not of 1 to 32 bytes, or a longer
+// one that is not UTF-8. Cost: for each string, linear in the bytes of the vocabulary.
 absl::StatusOr<std::vector<std::vector<int32_t>>> ResolveDryBreakers(
     const std::vector<std::string>& breakers, const model::Tokenizer& tokenizer,
     int64_t vocabulary);

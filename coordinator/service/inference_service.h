@@ -26,7 +26,7 @@ class InferenceService {
   // and Dispatcher for what it may do.
   absl::StatusOr<std::shared_ptr<Generation>> Generate(const GenerateRequest& request,
                                                        Generation::OnReady on_ready);
-  // Their client wants no more: they end without an event.
+  // Ends generations whose client wants no more, without an event.
   void Cancel(const std::vector<std::shared_ptr<Generation>>& generations);
 
   const ServedModel& model() const { return *model_; }

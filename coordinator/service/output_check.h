@@ -1,5 +1,5 @@
-// What a replica may say of a request. A worker that says anything else is broken or lies: its job
-// ends, and the request goes on elsewhere.
+// Checks what a replica says of a request. A worker that says what cannot be is broken or lies: its
+// job ends, and the request goes on elsewhere.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What a replica's prefix cache probably holds, by what was sent there.
+// Guesses what a replica's prefix cache holds, from the prompts that were sent there.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,18 @@
 
 namespace skein::coordinator {
 
-// A set of hashes of pages of tokens, each of which stands for all tokens up to its end; as many as
-// the replica has pages, of which the one that is unused longest gives way. It may be wrong: two
-// prefixes in 2^64 are equal by chance, and the replica evicts as it must. Then a request computes
-// what it could have found elsewhere; no answer changes.
+// A set of hashes. Each stands for all tokens of a prompt up to the end of one page. There are at
+// most as many as the replica has pages; the one that is unused longest gives way. The guess may be
+// wrong: two prefixes in 2^64 are equal by chance, and the replica evicts as it must. Then a
+// request computes what it could have found elsewhere; no answer changes.
 //
 // Not thread-safe. Both calls cost O(tokens).
 class PrefixIndex {
  public:
   PrefixIndex(int64_t page_size, int64_t pages) : page_size_(page_size), pages_(pages) {}
 
-  // The longest beginning of `prompt` that is there, in tokens: whole pages, and less than all of
-  // it, since the last token is computed in any case.
+  // The length in tokens of the longest beginning of `prompt` that is there: whole pages, and less
+  // than the whole prompt, since its last token is computed in any case.
   int64_t Match(const std::vector<int32_t>& prompt) const;
   void Insert(const std::vector<int32_t>& prompt);
 
@@ -31,7 +31,7 @@ class PrefixIndex {
 
   int64_t page_size_;
   int64_t pages_;
-  std::list<uint64_t> by_use_;  // the last one first
+  std::list<uint64_t> by_use_;  // the one used last first
   std::unordered_map<uint64_t, std::list<uint64_t>::iterator> pages_by_hash_;
 };
 

@@ -68,7 +68,7 @@ struct AnswerToken {
   std::vector<TokenLogprob> top;
 };
 
-// What became ready of one answer since the last event; text may lag behind tokens.
+// The part of one answer that became ready since the last event. Text may lag behind tokens.
 struct Tokens {
   uint32_t sample = 0;
   std::string text;

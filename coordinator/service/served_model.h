@@ -1,4 +1,4 @@
-// What the coordinator knows of the model it serves: everything but its weights.
+// The model that the coordinator serves, as it knows it: everything but the weights.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Requests, checked: what comes out of here can be run as it stands.
+// Checks requests. A request that passes can be run as it stands.
 #pragma once
 
 #include <cstdint>

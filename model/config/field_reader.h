@@ -14,8 +14,9 @@
 
 namespace skein::model {
 
-// A field that is absent or null keeps its default. The first error is kept and ends in status();
-// what is read after it is of no meaning, so that a whole object is read first and judged once.
+// A field that is absent or null keeps its default. The first error is kept and ends in status().
+// Values that are read after it mean nothing: read a whole object first, then look at status()
+// once.
 class FieldReader {
  public:
   // `object` is a JSON object that outlives the reader; `prefix` goes before field names in
@@ -36,7 +37,7 @@ class FieldReader {
   void OptionalDouble(const char* field, double low, double high, std::optional<double>* value);
   void Bool(const char* field, bool* value);
   void String(const char* field, std::string* value);
-  // One id or a list of them.
+  // Reads one id or a list of ids.
   void TokenIds(const char* field, std::vector<int32_t>* ids);
 
   void Fail(absl::Status status) {

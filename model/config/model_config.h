@@ -62,16 +62,16 @@ struct GenerationDefaults {
   std::optional<double> typical_p;
   std::optional<double> repetition_penalty;
   std::optional<bool> do_sample;
-  std::vector<int32_t> bos_token_ids;  // which nothing reads: prompts begin as the tokenizer says
+  std::vector<int32_t> bos_token_ids;  // unused: prompts begin as the tokenizer says
   std::vector<int32_t> eos_token_ids;
 
   friend bool operator==(const GenerationDefaults&, const GenerationDefaults&) = default;
 };
 
-// Fields that transformers writes always are required; absent ones else have its defaults, but for
-// bos and eos, which are then unset. Errors name the field, its value and what is allowed; a key
-// that appears twice is an error. Unimplemented: an architecture, RoPE type,
-// activation, bias or quantisation that Skein does not run, with what it does run.
+// Fields that transformers always writes are required. Other absent fields get its defaults, except
+// for bos and eos, which stay unset. Errors name the field, its value and what is allowed; a key
+// that appears twice is an error. Unimplemented: an architecture, RoPE type, activation, bias or
+// quantisation that Skein does not run, with what it does run.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
 absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view json);
 

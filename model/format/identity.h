@@ -1,4 +1,4 @@
-// Whether two nodes hold the same model, and two ranks the same weights.
+// Tells whether two nodes hold the same model, and two ranks the same weights.
 //
 // Identity compares what is cheap to read: it finds another model, another config or tokenizer,
 // another dtype or shape, a file of another size. It does not find weights that differ in their

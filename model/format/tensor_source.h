@@ -1,4 +1,4 @@
-// A model file as named tensors of which any slice can be read.
+// A model file as named tensors. Any slice of a tensor can be read.
 //
 // A rank reads only its shard, so callers ask for slices; a source copies exactly these bytes and
 // counts them. Quantised types join as dtypes with larger blocks: a slice's last dimension then
@@ -39,13 +39,13 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
-  // What this source is, for messages: a path, or "synthetic:llama3-1b".
+  // The name of this source in messages: a path, or "synthetic:llama3-1b".
   virtual std::string_view description() const = 0;
 
   // All tensors, sorted by name; stable addresses for the life of the source.
   virtual absl::Span<const TensorInfo> tensors() const = 0;
 
-  // The files that hold the tensors, sorted by name; none for a source in memory.
+  // The files that hold the tensors, sorted by name; empty for a source in memory.
   virtual std::vector<FileInfo> files() const { return {}; }
 
   // The tensor of that name, or NotFound that names the source and the tensor.

@@ -29,7 +29,7 @@ struct SyntheticModel {
   std::unique_ptr<TensorSource> weights;
 };
 
-// Whether a model is named by a spec instead of a path: "synthetic:" and a preset's name.
+// True for a spec, "synthetic:" and a preset's name; false for a path.
 bool IsSyntheticSpec(std::string_view model);
 
 // InvalidArgument names the presets that there are.

@@ -32,7 +32,7 @@ class Bpe {
     int64_t candidates = 0;  // pairs that were taken off the heap, at most 3 a byte
   };
 
-  // `merges` come by rank, the first one first; of a pair named twice the later rank counts.
+  // `merges` are in the order of their ranks; for a pair that is named twice the later rank counts.
   // With `ignore_merges` a pre-token that is itself a token is not taken apart. InvalidArgument
   // when a merge names or makes a token that the vocabulary lacks, or when a byte that UTF-8 text
   // can hold has no token.

@@ -26,7 +26,7 @@ class ByteLevelTokenizer final : public Tokenizer {
     PreTokenizer pre_tokenizer;
     Bpe bpe;
     std::vector<Token> tokens;  // by id
-    // What the post-processor puts around a text.
+    // Ids that the post-processor puts before and after a text.
     std::vector<int32_t> prefix;
     std::vector<int32_t> suffix;
   };

@@ -1,4 +1,5 @@
-// Oniguruma's expressions, which tokenizer.json is written in, as expressions of bytes for PCRE2.
+// Translates regular expressions from Oniguruma's syntax, which tokenizer.json uses, to expressions
+// over bytes for PCRE2.
 #pragma once
 
 #include <string>
@@ -16,10 +17,10 @@ struct BytePattern {
   SymbolTable symbols;
 };
 
-// `pattern` is UTF-8 in Ruby's syntax. What means the same to both engines stays; classes, escapes
-// such as \p{Lu} and \s, characters beyond ASCII and letters in (?i: ) become the bytes of their
-// symbols. InvalidArgument with the offset for a broken class; Unimplemented, by name, for what
-// PCRE2 would read otherwise, or match otherwise than Oniguruma.
+// `pattern` is UTF-8 in Ruby's syntax. Syntax that means the same to both engines stays; classes,
+// escapes such as \p{Lu} and \s, characters beyond ASCII and letters in (?i: ) become the bytes of
+// their symbols. InvalidArgument with the offset for a broken class; Unimplemented, by name, for
+// what PCRE2 would read otherwise, or match otherwise than Oniguruma.
 absl::StatusOr<BytePattern> TranslateOniguruma(std::string_view pattern);
 
 }  // namespace skein::model

@@ -1,4 +1,4 @@
-// The cutting of text into pre-tokens, across which nothing merges.
+// Cuts text into pre-tokens. BPE never merges across their bounds.
 #pragma once
 
 #include <deque>

@@ -21,9 +21,9 @@ class Regex {
   // TranslateOniguruma; InvalidArgument with the offset when it does not compile.
   static absl::StatusOr<Regex> Compile(std::string_view pattern, bool literal);
 
-  // Cuts each of `texts` (valid UTF-8) into matches and what lies between them; returns the kinds
-  // that are to be kept, in order, none of them empty. InvalidArgument when a text asks for more
-  // backtracking or memory than is allowed, which no pattern in use does.
+  // Cuts each of `texts` (valid UTF-8) into matches and the gaps between them. Returns the pieces
+  // of the kinds that are kept, in order; no piece is empty. InvalidArgument when a text asks for
+  // more backtracking or memory than is allowed, which no pattern in use does.
   absl::StatusOr<std::vector<std::string_view>> Cut(const std::vector<std::string_view>& texts,
                                                     bool keep_matches, bool keep_gaps) const;
 

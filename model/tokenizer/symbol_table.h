@@ -18,11 +18,11 @@ namespace skein::model {
 // Immutable; any thread may use it. Has some 30 to 100 KB.
 class SymbolTable {
  public:
-  // Tells apart what is in different ones of `sets`. Unimplemented when these are more than 128
-  // kinds of characters beyond ASCII.
+  // Makes a table that tells apart characters that differ in which of `sets` they are in.
+  // Unimplemented when that gives more than 128 kinds of characters beyond ASCII.
   static absl::StatusOr<SymbolTable> Create(const std::vector<CodePointSet>& sets);
 
-  // The bytes that the members of `set`, one of those that the table was made for, are written as.
+  // The symbols of the members of `set`, which is one of the sets that the table was made for.
   std::vector<uint8_t> Symbols(const CodePointSet& set) const;
 
   // The symbols of `text`, valid UTF-8: the text itself when it is ASCII, else written to `buffer`.
@@ -47,7 +47,7 @@ class TextOffsets {
   TextOffsets(std::string_view text, std::string_view symbols)
       : text_(text), same_(text.size() == symbols.size()) {}
 
-  // Where symbol `at` begins in the text. Each call's `at` is not below the one before.
+  // The offset in the text where symbol `at` begins. No call's `at` is below the one before.
   size_t Of(size_t at) {
     if (same_) return at;
     for (; symbol_ < at; ++symbol_) {

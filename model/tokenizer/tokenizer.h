@@ -44,17 +44,17 @@ class Tokenizer {
 // field; Unimplemented names a model, pre-tokenizer or post-processor that is not supported.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& folder);
 
-// Turns tokens into text piece by piece; what is handed out never splits a UTF-8 character.
-// Bytes that can belong to no character become U+FFFD, as in Python's errors="replace".
+// Turns tokens into text piece by piece. No piece splits a UTF-8 character. Bytes that can belong
+// to no character become U+FFFD, as in Python's errors="replace".
 class StreamingDetokenizer {
  public:
   explicit StreamingDetokenizer(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
 
   // The text that becomes complete by this token; may be empty.
   std::string Push(int32_t id) { return PushBytes(tokenizer_->TokenBytes(id)); }
-  // The same for bytes that are no longer tokens (what a stop string left of them).
+  // The same for bytes that are no longer tokens, such as those before a stop string.
   std::string PushBytes(std::string_view bytes);
-  // What is left at the end: an unfinished character as U+FFFD.
+  // The rest, after the last token: an unfinished character becomes U+FFFD.
   std::string Finish();
 
  private:

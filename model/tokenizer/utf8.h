@@ -18,8 +18,8 @@ struct Utf8Unit {
   int size;  // bytes, at least 1
 };
 
-// What `bytes` (not empty) begins with. An invalid unit is the maximal subpart that Unicode says to
-// replace by one U+FFFD: the longest beginning of a character, or one byte.
+// Reads the unit that `bytes` (not empty) begins with. An invalid unit is the maximal subpart that
+// Unicode says to replace by one U+FFFD: the longest beginning of a character, or one byte.
 Utf8Unit ReadUtf8(std::string_view bytes);
 
 // Offset of the first byte that is not part of a whole character; npos when there is none.

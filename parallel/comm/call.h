@@ -1,5 +1,5 @@
-// What the implementations of Communicator share: how a call is named, compared with what the
-// other ranks entered, and blamed when it fails.
+// Shared by the implementations of Communicator: names for calls, and errors that say which rank is
+// to blame when a call fails or ranks entered different ones.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ std::optional<Operation> ParseOperation(std::string_view name);
 inline bool IsMessage(Operation operation) {
   return operation == Operation::kSend || operation == Operation::kReceive;
 }
-// Whether Call::peer means something.
+// True if Call::peer has a meaning.
 inline bool HasPeer(Operation operation) {
   return IsMessage(operation) || operation == Operation::kBroadcast;
 }
@@ -59,7 +59,7 @@ absl::Status NeverEntered(const std::vector<int>& ranks, const Call& call, std::
 absl::Status NeverFinished(const std::vector<int>& ranks, const Call& call, std::string_view group,
                            absl::Duration timeout);
 
-// FailedPrecondition that tells what both ranks entered.
+// FailedPrecondition that tells which calls both ranks entered.
 absl::Status Mismatch(int rank, const Call& call, int peer, const Call& peer_call,
                       std::string_view group);
 

@@ -35,20 +35,20 @@ namespace skein::comm {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// How a transport waits in the call in flight.
+// Tells a transport how to wait in the call in flight.
 struct Patience {
   absl::Duration timeout = absl::InfiniteDuration();
   SteadyTime deadline = SteadyTime::max();
-  // To be beaten: a rank whose pulse stands still inside a call is stuck there, while one that
-  // waits for others beats. May be null.
+  // The transport beats it while it waits for other ranks. A rank whose pulse stands still inside a
+  // call is stuck there. May be null.
   Pulse* pulse = nullptr;
-  std::atomic<bool> failed = false;  // the wait is to end
+  std::atomic<bool> failed = false;  // set when the wait must end
 };
 
 // Not thread-safe: one thread at a time, except Abort and failure.
 class Communicator {
  public:
-  // What a kernel needs to reach the other ranks by itself.
+  // Addresses by which a kernel reaches the other ranks itself.
   struct Peers {
     int rank = 0;
     int size = 1;
@@ -75,7 +75,8 @@ class Communicator {
   // `data` becomes the sum over all ranks, in place, element by element. Unimplemented for a dtype
   // that the transport cannot add.
   absl::Status AllReduce(View data, Stream stream);
-  // `out`, size times `in`: the ranks' inputs in rank order. Every rank gives the same size.
+  // `out`, size() times as large as `in`, becomes the ranks' inputs in rank order. Every rank gives
+  // the same size.
   absl::Status AllGather(ConstView in, View out, Stream stream);
   absl::Status Broadcast(View data, int root, Stream stream);
   absl::Status Barrier(Stream stream);
@@ -87,28 +88,30 @@ class Communicator {
   // Some transports deliver a large message only with the sender's help. Both do nothing where
   // messages need none.
   //
-  // Helps what was sent on, and waits for nothing: a rank that computes calls it now and then, so
-  // that its receivers need not wait until it is done.
+  // Helps sent messages on, without waiting. A rank that computes calls it now and then, so that
+  // its receivers need not wait until it is done.
   absl::Status Progress();
-  // Returns when what was sent to `to` needs this rank no more: for a rank that is about to sleep.
+  // Returns when messages sent to `to` need no more help of this rank. For a rank that is about to
+  // sleep.
   absl::Status Flush(int to);
 
   // Makes the call in flight and all later ones fail with `why`. Any thread may call it.
   void Abort(const absl::Status& why);
-  // The first one; OK while all is well. Any thread.
+  // The first failure; OK while there is none. Any thread may call it.
   absl::Status failure() const;
 
   // How long one call may take; InfiniteDuration by default.
   void set_timeout(absl::Duration timeout) { patience_.timeout = timeout; }
-  // Publishes every call while it lasts, and beats the line's pulse while it waits. Before the
-  // first call; `line` outlives the communicator.
+  // From now on every call is published in `line` while it lasts, and beats the pulse of `line`
+  // while it waits. Must precede the first call; `line` outlives the communicator.
   void Track(OperationTracker::Group* line);
-  // For tests, which note or hold up calls: `before` they are published, and once they are.
+  // For tests that record or hold up calls: `before` runs before a call is published, `inside`
+  // afterwards.
   void set_hooks(Hook before, Hook inside);
   // Collective calls entered so far.
   int64_t calls() const { return calls_; }
 
-  // Whether sums join ranks as a binary tree, ((0+1)+(2+3))+((4+5)+(6+7)), whatever the size of the
+  // True if sums join ranks as a binary tree, ((0+1)+(2+3))+((4+5)+(6+7)), whatever the size of the
   // message, so that layouts agree in every bit. A size that is no power of two splits the ranks at
   // the largest power of two below it, recursively.
   virtual bool SumsAsTree() const = 0;
@@ -131,7 +134,7 @@ class Communicator {
   virtual absl::Status DoFlush(int /*to*/) { return absl::OkStatus(); }
   // Ends the wait in flight; failure() is set. Any thread, maybe several times.
   virtual void DoAbort() {}
-  // A call has failed, on its thread; no other one will come.
+  // Called on the thread of a call that has failed; no other call will come.
   virtual void DoFail() {}
 
   using Body = absl::FunctionRef<absl::Status(const Call&)>;

@@ -1,4 +1,4 @@
-// Which ranks share a host: its memory, its processes.
+// Tells which ranks share a host, with its memory and its processes.
 #pragma once
 
 #include <string>

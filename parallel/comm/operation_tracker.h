@@ -1,5 +1,6 @@
-// What a rank is doing between ranks, kept where another thread can read it at any time: the rank's
-// heartbeats carry it, so that whoever hears all ranks can tell who holds up the others.
+// The call between ranks that a rank is in, kept where another thread can read it at any time. The
+// rank's heartbeats carry it, so that the coordinator, which hears all ranks, can tell who holds up
+// the others.
 #pragma once
 
 #include <atomic>
@@ -31,7 +32,8 @@ struct Progress {
   std::optional<int64_t> step;                   // in hand; unset between steps
   absl::Duration deadline;                       // after which a call of this step counts as hung
   std::optional<OperationInProgress> operation;  // the one that was entered first
-  // By group: the number of the last collective that was entered; 0 before the first.
+  // For each group, by name: the number of the last collective that was entered; 0 before the
+  // first.
   std::vector<std::pair<std::string, int64_t>> entered;
 };
 
@@ -51,16 +53,17 @@ class OperationTracker {
  public:
   class Group;
 
-  // `ranks`: of the job, by rank in the group, of which this process is `self`. Owned by the
-  // tracker. A group has at most 65,536 ranks.
+  // Adds a group, which the tracker owns. `ranks` are the members' ranks in the job, by rank in the
+  // group; `self` is this process's rank in the group. A group has at most 65,536 ranks.
   Group* AddGroup(std::string name, std::vector<int> ranks, int self);
 
-  // The thread that carries out steps: the step in hand, and how long a call in it may take.
+  // For the thread that carries out steps. Sets the step in hand, and how long a call in it may
+  // take.
   void BeginStep(int64_t step, absl::Duration deadline);
   void EndStep();
 
-  // Any thread. Parts that change meanwhile may be of two moments, a step newer than its call; a
-  // call is never said to last longer than it does.
+  // Any thread may call it. Parts that change meanwhile may be of two moments, such as a step that
+  // is newer than its call. A call is never said to last longer than it does.
   Progress Read() const;
 
  private:
@@ -93,14 +96,14 @@ class OperationTracker::Group {
       : name_(std::move(name)), ranks_(std::move(ranks)), self_(self) {}
 
   const std::string& name() const { return name_; }
-  // For the group's calls to beat while they wait.
+  // The pulse that the group's calls beat while they wait.
   Pulse& pulse() { return pulse_; }
-  // Where the device does some of the group's collectives by itself; null: nowhere. `device`
-  // outlives the tracker's last Read.
+  // Sets the report of a device that does some of the group's collectives by itself; null where
+  // there is none. `device` outlives the tracker's last Read.
   void set_device(const DeviceReport* device) { device_ = device; }
-  // The call in progress, if there is one, the host's before the device's. A device's lasts since
-  // it was first seen, by whichever thread it was, and never stands still: its waits look all the
-  // time.
+  // The call in progress, if there is one; the host's call goes before the device's. A device's
+  // call counts from the moment that any thread first saw it, and never stands still, since a
+  // device that waits polls all the time.
   std::optional<OperationInProgress> InProgress() const;
   int64_t entered() const;  // collectives
 

@@ -1,4 +1,4 @@
-// When a thread that waits inside a call last looked for its peers.
+// Tells when a thread that waits inside a call last looked for its peers.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ namespace skein::comm {
 class Pulse {
  public:
   void Beat() { last_ns_.store(NowNs(), std::memory_order_relaxed); }
-  // Of the steady clock, in ns; 0 before the first beat.
+  // The time of the last beat on the steady clock, in ns; 0 before the first beat.
   int64_t last_ns() const { return last_ns_.load(std::memory_order_relaxed); }
 
   static int64_t NowNs() {

@@ -18,13 +18,13 @@
 
 namespace skein::plan {
 
-// Of each part of a layout: three of them multiply within an int32, and no model or machine is
-// split further.
+// The most that each part of a layout can be. The product of three of them fits into an int32, and
+// no model or machine is split further.
 inline constexpr int32_t kMaxWays = 1024;
 
 using kernels::KvDType;
 std::string_view KvDTypeName(KvDType dtype);  // "f32", "bf16", "int8"
-// InvalidArgument for any other name.
+// The inverse of KvDTypeName. InvalidArgument for any other name.
 absl::StatusOr<KvDType> ParseKvDType(std::string_view name);
 
 // How many ways the model's matrices (tensor), layers (pipeline) and requests (data) are split.
@@ -38,7 +38,7 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-// A layout of which parts are left to the planner, from "tp=2,pp=2,dp=2": any subset, any order.
+// A layout in which unset parts are left to the planner, as in "tp=2,dp=2".
 struct LayoutRequest {
   std::optional<int32_t> tensor;
   std::optional<int32_t> pipeline;
@@ -47,7 +47,8 @@ struct LayoutRequest {
   std::string ToString() const;  // "tp=2,dp=2"; "" when nothing is asked
   friend bool operator==(const LayoutRequest&, const LayoutRequest&) = default;
 };
-// InvalidArgument quotes the text, what is wrong and an example. "" asks for nothing.
+// Parses any parts of "tp=2,pp=2,dp=2", in any order; "" asks for nothing. InvalidArgument quotes
+// the text and says what is wrong, with an example.
 absl::StatusOr<LayoutRequest> ParseLayoutRequest(std::string_view text);
 
 // What is replayed into every rank. Ranks are ordered replica, stage, shard, shard fastest:
@@ -66,11 +67,11 @@ struct RankPlan {
   friend bool operator==(const RankPlan&, const RankPlan&) = default;
 };
 
-// Rows of prompts whose log probabilities are asked for, in one step at most: as many as make a
-// prompt's weights worth reading once, few enough for the logits of a large vocabulary (16 MiB).
+// The most rows of a step that compute log probabilities of prompts: enough to make reading the
+// weights once for a prompt worth it, few enough for the logits of a large vocabulary (16 MiB).
 inline constexpr int32_t kLogitRows = 16;
 
-// Rows of a micro-batch that may have logits: one a sequence, and those.
+// The most rows of a micro-batch that have logits: one per sequence, and kLogitRows.
 constexpr int32_t MaxOutputs(int32_t max_sequences, int32_t max_micro_batch_rows) {
   return std::min(max_micro_batch_rows, max_sequences + kLogitRows);
 }
@@ -103,13 +104,13 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-// Whether every number is in its range and the ranks' parts are consistent, as far as can be said
-// without the model. InvalidArgument names the field, its value and what is allowed. Names, paths
-// and hashes are text for others to compare.
+// Checks that every number is in its range and that the ranks' parts are consistent, as far as that
+// can be said without the model. InvalidArgument names the field, its value and what is allowed.
+// Does not check names, paths and hashes: others compare them.
 absl::Status CheckPlan(const Plan& plan);
 
-// CheckPlan, and whether plan and model fit together: what a worker asks before it acts on a plan
-// that came over the wire.
+// Runs CheckPlan, then checks that plan and model fit together. A worker calls it before it acts on
+// a plan that came over the wire.
 absl::Status ValidatePlan(const Plan& plan, const model::ModelConfig& model);
 
 // The plan as a table for people: a row per rank, then limits and reasons. Lines have at most 96

@@ -1,4 +1,4 @@
-// Which part of a model a rank of a stage holds.
+// The part of a model that a rank of a stage holds.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,16 @@ struct ShardSpec {
   // empty. `vocab_stride` rows are computed by every shard, so that logits join without gaps.
   Range vocab;
   int64_t vocab_stride = 0;
-  // In how many blocks a row-parallel product sums this shard's part (see WeightSpec): 8 / tensor
-  // where that divides, so that 1, 2, 4 and 8 shards join the same 8 sums in the same tree; else 1.
-  // In as many its part of the vocabulary, each of vocab_stride / inner_blocks rows.
+  // The number of blocks in which a row-parallel product sums this shard's part (see WeightSpec).
+  // It is 8 / tensor where that divides, so that 1, 2, 4 and 8 shards join the same 8 sums in the
+  // same tree; else 1. Log probabilities sum the shard's part of the vocabulary in as many blocks,
+  // each of vocab_stride / inner_blocks rows.
   int32_t inner_blocks = 8;
 
   friend bool operator==(const ShardSpec&, const ShardSpec&) = default;
 };
 
-// Whether `tensor` shards give the very bits that 1, 2, 4 and 8 give. Other numbers sum in an
+// True if `tensor` shards give the same bits as 1, 2, 4 and 8 shards do. Other numbers sum in an
 // order of their own, and agree only with themselves.
 constexpr bool SumsAgreeAcrossLayouts(int32_t tensor) { return tensor > 0 && 8 % tensor == 0; }
 
@@ -37,14 +38,14 @@ absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tensor
 // InvalidArgument as above, and for a shard that is not in [0, tensor).
 absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tensor, int32_t shard);
 
-// Layers of one stage; earlier stages take one more where they do not divide. 0 <= stage <
-// pipeline.
+// The layers of one stage. Where layers do not divide by stages, earlier stages take one more.
+// Needs 0 <= stage < pipeline.
 Range StageLayers(int64_t num_layers, int32_t pipeline, int32_t stage);
 
-// Layers of one stage, such that the slowest stage has as little to do as possible: the last one
-// also multiplies by the output matrix, which in small models with large vocabularies is worth
-// several layers. Where several splits are as good, the last stage has the most layers. The stages
-// before it share theirs as StageLayers does. 1 <= pipeline <= layers.
+// The layers of one stage, split so that the slowest stage has as little to do as possible. The
+// last stage also multiplies by the output matrix, which in small models with large vocabularies
+// costs as much as several layers. Where several splits are as good, the last stage has the most
+// layers. The stages before it share theirs as StageLayers does. 1 <= pipeline <= layers.
 Range BalancedStageLayers(const model::ModelConfig& model, int32_t pipeline, int32_t stage);
 
 }  // namespace skein::plan

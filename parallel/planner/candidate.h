@@ -1,4 +1,4 @@
-// One layout of a job, judged by itself: whether it can be, and what plan it gives.
+// Judges one layout of a job by itself: whether it works, and which plan it gives.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ struct Candidate {
   std::string micro_batch_reason;  // why so many, as a sentence; empty with one stage
 };
 
-// Part of a node's or a device's memory that ranks may take. The rest is for the page cache of the
-// files being read and for other processes: free memory is a snapshot.
+// The part of a node's or a device's memory that ranks may take. The rest is for the page cache of
+// the files being read and for other processes: free memory is a snapshot.
 constexpr int64_t UsableBytes(int64_t memory_bytes) { return memory_bytes - memory_bytes / 8; }
 
 // layout.ranks() == job.ranks().

@@ -1,4 +1,4 @@
-// How much memory a rank needs.
+// The memory that a rank needs.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace skein::plan {
 
-// What is the same for all ranks of a replica.
+// Limits that are the same for all ranks of a replica.
 struct ReplicaLimits {
   int32_t tensor = 1;
   int64_t context_length = 0;
@@ -22,13 +22,13 @@ struct ReplicaLimits {
   int64_t pages = 0;
   int64_t swap_pages = 0;
 
-  // Of one sequence with a full context.
+  // Pages of one sequence with a full context.
   int64_t context_pages() const { return (context_length + page_size - 1) / page_size; }
 };
 
-// Libraries, buffers of MPI and gRPC, stacks, and the pages of a file that is being read: what a
-// worker takes besides weights, KV cache and activations. An allowance: a rank of a small model
-// that answered had 30 MB, of which 23 MB were program files that the ranks of a node share.
+// An allowance for what a worker takes besides weights, KV cache and activations: libraries,
+// buffers of MPI and gRPC, stacks, and the pages of a file that is being read. A rank of a small
+// model that answered had 30 MB; 23 MB of them were program files that the ranks of a node share.
 inline constexpr int64_t kProcessBytes = int64_t{64} << 20;
 
 struct RankMemory {
@@ -43,7 +43,7 @@ struct RankMemory {
   }
 };
 
-// Of the Program that such a rank builds. Errors are BuildRankProgram's.
+// Sums the memory over the Program that such a rank builds. Returns BuildRankProgram's errors.
 absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t shard,
                                         Range layers, const ReplicaLimits& limits);
 

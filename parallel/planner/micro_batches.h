@@ -18,12 +18,12 @@ namespace skein::plan {
 // small servers'. Arithmetic is not weighed, since reading binds the few rows that decode.
 struct PipelineRates {
   double read_bytes_per_s = 10e9;  // of one rank
-  // One message from a stage to the next; 0: kHopInHost, or kHopBetweenHosts where a pipeline of
-  // the layout leaves a node.
+  // The time of one message from a stage to the next. 0 stands for kHopInHost, or for
+  // kHopBetweenHosts where a pipeline of the layout leaves a node.
   absl::Duration hop;
 };
 
-// A message of some 100 KiB through shared memory, and through TCP over 10 Gb/s Ethernet.
+// Times of a message of some 100 KiB through shared memory, and through TCP over 10 Gb/s Ethernet.
 inline constexpr absl::Duration kHopInHost = absl::Microseconds(20);
 inline constexpr absl::Duration kHopBetweenHosts = absl::Microseconds(200);
 

@@ -14,7 +14,7 @@ namespace skein::supervisor {
 class JobClient final : public JobInfoSource {
  public:
   explicit JobClient(const std::string& coordinator);  // HOST:PORT
-  ~JobClient() override;  // cancels what is asked; every `done` has been called then
+  ~JobClient() override;  // cancels open queries, and returns when every `done` was called
 
   void Query(const JobKey& key, absl::Duration timeout, std::function<void(JobInfo)> done) override;
 

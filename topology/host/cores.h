@@ -9,12 +9,12 @@
 
 namespace skein::topology {
 
-// Cores of the calling thread's affinity, as hwloc tells them. Two hardware threads of one core
-// share its arithmetic: they count once.
+// Counts the cores of the calling thread's affinity, by hwloc. Two hardware threads of one core
+// share its arithmetic, so they count once.
 absl::StatusOr<int32_t> AffinityCores();
 
-// Cores of which at least one hardware thread is in `cpus`; the hardware threads where the system
-// tells of no cores.
+// Counts the cores that have at least one hardware thread in `cpus`. Counts hardware threads where
+// the system tells of no cores.
 int32_t CoresOf(hwloc_topology_t topology, hwloc_const_cpuset_t cpus);
 
 }  // namespace skein::topology

@@ -1,4 +1,4 @@
-// What a rank finds out about the host that it runs on.
+// Describes the host that a rank runs on.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,12 @@ struct HostOptions {
   std::optional<int32_t> affinity_cores;
 };
 
-// Name, cores and memory. Cores: what the calling thread's affinity allows (cores.h), at most the
-// cgroups' CPU quota (rounded down, at least 1). Memory: MemAvailable, at most what is left under
-// the memory limit of the process's cgroup and of each one above it. Both versions of cgroups are
-// read; page cache does not count as used, since the kernel gives it up before it refuses memory.
-// Reads a few files. FailedPrecondition when /proc/meminfo does not say what is available.
+// Finds the host's name, cores and memory. Cores: what the calling thread's affinity allows
+// (cores.h), at most the cgroups' CPU quota (rounded down, at least 1). Memory: MemAvailable, at
+// most what is left under the memory limit of the process's cgroup and of each one above it. Both
+// versions of cgroups are read; page cache does not count as used, since the kernel gives it up
+// before it refuses memory. Reads a few files. FailedPrecondition when /proc/meminfo does not say
+// what is available.
 absl::StatusOr<Node> DescribeHost(const HostOptions& options = {});
 
 // The processor: its name is the first "model name" of /proc/cpuinfo, or "CPU" where there is none.

@@ -22,13 +22,13 @@ class PagePool {
 
   // `count` free pages with one user each, lowest ids first, or nothing when fewer are free.
   std::optional<std::vector<int32_t>> Allocate(int64_t count);
-  // One user more of each page, which is in use or cached.
+  // Adds a user to each page; each is in use or cached.
   void Share(absl::Span<const int32_t> pages);
-  // One user less of each page, which is in use: from the last page to the first, so that a
-  // sequence's end is idle before its beginning.
+  // Takes a user from each page; each is in use. Goes from the last page to the first, so that a
+  // sequence's end becomes idle before its beginning.
   void Free(absl::Span<const int32_t> pages);
 
-  // The prefix cache's hold on a page that is in use, and the end of that hold.
+  // Begin and end the prefix cache's hold on a page. It begins while the page is in use.
   void Cache(int32_t page);
   void Uncache(int32_t page);
   // The page that became idle longest ago; there is one.
@@ -50,7 +50,7 @@ class PagePool {
   struct Page {
     int32_t users = 0;
     bool cached = false;
-    int32_t older = 0, newer = 0;  // neighbours among the idle pages, while it is one
+    int32_t older = 0, newer = 0;  // neighbours in the ring of idle pages, while it is idle
   };
 
   bool valid(int32_t page) const { return page >= 0 && page < total_pages(); }
@@ -58,7 +58,8 @@ class PagePool {
   void LinkIdle(int32_t page);
   void UnlinkIdle(int32_t page);
 
-  // By id, and one more that closes the ring of idle pages: its newer neighbour is the oldest.
+  // Pages by id, and one entry more that closes the ring of idle pages: its newer neighbour is the
+  // oldest.
   std::vector<Page> pages_;
   std::vector<int32_t> free_;  // a heap: the lowest id on top
   int64_t used_ = 0;

@@ -20,12 +20,12 @@
 
 namespace skein::worker {
 
-// What is cached of a sequence.
+// The part of a sequence that is cached.
 struct PrefixHit {
   int64_t pages = 0;    // full pages that hold its first tokens
-  int64_t idle = 0;     // of them, those that no sequence uses: the last ones
-  int32_t last = -1;    // the last of them
-  uint64_t insert = 0;  // the number of the insertion that brought it
+  int64_t idle = 0;     // so many of these, the last ones, are used by no sequence
+  int32_t last = -1;    // the id of the last of these pages
+  uint64_t insert = 0;  // the number of the insertion that brought that page
 };
 
 // Not thread-safe. Memory for as many nodes as the pool has pages is taken at once.
@@ -39,10 +39,10 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  // The longest cached prefix of `tokens`, in full pages, of at most `limit` tokens. Leaves the
-  // order of use alone. `known`: an earlier answer for the same tokens; while its pages are there
-  // the search goes on behind them. Costs a hash lookup per page found and one more, and a
-  // look at each idle page.
+  // The longest cached prefix of `tokens`, in full pages, of at most `limit` tokens. Does not count
+  // as a use. `known`: an earlier answer for the same tokens; while its pages are there the search
+  // goes on behind them. Costs a hash lookup per page found and one more, and a look at each idle
+  // page.
   Hit Find(absl::Span<const int32_t> tokens, int64_t limit, const Hit& known = {}) const;
   // The pages that Find counts, with one user more each.
   std::vector<int32_t> Acquire(absl::Span<const int32_t> tokens, int64_t limit,
@@ -71,7 +71,7 @@ class PrefixCache {
     int32_t children = 0;
     uint64_t insert = 0;  // 0: not in the tree
   };
-  // What leads to a node. Equal by all tokens: hashes may collide.
+  // The edge to a node. Equality compares all tokens, since hashes may collide.
   struct Edge {
     int32_t parent;
     absl::Span<const int32_t> tokens;  // [page_size]

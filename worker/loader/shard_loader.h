@@ -22,10 +22,11 @@ struct ShardLoadOptions {
 struct LoadedShard {
   std::unique_ptr<kernels::Weights> weights;
   int64_t bytes_read = 0;    // of this rank's slices
-  std::string slice_digest;  // of the slices; equal for equal bytes, whoever reads them
+  std::string slice_digest;  // of the slices; ranks that read equal bytes have equal digests
 };
 
-// Needs a few MiB a thread beside the weights. Errors name the tensor.
+// Reads the slices of `tensors` that `program` needs into weights of `backend`. Takes a few MiB of
+// memory per thread besides the weights. Errors name the tensor.
 absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
                                       const plan::RankProgram& program, kernels::Backend& backend,
                                       const ShardLoadOptions& options);

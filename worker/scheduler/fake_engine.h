@@ -51,12 +51,12 @@ class FakeEngine {
   void Step();
 
   bool Done() const { return sequences_.empty(); }
-  // All samples of it.
+  // True if all samples of the request are done.
   bool Done(SequenceId request) const { return !unfinished_.contains(request); }
   int64_t now_s() const { return now_s_; }
   int64_t FreePages() const { return std::count(users_.begin(), users_.end(), 0); }
   int64_t swapped() const { return swapped_; }
-  // What it has met.
+  // Counts of the events that it has met.
   int swaps = 0, recomputes = 0, copies = 0, hits = 0, pushed_out = 0, resumed = 0;
 
  private:

@@ -21,10 +21,10 @@ inline bool Decodes(const SequenceView& sequence) {
 
 // `shares` in the scheduler's order. None of the micro-batches has more than max_micro_batch_rows.
 //
-// Sequences that decode come first, spread evenly in the order of their ids: who decodes alone
-// says which micro-batch a sequence is in, so that prompts that come and go move nobody. (Stages
-// rotate through the micro-batches: a sequence that changed would wait for its last token.)
-// Prompts level the micro-batches' rows, and make more of them than decodes do, none finer than
+// Sequences that decode come first, spread evenly in the order of their ids. Which micro-batch a
+// sequence is in depends only on which sequences decode, so that prompts that come and go move no
+// sequence. (Stages rotate through the micro-batches: one that moved would wait for its last
+// token.) Prompts then level the micro-batches' rows. They may add micro-batches, none finer than
 // pays.
 std::vector<std::vector<Chunk>> CutMicroBatches(absl::Span<const RowShare> shares,
                                                 const SchedulerLimits& limits);

@@ -25,7 +25,8 @@ using SequenceId = uint64_t;
 // The plan's limits, per replica. All positive.
 struct SchedulerLimits {
   int64_t step_tokens = 1;  // rows of a step at most
-  // Of prompts all of whose logits are wanted: rows of a step at most, since logits take memory.
+  // The most rows of a step that belong to prompts all of whose logits are wanted, since logits
+  // take memory.
   int64_t logit_rows = 1;
   int32_t stages = 1;  // of the pipeline: prompts are cut for all to work; 1: they are not cut
   int32_t micro_batches = 1;  // that decodes are spread over
@@ -42,11 +43,11 @@ struct SequenceView {
   int32_t slots = 1;  // sequences that it is, or becomes: samples that share the prompt
   // Tokens known, or given by a step in flight: prompt and answer so far.
   int64_t length = 0;
-  // Of them, those whose keys and values are in its pages, or will be once the steps in flight are
-  // over; < length. Waiting: what the prefix cache holds of it.
+  // The tokens whose keys and values are in its pages, or will be once the steps in flight are
+  // over; < length. For a waiting sequence, what the prefix cache holds of it.
   int64_t computed = 0;
   int64_t pages = 0;        // that it holds (waiting: that it would share; swapped: to bring back)
-  int64_t own_pages = 0;    // of them, those that nobody else uses: what giving way frees
+  int64_t own_pages = 0;    // of `pages`, those that nobody else uses: giving way frees them
   int64_t idle_pages = 0;   // waiting: of `pages`, those counted in free_pages
   bool all_logits = false;  // of every row that it is given, not only the last: see logit_rows
   bool copies = false;      // its next write goes to a shared page, which is copied first
@@ -54,7 +55,7 @@ struct SequenceView {
   bool pending = false;     // waiting for a token in flight: cannot be resumed in this step
 };
 
-// What preemption is weighed by.
+// The rates by which preemption chooses between swapping and recomputing.
 struct PreemptionRates {
   double prefill_tokens_per_s = 1;
   double swap_pages_per_s = 1;  // one way
@@ -82,8 +83,8 @@ struct Chunk {
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-// Gives all its pages back. Swapped: they are copied to the swap pool first. Otherwise it is
-// computed anew later.
+// The sequence gives all its pages back. With `swap` they are copied to the swap pool first;
+// otherwise it is computed anew later.
 struct Preemption {
   SequenceId id = 0;
   bool swap = false;
@@ -96,16 +97,17 @@ struct Preemption {
 // holds pages for its computed tokens and its chunks' at the end.
 struct StepPlan {
   std::vector<Preemption> preemptions;
-  // Of waiting sequences, new, recomputed or swapped back. One that outranks the prompts that took
-  // the whole budget is admitted without a chunk, to stand before them in the next step.
+  // Waiting sequences that are admitted: new, recomputed or swapped back. One that outranks the
+  // prompts that took the whole budget is admitted without a chunk, to stand before them in the
+  // next step.
   std::vector<SequenceId> admissions;
-  // None of them empty. A sequence's chunks stand in order, each in another micro-batch.
+  // No micro-batch is empty. A sequence's chunks stand in order, each in another micro-batch.
   std::vector<std::vector<Chunk>> micro_batches;
 };
 
-// Progress: unless all that waits is pending, a plan is empty only where pages or slots are held
-// by sequences outside the snapshot. (A sequence that alone exceeds all pages is never to be
-// passed.)
+// Plans the next step. Progress is certain: unless all waiting sequences are pending, a plan is
+// empty only where sequences outside the snapshot hold pages or slots. No sequence may be passed
+// that alone exceeds all pages.
 StepPlan Schedule(const Snapshot& snapshot, const SchedulerLimits& limits);
 
 }  // namespace skein::worker

@@ -8,11 +8,12 @@
 
 namespace skein::comm {
 
-// Zero bytes are a good Bell. To miss nothing: read Count, look for work, Wait for another count.
+// Zeroed memory is a valid Bell. To miss nothing, read Count, look for work, and Wait for another
+// count.
 class Bell {
  public:
   uint32_t Count() const { return count_.load(std::memory_order_acquire); }
-  // Wakes all who wait. A system call only when somebody does.
+  // Wakes all waiters. Makes a system call only when there is one.
   void Ring();
   // Sleeps while the count is `seen`, at most for `limit`. May return early.
   void Wait(uint32_t seen, absl::Duration limit);

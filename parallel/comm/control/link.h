@@ -20,7 +20,8 @@ class Link {
   // Gives at most `size` bytes; 0 when there are none yet. Unavailable once a peer that is gone
   // has been read to the end.
   virtual absl::StatusOr<size_t> TryRead(char* bytes, size_t size) = 0;
-  // Looks whether the peer still lives, where nothing tells by itself. Costs a system call.
+  // Checks that the peer still lives, for links that do not notice it otherwise. Costs a system
+  // call.
   virtual void CheckPeer() {}
   // Tells the peer that no more will come. What was written still reaches it.
   virtual void Close() = 0;

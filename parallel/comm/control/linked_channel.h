@@ -1,4 +1,4 @@
-// Messages over links; what MakeControlChannel returns.
+// Sends messages over links. MakeControlChannel returns such a channel.
 #pragma once
 
 #include <memory>

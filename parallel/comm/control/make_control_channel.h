@@ -18,10 +18,10 @@ struct ControlOptions {
   absl::Duration connect_timeout = absl::Seconds(30);
   // A host that no longer answers its kernel's keepalives for this long is gone.
   absl::Duration silence = absl::Seconds(4);
-  // Of each ring in shared memory, a power of two: several step plans. Longer messages go in
-  // pieces.
+  // The size of each ring in shared memory, a power of two. This one holds several step plans;
+  // longer messages go in pieces.
   size_t ring_bytes = 256 << 10;
-  // Instead of this machine's, where a test plays several hosts.
+  // Replaces this machine's identity, where a test plays several hosts.
   std::optional<HostIdentity> host;
 };
 

@@ -29,7 +29,7 @@ class TcpLinkSet {
                                                            absl::Duration silence);
   virtual ~TcpLinkSet() = default;
 
-  // Of the peer with that index; owned by the set.
+  // The link to the peer with that index; owned by the set.
   virtual Link& link(int peer) = 0;
 };
 

@@ -34,15 +34,15 @@ struct Listener {
 };
 absl::StatusOr<Listener> Listen(int backlog);
 
-// This host's addresses, as numbers, the ones that other hosts may reach; loopback comes last.
+// The numeric addresses of this host. Those that other hosts may reach come first, loopback last.
 absl::StatusOr<std::vector<std::string>> HostAddresses();
 
 // Connects to the first of `addresses` that answers, and says `hello`. Unavailable when none does.
 absl::StatusOr<OwnedFd> Connect(const std::vector<std::string>& addresses, int port,
                                 std::string_view hello, absl::Time deadline);
 
-// The next connection, and the `hello_bytes` bytes that its other end said first. Connections that
-// say less are dropped.
+// Accepts the next connection, and reads the `hello_bytes` bytes that its other end says first.
+// Drops connections that say less.
 struct Accepted {
   OwnedFd socket;
   std::string hello;

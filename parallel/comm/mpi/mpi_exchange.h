@@ -1,5 +1,5 @@
-// What every collective does: each rank gives a parcel to every other and gets one. Private to this
-// folder.
+// The exchange that every collective makes: each rank gives a parcel to every other and gets one.
+// Private to this folder.
 //
 // First one frame between every two ranks: the call that the sender entered, and its parcel if that
 // is small. So each rank sees by itself who is missing and who entered another call. Large parcels
@@ -23,7 +23,7 @@
 
 namespace skein::comm {
 
-// What one call moves between this rank and another. Both know both sizes from the call.
+// The bytes that one call moves between this rank and another. Both know both sizes from the call.
 struct Parcel {
   ConstBytes out;
   size_t in_bytes = 0;
@@ -43,7 +43,8 @@ class MpiExchange {
   // entered none or did not finish. Copies what goes out, once if it is the same for all.
   absl::Status Run(const Call& call, absl::Span<const Parcel> parcels, bool again = false);
 
-  // What the last exchange brought from `peer`, until the next one; from this rank, what it gave.
+  // The bytes that the last exchange brought from `peer`, valid until the next one. For this rank
+  // itself, the bytes that it gave.
   ConstBytes Received(int peer) const { return received_[peer]; }
 
  private:

@@ -10,7 +10,7 @@ struct MpiGroup {
   std::string name;
   std::vector<int> world_ranks;  // [size]
   int rank = 0;
-  int context = 0;  // the same on all ranks of the group, and no other group's that shares two
+  int context = 0;  // the same on all ranks of the group; groups that share two ranks differ in it
 };
 
 }  // namespace skein::comm

@@ -1,9 +1,9 @@
 // One group's way through MPI: bytes between its ranks under tags of its own, and waiting that ends
 // with the call's time or the group's failure. Private to this folder.
 //
-// Owns no bytes and no requests: what is given to StartSend and StartReceive stays the caller's,
-// who hands it to MpiWire::Abandon if the request has not ended when a call fails, since MPI may
-// still use it. One thread at a time.
+// Owns no bytes and no requests: those given to StartSend and StartReceive stay the caller's. If a
+// request has not ended when a call fails, the caller hands it and its bytes to MpiWire::Abandon,
+// since MPI may still use them. One thread at a time.
 #pragma once
 
 #include <mpi.h>
@@ -37,7 +37,7 @@ inline constexpr size_t kFrameBytes = kHeaderBytes + kInlineBytes;
 
 inline bool IsInline(size_t bytes) { return bytes <= kInlineBytes; }
 
-// The call that a frame tells of.
+// Reads the call from a frame's header.
 Call CallOf(ConstBytes frame);
 
 // Writes the header and, behind it, `payload`.

@@ -4,8 +4,8 @@
 // A message is a frame, and a payload on a lane of its own if that is large. A sender copies it and
 // goes on, up to a window per receiver; beyond, it waits for the receiver to take the oldest.
 //
-// Owns all memory that MPI sees: what has not ended at the end of the messages, be it a call that
-// failed or a message that its receiver is about to take, is handed to the wire. After a failed
+// Owns all memory that MPI sees. The destructor hands requests that have not ended to the wire, be
+// they of a call that failed or of a message that its receiver is about to take. After a failed
 // call it can only be destroyed. One thread at a time.
 #pragma once
 
@@ -56,7 +56,7 @@ class MpiMessages {
 
   MpiLink& link_;
   std::vector<Peer> peers_;  // [size]
-  // Of the one message that is being received.
+  // For the one message that is being received.
   std::vector<std::byte> frame_in_ = std::vector<std::byte>(kFrameBytes);
   std::vector<std::byte> payload_in_;
   MPI_Request incoming_ = MPI_REQUEST_NULL;

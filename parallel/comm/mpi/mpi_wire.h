@@ -1,5 +1,5 @@
-// What the groups of one process share: MPI_COMM_WORLD, and what failed calls left in flight.
-// Included by this folder's .cc files only.
+// State that the groups of one process share: MPI_COMM_WORLD, and requests that failed calls left
+// in flight. Included by this folder's .cc files only.
 #pragma once
 
 #include <mpi.h>
