@@ -65,11 +65,11 @@ void AnswerPrinter::Print(const v1::GenerateEvent& event) {
     kept_.resize(std::max(accepted_.n(), 1u));
     PrintHeadingAndWhatWasKept();
   } else if (event.has_tokens() || event.has_finished()) {
-    const uint32_t sample =
-        event.has_tokens() ? event.tokens().sample() : event.finished().sample();
-    if (sample > current_ && sample < kept_.size()) {
-      kept_[sample].push_back(event);
-    } else if (sample == current_ && PrintNow(event)) {
+    const uint32_t answer =
+        event.has_tokens() ? event.tokens().answer() : event.finished().answer();
+    if (answer > current_ && answer < kept_.size()) {
+      kept_[answer].push_back(event);
+    } else if (answer == current_ && PrintNow(event)) {
       while (++current_ < kept_.size() && PrintHeadingAndWhatWasKept()) continue;
     }
   }

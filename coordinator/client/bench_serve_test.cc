@@ -21,8 +21,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 using coordinator::FakeJob;
-using coordinator::NewRequest;
-using coordinator::SequenceOutput;
 using coordinator::TestCoordinator;
 
 // A job that gives requests all their tokens at once.
@@ -42,9 +40,9 @@ class BenchServeTest : public ::testing::Test {
         absl::StrCat("bench serve --coordinator ", coordinator_.address(), " ", arguments));
   }
 
-  std::vector<SequenceOutput> Answer(const NewRequest& request) {
+  std::vector<serving::AnswerOutput> Answer(const serving::Request& request) {
     if (++requests_ > answers_) return {};
-    using Finish = SequenceOutput::Finish;
+    using Finish = serving::Finish;
     if (fails_) {
       return {{.request_id = request.id, .finish = Finish::kFailed, .error = "no finite logit"}};
     }
@@ -57,7 +55,7 @@ class BenchServeTest : public ::testing::Test {
   std::atomic<bool> fails_ = false;
   TestCoordinator coordinator_{Options()};
   FakeJob job_{{.coordinator = coordinator_.address(),
-                .script = [this](const NewRequest& request) { return Answer(request); }}};
+                .script = [this](const serving::Request& request) { return Answer(request); }}};
 };
 
 // In either way of sending.

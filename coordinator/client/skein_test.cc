@@ -23,13 +23,10 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
-using ::testing::Pair;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 using coordinator::FakeJob;
-using coordinator::NewRequest;
-using coordinator::SequenceOutput;
 using coordinator::TestCoordinator;
 
 class SkeinTest : public ::testing::Test {
@@ -39,9 +36,9 @@ class SkeinTest : public ::testing::Test {
   // A job that answers with the prompt, or holds on to prompts "hold".
   std::unique_ptr<FakeJob> Serve() {
     auto job = std::make_unique<FakeJob>(coordinator::FakeJobOptions{
-        .coordinator = coordinator_.address(), .script = [](const NewRequest& request) {
+        .coordinator = coordinator_.address(), .script = [](const serving::Request& request) {
           const std::string prompt(request.prompt.begin(), request.prompt.end());
-          std::vector<SequenceOutput> outputs;
+          std::vector<serving::AnswerOutput> outputs;
           if (prompt != "hold") outputs.push_back(coordinator::TextOutput(request.id, prompt));
           return outputs;
         }});
@@ -100,20 +97,21 @@ TEST_F(SkeinTest, JsonHasEveryEvent) {
 }
 
 TEST_F(SkeinTest, SeveralAnswersComeOneAfterTheOther) {
-  FakeJob job({.coordinator = coordinator_.address(), .script = [](const NewRequest& request) {
-                 std::vector<SequenceOutput> outputs;
-                 const auto add = [&](uint32_t sample, const std::string& text, auto finish) {
-                   outputs.push_back(coordinator::TextOutput(request.id, text, finish));
-                   outputs.back().sample = sample;
-                 };
-                 using Finish = SequenceOutput::Finish;
-                 add(1, "second ", Finish::kNotFinished);
-                 add(2, "third", Finish::kEos);
-                 add(0, "fir", Finish::kNotFinished);
-                 add(1, "answer\n", Finish::kEos);
-                 add(0, "st", Finish::kEos);
-                 return outputs;
-               }});
+  FakeJob job(
+      {.coordinator = coordinator_.address(), .script = [](const serving::Request& request) {
+         std::vector<serving::AnswerOutput> outputs;
+         const auto add = [&](int32_t answer, const std::string& text, auto finish) {
+           outputs.push_back(coordinator::TextOutput(request.id, text, finish));
+           outputs.back().answer = answer;
+         };
+         using Finish = serving::Finish;
+         add(1, "second ", Finish::kNotFinished);
+         add(2, "third", Finish::kEos);
+         add(0, "fir", Finish::kNotFinished);
+         add(1, "answer\n", Finish::kEos);
+         add(0, "st", Finish::kEos);
+         return outputs;
+       }});
   ASSERT_TRUE(coordinator_.WaitUntilServing());
   const Outcome outcome = Skein("generate --prompt x --n 3" + At());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -125,15 +123,16 @@ TEST_F(SkeinTest, SeveralAnswersComeOneAfterTheOther) {
 }
 
 TEST_F(SkeinTest, LogprobsComeWithTheTokensText) {
-  FakeJob job({.coordinator = coordinator_.address(), .script = [](const NewRequest& request) {
-                 SequenceOutput output = coordinator::TextOutput(request.id, "a\n");
-                 output.tokens[0].logprob = -1.5f;
-                 output.tokens[0].top = {{'b', -0.25f}, {'a', -1.5f}};
-                 output.tokens[1].logprob = -0.5f;
-                 output.tokens[1].top = {{'\'', -0.125f}, {0xE2, -3.0f}};
-                 output.prompt_logprobs = {{.id = 'y', .logprob = -2, .top = {{'z', -0.5f}}}};
-                 return std::vector<SequenceOutput>{output};
-               }});
+  FakeJob job(
+      {.coordinator = coordinator_.address(), .script = [](const serving::Request& request) {
+         serving::AnswerOutput output = coordinator::TextOutput(request.id, "a\n");
+         output.tokens[0].logprob = -1.5f;
+         output.tokens[0].top_logprobs = {{'b', -0.25f}, {'a', -1.5f}};
+         output.tokens[1].logprob = -0.5f;
+         output.tokens[1].top_logprobs = {{'\'', -0.125f}, {0xE2, -3.0f}};
+         output.prompt_logprobs = {{.id = 'y', .logprob = -2, .top_logprobs = {{'z', -0.5f}}}};
+         return std::vector<serving::AnswerOutput>{output};
+       }});
   ASSERT_TRUE(coordinator_.WaitUntilServing());
   const Outcome outcome = Skein("generate --prompt xy --logprobs 2 --prompt-logprobs 1" + At());
   EXPECT_EQ(outcome.out, "a\n");
@@ -160,18 +159,16 @@ TEST_F(SkeinTest, EveryFlagSetsItsField) {
   const auto request = job.WaitForRequest();
   // Ended by the first of --stop-id.
   if (request.has_value()) {
-    job.Send({.request_id = request->id,
-              .tokens = {{.id = 67}},
-              .finish = coordinator::SequenceOutput::Finish::kEos});
+    job.Send({.request_id = request->id, .tokens = {{.id = 67}}, .finish = serving::Finish::kEos});
   }
   skein.join();
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   ASSERT_TRUE(request.has_value());
-  EXPECT_EQ(request->max_tokens, 9u);
+  EXPECT_EQ(request->max_tokens, 9);
   EXPECT_EQ(request->priority, -7);
   EXPECT_EQ(request->prompt_logprobs, 2);
   EXPECT_THAT(request->eos_token_ids, ElementsAre(67, 68));
-  const coordinator::SamplingParams& sampling = request->sampling;
+  const serving::SamplingParams& sampling = request->sampling;
   EXPECT_EQ(sampling.temperature, 0.5f);
   EXPECT_EQ(sampling.top_k, 3);
   EXPECT_EQ(sampling.top_p, 0.25f);
@@ -187,7 +184,8 @@ TEST_F(SkeinTest, EveryFlagSetsItsField) {
   EXPECT_EQ(sampling.dry_allowed_length, 4);
   EXPECT_EQ(sampling.dry_last_n, 64);
   EXPECT_THAT(sampling.dry_breakers, UnorderedElementsAre(ElementsAre('y'), ElementsAre('z')));
-  EXPECT_THAT(sampling.logit_bias, ElementsAre(Pair(65, -1.5f), Pair(66, 7.0f)));
+  EXPECT_THAT(sampling.logit_bias,
+              ElementsAre(serving::TokenBias{65, -1.5f}, serving::TokenBias{66, 7}));
   EXPECT_EQ(sampling.min_tokens, 6);
   EXPECT_EQ(sampling.seed, 8u);
   EXPECT_EQ(sampling.logprobs, 1);
@@ -282,9 +280,10 @@ TEST_F(SkeinTest, StatusShowsMemoryAndCounters) {
                                 .cached_tokens = 256,
                                 .preemptions_swapped = 2,
                                 .preemptions_recomputed = 1,
-                                .host_seconds = 0.017},
-               .script = [](const NewRequest& request) {
-                 return std::vector<SequenceOutput>{coordinator::TextOutput(request.id, "x")};
+                                .host_time = absl::Milliseconds(17)},
+               .script = [](const serving::Request& request) {
+                 return std::vector<serving::AnswerOutput>{
+                     coordinator::TextOutput(request.id, "x")};
                }});
   ASSERT_TRUE(coordinator_.WaitUntilServing());
   ASSERT_EQ(Skein("generate --prompt x" + At()).exit_code, 0);

@@ -182,32 +182,34 @@ void Cluster::OnReady(RankId id, const RankReady& ready) {
 
 void Cluster::Serve(Job& job) {
   job.state = Job::State::kServing;
-  double slowest = 0;
+  absl::Duration slowest;
   int64_t bytes = 0;
   for (const auto& [number, rank] : job.ranks) {
-    slowest = std::max(slowest, rank.ready.load_seconds);
+    slowest = std::max(slowest, rank.ready.load_time);
     bytes += rank.ready.bytes_read;
   }
   spdlog::info("job {} serves with {}: {} read in {:.2f} s", job.id,
-               FormatCount(job.plan->layout.data, "replica"), FormatBytes(bytes), slowest);
+               FormatCount(job.plan->layout.data, "replica"), FormatBytes(bytes),
+               absl::ToDoubleSeconds(slowest));
   for (int32_t i = 0; i < job.plan->layout.data; ++i) {
-    const ReplicaLoad idle = {.total_pages = job.plan->pages,
-                              .free_pages = job.plan->pages,
-                              .total_swap_pages = job.plan->swap_pages,
-                              .free_swap_pages = job.plan->swap_pages};
-    job.replicas.push_back({.id = next_replica_++, .load = idle});
-    listener_->OnReplicaUp({.id = job.replicas.back().id,
+    const serving::ReplicaLoad idle = {.total_pages = job.plan->pages,
+                                       .free_pages = job.plan->pages,
+                                       .total_swap_pages = job.plan->swap_pages,
+                                       .free_swap_pages = job.plan->swap_pages};
+    job.replicas.push_back({.id = next_replica_, .load = idle});
+    listener_->OnReplicaUp({.id = next_replica_,
                             .name = absl::StrCat("replica ", i, " of job ", job.id),
                             .max_sequences = job.plan->max_sequences,
                             .leader = job.ranks.at(job.plan->RankOf(i, 0, 0)).link,
                             .page_size = job.plan->page_size,
                             .pages = job.plan->pages,
                             .context_length = job.plan->context_length});
+    ++next_replica_;
   }
 }
 
-void Cluster::OnStep(RankId id, const StepOutput& output) {
-  uint64_t replica_id = 0;
+void Cluster::OnStep(RankId id, const serving::StepOutput& output) {
+  ReplicaId replica_id;
   {
     MutexLock lock(&mutex_);
     Job* job = nullptr;
@@ -224,8 +226,8 @@ void Cluster::OnStep(RankId id, const StepOutput& output) {
     }
     Replica& replica = job->replicas[part->replica];
     int64_t tokens = 0;
-    for (const SequenceOutput& sequence : output.sequences) {
-      tokens += static_cast<int64_t>(sequence.tokens.size());
+    for (const serving::AnswerOutput& answer : output.answers) {
+      tokens += static_cast<int64_t>(answer.tokens.size());
     }
     replica.rate.Add(now, tokens);
     replica.tokens_total += tokens;
@@ -295,7 +297,7 @@ void Cluster::Tick() {
     }
     if (job.over() || job.activities.empty()) continue;
     for (const auto& [number, rank] : job.ranks) {
-      job.activities[number].age_seconds = absl::ToDoubleSeconds(now - rank.last_heard);
+      job.activities[number].age = now - rank.last_heard;
     }
     if (const std::optional<Hang> hang = FindHang(job.activities)) {
       Lose(job, job.ranks.at(hang->rank), hang->why);
@@ -307,13 +309,14 @@ void Cluster::Tick() {
 std::string Cluster::WhyStuck(const Job& job, Rank& rank, absl::Time now) const {
   if (job.activities.empty()) return "";  // it has nothing to do
   const RankActivity& activity = job.activities[rank.hello.rank];
-  for (const auto& [thread, seconds] : activity.threads) {
-    if (seconds <= absl::ToDoubleSeconds(options_.progress_timeout)) continue;
-    return absl::StrCat("its thread '", thread, "' has not moved for ",
-                        absl::FormatDuration(absl::Seconds(std::round(seconds))));
+  for (const auto& [thread, still] : activity.threads) {
+    if (still <= options_.progress_timeout) continue;
+    return absl::StrCat(
+        "its thread '", thread, "' has not moved for ",
+        absl::FormatDuration(absl::Seconds(std::round(absl::ToDoubleSeconds(still)))));
   }
   const std::optional<absl::Duration> overdue = rank.steps.Overdue(
-      rank.link->steps_sent(), activity.steps_taken, now, options_.progress_timeout);
+      rank.link->messages_sent(), activity.messages_taken, now, options_.progress_timeout);
   if (!overdue.has_value()) return "";
   return absl::StrCat("it has not taken up what was sent to it ",
                       absl::ToInt64Milliseconds(*overdue),
@@ -343,7 +346,7 @@ void Cluster::Refuse(Job& job, const absl::Status& why) {
 void Cluster::EndJob(Job& job, Job::State state, const std::string& why) {
   spdlog::log(state == Job::State::kLost ? spdlog::level::err : spdlog::level::info,
               "job {}: {}: {}", job.id, StateName(state), why);
-  std::vector<uint64_t> replicas;
+  std::vector<ReplicaId> replicas;
   for (const Replica& replica : job.replicas) replicas.push_back(replica.id);
   listener_->OnReplicasDown(
       replicas, absl::UnavailableError(absl::StrCat("job ", job.id, " is gone: ", why)));

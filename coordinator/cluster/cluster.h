@@ -63,7 +63,7 @@ class Cluster {
   // the job.
   void OnHeartbeat(RankId id, RankActivity activity = {});
   void OnReady(RankId id, const RankReady& ready);
-  void OnStep(RankId id, const StepOutput& output);
+  void OnStep(RankId id, const serving::StepOutput& output);
   // The job is lost at a later Tick: where a rank dies, others fail too, and the dead one, whose
   // stream ends a moment sooner or later, is to be named.
   void OnFailure(RankId id, const absl::Status& status);
@@ -111,7 +111,7 @@ class Cluster {
   mutable Mutex mutex_;
   std::map<uint64_t, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // by serial number
   uint64_t next_job_ ABSL_GUARDED_BY(mutex_) = 1;
-  uint64_t next_replica_ ABSL_GUARDED_BY(mutex_) = 1;
+  ReplicaId next_replica_ ABSL_GUARDED_BY(mutex_){1};
   absl::Time last_tick_ ABSL_GUARDED_BY(mutex_);
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
 };

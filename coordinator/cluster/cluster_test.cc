@@ -25,8 +25,8 @@ using ::testing::SizeIs;
 class FakeLink final : public RankLink {
  public:
   void SendPlan(const plan::Plan& plan) override { plans.push_back(plan); }
-  void SendStep(StepInput) override { ++steps; }
-  uint64_t steps_sent() const override { return steps; }
+  void SendUpdates(serving::RequestUpdates) override { ++steps; }
+  uint64_t messages_sent() const override { return steps; }
   void SendShutdown(const std::string& reason, int exit_code) override {
     shutdowns.push_back(absl::StrCat(exit_code, ": ", reason));
   }
@@ -41,22 +41,22 @@ class FakeLink final : public RankLink {
 class FakeListener final : public ReplicaListener {
  public:
   void OnReplicaUp(const ReplicaInfo& replica) override { up[replica.id] = replica; }
-  void OnReplicasDown(const std::vector<uint64_t>& ids, const absl::Status& why) override {
-    for (const uint64_t id : ids) {
+  void OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::Status& why) override {
+    for (const ReplicaId id : ids) {
       up.erase(id);
       down.push_back(why);
     }
   }
-  absl::Status OnStepOutput(uint64_t id, const StepOutput& output) override {
-    outputs.emplace_back(id, output.sequences.size());
+  absl::Status OnStepOutput(ReplicaId id, const serving::StepOutput& output) override {
+    outputs.emplace_back(id, output.answers.size());
     return accepts;
   }
 
   absl::Status accepts;  // what comes
 
-  std::map<uint64_t, ReplicaInfo> up;
+  std::map<ReplicaId, ReplicaInfo> up;
   std::vector<absl::Status> down;
-  std::vector<std::pair<uint64_t, size_t>> outputs;
+  std::vector<std::pair<ReplicaId, size_t>> outputs;
 };
 
 // tp=2 and as many replicas as the ranks give; odd jobs cannot be planned.
@@ -295,8 +295,8 @@ std::vector<RankActivity> OneWaits(double seconds) {
                                      .operation = comm::Operation::kAllReduce,
                                      .number = 8,
                                      .others = {1},
-                                     .seconds = seconds,
-                                     .deadline_seconds = 30};
+                                     .elapsed = absl::Seconds(seconds),
+                                     .deadline = absl::Seconds(30)};
   return {{.operation = waits, .step = 3, .entered = {{waits.group, 8}}},
           {.step = 3, .entered = {{waits.group, 7}}}};
 }
@@ -371,7 +371,7 @@ TEST_F(ClusterTest, ASilentRankIsLostWithWhatItDidLast) {
 TEST_F(ClusterTest, NobodyIsBlamedForARankThatIsSilent) {
   const std::vector<TestRank> ranks = ServeJob("a", 2);
   std::vector<RankActivity> now = OneWaits(0.1);
-  now[0].operation->deadline_seconds = 1.8;
+  now[0].operation->deadline = absl::Seconds(1.8);
   // As far as is known rank 1 waits for rank 0.
   now[1].operation = now[0].operation;
   now[1].operation->number = 7;
@@ -379,7 +379,7 @@ TEST_F(ClusterTest, NobodyIsBlamedForARankThatIsSilent) {
   for (int i = 0; i < 2; ++i) cluster_.OnHeartbeat(*ranks[i].id, now[i]);
   for (double seconds = 0.5; seconds <= 3; seconds += 0.5) {
     clock_.Advance(absl::Milliseconds(500));
-    now[0].operation->seconds = seconds;
+    now[0].operation->elapsed = absl::Seconds(seconds);
     cluster_.OnHeartbeat(*ranks[0].id, now[0]);
     cluster_.Tick();
     ASSERT_EQ(StateOf("a"), "serving") << cluster_.Status().front().detail;
@@ -394,11 +394,13 @@ TEST_F(ClusterTest, NobodyIsBlamedForARankThatIsSilent) {
 TEST_F(ClusterTest, AThreadThatDoesNotMoveLosesItsJob) {
   const std::vector<TestRank> ranks = ServeJob("a", 2);
   for (const double still : {0.4, 5.0, 0.1}) {
-    cluster_.OnHeartbeat(*ranks[0].id, {.threads = {{"scheduler", still}, {"listener", 0.2}}});
+    cluster_.OnHeartbeat(*ranks[0].id, {.threads = {{"scheduler", absl::Seconds(still)},
+                                                    {"listener", absl::Seconds(0.2)}}});
     cluster_.Tick();
     ASSERT_EQ(StateOf("a"), "serving");
   }
-  cluster_.OnHeartbeat(*ranks[0].id, {.threads = {{"scheduler", 0.1}, {"listener", 5.2}}});
+  cluster_.OnHeartbeat(*ranks[0].id, {.threads = {{"scheduler", absl::Seconds(0.1)},
+                                                  {"listener", absl::Seconds(5.2)}}});
   cluster_.Tick();
   EXPECT_EQ(cluster_.Status().front().detail,
             "rank 0 on node0 (pid 100) is lost: its thread 'listener' has not moved for 5s");
@@ -410,20 +412,20 @@ TEST_F(ClusterTest, StepsThatAreNotTakenUpLoseTheJob) {
   const auto pass = [&](int half_seconds, uint64_t taken) {
     for (int i = 0; i < half_seconds; ++i) {
       clock_.Advance(absl::Milliseconds(500));
-      cluster_.OnHeartbeat(both[0], {.steps_taken = taken});
+      cluster_.OnHeartbeat(both[0], {.messages_taken = taken});
       cluster_.OnHeartbeat(both[1]);
       cluster_.Tick();
     }
   };
   pass(20, 0);  // nothing was sent
-  ranks[0].link->SendStep({});
+  ranks[0].link->SendUpdates({});
   pass(10, 0);
   EXPECT_EQ(StateOf("a"), "serving");
   pass(1, 1);
   pass(20, 1);
-  ranks[0].link->SendStep({});
+  ranks[0].link->SendUpdates({});
   pass(6, 1);
-  ranks[0].link->SendStep({});  // a later one does not make the first one young
+  ranks[0].link->SendUpdates({});  // a later one does not make the first one young
   pass(5, 1);
   EXPECT_EQ(StateOf("a"), "serving");
   pass(1, 1);
@@ -434,10 +436,11 @@ TEST_F(ClusterTest, StepsThatAreNotTakenUpLoseTheJob) {
 
 TEST_F(ClusterTest, ACoordinatorThatWasStoppedBlamesNobodyForWhatItMissed) {
   const std::vector<TestRank> ranks = ServeJob("a", 2);
-  ranks[0].link->SendStep({});
+  ranks[0].link->SendUpdates({});
   Pass(1, {*ranks[0].id, *ranks[1].id});
   clock_.Advance(absl::Seconds(60));
-  cluster_.OnHeartbeat(*ranks[0].id, {.threads = {{"scheduler", 60}}});  // waited for our reading
+  cluster_.OnHeartbeat(*ranks[0].id,
+                       {.threads = {{"scheduler", absl::Seconds(60)}}});  // waited for our reading
   cluster_.Tick();
   EXPECT_EQ(StateOf("a"), "serving");
   Pass(8, {*ranks[0].id, *ranks[1].id});
@@ -447,7 +450,7 @@ TEST_F(ClusterTest, ACoordinatorThatWasStoppedBlamesNobodyForWhatItMissed) {
 TEST_F(ClusterTest, AWorkerThatLiesLosesItsJob) {
   const std::vector<TestRank> ranks = ServeJob("a", 2);
   listener_.accepts = absl::InvalidArgumentError("token 7 of a vocabulary of 5");
-  cluster_.OnStep(*ranks[0].id, {.sequences = {{}}});
+  cluster_.OnStep(*ranks[0].id, {.answers = {{}}});
   EXPECT_EQ(cluster_.Status().front().detail,
             "rank 0 on node0 (pid 100) is lost: it reported what cannot be: token 7 of a "
             "vocabulary of 5");
@@ -484,10 +487,10 @@ TEST_F(ClusterTest, ARankThatIgnoresItsShutdownIsCutOff) {
 
 TEST_F(ClusterTest, OutputGoesToTheReplicaAndIsCounted) {
   const std::vector<TestRank> ranks = ServeJob("a", 4);
-  StepOutput output;
-  output.sequences.resize(2);
-  output.sequences[0].tokens.resize(3);
-  output.sequences[1].tokens.resize(1);
+  serving::StepOutput output;
+  output.answers.resize(2);
+  output.answers[0].tokens.resize(3);
+  output.answers[1].tokens.resize(1);
   output.load = {.running = 2, .total_pages = 9, .free_pages = 7, .steps = 5};
   cluster_.OnStep(*ranks[2].id, output);
   EXPECT_THAT(listener_.outputs, ElementsAre(std::make_pair(listener_.up.rbegin()->first, 2u)));
@@ -499,7 +502,7 @@ TEST_F(ClusterTest, OutputGoesToTheReplicaAndIsCounted) {
   EXPECT_EQ(status.replicas[1].tokens_total, 4);
   EXPECT_DOUBLE_EQ(status.replicas[1].tokens_per_second, 0.4);
   EXPECT_EQ(status.replicas[1].load.free_pages, 7);
-  const ReplicaLoad& silent = status.replicas[0].load;  // as planned
+  const serving::ReplicaLoad& silent = status.replicas[0].load;  // as planned
   EXPECT_EQ(silent.total_pages, 9);
   EXPECT_EQ(silent.free_pages, 9);
   EXPECT_EQ(silent.total_swap_pages, 5);
@@ -540,13 +543,13 @@ TEST_F(ClusterTest, JobsThatServeComeFirstAndLostOnesLast) {
   cluster_.OnGone(*first[0].id, absl::UnavailableError("reset"));
   clock_.Advance(absl::Seconds(3));
   std::vector<std::string> order;
-  std::vector<double> over_seconds;
+  std::vector<absl::Duration> over_for;
   for (const JobStatus& status : cluster_.Status()) {
     order.push_back(status.id);
-    if (status.over_seconds.has_value()) over_seconds.push_back(*status.over_seconds);
+    if (status.over_for.has_value()) over_for.push_back(*status.over_for);
   }
   EXPECT_THAT(order, ElementsAre("second", "third", "waits", "first", "odd"));
-  EXPECT_THAT(over_seconds, ElementsAre(3, 5));
+  EXPECT_THAT(over_for, ElementsAre(absl::Seconds(3), absl::Seconds(5)));
 }
 
 TEST_F(ClusterTest, OfJobsThatAreOverTheLastFewAreKept) {

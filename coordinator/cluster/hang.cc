@@ -9,12 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 
 namespace skein::coordinator {
 namespace {
 
 // Ranks always wait a moment for each other; what a heartbeat sees for longer is worth a word.
-constexpr double kMomentSeconds = 0.5;
+constexpr absl::Duration kMoment = absl::Milliseconds(500);
 
 // By rank of the job.
 class Ranks {
@@ -22,7 +23,7 @@ class Ranks {
   explicit Ranks(absl::Span<const RankActivity> ranks)
       : ranks_(ranks),
         some_look_(std::any_of(ranks.begin(), ranks.end(), [](const RankActivity& rank) {
-          return rank.operation.has_value() && rank.operation->still_seconds < kMomentSeconds;
+          return rank.operation.has_value() && rank.operation->still < kMoment;
         })) {}
   int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
   const RankActivity& operator[](int32_t rank) const { return ranks_[rank]; }
@@ -47,21 +48,21 @@ int64_t Entered(const RankActivity& rank, const std::string& group) {
 
 // Where all have entered a collective and none stands still, only those inside know whose bytes are
 // missing: a rank gives up 5 s after the deadline and says it. This is for when none does.
-constexpr double kOwnVerdictSeconds = 10;
+constexpr absl::Duration kOwnVerdict = absl::Seconds(10);
 
 // A rank that waits looks for the others every millisecond, on a busy machine every few hundred.
-constexpr double kStuckSeconds = 5;
+constexpr absl::Duration kStuck = absl::Seconds(5);
 
 // Heartbeats come twice a second. A rank that waits has looked a moment before its last one;
 // whoever has not for so long may have stopped.
-constexpr double kDoubtSeconds = 1;
-constexpr double kFreshSeconds = 1.5;
+constexpr absl::Duration kDoubt = absl::Seconds(1);
+constexpr absl::Duration kFresh = absl::Milliseconds(1500);
 
 // Its thread has not moved inside of its call, while another rank's waits and looks: so looking is
 // what those who wait do here.
 bool IsStuck(const Ranks& ranks, int32_t rank) {
   const auto& operation = ranks[rank].operation;
-  return operation.has_value() && operation->still_seconds >= kStuckSeconds && ranks.some_look();
+  return operation.has_value() && operation->still >= kStuck && ranks.some_look();
 }
 
 bool InSameCollective(const RankActivity& one, const RankActivity& other) {
@@ -98,7 +99,9 @@ std::string NameOfStep(const RankActivity& rank) {
   return rank.step.has_value() ? absl::StrCat(" (step ", *rank.step, ")") : "";
 }
 
-std::string Seconds(double seconds) { return absl::StrFormat("%.1f s", seconds); }
+std::string Seconds(absl::Duration time) {
+  return absl::StrFormat("%.1f s", absl::ToDoubleSeconds(time));
+}
 
 // Those that `waiter` waits for: all who have not come, and who came and are stuck.
 std::vector<int32_t> Awaited(const Ranks& ranks, int32_t waiter) {
@@ -134,7 +137,7 @@ std::string DescribeWaiters(const Ranks& ranks, int32_t culprit) {
     grew = false;
     for (int32_t rank = 0; rank < ranks.size(); ++rank) {
       const auto& operation = ranks[rank].operation;
-      if (held.contains(rank) || !operation.has_value() || operation->seconds < kMomentSeconds) {
+      if (held.contains(rank) || !operation.has_value() || operation->elapsed < kMoment) {
         continue;
       }
       const std::vector<int32_t> awaited = Awaited(ranks, rank);
@@ -147,12 +150,12 @@ std::string DescribeWaiters(const Ranks& ranks, int32_t culprit) {
     }
   }
   held.erase(culprit);
-  std::map<std::string, std::pair<std::vector<int32_t>, double>> places;
+  std::map<std::string, std::pair<std::vector<int32_t>, absl::Duration>> places;
   for (int32_t rank : held) {
-    auto& [waiting, seconds] =
+    auto& [waiting, longest] =
         places[absl::StrCat(Name(*ranks[rank].operation), NameOfStep(ranks[rank]))];
     waiting.push_back(rank);
-    seconds = std::max(seconds, ranks[rank].operation->seconds);
+    longest = std::max(longest, ranks[rank].operation->elapsed);
   }
   std::vector<std::string> parts;
   for (const auto& [place, who] : places) {
@@ -174,7 +177,7 @@ std::string DescribeWork(const RankActivity& rank) {
 }
 
 // A rank that gives up on its own does so 5 s after the deadline, and knows less.
-constexpr double kLastChanceSeconds = 4;
+constexpr absl::Duration kLastChance = absl::Seconds(4);
 
 // What is still waited for to become certain, by the operation that was waited in for longest.
 struct Doubts {
@@ -185,17 +188,16 @@ struct Doubts {
   bool still = false;
 
   explicit Doubts(const OperationInProgress& longest)
-      : silent(longest.seconds < longest.deadline_seconds + kLastChanceSeconds),
-        still(longest.seconds < kStuckSeconds + kFreshSeconds) {}
+      : silent(longest.elapsed < longest.deadline + kLastChance),
+        still(longest.elapsed < kStuck + kFresh) {}
 };
 
 // Whether it is too early to say: the rank is silent, so that it is not known what it does, or may
 // be stuck in its call, though not yet for long enough.
 bool MayBeStuck(const RankActivity& rank, const Doubts& doubts) {
-  if (doubts.silent && rank.age_seconds > kFreshSeconds) return true;
-  return doubts.still && rank.operation.has_value() &&
-         rank.operation->still_seconds + rank.age_seconds >= kDoubtSeconds &&
-         rank.operation->still_seconds < kStuckSeconds;
+  if (doubts.silent && rank.age > kFresh) return true;
+  return doubts.still && rank.operation.has_value() && rank.operation->still + rank.age >= kDoubt &&
+         rank.operation->still < kStuck;
 }
 
 // The ranks at the ends of all chains of waiting that begin with `waiters`; one of these that is
@@ -226,7 +228,7 @@ int32_t LongestWaiter(const Ranks& ranks, int32_t culprit) {
   int32_t longest = -1;
   for (int32_t rank = 0; rank < ranks.size(); ++rank) {
     if (!Contains(Awaited(ranks, rank), culprit)) continue;
-    if (longest < 0 || ranks[rank].operation->seconds > ranks[longest].operation->seconds) {
+    if (longest < 0 || ranks[rank].operation->elapsed > ranks[longest].operation->elapsed) {
       longest = rank;
     }
   }
@@ -247,7 +249,8 @@ std::vector<int32_t> Accomplices(const Ranks& ranks, int32_t waiter, int32_t cul
   return alike;
 }
 
-Hang Blame(const Ranks& ranks, int32_t culprit, const std::set<int32_t>& ends, double deadline) {
+Hang Blame(const Ranks& ranks, int32_t culprit, const std::set<int32_t>& ends,
+           absl::Duration deadline) {
   const int32_t waiter = LongestWaiter(ranks, culprit);
   const std::vector<int32_t> too = Accomplices(ranks, waiter, culprit, ends);
   const std::string others =
@@ -256,7 +259,7 @@ Hang Blame(const Ranks& ranks, int32_t culprit, const std::set<int32_t>& ends, d
   if (IsStuck(ranks, culprit)) {
     const OperationInProgress& operation = *ranks[culprit].operation;
     why = absl::StrCat("it entered ", Name(operation), NameOfStep(ranks[culprit]),
-                       " but has not moved for ", Seconds(operation.still_seconds));
+                       " but has not moved for ", Seconds(operation.still));
     if (!too.empty()) absl::StrAppend(&why, ", nor ", too.size() == 1 ? "has" : "have", others);
   } else {
     why = absl::StrCat("it never entered ", NameOfMissing(*ranks[waiter].operation, waiter),
@@ -277,12 +280,12 @@ std::optional<Hang> FindHang(absl::Span<const RankActivity> activities) {
   int32_t latest = -1;
   for (int32_t rank = 0; rank < ranks.size(); ++rank) {
     const auto& operation = ranks[rank].operation;
-    if (!operation.has_value() || operation->seconds <= operation->deadline_seconds) continue;
+    if (!operation.has_value() || operation->elapsed <= operation->deadline) continue;
     late.push_back(rank);
-    if (latest < 0 || operation->seconds > ranks[latest].operation->seconds) latest = rank;
+    if (latest < 0 || operation->elapsed > ranks[latest].operation->elapsed) latest = rank;
   }
   if (late.empty()) return std::nullopt;
-  const double deadline = ranks[latest].operation->deadline_seconds;
+  const absl::Duration deadline = ranks[latest].operation->deadline;
   const std::optional<std::set<int32_t>> ends =
       EndsOfChains(ranks, late, Doubts(*ranks[latest].operation));
   if (!ends.has_value()) return std::nullopt;
@@ -291,7 +294,7 @@ std::optional<Hang> FindHang(absl::Span<const RankActivity> activities) {
   const std::vector<int32_t> awaited = Awaited(ranks, latest);
   if (!awaited.empty()) return Blame(ranks, awaited.front(), {}, deadline);
   if (!AllAreInside(ranks, latest)) return std::nullopt;  // some have left: others will
-  if (ranks[latest].operation->seconds <= deadline + kOwnVerdictSeconds) return std::nullopt;
+  if (ranks[latest].operation->elapsed <= deadline + kOwnVerdict) return std::nullopt;
   return Hang{latest, absl::StrCat("all ranks of the group have entered ",
                                    Name(*ranks[latest].operation), NameOfStep(ranks[latest]),
                                    ", and it did not end within ", Seconds(deadline))};

@@ -28,8 +28,8 @@ RankActivity In(const std::string& group, const std::string& name, int64_t numbe
                     .operation = *comm::ParseOperation(name),
                     .number = number,
                     .others = std::move(others),
-                    .seconds = seconds,
-                    .deadline_seconds = kDeadline};
+                    .elapsed = absl::Seconds(seconds),
+                    .deadline = absl::Seconds(kDeadline)};
   return rank;
 }
 
@@ -42,26 +42,26 @@ RankActivity InMessage(const std::string& group, int64_t tp, const std::string& 
                     .number = number,
                     .peer = peer,
                     .others = {peer},
-                    .seconds = seconds,
-                    .deadline_seconds = kDeadline};
+                    .elapsed = absl::Seconds(seconds),
+                    .deadline = absl::Seconds(kDeadline)};
   return rank;
 }
 
 // Its thread has not looked for the others for `still` seconds.
 RankActivity Still(RankActivity rank, double still) {
-  rank.operation->still_seconds = still;
+  rank.operation->still = absl::Seconds(still);
   return rank;
 }
 
 // With another deadline.
 RankActivity Early(RankActivity rank, double deadline) {
-  rank.operation->deadline_seconds = deadline;
+  rank.operation->deadline = absl::Seconds(deadline);
   return rank;
 }
 
 // Its last heartbeat is `age` seconds old.
 RankActivity Aged(RankActivity rank, double age) {
-  rank.age_seconds = age;
+  rank.age = absl::Seconds(age);
   return rank;
 }
 

@@ -69,11 +69,10 @@ JobStatus StatusOfJob(const Job& job, absl::Time now) {
   status.size = job.size;
   status.plan = job.plan;
   status.detail = job.detail;
-  if (job.over()) status.over_seconds = absl::ToDoubleSeconds(now - job.over_since);
+  if (job.over()) status.over_for = now - job.over_since;
   for (const auto& [number, rank] : job.ranks) {
     status.ranks.push_back({rank.hello.rank, rank.hello.node.host, rank.hello.pid,
-                            StateName(rank.state), absl::ToDoubleSeconds(now - rank.last_heard),
-                            rank.ready.bytes_read});
+                            StateName(rank.state), now - rank.last_heard, rank.ready.bytes_read});
   }
   for (const Replica& replica : job.replicas) {
     status.replicas.push_back({static_cast<int32_t>(status.replicas.size()), replica.load,

@@ -31,8 +31,8 @@ struct Rank {
 };
 
 struct Replica {
-  uint64_t id = 0;  // ReplicaInfo::id
-  ReplicaLoad load;
+  ReplicaId id;
+  serving::ReplicaLoad load;
   TokenRate rate;
   int64_t tokens_total = 0;
 };
@@ -76,13 +76,13 @@ struct RankStatus {
   std::string host;
   int32_t pid = 0;
   std::string state;
-  double heartbeat_age_seconds = 0;
+  absl::Duration heartbeat_age;
   int64_t bytes_read = 0;
 };
 
 struct ReplicaStatus {
   int32_t replica = 0;
-  ReplicaLoad load;
+  serving::ReplicaLoad load;
   double tokens_per_second = 0;
   int64_t tokens_total = 0;
 };
@@ -95,7 +95,7 @@ struct JobStatus {
   std::vector<RankStatus> ranks;  // that have attached
   std::vector<ReplicaStatus> replicas;
   std::string detail;
-  std::optional<double> over_seconds;  // since it was lost or ended
+  std::optional<absl::Duration> over_for;  // since it was lost or ended
 };
 
 JobStatus StatusOfJob(const Job& job, absl::Time now);

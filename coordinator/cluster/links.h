@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "coordinator/cluster/messages.h"
+#include "base/strong_id.h"
 #include "parallel/plan/plan.h"
+#include "serving/output.h"
+#include "serving/request.h"
 
 namespace skein::coordinator {
 
@@ -18,17 +20,21 @@ class RankLink {
  public:
   virtual ~RankLink() = default;
   virtual void SendPlan(const plan::Plan& plan) = 0;
-  virtual void SendStep(StepInput input) = 0;
-  // How many messages SendStep has begun so far: several steps may share one.
-  virtual uint64_t steps_sent() const = 0;
+  // Leaders only.
+  virtual void SendUpdates(serving::RequestUpdates updates) = 0;
+  // How many messages SendUpdates has begun so far: several calls may share one.
+  virtual uint64_t messages_sent() const = 0;
   virtual void SendShutdown(const std::string& reason, int exit_code) = 0;
   // Ends the stream with `status` once what was sent before is out.
   virtual void Close(const absl::Status& status) = 0;
 };
 
+// Given by the cluster; never used again.
+using ReplicaId = StrongId<struct ReplicaIdTag>;
+
 // A replica that serves.
 struct ReplicaInfo {
-  uint64_t id = 0;   // never used again
+  ReplicaId id;
   std::string name;  // "replica 1 of job 5f0c", for messages
   int32_t max_sequences = 0;
   std::shared_ptr<RankLink> leader;
@@ -44,10 +50,10 @@ class ReplicaListener {
   virtual ~ReplicaListener() = default;
   virtual void OnReplicaUp(const ReplicaInfo& replica) = 0;
   // All replicas of one job, which end together.
-  virtual void OnReplicasDown(const std::vector<uint64_t>& ids, const absl::Status& why) = 0;
+  virtual void OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::Status& why) = 0;
   // An error, after which the rest of the output is dropped, means that the worker is broken or
   // lies; the cluster then ends its job.
-  virtual absl::Status OnStepOutput(uint64_t id, const StepOutput& output) = 0;
+  virtual absl::Status OnStepOutput(ReplicaId id, const serving::StepOutput& output) = 0;
 };
 
 }  // namespace skein::coordinator

@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "coordinator/rpc/cluster_convert.h"
 #include "coordinator/rpc/grpc_status.h"
 #include "proto/convert/plan.h"
+#include "proto/convert/serving.h"
 
 namespace skein::coordinator {
 
@@ -99,8 +101,8 @@ void AttachStream::OnMessage() {
       cluster_->OnReady(*rank_, FromProto(incoming_.ready()));
       break;
     case wire::WorkerMessage::kStep:
-      cluster_->OnStep(*rank_, FromProto(incoming_.step()));
-      ++steps_taken_;
+      cluster_->OnStep(*rank_, convert::FromProto(incoming_.step()));
+      ++messages_taken_;
       break;
     case wire::WorkerMessage::kFailure:
       cluster_->OnFailure(*rank_, FromProto(incoming_.failure()));
@@ -112,14 +114,14 @@ void AttachStream::OnMessage() {
 
 void AttachStream::AnswerHeartbeat() {
   MutexLock lock(&mutex_);
-  if (finished_ || closing_.has_value()) return;
+  if (writer_.finished() || closing_.has_value()) return;
   auto answer = std::find_if(outgoing_.begin(), outgoing_.end(),
                              [](const auto& message) { return message.has_heartbeat(); });
   if (answer == outgoing_.end()) {
     outgoing_.emplace_back();
     answer = std::prev(outgoing_.end());
   }
-  answer->mutable_heartbeat()->set_steps_taken(steps_taken_);
+  answer->mutable_heartbeat()->set_messages_taken(messages_taken_);
   Advance();
 }
 
@@ -129,20 +131,20 @@ void AttachStream::SendPlan(const plan::Plan& plan) {
   Enqueue(std::move(message));
 }
 
-void AttachStream::SendStep(StepInput input) {
+void AttachStream::SendUpdates(serving::RequestUpdates updates) {
   MutexLock lock(&mutex_);
-  if (finished_ || closing_.has_value()) return;
-  if (outgoing_.empty() || !outgoing_.back().has_step()) {
+  if (writer_.finished() || closing_.has_value()) return;
+  if (outgoing_.empty() || !outgoing_.back().has_updates()) {
     outgoing_.emplace_back();
-    ++steps_sent_;
+    ++messages_sent_;
   }
-  AppendToProto(input, *outgoing_.back().mutable_step());
+  convert::AppendToProto(updates, absl::Now(), *outgoing_.back().mutable_updates());
   Advance();
 }
 
-uint64_t AttachStream::steps_sent() const {
+uint64_t AttachStream::messages_sent() const {
   MutexLock lock(&mutex_);
-  return steps_sent_;
+  return messages_sent_;
 }
 
 void AttachStream::SendShutdown(const std::string& reason, int exit_code) {
@@ -160,27 +162,27 @@ void AttachStream::Close(const absl::Status& status) {
 
 void AttachStream::Enqueue(wire::CoordinatorMessage message) {
   MutexLock lock(&mutex_);
-  if (finished_ || closing_.has_value()) return;
+  if (writer_.finished() || closing_.has_value()) return;
   outgoing_.push_back(std::move(message));
   Advance();
 }
 
 void AttachStream::Advance() {
-  if (finished_ || writing_) return;
-  if (!outgoing_.empty()) {
-    in_flight_ = std::move(outgoing_.front());
-    outgoing_.pop_front();
-    writing_ = true;
-    StartWrite(&in_flight_);
-  } else if (closing_.has_value()) {
-    finished_ = true;
-    Finish(ToGrpc(*closing_));
-  }
+  writer_.Advance([this](wire::CoordinatorMessage& message)
+                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> NextWrite {
+                        if (outgoing_.empty()) {
+                          if (!closing_.has_value()) return {};
+                          return {.end = ToGrpc(*closing_)};
+                        }
+                        message = std::move(outgoing_.front());
+                        outgoing_.pop_front();
+                        return {.has_message = true};
+                      });
 }
 
 void AttachStream::OnWriteDone(bool ok) {
   MutexLock lock(&mutex_);
-  writing_ = false;
+  writer_.OnWriteDone();
   if (!ok) outgoing_.clear();
   Advance();
 }

@@ -14,12 +14,13 @@
 #include "base/mutex.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/links.h"
+#include "coordinator/rpc/message_writer.h"
 #include "proto/cluster.pb.h"
 
 namespace skein::coordinator {
 
 // Carries the rank's messages to the cluster and the cluster's to the rank. Owns itself until gRPC
-// is done with it; the cluster shares it as a RankLink. Steps that wait for a write in flight are
+// is done with it; the cluster shares it as a RankLink. Updates that wait for a write in flight are
 // joined into one message.
 class AttachStream final
     : public grpc::ServerBidiReactor<cluster::v1::WorkerMessage, cluster::v1::CoordinatorMessage>,
@@ -32,8 +33,8 @@ class AttachStream final
 
   // RankLink
   void SendPlan(const plan::Plan& plan) override;
-  void SendStep(StepInput input) override;
-  uint64_t steps_sent() const override;
+  void SendUpdates(serving::RequestUpdates updates) override;
+  uint64_t messages_sent() const override;
   void SendShutdown(const std::string& reason, int exit_code) override;
   void Close(const absl::Status& status) override;
 
@@ -60,17 +61,16 @@ class AttachStream final
   // The reading side.
   cluster::v1::WorkerMessage incoming_;
   std::optional<Cluster::RankId> rank_;
-  uint64_t steps_taken_ = 0;  // StepOutputs
+  uint64_t messages_taken_ = 0;  // with StepOutput
 
   grpc::Alarm hello_alarm_;
   mutable Mutex mutex_;
-  uint64_t steps_sent_ ABSL_GUARDED_BY(mutex_) = 0;  // messages
+  uint64_t messages_sent_ ABSL_GUARDED_BY(mutex_) = 0;  // with RequestUpdates
   std::deque<cluster::v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mutex_);
-  cluster::v1::CoordinatorMessage in_flight_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  MessageWriter<AttachStream, cluster::v1::CoordinatorMessage> writer_ ABSL_GUARDED_BY(mutex_){
+      this};
   bool said_hello_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);  // when all is written
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace skein::coordinator

@@ -1,4 +1,5 @@
-// proto/cluster.proto to coordinator/cluster's plain types and back.
+// What ranks say in proto/cluster.proto to coordinator/cluster's plain types, and the state of jobs
+// to the wire. Requests and outputs: proto/convert/serving.h.
 #pragma once
 
 #include <string>
@@ -24,11 +25,8 @@ absl::StatusOr<RankHello> FromProto(const cluster::v1::Hello& wire);
 absl::StatusOr<JobKey> FromProto(const cluster::v1::GetJobRequest& wire);
 RankReady FromProto(const cluster::v1::Ready& wire);
 RankActivity FromProto(const cluster::v1::Heartbeat& wire);
-StepOutput FromProto(const cluster::v1::StepOutput& wire);
 absl::Status FromProto(const cluster::v1::Failure& wire);
 
-// Puts `input` behind what `wire` holds. A request that is cancelled before it left is dropped.
-void AppendToProto(const StepInput& input, cluster::v1::StepInput& wire);
 cluster::v1::JobStatus ToProto(const JobStatus& status);
 
 }  // namespace skein::coordinator

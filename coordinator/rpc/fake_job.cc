@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "coordinator/service/fake_tokenizer.h"
 #include "proto/cluster.grpc.pb.h"
+#include "proto/convert/serving.h"
 
 namespace skein::coordinator {
 namespace {
@@ -18,94 +19,6 @@ namespace wire = ::skein::cluster::v1;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);  // for a machine that does much else
 constexpr absl::Duration kHeartbeat = absl::Milliseconds(100);
-
-SamplingParams FromWire(const wire::Sampling& from) {
-  SamplingParams to{.repetition_penalty = from.repetition_penalty(),
-                    .presence_penalty = from.presence_penalty(),
-                    .frequency_penalty = from.frequency_penalty(),
-                    .temperature = from.temperature(),
-                    .top_k = from.top_k(),
-                    .top_p = from.top_p(),
-                    .min_p = from.min_p(),
-                    .seed = from.seed(),
-                    .logprobs = from.logprobs(),
-                    .min_tokens = from.min_tokens(),
-                    .stop_ids = {from.stop_ids().begin(), from.stop_ids().end()},
-                    .typical_p = from.typical_p(),
-                    .mirostat_tau = from.mirostat_tau(),
-                    .mirostat_eta = from.mirostat_eta(),
-                    .dry_multiplier = from.dry_multiplier(),
-                    .dry_base = from.dry_base(),
-                    .dry_allowed_length = from.dry_allowed_length(),
-                    .dry_last_n = from.dry_last_n()};
-  for (const wire::TokenBias& bias : from.logit_bias()) {
-    to.logit_bias.emplace_back(bias.id(), bias.bias());
-  }
-  for (const wire::TokenSequence& breaker : from.dry_breakers()) {
-    to.dry_breakers.emplace_back(breaker.ids().begin(), breaker.ids().end());
-  }
-  return to;
-}
-
-NewRequest FromWire(const wire::NewRequest& from) {
-  NewRequest to{.id = from.request_id()};
-  to.prompt.assign(from.prompt().begin(), from.prompt().end());
-  to.max_tokens = from.max_tokens();
-  to.eos_token_ids.assign(from.eos_token_ids().begin(), from.eos_token_ids().end());
-  to.samples.clear();
-  for (const wire::SampleStart& sample : from.samples()) {
-    SampleStart& start = to.samples.emplace_back();
-    start.index = sample.index();
-    start.output.assign(sample.output().begin(), sample.output().end());
-    if (sample.has_mu()) start.mu = sample.mu();
-  }
-  to.priority = from.priority();
-  if (from.deadline_seconds() > 0) {
-    to.deadline = absl::Now() + absl::Seconds(from.deadline_seconds());
-  }
-  to.waited = absl::Seconds(from.waited_seconds());
-  to.prompt_logprobs = from.prompt_logprobs();
-  to.sampling = FromWire(from.sampling());
-  return to;
-}
-
-void ToWire(const OutputToken& from, wire::Token& to) {
-  to.set_id(from.id);
-  to.set_logprob(from.logprob);
-  to.set_mu(from.mu);
-  for (const TokenLogprob& top : from.top) {
-    wire::TokenLogprob& copy = *to.add_top();
-    copy.set_id(top.id);
-    copy.set_logprob(top.logprob);
-  }
-}
-
-void ToWire(const SequenceOutput& from, wire::SequenceOutput& to) {
-  to.set_request_id(from.request_id);
-  to.set_finish(static_cast<wire::SequenceOutput::Finish>(from.finish));  // in the same order
-  to.set_error(from.error);
-  to.set_sample(from.sample);
-  for (const OutputToken& token : from.tokens) ToWire(token, *to.add_tokens());
-  for (const OutputToken& token : from.prompt_logprobs) ToWire(token, *to.add_prompt_logprobs());
-}
-
-void ToWire(const ReplicaLoad& from, wire::ReplicaLoad& to) {
-  to.set_running(from.running);
-  to.set_waiting(from.waiting);
-  to.set_total_pages(from.total_pages);
-  to.set_free_pages(from.free_pages);
-  to.set_used_pages(from.used_pages);
-  to.set_shared_pages(from.shared_pages);
-  to.set_cached_pages(from.cached_pages);
-  to.set_total_swap_pages(from.total_swap_pages);
-  to.set_free_swap_pages(from.free_swap_pages);
-  to.set_steps(from.steps);
-  to.set_prompt_tokens(from.prompt_tokens);
-  to.set_cached_tokens(from.cached_tokens);
-  to.set_preemptions_swapped(from.preemptions_swapped);
-  to.set_preemptions_recomputed(from.preemptions_recomputed);
-  to.set_host_seconds(from.host_seconds);
-}
 
 // Looks until `predicate`, called with `mutex` held, is true.
 template <typename Predicate>
@@ -123,11 +36,11 @@ bool WaitUntil(Mutex& mutex, const Predicate& predicate, absl::Duration patience
 
 }  // namespace
 
-SequenceOutput TextOutput(uint64_t request_id, const std::string& text,
-                          SequenceOutput::Finish finish) {
-  SequenceOutput output{.request_id = request_id, .finish = finish};
+serving::AnswerOutput TextOutput(serving::RequestId request_id, const std::string& text,
+                                 serving::Finish finish) {
+  serving::AnswerOutput output{.request_id = request_id, .finish = finish};
   for (const char byte : text) output.tokens.push_back({.id = static_cast<uint8_t>(byte)});
-  if (finish == SequenceOutput::Finish::kEos) {
+  if (finish == serving::Finish::kEos) {
     output.tokens.push_back({.id = FakeTokenizer::kEos});
   }
   return output;
@@ -210,15 +123,16 @@ class FakeJob::Rank {
       }
       // A worker ends when it is told to.
       if (message.has_shutdown()) HangUp();
-      if (message.has_step()) {
+      if (!message.has_updates()) continue;
+      {
         MutexLock lock(&mutex_);
-        ++steps_;
+        ++messages_;
       }
-      for (const auto& request : message.step().requests())
-        job_->OnRequest(this, FromWire(request));
-      for (const uint64_t id : message.step().cancelled()) job_->OnCancel(id);
-      for (const wire::CancelledSample& sample : message.step().cancelled_samples()) {
-        job_->OnCancel({sample.request_id(), sample.sample()});
+      const serving::RequestUpdates updates = convert::FromProto(message.updates(), absl::Now());
+      for (const serving::Request& request : updates.requests) job_->OnRequest(this, request);
+      for (const serving::RequestId id : updates.cancelled) job_->OnCancel(id);
+      for (const serving::CancelledAnswer& answer : updates.cancelled_answers) {
+        job_->OnCancel(answer);
       }
     }
     const grpc::Status status = stream_->Finish();
@@ -247,7 +161,7 @@ class FakeJob::Rank {
       {
         MutexLock lock(&mutex_);
         if (silent_) continue;
-        if (job_->options_.acknowledges) beat.set_steps_taken(steps_);
+        if (job_->options_.acknowledges) beat.set_messages_taken(messages_);
         beat.mutable_threads()->insert(frozen_.begin(), frozen_.end());
       }
       Write(message);
@@ -265,7 +179,7 @@ class FakeJob::Rank {
   Mutex mutex_;
   bool planned_ ABSL_GUARDED_BY(mutex_) = false;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;  // messages that came
+  uint64_t messages_ ABSL_GUARDED_BY(mutex_) = 0;  // with updates
   std::map<std::string, double> frozen_ ABSL_GUARDED_BY(mutex_);
   std::optional<int> exit_code_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
@@ -293,8 +207,8 @@ std::optional<int> FakeJob::WaitForShutdown(int32_t rank) {
 
 absl::Status FakeJob::WaitForEnd(int32_t rank) { return ranks_[rank]->WaitForEnd(); }
 
-std::optional<NewRequest> FakeJob::WaitForRequest() {
-  std::optional<NewRequest> request;
+std::optional<serving::Request> FakeJob::WaitForRequest() {
+  std::optional<serving::Request> request;
   WaitUntil(mutex_, [&] {
     if (requests_.empty()) return false;
     request = std::move(requests_.front());
@@ -304,50 +218,48 @@ std::optional<NewRequest> FakeJob::WaitForRequest() {
   return request;
 }
 
-bool FakeJob::WaitForCancel(uint64_t request_id) {
+bool FakeJob::WaitForCancel(serving::RequestId request_id) {
   return WaitUntil(mutex_, [&] {
     return std::find(cancelled_.begin(), cancelled_.end(), request_id) != cancelled_.end();
   });
 }
 
-bool FakeJob::WaitForCancel(const CancelledSample& sample) {
+bool FakeJob::WaitForCancel(const serving::CancelledAnswer& answer) {
   return WaitUntil(mutex_, [&] {
-    return std::find(cancelled_samples_.begin(), cancelled_samples_.end(), sample) !=
-           cancelled_samples_.end();
+    return std::find(cancelled_answers_.begin(), cancelled_answers_.end(), answer) !=
+           cancelled_answers_.end();
   });
 }
 
-void FakeJob::OnRequest(Rank* rank, const NewRequest& request) {
+void FakeJob::OnRequest(Rank* rank, const serving::Request& request) {
   {
     MutexLock lock(&mutex_);
     leaders_[request.id] = rank;
     if (!options_.script) requests_.push_back(request);
   }
   if (!options_.script) return;
-  for (const SequenceOutput& output : options_.script(request)) Send(output);
+  for (const serving::AnswerOutput& output : options_.script(request)) Send(output);
 }
 
-void FakeJob::OnCancel(uint64_t request_id) {
+void FakeJob::OnCancel(serving::RequestId request_id) {
   MutexLock lock(&mutex_);
   cancelled_.push_back(request_id);
 }
 
-void FakeJob::OnCancel(const CancelledSample& sample) {
+void FakeJob::OnCancel(const serving::CancelledAnswer& answer) {
   MutexLock lock(&mutex_);
-  cancelled_samples_.push_back(sample);
+  cancelled_answers_.push_back(answer);
 }
 
-void FakeJob::SendStep(const std::vector<SequenceOutput>& outputs) {
+void FakeJob::SendOutputs(const std::vector<serving::AnswerOutput>& outputs) {
   Rank* leader = nullptr;
   {
     MutexLock lock(&mutex_);
     leader = leaders_.at(outputs.at(0).request_id);
   }
   wire::WorkerMessage message;
-  for (const SequenceOutput& output : outputs) {
-    ToWire(output, *message.mutable_step()->add_sequences());
-  }
-  ToWire(options_.replica_load, *message.mutable_step()->mutable_load());
+  *message.mutable_step() =
+      convert::ToProto(serving::StepOutput{.answers = outputs, .load = options_.replica_load});
   leader->Write(message);
 }
 

@@ -13,7 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
-#include "coordinator/cluster/messages.h"
+#include "serving/output.h"
+#include "serving/request.h"
 
 namespace skein::coordinator {
 
@@ -26,17 +27,17 @@ struct FakeJobOptions {
   std::string version = "test";
   std::string digest = "digest";  // of every slice
   std::string model_path = "/models/fake";
-  bool load = true;          // send Ready as soon as the plan comes
-  bool acknowledges = true;  // tells in heartbeats how many steps it has taken up
-  ReplicaLoad replica_load;  // what leaders report with every output
+  bool load = true;                   // send Ready as soon as the plan comes
+  bool acknowledges = true;           // tells in heartbeats how many messages it has taken up
+  serving::ReplicaLoad replica_load;  // what leaders report with every output
   // What a leader sends at once for a new request; nothing: the test does.
-  std::function<std::vector<SequenceOutput>(const NewRequest&)> script;
+  std::function<std::vector<serving::AnswerOutput>(const serving::Request&)> script;
 };
 
 // An answer of byte tokens; one that ends by an end-of-sequence token ends with the fake
 // tokenizer's.
-SequenceOutput TextOutput(uint64_t request_id, const std::string& text,
-                          SequenceOutput::Finish finish = SequenceOutput::Finish::kEos);
+serving::AnswerOutput TextOutput(serving::RequestId request_id, const std::string& text,
+                                 serving::Finish finish = serving::Finish::kEos);
 
 // Ranks live on "host0", "host1", ... Each beats its heart every 100 ms. Thread-safe.
 class FakeJob {
@@ -52,14 +53,14 @@ class FakeJob {
   absl::Status WaitForEnd(int32_t rank);
 
   // The next new request, from whichever leader; unset when none came in time.
-  std::optional<NewRequest> WaitForRequest();
-  bool WaitForCancel(uint64_t request_id);
-  bool WaitForCancel(const CancelledSample& sample);
+  std::optional<serving::Request> WaitForRequest();
+  bool WaitForCancel(serving::RequestId request_id);
+  bool WaitForCancel(const serving::CancelledAnswer& answer);
 
   // From the leader of the request's replica.
-  void Send(const SequenceOutput& output) { SendStep({output}); }
+  void Send(const serving::AnswerOutput& output) { SendOutputs({output}); }
   // What one step gave to requests of one replica.
-  void SendStep(const std::vector<SequenceOutput>& outputs);
+  void SendOutputs(const std::vector<serving::AnswerOutput>& outputs);
 
   void SendReady(int32_t rank);
   void SendFailure(int32_t rank, const std::string& message);
@@ -71,16 +72,16 @@ class FakeJob {
  private:
   class Rank;
 
-  void OnRequest(Rank* rank, const NewRequest& request);
-  void OnCancel(uint64_t request_id);
-  void OnCancel(const CancelledSample& sample);
+  void OnRequest(Rank* rank, const serving::Request& request);
+  void OnCancel(serving::RequestId request_id);
+  void OnCancel(const serving::CancelledAnswer& answer);
 
   const FakeJobOptions options_;
   Mutex mutex_;
-  std::deque<NewRequest> requests_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, Rank*> leaders_ ABSL_GUARDED_BY(mutex_);  // by request
-  std::vector<uint64_t> cancelled_ ABSL_GUARDED_BY(mutex_);
-  std::vector<CancelledSample> cancelled_samples_ ABSL_GUARDED_BY(mutex_);
+  std::deque<serving::Request> requests_ ABSL_GUARDED_BY(mutex_);
+  std::map<serving::RequestId, Rank*> leaders_ ABSL_GUARDED_BY(mutex_);  // by request
+  std::vector<serving::RequestId> cancelled_ ABSL_GUARDED_BY(mutex_);
+  std::vector<serving::CancelledAnswer> cancelled_answers_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 

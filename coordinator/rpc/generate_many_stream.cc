@@ -81,7 +81,7 @@ absl::Status GenerateManyStream::Begin(const v1::GenerateManyRequest& message) {
     Request& request = requests_.at(number);
     if (generation.ok()) {
       request.generation = *generation;
-      request.unfinished = (*generation)->request().samples.size();
+      request.unfinished = (*generation)->request().answers.size();
       call_has_ended = end_.has_value();
     } else {
       request.refusal = generation.status();
@@ -148,7 +148,7 @@ void GenerateManyStream::OnReady(uint64_t number, Generation::Ready ready) {
 void GenerateManyStream::OnWriteDone(bool ok) {
   {
     MutexLock lock(&mutex_);
-    writing_ = false;
+    writer_.OnWriteDone();
     if (ok) return Advance();
     if (!end_.has_value()) end_ = WhyCancelled(*context_);  // nothing more is written
   }
@@ -162,21 +162,18 @@ void GenerateManyStream::MarkReady(uint64_t number) {
 }
 
 void GenerateManyStream::Advance() {
-  if (finished_) return;
-  if (!writing_ && !end_.has_value()) {
-    TakeEvents();
-    writing_ = in_flight_.events_size() > 0;
-    if (writing_) {
-      StartWrite(&in_flight_);
-    } else if (half_closed_ && requests_.empty()) {
-      end_ = grpc::Status::OK;
-    }
-  }
-  if (!writing_ && end_.has_value()) {
-    finished_ = true;
-    return Finish(*end_);
-  }
+  writer_.Advance([this](v1::GenerateManyResponse& message)
+                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Next(message); });
   if (!reading_ && !half_closed_ && !end_.has_value() && requests_.size() < kMaxRequests) Read();
+}
+
+NextWrite GenerateManyStream::Next(v1::GenerateManyResponse& message) {
+  if (end_.has_value()) return {.end = end_};
+  TakeEvents(message);
+  if (message.events_size() > 0) return {.has_message = true};
+  if (!half_closed_ || !requests_.empty()) return {};
+  end_ = grpc::Status::OK;
+  return {.end = end_};
 }
 
 void GenerateManyStream::Read() {
@@ -186,14 +183,13 @@ void GenerateManyStream::Read() {
   StartRead(&incoming_);
 }
 
-void GenerateManyStream::TakeEvents() {
-  in_flight_.Clear();
+void GenerateManyStream::TakeEvents(v1::GenerateManyResponse& message) {
   size_t bytes = 0;
   while (!ready_.empty() && bytes < kFullMessageBytes) {
     const auto next = requests_.find(ready_.front());
     ready_.pop_front();
     next->second.ready = false;
-    switch (TakeEventsOf(next->first, next->second, bytes)) {
+    switch (TakeEventsOf(next->first, next->second, message, bytes)) {
       case Taken::kAll:
         break;
       case Taken::kLast:
@@ -207,9 +203,10 @@ void GenerateManyStream::TakeEvents() {
 }
 
 GenerateManyStream::Taken GenerateManyStream::TakeEventsOf(uint64_t number, Request& request,
+                                                           v1::GenerateManyResponse& message,
                                                            size_t& bytes) {
   const auto add = [&](const Event& event) {
-    v1::RequestEvent& out = *in_flight_.add_events();
+    v1::RequestEvent& out = *message.add_events();
     out.set_request(number);
     *out.mutable_event() = ToProto(event, service_->model());
     bytes += out.ByteSizeLong();

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "coordinator/rpc/message_writer.h"
 #include "coordinator/service/inference_service.h"
 #include "proto/inference.pb.h"
 
@@ -60,11 +61,12 @@ class GenerateManyStream final
   void MarkReady(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Fills in_flight_ with the events of those that are ready.
-  void TakeEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  NextWrite Next(v1::GenerateManyResponse& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Fills `message` with the events of those that are ready.
+  void TakeEvents(v1::GenerateManyResponse& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   enum class Taken { kAll, kLast, kSome };  // all that are there, the request's last one, or else
-  Taken TakeEventsOf(uint64_t number, Request& request, size_t& bytes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Taken TakeEventsOf(uint64_t number, Request& request, v1::GenerateManyResponse& message,
+                     size_t& bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   grpc::CallbackServerContext* const context_;
   InferenceService* const service_;
@@ -74,12 +76,10 @@ class GenerateManyStream final
   Mutex mutex_;
   std::map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by the client's number
   std::deque<uint64_t> ready_ ABSL_GUARDED_BY(mutex_);            // that may have events, each once
-  v1::GenerateManyResponse in_flight_ ABSL_GUARDED_BY(mutex_);
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  MessageWriter<GenerateManyStream, v1::GenerateManyResponse> writer_ ABSL_GUARDED_BY(mutex_){this};
 };
 
 }  // namespace skein::coordinator

@@ -29,7 +29,8 @@ using ::testing::Le;
 using ::testing::Lt;
 using ::testing::SizeIs;
 
-using Finish = SequenceOutput::Finish;
+using serving::Finish;
+using serving::RequestId;
 
 // Gives up calls that wait for too long: fails the test by the name of what did not come, and ends
 // the call, so that the wait returns.
@@ -183,11 +184,11 @@ class GenerateManyTest : public ::testing::Test {
   }
 
   // Begins a request and waits until the replica has it; returns the coordinator's id of it.
-  uint64_t Begin(Call& call, uint64_t number, std::optional<double> timeout_s = {}) {
+  RequestId Begin(Call& call, uint64_t number, std::optional<double> timeout_s = {}) {
     EXPECT_TRUE(call.Generate(number, PromptRequest("x"), timeout_s));
     const auto received = job_.WaitForRequest();
     EXPECT_TRUE(received.has_value());
-    return received.has_value() ? received->id : 0;
+    return received.has_value() ? received->id : RequestId();
   }
 
   void ExpectNoneRuns() {
@@ -208,8 +209,8 @@ void ExpectError(const v1::GenerateEvent& event, grpc::StatusCode code, const st
 
 TEST_F(GenerateManyTest, EachRequestHasTheEventsThatGenerateGives) {
   Call call(coordinator_);
-  const uint64_t seven = Begin(call, 7);
-  const uint64_t zero = Begin(call, 0);
+  const RequestId seven = Begin(call, 7);
+  const RequestId zero = Begin(call, 0);
   job_.Send(TextOutput(zero, "zero"));
   job_.Send(TextOutput(seven, "sev", Finish::kNotFinished));
   job_.Send(TextOutput(seven, "en"));
@@ -228,18 +229,18 @@ TEST_F(GenerateManyTest, EachRequestHasTheEventsThatGenerateGives) {
 TEST_F(GenerateManyTest, WhatAStepGivesToAllComesTogether) {
   constexpr int kSteps = 25;
   Call call(coordinator_);
-  std::vector<uint64_t> ids;
+  std::vector<RequestId> ids;
   for (const uint64_t number : {1, 2, 3, 4}) {
     ids.push_back(Begin(call, number));
     ASSERT_TRUE(call.ReadUntil(number, 1));
   }
   int messages = 0;
   for (int i = 1; i <= kSteps; ++i) {
-    std::vector<SequenceOutput> step;
-    for (const uint64_t id : ids) {
+    std::vector<serving::AnswerOutput> step;
+    for (const RequestId id : ids) {
       step.push_back(TextOutput(id, "x", i < kSteps ? Finish::kNotFinished : Finish::kEos));
     }
-    job_.SendStep(step);
+    job_.SendOutputs(step);
     for (const uint64_t number : {1, 2, 3, 4}) {
       while (call.text(number).size() < static_cast<size_t>(i)) {
         ASSERT_TRUE(call.Read());
@@ -255,7 +256,7 @@ TEST_F(GenerateManyTest, WhatAStepGivesToAllComesTogether) {
 
 TEST_F(GenerateManyTest, ARefusedRequestLeavesTheOthersAlone) {
   Call call(coordinator_);
-  const uint64_t good = Begin(call, 1);
+  const RequestId good = Begin(call, 1);
   call.Generate(2, PromptRequest(""));
   call.Generate(3, PromptRequest("x"), 0);
   call.Generate(4, PromptRequest("x"), std::numeric_limits<double>::quiet_NaN());
@@ -274,8 +275,8 @@ TEST_F(GenerateManyTest, ARefusedRequestLeavesTheOthersAlone) {
 
 TEST_F(GenerateManyTest, OneIsCancelledAndTheOthersGoOn) {
   Call call(coordinator_);
-  const uint64_t first = Begin(call, 1);
-  const uint64_t second = Begin(call, 2);
+  const RequestId first = Begin(call, 1);
+  const RequestId second = Begin(call, 2);
   call.Cancel(77);  // never was
   call.Cancel(1);
   EXPECT_TRUE(job_.WaitForCancel(first));
@@ -291,8 +292,8 @@ TEST_F(GenerateManyTest, OneIsCancelledAndTheOthersGoOn) {
 
 TEST_F(GenerateManyTest, ARequestMayHaveATimeoutOfItsOwn) {
   Call call(coordinator_);
-  const uint64_t late = Begin(call, 1, 0.5);
-  const uint64_t other = Begin(call, 2, 1e300);
+  const RequestId late = Begin(call, 1, 0.5);
+  const RequestId other = Begin(call, 2, 1e300);
   EXPECT_TRUE(job_.WaitForCancel(late));
   ASSERT_TRUE(call.ReadUntil(1, 2));
   ExpectError(call.events(1)[1], grpc::StatusCode::DEADLINE_EXCEEDED, "the deadline passed");
@@ -305,7 +306,7 @@ TEST_F(GenerateManyTest, ARequestMayHaveATimeoutOfItsOwn) {
 TEST_F(GenerateManyTest, MisuseEndsTheCallAndSaysWhy) {
   for (const bool twice : {true, false}) {
     Call call(coordinator_);
-    const uint64_t running = Begin(call, 3);
+    const RequestId running = Begin(call, 3);
     if (twice) {
       call.Generate(3, PromptRequest("y"));
     } else {
@@ -325,8 +326,8 @@ TEST_F(GenerateManyTest, MisuseEndsTheCallAndSaysWhy) {
 TEST_F(GenerateManyTest, ACallThatBreaksOrIsLateCancelsAllItsRequests) {
   for (const bool late : {true, false}) {
     Call call(coordinator_, std::chrono::milliseconds(late ? 2000 : 0));
-    const uint64_t first = Begin(call, 1);
-    const uint64_t second = Begin(call, 2);
+    const RequestId first = Begin(call, 1);
+    const RequestId second = Begin(call, 2);
     if (!late) call.Break();
     EXPECT_EQ(call.Finish().error_code(),
               late ? grpc::StatusCode::DEADLINE_EXCEEDED : grpc::StatusCode::CANCELLED);
@@ -365,7 +366,7 @@ TEST(GenerateManyFlowTest, WhatPilesUpIsSentInTurnAndInPieces) {
   FakeJob job({.coordinator = coordinator.address()});
   ASSERT_TRUE(coordinator.WaitUntilServing());
   const auto call = Call::WithSmallWindow(coordinator);
-  std::vector<uint64_t> ids;
+  std::vector<RequestId> ids;
   for (const uint64_t number : {1, 2, 3}) {
     v1::GenerateRequest request = PromptRequest("x");
     request.set_max_tokens(kTokens);
@@ -376,12 +377,12 @@ TEST(GenerateManyFlowTest, WhatPilesUpIsSentInTurnAndInPieces) {
   }
   for (int i = 0; i < kTokens; ++i) {
     const Finish finish = i + 1 == kTokens ? Finish::kMaxTokens : Finish::kNotFinished;
-    std::vector<SequenceOutput> step;
-    for (const uint64_t id : {ids[0], ids[1]}) {
+    std::vector<serving::AnswerOutput> step;
+    for (const RequestId id : {ids[0], ids[1]}) {
       step.push_back(
           {.request_id = id, .tokens = {{.id = FakeTokenizer::kFirstWord}}, .finish = finish});
     }
-    job.SendStep(step);
+    job.SendOutputs(step);
   }
   job.Send(TextOutput(ids[2], "short"));
   EXPECT_TRUE(

@@ -34,14 +34,13 @@ absl::StatusOr<std::shared_ptr<Generation>> GenerateStream::Admit(const grpc::By
 void GenerateStream::Begin(const grpc::ByteBuffer& request) {
   absl::StatusOr<std::shared_ptr<Generation>> generation = Admit(request);
   MutexLock lock(&mutex_);
-  if (!generation.ok()) {
-    finished_ = true;
-    Finish(ToGrpc(generation.status()));
-    return;
-  }
-  generation_ = *std::move(generation);
-  unfinished_ = generation_->request().samples.size();
   begun_ = true;
+  if (generation.ok()) {
+    generation_ = *std::move(generation);
+    unfinished_ = generation_->request().answers.size();
+  } else {
+    refusal_ = generation.status();
+  }
   Advance();
 }
 
@@ -51,30 +50,30 @@ void GenerateStream::OnEvent() {
 }
 
 void GenerateStream::Advance() {
-  if (!begun_ || writing_ || finished_) return;
-  if (cancelled_) {
-    finished_ = true;
-    return Finish(WhyCancelled(*context_));
-  }
+  if (!begun_) return;
+  writer_.Advance([this](grpc::ByteBuffer& message)
+                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Next(message); });
+}
+
+NextWrite GenerateStream::Next(grpc::ByteBuffer& message) {
+  if (!refusal_.ok()) return {.end = ToGrpc(refusal_)};
+  if (cancelled_) return {.end = WhyCancelled(*context_)};
   const std::optional<Event> event = generation_->Next();
-  if (!event.has_value()) return;
-  in_flight_ = SerializeMessage(ToProto(*event, service_->model()));
+  if (!event.has_value()) return {};
+  message = SerializeMessage(ToProto(*event, service_->model()));
+  NextWrite write{.has_message = true};
   if (std::holds_alternative<Finished>(*event) && --unfinished_ == 0) {
-    finished_ = true;
-    StartWriteAndFinish(&in_flight_, grpc::WriteOptions(), grpc::Status::OK);
+    write.end = grpc::Status::OK;
   } else if (const auto* error = std::get_if<absl::Status>(&*event)) {
-    finished_ = true;
-    StartWriteAndFinish(&in_flight_, grpc::WriteOptions(), ToGrpc(*error));
-  } else {
-    writing_ = true;
-    StartWrite(&in_flight_);
+    write.end = ToGrpc(*error);
   }
+  return write;
 }
 
 void GenerateStream::OnWriteDone(bool ok) {
   if (!ok) service_->Cancel({generation_});
   MutexLock lock(&mutex_);
-  writing_ = false;
+  writer_.OnWriteDone();
   cancelled_ |= !ok;
   Advance();
 }

@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "coordinator/rpc/message_writer.h"
 #include "coordinator/service/inference_service.h"
 
 namespace skein::coordinator {
@@ -37,6 +39,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::StatusOr<std::shared_ptr<Generation>> Admit(const grpc::ByteBuffer& bytes);
   void OnEvent();  // from the service, with its lock held: never calls back
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  NextWrite Next(grpc::ByteBuffer& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   grpc::CallbackServerContext* const context_;
   InferenceService* const service_;
@@ -45,11 +48,10 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   Mutex mutex_;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
   size_t unfinished_ ABSL_GUARDED_BY(mutex_) = 0;  // answers
-  grpc::ByteBuffer in_flight_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  MessageWriter<GenerateStream, grpc::ByteBuffer> writer_ ABSL_GUARDED_BY(mutex_){this};
 };
 
 }  // namespace skein::coordinator

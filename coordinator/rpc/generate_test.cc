@@ -24,10 +24,9 @@ using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Pair;
 using ::testing::SizeIs;
 
-using Finish = SequenceOutput::Finish;
+using serving::Finish;
 
 class GenerateTest : public ::testing::Test {
  protected:
@@ -36,9 +35,9 @@ class GenerateTest : public ::testing::Test {
                                  const std::string& id = "job") {
     FakeJobOptions options{.coordinator = coordinator.address(), .job_id = id};
     if (!text.empty()) {
-      options.script = [text](const NewRequest& request) {
-        const bool full = text.size() == request.max_tokens;
-        return std::vector<SequenceOutput>{
+      options.script = [text](const serving::Request& request) {
+        const bool full = std::ssize(text) == request.max_tokens;
+        return std::vector<serving::AnswerOutput>{
             TextOutput(request.id, text, full ? Finish::kMaxTokens : Finish::kEos)};
       };
     }
@@ -115,7 +114,7 @@ TEST_F(GenerateTest, TheLeaderGetsTheRequestAsItWasValidated) {
   EXPECT_EQ(received->sampling.typical_p, 0.75f);
   EXPECT_EQ(received->sampling.mirostat_tau, 5);
   EXPECT_EQ(received->sampling.mirostat_eta, 0.375f);
-  EXPECT_THAT(received->sampling.logit_bias, ElementsAre(Pair(9, -2.5f)));
+  EXPECT_THAT(received->sampling.logit_bias, ElementsAre(serving::TokenBias{9, -2.5f}));
   EXPECT_EQ(received->sampling.min_tokens, 4);
   EXPECT_THAT(received->sampling.stop_ids, ElementsAre(FakeTokenizer::kEos, 11));
   EXPECT_EQ(received->sampling.dry_multiplier, 0.875f);
@@ -126,11 +125,11 @@ TEST_F(GenerateTest, TheLeaderGetsTheRequestAsItWasValidated) {
   EXPECT_EQ(received->priority, -5);
   EXPECT_EQ(received->deadline, absl::InfiniteFuture());
   EXPECT_EQ(received->prompt_logprobs, -1);
-  ASSERT_THAT(received->samples, SizeIs(1));
+  ASSERT_THAT(received->answers, SizeIs(1));
 
-  SequenceOutput output = TextOutput(received->id, "x", Finish::kNotFinished);
+  serving::AnswerOutput output = TextOutput(received->id, "x", Finish::kNotFinished);
   output.tokens[0].logprob = -0.25f;
-  output.tokens[0].top = {{'y', -0.125f}, {FakeTokenizer::kEos, -1.5f}};
+  output.tokens[0].top_logprobs = {{'y', -0.125f}, {FakeTokenizer::kEos, -1.5f}};
   output.tokens.push_back({.id = FakeTokenizer::kEos});
   output.finish = Finish::kEos;
   job->Send(output);
@@ -195,10 +194,10 @@ TEST_F(GenerateTest, SeveralAnswersEndTheStreamWithTheLast) {
   auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
   const auto received = job->WaitForRequest();
   ASSERT_TRUE(received.has_value());
-  ASSERT_THAT(received->samples, SizeIs(3));
-  for (const uint32_t sample : {2, 0, 1}) {
-    SequenceOutput output = TextOutput(received->id, std::string(sample + 1, 'x'));
-    output.sample = sample;
+  ASSERT_THAT(received->answers, SizeIs(3));
+  for (const int32_t answer : {2, 0, 1}) {
+    serving::AnswerOutput output = TextOutput(received->id, std::string(answer + 1, 'x'));
+    output.answer = answer;
     job->Send(output);
   }
   const Answer got = answer.get();
@@ -211,11 +210,11 @@ TEST_F(GenerateTest, SeveralAnswersEndTheStreamWithTheLast) {
   std::vector<std::string> texts(3);
   std::vector<int> ends(3);
   for (const v1::GenerateEvent& event : got.events) {
-    if (event.has_tokens()) texts.at(event.tokens().sample()) += event.tokens().text();
+    if (event.has_tokens()) texts.at(event.tokens().answer()) += event.tokens().text();
     if (!event.has_finished()) continue;
-    ++ends.at(event.finished().sample());
+    ++ends.at(event.finished().answer());
     // With the end-of-sequence token.
-    EXPECT_EQ(event.finished().usage().completion_tokens(), event.finished().sample() + 2);
+    EXPECT_EQ(event.finished().usage().completion_tokens(), event.finished().answer() + 2);
   }
   EXPECT_THAT(texts, ElementsAre("x", "xx", "xxx"));
   EXPECT_THAT(ends, ElementsAre(1, 1, 1));
@@ -233,9 +232,9 @@ TEST_F(GenerateTest, PromptLogprobsComeBeforeTheAnswer) {
   EXPECT_EQ(received->prompt_logprobs, 1);
   // In pieces, as chunks of the prompt are computed.
   job->Send({.request_id = received->id,
-             .prompt_logprobs = {{.id = 'b', .logprob = -0.5f, .top = {{'z', -0.25f}}}}});
+             .prompt_logprobs = {{.id = 'b', .logprob = -0.5f, .top_logprobs = {{'z', -0.25f}}}}});
   job->Send({.request_id = received->id,
-             .prompt_logprobs = {{.id = 'c', .logprob = -1.5f, .top = {{'c', -1.5f}}}}});
+             .prompt_logprobs = {{.id = 'c', .logprob = -1.5f, .top_logprobs = {{'c', -1.5f}}}}});
   job->Send(TextOutput(received->id, "d"));
   const Answer got = answer.get();
   ASSERT_TRUE(got.status.ok()) << got.status.error_message();
@@ -441,9 +440,10 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswe
     auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
     const auto quick = job->WaitForRequest();
     ASSERT_TRUE(quick.has_value());
-    job->Send({.request_id = quick->id,
-               .tokens = std::vector<OutputToken>(tokens, {.id = FakeTokenizer::kFirstWord}),
-               .finish = Finish::kMaxTokens});
+    job->Send(
+        {.request_id = quick->id,
+         .tokens = std::vector<serving::SampledToken>(tokens, {.id = FakeTokenizer::kFirstWord}),
+         .finish = Finish::kMaxTokens});
     EXPECT_EQ(answer.get().text().size(), tokens * word.size());
   };
   const auto median_of = [&](int answers, const std::function<void()>& after_each) {

@@ -5,35 +5,19 @@
 #include <variant>
 #include <vector>
 
-#include "coordinator/cluster/messages.h"
 #include "model/tokenizer/tokenizer.h"
+#include "proto/convert/sampling_scalars.h"
+#include "serving/output.h"
 
 namespace skein::coordinator {
 namespace {
 
 SamplingRequest FromProto(const v1::Sampling& wire) {
-  SamplingRequest out;
-  if (wire.has_temperature()) out.temperature = wire.temperature();
-  if (wire.has_top_k()) out.top_k = wire.top_k();
-  if (wire.has_top_p()) out.top_p = wire.top_p();
-  if (wire.has_min_p()) out.min_p = wire.min_p();
-  if (wire.has_repetition_penalty()) out.repetition_penalty = wire.repetition_penalty();
-  if (wire.has_presence_penalty()) out.presence_penalty = wire.presence_penalty();
-  if (wire.has_frequency_penalty()) out.frequency_penalty = wire.frequency_penalty();
-  if (wire.has_seed()) out.seed = wire.seed();
-  if (wire.has_logprobs()) out.logprobs = wire.logprobs();
-  if (wire.has_typical_p()) out.typical_p = wire.typical_p();
-  if (wire.has_mirostat_tau()) out.mirostat_tau = wire.mirostat_tau();
-  if (wire.has_mirostat_eta()) out.mirostat_eta = wire.mirostat_eta();
+  SamplingRequest out{.values = convert::ScalarValues(wire)};
   for (const v1::TokenBias& bias : wire.logit_bias()) {
-    out.logit_bias.emplace_back(bias.id(), bias.bias());
+    out.logit_bias.push_back({static_cast<int32_t>(bias.id()), bias.bias()});
   }
-  out.min_tokens = wire.min_tokens();
   out.ignore_eos = wire.ignore_eos();
-  if (wire.has_dry_multiplier()) out.dry_multiplier = wire.dry_multiplier();
-  if (wire.has_dry_base()) out.dry_base = wire.dry_base();
-  if (wire.has_dry_allowed_length()) out.dry_allowed_length = wire.dry_allowed_length();
-  if (wire.has_dry_last_n()) out.dry_last_n = wire.dry_last_n();
   if (wire.has_dry_breakers()) {
     const auto& breakers = wire.dry_breakers().breaker();
     out.dry_breakers.emplace(breakers.begin(), breakers.end());
@@ -60,7 +44,7 @@ void Fill(const Accepted& accepted, const ServedModel& model, v1::GenerateEvent&
   out.set_prompt_tokens(accepted.prompt_tokens);
   out.set_seed(accepted.seed);
   out.set_max_tokens(accepted.max_tokens);
-  out.set_n(accepted.samples);
+  out.set_n(accepted.n);
 }
 
 void Fill(const AnswerToken& token, const model::Tokenizer& tokenizer, v1::Token& out) {
@@ -68,7 +52,7 @@ void Fill(const AnswerToken& token, const model::Tokenizer& tokenizer, v1::Token
   if (!token.logprob.has_value()) return;
   out.set_logprob(*token.logprob);
   out.set_token(tokenizer.TokenBytes(token.id, /*skip_special=*/false));
-  for (const TokenLogprob& top : token.top) {
+  for (const serving::TokenLogprob& top : token.top_logprobs) {
     v1::TopLogprob& copy = *out.add_top_logprobs();
     copy.set_id(top.id);
     copy.set_logprob(top.logprob);
@@ -78,7 +62,7 @@ void Fill(const AnswerToken& token, const model::Tokenizer& tokenizer, v1::Token
 
 void Fill(const Tokens& tokens, const ServedModel& model, v1::GenerateEvent& event) {
   v1::Tokens& out = *event.mutable_tokens();
-  out.set_sample(tokens.sample);
+  out.set_answer(static_cast<uint32_t>(tokens.answer));
   out.set_text(tokens.text);
   const model::Tokenizer& tokenizer = *model.tokenizer;
   for (const AnswerToken& token : tokens.tokens) Fill(token, tokenizer, *out.add_tokens());
@@ -89,15 +73,15 @@ void Fill(const Tokens& tokens, const ServedModel& model, v1::GenerateEvent& eve
 
 void Fill(const Finished& finished, const ServedModel& /*model*/, v1::GenerateEvent& event) {
   v1::Finished& out = *event.mutable_finished();
-  out.set_sample(finished.sample);
+  out.set_answer(static_cast<uint32_t>(finished.answer));
   out.set_reason(ToProto(finished.reason));
   out.set_stop(finished.stop);
   v1::Usage& usage = *out.mutable_usage();
   usage.set_prompt_tokens(finished.usage.prompt_tokens);
   usage.set_completion_tokens(finished.usage.completion_tokens);
-  usage.set_queue_seconds(finished.usage.queue_seconds);
-  usage.set_first_token_seconds(finished.usage.first_token_seconds);
-  usage.set_total_seconds(finished.usage.total_seconds);
+  usage.set_queue_seconds(absl::ToDoubleSeconds(finished.usage.queue_time));
+  usage.set_first_token_seconds(absl::ToDoubleSeconds(finished.usage.first_token_time));
+  usage.set_total_seconds(absl::ToDoubleSeconds(finished.usage.total_time));
 }
 
 void Fill(const absl::Status& status, const ServedModel& /*model*/, v1::GenerateEvent& event) {
@@ -121,7 +105,7 @@ GenerateRequest FromProto(const v1::GenerateRequest& wire, absl::Time deadline) 
   out.stops.assign(wire.stop().begin(), wire.stop().end());
   out.stop_ids.assign(wire.stop_ids().begin(), wire.stop_ids().end());
   out.parse_special = wire.parse_special();
-  if (wire.has_n()) out.samples = wire.n();
+  if (wire.has_n()) out.n = wire.n();
   out.priority = wire.priority();
   if (wire.has_prompt_logprobs()) out.prompt_logprobs = wire.prompt_logprobs();
   out.deadline = deadline;

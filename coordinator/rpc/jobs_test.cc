@@ -190,7 +190,7 @@ TEST(JobsTest, TheStatusShowsWhatReplicasReport) {
                                 .cached_tokens = 12,
                                 .preemptions_swapped = 13,
                                 .preemptions_recomputed = 14,
-                                .host_seconds = 15.5}});
+                                .host_time = absl::Seconds(15.5)}});
   ASSERT_TRUE(coordinator.WaitUntilServing());
   auto answer = AskLater(coordinator);
   const auto request = job.WaitForRequest();
@@ -226,7 +226,7 @@ TEST(JobsTest, ALostJobEndsAloneAndItsRequestsWhenNoOtherComes) {
     lost.push_back(AskLater(coordinator));
     const auto request = first.WaitForRequest();
     ASSERT_TRUE(request.has_value());
-    first.Send(TextOutput(request->id, "begun", SequenceOutput::Finish::kNotFinished));
+    first.Send(TextOutput(request->id, "begun", serving::Finish::kNotFinished));
   }
   FakeJob loading({.coordinator = coordinator.address(), .job_id = "loading", .load = false});
   ASSERT_TRUE(loading.WaitForPlan(0));

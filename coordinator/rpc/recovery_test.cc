@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-using Finish = SequenceOutput::Finish;
+using serving::Finish;
 
 constexpr auto kUnavailable = grpc::StatusCode::UNAVAILABLE;
 
@@ -50,10 +50,10 @@ class RecoveryTest : public ::testing::Test {
   }
 
   // The next request of `job`; none fails the test.
-  static NewRequest Take(FakeJob& job) {
-    std::optional<NewRequest> request = job.WaitForRequest();
+  static serving::Request Take(FakeJob& job) {
+    std::optional<serving::Request> request = job.WaitForRequest();
     EXPECT_TRUE(request.has_value());
-    return request.value_or(NewRequest{});
+    return request.value_or(serving::Request{});
   }
 
   bool WaitUntilQueued(int requests) {
@@ -62,9 +62,10 @@ class RecoveryTest : public ::testing::Test {
   }
 
   // Returns when the coordinator has it.
-  void SendPart(FakeJob& job, const NewRequest& request, const std::string& text, float mu = 0) {
-    SequenceOutput output = TextOutput(request.id, text, Finish::kNotFinished);
-    for (OutputToken& token : output.tokens) token.mu = mu;
+  void SendPart(FakeJob& job, const serving::Request& request, const std::string& text,
+                float mu = 0) {
+    serving::AnswerOutput output = TextOutput(request.id, text, Finish::kNotFinished);
+    for (serving::SampledToken& token : output.tokens) token.mu = mu;
     const int64_t before = TokensThatCame();
     job.Send(output);
     EXPECT_TRUE(TestCoordinator::WaitFor([&] { return TokensThatCame() > before; }));
@@ -90,8 +91,8 @@ TEST_F(RecoveryTest, AnAnswerGoesOnInMidCharacterInMidStopStringAndWithItsSampli
   ask.mutable_sampling()->set_seed(77);
   ask.mutable_sampling()->set_mirostat_tau(5);
   auto answer = Ask(ask);
-  NewRequest request = Take(*first);
-  EXPECT_THAT(request.samples[0].output, IsEmpty());
+  serving::Request request = Take(*first);
+  EXPECT_THAT(request.answers[0].output, IsEmpty());
   const absl::Duration waited = request.waited;
   EXPECT_GT(waited, absl::ZeroDuration());
   SendPart(*first, request, "a\xE2\x82", 9.5f);
@@ -102,17 +103,17 @@ TEST_F(RecoveryTest, AnAnswerGoesOnInMidCharacterInMidStopStringAndWithItsSampli
   EXPECT_THAT(request.prompt, ElementsAre('a', 'b', 'c'));
   EXPECT_EQ(request.max_tokens, 29u);
   EXPECT_EQ(request.sampling.seed, 77u);
-  ASSERT_THAT(request.samples, SizeIs(1));
-  EXPECT_THAT(request.samples[0].output, ElementsAre('a', 0xE2, 0x82));
-  EXPECT_EQ(request.samples[0].mu, 9.5f);
+  ASSERT_THAT(request.answers, SizeIs(1));
+  EXPECT_THAT(request.answers[0].output, ElementsAre('a', 0xE2, 0x82));
+  EXPECT_EQ(request.answers[0].mu, 9.5f);
   EXPECT_GT(request.waited, waited);  // its age goes on, too
   SendPart(*second, request, "\xAC ST", 8.5f);
   const auto third = Serve("third");
   second->Kill(0);
 
   request = Take(*third);
-  EXPECT_THAT(request.samples[0].output, SizeIs(7));
-  EXPECT_EQ(request.samples[0].mu, 8.5f);
+  EXPECT_THAT(request.answers[0].output, SizeIs(7));
+  EXPECT_EQ(request.answers[0].mu, 8.5f);
   SendPart(*third, request, "OP it", 8);
   EXPECT_TRUE(third->WaitForCancel(request.id));
   const Answer got = answer.get();
@@ -127,7 +128,7 @@ TEST_F(RecoveryTest, RequestsWaitForTheirJobToBeStartedAgain) {
   Start();
   auto job = Serve("before");
   auto one = Ask();
-  const NewRequest begun = Take(*job);
+  const serving::Request begun = Take(*job);
   SendPart(*job, begun, "half ");
   auto two = Ask();
   Take(*job);
@@ -137,9 +138,9 @@ TEST_F(RecoveryTest, RequestsWaitForTheirJobToBeStartedAgain) {
   EXPECT_EQ(coordinator_->Ask(PromptRequest("new")).status.error_code(), kUnavailable);
 
   job = Serve("after");
-  NewRequest request = Take(*job);
+  serving::Request request = Take(*job);
   EXPECT_EQ(request.id, begun.id);
-  EXPECT_THAT(request.samples[0].output, SizeIs(5));
+  EXPECT_THAT(request.answers[0].output, SizeIs(5));
   job->Send(TextOutput(request.id, "done"));
   job->Send(TextOutput(Take(*job).id, "all"));
   EXPECT_EQ(one.get().text(), "half done");
@@ -176,7 +177,7 @@ TEST_F(RecoveryTest, RetriesWithoutATokenRunOut) {
     if (i == 3) break;
     ASSERT_TRUE(WaitUntilQueued(1));
     job = Serve(absl::StrCat("job", i));
-    EXPECT_THAT(Take(*job).samples[0].output, ElementsAre('a'));
+    EXPECT_THAT(Take(*job).answers[0].output, ElementsAre('a'));
   }
   const Answer got = answer.get();
   EXPECT_EQ(got.status.error_code(), kUnavailable);
@@ -223,26 +224,26 @@ TEST_F(RecoveryTest, OfSeveralAnswersTheStoppedOneIsCancelledAndTheOthersGoOnEls
   ask.set_n(3);
   ask.add_stop("STOP");
   auto answer = Ask(ask);
-  NewRequest request = Take(*first);
-  ASSERT_THAT(request.samples, SizeIs(3));
-  const auto send = [&](FakeJob& job, uint32_t sample, const std::string& text, Finish finish) {
-    SequenceOutput output = TextOutput(request.id, text, finish);
-    output.sample = sample;
+  serving::Request request = Take(*first);
+  ASSERT_THAT(request.answers, SizeIs(3));
+  const auto send = [&](FakeJob& job, int32_t answer, const std::string& text, Finish finish) {
+    serving::AnswerOutput output = TextOutput(request.id, text, finish);
+    output.answer = answer;
     job.Send(output);
   };
   send(*first, 1, "b STOP", Finish::kNotFinished);
-  EXPECT_TRUE(first->WaitForCancel(CancelledSample{request.id, 1}));
+  EXPECT_TRUE(first->WaitForCancel(serving::CancelledAnswer{request.id, 1}));
   send(*first, 1, "late", Finish::kNotFinished);
   SendPart(*first, request, "a");
   const auto second = Serve("second");
   first->Kill(0);
 
   request = Take(*second);
-  ASSERT_THAT(request.samples, SizeIs(2));
-  EXPECT_EQ(request.samples[0].index, 0u);
-  EXPECT_THAT(request.samples[0].output, ElementsAre('a'));
-  EXPECT_EQ(request.samples[1].index, 2u);
-  EXPECT_THAT(request.samples[1].output, IsEmpty());
+  ASSERT_THAT(request.answers, SizeIs(2));
+  EXPECT_EQ(request.answers[0].index, 0);
+  EXPECT_THAT(request.answers[0].output, ElementsAre('a'));
+  EXPECT_EQ(request.answers[1].index, 2);
+  EXPECT_THAT(request.answers[1].output, IsEmpty());
   send(*second, 2, "c", Finish::kEos);
   send(*second, 0, "A", Finish::kEos);
   const Answer got = answer.get();
@@ -250,7 +251,7 @@ TEST_F(RecoveryTest, OfSeveralAnswersTheStoppedOneIsCancelledAndTheOthersGoOnEls
   std::vector<std::string> texts(3);
   int finished = 0;
   for (const v1::GenerateEvent& event : got.events) {
-    if (event.has_tokens()) texts[event.tokens().sample()] += event.tokens().text();
+    if (event.has_tokens()) texts[event.tokens().answer()] += event.tokens().text();
     finished += event.has_finished();
   }
   EXPECT_THAT(texts, ElementsAre("aA", "b ", "c"));
@@ -270,9 +271,9 @@ TEST_F(RecoveryTest, APromptGoesWhereItsBeginningWasComputed) {
   };
   const std::string one(100, 'a'), other(100, 'b');
   auto a = ask(one);
-  const NewRequest of_one = Take(*first);
+  const serving::Request of_one = Take(*first);
   auto b = ask(other);
-  const NewRequest of_other = Take(*second);
+  const serving::Request of_other = Take(*second);
   first->Send(TextOutput(of_one.id, "x"));
   second->Send(TextOutput(of_other.id, "x"));
   a.get();

@@ -266,12 +266,12 @@ TEST(StrangersTest, AnAttachThatNeverSpeaksIsEnded) {
 // ---- Workers that lie ----
 
 TEST(StrangersTest, AWorkerThatReportsWhatCannotBeLosesItsJobAndTheRequestMoves) {
-  using Finish = SequenceOutput::Finish;
+  using serving::Finish;
   v1::GenerateRequest ask = PromptRequest("x");
   ask.set_max_tokens(5);
   ask.mutable_sampling()->set_logprobs(1);
   struct Case {
-    std::function<void(SequenceOutput&)> lie;
+    std::function<void(serving::AnswerOutput&)> lie;
     std::string says;
   };
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -282,7 +282,7 @@ TEST(StrangersTest, AWorkerThatReportsWhatCannotBeLosesItsJobAndTheRequestMoves)
       {[](auto& output) { output.finish = Finish::kMaxTokens; }, "after 1 of 5"},
       {[](auto& output) { output.finish = Finish::kEos; }, "whose last token is none"},
       {[](auto& output) { output.finish = Finish::kCancelled; }, "that nobody asked for"},
-      {[](auto& output) { output.sample = 7; }, "answer 7 of a request for 1"},
+      {[](auto& output) { output.answer = 7; }, "answer 7 of a request for 1"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.says);
@@ -290,9 +290,9 @@ TEST(StrangersTest, AWorkerThatReportsWhatCannotBeLosesItsJobAndTheRequestMoves)
     FakeJob liar({.coordinator = coordinator.address(), .job_id = "liar"});
     ASSERT_TRUE(coordinator.WaitUntilServing());
     auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(ask); });
-    std::optional<NewRequest> request = liar.WaitForRequest();
+    std::optional<serving::Request> request = liar.WaitForRequest();
     ASSERT_TRUE(request.has_value());
-    SequenceOutput output = TextOutput(request->id, "a", Finish::kNotFinished);
+    serving::AnswerOutput output = TextOutput(request->id, "a", Finish::kNotFinished);
     liar.Send(output);
     output.tokens.clear();
     c.lie(output);
@@ -304,7 +304,7 @@ TEST(StrangersTest, AWorkerThatReportsWhatCannotBeLosesItsJobAndTheRequestMoves)
     FakeJob honest({.coordinator = coordinator.address(), .job_id = "honest"});
     request = honest.WaitForRequest();
     ASSERT_TRUE(request.has_value());
-    EXPECT_THAT(request->samples.at(0).output, ::testing::ElementsAre('a'));
+    EXPECT_THAT(request->answers.at(0).output, ::testing::ElementsAre('a'));
     honest.Send(TextOutput(request->id, "nd"));
     const Answer got = answer.get();
     EXPECT_TRUE(got.status.ok()) << got.status.error_message();

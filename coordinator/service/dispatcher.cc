@@ -12,11 +12,8 @@
 namespace skein::coordinator {
 namespace {
 
-// As the replicas' schedulers have it: so much waiting counts as one priority more.
-constexpr absl::Duration kAging = absl::Seconds(10);
-
 std::string WhyUnfit(const Generation& generation, const ReplicaInfo& replica) {
-  const NewRequest& request = generation.request();
+  const serving::Request& request = generation.request();
   return coordinator::WhyUnfit({.answers = generation.open_answers(),
                                 .prompt = static_cast<int64_t>(request.prompt.size()),
                                 .max_tokens = request.max_tokens},
@@ -40,11 +37,11 @@ void Dispatcher::OnReplicaUp(const ReplicaInfo& replica) {
   Pump();
 }
 
-void Dispatcher::OnReplicasDown(const std::vector<uint64_t>& ids, const absl::Status& why) {
+void Dispatcher::OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::Status& why) {
   if (ids.empty()) return;
   MutexLock lock(&mutex_);
   int64_t waiting = 0;
-  for (const uint64_t id : ids) {
+  for (const ReplicaId id : ids) {
     const auto lost = replicas_.extract(id);
     if (lost.empty()) continue;
     for (auto& [request_id, request] : lost.mapped().requests) {
@@ -61,41 +58,41 @@ void Dispatcher::OnReplicasDown(const std::vector<uint64_t>& ids, const absl::St
   Pump();
 }
 
-absl::Status Dispatcher::OnStepOutput(uint64_t id, const StepOutput& output) {
+absl::Status Dispatcher::OnStepOutput(ReplicaId id, const serving::StepOutput& output) {
   MutexLock lock(&mutex_);
   const auto found = replicas_.find(id);
   // It was lost meanwhile: another one gives these tokens.
   if (found == replicas_.end()) return absl::OkStatus();
   Replica& replica = found->second;
-  StepInput reply;
+  serving::RequestUpdates reply;
   std::vector<std::shared_ptr<Generation>> ready;
   absl::Status checked;
-  for (const SequenceOutput& sequence : output.sequences) {
-    const auto request = replica.requests.find(sequence.request_id);
+  for (const serving::AnswerOutput& answer : output.answers) {
+    const auto request = replica.requests.find(answer.request_id);
     if (request == replica.requests.end()) continue;  // cancelled meanwhile
-    checked = request->second.generation->Check(sequence);
+    checked = request->second.generation->Check(answer);
     if (!checked.ok()) break;
     ready.push_back(request->second.generation);
-    switch (ready.back()->OnOutput(sequence)) {
+    switch (ready.back()->OnOutput(answer)) {
       case Generation::Progress::kRunning:
         break;
       case Generation::Progress::kAnswerFinishedEarly:
-        reply.cancelled_samples.push_back({sequence.request_id, sequence.sample});
+        reply.cancelled_answers.push_back({answer.request_id, answer.answer});
         break;
       case Generation::Progress::kFinishedEarly:
-        reply.cancelled.push_back(sequence.request_id);
-        Remove(replica, sequence.request_id);
+        reply.cancelled.push_back(answer.request_id);
+        Remove(replica, answer.request_id);
         break;
       case Generation::Progress::kFinished:
-        Remove(replica, sequence.request_id);
+        Remove(replica, answer.request_id);
         break;
     }
   }
   // Only now are clients to send: one with several requests gets all that the step gave at once.
   // What stood before a broken output was checked, so it goes out as well.
   for (const auto& generation : ready) generation->OnOutputsEnd();
-  if (!reply.cancelled.empty() || !reply.cancelled_samples.empty()) {
-    replica.info.leader->SendStep(std::move(reply));
+  if (!reply.cancelled.empty() || !reply.cancelled_answers.empty()) {
+    replica.info.leader->SendUpdates(std::move(reply));
   }
   // A replica that is about to be lost gets nothing more.
   if (checked.ok()) Pump();
@@ -116,7 +113,7 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
     return absl::FailedPreconditionError(
         absl::StrCat("the request fits no replica: ", WhyNoneFits(*generation)));
   }
-  const uint64_t id = generation->id();
+  const serving::RequestId id = generation->id();
   queue_.emplace(id, Waiting{std::move(generation)});
   Pump();
   // Only those that no replica took count for the limit. Beyond it this request is refused,
@@ -128,21 +125,21 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
                                                    " requests wait already; try again later"));
 }
 
-void Dispatcher::Cancel(const std::vector<uint64_t>& request_ids) {
+void Dispatcher::Cancel(const std::vector<serving::RequestId>& request_ids) {
   MutexLock lock(&mutex_);
   CancelLocked(request_ids);
 }
 
-void Dispatcher::CancelLocked(const std::vector<uint64_t>& request_ids) {
-  for (const uint64_t request_id : request_ids) queue_.erase(request_id);
+void Dispatcher::CancelLocked(const std::vector<serving::RequestId>& request_ids) {
+  for (const serving::RequestId request_id : request_ids) queue_.erase(request_id);
   for (auto& [id, replica] : replicas_) {
-    StepInput input;
-    for (const uint64_t request_id : request_ids) {
+    serving::RequestUpdates updates;
+    for (const serving::RequestId request_id : request_ids) {
       if (!replica.requests.contains(request_id)) continue;
-      input.cancelled.push_back(request_id);
+      updates.cancelled.push_back(request_id);
       Remove(replica, request_id);
     }
-    if (!input.cancelled.empty()) replica.info.leader->SendStep(std::move(input));
+    if (!updates.cancelled.empty()) replica.info.leader->SendUpdates(std::move(updates));
   }
   Pump();
 }
@@ -165,7 +162,7 @@ void Dispatcher::Tick() {
 }
 
 void Dispatcher::EndLate(absl::Time now) {
-  std::vector<uint64_t> late;
+  std::vector<serving::RequestId> late;
   const auto end_if_late = [&](Generation& generation) {
     if (generation.request().deadline > now) return;
     late.push_back(generation.id());
@@ -207,14 +204,14 @@ void Dispatcher::FailAll(const absl::Status& status) {
   for (const auto& [id, waiting] : queue_) waiting.generation->Fail(status);
   queue_.clear();
   for (auto& [id, replica] : replicas_) {
-    StepInput cancels;
+    serving::RequestUpdates cancels;
     for (const auto& [request_id, request] : replica.requests) {
       request.generation->Fail(status);
       cancels.cancelled.push_back(request_id);
     }
-    if (!cancels.cancelled.empty()) replica.info.leader->SendStep(std::move(cancels));
+    if (!cancels.cancelled.empty()) replica.info.leader->SendUpdates(std::move(cancels));
     replica.requests.clear();
-    replica.sequences = replica.tokens = 0;
+    replica.answers = replica.tokens = 0;
   }
 }
 
@@ -243,10 +240,10 @@ bool Dispatcher::ServingLocked() const { return !draining_ && !replicas_.empty()
 
 Dispatcher::Place Dispatcher::PlaceOf(const Waiting& waiting, absl::Time now) {
   const Generation& generation = *waiting.generation;
-  absl::Duration rest;
-  const int64_t age = absl::IDivDuration(now - generation.arrived(), kAging, &rest);
-  return {waiting.is_new, -(generation.request().priority + age), generation.request().deadline,
-          generation.arrived(), generation.id()};
+  const serving::Request& request = generation.request();
+  return {.is_new = waiting.is_new,
+          .order = serving::OrderAt(now, request.priority, request.deadline, generation.arrived()),
+          .id = generation.id()};
 }
 
 bool Dispatcher::FitsAny(const Generation& generation) const {
@@ -270,7 +267,7 @@ void Dispatcher::Pump() {
   for (const auto& [id, waiting] : queue_) places.push_back(PlaceOf(waiting, now));
   std::sort(places.begin(), places.end());
   for (const Place& place : places) {
-    const auto next = queue_.find(std::get<uint64_t>(place));
+    const auto next = queue_.find(place.id);
     int64_t cached = 0;
     Replica* replica = Choose(*next->second.generation, &cached);
     // One behind it may fit where this one does not.
@@ -281,11 +278,11 @@ void Dispatcher::Pump() {
 }
 
 Dispatcher::Replica* Dispatcher::Choose(const Generation& generation, int64_t* cached) {
-  const NewRequest& request = generation.request();
+  const serving::Request& request = generation.request();
   std::vector<ReplicaView> views;
   std::vector<Replica*> replicas;
   for (auto& [id, replica] : replicas_) {
-    ReplicaView view{replica.sequences, replica.info.max_sequences, replica.tokens};
+    ReplicaView view{replica.answers, replica.info.max_sequences, replica.tokens};
     if (!HasRoom(view) || !WhyUnfit(generation, replica.info).empty()) continue;
     // Log probabilities of the prompt need all of it computed.
     if (request.prompt_logprobs < 0) view.cached = replica.prefixes.Match(request.prompt);
@@ -299,28 +296,28 @@ Dispatcher::Replica* Dispatcher::Choose(const Generation& generation, int64_t* c
 }
 
 void Dispatcher::Give(Replica& replica, int64_t cached, std::shared_ptr<Generation> generation) {
-  StepInput input;
-  const NewRequest& request = input.requests.emplace_back(generation->Dispatch());
+  serving::RequestUpdates updates;
+  const serving::Request& request = updates.requests.emplace_back(generation->Dispatch());
   replica.prefixes.Insert(request.prompt);
-  Running running{.sequences = static_cast<int64_t>(request.samples.size())};
+  Running running{.answers = static_cast<int64_t>(request.answers.size())};
   // What an answer has given already is computed as a prompt: whole answers count either way.
   running.tokens = static_cast<int64_t>(request.prompt.size()) - cached +
-                   running.sequences * int64_t{request.max_tokens};
-  if (std::any_of(request.samples.begin(), request.samples.end(),
-                  [](const SampleStart& sample) { return !sample.output.empty(); })) {
+                   running.answers * int64_t{request.max_tokens};
+  if (std::any_of(request.answers.begin(), request.answers.end(),
+                  [](const serving::AnswerStart& answer) { return !answer.output.empty(); })) {
     ++migrations_;
   }
-  replica.sequences += running.sequences;
+  replica.answers += running.answers;
   replica.tokens += running.tokens;
   running.generation = std::move(generation);
   replica.requests.emplace(request.id, std::move(running));
-  replica.info.leader->SendStep(std::move(input));
+  replica.info.leader->SendUpdates(std::move(updates));
 }
 
-void Dispatcher::Remove(Replica& replica, uint64_t request_id) {
+void Dispatcher::Remove(Replica& replica, serving::RequestId request_id) {
   const auto removed = replica.requests.extract(request_id);
   if (removed.empty()) return;
-  replica.sequences -= removed.mapped().sequences;
+  replica.answers -= removed.mapped().answers;
   replica.tokens -= removed.mapped().tokens;
 }
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,6 +15,8 @@
 #include "coordinator/cluster/links.h"
 #include "coordinator/service/generation.h"
 #include "coordinator/service/prefix_index.h"
+#include "serving/queue_order.h"
+#include "serving/request.h"
 
 namespace skein::coordinator {
 
@@ -48,14 +49,14 @@ class Dispatcher final : public ReplicaListener {
 
   // ReplicaListener: called by the cluster.
   void OnReplicaUp(const ReplicaInfo& replica) override;
-  void OnReplicasDown(const std::vector<uint64_t>& ids, const absl::Status& why) override;
-  absl::Status OnStepOutput(uint64_t id, const StepOutput& output) override;
+  void OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::Status& why) override;
+  absl::Status OnStepOutput(ReplicaId id, const serving::StepOutput& output) override;
 
   // Queues the request or hands it to a replica. Unavailable: no replica serves, or the coordinator
   // drains. FailedPrecondition: it fits no replica. ResourceExhausted: the queue is full.
   absl::Status Admit(std::shared_ptr<Generation> generation);
   // They leave the queue or their replicas at once, without an event; unknown ones are passed over.
-  void Cancel(const std::vector<uint64_t>& request_ids);
+  void Cancel(const std::vector<serving::RequestId>& request_ids);
   // Ends requests whose deadline has passed, and those that fitted no replica for replica_wait:
   // call it several times a second.
   void Tick();
@@ -72,14 +73,14 @@ class Dispatcher final : public ReplicaListener {
  private:
   struct Running {
     std::shared_ptr<Generation> generation;
-    int64_t sequences = 0;
+    int64_t answers = 0;
     int64_t tokens = 0;  // to compute, at most
   };
   struct Replica {
     ReplicaInfo info;
     PrefixIndex prefixes;
-    std::map<uint64_t, Running> requests;
-    int64_t sequences = 0;  // of all requests
+    std::map<serving::RequestId, Running> requests;
+    int64_t answers = 0;  // of all requests
     int64_t tokens = 0;
   };
   struct Waiting {
@@ -87,10 +88,14 @@ class Dispatcher final : public ReplicaListener {
     bool is_new = true;                            // it was not taken from a lost replica
     absl::Time stranded = absl::InfiniteFuture();  // since when it fits no replica
   };
-  // First what was taken from a lost replica; then as the replicas' schedulers have it: by
-  // priority, which waiting raises, so that nobody waits forever, by deadline, by arrival; then by
-  // id.
-  using Place = std::tuple<bool, int64_t, absl::Time, absl::Time, uint64_t>;
+  // Requests of a lost replica go first, then as the replicas' schedulers have it, then by id.
+  struct Place {
+    bool is_new = true;
+    serving::QueueOrder order;
+    serving::RequestId id;
+
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
 
   static Place PlaceOf(const Waiting& waiting, absl::Time now);
   bool ServingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -99,9 +104,11 @@ class Dispatcher final : public ReplicaListener {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Give(Replica& replica, int64_t cached, std::shared_ptr<Generation> generation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CancelLocked(const std::vector<uint64_t>& request_ids) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CancelLocked(const std::vector<serving::RequestId>& request_ids)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLate(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Remove(Replica& replica, uint64_t request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remove(Replica& replica, serving::RequestId request_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool FitsAny(const Generation& generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The reason of every replica: "replica 0 of job 5f0c: its KV cache holds ...".
   std::string WhyNoneFits(const Generation& generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -113,8 +120,8 @@ class Dispatcher final : public ReplicaListener {
   const Clock* const clock_;
   mutable Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<uint64_t, Waiting> queue_ ABSL_GUARDED_BY(mutex_);     // by request id
-  std::map<uint64_t, Replica> replicas_ ABSL_GUARDED_BY(mutex_);  // by ReplicaInfo::id
+  std::map<serving::RequestId, Waiting> queue_ ABSL_GUARDED_BY(mutex_);
+  std::map<ReplicaId, Replica> replicas_ ABSL_GUARDED_BY(mutex_);
   absl::Status last_loss_why_ ABSL_GUARDED_BY(mutex_);
   int64_t migrations_ ABSL_GUARDED_BY(mutex_) = 0;
 };

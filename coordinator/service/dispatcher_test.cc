@@ -20,30 +20,31 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-using Finish = SequenceOutput::Finish;
+using serving::Finish;
+using serving::RequestId;
 
 class FakeLeader final : public RankLink {
  public:
   void SendPlan(const plan::Plan&) override {}
-  void SendStep(StepInput input) override {
-    for (const NewRequest& request : input.requests) requests.push_back(request.id);
-    for (const NewRequest& request : input.requests) starts.push_back(request);
-    for (const uint64_t id : input.cancelled) cancelled.push_back(id);
-    for (const auto& sample : input.cancelled_samples) cancelled_samples.push_back(sample);
+  void SendUpdates(serving::RequestUpdates updates) override {
+    for (const serving::Request& request : updates.requests) requests.push_back(request.id.value());
+    for (const serving::Request& request : updates.requests) starts.push_back(request);
+    for (const serving::RequestId id : updates.cancelled) cancelled.push_back(id.value());
+    for (const auto& answer : updates.cancelled_answers) cancelled_answers.push_back(answer);
   }
-  uint64_t steps_sent() const override { return 0; }
+  uint64_t messages_sent() const override { return 0; }
   void SendShutdown(const std::string&, int) override {}
   void Close(const absl::Status&) override {}
 
   std::vector<uint64_t> requests;
-  std::vector<NewRequest> starts;  // the same, whole
+  std::vector<serving::Request> starts;  // the same, whole
   std::vector<uint64_t> cancelled;
-  std::vector<CancelledSample> cancelled_samples;
+  std::vector<serving::CancelledAnswer> cancelled_answers;
 };
 
 struct Asked {
   std::vector<int32_t> prompt = {1};
-  int samples = 1;
+  int n = 1;
   int32_t priority = 0;
   std::vector<std::string> stops = {};
   absl::Time deadline = absl::InfiniteFuture();
@@ -55,7 +56,7 @@ class DispatcherTest : public ::testing::Test {
   std::shared_ptr<FakeLeader> AddReplica(uint64_t id, int32_t max_sequences = 1,
                                          int64_t context_length = 100) {
     auto leader = std::make_shared<FakeLeader>();
-    dispatcher_.OnReplicaUp({id, absl::StrCat("replica ", id), max_sequences, leader,
+    dispatcher_.OnReplicaUp({ReplicaId(id), absl::StrCat("replica ", id), max_sequences, leader,
                              /*page_size=*/4, /*pages=*/100, context_length});
     return leader;
   }
@@ -68,13 +69,13 @@ class DispatcherTest : public ::testing::Test {
     valid.request.priority = asked.priority;
     valid.request.deadline = asked.deadline;
     valid.request.prompt_logprobs = asked.prompt_logprobs;
-    valid.request.samples.clear();
-    for (int i = 0; i < asked.samples; ++i) {
-      valid.request.samples.push_back({.index = static_cast<uint32_t>(i)});
+    valid.request.answers.clear();
+    for (int i = 0; i < asked.n; ++i) {
+      valid.request.answers.push_back({.index = i});
     }
     valid.stops = asked.stops;
-    return std::make_shared<Generation>(id, absl::StrCat("req-", id), valid, &model_, &clock_,
-                                        [](Generation::Ready) {});
+    return std::make_shared<Generation>(RequestId(id), absl::StrCat("req-", id), valid, &model_,
+                                        &clock_, [](Generation::Ready) {});
   }
 
   std::shared_ptr<Generation> Admit(uint64_t id, const Asked& asked = {}) {
@@ -84,15 +85,18 @@ class DispatcherTest : public ::testing::Test {
   }
 
   void Down(const std::vector<uint64_t>& ids, const std::string& why = "the job is gone") {
-    dispatcher_.OnReplicasDown(ids, absl::UnavailableError(why));
+    std::vector<ReplicaId> replicas;
+    for (const uint64_t id : ids) replicas.emplace_back(id);
+    dispatcher_.OnReplicasDown(replicas, absl::UnavailableError(why));
   }
 
   void Output(uint64_t replica, uint64_t request, const std::string& text, Finish finish,
-              uint32_t sample = 0) {
-    SequenceOutput sequence{.request_id = request, .sample = sample, .finish = finish};
-    for (const char byte : text) sequence.tokens.push_back({.id = static_cast<uint8_t>(byte)});
-    if (finish == Finish::kEos) sequence.tokens.push_back({.id = FakeTokenizer::kEos});
-    SKEIN_EXPECT_OK(dispatcher_.OnStepOutput(replica, {.sequences = {sequence}}));
+              int32_t answer = 0) {
+    serving::AnswerOutput output{
+        .request_id = RequestId(request), .answer = answer, .finish = finish};
+    for (const char byte : text) output.tokens.push_back({.id = static_cast<uint8_t>(byte)});
+    if (finish == Finish::kEos) output.tokens.push_back({.id = FakeTokenizer::kEos});
+    SKEIN_EXPECT_OK(dispatcher_.OnStepOutput(ReplicaId(replica), {.answers = {output}}));
   }
 
   // The error that ended the request; OK if none did.
@@ -148,14 +152,14 @@ TEST_F(DispatcherTest, RequestsSpreadThenWaitThenAreRefused) {
 TEST_F(DispatcherTest, ACancelledRequestLeavesItsReplicaOrTheQueueAtOnce) {
   const auto leader = AddReplica(1);
   for (uint64_t id = 1; id <= 4; ++id) Admit(id);
-  dispatcher_.Cancel({3});  // queued
+  dispatcher_.Cancel({RequestId(3)});  // queued
   EXPECT_THAT(leader->cancelled, IsEmpty());
   EXPECT_EQ(dispatcher_.counts().queued, 1);
-  dispatcher_.Cancel({1});  // running: 4 takes its place
+  dispatcher_.Cancel({RequestId(1)});  // running: 4 takes its place
   EXPECT_THAT(leader->cancelled, ElementsAre(1));
   EXPECT_THAT(leader->requests, ElementsAre(1, 2, 4));
   Output(1, 1, "late", Finish::kNotFinished);
-  dispatcher_.Cancel({99});
+  dispatcher_.Cancel({RequestId(99)});
   EXPECT_EQ(dispatcher_.counts().running, 2);
 }
 
@@ -172,14 +176,14 @@ TEST_F(DispatcherTest, AStopStringCancelsAtTheReplica) {
 
 TEST_F(DispatcherTest, OnlyTheStoppedAnswerOfSeveralIsCancelled) {
   const auto leader = AddReplica(1, 2);
-  const auto generation = Admit(1, {.samples = 2, .stops = {"b"}});
-  Output(1, 1, "ab", Finish::kNotFinished, /*sample=*/1);
+  const auto generation = Admit(1, {.n = 2, .stops = {"b"}});
+  Output(1, 1, "ab", Finish::kNotFinished, /*answer=*/1);
   EXPECT_THAT(leader->cancelled, IsEmpty());
-  EXPECT_THAT(leader->cancelled_samples, ElementsAre(CancelledSample{1, 1}));
-  Output(1, 1, "late", Finish::kNotFinished, /*sample=*/1);
-  Output(1, 1, "", Finish::kCancelled, /*sample=*/1);
+  EXPECT_THAT(leader->cancelled_answers, ElementsAre(serving::CancelledAnswer{RequestId(1), 1}));
+  Output(1, 1, "late", Finish::kNotFinished, /*answer=*/1);
+  Output(1, 1, "", Finish::kCancelled, /*answer=*/1);
   EXPECT_EQ(dispatcher_.counts().running, 1);
-  Output(1, 1, "xb", Finish::kNotFinished, /*sample=*/0);
+  Output(1, 1, "xb", Finish::kNotFinished, /*answer=*/0);
   EXPECT_THAT(leader->cancelled, ElementsAre(1));
   EXPECT_EQ(dispatcher_.counts().running, 0);
   SKEIN_EXPECT_OK(ErrorOf(*generation));
@@ -198,8 +202,8 @@ TEST_F(DispatcherTest, RequestsOfALostReplicaGoToTheFrontInTheirOrderAndOnFromTh
   Output(1, 1, "late", Finish::kNotFinished);
   for (const uint64_t id : {2, 4}) Output(2, id, "x", Finish::kEos);
   EXPECT_THAT(second->requests, ElementsAre(2, 4, 1, 3));
-  EXPECT_THAT(second->starts[2].samples[0].output, ElementsAre('a', 'b'));
-  EXPECT_THAT(second->starts[3].samples[0].output, IsEmpty());
+  EXPECT_THAT(second->starts[2].answers[0].output, ElementsAre('a', 'b'));
+  EXPECT_THAT(second->starts[3].answers[0].output, IsEmpty());
   EXPECT_EQ(dispatcher_.counts().migrations, 1);
   Output(2, 1, "c", Finish::kEos);
   EXPECT_EQ(TextOf(*requests[0]), "abc");
@@ -211,19 +215,19 @@ TEST_F(DispatcherTest, AStepsOutputsAreReadInTheirOrder) {
   const auto first = AddReplica(1, 2);
   const auto one = Admit(1, {.prompt = {'p', 'q', 'r', 's', 't'}, .prompt_logprobs = 0});
   const auto other = Admit(2);
-  StepOutput step;
+  serving::StepOutput step;
   const auto add = [&](uint64_t request, const std::string& prompt, const std::string& text) {
-    SequenceOutput& sequence = step.sequences.emplace_back();
-    sequence.request_id = request;
-    for (const char byte : prompt) sequence.prompt_logprobs.push_back({.id = byte});
-    for (const char byte : text) sequence.tokens.push_back({.id = byte});
+    serving::AnswerOutput& answer = step.answers.emplace_back();
+    answer.request_id = RequestId(request);
+    for (const char byte : prompt) answer.prompt_logprobs.push_back({.id = byte});
+    for (const char byte : text) answer.tokens.push_back({.id = byte});
   };
   add(1, "qr", "");
   add(2, "", "x");
   add(1, "st", "ab");
   add(2, "", "yz");
   add(1, "", "c");
-  SKEIN_EXPECT_OK(dispatcher_.OnStepOutput(1, step));
+  SKEIN_EXPECT_OK(dispatcher_.OnStepOutput(ReplicaId(1), step));
 
   std::string prompt, text, ids;
   while (const std::optional<Event> event = one->Next()) {
@@ -241,8 +245,8 @@ TEST_F(DispatcherTest, AStepsOutputsAreReadInTheirOrder) {
   Down({1});
   const auto second = AddReplica(2, 2);
   ASSERT_EQ(second->starts.size(), 2u);
-  EXPECT_THAT(second->starts[0].samples[0].output, ElementsAre('a', 'b', 'c'));
-  EXPECT_THAT(second->starts[1].samples[0].output, ElementsAre('x', 'y', 'z'));
+  EXPECT_THAT(second->starts[0].answers[0].output, ElementsAre('a', 'b', 'c'));
+  EXPECT_THAT(second->starts[1].answers[0].output, ElementsAre('x', 'y', 'z'));
 }
 
 TEST_F(DispatcherTest, ReplicasOfOneJobAreLostTogether) {
@@ -265,12 +269,12 @@ TEST_F(DispatcherTest, WithoutAReplicaRequestsWaitForOneAndNewOnesAreRefused) {
   EXPECT_THAT(serving_, ElementsAre(true, false));
   EXPECT_THAT(dispatcher_.Admit(MakeRequest(3)),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no replica serves")));
-  dispatcher_.Cancel({2});  // its client has gone, or its deadline passed
+  dispatcher_.Cancel({RequestId(2)});  // its client has gone, or its deadline passed
   clock_.Advance(absl::Seconds(29));
   dispatcher_.Tick();
   const auto leader = AddReplica(2);
   EXPECT_THAT(leader->requests, ElementsAre(1));
-  EXPECT_THAT(leader->starts[0].samples[0].output, ElementsAre('a'));
+  EXPECT_THAT(leader->starts[0].answers[0].output, ElementsAre('a'));
   clock_.Advance(absl::Seconds(60));
   dispatcher_.Tick();
   Output(2, 1, "b", Finish::kEos);
@@ -317,8 +321,8 @@ TEST_F(DispatcherTest, AMovedRequestGoesToAReplicaThatItFitsHoweverBusy) {
 
 TEST_F(DispatcherTest, AMovedRequestThatFitsNoReplicaWaitsForOneAndOthersPassIt) {
   AddReplica(1, 2);
-  const auto moved = Admit(1, {.samples = 2});
-  Output(1, 1, "ab", Finish::kNotFinished, /*sample=*/1);
+  const auto moved = Admit(1, {.n = 2});
+  Output(1, 1, "ab", Finish::kNotFinished, /*answer=*/1);
   const auto small = AddReplica(2);
   Down({1});
   EXPECT_THAT(small->requests, IsEmpty());
@@ -330,7 +334,7 @@ TEST_F(DispatcherTest, AMovedRequestThatFitsNoReplicaWaitsForOneAndOthersPassIt)
   EXPECT_THAT(large->requests, ElementsAre(1));
   clock_.Advance(absl::Seconds(60));
   dispatcher_.Tick();
-  Output(3, 1, "c", Finish::kEos, /*sample=*/1);
+  Output(3, 1, "c", Finish::kEos, /*answer=*/1);
   // With one answer left it fits the small one, too.
   Down({3});
   EXPECT_THAT(small->requests, ElementsAre(2, 1));
@@ -341,7 +345,7 @@ TEST_F(DispatcherTest, AMovedRequestThatFitsNoReplicaWaitsForOneAndOthersPassIt)
 
 TEST_F(DispatcherTest, WhoeverFittedNoReplicaForTooLongIsToldWhy) {
   AddReplica(1, 2, /*context_length=*/60);
-  const auto moved = Admit(1, {.prompt = std::vector<int32_t>(50, 'p'), .samples = 2});
+  const auto moved = Admit(1, {.prompt = std::vector<int32_t>(50, 'p'), .n = 2});
   Down({1}, "rank 7 is lost");
   clock_.Advance(absl::Seconds(20));
   AddReplica(2, 1, /*context_length=*/60);
@@ -364,7 +368,7 @@ TEST_F(DispatcherTest, WhoeverFittedNoReplicaForTooLongIsToldWhy) {
 
 TEST_F(DispatcherTest, ANewRequestThatFitsNoReplicaIsRefused) {
   AddReplica(1);
-  EXPECT_THAT(dispatcher_.Admit(MakeRequest(1, {.samples = 2})),
+  EXPECT_THAT(dispatcher_.Admit(MakeRequest(1, {.n = 2})),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("replica 1: it runs 1 sequences at once")));
   EXPECT_EQ(dispatcher_.counts().queued, 0);
@@ -465,7 +469,7 @@ TEST_F(DispatcherTest, ARequestTakesItsAgeToItsReplicaAndToTheNext) {
   Down({1});
   const auto second = AddReplica(2);
   ASSERT_THAT(second->requests, ElementsAre(2, 3));
-  for (const NewRequest& start : second->starts) EXPECT_EQ(start.waited, absl::Seconds(12));
+  for (const serving::Request& start : second->starts) EXPECT_EQ(start.waited, absl::Seconds(12));
 }
 
 TEST_F(DispatcherTest, APromptGoesToTheReplicaThatHasItsBeginning) {
@@ -498,7 +502,7 @@ TEST_F(DispatcherTest, ADrainWaitsForNoReplicaToCome) {
 
 TEST_F(DispatcherTest, ADrainWaitsForNoReplicaThatARequestFits) {
   AddReplica(1, 2);
-  const auto moved = Admit(1, {.samples = 2});
+  const auto moved = Admit(1, {.n = 2});
   AddReplica(2);
   Down({1});
   EXPECT_EQ(dispatcher_.counts().queued, 1);

@@ -17,7 +17,7 @@ constexpr size_t kMaxEventTextBytes = 512 << 10;
 
 bool IsContinuation(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-NewRequest WithId(NewRequest request, uint64_t id) {
+serving::Request WithId(serving::Request request, serving::RequestId id) {
   request.id = id;
   return request;
 }
@@ -31,9 +31,9 @@ std::vector<AnswerToken> TakeTokens(std::vector<AnswerToken>& tokens) {
   return head;
 }
 
-AnswerToken ForClient(const OutputToken& token, bool with_logprobs) {
+AnswerToken ForClient(const serving::SampledToken& token, bool with_logprobs) {
   if (!with_logprobs) return {.id = token.id};
-  return {.id = token.id, .logprob = token.logprob, .top = token.top};
+  return {.id = token.id, .logprob = token.logprob, .top_logprobs = token.top_logprobs};
 }
 
 // Whole characters.
@@ -48,7 +48,7 @@ std::string TakeText(std::string& text) {
 
 }  // namespace
 
-Generation::Generation(uint64_t id, std::string public_id, ValidRequest valid,
+Generation::Generation(serving::RequestId id, std::string public_id, ValidRequest valid,
                        const ServedModel* model, const Clock* clock, OnReady on_ready)
     : public_id_(std::move(public_id)),
       request_(WithId(std::move(valid.request), id)),
@@ -56,12 +56,12 @@ Generation::Generation(uint64_t id, std::string public_id, ValidRequest valid,
       clock_(clock),
       on_ready_(std::move(on_ready)),
       arrived_(clock->Now()),
-      open_(request_.samples.size()) {
-  for (const SampleStart& sample : request_.samples) {
+      open_(request_.answers.size()) {
+  for (const serving::AnswerStart& start : request_.answers) {
     answers_.push_back({.journal = {},
                         .mu = {},
                         .text = {model->tokenizer.get(), valid.stops},
-                        .pending = {.sample = sample.index},
+                        .pending = {.answer = start.index},
                         .finished = {},
                         .first_token = {}});
   }
@@ -74,8 +74,8 @@ std::optional<Event> Generation::Next() {
   if (!accepted_taken_) {
     accepted_taken_ = true;
     return Accepted{public_id_, static_cast<uint32_t>(request_.prompt.size()),
-                    request_.sampling.seed, request_.max_tokens,
-                    static_cast<uint32_t>(request_.samples.size())};
+                    request_.sampling.seed, static_cast<uint32_t>(request_.max_tokens),
+                    static_cast<uint32_t>(request_.answers.size())};
   }
   for (size_t i = 0; i < answers_.size(); ++i) {
     Answer& answer = answers_[turn_];
@@ -89,7 +89,7 @@ std::optional<Event> Generation::Next() {
 std::optional<Event> Generation::NextOf(Answer& answer) {
   Tokens& pending = answer.pending;
   if (!pending.tokens.empty() || !pending.text.empty() || !pending.prompt_logprobs.empty()) {
-    Tokens head{.sample = pending.sample};
+    Tokens head{.answer = pending.answer};
     head.prompt_logprobs = TakeTokens(pending.prompt_logprobs);
     if (pending.prompt_logprobs.empty()) {
       head.tokens = TakeTokens(pending.tokens);
@@ -108,18 +108,18 @@ int64_t Generation::open_answers() const {
   return static_cast<int64_t>(open_);
 }
 
-NewRequest Generation::Dispatch() {
+serving::Request Generation::Dispatch() {
   MutexLock lock(&mutex_);
   const absl::Time now = clock_->Now();
   if (!dispatched_.has_value()) dispatched_ = now;
   ++dispatches_;
   gave_tokens_ = false;
-  NewRequest request = request_;
+  serving::Request request = request_;
   request.waited = now - arrived_;
-  request.samples.clear();
+  request.answers.clear();
   for (const Answer& answer : answers_) {
     if (answer.ended) continue;
-    request.samples.push_back({answer.pending.sample, answer.journal, answer.mu});
+    request.answers.push_back({answer.pending.answer, answer.journal, answer.mu});
   }
   const bool all_came = prompt_logprobs_ > 0 && prompt_logprobs_ + 1 == request_.prompt.size();
   if (all_came) request.prompt_logprobs = -1;
@@ -127,21 +127,21 @@ NewRequest Generation::Dispatch() {
   return request;
 }
 
-absl::Status Generation::Check(const SequenceOutput& output) const {
+absl::Status Generation::Check(const serving::AnswerOutput& output) const {
   MutexLock lock(&mutex_);
   if (open_ == 0) return absl::OkStatus();
-  if (output.sample >= answers_.size()) {
+  if (output.answer < 0 || static_cast<size_t>(output.answer) >= answers_.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("tokens of answer ", output.sample, " of a request for ", answers_.size()));
+        absl::StrCat("tokens of answer ", output.answer, " of a request for ", answers_.size()));
   }
-  const Answer& answer = answers_[output.sample];
+  const Answer& answer = answers_[output.answer];
   if (answer.ended) return absl::OkStatus();
-  AnswerState state{.tokens = answer.journal.size()};
+  AnswerState state{.tokens = std::ssize(answer.journal)};
   if (!answer.journal.empty()) state.last_token = answer.journal.back();
   return CheckOutput(output, request_, state, model_->config.vocab_size);
 }
 
-Generation::Progress Generation::OnOutput(const SequenceOutput& output) {
+Generation::Progress Generation::OnOutput(const serving::AnswerOutput& output) {
   Progress progress;
   {
     MutexLock lock(&mutex_);
@@ -151,10 +151,10 @@ Generation::Progress Generation::OnOutput(const SequenceOutput& output) {
   return progress;
 }
 
-Generation::Progress Generation::OnOutputLocked(const SequenceOutput& output) {
-  using Finish = SequenceOutput::Finish;
+Generation::Progress Generation::OnOutputLocked(const serving::AnswerOutput& output) {
+  using serving::Finish;
   if (open_ == 0) return Progress::kFinishedEarly;
-  Answer& answer = answers_[output.sample];
+  Answer& answer = answers_[output.answer];
   if (answer.ended) return Progress::kRunning;  // the replica was told, and others go on
   AppendPromptLogprobs(output);
   const bool early = output.finish == Finish::kNotFinished;
@@ -191,7 +191,7 @@ bool Generation::OnReplicaLost(const absl::Status& why, int64_t max_retries) {
       // Only the word that it ends was lost.
       if (IsEos(answer.journal.back())) {
         End(answer, Finished::Reason::kEos, /*early=*/false);
-      } else if (answer.journal.size() == request_.max_tokens) {
+      } else if (std::ssize(answer.journal) == request_.max_tokens) {
         End(answer, Finished::Reason::kMaxTokens, /*early=*/false);
       }
     }
@@ -232,8 +232,8 @@ void Generation::GiveUpLocked(const std::string& why) {
 
 // ---- The journal ----
 
-void Generation::AppendPromptLogprobs(const SequenceOutput& output) {
-  for (const OutputToken& token : output.prompt_logprobs) {
+void Generation::AppendPromptLogprobs(const serving::AnswerOutput& output) {
+  for (const serving::SampledToken& token : output.prompt_logprobs) {
     if (prompt_logprobs_known_ > 0) {
       --prompt_logprobs_known_;
     } else if (prompt_logprobs_ + 1 < request_.prompt.size()) {
@@ -243,7 +243,7 @@ void Generation::AppendPromptLogprobs(const SequenceOutput& output) {
   }
 }
 
-void Generation::Append(Answer& answer, const OutputToken& token, bool is_eos) {
+void Generation::Append(Answer& answer, const serving::SampledToken& token, bool is_eos) {
   if (!answer.first_token.has_value()) answer.first_token = clock_->Now();
   gave_tokens_ = true;
   answer.journal.push_back(token.id);
@@ -260,14 +260,12 @@ bool Generation::IsEos(int32_t token) const {
 Generation::Progress Generation::End(Answer& answer, Finished::Reason reason, bool early) {
   answer.pending.text += answer.text.Finish();
   const absl::Time now = clock_->Now();
-  const auto seconds = [&](std::optional<absl::Time> time) {
-    return absl::ToDoubleSeconds(time.value_or(now) - arrived_);
-  };
-  Finished finished{.sample = answer.pending.sample, .reason = reason};
+  const auto until = [&](std::optional<absl::Time> time) { return time.value_or(now) - arrived_; };
+  Finished finished{.answer = answer.pending.answer, .reason = reason};
   if (reason == Finished::Reason::kStop) finished.stop = *answer.text.stop();
   finished.usage = {static_cast<uint32_t>(request_.prompt.size()),
-                    static_cast<uint32_t>(answer.journal.size()), seconds(dispatched_),
-                    seconds(answer.first_token), seconds(now)};
+                    static_cast<uint32_t>(answer.journal.size()), until(dispatched_),
+                    until(answer.first_token), until(now)};
   answer.ended = true;
   answer.finished = std::move(finished);
   if (--open_ == 0) return early ? Progress::kFinishedEarly : Progress::kFinished;

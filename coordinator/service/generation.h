@@ -11,11 +11,12 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "coordinator/cluster/messages.h"
 #include "coordinator/service/answer_text.h"
 #include "coordinator/service/request.h"
 #include "coordinator/service/served_model.h"
 #include "coordinator/service/validation.h"
+#include "serving/output.h"
+#include "serving/request.h"
 
 namespace skein::coordinator {
 
@@ -34,23 +35,23 @@ class Generation {
   enum class Ready { kMore, kAll };
   using OnReady = std::function<void(Ready)>;
 
-  // Model and clock outlive the generation. Samples are numbered from 0.
-  Generation(uint64_t id, std::string public_id, ValidRequest valid, const ServedModel* model,
-             const Clock* clock, OnReady on_ready);
+  // Model and clock outlive the generation. Answers are numbered from 0.
+  Generation(serving::RequestId id, std::string public_id, ValidRequest valid,
+             const ServedModel* model, const Clock* clock, OnReady on_ready);
 
   // For the client: the next event, or nothing yet; answers take turns. After the last answer's
   // Finished, or an error: nothing.
   std::optional<Event> Next();
 
   // For the dispatcher.
-  uint64_t id() const { return request_.id; }
+  serving::RequestId id() const { return request_.id; }
   const std::string& public_id() const { return public_id_; }
   absl::Time arrived() const { return arrived_; }
-  const NewRequest& request() const { return request_; }  // as it was asked for
-  int64_t open_answers() const;                           // that have not ended
+  const serving::Request& request() const { return request_; }  // as it was asked for
+  int64_t open_answers() const;                                 // that have not ended
 
   // What a replica is sent: the answers that are not finished, from where they stand.
-  NewRequest Dispatch();
+  serving::Request Dispatch();
   enum class Progress {
     kRunning,
     kAnswerFinishedEarly,  // the replica must be told to stop this answer
@@ -59,9 +60,9 @@ class Generation {
   };
   // Whether a replica may say this next; see CheckOutput. What comes late, after the client's end
   // of an answer, is in order.
-  absl::Status Check(const SequenceOutput& output) const;
+  absl::Status Check(const serving::AnswerOutput& output) const;
   // Of an output that Check has passed.
-  Progress OnOutput(const SequenceOutput& output);
+  Progress OnOutput(const serving::AnswerOutput& output);
   // The outputs of all requests of a step are in; OnOutput has said that there is more.
   void OnOutputsEnd() { on_ready_(Ready::kAll); }
   // The replica it was sent to is lost. True when another one is to go on. False when it has ended:
@@ -84,9 +85,11 @@ class Generation {
   };
 
   std::optional<Event> NextOf(Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Progress OnOutputLocked(const SequenceOutput& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AppendPromptLogprobs(const SequenceOutput& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Append(Answer& answer, const OutputToken& token, bool is_eos)
+  Progress OnOutputLocked(const serving::AnswerOutput& output)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AppendPromptLogprobs(const serving::AnswerOutput& output)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Append(Answer& answer, const serving::SampledToken& token, bool is_eos)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `early`: the replica does not know.
   Progress End(Answer& answer, Finished::Reason reason, bool early)
@@ -96,14 +99,14 @@ class Generation {
   bool IsEos(int32_t token) const;
 
   const std::string public_id_;
-  const NewRequest request_;
+  const serving::Request request_;
   const ServedModel* const model_;
   const Clock* const clock_;
   const OnReady on_ready_;
   const absl::Time arrived_;
 
   mutable Mutex mutex_;
-  std::vector<Answer> answers_ ABSL_GUARDED_BY(mutex_);  // by SampleStart::index
+  std::vector<Answer> answers_ ABSL_GUARDED_BY(mutex_);  // by index
   size_t open_ ABSL_GUARDED_BY(mutex_);                  // answers that have not ended
   size_t turn_ ABSL_GUARDED_BY(mutex_) = 0;              // the answer whose event comes next
   bool accepted_taken_ ABSL_GUARDED_BY(mutex_) = false;

@@ -14,18 +14,20 @@
 namespace skein::coordinator {
 namespace {
 
+using serving::RequestId;
+
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-using Finish = SequenceOutput::Finish;
+using Finish = serving::Finish;
 using Progress = Generation::Progress;
 
-SequenceOutput Output(const std::string& text, Finish finish = Finish::kNotFinished,
-                      uint32_t sample = 0) {
-  SequenceOutput output{.request_id = 1, .sample = sample, .finish = finish};
+serving::AnswerOutput Output(const std::string& text, Finish finish = Finish::kNotFinished,
+                             int32_t answer = 0) {
+  serving::AnswerOutput output{.request_id = RequestId(1), .answer = answer, .finish = finish};
   for (const char byte : text) output.tokens.push_back({.id = static_cast<uint8_t>(byte)});
   return output;
 }
@@ -36,13 +38,13 @@ class GenerationTest : public ::testing::Test {
     valid.request.prompt = {1, 2, 3};
     valid.request.max_tokens = 10;
     return std::make_shared<Generation>(
-        1, "req-1", valid, &model_, &clock_,
+        RequestId(1), "req-1", valid, &model_, &clock_,
         [this](Generation::Ready ready) { ++(ready == Generation::Ready::kAll ? ready_ : more_); });
   }
-  std::shared_ptr<Generation> MakeSamples(uint32_t count, std::vector<std::string> stops = {}) {
+  std::shared_ptr<Generation> MakeAnswers(int32_t count, std::vector<std::string> stops = {}) {
     ValidRequest valid{.stops = std::move(stops)};
-    valid.request.samples.clear();
-    for (uint32_t i = 0; i < count; ++i) valid.request.samples.push_back({.index = i});
+    valid.request.answers.clear();
+    for (int32_t i = 0; i < count; ++i) valid.request.answers.push_back({.index = i});
     return Make(std::move(valid));
   }
   std::shared_ptr<Generation> Make(std::vector<std::string> stops = {}, int32_t logprobs = -1) {
@@ -97,9 +99,9 @@ TEST_F(GenerationTest, EventsComeInOrderAndTokensPileUpInOne) {
   const Finished finished = Take<Finished>(*generation);
   EXPECT_EQ(finished.reason, Finished::Reason::kMaxTokens);
   EXPECT_EQ(finished.usage.completion_tokens, 4u);
-  EXPECT_DOUBLE_EQ(finished.usage.queue_seconds, 1);
-  EXPECT_DOUBLE_EQ(finished.usage.first_token_seconds, 2);
-  EXPECT_DOUBLE_EQ(finished.usage.total_seconds, 4);
+  EXPECT_EQ(finished.usage.queue_time, absl::Seconds(1));
+  EXPECT_EQ(finished.usage.first_token_time, absl::Seconds(2));
+  EXPECT_EQ(finished.usage.total_time, absl::Seconds(4));
   EXPECT_FALSE(generation->Next().has_value());
 }
 
@@ -110,8 +112,8 @@ TEST_F(GenerationTest, AVeryLargeEventIsCutBetweenCharacters) {
   std::string whole;
   ValidRequest valid;
   valid.request.max_tokens = 19'000;
-  Generation generation(1, "req-1", valid, &model, &clock_, [](Generation::Ready) {});
-  SequenceOutput output{.request_id = 1};
+  Generation generation(RequestId(1), "req-1", valid, &model, &clock_, [](Generation::Ready) {});
+  serving::AnswerOutput output{.request_id = RequestId(1)};
   for (int i = 0; i < 3 * kPieces; ++i) {
     output.tokens.push_back({.id = FakeTokenizer::kFirstWord + (i % 3 == 0)});
     whole += i % 3 == 0 ? "\xE2\x82\xAC" : piece;
@@ -139,7 +141,8 @@ TEST_F(GenerationTest, AVeryLargeEventIsCutBetweenCharacters) {
 TEST_F(GenerationTest, TheEndOfSequenceTokenHasNoText) {
   const auto generation = Make();
   Take<Accepted>(*generation);
-  SequenceOutput output = Output("ab", Finish::kEos);  // "b" stands for an ordinary token as EOS
+  serving::AnswerOutput output =
+      Output("ab", Finish::kEos);  // "b" stands for an ordinary token as EOS
   generation->OnOutput(output);
   const Tokens tokens = Take<Tokens>(*generation);
   EXPECT_EQ(tokens.text, "a");
@@ -176,15 +179,15 @@ TEST_F(GenerationTest, AnUnfinishedCharacterAndAHeldBackStopComeAtTheEnd) {
 TEST_F(GenerationTest, LogprobsComeWithTheTokens) {
   const auto generation = Make({}, 2);
   Take<Accepted>(*generation);
-  SequenceOutput output = Output("a");
+  serving::AnswerOutput output = Output("a");
   output.tokens[0].logprob = -0.5f;
-  output.tokens[0].top = {{'a', -0.5f}, {FakeTokenizer::kEos, -1.5f}};
+  output.tokens[0].top_logprobs = {{'a', -0.5f}, {FakeTokenizer::kEos, -1.5f}};
   generation->OnOutput(output);
   const Tokens tokens = Take<Tokens>(*generation);
   EXPECT_EQ(tokens.tokens[0].logprob, -0.5f);
-  ASSERT_THAT(tokens.tokens[0].top, SizeIs(2));
-  EXPECT_EQ(tokens.tokens[0].top[0].id, 'a');
-  EXPECT_EQ(tokens.tokens[0].top[1].id, FakeTokenizer::kEos);
+  ASSERT_THAT(tokens.tokens[0].top_logprobs, SizeIs(2));
+  EXPECT_EQ(tokens.tokens[0].top_logprobs[0].id, 'a');
+  EXPECT_EQ(tokens.tokens[0].top_logprobs[1].id, FakeTokenizer::kEos);
 }
 
 TEST_F(GenerationTest, TheFirstEndCountsAndTokensBeforeItAreKept) {
@@ -201,7 +204,7 @@ TEST_F(GenerationTest, TheFirstEndCountsAndTokensBeforeItAreKept) {
 
 TEST_F(GenerationTest, AReplicaThatFailsIsAnInternalError) {
   const auto failed = Make();
-  SequenceOutput output = Output("", Finish::kFailed);
+  serving::AnswerOutput output = Output("", Finish::kFailed);
   output.error = "no finite logit";
   EXPECT_EQ(failed->OnOutput(output), Progress::kFinished);
   Take<Accepted>(*failed);
@@ -210,7 +213,7 @@ TEST_F(GenerationTest, AReplicaThatFailsIsAnInternalError) {
 }
 
 TEST_F(GenerationTest, AnOutputIsCheckedAgainstTheAnswerSoFar) {
-  const auto generation = MakeSamples(2, {"XY"});
+  const auto generation = MakeAnswers(2, {"XY"});
   SKEIN_EXPECT_OK(generation->Check(Output("0123456789")));
   EXPECT_THAT(generation->Check(Output("0123456789x")),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than the 10 tokens")));
@@ -229,16 +232,16 @@ TEST_F(GenerationTest, AnOutputIsCheckedAgainstTheAnswerSoFar) {
 // ---- Several answers ----
 
 TEST_F(GenerationTest, AnswersHaveTheirOwnTextAndEndAndTakeTurns) {
-  const auto generation = MakeSamples(2, {"XY"});
+  const auto generation = MakeAnswers(2, {"XY"});
   Take<Accepted>(*generation);
   EXPECT_EQ(generation->OnOutput(Output("abX", Finish::kNotFinished, 0)), Progress::kRunning);
   EXPECT_EQ(generation->OnOutput(Output("cdX", Finish::kNotFinished, 1)), Progress::kRunning);
   const Tokens first = Take<Tokens>(*generation);
-  EXPECT_EQ(first.sample, 0u);
+  EXPECT_EQ(first.answer, 0);
   EXPECT_EQ(first.text, "ab");
   generation->OnOutput(Output("e", Finish::kNotFinished, 0));
   const Tokens second = Take<Tokens>(*generation);
-  EXPECT_EQ(second.sample, 1u);
+  EXPECT_EQ(second.answer, 1);
   EXPECT_EQ(second.text, "cd");
   EXPECT_EQ(Take<Tokens>(*generation).text, "Xe");
 
@@ -246,15 +249,15 @@ TEST_F(GenerationTest, AnswersHaveTheirOwnTextAndEndAndTakeTurns) {
             Progress::kAnswerFinishedEarly);
   Take<Tokens>(*generation);
   const Finished stopped = Take<Finished>(*generation);
-  EXPECT_EQ(stopped.sample, 1u);
+  EXPECT_EQ(stopped.answer, 1);
   EXPECT_EQ(stopped.reason, Finished::Reason::kStop);
   EXPECT_EQ(stopped.usage.completion_tokens, 4u);
   EXPECT_EQ(generation->OnOutput(Output("late", Finish::kMaxTokens, 1)), Progress::kRunning);
 
   EXPECT_EQ(generation->OnOutput(Output("f", Finish::kEos, 0)), Progress::kFinished);
-  EXPECT_EQ(Take<Tokens>(*generation).sample, 0u);
+  EXPECT_EQ(Take<Tokens>(*generation).answer, 0);
   const Finished last = Take<Finished>(*generation);
-  EXPECT_EQ(last.sample, 0u);
+  EXPECT_EQ(last.answer, 0);
   EXPECT_EQ(last.usage.completion_tokens, 5u);
   EXPECT_FALSE(generation->Next().has_value());
 }
@@ -262,13 +265,13 @@ TEST_F(GenerationTest, AnswersHaveTheirOwnTextAndEndAndTakeTurns) {
 TEST_F(GenerationTest, NothingComesThroughAnAnswerThatHasEnded) {
   ValidRequest valid;
   valid.request.prompt_logprobs = 0;
-  valid.request.samples = {{.index = 0}, {.index = 1}};
+  valid.request.answers = {{.index = 0}, {.index = 1}};
   const auto generation = Make(std::move(valid));
   Take<Accepted>(*generation);
   generation->OnOutput(Output("a", Finish::kEos, 1));
   Take<Tokens>(*generation);
   Take<Finished>(*generation);
-  SequenceOutput late = Output("", Finish::kNotFinished, 1);
+  serving::AnswerOutput late = Output("", Finish::kNotFinished, 1);
   late.prompt_logprobs = {{.id = -7}};
   SKEIN_EXPECT_OK(generation->Check(late));
   EXPECT_EQ(generation->OnOutput(late), Progress::kRunning);
@@ -277,8 +280,8 @@ TEST_F(GenerationTest, NothingComesThroughAnAnswerThatHasEnded) {
 }
 
 TEST_F(GenerationTest, AnAnswerThatFailsFailsTheRequest) {
-  const auto generation = MakeSamples(2);
-  SequenceOutput output = Output("", Finish::kFailed, 1);
+  const auto generation = MakeAnswers(2);
+  serving::AnswerOutput output = Output("", Finish::kFailed, 1);
   output.error = "no finite logit";
   EXPECT_EQ(generation->OnOutput(output), Progress::kFinishedEarly);
   Take<Accepted>(*generation);
@@ -290,14 +293,14 @@ TEST_F(GenerationTest, AnAnswerThatFailsFailsTheRequest) {
 
 TEST_F(GenerationTest, ItGoesOnFromTheJournalWithAnswersThatAreNotFinished) {
   ValidRequest valid;
-  valid.request.samples = {{.index = 0}, {.index = 1}, {.index = 2}};
+  valid.request.answers = {{.index = 0}, {.index = 1}, {.index = 2}};
   valid.request.sampling.mirostat_tau = 5;
   valid.request.sampling.seed = 7;
   const auto generation = Make(std::move(valid));
-  NewRequest request = generation->Dispatch();
-  EXPECT_THAT(request.samples, SizeIs(3));
-  EXPECT_FALSE(request.samples[0].mu.has_value());
-  SequenceOutput output = Output("ab", Finish::kNotFinished, 0);
+  serving::Request request = generation->Dispatch();
+  EXPECT_THAT(request.answers, SizeIs(3));
+  EXPECT_FALSE(request.answers[0].mu.has_value());
+  serving::AnswerOutput output = Output("ab", Finish::kNotFinished, 0);
   output.tokens[0].mu = 9;
   output.tokens[1].mu = 8.5f;
   generation->OnOutput(output);
@@ -305,16 +308,16 @@ TEST_F(GenerationTest, ItGoesOnFromTheJournalWithAnswersThatAreNotFinished) {
   EXPECT_TRUE(generation->OnReplicaLost(absl::UnavailableError("gone"), 3));
   request = generation->Dispatch();
   EXPECT_THAT(request.prompt, ElementsAre(1, 2, 3));
-  EXPECT_EQ(request.id, 1u);
+  EXPECT_EQ(request.id, RequestId(1));
   EXPECT_EQ(request.sampling.seed, 7u);
   EXPECT_EQ(request.max_tokens, 10u);
-  ASSERT_THAT(request.samples, SizeIs(2));
-  EXPECT_EQ(request.samples[0].index, 0u);
-  EXPECT_THAT(request.samples[0].output, ElementsAre('a', 'b'));
-  EXPECT_EQ(request.samples[0].mu, 8.5f);
-  EXPECT_EQ(request.samples[1].index, 2u);
-  EXPECT_THAT(request.samples[1].output, IsEmpty());
-  EXPECT_FALSE(request.samples[1].mu.has_value());
+  ASSERT_THAT(request.answers, SizeIs(2));
+  EXPECT_EQ(request.answers[0].index, 0);
+  EXPECT_THAT(request.answers[0].output, ElementsAre('a', 'b'));
+  EXPECT_EQ(request.answers[0].mu, 8.5f);
+  EXPECT_EQ(request.answers[1].index, 2);
+  EXPECT_THAT(request.answers[1].output, IsEmpty());
+  EXPECT_FALSE(request.answers[1].mu.has_value());
 }
 
 TEST_F(GenerationTest, CharactersAndStopStringsMaySpanReplicas) {
@@ -351,7 +354,7 @@ TEST_F(GenerationTest, WhenOnlyTheWordOfTheEndIsLostItEnds) {
     const auto generation = Make(std::move(valid));
     Take<Accepted>(*generation);
     generation->Dispatch();
-    SequenceOutput output = Output(c.text);
+    serving::AnswerOutput output = Output(c.text);
     output.tokens.push_back({.id = c.last});
     EXPECT_EQ(generation->OnOutput(output), Progress::kRunning);
     EXPECT_FALSE(generation->OnReplicaLost(absl::UnavailableError("gone"), 3));
@@ -387,8 +390,8 @@ TEST_F(GenerationTest, ThePromptsLogprobsComeOnceBeforeTheFirstToken) {
   valid.request.prompt_logprobs = 0;
   const auto generation = Make(std::move(valid));
   Take<Accepted>(*generation);
-  const auto send = [&](std::vector<OutputToken> rows, const std::string& text) {
-    SequenceOutput output = Output(text);
+  const auto send = [&](std::vector<serving::SampledToken> rows, const std::string& text) {
+    serving::AnswerOutput output = Output(text);
     output.prompt_logprobs = std::move(rows);
     generation->OnOutput(output);
   };

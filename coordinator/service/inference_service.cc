@@ -27,16 +27,16 @@ InferenceService::InferenceService(const ServedModel* model, Dispatcher* dispatc
 absl::StatusOr<std::shared_ptr<Generation>> InferenceService::Generate(
     const GenerateRequest& request, Generation::OnReady on_ready) {
   SKEIN_ASSIGN_OR_RETURN(ValidRequest valid, Validate(request, *model_, RandomSeed()));
-  const uint64_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
+  const serving::RequestId id(next_id_.fetch_add(1, std::memory_order_relaxed));
   auto generation =
-      std::make_shared<Generation>(id, absl::StrCat("req-", instance_, "-", id), std::move(valid),
-                                   model_, clock_, std::move(on_ready));
+      std::make_shared<Generation>(id, absl::StrCat("req-", instance_, "-", id.value()),
+                                   std::move(valid), model_, clock_, std::move(on_ready));
   SKEIN_RETURN_IF_ERROR(dispatcher_->Admit(generation));
   return generation;
 }
 
 void InferenceService::Cancel(const std::vector<std::shared_ptr<Generation>>& generations) {
-  std::vector<uint64_t> ids;
+  std::vector<serving::RequestId> ids;
   for (const auto& generation : generations) ids.push_back(generation->id());
   if (!ids.empty()) dispatcher_->Cancel(ids);
 }

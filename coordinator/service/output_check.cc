@@ -11,7 +11,7 @@
 namespace skein::coordinator {
 namespace {
 
-using Finish = SequenceOutput::Finish;
+using serving::Finish;
 
 // Normalising rounds: the logarithm of a probability of 1 may be this far above 0.
 constexpr float kMostLogprob = 1e-3f;
@@ -30,23 +30,23 @@ absl::Status CheckLogprob(float logprob) {
   return Wrong(absl::StrCat("a log probability of ", logprob));
 }
 
-absl::Status CheckToken(const OutputToken& token, bool has_logprob, int32_t vocab_size) {
+absl::Status CheckToken(const serving::SampledToken& token, bool has_logprob, int32_t vocab_size) {
   SKEIN_RETURN_IF_ERROR(CheckId(token.id, vocab_size));
   if (!has_logprob) return absl::OkStatus();
   SKEIN_RETURN_IF_ERROR(CheckLogprob(token.logprob));
-  for (const TokenLogprob& top : token.top) {
+  for (const serving::TokenLogprob& top : token.top_logprobs) {
     SKEIN_RETURN_IF_ERROR(CheckId(top.id, vocab_size));
     SKEIN_RETURN_IF_ERROR(CheckLogprob(top.logprob));
   }
   return absl::OkStatus();
 }
 
-bool Ends(std::optional<int32_t> token, const NewRequest& request) {
+bool Ends(std::optional<int32_t> token, const serving::Request& request) {
   const std::vector<int32_t>& ends = request.eos_token_ids;
   return token.has_value() && std::find(ends.begin(), ends.end(), *token) != ends.end();
 }
 
-absl::Status CheckFinish(Finish finish, const NewRequest& request, const AnswerState& after) {
+absl::Status CheckFinish(Finish finish, const serving::Request& request, const AnswerState& after) {
   switch (finish) {
     case Finish::kNotFinished:
     case Finish::kFailed:
@@ -66,10 +66,10 @@ absl::Status CheckFinish(Finish finish, const NewRequest& request, const AnswerS
 
 }  // namespace
 
-absl::Status CheckOutput(const SequenceOutput& output, const NewRequest& request,
+absl::Status CheckOutput(const serving::AnswerOutput& output, const serving::Request& request,
                          const AnswerState& answer, int32_t vocab_size) {
   AnswerState after = answer;
-  for (const OutputToken& token : output.tokens) {
+  for (const serving::SampledToken& token : output.tokens) {
     SKEIN_RETURN_IF_ERROR(CheckToken(token, request.sampling.logprobs >= 0, vocab_size));
     if (request.sampling.mirostat_tau > 0 && !std::isfinite(token.mu)) {
       return Wrong(absl::StrCat("a mirostat state of ", token.mu));
@@ -81,7 +81,7 @@ absl::Status CheckOutput(const SequenceOutput& output, const NewRequest& request
     ++after.tokens;
     after.last_token = token.id;
   }
-  for (const OutputToken& token : output.prompt_logprobs) {
+  for (const serving::SampledToken& token : output.prompt_logprobs) {
     if (request.prompt_logprobs < 0) return Wrong("log probabilities of a prompt, not asked for");
     SKEIN_RETURN_IF_ERROR(CheckToken(token, /*has_logprob=*/true, vocab_size));
   }

@@ -2,25 +2,25 @@
 // job ends, and the request goes on elsewhere.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 
 #include "absl/status/status.h"
-#include "coordinator/cluster/messages.h"
+#include "serving/output.h"
+#include "serving/request.h"
 
 namespace skein::coordinator {
 
 // Where an answer stands.
 struct AnswerState {
-  size_t tokens = 0;                  // that came so far
+  int64_t tokens = 0;                 // that came so far
   std::optional<int32_t> last_token;  // the last of them
 };
 
 // InvalidArgument says what is wrong with `output` as the next one of the answer: ids that are no
 // tokens, log probabilities that are none, more tokens than were asked for, tokens after the end,
 // an end without its reason. A failure that the replica admits (kFailed) is in order.
-absl::Status CheckOutput(const SequenceOutput& output, const NewRequest& request,
+absl::Status CheckOutput(const serving::AnswerOutput& output, const serving::Request& request,
                          const AnswerState& answer, int32_t vocab_size);
 
 }  // namespace skein::coordinator

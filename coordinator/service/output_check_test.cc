@@ -13,7 +13,7 @@ namespace skein::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
-using Finish = SequenceOutput::Finish;
+using Finish = serving::Finish;
 
 constexpr int32_t kVocabulary = 100;
 constexpr int32_t kEos = 99;
@@ -21,15 +21,15 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // 5 tokens at most, ended by kEos, of which 2 came.
-absl::Status Check(SequenceOutput output, NewRequest request = {},
+absl::Status Check(serving::AnswerOutput output, serving::Request request = {},
                    AnswerState answer = {.tokens = 2, .last_token = 7}) {
   request.max_tokens = 5;
   request.eos_token_ids = {kEos};
   return CheckOutput(output, request, answer, kVocabulary);
 }
 
-std::vector<OutputToken> Tokens(const std::vector<int32_t>& ids) {
-  std::vector<OutputToken> tokens;
+std::vector<serving::SampledToken> Tokens(const std::vector<int32_t>& ids) {
+  std::vector<serving::SampledToken> tokens;
   for (const int32_t id : ids) tokens.push_back({.id = id});
   return tokens;
 }
@@ -46,21 +46,22 @@ TEST(OutputCheckTest, WhatAReplicaSaysOfASoundAnswerIsInOrder) {
   SKEIN_EXPECT_OK(Check({.finish = Finish::kMaxTokens}, {}, {.tokens = 5, .last_token = 1}));
   // Log probabilities count where they were asked for.
   SKEIN_EXPECT_OK(Check({.tokens = {{.id = 1, .logprob = kNan, .mu = kNan}}}));
-  NewRequest asked{.prompt_logprobs = 1};
+  serving::Request asked{.prompt_logprobs = 1};
   asked.sampling.logprobs = 1;
   asked.sampling.mirostat_tau = 5;
-  const OutputToken token{.id = 1, .logprob = 1e-7f, .top = {{2, -kInf}}, .mu = 9};
+  const serving::SampledToken token{
+      .id = 1, .logprob = 1e-7f, .top_logprobs = {{2, -kInf}}, .mu = 9};
   SKEIN_EXPECT_OK(Check({.tokens = {token}, .prompt_logprobs = {token}}, asked));
 }
 
 TEST(OutputCheckTest, WhatNoReplicaMaySayIsNamed) {
-  NewRequest asked{.prompt_logprobs = 1};
+  serving::Request asked{.prompt_logprobs = 1};
   asked.sampling.logprobs = 1;
-  NewRequest mirostat;
+  serving::Request mirostat;
   mirostat.sampling.mirostat_tau = 5;
   struct Case {
-    SequenceOutput output;
-    NewRequest request;
+    serving::AnswerOutput output;
+    serving::Request request;
     std::string says;
   };
   const Case cases[] = {
@@ -69,8 +70,8 @@ TEST(OutputCheckTest, WhatNoReplicaMaySayIsNamed) {
       {{.tokens = {{.id = 1, .logprob = kNan}}}, asked, "a log probability of nan"},
       {{.tokens = {{.id = 1, .logprob = kInf}}}, asked, "a log probability of inf"},
       {{.tokens = {{.id = 1, .logprob = 0.5f}}}, asked, "a log probability of 0.5"},
-      {{.tokens = {{.id = 1, .top = {{1, kNan}}}}}, asked, "a log probability of nan"},
-      {{.tokens = {{.id = 1, .top = {{100, -1}}}}}, asked, "token 100"},
+      {{.tokens = {{.id = 1, .top_logprobs = {{1, kNan}}}}}, asked, "a log probability of nan"},
+      {{.tokens = {{.id = 1, .top_logprobs = {{100, -1}}}}}, asked, "token 100"},
       {{.prompt_logprobs = {{.id = 100}}}, asked, "token 100"},
       {{.prompt_logprobs = {{.id = 1, .logprob = kNan}}}, asked, "a log probability of nan"},
       {{.prompt_logprobs = {{.id = 1}}}, {}, "log probabilities of a prompt, not asked for"},

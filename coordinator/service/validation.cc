@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopIds = 256;
-constexpr int64_t kMaxSamples = 16;
+constexpr int64_t kMaxAnswers = 16;
 constexpr int64_t kMaxPriority = 100;
 constexpr int64_t kMaxLogprobs = 20;
 
@@ -96,11 +96,11 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const GenerateRequest& request
   return tokens;
 }
 
-absl::StatusOr<uint32_t> MaxTokens(std::optional<uint32_t> asked, size_t prompt_tokens,
-                                   const ServedModel& model) {
+absl::StatusOr<int32_t> MaxTokens(std::optional<uint32_t> asked, size_t prompt_tokens,
+                                  const ServedModel& model) {
   const int64_t left = model.context_length - static_cast<int64_t>(prompt_tokens);
-  if (!asked.has_value()) return static_cast<uint32_t>(left);
-  if (*asked >= 1 && *asked <= left) return *asked;
+  if (!asked.has_value()) return static_cast<int32_t>(left);
+  if (*asked >= 1 && *asked <= left) return static_cast<int32_t>(*asked);
   return absl::InvalidArgumentError(absl::StrCat(
       "max_tokens: ", *asked, " is not in [1, ", left, "]: the context of ", model.name, " holds ",
       model.context_length, " tokens, of which the prompt takes ", prompt_tokens));
@@ -122,18 +122,18 @@ absl::StatusOr<std::vector<int32_t>> EndIds(const GenerateRequest& request,
 
 // What of the sampling needs the vocabulary and the answer's length.
 absl::Status CompleteSampling(const SamplingRequest& asked, const ServedModel& model,
-                              NewRequest& request) {
-  SamplingParams& sampling = request.sampling;
+                              serving::Request& request) {
+  serving::SamplingParams& sampling = request.sampling;
   for (size_t i = 0; i < asked.logit_bias.size(); ++i) {
     SKEIN_RETURN_IF_ERROR(CheckRange(absl::StrCat("sampling.logit_bias[", i, "].id"),
-                                     asked.logit_bias[i].first, 0, model.config.vocab_size - 1));
+                                     static_cast<uint32_t>(asked.logit_bias[i].id), 0,
+                                     model.config.vocab_size - 1));
   }
-  if (asked.min_tokens > request.max_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("sampling.min_tokens: ", asked.min_tokens,
+  if (sampling.min_tokens > request.max_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("sampling.min_tokens: ", sampling.min_tokens,
                                                    " is not in [0, ", request.max_tokens,
                                                    "]: max_tokens is ", request.max_tokens));
   }
-  sampling.min_tokens = static_cast<int32_t>(asked.min_tokens);
   sampling.stop_ids = request.eos_token_ids;
   if (asked.dry_breakers.has_value()) {
     SKEIN_ASSIGN_OR_RETURN(
@@ -156,10 +156,12 @@ absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const Serv
   }
   ValidRequest valid;
   SKEIN_ASSIGN_OR_RETURN(valid.request.sampling, ResolveSampling(request.sampling, model.defaults));
-  if (!request.sampling.seed.has_value()) valid.request.sampling.seed = random_seed;
-  SKEIN_RETURN_IF_ERROR(CheckRange("n", request.samples, 1, kMaxSamples));
-  valid.request.samples.resize(request.samples);
-  for (uint32_t i = 0; i < request.samples; ++i) valid.request.samples[i].index = i;
+  if (!request.sampling.values.contains("seed")) valid.request.sampling.seed = random_seed;
+  SKEIN_RETURN_IF_ERROR(CheckRange("n", request.n, 1, kMaxAnswers));
+  valid.request.answers.resize(request.n);
+  for (uint32_t i = 0; i < request.n; ++i) {
+    valid.request.answers[i].index = static_cast<int32_t>(i);
+  }
   SKEIN_RETURN_IF_ERROR(CheckRange("priority", request.priority, -kMaxPriority, kMaxPriority));
   valid.request.priority = request.priority;
   valid.request.deadline = request.deadline;

@@ -7,14 +7,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "coordinator/cluster/messages.h"
 #include "coordinator/service/request.h"
 #include "coordinator/service/served_model.h"
+#include "serving/request.h"
 
 namespace skein::coordinator {
 
 struct ValidRequest {
-  NewRequest request;  // without id
+  serving::Request request;  // without id
   std::vector<std::string> stops;
 };
 

@@ -16,11 +16,12 @@
 namespace skein::coordinator {
 namespace {
 
+using serving::TokenBias;
+
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -61,24 +62,24 @@ TEST(ValidationTest, TokenIdsAndSpecialTokensAreTakenAsAsked) {
 TEST(ValidationTest, WhatIsAskedForIsTakenAndResolved) {
   const ServedModel model = MakeFakeModel({"end.\n"});
   GenerateRequest request = Prompt("abc");
-  request.samples = 3;
+  request.n = 3;
   request.priority = -7;
   request.deadline = absl::UnixEpoch();
   request.prompt_logprobs = 0;
-  request.sampling.min_tokens = 29;
+  request.sampling.values["min_tokens"] = 29;
   request.sampling.logit_bias = {{256, -100.0f}, {5, 0.5f}, {5, 100.0f}};
-  request.sampling.dry_multiplier = 0.8f;
+  request.sampling.values["dry_multiplier"] = 0.8f;
   SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest valid, Validate(request, model, 1));
-  const NewRequest& got = valid.request;
-  ASSERT_EQ(got.samples.size(), 3u);
-  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(got.samples[i].index, i);
+  const serving::Request& got = valid.request;
+  ASSERT_EQ(got.answers.size(), 3u);
+  for (int32_t i = 0; i < 3; ++i) EXPECT_EQ(got.answers[i].index, i);
   EXPECT_EQ(got.priority, -7);
   EXPECT_EQ(got.deadline, absl::UnixEpoch());
   EXPECT_EQ(got.prompt_logprobs, 0);
   EXPECT_EQ(got.sampling.min_tokens, 29);
   EXPECT_THAT(got.sampling.stop_ids, ElementsAre(FakeTokenizer::kEos));
   EXPECT_THAT(got.sampling.logit_bias,
-              ElementsAre(Pair(256, -100.0f), Pair(5, 0.5f), Pair(5, 100.0f)));
+              ElementsAre(TokenBias{256, -100}, TokenBias{5, 0.5f}, TokenBias{5, 100}));
   EXPECT_THAT(got.sampling.dry_breakers,
               UnorderedElementsAre(ElementsAre('\n'), ElementsAre(':'), ElementsAre('"'),
                                    ElementsAre('*'), ElementsAre(FakeTokenizer::kFirstWord)));
@@ -92,9 +93,9 @@ TEST(ValidationTest, WhatIsAskedForIsTakenAndResolved) {
 
 TEST(ValidationTest, UnsetIsOneAnswerOfNoPriorityAndWithoutExtras) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest valid, Validate(Prompt("x"), MakeFakeModel(), 1));
-  const NewRequest& got = valid.request;
-  ASSERT_EQ(got.samples.size(), 1u);
-  EXPECT_EQ(got.samples[0].index, 0u);
+  const serving::Request& got = valid.request;
+  ASSERT_EQ(got.answers.size(), 1u);
+  EXPECT_EQ(got.answers[0].index, 0);
   EXPECT_EQ(got.priority, 0);
   EXPECT_EQ(got.deadline, absl::InfiniteFuture());
   EXPECT_EQ(got.prompt_logprobs, -1);
@@ -108,7 +109,7 @@ TEST(ValidationTest, UnsetIsOneAnswerOfNoPriorityAndWithoutExtras) {
 TEST(ValidationTest, AnIgnoredEosNeitherEndsAnAnswerNorIsKeptFromIt) {
   GenerateRequest request = Prompt("x");
   request.sampling.ignore_eos = true;
-  request.sampling.min_tokens = 4;
+  request.sampling.values["min_tokens"] = 4;
   SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest valid, Validate(request, MakeFakeModel(), 1));
   EXPECT_THAT(valid.request.eos_token_ids, IsEmpty());
   EXPECT_THAT(valid.request.sampling.stop_ids, IsEmpty());
@@ -143,10 +144,9 @@ struct BadCase {
 
 TEST(ValidationTest, WhatIsWrongIsNamedWithItsRange) {
   const ServedModel model = MakeFakeModel();
-  const auto sampling = [](auto SamplingRequest::* field, auto value) {
-    return [=](GenerateRequest& r) { r.sampling.*field = value; };
+  const auto sampling = [](const char* name, auto value) {
+    return [=](GenerateRequest& r) { r.sampling.values[name] = value; };
   };
-  using S = SamplingRequest;
   using R = GenerateRequest;
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   const std::vector<BadCase> cases = {
@@ -180,34 +180,34 @@ TEST(ValidationTest, WhatIsWrongIsNamedWithItsRange) {
        kInvalid,
        {"max_tokens: 32 is not in [1, 31]", "holds 32", "takes 1"}},
       {"max_tokens 0", [](R& r) { r.max_tokens = 0; }, kInvalid, {"max_tokens: 0", "[1, 31]"}},
-      {"NaN", sampling(&S::temperature, kNaN), kInvalid, {"sampling.temperature: nan", "[0, 100]"}},
-      {"cold", sampling(&S::temperature, -0.1f), kInvalid, {"temperature: -0.1"}},
-      {"hot", sampling(&S::temperature, kInfinity), kInvalid, {"temperature: inf"}},
-      {"top_k", sampling(&S::top_k, -1), kInvalid, {"sampling.top_k: -1", "[0, 2147483647]"}},
-      {"top_p 0", sampling(&S::top_p, 0.0f), kInvalid, {"sampling.top_p: 0", "(0, 1]"}},
-      {"top_p 2", sampling(&S::top_p, 2.0f), kInvalid, {"sampling.top_p: 2", "(0, 1]"}},
-      {"top_p NaN", sampling(&S::top_p, kNaN), kInvalid, {"sampling.top_p: nan"}},
-      {"min_p", sampling(&S::min_p, 1.5f), kInvalid, {"sampling.min_p: 1.5", "[0, 1]"}},
+      {"NaN", sampling("temperature", kNaN), kInvalid, {"sampling.temperature: nan", "[0, 100]"}},
+      {"cold", sampling("temperature", -0.1f), kInvalid, {"temperature: -0.1"}},
+      {"hot", sampling("temperature", kInfinity), kInvalid, {"temperature: inf"}},
+      {"top_k", sampling("top_k", -1), kInvalid, {"sampling.top_k: -1", "[0, 2147483647]"}},
+      {"top_p 0", sampling("top_p", 0.0f), kInvalid, {"sampling.top_p: 0", "(0, 1]"}},
+      {"top_p 2", sampling("top_p", 2.0f), kInvalid, {"sampling.top_p: 2", "(0, 1]"}},
+      {"top_p NaN", sampling("top_p", kNaN), kInvalid, {"sampling.top_p: nan"}},
+      {"min_p", sampling("min_p", 1.5f), kInvalid, {"sampling.min_p: 1.5", "[0, 1]"}},
       {"repetition",
-       sampling(&S::repetition_penalty, 0.0f),
+       sampling("repetition_penalty", 0.0f),
        kInvalid,
        {"sampling.repetition_penalty: 0", "[0.01, 100]"}},
       {"tiny repetition",  // logits divided by it would be infinite
-       sampling(&S::repetition_penalty, 1e-38f),
+       sampling("repetition_penalty", 1e-38f),
        kInvalid,
        {"sampling.repetition_penalty: 1e-38", "[0.01, 100]"}},
       {"presence",
-       sampling(&S::presence_penalty, 101.0f),
+       sampling("presence_penalty", 101.0f),
        kInvalid,
        {"sampling.presence_penalty: 101", "[-100, 100]"}},
       {"frequency",
-       sampling(&S::frequency_penalty, -101.0f),
+       sampling("frequency_penalty", -101.0f),
        kInvalid,
        {"sampling.frequency_penalty: -101", "[-100, 100]"}},
-      {"logprobs", sampling(&S::logprobs, 21), kInvalid, {"sampling.logprobs: 21", "[0, 20]"}},
-      {"logprobs -1", sampling(&S::logprobs, -1), kInvalid, {"sampling.logprobs: -1"}},
-      {"n 0", [](R& r) { r.samples = 0; }, kInvalid, {"n: 0 is not in [1, 16]"}},
-      {"n", [](R& r) { r.samples = 17; }, kInvalid, {"n: 17 is not in [1, 16]"}},
+      {"logprobs", sampling("logprobs", 21), kInvalid, {"sampling.logprobs: 21", "[0, 20]"}},
+      {"logprobs -1", sampling("logprobs", -1), kInvalid, {"sampling.logprobs: -1"}},
+      {"n 0", [](R& r) { r.n = 0; }, kInvalid, {"n: 0 is not in [1, 16]"}},
+      {"n", [](R& r) { r.n = 17; }, kInvalid, {"n: 17 is not in [1, 16]"}},
       {"low", [](R& r) { r.priority = -101; }, kInvalid, {"priority: -101", "[-100, 100]"}},
       {"high", [](R& r) { r.priority = 101; }, kInvalid, {"priority: 101"}},
       {"prompt logprobs",
@@ -218,10 +218,10 @@ TEST(ValidationTest, WhatIsWrongIsNamedWithItsRange) {
        [](R& r) { r.prompt_logprobs = -1; },
        kInvalid,
        {"prompt_logprobs: -1"}},
-      {"typical_p", sampling(&S::typical_p, 0.0f), kInvalid, {"sampling.typical_p: 0", "(0, 1]"}},
-      {"tau", sampling(&S::mirostat_tau, 101.0f), kInvalid, {"mirostat_tau: 101", "[0, 100]"}},
-      {"tau NaN", sampling(&S::mirostat_tau, kNaN), kInvalid, {"sampling.mirostat_tau: nan"}},
-      {"eta", sampling(&S::mirostat_eta, 1.5f), kInvalid, {"sampling.mirostat_eta: 1.5", "[0, 1]"}},
+      {"typical_p", sampling("typical_p", 0.0f), kInvalid, {"sampling.typical_p: 0", "(0, 1]"}},
+      {"tau", sampling("mirostat_tau", 101.0f), kInvalid, {"mirostat_tau: 101", "[0, 100]"}},
+      {"tau NaN", sampling("mirostat_tau", kNaN), kInvalid, {"sampling.mirostat_tau: nan"}},
+      {"eta", sampling("mirostat_eta", 1.5f), kInvalid, {"sampling.mirostat_eta: 1.5", "[0, 1]"}},
       {"bias",
        [](R& r) { r.sampling.logit_bias = {{1, 1.0f}, {2, kNaN}}; },
        kInvalid,
@@ -235,26 +235,26 @@ TEST(ValidationTest, WhatIsWrongIsNamedWithItsRange) {
        kInvalid,
        {"sampling.logit_bias: 1025 tokens", "at most 1024"}},
       {"min_tokens",
-       [](R& r) { r.sampling.min_tokens = 32; },
+       [](R& r) { r.sampling.values["min_tokens"] = 32; },
        kInvalid,
        {"sampling.min_tokens: 32 is not in [0, 31]"}},
       {"min over max",
        [](R& r) {
          r.max_tokens = 4;
-         r.sampling.min_tokens = 5;
+         r.sampling.values["min_tokens"] = 5;
        },
        kInvalid,
        {"sampling.min_tokens: 5 is not in [0, 4]", "max_tokens is 4"}},
       {"multiplier",
-       sampling(&S::dry_multiplier, -1.0f),
+       sampling("dry_multiplier", -1.0f),
        kInvalid,
        {"sampling.dry_multiplier: -1", "[0, 100]"}},
-      {"base", sampling(&S::dry_base, 0.9f), kInvalid, {"sampling.dry_base: 0.9", "[1, 100]"}},
+      {"base", sampling("dry_base", 0.9f), kInvalid, {"sampling.dry_base: 0.9", "[1, 100]"}},
       {"allowed",
-       sampling(&S::dry_allowed_length, 0),
+       sampling("dry_allowed_length", 0),
        kInvalid,
        {"sampling.dry_allowed_length: 0", "[1, 2147483647]"}},
-      {"last_n", sampling(&S::dry_last_n, -2), kInvalid, {"dry_last_n: -2", "[-1, 2147483647]"}},
+      {"last_n", sampling("dry_last_n", -2), kInvalid, {"dry_last_n: -2", "[-1, 2147483647]"}},
       {"breaker",  // though it is not used
        [](R& r) { r.sampling.dry_breakers = {"x", ""}; },
        kInvalid,
@@ -297,7 +297,7 @@ TEST(SamplingParamsTest, RequestOverModelOverApi) {
   defaults.min_p = 0.125;
   defaults.typical_p = 0.75;
   defaults.repetition_penalty = 1.5;
-  SKEIN_ASSERT_OK_AND_ASSIGN(SamplingParams params, ResolveSampling({}, defaults));
+  SKEIN_ASSERT_OK_AND_ASSIGN(serving::SamplingParams params, ResolveSampling({}, defaults));
   EXPECT_EQ(params.temperature, 0.5f);
   EXPECT_EQ(params.top_k, 40);
   EXPECT_EQ(params.top_p, 1.0f);
@@ -306,7 +306,9 @@ TEST(SamplingParamsTest, RequestOverModelOverApi) {
   EXPECT_EQ(params.repetition_penalty, 1.5f);
 
   SKEIN_ASSERT_OK_AND_ASSIGN(
-      params, ResolveSampling({.temperature = 2, .top_k = 0, .typical_p = 1}, defaults));
+      params,
+      ResolveSampling({.values = {{"temperature", 2.0f}, {"top_k", 0}, {"typical_p", 1.0f}}},
+                      defaults));
   EXPECT_EQ(params.temperature, 2.0f);
   EXPECT_EQ(params.top_k, 0);
   EXPECT_EQ(params.typical_p, 1.0f);
@@ -314,22 +316,23 @@ TEST(SamplingParamsTest, RequestOverModelOverApi) {
   defaults.do_sample = false;
   SKEIN_ASSERT_OK_AND_ASSIGN(params, ResolveSampling({}, defaults));
   EXPECT_EQ(params.temperature, 0.0f);
-  SKEIN_ASSERT_OK_AND_ASSIGN(params, ResolveSampling({.temperature = 0.7f}, defaults));
+  SKEIN_ASSERT_OK_AND_ASSIGN(params,
+                             ResolveSampling({.values = {{"temperature", 0.7f}}}, defaults));
   EXPECT_EQ(params.temperature, 0.7f);
 }
 
 TEST(SamplingParamsTest, EveryFieldIsTaken) {
-  const SamplingRequest request{.presence_penalty = -1,
-                                .frequency_penalty = 2,
-                                .seed = 3,
-                                .typical_p = 0.25f,
-                                .mirostat_tau = 5,
-                                .mirostat_eta = 0.5f,
-                                .dry_multiplier = 0.75f,
-                                .dry_base = 1.5f,
-                                .dry_allowed_length = 4,
-                                .dry_last_n = 64};
-  SKEIN_ASSERT_OK_AND_ASSIGN(const SamplingParams params, ResolveSampling(request, {}));
+  const SamplingRequest request{.values = {{"presence_penalty", -1.0f},
+                                           {"frequency_penalty", 2.0f},
+                                           {"seed", uint64_t{3}},
+                                           {"typical_p", 0.25f},
+                                           {"mirostat_tau", 5.0f},
+                                           {"mirostat_eta", 0.5f},
+                                           {"dry_multiplier", 0.75f},
+                                           {"dry_base", 1.5f},
+                                           {"dry_allowed_length", 4},
+                                           {"dry_last_n", 64}}};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const serving::SamplingParams params, ResolveSampling(request, {}));
   EXPECT_EQ(params.presence_penalty, -1.0f);
   EXPECT_EQ(params.frequency_penalty, 2.0f);
   EXPECT_EQ(params.seed, 3u);
@@ -340,6 +343,13 @@ TEST(SamplingParamsTest, EveryFieldIsTaken) {
   EXPECT_EQ(params.dry_base, 1.5f);
   EXPECT_EQ(params.dry_allowed_length, 4);
   EXPECT_EQ(params.dry_last_n, 64);
+}
+
+TEST(SamplingParamsTest, AParameterOfNoSuchNameOrTypeIsNotPassedOver) {
+  EXPECT_THAT(ResolveSampling({.values = {{"warmth", 1.0f}}}, {}),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("no known name")));
+  EXPECT_THAT(ResolveSampling({.values = {{"temperature", 1}}}, {}),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("no known name")));
 }
 
 TEST(ServedModelTest, DefaultsAndContextAreCheckedAtTheStart) {

@@ -45,7 +45,7 @@ class Sampler {
     std::vector<int32_t> prompt;
     std::vector<int32_t> output;
     std::optional<float> mu;
-    SamplingParams sampling;
+    serving::SamplingParams sampling;
     absl::Status status;  // of its tokens
   };
   // A row to be answered.
@@ -57,7 +57,7 @@ class Sampler {
     bool valid = false;    // its slot's tokens are
     bool gathers = false;  // it needs all logits in one place
     int64_t cells = 0;     // where its summary begins
-    absl::StatusOr<SampledToken> answer = SampledToken{};
+    absl::StatusOr<serving::SampledToken> answer = serving::SampledToken{};
   };
 
   Sampler() = default;

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "kernels/sampling/sampling.h"
+#include "serving/output.h"
+#include "serving/sampling_params.h"
 
 namespace skein::kernels {
 
@@ -30,7 +31,7 @@ struct SlotStart {
   std::vector<int32_t> prompt;
   std::vector<int32_t> output;  // given before; draws go on behind them
   std::optional<float> mu;      // mirostat's state after them
-  SamplingParams sampling;
+  serving::SamplingParams sampling;
 };
 
 struct PageCopy {
@@ -97,7 +98,7 @@ struct Batch {
 // What a slot gave: a token, or more than one where several were checked at once.
 struct SampledTokens {
   int32_t slot = 0;
-  absl::InlinedVector<SampledToken, 1> tokens;
+  absl::InlinedVector<serving::SampledToken, 1> tokens;
   std::string error;  // not empty: the draw failed, there are no tokens
 };
 
@@ -105,7 +106,7 @@ struct SampledTokens {
 struct PromptLogprobs {
   int32_t slot = 0;
   int64_t first = 0;
-  std::vector<SampledToken> tokens;
+  std::vector<serving::SampledToken> tokens;
   std::string error;  // not empty: `tokens` is void
 };
 

@@ -75,14 +75,14 @@ double Power(double base, int32_t exponent) {
 
 }  // namespace
 
-void PenaliseRepeats(const DryParams& params, absl::Span<const int32_t> prompt,
+void PenaliseRepeats(const serving::SamplingParams& params, absl::Span<const int32_t> prompt,
                      absl::Span<const int32_t> output, int32_t first, absl::Span<float> logits,
                      DryMemory& memory) {
-  const Breakers breakers(params.breakers, memory);
+  const Breakers breakers(params.dry_breakers, memory);
   std::vector<int32_t>& tokens = memory.tokens;
-  TakeEnd(prompt, output, params.last_n, tokens);
+  TakeEnd(prompt, output, params.dry_last_n, tokens);
   const int32_t limit = TokensSinceBreaker(tokens, breakers);
-  const int32_t least = std::max(params.allowed_length, 1);
+  const int32_t least = std::max(params.dry_allowed_length, 1);
   if (limit < least) return;
   RepeatsBefore<int32_t>(tokens, memory.lengths);
   std::vector<int32_t>& longest = memory.longest;
@@ -98,7 +98,7 @@ void PenaliseRepeats(const DryParams& params, absl::Span<const int32_t> prompt,
     const bool own = index >= 0 && index < static_cast<int64_t>(logits.size());
     if (length < least || !own || breakers.IsSingle(token)) continue;
     const double penalty =
-        double{params.multiplier} * Power(params.base, length - params.allowed_length);
+        double{params.dry_multiplier} * Power(params.dry_base, length - params.dry_allowed_length);
     logits[index] = static_cast<float>(logits[index] - std::min(penalty, kMaxPenalty));
   }
 }

@@ -8,20 +8,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "serving/sampling_params.h"
 
 namespace skein::kernels {
-
-struct DryParams {
-  float multiplier = 0.0f;     // >= 0; 0: off
-  float base = 1.75f;          // >= 1
-  int32_t allowed_length = 2;  // >= 1; shorter repeats cost nothing
-  int32_t last_n = -1;         // how much of the history's end is looked at; < 0: all
-  // Token sequences over which no repeat reaches. Users name strings, which a byte-level vocabulary
-  // holds inside of many tokens: the caller lists every token with the string in it, each as a
-  // sequence of one, and the sequences that spell a longer string. A sequence of one is never
-  // penalised itself.
-  std::vector<std::vector<int32_t>> breakers;
-};
 
 // Kept from call to call.
 struct DryMemory {
@@ -34,10 +23,10 @@ struct DryMemory {
 
 // A repeat is what the history (prompt, then output) ends with, back to the last breaker, where it
 // stands in the history before; its length is in tokens. Subtracts from the logit of every token
-// that once followed a repeat min(multiplier * base^(length - allowed_length), 1e30), for the
-// longest one. Token first + i has logits[i]; others are passed over. Cost: linear in the history
-// and the breakers; breakers of several tokens are tried wherever the last of them stands.
-void PenaliseRepeats(const DryParams& params, absl::Span<const int32_t> prompt,
+// that once followed a repeat min(dry_multiplier * dry_base^(length - dry_allowed_length), 1e30),
+// for the longest one. Token first + i has logits[i]; others are passed over. Cost: linear in the
+// history and the breakers; breakers of several tokens are tried wherever the last of them stands.
+void PenaliseRepeats(const serving::SamplingParams& params, absl::Span<const int32_t> prompt,
                      absl::Span<const int32_t> output, int32_t first, absl::Span<float> logits,
                      DryMemory& memory);
 

@@ -104,52 +104,60 @@ struct Case {
   const char* name;
   std::vector<int32_t> prompt;
   std::vector<int32_t> output;
-  DryParams params;
+  serving::SamplingParams params;
   std::vector<float> penalties;  // of ids 0, 1, ...
 };
 
 TEST(PenaliseRepeatsTest, Table) {
   const float m = 0.5f;
   const Case cases[] = {
-      {"nothing yet", {}, {}, {.multiplier = m}, {0, 0, 0, 0}},
-      {"length 2", {1, 2, 3, 1, 2}, {}, {.multiplier = m}, {0, 0, 0, 0.5f}},
-      {"over prompt and output", {1, 2, 3}, {1, 2}, {.multiplier = m}, {0, 0, 0, 0.5f}},
-      {"length 3, base 2", {0, 1, 2, 3, 0, 1, 2}, {}, {.multiplier = m, .base = 2}, {0, 0, 0, 1}},
+      {"nothing yet", {}, {}, {.dry_multiplier = m}, {0, 0, 0, 0}},
+      {"length 2", {1, 2, 3, 1, 2}, {}, {.dry_multiplier = m}, {0, 0, 0, 0.5f}},
+      {"over prompt and output", {1, 2, 3}, {1, 2}, {.dry_multiplier = m}, {0, 0, 0, 0.5f}},
+      {"length 3, base 2",
+       {0, 1, 2, 3, 0, 1, 2},
+       {},
+       {.dry_multiplier = m, .dry_base = 2},
+       {0, 0, 0, 1}},
       {"shorter than allowed",
        {1, 2, 3, 1, 2},
        {},
-       {.multiplier = m, .allowed_length = 3},
+       {.dry_multiplier = m, .dry_allowed_length = 3},
        {0, 0, 0, 0}},
       {"the window starts too late",
        {1, 2, 3, 1, 2},
        {},
-       {.multiplier = m, .last_n = 4},
+       {.dry_multiplier = m, .dry_last_n = 4},
        {0, 0, 0, 0}},
       {"a breaker at the end",
        {1, 2, 3, 1, 2},
        {},
-       {.multiplier = m, .breakers = {{2}}},
+       {.dry_multiplier = m, .dry_breakers = {{2}}},
        {0, 0, 0, 0}},
       {"a breaker inside of the repeat",
        {0, 1, 2, 3, 0, 1, 2},
        {},
-       {.multiplier = m, .base = 2, .breakers = {{0}}},
+       {.dry_multiplier = m, .dry_base = 2, .dry_breakers = {{0}}},
        {0, 0, 0, 0.5f}},
-      {"a breaker of two", {0, 1, 2, 3, 0, 1, 2}, {}, {.multiplier = m, .breakers = {{0, 1}}}, {}},
+      {"a breaker of two",
+       {0, 1, 2, 3, 0, 1, 2},
+       {},
+       {.dry_multiplier = m, .dry_breakers = {{0, 1}}},
+       {}},
       {"a breaker of two, elsewhere",
        {0, 1, 2, 3, 0, 1, 2},
        {},
-       {.multiplier = m, .base = 2, .breakers = {{1, 0}, {2, 1}, {}}},
+       {.dry_multiplier = m, .dry_base = 2, .dry_breakers = {{1, 0}, {2, 1}, {}}},
        {0, 0, 0, 1}},
       {"a breaker longer than the history",
        {1, 1, 1},
        {},
-       {.multiplier = m, .breakers = {{1, 1, 1, 1}}},
+       {.dry_multiplier = m, .dry_breakers = {{1, 1, 1, 1}}},
        {0, 0.5f}},
       {"the follower is a breaker",
        {1, 2, 3, 1, 2},
        {},
-       {.multiplier = m, .breakers = {{3}}},
+       {.dry_multiplier = m, .dry_breakers = {{3}}},
        {0, 0, 0, 0}},
   };
   for (const Case& c : cases) {
@@ -157,7 +165,7 @@ TEST(PenaliseRepeatsTest, Table) {
     std::vector<float> logits(4, 10.0f);
     DryMemory memory;  // as it was left by another history
     std::vector<float> others(4, 0);
-    PenaliseRepeats({.multiplier = 1, .breakers = {{1}, {2, 3}}}, {{3, 1, 2, 3, 3}}, {}, 0,
+    PenaliseRepeats({.dry_multiplier = 1, .dry_breakers = {{1}, {2, 3}}}, {{3, 1, 2, 3, 3}}, {}, 0,
                     absl::MakeSpan(others), memory);
     PenaliseRepeats(c.params, c.prompt, c.output, 0, absl::MakeSpan(logits), memory);
     // A part of the tokens alone.
@@ -174,8 +182,8 @@ TEST(PenaliseRepeatsTest, StaysFinite) {
   std::vector<float> logits = {1.0f, 2.0f};
   const std::vector<int32_t> prompt(100'000, 1);
   DryMemory memory;
-  PenaliseRepeats({.multiplier = 100.0f, .base = 100.0f}, prompt, {}, 0, absl::MakeSpan(logits),
-                  memory);
+  PenaliseRepeats({.dry_multiplier = 100.0f, .dry_base = 100.0f}, prompt, {}, 0,
+                  absl::MakeSpan(logits), memory);
   EXPECT_EQ(logits[0], 1.0f);
   EXPECT_TRUE(std::isfinite(logits[1]));
   EXPECT_LT(logits[1], -1e29f);

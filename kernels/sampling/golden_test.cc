@@ -39,39 +39,39 @@ std::vector<float> Logits(const json& values) {
 }
 
 // What the table lists only where a case sets it.
-void AddExtras(const json& p, SamplingParams& params) {
+void AddExtras(const json& p, serving::SamplingParams& params) {
   const auto set = [&](const char* name, auto& value) { value = p.value(name, value); };
   for (const json& bias : p.value("logit_bias", json::array())) {
     params.logit_bias.push_back({bias[0], bias[1]});
   }
-  set("sample", params.sample);
+  set("sample", params.answer);
   set("min_tokens", params.min_tokens);
   set("stop_ids", params.stop_ids);
   set("typical_p", params.typical_p);
   set("mirostat_tau", params.mirostat_tau);
   set("mirostat_eta", params.mirostat_eta);
-  set("dry_multiplier", params.dry.multiplier);
-  set("dry_base", params.dry.base);
-  set("dry_allowed_length", params.dry.allowed_length);
-  set("dry_last_n", params.dry.last_n);
-  set("dry_breakers", params.dry.breakers);
+  set("dry_multiplier", params.dry_multiplier);
+  set("dry_base", params.dry_base);
+  set("dry_allowed_length", params.dry_allowed_length);
+  set("dry_last_n", params.dry_last_n);
+  set("dry_breakers", params.dry_breakers);
 }
 
-SamplingParams Params(const json& p) {
-  SamplingParams params = {.repetition_penalty = p["repetition_penalty"],
-                           .presence_penalty = p["presence_penalty"],
-                           .frequency_penalty = p["frequency_penalty"],
-                           .temperature = p["temperature"],
-                           .top_k = p["top_k"],
-                           .top_p = p["top_p"],
-                           .min_p = p["min_p"],
-                           .seed = p["seed"],
-                           .logprobs = 3};
+serving::SamplingParams Params(const json& p) {
+  serving::SamplingParams params = {.repetition_penalty = p["repetition_penalty"],
+                                    .presence_penalty = p["presence_penalty"],
+                                    .frequency_penalty = p["frequency_penalty"],
+                                    .temperature = p["temperature"],
+                                    .top_k = p["top_k"],
+                                    .top_p = p["top_p"],
+                                    .min_p = p["min_p"],
+                                    .seed = p["seed"],
+                                    .logprobs = 3};
   AddExtras(p, params);
   return params;
 }
 
-void ExpectLogprobs(const SampledToken& token, const json& expected) {
+void ExpectLogprobs(const serving::SampledToken& token, const json& expected) {
   EXPECT_NEAR(token.logprob, expected["logprob"].get<double>(), 1e-5);
   const json& top = expected["top_logprobs"];
   ASSERT_GE(token.top_logprobs.size(), top.size());
@@ -87,7 +87,7 @@ TEST(SampleTest, Golden) {
   for (const json& c : cases) {
     SCOPED_TRACE(c["name"].get<std::string>());
     const std::vector<float> logits = Logits(c["logits"]);
-    const SamplingParams params = Params(c["params"]);
+    const serving::SamplingParams params = Params(c["params"]);
     const std::vector<int32_t> prompt = c["prompt"];
     const std::vector<int32_t> output = c["output"];
     const bool has_mu = c.contains("mu") && !c["mu"].is_null();
@@ -101,7 +101,7 @@ TEST(SampleTest, Golden) {
       EXPECT_NEAR(survivors[i].probability, c["probabilities"][i].get<double>(), 1e-5);
     }
 
-    SKEIN_ASSERT_OK_AND_ASSIGN(const SampledToken token,
+    SKEIN_ASSERT_OK_AND_ASSIGN(const serving::SampledToken token,
                                Sample(logits, params, prompt, output, c["position"], mu));
     EXPECT_EQ(token.id, c["chosen"].get<int32_t>());
     EXPECT_NEAR(token.mu, c.value("next_mu", 0.0), 1e-5);
@@ -115,7 +115,7 @@ TEST(LogprobsOfTest, Golden) {
   for (const json& row : rows) {
     SCOPED_TRACE(row.dump());
     const std::vector<float> logits = Logits(row["logits"]);
-    SKEIN_ASSERT_OK_AND_ASSIGN(const SampledToken token,
+    SKEIN_ASSERT_OK_AND_ASSIGN(const serving::SampledToken token,
                                LogprobsOf(logits, row["id"], row["count"]));
     EXPECT_EQ(token.id, row["id"].get<int32_t>());
     EXPECT_LE(token.top_logprobs.size(), row["count"].get<size_t>());

@@ -5,12 +5,12 @@
 namespace skein::kernels {
 namespace {
 
-bool HasPenalties(const SamplingParams& params) {
+bool HasPenalties(const serving::SamplingParams& params) {
   return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
          params.frequency_penalty != 0.0f;
 }
 
-bool Forbids(const SamplingParams& params, uint64_t position) {
+bool Forbids(const serving::SamplingParams& params, uint64_t position) {
   return params.min_tokens > 0 && position < static_cast<uint64_t>(params.min_tokens) &&
          !params.stop_ids.empty();
 }
@@ -32,7 +32,7 @@ class Part {
   const absl::Span<float> logits_;
 };
 
-void Penalise(const SamplingParams& params, absl::Span<const int32_t> prompt,
+void Penalise(const serving::SamplingParams& params, absl::Span<const int32_t> prompt,
               absl::Span<const int32_t> output, const Part& part, AdjustMemory& memory) {
   if (memory.counts.size() < part.size()) {
     memory.counts.resize(part.size());
@@ -66,21 +66,21 @@ void Penalise(const SamplingParams& params, absl::Span<const int32_t> prompt,
 
 }  // namespace
 
-bool Adjusts(const SamplingParams& params, uint64_t position) {
-  return !params.logit_bias.empty() || HasPenalties(params) || params.dry.multiplier > 0.0f ||
+bool Adjusts(const serving::SamplingParams& params, uint64_t position) {
+  return !params.logit_bias.empty() || HasPenalties(params) || params.dry_multiplier > 0.0f ||
          Forbids(params, position);
 }
 
-void Adjust(const SamplingParams& params, absl::Span<const int32_t> prompt,
+void Adjust(const serving::SamplingParams& params, absl::Span<const int32_t> prompt,
             absl::Span<const int32_t> output, uint64_t position, int32_t first,
             absl::Span<float> logits, AdjustMemory& memory) {
   const Part part(first, logits);
-  for (const TokenBias& bias : params.logit_bias) {
+  for (const serving::TokenBias& bias : params.logit_bias) {
     if (const int64_t i = part.IndexOf(bias.id); i >= 0) part[i] += bias.bias;
   }
   if (HasPenalties(params)) Penalise(params, prompt, output, part, memory);
-  if (params.dry.multiplier > 0.0f) {
-    PenaliseRepeats(params.dry, prompt, output, first, logits, memory.dry);
+  if (params.dry_multiplier > 0.0f) {
+    PenaliseRepeats(params, prompt, output, first, logits, memory.dry);
   }
   if (!Forbids(params, position)) return;
   for (int32_t id : params.stop_ids) {

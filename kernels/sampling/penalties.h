@@ -11,7 +11,7 @@
 namespace skein::kernels {
 
 // Whether Adjust would do anything.
-bool Adjusts(const SamplingParams& params, uint64_t position);
+bool Adjusts(const serving::SamplingParams& params, uint64_t position);
 
 // Kept from call to call.
 struct AdjustMemory {
@@ -22,7 +22,7 @@ struct AdjustMemory {
 
 // logit_bias, penalties, dry and min_tokens. Token first + i has logits[i]; others are passed over.
 // No token is negative.
-void Adjust(const SamplingParams& params, absl::Span<const int32_t> prompt,
+void Adjust(const serving::SamplingParams& params, absl::Span<const int32_t> prompt,
             absl::Span<const int32_t> output, uint64_t position, int32_t first,
             absl::Span<float> logits, AdjustMemory& memory);
 

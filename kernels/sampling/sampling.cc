@@ -93,14 +93,14 @@ int32_t Greedy(absl::Span<const float> logits, float largest) {
   return static_cast<int32_t>(std::find(logits.begin(), logits.end(), largest) - logits.begin());
 }
 
-absl::StatusOr<float> CurrentMu(const SamplingParams& params, std::optional<float> mu) {
+absl::StatusOr<float> CurrentMu(const serving::SamplingParams& params, std::optional<float> mu) {
   const float current = mu.value_or(2 * params.mirostat_tau);
   if (std::isfinite(current)) return current;
   return absl::InvalidArgumentError(absl::StrCat("mirostat's mu is ", current));
 }
 
 // What the draw may take at temperatures > 0, in order of id.
-void Restrict(const SamplingParams& params, float mu, Candidates& candidates) {
+void Restrict(const serving::SamplingParams& params, float mu, Candidates& candidates) {
   if (params.mirostat_tau > 0.0f) {
     KeepUnsurprising(mu, candidates);
   } else {
@@ -111,7 +111,7 @@ void Restrict(const SamplingParams& params, float mu, Candidates& candidates) {
 // All that are left of a whole row.
 void Restrict(const RowQuestion& question, absl::Span<const float> adjusted, float largest,
               float mu, Candidates& candidates) {
-  const SamplingParams& params = *question.sampling;
+  const serving::SamplingParams& params = *question.sampling;
   if (params.top_k > 0 && params.mirostat_tau == 0.0f) {
     candidates.AssignFirst(adjusted, 0, params.top_k);
     candidates.Weigh(largest, params.temperature);
@@ -121,10 +121,10 @@ void Restrict(const RowQuestion& question, absl::Span<const float> adjusted, flo
   Restrict(params, mu, candidates);
 }
 
-void Draw(const RowQuestion& question, Candidates& candidates, SampledToken& token) {
-  const SamplingParams& params = *question.sampling;
+void Draw(const RowQuestion& question, Candidates& candidates, serving::SampledToken& token) {
+  const serving::SamplingParams& params = *question.sampling;
   const double sum = candidates.SumOfWeights();
-  const double draw = UniformDraw(params.seed, question.position, params.sample);
+  const double draw = UniformDraw(params.seed, question.position, params.answer);
   const Candidate chosen = candidates.AtWeight(draw * sum, /*more=*/true);
   token.id = chosen.id;
   if (params.mirostat_tau > 0.0f) token.mu = NextMu(params, token.mu, chosen, sum);
@@ -240,7 +240,7 @@ double TreeSum(absl::Span<const double> values) {
 
 absl::Status DecideDraw(const RowQuestion& question, const Offsets& at,
                         absl::Span<const SummaryCell* const> summaries, Memory& memory,
-                        SampledToken& token) {
+                        serving::SampledToken& token) {
   Peak peak;
   for (const SummaryCell* summary : summaries) {
     peak.Join({summary[at.peak].value, summary[at.peak].id > 0});
@@ -250,7 +250,7 @@ absl::Status DecideDraw(const RowQuestion& question, const Offsets& at,
   ForEachCell(summaries, at.candidates, Drawable(question), [&](const SummaryCell& cell) {
     memory.merged.push_back({DescendingKey(cell.value), cell.id, 0});
   });
-  const SamplingParams& params = *question.sampling;
+  const serving::SamplingParams& params = *question.sampling;
   if (params.temperature == 0.0f) {
     token.id = std::min_element(memory.merged.begin(), memory.merged.end(), Before)->id;
     return absl::OkStatus();
@@ -266,7 +266,7 @@ absl::Status DecideDraw(const RowQuestion& question, const Offsets& at,
 
 absl::Status DecideLogprobs(const RowQuestion& question, const Offsets& at, int32_t blocks,
                             absl::Span<const SummaryCell* const> summaries, Memory& memory,
-                            SampledToken& token) {
+                            serving::SampledToken& token) {
   Peak all;
   for (const SummaryCell* summary : summaries) {
     for (int64_t i = at.block_sums; i < at.block_sums + blocks; ++i) {
@@ -302,8 +302,8 @@ absl::Status DecideLogprobs(const RowQuestion& question, const Offsets& at, int3
 }
 
 // By summaries, as one shard.
-absl::StatusOr<SampledToken> AnswerBySummary(const RowQuestion& question,
-                                             absl::Span<const float> logits) {
+absl::StatusOr<serving::SampledToken> AnswerBySummary(const RowQuestion& question,
+                                                      absl::Span<const float> logits) {
   static thread_local std::vector<SummaryCell> summary;
   const VocabularyPart whole = VocabularyPart::Whole(question.vocabulary);
   summary.resize(SummaryCells(question, whole.blocks));
@@ -334,11 +334,11 @@ void Summarise(const RowQuestion& question, const VocabularyPart& part,
   PutLogprobs(question, part, logits, memory, Offsets(question, part.blocks), out);
 }
 
-absl::StatusOr<SampledToken> Decide(const RowQuestion& question, int32_t blocks,
-                                    absl::Span<const SummaryCell* const> summaries) {
+absl::StatusOr<serving::SampledToken> Decide(const RowQuestion& question, int32_t blocks,
+                                             absl::Span<const SummaryCell* const> summaries) {
   Memory& memory = ThreadMemory();
   const Offsets at(question, blocks);
-  SampledToken token{.id = question.token};
+  serving::SampledToken token{.id = question.token};
   if (question.sampling != nullptr) {
     SKEIN_ASSIGN_OR_RETURN(token.mu, CurrentMu(*question.sampling, question.mu));
     SKEIN_RETURN_IF_ERROR(DecideDraw(question, at, summaries, memory, token));
@@ -349,10 +349,11 @@ absl::StatusOr<SampledToken> Decide(const RowQuestion& question, int32_t blocks,
   return token;
 }
 
-absl::StatusOr<SampledToken> Answer(const RowQuestion& question, absl::Span<const float> logits) {
+absl::StatusOr<serving::SampledToken> Answer(const RowQuestion& question,
+                                             absl::Span<const float> logits) {
   if (!NeedsAllLogits(question)) return AnswerBySummary(question, logits);
   Memory& memory = ThreadMemory();
-  SampledToken token;
+  serving::SampledToken token;
   const absl::Span<const float> adjusted = Adjusted(question, 0, logits, memory);
   const Peak peak = PeakOf(adjusted);
   SKEIN_RETURN_IF_ERROR(Check(peak, question.vocabulary));
@@ -360,25 +361,26 @@ absl::StatusOr<SampledToken> Answer(const RowQuestion& question, absl::Span<cons
   Restrict(question, adjusted, peak.largest, token.mu, memory.candidates);
   Draw(question, memory.candidates, token);
   if (question.logprobs < 0) return token;
-  SKEIN_ASSIGN_OR_RETURN(SampledToken told, AnswerBySummary({.vocabulary = question.vocabulary,
-                                                             .token = token.id,
-                                                             .logprobs = question.logprobs},
-                                                            logits));
+  SKEIN_ASSIGN_OR_RETURN(
+      serving::SampledToken told,
+      AnswerBySummary(
+          {.vocabulary = question.vocabulary, .token = token.id, .logprobs = question.logprobs},
+          logits));
   told.mu = token.mu;
   return told;
 }
 
 // ---- sampling.h ----
 
-absl::Status CheckTokens(const SamplingParams& params, absl::Span<const int32_t> prompt,
+absl::Status CheckTokens(const serving::SamplingParams& params, absl::Span<const int32_t> prompt,
                          absl::Span<const int32_t> output, int64_t vocabulary) {
   SKEIN_RETURN_IF_ERROR(CheckTokens(prompt, vocabulary, "the history"));
   SKEIN_RETURN_IF_ERROR(CheckTokens(output, vocabulary, "the history"));
-  for (const TokenBias& bias : params.logit_bias) {
+  for (const serving::TokenBias& bias : params.logit_bias) {
     SKEIN_RETURN_IF_ERROR(CheckTokens(absl::MakeConstSpan(&bias.id, 1), vocabulary, "logit_bias"));
   }
   SKEIN_RETURN_IF_ERROR(CheckTokens(params.stop_ids, vocabulary, "stop_ids"));
-  for (const std::vector<int32_t>& breaker : params.dry.breakers) {
+  for (const std::vector<int32_t>& breaker : params.dry_breakers) {
     SKEIN_RETURN_IF_ERROR(CheckTokens(breaker, vocabulary, "a dry breaker"));
   }
   return absl::OkStatus();
@@ -404,7 +406,7 @@ float UniformDraw(uint64_t seed, uint64_t position, uint32_t sample) {
 }
 
 absl::StatusOr<std::vector<TokenProbability>> Survivors(absl::Span<const float> logits,
-                                                        const SamplingParams& params,
+                                                        const serving::SamplingParams& params,
                                                         absl::Span<const int32_t> prompt,
                                                         absl::Span<const int32_t> output,
                                                         std::optional<float> mu) {
@@ -435,10 +437,11 @@ absl::StatusOr<std::vector<TokenProbability>> Survivors(absl::Span<const float> 
   return survivors;
 }
 
-absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits, const SamplingParams& params,
-                                    absl::Span<const int32_t> prompt,
-                                    absl::Span<const int32_t> output, uint64_t position,
-                                    std::optional<float> mu) {
+absl::StatusOr<serving::SampledToken> Sample(absl::Span<const float> logits,
+                                             const serving::SamplingParams& params,
+                                             absl::Span<const int32_t> prompt,
+                                             absl::Span<const int32_t> output, uint64_t position,
+                                             std::optional<float> mu) {
   const auto vocabulary = static_cast<int64_t>(logits.size());
   SKEIN_RETURN_IF_ERROR(CheckTokens(params, prompt, output, vocabulary));
   return Answer({.vocabulary = vocabulary,
@@ -451,7 +454,8 @@ absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits, const Sampli
                 logits);
 }
 
-absl::StatusOr<SampledToken> LogprobsOf(absl::Span<const float> logits, int32_t id, int32_t count) {
+absl::StatusOr<serving::SampledToken> LogprobsOf(absl::Span<const float> logits, int32_t id,
+                                                 int32_t count) {
   const auto vocabulary = static_cast<int64_t>(logits.size());
   SKEIN_RETURN_IF_ERROR(CheckTokens(absl::MakeConstSpan(&id, 1), vocabulary, "the prompt"));
   return Answer({.vocabulary = vocabulary, .token = id, .logprobs = count}, logits);

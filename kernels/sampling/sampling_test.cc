@@ -47,13 +47,13 @@ TEST(SampleTest, RefusesWhatHasNoAnswer) {
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("of the history")));
     EXPECT_THAT(Sample(two, {}, {}, std::vector<int32_t>{0, token}, 2),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("of the history")));
-    const auto refusal = [&](const SamplingParams& params, const char* where) {
+    const auto refusal = [&](const serving::SamplingParams& params, const char* where) {
       EXPECT_THAT(Sample(two, params, {}, {}, 0),
                   StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(where)));
     };
     refusal({.logit_bias = {{0, 1.0f}, {token, 1.0f}}}, "of logit_bias");
     refusal({.stop_ids = {token}}, "of stop_ids");
-    refusal({.dry = {.breakers = {{1}, {0, token}}}}, "of a dry breaker");
+    refusal({.dry_breakers = {{1}, {0, token}}}, "of a dry breaker");
     EXPECT_THAT(LogprobsOf(two, token, 1),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("of the prompt")));
   }
@@ -83,18 +83,18 @@ TEST_P(LargeVocabularyTest, AgreesWithSorting) {
   const std::string order_of_logits = GetParam();
   if (order_of_logits != "random") std::sort(logits.begin(), logits.end());
   if (order_of_logits == "descending") std::reverse(logits.begin(), logits.end());
-  const SamplingParams variants[] = {{},
-                                     {.top_k = 1},
-                                     {.temperature = 3.0f, .top_k = 50},
-                                     {.top_k = 50, .top_p = 0.5f},
-                                     {.temperature = 3.0f, .top_k = kVocabulary - 1},
-                                     {.temperature = 3.0f, .top_k = kVocabulary + 1},
-                                     {.temperature = 50.0f},
-                                     {.temperature = 0.2f, .top_k = 1000},
-                                     {.top_k = 777, .top_p = 0.5f},
-                                     {.temperature = 1.5f, .top_p = 0.99f},
-                                     {.top_p = 0.8f, .min_p = 0.01f}};
-  for (SamplingParams params : variants) {
+  const serving::SamplingParams variants[] = {{},
+                                              {.top_k = 1},
+                                              {.temperature = 3.0f, .top_k = 50},
+                                              {.top_k = 50, .top_p = 0.5f},
+                                              {.temperature = 3.0f, .top_k = kVocabulary - 1},
+                                              {.temperature = 3.0f, .top_k = kVocabulary + 1},
+                                              {.temperature = 50.0f},
+                                              {.temperature = 0.2f, .top_k = 1000},
+                                              {.top_k = 777, .top_p = 0.5f},
+                                              {.temperature = 1.5f, .top_p = 0.99f},
+                                              {.top_p = 0.8f, .min_p = 0.01f}};
+  for (serving::SamplingParams params : variants) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const auto survivors, Survivors(logits, params, {}, {}));
     std::vector<int32_t> order(kVocabulary);
     for (int32_t i = 0; i < kVocabulary; ++i) order[i] = i;
@@ -145,13 +145,16 @@ std::vector<float> Noise(int32_t vocabulary, uint32_t state) {
 }
 
 // Parameters with every extra set so that it does nothing.
-SamplingParams Idle() {
-  SamplingParams params = {.logprobs = 2};
+serving::SamplingParams Idle() {
+  serving::SamplingParams params = {.logprobs = 2};
   params.logit_bias = {{3, 0.0f}};
   params.min_tokens = 2;  // the output below is longer
   params.stop_ids = {0, 1};
   params.mirostat_eta = 0.7f;
-  params.dry = {.multiplier = 5.0f, .base = 3.0f, .allowed_length = 9, .breakers = {{2}, {3, 4}}};
+  params.dry_multiplier = 5.0f;
+  params.dry_base = 3.0f;
+  params.dry_allowed_length = 9;
+  params.dry_breakers = {{2}, {3, 4}};
   return params;
 }
 
@@ -160,8 +163,8 @@ TEST(SampleTest, IdleExtrasChangeNoBit) {
   std::vector<int32_t> output = {4, 4, 1};
   for (uint32_t i = 0; i < 50; ++i) {
     const std::vector<float> logits = Noise(1000, i);
-    SamplingParams plain = {.temperature = 0.8f, .top_p = 0.9f, .seed = i, .logprobs = 2};
-    SamplingParams idle = Idle();
+    serving::SamplingParams plain = {.temperature = 0.8f, .top_p = 0.9f, .seed = i, .logprobs = 2};
+    serving::SamplingParams idle = Idle();
     idle.temperature = plain.temperature;
     idle.top_p = plain.top_p;
     idle.seed = i;
@@ -183,8 +186,8 @@ TEST(SampleTest, IdleExtrasChangeNoBit) {
 // Half of an answer here, half of it elsewhere: all that goes over is the tokens and the last mu.
 TEST(SampleTest, MirostatGoesOnFromItsState) {
   const std::vector<int32_t> prompt = {5, 6};
-  const SamplingParams params = {.seed = 9, .sample = 2, .mirostat_tau = 4.0f};
-  std::vector<SampledToken> whole;
+  const serving::SamplingParams params = {.seed = 9, .answer = 2, .mirostat_tau = 4.0f};
+  std::vector<serving::SampledToken> whole;
   std::vector<int32_t> output;
   const auto step = [&](std::optional<float> mu) {
     return Sample(Noise(5000, static_cast<uint32_t>(output.size())), params, prompt, output,
@@ -214,7 +217,7 @@ TEST(SampleTest, MirostatGoesOnFromItsState) {
 TEST(SampleTest, MirostatReachesItsTarget) {
   const std::vector<float> logits = Noise(2000, 1);
   for (float tau : {3.0f, 6.0f}) {
-    const SamplingParams params = {.seed = 4, .mirostat_tau = tau};
+    const serving::SamplingParams params = {.seed = 4, .mirostat_tau = tau};
     float mu = 2 * tau;
     double sum = 0;
     constexpr int kWarm = 200;
@@ -234,15 +237,16 @@ TEST(SampleTest, MirostatReachesItsTarget) {
 TEST(SampleTest, DrawsFollowTheProbabilities) {
   const std::vector<float> logits = {2.0f, 1.0f, 0.0f, -1.0f, -2.0f, 0.5f, -0.5f, 1.5f};
   constexpr int kDraws = 8000;
-  for (const SamplingParams& params :
-       {SamplingParams{.seed = 7}, SamplingParams{.temperature = 1.5f, .seed = 8, .sample = 3},
-        SamplingParams{.seed = 9, .logit_bias = {{4, 3.0f}}}}) {
+  for (const serving::SamplingParams& params :
+       {serving::SamplingParams{.seed = 7},
+        serving::SamplingParams{.temperature = 1.5f, .seed = 8, .answer = 3},
+        serving::SamplingParams{.seed = 9, .logit_bias = {{4, 3.0f}}}}) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const auto survivors, Survivors(logits, params, {}, {}));
     for (bool samples : {false, true}) {
       std::vector<int> counts(logits.size(), 0);
       for (int i = 0; i < kDraws; ++i) {
-        SamplingParams drawn = params;
-        if (samples) drawn.sample = static_cast<uint32_t>(i);
+        serving::SamplingParams drawn = params;
+        if (samples) drawn.answer = static_cast<uint32_t>(i);
         SKEIN_ASSERT_OK_AND_ASSIGN(const auto token,
                                    Sample(logits, drawn, {}, {}, samples ? 17 : i));
         ++counts[token.id];
@@ -261,7 +265,7 @@ TEST(SampleTest, SamplesOfOneSeedDifferFromTheFirstToken) {
   const std::vector<float> logits = Noise(50000, 3);
   std::set<int32_t> ids;
   for (uint32_t sample = 0; sample < 64; ++sample) {
-    ids.insert(Sample(logits, {.seed = 1, .sample = sample}, {}, {}, 0)->id);
+    ids.insert(Sample(logits, {.seed = 1, .answer = sample}, {}, {}, 0)->id);
   }
   EXPECT_GT(ids.size(), 60u);
 }

@@ -32,9 +32,9 @@ struct VocabularyPart {
 // What is asked of a row of logits: a draw, or what it says of a token.
 struct RowQuestion {
   int64_t vocabulary = 0;
-  const SamplingParams* sampling = nullptr;  // of a draw, checked; null: there is none
-  absl::Span<const int32_t> prompt, output;  // of a draw, checked: see CheckTokens
-  uint64_t position = 0;                     // of a draw: the output's length
+  const serving::SamplingParams* sampling = nullptr;  // of a draw, checked; null: there is none
+  absl::Span<const int32_t> prompt, output;           // of a draw, checked: see CheckTokens
+  uint64_t position = 0;                              // of a draw: the output's length
   std::optional<float> mu;
   int32_t token = 0;      // where there is no draw
   int32_t logprobs = -1;  // n >= 0: the token's, and the n most likely ones'
@@ -56,10 +56,11 @@ int64_t SummaryCells(const RowQuestion& question, int32_t blocks);
 void Summarise(const RowQuestion& question, const VocabularyPart& part,
                absl::Span<const float> logits, SummaryCell* out);
 // `summaries`: every shard's, in shard order. Errors as Sample's.
-absl::StatusOr<SampledToken> Decide(const RowQuestion& question, int32_t blocks,
-                                    absl::Span<const SummaryCell* const> summaries);
+absl::StatusOr<serving::SampledToken> Decide(const RowQuestion& question, int32_t blocks,
+                                             absl::Span<const SummaryCell* const> summaries);
 
 // From the whole row, [vocabulary]. Errors as Sample's.
-absl::StatusOr<SampledToken> Answer(const RowQuestion& question, absl::Span<const float> logits);
+absl::StatusOr<serving::SampledToken> Answer(const RowQuestion& question,
+                                             absl::Span<const float> logits);
 
 }  // namespace skein::kernels

@@ -41,8 +41,8 @@ std::vector<float> Noise(int64_t size, uint32_t seed) {
 }
 
 // As `shards` shards answer together.
-absl::StatusOr<SampledToken> AnswerOf(int32_t shards, const RowQuestion& question,
-                                      const std::vector<float>& logits) {
+absl::StatusOr<serving::SampledToken> AnswerOf(int32_t shards, const RowQuestion& question,
+                                               const std::vector<float>& logits) {
   const int64_t block = VocabularyPart::Whole(question.vocabulary).block;
   const int32_t blocks = kVocabularyBlocks / shards;
   std::vector<std::vector<SummaryCell>> summaries;
@@ -58,7 +58,7 @@ absl::StatusOr<SampledToken> AnswerOf(int32_t shards, const RowQuestion& questio
   return Decide(question, blocks, pointers);
 }
 
-void ExpectSame(const SampledToken& got, const SampledToken& want) {
+void ExpectSame(const serving::SampledToken& got, const serving::SampledToken& want) {
   EXPECT_EQ(got.id, want.id);
   EXPECT_EQ(got.logprob, want.logprob);
   EXPECT_EQ(got.mu, want.mu);
@@ -69,8 +69,8 @@ void ExpectSame(const SampledToken& got, const SampledToken& want) {
   }
 }
 
-const std::vector<SamplingParams>& Variants() {
-  static const auto& variants = *new std::vector<SamplingParams>{
+const std::vector<serving::SamplingParams>& Variants() {
+  static const auto& variants = *new std::vector<serving::SamplingParams>{
       {.temperature = 0},
       {.temperature = 0, .logprobs = 3},
       {.top_k = 1},
@@ -82,7 +82,7 @@ const std::vector<SamplingParams>& Variants() {
        .frequency_penalty = 0.3f,
        .top_k = 10},
       {.temperature = 0, .logit_bias = {{3, 50}, {299, 49}}, .min_tokens = 9, .stop_ids = {3}},
-      {.top_k = 20, .dry = {.multiplier = 3, .allowed_length = 1}},
+      {.top_k = 20, .dry_multiplier = 3, .dry_allowed_length = 1},
   };
   return variants;
 }
@@ -92,7 +92,7 @@ TEST(ShardsTest, ChooseWhatAWholeRowDoes) {
   for (const int64_t vocabulary : {300, 9, 5, 1}) {
     for (size_t v = 0; v < Variants().size(); ++v) {
       SCOPED_TRACE(testing::Message() << vocabulary << " tokens, variant " << v);
-      SamplingParams params = Variants()[v];
+      serving::SamplingParams params = Variants()[v];
       const bool history = vocabulary == 300;
       if (!history) params.logit_bias = {}, params.stop_ids = {};
       for (uint32_t seed = 0; seed < 20; ++seed) {
@@ -103,10 +103,11 @@ TEST(ShardsTest, ChooseWhatAWholeRowDoes) {
                                 .logprobs = params.logprobs};
         if (history) question.prompt = prompt, question.output = output;
         ASSERT_FALSE(NeedsAllLogits(question));
-        SKEIN_ASSERT_OK_AND_ASSIGN(const SampledToken want, Answer(question, logits));
+        SKEIN_ASSERT_OK_AND_ASSIGN(const serving::SampledToken want, Answer(question, logits));
         for (const int32_t shards : {1, 2, 4, 8}) {
           SCOPED_TRACE(shards);
-          SKEIN_ASSERT_OK_AND_ASSIGN(const SampledToken got, AnswerOf(shards, question, logits));
+          SKEIN_ASSERT_OK_AND_ASSIGN(const serving::SampledToken got,
+                                     AnswerOf(shards, question, logits));
           ExpectSame(got, want);
         }
       }
@@ -121,7 +122,7 @@ TEST(ShardsTest, TellAPromptsToken) {
   for (const int32_t token : {0, 37, 38, 299}) {
     for (const int32_t count : {0, 1, 4, 1000}) {
       const RowQuestion question = {.vocabulary = 300, .token = token, .logprobs = count};
-      const SampledToken want = *Answer(question, logits);
+      const serving::SampledToken want = *Answer(question, logits);
       EXPECT_NEAR(want.logprob, logits[token] - std::log(sum), 1e-6);
       EXPECT_EQ(want.top_logprobs.size(), static_cast<size_t>(std::min(count, 300)));
       for (const int32_t shards : {2, 4, 8}) ExpectSame(*AnswerOf(shards, question, logits), want);
@@ -130,13 +131,13 @@ TEST(ShardsTest, TellAPromptsToken) {
 }
 
 TEST(ShardsTest, EveryShardHearsOfWhatHasNoAnswer) {
-  const SamplingParams greedy = {.temperature = 0}, some = {.top_k = 5, .logprobs = 2};
+  const serving::SamplingParams greedy = {.temperature = 0}, some = {.top_k = 5, .logprobs = 2};
   for (const auto& [value, message] :
        {std::pair{std::nanf(""), "300 logits: one is NaN"}, {kInf, "one is infinite"}}) {
     for (const int32_t where : {0, 150, 299}) {
       std::vector<float> logits = Noise(300, 1);
       logits[where] = value;
-      for (const SamplingParams* params : {&greedy, &some}) {
+      for (const serving::SamplingParams* params : {&greedy, &some}) {
         const RowQuestion question = {.vocabulary = 300, .sampling = params};
         for (const int32_t shards : {1, 4}) {
           EXPECT_THAT(AnswerOf(shards, question, logits).status(),
@@ -152,7 +153,7 @@ TEST(ShardsTest, EveryShardHearsOfWhatHasNoAnswer) {
   EXPECT_THAT(AnswerOf(4, {.vocabulary = 300, .sampling = &some}, logits).status(),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("none is finite")));
   logits[200] = 1;
-  for (const SamplingParams* params : {&greedy, &some}) {
+  for (const serving::SamplingParams* params : {&greedy, &some}) {
     const RowQuestion question = {.vocabulary = 300, .sampling = params, .logprobs = 1};
     EXPECT_EQ(AnswerOf(4, question, logits)->id, 200);
     EXPECT_EQ(AnswerOf(4, question, logits)->logprob, 0);
@@ -160,7 +161,7 @@ TEST(ShardsTest, EveryShardHearsOfWhatHasNoAnswer) {
 }
 
 TEST(ShardsTest, WhatHasNoBoundNeedsAllLogits) {
-  const auto needs = [](const SamplingParams& params) {
+  const auto needs = [](const serving::SamplingParams& params) {
     return NeedsAllLogits({.vocabulary = 9, .sampling = &params});
   };
   EXPECT_TRUE(needs({}));
@@ -174,20 +175,20 @@ TEST(ShardsTest, WhatHasNoBoundNeedsAllLogits) {
 
 // What a draw works in is kept by its thread.
 TEST(ShardsTest, DrawsAllocateNothing) {
-  std::vector<SamplingParams> variants = Variants();
-  for (const SamplingParams& params : std::vector<SamplingParams>{
+  std::vector<serving::SamplingParams> variants = Variants();
+  for (const serving::SamplingParams& params : std::vector<serving::SamplingParams>{
            {},
            {.top_p = 0.9f},
            {.min_p = 0.01f, .typical_p = 0.8f},
            {.mirostat_tau = 3},
-           {.repetition_penalty = 1.2f, .dry = {.multiplier = 1, .breakers = {{4}, {5, 6}}}}}) {
+           {.repetition_penalty = 1.2f, .dry_multiplier = 1, .dry_breakers = {{4}, {5, 6}}}}) {
     variants.push_back(params);
   }
   const std::vector<int32_t> prompt(5000, 17), output = {3, 250, 1};
   const std::vector<float> logits = Noise(20000, 3);
   int64_t during = 0;
   for (const bool counts : {false, true}) {
-    for (const SamplingParams& params : variants) {
+    for (const serving::SamplingParams& params : variants) {
       const RowQuestion question = {
           .vocabulary = 20000, .sampling = &params, .prompt = prompt, .output = output};
       const int64_t before = allocations;

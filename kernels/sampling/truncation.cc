@@ -26,7 +26,7 @@ double Log2(double x) {
 
 }  // namespace
 
-void Truncate(const SamplingParams& params, Candidates& candidates) {
+void Truncate(const serving::SamplingParams& params, Candidates& candidates) {
   if (params.typical_p < 1.0f) candidates.KeepTypical(params.typical_p);
   if (params.top_p < 1.0f) {
     candidates.KeepUpTo(candidates.AtWeight(double{params.top_p} * candidates.SumOfWeights()));
@@ -45,7 +45,7 @@ void KeepUnsurprising(double mu, Candidates& candidates) {
   candidates.KeepHeavy(least);
 }
 
-float NextMu(const SamplingParams& params, float mu, const Candidate& chosen, double sum) {
+float NextMu(const serving::SamplingParams& params, float mu, const Candidate& chosen, double sum) {
   const double surprise = Log2(sum) - Log2(chosen.weight);
   return static_cast<float>(mu - params.mirostat_eta * (surprise - params.mirostat_tau));
 }

@@ -68,7 +68,7 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
     std::vector<int32_t> tokens;
     for (const SampledTokens& row : p_.executable->result(i).sampled) {
       EXPECT_EQ(row.error, "");
-      for (const SampledToken& token : row.tokens) tokens.push_back(token.id);
+      for (const serving::SampledToken& token : row.tokens) tokens.push_back(token.id);
     }
     return tokens;
   }
@@ -78,7 +78,7 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
   }
 
   static Batch Start(int32_t slot, std::vector<int32_t> prompt, std::vector<int32_t> pages,
-                     const SamplingParams& sampling) {
+                     const serving::SamplingParams& sampling) {
     const auto rows = static_cast<int32_t>(prompt.size());
     return {.starts = {{.slot = slot, .prompt = prompt, .sampling = sampling}},
             .updates = {{.slot = slot, .pages = std::move(pages)}},
@@ -104,7 +104,7 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
   }
 
   // Every parameter that history changes.
-  const SamplingParams sampling_ = {
+  const serving::SamplingParams sampling_ = {
       .repetition_penalty = 1.3f, .frequency_penalty = 0.5f, .temperature = 0.9f, .seed = 5};
   const std::unique_ptr<Backend> backend_ = GetParam().make();
   TestProgram p_;
@@ -154,8 +154,8 @@ TEST_P(ExecutableTest, AStartMakesAnotherSequenceOfASlot) {
 }
 
 TEST_P(ExecutableTest, APromptIsSharedBySlots) {
-  SamplingParams other = sampling_;
-  other.sample = 1;
+  serving::SamplingParams other = sampling_;
+  other.answer = 1;
   Batch batch = Start(0, {7, 8, 9, 7}, {0, 1}, sampling_);
   batch.starts.push_back({.slot = 3, .prompt_of = 0, .sampling = other});
   Draw(batch);
@@ -182,8 +182,8 @@ TEST_P(ExecutableTest, PromptLogprobsTellOfTheNextToken) {
   ASSERT_THAT(result.prompt_logprobs[0].tokens, SizeIs(3));
   const int32_t next[] = {8, 9, 7};
   for (int64_t i = 0; i < 3; ++i) {
-    const SampledToken& got = result.prompt_logprobs[0].tokens[i];
-    const SampledToken want = *LogprobsOf(Logits(i), next[i], 2);
+    const serving::SampledToken& got = result.prompt_logprobs[0].tokens[i];
+    const serving::SampledToken want = *LogprobsOf(Logits(i), next[i], 2);
     EXPECT_EQ(got.id, next[i]);
     EXPECT_EQ(got.logprob, want.logprob);
     EXPECT_EQ(got.top_logprobs.at(1).id, want.top_logprobs.at(1).id);
@@ -196,7 +196,7 @@ TEST_P(ExecutableTest, PromptLogprobsTellOfTheNextToken) {
 }
 
 TEST_P(ExecutableTest, ADrawThatFailsLeavesTheOthers) {
-  SamplingParams impossible = sampling_;
+  serving::SamplingParams impossible = sampling_;
   impossible.min_tokens = 1;
   for (int32_t id = 0; id < kVocabulary; ++id) impossible.stop_ids.push_back(id);
   Batch batch = Start(0, {7}, {0}, impossible);
@@ -212,7 +212,7 @@ TEST_P(ExecutableTest, ADrawThatFailsLeavesTheOthers) {
 }
 
 TEST_P(ExecutableTest, AHistoryBeyondTheVocabularyFailsItsDraws) {
-  SamplingParams biased = sampling_;
+  serving::SamplingParams biased = sampling_;
   biased.logit_bias = {{.id = kVocabulary, .bias = 1}};
   Batch batch = Start(0, {7}, {0}, sampling_);
   batch.starts[0].output = {static_cast<int32_t>(kVocabulary)};

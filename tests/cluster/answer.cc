@@ -11,30 +11,30 @@ void Answer::Add(const v1::GenerateEvent& event) {
     case v1::GenerateEvent::kAccepted:
       ++accepted;
       seed = event.accepted().seed();
-      samples = event.accepted().n();
+      n = event.accepted().n();
       break;
     case v1::GenerateEvent::kTokens: {
-      Sample& sample = by_sample[event.tokens().sample()];
-      sample.text += event.tokens().text();
+      OneAnswer& one = by_answer[event.tokens().answer()];
+      one.text += event.tokens().text();
       in_place =
-          may_come && event.tokens().sample() < samples && !ended.contains(event.tokens().sample());
+          may_come && event.tokens().answer() < n && !ended.contains(event.tokens().answer());
       text += event.tokens().text();
       for (const v1::Token& token : event.tokens().tokens()) {
         tokens.push_back(token.id());
-        sample.tokens.push_back(token.id());
+        one.tokens.push_back(token.id());
       }
       break;
     }
     case v1::GenerateEvent::kFinished:
       ++finished;
-      in_place = may_come && event.finished().sample() < samples &&
-                 ended.insert(event.finished().sample()).second;
+      in_place = may_come && event.finished().answer() < n &&
+                 ended.insert(event.finished().answer()).second;
       reason = event.finished().reason();
-      by_sample[event.finished().sample()].reason = reason;
+      by_answer[event.finished().answer()].reason = reason;
       break;
     case v1::GenerateEvent::kError:
       ++errors;
-      in_place = may_come && ended.size() < samples;
+      in_place = may_come && ended.size() < n;
       error = event.error().message();
       break;
     case v1::GenerateEvent::EVENT_NOT_SET:
@@ -46,11 +46,11 @@ void Answer::Add(const v1::GenerateEvent& event) {
 
 std::string Answer::Fault() const {
   if (misplaced > 0) return absl::StrCat(misplaced, " events where none of their kind may come");
-  const bool whole = accepted == 1 && ended.size() == samples;
+  const bool whole = accepted == 1 && ended.size() == n;
   if (status.ok()) {
     return whole && errors == 0 ? ""
                                 : absl::StrCat("OK with ", accepted, " Accepted, ", finished,
-                                               " Finished of ", samples, ", ", errors, " Error");
+                                               " Finished of ", n, ", ", errors, " Error");
   }
   // The client itself, or a connection that breaks, may end a stream between its last event and OK.
   const grpc::StatusCode code = status.error_code();
@@ -58,7 +58,7 @@ std::string Answer::Fault() const {
       code == grpc::StatusCode::UNAVAILABLE) {
     return "";
   }
-  return whole ? absl::StrCat("all ", samples, " are Finished, but the status is ", code) : "";
+  return whole ? absl::StrCat("all ", n, " are Finished, but the status is ", code) : "";
 }
 
 }  // namespace skein::testing

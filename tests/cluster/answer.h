@@ -13,7 +13,7 @@
 
 namespace skein::testing {
 
-struct Sample {
+struct OneAnswer {
   std::vector<uint32_t> tokens;
   std::string text;
   v1::Finished::Reason reason = v1::Finished::REASON_UNSPECIFIED;
@@ -23,7 +23,7 @@ struct Answer {
   // Takes the next event.
   void Add(const v1::GenerateEvent& event);
   // How the stream, with its status, breaks the contract: an Accepted first, one Finished for each
-  // sample exactly where the status is OK, at most one Error where it is not, and nothing after an
+  // answer exactly where the status is OK, at most one Error where it is not, and nothing after an
   // end. Empty: not at all.
   std::string Fault() const;
 
@@ -32,11 +32,11 @@ struct Answer {
   int finished = 0;
   int errors = 0;
   int misplaced = 0;         // events where none of their kind may come
-  uint32_t samples = 0;      // as Accepted said
+  uint32_t n = 0;            // as Accepted said
   std::set<uint32_t> ended;  // of them
   uint64_t seed = 0;
-  std::map<uint32_t, Sample> by_sample;
-  // Of all samples, as they came.
+  std::map<uint32_t, OneAnswer> by_answer;
+  // Of all answers, as they came.
   std::vector<uint32_t> tokens;
   std::string text;
   v1::Finished::Reason reason = v1::Finished::REASON_UNSPECIFIED;

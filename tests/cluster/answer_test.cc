@@ -8,7 +8,7 @@
 namespace skein::testing {
 namespace {
 
-// A letter an event: Accepted (of two samples), Tokens and Finished of sample 0 and 1, Error.
+// A letter an event: Accepted (of two answers), Tokens and Finished of answers 0 and 1, Error.
 v1::GenerateEvent Event(char letter) {
   v1::GenerateEvent event;
   switch (letter) {
@@ -17,11 +17,11 @@ v1::GenerateEvent Event(char letter) {
       break;
     case 't':
     case 'u':
-      event.mutable_tokens()->set_sample(letter - 't');
+      event.mutable_tokens()->set_answer(letter - 't');
       break;
     case 'f':
     case 'g':
-      event.mutable_finished()->set_sample(letter - 'f');
+      event.mutable_finished()->set_answer(letter - 'f');
       break;
     case 'e':
       event.mutable_error()->set_code(grpc::StatusCode::INTERNAL);

@@ -83,11 +83,13 @@ TEST_P(KvDTypeTest, HeldOutTextIsAsLikely) {
       const auto replica,
       LocalReplica::Create(config, *tensors, {.kv_dtype = cache.dtype, .make_backend = Cpu}));
   std::ifstream file("tests/golden/answers.json");
-  std::vector<GenerationRequest> requests;
+  std::vector<serving::Request> requests;
   double want = 0;
   const nlohmann::json golden = nlohmann::json::parse(file);
   for (const nlohmann::json& window : golden.at("held_out")) {
-    requests.push_back({.id = requests.size() + 1, .prompt = window.at("ids"), .max_tokens = 1});
+    requests.push_back({.id = serving::RequestId(requests.size() + 1),
+                        .prompt = window.at("ids"),
+                        .max_tokens = 1});
     requests.back().prompt_logprobs = 0;
     want += window.at("nll").get<double>();
   }
@@ -98,7 +100,7 @@ TEST_P(KvDTypeTest, HeldOutTextIsAsLikely) {
   double got = 0;
   int tokens = 0;
   for (const auto& [id, logprobs] : replica->prompt_logprobs()) {
-    for (const kernels::SampledToken& token : logprobs) got -= token.logprob;
+    for (const serving::SampledToken& token : logprobs) got -= token.logprob;
     tokens += static_cast<int>(logprobs.size());
   }
   EXPECT_EQ(tokens, 4 * 511);

@@ -27,11 +27,11 @@ struct LayoutCase {
 
 void PrintTo(const LayoutCase& c, std::ostream* out) { *out << c.name; }
 
-std::vector<GenerationRequest> Requests(int64_t vocab_size) {
-  std::vector<GenerationRequest> requests;
+std::vector<serving::Request> Requests(int64_t vocab_size) {
+  std::vector<serving::Request> requests;
   const int lengths[] = {1, 5, 37, 70};
   for (int i = 0; i < 4; ++i) {
-    GenerationRequest request{.id = static_cast<RequestId>(i + 1), .max_tokens = 8};
+    serving::Request request{.id = serving::RequestId(i + 1), .max_tokens = 8};
     for (int t = 0; t < lengths[i]; ++t) {
       request.prompt.push_back(static_cast<int32_t>((t * 131 + i * 29 + 7) % vocab_size));
     }
@@ -126,7 +126,8 @@ TEST(BackendTest, ReferenceGivesTheSameGreedyAnswers) {
   const LayoutCase c = {"reference", kBard, {1, 1, 1}, 4, 1, 256};
   const Outcome got = RunLayout(c, /*reference=*/true);
   const Outcome& want = Alone(kBard);
-  for (RequestId id : {1, 3}) EXPECT_EQ(got.answers.at({id, 0}), want.answers.at({id, 0}));
+  for (const serving::RequestId id : {serving::RequestId(1), serving::RequestId(3)})
+    EXPECT_EQ(got.answers.at({id, 0}), want.answers.at({id, 0}));
 }
 
 // Half the bytes between stages, for a rounding of the activations there.
@@ -134,7 +135,8 @@ TEST(HopDTypeTest, HopsAreAsThePlanSays) {
   constexpr const char* kBard = "checkpoints/bard";
   SKEIN_ASSERT_OK_AND_ASSIGN(const model::ModelConfig config, model::LoadModelConfig(kBard));
   SKEIN_ASSERT_OK_AND_ASSIGN(const auto tensors, model::OpenTensorSource(kBard));
-  GenerationRequest request{.id = 1, .prompt = {5, 6, 7, 8, 9, 10, 11}, .max_tokens = 1};
+  serving::Request request{
+      .id = serving::RequestId(1), .prompt = {5, 6, 7, 8, 9, 10, 11}, .max_tokens = 1};
   LocalReplica::Logits logits[2];
   int64_t bytes[2];
   for (const bool narrow : {false, true}) {

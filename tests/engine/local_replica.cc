@@ -150,13 +150,13 @@ std::vector<LocalReplica::AnswerId> LocalReplica::AnswersOf(const kernels::SlotS
     start.prompt_of = -1;
     start.output.clear();
     start.mu.reset();
-    start.sampling.sample = sample;
+    start.sampling.answer = sample;
     return Encode(StepOrder{.starts = {std::move(start)}});
   };
-  const auto sample = static_cast<int32_t>(start.sampling.sample);
+  const auto sample = static_cast<int32_t>(start.sampling.answer);
   std::vector<AnswerId> answers;
-  for (const GenerationRequest& request : requests_) {
-    for (const SampleStart& asked : request.samples) {
+  for (const serving::Request& request : requests_) {
+    for (const serving::AnswerStart& asked : request.answers) {
       if (asked.index == sample &&
           bytes_of({.prompt = request.prompt, .sampling = request.sampling}, sample) ==
               bytes_of(start, sample)) {
@@ -238,7 +238,7 @@ absl::StatusOr<StepResult> LocalReplica::Run(const StepOrder& order) {
 }
 
 absl::StatusOr<LocalReplica::Answers> LocalReplica::Generate(
-    const std::vector<GenerationRequest>& requests, SchedulerLimits scheduler) {
+    const std::vector<serving::Request>& requests, SchedulerLimits scheduler) {
   scheduler.page_size = options_.page_size;
   scheduler.stages = std::max(scheduler.stages, options_.layout.pipeline);
   state_ = std::make_unique<ReplicaState>(
@@ -253,26 +253,25 @@ absl::StatusOr<LocalReplica::Answers> LocalReplica::Generate(
 }
 
 absl::StatusOr<LocalReplica::Answers> LocalReplica::GenerateMore(
-    const std::vector<GenerationRequest>& requests) {
+    const std::vector<serving::Request>& requests) {
   if (state_ == nullptr) return absl::FailedPreconditionError("Generate comes first");
   ReplicaState& state = *state_;
   requests_ = requests;
-  for (const GenerationRequest& request : requests) state.Add(request, absl::UnixEpoch());
+  for (const serving::Request& request : requests) state.Add(request, absl::UnixEpoch());
   Answers answers;
   int64_t given = 0, drawn = 0, under_way = 0;
   while (true) {
     const StepReport report = state.TakeReport();
-    for (const SequenceOutput& sequence : report.sequences) {
-      if (sequence.finish == Finish::kFailed) return absl::InternalError(sequence.error);
-      std::vector<int32_t>& answer = answers[{sequence.id, sequence.sample}];
-      for (const auto& token : sequence.tokens) {
+    for (const serving::AnswerOutput& output : report.answers) {
+      if (output.finish == serving::Finish::kFailed) return absl::InternalError(output.error);
+      std::vector<int32_t>& answer = answers[{output.request_id, output.answer}];
+      for (const auto& token : output.tokens) {
         answer.push_back(token.id);
         ++given;
-        mus_[{sequence.id, sequence.sample}].push_back(token.mu);
+        mus_[{output.request_id, output.answer}].push_back(token.mu);
       }
-      std::vector<kernels::SampledToken>& logprobs = prompt_logprobs_[sequence.id];
-      logprobs.insert(logprobs.end(), sequence.prompt_logprobs.begin(),
-                      sequence.prompt_logprobs.end());
+      std::vector<serving::SampledToken>& logprobs = prompt_logprobs_[output.request_id];
+      logprobs.insert(logprobs.end(), output.prompt_logprobs.begin(), output.prompt_logprobs.end());
     }
     load_ = report.load;
     for (; !state.idle() && under_way < options_.orders_ahead; ++under_way) {

@@ -59,21 +59,23 @@ class LocalReplica {
   // Begin and Finish.
   absl::StatusOr<StepResult> Run(const StepOrder& order);
 
-  using Answers = std::map<std::pair<RequestId, int32_t>, std::vector<int32_t>>;
+  using Answers = std::map<std::pair<serving::RequestId, int32_t>, std::vector<int32_t>>;
   // Serves the requests to their end, `scheduler` deciding; answers by request and sample. Starts
   // with an empty prefix cache.
-  absl::StatusOr<Answers> Generate(const std::vector<GenerationRequest>& requests,
+  absl::StatusOr<Answers> Generate(const std::vector<serving::Request>& requests,
                                    SchedulerLimits scheduler);
   // Further requests, after Generate, to the same leader: its prefix cache and its counters are
   // kept.
-  absl::StatusOr<Answers> GenerateMore(const std::vector<GenerationRequest>& requests);
+  absl::StatusOr<Answers> GenerateMore(const std::vector<serving::Request>& requests);
   // After the last step of either.
-  const ReplicaLoad& load() const { return load_; }
-  const std::map<RequestId, std::vector<kernels::SampledToken>>& prompt_logprobs() const {
+  const serving::ReplicaLoad& load() const { return load_; }
+  const std::map<serving::RequestId, std::vector<serving::SampledToken>>& prompt_logprobs() const {
     return prompt_logprobs_;
   }
   // Mirostat's state after each token of an answer.
-  const std::map<std::pair<RequestId, int32_t>, std::vector<float>>& mus() const { return mus_; }
+  const std::map<std::pair<serving::RequestId, int32_t>, std::vector<float>>& mus() const {
+    return mus_;
+  }
 
   // What the first rank sent to the next stage so far.
   int64_t hop_bytes() const { return hop_bytes_; }
@@ -88,7 +90,7 @@ class LocalReplica {
 
   // The logits of every sampled row so far, by answer and position. An order given to Run is of
   // answer {0, slot}.
-  using AnswerId = std::pair<RequestId, int32_t>;
+  using AnswerId = std::pair<serving::RequestId, int32_t>;
   using Logits = std::map<std::pair<AnswerId, int64_t>, std::vector<float>>;
   const Logits& logits() const { return logits_; }
 
@@ -111,17 +113,17 @@ class LocalReplica {
   model::ModelConfig config_;
   LocalReplicaOptions options_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::unique_ptr<ReplicaState> state_;      // since the last Generate
-  std::vector<GenerationRequest> requests_;  // of the last Generate or GenerateMore
+  std::unique_ptr<ReplicaState> state_;     // since the last Generate
+  std::vector<serving::Request> requests_;  // of the last Generate or GenerateMore
   std::map<int32_t, Slot> slots_;
   Mutex mutex_;    // shards observe at once
   Logits logits_;  // read between steps
   Seen seen_;
   std::atomic<int64_t> hop_bytes_ = 0;
   std::set<int32_t> worked_;  // slots, by the last order
-  std::map<RequestId, std::vector<kernels::SampledToken>> prompt_logprobs_;
-  std::map<std::pair<RequestId, int32_t>, std::vector<float>> mus_;
-  ReplicaLoad load_;
+  std::map<serving::RequestId, std::vector<serving::SampledToken>> prompt_logprobs_;
+  std::map<std::pair<serving::RequestId, int32_t>, std::vector<float>> mus_;
+  serving::ReplicaLoad load_;
 };
 
 }  // namespace skein::worker

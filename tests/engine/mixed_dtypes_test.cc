@@ -51,7 +51,8 @@ TEST(MixedDTypesTest, GiveTheSameBits) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const model::ModelConfig config, model::LoadModelConfig(kBard));
   SKEIN_ASSERT_OK_AND_ASSIGN(const auto tensors, model::OpenTensorSource(kBard));
   const Widened widened(*tensors);
-  GenerationRequest request{.id = 1, .prompt = {5, 6, 7, 8, 9, 10, 11}, .max_tokens = 6};
+  serving::Request request{
+      .id = serving::RequestId(1), .prompt = {5, 6, 7, 8, 9, 10, 11}, .max_tokens = 6};
   request.sampling.temperature = 0;
   for (const plan::Layout& layout : {plan::Layout{1, 1, 1}, plan::Layout{2, 1, 1}}) {
     SCOPED_TRACE(layout.ToString());

@@ -24,29 +24,30 @@ constexpr int64_t kMaxTokens = 30;
 
 struct SamplingCase {
   std::string name;
-  kernels::SamplingParams sampling;
+  serving::SamplingParams sampling;
 };
 
 std::vector<SamplingCase> SamplingCases() {
-  const kernels::SamplingParams greedy = {.temperature = 0};
-  kernels::SamplingParams penalties = {.repetition_penalty = 1.3f,
+  const serving::SamplingParams greedy = {.temperature = 0};
+  serving::SamplingParams penalties = {.repetition_penalty = 1.3f,
                                        .presence_penalty = 0.4f,
                                        .frequency_penalty = 0.3f,
                                        .temperature = 0.9f,
                                        .top_k = 40,
                                        .top_p = 0.9f,
                                        .seed = 11};
-  kernels::SamplingParams mirostat = {.repetition_penalty = 1.2f,
+  serving::SamplingParams mirostat = {.repetition_penalty = 1.2f,
                                       .frequency_penalty = 0.2f,
                                       .temperature = 0.9f,
                                       .seed = 12,
                                       .mirostat_tau = 3.0f,
                                       .mirostat_eta = 0.3f};
-  mirostat.dry = {.multiplier = 1.5f, .allowed_length = 1};
+  mirostat.dry_multiplier = 1.5f;
+  mirostat.dry_allowed_length = 1;
   return {{"greedy", greedy}, {"penalties", penalties}, {"mirostat", mirostat}};
 }
 
-using AnswerId = std::pair<RequestId, int32_t>;
+using AnswerId = std::pair<serving::RequestId, int32_t>;
 using Row = std::pair<AnswerId, int64_t>;  // an answer, and the position that its token follows
 
 struct Served {
@@ -63,16 +64,17 @@ class MoveTest : public ::testing::Test {
   }
 
   // Every kind of sampling twice, each with two answers.
-  std::vector<GenerationRequest> Requests() const {
-    std::vector<GenerationRequest> requests;
+  std::vector<serving::Request> Requests() const {
+    std::vector<serving::Request> requests;
     for (const int64_t length : {19, 40}) {
       for (const SamplingCase& c : SamplingCases()) {
-        GenerationRequest request{.id = requests.size() + 1, .max_tokens = kMaxTokens};
+        serving::Request request{.id = serving::RequestId(requests.size() + 1),
+                                 .max_tokens = kMaxTokens};
         for (int64_t t = 0; t < length; ++t) {
           request.prompt.push_back(
               static_cast<int32_t>((t * 131 + length * 7) % config_.vocab_size));
         }
-        request.samples = {{.index = 0}, {.index = 1}};
+        request.answers = {{.index = 0}, {.index = 1}};
         request.sampling = c.sampling;
         requests.push_back(request);
       }
@@ -80,7 +82,7 @@ class MoveTest : public ::testing::Test {
     return requests;
   }
 
-  Served Serve(const plan::Layout& layout, const std::vector<GenerationRequest>& requests) {
+  Served Serve(const plan::Layout& layout, const std::vector<serving::Request>& requests) {
     LocalReplicaOptions options{.layout = layout, .page_size = 8, .max_sequences = 6};
     options.make_backend = [] { return *kernels::MakeCpuBackend({.threads = 1}); };
     auto replica = LocalReplica::Create(config_, *tensors_, options);
@@ -89,10 +91,10 @@ class MoveTest : public ::testing::Test {
         requests, {.step_tokens = 48, .micro_batches = 2, .max_micro_batch_rows = 32});
     EXPECT_THAT(answers.status(), IsOk());
     Served served{.tokens = *answers, .mus = (*replica)->mus(), .logits = {}};
-    for (const GenerationRequest& request : requests) {
-      for (const SampleStart& sample : request.samples) {
-        const AnswerId id = {request.id, sample.index};
-        const auto before = std::ssize(request.prompt) + std::ssize(sample.output);
+    for (const serving::Request& request : requests) {
+      for (const serving::AnswerStart& answer : request.answers) {
+        const AnswerId id = {request.id, answer.index};
+        const auto before = std::ssize(request.prompt) + std::ssize(answer.output);
         for (int64_t i = 0; i < std::ssize(served.tokens.at(id)); ++i) {
           const int64_t position = before + i - 1;
           served.logits[{id, position}] = (*replica)->logits().at({id, position});
@@ -103,16 +105,16 @@ class MoveTest : public ::testing::Test {
   }
 
   // The first `given` tokens came from another replica, which served `from`.
-  static std::vector<GenerationRequest> Moved(std::vector<GenerationRequest> requests,
-                                              const Served& from, size_t given) {
-    for (GenerationRequest& request : requests) {
-      for (SampleStart& sample : request.samples) {
-        const AnswerId id = {request.id, sample.index};
+  static std::vector<serving::Request> Moved(std::vector<serving::Request> requests,
+                                             const Served& from, size_t given) {
+    for (serving::Request& request : requests) {
+      for (serving::AnswerStart& answer : request.answers) {
+        const AnswerId id = {request.id, answer.index};
         // The second answer of a request is one token ahead of the first.
-        const size_t count = given + static_cast<size_t>(sample.index);
+        const size_t count = given + static_cast<size_t>(answer.index);
         const std::vector<int32_t>& tokens = from.tokens.at(id);
-        sample.output.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count));
-        if (request.sampling.mirostat_tau > 0) sample.mu = from.mus.at(id)[count - 1];
+        answer.output.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count));
+        if (request.sampling.mirostat_tau > 0) answer.mu = from.mus.at(id)[count - 1];
       }
     }
     return requests;
@@ -124,13 +126,15 @@ class MoveTest : public ::testing::Test {
 
 TEST_F(MoveTest, AnAnswerGoesOnInAnotherLayoutWithTheBitsOfAnUndisturbedOne) {
   const plan::Layout tp2 = {2, 1, 1}, pp2 = {1, 2, 1};
-  const std::vector<GenerationRequest> requests = Requests();
+  const std::vector<serving::Request> requests = Requests();
   const Served on_tp2 = Serve(tp2, requests), on_pp2 = Serve(pp2, requests);
   ASSERT_EQ(on_tp2.tokens.size(), 2 * requests.size());
   EXPECT_EQ(on_tp2.tokens, on_pp2.tokens);
   // What is to go on is not what would come in any case.
-  EXPECT_NE(on_tp2.tokens.at({1, 0}), on_tp2.tokens.at({2, 0}));
-  EXPECT_NE(on_tp2.tokens.at({2, 0}), on_tp2.tokens.at({2, 1}));
+  EXPECT_NE(on_tp2.tokens.at({serving::RequestId(1), 0}),
+            on_tp2.tokens.at({serving::RequestId(2), 0}));
+  EXPECT_NE(on_tp2.tokens.at({serving::RequestId(2), 0}),
+            on_tp2.tokens.at({serving::RequestId(2), 1}));
 
   for (const size_t given : {1, 13, 28}) {
     for (const bool to_pp2 : {true, false}) {

@@ -22,16 +22,18 @@
 namespace skein::worker {
 namespace {
 
+using serving::RequestId;
+
 constexpr const char* kBard = "checkpoints/bard";
 constexpr int kRequests = 24;
 
 // What makes the next token depend on more than the last logits: on the answer so far, on its
 // length, and on mirostat's state. Every fourth request takes all of it, has two answers at least,
 // and gives way first.
-void AddSampling(int i, int64_t vocab_size, GenerationRequest& request) {
-  kernels::SamplingParams& sampling = request.sampling;
+void AddSampling(int i, int64_t vocab_size, serving::Request& request) {
+  serving::SamplingParams& sampling = request.sampling;
   if (i % 4 == 1) {
-    if (request.samples.size() < 2) request.samples.resize(2);
+    if (request.answers.size() < 2) request.answers.resize(2);
     request.priority = -1;
     request.max_tokens += 12;
     sampling.mirostat_tau = 3.0f;
@@ -39,7 +41,8 @@ void AddSampling(int i, int64_t vocab_size, GenerationRequest& request) {
   }
   if (i % 4 == 3) sampling.typical_p = 0.7f;
   if (i % 4 == 1 || i % 3 == 0) {
-    sampling.dry = {.multiplier = 2.0f, .allowed_length = 1};
+    sampling.dry_multiplier = 2.0f;
+    sampling.dry_allowed_length = 1;
     sampling.logit_bias = {{.id = 5, .bias = 4.0f}, {.id = 40, .bias = -9.0f}};
   }
   if (i % 4 == 1 || i % 3 == 1) {
@@ -50,12 +53,12 @@ void AddSampling(int i, int64_t vocab_size, GenerationRequest& request) {
 }
 
 // Prompts that begin alike, in five families, and answers of 1 to 40 tokens.
-std::vector<GenerationRequest> Requests(int64_t vocab_size) {
+std::vector<serving::Request> Requests(int64_t vocab_size) {
   std::mt19937 random(7);
-  std::vector<GenerationRequest> requests;
+  std::vector<serving::Request> requests;
   for (int i = 0; i < kRequests; ++i) {
-    GenerationRequest request{.id = static_cast<RequestId>(i + 1),
-                              .max_tokens = static_cast<int64_t>(1 + random() % 40)};
+    serving::Request request{.id = serving::RequestId(i + 1),
+                             .max_tokens = static_cast<int32_t>(1 + random() % 40)};
     const int family = static_cast<int>(random() % 5);
     const int common = static_cast<int>(random() % 60);
     for (int t = 0; t < common; ++t) {
@@ -64,44 +67,44 @@ std::vector<GenerationRequest> Requests(int64_t vocab_size) {
     for (int t = 0; t <= static_cast<int>(random() % 30); ++t) {
       request.prompt.push_back(static_cast<int32_t>(random() % vocab_size));
     }
-    request.samples.resize(1 + (random() % 3 == 0 ? random() % 3 : 0));
+    request.answers.resize(1 + (random() % 3 == 0 ? random() % 3 : 0));
     request.priority = static_cast<int32_t>(random() % 3);
     request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
     request.sampling.seed = 40 + i;
     AddSampling(i, vocab_size, request);
-    for (size_t s = 0; s < request.samples.size(); ++s) {
-      request.samples[s].index = static_cast<int32_t>(s);
+    for (size_t s = 0; s < request.answers.size(); ++s) {
+      request.answers[s].index = static_cast<int32_t>(s);
     }
     // Depends on the prompt, which samples get from each other.
-    request.sampling.repetition_penalty = request.samples.size() > 1 ? 1.2f : 1.0f;
+    request.sampling.repetition_penalty = request.answers.size() > 1 ? 1.2f : 1.0f;
     requests.push_back(request);
   }
   return requests;
 }
 
 // The logits that each token of an answer was drawn from, by request, sample and position.
-using Logits = std::map<std::tuple<RequestId, int32_t, int64_t>, std::vector<float>>;
+using Logits = std::map<std::tuple<serving::RequestId, int32_t, int64_t>, std::vector<float>>;
 
 struct Served {
   LocalReplica::Answers answers;
   Logits logits;
 };
 
-Served Serve(LocalReplica& replica, const std::vector<GenerationRequest>& requests,
+Served Serve(LocalReplica& replica, const std::vector<serving::Request>& requests,
              const SchedulerLimits& scheduler) {
   Served served;
   absl::StatusOr<LocalReplica::Answers> answers = replica.Generate(requests, scheduler);
   EXPECT_THAT(answers.status(), IsOk());
   if (!answers.ok()) return served;
   served.answers = *std::move(answers);
-  for (const GenerationRequest& request : requests) {
-    for (const SampleStart& sample : request.samples) {
+  for (const serving::Request& request : requests) {
+    for (const serving::AnswerStart& answer : request.answers) {
       const int64_t begin = static_cast<int64_t>(request.prompt.size()) - 1;
-      const auto tokens = std::ssize(served.answers.at({request.id, sample.index}));
+      const auto tokens = std::ssize(served.answers.at({request.id, answer.index}));
       // What was drawn ahead, behind an end of text, is no part of the answer.
       for (int64_t position = begin; position < begin + tokens; ++position) {
-        served.logits[{request.id, sample.index, position}] =
-            replica.logits().at({{request.id, sample.index}, position});
+        served.logits[{request.id, answer.index, position}] =
+            replica.logits().at({{request.id, answer.index}, position});
       }
     }
   }
@@ -138,13 +141,13 @@ class ServingTest : public ::testing::Test {
   }
 
   // Every request in a replica that has computed nothing before, one sample at a time.
-  Served Alone(const std::vector<GenerationRequest>& requests,
+  Served Alone(const std::vector<serving::Request>& requests,
                kernels::KvDType kv_dtype = kernels::KvDType::kF32) {
     Served all;
-    for (const GenerationRequest& request : requests) {
-      for (const SampleStart& sample : request.samples) {
-        GenerationRequest alone = request;
-        alone.samples = {sample};
+    for (const serving::Request& request : requests) {
+      for (const serving::AnswerStart& answer : request.answers) {
+        serving::Request alone = request;
+        alone.answers = {answer};
         const auto replica = Make({.kv_dtype = kv_dtype, .orders_ahead = 1});
         Served served = Serve(*replica, {alone}, {.step_tokens = 256, .max_micro_batch_rows = 256});
         all.answers.merge(served.answers);
@@ -159,7 +162,7 @@ class ServingTest : public ::testing::Test {
 };
 
 TEST_F(ServingTest, NoAnswerDependsOnTheOthers) {
-  const std::vector<GenerationRequest> requests = Requests(config_.vocab_size);
+  const std::vector<serving::Request> requests = Requests(config_.vocab_size);
   const Served want = Alone(requests);
 
   struct Case {
@@ -193,7 +196,7 @@ TEST_F(ServingTest, NoAnswerDependsOnTheOthers) {
     options.rates = c.rates;
     const auto replica = Make(options);
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(Serve(*replica, requests, c.scheduler), want));
-    const ReplicaLoad& load = replica->load();
+    const serving::ReplicaLoad& load = replica->load();
     EXPECT_EQ(load.used_pages, 0);
     EXPECT_EQ(load.free_pages + load.cached_pages, load.total_pages);
     EXPECT_EQ(load.free_swap_pages, load.total_swap_pages);
@@ -208,14 +211,14 @@ TEST_F(ServingTest, NoAnswerDependsOnTheOthers) {
 // Steps are prepared while others run, on a device that is behind: what they change takes effect in
 // their turn.
 TEST_F(ServingTest, NoAnswerDependsOnWhenTheDeviceIsDone) {
-  std::vector<GenerationRequest> requests = Requests(config_.vocab_size);
+  std::vector<serving::Request> requests = Requests(config_.vocab_size);
   LocalReplica::Answers want = Alone(requests).answers;
   // Every other answer ends with a token that nobody expects.
   for (size_t i = 0; i < requests.size(); i += 2) {
     const std::vector<int32_t>& answer = want.at({requests[i].id, 0});
     requests[i].eos_token_ids.push_back(answer[answer.size() / 2]);
-    for (const SampleStart& sample : requests[i].samples) {
-      std::vector<int32_t>& cut = want.at({requests[i].id, sample.index});
+    for (const serving::AnswerStart& answer : requests[i].answers) {
+      std::vector<int32_t>& cut = want.at({requests[i].id, answer.index});
       const auto end = std::find_first_of(cut.begin(), cut.end(), requests[i].eos_token_ids.begin(),
                                           requests[i].eos_token_ids.end());
       if (end != cut.end()) cut.erase(end + 1, cut.end());
@@ -259,7 +262,7 @@ TEST_F(ServingTest, NoAnswerDependsOnWhenTheDeviceIsDone) {
 
 // Rounded keys and values are rounded alike, however they came into their pages.
 TEST_F(ServingTest, NarrowCachesChangeNoAnswerEither) {
-  std::vector<GenerationRequest> requests = Requests(config_.vocab_size);
+  std::vector<serving::Request> requests = Requests(config_.vocab_size);
   requests.resize(10);
   for (const kernels::KvDType dtype : {kernels::KvDType::kBF16, kernels::KvDType::kInt8}) {
     SCOPED_TRACE(static_cast<int>(dtype));
@@ -282,17 +285,17 @@ TEST_F(ServingTest, NarrowCachesChangeNoAnswerEither) {
 // Serves `asked`, whose log probabilities are wanted, when all of its prompt is in the prefix
 // cache: another request takes it from there, but `asked` takes nothing, since rows that are not
 // computed have no logits.
-void ServeBesideItsCachedPrompt(LocalReplica& replica, const GenerationRequest& asked) {
-  GenerationRequest other = asked;
+void ServeBesideItsCachedPrompt(LocalReplica& replica, const serving::Request& asked) {
+  serving::Request other = asked;
   other.prompt_logprobs = -1;
-  const auto cached_of = [&replica](const GenerationRequest& request) {
+  const auto cached_of = [&replica](const serving::Request& request) {
     const int64_t before = replica.load().cached_tokens;
     EXPECT_THAT(replica.GenerateMore({request}).status(), IsOk());
     return replica.load().cached_tokens - before;
   };
-  other.id = 100;
+  other.id = serving::RequestId(100);
   cached_of(other);
-  other.id = 101;
+  other.id = serving::RequestId(101);
   EXPECT_EQ(cached_of(other), (std::ssize(asked.prompt) - 1) / 8 * 8);
   EXPECT_EQ(cached_of(asked), 0);
 }
@@ -300,10 +303,10 @@ void ServeBesideItsCachedPrompt(LocalReplica& replica, const GenerationRequest& 
 // However the prompt is cut, and whoever else runs: the log probabilities of its tokens are those
 // of logits that were computed one row at a time.
 TEST_F(ServingTest, PromptLogprobsAreThoseOfEveryRow) {
-  std::vector<GenerationRequest> requests = Requests(config_.vocab_size);
+  std::vector<serving::Request> requests = Requests(config_.vocab_size);
   requests.resize(6);
-  for (GenerationRequest& request : requests) request.samples.resize(1);
-  GenerationRequest& asked = *std::max_element(
+  for (serving::Request& request : requests) request.answers.resize(1);
+  serving::Request& asked = *std::max_element(
       requests.begin(), requests.end(),
       [](const auto& a, const auto& b) { return a.prompt.size() < b.prompt.size(); });
   asked.prompt_logprobs = 2;
@@ -337,7 +340,7 @@ TEST_F(ServingTest, PromptLogprobsAreThoseOfEveryRow) {
       const auto& got = replica->prompt_logprobs().at(asked.id);
       ASSERT_EQ(got.size(), (run + 1) * (asked.prompt.size() - 1));
       for (size_t i = 1; i < asked.prompt.size(); ++i) {
-        const auto& logits = rows->logits().at({{0, 0}, static_cast<int64_t>(i) - 1});
+        const auto& logits = rows->logits().at({{RequestId(0), 0}, static_cast<int64_t>(i) - 1});
         const auto& token = got[run * (asked.prompt.size() - 1) + i - 1];
         double sum = 0;
         for (float logit : logits) sum += std::exp(static_cast<double>(logit));
@@ -352,14 +355,14 @@ TEST_F(ServingTest, PromptLogprobsAreThoseOfEveryRow) {
 // One replica, two clients one after the other.
 TEST_F(ServingTest, APromptIsServedFromThePrefixCacheTheSecondTimeWithTheSameBits) {
   constexpr int64_t kPageSize = 8;
-  GenerationRequest request{.id = 1, .max_tokens = 12};
+  serving::Request request{.id = serving::RequestId(1), .max_tokens = 12};
   for (int t = 0; t < 45; ++t) {
     request.prompt.push_back(static_cast<int32_t>((t * 131 + 29) % config_.vocab_size));
   }
   request.sampling.temperature = 0.8f;
   request.sampling.seed = 9;
   const Served want = Alone({request});
-  ASSERT_EQ(want.answers.at({1, 0}).size(), 12u);
+  ASSERT_EQ(want.answers.at({RequestId(1), 0}).size(), 12u);
 
   for (const plan::Layout& layout : {plan::Layout{1, 1, 1}, plan::Layout{2, 2, 1}}) {
     SCOPED_TRACE(layout.ToString());
@@ -370,14 +373,14 @@ TEST_F(ServingTest, APromptIsServedFromThePrefixCacheTheSecondTimeWithTheSameBit
     EXPECT_EQ(replica->load().cached_tokens, 0);
     EXPECT_EQ(replica->load().prompt_tokens, 45);
 
-    GenerationRequest again = request;
-    again.id = 2;
+    serving::Request again = request;
+    again.id = serving::RequestId(2);
     SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers answers, replica->GenerateMore({again}));
     EXPECT_EQ(replica->load().cached_tokens, 5 * kPageSize);
     EXPECT_EQ(replica->load().prompt_tokens, 2 * 45);
-    EXPECT_EQ(answers.at({2, 0}), want.answers.at({1, 0}));
+    EXPECT_EQ(answers.at({RequestId(2), 0}), want.answers.at({RequestId(1), 0}));
     for (const auto& [key, logits] : want.logits) {
-      const auto& got = replica->logits().at({{2, 0}, std::get<2>(key)});
+      const auto& got = replica->logits().at({{RequestId(2), 0}, std::get<2>(key)});
       ASSERT_EQ(std::memcmp(got.data(), logits.data(), logits.size() * sizeof(float)), 0)
           << "position " << std::get<2>(key);
     }

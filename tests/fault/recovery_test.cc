@@ -74,12 +74,12 @@ class RunningAnswers {
       SCOPED_TRACE(absl::StrCat("request ", i));
       const Answer got = answers_[i].get();
       EXPECT_TRUE(got.status.ok()) << got.status.error_message();
-      for (const auto& [index, sample] : want[i].by_sample) {
-        SCOPED_TRACE(absl::StrCat("sample ", index));
-        ASSERT_TRUE(got.by_sample.contains(index));
-        EXPECT_EQ(got.by_sample.at(index).tokens, sample.tokens);
-        EXPECT_EQ(got.by_sample.at(index).text, sample.text);
-        EXPECT_EQ(got.by_sample.at(index).reason, sample.reason);
+      for (const auto& [index, answer] : want[i].by_answer) {
+        SCOPED_TRACE(absl::StrCat("answer ", index));
+        ASSERT_TRUE(got.by_answer.contains(index));
+        EXPECT_EQ(got.by_answer.at(index).tokens, answer.tokens);
+        EXPECT_EQ(got.by_answer.at(index).text, answer.text);
+        EXPECT_EQ(got.by_answer.at(index).reason, answer.reason);
       }
     }
   }
@@ -94,7 +94,7 @@ std::vector<Answer> AnswersOf(Cluster& cluster, const std::vector<v1::GenerateRe
   for (const Answer& answer : answers) {
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_FALSE(answer.tokens.empty());
-    EXPECT_EQ(answer.by_sample.size(), answer.samples);
+    EXPECT_EQ(answer.by_answer.size(), answer.n);
   }
   return answers;
 }

@@ -63,12 +63,12 @@ void ExpectEqual(const std::vector<Answer>& answers, const std::vector<Answer>& 
   for (size_t i = 0; i < answers.size(); ++i) {
     SCOPED_TRACE(i);
     EXPECT_EQ(answers[i].Fault(), "");
-    ASSERT_EQ(answers[i].by_sample.size(), alone[i].by_sample.size());
-    for (const auto& [index, sample] : alone[i].by_sample) {
-      const Sample& same = answers[i].by_sample.at(index);
-      EXPECT_EQ(same.tokens, sample.tokens);
-      EXPECT_EQ(same.text, sample.text);
-      EXPECT_EQ(same.reason, sample.reason);
+    ASSERT_EQ(answers[i].by_answer.size(), alone[i].by_answer.size());
+    for (const auto& [index, answer] : alone[i].by_answer) {
+      const OneAnswer& same = answers[i].by_answer.at(index);
+      EXPECT_EQ(same.tokens, answer.tokens);
+      EXPECT_EQ(same.text, answer.text);
+      EXPECT_EQ(same.reason, answer.reason);
     }
   }
 }

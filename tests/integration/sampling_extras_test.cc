@@ -30,18 +30,18 @@ using ::nlohmann::json;
 // twice this in all. The answers were chosen so that no draw changes by as much.
 constexpr double kTolerance = 1e-3;
 
-struct Sample {
+struct OneAnswer {
   std::string text;
   std::vector<v1::Token> tokens;
   std::vector<v1::Finished> ends;
 };
 
-// All that came for one request, in order: nothing of a sample after its end.
+// All that came for one request, in order: nothing of an answer after its end.
 struct Reply {
   grpc::Status status;
   v1::Accepted accepted;
   std::vector<v1::Token> prompt_logprobs;
-  std::vector<Sample> samples;
+  std::vector<OneAnswer> answers;
 };
 
 class SamplingExtrasTest : public ::testing::Test {
@@ -54,14 +54,14 @@ class SamplingExtrasTest : public ::testing::Test {
   static void TearDownTestSuite() { cluster_.reset(); }
 
   static void Take(const v1::Tokens& tokens, Reply& reply) {
-    ASSERT_LT(tokens.sample(), reply.samples.size());
-    Sample& sample = reply.samples[tokens.sample()];
-    EXPECT_TRUE(sample.ends.empty()) << "tokens after the end";
+    ASSERT_LT(tokens.answer(), reply.answers.size());
+    OneAnswer& answer = reply.answers[tokens.answer()];
+    EXPECT_TRUE(answer.ends.empty()) << "tokens after the end";
     const auto& prompt = tokens.prompt_logprobs();
-    EXPECT_TRUE(prompt.empty() || sample.tokens.empty()) << "the prompt's come first";
+    EXPECT_TRUE(prompt.empty() || answer.tokens.empty()) << "the prompt's come first";
     reply.prompt_logprobs.insert(reply.prompt_logprobs.end(), prompt.begin(), prompt.end());
-    sample.tokens.insert(sample.tokens.end(), tokens.tokens().begin(), tokens.tokens().end());
-    sample.text += tokens.text();
+    answer.tokens.insert(answer.tokens.end(), tokens.tokens().begin(), tokens.tokens().end());
+    answer.text += tokens.text();
   }
 
   // `seen` is told of the call when the first token has come.
@@ -76,9 +76,9 @@ class SamplingExtrasTest : public ::testing::Test {
       EXPECT_FALSE(event.has_error()) << event.error().message();
       if (event.has_accepted()) {
         reply.accepted = event.accepted();
-        reply.samples.resize(event.accepted().n());
-      } else if (event.has_finished() && event.finished().sample() < reply.samples.size()) {
-        reply.samples[event.finished().sample()].ends.push_back(event.finished());
+        reply.answers.resize(event.accepted().n());
+      } else if (event.has_finished() && event.finished().answer() < reply.answers.size()) {
+        reply.answers[event.finished().answer()].ends.push_back(event.finished());
       } else if (event.has_tokens()) {
         Take(event.tokens(), reply);
         if (first && seen) seen(context);
@@ -141,7 +141,7 @@ void ExpectLogprobs(const v1::Token& got, const json& want) {
   }
 }
 
-void ExpectAnswer(const Sample& got, const json& want) {
+void ExpectAnswer(const OneAnswer& got, const json& want) {
   std::vector<uint32_t> ids;
   for (const v1::Token& token : got.tokens) ids.push_back(token.id());
   EXPECT_EQ(ids, want.at("tokens").get<std::vector<uint32_t>>());
@@ -175,10 +175,10 @@ TEST_F(SamplingExtrasTest, AnswersAreThoseOfTheOracle) {
     const Reply& reply = replies[i];
     ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
     const json& answers = cases[i].at("answers");
-    ASSERT_EQ(reply.samples.size(), answers.size());
+    ASSERT_EQ(reply.answers.size(), answers.size());
     for (size_t s = 0; s < answers.size(); ++s) {
-      SCOPED_TRACE("sample " + std::to_string(s));
-      ExpectAnswer(reply.samples[s], answers[s]);
+      SCOPED_TRACE("answer " + std::to_string(s));
+      ExpectAnswer(reply.answers[s], answers[s]);
     }
     const json prompt = cases[i].value("prompt_logprobs", json::array());
     ASSERT_EQ(reply.prompt_logprobs.size(), prompt.size());
@@ -224,7 +224,7 @@ TEST_F(SamplingExtrasTest, PromptLogprobsAreThoseOfTransformers) {
   EXPECT_EQ(compared, 60);
 }
 
-// As long as two samples run they share the prompt's full pages. They would run for hundreds of
+// As long as two answers run they share the prompt's full pages. They would run for hundreds of
 // steps, and are cancelled once it was seen; then nothing is used.
 TEST_F(SamplingExtrasTest, SamplesShareThePromptsPages) {
   constexpr int kPrompt = 101;
@@ -247,7 +247,7 @@ TEST_F(SamplingExtrasTest, SamplesShareThePromptsPages) {
     context.TryCancel();
   });
   EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::CANCELLED);
-  for (const Sample& sample : reply.samples) EXPECT_TRUE(sample.ends.empty());
+  for (const OneAnswer& answer : reply.answers) EXPECT_TRUE(answer.ends.empty());
   EXPECT_TRUE(cluster_->WaitForStatus(
       [&](const auto& status) {
         const cluster::v1::ReplicaLoad now = load(status);
@@ -261,8 +261,8 @@ TEST_F(SamplingExtrasTest, AStopIdEndsTheAnswerInTheLeaderWithinOneStep) {
   v1::GenerateRequest request = GreedyRequest("ROMEO:", 60);
   request.mutable_sampling()->set_ignore_eos(true);
   const Reply whole = Ask(request);
-  ASSERT_EQ(whole.samples.size(), 1u);
-  const std::vector<v1::Token>& tokens = whole.samples[0].tokens;
+  ASSERT_EQ(whole.answers.size(), 1u);
+  const std::vector<v1::Token>& tokens = whole.answers[0].tokens;
   ASSERT_EQ(tokens.size(), 60u);
   // The last one that did not come before.
   size_t last = tokens.size() - 1;
@@ -278,13 +278,13 @@ TEST_F(SamplingExtrasTest, AStopIdEndsTheAnswerInTheLeaderWithinOneStep) {
   const int64_t before = Idle().steps();
   const Reply reply = Ask(request);
   ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
-  ASSERT_EQ(reply.samples.at(0).ends.size(), 1u);
-  EXPECT_EQ(reply.samples[0].ends[0].reason(), v1::Finished::REASON_EOS);
-  ASSERT_EQ(reply.samples[0].tokens.size(), last + 1);
-  for (size_t i = 0; i <= last; ++i) EXPECT_EQ(reply.samples[0].tokens[i].id(), tokens[i].id());
-  const std::string& text = reply.samples[0].text;
-  EXPECT_LT(text.size(), whole.samples[0].text.size());
-  EXPECT_EQ(text, whole.samples[0].text.substr(0, text.size()));
+  ASSERT_EQ(reply.answers.at(0).ends.size(), 1u);
+  EXPECT_EQ(reply.answers[0].ends[0].reason(), v1::Finished::REASON_EOS);
+  ASSERT_EQ(reply.answers[0].tokens.size(), last + 1);
+  for (size_t i = 0; i <= last; ++i) EXPECT_EQ(reply.answers[0].tokens[i].id(), tokens[i].id());
+  const std::string& text = reply.answers[0].text;
+  EXPECT_LT(text.size(), whole.answers[0].text.size());
+  EXPECT_EQ(text, whole.answers[0].text.substr(0, text.size()));
   const cluster::v1::ReplicaLoad after = Idle();
   EXPECT_EQ(after.free_pages() + after.cached_pages(), after.total_pages());
   EXPECT_LE(after.steps() - before, static_cast<int64_t>(last) + 1 + 1);
@@ -312,11 +312,11 @@ TEST_F(SamplingExtrasTest, AStopStringFreesThePagesWithinTwoStepsAndARoundTrip) 
     const int64_t before = Idle().steps();
     const Reply reply = Ask(request);
     ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
-    ASSERT_EQ(reply.samples.at(0).ends.size(), 1u);
-    const v1::Finished& end = reply.samples[0].ends[0];
+    ASSERT_EQ(reply.answers.at(0).ends.size(), 1u);
+    const v1::Finished& end = reply.answers[0].ends[0];
     EXPECT_EQ(end.reason(), v1::Finished::REASON_STOP);
     EXPECT_EQ(end.stop(), request.stop(0));
-    EXPECT_EQ(reply.samples[0].text, whole.substr(0, cut));
+    EXPECT_EQ(reply.answers[0].text, whole.substr(0, cut));
     const cluster::v1::ReplicaLoad after = Idle();
     EXPECT_EQ(after.free_pages() + after.cached_pages(), after.total_pages());
     const int64_t tokens = end.usage().completion_tokens();

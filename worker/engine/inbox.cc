@@ -10,15 +10,15 @@ const auto kBeatInterval = absl::ToChronoNanoseconds(ThreadBeats::kInterval);
 
 }  // namespace
 
-void Inbox::Submit(GenerationRequest request) {
+void Inbox::Submit(serving::Request request) {
   MutexLock lock(&mutex_);
   contents_.requests.push_back(std::move(request));
   changed_.NotifyOne();
 }
 
-void Inbox::Cancel(RequestId id, std::optional<int32_t> sample) {
+void Inbox::Cancel(serving::RequestId id, std::optional<int32_t> answer) {
   MutexLock lock(&mutex_);
-  contents_.cancelled.push_back({id, sample});
+  contents_.cancelled.push_back({id, answer});
   changed_.NotifyOne();
 }
 

@@ -10,7 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
-#include "worker/engine/request.h"
+#include "serving/request.h"
 #include "worker/engine/step_order.h"
 #include "worker/engine/thread_beats.h"
 
@@ -18,15 +18,15 @@ namespace skein::worker {
 
 // Of a request, or of one of its answers.
 struct Cancellation {
-  RequestId id = 0;
-  std::optional<int32_t> sample;
+  serving::RequestId id;
+  std::optional<int32_t> answer;  // index
 };
 
 // Thread-safe.
 class Inbox {
  public:
   struct Contents {
-    std::vector<GenerationRequest> requests;
+    std::vector<serving::Request> requests;
     std::vector<Cancellation> cancelled;
     std::vector<StepResult> results;
     bool cancel_all = false;  // before `requests`: they came later
@@ -34,8 +34,8 @@ class Inbox {
     bool stop = false;        // finish nothing, leave the loop
   };
 
-  void Submit(GenerationRequest request);
-  void Cancel(RequestId id, std::optional<int32_t> sample = std::nullopt);
+  void Submit(serving::Request request);
+  void Cancel(serving::RequestId id, std::optional<int32_t> answer = std::nullopt);
   // The coordinator that sent the requests so far is gone: drops them all, without a word to
   // anyone. What comes from here on has the number that this returns, one more than what came
   // before. A report carries the number of the requests that it is of, so that no answer to the old

@@ -36,7 +36,7 @@ void MeasureAnOrder(int64_t context, absl::Duration& cost) {
     // Nothing is shared: each prompt begins in its own way.
     std::vector<int32_t> prompt(context, 7);
     prompt[0] = static_cast<int32_t>(100 + id);
-    GenerationRequest request = Request(id, std::move(prompt), kTokens);
+    serving::Request request = Request(id, std::move(prompt), kTokens);
     replica.Add(std::move(request));
   }
   const auto decodes = [](const StepOrder& order) {

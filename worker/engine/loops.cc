@@ -145,9 +145,9 @@ class Leader {
       if (contents.cancel_all) state_.CancelAll();
       epoch_ = contents.epoch;
       const absl::Time now = absl::Now();
-      for (GenerationRequest& request : contents.requests) state_.Add(std::move(request), now);
+      for (serving::Request& request : contents.requests) state_.Add(std::move(request), now);
       for (const Cancellation& cancellation : contents.cancelled) {
-        state_.Cancel(cancellation.id, cancellation.sample);
+        state_.Cancel(cancellation.id, cancellation.answer);
       }
       SKEIN_RETURN_IF_ERROR(ApplyResults(contents.results));
       stopping = contents.stop;

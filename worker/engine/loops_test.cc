@@ -73,8 +73,8 @@ class LeaderTest : public ::testing::Test {
     options_.report = [this](const StepReport& report) { OnReport(report); };
   }
 
-  GenerationRequest Request(int32_t token, int64_t max_tokens) {
-    return {.id = 1,
+  serving::Request Request(int32_t token, int32_t max_tokens) {
+    return {.id = serving::RequestId(1),
             .prompt = {token},
             .max_tokens = max_tokens,
             .eos_token_ids = {kEosId},
@@ -82,9 +82,9 @@ class LeaderTest : public ::testing::Test {
   }
 
   void OnReport(const StepReport& report) {
-    for (const SequenceOutput& output : report.sequences) {
+    for (const serving::AnswerOutput& output : report.answers) {
       for (const auto& token : output.tokens) answer_.push_back(token.id);
-      if (output.finish != Finish::kNotFinished) inbox_.Stop();
+      if (output.finish != serving::Finish::kNotFinished) inbox_.Stop();
     }
     if (on_report) on_report();
   }
@@ -169,7 +169,7 @@ TEST_F(LeaderTest, CancellingInMidAnswerStopsTheSequence) {
     if (reported > 0) return;
     reported = answer_.size();
     EXPECT_TRUE(WaitUntil([&] { return executable_.runs() >= 3; }));
-    inbox_.Cancel(1);
+    inbox_.Cancel(serving::RequestId(1));
   };
   inbox_.Submit(Request(10, 15));
   SKEIN_ASSERT_OK(Run());
@@ -180,17 +180,17 @@ TEST_F(LeaderTest, CancellingInMidAnswerStopsTheSequence) {
 
 // The coordinator is replaced while a report is on its way, which is as late as it can be.
 TEST_F(LeaderTest, AReportTellsWhoseRequestsItIsOf) {
-  std::vector<std::pair<uint64_t, RequestId>> before, after;
+  std::vector<std::pair<uint64_t, uint64_t>> before, after;
   options_.report = [&](const StepReport& report) {
     const bool replaced = before.size() >= 2;
-    for (const SequenceOutput& output : report.sequences) {
-      (replaced ? after : before).emplace_back(report.epoch, output.id);
-      if (output.finish != Finish::kNotFinished) inbox_.Stop();
+    for (const serving::AnswerOutput& output : report.answers) {
+      (replaced ? after : before).emplace_back(report.epoch, output.request_id.value());
+      if (output.finish != serving::Finish::kNotFinished) inbox_.Stop();
     }
     if (replaced || before.size() < 2) return;
     EXPECT_EQ(inbox_.NewEpoch(), 1u);
-    GenerationRequest next = Request(1, 2);
-    next.id = 2;
+    serving::Request next = Request(1, 2);
+    next.id = serving::RequestId(2);
     inbox_.Submit(next);
   };
   inbox_.Submit(Request(10, 15));

@@ -30,18 +30,18 @@ TEST(PreemptionTest, TheNewestGivesWayAndComesBack) {
     replica.Add(Request(1, {1, 2, 3, 4, 5, 6, 7}, 14));
     replica.now += absl::Milliseconds(5);
     replica.Add(Request(2, {11, 12, 13, 14, 15, 16, 17}, 14));
-    std::map<RequestId, int> tokens;
+    std::map<uint64_t, int> tokens;
     int copies = 0;
     for (int step = 0; step < 100 && !replica.state.idle(); ++step) {
       const StepOrder order = replica.Step();
       copies += static_cast<int>(order.copies.size());
-      for (const SequenceOutput& output : replica.state.TakeReport().sequences) {
-        tokens[output.id] += static_cast<int>(output.tokens.size());
+      for (const serving::AnswerOutput& output : replica.state.TakeReport().answers) {
+        tokens[output.request_id.value()] += static_cast<int>(output.tokens.size());
       }
     }
     EXPECT_EQ(tokens[1], 14);
     EXPECT_EQ(tokens[2], 14);
-    const ReplicaLoad load = replica.state.TakeReport().load;
+    const serving::ReplicaLoad load = replica.state.TakeReport().load;
     EXPECT_EQ(load.preemptions_swapped > 0, swap);
     EXPECT_EQ(load.preemptions_recomputed > 0, !swap);
     EXPECT_EQ(copies > 0, swap);
@@ -63,9 +63,10 @@ TEST(PreemptionTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack) 
         absl::Milliseconds(1)));
   };
   const Case cases[] = {
-      {"cancelled", [](Replica& replica, const StepOrder&) { replica.state.Cancel(1); }},
+      {"cancelled",
+       [](Replica& replica, const StepOrder&) { replica.state.Cancel(serving::RequestId(1)); }},
       {"its answer alone cancelled",
-       [](Replica& replica, const StepOrder&) { replica.state.Cancel(1, 0); }},
+       [](Replica& replica, const StepOrder&) { replica.state.Cancel(serving::RequestId(1), 0); }},
       {"all forgotten", [](Replica& replica, const StepOrder&) { replica.state.CancelAll(); }},
       {"ended by its text",
        [](Replica& replica, const StepOrder& order) { replica.Finish(order, kEosId); }},
@@ -80,12 +81,12 @@ TEST(PreemptionTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack) 
     replica.Add(Request(1, {1, 2, 3, 4, 5, 6}, 20));
     replica.Step();
     const StepOrder in_flight = replica.Next();
-    GenerationRequest urgent = Request(2, {11}, 2);
+    serving::Request urgent = Request(2, {11}, 2);
     urgent.priority = 100;
     replica.Add(urgent);
     const StepOrder swaps = replica.Next();
     ASSERT_THAT(swaps.copies, SizeIs(2));
-    const ReplicaLoad held = replica.state.TakeReport().load;
+    const serving::ReplicaLoad held = replica.state.TakeReport().load;
     ASSERT_EQ(held.preemptions_swapped, 1);
     ASSERT_EQ(held.free_swap_pages, 1);
 
@@ -93,8 +94,8 @@ TEST(PreemptionTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack) 
     const StepReport report = replica.state.TakeReport();
     EXPECT_EQ(report.load.free_swap_pages, 3);
     EXPECT_EQ(report.load.waiting, 0);
-    for (const SequenceOutput& output : report.sequences) {
-      EXPECT_NE(output.finish, Finish::kNotFinished);
+    for (const serving::AnswerOutput& output : report.answers) {
+      EXPECT_NE(output.finish, serving::Finish::kNotFinished);
     }
   }
 }
@@ -106,16 +107,16 @@ TEST(PreemptionTest, WhoeverHasWaitedElsewhereIsNotTheNewest) {
     ReplicaLimits limits = Limits();
     limits.pages = 6;
     Replica replica(limits);
-    GenerationRequest here = Request(1, {1, 2, 3, 4, 5, 6, 7}, 14);
+    serving::Request here = Request(1, {1, 2, 3, 4, 5, 6, 7}, 14);
     here.priority = 1;
     replica.Add(here);
     replica.Step();
-    GenerationRequest moved = Request(2, {11, 12, 13, 14, 15, 16, 17}, 14);
+    serving::Request moved = Request(2, {11, 12, 13, 14, 15, 16, 17}, 14);
     if (waited) moved.waited = 2 * limits.scheduler.aging;
     replica.Add(moved);
     for (int step = 0; step < 100 && !replica.state.idle(); ++step) replica.Step();
     const StepReport report = replica.state.TakeReport();
-    EXPECT_EQ(report.sequences.back().id, waited ? 1 : 2);
+    EXPECT_EQ(report.answers.back().request_id.value(), waited ? 1 : 2);
     EXPECT_GT(report.load.preemptions_recomputed, 0);
   }
 }
@@ -155,11 +156,11 @@ TEST(PreemptionTest, WhatPrefillTookDecidesBetweenSwapAndRecompute) {
     replica.Add(Request(1, std::vector<int32_t>(32, 1), 20));
     replica.Step();
     replica.Step();
-    GenerationRequest urgent = Request(2, std::vector<int32_t>(60, 2), 2);
+    serving::Request urgent = Request(2, std::vector<int32_t>(60, 2), 2);
     urgent.priority = 100;
     replica.Add(urgent);
     replica.Step();
-    const ReplicaLoad load = replica.state.TakeReport().load;
+    const serving::ReplicaLoad load = replica.state.TakeReport().load;
     EXPECT_EQ(load.preemptions_swapped, c.swaps ? 1 : 0);
     EXPECT_EQ(load.preemptions_recomputed, c.swaps ? 0 : 1);
   }
@@ -170,22 +171,22 @@ TEST(PreemptionTest, SamplesThatWaitForAPromptThatGaveWayHoldNoSlots) {
   limits.max_sequences = 4;
   limits.pages = 40;
   Replica replica(limits);
-  GenerationRequest many = Request(1, std::vector<int32_t>(18, 5), 3);
-  many.samples = {{.index = 0}, {.index = 1}, {.index = 2}, {.index = 3}};
+  serving::Request many = Request(1, std::vector<int32_t>(18, 5), 3);
+  many.answers = {{.index = 0}, {.index = 1}, {.index = 2}, {.index = 3}};
   replica.Add(many);
   replica.Step();  // in the middle of the prompt
-  GenerationRequest urgent = Request(2, {1, 2}, 2);
+  serving::Request urgent = Request(2, {1, 2}, 2);
   urgent.priority = 100;
   replica.Add(urgent);
-  GenerationRequest two = Request(3, {3, 4}, 2);
+  serving::Request two = Request(3, {3, 4}, 2);
   two.priority = 100;
-  two.samples = {{.index = 0}, {.index = 1}};
+  two.answers = {{.index = 0}, {.index = 1}};
   replica.Add(two);
-  std::map<RequestId, int> tokens;
+  std::map<uint64_t, int> tokens;
   for (int step = 0; step < 50 && !replica.state.idle(); ++step) {
     replica.Step();
-    for (const SequenceOutput& output : replica.state.TakeReport().sequences) {
-      tokens[output.id] += static_cast<int>(output.tokens.size());
+    for (const serving::AnswerOutput& output : replica.state.TakeReport().answers) {
+      tokens[output.request_id.value()] += static_cast<int>(output.tokens.size());
     }
   }
   EXPECT_TRUE(replica.state.idle());
@@ -207,7 +208,7 @@ TEST(PreemptionTest, WhoeverGaveWayIsStartedAgainWithWhatWasDrawn) {
       limits.rates = kSwapIsCheap;
     }
     Replica replica(limits);
-    GenerationRequest request = Request(1, {1, 2, 3, 4, 5, 6}, 20);
+    serving::Request request = Request(1, {1, 2, 3, 4, 5, 6}, 20);
     request.sampling.mirostat_tau = 4;
     replica.Add(request);
     const auto finish = [&](const StepOrder& order, int32_t token, float mu) {
@@ -220,7 +221,7 @@ TEST(PreemptionTest, WhoeverGaveWayIsStartedAgainWithWhatWasDrawn) {
     EXPECT_FALSE(first.starts[0].mu.has_value());
     finish(first, 61, 7.5f);
     const StepOrder on_its_way = replica.Next();
-    GenerationRequest urgent = Request(2, {11}, 1);
+    serving::Request urgent = Request(2, {11}, 1);
     urgent.priority = 100;
     replica.Add(urgent);
     const StepOrder other = replica.Next();

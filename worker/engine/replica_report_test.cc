@@ -23,10 +23,10 @@ TEST(ReplicaReportTest, APromptWhoseLogprobsAreWantedTakesNothingFromThePrefixCa
   replica.Step();
   replica.Add(Request(2, {1, 2, 3, 4, 5, 6, 7, 8}, 1));
   EXPECT_EQ(replica.Begins(replica.Step())[0][0], 4);  // another request does
-  const ReplicaLoad before = replica.state.TakeReport().load;
+  const serving::ReplicaLoad before = replica.state.TakeReport().load;
   ASSERT_EQ(before.cached_tokens, 4);
 
-  GenerationRequest asked = Request(3, {1, 2, 3, 4, 5, 6, 7, 8}, 1);
+  serving::Request asked = Request(3, {1, 2, 3, 4, 5, 6, 7, 8}, 1);
   asked.prompt_logprobs = 0;
   replica.Add(asked);
   int64_t next = 0;
@@ -46,7 +46,7 @@ TEST(ReplicaReportTest, APromptWhoseLogprobsAreWantedTakesNothingFromThePrefixCa
 // Positions of the prompt that an output tells of; the token's id is its position here.
 std::vector<int32_t> PositionsOf(const StepReport& report) {
   std::vector<int32_t> positions;
-  for (const SequenceOutput& output : report.sequences) {
+  for (const serving::AnswerOutput& output : report.answers) {
     for (const auto& token : output.prompt_logprobs) positions.push_back(token.id);
   }
   return positions;
@@ -79,7 +79,7 @@ TEST(ReplicaReportTest, PromptLogprobsAreGivenOnceHoweverOftenThePromptIsCompute
     limits.max_sequences = 1;
     limits.scheduler.logit_rows = 3;
     Replica replica(limits);
-    GenerationRequest asked = Request(1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 2);
+    serving::Request asked = Request(1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 2);
     asked.prompt_logprobs = 0;
     asked.eos_token_ids = {};
     replica.Add(asked);
@@ -94,7 +94,7 @@ TEST(ReplicaReportTest, PromptLogprobsAreGivenOnceHoweverOftenThePromptIsCompute
     apply(replica.Next());
     StepOrder on_its_way = replica.Next();
     if (!ahead) apply(on_its_way);
-    GenerationRequest urgent = Request(2, {11, 12}, 2);
+    serving::Request urgent = Request(2, {11, 12}, 2);
     urgent.priority = 100;
     replica.Add(urgent);
     const StepOrder preempts = replica.Next();
@@ -135,7 +135,7 @@ TEST(ReplicaReportTest, AReportKeepsTheOrderOfStepsSequencesAndPieces) {
   replica.Add(Request(2, {2}, 9));
   replica.Step();
   replica.state.TakeReport();
-  GenerationRequest asked = Request(3, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 9);
+  serving::Request asked = Request(3, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 9);
   asked.prompt_logprobs = 0;
   replica.Add(asked);
   const StepOrder first = replica.Next(), second = replica.Next();
@@ -144,7 +144,7 @@ TEST(ReplicaReportTest, AReportKeepsTheOrderOfStepsSequencesAndPieces) {
     for (const ChunkOrder& chunk : batch) pieces += chunk.prompt_logprobs >= 0;
   }
   ASSERT_GE(pieces, 2) << "the prompt is in several micro-batches";
-  std::vector<std::pair<RequestId, int32_t>> tokens;
+  std::vector<std::pair<uint64_t, int32_t>> tokens;
   int32_t next = 50;
   for (const StepOrder* order : {&first, &second}) {
     StepResult result = PromptLogprobsOf(replica, *order, 10);
@@ -153,8 +153,9 @@ TEST(ReplicaReportTest, AReportKeepsTheOrderOfStepsSequencesAndPieces) {
   }
   const StepReport report = replica.state.TakeReport();
   EXPECT_THAT(PositionsOf(report), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
-  for (const SequenceOutput& output : report.sequences) {
-    for (const auto& token : output.tokens) tokens.emplace_back(output.id, token.id);
+  for (const serving::AnswerOutput& output : report.answers) {
+    for (const auto& token : output.tokens)
+      tokens.emplace_back(output.request_id.value(), token.id);
   }
   EXPECT_THAT(tokens, ElementsAre(Pair(1, 50), Pair(2, 51), Pair(3, 52), Pair(1, 53), Pair(2, 54),
                                   Pair(3, 55)));

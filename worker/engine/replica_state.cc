@@ -11,6 +11,8 @@
 namespace skein::worker {
 namespace {
 
+using serving::Finish;
+
 // Of each observation but the first in the observed rate of prefill.
 constexpr double kObservationWeight = 0.2;
 // Steps with fewer rows are bound by reading weights, and say nothing of prefill.
@@ -29,20 +31,20 @@ ReplicaState::~ReplicaState() = default;
 
 // ---- Requests ----
 
-absl::Status ReplicaState::Validate(const GenerationRequest& request) const {
+absl::Status ReplicaState::Validate(const serving::Request& request) const {
   if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
-  const auto samples = static_cast<int64_t>(request.samples.size());
-  if (samples < 1 || samples > limits_.max_sequences) {
-    return absl::InvalidArgumentError(absl::StrCat(samples, " samples: not in [1, ",
+  const auto answers = static_cast<int64_t>(request.answers.size());
+  if (answers < 1 || answers > limits_.max_sequences) {
+    return absl::InvalidArgumentError(absl::StrCat(answers, " answers: not in [1, ",
                                                    limits_.max_sequences,
                                                    "], the sequences that run at once"));
   }
   std::vector<const std::vector<int32_t>*> lists = {&request.prompt};
-  for (const SampleStart& sample : request.samples) {
-    lists.push_back(&sample.output);
-    if (static_cast<int64_t>(sample.output.size()) >= request.max_tokens) {
+  for (const serving::AnswerStart& answer : request.answers) {
+    lists.push_back(&answer.output);
+    if (std::ssize(answer.output) >= request.max_tokens) {
       return absl::InvalidArgumentError(absl::StrCat("max_tokens is ", request.max_tokens, ", and ",
-                                                     sample.output.size(), " were given already"));
+                                                     answer.output.size(), " were given already"));
     }
   }
   for (const auto* tokens : lists) {
@@ -67,36 +69,38 @@ absl::Status ReplicaState::Validate(const GenerationRequest& request) const {
   return absl::OkStatus();
 }
 
-ReplicaState::Sequence& ReplicaState::NewSequence(std::shared_ptr<const GenerationRequest> request,
-                                                  const SampleStart& sample, absl::Time now) {
+ReplicaState::Sequence& ReplicaState::NewSequence(std::shared_ptr<const serving::Request> request,
+                                                  const serving::AnswerStart& start,
+                                                  absl::Time now) {
   const SequenceId id = next_id_++;
   requests_[request->id].push_back(id);
   Sequence& sequence = sequences_[id];
   sequence.id = id;
   sequence.arrival = now - request->waited;
-  sequence.sample = sample.index;
-  sequence.mu = sample.mu;
+  sequence.answer = start.index;
+  sequence.mu = start.mu;
   sequence.tokens.reserve(request->prompt.size() + request->max_tokens);
   sequence.tokens = request->prompt;
-  sequence.tokens.insert(sequence.tokens.end(), sample.output.begin(), sample.output.end());
+  sequence.tokens.insert(sequence.tokens.end(), start.output.begin(), start.output.end());
   sequence.request = std::move(request);
   return sequence;
 }
 
-void ReplicaState::Add(GenerationRequest request, absl::Time now) {
+void ReplicaState::Add(serving::Request request, absl::Time now) {
   if (absl::Status valid = Validate(request); !valid.ok()) {
-    outputs_.push_back(
-        {.id = request.id, .finish = Finish::kFailed, .error = std::string(valid.message())});
+    outputs_.push_back({.request_id = request.id,
+                        .finish = Finish::kFailed,
+                        .error = std::string(valid.message())});
     return;
   }
-  const auto shared = std::make_shared<const GenerationRequest>(std::move(request));
+  const auto shared = std::make_shared<const serving::Request>(std::move(request));
   Sequence* parent = nullptr;
   bool first = true;
-  for (const SampleStart& sample : shared->samples) {
-    Sequence& sequence = NewSequence(shared, sample, now);
+  for (const serving::AnswerStart& answer : shared->answers) {
+    Sequence& sequence = NewSequence(shared, answer, now);
     if (std::exchange(first, false) && shared->prompt_logprobs >= 0) sequence.logprobs_given = 0;
     // Only answers that begin together begin at the same state; others meet in the prefix cache.
-    if (!sample.output.empty()) continue;
+    if (!answer.output.empty()) continue;
     if (parent == nullptr) {
       parent = &sequence;
     } else {
@@ -115,24 +119,25 @@ void ReplicaState::End(Sequence& sequence) {
   sequences_.erase(sequence.id);
 }
 
-void ReplicaState::Cancel(RequestId id, std::optional<int32_t> sample) {
+void ReplicaState::Cancel(serving::RequestId id, std::optional<int32_t> answer) {
   const auto found = requests_.find(id);
   if (found == requests_.end()) return;
   bool ended = false;
   for (SequenceId sequence_id : std::vector(found->second)) {
     Sequence& sequence = sequences_.at(sequence_id);
-    if (sample.has_value()) {
+    if (answer.has_value()) {
       const bool shares = sequence.state == Sequence::State::kForking || !sequence.forks.empty();
-      if (sequence.sample != *sample || shares) continue;
+      if (sequence.answer != *answer || shares) continue;
     }
     End(sequence);
     ended = true;
   }
   if (!ended) return;
-  outputs_.push_back({.id = id, .sample = sample.value_or(0), .finish = Finish::kCancelled});
+  outputs_.push_back(
+      {.request_id = id, .answer = answer.value_or(0), .finish = Finish::kCancelled});
 }
 
-void ReplicaState::EndRequest(RequestId id) {
+void ReplicaState::EndRequest(serving::RequestId id) {
   for (SequenceId sequence : std::vector(requests_.at(id))) End(sequences_.at(sequence));
 }
 
@@ -144,7 +149,7 @@ void ReplicaState::CancelAll() {
 // ---- Orders ----
 
 SequenceView ReplicaState::ViewOf(Sequence& sequence) {
-  const GenerationRequest& request = *sequence.request;
+  const serving::Request& request = *sequence.request;
   SequenceView view = {.id = sequence.id,
                        .priority = request.priority,
                        .arrival = sequence.arrival,
@@ -260,13 +265,13 @@ void ReplicaState::TakeSlot(Sequence& sequence, StepOrder& order) {
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
   sequence.slot_length = 0;
-  const GenerationRequest& request = *sequence.request;
+  const serving::Request& request = *sequence.request;
   kernels::SlotStart& start = order.starts.emplace_back(kernels::SlotStart{
       .slot = sequence.slot,
       .output = {sequence.tokens.begin() + sequence.prompt(), sequence.tokens.end()},
       .mu = sequence.mu,
       .sampling = request.sampling});
-  start.sampling.sample = static_cast<uint32_t>(sequence.sample);
+  start.sampling.answer = static_cast<uint32_t>(sequence.answer);
 }
 
 void ReplicaState::GiveSlotBack(Sequence& sequence) {
@@ -331,7 +336,7 @@ void ReplicaState::KeepPrefix(Sequence& sequence) {
   tables_.Keep(sequence.table, absl::MakeSpan(sequence.tokens).first(tokens));
 }
 
-Finish ReplicaState::FinishOf(const Sequence& sequence) const {
+serving::Finish ReplicaState::FinishOf(const Sequence& sequence) const {
   const std::vector<int32_t>& eos = sequence.request->eos_token_ids;
   if (std::find(eos.begin(), eos.end(), sequence.tokens.back()) != eos.end()) return Finish::kEos;
   return sequence.known() >= sequence.max_length() ? Finish::kMaxTokens : Finish::kNotFinished;
@@ -343,9 +348,9 @@ ReplicaState::Sequence* ReplicaState::Find(SequenceId id) {
 }
 
 void ReplicaState::ApplyRow(Sequence& sequence, const kernels::SampledTokens& row) {
-  SequenceOutput output{.id = sequence.request->id, .sample = sequence.sample};
+  serving::AnswerOutput output{.request_id = sequence.request->id, .answer = sequence.answer};
   --sequence.in_flight;
-  for (const kernels::SampledToken& token : row.tokens) {
+  for (const serving::SampledToken& token : row.tokens) {
     sequence.tokens.push_back(token.id);
     if (sequence.request->sampling.mirostat_tau > 0) sequence.mu = token.mu;
     output.tokens.push_back(token);
@@ -364,11 +369,11 @@ void ReplicaState::ApplyRow(Sequence& sequence, const kernels::SampledTokens& ro
 }
 
 void ReplicaState::ApplyLogprobs(Sequence& sequence, const kernels::PromptLogprobs& piece) {
-  SequenceOutput output{.id = sequence.request->id, .sample = sequence.sample};
+  serving::AnswerOutput output{.request_id = sequence.request->id, .answer = sequence.answer};
   if (!piece.error.empty()) {
     output.finish = Finish::kFailed;
     output.error = piece.error;
-    EndRequest(output.id);  // samples that wait for this prompt would wait for ever
+    EndRequest(output.request_id);  // answers that wait for this prompt would wait for ever
     return outputs_.push_back(std::move(output));
   }
   for (size_t i = 0; i < piece.tokens.size(); ++i) {
@@ -419,8 +424,10 @@ absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration durati
 }
 
 StepReport ReplicaState::TakeReport() {
-  StepReport report{.sequences = std::exchange(outputs_, {}), .load = counters_};
-  ReplicaLoad& load = report.load;
+  StepReport report;
+  report.answers = std::exchange(outputs_, {});
+  report.load = counters_;
+  serving::ReplicaLoad& load = report.load;
   for (const auto& [id, sequence] : sequences_) {
     ++(sequence.state == Sequence::State::kRunning ? load.running : load.waiting);
   }

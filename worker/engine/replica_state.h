@@ -11,15 +11,16 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "serving/output.h"
+#include "serving/request.h"
 #include "worker/engine/page_tables.h"
-#include "worker/engine/request.h"
 #include "worker/engine/step_order.h"
+#include "worker/engine/step_report.h"
 #include "worker/scheduler/schedule.h"
 
 namespace skein::worker {
@@ -41,12 +42,12 @@ class ReplicaState {
   ~ReplicaState();
 
   // Queues the request; one that can never run (empty, too long, tokens outside of the vocabulary,
-  // more samples than run at once) becomes kFailed outputs.
-  void Add(GenerationRequest request, absl::Time now);
+  // more answers than run at once) becomes kFailed outputs.
+  void Add(serving::Request request, absl::Time now);
   // Frees the slots and pages of the request, or of one answer of it, at once and gives a
   // kCancelled output. What is not there, since it ended meanwhile, is ignored; so is an answer
   // whose prompt is yet to be shared, of which nothing can be known that would end it.
-  void Cancel(RequestId id, std::optional<int32_t> sample = std::nullopt);
+  void Cancel(serving::RequestId id, std::optional<int32_t> answer = std::nullopt);
   // Forgets every request without outputs.
   void CancelAll();
 
@@ -71,15 +72,15 @@ class ReplicaState {
  private:
   struct Sequence {
     SequenceId id = 0;
-    std::shared_ptr<const GenerationRequest> request;  // of all its samples
+    std::shared_ptr<const serving::Request> request;  // of all its answers
     absl::Time arrival;
-    int32_t sample = 0;
-    std::optional<float> mu;      // SampleStart::mu
+    int32_t answer = 0;           // index
+    std::optional<float> mu;      // serving::AnswerStart::mu
     std::vector<int32_t> tokens;  // prompt and what is known of the answer
     int64_t in_flight = 0;        // tokens to come from outstanding orders
     int64_t computed = 0;         // tokens whose keys and values orders have put into the pages
     PageTable table;
-    // Forking: a sample that gets its prompt from another one, whose prompt is not computed yet.
+    // Forking: an answer that gets its prompt from another one, whose prompt is not computed yet.
     enum class State : uint8_t { kWaiting, kRunning, kForking } state = State::kWaiting;
     std::vector<SequenceId> forks;  // that wait for this one
     int32_t slot = -1;              // with the ranks; while it, or the one that it waits for, runs
@@ -111,9 +112,9 @@ class ReplicaState {
     std::vector<Worked> chunks;
   };
 
-  absl::Status Validate(const GenerationRequest& request) const;
-  Sequence& NewSequence(std::shared_ptr<const GenerationRequest> request, const SampleStart& sample,
-                        absl::Time now);
+  absl::Status Validate(const serving::Request& request) const;
+  Sequence& NewSequence(std::shared_ptr<const serving::Request> request,
+                        const serving::AnswerStart& start, absl::Time now);
   SequenceView ViewOf(Sequence& sequence);
   StepPlan Plan(absl::Time now);
 
@@ -128,9 +129,9 @@ class ReplicaState {
   void ApplyLogprobs(Sequence& sequence, const kernels::PromptLogprobs& piece);
   Sequence* Find(SequenceId id);
   void KeepPrefix(Sequence& sequence);
-  Finish FinishOf(const Sequence& sequence) const;
+  serving::Finish FinishOf(const Sequence& sequence) const;
   void End(Sequence& sequence);
-  void EndRequest(RequestId id);
+  void EndRequest(serving::RequestId id);
 
   const ReplicaLimits limits_;
   PreemptionRates rates_;
@@ -138,12 +139,12 @@ class ReplicaState {
   PageTables tables_;
   // By id, which is the order in which they came.
   std::map<SequenceId, Sequence> sequences_;
-  std::unordered_map<RequestId, std::vector<SequenceId>> requests_;
+  std::map<serving::RequestId, std::vector<SequenceId>> requests_;
   SequenceId next_id_ = 1;
   std::vector<int32_t> free_slots_;  // the last one is taken next
   std::deque<Outstanding> outstanding_;
-  std::vector<SequenceOutput> outputs_;
-  ReplicaLoad counters_;  // its counters only
+  std::vector<serving::AnswerOutput> outputs_;
+  serving::ReplicaLoad counters_;  // its counters only
 };
 
 }  // namespace skein::worker

@@ -37,10 +37,10 @@ TEST(ReplicaStateTest, APromptIsStartedThenDecoded) {
 
   EXPECT_TRUE(replica.state.idle());
   const StepReport report = replica.state.TakeReport();
-  ASSERT_THAT(report.sequences, SizeIs(2));
-  EXPECT_EQ(report.sequences[0].id, 7u);
-  EXPECT_EQ(report.sequences[0].finish, Finish::kNotFinished);
-  EXPECT_EQ(report.sequences[1].finish, Finish::kMaxTokens);
+  ASSERT_THAT(report.answers, SizeIs(2));
+  EXPECT_EQ(report.answers[0].request_id, serving::RequestId(7));
+  EXPECT_EQ(report.answers[0].finish, serving::Finish::kNotFinished);
+  EXPECT_EQ(report.answers[1].finish, serving::Finish::kMaxTokens);
   EXPECT_EQ(report.load.used_pages, 0);
   EXPECT_EQ(report.load.free_pages + report.load.cached_pages, 10);
 }
@@ -60,7 +60,7 @@ TEST(ReplicaStateTest, TheNextStepIsPlannedBeforeTheTokenIsKnown) {
   replica.Finish(second, 52);
   replica.Finish(third, 53);
   std::vector<int32_t> answer;
-  for (const SequenceOutput& output : replica.state.TakeReport().sequences) {
+  for (const serving::AnswerOutput& output : replica.state.TakeReport().answers) {
     for (const auto& token : output.tokens) answer.push_back(token.id);
   }
   EXPECT_THAT(answer, ElementsAre(51, 52, 53));
@@ -74,9 +74,9 @@ TEST(ReplicaStateTest, ASurplusTokenIsDropped) {
   const StepOrder surplus = replica.Next();
   replica.Finish(first, kEosId);
   StepReport report = replica.state.TakeReport();
-  ASSERT_THAT(report.sequences, SizeIs(1));
-  EXPECT_EQ(report.sequences[0].finish, Finish::kEos);
-  EXPECT_EQ(report.sequences[0].tokens[0].id, kEosId);
+  ASSERT_THAT(report.answers, SizeIs(1));
+  EXPECT_EQ(report.answers[0].finish, serving::Finish::kEos);
+  EXPECT_EQ(report.answers[0].tokens[0].id, kEosId);
   EXPECT_EQ(report.load.used_pages, 0);
   replica.Add(Request(2, {1}, 5));
   // The slot is taken again while the step with the one before is under way.
@@ -102,16 +102,16 @@ TEST(ReplicaStateTest, CancelFreesPagesAtOnce) {
   const int32_t first = replica.Step().starts[0].slot;
   EXPECT_EQ(replica.state.TakeReport().load.used_pages, 2);
   const StepOrder in_flight = replica.Next();
-  replica.state.Cancel(1);
+  replica.state.Cancel(serving::RequestId(1));
   const StepReport report = replica.state.TakeReport();
   EXPECT_EQ(report.load.used_pages, 0);
-  ASSERT_THAT(report.sequences, SizeIs(1));
-  EXPECT_EQ(report.sequences[0].finish, Finish::kCancelled);
+  ASSERT_THAT(report.answers, SizeIs(1));
+  EXPECT_EQ(report.answers[0].finish, serving::Finish::kCancelled);
   replica.Finish(in_flight);
   EXPECT_FALSE(replica.state.has_outputs());
   replica.Add(Request(2, {1, 2}, 30));
   EXPECT_EQ(replica.Next().starts[0].slot, first);
-  replica.state.Cancel(99);  // ended meanwhile
+  replica.state.Cancel(serving::RequestId(99));  // ended meanwhile
   EXPECT_FALSE(replica.state.has_outputs());
   replica.state.CancelAll();
   EXPECT_TRUE(replica.state.idle());
@@ -120,17 +120,17 @@ TEST(ReplicaStateTest, CancelFreesPagesAtOnce) {
 
 TEST(ReplicaStateTest, AResumedAnswerGoesOnAtItsPosition) {
   Replica replica;
-  GenerationRequest request = Request(1, {1, 2}, 4);
-  request.samples = {{.index = 3, .output = {3, 4}}};
+  serving::Request request = Request(1, {1, 2}, 4);
+  request.answers = {{.index = 3, .output = {3, 4}}};
   replica.Add(request);
   const StepOrder order = replica.Step(5);
-  EXPECT_EQ(order.starts[0].sampling.sample, 3u);
+  EXPECT_EQ(order.starts[0].sampling.answer, 3u);
   EXPECT_THAT(order.starts[0].output, ElementsAre(3, 4));
   EXPECT_THAT(order.micro_batches[0][0].tokens, ElementsAre(1, 2, 3, 4));
   replica.Step(6);
   const StepReport report = replica.state.TakeReport();
-  EXPECT_EQ(report.sequences.back().sample, 3);
-  EXPECT_EQ(report.sequences.back().finish, Finish::kMaxTokens);
+  EXPECT_EQ(report.answers.back().answer, 3);
+  EXPECT_EQ(report.answers.back().finish, serving::Finish::kMaxTokens);
 }
 
 TEST(ReplicaStateTest, APrefixThatIsThereIsNotComputedAgain) {
@@ -147,17 +147,17 @@ TEST(ReplicaStateTest, APrefixThatIsThereIsNotComputedAgain) {
   EXPECT_THAT(longer.micro_batches[0][0].tokens, ElementsAre(9));
   EXPECT_EQ(replica.Begins(longer)[0][0], 8);
   EXPECT_THAT(longer.updates[0].pages, SizeIs(3));
-  const ReplicaLoad load = replica.state.TakeReport().load;
+  const serving::ReplicaLoad load = replica.state.TakeReport().load;
   EXPECT_EQ(load.prompt_tokens, 25);
   EXPECT_EQ(load.cached_tokens, 12);
 }
 
 TEST(ReplicaStateTest, WhoWaitsForAnothersPromptDoesNotRun) {
   Replica replica;
-  GenerationRequest request = Request(1, {1, 2, 3, 4, 5, 6}, 4);
-  request.samples = {{.index = 0}, {.index = 1}};
+  serving::Request request = Request(1, {1, 2, 3, 4, 5, 6}, 4);
+  request.answers = {{.index = 0}, {.index = 1}};
   replica.Add(request);
-  ReplicaLoad load = replica.state.TakeReport().load;
+  serving::ReplicaLoad load = replica.state.TakeReport().load;
   EXPECT_EQ(load.running, 0);
   EXPECT_EQ(load.waiting, 2);
   replica.Step();
@@ -168,8 +168,8 @@ TEST(ReplicaStateTest, WhoWaitsForAnothersPromptDoesNotRun) {
 
 TEST(ReplicaStateTest, SamplesShareThePromptUntilTheyWrite) {
   Replica replica;
-  GenerationRequest request = Request(1, {1, 2, 3, 4, 5, 6}, 4);
-  request.samples = {{.index = 0}, {.index = 1}};
+  serving::Request request = Request(1, {1, 2, 3, 4, 5, 6}, 4);
+  request.answers = {{.index = 0}, {.index = 1}};
   replica.Add(request);
   const StepOrder first = replica.Step();
   ASSERT_THAT(first.starts, SizeIs(2));
@@ -177,7 +177,7 @@ TEST(ReplicaStateTest, SamplesShareThePromptUntilTheyWrite) {
   EXPECT_EQ(first.starts[1].prompt_of, first.starts[0].slot);
   EXPECT_NE(first.starts[1].slot, first.starts[0].slot);
   EXPECT_THAT(first.micro_batches[0], SizeIs(1));  // the prompt is computed once
-  ReplicaLoad load = replica.state.TakeReport().load;
+  serving::ReplicaLoad load = replica.state.TakeReport().load;
   EXPECT_EQ(load.used_pages, 2);
   EXPECT_EQ(load.shared_pages, 2);
   EXPECT_EQ(load.running, 2);
@@ -194,50 +194,51 @@ TEST(ReplicaStateTest, SamplesShareThePromptUntilTheyWrite) {
 
 TEST(ReplicaStateTest, OneAnswerIsCancelledAndTheOthersGoOn) {
   Replica replica;
-  GenerationRequest request = Request(1, {1, 2, 3, 4, 5, 6}, 3);
-  request.samples = {{.index = 0}, {.index = 1}};
+  serving::Request request = Request(1, {1, 2, 3, 4, 5, 6}, 3);
+  request.answers = {{.index = 0}, {.index = 1}};
   replica.Add(request);
-  for (const int32_t sample : {0, 1, 2}) replica.state.Cancel(1, sample);  // too early, unknown
+  for (const int32_t sample : {0, 1, 2})
+    replica.state.Cancel(serving::RequestId(1), sample);  // too early, unknown
   EXPECT_FALSE(replica.state.has_outputs());
   replica.Step();
   replica.Step();
   replica.state.TakeReport();
-  replica.state.Cancel(1, 0);
-  replica.state.Cancel(1, 0);
+  replica.state.Cancel(serving::RequestId(1), 0);
+  replica.state.Cancel(serving::RequestId(1), 0);
   const StepReport report = replica.state.TakeReport();
-  ASSERT_THAT(report.sequences, SizeIs(1));
-  EXPECT_EQ(report.sequences[0].sample, 0);
-  EXPECT_EQ(report.sequences[0].finish, Finish::kCancelled);
+  ASSERT_THAT(report.answers, SizeIs(1));
+  EXPECT_EQ(report.answers[0].answer, 0);
+  EXPECT_EQ(report.answers[0].finish, serving::Finish::kCancelled);
   EXPECT_EQ(report.load.running, 1);
   EXPECT_EQ(report.load.used_pages, 2);
   while (!replica.state.idle()) replica.Step();
-  const SequenceOutput last = replica.state.TakeReport().sequences.back();
-  EXPECT_EQ(last.sample, 1);
-  EXPECT_EQ(last.finish, Finish::kMaxTokens);
+  const serving::AnswerOutput last = replica.state.TakeReport().answers.back();
+  EXPECT_EQ(last.answer, 1);
+  EXPECT_EQ(last.finish, serving::Finish::kMaxTokens);
   EXPECT_EQ(replica.state.TakeReport().load.used_pages, 0);
 }
 
 TEST(ReplicaStateTest, RequestsThatCannotRunFailByName) {
   struct Case {
-    GenerationRequest request;
+    serving::Request request;
     std::string error;
   };
-  GenerationRequest done = Request(5, {1}, 1);
-  done.samples = {{.output = {2}}};
-  GenerationRequest many = Request(6, {1}, 5);
-  many.samples.resize(3);
+  serving::Request done = Request(5, {1}, 1);
+  done.answers = {{.output = {2}}};
+  serving::Request many = Request(6, {1}, 5);
+  many.answers.resize(3);
   for (const Case& c :
        {Case{Request(1, {}, 5), "no tokens"}, Case{Request(2, {1, 100}, 5), "token id 100"},
         Case{Request(3, {1, -1}, 5), "token id -1"},
         Case{Request(4, {1}, 40), "exceed the context of 40"}, Case{done, "given already"},
-        Case{many, "3 samples: not in [1, 2]"}}) {
+        Case{many, "3 answers: not in [1, 2]"}}) {
     Replica replica;
     replica.Add(c.request);
     EXPECT_TRUE(replica.state.idle());
     const StepReport report = replica.state.TakeReport();
-    ASSERT_THAT(report.sequences, SizeIs(1));
-    EXPECT_EQ(report.sequences[0].finish, Finish::kFailed);
-    EXPECT_THAT(report.sequences[0].error, HasSubstr(c.error));
+    ASSERT_THAT(report.answers, SizeIs(1));
+    EXPECT_EQ(report.answers[0].finish, serving::Finish::kFailed);
+    EXPECT_THAT(report.answers[0].error, HasSubstr(c.error));
   }
 }
 
@@ -251,9 +252,9 @@ TEST(ReplicaStateTest, OneSequencesFailureLeavesTheOthers) {
        .sampled = {{.slot = 0, .error = "a logit is NaN"}, {.slot = 1, .tokens = {{.id = 3}}}}},
       absl::Milliseconds(1)));
   const StepReport report = replica.state.TakeReport();
-  EXPECT_EQ(report.sequences[0].finish, Finish::kFailed);
-  EXPECT_EQ(report.sequences[0].error, "a logit is NaN");
-  EXPECT_EQ(report.sequences[1].finish, Finish::kNotFinished);
+  EXPECT_EQ(report.answers[0].finish, serving::Finish::kFailed);
+  EXPECT_EQ(report.answers[0].error, "a logit is NaN");
+  EXPECT_EQ(report.answers[1].finish, serving::Finish::kNotFinished);
   EXPECT_EQ(report.load.running, 1);
 }
 
@@ -262,9 +263,9 @@ TEST(ReplicaStateTest, APromptWhoseLogprobsCannotBeGivenFailsAlone) {
   limits.max_sequences = 4;
   limits.scheduler.logit_rows = 3;
   Replica replica(limits);
-  GenerationRequest asked = Request(1, {1, 2, 3, 4, 5, 6}, 5);
+  serving::Request asked = Request(1, {1, 2, 3, 4, 5, 6}, 5);
   asked.prompt_logprobs = 0;
-  asked.samples = {{.index = 0}, {.index = 1}};
+  asked.answers = {{.index = 0}, {.index = 1}};
   replica.Add(asked);
   replica.Add(Request(2, {7, 8}, 2));
   const StepOrder order = replica.Next();
@@ -279,14 +280,14 @@ TEST(ReplicaStateTest, APromptWhoseLogprobsCannotBeGivenFailsAlone) {
        .prompt_logprobs = {{.slot = order.micro_batches[0][0].slot, .error = "a logit is NaN"}}},
       absl::Milliseconds(1)));
   const StepReport report = replica.state.TakeReport();
-  ASSERT_THAT(report.sequences, SizeIs(2));
-  EXPECT_EQ(report.sequences[0].id, 1u);
-  EXPECT_EQ(report.sequences[0].finish, Finish::kFailed);
-  EXPECT_EQ(report.sequences[0].error, "a logit is NaN");
-  EXPECT_EQ(report.sequences[1].id, 2u);
+  ASSERT_THAT(report.answers, SizeIs(2));
+  EXPECT_EQ(report.answers[0].request_id, serving::RequestId(1));
+  EXPECT_EQ(report.answers[0].finish, serving::Finish::kFailed);
+  EXPECT_EQ(report.answers[0].error, "a logit is NaN");
+  EXPECT_EQ(report.answers[1].request_id, serving::RequestId(2));
   EXPECT_EQ(report.load.running + report.load.waiting, 1);  // both samples are gone
   while (!replica.state.idle()) replica.Step();
-  EXPECT_EQ(replica.state.TakeReport().sequences.back().finish, Finish::kMaxTokens);
+  EXPECT_EQ(replica.state.TakeReport().answers.back().finish, serving::Finish::kMaxTokens);
 }
 
 TEST(ReplicaStateTest, ResultsThatDoNotMatchTheOrderAreErrors) {
@@ -330,10 +331,10 @@ TEST(ReplicaStateTest, AStepMayGiveSeveralTokens) {
        .sampled = {{.slot = 0, .tokens = {{.id = 3}, {.id = kEosId}, {.id = 4}}}}},
       absl::Milliseconds(1)));
   const StepReport report = replica.state.TakeReport();
-  ASSERT_THAT(report.sequences, SizeIs(1));
-  ASSERT_THAT(report.sequences[0].tokens, SizeIs(2));
-  EXPECT_EQ(report.sequences[0].tokens[1].id, kEosId);
-  EXPECT_EQ(report.sequences[0].finish, Finish::kEos);
+  ASSERT_THAT(report.answers, SizeIs(1));
+  ASSERT_THAT(report.answers[0].tokens, SizeIs(2));
+  EXPECT_EQ(report.answers[0].tokens[1].id, kEosId);
+  EXPECT_EQ(report.answers[0].finish, serving::Finish::kEos);
   EXPECT_TRUE(replica.state.idle());
 }
 

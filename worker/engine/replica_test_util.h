@@ -26,9 +26,11 @@ inline ReplicaLimits Limits() {
           .vocab_size = 100};
 }
 
-inline GenerationRequest Request(RequestId id, std::vector<int32_t> prompt, int64_t max_tokens) {
-  return {
-      .id = id, .prompt = std::move(prompt), .max_tokens = max_tokens, .eos_token_ids = {kEosId}};
+inline serving::Request Request(uint64_t id, std::vector<int32_t> prompt, int32_t max_tokens) {
+  return {.id = serving::RequestId(id),
+          .prompt = std::move(prompt),
+          .max_tokens = max_tokens,
+          .eos_token_ids = {kEosId}};
 }
 
 // A state, and ranks that answer what a test tells them to.
@@ -37,7 +39,7 @@ class Replica {
   explicit Replica(const ReplicaLimits& limits = Limits())
       : state(limits), page_size_(limits.scheduler.page_size) {}
 
-  void Add(GenerationRequest request) { state.Add(std::move(request), now); }
+  void Add(serving::Request request) { state.Add(std::move(request), now); }
   StepOrder Next() {
     now += absl::Milliseconds(1);
     const absl::StatusOr<std::optional<StepOrder>> order = state.NextOrder(now);

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
+#include "serving/sampling_fields.h"
 
 namespace skein::worker {
 namespace {
@@ -53,30 +54,14 @@ class Reader {
 
 template <typename Archive, typename Params>
 void VisitSampling(Archive& archive, Params& params) {
-  archive(params.repetition_penalty);
-  archive(params.presence_penalty);
-  archive(params.frequency_penalty);
-  archive(params.temperature);
-  archive(params.top_k);
-  archive(params.top_p);
-  archive(params.min_p);
-  archive(params.seed);
-  archive(params.logprobs);
-  archive(params.sample);
+  serving::SamplingFields::ForEach([&](const auto& field) { archive(params.*field.member); });
+  archive(params.answer);
   archive.List(params.logit_bias, [&](auto& bias) {
     archive(bias.id);
     archive(bias.bias);
   });
-  archive(params.min_tokens);
   archive(params.stop_ids);
-  archive(params.typical_p);
-  archive(params.mirostat_tau);
-  archive(params.mirostat_eta);
-  archive(params.dry.multiplier);
-  archive(params.dry.base);
-  archive(params.dry.allowed_length);
-  archive(params.dry.last_n);
-  archive.List(params.dry.breakers, [&](auto& breaker) { archive(breaker); });
+  archive.List(params.dry_breakers, [&](auto& breaker) { archive(breaker); });
 }
 
 // No mu is written as NaN, which mirostat never gives.

@@ -23,7 +23,7 @@ TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
                           .mu = 2.5f,
                           .sampling = {.repetition_penalty = 1.5f, .top_k = 7, .seed = 99}});
   order.starts[0].sampling.logit_bias = {{.id = 3, .bias = -2.0f}};
-  order.starts[0].sampling.dry.breakers = {{1}, {2, 3}};
+  order.starts[0].sampling.dry_breakers = {{1}, {2, 3}};
   order.starts.push_back({.slot = 9});
   order.copies = {{PageCopy::Kind::kSwapIn, 3, 4}};
   order.updates = {{.slot = 8, .length = 0, .first_page = 1, .pages = {6, 7}}, {.slot = 9}};
@@ -38,7 +38,7 @@ TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
   EXPECT_EQ(back.starts[1].mu, std::nullopt);
   EXPECT_EQ(back.starts[1].prompt_of, -1);
   EXPECT_EQ(back.starts[0].sampling.logit_bias[0].bias, -2.0f);
-  EXPECT_THAT(back.starts[0].sampling.dry.breakers, ElementsAre(ElementsAre(1), ElementsAre(2, 3)));
+  EXPECT_THAT(back.starts[0].sampling.dry_breakers, ElementsAre(ElementsAre(1), ElementsAre(2, 3)));
   EXPECT_THAT(back.starts[0].output, ElementsAre(4, 5));
   EXPECT_EQ(back.starts[0].sampling.repetition_penalty, 1.5f);
   EXPECT_EQ(back.starts[0].sampling.seed, 99u);

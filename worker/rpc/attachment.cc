@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/convert/plan.h"
+#include "proto/convert/serving.h"
 #include "proto/convert/topology.h"
 #include "worker/rpc/convert.h"
 
@@ -78,7 +79,7 @@ pb::WorkerMessage HeartbeatMessage(const AttachmentOptions& options, const Inbox
   if (options.tracker != nullptr) beat = ToProto(options.tracker->Read());
   // A leader whose followers are busy takes nothing; whether they are stuck is for others to judge.
   const bool waits = options.beats != nullptr && options.beats->AnyExcused();
-  beat.set_steps_taken(waits ? inbox.messages() : inbox.messages_taken());
+  beat.set_messages_taken(waits ? inbox.messages() : inbox.messages_taken());
   if (options.beats == nullptr) return message;
   for (const auto& [thread, still] : options.beats->Read()) {
     (*beat.mutable_threads())[thread] = absl::ToDoubleSeconds(still);
@@ -203,7 +204,7 @@ void Attachment::SendStep(const StepReport& report) {
   }
   if (stream == nullptr) return;
   pb::WorkerMessage message;
-  *message.mutable_step() = ToProto(report);
+  *message.mutable_step() = convert::ToProto(report);
   stream->WriteStep(message);
 }
 
@@ -300,21 +301,14 @@ absl::Status Attachment::RunStream() {
         failure = plan.ok() ? OnPlan(*std::move(plan)) : plan.status();
         break;
       }
-      case pb::CoordinatorMessage::kStep:
-        for (const pb::NewRequest& request : message.step().requests()) {
-          inbox_->Submit(FromProto(request));
-        }
-        for (uint64_t id : message.step().cancelled()) inbox_->Cancel(id);
-        for (const pb::CancelledSample& cancelled : message.step().cancelled_samples()) {
-          inbox_->Cancel(cancelled.request_id(), static_cast<int32_t>(cancelled.sample()));
-        }
-        inbox_->EndMessage();
+      case pb::CoordinatorMessage::kUpdates:
+        OnUpdates(convert::FromProto(message.updates(), absl::Now()));
         break;
       case pb::CoordinatorMessage::kShutdown:
         OnEnd(absl::CancelledError(message.shutdown().reason()), message.shutdown().exit_code());
         break;
       case pb::CoordinatorMessage::kHeartbeat:
-        stream->OnStepsTaken(message.heartbeat().steps_taken());
+        stream->OnStepsTaken(message.heartbeat().messages_taken());
         break;
       case pb::CoordinatorMessage::KIND_NOT_SET:
         break;
@@ -326,6 +320,13 @@ absl::Status Attachment::RunStream() {
   stream_ = nullptr;
   changed_.NotifyAll();
   return failure.ok() ? finished : failure;
+}
+
+void Attachment::OnUpdates(serving::RequestUpdates updates) {
+  for (serving::Request& request : updates.requests) inbox_->Submit(std::move(request));
+  for (const serving::RequestId id : updates.cancelled) inbox_->Cancel(id);
+  for (const auto& [id, answer] : updates.cancelled_answers) inbox_->Cancel(id, answer);
+  inbox_->EndMessage();
 }
 
 absl::Status Attachment::OnPlan(plan::Plan plan) {

@@ -20,9 +20,10 @@
 #include "base/mutex.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
+#include "serving/request.h"
 #include "topology/machine.h"
 #include "worker/engine/inbox.h"
-#include "worker/engine/request.h"
+#include "worker/engine/step_report.h"
 #include "worker/engine/thread_beats.h"
 #include "worker/job_identity.h"
 
@@ -83,6 +84,7 @@ class Attachment {
   // One life of the stream, from hello to its end.
   absl::Status RunStream();
   absl::Status OnPlan(plan::Plan plan);
+  void OnUpdates(serving::RequestUpdates updates);
   void OnEnd(const absl::Status& why, int exit_code);
   // Ends the conversation: says the last words, waits a little for the coordinator to agree, then
   // cuts it off.

@@ -62,7 +62,7 @@ class FakeCoordinators final : public pb::Cluster::Service {
   }
   void Ask(uint64_t request_id) {
     pb::CoordinatorMessage message;
-    pb::NewRequest& request = *message.mutable_step()->add_requests();
+    pb::Request& request = *message.mutable_updates()->add_requests();
     request.set_request_id(request_id);
     request.add_prompt(1);
     MutexLock lock(&mutex_);
@@ -99,11 +99,11 @@ class FakeCoordinators final : public pb::Cluster::Service {
       MutexLock lock(&mutex_);
       if (message.has_heartbeat()) {
         heard_ = true;
-        taken_ = message.heartbeat().steps_taken();
+        taken_ = message.heartbeat().messages_taken();
       }
       if (message.has_ready()) ready_ = true;
-      for (const pb::SequenceOutput& sequence : message.step().sequences()) {
-        steps_.push_back(sequence.request_id());
+      for (const pb::AnswerOutput& answer : message.step().answers()) {
+        steps_.push_back(answer.request_id());
       }
     }
     // Whoever uses the context holds the mutex.
@@ -141,8 +141,11 @@ class FakeCoordinators final : public pb::Cluster::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-StepReport AnswerTo(RequestId id, uint64_t epoch) {
-  return {.epoch = epoch, .sequences = {{.id = id, .tokens = {{.id = 3}}}}};
+StepReport AnswerTo(uint64_t id, uint64_t epoch) {
+  StepReport report;
+  report.epoch = epoch;
+  report.answers.push_back({.request_id = serving::RequestId(id), .tokens = {{.id = 3}}});
+  return report;
 }
 
 Inbox::Contents TakeSoon(Inbox& inbox) {

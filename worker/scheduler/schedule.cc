@@ -6,35 +6,27 @@
 #include <tuple>
 #include <utility>
 
+#include "serving/queue_order.h"
 #include "worker/scheduler/micro_batches.h"
 
 namespace skein::worker {
 namespace {
 
-// No age counts for more: above any difference of priorities, and far from overflow.
-constexpr int64_t kMaxAge = int64_t{1} << 40;
-
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A sequence and what decides its place in the order.
+// A sequence and its place in the order.
 struct Ranked {
   const SequenceView* view = nullptr;
-  int64_t effective_priority = 0;
+  serving::QueueOrder order;
 };
 
 Ranked Rank(const SequenceView& sequence, absl::Time now, absl::Duration aging) {
-  const absl::Duration waited = std::max(now - sequence.arrival, absl::ZeroDuration());
-  absl::Duration rest;
-  const int64_t age = std::min(absl::IDivDuration(waited, aging, &rest), kMaxAge);
-  return {&sequence, sequence.priority + age};
+  return {&sequence,
+          serving::OrderAt(now, sequence.priority, sequence.deadline, sequence.arrival, aging)};
 }
 
 bool Before(const Ranked& a, const Ranked& b) {
-  if (a.effective_priority != b.effective_priority) {
-    return a.effective_priority > b.effective_priority;
-  }
-  return std::tie(a.view->deadline, a.view->arrival, a.view->id) <
-         std::tie(b.view->deadline, b.view->arrival, b.view->id);
+  return std::tie(a.order, a.view->id) < std::tie(b.order, b.view->id);
 }
 
 struct After {
@@ -193,7 +185,7 @@ bool Planner::MakeRoom(const Ranked& next) {
   Room room = room_;
   size_t keep = running_.size();
   while (!Fits(*next.view, room, keep) && keep > 0 &&
-         running_[keep - 1].rank.effective_priority < next.effective_priority) {
+         running_[keep - 1].rank.order.effective_priority < next.order.effective_priority) {
     room = Without(room, running_[--keep]);
   }
   if (Fits(*next.view, room, keep)) {
@@ -225,7 +217,7 @@ int64_t Planner::Brought(const SequenceView& sequence, bool freed) const {
 bool Planner::OutranksAPrompt(const Ranked& next) const {
   return std::any_of(running_.begin(), running_.end(), [&](const Running& running) {
     return running.rows > 0 && !Decodes(*running.rank.view) &&
-           running.rank.effective_priority < next.effective_priority;
+           running.rank.order.effective_priority < next.order.effective_priority;
   });
 }
 

@@ -17,6 +17,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "serving/queue_order.h"
 
 namespace skein::worker {
 
@@ -32,7 +33,7 @@ struct SchedulerLimits {
   int32_t micro_batches = 1;  // that decodes are spread over
   int32_t max_micro_batch_rows = 1;
   int64_t page_size = 1;
-  absl::Duration aging = absl::Seconds(10);  // of waiting counts as one priority more
+  absl::Duration aging = serving::kAging;
 };
 
 struct SequenceView {

@@ -1,0 +1,14 @@
+// What a replica's leader tells the coordinator of a step.
+#pragma once
+
+#include <cstdint>
+
+#include "serving/output.h"
+
+namespace skein::worker {
+
+struct StepReport : serving::StepOutput {
+  uint64_t epoch = 0;  // Inbox::Contents::epoch of the requests
+};
+
+}  // namespace skein::worker
