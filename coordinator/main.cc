@@ -30,9 +30,9 @@
 #include "base/status_util.h"
 #include "base/version.h"
 #include "coordinator/daemon.h"
-#include "coordinator/planning_flags.h"
 #include "coordinator/rpc/listener.h"
 #include "coordinator/service/load_served_model.h"
+#include "parallel/planner/planning_flags.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -68,7 +68,7 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   app.add_option("--port-file", flags.port_file,
                  "Write HOST:PORT to this file as soon as the coordinator listens")
       ->check(NotEmpty());
-  DeclarePlanning(app, daemon.cluster.constraints);
+  plan::DeclarePlanning(app, daemon.cluster.constraints);
   app.add_option("--max-queue", daemon.max_queue,
                  "Requests that wait for a replica; more are refused with RESOURCE_EXHAUSTED")
       ->check(InRange<int64_t>(0))

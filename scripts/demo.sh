@@ -52,7 +52,7 @@ ends() {
 ask() {
   local status=0 command=$1
   shift
-  start "$bin/coordinator/client/skein" "$command" --coordinator "$address" "$@"
+  start "$bin/client/skein" "$command" --coordinator "$address" "$@"
   finish "$child" "$coordinator" "$workers" || status=$?
   [[ $ended != "$coordinator" ]] || fail "the coordinator ended early, with status $status"
   [[ $ended != "$workers" ]] || fail "the workers ended early, with status $status"
@@ -62,10 +62,10 @@ ask() {
 if [[ -z $bin ]]; then
   bin=bazel-bin
   scripts/setup.sh
-  say "build: //coordinator //coordinator/client:skein //worker (a first build takes minutes)"
-  build //coordinator //coordinator/client:skein //worker || die "the build failed"
+  say "build: //coordinator //client:skein //worker (a first build takes minutes)"
+  build //coordinator //client:skein //worker || die "the build failed"
 fi
-has_programs "$bin" coordinator/coordinator coordinator/client/skein worker/worker
+has_programs "$bin" coordinator/coordinator client/skein worker/worker
 
 export HOME=${HOME:-$work}  # Open MPI 5 asks for one
 patience_s=5  # what runs from here on ends at once when it is asked

@@ -13,7 +13,7 @@ trap 'rm -rf "$root"' EXIT
 bin=$root/bin
 # Set-up writes into the project, so that this is a copy.
 project=$root/project
-mkdir -p "$bin"/{coordinator/client,worker} "$root"/{tmp,path} "$project"
+mkdir -p "$bin"/{client,coordinator,worker} "$root"/{tmp,path} "$project"
 cp -rL scripts "$project"
 ln -s "$bin" "$project/bazel-bin"
 
@@ -44,7 +44,7 @@ done
 if ((OMPI_COMM_WORLD_RANK == 0)); then event attach; fi
 until [[ -e $DEMO_TEST/drained ]]; do sleep 0.1; done
 PROGRAM
-cat >"$bin/coordinator/client/skein" <<'PROGRAM'
+cat >"$bin/client/skein" <<'PROGRAM'
 #!/usr/bin/env bash
 . "$DEMO_TEST/bin/common"
 until grep -q attach "$DEMO_TEST/events"; do sleep 0.05; done
@@ -78,7 +78,7 @@ cat >"$root/path/bazel" <<'PROGRAM'
 setsid sleep 1000 </dev/null &>/dev/null &
 event bazel
 PROGRAM
-chmod +x "$bin"/{coordinator/coordinator,coordinator/client/skein,worker/worker} "$root"/path/*
+chmod +x "$bin"/{coordinator/coordinator,client/skein,worker/worker} "$root"/path/*
 
 failures=0
 declare -A wanted=([INT]=130 [TERM]=143)

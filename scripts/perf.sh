@@ -24,10 +24,10 @@ for figure in "${figures[@]}"; do
 done
 if [[ -z $bin ]]; then
   bin=bazel-bin
-  build //coordinator //coordinator/client:skein //tests/perf:write_model //worker || die "the build failed"
+  build //coordinator //client:skein //tests/perf:write_model //worker || die "the build failed"
 fi
-has_programs "$bin" coordinator/coordinator coordinator/client/skein tests/perf/write_model worker/worker
-skein=$bin/coordinator/client/skein
+has_programs "$bin" coordinator/coordinator client/skein tests/perf/write_model worker/worker
+skein=$bin/client/skein
 bard=checkpoints/bard
 large=$work/llama3-1b  # synthetic
 

@@ -280,8 +280,8 @@ TEST(CancelTest, AKilledClientIsNoticedAndItsPagesAreFree) {
   cluster.StartJob(2, {kSlow});
   ASSERT_TRUE(cluster.WaitForServing(1));
   Process client({.name = "client",
-                  .argv = {"coordinator/client/skein", "--coordinator=" + cluster.address(),
-                           "generate", "--prompt=ROMEO:", absl::StrCat("--n=", kAnswers),
+                  .argv = {"client/skein", "--coordinator=" + cluster.address(), "generate",
+                           "--prompt=ROMEO:", absl::StrCat("--n=", kAnswers),
                            absl::StrCat("--max-tokens=", kLong), "--ignore-eos", "--json"}});
   ASSERT_TRUE(client.WaitForOutput("\"tokens\"", absl::Seconds(30))) << client.Output();
   const absl::Time bound = absl::Now() + kBound;

@@ -25,7 +25,7 @@ start_job() {  # HOSTS LOG COMMAND...
   on hosta mpirun --host "$1" -np 4 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle \
     "${@:3}" --coordinator="$address" --orphan-timeout=8s >"$work/$2.log" 2>&1 &
 }
-skein() { "$bin/coordinator/client/skein" "$@" --coordinator="$address"; }
+skein() { "$bin/client/skein" "$@" --coordinator="$address"; }
 
 # Slow enough that a long answer takes half a minute, and is in its middle when a host is lost.
 start_job hosta:2,hostb:2 job "$bin/tests/fault/faulty_worker" --slow=20ms

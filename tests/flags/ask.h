@@ -9,7 +9,7 @@
 
 namespace skein::testing {
 
-inline constexpr char kSkein[] = "coordinator/client/skein";
+inline constexpr char kSkein[] = "client/skein";
 
 // Of all its events; of several answers, in the order in which they came.
 struct Asked {

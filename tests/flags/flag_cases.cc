@@ -26,7 +26,7 @@ class FunctionTest : public ::testing::Test {
   const std::function<void()> body_;
 };
 
-// "coordinator/client/skein" is "skein".
+// "client/skein" is "skein".
 std::string NameOf(const std::string& program) { return program.substr(program.rfind('/') + 1); }
 
 std::string Spelled(const Flag& flag) {

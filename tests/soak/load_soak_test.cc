@@ -23,7 +23,7 @@
 namespace skein::testing {
 namespace {
 
-constexpr const char* kSkein = "coordinator/client/skein";
+constexpr const char* kSkein = "client/skein";
 constexpr int kClients = 64;
 constexpr int kVariants = 48;
 constexpr int kMaxSequences = 24;

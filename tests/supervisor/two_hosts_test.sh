@@ -28,7 +28,7 @@ gone_within() {
   done
   return 1
 }
-skein() { "$bin/coordinator/client/skein" "$@" --coordinator="$address"; }
+skein() { "$bin/client/skein" "$@" --coordinator="$address"; }
 
 "$bin/coordinator/coordinator" --model=checkpoints/bard --listen=10.77.0.1:0 --port-file="$work/port" --layout=tp=2,pp=2 \
   >"$work/coordinator.log" 2>&1 &

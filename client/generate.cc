@@ -1,0 +1,200 @@
+#include "client/generate.h"
+
+#include <grpcpp/client_context.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/file.h"
+#include "base/flags/flags.h"
+#include "base/mutex.h"
+#include "base/status_util.h"
+#include "client/answer_printer.h"
+#include "client/connection.h"
+#include "client/interrupt.h"
+#include "client/sampling_flags.h"
+#include "proto/inference.grpc.pb.h"
+
+namespace skein::client {
+namespace {
+
+// While no replica serves.
+constexpr absl::Duration kAskEvery = absl::Milliseconds(200);
+
+// Far above what the coordinator takes in one message.
+constexpr int64_t kMaxPromptBytes = 256 << 20;
+
+absl::StatusOr<std::string> ReadPrompt(const GenerateFlags& flags) {
+  if (flags.prompt.has_value()) return *flags.prompt;
+  absl::StatusOr<std::string> prompt = *flags.prompt_file == "-"
+                                           ? ReadStandardInput(kMaxPromptBytes)
+                                           : ReadFileOrPipe(*flags.prompt_file, kMaxPromptBytes);
+  if (!prompt.ok()) return Annotate(prompt.status(), "--prompt-file");
+  return prompt;
+}
+
+// What an interrupt cancels: the call in flight, and those to come.
+class Calls {
+ public:
+  void Cancel() {
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    if (current_ != nullptr) current_->TryCancel();
+  }
+  bool cancelled() {
+    MutexLock lock(&mutex_);
+    return cancelled_;
+  }
+  // Null between calls.
+  void SetCurrent(grpc::ClientContext* context) {
+    MutexLock lock(&mutex_);
+    current_ = context;
+    if (cancelled_ && context != nullptr) context->TryCancel();
+  }
+
+ private:
+  Mutex mutex_;
+  grpc::ClientContext* current_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+struct Attempt {
+  grpc::Status status;
+  bool accepted = false;  // an event came
+};
+
+Attempt Ask(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
+            const GenerateFlags& flags, Calls& calls) {
+  grpc::ClientContext context;
+  calls.SetCurrent(&context);
+  if (flags.timeout.has_value()) {
+    context.set_deadline(absl::ToChronoTime(absl::Now() + *flags.timeout));
+  }
+  const auto stream = stub.Generate(&context, request);
+  AnswerPrinter printer(flags.json);
+  Attempt attempt;
+  v1::GenerateEvent event;
+  while (stream->Read(&event)) {
+    attempt.accepted = true;
+    printer.Print(event);
+  }
+  attempt.status = stream->Finish();
+  calls.SetCurrent(nullptr);
+  printer.End();
+  return attempt;
+}
+
+std::string WhyItFailed(const Attempt& attempt, const GenerateFlags& flags, Calls& calls,
+                        const Connection& connection) {
+  const grpc::Status& status = attempt.status;
+  if (calls.cancelled()) return "interrupted";
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && flags.timeout.has_value()) {
+    return absl::StrCat("DEADLINE_EXCEEDED: not done after ", absl::FormatDuration(*flags.timeout),
+                        " (--timeout)");
+  }
+  if (!attempt.accepted) return connection.Explain(status);
+  return absl::StrCat("the answer ends before its end: ", CodeName(status.error_code()), ": ",
+                      status.error_message());
+}
+
+}  // namespace
+
+void DeclareGenerate(CLI::App& command, GenerateFlags& flags) {
+  auto* input = command.add_option_group("input", "The prompt, one of:");
+  input->add_option("--prompt,-p", flags.prompt, "The prompt itself");
+  input->add_option("--prompt-file,-f", flags.prompt_file, "A file with the prompt; - is stdin")
+      ->check(NotEmpty());
+  input->require_option(1);
+  v1::GenerateRequest& request = flags.request;
+  command.add_option_function<std::string>(
+      "--model", [&](const std::string& name) { request.set_model(name); },
+      "Only if the coordinator serves this model");
+  command
+      .add_option_function<uint32_t>(
+          "--max-tokens", [&](uint32_t count) { request.set_max_tokens(count); },
+          "Tokens of an answer at most; default: what the context has left")
+      ->check(InRange<uint32_t>());
+  command
+      .add_option_function<uint32_t>(
+          "--n", [&](uint32_t count) { request.set_n(count); },
+          "Answers, up to 16, printed one after the other; default: 1")
+      ->check(InRange<uint32_t>());
+  command
+      .add_option_function<int32_t>(
+          "--priority", [&](int32_t priority) { request.set_priority(priority); },
+          "-100 to 100: requests of a higher one go first; default: 0")
+      ->check(InRange<int32_t>());
+  DeclareSampling(command, *request.mutable_sampling());
+  command
+      .add_option_function<int32_t>(
+          "--prompt-logprobs", [&](int32_t count) { request.set_prompt_logprobs(count); },
+          "Log probabilities of the prompt's tokens and of this many alternatives, to stderr")
+      ->check(InRange<int32_t>());
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--stop",
+          [&](const std::vector<std::string>& stops) {
+            request.mutable_stop()->Add(stops.begin(), stops.end());
+          },
+          "End before this text; may be given again")
+      ->allow_extra_args(false);
+  command
+      .add_option_function<std::vector<uint32_t>>(
+          "--stop-id",
+          [&](const std::vector<uint32_t>& ids) {
+            request.mutable_stop_ids()->Add(ids.begin(), ids.end());
+          },
+          "End with this token, given by its id, --ignore-eos or not; may be given again")
+      ->allow_extra_args(false)
+      ->check(InRange<uint32_t>());
+  command.add_flag_callback(
+      "--parse-special", [&] { request.set_parse_special(true); },
+      "Special tokens written out in the prompt are special, not plain text");
+  command.add_flag("--json", flags.json, "Print every event as a line of JSON");
+  AddDuration(command, "--timeout", flags.timeout, "Give up after this long, like 30s");
+  AddDuration(command, "--wait", flags.wait, "Wait this long for a replica that serves");
+}
+
+int Generate(const std::string& coordinator, const GenerateFlags& flags) {
+  absl::StatusOr<std::string> prompt = ReadPrompt(flags);
+  if (!prompt.ok()) {
+    absl::FPrintF(stderr, "skein: %s\n", std::string(prompt.status().message()));
+    return kExitError;
+  }
+  v1::GenerateRequest request = flags.request;
+  request.set_prompt(*std::move(prompt));
+  Calls calls;
+  const InterruptGuard guard([&calls] { calls.Cancel(); });  // before gRPC starts threads
+  const Connection connection(coordinator);
+  const auto stub = v1::Inference::NewStub(connection.channel());
+  const absl::Time until = absl::Now() + flags.wait;
+  bool said = false;
+  while (true) {
+    const Attempt attempt = Ask(*stub, request, flags, calls);
+    if (attempt.status.ok()) return kExitOk;
+    // Nothing was accepted, so that asking again repeats nothing.
+    const bool again = !attempt.accepted && absl::Now() < until &&
+                       attempt.status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    if (!again) {
+      absl::FPrintF(stderr, "skein: %s\n", WhyItFailed(attempt, flags, calls, connection));
+      return kExitError;
+    }
+    if (!std::exchange(said, true)) {
+      absl::FPrintF(stderr, "skein: %s yet; waiting up to %s (--wait)\n",
+                    connection.answers() ? "no replica serves"
+                                         : absl::StrCat("no coordinator answers at ", coordinator),
+                    absl::FormatDuration(flags.wait));
+    }
+    absl::SleepFor(kAskEvery);
+  }
+}
+
+}  // namespace skein::client

@@ -1,0 +1,118 @@
+// skein: the command line of a coordinator's clients.
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "base/deadlock_detection.h"
+#include "base/flags/flags.h"
+#include "base/version.h"
+#include "client/bench.h"
+#include "client/generate.h"
+#include "client/load/bench_serve.h"
+#include "client/plan.h"
+#include "client/status.h"
+
+namespace skein::client {
+namespace {
+
+// A command whose output was lost has failed, as on a full disk.
+int CheckOutput(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fprintf(stderr, "skein: output was lost: is the disk full, or has its reader gone?\n");
+  return code == 0 ? 1 : code;
+}
+
+bool AskForHelp(absl::Span<const std::string> arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument == "--help" || argument == "-h";
+  });
+}
+
+int Main(int argc, char** argv) {
+  StopDeadlockDetection();
+  CLI::App app(
+      "Asks a Skein coordinator for text, state and models; plans and measures without one.");
+  app.name("skein");
+  app.set_version_flag("--version", std::string(kVersion));
+  app.require_subcommand(1);
+  app.fallthrough();
+  std::string coordinator = "127.0.0.1:50051";
+  const CLI::Option* named = AddAddress(app, "--coordinator", coordinator, "The coordinator");
+  app.footer(
+      "`skein COMMAND --help` explains a command.\n"
+      "Exit status: 0 done, 1 failed, 2: the command line is wrong.");
+
+  GenerateFlags generate_flags;
+  CLI::App* generate = app.add_subcommand("generate", "Continue a prompt; the text streams");
+  DeclareGenerate(*generate, generate_flags);
+
+  StatusFlags status_flags;
+  CLI::App* status = app.add_subcommand("status", "Show plan, ranks and speed");
+  DeclareStatus(*status, status_flags);
+
+  bool models_json = false;
+  CLI::App* models = app.add_subcommand("models", "List what is served");
+  models->add_flag("--json", models_json, "Print JSON");
+
+  PlanFlags plan_flags;
+  CLI::App* plan = app.add_subcommand(
+      "plan", "Plan a job on this host, without a coordinator; --gantt draws its pipeline");
+  DeclarePlan(*plan, plan_flags);
+
+  std::string worker;
+  CLI::App* bench = app.add_subcommand(
+      "bench",
+      "Measure this machine, without a coordinator; flags go to `worker bench`. Or `bench serve`: "
+      "load a coordinator");
+  const CLI::Option* worker_named =
+      bench->add_option("--worker", worker, "The worker program; default: beside this one");
+  BenchServeFlags serve_flags;
+  CLI::App* serve =
+      bench->add_subcommand("serve", "Load a coordinator; show latencies, throughput and goodput");
+  serve->fallthrough(false);
+  // `bench` takes what it does not know, so that the coordinator is named here once more.
+  AddAddress(*serve, "--coordinator", coordinator, "The coordinator");
+  DeclareBenchServe(*serve, serve_flags);
+  bench->footer("`skein bench serve --help` explains it. The flags of `worker bench` are:");
+  bench->set_help_flag();
+  bench->fallthrough(false)->allow_extras();
+  app.callback([&] {
+    if (serve->parsed() && worker_named->count() > 0) {
+      throw CLI::ValidationError(worker_named->get_name(), "`bench serve` starts no worker");
+    }
+    if (serve->parsed() && bench->remaining_size() > 0) {
+      throw CLI::ValidationError(absl::StrCat("flags of `bench serve` stand behind `serve`, not: ",
+                                              absl::StrJoin(bench->remaining(), " ")));
+    }
+    if (named->count() > 0 && (plan->parsed() || (bench->parsed() && !serve->parsed()))) {
+      throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
+    }
+  });
+
+  if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
+  if (generate->parsed()) return Generate(coordinator, generate_flags);
+  if (status->parsed()) return Status(coordinator, status_flags);
+  if (models->parsed()) return Models(coordinator, models_json);
+  if (plan->parsed()) return Plan(plan_flags);
+  if (serve->parsed()) return BenchServe(coordinator, serve_flags);
+  const std::vector<std::string> arguments = bench->remaining();
+  if (AskForHelp(arguments)) {
+    absl::PrintF("%s\n", bench->help(app.get_name()));
+    if (std::fflush(stdout) != 0) return kExitError;
+  }
+  return Bench(worker, arguments);
+}
+
+}  // namespace
+}  // namespace skein::client
+
+int main(int argc, char** argv) {
+  return skein::client::CheckOutput(skein::client::Main(argc, argv));
+}

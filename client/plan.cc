@@ -1,0 +1,137 @@
+#include "client/plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/file.h"
+#include "base/flags/flags.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "base/units.h"
+#include "model/config/model_config.h"
+#include "model/synthetic/synthetic.h"
+#include "parallel/plan/plan.h"
+#include "parallel/planner/micro_batches.h"
+#include "parallel/planner/planning_flags.h"
+#include "parallel/schedule/gantt.h"
+#include "parallel/schedule/predict.h"
+#include "topology/host/host.h"
+#include "topology/machine.h"
+
+namespace skein::client {
+namespace {
+
+constexpr int32_t kDrawnSteps = 4;
+
+absl::StatusOr<plan::ModelFacts> ReadModel(const std::string& model) {
+  plan::ModelFacts facts = {.name = model, .path = model};
+  if (model::IsSyntheticSpec(model)) {
+    SKEIN_ASSIGN_OR_RETURN(const model::SyntheticModel synthetic, model::ParseSyntheticSpec(model));
+    facts.config = synthetic.config;
+  } else {
+    SKEIN_ASSIGN_OR_RETURN(facts.config, model::LoadModelConfig(model));
+  }
+  return facts;
+}
+
+// Names the flag that is at fault.
+absl::StatusOr<plan::Planning> PlanOnHost(const PlanFlags& flags, const plan::ModelFacts& model,
+                                          const topology::Machine& machine) {
+  const plan::Constraints& constraints = flags.constraints;
+  const int64_t longest = model.config.max_position_embeddings;
+  if (constraints.context_length > longest) {
+    return absl::InvalidArgumentError(absl::StrCat("--context-length: ", constraints.context_length,
+                                                   " is too long for ", model.name, ", which has ",
+                                                   longest));
+  }
+  absl::StatusOr<plan::Planning> planning = plan::PlanJob(machine, model, constraints);
+  if (planning.ok() || constraints.layout == plan::LayoutRequest{}) return planning;
+  return Annotate(planning.status(), "--layout");
+}
+
+// Steady decode of as many sequences as may run, in the middle of their contexts.
+absl::Status DrawGantt(const PlanFlags& flags, const plan::Plan& plan,
+                       const topology::Machine& machine, const model::ModelConfig& config) {
+  const schedule::Rates rates = plan::RatesOf(flags.constraints.rates, machine, plan);
+  SKEIN_ASSIGN_OR_RETURN(
+      const schedule::Timeline timeline,
+      schedule::PredictDecode(plan::DecodeWork(plan, config), rates, plan.max_sequences,
+                              plan.micro_batches, kDrawnSteps));
+  const std::string title = absl::StrCat(
+      plan.model_name, ", ", plan.layout.ToString(), ": decode of ",
+      FormatCount(plan.max_sequences, "sequence"), " in ", plan.micro_batches,
+      plan.micro_batches == 1 ? " micro-batch at " : " micro-batches at ",
+      FormatBytesPerSecond(rates.bytes_per_s), " a rank, each at token ", plan.context_length / 2);
+  return Annotate(WriteFile(flags.gantt_file, schedule::GanttSvg(timeline, title)), "--gantt");
+}
+
+// Each reason once, in the order of the best layout that it holds for.
+void PrintRejected(const std::vector<plan::RejectedLayout>& rejected) {
+  constexpr size_t kLayoutsInALine = 5;
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;
+  for (const auto& [layout, reason] : rejected) {
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const auto& other) { return other.first == reason; });
+    if (group == groups.end()) group = groups.insert(group, {reason, {}});
+    group->second.push_back(layout.ToString());
+  }
+  if (!groups.empty()) absl::PrintF("\nother layouts\n");
+  for (const auto& [reason, layouts] : groups) {
+    absl::PrintF("- %s:", reason);
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      absl::PrintF("%s%s", i % kLayoutsInALine == 0 ? "\n    " : "  ", layouts[i]);
+    }
+    absl::PrintF("\n");
+  }
+}
+
+absl::Status Run(const PlanFlags& flags) {
+  if (!flags.gantt_file.empty()) {
+    SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(flags.gantt_file), "--gantt"));
+  }
+  const absl::StatusOr<plan::ModelFacts> model = ReadModel(flags.model);
+  if (!model.ok()) return Annotate(model.status(), "--model");
+  SKEIN_ASSIGN_OR_RETURN(const topology::Node node, topology::DescribeHost());
+  const topology::Machine machine = topology::MachineFromRanks(std::vector<topology::RankReport>(
+      static_cast<size_t>(flags.ranks), {node, topology::DescribeCpu()}));
+  SKEIN_ASSIGN_OR_RETURN(const plan::Planning planning, PlanOnHost(flags, *model, machine));
+  const plan::Plan& best = planning.plans.front();
+  absl::PrintF("%s: %s, %s free\n\n%s", node.host, FormatCount(node.cores, "core"),
+               FormatBytes(node.memory_bytes), plan::FormatPlan(best));
+  PrintRejected(planning.rejected);
+  return flags.gantt_file.empty() ? absl::OkStatus()
+                                  : DrawGantt(flags, best, machine, model->config);
+}
+
+}  // namespace
+
+void DeclarePlan(CLI::App& command, PlanFlags& flags) {
+  command.add_option("--model", flags.model, "A model's folder, or synthetic:NAME")
+      ->required()
+      ->check(NotEmpty());
+  command.add_option("--ranks", flags.ranks, "Ranks of the job, all on this host")
+      ->check(InRange(1, plan::kMaxWays))
+      ->capture_default_str();
+  plan::DeclarePlanning(command, flags.constraints);
+  command
+      .add_option("--gantt", flags.gantt_file,
+                  "Draw what the pipeline's stages do while they decode into this SVG file")
+      ->check(NotEmpty());
+}
+
+int Plan(const PlanFlags& flags) {
+  const absl::Status status = Run(flags);
+  if (status.ok()) return kExitOk;
+  absl::FPrintF(stderr, "skein: %s\n", std::string(status.message()));
+  return kExitError;
+}
+
+}  // namespace skein::client

@@ -1,0 +1,143 @@
+#include "client/status.h"
+
+#include <grpcpp/client_context.h>
+
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/flags/flags.h"
+#include "base/units.h"
+#include "client/connection.h"
+#include "client/json.h"
+#include "proto/cluster.grpc.pb.h"
+#include "proto/inference.grpc.pb.h"
+
+namespace skein::client {
+namespace {
+
+constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
+constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+
+void SetTimeout(grpc::ClientContext& context) {
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCallTimeout));
+}
+
+void PrintRanks(const cluster::v1::JobStatus& job) {
+  absl::PrintF("  %4s  %-24s %8s  %-9s %10s  %s\n", "rank", "host", "pid", "state", "read",
+               "last heard");
+  for (const auto& rank : job.ranks()) {
+    absl::PrintF("  %4d  %-24s %8d  %-9s %10s  %.1f s ago\n", rank.rank(), rank.host(), rank.pid(),
+                 rank.state(), FormatBytes(rank.bytes_read()), rank.heartbeat_age_seconds());
+  }
+}
+
+// 0 of 0 is 0.
+double Ratio(double part, int64_t whole) {
+  return whole > 0 ? part / static_cast<double>(whole) : 0;
+}
+
+// "1m20s ago"
+std::string Ago(double seconds) {
+  const absl::Duration whole = absl::Trunc(absl::Seconds(seconds), absl::Seconds(1));
+  return absl::StrCat(absl::FormatDuration(whole), " ago");
+}
+
+void PrintReplica(const cluster::v1::ReplicaStatus& replica) {
+  const cluster::v1::ReplicaLoad& load = replica.load();
+  absl::PrintF("  replica %d: %.1f tokens/s, %d tokens in %d steps, %d running, %d waiting\n",
+               replica.replica(), replica.tokens_per_second(), replica.tokens_total(), load.steps(),
+               load.running(), load.waiting());
+  absl::PrintF("    pages: %d used (%d shared), %d cached, %d free of %d; swap: %d used of %d\n",
+               load.used_pages(), load.shared_pages(), load.cached_pages(), load.free_pages(),
+               load.total_pages(), load.total_swap_pages() - load.free_swap_pages(),
+               load.total_swap_pages());
+  absl::PrintF(
+      "    prefix cache: %.1f%% of %d prompt tokens; preemptions: %d swapped, %d recomputed; "
+      "host: %.0f us/step\n",
+      100 * Ratio(static_cast<double>(load.cached_tokens()), load.prompt_tokens()),
+      load.prompt_tokens(), load.preemptions_swapped(), load.preemptions_recomputed(),
+      1e6 * Ratio(load.host_seconds(), load.steps()));
+}
+
+void Print(const cluster::v1::ClusterStatus& status) {
+  absl::PrintF("skein %s, model %s: %s, up %.0f s, %d running, %d queued\n", status.version(),
+               status.model_name(),
+               status.draining()  ? "draining"
+               : status.serving() ? "serving"
+                                  : "not serving (no replica is loaded)",
+               status.uptime_seconds(), status.running_requests(), status.queued_requests());
+  for (const auto& job : status.jobs()) {
+    std::string state = job.state();
+    if (job.has_over_seconds()) absl::StrAppend(&state, " ", Ago(job.over_seconds()));
+    absl::PrintF("\njob %s: %s, %d of %d ranks\n", job.job_id(), state, job.ranks_size(),
+                 job.size());
+    if (!job.detail().empty()) absl::PrintF("  %s\n", job.detail());
+    if (job.has_over_seconds()) continue;
+    if (!job.plan_table().empty()) absl::PrintF("%s\n", job.plan_table());
+    PrintRanks(job);
+    for (const auto& replica : job.replicas()) PrintReplica(replica);
+  }
+}
+
+}  // namespace
+
+void DeclareStatus(CLI::App& command, StatusFlags& flags) {
+  AddDuration(command, "--wait", flags.wait, "Wait until a replica serves, at most this long");
+  command.add_flag("--json", flags.json, "Print JSON");
+}
+
+int Status(const std::string& coordinator, const StatusFlags& flags) {
+  const Connection connection(coordinator);
+  const auto stub = cluster::v1::Cluster::NewStub(connection.channel());
+  const absl::Time until = absl::Now() + flags.wait.value_or(absl::ZeroDuration());
+  cluster::v1::ClusterStatus status;
+  grpc::Status result;
+  while (true) {
+    grpc::ClientContext context;
+    SetTimeout(context);
+    status.Clear();
+    result = stub->GetStatus(&context, {}, &status);
+    if (!flags.wait || (result.ok() && status.serving()) || absl::Now() >= until) break;
+    absl::SleepFor(kLookEvery);
+  }
+  if (!result.ok()) {
+    absl::FPrintF(stderr, "skein: %s\n", connection.Explain(result));
+    return kExitError;
+  }
+  if (flags.json) {
+    absl::PrintF("%s\n", ToJson(status));
+  } else {
+    Print(status);
+  }
+  if (!flags.wait || status.serving()) return kExitOk;
+  absl::FPrintF(stderr, "skein: no replica serves after %s\n", absl::FormatDuration(*flags.wait));
+  return kExitError;
+}
+
+int Models(const std::string& coordinator, bool json) {
+  const Connection connection(coordinator);
+  const auto stub = v1::Inference::NewStub(connection.channel());
+  grpc::ClientContext context;
+  SetTimeout(context);
+  v1::ListModelsResponse response;
+  const grpc::Status result = stub->ListModels(&context, {}, &response);
+  if (!result.ok()) {
+    absl::FPrintF(stderr, "skein: %s\n", connection.Explain(result));
+    return kExitError;
+  }
+  if (json) {
+    absl::PrintF("%s\n", ToJson(response));
+    return kExitOk;
+  }
+  for (const v1::Model& model : response.models()) {
+    absl::PrintF("%s: %s, %d parameters, context %d, vocabulary %d, %s\n", model.name(),
+                 model.architecture(), model.parameters(), model.context_length(),
+                 model.vocabulary(), model.ready() ? "ready" : "not ready");
+  }
+  return kExitOk;
+}
+
+}  // namespace skein::client

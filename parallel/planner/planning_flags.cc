@@ -1,0 +1,67 @@
+#include "parallel/planner/planning_flags.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/flags/flags.h"
+#include "parallel/plan/plan.h"
+#include "parallel/planner/kv_memory.h"
+
+namespace skein::plan {
+
+void DeclarePlanning(CLI::App& command, Constraints& constraints) {
+  AddParsed(command, "--layout", constraints.layout, ParseLayoutRequest,
+            "How each job is laid out, like tp=2,pp=2,dp=2 (tensor, pipeline, data parallel); what "
+            "is left out is planned, dp from the job's ranks");
+  command
+      .add_option("--context-length", constraints.context_length,
+                  "Tokens of prompt and answer together, at most; 0 takes the model's")
+      ->check(InRange<int64_t>(0))
+      ->capture_default_str();
+  command
+      .add_option("--max-sequences", constraints.max_sequences,
+                  "Requests that a replica runs at once; 0 lets the planner choose")
+      ->check(InRange(0, kMaxSequences))
+      ->capture_default_str();
+  AddParsed(command, "--kv-memory", constraints.kv_memory, ParseKvMemory,
+            "Memory for keys and values: a fraction of what weights and the rest leave of a node, "
+            "like 0.5, or bytes per rank, like 4GiB. Default: what --max-sequences requests of "
+            "--context-length need, or as much of it as there is");
+  AddParsed(command, "--kv-dtype", constraints.kv_dtype, ParseKvDType,
+            "How keys and values are kept: f32; bf16 takes half of its memory, int8 about a "
+            "quarter, both with other roundings")
+      ->default_str(std::string(KvDTypeName(constraints.kv_dtype)));
+  AddParsed(command, "--swap-memory", constraints.swap_memory_bytes, ParseSwapMemory,
+            "Bytes per rank, like 512MiB, to swap requests to that give way when --kv-memory runs "
+            "out; 0: they are recomputed")
+      ->default_str("0");
+  command
+      .add_option("--step-tokens", constraints.step_tokens,
+                  "Tokens that a replica computes in a step: a token of each running request, then "
+                  "pieces of prompts. Fewer delay running requests less, more read prompts faster; "
+                  "0 lets the planner choose")
+      ->check(InRange<int64_t>(0, kMaxStepTokens))
+      ->capture_default_str();
+  command
+      .add_option_function<double>(
+          "--read-bandwidth",
+          [&constraints](double gb_s) { constraints.rates.read_bytes_per_s = gb_s * 1e9; },
+          "GB/s that a rank reads from memory (`skein bench` measures it). With --hop it says how "
+          "many micro-batches a pipeline has")
+      ->check(InRange(0.001, 100000.0))
+      ->default_str(absl::StrCat(constraints.rates.read_bytes_per_s / 1e9));
+  AddDuration(command, "--hop", constraints.rates.hop,
+              "How long a message takes from one stage of a pipeline to the next; 0: 20us inside a "
+              "host, 200us between hosts");
+  command.callback([&constraints] {
+    if (constraints.step_tokens == 0 || constraints.step_tokens >= constraints.max_sequences) {
+      return;
+    }
+    throw CLI::ValidationError(
+        "--step-tokens",
+        absl::StrCat(constraints.step_tokens, " is less than --max-sequences, ",
+                     constraints.max_sequences, "; every running request takes one of them"));
+  });
+}
+
+}  // namespace skein::plan

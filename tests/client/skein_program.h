@@ -1,0 +1,56 @@
+// The skein program, for tests.
+#pragma once
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace skein::client {
+
+inline std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+// Its process while it runs.
+inline std::string SkeinPidFile() { return absl::StrCat(::testing::TempDir(), "/skein.pid"); }
+
+// What it has said on standard error so far.
+inline std::string SkeinErrorFile() { return absl::StrCat(::testing::TempDir(), "/stderr"); }
+
+// Runs it to its end; one at a time.
+inline Outcome Skein(const std::string& arguments) {
+  const std::string err = SkeinErrorFile();
+  FILE* pipe =
+      popen(absl::StrCat("echo $$ >", SkeinPidFile(), "; exec client/skein ", arguments, " 2>", err)
+                .c_str(),
+            "r");
+  Outcome outcome;
+  std::array<char, 4096> buffer;
+  while (const size_t count = fread(buffer.data(), 1, buffer.size(), pipe)) {
+    outcome.out.append(buffer.data(), count);
+  }
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  outcome.err = ReadFile(err);
+  return outcome;
+}
+
+// Ctrl-C for one that runs on another thread, and has sent a request.
+inline void InterruptSkein() { kill(std::stoi(ReadFile(SkeinPidFile())), SIGINT); }
+
+}  // namespace skein::client
