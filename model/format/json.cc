@@ -4,6 +4,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,13 +34,13 @@ class Watcher {
       case json::parse_event_t::object_end:
       case json::parse_event_t::array_end:
         keys_.pop_back();
-        break;
+        return true;  // counted at its start
       case json::parse_event_t::key:
         if (!keys_.back().insert(parsed.get<std::string>()).second) {
           throw std::invalid_argument(
               absl::StrCat("key '", parsed.get<std::string>(), "' appears twice"));
         }
-        break;
+        return true;  // counted with its value
       case json::parse_event_t::value:
         break;
     }
@@ -57,23 +58,36 @@ class Watcher {
 
 }  // namespace
 
-std::string JsonErrorText(const std::exception& error) {
-  constexpr size_t kMaxText = 200;
-  std::string text = error.what();
-  if (text.size() > kMaxText) text = text.substr(0, kMaxText) + "...";
-  return text;
+absl::Status JsonError(int64_t offset, std::string_view reason) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("bad JSON at offset ", offset, ": ", std::string(reason)));
+}
+
+absl::Status JsonError(int64_t offset, const std::exception& error) {
+  constexpr size_t kMaxText = 150;  // some two lines of a terminal, with offset and path
+  std::string_view text = error.what();
+  // Such as "[json.exception.parse_error.101] parse error at line 1, ...".
+  if (const size_t id = text.find("] "); text.starts_with("[json.") && id != text.npos) {
+    text.remove_prefix(id + 2);
+  }
+  if (text.size() <= kMaxText) return JsonError(offset, text);
+  return JsonError(offset, absl::StrCat(std::string(text.substr(0, kMaxText)), "..."));
 }
 
 absl::StatusOr<json> ParseJson(std::string_view text, const JsonLimits& limits) {
   if (const size_t zero = text.find('\0'); zero != text.npos) {
-    return absl::InvalidArgumentError(  // the parser takes it for the end
-        absl::StrCat("bad JSON: a zero byte at offset ", zero));
+    // The parser takes it for the end.
+    return JsonError(static_cast<int64_t>(zero), "a zero byte");
   }
   Watcher watcher(limits);
+  const char* next = text.data();
   try {
-    return json::parse(text.begin(), text.end(), std::ref(watcher));
+    return json::parse(JsonCursor(text.data(), &next), JsonCursor(text.data() + text.size(), &next),
+                       std::ref(watcher));
+  } catch (const json::parse_error& error) {
+    return JsonError(static_cast<int64_t>(error.byte) - 1, error);
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("bad JSON: ", JsonErrorText(error)));
+    return JsonError(next - text.data() - 1, error);
   }
 }
 

@@ -17,6 +17,14 @@ TEST(JsonTest, ReadsATree) {
   SKEIN_EXPECT_OK(ParseJson(std::string(64, '[') + std::string(64, ']')));
 }
 
+// Arrays, objects and what is in them count; keys do not.
+TEST(JsonTest, CountsValues) {
+  const std::string text = R"({"a": [1, 2], "b": {}})";
+  SKEIN_EXPECT_OK(ParseJson(text, {.max_values = 5}));
+  EXPECT_THAT(ParseJson(text, {.max_values = 4}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 4 values")));
+}
+
 TEST(JsonTest, RefusesWithAReason) {
   std::string wide = "[0";
   for (int i = 0; i < 100; ++i) wide += ",0";
@@ -24,16 +32,17 @@ TEST(JsonTest, RefusesWithAReason) {
     std::string text;
     const char* says;
   } kCases[] = {
-      {"", "bad JSON"},
-      {"{", "bad JSON"},
-      {"{} {}", "bad JSON"},
-      {std::string("{}\0{}", 5), "zero byte at offset 2"},
-      {"\"\xc3\"", "bad JSON"},
-      {R"({"a": 1, "a": 1})", "key 'a' appears twice"},
+      {"", "bad JSON at offset 0: parse error at line 1"},
+      {"{", "bad JSON at offset 1: "},
+      {"{} {}", "bad JSON at offset 3: "},
+      {std::string("{}\0{}", 5), "bad JSON at offset 2: a zero byte"},
+      {"\"\xc3\"", "bad JSON at offset 2: "},
+      {"[1e999]", "bad JSON at offset 6: "},
+      {R"({"a": 1, "a": 1})", "bad JSON at offset 11: key 'a' appears twice"},
       {R"([{"b": {"c": 1, "d": 2, "c": 3}}])", "key 'c' appears twice"},
-      {std::string(65, '[') + std::string(65, ']'), "nested deeper than 64"},
+      {std::string(65, '[') + std::string(65, ']'), "bad JSON at offset 64: nested deeper than 64"},
       {std::string(10 << 20, '['), "nested deeper than 64"},
-      {wide + "]", "more than 100 values"},
+      {wide + "]", "bad JSON at offset 200: more than 100 values"},
   };
   for (const auto& test : kCases) {
     const absl::Status status = ParseJson(test.text, {.max_values = 100}).status();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <iterator>
 #include <limits>
 #include <set>
 #include <string>
@@ -50,29 +49,6 @@ absl::Status TensorError(const RawEntry& entry, std::string_view reason) {
   return absl::InvalidArgumentError(absl::StrCat(Named(entry), std::string(reason)));
 }
 
-// What the parser reads the text by, so that it is known how far it is.
-class Cursor {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  // `*next` is the first character that was not read.
-  Cursor(const char* at, const char** next) : at_(at), next_(next) {}
-  reference operator*() const { return *at_; }
-  Cursor& operator++() {
-    *next_ = ++at_;
-    return *this;
-  }
-  bool operator==(const Cursor& other) const { return at_ == other.at_; }
-
- private:
-  const char* at_;
-  const char** next_;
-};
-
 // Takes the parser's events and accepts the header's grammar only, so that nothing is kept that is
 // not a tensor and nothing is nested deeper than a tensor's shape.
 class HeaderReader final : public nlohmann::json_sax<json> {
@@ -80,7 +56,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   absl::StatusOr<std::vector<RawEntry>> Read(std::string_view text) {
     begin_ = next_ = text.data();
     const bool parsed =
-        json::sax_parse(Cursor(begin_, &next_), Cursor(begin_ + text.size(), &next_), this);
+        json::sax_parse(JsonCursor(begin_, &next_), JsonCursor(begin_ + text.size(), &next_), this);
     SKEIN_RETURN_IF_ERROR(status_);
     if (!parsed) return absl::InvalidArgumentError("the header is not JSON");
     return std::move(entries_);
@@ -166,8 +142,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    return Fail(absl::InvalidArgumentError(absl::StrCat(
-        "bad JSON at offset ", kSafetensorsPrefixBytes + position, ": ", JsonErrorText(error))));
+    return Fail(JsonError(kSafetensorsPrefixBytes + static_cast<int64_t>(position) - 1, error));
   }
 
  private:
@@ -346,8 +321,8 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string
     return absl::InvalidArgumentError("the header at offset 8 does not begin with '{'");
   }
   if (const size_t zero = json.find('\0'); zero != json.npos) {
-    return absl::InvalidArgumentError(  // the parser takes it for the end
-        absl::StrCat("bad JSON at offset ", kSafetensorsPrefixBytes + zero, ": a zero byte"));
+    // The parser takes it for the end.
+    return JsonError(kSafetensorsPrefixBytes + static_cast<int64_t>(zero), "a zero byte");
   }
   SKEIN_ASSIGN_OR_RETURN(std::vector<RawEntry> raw_entries, HeaderReader().Read(json));
   std::sort(raw_entries.begin(), raw_entries.end(), [](const RawEntry& a, const RawEntry& b) {

@@ -58,7 +58,7 @@ std::vector<Case> Cases() {
       {"leading space", SafetensorsBytes(" {}", ""), {"offset 8", "'{'"}},
       {"a zip file", "PK\x03\x04 and more bytes of it", {"not a safetensors file"}},
       {"cut JSON", SafetensorsBytes(R"({"a":{"dtype")", ""), {"bad JSON at offset"}},
-      {"text after the JSON", SafetensorsBytes("{}x", ""), {"bad JSON at offset 11"}},
+      {"text after the JSON", SafetensorsBytes("{}x", ""), {"bad JSON at offset 10"}},
       {"zeros after the JSON", SafetensorsBytes(std::string("{}\0\0", 4), ""), {"bad JSON"}},
       {"invalid UTF-8", SafetensorsBytes("{\"\xff\":1}", ""), {"bad JSON at offset"}},
       {"truncated data",

@@ -4,46 +4,6 @@
 #include "base/status_macros.h"
 
 namespace skein::model {
-namespace {
-
-// A tokenizer.json nests 8 deep.
-constexpr int kMaxDepth = 64;
-
-// Says where a document that is too deep becomes so, before a tree is built of it.
-absl::Status CheckDepth(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("JSON nests deeper than ", kMaxDepth, " at byte ", i));
-      }
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::StatusOr<nlohmann::json> ParseJson(std::string_view text) {
-  SKEIN_RETURN_IF_ERROR(CheckDepth(text));
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    return absl::InvalidArgumentError(absl::StrCat("not valid JSON at byte ", error.byte));
-  } catch (const nlohmann::json::exception& error) {  // a number out of range
-    return absl::InvalidArgumentError(absl::StrCat("not valid JSON: ", error.what()));
-  }
-}
 
 absl::Status JsonField::Error(std::string_view what) const {
   return absl::InvalidArgumentError(absl::StrCat(path_, ": ", std::string(what)));

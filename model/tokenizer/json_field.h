@@ -12,10 +12,6 @@
 
 namespace skein::model {
 
-// Parses a document. InvalidArgument with the byte offset when it is not JSON, or when arrays and
-// objects nest deeper than 64.
-absl::StatusOr<nlohmann::json> ParseJson(std::string_view text);
-
 // A view: the document must outlive it. Errors are InvalidArgument: "model.vocab: must be ...".
 class JsonField {
  public:

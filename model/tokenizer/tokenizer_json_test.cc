@@ -199,23 +199,24 @@ TEST(TokenizerJson, TextThatIsNotADocument) {
     std::string text;
     const char* message;
   } cases[] = {
-      {"empty", "", "not valid JSON at byte 1"},
-      {"binary", std::string("\0\xFF\x80", 3), "not valid JSON at byte"},
-      {"trailing", good + "x", "not valid JSON at byte"},
+      {"empty", "", "bad JSON at offset 0"},
+      {"binary", std::string("\0\xFF\x80", 3), "bad JSON at offset 0: a zero byte"},
+      {"trailing", good + "x", "bad JSON at offset"},
       {"array", "[]", "must be an object, but is array"},
       {"null", "null", "must be an object, but is null"},
-      {"bad UTF-8", "{\"a\": \"\xC3(\"}", "not valid JSON at byte"},
-      {"lone surrogate", R"({"a": "\ud800"})", "not valid JSON at byte"},
-      {"huge number", R"({"a": 1e999999})", "not valid JSON"},
-      {"deep", deep, "JSON nests deeper than 64 at byte 64"},
-      {"deep and closed", deep + std::string(deep.size(), ']'), "nests deeper than 64"},
+      {"bad UTF-8", "{\"a\": \"\xC3(\"}", "bad JSON at offset"},
+      {"lone surrogate", R"({"a": "\ud800"})", "bad JSON at offset"},
+      {"huge number", R"({"a": 1e999999})", "bad JSON at offset 14"},
+      {"key twice", R"({"version": 1, "version": 2})", "key 'version' appears twice"},
+      {"deep", deep, "bad JSON at offset 64: nested deeper than 64"},
+      {"deep and closed", deep + std::string(deep.size(), ']'), "nested deeper than 64"},
       {"deep objects",
        [] {
          std::string text;
          for (int i = 0; i < 1'000'000; ++i) text += "{\"a\":";
          return text;
        }(),
-       "nests deeper than 64"},
+       "nested deeper than 64"},
   };
   for (const auto& [name, text, message] : cases) {
     EXPECT_THAT(ParseTokenizerJson(text),
@@ -227,8 +228,7 @@ TEST(TokenizerJson, TextThatIsNotADocument) {
 TEST(TokenizerJson, EveryTruncationIsRefused) {
   const std::string good = Good().dump();
   for (size_t size = 0; size < good.size(); size += 7) {
-    EXPECT_THAT(ParseTokenizerJson(good.substr(0, size)),
-                StatusIs(kInvalid, HasSubstr("not valid JSON")))
+    EXPECT_THAT(ParseTokenizerJson(good.substr(0, size)), StatusIs(kInvalid, HasSubstr("bad JSON")))
         << size;
   }
 }
