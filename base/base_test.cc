@@ -261,6 +261,10 @@ TEST(FileTest, MoreThanTheLimitIsRefused) {
   // Files of the kernel have a size of 0.
   EXPECT_THAT(ReadFile("/proc/self/status", 10), too_large("more than the 10 bytes"));
   SKEIN_EXPECT_OK(ReadFile("/proc/self/status", 1 << 20).status());
+  EXPECT_EQ(ReadFileOrEmpty(file), "12345");
+  EXPECT_THAT(ReadFileOrEmpty("/proc/self/status"), ::testing::StartsWith("Name:"));
+  EXPECT_EQ(ReadFileOrEmpty(file + ".none"), "");
+  EXPECT_EQ(ReadFileOrEmpty("/dev/zero"), "");
   std::filesystem::resize_file(file, int64_t{20} << 30);
   EXPECT_THAT(ReadFile(file, 1 << 30),
               too_large(": 21474836480 bytes is more than the 1073741824"));

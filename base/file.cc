@@ -90,6 +90,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
   return ReadToEnd(file.get(), path, max_bytes);
 }
 
+std::string ReadFileOrEmpty(const std::string& path) {
+  // The longest are cpuinfo and mountinfo: some MB on the largest hosts.
+  constexpr int64_t kMaxBytes = 64 << 20;
+  return ReadFile(path, kMaxBytes).value_or("");
+}
+
 absl::StatusOr<std::string> ReadFileOrPipe(const std::string& path, int64_t max_bytes) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (file.get() < 0) return Failed(errno, "read", path);

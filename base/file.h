@@ -1,4 +1,4 @@
-// Whole files that a user names.
+// Whole files: those that a user names, and what the kernel tells in files.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,10 @@ absl::StatusOr<OpenedFile> OpenRegularFile(const std::string& path);
 // The whole of a regular file. Errors as of OpenRegularFile; InvalidArgument when it has more than
 // `max_bytes`, told before anything is read where the system knows its size.
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes);
+
+// The whole of a regular file of at most 64 MiB; nothing where it cannot be read. For what the
+// kernel tells in /proc and /sys, where a file that is gone and one that is empty are the same.
+std::string ReadFileOrEmpty(const std::string& path);
 
 // Whatever can be read until it ends, of at most `max_bytes`: also a pipe or a terminal, for which
 // it waits. For programs that a user may interrupt.

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,19 +13,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/file.h"
 
 namespace skein {
 namespace {
 
-std::string Read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 // Of /proc/PID/stat: "PID (NAME) STATE PARENT ...", where NAME may hold anything. Nothing where the
 // process is gone or a zombie; 0 where its parent is in another PID namespace.
 std::optional<pid_t> LiveParent(pid_t pid) {
-  const std::string stat = Read(absl::StrCat("/proc/", pid, "/stat"));
+  const std::string stat = ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/stat"));
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream rest(stat.substr(name_end + 1));
@@ -50,7 +44,7 @@ std::vector<pid_t> AllProcesses() {
 }
 
 std::vector<std::string> Environment(pid_t pid) {
-  return absl::StrSplit(Read(absl::StrCat("/proc/", pid, "/environ")), '\0');
+  return absl::StrSplit(ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/environ")), '\0');
 }
 
 bool HasMark(pid_t pid, std::string_view mark) {

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/file.h"
 #include "base/log/line_writer.h"
 #include "base/processes.h"
 #include "gmock/gmock.h"
@@ -315,9 +316,7 @@ TEST_F(ProgramTest, StartsAgainWhereItEndsAndPassesOnItsLastWords) {
                            "[ $(wc -l <lives) = 3 ] || kill -KILL $$"),
               &output);
   EXPECT_EQ(output.Close(kPatience), 0);
-  std::stringstream text;
-  text << std::ifstream(log).rdbuf();
-  EXPECT_EQ(text.str(),
+  EXPECT_EQ(ReadFileOrEmpty(log),
             "job 1: line\njob 1: last\njob 1: line\njob 1: last\njob 1: line\njob 1: last\n");
 }
 

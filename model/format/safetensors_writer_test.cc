@@ -2,10 +2,9 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <vector>
 
+#include "base/file.h"
 #include "base/test_util.h"
 #include "model/format/open.h"
 #include "model/format/test_files.h"
@@ -56,8 +55,8 @@ TEST(SafetensorsWriterTest, TheBytesAreWhatTheFormatSays) {
   const CountingSource source({{"a", DType::kF32, {2}}, {"b", DType::kBF16, {}}});
   const std::string folder = FreshFolder();
   SKEIN_ASSERT_OK(WriteSafetensors(source, folder));
-  std::ifstream file(folder + "/model.safetensors", std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  SKEIN_ASSERT_OK_AND_ASSIGN(const std::string bytes,
+                             ReadFile(folder + "/model.safetensors", 1 << 20));
   std::string header = R"({"__metadata__":{"format":"pt"},)"
                        R"("a":{"data_offsets":[0,8],"dtype":"F32","shape":[2]},)"
                        R"("b":{"data_offsets":[8,10],"dtype":"BF16","shape":[]}})";

@@ -6,19 +6,13 @@
 
 #include <array>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "gtest/gtest.h"
 
 namespace skein::client {
-
-inline std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 struct Outcome {
   int exit_code = -1;
@@ -46,11 +40,11 @@ inline Outcome Skein(const std::string& arguments) {
   }
   const int status = pclose(pipe);
   outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  outcome.err = ReadFile(err);
+  outcome.err = ReadFileOrEmpty(err);
   return outcome;
 }
 
 // Ctrl-C for one that runs on another thread, and has sent a request.
-inline void InterruptSkein() { kill(std::stoi(ReadFile(SkeinPidFile())), SIGINT); }
+inline void InterruptSkein() { kill(std::stoi(ReadFileOrEmpty(SkeinPidFile())), SIGINT); }
 
 }  // namespace skein::client

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/file.h"
 #include "coordinator/rpc/fake_job.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
@@ -215,7 +216,7 @@ TEST_F(SkeinTest, GenerateWaitsForAReplica) {
   std::unique_ptr<FakeJob> job;
   std::thread later([&] {
     EXPECT_TRUE(TestCoordinator::WaitFor(
-        [] { return absl::StrContains(ReadFile(SkeinErrorFile()), "waiting up to 20s"); }));
+        [] { return absl::StrContains(ReadFileOrEmpty(SkeinErrorFile()), "waiting up to 20s"); }));
     job = Serve();
   });
   const Outcome outcome = Skein("generate --prompt abc --wait 20s" + At());
@@ -368,15 +369,15 @@ TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
       "plan --model synthetic:tiny --ranks 2 --layout tp=1,pp=2 --max-sequences 4 --gantt ", svg));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("synthetic:tiny"), HasSubstr("stage")));
-  EXPECT_THAT(ReadFile(svg), AllOf(HasSubstr("stage 1"), HasSubstr("tp=1,pp=2,dp=1"),
-                                   HasSubstr("at 10.0 GB/s a rank")));
+  EXPECT_THAT(ReadFileOrEmpty(svg), AllOf(HasSubstr("stage 1"), HasSubstr("tp=1,pp=2,dp=1"),
+                                          HasSubstr("at 10.0 GB/s a rank")));
   // What decides is drawn: slow hops, and sequences enough for one micro-batch more.
   const Outcome slow = Skein(absl::StrCat(
       "plan --model synthetic:tiny --ranks 2 --layout tp=1,pp=2 --max-sequences 6 --hop 50ms "
       "--read-bandwidth 20 --gantt ",
       svg));
   EXPECT_THAT(slow.out, HasSubstr("3 micro-batches of decodes, one more than stages"));
-  EXPECT_THAT(ReadFile(svg),
+  EXPECT_THAT(ReadFileOrEmpty(svg),
               HasSubstr("6 sequences in 3 micro-batches at 20.0 GB/s a rank, each at token 4096"));
   const Outcome impossible = Skein("plan --model synthetic:tiny --ranks 3 --layout tp=2");
   EXPECT_EQ(impossible.exit_code, 1);

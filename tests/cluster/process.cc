@@ -11,12 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/file.h"
 #include "gtest/gtest.h"
 
 namespace skein::testing {
@@ -87,10 +87,8 @@ std::optional<int> Process::Wait(absl::Duration timeout) {
 }
 
 std::string Process::Output() const {
-  std::ifstream file(log_path_);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+  constexpr int64_t kMaxBytes = 1 << 30;  // more than any test's programs say
+  return ReadFile(log_path_, kMaxBytes).value_or("");
 }
 
 bool Process::WaitForOutput(const std::string& text, absl::Duration timeout) const {

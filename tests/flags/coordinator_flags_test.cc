@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
@@ -61,7 +62,7 @@ void ListenAndPortFile() {
   while (!std::filesystem::exists(port_file) && absl::Now() < deadline) {
     absl::SleepFor(absl::Milliseconds(10));
   }
-  const std::string address = ReadWholeFile(port_file);
+  const std::string address = ReadFileOrEmpty(port_file);
   EXPECT_THAT(address, StartsWith("127.0.0.2:"));
   EXPECT_TRUE(Run(kSkein, "status --coordinator=" + address).ok());
 }

@@ -2,12 +2,11 @@
 
 #include <atomic>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/file.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/process.h"
 
@@ -21,7 +20,7 @@ Outcome Run(const std::string& program, const std::string& arguments,
                    .environment = environment});
   const std::optional<int> status = process.Wait(absl::Minutes(1));
   EXPECT_TRUE(status.has_value()) << program << " " << arguments << " does not end";
-  return {status.value_or(-1), process.Output(), ReadWholeFile(err)};
+  return {status.value_or(-1), process.Output(), ReadFileOrEmpty(err)};
 }
 
 std::string NewPath(const std::string& name) {
@@ -37,11 +36,6 @@ std::string MakeModel(const std::string& name) {
     fs::create_symlink(fs::absolute(file.path()), folder / file.path().filename());
   }
   return folder;
-}
-
-std::string ReadWholeFile(const std::string& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 }  // namespace skein::testing

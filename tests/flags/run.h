@@ -27,6 +27,4 @@ std::string NewPath(const std::string& name);
 // A model of that name, which is bard; returns its folder.
 std::string MakeModel(const std::string& name);
 
-std::string ReadWholeFile(const std::string& path);
-
 }  // namespace skein::testing

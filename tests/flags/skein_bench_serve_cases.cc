@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/flags/ask.h"
@@ -41,7 +42,7 @@ class BenchServe {
   json Report(const std::string& flags, const std::string& requests = "--requests=4") const {
     const std::string path = NewPath("report");
     Of(absl::StrCat("--json=", path, " ", requests, " ", flags));
-    const std::string text = ReadWholeFile(path);
+    const std::string text = ReadFileOrEmpty(path);
     EXPECT_TRUE(json::accept(text)) << text;
     return json::parse(text, nullptr, /*allow_exceptions=*/false);
   }
@@ -163,7 +164,7 @@ class BenchServe {
   void Svg() const {
     const std::string path = NewPath("svg");
     Of("--requests=2 --svg=" + path);
-    EXPECT_THAT(ReadWholeFile(path), StartsWith("<svg"));
+    EXPECT_THAT(ReadFileOrEmpty(path), StartsWith("<svg"));
   }
 
  private:

@@ -9,9 +9,7 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/cluster.grpc.pb.h"
@@ -51,14 +50,9 @@ bool WaitUntil(const std::function<bool()>& holds, absl::Duration timeout) {
   return true;
 }
 
-std::string Read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 // Of /proc/PID/stat: "PID (NAME) STATE PARENT ...".
 pid_t Parent(pid_t pid) {
-  const std::string stat = Read(absl::StrCat("/proc/", pid, "/stat"));
+  const std::string stat = ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/stat"));
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return 0;
   return static_cast<pid_t>(std::stol(stat.substr(name_end + 4)));
@@ -70,7 +64,7 @@ std::vector<pid_t> StartedWith(const std::string& text) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     pid_t pid = 0;
     if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
-    const bool has = Read(entry.path() / "environ").find(text) != std::string::npos;
+    const bool has = ReadFileOrEmpty(entry.path() / "environ").find(text) != std::string::npos;
     if (has && IsAlive(pid)) found.push_back(pid);
   }
   return found;
@@ -121,7 +115,7 @@ class Launch {
   bool RunsJobBut(const std::string& id) const {
     const std::vector<pid_t> old = StartedWith("SKEIN_JOB_ID=" + id);
     return absl::c_any_of(StartedWith("TMPDIR=" + folder_), [&](pid_t pid) {
-      const std::string environment = Read(absl::StrCat("/proc/", pid, "/environ"));
+      const std::string environment = ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/environ"));
       return absl::StrContains(environment, "SKEIN_JOB_ID=") && !absl::c_linear_search(old, pid);
     });
   }
@@ -308,7 +302,7 @@ class OwnCoordinator : public ::testing::Test {
       pid_t pid = 0;
       if (!absl::SimpleAtoi(entry.path().filename().string(), &pid) || pid == other) continue;
       if (Parent(pid) == launch_.process().pid() &&
-          Read(entry.path() / "comm") == "coordinator\n" && IsAlive(pid)) {
+          ReadFileOrEmpty(entry.path() / "comm") == "coordinator\n" && IsAlive(pid)) {
         return pid;
       }
     }

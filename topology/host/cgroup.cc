@@ -3,13 +3,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "base/file.h"
 
 namespace skein::topology {
 namespace {
@@ -18,15 +17,14 @@ using Fields = std::vector<std::string>;
 
 // The number in a file that holds nothing else; unset for "max" and what is not a number.
 std::optional<int64_t> ReadNumber(const std::string& path) {
-  const std::optional<std::string> text = ReadWholeFile(path);
   int64_t value = 0;
-  if (!text || !absl::SimpleAtoi(*text, &value)) return std::nullopt;
+  if (!absl::SimpleAtoi(ReadFileOrEmpty(path), &value)) return std::nullopt;
   return value;
 }
 
 // The value of a line `key value`, 0 when there is none.
 int64_t ReadKeyed(const std::string& path, const std::string& key) {
-  for (const std::string& line : Fields(absl::StrSplit(ReadWholeFile(path).value_or(""), '\n'))) {
+  for (const std::string& line : Fields(absl::StrSplit(ReadFileOrEmpty(path), '\n'))) {
     const Fields words = absl::StrSplit(line, ' ');
     int64_t value = 0;
     if (words.size() == 2 && words[0] == key && absl::SimpleAtoi(words[1], &value)) return value;
@@ -66,8 +64,7 @@ std::optional<double> CpusV1(const std::string& folder) {
 
 // cpu.max holds "quota period" or "max period".
 std::optional<double> CpusV2(const std::string& folder) {
-  const Fields words =
-      absl::StrSplit(ReadWholeFile(folder + "/cpu.max").value_or(""), absl::ByAnyChar(" \n"));
+  const Fields words = absl::StrSplit(ReadFileOrEmpty(folder + "/cpu.max"), absl::ByAnyChar(" \n"));
   int64_t quota = 0, period = 0;
   if (words.size() < 2 || !absl::SimpleAtoi(words[0], &quota) ||
       !absl::SimpleAtoi(words[1], &period)) {
@@ -128,8 +125,8 @@ class Hierarchy {
  public:
   explicit Hierarchy(const std::string& root)
       : root_(root),
-        cgroup_(ReadWholeFile(root + "/proc/self/cgroup").value_or("")),
-        mountinfo_(ReadWholeFile(root + "/proc/self/mountinfo").value_or("")) {}
+        cgroup_(ReadFileOrEmpty(root + "/proc/self/cgroup")),
+        mountinfo_(ReadFileOrEmpty(root + "/proc/self/mountinfo")) {}
 
   std::vector<std::string> Folders(const std::string& controller) const {
     const std::optional<std::string> path = FindPath(cgroup_, controller);
@@ -157,12 +154,6 @@ class Hierarchy {
 };
 
 }  // namespace
-
-std::optional<std::string> ReadWholeFile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 CgroupLimits ReadCgroupLimits(const std::string& root) {
   const Hierarchy hierarchy(root);

@@ -21,7 +21,4 @@ struct CgroupLimits {
 // `root` is put before every path. Files that are missing or unreadable set no limit.
 CgroupLimits ReadCgroupLimits(const std::string& root);
 
-// The file's contents; unset when it cannot be read.
-std::optional<std::string> ReadWholeFile(const std::string& path);
-
 }  // namespace skein::topology

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "topology/host/cgroup.h"
@@ -31,7 +32,7 @@ absl::StatusOr<std::string> HostName() {
 // /proc/meminfo has lines "MemAvailable:   21758876 kB".
 absl::StatusOr<int64_t> MemoryAvailable(const std::string& root) {
   const std::string path = root + "/proc/meminfo";
-  const std::vector<std::string> lines = absl::StrSplit(ReadWholeFile(path).value_or(""), '\n');
+  const std::vector<std::string> lines = absl::StrSplit(ReadFileOrEmpty(path), '\n');
   for (const std::string& line : lines) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     int64_t kib = 0;
@@ -66,7 +67,7 @@ absl::StatusOr<Node> DescribeHost(const HostOptions& options) {
 }
 
 Device DescribeCpu(const HostOptions& options) {
-  const std::string text = ReadWholeFile(options.root + "/proc/cpuinfo").value_or("");
+  const std::string text = ReadFileOrEmpty(options.root + "/proc/cpuinfo");
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::ConsumePrefix(&line, "model name")) continue;
     const size_t colon = line.find(':');

@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <set>
-#include <sstream>
 
+#include "base/file.h"
 #include "base/status_util.h"
 
 namespace skein::comm {
@@ -36,9 +35,7 @@ std::vector<std::string> SegmentsOfRank(std::string_view maps, int rank) {
 }
 
 absl::StatusOr<std::vector<std::string>> UnlinkSegments(int rank) {
-  std::ostringstream maps;
-  maps << std::ifstream("/proc/self/maps").rdbuf();
-  std::vector<std::string> paths = SegmentsOfRank(maps.str(), rank);
+  std::vector<std::string> paths = SegmentsOfRank(ReadFileOrEmpty("/proc/self/maps"), rank);
   for (const std::string& path : paths) {
     if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "unlink " + path);
   }
