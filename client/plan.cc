@@ -18,11 +18,11 @@
 #include "base/units.h"
 #include "model/config/model_config.h"
 #include "model/synthetic/synthetic.h"
+#include "parallel/pipeline/gantt.h"
+#include "parallel/pipeline/predict.h"
 #include "parallel/plan/plan.h"
 #include "parallel/planner/micro_batches.h"
 #include "parallel/planner/planning_flags.h"
-#include "parallel/schedule/gantt.h"
-#include "parallel/schedule/predict.h"
 #include "topology/host/host.h"
 #include "topology/machine.h"
 

@@ -63,6 +63,7 @@ std::string_view ColorOf(spdlog::level::level_enum level) {
   }
 }
 
+// std::mutex, and not Mutex: what base_sink can lock.
 class QueueSink final : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {

@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "model/config/model_config.h"
+#include "parallel/pipeline/predict.h"
 #include "parallel/plan/plan.h"
-#include "parallel/schedule/predict.h"
 #include "topology/machine.h"
 
 namespace skein::plan {

@@ -92,7 +92,8 @@ class LocalReplica {
   // answer {0, slot}.
   using AnswerId = std::pair<serving::RequestId, int32_t>;
   using Logits = std::map<std::pair<AnswerId, int64_t>, std::vector<float>>;
-  const Logits& logits() const { return logits_; }
+  // Between steps, when nobody writes.
+  const Logits& logits() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return logits_; }
 
  private:
   struct Rank;
@@ -116,8 +117,8 @@ class LocalReplica {
   std::unique_ptr<ReplicaState> state_;     // since the last Generate
   std::vector<serving::Request> requests_;  // of the last Generate or GenerateMore
   std::map<int32_t, Slot> slots_;
-  Mutex mutex_;    // shards observe at once
-  Logits logits_;  // read between steps
+  Mutex mutex_;  // shards observe at once
+  Logits logits_ ABSL_GUARDED_BY(mutex_);
   Seen seen_;
   std::atomic<int64_t> hop_bytes_ = 0;
   std::set<int32_t> worked_;  // slots, by the last order

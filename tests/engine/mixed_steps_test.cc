@@ -11,8 +11,8 @@
 #include "absl/time/time.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
-#include "parallel/schedule/schedule.h"
-#include "parallel/schedule/simulate.h"
+#include "parallel/pipeline/pipeline_schedule.h"
+#include "parallel/pipeline/simulate.h"
 #include "worker/scheduler/schedule.h"
 
 namespace skein::worker {

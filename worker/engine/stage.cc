@@ -179,7 +179,7 @@ absl::Status Stage::CarryOut(const schedule::Instruction& instruction, StepOrder
   return absl::OkStatus();
 }
 
-std::vector<schedule::MicroBatch> Stage::PlanMicroBatches(const StepOrder& order) const {
+std::vector<schedule::MicroBatch> Stage::MicroBatchDependencies(const StepOrder& order) const {
   std::vector<std::vector<schedule::MicroBatchId>> feeds_on = tokens_.FeedsOn(order);
   std::vector<schedule::MicroBatch> micro_batches;
   for (size_t i = 0; i < order.micro_batches.size(); ++i) {
@@ -209,7 +209,7 @@ absl::Status Stage::CarryOut(StepOrder& order, Step& step) {
   tokens_.BeginStep();
   in_hand_.reset();
   for (const schedule::Instruction& instruction : schedule::StageStep(
-           options_.pipeline, options_.stage, order.step, PlanMicroBatches(order))) {
+           options_.pipeline, options_.stage, order.step, MicroBatchDependencies(order))) {
     SKEIN_RETURN_IF_ERROR(CarryOut(instruction, order, step));
   }
   tokens_.EndStep();

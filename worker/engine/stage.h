@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "kernels/ops/backend.h"
 #include "kernels/ops/program.h"
-#include "parallel/schedule/schedule.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 #include "worker/engine/stage_groups.h"
 #include "worker/engine/step_order.h"
 #include "worker/engine/step_watch.h"
@@ -90,7 +90,8 @@ class Stage {
 
   absl::Status CheckSlots(const StepOrder& order) const;
   absl::Status CarryOut(StepOrder& order, Step& step);
-  std::vector<schedule::MicroBatch> PlanMicroBatches(const StepOrder& order) const;
+  // Of an order's micro-batches, for the lists of the schedule.
+  std::vector<schedule::MicroBatch> MicroBatchDependencies(const StepOrder& order) const;
   absl::Status CarryOut(const schedule::Instruction& instruction, StepOrder& order, Step& step);
 
   absl::Status TakeBatch(const schedule::MicroBatchId& what);

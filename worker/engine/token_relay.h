@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "kernels/ops/backend.h"
 #include "parallel/comm/communicator.h"
-#include "parallel/schedule/schedule.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 #include "worker/engine/step_order.h"
 
 namespace skein::worker {

@@ -30,8 +30,8 @@ std::vector<std::vector<Chunk>> SpreadDecodes(std::vector<const SequenceView*> d
 
 }  // namespace
 
-std::vector<std::vector<Chunk>> CutMicroBatches(absl::Span<const RowShare> shares,
-                                                const SchedulerLimits& limits) {
+std::vector<std::vector<Chunk>> CutRowsIntoMicroBatches(absl::Span<const RowShare> shares,
+                                                        const SchedulerLimits& limits) {
   int64_t rows = 0;
   std::vector<const SequenceView*> decodes;
   for (const RowShare& share : shares) {

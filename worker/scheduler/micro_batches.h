@@ -1,4 +1,4 @@
-// Cuts a step's rows into micro-batches.
+// Which rows of a step are computed together.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,15 @@ inline bool Decodes(const SequenceView& sequence) {
   return sequence.length - sequence.computed == 1;
 }
 
-// `shares` in the scheduler's order. None of the micro-batches has more than max_micro_batch_rows.
+// Decides which micro-batch each row of a step is in. `shares` in the scheduler's order. None of
+// the micro-batches has more than max_micro_batch_rows.
 //
 // Sequences that decode come first, spread evenly in the order of their ids. Which micro-batch a
 // sequence is in depends only on which sequences decode, so that prompts that come and go move no
 // sequence. (Stages rotate through the micro-batches: one that moved would wait for its last
 // token.) Prompts then level the micro-batches' rows. They may add micro-batches, none finer than
 // pays.
-std::vector<std::vector<Chunk>> CutMicroBatches(absl::Span<const RowShare> shares,
-                                                const SchedulerLimits& limits);
+std::vector<std::vector<Chunk>> CutRowsIntoMicroBatches(absl::Span<const RowShare> shares,
+                                                        const SchedulerLimits& limits);
 
 }  // namespace skein::worker

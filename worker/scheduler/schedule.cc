@@ -263,7 +263,7 @@ StepPlan Planner::Finish() {
   shares.reserve(running_.size() + admitted_.size());
   for (const Running& running : running_) shares.push_back({running.rank.view, running.rows});
   shares.insert(shares.end(), admitted_.begin(), admitted_.end());
-  plan_.micro_batches = CutMicroBatches(shares, limits_);
+  plan_.micro_batches = CutRowsIntoMicroBatches(shares, limits_);
   return std::move(plan_);
 }
 

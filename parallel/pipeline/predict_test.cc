@@ -1,4 +1,4 @@
-#include "parallel/schedule/predict.h"
+#include "parallel/pipeline/predict.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "parallel/schedule/simulate.h"
+#include "parallel/pipeline/simulate.h"
 
 #include <algorithm>
 #include <iterator>

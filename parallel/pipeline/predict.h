@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "parallel/pipeline/simulate.h"
 #include "parallel/plan/plan.h"
-#include "parallel/schedule/simulate.h"
 
 namespace skein::schedule {
 

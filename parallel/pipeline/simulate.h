@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "parallel/schedule/schedule.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 
 namespace skein::schedule {
 

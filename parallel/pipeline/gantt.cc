@@ -1,4 +1,4 @@
-#include "parallel/schedule/gantt.h"
+#include "parallel/pipeline/gantt.h"
 
 #include <algorithm>
 #include <cmath>

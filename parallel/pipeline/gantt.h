@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "parallel/schedule/simulate.h"
+#include "parallel/pipeline/simulate.h"
 
 namespace skein::schedule {
 

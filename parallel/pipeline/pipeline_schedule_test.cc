@@ -1,4 +1,4 @@
-#include "parallel/schedule/schedule.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 
 #include <string>
 #include <vector>
