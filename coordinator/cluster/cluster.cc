@@ -173,8 +173,8 @@ void Cluster::OnReady(RankId id, const RankReady& ready) {
   rank->ready = ready;
   for (const auto& [serial, other] : jobs_) {
     if (other.over()) continue;
-    const std::string conflict = SliceConflict(*job, *rank, other);
-    if (!conflict.empty()) return Refuse(*job, absl::FailedPreconditionError(conflict));
+    const absl::Status slices = CheckSlices(*job, *rank, other);
+    if (!slices.ok()) return Refuse(*job, slices);
   }
   rank->state = Rank::State::kReady;
   if (job->AllRanksAre(Rank::State::kReady)) Serve(*job);
@@ -291,8 +291,8 @@ void Cluster::Tick() {
                           absl::ToInt64Milliseconds(now - rank.last_heard), " ms; ",
                           job.activities.empty() ? "not all ranks of its job have come"
                                                  : DescribeLoss(job.activities, number)));
-      } else if (const std::string stuck = WhyStuck(job, rank, now); !stuck.empty()) {
-        Lose(job, rank, stuck);
+      } else if (const absl::Status moves = CheckMoves(job, rank, now); !moves.ok()) {
+        Lose(job, rank, std::string(moves.message()));
       }
     }
     if (job.over() || job.activities.empty()) continue;
@@ -306,22 +306,22 @@ void Cluster::Tick() {
   ForgetOldJobs();
 }
 
-std::string Cluster::WhyStuck(const Job& job, Rank& rank, absl::Time now) const {
-  if (job.activities.empty()) return "";  // it has nothing to do
+absl::Status Cluster::CheckMoves(const Job& job, Rank& rank, absl::Time now) const {
+  if (job.activities.empty()) return absl::OkStatus();  // it has nothing to do
   const RankActivity& activity = job.activities[rank.hello.rank];
   for (const auto& [thread, still] : activity.threads) {
     if (still <= options_.progress_timeout) continue;
-    return absl::StrCat(
+    return absl::AbortedError(absl::StrCat(
         "its thread '", thread, "' has not moved for ",
-        absl::FormatDuration(absl::Seconds(std::round(absl::ToDoubleSeconds(still)))));
+        absl::FormatDuration(absl::Seconds(std::round(absl::ToDoubleSeconds(still))))));
   }
   const std::optional<absl::Duration> overdue = rank.steps.Overdue(
       rank.link->messages_sent(), activity.messages_taken, now, options_.progress_timeout);
-  if (!overdue.has_value()) return "";
-  return absl::StrCat("it has not taken up what was sent to it ",
-                      absl::ToInt64Milliseconds(*overdue),
-                      " ms ago, though its heartbeats come: its network holds bytes back, or the "
-                      "thread that reads is stuck");
+  if (!overdue.has_value()) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(
+      "it has not taken up what was sent to it ", absl::ToInt64Milliseconds(*overdue),
+      " ms ago, though its heartbeats come: its network holds bytes back, or the thread that reads "
+      "is stuck"));
 }
 
 void Cluster::Lose(Job& job, Rank& culprit, const std::string& why) {

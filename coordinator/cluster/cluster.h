@@ -95,8 +95,8 @@ class Cluster {
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PlanAndLoad(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Serve(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Why a leader counts as stuck, though its heartbeats come; "" while it does not.
-  std::string WhyStuck(const Job& job, Rank& rank, absl::Time now) const;
+  // Aborted, with the reason, for a leader that is stuck though its heartbeats come.
+  absl::Status CheckMoves(const Job& job, Rank& rank, absl::Time now) const;
   void Lose(Job& job, Rank& culprit, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refuse(Job& job, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndJob(Job& job, Job::State state, const std::string& why)

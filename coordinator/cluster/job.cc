@@ -1,5 +1,6 @@
 #include "coordinator/cluster/job.h"
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace skein::coordinator {
@@ -48,18 +49,18 @@ std::string RankName(const RankHello& hello) {
   return absl::StrCat("rank ", hello.rank, " on ", hello.node.host, " (pid ", hello.pid, ")");
 }
 
-std::string SliceConflict(const Job& job, const Rank& rank, const Job& other) {
+absl::Status CheckSlices(const Job& job, const Rank& rank, const Job& other) {
   for (const auto& [number, peer] : other.ranks) {
     if (&peer == &rank || peer.state != Rank::State::kReady) continue;
     if (peer.ready.slice_key != rank.ready.slice_key) continue;
     if (peer.ready.slice_digest == rank.ready.slice_digest) continue;
-    return absl::StrCat(RankName(rank.hello), " of job ", job.id, " read other weights (",
-                        rank.ready.slice_key, ", digest ", rank.ready.slice_digest, ") than ",
-                        RankName(peer.hello), " of job ", other.id, " (digest ",
-                        peer.ready.slice_digest, "): the copies ", CopyName(rank), " and ",
-                        CopyName(peer), " differ");
+    return absl::FailedPreconditionError(absl::StrCat(
+        RankName(rank.hello), " of job ", job.id, " read other weights (", rank.ready.slice_key,
+        ", digest ", rank.ready.slice_digest, ") than ", RankName(peer.hello), " of job ", other.id,
+        " (digest ", peer.ready.slice_digest, "): the copies ", CopyName(rank), " and ",
+        CopyName(peer), " differ"));
   }
-  return "";
+  return absl::OkStatus();
 }
 
 JobStatus StatusOfJob(const Job& job, absl::Time now) {

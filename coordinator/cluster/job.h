@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/acknowledgements.h"
 #include "coordinator/cluster/links.h"
@@ -66,9 +67,9 @@ const char* StateName(Job::State state);   // "waiting for ranks"
 // "rank 3 on node7 (pid 4711)"
 std::string RankName(const RankHello& hello);
 
-// Two ranks that read the same slices must have read the same bytes. Says how `rank` of `job`
-// differs from another ready rank of `other` (which may be `job`); empty when it does not.
-std::string SliceConflict(const Job& job, const Rank& rank, const Job& other);
+// Two ranks that read the same slices must have read the same bytes. FailedPrecondition when
+// `rank` of `job` and another ready rank of `other` (which may be `job`) did not: which, and what.
+absl::Status CheckSlices(const Job& job, const Rank& rank, const Job& other);
 
 // The cluster as people see it.
 struct RankStatus {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/service/replica_choice.h"
@@ -12,14 +13,14 @@
 namespace skein::coordinator {
 namespace {
 
-std::string WhyUnfit(const Generation& generation, const ReplicaInfo& replica) {
+absl::Status CheckFits(const Generation& generation, const ReplicaInfo& replica) {
   const serving::Request& request = generation.request();
-  return coordinator::WhyUnfit({.answers = generation.open_answers(),
-                                .prompt = static_cast<int64_t>(request.prompt.size()),
-                                .max_tokens = request.max_tokens},
-                               {.slots = replica.max_sequences,
-                                .context_length = replica.context_length,
-                                .kv_tokens = replica.pages * replica.page_size});
+  return coordinator::CheckFits({.answers = generation.open_answers(),
+                                 .prompt = static_cast<int64_t>(request.prompt.size()),
+                                 .max_tokens = request.max_tokens},
+                                {.slots = replica.max_sequences,
+                                 .context_length = replica.context_length,
+                                 .kv_tokens = replica.pages * replica.page_size});
 }
 
 }  // namespace
@@ -248,14 +249,14 @@ Dispatcher::Place Dispatcher::PlaceOf(const Waiting& waiting, absl::Time now) {
 
 bool Dispatcher::FitsAny(const Generation& generation) const {
   return std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
-    return WhyUnfit(generation, entry.second.info).empty();
+    return CheckFits(generation, entry.second.info).ok();
   });
 }
 
 std::string Dispatcher::WhyNoneFits(const Generation& generation) const {
   return absl::StrJoin(replicas_, "; ", [&](std::string* out, const auto& entry) {
     const ReplicaInfo& info = entry.second.info;
-    absl::StrAppend(out, info.name, ": ", WhyUnfit(generation, info));
+    absl::StrAppend(out, info.name, ": ", std::string(CheckFits(generation, info).message()));
   });
 }
 
@@ -283,7 +284,7 @@ Dispatcher::Replica* Dispatcher::Choose(const Generation& generation, int64_t* c
   std::vector<Replica*> replicas;
   for (auto& [id, replica] : replicas_) {
     ReplicaView view{replica.answers, replica.info.max_sequences, replica.tokens};
-    if (!HasRoom(view) || !WhyUnfit(generation, replica.info).empty()) continue;
+    if (!HasRoom(view) || !CheckFits(generation, replica.info).ok()) continue;
     // Log probabilities of the prompt need all of it computed.
     if (request.prompt_logprobs < 0) view.cached = replica.prefixes.Match(request.prompt);
     views.push_back(view);

@@ -6,22 +6,23 @@
 
 namespace skein::coordinator {
 
-std::string WhyUnfit(const Demand& demand, const ReplicaLimits& limits) {
+absl::Status CheckFits(const Demand& demand, const ReplicaLimits& limits) {
   const int64_t longest = demand.prompt + demand.max_tokens;
   if (demand.answers > limits.slots) {
-    return absl::StrCat("it runs ", limits.slots, " sequences at once, fewer than the ",
-                        demand.answers, " answers");
+    return absl::FailedPreconditionError(absl::StrCat("it runs ", limits.slots,
+                                                      " sequences at once, fewer than the ",
+                                                      demand.answers, " answers"));
   }
   if (longest > limits.context_length) {
-    return absl::StrCat("its context of ", limits.context_length,
-                        " tokens is too short for a prompt of ", demand.prompt,
-                        " and an answer of ", demand.max_tokens);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "its context of ", limits.context_length, " tokens is too short for a prompt of ",
+        demand.prompt, " and an answer of ", demand.max_tokens));
   }
   if (longest > limits.kv_tokens) {
-    return absl::StrCat("its KV cache holds ", limits.kv_tokens,
-                        " tokens, and the request may need ", longest);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "its KV cache holds ", limits.kv_tokens, " tokens, and the request may need ", longest));
   }
-  return "";
+  return absl::OkStatus();
 }
 
 std::optional<size_t> ChooseReplica(const std::vector<ReplicaView>& replicas) {

@@ -4,8 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
+
+#include "absl/status/status.h"
 
 namespace skein::coordinator {
 
@@ -23,8 +24,8 @@ struct Demand {
   int64_t max_tokens = 0;  // of each whole answer
 };
 
-// Why the replica would give the request up at once; "" when it would not. Pure.
-std::string WhyUnfit(const Demand& demand, const ReplicaLimits& limits);
+// FailedPrecondition, with the limit, when the replica would give the request up at once. Pure.
+absl::Status CheckFits(const Demand& demand, const ReplicaLimits& limits);
 
 struct ReplicaView {
   int64_t sequences = 0;  // that it was given and has not finished

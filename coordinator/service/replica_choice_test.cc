@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "coordinator/service/prefix_index.h"
 #include "gtest/gtest.h"
 
@@ -34,12 +35,12 @@ TEST(ChooseReplicaTest, AFreeSlotThenTheLeastWorkWithoutWhatIsCached) {
   for (const Case& c : cases) EXPECT_EQ(ChooseReplica(c.replicas), c.want) << c.name;
 }
 
-TEST(WhyUnfitTest, EveryLimitCounts) {
+TEST(CheckFitsTest, EveryLimitCounts) {
   struct Case {
     std::string name;
     Demand demand;         // answers, prompt, max_tokens
     ReplicaLimits limits;  // slots, context_length, kv_tokens
-    std::string want;
+    std::string want;      // the refusal; "" for none
   };
   const std::vector<Case> cases = {
       {"all of each", {2, 60, 40}, {2, 100, 100}, ""},
@@ -57,7 +58,13 @@ TEST(WhyUnfitTest, EveryLimitCounts) {
        {2, 900, 100},
        "its KV cache holds 100 tokens, and the request may need 101"},
   };
-  for (const Case& c : cases) EXPECT_EQ(WhyUnfit(c.demand, c.limits), c.want) << c.name;
+  for (const Case& c : cases) {
+    const absl::Status fits = CheckFits(c.demand, c.limits);
+    EXPECT_EQ(fits.message(), c.want) << c.name;
+    EXPECT_EQ(fits.code(),
+              c.want.empty() ? absl::StatusCode::kOk : absl::StatusCode::kFailedPrecondition)
+        << c.name;
+  }
 }
 
 using Tokens = std::vector<int32_t>;

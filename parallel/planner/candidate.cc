@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -169,9 +170,9 @@ std::string KvMemoryAsked(const KvMemory& memory) {
   return absl::StrCat(FormatBytes(memory.bytes_per_rank), " per rank");
 }
 
-// What cannot be is `pages`, of which one sequence with a full context is the least.
-std::string MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
-                          const Pool& pool) {
+// limits.pages cannot be, of which one sequence with a full context is the least.
+absl::Status MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
+                           const Pool& pool) {
   const bool least = limits.pages == limits.context_pages();
   std::string refusal = absl::StrCat(
       pool.name, " would need ", FormatBytes(pool.NeededBytes(limits.pages, limits.swap_pages)),
@@ -191,15 +192,15 @@ std::string MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& l
   } else {
     absl::StrAppend(&refusal, "; not even a short context would fit");
   }
-  return refusal;
+  return absl::FailedPreconditionError(refusal);
 }
 
-std::string BudgetRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
-                          int64_t pages) {
-  return absl::StrCat("KV caches of ", KvMemoryAsked(job.kv_memory), " have ",
-                      FormatCount(pages, "page"), " of ", kPageSize, " slots; ",
-                      Sequences(1, job.context_length), " needs ", limits.context_pages(), ", ",
-                      FormatBytes(limits.context_pages() * fit.PageBytes()), " per rank");
+absl::Status BudgetRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
+                           int64_t pages) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "KV caches of ", KvMemoryAsked(job.kv_memory), " have ", FormatCount(pages, "page"), " of ",
+      kPageSize, " slots; ", Sequences(1, job.context_length), " needs ", limits.context_pages(),
+      ", ", FormatBytes(limits.context_pages() * fit.PageBytes()), " per rank"));
 }
 
 std::string CacheReason(const Job& job, const ReplicaLimits& limits, int64_t wanted_pages) {
@@ -229,13 +230,14 @@ std::string MemoryReason(const ReplicaLimits& limits, const Pool& pool) {
                       FormatBytes(pool.program_bytes), ".");
 }
 
-// The pages of the plan into `limits`; why it cannot be, or "".
-std::string ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
-                        Candidate& candidate) {
+// Puts the pages of the plan into `limits`. FailedPrecondition: why there can be none.
+absl::Status ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
+                         Candidate& candidate) {
   limits.swap_pages = std::min(fit.PagesIn(job.swap_memory_bytes), kMaxPages);
   if (job.swap_memory_bytes > 0 && limits.swap_pages == 0) {
-    return absl::StrCat("swap memory of ", FormatBytes(job.swap_memory_bytes),
-                        " per rank has no room for one page of ", FormatBytes(fit.PageBytes()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("swap memory of ", FormatBytes(job.swap_memory_bytes),
+                     " per rank has no room for one page of ", FormatBytes(fit.PageBytes())));
   }
   const int64_t wanted = limits.max_sequences * limits.context_pages();
   int64_t pages = 0;
@@ -256,19 +258,19 @@ std::string ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
 
   candidate.memory_reason = MemoryReason(limits, fullest);
   candidate.cache_reason = CacheReason(job, limits, wanted);
-  return "";
+  return absl::OkStatus();
 }
 
 void JudgeMemory(const Job& job, Candidate& candidate) {
   ReplicaLimits limits = LimitsWithoutPages(job, candidate.layout);
   const absl::StatusOr<Fit> made = Fit::Create(job, candidate.layout, limits);
   if (!made.ok()) {
-    candidate.refusal = std::string(made.status().message());
+    candidate.refusal = made.status();
     return;
   }
   const Fit& fit = *made;
   candidate.refusal = ChoosePages(job, fit, limits, candidate);
-  if (!candidate.refusal.empty()) return;
+  if (!candidate.refusal.ok()) return;
 
   Plan& plan = candidate.plan;
   plan.layout = candidate.layout;
@@ -303,7 +305,7 @@ void JudgeMicroBatches(const Job& job, Candidate& candidate) {
   absl::StatusOr<MicroBatchCount> micro_batches =
       CountMicroBatches(job.rates, job.machine, job.model, candidate.plan);
   if (!micro_batches.ok()) {
-    candidate.refusal = std::string(micro_batches.status().message());
+    candidate.refusal = micro_batches.status();
     return;
   }
   candidate.plan.micro_batches = micro_batches->count;
@@ -318,22 +320,22 @@ std::vector<int32_t> RanksOfNodes(const topology::Machine& machine) {
   return ranks;
 }
 
-std::string CheckPipelineParallel(const model::ModelConfig& model, int32_t pipeline) {
-  if (pipeline <= model.num_layers) return "";
-  return absl::StrCat("pp=", pipeline, ": ", pipeline, " stages of ", model.num_layers,
-                      " layers cannot be, since a stage holds at least one");
+absl::Status CheckPipelineParallel(const model::ModelConfig& model, int32_t pipeline) {
+  if (pipeline <= model.num_layers) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("pp=", pipeline, ": ", pipeline, " stages of ", model.num_layers,
+                   " layers cannot be, since a stage holds at least one"));
 }
 
 Candidate JudgeLayout(const Job& job, const Layout& layout) {
   Candidate candidate;
   candidate.layout = layout;
-  const absl::Status tensor = CheckTensorParallel(job.model, layout.tensor);
-  candidate.refusal = tensor.ok() ? CheckPipelineParallel(job.model, layout.pipeline)
-                                  : std::string(tensor.message());
-  if (!candidate.refusal.empty()) return candidate;
+  candidate.refusal = CheckTensorParallel(job.model, layout.tensor);
+  candidate.refusal.Update(CheckPipelineParallel(job.model, layout.pipeline));
+  if (!candidate.refusal.ok()) return candidate;
   JudgePlacement(job, candidate);
   JudgeMemory(job, candidate);
-  if (candidate.refusal.empty()) JudgeMicroBatches(job, candidate);
+  if (candidate.refusal.ok()) JudgeMicroBatches(job, candidate);
   return candidate;
 }
 

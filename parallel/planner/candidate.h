@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
 #include "parallel/planner/kv_memory.h"
@@ -33,7 +34,7 @@ struct Job {
 
 struct Candidate {
   Layout layout;
-  std::string refusal;  // why it cannot be; empty when it can
+  absl::Status refusal;  // why it cannot be; OK when it can
   // Needed over usable memory of the fullest node or device; 0 when unknown.
   double memory_ratio = 0;
   // The nodes that the shards of one stage are spread over, "a and b"; empty when every stage is
@@ -41,7 +42,7 @@ struct Candidate {
   std::string crossing;
   // How many shards of a stage find a core of their own, at least.
   int64_t useful_shards = 0;
-  // Without names and reasons; only where refusal is empty.
+  // Without names and reasons; only where it can be.
   Plan plan;
   std::string memory_reason;       // what the fullest one holds, as a sentence
   std::string cache_reason;        // why so many pages, in sentences
@@ -55,8 +56,8 @@ constexpr int64_t UsableBytes(int64_t memory_bytes) { return memory_bytes - memo
 // layout.ranks() == job.ranks().
 Candidate JudgeLayout(const Job& job, const Layout& layout);
 
-// "pp=9: 9 stages of 8 layers ...", or "" when the model can be split so.
-std::string CheckPipelineParallel(const model::ModelConfig& model, int32_t pipeline);
+// InvalidArgument when the model has fewer layers than stages.
+absl::Status CheckPipelineParallel(const model::ModelConfig& model, int32_t pipeline);
 
 // How many ranks are on each node.
 std::vector<int32_t> RanksOfNodes(const topology::Machine& machine);

@@ -31,54 +31,61 @@ std::pair<double, std::string_view> SplitNumber(std::string_view text) {
   return {number, std::string_view(rest, end - rest)};
 }
 
-// A number of bytes; a message where it is none.
-std::string ReadBytes(double number, std::string_view unit, int64_t* bytes) {
+absl::StatusOr<int64_t> ReadBytes(double number, std::string_view unit) {
   for (const auto& [name, size] : kUnits) {
     if (name != unit) continue;
     const double product = number * static_cast<double>(size);
-    if (product < 1 || product > kMaxBytes) return "so many bytes cannot be";
-    *bytes = static_cast<int64_t>(product);
-    return "";
+    if (product >= 1 && product <= kMaxBytes) return static_cast<int64_t>(product);
+    return absl::InvalidArgumentError("so many bytes cannot be");
   }
-  return absl::StrCat("unit \"", std::string(unit), "\" is not one of B, KiB, MiB, GiB and TiB");
+  return absl::InvalidArgumentError(
+      absl::StrCat("unit \"", std::string(unit), "\" is not one of B, KiB, MiB, GiB and TiB"));
 }
 
-absl::Status Refuse(const char* what, std::string_view text, const std::string& why,
+absl::StatusOr<KvMemory> ReadKvMemory(std::string_view text) {
+  const auto [number, unit] = SplitNumber(text);
+  if (std::isnan(number)) return absl::InvalidArgumentError("it begins with no number");
+  KvMemory memory;
+  if (!unit.empty()) {
+    SKEIN_ASSIGN_OR_RETURN(memory.bytes_per_rank, ReadBytes(number, unit));
+  } else if (number > 0 && number <= 1) {
+    memory.fraction = number;
+  } else {
+    return absl::InvalidArgumentError(
+        "a number without a unit is a fraction, above 0 and at most 1");
+  }
+  return memory;
+}
+
+absl::StatusOr<int64_t> ReadSwapMemory(std::string_view text) {
+  const auto [number, unit] = SplitNumber(text);
+  if (std::isnan(number)) return absl::InvalidArgumentError("it begins with no number");
+  if (unit.empty()) return absl::InvalidArgumentError("it has no unit");
+  return ReadBytes(number, unit);
+}
+
+absl::Status Refuse(const char* what, std::string_view text, const absl::Status& why,
                     const char* examples) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " \"", std::string(text), "\": ", why, "; ", examples));
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " \"", std::string(text), "\": ", std::string(why.message()), "; ", examples));
 }
 
 }  // namespace
 
 absl::StatusOr<KvMemory> ParseKvMemory(std::string_view text) {
-  KvMemory memory;
-  if (text.empty()) return memory;
-  const auto [number, unit] = SplitNumber(text);
-  std::string why;
-  if (std::isnan(number)) {
-    why = "it begins with no number";
-  } else if (!unit.empty()) {
-    why = ReadBytes(number, unit, &memory.bytes_per_rank);
-  } else if (number > 0 && number <= 1) {
-    memory.fraction = number;
-  } else {
-    why = "a number without a unit is a fraction, above 0 and at most 1";
-  }
-  if (why.empty()) return memory;
-  return Refuse("KV memory", text, why,
+  if (text.empty()) return KvMemory{};
+  const absl::StatusOr<KvMemory> memory = ReadKvMemory(text);
+  if (memory.ok()) return memory;
+  return Refuse("KV memory", text, memory.status(),
                 "it is a fraction of what is left, as in 0.5, or bytes per rank, as in 4GiB");
 }
 
 absl::StatusOr<int64_t> ParseSwapMemory(std::string_view text) {
   if (text.empty() || text == "0") return 0;
-  const auto [number, unit] = SplitNumber(text);
-  int64_t bytes = 0;
-  const std::string why = std::isnan(number) ? "it begins with no number"
-                          : unit.empty()     ? "it has no unit"
-                                             : ReadBytes(number, unit, &bytes);
-  if (why.empty()) return bytes;
-  return Refuse("swap memory", text, why, "it is bytes per rank, as in 512MiB, or 0 for none");
+  const absl::StatusOr<int64_t> bytes = ReadSwapMemory(text);
+  if (bytes.ok()) return bytes;
+  return Refuse("swap memory", text, bytes.status(),
+                "it is bytes per rank, as in 512MiB, or 0 for none");
 }
 
 }  // namespace skein::plan

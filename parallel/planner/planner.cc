@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -110,19 +111,22 @@ std::string WhyItLost(const Candidate& loser, const Candidate& best) {
                       " fits");
 }
 
-std::string CrossingRefusal(const Candidate& candidate) {
-  return absl::StrCat("the shards of a stage would be spread over nodes ", candidate.crossing,
-                      ", and every layer's sums cross the network; it must be asked for by tp=",
-                      candidate.layout.tensor);
+absl::Status CrossingRefusal(const Candidate& candidate) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the shards of a stage would be spread over nodes ", candidate.crossing,
+                   ", and every layer's sums cross the network; it must be asked for by tp=",
+                   candidate.layout.tensor));
 }
 
-// Whatever else works; "" when it can be.
-std::string WhyItCannotBe(const Candidate& candidate, const LayoutRequest& request) {
-  if (!Matches(request, candidate.layout)) return request.ToString() + " was asked for";
-  if (!candidate.refusal.empty()) return candidate.refusal;
+// Whether the layout can be, whatever else works.
+absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& request) {
+  if (!Matches(request, candidate.layout)) {
+    return absl::FailedPreconditionError(request.ToString() + " was asked for");
+  }
+  SKEIN_RETURN_IF_ERROR(candidate.refusal);
   const bool tensor_is_asked = request.tensor || (request.pipeline && request.data);
   if (!candidate.crossing.empty() && !tensor_is_asked) return CrossingRefusal(candidate);
-  return "";
+  return absl::OkStatus();
 }
 
 std::vector<Candidate> JudgeAllLayouts(const Job& job) {
@@ -143,14 +147,11 @@ std::vector<Candidate> JudgeAllLayouts(const Job& job) {
 // Why the request cannot be whatever the machine, a sentence part each.
 std::vector<std::string> WhatDoesNotDivide(const Job& job, const LayoutRequest& request) {
   std::vector<std::string> reasons;
-  if (request.tensor) {
-    const absl::Status status = CheckTensorParallel(job.model, *request.tensor);
-    if (!status.ok()) reasons.push_back(std::string(status.message()));
-  }
-  if (request.pipeline) {
-    std::string reason = CheckPipelineParallel(job.model, *request.pipeline);
-    if (!reason.empty()) reasons.push_back(std::move(reason));
-  }
+  const auto note = [&](const absl::Status& refusal) {
+    if (!refusal.ok()) reasons.push_back(std::string(refusal.message()));
+  };
+  if (request.tensor) note(CheckTensorParallel(job.model, *request.tensor));
+  if (request.pipeline) note(CheckPipelineParallel(job.model, *request.pipeline));
   const int64_t product =
       int64_t{request.tensor.value_or(1)} * request.pipeline.value_or(1) * request.data.value_or(1);
   const bool all_given = request.tensor && request.pipeline && request.data;
@@ -176,7 +177,7 @@ std::vector<std::string> NearestLayouts(const std::vector<Candidate>& candidates
   std::vector<Layout> works;  // in the order of IsBetter, which breaks ties below
   for (const Candidate& c : candidates) {
     const bool may_cross = request.tensor && *request.tensor == c.layout.tensor;
-    if (c.refusal.empty() && (c.crossing.empty() || may_cross)) works.push_back(c.layout);
+    if (c.refusal.ok() && (c.crossing.empty() || may_cross)) works.push_back(c.layout);
   }
   std::stable_sort(works.begin(), works.end(), [&](const Layout& a, const Layout& b) {
     return Distance(request, a) < Distance(request, b);
@@ -203,7 +204,8 @@ std::vector<std::string> WhyNoneFits(const std::vector<Candidate>& candidates,
   if (asked.size() > kNamedLayouts) asked.resize(kNamedLayouts);
   std::vector<std::string> reasons;
   for (const Candidate* c : asked) {
-    reasons.push_back(absl::StrCat(c->layout.ToString(), ": ", WhyItCannotBe(*c, request)));
+    reasons.push_back(absl::StrCat(c->layout.ToString(), ": ",
+                                   std::string(CheckCandidate(*c, request).message())));
   }
   return reasons;
 }
@@ -248,9 +250,9 @@ void AddThreadReasons(const Job& job, std::vector<std::string>& reasons) {
 std::string WhyStages(const Candidate& best, const std::vector<Candidate>& candidates) {
   for (const Candidate& c : candidates) {
     if (c.layout.tensor == best.layout.tensor && c.layout.pipeline < best.layout.pipeline &&
-        !c.refusal.empty()) {
+        !c.refusal.ok()) {
       return absl::StrCat("pp=", best.layout.pipeline, ": memory asks for stages. With ",
-                          c.layout.ToString(), " ", c.refusal, ".");
+                          c.layout.ToString(), " ", std::string(c.refusal.message()), ".");
     }
   }
   return "";
@@ -330,18 +332,20 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   Planning planning;
   const Candidate* best = nullptr;
   for (const Candidate& candidate : candidates) {
-    std::string why_not = WhyItCannotBe(candidate, request);
-    if (why_not.empty() && best == nullptr) {
+    const absl::Status can_be = CheckCandidate(candidate, request);
+    if (!can_be.ok()) {
+      planning.rejected.push_back({candidate.layout, std::string(can_be.message())});
+      continue;
+    }
+    if (best == nullptr) {
       best = &candidate;
       planning.plans.push_back(
           FinishPlan(job, model, candidate, WhyThisLayout(candidate, request, candidates)));
       continue;
     }
-    if (why_not.empty()) {
-      why_not = WhyItLost(candidate, *best);
-      planning.plans.push_back(
-          FinishPlan(job, model, candidate, {absl::StrCat("Not the best: ", why_not, ".")}));
-    }
+    std::string why_not = WhyItLost(candidate, *best);
+    planning.plans.push_back(
+        FinishPlan(job, model, candidate, {absl::StrCat("Not the best: ", why_not, ".")}));
     planning.rejected.push_back({candidate.layout, std::move(why_not)});
   }
   if (best == nullptr) return Refuse(job, model, request, candidates);
