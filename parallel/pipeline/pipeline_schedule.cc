@@ -64,12 +64,6 @@ Order MakeOrder(int32_t stages, int64_t step, absl::Span<const MicroBatch> micro
   return order;
 }
 
-Schedule Prefill(int32_t stages, int32_t micro_batches) {
-  std::vector<MicroBatch> chunks(micro_batches);
-  if (!chunks.empty()) chunks.back().samples = true;
-  return {MakeOrder(stages, 0, chunks)};
-}
-
 Schedule Decode(int32_t stages, int32_t micro_batches, int32_t steps) {
   Schedule schedule;
   for (int64_t step = 0; step < steps; ++step) {

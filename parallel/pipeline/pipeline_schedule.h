@@ -67,9 +67,6 @@ using Schedule = std::vector<Order>;                  // every stage carries out
 
 Order MakeOrder(int32_t stages, int64_t step, absl::Span<const MicroBatch> micro_batches);
 
-// One step: the chunks of a prompt, of which the last samples.
-Schedule Prefill(int32_t stages, int32_t micro_batches);
-
 // Steps 0 to steps - 1. The first feeds on nothing, as behind a prefill whose tokens are there.
 Schedule Decode(int32_t stages, int32_t micro_batches, int32_t steps);
 

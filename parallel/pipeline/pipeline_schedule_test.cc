@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "parallel/pipeline/test_schedules.h"
 
 namespace skein::schedule {
 namespace {

@@ -62,18 +62,6 @@ absl::StatusOr<Timeline> PredictDecode(absl::Span<const StageWork> stages, const
   return Simulate(Decode(static_cast<int32_t>(stages.size()), micro_batches, steps), costs);
 }
 
-absl::StatusOr<Timeline> PredictPrefill(absl::Span<const StageWork> stages, const Rates& rates,
-                                        int64_t rows, int32_t micro_batches) {
-  SKEIN_RETURN_IF_ERROR(Check(stages, rates, rows, micro_batches));
-  Costs costs = MakeCosts(rates);
-  costs.compute = [&](int32_t stage, MicroBatchId) {
-    StageWork work = stages[stage];
-    work.row_bytes = 0;
-    return ComputeTime(work, rates, rows);
-  };
-  return Simulate(Prefill(static_cast<int32_t>(stages.size()), micro_batches), costs);
-}
-
 absl::StatusOr<MicroBatchChoice> ChooseMicroBatches(absl::Span<const StageWork> stages,
                                                     const Rates& rates, int64_t sequences) {
   SKEIN_RETURN_IF_ERROR(Check(stages, rates, sequences, 1));

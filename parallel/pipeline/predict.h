@@ -43,10 +43,6 @@ absl::Duration ComputeTime(const StageWork& work, const Rates& rates, int64_t ro
 absl::StatusOr<Timeline> PredictDecode(absl::Span<const StageWork> stages, const Rates& rates,
                                        int64_t sequences, int32_t micro_batches, int32_t steps);
 
-// A prompt in chunks of `rows`, its own keys and values left out.
-absl::StatusOr<Timeline> PredictPrefill(absl::Span<const StageWork> stages, const Rates& rates,
-                                        int64_t rows, int32_t micro_batches);
-
 struct Prediction {
   int32_t micro_batches = 0;
   SteadyState steady;

@@ -34,15 +34,6 @@ TEST(PredictDecode, SpreadsTheRowsEvenly) {
   EXPECT_EQ(timeline.intervals[2].end, absl::Microseconds(3500));
 }
 
-TEST(PredictPrefill, TakesRampAndChunks) {
-  const std::vector<StageWork> stages(
-      3, {.weight_bytes = 1000, .row_bytes = 7, .row_operations = 100});
-  Rates rates = {.bytes_per_s = kByteAMicrosecond, .operations_per_s = 1e6};
-  rates.hop = kMs / 10;
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Timeline timeline, PredictPrefill(stages, rates, 50, 4));
-  EXPECT_EQ(timeline.intervals.back().end, (3 + 4 - 1) * 5 * kMs + 2 * rates.hop);
-}
-
 // The closed form for equal stages and micro-batches of equal size:
 // a step takes max(M c + h, P (c + h)), c = weights + rows / M. With M = P the ring decides; with
 // M = P + 1 a step is P w + w + rows + h against P w + rows + P h, so that it is shorter where

@@ -7,6 +7,7 @@
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "parallel/pipeline/test_schedules.h"
 
 namespace skein::schedule {
 namespace {

@@ -46,9 +46,7 @@ absl::Status MpiRuntime::FindHosts() {
     const HostIdentity theirs = {names[rank], boot_ids[rank]};
     const auto known = std::find(hosts.begin(), hosts.end(), theirs);
     host_of_rank_.push_back(static_cast<int>(known - hosts.begin()));
-    if (known != hosts.end()) continue;
-    hosts.push_back(theirs);
-    host_names_.push_back(theirs.name);
+    if (known == hosts.end()) hosts.push_back(theirs);
   }
   return absl::OkStatus();
 }
@@ -56,10 +54,6 @@ absl::Status MpiRuntime::FindHosts() {
 int MpiRuntime::local_rank() const {
   const auto begin = host_of_rank_.begin();
   return static_cast<int>(std::count(begin, begin + rank(), host_of(rank())));
-}
-
-int MpiRuntime::local_size() const {
-  return static_cast<int>(std::count(host_of_rank_.begin(), host_of_rank_.end(), host_of(rank())));
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> MpiRuntime::Split(int color, int key,

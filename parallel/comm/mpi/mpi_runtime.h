@@ -40,9 +40,7 @@ class MpiRuntime {
 
   // Hosts are numbered by their first rank.
   int host_of(int rank) const { return host_of_rank_[rank]; }
-  const std::vector<std::string>& host_names() const { return host_names_; }
   int local_rank() const;  // among the ranks of this host
-  int local_size() const;
 
   // All ranks, named "world".
   Communicator& world() { return *world_; }
@@ -58,8 +56,7 @@ class MpiRuntime {
 
   std::unique_ptr<MpiWire> wire_;
   std::unique_ptr<Communicator> world_;
-  std::vector<int> host_of_rank_;        // [size]
-  std::vector<std::string> host_names_;  // [hosts]
+  std::vector<int> host_of_rank_;  // [size]
   int next_context_ = 1;
 };
 

@@ -26,10 +26,9 @@ namespace {
 
 TEST(MpiRuntime, KnowsItsHost) {
   MpiRuntime& runtime = TestRuntime();
-  EXPECT_EQ(runtime.local_size(), runtime.size()) << "the test runs on one host";
+  // The test runs on one host.
+  for (int rank = 0; rank < runtime.size(); ++rank) EXPECT_EQ(runtime.host_of(rank), 0);
   EXPECT_EQ(runtime.local_rank(), runtime.rank());
-  EXPECT_EQ(runtime.host_names().size(), 1u);
-  EXPECT_EQ(runtime.host_of(runtime.size() - 1), 0);
 }
 
 TEST(MpiRuntime, SplitsByColorAndOrdersByKey) {
