@@ -52,37 +52,41 @@ class CpuExecutable final : public HostExecutable {
           absl::StrCat("buffer ", buffer.name, ": the CPU computes in F32"));
     }
     const std::vector<Op>& ops = program().ops;
-    neighbours_.resize(ops.size());
+    steps_.resize(ops.size());
     bool attends = false;
     for (size_t i = 0; i < ops.size(); ++i) {
-      const auto* rope = std::get_if<RopeAppendKvOp>(&ops[i]);
-      if (rope != nullptr) SKEIN_RETURN_IF_ERROR(AddRotation(rope->inverse_frequencies));
-      const auto* attention = std::get_if<AttentionOp>(&ops[i]);
-      if (attention == nullptr) continue;
-      attends = true;
-      if (i > 0) Join(i - 1, *attention);
+      if (const auto* rope = std::get_if<RopeAppendKvOp>(&ops[i])) {
+        SKEIN_ASSIGN_OR_RETURN(steps_[i].rotation, AddRotation(rope->inverse_frequencies));
+      }
+      if (const auto* attention = std::get_if<AttentionOp>(&ops[i])) {
+        attends = true;
+        Fuse(i, *attention);
+      }
     }
     return attends ? PrepareAttention() : absl::OkStatus();
   }
 
  private:
-  // What an operation has to do with those next to it.
-  struct Neighbours {
-    const RopeAppendKvOp* rope = nullptr;    // of an attention: writes just what it reads
-    const AttentionOp* attention = nullptr;  // of such a RopeAppendKvOp, and of the product before
+  // What an operation needs to know beside itself, found once. Fusions hold for batches in which
+  // each row is its sequence's only one.
+  struct Step {
+    size_t rotation = 0;                       // of a RopeAppendKvOp: index into rotations_
+    bool done_later = false;                   // of a RopeAppendKvOp: the attention behind does it
+    const RopeAppendKvOp* rope = nullptr;      // of that attention; its rotation is the rope's
+    const AttentionOp* fetches_for = nullptr;  // of the product before both
   };
 
-  // `before`: the index of the operation before the attention.
-  void Join(size_t before, const AttentionOp& attention) {
+  // Fuses operation `at` with those before it: a RopeAppendKvOp that writes just what the attention
+  // reads, and the product that it rotates.
+  void Fuse(size_t at, const AttentionOp& attention) {
     const std::vector<Op>& ops = program().ops;
-    const auto* rope = std::get_if<RopeAppendKvOp>(&ops[before]);
+    const auto* rope = at < 1 ? nullptr : std::get_if<RopeAppendKvOp>(&ops[at - 1]);
     if (rope == nullptr || rope->qkv != attention.qkv || rope->layer != attention.layer) return;
-    neighbours_[before + 1].rope = rope;
-    neighbours_[before].attention = &attention;
-    const auto* product = before == 0 ? nullptr : std::get_if<MatMulOp>(&ops[before - 1]);
-    if (product != nullptr && product->out == rope->qkv) {
-      neighbours_[before - 1].attention = &attention;
-    }
+    steps_[at].rope = rope;
+    steps_[at].rotation = steps_[at - 1].rotation;
+    steps_[at - 1].done_later = true;
+    const auto* product = at < 2 ? nullptr : std::get_if<MatMulOp>(&ops[at - 2]);
+    if (product != nullptr && product->out == rope->qkv) steps_[at - 2].fetches_for = &attention;
   }
 
   // Cosines and sines [max_rows, 2, half] of a batch's positions, the same for all layers.
@@ -94,16 +98,17 @@ class CpuExecutable final : public HostExecutable {
     float* sines(int64_t row) const { return cosines(row) + half; }
   };
 
-  absl::Status AddRotation(WeightId frequencies) {
-    for (const Rotation& rotation : rotations_) {
-      if (rotation.frequencies == frequencies) return absl::OkStatus();
+  // Its index; one rotation for all operations with these frequencies.
+  absl::StatusOr<size_t> AddRotation(WeightId frequencies) {
+    for (size_t i = 0; i < rotations_.size(); ++i) {
+      if (rotations_[i].frequencies == frequencies) return i;
     }
     const int64_t half = spec(frequencies).cols;
     SKEIN_ASSIGN_OR_RETURN(
         HostMemory memory,
         HostMemory::Allocate(DTypeBytes(DType::kF32, limits().rows * 2 * half), "rotations"));
     rotations_.push_back({frequencies, half, std::move(memory)});
-    return absl::OkStatus();
+    return rotations_.size() - 1;
   }
 
   absl::Status PrepareAttention() {
@@ -151,22 +156,15 @@ class CpuExecutable final : public HostExecutable {
   }
 
   void Compute(const Op& op, const HostBatch& batch) override {
-    // A row that is its sequence's only one needs no key of the others: one pass rotates, appends
-    // and attends.
-    if (batch.rows() == batch.sequences()) {
-      const Neighbours& neighbours = neighbours_[&op - program().ops.data()];
-      if (const auto* product = std::get_if<MatMulOp>(&op)) {
-        return Multiply(*product, batch, FetchesOf(neighbours.attention, batch));
-      }
-      if (neighbours.attention != nullptr) return;
-      if (neighbours.rope != nullptr) {
-        return Attend(std::get<AttentionOp>(op), neighbours.rope, batch);
-      }
-    }
-    std::visit([&](const auto& o) { Do(o, batch); }, op);
+    const Step& step = steps_[&op - program().ops.data()];
+    std::visit([&](const auto& o) { Do(o, step, batch); }, op);
   }
 
-  void Do(const EmbedOp& op, const HostBatch& batch) {
+  // A row that is its sequence's only one needs no key of the others: one pass rotates, appends and
+  // attends.
+  static bool Fuses(const HostBatch& batch) { return batch.rows() == batch.sequences(); }
+
+  void Do(const EmbedOp& op, const Step&, const HostBatch& batch) {
     const int64_t n = cols(op.out);
     ForRows(batch.rows(), n * kMissWork, [&](int64_t r, int) {
       const int64_t id = batch.token_ids[r] - op.first_id;
@@ -178,21 +176,21 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  void Do(const RmsNormOp& op, const HostBatch& batch) {
+  void Do(const RmsNormOp& op, const Step&, const HostBatch& batch) {
     const int64_t n = cols(op.in);
     ForRows(RowsOf(op.in, batch), n, [&](int64_t r, int) {
       simd_.rms_norm(row(op.in, r), Packed().floats(op.gain), op.eps, n, row(op.out, r));
     });
   }
 
-  void Do(const AddOp& op, const HostBatch& batch) {
+  void Do(const AddOp& op, const Step&, const HostBatch& batch) {
     const int64_t n = cols(op.residual);
     ForRows(RowsOf(op.residual, batch), n, [&](int64_t r, int) {
       simd_.add(row(op.residual, r), row(op.delta, r), n, row(op.out, r));
     });
   }
 
-  void Do(const AddRmsNormOp& op, const HostBatch& batch) {
+  void Do(const AddRmsNormOp& op, const Step&, const HostBatch& batch) {
     const int64_t n = cols(op.residual);
     ForRows(RowsOf(op.residual, batch), n, [&](int64_t r, int) {
       float* residual = row(op.residual, r);
@@ -225,10 +223,9 @@ class CpuExecutable final : public HostExecutable {
             .bytes = Kv().layout().head_stride};
   }
 
-  void Do(const MatMulOp& op, const HostBatch& batch) { Multiply(op, batch, {}); }
-
-  // Each task fetches its share of the list.
-  void Multiply(const MatMulOp& op, const HostBatch& batch, const FetchList& fetch) {
+  // Each task fetches its share of what the attention behind will read.
+  void Do(const MatMulOp& op, const Step& step, const HostBatch& batch) {
+    const FetchList fetch = FetchesOf(Fuses(batch) ? step.fetches_for : nullptr, batch);
     const absl::Span<const Tile> tiles = Packed().tiles(op.weight);
     const auto tile_count = static_cast<int64_t>(tiles.size());
     const WeightSpec& matrix = spec(op.weight);
@@ -259,18 +256,17 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  void Do(const RopeAppendKvOp& op, const HostBatch& batch) {
+  void Do(const RopeAppendKvOp& op, const Step& step, const HostBatch& batch) {
+    if (Fuses(batch) && step.done_later) return;
+    const Rotation& rotation = rotations_[step.rotation];
     ForRows(batch.rows() * op.kv_heads, cols(op.qkv) / op.kv_heads, [&](int64_t task, int) {
-      RotateAndAppend(op, batch, task % batch.rows(), task / batch.rows());
+      RotateAndAppend(op, rotation, batch, task % batch.rows(), task / batch.rows());
     });
   }
 
   // The query heads, the key and the value of one row and KV head.
-  void RotateAndAppend(const RopeAppendKvOp& op, const HostBatch& batch, int64_t r,
-                       int64_t kv_head) {
-    const Rotation& rotation =
-        *std::find_if(rotations_.begin(), rotations_.end(),
-                      [&](const Rotation& r) { return r.frequencies == op.inverse_frequencies; });
+  void RotateAndAppend(const RopeAppendKvOp& op, const Rotation& rotation, const HostBatch& batch,
+                       int64_t r, int64_t kv_head) {
     const auto rotate = [&](float* head) {
       simd_.rotate(head, head + rotation.half, rotation.cosines(r), rotation.sines(r),
                    rotation.half);
@@ -284,10 +280,8 @@ class CpuExecutable final : public HostExecutable {
     Kv().Write(op.layer, kv_head, batch.kv_slots[r], key, value);
   }
 
-  void Do(const AttentionOp& op, const HostBatch& batch) { Attend(op, nullptr, batch); }
-
-  // Each row after `rope` for it, if there is one.
-  void Attend(const AttentionOp& op, const RopeAppendKvOp* rope, const HostBatch& batch) {
+  void Do(const AttentionOp& op, const Step& step, const HostBatch& batch) {
+    const RopeAppendKvOp* const rope = Fuses(batch) ? step.rope : nullptr;
     const int64_t rows = batch.rows();
     const int64_t group = op.heads / op.kv_heads;
     int64_t slots = 0;  // the longest context, for the choice of threads
@@ -298,7 +292,7 @@ class CpuExecutable final : public HostExecutable {
       const int64_t kv_head = task / rows;
       const int64_t r = task % rows;
       const int64_t first = kv_head * group * op.head_dim;
-      if (rope != nullptr) RotateAndAppend(*rope, batch, r, kv_head);
+      if (rope != nullptr) RotateAndAppend(*rope, rotations_[step.rotation], batch, r, kv_head);
       simd_.attend({.queries = row(op.qkv, r) + first,
                     .heads = group,
                     .head_dim = op.head_dim,
@@ -322,7 +316,7 @@ class CpuExecutable final : public HostExecutable {
             .context = batch.positions[r] + int64_t{1}};
   }
 
-  void Do(const SwiGluOp& op, const HostBatch& batch) {
+  void Do(const SwiGluOp& op, const Step&, const HostBatch& batch) {
     const int64_t n = cols(op.out);
     ForRows(RowsOf(op.out, batch), n * kExpWork, [&](int64_t r, int) {
       const float* gate = row(op.gate_up, r);
@@ -330,21 +324,21 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  void Do(const GatherRowsOp& op, const HostBatch& batch) {
+  void Do(const GatherRowsOp& op, const Step&, const HostBatch& batch) {
     for (int64_t i = 0; i < batch.outputs(); ++i) {
       std::copy_n(row(op.in, batch.output_rows[i]), cols(op.in), row(op.out, i));
     }
   }
 
   // HostExecutable does it.
-  void Do(const AllReduceOp&, const HostBatch&) {}
+  void Do(const AllReduceOp&, const Step&, const HostBatch&) {}
 
   const CpuWeights& Packed() const { return static_cast<const CpuWeights&>(weights()); }
   CpuKv& Kv() const { return static_cast<CpuKv&>(*kv()); }
 
   const SimdOps& simd_;
   ThreadPool& pool_;
-  std::vector<Neighbours> neighbours_;  // [operations]
+  std::vector<Step> steps_;  // [operations]
   std::vector<Rotation> rotations_;
   std::vector<int32_t> sequence_of_row_;  // [max_rows]; empty without attention
   HostMemory scores_;                     // [threads, kHeadsAtOnce, scores_stride_]
