@@ -27,18 +27,18 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
 // kernel tells in /proc and /sys, where a file that is gone and one that is empty are the same.
 std::string ReadFileOrEmpty(const std::string& path);
 
-// Whatever can be read until it ends, of at most `max_bytes`: also a pipe or a terminal, for which
-// it waits. For programs that a user may interrupt.
+// The whole of a file, a pipe or a terminal, at most `max_bytes`. Waits until it ends: for programs
+// that a user may interrupt.
 absl::StatusOr<std::string> ReadFileOrPipe(const std::string& path, int64_t max_bytes);
 
-// The same of standard input.
+// The whole of standard input, likewise.
 absl::StatusOr<std::string> ReadStandardInput(int64_t max_bytes);
 
 // Makes the file, or overwrites it. An error names the path and quotes the system.
 absl::Status WriteFile(const std::string& path, const std::string& contents);
 
-// Whether WriteFile has a chance, told before the work whose result is to be written. Leaves the
-// file as it is, or absent.
+// Tells whether WriteFile has a chance, before the work whose result is to be written. The file
+// stays as it is, or absent.
 absl::Status CheckWritable(const std::string& path);
 
 }  // namespace skein

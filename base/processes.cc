@@ -18,8 +18,8 @@
 namespace skein {
 namespace {
 
-// Of /proc/PID/stat: "PID (NAME) STATE PARENT ...", where NAME may hold anything. Nothing where the
-// process is gone or a zombie; 0 where its parent is in another PID namespace.
+// The parent by /proc/PID/stat: "PID (NAME) STATE PARENT ...", where NAME may hold anything.
+// Nothing where the process is gone or a zombie; 0 where its parent is in another PID namespace.
 std::optional<pid_t> LiveParent(pid_t pid) {
   const std::string stat = ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/stat"));
   const size_t name_end = stat.rfind(')');

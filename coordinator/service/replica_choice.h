@@ -1,4 +1,4 @@
-// Which replica a request goes to.
+// Chooses the replica that a request goes to.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace skein::coordinator {
 
-// What a replica can run at all, however long a request waits there.
+// The most that a replica can run, however long a request waits there.
 struct ReplicaLimits {
   int64_t slots = 0;           // sequences at once
   int64_t context_length = 0;  // tokens of one sequence
   int64_t kv_tokens = 0;       // of all sequences
 };
 
-// What a request may come to take of them.
+// The most that a request may come to take of them.
 struct Demand {
   int64_t answers = 1;  // that are not finished
   int64_t prompt = 0;
@@ -34,7 +34,7 @@ struct ReplicaView {
   int64_t cached = 0;     // of the request's prompt that it need not compute
 };
 
-// As many as run at once may wait at the replica, so that its scheduler always has a next sequence.
+// As many sequences may wait at a replica as run at once, so that its scheduler has a next one.
 inline bool HasRoom(const ReplicaView& replica) { return replica.sequences < 2 * replica.slots; }
 
 // The index of the best replica; none when none has room. One with a free slot goes first. Then all

@@ -32,7 +32,7 @@ constexpr int64_t kSineWork = 512;
 constexpr int64_t kExpWork = 16;
 constexpr int64_t kMissWork = 64;
 
-// Of a core's own cache, the last one that it does not share.
+// The size of a core's level 2 cache, the last that it does not share.
 int64_t OwnCacheBytes() {
   constexpr int64_t kLeast = 256 << 10;
   return std::max<int64_t>(kLeast, sysconf(_SC_LEVEL2_CACHE_SIZE));
@@ -67,8 +67,8 @@ class CpuExecutable final : public HostExecutable {
   }
 
  private:
-  // What an operation needs to know beside itself, found once. Fusions hold for batches in which
-  // each row is its sequence's only one.
+  // An operation as compiled. Fusions hold for batches in which each row is its sequence's only
+  // one; see Fuses.
   struct Step {
     size_t rotation = 0;                       // of a RopeAppendKvOp: index into rotations_
     bool done_later = false;                   // of a RopeAppendKvOp: the attention behind does it
@@ -199,9 +199,9 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  // What `attention` (null: none) will read of the cache, in the order of its tasks: as many of the
-  // first pages of each as the threads' own caches hold beside weights. Nothing for few rows, whose
-  // products leave memory no time.
+  // The pages that `attention` (null: none) will read first, in the order of its tasks: as many of
+  // each task's as the threads' own caches hold beside weights. The list is empty for few rows,
+  // whose products leave memory no time.
   FetchList FetchesOf(const AttentionOp* attention, const HostBatch& batch) {
     constexpr int64_t kMinRows = 5;
     const int64_t rows = batch.rows();

@@ -29,11 +29,11 @@ absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, const JsonLimits
 // read, from 0; it is the text's size where the text ends too early.
 absl::Status JsonError(int64_t offset, std::string_view reason);
 
-// The same for what a parser of the JSON library has thrown, shortened: it quotes the text that it
-// choked on.
+// The same with what a parser of the JSON library has thrown. The text is shortened, since it
+// quotes the file.
 absl::Status JsonError(int64_t offset, const std::exception& error);
 
-// Parsers of the JSON library read the text by it, so that it is known how far they are.
+// The iterator by which parsers of the JSON library read a text. It tells how far they are.
 class JsonCursor {
  public:
   using iterator_category = std::input_iterator_tag;

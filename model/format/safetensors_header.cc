@@ -168,7 +168,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
     return Fail(TensorError(entry, absl::StrCat(key_, " holds ", what)));
   }
 
-  // Of the key that was just read, in the file: within a string a quote follows a backslash.
+  // The offset in the file of the key that was just read. A quote within it follows a backslash.
   int64_t KeyOffset() const {
     const char* quote = next_ - 2;
     while (*quote != '"' || quote[-1] == '\\') --quote;

@@ -1,5 +1,5 @@
-// What every stage of a pipeline does, one instruction after the other: the lists that the engine
-// walks, so that what is tested for deadlock, order and bubble is what runs. Pure; any thread.
+// Lists of what every stage of a pipeline does, one instruction after the other. The engine walks
+// them, so that what is tested for deadlock, order and bubble is what runs. Pure; any thread.
 //
 // Prefill follows GPipe (Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks
 // using Pipeline Parallelism"), forward only: chunks follow each other and wait for nothing but
@@ -48,11 +48,11 @@ struct Instruction {
 // "receive the tokens of step 3, micro-batch 1"
 std::string ToString(const Instruction& instruction);
 
-// What the lists depend on of one micro-batch of a step.
+// A micro-batch of a step, as far as the lists depend on it.
 struct MicroBatch {
-  // Whose tokens stage 0 takes in before it computes this micro-batch: those that its sequences
-  // go on with, and those that nobody needs any more (their sequences ended), since what was sent
-  // must be taken, in the order in which it was sampled.
+  // Stage 0 takes in the tokens of these before it computes this micro-batch: those that its
+  // sequences go on with, and those that nobody needs any more (their sequences ended), since what
+  // was sent must be taken, in the order in which it was sampled.
   std::vector<MicroBatchId> feeds_on;
   bool samples = false;  // some row of it gives a token
 };

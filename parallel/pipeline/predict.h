@@ -1,5 +1,5 @@
-// What a schedule costs on given hardware, and how many micro-batches decode should have. Pure;
-// any thread.
+// The time that a schedule takes on given hardware, and how many micro-batches decode should have.
+// Pure; any thread.
 //
 // Decode reads all weights once a micro-batch, so that more micro-batches cost more bytes, and
 // fewer than stages leave stages idle. P keep every stage busy but for the hops, P + 1 hide all
@@ -20,7 +20,7 @@
 
 namespace skein::schedule {
 
-// What one rank of a stage does; of several shards the one with the most.
+// The work of one rank of a stage; of several shards, the one with the most.
 struct StageWork {
   int64_t weight_bytes = 0;   // read once a micro-batch
   int64_t row_bytes = 0;      // read once a row of decode: the keys and values of its context

@@ -21,7 +21,7 @@
 namespace skein::schedule {
 
 struct Costs {
-  // How long `stage` computes a micro-batch; asked once for each.
+  // The time that `stage` computes a micro-batch; asked once for each.
   std::function<absl::Duration(int32_t stage, MicroBatchId)> compute;
   absl::Duration sample;     // of one micro-batch, on the last stage
   absl::Duration hop;        // activations, from the end of their computation to the next stage
@@ -61,9 +61,8 @@ absl::StatusOr<Timeline> Simulate(const Schedule& schedule, const Costs& costs);
 // The idle share of all stages' time, from the first begin to the last end.
 double BubbleFraction(const Timeline& timeline);
 
-// What remains when ramps are left out: the mean over the second half of the steps of the time
-// from the begin of one on stage 0 to that of the next, and the idle share of it. Zeros for less
-// than two steps.
+// A schedule without its ramps: the mean time from the begin of a step on stage 0 to that of the
+// next, over the second half of the steps, and the idle share of it. Zeros for less than two steps.
 struct SteadyState {
   absl::Duration step_period;
   double bubble = 0;

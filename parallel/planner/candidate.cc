@@ -74,7 +74,7 @@ class Fit {
     return fit;
   }
 
-  // Of a rank, without pages.
+  // A rank's memory, without pages.
   const RankMemory& rank(int32_t index) const { return ranks_[index]; }
   // On the rank whose pages take the most.
   int64_t PageBytes() const { return largest_page_bytes_; }
@@ -87,7 +87,7 @@ class Fit {
     });
   }
 
-  // How many every rank may have in this part of what all else leaves, beside `swap_pages`.
+  // The pages that every rank may have in this fraction of what all else and `swap_pages` leave.
   int64_t FittingPages(double fraction, int64_t swap_pages) const {
     int64_t pages = kMaxPages;
     for (const Pool& pool : pools_) {
@@ -170,7 +170,7 @@ std::string KvMemoryAsked(const KvMemory& memory) {
   return absl::StrCat(FormatBytes(memory.bytes_per_rank), " per rank");
 }
 
-// limits.pages cannot be, of which one sequence with a full context is the least.
+// Refuses limits.pages. One sequence with a full context is the least that may be.
 absl::Status MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
                            const Pool& pool) {
   const bool least = limits.pages == limits.context_pages();
@@ -218,7 +218,7 @@ std::string CacheReason(const Job& job, const ReplicaLimits& limits, int64_t wan
                       wanted_pages, " if all grow to their full length.");
 }
 
-// With what the pool's ranks need it for.
+// Says what the pool's ranks need it for.
 std::string MemoryReason(const ReplicaLimits& limits, const Pool& pool) {
   const int64_t swap = limits.swap_pages * pool.swap_page_bytes;
   return absl::StrCat("Memory: ", pool.name, ", the fullest, needs ",

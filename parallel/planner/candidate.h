@@ -14,7 +14,7 @@
 
 namespace skein::plan {
 
-// What the planner plans for.
+// The planner's task.
 struct Job {
   const topology::Machine& machine;
   const model::ModelConfig& model;
@@ -40,9 +40,9 @@ struct Candidate {
   // The nodes that the shards of one stage are spread over, "a and b"; empty when every stage is
   // on one node.
   std::string crossing;
-  // How many shards of a stage find a core of their own, at least.
+  // The least number of shards of a stage that find a core of their own.
   int64_t useful_shards = 0;
-  // Without names and reasons; only where it can be.
+  // Filled where refusal is OK, without names and reasons.
   Plan plan;
   std::string memory_reason;       // what the fullest one holds, as a sentence
   std::string cache_reason;        // why so many pages, in sentences
@@ -59,7 +59,7 @@ Candidate JudgeLayout(const Job& job, const Layout& layout);
 // InvalidArgument when the model has fewer layers than stages.
 absl::Status CheckPipelineParallel(const model::ModelConfig& model, int32_t pipeline);
 
-// How many ranks are on each node.
+// The number of ranks on each node.
 std::vector<int32_t> RanksOfNodes(const topology::Machine& machine);
 
 }  // namespace skein::plan

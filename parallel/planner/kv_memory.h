@@ -1,4 +1,4 @@
-// How much memory a user gives to keys and values.
+// The memory that a user gives to keys and values, as text.
 #pragma once
 
 #include <cstdint>

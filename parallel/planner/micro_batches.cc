@@ -9,7 +9,7 @@
 namespace skein::plan {
 namespace {
 
-// Where activations stay on a node, so do the tokens on their way back.
+// Looks at activations alone: where they stay on a node, so do the tokens on their way back.
 bool LeavesANode(const topology::Machine& machine, const Plan& plan) {
   const Layout& layout = plan.layout;
   for (int32_t replica = 0; replica < layout.data; ++replica) {
@@ -64,7 +64,8 @@ schedule::Rates RatesOf(const PipelineRates& rates, const topology::Machine& mac
 std::vector<schedule::StageWork> DecodeWork(const Plan& plan, const model::ModelConfig& model) {
   std::vector<schedule::StageWork> stages = schedule::WorkOfPlan(
       plan, plan.context_length / 2, static_cast<double>(DTypeBytes(model.dtype, 1)));
-  // Of the embedding a few rows are looked up, unless it is the output's matrix, too.
+  // The embedding is not read whole, but looked up for a few rows, unless it is the output's
+  // matrix, too.
   if (plan.layout.pipeline == 1 && model.tie_word_embeddings) return stages;
   const int64_t shard_rows = (model.vocab_size + plan.layout.tensor - 1) / plan.layout.tensor;
   const int64_t table = shard_rows * model.hidden_size;

@@ -1,4 +1,4 @@
-// How many micro-batches a plan's steps spread decodes over. Pure.
+// Counts the micro-batches that a plan's steps spread decodes over. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace skein::plan {
 
-// What is known of ranks and the ways between stages before anything is measured: the defaults are
+// Speeds of ranks and of the ways between stages, before anything is measured: the defaults are
 // small servers'. Arithmetic is not weighed, since reading binds the few rows that decode.
 struct PipelineRates {
   double read_bytes_per_s = 10e9;  // of one rank
@@ -27,11 +27,11 @@ struct PipelineRates {
 inline constexpr absl::Duration kHopInHost = absl::Microseconds(20);
 inline constexpr absl::Duration kHopBetweenHosts = absl::Microseconds(200);
 
-// What ChooseMicroBatches weighs by.
+// The rates that ChooseMicroBatches weighs by.
 schedule::Rates RatesOf(const PipelineRates& rates, const topology::Machine& machine,
                         const Plan& plan);
 
-// What the stages of `plan` do for a token in the middle of its context.
+// The work of the stages of `plan` for a token in the middle of its context.
 std::vector<schedule::StageWork> DecodeWork(const Plan& plan, const model::ModelConfig& model);
 
 struct MicroBatchCount {
@@ -39,9 +39,9 @@ struct MicroBatchCount {
   std::string reason;  // a sentence; empty with one stage
 };
 
-// Of steady decode with all sequences of `plan`, whose micro_batches are not read: for P stages P
-// or P + 1, but 1 for one stage, and never more than max_sequences. InvalidArgument for rates that
-// are none.
+// Counts for steady decode with all sequences of `plan`, whose micro_batches are not read. P stages
+// get P or P + 1, one stage 1, and none more than max_sequences. InvalidArgument for rates that are
+// none.
 absl::StatusOr<MicroBatchCount> CountMicroBatches(const PipelineRates& rates,
                                                   const topology::Machine& machine,
                                                   const model::ModelConfig& model,

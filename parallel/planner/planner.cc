@@ -17,7 +17,7 @@
 namespace skein::plan {
 namespace {
 
-// Of a replica, when nobody asks: enough that decoding reads weights for many at once.
+// A replica's sequences when nobody asks: enough that decoding reads weights for many at once.
 constexpr int32_t kDefaultSequences = 16;
 constexpr size_t kNamedLayouts = 3;  // that an error names
 
@@ -118,7 +118,7 @@ absl::Status CrossingRefusal(const Candidate& candidate) {
                    candidate.layout.tensor));
 }
 
-// Whether the layout can be, whatever else works.
+// Refuses a layout that cannot be, whatever else works.
 absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& request) {
   if (!Matches(request, candidate.layout)) {
     return absl::FailedPreconditionError(request.ToString() + " was asked for");
@@ -162,7 +162,7 @@ std::vector<std::string> WhatDoesNotDivide(const Job& job, const LayoutRequest& 
   return reasons;
 }
 
-// How far a layout is from what was asked: each doubling of a part counts one.
+// The distance of a layout from what was asked: each doubling of a part counts one.
 double Distance(const LayoutRequest& request, const Layout& layout) {
   const auto part = [](const std::optional<int32_t>& asked, int32_t given) {
     return asked ? std::abs(std::log2(static_cast<double>(*asked) / given)) : 0.0;
@@ -195,7 +195,7 @@ std::vector<std::string> WhyNoneFits(const std::vector<Candidate>& candidates,
   for (const Candidate& c : candidates) {
     if (Matches(request, c.layout)) asked.push_back(&c);
   }
-  // What the numbers rule out (memory unknown) says least.
+  // A layout that the numbers rule out (its memory is unknown) says least.
   const auto ratio = [](const Candidate* c) {
     return c->memory_ratio > 0 ? c->memory_ratio : HUGE_VAL;
   };

@@ -20,13 +20,13 @@ struct Outcome {
   std::string err;
 };
 
-// Its process while it runs.
+// The file with the id of its process, while it runs.
 inline std::string SkeinPidFile() { return absl::StrCat(::testing::TempDir(), "/skein.pid"); }
 
-// What it has said on standard error so far.
+// The file with what it has said on standard error so far.
 inline std::string SkeinErrorFile() { return absl::StrCat(::testing::TempDir(), "/stderr"); }
 
-// Runs it to its end; one at a time.
+// Runs the program to its end; one at a time.
 inline Outcome Skein(const std::string& arguments) {
   const std::string err = SkeinErrorFile();
   FILE* pipe =

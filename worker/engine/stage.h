@@ -90,7 +90,7 @@ class Stage {
 
   absl::Status CheckSlots(const StepOrder& order) const;
   absl::Status CarryOut(StepOrder& order, Step& step);
-  // Of an order's micro-batches, for the lists of the schedule.
+  // An order's micro-batches as the schedule needs them: the tokens that each waits for.
   std::vector<schedule::MicroBatch> MicroBatchDependencies(const StepOrder& order) const;
   absl::Status CarryOut(const schedule::Instruction& instruction, StepOrder& order, Step& step);
 

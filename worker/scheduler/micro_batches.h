@@ -1,4 +1,4 @@
-// Which rows of a step are computed together.
+// Decides which rows of a step are computed together.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline bool Decodes(const SequenceView& sequence) {
   return sequence.length - sequence.computed == 1;
 }
 
-// Decides which micro-batch each row of a step is in. `shares` in the scheduler's order. None of
+// Puts each row of a step into a micro-batch. `shares` are in the scheduler's order. None of
 // the micro-batches has more than max_micro_batch_rows.
 //
 // Sequences that decode come first, spread evenly in the order of their ids. Which micro-batch a
