@@ -27,12 +27,12 @@ inline std::string SkeinPidFile() { return absl::StrCat(::testing::TempDir(), "/
 inline std::string SkeinErrorFile() { return absl::StrCat(::testing::TempDir(), "/stderr"); }
 
 // Runs the program to its end; one at a time.
-inline Outcome Skein(const std::string& arguments) {
+inline Outcome Skein(const std::string& arguments, const std::string& program = "client/skein") {
   const std::string err = SkeinErrorFile();
-  FILE* pipe =
-      popen(absl::StrCat("echo $$ >", SkeinPidFile(), "; exec client/skein ", arguments, " 2>", err)
-                .c_str(),
-            "r");
+  FILE* pipe = popen(
+      absl::StrCat("echo $$ >", SkeinPidFile(), "; exec ", program, " ", arguments, " 2>", err)
+          .c_str(),
+      "r");
   Outcome outcome;
   std::array<char, 4096> buffer;
   while (const size_t count = fread(buffer.data(), 1, buffer.size(), pipe)) {

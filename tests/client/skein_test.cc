@@ -1,4 +1,5 @@
 // The skein program against a coordinator in the test's process.
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -393,6 +394,24 @@ TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
               HasSubstr("--context-length: 99999999 is too long for synthetic:tiny"));
   EXPECT_THAT(Skein("plan --model synthetic:tiny --gantt /nowhere/file").err,
               HasSubstr("--gantt: cannot write '/nowhere/file'"));
+}
+
+// An installation has both programs in one folder, a build each in its own.
+TEST(SkeinUsageTest, BenchFindsTheWorkerBesideIt) {
+  namespace fs = std::filesystem;
+  for (const char* place : {"client/worker", "worker/worker"}) {
+    const fs::path root = fs::path(::testing::TempDir()) / "programs";
+    const fs::path skein = root / "client/skein";
+    const fs::path worker = root / place;
+    fs::remove_all(root);
+    fs::create_directories(skein.parent_path());
+    fs::copy_file("client/skein", skein);
+    EXPECT_THAT(Skein("bench", skein).err, HasSubstr("no worker program beside this one"));
+    fs::create_directories(worker.parent_path());
+    std::ofstream(worker) << "#!/bin/sh\necho \"worker $*\"\n";
+    fs::permissions(worker, fs::perms::owner_all);
+    EXPECT_EQ(Skein("bench --threads 2", skein).out, "worker bench --threads 2\n") << place;
+  }
 }
 
 TEST(SkeinUsageTest, BenchStartsTheWorkerWithTheOtherFlags) {
