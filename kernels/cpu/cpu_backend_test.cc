@@ -1,15 +1,20 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hwy/targets.h"
 #include "kernels/cpu/ceilings.h"
+#include "kernels/testing/harness.h"
 
 namespace skein::kernels {
 namespace {
@@ -63,6 +68,58 @@ TEST(CpuBackendTest, BadShapesAreErrors) {
   }
   EXPECT_THAT(backend->AllocateKv({.layers = 1, .kv_heads = 1, .head_dim = 1, .page_size = 0}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pages of 0 slots")));
+}
+
+// Layers rotate by frequencies of their own. Two rows at once are rotated, appended and attended to
+// one after the other, a row alone in one pass: the bits are the same.
+TEST(CpuBackendTest, FusedOperationsRotateByTheirOwnFrequencies) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto backend, MakeCpuBackend({}));
+  constexpr int kLayers = 2;
+  constexpr int32_t kHeadDim = 4;
+  constexpr int64_t kCols = 3 * kHeadDim;  // a query, a key and a value
+  const float frequencies[kLayers][kHeadDim / 2] = {{1, 0.25f}, {0.5f, 2}};
+  TestProgram program;
+  program.kv_spec = {
+      .layers = kLayers, .kv_heads = 1, .head_dim = kHeadDim, .page_size = 2, .pages = 1};
+  BufferId qkv[kLayers];
+  BufferId out[kLayers];
+  for (int layer = 0; layer < kLayers; ++layer) {
+    qkv[layer] = program.AddBuffer(kCols);
+    out[layer] = program.AddBuffer(kHeadDim);
+    const WeightId turns =
+        program.AddVector({std::begin(frequencies[layer]), std::end(frequencies[layer])});
+    program.Add(RopeAppendKvOp{qkv[layer], 1, 1, kHeadDim, turns, layer});
+    program.Add(AttentionOp{qkv[layer], 1, 1, kHeadDim, /*scale=*/0.5f, layer, out[layer]});
+  }
+  const std::vector<float> rows = RandomFloats(/*seed=*/5, 2 * kCols);
+  const std::vector<float> first(rows.begin(), rows.begin() + kCols);
+  const std::vector<float> second(rows.begin() + kCols, rows.end());
+
+  program.Bind(*backend);
+  for (const BufferId id : qkv) program.Set(id, rows);
+  SKEIN_ASSERT_OK(program.Run(BatchOf({{.pages = {0}, .token_ids = {0, 0}}})));
+  std::vector<float> rotated[kLayers];
+  std::vector<float> attended[kLayers];
+  for (int layer = 0; layer < kLayers; ++layer) {
+    rotated[layer] = program.Get(qkv[layer], 2);
+    attended[layer] = program.Get(out[layer], 2);
+  }
+  EXPECT_NE(rotated[0], rotated[1]);
+
+  program.Bind(*backend);
+  for (int32_t position = 0; position < 2; ++position) {
+    for (const BufferId id : qkv) program.Set(id, position == 0 ? first : second);
+    SKEIN_ASSERT_OK(
+        program.Run(BatchOf({{.pages = {0}, .first_position = position, .token_ids = {0}}})));
+    for (int layer = 0; layer < kLayers; ++layer) {
+      EXPECT_TRUE(
+          std::ranges::equal(program.Get(qkv[layer], 1),
+                             absl::MakeSpan(rotated[layer]).subspan(position * kCols, kCols)));
+      EXPECT_TRUE(std::ranges::equal(
+          program.Get(out[layer], 1),
+          absl::MakeSpan(attended[layer]).subspan(position * kHeadDim, kHeadDim)));
+    }
+  }
 }
 
 TEST(ReadProbeTest, GivesARate) {
