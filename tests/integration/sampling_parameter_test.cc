@@ -14,7 +14,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "base/test_util.h"
-#include "coordinator/client/sampling_flags.h"
+#include "client/sampling_flags.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/convert/sampling_scalars.h"
