@@ -73,6 +73,7 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
   }
   SKEIN_RETURN_IF_ERROR(plan::ValidatePlan(plan, shard.config));
   SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(options.backend, rank.threads));
+  if (options.wrap_backend) shard.backend = options.wrap_backend(std::move(shard.backend));
   SKEIN_ASSIGN_OR_RETURN(shard.program, plan::BuildRankProgram(shard.config, tensors.get(),
                                                                {.tensor = plan.layout.tensor,
                                                                 .shard = rank.shard,

@@ -30,8 +30,10 @@ struct ModelShard {
 };
 
 struct ModelShardOptions {
-  std::string model_root;                                                 // see RankOptions
-  std::string backend = "cpu";                                            // "cpu" or "reference"
+  std::string model_root;       // see RankOptions
+  std::string backend = "cpu";  // "cpu" or "reference"
+  // See RankOptions; may be null.
+  std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> wrap_backend;
   kernels::Collectives* collectives = nullptr;                            // see kernels::Bindings
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be null
 };

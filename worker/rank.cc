@@ -242,8 +242,10 @@ class Rank {
 
   absl::StatusOr<ModelShard> Load(const plan::Plan& plan, const plan::RankPlan& self,
                                   kernels::Collectives* collectives) {
-    ModelShardOptions options{
-        .model_root = options_.model_root, .backend = options_.backend, .collectives = collectives};
+    ModelShardOptions options{.model_root = options_.model_root,
+                              .backend = options_.backend,
+                              .wrap_backend = options_.wrap_backend,
+                              .collectives = collectives};
     absl::Time next = absl::Now() + absl::Seconds(2);
     options.progress = [&](int64_t done, int64_t total) {
       if (absl::Now() < next) return;

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "kernels/ops/backend.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "parallel/plan/plan.h"
@@ -30,6 +31,8 @@ struct RankOptions {
   std::string log_level = "info";
   // For tests, which hold up calls: sees every group before its first call. May be null.
   std::function<void(comm::Communicator&)> on_group;
+  // For tests: what computes in the back end's place. May be null.
+  std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> wrap_backend;
 };
 
 // Runs this process's rank to its end. OK after a drain. An error was reported to the coordinator

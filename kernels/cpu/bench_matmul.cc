@@ -81,6 +81,7 @@ void Bench(Backend& backend, const Shape& shape, ReadProbe& probe) {
               packed_bytes / absl::ToDoubleSeconds(absl::Now() - start) / 1e9);
   const auto executable =
       OrExit(backend.Compile(program, {.rows = 128}, {.weights = weights.get()}));
+  if (!executable->WarmUp().ok()) std::exit(1);
   const View in = executable->port(0, 0);
   std::fill_n(static_cast<float*>(in.data), in.elements(), 0.5f);
   for (int64_t rows : {1, 2, 4, 6, 8, 16, 128}) {

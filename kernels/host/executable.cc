@@ -143,6 +143,7 @@ absl::StatusOr<Ticket> HostExecutable::Enqueue(int i) {
     MutexLock lock(&mutex_);
     SKEIN_RETURN_IF_ERROR(aborted_);
   }
+  if (!warm_) return absl::FailedPreconditionError("a batch came before WarmUp");
   const Batch& batch = batches_[i];
   SKEIN_RETURN_IF_ERROR(ValidateBatch(rules_, batch));
   SKEIN_RETURN_IF_ERROR(slots_->Update(batch));

@@ -27,7 +27,10 @@ namespace skein::kernels {
 // enough for an Abort.
 class HostExecutable : public Executable {
  public:
-  absl::Status WarmUp() final { return absl::OkStatus(); }
+  absl::Status WarmUp() final {
+    warm_ = true;
+    return absl::OkStatus();
+  }
   Batch& batch(int i) final { return batches_[i]; }
   View port(BufferId id, int i) final;
   absl::StatusOr<Ticket> Enqueue(int i) final;
@@ -86,6 +89,7 @@ class HostExecutable : public Executable {
   std::array<BatchResult, kBatches> results_;
   HostBatch rows_;  // of the batch that runs
   Ticket tickets_ = 0;
+  bool warm_ = false;
   Mutex mutex_;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
   HostMemory memory_;                                  // all buffers

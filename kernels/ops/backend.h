@@ -129,8 +129,8 @@ class Executable {
   virtual View port(BufferId id, int i) = 0;
 
   // Runs batch `i`, which is not under way. InvalidArgument for one that breaks its contract (too
-  // many rows, a slot, page or token outside of its range), before anything runs. What fails later,
-  // Wait tells. After an error nothing more can be run.
+  // many rows, a slot, page or token outside of its range), and FailedPrecondition before WarmUp,
+  // before anything runs. What fails later, Wait tells. After an error nothing more can be run.
   virtual absl::StatusOr<Ticket> Enqueue(int i) = 0;
   // Work that `stream` is given from now on waits for the batch; on kHostStream the caller does, by
   // polling, so that an Abort is always heard. Whether the batch was over by the deadline; errors

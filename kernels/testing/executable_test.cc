@@ -234,6 +234,8 @@ TEST_P(ExecutableTest, PagesAreCopiedInOrder) {
   auto swap = *backend_->AllocateKv(swap_spec);
   p_.executable = *backend_->Compile(
       p_.program, p_.limits, {.weights = p_.weights.get(), .kv = p_.kv.get(), .swap = swap.get()});
+  EXPECT_THAT(Run(first), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("WarmUp")));
+  SKEIN_ASSERT_OK(p_.executable->WarmUp());
   EXPECT_EQ(Draw(first), drawn);
   SKEIN_ASSERT_OK(Run(Decode({0})));
   const std::vector<float> logits = Logits();

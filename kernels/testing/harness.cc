@@ -137,6 +137,7 @@ void TestProgram::Bind(Backend& backend) {
   if (kv_spec.pages > 0) kv = OrDie(backend.AllocateKv(kv_spec));
   executable = OrDie(backend.Compile(
       program, limits, {.weights = weights.get(), .kv = kv.get(), .collectives = collectives}));
+  OrDie(executable->WarmUp());
 }
 
 absl::Status TestProgram::Run(const Batch& batch) {

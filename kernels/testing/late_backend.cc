@@ -6,26 +6,42 @@
 #include <deque>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "base/stream.h"
+#include "base/view.h"
 
 namespace skein::kernels {
 namespace {
 
 class LateExecutable final : public Executable {
  public:
-  LateExecutable(std::unique_ptr<Executable> inner, LateOptions options)
-      : inner_(std::move(inner)), options_(std::move(options)), thread_([this] { Work(); }) {}
+  // `meets`: in WarmUp; may be null.
+  LateExecutable(std::unique_ptr<Executable> inner, LateOptions options, Collectives* meets)
+      : inner_(std::move(inner)),
+        options_(std::move(options)),
+        meets_(meets),
+        thread_([this] { Work(); }) {}
   ~LateExecutable() override {
     Abort(absl::CancelledError("the executable is gone"));
     thread_.join();
   }
 
-  absl::Status WarmUp() override { return inner_->WarmUp(); }
+  absl::Status WarmUp() override {
+    SKEIN_RETURN_IF_ERROR(inner_->WarmUp());
+    if (meets_ != nullptr) {
+      float one = 1;
+      SKEIN_RETURN_IF_ERROR(meets_->AllReduce(View{&one, DType::kF32, 1, 1}, kHostStream));
+    }
+    if (options_.on_warm_up) options_.on_warm_up();
+    return absl::OkStatus();
+  }
   Batch& batch(int i) override { return inner_->batch(i); }
   View port(BufferId id, int i) override { return inner_->port(id, i); }
   const BatchResult& result(int i) const override { return inner_->result(i); }
@@ -117,6 +133,7 @@ class LateExecutable final : public Executable {
 
   const std::unique_ptr<Executable> inner_;
   const LateOptions options_;
+  Collectives* const meets_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
@@ -143,7 +160,10 @@ class LateBackend final : public Backend {
                                                       const Bindings& bindings) override {
     SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<Executable> inner,
                            inner_->Compile(program, limits, bindings));
-    return MakeLateExecutable(std::move(inner), options_);
+    const bool sums = absl::c_any_of(
+        program.ops, [](const Op& op) { return std::holds_alternative<AllReduceOp>(op); });
+    return std::make_unique<LateExecutable>(std::move(inner), options_,
+                                            sums ? bindings.collectives : nullptr);
   }
 
  private:
@@ -155,7 +175,7 @@ class LateBackend final : public Backend {
 
 std::unique_ptr<Executable> MakeLateExecutable(std::unique_ptr<Executable> inner,
                                                LateOptions options) {
-  return std::make_unique<LateExecutable>(std::move(inner), std::move(options));
+  return std::make_unique<LateExecutable>(std::move(inner), std::move(options), nullptr);
 }
 
 std::unique_ptr<Backend> MakeLateBackend(std::unique_ptr<Backend> inner, LateOptions options) {

@@ -17,13 +17,16 @@ struct LateOptions {
   std::function<void(const Batch&)> before_batch;
   // Called as a batch is enqueued, on the caller's thread; may be null.
   std::function<void()> on_enqueue;
+  // Called in WarmUp, once the shards have met; may be null.
+  std::function<void()> on_warm_up;
 };
 
 // Runs what `inner` does, on a thread of its own.
 std::unique_ptr<Executable> MakeLateExecutable(std::unique_ptr<Executable> inner,
                                                LateOptions options = {});
 
-// Its executables are late.
+// Its executables are late. In WarmUp the shards of a Program that sums over them meet, as where
+// collectives are captured: one that stays away holds up the others.
 std::unique_ptr<Backend> MakeLateBackend(std::unique_ptr<Backend> inner, LateOptions options = {});
 
 }  // namespace skein::kernels

@@ -225,6 +225,7 @@ TEST_P(OperationsTest, RowsPackedInPiecesAndOutOfOrder) {
     SKEIN_ASSERT_OK(p.weights->FinishLoading());
     SKEIN_ASSERT_OK_AND_ASSIGN(
         p.executable, backend_->Compile(p.program, p.limits, {.weights = p.weights.get()}));
+    SKEIN_ASSERT_OK(p.executable->WarmUp());
     Chunk all{{0}, 0, std::vector<int32_t>(kRows)};
     std::iota(all.token_ids.begin(), all.token_ids.end(), 0);
     Batch batch = BatchOf({all});

@@ -140,6 +140,9 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
       replica->ranks_.push_back(std::move(rank));
     }
   }
+  std::vector<absl::Status> warm(layout.ranks());
+  replica->OnRanks([&](int i) { warm[i] = replica->ranks_[i]->executable->WarmUp(); });
+  for (const absl::Status& status : warm) SKEIN_RETURN_IF_ERROR(status);
   return replica;
 }
 

@@ -1,13 +1,16 @@
 // A worker for tests: one rank stops for good at a call that was chosen, before the call is known
 // to heartbeats or inside of it, while its other threads go on; or all ranks take their time, so
-// that an answer is sure to be in its middle when something happens to it.
+// that an answer is sure to be in its middle when something happens to it; or all compute out of
+// step with the host, on a back end that must be warm.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +21,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/flags/flags.h"
+#include "kernels/ops/backend.h"
+#include "kernels/testing/late_backend.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
@@ -86,6 +91,17 @@ void AddHooks(comm::Communicator& group, int rank, const Fault& fault, absl::Dur
   group.set_hooks(std::move(before), std::move(inside));
 }
 
+// Computes late, and is not warm before the file `gate` is there.
+std::unique_ptr<kernels::Backend> Cold(std::unique_ptr<kernels::Backend> inner,
+                                       const std::string& gate) {
+  kernels::LateOptions late;
+  late.on_warm_up = [gate] {
+    spdlog::info("warming up");
+    while (!std::filesystem::exists(gate)) absl::SleepFor(absl::Milliseconds(10));
+  };
+  return kernels::MakeLateBackend(std::move(inner), late);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("A worker with a fault.");
   worker::RankOptions options;
@@ -99,6 +115,8 @@ int Main(int argc, char** argv) {
   app.add_flag("--overlap,!--no-overlap", options.overlap, "as of the worker");
   app.add_option("--fault", text, "GROUP:RANK:before|inside:CALL");
   AddDuration(app, "--slow", slow, "every all-gather and every message waits for so long before");
+  std::string gate;
+  app.add_option("--warm-up", gate, "late; warming up ends once this file is there");
   CLI11_PARSE(app, argc, argv);
   Fault fault;
   if (!text.empty() && !Parse(text, &fault)) {
@@ -113,6 +131,11 @@ int Main(int argc, char** argv) {
   options.on_group = [&, rank = (*mpi)->rank()](comm::Communicator& group) {
     AddHooks(group, rank, fault, slow);
   };
+  if (!gate.empty()) {
+    options.wrap_backend = [&gate](std::unique_ptr<kernels::Backend> inner) {
+      return Cold(std::move(inner), gate);
+    };
+  }
   const absl::Status status = worker::RunRank(options, **mpi);
   if (status.ok()) return 0;
   spdlog::error("{}", status.ToString());

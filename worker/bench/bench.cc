@@ -129,6 +129,7 @@ class Bench {
                            .slots = std::max(options_.batch, 1),
                            .slot_pages = pages_per_sequence_},
                           {.weights = shard_.weights.get(), .kv = kv_.get()}));
+    SKEIN_RETURN_IF_ERROR(executable_->WarmUp());
     stage_ = std::make_unique<Stage>(StageOptions{.slots = std::max(options_.batch, 1)},
                                      program_.program, executable_.get());
     last_token_.resize(std::max(options_.batch, 1));
