@@ -123,8 +123,13 @@ absl::Status HostExecutable::Sample(const Batch& batch, BatchResult& result) {
   };
   SKEIN_RETURN_IF_ERROR(sampler_->Sample(
       batch, {.logits = logits, .first_position = first_position, .for_each = for_each}, result));
-  for (const SampledTokens& drawn : result.sampled) {
-    slots_->SetToken(drawn.slot, drawn.tokens.empty() ? 0 : drawn.tokens.back().id);
+  auto drawn = result.sampled.begin();
+  for (const BatchSequence& sequence : batch.sequences) {
+    if (!sequence.sample) continue;
+    const auto tokens = static_cast<int64_t>(drawn->tokens.size());
+    slots_->SetToken(drawn->slot, tokens == 0 ? 0 : drawn->tokens.back().id);
+    slots_->TakeBack(drawn->slot, sequence.guesses - std::max<int64_t>(tokens - 1, 0));
+    ++drawn;
   }
   return absl::OkStatus();
 }
@@ -146,8 +151,10 @@ absl::StatusOr<Ticket> HostExecutable::Enqueue(int i) {
   if (!warm_) return absl::FailedPreconditionError("a batch came before WarmUp");
   const Batch& batch = batches_[i];
   SKEIN_RETURN_IF_ERROR(ValidateBatch(rules_, batch));
-  SKEIN_RETURN_IF_ERROR(slots_->Update(batch));
   if (sampler_.has_value()) SKEIN_RETURN_IF_ERROR(sampler_->Update(batch));
+  SKEIN_RETURN_IF_ERROR(slots_->Update(batch, [this](const SlotUpdate& update) {
+    if (sampler_.has_value()) sampler_->TakeBack(update);
+  }));
   SKEIN_RETURN_IF_ERROR(slots_->Fill(batch, rows_));
   SKEIN_RETURN_IF_ERROR(CopyPages(batch));
   data_ = storage_[i];

@@ -46,6 +46,15 @@ absl::Status Sampler::Update(const Batch& batch) {
   return absl::OkStatus();
 }
 
+void Sampler::TakeBack(const SlotUpdate& update) {
+  Slot& slot = slots_[update.slot];
+  if (update.mu.has_value()) slot.mu = update.mu;
+  // The token at position `length` is what the last one left gave.
+  const auto prompt = static_cast<int64_t>(slot.prompt.size());
+  const int64_t left = std::max<int64_t>(*update.length + 1 - prompt, 0);
+  if (left < static_cast<int64_t>(slot.output.size())) slot.output.resize(left);
+}
+
 void Sampler::AskOfPrompt(const BatchSequence& sequence, int64_t first_position,
                           int64_t first_output, BatchResult& result) {
   result.prompt_logprobs.push_back({.slot = sequence.slot, .first = first_position + 1});
@@ -62,28 +71,43 @@ void Sampler::AskOfPrompt(const BatchSequence& sequence, int64_t first_position,
   }
 }
 
+void Sampler::AskForDraws(const BatchSequence& sequence, absl::Span<const int32_t> tokens,
+                          int64_t outputs) {
+  Slot& slot = slots_[sequence.slot];
+  const size_t known = slot.output.size();
+  const bool may_guess = slot.sampling.mirostat_tau == 0.0f;
+  const absl::Span<const int32_t> guesses = tokens.last(may_guess ? sequence.guesses : 0);
+  // A row's history has the guesses up to its own.
+  slot.output.insert(slot.output.end(), guesses.begin(), guesses.end());
+  for (size_t i = 0; i <= guesses.size(); ++i) {
+    const absl::Span<const int32_t> history = absl::MakeConstSpan(slot.output).first(known + i);
+    rows_.push_back({.question = {.vocabulary = vocabulary_,
+                                  .sampling = &slot.sampling,
+                                  .prompt = slot.prompt,
+                                  .output = history,
+                                  .position = history.size(),
+                                  .mu = slot.mu,
+                                  .logprobs = slot.sampling.logprobs},
+                     .output = outputs - 1 - sequence.guesses + static_cast<int64_t>(i),
+                     .slot = sequence.slot,
+                     .draws = true,
+                     .guess = i == 0 ? -1 : guesses[i - 1],
+                     .valid = slot.status.ok()});
+    rows_.back().gathers = NeedsAllLogits(rows_.back().question);
+  }
+}
+
 void Sampler::Ask(const Batch& batch, const Rows& rows, BatchResult& result) {
   int64_t output = 0;
+  absl::Span<const int32_t> tokens = batch.token_ids;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const BatchSequence& sequence = batch.sequences[i];
     if (sequence.prompt_logprobs >= 0) {
       AskOfPrompt(sequence, rows.first_position(static_cast<int64_t>(i)), output, result);
     }
     output += sequence.outputs;
-    if (!sequence.sample) continue;
-    const Slot& slot = slots_[sequence.slot];
-    rows_.push_back({.question = {.vocabulary = vocabulary_,
-                                  .sampling = &slot.sampling,
-                                  .prompt = slot.prompt,
-                                  .output = slot.output,
-                                  .position = slot.output.size(),
-                                  .mu = slot.mu,
-                                  .logprobs = slot.sampling.logprobs},
-                     .output = output - 1,
-                     .slot = sequence.slot,
-                     .draws = true,
-                     .valid = slot.status.ok()});
-    rows_.back().gathers = NeedsAllLogits(rows_.back().question);
+    if (sequence.sample) AskForDraws(sequence, tokens.first(sequence.rows), output);
+    tokens.remove_prefix(sequence.rows);
   }
 }
 
@@ -157,25 +181,35 @@ absl::Status Sampler::AnswerByGathering(const Rows& rows) {
   return absl::OkStatus();
 }
 
-// Appends to the results that the row's sequence has already, in the order of rows.
-void Sampler::Take(Row& row, PromptLogprobs* told, BatchResult& result) {
+std::string Sampler::ErrorOf(const Row& row) const {
   const absl::Status& status = row.valid ? row.answer.status() : slots_[row.slot].status;
-  const std::string error(status.message());
-  if (!row.draws) {
-    if (!told->error.empty()) return;
-    told->error = error;
-    if (error.empty()) told->tokens.push_back(*std::move(row.answer));
-    return;
-  }
+  return std::string(status.message());
+}
+
+// These append to the results that the row's sequence has already, in the order of rows.
+void Sampler::TakeOfPrompt(Row& row, PromptLogprobs& told) {
+  if (!told.error.empty()) return;
+  told.error = ErrorOf(row);
+  if (told.error.empty()) told.tokens.push_back(*std::move(row.answer));
+}
+
+void Sampler::TakeDraw(Row& row, BatchResult& result) {
   Slot& slot = slots_[row.slot];
-  SampledTokens& drawn = result.sampled.emplace_back();
-  drawn.slot = row.slot;
-  drawn.error = error;
+  if (row.guess < 0) {
+    slot.output.resize(row.question.position);  // without guesses
+    result.sampled.emplace_back().slot = row.slot;
+  }
+  SampledTokens& drawn = result.sampled.back();
+  const bool reached = slot.output.size() == row.question.position && drawn.error.empty();
+  if (!reached || (row.guess >= 0 && slot.output.back() != row.guess)) return;
+  std::string error = ErrorOf(row);
   if (error.empty()) {
     slot.mu = row.answer->mu;
     slot.output.push_back(row.answer->id);
     drawn.tokens.push_back(*std::move(row.answer));
   } else {
+    drawn.error = std::move(error);
+    drawn.tokens.clear();
     slot.output.push_back(0);  // it may be in the next batch already: any token serves there
   }
 }
@@ -193,8 +227,12 @@ absl::Status Sampler::Sample(const Batch& batch, const Rows& rows, BatchResult& 
   }
   size_t told = 0;
   for (Row& row : rows_) {
-    while (!row.draws && result.prompt_logprobs[told].slot != row.slot) ++told;
-    Take(row, row.draws ? nullptr : &result.prompt_logprobs[told], result);
+    if (row.draws) {
+      TakeDraw(row, result);
+      continue;
+    }
+    while (result.prompt_logprobs[told].slot != row.slot) ++told;
+    TakeOfPrompt(row, result.prompt_logprobs[told]);
   }
   return absl::OkStatus();
 }

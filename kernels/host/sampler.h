@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -27,6 +28,8 @@ class Sampler {
 
   // InvalidArgument when a prompt is to be shared that is not there.
   absl::Status Update(const Batch& batch);
+  // The update, of a batch that was Updated, shortens its slot.
+  void TakeBack(const SlotUpdate& update);
 
   // What it needs of a batch that has run.
   struct Rows {
@@ -54,6 +57,7 @@ class Sampler {
     int64_t output = 0;
     int32_t slot = 0;
     bool draws = false;
+    int32_t guess = -1;    // its own token, where that is a guess
     bool valid = false;    // its slot's tokens are
     bool gathers = false;  // it needs all logits in one place
     int64_t cells = 0;     // where its summary begins
@@ -62,12 +66,17 @@ class Sampler {
 
   Sampler() = default;
   void Ask(const Batch& batch, const Rows& rows, BatchResult& result);
+  // `tokens`: of the sequence's rows; `outputs`: those of the batch up to its last row.
+  void AskForDraws(const BatchSequence& sequence, absl::Span<const int32_t> tokens,
+                   int64_t outputs);
   void AskOfPrompt(const BatchSequence& sequence, int64_t first_position, int64_t first_output,
                    BatchResult& result);
   void AnswerAlone(const Rows& rows);
   absl::Status AnswerBySummaries(const Rows& rows);
   absl::Status AnswerByGathering(const Rows& rows);
-  void Take(Row& row, PromptLogprobs* told, BatchResult& result);
+  std::string ErrorOf(const Row& row) const;
+  void TakeDraw(Row& row, BatchResult& result);
+  void TakeOfPrompt(Row& row, PromptLogprobs& told);
 
   int64_t vocabulary_ = 0;
   VocabularyPart part_;

@@ -13,13 +13,26 @@ SlotStates::SlotStates(const Limits& limits, int64_t page_size)
       states_(limits.slots),
       page_tables_(limits.slots * limits.slot_pages) {}
 
-absl::Status SlotStates::Update(const Batch& batch) {
+void SlotStates::SetLength(const SlotUpdate& update,
+                           absl::FunctionRef<void(const SlotUpdate&)> taken_back) {
+  State& state = states_[update.slot];
+  if (*update.length < state.length) {
+    if (page_size_ > 0) {
+      state.pages = std::min(state.pages, (*update.length + page_size_ - 1) / page_size_);
+    }
+    taken_back(update);
+  }
+  state.length = *update.length;
+}
+
+absl::Status SlotStates::Update(const Batch& batch,
+                                absl::FunctionRef<void(const SlotUpdate&)> taken_back) {
   for (const SlotStart& start : batch.starts) {
     states_[start.slot] = {.last_fill = states_[start.slot].last_fill};
   }
   for (const SlotUpdate& update : batch.updates) {
     State& state = states_[update.slot];
-    if (update.length.has_value()) state.length = *update.length;
+    if (update.length.has_value()) SetLength(update, taken_back);
     if (update.pages.empty()) continue;
     if (update.first_page > state.pages) {
       return absl::InvalidArgumentError(absl::StrCat("slot ", update.slot, ": a hole before page ",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/ops/batch.h"
@@ -39,12 +40,17 @@ class SlotStates {
   SlotStates(const Limits& limits, int64_t page_size);
 
   // Takes in starts and updates of a batch that obeys the rules (ValidateBatch). InvalidArgument
-  // for pages that leave a hole.
-  absl::Status Update(const Batch& batch);
+  // for pages that leave a hole. `taken_back`, where there is one, is told of every update that
+  // shortens its slot.
+  absl::Status Update(
+      const Batch& batch,
+      absl::FunctionRef<void(const SlotUpdate&)> taken_back = [](const auto&) {});
   // The batch's rows; the slots are so much longer from then on. InvalidArgument for a slot that
   // stands there twice, or has too few pages.
   absl::Status Fill(const Batch& batch, HostBatch& out);
 
+  // The last so many positions are gone; their pages stay.
+  void TakeBack(int32_t slot, int64_t positions) { states_[slot].length -= positions; }
   void SetToken(int32_t slot, int32_t token) { states_[slot].token = token; }
   int64_t length(int32_t slot) const { return states_[slot].length; }
 
@@ -56,6 +62,7 @@ class SlotStates {
     int64_t last_fill = 0;  // that it stood in
   };
 
+  void SetLength(const SlotUpdate& update, absl::FunctionRef<void(const SlotUpdate&)> taken_back);
   absl::Status AddRows(const BatchSequence& sequence, HostBatch& out);
 
   const int64_t page_size_;

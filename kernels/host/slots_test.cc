@@ -1,6 +1,7 @@
 #include "kernels/host/slots.h"
 
 #include <cstdint>
+#include <vector>
 
 #include "base/test_util.h"
 #include "gmock/gmock.h"
@@ -55,6 +56,37 @@ TEST_F(SlotsTest, PagesFromSomewhereOnAreReplaced) {
   EXPECT_THAT(rows_.kv_slots, ElementsAre(4 * kPage + 3));
   EXPECT_THAT(slots_.Fill({.sequences = {{.slot = 2}}, .token_ids = {1}}, rows_),
               StatusIs(kInvalid, HasSubstr("slot 2: positions 8 to 9, and 2 pages of 4")));
+}
+
+TEST_F(SlotsTest, PositionsAreTakenBackWithTheirPages) {
+  std::vector<int32_t> shortened;
+  const auto update = [&](const SlotUpdate& update) {
+    return slots_.Update({.updates = {update}},
+                         [&](const SlotUpdate& taken) { shortened.push_back(taken.slot); });
+  };
+  SKEIN_ASSERT_OK(update({.slot = 2, .length = 5}));
+  EXPECT_THAT(
+      slots_.Fill({.sequences = {{.slot = 2, .rows = 4}}, .token_ids = {1, 2, 3, 4}}, rows_),
+      StatusIs(kInvalid, HasSubstr("slot 2: positions 5 to 9, and 2 pages of 4")));
+  SKEIN_ASSERT_OK(slots_.Fill({.sequences = {{.slot = 2}}, .token_ids = {1}}, rows_));
+  EXPECT_THAT(rows_.kv_slots, ElementsAre(9 * kPage + 1));
+  // A page's last position keeps the page; others come behind it.
+  EXPECT_THAT(update({.slot = 2, .length = 4, .first_page = 2, .pages = {6}}),
+              StatusIs(kInvalid, HasSubstr("slot 2: a hole before page 2; it has 1")));
+  SKEIN_ASSERT_OK(update({.slot = 2, .length = 4, .first_page = 1, .pages = {6}}));
+  SKEIN_ASSERT_OK(slots_.Fill({.sequences = {{.slot = 2}}, .token_ids = {1}}, rows_));
+  EXPECT_THAT(rows_.kv_slots, ElementsAre(6 * kPage));
+  EXPECT_THAT(shortened, ElementsAre(2, 2));
+  // As long, or longer: nothing is taken back.
+  SKEIN_ASSERT_OK(update({.slot = 2, .length = 5}));
+  SKEIN_ASSERT_OK(update({.slot = 0, .length = 8}));
+  EXPECT_THAT(shortened, ElementsAre(2, 2));
+  // Where guesses were wrong, pages stay.
+  slots_.TakeBack(0, 6);
+  SKEIN_ASSERT_OK(
+      slots_.Fill({.sequences = {{.slot = 0, .rows = 6}}, .token_ids = {1, 2, 3, 4, 5, 6}}, rows_));
+  EXPECT_EQ(rows_.positions.front(), 2);
+  EXPECT_EQ(rows_.kv_slots.back(), 3 * kPage + 3);
 }
 
 TEST_F(SlotsTest, ALengthThatIsNotSaidStays) {

@@ -44,9 +44,14 @@ struct PageCopy {
 };
 
 // The slot's pages from `first_page` on are these; those before stay.
+//
+// A length below the slot's takes positions back: pages that hold none of those left are cut off
+// before `pages` are put there, and draws forget what was drawn from positions that are gone. The
+// newest token does not change: the next row names its own, or SetTokens has set it.
 struct SlotUpdate {
   int32_t slot = 0;
   std::optional<int64_t> length;  // positions that the cache holds; none: as the last batch left it
+  std::optional<float> mu;        // mirostat's state where positions are taken back; none: it stays
   int64_t first_page = 0;
   std::vector<int32_t> pages;
 
@@ -65,11 +70,18 @@ struct BatchSequence {
   // n >= 0: every row, which is an output, tells the log probability of the prompt's next token and
   // of the n most likely ones. The rows end no later than the prompt.
   int32_t prompt_logprobs = -1;
+  // Of the rows, the last ones, whose tokens are guesses of what the row before each gives; with
+  // `sample`, and an output for each of them and the row before. The result lists what these rows
+  // give as far as the guesses were right, a token at least: the tokens are those of steps without
+  // guesses. The slot's length and newest token follow, also in a batch that is enqueued already;
+  // wrong positions are taken back, but no pages, since whoever gives them out counts with the most
+  // and cuts them by an update. Under mirostat, whose state goes from draw to draw, none is right.
+  int32_t guesses = 0;
 };
 
 // Parts take effect in this order; copies one after the other. Rows are the sequences' in their
-// order: a prefill chunk has several, a decoding sequence has one. A slot stands in a batch once. A
-// back end may compute more rows than there are; those change nothing.
+// order: a prefill chunk has several, a decoding sequence has one, and its guesses. A slot stands
+// in a batch once. A back end may compute more rows than there are; those change nothing.
 struct Batch {
   int64_t step = 0;
   std::vector<SlotStart> starts;

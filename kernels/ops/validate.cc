@@ -270,6 +270,20 @@ absl::Status ValidateSequence(const BatchRules& rules, const BatchSequence& sequ
     return Invalid("slot ", sequence.slot, " tells of its prompt with ", sequence.outputs,
                    " outputs of ", sequence.rows, " rows");
   }
+  if (sequence.guesses < 0 || (sequence.guesses > 0 && !sequence.sample) ||
+      sequence.guesses >= std::max(sequence.outputs, 1)) {
+    return Invalid("slot ", sequence.slot, " has ", sequence.guesses, " guesses, with ",
+                   sequence.outputs, " outputs, ", sequence.sample ? "" : "not ",
+                   "to be sampled from");
+  }
+  return absl::OkStatus();
+}
+
+// `tokens`: of its rows.
+absl::Status ValidateGuesses(const BatchSequence& sequence, absl::Span<const int32_t> tokens) {
+  for (int32_t guess : tokens.last(sequence.guesses)) {
+    if (guess < 0) return Invalid("slot ", sequence.slot, ": a guess of token ", guess);
+  }
   return absl::OkStatus();
 }
 
@@ -401,6 +415,11 @@ absl::Status ValidateBatch(const BatchRules& rules, const Batch& batch) {
   }
   if (rows != batch.rows()) {
     return Invalid("sequences of ", rows, " rows, and ", batch.rows(), " tokens");
+  }
+  absl::Span<const int32_t> tokens = batch.token_ids;
+  for (const BatchSequence& sequence : batch.sequences) {
+    SKEIN_RETURN_IF_ERROR(ValidateGuesses(sequence, tokens.first(sequence.rows)));
+    tokens.remove_prefix(sequence.rows);
   }
   if (rules.outputs && batch.outputs() > rules.limits.outputs) {
     return Invalid("a batch of ", batch.outputs(), " outputs; there may be ", rules.limits.outputs);

@@ -170,6 +170,16 @@ TEST(ValidateBatchTest, Table) {
       {[](Batch& b) { b.sequences[1].outputs = -1; }, "slot 0 wants -1 outputs"},
       {[](Batch& b) { b.sequences[1].outputs = 0; }, "slot 0 is to be sampled from no output"},
       {[](Batch& b) { b.sequences[0].prompt_logprobs = 2; }, "of its prompt with 1 outputs of 4"},
+      {[](Batch& b) { b.sequences[0].guesses = 1; }, "slot 2 has 1 guesses, with 1 outputs, to be"},
+      {[](Batch& b) { b.sequences[0].guesses = -1; }, "slot 2 has -1 guesses"},
+      {[](Batch& b) { b.sequences[0] = {.slot = 2, .rows = 4, .outputs = 2, .guesses = 1}; },
+       "slot 2 has 1 guesses, with 2 outputs, not to be sampled from"},
+      {[](Batch& b) {
+         b.sequences[0].outputs = 2;
+         b.sequences[0].guesses = 1;
+         b.token_ids[3] = kNewestToken;
+       },
+       "slot 2: a guess of token -1"},
       {[](Batch& b) { b.sequences[1].rows = 0; }, "slot 0 has 0 rows"},
       {[](Batch& b) { b.sequences[1].slot = 4; }, "a sequence: no slot 4 of 4"},
       {[](Batch& b) { b.sequences[1].slot = -1; }, "a sequence: no slot -1"},

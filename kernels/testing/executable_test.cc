@@ -1,6 +1,7 @@
 // What executables of all back ends keep to beside computing: batches, slots, pages and draws.
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -168,6 +169,78 @@ TEST_P(ExecutableTest, APromptIsSharedBySlots) {
   batch.starts = {{.slot = 2, .prompt_of = 1, .sampling = other}};
   EXPECT_THAT(Run(batch),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the prompt of slot 1")));
+}
+
+// What is drawn with guesses, right and wrong, is what is drawn without.
+TEST_P(ExecutableTest, GuessesThatWereRightAreKept) {
+  const Batch start = Start(0, {7, 8, 9}, {0, 1, 2, 3}, sampling_);
+  std::vector<int32_t> drawn = Draw(start);
+  std::map<int64_t, std::vector<float>> logits;  // by position
+  while (drawn.size() < 10) {
+    drawn.push_back(Draw(Decode({0})).at(0));
+    logits[2 + drawn.size() - 1] = Logits();
+  }
+  for (int32_t right = 0; right <= 3; ++right) {
+    SCOPED_TRACE(right);
+    ASSERT_EQ(Draw(start).at(0), drawn[0]);
+    Batch guessed = Decode({0});
+    for (int32_t i = 1; i <= 3; ++i) {
+      guessed.token_ids.push_back(i <= right ? drawn[i] : (drawn[i] + 1) % kVocabulary);
+    }
+    guessed.sequences[0] = {.slot = 0, .rows = 4, .outputs = 4, .sample = true, .guesses = 3};
+    const std::vector<int32_t> got = Draw(guessed);
+    ASSERT_EQ(got, std::vector(drawn.begin() + 1, drawn.begin() + 2 + right));
+    for (int32_t i = 0; i <= right; ++i) EXPECT_EQ(Logits(i), logits[3 + i]);
+    for (size_t next = 2 + right; next < drawn.size(); ++next) {
+      ASSERT_THAT(Draw(Decode({0}), next % 2), ElementsAre(drawn[next]));
+      EXPECT_EQ(Logits(), logits[2 + next]);
+    }
+  }
+  // Whose state goes from draw to draw.
+  SamplingParams mirostat = sampling_;
+  mirostat.mirostat_tau = 3;
+  Batch other = Start(0, {7, 8, 9}, {0, 1, 2, 3}, mirostat);
+  std::vector<int32_t> tokens = Draw(other);
+  for (int i = 0; i < 2; ++i) tokens.push_back(Draw(Decode({0})).at(0));
+  Draw(other);
+  Batch guessed = Decode({0});
+  guessed.token_ids.push_back(tokens[1]);
+  guessed.sequences[0] = {.slot = 0, .rows = 2, .outputs = 2, .sample = true, .guesses = 1};
+  EXPECT_THAT(Draw(guessed), ElementsAre(tokens[1]));
+  EXPECT_THAT(Draw(Decode({0})), ElementsAre(tokens[2]));
+}
+
+// Positions that were computed and drawn from are given back, with the pages behind them.
+TEST_P(ExecutableTest, PositionsAreTakenBack) {
+  SamplingParams mirostat = sampling_;
+  mirostat.mirostat_tau = 3;
+  for (const SamplingParams& sampling : {sampling_, mirostat}) {
+    std::vector<int32_t> drawn = Draw(Start(0, {7, 8, 9}, {0, 1, 2}, sampling));
+    const auto mu = [this] { return p_.executable->result(0).sampled[0].tokens[0].mu; };
+    std::vector<float> mus = {mu()};
+    while (drawn.size() < 7) {
+      drawn.push_back(Draw(Decode({0})).at(0));
+      mus.push_back(mu());
+    }
+    const std::vector<float> last = Logits();
+    for (const int64_t left : {5, 4, 3}) {
+      SCOPED_TRACE(left);
+      Draw(Start(0, {7, 8, 9}, {0, 1, 2}, sampling));
+      for (size_t i = 1; i < drawn.size(); ++i) Draw(Decode({0}));
+      const int64_t output = left + 1 - 3;  // tokens that are known then
+      Batch back = Decode({0}, drawn[output - 1]);
+      back.updates = {{.slot = 0, .length = left}};
+      if (sampling.mirostat_tau > 0) back.updates[0].mu = mus[output - 1];
+      const int64_t pages = (left + kPageSize - 1) / kPageSize;
+      back.updates[0].first_page = pages;
+      back.updates[0].pages = {8, 9};
+      EXPECT_THAT(Draw(back), ElementsAre(drawn[output]));
+      for (size_t i = output + 1; i < drawn.size(); ++i) {
+        EXPECT_THAT(Draw(Decode({0})), ElementsAre(drawn[i]));
+      }
+      EXPECT_EQ(Logits(), last);
+    }
+  }
 }
 
 TEST_P(ExecutableTest, PromptLogprobsTellOfTheNextToken) {

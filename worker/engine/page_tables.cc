@@ -57,6 +57,14 @@ absl::Status PageTables::Extend(PageTable& table, int64_t begin, int64_t end,
   return missing > 0 ? Allocate(missing, table.pages) : absl::OkStatus();
 }
 
+void PageTables::Truncate(PageTable& table, int64_t tokens) {
+  const auto left = static_cast<size_t>(PagesOf(tokens));
+  if (left >= table.pages.size()) return;
+  pool_.Free(absl::MakeConstSpan(table.pages).subspan(left));
+  table.pages.resize(left);
+  table.announced = std::min(table.announced, static_cast<int64_t>(left));
+}
+
 void PageTables::Keep(PageTable& table, absl::Span<const int32_t> tokens) {
   if (cache_.Insert(tokens, table.pages)) table.announced = 0;
 }

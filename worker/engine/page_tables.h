@@ -43,6 +43,11 @@ class PageTables {
   // where it is shared. Evicts what only the prefix cache uses. Internal when there are not enough.
   absl::Status Extend(PageTable& table, int64_t begin, int64_t end,
                       std::vector<kernels::PageCopy>& copies);
+  // Takes positions back, so that `tokens` are left: gives up this sequence's use of the pages
+  // behind them, as the ranks do that are told the length. The last page left may still hold what
+  // was taken back; writing to it copies it where it is shared or cached. Tokens that may be taken
+  // back must not be Kept: a later prompt would find them.
+  void Truncate(PageTable& table, int64_t tokens);
   // Keeps the full pages that hold `tokens` for later prompts; the table keeps them, too. A page
   // that the cache has already takes the place of the table's own.
   void Keep(PageTable& table, absl::Span<const int32_t> tokens);

@@ -1,6 +1,7 @@
 // A small replica for tests of ReplicaState, without ranks: a test says what they answer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -89,7 +90,9 @@ class Replica {
     for (const kernels::SlotStart& start : order.starts) slots_[start.slot] = {};
     for (const kernels::SlotUpdate& update : order.updates) {
       Slot& slot = slots_[update.slot];
-      slot.length = update.length.value_or(slot.length);
+      const int64_t length = update.length.value_or(slot.length);
+      if (length < slot.length) slot.pages = std::min(slot.pages, PagesOf(length));
+      slot.length = length;
       if (update.pages.empty()) continue;
       EXPECT_LE(update.first_page, slot.pages) << "slot " << update.slot;
       slot.pages = update.first_page + static_cast<int64_t>(update.pages.size());
@@ -104,10 +107,10 @@ class Replica {
       }
     }
     for (int32_t slot : worked) {
-      EXPECT_EQ(slots_[slot].pages, (slots_[slot].length + page_size_ - 1) / page_size_)
-          << "slot " << slot;
+      EXPECT_EQ(slots_[slot].pages, PagesOf(slots_[slot].length)) << "slot " << slot;
     }
   }
+  int64_t PagesOf(int64_t length) const { return (length + page_size_ - 1) / page_size_; }
 
   const int64_t page_size_;
   std::map<int32_t, Slot> slots_;

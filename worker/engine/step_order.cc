@@ -101,6 +101,7 @@ void VisitOrder(Archive& archive, Order& order) {
   archive.List(order.updates, [&](auto& update) {
     archive(update.slot);
     Visit(archive, update.length);
+    Visit(archive, update.mu);
     archive(update.first_page);
     archive(update.pages);
   });

@@ -26,7 +26,8 @@ TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
   order.starts[0].sampling.dry_breakers = {{1}, {2, 3}};
   order.starts.push_back({.slot = 9});
   order.copies = {{PageCopy::Kind::kSwapIn, 3, 4}};
-  order.updates = {{.slot = 8, .length = 0, .first_page = 1, .pages = {6, 7}}, {.slot = 9}};
+  order.updates = {{.slot = 8, .length = 0, .first_page = 1, .pages = {6, 7}},
+                   {.slot = 9, .mu = 1.5f}};
   order.micro_batches = {{{.slot = 8, .tokens = {7, kNewestToken}, .sample = true}}, {}};
   const std::string bytes = Encode(order);
   SKEIN_ASSERT_OK_AND_ASSIGN(StepOrder back, DecodeStepOrder(bytes));
