@@ -81,7 +81,13 @@ struct BatchSequence {
 
 // Parts take effect in this order; copies one after the other. Rows are the sequences' in their
 // order: a prefill chunk has several, a decoding sequence has one, and its guesses. A slot stands
-// in a batch once. A back end may compute more rows than there are; those change nothing.
+// in a batch once.
+//
+// Padding is inert. A Batch has none: its lists end with its counts. A back end may run more rows
+// than there are (a captured graph has one size): they belong to no sequence, and write no page, no
+// slot's state and no row of a port below the counts. Nor does a row depend on what lies beyond the
+// counts: the rest of a buffer or a port, and a page's positions behind its sequence's length, may
+// hold anything that was left there, NaN and infinity included.
 struct Batch {
   int64_t step = 0;
   std::vector<SlotStart> starts;

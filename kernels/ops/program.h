@@ -119,6 +119,11 @@ struct AllReduceOp {
   BufferId buffer;
 };
 
+// How experts fit in later: their rows are chosen on the device, so no operation's count of rows is
+// more than a bound on the host. An operation over them works on buffers of a kind of Rows of its
+// own, whose place is BufferRows' bound (rows times experts a row), and reads its counts from a
+// buffer that the operation which routes has written; what follows has kTokens rows again.
+
 using Op = std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, RopeAppendKvOp,
                         AttentionOp, SwiGluOp, GatherRowsOp, AllReduceOp>;
 
