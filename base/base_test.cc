@@ -22,10 +22,30 @@
 #include "base/mutex.h"
 #include "base/status_util.h"
 #include "base/test_util.h"
+#include "base/tree_sum.h"
 #include "base/units.h"
 
 namespace skein {
 namespace {
+
+// A sum as it is written down.
+struct Written {
+  std::string text;
+};
+Written operator+(const Written& a, const Written& b) {
+  return {"(" + a.text + "+" + b.text + ")"};
+}
+
+TEST(TreeSumTest, JoinsAsWritten) {
+  const auto written = [](int64_t first, int64_t count) {
+    return TreeSum(first, count, [](int64_t i) { return Written{std::to_string(i)}; }).text;
+  };
+  EXPECT_EQ(written(3, 1), "3");
+  EXPECT_EQ(written(0, 3), "((0+1)+2)");
+  EXPECT_EQ(written(0, 6), "(((0+1)+(2+3))+(4+5))");
+  EXPECT_EQ(written(1, 8), "(((1+2)+(3+4))+((5+6)+(7+8)))");
+  EXPECT_EQ(written(0, 9), "((((0+1)+(2+3))+((4+5)+(6+7)))+8)");
+}
 
 TEST(DTypeTest, NamesRoundTrip) {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {

@@ -1,7 +1,6 @@
 #include "kernels/reference/reference_backend.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "base/tree_sum.h"
 #include "kernels/host/executable.h"
 #include "kernels/host/memory.h"
 #include "kernels/host/weights.h"
@@ -119,21 +119,17 @@ class ReferenceKv final : public KvCache {
   HostMemory memory_;
 };
 
-// The sum of in[k] * w[k] over inner blocks [first, first + count): each block's sum is rounded to
-// float, then they are added as a binary tree, as shards that hold some of the blocks each do.
-float SumOfBlocks(const float* in, const float* w, const WeightSpec& spec, int64_t first,
-                  int64_t count) {
-  if (count == 1) {
+// The sum of in[k] * w[k]: each inner block's is rounded to float, then they are added as a tree,
+// as shards that hold some of the blocks each do.
+float SumOfBlocks(const float* in, const float* w, const WeightSpec& spec) {
+  return TreeSum(0, spec.inner_blocks, [&](int64_t block) {
     double sum = 0;
-    const int64_t end = (first + 1) * spec.cols / spec.inner_blocks;
-    for (int64_t k = first * spec.cols / spec.inner_blocks; k < end; ++k) {
+    const int64_t end = (block + 1) * spec.cols / spec.inner_blocks;
+    for (int64_t k = block * spec.cols / spec.inner_blocks; k < end; ++k) {
       sum += double{in[k]} * double{w[k]};
     }
     return static_cast<float>(sum);
-  }
-  const auto left = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count - 1)));
-  return SumOfBlocks(in, w, spec, first, left) +
-         SumOfBlocks(in, w, spec, first + left, count - left);
+  });
 }
 
 class ReferenceExecutable final : public HostExecutable {
@@ -205,8 +201,7 @@ class ReferenceExecutable final : public HostExecutable {
     const WeightSpec& weight = spec(op.weight);
     for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
       for (int64_t n = 0; n < cols(op.out); ++n) {
-        row(op.out, r)[n] =
-            SumOfBlocks(row(op.in, r), Row(op.weight, n), weight, 0, weight.inner_blocks);
+        row(op.out, r)[n] = SumOfBlocks(row(op.in, r), Row(op.weight, n), weight);
       }
     }
   }

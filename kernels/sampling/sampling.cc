@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/tree_sum.h"
 #include "kernels/sampling/candidates.h"
 #include "kernels/sampling/penalties.h"
 #include "kernels/sampling/shards.h"
@@ -232,12 +233,6 @@ void ForEachCell(absl::Span<const SummaryCell* const> summaries, int64_t begin, 
   }
 }
 
-double TreeSum(absl::Span<const double> values) {
-  if (values.size() == 1) return values[0];
-  const size_t left = std::bit_floor(values.size() - 1);
-  return TreeSum(values.first(left)) + TreeSum(values.subspan(left));
-}
-
 absl::Status DecideDraw(const RowQuestion& question, const Offsets& at,
                         absl::Span<const SummaryCell* const> summaries, Memory& memory,
                         serving::SampledToken& token) {
@@ -282,7 +277,9 @@ absl::Status DecideLogprobs(const RowQuestion& question, const Offsets& at, int3
       memory.sums.push_back(sum == 0 ? 0 : sum * Exp(double{peaks[b].value} - double{all.largest}));
     }
   }
-  const double log_sum = std::log(TreeSum(memory.sums));
+  const double sum = TreeSum(0, static_cast<int64_t>(memory.sums.size()),
+                             [&](int64_t block) { return memory.sums[block]; });
+  const double log_sum = std::log(sum);
   const auto logprob = [&](float logit) {
     return static_cast<float>(double{logit} - double{all.largest} - log_sum);
   };

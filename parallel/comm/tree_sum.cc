@@ -1,8 +1,9 @@
 #include "parallel/comm/tree_sum.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
+
+#include "base/tree_sum.h"
 
 namespace skein::comm {
 namespace {
@@ -23,7 +24,7 @@ void SumBlock(absl::Span<const float* const> inputs, int64_t offset, int64_t cou
     for (int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
     return;
   }
-  const size_t split = std::bit_floor(inputs.size() - 1);
+  const int64_t split = TreeSplit(static_cast<int64_t>(inputs.size()));
   float right[kBlock];
   SumBlock(inputs.subspan(0, split), offset, count, out);
   SumBlock(inputs.subspan(split), offset, count, right);
