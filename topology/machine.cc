@@ -6,14 +6,6 @@
 
 namespace skein::topology {
 
-std::string_view KindName(Device::Kind kind) {
-  switch (kind) {
-    case Device::Kind::kCpu:
-      return "cpu";
-  }
-  return "?";
-}
-
 Machine MachineFromRanks(const std::vector<RankReport>& reports) {
   Machine machine;
   absl::flat_hash_map<std::string, int32_t> node_of_host;

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "base/device_kind.h"
 
 namespace skein::topology {
 
@@ -21,17 +22,13 @@ struct Node {
 
 // The device that one rank computes on.
 struct Device {
-  enum class Kind : uint8_t { kCpu };
-  Kind kind = Kind::kCpu;
+  DeviceKind kind = DeviceKind::kCpu;
   int32_t node = 0;          // index into Machine::nodes
   std::string name;          // as its maker calls it: "AMD EPYC 9654"
   int64_t memory_bytes = 0;  // of its own; 0: it takes the node's
 
   friend bool operator==(const Device&, const Device&) = default;
 };
-
-// "cpu"
-std::string_view KindName(Device::Kind kind);
 
 // A rank's report on where it runs.
 struct RankReport {

@@ -1,16 +1,57 @@
 #include "kernels/ops/sizes.h"
 
+#include <string>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "kernels/packing/layout.h"
 
 namespace skein::kernels {
 
-int64_t WeightBytes(const Program& program) {
-  int64_t bytes = 0;
-  for (const ProgramWeight& weight : program.weights) bytes += PackedBytes(weight.spec);
-  return bytes;
+namespace {
+
+// Whole tiles of the CPU's lanes; small enough that a sequence's last page wastes little.
+constexpr int64_t kCpuPageSlots = kLanes;
+
+absl::Status NoBackendFor(DeviceKind kind) {
+  return absl::UnimplementedError(absl::StrCat("there is no back end for ",
+                                               std::string(DeviceKindName(kind)),
+                                               " devices yet; compute on cpu"));
+}
+
+ProgramSizes CpuSizes(const Program& program, const KvSpec& kv, const Limits& limits) {
+  ProgramSizes sizes;
+  for (const ProgramWeight& weight : program.weights) sizes.weights += PackedBytes(weight.spec);
+  KvSpec page = kv;
+  page.pages = 1;
+  sizes.page = KvBytes(page);
+  sizes.workspace = PlaceBuffers(program, limits).bytes + GatherBytes(program);
+  return sizes;
+}
+
+}  // namespace
+
+absl::StatusOr<ProgramSizes> SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
+                                     const Limits& limits) {
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return CpuSizes(program, kv, limits);
+    case DeviceKind::kCuda:
+      break;
+  }
+  return NoBackendFor(kind);
+}
+
+absl::StatusOr<int64_t> PageSlots(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return kCpuPageSlots;
+    case DeviceKind::kCuda:
+      break;
+  }
+  return NoBackendFor(kind);
 }
 
 int64_t BufferRows(const BufferSpec& buffer, const Limits& limits) {

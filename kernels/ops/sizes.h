@@ -5,14 +5,28 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "base/device_kind.h"
 #include "kernels/ops/backend.h"
 #include "kernels/ops/batch.h"
 #include "kernels/ops/program.h"
+#include "kernels/packing/layout.h"
 
 namespace skein::kernels {
 
-// Of all weights, packed.
-int64_t WeightBytes(const Program& program);
+// What a Program takes of a device's memory, in bytes.
+struct ProgramSizes {
+  int64_t weights = 0;    // packed
+  int64_t page = 0;       // one page of its cache, in all layers
+  int64_t workspace = 0;  // buffers, and what draws work in
+};
+// Unimplemented for a kind of device that no back end is for, as all that takes a kind.
+absl::StatusOr<ProgramSizes> SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
+                                     const Limits& limits);
+// Slots of a page that suit the device's attention.
+absl::StatusOr<int64_t> PageSlots(DeviceKind kind);
+
+// ---- Of back ends on the host ----
 
 // Rows that a buffer has at most.
 int64_t BufferRows(const BufferSpec& buffer, const Limits& limits);

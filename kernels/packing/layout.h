@@ -1,5 +1,5 @@
-// Shapes of what back ends keep in memory, and how many bytes they take. Pure: the planner asks
-// without a device.
+// Shapes of what back ends keep in memory, and how many bytes they take on a CPU;
+// kernels/ops/sizes.h asks by kind of device. Pure: the planner asks without a device.
 #pragma once
 
 #include <cstdint>

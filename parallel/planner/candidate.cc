@@ -21,8 +21,6 @@ namespace {
 // TFLOP/s over 4.6 TB/s), a bf16 product is bound by arithmetic and no longer by reading weights:
 // prompts gain nothing from more, while running streams wait for all of it.
 constexpr int32_t kMicroBatchRows = 256;
-// Whole tiles of the CPU's lanes; small enough that a sequence's last page wastes little.
-constexpr int64_t kPageSize = 16;
 // Page ids are int32.
 constexpr int64_t kMaxPages = std::numeric_limits<int32_t>::max();
 
@@ -155,12 +153,13 @@ int64_t StepTokens(const Job& job, const Layout& layout) {
 
 ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {
   ReplicaLimits limits;
+  limits.device = job.device;
   limits.tensor = layout.tensor;
   limits.context_length = job.context_length;
   limits.max_sequences = job.max_sequences;
   limits.max_micro_batch_rows =
       static_cast<int32_t>((StepTokens(job, layout) + layout.pipeline - 1) / layout.pipeline);
-  limits.page_size = kPageSize;
+  limits.page_size = job.page_size;
   limits.kv_dtype = job.kv_dtype;
   return limits;
 }
@@ -187,7 +186,7 @@ absl::Status MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& 
     absl::StrAppend(&refusal, "; ", FormatCount(fitting, "page"), " would fit, ",
                     FormatBytes(fitting * fit.PageBytes()), " per rank");
   } else if (fitting > 0) {
-    absl::StrAppend(&refusal, "; one sequence with a context of ", fitting * kPageSize,
+    absl::StrAppend(&refusal, "; one sequence with a context of ", fitting * limits.page_size,
                     " would fit");
   } else {
     absl::StrAppend(&refusal, "; not even a short context would fit");
@@ -199,13 +198,13 @@ absl::Status BudgetRefusal(const Job& job, const Fit& fit, const ReplicaLimits& 
                            int64_t pages) {
   return absl::FailedPreconditionError(absl::StrCat(
       "KV caches of ", KvMemoryAsked(job.kv_memory), " have ", FormatCount(pages, "page"), " of ",
-      kPageSize, " slots; ", Sequences(1, job.context_length), " needs ", limits.context_pages(),
+      limits.page_size, " slots; ", Sequences(1, job.context_length), " needs ", limits.context_pages(),
       ", ", FormatBytes(limits.context_pages() * fit.PageBytes()), " per rank"));
 }
 
 std::string CacheReason(const Job& job, const ReplicaLimits& limits, int64_t wanted_pages) {
   std::string reason =
-      absl::StrCat(FormatCount(limits.pages, "page"), " of ", kPageSize, " slots: ");
+      absl::StrCat(FormatCount(limits.pages, "page"), " of ", limits.page_size, " slots: ");
   if (job.kv_memory != KvMemory{}) {
     absl::StrAppend(&reason, KvMemoryAsked(job.kv_memory), ", as asked. ");
   } else if (limits.pages < wanted_pages) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/device_kind.h"
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
 #include "parallel/planner/kv_memory.h"
@@ -18,6 +19,8 @@ namespace skein::plan {
 struct Job {
   const topology::Machine& machine;
   const model::ModelConfig& model;
+  DeviceKind device = DeviceKind::kCpu;  // of all ranks
+  int64_t page_size = 0;
   int64_t context_length = 0;
   int32_t max_sequences = 0;
   KvMemory kv_memory;

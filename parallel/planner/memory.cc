@@ -22,12 +22,13 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
       .rows = limits.max_micro_batch_rows,
       .outputs = MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows)};
   RankMemory memory;
-  memory.weight_bytes = kernels::WeightBytes(rank.program);
-  memory.page_bytes = kernels::KvBytes(rank.kv);
+  SKEIN_ASSIGN_OR_RETURN(const kernels::ProgramSizes sizes,
+                         kernels::SizesOf(limits.device, rank.program, rank.kv, batch));
+  memory.weight_bytes = sizes.weights;
+  memory.page_bytes = sizes.page;
   memory.kv_bytes = limits.pages * memory.page_bytes;
   memory.swap_bytes = limits.swap_pages * memory.page_bytes;
-  memory.activation_bytes =
-      kernels::PlaceBuffers(rank.program, batch).bytes + kernels::GatherBytes(rank.program);
+  memory.activation_bytes = sizes.workspace;
   return memory;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "base/device_kind.h"
+#include "base/dtype.h"
 #include "base/range.h"
 #include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
@@ -21,6 +23,7 @@ struct ReplicaLimits {
   DType hop_dtype = DType::kF32;
   int64_t pages = 0;
   int64_t swap_pages = 0;
+  DeviceKind device = DeviceKind::kCpu;  // of all ranks
 
   // Pages of one sequence with a full context.
   int64_t context_pages() const { return (context_length + page_size - 1) / page_size; }
@@ -43,7 +46,8 @@ struct RankMemory {
   }
 };
 
-// Sums the memory over the Program that such a rank builds. Returns BuildRankProgram's errors.
+// Sums the memory over the Program that such a rank builds. Errors are BuildRankProgram's and
+// kernels::SizesOf's.
 absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t shard,
                                         Range layers, const ReplicaLimits& limits);
 

@@ -75,6 +75,13 @@ TEST(MemoryOfRank, PagesFollowTheirDType) {
   }
 }
 
+TEST(MemoryOfRank, NamesDevicesThatNoBackEndIsFor) {
+  ReplicaLimits limits = Limits(1);
+  limits.device = DeviceKind::kCuda;
+  EXPECT_THAT(MemoryOfRank(Model(true), 0, {0, 8}, limits).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, ::testing::HasSubstr("cuda devices")));
+}
+
 TEST(MemoryOfRank, LogitsAreOfAMicroBatchAtMost) {
   ReplicaLimits limits = Limits(1);
   limits.max_micro_batch_rows = 40;

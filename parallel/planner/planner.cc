@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "kernels/ops/sizes.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/candidate.h"
 
@@ -31,6 +32,9 @@ absl::Status CheckMachine(const topology::Machine& machine) {
       return absl::InvalidArgumentError(absl::StrCat("a device is on node ", device.node,
                                                      " of a machine with ", machine.nodes.size(),
                                                      " nodes"));
+    }
+    if (device.kind != machine.devices.front().kind) {
+      return absl::InvalidArgumentError("the ranks of a job compute on devices of one kind");
     }
   }
   for (const topology::Node& node : machine.nodes) {
@@ -313,6 +317,8 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   SKEIN_RETURN_IF_ERROR(CheckConstraints(model, constraints));
   const LayoutRequest& request = constraints.layout;
   Job job{machine, model.config};
+  job.device = machine.devices.front().kind;
+  SKEIN_ASSIGN_OR_RETURN(job.page_size, kernels::PageSlots(job.device));
   job.context_length = constraints.context_length > 0 ? constraints.context_length
                                                       : model.config.max_position_embeddings;
   job.max_sequences = constraints.max_sequences;

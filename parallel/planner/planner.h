@@ -50,9 +50,9 @@ struct Planning {
 // Plans one job of machine.devices.size() ranks. The rule: shards up to the cores of a node, never
 // over several nodes unless tp is asked for; stages only where memory asks for them; what ranks
 // are left hold further replicas. Errors: InvalidArgument for a machine or constraints that make
-// no sense. FailedPrecondition when nothing works: it says why the asked layout cannot be (which
-// numbers do not divide, which node lacks how much memory), a line for each reason, and names the
-// nearest layouts that work.
+// no sense. Unimplemented for devices that no back end is for. FailedPrecondition when nothing
+// works: it says why the asked layout cannot be (which numbers do not divide, which node lacks how
+// much memory), a line for each reason, and names the nearest layouts that work.
 absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFacts& model,
                                  const Constraints& constraints);
 

@@ -339,6 +339,16 @@ TEST(PlanJob, RefusesSenselessInput) {
   }
 }
 
+TEST(PlanJob, PlansForDevicesThatABackEndIsFor) {
+  topology::Machine machine = OneNode(8, 64 * kGiB, 2);
+  for (topology::Device& device : machine.devices) device.kind = DeviceKind::kCuda;
+  EXPECT_THAT(PlanJob(machine, Bard(), {}).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("cuda devices")));
+  machine.devices[0].kind = DeviceKind::kCpu;
+  EXPECT_THAT(PlanJob(machine, Bard(), {}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("devices of one kind")));
+}
+
 TEST(PlanJob, SaysWhyOthersLost) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
                              PlanJob(OneNode(2, 64 * kGiB, 8), Bard(), {}));

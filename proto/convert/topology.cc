@@ -1,8 +1,11 @@
 #include "proto/convert/topology.h"
 
+#include <iterator>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "base/device_kind.h"
 
 namespace skein::convert {
 
@@ -29,7 +32,7 @@ absl::StatusOr<topology::Node> FromProto(const topology::v1::Node& wire) {
 
 topology::v1::Device ToProto(const topology::Device& device) {
   topology::v1::Device wire;
-  wire.set_kind(std::string(topology::KindName(device.kind)));
+  wire.set_kind(std::string(DeviceKindName(device.kind)));
   wire.set_name(device.name);
   wire.set_memory_bytes(device.memory_bytes);
   return wire;
@@ -37,9 +40,12 @@ topology::v1::Device ToProto(const topology::Device& device) {
 
 absl::StatusOr<topology::Device> FromProto(const topology::v1::Device& wire) {
   topology::Device device{.name = wire.name(), .memory_bytes = wire.memory_bytes()};
-  if (wire.kind() != topology::KindName(device.kind)) {
-    return absl::InvalidArgumentError("device: kind is unknown; there is: cpu");
+  const auto* const kind = absl::c_find_if(
+      kDeviceKinds, [&](DeviceKind kind) { return wire.kind() == DeviceKindName(kind); });
+  if (kind == std::end(kDeviceKinds)) {
+    return absl::InvalidArgumentError("device: kind is unknown; there are: cpu, cuda");
   }
+  device.kind = *kind;
   if (device.name.empty()) return absl::InvalidArgumentError("device: name is empty");
   if (device.memory_bytes < 0) {
     return absl::InvalidArgumentError(

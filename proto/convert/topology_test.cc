@@ -41,7 +41,8 @@ TEST(NodeOnTheWire, ChecksWhatItReads) {
 }
 
 TEST(DeviceOnTheWire, ComesBackEqual) {
-  const topology::Device device{.name = "an accelerator", .memory_bytes = int64_t{141} << 30};
+  const topology::Device device{
+      .kind = DeviceKind::kCuda, .name = "an accelerator", .memory_bytes = int64_t{141} << 30};
   topology::v1::Device wire;
   ASSERT_TRUE(wire.ParseFromString(ToProto(device).SerializeAsString()));
   SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Device back, FromProto(wire));
@@ -54,7 +55,7 @@ TEST(DeviceOnTheWire, ChecksWhatItReads) {
     const char* words;
   };
   const Case cases[] = {
-      {[](auto& w) { w.Clear(); }, "device: kind is unknown; there is: cpu"},
+      {[](auto& w) { w.Clear(); }, "device: kind is unknown; there are: cpu, cuda"},
       {[](auto& w) { w.set_kind("abacus"); }, "device: kind is unknown"},
       {[](auto& w) { w.clear_name(); }, "device: name is empty"},
       {[](auto& w) { w.set_memory_bytes(-2); }, "device: memory_bytes is -2"},

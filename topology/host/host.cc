@@ -73,9 +73,9 @@ Device DescribeCpu(const HostOptions& options) {
     const size_t colon = line.find(':');
     if (colon == absl::string_view::npos) continue;
     const absl::string_view name = absl::StripAsciiWhitespace(line.substr(colon + 1));
-    if (!name.empty()) return {.kind = Device::Kind::kCpu, .name = std::string(name)};
+    if (!name.empty()) return {.kind = DeviceKind::kCpu, .name = std::string(name)};
   }
-  return {.kind = Device::Kind::kCpu, .name = "CPU"};
+  return {.kind = DeviceKind::kCpu, .name = "CPU"};
 }
 
 }  // namespace skein::topology
