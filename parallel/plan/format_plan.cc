@@ -55,6 +55,11 @@ std::string FormatPlan(const Plan& plan) {
                               : absl::StrCat("micro-batches of at most ", plan.max_micro_batch_rows,
                                              ", decodes in ", plan.micro_batches)),
              out);
+  if (plan.layout.pipeline > 1) {
+    AppendItem(absl::StrCat("activations in ", std::string(HopDTypeName(plan.hop_dtype)),
+                            " from stage to stage"),
+               out);
+  }
   AppendItem(absl::StrCat(
                  FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "slot"),
                  " in ", std::string(KvDTypeName(plan.kv_dtype)),

@@ -44,6 +44,8 @@ absl::Status ParsePart(std::string_view text, std::string_view part, LayoutReque
 
 constexpr std::pair<KvDType, std::string_view> kKvDTypeNames[] = {
     {KvDType::kF32, "f32"}, {KvDType::kBF16, "bf16"}, {KvDType::kInt8, "int8"}};
+constexpr std::pair<DType, std::string_view> kHopDTypeNames[] = {
+    {DType::kF32, "f32"}, {DType::kBF16, "bf16"}, {DType::kF16, "f16"}};
 
 }  // namespace
 
@@ -60,6 +62,21 @@ absl::StatusOr<KvDType> ParseKvDType(std::string_view name) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("KV dtype \"", std::string(name), "\" is not known; there are f32, bf16, int8"));
+}
+
+std::string_view HopDTypeName(DType dtype) {
+  for (const auto& [known, name] : kHopDTypeNames) {
+    if (known == dtype) return name;
+  }
+  return "unknown";
+}
+
+absl::StatusOr<DType> ParseHopDType(std::string_view name) {
+  for (const auto& [dtype, known] : kHopDTypeNames) {
+    if (known == name) return dtype;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("hop dtype \"", std::string(name), "\" is not known; there are f32, bf16, f16"));
 }
 
 std::string Layout::ToString() const {

@@ -26,6 +26,9 @@ using kernels::KvDType;
 std::string_view KvDTypeName(KvDType dtype);  // "f32", "bf16", "int8"
 // The inverse of KvDTypeName. InvalidArgument for any other name.
 absl::StatusOr<KvDType> ParseKvDType(std::string_view name);
+// Of activations between stages, likewise: "f32", "bf16", "f16".
+std::string_view HopDTypeName(DType dtype);
+absl::StatusOr<DType> ParseHopDType(std::string_view name);
 
 // How many ways the model's matrices (tensor), layers (pipeline) and requests (data) are split.
 struct Layout {

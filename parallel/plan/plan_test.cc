@@ -119,6 +119,20 @@ TEST(KvDTypeName, ComesBack) {
   }
 }
 
+TEST(HopDType, NamesComeBack) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const DType back, ParseHopDType(HopDTypeName(dtype)));
+    EXPECT_EQ(back, dtype);
+  }
+  EXPECT_EQ(HopDTypeName(DType::kF16), "f16");
+  EXPECT_EQ(HopDTypeName(DType::kU8), "unknown");
+  for (const char* name : {"", "F32", "int8", "f16 "}) {
+    EXPECT_THAT(ParseHopDType(name).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("\"" + std::string(name) + "\""), HasSubstr("bf16"))));
+  }
+}
+
 TEST(Layout, NumbersRanksShardFastest) {
   const Plan plan = GoodPlan({2, 4, 3});
   EXPECT_EQ(plan.layout.ranks(), 24);
@@ -213,6 +227,7 @@ TEST(ValidatePlan, RefusesShardsThatTheModelCannotHave) {
 
 TEST(FormatPlan, IsATable) {
   Plan plan = GoodPlan({2, 2, 1});
+  plan.hop_dtype = DType::kF16;
   plan.reasons = {"It is short.",
                   "This sentence is longer than a line of the table and is therefore broken at a "
                   "blank, so that it can be read in a terminal."};
@@ -225,6 +240,7 @@ TEST(FormatPlan, IsATable) {
 limits of a replica
 - 16 sequences at once, of at most 1024 tokens
 - steps of at most 512 tokens, in micro-batches of at most 256, decodes in 2
+- activations in f16 from stage to stage
 - 1024 pages of 16 slots in f32
 why
 - It is short.

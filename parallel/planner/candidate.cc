@@ -161,6 +161,7 @@ ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {
       static_cast<int32_t>((StepTokens(job, layout) + layout.pipeline - 1) / layout.pipeline);
   limits.page_size = job.page_size;
   limits.kv_dtype = job.kv_dtype;
+  limits.hop_dtype = job.hop_dtype;
   return limits;
 }
 

@@ -25,6 +25,7 @@ struct Job {
   int32_t max_sequences = 0;
   KvMemory kv_memory;
   KvDType kv_dtype = KvDType::kF32;
+  DType hop_dtype = DType::kF32;
   int64_t swap_memory_bytes = 0;  // per rank
   int64_t step_tokens = 0;        // 0: as the layout asks for; otherwise at least max_sequences
   PipelineRates rates;

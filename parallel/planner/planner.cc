@@ -302,6 +302,11 @@ Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candid
                      " sums in its own order: answers may differ in the last bits "
                      "from those of tp=1, 2, 4 and 8."));
   }
+  if (plan.layout.pipeline > 1 && plan.hop_dtype != DType::kF32) {
+    plan.reasons.push_back(absl::StrCat(
+        "Activations are rounded to ", std::string(HopDTypeName(plan.hop_dtype)),
+        " between stages: answers may differ in the last bits from those of other pipelines."));
+  }
   if (plan.layout.pipeline > 1) plan.reasons.push_back(candidate.micro_batch_reason);
   AddThreadReasons(job, plan.reasons);
   plan.reasons.push_back(candidate.memory_reason);
@@ -330,6 +335,7 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   }
   job.kv_memory = constraints.kv_memory;
   job.kv_dtype = constraints.kv_dtype;
+  job.hop_dtype = constraints.hop_dtype;
   job.swap_memory_bytes = constraints.swap_memory_bytes;
   job.step_tokens = constraints.step_tokens;
   job.rates = constraints.rates;

@@ -25,6 +25,7 @@ struct Constraints {
   // full context. One always fits.
   KvMemory kv_memory;
   KvDType kv_dtype = KvDType::kF32;
+  DType hop_dtype = DType::kF32;  // of activations between stages
   int64_t swap_memory_bytes = 0;  // per rank
   int64_t step_tokens = 0;        // per replica; 0: the planner's choice
   PipelineRates rates;            // say how many micro-batches a pipeline has

@@ -339,6 +339,21 @@ TEST(PlanJob, RefusesSenselessInput) {
   }
 }
 
+TEST(PlanJob, HopsHaveTheDTypeThatIsAsked) {
+  const topology::Machine machine = OneNode(8, 64 * kGiB, 2);
+  const auto plan = [&](DType dtype, int32_t pipeline) {
+    return PlanJob(machine, Bard(), {.layout = {.pipeline = pipeline}, .hop_dtype = dtype})
+        ->plans.front();
+  };
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    EXPECT_EQ(plan(dtype, 2).hop_dtype, dtype);
+    EXPECT_THAT(plan(dtype, 2).reasons, Contains(HasSubstr("last bits")));
+    EXPECT_THAT(plan(dtype, 1).reasons, Not(Contains(HasSubstr("last bits"))));
+  }
+  EXPECT_EQ(plan(DType::kF32, 2).hop_dtype, DType::kF32);
+  EXPECT_THAT(plan(DType::kF32, 2).reasons, Not(Contains(HasSubstr("last bits"))));
+}
+
 TEST(PlanJob, PlansForDevicesThatABackEndIsFor) {
   topology::Machine machine = OneNode(8, 64 * kGiB, 2);
   for (topology::Device& device : machine.devices) device.kind = DeviceKind::kCuda;

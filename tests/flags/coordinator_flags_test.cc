@@ -128,6 +128,22 @@ void KvDType() {
   EXPECT_THAT(narrow.ServingJob(0).plan_table(), HasSubstr(" 64.0 MiB\n"));
 }
 
+// As above, in a pipeline.
+void HopDType() {
+  Serving wide({"--layout=pp=2"}, 2);
+  Serving narrow({"--layout=pp=2", "--hop-dtype=bf16"}, 2);
+  const std::string request =
+      absl::StrCat("--prompt='", kPrompt, "' --temperature=0 --max-tokens=5 --logprobs=3");
+  const Asked want = Ask(wide.address(), request);
+  const Asked got = Ask(narrow.address(), request);
+  ASSERT_EQ(want.tokens.size(), 5);
+  ASSERT_EQ(got.tokens.size(), 5);
+  EXPECT_NE(got.tokens, want.tokens);
+  EXPECT_EQ(Ask(narrow.address(), request).tokens, got.tokens);
+  EXPECT_THAT(wide.ServingJob(0).plan_table(), HasSubstr("activations in f32"));
+  EXPECT_THAT(narrow.ServingJob(0).plan_table(), HasSubstr("activations in bf16"));
+}
+
 void StepTokens() {
   constexpr int kStepTokens = 16;
   Serving cluster({absl::StrCat("--step-tokens=", kStepTokens)});
@@ -229,6 +245,7 @@ FlagCases CoordinatorCases() {
       {{"", "--max-sequences"}, MaxSequences},
       {{"", "--kv-memory"}, KvMemory},
       {{"", "--kv-dtype"}, KvDType},
+      {{"", "--hop-dtype"}, HopDType},
       {{"", "--swap-memory"}, SwapMemory},
       {{"", "--step-tokens"}, StepTokens},
       {{"", "--read-bandwidth"}, ReadBandwidth},
