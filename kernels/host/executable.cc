@@ -12,7 +12,7 @@ namespace skein::kernels {
 
 HostExecutable::HostExecutable(const Program& program, const Limits& limits,
                                const Bindings& bindings)
-    : program_(program), limits_(limits), bindings_(bindings) {}
+    : program_(program), limits_(limits), bindings_(bindings), masks_(limits.slots) {}
 
 absl::Status HostExecutable::CheckBindings() const {
   static const auto& kNone = *new std::vector<ProgramWeight>;
@@ -111,7 +111,9 @@ absl::Status HostExecutable::CopyPages(const Batch& batch) {
   return absl::OkStatus();
 }
 
-absl::Status HostExecutable::Sample(const Batch& batch, BatchResult& result) {
+absl::Status HostExecutable::Sample(int i) {
+  const Batch& batch = batches_[i];
+  BatchResult& result = results_[i];
   const auto logits = [&](int64_t output) {
     return absl::MakeConstSpan(row(program_.logits, output), program_.vocab_tokens());
   };
@@ -121,8 +123,15 @@ absl::Status HostExecutable::Sample(const Batch& batch, BatchResult& result) {
   const auto for_each = [&](int64_t tasks, absl::FunctionRef<void(int64_t)> task) {
     ForEach(tasks, task);
   };
+  const auto meanwhile = [this] {
+    return bindings_.collectives == nullptr ? absl::OkStatus() : bindings_.collectives->Progress();
+  };
+  const auto mask = [&](int32_t slot) { return masks_.Await(i, slot, meanwhile); };
   SKEIN_RETURN_IF_ERROR(sampler_->Sample(
-      batch, {.logits = logits, .first_position = first_position, .for_each = for_each}, result));
+      batch,
+      {.logits = logits, .first_position = first_position, .for_each = for_each, .mask = mask},
+      result));
+  masks_.Clear(i);
   auto drawn = result.sampled.begin();
   for (const BatchSequence& sequence : batch.sequences) {
     if (!sequence.sample) continue;
@@ -139,6 +148,7 @@ void HostExecutable::SetTokens(absl::Span<const int32_t> slots, absl::Span<const
 }
 
 void HostExecutable::Abort(const absl::Status& why) {
+  masks_.Fail(why);
   MutexLock lock(&mutex_);
   if (aborted_.ok()) aborted_ = why;
 }
@@ -162,7 +172,7 @@ absl::StatusOr<Ticket> HostExecutable::Enqueue(int i) {
   Begin(rows_);
   SKEIN_RETURN_IF_ERROR(RunOps());
   GiveOutput(i);
-  if (sampler_.has_value()) SKEIN_RETURN_IF_ERROR(Sample(batch, results_[i]));
+  if (sampler_.has_value()) SKEIN_RETURN_IF_ERROR(Sample(i));
   return ++tickets_;
 }
 

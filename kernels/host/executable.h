@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "base/view.h"
+#include "kernels/host/masks.h"
 #include "kernels/host/memory.h"
 #include "kernels/host/sampler.h"
 #include "kernels/host/slots.h"
@@ -38,6 +39,9 @@ class HostExecutable : public Executable {
   void After(int, Stream) final {}
   const BatchResult& result(int i) const final { return results_[i]; }
   void SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) final;
+  void SetMask(int i, int32_t slot, absl::Span<const uint32_t> bits) final {
+    masks_.Set(i, slot, bits);
+  }
   void Abort(const absl::Status& why) final;
 
  protected:
@@ -76,7 +80,7 @@ class HostExecutable : public Executable {
   // From and to ports that have the dtype of hops.
   void TakeInput(int i);
   void GiveOutput(int i);
-  absl::Status Sample(const Batch& batch, BatchResult& result);
+  absl::Status Sample(int i);
   int64_t MaxRows(BufferId id) const { return BufferRows(program_.buffers[id], limits_); }
 
   const Program program_;
@@ -87,6 +91,7 @@ class HostExecutable : public Executable {
   std::optional<Sampler> sampler_;   // where the Program has logits
   std::array<Batch, kBatches> batches_;
   std::array<BatchResult, kBatches> results_;
+  TokenMasks masks_;
   HostBatch rows_;  // of the batch that runs
   Ticket tickets_ = 0;
   bool warm_ = false;

@@ -71,8 +71,18 @@ void Sampler::AskOfPrompt(const BatchSequence& sequence, int64_t first_position,
   }
 }
 
-void Sampler::AskForDraws(const BatchSequence& sequence, absl::Span<const int32_t> tokens,
-                          int64_t outputs) {
+absl::Status Sampler::AskForDraws(const BatchSequence& sequence, absl::Span<const int32_t> tokens,
+                                  int64_t outputs, const Rows& rows) {
+  absl::Span<const uint32_t> masks;
+  const int64_t words = MaskWords(vocabulary_);
+  if (sequence.masked) {
+    SKEIN_ASSIGN_OR_RETURN(masks, rows.mask(sequence.slot));
+    if (static_cast<int64_t>(masks.size()) != (1 + sequence.guesses) * words) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("slot ", sequence.slot, ": a mask of ", masks.size(), " words for ",
+                       1 + sequence.guesses, " draws from ", vocabulary_, " tokens"));
+    }
+  }
   Slot& slot = slots_[sequence.slot];
   const size_t known = slot.output.size();
   const bool may_guess = slot.sampling.mirostat_tau == 0.0f;
@@ -87,6 +97,7 @@ void Sampler::AskForDraws(const BatchSequence& sequence, absl::Span<const int32_
                                   .output = history,
                                   .position = history.size(),
                                   .mu = slot.mu,
+                                  .mask = masks.empty() ? masks : masks.subspan(i * words, words),
                                   .logprobs = slot.sampling.logprobs},
                      .output = outputs - 1 - sequence.guesses + static_cast<int64_t>(i),
                      .slot = sequence.slot,
@@ -95,9 +106,10 @@ void Sampler::AskForDraws(const BatchSequence& sequence, absl::Span<const int32_
                      .valid = slot.status.ok()});
     rows_.back().gathers = NeedsAllLogits(rows_.back().question);
   }
+  return absl::OkStatus();
 }
 
-void Sampler::Ask(const Batch& batch, const Rows& rows, BatchResult& result) {
+absl::Status Sampler::Ask(const Batch& batch, const Rows& rows, BatchResult& result) {
   int64_t output = 0;
   absl::Span<const int32_t> tokens = batch.token_ids;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
@@ -106,9 +118,12 @@ void Sampler::Ask(const Batch& batch, const Rows& rows, BatchResult& result) {
       AskOfPrompt(sequence, rows.first_position(static_cast<int64_t>(i)), output, result);
     }
     output += sequence.outputs;
-    if (sequence.sample) AskForDraws(sequence, tokens.first(sequence.rows), output);
+    if (sequence.sample) {
+      SKEIN_RETURN_IF_ERROR(AskForDraws(sequence, tokens.first(sequence.rows), output, rows));
+    }
     tokens.remove_prefix(sequence.rows);
   }
+  return absl::OkStatus();
 }
 
 void Sampler::AnswerAlone(const Rows& rows) {
@@ -218,7 +233,7 @@ absl::Status Sampler::Sample(const Batch& batch, const Rows& rows, BatchResult& 
   rows_.clear();
   result.sampled.clear();
   result.prompt_logprobs.clear();
-  Ask(batch, rows, result);
+  SKEIN_RETURN_IF_ERROR(Ask(batch, rows, result));
   if (shards_ == 1) {
     AnswerAlone(rows);
   } else {

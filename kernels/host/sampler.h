@@ -39,8 +39,10 @@ class Sampler {
     absl::FunctionRef<int64_t(int64_t sequence)> first_position;
     // Calls its second argument with every number below the first, on the threads that compute.
     absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)> for_each;
+    // A slot's; waits for it. Valid until the draws are made.
+    absl::FunctionRef<absl::StatusOr<absl::Span<const uint32_t>>(int32_t slot)> mask;
   };
-  // Errors are the collectives'.
+  // Errors are the collectives' and the masks'; InvalidArgument for a mask of another size.
   absl::Status Sample(const Batch& batch, const Rows& rows, BatchResult& result);
 
  private:
@@ -65,10 +67,10 @@ class Sampler {
   };
 
   Sampler() = default;
-  void Ask(const Batch& batch, const Rows& rows, BatchResult& result);
+  absl::Status Ask(const Batch& batch, const Rows& rows, BatchResult& result);
   // `tokens`: of the sequence's rows; `outputs`: those of the batch up to its last row.
-  void AskForDraws(const BatchSequence& sequence, absl::Span<const int32_t> tokens,
-                   int64_t outputs);
+  absl::Status AskForDraws(const BatchSequence& sequence, absl::Span<const int32_t> tokens,
+                           int64_t outputs, const Rows& rows);
   void AskOfPrompt(const BatchSequence& sequence, int64_t first_position, int64_t first_output,
                    BatchResult& result);
   void AnswerAlone(const Rows& rows);

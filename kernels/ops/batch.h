@@ -77,6 +77,7 @@ struct BatchSequence {
   // wrong positions are taken back, but no pages, since whoever gives them out counts with the most
   // and cuts them by an update. Under mirostat, whose state goes from draw to draw, none is right.
   int32_t guesses = 0;
+  bool masked = false;  // its draws wait for Executable::SetMask
 };
 
 // Parts take effect in this order; copies one after the other. Rows are the sequences' in their

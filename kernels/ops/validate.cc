@@ -270,6 +270,9 @@ absl::Status ValidateSequence(const BatchRules& rules, const BatchSequence& sequ
     return Invalid("slot ", sequence.slot, " tells of its prompt with ", sequence.outputs,
                    " outputs of ", sequence.rows, " rows");
   }
+  if (sequence.masked && !sequence.sample) {
+    return Invalid("slot ", sequence.slot, " has a mask and is not to be sampled from");
+  }
   if (sequence.guesses < 0 || (sequence.guesses > 0 && !sequence.sample) ||
       sequence.guesses >= std::max(sequence.outputs, 1)) {
     return Invalid("slot ", sequence.slot, " has ", sequence.guesses, " guesses, with ",

@@ -171,6 +171,8 @@ TEST(ValidateBatchTest, Table) {
       {[](Batch& b) { b.sequences[1].outputs = 0; }, "slot 0 is to be sampled from no output"},
       {[](Batch& b) { b.sequences[0].prompt_logprobs = 2; }, "of its prompt with 1 outputs of 4"},
       {[](Batch& b) { b.sequences[0].guesses = 1; }, "slot 2 has 1 guesses, with 1 outputs, to be"},
+      {[](Batch& b) { b.sequences[0] = {.slot = 2, .rows = 4, .masked = true}; },
+       "slot 2 has a mask and is not"},
       {[](Batch& b) { b.sequences[0].guesses = -1; }, "slot 2 has -1 guesses"},
       {[](Batch& b) { b.sequences[0] = {.slot = 2, .rows = 4, .outputs = 2, .guesses = 1}; },
        "slot 2 has 1 guesses, with 2 outputs, not to be sampled from"},

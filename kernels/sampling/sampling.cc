@@ -80,13 +80,27 @@ absl::Status Check(const Peak& peak, int64_t vocabulary) {
 
 // ---- Draws ----
 
+// Token first + i has logits[i].
+void Forbid(absl::Span<const uint32_t> mask, int64_t first, absl::Span<float> logits) {
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const size_t token = first + i;
+    if ((mask[token / 32] >> (token % 32) & 1) == 0) {
+      logits[i] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
 // Logits after all that comes before the temperature; token first + i has logits[i].
 absl::Span<const float> Adjusted(const RowQuestion& question, int64_t first,
                                  absl::Span<const float> logits, Memory& memory) {
-  if (!Adjusts(*question.sampling, question.position)) return logits;
+  const bool adjusts = Adjusts(*question.sampling, question.position);
+  if (!adjusts && question.mask.empty()) return logits;
   memory.adjusted.assign(logits.begin(), logits.end());
-  Adjust(*question.sampling, question.prompt, question.output, question.position,
-         static_cast<int32_t>(first), absl::MakeSpan(memory.adjusted), memory.adjust);
+  if (adjusts) {
+    Adjust(*question.sampling, question.prompt, question.output, question.position,
+           static_cast<int32_t>(first), absl::MakeSpan(memory.adjusted), memory.adjust);
+  }
+  if (!question.mask.empty()) Forbid(question.mask, first, absl::MakeSpan(memory.adjusted));
   return memory.adjusted;
 }
 

@@ -29,6 +29,8 @@ struct VocabularyPart {
   }
 };
 
+constexpr int64_t MaskWords(int64_t vocabulary) { return (vocabulary + 31) / 32; }
+
 // What is asked of a row of logits: a draw, or what it says of a token.
 struct RowQuestion {
   int64_t vocabulary = 0;
@@ -36,6 +38,9 @@ struct RowQuestion {
   absl::Span<const int32_t> prompt, output;           // of a draw, checked: see CheckTokens
   uint64_t position = 0;                              // of a draw: the output's length
   std::optional<float> mu;
+  // Of a draw: [MaskWords(vocabulary)], bit t % 32 of word t / 32 says whether token t may be
+  // drawn; empty: all may. Comes after all that SamplingParams does before the temperature.
+  absl::Span<const uint32_t> mask;
   int32_t token = 0;      // where there is no draw
   int32_t logprobs = -1;  // n >= 0: the token's, and the n most likely ones'
 };

@@ -115,6 +115,61 @@ TEST(ShardsTest, ChooseWhatAWholeRowDoes) {
   }
 }
 
+// What a mask leaves out is not there for the draw; all else is as without.
+TEST(ShardsTest, AMaskIsAsIfLogitsWereInfinitelySmall) {
+  std::vector<SamplingParams> variants = Variants();
+  for (const SamplingParams& params :
+       std::vector<SamplingParams>{{}, {.top_p = 0.9f, .logprobs = 2}, {.mirostat_tau = 3}}) {
+    variants.push_back(params);
+  }
+  const std::vector<int32_t> prompt = {1, 2, 3, 250, 1, 2}, output = {3, 250, 1};
+  for (SamplingParams params : variants) {
+    params.logit_bias = {};
+    for (uint32_t seed = 0; seed < 30; ++seed) {
+      const std::vector<float> logits = Noise(300, seed);
+      // From a single token to almost all, ends of words and parts included.
+      std::vector<uint32_t> mask(MaskWords(300));
+      std::vector<float> left(300, -kInf);
+      std::minstd_rand random(seed + 1);
+      for (int32_t token : {0, 31, 32, 37, 38, 151, 299}) {
+        if (random() % 7 < seed % 7 || token == 151) mask[token / 32] |= 1u << token % 32;
+      }
+      for (size_t token = 0; token < 300; ++token) {
+        if (seed % 5 == 4 && random() % 3 != 0) mask[token / 32] |= 1u << token % 32;
+        if (mask[token / 32] >> token % 32 & 1) left[token] = logits[token];
+      }
+      RowQuestion question = {.vocabulary = 300,
+                              .sampling = &params,
+                              .prompt = prompt,
+                              .output = output,
+                              .position = 3 + seed,
+                              .logprobs = params.logprobs};
+      RowQuestion silent = question;
+      silent.logprobs = -1;
+      const SampledToken want = *Answer(silent, left);
+      question.mask = mask;
+      SKEIN_ASSERT_OK_AND_ASSIGN(const SampledToken got, Answer(question, logits));
+      EXPECT_EQ(got.id, want.id);
+      EXPECT_EQ(got.mu, want.mu);
+      if (params.logprobs >= 0) {
+        EXPECT_EQ(got.logprob, LogprobsOf(logits, got.id, 0)->logprob);
+      }
+      if (NeedsAllLogits(question)) continue;
+      for (const int32_t shards : {1, 2, 4, 8}) {
+        ExpectSame(*AnswerOf(shards, question, logits), got);
+      }
+    }
+  }
+  const std::vector<uint32_t> none(MaskWords(300));
+  const SamplingParams greedy = {.temperature = 0};
+  for (const int32_t shards : {1, 8}) {
+    EXPECT_THAT(
+        AnswerOf(shards, {.vocabulary = 300, .sampling = &greedy, .mask = none}, Noise(300, 1))
+            .status(),
+        StatusIs(absl::StatusCode::kInternal, HasSubstr("none is finite")));
+  }
+}
+
 TEST(ShardsTest, TellAPromptsToken) {
   const std::vector<float> logits = Noise(300, 7);
   double sum = 0;

@@ -1,5 +1,6 @@
 // What executables of all back ends keep to beside computing: batches, slots, pages and draws.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -8,15 +9,20 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/dtype.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/sampling/sampling.h"
+#include "kernels/sampling/shards.h"
 #include "kernels/testing/harness.h"
+#include "kernels/testing/late_backend.h"
 
 namespace skein::kernels {
 namespace {
@@ -213,6 +219,90 @@ TEST_P(ExecutableTest, GuessesThatWereRightAreKept) {
   guessed.sequences[0] = {.slot = 0, .rows = 2, .outputs = 2, .sample = true, .guesses = 1};
   EXPECT_THAT(Draw(guessed), ElementsAre(tokens[1]));
   EXPECT_THAT(Draw(Decode({0})), ElementsAre(tokens[2]));
+}
+
+// The tokens of a mask.
+std::vector<uint32_t> MaskOf(const std::vector<int32_t>& tokens) {
+  std::vector<uint32_t> bits(MaskWords(kVocabulary));
+  for (int32_t token : tokens) bits[token / 32] |= 1u << token % 32;
+  return bits;
+}
+
+TEST_P(ExecutableTest, DrawsWaitForTheirMasks) {
+  const std::vector<int32_t> allowed = {2, 31, 32, 49};
+  const auto want = [&](uint64_t position, std::vector<int32_t> output) {
+    std::vector<float> logits = Logits();
+    for (int32_t token = 0; token < kVocabulary; ++token) {
+      if (std::count(allowed.begin(), allowed.end(), token) == 0) {
+        logits[token] = -std::numeric_limits<float>::infinity();
+      }
+    }
+    return Sample(logits, sampling_, {7, 8, 9}, output, position)->id;
+  };
+  Batch start = Start(0, {7, 8, 9}, {0, 1, 2}, sampling_);
+  start.sequences[0].masked = true;
+  // Before the batch runs.
+  p_.executable->SetMask(0, 0, MaskOf(allowed));
+  std::vector<int32_t> drawn = Draw(start);
+  EXPECT_EQ(drawn[0], want(0, {}));
+  // While it runs: the mask before was the last batch's. A sequence beside it has none.
+  Batch both = Decode({0});
+  both.sequences[0].masked = true;
+  Join(both, Start(1, {7, 8, 9}, {3, 4}, sampling_));
+  std::atomic<bool> set = false;
+  std::thread maker([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    set = true;
+    p_.executable->SetMask(0, 0, MaskOf(allowed));
+  });
+  const std::vector<int32_t> two = Draw(both);
+  EXPECT_TRUE(set);
+  maker.join();
+  ASSERT_THAT(two, SizeIs(2));
+  EXPECT_EQ(two[1], Sample(Logits(1), sampling_, {7, 8, 9}, {}, 0)->id);
+  EXPECT_EQ(two[0], want(1, drawn));
+  drawn.push_back(two[0]);
+  // A mask is for one batch. Each guess has one.
+  const std::vector<int32_t> third = Draw(Decode({0}));
+  EXPECT_EQ(third[0], Sample(Logits(), sampling_, {7, 8, 9}, drawn, 2)->id);
+  drawn.push_back(third[0]);
+  Batch guessed = Decode({0});
+  guessed.token_ids.push_back(5);
+  guessed.sequences[0] = {
+      .slot = 0, .rows = 2, .outputs = 2, .sample = true, .guesses = 1, .masked = true};
+  std::vector<uint32_t> masks = MaskOf({5});
+  for (uint32_t word : MaskOf({11})) masks.push_back(word);
+  p_.executable->SetMask(0, 0, masks);
+  EXPECT_THAT(Draw(guessed), ElementsAre(5, 11));
+}
+
+TEST_P(ExecutableTest, AMaskOfAnotherSizeAndAnAbortEndTheWait) {
+  Batch start = Start(0, {7, 8, 9}, {0, 1, 2}, sampling_);
+  start.sequences[0].masked = true;
+  p_.executable->SetMask(0, 0, {1});
+  EXPECT_THAT(Run(start), StatusIs(absl::StatusCode::kInvalidArgument,
+                                   HasSubstr("slot 0: a mask of 1 words for 1 draws from 50")));
+  std::thread aborts([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    p_.executable->Abort(absl::UnavailableError("the leader is gone"));
+  });
+  EXPECT_THAT(Run(start, 1), StatusIs(absl::StatusCode::kUnavailable, "the leader is gone"));
+  aborts.join();
+}
+
+// The host makes the mask once the batch is under way.
+TEST_P(ExecutableTest, AMaskComesBehindALateBatch) {
+  const auto late = MakeLateBackend(GetParam().make());
+  p_.Bind(*late);
+  Batch start = Start(0, {7, 8, 9}, {0, 1, 2}, sampling_);
+  start.sequences[0].masked = true;
+  p_.executable->batch(0) = start;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Ticket ticket, p_.executable->Enqueue(0));
+  EXPECT_FALSE(*p_.executable->Wait(ticket, kHostStream, absl::Now() + absl::Milliseconds(30)));
+  p_.executable->SetMask(0, 0, MaskOf({17}));
+  EXPECT_TRUE(*p_.executable->Wait(ticket, kHostStream, absl::InfiniteFuture()));
+  EXPECT_EQ(p_.executable->result(0).sampled.at(0).tokens.at(0).id, 17);
+  p_.executable.reset();  // before the back end
 }
 
 // Positions that were computed and drawn from are given back, with the pages behind them.

@@ -29,6 +29,7 @@ class FakeExecutable : public Executable {
   void SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) override {
     for (size_t i = 0; i < slots.size(); ++i) newest_[slots[i]] = tokens[i];
   }
+  void SetMask(int, int32_t, absl::Span<const uint32_t>) override {}
   void Abort(const absl::Status&) override {}
 
   int32_t newest(int32_t slot) const { return newest_.at(slot); }

@@ -76,6 +76,10 @@ class LateExecutable final : public Executable {
     Push({.slots = {slots.begin(), slots.end()}, .tokens = {tokens.begin(), tokens.end()}});
   }
 
+  void SetMask(int i, int32_t slot, absl::Span<const uint32_t> bits) override {
+    inner_->SetMask(i, slot, bits);
+  }
+
   void Abort(const absl::Status& why) override {
     inner_->Abort(why);
     MutexLock lock(&mutex_);
