@@ -23,6 +23,9 @@ namespace skein::kernels {
 class Collectives {
  public:
   virtual ~Collectives() = default;
+  // On the thread that makes a batch's calls, before the first one: Batch::step, so that a report
+  // of a hang can name it, whatever the host prepares meanwhile.
+  virtual void BeginBatch(int64_t /*step*/) {}
   // The sum over the shards, in place.
   virtual absl::Status AllReduce(View data, Stream stream) = 0;
   // out = the shards' inputs in shard order; out.elements() = shards * in.elements().

@@ -77,6 +77,9 @@ absl::Status Communicator::Run(const Call& call, bool published,
   std::optional<OperationTracker::Group::Entered> entered;
   if (published && line_ != nullptr) entered.emplace(line_, call);
   if (published && inside_) inside_(call);
+  const int64_t timeout_ns = timeout_ns_;
+  patience_.timeout =
+      timeout_ns == kNoTimeout ? absl::InfiniteDuration() : absl::Nanoseconds(timeout_ns);
   patience_.deadline =
       patience_.timeout == absl::InfiniteDuration()
           ? SteadyTime::max()

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,7 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 
 // Tells a transport how to wait in the call in flight.
 struct Patience {
-  absl::Duration timeout = absl::InfiniteDuration();
+  absl::Duration timeout = absl::InfiniteDuration();  // of the call in flight
   SteadyTime deadline = SteadyTime::max();
   // The transport beats it while it waits for other ranks. A rank whose pulse stands still inside a
   // call is stuck there. May be null.
@@ -100,8 +101,14 @@ class Communicator {
   // The first failure; OK while there is none. Any thread may call it.
   absl::Status failure() const;
 
-  // How long one call may take; InfiniteDuration by default.
-  void set_timeout(absl::Duration timeout) { patience_.timeout = timeout; }
+  // How long a call that begins from now on may take; InfiniteDuration by default. Any thread may
+  // call it.
+  void set_timeout(absl::Duration timeout) { timeout_ns_ = absl::ToInt64Nanoseconds(timeout); }
+  // Heartbeats say of calls from now on that they belong to this step. Without it they belong to
+  // the step that the host has in hand, which a device may be behind.
+  void set_step(int64_t step) {
+    if (line_ != nullptr) line_->set_step(step);
+  }
   // From now on every call is published in `line` while it lasts, and beats the pulse of `line`
   // while it waits. Must precede the first call; `line` outlives the communicator.
   void Track(OperationTracker::Group* line);
@@ -148,6 +155,8 @@ class Communicator {
   const std::string name_;
   const int rank_;
   const int size_;
+  static constexpr int64_t kNoTimeout = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> timeout_ns_ = kNoTimeout;
   Patience patience_;
   int64_t calls_ = 0;
   std::vector<int64_t> sent_;      // messages, by receiver

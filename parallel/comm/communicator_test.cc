@@ -149,7 +149,9 @@ class FakeDevice final : public DeviceReport {
  public:
   std::optional<Call> InProgress() const override { return call; }
   int64_t entered() const override { return call.has_value() ? call->number : 0; }
+  std::optional<int64_t> step() const override { return in_step; }
   std::optional<Call> call;
+  std::optional<int64_t> in_step;
 };
 
 TEST_F(CommunicatorTest, ADeviceTellsWhichCollectiveItIsIn) {
@@ -173,6 +175,10 @@ TEST_F(CommunicatorTest, ADeviceTellsWhichCollectiveItIsIn) {
   EXPECT_EQ(seen.still, absl::ZeroDuration());
   EXPECT_THAT(tracker.Read().entered, ElementsAre(Pair("graph", 812)));
   EXPECT_EQ(read(813).elapsed, absl::ZeroDuration());
+  tracker.BeginStep(9, absl::Seconds(30));
+  EXPECT_EQ(tracker.Read().step, 9);
+  device.in_step = 8;
+  EXPECT_EQ(tracker.Read().step, 8);
   {
     const OperationTracker::Group::Entered entered(group, {.number = 814});
     EXPECT_EQ(tracker.Read().operation->call.number, 814);
@@ -215,8 +221,10 @@ TEST_F(CommunicatorTest, StepsComeWithTheirDeadline) {
   EXPECT_EQ(tracker.Read().step, 0);
   EXPECT_EQ(tracker.Read().deadline, absl::Seconds(30));
   tracker.BeginStep(1, absl::InfiniteDuration());
-  EXPECT_EQ(tracker.Read().step, 1);
+  EXPECT_EQ(tracker.Read().step, 0);  // is still under way
   EXPECT_EQ(tracker.Read().deadline, absl::InfiniteDuration());
+  tracker.EndStep(/*next=*/1);
+  EXPECT_EQ(tracker.Read().step, 1);
   tracker.EndStep();
   EXPECT_EQ(tracker.Read().step, std::nullopt);
 }

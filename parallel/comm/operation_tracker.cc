@@ -26,6 +26,10 @@ Call Unpack(uint64_t word) {
 
 }  // namespace
 
+std::optional<int64_t> OperationTracker::StepOrNone(int64_t step) {
+  return step == kNoStep ? std::nullopt : std::optional(step);
+}
+
 // ---- A group ----
 
 OperationTracker::Group::Line& OperationTracker::Group::LineOf(Operation operation) {
@@ -35,6 +39,7 @@ OperationTracker::Group::Line& OperationTracker::Group::LineOf(Operation operati
 void OperationTracker::Group::Enter(const Call& call) {
   Line& line = LineOf(call.operation);
   line.since_ns.store(Pulse::NowNs(), std::memory_order_relaxed);
+  line.step.store(step_, std::memory_order_relaxed);
   line.call.store(Pack(call), std::memory_order_release);
 }
 
@@ -69,7 +74,10 @@ std::optional<OperationInProgress> OperationTracker::Group::InProgress() const {
     const uint64_t word = line->call.load(std::memory_order_acquire);
     if ((word & kInProgress) == 0) continue;
     const int64_t begin = line->since_ns.load(std::memory_order_relaxed);
-    return Describe(Unpack(word), since(begin), since(std::max(begin, pulse_.last_ns())));
+    OperationInProgress out =
+        Describe(Unpack(word), since(begin), since(std::max(begin, pulse_.last_ns())));
+    out.step = StepOrNone(line->step.load(std::memory_order_relaxed));
+    return out;
   }
   return OnDevice();
 }
@@ -85,7 +93,10 @@ std::optional<OperationInProgress> OperationTracker::Group::OnDevice() const {
     seen_number_ = call->number;
     seen_ns_ = now;
   }
-  return Describe(*call, absl::Nanoseconds(now - seen_ns_), absl::ZeroDuration());
+  OperationInProgress out =
+      Describe(*call, absl::Nanoseconds(now - seen_ns_), absl::ZeroDuration());
+  out.step = device->step();
+  return out;
 }
 
 int64_t OperationTracker::Group::entered() const {
@@ -106,9 +117,15 @@ OperationTracker::Group* OperationTracker::AddGroup(std::string name, std::vecto
 void OperationTracker::BeginStep(int64_t step, absl::Duration deadline) {
   deadline_ns_.store(absl::ToInt64Nanoseconds(deadline), std::memory_order_relaxed);
   step_.store(step, std::memory_order_relaxed);
+  if (oldest_.load(std::memory_order_relaxed) == kNoStep) {
+    oldest_.store(step, std::memory_order_relaxed);
+  }
 }
 
-void OperationTracker::EndStep() { step_.store(kNoStep, std::memory_order_relaxed); }
+void OperationTracker::EndStep(std::optional<int64_t> next) {
+  oldest_.store(next.value_or(kNoStep), std::memory_order_relaxed);
+  if (!next.has_value()) step_.store(kNoStep, std::memory_order_relaxed);
+}
 
 Progress OperationTracker::Read() const {
   Progress progress;
@@ -121,8 +138,14 @@ Progress OperationTracker::Read() const {
     }
     progress.entered.emplace_back(group->name(), group->entered());
   }
-  const int64_t step = step_.load(std::memory_order_relaxed);
-  if (step != kNoStep) progress.step = step;
+  if (progress.operation.has_value()) {
+    // The host's own calls are those of the step that it has begun last.
+    progress.step = progress.operation->step.has_value()
+                        ? progress.operation->step
+                        : StepOrNone(step_.load(std::memory_order_relaxed));
+  } else {
+    progress.step = StepOrNone(oldest_.load(std::memory_order_relaxed));
+  }
   const int64_t deadline = deadline_ns_.load(std::memory_order_relaxed);
   progress.deadline = deadline == absl::ToInt64Nanoseconds(absl::InfiniteDuration())
                           ? absl::InfiniteDuration()

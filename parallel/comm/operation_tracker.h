@@ -26,10 +26,13 @@ struct OperationInProgress {
   std::vector<int> others;  // ranks of the job that take part, without this one
   absl::Duration elapsed;   // since it was entered
   absl::Duration still;     // since its thread entered it or last looked for the others
+  // That it belongs to, where its maker is out of step with the host: see Group::set_step.
+  std::optional<int64_t> step;
 };
 
 struct Progress {
-  std::optional<int64_t> step;                   // in hand; unset between steps
+  // That the operation belongs to; without one, the oldest step under way; unset between steps.
+  std::optional<int64_t> step;
   absl::Duration deadline;                       // after which a call of this step counts as hung
   std::optional<OperationInProgress> operation;  // the one that was entered first
   // For each group, by name: the number of the last collective that was entered; 0 before the
@@ -45,6 +48,8 @@ class DeviceReport {
   // The collective that the device is in. Any thread, at any time, without waiting for the device.
   virtual std::optional<Call> InProgress() const = 0;
   virtual int64_t entered() const = 0;  // the number of the last one
+  // That the collective in progress belongs to; none: the one that the host has in hand.
+  virtual std::optional<int64_t> step() const { return std::nullopt; }
 };
 
 // One rank's calls and steps. A call costs three atomic stores and a look at the clock; nobody
@@ -58,9 +63,9 @@ class OperationTracker {
   Group* AddGroup(std::string name, std::vector<int> ranks, int self);
 
   // For the thread that carries out steps. Sets the step in hand, and how long a call in it may
-  // take.
+  // take. Steps end in their order; `next` is the oldest one that is still under way.
   void BeginStep(int64_t step, absl::Duration deadline);
-  void EndStep();
+  void EndStep(std::optional<int64_t> next = std::nullopt);
 
   // Any thread may call it. Parts that change meanwhile may be of two moments, such as a step that
   // is newer than its call. A call is never said to last longer than it does.
@@ -68,8 +73,10 @@ class OperationTracker {
 
  private:
   static constexpr int64_t kNoStep = -1;
+  static std::optional<int64_t> StepOrNone(int64_t step);
 
-  std::atomic<int64_t> step_ = kNoStep;
+  std::atomic<int64_t> step_ = kNoStep;    // the last one that has begun
+  std::atomic<int64_t> oldest_ = kNoStep;  // under way
   std::atomic<int64_t> deadline_ns_ = absl::ToInt64Nanoseconds(absl::InfiniteDuration());
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Group>> groups_ ABSL_GUARDED_BY(mutex_);
@@ -101,6 +108,9 @@ class OperationTracker::Group {
   // Sets the report of a device that does some of the group's collectives by itself; null where
   // there is none. `device` outlives the tracker's last Read.
   void set_device(const DeviceReport* device) { device_ = device; }
+  // Calls from now on belong to this step, whichever one the host has in hand. For the calls'
+  // thread.
+  void set_step(int64_t step) { step_ = step; }
   // The call in progress, if there is one; the host's call goes before the device's. A device's
   // call counts from the moment that any thread first saw it, and never stands still, since a
   // device that waits polls all the time.
@@ -113,6 +123,7 @@ class OperationTracker::Group {
   struct Line {
     std::atomic<uint64_t> call = 0;
     std::atomic<int64_t> since_ns = 0;
+    std::atomic<int64_t> step = kNoStep;
   };
 
   void Enter(const Call& call);
@@ -127,6 +138,7 @@ class OperationTracker::Group {
   Line collective_;
   Line message_;
   Pulse pulse_;
+  int64_t step_ = kNoStep;
 
   std::atomic<const DeviceReport*> device_ = nullptr;
   mutable Mutex mutex_;

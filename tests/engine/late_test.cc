@@ -1,5 +1,6 @@
 // A stage over a device that is behind the host: its steps are begun while others run, and what one
 // changes takes effect in its turn.
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -163,6 +164,43 @@ TEST_F(LateTest, AStepBeginsWhileTheOneBeforeRuns) {
   EXPECT_EQ(zero.step, 0);
   EXPECT_EQ(one.step, 1);
   EXPECT_THAT(one.sampled, SizeIs(1));
+}
+
+// One shard's device stands still before a step, while the host is a step ahead: the call that the
+// other one waits in is told with its own step.
+TEST_F(LateTest, AHungCallIsToldWithTheStepThatItBelongsTo) {
+  std::array<absl::Notification, 2> released;
+  kernels::LateOptions stops{.delay = absl::ZeroDuration()};
+  stops.before_batch = [&](const kernels::Batch& batch) {
+    released[batch.step].WaitForNotification();
+  };
+  int32_t ranks = 0;
+  LocalReplicaOptions options{.layout = {2, 1, 1}, .page_size = 4, .pages = 8, .observe = false};
+  options.make_backend = [&] {
+    return kernels::MakeLateBackend(
+        *kernels::MakeCpuBackend({.threads = 1}),
+        ranks++ == 1 ? stops : kernels::LateOptions{.delay = absl::ZeroDuration()});
+  };
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto replica, LocalReplica::Create(config_, *tensors_, options));
+  StepOrder first{.step = 0};
+  Start(first, 0, 3, {0, 1});
+  replica->Begin(first);
+  replica->Begin(Decode(1, {0}));
+  for (const int64_t step : {0, 1}) {
+    while (!replica->progress(0).operation.has_value() || replica->progress(0).step != step) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    absl::SleepFor(absl::Milliseconds(20));
+    const comm::Progress waits = replica->progress(0);
+    ASSERT_TRUE(waits.operation.has_value());
+    EXPECT_EQ(waits.operation->call.operation, comm::Operation::kAllReduce);
+    EXPECT_EQ(waits.step, step);
+    EXPECT_EQ(replica->progress(1).step, step);  // it computes
+    EXPECT_FALSE(replica->progress(1).operation.has_value());
+    released[step].Notify();
+    SKEIN_EXPECT_OK(replica->Finish().status());
+  }
+  EXPECT_EQ(replica->progress(0).step, std::nullopt);
 }
 
 TEST_F(LateTest, AnAbortIsHeardWhileAStepWaits) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <thread>
@@ -12,11 +13,13 @@
 #include "parallel/comm/inprocess/inprocess.h"
 #include "parallel/plan/shard.h"
 #include "parallel/program/rank_program.h"
+#include "worker/engine/step_watch.h"
 #include "worker/loader/shard_loader.h"
 
 namespace skein::worker {
 
 struct LocalReplica::Rank {
+  comm::OperationTracker tracker;
   std::vector<std::unique_ptr<comm::Communicator>> groups;
   StageGroups stage_groups;
   std::unique_ptr<kernels::Collectives> collectives;
@@ -26,10 +29,13 @@ struct LocalReplica::Rank {
   std::unique_ptr<kernels::KvCache> kv;
   std::unique_ptr<kernels::KvCache> swap;
   std::unique_ptr<kernels::Executable> executable;
+  std::optional<StepWatch> watch;
   std::unique_ptr<Stage> stage;
 };
 
 LocalReplica::~LocalReplica() = default;
+
+comm::Progress LocalReplica::progress(int rank) const { return ranks_[rank]->tracker.Read(); }
 
 // Gives the ranks, by stage and shard, their groups.
 void LocalReplica::Connect(const plan::Layout& layout,
@@ -39,7 +45,10 @@ void LocalReplica::Connect(const plan::Layout& layout,
                        const std::function<comm::Communicator*&(size_t)>& place) {
     if (members.size() == 1) return;
     auto group = comm::MakeInProcessGroup(static_cast<int>(members.size()), name);
+    std::vector<int> ranks_of_group(members.size());
+    std::iota(ranks_of_group.begin(), ranks_of_group.end(), 0);
     for (size_t i = 0; i < members.size(); ++i) {
+      group[i]->Track(members[i]->tracker.AddGroup(name, ranks_of_group, static_cast<int>(i)));
       place(i) = group[i].get();
       members[i]->groups.push_back(std::move(group[i]));
     }
@@ -113,6 +122,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                                                      .kv = rank->kv.get(),
                                                      .swap = rank->swap.get(),
                                                      .collectives = rank->collectives.get()}));
+      rank->watch.emplace(&rank->tracker, rank->stage_groups.All(), absl::InfiniteDuration());
       StageOptions stage_options = {
           .tensor = layout.tensor,
           .pipeline = layout.pipeline,
@@ -120,6 +130,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
           .shard = shard,
           .slots = options.max_sequences,
           .groups = rank->stage_groups,
+          .watch = &*rank->watch,
           .trace = options.trace,
       };
       if (options.observe) {
@@ -214,19 +225,13 @@ void LocalReplica::Begin(const StepOrder& order) {
   Follow(order);
   OnRanks([&](int i) {
     // The order crosses as bytes, as it does between processes.
-    Stage& stage = *ranks_[i]->stage;
-    stage.Begin(*DecodeStepOrder(Encode(order)));
-    if (!stage.status().ok()) stage.Abort(stage.status());
+    ranks_[i]->stage->Begin(*DecodeStepOrder(Encode(order)));
   });
 }
 
 absl::StatusOr<StepResult> LocalReplica::Finish() {
   std::vector<StepResult> results(ranks_.size());
-  OnRanks([&](int i) {
-    Stage& stage = *ranks_[i]->stage;
-    results[i] = *stage.Finish(absl::InfiniteFuture());
-    if (!results[i].status.ok()) stage.Abort(results[i].status);
-  });
+  OnRanks([&](int i) { results[i] = *ranks_[i]->stage->Finish(absl::InfiniteFuture()); });
   for (const StepResult& result : results) SKEIN_RETURN_IF_ERROR(result.status);
   return DecodeStepResult(Encode(results[options_.layout.ranks() - options_.layout.tensor]));
 }

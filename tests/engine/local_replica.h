@@ -19,6 +19,7 @@
 #include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
 #include "model/format/tensor_source.h"
+#include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
 #include "worker/engine/replica_state.h"
 #include "worker/engine/stage.h"
@@ -76,6 +77,9 @@ class LocalReplica {
   const std::map<std::pair<serving::RequestId, int32_t>, std::vector<float>>& mus() const {
     return mus_;
   }
+
+  // What the rank is doing, as its heartbeats would tell it. Ranks of a stage are neighbours.
+  comm::Progress progress(int rank) const;
 
   // What the first rank sent to the next stage so far.
   int64_t hop_bytes() const { return hop_bytes_; }

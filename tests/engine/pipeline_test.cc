@@ -122,7 +122,6 @@ TEST(PipelineTest, StagesOverlap) {
         trace[event.stage].push_back(event);
       };
       statuses[stage] = Stage(options, program, executables[stage].get()).Run(order).status;
-      if (!statuses[stage].ok()) groups[stage]->Abort(statuses[stage]);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -151,6 +150,42 @@ TEST(PipelineTest, StagesOverlap) {
     EXPECT_EQ(behind.step, 3);
     EXPECT_LT(ahead.begin, behind.end) << i;
     EXPECT_LT(behind.begin, ahead.end) << i;
+  }
+}
+
+// A device that fails.
+class FailingExecutable final : public kernels::FakeExecutable {
+ public:
+  View port(kernels::BufferId, int) override { return {port_.data(), DType::kF32, 1, kHidden}; }
+
+ private:
+  absl::Status Run(int, const kernels::Batch&, kernels::BatchResult&) override {
+    return absl::DataLossError("a device's memory");
+  }
+  std::array<float, kHidden> port_{};
+};
+
+// A rank that will not come is not waited for.
+TEST(PipelineTest, AStageThatFailsEndsThePeersWait) {
+  const auto groups = comm::MakeInProcessGroup(kStages, "hop");
+  const StepOrder order{.starts = {{}}, .micro_batches = {{{.tokens = {5}}}}};
+  kernels::Program program{.buffers = {{.name = "residual", .cols = kHidden}}};
+  program.output = program.input = 0;
+  FailingExecutable executables[kStages];
+  absl::Status statuses[kStages];
+  std::vector<std::thread> threads;
+  for (int stage = 0; stage < kStages; ++stage) {
+    threads.emplace_back([&, stage] {
+      const StageOptions options{.pipeline = kStages,
+                                 .stage = stage,
+                                 .groups = {.previous = stage == 1 ? groups[1].get() : nullptr,
+                                            .next = stage == 0 ? groups[0].get() : nullptr}};
+      statuses[stage] = Stage(options, program, &executables[stage]).Run(order).status;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss, "a device's memory"));
   }
 }
 

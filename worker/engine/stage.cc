@@ -222,7 +222,14 @@ void Stage::Begin(StepOrder order) {
   if (options_.watch != nullptr) options_.watch->Begin(order.step, Rows(order));
   Step& step = steps_.emplace_back();
   step.result.step = order.step;
-  if (failed_.ok()) failed_ = CarryOut(order, step);
+  if (failed_.ok()) Fail(CarryOut(order, step));
+}
+
+// Peers need not wait for a rank that will not come.
+void Stage::Fail(const absl::Status& why) {
+  if (why.ok()) return;
+  failed_ = why;
+  Abort(why);
 }
 
 std::optional<StepResult> Stage::Finish(absl::Time deadline) {
@@ -230,7 +237,7 @@ std::optional<StepResult> Stage::Finish(absl::Time deadline) {
   while (failed_.ok() && step.batches > 0) {
     const absl::StatusOr<bool> over = Collect(deadline);
     if (over.ok() && !*over) return std::nullopt;
-    failed_ = over.status();
+    Fail(over.status());
   }
   StepResult result = std::move(step.result);
   result.status = failed_;

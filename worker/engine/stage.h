@@ -58,10 +58,9 @@ class Stage {
 
   // Carries out the order as far as it goes without waiting for the executable: it waits where no
   // batch is free, and for other ranks. Up to kernels::Executable::kBatches steps may be under way.
+  // An error, which Finish tells, aborts what this rank has to do with others.
   void Begin(StepOrder order);
   int64_t under_way() const { return static_cast<int64_t>(steps_.size()); }
-  // An error that Begin met; Finish tells it, too.
-  const absl::Status& status() const { return failed_; }
   // The result of the oldest step under way, of which there is one; none when it is not over by the
   // deadline. The sampling rank's has what was sampled; every rank's has the step and the status:
   // an error means that the replica cannot go on (a lost peer, a broken order).
@@ -88,6 +87,7 @@ class Stage {
   bool is_first() const { return options_.stage == 0; }
   bool is_last() const { return options_.stage == options_.pipeline - 1; }
 
+  void Fail(const absl::Status& why);
   absl::Status CheckSlots(const StepOrder& order) const;
   absl::Status CarryOut(StepOrder& order, Step& step);
   // An order's micro-batches as the schedule needs them: the tokens that each waits for.

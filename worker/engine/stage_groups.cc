@@ -10,6 +10,9 @@ namespace {
 class GroupCollectives final : public kernels::Collectives {
  public:
   explicit GroupCollectives(const StageGroups& groups) : groups_(groups) {}
+  void BeginBatch(int64_t step) override {
+    if (groups_.tensor != nullptr) groups_.tensor->set_step(step);
+  }
   absl::Status AllReduce(View data, Stream stream) override {
     return groups_.tensor->AllReduce(data, stream);
   }

@@ -56,8 +56,9 @@ StepWatch::StepWatch(comm::OperationTracker* tracker, std::vector<comm::Communic
 
 void StepWatch::Begin(int64_t step, int64_t rows) {
   const int64_t both_rows = rows + std::exchange(rows_, rows);
-  begun_.push_back({both_rows, std::chrono::steady_clock::now()});
-  const absl::Duration deadline = fixed_.value_or(times_.Deadline(both_rows));
+  absl::Duration deadline = fixed_.value_or(times_.Deadline(both_rows));
+  begun_.push_back({step, deadline, both_rows, std::chrono::steady_clock::now()});
+  for (const Begun& begun : begun_) deadline = std::max(deadline, begun.deadline);
   tracker_->BeginStep(step, deadline);
   for (comm::Communicator* group : groups_) group->set_timeout(deadline + kGrace);
 }
@@ -66,7 +67,7 @@ void StepWatch::End() {
   const Begun begun = begun_.front();
   begun_.pop_front();
   times_.Observe(begun.both_rows, absl::FromChrono(std::chrono::steady_clock::now() - begun.time));
-  if (begun_.empty()) tracker_->EndStep();
+  tracker_->EndStep(begun_.empty() ? std::nullopt : std::optional(begun_.front().step));
 }
 
 }  // namespace skein::worker

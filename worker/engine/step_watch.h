@@ -69,7 +69,8 @@ class ResultWatch {
 };
 
 // Told of every step by the thread that carries it out; sets the deadline of the step's exchanges.
-// A rank that is ahead waits for others to end the step before, so the rows of both count.
+// A rank that is ahead waits for others to end the step before, so the rows of both count; where
+// several steps are under way, the longest deadline holds.
 // Every rank reckons for itself, so that a deadline costs no byte; ranks of one step see about the
 // same times, since they wait for each other. The tracker says the deadline to whoever hears the
 // heartbeats, and can then name the rank that holds up the others. The groups themselves give up
@@ -89,6 +90,8 @@ class StepWatch {
 
  private:
   struct Begun {
+    int64_t step = 0;
+    absl::Duration deadline;
     int64_t both_rows = 0;  // its own, and those of the step before
     std::chrono::steady_clock::time_point time;
   };

@@ -100,8 +100,32 @@ TEST(StepWatch, AShortStepMayWaitForALongOne) {
   watch.Begin(0, 2000);
   watch.Begin(1, 1);
   EXPECT_EQ(tracker.Read().deadline, absl::Seconds(2001));
-  watch.Begin(2, 1);
+  watch.End();
+  watch.Begin(2, 1);  // step 1 is still under way
+  EXPECT_EQ(tracker.Read().deadline, absl::Seconds(2001));
+  watch.End();
+  watch.End();
+  watch.Begin(3, 1);
   EXPECT_EQ(tracker.Read().deadline, absl::Seconds(30));
+}
+
+// The host is a step ahead of its device.
+TEST(StepWatch, TellsOfTheOldestStepUnderWayAndOfTheHostsOwnCalls) {
+  comm::OperationTracker tracker;
+  comm::OperationTracker::Group* const hop = tracker.AddGroup("hop", {0, 1}, 0);
+  StepWatch watch(&tracker, {}, std::nullopt);
+  watch.Begin(5, 1);
+  watch.Begin(6, 1);
+  EXPECT_EQ(tracker.Read().step, 5);
+  {
+    const comm::OperationTracker::Group::Entered entered(
+        hop, {.operation = comm::Operation::kReceive, .peer = 1, .number = 1});
+    EXPECT_EQ(tracker.Read().step, 6);
+  }
+  watch.End();
+  EXPECT_EQ(tracker.Read().step, 6);
+  watch.End();
+  EXPECT_EQ(tracker.Read().step, std::nullopt);
 }
 
 TEST(StepWatch, AFixedDeadlineStays) {
