@@ -63,11 +63,11 @@ absl::Status DrawGantt(const PlanFlags& flags, const plan::Plan& plan,
   const schedule::Rates rates = plan::RatesOf(flags.constraints.rates, machine, plan);
   SKEIN_ASSIGN_OR_RETURN(
       const schedule::Timeline timeline,
-      schedule::PredictDecode(plan::DecodeWork(plan, config), rates, plan.max_sequences,
+      schedule::PredictDecode(plan::DecodeWork(plan, config), rates, plan.max_num_seqs,
                               plan.micro_batches, kDrawnSteps));
   const std::string title = absl::StrCat(
       plan.model_name, ", ", plan.layout.ToString(), ": decode of ",
-      FormatCount(plan.max_sequences, "sequence"), " in ", plan.micro_batches,
+      FormatCount(plan.max_num_seqs, "sequence"), " in ", plan.micro_batches,
       plan.micro_batches == 1 ? " micro-batch at " : " micro-batches at ",
       FormatBytesPerSecond(rates.bytes_per_s), " a rank, each at token ", plan.context_length / 2);
   return Annotate(WriteFile(flags.gantt_file, schedule::GanttSvg(timeline, title)), "--gantt");

@@ -134,7 +134,7 @@ gain() {
 # usage: batching MODEL ANSWER_TOKENS REQUESTS_OF_ONE_STREAM ROUNDS
 batching() {
   local separate
-  coordinate "$1" --context-length=512 --max-sequences=8
+  coordinate "$1" --context-length=512 --max-num-seqs=8
   serve -np 1 "${worker[@]}"
   gain "${@:1:3}" "$(($4 < 25 ? $4 : 25))" --separate-calls
   separate=$reached
@@ -159,7 +159,7 @@ figure_batching() {
 # usage: prefix MODEL REQUESTS
 prefix() {
   local cold warm
-  coordinate "$1" --context-length=512 --max-sequences=4
+  coordinate "$1" --context-length=512 --max-num-seqs=4
   serve -np 1 "${worker[@]}"
   load --concurrency 1 --warmup 1 --requests "$2" --prompt-tokens 401 --answer-tokens 1
   cold=$(value "$work/load.json" ttft p50)
@@ -186,7 +186,7 @@ host_load() {
 # usage: host LAYOUT RANKS
 host() {
   local before_s before_steps
-  coordinate "$bard" --context-length=512 --max-sequences=64 --layout="$1"
+  coordinate "$bard" --context-length=512 --max-num-seqs=64 --layout="$1"
   serve -np "$2" "${worker[@]}"
   load --concurrency 64 --requests 64 --prompt-tokens 8 --answer-tokens 32
   host_load
@@ -205,7 +205,7 @@ figure_host() {
 
 # Sets $reached, the tokens per second of one rank or of two, pinned to a core each. usage: pinned RANKS WORKER_FLAG...
 pinned() {
-  coordinate "$large" --context-length=256 --max-sequences=16 --layout=tp=1,pp="$1"
+  coordinate "$large" --context-length=256 --max-num-seqs=16 --layout=tp=1,pp="$1"
   if (($1 == 1)); then
     serve -np 1 taskset -c 0 "${worker[@]}" "${@:2}"
   else

@@ -75,8 +75,8 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
   SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(options.backend, rank.threads));
   if (options.wrap_backend) shard.backend = options.wrap_backend(std::move(shard.backend));
   SKEIN_ASSIGN_OR_RETURN(shard.program, plan::BuildRankProgram(shard.config, tensors.get(),
-                                                               {.tensor = plan.layout.tensor,
-                                                                .shard = rank.shard,
+                                                               {.tp_size = plan.layout.tp_size,
+                                                                .tp_rank = rank.tp_rank,
                                                                 .layers = rank.layers,
                                                                 .page_size = plan.page_size,
                                                                 .pages = plan.pages,
@@ -97,8 +97,8 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
       shard.backend->Compile(
           shard.program.program,
           {.rows = plan.max_micro_batch_rows,
-           .outputs = plan::MaxOutputs(plan.max_sequences, plan.max_micro_batch_rows),
-           .slots = plan.max_sequences,
+           .outputs = plan::MaxOutputs(plan.max_num_seqs, plan.max_micro_batch_rows),
+           .slots = plan.max_num_seqs,
            .slot_pages = (plan.context_length + plan.page_size - 1) / plan.page_size},
           {.weights = shard.weights.weights.get(),
            .kv = shard.kv.get(),

@@ -29,9 +29,9 @@ absl::StatusOr<plan::Plan> BardPlan() {
         {stage, 0, stage, 0, plan::StageLayers(config.num_layers, 2, stage), 1, 1, 1});
   }
   plan.micro_batches = 2;
-  plan.max_sequences = 4;
+  plan.max_num_seqs = 4;
   plan.max_micro_batch_rows = 8;
-  plan.step_tokens = 16;
+  plan.max_num_batched_tokens = 16;
   plan.page_size = 16;
   plan.pages = 5;
   plan.context_length = 80;

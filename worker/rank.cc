@@ -44,13 +44,13 @@ constexpr absl::Duration kLastResort = absl::Hours(1);
 
 // What this rank exchanges data over; null where it is alone.
 struct Groups {
-  std::unique_ptr<comm::Communicator> tensor;
+  std::unique_ptr<comm::Communicator> tp;
   std::unique_ptr<comm::Communicator> previous;
   std::unique_ptr<comm::Communicator> next;
   std::unique_ptr<comm::Communicator> tokens;
   std::unique_ptr<comm::ControlChannel> control;
 
-  StageGroups view() const { return {tensor.get(), previous.get(), next.get(), tokens.get()}; }
+  StageGroups view() const { return {tp.get(), previous.get(), next.get(), tokens.get()}; }
 };
 
 // Makes groups of ranks of a plan, whose calls heartbeats tell of.
@@ -85,7 +85,7 @@ class GroupMaker {
  private:
   // In its replica.
   int Place(const plan::RankPlan& rank) const {
-    return rank.stage * plan_.layout.tensor + rank.shard;
+    return rank.pp_rank * plan_.layout.tp_size + rank.tp_rank;
   }
 
   comm::MpiRuntime& mpi_;
@@ -98,41 +98,41 @@ class GroupMaker {
 absl::StatusOr<Groups> MakeGroups(GroupMaker maker, const plan::Layout& layout,
                                   const plan::RankPlan& self) {
   const auto same_replica = [&](const plan::RankPlan& rank) {
-    return rank.replica == self.replica;
+    return rank.dp_rank == self.dp_rank;
   };
-  const std::string of_replica = absl::StrCat(" of replica ", self.replica);
+  const std::string of_replica = absl::StrCat(" of replica ", self.dp_rank);
   Groups groups;
   {
     SKEIN_ASSIGN_OR_RETURN(
         const std::unique_ptr<comm::Communicator> replica,
-        maker.Make(self.replica, absl::StrCat("replica ", self.replica), same_replica));
+        maker.Make(self.dp_rank, absl::StrCat("replica ", self.dp_rank), same_replica));
     if (replica != nullptr) {
       replica->set_timeout(kStartTimeout);
       SKEIN_ASSIGN_OR_RETURN(groups.control, comm::MakeControlChannel(*replica));
     }
   }
-  SKEIN_ASSIGN_OR_RETURN(groups.tensor,
-                         maker.Make(self.replica * layout.pipeline + self.stage,
-                                    absl::StrCat("tp", of_replica, ", stage ", self.stage),
+  SKEIN_ASSIGN_OR_RETURN(groups.tp,
+                         maker.Make(self.dp_rank * layout.pp_size + self.pp_rank,
+                                    absl::StrCat("tp", of_replica, ", stage ", self.pp_rank),
                                     [&](const plan::RankPlan& rank) {
-                                      return same_replica(rank) && rank.stage == self.stage;
+                                      return same_replica(rank) && rank.pp_rank == self.pp_rank;
                                     }));
-  for (int hop = 0; hop + 1 < layout.pipeline; ++hop) {
-    SKEIN_ASSIGN_OR_RETURN(auto group,
-                           maker.Make(self.replica * layout.tensor + self.shard,
-                                      absl::StrCat("hop ", hop, of_replica, ", shard ", self.shard),
-                                      [&](const plan::RankPlan& rank) {
-                                        return same_replica(rank) && rank.shard == self.shard &&
-                                               (rank.stage == hop || rank.stage == hop + 1);
-                                      }));
-    if (group != nullptr) (self.stage == hop ? groups.next : groups.previous) = std::move(group);
+  for (int hop = 0; hop + 1 < layout.pp_size; ++hop) {
+    SKEIN_ASSIGN_OR_RETURN(
+        auto group, maker.Make(self.dp_rank * layout.tp_size + self.tp_rank,
+                               absl::StrCat("hop ", hop, of_replica, ", shard ", self.tp_rank),
+                               [&](const plan::RankPlan& rank) {
+                                 return same_replica(rank) && rank.tp_rank == self.tp_rank &&
+                                        (rank.pp_rank == hop || rank.pp_rank == hop + 1);
+                               }));
+    if (group != nullptr) (self.pp_rank == hop ? groups.next : groups.previous) = std::move(group);
   }
-  if (layout.pipeline == 1) return groups;  // every shard draws for itself
+  if (layout.pp_size == 1) return groups;  // every shard draws for itself
   SKEIN_ASSIGN_OR_RETURN(
       groups.tokens,
-      maker.Make(self.replica, absl::StrCat("tokens", of_replica), [&](const plan::RankPlan& rank) {
-        const bool samples = rank.stage == layout.pipeline - 1 && rank.shard == 0;
-        return same_replica(rank) && (rank.stage == 0 || samples);
+      maker.Make(self.dp_rank, absl::StrCat("tokens", of_replica), [&](const plan::RankPlan& rank) {
+        const bool reports = rank.pp_rank == layout.pp_size - 1 && rank.tp_rank == 0;
+        return same_replica(rank) && (rank.pp_rank == 0 || reports);
       }));
   return groups;
 }
@@ -141,7 +141,7 @@ absl::StatusOr<Groups> MakeGroups(GroupMaker maker, const plan::Layout& layout,
 int64_t ModelBytes(const plan::Plan& plan) {
   int64_t bytes = 0;
   for (const plan::RankPlan& rank : plan.ranks) {
-    if (rank.replica == 0) bytes += rank.weight_bytes;
+    if (rank.dp_rank == 0) bytes += rank.weight_bytes;
   }
   return bytes;
 }
@@ -214,7 +214,7 @@ class Rank {
     Stage stage(stage_options, shard.program.program, shard.executable.get());
     SKEIN_RETURN_IF_ERROR(shard.executable->WarmUp());
     attachment_->SendReady(report);
-    const bool leads = self.stage == 0 && self.shard == 0;
+    const bool leads = self.pp_rank == 0 && self.tp_rank == 0;
     if (!leads) return RunFollower(stage, *groups.control, kLastResort);
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);
   }
@@ -258,24 +258,24 @@ class Rank {
 
   static StageOptions StageOptionsOf(const plan::Plan& plan, const plan::RankPlan& self,
                                      const Groups& groups) {
-    return {.tensor = plan.layout.tensor,
-            .pipeline = plan.layout.pipeline,
-            .stage = self.stage,
-            .shard = self.shard,
-            .slots = plan.max_sequences,
+    return {.tp_size = plan.layout.tp_size,
+            .pp_size = plan.layout.pp_size,
+            .pp_rank = self.pp_rank,
+            .tp_rank = self.tp_rank,
+            .slots = plan.max_num_seqs,
             .groups = groups.view()};
   }
 
   LeaderOptions LeaderOptionsOf(const plan::Plan& plan, const ModelShard& shard) {
-    return {.limits = {.scheduler = {.step_tokens = plan.step_tokens,
+    return {.limits = {.scheduler = {.max_num_batched_tokens = plan.max_num_batched_tokens,
                                      .logit_rows = plan::kLogitRows,
-                                     .stages = plan.layout.pipeline,
+                                     .stages = plan.layout.pp_size,
                                      .micro_batches = plan.micro_batches,
                                      .max_micro_batch_rows = plan.max_micro_batch_rows,
                                      .page_size = plan.page_size},
                        .rates = {.prefill_tokens_per_s = kPrefillTokensPerS,
                                  .swap_pages_per_s = shard.swap_pages_per_s},
-                       .max_sequences = plan.max_sequences,
+                       .max_num_seqs = plan.max_num_seqs,
                        .pages = plan.pages,
                        .swap_pages = plan.swap_pages,
                        .context_length = plan.context_length,

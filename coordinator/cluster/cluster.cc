@@ -189,9 +189,9 @@ void Cluster::Serve(Job& job) {
     bytes += rank.ready.bytes_read;
   }
   spdlog::info("job {} serves with {}: {} read in {:.2f} s", job.id,
-               FormatCount(job.plan->layout.data, "replica"), FormatBytes(bytes),
+               FormatCount(job.plan->layout.dp_size, "replica"), FormatBytes(bytes),
                absl::ToDoubleSeconds(slowest));
-  for (int32_t i = 0; i < job.plan->layout.data; ++i) {
+  for (int32_t i = 0; i < job.plan->layout.dp_size; ++i) {
     const serving::ReplicaLoad idle = {.total_pages = job.plan->pages,
                                        .free_pages = job.plan->pages,
                                        .total_swap_pages = job.plan->swap_pages,
@@ -199,7 +199,7 @@ void Cluster::Serve(Job& job) {
     job.replicas.push_back({.id = next_replica_, .load = idle});
     listener_->OnReplicaUp({.id = next_replica_,
                             .name = absl::StrCat("replica ", i, " of job ", job.id),
-                            .max_sequences = job.plan->max_sequences,
+                            .max_num_seqs = job.plan->max_num_seqs,
                             .leader = job.ranks.at(job.plan->RankOf(i, 0, 0)).link,
                             .page_size = job.plan->page_size,
                             .pages = job.plan->pages,
@@ -221,10 +221,10 @@ void Cluster::OnStep(RankId id, const serving::StepOutput& output) {
       return Lose(*job, *rank, "it sent a step's output before its job served");
     }
     const plan::RankPlan* part = &job->plan->ranks[id.rank];
-    if (part->stage != 0 || part->shard != 0) {
+    if (part->pp_rank != 0 || part->tp_rank != 0) {
       return Lose(*job, *rank, "it sent a step's output, which only leaders may");
     }
-    Replica& replica = job->replicas[part->replica];
+    Replica& replica = job->replicas[part->dp_rank];
     int64_t tokens = 0;
     for (const serving::AnswerOutput& answer : output.answers) {
       tokens += static_cast<int64_t>(answer.tokens.size());

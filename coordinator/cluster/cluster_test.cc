@@ -67,12 +67,12 @@ absl::StatusOr<plan::Planning> PlanPairs(const topology::Machine& machine,
   plan::Plan plan;
   plan.model_name = model.name;
   plan.model_path = model.path;
-  plan.layout = {.tensor = 2, .pipeline = 1, .data = ranks / 2};
-  plan.max_sequences = 4;
+  plan.layout = {.tp_size = 2, .pp_size = 1, .dp_size = ranks / 2};
+  plan.max_num_seqs = 4;
   plan.pages = 9;
   plan.swap_pages = 5;
   for (int32_t rank = 0; rank < ranks; ++rank) {
-    plan.ranks.push_back({.rank = rank, .replica = rank / 2, .shard = rank % 2});
+    plan.ranks.push_back({.rank = rank, .dp_rank = rank / 2, .tp_rank = rank % 2});
   }
   return plan::Planning{.plans = {plan}};
 }
@@ -156,7 +156,7 @@ TEST_F(ClusterTest, ACompleteJobIsPlannedLoadedAndServed) {
   ASSERT_THAT(listener_.up, SizeIs(2));
   EXPECT_EQ(listener_.up.begin()->second.leader, ranks[0].link);
   EXPECT_EQ(listener_.up.rbegin()->second.leader, ranks[2].link);
-  EXPECT_EQ(listener_.up.rbegin()->second.max_sequences, 4);
+  EXPECT_EQ(listener_.up.rbegin()->second.max_num_seqs, 4);
 }
 
 TEST_F(ClusterTest, NothingIsPlannedBeforeAllRanksAreThere) {

@@ -36,7 +36,7 @@ using ReplicaId = StrongId<struct ReplicaIdTag>;
 struct ReplicaInfo {
   ReplicaId id;
   std::string name;  // "replica 1 of job 5f0c", for messages
-  int32_t max_sequences = 0;
+  int32_t max_num_seqs = 0;
   std::shared_ptr<RankLink> leader;
   int64_t page_size = 0;       // tokens
   int64_t pages = 0;           // of its KV cache

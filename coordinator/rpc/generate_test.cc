@@ -186,7 +186,7 @@ TEST_F(GenerateTest, TheCallsDeadlineIsTheReplicasToo) {
 
 TEST_F(GenerateTest, SeveralAnswersEndTheStreamWithTheLast) {
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.max_sequences = 3;
+  options.cluster.constraints.max_num_seqs = 3;
   TestCoordinator coordinator(options);
   const auto job = Serve(coordinator);
   v1::GenerateRequest request = PromptRequest("abc");
@@ -431,7 +431,7 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswe
   constexpr int kTokens = 4096;
   const std::string word(1024, 'w');
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.max_sequences = 4;
+  options.cluster.constraints.max_num_seqs = 4;
   TestCoordinator coordinator(std::move(options), MakeFakeModel({word}, kTokens + 8));
   const auto job = Serve(coordinator);
   const auto serve_another = [&](int tokens) {

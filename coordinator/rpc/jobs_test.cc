@@ -163,7 +163,7 @@ TEST(JobsTest, TheStatusShowsPlanRanksAndSpeed) {
   EXPECT_EQ(status.model_name(), "fake");
   ASSERT_THAT(status.jobs(), SizeIs(1));
   EXPECT_EQ(status.jobs(0).state(), "serving");
-  EXPECT_EQ(status.jobs(0).plan().layout().data(), 2);
+  EXPECT_EQ(status.jobs(0).plan().layout().dp_size(), 2);
   EXPECT_THAT(status.jobs(0).plan_table(), HasSubstr("rank"));
   ASSERT_THAT(status.jobs(0).ranks(), SizeIs(2));
   EXPECT_EQ(status.jobs(0).ranks(1).host(), "host1");
@@ -309,7 +309,7 @@ TEST(JobsTest, AFailureEndsTheRankAndItsJob) {
 
 TEST(JobsTest, WhatDoesNotFitIsRefusedByName) {
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.layout.tensor = 3;  // of 4 heads
+  options.cluster.constraints.layout.tp_size = 3;  // of 4 heads
   TestCoordinator coordinator(std::move(options));
   FakeJob unplannable({.coordinator = coordinator.address(), .job_id = "a", .size = 3});
   for (int rank = 0; rank < 3; ++rank) {

@@ -119,7 +119,7 @@ TEST(StrangersTest, AJobIsFoundByItsSecretUntilAfterItsEnd) {
 
 TEST(StrangersTest, AJobHasTheLayoutThatItAsksForAndAllItsRanksTheSame) {
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.layout = {.tensor = 1};
+  options.cluster.constraints.layout = {.tp_size = 1};
   TestCoordinator coordinator(std::move(options));
   FakeJob two({.coordinator = coordinator.address(), .job_id = "tp", .layout = "tp=2", .size = 2});
   FakeJob one({.coordinator = coordinator.address(), .job_id = "own", .size = 2});
@@ -129,7 +129,7 @@ TEST(StrangersTest, AJobHasTheLayoutThatItAsksForAndAllItsRanksTheSame) {
     cluster::v1::JobStatus job;
     EXPECT_TRUE(GetJob(coordinator, id, kSecret, &job).ok());
     const auto& layout = job.plan().layout();
-    return absl::StrCat(layout.tensor(), layout.pipeline(), layout.data());
+    return absl::StrCat(layout.tp_size(), layout.pp_size(), layout.dp_size());
   };
   for (FakeJob* job : {&two, &one, &stages}) ASSERT_TRUE(job->WaitForPlan(0));
   EXPECT_EQ(layout_of("tp"), "211");

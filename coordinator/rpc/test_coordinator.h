@@ -28,8 +28,8 @@ inline Daemon::Options TestOptions() {
   Daemon::Options options;
   options.server = {.listen = "127.0.0.1:0", .version = "test"};
   options.cluster.version = "test";
-  options.cluster.constraints.layout = {.tensor = 1, .pipeline = 1};
-  options.cluster.constraints.max_sequences = 1;
+  options.cluster.constraints.layout = {.tp_size = 1, .pp_size = 1};
+  options.cluster.constraints.max_num_seqs = 1;
   options.max_queue = 2;
   return options;
 }

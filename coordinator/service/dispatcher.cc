@@ -18,7 +18,7 @@ absl::Status CheckFits(const Generation& generation, const ReplicaInfo& replica)
   return coordinator::CheckFits({.answers = generation.open_answers(),
                                  .prompt = static_cast<int64_t>(request.prompt.size()),
                                  .max_tokens = request.max_tokens},
-                                {.slots = replica.max_sequences,
+                                {.slots = replica.max_num_seqs,
                                  .context_length = replica.context_length,
                                  .kv_tokens = replica.pages * replica.page_size});
 }
@@ -283,7 +283,7 @@ Dispatcher::Replica* Dispatcher::Choose(const Generation& generation, int64_t* c
   std::vector<ReplicaView> views;
   std::vector<Replica*> replicas;
   for (auto& [id, replica] : replicas_) {
-    ReplicaView view{replica.answers, replica.info.max_sequences, replica.tokens};
+    ReplicaView view{replica.answers, replica.info.max_num_seqs, replica.tokens};
     if (!HasRoom(view) || !CheckFits(generation, replica.info).ok()) continue;
     // Log probabilities of the prompt need all of it computed.
     if (request.prompt_logprobs < 0) view.cached = replica.prefixes.Match(request.prompt);

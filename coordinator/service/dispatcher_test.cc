@@ -53,10 +53,10 @@ struct Asked {
 
 class DispatcherTest : public ::testing::Test {
  protected:
-  std::shared_ptr<FakeLeader> AddReplica(uint64_t id, int32_t max_sequences = 1,
+  std::shared_ptr<FakeLeader> AddReplica(uint64_t id, int32_t max_num_seqs = 1,
                                          int64_t context_length = 100) {
     auto leader = std::make_shared<FakeLeader>();
-    dispatcher_.OnReplicaUp({ReplicaId(id), absl::StrCat("replica ", id), max_sequences, leader,
+    dispatcher_.OnReplicaUp({ReplicaId(id), absl::StrCat("replica ", id), max_num_seqs, leader,
                              /*page_size=*/4, /*pages=*/100, context_length});
     return leader;
   }

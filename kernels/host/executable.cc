@@ -134,7 +134,7 @@ absl::Status HostExecutable::Sample(int i) {
   masks_.Clear(i);
   auto drawn = result.sampled.begin();
   for (const BatchSequence& sequence : batch.sequences) {
-    if (!sequence.sample) continue;
+    if (!sequence.draws) continue;
     const auto tokens = static_cast<int64_t>(drawn->tokens.size());
     slots_->SetToken(drawn->slot, tokens == 0 ? 0 : drawn->tokens.back().id);
     slots_->TakeBack(drawn->slot, sequence.guesses - std::max<int64_t>(tokens - 1, 0));

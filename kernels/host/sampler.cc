@@ -118,7 +118,7 @@ absl::Status Sampler::Ask(const Batch& batch, const Rows& rows, BatchResult& res
       AskOfPrompt(sequence, rows.first_position(static_cast<int64_t>(i)), output, result);
     }
     output += sequence.outputs;
-    if (sequence.sample) {
+    if (sequence.draws) {
       SKEIN_RETURN_IF_ERROR(AskForDraws(sequence, tokens.first(sequence.rows), output, rows));
     }
     tokens.remove_prefix(sequence.rows);

@@ -66,12 +66,12 @@ struct BatchSequence {
   int32_t slot = 0;
   int32_t rows = 1;
   int32_t outputs = 0;  // rows, the last ones, whose logits are wanted
-  bool sample = false;  // the last row's logits give the slot's next token
+  bool draws = false;   // the last row's logits give the slot's next token
   // n >= 0: every row, which is an output, tells the log probability of the prompt's next token and
   // of the n most likely ones. The rows end no later than the prompt.
   int32_t prompt_logprobs = -1;
   // Of the rows, the last ones, whose tokens are guesses of what the row before each gives; with
-  // `sample`, and an output for each of them and the row before. The result lists what these rows
+  // `draws`, and an output for each of them and the row before. The result lists what these rows
   // give as far as the guesses were right, a token at least: the tokens are those of steps without
   // guesses. The slot's length and newest token follow, also in a batch that is enqueued already;
   // wrong positions are taken back, but no pages, since whoever gives them out counts with the most

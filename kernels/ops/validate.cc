@@ -263,20 +263,20 @@ absl::Status ValidateSequence(const BatchRules& rules, const BatchSequence& sequ
     return Invalid("slot ", sequence.slot, " wants ", sequence.outputs, " outputs of ",
                    sequence.rows, " rows");
   }
-  if (sequence.sample && sequence.outputs == 0) {
+  if (sequence.draws && sequence.outputs == 0) {
     return Invalid("slot ", sequence.slot, " is to be sampled from no output");
   }
   if (sequence.prompt_logprobs >= 0 && sequence.outputs != sequence.rows) {
     return Invalid("slot ", sequence.slot, " tells of its prompt with ", sequence.outputs,
                    " outputs of ", sequence.rows, " rows");
   }
-  if (sequence.masked && !sequence.sample) {
+  if (sequence.masked && !sequence.draws) {
     return Invalid("slot ", sequence.slot, " has a mask and is not to be sampled from");
   }
-  if (sequence.guesses < 0 || (sequence.guesses > 0 && !sequence.sample) ||
+  if (sequence.guesses < 0 || (sequence.guesses > 0 && !sequence.draws) ||
       sequence.guesses >= std::max(sequence.outputs, 1)) {
     return Invalid("slot ", sequence.slot, " has ", sequence.guesses, " guesses, with ",
-                   sequence.outputs, " outputs, ", sequence.sample ? "" : "not ",
+                   sequence.outputs, " outputs, ", sequence.draws ? "" : "not ",
                    "to be sampled from");
   }
   return absl::OkStatus();
@@ -319,7 +319,7 @@ absl::Status ValidateKvSpec(const KvSpec& spec) {
   if (spec.layers < 1 || spec.kv_heads < 1 || spec.head_dim < 1 || spec.page_size < 1 ||
       spec.pages < 1) {
     return Invalid("a KV cache of ", spec.layers, " layers, ", spec.kv_heads, " heads of ",
-                   spec.head_dim, ", ", spec.pages, " pages of ", spec.page_size, " slots");
+                   spec.head_dim, ", ", spec.pages, " pages of ", spec.page_size, " tokens");
   }
   int64_t elements = 2;
   for (int64_t factor :

@@ -148,8 +148,8 @@ Batch GoodBatch() {
   return {.starts = {{.slot = 2, .prompt = {1, 2, 3, 4}}},
           .copies = {{PageCopy::Kind::kWithin, 1, 4}, {PageCopy::Kind::kSwapIn, 6, 0}},
           .updates = {{.slot = 2, .pages = {4}}, {.slot = 0, .length = 5, .first_page = 1}},
-          .sequences = {{.slot = 2, .rows = 4, .outputs = 1, .sample = true},
-                        {.slot = 0, .outputs = 1, .sample = true}},
+          .sequences = {{.slot = 2, .rows = 4, .outputs = 1, .draws = true},
+                        {.slot = 0, .outputs = 1, .draws = true}},
           .token_ids = {1, 2, 3, 4, kNewestToken}};
 }
 

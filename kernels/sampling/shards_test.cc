@@ -117,13 +117,13 @@ TEST(ShardsTest, ChooseWhatAWholeRowDoes) {
 
 // What a mask leaves out is not there for the draw; all else is as without.
 TEST(ShardsTest, AMaskIsAsIfLogitsWereInfinitelySmall) {
-  std::vector<SamplingParams> variants = Variants();
-  for (const SamplingParams& params :
-       std::vector<SamplingParams>{{}, {.top_p = 0.9f, .logprobs = 2}, {.mirostat_tau = 3}}) {
+  std::vector<serving::SamplingParams> variants = Variants();
+  for (const serving::SamplingParams& params : std::vector<serving::SamplingParams>{
+           {}, {.top_p = 0.9f, .logprobs = 2}, {.mirostat_tau = 3}}) {
     variants.push_back(params);
   }
   const std::vector<int32_t> prompt = {1, 2, 3, 250, 1, 2}, output = {3, 250, 1};
-  for (SamplingParams params : variants) {
+  for (serving::SamplingParams params : variants) {
     params.logit_bias = {};
     for (uint32_t seed = 0; seed < 30; ++seed) {
       const std::vector<float> logits = Noise(300, seed);
@@ -146,9 +146,9 @@ TEST(ShardsTest, AMaskIsAsIfLogitsWereInfinitelySmall) {
                               .logprobs = params.logprobs};
       RowQuestion silent = question;
       silent.logprobs = -1;
-      const SampledToken want = *Answer(silent, left);
+      const serving::SampledToken want = *Answer(silent, left);
       question.mask = mask;
-      SKEIN_ASSERT_OK_AND_ASSIGN(const SampledToken got, Answer(question, logits));
+      SKEIN_ASSERT_OK_AND_ASSIGN(const serving::SampledToken got, Answer(question, logits));
       EXPECT_EQ(got.id, want.id);
       EXPECT_EQ(got.mu, want.mu);
       if (params.logprobs >= 0) {
@@ -161,7 +161,7 @@ TEST(ShardsTest, AMaskIsAsIfLogitsWereInfinitelySmall) {
     }
   }
   const std::vector<uint32_t> none(MaskWords(300));
-  const SamplingParams greedy = {.temperature = 0};
+  const serving::SamplingParams greedy = {.temperature = 0};
   for (const int32_t shards : {1, 8}) {
     EXPECT_THAT(
         AnswerOf(shards, {.vocabulary = 300, .sampling = &greedy, .mask = none}, Noise(300, 1))

@@ -94,7 +94,7 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
     const auto rows = static_cast<int32_t>(prompt.size());
     return {.starts = {{.slot = slot, .prompt = prompt, .sampling = sampling}},
             .updates = {{.slot = slot, .pages = std::move(pages)}},
-            .sequences = {{.slot = slot, .rows = rows, .outputs = 1, .sample = true}},
+            .sequences = {{.slot = slot, .rows = rows, .outputs = 1, .draws = true}},
             .token_ids = std::move(prompt)};
   }
   static void Join(Batch& batch, const Batch& other) {
@@ -109,7 +109,7 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
   static Batch Decode(std::vector<int32_t> slots, int32_t token = kNewestToken) {
     Batch batch;
     for (int32_t slot : slots) {
-      batch.sequences.push_back({.slot = slot, .outputs = 1, .sample = true});
+      batch.sequences.push_back({.slot = slot, .outputs = 1, .draws = true});
       batch.token_ids.push_back(token);
     }
     return batch;
@@ -198,7 +198,7 @@ TEST_P(ExecutableTest, GuessesThatWereRightAreKept) {
     for (int32_t i = 1; i <= 3; ++i) {
       guessed.token_ids.push_back(i <= right ? drawn[i] : (drawn[i] + 1) % kVocabulary);
     }
-    guessed.sequences[0] = {.slot = 0, .rows = 4, .outputs = 4, .sample = true, .guesses = 3};
+    guessed.sequences[0] = {.slot = 0, .rows = 4, .outputs = 4, .draws = true, .guesses = 3};
     const std::vector<int32_t> got = Draw(guessed);
     ASSERT_EQ(got, std::vector(drawn.begin() + 1, drawn.begin() + 2 + right));
     for (int32_t i = 0; i <= right; ++i) EXPECT_EQ(Logits(i), logits[3 + i]);
@@ -208,7 +208,7 @@ TEST_P(ExecutableTest, GuessesThatWereRightAreKept) {
     }
   }
   // Whose state goes from draw to draw.
-  SamplingParams mirostat = sampling_;
+  serving::SamplingParams mirostat = sampling_;
   mirostat.mirostat_tau = 3;
   Batch other = Start(0, {7, 8, 9}, {0, 1, 2, 3}, mirostat);
   std::vector<int32_t> tokens = Draw(other);
@@ -216,7 +216,7 @@ TEST_P(ExecutableTest, GuessesThatWereRightAreKept) {
   Draw(other);
   Batch guessed = Decode({0});
   guessed.token_ids.push_back(tokens[1]);
-  guessed.sequences[0] = {.slot = 0, .rows = 2, .outputs = 2, .sample = true, .guesses = 1};
+  guessed.sequences[0] = {.slot = 0, .rows = 2, .outputs = 2, .draws = true, .guesses = 1};
   EXPECT_THAT(Draw(guessed), ElementsAre(tokens[1]));
   EXPECT_THAT(Draw(Decode({0})), ElementsAre(tokens[2]));
 }
@@ -269,7 +269,7 @@ TEST_P(ExecutableTest, DrawsWaitForTheirMasks) {
   Batch guessed = Decode({0});
   guessed.token_ids.push_back(5);
   guessed.sequences[0] = {
-      .slot = 0, .rows = 2, .outputs = 2, .sample = true, .guesses = 1, .masked = true};
+      .slot = 0, .rows = 2, .outputs = 2, .draws = true, .guesses = 1, .masked = true};
   std::vector<uint32_t> masks = MaskOf({5});
   for (uint32_t word : MaskOf({11})) masks.push_back(word);
   p_.executable->SetMask(0, 0, masks);
@@ -307,9 +307,9 @@ TEST_P(ExecutableTest, AMaskComesBehindALateBatch) {
 
 // Positions that were computed and drawn from are given back, with the pages behind them.
 TEST_P(ExecutableTest, PositionsAreTakenBack) {
-  SamplingParams mirostat = sampling_;
+  serving::SamplingParams mirostat = sampling_;
   mirostat.mirostat_tau = 3;
-  for (const SamplingParams& sampling : {sampling_, mirostat}) {
+  for (const serving::SamplingParams& sampling : {sampling_, mirostat}) {
     std::vector<int32_t> drawn = Draw(Start(0, {7, 8, 9}, {0, 1, 2}, sampling));
     const auto mu = [this] { return p_.executable->result(0).sampled[0].tokens[0].mu; };
     std::vector<float> mus = {mu()};

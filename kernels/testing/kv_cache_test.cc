@@ -71,7 +71,7 @@ class KvCacheTest : public testing::TestWithParam<std::tuple<BackendCase, KvDTyp
 TEST_P(KvCacheTest, ACopiedPageReadsTheSameAndIsItsOwn) {
   Run({7, 2, 11}, 0, 13, 10);
   const auto expected = Run({7, 2, 11}, 13, 1, 20);
-  // Another sample of the prompt shares the full pages and writes on a copy of the last one.
+  // Another answer to the prompt shares the full pages and writes on a copy of the last one.
   SKEIN_ASSERT_OK(p_.kv->CopyPage(*p_.kv, 11, 0));
   EXPECT_TRUE(SameBits(Run({7, 2, 0}, 13, 1, 20), expected));
   const auto other = Run({7, 2, 0}, 13, 2, 30);

@@ -47,7 +47,7 @@ std::vector<Instruction> StageStep(int32_t stages, int32_t stage, int64_t step,
     }
     list.push_back({Operation::kCompute, self});
     if (!last) list.push_back({Operation::kSendActivations, self});
-    if (last && micro_batches[i].samples) {
+    if (last && micro_batches[i].draws) {
       list.push_back({Operation::kSample, self});
       if (!first) list.push_back({Operation::kSendTokens, self});
     }
@@ -67,7 +67,7 @@ Order MakeOrder(int32_t stages, int64_t step, absl::Span<const MicroBatch> micro
 Schedule Decode(int32_t stages, int32_t micro_batches, int32_t steps) {
   Schedule schedule;
   for (int64_t step = 0; step < steps; ++step) {
-    std::vector<MicroBatch> rotation(micro_batches, MicroBatch{.feeds_on = {}, .samples = true});
+    std::vector<MicroBatch> rotation(micro_batches, MicroBatch{.feeds_on = {}, .draws = true});
     for (int32_t i = 0; step > 0 && i < micro_batches; ++i) rotation[i].feeds_on = {{step - 1, i}};
     schedule.push_back(MakeOrder(stages, step, rotation));
   }

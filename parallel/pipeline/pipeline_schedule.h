@@ -54,7 +54,7 @@ struct MicroBatch {
   // sequences go on with, and those that nobody needs any more (their sequences ended), since what
   // was sent must be taken, in the order in which it was sampled.
   std::vector<MicroBatchId> feeds_on;
-  bool samples = false;  // some row of it gives a token
+  bool draws = false;  // some row of it gives a token
 };
 
 // One stage's list for one step. A send stands right behind what makes its data, so that it

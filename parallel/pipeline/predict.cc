@@ -84,10 +84,10 @@ absl::StatusOr<MicroBatchChoice> ChooseMicroBatches(absl::Span<const StageWork> 
 std::vector<StageWork> WorkOfPlan(const plan::Plan& plan, int64_t context,
                                   double bytes_per_weight) {
   const int64_t slots = plan.pages * plan.page_size;
-  std::vector<StageWork> stages(plan.layout.pipeline);
-  for (int32_t stage = 0; stage < plan.layout.pipeline; ++stage) {
+  std::vector<StageWork> stages(plan.layout.pp_size);
+  for (int32_t stage = 0; stage < plan.layout.pp_size; ++stage) {
     StageWork& work = stages[stage];
-    for (int32_t shard = 0; shard < plan.layout.tensor; ++shard) {
+    for (int32_t shard = 0; shard < plan.layout.tp_size; ++shard) {
       const plan::RankPlan& rank = plan.ranks[plan.RankOf(0, stage, shard)];
       work.weight_bytes = std::max(work.weight_bytes, rank.weight_bytes);
       if (slots > 0) {

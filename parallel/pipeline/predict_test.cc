@@ -100,14 +100,14 @@ TEST(ChooseMicroBatches, RefusesWhatMakesNoSense) {
 
 TEST(WorkOfPlan, TakesTheHeaviestShardOfTheFirstReplica) {
   plan::Plan plan;
-  plan.layout = {.tensor = 2, .pipeline = 2, .data = 2};
+  plan.layout = {.tp_size = 2, .pp_size = 2, .dp_size = 2};
   plan.pages = 10;
   plan.page_size = 16;
   for (int32_t rank = 0; rank < 8; ++rank) {
     plan.ranks.push_back({.rank = rank,
-                          .replica = rank / 4,
-                          .stage = rank / 2 % 2,
-                          .shard = rank % 2,
+                          .dp_rank = rank / 4,
+                          .pp_rank = rank / 2 % 2,
+                          .tp_rank = rank % 2,
                           .weight_bytes = 1000 + rank,
                           .kv_bytes = 1600 * (1 + rank)});
   }

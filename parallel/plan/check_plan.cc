@@ -26,12 +26,12 @@ absl::Status InRange(const char* field, int64_t value, int64_t low, int64_t high
 
 absl::Status CheckLimits(const Plan& plan) {
   SKEIN_RETURN_IF_ERROR(InRange("micro_batches", plan.micro_batches, 1, kMaxWays));
-  SKEIN_RETURN_IF_ERROR(InRange("max_sequences", plan.max_sequences, 1, kMaxRows));
+  SKEIN_RETURN_IF_ERROR(InRange("max_num_seqs", plan.max_num_seqs, 1, kMaxRows));
   SKEIN_RETURN_IF_ERROR(InRange("max_micro_batch_rows", plan.max_micro_batch_rows, 1, kMaxRows));
   // A step gives every sequence its next token.
   SKEIN_RETURN_IF_ERROR(InRange(
-      "step_tokens", plan.step_tokens, plan.max_sequences,
-      int64_t{std::max(plan.micro_batches, plan.layout.pipeline)} * plan.max_micro_batch_rows));
+      "max_num_batched_tokens", plan.max_num_batched_tokens, plan.max_num_seqs,
+      int64_t{std::max(plan.micro_batches, plan.layout.pp_size)} * plan.max_micro_batch_rows));
   // Positions, page ids and offsets in a page are int32 in a batch.
   SKEIN_RETURN_IF_ERROR(InRange("page_size", plan.page_size, 1, kMaxInt32));
   SKEIN_RETURN_IF_ERROR(InRange("pages", plan.pages, 1, kMaxInt32));
@@ -39,7 +39,7 @@ absl::Status CheckLimits(const Plan& plan) {
   SKEIN_RETURN_IF_ERROR(InRange("context_length", plan.context_length, 1, kMaxInt32));
   if (plan.context_length > plan.pages * plan.page_size) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "pages is ", plan.pages, " of ", plan.page_size, " slots: not even one sequence of ",
+        "pages is ", plan.pages, " of ", plan.page_size, " tokens: not even one sequence of ",
         plan.context_length, " tokens (context_length) fits"));
   }
   return absl::OkStatus();
@@ -51,9 +51,9 @@ absl::Status CheckRank(const Plan& plan, int32_t replica, int32_t stage, int32_t
   const int32_t index = plan.RankOf(replica, stage, shard);
   const RankPlan& rank = plan.ranks[index];
   SKEIN_RETURN_IF_ERROR(InRange("rank", rank.rank, index, index));
-  SKEIN_RETURN_IF_ERROR(InRange("replica", rank.replica, replica, replica));
-  SKEIN_RETURN_IF_ERROR(InRange("stage", rank.stage, stage, stage));
-  SKEIN_RETURN_IF_ERROR(InRange("shard", rank.shard, shard, shard));
+  SKEIN_RETURN_IF_ERROR(InRange("dp_rank", rank.dp_rank, replica, replica));
+  SKEIN_RETURN_IF_ERROR(InRange("pp_rank", rank.pp_rank, stage, stage));
+  SKEIN_RETURN_IF_ERROR(InRange("tp_rank", rank.tp_rank, shard, shard));
   SKEIN_RETURN_IF_ERROR(InRange("layers' begin", rank.layers.begin, layers_begin, layers_begin));
   SKEIN_RETURN_IF_ERROR(InRange("layers' end", rank.layers.end, layers_begin + 1, kMaxInt32));
   const int64_t stage_end = plan.ranks[plan.RankOf(replica, stage, 0)].layers.end;
@@ -65,8 +65,8 @@ absl::Status CheckRank(const Plan& plan, int32_t replica, int32_t stage, int32_t
 
 absl::Status CheckReplica(const Plan& plan, int32_t replica) {
   int64_t layers_begin = 0;
-  for (int32_t stage = 0; stage < plan.layout.pipeline; ++stage) {
-    for (int32_t shard = 0; shard < plan.layout.tensor; ++shard) {
+  for (int32_t stage = 0; stage < plan.layout.pp_size; ++stage) {
+    for (int32_t shard = 0; shard < plan.layout.tp_size; ++shard) {
       if (absl::Status status = CheckRank(plan, replica, stage, shard, layers_begin);
           !status.ok()) {
         return Annotate(status, absl::StrCat("rank ", plan.RankOf(replica, stage, shard)));
@@ -78,27 +78,27 @@ absl::Status CheckReplica(const Plan& plan, int32_t replica) {
 }
 
 absl::Status CheckParts(const Plan& plan) {
-  SKEIN_RETURN_IF_ERROR(InRange("layout.tensor", plan.layout.tensor, 1, kMaxWays));
-  SKEIN_RETURN_IF_ERROR(InRange("layout.pipeline", plan.layout.pipeline, 1, kMaxWays));
-  SKEIN_RETURN_IF_ERROR(InRange("layout.data", plan.layout.data, 1, kMaxWays));
+  SKEIN_RETURN_IF_ERROR(InRange("layout.tp_size", plan.layout.tp_size, 1, kMaxWays));
+  SKEIN_RETURN_IF_ERROR(InRange("layout.pp_size", plan.layout.pp_size, 1, kMaxWays));
+  SKEIN_RETURN_IF_ERROR(InRange("layout.dp_size", plan.layout.dp_size, 1, kMaxWays));
   if (plan.ranks.size() != static_cast<size_t>(plan.layout.ranks())) {
     return absl::InvalidArgumentError(absl::StrCat(plan.layout.ToString(), " needs ",
                                                    plan.layout.ranks(), " ranks; the plan has ",
                                                    plan.ranks.size()));
   }
   SKEIN_RETURN_IF_ERROR(CheckLimits(plan));
-  for (int32_t replica = 0; replica < plan.layout.data; ++replica) {
+  for (int32_t replica = 0; replica < plan.layout.dp_size; ++replica) {
     SKEIN_RETURN_IF_ERROR(CheckReplica(plan, replica));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckModel(const Plan& plan, const model::ModelConfig& model) {
-  SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, plan.layout.tensor));
+  SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, plan.layout.tp_size));
   SKEIN_RETURN_IF_ERROR(
       InRange("context_length", plan.context_length, 1, model.max_position_embeddings));
-  for (int32_t replica = 0; replica < plan.layout.data; ++replica) {
-    const RankPlan& last = plan.ranks[plan.RankOf(replica, plan.layout.pipeline - 1, 0)];
+  for (int32_t replica = 0; replica < plan.layout.dp_size; ++replica) {
+    const RankPlan& last = plan.ranks[plan.RankOf(replica, plan.layout.pp_size - 1, 0)];
     if (last.layers.end != model.num_layers) {
       return absl::InvalidArgumentError(absl::StrCat("replica ", replica, " holds layers 0 to ",
                                                      last.layers.end - 1, "; the model has ",

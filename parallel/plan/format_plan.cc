@@ -41,21 +41,22 @@ std::string FormatPlan(const Plan& plan) {
                   " rank  replica  stage  shard     layers  threads     weights          KV\n");
   for (const RankPlan& rank : plan.ranks) {
     absl::StrAppend(
-        &out, absl::StrFormat("%5d  %7d  %5d  %5d  %9s  %7d  %10s  %10s\n", rank.rank, rank.replica,
-                              rank.stage, rank.shard, FormatLayers(rank.layers), rank.threads,
+        &out, absl::StrFormat("%5d  %7d  %5d  %5d  %9s  %7d  %10s  %10s\n", rank.rank, rank.dp_rank,
+                              rank.pp_rank, rank.tp_rank, FormatLayers(rank.layers), rank.threads,
                               FormatBytes(rank.weight_bytes), FormatBytes(rank.kv_bytes)));
   }
   absl::StrAppend(&out, "limits of a replica\n");
-  AppendItem(absl::StrCat(FormatCount(plan.max_sequences, "sequence"), " at once, of at most ",
+  AppendItem(absl::StrCat(FormatCount(plan.max_num_seqs, "sequence"), " at once, of at most ",
                           FormatCount(plan.context_length, "token")),
              out);
-  AppendItem(absl::StrCat("steps of at most ", FormatCount(plan.step_tokens, "token"), ", in ",
-                          plan.layout.pipeline == 1
-                              ? "one micro-batch"
-                              : absl::StrCat("micro-batches of at most ", plan.max_micro_batch_rows,
-                                             ", decodes in ", plan.micro_batches)),
-             out);
-  if (plan.layout.pipeline > 1) {
+  AppendItem(
+      absl::StrCat("steps of at most ", FormatCount(plan.max_num_batched_tokens, "token"), ", in ",
+                   plan.layout.pp_size == 1
+                       ? "one micro-batch"
+                       : absl::StrCat("micro-batches of at most ", plan.max_micro_batch_rows,
+                                      ", decodes in ", plan.micro_batches)),
+      out);
+  if (plan.layout.pp_size > 1) {
     AppendItem(absl::StrCat("activations in ", std::string(HopDTypeName(plan.hop_dtype)),
                             " from stage to stage"),
                out);

@@ -20,9 +20,9 @@ absl::Status BadLayout(std::string_view text, std::string_view what) {
 absl::Status ParsePart(std::string_view text, std::string_view part, LayoutRequest& request) {
   const size_t equals = part.find('=');
   const std::string_view key = part.substr(0, equals);
-  std::optional<int32_t>* field = key == "tp"   ? &request.tensor
-                                  : key == "pp" ? &request.pipeline
-                                  : key == "dp" ? &request.data
+  std::optional<int32_t>* field = key == "tp"   ? &request.tp_size
+                                  : key == "pp" ? &request.pp_size
+                                  : key == "dp" ? &request.dp_size
                                                 : nullptr;
   const std::string name(key);
   if (field == nullptr) return BadLayout(text, absl::StrCat("\"", name, "\" is not known"));
@@ -80,14 +80,14 @@ absl::StatusOr<DType> ParseHopDType(std::string_view name) {
 }
 
 std::string Layout::ToString() const {
-  return absl::StrCat("tp=", tensor, ",pp=", pipeline, ",dp=", data);
+  return absl::StrCat("tp=", tp_size, ",pp=", pp_size, ",dp=", dp_size);
 }
 
 std::string LayoutRequest::ToString() const {
   std::vector<std::string> parts;
-  if (tensor) parts.push_back(absl::StrCat("tp=", *tensor));
-  if (pipeline) parts.push_back(absl::StrCat("pp=", *pipeline));
-  if (data) parts.push_back(absl::StrCat("dp=", *data));
+  if (tp_size) parts.push_back(absl::StrCat("tp=", *tp_size));
+  if (pp_size) parts.push_back(absl::StrCat("pp=", *pp_size));
+  if (dp_size) parts.push_back(absl::StrCat("dp=", *dp_size));
   return absl::StrJoin(parts, ",");
 }
 

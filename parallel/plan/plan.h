@@ -30,22 +30,23 @@ absl::StatusOr<KvDType> ParseKvDType(std::string_view name);
 std::string_view HopDTypeName(DType dtype);
 absl::StatusOr<DType> ParseHopDType(std::string_view name);
 
-// How many ways the model's matrices (tensor), layers (pipeline) and requests (data) are split.
+// The degrees of tensor, pipeline and data parallelism: how many ways the model's matrices, its
+// layers and the requests are split.
 struct Layout {
-  int32_t tensor = 1;
-  int32_t pipeline = 1;
-  int32_t data = 1;
+  int32_t tp_size = 1;
+  int32_t pp_size = 1;
+  int32_t dp_size = 1;
 
-  int32_t ranks() const { return tensor * pipeline * data; }
+  int32_t ranks() const { return tp_size * pp_size * dp_size; }
   std::string ToString() const;  // "tp=2,pp=2,dp=2"
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
 // A layout in which unset parts are left to the planner, as in "tp=2,dp=2".
 struct LayoutRequest {
-  std::optional<int32_t> tensor;
-  std::optional<int32_t> pipeline;
-  std::optional<int32_t> data;
+  std::optional<int32_t> tp_size;
+  std::optional<int32_t> pp_size;
+  std::optional<int32_t> dp_size;
 
   std::string ToString() const;  // "tp=2,dp=2"; "" when nothing is asked
   friend bool operator==(const LayoutRequest&, const LayoutRequest&) = default;
@@ -54,13 +55,13 @@ struct LayoutRequest {
 // the text and says what is wrong, with an example.
 absl::StatusOr<LayoutRequest> ParseLayoutRequest(std::string_view text);
 
-// What is replayed into every rank. Ranks are ordered replica, stage, shard, shard fastest:
-// rank = (replica * pipeline + stage) * tensor + shard.
+// The part of one rank. A stage is the ranks of one pp_rank in a replica, a shard what one tp_rank
+// holds. rank = (dp_rank * pp_size + pp_rank) * tp_size + tp_rank.
 struct RankPlan {
   int32_t rank = 0;
-  int32_t replica = 0;  // within the job
-  int32_t stage = 0;
-  int32_t shard = 0;
+  int32_t dp_rank = 0;       // the replica, within the job
+  int32_t pp_rank = 0;       // the stage
+  int32_t tp_rank = 0;       // the shard
   Range layers;              // of the model
   int32_t threads = 1;       // to compute with
   int64_t weight_bytes = 0;  // packed
@@ -75,8 +76,8 @@ struct RankPlan {
 inline constexpr int32_t kLogitRows = 16;
 
 // The most rows of a micro-batch that have logits: one per sequence, and kLogitRows.
-constexpr int32_t MaxOutputs(int32_t max_sequences, int32_t max_micro_batch_rows) {
-  return std::min(max_micro_batch_rows, max_sequences + kLogitRows);
+constexpr int32_t MaxOutputs(int32_t max_num_seqs, int32_t max_micro_batch_rows) {
+  return std::min(max_micro_batch_rows, max_num_seqs + kLogitRows);
 }
 
 struct Plan {
@@ -88,21 +89,21 @@ struct Plan {
   std::vector<RankPlan> ranks;  // by rank
 
   // The scheduler's limits, per replica.
-  int32_t micro_batches = 1;         // that a step's decodes are spread over; prompts make more
-  int32_t max_sequences = 0;         // that run at once
-  int32_t max_micro_batch_rows = 0;  // tokens of one micro-batch
-  int64_t step_tokens = 0;           // rows of a step, over all of its micro-batches
-  int64_t page_size = 0;             // KV slots of a page
-  int64_t pages = 0;                 // of every rank's cache
-  int64_t swap_pages = 0;            // of every rank's second cache, for sequences that gave way
-  KvDType kv_dtype = KvDType::kF32;  // of both
-  DType hop_dtype = DType::kF32;     // of activations between stages
-  int64_t context_length = 0;        // tokens of one sequence at most, prompt included
+  int32_t micro_batches = 1;           // that a step's decodes are spread over; prompts make more
+  int32_t max_num_seqs = 0;            // that run at once
+  int32_t max_micro_batch_rows = 0;    // tokens of one micro-batch
+  int64_t max_num_batched_tokens = 0;  // rows of a step, over all of its micro-batches
+  int64_t page_size = 0;               // tokens of a page
+  int64_t pages = 0;                   // of every rank's cache
+  int64_t swap_pages = 0;              // of every rank's second cache, for sequences that gave way
+  KvDType kv_dtype = KvDType::kF32;    // of both
+  DType hop_dtype = DType::kF32;       // of activations between stages
+  int64_t context_length = 0;          // tokens of one sequence at most, prompt included
 
   std::vector<std::string> reasons;  // why this plan, a sentence each
 
-  int32_t RankOf(int32_t replica, int32_t stage, int32_t shard) const {
-    return (replica * layout.pipeline + stage) * layout.tensor + shard;
+  int32_t RankOf(int32_t dp_rank, int32_t pp_rank, int32_t tp_rank) const {
+    return (dp_rank * layout.pp_size + pp_rank) * layout.tp_size + tp_rank;
   }
   friend bool operator==(const Plan&, const Plan&) = default;
 };

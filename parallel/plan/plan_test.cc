@@ -37,17 +37,17 @@ Plan GoodPlan(const Layout& layout = {2, 2, 2}) {
   plan.model_name = "bard";
   plan.layout = layout;
   plan.micro_batches = 2;
-  plan.max_sequences = 16;
+  plan.max_num_seqs = 16;
   plan.max_micro_batch_rows = 256;
-  plan.step_tokens = 512;
+  plan.max_num_batched_tokens = 512;
   plan.page_size = 16;
   plan.pages = 1024;
   plan.context_length = 1024;
-  for (int32_t replica = 0; replica < layout.data; ++replica) {
-    for (int32_t stage = 0; stage < layout.pipeline; ++stage) {
-      for (int32_t shard = 0; shard < layout.tensor; ++shard) {
+  for (int32_t replica = 0; replica < layout.dp_size; ++replica) {
+    for (int32_t stage = 0; stage < layout.pp_size; ++stage) {
+      for (int32_t shard = 0; shard < layout.tp_size; ++shard) {
         plan.ranks.push_back({plan.RankOf(replica, stage, shard), replica, stage, shard,
-                              StageLayers(8, layout.pipeline, stage), 1, 3 << 19, 4 << 20});
+                              StageLayers(8, layout.pp_size, stage), 1, 3 << 19, 4 << 20});
       }
     }
   }
@@ -144,10 +144,10 @@ TEST(Layout, NumbersRanksShardFastest) {
 }
 
 TEST(ValidatePlan, AcceptsEveryLayoutOfBard) {
-  for (int32_t tensor : {1, 2, 4}) {
-    for (int32_t pipeline : {1, 2, 3, 8}) {
-      for (int32_t data : {1, 2, 5}) {
-        SKEIN_EXPECT_OK(ValidatePlan(GoodPlan({tensor, pipeline, data}), Bard()));
+  for (int32_t tp_size : {1, 2, 4}) {
+    for (int32_t pp_size : {1, 2, 3, 8}) {
+      for (int32_t dp_size : {1, 2, 5}) {
+        SKEIN_EXPECT_OK(ValidatePlan(GoodPlan({tp_size, pp_size, dp_size}), Bard()));
       }
     }
   }
@@ -161,16 +161,16 @@ TEST(ValidatePlan, ChecksEveryNumber) {
   };
   constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
   const Case cases[] = {
-      {"no shards", [](Plan& p) { p.layout.tensor = 0; }, "layout.tensor is 0"},
-      {"negative stages", [](Plan& p) { p.layout.pipeline = -2; }, "layout.pipeline is -2"},
-      {"overflowing", [](Plan& p) { p.layout.data = kMax; }, "layout.data is 2147483647"},
+      {"no shards", [](Plan& p) { p.layout.tp_size = 0; }, "layout.tp_size is 0"},
+      {"negative stages", [](Plan& p) { p.layout.pp_size = -2; }, "layout.pp_size is -2"},
+      {"overflowing", [](Plan& p) { p.layout.dp_size = kMax; }, "layout.dp_size is 2147483647"},
       {"a rank too few", [](Plan& p) { p.ranks.pop_back(); }, "needs 8 ranks; the plan has 7"},
       {"a rank too many", [](Plan& p) { p.ranks.push_back(p.ranks[0]); }, "the plan has 9"},
       {"no ranks", [](Plan& p) { p.ranks.clear(); }, "the plan has 0"},
       {"swapped ranks", [](Plan& p) { std::swap(p.ranks[2], p.ranks[3]); }, "rank 2: rank is 3"},
-      {"replica", [](Plan& p) { p.ranks[5].replica = 0; }, "rank 5: replica is 0; it must be 1"},
-      {"stage", [](Plan& p) { p.ranks[5].stage = 1; }, "rank 5: stage is 1; it must be 0"},
-      {"shard", [](Plan& p) { p.ranks[5].shard = 7; }, "rank 5: shard is 7; it must be 1"},
+      {"replica", [](Plan& p) { p.ranks[5].dp_rank = 0; }, "rank 5: dp_rank is 0; it must be 1"},
+      {"stage", [](Plan& p) { p.ranks[5].pp_rank = 1; }, "rank 5: pp_rank is 1; it must be 0"},
+      {"shard", [](Plan& p) { p.ranks[5].tp_rank = 7; }, "rank 5: tp_rank is 7; it must be 1"},
       {"gap", [](Plan& p) { p.ranks[2].layers.begin = 5; }, "rank 2: layers' begin is 5"},
       {"overlap", [](Plan& p) { p.ranks[3].layers.begin = 3; }, "rank 3: layers' begin is 3"},
       {"no layers", [](Plan& p) { p.ranks[0].layers.end = 0; }, "rank 0: layers' end is 0"},
@@ -184,17 +184,19 @@ TEST(ValidatePlan, ChecksEveryNumber) {
       {"weights", [](Plan& p) { p.ranks[4].weight_bytes = 0; }, "weight_bytes is 0"},
       {"KV", [](Plan& p) { p.ranks[4].kv_bytes = -1; }, "kv_bytes is -1"},
       {"micro-batches", [](Plan& p) { p.micro_batches = 0; }, "micro_batches is 0"},
-      {"sequences", [](Plan& p) { p.max_sequences = 0; }, "max_sequences is 0"},
+      {"sequences", [](Plan& p) { p.max_num_seqs = 0; }, "max_num_seqs is 0"},
       {"rows", [](Plan& p) { p.max_micro_batch_rows = 0; }, "max_micro_batch_rows is 0"},
       {"many rows", [](Plan& p) { p.max_micro_batch_rows = kMax; }, "max_micro_batch_rows is 2147"},
-      {"no step", [](Plan& p) { p.step_tokens = 0; },
-       "step_tokens is 0; it must be from 16 to 512"},
-      {"short step", [](Plan& p) { p.step_tokens = 15; }, "step_tokens is 15"},
-      {"long step", [](Plan& p) { p.step_tokens = 513; }, "step_tokens is 513"},
+      {"no step", [](Plan& p) { p.max_num_batched_tokens = 0; },
+       "max_num_batched_tokens is 0; it must be from 16 to 512"},
+      {"short step", [](Plan& p) { p.max_num_batched_tokens = 15; },
+       "max_num_batched_tokens is 15"},
+      {"long step", [](Plan& p) { p.max_num_batched_tokens = 513; },
+       "max_num_batched_tokens is 513"},
       {"page size", [](Plan& p) { p.page_size = 0; }, "page_size is 0"},
       {"pages", [](Plan& p) { p.pages = -1; }, "pages is -1"},
       {"many pages", [](Plan& p) { p.pages = int64_t{1} << 40; }, "pages is 1099511627776"},
-      {"few pages", [](Plan& p) { p.pages = 63; }, "63 of 16 slots"},
+      {"few pages", [](Plan& p) { p.pages = 63; }, "63 of 16 tokens"},
       {"swap pages", [](Plan& p) { p.swap_pages = -1; }, "swap_pages is -1"},
       {"many swap pages", [](Plan& p) { p.swap_pages = int64_t{1} << 31; },
        "swap_pages is 2147483"},
@@ -241,7 +243,7 @@ limits of a replica
 - 16 sequences at once, of at most 1024 tokens
 - steps of at most 512 tokens, in micro-batches of at most 256, decodes in 2
 - activations in f16 from stage to stage
-- 1024 pages of 16 slots in f32
+- 1024 pages of 16 tokens in f32
 why
 - It is short.
 - This sentence is longer than a line of the table and is therefore broken at a blank, so that
@@ -252,12 +254,12 @@ why
 TEST(FormatPlan, SaysWhatTheCacheKeepsAndWhatIsSwapped) {
   Plan plan = GoodPlan({1, 1, 1});
   plan.micro_batches = 1;
-  plan.step_tokens = 200;
+  plan.max_num_batched_tokens = 200;
   plan.kv_dtype = KvDType::kInt8;
   plan.swap_pages = 77;
   EXPECT_THAT(FormatPlan(plan),
               AllOf(HasSubstr("- steps of at most 200 tokens, in one micro-batch\n"),
-                    HasSubstr("- 1024 pages of 16 slots in int8, and 77 to swap to\n")));
+                    HasSubstr("- 1024 pages of 16 tokens in int8, and 77 to swap to\n")));
 }
 
 TEST(FormatPlan, FitsATerminalWhateverTheNumbers) {

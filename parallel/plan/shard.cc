@@ -7,64 +7,64 @@
 
 namespace skein::plan {
 
-absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tensor) {
-  if (tensor < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("tp=", tensor, ": at least 1 shard is needed"));
+absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_size) {
+  if (tp_size < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("tp=", tp_size, ": at least 1 shard is needed"));
   }
-  if (model.num_heads % tensor != 0) {
+  if (model.num_heads % tp_size != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "tp=", tensor, ": ", model.num_heads, " heads cannot be split into ", tensor, " shards"));
+        "tp=", tp_size, ": ", model.num_heads, " heads cannot be split into ", tp_size, " shards"));
   }
-  if (model.num_kv_heads % tensor != 0 && tensor % model.num_kv_heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("tp=", tensor, ": ", model.num_kv_heads,
-                                                   " KV heads can neither be split into ", tensor,
+  if (model.num_kv_heads % tp_size != 0 && tp_size % model.num_kv_heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("tp=", tp_size, ": ", model.num_kv_heads,
+                                                   " KV heads can neither be split into ", tp_size,
                                                    " shards nor be repeated evenly over them"));
   }
-  if (model.intermediate_size % tensor != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("tp=", tensor, ": the MLP's inner dimension of ",
-                                                   model.intermediate_size,
-                                                   " cannot be split into ", tensor, " shards"));
+  if (model.intermediate_size % tp_size != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tp=", tp_size, ": the MLP's inner dimension of ", model.intermediate_size,
+                     " cannot be split into ", tp_size, " shards"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tensor,
+absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_size,
                                     int32_t shard) {
-  SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, tensor));
-  if (shard < 0 || shard >= tensor) {
+  SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, tp_size));
+  if (shard < 0 || shard >= tp_size) {
     return absl::InvalidArgumentError(
-        absl::StrCat("shard ", shard, " is not one of tp=", tensor, ": 0 to ", tensor - 1));
+        absl::StrCat("shard ", shard, " is not one of tp=", tp_size, ": 0 to ", tp_size - 1));
   }
   const auto part = [&](int64_t size) {
-    const int64_t each = size / tensor;
+    const int64_t each = size / tp_size;
     return Range{shard * each, (shard + 1) * each};
   };
   ShardSpec spec;
   spec.heads = part(model.num_heads);
   spec.ffn = part(model.intermediate_size);
-  if (tensor <= model.num_kv_heads) {
+  if (tp_size <= model.num_kv_heads) {
     spec.kv_heads = part(model.num_kv_heads);
   } else {
-    const int64_t head = shard / (tensor / model.num_kv_heads);
+    const int64_t head = shard / (tp_size / model.num_kv_heads);
     spec.kv_heads = {head, head + 1};
   }
-  spec.inner_blocks = SumsAgreeAcrossLayouts(tensor) ? 8 / tensor : 1;
-  const int64_t blocks = int64_t{spec.inner_blocks} * tensor;
+  spec.inner_blocks = SumsAgreeAcrossLayouts(tp_size) ? 8 / tp_size : 1;
+  const int64_t blocks = int64_t{spec.inner_blocks} * tp_size;
   spec.vocab_stride = (model.vocab_size + blocks - 1) / blocks * spec.inner_blocks;
   spec.vocab.begin = std::min(shard * spec.vocab_stride, model.vocab_size);
   spec.vocab.end = std::min(spec.vocab.begin + spec.vocab_stride, model.vocab_size);
   return spec;
 }
 
-Range StageLayers(int64_t num_layers, int32_t pipeline, int32_t stage) {
-  const int64_t each = num_layers / pipeline;
-  const int64_t longer = num_layers % pipeline;  // stages with one more
+Range StageLayers(int64_t num_layers, int32_t pp_size, int32_t stage) {
+  const int64_t each = num_layers / pp_size;
+  const int64_t longer = num_layers % pp_size;  // stages with one more
   const int64_t begin = stage * each + std::min<int64_t>(stage, longer);
   return {begin, begin + each + (stage < longer ? 1 : 0)};
 }
 
-Range BalancedStageLayers(const model::ModelConfig& model, int32_t pipeline, int32_t stage) {
-  if (pipeline == 1) return {0, model.num_layers};
+Range BalancedStageLayers(const model::ModelConfig& model, int32_t pp_size, int32_t stage) {
+  if (pp_size == 1) return {0, model.num_layers};
   const int64_t layer =
       model.hidden_size *
       (2 * (model.num_heads + model.num_kv_heads) * model.head_dim + 3 * model.intermediate_size);
@@ -72,15 +72,15 @@ Range BalancedStageLayers(const model::ModelConfig& model, int32_t pipeline, int
   // In weights, of the slowest stage when the last one has `last` layers.
   const auto slowest = [&](int64_t last) {
     const int64_t others = model.num_layers - last;
-    return std::max((others + pipeline - 2) / (pipeline - 1) * layer, last * layer + output);
+    return std::max((others + pp_size - 2) / (pp_size - 1) * layer, last * layer + output);
   };
   int64_t last = 1;
-  for (int64_t candidate = 2; candidate <= model.num_layers - (pipeline - 1); ++candidate) {
+  for (int64_t candidate = 2; candidate <= model.num_layers - (pp_size - 1); ++candidate) {
     if (slowest(candidate) <= slowest(last)) last = candidate;
   }
   const int64_t others = model.num_layers - last;
-  if (stage == pipeline - 1) return {others, model.num_layers};
-  return StageLayers(others, pipeline - 1, stage);
+  if (stage == pp_size - 1) return {others, model.num_layers};
+  return StageLayers(others, pp_size - 1, stage);
 }
 
 }  // namespace skein::plan

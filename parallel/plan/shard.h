@@ -31,21 +31,22 @@ struct ShardSpec {
 
 // True if `tensor` shards give the same bits as 1, 2, 4 and 8 shards do. Other numbers sum in an
 // order of their own, and agree only with themselves.
-constexpr bool SumsAgreeAcrossLayouts(int32_t tensor) { return tensor > 0 && 8 % tensor == 0; }
+constexpr bool SumsAgreeAcrossLayouts(int32_t tp_size) { return tp_size > 0 && 8 % tp_size == 0; }
 
 // InvalidArgument when `tensor` shards cannot split the model, with the numbers that do not divide.
-absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tensor);
+absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_size);
 // InvalidArgument as above, and for a shard that is not in [0, tensor).
-absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tensor, int32_t shard);
+absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_size,
+                                    int32_t shard);
 
 // The layers of one stage. Where layers do not divide by stages, earlier stages take one more.
 // Needs 0 <= stage < pipeline.
-Range StageLayers(int64_t num_layers, int32_t pipeline, int32_t stage);
+Range StageLayers(int64_t num_layers, int32_t pp_size, int32_t stage);
 
 // The layers of one stage, split so that the slowest stage has as little to do as possible. The
 // last stage also multiplies by the output matrix, which in small models with large vocabularies
 // costs as much as several layers. Where several splits are as good, the last stage has the most
 // layers. The stages before it share theirs as StageLayers does. 1 <= pipeline <= layers.
-Range BalancedStageLayers(const model::ModelConfig& model, int32_t pipeline, int32_t stage);
+Range BalancedStageLayers(const model::ModelConfig& model, int32_t pp_size, int32_t stage);
 
 }  // namespace skein::plan

@@ -33,7 +33,7 @@ TEST(Shard, WholeModelIsOneShard) {
 
 TEST(Shard, KvHeadsAreSplitOrRepeated) {
   struct Case {
-    int32_t tensor, shard;
+    int32_t tp_size, tp_rank;
     Range heads, kv_heads;
   };
   const Case cases[] = {
@@ -42,9 +42,9 @@ TEST(Shard, KvHeadsAreSplitOrRepeated) {
       {8, 7, {28, 32}, {3, 4}}, {32, 17, {17, 18}, {2, 3}},
   };
   for (const Case& c : cases) {
-    SCOPED_TRACE(testing::Message() << "tp=" << c.tensor << " shard " << c.shard);
+    SCOPED_TRACE(testing::Message() << "tp=" << c.tp_size << " shard " << c.tp_rank);
     SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec shard,
-                               MakeShard(Model(32, 4, 14336, 128256), c.tensor, c.shard));
+                               MakeShard(Model(32, 4, 14336, 128256), c.tp_size, c.tp_rank));
     EXPECT_EQ(shard.heads, c.heads);
     EXPECT_EQ(shard.kv_heads, c.kv_heads);
   }
@@ -66,20 +66,20 @@ TEST(Shard, VocabularyIsPaddedToEqualParts) {
 TEST(Shard, OnlyDivisorsOfEightShareTheTreeOfSums) {
   const auto model = Model(240, 240, 240, 240);
   struct Case {
-    int32_t tensor, inner_blocks;
+    int32_t tp_size, inner_blocks;
   };
   for (const Case& c : {Case{1, 8}, Case{2, 4}, Case{4, 2}, Case{8, 1}, Case{3, 1}, Case{5, 1},
                         Case{6, 1}, Case{16, 1}}) {
-    SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec shard, MakeShard(model, c.tensor, 0));
-    EXPECT_EQ(shard.inner_blocks, c.inner_blocks) << "tp=" << c.tensor;
-    EXPECT_EQ(SumsAgreeAcrossLayouts(c.tensor), c.tensor * c.inner_blocks == 8 && c.tensor <= 8);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec shard, MakeShard(model, c.tp_size, 0));
+    EXPECT_EQ(shard.inner_blocks, c.inner_blocks) << "tp=" << c.tp_size;
+    EXPECT_EQ(SumsAgreeAcrossLayouts(c.tp_size), c.tp_size * c.inner_blocks == 8 && c.tp_size <= 8);
   }
 }
 
 TEST(Shard, RefusesWhatDoesNotDivide) {
   struct Case {
     model::ModelConfig model;
-    int32_t tensor;
+    int32_t tp_size;
     std::vector<std::string> words;
   };
   const Case cases[] = {
@@ -93,8 +93,8 @@ TEST(Shard, RefusesWhatDoesNotDivide) {
   for (const Case& c : cases) {
     for (const std::string& word : c.words) {
       const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(word));
-      EXPECT_THAT(CheckTensorParallel(c.model, c.tensor), refused);
-      EXPECT_THAT(MakeShard(c.model, c.tensor, 0).status(), refused);
+      EXPECT_THAT(CheckTensorParallel(c.model, c.tp_size), refused);
+      EXPECT_THAT(MakeShard(c.model, c.tp_size, 0).status(), refused);
     }
   }
   for (int32_t shard : {-1, 2}) {
@@ -106,16 +106,16 @@ TEST(Shard, RefusesWhatDoesNotDivide) {
 
 // Every head, MLP column and vocabulary row belongs to exactly one shard, in shard order, and the
 // query heads of a shard find their KV heads in it where a local index looks for them.
-void ExpectWholeModelCovered(const model::ModelConfig& model, int32_t tensor) {
+void ExpectWholeModelCovered(const model::ModelConfig& model, int32_t tp_size) {
   int64_t heads = 0, ffn = 0, vocab = 0;
   std::vector<int64_t> kv_copies(model.num_kv_heads, 0);
-  for (int32_t i = 0; i < tensor; ++i) {
-    SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec shard, MakeShard(model, tensor, i));
+  for (int32_t i = 0; i < tp_size; ++i) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec shard, MakeShard(model, tp_size, i));
     EXPECT_EQ(shard.heads.begin, heads);
     EXPECT_EQ(shard.ffn.begin, ffn);
     EXPECT_EQ(shard.vocab.begin, vocab);
-    EXPECT_EQ(shard.heads.size() * tensor, model.num_heads);
-    EXPECT_EQ(shard.ffn.size() * tensor, model.intermediate_size);
+    EXPECT_EQ(shard.heads.size() * tp_size, model.num_heads);
+    EXPECT_EQ(shard.ffn.size() * tp_size, model.intermediate_size);
     EXPECT_LE(shard.vocab.size(), shard.vocab_stride);
     if (!shard.vocab.empty()) {
       EXPECT_EQ(shard.vocab.begin, i * shard.vocab_stride);
@@ -133,7 +133,7 @@ void ExpectWholeModelCovered(const model::ModelConfig& model, int32_t tensor) {
   EXPECT_EQ(heads, model.num_heads);
   EXPECT_EQ(ffn, model.intermediate_size);
   EXPECT_EQ(vocab, model.vocab_size);
-  const int64_t copies = std::max<int64_t>(1, tensor / model.num_kv_heads);
+  const int64_t copies = std::max<int64_t>(1, tp_size / model.num_kv_heads);
   for (int64_t n : kv_copies) EXPECT_EQ(n, copies);
 }
 
@@ -143,12 +143,12 @@ TEST(Shard, ShardsCoverTheModelExactlyOnce) {
     for (int64_t kv_heads : {1, 2, 3, 4, 7, 8, 12, 64}) {
       if (heads % kv_heads != 0) continue;
       for (int64_t vocab : {1, 7, 2048, 2051}) {
-        for (int32_t tensor = 1; tensor <= 64; ++tensor) {
+        for (int32_t tp_size = 1; tp_size <= 64; ++tp_size) {
           const auto model = Model(heads, kv_heads, 64 * 63 * 5, vocab);
-          if (!CheckTensorParallel(model, tensor).ok()) continue;
+          if (!CheckTensorParallel(model, tp_size).ok()) continue;
           SCOPED_TRACE(testing::Message() << heads << '/' << kv_heads << " heads, vocabulary "
-                                          << vocab << ", tp=" << tensor);
-          ExpectWholeModelCovered(model, tensor);
+                                          << vocab << ", tp=" << tp_size);
+          ExpectWholeModelCovered(model, tp_size);
           ++allowed;
         }
       }
@@ -159,15 +159,15 @@ TEST(Shard, ShardsCoverTheModelExactlyOnce) {
 
 TEST(StageLayers, CoverAllLayersInOrderAndEvenly) {
   for (int64_t layers = 1; layers <= 40; ++layers) {
-    for (int32_t pipeline = 1; pipeline <= layers; ++pipeline) {
-      SCOPED_TRACE(testing::Message() << layers << " layers, pp=" << pipeline);
+    for (int32_t pp_size = 1; pp_size <= layers; ++pp_size) {
+      SCOPED_TRACE(testing::Message() << layers << " layers, pp=" << pp_size);
       int64_t next = 0;
       int64_t size_before = layers;
-      for (int32_t stage = 0; stage < pipeline; ++stage) {
-        const Range range = StageLayers(layers, pipeline, stage);
+      for (int32_t stage = 0; stage < pp_size; ++stage) {
+        const Range range = StageLayers(layers, pp_size, stage);
         EXPECT_EQ(range.begin, next);
-        EXPECT_GE(range.size(), layers / pipeline);
-        EXPECT_LE(range.size(), (layers + pipeline - 1) / pipeline);
+        EXPECT_GE(range.size(), layers / pp_size);
+        EXPECT_LE(range.size(), (layers + pp_size - 1) / pp_size);
         EXPECT_LE(range.size(), size_before);
         size_before = range.size();
         next = range.end;
@@ -208,12 +208,12 @@ TEST(BalancedStageLayers, TheLastStageMakesRoomForTheOutput) {
         Case{one_b, {10, 6}}, Case{one_b, {5, 5, 5, 1}},
         // 2.4 layers.
         Case{eight_b, {17, 15}}, Case{eight_b, {9, 9, 8, 6}}}) {
-    const auto pipeline = static_cast<int32_t>(c.layers.size());
+    const auto pp_size = static_cast<int32_t>(c.layers.size());
     int64_t next = 0;
-    for (int32_t stage = 0; stage < pipeline; ++stage) {
-      const Range range = BalancedStageLayers(c.model, pipeline, stage);
+    for (int32_t stage = 0; stage < pp_size; ++stage) {
+      const Range range = BalancedStageLayers(c.model, pp_size, stage);
       EXPECT_EQ(range.begin, next);
-      EXPECT_EQ(range.size(), c.layers[stage]) << pipeline << " stages, stage " << stage;
+      EXPECT_EQ(range.size(), c.layers[stage]) << pp_size << " stages, stage " << stage;
       next = range.end;
     }
     EXPECT_EQ(next, c.model.num_layers);
@@ -249,13 +249,13 @@ TEST(BalancedStageLayers, NoOtherSplitHasAFasterSlowestStage) {
     EverySplit every(kLayer, output);
     for (int64_t layers = 1; layers <= 40; ++layers) {
       const model::ModelConfig model = Shape(layers, 1, 4, 1, 1, 1, output);
-      for (int32_t pipeline = 1; pipeline <= layers; ++pipeline) {
+      for (int32_t pp_size = 1; pp_size <= layers; ++pp_size) {
         SCOPED_TRACE(testing::Message()
-                     << layers << " layers, pp=" << pipeline << ", output " << output);
+                     << layers << " layers, pp=" << pp_size << ", output " << output);
         int64_t next = 0, slowest = 0, size_before = layers;
-        for (int32_t stage = 0; stage < pipeline; ++stage) {
-          const Range range = BalancedStageLayers(model, pipeline, stage);
-          const bool last = stage == pipeline - 1;
+        for (int32_t stage = 0; stage < pp_size; ++stage) {
+          const Range range = BalancedStageLayers(model, pp_size, stage);
+          const bool last = stage == pp_size - 1;
           ASSERT_EQ(range.begin, next);
           ASSERT_GE(range.size(), 1);
           if (!last) ASSERT_LE(range.size(), size_before);
@@ -264,10 +264,10 @@ TEST(BalancedStageLayers, NoOtherSplitHasAFasterSlowestStage) {
           next = range.end;
         }
         ASSERT_EQ(next, layers);
-        ASSERT_EQ(slowest, every.Slowest(layers, pipeline));
+        ASSERT_EQ(slowest, every.Slowest(layers, pp_size));
         // One layer more would make the last stage slower than that.
-        const Range last = BalancedStageLayers(model, pipeline, pipeline - 1);
-        if (pipeline > 1 && layers - last.size() > pipeline - 1) {
+        const Range last = BalancedStageLayers(model, pp_size, pp_size - 1);
+        if (pp_size > 1 && layers - last.size() > pp_size - 1) {
           ASSERT_GT((last.size() + 1) * kLayer + output, slowest);
         }
       }

@@ -59,12 +59,12 @@ class Fit {
           {.name = absl::StrCat("node ", node.host), .free_bytes = node.memory_bytes});
     }
     // Replicas are alike.
-    const int32_t ranks = layout.tensor * layout.pipeline;
+    const int32_t ranks = layout.tp_size * layout.pp_size;
     std::vector<RankMemory> memories;
     for (int32_t rank = 0; rank < ranks; ++rank) {
-      const Range layers = BalancedStageLayers(job.model, layout.pipeline, rank / layout.tensor);
+      const Range layers = BalancedStageLayers(job.model, layout.pp_size, rank / layout.tp_size);
       SKEIN_ASSIGN_OR_RETURN(memories.emplace_back(),
-                             MemoryOfRank(job.model, rank % layout.tensor, layers, limits));
+                             MemoryOfRank(job.model, rank % layout.tp_size, layers, limits));
     }
     for (int32_t rank = 0; rank < job.ranks(); ++rank) {
       fit.Add(rank, job.machine.devices[rank], memories[rank % ranks]);
@@ -128,10 +128,10 @@ std::string Sequences(int32_t count, int64_t context_length) {
 // Judges which nodes and cores the shards of every stage find.
 void JudgePlacement(const Job& job, Candidate& candidate) {
   const Layout& layout = candidate.layout;
-  candidate.useful_shards = layout.tensor;
-  for (int32_t first = 0; first < job.ranks(); first += layout.tensor) {
+  candidate.useful_shards = layout.tp_size;
+  for (int32_t first = 0; first < job.ranks(); first += layout.tp_size) {
     std::set<int32_t> nodes;
-    for (int32_t i = 0; i < layout.tensor; ++i) nodes.insert(job.machine.devices[first + i].node);
+    for (int32_t i = 0; i < layout.tp_size; ++i) nodes.insert(job.machine.devices[first + i].node);
     int64_t cores = 0;
     std::vector<std::string> hosts;
     for (int32_t node : nodes) {
@@ -147,18 +147,18 @@ void JudgePlacement(const Job& job, Candidate& candidate) {
 
 // A micro-batch for every stage, so that all of them work on a prompt at the same time.
 int64_t StepTokens(const Job& job, const Layout& layout) {
-  if (job.step_tokens > 0) return job.step_tokens;
-  return std::max<int64_t>(int64_t{kMicroBatchRows} * layout.pipeline, job.max_sequences);
+  if (job.max_num_batched_tokens > 0) return job.max_num_batched_tokens;
+  return std::max<int64_t>(int64_t{kMicroBatchRows} * layout.pp_size, job.max_num_seqs);
 }
 
 ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {
   ReplicaLimits limits;
   limits.device = job.device;
-  limits.tensor = layout.tensor;
+  limits.tp_size = layout.tp_size;
   limits.context_length = job.context_length;
-  limits.max_sequences = job.max_sequences;
+  limits.max_num_seqs = job.max_num_seqs;
   limits.max_micro_batch_rows =
-      static_cast<int32_t>((StepTokens(job, layout) + layout.pipeline - 1) / layout.pipeline);
+      static_cast<int32_t>((StepTokens(job, layout) + layout.pp_size - 1) / layout.pp_size);
   limits.page_size = job.page_size;
   limits.kv_dtype = job.kv_dtype;
   limits.hop_dtype = job.hop_dtype;
@@ -197,24 +197,25 @@ absl::Status MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& 
 
 absl::Status BudgetRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
                            int64_t pages) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "KV caches of ", KvMemoryAsked(job.kv_memory), " have ", FormatCount(pages, "page"), " of ",
-      limits.page_size, " slots; ", Sequences(1, job.context_length), " needs ", limits.context_pages(),
-      ", ", FormatBytes(limits.context_pages() * fit.PageBytes()), " per rank"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("KV caches of ", KvMemoryAsked(job.kv_memory), " have ",
+                   FormatCount(pages, "page"), " of ", limits.page_size, " tokens; ",
+                   Sequences(1, job.context_length), " needs ", limits.context_pages(), ", ",
+                   FormatBytes(limits.context_pages() * fit.PageBytes()), " per rank"));
 }
 
 std::string CacheReason(const Job& job, const ReplicaLimits& limits, int64_t wanted_pages) {
   std::string reason =
-      absl::StrCat(FormatCount(limits.pages, "page"), " of ", limits.page_size, " slots: ");
+      absl::StrCat(FormatCount(limits.pages, "page"), " of ", limits.page_size, " tokens: ");
   if (job.kv_memory != KvMemory{}) {
     absl::StrAppend(&reason, KvMemoryAsked(job.kv_memory), ", as asked. ");
   } else if (limits.pages < wanted_pages) {
     absl::StrAppend(&reason, "memory has no room for more. ");
   } else {
-    return absl::StrCat(reason, Sequences(limits.max_sequences, limits.context_length),
+    return absl::StrCat(reason, Sequences(limits.max_num_seqs, limits.context_length),
                         " have room at the same time.");
   }
-  return absl::StrCat(reason, Sequences(limits.max_sequences, limits.context_length), " need ",
+  return absl::StrCat(reason, Sequences(limits.max_num_seqs, limits.context_length), " need ",
                       wanted_pages, " if all grow to their full length.");
 }
 
@@ -239,7 +240,7 @@ absl::Status ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
         absl::StrCat("swap memory of ", FormatBytes(job.swap_memory_bytes),
                      " per rank has no room for one page of ", FormatBytes(fit.PageBytes())));
   }
-  const int64_t wanted = limits.max_sequences * limits.context_pages();
+  const int64_t wanted = limits.max_num_seqs * limits.context_pages();
   int64_t pages = 0;
   if (job.kv_memory.bytes_per_rank > 0) {
     pages = std::min(fit.PagesIn(job.kv_memory.bytes_per_rank), kMaxPages);
@@ -274,9 +275,9 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
 
   Plan& plan = candidate.plan;
   plan.layout = candidate.layout;
-  plan.max_sequences = limits.max_sequences;
+  plan.max_num_seqs = limits.max_num_seqs;
   plan.max_micro_batch_rows = limits.max_micro_batch_rows;
-  plan.step_tokens = StepTokens(job, plan.layout);
+  plan.max_num_batched_tokens = StepTokens(job, plan.layout);
   plan.page_size = limits.page_size;
   plan.pages = limits.pages;
   plan.swap_pages = limits.swap_pages;
@@ -287,10 +288,10 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
   for (int32_t i = 0; i < job.ranks(); ++i) {
     RankPlan rank;
     rank.rank = i;
-    rank.shard = i % plan.layout.tensor;
-    rank.stage = i / plan.layout.tensor % plan.layout.pipeline;
-    rank.replica = i / (plan.layout.tensor * plan.layout.pipeline);
-    rank.layers = BalancedStageLayers(job.model, plan.layout.pipeline, rank.stage);
+    rank.tp_rank = i % plan.layout.tp_size;
+    rank.pp_rank = i / plan.layout.tp_size % plan.layout.pp_size;
+    rank.dp_rank = i / (plan.layout.tp_size * plan.layout.pp_size);
+    rank.layers = BalancedStageLayers(job.model, plan.layout.pp_size, rank.pp_rank);
     rank.threads = std::max(1, job.NodeOf(i).cores / ranks_of_nodes[job.machine.devices[i].node]);
     rank.device = job.machine.devices[i];
     rank.weight_bytes = fit.rank(i).weight_bytes;
@@ -320,18 +321,18 @@ std::vector<int32_t> RanksOfNodes(const topology::Machine& machine) {
   return ranks;
 }
 
-absl::Status CheckPipelineParallel(const model::ModelConfig& model, int32_t pipeline) {
-  if (pipeline <= model.num_layers) return absl::OkStatus();
+absl::Status CheckPipelineParallel(const model::ModelConfig& model, int32_t pp_size) {
+  if (pp_size <= model.num_layers) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("pp=", pipeline, ": ", pipeline, " stages of ", model.num_layers,
+      absl::StrCat("pp=", pp_size, ": ", pp_size, " stages of ", model.num_layers,
                    " layers cannot be, since a stage holds at least one"));
 }
 
 Candidate JudgeLayout(const Job& job, const Layout& layout) {
   Candidate candidate;
   candidate.layout = layout;
-  candidate.refusal = CheckTensorParallel(job.model, layout.tensor);
-  candidate.refusal.Update(CheckPipelineParallel(job.model, layout.pipeline));
+  candidate.refusal = CheckTensorParallel(job.model, layout.tp_size);
+  candidate.refusal.Update(CheckPipelineParallel(job.model, layout.pp_size));
   if (!candidate.refusal.ok()) return candidate;
   JudgePlacement(job, candidate);
   JudgeMemory(job, candidate);

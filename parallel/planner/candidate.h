@@ -22,12 +22,12 @@ struct Job {
   DeviceKind device = DeviceKind::kCpu;  // of all ranks
   int64_t page_size = 0;
   int64_t context_length = 0;
-  int32_t max_sequences = 0;
+  int32_t max_num_seqs = 0;
   KvMemory kv_memory;
   KvDType kv_dtype = KvDType::kF32;
   DType hop_dtype = DType::kF32;
-  int64_t swap_memory_bytes = 0;  // per rank
-  int64_t step_tokens = 0;        // 0: as the layout asks for; otherwise at least max_sequences
+  int64_t swap_memory_bytes = 0;       // per rank
+  int64_t max_num_batched_tokens = 0;  // 0: as the layout asks for; otherwise at least max_num_seqs
   PipelineRates rates;
 
   int32_t ranks() const { return static_cast<int32_t>(machine.devices.size()); }
@@ -61,7 +61,7 @@ constexpr int64_t UsableBytes(int64_t memory_bytes) { return memory_bytes - memo
 Candidate JudgeLayout(const Job& job, const Layout& layout);
 
 // InvalidArgument when the model has fewer layers than stages.
-absl::Status CheckPipelineParallel(const model::ModelConfig& model, int32_t pipeline);
+absl::Status CheckPipelineParallel(const model::ModelConfig& model, int32_t pp_size);
 
 // The number of ranks on each node.
 std::vector<int32_t> RanksOfNodes(const topology::Machine& machine);

@@ -11,7 +11,7 @@ namespace skein::plan {
 // More than any rank has; 1,024 times it is within an int64.
 inline constexpr int64_t kMaxRankBytes = int64_t{1} << 50;
 
-// At most one is set. If neither is, the cache gets the memory that max_sequences sequences of a
+// At most one is set. If neither is, the cache gets the memory that max_num_seqs sequences of a
 // full context need, or as much of that as there is room for.
 struct KvMemory {
   // In (0, 1]: a fraction of what weights, activations, swap and processes leave of a node's usable

@@ -11,8 +11,8 @@ namespace skein::plan {
 absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t shard,
                                         Range layers, const ReplicaLimits& limits) {
   SKEIN_ASSIGN_OR_RETURN(const RankProgram rank, BuildRankProgram(model, /*tensors=*/nullptr,
-                                                                  {.tensor = limits.tensor,
-                                                                   .shard = shard,
+                                                                  {.tp_size = limits.tp_size,
+                                                                   .tp_rank = shard,
                                                                    .layers = layers,
                                                                    .page_size = limits.page_size,
                                                                    .pages = 1,
@@ -20,7 +20,7 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
                                                                    .hop_dtype = limits.hop_dtype}));
   const kernels::Limits batch = {
       .rows = limits.max_micro_batch_rows,
-      .outputs = MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows)};
+      .outputs = MaxOutputs(limits.max_num_seqs, limits.max_micro_batch_rows)};
   RankMemory memory;
   SKEIN_ASSIGN_OR_RETURN(const kernels::ProgramSizes sizes,
                          kernels::SizesOf(limits.device, rank.program, rank.kv, batch));

@@ -14,9 +14,9 @@ namespace skein::plan {
 
 // Limits that are the same for all ranks of a replica.
 struct ReplicaLimits {
-  int32_t tensor = 1;
+  int32_t tp_size = 1;
   int64_t context_length = 0;
-  int32_t max_sequences = 0;
+  int32_t max_num_seqs = 0;
   int32_t max_micro_batch_rows = 0;
   int64_t page_size = 0;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;

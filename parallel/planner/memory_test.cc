@@ -24,17 +24,17 @@ model::ModelConfig Model(bool tied) {
   return model;
 }
 
-ReplicaLimits Limits(int32_t tensor) {
-  return {.tensor = tensor,
+ReplicaLimits Limits(int32_t tp_size) {
+  return {.tp_size = tp_size,
           .context_length = 1024,
-          .max_sequences = 16,
+          .max_num_seqs = 16,
           .max_micro_batch_rows = 256,
           .page_size = 16,
           .pages = 1024};
 }
 
-RankMemory Memory(const model::ModelConfig& model, int32_t tensor, int32_t shard, Range layers) {
-  return *MemoryOfRank(model, shard, layers, Limits(tensor));
+RankMemory Memory(const model::ModelConfig& model, int32_t tp_size, int32_t shard, Range layers) {
+  return *MemoryOfRank(model, shard, layers, Limits(tp_size));
 }
 
 TEST(MemoryOfRank, WholeModelIsItsParameters) {
@@ -85,14 +85,14 @@ TEST(MemoryOfRank, NamesDevicesThatNoBackEndIsFor) {
 TEST(MemoryOfRank, LogitsAreOfAMicroBatchAtMost) {
   ReplicaLimits limits = Limits(1);
   limits.max_micro_batch_rows = 40;
-  limits.max_sequences = 64;
+  limits.max_num_seqs = 64;
   const model::ModelConfig model = Model(true);
   const auto activations = [&] { return MemoryOfRank(model, 0, {0, 8}, limits)->activation_bytes; };
   const int64_t many = activations();
   // A row a sequence, and 16 for log probabilities of prompts.
-  limits.max_sequences = 24;
+  limits.max_num_seqs = 24;
   EXPECT_EQ(activations(), many);
-  limits.max_sequences = 23;
+  limits.max_num_seqs = 23;
   EXPECT_LT(activations(), many);
 }
 

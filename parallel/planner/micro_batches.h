@@ -40,7 +40,7 @@ struct MicroBatchCount {
 };
 
 // Counts for steady decode with all sequences of `plan`, whose micro_batches are not read. P stages
-// get P or P + 1, one stage 1, and none more than max_sequences. InvalidArgument for rates that are
+// get P or P + 1, one stage 1, and none more than max_num_seqs. InvalidArgument for rates that are
 // none.
 absl::StatusOr<MicroBatchCount> CountMicroBatches(const PipelineRates& rates,
                                                   const topology::Machine& machine,

@@ -54,9 +54,9 @@ absl::Status CheckConstraints(const ModelFacts& model, const Constraints& constr
         absl::StrCat("a context of ", constraints.context_length, " tokens cannot be: ", model.name,
                      " takes 1 to ", model.config.max_position_embeddings));
   }
-  if (constraints.max_sequences < 0 || constraints.max_sequences > kMaxSequences) {
+  if (constraints.max_num_seqs < 0 || constraints.max_num_seqs > kMaxSequences) {
     return absl::InvalidArgumentError(absl::StrCat(
-        constraints.max_sequences, " sequences at once cannot be: 1 to ", kMaxSequences, " can"));
+        constraints.max_num_seqs, " sequences at once cannot be: 1 to ", kMaxSequences, " can"));
   }
   const KvMemory& kv = constraints.kv_memory;
   if (!(kv.fraction >= 0 && kv.fraction <= 1) || kv.bytes_per_rank < 0 ||
@@ -69,11 +69,13 @@ absl::Status CheckConstraints(const ModelFacts& model, const Constraints& constr
     return absl::InvalidArgumentError(
         absl::StrCat("a swap memory of ", constraints.swap_memory_bytes, " bytes cannot be"));
   }
-  if (constraints.step_tokens < 0 || constraints.step_tokens > kMaxStepTokens ||
-      (constraints.step_tokens > 0 && constraints.step_tokens < constraints.max_sequences)) {
+  if (constraints.max_num_batched_tokens < 0 ||
+      constraints.max_num_batched_tokens > kMaxStepTokens ||
+      (constraints.max_num_batched_tokens > 0 &&
+       constraints.max_num_batched_tokens < constraints.max_num_seqs)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "steps of ", constraints.step_tokens, " tokens cannot be: 1 to ", kMaxStepTokens,
-        " can, and each of ", FormatCount(constraints.max_sequences, "sequence"), " needs one"));
+        "steps of ", constraints.max_num_batched_tokens, " tokens cannot be: 1 to ", kMaxStepTokens,
+        " can, and each of ", FormatCount(constraints.max_num_seqs, "sequence"), " needs one"));
   }
   const PipelineRates& rates = constraints.rates;
   if (!(rates.read_bytes_per_s > 0) || std::isinf(rates.read_bytes_per_s) ||
@@ -86,15 +88,15 @@ absl::Status CheckConstraints(const ModelFacts& model, const Constraints& constr
 }
 
 bool Matches(const LayoutRequest& request, const Layout& layout) {
-  return request.tensor.value_or(layout.tensor) == layout.tensor &&
-         request.pipeline.value_or(layout.pipeline) == layout.pipeline &&
-         request.data.value_or(layout.data) == layout.data;
+  return request.tp_size.value_or(layout.tp_size) == layout.tp_size &&
+         request.pp_size.value_or(layout.pp_size) == layout.pp_size &&
+         request.dp_size.value_or(layout.dp_size) == layout.dp_size;
 }
 
 // The rule: cores first, then no shards beyond them, then no stages that memory does not ask for.
 bool IsBetter(const Candidate& a, const Candidate& b) {
   const auto key = [](const Candidate& c) {
-    return std::tuple(-c.useful_shards, c.layout.tensor, c.layout.pipeline);
+    return std::tuple(-c.useful_shards, c.layout.tp_size, c.layout.pp_size);
   };
   return key(a) < key(b);
 }
@@ -106,11 +108,11 @@ std::string WhyItLost(const Candidate& loser, const Candidate& best) {
                         " of a layer would work at the same time, with ", than, " it is ",
                         best.useful_shards);
   }
-  if (loser.layout.tensor > best.layout.tensor) {
+  if (loser.layout.tp_size > best.layout.tp_size) {
     return absl::StrCat("shards beyond the ", FormatCount(best.useful_shards, "core"),
                         " that they share gain nothing, and exchange more than with ", than);
   }
-  return absl::StrCat("a token would pass ", loser.layout.pipeline,
+  return absl::StrCat("a token would pass ", loser.layout.pp_size,
                       " stages one after the other, and memory does not ask for it: ", than,
                       " fits");
 }
@@ -119,7 +121,7 @@ absl::Status CrossingRefusal(const Candidate& candidate) {
   return absl::FailedPreconditionError(
       absl::StrCat("the shards of a stage would be spread over nodes ", candidate.crossing,
                    ", and every layer's sums cross the network; it must be asked for by tp=",
-                   candidate.layout.tensor));
+                   candidate.layout.tp_size));
 }
 
 // Refuses a layout that cannot be, whatever else works.
@@ -128,7 +130,7 @@ absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& req
     return absl::FailedPreconditionError(request.ToString() + " was asked for");
   }
   SKEIN_RETURN_IF_ERROR(candidate.refusal);
-  const bool tensor_is_asked = request.tensor || (request.pipeline && request.data);
+  const bool tensor_is_asked = request.tp_size || (request.pp_size && request.dp_size);
   if (!candidate.crossing.empty() && !tensor_is_asked) return CrossingRefusal(candidate);
   return absl::OkStatus();
 }
@@ -136,12 +138,12 @@ absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& req
 std::vector<Candidate> JudgeAllLayouts(const Job& job) {
   std::vector<Candidate> candidates;
   const int32_t ranks = job.ranks();
-  for (int32_t tensor = 1; tensor <= ranks; ++tensor) {
-    if (ranks % tensor != 0) continue;
-    const int32_t rest = ranks / tensor;
-    for (int32_t pipeline = 1; pipeline <= rest; ++pipeline) {
-      if (rest % pipeline != 0) continue;
-      candidates.push_back(JudgeLayout(job, {tensor, pipeline, rest / pipeline}));
+  for (int32_t tp_size = 1; tp_size <= ranks; ++tp_size) {
+    if (ranks % tp_size != 0) continue;
+    const int32_t rest = ranks / tp_size;
+    for (int32_t pp_size = 1; pp_size <= rest; ++pp_size) {
+      if (rest % pp_size != 0) continue;
+      candidates.push_back(JudgeLayout(job, {tp_size, pp_size, rest / pp_size}));
     }
   }
   std::sort(candidates.begin(), candidates.end(), IsBetter);
@@ -154,11 +156,11 @@ std::vector<std::string> WhatDoesNotDivide(const Job& job, const LayoutRequest& 
   const auto note = [&](const absl::Status& refusal) {
     if (!refusal.ok()) reasons.push_back(std::string(refusal.message()));
   };
-  if (request.tensor) note(CheckTensorParallel(job.model, *request.tensor));
-  if (request.pipeline) note(CheckPipelineParallel(job.model, *request.pipeline));
-  const int64_t product =
-      int64_t{request.tensor.value_or(1)} * request.pipeline.value_or(1) * request.data.value_or(1);
-  const bool all_given = request.tensor && request.pipeline && request.data;
+  if (request.tp_size) note(CheckTensorParallel(job.model, *request.tp_size));
+  if (request.pp_size) note(CheckPipelineParallel(job.model, *request.pp_size));
+  const int64_t product = int64_t{request.tp_size.value_or(1)} * request.pp_size.value_or(1) *
+                          request.dp_size.value_or(1);
+  const bool all_given = request.tp_size && request.pp_size && request.dp_size;
   if (all_given ? product != job.ranks() : job.ranks() % product != 0) {
     reasons.push_back(absl::StrCat(request.ToString(), " needs ", all_given ? "" : "a multiple of ",
                                    product, " ranks; the job has ", job.ranks()));
@@ -171,8 +173,8 @@ double Distance(const LayoutRequest& request, const Layout& layout) {
   const auto part = [](const std::optional<int32_t>& asked, int32_t given) {
     return asked ? std::abs(std::log2(static_cast<double>(*asked) / given)) : 0.0;
   };
-  return part(request.tensor, layout.tensor) + part(request.pipeline, layout.pipeline) +
-         part(request.data, layout.data);
+  return part(request.tp_size, layout.tp_size) + part(request.pp_size, layout.pp_size) +
+         part(request.dp_size, layout.dp_size);
 }
 
 // The working layouts nearest to the request, by name.
@@ -180,7 +182,7 @@ std::vector<std::string> NearestLayouts(const std::vector<Candidate>& candidates
                                         const LayoutRequest& request) {
   std::vector<Layout> works;  // in the order of IsBetter, which breaks ties below
   for (const Candidate& c : candidates) {
-    const bool may_cross = request.tensor && *request.tensor == c.layout.tensor;
+    const bool may_cross = request.tp_size && *request.tp_size == c.layout.tp_size;
     if (c.refusal.ok() && (c.crossing.empty() || may_cross)) works.push_back(c.layout);
   }
   std::stable_sort(works.begin(), works.end(), [&](const Layout& a, const Layout& b) {
@@ -253,9 +255,9 @@ void AddThreadReasons(const Job& job, std::vector<std::string>& reasons) {
 // Why no layout like `best` with fewer stages was taken; "" where there is none.
 std::string WhyStages(const Candidate& best, const std::vector<Candidate>& candidates) {
   for (const Candidate& c : candidates) {
-    if (c.layout.tensor == best.layout.tensor && c.layout.pipeline < best.layout.pipeline &&
+    if (c.layout.tp_size == best.layout.tp_size && c.layout.pp_size < best.layout.pp_size &&
         !c.refusal.ok()) {
-      return absl::StrCat("pp=", best.layout.pipeline, ": memory asks for stages. With ",
+      return absl::StrCat("pp=", best.layout.pp_size, ": memory asks for stages. With ",
                           c.layout.ToString(), " ", std::string(c.refusal.message()), ".");
     }
   }
@@ -267,18 +269,18 @@ std::vector<std::string> WhyThisLayout(const Candidate& chosen, const LayoutRequ
   const Layout& layout = chosen.layout;
   std::vector<std::string> reasons;
   if (request != LayoutRequest{}) reasons.push_back(request.ToString() + " was asked for.");
-  if (!request.tensor) {
+  if (!request.tp_size) {
     reasons.push_back(absl::StrCat(
-        "tp=", layout.tensor, ": ", FormatCount(chosen.useful_shards, "shard"),
+        "tp=", layout.tp_size, ": ", FormatCount(chosen.useful_shards, "shard"),
         " of a layer can work at the same time; no layout that works has more",
-        layout.tensor > chosen.useful_shards ? ", nor as many with fewer shards." : "."));
+        layout.tp_size > chosen.useful_shards ? ", nor as many with fewer shards." : "."));
   }
-  if (!request.pipeline && layout.pipeline > 1) {
+  if (!request.pp_size && layout.pp_size > 1) {
     std::string why = WhyStages(chosen, candidates);
     if (!why.empty()) reasons.push_back(std::move(why));
   }
-  if (!request.data && layout.data > 1) {
-    reasons.push_back(absl::StrCat("dp=", layout.data,
+  if (!request.dp_size && layout.dp_size > 1) {
+    reasons.push_back(absl::StrCat("dp=", layout.dp_size,
                                    ": the other ranks hold further replicas, for other requests."));
   }
   if (!chosen.crossing.empty()) {
@@ -296,18 +298,18 @@ Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candid
   plan.model_path = model.path;
   plan.model_identity = model.identity;
   plan.reasons = std::move(layout_reasons);
-  if (!SumsAgreeAcrossLayouts(plan.layout.tensor)) {
+  if (!SumsAgreeAcrossLayouts(plan.layout.tp_size)) {
     plan.reasons.push_back(
-        absl::StrCat("tp=", plan.layout.tensor,
+        absl::StrCat("tp=", plan.layout.tp_size,
                      " sums in its own order: answers may differ in the last bits "
                      "from those of tp=1, 2, 4 and 8."));
   }
-  if (plan.layout.pipeline > 1 && plan.hop_dtype != DType::kF32) {
+  if (plan.layout.pp_size > 1 && plan.hop_dtype != DType::kF32) {
     plan.reasons.push_back(absl::StrCat(
         "Activations are rounded to ", std::string(HopDTypeName(plan.hop_dtype)),
         " between stages: answers may differ in the last bits from those of other pipelines."));
   }
-  if (plan.layout.pipeline > 1) plan.reasons.push_back(candidate.micro_batch_reason);
+  if (plan.layout.pp_size > 1) plan.reasons.push_back(candidate.micro_batch_reason);
   AddThreadReasons(job, plan.reasons);
   plan.reasons.push_back(candidate.memory_reason);
   plan.reasons.push_back(candidate.cache_reason);
@@ -326,18 +328,18 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   SKEIN_ASSIGN_OR_RETURN(job.page_size, kernels::PageSlots(job.device));
   job.context_length = constraints.context_length > 0 ? constraints.context_length
                                                       : model.config.max_position_embeddings;
-  job.max_sequences = constraints.max_sequences;
-  if (job.max_sequences == 0) {
-    job.max_sequences =
-        constraints.step_tokens > 0
-            ? static_cast<int32_t>(std::min<int64_t>(kDefaultSequences, constraints.step_tokens))
-            : kDefaultSequences;
+  job.max_num_seqs = constraints.max_num_seqs;
+  if (job.max_num_seqs == 0) {
+    job.max_num_seqs = constraints.max_num_batched_tokens > 0
+                           ? static_cast<int32_t>(std::min<int64_t>(
+                                 kDefaultSequences, constraints.max_num_batched_tokens))
+                           : kDefaultSequences;
   }
   job.kv_memory = constraints.kv_memory;
   job.kv_dtype = constraints.kv_dtype;
   job.hop_dtype = constraints.hop_dtype;
   job.swap_memory_bytes = constraints.swap_memory_bytes;
-  job.step_tokens = constraints.step_tokens;
+  job.max_num_batched_tokens = constraints.max_num_batched_tokens;
   job.rates = constraints.rates;
 
   const std::vector<Candidate> candidates = JudgeAllLayouts(job);

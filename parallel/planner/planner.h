@@ -20,15 +20,15 @@ inline constexpr int64_t kMaxStepTokens = 1 << 20;  // as CheckPlan has it for a
 struct Constraints {
   LayoutRequest layout;        // parts that are fixed
   int64_t context_length = 0;  // 0: the model's
-  int32_t max_sequences = 0;   // per replica; 0: the planner's choice
+  int32_t max_num_seqs = 0;    // per replica; 0: the planner's choice
   // Pages are given to sequences as they grow: more may run at once than would fit if all had their
   // full context. One always fits.
   KvMemory kv_memory;
   KvDType kv_dtype = KvDType::kF32;
-  DType hop_dtype = DType::kF32;  // of activations between stages
-  int64_t swap_memory_bytes = 0;  // per rank
-  int64_t step_tokens = 0;        // per replica; 0: the planner's choice
-  PipelineRates rates;            // say how many micro-batches a pipeline has
+  DType hop_dtype = DType::kF32;       // of activations between stages
+  int64_t swap_memory_bytes = 0;       // per rank
+  int64_t max_num_batched_tokens = 0;  // per replica; 0: the planner's choice
+  PipelineRates rates;                 // say how many micro-batches a pipeline has
 };
 
 struct ModelFacts {

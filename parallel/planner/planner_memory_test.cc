@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Pages of 16 slots of the 8B's 32 layers: 8 KV heads, a key and a value of 128 each.
+// Pages of 16 tokens of the 8B's 32 layers: 8 KV heads, a key and a value of 128 each.
 constexpr int64_t kPageBytes = int64_t{32} * 16 * 8 * 2 * 128 * 4;
 
 TEST(PlanJob, GivesPagesWhatSequencesNeedAndMemoryHas) {
@@ -33,7 +33,7 @@ TEST(PlanJob, GivesPagesWhatSequencesNeedAndMemoryHas) {
 
   // More sequences than have room at their full length, as asked.
   const Plan many = plan_of({{}, 0, 100});
-  EXPECT_EQ(many.max_sequences, 100);
+  EXPECT_EQ(many.max_num_seqs, 100);
   EXPECT_GT(many.pages, all.pages);
   EXPECT_LT(many.pages, 100 * 512);
   ExpectFilled(many, 70 * kGiB);
@@ -105,7 +105,7 @@ TEST(PlanJob, TakesAskedKvMemory) {
     SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest(c.layout));
     SKEIN_ASSERT_OK_AND_ASSIGN(constraints.kv_memory, ParseKvMemory(c.kv_memory));
     const int32_t ranks =
-        constraints.layout.tensor.value_or(1) * constraints.layout.pipeline.value_or(1);
+        constraints.layout.tp_size.value_or(1) * constraints.layout.pp_size.value_or(1);
     SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
                                PlanJob(OneNode(8, 160 * kGiB, ranks), Llama8B(), constraints));
     const Plan& plan = planning.plans[0];
@@ -149,7 +149,7 @@ TEST(PlanJob, RefusesKvMemoryThatCannotBe) {
   const Case cases[] = {
       {"1GiB",
        0,
-       {"KV caches of 1.00 GiB per rank have 256 pages of 16 slots",
+       {"KV caches of 1.00 GiB per rank have 256 pages of 16 tokens",
         "1 sequence of 8192 tokens needs 512, 2.00 GiB per rank"}},
       {"0.01", 0, {"KV caches of 0.01 of the memory that is left have 1", "needs 512"}},
       {"1B", 0, {"have 0 pages"}},

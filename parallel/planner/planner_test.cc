@@ -42,7 +42,7 @@ TEST(PlanJob, GivesBardTheNodesCoresThenReplicas) {
     const Plan& plan = planning.plans[0];
     EXPECT_EQ(plan.layout, c.want) << plan.layout.ToString();
     EXPECT_EQ(plan.ranks.back().threads, c.threads);
-    EXPECT_EQ(plan.max_sequences, 16);
+    EXPECT_EQ(plan.max_num_seqs, 16);
     EXPECT_EQ(plan.pages, 1024);
     EXPECT_EQ(plan.context_length, 1024);
   }
@@ -116,7 +116,7 @@ TEST(PlanJob, OddShardsSayThatTheySumInTheirOwnOrder) {
   for (const int32_t ranks : {3, 6}) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
                                PlanJob(OneNode(8, 64 * kGiB, ranks), model, {}));
-    EXPECT_EQ(planning.plans[0].layout.tensor, ranks);
+    EXPECT_EQ(planning.plans[0].layout.tp_size, ranks);
     EXPECT_THAT(Reasons(planning.plans[0]), HasSubstr("may differ in the last bits"));
   }
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(OneNode(8, 64 * kGiB, 2), model, {}));
@@ -160,7 +160,7 @@ TEST(PlanJob, TakesStagesOnlyWhereMemoryAsksForThem) {
   EXPECT_EQ(plan.layout, (Layout{1, 2, 2}));
   EXPECT_THAT(Reasons(plan), HasSubstr("memory asks for stages. With tp=1,pp=1,dp=4 node alpha"));
   EXPECT_EQ(plan.micro_batches, 2);
-  EXPECT_EQ(plan.max_sequences, 16);
+  EXPECT_EQ(plan.max_num_seqs, 16);
   EXPECT_LT(plan.pages * plan.page_size, 16 * plan.context_length);
   EXPECT_THAT(Reasons(plan), HasSubstr("memory has no room for more. 16 sequences of 8192 tokens "
                                        "need 8192 if all grow"));
@@ -172,7 +172,7 @@ TEST(PlanJob, StepsHaveAMicroBatchForEveryStage) {
     const char* layout;
     int32_t sequences;
     int64_t asked;
-    int64_t step_tokens;
+    int64_t max_num_batched_tokens;
     int32_t rows, want_sequences;
   };
   const Case cases[] = {
@@ -188,16 +188,16 @@ TEST(PlanJob, StepsHaveAMicroBatchForEveryStage) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(testing::Message() << c.layout << ", steps of " << c.asked);
-    Constraints constraints{.max_sequences = c.sequences, .step_tokens = c.asked};
+    Constraints constraints{.max_num_seqs = c.sequences, .max_num_batched_tokens = c.asked};
     SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest(c.layout));
-    const int32_t ranks = *constraints.layout.pipeline;
+    const int32_t ranks = *constraints.layout.pp_size;
     SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
                                PlanJob(OneNode(8, 64 * kGiB, ranks), Bard(), constraints));
     const Plan& plan = planning.plans[0];
     SKEIN_EXPECT_OK(ValidatePlan(plan, Bard().config));
-    EXPECT_EQ(plan.step_tokens, c.step_tokens);
+    EXPECT_EQ(plan.max_num_batched_tokens, c.max_num_batched_tokens);
     EXPECT_EQ(plan.max_micro_batch_rows, c.rows);
-    EXPECT_EQ(plan.max_sequences, c.want_sequences);
+    EXPECT_EQ(plan.max_num_seqs, c.want_sequences);
   }
 }
 
@@ -224,10 +224,10 @@ TEST(PlanJob, SlowHopsAskForOneMicroBatchMore) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(testing::Message() << c.layout << ", " << c.sequences << " sequences");
-    Constraints constraints{.max_sequences = c.sequences};
+    Constraints constraints{.max_num_seqs = c.sequences};
     SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest(c.layout));
     const int32_t ranks =
-        constraints.layout.tensor.value_or(1) * constraints.layout.pipeline.value_or(1);
+        constraints.layout.tp_size.value_or(1) * constraints.layout.pp_size.value_or(1);
     constraints.rates.hop = absl::Microseconds(1);
     SKEIN_ASSERT_OK_AND_ASSIGN(const Planning fast,
                                PlanJob(OneNode(8, 64 * kGiB, ranks), Bard(), constraints));
@@ -293,7 +293,7 @@ TEST(PlanJob, TakesAskedSequencesAndContext) {
                              PlanJob(OneNode(2, 64 * kGiB, 2), Bard(), {{}, 100, 300}));
   const Plan& plan = planning.plans[0];
   EXPECT_EQ(plan.context_length, 100);
-  EXPECT_EQ(plan.max_sequences, 300);
+  EXPECT_EQ(plan.max_num_seqs, 300);
   EXPECT_EQ(plan.pages, 300 * 7);
   EXPECT_EQ(plan.max_micro_batch_rows, 300);  // a step takes every sequence
 }
@@ -323,14 +323,14 @@ TEST(PlanJob, RefusesSenselessInput) {
       {OneNode(2, kGiB, 1), {.kv_memory = {0, -1}}, "-1 bytes"},
       {OneNode(2, kGiB, 1), {.kv_memory = {0, kMaxRankBytes + 1}}, "one of a fraction and bytes"},
       {OneNode(2, kGiB, 1), {.swap_memory_bytes = -1}, "a swap memory of -1"},
-      {OneNode(2, kGiB, 1), {.step_tokens = -1}, "steps of -1"},
+      {OneNode(2, kGiB, 1), {.max_num_batched_tokens = -1}, "steps of -1"},
       {OneNode(2, kGiB, 1), {.rates = {.read_bytes_per_s = 0}}, "reading 0 bytes/s"},
       {OneNode(2, kGiB, 1), {.rates = {.read_bytes_per_s = NAN}}, "reading nan bytes/s"},
       {OneNode(2, kGiB, 1), {.rates = {.hop = -absl::Seconds(1)}}, "hops of -1s"},
       {OneNode(2, kGiB, 1), {.rates = {.hop = absl::InfiniteDuration()}}, "hops of inf"},
-      {OneNode(2, kGiB, 1), {.step_tokens = 1 << 21}, "steps of 2097152"},
+      {OneNode(2, kGiB, 1), {.max_num_batched_tokens = 1 << 21}, "steps of 2097152"},
       {OneNode(2, kGiB, 1),
-       {.max_sequences = 9, .step_tokens = 8},
+       {.max_num_seqs = 9, .max_num_batched_tokens = 8},
        "each of 9 sequences needs one"},
   };
   for (const Case& c : cases) {
@@ -341,8 +341,8 @@ TEST(PlanJob, RefusesSenselessInput) {
 
 TEST(PlanJob, HopsHaveTheDTypeThatIsAsked) {
   const topology::Machine machine = OneNode(8, 64 * kGiB, 2);
-  const auto plan = [&](DType dtype, int32_t pipeline) {
-    return PlanJob(machine, Bard(), {.layout = {.pipeline = pipeline}, .hop_dtype = dtype})
+  const auto plan = [&](DType dtype, int32_t pp_size) {
+    return PlanJob(machine, Bard(), {.layout = {.pp_size = pp_size}, .hop_dtype = dtype})
         ->plans.front();
   };
   for (const DType dtype : {DType::kBF16, DType::kF16}) {

@@ -74,10 +74,10 @@ inline void ExpectSound(const Planning& planning, const ModelFacts& model, size_
     EXPECT_EQ(plan.model_name, model.name);
     EXPECT_EQ(plan.model_path, model.path);
     EXPECT_EQ(plan.model_identity, model.identity);
-    const int32_t stages = plan.layout.pipeline;
-    EXPECT_GE(plan.micro_batches, std::min(stages, plan.max_sequences));
-    EXPECT_LE(plan.micro_batches, stages == 1 ? 1 : std::min(stages + 1, plan.max_sequences));
-    EXPECT_EQ(plan.step_tokens, std::max(256 * plan.layout.pipeline, plan.max_sequences));
+    const int32_t stages = plan.layout.pp_size;
+    EXPECT_GE(plan.micro_batches, std::min(stages, plan.max_num_seqs));
+    EXPECT_LE(plan.micro_batches, stages == 1 ? 1 : std::min(stages + 1, plan.max_num_seqs));
+    EXPECT_EQ(plan.max_num_batched_tokens, std::max(256 * plan.layout.pp_size, plan.max_num_seqs));
   }
   size_t layouts = 0;
   for (size_t tp = 1; tp <= ranks; ++tp) {

@@ -19,13 +19,13 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
       ->check(InRange<int64_t>(0))
       ->capture_default_str();
   command
-      .add_option("--max-sequences", constraints.max_sequences,
+      .add_option("--max-num-seqs", constraints.max_num_seqs,
                   "Requests that a replica runs at once; 0 lets the planner choose")
       ->check(InRange(0, kMaxSequences))
       ->capture_default_str();
   AddParsed(command, "--kv-memory", constraints.kv_memory, ParseKvMemory,
             "Memory for keys and values: a fraction of what weights and the rest leave of a node, "
-            "like 0.5, or bytes per rank, like 4GiB. Default: what --max-sequences requests of "
+            "like 0.5, or bytes per rank, like 4GiB. Default: what --max-num-seqs requests of "
             "--context-length need, or as much of it as there is");
   AddParsed(command, "--kv-dtype", constraints.kv_dtype, ParseKvDType,
             "How keys and values are kept: f32; bf16 takes half of its memory, int8 about a "
@@ -40,7 +40,7 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
             "out; 0: they are recomputed")
       ->default_str("0");
   command
-      .add_option("--step-tokens", constraints.step_tokens,
+      .add_option("--max-num-batched-tokens", constraints.max_num_batched_tokens,
                   "Tokens that a replica computes in a step: a token of each running request, then "
                   "pieces of prompts. Fewer delay running requests less, more read prompts faster; "
                   "0 lets the planner choose")
@@ -58,13 +58,14 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
               "How long a message takes from one stage of a pipeline to the next; 0: 20us inside a "
               "host, 200us between hosts");
   command.callback([&constraints] {
-    if (constraints.step_tokens == 0 || constraints.step_tokens >= constraints.max_sequences) {
+    if (constraints.max_num_batched_tokens == 0 ||
+        constraints.max_num_batched_tokens >= constraints.max_num_seqs) {
       return;
     }
     throw CLI::ValidationError(
-        "--step-tokens",
-        absl::StrCat(constraints.step_tokens, " is less than --max-sequences, ",
-                     constraints.max_sequences, "; every running request takes one of them"));
+        "--max-num-batched-tokens",
+        absl::StrCat(constraints.max_num_batched_tokens, " is less than --max-num-seqs, ",
+                     constraints.max_num_seqs, "; every running request takes one of them"));
   });
 }
 

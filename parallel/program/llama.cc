@@ -49,7 +49,7 @@ class LlamaBuilder {
                             .pages = spec_.pages,
                             .dtype = spec_.kv_dtype};
     builder_.result().slice_key =
-        absl::StrCat("shard ", spec_.shard, "/", spec_.tensor, " of layers ", spec_.layers.begin,
+        absl::StrCat("shard ", spec_.tp_rank, "/", spec_.tp_size, " of layers ", spec_.layers.begin,
                      "-", spec_.layers.end, "/", config_.num_layers);
     return std::move(builder_.result());
   }
@@ -57,7 +57,7 @@ class LlamaBuilder {
  private:
   bool is_first() const { return spec_.layers.begin == 0; }
   bool is_last() const { return spec_.layers.end == config_.num_layers; }
-  bool has_peers() const { return spec_.tensor > 1; }
+  bool has_peers() const { return spec_.tp_size > 1; }
   kernels::Program& program() { return builder_.result().program; }
   float eps() const { return static_cast<float>(config_.rms_norm_eps); }
 
@@ -179,10 +179,10 @@ class LlamaBuilder {
     builder_.Add(kernels::MatMulOp{last, head, logits});
     builder_.SetPort(&kernels::Program::logits, logits);
     program().vocab_size = config_.vocab_size;
-    program().vocab_part = {.first = spec_.shard * shard_.vocab_stride,
+    program().vocab_part = {.first = spec_.tp_rank * shard_.vocab_stride,
                             .block = shard_.vocab_stride / shard_.inner_blocks,
                             .blocks = shard_.inner_blocks};
-    program().vocab_shards = spec_.tensor;
+    program().vocab_shards = spec_.tp_size;
     return absl::OkStatus();
   }
 
@@ -205,7 +205,7 @@ class LlamaBuilder {
 absl::StatusOr<RankProgram> BuildLlamaProgram(const model::ModelConfig& config,
                                               const model::TensorSource* tensors,
                                               const RankProgramSpec& spec) {
-  SKEIN_ASSIGN_OR_RETURN(const ShardSpec shard, MakeShard(config, spec.tensor, spec.shard));
+  SKEIN_ASSIGN_OR_RETURN(const ShardSpec shard, MakeShard(config, spec.tp_size, spec.tp_rank));
   return LlamaBuilder(config, tensors, spec, shard).Build();
 }
 

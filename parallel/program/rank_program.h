@@ -15,8 +15,8 @@ namespace skein::plan {
 
 // Which part of the model a rank holds, and its cache.
 struct RankProgramSpec {
-  int32_t tensor = 1;
-  int32_t shard = 0;
+  int32_t tp_size = 1;
+  int32_t tp_rank = 0;
   Range layers;  // of the model; the first stage begins at 0, the last one ends at num_layers
   int64_t page_size = 16;
   int64_t pages = 1;

@@ -11,9 +11,9 @@ namespace {
 plan::v1::RankPlan RankToProto(const plan::RankPlan& rank) {
   plan::v1::RankPlan wire;
   wire.set_rank(rank.rank);
-  wire.set_replica(rank.replica);
-  wire.set_stage(rank.stage);
-  wire.set_shard(rank.shard);
+  wire.set_dp_rank(rank.dp_rank);
+  wire.set_pp_rank(rank.pp_rank);
+  wire.set_tp_rank(rank.tp_rank);
   wire.set_layers_begin(rank.layers.begin);
   wire.set_layers_end(rank.layers.end);
   wire.set_threads(rank.threads);
@@ -26,9 +26,9 @@ plan::v1::RankPlan RankToProto(const plan::RankPlan& rank) {
 absl::StatusOr<plan::RankPlan> RankFromProto(const plan::v1::RankPlan& wire) {
   plan::RankPlan rank;
   rank.rank = wire.rank();
-  rank.replica = wire.replica();
-  rank.stage = wire.stage();
-  rank.shard = wire.shard();
+  rank.dp_rank = wire.dp_rank();
+  rank.pp_rank = wire.pp_rank();
+  rank.tp_rank = wire.tp_rank();
   rank.layers = {wire.layers_begin(), wire.layers_end()};
   rank.threads = wire.threads();
   rank.weight_bytes = wire.weight_bytes();
@@ -45,14 +45,14 @@ plan::v1::Plan ToProto(const plan::Plan& plan) {
   wire.set_model_name(plan.model_name);
   wire.set_model_path(plan.model_path);
   wire.set_model_identity(plan.model_identity);
-  wire.mutable_layout()->set_tensor(plan.layout.tensor);
-  wire.mutable_layout()->set_pipeline(plan.layout.pipeline);
-  wire.mutable_layout()->set_data(plan.layout.data);
+  wire.mutable_layout()->set_tp_size(plan.layout.tp_size);
+  wire.mutable_layout()->set_pp_size(plan.layout.pp_size);
+  wire.mutable_layout()->set_dp_size(plan.layout.dp_size);
   for (const plan::RankPlan& rank : plan.ranks) *wire.add_ranks() = RankToProto(rank);
   wire.set_micro_batches(plan.micro_batches);
-  wire.set_max_sequences(plan.max_sequences);
+  wire.set_max_num_seqs(plan.max_num_seqs);
   wire.set_max_micro_batch_rows(plan.max_micro_batch_rows);
-  wire.set_step_tokens(plan.step_tokens);
+  wire.set_max_num_batched_tokens(plan.max_num_batched_tokens);
   wire.set_page_size(plan.page_size);
   wire.set_pages(plan.pages);
   wire.set_swap_pages(plan.swap_pages);
@@ -69,14 +69,14 @@ absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
   plan.model_name = wire.model_name();
   plan.model_path = wire.model_path();
   plan.model_identity = wire.model_identity();
-  plan.layout = {wire.layout().tensor(), wire.layout().pipeline(), wire.layout().data()};
+  plan.layout = {wire.layout().tp_size(), wire.layout().pp_size(), wire.layout().dp_size()};
   for (const plan::v1::RankPlan& rank : wire.ranks()) {
     SKEIN_ASSIGN_OR_RETURN(plan.ranks.emplace_back(), RankFromProto(rank));
   }
   plan.micro_batches = wire.micro_batches();
-  plan.max_sequences = wire.max_sequences();
+  plan.max_num_seqs = wire.max_num_seqs();
   plan.max_micro_batch_rows = wire.max_micro_batch_rows();
-  plan.step_tokens = wire.step_tokens();
+  plan.max_num_batched_tokens = wire.max_num_batched_tokens();
   plan.page_size = wire.page_size();
   plan.pages = wire.pages();
   plan.swap_pages = wire.swap_pages();

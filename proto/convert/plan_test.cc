@@ -36,9 +36,9 @@ plan::Plan DistinctPlan() {
                           {.name = "cpu " + std::to_string(rank), .memory_bytes = 1 + rank}});
   }
   plan.micro_batches = 7;
-  plan.max_sequences = 11;
+  plan.max_num_seqs = 11;
   plan.max_micro_batch_rows = 13;
-  plan.step_tokens = 89;
+  plan.max_num_batched_tokens = 89;
   plan.page_size = 17;
   plan.pages = 1000;
   plan.swap_pages = 500;
@@ -79,17 +79,17 @@ TEST(PlanOnTheWire, ChecksWhatItReads) {
     const char* words;
   };
   const Case cases[] = {
-      {[](auto& w) { w.Clear(); }, "layout.tensor is 0"},
-      {[](auto& w) { w.clear_layout(); }, "layout.tensor is 0"},
-      {[](auto& w) { w.mutable_layout()->set_pipeline(1 << 30); }, "layout.pipeline is 1073741824"},
+      {[](auto& w) { w.Clear(); }, "layout.tp_size is 0"},
+      {[](auto& w) { w.clear_layout(); }, "layout.tp_size is 0"},
+      {[](auto& w) { w.mutable_layout()->set_pp_size(1 << 30); }, "layout.pp_size is 1073741824"},
       {[](auto& w) { w.set_hop_dtype("I32"); }, "unknown element type 'I32'"},
       {[](auto& w) { w.clear_ranks(); }, "needs 30 ranks; the plan has 0"},
       {[](auto& w) { w.mutable_ranks(3)->clear_device(); }, "device: kind is unknown"},
-      {[](auto& w) { w.mutable_ranks(29)->set_shard(0); }, "rank 29: shard is 0"},
+      {[](auto& w) { w.mutable_ranks(29)->set_tp_rank(0); }, "rank 29: shard is 0"},
       {[](auto& w) { w.mutable_ranks(0)->set_layers_end(-1); }, "rank 0: layers' end is -1"},
       {[](auto& w) { w.set_pages(-1); }, "pages is -1"},
       {[](auto& w) { w.set_swap_pages(-1); }, "swap_pages is -1"},
-      {[](auto& w) { w.clear_step_tokens(); }, "step_tokens is 0"},
+      {[](auto& w) { w.clear_max_num_batched_tokens(); }, "max_num_batched_tokens is 0"},
       {[](auto& w) { w.set_kv_dtype("fp4"); }, "KV dtype \"fp4\" is not known"},
       {[](auto& w) { w.clear_context_length(); }, "context_length is 0"},
   };

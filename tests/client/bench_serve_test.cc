@@ -29,7 +29,7 @@ class BenchServeTest : public ::testing::Test {
  protected:
   static coordinator::Daemon::Options Options() {
     coordinator::Daemon::Options options = coordinator::TestOptions();
-    options.cluster.constraints.max_sequences = 64;
+    options.cluster.constraints.max_num_seqs = 64;
     options.max_queue = 1000;
     return options;
   }

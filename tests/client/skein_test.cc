@@ -50,7 +50,7 @@ class SkeinTest : public ::testing::Test {
 
   static coordinator::Daemon::Options Options() {
     coordinator::Daemon::Options options = coordinator::TestOptions();
-    options.cluster.constraints.max_sequences = 4;  // room for the answers of one request
+    options.cluster.constraints.max_num_seqs = 4;  // room for the answers of one request
     return options;
   }
 
@@ -332,8 +332,9 @@ TEST(SkeinUsageTest, WrongUsageIsExitCode2AndNamesTheFlag) {
       {"plan --model m --kv-dtype f8", "--kv-dtype: KV dtype \"f8\""},
       {"plan --model m --swap-memory 1", "--swap-memory: swap memory \"1\""},
       {"plan --model m --context-length -1", "--context-length: must be"},
-      {"plan --model m --max-sequences 5000", "--max-sequences: must be"},
-      {"plan --model m --step-tokens 3 --max-sequences 4", "--step-tokens: 3 is less than"},
+      {"plan --model m --max-num-seqs 5000", "--max-num-seqs: must be"},
+      {"plan --model m --max-num-batched-tokens 3 --max-num-seqs 4",
+       "--max-num-batched-tokens: 3 is less than"},
       {"plan --model m --read-bandwidth 0", "--read-bandwidth: must be a number in [0.001, "},
       {"plan --model m --coordinator h:1", "--coordinator: this command asks no coordinator"},
       {"--coordinator h:1 bench", "--coordinator: this command asks no coordinator"},
@@ -367,14 +368,14 @@ TEST(SkeinUsageTest, HelpIsExitCode0) {
 TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
   const std::string svg = absl::StrCat(::testing::TempDir(), "/plan.svg");
   const Outcome outcome = Skein(absl::StrCat(
-      "plan --model synthetic:tiny --ranks 2 --layout tp=1,pp=2 --max-sequences 4 --gantt ", svg));
+      "plan --model synthetic:tiny --ranks 2 --layout tp=1,pp=2 --max-num-seqs 4 --gantt ", svg));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("synthetic:tiny"), HasSubstr("stage")));
   EXPECT_THAT(ReadFileOrEmpty(svg), AllOf(HasSubstr("stage 1"), HasSubstr("tp=1,pp=2,dp=1"),
                                           HasSubstr("at 10.0 GB/s a rank")));
   // What decides is drawn: slow hops, and sequences enough for one micro-batch more.
   const Outcome slow = Skein(absl::StrCat(
-      "plan --model synthetic:tiny --ranks 2 --layout tp=1,pp=2 --max-sequences 6 --hop 50ms "
+      "plan --model synthetic:tiny --ranks 2 --layout tp=1,pp=2 --max-num-seqs 6 --hop 50ms "
       "--read-bandwidth 20 --gantt ",
       svg));
   EXPECT_THAT(slow.out, HasSubstr("3 micro-batches of decodes, one more than stages"));

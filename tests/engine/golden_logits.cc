@@ -80,17 +80,17 @@ absl::StatusOr<Rows> RunGoldenCase(const GoldenCase& golden, const GoldenRun& ru
                               .pages = kPages,
                               .kv_dtype = run.kv_dtype,
                               .make_backend = run.make_backend};
-  if (config.num_kv_heads % options.layout.tensor != 0) options.layout.tensor = 1;
+  if (config.num_kv_heads % options.layout.tp_size != 0) options.layout.tp_size = 1;
   SKEIN_ASSIGN_OR_RETURN(auto replica, LocalReplica::Create(config, *tensors, options));
 
   kernels::SlotUpdate update;
   for (int32_t page = kPages - 1; page >= 0; --page) update.pages.push_back(page);
   StepOrder order{.starts = {{.sampling = {.temperature = 0}}}, .updates = {update}};
-  order.micro_batches = {{{.tokens = golden.prompt, .sample = true}}};
+  order.micro_batches = {{{.tokens = golden.prompt, .draws = true}}};
   SKEIN_RETURN_IF_ERROR(replica->Run(order).status());
   for (int32_t token : golden.decode) {
     order = {};
-    order.micro_batches = {{{.tokens = {token}, .sample = true}}};
+    order.micro_batches = {{{.tokens = {token}, .draws = true}}};
     SKEIN_RETURN_IF_ERROR(replica->Run(order).status());
   }
   Rows rows;  // sampled ones, by position

@@ -96,7 +96,7 @@ TEST_P(KvDTypeTest, HeldOutTextIsAsLikely) {
   ASSERT_EQ(requests.size(), 4u);
   want /= 4;
   SKEIN_ASSERT_OK(replica->Generate(
-      requests, {.step_tokens = 256, .logit_rows = 256, .max_micro_batch_rows = 256}));
+      requests, {.max_num_batched_tokens = 256, .logit_rows = 256, .max_micro_batch_rows = 256}));
   double got = 0;
   int tokens = 0;
   for (const auto& [id, logprobs] : replica->prompt_logprobs()) {

@@ -44,7 +44,7 @@ class LateTest : public ::testing::Test {
 
   // A prompt of `length` tokens in `slot`, whose pages are these.
   static void Start(StepOrder& order, int32_t slot, int32_t length, std::vector<int32_t> pages) {
-    ChunkOrder chunk{.slot = slot, .sample = true};
+    ChunkOrder chunk{.slot = slot, .draws = true};
     for (int32_t i = 0; i < length; ++i) chunk.tokens.push_back(100 + 7 * i + 311 * slot);
     order.starts.push_back(
         {.slot = slot, .prompt = chunk.tokens, .sampling = {.temperature = 0, .logprobs = 0}});
@@ -56,7 +56,7 @@ class LateTest : public ::testing::Test {
     StepOrder order{.step = step, .micro_batches = {{}}};
     for (int32_t slot : slots) {
       order.micro_batches[0].push_back(
-          {.slot = slot, .tokens = {kernels::kNewestToken}, .sample = true});
+          {.slot = slot, .tokens = {kernels::kNewestToken}, .draws = true});
     }
     return order;
   }

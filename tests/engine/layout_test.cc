@@ -55,7 +55,7 @@ Outcome RunLayout(const LayoutCase& c, bool reference = false) {
   auto tensors = model::OpenTensorSource(c.folder);
   EXPECT_THAT(tensors, IsOk());
   LocalReplicaOptions options{
-      .layout = c.layout, .page_size = c.page_size, .max_sequences = c.sequences};
+      .layout = c.layout, .page_size = c.page_size, .max_num_seqs = c.sequences};
   options.make_backend = [&]() -> std::unique_ptr<kernels::Backend> {
     if (reference) return kernels::MakeReferenceBackend();
     return *kernels::MakeCpuBackend({.threads = c.threads});
@@ -63,11 +63,11 @@ Outcome RunLayout(const LayoutCase& c, bool reference = false) {
   auto replica = LocalReplica::Create(*config, **tensors, options);
   EXPECT_THAT(replica, IsOk());
   if (!replica.ok()) return outcome;
-  auto answers = (*replica)->Generate(Requests(config->vocab_size),
-                                      {.step_tokens = c.micro_batches * c.micro_batch_rows,
-                                       .stages = c.micro_batches,
-                                       .micro_batches = c.micro_batches,
-                                       .max_micro_batch_rows = c.micro_batch_rows});
+  auto answers = (*replica)->Generate(
+      Requests(config->vocab_size), {.max_num_batched_tokens = c.micro_batches * c.micro_batch_rows,
+                                     .stages = c.micro_batches,
+                                     .micro_batches = c.micro_batches,
+                                     .max_micro_batch_rows = c.micro_batch_rows});
   EXPECT_THAT(answers, IsOk());
   if (answers.ok()) outcome = {*answers, (*replica)->logits()};
   return outcome;
@@ -144,7 +144,8 @@ TEST(HopDTypeTest, HopsAreAsThePlanSays) {
                                 .hop_dtype = narrow ? DType::kBF16 : DType::kF32};
     options.make_backend = [] { return *kernels::MakeCpuBackend({.threads = 1}); };
     SKEIN_ASSERT_OK_AND_ASSIGN(const auto replica, LocalReplica::Create(config, *tensors, options));
-    SKEIN_ASSERT_OK(replica->Generate({request}, {.step_tokens = 64, .max_micro_batch_rows = 64}));
+    SKEIN_ASSERT_OK(
+        replica->Generate({request}, {.max_num_batched_tokens = 64, .max_micro_batch_rows = 64}));
     logits[narrow] = replica->logits();
     bytes[narrow] = replica->hop_bytes();
   }

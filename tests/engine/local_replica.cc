@@ -53,22 +53,22 @@ void LocalReplica::Connect(const plan::Layout& layout,
       members[i]->groups.push_back(std::move(group[i]));
     }
   };
-  const auto at = [&](int stage, int shard) { return ranks[stage * layout.tensor + shard].get(); };
-  for (int stage = 0; stage < layout.pipeline; ++stage) {
+  const auto at = [&](int stage, int shard) { return ranks[stage * layout.tp_size + shard].get(); };
+  for (int stage = 0; stage < layout.pp_size; ++stage) {
     std::vector<Rank*> shards;
-    for (int shard = 0; shard < layout.tensor; ++shard) shards.push_back(at(stage, shard));
-    join(shards, "tp", [&](size_t i) -> auto& { return shards[i]->stage_groups.tensor; });
-    for (int shard = 0; stage > 0 && shard < layout.tensor; ++shard) {
+    for (int shard = 0; shard < layout.tp_size; ++shard) shards.push_back(at(stage, shard));
+    join(shards, "tp", [&](size_t i) -> auto& { return shards[i]->stage_groups.tp; });
+    for (int shard = 0; stage > 0 && shard < layout.tp_size; ++shard) {
       const std::vector<Rank*> ends = {at(stage - 1, shard), at(stage, shard)};
       join(ends, "hop", [&](size_t i) -> auto& {
         return i == 0 ? ends[0]->stage_groups.next : ends[1]->stage_groups.previous;
       });
     }
   }
-  if (layout.pipeline == 1) return;
+  if (layout.pp_size == 1) return;
   std::vector<Rank*> takers;
-  for (int shard = 0; shard < layout.tensor; ++shard) takers.push_back(at(0, shard));
-  takers.push_back(at(layout.pipeline - 1, 0));
+  for (int shard = 0; shard < layout.tp_size; ++shard) takers.push_back(at(0, shard));
+  takers.push_back(at(layout.pp_size - 1, 0));
   join(takers, "tokens", [&](size_t i) -> auto& { return takers[i]->stage_groups.tokens; });
 }
 
@@ -90,21 +90,21 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
         },
         nullptr);
   }
-  for (int stage = 0; stage < layout.pipeline; ++stage) {
-    for (int shard = 0; shard < layout.tensor; ++shard) {
-      std::unique_ptr<Rank> rank = std::move(ranks[stage * layout.tensor + shard]);
+  for (int stage = 0; stage < layout.pp_size; ++stage) {
+    for (int shard = 0; shard < layout.tp_size; ++shard) {
+      std::unique_ptr<Rank> rank = std::move(ranks[stage * layout.tp_size + shard]);
       rank->collectives = MakeCollectives(rank->stage_groups);
       rank->backend = options.make_backend();
-      SKEIN_ASSIGN_OR_RETURN(rank->program,
-                             plan::BuildRankProgram(config, &tensors,
-                                                    {.tensor = layout.tensor,
-                                                     .shard = shard,
-                                                     .layers = plan::StageLayers(
-                                                         config.num_layers, layout.pipeline, stage),
-                                                     .page_size = options.page_size,
-                                                     .pages = options.pages,
-                                                     .kv_dtype = options.kv_dtype,
-                                                     .hop_dtype = options.hop_dtype}));
+      SKEIN_ASSIGN_OR_RETURN(
+          rank->program, plan::BuildRankProgram(
+                             config, &tensors,
+                             {.tp_size = layout.tp_size,
+                              .tp_rank = shard,
+                              .layers = plan::StageLayers(config.num_layers, layout.pp_size, stage),
+                              .page_size = options.page_size,
+                              .pages = options.pages,
+                              .kv_dtype = options.kv_dtype,
+                              .hop_dtype = options.hop_dtype}));
       SKEIN_ASSIGN_OR_RETURN(rank->shard, LoadShard(tensors, rank->program, *rank->backend, {}));
       SKEIN_ASSIGN_OR_RETURN(rank->kv, rank->backend->AllocateKv(rank->program.kv));
       if (options.swap_pages > 0) {
@@ -116,7 +116,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                              rank->backend->Compile(rank->program.program,
                                                     {.rows = options.max_rows,
                                                      .outputs = options.max_rows,
-                                                     .slots = options.max_sequences,
+                                                     .slots = options.max_num_seqs,
                                                      .slot_pages = options.pages},
                                                     {.weights = rank->shard.weights.get(),
                                                      .kv = rank->kv.get(),
@@ -124,11 +124,11 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                                                      .collectives = rank->collectives.get()}));
       rank->watch.emplace(&rank->tracker, rank->stage_groups.All(), absl::InfiniteDuration());
       StageOptions stage_options = {
-          .tensor = layout.tensor,
-          .pipeline = layout.pipeline,
-          .stage = stage,
-          .shard = shard,
-          .slots = options.max_sequences,
+          .tp_size = layout.tp_size,
+          .pp_size = layout.pp_size,
+          .pp_rank = stage,
+          .tp_rank = shard,
+          .slots = options.max_num_seqs,
           .groups = rank->stage_groups,
           .watch = &*rank->watch,
           .trace = options.trace,
@@ -159,21 +159,21 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
 
 std::vector<LocalReplica::AnswerId> LocalReplica::AnswersOf(const kernels::SlotStart& start) const {
   // As they cross between processes, so that nothing that matters is left out.
-  const auto bytes_of = [](kernels::SlotStart start, int32_t sample) {
+  const auto bytes_of = [](kernels::SlotStart start, int32_t answer) {
     start.slot = 0;
     start.prompt_of = -1;
     start.output.clear();
     start.mu.reset();
-    start.sampling.answer = sample;
+    start.sampling.answer = answer;
     return Encode(StepOrder{.starts = {std::move(start)}});
   };
-  const auto sample = static_cast<int32_t>(start.sampling.answer);
+  const auto answer = static_cast<int32_t>(start.sampling.answer);
   std::vector<AnswerId> answers;
   for (const serving::Request& request : requests_) {
     for (const serving::AnswerStart& asked : request.answers) {
-      if (asked.index == sample &&
-          bytes_of({.prompt = request.prompt, .sampling = request.sampling}, sample) ==
-              bytes_of(start, sample)) {
+      if (asked.index == answer &&
+          bytes_of({.prompt = request.prompt, .sampling = request.sampling}, answer) ==
+              bytes_of(start, answer)) {
         answers.emplace_back(request.id, asked.index);
       }
     }
@@ -233,7 +233,7 @@ absl::StatusOr<StepResult> LocalReplica::Finish() {
   std::vector<StepResult> results(ranks_.size());
   OnRanks([&](int i) { results[i] = *ranks_[i]->stage->Finish(absl::InfiniteFuture()); });
   for (const StepResult& result : results) SKEIN_RETURN_IF_ERROR(result.status);
-  return DecodeStepResult(Encode(results[options_.layout.ranks() - options_.layout.tensor]));
+  return DecodeStepResult(Encode(results[options_.layout.ranks() - options_.layout.tp_size]));
 }
 
 void LocalReplica::Abort(const absl::Status& why) {
@@ -248,11 +248,11 @@ absl::StatusOr<StepResult> LocalReplica::Run(const StepOrder& order) {
 absl::StatusOr<LocalReplica::Answers> LocalReplica::Generate(
     const std::vector<serving::Request>& requests, SchedulerLimits scheduler) {
   scheduler.page_size = options_.page_size;
-  scheduler.stages = std::max(scheduler.stages, options_.layout.pipeline);
+  scheduler.stages = std::max(scheduler.stages, options_.layout.pp_size);
   state_ = std::make_unique<ReplicaState>(
       ReplicaLimits{.scheduler = scheduler,
                     .rates = options_.rates,
-                    .max_sequences = options_.max_sequences,
+                    .max_num_seqs = options_.max_num_seqs,
                     .pages = options_.pages,
                     .swap_pages = options_.swap_pages,
                     .context_length = config_.max_position_embeddings,

@@ -34,7 +34,7 @@ struct LocalReplicaOptions {
   int64_t swap_pages = 0;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   DType hop_dtype = DType::kF32;
-  int32_t max_sequences = 8;
+  int32_t max_num_seqs = 8;
   PreemptionRates rates;
   int orders_ahead = 2;  // that are planned, and begun, before the oldest one's result is there
   int64_t max_rows = 256;
@@ -61,7 +61,7 @@ class LocalReplica {
   absl::StatusOr<StepResult> Run(const StepOrder& order);
 
   using Answers = std::map<std::pair<serving::RequestId, int32_t>, std::vector<int32_t>>;
-  // Serves the requests to their end, `scheduler` deciding; answers by request and sample. Starts
+  // Serves the requests to their end, `scheduler` deciding; answers by request and index. Starts
   // with an empty prefix cache.
   absl::StatusOr<Answers> Generate(const std::vector<serving::Request>& requests,
                                    SchedulerLimits scheduler);

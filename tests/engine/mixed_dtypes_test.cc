@@ -64,7 +64,7 @@ TEST(MixedDTypesTest, GiveTheSameBits) {
       SKEIN_ASSERT_OK_AND_ASSIGN(const auto replica,
                                  LocalReplica::Create(config, *source, options));
       SKEIN_ASSERT_OK(
-          replica->Generate({request}, {.step_tokens = 64, .max_micro_batch_rows = 64}));
+          replica->Generate({request}, {.max_num_batched_tokens = 64, .max_micro_batch_rows = 64}));
       logits[wide] = replica->logits();
     }
     ASSERT_EQ(logits[0].size(), 6u);

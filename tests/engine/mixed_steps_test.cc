@@ -52,7 +52,7 @@ class Leader {
  public:
   Leader(int32_t stages, uint32_t seed) : stages_(stages), random_(seed) {
     const int32_t rows = Pick(4, 64);
-    limits_ = {.step_tokens = std::max(int64_t{rows} * stages, int64_t{kSlots}),
+    limits_ = {.max_num_batched_tokens = std::max(int64_t{rows} * stages, int64_t{kSlots}),
                .stages = stages,
                .micro_batches = stages == 1 ? 1 : stages + Pick(0, 1),
                .max_micro_batch_rows = std::max(rows, kSlots),
@@ -114,7 +114,7 @@ class Leader {
         const int64_t awaited = running_.at(chunk.id).awaited;
         if (awaited > 0) run_.feeds.push_back({messages_[awaited - 1], self});
         until = std::max(until, awaited);
-        micro_batch.samples |= chunk.sample;
+        micro_batch.draws |= chunk.draws;
       }
       for (; taken_ < until; ++taken_) micro_batch.feeds_on.push_back(messages_[taken_]);
       run_.micro_batches.push_back(self);
@@ -127,18 +127,18 @@ class Leader {
   void Account(const StepPlan& plan, int64_t step) {
     size_t decodes = 0;
     for (size_t i = 0; i < plan.micro_batches.size(); ++i) {
-      bool samples = false;
+      bool draws = false;
       for (const Chunk& chunk : plan.micro_batches[i]) {
         Sequence& sequence = running_.at(chunk.id);
         decodes += sequence.awaited > 0;
         sequence.view.computed += chunk.count;
-        if (!chunk.sample) continue;
-        samples = true;
+        if (!chunk.draws) continue;
+        draws = true;
         ++sequence.view.length;
         sequence.awaited = static_cast<int64_t>(messages_.size()) + 1;
         if (--sequence.left == 0) running_.erase(chunk.id);
       }
-      if (samples) messages_.push_back({step, static_cast<int32_t>(i)});
+      if (draws) messages_.push_back({step, static_cast<int32_t>(i)});
     }
     run_.mixed +=
         decodes > 0 && plan.micro_batches.size() > std::min<size_t>(decodes, limits_.micro_batches);

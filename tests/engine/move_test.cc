@@ -83,12 +83,12 @@ class MoveTest : public ::testing::Test {
   }
 
   Served Serve(const plan::Layout& layout, const std::vector<serving::Request>& requests) {
-    LocalReplicaOptions options{.layout = layout, .page_size = 8, .max_sequences = 6};
+    LocalReplicaOptions options{.layout = layout, .page_size = 8, .max_num_seqs = 6};
     options.make_backend = [] { return *kernels::MakeCpuBackend({.threads = 1}); };
     auto replica = LocalReplica::Create(config_, *tensors_, options);
     EXPECT_THAT(replica.status(), IsOk());
     auto answers = (*replica)->Generate(
-        requests, {.step_tokens = 48, .micro_batches = 2, .max_micro_batch_rows = 32});
+        requests, {.max_num_batched_tokens = 48, .micro_batches = 2, .max_micro_batch_rows = 32});
     EXPECT_THAT(answers.status(), IsOk());
     Served served{.tokens = *answers, .mus = (*replica)->mus(), .logits = {}};
     for (const serving::Request& request : requests) {

@@ -113,8 +113,8 @@ TEST(PipelineTest, StagesOverlap) {
     threads.emplace_back([&, stage] {
       kernels::Program program{.buffers = {{.name = "residual", .cols = kHidden}}};
       (stage == 0 ? program.output : program.input) = 0;
-      StageOptions options{.pipeline = kStages,
-                           .stage = stage,
+      StageOptions options{.pp_size = kStages,
+                           .pp_rank = stage,
                            .groups = {.previous = stage == 1 ? groups[1].get() : nullptr,
                                       .next = stage == 0 ? groups[0].get() : nullptr}};
       options.trace = [&](const TraceEvent& event) {
@@ -176,8 +176,8 @@ TEST(PipelineTest, AStageThatFailsEndsThePeersWait) {
   std::vector<std::thread> threads;
   for (int stage = 0; stage < kStages; ++stage) {
     threads.emplace_back([&, stage] {
-      const StageOptions options{.pipeline = kStages,
-                                 .stage = stage,
+      const StageOptions options{.pp_size = kStages,
+                                 .pp_rank = stage,
                                  .groups = {.previous = stage == 1 ? groups[1].get() : nullptr,
                                             .next = stage == 0 ? groups[0].get() : nullptr}};
       statuses[stage] = Stage(options, program, &executables[stage]).Run(order).status;

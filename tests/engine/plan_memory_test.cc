@@ -21,7 +21,7 @@ struct Shape {
   bool tied;
 };
 
-void Compare(const Shape& shape, int32_t tensor, int32_t pipeline, kernels::KvDType kv_dtype) {
+void Compare(const Shape& shape, int32_t tp_size, int32_t pp_size, kernels::KvDType kv_dtype) {
   const model::ModelConfig config = {.architecture = "LlamaForCausalLM",
                                      .vocab_size = shape.vocab,
                                      .hidden_size = shape.hidden,
@@ -33,31 +33,31 @@ void Compare(const Shape& shape, int32_t tensor, int32_t pipeline, kernels::KvDT
                                      .max_position_embeddings = 512,
                                      .tie_word_embeddings = shape.tied};
   const auto tensors = model::MakeSyntheticWeights(config, "synthetic:shape");
-  const plan::ReplicaLimits limits = {.tensor = tensor,
+  const plan::ReplicaLimits limits = {.tp_size = tp_size,
                                       .context_length = 100,
-                                      .max_sequences = 3,
+                                      .max_num_seqs = 3,
                                       .max_micro_batch_rows = 24,
                                       .page_size = 16,
                                       .kv_dtype = kv_dtype,
                                       .pages = 21};
-  for (int32_t stage = 0; stage < pipeline; ++stage) {
-    for (int32_t shard = 0; shard < tensor; ++shard) {
-      SCOPED_TRACE(absl::StrCat("hidden ", shape.hidden, ", tp ", shard, "/", tensor, ", pp ",
-                                stage, "/", pipeline));
-      const Range layers = plan::StageLayers(shape.layers, pipeline, stage);
+  for (int32_t stage = 0; stage < pp_size; ++stage) {
+    for (int32_t shard = 0; shard < tp_size; ++shard) {
+      SCOPED_TRACE(absl::StrCat("hidden ", shape.hidden, ", tp ", shard, "/", tp_size, ", pp ",
+                                stage, "/", pp_size));
+      const Range layers = plan::StageLayers(shape.layers, pp_size, stage);
       SKEIN_ASSERT_OK_AND_ASSIGN(const plan::RankMemory planned,
                                  plan::MemoryOfRank(config, shard, layers, limits));
       SKEIN_ASSERT_OK_AND_ASSIGN(const plan::RankProgram rank,
                                  plan::BuildRankProgram(config, tensors.get(),
-                                                        {.tensor = tensor,
-                                                         .shard = shard,
+                                                        {.tp_size = tp_size,
+                                                         .tp_rank = shard,
                                                          .layers = layers,
                                                          .page_size = limits.page_size,
                                                          .pages = limits.pages,
                                                          .kv_dtype = kv_dtype}));
       int64_t weights = 0, buffers = 0;
       for (const auto& weight : rank.program.weights) weights += kernels::PackedBytes(weight.spec);
-      const int64_t outputs = plan::MaxOutputs(limits.max_sequences, limits.max_micro_batch_rows);
+      const int64_t outputs = plan::MaxOutputs(limits.max_num_seqs, limits.max_micro_batch_rows);
       for (size_t i = 0; i < rank.program.buffers.size(); ++i) {
         const kernels::BufferSpec& buffer = rank.program.buffers[i];
         const bool tokens = buffer.rows == kernels::BufferSpec::Rows::kTokens;
@@ -77,12 +77,11 @@ TEST(PlanMemoryTest, MatchesThePrograms) {
   for (const Shape& shape :
        {Shape{320, 64, 128, 8, 8, 8, 16, false}, Shape{301, 108, 136, 5, 8, 2, 26, true},
         Shape{2048, 256, 768, 8, 4, 2, 64, true}}) {
-    for (int32_t tensor : {1, 2, 4, 8}) {
-      if (shape.heads % tensor != 0) continue;
-      for (int32_t pipeline : {1, 2, 3, 5})
-        Compare(shape, tensor, pipeline, kernels::KvDType::kF32);
-      Compare(shape, tensor, 2, kernels::KvDType::kBF16);
-      Compare(shape, tensor, 2, kernels::KvDType::kInt8);
+    for (int32_t tp_size : {1, 2, 4, 8}) {
+      if (shape.heads % tp_size != 0) continue;
+      for (int32_t pp_size : {1, 2, 3, 5}) Compare(shape, tp_size, pp_size, kernels::KvDType::kF32);
+      Compare(shape, tp_size, 2, kernels::KvDType::kBF16);
+      Compare(shape, tp_size, 2, kernels::KvDType::kInt8);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Whatever a replica does to serve many requests at once — sharing prefixes, samples of one prompt,
+// Whatever a replica does to serve many requests at once — sharing prefixes, answers to one prompt,
 // giving way for lack of pages, swapping, planning ahead — changes no token of any answer, and no
 // bit of the logits that it was drawn from.
 #include <algorithm>
@@ -75,14 +75,14 @@ std::vector<serving::Request> Requests(int64_t vocab_size) {
     for (size_t s = 0; s < request.answers.size(); ++s) {
       request.answers[s].index = static_cast<int32_t>(s);
     }
-    // Depends on the prompt, which samples get from each other.
+    // Depends on the prompt, which answers get from each other.
     request.sampling.repetition_penalty = request.answers.size() > 1 ? 1.2f : 1.0f;
     requests.push_back(request);
   }
   return requests;
 }
 
-// The logits that each token of an answer was drawn from, by request, sample and position.
+// The logits that each token of an answer was drawn from, by request, answer and position.
 using Logits = std::map<std::tuple<serving::RequestId, int32_t, int64_t>, std::vector<float>>;
 
 struct Served {
@@ -115,12 +115,12 @@ void ExpectSameBits(const Served& got, const Served& want) {
   EXPECT_EQ(got.answers, want.answers);
   ASSERT_EQ(got.logits.size(), want.logits.size());
   for (const auto& [key, logits] : want.logits) {
-    const auto [request, sample, position] = key;
+    const auto [request, answer, position] = key;
     const auto found = got.logits.find(key);
     ASSERT_NE(found, got.logits.end());
     ASSERT_EQ(found->second.size(), logits.size());
     ASSERT_EQ(std::memcmp(found->second.data(), logits.data(), logits.size() * sizeof(float)), 0)
-        << "request " << request << ", sample " << sample << ", position " << position;
+        << "request " << request << ", answer " << answer << ", position " << position;
   }
 }
 
@@ -140,7 +140,7 @@ class ServingTest : public ::testing::Test {
     return *std::move(replica);
   }
 
-  // Every request in a replica that has computed nothing before, one sample at a time.
+  // Every request in a replica that has computed nothing before, one answer at a time.
   Served Alone(const std::vector<serving::Request>& requests,
                kernels::KvDType kv_dtype = kernels::KvDType::kF32) {
     Served all;
@@ -149,7 +149,8 @@ class ServingTest : public ::testing::Test {
         serving::Request alone = request;
         alone.answers = {answer};
         const auto replica = Make({.kv_dtype = kv_dtype, .orders_ahead = 1});
-        Served served = Serve(*replica, {alone}, {.step_tokens = 256, .max_micro_batch_rows = 256});
+        Served served =
+            Serve(*replica, {alone}, {.max_num_batched_tokens = 256, .max_micro_batch_rows = 256});
         all.answers.merge(served.answers);
         all.logits.merge(served.logits);
       }
@@ -172,22 +173,25 @@ TEST_F(ServingTest, NoAnswerDependsOnTheOthers) {
     PreemptionRates rates;
   };
   const Case cases[] = {
-      {"much room", {.max_sequences = 8}, {.step_tokens = 64, .max_micro_batch_rows = 64}, {}},
+      {"much room",
+       {.max_num_seqs = 8},
+       {.max_num_batched_tokens = 64, .max_micro_batch_rows = 64},
+       {}},
       {"few pages, computed again",
-       {.page_size = 8, .pages = 19, .max_sequences = 8},
-       {.step_tokens = 24, .max_micro_batch_rows = 24},
+       {.page_size = 8, .pages = 19, .max_num_seqs = 8},
+       {.max_num_batched_tokens = 24, .max_micro_batch_rows = 24},
        {}},
       {"few pages, swapped",
-       {.page_size = 8, .pages = 19, .swap_pages = 64, .max_sequences = 8},
-       {.step_tokens = 24, .max_micro_batch_rows = 24},
+       {.page_size = 8, .pages = 19, .swap_pages = 64, .max_num_seqs = 8},
+       {.max_num_batched_tokens = 24, .max_micro_batch_rows = 24},
        {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9}},
       {"tp2 x pp2, few pages, swapped",
-       {.layout = {2, 2, 1}, .page_size = 5, .pages = 29, .swap_pages = 20, .max_sequences = 6},
-       {.step_tokens = 40, .micro_batches = 3, .max_micro_batch_rows = 16},
+       {.layout = {2, 2, 1}, .page_size = 5, .pages = 29, .swap_pages = 20, .max_num_seqs = 6},
+       {.max_num_batched_tokens = 40, .micro_batches = 3, .max_micro_batch_rows = 16},
        {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9}},
       {"pp4, rotating",
-       {.layout = {1, 4, 1}, .pages = 64, .max_sequences = 8},
-       {.step_tokens = 64, .micro_batches = 4, .max_micro_batch_rows = 16},
+       {.layout = {1, 4, 1}, .pages = 64, .max_num_seqs = 8},
+       {.max_num_batched_tokens = 64, .micro_batches = 4, .max_micro_batch_rows = 16},
        {}},
   };
   for (const Case& c : cases) {
@@ -242,15 +246,16 @@ TEST_F(ServingTest, NoAnswerDependsOnWhenTheDeviceIsDone) {
                                 .page_size = 8,
                                 .pages = c.pages,
                                 .swap_pages = c.swap_pages,
-                                .max_sequences = 6,
+                                .max_num_seqs = 6,
                                 .rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9},
                                 .observe = false,
                                 .make_backend = make_backend};
     const auto replica = Make(options);
-    SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers answers,
-                               replica->Generate(requests, {.step_tokens = 24 * c.micro_batches,
-                                                            .micro_batches = c.micro_batches,
-                                                            .max_micro_batch_rows = 24}));
+    SKEIN_ASSERT_OK_AND_ASSIGN(
+        const LocalReplica::Answers answers,
+        replica->Generate(requests, {.max_num_batched_tokens = 24 * c.micro_batches,
+                                     .micro_batches = c.micro_batches,
+                                     .max_micro_batch_rows = 24}));
     EXPECT_EQ(answers, want);
     // What the case is about has come to pass.
     const LocalReplica::Seen& seen = replica->seen();
@@ -272,11 +277,12 @@ TEST_F(ServingTest, NarrowCachesChangeNoAnswerEither) {
                                 .pages = 14,
                                 .swap_pages = 64,
                                 .kv_dtype = dtype,
-                                .max_sequences = 8};
+                                .max_num_seqs = 8};
     options.rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9};
     const auto replica = Make(options);
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(
-        Serve(*replica, requests, {.step_tokens = 24, .max_micro_batch_rows = 24}), want));
+        Serve(*replica, requests, {.max_num_batched_tokens = 24, .max_micro_batch_rows = 24}),
+        want));
     EXPECT_GT(replica->load().preemptions_swapped, 0);
     EXPECT_GT(replica->load().cached_tokens, 0);
   }
@@ -322,15 +328,17 @@ TEST_F(ServingTest, PromptLogprobsAreThoseOfEveryRow) {
       order.starts = {{.sampling = {.temperature = 0}}};
       order.updates = {update};
     }
-    order.micro_batches = {{{.tokens = {asked.prompt[i]}, .sample = true}}};
+    order.micro_batches = {{{.tokens = {asked.prompt[i]}, .draws = true}}};
     SKEIN_ASSERT_OK(rows->Run(order));
   }
 
   for (const plan::Layout& layout : {plan::Layout{1, 1, 1}, plan::Layout{2, 2, 1}}) {
     SCOPED_TRACE(layout.ToString());
-    const auto replica = Make({.layout = layout, .page_size = 8, .pages = 24, .max_sequences = 6});
-    const SchedulerLimits scheduler = {
-        .step_tokens = 40, .logit_rows = 9, .micro_batches = 2, .max_micro_batch_rows = 20};
+    const auto replica = Make({.layout = layout, .page_size = 8, .pages = 24, .max_num_seqs = 6});
+    const SchedulerLimits scheduler = {.max_num_batched_tokens = 40,
+                                       .logit_rows = 9,
+                                       .micro_batches = 2,
+                                       .max_micro_batch_rows = 20};
     for (int run = 0; run < 2; ++run) {
       if (run == 0) {
         SKEIN_ASSERT_OK(replica->Generate(requests, scheduler));
@@ -368,7 +376,7 @@ TEST_F(ServingTest, APromptIsServedFromThePrefixCacheTheSecondTimeWithTheSameBit
     SCOPED_TRACE(layout.ToString());
     const auto replica = Make({.layout = layout, .page_size = kPageSize, .pages = 24});
     const SchedulerLimits scheduler = {
-        .step_tokens = 32, .micro_batches = 2, .max_micro_batch_rows = 32};
+        .max_num_batched_tokens = 32, .micro_batches = 2, .max_micro_batch_rows = 32};
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(Serve(*replica, {request}, scheduler), want));
     EXPECT_EQ(replica->load().cached_tokens, 0);
     EXPECT_EQ(replica->load().prompt_tokens, 45);

@@ -417,7 +417,7 @@ TEST(RefusalTest, LayoutsThatCannotBeAreRefusedBeforeLoading) {
       {"tp=1,pp=1",
        "6MiB",
        2,
-       {"tp=1,pp=1,dp=2: KV caches of 6.0 MiB per rank have 48 pages of 16 slots; 1 sequence of "
+       {"tp=1,pp=1,dp=2: KV caches of 6.0 MiB per rank have 48 pages of 16 tokens; 1 sequence of "
         "1024 tokens needs 64, 8.0 MiB per rank\n",
         "Nearest that work: tp=", "tp=2,pp=1,dp=1", "tp=1,pp=2,dp=1"}},
       {"tp=2,pp=1",

@@ -122,7 +122,7 @@ class HangingCluster {
   const Hang hang_;
   Cluster cluster_{
       {.layout = "tp=2,pp=2,dp=2",
-       .coordinator_flags = {"--replica-wait=0s", "--max-sequences=1", "--kv-memory=16MiB"},
+       .coordinator_flags = {"--replica-wait=0s", "--max-num-seqs=1", "--kv-memory=16MiB"},
        .worker = "tests/fault/faulty_worker"}};
   Process* job_ = nullptr;
   cluster::v1::JobStatus serving_;

@@ -133,8 +133,8 @@ TEST(RecoveryTest, AnswersMoveBetweenJobsOfUnlikeLayoutsThatServeSideBySide) {
   ASSERT_TRUE(cluster.WaitForServing(2));
   const cluster::v1::JobStatus shards = cluster.ServingJob(0);
   const cluster::v1::JobStatus stages = cluster.ServingJob(1);
-  EXPECT_EQ(shards.plan().layout().tensor(), 2);
-  EXPECT_EQ(stages.plan().layout().pipeline(), 2);
+  EXPECT_EQ(shards.plan().layout().tp_size(), 2);
+  EXPECT_EQ(stages.plan().layout().pp_size(), 2);
   const std::vector<Answer> want = AnswersOf(cluster, requests);
   RunningAnswers answers(cluster, requests);
   KillRank(shards, 1);

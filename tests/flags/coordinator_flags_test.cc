@@ -78,8 +78,8 @@ void LogLevel() {
 
 void Layout() {
   Serving cluster({"--layout=pp=2"}, 2);
-  EXPECT_EQ(cluster.ServingJob(0).plan().layout().pipeline(), 2);
-  EXPECT_EQ(Serving({}, 2).ServingJob(0).plan().layout().pipeline(), 1);
+  EXPECT_EQ(cluster.ServingJob(0).plan().layout().pp_size(), 2);
+  EXPECT_EQ(Serving({}, 2).ServingJob(0).plan().layout().pp_size(), 1);
 }
 
 void ContextLength() {
@@ -91,7 +91,7 @@ void ContextLength() {
 }
 
 void MaxSequences() {
-  Serving cluster({"--max-sequences=2"});
+  Serving cluster({"--max-num-seqs=2"});
   v1::GenerateRequest request = GreedyRequest("ROMEO:", 1);
   request.set_n(2);
   EXPECT_TRUE(cluster.Generate(request).status.ok());
@@ -146,7 +146,7 @@ void HopDType() {
 
 void StepTokens() {
   constexpr int kStepTokens = 16;
-  Serving cluster({absl::StrCat("--step-tokens=", kStepTokens)});
+  Serving cluster({absl::StrCat("--max-num-batched-tokens=", kStepTokens)});
   const Asked asked =
       Ask(cluster.address(), absl::StrCat("--prompt='", kPrompt, kPrompt, "' --max-tokens=1"));
   const int64_t prompt = asked.prompt_tokens();
@@ -175,7 +175,7 @@ void Hop() {
 // A replica with one sequence takes a second request. With room for one in the queue the third
 // waits, and the fourth is refused.
 void MaxQueue() {
-  Serving cluster({"--max-queue=1", "--max-sequences=1", kPatient});
+  Serving cluster({"--max-queue=1", "--max-num-seqs=1", kPatient});
   StoppedRank rank(cluster);
   const v1::GenerateRequest request = GreedyRequest("ROMEO:", 2);
   std::vector<std::future<Answer>> taken;
@@ -242,12 +242,12 @@ FlagCases CoordinatorCases() {
       {{"", "--log-level"}, LogLevel},
       {{"", "--layout"}, Layout},
       {{"", "--context-length"}, ContextLength},
-      {{"", "--max-sequences"}, MaxSequences},
+      {{"", "--max-num-seqs"}, MaxSequences},
       {{"", "--kv-memory"}, KvMemory},
       {{"", "--kv-dtype"}, KvDType},
       {{"", "--hop-dtype"}, HopDType},
       {{"", "--swap-memory"}, SwapMemory},
-      {{"", "--step-tokens"}, StepTokens},
+      {{"", "--max-num-batched-tokens"}, StepTokens},
       {{"", "--read-bandwidth"}, ReadBandwidth},
       {{"", "--hop"}, Hop},
       {{"", "--max-queue"}, MaxQueue},

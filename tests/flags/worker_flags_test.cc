@@ -71,7 +71,7 @@ void Layout() {
   Cluster cluster({.layout = "tp=1,pp=1"});
   cluster.StartJob(2, {"--layout=pp=2"});
   ASSERT_TRUE(cluster.WaitForServing(1));
-  EXPECT_EQ(cluster.ServingJob(0).plan().layout().pipeline(), 2);
+  EXPECT_EQ(cluster.ServingJob(0).plan().layout().pp_size(), 2);
 }
 
 // The default is a minute.

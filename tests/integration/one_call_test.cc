@@ -85,7 +85,7 @@ int64_t TokensOf(Cluster& cluster, const std::string& job_id) {
 
 TEST(OneCallTest, AnswersAreThoseOfRequestsAloneAlsoWhenTheirJobDies) {
   Cluster cluster({.layout = "tp=2",
-                   .coordinator_flags = {"--max-sequences=8"},
+                   .coordinator_flags = {"--max-num-seqs=8"},
                    .worker = "tests/fault/faulty_worker"});
   cluster.StartJob(2);
   ASSERT_TRUE(cluster.WaitForServing(1));

@@ -40,8 +40,8 @@ int main(int argc, char** argv) {
   using namespace skein;
   if (argc != 6) return 2;
   const std::string folder = argv[1];
-  const int tensor = std::atoi(argv[2]), shard = std::atoi(argv[3]);
-  const int pipeline = std::atoi(argv[4]), stage = std::atoi(argv[5]);
+  const int tp_size = std::atoi(argv[2]), shard = std::atoi(argv[3]);
+  const int pp_size = std::atoi(argv[4]), stage = std::atoi(argv[5]);
   const auto config = OrDie(model::LoadModelConfig(folder));
   auto backend = OrDie(kernels::MakeCpuBackend({.threads = 2}));
   // A rank with an empty model: everything is started, nothing is loaded.
@@ -49,9 +49,9 @@ int main(int argc, char** argv) {
   const auto tensors = OrDie(model::OpenTensorSource(folder));
   const auto program = OrDie(
       plan::BuildRankProgram(config, tensors.get(),
-                             {.tensor = tensor,
-                              .shard = shard,
-                              .layers = plan::StageLayers(config.num_layers, pipeline, stage)}));
+                             {.tp_size = tp_size,
+                              .tp_rank = shard,
+                              .layers = plan::StageLayers(config.num_layers, pp_size, stage)}));
   const auto loaded = OrDie(worker::LoadShard(*tensors, program, *backend, {.threads = 2}));
   const long long packed = loaded.weights->bytes();
   if (loaded.bytes_read != tensors->bytes_read()) return 3;

@@ -239,7 +239,7 @@ TEST_P(LoadSoakTest, EveryRequestEndsOnceAndNothingIsLeft) {
   // So few pages that sequences give way to each other, by swapping and by computing again.
   Cluster cluster({.layout = GetParam().layout,
                    .coordinator_flags = {"--kv-memory=20MiB", "--swap-memory=4MiB",
-                                         absl::StrCat("--max-sequences=", kMaxSequences),
+                                         absl::StrCat("--max-num-seqs=", kMaxSequences),
                                          "--context-length=512"}});
   for (size_t i = 0; i < GetParam().jobs.size(); ++i) {
     cluster.StartJob(GetParam().jobs[i]);

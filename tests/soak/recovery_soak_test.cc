@@ -99,7 +99,7 @@ class Victims {
 
 TEST(RecoverySoakTest, NoStreamNoticesThatRanksDie) {
   const std::vector<LoneAnswer> lone = MakeLoneAnswers(kStreams, 60, 160);
-  Cluster cluster({.layout = "tp=2,pp=1", .coordinator_flags = {"--max-sequences=64"}});
+  Cluster cluster({.layout = "tp=2,pp=1", .coordinator_flags = {"--max-num-seqs=64"}});
   const Launcher launcher(cluster);
   ASSERT_TRUE(cluster.WaitForServing(kJobs));
 

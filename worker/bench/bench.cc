@@ -146,7 +146,7 @@ class Bench {
     for (int64_t i = 0; i < pages_per_sequence_; ++i) {
       update.pages.push_back(static_cast<int32_t>(slot * pages_per_sequence_ + i));
     }
-    ChunkOrder chunk{.slot = slot, .sample = true};
+    ChunkOrder chunk{.slot = slot, .draws = true};
     for (int i = 0; i < options_.prompt_tokens; ++i) {
       chunk.tokens.push_back(static_cast<int32_t>((i * 7919 + 17) % config_.vocab_size));
     }
@@ -189,7 +189,7 @@ class Bench {
       StepOrder order;
       std::vector<ChunkOrder>& chunks = order.micro_batches.emplace_back();
       for (int32_t slot = 0; slot < options_.batch; ++slot) {
-        chunks.push_back({.slot = slot, .tokens = {last_token_[slot]}, .sample = true});
+        chunks.push_back({.slot = slot, .tokens = {last_token_[slot]}, .draws = true});
       }
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration time, TimeStep(order));
       decodes_.push_back(time);

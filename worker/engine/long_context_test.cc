@@ -24,11 +24,11 @@ absl::Duration ThreadCpuTime() {
 void MeasureAnOrder(int64_t context, absl::Duration& cost) {
   constexpr int kSteps = 201;
   constexpr int64_t kTokens = 2000;  // those that are there first decode while others are read
-  Replica replica({.scheduler = {.step_tokens = 8192 + kSequences,
+  Replica replica({.scheduler = {.max_num_batched_tokens = 8192 + kSequences,
                                  .micro_batches = 1,
                                  .max_micro_batch_rows = 8192 + kSequences,
                                  .page_size = kPage},
-                   .max_sequences = kSequences,
+                   .max_num_seqs = kSequences,
                    .pages = kSequences * (context + kTokens) / kPage + kSequences,
                    .context_length = context + kTokens,
                    .vocab_size = 1 << 20});

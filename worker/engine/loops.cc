@@ -114,7 +114,7 @@ class Leader {
   void ComputeLoop() {
     ComputeOrders(stage_, orders_, [this](StepResult result) {
       const bool failed = !result.status.ok();
-      if (failed || stage_.samples()) inbox_.Deliver(std::move(result));
+      if (failed || stage_.reports()) inbox_.Deliver(std::move(result));
       return !failed;
     });
   }
@@ -259,7 +259,7 @@ class Follower {
 
   absl::Status Tell(const StepResult& result) {
     absl::Status sent;
-    if (!result.status.ok() || stage_.samples()) {
+    if (!result.status.ok() || stage_.reports()) {
       sent = channel_.SendToLeader(Encode(result), absl::Now() + step_timeout_);
     }
     SKEIN_RETURN_IF_ERROR(result.status);  // the cause comes first

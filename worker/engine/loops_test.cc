@@ -53,7 +53,7 @@ class CountingExecutable final : public kernels::FakeExecutable {
       row += sequence.rows;
       const int32_t token = batch.token_ids[row - 1];
       const int32_t last = token == kernels::kNewestToken ? newest(sequence.slot) : token;
-      if (!sequence.sample) continue;
+      if (!sequence.draws) continue;
       result.sampled.push_back({.slot = sequence.slot, .tokens = {{.id = (last + 1) % kVocab}}});
     }
     return absl::OkStatus();
@@ -65,11 +65,12 @@ class CountingExecutable final : public kernels::FakeExecutable {
 class LeaderTest : public ::testing::Test {
  protected:
   LeaderTest() {
-    options_.limits = {.scheduler = {.step_tokens = 8, .max_micro_batch_rows = 8, .page_size = 4},
-                       .max_sequences = kSlots,
-                       .pages = 32,
-                       .context_length = 40,
-                       .vocab_size = kVocab};
+    options_.limits = {
+        .scheduler = {.max_num_batched_tokens = 8, .max_micro_batch_rows = 8, .page_size = 4},
+        .max_num_seqs = kSlots,
+        .pages = 32,
+        .context_length = 40,
+        .vocab_size = kVocab};
     options_.report = [this](const StepReport& report) { OnReport(report); };
   }
 
@@ -265,7 +266,7 @@ class FollowerTest : public LeaderTest {
   // A step of one token of the one sequence.
   static std::string Step(int64_t step) {
     StepOrder order{.step = step};
-    order.micro_batches = {{{.tokens = {static_cast<int32_t>(step)}, .sample = true}}};
+    order.micro_batches = {{{.tokens = {static_cast<int32_t>(step)}, .draws = true}}};
     return Encode(order);
   }
   absl::Status Follow(FakeChannel& channel) {
@@ -290,8 +291,8 @@ TEST_F(FollowerTest, HearsWhatIsNextDuringAStep) {
 
 TEST_F(FollowerTest, ALeaderThatIsGoneEndsTheStepInHand) {
   const auto pair = comm::MakeInProcessGroup(2, "tp");  // the other one never comes
-  groups_.tensor = pair[1].get();
-  executable_.others = groups_.tensor;
+  groups_.tp = pair[1].get();
+  executable_.others = groups_.tp;
   FakeChannel channel({Step(0)});
   EXPECT_THAT(Follow(channel), StatusIs(absl::StatusCode::kUnavailable, "the leader is gone"));
   EXPECT_EQ(executable_.runs(), 1);

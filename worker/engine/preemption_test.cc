@@ -74,7 +74,7 @@ TEST(PreemptionTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack) 
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
     ReplicaLimits limits = Limits();
-    limits.max_sequences = 1;
+    limits.max_num_seqs = 1;
     limits.swap_pages = 3;
     limits.rates = kSwapIsCheap;
     Replica replica(limits);
@@ -142,7 +142,7 @@ TEST(PreemptionTest, WhatPrefillTookDecidesBetweenSwapAndRecompute) {
     SCOPED_TRACE(c.guess);
     SCOPED_TRACE(c.prefills.size());
     ReplicaLimits limits = Limits();
-    limits.scheduler.step_tokens = limits.scheduler.max_micro_batch_rows = 64;
+    limits.scheduler.max_num_batched_tokens = limits.scheduler.max_micro_batch_rows = 64;
     limits.pages = limits.swap_pages = 18;
     limits.context_length = 72;
     limits.rates = {.prefill_tokens_per_s = c.guess, .swap_pages_per_s = 50};
@@ -168,7 +168,7 @@ TEST(PreemptionTest, WhatPrefillTookDecidesBetweenSwapAndRecompute) {
 
 TEST(PreemptionTest, SamplesThatWaitForAPromptThatGaveWayHoldNoSlots) {
   ReplicaLimits limits = Limits();
-  limits.max_sequences = 4;
+  limits.max_num_seqs = 4;
   limits.pages = 40;
   Replica replica(limits);
   serving::Request many = Request(1, std::vector<int32_t>(18, 5), 3);
@@ -202,7 +202,7 @@ TEST(PreemptionTest, WhoeverGaveWayIsStartedAgainWithWhatWasDrawn) {
   for (const bool swap : {false, true}) {
     SCOPED_TRACE(swap);
     ReplicaLimits limits = Limits();
-    limits.max_sequences = 1;
+    limits.max_num_seqs = 1;
     if (swap) {
       limits.swap_pages = 3;
       limits.rates = kSwapIsCheap;

@@ -60,7 +60,7 @@ StepResult PromptLogprobsOf(const Replica& replica, const StepOrder& order, int3
     for (size_t j = 0; j < order.micro_batches[i].size(); ++j) {
       const ChunkOrder& chunk = order.micro_batches[i][j];
       const int64_t begin = replica.Begins(order)[i][j];
-      if (chunk.sample) result.sampled.push_back({.slot = chunk.slot, .tokens = {{.id = 50}}});
+      if (chunk.draws) result.sampled.push_back({.slot = chunk.slot, .tokens = {{.id = 50}}});
       if (chunk.prompt_logprobs < 0) continue;
       kernels::PromptLogprobs& piece = result.prompt_logprobs.emplace_back(
           kernels::PromptLogprobs{.slot = chunk.slot, .first = begin + 1});
@@ -76,7 +76,7 @@ TEST(ReplicaReportTest, PromptLogprobsAreGivenOnceHoweverOftenThePromptIsCompute
   for (const bool ahead : {false, true}) {  // whether a piece is on its way as the sequence goes
     SCOPED_TRACE(ahead);
     ReplicaLimits limits = Limits();
-    limits.max_sequences = 1;
+    limits.max_num_seqs = 1;
     limits.scheduler.logit_rows = 3;
     Replica replica(limits);
     serving::Request asked = Request(1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 2);
@@ -124,8 +124,8 @@ TEST(ReplicaReportTest, PromptLogprobsAreGivenOnceHoweverOftenThePromptIsCompute
 // they stand; and what a step gave of several sequences, in the step's order.
 TEST(ReplicaReportTest, AReportKeepsTheOrderOfStepsSequencesAndPieces) {
   ReplicaLimits limits = Limits();
-  limits.max_sequences = 3;
-  limits.scheduler.step_tokens = 12;
+  limits.max_num_seqs = 3;
+  limits.scheduler.max_num_batched_tokens = 12;
   limits.scheduler.stages = 2;
   limits.scheduler.micro_batches = 2;
   limits.scheduler.max_micro_batch_rows = 6;

@@ -24,7 +24,7 @@ ReplicaState::ReplicaState(const ReplicaLimits& limits)
     : limits_(limits),
       rates_(limits.rates),
       tables_(limits.pages, limits.swap_pages, limits.scheduler.page_size) {
-  for (int32_t slot = limits.max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+  for (int32_t slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
 ReplicaState::~ReplicaState() = default;
@@ -34,9 +34,9 @@ ReplicaState::~ReplicaState() = default;
 absl::Status ReplicaState::Validate(const serving::Request& request) const {
   if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
   const auto answers = static_cast<int64_t>(request.answers.size());
-  if (answers < 1 || answers > limits_.max_sequences) {
+  if (answers < 1 || answers > limits_.max_num_seqs) {
     return absl::InvalidArgumentError(absl::StrCat(answers, " answers: not in [1, ",
-                                                   limits_.max_sequences,
+                                                   limits_.max_num_seqs,
                                                    "], the sequences that run at once"));
   }
   std::vector<const std::vector<int32_t>*> lists = {&request.prompt};
@@ -226,7 +226,7 @@ absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now)
     for (const Chunk& chunk : chunks) {
       SKEIN_RETURN_IF_ERROR(Compute(chunk, order, batch));
       outstanding.rows += chunk.count;
-      outstanding.chunks.push_back({batch.back().slot, chunk.id, chunk.sample});
+      outstanding.chunks.push_back({batch.back().slot, chunk.id, chunk.draws});
     }
   }
   // Not before: a page that is given up for an equal one must not be taken again in this order.
@@ -309,13 +309,13 @@ absl::Status ReplicaState::Compute(const Chunk& chunk, StepOrder& order,
   sequence.slot_length = end;
   if (update.length.has_value() || !update.pages.empty())
     order.updates.push_back(std::move(update));
-  ChunkOrder& out = batch.emplace_back(ChunkOrder{.slot = sequence.slot, .sample = chunk.sample});
+  ChunkOrder& out = batch.emplace_back(ChunkOrder{.slot = sequence.slot, .draws = chunk.draws});
   if (sequence.wants_logprobs(chunk.begin)) out.prompt_logprobs = sequence.request->prompt_logprobs;
   for (int64_t i = chunk.begin; i < end; ++i) {
     out.tokens.push_back(i < sequence.known() ? sequence.tokens[i] : kernels::kNewestToken);
   }
   sequence.computed = end;
-  if (chunk.sample) ++sequence.in_flight;
+  if (chunk.draws) ++sequence.in_flight;
   return absl::OkStatus();
 }
 
@@ -393,7 +393,7 @@ absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration durati
   outstanding_.pop_front();
   std::vector<Worked> sampling;
   absl::c_copy_if(expected.chunks, std::back_inserter(sampling),
-                  [](const Worked& chunk) { return chunk.samples; });
+                  [](const Worked& chunk) { return chunk.draws; });
   if (!absl::c_equal(result.sampled, sampling,
                      [](const kernels::SampledTokens& row, const Worked& chunk) {
                        return row.slot == chunk.slot && row.tokens.empty() != row.error.empty();

@@ -28,7 +28,7 @@ namespace skein::worker {
 struct ReplicaLimits {
   SchedulerLimits scheduler;
   PreemptionRates rates;  // prefill_tokens_per_s: until it was observed
-  int32_t max_sequences = 1;
+  int32_t max_num_seqs = 1;
   int64_t pages = 0;
   int64_t swap_pages = 0;
   int64_t context_length = 0;
@@ -104,7 +104,7 @@ class ReplicaState {
   struct Worked {
     int32_t slot = 0;
     SequenceId id = 0;
-    bool samples = false;
+    bool draws = false;
   };
   struct Outstanding {
     int64_t step = 0;

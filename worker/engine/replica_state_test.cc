@@ -26,7 +26,7 @@ TEST(ReplicaStateTest, APromptIsStartedThenDecoded) {
   EXPECT_THAT(first.updates[0].pages, ElementsAre(0));  // no page that nothing is written to
   ASSERT_THAT(first.micro_batches, ElementsAre(SizeIs(1)));
   EXPECT_THAT(first.micro_batches[0][0].tokens, ElementsAre(1, 2, 3));
-  EXPECT_TRUE(first.micro_batches[0][0].sample);
+  EXPECT_TRUE(first.micro_batches[0][0].draws);
 
   const StepOrder second = replica.Step(52);
   EXPECT_THAT(second.starts, IsEmpty());
@@ -89,10 +89,10 @@ TEST(ReplicaStateTest, ASurplusTokenIsDropped) {
 TEST(ReplicaStateTest, ALongPromptIsComputedInChunksAndSampledOnce) {
   Replica replica;
   replica.Add(Request(1, std::vector<int32_t>(18, 5), 2));
-  for (const auto& [count, sample] : {std::pair{8, false}, {8, false}, {2, true}}) {
+  for (const auto& [count, draws] : {std::pair{8, false}, {8, false}, {2, true}}) {
     const StepOrder order = replica.Step();
     EXPECT_THAT(order.micro_batches[0][0].tokens, SizeIs(count));
-    EXPECT_EQ(order.micro_batches[0][0].sample, sample);
+    EXPECT_EQ(order.micro_batches[0][0].draws, draws);
   }
 }
 
@@ -197,8 +197,8 @@ TEST(ReplicaStateTest, OneAnswerIsCancelledAndTheOthersGoOn) {
   serving::Request request = Request(1, {1, 2, 3, 4, 5, 6}, 3);
   request.answers = {{.index = 0}, {.index = 1}};
   replica.Add(request);
-  for (const int32_t sample : {0, 1, 2})
-    replica.state.Cancel(serving::RequestId(1), sample);  // too early, unknown
+  for (const int32_t answer : {0, 1, 2})
+    replica.state.Cancel(serving::RequestId(1), answer);  // too early, unknown
   EXPECT_FALSE(replica.state.has_outputs());
   replica.Step();
   replica.Step();
@@ -260,7 +260,7 @@ TEST(ReplicaStateTest, OneSequencesFailureLeavesTheOthers) {
 
 TEST(ReplicaStateTest, APromptWhoseLogprobsCannotBeGivenFailsAlone) {
   ReplicaLimits limits = Limits();
-  limits.max_sequences = 4;
+  limits.max_num_seqs = 4;
   limits.scheduler.logit_rows = 3;
   Replica replica(limits);
   serving::Request asked = Request(1, {1, 2, 3, 4, 5, 6}, 5);
@@ -285,7 +285,7 @@ TEST(ReplicaStateTest, APromptWhoseLogprobsCannotBeGivenFailsAlone) {
   EXPECT_EQ(report.answers[0].finish, serving::Finish::kFailed);
   EXPECT_EQ(report.answers[0].error, "a logit is NaN");
   EXPECT_EQ(report.answers[1].request_id, serving::RequestId(2));
-  EXPECT_EQ(report.load.running + report.load.waiting, 1);  // both samples are gone
+  EXPECT_EQ(report.load.running + report.load.waiting, 1);  // both answers are gone
   while (!replica.state.idle()) replica.Step();
   EXPECT_EQ(replica.state.TakeReport().answers.back().finish, serving::Finish::kMaxTokens);
 }
@@ -293,7 +293,7 @@ TEST(ReplicaStateTest, APromptWhoseLogprobsCannotBeGivenFailsAlone) {
 TEST(ReplicaStateTest, ResultsThatDoNotMatchTheOrderAreErrors) {
   Replica replica;
   replica.Add(Request(1, std::vector<int32_t>(10, 5), 2));
-  const StepOrder order = replica.Next();  // 8 of 10 tokens: samples nothing
+  const StepOrder order = replica.Next();  // 8 of 10 tokens: draws nothing
   EXPECT_THAT(replica.state.Apply({.step = order.step + 1}, absl::Milliseconds(1)),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("out of turn")));
   EXPECT_THAT(

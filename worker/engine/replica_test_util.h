@@ -17,11 +17,11 @@ namespace skein::worker {
 inline constexpr int32_t kEosId = 9;
 
 inline ReplicaLimits Limits() {
-  return {.scheduler = {.step_tokens = 8,
+  return {.scheduler = {.max_num_batched_tokens = 8,
                         .micro_batches = 1,
                         .max_micro_batch_rows = 8,
                         .page_size = 4},
-          .max_sequences = 2,
+          .max_num_seqs = 2,
           .pages = 10,
           .context_length = 40,
           .vocab_size = 100};
@@ -57,7 +57,7 @@ class Replica {
     StepResult result{.step = order.step};
     for (const auto& batch : order.micro_batches) {
       for (const ChunkOrder& chunk : batch) {
-        if (chunk.sample) {
+        if (chunk.draws) {
           result.sampled.push_back({.slot = chunk.slot, .tokens = {{.id = token}}});
         }
       }

@@ -28,7 +28,7 @@ Stage::Stage(const StageOptions& options, const kernels::Program& program,
     : options_(options),
       program_(program),
       executable_(executable),
-      tokens_({.tensor = options.tensor,
+      tokens_({.tp_size = options.tp_size,
                .slots = options.slots,
                .group = options.groups.tokens,
                .executable = executable}) {}
@@ -63,7 +63,7 @@ void Stage::Fill(StepOrder& order, const std::vector<ChunkOrder>& chunks) {
     batch.sequences.push_back({.slot = chunk.slot,
                                .rows = static_cast<int32_t>(chunk.rows()),
                                .outputs = static_cast<int32_t>(chunk.outputs()),
-                               .sample = chunk.sample,
+                               .draws = chunk.draws,
                                .prompt_logprobs = chunk.prompt_logprobs});
     batch.token_ids.insert(batch.token_ids.end(), chunk.tokens.begin(), chunk.tokens.end());
   }
@@ -72,13 +72,13 @@ void Stage::Fill(StepOrder& order, const std::vector<ChunkOrder>& chunks) {
 absl::Status Stage::Compute(const schedule::MicroBatchId& what, StepOrder& order,
                             const std::vector<ChunkOrder>& chunks, Step& step) {
   SKEIN_RETURN_IF_ERROR(TakeBatch(what));
-  if (options_.pipeline > 1 && is_first()) SKEIN_RETURN_IF_ERROR(tokens_.Await(chunks));
+  if (options_.pp_size > 1 && is_first()) SKEIN_RETURN_IF_ERROR(tokens_.Await(chunks));
   Fill(order, chunks);
   const absl::Time begin = absl::Now();
   SKEIN_ASSIGN_OR_RETURN(const kernels::Ticket ticket, executable_->Enqueue(batch_));
   running_.push_back({ticket, batch_, what, begin, &step});
   ++step.batches;
-  if (options_.pipeline > 1 && is_first()) tokens_.Expect(what, chunks);
+  if (options_.pp_size > 1 && is_first()) tokens_.Expect(what, chunks);
   if (!is_last() || !options_.observe_logits) return Collect(absl::InfinitePast()).status();
   SKEIN_RETURN_IF_ERROR(CollectAll());
   ShowLogits(chunks);
@@ -90,7 +90,7 @@ void Stage::ShowLogits(const std::vector<ChunkOrder>& chunks) {
   int64_t output = 0;
   for (const ChunkOrder& chunk : chunks) {
     output += chunk.outputs();
-    if (!chunk.sample) continue;
+    if (!chunk.draws) continue;
     const float* const row = static_cast<const float*>(logits.data) + (output - 1) * logits.cols;
     options_.observe_logits(chunk.slot, absl::MakeConstSpan(row, program_.vocab_tokens()));
   }
@@ -102,9 +102,9 @@ absl::StatusOr<bool> Stage::Collect(absl::Time deadline) {
   if (!over) return false;
   if (options_.trace) {
     const auto& [step, micro_batch] = running.what;
-    options_.trace({step, options_.stage, micro_batch, running.begin, absl::Now()});
+    options_.trace({step, options_.pp_rank, micro_batch, running.begin, absl::Now()});
   }
-  if (samples()) {
+  if (reports()) {
     const kernels::BatchResult& from = executable_->result(running.batch);
     StepResult& to = running.step->result;
     absl::c_copy(from.sampled, std::back_inserter(to.sampled));
@@ -139,7 +139,7 @@ absl::Status Stage::Send(int64_t rows) {
 }
 
 absl::Status Stage::SendTokens() {
-  if (!samples()) return absl::OkStatus();
+  if (!reports()) return absl::OkStatus();
   SKEIN_RETURN_IF_ERROR(CollectAll());
   std::vector<int32_t> tokens;
   for (const kernels::SampledTokens& row : executable_->result(batch_).sampled) {
@@ -183,9 +183,9 @@ std::vector<schedule::MicroBatch> Stage::MicroBatchDependencies(const StepOrder&
   std::vector<std::vector<schedule::MicroBatchId>> feeds_on = tokens_.FeedsOn(order);
   std::vector<schedule::MicroBatch> micro_batches;
   for (size_t i = 0; i < order.micro_batches.size(); ++i) {
-    const bool samples = absl::c_any_of(
-        order.micro_batches[i], [](const ChunkOrder& chunk) { return chunk.outputs() > 0; });
-    micro_batches.push_back({.feeds_on = std::move(feeds_on[i]), .samples = samples});
+    const bool draws = absl::c_any_of(order.micro_batches[i],
+                                      [](const ChunkOrder& chunk) { return chunk.outputs() > 0; });
+    micro_batches.push_back({.feeds_on = std::move(feeds_on[i]), .draws = draws});
   }
   return micro_batches;
 }
@@ -209,7 +209,7 @@ absl::Status Stage::CarryOut(StepOrder& order, Step& step) {
   tokens_.BeginStep();
   in_hand_.reset();
   for (const schedule::Instruction& instruction : schedule::StageStep(
-           options_.pipeline, options_.stage, order.step, MicroBatchDependencies(order))) {
+           options_.pp_size, options_.pp_rank, order.step, MicroBatchDependencies(order))) {
     SKEIN_RETURN_IF_ERROR(CarryOut(instruction, order, step));
   }
   tokens_.EndStep();

@@ -32,10 +32,10 @@ struct TraceEvent {
 };
 
 struct StageOptions {
-  int32_t tensor = 1;
-  int32_t pipeline = 1;
-  int32_t stage = 0;
-  int32_t shard = 0;
+  int32_t tp_size = 1;
+  int32_t pp_size = 1;
+  int32_t pp_rank = 0;
+  int32_t tp_rank = 0;
   int32_t slots = 1;  // the executable's
   StageGroups groups;
 
@@ -54,7 +54,7 @@ class Stage {
   Stage(const StageOptions& options, const kernels::Program& program,
         kernels::Executable* executable);
 
-  bool samples() const { return options_.shard == 0 && is_last(); }
+  bool reports() const { return options_.tp_rank == 0 && is_last(); }
 
   // Carries out the order as far as it goes without waiting for the executable: it waits where no
   // batch is free, and for other ranks. Up to kernels::Executable::kBatches steps may be under way.
@@ -84,8 +84,8 @@ class Stage {
     Step* step = nullptr;
   };
 
-  bool is_first() const { return options_.stage == 0; }
-  bool is_last() const { return options_.stage == options_.pipeline - 1; }
+  bool is_first() const { return options_.pp_rank == 0; }
+  bool is_last() const { return options_.pp_rank == options_.pp_size - 1; }
 
   void Fail(const absl::Status& why);
   absl::Status CheckSlots(const StepOrder& order) const;

@@ -11,13 +11,13 @@ class GroupCollectives final : public kernels::Collectives {
  public:
   explicit GroupCollectives(const StageGroups& groups) : groups_(groups) {}
   void BeginBatch(int64_t step) override {
-    if (groups_.tensor != nullptr) groups_.tensor->set_step(step);
+    if (groups_.tp != nullptr) groups_.tp->set_step(step);
   }
   absl::Status AllReduce(View data, Stream stream) override {
-    return groups_.tensor->AllReduce(data, stream);
+    return groups_.tp->AllReduce(data, stream);
   }
   absl::Status AllGather(ConstView in, View out, Stream stream) override {
-    return groups_.tensor->AllGather(in, out, stream);
+    return groups_.tp->AllGather(in, out, stream);
   }
   absl::Status Progress() override {
     for (comm::Communicator* const group : {groups_.next, groups_.tokens}) {
@@ -34,7 +34,7 @@ class GroupCollectives final : public kernels::Collectives {
 
 std::vector<comm::Communicator*> StageGroups::All() const {
   std::vector<comm::Communicator*> all;
-  for (comm::Communicator* const group : {tensor, previous, next, tokens}) {
+  for (comm::Communicator* const group : {tp, previous, next, tokens}) {
     if (group != nullptr) all.push_back(group);
   }
   return all;

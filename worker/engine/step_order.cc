@@ -109,7 +109,7 @@ void VisitOrder(Archive& archive, Order& order) {
     archive.List(batch, [&](auto& chunk) {
       archive(chunk.slot);
       archive(chunk.tokens);
-      archive(chunk.sample);
+      archive(chunk.draws);
       archive(chunk.prompt_logprobs);
     });
   });

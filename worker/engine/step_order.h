@@ -17,16 +17,16 @@
 namespace skein::worker {
 
 // tokens[i] stands at the slot's i-th next position; kNewestToken is the one that its last sampling
-// chunk gave. `sample`: the last row gives the next token.
+// chunk gave. `draws`: the last row gives the next token.
 struct ChunkOrder {
   int32_t slot = 0;
   std::vector<int32_t> tokens;
-  bool sample = false;
+  bool draws = false;
   int32_t prompt_logprobs = -1;  // kernels::BatchSequence's
 
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
   // Rows, the last ones, whose logits are wanted.
-  int64_t outputs() const { return prompt_logprobs >= 0 ? rows() : (sample ? 1 : 0); }
+  int64_t outputs() const { return prompt_logprobs >= 0 ? rows() : (draws ? 1 : 0); }
 };
 
 // The parts take effect in this order.

@@ -28,7 +28,7 @@ TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
   order.copies = {{PageCopy::Kind::kSwapIn, 3, 4}};
   order.updates = {{.slot = 8, .length = 0, .first_page = 1, .pages = {6, 7}},
                    {.slot = 9, .mu = 1.5f}};
-  order.micro_batches = {{{.slot = 8, .tokens = {7, kNewestToken}, .sample = true}}, {}};
+  order.micro_batches = {{{.slot = 8, .tokens = {7, kNewestToken}, .draws = true}}, {}};
   const std::string bytes = Encode(order);
   SKEIN_ASSERT_OK_AND_ASSIGN(StepOrder back, DecodeStepOrder(bytes));
   EXPECT_EQ(back.step, 12);
@@ -47,7 +47,7 @@ TEST(StepOrderTest, MessagesRoundTripAndTruncationIsNoticed) {
   EXPECT_EQ(back.updates, order.updates);
   EXPECT_THAT(back.micro_batches, ElementsAre(SizeIs(1), IsEmpty()));
   EXPECT_EQ(back.micro_batches[0][0].slot, 8);
-  EXPECT_TRUE(back.micro_batches[0][0].sample);
+  EXPECT_TRUE(back.micro_batches[0][0].draws);
   EXPECT_THAT(back.micro_batches[0][0].tokens, ElementsAre(7, kNewestToken));
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_FALSE(DecodeStepOrder(bytes.substr(0, size)).ok()) << size;

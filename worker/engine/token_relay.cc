@@ -30,7 +30,7 @@ std::vector<std::vector<schedule::MicroBatchId>> TokenRelay::FeedsOn(const StepO
 
 absl::Status TokenRelay::Send(absl::Span<const int32_t> tokens) {
   if (tokens.empty()) return absl::OkStatus();
-  for (int32_t shard = 0; shard < options_.tensor; ++shard) {
+  for (int32_t shard = 0; shard < options_.tp_size; ++shard) {
     SKEIN_RETURN_IF_ERROR(options_.group->Send(HostView(tokens), shard, kHostStream));
   }
   return absl::OkStatus();
@@ -39,7 +39,7 @@ absl::Status TokenRelay::Send(absl::Span<const int32_t> tokens) {
 void TokenRelay::Expect(const schedule::MicroBatchId& from, const std::vector<ChunkOrder>& chunks) {
   Due due{.from = from};
   for (const ChunkOrder& chunk : chunks) {
-    if (!chunk.sample) continue;
+    if (!chunk.draws) continue;
     due.slots.push_back(chunk.slot);
     awaited_[chunk.slot] = expected_ + 1;
   }
@@ -56,7 +56,7 @@ absl::Status TokenRelay::ReceiveUntil(int64_t messages) {
     due_.pop_front();
     std::vector<int32_t> tokens(slots.size());
     SKEIN_RETURN_IF_ERROR(
-        options_.group->Receive(HostView(absl::MakeSpan(tokens)), sampling_rank(), kHostStream));
+        options_.group->Receive(HostView(absl::MakeSpan(tokens)), source_rank(), kHostStream));
     // Another sequence that has the slot by now asks for none before its own come, behind these.
     options_.executable->SetTokens(slots, tokens);
   }

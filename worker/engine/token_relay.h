@@ -1,7 +1,7 @@
 // The way of sampled tokens through a pipeline: from the sampling rank (the first shard of the last
-// stage) to the ranks of the first stage, one message per micro-batch that samples. The first stage
-// goes on with them in the next step, without waiting for the leader. A stage that is alone has
-// drawn them itself, on every shard.
+// stage) to the ranks of the first stage, one message per micro-batch that draws tokens. The first
+// stage goes on with them in the next step, without waiting for the leader. A stage that is alone
+// has drawn them itself, on every shard.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace skein::worker {
 class TokenRelay {
  public:
   struct Options {
-    int32_t tensor = 1;
+    int32_t tp_size = 1;
     int32_t slots = 1;
     comm::Communicator* group = nullptr;        // StageGroups::tokens
     kernels::Executable* executable = nullptr;  // is told the tokens; may be null where none come
@@ -37,7 +37,7 @@ class TokenRelay {
   // On the sampling rank: a micro-batch's tokens, in the order of its sampling chunks.
   absl::Status Send(absl::Span<const int32_t> tokens);
 
-  // On the first stage: what the micro-batch samples is on its way.
+  // On the first stage: what the micro-batch draws is on its way.
   void Expect(const schedule::MicroBatchId& from, const std::vector<ChunkOrder>& chunks);
   // Takes in the oldest message that is expected.
   absl::Status Receive();
@@ -51,7 +51,7 @@ class TokenRelay {
     std::vector<int32_t> slots;
   };
 
-  int sampling_rank() const { return options_.tensor; }  // its rank in the group
+  int source_rank() const { return options_.tp_size; }  // its rank in the group
   int64_t received() const { return expected_ - static_cast<int64_t>(due_.size()); }
   // The message, counted from 1, that the chunk's newest token comes with; 0: it is there.
   int64_t AwaitedBy(const ChunkOrder& chunk) const;

@@ -20,7 +20,7 @@ using Ids = std::vector<schedule::MicroBatchId>;
 constexpr int32_t kSlots = 4;
 
 ChunkOrder Decode(int32_t slot) {
-  return {.slot = slot, .tokens = {kernels::kNewestToken}, .sample = true};
+  return {.slot = slot, .tokens = {kernels::kNewestToken}, .draws = true};
 }
 
 class ToldTokens final : public kernels::FakeExecutable {
@@ -30,20 +30,20 @@ class ToldTokens final : public kernels::FakeExecutable {
   }
 };
 
-// Two stages of two shards: ranks 0 and 1 are the first stage's, 2 samples.
+// Two stages of two shards: ranks 0 and 1 are the first stage's, 2 reports.
 class RelayTest : public ::testing::Test {
  protected:
   RelayTest() {
     for (size_t rank = 0; rank < group_.size(); ++rank) {
       relays_.push_back(
-          std::make_unique<TokenRelay>(TokenRelay::Options{.tensor = 2,
+          std::make_unique<TokenRelay>(TokenRelay::Options{.tp_size = 2,
                                                            .slots = kSlots,
                                                            .group = group_[rank].get(),
                                                            .executable = &executables_[rank]}));
     }
   }
 
-  // A step that samples a token of each chunk, in one micro-batch.
+  // A step that draws a token of each chunk, in one micro-batch.
   void Step(const StepOrder& order, const std::vector<int32_t>& tokens) {
     for (auto& relay : relays_) relay->BeginStep();
     for (int rank : {0, 1}) relays_[rank]->Expect({order.step, 0}, order.micro_batches[0]);
@@ -100,7 +100,7 @@ TEST_F(RelayTest, AStartWaitsForNothingOfTheSequenceBefore) {
   Step({.step = 1, .micro_batches = {{Decode(2)}}}, {70});
   const StepOrder next = {.step = 2,
                           .starts = {{.slot = 2}},
-                          .micro_batches = {{{.slot = 2, .tokens = {1}, .sample = true}}}};
+                          .micro_batches = {{{.slot = 2, .tokens = {1}, .draws = true}}}};
   relays_[0]->BeginStep();
   EXPECT_THAT(relays_[0]->FeedsOn(next), ElementsAre(IsEmpty()));
   relays_[0]->EndStep();

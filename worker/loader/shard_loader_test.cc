@@ -68,13 +68,13 @@ class Flipped final : public model::TensorSource {
 class SliceDigestTest : public ::testing::Test {
  protected:
   // By rank of a replica.
-  std::vector<std::string> Digests(const model::TensorSource& tensors, int tensor, int pipeline) {
+  std::vector<std::string> Digests(const model::TensorSource& tensors, int tp_size, int pp_size) {
     std::vector<std::string> digests;
-    for (int stage = 0; stage < pipeline; ++stage) {
-      for (int shard = 0; shard < tensor; ++shard) {
-        digests.push_back(Digest(
-            tensors,
-            {.tensor = tensor, .shard = shard, .layers = plan::StageLayers(2, pipeline, stage)}));
+    for (int stage = 0; stage < pp_size; ++stage) {
+      for (int shard = 0; shard < tp_size; ++shard) {
+        digests.push_back(Digest(tensors, {.tp_size = tp_size,
+                                           .tp_rank = shard,
+                                           .layers = plan::StageLayers(2, pp_size, stage)}));
       }
     }
     return digests;

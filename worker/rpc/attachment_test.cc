@@ -213,9 +213,9 @@ plan::Plan PlanOfOneRank() {
   return {.job_id = "job",
           .model_path = "models/bard",
           .ranks = {{.layers = {0, 8}, .weight_bytes = 1, .kv_bytes = 1, .device = kDevice}},
-          .max_sequences = 4,
+          .max_num_seqs = 4,
           .max_micro_batch_rows = 16,
-          .step_tokens = 16,
+          .max_num_batched_tokens = 16,
           .page_size = 16,
           .pages = 64,
           .context_length = 128};

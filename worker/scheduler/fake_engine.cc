@@ -188,7 +188,7 @@ void FakeEngine::Compute(const StepPlan& plan, std::set<SequenceId>* sampled) {
     ASSERT_LE(batch_rows, limits.max_micro_batch_rows);
     rows += batch_rows;
   }
-  ASSERT_LE(rows, limits.step_tokens);
+  ASSERT_LE(rows, limits.max_num_batched_tokens);
 }
 
 void FakeEngine::ComputeChunk(const Chunk& chunk, std::set<SequenceId>* sampled) {
@@ -216,8 +216,8 @@ void FakeEngine::ComputeChunk(const Chunk& chunk, std::set<SequenceId>* sampled)
     cached_[s.pages[cache.size()]] = true;
     cache.push_back(s.pages[cache.size()]);
   }
-  ASSERT_EQ(chunk.sample, s.computed == s.length);
-  if (chunk.sample) Sample(s, sampled);
+  ASSERT_EQ(chunk.draws, s.computed == s.length);
+  if (chunk.draws) Sample(s, sampled);
 }
 
 void FakeEngine::Sample(Sequence& s, std::set<SequenceId>* sampled) {
@@ -290,7 +290,7 @@ FakeEngineOptions RandomOptions(std::mt19937& random) {
   };
   FakeEngineOptions options;
   options.aging_s = pick(1, 40);
-  options.limits = {.step_tokens = pick(1, 60),
+  options.limits = {.max_num_batched_tokens = pick(1, 60),
                     .stages = pick(1, 4),
                     .micro_batches = pick(1, 4),
                     .max_micro_batch_rows = pick(1, 40),

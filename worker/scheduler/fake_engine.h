@@ -1,5 +1,5 @@
 // A small engine that keeps true accounts, for tests of what is scheduled: page by page with users,
-// a prefix cache, samples that share pages, a swap pool, and one step in flight while the next is
+// a prefix cache, answers that share pages, a swap pool, and one step in flight while the next is
 // planned. Not thread-safe.
 #pragma once
 
@@ -51,7 +51,7 @@ class FakeEngine {
   void Step();
 
   bool Done() const { return sequences_.empty(); }
-  // True if all samples of the request are done.
+  // True if all answers to the request are done.
   bool Done(SequenceId request) const { return !unfinished_.contains(request); }
   int64_t now_s() const { return now_s_; }
   int64_t FreePages() const { return std::count(users_.begin(), users_.end(), 0); }
@@ -64,7 +64,7 @@ class FakeEngine {
 
   struct Sequence : FakeLoad {
     SequenceId id = 0;
-    SequenceId request = 0;  // the id of its first sample
+    SequenceId request = 0;  // the id of its first answer
     State state = State::kWaiting;
     int64_t length = 0;
     int64_t computed = 0;
@@ -93,7 +93,7 @@ class FakeEngine {
   void Compute(const StepPlan& plan, std::set<SequenceId>* sampled);
   void ComputeChunk(const Chunk& chunk, std::set<SequenceId>* sampled);
   void Sample(Sequence& s, std::set<SequenceId>* sampled);
-  // Tokens of the step before come in while this one, which samples `sampled`, is under way.
+  // Tokens of the step before come in while this one, which draws `sampled`, is under way.
   void TakeResults(const std::set<SequenceId>& sampled);
   void Release(Sequence& s);
   void Grow(Sequence& s);
@@ -101,7 +101,7 @@ class FakeEngine {
 
   const FakeEngineOptions options_;
   std::map<SequenceId, Sequence> sequences_;  // that are not done
-  std::map<SequenceId, int> unfinished_;      // samples of each request
+  std::map<SequenceId, int> unfinished_;      // answers to each request
   std::vector<int> users_;                    // of each page
   std::vector<bool> cached_;                  // each page
   std::vector<std::vector<int>> cache_;       // pages of each group's prefix

@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 StepPlan Cut(const std::vector<SequenceView>& running, int32_t stages, int32_t micro_batches,
              int32_t max_micro_batch_rows) {
   return Schedule({.now = absl::UnixEpoch(), .running = running, .free_pages = 1000},
-                  {.step_tokens = 1000,
+                  {.max_num_batched_tokens = 1000,
                    .stages = stages,
                    .micro_batches = micro_batches,
                    .max_micro_batch_rows = max_micro_batch_rows,

@@ -28,7 +28,7 @@ double Operations(const Chunk& chunk) {
   const double rows = chunk.count;
   const double attended = rows * (chunk.begin + (rows + 1) / 2);  // causal
   return rows * 2 * kLayers * kLayerWeights + attended * 4 * kHidden * kLayers +
-         (chunk.sample ? 2 * kHeadWeights : 0);
+         (chunk.draws ? 2 * kHeadWeights : 0);
 }
 
 // What the stages of a pipeline work in a step, one after the other: every micro-batch reads all
@@ -71,8 +71,8 @@ struct Outcome {
 };
 
 // Until the prompt's first token, beside streams in mid-answer.
-Outcome Prefill(int streams, int64_t step_tokens, int32_t micro_batches = 1) {
-  const SchedulerLimits limits = {.step_tokens = step_tokens,
+Outcome Prefill(int streams, int64_t max_num_batched_tokens, int32_t micro_batches = 1) {
+  const SchedulerLimits limits = {.max_num_batched_tokens = max_num_batched_tokens,
                                   .stages = micro_batches,
                                   .micro_batches = micro_batches,
                                   .max_micro_batch_rows = 4096,
@@ -101,9 +101,9 @@ Outcome Prefill(int streams, int64_t step_tokens, int32_t micro_batches = 1) {
         SequenceView& view = *std::find_if(running.begin(), running.end(),
                                            [&](const auto& v) { return v.id == chunk.id; });
         view.computed += chunk.count;
-        view.length += chunk.sample;
-        if (chunk.id != kPromptId) sampled_streams += chunk.sample;
-        if (chunk.id == kPromptId) done = chunk.sample;
+        view.length += chunk.draws;
+        if (chunk.id != kPromptId) sampled_streams += chunk.draws;
+        if (chunk.id == kPromptId) done = chunk.draws;
       }
     }
     const double seconds = StepSeconds(plan);
@@ -118,17 +118,17 @@ Outcome Prefill(int streams, int64_t step_tokens, int32_t micro_batches = 1) {
 }
 
 TEST(ModelledWorkTest, APromptDelaysStreamsByOneStepsBudgetOnly) {
-  for (const int64_t step_tokens : {64, 256, 512}) {
-    const Outcome outcome = Prefill(8, step_tokens);
+  for (const int64_t max_num_batched_tokens : {64, 256, 512}) {
+    const Outcome outcome = Prefill(8, max_num_batched_tokens);
     EXPECT_TRUE(outcome.every_stream_in_every_step);
-    EXPECT_EQ(outcome.most_rows, step_tokens);
-    EXPECT_EQ(outcome.steps, (kPrompt + step_tokens - 9) / (step_tokens - 8));
+    EXPECT_EQ(outcome.most_rows, max_num_batched_tokens);
+    EXPECT_EQ(outcome.steps, (kPrompt + max_num_batched_tokens - 9) / (max_num_batched_tokens - 8));
   }
 }
 
 struct ThroughputCase {
   int streams;
-  int64_t step_tokens;
+  int64_t max_num_batched_tokens;
   int32_t micro_batches = 1;
 };
 
@@ -149,17 +149,17 @@ Outcome PrefillWhole(int streams) { return Prefill(streams, kPrompt + streams); 
 class ThroughputTest : public ::testing::TestWithParam<ThroughputCase> {};
 
 TEST_P(ThroughputTest, ChunksCostAtMostATwentieth) {
-  const auto [streams, step_tokens, micro_batches] = GetParam();
-  const Outcome chunked = Prefill(streams, step_tokens, micro_batches);
+  const auto [streams, max_num_batched_tokens, micro_batches] = GetParam();
+  const Outcome chunked = Prefill(streams, max_num_batched_tokens, micro_batches);
   const Outcome whole = PrefillWhole(streams);
   ASSERT_EQ(whole.steps, 1);
   const Throughput got = Compare(chunked, whole);
   std::printf(
       "%d streams, %ld rows a step, %d micro-batches: %d steps, %.2f s, the longest %.2f s, the "
       "prompt's share %.2f s; whole %.2f s, %.2f s: %.1f%%, with the decodes %.1f%%\n",
-      streams, static_cast<long>(step_tokens), micro_batches, chunked.steps, chunked.seconds,
-      chunked.longest_step_s, chunked.prefill_seconds, whole.seconds, whole.prefill_seconds,
-      100 * got.of_prefill, 100 * got.with_decodes);
+      streams, static_cast<long>(max_num_batched_tokens), micro_batches, chunked.steps,
+      chunked.seconds, chunked.longest_step_s, chunked.prefill_seconds, whole.seconds,
+      whole.prefill_seconds, 100 * got.of_prefill, 100 * got.with_decodes);
   EXPECT_GE(got.of_prefill, 0.95);
   EXPECT_GE(got.with_decodes, 0.95);
 }
@@ -178,8 +178,8 @@ INSTANTIATE_TEST_SUITE_P(
                       ThroughputCase{0, 64, 2}, ThroughputCase{0, 64, 4}, ThroughputCase{0, 64, 8},
                       ThroughputCase{0, 256, 8}, ThroughputCase{8, 256, 8}),
     [](const auto& info) {
-      return absl::StrCat(info.param.streams, "_streams_", info.param.step_tokens, "_rows_",
-                          info.param.micro_batches, "_micro_batches");
+      return absl::StrCat(info.param.streams, "_streams_", info.param.max_num_batched_tokens,
+                          "_rows_", info.param.micro_batches, "_micro_batches");
     });
 
 // The best share, decodes charged, that any schedule can reach which gives every stream a token in
@@ -202,21 +202,22 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 TEST(ModelledWorkTest, WhereStreamsTakeMoreThanATwentiethOfTheStepsNoScheduleReaches95Percent) {
   struct Case {
     int streams;
-    int64_t step_tokens;
+    int64_t max_num_batched_tokens;
     int64_t enough;  // the least budget, in steps of 16 rows, that reaches it
   };
   for (const Case& c : {Case{15, 256, 352}, Case{8, 64, 192}, Case{15, 64, 352}}) {
-    SCOPED_TRACE(absl::StrCat(c.streams, " streams, ", c.step_tokens, " rows"));
-    const double best = BestShare(c.streams, CeilDiv(kPrompt, c.step_tokens - c.streams));
+    SCOPED_TRACE(absl::StrCat(c.streams, " streams, ", c.max_num_batched_tokens, " rows"));
+    const double best =
+        BestShare(c.streams, CeilDiv(kPrompt, c.max_num_batched_tokens - c.streams));
     EXPECT_LT(best, 0.95);
     // Nor would it help if the streams' rows came on top of the budget.
-    EXPECT_LT(BestShare(c.streams, CeilDiv(kPrompt, c.step_tokens)), 0.95);
-    const Outcome chunked = Prefill(c.streams, c.step_tokens);
+    EXPECT_LT(BestShare(c.streams, CeilDiv(kPrompt, c.max_num_batched_tokens)), 0.95);
+    const Outcome chunked = Prefill(c.streams, c.max_num_batched_tokens);
     const Outcome whole = PrefillWhole(c.streams);
     EXPECT_GE(Compare(chunked, whole).with_decodes, 0.99 * best);
     EXPECT_GE(Compare(chunked, whole).of_prefill, 0.95);
 
-    int64_t enough = c.step_tokens;
+    int64_t enough = c.max_num_batched_tokens;
     while (Compare(Prefill(c.streams, enough), whole).with_decodes < 0.95) enough += 16;
     EXPECT_EQ(enough, c.enough);
     const double longer = Prefill(c.streams, enough).longest_step_s / chunked.longest_step_s;
@@ -224,8 +225,8 @@ TEST(ModelledWorkTest, WhereStreamsTakeMoreThanATwentiethOfTheStepsNoScheduleRea
     std::printf(
         "%d streams, %ld rows: %.1f%%, at most %.1f%%; %ld rows, in steps %.1f times as "
         "long, reach 95%%\n",
-        c.streams, static_cast<long>(c.step_tokens), 100 * Compare(chunked, whole).with_decodes,
-        100 * best, static_cast<long>(enough), longer);
+        c.streams, static_cast<long>(c.max_num_batched_tokens),
+        100 * Compare(chunked, whole).with_decodes, 100 * best, static_cast<long>(enough), longer);
   }
 }
 

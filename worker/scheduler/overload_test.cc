@@ -51,7 +51,7 @@ class Overload {
     SequenceId id = 0;
     int64_t arrival_s = 0;
     int priority = 0;
-    int64_t steps = 0;  // that it takes by itself, its samples one after the other
+    int64_t steps = 0;  // that it takes by itself, its answers one after the other
   };
 
   void Arrive(int64_t now) {
@@ -63,9 +63,9 @@ class Overload {
       if (load.deadline_s < 1 << 30) load.deadline_s += now;
       arrived_ += load.slots * load.answer;
       const SchedulerLimits& limits = options_.limits;
-      const int64_t rows =
-          std::min(limits.step_tokens, int64_t{std::max(limits.stages, limits.micro_batches)} *
-                                           limits.max_micro_batch_rows);
+      const int64_t rows = std::min(
+          limits.max_num_batched_tokens,
+          int64_t{std::max(limits.stages, limits.micro_batches)} * limits.max_micro_batch_rows);
       // One more, in which the last token comes in.
       const int64_t steps = load.slots * ((load.prompt + rows - 1) / rows + load.answer + 1);
       requests_.push_back({engine_->Add(load), now, load.priority, steps});

@@ -126,8 +126,9 @@ Planner::Planner(const Snapshot& snapshot, const SchedulerLimits& limits)
   waiting_ = decltype(waiting_)(After(), std::move(waiting));
 
   room_.slots = snapshot.free_slots;
-  room_.rows = std::min(limits.step_tokens, int64_t{std::max(limits.stages, limits.micro_batches)} *
-                                                limits.max_micro_batch_rows);
+  room_.rows = std::min(
+      limits.max_num_batched_tokens,
+      int64_t{std::max(limits.stages, limits.micro_batches)} * limits.max_micro_batch_rows);
   room_.logit_rows = limits.logit_rows;
   room_.spare_pages = free_pages_;
   for (const Running& running : running_) room_.spare_pages -= Promised(*running.rank.view);

@@ -25,7 +25,7 @@ using SequenceId = uint64_t;
 
 // The plan's limits, per replica. All positive.
 struct SchedulerLimits {
-  int64_t step_tokens = 1;  // rows of a step at most
+  int64_t max_num_batched_tokens = 1;  // rows of a step at most
   // The most rows of a step that belong to prompts all of whose logits are wanted, since logits
   // take memory.
   int64_t logit_rows = 1;
@@ -41,7 +41,7 @@ struct SequenceView {
   int32_t priority = 0;  // higher goes first
   absl::Time arrival;
   absl::Time deadline = absl::InfiniteFuture();
-  int32_t slots = 1;  // sequences that it is, or becomes: samples that share the prompt
+  int32_t slots = 1;  // sequences that it is, or becomes: answers that share the prompt
   // Tokens known, or given by a step in flight: prompt and answer so far.
   int64_t length = 0;
   // The tokens whose keys and values are in its pages, or will be once the steps in flight are
@@ -73,13 +73,13 @@ struct Snapshot {
   PreemptionRates rates;
 };
 
-// Tokens [begin, begin + count) of a sequence. `sample`: the chunk reaches the sequence's end, so
+// Tokens [begin, begin + count) of a sequence. `draws`: the chunk reaches the sequence's end, so
 // its last row gives the next token.
 struct Chunk {
   SequenceId id = 0;
   int64_t begin = 0;
   int64_t count = 0;
-  bool sample = false;
+  bool draws = false;
 
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };

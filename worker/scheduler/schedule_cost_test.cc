@@ -34,7 +34,7 @@ absl::Duration CostOf(int sequences, int calls) {
   }
   const Snapshot snapshot = {
       .now = At(100000), .waiting = waiting, .running = running, .free_pages = 2 * sequences};
-  const SchedulerLimits limits = {.step_tokens = 4 * sequences,
+  const SchedulerLimits limits = {.max_num_batched_tokens = 4 * sequences,
                                   .stages = 4,
                                   .micro_batches = 4,
                                   .max_micro_batch_rows = 4 * sequences,

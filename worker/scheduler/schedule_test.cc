@@ -15,7 +15,7 @@
 namespace skein::worker {
 
 void PrintTo(const Chunk& c, std::ostream* out) {
-  *out << "{" << c.id << ", " << c.begin << ", " << c.count << (c.sample ? ", true}" : ", false}");
+  *out << "{" << c.id << ", " << c.begin << ", " << c.count << (c.draws ? ", true}" : ", false}");
 }
 void PrintTo(const Preemption& p, std::ostream* out) {
   *out << "{" << p.id << (p.swap ? ", swap}" : ", recompute}");
@@ -35,7 +35,7 @@ struct Case {
   // What a row does not say is plenty.
   int64_t free_pages = 1000;
   int32_t free_slots = 100;
-  int64_t step_tokens = 64;
+  int64_t max_num_batched_tokens = 64;
   absl::Duration aging = absl::InfiniteDuration();
   int64_t free_swap_pages = 0;
   PreemptionRates rates = {};
@@ -53,7 +53,7 @@ class ScheduleTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ScheduleTest, GivesThePlan) {
   const Case& c = GetParam();
-  const SchedulerLimits limits = {.step_tokens = c.step_tokens,
+  const SchedulerLimits limits = {.max_num_batched_tokens = c.max_num_batched_tokens,
                                   .micro_batches = 1,
                                   .max_micro_batch_rows = 1000,
                                   .page_size = kPage,
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{.name = "decodes beyond it wait",
                            .running = {Decode(1, 5), Decode(2, 5), Decode(3, 5)},
                            .chunks = {{1, 4, 1, true}, {2, 4, 1, true}},
-                           .step_tokens = 2},
+                           .max_num_batched_tokens = 2},
                       Case{.name = "nobody is admitted without a row",
                            .running = {Prompt(1, 70)},
                            .waiting = {Prompt(2, 3)},
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
                            .running = {Decode(1, 5), Decode(2, 5)},
                            .waiting = {Ranks(Prompt(3, 3), 1)},
                            .chunks = {{1, 4, 1, true}, {2, 4, 1, true}},
-                           .step_tokens = 2}),
+                           .max_num_batched_tokens = 2}),
     TestName);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -202,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(
                            .running = {Decode(1, 10), Copies(Decode(2, 17))},
                            .chunks = {{1, 9, 1, true}},
                            .free_pages = 0,
-                           .step_tokens = 1},
+                           .max_num_batched_tokens = 1},
                       Case{.name = "shared ones come free in the next step only",
                            .running = {Decode(1, 17), Own(Decode(2, 10), 0)},
                            .preemptions = {{2, false}},
@@ -266,15 +266,15 @@ INSTANTIATE_TEST_SUITE_P(Admission, ScheduleTest,
                                                 .admissions = {1},
                                                 .chunks = {{1, 0, 3, true}},
                                                 .free_slots = 1},
-                                           Case{.name = "samples take as many",
+                                           Case{.name = "answers take as many",
                                                 .waiting = {Slots(Prompt(1, 3), 4), Prompt(2, 3)},
                                                 .admissions = {1},
                                                 .chunks = {{1, 0, 3, true}},
                                                 .free_slots = 4},
-                                           Case{.name = "samples wait for all their slots",
+                                           Case{.name = "answers wait for all their slots",
                                                 .waiting = {Slots(Prompt(1, 3), 4), Prompt(2, 3)},
                                                 .free_slots = 3},
-                                           Case{.name = "samples grow by a page each",
+                                           Case{.name = "answers grow by a page each",
                                                 .running = {Decode(9, 10)},
                                                 .waiting = {Slots(Prompt(1, 3), 4)},
                                                 .chunks = {{9, 9, 1, true}},
@@ -315,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(
              .admissions = {3},
              .chunks = {{1, 4, 1, true}, {3, 0, 1, false}},
              .free_slots = 0,
-             .step_tokens = 2},
+             .max_num_batched_tokens = 2},
         Case{.name = "and its pages",
              .running = {Decode(1, 5), Decode(2, 80)},
              .waiting = {Ranks(Prompt(3, 30), 1)},
@@ -382,7 +382,7 @@ INSTANTIATE_TEST_SUITE_P(
              .chunks = {{2, 128, 2, true}, {3, 0, 40, true}},
              .free_pages = 5,
              .free_slots = 1},
-        Case{.name = "of samples that share pages one goes after the other",
+        Case{.name = "of answers that share pages one goes after the other",
              .running = {Own(Decode(1, 90), 0), Own(Decode(2, 90), 0), Own(Decode(3, 90), 0)},
              .waiting = {Ranks(Prompt(4, 40), 1)},
              .preemptions = {{3, false}},
@@ -431,7 +431,7 @@ TEST(ScheduleTest, RowsWhoseLogitsAreAllWantedAreLimitedOnTheirOwn) {
                                   .running = running,
                                   .free_slots = 4,
                                   .free_pages = 100},
-                                 {.step_tokens = 64,
+                                 {.max_num_batched_tokens = 64,
                                   .logit_rows = 30,
                                   .stages = 2,
                                   .micro_batches = 2,
