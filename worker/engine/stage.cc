@@ -79,6 +79,8 @@ absl::Status Stage::Compute(const schedule::MicroBatchId& what, StepOrder& order
   running_.push_back({ticket, batch_, what, begin, &step});
   ++step.batches;
   if (options_.pp_size > 1 && is_first()) tokens_.Expect(what, chunks);
+  // Results that are there free their batch; nothing waits for one, since the next instruction may
+  // be what a peer needs to go on.
   if (!is_last() || !options_.observe_logits) return Collect(absl::InfinitePast()).status();
   SKEIN_RETURN_IF_ERROR(CollectAll());
   ShowLogits(chunks);
@@ -138,6 +140,7 @@ absl::Status Stage::Send(int64_t rows) {
   return absl::OkStatus();
 }
 
+// The newest token of each row, for the first stage, which may need it before the leader has heard.
 absl::Status Stage::SendTokens() {
   if (!reports()) return absl::OkStatus();
   SKEIN_RETURN_IF_ERROR(CollectAll());
@@ -204,6 +207,9 @@ absl::Status Stage::CheckSlots(const StepOrder& order) const {
   return absl::OkStatus();
 }
 
+// Walks this stage's list of instructions. Every rank derives its list from the order alone, by the
+// same schedule: sends and receives pair up although no rank asks another, and the walk decides
+// nothing. A rank that left the list out of turn would leave its peers waiting for ever.
 absl::Status Stage::CarryOut(StepOrder& order, Step& step) {
   SKEIN_RETURN_IF_ERROR(CheckSlots(order));
   tokens_.BeginStep();
