@@ -62,7 +62,7 @@ std::string FormatPlan(const Plan& plan) {
                out);
   }
   AppendItem(absl::StrCat(
-                 FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "slot"),
+                 FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "token"),
                  " in ", std::string(KvDTypeName(plan.kv_dtype)),
                  plan.swap_pages > 0 ? absl::StrCat(", and ", plan.swap_pages, " to swap to") : ""),
              out);

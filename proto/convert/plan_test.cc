@@ -85,7 +85,7 @@ TEST(PlanOnTheWire, ChecksWhatItReads) {
       {[](auto& w) { w.set_hop_dtype("I32"); }, "unknown element type 'I32'"},
       {[](auto& w) { w.clear_ranks(); }, "needs 30 ranks; the plan has 0"},
       {[](auto& w) { w.mutable_ranks(3)->clear_device(); }, "device: kind is unknown"},
-      {[](auto& w) { w.mutable_ranks(29)->set_tp_rank(0); }, "rank 29: shard is 0"},
+      {[](auto& w) { w.mutable_ranks(29)->set_tp_rank(0); }, "rank 29: tp_rank is 0"},
       {[](auto& w) { w.mutable_ranks(0)->set_layers_end(-1); }, "rank 0: layers' end is -1"},
       {[](auto& w) { w.set_pages(-1); }, "pages is -1"},
       {[](auto& w) { w.set_swap_pages(-1); }, "swap_pages is -1"},

@@ -99,7 +99,7 @@ void MaxSequences() {
   EXPECT_EQ(cluster.Generate(request).status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
-// A page of bard's takes 128 KiB: 16 slots of 8 layers, 2 heads of 64 floats, keys and values.
+// A page of bard's takes 128 KiB: 16 tokens of 8 layers, 2 heads of 64 floats, keys and values.
 void KvMemory() {
   Serving cluster({"--kv-memory=16MiB"});
   EXPECT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 2)).status.ok());  // the load is the job's
