@@ -15,7 +15,7 @@ namespace skein::client {
 // Flags that are given set their fields; `sampling` lives until the command line is parsed.
 void DeclareSampling(CLI::App& command, v1::Sampling& sampling);
 
-// Those of the scalars alone: "--top-k" for top_k.
+// Declares the scalars' flags alone, like "--top-k" for top_k.
 template <typename Fields = serving::SamplingFields>
 void DeclareScalars(CLI::App& command, google::protobuf::Message& sampling) {
   Fields::ForEach([&]<typename P, typename T>(const serving::SamplingField<P, T>& field) {

@@ -7,9 +7,12 @@
 
 namespace skein {
 
-// Makes spdlog's default logger write lines like
-// 20:14:03.217 I node7 rank 3 | message to standard error: time, level, host and `component`
-// ("coordinator", "rank 3"). `level` is one of trace, debug, info, warning, error, off. Any thread
+// Makes spdlog's default logger write lines to standard error, with time, level, host and
+// `component` ("coordinator", "rank 3"):
+//
+//   20:14:03.217 I node7 rank 3 | message
+//
+// `level` is one of trace, debug, info, warning, error, off. Any thread
 // may log: a line is queued and written by a thread of its own (see LineWriter), so that a reader
 // who is slow or gone, or a full disk, delays and ends nothing. Dropped lines are counted, and the
 // log tells how many. Ignores SIGPIPE from here on. InvalidArgument quotes a level that is none of

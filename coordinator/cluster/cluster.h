@@ -19,6 +19,7 @@
 #include "coordinator/cluster/links.h"
 #include "coordinator/cluster/messages.h"
 #include "parallel/planner/planner.h"
+#include "serving/output.h"
 
 namespace skein::coordinator {
 

@@ -16,6 +16,7 @@
 #include "coordinator/cluster/messages.h"
 #include "coordinator/cluster/token_rate.h"
 #include "parallel/plan/plan.h"
+#include "serving/output.h"
 
 namespace skein::coordinator {
 

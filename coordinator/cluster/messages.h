@@ -53,7 +53,9 @@ struct OperationInProgress {
 // The state of a rank, as its heartbeat tells it.
 struct RankActivity {
   std::optional<OperationInProgress> operation;
-  std::optional<int64_t> step;             // in hand; unset while the rank waits for an order
+  // The step that the operation belongs to; without one, the oldest step under way. Unset while the
+  // rank waits for an order.
+  std::optional<int64_t> step;
   std::map<std::string, int64_t> entered;  // by group: the last collective
   // Leaders: threads that schedule or wait, by name, and how long ago each last said that it lives.
   std::map<std::string, absl::Duration> threads;

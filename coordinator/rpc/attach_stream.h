@@ -16,6 +16,7 @@
 #include "coordinator/cluster/links.h"
 #include "coordinator/rpc/message_writer.h"
 #include "proto/cluster.pb.h"
+#include "serving/request.h"
 
 namespace skein::coordinator {
 

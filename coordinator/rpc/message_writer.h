@@ -42,7 +42,7 @@ class MessageWriter {
       reactor_->Finish(*write.end);
     }
   }
-  // From OnWriteDone; then Advance.
+  // Call it from OnWriteDone, then Advance.
   void OnWriteDone() { writing_ = false; }
 
   bool finished() const { return finished_; }

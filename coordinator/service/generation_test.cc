@@ -310,7 +310,7 @@ TEST_F(GenerationTest, ItGoesOnFromTheJournalWithAnswersThatAreNotFinished) {
   EXPECT_THAT(request.prompt, ElementsAre(1, 2, 3));
   EXPECT_EQ(request.id, RequestId(1));
   EXPECT_EQ(request.sampling.seed, 7u);
-  EXPECT_EQ(request.max_tokens, 10u);
+  EXPECT_EQ(request.max_tokens, 10);
   ASSERT_THAT(request.answers, SizeIs(2));
   EXPECT_EQ(request.answers[0].index, 0);
   EXPECT_THAT(request.answers[0].output, ElementsAre('a', 'b'));

@@ -67,7 +67,7 @@ TEST(CpuBackendTest, BadShapesAreErrors) {
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message)));
   }
   EXPECT_THAT(backend->AllocateKv({.layers = 1, .kv_heads = 1, .head_dim = 1, .page_size = 0}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pages of 0 slots")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pages of 0 tokens")));
 }
 
 // Layers rotate by frequencies of their own. Two rows at once are rotated, appended and attended to

@@ -14,6 +14,10 @@ void TokenMasks::Set(int batch, int32_t slot, absl::Span<const uint32_t> bits) {
     return changed_.NotifyAll();
   }
   Mask& mask = masks_[batch][slot];
+  if (mask.set) {  // draws may be reading it
+    failed_.Update(absl::InvalidArgumentError(absl::StrCat("a second mask for slot ", slot)));
+    return changed_.NotifyAll();
+  }
   mask.bits.assign(bits.begin(), bits.end());
   mask.set = true;
   changed_.NotifyAll();

@@ -15,16 +15,17 @@
 
 namespace skein::kernels {
 
-// Of an executable's batches, by slot. Any thread.
+// Holds the masks of an executable's batches, by slot. Any thread may call.
 class TokenMasks {
  public:
   explicit TokenMasks(int32_t slots) {
     for (std::vector<Mask>& batch : masks_) batch.resize(slots);
   }
 
+  // The draws of a slot that gets a second mask before Clear fail.
   void Set(int batch, int32_t slot, absl::Span<const uint32_t> bits);
-  // Waits for it; valid until Clear. `meanwhile` is called now and then, so that others need not
-  // wait for this thread; errors are its own, and Fail's.
+  // Waits for the mask, which stays valid until Clear. Calls `meanwhile` now and then, so that
+  // others need not wait for this thread; errors are its own, and Fail's.
   absl::StatusOr<absl::Span<const uint32_t>> Await(int batch, int32_t slot,
                                                    absl::FunctionRef<absl::Status()> meanwhile);
   // The batch is over.

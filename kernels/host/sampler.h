@@ -68,7 +68,7 @@ class Sampler {
 
   Sampler() = default;
   absl::Status Ask(const Batch& batch, const Rows& rows, BatchResult& result);
-  // `tokens`: of the sequence's rows; `outputs`: those of the batch up to its last row.
+  // `tokens` are those of the sequence's rows; `outputs` counts the batch's up to its last row.
   absl::Status AskForDraws(const BatchSequence& sequence, absl::Span<const int32_t> tokens,
                            int64_t outputs, const Rows& rows);
   void AskOfPrompt(const BatchSequence& sequence, int64_t first_position, int64_t first_output,

@@ -150,10 +150,10 @@ class Executable {
 
   // Which tokens the sequence of batch `i` in `slot`, which is `masked`, may draw: bits [draws,
   // MaskWords(vocabulary)], where draws are one and its guesses; bit t % 32 of word t / 32 is token
-  // t's. Copied. Any thread, once the batch was filled, also while it runs: only the draws wait.
-  // They fail where a mask has another size. A back end that runs batches on the calling thread
-  // waits in Enqueue, so that a mask is set before, or by another thread. Each rank that draws
-  // needs the same.
+  // t's. Copied. Once for each batch and slot; any thread, as soon as the batch was filled, also
+  // while it runs: only the draws wait. They fail where a mask has another size or comes twice. A
+  // back end that runs batches on the calling thread waits in Enqueue, so that a mask is set
+  // before, or by another thread. Each rank that draws needs the same.
   virtual void SetMask(int i, int32_t slot, absl::Span<const uint32_t> bits) = 0;
 
   // Makes what is under way, and all that follows, fail with `why`. Any thread.

@@ -13,7 +13,7 @@ namespace skein::kernels {
 namespace {
 
 // Whole tiles of the CPU's lanes; small enough that a sequence's last page wastes little.
-constexpr int64_t kCpuPageSlots = kLanes;
+constexpr int64_t kCpuPageTokens = kLanes;
 
 absl::Status NoBackendFor(DeviceKind kind) {
   return absl::UnimplementedError(absl::StrCat("there is no back end for ",
@@ -44,10 +44,10 @@ absl::StatusOr<ProgramSizes> SizesOf(DeviceKind kind, const Program& program, co
   return NoBackendFor(kind);
 }
 
-absl::StatusOr<int64_t> PageSlots(DeviceKind kind) {
+absl::StatusOr<int64_t> PageTokens(DeviceKind kind) {
   switch (kind) {
     case DeviceKind::kCpu:
-      return kCpuPageSlots;
+      return kCpuPageTokens;
     case DeviceKind::kCuda:
       break;
   }

@@ -23,8 +23,8 @@ struct ProgramSizes {
 // Unimplemented for a kind of device that no back end is for, as all that takes a kind.
 absl::StatusOr<ProgramSizes> SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
                                      const Limits& limits);
-// Slots of a page that suit the device's attention.
-absl::StatusOr<int64_t> PageSlots(DeviceKind kind);
+// How many tokens a page holds that suits the device's attention.
+absl::StatusOr<int64_t> PageTokens(DeviceKind kind);
 
 // ---- Of back ends on the host ----
 

@@ -45,12 +45,12 @@ enum class KvDType : uint8_t {
   kInt8,  // with a float scale for every token's key, and one for its value, of a head (kv_codec.h)
 };
 
-// The paged KV cache of one rank: `pages` pages of `page_size` slots in each of `layers` layers.
+// The paged KV cache of one rank: `pages` pages of `page_size` tokens in each of `layers` layers.
 struct KvSpec {
   int64_t layers = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t page_size = 0;  // slots
+  int64_t page_size = 0;  // tokens
   int64_t pages = 0;
   KvDType dtype = KvDType::kF32;
 

@@ -409,9 +409,9 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint3
   return counter;
 }
 
-float UniformDraw(uint64_t seed, uint64_t position, uint32_t sample) {
+float UniformDraw(uint64_t seed, uint64_t position, uint32_t answer) {
   const auto words =
-      Philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), sample, 0},
+      Philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), answer, 0},
              {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   return static_cast<float>(words[0] >> 8) * 0x1p-24f;
 }

@@ -232,7 +232,7 @@ TEST(SampleTest, MirostatReachesItsTarget) {
   }
 }
 
-// Draws of one sample at many positions, and of many samples at one position, follow the
+// Draws of one answer at many positions, and of many answers at one position, follow the
 // probabilities: chi-squared of 7 degrees of freedom, whose 99.99th percentile is 29.9.
 TEST(SampleTest, DrawsFollowTheProbabilities) {
   const std::vector<float> logits = {2.0f, 1.0f, 0.0f, -1.0f, -2.0f, 0.5f, -0.5f, 1.5f};
@@ -242,13 +242,13 @@ TEST(SampleTest, DrawsFollowTheProbabilities) {
         serving::SamplingParams{.temperature = 1.5f, .seed = 8, .answer = 3},
         serving::SamplingParams{.seed = 9, .logit_bias = {{4, 3.0f}}}}) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const auto survivors, Survivors(logits, params, {}, {}));
-    for (bool samples : {false, true}) {
+    for (bool answers : {false, true}) {
       std::vector<int> counts(logits.size(), 0);
       for (int i = 0; i < kDraws; ++i) {
         serving::SamplingParams drawn = params;
-        if (samples) drawn.answer = static_cast<uint32_t>(i);
+        if (answers) drawn.answer = static_cast<uint32_t>(i);
         SKEIN_ASSERT_OK_AND_ASSIGN(const auto token,
-                                   Sample(logits, drawn, {}, {}, samples ? 17 : i));
+                                   Sample(logits, drawn, {}, {}, answers ? 17 : i));
         ++counts[token.id];
       }
       double chi_squared = 0;

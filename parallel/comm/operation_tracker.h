@@ -26,12 +26,13 @@ struct OperationInProgress {
   std::vector<int> others;  // ranks of the job that take part, without this one
   absl::Duration elapsed;   // since it was entered
   absl::Duration still;     // since its thread entered it or last looked for the others
-  // That it belongs to, where its maker is out of step with the host: see Group::set_step.
+  // The step that it belongs to, where its maker is out of step with the host: see Group::set_step.
   std::optional<int64_t> step;
 };
 
 struct Progress {
-  // That the operation belongs to; without one, the oldest step under way; unset between steps.
+  // The step that the operation belongs to; without one, the oldest step under way. Unset between
+  // steps.
   std::optional<int64_t> step;
   absl::Duration deadline;                       // after which a call of this step counts as hung
   std::optional<OperationInProgress> operation;  // the one that was entered first
@@ -48,7 +49,7 @@ class DeviceReport {
   // The collective that the device is in. Any thread, at any time, without waiting for the device.
   virtual std::optional<Call> InProgress() const = 0;
   virtual int64_t entered() const = 0;  // the number of the last one
-  // That the collective in progress belongs to; none: the one that the host has in hand.
+  // The step that the collective in progress belongs to; none: the one that the host has in hand.
   virtual std::optional<int64_t> step() const { return std::nullopt; }
 };
 

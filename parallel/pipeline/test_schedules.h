@@ -8,7 +8,7 @@
 
 namespace skein::schedule {
 
-// One step: the chunks of a prompt, of which the last samples.
+// One step: the chunks of a prompt, of which the last one draws.
 inline Schedule Prefill(int32_t stages, int32_t micro_batches) {
   std::vector<MicroBatch> chunks(micro_batches);
   if (!chunks.empty()) chunks.back().draws = true;

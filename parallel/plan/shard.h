@@ -10,7 +10,7 @@
 
 namespace skein::plan {
 
-// The split of one layer over `tensor` shards: query heads, KV heads (replicated where there are
+// The split of one layer over tp_size shards: query heads, KV heads (replicated where there are
 // fewer than shards), the MLP's inner dimension, and the vocabulary (padded to equal parts).
 struct ShardSpec {
   Range heads;
@@ -21,7 +21,7 @@ struct ShardSpec {
   Range vocab;
   int64_t vocab_stride = 0;
   // The number of blocks in which a row-parallel product sums this shard's part (see WeightSpec).
-  // It is 8 / tensor where that divides, so that 1, 2, 4 and 8 shards join the same 8 sums in the
+  // It is 8 / tp_size where that divides, so that 1, 2, 4 and 8 shards join the same 8 sums in the
   // same tree; else 1. Log probabilities sum the shard's part of the vocabulary in as many blocks,
   // each of vocab_stride / inner_blocks rows.
   int32_t inner_blocks = 8;
@@ -29,24 +29,24 @@ struct ShardSpec {
   friend bool operator==(const ShardSpec&, const ShardSpec&) = default;
 };
 
-// True if `tensor` shards give the same bits as 1, 2, 4 and 8 shards do. Other numbers sum in an
+// True if tp_size shards give the same bits as 1, 2, 4 and 8 shards do. Other numbers sum in an
 // order of their own, and agree only with themselves.
 constexpr bool SumsAgreeAcrossLayouts(int32_t tp_size) { return tp_size > 0 && 8 % tp_size == 0; }
 
-// InvalidArgument when `tensor` shards cannot split the model, with the numbers that do not divide.
+// InvalidArgument when tp_size shards cannot split the model, with the numbers that do not divide.
 absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_size);
-// InvalidArgument as above, and for a shard that is not in [0, tensor).
+// InvalidArgument as above, and for a shard that is not in [0, tp_size).
 absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_size,
-                                    int32_t shard);
+                                    int32_t tp_rank);
 
 // The layers of one stage. Where layers do not divide by stages, earlier stages take one more.
-// Needs 0 <= stage < pipeline.
+// Needs 0 <= stage < pp_size.
 Range StageLayers(int64_t num_layers, int32_t pp_size, int32_t stage);
 
 // The layers of one stage, split so that the slowest stage has as little to do as possible. The
 // last stage also multiplies by the output matrix, which in small models with large vocabularies
 // costs as much as several layers. Where several splits are as good, the last stage has the most
-// layers. The stages before it share theirs as StageLayers does. 1 <= pipeline <= layers.
+// layers. The stages before it share theirs as StageLayers does. 1 <= pp_size <= layers.
 Range BalancedStageLayers(const model::ModelConfig& model, int32_t pp_size, int32_t stage);
 
 }  // namespace skein::plan

@@ -146,7 +146,7 @@ void JudgePlacement(const Job& job, Candidate& candidate) {
 }
 
 // A micro-batch for every stage, so that all of them work on a prompt at the same time.
-int64_t StepTokens(const Job& job, const Layout& layout) {
+int64_t MaxBatchedTokens(const Job& job, const Layout& layout) {
   if (job.max_num_batched_tokens > 0) return job.max_num_batched_tokens;
   return std::max<int64_t>(int64_t{kMicroBatchRows} * layout.pp_size, job.max_num_seqs);
 }
@@ -158,7 +158,7 @@ ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {
   limits.context_length = job.context_length;
   limits.max_num_seqs = job.max_num_seqs;
   limits.max_micro_batch_rows =
-      static_cast<int32_t>((StepTokens(job, layout) + layout.pp_size - 1) / layout.pp_size);
+      static_cast<int32_t>((MaxBatchedTokens(job, layout) + layout.pp_size - 1) / layout.pp_size);
   limits.page_size = job.page_size;
   limits.kv_dtype = job.kv_dtype;
   limits.hop_dtype = job.hop_dtype;
@@ -277,7 +277,7 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
   plan.layout = candidate.layout;
   plan.max_num_seqs = limits.max_num_seqs;
   plan.max_micro_batch_rows = limits.max_micro_batch_rows;
-  plan.max_num_batched_tokens = StepTokens(job, plan.layout);
+  plan.max_num_batched_tokens = MaxBatchedTokens(job, plan.layout);
   plan.page_size = limits.page_size;
   plan.pages = limits.pages;
   plan.swap_pages = limits.swap_pages;

@@ -54,9 +54,9 @@ absl::Status CheckConstraints(const ModelFacts& model, const Constraints& constr
         absl::StrCat("a context of ", constraints.context_length, " tokens cannot be: ", model.name,
                      " takes 1 to ", model.config.max_position_embeddings));
   }
-  if (constraints.max_num_seqs < 0 || constraints.max_num_seqs > kMaxSequences) {
+  if (constraints.max_num_seqs < 0 || constraints.max_num_seqs > kMaxNumSeqs) {
     return absl::InvalidArgumentError(absl::StrCat(
-        constraints.max_num_seqs, " sequences at once cannot be: 1 to ", kMaxSequences, " can"));
+        constraints.max_num_seqs, " sequences at once cannot be: 1 to ", kMaxNumSeqs, " can"));
   }
   const KvMemory& kv = constraints.kv_memory;
   if (!(kv.fraction >= 0 && kv.fraction <= 1) || kv.bytes_per_rank < 0 ||
@@ -70,12 +70,13 @@ absl::Status CheckConstraints(const ModelFacts& model, const Constraints& constr
         absl::StrCat("a swap memory of ", constraints.swap_memory_bytes, " bytes cannot be"));
   }
   if (constraints.max_num_batched_tokens < 0 ||
-      constraints.max_num_batched_tokens > kMaxStepTokens ||
+      constraints.max_num_batched_tokens > kMaxBatchedTokens ||
       (constraints.max_num_batched_tokens > 0 &&
        constraints.max_num_batched_tokens < constraints.max_num_seqs)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "steps of ", constraints.max_num_batched_tokens, " tokens cannot be: 1 to ", kMaxStepTokens,
-        " can, and each of ", FormatCount(constraints.max_num_seqs, "sequence"), " needs one"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("steps of ", constraints.max_num_batched_tokens, " tokens cannot be: 1 to ",
+                     kMaxBatchedTokens, " can, and each of ",
+                     FormatCount(constraints.max_num_seqs, "sequence"), " needs one"));
   }
   const PipelineRates& rates = constraints.rates;
   if (!(rates.read_bytes_per_s > 0) || std::isinf(rates.read_bytes_per_s) ||
@@ -325,7 +326,7 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   const LayoutRequest& request = constraints.layout;
   Job job{machine, model.config};
   job.device = machine.devices.front().kind;
-  SKEIN_ASSIGN_OR_RETURN(job.page_size, kernels::PageSlots(job.device));
+  SKEIN_ASSIGN_OR_RETURN(job.page_size, kernels::PageTokens(job.device));
   job.context_length = constraints.context_length > 0 ? constraints.context_length
                                                       : model.config.max_position_embeddings;
   job.max_num_seqs = constraints.max_num_seqs;

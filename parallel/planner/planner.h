@@ -14,8 +14,8 @@
 
 namespace skein::plan {
 
-inline constexpr int32_t kMaxSequences = 4096;      // more than a step can serve well
-inline constexpr int64_t kMaxStepTokens = 1 << 20;  // as CheckPlan has it for a micro-batch
+inline constexpr int32_t kMaxNumSeqs = 4096;           // more than a step can serve well
+inline constexpr int64_t kMaxBatchedTokens = 1 << 20;  // as CheckPlan has it for a micro-batch
 
 struct Constraints {
   LayoutRequest layout;        // parts that are fixed

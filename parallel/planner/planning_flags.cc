@@ -19,32 +19,37 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
       ->check(InRange<int64_t>(0))
       ->capture_default_str();
   command
-      .add_option("--max-num-seqs", constraints.max_num_seqs,
-                  "Requests that a replica runs at once; 0 lets the planner choose")
-      ->check(InRange(0, kMaxSequences))
+      .add_option(
+          "--max-num-seqs", constraints.max_num_seqs,
+          "Sequences that a replica runs at once, one for each answer of a request; 0 lets the "
+          "planner choose")
+      ->check(InRange(0, kMaxNumSeqs))
       ->capture_default_str();
   AddParsed(command, "--kv-memory", constraints.kv_memory, ParseKvMemory,
             "Memory for keys and values: a fraction of what weights and the rest leave of a node, "
-            "like 0.5, or bytes per rank, like 4GiB. Default: what --max-num-seqs requests of "
+            "like 0.5, or bytes per rank, like 4GiB. Default: what --max-num-seqs sequences of "
             "--context-length need, or as much of it as there is");
   AddParsed(command, "--kv-dtype", constraints.kv_dtype, ParseKvDType,
             "How keys and values are kept: f32; bf16 takes half of its memory, int8 about a "
             "quarter, both with other roundings")
       ->default_str(std::string(KvDTypeName(constraints.kv_dtype)));
-  AddParsed(command, "--hop-dtype", constraints.hop_dtype, ParseHopDType,
-            "What activations are sent in from one stage of a pipeline to the next: f32; bf16 and "
-            "f16 take half of its bytes, with other roundings")
+  AddParsed(
+      command, "--hop-dtype", constraints.hop_dtype, ParseHopDType,
+      "What activations are sent in from one stage of a pipeline to the next: f32; bf16 and "
+      "f16 take half of its bytes, with other roundings, so that pipelines cut in other places "
+      "give other last bits")
       ->default_str(std::string(HopDTypeName(constraints.hop_dtype)));
   AddParsed(command, "--swap-memory", constraints.swap_memory_bytes, ParseSwapMemory,
             "Bytes per rank, like 512MiB, to swap requests to that give way when --kv-memory runs "
             "out; 0: they are recomputed")
       ->default_str("0");
   command
-      .add_option("--max-num-batched-tokens", constraints.max_num_batched_tokens,
-                  "Tokens that a replica computes in a step: a token of each running request, then "
-                  "pieces of prompts. Fewer delay running requests less, more read prompts faster; "
-                  "0 lets the planner choose")
-      ->check(InRange<int64_t>(0, kMaxStepTokens))
+      .add_option(
+          "--max-num-batched-tokens", constraints.max_num_batched_tokens,
+          "Tokens that a replica computes in a step: a token of each running sequence, then "
+          "pieces of prompts. Fewer delay running sequences less, more read prompts faster; "
+          "0 lets the planner choose")
+      ->check(InRange<int64_t>(0, kMaxBatchedTokens))
       ->capture_default_str();
   command
       .add_option_function<double>(
@@ -65,7 +70,7 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
     throw CLI::ValidationError(
         "--max-num-batched-tokens",
         absl::StrCat(constraints.max_num_batched_tokens, " is less than --max-num-seqs, ",
-                     constraints.max_num_seqs, "; every running request takes one of them"));
+                     constraints.max_num_seqs, "; every running sequence takes one of them"));
   });
 }
 

@@ -41,7 +41,7 @@ void SetScalar(google::protobuf::Message& message, std::string_view name, T valu
   if constexpr (std::is_same_v<T, uint64_t>) reflection.SetUInt64(&message, &field, value);
 }
 
-// Those that are set.
+// Reads those that are set.
 template <typename Fields = serving::SamplingFields>
 serving::SamplingValues ScalarValues(const google::protobuf::Message& sampling) {
   serving::SamplingValues values;

@@ -167,6 +167,7 @@ TEST(ServingTest, AnOutputKeepsItsFields) {
   row.set_request_id(5);
   row.set_answer(2);
   row.set_finish(wire::AnswerOutput::MAX_TOKENS);
+  row.set_error("a logit is NaN");
   wire::Token& token = *row.add_tokens();
   token.set_id(6);
   token.set_logprob(-0.5f);
@@ -189,6 +190,7 @@ TEST(ServingTest, AnOutputKeepsItsFields) {
   EXPECT_EQ(answer.request_id, RequestId(5));
   EXPECT_EQ(answer.answer, 2);
   EXPECT_EQ(answer.finish, serving::Finish::kMaxTokens);
+  EXPECT_EQ(answer.error, "a logit is NaN");
   ASSERT_THAT(answer.tokens, SizeIs(1));
   EXPECT_EQ(answer.tokens[0].id, 6);
   EXPECT_EQ(answer.tokens[0].logprob, -0.5f);
@@ -203,7 +205,6 @@ TEST(ServingTest, AnOutputKeepsItsFields) {
   wire.mutable_load()->clear_host_seconds();
   serving::StepOutput copy = got;
   copy.load.host_time = absl::ZeroDuration();
-  row.set_error("");
   EXPECT_EQ(ToProto(copy).DebugString(), wire.DebugString());
 }
 

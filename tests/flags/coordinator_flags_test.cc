@@ -144,14 +144,14 @@ void HopDType() {
   EXPECT_THAT(narrow.ServingJob(0).plan_table(), HasSubstr("activations in bf16"));
 }
 
-void StepTokens() {
-  constexpr int kStepTokens = 16;
-  Serving cluster({absl::StrCat("--max-num-batched-tokens=", kStepTokens)});
+void MaxNumBatchedTokens() {
+  constexpr int kBatchedTokens = 16;
+  Serving cluster({absl::StrCat("--max-num-batched-tokens=", kBatchedTokens)});
   const Asked asked =
       Ask(cluster.address(), absl::StrCat("--prompt='", kPrompt, kPrompt, "' --max-tokens=1"));
   const int64_t prompt = asked.prompt_tokens();
-  ASSERT_GT(prompt, 2 * kStepTokens);
-  EXPECT_EQ(cluster.Load().steps(), (prompt + kStepTokens - 1) / kStepTokens);
+  ASSERT_GT(prompt, 2 * kBatchedTokens);
+  EXPECT_EQ(cluster.Load().steps(), (prompt + kBatchedTokens - 1) / kBatchedTokens);
 }
 
 int MicroBatches(const std::vector<std::string>& flags) {
@@ -247,7 +247,7 @@ FlagCases CoordinatorCases() {
       {{"", "--kv-dtype"}, KvDType},
       {{"", "--hop-dtype"}, HopDType},
       {{"", "--swap-memory"}, SwapMemory},
-      {{"", "--max-num-batched-tokens"}, StepTokens},
+      {{"", "--max-num-batched-tokens"}, MaxNumBatchedTokens},
       {{"", "--read-bandwidth"}, ReadBandwidth},
       {{"", "--hop"}, Hop},
       {{"", "--max-queue"}, MaxQueue},

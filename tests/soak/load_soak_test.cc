@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kSkein = "client/skein";
 constexpr int kClients = 64;
 constexpr int kVariants = 48;
-constexpr int kMaxSequences = 24;
+constexpr int kMaxNumSeqs = 24;
 constexpr int64_t kMaxGrowthBytes = 8'000'000;  // of all processes together, in the second half
 
 int g_requests = 200;
@@ -213,7 +213,7 @@ void TouchPages(Cluster& cluster) {
   const cluster::v1::ClusterStatus status = cluster.Status();
   for (const auto& job : status.jobs()) {
     for (const auto& replica : job.replicas()) {
-      EXPECT_LE(replica.load().free_pages(), kMaxSequences);
+      EXPECT_LE(replica.load().free_pages(), kMaxNumSeqs);
     }
   }
 }
@@ -239,7 +239,7 @@ TEST_P(LoadSoakTest, EveryRequestEndsOnceAndNothingIsLeft) {
   // So few pages that sequences give way to each other, by swapping and by computing again.
   Cluster cluster({.layout = GetParam().layout,
                    .coordinator_flags = {"--kv-memory=20MiB", "--swap-memory=4MiB",
-                                         absl::StrCat("--max-num-seqs=", kMaxSequences),
+                                         absl::StrCat("--max-num-seqs=", kMaxNumSeqs),
                                          "--context-length=512"}});
   for (size_t i = 0; i < GetParam().jobs.size(); ++i) {
     cluster.StartJob(GetParam().jobs[i]);

@@ -117,14 +117,14 @@ class Attachment::Stream {
   void WriteStep(const pb::WorkerMessage& message) {
     MutexLock lock(&write_mutex_);
     if (half_closed_) return;
-    ++steps_sent_;
+    ++messages_sent_;
     rpc_->Write(message);
   }
-  void OnStepsTaken(uint64_t taken) { steps_taken_ = taken; }
+  void OnMessagesTaken(uint64_t taken) { messages_taken_ = taken; }
   // Whether the coordinator has left a step that was sent before `patience` untaken. One thread.
   bool StepsAreOverdue(absl::Duration patience) {
     const absl::Time now = absl::UnixEpoch() + absl::FromChrono(SteadyNow().time_since_epoch());
-    return acknowledgements_.Overdue(steps_sent_, steps_taken_, now, patience).has_value();
+    return acknowledgements_.Overdue(messages_sent_, messages_taken_, now, patience).has_value();
   }
   void HalfClose() {
     MutexLock lock(&write_mutex_);
@@ -147,8 +147,8 @@ class Attachment::Stream {
   std::unique_ptr<grpc::ClientReaderWriter<pb::WorkerMessage, pb::CoordinatorMessage>> rpc_;
   Mutex write_mutex_;
   bool half_closed_ ABSL_GUARDED_BY(write_mutex_) = false;
-  std::atomic<uint64_t> steps_sent_ = 0;
-  std::atomic<uint64_t> steps_taken_ = 0;
+  std::atomic<uint64_t> messages_sent_ = 0;
+  std::atomic<uint64_t> messages_taken_ = 0;
   Acknowledgements acknowledgements_;
 };
 
@@ -308,7 +308,7 @@ absl::Status Attachment::RunStream() {
         OnEnd(absl::CancelledError(message.shutdown().reason()), message.shutdown().exit_code());
         break;
       case pb::CoordinatorMessage::kHeartbeat:
-        stream->OnStepsTaken(message.heartbeat().messages_taken());
+        stream->OnMessagesTaken(message.heartbeat().messages_taken());
         break;
       case pb::CoordinatorMessage::KIND_NOT_SET:
         break;

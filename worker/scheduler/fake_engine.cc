@@ -149,7 +149,7 @@ void FakeEngine::Admit(const StepPlan& plan) {
     Sequence& s = sequences_.at(id);
     ASSERT_TRUE(admitted.insert(id).second);
     s.state = State::kRunning;
-    // Samples that nobody was beside may lack pages of their own at once.
+    // Answers that nobody was beside may lack pages of their own at once.
     if (!alone || s.slots == 1) s.admitted_step = now_s_;
     resumed += s.length > s.prompt;
     if (s.swapped > 0) continue;
