@@ -80,14 +80,15 @@ absl::StatusOr<json> ParseJson(std::string_view text, const JsonLimits& limits) 
     return JsonError(static_cast<int64_t>(zero), "a zero byte");
   }
   Watcher watcher(limits);
-  const char* next = text.data();
+  const char* const begin = text.data();
+  const char* next = begin;
   try {
-    return json::parse(JsonCursor(text.data(), &next), JsonCursor(text.data() + text.size(), &next),
+    return json::parse(JsonCursor(begin, &next), JsonCursor(begin + text.size(), &next),
                        std::ref(watcher));
   } catch (const json::parse_error& error) {
     return JsonError(static_cast<int64_t>(error.byte) - 1, error);
   } catch (const std::exception& error) {
-    return JsonError(next - text.data() - 1, error);
+    return JsonError(next - begin - 1, error);
   }
 }
 
