@@ -1,0 +1,89 @@
+"""cuda_library: .cu files compiled by nvcc, a dep of cc_library, cc_binary and cc_test."""
+
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+_NVCC = "/usr/local/cuda/bin/nvcc"
+
+# As target_compatible_with: what needs CUDA is built under --config=cuda, and skipped else.
+NEEDS_CUDA = select({
+    "//bazel:cuda": [],
+    "//conditions:default": ["//bazel:has_cuda"],
+})
+
+def _archs(ctx):
+    """Of --define=cuda_archs=90a,80: Hopper's own instructions need 90a."""
+    return ctx.var.get("cuda_archs", "90a").split(",")
+
+def _cuda_library_impl(ctx):
+    cc_toolchain = find_cpp_toolchain(ctx)
+    features = cc_common.configure_features(
+        ctx = ctx,
+        cc_toolchain = cc_toolchain,
+        requested_features = ctx.features,
+        unsupported_features = ctx.disabled_features,
+    )
+    own = cc_common.create_compilation_context(headers = depset(ctx.files.hdrs))
+    deps = [d[CcInfo] for d in ctx.attr.deps]
+    compilation = cc_common.merge_cc_infos(
+        cc_infos = [CcInfo(compilation_context = own)] + deps,
+    ).compilation_context
+    optimise = {"opt": ["-O3", "-lineinfo"], "dbg": ["-O0", "-g"], "fastbuild": ["-O2"]}[ctx.var["COMPILATION_MODE"]]
+    objects = []
+    for src in ctx.files.srcs:
+        obj = ctx.actions.declare_file("_objs/%s/%s.pic.o" % (ctx.label.name, src.basename))
+        args = ctx.actions.args()
+        args.add_all(["-ccbin", cc_toolchain.compiler_executable, "-std=c++20"])
+        args.add_all(["-Xcompiler", "-fPIC,-Wall,-Wextra,-Wno-missing-field-initializers"])
+        args.add_all(optimise)
+        args.add("--expt-relaxed-constexpr")
+        args.add_all(["-gencode=arch=compute_%s,code=sm_%s" % (a, a) for a in _archs(ctx)])
+        args.add_all(["-I", "."])
+        args.add_all(compilation.defines, format_each = "-D%s")
+        args.add_all(compilation.includes, before_each = "-I")
+        args.add_all(compilation.quote_includes, before_each = "-I")
+        args.add_all(compilation.system_includes, before_each = "-isystem")
+        args.add_all(ctx.attr.copts)
+        args.add_all(["-c", src, "-o", obj])
+        ctx.actions.run(
+            executable = _NVCC,
+            arguments = [args],
+            inputs = depset([src] + ctx.files.hdrs, transitive = [compilation.headers, cc_toolchain.all_files]),
+            outputs = [obj],
+            env = {"PATH": "/usr/local/cuda/bin:/usr/bin:/bin", "TMPDIR": "/tmp"},
+            mnemonic = "CudaCompile",
+            progress_message = "Compiling %s with nvcc" % src.short_path,
+        )
+        objects.append(obj)
+    linking, _ = cc_common.create_linking_context_from_compilation_outputs(
+        name = ctx.label.name,
+        actions = ctx.actions,
+        feature_configuration = features,
+        cc_toolchain = cc_toolchain,
+        compilation_outputs = cc_common.create_compilation_outputs(
+            objects = depset(objects),
+            pic_objects = depset(objects),
+        ),
+        linking_contexts = [d.linking_context for d in deps],
+        disallow_dynamic_library = True,
+    )
+    return [
+        DefaultInfo(files = depset(objects)),
+        CcInfo(compilation_context = compilation, linking_context = linking),
+    ]
+
+_cuda_library = rule(
+    implementation = _cuda_library_impl,
+    attrs = {
+        "srcs": attr.label_list(allow_files = [".cu"]),
+        "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "copts": attr.string_list(),
+        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+    },
+    fragments = ["cpp"],
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+    incompatible_use_toolchain_transition = True,
+)
+
+def cuda_library(name, **kwargs):
+    _cuda_library(name = name, target_compatible_with = NEEDS_CUDA, **kwargs)

@@ -1,0 +1,288 @@
+// Decode and prefill attention, and what writes the cache, against loops in double.
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/attention_testing.h"
+#include "kernels/cuda/comparison.h"
+#include "kernels/cuda/decode_attention.h"
+#include "kernels/cuda/device_testing.h"
+#include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/rope_append_kv.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+// The output of the sequences with one row.
+DeviceBytes Decode(const PagedProblem& problem, Stream stream) {
+  const AttentionShape& shape = problem.shape();
+  const int32_t multiprocessors = Multiprocessors();
+  const DeviceBytes plan(DecodePlanBytes(problem.batch().sequences, multiprocessors));
+  const DeviceBytes partials(
+      DecodePartialBytes(shape.heads, shape.kv_heads, shape.head_dim, multiprocessors));
+  DeviceBytes out = problem.NewOut();
+  Require(Enqueue(PlanDecode{.batch = problem.batch(),
+                             .kv_heads = shape.kv_heads,
+                             .window = shape.window,
+                             .multiprocessors = multiprocessors,
+                             .plan = plan.data()},
+                  stream));
+  Require(Enqueue(DecodeAttention{.dtype = shape.dtype,
+                                  .batch = problem.batch(),
+                                  .heads = shape.heads,
+                                  .kv = problem.kv(),
+                                  .scale = shape.scale(),
+                                  .window = shape.window,
+                                  .multiprocessors = multiprocessors,
+                                  .plan = plan.data(),
+                                  .partials = partials.data(),
+                                  .q = problem.q(),
+                                  .out = out.data(),
+                                  .q_stride = problem.q_stride(),
+                                  .out_stride = problem.q_stride()},
+                  stream));
+  return out;
+}
+
+DeviceBytes Prefill(const PagedProblem& problem, Stream stream) {
+  const AttentionShape& shape = problem.shape();
+  DeviceBytes out = problem.NewOut();
+  Require(Enqueue(PrefillAttention{.dtype = shape.dtype,
+                                   .batch = problem.batch(),
+                                   .rows = problem.rows(),
+                                   .heads = shape.heads,
+                                   .kv = problem.kv(),
+                                   .scale = shape.scale(),
+                                   .window = shape.window,
+                                   .q = problem.q(),
+                                   .out = out.data(),
+                                   .q_stride = problem.q_stride(),
+                                   .out_stride = problem.q_stride()},
+                  stream));
+  return out;
+}
+
+void TestDecode(const AttentionShape& shape, const std::vector<Piece>& pieces) {
+  SCOPED_TRACE(shape.Name());
+  OwnStream stream;
+  const PagedProblem problem(shape, pieces);
+  const DeviceBytes out = Decode(problem, stream);
+  SKEIN_ASSERT_OK(stream.Finish());
+  const std::vector<bool> wanted = problem.WithOneRow();
+  EXPECT_TRUE(Agrees(problem.Rows(out, wanted), problem.Reference(wanted)));
+  EXPECT_TRUE(problem.OthersAreUntouched(out, wanted));
+}
+
+void TestPrefill(const AttentionShape& shape, const std::vector<Piece>& pieces) {
+  SCOPED_TRACE(shape.Name());
+  OwnStream stream;
+  const PagedProblem problem(shape, pieces);
+  const DeviceBytes out = Prefill(problem, stream);
+  SKEIN_ASSERT_OK(stream.Finish());
+  const std::vector<bool> wanted = problem.WithSeveralRows();
+  EXPECT_TRUE(Agrees(problem.Rows(out, wanted), problem.Reference(wanted)));
+  EXPECT_TRUE(problem.OthersAreUntouched(out, wanted));
+}
+
+// Shapes that both kinds of attention are held against.
+std::vector<AttentionShape> Shapes() {
+  std::vector<AttentionShape> shapes;
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (int32_t head_dim : {64, 96, 128}) {
+      for (int32_t page_size : {16, 64}) {
+        for (int32_t window : {0, 1, 20, 100}) {
+          shapes.push_back({dtype, 8, 2, head_dim, page_size, window});
+        }
+      }
+    }
+  }
+  for (int32_t group : {1, 2, 3, 5, 7, 8, 9, 12, 16}) {
+    shapes.push_back({DType::kBF16, 3 * group, 3, 128, 16, 0});
+    shapes.push_back({DType::kF16, group, 1, 64, 64, 30});
+  }
+  shapes.push_back({DType::kBF16, 4, 2, 128, 48, 0});
+  return shapes;
+}
+
+TEST(DecodeAttentionTest, AgreesWithTheDefinition) {
+  SKEIN_NEED_GPU();
+  // Sequences without rows are padding; those with several are not its business.
+  const std::vector<Piece> pieces = {{1, 1},   {1, 2},  {0, 0}, {1, 15},  {1, 16},   {3, 40},
+                                     {1, 17},  {1, 63}, {0, 7}, {1, 64},  {1, 65},   {1, 127},
+                                     {1, 130}, {9, 9},  {0, 0}, {1, 300}, {1, 1009}, {0, 0}};
+  for (const AttentionShape& shape : Shapes()) TestDecode(shape, pieces);
+}
+
+TEST(DecodeAttentionTest, SpreadsFewLongSequences) {
+  SKEIN_NEED_GPU();
+  TestDecode({DType::kBF16, 8, 2, 128, 16, 0}, {{1, 20000}});
+  TestDecode({DType::kF16, 16, 1, 64, 64, 0}, {{1, 33333}, {1, 5}});
+  TestDecode({DType::kBF16, 4, 1, 128, 16, 0}, {{1, 131072}});
+  TestDecode({DType::kBF16, 4, 1, 96, 16, 5000}, {{1, 20001}, {1, 4999}, {1, 5001}});
+}
+
+TEST(DecodeAttentionTest, PacksManyShortSequences) {
+  SKEIN_NEED_GPU();
+  std::vector<Piece> pieces;
+  for (int32_t s = 0; s < 300; ++s) pieces.push_back({s % 13 == 5 ? 0 : 1, 1 + s * 7 % 211});
+  TestDecode({DType::kBF16, 16, 4, 128, 16, 0}, pieces);
+  TestDecode({DType::kF16, 6, 6, 64, 64, 64}, pieces);
+}
+
+TEST(DecodeAttentionTest, ManySequencesNeedSeveralScans) {
+  SKEIN_NEED_GPU();
+  std::vector<Piece> pieces;
+  for (int32_t s = 0; s < 2500; ++s) pieces.push_back({s % 3 == 0 ? 0 : 1, 1 + s % 40});
+  TestDecode({DType::kBF16, 2, 1, 64, 16, 0}, pieces);
+}
+
+TEST(DecodeAttentionTest, NothingToDecode) {
+  SKEIN_NEED_GPU();
+  TestDecode({}, {{0, 0}, {5, 5}, {0, 3}});
+}
+
+TEST(PrefillAttentionTest, AgreesWithTheDefinition) {
+  SKEIN_NEED_GPU();
+  // Whole prompts, pieces behind cached prefixes, decoding and padding between them.
+  const std::vector<Piece> pieces = {{2, 2},   {17, 17},  {1, 30},  {0, 0},     {5, 70},
+                                     {64, 64}, {1, 1},    {65, 65}, {130, 130}, {33, 200},
+                                     {0, 9},   {16, 129}, {2, 300}, {0, 0}};
+  for (const AttentionShape& shape : Shapes()) TestPrefill(shape, pieces);
+}
+
+TEST(PrefillAttentionTest, LongPrompts) {
+  SKEIN_NEED_GPU();
+  TestPrefill({DType::kBF16, 4, 1, 128, 16, 0}, {{700, 700}, {40, 5000}});
+  TestPrefill({DType::kF16, 2, 1, 96, 64, 333}, {{1000, 1500}});
+}
+
+TEST(PrefillAttentionTest, ManySequencesAreFound) {
+  SKEIN_NEED_GPU();
+  std::vector<Piece> pieces;
+  for (int32_t s = 0; s < 100; ++s) pieces.push_back({s % 5, 5 + s % 31});
+  TestPrefill({DType::kBF16, 4, 2, 64, 16, 0}, pieces);
+}
+
+TEST(AttentionTest, RefusesWhatDoesNotFit) {
+  const KvLayer kv = {nullptr, 2, 80, 16};
+  EXPECT_THAT(Enqueue(DecodeAttention{.heads = 2, .kv = kv}, {}),
+              StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("heads of 80")));
+  EXPECT_THAT(Enqueue(PrefillAttention{.heads = 2, .kv = kv}, {}),
+              StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("heads of 80")));
+  EXPECT_THAT(Enqueue(RopeAppendKv{.rows = 1, .heads = 2, .kv = kv}, {}),
+              StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("heads of 80")));
+  EXPECT_THAT(Enqueue(DecodeAttention{.heads = 34, .kv = {nullptr, 2, 64, 16}}, {}),
+              StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("34 heads")));
+}
+
+// qkv rows of rope's test, with a gap after each.
+struct RopeCase {
+  DType dtype;
+  int32_t heads;
+  int32_t kv_heads;
+  int32_t head_dim;
+  int32_t page_size;
+};
+
+void TestRope(const RopeCase& c) {
+  SCOPED_TRACE(testing::Message() << DTypeName(c.dtype) << " " << c.heads << "/" << c.kv_heads
+                                  << " x " << c.head_dim << " page " << c.page_size);
+  const std::vector<int32_t> positions = {0, 1, 17, 1000, 131071, 5, 1048575};
+  const std::vector<int64_t> slots = {3, 70, -1, 64, 159, 16, 0};
+  constexpr int64_t kCacheSlots = 192;
+  const auto rows = static_cast<int64_t>(positions.size());
+  const int64_t d = c.head_dim;
+  const int64_t width = (c.heads + 2 * c.kv_heads) * d;
+  const int64_t stride = width + 8;
+  const std::vector<float> qkv = RandomValues(1, rows * stride, c.dtype, 2);
+  std::vector<float> frequencies;
+  for (int64_t i = 0; i < d / 2; ++i) {
+    frequencies.push_back(static_cast<float>(
+        std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(d))));
+  }
+
+  OwnStream stream;
+  const DeviceBytes device_qkv = Encoded(c.dtype, qkv);
+  const DeviceArray<float> device_frequencies(frequencies);
+  const DeviceArray<int32_t> device_positions(positions);
+  const DeviceArray<int64_t> device_slots(slots);
+  KvLayer kv = {nullptr, c.kv_heads, c.head_dim, c.page_size};
+  const DeviceBytes cache(DTypeBytes(c.dtype, kCacheSlots / c.page_size * kv.PageElements()));
+  kv.data = cache.data();
+  SKEIN_ASSERT_OK(Enqueue(RopeAppendKv{.dtype = c.dtype,
+                                       .rows = rows,
+                                       .heads = c.heads,
+                                       .qkv = device_qkv.data(),
+                                       .qkv_stride = stride,
+                                       .kv = kv,
+                                       .inverse_frequencies = device_frequencies.get(),
+                                       .positions = device_positions.get(),
+                                       .kv_slots = device_slots.get()},
+                          stream));
+  SKEIN_ASSERT_OK(stream.Finish());
+
+  const std::vector<float> rotated = Decoded(c.dtype, device_qkv);
+  const std::vector<float> cached = Decoded(c.dtype, cache);
+  std::vector<float> actual;
+  Expected expected;
+  int64_t touched = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t h = 0; h < c.heads + 2 * c.kv_heads; ++h) {
+      const float* in = qkv.data() + r * stride + h * d;
+      const bool query = h < c.heads;
+      for (int64_t i = 0; i < d; ++i) {
+        double value = in[i];
+        double error = 0;
+        if (h < c.heads + c.kv_heads && slots[r] >= 0) {
+          const int64_t pair = i % (d / 2);
+          const double angle = static_cast<float>(positions[r]) * frequencies[pair];
+          const double a = in[pair];
+          const double b = in[pair + d / 2];
+          value = i < d / 2 ? a * std::cos(angle) - b * std::sin(angle)
+                            : b * std::cos(angle) + a * std::sin(angle);
+          // A turn is rounded to 2^-25 of itself: 2^-22 radians.
+          error = (std::abs(a) + std::abs(b)) * 0x1p-21 + UnitRoundoff(c.dtype) * std::abs(value) +
+                  LeastError(c.dtype);
+        }
+        if (query) {
+          expected.Add(value, error);
+          actual.push_back(rotated[r * stride + h * d + i]);
+        } else if (slots[r] >= 0) {
+          const bool is_value = h >= c.heads + c.kv_heads;
+          const auto kv_head = static_cast<int>((h - c.heads) % c.kv_heads);
+          const auto offset = static_cast<int>(slots[r] % c.page_size);
+          const int64_t at = kv.BlockBegin(slots[r] / c.page_size, kv_head, offset) +
+                             (is_value ? kKvBlock * d : 0) +
+                             KvChunkOffset(c.head_dim, offset % kKvBlock, static_cast<int>(i / 8)) +
+                             i % 8;
+          expected.Add(value, error);
+          actual.push_back(cached[at]);
+          ++touched;
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(Agrees(actual, expected));
+  int64_t written = 0;
+  for (float x : cached) written += std::isnan(x) ? 0 : 1;
+  EXPECT_EQ(written, touched);
+}
+
+TEST(RopeAppendKvTest, AgreesWithTheDefinition) {
+  SKEIN_NEED_GPU();
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (int32_t head_dim : {64, 96, 128}) {
+      for (int32_t page_size : {16, 64}) {
+        TestRope({dtype, 8, 2, head_dim, page_size});
+        TestRope({dtype, 3, 1, head_dim, page_size});
+        TestRope({dtype, 32, 32, head_dim, page_size});
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace skein::kernels::cuda

@@ -1,0 +1,244 @@
+#include "kernels/cuda/attention_testing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <utility>
+
+namespace skein::kernels::cuda {
+namespace {
+
+std::vector<int32_t> RowBegins(const std::vector<Piece>& pieces) {
+  std::vector<int32_t> begins = {0};
+  for (const Piece& piece : pieces) begins.push_back(begins.back() + piece.rows);
+  return begins;
+}
+
+int64_t PagesOf(const Piece& piece, int32_t page_size) {
+  return (piece.length + page_size - 1) / page_size;
+}
+
+int64_t LongestTable(const std::vector<Piece>& pieces, int32_t page_size) {
+  int64_t longest = 1;
+  for (const Piece& piece : pieces) longest = std::max(longest, PagesOf(piece, page_size));
+  return longest;
+}
+
+// Twice as many as are used, and one.
+int64_t CachePages(const std::vector<Piece>& pieces, int32_t page_size) {
+  int64_t pages = 1;
+  for (const Piece& piece : pieces) pages += 2 * PagesOf(piece, page_size);
+  return pages;
+}
+
+std::vector<int32_t> Shuffled(int64_t count, uint32_t seed) {
+  std::vector<int32_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+  return order;
+}
+
+std::vector<int32_t> LengthsBySlot(const std::vector<Piece>& pieces,
+                                   const std::vector<int32_t>& slots) {
+  std::vector<int32_t> lengths(slots.size());
+  for (size_t s = 0; s < pieces.size(); ++s) lengths[slots[s]] = pieces[s].length;
+  return lengths;
+}
+
+// -1 where a sequence has no page.
+std::vector<int32_t> Tables(const std::vector<Piece>& pieces, const std::vector<int32_t>& slots,
+                            int32_t page_size, uint32_t seed) {
+  const int64_t stride = LongestTable(pieces, page_size);
+  std::vector<int32_t> tables(slots.size() * static_cast<size_t>(stride), -1);
+  const std::vector<int32_t> ids = Shuffled(CachePages(pieces, page_size), seed);
+  size_t next = 0;
+  for (size_t s = 0; s < pieces.size(); ++s) {
+    for (int64_t p = 0; p < PagesOf(pieces[s], page_size); ++p) {
+      tables[slots[s] * stride + p] = ids[next++];
+    }
+  }
+  return tables;
+}
+
+int64_t CacheElements(const AttentionShape& shape, const std::vector<Piece>& pieces) {
+  const KvLayer kv = {nullptr, shape.kv_heads, shape.head_dim, shape.page_size};
+  return CachePages(pieces, shape.page_size) * kv.PageElements();
+}
+
+}  // namespace
+
+float AttentionShape::scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+
+std::string AttentionShape::Name() const {
+  return std::string(DTypeName(dtype)) + " heads " + std::to_string(heads) + "/" +
+         std::to_string(kv_heads) + " x " + std::to_string(head_dim) + " page " +
+         std::to_string(page_size) + " window " + std::to_string(window);
+}
+
+PagedProblem::PagedProblem(const AttentionShape& shape, std::vector<Piece> pieces, uint32_t seed)
+    : shape_(shape),
+      pieces_(std::move(pieces)),
+      row_begin_(RowBegins(pieces_)),
+      q_values_(RandomValues(seed, row_begin_.back() * q_stride(), shape.dtype, 4)),
+      table_stride_(LongestTable(pieces_, shape.page_size)),
+      cache_(DTypeBytes(shape.dtype, CacheElements(shape, pieces_))),
+      q_on_device_(Encoded(shape.dtype, q_values_)),
+      row_begin_on_device_(row_begin_),
+      slots_(Shuffled(static_cast<int64_t>(pieces_.size()) + 2, seed + 1)),
+      lengths_(LengthsBySlot(pieces_, slots_)),
+      tables_(Tables(pieces_, slots_, shape.page_size, seed + 2)),
+      slots_on_device_(slots_),
+      lengths_on_device_(lengths_),
+      tables_on_device_(tables_) {
+  const KvLayer layer = kv();
+  const int64_t vector = shape.head_dim;
+  std::vector<uint16_t> cache(static_cast<size_t>(CacheElements(shape, pieces_)), 0xffff);
+  for (size_t s = 0; s < pieces_.size(); ++s) {
+    const int64_t per_position = int64_t{shape.kv_heads} * 2 * vector;
+    kv_values_.push_back(RandomValues(seed + 3 + static_cast<uint32_t>(s),
+                                      pieces_[s].length * per_position, shape.dtype, 1));
+    std::vector<uint16_t> stored(kv_values_[s].size());
+    ConvertFromFloat(shape.dtype, kv_values_[s].data(), static_cast<int64_t>(stored.size()),
+                     stored.data());
+    for (int64_t p = 0; p < pieces_[s].length; ++p) {
+      const int64_t page = tables_[slots_[s] * table_stride_ + p / shape.page_size];
+      const int offset = static_cast<int>(p % shape.page_size);
+      for (int h = 0; h < shape.kv_heads; ++h) {
+        for (int part = 0; part < 2; ++part) {
+          uint16_t* to =
+              cache.data() + layer.BlockBegin(page, h, offset) + part * kKvBlock * shape.head_dim;
+          const uint16_t* from = stored.data() + p * per_position + (2 * h + part) * vector;
+          for (int chunk = 0; chunk < shape.head_dim / kKvChunk; ++chunk) {
+            std::copy_n(from + chunk * kKvChunk, kKvChunk,
+                        to + KvChunkOffset(shape.head_dim, offset % kKvBlock, chunk));
+          }
+        }
+      }
+    }
+  }
+  cache_.Upload(cache.data(), cache_.bytes());
+}
+
+PagedBatch PagedProblem::batch() const {
+  return {.sequences = static_cast<int32_t>(pieces_.size()),
+          .row_begin = row_begin_on_device_.get(),
+          .slots = slots_on_device_.get(),
+          .lengths = lengths_on_device_.get(),
+          .page_tables = tables_on_device_.get(),
+          .page_table_stride = table_stride_};
+}
+
+KvLayer PagedProblem::kv() const {
+  return {cache_.data(), shape_.kv_heads, shape_.head_dim, shape_.page_size};
+}
+
+DeviceBytes PagedProblem::NewOut() const {
+  return DeviceBytes(DTypeBytes(shape_.dtype, rows() * q_stride()));
+}
+
+const float* PagedProblem::KeyAt(int64_t sequence, int64_t position, int64_t kv_head) const {
+  return kv_values_[sequence].data() +
+         (position * shape_.kv_heads + kv_head) * 2 * int64_t{shape_.head_dim};
+}
+
+// Errors: scores are float sums of head_dim products by matrix instructions that keep 22 bits, and
+// e^x has that relative error; weights are rounded to the dtype before they meet the values; the
+// sums over positions are such instructions' again; the result is rounded.
+void PagedProblem::Attend(int64_t sequence, int64_t row, int64_t head, Expected& expected) const {
+  const Piece& piece = pieces_[sequence];
+  const int64_t d = shape_.head_dim;
+  const int64_t kv_head = head / (shape_.heads / shape_.kv_heads);
+  const int64_t position = piece.length - piece.rows + row;
+  const int64_t first = shape_.window > 0 ? std::max<int64_t>(0, position + 1 - shape_.window) : 0;
+  const float* query = q_values_.data() + (row_begin_[sequence] + row) * q_stride() + head * d;
+  std::vector<double> weights;
+  double largest = -INFINITY;
+  double most = 0;  // the largest sum of |q * k|
+  for (int64_t p = first; p <= position; ++p) {
+    const float* key = KeyAt(sequence, p, kv_head);
+    double score = 0;
+    double magnitude = 0;
+    for (int64_t i = 0; i < d; ++i) {
+      score += double{query[i]} * key[i];
+      magnitude += std::abs(double{query[i]} * key[i]);
+    }
+    weights.push_back(score * shape_.scale());
+    largest = std::max(largest, weights.back());
+    most = std::max(most, magnitude * shape_.scale());
+  }
+  double total = 0;
+  for (double& weight : weights) total += weight = std::exp(weight - largest);
+  const auto count = static_cast<double>(weights.size());
+  const double relative = UnitRoundoff(shape_.dtype) +
+                          2 * most * (static_cast<double>(d) / 16 + 2) * 0x1p-22 +
+                          (count / 16 + 16) * 0x1p-22;
+  for (int64_t i = 0; i < d; ++i) {
+    double sum = 0;
+    double magnitude = 0;
+    double values = 0;
+    for (int64_t p = first; p <= position; ++p) {
+      const double value = KeyAt(sequence, p, kv_head)[d + i];
+      const double weight = weights[p - first] / total;
+      sum += weight * value;
+      magnitude += weight * std::abs(value);
+      values += std::abs(value);
+    }
+    expected.Add(sum, relative * magnitude + LeastError(shape_.dtype) * (1 + values / total) +
+                          UnitRoundoff(shape_.dtype) * std::abs(sum));
+  }
+}
+
+Expected PagedProblem::Reference(const std::vector<bool>& wanted) const {
+  Expected expected;
+  for (size_t s = 0; s < pieces_.size(); ++s) {
+    for (int64_t r = 0; wanted[s] && r < pieces_[s].rows; ++r) {
+      for (int64_t h = 0; h < shape_.heads; ++h) {
+        Attend(static_cast<int64_t>(s), r, h, expected);
+      }
+    }
+  }
+  return expected;
+}
+
+std::vector<float> PagedProblem::Rows(const DeviceBytes& out,
+                                      const std::vector<bool>& wanted) const {
+  const std::vector<float> all = Decoded(shape_.dtype, out);
+  std::vector<float> rows;
+  for (size_t s = 0; s < pieces_.size(); ++s) {
+    for (int64_t r = row_begin_[s]; wanted[s] && r < row_begin_[s + 1]; ++r) {
+      const float* row = all.data() + r * q_stride();
+      rows.insert(rows.end(), row, row + int64_t{shape_.heads} * shape_.head_dim);
+    }
+  }
+  return rows;
+}
+
+bool PagedProblem::OthersAreUntouched(const DeviceBytes& out,
+                                      const std::vector<bool>& wanted) const {
+  std::vector<uint16_t> all(static_cast<size_t>(rows() * q_stride()));
+  out.Download(all.data(), out.bytes());
+  for (size_t s = 0; s < pieces_.size(); ++s) {
+    for (int64_t r = row_begin_[s]; r < row_begin_[s + 1]; ++r) {
+      const int64_t written = wanted[s] ? int64_t{shape_.heads} * shape_.head_dim : 0;
+      for (int64_t i = written; i < q_stride(); ++i) {
+        if (all[r * q_stride() + i] != 0xffff) return false;
+      }
+    }
+  }
+  return true;
+}
+
+std::vector<bool> PagedProblem::WithOneRow() const {
+  std::vector<bool> one;
+  for (const Piece& piece : pieces_) one.push_back(piece.rows == 1);
+  return one;
+}
+
+std::vector<bool> PagedProblem::WithSeveralRows() const {
+  std::vector<bool> several;
+  for (const Piece& piece : pieces_) several.push_back(piece.rows > 1);
+  return several;
+}
+
+}  // namespace skein::kernels::cuda

@@ -1,0 +1,535 @@
+// Times every kernel and says what it is bound by: bytes or operations, and the share of the
+// ceiling that this run measured.
+//   bench_kernels [NAME]: only rows whose name holds NAME.
+//
+// A row is a CUDA graph of many launches, each on another set of operands, so that none of them
+// finds its bytes in the L2 cache; the time is the median over replays, divided by the launches.
+// Launches overlap as they do in a step, where kernels allow it.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/blas_linear.h"
+#include "kernels/cuda/ceilings.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/decode_attention.h"
+#include "kernels/cuda/device_testing.h"
+#include "kernels/cuda/few_rows_linear.h"
+#include "kernels/cuda/gather_rows.h"
+#include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/rope_append_kv.h"
+#include "kernels/cuda/swiglu.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+// Several times the largest L2 cache (60 MB on H200).
+constexpr int64_t kColdBytes = int64_t{256} << 20;
+constexpr int kReplays = 11;
+constexpr int kMinLaunches = 8;
+constexpr int kMaxLaunches = 64;
+// A read that is long enough for launches not to matter.
+constexpr int64_t kCeilingBytes = int64_t{8} << 30;
+constexpr int64_t kCeilingSide = 8192;
+
+void RequireCuda(cudaError_t code, const char* expression) {
+  Require(CudaStatus(code, expression));
+}
+#define REQUIRE_CUDA(expr) RequireCuda((expr), #expr)
+
+// Memory of random bf16 numbers.
+DeviceBytes RandomBytes(int64_t bytes, Stream stream) {
+  DeviceBytes memory(bytes);
+  Require(EnqueueFill(memory.data(), bytes / 2, 1, stream));
+  REQUIRE_CUDA(cudaDeviceSynchronize());
+  return memory;
+}
+
+class Bench {
+ public:
+  explicit Bench(std::string only) : only_(std::move(only)), workspace_(Blas::kWorkspaceBytes) {
+    absl::StatusOr<std::unique_ptr<Blas>> blas =
+        Blas::Create(workspace_.data(), Blas::kWorkspaceBytes);
+    Require(blas.status());
+    blas_ = *std::move(blas);
+  }
+
+  Stream stream() const { return stream_; }
+  Blas& blas() { return *blas_; }
+  int32_t multiprocessors() const { return multiprocessors_; }
+  bool Wants(const std::string& name) const { return name.find(only_) != std::string::npos; }
+
+  // Sets of operands of so many bytes each that together are larger than the cache.
+  static int Sets(int64_t bytes) {
+    return static_cast<int>(
+        std::clamp<int64_t>(kColdBytes / std::max<int64_t>(bytes, 1) + 1, 2, 64));
+  }
+
+  // Seconds of one launch.
+  double Time(const std::function<absl::Status(int set)>& enqueue, int sets) {
+    Require(enqueue(0));  // what is chosen or loaded at the first time
+    REQUIRE_CUDA(cudaDeviceSynchronize());
+    const int launches = std::clamp(sets, kMinLaunches, kMaxLaunches);
+    const cudaStream_t stream = CudaStream(stream_);
+    cudaGraph_t graph = nullptr;
+    REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < launches; ++i) Require(enqueue(i % sets));
+    REQUIRE_CUDA(cudaStreamEndCapture(stream, &graph));
+    cudaGraphExec_t replay = nullptr;
+    REQUIRE_CUDA(cudaGraphInstantiate(&replay, graph, 0));
+    cudaEvent_t begin = nullptr;
+    cudaEvent_t end = nullptr;
+    REQUIRE_CUDA(cudaEventCreate(&begin));
+    REQUIRE_CUDA(cudaEventCreate(&end));
+    std::vector<float> times;
+    for (int i = 0; i < kReplays + 2; ++i) {
+      REQUIRE_CUDA(cudaEventRecord(begin, stream));
+      REQUIRE_CUDA(cudaGraphLaunch(replay, stream));
+      REQUIRE_CUDA(cudaEventRecord(end, stream));
+      REQUIRE_CUDA(cudaEventSynchronize(end));
+      float milliseconds = 0;
+      REQUIRE_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
+      if (i >= 2) times.push_back(milliseconds);
+    }
+    REQUIRE_CUDA(cudaGraphExecDestroy(replay));
+    REQUIRE_CUDA(cudaGraphDestroy(graph));
+    REQUIRE_CUDA(cudaEventDestroy(begin));
+    REQUIRE_CUDA(cudaEventDestroy(end));
+    std::nth_element(times.begin(), times.begin() + kReplays / 2, times.end());
+    return times[kReplays / 2] / 1e3 / launches;
+  }
+
+  void MeasureCeilings() {
+    cudaDeviceProp properties;
+    REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
+    {
+      const DeviceBytes data = RandomBytes(kCeilingBytes, stream_);
+      const DeviceBytes sink(4);
+      const double seconds = Time(
+          [&](int) {
+            return EnqueueRead(data.data(), kCeilingBytes, static_cast<uint32_t*>(sink.data()),
+                               multiprocessors_, stream_);
+          },
+          1);
+      bytes_per_s_ = static_cast<double>(kCeilingBytes) / seconds;
+    }
+    const int64_t side = kCeilingSide;
+    const DeviceBytes a = RandomBytes(2 * side * side, stream_);
+    const DeviceBytes b = RandomBytes(2 * side * side, stream_);
+    const DeviceBytes c(2 * side * side);
+    const double seconds = Time(
+        [&](int) {
+          return blas_->Enqueue({.rows = side,
+                                 .n = side,
+                                 .k = side,
+                                 .in = a.data(),
+                                 .weight = b.data(),
+                                 .out = c.data(),
+                                 .in_stride = side,
+                                 .weight_stride = side,
+                                 .out_stride = side},
+                                stream_);
+        },
+        1);
+    operations_per_s_ = 2.0 * side * side * side / seconds;
+    std::printf("%s, %d multiprocessors; ceilings: read %.2f TB/s, bf16 products %.0f TFLOP/s\n",
+                properties.name, multiprocessors_, bytes_per_s_ / 1e12, operations_per_s_ / 1e12);
+    std::printf("%-44s %10s %10s %10s %9s %7s\n", "kernel", "MB", "GFLOP", "us", "rate", "share");
+  }
+
+  // The share is of whichever ceiling takes longer.
+  void Report(const std::string& name, double bytes, double operations, double seconds) const {
+    const bool by_bytes = bytes / bytes_per_s_ >= operations / operations_per_s_;
+    const double floor = std::max(bytes / bytes_per_s_, operations / operations_per_s_);
+    std::printf(
+        "%-44s %10.2f %10.2f %10.2f %9s %6.1f%%\n", name.c_str(), bytes / 1e6, operations / 1e9,
+        seconds * 1e6,
+        by_bytes ? absl::StrCat(static_cast<int64_t>(bytes / seconds / 1e9), " GB/s").c_str()
+                 : absl::StrCat(static_cast<int64_t>(operations / seconds / 1e12), " TF/s").c_str(),
+        100 * floor / seconds);
+    std::fflush(stdout);
+  }
+
+ private:
+  std::string only_;
+  OwnStream stream_;
+  int32_t multiprocessors_ = Multiprocessors();
+  DeviceBytes workspace_;
+  std::unique_ptr<Blas> blas_;
+  double bytes_per_s_ = 0;
+  double operations_per_s_ = 0;
+};
+
+void BenchRmsNorm(Bench& bench, int64_t rows, int64_t cols) {
+  const std::string name = absl::StrCat("RmsNorm + residual ", rows, " x ", cols);
+  if (!bench.Wants(name)) return;
+  const int64_t bytes = 2 * rows * cols;
+  const int sets = Bench::Sets(3 * bytes);
+  const DeviceBytes residual = RandomBytes(sets * bytes, bench.stream());
+  const DeviceBytes delta = RandomBytes(sets * bytes, bench.stream());
+  const DeviceBytes out(sets * bytes);
+  const DeviceArray<float> gain(std::vector<float>(static_cast<size_t>(cols), 1.0f));
+  const auto at = [&](const DeviceBytes& memory, int set) {
+    return static_cast<char*>(memory.data()) + set * bytes;
+  };
+  const double seconds = bench.Time(
+      [&](int set) {
+        return Enqueue(RmsNorm{.rows = rows,
+                               .cols = cols,
+                               .residual = at(residual, set),
+                               .delta = at(delta, set),
+                               .gain = gain.get(),
+                               .eps = 1e-5f,
+                               .out = at(out, set),
+                               .residual_stride = cols,
+                               .delta_stride = cols,
+                               .out_stride = cols},
+                       bench.stream());
+      },
+      sets);
+  bench.Report(name, 4.0 * static_cast<double>(bytes), 0, seconds);
+}
+
+void BenchSwiGlu(Bench& bench, int64_t rows, int64_t cols, GateUpLayout layout) {
+  const std::string name = absl::StrCat(
+      "SwiGlu ", layout == GateUpLayout::kHalves ? "halves " : "interleaved ", rows, " x ", cols);
+  if (!bench.Wants(name)) return;
+  const int64_t bytes = 2 * rows * cols;
+  const int sets = Bench::Sets(3 * bytes);
+  const DeviceBytes in = RandomBytes(sets * 2 * bytes, bench.stream());
+  const DeviceBytes out(sets * bytes);
+  const double seconds = bench.Time(
+      [&](int set) {
+        return Enqueue(SwiGlu{.layout = layout,
+                              .rows = rows,
+                              .cols = cols,
+                              .gate_up = static_cast<char*>(in.data()) + set * 2 * bytes,
+                              .out = static_cast<char*>(out.data()) + set * bytes,
+                              .gate_up_stride = 2 * cols,
+                              .out_stride = cols},
+                       bench.stream());
+      },
+      sets);
+  bench.Report(name, 3.0 * static_cast<double>(bytes), 0, seconds);
+}
+
+void BenchGather(Bench& bench, int64_t rows, int64_t cols) {
+  const std::string name = absl::StrCat("embedding ", rows, " x ", cols);
+  if (!bench.Wants(name)) return;
+  constexpr int64_t kTable = 128256;
+  const DeviceBytes table = RandomBytes(2 * kTable * cols, bench.stream());
+  const int sets = Bench::Sets(2 * rows * cols);
+  std::vector<int32_t> ids;
+  std::mt19937 generator(1);
+  for (int64_t i = 0; i < sets * rows; ++i)
+    ids.push_back(static_cast<int32_t>(generator() % kTable));
+  const DeviceArray<int32_t> numbers(ids);
+  const DeviceBytes out(2 * sets * rows * cols);
+  const double seconds = bench.Time(
+      [&](int set) {
+        return Enqueue(GatherRows{.rows = rows,
+                                  .cols = cols,
+                                  .ids = numbers.get() + set * rows,
+                                  .count = kTable,
+                                  .in = table.data(),
+                                  .out = static_cast<char*>(out.data()) + 2 * set * rows * cols,
+                                  .in_stride = cols,
+                                  .out_stride = cols},
+                       bench.stream());
+      },
+      sets);
+  bench.Report(name, 4.0 * static_cast<double>(rows * cols), 0, seconds);
+}
+
+struct Matrix {
+  const char* what;
+  int64_t n;
+  int64_t k;
+  bool swiglu = false;
+};
+
+void BenchFewRows(Bench& bench, const Matrix& m, int64_t rows) {
+  const std::string name = absl::StrCat("few rows ", rows, ": ", m.what, " ", m.n, " x ", m.k);
+  if (!bench.Wants(name)) return;
+  const int64_t bytes = 2 * m.n * m.k;
+  const int sets = Bench::Sets(bytes);
+  const DeviceBytes weights = RandomBytes(sets * bytes, bench.stream());
+  const DeviceBytes in = RandomBytes(2 * rows * m.k, bench.stream());
+  const DeviceBytes out(2 * rows * m.n);
+  const double seconds = bench.Time(
+      [&](int set) {
+        return Enqueue(FewRowsLinear{.swiglu = m.swiglu,
+                                     .rows = rows,
+                                     .n = m.n,
+                                     .k = m.k,
+                                     .in = in.data(),
+                                     .weight = static_cast<char*>(weights.data()) + set * bytes,
+                                     .out = out.data(),
+                                     .in_stride = m.k,
+                                     .weight_stride = m.k,
+                                     .out_stride = m.swiglu ? m.n / 2 : m.n},
+                       bench.stream());
+      },
+      sets);
+  const double outs = static_cast<double>(m.swiglu ? m.n / 2 : m.n);
+  bench.Report(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + outs), 2.0 * rows * m.n * m.k,
+               seconds);
+}
+
+void BenchBlas(Bench& bench, const Matrix& m, int64_t rows) {
+  const std::string name = absl::StrCat("cuBLASLt ", rows, ": ", m.what, " ", m.n, " x ", m.k);
+  if (!bench.Wants(name)) return;
+  const int64_t bytes = 2 * m.n * m.k;
+  const int sets = Bench::Sets(bytes);
+  const DeviceBytes weights = RandomBytes(sets * bytes, bench.stream());
+  const DeviceBytes in = RandomBytes(2 * rows * m.k, bench.stream());
+  const DeviceBytes out(2 * rows * m.n);
+  const double seconds = bench.Time(
+      [&](int set) {
+        return bench.blas().Enqueue({.rows = rows,
+                                     .n = m.n,
+                                     .k = m.k,
+                                     .in = in.data(),
+                                     .weight = static_cast<char*>(weights.data()) + set * bytes,
+                                     .out = out.data(),
+                                     .in_stride = m.k,
+                                     .weight_stride = m.k,
+                                     .out_stride = m.n},
+                                    bench.stream());
+      },
+      sets);
+  bench.Report(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + m.n), 2.0 * rows * m.n * m.k,
+               seconds);
+}
+
+// Sequences of equal shape, their pages anywhere in the caches of several layers.
+struct Attention {
+  Attention(Bench& bench, int32_t sequences, int32_t rows, int32_t length, int32_t heads,
+            int32_t kv_heads, int32_t head_dim, int32_t page_size)
+      : sequences(sequences),
+        rows(rows),
+        heads(heads),
+        kv{nullptr, kv_heads, head_dim, page_size},
+        pages((length + page_size - 1) / page_size),
+        layer_bytes(2 * sequences * pages * kv.PageElements()),
+        layers(Bench::Sets(layer_bytes)),
+        cache(RandomBytes(layers * layer_bytes, bench.stream())),
+        stride(int64_t{heads + 2 * kv_heads} * head_dim),
+        qkv(RandomBytes(2 * sequences * rows * stride, bench.stream())),
+        out(2 * sequences * rows * int64_t{heads} * head_dim) {
+    std::vector<int32_t> begins = {0};
+    std::vector<int32_t> slots;
+    for (int32_t s = 0; s < sequences; ++s) {
+      begins.push_back(begins.back() + rows);
+      slots.push_back(s);
+    }
+    std::vector<int32_t> ids(static_cast<size_t>(sequences * pages));
+    std::iota(ids.begin(), ids.end(), 0);
+    std::shuffle(ids.begin(), ids.end(), std::mt19937(1));
+    row_begin = std::make_unique<DeviceArray<int32_t>>(begins);
+    slot_ids = std::make_unique<DeviceArray<int32_t>>(slots);
+    lengths = std::make_unique<DeviceArray<int32_t>>(
+        std::vector<int32_t>(static_cast<size_t>(sequences), length));
+    tables = std::make_unique<DeviceArray<int32_t>>(ids);
+  }
+  PagedBatch batch() const {
+    return {sequences, row_begin->get(), slot_ids->get(), lengths->get(), tables->get(), pages};
+  }
+  KvLayer Layer(int layer) const {
+    KvLayer of = kv;
+    of.data = static_cast<char*>(cache.data()) + layer * layer_bytes;
+    return of;
+  }
+
+  int32_t sequences, rows, heads;
+  KvLayer kv;
+  int64_t pages, layer_bytes;
+  int layers;
+  DeviceBytes cache;
+  int64_t stride;
+  DeviceBytes qkv, out;
+  std::unique_ptr<DeviceArray<int32_t>> row_begin, slot_ids, lengths, tables;
+};
+
+void BenchDecode(Bench& bench, int32_t sequences, int32_t length, int32_t heads, int32_t kv_heads,
+                 int32_t head_dim, int32_t page_size) {
+  const std::string name = absl::StrCat("decode attention ", sequences, " of ", length, ", ", heads,
+                                        "/", kv_heads, " x ", head_dim, " page ", page_size);
+  if (!bench.Wants(name)) return;
+  const Attention a(bench, sequences, 1, length, heads, kv_heads, head_dim, page_size);
+  const DeviceBytes plan(DecodePlanBytes(sequences, bench.multiprocessors()));
+  const DeviceBytes partials(
+      DecodePartialBytes(heads, kv_heads, head_dim, bench.multiprocessors()));
+  const PlanDecode planning = {.batch = a.batch(),
+                               .kv_heads = kv_heads,
+                               .multiprocessors = bench.multiprocessors(),
+                               .plan = plan.data()};
+  Require(Enqueue(planning, bench.stream()));
+  const double seconds = bench.Time(
+      [&](int layer) {
+        return Enqueue(DecodeAttention{.batch = a.batch(),
+                                       .heads = heads,
+                                       .kv = a.Layer(layer),
+                                       .scale = 0.09f,
+                                       .multiprocessors = bench.multiprocessors(),
+                                       .plan = plan.data(),
+                                       .partials = partials.data(),
+                                       .q = a.qkv.data(),
+                                       .out = a.out.data(),
+                                       .q_stride = a.stride,
+                                       .out_stride = int64_t{heads} * head_dim},
+                       bench.stream());
+      },
+      a.layers);
+  const double positions = static_cast<double>(sequences) * length;
+  bench.Report(name, 4.0 * positions * kv_heads * head_dim, 4.0 * positions * heads * head_dim,
+               seconds);
+}
+
+void BenchPlan(Bench& bench, int32_t sequences) {
+  const std::string name = absl::StrCat("PlanDecode of ", sequences);
+  if (!bench.Wants(name)) return;
+  const Attention a(bench, sequences, 1, 1000, 8, 8, 64, 16);
+  const DeviceBytes plan(DecodePlanBytes(sequences, bench.multiprocessors()));
+  const PlanDecode planning = {.batch = a.batch(),
+                               .kv_heads = 8,
+                               .multiprocessors = bench.multiprocessors(),
+                               .plan = plan.data()};
+  bench.Report(name, 0, 0, bench.Time([&](int) { return Enqueue(planning, bench.stream()); }, 8));
+}
+
+void BenchPrefill(Bench& bench, int32_t sequences, int32_t rows, int32_t length, int32_t heads,
+                  int32_t kv_heads, int32_t head_dim, int32_t page_size) {
+  const std::string name =
+      absl::StrCat("prefill attention ", sequences, " x ", rows, " to ", length, ", ", heads, "/",
+                   kv_heads, " x ", head_dim, " page ", page_size);
+  if (!bench.Wants(name)) return;
+  const Attention a(bench, sequences, rows, length, heads, kv_heads, head_dim, page_size);
+  const double seconds = bench.Time(
+      [&](int layer) {
+        return Enqueue(PrefillAttention{.batch = a.batch(),
+                                        .rows = int64_t{sequences} * rows,
+                                        .heads = heads,
+                                        .kv = a.Layer(layer),
+                                        .scale = 0.09f,
+                                        .q = a.qkv.data(),
+                                        .out = a.out.data(),
+                                        .q_stride = a.stride,
+                                        .out_stride = int64_t{heads} * head_dim},
+                       bench.stream());
+      },
+      a.layers);
+  const double pairs = sequences * (static_cast<double>(rows) * (length - rows) +
+                                    0.5 * static_cast<double>(rows) * (rows + 1));
+  const double bytes = 4.0 * sequences *
+                       (static_cast<double>(length) * kv_heads + double{1} * rows * heads) *
+                       head_dim;
+  bench.Report(name, bytes, 4.0 * pairs * heads * head_dim, seconds);
+}
+
+void BenchRope(Bench& bench, int32_t rows) {
+  const std::string name = absl::StrCat("RoPE + KV write ", rows, ", 32/8 x 128");
+  if (!bench.Wants(name)) return;
+  const Attention a(bench, rows, 1, 16, 32, 8, 128, 16);
+  const int sets = Bench::Sets(2 * rows * a.stride);
+  const DeviceBytes qkv = RandomBytes(2 * sets * rows * a.stride, bench.stream());
+  std::vector<int64_t> slots;
+  for (int32_t r = 0; r < rows; ++r) slots.push_back(int64_t{r} * 16 + r % 16);
+  const DeviceArray<int64_t> kv_slots(slots);
+  const DeviceArray<int32_t> positions(std::vector<int32_t>(static_cast<size_t>(rows), 777));
+  const DeviceArray<float> frequencies(std::vector<float>(64, 0.3f));
+  const double seconds = bench.Time(
+      [&](int set) {
+        return Enqueue(
+            RopeAppendKv{.rows = rows,
+                         .heads = 32,
+                         .qkv = static_cast<char*>(qkv.data()) + 2 * set * rows * a.stride,
+                         .qkv_stride = a.stride,
+                         .kv = a.Layer(set % a.layers),
+                         .inverse_frequencies = frequencies.get(),
+                         .positions = positions.get(),
+                         .kv_slots = kv_slots.get()},
+            bench.stream());
+      },
+      sets);
+  bench.Report(name, 4.0 * rows * static_cast<double>(a.stride), 0, seconds);
+}
+
+void RunAll(Bench& bench) {
+  bench.MeasureCeilings();
+  const Matrix matrices[] = {{"8B qkv", 6144, 4096},
+                             {"8B o", 4096, 4096},
+                             {"8B gate/up", 28672, 4096, true},
+                             {"8B down", 4096, 14336},
+                             {"8B head", 128256, 4096},
+                             {"1B qkv", 3072, 2048},
+                             {"1B o", 2048, 2048},
+                             {"1B gate/up", 16384, 2048, true},
+                             {"1B down", 2048, 8192}};
+  for (const int64_t rows : {1, 4, 8, 16}) {
+    for (const Matrix& m : matrices) BenchFewRows(bench, m, rows);
+  }
+  for (const int64_t rows : {1, 8, 16, 32, 64, 256, 2048}) {
+    for (int i = 0; i < 5; ++i) BenchBlas(bench, matrices[i], rows);
+  }
+  for (const int32_t page : {16, 64}) {
+    for (const auto& [sequences, length] : {std::pair{1, 512},
+                                            {1, 1024},
+                                            {1, 8192},
+                                            {1, 131072},
+                                            {8, 1024},
+                                            {64, 768},
+                                            {64, 4096},
+                                            {256, 640},
+                                            {256, 4096}}) {
+      BenchDecode(bench, sequences, length, 32, 8, 128, page);
+    }
+  }
+  BenchDecode(bench, 64, 4096, 64, 8, 128, 16);
+  BenchDecode(bench, 64, 4096, 64, 4, 128, 16);
+  BenchDecode(bench, 64, 4096, 8, 8, 128, 16);
+  BenchDecode(bench, 64, 4096, 32, 8, 64, 16);
+  BenchDecode(bench, 64, 4096, 32, 8, 96, 16);
+  BenchPlan(bench, 1);
+  BenchPlan(bench, 256);
+  for (const int32_t page : {16, 64}) {
+    BenchPrefill(bench, 1, 512, 512, 32, 8, 128, page);
+    BenchPrefill(bench, 1, 2048, 2048, 32, 8, 128, page);
+    BenchPrefill(bench, 1, 16384, 16384, 32, 8, 128, page);
+  }
+  BenchPrefill(bench, 1, 512, 16384, 32, 8, 128, 16);
+  BenchPrefill(bench, 16, 128, 1024, 32, 8, 128, 16);
+  BenchPrefill(bench, 1, 16384, 16384, 32, 8, 64, 16);
+  BenchPrefill(bench, 1, 16384, 16384, 32, 8, 96, 16);
+  for (const int64_t rows : {1, 64, 2048}) BenchRmsNorm(bench, rows, 4096);
+  for (const int32_t rows : {1, 64, 2048}) BenchRope(bench, rows);
+  for (const int64_t rows : {1, 64, 2048}) {
+    BenchSwiGlu(bench, rows, 14336, GateUpLayout::kHalves);
+    BenchSwiGlu(bench, rows, 14336, GateUpLayout::kInterleaved);
+  }
+  for (const int64_t rows : {1, 64, 2048}) BenchGather(bench, rows, 4096);
+}
+
+}  // namespace
+}  // namespace skein::kernels::cuda
+
+int main(int argc, char** argv) {
+  if (!skein::kernels::cuda::HasGpu()) {
+    std::puts("no GPU");
+    return 0;
+  }
+  skein::kernels::cuda::Bench bench(argc > 1 ? argv[1] : "");
+  skein::kernels::cuda::RunAll(bench);
+  return 0;
+}

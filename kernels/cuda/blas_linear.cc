@@ -1,0 +1,135 @@
+#include "kernels/cuda/blas_linear.h"
+
+#include <cublasLt.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/cublas_status.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+absl::StatusOr<cudaDataType_t> TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    case DType::kF16:
+      return CUDA_R_16F;
+    case DType::kF32:
+      return CUDA_R_32F;
+    default:
+      return absl::UnimplementedError(
+          absl::StrCat("a product of ", std::string(DTypeName(dtype)), "; there are BF16 and F16"));
+  }
+}
+
+}  // namespace
+
+// cuBLAS thinks in columns: row-major [r, c] is its column-major [c, r]. So it makes
+// out^T [n, rows] = weight [n, k] * in^T [k, rows].
+struct Blas::Product {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t weight = nullptr;
+  cublasLtMatrixLayout_t in = nullptr;
+  cublasLtMatrixLayout_t residual = nullptr;
+  cublasLtMatrixLayout_t out = nullptr;
+  cublasLtMatmulAlgo_t algorithm = {};
+
+  Product() = default;
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+  ~Product() {
+    if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
+    for (cublasLtMatrixLayout_t layout : {weight, in, residual, out}) {
+      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
+    }
+  }
+
+  absl::Status Describe(const BlasLinear& op) {
+    SKEIN_ASSIGN_OR_RETURN(const cudaDataType_t type, TypeOf(op.dtype));
+    SKEIN_ASSIGN_OR_RETURN(const cudaDataType_t out_type, TypeOf(op.out_dtype));
+    const auto rows = static_cast<uint64_t>(op.rows);
+    const auto n = static_cast<uint64_t>(op.n);
+    const auto k = static_cast<uint64_t>(op.k);
+    const int64_t residual_stride = op.residual != nullptr ? op.residual_stride : op.out_stride;
+    SKEIN_CUBLAS_RETURN_IF_ERROR(
+        cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulDescSetAttribute(
+        operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)));
+    SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatrixLayoutCreate(&weight, type, k, n, op.weight_stride));
+    SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatrixLayoutCreate(&in, type, k, rows, op.in_stride));
+    SKEIN_CUBLAS_RETURN_IF_ERROR(
+        cublasLtMatrixLayoutCreate(&residual, out_type, n, rows, residual_stride));
+    SKEIN_CUBLAS_RETURN_IF_ERROR(
+        cublasLtMatrixLayoutCreate(&out, out_type, n, rows, op.out_stride));
+    return absl::OkStatus();
+  }
+};
+
+absl::StatusOr<std::unique_ptr<Blas>> Blas::Create(void* workspace, size_t workspace_bytes) {
+  cublasLtHandle_t handle = nullptr;
+  SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtCreate(&handle));
+  return std::unique_ptr<Blas>(new Blas(handle, workspace, workspace_bytes));
+}
+
+Blas::Blas(void* handle, void* workspace, size_t workspace_bytes)
+    : handle_(handle), workspace_(workspace), workspace_bytes_(workspace_bytes) {}
+
+Blas::~Blas() {
+  products_.clear();
+  cublasLtDestroy(static_cast<cublasLtHandle_t>(handle_));
+}
+
+absl::StatusOr<std::unique_ptr<Blas::Product>> Blas::Choose(const BlasLinear& op) const {
+  auto product = std::make_unique<Product>();
+  SKEIN_RETURN_IF_ERROR(product->Describe(op));
+  cublasLtMatmulPreference_t preference = nullptr;
+  SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulPreferenceCreate(&preference));
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                       &workspace_bytes_, sizeof(workspace_bytes_));
+  cublasLtMatmulHeuristicResult_t best = {};
+  int found = 0;
+  const cublasStatus_t code = cublasLtMatmulAlgoGetHeuristic(
+      static_cast<cublasLtHandle_t>(handle_), product->operation, product->weight, product->in,
+      product->residual, product->out, preference, 1, &best, &found);
+  cublasLtMatmulPreferenceDestroy(preference);
+  SKEIN_RETURN_IF_ERROR(CublasStatus(code, "cublasLtMatmulAlgoGetHeuristic"));
+  if (found == 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("cuBLASLt has no algorithm for ", op.rows, " rows, ", op.n, " by ", op.k));
+  }
+  product->algorithm = best.algo;
+  return product;
+}
+
+absl::Status Blas::Enqueue(const BlasLinear& op, Stream stream) {
+  if (op.rows == 0) return absl::OkStatus();
+  const Key key = {static_cast<int64_t>(op.dtype),
+                   static_cast<int64_t>(op.out_dtype),
+                   op.rows,
+                   op.n,
+                   op.k,
+                   op.in_stride,
+                   op.weight_stride,
+                   op.out_stride,
+                   op.residual != nullptr ? op.residual_stride : -1,
+                   op.residual == op.out};
+  auto place = products_.find(key);
+  if (place == products_.end()) {
+    SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<Product> product, Choose(op));
+    place = products_.emplace(key, std::move(product)).first;
+  }
+  const Product& product = *place->second;
+  const float one = 1;
+  const float beta = op.residual != nullptr ? 1 : 0;
+  SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmul(
+      static_cast<cublasLtHandle_t>(handle_), product.operation, &one, op.weight, product.weight,
+      op.in, product.in, &beta, op.residual != nullptr ? op.residual : op.out, product.residual,
+      op.out, product.out, &product.algorithm, workspace_, workspace_bytes_, CudaStream(stream)));
+  return absl::OkStatus();
+}
+
+}  // namespace skein::kernels::cuda

@@ -1,0 +1,62 @@
+// A product of many rows with a matrix, by cuBLASLt.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
+#include "base/stream.h"
+
+namespace skein::kernels::cuda {
+
+// out[r, n] = sum over k of in[r, k] * weight[n, k], + residual[r, n], accumulated in float.
+struct BlasLinear {
+  DType dtype = DType::kBF16;      // of in and weight: BF16 or F16
+  DType out_dtype = DType::kBF16;  // of out and residual: dtype, or F32
+  int64_t rows = 0;
+  int64_t n = 0;
+  int64_t k = 0;                   // a multiple of 8
+  const void* in = nullptr;        // [rows, k], 16-byte aligned, as all of these
+  const void* weight = nullptr;    // [n, k]
+  const void* residual = nullptr;  // [rows, n], or null; may be out
+  void* out = nullptr;             // [rows, n]
+  int64_t in_stride = 0;           // elements from row to row, multiples of 8
+  int64_t weight_stride = 0;
+  int64_t residual_stride = 0;
+  int64_t out_stride = 0;
+};
+
+// A cuBLASLt handle of the current device, and the algorithms that it chose for shapes seen before.
+// One thread at a time; products of one handle share its workspace, and so one stream.
+class Blas {
+ public:
+  // 32 MiB are what cuBLAS asks for on Hopper. The workspace is the device's, 256-byte aligned, and
+  // outlives the handle.
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+  static absl::StatusOr<std::unique_ptr<Blas>> Create(void* workspace, size_t workspace_bytes);
+  ~Blas();
+  Blas(const Blas&) = delete;
+  Blas& operator=(const Blas&) = delete;
+
+  // The first product of a shape asks cuBLASLt's heuristics (50 us or more); it takes no memory.
+  absl::Status Enqueue(const BlasLinear& op, Stream stream);
+
+ private:
+  struct Product;
+  using Key = std::array<int64_t, 10>;
+
+  Blas(void* handle, void* workspace, size_t workspace_bytes);
+  absl::StatusOr<std::unique_ptr<Product>> Choose(const BlasLinear& op) const;
+
+  void* const handle_;  // a cublasLtHandle_t
+  void* const workspace_;
+  const size_t workspace_bytes_;
+  std::map<Key, std::unique_ptr<Product>> products_;
+};
+
+}  // namespace skein::kernels::cuda

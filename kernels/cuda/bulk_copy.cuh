@@ -1,0 +1,57 @@
+// Bulk copies from the device's memory to shared memory, and the barriers that tell their arrival.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/mma.cuh"
+
+namespace skein::kernels::cuda {
+
+// A barrier in shared memory that opens when one thread has said how many bytes are awaited, and
+// they have come; then it is closed for the next round. 8-byte aligned.
+using ArrivalBarrier = uint64_t;
+
+// By one thread, then PublishBarriers() and a barrier of the threads that wait.
+__device__ inline void InitBarrier(ArrivalBarrier* barrier) {
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(SharedAddress(barrier)) : "memory");
+}
+__device__ inline void PublishBarriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// By one thread a round.
+__device__ inline void ExpectBytes(ArrivalBarrier* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+// parity: of the round, the first one's is 0.
+__device__ inline void WaitForBytes(ArrivalBarrier* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred arrived;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared.b64 arrived, [%0], %1;\n"
+      "@!arrived bra again;\n"
+      "}" ::"r"(SharedAddress(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+// `bytes`, a multiple of 16, to `to`; both 16-byte aligned.
+__device__ inline void BulkCopy(void* to, const void* from, uint32_t bytes,
+                                ArrivalBarrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(SharedAddress(to)),
+      "l"(from), "r"(bytes), "r"(SharedAddress(barrier))
+      : "memory");
+}
+
+// Between this thread's own accesses to shared memory and later bulk copies to the same place.
+__device__ inline void FenceBeforeBulkCopy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+}  // namespace skein::kernels::cuda

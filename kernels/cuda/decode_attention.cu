@@ -1,0 +1,523 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/decode_attention.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/vectors.cuh"
+
+namespace skein::kernels::cuda {
+namespace {
+
+// Warps of a block, one block a multiprocessor: each has its own ring and never waits for another.
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+// A warp's ring, 192 KB in all: what a multiprocessor has, less what blocks need besides.
+constexpr int kRingBytes = 24 * 1024;
+// A worker's run is no shorter: below, putting the parts together costs more than they do.
+constexpr int kMinUnits = 4;
+constexpr int kPlanThreads = 1024;
+constexpr int kCombineThreads = 256;
+
+__host__ __device__ constexpr int Workers(int multiprocessors) { return multiprocessors * kWarps; }
+
+// Of a row of a partial result: sums and their summary, 16-byte aligned.
+__host__ __device__ constexpr int PartialFloats(int head_dim) { return head_dim + 4; }
+
+// What decides about a sequence; a block of 16 positions is the unit.
+struct Sequence {
+  int row;
+  int slot;
+  int first;   // block that it sees
+  int length;  // positions; 0: not to decode
+};
+__device__ inline int EndBlock(const Sequence& s) { return (s.length + kKvBlock - 1) / kKvBlock; }
+__device__ inline int Units(const Sequence& s) { return EndBlock(s) - s.first; }
+
+// A worker's run: `count` blocks, from block first + unit of a KV head of a sequence on.
+struct Run {
+  int sequence;
+  int kv_head;
+  int unit;
+  int count;
+};
+
+// A KV head whose blocks several workers have: partials 2 * first + 1, then 2 * w for the others.
+struct Split {
+  int row;
+  int kv_head;
+  int first;
+  int last;
+};
+
+// Parts of the plan; arrays of 16-byte elements.
+struct PlanView {
+  int* splits_count;
+  Split* splits;        // [workers]
+  Run* runs;            // [workers]
+  Sequence* sequences;  // [sequences]
+};
+constexpr int64_t kPlanHeader = 16;  // bytes
+
+__host__ __device__ inline PlanView ViewOf(const void* plan, int workers) {
+  auto* bytes = static_cast<char*>(const_cast<void*>(plan));
+  PlanView view;
+  view.splits_count = reinterpret_cast<int*>(bytes);
+  view.splits = reinterpret_cast<Split*>(bytes + kPlanHeader);
+  view.runs = reinterpret_cast<Run*>(view.splits + workers);
+  view.sequences = reinterpret_cast<Sequence*>(view.runs + workers);
+  return view;
+}
+
+template <typename Record>
+__device__ Record LoadRecord(const Record* from) {
+  static_assert(sizeof(Record) == sizeof(int4));
+  const int4 words = *reinterpret_cast<const int4*>(from);
+  return {words.x, words.y, words.z, words.w};
+}
+
+// The sum over threads up to this one; `scratch` [33] is shared memory, its last word the total.
+__device__ int InclusiveScan(int x, int* scratch) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  for (int step = 1; step < kWarp; step *= 2) {
+    const int before = __shfl_up_sync(0xffffffffu, x, step);
+    if (lane >= step) x += before;
+  }
+  if (lane == kWarp - 1) scratch[warp] = x;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int total = 0;
+    for (int w = 0; w < kPlanThreads / kWarp; ++w) {
+      const int own = scratch[w];
+      scratch[w] = total;
+      total += own;
+    }
+    scratch[kWarp] = total;
+  }
+  __syncthreads();
+  return x + scratch[warp];
+}
+
+__device__ Sequence Describe(const PlanDecode& op, int s) {
+  Sequence sequence = {op.batch.row_begin[s], op.batch.slots[s], 0, 0};
+  if (op.batch.row_begin[s + 1] - sequence.row != 1) return sequence;
+  sequence.length = op.batch.lengths[sequence.slot];
+  if (op.window > 0) sequence.first = max(0, sequence.length - op.window) / kKvBlock;
+  return sequence;
+}
+
+// Where unit `unit` of the whole list lies. begins [n + 1]: each sequence's first unit.
+__device__ Run Locate(const int* begins, int n, int kv_heads, int unit) {
+  int low = 0;  // begins[low] <= unit < begins[high]
+  int high = n;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (begins[middle] <= unit ? low : high) = middle;
+  }
+  const int of_head = (begins[low + 1] - begins[low]) / kv_heads;
+  const int in_sequence = unit - begins[low];
+  return {low, in_sequence / of_head, in_sequence % of_head, 0};
+}
+
+// One block. Adds up the sequences' units, then each thread finds where a worker's run begins, and
+// which KV heads are split: the boundary that is the first one inside a head lists it.
+__global__ void __launch_bounds__(kPlanThreads) PlanKernel(PlanDecode op) {
+  extern __shared__ int begins[];  // [sequences + 1]
+  __shared__ int scratch[kWarp + 1];
+  __shared__ int splits;
+  WaitForPrevious();
+  LetNextBegin();
+  const int workers = Workers(op.multiprocessors);
+  const PlanView plan = ViewOf(op.plan, workers);
+  const int n = op.batch.sequences;
+  if (threadIdx.x == 0) splits = begins[0] = 0;
+
+  int total = 0;
+  for (int base = 0; base < n; base += kPlanThreads) {
+    const int s = base + static_cast<int>(threadIdx.x);
+    int units = 0;
+    if (s < n) {
+      const Sequence sequence = Describe(op, s);
+      plan.sequences[s] = sequence;
+      units = Units(sequence) * op.kv_heads;
+    }
+    const int sum = InclusiveScan(units, scratch);
+    if (s < n) begins[s + 1] = total + sum;
+    total += scratch[kWarp];
+    __syncthreads();
+  }
+
+  const int each = max(kMinUnits, (total + workers - 1) / workers);
+  for (int w = static_cast<int>(threadIdx.x); w < workers; w += kPlanThreads) {
+    Run run = {};
+    const int64_t begin = int64_t{w} * each;
+    if (begin < total) {
+      run = Locate(begins, n, op.kv_heads, static_cast<int>(begin));
+      run.count = min(each, total - static_cast<int>(begin));
+      if (run.unit > 0 && run.unit <= each) {
+        const int units = (begins[run.sequence + 1] - begins[run.sequence]) / op.kv_heads;
+        const int end = static_cast<int>(begin) - run.unit + units;
+        plan.splits[atomicAdd(&splits, 1)] = {op.batch.row_begin[run.sequence], run.kv_head, w - 1,
+                                              (end - 1) / each};
+      }
+    }
+    plan.runs[w] = run;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) *plan.splits_count = splits;
+}
+
+// Where a warp is in its run. All lanes have the same, but for page_ids.
+struct Cursor {
+  int index;  // of the sequence
+  Sequence sequence;
+  int kv_head;
+  int block;  // of the sequence
+
+  __device__ void NextHead(const Sequence* sequences, int kv_heads) {
+    if (++kv_head == kv_heads) {
+      kv_head = 0;
+      do {
+        sequence = LoadRecord(sequences + ++index);
+      } while (sequence.length == 0);
+    }
+    block = sequence.first;
+  }
+};
+
+// Page ids of a sequence, 32 at a time, one a lane.
+struct PageIds {
+  int index = -1;  // of the sequence
+  int first = 0;
+  int id = 0;
+
+  __device__ int Get(const PagedBatch& batch, const Cursor& at, int page_size) {
+    const int page = at.block * kKvBlock / page_size;
+    if (index != at.index || page < first || page >= first + kWarp) {
+      const int lane = static_cast<int>(threadIdx.x) % kWarp;
+      const int pages = (at.sequence.length + page_size - 1) / page_size;
+      index = at.index;
+      first = page;
+      if (first + lane < pages) {
+        id = batch.page_tables[at.sequence.slot * batch.page_table_stride + first + lane];
+      }
+    }
+    return __shfl_sync(0xffffffffu, id, page - first);
+  }
+};
+
+template <typename T, int kHeadDim>
+struct DecodeWarp {
+  static constexpr int kBlockElements = KvBlockElements(kHeadDim);
+  static constexpr int kBlockBytes = kBlockElements * static_cast<int>(sizeof(T));
+  static constexpr int kStages = kRingBytes / kBlockBytes;
+
+  const DecodeAttention& op;
+  PlanView plan;
+  T* ring;                   // [kStages] blocks, this warp's
+  ArrivalBarrier* barriers;  // [kStages]
+  bool waited = false;       // for the kernel before, which writes the newest position
+  Cursor fill;
+  PageIds page_ids;
+  uint32_t q[kHeadDim / 16][4];
+
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) % kWarp; }
+  __device__ int group() const { return op.heads / op.kv.kv_heads; }
+
+  __device__ void Wait() {
+    if (waited) return;
+    WaitForPrevious();
+    LetNextBegin();
+    waited = true;
+  }
+
+  // Starts the copy of the next block into a stage.
+  __device__ void Fill(int stage) {
+    if (fill.block == EndBlock(fill.sequence)) fill.NextHead(plan.sequences, op.kv.kv_heads);
+    const int64_t page = page_ids.Get(op.batch, fill, op.kv.page_size);
+    if (fill.block == EndBlock(fill.sequence) - 1) Wait();
+    if (lane() == 0) {
+      const int offset = fill.block * kKvBlock % op.kv.page_size;
+      ExpectBytes(&barriers[stage], kBlockBytes);
+      BulkCopy(ring + stage * kBlockElements,
+               static_cast<const T*>(op.kv.data) + op.kv.BlockBegin(page, fill.kv_head, offset),
+               kBlockBytes, &barriers[stage]);
+    }
+    ++fill.block;
+  }
+
+  // Rows of q beyond the group are zeros.
+  __device__ void LoadQueries(const Cursor& at) {
+    Wait();
+    const T* head = static_cast<const T*>(op.q) + at.sequence.row * op.q_stride +
+                    int64_t{at.kv_head} * group() * kHeadDim;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane() / 4 + half * 8;
+#pragma unroll
+      for (int k = 0; k < kHeadDim / 16; ++k) {
+        const T* pair = head + row * kHeadDim + k * 16 + lane() % 4 * 2;
+        q[k][half] = row < group() ? *reinterpret_cast<const uint32_t*>(pair) : 0;
+        q[k][half + 2] = row < group() ? *reinterpret_cast<const uint32_t*>(pair + 8) : 0;
+      }
+    }
+  }
+
+  // Positions outside of [begin, end) may hold anything, and a weight of 0 does not hide a NaN.
+  __device__ void ClearValues(T* values, int position, int begin, int end) {
+    for (int i = lane(); i < kKvBlock * kHeadDim / kKvChunk; i += kWarp) {
+      const int row = i / (kHeadDim / kKvChunk);
+      if (position + row >= begin && position + row < end) continue;
+      const int at = KvChunkOffset(kHeadDim, row, i % (kHeadDim / kKvChunk));
+      *reinterpret_cast<uint4*>(values + at) = make_uint4(0, 0, 0, 0);
+    }
+    FenceBeforeBulkCopy();
+    __syncwarp();
+  }
+
+  __device__ void Attend(const Cursor& at, T* block, OnlineSoftmax<kHeadDim>& softmax) {
+    BlockScores s[1] = {};
+    T* values = block + kKvBlock * kHeadDim;
+    AddScores<T, kHeadDim>(q, SharedAddress(block), s[0]);
+    const int position = at.block * kKvBlock;
+    const int end = at.sequence.length;
+    const int begin = op.window > 0 ? max(0, end - op.window) : 0;
+    if (position < begin || position + kKvBlock > end) {
+      const int begins[2] = {begin, begin};
+      const int ends[2] = {end, end};
+      MaskScores(s[0], position, begins, ends);
+      ClearValues(values, position, begin, end);
+    }
+    softmax.Weigh(s, op.scale * kLog2E);
+    AddValues<T, kHeadDim>(s[0], SharedAddress(values), softmax.o);
+  }
+
+  // The KV head's result, where this worker has all of it.
+  __device__ void Write(const Cursor& at, const OnlineSoftmax<kHeadDim>& softmax) {
+    T* out = static_cast<T*>(op.out) + at.sequence.row * op.out_stride +
+             int64_t{at.kv_head} * group() * kHeadDim;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float inverse = 1.0f / QuadSum(softmax.sum[half]);
+      const int row = lane() / 4 + half * 8;
+      if (row >= group()) continue;
+#pragma unroll
+      for (int d = 0; d < kHeadDim / 8; ++d) {
+        *reinterpret_cast<uint32_t*>(out + row * kHeadDim + d * 8 + lane() % 4 * 2) =
+            RoundedPair<T>(softmax.o[d][2 * half] * inverse, softmax.o[d][2 * half + 1] * inverse);
+      }
+    }
+  }
+
+  // Partial `index`: rows of sums, then of (largest exponent, sum of weights).
+  __device__ void WritePartial(int index, const OnlineSoftmax<kHeadDim>& softmax) {
+    float* partial =
+        static_cast<float*>(op.partials) + int64_t{index} * group() * PartialFloats(kHeadDim);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = QuadSum(softmax.sum[half]);
+      const int row = lane() / 4 + half * 8;
+      if (row >= group()) continue;
+#pragma unroll
+      for (int d = 0; d < kHeadDim / 8; ++d) {
+        *reinterpret_cast<float2*>(partial + row * kHeadDim + d * 8 + lane() % 4 * 2) =
+            make_float2(softmax.o[d][2 * half], softmax.o[d][2 * half + 1]);
+      }
+      if (lane() % 4 == 0) {
+        reinterpret_cast<float2*>(partial + group() * kHeadDim)[row] =
+            make_float2(softmax.largest[half] * op.scale * kLog2E, sum);
+      }
+    }
+  }
+
+  __device__ void Work(int worker) {
+    const Run run = LoadRecord(plan.runs + worker);
+    if (run.count == 0) return;
+    fill = {run.sequence, LoadRecord(plan.sequences + run.sequence), run.kv_head, 0};
+    fill.block = fill.sequence.first + run.unit;
+    Cursor at = fill;
+    for (int stage = 0; stage < min(kStages, run.count); ++stage) Fill(stage);
+
+    bool whole = run.unit == 0;  // of this KV head's blocks none was another worker's
+    int stage = 0;
+    uint32_t parity = 0;
+    int left = run.count;
+    while (left > 0) {
+      LoadQueries(at);
+      OnlineSoftmax<kHeadDim> softmax;
+      const int end = EndBlock(at.sequence);
+      for (; left > 0 && at.block < end; ++at.block, --left) {
+        WaitForBytes(&barriers[stage], parity);
+        Attend(at, ring + stage * kBlockElements, softmax);
+        __syncwarp();
+        if (left > kStages) Fill(stage);
+        if (++stage == kStages) stage = 0, parity ^= 1;
+      }
+      if (whole && at.block == end) {
+        Write(at, softmax);
+      } else {
+        WritePartial(2 * worker + (whole ? 1 : 0), softmax);
+      }
+      whole = true;
+      if (left > 0) at.NextHead(plan.sequences, op.kv.kv_heads);
+    }
+  }
+};
+
+// Workers are numbered across the blocks first, so that little work is spread over all of them.
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    DecodeKernel(const __grid_constant__ DecodeAttention op) {
+  extern __shared__ __align__(1024) char shared[];
+  using Warp = DecodeWarp<T, kHeadDim>;
+  __shared__ ArrivalBarrier barriers[kWarps][Warp::kStages];
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  if (threadIdx.x % kWarp == 0) {
+    for (int i = 0; i < Warp::kStages; ++i) InitBarrier(&barriers[warp][i]);
+    PublishBarriers();
+  }
+  __syncwarp();
+  Warp work = {op, ViewOf(op.plan, Workers(op.multiprocessors)),
+               reinterpret_cast<T*>(shared + warp * kRingBytes), barriers[warp]};
+  work.Work(warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x));
+  work.Wait();
+}
+
+// Blocks (splits, group): puts the parts of one query head together. A thread has 4 columns of
+// every parts-th partial; then the block adds them up.
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kCombineThreads) CombineKernel(DecodeAttention op) {
+  constexpr int kColumns = kHeadDim / 4;  // of threads
+  constexpr int kParts = kCombineThreads / kColumns;
+  __shared__ float4 sums[kParts][kColumns];
+  WaitForPrevious();
+  LetNextBegin();
+  const PlanView plan = ViewOf(op.plan, Workers(op.multiprocessors));
+  if (static_cast<int>(blockIdx.x) >= *plan.splits_count) return;
+  const Split split = LoadRecord(plan.splits + blockIdx.x);
+  const int group = op.heads / op.kv.kv_heads;
+  const int row = static_cast<int>(blockIdx.y);
+  const int count = split.last - split.first + 1;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto partial = [&](int i) {
+    const int64_t index = 2 * (split.first + i) + (i == 0 ? 1 : 0);
+    return static_cast<const float*>(op.partials) + index * group * PartialFloats(kHeadDim);
+  };
+  const auto summary = [&](int i) {
+    return reinterpret_cast<const float2*>(partial(i) + group * kHeadDim)[row];
+  };
+
+  float largest = -INFINITY;
+  for (int i = lane; i < count; i += kWarp) largest = fmaxf(largest, summary(i).x);
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+  }
+  float total = 0;
+  for (int i = lane; i < count; i += kWarp) total += summary(i).y * Exp2(summary(i).x - largest);
+  total = WarpSum(total);
+
+  const int part = static_cast<int>(threadIdx.x) / kColumns;
+  const int column = static_cast<int>(threadIdx.x) % kColumns;
+  float4 sum = {};
+  if (part < kParts) {
+#pragma unroll 4
+    for (int i = part; i < count; i += kParts) {
+      const float4 o = reinterpret_cast<const float4*>(partial(i) + row * kHeadDim)[column];
+      const float weight = Exp2(summary(i).x - largest);
+      sum.x += o.x * weight, sum.y += o.y * weight, sum.z += o.z * weight, sum.w += o.w * weight;
+    }
+    sums[part][column] = sum;
+  }
+  __syncthreads();
+  if (part > 0) return;
+  for (int i = 1; i < min(kParts, count); ++i) {
+    const float4 more = sums[i][column];
+    sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+  }
+  T* out = static_cast<T*>(op.out) + split.row * op.out_stride +
+           (int64_t{split.kv_head} * group + row) * kHeadDim + column * 4;
+  const float inverse = 1.0f / total;
+  *reinterpret_cast<uint2*>(out) = make_uint2(RoundedPair<T>(sum.x * inverse, sum.y * inverse),
+                                              RoundedPair<T>(sum.z * inverse, sum.w * inverse));
+}
+
+template <typename T, int kHeadDim>
+absl::Status Start(const DecodeAttention& op, Stream stream) {
+  const auto blocks = static_cast<unsigned>(op.multiprocessors);
+  SKEIN_RETURN_IF_ERROR(Launch(
+      DecodeKernel<T, kHeadDim>,
+      {"DecodeAttention", dim3(blocks), dim3(kThreads), size_t{kWarps} * kRingBytes}, stream, op));
+  // Every boundary between two workers splits one KV head at most.
+  const int splits = std::min(Workers(op.multiprocessors) - 1, op.batch.sequences * op.kv.kv_heads);
+  const int group = op.heads / op.kv.kv_heads;
+  return Launch(
+      CombineKernel<T, kHeadDim>,
+      {"DecodeAttention's sums", dim3(static_cast<unsigned>(splits), static_cast<unsigned>(group)),
+       dim3(kCombineThreads)},
+      stream, op);
+}
+
+absl::Status Validate(const DecodeAttention& op) {
+  if (!KvHeadDimIsSupported(op.kv.head_dim) || op.kv.page_size <= 0 ||
+      op.kv.page_size % kKvBlock != 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("DecodeAttention with heads of ", op.kv.head_dim, " and pages of ",
+                     op.kv.page_size, ": heads of 64, 96 or 128, pages of a multiple of 16"));
+  }
+  if (op.kv.kv_heads <= 0 || op.heads % op.kv.kv_heads != 0 ||
+      op.heads / op.kv.kv_heads > kMaxGroup) {
+    return absl::UnimplementedError(absl::StrCat("DecodeAttention of ", op.heads, " heads over ",
+                                                 op.kv.kv_heads, " KV heads: 1 to 16 for each"));
+  }
+  if (!(op.scale > 0) || op.multiprocessors <= 0 || (op.q_stride | op.out_stride) % kVector != 0) {
+    return absl::InvalidArgumentError(
+        "DecodeAttention: a positive scale, strides of multiples of 8, and the device's "
+        "multiprocessors");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t DecodePlanBytes(int32_t sequences, int32_t multiprocessors) {
+  const int64_t workers = Workers(multiprocessors);
+  return kPlanHeader + workers * static_cast<int64_t>(sizeof(Split) + sizeof(Run)) +
+         sequences * static_cast<int64_t>(sizeof(Sequence));
+}
+
+int64_t DecodePartialBytes(int32_t heads, int32_t kv_heads, int32_t head_dim,
+                           int32_t multiprocessors) {
+  return int64_t{2} * Workers(multiprocessors) * (heads / kv_heads) * PartialFloats(head_dim) *
+         static_cast<int64_t>(sizeof(float));
+}
+
+absl::Status Enqueue(const PlanDecode& op, Stream stream) {
+  if (op.kv_heads <= 0 || op.multiprocessors <= 0) {
+    return absl::InvalidArgumentError("PlanDecode: KV heads and multiprocessors are positive");
+  }
+  const size_t shared_bytes = (static_cast<size_t>(op.batch.sequences) + 1) * sizeof(int);
+  if (shared_bytes > kDefaultSharedBytes) {
+    return absl::UnimplementedError(
+        absl::StrCat("PlanDecode of ", op.batch.sequences, " sequences: 12,000 at most"));
+  }
+  return Launch(PlanKernel, {"PlanDecode", dim3(1), dim3(kPlanThreads), shared_bytes}, stream, op);
+}
+
+absl::Status Enqueue(const DecodeAttention& op, Stream stream) {
+  SKEIN_RETURN_IF_ERROR(Validate(op));
+  if (op.batch.sequences == 0) return absl::OkStatus();
+  return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
+    switch (op.kv.head_dim) {
+      case 64:
+        return Start<T, 64>(op, stream);
+      case 96:
+        return Start<T, 96>(op, stream);
+      default:
+        return Start<T, 128>(op, stream);
+    }
+  });
+}
+
+}  // namespace skein::kernels::cuda

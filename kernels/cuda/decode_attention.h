@@ -1,0 +1,61 @@
+// Attention of sequences that have one row in the batch, over their paged keys and values.
+//
+// The work is one list: sequence by sequence, KV head by KV head, block of 16 positions by block.
+// Each worker, a warp, takes an equal run of it, wherever that begins and ends; a KV head that
+// several workers have parts of is put together afterwards. PlanDecode cuts the list on the device,
+// once a step for all layers that share a window. So grids depend on nothing but capacities, and a
+// captured graph fits any lengths.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "base/dtype.h"
+#include "base/stream.h"
+#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/paged_batch.h"
+
+namespace skein::kernels::cuda {
+
+// Query heads that share a KV head, at most: the rows of one mma.
+inline constexpr int kMaxGroup = 16;
+
+// Bytes of a plan, on the device, 16-byte aligned; no particular content at first.
+int64_t DecodePlanBytes(int32_t sequences, int32_t multiprocessors);
+// Bytes of partial results, on the device, 16-byte aligned; used by one launch at a time.
+int64_t DecodePartialBytes(int32_t heads, int32_t kv_heads, int32_t head_dim,
+                           int32_t multiprocessors);
+
+struct PlanDecode {
+  PagedBatch batch;
+  int32_t kv_heads = 0;
+  int32_t window = 0;  // > 0: a position sees itself and window - 1 before it
+  int32_t multiprocessors = 0;
+  void* plan = nullptr;
+};
+
+// One block; 2 to 3 us.
+absl::Status Enqueue(const PlanDecode& op, Stream stream);
+
+// out[r, h] = sum over positions p of softmax(scale * q[r, h] . k[p]) * v[p]. Sequences with other
+// than one row are left to PrefillAttention. Slots of a page that the sequence has not written are
+// never used, whatever they hold.
+struct DecodeAttention {
+  DType dtype = DType::kBF16;  // of queries, cache and out: BF16 or F16
+  PagedBatch batch;            // the plan's, as are window and multiprocessors
+  int32_t heads = 0;           // 1 to 16 for each KV head
+  KvLayer kv;
+  float scale = 1;
+  int32_t window = 0;
+  int32_t multiprocessors = 0;
+  const void* plan = nullptr;
+  void* partials = nullptr;
+  const void* q = nullptr;  // [rows, heads * head_dim], 16-byte aligned, as out
+  void* out = nullptr;      // [rows, heads * head_dim]
+  int64_t q_stride = 0;     // elements from row to row, multiples of 8
+  int64_t out_stride = 0;
+};
+
+absl::Status Enqueue(const DecodeAttention& op, Stream stream);
+
+}  // namespace skein::kernels::cuda

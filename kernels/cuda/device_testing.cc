@@ -1,0 +1,120 @@
+#include "kernels/cuda/device_testing.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "kernels/cuda/cuda_status.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+void RequireCuda(cudaError_t code, const char* expression) {
+  Require(CudaStatus(code, expression));
+}
+
+}  // namespace
+
+#define REQUIRE_CUDA(expr) RequireCuda((expr), #expr)
+
+bool HasGpu() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+int32_t Multiprocessors() {
+  int count = 0;
+  REQUIRE_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
+  return count;
+}
+
+void Require(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::abort();
+}
+
+DeviceBytes::DeviceBytes(int64_t bytes) : bytes_(bytes) {
+  // A page more where nothing is asked for: kernels get a valid pointer.
+  REQUIRE_CUDA(cudaMalloc(&data_, static_cast<size_t>(bytes > 0 ? bytes : 1)));
+  Poison();
+}
+
+DeviceBytes::~DeviceBytes() {
+  if (data_ != nullptr) cudaFree(data_);
+}
+
+void DeviceBytes::Poison() {
+  REQUIRE_CUDA(cudaMemset(data_, 0xff, static_cast<size_t>(bytes_)));
+  REQUIRE_CUDA(cudaDeviceSynchronize());
+}
+
+void DeviceBytes::Upload(const void* from, int64_t bytes) {
+  if (bytes > bytes_) Require(absl::OutOfRangeError("upload"));
+  REQUIRE_CUDA(cudaMemcpy(data_, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+}
+
+void DeviceBytes::Download(void* to, int64_t bytes) const {
+  if (bytes > bytes_) Require(absl::OutOfRangeError("download"));
+  REQUIRE_CUDA(cudaDeviceSynchronize());
+  REQUIRE_CUDA(cudaMemcpy(to, data_, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost));
+}
+
+DeviceBytes Encoded(DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> stored(
+      static_cast<size_t>(DTypeBytes(dtype, static_cast<int64_t>(values.size()))));
+  ConvertFromFloat(dtype, values.data(), static_cast<int64_t>(values.size()), stored.data());
+  DeviceBytes memory(static_cast<int64_t>(stored.size()));
+  memory.Upload(stored.data(), memory.bytes());
+  return memory;
+}
+
+std::vector<float> Decoded(DType dtype, const DeviceBytes& memory) {
+  std::vector<std::byte> stored(static_cast<size_t>(memory.bytes()));
+  memory.Download(stored.data(), memory.bytes());
+  const int64_t count = memory.bytes() / BlockBytes(dtype);
+  std::vector<float> values(static_cast<size_t>(count));
+  ConvertToFloat(dtype, stored.data(), count, values.data());
+  return values;
+}
+
+std::vector<float> Rounded(DType dtype, std::vector<float> values) {
+  if (dtype == DType::kF32) return values;
+  std::vector<uint16_t> kept(values.size());
+  const auto count = static_cast<int64_t>(values.size());
+  ConvertFromFloat(dtype, values.data(), count, kept.data());
+  ConvertToFloat(dtype, kept.data(), count, values.data());
+  return values;
+}
+
+double UnitRoundoff(DType dtype) {
+  if (dtype == DType::kF32) return 0x1p-24;
+  return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+}
+
+double LeastError(DType dtype) { return dtype == DType::kF16 ? 0x1p-25 : 0x1p-133; }
+
+std::vector<float> RandomValues(uint32_t seed, int64_t count, DType dtype, float scale) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-scale, scale);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = uniform(generator);
+  return Rounded(dtype, std::move(values));
+}
+
+OwnStream::OwnStream() {
+  cudaStream_t stream = nullptr;
+  REQUIRE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  stream_.handle = stream;
+}
+
+OwnStream::~OwnStream() { cudaStreamDestroy(CudaStream(stream_)); }
+
+absl::Status OwnStream::Finish() const {
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(CudaStream(stream_)));
+  return absl::OkStatus();
+}
+
+}  // namespace skein::kernels::cuda

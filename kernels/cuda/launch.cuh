@@ -1,0 +1,95 @@
+// How kernels are started: so that the next one on the stream may begin before this one ends.
+//
+// Every block of every kernel calls WaitForPrevious() before it touches what other kernels write,
+// and LetNextBegin() after that and not before. So in front of its own wait a kernel may count on
+// all kernels but the one right before it: they have ended, and what they wrote is seen. Weights,
+// page tables and keys of earlier steps can be fetched there.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/dtype.h"
+#include "base/stream.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace skein::kernels::cuda {
+
+__device__ inline void WaitForPrevious() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void LetNextBegin() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+struct LaunchShape {
+  const char* name;  // for messages
+  dim3 grid;
+  dim3 block;
+  size_t shared_bytes = 0;  // dynamic
+};
+
+// Bytes of shared memory that a kernel gets without asking.
+inline constexpr size_t kDefaultSharedBytes = 48 * 1024;
+
+template <typename... Params, typename... Args>
+absl::Status Launch(void (*kernel)(Params...), const LaunchShape& shape, Stream stream,
+                    Args&&... args) {
+  if (shape.shared_bytes > kDefaultSharedBytes) {
+    const cudaError_t code = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+    if (code != cudaSuccess) {
+      return CudaStatus(
+          code, absl::StrCat(shape.shared_bytes, " bytes of shared memory for ", shape.name));
+    }
+  }
+  cudaLaunchAttribute overlap;
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = CudaStream(stream);
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  const cudaError_t code = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
+  if (code == cudaSuccess) return absl::OkStatus();
+  return CudaStatus(code, absl::StrCat("launch of ", shape.name));
+}
+
+template <typename T>
+struct TypeTag {
+  using type = T;
+};
+
+// Calls f(TypeTag<T>()) for the kernel's element type.
+template <typename F>
+absl::Status With16BitType(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kBF16:
+      return f(TypeTag<__nv_bfloat16>());
+    case DType::kF16:
+      return f(TypeTag<__half>());
+    default:
+      return absl::UnimplementedError(
+          absl::StrCat("a kernel for ", std::string(DTypeName(dtype)), "; there are BF16 and F16"));
+  }
+}
+
+// For a buffer that is either as the other operands are, T, or F32.
+template <typename T, typename F>
+absl::Status WithFloatOr(DType dtype, DType same, F&& f) {
+  if (dtype == DType::kF32) return f(TypeTag<float>());
+  if (dtype == same) return f(TypeTag<T>());
+  return absl::UnimplementedError(absl::StrCat("a buffer of ", std::string(DTypeName(dtype)),
+                                               " beside ", std::string(DTypeName(same)),
+                                               "; it is that or F32"));
+}
+
+}  // namespace skein::kernels::cuda

@@ -1,0 +1,254 @@
+// FewRowsLinear and BlasLinear against sums in double.
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/blas_linear.h"
+#include "kernels/cuda/comparison.h"
+#include "kernels/cuda/device_testing.h"
+#include "kernels/cuda/few_rows_linear.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+struct Case {
+  DType dtype = DType::kBF16;
+  DType out_dtype = DType::kBF16;
+  int64_t rows = 1;
+  int64_t n = 0;
+  int64_t k = 0;
+  bool bias = false;
+  bool residual = false;
+  int64_t pad = 0;  // elements between rows of in, weight and out
+
+  std::string Name() const {
+    return std::string(DTypeName(dtype)) + " to " + std::string(DTypeName(out_dtype)) + " " +
+           std::to_string(rows) + " x " + std::to_string(n) + " x " + std::to_string(k) +
+           (bias ? " bias" : "") + (residual ? " residual" : "");
+  }
+};
+
+// A case's numbers, on both sides.
+struct Data {
+  explicit Data(const Case& c)
+      : in(RandomValues(1, c.rows * (c.k + c.pad), c.dtype)),
+        weight(RandomValues(2, c.n * (c.k + c.pad), c.dtype)),
+        bias(RandomValues(3, c.n, DType::kF32)),
+        residual(RandomValues(4, c.rows * (c.n + c.pad), c.out_dtype)),
+        device_in(Encoded(c.dtype, in)),
+        device_weight(Encoded(c.dtype, weight)),
+        device_bias(bias),
+        device_residual(Encoded(c.out_dtype, residual)) {}
+
+  std::vector<float> in, weight, bias, residual;
+  DeviceBytes device_in, device_weight;
+  DeviceArray<float> device_bias;
+  DeviceBytes device_residual;
+};
+
+struct Sum {
+  double value = 0;
+  double magnitude = 0;
+};
+Sum Product(const Case& c, const Data& data, int64_t row, int64_t n) {
+  Sum sum;
+  for (int64_t i = 0; i < c.k; ++i) {
+    const double term =
+        double{data.in[row * (c.k + c.pad) + i]} * data.weight[n * (c.k + c.pad) + i];
+    sum.value += term;
+    sum.magnitude += std::abs(term);
+  }
+  return sum;
+}
+// Of a product's sum: a matrix instruction adds 16 products, aligned to the largest, with at least
+// 22 bits kept; then the parts of warps and blocks are added.
+double SumError(const Case& c, double magnitude) {
+  return (static_cast<double>(c.k) / 16 + 16) * 0x1p-22 * magnitude;
+}
+
+Expected ExpectedOf(const Case& c, const Data& data) {
+  Expected expected;
+  for (int64_t r = 0; r < c.rows; ++r) {
+    for (int64_t n = 0; n < c.n; ++n) {
+      Sum sum = Product(c, data, r, n);
+      const auto add = [&](double x) { sum.value += x, sum.magnitude += std::abs(x); };
+      if (c.bias) add(data.bias[n]);
+      if (c.residual) add(data.residual[r * (c.n + c.pad) + n]);
+      expected.Add(sum.value, SumError(c, sum.magnitude) +
+                                  UnitRoundoff(c.out_dtype) * std::abs(sum.value) +
+                                  LeastError(c.out_dtype));
+    }
+  }
+  return expected;
+}
+
+// Rows without the gaps between them, which are as they were.
+std::vector<float> RowsOf(const Case& c, const std::vector<float>& out) {
+  std::vector<float> rows;
+  for (int64_t r = 0; r < c.rows; ++r) {
+    const float* row = out.data() + r * (c.n + c.pad);
+    rows.insert(rows.end(), row, row + c.n);
+    if (c.pad > 0) EXPECT_TRUE(std::isnan(row[c.n])) << "a gap was written";
+  }
+  return rows;
+}
+
+FewRowsLinear OpOf(const Case& c, const Data& data, const DeviceBytes& out) {
+  return {.dtype = c.dtype,
+          .out_dtype = c.out_dtype,
+          .rows = c.rows,
+          .n = c.n,
+          .k = c.k,
+          .in = data.device_in.data(),
+          .weight = data.device_weight.data(),
+          .bias = c.bias ? data.device_bias.get() : nullptr,
+          .residual = c.residual ? data.device_residual.data() : nullptr,
+          .out = out.data(),
+          .in_stride = c.k + c.pad,
+          .weight_stride = c.k + c.pad,
+          .residual_stride = c.n + c.pad,
+          .out_stride = c.n + c.pad};
+}
+
+TEST(FewRowsLinearTest, AgreesWithTheDefinition) {
+  SKEIN_NEED_GPU();
+  std::vector<Case> cases;
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (int64_t rows = 1; rows <= 16; ++rows) {
+      cases.push_back({dtype, rows % 2 == 0 ? dtype : DType::kF32, rows, 80, 520, rows % 3 == 0,
+                       rows % 4 < 2, 8 * (rows % 3)});
+    }
+    cases.push_back({dtype, dtype, 1, 1, 8});
+    cases.push_back({dtype, dtype, 3, 17, 16});
+    cases.push_back({dtype, dtype, 11, 33, 1032, true, true});
+    cases.push_back({dtype, DType::kF32, 1, 4096, 4096, false, true});
+    cases.push_back({dtype, dtype, 16, 130, 14336});
+  }
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.Name());
+    OwnStream stream;
+    const Data data(c);
+    const DeviceBytes out(DTypeBytes(c.out_dtype, c.rows * (c.n + c.pad)));
+    SKEIN_ASSERT_OK(Enqueue(OpOf(c, data, out), stream));
+    SKEIN_ASSERT_OK(stream.Finish());
+    EXPECT_TRUE(Agrees(RowsOf(c, Decoded(c.out_dtype, out)), ExpectedOf(c, data)));
+  }
+}
+
+TEST(FewRowsLinearTest, AddsToTheResidualInPlace) {
+  SKEIN_NEED_GPU();
+  const Case c = {.rows = 5, .n = 96, .k = 256, .residual = true};
+  OwnStream stream;
+  const Data data(c);
+  const Expected expected = ExpectedOf(c, data);
+  FewRowsLinear op = OpOf(c, data, data.device_residual);
+  SKEIN_ASSERT_OK(Enqueue(op, stream));
+  SKEIN_ASSERT_OK(stream.Finish());
+  EXPECT_TRUE(Agrees(Decoded(c.out_dtype, data.device_residual), expected));
+}
+
+TEST(FewRowsLinearTest, ARowsBitsDependOnNoOther) {
+  SKEIN_NEED_GPU();
+  for (const auto& [few, many] : {std::pair{1, 8}, std::pair{9, 16}}) {
+    const Case all = {.out_dtype = DType::kF32, .rows = many, .n = 100, .k = 1000};
+    Case some = all;
+    some.rows = few;
+    OwnStream stream;
+    const Data data(all);
+    const DeviceBytes out(4 * all.rows * all.n);
+    const DeviceBytes first(4 * some.rows * all.n);
+    SKEIN_ASSERT_OK(Enqueue(OpOf(all, data, out), stream));
+    SKEIN_ASSERT_OK(Enqueue(OpOf(some, data, first), stream));
+    SKEIN_ASSERT_OK(stream.Finish());
+    std::vector<float> rows = Decoded(DType::kF32, out);
+    rows.resize(static_cast<size_t>(few * all.n));
+    EXPECT_TRUE(SameBits(Decoded(DType::kF32, first), rows));
+  }
+}
+
+TEST(FewRowsLinearTest, AppliesSwiGlu) {
+  SKEIN_NEED_GPU();
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const int64_t rows : {1, 7, 8, 9, 16}) {
+      const Case c = {.dtype = dtype, .out_dtype = dtype, .rows = rows, .n = 176, .k = 264};
+      SCOPED_TRACE(c.Name());
+      OwnStream stream;
+      const Data data(c);
+      Expected expected;
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < c.n / 2; ++i) {
+          const Sum gate = Product(c, data, r, i / 8 * 16 + i % 8);
+          const Sum up = Product(c, data, r, i / 8 * 16 + i % 8 + 8);
+          const double silu = gate.value / (1 + std::exp(-gate.value));
+          // The slope of SiLU is at most 1.1.
+          const double error = 1.1 * SumError(c, gate.magnitude) * std::abs(up.value) +
+                               SumError(c, up.magnitude) * std::abs(silu) +
+                               (UnitRoundoff(dtype) + 0x1p-19) * std::abs(silu * up.value);
+          expected.Add(silu * up.value, error + LeastError(dtype));
+        }
+      }
+      const DeviceBytes out(DTypeBytes(dtype, rows * c.n / 2));
+      FewRowsLinear op = OpOf(c, data, out);
+      op.swiglu = true;
+      op.out_stride = c.n / 2;
+      SKEIN_ASSERT_OK(Enqueue(op, stream));
+      SKEIN_ASSERT_OK(stream.Finish());
+      EXPECT_TRUE(Agrees(Decoded(dtype, out), expected));
+    }
+  }
+}
+
+TEST(FewRowsLinearTest, RefusesWhatDoesNotFit) {
+  EXPECT_THAT(Enqueue(FewRowsLinear{.rows = 17, .n = 8, .k = 8}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("17 rows")));
+  EXPECT_THAT(Enqueue(FewRowsLinear{.rows = 1, .n = 8, .k = 12}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("multiples of 8")));
+  EXPECT_THAT(Enqueue(FewRowsLinear{.swiglu = true, .rows = 1, .n = 8, .k = 8}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("SwiGlu")));
+}
+
+TEST(BlasLinearTest, AgreesWithTheDefinition) {
+  SKEIN_NEED_GPU();
+  const DeviceBytes workspace(Blas::kWorkspaceBytes);
+  SKEIN_ASSERT_OK_AND_ASSIGN(std::unique_ptr<Blas> blas,
+                             Blas::Create(workspace.data(), Blas::kWorkspaceBytes));
+  std::vector<Case> cases;
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (DType out : {dtype, DType::kF32}) {
+      cases.push_back({dtype, out, 17, 104, 264, false, false, 8});
+      cases.push_back({dtype, out, 33, 256, 520, false, true});
+      cases.push_back({dtype, out, 200, 136, 1024, false, true, 8});
+      cases.push_back({dtype, out, 1, 64, 64});
+    }
+  }
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.Name());
+    OwnStream stream;
+    const Data data(c);
+    const FewRowsLinear shape = OpOf(c, data, data.device_residual);
+    const DeviceBytes out(DTypeBytes(c.out_dtype, c.rows * (c.n + c.pad)));
+    SKEIN_ASSERT_OK(blas->Enqueue({.dtype = c.dtype,
+                                   .out_dtype = c.out_dtype,
+                                   .rows = c.rows,
+                                   .n = c.n,
+                                   .k = c.k,
+                                   .in = shape.in,
+                                   .weight = shape.weight,
+                                   .residual = shape.residual,
+                                   .out = out.data(),
+                                   .in_stride = shape.in_stride,
+                                   .weight_stride = shape.weight_stride,
+                                   .residual_stride = shape.residual_stride,
+                                   .out_stride = shape.out_stride},
+                                  stream));
+    SKEIN_ASSERT_OK(stream.Finish());
+    EXPECT_TRUE(Agrees(RowsOf(c, Decoded(c.out_dtype, out)), ExpectedOf(c, data)));
+  }
+}
+
+}  // namespace
+}  // namespace skein::kernels::cuda

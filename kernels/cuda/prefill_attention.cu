@@ -1,0 +1,279 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/vectors.cuh"
+
+namespace skein::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+// Query rows of a block: of (token, query head of the group), so that a group shares its keys.
+constexpr int kRows = kWarps * 16;
+// Blocks of the cache that are worked on at once: 64 positions.
+constexpr int kTileBlocks = 4;
+constexpr int kTile = kTileBlocks * kKvBlock;
+// Tiles on their way or in use.
+constexpr int kStages = 3;
+
+// What a block of threads works on: kRows rows of a sequence, and the positions that they see.
+struct Tile {
+  int sequence = -1;  // none: there is no such tile
+  int first_row = 0;  // of (token, head) rows
+  int rows = 0;       // all that the sequence has
+  int tokens_at = 0;  // the batch's row of token 0
+  int slot = 0;
+  int position = 0;  // of token 0
+  int begin = 0;     // positions [begin, end) are seen by any of the rows
+  int end = 0;
+};
+
+// The tile of this number, all lanes of a warp together. A sequence's last tile, which sees most,
+// comes first, so that the long ones are not begun last.
+__device__ Tile FindTile(const PrefillAttention& op, int group, int number) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int base = 0; base < op.batch.sequences; base += kWarp) {
+    const int s = base + lane;
+    int begin = 0;
+    int tokens = 0;
+    if (s < op.batch.sequences) {
+      begin = op.batch.row_begin[s];
+      tokens = op.batch.row_begin[s + 1] - begin;
+    }
+    const int tiles = tokens > 1 ? (tokens * group + kRows - 1) / kRows : 0;
+    int sum = tiles;
+    for (int step = 1; step < kWarp; step *= 2) {
+      const int before = __shfl_up_sync(0xffffffffu, sum, step);
+      if (lane >= step) sum += before;
+    }
+    const unsigned beyond = __ballot_sync(0xffffffffu, sum > number);
+    if (beyond == 0) {
+      number -= __shfl_sync(0xffffffffu, sum, kWarp - 1);
+      continue;
+    }
+    const int owner = __ffs(static_cast<int>(beyond)) - 1;
+    Tile tile;
+    tile.sequence = base + owner;
+    tile.tokens_at = __shfl_sync(0xffffffffu, begin, owner);
+    tile.rows = __shfl_sync(0xffffffffu, tokens, owner) * group;
+    tile.first_row = (__shfl_sync(0xffffffffu, sum, owner) - 1 - number) * kRows;
+    return tile;
+  }
+  return {};
+}
+
+__device__ void SeePositions(const PrefillAttention& op, int group, Tile& tile) {
+  tile.slot = op.batch.slots[tile.sequence];
+  tile.position = op.batch.lengths[tile.slot] - tile.rows / group;
+  const int last_row = min(tile.first_row + kRows, tile.rows) - 1;
+  tile.end = tile.position + last_row / group + 1;
+  if (op.window > 0) {
+    tile.begin = max(0, tile.position + tile.first_row / group + 1 - op.window);
+  }
+}
+
+template <typename T, int kHeadDim>
+struct PrefillBlock {
+  static constexpr int kBlockElements = KvBlockElements(kHeadDim);
+  static constexpr int kBlockBytes = kBlockElements * static_cast<int>(sizeof(T));
+  static constexpr int kStageElements = kTileBlocks * kBlockElements;
+
+  const PrefillAttention& op;
+  Tile tile;
+  int group;
+  int kv_head;
+  T* ring;                   // [kStages] tiles
+  ArrivalBarrier* barriers;  // [kStages]
+  uint32_t q[kHeadDim / 16][4];
+  int sees_from[2];  // this lane's two rows see [sees_from, sees_to)
+  int sees_to[2];
+
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarp; }
+  // This lane's row of the tile.
+  __device__ int Row(int half) const {
+    return tile.first_row + warp() * 16 + lane() / 4 + half * 8;
+  }
+  __device__ int64_t Offset(int row, int64_t stride) const {
+    return (tile.tokens_at + row / group) * stride +
+           (int64_t{kv_head} * group + row % group) * kHeadDim;
+  }
+
+  // By the first warp: copies of the blocks of positions [at, at + kTile) that any row sees.
+  __device__ void Fill(int at, int stage) {
+    const int block = at / kKvBlock + lane();
+    const bool wanted =
+        lane() < kTileBlocks && block * kKvBlock < tile.end && (block + 1) * kKvBlock > tile.begin;
+    const unsigned all = __ballot_sync(0xffffffffu, wanted);
+    if (lane() == 0) ExpectBytes(&barriers[stage], __popc(all) * kBlockBytes);
+    __syncwarp();
+    if (!wanted) return;
+    const int position = block * kKvBlock;
+    const int64_t page =
+        op.batch.page_tables[tile.slot * op.batch.page_table_stride + position / op.kv.page_size];
+    BulkCopy(ring + stage * kStageElements + lane() * kBlockElements,
+             static_cast<const T*>(op.kv.data) +
+                 op.kv.BlockBegin(page, kv_head, position % op.kv.page_size),
+             kBlockBytes, &barriers[stage]);
+  }
+
+  __device__ void LoadQueries() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = Row(half);
+      const bool real = row < tile.rows;
+      const int position = tile.position + min(row, tile.rows - 1) / group;
+      sees_to[half] = position + 1;
+      sees_from[half] = op.window > 0 ? position + 1 - op.window : 0;
+      const T* head = static_cast<const T*>(op.q) + Offset(min(row, tile.rows - 1), op.q_stride);
+#pragma unroll
+      for (int k = 0; k < kHeadDim / 16; ++k) {
+        const T* pair = head + k * 16 + lane() % 4 * 2;
+        q[k][half] = real ? *reinterpret_cast<const uint32_t*>(pair) : 0;
+        q[k][half + 2] = real ? *reinterpret_cast<const uint32_t*>(pair + 8) : 0;
+      }
+    }
+  }
+
+  // Positions that nobody sees may hold anything, and a weight of 0 does not hide a NaN.
+  __device__ void ClearValues(T* stage, int at) {
+    constexpr int kChunks = kHeadDim / kKvChunk;
+    for (int i = static_cast<int>(threadIdx.x); i < kTile * kChunks; i += kThreads) {
+      const int row = i / kChunks;
+      if (at + row >= tile.begin && at + row < tile.end) continue;
+      T* values = stage + row / kKvBlock * kBlockElements + kKvBlock * kHeadDim;
+      *reinterpret_cast<uint4*>(values + KvChunkOffset(kHeadDim, row % kKvBlock, i % kChunks)) =
+          make_uint4(0, 0, 0, 0);
+    }
+    FenceBeforeBulkCopy();
+    __syncthreads();
+  }
+
+  // Adds positions [at, at + kTile).
+  __device__ void Attend(const T* stage, int at, OnlineSoftmax<kHeadDim>& softmax) {
+    BlockScores s[kTileBlocks] = {};
+#pragma unroll
+    for (int b = 0; b < kTileBlocks; ++b) {
+      AddScores<T, kHeadDim>(q, SharedAddress(stage + b * kBlockElements), s[b]);
+    }
+    // Of two rows the lower one sees less at the end, and more at the begin.
+    if (__any_sync(0xffffffffu, at + kTile > sees_to[0] || at < sees_from[1])) {
+#pragma unroll
+      for (int b = 0; b < kTileBlocks; ++b) {
+        MaskScores(s[b], at + b * kKvBlock, sees_from, sees_to);
+      }
+    }
+    softmax.Weigh(s, op.scale * kLog2E);
+#pragma unroll
+    for (int b = 0; b < kTileBlocks; ++b) {
+      AddValues<T, kHeadDim>(s[b], SharedAddress(stage + b * kBlockElements + kKvBlock * kHeadDim),
+                             softmax.o);
+    }
+  }
+
+  __device__ void Write(const OnlineSoftmax<kHeadDim>& softmax) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float inverse = 1.0f / QuadSum(softmax.sum[half]);
+      if (Row(half) >= tile.rows) continue;
+      T* out = static_cast<T*>(op.out) + Offset(Row(half), op.out_stride) + lane() % 4 * 2;
+#pragma unroll
+      for (int d = 0; d < kHeadDim / 8; ++d) {
+        *reinterpret_cast<uint32_t*>(out + d * 8) =
+            RoundedPair<T>(softmax.o[d][2 * half] * inverse, softmax.o[d][2 * half + 1] * inverse);
+      }
+    }
+  }
+
+  __device__ void Work() {
+    const int first = tile.begin / kTile * kTile;
+    if (warp() == 0) {
+      for (int i = 0; i < kStages && first + i * kTile < tile.end; ++i) Fill(first + i * kTile, i);
+    }
+    LoadQueries();
+    OnlineSoftmax<kHeadDim> softmax;
+    int stage = 0;
+    uint32_t parity = 0;
+    for (int at = first; at < tile.end; at += kTile) {
+      T* keys = ring + stage * kStageElements;
+      WaitForBytes(&barriers[stage], parity);
+      if (at < tile.begin || at + kTile > tile.end) ClearValues(keys, at);
+      Attend(keys, at, softmax);
+      __syncthreads();
+      const int next = at + kStages * kTile;
+      if (warp() == 0 && next < tile.end) Fill(next, stage);
+      if (++stage == kStages) stage = 0, parity ^= 1;
+    }
+    Write(softmax);
+  }
+};
+
+// Blocks (tiles, KV heads). A warp has 16 rows and their softmax; keys and values come through a
+// ring of tiles of 64 positions that all warps read.
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    PrefillKernel(const __grid_constant__ PrefillAttention op) {
+  extern __shared__ __align__(1024) char shared[];
+  __shared__ ArrivalBarrier barriers[kStages];
+  WaitForPrevious();
+  LetNextBegin();
+  const int group = op.heads / op.kv.kv_heads;
+  Tile tile = FindTile(op, group, static_cast<int>(blockIdx.x));
+  if (tile.sequence < 0) return;
+  SeePositions(op, group, tile);
+  if (threadIdx.x == 0) {
+    for (ArrivalBarrier& barrier : barriers) InitBarrier(&barrier);
+    PublishBarriers();
+  }
+  __syncthreads();
+  PrefillBlock<T, kHeadDim> block = {
+      op, tile, group, static_cast<int>(blockIdx.y), reinterpret_cast<T*>(shared), barriers};
+  block.Work();
+}
+
+template <typename T, int kHeadDim>
+absl::Status Start(const PrefillAttention& op, Stream stream) {
+  // A sequence's last tile may be a short one.
+  const int64_t tiles = op.rows * (op.heads / op.kv.kv_heads) / kRows +
+                        std::min<int64_t>(op.batch.sequences, op.rows);
+  constexpr size_t kSharedBytes =
+      size_t{kStages} * PrefillBlock<T, kHeadDim>::kStageElements * sizeof(T);
+  return Launch(PrefillKernel<T, kHeadDim>,
+                {"PrefillAttention",
+                 dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(op.kv.kv_heads)),
+                 dim3(kThreads), kSharedBytes},
+                stream, op);
+}
+
+}  // namespace
+
+absl::Status Enqueue(const PrefillAttention& op, Stream stream) {
+  if (!KvHeadDimIsSupported(op.kv.head_dim) || op.kv.page_size <= 0 ||
+      op.kv.page_size % kKvBlock != 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("PrefillAttention with heads of ", op.kv.head_dim, " and pages of ",
+                     op.kv.page_size, ": heads of 64, 96 or 128, pages of a multiple of 16"));
+  }
+  if (op.kv.kv_heads <= 0 || op.heads % op.kv.kv_heads != 0 || !(op.scale > 0) ||
+      (op.q_stride | op.out_stride) % kVector != 0) {
+    return absl::InvalidArgumentError(
+        "PrefillAttention: heads are a multiple of the KV heads, strides of 8; scale is positive");
+  }
+  if (op.rows == 0 || op.batch.sequences == 0) return absl::OkStatus();
+  return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
+    switch (op.kv.head_dim) {
+      case 64:
+        return Start<T, 64>(op, stream);
+      case 96:
+        return Start<T, 96>(op, stream);
+      default:
+        return Start<T, 128>(op, stream);
+    }
+  });
+}
+
+}  // namespace skein::kernels::cuda

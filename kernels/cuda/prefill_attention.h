@@ -1,0 +1,34 @@
+// Attention of sequences that have several rows in the batch, over their paged keys and values:
+// prompts, pieces of prompts behind cached prefixes, of any lengths beside each other.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "base/dtype.h"
+#include "base/stream.h"
+#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/paged_batch.h"
+
+namespace skein::kernels::cuda {
+
+// Causal: out[r, h] = sum over positions p up to r's own of softmax(scale * q[r, h] . k[p]) * v[p].
+// Scores are never stored. Sequences with one row are left to DecodeAttention. Slots of a page that
+// the sequence has not written are never used, whatever they hold.
+struct PrefillAttention {
+  DType dtype = DType::kBF16;  // of queries, cache and out: BF16 or F16
+  PagedBatch batch;
+  int64_t rows = 0;   // of the batch, at most; the grid is made for so many
+  int32_t heads = 0;  // any multiple of the KV heads
+  KvLayer kv;
+  float scale = 1;
+  int32_t window = 0;       // > 0: a position sees itself and window - 1 before it
+  const void* q = nullptr;  // [rows, heads * head_dim], 16-byte aligned, as out
+  void* out = nullptr;      // [rows, heads * head_dim]
+  int64_t q_stride = 0;     // elements from row to row, multiples of 8
+  int64_t out_stride = 0;
+};
+
+absl::Status Enqueue(const PrefillAttention& op, Stream stream);
+
+}  // namespace skein::kernels::cuda

@@ -1,0 +1,56 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/swiglu.h"
+#include "kernels/cuda/vectors.cuh"
+
+namespace skein::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+// The grid's y dimension ends there; blocks take further rows in turn.
+constexpr int64_t kMaxGridRows = 65535;
+
+// Blocks (columns / 2048, rows); a thread makes 8 columns of a row.
+template <typename T, GateUpLayout kLayout>
+__global__ void __launch_bounds__(kThreads) SwiGluKernel(SwiGlu op) {
+  WaitForPrevious();
+  LetNextBegin();
+  const int64_t col = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;
+  if (col >= op.cols) return;
+  const int64_t gate_at = kLayout == GateUpLayout::kHalves ? col : 2 * col;
+  const int64_t up_at = kLayout == GateUpLayout::kHalves ? op.cols + col : 2 * col + kVector;
+  for (int64_t row = blockIdx.y; row < op.rows; row += gridDim.y) {
+    const T* in = static_cast<const T*>(op.gate_up) + row * op.gate_up_stride;
+    float gate[kVector];
+    float up[kVector];
+    LoadVector(in + gate_at, gate);
+    LoadVector(in + up_at, up);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) up[i] *= gate[i] / (1.0f + __expf(-gate[i]));
+    StoreVector(static_cast<T*>(op.out) + row * op.out_stride + col, up);
+  }
+}
+
+}  // namespace
+
+absl::Status Enqueue(const SwiGlu& op, Stream stream) {
+  if (op.cols <= 0 || (op.cols | op.gate_up_stride | op.out_stride) % kVector != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("SwiGlu of ", op.cols, " columns: these and strides are multiples of 8"));
+  }
+  if (op.rows == 0) return absl::OkStatus();
+  const int64_t vectors = op.cols / kVector;
+  const LaunchShape shape = {"SwiGlu",
+                             dim3(static_cast<unsigned>((vectors + kThreads - 1) / kThreads),
+                                  static_cast<unsigned>(std::min(op.rows, kMaxGridRows))),
+                             dim3(kThreads)};
+  return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
+    return op.layout == GateUpLayout::kHalves
+               ? Launch(SwiGluKernel<T, GateUpLayout::kHalves>, shape, stream, op)
+               : Launch(SwiGluKernel<T, GateUpLayout::kInterleaved>, shape, stream, op);
+  });
+}
+
+}  // namespace skein::kernels::cuda
