@@ -5,10 +5,9 @@ namespace skein::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-// Loads of a thread that are under way at once; with 4 blocks a multiprocessor that is 256 KB of
-// it, several times what memory's latency asks for.
+// Loads of a thread that are under way at once: a block has 64 KB of them, more than a
+// multiprocessor's share of what memory's latency asks for.
 constexpr int kInFlight = 8;
-constexpr int kBlocksEach = 4;
 
 // Every block reads runs of kThreads * kInFlight vectors in turn.
 __global__ void __launch_bounds__(kThreads)
@@ -22,7 +21,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
       const int64_t v = at + i * kThreads + threadIdx.x;
-      loaded[i] = v < vectors ? __ldcs(data + v) : uint4{};
+      loaded[i] = v < vectors ? __ldg(data + v) : uint4{};
     }
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
@@ -55,12 +54,10 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-absl::Status EnqueueRead(const void* data, int64_t bytes, uint32_t* sink, int32_t multiprocessors,
+absl::Status EnqueueRead(const void* data, int64_t bytes, uint32_t* sink, int32_t blocks,
                          Stream stream) {
-  return Launch(
-      ReadKernel,
-      {"read", dim3(static_cast<unsigned>(multiprocessors * kBlocksEach)), dim3(kThreads)}, stream,
-      static_cast<const uint4*>(data), bytes / static_cast<int64_t>(sizeof(uint4)), sink);
+  return Launch(ReadKernel, {"read", dim3(static_cast<unsigned>(blocks)), dim3(kThreads)}, stream,
+                static_cast<const uint4*>(data), bytes / static_cast<int64_t>(sizeof(uint4)), sink);
 }
 
 absl::Status EnqueueFill(void* data, int64_t count, uint32_t seed, Stream stream) {

@@ -10,7 +10,7 @@ namespace skein::kernels::cuda {
 
 // Reads `bytes` at `data`, 16-byte aligned, once, and keeps nothing; `sink` [1] is never written,
 // but the compiler cannot know.
-absl::Status EnqueueRead(const void* data, int64_t bytes, uint32_t* sink, int32_t multiprocessors,
+absl::Status EnqueueRead(const void* data, int64_t bytes, uint32_t* sink, int32_t blocks,
                          Stream stream);
 
 // Fills `count` 16-bit elements with bf16 numbers in (-1, 1), none of them 0.

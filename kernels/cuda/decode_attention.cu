@@ -385,47 +385,53 @@ __global__ void __launch_bounds__(kThreads, 1)
   work.Wait();
 }
 
-// Blocks (splits, group): puts the parts of one query head together. A thread has 4 columns of
-// every parts-th partial; then the block adds them up.
+// Blocks (splits, group): puts the parts of one query head together. First every thread learns the
+// weight of some partials, then each has 4 columns of every parts-th partial, and the block adds
+// them up.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kCombineThreads) CombineKernel(DecodeAttention op) {
   constexpr int kColumns = kHeadDim / 4;  // of threads
   constexpr int kParts = kCombineThreads / kColumns;
+  extern __shared__ float weights[];  // [partials]
   __shared__ float4 sums[kParts][kColumns];
+  __shared__ float scratch[kWarp];
   WaitForPrevious();
   LetNextBegin();
   const PlanView plan = ViewOf(op.plan, Workers(op.multiprocessors));
-  if (static_cast<int>(blockIdx.x) >= *plan.splits_count) return;
   const Split split = LoadRecord(plan.splits + blockIdx.x);
+  if (static_cast<int>(blockIdx.x) >= *plan.splits_count) return;
   const int group = op.heads / op.kv.kv_heads;
   const int row = static_cast<int>(blockIdx.y);
   const int count = split.last - split.first + 1;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto partial = [&](int i) {
     const int64_t index = 2 * (split.first + i) + (i == 0 ? 1 : 0);
     return static_cast<const float*>(op.partials) + index * group * PartialFloats(kHeadDim);
   };
-  const auto summary = [&](int i) {
-    return reinterpret_cast<const float2*>(partial(i) + group * kHeadDim)[row];
-  };
 
+  const int thread = static_cast<int>(threadIdx.x);
   float largest = -INFINITY;
-  for (int i = lane; i < count; i += kWarp) largest = fmaxf(largest, summary(i).x);
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+  for (int i = thread; i < count; i += kCombineThreads) {
+    weights[i] = reinterpret_cast<const float2*>(partial(i) + group * kHeadDim)[row].x;
+    largest = fmaxf(largest, weights[i]);
   }
+  largest = BlockMax(largest, scratch);
   float total = 0;
-  for (int i = lane; i < count; i += kWarp) total += summary(i).y * Exp2(summary(i).x - largest);
-  total = WarpSum(total);
+  for (int i = thread; i < count; i += kCombineThreads) {
+    const float2 summary = reinterpret_cast<const float2*>(partial(i) + group * kHeadDim)[row];
+    weights[i] = Exp2(summary.x - largest);
+    total += summary.y * weights[i];
+  }
+  __syncthreads();
+  total = BlockSum(total, scratch);
 
-  const int part = static_cast<int>(threadIdx.x) / kColumns;
-  const int column = static_cast<int>(threadIdx.x) % kColumns;
+  const int part = thread / kColumns;
+  const int column = thread % kColumns;
   float4 sum = {};
   if (part < kParts) {
-#pragma unroll 4
+#pragma unroll 8
     for (int i = part; i < count; i += kParts) {
       const float4 o = reinterpret_cast<const float4*>(partial(i) + row * kHeadDim)[column];
-      const float weight = Exp2(summary(i).x - largest);
+      const float weight = weights[i];
       sum.x += o.x * weight, sum.y += o.y * weight, sum.z += o.z * weight, sum.w += o.w * weight;
     }
     sums[part][column] = sum;
@@ -455,7 +461,7 @@ absl::Status Start(const DecodeAttention& op, Stream stream) {
   return Launch(
       CombineKernel<T, kHeadDim>,
       {"DecodeAttention's sums", dim3(static_cast<unsigned>(splits), static_cast<unsigned>(group)),
-       dim3(kCombineThreads)},
+       dim3(kCombineThreads), static_cast<size_t>(Workers(op.multiprocessors)) * sizeof(float)},
       stream, op);
 }
 
@@ -500,7 +506,7 @@ absl::Status Enqueue(const PlanDecode& op, Stream stream) {
   const size_t shared_bytes = (static_cast<size_t>(op.batch.sequences) + 1) * sizeof(int);
   if (shared_bytes > kDefaultSharedBytes) {
     return absl::UnimplementedError(
-        absl::StrCat("PlanDecode of ", op.batch.sequences, " sequences: 12,000 at most"));
+        absl::StrCat("PlanDecode of ", op.batch.sequences, " sequences: 8,191 at most"));
   }
   return Launch(PlanKernel, {"PlanDecode", dim3(1), dim3(kPlanThreads), shared_bytes}, stream, op);
 }

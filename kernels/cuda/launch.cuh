@@ -34,8 +34,9 @@ struct LaunchShape {
   size_t shared_bytes = 0;  // dynamic
 };
 
-// Bytes of shared memory that a kernel gets without asking.
-inline constexpr size_t kDefaultSharedBytes = 48 * 1024;
+// Bytes of dynamic shared memory that a kernel gets without asking: 48 KB less what it may have of
+// its own.
+inline constexpr size_t kDefaultSharedBytes = 32 * 1024;
 
 template <typename... Params, typename... Args>
 absl::Status Launch(void (*kernel)(Params...), const LaunchShape& shape, Stream stream,

@@ -97,4 +97,21 @@ __device__ inline float BlockSum(float x, float* scratch) {
   return WarpSum(lane < warps ? scratch[lane] : 0.0f);
 }
 
+// Likewise the largest.
+__device__ inline float BlockMax(float x, float* scratch) {
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto over_warp = [](float y) {
+#pragma unroll
+    for (int step = kWarp / 2; step > 0; step /= 2) {
+      y = fmaxf(y, __shfl_xor_sync(0xffffffffu, y, step));
+    }
+    return y;
+  };
+  x = over_warp(x);
+  if (lane == 0) scratch[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  return over_warp(lane < warps ? scratch[lane] : -INFINITY);
+}
+
 }  // namespace skein::kernels::cuda
