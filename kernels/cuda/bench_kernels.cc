@@ -284,7 +284,8 @@ void BenchFewRows(Bench& bench, const Matrix& m, int64_t rows) {
                                      .out = out.data(),
                                      .in_stride = m.k,
                                      .weight_stride = m.k,
-                                     .out_stride = m.swiglu ? m.n / 2 : m.n},
+                                     .out_stride = m.swiglu ? m.n / 2 : m.n,
+                                     .multiprocessors = bench.multiprocessors()},
                        bench.stream());
       },
       sets);

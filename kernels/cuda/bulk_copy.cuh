@@ -7,27 +7,31 @@
 
 namespace skein::kernels::cuda {
 
-// A barrier in shared memory that opens when one thread has said how many bytes are awaited, and
-// they have come; then it is closed for the next round. 8-byte aligned.
+// A barrier in shared memory that opens when so many threads have arrived, and the bytes that they
+// announced have come; then it is closed for the next round. 8-byte aligned.
 using ArrivalBarrier = uint64_t;
 
 // By one thread, then PublishBarriers() and a barrier of the threads that wait.
-__device__ inline void InitBarrier(ArrivalBarrier* barrier) {
-  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(SharedAddress(barrier)) : "memory");
+__device__ inline void InitBarrier(ArrivalBarrier* barrier, uint32_t arrivals = 1) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(arrivals)
+               : "memory");
 }
 __device__ inline void PublishBarriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// By one thread a round.
+__device__ inline void Arrive(ArrivalBarrier* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+}
+// Arrives, and announces bytes.
 __device__ inline void ExpectBytes(ArrivalBarrier* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
                "r"(bytes)
                : "memory");
 }
 
-// parity: of the round, the first one's is 0.
-__device__ inline void WaitForBytes(ArrivalBarrier* barrier, uint32_t parity) {
+// parity: of the round, the first one's is 0. The one before the first counts as over.
+__device__ inline void WaitFor(ArrivalBarrier* barrier, uint32_t parity) {
   asm volatile(
       "{\n"
       ".reg .pred arrived;\n"

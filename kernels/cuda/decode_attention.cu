@@ -349,7 +349,7 @@ struct DecodeWarp {
       OnlineSoftmax<kHeadDim> softmax;
       const int end = EndBlock(at.sequence);
       for (; left > 0 && at.block < end; ++at.block, --left) {
-        WaitForBytes(&barriers[stage], parity);
+        WaitFor(&barriers[stage], parity);
         Attend(at, ring + stage * kBlockElements, softmax);
         __syncwarp();
         if (left > kStages) Fill(stage);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/few_rows_linear.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -9,180 +10,234 @@
 namespace skein::kernels::cuda {
 namespace {
 
-// Each warp of a block has a share of the inner dimension: enough of them that a multiprocessor has
-// 64 KB of weights on their way, with few blocks.
+// Warps that multiply; one more fetches.
 constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kThreads = (kWarps + 1) * kWarp;
 // Weight rows of an mma, and rows of `in` (its columns).
 constexpr int kTileN = 16;
 constexpr int kTileRows = 8;
 // Columns that the four lanes of a quad read at once, 16 bytes each.
 constexpr int kQuadCols = 4 * kVector;
+// A unit of the ring is 16 weight rows by 1024 columns: each warp has 128 of these. It is fetched
+// row by row, and copies of 1 KB were issued too slowly: with 512 columns the ring alone bound.
+constexpr int kQuads = 4;
+constexpr int kWarpCols = kQuads * kQuadCols;
+constexpr int kUnitCols = kWarps * kWarpCols;
+// Bytes from row to row of a unit: half of the banks more than the columns take, so that the two
+// rows that eight lanes read lie in different halves.
+constexpr int kRowBytes = kUnitCols * 2 + 64;
+constexpr int kUnitBytes = kTileN * kRowBytes;
+// To 8 rows: 198 KB, several times what memory's latency asks for, which bridges the sums at a
+// tile's end. With more rows half of it, since then `in` is better kept in the L1 cache, which has
+// what shared memory leaves.
+constexpr int Stages(int row_tiles) { return row_tiles == 1 ? 6 : 3; }
 
-// Weights are streamed: they are read once.
-__device__ inline uint4 LoadOnce(const void* p) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-  return v;
-}
+// What the threads of a block share besides the ring.
+template <int kRowTiles>
+struct Shared {
+  // One float more a row: the rows that a store writes at once are in other banks.
+  float partial[2][kWarps][kRowTiles * kTileRows][kTileN + 1];
+  ArrivalBarrier full[Stages(kRowTiles)];
+  ArrivalBarrier empty[Stages(kRowTiles)];
+};
 
-// A warp's part: tiles of 16 weight rows as the operand A, rows of `in` as B. The sum over k has
-// any order, so a lane of quad q takes columns 8 * q to 8 * q + 7 of each 32 for both operands, 16
-// bytes from each row: they are two mma's k = 2 * q, 2 * q + 1, 2 * q + 8 and 2 * q + 9.
-template <typename T, int kTiles, int kRowTiles, int kUnroll>
-struct LinearWarp {
-  static constexpr int kStep = kUnroll * kQuadCols;  // columns
-
-  const FewRowsLinear& op;
-  const T* weight[kTiles][2];  // of this lane: its rows at its columns
-  const T* in[kRowTiles];      // likewise; null: the row is not there
-  uint4 w[kUnroll][kTiles][2];
-  float sums[kTiles][kRowTiles][4];
-
-  __device__ LinearWarp(const FewRowsLinear& op, int64_t first_n) : op(op), sums{} {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int at = lane % 4 * kVector;
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        // Rows beyond the last one are read in its place, and not written.
-        const int64_t n = min(first_n + t * kTileN + half * 8 + lane / 4, op.n - 1);
-        weight[t][half] = static_cast<const T*>(op.weight) + n * op.weight_stride + at;
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
-      const int64_t row = r * kTileRows + lane / 4;
-      in[r] = row < op.rows ? static_cast<const T*>(op.in) + row * op.in_stride + at : nullptr;
-    }
-  }
-
-  __device__ bool Inside(int64_t k) const {
-    return k + static_cast<int>(threadIdx.x) % 4 * kVector < op.k;
-  }
-
-  __device__ void LoadWeights(int64_t k) {
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const bool inside = Inside(k + u * kQuadCols);
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          w[u][t][half] = inside ? LoadOnce(weight[t][half] + k + u * kQuadCols) : uint4{};
-        }
-      }
-    }
-  }
-
-  __device__ void Multiply(int64_t k) {
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const bool inside = Inside(k + u * kQuadCols);
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        uint4 x = {};
-        if (inside && in[r] != nullptr) {
-          x = *reinterpret_cast<const uint4*>(in[r] + k + u * kQuadCols);
-        }
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) {
-          const uint4& a = w[u][t][0];
-          const uint4& b = w[u][t][1];
-          Mma<T>(sums[t][r], {a.x, b.x, a.y, b.y}, x.x, x.y);
-          Mma<T>(sums[t][r], {a.z, b.z, a.w, b.w}, x.z, x.w);
-        }
-      }
-    }
+// A stage of the ring, and which round it is in.
+template <int kRowTiles>
+struct Place {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void Next() {
+    if (++stage == Stages(kRowTiles)) stage = 0, parity ^= 1;
   }
 };
 
+__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+
+// Tiles [begin, end) of 16 weight rows are this block's.
+struct Share {
+  int64_t begin;
+  int64_t end;
+};
+__device__ Share OwnTiles(const FewRowsLinear& op) {
+  const int64_t tiles = (op.n + kTileN - 1) / kTileN;
+  return {tiles * blockIdx.x / gridDim.x, tiles * (blockIdx.x + 1) / gridDim.x};
+}
+
+// The fetching warp: lane i copies row i of each unit. Weights depend on no kernel before.
+template <typename T, int kRowTiles>
+__device__ void Fetch(const FewRowsLinear& op, char* ring, Shared<kRowTiles>& shared) {
+  const Share share = OwnTiles(op);
+  Place<kRowTiles> place;
+  for (int64_t tile = share.begin; tile < share.end; ++tile) {
+    // Rows beyond the last one are read in its place, and not written.
+    const int64_t n = min(tile * kTileN + Lane() % kTileN, op.n - 1);
+    const T* row = static_cast<const T*>(op.weight) + n * op.weight_stride;
+    for (int64_t k = 0; k < op.k; k += kUnitCols) {
+      const auto bytes = static_cast<uint32_t>(min(int64_t{kUnitCols}, op.k - k) * sizeof(T));
+      WaitFor(&shared.empty[place.stage], place.parity ^ 1);
+      if (Lane() == 0) ExpectBytes(&shared.full[place.stage], kTileN * bytes);
+      __syncwarp();
+      if (Lane() < kTileN) {
+        BulkCopy(ring + place.stage * kUnitBytes + Lane() * kRowBytes, row + k, bytes,
+                 &shared.full[place.stage]);
+      }
+      place.Next();
+    }
+  }
+}
+
 __device__ inline float Silu(float x) { return x / (1.0f + __expf(-x)); }
 
-// Blocks of kTiles * 16 weight rows. The warps take turns in steps of columns; their sums meet in
-// shared memory and are added in the warps' order. The first weights are asked for before the
-// kernel that makes `in` has ended.
-template <typename T, typename Out, int kTiles, int kRowTiles, int kUnroll>
-__global__ void __launch_bounds__(kThreads)
-    FewRowsKernel(const __grid_constant__ FewRowsLinear op) {
-  constexpr int kN = kTiles * kTileN;
-  constexpr int kRows = kRowTiles * kTileRows;
-  // One float more a row: the eight rows that a store writes are in other banks.
-  __shared__ float partial[kWarps][kRows][kN + 1];
-  using Warp = LinearWarp<T, kTiles, kRowTiles, kUnroll>;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t first_n = int64_t{blockIdx.x} * kN;
+// A multiplying warp: its 128 columns of every unit. Weights are mma's operand A, `in` is B. The
+// sum over k has any order, so a lane of quad q takes columns 8 * q to 8 * q + 7 of each 32 for
+// both, 16 bytes of a row: they are two mma's k = 2 * q, 2 * q + 1, 2 * q + 8 and 2 * q + 9.
+template <typename T, typename Out, int kRowTiles>
+struct Multiplier {
+  const FewRowsLinear& op;
+  const char* ring;
+  Shared<kRowTiles>& shared;
+  int warp;
+  Place<kRowTiles> place;
+  uint4 x[kRowTiles][kQuads];  // of the unit that comes next
+  float sums[kRowTiles][4];
 
-  Warp work(op, first_n);
-  int64_t k = int64_t{warp} * Warp::kStep;
-  work.LoadWeights(k);
-  WaitForPrevious();
-  LetNextBegin();
-  while (k < op.k) {
-    work.Multiply(k);
-    k += kWarps * Warp::kStep;
-    if (k < op.k) work.LoadWeights(k);
+  __device__ int64_t Column(int64_t k, int quad) const {
+    return k + warp * kWarpCols + quad * kQuadCols + Lane() % 4 * kVector;
   }
+
+  __device__ void LoadIn(int64_t k) {
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
+    for (int r = 0; r < kRowTiles; ++r) {
+      const int64_t row = r * kTileRows + Lane() / 4;
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        const int64_t column = Column(k, q);
+        const T* in = static_cast<const T*>(op.in) + row * op.in_stride + column;
+        x[r][q] = row < op.rows && column < op.k ? *reinterpret_cast<const uint4*>(in) : uint4{};
+      }
+    }
+  }
+
+  __device__ void MultiplyUnit(int64_t k) {
+    const char* rows = ring + place.stage * kUnitBytes + Lane() / 4 * kRowBytes +
+                       (warp * kWarpCols + Lane() % 4 * kVector) * static_cast<int>(sizeof(T));
+    uint4 low[kQuads];
+    uint4 high[kQuads];
+    WaitFor(&shared.full[place.stage], place.parity);
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      const char* at = rows + q * kQuadCols * static_cast<int>(sizeof(T));
+      low[q] = *reinterpret_cast<const uint4*>(at);
+      high[q] = *reinterpret_cast<const uint4*>(at + 8 * kRowBytes);
+      // The ring holds anything behind the last column.
+      if (Column(k, q) >= op.k) low[q] = high[q] = uint4{};
+    }
+    __syncwarp();
+    if (Lane() == 0) Arrive(&shared.empty[place.stage]);
+    place.Next();
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        Mma<T>(sums[r], {low[q].x, high[q].x, low[q].y, high[q].y}, x[r][q].x, x[r][q].y);
+        Mma<T>(sums[r], {low[q].z, high[q].z, low[q].w, high[q].w}, x[r][q].z, x[r][q].w);
+      }
+    }
+  }
+
+  // Puts the warps' sums together, in their order, and writes the tile.
+  __device__ void Finish(int64_t tile) {
+    auto& partial = shared.partial[tile % 2];
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        partial[warp][r * kTileRows + lane % 4 * 2 + i % 2][t * kTileN + i / 2 * 8 + lane / 4] =
-            work.sums[t][r][i];
+        partial[warp][r * kTileRows + Lane() % 4 * 2 + i % 2][i / 2 * 8 + Lane() / 4] = sums[r][i];
       }
     }
-  }
-  __syncthreads();
-
-  const auto sum = [&](int row, int n) {
-    float total = 0;
+    // Of the multiplying warps. One a tile is enough: the tile after the next uses the same sums.
+    asm volatile("bar.sync 1, %0;" ::"n"(kWarps * kWarp) : "memory");
+    const auto sum = [&](int row, int n) {
+      float total = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) total += partial[w][row][n];
-    return total;
-  };
-  auto* out = static_cast<Out*>(op.out);
-  if (op.swiglu) {
-    for (int i = static_cast<int>(threadIdx.x); i < op.rows * kN / 2; i += kThreads) {
-      const int row = i / (kN / 2);
-      const int col = i % (kN / 2);
-      const int gate = col / 8 * 16 + col % 8;
-      if (first_n + gate + 8 >= op.n) continue;
-      out[row * op.out_stride + first_n / 2 + col] =
+      for (int w = 0; w < kWarps; ++w) total += partial[w][row][n];
+      return total;
+    };
+    const int thread = static_cast<int>(threadIdx.x);
+    const int row = thread / kTileN;
+    const int64_t n = tile * kTileN + thread % kTileN;
+    if (row >= op.rows || n >= op.n) return;
+    if (op.swiglu) {
+      const int gate = thread % kTileN;
+      if (gate >= 8) return;
+      static_cast<Out*>(op.out)[row * op.out_stride + tile * 8 + gate] =
           static_cast<Out>(Silu(sum(row, gate)) * sum(row, gate + 8));
+      return;
     }
-    return;
-  }
-  for (int i = static_cast<int>(threadIdx.x); i < op.rows * kN; i += kThreads) {
-    const int row = i / kN;
-    const int64_t n = first_n + i % kN;
-    if (n >= op.n) continue;
-    float total = sum(row, i % kN);
+    float total = sum(row, thread % kTileN);
     if (op.bias != nullptr) total += op.bias[n];
     if (op.residual != nullptr) {
       total +=
           static_cast<float>(static_cast<const Out*>(op.residual)[row * op.residual_stride + n]);
     }
-    out[row * op.out_stride + n] = static_cast<Out>(total);
+    static_cast<Out*>(op.out)[row * op.out_stride + n] = static_cast<Out>(total);
   }
+
+  __device__ void Work() {
+    const Share share = OwnTiles(op);
+    if (share.begin < share.end) LoadIn(0);
+    for (int64_t tile = share.begin; tile < share.end; ++tile) {
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[r][i] = 0;
+      }
+      for (int64_t k = 0; k < op.k; k += kUnitCols) {
+        MultiplyUnit(k);
+        LoadIn(k + kUnitCols < op.k ? k + kUnitCols : 0);
+      }
+      Finish(tile);
+    }
+  }
+};
+
+// At most one block a multiprocessor; each has an equal run of tiles of 16 weight rows. A warp
+// streams them through a ring of units, and begins before the kernel that makes `in` has ended;
+// eight warps multiply.
+template <typename T, typename Out, int kRowTiles>
+__global__ void __launch_bounds__(kThreads, 1)
+    FewRowsKernel(const __grid_constant__ FewRowsLinear op) {
+  extern __shared__ __align__(128) char ring[];
+  __shared__ Shared<kRowTiles> shared;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Stages(kRowTiles); ++i) {
+      InitBarrier(&shared.full[i]);
+      InitBarrier(&shared.empty[i], kWarps);
+    }
+    PublishBarriers();
+  }
+  __syncthreads();
+  if (warp == kWarps) {
+    Fetch<T, kRowTiles>(op, ring, shared);
+    WaitForPrevious();
+    LetNextBegin();
+    return;
+  }
+  WaitForPrevious();
+  LetNextBegin();
+  Multiplier<T, Out, kRowTiles> work = {op, ring, shared, warp};
+  work.Work();
 }
 
-template <typename T, typename Out>
+template <typename T, typename Out, int kRowTiles>
 absl::Status Start(const FewRowsLinear& op, Stream stream) {
-  // Rows of `in` come from the L2 cache for every block: with more of them, wider blocks.
-  if (op.rows <= kTileRows) {
-    const auto blocks = static_cast<unsigned>((op.n + kTileN - 1) / kTileN);
-    return Launch(FewRowsKernel<T, Out, 1, 1, 4>, {"FewRowsLinear", dim3(blocks), dim3(kThreads)},
-                  stream, op);
-  }
-  const auto blocks = static_cast<unsigned>((op.n + 2 * kTileN - 1) / (2 * kTileN));
-  return Launch(FewRowsKernel<T, Out, 2, 2, 2>, {"FewRowsLinear", dim3(blocks), dim3(kThreads)},
-                stream, op);
+  const int64_t tiles = (op.n + kTileN - 1) / kTileN;
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, op.multiprocessors));
+  return Launch(
+      FewRowsKernel<T, Out, kRowTiles>,
+      {"FewRowsLinear", dim3(blocks), dim3(kThreads), size_t{Stages(kRowTiles)} * kUnitBytes},
+      stream, op);
 }
 
 }  // namespace
@@ -199,10 +254,14 @@ absl::Status Enqueue(const FewRowsLinear& op, Stream stream) {
     return absl::InvalidArgumentError(
         "FewRowsLinear with SwiGlu: a multiple of 16 weight rows, no bias, no residual, no F32");
   }
+  if (op.multiprocessors <= 0) {
+    return absl::InvalidArgumentError("FewRowsLinear: the device's multiprocessors");
+  }
   if (op.rows == 0) return absl::OkStatus();
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
-    return WithFloatOr<T>(op.out_dtype, op.dtype,
-                          [&]<typename Out>(TypeTag<Out>) { return Start<T, Out>(op, stream); });
+    return WithFloatOr<T>(op.out_dtype, op.dtype, [&]<typename Out>(TypeTag<Out>) {
+      return op.rows <= kTileRows ? Start<T, Out, 1>(op, stream) : Start<T, Out, 2>(op, stream);
+    });
   });
 }
 

@@ -14,7 +14,7 @@ inline constexpr int64_t kFewRows = 16;
 // out[r, n] = sum over k of in[r, k] * weight[n, k], + bias[n], + residual[r, n].
 // Or with swiglu: weight's rows are 8 gates, their 8 ups, the next 8 gates ..., and
 // out[r, i] = silu(gate i's product) * up i's product, [rows, n / 2]; no bias, no residual.
-// A row's bits depend on no other row, nor on how many there are up to 8, or from 9 on.
+// A row's bits depend on no other row, nor on how many there are.
 struct FewRowsLinear {
   DType dtype = DType::kBF16;      // of in and weight: BF16 or F16
   DType out_dtype = DType::kBF16;  // of out and residual: dtype, or F32
@@ -31,6 +31,7 @@ struct FewRowsLinear {
   int64_t weight_stride = 0;  // likewise
   int64_t residual_stride = 0;
   int64_t out_stride = 0;
+  int32_t multiprocessors = 0;  // of the device
 };
 
 absl::Status Enqueue(const FewRowsLinear& op, Stream stream);

@@ -111,7 +111,8 @@ FewRowsLinear OpOf(const Case& c, const Data& data, const DeviceBytes& out) {
           .in_stride = c.k + c.pad,
           .weight_stride = c.k + c.pad,
           .residual_stride = c.n + c.pad,
-          .out_stride = c.n + c.pad};
+          .out_stride = c.n + c.pad,
+          .multiprocessors = Multiprocessors()};
 }
 
 TEST(FewRowsLinearTest, AgreesWithTheDefinition) {
@@ -127,6 +128,8 @@ TEST(FewRowsLinearTest, AgreesWithTheDefinition) {
     cases.push_back({dtype, dtype, 11, 33, 1032, true, true});
     cases.push_back({dtype, DType::kF32, 1, 4096, 4096, false, true});
     cases.push_back({dtype, dtype, 16, 130, 14336});
+    cases.push_back({dtype, dtype, 2, 6000, 72});
+    cases.push_back({dtype, DType::kF32, 9, 2200, 2056, false, true});
   }
   for (const Case& c : cases) {
     SCOPED_TRACE(c.Name());
@@ -153,7 +156,7 @@ TEST(FewRowsLinearTest, AddsToTheResidualInPlace) {
 
 TEST(FewRowsLinearTest, ARowsBitsDependOnNoOther) {
   SKEIN_NEED_GPU();
-  for (const auto& [few, many] : {std::pair{1, 8}, std::pair{9, 16}}) {
+  for (const auto& [few, many] : {std::pair{1, 8}, {1, 16}, {9, 16}}) {
     const Case all = {.out_dtype = DType::kF32, .rows = many, .n = 100, .k = 1000};
     Case some = all;
     some.rows = few;

@@ -200,7 +200,7 @@ struct PrefillBlock {
     uint32_t parity = 0;
     for (int at = first; at < tile.end; at += kTile) {
       T* keys = ring + stage * kStageElements;
-      WaitForBytes(&barriers[stage], parity);
+      WaitFor(&barriers[stage], parity);
       if (at < tile.begin || at + kTile > tile.end) ClearValues(keys, at);
       Attend(keys, at, softmax);
       __syncthreads();
