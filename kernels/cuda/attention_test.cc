@@ -47,7 +47,7 @@ DeviceBytes Decode(const PagedProblem& problem, Stream stream) {
   return out;
 }
 
-DeviceBytes Prefill(const PagedProblem& problem, Stream stream) {
+DeviceBytes Prefill(const PagedProblem& problem, PrefillForm form, Stream stream) {
   const AttentionShape& shape = problem.shape();
   DeviceBytes out = problem.NewOut();
   Require(Enqueue(PrefillAttention{.dtype = shape.dtype,
@@ -60,7 +60,8 @@ DeviceBytes Prefill(const PagedProblem& problem, Stream stream) {
                                    .q = problem.q(),
                                    .out = out.data(),
                                    .q_stride = problem.q_stride(),
-                                   .out_stride = problem.q_stride()},
+                                   .out_stride = problem.q_stride(),
+                                   .form = form},
                   stream));
   return out;
 }
@@ -80,11 +81,15 @@ void TestPrefill(const AttentionShape& shape, const std::vector<Piece>& pieces) 
   SCOPED_TRACE(shape.Name());
   OwnStream stream;
   const PagedProblem problem(shape, pieces);
-  const DeviceBytes out = Prefill(problem, stream);
-  SKEIN_ASSERT_OK(stream.Finish());
   const std::vector<bool> wanted = problem.WithSeveralRows();
-  EXPECT_TRUE(Agrees(problem.Rows(out, wanted), problem.Reference(wanted)));
-  EXPECT_TRUE(problem.OthersAreUntouched(out, wanted));
+  const Expected reference = problem.Reference(wanted);
+  for (PrefillForm form : {PrefillForm::kWarps, PrefillForm::kWarpgroups}) {
+    SCOPED_TRACE(form == PrefillForm::kWarps ? "by warps" : "by warpgroups");
+    const DeviceBytes out = Prefill(problem, form, stream);
+    SKEIN_ASSERT_OK(stream.Finish());
+    EXPECT_TRUE(Agrees(problem.Rows(out, wanted), reference));
+    EXPECT_TRUE(problem.OthersAreUntouched(out, wanted));
+  }
 }
 
 // Shapes that both kinds of attention are held against.

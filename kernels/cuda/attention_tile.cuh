@@ -25,6 +25,15 @@ __device__ inline float Exp2(float x) {
 // Scores [16, 16] of a block: of positions 0 to 7 and 8 to 15 of it.
 using BlockScores = float[2][4];
 
+// Weights of a block as an operand A, rounded to T.
+template <typename T>
+__device__ void RoundWeights(const BlockScores& p, uint32_t (&a)[4]) {
+  a[0] = RoundedPair<T>(p[0][0], p[0][1]);
+  a[1] = RoundedPair<T>(p[0][2], p[0][3]);
+  a[2] = RoundedPair<T>(p[1][0], p[1][1]);
+  a[3] = RoundedPair<T>(p[1][2], p[1][3]);
+}
+
 // s += q * keys^T, of the block at `keys` in shared memory.
 template <typename T, int kHeadDim>
 __device__ void AddScores(const uint32_t (&q)[kHeadDim / 16][4], uint32_t keys, BlockScores& s) {
@@ -44,8 +53,8 @@ __device__ void AddScores(const uint32_t (&q)[kHeadDim / 16][4], uint32_t keys, 
 template <typename T, int kHeadDim>
 __device__ void AddValues(const BlockScores& p, uint32_t values, float (&o)[kHeadDim / 8][4]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const uint32_t a[4] = {RoundedPair<T>(p[0][0], p[0][1]), RoundedPair<T>(p[0][2], p[0][3]),
-                         RoundedPair<T>(p[1][0], p[1][1]), RoundedPair<T>(p[1][2], p[1][3])};
+  uint32_t a[4];
+  RoundWeights<T>(p, a);
 #pragma unroll
   for (int d = 0; d < kHeadDim / 16; ++d) {
     uint32_t b[4];
@@ -66,11 +75,10 @@ __device__ inline float QuadSum(float x) {
 }
 
 // The softmax of the two rows that a lane has parts of, as far as it is known.
-template <int kHeadDim>
 struct OnlineSoftmax {
-  float o[kHeadDim / 8][4] = {};              // sums of weight * value
   float largest[2] = {-INFINITY, -INFINITY};  // of the scores so far, unscaled
   float sum[2] = {0, 0};                      // of the weights, this lane's part
+  float shrink[2] = {1, 1};  // what sums of weight * value from before count for now
 
   // Turns scores into weights, in place. scale: of scores, as exponents of 2; positive. A row may
   // have no score that is not -inf; its sum stays 0.
@@ -86,15 +94,8 @@ struct OnlineSoftmax {
       }
       top = QuadMax(top);
       const float anchor = top == -INFINITY ? 0.0f : top * scale;
-      const float shrink = Exp2(largest[half] * scale - anchor);
-      if (__any_sync(0xffffffffu, top != largest[half])) {
-#pragma unroll
-        for (int d = 0; d < kHeadDim / 8; ++d) {
-          o[d][2 * half] *= shrink;
-          o[d][2 * half + 1] *= shrink;
-        }
-      }
-      sum[half] *= shrink;
+      shrink[half] = Exp2(largest[half] * scale - anchor);
+      sum[half] *= shrink[half];
       largest[half] = top;
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
@@ -107,6 +108,18 @@ struct OnlineSoftmax {
           sum[half] += first + second;
         }
       }
+    }
+  }
+
+  // o: sums of weight * value of columns of 8.
+  template <int kTiles>
+  __device__ void Shrink(float (&o)[kTiles][4]) const {
+    // Mostly a row's largest score stays.
+    if (!__any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f)) return;
+#pragma unroll
+    for (int d = 0; d < kTiles; ++d) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o[d][i] *= shrink[i / 2];
     }
   }
 };

@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(kPlanThreads) PlanKernel(PlanDecode op) {
   extern __shared__ int begins[];  // [sequences + 1]
   __shared__ int scratch[kWarp + 1];
   __shared__ int splits;
+  // The next kernel begins when this one has ended: DecodeAttention reads the plan before it waits.
   WaitForPrevious();
-  LetNextBegin();
   const int workers = Workers(op.multiprocessors);
   const PlanView plan = ViewOf(op.plan, workers);
   const int n = op.batch.sequences;
@@ -214,6 +214,12 @@ struct DecodeWarp {
   static constexpr int kBlockBytes = kBlockElements * static_cast<int>(sizeof(T));
   static constexpr int kStages = kRingBytes / kBlockBytes;
 
+  // What is known of a KV head: softmax, and sums of weight * value.
+  struct State {
+    OnlineSoftmax softmax;
+    float o[kHeadDim / 8][4] = {};
+  };
+
   const DecodeAttention& op;
   PlanView plan;
   T* ring;                   // [kStages] blocks, this warp's
@@ -277,7 +283,7 @@ struct DecodeWarp {
     __syncwarp();
   }
 
-  __device__ void Attend(const Cursor& at, T* block, OnlineSoftmax<kHeadDim>& softmax) {
+  __device__ void Attend(const Cursor& at, T* block, State& state) {
     BlockScores s[1] = {};
     T* values = block + kKvBlock * kHeadDim;
     AddScores<T, kHeadDim>(q, SharedAddress(block), s[0]);
@@ -290,44 +296,45 @@ struct DecodeWarp {
       MaskScores(s[0], position, begins, ends);
       ClearValues(values, position, begin, end);
     }
-    softmax.Weigh(s, op.scale * kLog2E);
-    AddValues<T, kHeadDim>(s[0], SharedAddress(values), softmax.o);
+    state.softmax.Weigh(s, op.scale * kLog2E);
+    state.softmax.Shrink(state.o);
+    AddValues<T, kHeadDim>(s[0], SharedAddress(values), state.o);
   }
 
   // The KV head's result, where this worker has all of it.
-  __device__ void Write(const Cursor& at, const OnlineSoftmax<kHeadDim>& softmax) {
+  __device__ void Write(const Cursor& at, const State& state) {
     T* out = static_cast<T*>(op.out) + at.sequence.row * op.out_stride +
              int64_t{at.kv_head} * group() * kHeadDim;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float inverse = 1.0f / QuadSum(softmax.sum[half]);
+      const float inverse = 1.0f / QuadSum(state.softmax.sum[half]);
       const int row = lane() / 4 + half * 8;
       if (row >= group()) continue;
 #pragma unroll
       for (int d = 0; d < kHeadDim / 8; ++d) {
         *reinterpret_cast<uint32_t*>(out + row * kHeadDim + d * 8 + lane() % 4 * 2) =
-            RoundedPair<T>(softmax.o[d][2 * half] * inverse, softmax.o[d][2 * half + 1] * inverse);
+            RoundedPair<T>(state.o[d][2 * half] * inverse, state.o[d][2 * half + 1] * inverse);
       }
     }
   }
 
   // Partial `index`: rows of sums, then of (largest exponent, sum of weights).
-  __device__ void WritePartial(int index, const OnlineSoftmax<kHeadDim>& softmax) {
+  __device__ void WritePartial(int index, const State& state) {
     float* partial =
         static_cast<float*>(op.partials) + int64_t{index} * group() * PartialFloats(kHeadDim);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float sum = QuadSum(softmax.sum[half]);
+      const float sum = QuadSum(state.softmax.sum[half]);
       const int row = lane() / 4 + half * 8;
       if (row >= group()) continue;
 #pragma unroll
       for (int d = 0; d < kHeadDim / 8; ++d) {
         *reinterpret_cast<float2*>(partial + row * kHeadDim + d * 8 + lane() % 4 * 2) =
-            make_float2(softmax.o[d][2 * half], softmax.o[d][2 * half + 1]);
+            make_float2(state.o[d][2 * half], state.o[d][2 * half + 1]);
       }
       if (lane() % 4 == 0) {
         reinterpret_cast<float2*>(partial + group() * kHeadDim)[row] =
-            make_float2(softmax.largest[half] * op.scale * kLog2E, sum);
+            make_float2(state.softmax.largest[half] * op.scale * kLog2E, sum);
       }
     }
   }
@@ -346,19 +353,19 @@ struct DecodeWarp {
     int left = run.count;
     while (left > 0) {
       LoadQueries(at);
-      OnlineSoftmax<kHeadDim> softmax;
+      State state;
       const int end = EndBlock(at.sequence);
       for (; left > 0 && at.block < end; ++at.block, --left) {
         WaitFor(&barriers[stage], parity);
-        Attend(at, ring + stage * kBlockElements, softmax);
+        Attend(at, ring + stage * kBlockElements, state);
         __syncwarp();
         if (left > kStages) Fill(stage);
         if (++stage == kStages) stage = 0, parity ^= 1;
       }
       if (whole && at.block == end) {
-        Write(at, softmax);
+        Write(at, state);
       } else {
-        WritePartial(2 * worker + (whole ? 1 : 0), softmax);
+        WritePartial(2 * worker + (whole ? 1 : 0), state);
       }
       whole = true;
       if (left > 0) at.NextHead(plan.sequences, op.kv.kv_heads);

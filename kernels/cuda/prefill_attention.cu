@@ -5,6 +5,7 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/prefill_tile.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
@@ -20,67 +21,17 @@ constexpr int kTile = kTileBlocks * kKvBlock;
 // Tiles on their way or in use.
 constexpr int kStages = 3;
 
-// What a block of threads works on: kRows rows of a sequence, and the positions that they see.
-struct Tile {
-  int sequence = -1;  // none: there is no such tile
-  int first_row = 0;  // of (token, head) rows
-  int rows = 0;       // all that the sequence has
-  int tokens_at = 0;  // the batch's row of token 0
-  int slot = 0;
-  int position = 0;  // of token 0
-  int begin = 0;     // positions [begin, end) are seen by any of the rows
-  int end = 0;
-};
-
-// The tile of this number, all lanes of a warp together. A sequence's last tile, which sees most,
-// comes first, so that the long ones are not begun last.
-__device__ Tile FindTile(const PrefillAttention& op, int group, int number) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int base = 0; base < op.batch.sequences; base += kWarp) {
-    const int s = base + lane;
-    int begin = 0;
-    int tokens = 0;
-    if (s < op.batch.sequences) {
-      begin = op.batch.row_begin[s];
-      tokens = op.batch.row_begin[s + 1] - begin;
-    }
-    const int tiles = tokens > 1 ? (tokens * group + kRows - 1) / kRows : 0;
-    int sum = tiles;
-    for (int step = 1; step < kWarp; step *= 2) {
-      const int before = __shfl_up_sync(0xffffffffu, sum, step);
-      if (lane >= step) sum += before;
-    }
-    const unsigned beyond = __ballot_sync(0xffffffffu, sum > number);
-    if (beyond == 0) {
-      number -= __shfl_sync(0xffffffffu, sum, kWarp - 1);
-      continue;
-    }
-    const int owner = __ffs(static_cast<int>(beyond)) - 1;
-    Tile tile;
-    tile.sequence = base + owner;
-    tile.tokens_at = __shfl_sync(0xffffffffu, begin, owner);
-    tile.rows = __shfl_sync(0xffffffffu, tokens, owner) * group;
-    tile.first_row = (__shfl_sync(0xffffffffu, sum, owner) - 1 - number) * kRows;
-    return tile;
-  }
-  return {};
-}
-
-__device__ void SeePositions(const PrefillAttention& op, int group, Tile& tile) {
-  tile.slot = op.batch.slots[tile.sequence];
-  tile.position = op.batch.lengths[tile.slot] - tile.rows / group;
-  const int last_row = min(tile.first_row + kRows, tile.rows) - 1;
-  tile.end = tile.position + last_row / group + 1;
-  if (op.window > 0) {
-    tile.begin = max(0, tile.position + tile.first_row / group + 1 - op.window);
-  }
-}
-
 template <typename T, int kHeadDim>
 struct PrefillBlock {
   static constexpr int kBlockElements = KvBlockElements(kHeadDim);
   static constexpr int kBlockBytes = kBlockElements * static_cast<int>(sizeof(T));
   static constexpr int kStageElements = kTileBlocks * kBlockElements;
+
+  // What is known so far: softmax, and sums of weight * value.
+  struct State {
+    OnlineSoftmax softmax;
+    float o[kHeadDim / 8][4] = {};
+  };
 
   const PrefillAttention& op;
   Tile tile;
@@ -154,7 +105,7 @@ struct PrefillBlock {
   }
 
   // Adds positions [at, at + kTile).
-  __device__ void Attend(const T* stage, int at, OnlineSoftmax<kHeadDim>& softmax) {
+  __device__ void Attend(const T* stage, int at, State& state) {
     BlockScores s[kTileBlocks] = {};
 #pragma unroll
     for (int b = 0; b < kTileBlocks; ++b) {
@@ -167,24 +118,25 @@ struct PrefillBlock {
         MaskScores(s[b], at + b * kKvBlock, sees_from, sees_to);
       }
     }
-    softmax.Weigh(s, op.scale * kLog2E);
+    state.softmax.Weigh(s, op.scale * kLog2E);
+    state.softmax.Shrink(state.o);
 #pragma unroll
     for (int b = 0; b < kTileBlocks; ++b) {
       AddValues<T, kHeadDim>(s[b], SharedAddress(stage + b * kBlockElements + kKvBlock * kHeadDim),
-                             softmax.o);
+                             state.o);
     }
   }
 
-  __device__ void Write(const OnlineSoftmax<kHeadDim>& softmax) {
+  __device__ void Write(const State& state) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float inverse = 1.0f / QuadSum(softmax.sum[half]);
+      const float inverse = 1.0f / QuadSum(state.softmax.sum[half]);
       if (Row(half) >= tile.rows) continue;
       T* out = static_cast<T*>(op.out) + Offset(Row(half), op.out_stride) + lane() % 4 * 2;
 #pragma unroll
       for (int d = 0; d < kHeadDim / 8; ++d) {
         *reinterpret_cast<uint32_t*>(out + d * 8) =
-            RoundedPair<T>(softmax.o[d][2 * half] * inverse, softmax.o[d][2 * half + 1] * inverse);
+            RoundedPair<T>(state.o[d][2 * half] * inverse, state.o[d][2 * half + 1] * inverse);
       }
     }
   }
@@ -195,20 +147,20 @@ struct PrefillBlock {
       for (int i = 0; i < kStages && first + i * kTile < tile.end; ++i) Fill(first + i * kTile, i);
     }
     LoadQueries();
-    OnlineSoftmax<kHeadDim> softmax;
+    State state;
     int stage = 0;
     uint32_t parity = 0;
     for (int at = first; at < tile.end; at += kTile) {
       T* keys = ring + stage * kStageElements;
       WaitFor(&barriers[stage], parity);
       if (at < tile.begin || at + kTile > tile.end) ClearValues(keys, at);
-      Attend(keys, at, softmax);
+      Attend(keys, at, state);
       __syncthreads();
       const int next = at + kStages * kTile;
       if (warp() == 0 && next < tile.end) Fill(next, stage);
       if (++stage == kStages) stage = 0, parity ^= 1;
     }
-    Write(softmax);
+    Write(state);
   }
 };
 
@@ -222,9 +174,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   WaitForPrevious();
   LetNextBegin();
   const int group = op.heads / op.kv.kv_heads;
-  Tile tile = FindTile(op, group, static_cast<int>(blockIdx.x));
+  Tile tile = FindTile<kRows>(op, group, static_cast<int>(blockIdx.x));
   if (tile.sequence < 0) return;
-  SeePositions(op, group, tile);
+  SeePositions<kRows>(op, group, tile);
   if (threadIdx.x == 0) {
     for (ArrivalBarrier& barrier : barriers) InitBarrier(&barrier);
     PublishBarriers();
@@ -237,16 +189,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <typename T, int kHeadDim>
 absl::Status Start(const PrefillAttention& op, Stream stream) {
-  // A sequence's last tile may be a short one.
-  const int64_t tiles = op.rows * (op.heads / op.kv.kv_heads) / kRows +
-                        std::min<int64_t>(op.batch.sequences, op.rows);
   constexpr size_t kSharedBytes =
       size_t{kStages} * PrefillBlock<T, kHeadDim>::kStageElements * sizeof(T);
-  return Launch(PrefillKernel<T, kHeadDim>,
-                {"PrefillAttention",
-                 dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(op.kv.kv_heads)),
-                 dim3(kThreads), kSharedBytes},
-                stream, op);
+  return Launch(
+      PrefillKernel<T, kHeadDim>,
+      {"PrefillAttention",
+       dim3(static_cast<unsigned>(MostTiles<kRows>(op)), static_cast<unsigned>(op.kv.kv_heads)),
+       dim3(kThreads), kSharedBytes},
+      stream, op);
 }
 
 }  // namespace
@@ -264,6 +214,7 @@ absl::Status Enqueue(const PrefillAttention& op, Stream stream) {
         "PrefillAttention: heads are a multiple of the KV heads, strides of 8; scale is positive");
   }
   if (op.rows == 0 || op.batch.sequences == 0) return absl::OkStatus();
+  if (op.form == PrefillForm::kWarpgroups) return EnqueueWarpgroupForm(op, stream);
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
     switch (op.kv.head_dim) {
       case 64:

@@ -12,6 +12,12 @@
 
 namespace skein::kernels::cuda {
 
+// How it is done; results differ in the last bits.
+enum class PrefillForm : uint8_t {
+  kWarps,       // mma of a warp
+  kWarpgroups,  // wgmma: Hopper
+};
+
 // Causal: out[r, h] = sum over positions p up to r's own of softmax(scale * q[r, h] . k[p]) * v[p].
 // Scores are never stored. Sequences with one row are left to DecodeAttention. Slots of a page that
 // the sequence has not written are never used, whatever they hold.
@@ -27,8 +33,12 @@ struct PrefillAttention {
   void* out = nullptr;      // [rows, heads * head_dim]
   int64_t q_stride = 0;     // elements from row to row, multiples of 8
   int64_t out_stride = 0;
+  PrefillForm form = PrefillForm::kWarps;
 };
 
 absl::Status Enqueue(const PrefillAttention& op, Stream stream);
+
+// Of Enqueue, which has looked at `op`.
+absl::Status EnqueueWarpgroupForm(const PrefillAttention& op, Stream stream);
 
 }  // namespace skein::kernels::cuda

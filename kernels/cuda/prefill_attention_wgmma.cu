@@ -1,0 +1,338 @@
+#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/prefill_tile.cuh"
+#include "kernels/cuda/vectors.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace skein::kernels::cuda {
+namespace {
+
+// A warpgroup: what wgmma takes.
+constexpr int kGroup = 4 * kWarp;
+// Two of them work on 64 query rows each; the third one fetches.
+constexpr int kWorkers = 2;
+constexpr int kThreads = (kWorkers + 1) * kGroup;
+// Query rows of a block: of (token, query head of the group), so that a group shares its keys.
+constexpr int kRows = kWorkers * 64;
+// Blocks of the cache that are worked on at once: 128 positions, wgmma's n of the scores.
+constexpr int kTileBlocks = 8;
+constexpr int kTile = kTileBlocks * kKvBlock;
+// Registers of a thread, for those that fetch and those that work: 168 at first, of 65536 in all.
+constexpr int kFetchRegisters = 40;
+constexpr int kWorkRegisters = 232;
+
+// Tiles of keys and of values, each as panels [128 positions, 64 columns] (or 32): blocks of the
+// cache come panel by panel, so that a tile's panels are contiguous.
+template <typename T, int kHeadDim>
+struct Ring {
+  static constexpr int kPanelBytes = KvPanelCols(kHeadDim) * static_cast<int>(sizeof(T));  // a row
+  static constexpr int kPanels = kHeadDim / KvPanelCols(kHeadDim);
+  static constexpr int kPanelStride = kTile * kPanelBytes;
+  static constexpr int kTileBytes = kPanels * kPanelStride;
+  // As many as shared memory holds, of keys and values, to 4.
+  static constexpr int kStages = kHeadDim == 128 ? 3 : 4;
+  static constexpr int kBytes = 2 * kStages * kTileBytes;
+
+  char* tiles;                // [kStages] of keys, [kStages] of values
+  ArrivalBarrier* keys_full;  // [kStages], as the others
+  ArrivalBarrier* keys_empty;
+  ArrivalBarrier* values_full;
+  ArrivalBarrier* values_empty;
+
+  __device__ char* Keys(int stage) const { return tiles + stage * kTileBytes; }
+  __device__ char* Values(int stage) const { return tiles + (kStages + stage) * kTileBytes; }
+};
+
+// Which stage, and which round it is in.
+template <int kStages>
+struct Place {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void Next() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+};
+
+__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+
+// The third warpgroup: each of its warps copies two of a tile's eight blocks, a lane a panel.
+template <typename T, int kHeadDim>
+struct Fetcher {
+  using KvRing = Ring<T, kHeadDim>;
+  static constexpr int kCopies = 2 * KvRing::kPanels;  // of a warp
+
+  const PrefillAttention& op;
+  const Tile& tile;
+  KvRing ring;
+  int kv_head;
+
+  // Part 0: keys, 1: values.
+  __device__ void Copy(int at, int part, char* to, ArrivalBarrier* full) const {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp % 4;
+    const int in_tile = warp * 2 + Lane() / KvRing::kPanels;
+    const int panel = Lane() % KvRing::kPanels;
+    const int position = at + in_tile * kKvBlock;
+    if (warp == 0 && Lane() == 0) {
+      const int first = max(at, tile.begin) / kKvBlock;
+      const int last = (min(at + kTile, tile.end) - 1) / kKvBlock;
+      ExpectBytes(full, (last - first + 1) * kKvBlock * KvRing::kPanels * KvRing::kPanelBytes);
+    }
+    __syncwarp();
+    if (Lane() >= kCopies || position >= tile.end || position + kKvBlock <= tile.begin) return;
+    const int64_t page =
+        op.batch.page_tables[tile.slot * op.batch.page_table_stride + position / op.kv.page_size];
+    const T* block = static_cast<const T*>(op.kv.data) +
+                     op.kv.BlockBegin(page, kv_head, position % op.kv.page_size) +
+                     part * kKvBlock * kHeadDim;
+    BulkCopy(to + panel * KvRing::kPanelStride + in_tile * kKvBlock * KvRing::kPanelBytes,
+             block + panel * kKvBlock * KvPanelCols(kHeadDim), kKvBlock * KvRing::kPanelBytes,
+             full);
+  }
+
+  __device__ void Work() const {
+    Place<KvRing::kStages> place;
+    for (int at = tile.begin / kTile * kTile; at < tile.end; at += kTile) {
+      WaitFor(&ring.keys_empty[place.stage], place.parity ^ 1);
+      Copy(at, 0, ring.Keys(place.stage), &ring.keys_full[place.stage]);
+      WaitFor(&ring.values_empty[place.stage], place.parity ^ 1);
+      Copy(at, 1, ring.Values(place.stage), &ring.values_full[place.stage]);
+      place.Next();
+    }
+  }
+};
+
+// One of the warpgroups with 64 rows.
+template <typename T, int kHeadDim>
+struct Worker {
+  using KvRing = Ring<T, kHeadDim>;
+
+  const PrefillAttention& op;
+  const Tile& tile;
+  KvRing ring;
+  int kv_head;
+  int group;
+  uint32_t q[kHeadDim / 16][4];
+  int sees_from[2];  // this lane's two rows see [sees_from, sees_to)
+  int sees_to[2];
+  BlockScores s[kTileBlocks];
+  uint32_t weights[kTileBlocks][4];
+  float o[kHeadDim / 8][4];
+  OnlineSoftmax softmax;
+
+  // This lane's row of the sequence.
+  __device__ int Row(int half) const {
+    return tile.first_row + static_cast<int>(threadIdx.x) / kWarp * 16 + Lane() / 4 + half * 8;
+  }
+  __device__ int64_t Offset(int row, int64_t stride) const {
+    return (tile.tokens_at + row / group) * stride +
+           (int64_t{kv_head} * group + row % group) * kHeadDim;
+  }
+
+  __device__ void LoadQueries() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = Row(half);
+      const bool real = row < tile.rows;
+      const int position = tile.position + min(row, tile.rows - 1) / group;
+      sees_to[half] = position + 1;
+      sees_from[half] = op.window > 0 ? position + 1 - op.window : 0;
+      const T* head = static_cast<const T*>(op.q) + Offset(min(row, tile.rows - 1), op.q_stride);
+#pragma unroll
+      for (int k = 0; k < kHeadDim / 16; ++k) {
+        const T* pair = head + k * 16 + Lane() % 4 * 2;
+        q[k][half] = real ? *reinterpret_cast<const uint32_t*>(pair) : 0;
+        q[k][half + 2] = real ? *reinterpret_cast<const uint32_t*>(pair + 8) : 0;
+      }
+    }
+  }
+
+  // s = q * keys^T.
+  __device__ void StartScores(const char* keys) {
+    const uint32_t address = SharedAddress(keys);
+    auto& d = reinterpret_cast<float(&)[kTile / 2]>(s);
+    BeginProducts();
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+      const int column_bytes = k * 16 * static_cast<int>(sizeof(T));
+      const int at = column_bytes / KvRing::kPanelBytes * KvRing::kPanelStride +
+                     column_bytes % KvRing::kPanelBytes;
+      Wgmma<T, true>::Add(d, q[k], Descriptor(address + at, KvRing::kPanelBytes, 16), k > 0);
+    }
+    CommitProducts();
+  }
+
+  // o += weights * values.
+  __device__ void StartValues(const char* values) {
+    const uint32_t address = SharedAddress(values);
+    auto& d = reinterpret_cast<float(&)[kHeadDim / 2]>(o);
+    BeginProducts();
+#pragma unroll
+    for (int b = 0; b < kTileBlocks; ++b) {
+      Wgmma<T, false>::Add(d, weights[b],
+                           Descriptor(address + b * kKvBlock * KvRing::kPanelBytes,
+                                      KvRing::kPanelBytes, KvRing::kPanelStride));
+    }
+    CommitProducts();
+  }
+
+  // Scores of the tile at `at` become weights; s is free afterwards, once o may be touched.
+  __device__ void Weigh(int at) {
+    // Of two rows the lower one sees less at the end, and more at the begin.
+    if (__any_sync(0xffffffffu, at + kTile > sees_to[0] || at < sees_from[1])) {
+#pragma unroll
+      for (int b = 0; b < kTileBlocks; ++b) {
+        MaskScores(s[b], at + b * kKvBlock, sees_from, sees_to);
+      }
+    }
+    softmax.Weigh(s, op.scale * kLog2E);
+  }
+  __device__ void KeepWeights() {
+    softmax.Shrink(o);
+#pragma unroll
+    for (int b = 0; b < kTileBlocks; ++b) RoundWeights<T>(s[b], weights[b]);
+  }
+
+  // Positions that nobody sees may hold anything, and a weight of 0 does not hide a NaN. All
+  // working threads.
+  __device__ void ClearValues(char* values, int at) {
+    constexpr int kChunks = kHeadDim / kKvChunk;
+    constexpr int kWorking = kWorkers * kGroup;
+    for (int i = static_cast<int>(threadIdx.x); i < kTile * kChunks; i += kWorking) {
+      const int row = i / kChunks;
+      if (at + row >= tile.begin && at + row < tile.end) continue;
+      const int chunk = i % kChunks;  // where it is swizzled to does not matter
+      constexpr int kPanelChunks = KvRing::kPanelBytes / 16;
+      *reinterpret_cast<uint4*>(values + chunk / kPanelChunks * KvRing::kPanelStride +
+                                row * KvRing::kPanelBytes + chunk % kPanelChunks * 16) =
+          make_uint4(0, 0, 0, 0);
+    }
+    FenceBeforeBulkCopy();
+    asm volatile("bar.sync 1, %0;" ::"n"(kWorking) : "memory");
+  }
+
+  __device__ void Write() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float inverse = 1.0f / QuadSum(softmax.sum[half]);
+      if (Row(half) >= tile.rows) continue;
+      T* out = static_cast<T*>(op.out) + Offset(Row(half), op.out_stride) + Lane() % 4 * 2;
+#pragma unroll
+      for (int d = 0; d < kHeadDim / 8; ++d) {
+        *reinterpret_cast<uint32_t*>(out + d * 8) =
+            RoundedPair<T>(o[d][2 * half] * inverse, o[d][2 * half + 1] * inverse);
+      }
+    }
+  }
+
+  __device__ void Release(ArrivalBarrier* empty) {
+    __syncwarp();
+    if (Lane() == 0) Arrive(empty);
+  }
+
+  // While the values of one tile are multiplied, the scores of the next one are made and weighed.
+  __device__ void Work() {
+    LoadQueries();
+    int at = tile.begin / kTile * kTile;
+    Place<KvRing::kStages> next;  // of keys
+    Place<KvRing::kStages> place;
+    WaitFor(&ring.keys_full[0], 0);
+    StartScores(ring.Keys(0));
+    WaitForProducts<0>();
+    Release(&ring.keys_empty[0]);
+    next.Next();
+    Weigh(at);
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 8; ++d) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o[d][i] = 0;
+    }
+    KeepWeights();
+    if (at < tile.begin) {
+      WaitFor(&ring.values_full[0], 0);
+      ClearValues(ring.Values(0), at);
+    }
+    for (; at + kTile < tile.end; at += kTile) {
+      WaitFor(&ring.keys_full[next.stage], next.parity);
+      StartScores(ring.Keys(next.stage));
+      WaitFor(&ring.values_full[place.stage], place.parity);
+      StartValues(ring.Values(place.stage));
+      WaitForProducts<1>();
+      Release(&ring.keys_empty[next.stage]);
+      Weigh(at + kTile);
+      WaitForProducts<0>();
+      Release(&ring.values_empty[place.stage]);
+      KeepWeights();
+      next.Next();
+      place.Next();
+    }
+    WaitFor(&ring.values_full[place.stage], place.parity);
+    if (at + kTile > tile.end) ClearValues(ring.Values(place.stage), at);
+    StartValues(ring.Values(place.stage));
+    WaitForProducts<0>();
+    Write();
+  }
+};
+
+// Blocks (tiles, KV heads), one a multiprocessor. Two warpgroups have 64 rows each, in registers:
+// queries, scores, weights, sums. The third one streams keys and values through a ring of tiles of
+// 128 positions.
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    WarpgroupKernel(const __grid_constant__ PrefillAttention op) {
+  using KvRing = Ring<T, kHeadDim>;
+  extern __shared__ __align__(1024) char shared[];
+  __shared__ ArrivalBarrier full[2 * KvRing::kStages];
+  __shared__ ArrivalBarrier empty[2 * KvRing::kStages];
+  WaitForPrevious();
+  LetNextBegin();
+  const int group = op.heads / op.kv.kv_heads;
+  Tile tile = FindTile<kRows>(op, group, static_cast<int>(blockIdx.x));
+  if (tile.sequence < 0) return;
+  SeePositions<kRows>(op, group, tile);
+  if (threadIdx.x == 0) {
+    for (ArrivalBarrier& barrier : full) InitBarrier(&barrier);
+    for (ArrivalBarrier& barrier : empty) InitBarrier(&barrier, kWorkers * kGroup / kWarp);
+    PublishBarriers();
+  }
+  __syncthreads();
+  const auto kv_head = static_cast<int>(blockIdx.y);
+  const KvRing ring = {shared, full, empty, full + KvRing::kStages, empty + KvRing::kStages};
+  if (threadIdx.x >= kWorkers * kGroup) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFetchRegisters));
+    Fetcher<T, kHeadDim>{op, tile, ring, kv_head}.Work();
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kWorkRegisters));
+    Worker<T, kHeadDim> worker = {op, tile, ring, kv_head, group};
+    worker.Work();
+  }
+}
+
+template <typename T, int kHeadDim>
+absl::Status Start(const PrefillAttention& op, Stream stream) {
+  constexpr size_t kSharedBytes = Ring<T, kHeadDim>::kBytes;
+  return Launch(
+      WarpgroupKernel<T, kHeadDim>,
+      {"PrefillAttention by warpgroups",
+       dim3(static_cast<unsigned>(MostTiles<kRows>(op)), static_cast<unsigned>(op.kv.kv_heads)),
+       dim3(kThreads), kSharedBytes},
+      stream, op);
+}
+
+}  // namespace
+
+absl::Status EnqueueWarpgroupForm(const PrefillAttention& op, Stream stream) {
+  return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
+    switch (op.kv.head_dim) {
+      case 64:
+        return Start<T, 64>(op, stream);
+      case 96:
+        return Start<T, 96>(op, stream);
+      default:
+        return Start<T, 128>(op, stream);
+    }
+  });
+}
+
+}  // namespace skein::kernels::cuda
