@@ -1,16 +1,9 @@
 // Times every kernel and says what it is bound by: bytes or operations, and the share of the
 // ceiling that this run measured.
 //   bench_kernels [NAME]: only rows whose name holds NAME.
-//
-// A row is a CUDA graph of many launches, each on another set of operands, so that none of them
-// finds its bytes in the L2 cache; the time is the median over replays, divided by the launches.
-// Launches overlap as they do in a step, where kernels allow it.
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -19,9 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/bench_harness.h"
 #include "kernels/cuda/blas_linear.h"
-#include "kernels/cuda/ceilings.h"
-#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/few_rows_linear.h"
@@ -33,149 +25,6 @@
 
 namespace skein::kernels::cuda {
 namespace {
-
-// Several times the largest L2 cache (60 MB on H200).
-constexpr int64_t kColdBytes = int64_t{256} << 20;
-constexpr int kReplays = 11;
-constexpr int kMinLaunches = 8;
-constexpr int kMaxLaunches = 64;
-// A read that is long enough for launches not to matter.
-constexpr int64_t kCeilingBytes = int64_t{8} << 30;
-constexpr int64_t kCeilingSide = 8192;
-
-void RequireCuda(cudaError_t code, const char* expression) {
-  Require(CudaStatus(code, expression));
-}
-#define REQUIRE_CUDA(expr) RequireCuda((expr), #expr)
-
-// Memory of random bf16 numbers.
-DeviceBytes RandomBytes(int64_t bytes, Stream stream) {
-  DeviceBytes memory(bytes);
-  Require(EnqueueFill(memory.data(), bytes / 2, 1, stream));
-  REQUIRE_CUDA(cudaDeviceSynchronize());
-  return memory;
-}
-
-class Bench {
- public:
-  explicit Bench(std::string only) : only_(std::move(only)), workspace_(Blas::kWorkspaceBytes) {
-    absl::StatusOr<std::unique_ptr<Blas>> blas =
-        Blas::Create(workspace_.data(), Blas::kWorkspaceBytes);
-    Require(blas.status());
-    blas_ = *std::move(blas);
-  }
-
-  Stream stream() const { return stream_; }
-  Blas& blas() { return *blas_; }
-  int32_t multiprocessors() const { return multiprocessors_; }
-  bool Wants(const std::string& name) const { return name.find(only_) != std::string::npos; }
-
-  // Sets of operands of so many bytes each that together are larger than the cache.
-  static int Sets(int64_t bytes) {
-    return static_cast<int>(
-        std::clamp<int64_t>(kColdBytes / std::max<int64_t>(bytes, 1) + 1, 2, 64));
-  }
-
-  // Seconds of one launch.
-  double Time(const std::function<absl::Status(int set)>& enqueue, int sets) {
-    Require(enqueue(0));  // what is chosen or loaded at the first time
-    REQUIRE_CUDA(cudaDeviceSynchronize());
-    const int launches = std::clamp(sets, kMinLaunches, kMaxLaunches);
-    const cudaStream_t stream = CudaStream(stream_);
-    cudaGraph_t graph = nullptr;
-    REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < launches; ++i) Require(enqueue(i % sets));
-    REQUIRE_CUDA(cudaStreamEndCapture(stream, &graph));
-    cudaGraphExec_t replay = nullptr;
-    REQUIRE_CUDA(cudaGraphInstantiate(&replay, graph, 0));
-    cudaEvent_t begin = nullptr;
-    cudaEvent_t end = nullptr;
-    REQUIRE_CUDA(cudaEventCreate(&begin));
-    REQUIRE_CUDA(cudaEventCreate(&end));
-    std::vector<float> times;
-    for (int i = 0; i < kReplays + 2; ++i) {
-      REQUIRE_CUDA(cudaEventRecord(begin, stream));
-      REQUIRE_CUDA(cudaGraphLaunch(replay, stream));
-      REQUIRE_CUDA(cudaEventRecord(end, stream));
-      REQUIRE_CUDA(cudaEventSynchronize(end));
-      float milliseconds = 0;
-      REQUIRE_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
-      if (i >= 2) times.push_back(milliseconds);
-    }
-    REQUIRE_CUDA(cudaGraphExecDestroy(replay));
-    REQUIRE_CUDA(cudaGraphDestroy(graph));
-    REQUIRE_CUDA(cudaEventDestroy(begin));
-    REQUIRE_CUDA(cudaEventDestroy(end));
-    std::nth_element(times.begin(), times.begin() + kReplays / 2, times.end());
-    return times[kReplays / 2] / 1e3 / launches;
-  }
-
-  void MeasureCeilings() {
-    cudaDeviceProp properties;
-    REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
-    {
-      const DeviceBytes data = RandomBytes(kCeilingBytes, stream_);
-      const DeviceBytes sink(4);
-      double seconds = 1;
-      for (const int32_t blocks : {1, 2, 4, 16, 64}) {
-        const double one = Time(
-            [&](int) {
-              return EnqueueRead(data.data(), kCeilingBytes, static_cast<uint32_t*>(sink.data()),
-                                 blocks * multiprocessors_, stream_);
-            },
-            1);
-        std::printf("read by %d blocks a multiprocessor: %.2f TB/s\n", blocks,
-                    static_cast<double>(kCeilingBytes) / one / 1e12);
-        seconds = std::min(seconds, one);
-      }
-      bytes_per_s_ = static_cast<double>(kCeilingBytes) / seconds;
-    }
-    const int64_t side = kCeilingSide;
-    const DeviceBytes a = RandomBytes(2 * side * side, stream_);
-    const DeviceBytes b = RandomBytes(2 * side * side, stream_);
-    const DeviceBytes c(2 * side * side);
-    const double seconds = Time(
-        [&](int) {
-          return blas_->Enqueue({.rows = side,
-                                 .n = side,
-                                 .k = side,
-                                 .in = a.data(),
-                                 .weight = b.data(),
-                                 .out = c.data(),
-                                 .in_stride = side,
-                                 .weight_stride = side,
-                                 .out_stride = side},
-                                stream_);
-        },
-        1);
-    operations_per_s_ = 2.0 * side * side * side / seconds;
-    std::printf("%s, %d multiprocessors; ceilings: read %.2f TB/s, bf16 products %.0f TFLOP/s\n",
-                properties.name, multiprocessors_, bytes_per_s_ / 1e12, operations_per_s_ / 1e12);
-    std::printf("%-44s %10s %10s %10s %9s %7s\n", "kernel", "MB", "GFLOP", "us", "rate", "share");
-  }
-
-  // The share is of whichever ceiling takes longer.
-  void Report(const std::string& name, double bytes, double operations, double seconds) const {
-    const bool by_bytes = bytes / bytes_per_s_ >= operations / operations_per_s_;
-    const double floor = std::max(bytes / bytes_per_s_, operations / operations_per_s_);
-    std::printf(
-        "%-44s %10.2f %10.2f %10.2f %9s %6.1f%%\n", name.c_str(), bytes / 1e6, operations / 1e9,
-        seconds * 1e6,
-        by_bytes ? absl::StrCat(static_cast<int64_t>(bytes / seconds / 1e9), " GB/s").c_str()
-                 : absl::StrCat(static_cast<int64_t>(operations / seconds / 1e12), " TF/s").c_str(),
-        100 * floor / seconds);
-    std::fflush(stdout);
-  }
-
- private:
-  std::string only_;
-  OwnStream stream_;
-  int32_t multiprocessors_ = Multiprocessors();
-  DeviceBytes workspace_;
-  std::unique_ptr<Blas> blas_;
-  double bytes_per_s_ = 0;
-  double operations_per_s_ = 0;
-};
 
 void BenchRmsNorm(Bench& bench, int64_t rows, int64_t cols) {
   const std::string name = absl::StrCat("RmsNorm + residual ", rows, " x ", cols);
@@ -416,11 +265,11 @@ void BenchPlan(Bench& bench, int32_t sequences) {
   bench.Report(name, 0, 0, bench.Time([&](int) { return Enqueue(planning, bench.stream()); }, 8));
 }
 
-void BenchPrefill(Bench& bench, int32_t sequences, int32_t rows, int32_t length, int32_t heads,
-                  int32_t kv_heads, int32_t head_dim, int32_t page_size) {
-  const std::string name =
-      absl::StrCat("prefill attention ", sequences, " x ", rows, " to ", length, ", ", heads, "/",
-                   kv_heads, " x ", head_dim, " page ", page_size);
+void BenchPrefill(Bench& bench, PrefillForm form, int32_t sequences, int32_t rows, int32_t length,
+                  int32_t heads, int32_t kv_heads, int32_t head_dim, int32_t page_size) {
+  const std::string name = absl::StrCat(
+      "prefill attention ", form == PrefillForm::kWarps ? "mma " : "wgmma ", sequences, " x ", rows,
+      " to ", length, ", ", heads, "/", kv_heads, " x ", head_dim, " page ", page_size);
   if (!bench.Wants(name)) return;
   const Attention a(bench, sequences, rows, length, heads, kv_heads, head_dim, page_size);
   const double seconds = bench.Time(
@@ -433,7 +282,8 @@ void BenchPrefill(Bench& bench, int32_t sequences, int32_t rows, int32_t length,
                                         .q = a.qkv.data(),
                                         .out = a.out.data(),
                                         .q_stride = a.stride,
-                                        .out_stride = int64_t{heads} * head_dim},
+                                        .out_stride = int64_t{heads} * head_dim,
+                                        .form = form},
                        bench.stream());
       },
       a.layers);
@@ -510,15 +360,17 @@ void RunAll(Bench& bench) {
   BenchDecode(bench, 64, 4096, 32, 8, 96, 16);
   BenchPlan(bench, 1);
   BenchPlan(bench, 256);
-  for (const int32_t page : {16, 64}) {
-    BenchPrefill(bench, 1, 512, 512, 32, 8, 128, page);
-    BenchPrefill(bench, 1, 2048, 2048, 32, 8, 128, page);
-    BenchPrefill(bench, 1, 16384, 16384, 32, 8, 128, page);
+  for (PrefillForm form : {PrefillForm::kWarps, PrefillForm::kWarpgroups}) {
+    for (const int32_t page : {16, 64}) {
+      for (const int32_t rows : {512, 2048, 16384}) {
+        BenchPrefill(bench, form, 1, rows, rows, 32, 8, 128, page);
+      }
+    }
+    BenchPrefill(bench, form, 1, 512, 16384, 32, 8, 128, 16);
+    BenchPrefill(bench, form, 16, 128, 1024, 32, 8, 128, 16);
+    BenchPrefill(bench, form, 1, 16384, 16384, 32, 8, 64, 16);
+    BenchPrefill(bench, form, 1, 16384, 16384, 32, 8, 96, 16);
   }
-  BenchPrefill(bench, 1, 512, 16384, 32, 8, 128, 16);
-  BenchPrefill(bench, 16, 128, 1024, 32, 8, 128, 16);
-  BenchPrefill(bench, 1, 16384, 16384, 32, 8, 64, 16);
-  BenchPrefill(bench, 1, 16384, 16384, 32, 8, 96, 16);
   for (const int64_t rows : {1, 64, 2048}) BenchRmsNorm(bench, rows, 4096);
   for (const int32_t rows : {1, 64, 2048}) BenchRope(bench, rows);
   for (const int64_t rows : {1, 64, 2048}) {

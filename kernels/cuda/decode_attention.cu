@@ -4,170 +4,20 @@
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/decode_attention.h"
+#include "kernels/cuda/decode_plan.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
 namespace {
 
-// Warps of a block, one block a multiprocessor: each has its own ring and never waits for another.
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kThreads = kDecodeWarps * kWarp;
 // A warp's ring, 192 KB in all: what a multiprocessor has, less what blocks need besides.
 constexpr int kRingBytes = 24 * 1024;
-// A worker's run is no shorter: below, putting the parts together costs more than they do.
-constexpr int kMinUnits = 4;
-constexpr int kPlanThreads = 1024;
 constexpr int kCombineThreads = 256;
-
-__host__ __device__ constexpr int Workers(int multiprocessors) { return multiprocessors * kWarps; }
 
 // Of a row of a partial result: sums and their summary, 16-byte aligned.
 __host__ __device__ constexpr int PartialFloats(int head_dim) { return head_dim + 4; }
-
-// What decides about a sequence; a block of 16 positions is the unit.
-struct Sequence {
-  int row;
-  int slot;
-  int first;   // block that it sees
-  int length;  // positions; 0: not to decode
-};
-__device__ inline int EndBlock(const Sequence& s) { return (s.length + kKvBlock - 1) / kKvBlock; }
-__device__ inline int Units(const Sequence& s) { return EndBlock(s) - s.first; }
-
-// A worker's run: `count` blocks, from block first + unit of a KV head of a sequence on.
-struct Run {
-  int sequence;
-  int kv_head;
-  int unit;
-  int count;
-};
-
-// A KV head whose blocks several workers have: partials 2 * first + 1, then 2 * w for the others.
-struct Split {
-  int row;
-  int kv_head;
-  int first;
-  int last;
-};
-
-// Parts of the plan; arrays of 16-byte elements.
-struct PlanView {
-  int* splits_count;
-  Split* splits;        // [workers]
-  Run* runs;            // [workers]
-  Sequence* sequences;  // [sequences]
-};
-constexpr int64_t kPlanHeader = 16;  // bytes
-
-__host__ __device__ inline PlanView ViewOf(const void* plan, int workers) {
-  auto* bytes = static_cast<char*>(const_cast<void*>(plan));
-  PlanView view;
-  view.splits_count = reinterpret_cast<int*>(bytes);
-  view.splits = reinterpret_cast<Split*>(bytes + kPlanHeader);
-  view.runs = reinterpret_cast<Run*>(view.splits + workers);
-  view.sequences = reinterpret_cast<Sequence*>(view.runs + workers);
-  return view;
-}
-
-template <typename Record>
-__device__ Record LoadRecord(const Record* from) {
-  static_assert(sizeof(Record) == sizeof(int4));
-  const int4 words = *reinterpret_cast<const int4*>(from);
-  return {words.x, words.y, words.z, words.w};
-}
-
-// The sum over threads up to this one; `scratch` [33] is shared memory, its last word the total.
-__device__ int InclusiveScan(int x, int* scratch) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  for (int step = 1; step < kWarp; step *= 2) {
-    const int before = __shfl_up_sync(0xffffffffu, x, step);
-    if (lane >= step) x += before;
-  }
-  if (lane == kWarp - 1) scratch[warp] = x;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    int total = 0;
-    for (int w = 0; w < kPlanThreads / kWarp; ++w) {
-      const int own = scratch[w];
-      scratch[w] = total;
-      total += own;
-    }
-    scratch[kWarp] = total;
-  }
-  __syncthreads();
-  return x + scratch[warp];
-}
-
-__device__ Sequence Describe(const PlanDecode& op, int s) {
-  Sequence sequence = {op.batch.row_begin[s], op.batch.slots[s], 0, 0};
-  if (op.batch.row_begin[s + 1] - sequence.row != 1) return sequence;
-  sequence.length = op.batch.lengths[sequence.slot];
-  if (op.window > 0) sequence.first = max(0, sequence.length - op.window) / kKvBlock;
-  return sequence;
-}
-
-// Where unit `unit` of the whole list lies. begins [n + 1]: each sequence's first unit.
-__device__ Run Locate(const int* begins, int n, int kv_heads, int unit) {
-  int low = 0;  // begins[low] <= unit < begins[high]
-  int high = n;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (begins[middle] <= unit ? low : high) = middle;
-  }
-  const int of_head = (begins[low + 1] - begins[low]) / kv_heads;
-  const int in_sequence = unit - begins[low];
-  return {low, in_sequence / of_head, in_sequence % of_head, 0};
-}
-
-// One block. Adds up the sequences' units, then each thread finds where a worker's run begins, and
-// which KV heads are split: the boundary that is the first one inside a head lists it.
-__global__ void __launch_bounds__(kPlanThreads) PlanKernel(PlanDecode op) {
-  extern __shared__ int begins[];  // [sequences + 1]
-  __shared__ int scratch[kWarp + 1];
-  __shared__ int splits;
-  // The next kernel begins when this one has ended: DecodeAttention reads the plan before it waits.
-  WaitForPrevious();
-  const int workers = Workers(op.multiprocessors);
-  const PlanView plan = ViewOf(op.plan, workers);
-  const int n = op.batch.sequences;
-  if (threadIdx.x == 0) splits = begins[0] = 0;
-
-  int total = 0;
-  for (int base = 0; base < n; base += kPlanThreads) {
-    const int s = base + static_cast<int>(threadIdx.x);
-    int units = 0;
-    if (s < n) {
-      const Sequence sequence = Describe(op, s);
-      plan.sequences[s] = sequence;
-      units = Units(sequence) * op.kv_heads;
-    }
-    const int sum = InclusiveScan(units, scratch);
-    if (s < n) begins[s + 1] = total + sum;
-    total += scratch[kWarp];
-    __syncthreads();
-  }
-
-  const int each = max(kMinUnits, (total + workers - 1) / workers);
-  for (int w = static_cast<int>(threadIdx.x); w < workers; w += kPlanThreads) {
-    Run run = {};
-    const int64_t begin = int64_t{w} * each;
-    if (begin < total) {
-      run = Locate(begins, n, op.kv_heads, static_cast<int>(begin));
-      run.count = min(each, total - static_cast<int>(begin));
-      if (run.unit > 0 && run.unit <= each) {
-        const int units = (begins[run.sequence + 1] - begins[run.sequence]) / op.kv_heads;
-        const int end = static_cast<int>(begin) - run.unit + units;
-        plan.splits[atomicAdd(&splits, 1)] = {op.batch.row_begin[run.sequence], run.kv_head, w - 1,
-                                              (end - 1) / each};
-      }
-    }
-    plan.runs[w] = run;
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) *plan.splits_count = splits;
-}
 
 // Where a warp is in its run. All lanes have the same, but for page_ids.
 struct Cursor {
@@ -379,14 +229,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     DecodeKernel(const __grid_constant__ DecodeAttention op) {
   extern __shared__ __align__(1024) char shared[];
   using Warp = DecodeWarp<T, kHeadDim>;
-  __shared__ ArrivalBarrier barriers[kWarps][Warp::kStages];
+  __shared__ ArrivalBarrier barriers[kDecodeWarps][Warp::kStages];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (threadIdx.x % kWarp == 0) {
     for (int i = 0; i < Warp::kStages; ++i) InitBarrier(&barriers[warp][i]);
     PublishBarriers();
   }
   __syncwarp();
-  Warp work = {op, ViewOf(op.plan, Workers(op.multiprocessors)),
+  Warp work = {op, ViewOf(op.plan, DecodeWorkers(op.multiprocessors)),
                reinterpret_cast<T*>(shared + warp * kRingBytes), barriers[warp]};
   work.Work(warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x));
   work.Wait();
@@ -404,7 +254,7 @@ __global__ void __launch_bounds__(kCombineThreads) CombineKernel(DecodeAttention
   __shared__ float scratch[kWarp];
   WaitForPrevious();
   LetNextBegin();
-  const PlanView plan = ViewOf(op.plan, Workers(op.multiprocessors));
+  const PlanView plan = ViewOf(op.plan, DecodeWorkers(op.multiprocessors));
   const Split split = LoadRecord(plan.splits + blockIdx.x);
   if (static_cast<int>(blockIdx.x) >= *plan.splits_count) return;
   const int group = op.heads / op.kv.kv_heads;
@@ -459,16 +309,19 @@ __global__ void __launch_bounds__(kCombineThreads) CombineKernel(DecodeAttention
 template <typename T, int kHeadDim>
 absl::Status Start(const DecodeAttention& op, Stream stream) {
   const auto blocks = static_cast<unsigned>(op.multiprocessors);
-  SKEIN_RETURN_IF_ERROR(Launch(
-      DecodeKernel<T, kHeadDim>,
-      {"DecodeAttention", dim3(blocks), dim3(kThreads), size_t{kWarps} * kRingBytes}, stream, op));
+  SKEIN_RETURN_IF_ERROR(
+      Launch(DecodeKernel<T, kHeadDim>,
+             {"DecodeAttention", dim3(blocks), dim3(kThreads), size_t{kDecodeWarps} * kRingBytes},
+             stream, op));
   // Every boundary between two workers splits one KV head at most.
-  const int splits = std::min(Workers(op.multiprocessors) - 1, op.batch.sequences * op.kv.kv_heads);
+  const int splits =
+      std::min(DecodeWorkers(op.multiprocessors) - 1, op.batch.sequences * op.kv.kv_heads);
   const int group = op.heads / op.kv.kv_heads;
   return Launch(
       CombineKernel<T, kHeadDim>,
       {"DecodeAttention's sums", dim3(static_cast<unsigned>(splits), static_cast<unsigned>(group)),
-       dim3(kCombineThreads), static_cast<size_t>(Workers(op.multiprocessors)) * sizeof(float)},
+       dim3(kCombineThreads),
+       static_cast<size_t>(DecodeWorkers(op.multiprocessors)) * sizeof(float)},
       stream, op);
 }
 
@@ -494,28 +347,10 @@ absl::Status Validate(const DecodeAttention& op) {
 
 }  // namespace
 
-int64_t DecodePlanBytes(int32_t sequences, int32_t multiprocessors) {
-  const int64_t workers = Workers(multiprocessors);
-  return kPlanHeader + workers * static_cast<int64_t>(sizeof(Split) + sizeof(Run)) +
-         sequences * static_cast<int64_t>(sizeof(Sequence));
-}
-
 int64_t DecodePartialBytes(int32_t heads, int32_t kv_heads, int32_t head_dim,
                            int32_t multiprocessors) {
-  return int64_t{2} * Workers(multiprocessors) * (heads / kv_heads) * PartialFloats(head_dim) *
-         static_cast<int64_t>(sizeof(float));
-}
-
-absl::Status Enqueue(const PlanDecode& op, Stream stream) {
-  if (op.kv_heads <= 0 || op.multiprocessors <= 0) {
-    return absl::InvalidArgumentError("PlanDecode: KV heads and multiprocessors are positive");
-  }
-  const size_t shared_bytes = (static_cast<size_t>(op.batch.sequences) + 1) * sizeof(int);
-  if (shared_bytes > kDefaultSharedBytes) {
-    return absl::UnimplementedError(
-        absl::StrCat("PlanDecode of ", op.batch.sequences, " sequences: 8,191 at most"));
-  }
-  return Launch(PlanKernel, {"PlanDecode", dim3(1), dim3(kPlanThreads), shared_bytes}, stream, op);
+  return int64_t{2} * DecodeWorkers(multiprocessors) * (heads / kv_heads) *
+         PartialFloats(head_dim) * static_cast<int64_t>(sizeof(float));
 }
 
 absl::Status Enqueue(const DecodeAttention& op, Stream stream) {

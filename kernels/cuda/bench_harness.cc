@@ -1,0 +1,146 @@
+#include "kernels/cuda/bench_harness.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/ceilings.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+// Several times the largest L2 cache (60 MB on H200).
+constexpr int64_t kColdBytes = int64_t{256} << 20;
+constexpr int kReplays = 11;
+constexpr int kMinLaunches = 8;
+constexpr int kMaxLaunches = 64;
+// A read that is long enough for launches not to matter.
+constexpr int64_t kCeilingBytes = int64_t{8} << 30;
+constexpr int64_t kCeilingSide = 8192;
+
+void RequireCuda(cudaError_t code, const char* expression) {
+  Require(CudaStatus(code, expression));
+}
+#define REQUIRE_CUDA(expr) RequireCuda((expr), #expr)
+
+}  // namespace
+
+DeviceBytes RandomBytes(int64_t bytes, Stream stream) {
+  DeviceBytes memory(bytes);
+  Require(EnqueueFill(memory.data(), bytes / 2, 1, stream));
+  REQUIRE_CUDA(cudaDeviceSynchronize());
+  return memory;
+}
+
+Bench::Bench(std::string only) : only_(std::move(only)), workspace_(Blas::kWorkspaceBytes) {
+  absl::StatusOr<std::unique_ptr<Blas>> blas =
+      Blas::Create(workspace_.data(), Blas::kWorkspaceBytes);
+  Require(blas.status());
+  blas_ = *std::move(blas);
+}
+
+int Bench::Sets(int64_t bytes) {
+  return static_cast<int>(
+      std::clamp<int64_t>(kColdBytes / std::max<int64_t>(bytes, 1) + 1, 2, kMaxLaunches));
+}
+
+double Bench::Time(const std::function<absl::Status(int set)>& enqueue, int sets) {
+  Require(enqueue(0));  // what is chosen or loaded at the first time
+  REQUIRE_CUDA(cudaDeviceSynchronize());
+  const int launches = std::clamp(sets, kMinLaunches, kMaxLaunches);
+  const cudaStream_t stream = CudaStream(stream_);
+  cudaGraph_t graph = nullptr;
+  REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < launches; ++i) Require(enqueue(i % sets));
+  REQUIRE_CUDA(cudaStreamEndCapture(stream, &graph));
+  cudaGraphExec_t replay = nullptr;
+  REQUIRE_CUDA(cudaGraphInstantiate(&replay, graph, 0));
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  REQUIRE_CUDA(cudaEventCreate(&begin));
+  REQUIRE_CUDA(cudaEventCreate(&end));
+  std::vector<float> times;
+  for (int i = 0; i < kReplays + 2; ++i) {
+    REQUIRE_CUDA(cudaEventRecord(begin, stream));
+    REQUIRE_CUDA(cudaGraphLaunch(replay, stream));
+    REQUIRE_CUDA(cudaEventRecord(end, stream));
+    REQUIRE_CUDA(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    REQUIRE_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
+    if (i >= 2) times.push_back(milliseconds);
+  }
+  REQUIRE_CUDA(cudaGraphExecDestroy(replay));
+  REQUIRE_CUDA(cudaGraphDestroy(graph));
+  REQUIRE_CUDA(cudaEventDestroy(begin));
+  REQUIRE_CUDA(cudaEventDestroy(end));
+  std::nth_element(times.begin(), times.begin() + kReplays / 2, times.end());
+  return times[kReplays / 2] / 1e3 / launches;
+}
+
+double Bench::ReadRate() {
+  const DeviceBytes data = RandomBytes(kCeilingBytes, stream_);
+  const DeviceBytes sink(4);
+  double best = 0;
+  // Which grid reads fastest differs from chip to chip.
+  for (const int32_t blocks : {1, 4, 16, 64}) {
+    const double seconds = Time(
+        [&](int) {
+          return EnqueueRead(data.data(), kCeilingBytes, static_cast<uint32_t*>(sink.data()),
+                             blocks * multiprocessors_, stream_);
+        },
+        1);
+    best = std::max(best, static_cast<double>(kCeilingBytes) / seconds);
+  }
+  return best;
+}
+
+double Bench::ProductRate() {
+  const int64_t side = kCeilingSide;
+  const DeviceBytes a = RandomBytes(2 * side * side, stream_);
+  const DeviceBytes b = RandomBytes(2 * side * side, stream_);
+  const DeviceBytes c(2 * side * side);
+  const double seconds = Time(
+      [&](int) {
+        return blas_->Enqueue({.rows = side,
+                               .n = side,
+                               .k = side,
+                               .in = a.data(),
+                               .weight = b.data(),
+                               .out = c.data(),
+                               .in_stride = side,
+                               .weight_stride = side,
+                               .out_stride = side},
+                              stream_);
+      },
+      1);
+  return 2.0 * side * side * side / seconds;
+}
+
+void Bench::MeasureCeilings() {
+  cudaDeviceProp properties;
+  REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
+  bytes_per_s_ = ReadRate();
+  operations_per_s_ = ProductRate();
+  std::printf("%s, %d multiprocessors; ceilings: read %.2f TB/s, bf16 products %.0f TFLOP/s\n",
+              properties.name, multiprocessors_, bytes_per_s_ / 1e12, operations_per_s_ / 1e12);
+  std::printf("%-56s %10s %10s %10s %9s %7s\n", "kernel", "MB", "GFLOP", "us", "rate", "share");
+}
+
+void Bench::Report(const std::string& name, double bytes, double operations, double seconds) const {
+  const bool by_bytes = bytes / bytes_per_s_ >= operations / operations_per_s_;
+  const double floor = std::max(bytes / bytes_per_s_, operations / operations_per_s_);
+  std::printf(
+      "%-56s %10.2f %10.2f %10.2f %9s %6.1f%%\n", name.c_str(), bytes / 1e6, operations / 1e9,
+      seconds * 1e6,
+      by_bytes ? absl::StrCat(static_cast<int64_t>(bytes / seconds / 1e9), " GB/s").c_str()
+               : absl::StrCat(static_cast<int64_t>(operations / seconds / 1e12), " TF/s").c_str(),
+      100 * floor / seconds);
+  std::fflush(stdout);
+}
+
+}  // namespace skein::kernels::cuda
