@@ -22,6 +22,7 @@
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append_kv.h"
 #include "kernels/cuda/swiglu.h"
+#include "kernels/cuda/top_logits.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -323,6 +324,33 @@ void BenchRope(Bench& bench, int32_t rows) {
   bench.Report(name, 4.0 * rows * static_cast<double>(a.stride), 0, seconds);
 }
 
+void BenchTopLogits(Bench& bench, int64_t rows, int32_t count) {
+  const std::string name = absl::StrCat("first ", count, " of 128256 logits, ", rows, " rows");
+  if (!bench.Wants(name)) return;
+  constexpr int64_t kTokens = 128256;
+  const int64_t floats = rows * kTokens;
+  const int sets = Bench::Sets(4 * floats);
+  // Of bf16 bits in pairs: floats of all magnitudes to 1.
+  const DeviceBytes logits = RandomBytes(sets * 4 * floats, bench.stream());
+  const DeviceArray<int32_t> counts(std::vector<int32_t>(static_cast<size_t>(rows), count));
+  const DeviceBytes top(rows * count * static_cast<int64_t>(sizeof(TopLogit)));
+  const DeviceBytes sums(4 * rows);
+  const double seconds = bench.Time(
+      [&](int set) {
+        return Enqueue(TopLogits{.rows = rows,
+                                 .tokens = kTokens,
+                                 .logits = static_cast<float*>(logits.data()) + set * floats,
+                                 .logits_stride = kTokens,
+                                 .counts = counts.get(),
+                                 .capacity = count,
+                                 .top = static_cast<TopLogit*>(top.data()),
+                                 .sums = static_cast<float*>(sums.data())},
+                       bench.stream());
+      },
+      sets);
+  bench.Report(name, 4.0 * static_cast<double>(floats), 0, seconds);
+}
+
 void RunAll(Bench& bench) {
   bench.MeasureCeilings();
   const Matrix matrices[] = {{"8B qkv", 6144, 4096},
@@ -378,6 +406,9 @@ void RunAll(Bench& bench) {
     BenchSwiGlu(bench, rows, 14336, GateUpLayout::kInterleaved);
   }
   for (const int64_t rows : {1, 64, 2048}) BenchGather(bench, rows, 4096);
+  for (const int64_t rows : {1, 64, 256}) {
+    for (const int32_t count : {1, 50, 1024}) BenchTopLogits(bench, rows, count);
+  }
 }
 
 }  // namespace
