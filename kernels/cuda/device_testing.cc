@@ -37,7 +37,7 @@ void Require(const absl::Status& status) {
 }
 
 DeviceBytes::DeviceBytes(int64_t bytes) : bytes_(bytes) {
-  // A page more where nothing is asked for: kernels get a valid pointer.
+  // A byte where nothing is asked for: kernels get a valid pointer.
   REQUIRE_CUDA(cudaMalloc(&data_, static_cast<size_t>(bytes > 0 ? bytes : 1)));
   Poison();
 }

@@ -15,7 +15,7 @@ namespace skein::kernels::cuda {
 // How it is done; results differ in the last bits.
 enum class PrefillForm : uint8_t {
   kWarps,       // mma of a warp
-  kWarpgroups,  // wgmma: Hopper
+  kWarpgroups,  // wgmma; has not run on a GPU yet, so that it is no default
 };
 
 // Causal: out[r, h] = sum over positions p up to r's own of softmax(scale * q[r, h] . k[p]) * v[p].
