@@ -57,11 +57,14 @@ struct Place {
 
 __device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
-// The third warpgroup: each of its warps copies two of a tile's eight blocks, a lane a panel.
+// The third warpgroup's first warp: a lane copies a panel of one of a tile's eight blocks. The
+// other three warps have nothing to do: they would have to arrive at each tile, too, or lose count
+// of the rounds.
 template <typename T, int kHeadDim>
 struct Fetcher {
   using KvRing = Ring<T, kHeadDim>;
-  static constexpr int kCopies = 2 * KvRing::kPanels;  // of a warp
+  static constexpr int kCopies = kTileBlocks * KvRing::kPanels;
+  static_assert(kCopies <= kWarp);
 
   const PrefillAttention& op;
   const Tile& tile;
@@ -70,11 +73,10 @@ struct Fetcher {
 
   // Part 0: keys, 1: values.
   __device__ void Copy(int at, int part, char* to, ArrivalBarrier* full) const {
-    const int warp = static_cast<int>(threadIdx.x) / kWarp % 4;
-    const int in_tile = warp * 2 + Lane() / KvRing::kPanels;
+    const int in_tile = Lane() / KvRing::kPanels;
     const int panel = Lane() % KvRing::kPanels;
     const int position = at + in_tile * kKvBlock;
-    if (warp == 0 && Lane() == 0) {
+    if (Lane() == 0) {
       const int first = max(at, tile.begin) / kKvBlock;
       const int last = (min(at + kTile, tile.end) - 1) / kKvBlock;
       ExpectBytes(full, (last - first + 1) * kKvBlock * KvRing::kPanels * KvRing::kPanelBytes);
@@ -276,8 +278,8 @@ struct Worker {
 };
 
 // Blocks (tiles, KV heads), one a multiprocessor. Two warpgroups have 64 rows each, in registers:
-// queries, scores, weights, sums. The third one streams keys and values through a ring of tiles of
-// 128 positions.
+// queries, scores, weights, sums. A warp of the third one streams keys and values through a
+// ring of tiles of 128 positions.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 1)
     WarpgroupKernel(const __grid_constant__ PrefillAttention op) {
@@ -301,7 +303,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const KvRing ring = {shared, full, empty, full + KvRing::kStages, empty + KvRing::kStages};
   if (threadIdx.x >= kWorkers * kGroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFetchRegisters));
-    Fetcher<T, kHeadDim>{op, tile, ring, kv_head}.Work();
+    if (threadIdx.x < kWorkers * kGroup + kWarp) {
+      Fetcher<T, kHeadDim>{op, tile, ring, kv_head}.Work();
+    }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kWorkRegisters));
     Worker<T, kHeadDim> worker = {op, tile, ring, kv_head, group};
