@@ -150,10 +150,16 @@ struct Worker {
     }
   }
 
+  // All scores, and all sums, as products take them.
+  __device__ auto& Scores() { return reinterpret_cast<float(&)[kTile / 2]>(s); }
+  __device__ auto& Sums() { return reinterpret_cast<float(&)[kHeadDim / 2]>(o); }
+
   // s = q * keys^T.
   __device__ void StartScores(const char* keys) {
     const uint32_t address = SharedAddress(keys);
-    auto& d = reinterpret_cast<float(&)[kTile / 2]>(s);
+    auto& d = Scores();
+    Pin(d);
+    Pin(q);
     BeginProducts();
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
@@ -168,7 +174,9 @@ struct Worker {
   // o += weights * values.
   __device__ void StartValues(const char* values) {
     const uint32_t address = SharedAddress(values);
-    auto& d = reinterpret_cast<float(&)[kHeadDim / 2]>(o);
+    auto& d = Sums();
+    Pin(d);
+    Pin(weights);
     BeginProducts();
 #pragma unroll
     for (int b = 0; b < kTileBlocks; ++b) {
@@ -242,6 +250,7 @@ struct Worker {
     WaitFor(&ring.keys_full[0], 0);
     StartScores(ring.Keys(0));
     WaitForProducts<0>();
+    Pin(Scores());
     Release(&ring.keys_empty[0]);
     next.Next();
     Weigh(at);
@@ -261,9 +270,11 @@ struct Worker {
       WaitFor(&ring.values_full[place.stage], place.parity);
       StartValues(ring.Values(place.stage));
       WaitForProducts<1>();
+      Pin(Scores());
       Release(&ring.keys_empty[next.stage]);
       Weigh(at + kTile);
       WaitForProducts<0>();
+      Pin(Sums());
       Release(&ring.values_empty[place.stage]);
       KeepWeights();
       next.Next();
@@ -273,6 +284,7 @@ struct Worker {
     if (at + kTile > tile.end) ClearValues(ring.Values(place.stage), at);
     StartValues(ring.Values(place.stage));
     WaitForProducts<0>();
+    Pin(Sums());
     Write();
   }
 };

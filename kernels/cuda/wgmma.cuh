@@ -24,6 +24,23 @@ __device__ void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 
+// What the compiler sees of a product is its start: nothing ties ordinary code that uses D, or A's
+// registers, to the fence and the wait. So Pin() both in front of BeginProducts(), and D after the
+// wait; it costs no instruction.
+template <int kCount>
+__device__ void Pin(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int kCount>
+__device__ void Pin(uint32_t (&a)[kCount][4]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(a[i][j])::"memory");
+  }
+}
+
 // Where B lies: panels of `panel_bytes` a row, 64 or 128, swizzled by as much; rows are contiguous.
 // address: of the first element, in shared memory. panel_stride: bytes from panel to panel, for a B
 // whose columns are contiguous.
