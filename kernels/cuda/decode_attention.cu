@@ -74,7 +74,6 @@ struct DecodeWarp {
   PlanView plan;
   T* ring;                   // [kStages] blocks, this warp's
   ArrivalBarrier* barriers;  // [kStages]
-  bool waited = false;       // for the kernel before, which writes the newest position
   Cursor fill;
   PageIds page_ids;
   uint32_t q[kHeadDim / 16][4];
@@ -82,18 +81,10 @@ struct DecodeWarp {
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % kWarp; }
   __device__ int group() const { return op.heads / op.kv.kv_heads; }
 
-  __device__ void Wait() {
-    if (waited) return;
-    WaitForPrevious();
-    LetNextBegin();
-    waited = true;
-  }
-
   // Starts the copy of the next block into a stage.
   __device__ void Fill(int stage) {
     if (fill.block == EndBlock(fill.sequence)) fill.NextHead(plan.sequences, op.kv.kv_heads);
     const int64_t page = page_ids.Get(op.batch, fill, op.kv.page_size);
-    if (fill.block == EndBlock(fill.sequence) - 1) Wait();
     if (lane() == 0) {
       const int offset = fill.block * kKvBlock % op.kv.page_size;
       ExpectBytes(&barriers[stage], kBlockBytes);
@@ -106,7 +97,6 @@ struct DecodeWarp {
 
   // Rows of q beyond the group are zeros.
   __device__ void LoadQueries(const Cursor& at) {
-    Wait();
     const T* head = static_cast<const T*>(op.q) + at.sequence.row * op.q_stride +
                     int64_t{at.kv_head} * group() * kHeadDim;
 #pragma unroll
@@ -236,10 +226,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     PublishBarriers();
   }
   __syncwarp();
+  // The kernel right before may be the one that plans: nothing that it wrote is sure to be seen
+  // earlier.
+  WaitForPrevious();
+  LetNextBegin();
   Warp work = {op, ViewOf(op.plan, DecodeWorkers(op.multiprocessors)),
                reinterpret_cast<T*>(shared + warp * kRingBytes), barriers[warp]};
   work.Work(warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x));
-  work.Wait();
 }
 
 // Blocks (splits, group): puts the parts of one query head together. First every thread learns the

@@ -39,8 +39,7 @@ absl::Status Enqueue(const PlanDecode& op, Stream stream);
 
 // out[r, h] = sum over positions p of softmax(scale * q[r, h] . k[p]) * v[p]. Sequences with other
 // than one row are left to PrefillAttention. Slots of a page that the sequence has not written are
-// never used, whatever they hold. The kernel right before it on the stream may write queries and
-// the newest position, but neither page tables nor older ones: it reads these while that one runs.
+// never used, whatever they hold.
 struct DecodeAttention {
   DType dtype = DType::kBF16;  // of queries, cache and out: BF16 or F16
   PagedBatch batch;            // the plan's, as are window and multiprocessors

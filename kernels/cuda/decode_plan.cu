@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(kPlanThreads) PlanKernel(PlanDecode op) {
   extern __shared__ int begins[];  // [sequences + 1]
   __shared__ int scratch[kWarp + 1];
   __shared__ int splits;
-  // The next kernel begins when this one has ended: DecodeAttention reads the plan before it waits.
   WaitForPrevious();
+  LetNextBegin();
   const int workers = DecodeWorkers(op.multiprocessors);
   const PlanView plan = ViewOf(op.plan, workers);
   const int n = op.batch.sequences;

@@ -1,9 +1,9 @@
 // How kernels are started: so that the next one on the stream may begin before this one ends.
 //
 // Every block of every kernel calls WaitForPrevious() before it touches what other kernels write,
-// and LetNextBegin() after that and not before. So in front of its own wait a kernel may count on
-// all kernels but the one right before it: they have ended, and what they wrote is seen. Weights,
-// page tables and keys of earlier steps can be fetched there.
+// and LetNextBegin() after that and not before. In front of its wait it reads only what no kernel
+// of the stream writes, as weights: what the kernel right before it wrote is sure to be seen behind
+// the wait alone, even where that one has ended.
 #pragma once
 
 #include <cuda_bf16.h>
