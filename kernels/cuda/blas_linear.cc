@@ -2,6 +2,10 @@
 
 #include <cublasLt.h>
 
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +28,40 @@ absl::StatusOr<cudaDataType_t> TypeOf(DType dtype) {
           absl::StrCat("a product of ", std::string(DTypeName(dtype)), "; there are BF16 and F16"));
   }
 }
+
+// Of operands, at least; cuBLASLt supposes 256 bytes unless it is told.
+constexpr uint32_t kAlignment = 16;
+
+absl::Status Validate(const BlasLinear& op) {
+  if ((op.dtype != DType::kBF16 && op.dtype != DType::kF16) ||
+      (op.out_dtype != op.dtype && op.out_dtype != DType::kF32)) {
+    return absl::UnimplementedError(absl::StrCat("BlasLinear of ", std::string(DTypeName(op.dtype)),
+                                                 " to ", std::string(DTypeName(op.out_dtype)),
+                                                 ": BF16 or F16, to the same or to F32"));
+  }
+  const int64_t residual_stride = op.residual != nullptr ? op.residual_stride : 0;
+  if (op.rows < 0 || op.n <= 0 || op.k <= 0 ||
+      (op.k | op.in_stride | op.weight_stride | residual_stride | op.out_stride) % 8 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("BlasLinear of ", op.rows, " rows, ", op.n, " by ", op.k,
+                     ": inner dimension and strides are multiples of 8"));
+  }
+  for (const void* operand : {op.in, op.weight, op.residual, static_cast<const void*>(op.out)}) {
+    if (reinterpret_cast<uintptr_t>(operand) % kAlignment != 0) {
+      return absl::InvalidArgumentError("BlasLinear: operands are 16-byte aligned");
+    }
+  }
+  if (op.residual != nullptr && op.residual == op.out && op.residual_stride != op.out_stride) {
+    return absl::InvalidArgumentError("BlasLinear in place: residual and out have one stride");
+  }
+  return absl::OkStatus();
+}
+
+struct DestroyPreference {
+  void operator()(cublasLtMatmulPreference_t preference) const {
+    cublasLtMatmulPreferenceDestroy(preference);
+  }
+};
 
 }  // namespace
 
@@ -88,15 +126,23 @@ absl::StatusOr<std::unique_ptr<Blas::Product>> Blas::Choose(const BlasLinear& op
   SKEIN_RETURN_IF_ERROR(product->Describe(op));
   cublasLtMatmulPreference_t preference = nullptr;
   SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulPreferenceCreate(&preference));
-  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                       &workspace_bytes_, sizeof(workspace_bytes_));
+  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, DestroyPreference> owner(
+      preference);
+  const uint64_t workspace_bytes = workspace_bytes_;
+  SKEIN_CUBLAS_RETURN_IF_ERROR(
+      cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                           &workspace_bytes, sizeof(workspace_bytes)));
+  for (cublasLtMatmulPreferenceAttributes_t attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulPreferenceSetAttribute(
+        preference, attribute, &kAlignment, sizeof(kAlignment)));
+  }
   cublasLtMatmulHeuristicResult_t best = {};
   int found = 0;
-  const cublasStatus_t code = cublasLtMatmulAlgoGetHeuristic(
+  SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulAlgoGetHeuristic(
       static_cast<cublasLtHandle_t>(handle_), product->operation, product->weight, product->in,
-      product->residual, product->out, preference, 1, &best, &found);
-  cublasLtMatmulPreferenceDestroy(preference);
-  SKEIN_RETURN_IF_ERROR(CublasStatus(code, "cublasLtMatmulAlgoGetHeuristic"));
+      product->residual, product->out, preference, 1, &best, &found));
   if (found == 0) {
     return absl::UnimplementedError(
         absl::StrCat("cuBLASLt has no algorithm for ", op.rows, " rows, ", op.n, " by ", op.k));
@@ -106,6 +152,7 @@ absl::StatusOr<std::unique_ptr<Blas::Product>> Blas::Choose(const BlasLinear& op
 }
 
 absl::Status Blas::Enqueue(const BlasLinear& op, Stream stream) {
+  SKEIN_RETURN_IF_ERROR(Validate(op));
   if (op.rows == 0) return absl::OkStatus();
   const Key key = {static_cast<int64_t>(op.dtype),
                    static_cast<int64_t>(op.out_dtype),

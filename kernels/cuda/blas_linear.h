@@ -23,7 +23,7 @@ struct BlasLinear {
   int64_t k = 0;                   // a multiple of 8
   const void* in = nullptr;        // [rows, k], 16-byte aligned, as all of these
   const void* weight = nullptr;    // [n, k]
-  const void* residual = nullptr;  // [rows, n], or null; may be out
+  const void* residual = nullptr;  // [rows, n], or null; may be out, with its stride
   void* out = nullptr;             // [rows, n]
   int64_t in_stride = 0;           // elements from row to row, multiples of 8
   int64_t weight_stride = 0;

@@ -1,5 +1,6 @@
 // FewRowsLinear and BlasLinear against sums in double.
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -216,11 +217,42 @@ TEST(FewRowsLinearTest, RefusesWhatDoesNotFit) {
               StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("SwiGlu")));
 }
 
-TEST(BlasLinearTest, AgreesWithTheDefinition) {
-  SKEIN_NEED_GPU();
-  const DeviceBytes workspace(Blas::kWorkspaceBytes);
-  SKEIN_ASSERT_OK_AND_ASSIGN(std::unique_ptr<Blas> blas,
-                             Blas::Create(workspace.data(), Blas::kWorkspaceBytes));
+BlasLinear BlasOpOf(const Case& c, const Data& data, void* out) {
+  const FewRowsLinear op = OpOf(c, data, data.device_residual);
+  return {.dtype = c.dtype,
+          .out_dtype = c.out_dtype,
+          .rows = c.rows,
+          .n = c.n,
+          .k = c.k,
+          .in = op.in,
+          .weight = op.weight,
+          .residual = op.residual,
+          .out = out,
+          .in_stride = op.in_stride,
+          .weight_stride = op.weight_stride,
+          .residual_stride = op.residual_stride,
+          .out_stride = op.out_stride};
+}
+
+class BlasLinearTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    SKEIN_NEED_GPU();
+    workspace_ = std::make_unique<DeviceBytes>(Blas::kWorkspaceBytes);
+    SKEIN_ASSERT_OK_AND_ASSIGN(blas_, Blas::Create(workspace_->data(), Blas::kWorkspaceBytes));
+  }
+
+  OwnStream& stream() {
+    if (stream_ == nullptr) stream_ = std::make_unique<OwnStream>();
+    return *stream_;
+  }
+
+  std::unique_ptr<DeviceBytes> workspace_;
+  std::unique_ptr<Blas> blas_;
+  std::unique_ptr<OwnStream> stream_;
+};
+
+std::vector<Case> BlasCases() {
   std::vector<Case> cases;
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (DType out : {dtype, DType::kF32}) {
@@ -230,29 +262,81 @@ TEST(BlasLinearTest, AgreesWithTheDefinition) {
       cases.push_back({dtype, out, 1, 64, 64});
     }
   }
-  for (const Case& c : cases) {
+  return cases;
+}
+
+TEST_F(BlasLinearTest, AgreesWithTheDefinition) {
+  for (const Case& c : BlasCases()) {
     SCOPED_TRACE(c.Name());
-    OwnStream stream;
     const Data data(c);
-    const FewRowsLinear shape = OpOf(c, data, data.device_residual);
     const DeviceBytes out(DTypeBytes(c.out_dtype, c.rows * (c.n + c.pad)));
-    SKEIN_ASSERT_OK(blas->Enqueue({.dtype = c.dtype,
-                                   .out_dtype = c.out_dtype,
-                                   .rows = c.rows,
-                                   .n = c.n,
-                                   .k = c.k,
-                                   .in = shape.in,
-                                   .weight = shape.weight,
-                                   .residual = shape.residual,
-                                   .out = out.data(),
-                                   .in_stride = shape.in_stride,
-                                   .weight_stride = shape.weight_stride,
-                                   .residual_stride = shape.residual_stride,
-                                   .out_stride = shape.out_stride},
-                                  stream));
-    SKEIN_ASSERT_OK(stream.Finish());
+    SKEIN_ASSERT_OK(blas_->Enqueue(BlasOpOf(c, data, out.data()), stream()));
+    SKEIN_ASSERT_OK(stream().Finish());
     EXPECT_TRUE(Agrees(RowsOf(c, Decoded(c.out_dtype, out)), ExpectedOf(c, data)));
   }
+}
+
+// The bytes of `memory`, 16 bytes further on.
+DeviceBytes MovedBy16(const DeviceBytes& memory) {
+  std::vector<std::byte> bytes(static_cast<size_t>(memory.bytes()) + 16, std::byte{0xff});
+  memory.Download(bytes.data() + 16, memory.bytes());
+  DeviceBytes moved(static_cast<int64_t>(bytes.size()));
+  moved.Upload(bytes.data(), moved.bytes());
+  return moved;
+}
+void* Behind16(const DeviceBytes& memory) { return static_cast<char*>(memory.data()) + 16; }
+
+TEST_F(BlasLinearTest, NeedsNoMoreThan16BytesOfAlignment) {
+  for (const Case& c : BlasCases()) {
+    SCOPED_TRACE(c.Name());
+    const Data data(c);
+    const DeviceBytes in = MovedBy16(data.device_in);
+    const DeviceBytes weight = MovedBy16(data.device_weight);
+    const DeviceBytes residual = MovedBy16(data.device_residual);
+    const DeviceBytes out(16 + DTypeBytes(c.out_dtype, c.rows * (c.n + c.pad)));
+    BlasLinear op = BlasOpOf(c, data, Behind16(out));
+    op.in = Behind16(in);
+    op.weight = Behind16(weight);
+    if (c.residual) op.residual = Behind16(residual);
+    SKEIN_ASSERT_OK(blas_->Enqueue(op, stream()));
+    SKEIN_ASSERT_OK(stream().Finish());
+    std::vector<float> written = Decoded(c.out_dtype, out);
+    written.erase(written.begin(), written.begin() + 16 / DTypeBytes(c.out_dtype, 1));
+    EXPECT_TRUE(Agrees(RowsOf(c, written), ExpectedOf(c, data)));
+  }
+}
+
+TEST_F(BlasLinearTest, AddsToTheResidualInPlace) {
+  for (DType out : {DType::kBF16, DType::kF32}) {
+    for (const int64_t rows : {1, 33, 200}) {
+      const Case c = {.out_dtype = out, .rows = rows, .n = 136, .k = 1024, .residual = true};
+      SCOPED_TRACE(c.Name());
+      const Data data(c);
+      SKEIN_ASSERT_OK(blas_->Enqueue(BlasOpOf(c, data, data.device_residual.data()), stream()));
+      SKEIN_ASSERT_OK(stream().Finish());
+      EXPECT_TRUE(Agrees(Decoded(out, data.device_residual), ExpectedOf(c, data)));
+    }
+  }
+}
+
+TEST_F(BlasLinearTest, RefusesWhatDoesNotFit) {
+  const Case c = {.rows = 2, .n = 8, .k = 16, .residual = true};
+  const Data data(c);
+  const BlasLinear good = BlasOpOf(c, data, data.device_residual.data());
+  const auto refuses = [&](auto change, const char* message,
+                           absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
+    BlasLinear op = good;
+    change(op);
+    EXPECT_THAT(blas_->Enqueue(op, stream()), StatusIs(code, testing::HasSubstr(message)));
+  };
+  refuses([](BlasLinear& op) { op.k = 12; }, "multiples of 8");
+  refuses([](BlasLinear& op) { op.weight_stride = 20; }, "multiples of 8");
+  refuses([](BlasLinear& op) { op.residual_stride = 16; }, "one stride");
+  refuses([](BlasLinear& op) { op.in = static_cast<const char*>(op.in) + 2; }, "16-byte");
+  refuses([](BlasLinear& op) { op.dtype = DType::kF32; }, "BF16 or F16",
+          absl::StatusCode::kUnimplemented);
+  refuses([](BlasLinear& op) { op.out_dtype = DType::kF16; }, "BF16 or F16",
+          absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace
