@@ -54,6 +54,8 @@ void DeviceBytes::Poison() {
 void DeviceBytes::Upload(const void* from, int64_t bytes) {
   if (bytes > bytes_) Require(absl::OutOfRangeError("upload"));
   REQUIRE_CUDA(cudaMemcpy(data_, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+  // A copy from pageable memory may return earlier, and streams of tests do not wait for it.
+  REQUIRE_CUDA(cudaDeviceSynchronize());
 }
 
 void DeviceBytes::Download(void* to, int64_t bytes) const {
