@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/bench_harness.h"
 #include "kernels/cuda/blas_linear.h"
@@ -415,7 +416,12 @@ void RunAll(Bench& bench) {
 }  // namespace skein::kernels::cuda
 
 int main(int argc, char** argv) {
-  if (!skein::kernels::cuda::HasGpu()) {
+  const absl::StatusOr<bool> has_gpu = skein::kernels::cuda::HasGpu();
+  if (!has_gpu.ok()) {
+    std::fprintf(stderr, "%s\n", has_gpu.status().ToString().c_str());
+    return 1;
+  }
+  if (!*has_gpu) {
     std::puts("no GPU");
     return 0;
   }

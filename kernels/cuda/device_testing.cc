@@ -19,9 +19,18 @@ void RequireCuda(cudaError_t code, const char* expression) {
 
 #define REQUIRE_CUDA(expr) RequireCuda((expr), #expr)
 
-bool HasGpu() {
+absl::StatusOr<bool> HasGpu() {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaErrorNoDevice) return false;
+  if (code == cudaErrorInsufficientDriver) {
+    // Said of a driver that is too old, and of none, whose version is 0.
+    int driver = 0;
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaDriverGetVersion(&driver));
+    if (driver == 0) return false;
+  }
+  SKEIN_RETURN_IF_ERROR(CudaStatus(code, "cudaGetDeviceCount"));
+  return count > 0;
 }
 
 int32_t Multiprocessors() {

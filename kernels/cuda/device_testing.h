@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/dtype.h"
 #include "base/stream.h"
 
 namespace skein::kernels::cuda {
 
-// Whether there is a device that these kernels run on.
-bool HasGpu();
+// Whether there is a device that these kernels run on. Fails where there may be one, in disorder.
+absl::StatusOr<bool> HasGpu();
 int32_t Multiprocessors();
 
 // Ends the program with the status' message unless it is OK: a test cannot go on.
@@ -84,5 +85,10 @@ class OwnStream {
 }  // namespace skein::kernels::cuda
 
 // First in a test that needs a device.
-#define SKEIN_NEED_GPU() \
-  if (!::skein::kernels::cuda::HasGpu()) GTEST_SKIP() << "no GPU"
+#define SKEIN_NEED_GPU()                                                  \
+  {                                                                       \
+    const auto skein_has_gpu = ::skein::kernels::cuda::HasGpu();          \
+    ASSERT_TRUE(skein_has_gpu.ok()) << skein_has_gpu.status().ToString(); \
+    if (!*skein_has_gpu) GTEST_SKIP() << "no GPU";                        \
+  }                                                                       \
+  static_assert(true)
