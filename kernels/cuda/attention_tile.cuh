@@ -94,7 +94,8 @@ struct OnlineSoftmax {
       }
       top = QuadMax(top);
       const float anchor = top == -INFINITY ? 0.0f : top * scale;
-      shrink[half] = Exp2(largest[half] * scale - anchor);
+      // Exactly 1 where nothing changes: the difference of a product and its rounding is not 0.
+      shrink[half] = largest[half] == top ? 1.0f : Exp2(largest[half] * scale - anchor);
       sum[half] *= shrink[half];
       largest[half] = top;
 #pragma unroll

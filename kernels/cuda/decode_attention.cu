@@ -174,7 +174,7 @@ struct DecodeWarp {
       }
       if (lane() % 4 == 0) {
         reinterpret_cast<float2*>(partial + group() * kHeadDim)[row] =
-            make_float2(state.softmax.largest[half] * op.scale * kLog2E, sum);
+            make_float2(state.softmax.largest[half] * (op.scale * kLog2E), sum);  // as Weigh has it
       }
     }
   }
