@@ -181,6 +181,18 @@ TEST(AttentionTest, RefusesWhatDoesNotFit) {
               StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("heads of 80")));
   EXPECT_THAT(Enqueue(DecodeAttention{.heads = 34, .kv = {nullptr, 2, 64, 16}}, {}),
               StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("34 heads")));
+  const KvLayer good = {nullptr, 2, 64, 16};
+  EXPECT_THAT(Enqueue(DecodeAttention{.heads = 0, .kv = good}, {}),
+              StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("0 heads")));
+  EXPECT_THAT(Enqueue(PrefillAttention{.heads = 0, .kv = good}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("heads")));
+  EXPECT_THAT(Enqueue(RopeAppendKv{.rows = 1, .heads = 2, .kv = {nullptr, 0, 64, 16}}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("0 KV heads")));
+  const void* odd = reinterpret_cast<const void*>(uintptr_t{24});
+  EXPECT_THAT(Enqueue(DecodeAttention{.heads = 2, .kv = good, .multiprocessors = 1, .q = odd}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("16-byte")));
+  EXPECT_THAT(Enqueue(PrefillAttention{.heads = 2, .kv = good, .q = odd}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("16-byte")));
 }
 
 // qkv rows of rope's test, with a gap after each.

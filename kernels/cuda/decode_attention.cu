@@ -325,7 +325,7 @@ absl::Status Validate(const DecodeAttention& op) {
         absl::StrCat("DecodeAttention with heads of ", op.kv.head_dim, " and pages of ",
                      op.kv.page_size, ": heads of 64, 96 or 128, pages of a multiple of 16"));
   }
-  if (op.kv.kv_heads <= 0 || op.heads % op.kv.kv_heads != 0 ||
+  if (op.kv.kv_heads <= 0 || op.heads <= 0 || op.heads % op.kv.kv_heads != 0 ||
       op.heads / op.kv.kv_heads > kMaxGroup) {
     return absl::UnimplementedError(absl::StrCat("DecodeAttention of ", op.heads, " heads over ",
                                                  op.kv.kv_heads, " KV heads: 1 to 16 for each"));
@@ -334,6 +334,9 @@ absl::Status Validate(const DecodeAttention& op) {
     return absl::InvalidArgumentError(
         "DecodeAttention: a positive scale, strides of multiples of 8, and the device's "
         "multiprocessors");
+  }
+  if (!Aligned16({op.kv.data, op.plan, op.partials, op.q, op.out})) {
+    return absl::InvalidArgumentError("DecodeAttention: operands are 16-byte aligned");
   }
   return absl::OkStatus();
 }

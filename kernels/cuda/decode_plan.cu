@@ -115,6 +115,9 @@ absl::Status Enqueue(const PlanDecode& op, Stream stream) {
   if (op.kv_heads <= 0 || op.multiprocessors <= 0) {
     return absl::InvalidArgumentError("PlanDecode: KV heads and multiprocessors are positive");
   }
+  if (!Aligned16({op.plan})) {
+    return absl::InvalidArgumentError("PlanDecode: the plan is 16-byte aligned");
+  }
   const size_t shared_bytes = (static_cast<size_t>(op.batch.sequences) + 1) * sizeof(int);
   if (shared_bytes > kDefaultSharedBytes) {
     return absl::UnimplementedError(

@@ -257,7 +257,14 @@ absl::Status Enqueue(const FewRowsLinear& op, Stream stream) {
   if (op.multiprocessors <= 0) {
     return absl::InvalidArgumentError("FewRowsLinear: the device's multiprocessors");
   }
+  if (!Aligned16({op.in, op.weight})) {
+    return absl::InvalidArgumentError("FewRowsLinear: in and weight are 16-byte aligned");
+  }
   if (op.rows == 0) return absl::OkStatus();
+  if (op.out == op.in) {
+    return absl::InvalidArgumentError(
+        "FewRowsLinear in place: blocks still read what others write");
+  }
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
     return WithFloatOr<T>(op.out_dtype, op.dtype, [&]<typename Out>(TypeTag<Out>) {
       return op.rows <= kTileRows ? Start<T, Out, 1>(op, stream) : Start<T, Out, 2>(op, stream);

@@ -26,9 +26,9 @@ struct FewRowsLinear {
   const void* weight = nullptr;    // [n, k], not written while other kernels of the stream run
   const float* bias = nullptr;     // [n], or null
   const void* residual = nullptr;  // [rows, n], or null; may be out
-  void* out = nullptr;
-  int64_t in_stride = 0;      // elements from row to row, a multiple of 8
-  int64_t weight_stride = 0;  // likewise
+  void* out = nullptr;             // other memory than in
+  int64_t in_stride = 0;           // elements from row to row, a multiple of 8
+  int64_t weight_stride = 0;       // likewise
   int64_t residual_stride = 0;
   int64_t out_stride = 0;
   int32_t multiprocessors = 0;  // of the device

@@ -36,6 +36,9 @@ absl::Status Enqueue(const GatherRows& op, Stream stream) {
     return absl::InvalidArgumentError(
         absl::StrCat("GatherRows of ", op.cols, " columns: these and strides are multiples of 8"));
   }
+  if (!Aligned16({op.in, op.out})) {
+    return absl::InvalidArgumentError("GatherRows: operands are 16-byte aligned");
+  }
   if (op.rows == 0) return absl::OkStatus();
   const int64_t vectors = op.cols / kVector;
   const LaunchShape shape = {"GatherRows",

@@ -11,6 +11,8 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -25,6 +27,13 @@ namespace skein::kernels::cuda {
 __device__ inline void WaitForPrevious() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ inline void LetNextBegin() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+// Whether kernels may read and write 16 bytes at once there; null is.
+inline bool Aligned16(std::initializer_list<const void*> pointers) {
+  uintptr_t bits = 0;
+  for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
+  return bits % 16 == 0;
 }
 
 struct LaunchShape {

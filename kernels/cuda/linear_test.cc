@@ -215,6 +215,12 @@ TEST(FewRowsLinearTest, RefusesWhatDoesNotFit) {
               StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("multiples of 8")));
   EXPECT_THAT(Enqueue(FewRowsLinear{.swiglu = true, .rows = 1, .n = 8, .k = 8}, {}),
               StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("SwiGlu")));
+  const void* odd = reinterpret_cast<const void*>(uintptr_t{24});
+  EXPECT_THAT(
+      Enqueue(FewRowsLinear{.rows = 1, .n = 8, .k = 8, .in = odd, .multiprocessors = 1}, {}),
+      StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("16-byte")));
+  EXPECT_THAT(Enqueue(FewRowsLinear{.rows = 1, .n = 8, .k = 8, .multiprocessors = 1}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("in place")));
 }
 
 BlasLinear BlasOpOf(const Case& c, const Data& data, void* out) {

@@ -208,10 +208,13 @@ absl::Status Enqueue(const PrefillAttention& op, Stream stream) {
         absl::StrCat("PrefillAttention with heads of ", op.kv.head_dim, " and pages of ",
                      op.kv.page_size, ": heads of 64, 96 or 128, pages of a multiple of 16"));
   }
-  if (op.kv.kv_heads <= 0 || op.heads % op.kv.kv_heads != 0 || !(op.scale > 0) ||
+  if (op.kv.kv_heads <= 0 || op.heads <= 0 || op.heads % op.kv.kv_heads != 0 || !(op.scale > 0) ||
       (op.q_stride | op.out_stride) % kVector != 0) {
     return absl::InvalidArgumentError(
         "PrefillAttention: heads are a multiple of the KV heads, strides of 8; scale is positive");
+  }
+  if (!Aligned16({op.kv.data, op.q, op.out})) {
+    return absl::InvalidArgumentError("PrefillAttention: operands are 16-byte aligned");
   }
   if (op.rows == 0 || op.batch.sequences == 0) return absl::OkStatus();
   if (op.form == PrefillForm::kWarpgroups) return EnqueueWarpgroupForm(op, stream);

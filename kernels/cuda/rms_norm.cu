@@ -81,6 +81,9 @@ absl::Status Enqueue(const RmsNorm& op, Stream stream) {
   if ((op.residual_stride | op.delta_stride | op.out_stride) % kVector != 0) {
     return absl::InvalidArgumentError("RmsNorm: strides are multiples of 8");
   }
+  if (!Aligned16({op.residual, op.delta, op.gain, op.out})) {
+    return absl::InvalidArgumentError("RmsNorm: operands are 16-byte aligned");
+  }
   if (op.rows == 0) return absl::OkStatus();
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
     return WithFloatOr<T>(op.residual_dtype, op.dtype, [&]<typename Residual>(TypeTag<Residual>) {

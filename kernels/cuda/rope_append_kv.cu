@@ -103,6 +103,13 @@ absl::Status Enqueue(const RopeAppendKv& op, Stream stream) {
         absl::StrCat("RopeAppendKv of heads of ", op.kv.head_dim, " and pages of ", op.kv.page_size,
                      ": heads of 64, 96 or 128, pages of a multiple of 16"));
   }
+  if (op.kv.kv_heads <= 0 || op.heads < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("RopeAppendKv of ", op.heads, " heads and ", op.kv.kv_heads, " KV heads"));
+  }
+  if (!Aligned16({op.qkv, op.kv.data, op.inverse_frequencies})) {
+    return absl::InvalidArgumentError("RopeAppendKv: operands are 16-byte aligned");
+  }
   if (op.rows == 0) return absl::OkStatus();
   const int tasks = (op.heads + 2 * op.kv.kv_heads) * (op.kv.head_dim / (2 * kVector));
   const int threads = std::min((tasks + kWarp - 1) / kWarp * kWarp, kMaxThreads);

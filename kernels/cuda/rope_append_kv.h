@@ -20,7 +20,7 @@ struct RopeAppendKv {
   void* qkv = nullptr;     // 16-byte aligned
   int64_t qkv_stride = 0;  // elements from row to row, a multiple of 8
   KvLayer kv;
-  const float* inverse_frequencies = nullptr;  // [head_dim / 2]
+  const float* inverse_frequencies = nullptr;  // [head_dim / 2], 16-byte aligned
   const int32_t* positions = nullptr;          // [rows], on the device, as the next
   // [rows]: page * page_size + offset. Negative: the row is padding, and nothing of it is touched.
   const int64_t* kv_slots = nullptr;

@@ -40,6 +40,9 @@ absl::Status Enqueue(const SwiGlu& op, Stream stream) {
     return absl::InvalidArgumentError(
         absl::StrCat("SwiGlu of ", op.cols, " columns: these and strides are multiples of 8"));
   }
+  if (!Aligned16({op.gate_up, op.out})) {
+    return absl::InvalidArgumentError("SwiGlu: operands are 16-byte aligned");
+  }
   if (op.rows == 0) return absl::OkStatus();
   const int64_t vectors = op.cols / kVector;
   const LaunchShape shape = {"SwiGlu",

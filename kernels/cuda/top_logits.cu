@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads) TopLogitsKernel(TopLogits op) {
   LetNextBegin();
   const int64_t r = blockIdx.x;
   const float* row = op.logits + r * op.logits_stride;
-  const int count = op.counts[r];
+  const int count = min(max(op.counts[r], 0), op.capacity);
 
   uint32_t first[kPlaces] = {kLastKey, kLastKey, kLastKey, kLastKey};
   float bad = 0;
@@ -178,6 +178,9 @@ absl::Status Enqueue(const TopLogits& op, Stream stream) {
     return absl::InvalidArgumentError(
         absl::StrCat("TopLogits of ", op.tokens, " tokens, ", op.capacity,
                      " of them: 1 to 2^30 and to 1024; strides are multiples of 4"));
+  }
+  if (!Aligned16({op.logits})) {
+    return absl::InvalidArgumentError("TopLogits: logits are 16-byte aligned");
   }
   if (op.rows == 0) return absl::OkStatus();
   return Launch(TopLogitsKernel,

@@ -27,7 +27,7 @@ struct TopLogits {
   const float* logits = nullptr;    // [rows, tokens], 16-byte aligned
   int64_t logits_stride = 0;        // elements from row to row, a multiple of 4
   int32_t first_id = 0;             // token t of a row has id first_id + t
-  const int32_t* counts = nullptr;  // [rows], on the device, each from 0 to capacity
+  const int32_t* counts = nullptr;  // [rows], on the device, else taken as 0 or capacity
   int32_t capacity = 0;             // of a row of top, to 1024
   TopLogit* top = nullptr;          // [rows, capacity]; those behind the count are not written
   float* sums = nullptr;            // [rows]

@@ -142,6 +142,9 @@ TEST(TopLogitsTest, TellsOfNaNAndInfinity) {
 TEST(TopLogitsTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(Enqueue(TopLogits{.rows = 1, .tokens = 8, .capacity = 1025}, {}),
               StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("to 1024")));
+  const auto* odd = reinterpret_cast<const float*>(uintptr_t{24});
+  EXPECT_THAT(Enqueue(TopLogits{.rows = 1, .tokens = 8, .logits = odd, .capacity = 8}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("16-byte")));
 }
 
 }  // namespace
