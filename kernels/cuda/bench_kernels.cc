@@ -331,7 +331,7 @@ void BenchTopLogits(Bench& bench, int64_t rows, int32_t count) {
   constexpr int64_t kTokens = 128256;
   const int64_t floats = rows * kTokens;
   const int sets = Bench::Sets(4 * floats);
-  // Of bf16 bits in pairs: floats of all magnitudes to 1.
+  // Of bf16 bits in pairs.
   const DeviceBytes logits = RandomBytes(sets * 4 * floats, bench.stream());
   const DeviceArray<int32_t> counts(std::vector<int32_t>(static_cast<size_t>(rows), count));
   const DeviceBytes top(rows * count * static_cast<int64_t>(sizeof(TopLogit)));

@@ -43,7 +43,7 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // The first product of a shape asks cuBLASLt's heuristics (50 us or more); it takes no memory.
+  // The first product of a shape asks cuBLASLt's heuristics; it takes no memory of the device.
   absl::Status Enqueue(const BlasLinear& op, Stream stream);
 
  private:

@@ -34,7 +34,7 @@ struct PlanDecode {
   void* plan = nullptr;
 };
 
-// One block; 3 us for one sequence, 5 us for 256 (H200).
+// One block.
 absl::Status Enqueue(const PlanDecode& op, Stream stream);
 
 // out[r, h] = sum over positions p of softmax(scale * q[r, h] . k[p]) * v[p]. Sequences with other

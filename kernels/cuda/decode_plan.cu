@@ -8,7 +8,7 @@ namespace skein::kernels::cuda {
 namespace {
 
 constexpr int kPlanThreads = 1024;
-// A worker's run is no shorter: below, putting the parts together costs more than they do.
+// A worker's run is no shorter, since its part is to be put together with others; not tuned.
 constexpr int kMinUnits = 4;
 
 // The sum over threads up to this one; `scratch` [33] is shared memory, its last word the total.

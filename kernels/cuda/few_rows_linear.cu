@@ -19,7 +19,7 @@ constexpr int kTileRows = 8;
 // Columns that the four lanes of a quad read at once, 16 bytes each.
 constexpr int kQuadCols = 4 * kVector;
 // A unit of the ring is 16 weight rows by 1024 columns: each warp has 128 of these. It is fetched
-// row by row, and copies of 1 KB were issued too slowly: with 512 columns the ring alone bound.
+// row by row, in copies of 2 KB.
 constexpr int kQuads = 4;
 constexpr int kWarpCols = kQuads * kQuadCols;
 constexpr int kUnitCols = kWarps * kWarpCols;
@@ -27,9 +27,8 @@ constexpr int kUnitCols = kWarps * kWarpCols;
 // rows that eight lanes read lie in different halves.
 constexpr int kRowBytes = kUnitCols * 2 + 64;
 constexpr int kUnitBytes = kTileN * kRowBytes;
-// To 8 rows: 198 KB, several times what memory's latency asks for, which bridges the sums at a
-// tile's end. With more rows half of it, since then `in` is better kept in the L1 cache, which has
-// what shared memory leaves.
+// To 8 rows: 198 KB. With more rows half of it, which leaves room for `in` in the L1 cache: a
+// guess, not measured.
 constexpr int Stages(int row_tiles) { return row_tiles == 1 ? 6 : 3; }
 
 // What the threads of a block share besides the ring.

@@ -1,4 +1,4 @@
-// A product of a few rows with a large matrix, at the speed of reading the matrix once.
+// A product of a few rows with a large matrix, which is read once.
 #pragma once
 
 #include <cstdint>
