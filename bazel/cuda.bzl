@@ -11,8 +11,12 @@ NEEDS_CUDA = select({
 })
 
 def _archs(ctx):
-    """Of --define=cuda_archs=90a,80: Hopper's own instructions need 90a."""
-    return ctx.var.get("cuda_archs", "90a").split(",")
+    """Of --define=cuda_archs=90a, the only one so far: all kernels use Hopper's own instructions."""
+    archs = ctx.var.get("cuda_archs", "90a").split(",")
+    for arch in archs:
+        if arch != "90a":
+            fail("--define=cuda_archs: there are kernels for 90a only, not for '%s'" % arch)
+    return archs
 
 def _cuda_library_impl(ctx):
     cc_toolchain = find_cpp_toolchain(ctx)
