@@ -1,6 +1,8 @@
-// Decode and prefill attention, and what writes the cache, against loops in double.
+// Decode attention, and what writes the cache, against loops in double.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -17,9 +19,8 @@ namespace skein::kernels::cuda {
 namespace {
 
 // The output of the sequences with one row.
-DeviceBytes Decode(const PagedProblem& problem, Stream stream) {
+DeviceBytes Decode(const PagedProblem& problem, int32_t multiprocessors, Stream stream) {
   const AttentionShape& shape = problem.shape();
-  const int32_t multiprocessors = Multiprocessors();
   const DeviceBytes plan(DecodePlanBytes(problem.batch().sequences, multiprocessors));
   const DeviceBytes partials(
       DecodePartialBytes(shape.heads, shape.kv_heads, shape.head_dim, multiprocessors));
@@ -47,69 +48,20 @@ DeviceBytes Decode(const PagedProblem& problem, Stream stream) {
   return out;
 }
 
-DeviceBytes Prefill(const PagedProblem& problem, PrefillForm form, Stream stream) {
-  const AttentionShape& shape = problem.shape();
-  DeviceBytes out = problem.NewOut();
-  Require(Enqueue(PrefillAttention{.dtype = shape.dtype,
-                                   .batch = problem.batch(),
-                                   .rows = problem.rows(),
-                                   .heads = shape.heads,
-                                   .kv = problem.kv(),
-                                   .scale = shape.scale(),
-                                   .window = shape.window,
-                                   .q = problem.q(),
-                                   .out = out.data(),
-                                   .q_stride = problem.q_stride(),
-                                   .out_stride = problem.q_stride(),
-                                   .form = form},
-                  stream));
-  return out;
-}
-
 void TestDecode(const AttentionShape& shape, const std::vector<Piece>& pieces) {
   SCOPED_TRACE(shape.Name());
   OwnStream stream;
   const PagedProblem problem(shape, pieces);
-  const DeviceBytes out = Decode(problem, stream);
-  SKEIN_ASSERT_OK(stream.Finish());
   const std::vector<bool> wanted = problem.WithOneRow();
-  EXPECT_TRUE(Agrees(problem.Rows(out, wanted), problem.Reference(wanted)));
-  EXPECT_TRUE(problem.OthersAreUntouched(out, wanted));
-}
-
-void TestPrefill(const AttentionShape& shape, const std::vector<Piece>& pieces) {
-  SCOPED_TRACE(shape.Name());
-  OwnStream stream;
-  const PagedProblem problem(shape, pieces);
-  const std::vector<bool> wanted = problem.WithSeveralRows();
   const Expected reference = problem.Reference(wanted);
-  for (PrefillForm form : {PrefillForm::kWarps, PrefillForm::kWarpgroups}) {
-    SCOPED_TRACE(form == PrefillForm::kWarps ? "by warps" : "by warpgroups");
-    const DeviceBytes out = Prefill(problem, form, stream);
+  // The fewer there are, the longer a worker's run, and the oftener its ring goes round.
+  for (const int32_t multiprocessors : {1, 3, Multiprocessors()}) {
+    SCOPED_TRACE(testing::Message() << multiprocessors << " multiprocessors");
+    const DeviceBytes out = Decode(problem, multiprocessors, stream);
     SKEIN_ASSERT_OK(stream.Finish());
     EXPECT_TRUE(Agrees(problem.Rows(out, wanted), reference));
     EXPECT_TRUE(problem.OthersAreUntouched(out, wanted));
   }
-}
-
-// Shapes that both kinds of attention are held against.
-std::vector<AttentionShape> Shapes() {
-  std::vector<AttentionShape> shapes;
-  for (DType dtype : {DType::kBF16, DType::kF16}) {
-    for (int32_t head_dim : {64, 96, 128}) {
-      for (int32_t page_size : {16, 64}) {
-        for (int32_t window : {0, 1, 20, 100}) {
-          shapes.push_back({dtype, 8, 2, head_dim, page_size, window});
-        }
-      }
-    }
-  }
-  for (int32_t group : {1, 2, 3, 5, 7, 8, 9, 12, 16}) {
-    shapes.push_back({DType::kBF16, 3 * group, 3, 128, 16, 0});
-    shapes.push_back({DType::kF16, group, 1, 64, 64, 30});
-  }
-  shapes.push_back({DType::kBF16, 4, 2, 128, 48, 0});
-  return shapes;
 }
 
 TEST(DecodeAttentionTest, AgreesWithTheDefinition) {
@@ -118,7 +70,7 @@ TEST(DecodeAttentionTest, AgreesWithTheDefinition) {
   const std::vector<Piece> pieces = {{1, 1},   {1, 2},  {0, 0}, {1, 15},  {1, 16},   {3, 40},
                                      {1, 17},  {1, 63}, {0, 7}, {1, 64},  {1, 65},   {1, 127},
                                      {1, 130}, {9, 9},  {0, 0}, {1, 300}, {1, 1009}, {0, 0}};
-  for (const AttentionShape& shape : Shapes()) TestDecode(shape, pieces);
+  for (const AttentionShape& shape : AttentionShapes()) TestDecode(shape, pieces);
 }
 
 TEST(DecodeAttentionTest, SpreadsFewLongSequences) {
@@ -127,6 +79,40 @@ TEST(DecodeAttentionTest, SpreadsFewLongSequences) {
   TestDecode({DType::kF16, 16, 1, 64, 64, 0}, {{1, 33333}, {1, 5}});
   TestDecode({DType::kBF16, 4, 1, 128, 16, 0}, {{1, 131072}});
   TestDecode({DType::kBF16, 4, 1, 96, 16, 5000}, {{1, 20001}, {1, 4999}, {1, 5001}});
+}
+
+// Where a long decode may lose a position: at both ends of what is seen, and where workers' runs
+// meet, of a sequence that is alone.
+std::vector<int32_t> Needles(const AttentionShape& shape, int32_t length, int32_t multiprocessors) {
+  constexpr int32_t kWorkers = 8;  // of a multiprocessor
+  const int32_t begin = shape.window > 0 ? std::max(0, length - shape.window) : 0;
+  const int32_t first = begin / kKvBlock;
+  const int32_t units = (length + kKvBlock - 1) / kKvBlock - first;
+  const int32_t workers = kWorkers * multiprocessors;
+  const int32_t each = std::max(4, (units * shape.kv_heads + workers - 1) / workers);
+  std::vector<int32_t> needles = {begin, length - 1};
+  if (begin > 0) needles.push_back(begin - 1);  // unseen
+  for (const int32_t worker : {1, workers / 2, workers - 1}) {
+    const int32_t position = (first + worker * each % units) * kKvBlock;
+    needles.push_back(position);
+    needles.push_back(position - 1);
+  }
+  std::erase_if(needles, [&](int32_t p) { return p < 0 || p >= length; });
+  return needles;
+}
+
+TEST(DecodeAttentionTest, LosesNoPosition) {
+  SKEIN_NEED_GPU();
+  const std::pair<AttentionShape, int32_t> cases[] = {{{DType::kBF16, 8, 2, 128, 16, 0}, 20000},
+                                                      {{DType::kF16, 16, 1, 64, 64, 0}, 33333},
+                                                      {{DType::kBF16, 4, 1, 128, 16, 0}, 131072},
+                                                      {{DType::kF16, 4, 2, 96, 16, 5000}, 20001}};
+  for (const auto& [shape, length] : cases) {
+    for (const int32_t multiprocessors : {1, 3, Multiprocessors()}) {
+      SCOPED_TRACE(testing::Message() << "runs of " << multiprocessors << " multiprocessors");
+      TestDecode(shape, {{1, length, Needles(shape, length, multiprocessors)}});
+    }
+  }
 }
 
 TEST(DecodeAttentionTest, PacksManyShortSequences) {
@@ -147,28 +133,6 @@ TEST(DecodeAttentionTest, ManySequencesNeedSeveralScans) {
 TEST(DecodeAttentionTest, NothingToDecode) {
   SKEIN_NEED_GPU();
   TestDecode({}, {{0, 0}, {5, 5}, {0, 3}});
-}
-
-TEST(PrefillAttentionTest, AgreesWithTheDefinition) {
-  SKEIN_NEED_GPU();
-  // Whole prompts, pieces behind cached prefixes, decoding and padding between them.
-  const std::vector<Piece> pieces = {{2, 2},   {17, 17},  {1, 30},  {0, 0},     {5, 70},
-                                     {64, 64}, {1, 1},    {65, 65}, {130, 130}, {33, 200},
-                                     {0, 9},   {16, 129}, {2, 300}, {0, 0}};
-  for (const AttentionShape& shape : Shapes()) TestPrefill(shape, pieces);
-}
-
-TEST(PrefillAttentionTest, LongPrompts) {
-  SKEIN_NEED_GPU();
-  TestPrefill({DType::kBF16, 4, 1, 128, 16, 0}, {{700, 700}, {40, 5000}});
-  TestPrefill({DType::kF16, 2, 1, 96, 64, 333}, {{1000, 1500}});
-}
-
-TEST(PrefillAttentionTest, ManySequencesAreFound) {
-  SKEIN_NEED_GPU();
-  std::vector<Piece> pieces;
-  for (int32_t s = 0; s < 100; ++s) pieces.push_back({s % 5, 5 + s % 31});
-  TestPrefill({DType::kBF16, 4, 2, 64, 16, 0}, pieces);
 }
 
 TEST(AttentionTest, RefusesWhatDoesNotFit) {

@@ -76,6 +76,25 @@ std::string AttentionShape::Name() const {
          std::to_string(page_size) + " window " + std::to_string(window);
 }
 
+std::vector<AttentionShape> AttentionShapes() {
+  std::vector<AttentionShape> shapes;
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (int32_t head_dim : {64, 96, 128}) {
+      for (int32_t page_size : {16, 64}) {
+        for (int32_t window : {0, 1, 20, 100}) {
+          shapes.push_back({dtype, 8, 2, head_dim, page_size, window});
+        }
+      }
+    }
+  }
+  for (int32_t group : {1, 2, 3, 5, 7, 8, 9, 12, 16}) {
+    shapes.push_back({DType::kBF16, 3 * group, 3, 128, 16, 0});
+    shapes.push_back({DType::kF16, group, 1, 64, 64, 30});
+  }
+  shapes.push_back({DType::kBF16, 4, 2, 128, 48, 0});
+  return shapes;
+}
+
 PagedProblem::PagedProblem(const AttentionShape& shape, std::vector<Piece> pieces, uint32_t seed)
     : shape_(shape),
       pieces_(std::move(pieces)),
@@ -98,6 +117,7 @@ PagedProblem::PagedProblem(const AttentionShape& shape, std::vector<Piece> piece
     const int64_t per_position = int64_t{shape.kv_heads} * 2 * vector;
     kv_values_.push_back(RandomValues(seed + 3 + static_cast<uint32_t>(s),
                                       pieces_[s].length * per_position, shape.dtype, 1));
+    PlantNeedles(s);
     std::vector<uint16_t> stored(kv_values_[s].size());
     ConvertFromFloat(shape.dtype, kv_values_[s].data(), static_cast<int64_t>(stored.size()),
                      stored.data());
@@ -118,6 +138,22 @@ PagedProblem::PagedProblem(const AttentionShape& shape, std::vector<Piece> piece
     }
   }
   cache_.Upload(cache.data(), cache_.bytes());
+}
+
+// A quarter of the query is a key whose score is about 1.3 * sqrt(head_dim): e^11 and more, as much
+// as tens of thousands of other positions.
+void PagedProblem::PlantNeedles(size_t sequence) {
+  const int64_t d = shape_.head_dim;
+  for (const int32_t position : pieces_[sequence].needles) {
+    for (int64_t h = 0; h < shape_.kv_heads; ++h) {
+      const float* query = q_values_.data() + (row_begin_[sequence + 1] - 1) * q_stride() +
+                           h * (shape_.heads / shape_.kv_heads) * d;
+      std::vector<float> key(query, query + d);
+      for (float& x : key) x /= 4;
+      std::ranges::copy(Rounded(shape_.dtype, std::move(key)),
+                        kv_values_[sequence].begin() + (position * shape_.kv_heads + h) * 2 * d);
+    }
+  }
 }
 
 PagedBatch PagedProblem::batch() const {

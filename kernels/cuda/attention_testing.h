@@ -30,7 +30,13 @@ struct AttentionShape {
 struct Piece {
   int32_t rows = 1;
   int32_t length = 1;
+  // Positions that the first query head of each KV head, in the last row, attends to so much that
+  // none of them can be left out unseen.
+  std::vector<int32_t> needles = {};
 };
+
+// Shapes that both kinds of attention are held against.
+std::vector<AttentionShape> AttentionShapes();
 
 // Pages lie anywhere in the cache, slots in any order; what no sequence owns is NaN.
 class PagedProblem {
@@ -58,6 +64,7 @@ class PagedProblem {
 
  private:
   void Attend(int64_t sequence, int64_t row, int64_t head, Expected& expected) const;
+  void PlantNeedles(size_t sequence);
   // Of a sequence's position, [kv_heads, 2, head_dim] on the host.
   const float* KeyAt(int64_t sequence, int64_t position, int64_t kv_head) const;
 

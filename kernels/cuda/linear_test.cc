@@ -95,7 +95,9 @@ std::vector<float> RowsOf(const Case& c, const std::vector<float>& out) {
   for (int64_t r = 0; r < c.rows; ++r) {
     const float* row = out.data() + r * (c.n + c.pad);
     rows.insert(rows.end(), row, row + c.n);
-    if (c.pad > 0) EXPECT_TRUE(std::isnan(row[c.n])) << "a gap was written";
+    for (int64_t i = c.n; i < c.n + c.pad; ++i) {
+      EXPECT_TRUE(std::isnan(row[i])) << "the gap behind row " << r << " was written";
+    }
   }
   return rows;
 }
@@ -128,7 +130,8 @@ TEST(FewRowsLinearTest, AgreesWithTheDefinition) {
     }
     cases.push_back({dtype, dtype, 1, 1, 8});
     cases.push_back({dtype, dtype, 3, 17, 16});
-    cases.push_back({dtype, dtype, 11, 33, 1032, true, true});
+    cases.push_back({dtype, dtype, 11, 33, 1032, true, true, 8});
+    cases.push_back({dtype, DType::kF32, 4, 33, 1032, false, true, 8});
     cases.push_back({dtype, DType::kF32, 1, 4096, 4096, false, true});
     cases.push_back({dtype, dtype, 16, 130, 14336});
     cases.push_back({dtype, dtype, 2, 6000, 72});

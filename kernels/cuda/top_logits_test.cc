@@ -125,6 +125,7 @@ TEST(TopLogitsTest, MaskedTokensAreNone) {
   const Answer answer = Select(logits, 3, tokens, tokens, {10, 10, 1024}, 1024);
   EXPECT_EQ(answer.sums[1], 0.0f);
   EXPECT_EQ(answer.top[1024].id, -1);
+  EXPECT_EQ(answer.top[1024].logit, -kInfinity);
   ExpectRow(logits.data() + 2 * tokens, tokens, answer.top.data() + 2048, 1024, answer.sums[2]);
 }
 
