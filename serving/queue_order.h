@@ -26,13 +26,10 @@ struct QueueOrder {
     if (a.effective_priority != b.effective_priority) {
       return b.effective_priority <=> a.effective_priority;
     }
-    const auto compare = [](absl::Time x, absl::Time y) {
-      return x < y   ? std::strong_ordering::less
-             : y < x ? std::strong_ordering::greater
-                     : std::strong_ordering::equal;
-    };
-    const std::strong_ordering by_deadline = compare(a.deadline, b.deadline);
-    return by_deadline != 0 ? by_deadline : compare(a.arrival, b.arrival);
+    using Order = std::strong_ordering;
+    if (a.deadline != b.deadline) return a.deadline < b.deadline ? Order::less : Order::greater;
+    if (a.arrival != b.arrival) return a.arrival < b.arrival ? Order::less : Order::greater;
+    return Order::equal;
   }
 };
 

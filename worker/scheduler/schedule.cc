@@ -1,9 +1,9 @@
 #include "worker/scheduler/schedule.h"
 
 #include <algorithm>
+#include <compare>
 #include <optional>
 #include <queue>
-#include <tuple>
 #include <utility>
 
 #include "serving/queue_order.h"
@@ -26,7 +26,8 @@ Ranked Rank(const SequenceView& sequence, absl::Time now, absl::Duration aging) 
 }
 
 bool Before(const Ranked& a, const Ranked& b) {
-  return std::tie(a.order, a.view->id) < std::tie(b.order, b.view->id);
+  const std::strong_ordering order = a.order <=> b.order;
+  return order == 0 ? a.view->id < b.view->id : order < 0;
 }
 
 struct After {
