@@ -78,7 +78,7 @@ __device__ inline float QuadSum(float x) {
 struct OnlineSoftmax {
   float largest[2] = {-INFINITY, -INFINITY};  // of the scores so far, unscaled
   float sum[2] = {0, 0};                      // of the weights, this lane's part
-  float shrink[2] = {1, 1};  // what sums of weight * value from before count for now
+  float shrink[2] = {1, 1};                   // factor for the sums of weight * value so far
 
   // Turns scores into weights, in place. scale: of scores, as exponents of 2; positive. A row may
   // have no score that is not -inf; its sum stays 0.
