@@ -242,12 +242,24 @@ TEST(ServingTest, ALoadKeepsItsFields) {
     if (field->cpp_type() == F::CPPTYPE_INT64) reflection.SetInt64(&wire, field, i + 1);
     if (field->cpp_type() == F::CPPTYPE_DOUBLE) reflection.SetDouble(&wire, field, i + 1);
   }
-  EXPECT_EQ(ToProto(FromProto(wire)).DebugString(), wire.DebugString());
-  wire.Clear();
-  wire.set_shared_pages(5);
-  EXPECT_EQ(FromProto(wire).shared_pages, 5);
-  wire.set_cached_tokens(6);
-  EXPECT_EQ(FromProto(wire).cached_tokens, 6);
+  const serving::ReplicaLoad got = FromProto(wire);
+  EXPECT_EQ(got.running, wire.running());
+  EXPECT_EQ(got.waiting, wire.waiting());
+  EXPECT_EQ(got.total_pages, wire.total_pages());
+  EXPECT_EQ(got.free_pages, wire.free_pages());
+  EXPECT_EQ(got.used_pages, wire.used_pages());
+  EXPECT_EQ(got.shared_pages, wire.shared_pages());
+  EXPECT_EQ(got.cached_pages, wire.cached_pages());
+  EXPECT_EQ(got.total_swap_pages, wire.total_swap_pages());
+  EXPECT_EQ(got.free_swap_pages, wire.free_swap_pages());
+  EXPECT_EQ(got.steps, wire.steps());
+  EXPECT_EQ(got.prompt_tokens, wire.prompt_tokens());
+  EXPECT_EQ(got.cached_tokens, wire.cached_tokens());
+  EXPECT_EQ(got.preemptions_swapped, wire.preemptions_swapped());
+  EXPECT_EQ(got.preemptions_recomputed, wire.preemptions_recomputed());
+  EXPECT_EQ(got.host_time, absl::Seconds(wire.host_seconds()));
+  // With what was read field by field, writing is held, too.
+  EXPECT_EQ(ToProto(got).DebugString(), wire.DebugString());
 }
 
 // The coordinator appends what comes: it reads a step's answers, and an answer's tokens, in order.
