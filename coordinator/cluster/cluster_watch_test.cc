@@ -1,0 +1,213 @@
+// Whom the cluster holds lost: ranks that fall silent, hold up others or do not move.
+#include <malloc.h>
+
+#include <string>
+#include <vector>
+
+#include "base/test_util.h"
+#include "coordinator/cluster/cluster_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::coordinator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+using ClusterWatchTest = ClusterTest;
+
+TEST_F(ClusterWatchTest, ASilentRankIsLostAfterTheTimeout) {
+  const std::vector<TestRank> a = ServeJob("a", 2);
+  const std::vector<TestRank> b = ServeJob("b", 2);
+  Pass(6, {*a[0].id, *b[0].id, *b[1].id});
+  EXPECT_EQ(StateOf("a"), "serving");
+  Pass(1, {*a[0].id, *b[0].id, *b[1].id});
+  EXPECT_EQ(StateOf("a"), "lost");
+  EXPECT_EQ(StateOf("b"), "serving");
+  EXPECT_THAT(a[0].link->shutdowns,
+              ElementsAre(AllOf(HasSubstr("rank 1 on node1"), HasSubstr("silent for 3500 ms"))));
+  EXPECT_THAT(a[1].link->closed, SizeIs(1));
+}
+
+// Rank 0 has been in all-reduce 8 for `seconds`, rank 1 not yet.
+std::vector<RankActivity> OneWaits(double seconds) {
+  const OperationInProgress waits = {.group = "tp of replica 0, stage 0",
+                                     .operation = comm::Operation::kAllReduce,
+                                     .number = 8,
+                                     .others = {1},
+                                     .elapsed = absl::Seconds(seconds),
+                                     .deadline = absl::Seconds(30)};
+  return {{.operation = waits, .step = 3, .entered = {{waits.group, 8}}},
+          {.step = 3, .entered = {{waits.group, 7}}}};
+}
+
+TEST_F(ClusterWatchTest, ARankThatHoldsUpAnotherBeyondItsDeadlineIsLost) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  for (double seconds = 0; seconds <= 30; seconds += 0.5) {
+    clock_.Advance(absl::Milliseconds(500));
+    const std::vector<RankActivity> now = OneWaits(seconds);
+    for (int i = 0; i < 2; ++i) cluster_.OnHeartbeat(*ranks[i].id, now[i]);
+    cluster_.Tick();
+    ASSERT_EQ(StateOf("a"), "serving");
+  }
+  cluster_.OnHeartbeat(*ranks[0].id, OneWaits(30.5)[0]);
+  cluster_.Tick();
+  EXPECT_EQ(StateOf("a"), "lost");
+  const std::string why =
+      "rank 1 on node1 (pid 101) is lost: it never entered all-reduce 8 of 'tp of replica 0, stage "
+      "0' (step 3); it was last heard computing step 3; rank 0 has waited in all-reduce 8 of 'tp "
+      "of replica 0, stage 0' (step 3) for 30.5 s, past the deadline of 30.0 s";
+  EXPECT_EQ(cluster_.Status().front().detail, why);
+  EXPECT_THAT(ranks[0].link->shutdowns, ElementsAre("1: " + why));
+  EXPECT_THAT(ranks[1].link->closed, ElementsAre(StatusIs(absl::StatusCode::kAborted, why)));
+  ASSERT_THAT(listener_.down, SizeIs(1));
+  EXPECT_THAT(listener_.down[0], StatusIs(absl::StatusCode::kUnavailable, HasSubstr(why)));
+}
+
+// A worker's list of others is not believed as it is.
+TEST_F(ClusterWatchTest, WhoIsWaitedForCountsOnce) {
+  const std::vector<TestRank> ranks = ServeJob("a", 4);
+  RankActivity waits = OneWaits(31)[0];
+  waits.operation->others = {2, 1, 70000, 2, -3, 1, 4, 2};
+  cluster_.OnHeartbeat(*ranks[0].id, waits);
+  cluster_.Tick();
+  EXPECT_THAT(cluster_.Status().front().detail,
+              AllOf(HasSubstr("rank 1 on node1 (pid 101) is lost: it never entered all-reduce 8"),
+                    HasSubstr(", nor did rank 2;")));
+}
+
+// Bytes of this process's heap.
+size_t HeapBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST_F(ClusterWatchTest, ARankThatSaysThatItHasManyOthersCostsLittle) {
+  const size_t before = HeapBytes();
+  for (int i = 0; i < 100; ++i) {
+    const TestRank rank = Attach(Hello(absl::StrCat("job", i), kMaxJobSize - 1, kMaxJobSize));
+    SKEIN_ASSERT_OK(rank.id.status());
+    cluster_.OnHeartbeat(*rank.id, OneWaits(31)[0]);
+  }
+  cluster_.Tick();
+  EXPECT_LT(HeapBytes() - before, 1 << 20);
+}
+
+TEST_F(ClusterWatchTest, ASilentRankIsLostWithWhatItDidLast) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  cluster_.OnHeartbeat(*ranks[1].id, OneWaits(0)[1]);
+  for (double seconds = 0.5; seconds <= 3.5; seconds += 0.5) {
+    clock_.Advance(absl::Milliseconds(500));
+    cluster_.OnHeartbeat(*ranks[0].id, OneWaits(seconds - 0.1)[0]);
+    cluster_.Tick();
+  }
+  EXPECT_EQ(cluster_.Status().front().detail,
+            "rank 1 on node1 (pid 101) is lost: it has been silent for 3500 ms; it was last heard "
+            "computing step 3; rank 0 has waited in all-reduce 8 of 'tp of replica 0, stage 0' "
+            "(step 3) for 3.4 s");
+}
+
+// Rank 1's process stops while rank 0 waits for it, with a deadline below --heartbeat-timeout.
+TEST_F(ClusterWatchTest, NobodyIsBlamedForARankThatIsSilent) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  std::vector<RankActivity> now = OneWaits(0.1);
+  now[0].operation->deadline = absl::Seconds(1.8);
+  // As far as is known rank 1 waits for rank 0.
+  now[1].operation = now[0].operation;
+  now[1].operation->number = 7;
+  now[1].operation->others = {0};
+  for (int i = 0; i < 2; ++i) cluster_.OnHeartbeat(*ranks[i].id, now[i]);
+  for (double seconds = 0.5; seconds <= 3; seconds += 0.5) {
+    clock_.Advance(absl::Milliseconds(500));
+    now[0].operation->elapsed = absl::Seconds(seconds);
+    cluster_.OnHeartbeat(*ranks[0].id, now[0]);
+    cluster_.Tick();
+    ASSERT_EQ(StateOf("a"), "serving") << cluster_.Status().front().detail;
+  }
+  clock_.Advance(absl::Milliseconds(500));
+  cluster_.OnHeartbeat(*ranks[0].id, now[0]);
+  cluster_.Tick();
+  EXPECT_THAT(cluster_.Status().front().detail,
+              HasSubstr("rank 1 on node1 (pid 101) is lost: it has been silent for 3500 ms"));
+}
+
+TEST_F(ClusterWatchTest, AThreadThatDoesNotMoveLosesItsJob) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  for (const double still : {0.4, 5.0, 0.1}) {
+    cluster_.OnHeartbeat(*ranks[0].id, {.threads = {{"scheduler", absl::Seconds(still)},
+                                                    {"listener", absl::Seconds(0.2)}}});
+    cluster_.Tick();
+    ASSERT_EQ(StateOf("a"), "serving");
+  }
+  cluster_.OnHeartbeat(*ranks[0].id, {.threads = {{"scheduler", absl::Seconds(0.1)},
+                                                  {"listener", absl::Seconds(5.2)}}});
+  cluster_.Tick();
+  EXPECT_EQ(cluster_.Status().front().detail,
+            "rank 0 on node0 (pid 100) is lost: its thread 'listener' has not moved for 5s");
+}
+
+TEST_F(ClusterWatchTest, StepsThatAreNotTakenUpLoseTheJob) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  const std::vector<Cluster::RankId> both = {*ranks[0].id, *ranks[1].id};
+  const auto pass = [&](int half_seconds, uint64_t taken) {
+    for (int i = 0; i < half_seconds; ++i) {
+      clock_.Advance(absl::Milliseconds(500));
+      cluster_.OnHeartbeat(both[0], {.messages_taken = taken});
+      cluster_.OnHeartbeat(both[1]);
+      cluster_.Tick();
+    }
+  };
+  pass(20, 0);  // nothing was sent
+  ranks[0].link->SendUpdates({});
+  pass(10, 0);
+  EXPECT_EQ(StateOf("a"), "serving");
+  pass(1, 1);
+  pass(20, 1);
+  ranks[0].link->SendUpdates({});
+  pass(6, 1);
+  ranks[0].link->SendUpdates({});  // a later one does not make the first one young
+  pass(5, 1);
+  EXPECT_EQ(StateOf("a"), "serving");
+  pass(1, 1);
+  EXPECT_THAT(cluster_.Status().front().detail,
+              HasSubstr("rank 0 on node0 (pid 100) is lost: it has not taken up what was sent to "
+                        "it 5500 ms ago, though its heartbeats come"));
+}
+
+TEST_F(ClusterWatchTest, ACoordinatorThatWasStoppedBlamesNobodyForWhatItMissed) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  ranks[0].link->SendUpdates({});
+  Pass(1, {*ranks[0].id, *ranks[1].id});
+  clock_.Advance(absl::Seconds(60));
+  cluster_.OnHeartbeat(*ranks[0].id,
+                       {.threads = {{"scheduler", absl::Seconds(60)}}});  // waited for our reading
+  cluster_.Tick();
+  EXPECT_EQ(StateOf("a"), "serving");
+  Pass(8, {*ranks[0].id, *ranks[1].id});
+  EXPECT_EQ(StateOf("a"), "serving");
+}
+
+TEST_F(ClusterWatchTest, SilenceCountsWhileAJobWaitsAndLoads) {
+  const TestRank alone = Attach(Hello("a", 0, 2));
+  const std::vector<TestRank> b = AttachJob("b", 2);
+  Pass(7, {});
+  EXPECT_EQ(StateOf("a"), "lost");
+  EXPECT_EQ(StateOf("b"), "lost");
+  EXPECT_THAT(cluster_.Status().front().detail,
+              HasSubstr("silent for 3500 ms; not all ranks of its job have come"));
+}
+
+TEST_F(ClusterWatchTest, ACoordinatorThatWasStoppedBlamesNobody) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  clock_.Advance(absl::Seconds(60));
+  cluster_.Tick();
+  EXPECT_EQ(StateOf("a"), "serving");
+  Pass(7, {});
+  EXPECT_EQ(StateOf("a"), "lost");
+}
+
+}  // namespace
+}  // namespace skein::coordinator
