@@ -6,9 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/test_util.h"
-#include "coordinator/service/fake_tokenizer.h"
+#include "coordinator/service/dispatcher_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -22,106 +21,6 @@ using ::testing::IsEmpty;
 
 using serving::Finish;
 using serving::RequestId;
-
-class FakeLeader final : public RankLink {
- public:
-  void SendPlan(const plan::Plan&) override {}
-  void SendUpdates(serving::RequestUpdates updates) override {
-    for (const serving::Request& request : updates.requests) requests.push_back(request.id.value());
-    for (const serving::Request& request : updates.requests) starts.push_back(request);
-    for (const serving::RequestId id : updates.cancelled) cancelled.push_back(id.value());
-    for (const auto& answer : updates.cancelled_answers) cancelled_answers.push_back(answer);
-  }
-  uint64_t messages_sent() const override { return 0; }
-  void SendShutdown(const std::string&, int) override {}
-  void Close(const absl::Status&) override {}
-
-  std::vector<uint64_t> requests;
-  std::vector<serving::Request> starts;  // the same, whole
-  std::vector<uint64_t> cancelled;
-  std::vector<serving::CancelledAnswer> cancelled_answers;
-};
-
-struct Asked {
-  std::vector<int32_t> prompt = {1};
-  int n = 1;
-  int32_t priority = 0;
-  std::vector<std::string> stops = {};
-  absl::Time deadline = absl::InfiniteFuture();
-  int32_t prompt_logprobs = -1;  // none
-};
-
-class DispatcherTest : public ::testing::Test {
- protected:
-  std::shared_ptr<FakeLeader> AddReplica(uint64_t id, int32_t max_num_seqs = 1,
-                                         int64_t context_length = 100) {
-    auto leader = std::make_shared<FakeLeader>();
-    dispatcher_.OnReplicaUp({ReplicaId(id), absl::StrCat("replica ", id), max_num_seqs, leader,
-                             /*page_size=*/4, /*pages=*/100, context_length});
-    return leader;
-  }
-
-  std::shared_ptr<Generation> MakeRequest(uint64_t id, const Asked& asked = {}) {
-    ValidRequest valid;
-    valid.request.prompt = asked.prompt;
-    valid.request.max_tokens = 10;
-    valid.request.eos_token_ids = model_.eos_token_ids;
-    valid.request.priority = asked.priority;
-    valid.request.deadline = asked.deadline;
-    valid.request.prompt_logprobs = asked.prompt_logprobs;
-    valid.request.answers.clear();
-    for (int i = 0; i < asked.n; ++i) {
-      valid.request.answers.push_back({.index = i});
-    }
-    valid.stops = asked.stops;
-    return std::make_shared<Generation>(RequestId(id), absl::StrCat("req-", id), valid, &model_,
-                                        &clock_, [](Generation::Ready) {});
-  }
-
-  std::shared_ptr<Generation> Admit(uint64_t id, const Asked& asked = {}) {
-    auto generation = MakeRequest(id, asked);
-    SKEIN_EXPECT_OK(dispatcher_.Admit(generation));
-    return generation;
-  }
-
-  void Down(const std::vector<uint64_t>& ids, const std::string& why = "the job is gone") {
-    std::vector<ReplicaId> replicas;
-    for (const uint64_t id : ids) replicas.emplace_back(id);
-    dispatcher_.OnReplicasDown(replicas, absl::UnavailableError(why));
-  }
-
-  void Output(uint64_t replica, uint64_t request, const std::string& text, Finish finish,
-              int32_t answer = 0) {
-    serving::AnswerOutput output{
-        .request_id = RequestId(request), .answer = answer, .finish = finish};
-    for (const char byte : text) output.tokens.push_back({.id = static_cast<uint8_t>(byte)});
-    if (finish == Finish::kEos) output.tokens.push_back({.id = FakeTokenizer::kEos});
-    SKEIN_EXPECT_OK(dispatcher_.OnStepOutput(ReplicaId(replica), {.answers = {output}}));
-  }
-
-  // The error that ended the request; OK if none did.
-  static absl::Status ErrorOf(Generation& generation) {
-    while (const std::optional<Event> event = generation.Next()) {
-      if (const auto* error = std::get_if<absl::Status>(&*event)) return *error;
-    }
-    return absl::OkStatus();
-  }
-
-  static std::string TextOf(Generation& generation) {
-    std::string text;
-    while (const std::optional<Event> event = generation.Next()) {
-      if (const auto* tokens = std::get_if<Tokens>(&*event)) text += tokens->text;
-    }
-    return text;
-  }
-
-  const ServedModel model_ = MakeFakeModel();
-  SimulatedClock clock_;
-  std::vector<bool> serving_;
-  Dispatcher dispatcher_{
-      {.max_queue = 2, .on_serving = [this](bool serving) { serving_.push_back(serving); }},
-      &clock_};
-};
 
 TEST_F(DispatcherTest, WithoutReplicasRequestsAreUnavailable) {
   EXPECT_THAT(dispatcher_.Admit(MakeRequest(1)),
@@ -189,27 +88,6 @@ TEST_F(DispatcherTest, OnlyTheStoppedAnswerOfSeveralIsCancelled) {
   SKEIN_EXPECT_OK(ErrorOf(*generation));
 }
 
-TEST_F(DispatcherTest, RequestsOfALostReplicaGoToTheFrontInTheirOrderAndOnFromTheJournal) {
-  const auto first = AddReplica(1);
-  const auto second = AddReplica(2);
-  std::vector<std::shared_ptr<Generation>> requests;
-  for (uint64_t id = 1; id <= 6; ++id) requests.push_back(Admit(id));
-  EXPECT_THAT(first->requests, ElementsAre(1, 3));  // 2 and 4 are with the other one, 5 and 6 wait
-  Output(1, 1, "ab", Finish::kNotFinished);
-  Down({1});
-  EXPECT_TRUE(dispatcher_.serving());
-  EXPECT_EQ(dispatcher_.counts().queued, 4);
-  Output(1, 1, "late", Finish::kNotFinished);
-  for (const uint64_t id : {2, 4}) Output(2, id, "x", Finish::kEos);
-  EXPECT_THAT(second->requests, ElementsAre(2, 4, 1, 3));
-  EXPECT_THAT(second->starts[2].answers[0].output, ElementsAre('a', 'b'));
-  EXPECT_THAT(second->starts[3].answers[0].output, IsEmpty());
-  EXPECT_EQ(dispatcher_.counts().migrations, 1);
-  Output(2, 1, "c", Finish::kEos);
-  EXPECT_EQ(TextOf(*requests[0]), "abc");
-  EXPECT_THAT(serving_, ElementsAre(true, true));
-}
-
 // One message may hold several steps' outputs of an answer, and of its prompt.
 TEST_F(DispatcherTest, AStepsOutputsAreReadInTheirOrder) {
   const auto first = AddReplica(1, 2);
@@ -249,149 +127,12 @@ TEST_F(DispatcherTest, AStepsOutputsAreReadInTheirOrder) {
   EXPECT_THAT(second->starts[1].answers[0].output, ElementsAre('x', 'y', 'z'));
 }
 
-TEST_F(DispatcherTest, ReplicasOfOneJobAreLostTogether) {
-  AddReplica(1);
-  const auto second = AddReplica(2);
-  Admit(1);
-  Down({1, 2});  // never from one to the other
-  EXPECT_THAT(second->requests, IsEmpty());
-  EXPECT_EQ(dispatcher_.counts().queued, 1);
-  EXPECT_THAT(AddReplica(3)->requests, ElementsAre(1));
-}
-
-TEST_F(DispatcherTest, WithoutAReplicaRequestsWaitForOneAndNewOnesAreRefused) {
-  AddReplica(1);
-  const auto kept = Admit(1);
-  const auto gone = Admit(2);
-  Output(1, 1, "a", Finish::kNotFinished);
-  Down({1});
-  EXPECT_FALSE(dispatcher_.serving());
-  EXPECT_THAT(serving_, ElementsAre(true, false));
-  EXPECT_THAT(dispatcher_.Admit(MakeRequest(3)),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no replica serves")));
-  dispatcher_.Cancel({RequestId(2)});  // its client has gone, or its deadline passed
-  clock_.Advance(absl::Seconds(29));
-  dispatcher_.Tick();
-  const auto leader = AddReplica(2);
-  EXPECT_THAT(leader->requests, ElementsAre(1));
-  EXPECT_THAT(leader->starts[0].answers[0].output, ElementsAre('a'));
-  clock_.Advance(absl::Seconds(60));
-  dispatcher_.Tick();
-  Output(2, 1, "b", Finish::kEos);
-  EXPECT_EQ(TextOf(*kept), "ab");
-}
-
-TEST_F(DispatcherTest, WhoeverWaitedTooLongForAReplicaIsToldWhy) {
-  AddReplica(1);
-  const auto moved = Admit(1);
-  Down({1});
-  AddReplica(2);
-  const auto fresh = Admit(2);
-  const auto queued = Admit(3);
-  Down({2}, "rank 7 is lost");
-  clock_.Advance(absl::Seconds(30) - absl::Milliseconds(1));
-  dispatcher_.Tick();
-  EXPECT_EQ(dispatcher_.counts().queued, 3);
-  clock_.Advance(absl::Milliseconds(1));
-  dispatcher_.Tick();
-  EXPECT_EQ(dispatcher_.counts().queued, 0);
-  for (const auto& [generation, retries] :
-       {std::pair{moved, "after 1 retry"}, {fresh, "after 0 retries"}, {queued, "after 0"}}) {
-    EXPECT_THAT(ErrorOf(*generation),
-                StatusIs(absl::StatusCode::kUnavailable,
-                         AllOf(HasSubstr(retries), HasSubstr("within 30s (--replica-wait)"),
-                               HasSubstr("rank 7 is lost"))));
-  }
-}
-
-TEST_F(DispatcherTest, AMovedRequestGoesToAReplicaThatItFitsHoweverBusy) {
-  AddReplica(1);
-  const auto moved = Admit(1, {.prompt = std::vector<int32_t>(50, 'p')});
-  Output(1, 1, "ab", Finish::kNotFinished);
-  const auto idle = AddReplica(2, 1, /*context_length=*/59);
-  const auto busy = AddReplica(3, 1, /*context_length=*/60);
-  Admit(2, {.prompt = std::vector<int32_t>(50, 'q')});
-  EXPECT_THAT(busy->requests, ElementsAre(2));
-  Down({1});
-  EXPECT_THAT(idle->requests, IsEmpty());
-  EXPECT_THAT(busy->requests, ElementsAre(2, 1));
-  Output(3, 1, "c", Finish::kEos);
-  EXPECT_EQ(TextOf(*moved), "abc");
-}
-
-TEST_F(DispatcherTest, AMovedRequestThatFitsNoReplicaWaitsForOneAndOthersPassIt) {
-  AddReplica(1, 2);
-  const auto moved = Admit(1, {.n = 2});
-  Output(1, 1, "ab", Finish::kNotFinished, /*answer=*/1);
-  const auto small = AddReplica(2);
-  Down({1});
-  EXPECT_THAT(small->requests, IsEmpty());
-  Admit(2);
-  EXPECT_THAT(small->requests, ElementsAre(2));
-  clock_.Advance(absl::Seconds(29));
-  dispatcher_.Tick();
-  const auto large = AddReplica(3, 2);
-  EXPECT_THAT(large->requests, ElementsAre(1));
-  clock_.Advance(absl::Seconds(60));
-  dispatcher_.Tick();
-  Output(3, 1, "c", Finish::kEos, /*answer=*/1);
-  // With one answer left it fits the small one, too.
-  Down({3});
-  EXPECT_THAT(small->requests, ElementsAre(2, 1));
-  Output(2, 1, "x", Finish::kEos);
-  SKEIN_EXPECT_OK(ErrorOf(*moved));
-  EXPECT_EQ(dispatcher_.counts().running, 1);
-}
-
-TEST_F(DispatcherTest, WhoeverFittedNoReplicaForTooLongIsToldWhy) {
-  AddReplica(1, 2, /*context_length=*/60);
-  const auto moved = Admit(1, {.prompt = std::vector<int32_t>(50, 'p'), .n = 2});
-  Down({1}, "rank 7 is lost");
-  clock_.Advance(absl::Seconds(20));
-  AddReplica(2, 1, /*context_length=*/60);
-  AddReplica(3, 2, /*context_length=*/59);
-  clock_.Advance(absl::Seconds(10) - absl::Milliseconds(1));
-  dispatcher_.Tick();
-  EXPECT_EQ(dispatcher_.counts().queued, 1);
-  clock_.Advance(absl::Milliseconds(1));
-  dispatcher_.Tick();
-  EXPECT_EQ(dispatcher_.counts().queued, 0);
-  EXPECT_THAT(
-      ErrorOf(*moved),
-      StatusIs(absl::StatusCode::kUnavailable,
-               AllOf(HasSubstr("no replica that it fits came within 30s (--replica-wait)"),
-                     HasSubstr("replica 2: it runs 1 sequences at once"),
-                     HasSubstr("replica 3: its context of 59 tokens is too short for a prompt of "
-                               "50 and an answer of 10"),
-                     HasSubstr("rank 7 is lost"))));
-}
-
 TEST_F(DispatcherTest, ANewRequestThatFitsNoReplicaIsRefused) {
   AddReplica(1);
   EXPECT_THAT(dispatcher_.Admit(MakeRequest(1, {.n = 2})),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("replica 1: it runs 1 sequences at once")));
   EXPECT_EQ(dispatcher_.counts().queued, 0);
-}
-
-TEST_F(DispatcherTest, ARequestThatGetsNoTokenIsGivenUpAfterSomeRetries) {
-  uint64_t replica = 1;
-  AddReplica(replica);
-  const auto generation = Admit(1);
-  const auto lose = [&] {
-    Down({replica}, absl::StrCat("job ", replica, " is gone"));
-    AddReplica(++replica);
-  };
-  for (int i = 0; i < 2; ++i) lose();
-  Output(replica, 1, "a", Finish::kNotFinished);  // from here on they count anew
-  for (int i = 0; i < 4; ++i) lose();
-  EXPECT_EQ(dispatcher_.counts().running, 1);
-  lose();
-  EXPECT_EQ(dispatcher_.counts().running, 0);
-  EXPECT_THAT(ErrorOf(*generation),
-              StatusIs(absl::StatusCode::kUnavailable,
-                       AllOf(HasSubstr("after 6 retries"), HasSubstr("4 replicas gave no token"),
-                             HasSubstr("--max-retries=3"), HasSubstr("job 7 is gone"))));
 }
 
 TEST_F(DispatcherTest, HigherPrioritiesGoFirstAndWaitingMakesUpForThem) {
