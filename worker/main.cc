@@ -9,9 +9,11 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/deadlock_detection.h"
+#include "base/device_kind.h"
 #include "base/flags/flags.h"
 #include "base/log/log.h"
 #include "base/processes.h"
@@ -37,6 +39,13 @@ Environment:
   SKEIN_JOB_SLOT                   with them: jobs that follow one another; a rank first kills what
                                    another job of its slot has left on its host
 )";
+
+absl::StatusOr<skein::DeviceKind> ParseDevice(const std::string& text) {
+  for (const skein::DeviceKind kind : skein::kDeviceKinds) {
+    if (text == skein::DeviceKindName(kind)) return kind;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("must be cpu or cuda, not '", text, "'"));
+}
 
 // Whoever ended the job before this one could not reach every host: a stopped rank there holds
 // memory and devices until it is killed.
@@ -91,7 +100,12 @@ int main(int argc, char** argv) {
   app.add_option("--model-root", options.model_root,
                  "folder in which this node's copy of the model lies under the last name of the "
                  "coordinator's path: /local for /local/bard (default: the coordinator's path)");
-  app.add_option("--backend", options.backend, "cpu, or reference: scalar and slow, for comparison")
+  skein::AddParsed(app, "--device", options.device, ParseDevice,
+                   "cpu or cuda: what ranks compute on; with cuda each rank of a host has one of "
+                   "its GPUs")
+      ->default_str("cuda where this program was built for it and sees a GPU, else cpu");
+  app.add_option("--backend", options.backend,
+                 "on CPUs: cpu, or reference: scalar and slow, for comparison")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
   skein::AddParsed(

@@ -12,6 +12,8 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/ops/sizes.h"
 #include "kernels/reference/reference_backend.h"
 #include "model/format/identity.h"
 #include "model/format/open.h"
@@ -45,11 +47,16 @@ std::string ResolveModelPath(std::string_view plan_path, std::string_view model_
   return (std::filesystem::path(model_root) / path.filename()).string();
 }
 
-absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(std::string_view name, int threads) {
-  if (name == "cpu") return kernels::MakeCpuBackend({.threads = threads});
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const plan::RankPlan& rank,
+                                                              const ModelShardOptions& options) {
+  if (rank.device.kind == DeviceKind::kCuda) {
+    return kernels::MakeCudaBackend({.device = options.gpu, .threads = rank.threads});
+  }
+  const std::string& name = options.backend;
+  if (name == "cpu") return kernels::MakeCpuBackend({.threads = rank.threads});
   if (name == "reference") return kernels::MakeReferenceBackend();
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown back end '", std::string(name), "'; there are: cpu, reference"));
+      absl::StrCat("unknown back end '", name, "'; there are: cpu, reference"));
 }
 
 absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::RankPlan& rank,
@@ -72,16 +79,19 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
         ", planned was ", plan.model_identity, "; copy the coordinator's folder to this node"));
   }
   SKEIN_RETURN_IF_ERROR(plan::ValidatePlan(plan, shard.config));
-  SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(options.backend, rank.threads));
+  SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(rank, options));
   if (options.wrap_backend) shard.backend = options.wrap_backend(std::move(shard.backend));
-  SKEIN_ASSIGN_OR_RETURN(shard.program, plan::BuildRankProgram(shard.config, tensors.get(),
-                                                               {.tp_size = plan.layout.tp_size,
-                                                                .tp_rank = rank.tp_rank,
-                                                                .layers = rank.layers,
-                                                                .page_size = plan.page_size,
-                                                                .pages = plan.pages,
-                                                                .kv_dtype = plan.kv_dtype,
-                                                                .hop_dtype = plan.hop_dtype}));
+  SKEIN_ASSIGN_OR_RETURN(
+      shard.program,
+      plan::BuildRankProgram(shard.config, tensors.get(),
+                             {.tp_size = plan.layout.tp_size,
+                              .tp_rank = rank.tp_rank,
+                              .layers = rank.layers,
+                              .page_size = plan.page_size,
+                              .pages = plan.pages,
+                              .kv_dtype = plan.kv_dtype,
+                              .hop_dtype = plan.hop_dtype,
+                              .activations = kernels::ActivationDType(rank.device.kind)}));
   SKEIN_ASSIGN_OR_RETURN(shard.weights,
                          LoadShard(*tensors, shard.program, *shard.backend,
                                    {.threads = rank.threads, .progress = options.progress}));
@@ -89,7 +99,7 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
   if (plan.swap_pages > 0) {
     kernels::KvSpec swap = shard.program.kv;
     swap.pages = plan.swap_pages;
-    SKEIN_ASSIGN_OR_RETURN(shard.swap, shard.backend->AllocateKv(swap));
+    SKEIN_ASSIGN_OR_RETURN(shard.swap, shard.backend->AllocateSwap(swap));
     SKEIN_ASSIGN_OR_RETURN(shard.swap_pages_per_s, MeasureSwap(*shard.kv, *shard.swap));
   }
   SKEIN_ASSIGN_OR_RETURN(

@@ -31,7 +31,8 @@ struct ModelShard {
 
 struct ModelShardOptions {
   std::string model_root;       // see RankOptions
-  std::string backend = "cpu";  // "cpu" or "reference"
+  std::string backend = "cpu";  // on CPUs: "cpu" or "reference"
+  int gpu = 0;                  // on GPUs: CUDA's number
   // See RankOptions; may be null.
   std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> wrap_backend;
   kernels::Collectives* collectives = nullptr;                            // see kernels::Bindings
@@ -47,6 +48,8 @@ std::string ResolveModelPath(std::string_view plan_path, std::string_view model_
 absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::RankPlan& rank,
                                           const ModelShardOptions& options);
 
-absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(std::string_view name, int threads);
+// For the device that the rank was planned on.
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const plan::RankPlan& rank,
+                                                              const ModelShardOptions& options);
 
 }  // namespace skein::worker

@@ -24,6 +24,7 @@
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
 #include "topology/host/host.h"
+#include "worker/device.h"
 #include "worker/engine/inbox.h"
 #include "worker/engine/loops.h"
 #include "worker/engine/stage.h"
@@ -158,13 +159,18 @@ class Rank {
     SKEIN_ASSIGN_OR_RETURN(const JobIdentity job, AgreeOnJob(mpi_.world(), options_.job));
     SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
     host_ = node.host;
+    const bool reference = options_.backend == "reference";
+    SKEIN_ASSIGN_OR_RETURN(
+        const RankDevice device,
+        ChooseDevice(reference ? DeviceKind::kCpu : options_.device, mpi_.local_rank()));
+    gpu_ = device.gpu;
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{.coordinator = options_.coordinator,
                           .job = job,
                           .rank = mpi_.rank(),
                           .job_size = mpi_.size(),
                           .node = node,
-                          .device = topology::DescribeCpu(),
+                          .device = device.device,
                           .layout = options_.layout,
                           .tracker = &tracker_,
                           .beats = &beats_,
@@ -244,6 +250,7 @@ class Rank {
                                   kernels::Collectives* collectives) {
     ModelShardOptions options{.model_root = options_.model_root,
                               .backend = options_.backend,
+                              .gpu = gpu_,
                               .wrap_backend = options_.wrap_backend,
                               .collectives = collectives};
     absl::Time next = absl::Now() + absl::Seconds(2);
@@ -291,6 +298,7 @@ class Rank {
   const RankOptions& options_;
   comm::MpiRuntime& mpi_;
   std::string host_;
+  int gpu_ = 0;
   Inbox inbox_;
   comm::OperationTracker tracker_;
   ThreadBeats beats_;

@@ -29,6 +29,7 @@ TEST(WorkerTest, WhatIsWrongIsSaidWithItsFlagBeforeMpiStarts) {
       {"--coordinator head:0", 2, "--coordinator: 'head:0' is not HOST:PORT"},
       {"--coordinator=", 2, "--coordinator: '' is not HOST:PORT"},
       {"--backend gpu", 2, "--backend"},
+      {"--device gpu", 2, "--device: must be cpu or cuda, not 'gpu'"},
       {"--orphan-timeout 0s", 2, "--orphan-timeout: must be a duration in [1ms, "},
       {"--step-timeout soon", 2, "--step-timeout: must be a duration"},
       {"--step-timeout 999ms", 2, "--step-timeout: must be a duration in [1s, "},

@@ -16,9 +16,6 @@ constexpr int kThreads = kDecodeWarps * kWarp;
 constexpr int kRingBytes = 24 * 1024;
 constexpr int kCombineThreads = 256;
 
-// Of a row of a partial result: sums and their summary, 16-byte aligned.
-__host__ __device__ constexpr int PartialFloats(int head_dim) { return head_dim + 4; }
-
 // Where a warp is in its run. All lanes have the same, but for page_ids.
 struct Cursor {
   int index;  // of the sequence
@@ -342,12 +339,6 @@ absl::Status Validate(const DecodeAttention& op) {
 }
 
 }  // namespace
-
-int64_t DecodePartialBytes(int32_t heads, int32_t kv_heads, int32_t head_dim,
-                           int32_t multiprocessors) {
-  return int64_t{2} * DecodeWorkers(multiprocessors) * (heads / kv_heads) *
-         PartialFloats(head_dim) * static_cast<int64_t>(sizeof(float));
-}
 
 absl::Status Enqueue(const DecodeAttention& op, Stream stream) {
   SKEIN_RETURN_IF_ERROR(Validate(op));

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/dtype.h"
 #include "base/stream.h"
+#include "kernels/cuda/decode_sizes.h"
 #include "kernels/cuda/kv_layout.h"
 #include "kernels/cuda/paged_batch.h"
 
@@ -20,18 +21,12 @@ namespace skein::kernels::cuda {
 // Query heads that share a KV head, at most: the rows of one mma.
 inline constexpr int kMaxGroup = 16;
 
-// Bytes of a plan, on the device, 16-byte aligned; no particular content at first.
-int64_t DecodePlanBytes(int32_t sequences, int32_t multiprocessors);
-// Bytes of partial results, on the device, 16-byte aligned; used by one launch at a time.
-int64_t DecodePartialBytes(int32_t heads, int32_t kv_heads, int32_t head_dim,
-                           int32_t multiprocessors);
-
 struct PlanDecode {
   PagedBatch batch;
   int32_t kv_heads = 0;
   int32_t window = 0;  // > 0: a position sees itself and window - 1 before it
   int32_t multiprocessors = 0;
-  void* plan = nullptr;
+  void* plan = nullptr;  // DecodePlanBytes
 };
 
 // One block.
@@ -49,10 +44,10 @@ struct DecodeAttention {
   int32_t window = 0;
   int32_t multiprocessors = 0;
   const void* plan = nullptr;
-  void* partials = nullptr;
-  const void* q = nullptr;  // [rows, heads * head_dim], 16-byte aligned, as out
-  void* out = nullptr;      // [rows, heads * head_dim]
-  int64_t q_stride = 0;     // elements from row to row, multiples of 8
+  void* partials = nullptr;  // DecodePartialBytes
+  const void* q = nullptr;   // [rows, heads * head_dim], 16-byte aligned, as out
+  void* out = nullptr;       // [rows, heads * head_dim]
+  int64_t q_stride = 0;      // elements from row to row, multiples of 8
   int64_t out_stride = 0;
 };
 

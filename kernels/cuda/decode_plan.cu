@@ -105,12 +105,6 @@ __global__ void __launch_bounds__(kPlanThreads) PlanKernel(PlanDecode op) {
 
 }  // namespace
 
-int64_t DecodePlanBytes(int32_t sequences, int32_t multiprocessors) {
-  const int64_t workers = DecodeWorkers(multiprocessors);
-  return kPlanHeader + workers * static_cast<int64_t>(sizeof(Split) + sizeof(Run)) +
-         sequences * static_cast<int64_t>(sizeof(Sequence));
-}
-
 absl::Status Enqueue(const PlanDecode& op, Stream stream) {
   if (op.kv_heads <= 0 || op.multiprocessors <= 0) {
     return absl::InvalidArgumentError("PlanDecode: KV heads and multiprocessors are positive");

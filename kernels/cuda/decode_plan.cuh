@@ -3,15 +3,11 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/decode_sizes.h"
 #include "kernels/cuda/kv_layout.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace skein::kernels::cuda {
-
-// Warps of a block, one block a multiprocessor: each is a worker, has its own ring and never waits
-// for another.
-inline constexpr int kDecodeWarps = 8;
-constexpr int DecodeWorkers(int multiprocessors) { return multiprocessors * kDecodeWarps; }
 
 // What decides about a sequence; a block of 16 positions is the unit.
 struct Sequence {

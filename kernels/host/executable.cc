@@ -14,28 +14,6 @@ HostExecutable::HostExecutable(const Program& program, const Limits& limits,
                                const Bindings& bindings)
     : program_(program), limits_(limits), bindings_(bindings), masks_(limits.slots) {}
 
-absl::Status HostExecutable::CheckBindings() const {
-  static const auto& kNone = *new std::vector<ProgramWeight>;
-  const std::vector<ProgramWeight>& weights =
-      bindings_.weights == nullptr ? kNone : bindings_.weights->specs();
-  if (weights.size() != program_.weights.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(weights.size(), " weights for a Program of ", program_.weights.size()));
-  }
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i].spec != program_.weights[i].spec) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("weight ", i, " (", program_.weights[i].name, ") has another shape"));
-    }
-  }
-  bool has_collectives = program_.logits >= 0 && program_.vocab_shards > 1;
-  for (const Op& op : program_.ops) has_collectives |= std::holds_alternative<AllReduceOp>(op);
-  if (has_collectives && bindings_.collectives == nullptr) {
-    return absl::InvalidArgumentError("the Program has collectives and is bound to none");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status HostExecutable::AllocateBuffers() {
   const BufferPlaces places = PlaceBuffers(program_, limits_);
   SKEIN_ASSIGN_OR_RETURN(memory_, HostMemory::Allocate(places.bytes, "a Program's buffers"));
@@ -55,7 +33,7 @@ absl::Status HostExecutable::Init() {
   const KvSpec* const kv_spec = kv() == nullptr ? nullptr : &kv()->spec();
   const KvSpec* const swap_spec = bindings_.swap == nullptr ? nullptr : &bindings_.swap->spec();
   SKEIN_RETURN_IF_ERROR(ValidateProgram(program_, limits_, kv_spec));
-  SKEIN_RETURN_IF_ERROR(CheckBindings());
+  SKEIN_RETURN_IF_ERROR(ValidateBindings(program_, bindings_));
   rules_ = RulesOf(program_, limits_, kv_spec, swap_spec);
   slots_.emplace(limits_, kv_spec == nullptr ? 0 : kv_spec->page_size);
   if (program_.logits >= 0) {

@@ -73,7 +73,6 @@ class HostExecutable : public Executable {
   }
 
  private:
-  absl::Status CheckBindings() const;
   absl::Status AllocateBuffers();
   absl::Status CopyPages(const Batch& batch);
   absl::Status RunOps();

@@ -1,4 +1,4 @@
-// A device's way of running Programs: the reference (scalar, the oracle of tests), the CPU's.
+// A device's way of running Programs: the reference (scalar, the oracle of tests), the CPU's, CUDA.
 #pragma once
 
 #include <cstddef>
@@ -163,12 +163,16 @@ class Executable {
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual std::string_view name() const = 0;  // "reference", "cpu"
+  virtual std::string_view name() const = 0;  // "reference", "cpu", "cuda"
 
   // Of all its weights: who reads them is known, so that they may be interleaved. ResourceExhausted
   // when memory does not suffice, with the bytes asked for. InvalidArgument names the weight.
   virtual absl::StatusOr<std::unique_ptr<Weights>> AllocateWeights(const Program& program) = 0;
   virtual absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) = 0;
+  // For pages that are swapped out: memory of the host, whatever the device.
+  virtual absl::StatusOr<std::unique_ptr<KvCache>> AllocateSwap(const KvSpec& spec) {
+    return AllocateKv(spec);
+  }
 
   // InvalidArgument for a Program that contradicts itself, naming the operation's index (ids out of
   // range, shapes that do not match, forbidden aliases), and for limits and bindings that it does

@@ -1,11 +1,9 @@
 #include "kernels/ops/sizes.h"
 
-#include <string>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "base/dtype.h"
+#include "kernels/cuda/device_places.h"
 #include "kernels/packing/layout.h"
 
 namespace skein::kernels {
@@ -14,12 +12,8 @@ namespace {
 
 // Whole tiles of the CPU's lanes; small enough that a sequence's last page wastes little.
 constexpr int64_t kCpuPageTokens = kLanes;
-
-absl::Status NoBackendFor(DeviceKind kind) {
-  return absl::UnimplementedError(absl::StrCat("there is no back end for ",
-                                               std::string(DeviceKindName(kind)),
-                                               " devices yet; compute on cpu"));
-}
+// A block of kernels/cuda/kv_layout.h, for the same reason.
+constexpr int64_t kCudaPageTokens = 16;
 
 ProgramSizes CpuSizes(const Program& program, const KvSpec& kv, const Limits& limits) {
   ProgramSizes sizes;
@@ -31,27 +25,29 @@ ProgramSizes CpuSizes(const Program& program, const KvSpec& kv, const Limits& li
   return sizes;
 }
 
-}  // namespace
-
-absl::StatusOr<ProgramSizes> SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
-                                     const Limits& limits) {
-  switch (kind) {
-    case DeviceKind::kCpu:
-      return CpuSizes(program, kv, limits);
-    case DeviceKind::kCuda:
-      break;
+ProgramSizes CudaSizes(const Program& program, const KvSpec& kv, const Limits& limits) {
+  ProgramSizes sizes;
+  for (const ProgramWeight& weight : program.weights) {
+    sizes.weights += cuda::DeviceBytes(weight.spec);
   }
-  return NoBackendFor(kind);
+  sizes.page = kv.layers * cuda::PageBytes(kv);
+  sizes.workspace = cuda::PlaceOnDevice(program, limits, cuda::kHopperMultiprocessors).bytes;
+  return sizes;
 }
 
-absl::StatusOr<int64_t> PageTokens(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::kCpu:
-      return kCpuPageTokens;
-    case DeviceKind::kCuda:
-      break;
-  }
-  return NoBackendFor(kind);
+}  // namespace
+
+ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
+                     const Limits& limits) {
+  return kind == DeviceKind::kCpu ? CpuSizes(program, kv, limits) : CudaSizes(program, kv, limits);
+}
+
+int64_t PageTokens(DeviceKind kind) {
+  return kind == DeviceKind::kCpu ? kCpuPageTokens : kCudaPageTokens;
+}
+
+DType ActivationDType(DeviceKind kind) {
+  return kind == DeviceKind::kCpu ? DType::kF32 : DType::kBF16;
 }
 
 int64_t BufferRows(const BufferSpec& buffer, const Limits& limits) {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "base/device_kind.h"
+#include "base/dtype.h"
 #include "kernels/ops/backend.h"
 #include "kernels/ops/batch.h"
 #include "kernels/ops/program.h"
@@ -14,17 +14,18 @@
 
 namespace skein::kernels {
 
-// What a Program takes of a device's memory, in bytes.
+// What a Program takes of a device's memory, in bytes. A GPU's libraries and context come on top.
 struct ProgramSizes {
   int64_t weights = 0;    // packed
   int64_t page = 0;       // one page of its cache, in all layers
   int64_t workspace = 0;  // buffers, and what draws work in
 };
-// Unimplemented for a kind of device that no back end is for, as all that takes a kind.
-absl::StatusOr<ProgramSizes> SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
-                                     const Limits& limits);
+ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
+                     const Limits& limits);
 // How many tokens a page holds that suits the device's attention.
-absl::StatusOr<int64_t> PageTokens(DeviceKind kind);
+int64_t PageTokens(DeviceKind kind);
+// What buffers between operations are of, but for logits, which are F32.
+DType ActivationDType(DeviceKind kind);
 
 // ---- Of back ends on the host ----
 

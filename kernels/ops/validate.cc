@@ -387,6 +387,26 @@ absl::Status ValidateProgram(const Program& program, const Limits& limits, const
   return absl::OkStatus();
 }
 
+absl::Status ValidateBindings(const Program& program, const Bindings& bindings) {
+  static const auto& kNone = *new std::vector<ProgramWeight>;
+  const std::vector<ProgramWeight>& weights =
+      bindings.weights == nullptr ? kNone : bindings.weights->specs();
+  if (weights.size() != program.weights.size()) {
+    return Invalid(weights.size(), " weights for a Program of ", program.weights.size());
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i].spec != program.weights[i].spec) {
+      return Invalid("weight ", i, " (", program.weights[i].name, ") has another shape");
+    }
+  }
+  bool has_collectives = program.logits >= 0 && program.vocab_shards > 1;
+  for (const Op& op : program.ops) has_collectives |= kIs<AllReduceOp>(op);
+  if (has_collectives && bindings.collectives == nullptr) {
+    return Invalid("the Program has collectives and is bound to none");
+  }
+  return absl::OkStatus();
+}
+
 BatchRules RulesOf(const Program& program, const Limits& limits, const KvSpec* kv,
                    const KvSpec* swap) {
   BatchRules rules{.limits = limits};

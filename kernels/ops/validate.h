@@ -26,6 +26,10 @@ absl::Status ValidateRows(const std::vector<ProgramWeight>& weights, const Weigh
 // `kv` is null where the Program is bound to no cache. Errors name the operation's index.
 absl::Status ValidateProgram(const Program& program, const Limits& limits, const KvSpec* kv);
 
+// That weights are the Program's, and that there are collectives where it has any. Whether the
+// cache fits, ValidateProgram says.
+absl::Status ValidateBindings(const Program& program, const Bindings& bindings);
+
 // What a Program asks of a batch.
 struct BatchRules {
   Limits limits;

@@ -160,6 +160,9 @@ class LateBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) override {
     return inner_->AllocateKv(spec);
   }
+  absl::StatusOr<std::unique_ptr<KvCache>> AllocateSwap(const KvSpec& spec) override {
+    return inner_->AllocateSwap(spec);
+  }
   absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program, const Limits& limits,
                                                       const Bindings& bindings) override {
     SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<Executable> inner,

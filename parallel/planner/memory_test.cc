@@ -75,11 +75,23 @@ TEST(MemoryOfRank, PagesFollowTheirDType) {
   }
 }
 
-TEST(MemoryOfRank, NamesDevicesThatNoBackEndIsFor) {
+TEST(MemoryOfRank, GpusComputeWithHalfTheBytes) {
   ReplicaLimits limits = Limits(1);
+  limits.max_num_seqs = 4;
+  const model::ModelConfig model = Model(true);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const RankMemory cpu, MemoryOfRank(model, 0, {0, 8}, limits));
   limits.device = DeviceKind::kCuda;
-  EXPECT_THAT(MemoryOfRank(Model(true), 0, {0, 8}, limits).status(),
-              StatusIs(absl::StatusCode::kUnimplemented, ::testing::HasSubstr("cuda devices")));
+  limits.kv_dtype = kernels::KvDType::kBF16;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const RankMemory gpu, MemoryOfRank(model, 0, {0, 8}, limits));
+  // Nothing of a GPU's pages and matrices is padded here, and of vectors the frequencies alone.
+  EXPECT_EQ(gpu.page_bytes, 8 * model.num_kv_heads * 16 * 2 * model.head_dim * 2);
+  EXPECT_EQ(gpu.weight_bytes, cpu.weight_bytes + 128);
+  EXPECT_LT(gpu.activation_bytes - (int64_t{33} << 20), cpu.activation_bytes);  // beside cuBLAS's
+  // Tables of pages are the device's.
+  const int64_t before = gpu.activation_bytes;
+  limits.context_length *= 8;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const RankMemory longer, MemoryOfRank(model, 0, {0, 8}, limits));
+  EXPECT_GE(longer.activation_bytes - before, 4 * 7 * limits.context_pages() / 8 * 4);
 }
 
 TEST(MemoryOfRank, LogitsAreOfAMicroBatchAtMost) {

@@ -291,6 +291,23 @@ std::vector<std::string> WhyThisLayout(const Candidate& chosen, const LayoutRequ
   return reasons;
 }
 
+absl::Status ChooseDTypes(const Constraints& constraints, Job& job) {
+  const bool gpu = job.device == DeviceKind::kCuda;
+  job.kv_dtype = constraints.kv_dtype.value_or(gpu ? KvDType::kBF16 : KvDType::kF32);
+  job.hop_dtype = constraints.hop_dtype.value_or(kernels::ActivationDType(job.device));
+  if (gpu && job.kv_dtype != KvDType::kBF16) {
+    return absl::UnimplementedError(
+        absl::StrCat("--kv-dtype=", std::string(KvDTypeName(job.kv_dtype)),
+                     ": GPUs keep keys and values in bf16 so far"));
+  }
+  if (gpu && job.hop_dtype != DType::kBF16) {
+    return absl::UnimplementedError(
+        absl::StrCat("--hop-dtype=", std::string(HopDTypeName(job.hop_dtype)),
+                     ": GPUs send activations in bf16 so far"));
+  }
+  return absl::OkStatus();
+}
+
 // `layout_reasons` say why this layout, or why not.
 Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candidate,
                 std::vector<std::string> layout_reasons) {
@@ -305,7 +322,7 @@ Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candid
                      " sums in its own order: answers may differ in the last bits "
                      "from those of tp=1, 2, 4 and 8."));
   }
-  if (plan.layout.pp_size > 1 && plan.hop_dtype != DType::kF32) {
+  if (plan.layout.pp_size > 1 && plan.hop_dtype != kernels::ActivationDType(job.device)) {
     plan.reasons.push_back(absl::StrCat(
         "Activations are rounded to ", std::string(HopDTypeName(plan.hop_dtype)),
         " between stages: answers may differ in the last bits from those of other pipelines."));
@@ -326,7 +343,7 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   const LayoutRequest& request = constraints.layout;
   Job job{machine, model.config};
   job.device = machine.devices.front().kind;
-  SKEIN_ASSIGN_OR_RETURN(job.page_size, kernels::PageTokens(job.device));
+  job.page_size = kernels::PageTokens(job.device);
   job.context_length = constraints.context_length > 0 ? constraints.context_length
                                                       : model.config.max_position_embeddings;
   job.max_num_seqs = constraints.max_num_seqs;
@@ -337,8 +354,7 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
                            : kDefaultSequences;
   }
   job.kv_memory = constraints.kv_memory;
-  job.kv_dtype = constraints.kv_dtype;
-  job.hop_dtype = constraints.hop_dtype;
+  SKEIN_RETURN_IF_ERROR(ChooseDTypes(constraints, job));
   job.swap_memory_bytes = constraints.swap_memory_bytes;
   job.max_num_batched_tokens = constraints.max_num_batched_tokens;
   job.rates = constraints.rates;

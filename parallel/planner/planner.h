@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ struct Constraints {
   // Pages are given to sequences as they grow: more may run at once than would fit if all had their
   // full context. One always fits.
   KvMemory kv_memory;
-  KvDType kv_dtype = KvDType::kF32;
-  DType hop_dtype = DType::kF32;       // of activations between stages
+  // None: what the device computes with, F32 on CPUs and BF16 on GPUs.
+  std::optional<KvDType> kv_dtype;
+  std::optional<DType> hop_dtype;      // of activations between stages
   int64_t swap_memory_bytes = 0;       // per rank
   int64_t max_num_batched_tokens = 0;  // per replica; 0: the planner's choice
   PipelineRates rates;                 // say how many micro-batches a pipeline has
@@ -51,7 +53,7 @@ struct Planning {
 // Plans one job of machine.devices.size() ranks. The rule: shards up to the cores of a node, never
 // over several nodes unless tp is asked for; stages only where memory asks for them; what ranks
 // are left hold further replicas. Errors: InvalidArgument for a machine or constraints that make
-// no sense. Unimplemented for devices that no back end is for. FailedPrecondition when nothing
+// no sense. Unimplemented for dtypes that GPUs do not compute with. FailedPrecondition when nothing
 // works: it says why the asked layout cannot be (which numbers do not divide, which node lacks how
 // much memory), a line for each reason, and names the nearest layouts that work.
 absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFacts& model,

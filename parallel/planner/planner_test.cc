@@ -354,11 +354,21 @@ TEST(PlanJob, HopsHaveTheDTypeThatIsAsked) {
   EXPECT_THAT(plan(DType::kF32, 2).reasons, Not(Contains(HasSubstr("last bits"))));
 }
 
-TEST(PlanJob, PlansForDevicesThatABackEndIsFor) {
+TEST(PlanJob, PlansForGpus) {
   topology::Machine machine = OneNode(8, 64 * kGiB, 2);
-  for (topology::Device& device : machine.devices) device.kind = DeviceKind::kCuda;
-  EXPECT_THAT(PlanJob(machine, Bard(), {}).status(),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("cuda devices")));
+  for (topology::Device& device : machine.devices) {
+    device.kind = DeviceKind::kCuda;
+    device.memory_bytes = 16 * kGiB;
+  }
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));
+  EXPECT_EQ(planning.plans.front().kv_dtype, KvDType::kBF16);
+  EXPECT_EQ(planning.plans.front().hop_dtype, DType::kBF16);
+  // They round nothing more than the devices do anyway.
+  EXPECT_THAT(planning.plans.front().reasons, Not(Contains(HasSubstr("last bits"))));
+  EXPECT_THAT(PlanJob(machine, Bard(), {.kv_dtype = KvDType::kF32}).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--kv-dtype=f32")));
+  EXPECT_THAT(PlanJob(machine, Bard(), {.hop_dtype = DType::kF16}).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--hop-dtype=f16")));
   machine.devices[0].kind = DeviceKind::kCpu;
   EXPECT_THAT(PlanJob(machine, Bard(), {}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("devices of one kind")));

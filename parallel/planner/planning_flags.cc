@@ -31,14 +31,14 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
             "--context-length need, or as much of it as there is");
   AddParsed(command, "--kv-dtype", constraints.kv_dtype, ParseKvDType,
             "How keys and values are kept: f32; bf16 takes half of its memory, int8 about a "
-            "quarter, both with other roundings")
-      ->default_str(std::string(KvDTypeName(constraints.kv_dtype)));
+            "quarter, both with other roundings; GPUs have bf16")
+      ->default_str("f32, on GPUs bf16");
   AddParsed(
       command, "--hop-dtype", constraints.hop_dtype, ParseHopDType,
       "What activations are sent in from one stage of a pipeline to the next: f32; bf16 and "
       "f16 take half of its bytes, with other roundings, so that pipelines cut in other places "
-      "give other last bits")
-      ->default_str(std::string(HopDTypeName(constraints.hop_dtype)));
+      "give other last bits; GPUs have bf16")
+      ->default_str("f32, on GPUs bf16");
   AddParsed(command, "--swap-memory", constraints.swap_memory_bytes, ParseSwapMemory,
             "Bytes per rank, like 512MiB, to swap requests to that give way when --kv-memory runs "
             "out; 0: they are recomputed")

@@ -20,7 +20,10 @@ class LlamaBuilder {
  public:
   LlamaBuilder(const model::ModelConfig& config, const model::TensorSource* tensors,
                const RankProgramSpec& spec, const ShardSpec& shard)
-      : config_(config), spec_(spec), shard_(shard), builder_(tensors, config.dtype) {}
+      : config_(config),
+        spec_(spec),
+        shard_(shard),
+        builder_(tensors, config.dtype, spec.activations) {}
 
   absl::StatusOr<RankProgram> Build() {
     program().hop_dtype = spec_.hop_dtype;
@@ -165,7 +168,7 @@ class LlamaBuilder {
 
   absl::Status AddOutput() {
     const BufferId last = builder_.AddOutputBuffer("last", config_.hidden_size);
-    const BufferId logits = builder_.AddOutputBuffer("logits", shard_.vocab_stride);
+    const BufferId logits = builder_.AddLogits(shard_.vocab_stride);
     builder_.Add(kernels::GatherRowsOp{residual_, last});
     SKEIN_ASSIGN_OR_RETURN(const WeightId gain,
                            builder_.AddVector("model.norm.weight", config_.hidden_size));

@@ -13,9 +13,8 @@ namespace skein::plan {
 using kernels::WeightId;
 using kernels::WeightSpec;
 
-kernels::BufferId ProgramBuilder::AddBuffer(std::string name, kernels::BufferSpec::Rows rows,
-                                            int64_t cols) {
-  result_.program.buffers.push_back({std::move(name), rows, cols});
+kernels::BufferId ProgramBuilder::AddBuffer(kernels::BufferSpec spec) {
+  result_.program.buffers.push_back(std::move(spec));
   return static_cast<kernels::BufferId>(result_.program.buffers.size()) - 1;
 }
 

@@ -27,15 +27,21 @@ struct MatrixSlice {
 class ProgramBuilder {
  public:
   // `tensors` may be null: then all of them are there, in `dtype`.
-  ProgramBuilder(const model::TensorSource* tensors, DType dtype)
-      : tensors_(tensors), dtype_(dtype) {}
+  // Buffers are of `activations`.
+  ProgramBuilder(const model::TensorSource* tensors, DType dtype, DType activations)
+      : tensors_(tensors), dtype_(dtype), activations_(activations) {}
 
-  kernels::BufferId AddBuffer(std::string name, kernels::BufferSpec::Rows rows, int64_t cols);
   kernels::BufferId AddTokenBuffer(std::string name, int64_t cols) {
-    return AddBuffer(std::move(name), kernels::BufferSpec::Rows::kTokens, cols);
+    return AddBuffer({std::move(name), kernels::BufferSpec::Rows::kTokens, cols,
+                      /*port=*/false, activations_});
   }
   kernels::BufferId AddOutputBuffer(std::string name, int64_t cols) {
-    return AddBuffer(std::move(name), kernels::BufferSpec::Rows::kOutputs, cols);
+    return AddBuffer({std::move(name), kernels::BufferSpec::Rows::kOutputs, cols,
+                      /*port=*/false, activations_});
+  }
+  // Of F32, whatever the activations: draws look at differences of logits.
+  kernels::BufferId AddLogits(int64_t cols) {
+    return AddBuffer({"logits", kernels::BufferSpec::Rows::kOutputs, cols});
   }
 
   // `&kernels::Program::input` and the like.
@@ -56,11 +62,13 @@ class ProgramBuilder {
   RankProgram& result() { return result_; }
 
  private:
+  kernels::BufferId AddBuffer(kernels::BufferSpec spec);
   // Of a tensor of this shape.
   absl::StatusOr<DType> DTypeOf(const std::string& tensor, std::vector<int64_t> shape) const;
 
   const model::TensorSource* const tensors_;
   const DType dtype_;
+  const DType activations_;
   RankProgram result_;
 };
 

@@ -21,7 +21,8 @@ struct RankProgramSpec {
   int64_t page_size = 16;
   int64_t pages = 1;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
-  DType hop_dtype = DType::kF32;  // of activations between stages
+  DType hop_dtype = DType::kF32;    // of activations between stages
+  DType activations = DType::kF32;  // kernels::ActivationDType
 };
 
 // Rows [first_row, first_row + rows of the slice) of a weight are this slice of a tensor.

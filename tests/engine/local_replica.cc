@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "kernels/ops/sizes.h"
 #include "parallel/comm/inprocess/inprocess.h"
 #include "parallel/plan/shard.h"
 #include "parallel/program/rank_program.h"
@@ -104,13 +105,14 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                               .page_size = options.page_size,
                               .pages = options.pages,
                               .kv_dtype = options.kv_dtype,
-                              .hop_dtype = options.hop_dtype}));
+                              .hop_dtype = options.hop_dtype,
+                              .activations = kernels::ActivationDType(options.device)}));
       SKEIN_ASSIGN_OR_RETURN(rank->shard, LoadShard(tensors, rank->program, *rank->backend, {}));
       SKEIN_ASSIGN_OR_RETURN(rank->kv, rank->backend->AllocateKv(rank->program.kv));
       if (options.swap_pages > 0) {
         kernels::KvSpec swap = rank->program.kv;
         swap.pages = options.swap_pages;
-        SKEIN_ASSIGN_OR_RETURN(rank->swap, rank->backend->AllocateKv(swap));
+        SKEIN_ASSIGN_OR_RETURN(rank->swap, rank->backend->AllocateSwap(swap));
       }
       SKEIN_ASSIGN_OR_RETURN(rank->executable,
                              rank->backend->Compile(rank->program.program,

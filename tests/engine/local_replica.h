@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "base/device_kind.h"
 #include "base/mutex.h"
 #include "kernels/ops/backend.h"
 #include "kernels/packing/layout.h"
@@ -34,6 +35,7 @@ struct LocalReplicaOptions {
   int64_t swap_pages = 0;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   DType hop_dtype = DType::kF32;
+  DeviceKind device = DeviceKind::kCpu;
   int32_t max_num_seqs = 8;
   PreemptionRates rates;
   int orders_ahead = 2;  // that are planned, and begun, before the oldest one's result is there

@@ -67,6 +67,16 @@ void Backend() {
   EXPECT_EQ(Ask(cpu.address(), request).tokens, want.tokens);  // all else is the same
 }
 
+// Where there is a GPU, it is taken unless --device says otherwise.
+void Device() {
+  Serving cpu({"--device=cpu"});
+  EXPECT_EQ(Ask(cpu.address(), "--prompt=ROMEO: --max-tokens=5").tokens.size(), 5);
+  const Outcome outcome = Run(kWorker, "--device=cuda --coordinator=127.0.0.1:1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err + outcome.out,
+              AnyOf(HasSubstr("built without CUDA"), HasSubstr("sees 0 GPUs")));
+}
+
 void Layout() {
   Cluster cluster({.layout = "tp=1,pp=1"});
   cluster.StartJob(2, {"--layout=pp=2"});
@@ -199,6 +209,7 @@ FlagCases WorkerCases() {
       VersionCase(kWorker),
       {{"", "--coordinator"}, Coordinator},
       {{"", "--model-root"}, ModelRoot},
+      {{"", "--device"}, Device},
       {{"", "--backend"}, Backend},
       {{"", "--layout"}, Layout},
       {{"", "--orphan-timeout"}, OrphanTimeout},

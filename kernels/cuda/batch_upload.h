@@ -1,0 +1,56 @@
+// A batch's numbers on their way to the device: lists of integers, one after the other in one block
+// that is copied at once.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ops/batch.h"
+
+namespace skein::kernels::cuda {
+
+// In the place of a token: the newest one of this slot.
+constexpr int32_t NewestOf(int32_t slot) { return -1 - slot; }
+
+struct SetPair {
+  int32_t index = 0;
+  int32_t value = 0;
+};
+
+// How long the lists are, and so where they lie.
+struct BatchUpload {
+  int32_t rows = 0;
+  int32_t sequences = 0;
+  int32_t outputs = 0;
+  int32_t tokens = 0;  // newest ones that are set
+  int32_t pages = 0;   // entries of page tables that are set
+
+  // In bytes from the begin of the block.
+  constexpr int64_t kv_slots() const { return 0; }  // int64_t [rows]
+  constexpr int64_t set_tokens() const {
+    return kv_slots() + int64_t{8} * rows;
+  }  // SetPair [tokens]
+  constexpr int64_t set_pages() const { return set_tokens() + int64_t{8} * tokens; }  // [pages]
+  constexpr int64_t token_ids() const {
+    return set_pages() + int64_t{8} * pages;
+  }                                                                                // int32_t [rows]
+  constexpr int64_t positions() const { return token_ids() + int64_t{4} * rows; }  // [rows]
+  constexpr int64_t row_begin() const {
+    return positions() + int64_t{4} * rows;
+  }  // [sequences + 1]
+  constexpr int64_t slots() const { return row_begin() + int64_t{4} * (sequences + 1); }
+  constexpr int64_t lengths() const { return slots() + int64_t{4} * sequences; }
+  constexpr int64_t output_rows() const { return lengths() + int64_t{4} * sequences; }  // [outputs]
+  constexpr int64_t bytes() const { return output_rows() + int64_t{4} * outputs; }
+
+  // Where every slot gets a new token and a whole new page table.
+  static constexpr int64_t MaxBytes(const Limits& limits) {
+    return BatchUpload{.rows = static_cast<int32_t>(limits.rows),
+                       .sequences = limits.slots,
+                       .outputs = static_cast<int32_t>(limits.outputs),
+                       .tokens = limits.slots,
+                       .pages = static_cast<int32_t>(limits.slots * limits.slot_pages)}
+        .bytes();
+  }
+};
+
+}  // namespace skein::kernels::cuda

@@ -1,0 +1,384 @@
+#include "kernels/cuda/compile.h"
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/dtype.h"
+#include "base/status_util.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/decode_attention.h"
+#include "kernels/cuda/few_rows_linear.h"
+#include "kernels/cuda/gather_rows.h"
+#include "kernels/cuda/paged_batch.h"
+#include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/rope_append_kv.h"
+#include "kernels/cuda/swiglu.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+class Compiled final : public CompiledProgram {
+ public:
+  Compiled(const Program& program, const Bindings& bindings, Workspace workspace)
+      : program_(program),
+        bindings_(bindings),
+        weights_(static_cast<const CudaWeights*>(bindings.weights)),
+        kv_(static_cast<const CudaKv*>(bindings.kv)),
+        w_(std::move(workspace)) {}
+
+  absl::Status Compile() {
+    for (const BufferSpec& buffer : program_.buffers) {
+      if (buffer.dtype == DType::kBF16 || buffer.dtype == DType::kF32) continue;
+      return absl::UnimplementedError(absl::StrCat("buffer ", buffer.name, " is of ",
+                                                   std::string(DTypeName(buffer.dtype)),
+                                                   "; GPUs compute with BF16 so far"));
+    }
+    SKEIN_RETURN_IF_ERROR(CheckHop(program_.input));
+    SKEIN_RETURN_IF_ERROR(CheckHop(program_.output));
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      next_ = i + 1 < program_.ops.size() ? &program_.ops[i + 1] : nullptr;
+      fused_ = false;
+      const absl::Status status =
+          std::visit([&](const auto& op) { return Add(op); }, program_.ops[i]);
+      SKEIN_RETURN_IF_ERROR(Annotate(status, absl::StrCat("operation ", i)));
+      if (fused_) ++i;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Enqueue(const BatchShape& shape) const override {
+    for (const Step& step : steps_) SKEIN_RETURN_IF_ERROR(step(shape));
+    return absl::OkStatus();
+  }
+
+ private:
+  using Step = std::function<absl::Status(const BatchShape&)>;
+
+  const BufferSpec& At(BufferId id) const { return program_.buffers[id]; }
+  DType DTypeOf(BufferId id) const { return At(id).dtype; }
+  int64_t Cols(BufferId id) const { return At(id).cols; }
+  int32_t RowsOf(BufferId id, const BatchShape& shape) const {
+    return At(id).rows == BufferSpec::Rows::kTokens ? shape.rows : shape.outputs;
+  }
+
+  absl::Status CheckHop(BufferId port) const {
+    if (port < 0 || DTypeOf(port) == program_.hop_dtype) return absl::OkStatus();
+    return absl::UnimplementedError(absl::StrCat(
+        "hops of ", std::string(DTypeName(program_.hop_dtype)), " with activations of ",
+        std::string(DTypeName(DTypeOf(port))), "; on GPUs they are equal"));
+  }
+  // For what kernels take in BF16 only.
+  absl::Status Need16Bits(BufferId id) const {
+    if (DTypeOf(id) == DType::kBF16) return absl::OkStatus();
+    return absl::UnimplementedError(absl::StrCat("buffer ", At(id).name, " is of ",
+                                                 std::string(DTypeName(DTypeOf(id))),
+                                                 "; GPUs take BF16 there"));
+  }
+
+  absl::Status Add(const EmbedOp& op) {
+    steps_.push_back([=, this](const BatchShape& shape) {
+      return cuda::Enqueue(GatherRows{.in_dtype = DType::kBF16,
+                                      .out_dtype = DTypeOf(op.out),
+                                      .rows = shape.rows,
+                                      .cols = Cols(op.out),
+                                      .ids = w_.At<int32_t>(w_.places.token_ids),
+                                      .first_id = op.first_id,
+                                      .count = op.count,
+                                      .in = weights_->data(op.table),
+                                      .out = w_.Buffer(op.out, shape.batch),
+                                      .in_stride = Cols(op.out),
+                                      .out_stride = Cols(op.out)},
+                           w_.stream);
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const RmsNormOp& op) {
+    return AddNorm(op.in, /*delta=*/-1, op.gain, op.eps, op.out);
+  }
+  absl::Status Add(const AddRmsNormOp& op) {
+    return AddNorm(op.residual, op.delta, op.gain, op.eps, op.out);
+  }
+
+  absl::Status AddNorm(BufferId residual, BufferId delta, WeightId gain, float eps, BufferId out) {
+    SKEIN_RETURN_IF_ERROR(Need16Bits(out));
+    if (delta >= 0) SKEIN_RETURN_IF_ERROR(Need16Bits(delta));
+    steps_.push_back([=, this](const BatchShape& shape) {
+      const int64_t cols = Cols(residual);
+      return cuda::Enqueue(RmsNorm{.dtype = DType::kBF16,
+                                   .residual_dtype = DTypeOf(residual),
+                                   .rows = RowsOf(residual, shape),
+                                   .cols = cols,
+                                   .residual = w_.Buffer(residual, shape.batch),
+                                   .delta = delta < 0 ? nullptr : w_.Buffer(delta, shape.batch),
+                                   .gain = weights_->floats(gain),
+                                   .eps = eps,
+                                   .out = w_.Buffer(out, shape.batch),
+                                   .residual_stride = cols,
+                                   .delta_stride = cols,
+                                   .out_stride = cols},
+                           w_.stream);
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const AddOp& op) {
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.delta));
+    if (DTypeOf(op.out) != DTypeOf(op.residual)) return Need16Bits(op.out);
+    steps_.push_back([=, this](const BatchShape& shape) {
+      const int64_t rows = RowsOf(op.out, shape);
+      const int64_t cols = Cols(op.out);
+      void* const out = w_.Buffer(op.out, shape.batch);
+      if (op.out != op.residual && rows > 0) {
+        SKEIN_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
+            out, w_.Buffer(op.residual, shape.batch), DTypeBytes(DTypeOf(op.out), rows * cols),
+            cudaMemcpyDeviceToDevice, CudaStream(w_.stream)));
+      }
+      return cuda::Enqueue(RmsNorm{.dtype = DType::kBF16,
+                                   .residual_dtype = DTypeOf(op.out),
+                                   .rows = rows,
+                                   .cols = cols,
+                                   .residual = out,
+                                   .delta = w_.Buffer(op.delta, shape.batch),
+                                   .residual_stride = cols,
+                                   .delta_stride = cols,
+                                   .out_stride = cols},
+                           w_.stream);
+    });
+    return absl::OkStatus();
+  }
+
+  // out[r] = in[r] * weight^T, by the kernel for so many rows.
+  absl::Status Multiply(const MatMulOp& op, const BatchShape& shape) const {
+    const WeightSpec& spec = program_.weights[op.weight].spec;
+    const int64_t rows = RowsOf(op.in, shape);
+    if (rows == 0) return absl::OkStatus();
+    const void* const in = w_.Buffer(op.in, shape.batch);
+    void* const out = w_.Buffer(op.out, shape.batch);
+    if (rows <= kFewRows) {
+      return cuda::Enqueue(FewRowsLinear{.dtype = DType::kBF16,
+                                         .out_dtype = DTypeOf(op.out),
+                                         .rows = rows,
+                                         .n = spec.rows,
+                                         .k = spec.cols,
+                                         .in = in,
+                                         .weight = weights_->data(op.weight),
+                                         .out = out,
+                                         .in_stride = spec.cols,
+                                         .weight_stride = spec.cols,
+                                         .out_stride = spec.rows,
+                                         .multiprocessors = w_.multiprocessors},
+                           w_.stream);
+    }
+    return w_.blas->Enqueue({.dtype = DType::kBF16,
+                             .out_dtype = DTypeOf(op.out),
+                             .rows = rows,
+                             .n = spec.rows,
+                             .k = spec.cols,
+                             .in = in,
+                             .weight = weights_->data(op.weight),
+                             .out = out,
+                             .in_stride = spec.cols,
+                             .weight_stride = spec.cols,
+                             .out_stride = spec.rows},
+                            w_.stream);
+  }
+
+  absl::Status Add(const MatMulOp& op) {
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.in));
+    const WeightSpec& spec = program_.weights[op.weight].spec;
+    if (spec.rows % 8 != 0 || spec.cols % 8 != 0) {
+      return absl::UnimplementedError(absl::StrCat("weight ", program_.weights[op.weight].name,
+                                                   " is ", spec.rows, " by ", spec.cols,
+                                                   "; GPUs multiply multiples of 8"));
+    }
+    const auto* swiglu = next_ == nullptr ? nullptr : std::get_if<SwiGluOp>(next_);
+    if (!weights_->interleaved(op.weight) || swiglu == nullptr) {
+      steps_.push_back([=, this](const BatchShape& shape) { return Multiply(op, shape); });
+      return absl::OkStatus();
+    }
+    fused_ = true;
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
+    SKEIN_RETURN_IF_ERROR(Need16Bits(swiglu->out));
+    steps_.push_back([=, this, swiglu = *swiglu](const BatchShape& shape) {
+      const int64_t rows = RowsOf(op.in, shape);
+      if (rows > kFewRows) {
+        SKEIN_RETURN_IF_ERROR(Multiply(op, shape));
+        return Activate(swiglu, GateUpLayout::kInterleaved, shape);
+      }
+      if (rows == 0) return absl::OkStatus();
+      return cuda::Enqueue(FewRowsLinear{.dtype = DType::kBF16,
+                                         .out_dtype = DType::kBF16,
+                                         .swiglu = true,
+                                         .rows = rows,
+                                         .n = spec.rows,
+                                         .k = spec.cols,
+                                         .in = w_.Buffer(op.in, shape.batch),
+                                         .weight = weights_->data(op.weight),
+                                         .out = w_.Buffer(swiglu.out, shape.batch),
+                                         .in_stride = spec.cols,
+                                         .weight_stride = spec.cols,
+                                         .out_stride = spec.rows / 2,
+                                         .multiprocessors = w_.multiprocessors},
+                           w_.stream);
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Activate(const SwiGluOp& op, GateUpLayout layout, const BatchShape& shape) const {
+    return cuda::Enqueue(SwiGlu{.dtype = DType::kBF16,
+                                .layout = layout,
+                                .rows = RowsOf(op.out, shape),
+                                .cols = Cols(op.out),
+                                .gate_up = w_.Buffer(op.gate_up, shape.batch),
+                                .out = w_.Buffer(op.out, shape.batch),
+                                .gate_up_stride = 2 * Cols(op.out),
+                                .out_stride = Cols(op.out)},
+                         w_.stream);
+  }
+  absl::Status Add(const SwiGluOp& op) {
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.gate_up));
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
+    steps_.push_back(
+        [=, this](const BatchShape& shape) { return Activate(op, GateUpLayout::kHalves, shape); });
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const RopeAppendKvOp& op) {
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.qkv));
+    steps_.push_back([=, this](const BatchShape& shape) {
+      return cuda::Enqueue(
+          RopeAppendKv{.dtype = DType::kBF16,
+                       .rows = shape.rows,
+                       .heads = op.heads,
+                       .qkv = w_.Buffer(op.qkv, shape.batch),
+                       .qkv_stride = Cols(op.qkv),
+                       .kv = kv_->layer(op.layer),
+                       .inverse_frequencies = weights_->floats(op.inverse_frequencies),
+                       .positions = w_.At<int32_t>(w_.places.positions),
+                       .kv_slots = w_.At<int64_t>(w_.places.kv_slots)},
+          w_.stream);
+    });
+    return absl::OkStatus();
+  }
+
+  PagedBatch Paged(const BatchShape& shape) const {
+    return {.sequences = shape.sequences,
+            .row_begin = w_.At<int32_t>(w_.places.row_begin),
+            .slots = w_.At<int32_t>(w_.places.slots),
+            .lengths = w_.At<int32_t>(w_.places.lengths),
+            .page_tables = w_.At<int32_t>(w_.places.page_tables),
+            .page_table_stride = w_.page_table_stride};
+  }
+
+  absl::Status Add(const AttentionOp& op) {
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.qkv));
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
+    if (op.heads / op.kv_heads > kMaxGroup) {
+      return absl::UnimplementedError(absl::StrCat(
+          op.heads, " heads on ", op.kv_heads, " KV heads; GPUs do up to ", kMaxGroup, " on each"));
+    }
+    // All layers have one plan.
+    const bool plans = !planned_;
+    planned_ = true;
+    steps_.push_back([=, this](const BatchShape& shape) {
+      void* const plan = w_.At<void>(w_.places.decode_plan);
+      const PagedBatch batch = Paged(shape);
+      if (shape.decodes && plans) {
+        SKEIN_RETURN_IF_ERROR(cuda::Enqueue(PlanDecode{.batch = batch,
+                                                       .kv_heads = op.kv_heads,
+                                                       .multiprocessors = w_.multiprocessors,
+                                                       .plan = plan},
+                                            w_.stream));
+      }
+      const void* const q = w_.Buffer(op.qkv, shape.batch);
+      void* const out = w_.Buffer(op.out, shape.batch);
+      if (shape.decodes) {
+        SKEIN_RETURN_IF_ERROR(
+            cuda::Enqueue(DecodeAttention{.dtype = DType::kBF16,
+                                          .batch = batch,
+                                          .heads = op.heads,
+                                          .kv = kv_->layer(op.layer),
+                                          .scale = op.scale,
+                                          .multiprocessors = w_.multiprocessors,
+                                          .plan = plan,
+                                          .partials = w_.At<void>(w_.places.decode_partials),
+                                          .q = q,
+                                          .out = out,
+                                          .q_stride = Cols(op.qkv),
+                                          .out_stride = Cols(op.out)},
+                          w_.stream));
+      }
+      if (!shape.prefills) return absl::OkStatus();
+      return cuda::Enqueue(PrefillAttention{.dtype = DType::kBF16,
+                                            .batch = batch,
+                                            .rows = shape.rows,
+                                            .heads = op.heads,
+                                            .kv = kv_->layer(op.layer),
+                                            .scale = op.scale,
+                                            .q = q,
+                                            .out = out,
+                                            .q_stride = Cols(op.qkv),
+                                            .out_stride = Cols(op.out)},
+                           w_.stream);
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const GatherRowsOp& op) {
+    if (DTypeOf(op.out) != DTypeOf(op.in)) SKEIN_RETURN_IF_ERROR(Need16Bits(op.in));
+    steps_.push_back([=, this](const BatchShape& shape) {
+      return cuda::Enqueue(GatherRows{.in_dtype = DTypeOf(op.in),
+                                      .out_dtype = DTypeOf(op.out),
+                                      .rows = shape.outputs,
+                                      .cols = Cols(op.in),
+                                      .ids = w_.At<int32_t>(w_.places.output_rows),
+                                      .count = shape.rows,
+                                      .in = w_.Buffer(op.in, shape.batch),
+                                      .out = w_.Buffer(op.out, shape.batch),
+                                      .in_stride = Cols(op.in),
+                                      .out_stride = Cols(op.in)},
+                           w_.stream);
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const AllReduceOp& op) {
+    steps_.push_back([=, this](const BatchShape& shape) {
+      const View view = {w_.Buffer(op.buffer, shape.batch), DTypeOf(op.buffer),
+                         RowsOf(op.buffer, shape), Cols(op.buffer)};
+      if (view.elements() == 0) return absl::OkStatus();  // on every rank
+      return bindings_.collectives->AllReduce(view, w_.stream);
+    });
+    return absl::OkStatus();
+  }
+
+  const Program& program_;
+  const Bindings bindings_;
+  const CudaWeights* const weights_;
+  const CudaKv* const kv_;
+  const Workspace w_;
+  const Op* next_ = nullptr;
+  bool fused_ = false;  // the next operation was done, too
+  bool planned_ = false;
+  std::vector<Step> steps_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CompiledProgram>> CompileProgram(const Program& program,
+                                                                const Bindings& bindings,
+                                                                Workspace workspace) {
+  auto compiled = std::make_unique<Compiled>(program, bindings, std::move(workspace));
+  SKEIN_RETURN_IF_ERROR(compiled->Compile());
+  return compiled;
+}
+
+}  // namespace skein::kernels::cuda

@@ -1,0 +1,35 @@
+// The back end of NVIDIA GPUs: Hopper, weights and activations of BF16.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/ops/backend.h"
+
+namespace skein::kernels {
+
+// What CUDA says of a GPU.
+struct CudaDevice {
+  std::string name;  // "NVIDIA H200"
+  int64_t memory_bytes = 0;
+  int64_t free_bytes = 0;
+};
+
+// The GPUs that this process sees; none where it sees none. Unimplemented where this build has no
+// CUDA. FailedPrecondition for a driver that is older than what this was built for.
+absl::StatusOr<int> CountCudaDevices();
+// `device` counts those. FailedPrecondition for one that there are no kernels for, with what was
+// found and what is needed.
+absl::StatusOr<CudaDevice> DescribeCudaDevice(int device);
+
+struct CudaOptions {
+  int device = 0;
+  int threads = 1;  // that draw tokens
+};
+
+// Errors as DescribeCudaDevice's.
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& options);
+
+}  // namespace skein::kernels

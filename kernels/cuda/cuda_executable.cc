@@ -1,0 +1,359 @@
+#include "kernels/cuda/cuda_executable.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_places.h"
+#include "kernels/cuda/prepare_batch.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+// Between two looks at a batch that is waited for. At first the core is kept: a short step is over
+// before a sleep would be.
+constexpr absl::Duration kSpin = absl::Microseconds(50);
+constexpr absl::Duration kNap = absl::Microseconds(20);
+
+}  // namespace
+
+CudaExecutable::CudaExecutable(const Program& program, const Limits& limits,
+                               const Bindings& bindings, const DeviceFacts& facts)
+    : program_(program),
+      limits_(limits),
+      bindings_(bindings),
+      facts_(facts),
+      kv_(static_cast<CudaKv*>(bindings.kv)),
+      masks_(limits.slots) {}
+
+absl::StatusOr<std::unique_ptr<CudaExecutable>> CudaExecutable::Create(const Program& program,
+                                                                       const Limits& limits,
+                                                                       const Bindings& bindings,
+                                                                       const DeviceFacts& facts,
+                                                                       int threads) {
+  auto executable =
+      std::unique_ptr<CudaExecutable>(new CudaExecutable(program, limits, bindings, facts));
+  SKEIN_RETURN_IF_ERROR(executable->Init(threads));
+  return executable;
+}
+
+CudaExecutable::~CudaExecutable() {
+  Abort(absl::CancelledError("the executable is gone"));
+  cudaSetDevice(facts_.device);
+  if (stream_.get().handle != nullptr) stream_.Synchronize().IgnoreError();
+}
+
+absl::Status CudaExecutable::Init(int threads) {
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
+  const KvSpec* const kv_spec = kv_ == nullptr ? nullptr : &kv_->spec();
+  const KvSpec* const swap_spec = bindings_.swap == nullptr ? nullptr : &bindings_.swap->spec();
+  SKEIN_RETURN_IF_ERROR(ValidateProgram(program_, limits_, kv_spec));
+  SKEIN_RETURN_IF_ERROR(ValidateBindings(program_, bindings_));
+  rules_ = RulesOf(program_, limits_, kv_spec, swap_spec);
+  slots_.emplace(limits_, kv_spec == nullptr ? 0 : kv_spec->page_size);
+  SKEIN_ASSIGN_OR_RETURN(stream_, OwnedStream::Create());
+  workspace_ = {.places = PlaceOnDevice(program_, limits_, facts_.multiprocessors),
+                .page_table_stride = limits_.slot_pages,
+                .multiprocessors = facts_.multiprocessors,
+                .stream = stream_.get()};
+  const DevicePlaces& places = workspace_.places;
+  SKEIN_ASSIGN_OR_RETURN(memory_, DeviceMemory::Allocate(places.bytes, "activations"));
+  workspace_.data = memory_.data();
+  SKEIN_ASSIGN_OR_RETURN(blas_, Blas::Create(workspace_.At<void>(places.blas_workspace),
+                                             static_cast<size_t>(kBlasWorkspaceBytes)));
+  workspace_.blas = blas_.get();
+  SKEIN_ASSIGN_OR_RETURN(compiled_, CompileProgram(program_, bindings_, workspace_));
+  SKEIN_ASSIGN_OR_RETURN(uploads_,
+                         PinnedMemory::Allocate(kBatches * places.upload_bytes, "batches"));
+  for (int i = 0; i < kBatches; ++i) {
+    runs_[i].self = this;
+    runs_[i].batch = i;
+    SKEIN_ASSIGN_OR_RETURN(runs_[i].done, OwnedEvent::Create());
+    SKEIN_ASSIGN_OR_RETURN(runs_[i].after, OwnedEvent::Create());
+  }
+  if (program_.logits < 0) return absl::OkStatus();
+  if (program_.vocab_shards > 1) {
+    return absl::UnimplementedError("logits in several shards; GPUs draw from whole ones so far");
+  }
+  SKEIN_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(threads));
+  SKEIN_ASSIGN_OR_RETURN(sampler_, Sampler::Create(program_, limits_, bindings_.collectives));
+  SKEIN_ASSIGN_OR_RETURN(drawn_, PinnedMemory::Allocate(int64_t{kBatches} * limits_.slots *
+                                                            static_cast<int64_t>(sizeof(SetPair)),
+                                                        "tokens"));
+  SKEIN_ASSIGN_OR_RETURN(logits_,
+                         PinnedMemory::Allocate(port(program_.logits, 0).bytes(), "logits"));
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutable::WarmUp() {
+  warm_ = true;
+  return absl::OkStatus();
+}
+
+View CudaExecutable::port(BufferId id, int i) {
+  if (id < 0 || id >= static_cast<BufferId>(program_.buffers.size())) return {};
+  const BufferSpec& buffer = program_.buffers[id];
+  if (!buffer.port) return {};
+  const bool tokens = buffer.rows == BufferSpec::Rows::kTokens;
+  return {workspace_.Buffer(id, i), buffer.dtype, tokens ? limits_.rows : limits_.outputs,
+          buffer.cols};
+}
+
+absl::Status CudaExecutable::CheckAborted() {
+  MutexLock lock(&mutex_);
+  return aborted_;
+}
+
+void CudaExecutable::Abort(const absl::Status& why) {
+  masks_.Fail(why);
+  MutexLock lock(&mutex_);
+  if (aborted_.ok()) aborted_ = why;
+}
+
+void CudaExecutable::SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const auto set = std::find_if(set_tokens_.begin(), set_tokens_.end(),
+                                  [&](const SetPair& pair) { return pair.index == slots[i]; });
+    if (set != set_tokens_.end()) {
+      set->value = tokens[i];
+    } else {
+      set_tokens_.push_back({slots[i], tokens[i]});
+    }
+  }
+}
+
+absl::Status CudaExecutable::TakeBackGuesses() {
+  for (Run& run : runs_) {
+    if (run.guesses.empty()) continue;
+    SKEIN_RETURN_IF_ERROR(Wait(run.ticket, kHostStream, absl::InfiniteFuture()).status());
+    for (size_t i = 0; i < run.guesses.size(); ++i) {
+      const SampledTokens& drawn = run.result.sampled[i];
+      const auto right = std::max<int64_t>(static_cast<int64_t>(drawn.tokens.size()) - 1, 0);
+      slots_->TakeBack(drawn.slot, run.guesses[i] - right);
+    }
+    run.guesses.clear();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutable::TakeIn(int i) {
+  Run& run = runs_[i];
+  const Batch& batch = batches_[i];
+  run.shortened.clear();
+  SKEIN_RETURN_IF_ERROR(slots_->Update(
+      batch, [&run](const SlotUpdate& update) { run.shortened.push_back(&update); }));
+  SKEIN_RETURN_IF_ERROR(slots_->Fill(batch, rows_));
+  run.first_positions.clear();
+  for (int64_t s = 0; s < rows_.sequences(); ++s) {
+    run.first_positions.push_back(rows_.positions[rows_.row_begin[s]]);
+  }
+  bool guesses = false;
+  for (const BatchSequence& sequence : batch.sequences) {
+    if (!sequence.draws) continue;
+    run.guesses.push_back(sequence.guesses);
+    guesses |= sequence.guesses > 0;
+  }
+  if (!guesses) run.guesses.clear();
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutable::Upload(int i) {
+  const Batch& batch = batches_[i];
+  BatchUpload upload = {.rows = static_cast<int32_t>(rows_.rows()),
+                        .sequences = static_cast<int32_t>(rows_.sequences()),
+                        .outputs = static_cast<int32_t>(rows_.outputs()),
+                        .tokens = static_cast<int32_t>(set_tokens_.size())};
+  for (const SlotUpdate& update : batch.updates) {
+    upload.pages += static_cast<int32_t>(update.pages.size());
+  }
+  std::byte* const block = uploads_.data() + i * workspace_.places.upload_bytes;
+  if (upload.bytes() > workspace_.places.upload_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a batch that sets ", upload.pages, " pages, more than its slots have"));
+  }
+  const auto put = [block](int64_t place, const auto& list) {
+    if (!list.empty()) std::memcpy(block + place, list.data(), list.size() * sizeof(list[0]));
+  };
+  put(upload.kv_slots(), rows_.kv_slots);
+  put(upload.set_tokens(), set_tokens_);
+  // As the mirror has them: an entry that is set twice has one value.
+  auto* page = reinterpret_cast<SetPair*>(block + upload.set_pages());
+  for (const SlotUpdate& update : batch.updates) {
+    const int64_t first = update.slot * limits_.slot_pages + update.first_page;
+    for (size_t p = 0; p < update.pages.size(); ++p) {
+      const int64_t index = first + static_cast<int64_t>(p);
+      *page++ = {static_cast<int32_t>(index), rows_.page_tables[index]};
+    }
+  }
+  auto* id = reinterpret_cast<int32_t*>(block + upload.token_ids());
+  int64_t row = 0;
+  for (const BatchSequence& sequence : batch.sequences) {
+    for (int32_t r = 0; r < sequence.rows; ++r, ++row) {
+      const int32_t token = batch.token_ids[row];
+      *id++ = token == kNewestToken ? NewestOf(sequence.slot) : token;
+    }
+  }
+  put(upload.positions(), rows_.positions);
+  put(upload.row_begin(), rows_.row_begin);
+  put(upload.slots(), rows_.slots);
+  put(upload.lengths(), rows_.context_lengths);
+  put(upload.output_rows(), rows_.output_rows);
+  set_tokens_.clear();
+
+  const DevicePlaces& places = workspace_.places;
+  auto* const to = workspace_.At<std::byte>(places.uploads[i]);
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to, block, static_cast<size_t>(upload.bytes()),
+                                             cudaMemcpyHostToDevice, CudaStream(stream_.get())));
+  return cuda::Enqueue(PrepareBatch{.upload = upload,
+                                    .block = to,
+                                    .drawn = last_drawn_,
+                                    .drawn_count = last_drawn_count_,
+                                    .padded_rows = upload.rows,
+                                    .padded_sequences = upload.sequences,
+                                    .padded_outputs = upload.outputs,
+                                    .newest_tokens = workspace_.At<int32_t>(places.newest_tokens),
+                                    .lengths = workspace_.At<int32_t>(places.lengths),
+                                    .page_tables = workspace_.At<int32_t>(places.page_tables),
+                                    .token_ids = workspace_.At<int32_t>(places.token_ids),
+                                    .positions = workspace_.At<int32_t>(places.positions),
+                                    .kv_slots = workspace_.At<int64_t>(places.kv_slots),
+                                    .row_begin = workspace_.At<int32_t>(places.row_begin),
+                                    .slots = workspace_.At<int32_t>(places.slots),
+                                    .output_rows = workspace_.At<int32_t>(places.output_rows)},
+                       stream_.get());
+}
+
+absl::Status CudaExecutable::CopyPages(const Batch& batch) {
+  auto* const swap = static_cast<CudaKv*>(bindings_.swap);
+  for (const PageCopy& copy : batch.copies) {
+    const bool out = copy.kind == PageCopy::Kind::kSwapOut;
+    const bool in = copy.kind == PageCopy::Kind::kSwapIn;
+    SKEIN_RETURN_IF_ERROR(
+        (out ? swap : kv_)->EnqueueCopy(in ? *swap : *kv_, copy.from, copy.to, stream_.get()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutable::EnqueueDraws(int i) {
+  last_drawn_count_ = 0;
+  if (!sampler_.has_value()) return absl::OkStatus();
+  const View logits = port(program_.logits, i).First(rows_.outputs());
+  if (logits.bytes() > 0) {
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(logits_.data(), logits.data,
+                                               static_cast<size_t>(logits.bytes()),
+                                               cudaMemcpyDeviceToHost, CudaStream(stream_.get())));
+  }
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaLaunchHostFunc(CudaStream(stream_.get()), &CudaExecutable::Draw, &runs_[i]));
+  last_drawn_ = reinterpret_cast<const SetPair*>(drawn_.data()) + int64_t{i} * limits_.slots;
+  for (const BatchSequence& sequence : batches_[i].sequences) {
+    last_drawn_count_ += sequence.draws ? 1 : 0;
+  }
+  return absl::OkStatus();
+}
+
+void CudaExecutable::Draw(void* run) {
+  auto& self = *static_cast<Run*>(run);
+  self.status = self.self->Draw(self);
+  // What comes behind it in the stream is void.
+  if (!self.status.ok()) self.self->Abort(self.status);
+}
+
+absl::Status CudaExecutable::Draw(Run& run) {
+  SKEIN_RETURN_IF_ERROR(CheckAborted());
+  const Batch& batch = batches_[run.batch];
+  SKEIN_RETURN_IF_ERROR(sampler_->Update(batch));
+  for (const SlotUpdate* update : run.shortened) sampler_->TakeBack(*update);
+  const int64_t cols = program_.buffers[program_.logits].cols;
+  const auto logits = [&](int64_t output) {
+    return absl::MakeConstSpan(reinterpret_cast<const float*>(logits_.data()) + output * cols,
+                               program_.vocab_tokens());
+  };
+  const auto first_position = [&run](int64_t sequence) { return run.first_positions[sequence]; };
+  const auto for_each = [this](int64_t tasks, absl::FunctionRef<void(int64_t)> task) {
+    pool_->ForEach(tasks, [&task](int64_t i, int) { task(i); });
+  };
+  const auto mask = [&](int32_t slot) {
+    return masks_.Await(run.batch, slot, [] { return absl::OkStatus(); });
+  };
+  SKEIN_RETURN_IF_ERROR(sampler_->Sample(
+      batch,
+      {.logits = logits, .first_position = first_position, .for_each = for_each, .mask = mask},
+      run.result));
+  masks_.Clear(run.batch);
+  auto* pair = reinterpret_cast<SetPair*>(drawn_.data()) + int64_t{run.batch} * limits_.slots;
+  for (const SampledTokens& drawn : run.result.sampled) {
+    *pair++ = {drawn.slot, drawn.tokens.empty() ? 0 : drawn.tokens.back().id};
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Ticket> CudaExecutable::Enqueue(int i) {
+  SKEIN_RETURN_IF_ERROR(CheckAborted());
+  if (!warm_) return absl::FailedPreconditionError("a batch came before WarmUp");
+  const Batch& batch = batches_[i];
+  SKEIN_RETURN_IF_ERROR(ValidateBatch(rules_, batch));
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
+  SKEIN_RETURN_IF_ERROR(TakeBackGuesses());
+  SKEIN_RETURN_IF_ERROR(TakeIn(i));
+  if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch.step);
+  SKEIN_RETURN_IF_ERROR(CopyPages(batch));
+  SKEIN_RETURN_IF_ERROR(Upload(i));
+  BatchShape shape = {.batch = i,
+                      .rows = static_cast<int32_t>(rows_.rows()),
+                      .sequences = static_cast<int32_t>(rows_.sequences()),
+                      .outputs = static_cast<int32_t>(rows_.outputs())};
+  for (const BatchSequence& sequence : batch.sequences) {
+    (sequence.rows == 1 ? shape.decodes : shape.prefills) = true;
+  }
+  SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(shape));
+  SKEIN_RETURN_IF_ERROR(EnqueueDraws(i));
+  SKEIN_RETURN_IF_ERROR(runs_[i].done.Record(stream_.get()));
+  runs_[i].ticket = ++tickets_;
+  return tickets_;
+}
+
+absl::StatusOr<bool> CudaExecutable::Wait(Ticket ticket, Stream stream, absl::Time deadline) {
+  const auto run = std::find_if(runs_.begin(), runs_.end(),
+                                [ticket](const Run& run) { return run.ticket == ticket; });
+  if (run == runs_.end()) return true;  // a later one took its place
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
+  if (stream.handle != nullptr) {
+    SKEIN_RETURN_IF_ERROR(run->done.Delay(stream));
+    return true;
+  }
+  const absl::Time begin = absl::Now();
+  while (true) {
+    SKEIN_ASSIGN_OR_RETURN(const bool done, run->done.Done());
+    if (done) {
+      SKEIN_RETURN_IF_ERROR(run->status);
+      return true;
+    }
+    SKEIN_RETURN_IF_ERROR(CheckAborted());
+    const absl::Time now = absl::Now();
+    if (now >= deadline) return false;
+    if (now - begin < kSpin) {
+      std::this_thread::yield();
+    } else {
+      absl::SleepFor(kNap);
+    }
+  }
+}
+
+void CudaExecutable::After(int i, Stream stream) {
+  if (stream.handle == nullptr) return;
+  // A failed record shows at the next call of CUDA.
+  OwnedEvent& event = runs_[i].after;
+  if (event.Record(stream).ok()) event.Delay(stream_.get()).IgnoreError();
+}
+
+}  // namespace skein::kernels::cuda

@@ -1,0 +1,73 @@
+#include "kernels/cuda/device_places.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "base/dtype.h"
+#include "kernels/cuda/batch_upload.h"
+#include "kernels/cuda/decode_sizes.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+// cudaMalloc's; more than any kernel asks for.
+constexpr int64_t kAlignment = 256;
+
+constexpr int64_t RoundUp(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+int64_t DeviceBytes(const WeightSpec& spec) {
+  const bool vector = spec.kind == WeightSpec::Kind::kVector;
+  return RoundUp(DTypeBytes(vector ? DType::kF32 : DType::kBF16, spec.rows * spec.cols));
+}
+
+int64_t PageBytes(const KvSpec& spec) {
+  return DTypeBytes(DType::kBF16, spec.kv_heads * spec.page_size * 2 * spec.head_dim);
+}
+
+DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t multiprocessors) {
+  DevicePlaces places;
+  const auto take = [&places](int64_t bytes) {
+    return std::exchange(places.bytes, places.bytes + RoundUp(bytes));
+  };
+  for (BufferId id = 0; id < static_cast<BufferId>(program.buffers.size()); ++id) {
+    const BufferSpec& buffer = program.buffers[id];
+    const int64_t rows = buffer.rows == BufferSpec::Rows::kTokens ? limits.rows : limits.outputs;
+    for (int i = 0; i < Executable::kBatches; ++i) {
+      const bool own = i == 0 || id == program.input || id == program.output;
+      places.buffers[i].push_back(own ? take(DTypeBytes(buffer.dtype, rows * buffer.cols))
+                                      : places.buffers[0][id]);
+    }
+  }
+  const auto ints = [&take](int64_t count) {
+    return take(count * static_cast<int64_t>(sizeof(int32_t)));
+  };
+  places.token_ids = ints(limits.rows);
+  places.positions = ints(limits.rows);
+  places.kv_slots = ints(2 * limits.rows);  // of 64 bits
+  places.row_begin = ints(limits.slots + 1);
+  places.slots = ints(limits.slots);
+  places.output_rows = ints(limits.outputs);
+  places.lengths = ints(limits.slots);
+  places.page_tables = ints(limits.slots * limits.slot_pages);
+  places.newest_tokens = ints(limits.slots);
+  places.upload_bytes = BatchUpload::MaxBytes(limits);
+  for (int64_t& upload : places.uploads) upload = take(places.upload_bytes);
+  places.decode_plan = take(DecodePlanBytes(limits.slots, multiprocessors));
+  int64_t partials = 0;
+  for (const Op& op : program.ops) {
+    if (const auto* a = std::get_if<AttentionOp>(&op)) {
+      partials = std::max(partials,
+                          DecodePartialBytes(a->heads, a->kv_heads, a->head_dim, multiprocessors));
+    }
+  }
+  places.decode_partials = take(partials);
+  places.blas_workspace = take(kBlasWorkspaceBytes);
+  return places;
+}
+
+}  // namespace skein::kernels::cuda

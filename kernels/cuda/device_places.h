@@ -1,0 +1,44 @@
+// Where everything that a CUDA executable works in lies in one piece of the device's memory, and
+// how many bytes weights and pages take. Pure: the planner asks without a device.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/ops/backend.h"
+#include "kernels/ops/batch.h"
+#include "kernels/ops/program.h"
+#include "kernels/packing/layout.h"
+
+namespace skein::kernels::cuda {
+
+// Of the only chips that kernels are built for.
+inline constexpr int32_t kHopperMultiprocessors = 132;
+
+// What cuBLASLt asks for on Hopper.
+inline constexpr int64_t kBlasWorkspaceBytes = int64_t{32} << 20;
+
+// Bytes of a weight, padding included: matrices row by row as they come, vectors as F32.
+int64_t DeviceBytes(const WeightSpec& spec);
+
+// Bytes of one page of a cache in one layer: keys and values of 16 bits (kv_layout.h).
+int64_t PageBytes(const KvSpec& spec);
+
+// In bytes from the begin.
+struct DevicePlaces {
+  // [batches][buffers]; batches share all but input and output.
+  std::array<std::vector<int64_t>, Executable::kBatches> buffers;
+  // Of the batch that runs; see PrepareBatch.
+  int64_t token_ids = 0, positions = 0, kv_slots = 0, row_begin = 0, slots = 0, output_rows = 0;
+  // By slot.
+  int64_t lengths = 0, page_tables = 0, newest_tokens = 0;
+  // What was uploaded of each batch, upload_bytes at most.
+  std::array<int64_t, Executable::kBatches> uploads = {};
+  int64_t upload_bytes = 0;
+  int64_t decode_plan = 0, decode_partials = 0, blas_workspace = 0;
+  int64_t bytes = 0;
+};
+DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t multiprocessors);
+
+}  // namespace skein::kernels::cuda

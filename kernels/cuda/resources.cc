@@ -1,0 +1,114 @@
+#include "kernels/cuda/resources.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/units.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
+
+}  // namespace
+
+DeviceMemory::~DeviceMemory() {
+  if (data_ != nullptr) cudaFree(data_);
+}
+
+absl::StatusOr<DeviceMemory> DeviceMemory::Allocate(int64_t bytes, const char* what) {
+  DeviceMemory memory;
+  if (bytes == 0) return memory;
+  void* data = nullptr;
+  const cudaError_t code = cudaMalloc(&data, static_cast<size_t>(bytes));
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free = 0;
+    size_t total = 0;
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaMemGetInfo(&free, &total));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no ", FormatBytes(bytes), " of the GPU's memory for ", what, ": ",
+                     FormatBytes(static_cast<int64_t>(free)), " of ",
+                     FormatBytes(static_cast<int64_t>(total)), " are free"));
+  }
+  SKEIN_RETURN_IF_ERROR(CudaStatus(code, absl::StrCat("cudaMalloc for ", what)));
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.bytes_ = bytes;
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaMemset(data, 0, static_cast<size_t>(bytes)));
+  // Streams of our own do not wait for the one that this ran on.
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceSynchronize());
+  return memory;
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (data_ != nullptr) cudaFreeHost(data_);
+}
+
+absl::StatusOr<PinnedMemory> PinnedMemory::Allocate(int64_t bytes, const char* what) {
+  PinnedMemory memory;
+  if (bytes == 0) return memory;
+  void* data = nullptr;
+  const cudaError_t code = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no ", FormatBytes(bytes), " of pinned host memory for ", what));
+  }
+  SKEIN_RETURN_IF_ERROR(CudaStatus(code, absl::StrCat("cudaHostAlloc for ", what)));
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+OwnedStream::~OwnedStream() {
+  if (stream_.handle != nullptr) cudaStreamDestroy(CudaStream(stream_));
+}
+
+absl::StatusOr<OwnedStream> OwnedStream::Create() {
+  OwnedStream stream;
+  cudaStream_t handle = nullptr;
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking));
+  stream.stream_.handle = handle;
+  return stream;
+}
+
+absl::Status OwnedStream::Synchronize() const {
+  return CudaStatus(cudaStreamSynchronize(CudaStream(stream_)), "cudaStreamSynchronize");
+}
+
+OwnedEvent::~OwnedEvent() {
+  if (event_ != nullptr) cudaEventDestroy(Event(event_));
+}
+
+absl::StatusOr<OwnedEvent> OwnedEvent::Create() {
+  OwnedEvent event;
+  cudaEvent_t handle = nullptr;
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming));
+  event.event_ = handle;
+  return event;
+}
+
+absl::Status OwnedEvent::Record(Stream stream) {
+  return CudaStatus(cudaEventRecord(Event(event_), CudaStream(stream)), "cudaEventRecord");
+}
+
+absl::StatusOr<bool> OwnedEvent::Done() const {
+  const cudaError_t code = cudaEventQuery(Event(event_));
+  if (code == cudaErrorNotReady) return false;
+  SKEIN_RETURN_IF_ERROR(CudaStatus(code, "cudaEventQuery"));
+  return true;
+}
+
+absl::Status OwnedEvent::Synchronize() const {
+  return CudaStatus(cudaEventSynchronize(Event(event_)), "cudaEventSynchronize");
+}
+
+absl::Status OwnedEvent::Delay(Stream stream) const {
+  return CudaStatus(cudaStreamWaitEvent(CudaStream(stream), Event(event_), 0),
+                    "cudaStreamWaitEvent");
+}
+
+}  // namespace skein::kernels::cuda

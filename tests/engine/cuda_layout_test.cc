@@ -1,0 +1,130 @@
+// A real model answers on a GPU as it does on the CPU.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "model/config/model_config.h"
+#include "model/format/open.h"
+#include "tests/engine/local_replica.h"
+
+namespace skein::worker {
+namespace {
+
+constexpr const char* kBard = "checkpoints/bard";
+
+// Activations are rounded to 8 bits some 6 times in each of 8 layers: errors of 2^-9 each, which
+// add up as a random walk's, make 0.0135 of what the most likely logits differ by, some 3. Two
+// logits, twice the deviation.
+constexpr float kTieGap = 0.12f;
+
+std::vector<serving::Request> Requests(int64_t vocab_size) {
+  std::vector<serving::Request> requests;
+  for (int i = 0; i < 20; ++i) {
+    serving::Request request{.id = serving::RequestId(i + 1), .max_tokens = 48};
+    // Of all lengths, also longer than a micro-batch.
+    const int length = i < 4 ? 1 + i : 5 + i * i;
+    for (int t = 0; t < length; ++t) {
+      request.prompt.push_back(static_cast<int32_t>((t * 131 + i * 29 + 7) % vocab_size));
+    }
+    request.sampling = {.temperature = 0};
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+class CudaLayoutTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::StatusOr<int> devices = kernels::CountCudaDevices();
+    SKEIN_ASSERT_OK(devices.status());
+    if (*devices == 0) GTEST_SKIP() << "no GPU";
+    SKEIN_ASSERT_OK_AND_ASSIGN(config_, model::LoadModelConfig(kBard));
+    SKEIN_ASSERT_OK_AND_ASSIGN(tensors_, model::OpenTensorSource(kBard));
+  }
+
+  std::unique_ptr<LocalReplica> OnGpu(LocalReplicaOptions options) {
+    options.device = DeviceKind::kCuda;
+    options.kv_dtype = kernels::KvDType::kBF16;
+    options.hop_dtype = DType::kBF16;
+    options.observe = false;
+    options.make_backend = [] { return *kernels::MakeCudaBackend({.threads = 2}); };
+    return *LocalReplica::Create(config_, *tensors_, options);
+  }
+  std::unique_ptr<LocalReplica> OnCpu(LocalReplicaOptions options) {
+    options.kv_dtype = kernels::KvDType::kBF16;
+    options.make_backend = [] { return *kernels::MakeCpuBackend({.threads = 4}); };
+    return *LocalReplica::Create(config_, *tensors_, options);
+  }
+
+  model::ModelConfig config_;
+  std::unique_ptr<model::TensorSource> tensors_;
+};
+
+// Where an answer leaves the CPU's, the two tokens were as likely as roundings can tell.
+void ExpectSameAnswers(const std::vector<serving::Request>& requests,
+                       const LocalReplica::Answers& gpu, const LocalReplica::Answers& cpu,
+                       const LocalReplica::Logits& logits) {
+  int64_t same = 0, ties = 0;
+  for (const serving::Request& request : requests) {
+    const LocalReplica::AnswerId id = {request.id, 0};
+    const std::vector<int32_t>&ours = gpu.at(id), &theirs = cpu.at(id);
+    ASSERT_EQ(ours.size(), theirs.size());
+    const auto first = std::mismatch(ours.begin(), ours.end(), theirs.begin());
+    same += first.first - ours.begin();
+    if (first.first == ours.end()) continue;
+    ++ties;
+    const int64_t position =
+        static_cast<int64_t>(request.prompt.size()) + (first.first - ours.begin());
+    // The row before gives the token.
+    std::vector<float> row = logits.at({id, position - 1});
+    const float gap = row[*first.second] - row[*first.first];
+    std::printf("request %lld leaves the CPU's answer after %lld tokens, by a gap of %.3f\n",
+                static_cast<long long>(request.id.value()),
+                static_cast<long long>(first.first - ours.begin()), static_cast<double>(gap));
+    EXPECT_GE(gap, 0);
+    EXPECT_LT(gap, kTieGap) << "request " << request.id.value() << ", token "
+                            << first.first - ours.begin();
+  }
+  // Most answers never leave it.
+  EXPECT_LE(ties, static_cast<int64_t>(requests.size()) / 2);
+  EXPECT_GE(same, static_cast<int64_t>(requests.size()) * 48 / 2);
+}
+
+TEST_F(CudaLayoutTest, GreedyAnswersAreTheCpus) {
+  const std::vector<serving::Request> requests = Requests(config_.vocab_size);
+  const SchedulerLimits limits = {.max_num_batched_tokens = 128, .max_micro_batch_rows = 128};
+  const LocalReplicaOptions options = {.pages = 1024, .max_num_seqs = 16};
+  const auto cpu = OnCpu(options);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers want, cpu->Generate(requests, limits));
+  const auto gpu = OnGpu(options);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got, gpu->Generate(requests, limits));
+  ExpectSameAnswers(requests, got, want, cpu->logits());
+}
+
+// Few pages: sequences give way, swap out and in, and are recomputed.
+TEST_F(CudaLayoutTest, AnswersOutliveSwapping) {
+  std::vector<serving::Request> requests = Requests(config_.vocab_size);
+  requests.resize(12);
+  const SchedulerLimits limits = {.max_num_batched_tokens = 128, .max_micro_batch_rows = 128};
+  const auto cpu = OnCpu({.pages = 1024, .max_num_seqs = 8});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers want, cpu->Generate(requests, limits));
+  const auto gpu = OnGpu({.pages = 28,
+                          .swap_pages = 64,
+                          .max_num_seqs = 8,
+                          .rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e6}});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got, gpu->Generate(requests, limits));
+  EXPECT_GT(gpu->load().preemptions_swapped, 0);
+  ExpectSameAnswers(requests, got, want, cpu->logits());
+}
+
+}  // namespace
+}  // namespace skein::worker
