@@ -31,7 +31,7 @@ Examples:
   mpirun -np 8 worker                             serve the coordinator on 127.0.0.1:50051
   mpirun -np 4 worker --coordinator=head:50051    serve another one
   mpirun -np 4 worker --layout=tp=2,pp=2          serve with this layout, whatever other jobs have
-  worker bench --model=synthetic:llama3-1b        measure this machine's CPUs
+  worker bench --model=synthetic:llama3-1b        measure this machine
 
 Environment:
   SKEIN_JOB_ID, SKEIN_JOB_SECRET   set by who starts the job and asks the coordinator for it; both or
@@ -128,8 +128,10 @@ int main(int argc, char** argv) {
   skein::AddLogLevel(app, options.log_level);
 
   skein::worker::BenchOptions bench;
-  CLI::App* bench_command =
-      app.add_subcommand("bench", "measure decode, prefill and memory of this machine's CPUs");
+  CLI::App* bench_command = app.add_subcommand(
+      "bench", "measure decode, prefill and memory of this machine's GPU or CPUs");
+  skein::AddParsed(*bench_command, "--device", bench.device, ParseDevice, "cpu or cuda")
+      ->default_str("as of a rank");
   bench_command->add_option("--model", bench.model, "a model folder or synthetic:NAME")
       ->check(skein::NotEmpty())
       ->capture_default_str();

@@ -23,24 +23,25 @@ struct BatchUpload {
   int32_t outputs = 0;
   int32_t tokens = 0;  // newest ones that are set
   int32_t pages = 0;   // entries of page tables that are set
+  int32_t greedy = 0;  // draws that take the most likely token
+  int32_t first = 0;   // outputs, if some draws look at several of the first tokens; else 0
 
-  // In bytes from the begin of the block.
-  constexpr int64_t kv_slots() const { return 0; }  // int64_t [rows]
-  constexpr int64_t set_tokens() const {
-    return kv_slots() + int64_t{8} * rows;
-  }  // SetPair [tokens]
-  constexpr int64_t set_pages() const { return set_tokens() + int64_t{8} * tokens; }  // [pages]
-  constexpr int64_t token_ids() const {
-    return set_pages() + int64_t{8} * pages;
-  }                                                                                // int32_t [rows]
-  constexpr int64_t positions() const { return token_ids() + int64_t{4} * rows; }  // [rows]
-  constexpr int64_t row_begin() const {
-    return positions() + int64_t{4} * rows;
-  }  // [sequences + 1]
+  // In bytes from the begin of the block: what has 64 bits, then what has 32.
+  constexpr int64_t kv_slots() const { return 0; }                                    // [rows]
+  constexpr int64_t set_tokens() const { return kv_slots() + int64_t{8} * rows; }     // SetPair
+  constexpr int64_t set_pages() const { return set_tokens() + int64_t{8} * tokens; }  // SetPair
+  // SetPair: output, slot.
+  constexpr int64_t greedy_draws() const { return set_pages() + int64_t{8} * pages; }
+  constexpr int64_t token_ids() const { return greedy_draws() + int64_t{8} * greedy; }  // [rows]
+  constexpr int64_t positions() const { return token_ids() + int64_t{4} * rows; }       // [rows]
+  // [sequences + 1]
+  constexpr int64_t row_begin() const { return positions() + int64_t{4} * rows; }
   constexpr int64_t slots() const { return row_begin() + int64_t{4} * (sequences + 1); }
   constexpr int64_t lengths() const { return slots() + int64_t{4} * sequences; }
-  constexpr int64_t output_rows() const { return lengths() + int64_t{4} * sequences; }  // [outputs]
-  constexpr int64_t bytes() const { return output_rows() + int64_t{4} * outputs; }
+  constexpr int64_t output_rows() const { return lengths() + int64_t{4} * sequences; }
+  // Of each output, how many of the first tokens are looked at.
+  constexpr int64_t first_counts() const { return output_rows() + int64_t{4} * outputs; }
+  constexpr int64_t bytes() const { return first_counts() + int64_t{4} * first; }
 
   // Where every slot gets a new token and a whole new page table.
   static constexpr int64_t MaxBytes(const Limits& limits) {
@@ -48,7 +49,9 @@ struct BatchUpload {
                        .sequences = limits.slots,
                        .outputs = static_cast<int32_t>(limits.outputs),
                        .tokens = limits.slots,
-                       .pages = static_cast<int32_t>(limits.slots * limits.slot_pages)}
+                       .pages = static_cast<int32_t>(limits.slots * limits.slot_pages),
+                       .greedy = limits.slots,
+                       .first = static_cast<int32_t>(limits.outputs)}
         .bytes();
   }
 };

@@ -39,20 +39,16 @@ absl::Status Validate(const BlasLinear& op) {
                                                  " to ", std::string(DTypeName(op.out_dtype)),
                                                  ": BF16 or F16, to the same or to F32"));
   }
-  const int64_t residual_stride = op.residual != nullptr ? op.residual_stride : 0;
   if (op.rows < 0 || op.n <= 0 || op.k <= 0 ||
-      (op.k | op.in_stride | op.weight_stride | residual_stride | op.out_stride) % 8 != 0) {
+      (op.k | op.in_stride | op.weight_stride | op.out_stride) % 8 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("BlasLinear of ", op.rows, " rows, ", op.n, " by ", op.k,
                      ": inner dimension and strides are multiples of 8"));
   }
-  for (const void* operand : {op.in, op.weight, op.residual, static_cast<const void*>(op.out)}) {
+  for (const void* operand : {op.in, op.weight, static_cast<const void*>(op.out)}) {
     if (reinterpret_cast<uintptr_t>(operand) % kAlignment != 0) {
       return absl::InvalidArgumentError("BlasLinear: operands are 16-byte aligned");
     }
-  }
-  if (op.residual != nullptr && op.residual == op.out && op.residual_stride != op.out_stride) {
-    return absl::InvalidArgumentError("BlasLinear in place: residual and out have one stride");
   }
   return absl::OkStatus();
 }
@@ -71,7 +67,6 @@ struct Blas::Product {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t weight = nullptr;
   cublasLtMatrixLayout_t in = nullptr;
-  cublasLtMatrixLayout_t residual = nullptr;
   cublasLtMatrixLayout_t out = nullptr;
   cublasLtMatmulAlgo_t algorithm = {};
 
@@ -80,7 +75,7 @@ struct Blas::Product {
   Product& operator=(const Product&) = delete;
   ~Product() {
     if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
-    for (cublasLtMatrixLayout_t layout : {weight, in, residual, out}) {
+    for (cublasLtMatrixLayout_t layout : {weight, in, out}) {
       if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
     }
   }
@@ -91,7 +86,6 @@ struct Blas::Product {
     const auto rows = static_cast<uint64_t>(op.rows);
     const auto n = static_cast<uint64_t>(op.n);
     const auto k = static_cast<uint64_t>(op.k);
-    const int64_t residual_stride = op.residual != nullptr ? op.residual_stride : op.out_stride;
     SKEIN_CUBLAS_RETURN_IF_ERROR(
         cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -99,8 +93,6 @@ struct Blas::Product {
         operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)));
     SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatrixLayoutCreate(&weight, type, k, n, op.weight_stride));
     SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatrixLayoutCreate(&in, type, k, rows, op.in_stride));
-    SKEIN_CUBLAS_RETURN_IF_ERROR(
-        cublasLtMatrixLayoutCreate(&residual, out_type, n, rows, residual_stride));
     SKEIN_CUBLAS_RETURN_IF_ERROR(
         cublasLtMatrixLayoutCreate(&out, out_type, n, rows, op.out_stride));
     return absl::OkStatus();
@@ -134,9 +126,8 @@ absl::StatusOr<std::unique_ptr<Blas::Product>> Blas::Choose(const BlasLinear& op
                                            &workspace_bytes, sizeof(workspace_bytes)));
   // Partial sums are joined in float: rounded ones would be rounded twice.
   const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  SKEIN_CUBLAS_RETURN_IF_ERROR(
-      cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                           &reductions, sizeof(reductions)));
+  SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulPreferenceSetAttribute(
+      preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof(reductions)));
   for (cublasLtMatmulPreferenceAttributes_t attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
@@ -147,7 +138,7 @@ absl::StatusOr<std::unique_ptr<Blas::Product>> Blas::Choose(const BlasLinear& op
   int found = 0;
   SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulAlgoGetHeuristic(
       static_cast<cublasLtHandle_t>(handle_), product->operation, product->weight, product->in,
-      product->residual, product->out, preference, 1, &best, &found));
+      product->out, product->out, preference, 1, &best, &found));
   if (found == 0) {
     return absl::UnimplementedError(
         absl::StrCat("cuBLASLt has no algorithm for ", op.rows, " rows, ", op.n, " by ", op.k));
@@ -166,9 +157,7 @@ absl::Status Blas::Enqueue(const BlasLinear& op, Stream stream) {
                    op.k,
                    op.in_stride,
                    op.weight_stride,
-                   op.out_stride,
-                   op.residual != nullptr ? op.residual_stride : -1,
-                   op.residual == op.out};
+                   op.out_stride};
   auto place = products_.find(key);
   if (place == products_.end()) {
     SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<Product> product, Choose(op));
@@ -176,11 +165,11 @@ absl::Status Blas::Enqueue(const BlasLinear& op, Stream stream) {
   }
   const Product& product = *place->second;
   const float one = 1;
-  const float beta = op.residual != nullptr ? 1 : 0;
+  const float zero = 0;
   SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmul(
       static_cast<cublasLtHandle_t>(handle_), product.operation, &one, op.weight, product.weight,
-      op.in, product.in, &beta, op.residual != nullptr ? op.residual : op.out, product.residual,
-      op.out, product.out, &product.algorithm, workspace_, workspace_bytes_, CudaStream(stream)));
+      op.in, product.in, &zero, op.out, product.out, op.out, product.out, &product.algorithm,
+      workspace_, workspace_bytes_, CudaStream(stream)));
   return absl::OkStatus();
 }
 

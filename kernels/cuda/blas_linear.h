@@ -14,20 +14,19 @@
 
 namespace skein::kernels::cuda {
 
-// out[r, n] = sum over k of in[r, k] * weight[n, k], + residual[r, n], accumulated in float.
+// out[r, n] = sum over k of in[r, k] * weight[n, k], accumulated in float. No residual is added on
+// the way: where both are of 16 bits, cuBLASLt rounds the product before.
 struct BlasLinear {
   DType dtype = DType::kBF16;      // of in and weight: BF16 or F16
-  DType out_dtype = DType::kBF16;  // of out and residual: dtype, or F32
+  DType out_dtype = DType::kBF16;  // dtype, or F32
   int64_t rows = 0;
   int64_t n = 0;
-  int64_t k = 0;                   // a multiple of 8
-  const void* in = nullptr;        // [rows, k], 16-byte aligned, as all of these
-  const void* weight = nullptr;    // [n, k]
-  const void* residual = nullptr;  // [rows, n], or null; may be out, with its stride
-  void* out = nullptr;             // [rows, n]
-  int64_t in_stride = 0;           // elements from row to row, multiples of 8
+  int64_t k = 0;                 // a multiple of 8
+  const void* in = nullptr;      // [rows, k], 16-byte aligned, as all of these
+  const void* weight = nullptr;  // [n, k]
+  void* out = nullptr;           // [rows, n]
+  int64_t in_stride = 0;         // elements from row to row, multiples of 8
   int64_t weight_stride = 0;
-  int64_t residual_stride = 0;
   int64_t out_stride = 0;
 };
 
@@ -48,7 +47,7 @@ class Blas {
 
  private:
   struct Product;
-  using Key = std::array<int64_t, 10>;
+  using Key = std::array<int64_t, 8>;
 
   Blas(void* handle, void* workspace, size_t workspace_bytes);
   absl::StatusOr<std::unique_ptr<Product>> Choose(const BlasLinear& op) const;

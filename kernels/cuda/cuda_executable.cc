@@ -3,7 +3,9 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -14,7 +16,9 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_places.h"
+#include "kernels/cuda/greedy_draws.h"
 #include "kernels/cuda/prepare_batch.h"
+#include "kernels/cuda/top_logits.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -33,6 +37,7 @@ CudaExecutable::CudaExecutable(const Program& program, const Limits& limits,
       bindings_(bindings),
       facts_(facts),
       kv_(static_cast<CudaKv*>(bindings.kv)),
+      looks_at_(limits.slots),
       masks_(limits.slots) {}
 
 absl::StatusOr<std::unique_ptr<CudaExecutable>> CudaExecutable::Create(const Program& program,
@@ -49,7 +54,9 @@ absl::StatusOr<std::unique_ptr<CudaExecutable>> CudaExecutable::Create(const Pro
 CudaExecutable::~CudaExecutable() {
   Abort(absl::CancelledError("the executable is gone"));
   cudaSetDevice(facts_.device);
-  if (stream_.get().handle != nullptr) stream_.Synchronize().IgnoreError();
+  for (const OwnedStream* stream : {&stream_, &host_stream_}) {
+    if (stream->get().handle != nullptr) stream->Synchronize().IgnoreError();
+  }
 }
 
 absl::Status CudaExecutable::Init(int threads) {
@@ -86,11 +93,19 @@ absl::Status CudaExecutable::Init(int threads) {
   }
   SKEIN_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(threads));
   SKEIN_ASSIGN_OR_RETURN(sampler_, Sampler::Create(program_, limits_, bindings_.collectives));
-  SKEIN_ASSIGN_OR_RETURN(drawn_, PinnedMemory::Allocate(int64_t{kBatches} * limits_.slots *
-                                                            static_cast<int64_t>(sizeof(SetPair)),
-                                                        "tokens"));
-  SKEIN_ASSIGN_OR_RETURN(logits_,
-                         PinnedMemory::Allocate(port(program_.logits, 0).bytes(), "logits"));
+  SKEIN_ASSIGN_OR_RETURN(host_stream_, OwnedStream::Create());
+  SKEIN_ASSIGN_OR_RETURN(logits_ready_, OwnedEvent::Create());
+  const auto pin = [](PinnedMemory& memory, int64_t count, size_t size) {
+    SKEIN_ASSIGN_OR_RETURN(
+        memory, PinnedMemory::Allocate(count * static_cast<int64_t>(size), "tokens and logits"));
+    return absl::OkStatus();
+  };
+  const int64_t draws = int64_t{kBatches} * limits_.slots;
+  SKEIN_RETURN_IF_ERROR(pin(drawn_, draws, sizeof(SetPair)));
+  SKEIN_RETURN_IF_ERROR(pin(greatest_, draws, sizeof(Greatest)));
+  SKEIN_RETURN_IF_ERROR(pin(first_, limits_.outputs * kMaxTopLogits, sizeof(TopLogit)));
+  SKEIN_RETURN_IF_ERROR(pin(sums_, limits_.outputs, sizeof(float)));
+  SKEIN_RETURN_IF_ERROR(pin(logits_, port(program_.logits, 0).elements(), sizeof(float)));
   return absl::OkStatus();
 }
 
@@ -152,6 +167,10 @@ absl::Status CudaExecutable::TakeIn(int i) {
   SKEIN_RETURN_IF_ERROR(slots_->Update(
       batch, [&run](const SlotUpdate& update) { run.shortened.push_back(&update); }));
   SKEIN_RETURN_IF_ERROR(slots_->Fill(batch, rows_));
+  for (const SlotStart& start : batch.starts) {
+    looks_at_[start.slot] = TokensLookedAt(start.sampling);
+  }
+  ListDraws(i);
   run.first_positions.clear();
   for (int64_t s = 0; s < rows_.sequences(); ++s) {
     run.first_positions.push_back(rows_.positions[rows_.row_begin[s]]);
@@ -168,10 +187,15 @@ absl::Status CudaExecutable::TakeIn(int i) {
 
 absl::Status CudaExecutable::Upload(int i) {
   const Batch& batch = batches_[i];
-  BatchUpload upload = {.rows = static_cast<int32_t>(rows_.rows()),
-                        .sequences = static_cast<int32_t>(rows_.sequences()),
-                        .outputs = static_cast<int32_t>(rows_.outputs()),
-                        .tokens = static_cast<int32_t>(set_tokens_.size())};
+  BatchUpload& upload = upload_;
+  upload = {.rows = static_cast<int32_t>(rows_.rows()),
+            .sequences = static_cast<int32_t>(rows_.sequences()),
+            .outputs = static_cast<int32_t>(rows_.outputs()),
+            .tokens = static_cast<int32_t>(set_tokens_.size())};
+  for (const Run::Draw& draw : runs_[i].draws) {
+    upload.greedy += draw.looks_at == 1 ? 1 : 0;
+    if (draw.looks_at > 1) upload.first = upload.outputs;
+  }
   for (const SlotUpdate& update : batch.updates) {
     upload.pages += static_cast<int32_t>(update.pages.size());
   }
@@ -207,6 +231,13 @@ absl::Status CudaExecutable::Upload(int i) {
   put(upload.slots(), rows_.slots);
   put(upload.lengths(), rows_.context_lengths);
   put(upload.output_rows(), rows_.output_rows);
+  auto* greedy = reinterpret_cast<SetPair*>(block + upload.greedy_draws());
+  auto* const counts = reinterpret_cast<int32_t*>(block + upload.first_counts());
+  std::fill_n(counts, upload.first, 0);
+  for (const Run::Draw& draw : runs_[i].draws) {
+    if (draw.looks_at == 1) *greedy++ = {static_cast<int32_t>(draw.output), draw.slot};
+    if (draw.looks_at > 1) counts[draw.output] = draw.looks_at;
+  }
   set_tokens_.clear();
 
   const DevicePlaces& places = workspace_.places;
@@ -243,22 +274,118 @@ absl::Status CudaExecutable::CopyPages(const Batch& batch) {
   return absl::OkStatus();
 }
 
-absl::Status CudaExecutable::EnqueueDraws(int i) {
-  last_drawn_count_ = 0;
-  if (!sampler_.has_value()) return absl::OkStatus();
-  const View logits = port(program_.logits, i).First(rows_.outputs());
-  if (logits.bytes() > 0) {
-    SKEIN_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(logits_.data(), logits.data,
-                                               static_cast<size_t>(logits.bytes()),
-                                               cudaMemcpyDeviceToHost, CudaStream(stream_.get())));
+void CudaExecutable::ListDraws(int i) {
+  Run& run = runs_[i];
+  const Batch& batch = batches_[i];
+  run.draws.clear();
+  run.by_host = false;
+  int64_t outputs = 0;
+  for (const BatchSequence& sequence : batch.sequences) {
+    outputs += sequence.outputs;
+    const bool plain = sequence.guesses == 0 && !sequence.masked && sequence.prompt_logprobs < 0;
+    if (sequence.draws) {
+      run.draws.push_back({.output = outputs - 1,
+                           .slot = sequence.slot,
+                           .looks_at = plain ? looks_at_[sequence.slot] : 0});
+      run.by_host |= run.draws.back().looks_at != 1;
+    } else {
+      run.by_host |= sequence.prompt_logprobs >= 0;
+    }
   }
-  SKEIN_CUDA_RETURN_IF_ERROR(
-      cudaLaunchHostFunc(CudaStream(stream_.get()), &CudaExecutable::Draw, &runs_[i]));
-  last_drawn_ = reinterpret_cast<const SetPair*>(drawn_.data()) + int64_t{i} * limits_.slots;
-  for (const BatchSequence& sequence : batches_[i].sequences) {
-    last_drawn_count_ += sequence.draws ? 1 : 0;
+}
+
+// To the host: all that is not drawn from its first tokens. Rows that follow each other at once.
+absl::Status CudaExecutable::CopyRows(const Run& run) {
+  const View logits = port(program_.logits, run.batch);
+  const int64_t row_bytes = DTypeBytes(logits.dtype, logits.cols);
+  std::vector<bool> wanted(rows_.outputs(), true);
+  for (const Run::Draw& draw : run.draws) wanted[draw.output] = draw.looks_at == 0;
+  for (int64_t begin = 0, end = 0; begin < rows_.outputs(); begin = end + 1) {
+    end = begin;
+    while (end < rows_.outputs() && wanted[end]) ++end;
+    if (end == begin) continue;
+    SKEIN_CUDA_RETURN_IF_ERROR(
+        cudaMemcpyAsync(logits_.data() + begin * row_bytes,
+                        static_cast<const std::byte*>(logits.data) + begin * row_bytes,
+                        static_cast<size_t>((end - begin) * row_bytes), cudaMemcpyDeviceToHost,
+                        CudaStream(stream_.get())));
   }
   return absl::OkStatus();
+}
+
+absl::Status CudaExecutable::EnqueueDraws(int i) {
+  last_drawn_count_ = 0;
+  Run& run = runs_[i];
+  if (!sampler_.has_value()) return run.done.Record(stream_.get());
+  const View logits = port(program_.logits, i);
+  const DevicePlaces& places = workspace_.places;
+  const auto* const block = workspace_.At<std::byte>(places.uploads[i]);
+  const int64_t slots = int64_t{i} * limits_.slots;
+  const auto first_id = static_cast<int32_t>(program_.vocab_part.first);
+  SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
+      GreedyDraws{.draws = upload_.greedy,
+                  .rows = reinterpret_cast<const SetPair*>(block + upload_.greedy_draws()),
+                  .tokens = program_.vocab_tokens(),
+                  .logits = static_cast<const float*>(logits.data),
+                  .logits_stride = logits.cols,
+                  .first_id = first_id,
+                  .best = workspace_.At<uint64_t>(places.best),
+                  .arrived = workspace_.At<uint32_t>(places.arrived),
+                  .newest_tokens = workspace_.At<int32_t>(places.newest_tokens),
+                  .greatest = reinterpret_cast<Greatest*>(greatest_.data()) + slots},
+      stream_.get()));
+  if (upload_.first > 0) {
+    SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
+        TopLogits{.rows = upload_.outputs,
+                  .tokens = program_.vocab_tokens(),
+                  .logits = static_cast<const float*>(logits.data),
+                  .logits_stride = logits.cols,
+                  .first_id = first_id,
+                  .counts = reinterpret_cast<const int32_t*>(block + upload_.first_counts()),
+                  .capacity = kMaxTopLogits,
+                  .top = reinterpret_cast<TopLogit*>(first_.data()),
+                  .sums = reinterpret_cast<float*>(sums_.data())},
+        stream_.get()));
+  }
+  if (run.by_host) SKEIN_RETURN_IF_ERROR(CopyRows(run));
+  SKEIN_RETURN_IF_ERROR(logits_ready_.Record(stream_.get()));
+  SKEIN_RETURN_IF_ERROR(logits_ready_.Delay(host_stream_.get()));
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaLaunchHostFunc(CudaStream(host_stream_.get()), &CudaExecutable::Draw, &run));
+  SKEIN_RETURN_IF_ERROR(run.done.Record(host_stream_.get()));
+  if (!run.by_host) return absl::OkStatus();
+  last_drawn_ = reinterpret_cast<const SetPair*>(drawn_.data()) + slots;
+  last_drawn_count_ = static_cast<int32_t>(run.draws.size());
+  return run.done.Delay(stream_.get());
+}
+
+// What the device found, in the form that the sampler decides from.
+void CudaExecutable::Summarise(Run& run) const {
+  run.summaries.assign(batches_[run.batch].outputs(), Range());
+  run.cells.clear();
+  const auto* greatest =
+      reinterpret_cast<const Greatest*>(greatest_.data()) + int64_t{run.batch} * limits_.slots;
+  for (const Run::Draw& draw : run.draws) {
+    if (draw.looks_at == 0) continue;
+    const auto begin = static_cast<int64_t>(run.cells.size());
+    if (draw.looks_at == 1) {
+      run.cells.push_back({greatest->logit, std::isnan(greatest->logit) ? 1 : 0});
+      run.cells.push_back({greatest->logit, greatest->id});
+      ++greatest;
+    } else {
+      const auto* const first =
+          reinterpret_cast<const TopLogit*>(first_.data()) + draw.output * kMaxTopLogits;
+      // NaN also where a logit is infinite: void in either case.
+      const bool nan = std::isnan(reinterpret_cast<const float*>(sums_.data())[draw.output]);
+      const bool none = nan || first->id < 0;
+      constexpr float kLeast = -std::numeric_limits<float>::infinity();
+      run.cells.push_back({none ? kLeast : first->logit, nan ? 1 : 0});
+      for (int32_t t = 0; t < draw.looks_at; ++t) {
+        run.cells.push_back(none ? SummaryCell() : SummaryCell{first[t].logit, first[t].id});
+      }
+    }
+    run.summaries[draw.output] = {begin, static_cast<int64_t>(run.cells.size())};
+  }
 }
 
 void CudaExecutable::Draw(void* run) {
@@ -278,6 +405,11 @@ absl::Status CudaExecutable::Draw(Run& run) {
     return absl::MakeConstSpan(reinterpret_cast<const float*>(logits_.data()) + output * cols,
                                program_.vocab_tokens());
   };
+  Summarise(run);
+  const auto summary = [&run](int64_t output) {
+    const Range& at = run.summaries[output];
+    return absl::MakeConstSpan(run.cells).subspan(at.begin, at.size());
+  };
   const auto first_position = [&run](int64_t sequence) { return run.first_positions[sequence]; };
   const auto for_each = [this](int64_t tasks, absl::FunctionRef<void(int64_t)> task) {
     pool_->ForEach(tasks, [&task](int64_t i, int) { task(i); });
@@ -285,10 +417,13 @@ absl::Status CudaExecutable::Draw(Run& run) {
   const auto mask = [&](int32_t slot) {
     return masks_.Await(run.batch, slot, [] { return absl::OkStatus(); });
   };
-  SKEIN_RETURN_IF_ERROR(sampler_->Sample(
-      batch,
-      {.logits = logits, .first_position = first_position, .for_each = for_each, .mask = mask},
-      run.result));
+  SKEIN_RETURN_IF_ERROR(sampler_->Sample(batch,
+                                         {.logits = logits,
+                                          .summary = summary,
+                                          .first_position = first_position,
+                                          .for_each = for_each,
+                                          .mask = mask},
+                                         run.result));
   masks_.Clear(run.batch);
   auto* pair = reinterpret_cast<SetPair*>(drawn_.data()) + int64_t{run.batch} * limits_.slots;
   for (const SampledTokens& drawn : run.result.sampled) {
@@ -317,7 +452,6 @@ absl::StatusOr<Ticket> CudaExecutable::Enqueue(int i) {
   }
   SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(shape));
   SKEIN_RETURN_IF_ERROR(EnqueueDraws(i));
-  SKEIN_RETURN_IF_ERROR(runs_[i].done.Record(stream_.get()));
   runs_[i].ticket = ++tickets_;
   return tickets_;
 }

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
+#include "base/range.h"
 #include "base/stream.h"
 #include "base/view.h"
 #include "kernels/cpu/thread_pool.h"
@@ -34,8 +35,10 @@ struct DeviceFacts {
   int32_t multiprocessors = 0;
 };
 
-// A batch is one upload, the kernels, and where the Program has logits their way back to the host,
-// where a call in the stream's order draws the tokens; the next batch takes these up on the device.
+// A batch is one upload, the kernels, and where the Program has logits its draws. Draws that take
+// the most likely token are made on the device, where the next batch finds it; the host reports
+// them while that one runs. For others the host decides, from the first tokens where these are all
+// that is looked at, or from whole rows of logits; the next batch waits for it.
 //
 // The host keeps a mirror of the slots: a batch's rows are known as it is enqueued, but for what
 // guesses before it gave; a batch behind one with guesses waits for it.
@@ -71,6 +74,16 @@ class CudaExecutable final : public Executable {
     OwnedEvent done;
     OwnedEvent after;  // the next run waits for it
     // For its draws, which come later: what the slots said as it was enqueued.
+    bool by_host = false;  // some of them
+    struct Draw {
+      int64_t output = 0;
+      int32_t slot = 0;
+      int32_t looks_at = 0;  // first tokens; 0: the whole row
+    };
+    std::vector<Draw> draws;
+    // Of draws that were made from first tokens: [outputs], in `cells`; empty for others.
+    std::vector<Range> summaries;
+    std::vector<SummaryCell> cells;
     std::vector<const SlotUpdate*> shortened;
     std::vector<int64_t> first_positions;  // [sequences]
     absl::Status status;                   // of the draws
@@ -87,8 +100,12 @@ class CudaExecutable final : public Executable {
   absl::Status TakeIn(int i);
   absl::Status Upload(int i);
   absl::Status CopyPages(const Batch& batch);
+  // Which draws the batch has, and what they look at.
+  void ListDraws(int i);
   absl::Status EnqueueDraws(int i);
-  // On a thread of CUDA's, when the logits are there.
+  absl::Status CopyRows(const Run& run);
+  void Summarise(Run& run) const;
+  // On a thread of CUDA's, when what is drawn from is there.
   static void Draw(void* run);
   absl::Status Draw(Run& run);
   absl::Status TakeBackGuesses();
@@ -100,17 +117,24 @@ class CudaExecutable final : public Executable {
   CudaKv* const kv_;
   BatchRules rules_;
   OwnedStream stream_;
+  OwnedStream host_stream_;  // of what the host does to draw, in the batches' order
+  OwnedEvent logits_ready_;
   DeviceMemory memory_;
-  PinnedMemory uploads_;  // [batches], as places_.uploads
-  PinnedMemory drawn_;    // SetPair [batches][slots]
-  PinnedMemory logits_;   // float [outputs, cols]
+  PinnedMemory uploads_;   // [batches], as places_.uploads
+  PinnedMemory drawn_;     // SetPair [batches][slots]
+  PinnedMemory greatest_;  // Greatest [batches][slots]
+  // Of the batch that draws last: its first tokens TopLogit [outputs, kMaxMerged], the sums of
+  // their rows float [outputs], and logits float [outputs, cols].
+  PinnedMemory first_, sums_, logits_;
   std::unique_ptr<Blas> blas_;
   Workspace workspace_;
   std::unique_ptr<CompiledProgram> compiled_;
   std::unique_ptr<ThreadPool> pool_;
 
   std::optional<SlotStates> slots_;
+  std::vector<int32_t> looks_at_;        // [slots]: TokensLookedAt
   HostBatch rows_;                       // of the batch that is enqueued
+  BatchUpload upload_;                   // likewise
   std::vector<SetPair> set_tokens_;      // that the next batch brings
   const SetPair* last_drawn_ = nullptr;  // by the batch that was enqueued last
   int32_t last_drawn_count_ = 0;
@@ -119,7 +143,7 @@ class CudaExecutable final : public Executable {
   Ticket tickets_ = 0;
   bool warm_ = false;
 
-  std::optional<Sampler> sampler_;  // used in the stream's order alone
+  std::optional<Sampler> sampler_;  // used in the order of host_stream_ alone
   TokenMasks masks_;
   Mutex mutex_;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);

@@ -57,6 +57,8 @@ DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t
   places.newest_tokens = ints(limits.slots);
   places.upload_bytes = BatchUpload::MaxBytes(limits);
   for (int64_t& upload : places.uploads) upload = take(places.upload_bytes);
+  places.best = ints(2 * limits.slots);
+  places.arrived = ints(limits.slots);
   places.decode_plan = take(DecodePlanBytes(limits.slots, multiprocessors));
   int64_t partials = 0;
   for (const Op& op : program.ops) {

@@ -36,6 +36,8 @@ struct DevicePlaces {
   // What was uploaded of each batch, upload_bytes at most.
   std::array<int64_t, Executable::kBatches> uploads = {};
   int64_t upload_bytes = 0;
+  // Of draws that take the most likely token: see GreedyDraws.
+  int64_t best = 0, arrived = 0;
   int64_t decode_plan = 0, decode_partials = 0, blas_workspace = 0;
   int64_t bytes = 0;
 };

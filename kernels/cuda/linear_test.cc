@@ -235,11 +235,9 @@ BlasLinear BlasOpOf(const Case& c, const Data& data, void* out) {
           .k = c.k,
           .in = op.in,
           .weight = op.weight,
-          .residual = op.residual,
           .out = out,
           .in_stride = op.in_stride,
           .weight_stride = op.weight_stride,
-          .residual_stride = op.residual_stride,
           .out_stride = op.out_stride};
 }
 
@@ -266,8 +264,8 @@ std::vector<Case> BlasCases() {
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (DType out : {dtype, DType::kF32}) {
       cases.push_back({dtype, out, 17, 104, 264, false, false, 8});
-      cases.push_back({dtype, out, 33, 256, 520, false, true});
-      cases.push_back({dtype, out, 200, 136, 1024, false, true, 8});
+      cases.push_back({dtype, out, 33, 256, 520});
+      cases.push_back({dtype, out, 200, 136, 1024, false, false, 8});
       cases.push_back({dtype, out, 1, 64, 64});
     }
   }
@@ -301,12 +299,10 @@ TEST_F(BlasLinearTest, NeedsNoMoreThan16BytesOfAlignment) {
     const Data data(c);
     const DeviceBytes in = MovedBy16(data.device_in);
     const DeviceBytes weight = MovedBy16(data.device_weight);
-    const DeviceBytes residual = MovedBy16(data.device_residual);
     const DeviceBytes out(16 + DTypeBytes(c.out_dtype, c.rows * (c.n + c.pad)));
     BlasLinear op = BlasOpOf(c, data, Behind16(out));
     op.in = Behind16(in);
     op.weight = Behind16(weight);
-    if (c.residual) op.residual = Behind16(residual);
     SKEIN_ASSERT_OK(blas_->Enqueue(op, stream()));
     SKEIN_ASSERT_OK(stream().Finish());
     std::vector<float> written = Decoded(c.out_dtype, out);
@@ -315,21 +311,8 @@ TEST_F(BlasLinearTest, NeedsNoMoreThan16BytesOfAlignment) {
   }
 }
 
-TEST_F(BlasLinearTest, AddsToTheResidualInPlace) {
-  for (DType out : {DType::kBF16, DType::kF32}) {
-    for (const int64_t rows : {1, 33, 200}) {
-      const Case c = {.out_dtype = out, .rows = rows, .n = 136, .k = 1024, .residual = true};
-      SCOPED_TRACE(c.Name());
-      const Data data(c);
-      SKEIN_ASSERT_OK(blas_->Enqueue(BlasOpOf(c, data, data.device_residual.data()), stream()));
-      SKEIN_ASSERT_OK(stream().Finish());
-      EXPECT_TRUE(Agrees(Decoded(out, data.device_residual), ExpectedOf(c, data)));
-    }
-  }
-}
-
 TEST_F(BlasLinearTest, RefusesWhatDoesNotFit) {
-  const Case c = {.rows = 2, .n = 8, .k = 16, .residual = true};
+  const Case c = {.rows = 2, .n = 8, .k = 16};
   const Data data(c);
   const BlasLinear good = BlasOpOf(c, data, data.device_residual.data());
   const auto refuses = [&](auto change, const char* message,
@@ -340,7 +323,6 @@ TEST_F(BlasLinearTest, RefusesWhatDoesNotFit) {
   };
   refuses([](BlasLinear& op) { op.k = 12; }, "multiples of 8");
   refuses([](BlasLinear& op) { op.weight_stride = 20; }, "multiples of 8");
-  refuses([](BlasLinear& op) { op.residual_stride = 16; }, "one stride");
   refuses([](BlasLinear& op) { op.in = static_cast<const char*>(op.in) + 2; }, "16-byte");
   refuses([](BlasLinear& op) { op.dtype = DType::kF32; }, "BF16 or F16",
           absl::StatusCode::kUnimplemented);

@@ -105,10 +105,14 @@ absl::Status HostExecutable::Sample(int i) {
     return bindings_.collectives == nullptr ? absl::OkStatus() : bindings_.collectives->Progress();
   };
   const auto mask = [&](int32_t slot) { return masks_.Await(i, slot, meanwhile); };
-  SKEIN_RETURN_IF_ERROR(sampler_->Sample(
-      batch,
-      {.logits = logits, .first_position = first_position, .for_each = for_each, .mask = mask},
-      result));
+  SKEIN_RETURN_IF_ERROR(
+      sampler_->Sample(batch,
+                       {.logits = logits,
+                        .summary = [](int64_t) { return absl::Span<const SummaryCell>(); },
+                        .first_position = first_position,
+                        .for_each = for_each,
+                        .mask = mask},
+                       result));
   masks_.Clear(i);
   auto drawn = result.sampled.begin();
   for (const BatchSequence& sequence : batch.sequences) {

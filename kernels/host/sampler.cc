@@ -129,7 +129,12 @@ absl::Status Sampler::Ask(const Batch& batch, const Rows& rows, BatchResult& res
 void Sampler::AnswerAlone(const Rows& rows) {
   rows.for_each(static_cast<int64_t>(rows_.size()), [&](int64_t i) {
     Row& row = rows_[i];
-    if (row.valid) row.answer = Answer(row.question, rows.logits(row.output));
+    if (!row.valid) return;
+    const absl::Span<const SummaryCell> summary = rows.summary(row.output);
+    const SummaryCell* const cells = summary.data();
+    row.answer = summary.empty()
+                     ? Answer(row.question, rows.logits(row.output))
+                     : Decide(row.question, part_.blocks, absl::MakeConstSpan(&cells, 1));
   });
 }
 
@@ -145,7 +150,12 @@ absl::Status Sampler::AnswerBySummaries(const Rows& rows) {
   rows.for_each(static_cast<int64_t>(rows_.size()), [&](int64_t i) {
     const Row& row = rows_[i];
     if (!row.valid || row.gathers) return;
-    Summarise(row.question, part_, rows.logits(row.output), own_.data() + row.cells);
+    SummaryCell* const own = own_.data() + row.cells;
+    if (const auto made = rows.summary(row.output); !made.empty()) {
+      std::copy(made.begin(), made.end(), own);
+    } else {
+      Summarise(row.question, part_, rows.logits(row.output), own);
+    }
   });
   const int64_t bytes = cells * static_cast<int64_t>(sizeof(SummaryCell));
   SKEIN_RETURN_IF_ERROR(collectives_->AllGather(ConstView{own_.data(), DType::kU8, 1, bytes},

@@ -35,6 +35,9 @@ class Sampler {
   struct Rows {
     // This shard's logits of an output.
     absl::FunctionRef<absl::Span<const float>(int64_t output)> logits;
+    // This shard's summary of a draw from an output, where a device has made it (TokensLookedAt);
+    // else empty.
+    absl::FunctionRef<absl::Span<const SummaryCell>(int64_t output)> summary;
     // The position of a sequence's first row.
     absl::FunctionRef<int64_t(int64_t sequence)> first_position;
     // Calls its second argument with every number below the first, on the threads that compute.

@@ -333,6 +333,13 @@ bool NeedsAllLogits(const RowQuestion& question) {
          question.sampling->top_k > kMaxMerged;
 }
 
+int32_t TokensLookedAt(const serving::SamplingParams& params) {
+  const RowQuestion question = {.sampling = &params};
+  // What is adjusted anywhere is at the first position.
+  if (NeedsAllLogits(question) || params.logprobs >= 0 || Adjusts(params, 0)) return 0;
+  return static_cast<int32_t>(Drawable(question));
+}
+
 int64_t SummaryCells(const RowQuestion& question, int32_t blocks) {
   return Offsets(question, blocks).end;
 }

@@ -50,6 +50,11 @@ struct RowQuestion {
 inline constexpr int32_t kMaxMerged = 1024;
 bool NeedsAllLogits(const RowQuestion& question);
 
+// All that draws with these parameters look at is so many of the most likely tokens, with logits as
+// they came: then their summary is the peak and these, in any order, and may be made elsewhere. 0
+// where they need more of a row. At most kMaxMerged.
+int32_t TokensLookedAt(const serving::SamplingParams& params);
+
 // Eight bytes of a summary.
 struct SummaryCell {
   float value = 0;

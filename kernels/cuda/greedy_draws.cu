@@ -1,0 +1,91 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/greedy_draws.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace skein::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarp = 32;
+constexpr int kPerLoad = 4;
+// Logits of a block: a row of 128 k is spread over 16, and read in some 2 us.
+constexpr int64_t kChunk = 8192;
+
+// Greater for a greater logit, then for a lower id, and greatest for NaN; none is 0.
+__device__ uint64_t ScoreOf(float logit, uint32_t token) {
+  if (isnan(logit)) return ~uint64_t{0};
+  const uint32_t bits = __float_as_uint(logit + 0.0f);  // one zero of both
+  const uint32_t key = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return uint64_t{key} << 32 | ~token;
+}
+__device__ Greatest GreatestOf(uint64_t score, int32_t first_id) {
+  if (score == ~uint64_t{0}) return {NAN, -1};
+  const auto key = static_cast<uint32_t>(score >> 32);
+  const uint32_t bits = key & 0x80000000u ? key ^ 0x80000000u : ~key;
+  return {__uint_as_float(bits), first_id + static_cast<int32_t>(~static_cast<uint32_t>(score))};
+}
+
+__device__ uint64_t LargestOfBlock(uint64_t score) {
+  __shared__ uint64_t of_warps[kThreads / kWarp];
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    score = max(score, __shfl_xor_sync(~0u, score, lanes));
+  }
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = score;
+  __syncthreads();
+  for (const uint64_t other : of_warps) score = max(score, other);
+  return score;
+}
+
+// Blocks (chunk of a row, draw). The block that comes last puts the row's result down.
+__global__ void __launch_bounds__(kThreads) GreedyDrawsKernel(GreedyDraws op) {
+  WaitForPrevious();
+  LetNextBegin();
+  const SetPair row = op.rows[blockIdx.y];
+  const float* const logits = op.logits + int64_t{row.index} * op.logits_stride;
+  const int64_t begin = int64_t{blockIdx.x} * kChunk;
+  const int64_t end = min(begin + kChunk, op.tokens);
+  uint64_t score = 0;
+  for (int64_t t = begin + threadIdx.x * kPerLoad; t < end; t += kThreads * kPerLoad) {
+    // The row's stride covers a load that begins in it.
+    const float4 four = *reinterpret_cast<const float4*>(logits + t);
+    const float values[kPerLoad] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = 0; i < kPerLoad; ++i) {
+      if (t + i < end) score = max(score, ScoreOf(values[i], static_cast<uint32_t>(t + i)));
+    }
+  }
+  score = LargestOfBlock(score);
+  if (threadIdx.x != 0) return;
+  auto* const best = reinterpret_cast<unsigned long long*>(op.best + blockIdx.y);
+  atomicMax(best, score);
+  __threadfence();
+  if (atomicAdd(op.arrived + blockIdx.y, 1u) + 1 < gridDim.x) return;
+  __threadfence();
+  const Greatest greatest = GreatestOf(atomicExch(best, 0ull), op.first_id);
+  op.arrived[blockIdx.y] = 0;
+  op.greatest[blockIdx.y] = greatest;
+  // Any token serves where the draw fails: what comes of it is void.
+  if (op.newest_tokens != nullptr) op.newest_tokens[row.value] = max(greatest.id, 0);
+}
+
+}  // namespace
+
+absl::Status Enqueue(const GreedyDraws& op, Stream stream) {
+  if (op.tokens <= 0 || op.logits_stride % kPerLoad != 0 || op.logits_stride < op.tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("GreedyDraws of ", op.tokens, " tokens: rows of multiples of 4"));
+  }
+  if (!Aligned16({op.logits})) {
+    return absl::InvalidArgumentError("GreedyDraws: logits are 16-byte aligned");
+  }
+  if (op.draws == 0) return absl::OkStatus();
+  const LaunchShape shape = {"GreedyDraws",
+                             dim3(static_cast<unsigned>((op.tokens + kChunk - 1) / kChunk),
+                                  static_cast<unsigned>(op.draws)),
+                             dim3(kThreads)};
+  return Launch(GreedyDrawsKernel, shape, stream, op);
+}
+
+}  // namespace skein::kernels::cuda
