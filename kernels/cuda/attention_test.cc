@@ -12,6 +12,7 @@
 #include "kernels/cuda/comparison.h"
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/device_testing.h"
+#include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/rope_append_kv.h"
 
@@ -19,7 +20,8 @@ namespace skein::kernels::cuda {
 namespace {
 
 // The output of the sequences with one row.
-DeviceBytes Decode(const PagedProblem& problem, int32_t multiprocessors, Stream stream) {
+DeviceBytes Decode(const PagedProblem& problem, int32_t multiprocessors, bool early,
+                   Stream stream) {
   const AttentionShape& shape = problem.shape();
   const DeviceBytes plan(DecodePlanBytes(problem.batch().sequences, multiprocessors));
   const DeviceBytes partials(
@@ -31,6 +33,17 @@ DeviceBytes Decode(const PagedProblem& problem, int32_t multiprocessors, Stream 
                              .multiprocessors = multiprocessors,
                              .plan = plan.data()},
                   stream));
+  const DeviceBytes rows(16);
+  if (early) {  // a kernel stands between
+    Require(Enqueue(GatherRows{.rows = 1,
+                               .cols = 8,
+                               .ids = problem.batch().row_begin,
+                               .in = rows.data(),
+                               .out = rows.data(),
+                               .in_stride = 8,
+                               .out_stride = 8},
+                    stream));
+  }
   Require(Enqueue(DecodeAttention{.dtype = shape.dtype,
                                   .batch = problem.batch(),
                                   .heads = shape.heads,
@@ -39,6 +52,7 @@ DeviceBytes Decode(const PagedProblem& problem, int32_t multiprocessors, Stream 
                                   .window = shape.window,
                                   .multiprocessors = multiprocessors,
                                   .plan = plan.data(),
+                                  .early = early,
                                   .partials = partials.data(),
                                   .q = problem.q(),
                                   .out = out.data(),
@@ -57,10 +71,13 @@ void TestDecode(const AttentionShape& shape, const std::vector<Piece>& pieces) {
   // The fewer there are, the longer a worker's run, and the oftener its ring goes round.
   for (const int32_t multiprocessors : {1, 3, Multiprocessors()}) {
     SCOPED_TRACE(testing::Message() << multiprocessors << " multiprocessors");
-    const DeviceBytes out = Decode(problem, multiprocessors, stream);
-    SKEIN_ASSERT_OK(stream.Finish());
-    EXPECT_TRUE(Agrees(problem.Rows(out, wanted), reference));
-    EXPECT_TRUE(problem.OthersAreUntouched(out, wanted));
+    for (const bool early : {false, true}) {
+      SCOPED_TRACE(early);
+      const DeviceBytes out = Decode(problem, multiprocessors, early, stream);
+      SKEIN_ASSERT_OK(stream.Finish());
+      EXPECT_TRUE(Agrees(problem.Rows(out, wanted), reference));
+      EXPECT_TRUE(problem.OthersAreUntouched(out, wanted));
+    }
   }
 }
 

@@ -43,6 +43,7 @@ class Compiled final : public CompiledProgram {
     SKEIN_RETURN_IF_ERROR(CheckHop(program_.input));
     SKEIN_RETURN_IF_ERROR(CheckHop(program_.output));
     for (size_t i = 0; i < program_.ops.size(); ++i) {
+      before_ = i > 0 ? &program_.ops[i - 1] : nullptr;
       next_ = i + 1 < program_.ops.size() ? &program_.ops[i + 1] : nullptr;
       fused_ = false;
       const absl::Status status =
@@ -285,19 +286,24 @@ class Compiled final : public CompiledProgram {
       return absl::UnimplementedError(absl::StrCat(
           op.heads, " heads on ", op.kv_heads, " KV heads; GPUs do up to ", kMaxGroup, " on each"));
     }
-    // All layers have one plan.
-    const bool plans = !planned_;
-    planned_ = true;
+    // All layers have one plan. It goes before the first operation, so that attention need not wait
+    // for it.
+    if (!planned_) {
+      planned_ = true;
+      steps_.insert(steps_.begin(), [=, this](const BatchShape& shape) {
+        if (!shape.decodes) return absl::OkStatus();
+        return cuda::Enqueue(PlanDecode{.batch = Paged(shape),
+                                        .kv_heads = op.kv_heads,
+                                        .multiprocessors = w_.multiprocessors,
+                                        .plan = w_.At<void>(w_.places.decode_plan)},
+                             w_.stream);
+      });
+    }
+    // It writes the newest positions, and stands between this and the plan.
+    const bool early = before_ != nullptr && std::holds_alternative<RopeAppendKvOp>(*before_);
     steps_.push_back([=, this](const BatchShape& shape) {
       void* const plan = w_.At<void>(w_.places.decode_plan);
       const PagedBatch batch = Paged(shape);
-      if (shape.decodes && plans) {
-        SKEIN_RETURN_IF_ERROR(cuda::Enqueue(PlanDecode{.batch = batch,
-                                                       .kv_heads = op.kv_heads,
-                                                       .multiprocessors = w_.multiprocessors,
-                                                       .plan = plan},
-                                            w_.stream));
-      }
       const void* const q = w_.Buffer(op.qkv, shape.batch);
       void* const out = w_.Buffer(op.out, shape.batch);
       if (shape.decodes) {
@@ -309,6 +315,7 @@ class Compiled final : public CompiledProgram {
                                           .scale = op.scale,
                                           .multiprocessors = w_.multiprocessors,
                                           .plan = plan,
+                                          .early = early,
                                           .partials = w_.At<void>(w_.places.decode_partials),
                                           .q = q,
                                           .out = out,
@@ -365,6 +372,7 @@ class Compiled final : public CompiledProgram {
   const CudaWeights* const weights_;
   const CudaKv* const kv_;
   const Workspace w_;
+  const Op* before_ = nullptr;  // of the one that is added
   const Op* next_ = nullptr;
   bool fused_ = false;  // the next operation was done, too
   bool planned_ = false;

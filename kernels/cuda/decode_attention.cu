@@ -48,7 +48,7 @@ struct PageIds {
       index = at.index;
       first = page;
       if (first + lane < pages) {
-        id = batch.page_tables[at.sequence.slot * batch.page_table_stride + first + lane];
+        id = __ldcg(batch.page_tables + at.sequence.slot * batch.page_table_stride + first + lane);
       }
     }
     return __shfl_sync(0xffffffffu, id, page - first);
@@ -176,13 +176,30 @@ struct DecodeWarp {
     }
   }
 
+  // What the kernel before may be writing still: the last position's block.
+  __device__ bool NextIsOld() {
+    if (fill.block == EndBlock(fill.sequence)) fill.NextHead(plan.sequences, op.kv.kv_heads);
+    return fill.block + 1 < EndBlock(fill.sequence);
+  }
+
   __device__ void Work(int worker) {
+    if (!op.early) WaitForPrevious();
     const Run run = LoadRecord(plan.runs + worker);
+    Cursor at = {};
+    int filled = 0;
+    const int first_fills = min(kStages, run.count);
+    if (run.count > 0) {
+      at = {run.sequence, LoadRecord(plan.sequences + run.sequence), run.kv_head, 0};
+      at.block = at.sequence.first + run.unit;
+      fill = at;
+      if (op.early) {
+        for (; filled < first_fills && NextIsOld(); ++filled) Fill(filled);
+      }
+    }
+    if (op.early) WaitForPrevious();
+    LetNextBegin();
     if (run.count == 0) return;
-    fill = {run.sequence, LoadRecord(plan.sequences + run.sequence), run.kv_head, 0};
-    fill.block = fill.sequence.first + run.unit;
-    Cursor at = fill;
-    for (int stage = 0; stage < min(kStages, run.count); ++stage) Fill(stage);
+    for (; filled < first_fills; ++filled) Fill(filled);
 
     bool whole = run.unit == 0;  // of this KV head's blocks none was another worker's
     int stage = 0;
@@ -223,48 +240,78 @@ __global__ void __launch_bounds__(kThreads, 1)
     PublishBarriers();
   }
   __syncwarp();
-  // The kernel right before may be the one that plans: nothing that it wrote is sure to be seen
-  // earlier.
-  WaitForPrevious();
-  LetNextBegin();
   Warp work = {op, ViewOf(op.plan, DecodeWorkers(op.multiprocessors)),
                reinterpret_cast<T*>(shared + warp * kRingBytes), barriers[warp]};
   work.Work(warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x));
 }
 
-// Blocks (splits, group): puts the parts of one query head together. First every thread learns the
-// weight of some partials, then each has 4 columns of every parts-th partial, and the block adds
-// them up.
+// A KV head's partials, for one of its query heads.
+template <int kHeadDim>
+struct Partials {
+  const DecodeAttention& op;
+  Split split;
+  int row;
+
+  __device__ int group() const { return op.heads / op.kv.kv_heads; }
+  __device__ int count() const { return split.last - split.first + 1; }
+  __device__ const float* At(int i) const {
+    const int64_t index = 2 * (split.first + i) + (i == 0 ? 1 : 0);
+    return static_cast<const float*>(op.partials) + index * group() * PartialFloats(kHeadDim);
+  }
+  // Largest exponent, sum of weights.
+  __device__ float2 Summary(int i) const {
+    return reinterpret_cast<const float2*>(At(i) + group() * kHeadDim)[row];
+  }
+  __device__ void Add(int i, float weight, int column, float4& sum) const {
+    const float4 o = reinterpret_cast<const float4*>(At(i) + row * kHeadDim)[column];
+    sum.x += o.x * weight, sum.y += o.y * weight, sum.z += o.z * weight, sum.w += o.w * weight;
+  }
+  template <typename T>
+  __device__ void Write(const float4& sum, float total, int column) const {
+    T* out = static_cast<T*>(op.out) + split.row * op.out_stride +
+             (int64_t{split.kv_head} * group() + row) * kHeadDim + column * 4;
+    const float inverse = 1.0f / total;
+    *reinterpret_cast<uint2*>(out) = make_uint2(RoundedPair<T>(sum.x * inverse, sum.y * inverse),
+                                                RoundedPair<T>(sum.z * inverse, sum.w * inverse));
+  }
+};
+
+// Whether there is a split for this block. The plan is no work of the kernel right before, which
+// has waited for it.
+__device__ inline bool FindSplit(const DecodeAttention& op, Split& split) {
+  const PlanView plan = ViewOf(op.plan, DecodeWorkers(op.multiprocessors));
+  split = LoadRecord(plan.splits + blockIdx.x);
+  const bool found = static_cast<int>(blockIdx.x) < __ldcg(plan.splits_count);
+  WaitForPrevious();
+  LetNextBegin();
+  return found;
+}
+
+// Of few KV heads, which many workers have parts of. Blocks (splits, group): puts the parts of one
+// query head together. First every thread learns the weight of some partials, then each has 4
+// columns of every parts-th partial, and the block adds them up.
 template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(kCombineThreads) CombineKernel(DecodeAttention op) {
+__global__ void __launch_bounds__(kCombineThreads) CombineManyKernel(DecodeAttention op) {
   constexpr int kColumns = kHeadDim / 4;  // of threads
   constexpr int kParts = kCombineThreads / kColumns;
   extern __shared__ float weights[];  // [partials]
   __shared__ float4 sums[kParts][kColumns];
   __shared__ float scratch[kWarp];
-  WaitForPrevious();
-  LetNextBegin();
-  const PlanView plan = ViewOf(op.plan, DecodeWorkers(op.multiprocessors));
-  const Split split = LoadRecord(plan.splits + blockIdx.x);
-  if (static_cast<int>(blockIdx.x) >= *plan.splits_count) return;
-  const int group = op.heads / op.kv.kv_heads;
-  const int row = static_cast<int>(blockIdx.y);
-  const int count = split.last - split.first + 1;
-  const auto partial = [&](int i) {
-    const int64_t index = 2 * (split.first + i) + (i == 0 ? 1 : 0);
-    return static_cast<const float*>(op.partials) + index * group * PartialFloats(kHeadDim);
-  };
+  Split split;
+  if (!FindSplit(op, split)) return;
+  const Partials<kHeadDim> partials = {op, split, static_cast<int>(blockIdx.y)};
+  const int count = partials.count();
 
   const int thread = static_cast<int>(threadIdx.x);
   float largest = -INFINITY;
   for (int i = thread; i < count; i += kCombineThreads) {
-    weights[i] = reinterpret_cast<const float2*>(partial(i) + group * kHeadDim)[row].x;
+    weights[i] = partials.Summary(i).x;
     largest = fmaxf(largest, weights[i]);
   }
   largest = BlockMax(largest, scratch);
   float total = 0;
   for (int i = thread; i < count; i += kCombineThreads) {
-    const float2 summary = reinterpret_cast<const float2*>(partial(i) + group * kHeadDim)[row];
+    const float2 summary = partials.Summary(i);
     weights[i] = Exp2(summary.x - largest);
     total += summary.y * weights[i];
   }
@@ -276,11 +323,7 @@ __global__ void __launch_bounds__(kCombineThreads) CombineKernel(DecodeAttention
   float4 sum = {};
   if (part < kParts) {
 #pragma unroll 8
-    for (int i = part; i < count; i += kParts) {
-      const float4 o = reinterpret_cast<const float4*>(partial(i) + row * kHeadDim)[column];
-      const float weight = weights[i];
-      sum.x += o.x * weight, sum.y += o.y * weight, sum.z += o.z * weight, sum.w += o.w * weight;
-    }
+    for (int i = part; i < count; i += kParts) partials.Add(i, weights[i], column, sum);
     sums[part][column] = sum;
   }
   __syncthreads();
@@ -289,11 +332,33 @@ __global__ void __launch_bounds__(kCombineThreads) CombineKernel(DecodeAttention
     const float4 more = sums[i][column];
     sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
   }
-  T* out = static_cast<T*>(op.out) + split.row * op.out_stride +
-           (int64_t{split.kv_head} * group + row) * kHeadDim + column * 4;
-  const float inverse = 1.0f / total;
-  *reinterpret_cast<uint2*>(out) = make_uint2(RoundedPair<T>(sum.x * inverse, sum.y * inverse),
-                                              RoundedPair<T>(sum.z * inverse, sum.w * inverse));
+  partials.template Write<T>(sum, total, column);
+}
+
+// Of many KV heads, which a few workers each have parts of. Blocks (splits): a thread has 4 columns
+// of a query head, learns all weights by itself, and waits for nobody.
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kCombineThreads) CombineFewKernel(DecodeAttention op) {
+  constexpr int kColumns = kHeadDim / 4;
+  Split split;
+  if (!FindSplit(op, split)) return;
+  const int group = op.heads / op.kv.kv_heads;
+  for (int i = static_cast<int>(threadIdx.x); i < group * kColumns; i += kCombineThreads) {
+    const Partials<kHeadDim> partials = {op, split, i / kColumns};
+    const int count = partials.count();
+    float largest = -INFINITY;
+    for (int p = 0; p < count; ++p) largest = fmaxf(largest, partials.Summary(p).x);
+    float total = 0;
+    float4 sum = {};
+#pragma unroll 4
+    for (int p = 0; p < count; ++p) {
+      const float2 summary = partials.Summary(p);
+      const float weight = Exp2(summary.x - largest);
+      total += summary.y * weight;
+      partials.Add(p, weight, i % kColumns, sum);
+    }
+    partials.template Write<T>(sum, total, i % kColumns);
+  }
 }
 
 template <typename T, int kHeadDim>
@@ -304,15 +369,20 @@ absl::Status Start(const DecodeAttention& op, Stream stream) {
              {"DecodeAttention", dim3(blocks), dim3(kThreads), size_t{kDecodeWarps} * kRingBytes},
              stream, op));
   // Every boundary between two workers splits one KV head at most.
-  const int splits =
-      std::min(DecodeWorkers(op.multiprocessors) - 1, op.batch.sequences * op.kv.kv_heads);
-  const int group = op.heads / op.kv.kv_heads;
-  return Launch(
-      CombineKernel<T, kHeadDim>,
-      {"DecodeAttention's sums", dim3(static_cast<unsigned>(splits), static_cast<unsigned>(group)),
-       dim3(kCombineThreads),
-       static_cast<size_t>(DecodeWorkers(op.multiprocessors)) * sizeof(float)},
-      stream, op);
+  const int workers = DecodeWorkers(op.multiprocessors);
+  const int heads = op.batch.sequences * op.kv.kv_heads;
+  const auto splits = static_cast<unsigned>(std::min(workers - 1, heads));
+  const auto group = static_cast<unsigned>(op.heads / op.kv.kv_heads);
+  // Fewer workers have parts of a head, on average, than a thread has loads in flight.
+  constexpr int kFew = 4;
+  if (heads * kFew >= workers) {
+    return Launch(CombineFewKernel<T, kHeadDim>,
+                  {"DecodeAttention's sums", dim3(splits), dim3(kCombineThreads)}, stream, op);
+  }
+  return Launch(CombineManyKernel<T, kHeadDim>,
+                {"DecodeAttention's sums", dim3(splits, group), dim3(kCombineThreads),
+                 static_cast<size_t>(workers) * sizeof(float)},
+                stream, op);
 }
 
 absl::Status Validate(const DecodeAttention& op) {

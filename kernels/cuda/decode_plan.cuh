@@ -54,10 +54,12 @@ __host__ __device__ inline PlanView ViewOf(const void* plan, int workers) {
   return view;
 }
 
+// Past the L1 cache, which a kernel that began early may share with what ran before the record was
+// written.
 template <typename Record>
 __device__ Record LoadRecord(const Record* from) {
   static_assert(sizeof(Record) == sizeof(int4));
-  const int4 words = *reinterpret_cast<const int4*>(from);
+  const int4 words = __ldcg(reinterpret_cast<const int4*>(from));
   return {words.x, words.y, words.z, words.w};
 }
 
