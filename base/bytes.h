@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <vector>
 
 namespace skein {
 
@@ -21,11 +20,13 @@ class ByteWriter {
     Put(static_cast<uint64_t>(text.size()));
     bytes_.append(text);
   }
-  template <typename T>
-    requires std::is_arithmetic_v<T>
-  void Put(const std::vector<T>& values) {
+  // Of numbers that lie one behind the other.
+  template <typename List>
+    requires std::is_arithmetic_v<typename List::value_type>
+  void Put(const List& values) {
     Put(static_cast<uint64_t>(values.size()));
-    bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    bytes_.append(reinterpret_cast<const char*>(values.data()),
+                  values.size() * sizeof(typename List::value_type));
   }
   std::string Take() { return std::move(bytes_); }
 
@@ -55,9 +56,10 @@ class ByteReader {
     text.assign(bytes_.substr(0, size));
     bytes_.remove_prefix(size);
   }
-  template <typename T>
-    requires std::is_arithmetic_v<T>
-  void Get(std::vector<T>& values) {
+  template <typename List>
+    requires std::is_arithmetic_v<typename List::value_type>
+  void Get(List& values) {
+    using T = typename List::value_type;
     uint64_t size = 0;
     Get(size);
     values.clear();

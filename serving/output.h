@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/time/time.h"
 #include "serving/request.h"
 
@@ -35,7 +36,7 @@ enum class Finish : uint8_t {
 struct AnswerOutput {
   RequestId request_id;
   int32_t answer = 0;  // AnswerStart::index; kCancelled is of all that was cancelled together
-  std::vector<SampledToken> tokens;
+  absl::InlinedVector<SampledToken, 1> tokens;
   std::vector<SampledToken> prompt_logprobs;  // the next ones, from the prompt's second token on
   Finish finish = Finish::kNotFinished;
   std::string error;  // with kFailed

@@ -440,10 +440,10 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswe
     auto answer = std::async(std::launch::async, [&] { return coordinator.Ask(request); });
     const auto quick = job->WaitForRequest();
     ASSERT_TRUE(quick.has_value());
-    job->Send(
-        {.request_id = quick->id,
-         .tokens = std::vector<serving::SampledToken>(tokens, {.id = FakeTokenizer::kFirstWord}),
-         .finish = Finish::kMaxTokens});
+    job->Send({.request_id = quick->id,
+               .tokens = decltype(serving::AnswerOutput::tokens)(tokens,
+                                                                 {.id = FakeTokenizer::kFirstWord}),
+               .finish = Finish::kMaxTokens});
     EXPECT_EQ(answer.get().text().size(), tokens * word.size());
   };
   const auto median_of = [&](int answers, const std::function<void()>& after_each) {

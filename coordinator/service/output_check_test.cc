@@ -28,8 +28,8 @@ absl::Status Check(serving::AnswerOutput output, serving::Request request = {},
   return CheckOutput(output, request, answer, kVocabulary);
 }
 
-std::vector<serving::SampledToken> Tokens(const std::vector<int32_t>& ids) {
-  std::vector<serving::SampledToken> tokens;
+decltype(serving::AnswerOutput::tokens) Tokens(const std::vector<int32_t>& ids) {
+  decltype(serving::AnswerOutput::tokens) tokens;
   for (const int32_t id : ids) tokens.push_back({.id = id});
   return tokens;
 }

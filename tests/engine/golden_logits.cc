@@ -86,7 +86,7 @@ absl::StatusOr<Rows> RunGoldenCase(const GoldenCase& golden, const GoldenRun& ru
   kernels::SlotUpdate update;
   for (int32_t page = kPages - 1; page >= 0; --page) update.pages.push_back(page);
   StepOrder order{.starts = {{.sampling = {.temperature = 0}}}, .updates = {update}};
-  order.micro_batches = {{{.tokens = golden.prompt, .draws = true}}};
+  order.micro_batches = {{{.tokens = {golden.prompt.begin(), golden.prompt.end()}, .draws = true}}};
   SKEIN_RETURN_IF_ERROR(replica->Run(order).status());
   for (int32_t token : golden.decode) {
     order = {};

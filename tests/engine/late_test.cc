@@ -46,8 +46,9 @@ class LateTest : public ::testing::Test {
   static void Start(StepOrder& order, int32_t slot, int32_t length, std::vector<int32_t> pages) {
     ChunkOrder chunk{.slot = slot, .draws = true};
     for (int32_t i = 0; i < length; ++i) chunk.tokens.push_back(100 + 7 * i + 311 * slot);
-    order.starts.push_back(
-        {.slot = slot, .prompt = chunk.tokens, .sampling = {.temperature = 0, .logprobs = 0}});
+    order.starts.push_back({.slot = slot,
+                            .prompt = {chunk.tokens.begin(), chunk.tokens.end()},
+                            .sampling = {.temperature = 0, .logprobs = 0}});
     order.updates.push_back({.slot = slot, .pages = std::move(pages)});
     order.micro_batches.resize(1);
     order.micro_batches[0].push_back(std::move(chunk));

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "kernels/ops/batch.h"
 
@@ -20,7 +21,7 @@ namespace skein::worker {
 // chunk gave. `draws`: the last row gives the next token.
 struct ChunkOrder {
   int32_t slot = 0;
-  std::vector<int32_t> tokens;
+  absl::InlinedVector<int32_t, 4> tokens;  // a decode's take no memory of their own
   bool draws = false;
   int32_t prompt_logprobs = -1;  // kernels::BatchSequence's
 
