@@ -183,6 +183,7 @@ SequenceView ReplicaState::ViewOf(Sequence& sequence) {
 
 StepPlan ReplicaState::Plan(absl::Time now) {
   std::vector<SequenceView> waiting, running;
+  running.reserve(sequences_.size());
   for (auto& [id, sequence] : sequences_) {
     if (sequence.state == Sequence::State::kWaiting) {
       waiting.push_back(ViewOf(sequence));
@@ -223,6 +224,8 @@ absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now)
   Outstanding outstanding{.step = order.step};
   for (const std::vector<Chunk>& chunks : plan.micro_batches) {
     std::vector<ChunkOrder>& batch = order.micro_batches.emplace_back();
+    batch.reserve(chunks.size());
+    outstanding.chunks.reserve(outstanding.chunks.size() + chunks.size());
     for (const Chunk& chunk : chunks) {
       SKEIN_RETURN_IF_ERROR(Compute(chunk, order, batch));
       outstanding.rows += chunk.count;
@@ -348,7 +351,9 @@ ReplicaState::Sequence* ReplicaState::Find(SequenceId id) {
 }
 
 void ReplicaState::ApplyRow(Sequence& sequence, const kernels::SampledTokens& row) {
-  serving::AnswerOutput output{.request_id = sequence.request->id, .answer = sequence.answer};
+  serving::AnswerOutput& output = outputs_.emplace_back();
+  output.request_id = sequence.request->id;
+  output.answer = sequence.answer;
   --sequence.in_flight;
   for (const serving::SampledToken& token : row.tokens) {
     sequence.tokens.push_back(token.id);
@@ -365,7 +370,6 @@ void ReplicaState::ApplyRow(Sequence& sequence, const kernels::SampledTokens& ro
     output.error = row.error;
   }
   if (output.finish != Finish::kNotFinished) End(sequence);
-  outputs_.push_back(std::move(output));
 }
 
 void ReplicaState::ApplyLogprobs(Sequence& sequence, const kernels::PromptLogprobs& piece) {
@@ -392,6 +396,7 @@ absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration durati
   const Outstanding expected = std::move(outstanding_.front());
   outstanding_.pop_front();
   std::vector<Worked> sampling;
+  sampling.reserve(expected.chunks.size());
   absl::c_copy_if(expected.chunks, std::back_inserter(sampling),
                   [](const Worked& chunk) { return chunk.draws; });
   if (!absl::c_equal(result.sampled, sampling,
@@ -412,6 +417,7 @@ absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration durati
     }
     if (Sequence* const sequence = Find(chunk->id)) ApplyLogprobs(*sequence, piece);
   }
+  outputs_.reserve(outputs_.size() + sampling.size());
   for (size_t i = 0; i < sampling.size(); ++i) {
     if (Sequence* const sequence = Find(sampling[i].id)) ApplyRow(*sequence, result.sampled[i]);
   }

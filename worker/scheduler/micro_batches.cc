@@ -22,6 +22,7 @@ std::vector<std::vector<Chunk>> SpreadDecodes(std::vector<const SequenceView*> d
       (count + limits.max_micro_batch_rows - 1) / limits.max_micro_batch_rows;  // for the rows
   const int64_t used = std::min(count, std::max<int64_t>(limits.micro_batches, least));
   std::vector<std::vector<Chunk>> batches(used);
+  for (std::vector<Chunk>& batch : batches) batch.reserve(count / used + 1);
   for (int64_t i = 0; i < count; ++i) {
     batches[i * used / count].push_back({decodes[i]->id, decodes[i]->computed, 1, true});
   }
@@ -34,6 +35,7 @@ std::vector<std::vector<Chunk>> CutRowsIntoMicroBatches(absl::Span<const RowShar
                                                         const SchedulerLimits& limits) {
   int64_t rows = 0;
   std::vector<const SequenceView*> decodes;
+  decodes.reserve(shares.size());
   for (const RowShare& share : shares) {
     rows += share.rows;
     if (share.rows > 0 && Decodes(*share.sequence)) decodes.push_back(share.sequence);
