@@ -1,6 +1,7 @@
 #include "worker/engine/page_tables.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -52,6 +53,7 @@ absl::Status PageTables::Extend(PageTable& table, int64_t begin, int64_t end,
     copies.push_back({PageCopy::Kind::kWithin, shared, fresh[0]});
     pool_.Free({shared});
     table.announced = std::min(table.announced, index);
+    table.kept = std::min(table.kept, index);
   }
   const int64_t missing = PagesOf(end) - static_cast<int64_t>(table.pages.size());
   return missing > 0 ? Allocate(missing, table.pages) : absl::OkStatus();
@@ -63,10 +65,14 @@ void PageTables::Truncate(PageTable& table, int64_t tokens) {
   pool_.Free(absl::MakeConstSpan(table.pages).subspan(left));
   table.pages.resize(left);
   table.announced = std::min(table.announced, static_cast<int64_t>(left));
+  table.kept = std::min(table.kept, static_cast<int64_t>(left));
 }
 
 void PageTables::Keep(PageTable& table, absl::Span<const int32_t> tokens) {
+  const int64_t full = std::ssize(tokens) / page_size_;
+  if (full <= table.kept) return;  // as after most steps, which fill no page
   if (cache_.Insert(tokens, table.pages)) table.announced = 0;
+  table.kept = full;
 }
 
 absl::Status PageTables::SwapOut(PageTable& table, std::vector<PageCopy>& copies) {
@@ -98,6 +104,7 @@ void PageTables::Release(PageTable& table) {
 }
 
 int64_t PageTables::CountOwn(const PageTable& table) const {
+  if (table.pages.empty() || pool_.users(table.pages.front()) == 1) return table.pages.size();
   // Whoever shares a page of it shares all pages before that one.
   const auto first = std::partition_point(table.pages.begin(), table.pages.end(),
                                           [this](int32_t page) { return pool_.users(page) > 1; });

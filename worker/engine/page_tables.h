@@ -18,6 +18,7 @@ struct PageTable {
   std::vector<int32_t> pages;
   std::vector<int32_t> swapped;  // in the swap pool, while `pages` is empty
   int64_t announced = 0;         // leading pages that the ranks know of
+  int64_t kept = 0;              // leading pages that are known to be the prefix cache's, too
 };
 
 // Not thread-safe.

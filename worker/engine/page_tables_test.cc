@@ -146,5 +146,16 @@ TEST_F(TruncateTest, KeptPagesAreNotWritten) {
   EXPECT_EQ(tables_.available(), 8);
 }
 
+TEST_F(TruncateTest, PagesInThePlaceOfKeptOnesAreKept) {
+  const std::vector<int32_t> tokens = {1, 2, 3, 4, 5, 6, 7, 8}, other = {1, 2, 3, 4, 9, 9, 9, 9};
+  PageTable table = Computed(tokens);
+  tables_.Keep(table, tokens);
+  tables_.Truncate(table, 4);
+  SKEIN_ASSERT_OK(tables_.Extend(table, 4, 8, copies_));
+  tables_.Keep(table, other);
+  EXPECT_EQ(tables_.Find(tokens, 8, {}).pages, 2);
+  EXPECT_EQ(tables_.Find(other, 8, {}).last, table.pages[1]);
+}
+
 }  // namespace
 }  // namespace skein::worker
