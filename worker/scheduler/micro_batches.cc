@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+
 namespace skein::worker {
 namespace {
 
@@ -15,8 +17,8 @@ constexpr int64_t kPromptCuts = 2;
 
 std::vector<std::vector<Chunk>> SpreadDecodes(std::vector<const SequenceView*> decodes,
                                               const SchedulerLimits& limits) {
-  std::sort(decodes.begin(), decodes.end(),
-            [](const auto* a, const auto* b) { return a->id < b->id; });
+  const auto before = [](const auto* a, const auto* b) { return a->id < b->id; };
+  if (!absl::c_is_sorted(decodes, before)) absl::c_sort(decodes, before);  // they are, as a rule
   const int64_t count = decodes.size();
   const int64_t least =
       (count + limits.max_micro_batch_rows - 1) / limits.max_micro_batch_rows;  // for the rows

@@ -6,6 +6,7 @@
 #include <queue>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "serving/queue_order.h"
 #include "worker/scheduler/micro_batches.h"
 
@@ -116,8 +117,9 @@ Planner::Planner(const Snapshot& snapshot, const SchedulerLimits& limits)
   for (const SequenceView& sequence : snapshot.running) {
     running_.push_back({Rank(sequence, snapshot.now, limits.aging)});
   }
-  std::sort(running_.begin(), running_.end(),
-            [](const Running& a, const Running& b) { return Before(a.rank, b.rank); });
+  const auto before = [](const Running& a, const Running& b) { return Before(a.rank, b.rank); };
+  // Those that came earlier stand first, and where nothing else counts they are in order.
+  if (!absl::c_is_sorted(running_, before)) absl::c_sort(running_, before);
 
   std::vector<Ranked> waiting;
   waiting.reserve(snapshot.waiting.size());
