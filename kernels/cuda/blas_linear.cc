@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cublas_status.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/resources.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -68,7 +69,7 @@ struct Blas::Product {
   cublasLtMatrixLayout_t weight = nullptr;
   cublasLtMatrixLayout_t in = nullptr;
   cublasLtMatrixLayout_t out = nullptr;
-  cublasLtMatmulAlgo_t algorithm = {};
+  std::vector<cublasLtMatmulAlgo_t> algorithms;  // the chosen one is the first
 
   Product() = default;
   Product(const Product&) = delete;
@@ -113,7 +114,7 @@ Blas::~Blas() {
   cublasLtDestroy(static_cast<cublasLtHandle_t>(handle_));
 }
 
-absl::StatusOr<std::unique_ptr<Blas::Product>> Blas::Choose(const BlasLinear& op) const {
+absl::StatusOr<std::unique_ptr<Blas::Product>> Blas::Choose(const BlasLinear& op, int count) const {
   auto product = std::make_unique<Product>();
   SKEIN_RETURN_IF_ERROR(product->Describe(op));
   cublasLtMatmulPreference_t preference = nullptr;
@@ -134,42 +135,87 @@ absl::StatusOr<std::unique_ptr<Blas::Product>> Blas::Choose(const BlasLinear& op
     SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulPreferenceSetAttribute(
         preference, attribute, &kAlignment, sizeof(kAlignment)));
   }
-  cublasLtMatmulHeuristicResult_t best = {};
+  std::vector<cublasLtMatmulHeuristicResult_t> best(count);
   int found = 0;
   SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulAlgoGetHeuristic(
       static_cast<cublasLtHandle_t>(handle_), product->operation, product->weight, product->in,
-      product->out, product->out, preference, 1, &best, &found));
-  if (found == 0) {
+      product->out, product->out, preference, count, best.data(), &found));
+  for (int i = 0; i < found; ++i) {
+    if (best[i].state == CUBLAS_STATUS_SUCCESS) product->algorithms.push_back(best[i].algo);
+  }
+  if (product->algorithms.empty()) {
     return absl::UnimplementedError(
         absl::StrCat("cuBLASLt has no algorithm for ", op.rows, " rows, ", op.n, " by ", op.k));
   }
-  product->algorithm = best.algo;
   return product;
+}
+
+Blas::Key Blas::KeyOf(const BlasLinear& op) {
+  return {static_cast<int64_t>(op.dtype),
+          static_cast<int64_t>(op.out_dtype),
+          op.rows,
+          op.n,
+          op.k,
+          op.in_stride,
+          op.weight_stride,
+          op.out_stride};
+}
+
+absl::Status Blas::Multiply(const BlasLinear& op, const Product& product, int algorithm,
+                            Stream stream) const {
+  const float one = 1;
+  const float zero = 0;
+  SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmul(
+      static_cast<cublasLtHandle_t>(handle_), product.operation, &one, op.weight, product.weight,
+      op.in, product.in, &zero, op.out, product.out, op.out, product.out,
+      &product.algorithms[algorithm], workspace_, workspace_bytes_, CudaStream(stream)));
+  return absl::OkStatus();
 }
 
 absl::Status Blas::Enqueue(const BlasLinear& op, Stream stream) {
   SKEIN_RETURN_IF_ERROR(Validate(op));
   if (op.rows == 0) return absl::OkStatus();
-  const Key key = {static_cast<int64_t>(op.dtype),
-                   static_cast<int64_t>(op.out_dtype),
-                   op.rows,
-                   op.n,
-                   op.k,
-                   op.in_stride,
-                   op.weight_stride,
-                   op.out_stride};
+  const Key key = KeyOf(op);
   auto place = products_.find(key);
   if (place == products_.end()) {
-    SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<Product> product, Choose(op));
+    SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<Product> product, Choose(op, 1));
     place = products_.emplace(key, std::move(product)).first;
   }
-  const Product& product = *place->second;
-  const float one = 1;
-  const float zero = 0;
-  SKEIN_CUBLAS_RETURN_IF_ERROR(cublasLtMatmul(
-      static_cast<cublasLtHandle_t>(handle_), product.operation, &one, op.weight, product.weight,
-      op.in, product.in, &zero, op.out, product.out, op.out, product.out, &product.algorithm,
-      workspace_, workspace_bytes_, CudaStream(stream)));
+  return Multiply(op, *place->second, 0, stream);
+}
+
+// Milliseconds of a product.
+absl::StatusOr<float> Blas::Time(absl::Span<const BlasLinear> ops, const Product& product,
+                                 int algorithm, Stream stream) const {
+  constexpr int kProducts = 6;
+  SKEIN_ASSIGN_OR_RETURN(OwnedEvent begin, OwnedEvent::Create(/*timed=*/true));
+  SKEIN_ASSIGN_OR_RETURN(OwnedEvent end, OwnedEvent::Create(/*timed=*/true));
+  SKEIN_RETURN_IF_ERROR(Multiply(ops.front(), product, algorithm, stream));
+  SKEIN_RETURN_IF_ERROR(begin.Record(stream));
+  for (int i = 0; i < kProducts; ++i) {
+    SKEIN_RETURN_IF_ERROR(Multiply(ops[(i + 1) % ops.size()], product, algorithm, stream));
+  }
+  SKEIN_RETURN_IF_ERROR(end.Record(stream));
+  SKEIN_RETURN_IF_ERROR(end.Synchronize());
+  SKEIN_ASSIGN_OR_RETURN(const float milliseconds, end.MillisecondsSince(begin));
+  return milliseconds / kProducts;
+}
+
+absl::Status Blas::Tune(absl::Span<const BlasLinear> ops, Stream stream) {
+  for (const BlasLinear& op : ops) SKEIN_RETURN_IF_ERROR(Validate(op));
+  // The heuristics' order is seldom far off: what is fastest is among the first.
+  constexpr int kAlgorithms = 8;
+  SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<Product> product, Choose(ops.front(), kAlgorithms));
+  int best = 0;
+  float least = std::numeric_limits<float>::infinity();
+  for (int i = 0; i < static_cast<int>(product->algorithms.size()); ++i) {
+    const absl::StatusOr<float> time = Time(ops, *product, i, stream);
+    if (!time.ok() || *time >= least) continue;  // one that cannot run is none
+    best = i;
+    least = *time;
+  }
+  product->algorithms = {product->algorithms[best]};
+  products_[KeyOf(ops.front())] = std::move(product);
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/dtype.h"
 #include "base/stream.h"
 
@@ -44,13 +45,23 @@ class Blas {
 
   // The first product of a shape asks cuBLASLt's heuristics; it takes no memory of the device.
   absl::Status Enqueue(const BlasLinear& op, Stream stream);
+  // Tries what the heuristics think of for products that differ in their operands alone, and keeps
+  // the fastest. Products with other weights follow each other, so that the cache helps none.
+  // Writes to `out`; waits for the stream.
+  absl::Status Tune(absl::Span<const BlasLinear> ops, Stream stream);
 
  private:
   struct Product;
   using Key = std::array<int64_t, 8>;
 
   Blas(void* handle, void* workspace, size_t workspace_bytes);
-  absl::StatusOr<std::unique_ptr<Product>> Choose(const BlasLinear& op) const;
+  static Key KeyOf(const BlasLinear& op);
+  // With the first of at most `count` algorithms, which are put down best first.
+  absl::StatusOr<std::unique_ptr<Product>> Choose(const BlasLinear& op, int count) const;
+  absl::Status Multiply(const BlasLinear& op, const Product& product, int algorithm,
+                        Stream stream) const;
+  absl::StatusOr<float> Time(absl::Span<const BlasLinear> ops, const Product& product,
+                             int algorithm, Stream stream) const;
 
   void* const handle_;  // a cublasLtHandle_t
   void* const workspace_;

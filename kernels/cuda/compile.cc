@@ -2,8 +2,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -57,6 +60,28 @@ class Compiled final : public CompiledProgram {
   absl::Status Enqueue(const BatchShape& shape) const override {
     for (const Step& step : steps_) SKEIN_RETURN_IF_ERROR(step(shape));
     return absl::OkStatus();
+  }
+
+  absl::Status Tune(int32_t rows) const override {
+    if (rows <= kFewRows) return absl::OkStatus();
+    const BatchShape shape = {.rows = rows, .sequences = rows, .outputs = rows};
+    // Of unlike shapes.
+    std::map<std::tuple<int64_t, int64_t, DType>, std::vector<BlasLinear>> products;
+    for (const Op& op : program_.ops) {
+      const auto* product = std::get_if<MatMulOp>(&op);
+      if (product == nullptr) continue;
+      const BlasLinear linear = ProductOf(*product, shape);
+      products[{linear.n, linear.k, linear.out_dtype}].push_back(linear);
+    }
+    for (const auto& [shape, alike] : products) {
+      SKEIN_RETURN_IF_ERROR(w_.blas->Tune(alike, w_.stream));
+    }
+    return absl::OkStatus();
+  }
+
+  bool CanBeCaptured() const override {
+    return std::none_of(program_.ops.begin(), program_.ops.end(),
+                        [](const Op& op) { return std::holds_alternative<AllReduceOp>(op); });
   }
 
  private:
@@ -156,6 +181,21 @@ class Compiled final : public CompiledProgram {
     return absl::OkStatus();
   }
 
+  BlasLinear ProductOf(const MatMulOp& op, const BatchShape& shape) const {
+    const WeightSpec& spec = program_.weights[op.weight].spec;
+    return {.dtype = DType::kBF16,
+            .out_dtype = DTypeOf(op.out),
+            .rows = RowsOf(op.in, shape),
+            .n = spec.rows,
+            .k = spec.cols,
+            .in = w_.Buffer(op.in, shape.batch),
+            .weight = weights_->data(op.weight),
+            .out = w_.Buffer(op.out, shape.batch),
+            .in_stride = spec.cols,
+            .weight_stride = spec.cols,
+            .out_stride = spec.rows};
+  }
+
   // out[r] = in[r] * weight^T, by the kernel for so many rows.
   absl::Status Multiply(const MatMulOp& op, const BatchShape& shape) const {
     const WeightSpec& spec = program_.weights[op.weight].spec;
@@ -178,18 +218,7 @@ class Compiled final : public CompiledProgram {
                                          .multiprocessors = w_.multiprocessors},
                            w_.stream);
     }
-    return w_.blas->Enqueue({.dtype = DType::kBF16,
-                             .out_dtype = DTypeOf(op.out),
-                             .rows = rows,
-                             .n = spec.rows,
-                             .k = spec.cols,
-                             .in = in,
-                             .weight = weights_->data(op.weight),
-                             .out = out,
-                             .in_stride = spec.cols,
-                             .weight_stride = spec.cols,
-                             .out_stride = spec.rows},
-                            w_.stream);
+    return w_.blas->Enqueue(ProductOf(op, shape), w_.stream);
   }
 
   absl::Status Add(const MatMulOp& op) {

@@ -48,6 +48,10 @@ class CompiledProgram {
   virtual ~CompiledProgram() = default;
   // Launches all of it. One thread at a time.
   virtual absl::Status Enqueue(const BatchShape& shape) const = 0;
+  // Tries out how products of so many rows are fastest. Writes to buffers; waits for the stream.
+  virtual absl::Status Tune(int32_t rows) const = 0;
+  // Whether it can be captured: what runs on the device alone can.
+  virtual bool CanBeCaptured() const = 0;
 };
 
 // The Program is valid and outlives what is compiled. Unimplemented, with the operation's index,

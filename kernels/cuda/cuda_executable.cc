@@ -28,6 +28,17 @@ namespace {
 constexpr absl::Duration kSpin = absl::Microseconds(50);
 constexpr absl::Duration kNap = absl::Microseconds(20);
 
+// Beyond, launches are hidden behind what they launch.
+constexpr int32_t kMostGraphRows = 512;
+
+// The rows of graphs: each a fifth more than the one before, at most, or what a kernel takes at
+// once, so that padding costs little.
+int32_t NextGraphRows(int32_t rows) {
+  if (rows < 8) return rows * 2;
+  const int32_t step = rows < 32 ? 8 : (rows < 128 ? 16 : (rows < 256 ? 32 : 64));
+  return rows + step;
+}
+
 }  // namespace
 
 CudaExecutable::CudaExecutable(const Program& program, const Limits& limits,
@@ -109,9 +120,40 @@ absl::Status CudaExecutable::Init(int threads) {
   return absl::OkStatus();
 }
 
+absl::Status CudaExecutable::CaptureGraphs() {
+  const auto most = static_cast<int32_t>(
+      std::min<int64_t>({limits_.rows, limits_.outputs, limits_.slots, kMostGraphRows}));
+  const bool ports = program_.input >= 0 || program_.output >= 0;
+  for (int32_t next = 1, rows = 0; rows < most; next = NextGraphRows(next)) {
+    rows = std::min(next, most);
+    SKEIN_RETURN_IF_ERROR(compiled_->Tune(rows));
+    for (int i = 0; i < (ports ? kBatches : 1); ++i) {
+      const BatchShape shape = {
+          .batch = i, .rows = rows, .sequences = rows, .outputs = rows, .decodes = true};
+      // Once for nobody: kernels are loaded, and algorithms chosen, outside of the capture.
+      SKEIN_RETURN_IF_ERROR(Prepare({}, i, rows));
+      SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(shape));
+      SKEIN_RETURN_IF_ERROR(stream_.Synchronize());
+      SKEIN_ASSIGN_OR_RETURN(graphs_[i][rows], OwnedGraph::Capture(stream_.get(), [&] {
+                               return compiled_->Enqueue(shape);
+                             }));
+    }
+  }
+  return stream_.Synchronize();
+}
+
 absl::Status CudaExecutable::WarmUp() {
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
+  if (program_.logits >= 0 && compiled_->CanBeCaptured()) SKEIN_RETURN_IF_ERROR(CaptureGraphs());
   warm_ = true;
   return absl::OkStatus();
+}
+
+int32_t CudaExecutable::GraphRows() const {
+  const int64_t rows = rows_.rows();
+  if (rows == 0 || rows_.sequences() != rows || rows_.outputs() != rows) return 0;
+  const auto graph = graphs_[0].lower_bound(static_cast<int32_t>(rows));
+  return graph == graphs_[0].end() ? 0 : graph->first;
 }
 
 View CudaExecutable::port(BufferId id, int i) {
@@ -185,7 +227,7 @@ absl::Status CudaExecutable::TakeIn(int i) {
   return absl::OkStatus();
 }
 
-absl::Status CudaExecutable::Upload(int i) {
+absl::Status CudaExecutable::Upload(int i, int32_t padded) {
   const Batch& batch = batches_[i];
   BatchUpload& upload = upload_;
   upload = {.rows = static_cast<int32_t>(rows_.rows()),
@@ -240,17 +282,21 @@ absl::Status CudaExecutable::Upload(int i) {
   }
   set_tokens_.clear();
 
-  const DevicePlaces& places = workspace_.places;
-  auto* const to = workspace_.At<std::byte>(places.uploads[i]);
+  auto* const to = workspace_.At<std::byte>(workspace_.places.uploads[i]);
   SKEIN_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to, block, static_cast<size_t>(upload.bytes()),
                                              cudaMemcpyHostToDevice, CudaStream(stream_.get())));
+  return Prepare(upload, i, padded);
+}
+
+absl::Status CudaExecutable::Prepare(const BatchUpload& upload, int i, int32_t padded) {
+  const DevicePlaces& places = workspace_.places;
   return cuda::Enqueue(PrepareBatch{.upload = upload,
-                                    .block = to,
+                                    .block = workspace_.At<std::byte>(places.uploads[i]),
                                     .drawn = last_drawn_,
                                     .drawn_count = last_drawn_count_,
-                                    .padded_rows = upload.rows,
-                                    .padded_sequences = upload.sequences,
-                                    .padded_outputs = upload.outputs,
+                                    .padded_rows = std::max(padded, upload.rows),
+                                    .padded_sequences = std::max(padded, upload.sequences),
+                                    .padded_outputs = std::max(padded, upload.outputs),
                                     .newest_tokens = workspace_.At<int32_t>(places.newest_tokens),
                                     .lengths = workspace_.At<int32_t>(places.lengths),
                                     .page_tables = workspace_.At<int32_t>(places.page_tables),
@@ -432,6 +478,17 @@ absl::Status CudaExecutable::Draw(Run& run) {
   return absl::OkStatus();
 }
 
+BatchShape CudaExecutable::ShapeOf(int i) const {
+  BatchShape shape = {.batch = i,
+                      .rows = static_cast<int32_t>(rows_.rows()),
+                      .sequences = static_cast<int32_t>(rows_.sequences()),
+                      .outputs = static_cast<int32_t>(rows_.outputs())};
+  for (const BatchSequence& sequence : batches_[i].sequences) {
+    (sequence.rows == 1 ? shape.decodes : shape.prefills) = true;
+  }
+  return shape;
+}
+
 absl::StatusOr<Ticket> CudaExecutable::Enqueue(int i) {
   SKEIN_RETURN_IF_ERROR(CheckAborted());
   if (!warm_) return absl::FailedPreconditionError("a batch came before WarmUp");
@@ -442,15 +499,14 @@ absl::StatusOr<Ticket> CudaExecutable::Enqueue(int i) {
   SKEIN_RETURN_IF_ERROR(TakeIn(i));
   if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch.step);
   SKEIN_RETURN_IF_ERROR(CopyPages(batch));
-  SKEIN_RETURN_IF_ERROR(Upload(i));
-  BatchShape shape = {.batch = i,
-                      .rows = static_cast<int32_t>(rows_.rows()),
-                      .sequences = static_cast<int32_t>(rows_.sequences()),
-                      .outputs = static_cast<int32_t>(rows_.outputs())};
-  for (const BatchSequence& sequence : batch.sequences) {
-    (sequence.rows == 1 ? shape.decodes : shape.prefills) = true;
+  const int32_t padded = GraphRows();
+  SKEIN_RETURN_IF_ERROR(Upload(i, padded));
+  if (padded > 0) {
+    const bool ports = !graphs_[1].empty();
+    SKEIN_RETURN_IF_ERROR(graphs_[ports ? i : 0].at(padded).Launch(stream_.get()));
+  } else {
+    SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(ShapeOf(i)));
   }
-  SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(shape));
   SKEIN_RETURN_IF_ERROR(EnqueueDraws(i));
   runs_[i].ticket = ++tickets_;
   return tickets_;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -98,7 +99,12 @@ class CudaExecutable final : public Executable {
   absl::Status CheckAborted();
 
   absl::Status TakeIn(int i);
-  absl::Status Upload(int i);
+  // What runs instead, where a captured graph fits: so many rows, sequences and outputs; else 0.
+  int32_t GraphRows() const;
+  BatchShape ShapeOf(int i) const;
+  absl::Status Upload(int i, int32_t padded);
+  absl::Status Prepare(const BatchUpload& upload, int i, int32_t padded);
+  absl::Status CaptureGraphs();
   absl::Status CopyPages(const Batch& batch);
   // Which draws the batch has, and what they look at.
   void ListDraws(int i);
@@ -129,6 +135,8 @@ class CudaExecutable final : public Executable {
   std::unique_ptr<Blas> blas_;
   Workspace workspace_;
   std::unique_ptr<CompiledProgram> compiled_;
+  // Of batches in which every row is its sequence's only one, and an output: by their rows.
+  std::array<std::map<int32_t, OwnedGraph>, kBatches> graphs_;
   std::unique_ptr<ThreadPool> pool_;
 
   std::optional<SlotStates> slots_;

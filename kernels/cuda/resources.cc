@@ -83,10 +83,11 @@ OwnedEvent::~OwnedEvent() {
   if (event_ != nullptr) cudaEventDestroy(Event(event_));
 }
 
-absl::StatusOr<OwnedEvent> OwnedEvent::Create() {
+absl::StatusOr<OwnedEvent> OwnedEvent::Create(bool timed) {
   OwnedEvent event;
   cudaEvent_t handle = nullptr;
-  SKEIN_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming));
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaEventCreateWithFlags(&handle, timed ? cudaEventDefault : cudaEventDisableTiming));
   event.event_ = handle;
   return event;
 }
@@ -106,9 +107,48 @@ absl::Status OwnedEvent::Synchronize() const {
   return CudaStatus(cudaEventSynchronize(Event(event_)), "cudaEventSynchronize");
 }
 
+absl::StatusOr<float> OwnedEvent::MillisecondsSince(const OwnedEvent& begin) const {
+  float milliseconds = 0;
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaEventElapsedTime(&milliseconds, Event(begin.event_), Event(event_)));
+  return milliseconds;
+}
+
 absl::Status OwnedEvent::Delay(Stream stream) const {
   return CudaStatus(cudaStreamWaitEvent(CudaStream(stream), Event(event_), 0),
                     "cudaStreamWaitEvent");
+}
+
+OwnedGraph::~OwnedGraph() {
+  if (graph_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_));
+}
+
+absl::StatusOr<OwnedGraph> OwnedGraph::Capture(Stream stream,
+                                               absl::FunctionRef<absl::Status()> enqueue) {
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaStreamBeginCapture(CudaStream(stream), cudaStreamCaptureModeThreadLocal));
+  const absl::Status enqueued = enqueue();
+  cudaGraph_t graph = nullptr;
+  const absl::Status captured =
+      CudaStatus(cudaStreamEndCapture(CudaStream(stream), &graph), "cudaStreamEndCapture");
+  OwnedGraph owned;
+  absl::Status status = enqueued.ok() ? captured : enqueued;
+  if (status.ok()) {
+    cudaGraphExec_t executable = nullptr;
+    status = CudaStatus(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+    owned.graph_ = executable;
+  }
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  SKEIN_RETURN_IF_ERROR(status);
+  // What it needs of the device's memory is taken here, and not at its first launch.
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaGraphUpload(static_cast<cudaGraphExec_t>(owned.graph_), CudaStream(stream)));
+  return owned;
+}
+
+absl::Status OwnedGraph::Launch(Stream stream) const {
+  return CudaStatus(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_), CudaStream(stream)),
+                    "cudaGraphLaunch");
 }
 
 }  // namespace skein::kernels::cuda

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/stream.h"
@@ -90,18 +91,41 @@ class OwnedEvent {
   }
   ~OwnedEvent();
 
-  static absl::StatusOr<OwnedEvent> Create();
+  // `timed`: tells when, which costs a little.
+  static absl::StatusOr<OwnedEvent> Create(bool timed = false);
 
   // It is what `stream` was given so far.
   absl::Status Record(Stream stream);
   // Whether that is done; an event that was never recorded is. Errors are those of kernels.
   absl::StatusOr<bool> Done() const;
   absl::Status Synchronize() const;
+  // Of two that are timed and done.
+  absl::StatusOr<float> MillisecondsSince(const OwnedEvent& begin) const;
   // What `stream` is given from now on waits for it.
   absl::Status Delay(Stream stream) const;
 
  private:
   void* event_ = nullptr;  // a cudaEvent_t
+};
+
+// What a stream was given while it was captured, to be launched again and again at once.
+class OwnedGraph {
+ public:
+  OwnedGraph() = default;
+  OwnedGraph(OwnedGraph&& other) noexcept { *this = std::move(other); }
+  OwnedGraph& operator=(OwnedGraph&& other) noexcept {
+    std::swap(graph_, other.graph_);
+    return *this;
+  }
+  ~OwnedGraph();
+
+  // `enqueue` gives the stream its work; nothing of it runs.
+  static absl::StatusOr<OwnedGraph> Capture(Stream stream,
+                                            absl::FunctionRef<absl::Status()> enqueue);
+  absl::Status Launch(Stream stream) const;
+
+ private:
+  void* graph_ = nullptr;  // a cudaGraphExec_t
 };
 
 }  // namespace skein::kernels::cuda
