@@ -20,8 +20,8 @@ namespace wire = ::skein::cluster::v1;
 
 namespace {
 
-// Stays in a message that was never read; gRPC reports the end of the rank's messages and one that
-// cannot be parsed alike, but the latter has been cleared.
+// This number stays in a message that was never read. gRPC reports the end of the rank's messages
+// and one that cannot be parsed alike, but the latter has been cleared.
 constexpr int32_t kNothingRead = std::numeric_limits<int32_t>::min();
 
 }  // namespace

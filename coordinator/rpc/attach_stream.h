@@ -1,4 +1,4 @@
-// One rank's stream.
+// Serves one rank's stream.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -32,14 +32,14 @@ class AttachStream final
   static AttachStream* Start(grpc::CallbackServerContext* context, Cluster* cluster,
                              absl::Duration hello_time);
 
-  // RankLink
+  // These are RankLink's.
   void SendPlan(const plan::Plan& plan) override;
   void SendUpdates(serving::RequestUpdates updates) override;
   uint64_t messages_sent() const override;
   void SendShutdown(const std::string& reason, int exit_code) override;
   void Close(const absl::Status& status) override;
 
-  // Called by gRPC, reads and writes apart, each one at a time.
+  // gRPC calls these, reads and writes apart, each one at a time.
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone() override;
@@ -50,7 +50,8 @@ class AttachStream final
 
   void Read();
   void OnMessage();
-  // One answer that waits says all that many would: a rank that does not read piles up none.
+  // Answers a heartbeat. One answer that waits says all that many would, so that a rank that does
+  // not read piles up none.
   void AnswerHeartbeat();
   void Enqueue(cluster::v1::CoordinatorMessage message);
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -59,19 +60,19 @@ class AttachStream final
   Cluster* const cluster_;
   std::shared_ptr<AttachStream> self_;
 
-  // The reading side.
+  // These belong to the reading side.
   cluster::v1::WorkerMessage incoming_;
   std::optional<Cluster::RankId> rank_;
-  uint64_t messages_taken_ = 0;  // with StepOutput
+  uint64_t messages_taken_ = 0;  // messages with StepOutput
 
   grpc::Alarm hello_alarm_;
   mutable Mutex mutex_;
-  uint64_t messages_sent_ ABSL_GUARDED_BY(mutex_) = 0;  // with RequestUpdates
+  uint64_t messages_sent_ ABSL_GUARDED_BY(mutex_) = 0;  // messages with RequestUpdates
   std::deque<cluster::v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mutex_);
   MessageWriter<AttachStream, cluster::v1::CoordinatorMessage> writer_ ABSL_GUARDED_BY(mutex_){
       this};
   bool said_hello_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);  // when all is written
+  std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);  // the end, once all is written
 };
 
 }  // namespace skein::coordinator

@@ -1,4 +1,4 @@
-// When and why calls end before their answers do.
+// Tells when and why calls end before their answers do.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -15,7 +15,7 @@ inline absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   return absl::FromChrono(deadline);
 }
 
-// For a call that gRPC has cancelled.
+// Says why gRPC has cancelled a call.
 inline grpc::Status WhyCancelled(const grpc::CallbackServerContext& context) {
   if (context.deadline() > std::chrono::system_clock::now()) return grpc::Status::CANCELLED;
   return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "the deadline passed");

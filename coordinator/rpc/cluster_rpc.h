@@ -1,4 +1,4 @@
-// skein.cluster.v1.Cluster over gRPC.
+// Serves skein.cluster.v1.Cluster over gRPC.
 #pragma once
 
 #include <functional>
@@ -19,11 +19,11 @@ using RawCluster = cluster::v1::Cluster::WithCallbackMethod_Attach<
 // Thread-safe.
 class ClusterRpc final : public RawCluster {
  public:
-  // What GetStatus tells beside the jobs.
+  // GetStatus tells it beside the jobs.
   using Summary = std::function<cluster::v1::ClusterStatus()>;
 
   struct Options {
-    absl::Duration hello_time = absl::Seconds(10);  // for an Attach to say who it is
+    absl::Duration hello_time = absl::Seconds(10);  // an Attach must say within it who it is
   };
 
   // The cluster outlives the service.

@@ -17,7 +17,7 @@ namespace {
 
 namespace wire = ::skein::cluster::v1;
 
-constexpr absl::Duration kPatience = absl::Seconds(20);  // for a machine that does much else
+constexpr absl::Duration kPatience = absl::Seconds(20);  // a machine may do much else
 constexpr absl::Duration kHeartbeat = absl::Milliseconds(100);
 
 // Looks until `predicate`, called with `mutex` held, is true.

@@ -1,4 +1,4 @@
-// A job of ranks that attach over real gRPC and answer by a script instead of a model.
+// Plays a job of ranks that attach over real gRPC and answer by a script instead of a model.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ struct FakeJobOptions {
   std::string version = "test";
   std::string digest = "digest";  // of every slice
   std::string model_path = "/models/fake";
-  bool load = true;                   // send Ready as soon as the plan comes
+  bool load = true;                   // sends Ready as soon as the plan comes
   bool acknowledges = true;           // tells in heartbeats how many messages it has taken up
   serving::ReplicaLoad replica_load;  // what leaders report with every output
-  // What a leader sends at once for a new request; nothing: the test does.
+  // Gives what a leader sends at once for a new request; null: the test sends.
   std::function<std::vector<serving::AnswerOutput>(const serving::Request&)> script;
 };
 
-// An answer of byte tokens; one that ends by an end-of-sequence token ends with the fake
+// Makes an answer of byte tokens. One that ends by an end-of-sequence token ends with the fake
 // tokenizer's.
 serving::AnswerOutput TextOutput(serving::RequestId request_id, const std::string& text,
                                  serving::Finish finish = serving::Finish::kEos);
@@ -45,28 +45,28 @@ class FakeJob {
   explicit FakeJob(FakeJobOptions options);
   ~FakeJob();  // hangs up
 
-  // By rank: what the coordinator told it.
+  // Waits until the coordinator has sent the rank its plan.
   bool WaitForPlan(int32_t rank);
-  // The exit code of its Shutdown; unset when it did not come in time.
+  // Returns the exit code of the rank's Shutdown; unset when it did not come in time.
   std::optional<int> WaitForShutdown(int32_t rank);
-  // How its stream ended; Unknown "still open" when it did not in time.
+  // Returns how the rank's stream ended; Unknown "still open" when it did not in time.
   absl::Status WaitForEnd(int32_t rank);
 
-  // The next new request, from whichever leader; unset when none came in time.
+  // Returns the next new request, from whichever leader; unset when none came in time.
   std::optional<serving::Request> WaitForRequest();
   bool WaitForCancel(serving::RequestId request_id);
   bool WaitForCancel(const serving::CancelledAnswer& answer);
 
-  // From the leader of the request's replica.
+  // Sends from the leader of the request's replica.
   void Send(const serving::AnswerOutput& output) { SendOutputs({output}); }
-  // What one step gave to requests of one replica.
+  // Sends what one step gave to requests of one replica.
   void SendOutputs(const std::vector<serving::AnswerOutput>& outputs);
 
   void SendReady(int32_t rank);
   void SendFailure(int32_t rank, const std::string& message);
   void Kill(int32_t rank);     // breaks its stream
   void Silence(int32_t rank);  // no more heartbeats
-  // Heartbeats tell from now on that the rank's thread has not moved for so long.
+  // Makes heartbeats tell from now on that the rank's thread has not moved for so long.
   void Freeze(int32_t rank, const std::string& thread, double seconds);
 
  private:

@@ -20,8 +20,8 @@ constexpr size_t kMaxRequests = 16'384;
 // A message of more bytes takes no further event: clients take 4 MiB by default, and one event has
 // well below half of that.
 constexpr size_t kFullMessageBytes = 1 << 20;
-// Stays in a message that was never read; gRPC reports the end of the client's messages and one
-// that cannot be parsed alike, but the latter has been cleared.
+// This number stays in a message that was never read. gRPC reports the end of the client's messages
+// and one that cannot be parsed alike, but the latter has been cleared.
 constexpr uint64_t kNothingRead = std::numeric_limits<uint64_t>::max();
 
 }  // namespace

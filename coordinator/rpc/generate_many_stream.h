@@ -1,4 +1,4 @@
-// Many answers of one client over one call.
+// Serves many answers of one client over one call.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -20,9 +20,9 @@
 
 namespace skein::coordinator {
 
-// Begins and cancels requests as the client says, and writes the events of all of them, those that
-// are there at once in one message: what piles up during a write is the next message. Owns itself
-// until gRPC is done with it.
+// Begins and cancels requests as the client says, and writes the events of all of them. Events that
+// are there at once share one message: what piles up during a write is the next message. Owns
+// itself until gRPC is done with it.
 class GenerateManyStream final
     : public grpc::ServerBidiReactor<v1::GenerateManyRequest, v1::GenerateManyResponse>,
       public std::enable_shared_from_this<GenerateManyStream> {
@@ -30,14 +30,14 @@ class GenerateManyStream final
   // The service outlives the stream.
   static GenerateManyStream* Start(grpc::CallbackServerContext* context, InferenceService* service);
 
-  // Called by gRPC, reads and writes apart, each one at a time.
+  // gRPC calls these, reads and writes apart, each one at a time.
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;  // the client has gone, or the call's deadline has passed
   void OnDone() override;
 
  private:
-  // From its arrival until its last event is in a message.
+  // A request is kept from its arrival until its last event is in a message.
   struct Request {
     std::shared_ptr<Generation> generation;  // unset while it is being admitted, and when refused
     absl::Status refusal;
@@ -48,21 +48,21 @@ class GenerateManyStream final
   GenerateManyStream(grpc::CallbackServerContext* context, InferenceService* service)
       : context_(context), service_(service) {}
 
-  // What a message asks for; an error ends the call.
+  // Does what a message asks for; an error ends the call.
   absl::Status Handle(const v1::GenerateManyRequest& message);
   absl::Status Begin(const v1::GenerateManyRequest& message);
   absl::StatusOr<std::shared_ptr<Generation>> Admit(const v1::GenerateManyRequest& message);
   void CancelRequest(uint64_t number);
-  // From the service, with its lock held: never calls back.
+  // The service calls it with its lock held: never calls back.
   void OnReady(uint64_t number, Generation::Ready ready);
-  // The call is to end, and all that runs is cancelled. The first end counts.
+  // Ends the call and cancels all that runs. The first end counts.
   void End(const grpc::Status& status);
 
   void MarkReady(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   NextWrite Next(v1::GenerateManyResponse& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Fills `message` with the events of those that are ready.
+  // Fills `message` with the events of the requests that are ready.
   void TakeEvents(v1::GenerateManyResponse& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   enum class Taken { kAll, kLast, kSome };  // all that are there, the request's last one, or else
   Taken TakeEventsOf(uint64_t number, Request& request, v1::GenerateManyResponse& message,
@@ -71,7 +71,7 @@ class GenerateManyStream final
   grpc::CallbackServerContext* const context_;
   InferenceService* const service_;
   std::shared_ptr<GenerateManyStream> self_;
-  v1::GenerateManyRequest incoming_;  // the reading side's
+  v1::GenerateManyRequest incoming_;  // belongs to the reading side
 
   Mutex mutex_;
   std::map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by the client's number

@@ -1,4 +1,4 @@
-// Many requests over one call, against ranks that answer by a script.
+// Tests many requests over one call, against ranks that answer by a script.
 #include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
@@ -47,7 +47,7 @@ class Watchdog {
     thread_.join();
   }
 
-  // What `wait` returns, which blocks. Any thread.
+  // Returns what `wait`, which blocks, returns. Any thread may call.
   template <typename Body>
   auto Watched(const char* what, const Body& wait) {
     std::list<Wait>::iterator self;
@@ -96,7 +96,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-// A call, and what has been read of it.
+// A call with what has been read of it.
 class Call {
  public:
   explicit Call(TestCoordinator& coordinator, std::chrono::milliseconds deadline = {}) {
@@ -132,7 +132,7 @@ class Call {
   }
   void Break() { context_.TryCancel(); }
 
-  // The next message; false at the end.
+  // Reads the next message; false at the end.
   bool Read() {
     if (!watchdog_.Watched("a message", [&] { return stream_->Read(&message_); })) return false;
     for (const v1::RequestEvent& event : message_.events()) {
@@ -140,14 +140,14 @@ class Call {
     }
     return true;
   }
-  // Until the request has so many events.
+  // Reads until the request has so many events.
   bool ReadUntil(uint64_t number, size_t events) {
     while (events_[number].size() < events) {
       if (!Read()) return false;
     }
     return true;
   }
-  // All the rest.
+  // Reads all the rest.
   grpc::Status Finish() {
     while (Read()) {
     }
@@ -355,8 +355,8 @@ TEST_F(GenerateManyTest, WithoutWorkersRequestsEndButTheCallGoesOn) {
   EXPECT_EQ(call.text(1), "yes");
 }
 
-// Two answers of 4 MiB, unread: a message stays below what gRPC's clients take, and a short answer
-// need not wait for the ends of long ones.
+// Two answers of 4 MiB stay unread: a message stays below what gRPC's clients take, and a short
+// answer need not wait for the ends of long ones.
 TEST(GenerateManyFlowTest, WhatPilesUpIsSentInTurnAndInPieces) {
   constexpr int kTokens = 4096;
   const std::string word(1024, 'w');
@@ -391,7 +391,8 @@ TEST(GenerateManyFlowTest, WhatPilesUpIsSentInTurnAndInPieces) {
   while (call->text(3) != "short") {
     before_short = call->text(1).size() + call->text(2).size();
     ASSERT_TRUE(call->Read());
-    // Full at 1 MiB, after an event of half a MiB of text and its tokens.
+    // A message takes events until it has 1 MiB; the last one may be half a MiB of text and its
+    // tokens.
     EXPECT_THAT(call->message().ByteSizeLong(), Le(size_t{2} << 20));
   }
   EXPECT_THAT(before_short, Lt(kTokens * word.size()));  // half of the two
@@ -409,7 +410,7 @@ TEST(GenerateManyFlowTest, AClientThatDoesNotReadIsNotReadEither) {
   constexpr uint64_t kMost = 16'384;  // in hand
   TestCoordinator coordinator;
   const auto call = Call::WithSmallWindow(coordinator);
-  // 1 KiB each, which are refused: flow control lets some more through unread.
+  // Each has 1 KiB and is refused: flow control lets some more through unread.
   const v1::GenerateRequest request = PromptRequest(std::string(1024, 'x'));
   std::atomic<uint64_t> written = 0;
   std::thread writer([&] {
@@ -434,7 +435,7 @@ TEST(GenerateManyFlowTest, AClientThatDoesNotReadIsNotReadEither) {
   }
 }
 
-// Ends all like misuse, not like the end of what the client has to say.
+// This ends all like misuse, not like the end of what the client has to say.
 TEST_F(GenerateManyTest, AMessageThatCannotBeReadEndsTheCall) {
   grpc::GenericStub stub(coordinator_.channel());
   grpc::CompletionQueue queue;

@@ -1,4 +1,4 @@
-// One client's answer.
+// Serves one client's answer.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -26,7 +26,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   static GenerateStream* Start(grpc::CallbackServerContext* context,
                                const grpc::ByteBuffer& request, InferenceService* service);
 
-  // Called by gRPC.
+  // gRPC calls these.
   void OnWriteDone(bool ok) override;
   void OnCancel() override;  // the client has gone, or its deadline has passed
   void OnDone() override;
@@ -37,7 +37,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void Begin(const grpc::ByteBuffer& request);
   absl::StatusOr<std::shared_ptr<Generation>> Admit(const grpc::ByteBuffer& bytes);
-  void OnEvent();  // from the service, with its lock held: never calls back
+  void OnEvent();  // the service calls it with its lock held: never calls back
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   NextWrite Next(grpc::ByteBuffer& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

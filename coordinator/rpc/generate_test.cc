@@ -1,4 +1,4 @@
-// Requests over gRPC, against ranks that answer by a script.
+// Tests requests over gRPC, against ranks that answer by a script.
 #include <malloc.h>
 #include <time.h>
 
@@ -30,7 +30,7 @@ using serving::Finish;
 
 class GenerateTest : public ::testing::Test {
  protected:
-  // A job of one rank that answers every request with `text`, or leaves it to the test.
+  // Starts a job of one rank that answers every request with `text`, or leaves it to the test.
   std::unique_ptr<FakeJob> Serve(TestCoordinator& coordinator, const std::string& text = "",
                                  const std::string& id = "job") {
     FakeJobOptions options{.coordinator = coordinator.address(), .job_id = id};
@@ -177,7 +177,7 @@ TEST_F(GenerateTest, TheCallsDeadlineIsTheReplicasToo) {
       std::async(std::launch::async, [&] { return coordinator.Ask(PromptRequest("x"), context); });
   const auto received = job->WaitForRequest();
   ASSERT_TRUE(received.has_value());
-  // The time that is left is sent, rounded, and twice.
+  // The deadline travels as the time that is left, rounded, and twice.
   EXPECT_GT(received->deadline, deadline - absl::Seconds(30));
   EXPECT_LT(received->deadline, deadline + absl::Seconds(30));
   job->Send(TextOutput(received->id, "x"));
@@ -213,7 +213,7 @@ TEST_F(GenerateTest, SeveralAnswersEndTheStreamWithTheLast) {
     if (event.has_tokens()) texts.at(event.tokens().answer()) += event.tokens().text();
     if (!event.has_finished()) continue;
     ++ends.at(event.finished().answer());
-    // With the end-of-sequence token.
+    // The end-of-sequence token counts.
     EXPECT_EQ(event.finished().usage().completion_tokens(), event.finished().answer() + 2);
   }
   EXPECT_THAT(texts, ElementsAre("x", "xx", "xxx"));
@@ -230,7 +230,7 @@ TEST_F(GenerateTest, PromptLogprobsComeBeforeTheAnswer) {
   const auto received = job->WaitForRequest();
   ASSERT_TRUE(received.has_value());
   EXPECT_EQ(received->prompt_logprobs, 1);
-  // In pieces, as chunks of the prompt are computed.
+  // They come in pieces, as chunks of the prompt are computed.
   job->Send({.request_id = received->id,
              .prompt_logprobs = {{.id = 'b', .logprob = -0.5f, .top_logprobs = {{'z', -0.25f}}}}});
   job->Send({.request_id = received->id,
@@ -412,13 +412,13 @@ TEST_F(GenerateTest, AFullQueueIsResourceExhausted) {
   for (auto& answer : answers) EXPECT_EQ(answer.get().text(), "ok");
 }
 
-// What this process's malloc has given out. (A sanitizer's allocator is not seen.)
+// Returns what this process's malloc has given out. (A sanitizer's allocator is not seen.)
 int64_t LiveBytes() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 
-// Of all threads of this process.
+// Returns the time of all threads of this process.
 absl::Duration CpuTime() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -480,8 +480,8 @@ TEST_F(GenerateTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanItsAnswe
   // Steps of one replica are taken in order: the first of these answers comes after the coordinator
   // took all of the big one. Together they are three times as long.
   const absl::Duration beside = median_of(48, [&] { EXPECT_LT(LiveBytes() - before, bound); });
-  // Work, not time, which another process may take. What is there for the lazy client is not looked
-  // at again for each of them.
+  // Work is measured, not time, which another process may take. The coordinator does not look
+  // again, for each of them, at what is there for the lazy client.
   EXPECT_LT(beside, 1.5 * undisturbed) << beside << " beside it, " << undisturbed << " alone";
   RecordProperty("beside_over_alone", absl::StrCat(absl::FDivDuration(beside, undisturbed)));
 

@@ -1,4 +1,4 @@
-// absl::Status on gRPC's side: the codes have the same numbers.
+// Turns absl::Status into gRPC's: the codes have the same numbers.
 #pragma once
 
 #include <grpcpp/support/status.h>

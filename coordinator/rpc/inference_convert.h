@@ -1,4 +1,4 @@
-// proto/inference.proto to coordinator/service's plain types and back.
+// Turns proto/inference.proto into coordinator/service's plain types and back.
 #pragma once
 
 #include "absl/time/time.h"
@@ -8,7 +8,7 @@
 
 namespace skein::coordinator {
 
-// `deadline`: of the call.
+// `deadline` is the call's.
 GenerateRequest FromProto(const v1::GenerateRequest& wire, absl::Time deadline);
 v1::GenerateEvent ToProto(const Event& event, const ServedModel& model);
 v1::Model ToProto(const ServedModel& model, bool ready);

@@ -1,4 +1,4 @@
-// skein.v1.Inference over gRPC.
+// Serves skein.v1.Inference over gRPC.
 #pragma once
 
 #include "coordinator/service/inference_service.h"

@@ -1,4 +1,5 @@
-// Jobs over gRPC: attaching, losing, refusing, draining, and what clients and health checks see.
+// Tests jobs over gRPC: attaching, losing, refusing, draining, and what clients and health checks
+// see.
 #include <grpcpp/generic/generic_stub.h>
 
 #include <chrono>
@@ -73,7 +74,7 @@ TEST(JobsTest, HealthIsTrueFromTheStartToTheLossOfTheLastReplica) {
   EXPECT_EQ(Health(coordinator, "skein.v1.Inference"), kNotServing);
 }
 
-// What Health.Watch says of a service, as long as the call goes on.
+// Hears what Health.Watch says of a service, as long as the call goes on.
 class HealthWatch {
  public:
   HealthWatch(TestCoordinator& coordinator, const std::string& service)
@@ -96,7 +97,7 @@ class HealthWatch {
     }
   }
 
-  // The next word; "" when none comes within `patience`.
+  // Returns the next word; "" when none comes within `patience`.
   std::string Word(absl::Duration patience) {
     void* tag = nullptr;
     bool ok = false;

@@ -1,4 +1,4 @@
-// Where a coordinator listens.
+// Tests where a coordinator listens.
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -37,7 +37,7 @@ std::string Name(const sockaddr& address) {
   return name;
 }
 
-// errno of a connection to the port; 0: it was taken.
+// Connects to the port and returns errno; 0: the connection was taken.
 int Connect(const sockaddr& address, int port) {
   sockaddr_storage to = {};
   std::memcpy(&to, &address, SizeOf(address));
@@ -124,14 +124,14 @@ TEST(ListenTest, ConnectionsSendAtOnce) {
   listener->Stop();
 }
 
-// Of what is open here, beside what the test itself opens.
+// The lowest free descriptor counts what is open here, beside what the test itself opens.
 int LowestFreeDescriptor() {
   const int fd = dup(STDERR_FILENO);
   close(fd);
   return fd;
 }
 
-// A connection that was made; whether the server keeps it.
+// Tells whether the server keeps a connection that was made.
 bool IsKept(int fd) {
   char byte = 0;
   // A server says its settings at once; one that refuses closes.
@@ -140,7 +140,8 @@ bool IsKept(int fd) {
 
 TEST(ListenTest, BeyondTheLimitConnectionsAreRefusedAndTheOthersGoOn) {
   Daemon::Options options = TestOptions();
-  // Its own threads and files, some connections of this process's, and half of these there.
+  // The limit leaves room for the server's own threads and files, and for some connections, which
+  // have both ends in this process.
   options.server.max_descriptors = LowestFreeDescriptor() + 100;
   TestCoordinator coordinator(std::move(options));
   ASSERT_EQ(coordinator.Status().jobs_size(), 0);
@@ -157,7 +158,7 @@ TEST(ListenTest, BeyondTheLimitConnectionsAreRefusedAndTheOthersGoOn) {
   }
   EXPECT_TRUE(refused);
   EXPECT_GT(sockets.size(), 10u);
-  // The connection that is there goes on, and new ones do when there is room again.
+  // The connection that is there goes on, and new ones are taken when there is room again.
   EXPECT_EQ(coordinator.Status().jobs_size(), 0);
   for (const int fd : sockets) close(fd);
   EXPECT_TRUE(TestCoordinator::WaitFor([&] {

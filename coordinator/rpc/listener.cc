@@ -59,7 +59,7 @@ int PortOf(int socket) {
   return ntohs(port);
 }
 
-// A socket that listens on one of a name's addresses; -1 and errno.
+// Returns a socket that listens on one of a name's addresses; -1 and errno.
 int ListenOn(const addrinfo& entry, int port) {
   const int fd = socket(entry.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;

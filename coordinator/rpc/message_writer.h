@@ -1,4 +1,4 @@
-// The writing half of every stream here: one message at a time, then the call's end.
+// The writing half of every stream here writes one message at a time, then the call's end.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -10,15 +10,15 @@
 
 namespace skein::coordinator {
 
-// What a stream has to say next: a message, the end, both, or nothing yet.
+// A stream has to say next: a message, the end, both, or nothing yet.
 struct NextWrite {
   bool has_message = false;
   std::optional<grpc::Status> end;
 };
 
-// Knows whether a write is under way and whether the call has been finished; what to write is the
-// stream's to say, when there is room for it, so that what piles up during a write can share the
-// next message. Not thread-safe: the stream's mutex guards it.
+// Knows whether a write is under way and whether the call has been finished. The stream says what
+// to write, when there is room for it, so that what piles up during a write can share the next
+// message. Not thread-safe: the stream's mutex guards it.
 template <typename Reactor, typename Message>
 class MessageWriter {
  public:

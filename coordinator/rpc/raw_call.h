@@ -1,4 +1,4 @@
-// A call of a method whose messages have no generated types here: one message out, one back.
+// Calls a method whose messages have no generated types here: one message goes out, one comes back.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -9,11 +9,11 @@
 
 namespace skein::coordinator {
 
-// `request` and the result are encoded messages. "" when the call fails.
+// `request` and the result are encoded messages. Returns "" when the call fails.
 std::string RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                     const std::string& request);
 
-// How the call ends after this message.
+// Returns how the call ends after this message.
 grpc::Status RawStatus(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                        const std::string& request);
 

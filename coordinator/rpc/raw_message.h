@@ -1,5 +1,5 @@
-// Messages as bytes. Methods whose requests gRPC parses answer unreadable ones with UNIMPLEMENTED
-// and no word; those that parse for themselves can say what is wrong.
+// Takes messages as bytes. Methods whose requests gRPC parses answer unreadable ones with
+// UNIMPLEMENTED and no word; those that parse for themselves can say what is wrong.
 #pragma once
 
 #include <google/protobuf/message_lite.h>

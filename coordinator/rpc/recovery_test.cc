@@ -1,4 +1,5 @@
-// Requests whose replica is lost in mid-answer, over gRPC, against ranks that answer by a script.
+// Tests requests whose replica is lost in mid-answer, over gRPC, against ranks that answer by a
+// script.
 #include <future>
 #include <memory>
 #include <optional>
@@ -30,7 +31,7 @@ class RecoveryTest : public ::testing::Test {
     coordinator_ = std::make_unique<TestCoordinator>(std::move(options), std::move(model));
   }
 
-  // A job of one rank that serves.
+  // Starts a job of one rank that serves.
   std::unique_ptr<FakeJob> Serve(const std::string& id) {
     auto job = std::make_unique<FakeJob>(
         FakeJobOptions{.coordinator = coordinator_->address(), .job_id = id});
@@ -49,7 +50,7 @@ class RecoveryTest : public ::testing::Test {
                       [this, request = std::move(request)] { return coordinator_->Ask(request); });
   }
 
-  // The next request of `job`; none fails the test.
+  // Returns the next request of `job`; none fails the test.
   static serving::Request Take(FakeJob& job) {
     std::optional<serving::Request> request = job.WaitForRequest();
     EXPECT_TRUE(request.has_value());

@@ -26,7 +26,7 @@ constexpr int kMaxMessageBytes = 64 << 20;
 // A client or rank whose host vanished without a word is dropped within 15 s.
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
-// How often peers may ping us; gRPC's default of 5 minutes would punish a worker's keepalive.
+// Peers may ping us so often; gRPC's default of 5 minutes would punish a worker's keepalive.
 constexpr int kMinPingIntervalMs = 1'000;
 
 // gRPC's own messages are about what we report better.
@@ -81,11 +81,12 @@ class Server::Impl {
     return absl::OkStatus();
   }
 
-  // With the port that was taken.
+  // Has the port that was taken.
   const HostPort& address() const { return listener_->address(); }
 
   void SetServing(bool serving) {
-    // By name: the call without one would also set services that somebody watches in vain.
+    // Services are named: the call without a name would also set those that somebody watches in
+    // vain.
     grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
     health->SetServingStatus("", serving);
     health->SetServingStatus(kInferenceService, serving);

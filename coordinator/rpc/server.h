@@ -1,4 +1,4 @@
-// The gRPC server of a coordinator.
+// Runs the gRPC server of a coordinator.
 #pragma once
 
 #include <memory>
@@ -15,20 +15,20 @@
 
 namespace skein::coordinator {
 
-// Inference, Cluster, grpc.health.v1 (for "" and "skein.v1.Inference") and server reflection on one
-// port, without TLS. Thread-safe after Start.
+// Serves Inference, Cluster, grpc.health.v1 (for "" and "skein.v1.Inference") and server reflection
+// on one port, without TLS. Thread-safe after Start.
 class Server {
  public:
   struct Options {
     std::string listen = "127.0.0.1:50051";  // HOST:PORT; port 0 takes a free one
     std::string version;                     // for the status
     ClusterRpc::Options cluster;
-    // File descriptors of the process beyond which connections are refused; 0: what the process may
+    // Connections are refused while the process has more file descriptors; 0: what the process may
     // have, less a reserve.
     int max_descriptors = 0;
   };
 
-  // What is served; all outlive the server.
+  // The parts that are served. All outlive the server.
   struct Parts {
     InferenceService* service = nullptr;
     Dispatcher* dispatcher = nullptr;
@@ -45,10 +45,10 @@ class Server {
   // listened on, and why. Call it once.
   absl::Status Start(const Options& options, const Parts& parts);
 
-  // HOST:PORT, with the port that was taken.
+  // Returns HOST:PORT, with the port that was taken.
   const std::string& address() const { return address_; }
 
-  // What the health service says; may come before Start.
+  // Sets what the health service says; may come before Start.
   void SetServing(bool serving);
 
   // Takes no new call, waits for those that run, then ends them. Blocks for at most about `grace`.

@@ -1,4 +1,4 @@
-// SHA-256, so that secrets need not be kept.
+// Computes SHA-256, so that secrets need not be kept.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace skein::coordinator {
 
-// 32 bytes.
+// Returns 32 bytes.
 std::string Sha256(std::string_view data);
 
 }  // namespace skein::coordinator

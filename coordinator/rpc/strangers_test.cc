@@ -1,4 +1,5 @@
-// Strangers on the port, and workers that lie: what they say is bounded, told apart and refused.
+// Tests strangers on the port, and workers that lie: what they say is bounded, told apart and
+// refused.
 #include <chrono>
 #include <functional>
 #include <future>
@@ -42,7 +43,7 @@ cluster::v1::WorkerMessage HelloOf(const std::string& job_id) {
   return message;
 }
 
-// One Attach by hand.
+// Makes one Attach by hand.
 class Attach {
  public:
   explicit Attach(const TestCoordinator& coordinator)
@@ -52,7 +53,7 @@ class Attach {
   }
 
   void Say(const cluster::v1::WorkerMessage& message) { stream_->Write(message); }
-  // How the coordinator ends it.
+  // Returns how the coordinator ends it.
   grpc::Status End() {
     for (cluster::v1::CoordinatorMessage message; stream_->Read(&message);) {
     }
@@ -255,7 +256,7 @@ TEST(StrangersTest, AnAttachThatNeverSpeaksIsEnded) {
   EXPECT_EQ(end.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(end.error_message(), HasSubstr("no Hello came within 200ms"));
 
-  // One that has spoken stays.
+  // A rank that has spoken stays.
   FakeJob job({.coordinator = coordinator.address(), .size = 2, .load = false});
   ASSERT_TRUE(job.WaitForPlan(0));
   Attach another(coordinator);

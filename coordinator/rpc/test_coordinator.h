@@ -1,4 +1,4 @@
-// A whole coordinator in the test's process, on a free port, and a client of it.
+// Starts a whole coordinator in the test's process, on a free port, and a client of it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,7 +23,8 @@
 
 namespace skein::coordinator {
 
-// One replica a rank, one request at a time each (and one that waits there), 2 in the queue.
+// One rank is a replica. Each takes one request at a time (and one that waits there); 2 fit in the
+// queue.
 inline Daemon::Options TestOptions() {
   Daemon::Options options;
   options.server = {.listen = "127.0.0.1:0", .version = "test"};
@@ -74,7 +75,7 @@ class TestCoordinator {
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   v1::Inference::Stub& inference() { return *inference_; }
 
-  // Of a client whose flow control lets no more than 64 KiB through unread.
+  // Returns the stub of a client whose flow control lets no more than 64 KiB through unread.
   std::unique_ptr<v1::Inference::Stub> StubWithSmallWindow() const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // or the window would grow

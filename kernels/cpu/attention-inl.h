@@ -28,8 +28,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace skein::kernels::HWY_NAMESPACE {
 
-// Vectors of head_dim whose sums stay in registers, for kHeadsAtOnce heads: 4 of AVX-512, 2 of
-// AVX2.
+// So many vectors of head_dim keep their sums in registers, for kHeadsAtOnce heads: 4 of AVX-512, 2
+// of AVX2.
 inline constexpr int kValueVectors = kParts == 1 ? 4 : 2;
 
 template <typename T>
@@ -46,9 +46,10 @@ HWY_INLINE Vec LoadElements(const int8_t* p) {
   return hn::ConvertTo(FloatTag(), hn::PromoteTo(IntTag(), narrow));
 }
 
-// scores[h, i] for kLanes slots whose keys are columns of `keys`, with these scales. Fetches as
-// many elements of `next_keys`, whose scores come soon, and of `values`, which are needed after the
-// last score, into the L2 cache: pages lie anywhere, so that the CPU cannot see what follows.
+// Computes scores[h, i] for kLanes slots whose keys are columns of `keys`, with these scales.
+// Fetches as many elements of `next_keys`, whose scores come soon, and of `values`, which are
+// needed after the last score, into the L2 cache: pages lie anywhere, so that the CPU cannot see
+// what follows.
 template <typename T, int kHeads>
 HWY_INLINE void ScoreSlots(const RowAttention& a, const float* queries, const T* keys,
                            const float* scales, const T* next_keys, const T* values,
@@ -91,7 +92,7 @@ void Score(const RowAttention& a, const float* queries) {
   const auto keys_at = [&](const KvSlots& slots, int64_t position) {
     return reinterpret_cast<const T*>(head_at(slots, position)) + position % a.page_size;
   };
-  // Two groups further, in this context or in the next one.
+  // Looks two groups further, in this context or in the next one.
   const auto keys_after = [&](int64_t position) {
     position += 2 * kLanes;
     if (position < a.slots.context) return keys_at(a.slots, position);
@@ -111,7 +112,7 @@ void Score(const RowAttention& a, const float* queries) {
   }
 }
 
-// Turns scores into e^(score - largest); gives their sum. Writes up to a multiple of kLanes.
+// Turns scores into e^(score - largest) and returns their sum. Writes up to a multiple of kLanes.
 HWY_INLINE float Softmax(float* scores, int64_t n) {
   const FloatTag d;
   const int64_t padded = (n + kLanes - 1) / kLanes * kLanes;

@@ -1,6 +1,6 @@
-// Products of the shapes of a 1B model (hidden 2048, ffn 8192, vocabulary 128,256), bf16 weights,
-// beside what binds them: bytes per second of a plain read loop in the same run for decode,
-// operations per second for prefill.
+// Measures products of the shapes of a 1B model (hidden 2048, ffn 8192, vocabulary 128,256), with
+// bf16 weights, beside what binds them: bytes per second of a plain read loop in the same run for
+// decode, operations per second for prefill.
 //
 //   bazel run //kernels/cpu:bench_matmul -- [threads [mask of Highway's targets]]
 //
@@ -26,7 +26,7 @@ struct Shape {
   int32_t inner_blocks;
 };
 
-// Weights of that many bytes are multiplied in turn, so that none is left in a cache.
+// Weights of so many bytes are multiplied in turn, so that none is left in a cache.
 constexpr int64_t kStreamBytes = int64_t{1} << 30;
 
 template <typename T>
@@ -42,7 +42,7 @@ void OrExit(const absl::Status& status) {
   std::exit(1);
 }
 
-// The median seconds of a product with one weight.
+// Returns the median seconds of a product with one weight.
 double Measure(Executable& executable, int64_t rows, int64_t copies) {
   executable.batch(0) = {.sequences = {{.rows = static_cast<int32_t>(rows)}},
                          .token_ids = std::vector<int32_t>(rows)};

@@ -14,9 +14,10 @@
 namespace skein::kernels {
 namespace {
 
-constexpr int64_t kPiece = int64_t{1} << 20;  // a task: long against handing it out
+// A task reads so many bytes, which takes long against handing it out.
+constexpr int64_t kPiece = int64_t{1} << 20;
 
-// Where the sum of what was read goes, so that the loads stay.
+// The sum of what was read goes here, so that the loads stay.
 std::atomic<uint64_t> sink{0};
 
 }  // namespace
@@ -32,7 +33,7 @@ absl::StatusOr<ReadProbe> ReadProbe::Create(int threads, int64_t bytes) {
   SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(threads));
   SKEIN_ASSIGN_OR_RETURN(auto memory,
                          HostMemory::Allocate(pieces * kPiece, "reading", /*huge_pages=*/true));
-  // Untouched pages would all be the one page of zeros.
+  // Pages that were never touched would all be the one page of zeros.
   pool->ForEach(pieces, [&](int64_t piece, int) {
     std::memset(memory.data() + piece * kPiece, static_cast<int>(piece), kPiece);
   });

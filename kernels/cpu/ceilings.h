@@ -1,4 +1,4 @@
-// What the machine can do at most: what decoding and prefill are held against.
+// Measures the most that the machine can do. Decoding and prefill are held against it.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace skein::kernels {
 
-// A buffer that threads read by wide loads. What memory gives changes from one second to the next
+// Threads read its buffer by wide loads. The rate of memory changes from one second to the next
 // where machines share it: read right before and after the work that is held against it.
 class ReadProbe {
  public:
-  // Of `bytes`, rounded down to MiB (choose more than caches hold). ResourceExhausted when they
-  // cannot be had.
+  // Allocates `bytes`, rounded down to MiB (choose more than caches hold). ResourceExhausted when
+  // they cannot be had.
   static absl::StatusOr<ReadProbe> Create(int threads, int64_t bytes);
 
   int64_t bytes() const { return memory_.bytes(); }
 
-  // Bytes per second of one pass over the buffer, all threads together.
+  // Reads the buffer once. Returns bytes per second, all threads together.
   double Pass();
 
  private:
@@ -32,8 +32,8 @@ class ReadProbe {
   HostMemory memory_;
 };
 
-// Float operations per second of `threads` threads that multiply and add in registers only, all
-// together: the best of a few tries, half a second in all.
+// Returns the float operations per second of `threads` threads that multiply and add in registers
+// only, all together: the best of a few tries, half a second in all.
 absl::StatusOr<double> MeasureArithmetic(int threads);
 
 }  // namespace skein::kernels

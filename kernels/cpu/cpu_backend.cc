@@ -24,10 +24,11 @@
 namespace skein::kernels {
 namespace {
 
-// Multiply-adds (or as cheap) below which an operation stays on the calling thread: some 1 us, what
-// it costs to hand it out.
+// An operation of fewer multiply-adds (or as cheap) stays on the calling thread: they take some 1
+// us, as long as handing it out.
 constexpr int64_t kMinParallelWork = 64 * 1024;
-// In multiply-adds: a sine and a cosine in double, an exponential, a cache line from further away.
+// These cost as many multiply-adds: a sine and a cosine in double, an exponential, a cache line
+// from further away.
 constexpr int64_t kSineWork = 512;
 constexpr int64_t kExpWork = 16;
 constexpr int64_t kMissWork = 64;
@@ -70,10 +71,10 @@ class CpuExecutable final : public HostExecutable {
   // An operation as compiled. Fusions hold for batches in which each row is its sequence's only
   // one; see Fuses.
   struct Step {
-    size_t rotation = 0;                       // of a RopeAppendKvOp: index into rotations_
-    bool done_later = false;                   // of a RopeAppendKvOp: the attention behind does it
-    const RopeAppendKvOp* rope = nullptr;      // of that attention; its rotation is the rope's
-    const AttentionOp* fetches_for = nullptr;  // of the product before both
+    size_t rotation = 0;                       // a RopeAppendKvOp's: index into rotations_
+    bool done_later = false;                   // a RopeAppendKvOp's: the attention behind does it
+    const RopeAppendKvOp* rope = nullptr;      // that attention's; its rotation is the rope's
+    const AttentionOp* fetches_for = nullptr;  // the product's before both
   };
 
   // Fuses operation `at` with those before it: a RopeAppendKvOp that writes just what the attention
@@ -89,7 +90,7 @@ class CpuExecutable final : public HostExecutable {
     if (product != nullptr && product->out == rope->qkv) steps_[at - 2].fetches_for = &attention;
   }
 
-  // Cosines and sines [max_rows, 2, half] of a batch's positions, the same for all layers.
+  // Holds cosines and sines [max_rows, 2, half] of a batch's positions, the same for all layers.
   struct Rotation {
     WeightId frequencies;
     int64_t half;
@@ -98,7 +99,7 @@ class CpuExecutable final : public HostExecutable {
     float* sines(int64_t row) const { return cosines(row) + half; }
   };
 
-  // Its index; one rotation for all operations with these frequencies.
+  // Returns its index. Operations with the same frequencies share one rotation.
   absl::StatusOr<size_t> AddRotation(WeightId frequencies) {
     for (size_t i = 0; i < rotations_.size(); ++i) {
       if (rotations_[i].frequencies == frequencies) return i;
@@ -123,7 +124,7 @@ class CpuExecutable final : public HostExecutable {
     return absl::OkStatus();
   }
 
-  // fn(r, thread) for rows [0, rows), each of `work` multiply-adds.
+  // Calls fn(r, thread) for rows [0, rows), each of `work` multiply-adds.
   template <typename Fn>
   void ForRows(int64_t rows, int64_t work, const Fn& fn) {
     if (rows * work >= kMinParallelWork) return pool_.ForEach(rows, fn);
@@ -147,7 +148,7 @@ class CpuExecutable final : public HostExecutable {
       ForRows(batch.rows(), kSineWork * rotation.half, [&](int64_t r, int) {
         for (int64_t i = 0; i < rotation.half; ++i) {
           const float angle = static_cast<float>(batch.positions[r]) * frequencies[i];
-          // In double, so that the rounded values do not depend on the C library.
+          // Doubles are used so that the rounded values do not depend on the C library.
           rotation.cosines(r)[i] = static_cast<float>(std::cos(double{angle}));
           rotation.sines(r)[i] = static_cast<float>(std::sin(double{angle}));
         }
@@ -199,9 +200,9 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  // The pages that `attention` (null: none) will read first, in the order of its tasks: as many of
-  // each task's as the threads' own caches hold beside weights. The list is empty for few rows,
-  // whose products leave memory no time.
+  // Returns the pages that `attention` (null: none) will read first, in the order of its tasks: as
+  // many of each task's as the threads' own caches hold beside weights. The list is empty for few
+  // rows, whose products leave memory no time.
   FetchList FetchesOf(const AttentionOp* attention, const HostBatch& batch) {
     constexpr int64_t kMinRows = 5;
     const int64_t rows = batch.rows();
@@ -264,7 +265,7 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  // The query heads, the key and the value of one row and KV head.
+  // Rotates the query heads and the key of one row and KV head, and writes its key and value.
   void RotateAndAppend(const RopeAppendKvOp& op, const Rotation& rotation, const HostBatch& batch,
                        int64_t r, int64_t kv_head) {
     const auto rotate = [&](float* head) {
@@ -330,7 +331,7 @@ class CpuExecutable final : public HostExecutable {
     }
   }
 
-  // HostExecutable does it.
+  // HostExecutable runs it.
   void Do(const AllReduceOp&, const Step&, const HostBatch&) {}
 
   const CpuWeights& Packed() const { return static_cast<const CpuWeights&>(weights()); }
@@ -343,7 +344,7 @@ class CpuExecutable final : public HostExecutable {
   std::vector<int32_t> sequence_of_row_;  // [max_rows]; empty without attention
   HostMemory scores_;                     // [threads, kHeadsAtOnce, scores_stride_]
   int64_t scores_stride_ = 0;
-  std::vector<const std::byte*> fetches_;  // of FetchesOf
+  std::vector<const std::byte*> fetches_;  // FetchesOf's list
   int64_t max_fetches_ = 0;
 };
 

@@ -126,14 +126,14 @@ TEST(ReadProbeTest, GivesARate) {
   SKEIN_ASSERT_OK_AND_ASSIGN(ReadProbe probe, ReadProbe::Create(2, (int64_t{64} << 20) + 1));
   EXPECT_EQ(probe.bytes(), int64_t{64} << 20);
   const double rate = probe.Pass();
-  // Slower than an old disk or faster than any memory: not a measurement.
+  // A rate below an old disk's or above any memory's is no measurement.
   EXPECT_GT(rate, 50e6);
   EXPECT_LT(rate, 50e12);
 }
 
 TEST(MeasureArithmeticTest, GivesARate) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const double one, MeasureArithmetic(1));
-  // Slower than CPUs of the nineties, or faster than any core.
+  // A rate below the nineties' CPUs' or above any core's is no measurement.
   EXPECT_GT(one, 50e6);
   EXPECT_LT(one, 1e12);
 }

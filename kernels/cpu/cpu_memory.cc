@@ -12,7 +12,8 @@
 namespace skein::kernels {
 namespace {
 
-// Columns transposed at a time: with 64 rows they stay in the L1 cache while they are scattered.
+// So many columns are transposed at a time: with 64 rows they stay in the L1 cache while they are
+// scattered.
 constexpr int64_t kPackColumns = 64;
 
 // T is an unsigned integer of the dtype's width.
@@ -72,7 +73,7 @@ absl::Status CpuWeights::Allocate() {
 
 const Tile& CpuWeights::TileOf(WeightId id, int64_t row) const {
   const std::vector<Tile>& tiles = tiles_[id];
-  // Tiles of one part stand at multiples.
+  // Without parts all tiles but the last are full.
   if (spec(id).parts.empty()) return tiles[row / kTileRows];
   return *std::prev(std::upper_bound(tiles.begin(), tiles.end(), row,
                                      [](int64_t r, const Tile& t) { return r < t.first_row; }));
@@ -110,7 +111,7 @@ void CpuWeights::Lookup(WeightId id, int64_t row, float* out) const {
     case DType::kBF16:
       return LookupRow<uint16_t>(tile.data, position, cols, Bf16ToFloat, out);
     default:
-      break;  // no weight
+      break;  // no weight has another dtype
   }
 }
 

@@ -1,4 +1,4 @@
-// Weights and KV cache of the CPU back end, in the layouts of kernels/packing.
+// Keeps the CPU back end's weights and KV cache in the layouts of kernels/packing.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace skein::kernels {
 
-// 64 rows of a matrix, or the last ones of a part of it, padded.
+// Holds 64 rows of a matrix, or the last ones of a part of it, padded.
 struct Tile {
   std::byte* data = nullptr;
   DType dtype = DType::kBF16;
@@ -29,18 +29,18 @@ class CpuWeights final : public HostWeights {
   explicit CpuWeights(const Program& program) : HostWeights(program) {}
   absl::Status Allocate();
 
-  // A vector's elements.
+  // Returns a vector's elements.
   const float* floats(WeightId id) const { return reinterpret_cast<const float*>(data(id)); }
-  // A matrix's tiles, in order of rows.
+  // Returns a matrix's tiles, in order of rows.
   absl::Span<const Tile> tiles(WeightId id) const { return tiles_[id]; }
-  // out [cols] = row `row` of a matrix. A cache line an element.
+  // Writes row `row` of a matrix to out [cols]. Costs a cache line an element.
   void Lookup(WeightId id, int64_t row, float* out) const;
 
  private:
   void Pack(const WeightRows& rows, const std::byte* data) override;
   const Tile& TileOf(WeightId id, int64_t row) const;
 
-  std::vector<std::vector<Tile>> tiles_;  // by weight; none of a vector
+  std::vector<std::vector<Tile>> tiles_;  // [weights]; empty for vectors
 };
 
 class CpuKv final : public KvCache {
@@ -49,12 +49,12 @@ class CpuKv final : public KvCache {
       : KvCache(spec), layout_(PageLayout(spec)), memory_(std::move(memory)) {}
 
   const KvPageLayout& layout() const { return layout_; }
-  // Page 0 of a layer and head; page p follows at p * layout().page_stride.
+  // Returns page 0 of a layer and head; page p follows at p * layout().page_stride.
   std::byte* pages(int64_t layer, int64_t head) const {
     return memory_.data() + layer * layout_.layer_stride + head * layout_.head_stride;
   }
-  // key, value [head_dim], rounded to the cache's dtype. Different slots and heads may be written
-  // by different threads.
+  // Writes key and value [head_dim], rounded to the cache's dtype. Different threads may write
+  // different slots and heads.
   void Write(int64_t layer, int64_t head, int64_t slot, const float* key, const float* value);
 
   absl::Status CopyPage(const KvCache& from, int32_t from_page, int32_t to_page) override;

@@ -1,5 +1,5 @@
-// Norm, SwiGLU, rotation, addition; reading as fast as memory allows, and multiplying as fast as
-// the CPU can. Included once per instruction set.
+// Computes norms, SwiGLU, rotations and additions; reads as fast as memory allows, and multiplies
+// as fast as the CPU can. Included once per instruction set.
 #if defined(SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_
 #undef SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_
@@ -74,7 +74,7 @@ uint64_t Read(const std::byte* data, int64_t bytes) {
 int64_t MultiplyAdd(int64_t rounds, float* sink) {
   const FloatTag d;
   constexpr int kChains = 12;  // more than latency times throughput; they fit into 16 registers
-  // 1/2 x + 1/2, a number that stays what it is.
+  // x = 1/2 x + 1/2 tends to 1, so that numbers stay normal.
   const auto half = hn::Set(d, 0.5f);
   Vec sums[kChains];
   for (int j = 0; j < kChains; ++j) sums[j] = hn::Set(d, static_cast<float>(j));

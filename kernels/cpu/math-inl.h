@@ -1,5 +1,5 @@
-// Vectors, and arithmetic on them that gives the same bits at every width. Included once per
-// instruction set.
+// Defines vectors, and arithmetic on them that gives the same bits at every width. Included once
+// per instruction set.
 #if defined(SKEIN_KERNELS_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SKEIN_KERNELS_CPU_MATH_INL_H_
 #undef SKEIN_KERNELS_CPU_MATH_INL_H_
@@ -61,17 +61,17 @@ class LaneSums {
   Vec sums_[kParts];
 };
 
-// e^x within 2 units in the last place; 0 below -104, infinity above 89; NaN stays NaN.
+// Returns e^x within 2 units in the last place; 0 below -104, infinity above 89; NaN stays NaN.
 HWY_INLINE Vec Exp(Vec x) {
   const FloatTag d;
   const IntTag di;
   const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -104.0f)), hn::Set(d, 89.0f));
-  // x = n ln 2 + r with |r| <= ln 2 / 2; ln 2 in two parts, the first short enough that n times it
+  // x = n ln 2 + r with |r| <= ln 2 / 2. ln 2 has two parts, the first short enough that n times it
   // is exact.
   const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504f)));
   auto r = hn::NegMulAdd(n, hn::Set(d, 0.693145752f), clamped);
   r = hn::NegMulAdd(n, hn::Set(d, 1.42860677e-6f), r);
-  // e^r by Taylor's series: the first term left out is below 2^-26.
+  // e^r is Taylor's series: the first term left out is below 2^-26.
   auto p = hn::Set(d, 1.0f / 5040);
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 720));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 120));
@@ -80,7 +80,7 @@ HWY_INLINE Vec Exp(Vec x) {
   p = hn::MulAdd(p, r, hn::Set(d, 0.5f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  // 2^n in two factors, since n reaches from -150 to 128.
+  // 2^n is two factors, since n reaches from -150 to 128.
   const auto exponent = hn::ConvertTo(di, n);
   const auto half = hn::ShiftRight<1>(exponent);
   const auto power = [&](auto e) HWY_ATTR {

@@ -1,4 +1,4 @@
-// The product of one tile of a matrix with rows of input. Included once per instruction set.
+// Multiplies one tile of a matrix with rows of input. Included once per instruction set.
 //
 // A tile's column (one k of its 64 rows) is loaded as pairs of vectors, widened to float, and
 // multiplied with in[r, k], broadcast, for a block of up to 6 input rows, whose accumulators stay
@@ -31,24 +31,25 @@ namespace skein::kernels::HWY_NAMESPACE {
 inline constexpr int kPairs = static_cast<int>(kTileRows / (2 * kWidth));
 constexpr int64_t FirstRow(int pair) { return pair / kParts * 32 + pair % kParts * kWidth; }
 
-// Input rows at a time. Their accumulators stay in registers beside the weights and an input, with
-// all pairs of a tile at once on AVX-512 (6 rows: 24 of 32 registers), with fewer the more rows
-// there are on AVX2 (6 rows and one pair: 12 of 16).
+// A block has up to so many input rows. Their accumulators stay in registers beside the weights and
+// an input, with all pairs of a tile at once on AVX-512 (6 rows: 24 of 32 registers), with fewer
+// the more rows there are on AVX2 (6 rows and one pair: 12 of 16).
 inline constexpr int kBlockRows = kRowsAtOnce;
 constexpr int PairsAtOnce(int rows) {
   return kPairs <= 2 ? kPairs : rows == 1 ? 4 : rows == 2 ? 2 : 1;
 }
 
-// A run of columns: with bf16, 128 KiB. It and the next one fit in an L2 cache of 512 KiB.
+// A run has up to so many columns: with bf16, 128 KiB. It and the next one fit in an L2 cache of
+// 512 KiB.
 inline constexpr int64_t kRunCols = 1024;
 
-// Rows that share a run. Their sums, 256 bytes each, lie on the stack, once a level of the tree of
-// inner blocks.
+// So many rows share a run. Their sums, 256 bytes each, lie on the stack, once a level of the tree
+// of inner blocks.
 inline constexpr int64_t kGroupRows = 8 * kBlockRows;
 inline constexpr int64_t kLevel = kGroupRows * kTileRows;  // floats
 inline constexpr int kMaxLevels = std::bit_width(static_cast<uint32_t>(kMaxInnerBlocks));
 
-// One row, which takes weights as fast as memory gives them, fetches this far ahead: what arrives
+// A single row takes weights as fast as memory gives them. It fetches this far ahead: what arrives
 // within some of memory's latencies.
 inline constexpr int64_t kPrefetchBytes = 4096;
 
@@ -89,8 +90,8 @@ struct Column<DType::kF32> {
   }
 };
 
-// What to fetch of the next run while a column is multiplied: two cache lines, and as many `step`
-// bytes further for the column that follows. Nothing where step is 0.
+// Tells what to fetch of the next run while a column is multiplied: two cache lines, and as many
+// `step` bytes further for the column that follows; nothing where step is 0.
 struct Ahead {
   const std::byte* lines[2] = {};
   int64_t step = 0;
@@ -123,11 +124,11 @@ class Fetcher {
   const std::byte* end_ = nullptr;
   const std::byte* const* next_;
   const std::byte* const* last_;
-  int64_t bytes_;  // of a block
-  int64_t lines_;  // a step
+  int64_t bytes_;  // bytes of a block
+  int64_t lines_;  // cache lines a step
 };
 
-// Columns [begin, end): of inner blocks [first_block, last_block), or a part of one.
+// Columns [begin, end) of inner blocks [first_block, last_block), or of a part of one.
 struct Run {
   int64_t begin = 0;
   int64_t end = 0;
@@ -139,13 +140,13 @@ HWY_INLINE int64_t BlockBegin(const TileProduct& p, int32_t block) {
   return block * p.cols / p.inner_blocks;
 }
 
-// For kRows rows and the tile's rows of kCount pairs from `pair`: adds in[r, k] * tile[k, n] to the
-// blocks' sums, over the run's k. The sums of inner blocks are joined as a binary tree, whose left
-// parts are the largest powers of two of blocks. It is built the way one counts: each bit that is
-// set in a block's number stands for a level below with that many blocks' sums. A block's own begin
-// at the next level, sums[level] [rows, kTileRows], and join those below as soon as they are of as
-// many blocks, or are the last. Loops are unrolled, since sums that a loop goes through would lie
-// in memory.
+// Adds in[r, k] * tile[k, n] to the blocks' sums, over the run's k, for kRows rows and the tile's
+// rows of kCount pairs from `pair`. The sums of inner blocks are joined as a binary tree, whose
+// left parts are the largest powers of two of blocks. It is built the way one counts: each bit that
+// is set in a block's number stands for a level below with that many blocks' sums. A block's own
+// begin at the next level, sums[level] [rows, kTileRows], and join those below as soon as they are
+// of as many blocks, or are the last. Loops are unrolled, since sums that a loop goes through would
+// lie in memory.
 template <DType kType, int kRows, int kCount>
 HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run& run, int pair,
                               Ahead ahead, Fetcher& fetcher, float* sums) {
@@ -154,7 +155,7 @@ HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run
   const auto* column = reinterpret_cast<const Element*>(p.tile) + run.begin * kTileRows;
   const float* in = p.in + first_row * p.cols;
   const int64_t stride = p.cols;
-  Fetcher fetch = fetcher;  // in registers
+  Fetcher fetch = fetcher;  // a copy stays in registers
   int64_t k = run.begin;
   for (int32_t block = run.first_block; block < run.last_block; ++block) {
     const int64_t block_end = BlockBegin(p, block + 1);
@@ -240,19 +241,19 @@ HWY_NOINLINE void MultiplyRows(const TileProduct& p, int64_t first_row, const Ru
   }
 }
 
-// Blocks of input rows, as even as they can be: 8 rows are 4 + 4.
+// Cuts input rows into blocks, as even as they can be: 8 rows are 4 + 4.
 struct RowBlocks {
   int64_t rows;
   int64_t count = (rows + kBlockRows - 1) / kBlockRows;
   int64_t RowOf(int64_t block) const { return block * rows / count; }
 };
 
-// The first block of part `part` of the product.
+// Returns the first block of part `part` of the product.
 HWY_INLINE int64_t FirstBlock(const TileProduct& p, int64_t part, const RowBlocks& blocks) {
   return part * blocks.count / p.parts;
 }
 
-// For one of the blocks that share a run.
+// Tells what block `block` of those that share a run fetches of the next one.
 template <DType kType>
 Ahead NextRun(const TileProduct& p, const Run& run, int64_t block, const RowBlocks& blocks) {
   constexpr int64_t kColumnBytes = kTileRows * sizeof(typename Column<kType>::Element);
@@ -280,7 +281,7 @@ void MultiplyRun(const TileProduct& p, int64_t first_row, const RowBlocks& block
   }
 }
 
-// sums [rows, kTileRows] = the product, by runs; short inner blocks share one.
+// Computes sums [rows, kTileRows], the product, by runs; short inner blocks share one.
 template <DType kType>
 void MultiplyRuns(const TileProduct& p, int64_t first_row, const RowBlocks& blocks,
                   Fetcher& fetcher, float* sums) {
@@ -326,7 +327,7 @@ void Multiply(const TileProduct& p) {
     case DType::kBF16:
       return MultiplyTile<DType::kBF16>(p);
     default:
-      break;  // no weight
+      break;  // no weight has another dtype
   }
 }
 

@@ -13,18 +13,19 @@
 
 namespace skein::kernels {
 
-// Memory that a thread needs soon: blocks of `bytes`, a multiple of a cache line.
+// Lists memory that a thread needs soon: blocks of `bytes`, a multiple of a cache line.
 struct FetchList {
   const std::byte* const* blocks = nullptr;
   int64_t count = 0;
   int64_t bytes = 0;
 };
 
-// Input rows that a product takes at a time; more are taken one such block after the other.
+// A product takes up to so many input rows at a time; more are taken one such block after the
+// other.
 inline constexpr int64_t kRowsAtOnce = 6;
 
-// A tile of a matrix against rows of input, or one of the parts that its blocks of rows are cut
-// into, for more tasks.
+// Multiplies a tile of a matrix with rows of input. More tasks share it as parts, into which its
+// blocks of rows are cut.
 struct TileProduct {
   const float* in = nullptr;  // [rows, cols]
   int64_t rows = 0;
@@ -37,10 +38,10 @@ struct TileProduct {
   int64_t out_cols = 0;
   int64_t part = 0;
   int64_t parts = 1;
-  FetchList fetch;  // into the core's L2 cache meanwhile; nothing is where there is one row
+  FetchList fetch;  // goes into the core's L2 cache meanwhile; ignored where there is one row
 };
 
-// What a row attends to with one KV head.
+// The keys and values that a row attends to with one KV head.
 struct KvSlots {
   const std::byte* pages = nullptr;  // of the layer and KV head: page p is at p * page_stride
   const int32_t* page_table = nullptr;
@@ -54,7 +55,7 @@ struct RowAttention {
   int64_t head_dim = 0;
   float scale = 1.0f;
   KvSlots slots;
-  KvSlots next;  // what this thread probably attends to next: fetched on the way
+  KvSlots next;  // what this thread probably attends to next; it is fetched on the way
   KvDType dtype = KvDType::kF32;
   KvPageLayout layout;
   int64_t page_size = 0;
@@ -63,7 +64,7 @@ struct RowAttention {
   float* out = nullptr;       // [heads, head_dim]
 };
 
-// Query heads that share the loading of a key: 4 chains of AVX-512 registers (8 of AVX2).
+// So many query heads share the loading of a key: 4 chains of AVX-512 registers (8 of AVX2).
 inline constexpr int64_t kHeadsAtOnce = 4;
 
 struct SimdOps {
@@ -76,14 +77,15 @@ struct SimdOps {
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
   // Rotates the pairs (a[i], b[i]) by angles of these cosines and sines.
   void (*rotate)(float* a, float* b, const float* cosines, const float* sines, int64_t n);
-  // Reads `bytes` (a multiple of 1024, 64-byte aligned) and gives something that depends on all.
+  // Reads `bytes` (a multiple of 1024, 64-byte aligned) and returns something that depends on all.
   uint64_t (*read)(const std::byte* data, int64_t bytes);
-  // Multiply-adds of registers; gives their number, and in *sink something that depends on all.
+  // Multiplies and adds in registers; returns the number of operations, and in *sink something that
+  // depends on all.
   int64_t (*multiply_add)(int64_t rounds, float* sink);
 };
 
-// The best of what the CPU has among `targets`, a mask of HWY_* bits (0: all); null when it has no
-// fused multiply-add. Sets Highway's choice for the whole process.
+// Returns the best that the CPU has among `targets`, a mask of HWY_* bits (0: all); null when it
+// has no fused multiply-add. Sets Highway's choice for the whole process.
 const SimdOps* ChooseSimdOps(int64_t targets);
 
 }  // namespace skein::kernels

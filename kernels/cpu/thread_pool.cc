@@ -86,12 +86,12 @@ void ThreadPool::TakeTasksOf(int share, int thread) {
     }
     tasks = tasks_;
     ++taken;
-    // Ascending order, so that threads stream through memory forwards.
+    // Tasks go in ascending order, so that threads stream through memory forwards.
     call_(fn_, EndOfShare(share) - static_cast<uint32_t>(seen), thread);
     seen = open.load(std::memory_order_acquire);
   }
-  // Counted together: others' writes of `done_` take longer than a short task. Until then the job
-  // stays.
+  // Tasks are counted together: others' writes of `done_` take longer than a short task. Until then
+  // the job stays.
   if (taken > 0 && done_.fetch_add(taken, std::memory_order_acq_rel) + taken == tasks) {
     done_.notify_one();
   }

@@ -1,4 +1,4 @@
-// Threads that share out the tasks of one operation.
+// Shares out the tasks of one operation over threads.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,14 @@
 
 namespace skein::kernels {
 
-// `threads` threads, the caller among them. Each has an even share of neighbouring tasks, the same
-// ones every time that there are as many tasks, so that what they work on stays in its caches. Who
-// is through takes from the others, so that a thread that lost its core delays one task. An idle
-// thread spins for some 20 us, the gap between two operations, then sleeps in the kernel. Allocates
-// nothing after Create.
+// `threads` threads, the caller among them, share the tasks. Each has an even share of neighbouring
+// tasks, the same ones every time that there are as many tasks, so that what they work on stays in
+// its caches. A thread that is through takes from the others, so that a thread that lost its core
+// delays one task. An idle thread spins for some 20 us, the gap between two operations, then sleeps
+// in the kernel. Allocates nothing after Create.
 class ThreadPool {
  public:
-  // `threads` >= 1. What the system said when one cannot be started.
+  // `threads` >= 1. Returns the system's own error when a thread cannot be started.
   static absl::StatusOr<std::unique_ptr<ThreadPool>> Create(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -43,9 +43,9 @@ class ThreadPool {
  private:
   using Call = void (*)(const void* fn, int64_t task, int thread);
 
-  // A thread's share: the number of the job (upper half) and how many of the share's tasks nobody
-  // took yet (lower half), in one word: who takes a task knows that the job below is that task's
-  // and stays until it is done. A cache line of its own.
+  // A thread's share has in one word the number of the job (upper half) and how many of the share's
+  // tasks nobody took yet (lower half). So a thread that takes a task knows that the job below is
+  // the task's and stays until it is done. Each share has a cache line of its own.
   struct alignas(64) Share {
     std::atomic<uint64_t> open{0};
   };
@@ -57,15 +57,15 @@ class ThreadPool {
   void TakeTasksOf(int share, int thread);
   int64_t EndOfShare(int share) const { return (share + 1) * tasks_ / threads(); }
 
-  std::vector<Share> shares_;  // of the threads
+  std::vector<Share> shares_;  // [threads]
   std::vector<std::thread> workers_;
-  // The job, which all threads read. What they write, its end, has a cache line of its own.
-  std::atomic<uint32_t> job_{0};  // counts
+  // All threads read the job. They write its end, which has a cache line of its own.
+  std::atomic<uint32_t> job_{0};  // counts the jobs
   std::atomic<bool> stop_{false};
   int64_t tasks_ = 0;
   Call call_ = nullptr;
   const void* fn_ = nullptr;
-  alignas(64) std::atomic<int64_t> done_{0};  // tasks of the job
+  alignas(64) std::atomic<int64_t> done_{0};  // tasks of the job that are done
 };
 
 }  // namespace skein::kernels

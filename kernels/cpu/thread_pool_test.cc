@@ -66,7 +66,7 @@ TEST(ThreadPoolTest, IdleThreadsSleep) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   };
-  // Some spin for a while first.
+  // Threads spin for a while first.
   const absl::Time deadline = absl::Now() + absl::Seconds(10);
   double used = 0;
   do {

@@ -143,7 +143,7 @@ absl::StatusOr<Ticket> HostExecutable::Enqueue(int i) {
   if (!warm_) return absl::FailedPreconditionError("a batch came before WarmUp");
   const Batch& batch = batches_[i];
   SKEIN_RETURN_IF_ERROR(ValidateBatch(rules_, batch));
-  // What the sampler has taken in stays when the slots refuse: after an error nothing more runs.
+  // The sampler keeps what it has taken in when the slots refuse: after an error nothing more runs.
   if (sampler_.has_value()) SKEIN_RETURN_IF_ERROR(sampler_->Update(batch));
   SKEIN_RETURN_IF_ERROR(slots_->Update(batch, [this](const SlotUpdate& update) {
     if (sampler_.has_value()) sampler_->TakeBack(update);

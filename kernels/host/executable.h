@@ -1,4 +1,4 @@
-// What executables of back ends on the host share: slots, buffers, checks, collectives, draws.
+// The base of executables on the host: slots, buffers, checks, collectives and draws.
 #pragma once
 
 #include <array>
@@ -23,9 +23,9 @@
 
 namespace skein::kernels {
 
-// Runs a batch as it is enqueued, on the calling thread: the operations in order, collectives here,
-// the others by Compute. What waits for others are its collectives, so that aborting those is
-// enough for an Abort.
+// Runs a batch as it is enqueued, on the calling thread: its operations in order, collective ones
+// here and the others by Compute. A run waits for others in collectives and for masks only, so that
+// an Abort must end these waits alone.
 class HostExecutable : public Executable {
  public:
   absl::Status WarmUp() final {
@@ -47,14 +47,14 @@ class HostExecutable : public Executable {
  protected:
   HostExecutable(const Program& program, const Limits& limits, const Bindings& bindings);
 
-  // Checks the Program against its bindings, and allocates the buffers. Before any batch.
+  // Checks the Program against its bindings, and allocates the buffers. Call it before any batch.
   absl::Status Init();
 
-  // `batch` was checked. Called before the first operation of a run.
+  // Called with a batch that was checked, before the first operation of a run.
   virtual void Begin(const HostBatch& /*batch*/) {}
-  // Any operation but a collective one.
+  // Computes any operation but a collective one.
   virtual void Compute(const Op& op, const HostBatch& batch) = 0;
-  // A collective operation has written the buffer.
+  // Called after a collective operation has written the buffer.
   virtual void Wrote(BufferId /*id*/) {}
   // Calls task(i) for i in [0, tasks), on the threads that Compute uses.
   virtual void ForEach(int64_t tasks, absl::FunctionRef<void(int64_t)> task) = 0;
@@ -67,7 +67,7 @@ class HostExecutable : public Executable {
   int64_t cols(BufferId id) const { return program_.buffers[id].cols; }
   float* data(BufferId id) const { return data_[id]; }
   float* row(BufferId id, int64_t r) const { return data_[id] + r * cols(id); }
-  // Rows that a buffer has in this batch.
+  // Counts the rows that a buffer has in this batch.
   int64_t RowsOf(BufferId id, const HostBatch& batch) const {
     return program_.buffers[id].rows == BufferSpec::Rows::kTokens ? batch.rows() : batch.outputs();
   }
@@ -76,7 +76,7 @@ class HostExecutable : public Executable {
   absl::Status AllocateBuffers();
   absl::Status CopyPages(const Batch& batch);
   absl::Status RunOps();
-  // From and to ports that have the dtype of hops.
+  // These convert from and to ports that have the dtype of hops.
   void TakeInput(int i);
   void GiveOutput(int i);
   absl::Status Sample(int i);
@@ -86,8 +86,8 @@ class HostExecutable : public Executable {
   const Limits limits_;
   const Bindings bindings_;
   BatchRules rules_;
-  std::optional<SlotStates> slots_;  // from Init on
-  std::optional<Sampler> sampler_;   // where the Program has logits
+  std::optional<SlotStates> slots_;  // set by Init
+  std::optional<Sampler> sampler_;   // unset where the Program has no logits
   std::array<Batch, kBatches> batches_;
   std::array<BatchResult, kBatches> results_;
   TokenMasks masks_;

@@ -25,7 +25,7 @@ void TokenMasks::Set(int batch, int32_t slot, absl::Span<const uint32_t> bits) {
 
 absl::StatusOr<absl::Span<const uint32_t>> TokenMasks::Await(
     int batch, int32_t slot, absl::FunctionRef<absl::Status()> meanwhile) {
-  // What was sent earlier is helped on as often as a kernel of some layers would.
+  // Earlier sends are helped on about as often as between layers.
   constexpr std::chrono::milliseconds kMeanwhile(1);
   while (true) {
     {

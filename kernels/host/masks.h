@@ -1,4 +1,4 @@
-// Token masks on their way from whoever makes them to the draws that wait for them.
+// Carries token masks from whoever makes them to the draws that wait for them.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ class TokenMasks {
   // others need not wait for this thread; errors are its own, and Fail's.
   absl::StatusOr<absl::Span<const uint32_t>> Await(int batch, int32_t slot,
                                                    absl::FunctionRef<absl::Status()> meanwhile);
-  // The batch is over.
+  // Forgets the masks of a batch that is over.
   void Clear(int batch);
   void Fail(const absl::Status& why);
 

@@ -26,7 +26,7 @@ TEST(TokenMasksTest, AMaskIsTheBatchsAndTheSlots) {
   EXPECT_THAT(bits, ElementsAre(7));
 }
 
-// Draws may be reading the first one.
+// Draws may be reading the first mask.
 TEST(TokenMasksTest, ASecondMaskOfABatchFailsItAndALaterBatchsDoesNot) {
   TokenMasks masks(2);
   masks.Set(0, 1, std::vector<uint32_t>{5});

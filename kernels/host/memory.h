@@ -1,4 +1,4 @@
-// Memory for weights, caches and buffers of back ends that compute on the host.
+// Maps memory for weights, caches and buffers of back ends that compute on the host.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace skein::kernels {
 
-// A private mapping: zero-filled, aligned to a page; a page costs nothing until it is touched.
-// Movable; owns the mapping.
+// Owns a private mapping, zero-filled and aligned to a page. A page costs nothing until it is
+// touched. Movable.
 class HostMemory {
  public:
   HostMemory() = default;
@@ -22,8 +22,8 @@ class HostMemory {
   }
   ~HostMemory();
 
-  // ResourceExhausted, with `what` and the bytes asked for, when the system refuses.
-  // `huge_pages`, for what is streamed as a whole: asks for pages of 2 MiB, fewer TLB misses.
+  // ResourceExhausted, with `what` and the bytes asked for, when the system refuses. `huge_pages`
+  // asks for pages of 2 MiB, so that memory that is streamed as a whole costs fewer TLB misses.
   static absl::StatusOr<HostMemory> Allocate(int64_t bytes, const char* what,
                                              bool huge_pages = false);
 

@@ -49,7 +49,7 @@ absl::Status Sampler::Update(const Batch& batch) {
 void Sampler::TakeBack(const SlotUpdate& update) {
   Slot& slot = slots_[update.slot];
   if (update.mu.has_value()) slot.mu = update.mu;
-  // The token at position `length` is what the last one left gave.
+  // The last position that is left gave the token at position `length`, which stays.
   const auto prompt = static_cast<int64_t>(slot.prompt.size());
   const int64_t left = std::max<int64_t>(*update.length + 1 - prompt, 0);
   if (left < static_cast<int64_t>(slot.output.size())) slot.output.resize(left);
@@ -221,7 +221,7 @@ void Sampler::TakeOfPrompt(Row& row, PromptLogprobs& told) {
 void Sampler::TakeDraw(Row& row, BatchResult& result) {
   Slot& slot = slots_[row.slot];
   if (row.guess < 0) {
-    slot.output.resize(row.question.position);  // without guesses
+    slot.output.resize(row.question.position);  // drops guesses
     result.sampled.emplace_back().slot = row.slot;
   }
   SampledTokens& drawn = result.sampled.back();

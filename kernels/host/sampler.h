@@ -26,26 +26,26 @@ class Sampler {
   static absl::StatusOr<Sampler> Create(const Program& program, const Limits& limits,
                                         Collectives* collectives);
 
-  // InvalidArgument when a prompt is to be shared that is not there.
+  // Takes in the batch's starts. InvalidArgument when a prompt is to be shared that is not there.
   absl::Status Update(const Batch& batch);
-  // The update, of a batch that was Updated, shortens its slot.
+  // Forgets what was drawn from the positions that an update of an Updated batch takes back.
   void TakeBack(const SlotUpdate& update);
 
-  // What it needs of a batch that has run.
+  // Gives access to a batch that has run.
   struct Rows {
-    // This shard's logits of an output.
+    // Returns this shard's logits of an output.
     absl::FunctionRef<absl::Span<const float>(int64_t output)> logits;
-    // This shard's summary of a draw from an output, where a device has made it (TokensLookedAt);
-    // else empty.
+    // Returns this shard's summary of a draw from an output, where a device has made it
+    // (TokensLookedAt); else nothing.
     absl::FunctionRef<absl::Span<const SummaryCell>(int64_t output)> summary;
-    // The position of a sequence's first row.
+    // Returns the position of a sequence's first row.
     absl::FunctionRef<int64_t(int64_t sequence)> first_position;
     // Calls its second argument with every number below the first, on the threads that compute.
     absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)> for_each;
-    // A slot's; waits for it. Valid until the draws are made.
+    // Waits for a slot's mask and returns it. Valid until the draws are made.
     absl::FunctionRef<absl::StatusOr<absl::Span<const uint32_t>>(int32_t slot)> mask;
   };
-  // Errors are the collectives' and the masks'; InvalidArgument for a mask of another size.
+  // Errors are those of the collectives and the masks; InvalidArgument for a mask of another size.
   absl::Status Sample(const Batch& batch, const Rows& rows, BatchResult& result);
 
  private:
@@ -54,16 +54,16 @@ class Sampler {
     std::vector<int32_t> output;
     std::optional<float> mu;
     serving::SamplingParams sampling;
-    absl::Status status;  // of its tokens
+    absl::Status status;  // what CheckTokens says of its tokens
   };
-  // A row to be answered.
+  // A row with the question that is put to it.
   struct Row {
     RowQuestion question;
     int64_t output = 0;
     int32_t slot = 0;
     bool draws = false;
-    int32_t guess = -1;    // its own token, where that is a guess
-    bool valid = false;    // its slot's tokens are
+    int32_t guess = -1;    // the row's own token, where that is a guess
+    bool valid = false;    // its slot's status is OK
     bool gathers = false;  // it needs all logits in one place
     int64_t cells = 0;     // where its summary begins
     absl::StatusOr<serving::SampledToken> answer = serving::SampledToken{};
@@ -89,9 +89,9 @@ class Sampler {
   int32_t shards_ = 1;
   Collectives* collectives_ = nullptr;
   std::vector<Slot> slots_;
-  HostMemory gathered_;  // of some rows: own logits, all by shard, all by row
+  HostMemory gathered_;  // some rows: this shard's logits, all by shard, all by row
 
-  // Of a batch; kept for their memory.
+  // These belong to one batch; they are kept for their memory.
   std::vector<Row> rows_;
   std::vector<Row*> gathering_;
   std::vector<SummaryCell> own_, all_;

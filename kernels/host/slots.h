@@ -1,5 +1,5 @@
-// The state that a host back end keeps of its sequences, by slot, and a batch as it computes it:
-// every row with its token, its position and its place in the cache.
+// Keeps the state that a host back end has of its sequences, by slot, and writes a batch out as it
+// is computed: every row with its token, its position and its place in the cache.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace skein::kernels {
 
-// Valid until the slots change.
+// A batch as it is computed. Valid until the slots change.
 struct HostBatch {
   int64_t rows() const { return static_cast<int64_t>(positions.size()); }
   int64_t sequences() const { return static_cast<int64_t>(slots.size()); }
   int64_t outputs() const { return static_cast<int64_t>(output_rows.size()); }
-  // Of a sequence, by position / page_size.
+  // Returns the pages of a sequence, by position / page_size.
   const int32_t* pages(int64_t sequence) const {
     return page_tables + slots[sequence] * page_table_stride;
   }
@@ -40,16 +40,15 @@ class SlotStates {
   SlotStates(const Limits& limits, int64_t page_size);
 
   // Takes in starts and updates of a batch that obeys the rules (ValidateBatch). InvalidArgument
-  // for pages that leave a hole. `taken_back`, where there is one, is told of every update that
-  // shortens its slot.
+  // for pages that leave a hole. `taken_back` is told of every update that shortens its slot.
   absl::Status Update(
       const Batch& batch,
       absl::FunctionRef<void(const SlotUpdate&)> taken_back = [](const auto&) {});
-  // The batch's rows; the slots are so much longer from then on. InvalidArgument for a slot that
-  // stands there twice, or has too few pages.
+  // Writes the batch's rows to `out`; the slots are longer by them from then on. InvalidArgument
+  // for a slot that stands in the batch twice, or has too few pages.
   absl::Status Fill(const Batch& batch, HostBatch& out);
 
-  // The last so many positions are gone; their pages stay.
+  // Takes back the last so many positions; their pages stay.
   void TakeBack(int32_t slot, int64_t positions) { states_[slot].length -= positions; }
   void SetToken(int32_t slot, int32_t token) { states_[slot].token = token; }
   int64_t length(int32_t slot) const { return states_[slot].length; }
@@ -59,7 +58,7 @@ class SlotStates {
     int64_t length = 0;
     int64_t pages = 0;
     int32_t token = 0;
-    int64_t last_fill = 0;  // that it stood in
+    int64_t last_fill = 0;  // the last Fill that it stood in
   };
 
   void SetLength(const SlotUpdate& update, absl::FunctionRef<void(const SlotUpdate&)> taken_back);

@@ -77,11 +77,11 @@ TEST_F(SlotsTest, PositionsAreTakenBackWithTheirPages) {
   SKEIN_ASSERT_OK(slots_.Fill({.sequences = {{.slot = 2}}, .token_ids = {1}}, rows_));
   EXPECT_THAT(rows_.kv_slots, ElementsAre(6 * kPage));
   EXPECT_THAT(shortened, ElementsAre(2, 2));
-  // As long, or longer: nothing is taken back.
+  // A length that is the slot's or longer takes nothing back.
   SKEIN_ASSERT_OK(update({.slot = 2, .length = 5}));
   SKEIN_ASSERT_OK(update({.slot = 0, .length = 8}));
   EXPECT_THAT(shortened, ElementsAre(2, 2));
-  // Where guesses were wrong, pages stay.
+  // Wrong guesses give back no pages.
   slots_.TakeBack(0, 6);
   SKEIN_ASSERT_OK(
       slots_.Fill({.sequences = {{.slot = 0, .rows = 6}}, .token_ids = {1, 2, 3, 4, 5, 6}}, rows_));

@@ -1,4 +1,4 @@
-// What weights of back ends on the host share: one piece of memory, and staging for rows.
+// The base of weights on the host: one piece of memory, and staging for rows.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace skein::kernels {
 
-// Rows are packed as they are loaded, on the calling thread.
+// Packs rows as they are loaded, on the calling thread.
 class HostWeights : public Weights {
  public:
   int64_t bytes() const final { return memory_.bytes(); }
@@ -29,14 +29,14 @@ class HostWeights : public Weights {
 
   // Checks the weights, and allocates as many bytes as `bytes_of` says for each.
   absl::Status Allocate(int64_t (*bytes_of)(const WeightSpec&));
-  // data [rows.count, cols], unaligned; the rows were checked. Writes these rows only.
+  // Packs data [rows.count, cols], unaligned, of rows that were checked. Writes these rows only.
   virtual void Pack(const WeightRows& rows, const std::byte* data) = 0;
 
   const WeightSpec& spec(WeightId weight) const { return specs()[weight].spec; }
   std::byte* data(WeightId weight) const { return memory_.data() + offsets_[weight]; }
 
  private:
-  // Kept for the next rows. Whoever has some may outlive the weights.
+  // Keeps staging memory for the next rows. A HostStaging may outlive the weights.
   struct Pool {
     Mutex mutex;
     std::vector<std::vector<std::byte>> free ABSL_GUARDED_BY(mutex);

@@ -1,4 +1,5 @@
-// A device's way of running Programs: the reference (scalar, the oracle of tests), the CPU's, CUDA.
+// The interface that runs Programs on a device. The back ends are the reference (scalar, the oracle
+// of tests), the CPU's and CUDA's.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +19,15 @@
 
 namespace skein::kernels {
 
-// What a Program needs of the other shards of its stage. Implemented over a communicator by the
-// engine; kernels know nothing of how.
+// Exchanges a Program's data with the other shards of its stage. The engine implements it over a
+// communicator; kernels know nothing of how.
 class Collectives {
  public:
   virtual ~Collectives() = default;
-  // On the thread that makes a batch's calls, before the first one: Batch::step, so that a report
-  // of a hang can name it, whatever the host prepares meanwhile.
+  // Called with Batch::step on the thread that makes a batch's calls, before the first one, so that
+  // a report of a hang can name the step, whatever the host prepares meanwhile.
   virtual void BeginBatch(int64_t /*step*/) {}
-  // The sum over the shards, in place.
+  // Sums `data` over the shards, in place.
   virtual absl::Status AllReduce(View data, Stream stream) = 0;
   // out = the shards' inputs in shard order; out.elements() = shards * in.elements().
   virtual absl::Status AllGather(ConstView in, View out, Stream stream) = 0;
@@ -35,25 +36,25 @@ class Collectives {
   virtual absl::Status Progress() { return absl::OkStatus(); }
 };
 
-// Memory of the host, lent for rows on their way to a device.
+// Lends memory of the host for rows on their way to a device.
 class Staging {
  public:
   virtual ~Staging() = default;
   virtual absl::Span<std::byte> bytes() = 0;
 };
 
-// Some rows of a weight.
+// Rows [first, first + count) of a weight.
 struct WeightRows {
   WeightId weight = 0;
   int64_t first = 0;
   int64_t count = 0;
-  // What of them: 0 is their elements. Quantised weights may have others beside (scales, zeros).
+  // 0: the rows' elements. Quantised weights may have more components (scales, zeros).
   int32_t component = 0;
 };
 
-// All weights of a Program, in a back end's own layout and one piece of the device's memory,
+// Holds all weights of a Program in a back end's own layout, in one piece of the device's memory,
 // zero-filled. Row lookup (EmbedOp) and product (MatMulOp) work on the same form, so tied
-// embeddings are kept once. Filled by any number of threads, then read by executables.
+// embeddings are kept once. Any number of threads may fill it; executables read it afterwards.
 class Weights {
  public:
   virtual ~Weights() = default;
@@ -61,13 +62,13 @@ class Weights {
   virtual int64_t bytes() const = 0;
   virtual int64_t bytes(WeightId weight) const = 0;
 
-  // So many bytes to read rows into; waits while too much is on its way.
+  // Returns memory of so many bytes to read rows into; waits while too much is on its way.
   virtual absl::StatusOr<std::unique_ptr<Staging>> Stage(int64_t bytes) = 0;
   // Takes rows, [count, cols] in their dtype, from what was staged; they may be on their way until
   // FinishLoading. Rows may come in any order and pieces, from any thread, but those of one call
   // have one dtype. InvalidArgument for rows that are not there.
   virtual absl::Status Load(const WeightRows& rows, std::unique_ptr<Staging> staged) = 0;
-  // All rows have come. Before Compile.
+  // Call it once all rows have come, before Compile.
   virtual absl::Status FinishLoading() = 0;
 
  protected:
@@ -77,16 +78,18 @@ class Weights {
   const std::vector<ProgramWeight> specs_;
 };
 
-// The paged keys and values of all of a rank's layers; the layout inside a page is the back end's.
+// Holds the paged keys and values of all of a rank's layers. The layout inside a page is the back
+// end's.
 class KvCache {
  public:
   virtual ~KvCache() = default;
   const KvSpec& spec() const { return spec_; }
 
-  // Page `to_page` of all layers becomes that of `from`: this cache (before a write to a shared
-  // page) or another one of the same back end, with as many pages as it likes (to swap out and in).
-  // Not while an executable runs on either. Costs a copy of the page's bytes. InvalidArgument for a
-  // page out of range, another back end's cache, or one whose pages have another shape or dtype.
+  // Makes page `to_page` of all layers a copy of page `from_page` of `from`: this cache (before a
+  // write to a shared page) or another one of the same back end, with as many pages as it likes (to
+  // swap out and in). Neither may have an executable that runs. Costs a copy of the page's bytes.
+  // InvalidArgument for a page out of range, another back end's cache, or one whose pages have
+  // another shape or dtype.
   virtual absl::Status CopyPage(const KvCache& from, int32_t from_page, int32_t to_page) = 0;
 
  protected:
@@ -96,7 +99,7 @@ class KvCache {
   KvSpec spec_;
 };
 
-// What a Program is bound to. All of it outlives the executable.
+// The parts that a Program is bound to. All of them outlive the executable.
 struct Bindings {
   const Weights* weights = nullptr;    // the Program's; may be null where it has none
   KvCache* kv = nullptr;               // null where no operation uses it
@@ -104,56 +107,58 @@ struct Bindings {
   Collectives* collectives = nullptr;  // may be null where the Program has none
 };
 
-// A batch on its way; later ones are greater.
+// Names a batch on its way. Later ones are greater.
 using Ticket = int64_t;
 
 // A Program bound to weights, cache, collectives and buffers, with the state of its slots, which
 // are all free at first. Batches run one after the other, in the order of Enqueue; back ends that
 // compute on the host may run them on the calling thread. Draws the tokens of a Program that has
 // logits: a pure function of logits, parameters and history, with the same bits on every shard. One
-// thread at a time, except Abort.
+// thread at a time may call, SetMask and Abort aside.
 class Executable {
  public:
-  // That may be under way at once, each with its own input and result.
+  // So many batches may be under way at once, each with its own input and result.
   static constexpr int kBatches = 2;
 
   virtual ~Executable() = default;
 
-  // Every rank of the replica calls it, once, before its first batch: what is captured or tuned on
-  // the device is, and the collectives have met.
+  // Captures and tunes what the device needs, and lets the collectives meet. Every rank of the
+  // replica calls it once, before its first batch.
   virtual absl::Status WarmUp() = 0;
 
-  // The input of batch `i` in [0, kBatches). Not to be touched while the batch is under way, which
-  // takes out of it what it likes.
+  // Returns the input of batch `i` in [0, kBatches). It must not be touched while the batch is
+  // under way, which takes out of it what it likes.
   virtual Batch& batch(int i) = 0;
-  // The whole storage of a port, [limits.rows or outputs, cols], in the device's memory; its
-  // address never changes. Input and output are each batch's own; logits are those of the batch
-  // that ran last. A null view for a buffer that is no port. A run may overwrite what it takes in.
+  // Returns the whole storage of a port, [limits.rows or outputs, cols], in the device's memory; a
+  // null view for a buffer that is no port. Its address never changes. Input and output are each
+  // batch's own; logits are those of the batch that ran last. A run may overwrite its input.
   virtual View port(BufferId id, int i) = 0;
 
-  // Runs batch `i`, which is not under way. InvalidArgument for one that breaks its contract (too
-  // many rows, a slot, page or token outside of its range), and FailedPrecondition before WarmUp,
-  // before anything runs. What fails later, Wait tells. After an error nothing more can be run.
+  // Runs batch `i`, which is not under way. InvalidArgument for a batch that breaks its contract
+  // (too many rows; a slot, page or token out of range), and FailedPrecondition before WarmUp;
+  // nothing runs then. Wait tells what fails later. After an error nothing more can be run.
   virtual absl::StatusOr<Ticket> Enqueue(int i) = 0;
-  // Work that `stream` is given from now on waits for the batch; on kHostStream the caller does, by
-  // polling, so that an Abort is always heard. Whether the batch was over by the deadline; errors
-  // are what the collectives or Abort said.
+  // Makes work that `stream` is given from now on wait for the batch; on kHostStream the caller
+  // waits, by polling, so that an Abort is always heard. Returns whether the batch was over by the
+  // deadline. Errors are those of the collectives, and Abort's.
   virtual absl::StatusOr<bool> Wait(Ticket ticket, Stream stream, absl::Time deadline) = 0;
   // The next run of batch `i` waits for what `stream` was given so far.
   virtual void After(int i, Stream stream) = 0;
 
-  // Of batch `i`'s last run, which is over; empty where the Program has no logits.
+  // Returns the result of batch `i`'s last run, which is over; an empty one where the Program has
+  // no logits.
   virtual const BatchResult& result(int i) const = 0;
-  // The newest tokens of these slots, for batches that are enqueued from now on: what another rank
-  // drew. `tokens` lies in the host's memory.
+  // Sets the newest tokens of these slots, which another rank drew, for batches that are enqueued
+  // from now on. `tokens` lies in the host's memory.
   virtual void SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) = 0;
 
-  // Which tokens the sequence of batch `i` in `slot`, which is `masked`, may draw: bits [draws,
-  // MaskWords(vocabulary)], where draws are one and its guesses; bit t % 32 of word t / 32 is token
-  // t's. Copied. Once for each batch and slot; any thread, as soon as the batch was filled, also
-  // while it runs: only the draws wait. They fail where a mask has another size or comes twice. A
-  // back end that runs batches on the calling thread waits in Enqueue, so that a mask is set
-  // before, or by another thread. Each rank that draws needs the same.
+  // Tells which tokens the sequence of batch `i` in `slot`, which is `masked`, may draw: bits
+  // [draws, MaskWords(vocabulary)], where draws are one and its guesses; bit t % 32 of word t / 32
+  // is token t's. The bits are copied. Any thread may call, once for each batch and slot, as soon
+  // as the batch was filled, also while it runs: only the draws wait. They fail where a mask has
+  // another size or comes twice. A back end that runs batches on the calling thread waits in
+  // Enqueue, so that a mask is set before, or by another thread. Each rank that draws needs the
+  // same mask.
   virtual void SetMask(int i, int32_t slot, absl::Span<const uint32_t> bits) = 0;
 
   // Makes what is under way, and all that follows, fail with `why`. Any thread.
@@ -165,8 +170,9 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  // "reference", "cpu", "cuda"
 
-  // Of all its weights: who reads them is known, so that they may be interleaved. ResourceExhausted
-  // when memory does not suffice, with the bytes asked for. InvalidArgument names the weight.
+  // Allocates all weights at once: their readers are known, so that a back end may interleave them.
+  // ResourceExhausted, with the bytes asked for, when memory does not suffice. InvalidArgument
+  // names the weight.
   virtual absl::StatusOr<std::unique_ptr<Weights>> AllocateWeights(const Program& program) = 0;
   virtual absl::StatusOr<std::unique_ptr<KvCache>> AllocateKv(const KvSpec& spec) = 0;
   // For pages that are swapped out: memory of the host, whatever the device.
@@ -174,9 +180,9 @@ class Backend {
     return AllocateKv(spec);
   }
 
-  // InvalidArgument for a Program that contradicts itself, naming the operation's index (ids out of
-  // range, shapes that do not match, forbidden aliases), and for limits and bindings that it does
-  // not fit.
+  // InvalidArgument names the operation's index for a Program that contradicts itself (ids out of
+  // range, shapes that do not match, forbidden aliases). InvalidArgument, too, for limits and
+  // bindings that the Program does not fit.
   virtual absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
                                                               const Limits& limits,
                                                               const Bindings& bindings) = 0;

@@ -1,7 +1,7 @@
-// What one run of a Program works on. What lasts from run to run is kept by the executable, by
-// slot: a sequence's length, its page table, its newest token, and what its draws depend on. A
-// batch brings what has changed: filling and checking one costs nothing for context, and a captured
-// graph can be replayed with others.
+// The input and the result of one run of a Program. The executable keeps, by slot, what lasts from
+// run to run: a sequence's length, its page table, its newest token, and what its draws depend on.
+// A batch brings the changes, so that filling and checking one costs the same at any context, and a
+// captured graph can be replayed with others.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,29 @@
 
 namespace skein::kernels {
 
-// The largest batch, and the state that is kept; fixed when a Program is compiled.
+// The sizes of the largest batch and of the state that is kept. They are fixed when a Program is
+// compiled.
 struct Limits {
   int64_t rows = 1;
   int64_t outputs = 0;
-  int32_t slots = 1;       // sequences
-  int64_t slot_pages = 0;  // of a sequence
+  int32_t slots = 1;       // sequences that have state
+  int64_t slot_pages = 0;  // pages of one sequence
 };
 
-// Another sequence takes the slot: its length is 0, and it has no pages. What follows matters where
-// the Program has logits.
+// Another sequence takes the slot, with length 0 and no pages. All fields but the slot matter only
+// where the Program has logits.
 struct SlotStart {
   int32_t slot = 0;
-  int32_t prompt_of = -1;  // >= 0: the prompt is this slot's, which started before
+  int32_t prompt_of = -1;  // >= 0: the prompt is that of this slot, which started before
   std::vector<int32_t> prompt;
-  std::vector<int32_t> output;  // given before; draws go on behind them
-  std::optional<float> mu;      // mirostat's state after them
+  std::vector<int32_t> output;  // was given before; draws go on behind it
+  std::optional<float> mu;      // mirostat's state after `output`
   serving::SamplingParams sampling;
 };
 
+// Copies one page of all layers: within the cache, to the swap pool, or from it.
 struct PageCopy {
-  enum class Kind : uint8_t { kWithin, kSwapOut, kSwapIn };  // the cache; to, from the swap pool
+  enum class Kind : uint8_t { kWithin, kSwapOut, kSwapIn };
   Kind kind = Kind::kWithin;
   int32_t from = 0;
   int32_t to = 0;
@@ -43,50 +45,52 @@ struct PageCopy {
   friend bool operator==(const PageCopy&, const PageCopy&) = default;
 };
 
-// The slot's pages from `first_page` on are these; those before stay.
+// Puts `pages` in place of the slot's pages from index `first_page` on; pages before that stay.
 //
-// A length below the slot's takes positions back: pages that hold none of those left are cut off
-// before `pages` are put there, and draws forget what was drawn from positions that are gone. The
-// newest token does not change: the next row names its own, or SetTokens has set it.
+// A `length` below the slot's takes positions back. Pages that hold none of the positions left are
+// cut off before `pages` are put there, and draws forget the tokens that came from positions that
+// are gone. The newest token does not change: the slot's next row names its own token, or SetTokens
+// has set it.
 struct SlotUpdate {
   int32_t slot = 0;
-  std::optional<int64_t> length;  // positions that the cache holds; none: as the last batch left it
-  std::optional<float> mu;        // mirostat's state where positions are taken back; none: it stays
+  std::optional<int64_t> length;  // positions in the cache; unset: as the last batch left it
+  std::optional<float> mu;  // mirostat's state where positions are taken back; unset: it stays
   int64_t first_page = 0;
   std::vector<int32_t> pages;
 
   friend bool operator==(const SlotUpdate&, const SlotUpdate&) = default;
 };
 
-// In the place of a token: the newest one of the row's slot, which was drawn or set last.
+// Stands for the newest token of the row's slot: the one that was drawn or set last.
 inline constexpr int32_t kNewestToken = -1;
 
-// The next `rows` positions of a slot.
+// A sequence's part of a batch: the next `rows` positions of its slot.
 struct BatchSequence {
   int32_t slot = 0;
   int32_t rows = 1;
-  int32_t outputs = 0;  // rows, the last ones, whose logits are wanted
+  int32_t outputs = 0;  // the last so many rows are outputs: their logits are wanted
   bool draws = false;   // the last row's logits give the slot's next token
-  // n >= 0: every row, which is an output, tells the log probability of the prompt's next token and
-  // of the n most likely ones. The rows end no later than the prompt.
+  // n >= 0: every row is an output, and tells the log probability of the prompt's next token and
+  // those of the n most likely ones. The rows end no later than the prompt.
   int32_t prompt_logprobs = -1;
-  // Of the rows, the last ones, whose tokens are guesses of what the row before each gives; with
-  // `draws`, and an output for each of them and the row before. The result lists what these rows
-  // give as far as the guesses were right, a token at least: the tokens are those of steps without
-  // guesses. The slot's length and newest token follow, also in a batch that is enqueued already;
-  // wrong positions are taken back, but no pages, since whoever gives them out counts with the most
-  // and cuts them by an update. Under mirostat, whose state goes from draw to draw, none is right.
+  // The tokens of the last so many rows are guesses: each is what the row before is expected to
+  // draw. Guesses need `draws`, and outputs for their rows and the row before. The result lists
+  // what these rows draw, up to and with the first draw that is not as guessed: these tokens are
+  // those of steps without guesses. The slot's length and newest token follow, also in a batch that
+  // is enqueued already. The positions of wrong guesses are taken back, but no pages: whoever gives
+  // pages out counts with the most positions, and cuts pages by an update. Under mirostat, whose
+  // state goes from draw to draw, no guess counts as right.
   int32_t guesses = 0;
   bool masked = false;  // its draws wait for Executable::SetMask
 };
 
-// Parts take effect in this order; copies one after the other. Rows are the sequences' in their
-// order: a prefill chunk has several, a decoding sequence has one, and its guesses. A slot stands
-// in a batch once.
+// The lists take effect in this order, and copies one after the other. Rows are those of the
+// sequences in their order: a prefill chunk has several, a decoding sequence has one, and its
+// guesses. A slot stands in a batch once.
 //
 // Padding is inert. A Batch has none: its lists end with its counts. A back end may run more rows
 // than there are (a captured graph has one size): they belong to no sequence, and write no page, no
-// slot's state and no row of a port below the counts. Nor does a row depend on what lies beyond the
+// slot's state and no row of a port below the counts. Nor does a row depend on anything beyond the
 // counts: the rest of a buffer or a port, and a page's positions behind its sequence's length, may
 // hold anything that was left there, NaN and infinity included.
 struct Batch {
@@ -114,7 +118,7 @@ struct Batch {
   }
 };
 
-// What a slot gave: a token, or more than one where several were checked at once.
+// The tokens that a slot gave: one, or more where guesses were right.
 struct SampledTokens {
   int32_t slot = 0;
   absl::InlinedVector<serving::SampledToken, 1> tokens;
@@ -129,7 +133,7 @@ struct PromptLogprobs {
   std::string error;  // not empty: `tokens` is void
 };
 
-// In the order of the batch's sequences.
+// Both lists are in the order of the batch's sequences.
 struct BatchResult {
   std::vector<SampledTokens> sampled;
   std::vector<PromptLogprobs> prompt_logprobs;

@@ -1,8 +1,9 @@
-// A model's forward pass on one rank as a flat list of operations over buffers and weights.
+// A Program states a model's forward pass on one rank as a flat list of operations over buffers and
+// weights.
 //
-// Built once per layout by the model's code, run by any back end. There are no decisions of the
-// host inside, buffers have fixed addresses, and a back end may replace any run of operations by
-// one kernel. Buffers are row-major, [rows, cols], rows contiguous.
+// The model's code builds one per layout, and any back end runs it. The host decides nothing
+// inside, buffers have fixed addresses, and a back end may replace any run of operations by one
+// kernel. Buffers are row-major, [rows, cols], with contiguous rows.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +25,14 @@ struct BufferSpec {
   std::string name;
   Rows rows = Rows::kTokens;
   int64_t cols = 0;
-  // Seen from outside, before and after a run; others are the back end's, which may do without.
+  // A port is seen from outside, before and after a run. Other buffers are the back end's, which
+  // may do without them.
   bool port = false;
-  // What an operation writes is rounded to it, where the back end keeps the buffer at all.
+  // Results of operations are rounded to it, where the back end keeps the buffer at all.
   DType dtype = DType::kF32;
 };
 
-// A weight's name is for messages; the loader knows what fills it.
+// The name is for messages; the loader knows what fills the weight.
 struct ProgramWeight {
   std::string name;
   WeightSpec spec;
@@ -89,14 +91,14 @@ struct RopeAppendKvOp {
   int32_t layer;                 // of the rank's KV cache, from 0
 };
 
-// Causal attention of each row's queries over its sequence's positions up to its own.
-// Query head h reads KV head h / (heads / kv_heads). out [rows, heads * head_dim].
+// Attends with each row's queries to its sequence's positions up to the row's own. Query head h
+// reads KV head h / (heads / kv_heads). out [rows, heads * head_dim].
 struct AttentionOp {
   BufferId qkv;
   int32_t heads;
   int32_t kv_heads;
   int32_t head_dim;
-  float scale;  // of q . k
+  float scale;  // multiplies q . k
   int32_t layer;
   BufferId out;
 };
@@ -113,16 +115,17 @@ struct GatherRowsOp {
   BufferId out;
 };
 
-// Sums the buffer over the ranks of the tensor-parallel group, in place. Left out where the group
-// has one rank.
+// Sums the buffer over the ranks of the tensor-parallel group, in place. Programs leave it out
+// where the group has one rank.
 struct AllReduceOp {
   BufferId buffer;
 };
 
-// How experts fit in later: their rows are chosen on the device, so no operation's count of rows is
-// more than a bound on the host. An operation over them works on buffers of a kind of Rows of its
-// own, whose place is BufferRows' bound (rows times experts a row), and reads its counts from a
-// buffer that the operation which routes has written; what follows has kTokens rows again.
+// Experts fit in as follows, later. Their rows are chosen on the device, so that the host knows
+// only a bound of an operation's count of rows. An operation over experts works on buffers of
+// another kind of Rows, whose place is BufferRows' bound (rows times experts a row), and reads its
+// counts from a buffer that the routing operation has written. The operations behind have kTokens
+// rows again.
 
 using Op = std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, RopeAppendKvOp,
                         AttentionOp, SwiGluOp, GatherRowsOp, AllReduceOp>;
@@ -131,21 +134,21 @@ struct Program {
   std::vector<BufferSpec> buffers;
   std::vector<ProgramWeight> weights;
   std::vector<Op> ops;
-  // Ports: the activations that enter from and leave for the neighbouring stages, [rows, hidden];
-  // -1 on the first and the last stage. They differ: the one may be received while the other is
-  // sent.
+  // These ports hold the activations that enter from and leave for the neighbouring stages, [rows,
+  // hidden]; -1 on the first and the last stage. They differ: one may be received while the other
+  // is sent.
   BufferId input = -1;
   BufferId output = -1;
-  // In which these ports are, whatever the buffers' own: what a hop carries.
+  // Both ports have this dtype, whatever the buffers' own: hops carry it.
   DType hop_dtype = DType::kF32;
-  // A port: [outputs, >= the part's tokens], of which tokens are drawn; -1 on other than the last
-  // stage. Each of `vocab_shards` shards has a part of the vocabulary, of as many blocks.
+  // Tokens are drawn from this port, [outputs, >= the part's tokens]; -1 on other than the last
+  // stage. Each of `vocab_shards` shards has a part of the vocabulary, all of as many blocks.
   BufferId logits = -1;
   int64_t vocab_size = 0;
   VocabularyPart vocab_part;
   int32_t vocab_shards = 1;
 
-  // Of the vocabulary, the tokens that this shard has logits of.
+  // Counts the tokens of the vocabulary of which this shard has logits.
   int64_t vocab_tokens() const {
     return std::clamp<int64_t>(vocab_size - vocab_part.first, 0,
                                vocab_part.block * vocab_part.blocks);

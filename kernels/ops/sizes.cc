@@ -10,7 +10,7 @@ namespace skein::kernels {
 
 namespace {
 
-// Whole tiles of the CPU's lanes; small enough that a sequence's last page wastes little.
+// A page fills the CPU's lanes, and is small enough that a sequence's last page wastes little.
 constexpr int64_t kCpuPageTokens = kLanes;
 // A block of kernels/cuda/kv_layout.h, for the same reason.
 constexpr int64_t kCudaPageTokens = 16;
@@ -76,7 +76,7 @@ BufferPlaces PlaceBuffers(const Program& program, const Limits& limits) {
 
 int64_t GatherBytes(const Program& program) {
   if (program.logits < 0 || program.vocab_shards == 1) return 0;
-  // Own logits; then all, by shard as they come, and by row.
+  // This shard's logits come first; then all logits, by shard as they arrive; then all by row.
   const int64_t stride = program.vocab_part.block * program.vocab_part.blocks;
   return DTypeBytes(DType::kF32, kGatheredRows * stride * (1 + 2 * program.vocab_shards));
 }

@@ -1,4 +1,5 @@
-// Bytes that a Program takes: what a planner adds up is what a back end allocates.
+// Counts the bytes that a Program takes. A planner adds up the very numbers that a back end
+// allocates.
 #pragma once
 
 #include <array>
@@ -14,33 +15,35 @@
 
 namespace skein::kernels {
 
-// What a Program takes of a device's memory, in bytes. A GPU's libraries and context come on top.
+// The bytes that a Program takes of a device's memory. A GPU's libraries and context come on top.
 struct ProgramSizes {
   int64_t weights = 0;    // packed
   int64_t page = 0;       // one page of its cache, in all layers
-  int64_t workspace = 0;  // buffers, and what draws work in
+  int64_t workspace = 0;  // buffers, and the memory in which draws work
 };
 ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
                      const Limits& limits);
-// How many tokens a page holds that suits the device's attention.
+// Returns how many tokens a page holds that suits the device's attention.
 int64_t PageTokens(DeviceKind kind);
-// What buffers between operations are of, but for logits, which are F32.
+// Returns the dtype of buffers between operations; logits are F32 whatever it is.
 DType ActivationDType(DeviceKind kind);
 
-// ---- Of back ends on the host ----
+// ---- For back ends on the host ----
 
-// Rows that a buffer has at most.
+// Returns the most rows that a buffer has.
 int64_t BufferRows(const BufferSpec& buffer, const Limits& limits);
-// Where the buffers lie in one piece of memory, each on cache lines of its own.
+// The places of the buffers in one piece of memory, each on cache lines of its own.
 struct BufferPlaces {
-  // Bytes from its begin, [batches][buffers]: buffers as floats, which batches share, but for input
-  // and output; and those two in the dtype of hops, where that is another one, else -1.
+  // Offsets in bytes, [batches][buffers]. `buffers` holds floats; batches share them, but have
+  // input and output of their own where hops carry floats. `hops` holds input and output in another
+  // dtype of hops, and -1 for all other buffers.
   std::array<std::vector<int64_t>, Executable::kBatches> buffers, hops;
   int64_t bytes = 0;
 };
 BufferPlaces PlaceBuffers(const Program& program, const Limits& limits);
 
-// Of rows whose logits of all shards are in one place; 0 where this shard has all.
+// Returns the bytes for joining the logits of all shards, some rows at a time; 0 where this shard
+// has all logits.
 int64_t GatherBytes(const Program& program);
 
 }  // namespace skein::kernels

@@ -27,7 +27,7 @@ constexpr bool kIs(const Op& op) {
 
 bool Fits(int64_t a, int64_t b) { return a >= 0 && b >= 0 && (b == 0 || a <= kMaxElements / b); }
 
-// Checks the operations of one Program, one overload of Check an operation.
+// Checks the operations of one Program. Each operation has an overload of Check.
 class Checker {
  public:
   Checker(const Program& program, const Limits& limits, const KvSpec* kv)
@@ -169,7 +169,7 @@ class Checker {
     if (a != b) return absl::OkStatus();
     return Invalid(a_name, " and ", b_name, " are both buffer ", At(a).name);
   }
-  // Both exist, differ and have the same kind of rows.
+  // Requires that both exist, differ and have the same kind of rows.
   absl::Status SameRows(const char* in_name, BufferId in, const char* out_name,
                         BufferId out) const {
     SKEIN_RETURN_IF_ERROR(Buffer(in_name, in));
@@ -178,7 +178,7 @@ class Checker {
     if (At(in).rows == At(out).rows) return absl::OkStatus();
     return Invalid(in_name, " and ", out_name, " have different kinds of rows");
   }
-  // Both exist and have the same shape; they may be one.
+  // Requires that both exist and have the same shape; they may be one.
   absl::Status SameShape(const char* a_name, BufferId a, const char* b_name, BufferId b) const {
     if (a != b) SKEIN_RETURN_IF_ERROR(SameRows(a_name, a, b_name, b));
     SKEIN_RETURN_IF_ERROR(Buffer(a_name, a));
@@ -282,7 +282,7 @@ absl::Status ValidateSequence(const BatchRules& rules, const BatchSequence& sequ
   return absl::OkStatus();
 }
 
-// `tokens`: of its rows.
+// `tokens` are those of the sequence's rows.
 absl::Status ValidateGuesses(const BatchSequence& sequence, absl::Span<const int32_t> tokens) {
   for (int32_t guess : tokens.last(sequence.guesses)) {
     if (guess < 0) return Invalid("slot ", sequence.slot, ": a guess of token ", guess);

@@ -24,8 +24,8 @@ WeightSpec Vector(int64_t cols) {
 
 constexpr Limits kLimits{.rows = 6, .outputs = 3, .slots = 4, .slot_pages = 3};
 
-// Buffers: 0 and 1 [rows, 8], 2 [rows, 32] (4 + 2 * 2 heads of 4), 3 [rows, 16], 4 [outputs, 8],
-// 5 [outputs, 10]. Weights: 0 table 10 x 8, 1 gain, 2 qkv, 3 frequencies.
+// The buffers are 0 and 1 [rows, 8], 2 [rows, 32] (4 + 2 * 2 heads of 4), 3 [rows, 16], 4 [outputs,
+// 8] and 5 [outputs, 10]. The weights are 0 table 10 x 8, 1 gain, 2 qkv and 3 frequencies.
 Program Good() {
   Program p{.logits = 5, .vocab_size = 10, .vocab_part = {.block = 5, .blocks = 2}};
   const auto outputs = BufferSpec::Rows::kOutputs;
@@ -56,7 +56,7 @@ Program Good() {
 TEST(ValidateProgramTest, Table) {
   SKEIN_EXPECT_OK(ValidateProgram(Good(), kLimits, &kKv));
   struct Case {
-    Op op;  // put at the end of a good Program
+    Op op;  // is put at the end of a good Program
     const char* message;
   };
   const Case cases[] = {
@@ -143,7 +143,7 @@ TEST(ValidateProgramTest, Limits) {
   }
 }
 
-// A prompt of four positions in slot 2, which starts; the next position of slot 0.
+// Slot 2 starts with a prompt of four positions; slot 0 computes its next position.
 Batch GoodBatch() {
   return {.starts = {{.slot = 2, .prompt = {1, 2, 3, 4}}},
           .copies = {{PageCopy::Kind::kWithin, 1, 4}, {PageCopy::Kind::kSwapIn, 6, 0}},

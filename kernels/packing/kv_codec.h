@@ -1,4 +1,4 @@
-// How keys and values become the 8-bit integers of a KV cache: what every back end writes.
+// Turns keys and values into the 8-bit integers of a KV cache, as every back end writes them.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace skein::kernels {
 
-// What one step of row [n]'s integers is worth: max|x| / 127. 0 for a row of zeros; NaN, which the
-// whole row then reads as, where a number is not finite.
+// Returns what one step of row [n]'s integers is worth: max|x| / 127. It is 0 for a row of zeros,
+// and NaN where a number is not finite, so that the whole row then reads as NaN.
 inline float Int8Scale(const float* row, int64_t n) {
   // Magnitudes order as their bits do, with infinity and then NaN last.
   uint32_t largest = 0;
@@ -20,7 +20,7 @@ inline float Int8Scale(const float* row, int64_t n) {
   return std::bit_cast<float>(largest) / 127.0f;
 }
 
-// x / scale to the nearest integer, ties to even. |x| <= 127 * scale, its rounding aside.
+// Rounds x / scale to the nearest integer, ties to even. |x| <= 127 * scale, its rounding aside.
 inline int8_t ToInt8(float x, float scale) {
   if (!(scale > 0)) return 0;
   // Only a scale below the normal numbers is rounded so much that the limits are reached.

@@ -1,5 +1,5 @@
-// Shapes of what back ends keep in memory, and how many bytes they take on a CPU;
-// kernels/ops/sizes.h asks by kind of device. Pure: the planner asks without a device.
+// The shapes that back ends keep in memory, and the bytes that they take on a CPU;
+// kernels/ops/sizes.h asks by kind of device. Pure: the planner needs no device.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@ namespace skein::kernels {
 
 inline constexpr int32_t kMaxInnerBlocks = 1024;
 
-// A matrix [rows, cols] that multiplies from the right, transposed: out[r] = dot(w[r], in), so
-// `cols` is the inner dimension. A vector (norm gain, RoPE frequencies) has one row.
+// A matrix [rows, cols] multiplies from the right, transposed: out[r] = dot(w[r], in), so `cols` is
+// the inner dimension. A vector (norm gain, RoPE frequencies) has one row.
 struct WeightSpec {
   enum class Kind : uint8_t { kMatrix, kVector };
   Kind kind = Kind::kMatrix;
   int64_t rows = 0;
   int64_t cols = 0;
-  DType dtype = DType::kBF16;  // of the elements that are loaded; vectors are kept as F32
+  DType dtype = DType::kBF16;  // of elements as they are loaded; vectors are kept as F32
 
   // The inner dimension is summed in this many blocks, bounded by floor(i * cols / blocks), whose
   // sums are joined as a binary tree. A row-parallel product over tp shards (tp = 1, 2, 4, 8) has
   // 8 / tp blocks a shard, so that with the all-reduce's tree every tp gives the same bits.
-  int32_t inner_blocks = 1;  // to kMaxInnerBlocks
+  int32_t inner_blocks = 1;  // at most kMaxInnerBlocks
 
-  // Rows of unlike dtypes, one after the other; empty: all of them are of `dtype`.
+  // Rows of unlike dtypes lie one after the other. Without parts, all rows are of `dtype`.
   struct Part {
     int64_t rows = 0;
     DType dtype = DType::kBF16;
@@ -37,8 +37,9 @@ struct WeightSpec {
   friend bool operator==(const WeightSpec&, const WeightSpec&) = default;
 };
 
-// How a cache keeps the elements of keys and values. Attention reads what is kept, also of rows
-// that were written a moment ago, so that it does not matter how a sequence was cut into chunks.
+// The form in which a cache keeps the elements of keys and values. Attention reads that form, also
+// of rows that were written a moment ago, so that it does not matter how a sequence was cut into
+// chunks.
 enum class KvDType : uint8_t {
   kF32,
   kBF16,  // rounded to nearest, ties to even
@@ -66,42 +67,43 @@ inline constexpr int64_t kLanes = 16;
 // of a multiply-add.
 inline constexpr int64_t kTileRows = 64;
 
-// Where row `row` of a tile stands in the tile's column. BF16 rows i and i + 16 share 32 bits, so
-// that one shift and one mask make two vectors of floats.
+// Returns the place of row `row` of a tile in the tile's column. BF16 rows i and i + 16 share 32
+// bits, so that one shift and one mask make two vectors of floats.
 constexpr int64_t PositionInTile(DType dtype, int64_t row) {
   if (dtype != DType::kBF16) return row;
   return row / 32 * 32 + row % 16 * 2 + row % 32 / 16;
 }
 
-// The spec's parts, one where it lists none.
+// Returns the spec's parts; one where it lists none.
 std::vector<WeightSpec::Part> PartsOf(const WeightSpec& spec);
 
-// Bytes of the CPU back end's packed form, padding included: every part in whole tiles, on cache
-// lines of its own. Vectors are kept as F32.
+// Returns the bytes of the CPU back end's packed form, padding included. Every part is in whole
+// tiles, on cache lines of its own. Vectors are kept as F32.
 int64_t PackedBytes(const WeightSpec& spec);
 
-// A page of the CPU's KV cache. For each layer, page and KV head: keys [head_dim, key_stride],
-// transposed so that vectors run over slots; values [page_size, value_stride]; for int8 the scales
-// of keys [key_stride] and of values [key_stride], as floats. Each part begins on a cache line.
+// The layout of the CPU's KV cache. A page holds for each layer and KV head: keys [head_dim,
+// key_stride], transposed so that vectors run over slots; values [page_size, value_stride]; for
+// int8 the scales of keys [key_stride] and of values [key_stride], as floats. Each of these begins
+// on a cache line.
 struct KvPageLayout {
-  // In elements.
+  // Strides are in elements.
   int64_t key_stride = 0;    // page_size rounded up to kLanes
   int64_t value_stride = 0;  // head_dim rounded up to kLanes
-  // In bytes, from the begin of a head's keys; scales are 0 where there are none.
+  // Offsets are in bytes from the begin of a head's keys; 0 where there are no scales.
   int64_t values = 0;
   int64_t key_scales = 0;
   int64_t value_scales = 0;
-  // In bytes.
+  // These strides are in bytes.
   int64_t head_stride = 0;
   int64_t page_stride = 0;
   int64_t layer_stride = 0;
 };
 KvPageLayout PageLayout(const KvSpec& spec);
 
-// Rows whose logits of all shards are gathered at once, for draws that need them.
+// The logits of so many rows are gathered from all shards at once, for draws that need them all.
 inline constexpr int64_t kGatheredRows = 16;
 
-// Bytes of the CPU back end's cache.
+// Returns the bytes of the CPU back end's cache.
 int64_t KvBytes(const KvSpec& spec);
 
 }  // namespace skein::kernels

@@ -58,7 +58,7 @@ TEST(KvBytesTest, FollowsTheDType) {
   KvSpec spec{.layers = 2, .kv_heads = 3, .head_dim = 64, .page_size = 16, .pages = 10};
   spec.dtype = KvDType::kBF16;
   EXPECT_EQ(KvBytes(spec), 2 * 3 * 10 * (16 * 64 * 2) * 2);
-  spec.dtype = KvDType::kInt8;  // and two scales a slot
+  spec.dtype = KvDType::kInt8;  // a slot has two scales, too
   EXPECT_EQ(KvBytes(spec), 2 * 3 * 10 * (16 * 64 * 2 + 16 * 2 * 4));
 }
 

@@ -22,7 +22,7 @@
 namespace skein::kernels {
 namespace {
 
-// Rows of floats.
+// Keeps weights as rows of floats.
 class ReferenceWeights final : public HostWeights {
  public:
   explicit ReferenceWeights(const Program& program) : HostWeights(program) {}
@@ -79,7 +79,7 @@ class KvVector {
   int64_t head_dim_;
 };
 
-// [layers, slots, 2 (key, value), kv_heads] vectors.
+// Keeps vectors [layers, slots, 2 (key, value), kv_heads].
 class ReferenceKv final : public KvCache {
  public:
   ReferenceKv(const KvSpec& spec, HostMemory memory) : KvCache(spec), memory_(std::move(memory)) {}
@@ -119,8 +119,8 @@ class ReferenceKv final : public KvCache {
   HostMemory memory_;
 };
 
-// The sum of in[k] * w[k]: each inner block's is rounded to float, then they are added as a tree,
-// as shards that hold some of the blocks each do.
+// Sums in[k] * w[k]. Each inner block's sum is rounded to float, then they are joined as a tree, as
+// shards do that hold some of the blocks each.
 float SumOfBlocks(const float* in, const float* w, const WeightSpec& spec) {
   return TreeSum(0, spec.inner_blocks, [&](int64_t block) {
     double sum = 0;
@@ -152,7 +152,7 @@ class ReferenceExecutable final : public HostExecutable {
         },
         op);
   }
-  // Rounds it to its dtype, as a device would that keeps it so.
+  // Rounds the buffer to its dtype, as a device would that keeps it so.
   void Wrote(BufferId id) override {
     const DType dtype = program().buffers[id].dtype;
     if (dtype == DType::kF32) return;
@@ -291,7 +291,7 @@ class ReferenceExecutable final : public HostExecutable {
     }
   }
 
-  // HostExecutable does it.
+  // HostExecutable runs it.
   void Do(const AllReduceOp&, const HostBatch&) {}
 
   void Norm(const float* in, WeightId gain, float eps, int64_t n, float* out) const {

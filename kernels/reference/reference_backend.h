@@ -1,4 +1,4 @@
-// The oracle: every operation as a plain loop over scalars, summed in double. Slow.
+// The oracle computes every operation as a plain loop over scalars, summed in double. Slow.
 #pragma once
 
 #include <memory>

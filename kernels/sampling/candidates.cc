@@ -9,11 +9,11 @@
 namespace skein::kernels {
 namespace {
 
-// Up to how many candidates sorting them is faster than 2^11 buckets.
+// Up to so many candidates sorting is faster than 2^11 buckets.
 constexpr size_t kFew = 128;
 
-// weights[i] = e^((logits[i] - largest) * scale): what sampling takes most of its time for. The
-// same bits for every instruction set, since nothing is fused.
+// Computes weights[i] = e^((logits[i] - largest) * scale), which takes most of sampling's time. The
+// bits are the same for every instruction set, since nothing is fused.
 [[gnu::always_inline]] inline void Weigh(absl::Span<const float> logits, double largest,
                                          double scale, double* weights) {
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -49,9 +49,9 @@ Weigher ChooseWeigher() {
 
 constexpr size_t kPiece = 256;
 
-// What at least `count` logits reach, and not many more: of the largest logits of four times as
-// many groups, the count-th. Groups are strided, so that the compiler takes vectors of them at a
-// time.
+// Returns a limit that at least `count` logits reach, and not many more: the count-th of the
+// largest logits of four times as many groups. Groups are strided, so that the compiler takes
+// vectors of them at a time.
 float LimitOf(absl::Span<const float> logits, size_t count, std::vector<float>& largest) {
   largest.assign(std::min(logits.size(), 4 * count), -std::numeric_limits<float>::infinity());
   for (size_t begin = 0; begin < logits.size(); begin += largest.size()) {
@@ -69,12 +69,12 @@ Weigher ChosenWeigher() {
 
 }  // namespace
 
-// By a radix selection, where there are many: sums of 2^11 buckets of the key's highest bits, then
-// of the next ones inside the bucket where the target is reached.
+// Selects by radix, where there are many candidates: sums 2^11 buckets of the key's highest bits,
+// then of the next ones inside the bucket where the target is reached.
 template <typename Measure>
 Candidate Candidates::Reach(double target, bool more, Measure measure) {
   const auto reached = [&](double sum) { return more ? sum > target : sum >= target; };
-  double before = 0;  // what candidates ahead of the bucket sum to
+  double before = 0;  // the sum of candidates ahead of the bucket
   const std::vector<Candidate>* from = &list_;
   for (int shift : {21, 10, 0}) {
     if (from->size() <= kFew) break;
@@ -153,7 +153,7 @@ void Candidates::Weigh(float largest, double temperature) {
   for (Candidate& c : list_) c.weight = Exp((double{LogitOf(c.key)} - largest) * scale);
 }
 
-// Four chains, since an addition takes longer than a load.
+// Four chains are summed, since an addition takes longer than a load.
 double Candidates::SumOfWeights() const {
   double sums[4] = {};
   for (size_t i = 0; i < list_.size(); ++i) sums[i % 4] += list_[i].weight;
@@ -180,7 +180,7 @@ void Candidates::KeepHeavy(double least) {
 // |-ln p - entropy| is |logit - expected logit| / temperature: the order needs neither logarithms
 // nor the temperature.
 void Candidates::KeepTypical(double typical_p) {
-  // Among them infinite logits, which have no mean.
+  // Infinite logits, which have no mean, go with the weightless ones.
   std::erase_if(list_, [](const Candidate& c) { return c.weight == 0; });
   const double sum = SumOfWeights();
   double mean = 0;

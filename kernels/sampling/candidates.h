@@ -1,4 +1,4 @@
-// The tokens that a draw may take, and selection among them without sorting. Internal to sampling.
+// Selects among the tokens that a draw may take, without sorting. Internal to sampling.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@ namespace skein::kernels {
 struct Candidate {
   uint32_t key;
   int32_t id;
-  double weight;  // of its share in the sum of all
+  double weight;  // its part of the sum of all weights
 };
 
 inline bool Before(const Candidate& a, const Candidate& b) {
@@ -22,7 +22,7 @@ inline bool Before(const Candidate& a, const Candidate& b) {
 }
 
 inline uint32_t DescendingKey(float logit) {
-  // + 0 makes one zero of both.
+  // + 0 makes one zero of both zeros.
   const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);
   return bits & 0x80000000u ? bits : bits ^ 0x7FFFFFFFu;
 }
@@ -32,10 +32,10 @@ inline float LogitOf(uint32_t descending_key) {
                                                            : descending_key ^ 0x7FFFFFFFu);
 }
 
-// e^x for x <= 0, within 1e-11 of it; 0 below -709. Without a branch or a call, so that the
-// compiler vectorises it, and with the same bits whatever the C library.
+// Returns e^x for x <= 0, within 1e-11 of it; 0 below -709. It has neither branch nor call, so that
+// the compiler vectorises it, and gives the same bits whatever the C library.
 inline double Exp(double x) {
-  // -1023 ln 2, where 2^n below has no bits left and is 0.
+  // The bound is -1023 ln 2, where 2^n below has no bits left and is 0.
   const double clamped = x > -709.0895657128241 ? x : -709.0895657128241;
   // Adding and subtracting 1.5 * 2^52 rounds to an integer, which stays in the low bits of the sum.
   constexpr double kRounder = 0x1.8p52;
@@ -56,33 +56,32 @@ inline double Exp(double x) {
   return p * power;
 }
 
-// A list of them, with memory to work in, which is kept from draw to draw. Not thread-safe.
+// Lists candidates, with memory to work in that is kept from draw to draw. Not thread-safe.
 class Candidates {
  public:
-  // All tokens, in order of id: token i has logits[i]. Weights are e^((logit - largest) /
+  // Takes all tokens, in order of id: token i has logits[i]. Weights are e^((logit - largest) /
   // temperature).
   void Assign(absl::Span<const float> logits, float largest, double temperature);
-  // The first `count` > 0 in order, in order of id, without weights; token first_id + i has
-  // logits[i].
+  // Takes the first `count` > 0 in order, without weights, and lists them in order of id; token
+  // first_id + i has logits[i].
   void AssignFirst(absl::Span<const float> logits, int32_t first_id, int64_t count);
-  // These, in any order.
+  // Takes these, in any order.
   void Assign(absl::Span<const Candidate> candidates);
 
-  // In order of id.
   void SortById();
   void Weigh(float largest, double temperature);
 
   double SumOfWeights() const;
-  // The first one in order up to which weights sum to at least `target` (`more`: to more than it),
-  // or the last.
+  // Returns the first candidate in order up to which weights sum to at least `target` (`more`: to
+  // more than it), or the last one.
   Candidate AtWeight(double target, bool more = false);
   // Keeps the first `count` > 0 in order.
   void KeepFirst(int64_t count);
-  // Keeps those up to `last` in order.
+  // Keeps the candidates up to `last` in order.
   void KeepUpTo(const Candidate& last);
-  // The share of those that are most typical: see typical_p.
+  // Keeps the most typical ones, up to a share of typical_p.
   void KeepTypical(double typical_p);
-  // Keeps those that weigh at least this.
+  // Keeps those that weigh at least `least`.
   void KeepHeavy(double least);
 
   const std::vector<Candidate>& list() const { return list_; }
@@ -92,13 +91,14 @@ class Candidates {
   Candidate Reach(double target, bool more, Measure measure);
 
   std::vector<Candidate> list_;
-  std::vector<Candidate> bucket_, inside_;  // of Reach
-  std::vector<double> sums_;                // of Reach
-  std::vector<Candidate> kept_;             // of KeepTypical
-  std::vector<float> groups_;               // of AssignFirst
+  std::vector<Candidate> bucket_, inside_;  // used by Reach
+  std::vector<double> sums_;                // used by Reach
+  std::vector<Candidate> kept_;             // used by KeepTypical
+  std::vector<float> groups_;               // used by AssignFirst
 };
 
-// The sum of e^(logit - largest), whose largest is `largest`: 0 where that is -infinity.
+// Returns the sum of e^(logit - largest), where `largest` is the largest logit; 0 where that is
+// -infinity.
 double SumOfExponentials(absl::Span<const float> logits, float largest);
 
 }  // namespace skein::kernels

@@ -19,7 +19,7 @@ class Breakers {
 
   bool IsSingle(int32_t token) const { return Is(memory_.single, token); }
 
-  // Whether one ends where `tokens` end.
+  // Tells whether a breaker ends where `tokens` end.
   bool End(absl::Span<const int32_t> tokens) const {
     if (IsSingle(tokens.back())) return true;
     if (!Is(memory_.last_of_longer, tokens.back())) return false;
@@ -64,7 +64,7 @@ int32_t TokensSinceBreaker(absl::Span<const int32_t> tokens, const Breakers& bre
   return static_cast<int32_t>(tokens.size() - before);
 }
 
-// The same bits whatever the C library.
+// Returns base^exponent, with the same bits whatever the C library.
 double Power(double base, int32_t exponent) {
   double power = 1;
   for (; exponent > 0; exponent >>= 1, base *= base) {

@@ -12,7 +12,7 @@
 
 namespace skein::kernels {
 
-// Kept from call to call.
+// Memory that is kept from call to call.
 struct DryMemory {
   std::vector<int32_t> tokens;          // the end of the history
   std::vector<int32_t> lengths;         // [tokens]
@@ -21,17 +21,18 @@ struct DryMemory {
   std::vector<uint8_t> last_of_longer;  // by token, all 0 between calls
 };
 
-// A repeat is what the history (prompt, then output) ends with, back to the last breaker, where it
-// stands in the history before; its length is in tokens. Subtracts from the logit of every token
-// that once followed a repeat min(dry_multiplier * dry_base^(length - dry_allowed_length), 1e30),
-// for the longest one. Token first + i has logits[i]; others are passed over. Cost: linear in the
-// history and the breakers; breakers of several tokens are tried wherever the last of them stands.
+// A repeat is a place in the history (prompt, then output) before its end that has the same tokens
+// as the end, back to the last breaker; its length is in tokens. Subtracts from the logit of every
+// token that once followed a repeat min(dry_multiplier * dry_base^(length - dry_allowed_length),
+// 1e30), for the longest one. Token first + i has logits[i]; others are passed over. Cost: linear
+// in the history and the breakers; breakers of several tokens are tried wherever the last of them
+// stands.
 void PenaliseRepeats(const serving::SamplingParams& params, absl::Span<const int32_t> prompt,
                      absl::Span<const int32_t> output, int32_t first, absl::Span<float> logits,
                      DryMemory& memory);
 
-// [i]: how many tokens right before tokens[i] are those that `tokens` ends with. The Z-algorithm
-// (Gusfield, 1997) from the end: fewer than 2 comparisons a token.
+// Sets lengths[i] to how many tokens right before tokens[i] are those that `tokens` ends with. The
+// Z-algorithm (Gusfield, 1997) runs from the end: fewer than 2 comparisons a token.
 template <typename Token>
 void RepeatsBefore(absl::Span<const Token> tokens, std::vector<int32_t>& lengths) {
   const size_t size = tokens.size();

@@ -24,7 +24,7 @@ bool operator==(const Counted& a, const Counted& b) {
   return a.id == b.id;
 }
 
-// Every place against the end, token by token.
+// Compares every place with the end, token by token.
 std::vector<int32_t> Naive(const std::vector<int32_t>& tokens) {
   std::vector<int32_t> lengths(tokens.size(), 0);
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -52,7 +52,7 @@ TEST(RepeatsBeforeTest, AgreesWithComparingEverythingInLinearTime) {
   std::mt19937 random(5);
   std::vector<std::vector<int32_t>> histories;
   for (int size : {2, 3, 10, 100, 500}) {
-    histories.emplace_back(size, 4);              // one run: the worst for a naive loop
+    histories.emplace_back(size, 4);              // one run is the worst for a naive loop
     histories.emplace_back(size, 4).front() = 5;  // a run after another token
     histories.emplace_back(size, 4).back() = 5;   // which ends differently
     for (int period : {2, 3, 7}) {
@@ -67,7 +67,7 @@ TEST(RepeatsBeforeTest, AgreesWithComparingEverythingInLinearTime) {
         for (int32_t& token : noise) token = static_cast<int32_t>(random() % alphabet);
       }
     }
-    // Fibonacci's word: the most repetitive one without a period.
+    // Fibonacci's word is the most repetitive one without a period.
     std::vector<int32_t> word = {0};
     for (std::vector<int32_t> next = {0, 1}; word.size() < static_cast<size_t>(size);) {
       const std::vector<int32_t> last = word;
@@ -168,7 +168,7 @@ TEST(PenaliseRepeatsTest, Table) {
     PenaliseRepeats({.dry_multiplier = 1, .dry_breakers = {{1}, {2, 3}}}, {{3, 1, 2, 3, 3}}, {}, 0,
                     absl::MakeSpan(others), memory);
     PenaliseRepeats(c.params, c.prompt, c.output, 0, absl::MakeSpan(logits), memory);
-    // A part of the tokens alone.
+    // A part of the vocabulary gets the same penalties.
     std::vector<float> part(2, 10.0f);
     PenaliseRepeats(c.params, c.prompt, c.output, 2, absl::MakeSpan(part), memory);
     EXPECT_EQ(part, std::vector<float>(logits.begin() + 2, logits.end()));

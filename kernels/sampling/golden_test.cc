@@ -1,4 +1,4 @@
-// The sampler against a table that an independent script made; tests/golden/README.md has the
+// Holds the sampler against a table that an independent script made; tests/golden/README.md has the
 // format.
 #include <cmath>
 #include <cstdint>
@@ -38,7 +38,7 @@ std::vector<float> Logits(const json& values) {
   return logits;
 }
 
-// What the table lists only where a case sets it.
+// Sets the parameters that the table lists only where a case needs them.
 void AddExtras(const json& p, serving::SamplingParams& params) {
   const auto set = [&](const char* name, auto& value) { value = p.value(name, value); };
   for (const json& bias : p.value("logit_bias", json::array())) {

@@ -15,11 +15,11 @@ bool Forbids(const serving::SamplingParams& params, uint64_t position) {
          !params.stop_ids.empty();
 }
 
-// Logits by token.
+// The logits of a part of the vocabulary, by token.
 class Part {
  public:
   Part(int32_t first, absl::Span<float> logits) : first_(first), logits_(logits) {}
-  // -1 where it is not of this part.
+  // Returns -1 for a token of another part.
   int64_t IndexOf(int32_t token) const {
     const int64_t index = int64_t{token} - first_;
     return index >= 0 && index < static_cast<int64_t>(logits_.size()) ? index : -1;

@@ -27,7 +27,7 @@ absl::Status CheckTokens(absl::Span<const int32_t> tokens, int64_t vocabulary, c
   return absl::OkStatus();
 }
 
-// Kept from call to call, so that none allocates once the first ones have.
+// A thread keeps it from call to call, so that draws allocate nothing once the first ones have.
 struct Memory {
   std::vector<float> adjusted;
   AdjustMemory adjust;
@@ -53,7 +53,7 @@ struct Peak {
 };
 
 Peak PeakOf(absl::Span<const float> logits) {
-  // In chains that the compiler makes vectors of.
+  // The compiler makes vectors of these chains.
   constexpr size_t kChains = 16;
   float chains[kChains];
   std::fill(chains, chains + kChains, -std::numeric_limits<float>::infinity());
@@ -69,7 +69,7 @@ Peak PeakOf(absl::Span<const float> logits) {
           std::find(nans, nans + kChains, 1u) != nans + kChains};
 }
 
-// Internal as Sample says.
+// Returns Internal as Sample says.
 absl::Status Check(const Peak& peak, int64_t vocabulary) {
   if (!peak.nan && std::isfinite(peak.largest)) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("cannot sample from ", vocabulary, " logits: ",
@@ -80,7 +80,7 @@ absl::Status Check(const Peak& peak, int64_t vocabulary) {
 
 // ---- Draws ----
 
-// Token first + i has logits[i].
+// Rules out tokens by the mask. Token first + i has logits[i].
 void Forbid(absl::Span<const uint32_t> mask, int64_t first, absl::Span<float> logits) {
   for (size_t i = 0; i < logits.size(); ++i) {
     const size_t token = first + i;
@@ -90,7 +90,7 @@ void Forbid(absl::Span<const uint32_t> mask, int64_t first, absl::Span<float> lo
   }
 }
 
-// Logits after all that comes before the temperature; token first + i has logits[i].
+// Returns logits after all that comes before the temperature; token first + i has logits[i].
 absl::Span<const float> Adjusted(const RowQuestion& question, int64_t first,
                                  absl::Span<const float> logits, Memory& memory) {
   const bool adjusts = Adjusts(*question.sampling, question.position);
@@ -114,7 +114,7 @@ absl::StatusOr<float> CurrentMu(const serving::SamplingParams& params, std::opti
   return absl::InvalidArgumentError(absl::StrCat("mirostat's mu is ", current));
 }
 
-// What the draw may take at temperatures > 0, in order of id.
+// Leaves the candidates that the draw may take at temperatures > 0, in order of id.
 void Restrict(const serving::SamplingParams& params, float mu, Candidates& candidates) {
   if (params.mirostat_tau > 0.0f) {
     KeepUnsurprising(mu, candidates);
@@ -123,7 +123,7 @@ void Restrict(const serving::SamplingParams& params, float mu, Candidates& candi
   }
 }
 
-// All that are left of a whole row.
+// Finds the candidates that are left of a whole row.
 void Restrict(const RowQuestion& question, absl::Span<const float> adjusted, float largest,
               float mu, Candidates& candidates) {
   const serving::SamplingParams& params = *question.sampling;
@@ -147,7 +147,7 @@ void Draw(const RowQuestion& question, Candidates& candidates, serving::SampledT
 
 // ---- Summaries ----
 
-// A summary's cells one after the other.
+// Writes a summary's cells one after the other.
 class Cells {
  public:
   explicit Cells(SummaryCell* next) : next_(next) {}
@@ -163,7 +163,7 @@ int64_t Drawable(const RowQuestion& question) {
   return question.sampling->temperature == 0.0f ? 1 : question.sampling->top_k;
 }
 
-// Where the parts of a summary begin.
+// The places where the parts of a summary begin.
 struct Offsets {
   Offsets(const RowQuestion& question, int32_t blocks) {
     const bool tells = question.logprobs >= 0;
@@ -174,7 +174,7 @@ struct Offsets {
     top = block_sums + (tells ? 2 * int64_t{blocks} : 0);
     end = top + std::max<int64_t>(question.logprobs, 0);
   }
-  int64_t peak = 0;        // of what is drawn from, where there is a draw
+  int64_t peak = 0;        // the largest logit that is drawn from, where there is a draw
   int64_t candidates = 0;  // [Drawable]: logits that are drawn from
   int64_t raw = 0;         // [Drawable], or of the token: logits as they came
   int64_t block_sums = 0;  // [blocks] of peaks, [blocks] of sums
@@ -182,7 +182,7 @@ struct Offsets {
   int64_t end = 0;
 };
 
-// The first ones in order, in order of id; padded with cells without an id.
+// Puts the first tokens in order, sorted by id, and pads with cells without an id.
 void PutFirst(absl::Span<const float> logits, int64_t first, int64_t count, Memory& memory,
               Cells& cells) {
   memory.candidates.AssignFirst(logits, static_cast<int32_t>(first), count);
@@ -312,7 +312,7 @@ absl::Status DecideLogprobs(const RowQuestion& question, const Offsets& at, int3
   return absl::OkStatus();
 }
 
-// By summaries, as one shard.
+// Answers by summaries, as one shard.
 absl::StatusOr<serving::SampledToken> AnswerBySummary(const RowQuestion& question,
                                                       absl::Span<const float> logits) {
   static thread_local std::vector<SummaryCell> summary;

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(PhiloxTest, KnownAnswers) {
-  // Random123's kat_vectors.
+  // These are Random123's kat_vectors.
   EXPECT_EQ(Philox({0, 0, 0, 0}, {0, 0}),
             (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(Philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
@@ -67,8 +67,8 @@ TEST(SampleTest, RefusesWhatHasNoAnswer) {
               StatusIs(absl::StatusCode::kInternal, HasSubstr("cannot sample")));
 }
 
-// The shortcuts for large vocabularies against sorting everything, in two orders of logits: of
-// descending ones all that matter come first, of ascending ones last.
+// Holds the shortcuts for large vocabularies against sorting everything, in two orders of logits:
+// in descending order all that matter come first, in ascending order last.
 class LargeVocabularyTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(LargeVocabularyTest, AgreesWithSorting) {
@@ -77,7 +77,7 @@ TEST_P(LargeVocabularyTest, AgreesWithSorting) {
   uint32_t state = 1;
   for (float& logit : logits) {
     state = state * 1664525 + 1013904223;
-    // Coarse steps, so that ties are many.
+    // Coarse steps make many ties.
     logit = std::round(static_cast<float>(static_cast<int32_t>(state)) * 0x1p-28f * 16) / 16;
   }
   const std::string order_of_logits = GetParam();
@@ -144,7 +144,7 @@ std::vector<float> Noise(int32_t vocabulary, uint32_t state) {
   return logits;
 }
 
-// Parameters with every extra set so that it does nothing.
+// Sets every extra so that it does nothing.
 serving::SamplingParams Idle() {
   serving::SamplingParams params = {.logprobs = 2};
   params.logit_bias = {{3, 0.0f}};
@@ -183,7 +183,7 @@ TEST(SampleTest, IdleExtrasChangeNoBit) {
   }
 }
 
-// Half of an answer here, half of it elsewhere: all that goes over is the tokens and the last mu.
+// Half of an answer is drawn here, half of it elsewhere: only the tokens and the last mu go over.
 TEST(SampleTest, MirostatGoesOnFromItsState) {
   const std::vector<int32_t> prompt = {5, 6};
   const serving::SamplingParams params = {.seed = 9, .answer = 2, .mirostat_tau = 4.0f};
@@ -208,12 +208,12 @@ TEST(SampleTest, MirostatGoesOnFromItsState) {
     output.push_back(token.id);
     mu = token.mu;
   }
-  // Another state would have been seen.
+  // Another state would be seen.
   output.resize(20);
   EXPECT_NE(step(whole[18].mu)->mu, whole[20].mu);
 }
 
-// The controller is there to hold the average surprise.
+// The controller holds the average surprise.
 TEST(SampleTest, MirostatReachesItsTarget) {
   const std::vector<float> logits = Noise(2000, 1);
   for (float tau : {3.0f, 6.0f}) {
@@ -270,7 +270,7 @@ TEST(SampleTest, SamplesOfOneSeedDifferFromTheFirstToken) {
   EXPECT_GT(ids.size(), 60u);
 }
 
-// Radix selection over distances against sorting them.
+// Holds radix selection over distances against sorting them.
 TEST(SampleTest, TypicalAgreesWithSortingALargeVocabulary) {
   const std::vector<float> logits = Noise(50000, 5);
   for (float typical_p : {0.1f, 0.5f, 0.95f}) {

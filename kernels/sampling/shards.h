@@ -13,12 +13,12 @@
 
 namespace skein::kernels {
 
-// The vocabulary in equal blocks, the last of which may be short or empty. Sums over it are made of
-// the blocks' sums, joined as a binary tree, so that they are the same for every number of shards
-// that blocks can be given to evenly.
+// The vocabulary has so many equal blocks, the last of which may be short or empty. Sums over it
+// are made of the blocks' sums, joined as a binary tree, so that they are the same for every number
+// of shards that blocks can be given to evenly.
 inline constexpr int32_t kVocabularyBlocks = 8;
 
-// Some of them, one after the other.
+// A run of the blocks.
 struct VocabularyPart {
   int64_t first = 0;  // token
   int64_t block = 0;  // tokens of a block
@@ -31,45 +31,45 @@ struct VocabularyPart {
 
 constexpr int64_t MaskWords(int64_t vocabulary) { return (vocabulary + 31) / 32; }
 
-// What is asked of a row of logits: a draw, or what it says of a token.
+// Asks a row of logits for a draw, or what it says of a token.
 struct RowQuestion {
   int64_t vocabulary = 0;
-  const serving::SamplingParams* sampling = nullptr;  // of a draw, checked; null: there is none
-  absl::Span<const int32_t> prompt, output;           // of a draw, checked: see CheckTokens
-  uint64_t position = 0;                              // of a draw: the output's length
+  const serving::SamplingParams* sampling = nullptr;  // a draw's, checked; null: there is no draw
+  absl::Span<const int32_t> prompt, output;           // a draw's, checked: see CheckTokens
+  uint64_t position = 0;                              // a draw's: the output's length
   std::optional<float> mu;
-  // Of a draw: [MaskWords(vocabulary)], bit t % 32 of word t / 32 says whether token t may be
-  // drawn; empty: all may. Comes after all that SamplingParams does before the temperature.
+  // A draw's mask, [MaskWords(vocabulary)]: bit t % 32 of word t / 32 says whether token t may be
+  // drawn; empty: all may. It comes after all that SamplingParams does before the temperature.
   absl::Span<const uint32_t> mask;
-  int32_t token = 0;      // where there is no draw
+  int32_t token = 0;      // the token that is asked about, where there is no draw
   int32_t logprobs = -1;  // n >= 0: the token's, and the n most likely ones'
 };
 
-// Whether a draw needs all logits of its row in one place: where what may be drawn has no bound.
-// Others have at most kMaxMerged candidates a shard.
+// Tells whether a draw needs all logits of its row in one place, since no bound holds for the
+// tokens that it may take. Other draws have at most kMaxMerged candidates a shard.
 inline constexpr int32_t kMaxMerged = 1024;
 bool NeedsAllLogits(const RowQuestion& question);
 
-// All that draws with these parameters look at is so many of the most likely tokens, with logits as
-// they came: then their summary is the peak and these, in any order, and may be made elsewhere. 0
-// where they need more of a row. At most kMaxMerged.
+// Returns how many of the most likely tokens draws with these parameters look at, where they take
+// logits as they came and need no more: then their summary is the peak and these, in any order, and
+// may be made elsewhere. 0 where they need more of a row. At most kMaxMerged.
 int32_t TokensLookedAt(const serving::SamplingParams& params);
 
-// Eight bytes of a summary.
+// A summary consists of these, eight bytes each.
 struct SummaryCell {
   float value = 0;
   int32_t id = -1;
 };
-// Of a part of so many blocks.
+// Returns the number of cells for a part of so many blocks.
 int64_t SummaryCells(const RowQuestion& question, int32_t blocks);
-// `logits`: the part's, out [SummaryCells]. Not for a question that needs all logits.
+// Summarises the part's logits in out [SummaryCells]. The question must not need all logits.
 void Summarise(const RowQuestion& question, const VocabularyPart& part,
                absl::Span<const float> logits, SummaryCell* out);
-// `summaries`: every shard's, in shard order. Errors as Sample's.
+// Answers from `summaries`, every shard's, in shard order. Errors are Sample's.
 absl::StatusOr<serving::SampledToken> Decide(const RowQuestion& question, int32_t blocks,
                                              absl::Span<const SummaryCell* const> summaries);
 
-// From the whole row, [vocabulary]. Errors as Sample's.
+// Answers from the whole row, [vocabulary]. Errors are Sample's.
 absl::StatusOr<serving::SampledToken> Answer(const RowQuestion& question,
                                              absl::Span<const float> logits);
 

@@ -35,12 +35,12 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 std::vector<float> Noise(int64_t size, uint32_t seed) {
   std::minstd_rand random(seed + 1);
   std::vector<float> logits(size);
-  // Coarse, so that ties are many.
+  // Coarse steps make many ties.
   for (float& logit : logits) logit = static_cast<float>(random() % 97) / 8 - 5;
   return logits;
 }
 
-// As `shards` shards answer together.
+// Answers as `shards` shards together do.
 absl::StatusOr<serving::SampledToken> AnswerOf(int32_t shards, const RowQuestion& question,
                                                const std::vector<float>& logits) {
   const int64_t block = VocabularyPart::Whole(question.vocabulary).block;
@@ -115,7 +115,7 @@ TEST(ShardsTest, ChooseWhatAWholeRowDoes) {
   }
 }
 
-// What a mask leaves out is not there for the draw; all else is as without.
+// The draw takes no token that a mask leaves out; all else is as without a mask.
 TEST(ShardsTest, AMaskIsAsIfLogitsWereInfinitelySmall) {
   std::vector<serving::SamplingParams> variants = Variants();
   for (const serving::SamplingParams& params : std::vector<serving::SamplingParams>{
@@ -127,7 +127,7 @@ TEST(ShardsTest, AMaskIsAsIfLogitsWereInfinitelySmall) {
     params.logit_bias = {};
     for (uint32_t seed = 0; seed < 30; ++seed) {
       const std::vector<float> logits = Noise(300, seed);
-      // From a single token to almost all, ends of words and parts included.
+      // The masks leave a single token to almost all, ends of words and parts included.
       std::vector<uint32_t> mask(MaskWords(300));
       std::vector<float> left(300, -kInf);
       std::minstd_rand random(seed + 1);
@@ -228,7 +228,7 @@ TEST(ShardsTest, WhatHasNoBoundNeedsAllLogits) {
   EXPECT_FALSE(NeedsAllLogits({.vocabulary = 9, .logprobs = 3}));
 }
 
-// What a draw works in is kept by its thread.
+// A thread keeps the memory in which its draws work.
 TEST(ShardsTest, DrawsAllocateNothing) {
   std::vector<serving::SamplingParams> variants = Variants();
   for (const serving::SamplingParams& params : std::vector<serving::SamplingParams>{

@@ -8,8 +8,8 @@ namespace {
 
 constexpr double kLn2 = 0.69314718055994531;
 
-// Within 1e-13 of it for x > 0, with the same bits whatever the C library: mu lives on in later
-// draws, perhaps on another machine.
+// Returns the logarithm within 1e-13 of it for x > 0, with the same bits whatever the C library: mu
+// lives on in later draws, perhaps on another machine.
 double Log2(double x) {
   int exponent;
   double m = std::frexp(x, &exponent);
@@ -17,7 +17,7 @@ double Log2(double x) {
     m *= 2;
     --exponent;
   }
-  // ln m = 2 artanh s, with |s| <= 0.172.
+  // ln m is 2 artanh s, with |s| <= 0.172.
   const double s = (m - 1) / (m + 1);
   double series = 0;
   for (int odd = 17; odd > 0; odd -= 2) series = series * (s * s) + 1.0 / odd;

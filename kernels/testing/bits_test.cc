@@ -1,5 +1,5 @@
-// That a row's bits depend on its own sequence only, and sums not on the layout: property tests
-// over chunks, pages, companions in the batch, threads, instruction sets and shards.
+// Property tests over chunks, pages, companions in the batch, threads, instruction sets and shards:
+// a row's bits depend on its own sequence only, and sums do not depend on the layout.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -22,7 +22,7 @@
 namespace skein::kernels {
 namespace {
 
-// Two layers with every operation and sizes that no vector divides.
+// Has two layers with every operation, and sizes that no vector divides.
 struct Model {
   static constexpr int64_t kHidden = 44, kFfn = 150, kVocabulary = 301;
   static constexpr int32_t kHeads = 6, kKvHeads = 2, kHeadDim = 18, kLayers = 2;
@@ -78,7 +78,7 @@ struct Layout {
   bool decode = false;          // the others, too, have one token a step
 };
 
-// The logits of sequence 0 at every position.
+// Returns the logits of sequence 0 at every position.
 std::vector<float> LogitsOf(Backend& backend, const Layout& layout, KvDType dtype) {
   Model model;
   const int64_t pages_each = (2 * kTokens + layout.page_size - 1) / layout.page_size;
@@ -89,7 +89,7 @@ std::vector<float> LogitsOf(Backend& backend, const Layout& layout, KvDType dtyp
                      .pages = pages_each * (layout.companions + 1),
                      .dtype = dtype};
   model.p.Bind(backend);
-  // Pages in a random order.
+  // The pages come in a random order.
   std::vector<int32_t> pages(model.p.kv_spec.pages);
   for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i);
   std::shuffle(pages.begin(), pages.end(), std::minstd_rand(layout.page_size));
@@ -135,7 +135,8 @@ const std::vector<Layout>& Layouts() {
       {5, {64, 1, 1, 1, 1, 1, 1}, 3},
       {32, {7, 13, 1, 29, 20}, 2},
       {48, {1, 69}, 4},
-      // Rows that need none of the others, and so many that what they attend to is fetched ahead.
+      // These rows need none of the others, and are so many that what they attend to is fetched
+      // ahead.
       {16, std::vector<int32_t>(kTokens, 1), 6, true},
   };
   return layouts;
@@ -179,7 +180,7 @@ TEST_P(CpuBitsTest, ThreadsAndInstructionSetsAgree) {
     }
   }
   EXPECT_GE(sets, __builtin_cpu_supports("avx512vl") ? 2 : 1);
-  // Elsewhere a key that was rounded to another neighbour outweighs all errors of sums.
+  // In other dtypes a key that was rounded to another neighbour outweighs all errors of sums.
   if (dtype != KvDType::kF32) return;
   const auto reference = MakeReferenceBackend();
   const auto oracle = LogitsOf(*reference, Layouts()[4], dtype);
@@ -192,7 +193,7 @@ TEST_P(CpuBitsTest, ThreadsAndInstructionSetsAgree) {
 INSTANTIATE_TEST_SUITE_P(KvDTypes, CpuBitsTest, testing::ValuesIn(KvDTypes()),
                          [](const auto& info) { return info.param.name; });
 
-// The product of one shard of the inner dimension.
+// Returns the product of one shard of the inner dimension.
 std::vector<float> Product(Backend& backend, const std::vector<float>& in, int64_t rows,
                            const std::vector<float>& matrix, int64_t outputs, int32_t blocks) {
   TestProgram p;
@@ -212,7 +213,7 @@ std::vector<float> Product(Backend& backend, const std::vector<float>& in, int64
 
 class RowsTest : public testing::TestWithParam<BackendCase> {};
 
-// Over numbers of rows that are cut in different ways, and columns that do not fit in a cache.
+// Sweeps numbers of rows that are cut in different ways, and columns that do not fit in a cache.
 TEST_P(RowsTest, AProductDoesNotDependOnItsNeighbours) {
   constexpr int64_t kCols = 2500;
   constexpr int64_t kOutputs = 66;

@@ -1,4 +1,4 @@
-// How results of back ends are held against each other.
+// Holds results of back ends against each other.
 #pragma once
 
 #include <cstdint>

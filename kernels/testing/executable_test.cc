@@ -1,4 +1,4 @@
-// What executables of all back ends keep to beside computing: batches, slots, pages and draws.
+// Tests what executables of all back ends do beside computing: batches, slots, pages and draws.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -29,12 +29,12 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr int64_t kVocabulary = 50;
-constexpr int64_t kColumns = 56;  // of 8 blocks
+constexpr int64_t kColumns = 56;  // 8 blocks
 constexpr int64_t kHeadDim = 8;
 constexpr int64_t kPageSize = 4;
 
-// One layer of attention alone between the embedding and its transpose: a token's logits depend on
-// all positions before it, through the cache.
+// The model is one layer of attention alone between the embedding and its transpose: a token's
+// logits depend on all positions before it, through the cache.
 class ExecutableTest : public testing::TestWithParam<BackendCase> {
  protected:
   ExecutableTest() {
@@ -61,14 +61,14 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
     p_.Bind(*backend_);
   }
 
-  // As batch `i`.
+  // Runs it as batch `i`.
   absl::Status Run(const Batch& batch, int i = 0) {
     p_.executable->batch(i) = batch;
     const absl::StatusOr<Ticket> ticket = p_.executable->Enqueue(i);
     if (!ticket.ok()) return ticket.status();
     return p_.executable->Wait(*ticket, kHostStream, absl::InfiniteFuture()).status();
   }
-  // The tokens that the batch draws, in the order of its sequences.
+  // Runs the batch and returns the tokens that it draws, in the order of its sequences.
   std::vector<int32_t> Draw(const Batch& batch, int i = 0) {
     SKEIN_EXPECT_OK(Run(batch, i));
     std::vector<int32_t> tokens;
@@ -109,7 +109,7 @@ class ExecutableTest : public testing::TestWithParam<BackendCase> {
     return batch;
   }
 
-  // Every parameter that history changes.
+  // History changes the logits by each of these.
   const serving::SamplingParams sampling_ = {
       .repetition_penalty = 1.3f, .frequency_penalty = 0.5f, .temperature = 0.9f, .seed = 5};
   const std::unique_ptr<Backend> backend_ = GetParam().make();
@@ -131,7 +131,8 @@ TEST_P(ExecutableTest, TheNewestTokenIsTheOneThatWasDrawn) {
   const std::vector<int32_t> first = Draw(Start(0, {7, 8, 9}, {0, 1, 2}, sampling_));
   SKEIN_ASSERT_OK(Run(Decode({0})));
   const std::vector<float> drawn = Logits();
-  // Position 3 again, with the token itself; and with another one, that somebody has set.
+  // Position 3 is computed again with the token itself, then with another one that SetTokens has
+  // set.
   Batch again = Decode({0}, first[0]);
   again.updates = {{.slot = 0, .length = 3}};
   SKEIN_ASSERT_OK(Run(again));
@@ -148,7 +149,7 @@ TEST_P(ExecutableTest, TheNewestTokenIsTheOneThatWasDrawn) {
 TEST_P(ExecutableTest, AStartMakesAnotherSequenceOfASlot) {
   const std::vector<int32_t> alone = Draw(Start(1, {3, 4, 5, 6, 3}, {0, 1}, sampling_));
   Draw(Decode({1}));
-  // Its history, length and pages are gone with it, and what was drawn before goes on.
+  // A start drops the slot's history, length and pages; what was drawn before can go on.
   Draw(Start(1, {9, 9, 9, 9, 9, 9}, {2, 3}, sampling_));
   EXPECT_EQ(Draw(Start(1, {3, 4, 5, 6, 3}, {4, 5}, sampling_)), alone);
   const std::vector<int32_t> second = Draw(Decode({1}));
@@ -176,7 +177,7 @@ TEST_P(ExecutableTest, APromptIsSharedBySlots) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the prompt of slot 1")));
 }
 
-// What is drawn with guesses, right and wrong, is what is drawn without.
+// Guesses, right or wrong, change nothing about what is drawn.
 TEST_P(ExecutableTest, GuessesThatWereRightAreKept) {
   const Batch start = Start(0, {7, 8, 9}, {0, 1, 2, 3}, sampling_);
   std::vector<int32_t> drawn = Draw(start);
@@ -201,7 +202,7 @@ TEST_P(ExecutableTest, GuessesThatWereRightAreKept) {
       EXPECT_EQ(Logits(), logits[2 + next]);
     }
   }
-  // Whose state goes from draw to draw.
+  // Mirostat's state goes from draw to draw, so that no guess counts as right.
   serving::SamplingParams mirostat = sampling_;
   mirostat.mirostat_tau = 3;
   Batch other = Start(0, {7, 8, 9}, {0, 1, 2, 3}, mirostat);
@@ -215,7 +216,7 @@ TEST_P(ExecutableTest, GuessesThatWereRightAreKept) {
   EXPECT_THAT(Draw(Decode({0})), ElementsAre(tokens[2]));
 }
 
-// The tokens of a mask.
+// Returns the mask that allows these tokens.
 std::vector<uint32_t> MaskOf(const std::vector<int32_t>& tokens) {
   std::vector<uint32_t> bits(MaskWords(kVocabulary));
   for (int32_t token : tokens) bits[token / 32] |= 1u << token % 32;
@@ -235,11 +236,12 @@ TEST_P(ExecutableTest, DrawsWaitForTheirMasks) {
   };
   Batch start = Start(0, {7, 8, 9}, {0, 1, 2}, sampling_);
   start.sequences[0].masked = true;
-  // Before the batch runs.
+  // This mask comes before the batch runs.
   p_.executable->SetMask(0, 0, MaskOf(allowed));
   std::vector<int32_t> drawn = Draw(start);
   EXPECT_EQ(drawn[0], want(0, {}));
-  // While it runs: the mask before was the last batch's. A sequence beside it has none.
+  // This one comes while the batch runs: the mask before was the last batch's. The other sequence
+  // of the batch has no mask.
   Batch both = Decode({0});
   both.sequences[0].masked = true;
   Join(both, Start(1, {7, 8, 9}, {3, 4}, sampling_));
@@ -256,9 +258,10 @@ TEST_P(ExecutableTest, DrawsWaitForTheirMasks) {
   EXPECT_EQ(two[1], Sample(Logits(1), sampling_, {7, 8, 9}, {}, 0)->id);
   EXPECT_EQ(two[0], want(1, drawn));
   drawn.push_back(two[0]);
-  // A mask is for one batch. Each guess has one.
+  // A mask is for one batch: this draw has none.
   const std::vector<int32_t> third = Draw(Decode({0}));
   EXPECT_EQ(third[0], Sample(Logits(), sampling_, {7, 8, 9}, drawn, 2)->id);
+  // Each guess has a mask of its own.
   drawn.push_back(third[0]);
   Batch guessed = Decode({0});
   guessed.token_ids.push_back(5);
@@ -296,7 +299,7 @@ TEST_P(ExecutableTest, AMaskComesBehindALateBatch) {
   p_.executable->SetMask(0, 0, MaskOf({17}));
   EXPECT_TRUE(*p_.executable->Wait(ticket, kHostStream, absl::InfiniteFuture()));
   EXPECT_EQ(p_.executable->result(0).sampled.at(0).tokens.at(0).id, 17);
-  p_.executable.reset();  // before the back end
+  p_.executable.reset();  // it goes before the back end
 }
 
 // Positions that were computed and drawn from are given back, with the pages behind them.
@@ -316,7 +319,7 @@ TEST_P(ExecutableTest, PositionsAreTakenBack) {
       SCOPED_TRACE(left);
       Draw(Start(0, {7, 8, 9}, {0, 1, 2}, sampling));
       for (size_t i = 1; i < drawn.size(); ++i) Draw(Decode({0}));
-      const int64_t output = left + 1 - 3;  // tokens that are known then
+      const int64_t output = left + 1 - 3;  // so many tokens are known then
       Batch back = Decode({0}, drawn[output - 1]);
       back.updates = {{.slot = 0, .length = left}};
       if (sampling.mirostat_tau > 0) back.updates[0].mu = mus[output - 1];
@@ -350,7 +353,7 @@ TEST_P(ExecutableTest, PromptLogprobsTellOfTheNextToken) {
     EXPECT_EQ(got.logprob, want.logprob);
     EXPECT_EQ(got.top_logprobs.at(1).id, want.top_logprobs.at(1).id);
   }
-  // From the middle of the prompt: nothing follows its last token.
+  // A batch may begin in the middle of the prompt. Nothing follows the prompt's last token.
   batch = {.sequences = {{.slot = 0, .outputs = 1, .prompt_logprobs = 0}}, .token_ids = {7}};
   SKEIN_ASSERT_OK(Run(batch));
   EXPECT_EQ(p_.executable->result(0).prompt_logprobs[0].first, 4);
@@ -386,8 +389,8 @@ TEST_P(ExecutableTest, AHistoryBeyondTheVocabularyFailsItsDraws) {
   EXPECT_THAT(result.sampled[1].error, HasSubstr("token 50 of logit_bias"));
 }
 
-// One after the other, before the batch's rows: a page is swapped out, taken by another sequence,
-// and comes back.
+// Copies take effect one after the other, before the batch's rows: a page is swapped out, taken by
+// another sequence, and comes back.
 TEST_P(ExecutableTest, PagesAreCopiedInOrder) {
   const Batch first = Start(0, {7, 8, 9, 1, 2}, {0, 1}, sampling_);
   const std::vector<int32_t> drawn = Draw(first);
@@ -407,7 +410,7 @@ TEST_P(ExecutableTest, PagesAreCopiedInOrder) {
   other.copies = {{out, 0, 1}, {out, 1, 0}};
   Draw(other);
   Batch back = Decode({0}, drawn[0]);
-  // Through pages that are read and written in turn.
+  // These copies go through pages that are read and written in turn.
   back.copies = {
       {in, 1, 5}, {in, 0, 6}, {PageCopy::Kind::kWithin, 6, 7}, {PageCopy::Kind::kWithin, 5, 6}};
   back.updates = {{.slot = 0, .length = 5, .pages = {6, 7}}};

@@ -1,4 +1,5 @@
-// What tests of back ends share: the back ends there are, Programs made of numbers, batches.
+// Serves tests of back ends: lists the back ends there are, and builds Programs of numbers, and
+// batches.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,10 @@ struct BackendCase {
   std::function<std::unique_ptr<Backend>()> make;
 };
 
-// The CPU's on every instruction set that this machine has (and on what it chooses by itself), with
-// 1 and 3 threads.
+// Returns the CPU's back ends on every instruction set that this machine has (and on what each
+// chooses by itself), with 1 and 3 threads.
 std::vector<BackendCase> CpuBackends();
-// These and the reference.
+// Returns these and the reference.
 std::vector<BackendCase> AllBackends();
 
 struct KvDTypeCase {
@@ -29,9 +30,9 @@ struct KvDTypeCase {
 };
 std::vector<KvDTypeCase> KvDTypes();
 
-// `count` reproducible numbers, uniform in [-scale, scale).
+// Returns `count` reproducible numbers, uniform in [-scale, scale).
 std::vector<float> RandomFloats(uint32_t seed, int64_t count, float scale = 1.0f);
-// What `dtype` keeps of the numbers.
+// Returns the numbers as `dtype` keeps them.
 std::vector<float> Rounded(std::vector<float> values, DType dtype);
 
 // A piece of a sequence in a batch.
@@ -41,7 +42,8 @@ struct Chunk {
   std::vector<int32_t> token_ids;  // of the rows
 };
 
-// A batch of these, in slots 0, 1, 2 ..., each with its length and pages; every row is an output.
+// Makes a batch of these, in slots 0, 1, 2 ..., each with its length and pages; every row is an
+// output.
 Batch BatchOf(const std::vector<Chunk>& chunks);
 
 // Loads `stored` bytes as these rows.
@@ -52,16 +54,16 @@ absl::Status LoadRows(Weights& weights, const WeightRows& rows, absl::Span<const
 class TestProgram {
  public:
   BufferId AddBuffer(int64_t cols, BufferSpec::Rows rows = BufferSpec::Rows::kTokens);
-  // values [spec.rows, spec.cols], rounded to the spec's dtypes as they are packed.
+  // values [spec.rows, spec.cols] are rounded to the spec's dtypes as they are packed.
   WeightId AddWeight(const WeightSpec& spec, std::vector<float> values);
   WeightId AddVector(std::vector<float> values);
   void Add(Op op) { program.ops.push_back(op); }
 
-  // A new executable; weights and cache are kept until the next call.
+  // Makes a new executable; weights and cache are kept until the next call.
   void Bind(Backend& backend);
   void Set(BufferId id, const std::vector<float>& values);
   std::vector<float> Get(BufferId id, int64_t rows) const;
-  // As the executable's batch 0.
+  // Runs it as the executable's batch 0.
   absl::Status Run(const Batch& batch);
 
   Program program;

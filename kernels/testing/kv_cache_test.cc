@@ -1,5 +1,5 @@
-// Copies of KV pages: what attention reads of a copy has the bits of the original, in the same
-// cache and by way of another one.
+// A copy of a KV page gives attention the bits of the original, in the same cache and by way of
+// another one.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr int32_t kHeads = 4, kKvHeads = 2, kHeadDim = 18, kLayers = 2;
 constexpr int64_t kPageSize = 5;
 
-// Two layers that write and attend.
+// Two layers write and attend.
 class KvCacheTest : public testing::TestWithParam<std::tuple<BackendCase, KvDTypeCase>> {
  protected:
   KvCacheTest() {

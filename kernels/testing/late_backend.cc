@@ -22,7 +22,7 @@ namespace {
 
 class LateExecutable final : public Executable {
  public:
-  // `meets`: in WarmUp; may be null.
+  // `meets` is called in WarmUp; may be null.
   LateExecutable(std::unique_ptr<Executable> inner, LateOptions options, Collectives* meets)
       : inner_(std::move(inner)),
         options_(std::move(options)),
@@ -105,7 +105,7 @@ class LateExecutable final : public Executable {
     changed_.NotifyAll();
   }
 
-  // The oldest job, late; false after a failure.
+  // Takes the oldest job, late; false after a failure.
   bool Take(Job& job) {
     MutexLock lock(&mutex_);
     while (failed_.ok() && jobs_.empty()) changed_.Wait(&mutex_);

@@ -1,5 +1,5 @@
-// A back end out of step with the host, as a device with a queue is: what holds only because others
-// run batches as they are enqueued breaks here.
+// A back end that is out of step with the host, as a device with a queue is. It breaks what holds
+// only because other back ends run batches as they are enqueued.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Every operation on every back end against numbers worked out by hand or in double precision by a
-// few lines of Python: what the reference itself is held against.
+// Holds every operation on every back end against numbers worked out by hand or in double precision
+// by a few lines of Python. The reference itself is held against them, too.
 #include <vector>
 
 #include "absl/types/span.h"
@@ -16,13 +16,13 @@ class LiteralTest : public testing::TestWithParam<BackendCase> {
   const std::unique_ptr<Backend> backend_ = GetParam().make();
   TestProgram p_;
 
-  // Of numbers of about 10 after a handful of roundings.
+  // Fits numbers of about 10 after a handful of roundings.
   static void ExpectNear(const std::vector<float>& actual, const std::vector<float>& expected) {
     EXPECT_TRUE(Close(actual, expected, std::vector<float>(expected.size(), 10.0f), 8));
   }
 };
 
-// Rows of sequences without a past.
+// Makes rows of a sequence without a past.
 Batch Tokens(const std::vector<int32_t>& ids) { return BatchOf({{{0}, 0, ids}}); }
 
 TEST_P(LiteralTest, Embed) {
@@ -157,7 +157,8 @@ TEST_P(LiteralTest, ValuesAreRoundedAsTheyAreWritten) {
   };
   const Case cases[] = {
       {KvDType::kF32, {1, -0.1f, 3e-39f, 1e30f}, {1, -0.1f, 3e-39f, 1e30f}},
-      // Between 1 and its neighbours of 8 bits, 1 + 2^-7 and 1 + 2^-6: ties go to the even one.
+      // The numbers lie between 1 and its neighbours of 8 bits, 1 + 2^-7 and 1 + 2^-6: ties go to
+      // the even one.
       {KvDType::kBF16,
        {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1.02p-8f, 3},
        {1, 1 + 0x1p-6f, -1 - 0x1p-7f, 3}},
@@ -268,7 +269,7 @@ TEST_P(LiteralTest, BuffersHaveADType) {
   EXPECT_EQ(norm.Get(out, 1), (std::vector<float>{1, 1}));
 }
 
-// Two ranks; this one is the first, the other's data are 100 more.
+// Plays the first of two ranks; the other's data are 100 more.
 class FakeCollectives final : public Collectives {
  public:
   absl::Status AllReduce(View data, Stream) override {

@@ -1,5 +1,5 @@
-// Every operation on every back end of the CPU against the reference, over shapes, dtypes and odd
-// sizes.
+// Holds every operation on every back end of the CPU against the reference, over shapes, dtypes and
+// odd sizes.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -63,11 +63,13 @@ std::vector<float> Squares(std::vector<float> values) {
 // error analysis, 2019), of which six are exceeded once in 10^9 times.
 constexpr double kSigmas = 6;
 
-// Of products with random signs: partial sums have a mean square of at most that of all of them.
+// Returns the error of a sum of products with random signs: partial sums have a mean square of at
+// most that of all of them.
 double ErrorOfProducts(double squares, int64_t n) {
   return kSigmas * std::sqrt(static_cast<double>(n) * squares);
 }
-// Of terms of one sign, in parts of their sum; no more than if all errors had one sign, too.
+// Returns the error of a sum of terms of one sign, in parts of the sum; no more than if all errors
+// had one sign, too.
 double ErrorOfSum(int64_t n) {
   return std::min(static_cast<double>(n), kSigmas * std::sqrt(static_cast<double>(n)));
 }
@@ -110,13 +112,13 @@ TEST_P(OperationsTest, MatMul) {
   }
 }
 
-// As quantised files have it: of q, k and v each may be another type.
+// Quantised files are such: each of q, k and v may be of another type.
 TEST_P(OperationsTest, PartsOfAWeightMayBeOfUnlikeDTypes) {
   constexpr int64_t kCols = 48, kRows = 3;
   const std::vector<WeightSpec::Part> parts = {
       {70, DType::kBF16}, {3, DType::kF32}, {64, DType::kF16}, {1, DType::kBF16}};
   const std::vector<float> x = RandomFloats(3, kRows * kCols);
-  // Joined, and each by itself.
+  // The parts are multiplied joined, and each by itself.
   TestProgram joined;
   const BufferId in = joined.AddBuffer(kCols), out = joined.AddBuffer(138);
   const WeightSpec spec{.rows = 138, .cols = kCols, .inner_blocks = 2, .parts = parts};
@@ -244,7 +246,8 @@ TEST_P(OperationsTest, RmsNorm) {
       const BufferId out = p.AddBuffer(cols);
       p.Add(RmsNormOp{in, p.AddVector(RandomFloats(3, cols)), 1e-6f, out});
       const Results r = Both(p, in, RandomFloats(4, rows * cols, 5), Rows(rows), out);
-      // Half of the relative error of a sum of squares, then a square root and three products.
+      // The relative error is half of that of a sum of squares, then come a square root and three
+      // products.
       EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), ErrorOfSum(cols) / 2 + 6));
     }
   }
@@ -314,20 +317,20 @@ struct AttentionCase {
 };
 
 constexpr float kScoreScale = 0.3f;
-// Of a rotation: two products and a sum, of coordinates up to 2 whose rotations are up to 2
+// A rotation rounds two products and a sum, of coordinates up to 2 whose rotations are up to 2
 // sqrt(2).
 constexpr double kRotationRoundings = 3;
 constexpr float kMostRotated = 2.9f;
 
-// What rotation leaves of a sequence's rows so far: queries, keys and values.
+// The queries, keys and values of a sequence's rows so far, after rotation.
 using SequenceRows = std::vector<std::vector<float>>;
 
-// How far an output of the last row may be off, in units of 2^-24, by head. A score is a sum of
-// products of coordinates that were rounded before, then scaled, and lessened by the largest one;
-// its error shifts a weight by as much, relatively. A weighted mean shifts by twice that at most,
-// in units of its values, and takes a sum over the positions itself, as its weights' sum does; then
-// an exponential and a quotient. An int8 slot's scale is one rounding more in each score and
-// weight.
+// Returns how far an output of the last row may be off, in units of 2^-24, by head. A score is a
+// sum of products of coordinates that were rounded before, then scaled, and lessened by the largest
+// one; its error shifts a weight by as much, relatively. A weighted mean shifts by twice that at
+// most, in units of its values, and takes a sum over the positions itself, as its weights' sum
+// does; then an exponential and a quotient. An int8 slot's scale is one rounding more in each score
+// and weight.
 std::vector<float> AttentionErrors(const AttentionCase& c, const SequenceRows& rows) {
   std::vector<float> errors;
   for (int32_t h = 0; h < c.heads; ++h) {
@@ -385,8 +388,8 @@ TEST_P(OperationsTest, RopeAndAttention) {
     p.Add(RopeAppendKvOp{qkv, c.heads, c.kv_heads, c.head_dim, p.AddVector(frequencies), 1});
     p.Add(AttentionOp{qkv, c.heads, c.kv_heads, c.head_dim, kScoreScale, 1, out});
 
-    // Two prefills of 37 and 3 tokens, a decode of the first and a chunk of the second, a decode of
-    // both.
+    // Two prefills have 37 and 3 tokens; then the first decodes beside a chunk of the second; then
+    // both decode.
     const auto pages = [&](int first, int64_t tokens) {
       std::vector<int32_t> ids((tokens + c.page_size - 1) / c.page_size);
       for (size_t i = 0; i < ids.size(); ++i) ids[i] = first + 3 * static_cast<int32_t>(i);

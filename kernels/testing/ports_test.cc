@@ -1,4 +1,4 @@
-// Ports of executables of all back ends, and what lies beyond a batch's rows in them.
+// Tests ports of executables of all back ends, and what lies beyond a batch's rows in them.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -26,7 +26,7 @@ class PortsTest : public testing::TestWithParam<BackendCase> {
   const std::unique_ptr<Backend> backend_ = GetParam().make();
 };
 
-// Whatever is left in buffers, ports and pages of batches before.
+// Batches before may have left anything in buffers, ports and pages.
 TEST_P(PortsTest, WhatLiesBeyondTheCountsChangesNothing) {
   for (const auto& [name, dtype] : KvDTypes()) {
     for (const int64_t page_size : {4, 16}) {
@@ -50,7 +50,7 @@ TEST_P(PortsTest, WhatLiesBeyondTheCountsChangesNothing) {
       p.program.input = in;
       p.program.output = out;
       p.Bind(*backend_);
-      // Two sequences, of 3 and 1 positions, then one more of each.
+      // Two sequences compute 3 positions and 1, then one more of each.
       const auto run = [&] {
         std::vector<float> got;
         Batch batch = BatchOf({{{1, 2}, 0, {0, 0, 0}}, {{3}, 0, {0}}});
@@ -69,7 +69,7 @@ TEST_P(PortsTest, WhatLiesBeyondTheCountsChangesNothing) {
       };
       const std::vector<float> clean = run();
       for (const float stale : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
-        // As many rows as there may be, over all pages.
+        // This batch has as many rows as there may be, over all pages.
         Batch full = BatchOf({{{}, 0, std::vector<int32_t>(p.limits.rows)}});
         for (int32_t page = 0; page < p.kv_spec.pages; ++page) {
           full.updates[0].pages.push_back(page);
@@ -117,7 +117,7 @@ TEST_P(PortsTest, InputAndOutputAreEachBatchsOwn) {
   EXPECT_EQ(ports[1][in][0], 11 + 12 + 12);
 }
 
-// Whatever the buffers are kept in.
+// Hops have their dtype whatever the buffers are kept in.
 TEST_P(PortsTest, HopsHaveADType) {
   TestProgram copy;  // out = in + 0
   const BufferId from = copy.AddBuffer(4), zero = copy.AddBuffer(4), to = copy.AddBuffer(4);

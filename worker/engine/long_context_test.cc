@@ -1,4 +1,4 @@
-// What scheduling costs where contexts are long: the same as where they are short.
+// Scheduling costs as much where contexts are long as where they are short.
 #include <time.h>
 
 #include <algorithm>
@@ -20,10 +20,11 @@ absl::Duration ThreadCpuTime() {
   return absl::DurationFromTimespec(time);
 }
 
-// The median CPU time of planning, building and encoding an order in steady decode of 64 sequences.
+// Measures the median CPU time of planning, building and encoding an order in steady decode of 64
+// sequences.
 void MeasureAnOrder(int64_t context, absl::Duration& cost) {
   constexpr int kSteps = 201;
-  constexpr int64_t kTokens = 2000;  // those that are there first decode while others are read
+  constexpr int64_t kTokens = 2000;  // the first ones decode while others are read
   Replica replica({.scheduler = {.max_num_batched_tokens = 8192 + kSequences,
                                  .micro_batches = 1,
                                  .max_micro_batch_rows = 8192 + kSequences,

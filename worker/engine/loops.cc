@@ -33,7 +33,7 @@ absl::Duration ThreadCpuTime() {
   return absl::DurationFromTimespec(time);
 }
 
-// Orders that a rank has heard, and has yet to carry out.
+// Holds the orders that a rank has heard and has yet to carry out.
 class OrderQueue {
  public:
   void Push(StepOrder order) {
@@ -46,7 +46,7 @@ class OrderQueue {
     closed_ = true;
     changed_.NotifyOne();
   }
-  // `wait`: until there is one. Nothing once it is closed and empty.
+  // Takes the next order; `wait` waits for one. Nothing once it is closed and empty.
   std::optional<StepOrder> Pop(bool wait) {
     MutexLock lock(&mutex_);
     while (wait && orders_.empty() && !closed_) changed_.Wait(&mutex_);
@@ -63,7 +63,7 @@ class OrderQueue {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// While a step runs: how soon the order that comes behind it is seen.
+// While a step runs, the order that comes behind it is looked for this often.
 constexpr absl::Duration kPollInterval = absl::Microseconds(20);
 
 // Carries out orders, the next one as soon as it is there, until no more come or `deliver` returns
@@ -81,8 +81,8 @@ void ComputeOrders(Stage& stage, OrderQueue& orders, absl::FunctionRef<bool(Step
   }
 }
 
-// Three threads: the caller's schedules; one computes the leader's own stage; one, where there are
-// other ranks, hears what they say.
+// Runs three threads: the caller's schedules; one computes the leader's own stage; one, where there
+// are other ranks, hears what they say.
 class Leader {
  public:
   Leader(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel, Inbox& inbox)
@@ -105,7 +105,7 @@ class Leader {
     if (!status.ok()) stage_.Abort(status);
     orders_.Close();
     if (channel_ != nullptr) channel_->Close();
-    const ThreadBeats::Excuse waits_for_computing(beat_);  // which the step's deadline bounds
+    const ThreadBeats::Excuse waits_for_computing(beat_);  // the step's deadline bounds it
     for (std::thread& thread : threads) thread.join();
     return status;
   }
@@ -159,7 +159,7 @@ class Leader {
     return absl::OkStatus();
   }
 
-  // Of the oldest outstanding step.
+  // Returns the time-out of the oldest outstanding step.
   absl::Duration StepTimeout() const { return watch_.Timeout(state_.rows()); }
   SteadyTime Deadline() const {
     return state_.outstanding() > 0 ? last_result_ + absl::ToChronoNanoseconds(StepTimeout())
@@ -215,13 +215,13 @@ class Leader {
   ResultWatch watch_;
   ThreadBeats::Beat* const beat_;  // the caller's; may be null
   OrderQueue orders_;
-  uint64_t epoch_ = 0;        // of what `state_` holds
+  uint64_t epoch_ = 0;        // epoch of what `state_` holds
   SteadyTime last_result_;    // or the first order after an idle time
-  absl::Duration host_time_;  // from what arrives to the orders that follow
+  absl::Duration host_time_;  // CPU time from an arrival to the orders that follow
 };
 
-// Two threads: the caller's listens, so that the next order, and an end, are heard during a step;
-// one computes.
+// Runs two threads: the caller's listens, so that the next order, and an end, are heard during a
+// step; one computes.
 class Follower {
  public:
   Follower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout)
@@ -237,7 +237,7 @@ class Follower {
   }
 
  private:
-  // Until the leader says stop.
+  // Listens until the leader says stop.
   absl::Status Listen() {
     while (true) {
       SKEIN_ASSIGN_OR_RETURN(const comm::ControlMessage message,

@@ -1,4 +1,4 @@
-// The two loops that ranks of a replica run: the leader's decides, the followers' obey.
+// The two loops that ranks of a replica run: the leader's loop decides, the followers' loops obey.
 #pragma once
 
 #include <functional>
@@ -17,18 +17,19 @@ namespace skein::worker {
 
 struct LeaderOptions {
   ReplicaLimits limits;
-  // How long a step may take; unset: ten times what it should, at least 30 s. See ResultWatch.
+  // Limits a step's time; unset: ten times what it should take, at least 30 s. See ResultWatch.
   std::optional<absl::Duration> step_timeout;
-  // Told when one takes longer, before RunLeader waits for its threads, of which one may be stuck
-  // for ever: a process ends here. May be null.
+  // Called when a step takes longer, before RunLeader waits for its threads, of which one may be
+  // stuck for ever: a process ends here. May be null.
   std::function<void(const absl::Status&)> on_stuck;
-  // Steps that are planned and sent before the oldest one's result is known, it included. 2: one
-  // runs, and the next one is there when it ends; more would only make newcomers wait. 1: no
-  // overlap, to compare with.
+  // So many steps are planned and sent before the oldest one's result is known, it included. 2: one
+  // runs, and the next one is there when it ends; more would only make newcomers wait. 1: steps do
+  // not overlap, to compare with.
   int64_t orders_ahead = 2;
-  // What the model weighs, over all ranks of the replica: says what the first steps may take.
+  // The bytes of the model's weights, over all ranks of the replica, tell what the first steps may
+  // take.
   int64_t model_bytes = StepTimes::kUnknownModelBytes;
-  // Gets the signs of life of the threads that schedule and listen; may be null.
+  // Gets signs of life of the threads that schedule and listen; may be null.
   ThreadBeats* beats = nullptr;
   // Gets every report, on the engine's thread; a slow sink slows the replica.
   std::function<void(StepReport)> report;
@@ -39,8 +40,8 @@ struct LeaderOptions {
 absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel,
                        Inbox& inbox);
 
-// Carries out the leader's orders until it says stop, and hears the next ones meanwhile. On an
-// error tells the leader, then returns it. A leader that is gone ends the step in hand, too.
+// Carries out the leader's orders until it says stop, and hears the next ones meanwhile. Tells the
+// leader of an error, then returns it. A leader that is gone ends the step in hand, too.
 absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout);
 
 }  // namespace skein::worker

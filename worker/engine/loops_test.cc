@@ -1,4 +1,4 @@
-// The loops over a model that is played.
+// Tests the loops over a model that is played.
 #include "worker/engine/loops.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class CountingExecutable final : public kernels::FakeExecutable {
 
   std::function<void(int run)> on_run;
   int fail_at = 0;
-  comm::Communicator* others = nullptr;  // that a run waits for
+  comm::Communicator* others = nullptr;  // a run waits for them
 
  private:
   absl::Status Run(int, const kernels::Batch& batch, kernels::BatchResult& result) override {
@@ -113,7 +113,7 @@ bool WaitUntil(const std::function<bool()>& done) {
 }
 
 TEST_F(LeaderTest, TheNextStepRunsWhileTheLeaderIsStillBusyWithTheLast) {
-  // While a report is on its way the leader does nothing else: the step that runs meanwhile was
+  // The leader does nothing else while a report is on its way: the step that runs meanwhile was
   // sent before.
   int reports = 0;
   on_report = [&] {
@@ -128,8 +128,8 @@ TEST_F(LeaderTest, TheNextStepRunsWhileTheLeaderIsStillBusyWithTheLast) {
   EXPECT_EQ(executable_.runs(), 4);  // max_tokens is known ahead: nothing surplus
 }
 
-// On a device that computes by itself: the next step is handed to it while one runs, and no result
-// waits for another order.
+// A device computes by itself: the next step is handed to it while one runs, and no result waits
+// for another order.
 TEST_F(LeaderTest, TheNextStepIsEnqueuedWhileOneRuns) {
   std::atomic<int> enqueued = 0, run = 0;
   kernels::LateOptions late{.delay = absl::ZeroDuration()};
@@ -163,8 +163,9 @@ TEST_F(LeaderTest, AnEndOfTextCostsOneStepAtMost) {
 }
 
 TEST_F(LeaderTest, CancellingInMidAnswerStopsTheSequence) {
-  // On the scheduling thread, so that it is the next thing that the leader hears of: together with
-  // the second step's result, which is there as the third one runs, and asks for a fourth.
+  // The scheduling thread cancels, so that this is the next thing that the leader hears of:
+  // together with the second step's result, which is there as the third one runs, and asks for a
+  // fourth.
   size_t reported = 0;
   on_report = [&] {
     if (reported > 0) return;
@@ -175,11 +176,11 @@ TEST_F(LeaderTest, CancellingInMidAnswerStopsTheSequence) {
   inbox_.Submit(Request(10, 15));
   SKEIN_ASSERT_OK(Run());
   EXPECT_EQ(answer_.size(), reported);
-  // Every run gives a token: those that were reported, and those then under way.
+  // Every run gives a token: some were reported, and the others were under way then.
   EXPECT_LE(executable_.runs(), static_cast<int64_t>(reported) + options_.orders_ahead);
 }
 
-// The coordinator is replaced while a report is on its way, which is as late as it can be.
+// A coordinator is replaced while a report is on its way, which is as late as it can be.
 TEST_F(LeaderTest, AReportTellsWhoseRequestsItIsOf) {
   std::vector<std::pair<uint64_t, uint64_t>> before, after;
   options_.report = [&](const StepReport& report) {
@@ -210,8 +211,8 @@ TEST_F(LeaderTest, AStepThatTakesTooLongIsAnError) {
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("not over after 50ms")));
 }
 
-// A thread that computes and is stuck for ever could not be waited for. Meanwhile the leader's own
-// is not to blame.
+// Nobody could wait for a thread that computes and is stuck for ever. Meanwhile the leader's own
+// thread is not to blame.
 TEST_F(LeaderTest, AStepThatTakesTooLongIsToldWhileItIsStuck) {
   options_.step_timeout = absl::Milliseconds(50);
   ThreadBeats beats;
@@ -230,7 +231,7 @@ TEST_F(LeaderTest, AStepThatTakesTooLongIsToldWhileItIsStuck) {
   EXPECT_TRUE(released);
 }
 
-// What a follower hears, until nothing is left: then the leader is gone.
+// Plays what a follower hears until nothing is left; then the leader is gone.
 class FakeChannel final : public comm::ControlChannel {
  public:
   explicit FakeChannel(std::vector<std::string> messages) : messages_(std::move(messages)) {}
@@ -254,7 +255,7 @@ class FakeChannel final : public comm::ControlChannel {
 
   std::atomic<size_t> received = 0;
   std::atomic<bool> closed = false;
-  bool stays = false;  // the leader, though it says no more
+  bool stays = false;  // the leader stays, though it says no more
   std::vector<StepResult> sent;
 
  private:
@@ -263,7 +264,7 @@ class FakeChannel final : public comm::ControlChannel {
 
 class FollowerTest : public LeaderTest {
  protected:
-  // A step of one token of the one sequence.
+  // Encodes a step of one token of the one sequence.
   static std::string Step(int64_t step) {
     StepOrder order{.step = step};
     order.micro_batches = {{{.tokens = {static_cast<int32_t>(step)}, .draws = true}}};

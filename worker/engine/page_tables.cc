@@ -105,7 +105,7 @@ void PageTables::Release(PageTable& table) {
 
 int64_t PageTables::CountOwn(const PageTable& table) const {
   if (table.pages.empty() || pool_.users(table.pages.front()) == 1) return table.pages.size();
-  // Whoever shares a page of it shares all pages before that one.
+  // Whoever shares a page of a table shares all pages before that one.
   const auto first = std::partition_point(table.pages.begin(), table.pages.end(),
                                           [this](int32_t page) { return pool_.users(page) > 1; });
   return table.pages.end() - first;

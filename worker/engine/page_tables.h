@@ -1,5 +1,5 @@
-// Which pages hold which of a replica's sequences: sharing, copy-on-write, swapping. Bookkeeping of
-// the leader; what has to be copied goes to the ranks with the next order.
+// Tells which pages hold which of a replica's sequences: sharing, copy-on-write, swapping. It is
+// bookkeeping of the leader; copies go to the ranks with the next order.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace skein::worker {
 
-// The pages of one sequence, by position / page_size.
+// Lists the pages of one sequence, by position / page_size.
 struct PageTable {
   std::vector<int32_t> pages;
   std::vector<int32_t> swapped;  // in the swap pool, while `pages` is empty
-  int64_t announced = 0;         // leading pages that the ranks know of
+  int64_t announced = 0;         // leading pages that the ranks know
   int64_t kept = 0;              // leading pages that are known to be the prefix cache's, too
 };
 
@@ -26,7 +26,7 @@ class PageTables {
  public:
   PageTables(int64_t pages, int64_t swap_pages, int64_t page_size);
 
-  // What the prefix cache holds of the first `limit` tokens; `known`: an earlier answer.
+  // Finds what the prefix cache holds of the first `limit` tokens; `known` is an earlier answer.
   PrefixCache::Hit Find(absl::Span<const int32_t> tokens, int64_t limit,
                         const PrefixCache::Hit& known) const {
     return cache_.Find(tokens, limit, known);
@@ -34,17 +34,17 @@ class PageTables {
   // Gives an empty table these pages.
   void Acquire(PageTable& table, absl::Span<const int32_t> tokens, int64_t limit,
                const PrefixCache::Hit& known);
-  // An empty table shares the pages of another one's first `tokens` tokens, the last one, which may
-  // be partly filled, included.
+  // Makes an empty table share the pages of another one's first `tokens` tokens, with the last
+  // page, which may be partly filled.
   void Fork(const PageTable& from, int64_t tokens, PageTable& to);
 
-  // Whether the page at `position` is there and is not this sequence's alone.
+  // Tells whether the page at `position` is there and is not this sequence's alone.
   bool CopiesOnWrite(const PageTable& table, int64_t position) const;
   // Makes positions [begin, end) writable: adds pages, and replaces the page of `begin` by a copy
   // where it is shared. Evicts what only the prefix cache uses. Internal when there are not enough.
   absl::Status Extend(PageTable& table, int64_t begin, int64_t end,
                       std::vector<kernels::PageCopy>& copies);
-  // Takes positions back, so that `tokens` are left: gives up this sequence's use of the pages
+  // Takes positions back, so that `tokens` are left. Gives up this sequence's use of the pages
   // behind them, as the ranks do that are told the length. The last page left may still hold what
   // was taken back; writing to it copies it where it is shared or cached. Tokens that may be taken
   // back must not be Kept: a later prompt would find them.
@@ -58,13 +58,14 @@ class PageTables {
   // Gives everything back.
   void Release(PageTable& table);
 
-  // Pages that nobody else uses: the last ones. Costs the logarithm of the table's pages.
+  // Counts the last pages of the table, which nobody else uses. Costs the logarithm of the table's
+  // pages.
   int64_t CountOwn(const PageTable& table) const;
-  // What the ranks do not know yet of a table; they do from now on.
-  // Where nothing is new, `pages` is empty.
+  // Returns what the ranks do not know yet of a table, and counts it as known. Where nothing is
+  // new, `pages` is empty.
   kernels::SlotUpdate Announce(int32_t slot, PageTable& table);
 
-  // Pages that can be had: free, or used by the prefix cache alone.
+  // Counts pages that can be had: free ones, and those that the prefix cache alone uses.
   int64_t available() const { return pool_.free_pages() + pool_.idle_pages(); }
   const PagePool& pool() const { return pool_; }
   const PagePool& swap() const { return swap_; }

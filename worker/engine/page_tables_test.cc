@@ -38,7 +38,7 @@ TEST(PageTablesTest, WhatIsOwnIsCountedAsByALookAtEachPage) {
   for (int round = 0; round < 4000; ++round) {
     if (sequences.size() < 12 && below(3) == 0) {
       Sequence& sequence = sequences.emplace_back();
-      // A few beginnings, so that prefixes are found.
+      // Few beginnings make prefixes that are found.
       sequence.tokens.assign(1 + below(40), static_cast<int32_t>(below(3)));
       const auto limit = static_cast<int64_t>(sequence.tokens.size()) - 1;
       tables.Acquire(sequence.table, sequence.tokens, limit, {});
@@ -53,7 +53,7 @@ TEST(PageTablesTest, WhatIsOwnIsCountedAsByALookAtEachPage) {
         tables.Fork(sequences[i].table, fork.computed, fork.table);
         sequences.push_back(fork);
       } else if (below(6) == 0) {
-        // What was computed, and known beyond the prompt, is taken back.
+        // The sequence takes back what was computed and known beyond the prompt.
         Sequence& sequence = sequences[i];
         sequence.computed -= std::min<int64_t>(sequence.computed, below(6));
         tables.Truncate(sequence.table, sequence.computed);
@@ -102,7 +102,7 @@ TEST_F(TruncateTest, PagesBehindTheEndAreFree) {
     EXPECT_EQ(tables_.pool().free_pages(), 8 - left) << tokens;
     EXPECT_TRUE(tables_.Announce(0, table).pages.empty()) << tokens;
   }
-  // Others take what was given up, and ranks are told what comes in its place, no more.
+  // Others take what was given up. Ranks are told what comes in its place, no more.
   PageTable again = Computed(std::vector<int32_t>(11, 1));
   tables_.Truncate(again, 5);
   const PageTable other = Computed({1});

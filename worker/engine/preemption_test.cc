@@ -1,5 +1,5 @@
-// Who gives way when pages run out, and how it comes back: swapped or computed again, in a slot
-// that it is given anew.
+// Tests who gives way when pages run out, and how it comes back: swapped or computed again, in a
+// slot that it is given anew.
 #include <functional>
 #include <map>
 #include <string>
@@ -100,7 +100,7 @@ TEST(PreemptionTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack) 
   }
 }
 
-// From another replica, or out of the coordinator's queue.
+// The request waited at another replica, or in the coordinator's queue.
 TEST(PreemptionTest, WhoeverHasWaitedElsewhereIsNotTheNewest) {
   for (const bool waited : {false, true}) {
     SCOPED_TRACE(waited);
@@ -129,7 +129,7 @@ TEST(PreemptionTest, WhatPrefillTookDecidesBetweenSwapAndRecompute) {
     bool swaps;
   };
   const Case cases[] = {
-      // Nothing was observed.
+      // This replica has observed nothing.
       {10, {}, true},
       {1000, {}, false},
       // The first observation takes the guess's place, and each later one counts for a fifth.
@@ -147,7 +147,7 @@ TEST(PreemptionTest, WhatPrefillTookDecidesBetweenSwapAndRecompute) {
     limits.context_length = 72;
     limits.rates = {.prefill_tokens_per_s = c.guess, .swap_pages_per_s = 50};
     Replica replica(limits);
-    int32_t next = 10;  // prompts of their own: no hit makes them shorter
+    int32_t next = 10;  // the prompts differ: no hit makes them shorter
     for (const absl::Duration duration : c.prefills) {
       replica.Add(Request(next, std::vector<int32_t>(64, next), 1));
       ++next;
@@ -196,8 +196,8 @@ TEST(PreemptionTest, SamplesThatWaitForAPromptThatGaveWayHoldNoSlots) {
   EXPECT_GT(replica.state.TakeReport().load.preemptions_recomputed, 0);
 }
 
-// Whoever gives way is started again, with all that is known of it by then: its draws go on at
-// their position, also mirostat's, and another sequence had its slot meanwhile.
+// A sequence that gave way is started again, with all that is known of it by then: its draws go on
+// at their position, also mirostat's, and another sequence had its slot meanwhile.
 TEST(PreemptionTest, WhoeverGaveWayIsStartedAgainWithWhatWasDrawn) {
   for (const bool swap : {false, true}) {
     SCOPED_TRACE(swap);

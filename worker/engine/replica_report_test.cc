@@ -1,4 +1,4 @@
-// What a replica reports: in which order, and what of prompts whose log probabilities are wanted.
+// Tests what a replica reports: the order of reports, and log probabilities of prompts.
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -16,7 +16,7 @@ using ::testing::Not;
 using ::testing::Pair;
 using ::testing::SizeIs;
 
-// Its rows before the last one would have no logits to report.
+// Rows of cached positions would have no logits to report.
 TEST(ReplicaReportTest, APromptWhoseLogprobsAreWantedTakesNothingFromThePrefixCache) {
   Replica replica;
   replica.Add(Request(1, {1, 2, 3, 4, 5, 6, 7, 8}, 1));
@@ -43,7 +43,7 @@ TEST(ReplicaReportTest, APromptWhoseLogprobsAreWantedTakesNothingFromThePrefixCa
   EXPECT_EQ(replica.state.TakeReport().load.cached_tokens, before.cached_tokens);
 }
 
-// Positions of the prompt that an output tells of; the token's id is its position here.
+// Returns the positions of the prompt that an output tells of; the token's id is its position here.
 std::vector<int32_t> PositionsOf(const StepReport& report) {
   std::vector<int32_t> positions;
   for (const serving::AnswerOutput& output : report.answers) {
@@ -52,8 +52,8 @@ std::vector<int32_t> PositionsOf(const StepReport& report) {
   return positions;
 }
 
-// What the ranks give for an order: of every prompt, which has `prompt` tokens, the tokens that
-// follow the rows.
+// Returns what the ranks give for an order: for every prompt, which has `prompt` tokens, the tokens
+// that follow its rows.
 StepResult PromptLogprobsOf(const Replica& replica, const StepOrder& order, int32_t prompt) {
   StepResult result{.step = order.step};
   for (size_t i = 0; i < order.micro_batches.size(); ++i) {
@@ -105,7 +105,7 @@ TEST(ReplicaReportTest, PromptLogprobsAreGivenOnceHoweverOftenThePromptIsCompute
     std::vector<int64_t> computed_again;
     while (!replica.state.idle()) {
       const StepOrder order = replica.Next();
-      // Those of the prompt that was asked for: the urgent one is decoded by now.
+      // Looks at the prompt whose log probabilities are wanted: the urgent one is decoded by now.
       for (size_t i = 0; i < order.micro_batches.at(0).size(); ++i) {
         const int64_t begin = replica.Begins(order)[0][i];
         if (order.micro_batches[0][i].prompt_logprobs >= 0 && begin < 6) {
@@ -114,14 +114,15 @@ TEST(ReplicaReportTest, PromptLogprobsAreGivenOnceHoweverOftenThePromptIsCompute
       }
       apply(order);
     }
-    EXPECT_THAT(computed_again, Not(IsEmpty()));  // from the front, so that it could be told twice
+    // It starts at the front, so that it could be told twice.
+    EXPECT_THAT(computed_again, Not(IsEmpty()));
     EXPECT_EQ(computed_again.front(), 0);
     EXPECT_THAT(positions, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
   }
 }
 
 // The service appends what it reads: tokens of an answer, and of a prompt, in the order in which
-// they stand; and what a step gave of several sequences, in the step's order.
+// they stand. What a step gave of several sequences comes in the step's order.
 TEST(ReplicaReportTest, AReportKeepsTheOrderOfStepsSequencesAndPieces) {
   ReplicaLimits limits = Limits();
   limits.max_num_seqs = 3;

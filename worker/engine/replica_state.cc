@@ -13,7 +13,7 @@ namespace {
 
 using serving::Finish;
 
-// Of each observation but the first in the observed rate of prefill.
+// Each observation but the first has this weight in the observed rate of prefill.
 constexpr double kObservationWeight = 0.2;
 // Steps with fewer rows are bound by reading weights, and say nothing of prefill.
 constexpr int64_t kPrefillRows = 64;
@@ -232,7 +232,8 @@ absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now)
       outstanding.chunks.push_back({batch.back().slot, chunk.id, chunk.draws});
     }
   }
-  // Not before: a page that is given up for an equal one must not be taken again in this order.
+  // Prefixes are kept last: a page that is given up for an equal one must not be taken again in
+  // this order.
   for (const std::vector<Chunk>& chunks : plan.micro_batches) {
     for (const Chunk& chunk : chunks) {
       Sequence& sequence = sequences_.at(chunk.id);

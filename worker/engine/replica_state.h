@@ -1,5 +1,5 @@
-// The leader's view of its replica: which sequences wait and run, and which pages they hold. No
-// I/O and no threads: orders out, results in.
+// The leader's view of its replica: which sequences wait and run, and which pages they hold. It
+// does no I/O and has no threads: orders go out, results come in.
 //
 // Orders run ahead: the next one may be made while results of the one before are outstanding. A
 // sequence whose token is not known yet goes on with kNewestToken; when that token turns out to
@@ -27,7 +27,7 @@ namespace skein::worker {
 
 struct ReplicaLimits {
   SchedulerLimits scheduler;
-  PreemptionRates rates;  // prefill_tokens_per_s: until it was observed
+  PreemptionRates rates;  // prefill_tokens_per_s holds until it was observed
   int32_t max_num_seqs = 1;
   int64_t pages = 0;
   int64_t swap_pages = 0;
@@ -41,38 +41,39 @@ class ReplicaState {
   explicit ReplicaState(const ReplicaLimits& limits);
   ~ReplicaState();
 
-  // Queues the request; one that can never run (empty, too long, tokens outside of the vocabulary,
+  // Queues the request. One that can never run (empty, too long, tokens outside of the vocabulary,
   // more answers than run at once) becomes kFailed outputs.
   void Add(serving::Request request, absl::Time now);
   // Frees the slots and pages of the request, or of one answer of it, at once and gives a
-  // kCancelled output. What is not there, since it ended meanwhile, is ignored; so is an answer
-  // whose prompt is yet to be shared, of which nothing can be known that would end it.
+  // kCancelled output. Ignores a request or answer that is not there, since it ended meanwhile; so,
+  // too, an answer whose prompt is yet to be shared, of which nothing can be known that would end
+  // it.
   void Cancel(serving::RequestId id, std::optional<int32_t> answer = std::nullopt);
   // Forgets every request without outputs.
   void CancelAll();
 
-  // Nothing waits or runs; results may be outstanding.
+  // Tells that nothing waits or runs; results may be outstanding.
   bool idle() const { return sequences_.empty(); }
-  // Orders whose results were not applied yet.
+  // Counts orders whose results were not applied yet.
   int64_t outstanding() const { return static_cast<int64_t>(outstanding_.size()); }
-  // Of the oldest of them; 0 where there is none.
+  // Returns the rows of the oldest of them; 0 where there is none.
   int64_t rows() const { return outstanding_.empty() ? 0 : outstanding_.front().rows; }
 
-  // The next step's order; none where nothing can be done before a result comes. Internal when the
-  // scheduler broke its contract.
+  // Returns the next step's order; none where nothing can be done before a result comes. Internal
+  // when the scheduler broke its contract.
   absl::StatusOr<std::optional<StepOrder>> NextOrder(absl::Time now);
-  // The result of the oldest outstanding order, which took `duration`. Internal when it does not
-  // match.
+  // Takes in the result of the oldest outstanding order, which took `duration`. Internal when it
+  // does not match.
   absl::Status Apply(const StepResult& result, absl::Duration duration);
 
-  // Outputs since the last call, and the load.
+  // Returns the outputs since the last call, and the load.
   StepReport TakeReport();
   bool has_outputs() const { return !outputs_.empty(); }
 
  private:
   struct Sequence {
     SequenceId id = 0;
-    std::shared_ptr<const serving::Request> request;  // of all its answers
+    std::shared_ptr<const serving::Request> request;  // shared by its answers
     absl::Time arrival;
     int32_t answer = 0;           // index
     std::optional<float> mu;      // serving::AnswerStart::mu
@@ -80,27 +81,27 @@ class ReplicaState {
     int64_t in_flight = 0;        // tokens to come from outstanding orders
     int64_t computed = 0;         // tokens whose keys and values orders have put into the pages
     PageTable table;
-    // Forking: an answer that gets its prompt from another one, whose prompt is not computed yet.
+    // kForking: the answer gets its prompt from another one, whose prompt is not computed yet.
     enum class State : uint8_t { kWaiting, kRunning, kForking } state = State::kWaiting;
-    std::vector<SequenceId> forks;  // that wait for this one
+    std::vector<SequenceId> forks;  // answers that wait for this one
     int32_t slot = -1;              // with the ranks; while it, or the one that it waits for, runs
-    int64_t slot_length = 0;        // the slot's, as the ranks have it after the last order
-    PrefixCache::Hit hit;           // of a waiting one,
-    uint64_t hit_version = 0;       // in this version of the cache
-    // Prompt positions whose log probabilities were given; -1: nobody asks.
+    int64_t slot_length = 0;        // the slot's length, as the ranks have it after the last order
+    PrefixCache::Hit hit;           // what a waiting one finds in the cache,
+    uint64_t hit_version = 0;       // in this version of it
+    // The prompt's log probabilities were given up to this position; -1: nobody asks.
     int64_t logprobs_given = -1;
 
     int64_t prompt() const { return static_cast<int64_t>(request->prompt.size()); }
     int64_t known() const { return static_cast<int64_t>(tokens.size()); }
     int64_t length() const { return known() + in_flight; }
     int64_t max_length() const { return prompt() + request->max_tokens; }
-    // Whether a row at `position` gives log probabilities of the prompt.
+    // Tells whether a row at `position` gives log probabilities of the prompt.
     bool wants_logprobs(int64_t position) const {
       return logprobs_given >= 0 && position + 1 < prompt();
     }
     int32_t slots() const { return 1 + static_cast<int32_t>(forks.size()); }
   };
-  // A sequence that an order works on, in the slot that it has in it.
+  // A sequence that an order works on, in the slot that it has there.
   struct Worked {
     int32_t slot = 0;
     SequenceId id = 0;
@@ -137,14 +138,14 @@ class ReplicaState {
   PreemptionRates rates_;
   bool prefill_observed_ = false;
   PageTables tables_;
-  // By id, which is the order in which they came.
+  // Ids are in the order in which sequences came.
   std::map<SequenceId, Sequence> sequences_;
   std::map<serving::RequestId, std::vector<SequenceId>> requests_;
   SequenceId next_id_ = 1;
   std::vector<int32_t> free_slots_;  // the last one is taken next
   std::deque<Outstanding> outstanding_;
   std::vector<serving::AnswerOutput> outputs_;
-  serving::ReplicaLoad counters_;  // its counters only
+  serving::ReplicaLoad counters_;  // only its counters are used
 };
 
 }  // namespace skein::worker

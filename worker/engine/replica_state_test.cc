@@ -23,7 +23,7 @@ TEST(ReplicaStateTest, APromptIsStartedThenDecoded) {
   ASSERT_THAT(first.starts, SizeIs(1));
   EXPECT_THAT(first.starts[0].prompt, ElementsAre(1, 2, 3));
   ASSERT_THAT(first.updates, SizeIs(1));
-  EXPECT_THAT(first.updates[0].pages, ElementsAre(0));  // no page that nothing is written to
+  EXPECT_THAT(first.updates[0].pages, ElementsAre(0));  // lists no page that nothing is written to
   ASSERT_THAT(first.micro_batches, ElementsAre(SizeIs(1)));
   EXPECT_THAT(first.micro_batches[0][0].tokens, ElementsAre(1, 2, 3));
   EXPECT_TRUE(first.micro_batches[0][0].draws);
@@ -111,7 +111,7 @@ TEST(ReplicaStateTest, CancelFreesPagesAtOnce) {
   EXPECT_FALSE(replica.state.has_outputs());
   replica.Add(Request(2, {1, 2}, 30));
   EXPECT_EQ(replica.Next().starts[0].slot, first);
-  replica.state.Cancel(serving::RequestId(99));  // ended meanwhile
+  replica.state.Cancel(serving::RequestId(99));  // it ended meanwhile
   EXPECT_FALSE(replica.state.has_outputs());
   replica.state.CancelAll();
   EXPECT_TRUE(replica.state.idle());
@@ -198,7 +198,7 @@ TEST(ReplicaStateTest, OneAnswerIsCancelledAndTheOthersGoOn) {
   request.answers = {{.index = 0}, {.index = 1}};
   replica.Add(request);
   for (const int32_t answer : {0, 1, 2})
-    replica.state.Cancel(serving::RequestId(1), answer);  // too early, unknown
+    replica.state.Cancel(serving::RequestId(1), answer);  // too early: the answer is unknown
   EXPECT_FALSE(replica.state.has_outputs());
   replica.Step();
   replica.Step();

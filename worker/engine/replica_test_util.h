@@ -1,4 +1,4 @@
-// A small replica for tests of ReplicaState, without ranks: a test says what they answer.
+// Gives tests of ReplicaState a small replica without ranks: a test says what they answer.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ inline serving::Request Request(uint64_t id, std::vector<int32_t> prompt, int32_
           .eos_token_ids = {kEosId}};
 }
 
-// A state, and ranks that answer what a test tells them to.
+// A state with ranks that answer what a test tells them to.
 class Replica {
  public:
   explicit Replica(const ReplicaLimits& limits = Limits())
@@ -51,7 +51,7 @@ class Replica {
     return **order;
   }
   bool HasNext() { return state.NextOrder(now)->has_value(); }
-  // Every sampling chunk of the order gives `token`.
+  // Makes every sampling chunk of the order give `token`.
   void Finish(const StepOrder& order, int32_t token = 50,
               absl::Duration duration = absl::Milliseconds(1)) {
     StepResult result{.step = order.step};
@@ -70,7 +70,7 @@ class Replica {
     return order;
   }
 
-  // [micro-batch][chunk]: the position of its first token.
+  // Returns the position of the first token, [micro-batch][chunk].
   const std::vector<std::vector<int64_t>>& Begins(const StepOrder& order) const {
     return begins_.at(order.step);
   }
@@ -79,13 +79,13 @@ class Replica {
   absl::Time now = absl::UnixEpoch();
 
  private:
-  // As a rank keeps it.
+  // A slot as a rank keeps it.
   struct Slot {
     int64_t length = 0;
     int64_t pages = 0;
   };
 
-  // A sequence wastes its last page's empty positions at most.
+  // Checks that a sequence wastes its last page's empty positions at most.
   void CheckPages(const StepOrder& order) {
     for (const kernels::SlotStart& start : order.starts) slots_[start.slot] = {};
     for (const kernels::SlotUpdate& update : order.updates) {

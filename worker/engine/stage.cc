@@ -51,7 +51,7 @@ absl::Status Stage::TakeBatch(const schedule::MicroBatchId& what) {
   return absl::OkStatus();
 }
 
-// What the order changes goes with its first batch.
+// The order's changes go with its first batch.
 void Stage::Fill(StepOrder& order, const std::vector<ChunkOrder>& chunks) {
   kernels::Batch& batch = executable_->batch(batch_);
   batch.Clear();
@@ -79,7 +79,7 @@ absl::Status Stage::Compute(const schedule::MicroBatchId& what, StepOrder& order
   running_.push_back({ticket, batch_, what, begin, &step});
   ++step.batches;
   if (options_.pp_size > 1 && is_first()) tokens_.Expect(what, chunks);
-  // Results that are there free their batch; nothing waits for one, since the next instruction may
+  // Results that are there free their batch. Nothing waits for one, since the next instruction may
   // be what a peer needs to go on.
   if (!is_last() || !options_.observe_logits) return Collect(absl::InfinitePast()).status();
   SKEIN_RETURN_IF_ERROR(CollectAll());
@@ -135,12 +135,13 @@ absl::Status Stage::Send(int64_t rows) {
   SKEIN_RETURN_IF_ERROR(CollectAll());
   const ConstView activations = executable_->port(program_.output, batch_).First(rows);
   SKEIN_RETURN_IF_ERROR(options_.groups.next->Send(activations, 1, kHostStream));
-  // The memory is not written before it was sent.
+  // The batch must not write the memory before it was sent.
   executable_->After(batch_, kHostStream);
   return absl::OkStatus();
 }
 
-// The newest token of each row, for the first stage, which may need it before the leader has heard.
+// Sends the newest token of each row to the first stage, which may need it before the leader has
+// heard.
 absl::Status Stage::SendTokens() {
   if (!reports()) return absl::OkStatus();
   SKEIN_RETURN_IF_ERROR(CollectAll());
@@ -158,7 +159,7 @@ absl::Status Stage::CarryOut(const schedule::Instruction& instruction, StepOrder
                              Step& step) {
   using schedule::Operation;
   const schedule::MicroBatchId& what = instruction.what;
-  // Tokens that are received are another step's.
+  // Received tokens belong to another step.
   if (instruction.operation == Operation::kReceiveTokens) return tokens_.Receive();
   const std::vector<ChunkOrder>& chunks = order.micro_batches[what.micro_batch];
   int64_t rows = 0;
@@ -175,7 +176,7 @@ absl::Status Stage::CarryOut(const schedule::Instruction& instruction, StepOrder
       return SendTokens();
     case Operation::kFlush:
       return options_.groups.next->Flush(1);
-    case Operation::kSample:  // the executable has
+    case Operation::kSample:  // the executable has drawn
     case Operation::kReceiveTokens:
       break;
   }
@@ -193,7 +194,7 @@ std::vector<schedule::MicroBatch> Stage::MicroBatchDependencies(const StepOrder&
   return micro_batches;
 }
 
-// What else is wrong with an order, the executable says.
+// The executable finds whatever else is wrong with an order.
 absl::Status Stage::CheckSlots(const StepOrder& order) const {
   const auto check = [this](int32_t slot) {
     if (slot >= 0 && slot < options_.slots) return absl::OkStatus();
@@ -231,7 +232,7 @@ void Stage::Begin(StepOrder order) {
   if (failed_.ok()) Fail(CarryOut(order, step));
 }
 
-// Peers need not wait for a rank that will not come.
+// Aborts all exchanges, so that peers need not wait for a rank that will not come.
 void Stage::Fail(const absl::Status& why) {
   if (why.ok()) return;
   failed_ = why;

@@ -1,6 +1,6 @@
-// One rank's part of every step, as the schedule lists it: receives activations, runs its layers,
-// sends them on. What a micro-batch computes is filled into a batch of the executable, which draws
-// the tokens, too; TokenRelay carries them to the first stage.
+// Does one rank's part of every step, as the schedule lists it: receives activations, runs its
+// layers, sends them on. A micro-batch is filled into a batch of the executable, which draws the
+// tokens, too; TokenRelay carries them to the first stage.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace skein::worker {
 
-// When a stage computed a micro-batch; waiting for activations is outside.
+// Tells when a stage computed a micro-batch; waiting for activations is outside.
 struct TraceEvent {
   int64_t step = 0;
   int32_t stage = 0;
@@ -42,12 +42,12 @@ struct StageOptions {
   StepWatch* watch = nullptr;  // told of every step; may be null
 
   std::function<void(const TraceEvent&)> trace;  // may be null
-  // Sees this shard's logits of every sampled row, on ranks of the last stage; may be null. Only
-  // over an executable whose memory is the host's.
+  // Sees this shard's logits of every sampled row, on ranks of the last stage; may be null. It
+  // works only over an executable whose memory is the host's.
   std::function<void(int32_t slot, absl::Span<const float>)> observe_logits;
 };
 
-// Owned by one rank and used by one thread, except Abort.
+// One rank owns it and one thread uses it, except Abort.
 class Stage {
  public:
   // `executable` runs `program` and outlives the stage, as do the groups.
@@ -56,16 +56,17 @@ class Stage {
 
   bool reports() const { return options_.tp_rank == 0 && is_last(); }
 
-  // Carries out the order as far as it goes without waiting for the executable: it waits where no
+  // Carries out the order as far as it goes without waiting for the executable. It waits where no
   // batch is free, and for other ranks. Up to kernels::Executable::kBatches steps may be under way.
   // An error, which Finish tells, aborts what this rank has to do with others.
   void Begin(StepOrder order);
   int64_t under_way() const { return static_cast<int64_t>(steps_.size()); }
-  // The result of the oldest step under way, of which there is one; none when it is not over by the
-  // deadline. The sampling rank's has what was sampled; every rank's has the step and the status:
-  // an error means that the replica cannot go on (a lost peer, a broken order).
+  // Returns the result of the oldest step under way, of which there is one; none when it is not
+  // over by the deadline. The sampling rank's result has what was sampled; every rank's has the
+  // step and the status: an error means that the replica cannot go on (a lost peer, a broken
+  // order).
   std::optional<StepResult> Finish(absl::Time deadline);
-  // Both, where none is under way.
+  // Begins and finishes the step, where none is under way.
   StepResult Run(StepOrder order);
 
   // Makes what is under way fail with `why`, also while it waits for a peer. Any thread.
@@ -90,7 +91,7 @@ class Stage {
   void Fail(const absl::Status& why);
   absl::Status CheckSlots(const StepOrder& order) const;
   absl::Status CarryOut(StepOrder& order, Step& step);
-  // An order's micro-batches as the schedule needs them: the tokens that each waits for.
+  // Returns an order's micro-batches as the schedule needs them: the tokens that each waits for.
   std::vector<schedule::MicroBatch> MicroBatchDependencies(const StepOrder& order) const;
   absl::Status CarryOut(const schedule::Instruction& instruction, StepOrder& order, Step& step);
 
@@ -112,10 +113,10 @@ class Stage {
   TokenRelay tokens_;
   std::deque<Step> steps_;
   std::deque<Running> running_;  // batches, the oldest one first
-  // The micro-batch in hand: it has this batch from what it receives to what it sends.
+  // The micro-batch in hand has this batch from what it receives to what it sends.
   std::optional<schedule::MicroBatchId> in_hand_;
   int batch_ = 0;
-  absl::Status failed_;  // after which nothing more is run
+  absl::Status failed_;  // nothing more is run after an error
 };
 
 }  // namespace skein::worker

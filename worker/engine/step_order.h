@@ -1,5 +1,5 @@
-// What the leader tells its replica's ranks to do in one step, and what comes back: the messages
-// on the control channel.
+// The messages on the control channel: what the leader tells its replica's ranks to do in one step,
+// and what comes back.
 //
 // Orders are carried out whole and one after the other. The next one is planned and sent while one
 // runs, so it may build on tokens that only the ranks know, and reuse slots and pages that the one
@@ -17,8 +17,8 @@
 
 namespace skein::worker {
 
-// tokens[i] stands at the slot's i-th next position; kNewestToken is the one that its last sampling
-// chunk gave. `draws`: the last row gives the next token.
+// tokens[i] stands at the slot's i-th next position; kNewestToken stands for the one that its last
+// sampling chunk gave. `draws`: the last row gives the next token.
 struct ChunkOrder {
   int32_t slot = 0;
   absl::InlinedVector<int32_t, 4> tokens;  // a decode's take no memory of their own
@@ -26,11 +26,11 @@ struct ChunkOrder {
   int32_t prompt_logprobs = -1;  // kernels::BatchSequence's
 
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
-  // Rows, the last ones, whose logits are wanted.
+  // Counts the last rows whose logits are wanted.
   int64_t outputs() const { return prompt_logprobs >= 0 ? rows() : (draws ? 1 : 0); }
 };
 
-// The parts take effect in this order.
+// The lists take effect in this order.
 struct StepOrder {
   int64_t step = 0;
   std::vector<kernels::SlotStart> starts;
@@ -39,8 +39,8 @@ struct StepOrder {
   std::vector<std::vector<ChunkOrder>> micro_batches;
 };
 
-// From the sampling rank after every step; from another rank only when it failed. A row per
-// sampling chunk, in the order's order.
+// The sampling rank sends it after every step, another rank only when it failed. Lists have a row
+// per sampling chunk, in the order's order.
 struct StepResult {
   int64_t step = 0;
   absl::Status status;
@@ -48,7 +48,7 @@ struct StepResult {
   std::vector<kernels::PromptLogprobs> prompt_logprobs;
 };
 
-// The first byte of a message.
+// Every message begins with this byte.
 enum class MessageKind : uint8_t {
   kOrder = 1,  // leader to follower
   kStop,       // leader to follower, nothing else: leave the loop once the orders are carried out
@@ -58,7 +58,8 @@ enum class MessageKind : uint8_t {
 std::string Encode(const StepOrder& order);
 std::string Encode(const StepResult& result);
 std::string EncodeStop();
-// Internal when there is no such kind, and, below, when the bytes are no such message.
+// Internal when there is no such kind. The functions below answer Internal when the bytes are no
+// such message.
 absl::StatusOr<MessageKind> KindOf(std::string_view bytes);
 absl::StatusOr<StepOrder> DecodeStepOrder(std::string_view bytes);
 absl::StatusOr<StepResult> DecodeStepResult(std::string_view bytes);

@@ -73,7 +73,7 @@ TEST(StepOrderTest, AMessageTellsItsKind) {
   EXPECT_FALSE(KindOf("").ok());
   EXPECT_FALSE(KindOf(std::string(1, '\0')).ok());
   EXPECT_FALSE(KindOf("\x77").ok());
-  // As a result that is taken for an order would be.
+  // A result must not be taken for an order.
   EXPECT_FALSE(DecodeStepOrder(Encode(StepResult())).ok());
   EXPECT_FALSE(DecodeStepResult(Encode(StepOrder())).ok());
   EXPECT_FALSE(DecodeStepOrder(EncodeStop()).ok());

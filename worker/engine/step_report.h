@@ -1,4 +1,4 @@
-// What a replica's leader tells the coordinator of a step.
+// A replica's leader tells the coordinator of a step.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace skein::worker {
 
 struct StepReport : serving::StepOutput {
-  uint64_t epoch = 0;  // Inbox::Contents::epoch of the requests
+  uint64_t epoch = 0;  // Inbox::Contents::epoch of its requests
 };
 
 }  // namespace skein::worker

@@ -1,4 +1,4 @@
-// How long a step's exchanges between ranks may take, and who is told.
+// Tells how long a step's exchanges between ranks may take, and who hears of it.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,8 @@ class StepTimes {
   // Slow steps are forgotten by and by, 1% with every later one of their size.
   void Observe(int64_t rows, absl::Duration time);
   absl::Duration Predict(int64_t rows) const;
-  // After which an exchange of such a step counts as hung: 10 times the prediction, at least 30 s.
+  // Returns the time after which an exchange of such a step counts as hung: 10 times the
+  // prediction, at least 30 s.
   absl::Duration Deadline(int64_t rows) const;
 
  private:
@@ -41,14 +42,14 @@ class StepTimes {
   static int SizeOf(int64_t rows);
 
   const absl::Duration unknown_row_;
-  // [i]: of 2^i rows to 2^(i+1) - 1; 0: none
+  // [i] is of 2^i rows to 2^(i+1) - 1; 0: none
   std::array<absl::Duration, kSizes> slowest_{};
   std::array<absl::Duration, kSizes> fastest_{};
 };
 
-// How long a leader waits for the result of a step, told of every result. A leader that is alone
-// decides by the same deadline as ranks that wait for each other; one that is not lets those judge
-// first, who know who is to blame, and stands in where none of them waits.
+// Tells how long a leader waits for the result of a step, by the results so far. A leader that is
+// alone decides by the same deadline as ranks that wait for each other. A leader that is not lets
+// those judge first, who know who is to blame, and stands in where none of them waits.
 class ResultWatch {
  public:
   // `fixed` replaces the prediction.
@@ -58,23 +59,24 @@ class ResultWatch {
 
   // The oldest outstanding step, of so many rows, gave its result after that time.
   void Observe(int64_t rows, absl::Duration time);
-  // For the next one.
+  // Returns the time-out of the next one.
   absl::Duration Timeout(int64_t rows) const;
 
  private:
   const bool alone_;
   const std::optional<absl::Duration> fixed_;
   StepTimes times_;
-  int64_t rows_ = 0;  // of the last step: it may have been late, as for StepWatch
+  int64_t rows_ = 0;  // the last step's: it may have been late, as for StepWatch
 };
 
-// Told of every step by the thread that carries it out; sets the deadline of the step's exchanges.
-// A rank that is ahead waits for others to end the step before, so the rows of both count; where
-// several steps are under way, the longest deadline holds.
+// The thread that carries out steps tells it of every one; it sets the deadline of the step's
+// exchanges. A rank that is ahead waits for others to end the step before, so the rows of both
+// count; where several steps are under way, the longest deadline holds.
+//
 // Every rank reckons for itself, so that a deadline costs no byte; ranks of one step see about the
 // same times, since they wait for each other. The tracker says the deadline to whoever hears the
-// heartbeats, and can then name the rank that holds up the others. The groups themselves give up
-// 5 s later, for where nobody hears.
+// heartbeats, and can then name the rank that holds up the others. The groups themselves give up 5
+// s later, where nobody hears.
 class StepWatch {
  public:
   static constexpr absl::Duration kGrace = absl::Seconds(5);
@@ -85,14 +87,14 @@ class StepWatch {
             int64_t model_bytes = StepTimes::kUnknownModelBytes);
 
   void Begin(int64_t step, int64_t rows);
-  // The oldest step that has begun.
+  // Ends the oldest step that has begun.
   void End();
 
  private:
   struct Begun {
     int64_t step = 0;
     absl::Duration deadline;
-    int64_t both_rows = 0;  // its own, and those of the step before
+    int64_t both_rows = 0;  // its own and those of the step before
     std::chrono::steady_clock::time_point time;
   };
 

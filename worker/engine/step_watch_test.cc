@@ -43,7 +43,8 @@ const Seen kPrefill = {512, absl::Seconds(8)};
 TEST(StepTimesSizeTest, BeforeTheFirstStepTheModelsSizeTells) {
   constexpr int64_t kMiB = 1 << 20;
   EXPECT_EQ(StepTimes(16 * 1024 * kMiB).Predict(100), absl::Seconds(10));
-  EXPECT_EQ(StepTimes(64 * 1024 * kMiB).Predict(100), absl::Seconds(10));  // more machines, too
+  // A larger model has more machines.
+  EXPECT_EQ(StepTimes(64 * 1024 * kMiB).Predict(100), absl::Seconds(10));
   // A frozen thread in the first prompt of a small model is named after 30 s, not minutes.
   EXPECT_EQ(StepTimes(16 * kMiB).Deadline(1024), absl::Seconds(30));
   EXPECT_EQ(ResultWatch(/*alone=*/true, std::nullopt, 16 * kMiB).Timeout(1024), absl::Seconds(30));
@@ -109,7 +110,7 @@ TEST(StepWatch, AShortStepMayWaitForALongOne) {
   EXPECT_EQ(tracker.Read().deadline, absl::Seconds(30));
 }
 
-// The host is a step ahead of its device.
+// A host may be a step ahead of its device.
 TEST(StepWatch, TellsOfTheOldestStepUnderWayAndOfTheHostsOwnCalls) {
   comm::OperationTracker tracker;
   comm::OperationTracker::Group* const hop = tracker.AddGroup("hop", {0, 1}, 0);

@@ -1,4 +1,4 @@
-// Signs of life of threads that schedule or wait, for heartbeats to carry: a thread that stops
+// Signs of life of threads that schedule or wait, which heartbeats carry: a thread that stops
 // without a word would otherwise hold up its replica unnoticed. Threads that compute are judged by
 // their step's deadline instead.
 #pragma once
@@ -20,12 +20,12 @@ namespace skein::worker {
 // Thread-safe.
 class ThreadBeats {
  public:
-  // How often a thread says that it lives; its waits are cut into pieces of this length.
+  // A thread says this often that it lives; its waits are cut into pieces of this length.
   static constexpr absl::Duration kInterval = absl::Milliseconds(500);
 
   class Excuse;
 
-  // One thread's. Any thread may read it.
+  // Tells when its thread last lived. Any thread may read it.
   class Beat {
    public:
     void Strike() { pulse_.Beat(); }
@@ -42,8 +42,8 @@ class ThreadBeats {
     std::atomic<bool> excused_ = false;
   };
 
-  // While it lives the thread waits for other ranks, which are judged themselves. `beat` may be
-  // null.
+  // Says, while it lives, that the thread waits for other ranks, which are judged themselves.
+  // `beat` may be null.
   class Excuse {
    public:
     explicit Excuse(Beat* beat) : beat_(beat) {
@@ -60,7 +60,7 @@ class ThreadBeats {
     Beat* const beat_;
   };
 
-  // Owned by this; struck once. "scheduler"
+  // Adds a beat by the name of its thread, like "scheduler". Owned by this; struck once.
   Beat* Add(std::string name) {
     auto beat = std::make_unique<Beat>();
     beat->Strike();
@@ -68,14 +68,14 @@ class ThreadBeats {
     return beats_.emplace_back(std::move(name), std::move(beat)).second.get();
   }
 
-  // Whether a thread waits for other ranks.
+  // Tells whether a thread waits for other ranks.
   bool AnyExcused() const {
     MutexLock lock(&mutex_);
     return std::any_of(beats_.begin(), beats_.end(),
                        [](const auto& entry) { return entry.second->excused(); });
   }
 
-  // By name: how long ago each thread last struck.
+  // Returns by name how long ago each thread last struck.
   std::vector<std::pair<std::string, absl::Duration>> Read() const {
     std::vector<std::pair<std::string, absl::Duration>> still;
     MutexLock lock(&mutex_);

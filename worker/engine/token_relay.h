@@ -1,4 +1,4 @@
-// The way of sampled tokens through a pipeline: from the sampling rank (the first shard of the last
+// Carries sampled tokens through a pipeline: from the sampling rank (the first shard of the last
 // stage) to the ranks of the first stage, one message per micro-batch that draws tokens. The first
 // stage goes on with them in the next step, without waiting for the leader. A stage that is alone
 // has drawn them itself, on every shard.
@@ -30,14 +30,14 @@ class TokenRelay {
   explicit TokenRelay(const Options& options) : options_(options), awaited_(options.slots) {}
 
   void BeginStep() { expected_before_ = expected_; }
-  // What each micro-batch of the order feeds on (schedule::MicroBatch::feeds_on).
+  // Returns what each micro-batch of the order feeds on (schedule::MicroBatch::feeds_on).
   std::vector<std::vector<schedule::MicroBatchId>> FeedsOn(const StepOrder& order) const;
   void EndStep() { last_step_messages_ = expected_ - expected_before_; }
 
-  // On the sampling rank: a micro-batch's tokens, in the order of its sampling chunks.
+  // Called on the sampling rank with a micro-batch's tokens, in the order of its sampling chunks.
   absl::Status Send(absl::Span<const int32_t> tokens);
 
-  // On the first stage: what the micro-batch draws is on its way.
+  // Called on the first stage: the tokens that the micro-batch draws are on their way.
   void Expect(const schedule::MicroBatchId& from, const std::vector<ChunkOrder>& chunks);
   // Takes in the oldest message that is expected.
   absl::Status Receive();
@@ -45,7 +45,7 @@ class TokenRelay {
   absl::Status Await(const std::vector<ChunkOrder>& chunks);
 
  private:
-  // A message on its way to this rank: whose tokens it has, and from which micro-batch.
+  // A message on its way to this rank comes from this micro-batch, with tokens of these slots.
   struct Due {
     schedule::MicroBatchId from;
     std::vector<int32_t> slots;
@@ -53,16 +53,16 @@ class TokenRelay {
 
   int source_rank() const { return options_.tp_size; }  // its rank in the group
   int64_t received() const { return expected_ - static_cast<int64_t>(due_.size()); }
-  // The message, counted from 1, that the chunk's newest token comes with; 0: it is there.
+  // Returns the message, counted from 1, that the chunk's newest token comes with; 0: it is there.
   int64_t AwaitedBy(const ChunkOrder& chunk) const;
   absl::Status ReceiveUntil(int64_t messages);
 
   const Options options_;
   std::vector<int64_t> awaited_;  // [slots]: the message that brings the newest token
   std::deque<Due> due_;
-  int64_t expected_ = 0;            // messages, ever
-  int64_t expected_before_ = 0;     // of them, before this step
-  int64_t last_step_messages_ = 0;  // of them, the last step's
+  int64_t expected_ = 0;            // messages so far
+  int64_t expected_before_ = 0;     // messages before this step
+  int64_t last_step_messages_ = 0;  // messages of the last step
 };
 
 }  // namespace skein::worker

@@ -30,7 +30,7 @@ class ToldTokens final : public kernels::FakeExecutable {
   }
 };
 
-// Two stages of two shards: ranks 0 and 1 are the first stage's, 2 reports.
+// The two stages have two shards each: ranks 0 and 1 are the first stage's, 2 reports.
 class RelayTest : public ::testing::Test {
  protected:
   RelayTest() {
@@ -43,7 +43,7 @@ class RelayTest : public ::testing::Test {
     }
   }
 
-  // A step that draws a token of each chunk, in one micro-batch.
+  // Carries out a step that draws a token of each chunk, in one micro-batch.
   void Step(const StepOrder& order, const std::vector<int32_t>& tokens) {
     for (auto& relay : relays_) relay->BeginStep();
     for (int rank : {0, 1}) relays_[rank]->Expect({order.step, 0}, order.micro_batches[0]);
@@ -95,7 +95,7 @@ TEST_F(RelayTest, TokensOfASequenceThatHasEndedAreTaken) {
   EXPECT_EQ(executables_[0].newest(3), 80);
 }
 
-// A slot that another sequence takes while a token of the one before is on its way.
+// Another sequence takes a slot while a token of the one before is on its way.
 TEST_F(RelayTest, AStartWaitsForNothingOfTheSequenceBefore) {
   Step({.step = 1, .micro_batches = {{Decode(2)}}}, {70});
   const StepOrder next = {.step = 2,
@@ -105,7 +105,7 @@ TEST_F(RelayTest, AStartWaitsForNothingOfTheSequenceBefore) {
   EXPECT_THAT(relays_[0]->FeedsOn(next), ElementsAre(IsEmpty()));
   relays_[0]->EndStep();
   Step(next, {90});
-  // Its own token comes behind, and is the newest.
+  // The slot's own token comes behind, and is the newest.
   SKEIN_ASSERT_OK(relays_[0]->Await({Decode(2)}));
   EXPECT_EQ(executables_[0].newest(2), 90);
 }

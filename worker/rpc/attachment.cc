@@ -23,20 +23,20 @@ namespace {
 
 namespace pb = ::skein::cluster::v1;
 
-// Between attempts to reach a coordinator.
+// Attempts to reach a coordinator are so far apart.
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
-// For one attempt.
+// One attempt may take so long.
 constexpr absl::Duration kConnectTime = absl::Seconds(1);
-// Between messages that it is not there.
+// Messages that the coordinator is not there are so far apart.
 constexpr absl::Duration kWaitMessageInterval = absl::Seconds(5);
-// For last words to leave.
+// Last words have so long to leave.
 constexpr absl::Duration kHangUpTime = absl::Seconds(1);
 
 absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-// The coordinator is gone or not there yet; every other status is its word.
+// Tells that the coordinator is gone or not there yet; every other status is its word.
 bool IsLoss(const absl::Status& status) {
   return status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
 }
@@ -89,10 +89,10 @@ pb::WorkerMessage HeartbeatMessage(const AttachmentOptions& options, const Inbox
 
 }  // namespace
 
-// One life of the stream. Writes come from several threads, reads from one.
+// Is one life of the stream. Writes come from several threads, reads from one.
 class Attachment::Stream {
  public:
-  // Null when the coordinator is not reached within `patience`.
+  // Returns null when the coordinator is not reached within `patience`.
   static std::shared_ptr<Stream> Connect(const std::string& coordinator, absl::Duration patience) {
     grpc::ChannelArguments arguments;
     // A coordinator that comes back finds its ranks a moment later.
@@ -108,12 +108,12 @@ class Attachment::Stream {
     return std::shared_ptr<Stream>(new Stream(std::move(channel)));
   }
 
-  // False when the stream is over or half closed.
+  // Returns false when the stream is over or half closed.
   bool Write(const pb::WorkerMessage& message) {
     MutexLock lock(&write_mutex_);
     return !half_closed_ && rpc_->Write(message);
   }
-  // The same, counted: the coordinator says how many it has taken up.
+  // Writes and counts the message: the coordinator says how many it has taken up.
   void WriteStep(const pb::WorkerMessage& message) {
     MutexLock lock(&write_mutex_);
     if (half_closed_) return;
@@ -121,7 +121,8 @@ class Attachment::Stream {
     rpc_->Write(message);
   }
   void OnMessagesTaken(uint64_t taken) { messages_taken_ = taken; }
-  // Whether the coordinator has left a step that was sent before `patience` untaken. One thread.
+  // Tells whether the coordinator has left a step that was sent before `patience` untaken. One
+  // thread may call.
   bool StepsAreOverdue(absl::Duration patience) {
     const absl::Time now = absl::UnixEpoch() + absl::FromChrono(SteadyNow().time_since_epoch());
     return acknowledgements_.Overdue(messages_sent_, messages_taken_, now, patience).has_value();
@@ -131,7 +132,7 @@ class Attachment::Stream {
     if (!std::exchange(half_closed_, true)) rpc_->WritesDone();
   }
   bool Read(pb::CoordinatorMessage* message) { return rpc_->Read(message); }
-  // Any thread; makes writes and reads that block return.
+  // Makes writes and reads that block return. Any thread may call.
   void Cancel() { context_.TryCancel(); }
   absl::Status Finish() { return FromGrpc(rpc_->Finish()); }
 
@@ -181,7 +182,7 @@ bool Attachment::EndsWithinABeat() {
 absl::StatusOr<plan::Plan> Attachment::WaitForPlan() {
   MutexLock lock(&mutex_);
   while (!plan_.has_value() && !ended_) changed_.Wait(&mutex_);
-  // Also a job that is to end gets its plan, as its other ranks do: they leave together.
+  // A job that is to end gets its plan, too, as its other ranks do: they leave together.
   if (plan_.has_value()) return *plan_;
   return absl::CancelledError("the job ended before it was planned");
 }
@@ -224,7 +225,7 @@ void Attachment::HangUp(std::function<void(Stream&)> last_words) {
     stream = stream_;
   }
   if (stream == nullptr) return;
-  // On a thread, since a coordinator that does not read would hold this rank.
+  // Another thread says goodbye, since a coordinator that does not read would hold this rank.
   std::thread goodbye([&] {
     last_words(*stream);
     stream->HalfClose();
@@ -334,7 +335,7 @@ absl::Status Attachment::OnPlan(plan::Plan plan) {
     return absl::FailedPreconditionError(
         absl::StrCat("the plan is of ", plan.ranks.size(), " ranks"));
   }
-  // Its node is the plan's to say.
+  // The plan names the device's node.
   topology::Device planned = plan.ranks[options_.rank].device;
   planned.node = options_.device.node;
   if (planned != options_.device) {

@@ -1,5 +1,5 @@
-// A rank's tie to the coordinator: one gRPC stream for its whole life, kept alive by a thread of
-// its own and taken up again when the coordinator comes back.
+// Ties a rank to the coordinator: one gRPC stream for its whole life, kept alive by a thread of its
+// own and taken up again when the coordinator comes back.
 //
 // Writes may block for as long as the coordinator does not read. So no lock is held while one
 // goes on, and a third thread, which never writes, ends the stream of a coordinator that is silent.
@@ -36,17 +36,17 @@ struct AttachmentOptions {
   int32_t job_size = 1;
   topology::Node node;
   topology::Device device;
-  plan::LayoutRequest layout;  // of the job; empty: the coordinator's
-  // What heartbeats tell; both outlive the attachment and may be null.
+  plan::LayoutRequest layout;  // the job's; empty: the coordinator's
+  // Heartbeats tell what these hold; both outlive the attachment and may be null.
   const comm::OperationTracker* tracker = nullptr;
   const ThreadBeats* beats = nullptr;
   absl::Duration heartbeat_interval = absl::Milliseconds(500);
-  // How long a rank lives without a coordinator, or with one that takes none of its reports.
+  // A rank lives so long without a coordinator, or with one that takes none of its reports.
   absl::Duration orphan_timeout = absl::Seconds(60);
-  bool announces = true;  // says in the log that it waits; one rank of a host does
+  bool announces = true;  // the log says that it waits; one rank of a host does so
 };
 
-// The shard is loaded: what the coordinator compares between replicas.
+// Says of a loaded shard what the coordinator compares between replicas.
 struct ShardReport {
   std::string slice_key;
   std::string slice_digest;
@@ -69,10 +69,10 @@ class Attachment {
   absl::StatusOr<plan::Plan> WaitForPlan();
 
   void SendReady(const ShardReport& report);
-  // Leaders only. Dropped while there is no coordinator, and when the requests are an earlier
-  // one's.
+  // Reports a step of a leader. A report is dropped while there is no coordinator, and when its
+  // requests are an earlier one's.
   void SendStep(const StepReport& report);
-  // The last words of a rank that ends; waits up to a second for them to leave.
+  // Says the last words of a rank that ends; waits up to a second for them to leave.
   void SendFailure(const absl::Status& why);
 
  private:
@@ -81,7 +81,7 @@ class Attachment {
   void ReadLoop();
   void HeartbeatLoop();
   void WatchLoop();
-  // One life of the stream, from hello to its end.
+  // Lives one life of the stream, from hello to its end.
   absl::Status RunStream();
   absl::Status OnPlan(plan::Plan plan);
   void OnUpdates(serving::RequestUpdates updates);
@@ -100,10 +100,10 @@ class Attachment {
   Mutex mutex_;
   CondVar changed_;                                         // stream_ gone, plan_ there, or ended_
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // null between lives
-  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;              // the inbox's, of this life or the next
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // the inbox's epoch, of this life or the next
   std::optional<plan::Plan> plan_ ABSL_GUARDED_BY(mutex_);
   std::optional<ShardReport> ready_ ABSL_GUARDED_BY(mutex_);  // repeated to a new coordinator
-  // Not the time of day, which may jump.
+  // The time of day would not do, which may jump.
   std::chrono::steady_clock::time_point last_contact_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 

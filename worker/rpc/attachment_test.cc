@@ -1,4 +1,4 @@
-// A rank's tie to coordinators that are played.
+// Tests a rank's tie to coordinators that are played.
 #include "worker/rpc/attachment.h"
 
 #include <grpcpp/grpcpp.h>
@@ -28,7 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Coordinators of one rank, one after the other, on one port.
+// Plays coordinators of one rank, one after the other, on one port.
 class FakeCoordinators final : public pb::Cluster::Service {
  public:
   using Rpc = grpc::ServerReaderWriter<pb::CoordinatorMessage, pb::WorkerMessage>;
@@ -43,20 +43,20 @@ class FakeCoordinators final : public pb::Cluster::Service {
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
 
-  // Until the nth one has heard the rank's heart, whose next words are for it therefore.
+  // Waits until the nth one has heard the rank's heart; the rank's next words are for that one.
   bool AwaitHeartbeatOf(int nth) {
     return Await([&] { return coordinator_ == nth && heard_; });
   }
-  // Until the present one was sent a step.
+  // Waits until the present one was sent a step.
   bool AwaitStep() {
     return Await([&] { return !steps_.empty(); });
   }
-  // Ids of the requests that the present one was sent answers to.
+  // Returns the ids of the requests that the present one was sent answers to.
   std::vector<uint64_t> steps() {
     MutexLock lock(&mutex_);
     return steps_;
   }
-  // Until the rank says that it has taken up so many messages with requests.
+  // Waits until the rank says that it has taken up so many messages with requests.
   bool AwaitTaken(uint64_t count) {
     return Await([&] { return taken_ == count; });
   }
@@ -68,7 +68,7 @@ class FakeCoordinators final : public pb::Cluster::Service {
     MutexLock lock(&mutex_);
     rpc_->Write(message);
   }
-  // Until the present one was told that the rank is ready.
+  // Waits until the present one was told that the rank is ready.
   bool AwaitReady() {
     return Await([&] { return ready_; });
   }
@@ -221,7 +221,7 @@ plan::Plan PlanOfOneRank() {
           .context_length = 128};
 }
 
-// How a rank ended, told once.
+// Records how a rank ended, once.
 class End {
  public:
   Attachment::EndCallback callback() {
@@ -232,7 +232,7 @@ class End {
       told_.NotifyAll();
     };
   }
-  // The reason, or OK when the rank has not ended within `patience`.
+  // Returns the reason, or OK when the rank has not ended within `patience`.
   absl::Status Await(std::chrono::milliseconds patience) {
     MutexLock lock(&mutex_);
     const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -252,7 +252,7 @@ class End {
   int code_ ABSL_GUARDED_BY(mutex_) = -1;
 };
 
-// At the first attach, and at a later one.
+// The plan comes at the first attach, and at a later one.
 TEST(AttachmentTest, APlanForAnotherDeviceIsRefused) {
   plan::Plan other = PlanOfOneRank();
   other.ranks[0].device.name = "an accelerator";
