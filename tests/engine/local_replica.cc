@@ -160,22 +160,12 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
 }
 
 std::vector<LocalReplica::AnswerId> LocalReplica::AnswersOf(const kernels::SlotStart& start) const {
-  // As they cross between processes, so that nothing that matters is left out.
-  const auto bytes_of = [](kernels::SlotStart start, int32_t answer) {
-    start.slot = 0;
-    start.prompt_of = -1;
-    start.output.clear();
-    start.mu.reset();
-    start.sampling.answer = answer;
-    return Encode(StepOrder{.starts = {std::move(start)}});
-  };
-  const auto answer = static_cast<int32_t>(start.sampling.answer);
   std::vector<AnswerId> answers;
   for (const serving::Request& request : requests_) {
+    serving::SamplingParams sampling = request.sampling;
     for (const serving::AnswerStart& asked : request.answers) {
-      if (asked.index == answer &&
-          bytes_of({.prompt = request.prompt, .sampling = request.sampling}, answer) ==
-              bytes_of(start, answer)) {
+      sampling.answer = asked.index;
+      if (request.prompt == start.prompt && sampling == start.sampling) {
         answers.emplace_back(request.id, asked.index);
       }
     }
