@@ -10,6 +10,8 @@
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 #include "kernels/sampling/sampling.h"
+#include "kernels/sampling/shards.h"
+#include "kernels/sampling/survivors.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::kernels {
@@ -109,14 +111,17 @@ TEST(SampleTest, Golden) {
   }
 }
 
-TEST(LogprobsOfTest, Golden) {
+TEST(PromptLogprobsTest, Golden) {
   const json rows = Golden()["prompt_logprobs"];
   ASSERT_GE(rows.size(), 9u);
   for (const json& row : rows) {
     SCOPED_TRACE(row.dump());
     const std::vector<float> logits = Logits(row["logits"]);
     SKEIN_ASSERT_OK_AND_ASSIGN(const serving::SampledToken token,
-                               LogprobsOf(logits, row["id"], row["count"]));
+                               Answer({.vocabulary = static_cast<int64_t>(logits.size()),
+                                       .token = row["id"],
+                                       .logprobs = row["count"]},
+                                      logits));
     EXPECT_EQ(token.id, row["id"].get<int32_t>());
     EXPECT_LE(token.top_logprobs.size(), row["count"].get<size_t>());
     ExpectLogprobs(token, row);

@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/sampling/dry.h"
-#include "kernels/sampling/sampling.h"
+#include "serving/sampling_params.h"
 
 namespace skein::kernels {
 

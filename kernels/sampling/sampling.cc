@@ -114,28 +114,6 @@ absl::StatusOr<float> CurrentMu(const serving::SamplingParams& params, std::opti
   return absl::InvalidArgumentError(absl::StrCat("mirostat's mu is ", current));
 }
 
-// Leaves the candidates that the draw may take at temperatures > 0, in order of id.
-void Restrict(const serving::SamplingParams& params, float mu, Candidates& candidates) {
-  if (params.mirostat_tau > 0.0f) {
-    KeepUnsurprising(mu, candidates);
-  } else {
-    Truncate(params, candidates);
-  }
-}
-
-// Finds the candidates that are left of a whole row.
-void Restrict(const RowQuestion& question, absl::Span<const float> adjusted, float largest,
-              float mu, Candidates& candidates) {
-  const serving::SamplingParams& params = *question.sampling;
-  if (params.top_k > 0 && params.mirostat_tau == 0.0f) {
-    candidates.AssignFirst(adjusted, 0, params.top_k);
-    candidates.Weigh(largest, params.temperature);
-  } else {
-    candidates.Assign(adjusted, largest, params.temperature);
-  }
-  Restrict(params, mu, candidates);
-}
-
 void Draw(const RowQuestion& question, Candidates& candidates, serving::SampledToken& token) {
   const serving::SamplingParams& params = *question.sampling;
   const double sum = candidates.SumOfWeights();
@@ -376,7 +354,7 @@ absl::StatusOr<serving::SampledToken> Answer(const RowQuestion& question,
   const Peak peak = PeakOf(adjusted);
   SKEIN_RETURN_IF_ERROR(Check(peak, question.vocabulary));
   SKEIN_ASSIGN_OR_RETURN(token.mu, CurrentMu(*question.sampling, question.mu));
-  Restrict(question, adjusted, peak.largest, token.mu, memory.candidates);
+  RestrictRow(*question.sampling, adjusted, peak.largest, token.mu, memory.candidates);
   Draw(question, memory.candidates, token);
   if (question.logprobs < 0) return token;
   SKEIN_ASSIGN_OR_RETURN(
@@ -423,38 +401,6 @@ float UniformDraw(uint64_t seed, uint64_t position, uint32_t answer) {
   return static_cast<float>(words[0] >> 8) * 0x1p-24f;
 }
 
-absl::StatusOr<std::vector<TokenProbability>> Survivors(absl::Span<const float> logits,
-                                                        const serving::SamplingParams& params,
-                                                        absl::Span<const int32_t> prompt,
-                                                        absl::Span<const int32_t> output,
-                                                        std::optional<float> mu) {
-  const auto vocabulary = static_cast<int64_t>(logits.size());
-  SKEIN_RETURN_IF_ERROR(CheckTokens(params, prompt, output, vocabulary));
-  const RowQuestion question = {.vocabulary = vocabulary,
-                                .sampling = &params,
-                                .prompt = prompt,
-                                .output = output,
-                                .position = output.size(),
-                                .mu = mu};
-  Memory& memory = ThreadMemory();
-  const absl::Span<const float> adjusted = Adjusted(question, 0, logits, memory);
-  const Peak peak = PeakOf(adjusted);
-  SKEIN_RETURN_IF_ERROR(Check(peak, vocabulary));
-  SKEIN_ASSIGN_OR_RETURN(const float current_mu, CurrentMu(params, mu));
-  if (params.temperature == 0.0f) {
-    return std::vector<TokenProbability>{{Greedy(adjusted, peak.largest), 1.0}};
-  }
-  Restrict(question, adjusted, peak.largest, current_mu, memory.candidates);
-  std::vector<Candidate> candidates = memory.candidates.list();
-  std::erase_if(candidates, [](const Candidate& c) { return c.weight == 0; });
-  std::sort(candidates.begin(), candidates.end(), Before);
-  double sum = 0;
-  for (const Candidate& c : candidates) sum += c.weight;
-  std::vector<TokenProbability> survivors;
-  for (const Candidate& c : candidates) survivors.push_back({c.id, c.weight / sum});
-  return survivors;
-}
-
 absl::StatusOr<serving::SampledToken> Sample(absl::Span<const float> logits,
                                              const serving::SamplingParams& params,
                                              absl::Span<const int32_t> prompt,
@@ -470,13 +416,6 @@ absl::StatusOr<serving::SampledToken> Sample(absl::Span<const float> logits,
                  .mu = mu,
                  .logprobs = params.logprobs},
                 logits);
-}
-
-absl::StatusOr<serving::SampledToken> LogprobsOf(absl::Span<const float> logits, int32_t id,
-                                                 int32_t count) {
-  const auto vocabulary = static_cast<int64_t>(logits.size());
-  SKEIN_RETURN_IF_ERROR(CheckTokens(absl::MakeConstSpan(&id, 1), vocabulary, "the prompt"));
-  return Answer({.vocabulary = vocabulary, .token = id, .logprobs = count}, logits);
 }
 
 }  // namespace skein::kernels

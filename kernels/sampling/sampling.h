@@ -35,24 +35,6 @@ absl::StatusOr<serving::SampledToken> Sample(absl::Span<const float> logits,
                                              absl::Span<const int32_t> output, uint64_t position,
                                              std::optional<float> mu = std::nullopt);
 
-// Tells what a row of logits says of the prompt's next token, `id`, and of its `count` most likely
-// tokens, as Sample tells it of the token that it chooses. Errors and cost are Sample's.
-absl::StatusOr<serving::SampledToken> LogprobsOf(absl::Span<const float> logits, int32_t id,
-                                                 int32_t count);
-
-struct TokenProbability {
-  int32_t id = 0;
-  double probability = 0;
-};
-
-// Returns what Sample draws from, in the order of the draw: probabilities above 0 that add up to 1.
-// Errors are Sample's. Cost: it also sorts.
-absl::StatusOr<std::vector<TokenProbability>> Survivors(absl::Span<const float> logits,
-                                                        const serving::SamplingParams& params,
-                                                        absl::Span<const int32_t> prompt,
-                                                        absl::Span<const int32_t> output,
-                                                        std::optional<float> mu = std::nullopt);
-
 // Returns the number that Sample draws with, uniform in [0, 1).
 float UniformDraw(uint64_t seed, uint64_t position, uint32_t answer = 0);
 

@@ -152,7 +152,8 @@ TEST(ShardsTest, AMaskIsAsIfLogitsWereInfinitelySmall) {
       EXPECT_EQ(got.id, want.id);
       EXPECT_EQ(got.mu, want.mu);
       if (params.logprobs >= 0) {
-        EXPECT_EQ(got.logprob, LogprobsOf(logits, got.id, 0)->logprob);
+        const RowQuestion of_token = {.vocabulary = 300, .token = got.id, .logprobs = 0};
+        EXPECT_EQ(got.logprob, Answer(of_token, logits)->logprob);
       }
       if (NeedsAllLogits(question)) continue;
       for (const int32_t shards : {1, 2, 4, 8}) {

@@ -24,8 +24,6 @@ double Log2(double x) {
   return exponent + 2 * s * series / kLn2;
 }
 
-}  // namespace
-
 void Truncate(const serving::SamplingParams& params, Candidates& candidates) {
   if (params.typical_p < 1.0f) candidates.KeepTypical(params.typical_p);
   if (params.top_p < 1.0f) {
@@ -43,6 +41,27 @@ void KeepUnsurprising(double mu, Candidates& candidates) {
   // The most likely token's weight is 1.
   if (least > 1) return candidates.KeepFirst(1);
   candidates.KeepHeavy(least);
+}
+
+}  // namespace
+
+void Restrict(const serving::SamplingParams& params, float mu, Candidates& candidates) {
+  if (params.mirostat_tau > 0.0f) {
+    KeepUnsurprising(mu, candidates);
+  } else {
+    Truncate(params, candidates);
+  }
+}
+
+void RestrictRow(const serving::SamplingParams& params, absl::Span<const float> logits,
+                 float largest, float mu, Candidates& candidates) {
+  if (params.top_k > 0 && params.mirostat_tau == 0.0f) {
+    candidates.AssignFirst(logits, 0, params.top_k);
+    candidates.Weigh(largest, params.temperature);
+  } else {
+    candidates.Assign(logits, largest, params.temperature);
+  }
+  Restrict(params, mu, candidates);
 }
 
 float NextMu(const serving::SamplingParams& params, float mu, const Candidate& chosen, double sum) {

@@ -348,7 +348,8 @@ TEST_P(ExecutableTest, PromptLogprobsTellOfTheNextToken) {
   const int32_t next[] = {8, 9, 7};
   for (int64_t i = 0; i < 3; ++i) {
     const serving::SampledToken& got = result.prompt_logprobs[0].tokens[i];
-    const serving::SampledToken want = *LogprobsOf(Logits(i), next[i], 2);
+    const serving::SampledToken want =
+        *Answer({.vocabulary = kVocabulary, .token = next[i], .logprobs = 2}, Logits(i));
     EXPECT_EQ(got.id, next[i]);
     EXPECT_EQ(got.logprob, want.logprob);
     EXPECT_EQ(got.top_logprobs.at(1).id, want.top_logprobs.at(1).id);
@@ -387,6 +388,19 @@ TEST_P(ExecutableTest, AHistoryBeyondTheVocabularyFailsItsDraws) {
   ASSERT_THAT(result.sampled, SizeIs(2));
   EXPECT_THAT(result.sampled[0].error, HasSubstr("token 50 of the history"));
   EXPECT_THAT(result.sampled[1].error, HasSubstr("token 50 of logit_bias"));
+}
+
+TEST_P(ExecutableTest, APromptBeyondTheVocabularyFailsItsLogprobs) {
+  for (const int32_t token : {-1, static_cast<int32_t>(kVocabulary)}) {
+    Batch batch = Start(0, {7, token}, {0}, sampling_);
+    batch.sequences[0] = {.slot = 0, .rows = 1, .outputs = 1, .prompt_logprobs = 1};
+    batch.token_ids = {7};
+    SKEIN_ASSERT_OK(Run(batch));
+    const BatchResult& result = p_.executable->result(0);
+    ASSERT_THAT(result.prompt_logprobs, SizeIs(1));
+    EXPECT_THAT(result.prompt_logprobs[0].error, HasSubstr("of the history"));
+    EXPECT_THAT(result.prompt_logprobs[0].tokens, IsEmpty());
+  }
 }
 
 // Copies take effect one after the other, before the batch's rows: a page is swapped out, taken by
