@@ -206,20 +206,20 @@ class Rank {
         MakeGroups(GroupMaker(mpi_, plan, self, options_, tracker_), plan.layout, self));
     const std::unique_ptr<kernels::Collectives> collectives = MakeCollectives(groups.view());
     SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self, collectives.get()));
-    const ShardReport report = {.slice_key = shard.program.slice_key,
-                                .slice_digest = shard.weights.slice_digest,
-                                .model_path = ModelPath(plan),
-                                .bytes_read = shard.weights.bytes_read,
-                                .load_time = absl::Now() - begin};
-    spdlog::info("loaded {} ({}) in {:.2f} s, {} thread(s)", report.slice_key,
-                 FormatBytes(report.bytes_read), absl::ToDoubleSeconds(report.load_time),
+    const attach::Ready ready = {.slice_key = shard.program.slice_key,
+                                 .slice_digest = shard.weights.slice_digest,
+                                 .model_path = ModelPath(plan),
+                                 .bytes_read = shard.weights.bytes_read,
+                                 .load_time = absl::Now() - begin};
+    spdlog::info("loaded {} ({}) in {:.2f} s, {} thread(s)", ready.slice_key,
+                 FormatBytes(ready.bytes_read), absl::ToDoubleSeconds(ready.load_time),
                  self.threads);
     StepWatch watch(&tracker_, groups.view().All(), options_.step_timeout, ModelBytes(plan));
     StageOptions stage_options = StageOptionsOf(plan, self, groups);
     stage_options.watch = &watch;
     Stage stage(stage_options, shard.program.program, shard.executable.get());
     SKEIN_RETURN_IF_ERROR(shard.executable->WarmUp());
-    attachment_->SendReady(report);
+    attachment_->SendReady(ready);
     const bool leads = self.pp_rank == 0 && self.tp_rank == 0;
     if (!leads) return RunFollower(stage, *groups.control, kLastResort);
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);

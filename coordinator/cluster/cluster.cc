@@ -41,7 +41,7 @@ Cluster::Cluster(Options options, plan::ModelFacts model, ReplicaListener* liste
       clock_(clock),
       last_tick_(clock->Now()) {}
 
-absl::Status Cluster::CheckHello(const RankHello& hello) const {
+absl::Status Cluster::CheckHello(const attach::Hello& hello) const {
   // Not Unavailable, which a rank would take for a coordinator that comes back.
   if (shut_down_) return absl::AbortedError("the coordinator is shutting down");
   if (hello.version != options_.version) {
@@ -50,9 +50,9 @@ absl::Status Cluster::CheckHello(const RankHello& hello) const {
                      options_.version, "; both must be of one version"));
   }
   if (hello.job_id.empty()) return absl::InvalidArgumentError("job_id: empty");
-  if (hello.job_size < 1 || hello.job_size > kMaxJobSize) {
+  if (hello.job_size < 1 || hello.job_size > attach::kMaxJobSize) {
     return absl::InvalidArgumentError(
-        absl::StrCat("job_size: ", hello.job_size, " is not in [1, ", kMaxJobSize, "]"));
+        absl::StrCat("job_size: ", hello.job_size, " is not in [1, ", attach::kMaxJobSize, "]"));
   }
   if (hello.rank < 0 || hello.rank >= hello.job_size) {
     return absl::InvalidArgumentError(
@@ -61,9 +61,10 @@ absl::Status Cluster::CheckHello(const RankHello& hello) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const RankHello& hello) {
+absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const attach::Hello& hello,
+                                               const std::string& secret_digest) {
   for (const auto& [serial, job] : jobs_) {
-    if (job.id != hello.job_id || job.secret_digest != hello.secret_digest) continue;
+    if (job.id != hello.job_id || job.secret_digest != secret_digest) continue;
     if (job.over()) {
       return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is over: ", job.detail));
     }
@@ -92,18 +93,19 @@ absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const RankHello& hello) {
   const uint64_t serial = next_job_++;
   Job& job = jobs_[serial];
   job.id = hello.job_id;
-  job.secret_digest = hello.secret_digest;
+  job.secret_digest = secret_digest;
   job.layout = hello.layout;
   job.size = hello.job_size;
   spdlog::info("job {}: the first of {} ranks has attached", job.id, hello.job_size);
   return serial;
 }
 
-absl::StatusOr<Cluster::RankId> Cluster::Attach(const RankHello& hello,
+absl::StatusOr<Cluster::RankId> Cluster::Attach(const attach::Hello& hello,
+                                                const std::string& secret_digest,
                                                 std::shared_ptr<RankLink> link) {
   MutexLock lock(&mutex_);
   absl::Status refusal = CheckHello(hello);
-  absl::StatusOr<uint64_t> serial = refusal.ok() ? FindOrAddJob(hello) : refusal;
+  absl::StatusOr<uint64_t> serial = refusal.ok() ? FindOrAddJob(hello, secret_digest) : refusal;
   if (!serial.ok()) {
     spdlog::warn("job {}: {} is refused: {}", hello.job_id, RankName(hello),
                  std::string(serial.status().message()));
@@ -147,23 +149,25 @@ void Cluster::PlanAndLoad(Job& job) {
   }
 }
 
-void Cluster::OnHeartbeat(RankId id, RankActivity activity) {
+void Cluster::OnHeartbeat(RankId id, attach::Heartbeat heartbeat) {
   MutexLock lock(&mutex_);
   Job* job = nullptr;
   Rank* rank = FindLive(id, &job);
   if (rank == nullptr) return;
   rank->last_heard = clock_->Now();
   if (job->activities.empty()) return;  // it waits for nobody of a job that is not there
+  RankActivity activity{std::exchange(heartbeat.progress, {})};
   if (activity.operation.has_value()) {
-    std::vector<int32_t>& others = activity.operation->others;
-    std::erase_if(others, [&](int32_t other) { return other < 0 || other >= job->size; });
+    std::vector<int>& others = activity.operation->others;
+    std::erase_if(others, [&](int other) { return other < 0 || other >= job->size; });
     std::sort(others.begin(), others.end());
     others.erase(std::unique(others.begin(), others.end()), others.end());
   }
   job->activities[id.rank] = std::move(activity);
+  rank->heartbeat = std::move(heartbeat);
 }
 
-void Cluster::OnReady(RankId id, const RankReady& ready) {
+void Cluster::OnReady(RankId id, const attach::Ready& ready) {
   MutexLock lock(&mutex_);
   Job* job = nullptr;
   Rank* rank = FindLive(id, &job);
@@ -284,7 +288,7 @@ void Cluster::Tick() {
       } else if (was_asleep) {
         rank.last_heard = now;
         rank.steps.Restart(now);
-        if (!job.activities.empty()) job.activities[number].threads.clear();
+        rank.heartbeat.threads.clear();
       } else if (now - rank.last_heard > timeout) {
         Lose(job, rank,
              absl::StrCat("it has been silent for ",
@@ -308,15 +312,14 @@ void Cluster::Tick() {
 
 absl::Status Cluster::CheckMoves(const Job& job, Rank& rank, absl::Time now) const {
   if (job.activities.empty()) return absl::OkStatus();  // it has nothing to do
-  const RankActivity& activity = job.activities[rank.hello.rank];
-  for (const auto& [thread, still] : activity.threads) {
+  for (const auto& [thread, still] : rank.heartbeat.threads) {
     if (still <= options_.progress_timeout) continue;
     return absl::AbortedError(absl::StrCat(
         "its thread '", thread, "' has not moved for ",
         absl::FormatDuration(absl::Seconds(std::round(absl::ToDoubleSeconds(still))))));
   }
   const std::optional<absl::Duration> overdue = rank.steps.Overdue(
-      rank.link->messages_sent(), activity.messages_taken, now, options_.progress_timeout);
+      rank.link->messages_sent(), rank.heartbeat.messages_taken, now, options_.progress_timeout);
   if (!overdue.has_value()) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
       "it has not taken up what was sent to it ", absl::ToInt64Milliseconds(*overdue),

@@ -17,7 +17,7 @@
 #include "base/mutex.h"
 #include "coordinator/cluster/job.h"
 #include "coordinator/cluster/links.h"
-#include "coordinator/cluster/messages.h"
+#include "parallel/attach/messages.h"
 #include "parallel/planner/planner.h"
 #include "serving/output.h"
 
@@ -55,15 +55,16 @@ class Cluster {
   // Listener and clock outlive the cluster.
   Cluster(Options options, plan::ModelFacts model, ReplicaListener* listener, const Clock* clock);
 
-  // A rank's Hello. FailedPrecondition: another version, another job size, a job that is over;
-  // InvalidArgument: a rank out of range; AlreadyExists: a rank that is there; Aborted: the
-  // coordinator shuts down. On an error the link is not kept.
-  absl::StatusOr<RankId> Attach(const RankHello& hello, std::shared_ptr<RankLink> link);
+  // A rank's Hello, with a digest in the place of its secret. FailedPrecondition: another version,
+  // another job size, a job that is over; InvalidArgument: a rank out of range; AlreadyExists: a
+  // rank that is there; Aborted: the coordinator shuts down. On an error the link is not kept.
+  absl::StatusOr<RankId> Attach(const attach::Hello& hello, const std::string& secret_digest,
+                                std::shared_ptr<RankLink> link);
 
   // Messages of an attached rank. Those of a job that is over are ignored; one out of turn loses
   // the job.
-  void OnHeartbeat(RankId id, RankActivity activity = {});
-  void OnReady(RankId id, const RankReady& ready);
+  void OnHeartbeat(RankId id, attach::Heartbeat heartbeat = {});
+  void OnReady(RankId id, const attach::Ready& ready);
   void OnStep(RankId id, const serving::StepOutput& output);
   // The job is lost at a later Tick: where a rank dies, others fail too, and the dead one, whose
   // stream ends a moment sooner or later, is to be named.
@@ -88,9 +89,10 @@ class Cluster {
   std::optional<JobStatus> Find(const std::string& job_id, const std::string& secret_digest) const;
 
  private:
-  absl::Status CheckHello(const RankHello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckHello(const attach::Hello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The job of that id that is not over, or a new one; its serial number.
-  absl::StatusOr<uint64_t> FindOrAddJob(const RankHello& hello)
+  absl::StatusOr<uint64_t> FindOrAddJob(const attach::Hello& hello,
+                                        const std::string& secret_digest)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the rank, and its job in `job`; null when the job is over.
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

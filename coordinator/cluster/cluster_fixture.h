@@ -82,7 +82,7 @@ class ClusterTest : public ::testing::Test {
     absl::StatusOr<Cluster::RankId> id;
   };
 
-  static RankHello Hello(const std::string& job, int32_t rank, int32_t size) {
+  static attach::Hello Hello(const std::string& job, int32_t rank, int32_t size) {
     return {.version = "1",
             .job_id = job,
             .rank = rank,
@@ -91,9 +91,9 @@ class ClusterTest : public ::testing::Test {
             .node = {.host = absl::StrCat("node", rank), .cores = 4, .memory_bytes = 1 << 30}};
   }
 
-  TestRank Attach(const RankHello& hello) {
+  TestRank Attach(const attach::Hello& hello) {
     TestRank rank;
-    rank.id = cluster_.Attach(hello, rank.link);
+    rank.id = cluster_.Attach(hello, /*secret_digest=*/"", rank.link);
     return rank;
   }
 

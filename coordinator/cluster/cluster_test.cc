@@ -52,7 +52,7 @@ TEST_F(ClusterTest, ALaterJobGivesFurtherReplicas) {
 
 TEST_F(ClusterTest, WhatCannotAttachIsRefusedByName) {
   ServeJob("a", 2);
-  RankHello old = Hello("b", 0, 2);
+  attach::Hello old = Hello("b", 0, 2);
   old.version = "0.9";
   EXPECT_THAT(Attach(old).id, StatusIs(absl::StatusCode::kFailedPrecondition,
                                        AllOf(HasSubstr("0.9"), HasSubstr("node0"))));
@@ -85,7 +85,7 @@ TEST_F(ClusterTest, AJobThatCannotBePlannedIsRefusedOnAllRanks) {
 
 TEST_F(ClusterTest, RanksThatReadDifferentWeightsAreRefusedByHostAndPath) {
   ServeJob("a", 2);
-  RankHello far = Hello("b", 0, 2);
+  attach::Hello far = Hello("b", 0, 2);
   far.node.host = "far";
   std::vector<TestRank> ranks = {Attach(far), Attach(Hello("b", 1, 2))};
   cluster_.OnReady(*ranks[0].id,

@@ -33,22 +33,24 @@ TEST_F(ClusterWatchTest, ASilentRankIsLostAfterTheTimeout) {
 }
 
 // Rank 0 has been in all-reduce 8 for `seconds`, rank 1 not yet.
-std::vector<RankActivity> OneWaits(double seconds) {
-  const OperationInProgress waits = {.group = "tp of replica 0, stage 0",
-                                     .operation = comm::Operation::kAllReduce,
-                                     .number = 8,
-                                     .others = {1},
-                                     .elapsed = absl::Seconds(seconds),
-                                     .deadline = absl::Seconds(30)};
-  return {{.operation = waits, .step = 3, .entered = {{waits.group, 8}}},
-          {.step = 3, .entered = {{waits.group, 7}}}};
+std::vector<attach::Heartbeat> OneWaits(double seconds) {
+  const comm::OperationInProgress waits = {
+      .group = "tp of replica 0, stage 0",
+      .call = {.operation = comm::Operation::kAllReduce, .number = 8},
+      .others = {1},
+      .elapsed = absl::Seconds(seconds)};
+  return {{.progress = {.step = 3,
+                        .deadline = absl::Seconds(30),
+                        .operation = waits,
+                        .entered = {{waits.group, 8}}}},
+          {.progress = {.step = 3, .entered = {{waits.group, 7}}}}};
 }
 
 TEST_F(ClusterWatchTest, ARankThatHoldsUpAnotherBeyondItsDeadlineIsLost) {
   const std::vector<TestRank> ranks = ServeJob("a", 2);
   for (double seconds = 0; seconds <= 30; seconds += 0.5) {
     clock_.Advance(absl::Milliseconds(500));
-    const std::vector<RankActivity> now = OneWaits(seconds);
+    const std::vector<attach::Heartbeat> now = OneWaits(seconds);
     for (int i = 0; i < 2; ++i) cluster_.OnHeartbeat(*ranks[i].id, now[i]);
     cluster_.Tick();
     ASSERT_EQ(StateOf("a"), "serving");
@@ -70,8 +72,8 @@ TEST_F(ClusterWatchTest, ARankThatHoldsUpAnotherBeyondItsDeadlineIsLost) {
 // A worker's list of others is not believed as it is.
 TEST_F(ClusterWatchTest, WhoIsWaitedForCountsOnce) {
   const std::vector<TestRank> ranks = ServeJob("a", 4);
-  RankActivity waits = OneWaits(31)[0];
-  waits.operation->others = {2, 1, 70000, 2, -3, 1, 4, 2};
+  attach::Heartbeat waits = OneWaits(31)[0];
+  waits.progress.operation->others = {2, 1, 70000, 2, -3, 1, 4, 2};
   cluster_.OnHeartbeat(*ranks[0].id, waits);
   cluster_.Tick();
   EXPECT_THAT(cluster_.Status().front().detail,
@@ -88,7 +90,8 @@ size_t HeapBytes() {
 TEST_F(ClusterWatchTest, ARankThatSaysThatItHasManyOthersCostsLittle) {
   const size_t before = HeapBytes();
   for (int i = 0; i < 100; ++i) {
-    const TestRank rank = Attach(Hello(absl::StrCat("job", i), kMaxJobSize - 1, kMaxJobSize));
+    const TestRank rank =
+        Attach(Hello(absl::StrCat("job", i), attach::kMaxJobSize - 1, attach::kMaxJobSize));
     SKEIN_ASSERT_OK(rank.id.status());
     cluster_.OnHeartbeat(*rank.id, OneWaits(31)[0]);
   }
@@ -113,16 +116,16 @@ TEST_F(ClusterWatchTest, ASilentRankIsLostWithWhatItDidLast) {
 // Rank 1's process stops while rank 0 waits for it, with a deadline below --heartbeat-timeout.
 TEST_F(ClusterWatchTest, NobodyIsBlamedForARankThatIsSilent) {
   const std::vector<TestRank> ranks = ServeJob("a", 2);
-  std::vector<RankActivity> now = OneWaits(0.1);
-  now[0].operation->deadline = absl::Seconds(1.8);
+  std::vector<attach::Heartbeat> now = OneWaits(0.1);
+  for (attach::Heartbeat& beat : now) beat.progress.deadline = absl::Seconds(1.8);
   // As far as is known rank 1 waits for rank 0.
-  now[1].operation = now[0].operation;
-  now[1].operation->number = 7;
-  now[1].operation->others = {0};
+  now[1].progress.operation = now[0].progress.operation;
+  now[1].progress.operation->call.number = 7;
+  now[1].progress.operation->others = {0};
   for (int i = 0; i < 2; ++i) cluster_.OnHeartbeat(*ranks[i].id, now[i]);
   for (double seconds = 0.5; seconds <= 3; seconds += 0.5) {
     clock_.Advance(absl::Milliseconds(500));
-    now[0].operation->elapsed = absl::Seconds(seconds);
+    now[0].progress.operation->elapsed = absl::Seconds(seconds);
     cluster_.OnHeartbeat(*ranks[0].id, now[0]);
     cluster_.Tick();
     ASSERT_EQ(StateOf("a"), "serving") << cluster_.Status().front().detail;

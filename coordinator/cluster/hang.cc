@@ -36,8 +36,11 @@ class Ranks {
 };
 
 using comm::Operation;
+using comm::OperationInProgress;
 
-bool IsMessage(const OperationInProgress& call) { return comm::IsMessage(call.operation); }
+bool IsMessage(const OperationInProgress& operation) {
+  return comm::IsMessage(operation.call.operation);
+}
 
 bool Is(int32_t rank, const Ranks& ranks) { return rank >= 0 && rank < ranks.size(); }
 
@@ -69,27 +72,27 @@ bool InSameCollective(const RankActivity& one, const RankActivity& other) {
   const auto& a = one.operation;
   const auto& b = other.operation;
   return a.has_value() && b.has_value() && !IsMessage(*a) && a->group == b->group &&
-         a->operation == b->operation && a->number == b->number;
+         a->call.operation == b->call.operation && a->call.number == b->call.number;
 }
 
 // "all-reduce 812 of 'tp of replica 0, stage 1'"
 std::string Name(const OperationInProgress& operation) {
-  std::string name =
-      absl::StrCat(std::string(OperationName(operation.operation)), " ", operation.number);
-  if (operation.peer >= 0) {
-    absl::StrAppend(&name, operation.operation == Operation::kSend ? " to rank " : " from rank ",
-                    operation.peer);
+  const comm::Call& call = operation.call;
+  std::string name = absl::StrCat(std::string(OperationName(call.operation)), " ", call.number);
+  if (comm::HasPeer(call.operation) && call.peer >= 0) {
+    absl::StrAppend(&name, call.operation == Operation::kSend ? " to rank " : " from rank ",
+                    call.peer);
   }
   return absl::StrCat(name, " of '", operation.group, "'");
 }
 
 // The call of `rank` that `operation`, of rank `waiter`, waits for.
 std::string NameOfMissing(const OperationInProgress& operation, int32_t waiter) {
-  if (operation.operation == Operation::kReceive) {
-    return absl::StrCat("send ", operation.number, " to rank ", waiter, " of '", operation.group,
-                        "'");
+  if (operation.call.operation == Operation::kReceive) {
+    return absl::StrCat("send ", operation.call.number, " to rank ", waiter, " of '",
+                        operation.group, "'");
   }
-  if (operation.operation == Operation::kSend) {
+  if (operation.call.operation == Operation::kSend) {
     return absl::StrCat("the receive that makes room for ", Name(operation), " from rank ", waiter);
   }
   return Name(operation);
@@ -111,7 +114,7 @@ std::vector<int32_t> Awaited(const Ranks& ranks, int32_t waiter) {
   for (int32_t other : operation->others) {
     if (!Is(other, ranks) || other == waiter) continue;
     const bool came =
-        !IsMessage(*operation) && Entered(ranks[other], operation->group) >= operation->number;
+        !IsMessage(*operation) && Entered(ranks[other], operation->group) >= operation->call.number;
     const bool stuck = InSameCollective(ranks[waiter], ranks[other]) && IsStuck(ranks, other);
     if (!came || stuck) awaited.push_back(other);
   }
@@ -179,7 +182,7 @@ std::string DescribeWork(const RankActivity& rank) {
 // A rank that gives up on its own does so 5 s after the deadline, and knows less.
 constexpr absl::Duration kLastChance = absl::Seconds(4);
 
-// What is still waited for to become certain, by the operation that was waited in for longest.
+// What is still waited for to become certain, by the rank that has waited for longest.
 struct Doubts {
   // Who is silent is named by its silence soon.
   bool silent = false;
@@ -187,9 +190,9 @@ struct Doubts {
   // looks as if it were.
   bool still = false;
 
-  explicit Doubts(const OperationInProgress& longest)
-      : silent(longest.elapsed < longest.deadline + kLastChance),
-        still(longest.elapsed < kStuck + kFresh) {}
+  explicit Doubts(const RankActivity& longest)
+      : silent(longest.operation->elapsed < longest.deadline + kLastChance),
+        still(longest.operation->elapsed < kStuck + kFresh) {}
 };
 
 // Whether it is too early to say: the rank is silent, so that it is not known what it does, or may
@@ -280,14 +283,13 @@ std::optional<Hang> FindHang(absl::Span<const RankActivity> activities) {
   int32_t latest = -1;
   for (int32_t rank = 0; rank < ranks.size(); ++rank) {
     const auto& operation = ranks[rank].operation;
-    if (!operation.has_value() || operation->elapsed <= operation->deadline) continue;
+    if (!operation.has_value() || operation->elapsed <= ranks[rank].deadline) continue;
     late.push_back(rank);
     if (latest < 0 || operation->elapsed > ranks[latest].operation->elapsed) latest = rank;
   }
   if (late.empty()) return std::nullopt;
-  const absl::Duration deadline = ranks[latest].operation->deadline;
-  const std::optional<std::set<int32_t>> ends =
-      EndsOfChains(ranks, late, Doubts(*ranks[latest].operation));
+  const absl::Duration deadline = ranks[latest].deadline;
+  const std::optional<std::set<int32_t>> ends = EndsOfChains(ranks, late, Doubts(ranks[latest]));
   if (!ends.has_value()) return std::nullopt;
   if (!ends->empty()) return Blame(ranks, *ends->begin(), *ends, deadline);
   // Nobody is at an end: the ranks wait in a circle, or inside of one collective.

@@ -14,10 +14,16 @@
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "coordinator/cluster/messages.h"
+#include "parallel/comm/progress.h"
 
 namespace skein::coordinator {
+
+// What a rank did with other ranks, as its last heartbeat tells it.
+struct RankActivity : comm::Progress {
+  absl::Duration age;  // of the heartbeat
+};
 
 struct Hang {
   int32_t rank = 0;  // the one that the others wait for

@@ -18,18 +18,17 @@ constexpr const char* kReplica = "replica 0";
 
 // A rank between calls, in step 41; `tp` is the number of its last collective.
 RankActivity Computing(const std::string& group, int64_t tp) {
-  return {.step = 41, .entered = {{group, tp}, {kReplica, 3}}};
+  return {{.step = 41, .entered = {{group, tp}, {kReplica, 3}}}};
 }
 
 RankActivity In(const std::string& group, const std::string& name, int64_t number,
                 std::vector<int32_t> others, double seconds) {
   RankActivity rank = Computing(group, number);
   rank.operation = {.group = group,
-                    .operation = *comm::ParseOperation(name),
-                    .number = number,
+                    .call = {.operation = *comm::ParseOperation(name), .number = number},
                     .others = std::move(others),
-                    .elapsed = absl::Seconds(seconds),
-                    .deadline = absl::Seconds(kDeadline)};
+                    .elapsed = absl::Seconds(seconds)};
+  rank.deadline = absl::Seconds(kDeadline);
   return rank;
 }
 
@@ -37,13 +36,12 @@ RankActivity In(const std::string& group, const std::string& name, int64_t numbe
 RankActivity InMessage(const std::string& group, int64_t tp, const std::string& name,
                        int64_t number, int32_t peer, double seconds) {
   RankActivity rank = Computing(group, tp);
-  rank.operation = {.group = kReplica,
-                    .operation = *comm::ParseOperation(name),
-                    .number = number,
-                    .peer = peer,
-                    .others = {peer},
-                    .elapsed = absl::Seconds(seconds),
-                    .deadline = absl::Seconds(kDeadline)};
+  rank.operation = {
+      .group = kReplica,
+      .call = {.operation = *comm::ParseOperation(name), .peer = peer, .number = number},
+      .others = {peer},
+      .elapsed = absl::Seconds(seconds)};
+  rank.deadline = absl::Seconds(kDeadline);
   return rank;
 }
 
@@ -55,7 +53,7 @@ RankActivity Still(RankActivity rank, double still) {
 
 // With another deadline.
 RankActivity Early(RankActivity rank, double deadline) {
-  rank.operation->deadline = absl::Seconds(deadline);
+  rank.deadline = absl::Seconds(deadline);
   return rank;
 }
 
@@ -85,7 +83,7 @@ TEST_P(HangTest, FindsWhoIsToBlame) {
   EXPECT_EQ(hang->why, c.why);
 }
 
-RankActivity Idle() { return {.entered = {{kTp0, 811}, {kReplica, 3}}}; }
+RankActivity Idle() { return {{.entered = {{kTp0, 811}, {kReplica, 3}}}}; }
 
 INSTANTIATE_TEST_SUITE_P(
     Heartbeats, HangTest,

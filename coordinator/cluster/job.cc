@@ -45,7 +45,7 @@ const char* StateName(Job::State state) {
   return "";
 }
 
-std::string RankName(const RankHello& hello) {
+std::string RankName(const attach::Hello& hello) {
   return absl::StrCat("rank ", hello.rank, " on ", hello.node.host, " (pid ", hello.pid, ")");
 }
 

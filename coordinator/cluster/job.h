@@ -12,9 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/acknowledgements.h"
+#include "coordinator/cluster/hang.h"
 #include "coordinator/cluster/links.h"
-#include "coordinator/cluster/messages.h"
 #include "coordinator/cluster/token_rate.h"
+#include "parallel/attach/messages.h"
 #include "parallel/plan/plan.h"
 #include "serving/output.h"
 
@@ -23,8 +24,9 @@ namespace skein::coordinator {
 struct Rank {
   enum class State { kAttached, kLoading, kReady, kLost, kEnded };
   State state = State::kAttached;
-  RankHello hello;
-  RankReady ready;
+  attach::Hello hello;  // without the secret
+  attach::Ready ready;
+  attach::Heartbeat heartbeat;     // the last one since all ranks have attached, without `progress`
   std::shared_ptr<RankLink> link;  // null: no stream
   absl::Time last_heard;
   Acknowledgements steps;  // that were sent to it
@@ -66,7 +68,7 @@ const char* StateName(Rank::State state);  // "attached"
 const char* StateName(Job::State state);   // "waiting for ranks"
 
 // "rank 3 on node7 (pid 4711)"
-std::string RankName(const RankHello& hello);
+std::string RankName(const attach::Hello& hello);
 
 // Two ranks that read the same slices must have read the same bytes. FailedPrecondition when
 // `rank` of `job` and another ready rank of `other` (which may be `job`) did not: which, and what.

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "coordinator/rpc/cluster_convert.h"
 #include "coordinator/rpc/grpc_status.h"
+#include "coordinator/rpc/sha256.h"
+#include "proto/convert/attach.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/serving.h"
 
@@ -81,10 +83,11 @@ void AttachStream::OnMessage() {
       if (closing_.has_value()) return;  // it came too late
       said_hello_ = true;
     }
-    const absl::StatusOr<RankHello> hello = FromProto(incoming_.hello());
+    absl::StatusOr<attach::Hello> hello = convert::FromProto(incoming_.hello());
     incoming_.mutable_hello()->clear_job_secret();
     if (!hello.ok()) return Close(hello.status());
-    const auto rank = cluster_->Attach(*hello, self_);
+    const std::string secret_digest = Sha256(std::exchange(hello->job_secret, ""));
+    const auto rank = cluster_->Attach(*hello, secret_digest, self_);
     if (!rank.ok()) return Close(rank.status());
     rank_ = *rank;
     return;
@@ -94,18 +97,18 @@ void AttachStream::OnMessage() {
       cluster_->OnFailure(*rank_, absl::InvalidArgumentError("it said Hello twice"));
       break;
     case wire::WorkerMessage::kHeartbeat:
-      cluster_->OnHeartbeat(*rank_, FromProto(incoming_.heartbeat()));
+      cluster_->OnHeartbeat(*rank_, convert::FromProto(incoming_.heartbeat()));
       AnswerHeartbeat();
       break;
     case wire::WorkerMessage::kReady:
-      cluster_->OnReady(*rank_, FromProto(incoming_.ready()));
+      cluster_->OnReady(*rank_, convert::FromProto(incoming_.ready()));
       break;
     case wire::WorkerMessage::kStep:
       cluster_->OnStep(*rank_, convert::FromProto(incoming_.step()));
       ++messages_taken_;
       break;
     case wire::WorkerMessage::kFailure:
-      cluster_->OnFailure(*rank_, FromProto(incoming_.failure()));
+      cluster_->OnFailure(*rank_, convert::FromProto(incoming_.failure()));
       break;
     case wire::WorkerMessage::KIND_NOT_SET:
       break;

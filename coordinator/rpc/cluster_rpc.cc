@@ -9,6 +9,8 @@
 #include "coordinator/rpc/attach_stream.h"
 #include "coordinator/rpc/cluster_convert.h"
 #include "coordinator/rpc/raw_message.h"
+#include "coordinator/rpc/sha256.h"
+#include "proto/convert/attach.h"
 
 namespace skein::coordinator {
 
@@ -40,11 +42,12 @@ grpc::ServerUnaryReactor* ClusterRpc::GetJob(grpc::CallbackServerContext* contex
 
 absl::Status ClusterRpc::FindJob(const wire::GetJobRequest& request,
                                  wire::JobStatus& response) const {
-  SKEIN_ASSIGN_OR_RETURN(const JobKey key, FromProto(request));
-  const std::optional<JobStatus> job = cluster_->Find(key.job_id, key.secret_digest);
+  SKEIN_RETURN_IF_ERROR(convert::CheckJob(request.job_id(), request.job_secret()));
+  const std::optional<JobStatus> job =
+      cluster_->Find(request.job_id(), Sha256(request.job_secret()));
   if (!job.has_value()) {
     return absl::NotFoundError(
-        absl::StrCat("no rank of job ", key.job_id, " with this secret has attached"));
+        absl::StrCat("no rank of job ", request.job_id(), " with this secret has attached"));
   }
   response = ToProto(*job);
   return absl::OkStatus();

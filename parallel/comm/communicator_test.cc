@@ -239,8 +239,8 @@ TEST_F(CommunicatorTest, NoCallIsTakenForAnOlderOne) {
   std::thread reader([&] {
     while (!done) {
       const Progress progress = trackers_[0].Read();
-      EXPECT_GE(progress.entered[0].second, last);
-      last = progress.entered[0].second;
+      EXPECT_GE(progress.entered.at("trio"), last);
+      last = progress.entered.at("trio");
       if (progress.operation.has_value()) {
         longest = std::max(longest, progress.operation->elapsed);
         EXPECT_GE(progress.operation->elapsed, absl::ZeroDuration());
@@ -262,7 +262,7 @@ TEST_F(CommunicatorTest, NoCallIsTakenForAnOlderOne) {
   done = true;
   reader.join();
   for (std::thread& thread : others) thread.join();
-  EXPECT_EQ(trackers_[0].Read().entered[0].second, kCalls);
+  EXPECT_EQ(trackers_[0].Read().entered.at("trio"), kCalls);
   EXPECT_LE(longest, slowest + absl::Milliseconds(1));  // of two clocks
 }
 

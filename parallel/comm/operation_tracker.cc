@@ -136,7 +136,7 @@ Progress OperationTracker::Read() const {
         (!progress.operation.has_value() || operation->elapsed > progress.operation->elapsed)) {
       progress.operation = std::move(operation);
     }
-    progress.entered.emplace_back(group->name(), group->entered());
+    progress.entered[group->name()] = group->entered();
   }
   if (progress.operation.has_value()) {
     // The host's own calls are those of the step that it has begun last.

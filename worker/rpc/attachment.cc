@@ -13,10 +13,9 @@
 #include "base/status_macros.h"
 #include "base/version.h"
 #include "proto/cluster.grpc.pb.h"
+#include "proto/convert/attach.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/serving.h"
-#include "proto/convert/topology.h"
-#include "worker/rpc/convert.h"
 
 namespace skein::worker {
 namespace {
@@ -47,43 +46,44 @@ std::chrono::steady_clock::time_point SteadyTimeIn(absl::Duration duration) {
   return SteadyNow() + absl::ToChronoNanoseconds(duration);
 }
 
-pb::WorkerMessage HelloMessage(const AttachmentOptions& options) {
-  pb::WorkerMessage message;
-  pb::Hello& hello = *message.mutable_hello();
-  hello.set_version(std::string(kVersion));
-  hello.set_job_id(options.job.id);
-  hello.set_job_secret(options.job.secret);
-  hello.set_layout(options.layout.ToString());
-  hello.set_rank(options.rank);
-  hello.set_job_size(options.job_size);
-  hello.set_pid(getpid());
-  *hello.mutable_node() = convert::ToProto(options.node);
-  *hello.mutable_device() = convert::ToProto(options.device);
-  return message;
+attach::Hello HelloOf(const AttachmentOptions& options) {
+  return {.version = std::string(kVersion),
+          .job_id = options.job.id,
+          .job_secret = options.job.secret,
+          .rank = options.rank,
+          .job_size = options.job_size,
+          .pid = getpid(),
+          .node = options.node,
+          .device = options.device,
+          .layout = options.layout};
 }
 
-pb::WorkerMessage ReadyMessage(const ShardReport& report) {
-  pb::WorkerMessage message;
-  pb::Ready& ready = *message.mutable_ready();
-  ready.set_slice_key(report.slice_key);
-  ready.set_slice_digest(report.slice_digest);
-  ready.set_bytes_read(report.bytes_read);
-  ready.set_model_path(report.model_path);
-  ready.set_load_seconds(absl::ToDoubleSeconds(report.load_time));
-  return message;
-}
-
-pb::WorkerMessage HeartbeatMessage(const AttachmentOptions& options, const Inbox& inbox) {
-  pb::WorkerMessage message;
-  pb::Heartbeat& beat = *message.mutable_heartbeat();
-  if (options.tracker != nullptr) beat = ToProto(options.tracker->Read());
+attach::Heartbeat HeartbeatOf(const AttachmentOptions& options, const Inbox& inbox) {
+  attach::Heartbeat beat;
+  if (options.tracker != nullptr) beat.progress = options.tracker->Read();
   // A leader whose followers are busy takes nothing; whether they are stuck is for others to judge.
   const bool waits = options.beats != nullptr && options.beats->AnyExcused();
-  beat.set_messages_taken(waits ? inbox.messages() : inbox.messages_taken());
-  if (options.beats == nullptr) return message;
-  for (const auto& [thread, still] : options.beats->Read()) {
-    (*beat.mutable_threads())[thread] = absl::ToDoubleSeconds(still);
-  }
+  beat.messages_taken = waits ? inbox.messages() : inbox.messages_taken();
+  if (options.beats == nullptr) return beat;
+  for (const auto& [thread, still] : options.beats->Read()) beat.threads[thread] = still;
+  return beat;
+}
+
+pb::WorkerMessage MessageOf(const attach::Hello& hello) {
+  pb::WorkerMessage message;
+  *message.mutable_hello() = convert::ToProto(hello);
+  return message;
+}
+
+pb::WorkerMessage MessageOf(const attach::Ready& ready) {
+  pb::WorkerMessage message;
+  *message.mutable_ready() = convert::ToProto(ready);
+  return message;
+}
+
+pb::WorkerMessage MessageOf(const attach::Heartbeat& beat) {
+  pb::WorkerMessage message;
+  *message.mutable_heartbeat() = convert::ToProto(beat);
   return message;
 }
 
@@ -187,14 +187,14 @@ absl::StatusOr<plan::Plan> Attachment::WaitForPlan() {
   return absl::CancelledError("the job ended before it was planned");
 }
 
-void Attachment::SendReady(const ShardReport& report) {
+void Attachment::SendReady(const attach::Ready& ready) {
   std::shared_ptr<Stream> stream;
   {
     MutexLock lock(&mutex_);
-    ready_ = report;
+    ready_ = ready;
     stream = stream_;
   }
-  if (stream != nullptr) stream->Write(ReadyMessage(report));
+  if (stream != nullptr) stream->Write(MessageOf(ready));
 }
 
 void Attachment::SendStep(const StepReport& report) {
@@ -211,8 +211,7 @@ void Attachment::SendStep(const StepReport& report) {
 
 void Attachment::SendFailure(const absl::Status& why) {
   pb::WorkerMessage message;
-  message.mutable_failure()->set_code(static_cast<int>(why.code()));
-  message.mutable_failure()->set_message(std::string(why.message()));
+  *message.mutable_failure() = convert::ToProto(why);
   HangUp([message](Stream& stream) { stream.Write(message); });
 }
 
@@ -283,7 +282,7 @@ void Attachment::ReadLoop() {
 absl::Status Attachment::RunStream() {
   const std::shared_ptr<Stream> stream = Stream::Connect(options_.coordinator, kConnectTime);
   if (stream == nullptr) return absl::UnavailableError("no connection");
-  stream->Write(HelloMessage(options_));
+  stream->Write(MessageOf(HelloOf(options_)));
   {
     MutexLock lock(&mutex_);
     if (ended_) stream->Cancel();
@@ -343,7 +342,7 @@ absl::Status Attachment::OnPlan(plan::Plan plan) {
                                                       planned.name, "') than this rank has ('",
                                                       options_.device.name, "')"));
   }
-  std::optional<ShardReport> ready;
+  std::optional<attach::Ready> ready;
   {
     MutexLock lock(&mutex_);
     if (!plan_.has_value()) {
@@ -373,7 +372,7 @@ void Attachment::HeartbeatLoop() {
       stream = stream_;
     }
     if (stream == nullptr) continue;
-    stream->Write(HeartbeatMessage(options_, *inbox_));
+    stream->Write(MessageOf(HeartbeatOf(options_, *inbox_)));
   }
 }
 

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "parallel/attach/messages.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
 #include "serving/request.h"
@@ -46,15 +47,6 @@ struct AttachmentOptions {
   bool announces = true;  // the log says that it waits; one rank of a host does so
 };
 
-// Says of a loaded shard what the coordinator compares between replicas.
-struct ShardReport {
-  std::string slice_key;
-  std::string slice_digest;
-  std::string model_path;  // on this node
-  int64_t bytes_read = 0;
-  absl::Duration load_time;
-};
-
 // Thread-safe. Requests go to `inbox`; a coordinator that went away takes its requests along.
 class Attachment {
  public:
@@ -68,7 +60,8 @@ class Attachment {
   // Connects, says hello and waits for the job's plan. Blocks; Cancelled when the rank must end.
   absl::StatusOr<plan::Plan> WaitForPlan();
 
-  void SendReady(const ShardReport& report);
+  // Says that the shard is loaded, also to later coordinators.
+  void SendReady(const attach::Ready& ready);
   // Reports a step of a leader. A report is dropped while there is no coordinator, and when its
   // requests are an earlier one's.
   void SendStep(const StepReport& report);
@@ -102,7 +95,7 @@ class Attachment {
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // null between lives
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // the inbox's epoch, of this life or the next
   std::optional<plan::Plan> plan_ ABSL_GUARDED_BY(mutex_);
-  std::optional<ShardReport> ready_ ABSL_GUARDED_BY(mutex_);  // repeated to a new coordinator
+  std::optional<attach::Ready> ready_ ABSL_GUARDED_BY(mutex_);  // repeated to a new coordinator
   // The time of day would not do, which may jump.
   std::chrono::steady_clock::time_point last_contact_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

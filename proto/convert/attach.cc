@@ -1,0 +1,180 @@
+#include "proto/convert/attach.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/printable.h"
+#include "base/status_macros.h"
+#include "parallel/comm/call.h"
+#include "parallel/plan/plan.h"
+#include "proto/convert/topology.h"
+
+namespace skein::convert {
+namespace {
+
+namespace wire = ::skein::cluster::v1;
+
+// A rank computes with two groups of ranks, and tells of two threads.
+constexpr size_t kMaxEntries = 64;
+constexpr size_t kLeastSecretBytes = 16;  // fewer could be guessed
+
+absl::Status CheckLength(const char* field, const std::string& text) {
+  if (text.size() <= kMaxNameBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", text.size(), " bytes; at most ", kMaxNameBytes, " are allowed"));
+}
+
+absl::StatusOr<std::string> Name(const char* field, const std::string& text) {
+  SKEIN_RETURN_IF_ERROR(CheckLength(field, text));
+  return Printable(text, kMaxNameBytes);
+}
+
+wire::OperationInProgress ToProto(const comm::OperationInProgress& operation,
+                                  absl::Duration deadline) {
+  wire::OperationInProgress out;
+  out.set_group(operation.group);
+  out.set_operation(std::string(comm::OperationName(operation.call.operation)));
+  out.set_number(operation.call.number);
+  out.set_peer(comm::HasPeer(operation.call.operation) ? operation.call.peer : -1);
+  out.mutable_others()->Add(operation.others.begin(), operation.others.end());
+  out.set_seconds(absl::ToDoubleSeconds(operation.elapsed));
+  out.set_still_seconds(absl::ToDoubleSeconds(operation.still));
+  out.set_deadline_seconds(absl::ToDoubleSeconds(deadline));
+  return out;
+}
+
+std::optional<comm::OperationInProgress> FromProto(const wire::OperationInProgress& operation) {
+  const std::optional<comm::Operation> kind = comm::ParseOperation(operation.operation());
+  if (!kind.has_value()) return std::nullopt;
+  const int others = std::min(operation.others_size(), attach::kMaxJobSize);
+  return comm::OperationInProgress{
+      .group = Printable(operation.group(), kMaxNameBytes),
+      .call = {.operation = *kind, .peer = operation.peer(), .number = operation.number()},
+      .others = {operation.others().begin(), operation.others().begin() + others},
+      .elapsed = absl::Seconds(operation.seconds()),
+      .still = absl::Seconds(operation.still_seconds())};
+}
+
+}  // namespace
+
+absl::Status CheckJob(const std::string& id, const std::string& secret) {
+  SKEIN_RETURN_IF_ERROR(CheckLength("job_id", id));
+  if (id.empty()) return absl::InvalidArgumentError("job_id: empty");
+  // Jobs are told apart by their ids, which therefore stay as they are.
+  if (Printable(id) != id) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job_id: '", Printable(id), "' has characters that cannot be printed"));
+  }
+  if (secret.size() < kLeastSecretBytes || secret.size() > kMaxNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("job_secret: ", secret.size(), " bytes; ",
+                                                   kLeastSecretBytes, " to ", kMaxNameBytes,
+                                                   " are allowed"));
+  }
+  return absl::OkStatus();
+}
+
+wire::Hello ToProto(const attach::Hello& hello) {
+  wire::Hello out;
+  out.set_version(hello.version);
+  out.set_job_id(hello.job_id);
+  out.set_job_secret(hello.job_secret);
+  out.set_rank(hello.rank);
+  out.set_job_size(hello.job_size);
+  out.set_pid(hello.pid);
+  *out.mutable_node() = ToProto(hello.node);
+  *out.mutable_device() = ToProto(hello.device);
+  out.set_layout(hello.layout.ToString());
+  return out;
+}
+
+absl::StatusOr<attach::Hello> FromProto(const wire::Hello& hello) {
+  attach::Hello out = {.job_id = hello.job_id(),
+                       .job_secret = hello.job_secret(),
+                       .rank = hello.rank(),
+                       .job_size = hello.job_size(),
+                       .pid = hello.pid()};
+  SKEIN_ASSIGN_OR_RETURN(out.version, Name("version", hello.version()));
+  SKEIN_RETURN_IF_ERROR(CheckJob(out.job_id, out.job_secret));
+  SKEIN_ASSIGN_OR_RETURN(const std::string layout, Name("layout", hello.layout()));
+  SKEIN_ASSIGN_OR_RETURN(out.layout, plan::ParseLayoutRequest(layout));
+  SKEIN_ASSIGN_OR_RETURN(const std::string host, Name("node: host", hello.node().host()));
+  SKEIN_ASSIGN_OR_RETURN(out.node, FromProto(hello.node()));
+  out.node.host = host;
+  SKEIN_ASSIGN_OR_RETURN(const std::string device, Name("device: name", hello.device().name()));
+  SKEIN_ASSIGN_OR_RETURN(out.device, FromProto(hello.device()));
+  out.device.name = device;
+  return out;
+}
+
+wire::Ready ToProto(const attach::Ready& ready) {
+  wire::Ready out;
+  out.set_slice_key(ready.slice_key);
+  out.set_slice_digest(ready.slice_digest);
+  out.set_bytes_read(ready.bytes_read);
+  out.set_load_seconds(absl::ToDoubleSeconds(ready.load_time));
+  out.set_model_path(ready.model_path);
+  return out;
+}
+
+attach::Ready FromProto(const wire::Ready& ready) {
+  return {.slice_key = Printable(ready.slice_key(), kMaxNameBytes),
+          .slice_digest = Printable(ready.slice_digest(), kMaxNameBytes),
+          .model_path = Printable(ready.model_path()),
+          .bytes_read = ready.bytes_read(),
+          .load_time = absl::Seconds(ready.load_seconds())};
+}
+
+wire::Heartbeat ToProto(const attach::Heartbeat& heartbeat) {
+  wire::Heartbeat out;
+  const comm::Progress& progress = heartbeat.progress;
+  if (progress.operation.has_value()) {
+    *out.mutable_operation() = ToProto(*progress.operation, progress.deadline);
+  }
+  if (progress.step.has_value()) out.set_step(*progress.step);
+  out.mutable_entered()->insert(progress.entered.begin(), progress.entered.end());
+  out.set_messages_taken(heartbeat.messages_taken);
+  for (const auto& [thread, still] : heartbeat.threads) {
+    (*out.mutable_threads())[thread] = absl::ToDoubleSeconds(still);
+  }
+  return out;
+}
+
+attach::Heartbeat FromProto(const wire::Heartbeat& heartbeat) {
+  attach::Heartbeat out;
+  comm::Progress& progress = out.progress;
+  if (heartbeat.has_operation()) {
+    progress.operation = FromProto(heartbeat.operation());
+    progress.deadline = absl::Seconds(heartbeat.operation().deadline_seconds());
+  }
+  if (heartbeat.has_step()) progress.step = heartbeat.step();
+  for (const auto& [group, number] : heartbeat.entered()) {
+    if (progress.entered.size() == kMaxEntries) break;
+    progress.entered.emplace(Printable(group, kMaxNameBytes), number);
+  }
+  for (const auto& [thread, seconds] : heartbeat.threads()) {
+    if (out.threads.size() == kMaxEntries) break;
+    out.threads.emplace(Printable(thread, kMaxNameBytes), absl::Seconds(seconds));
+  }
+  out.messages_taken = heartbeat.messages_taken();
+  return out;
+}
+
+wire::Failure ToProto(const absl::Status& failure) {
+  wire::Failure out;
+  out.set_code(static_cast<int32_t>(failure.code()));
+  out.set_message(std::string(failure.message()));
+  return out;
+}
+
+absl::Status FromProto(const wire::Failure& failure) {
+  const auto code = static_cast<absl::StatusCode>(failure.code());
+  return absl::Status(code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code,
+                      Printable(failure.message()));
+}
+
+}  // namespace skein::convert
