@@ -61,9 +61,9 @@ absl::Status Cluster::CheckHello(const attach::Hello& hello) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const attach::Hello& hello,
-                                               const std::string& secret_digest) {
-  for (const auto& [serial, job] : jobs_) {
+absl::StatusOr<Cluster::JobNumber> Cluster::FindOrAddJob(const attach::Hello& hello,
+                                                         const std::string& secret_digest) {
+  for (const auto& [number, job] : jobs_) {
     if (job.id != hello.job_id || job.secret_digest != secret_digest) continue;
     if (job.over()) {
       return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is over: ", job.detail));
@@ -83,21 +83,22 @@ absl::StatusOr<uint64_t> Cluster::FindOrAddJob(const attach::Hello& hello,
           absl::StrCat("rank ", hello.rank, " of job ", job.id,
                        " is attached already: ", RankName(there->second.hello)));
     }
-    return serial;
+    return number;
   }
-  for (const auto& [serial, job] : jobs_) {
+  for (const auto& [number, job] : jobs_) {
     if (job.id != hello.job_id || job.over()) continue;
     spdlog::warn("job {}: {} claims to be of it, but has another secret: it begins another job",
                  job.id, RankName(hello));
   }
-  const uint64_t serial = next_job_++;
-  Job& job = jobs_[serial];
+  const JobNumber number = next_job_;
+  ++next_job_;
+  Job& job = jobs_[number];
   job.id = hello.job_id;
   job.secret_digest = secret_digest;
   job.layout = hello.layout;
   job.size = hello.job_size;
   spdlog::info("job {}: the first of {} ranks has attached", job.id, hello.job_size);
-  return serial;
+  return number;
 }
 
 absl::StatusOr<Cluster::RankId> Cluster::Attach(const attach::Hello& hello,
@@ -105,20 +106,20 @@ absl::StatusOr<Cluster::RankId> Cluster::Attach(const attach::Hello& hello,
                                                 std::shared_ptr<RankLink> link) {
   MutexLock lock(&mutex_);
   absl::Status refusal = CheckHello(hello);
-  absl::StatusOr<uint64_t> serial = refusal.ok() ? FindOrAddJob(hello, secret_digest) : refusal;
-  if (!serial.ok()) {
+  absl::StatusOr<JobNumber> number = refusal.ok() ? FindOrAddJob(hello, secret_digest) : refusal;
+  if (!number.ok()) {
     spdlog::warn("job {}: {} is refused: {}", hello.job_id, RankName(hello),
-                 std::string(serial.status().message()));
-    return serial.status();
+                 std::string(number.status().message()));
+    return number.status();
   }
-  Job& job = jobs_.at(*serial);
+  Job& job = jobs_.at(*number);
   job.ranks[hello.rank] = {.state = Rank::State::kAttached,
                            .hello = hello,
                            .link = std::move(link),
                            .last_heard = clock_->Now()};
   spdlog::debug("job {}: {} has attached", job.id, RankName(hello));
   if (job.AllRanksAre(Rank::State::kAttached)) PlanAndLoad(job);
-  return RankId{*serial, hello.rank};
+  return RankId{*number, hello.rank};
 }
 
 Rank* Cluster::FindLive(RankId id, Job** job) {
@@ -175,7 +176,7 @@ void Cluster::OnReady(RankId id, const attach::Ready& ready) {
   rank->last_heard = clock_->Now();
   if (rank->state != Rank::State::kLoading) return Lose(*job, *rank, "it was ready out of turn");
   rank->ready = ready;
-  for (const auto& [serial, other] : jobs_) {
+  for (const auto& [job_number, other] : jobs_) {
     if (other.over()) continue;
     const absl::Status slices = CheckSlices(*job, *rank, other);
     if (!slices.ok()) return Refuse(*job, slices);
@@ -276,7 +277,7 @@ void Cluster::Tick() {
   const absl::Duration timeout = options_.heartbeat_timeout;
   // When this process itself was stopped, heartbeats wait unread: ranks are not to blame.
   const bool was_asleep = now - std::exchange(last_tick_, now) > timeout / 2;
-  for (auto& [serial, job] : jobs_) {
+  for (auto& [job_number, job] : jobs_) {
     for (auto& [number, rank] : job.ranks) {
       if (!job.over() && !rank.failure.empty() && now - rank.failed_at >= kFailureDelay) {
         Lose(job, rank, rank.failure);
@@ -377,7 +378,7 @@ void Cluster::ForgetOldJobs() {
 void Cluster::Shutdown(const std::string& reason, int exit_code) {
   MutexLock lock(&mutex_);
   shut_down_ = true;
-  for (auto& [serial, job] : jobs_) {
+  for (auto& [job_number, job] : jobs_) {
     if (job.over()) continue;
     EndJob(job, Job::State::kEnded, reason);
     for (auto& [number, rank] : job.ranks) {
@@ -389,7 +390,7 @@ void Cluster::Shutdown(const std::string& reason, int exit_code) {
 int64_t Cluster::attached_ranks() const {
   MutexLock lock(&mutex_);
   int64_t count = 0;
-  for (const auto& [serial, job] : jobs_) {
+  for (const auto& [number, job] : jobs_) {
     count += std::count_if(job.ranks.begin(), job.ranks.end(),
                            [](const auto& entry) { return entry.second.link != nullptr; });
   }
@@ -399,7 +400,7 @@ int64_t Cluster::attached_ranks() const {
 std::vector<JobStatus> Cluster::Status() const {
   MutexLock lock(&mutex_);
   std::vector<const Job*> jobs;
-  for (const auto& [serial, job] : jobs_) jobs.push_back(&job);
+  for (const auto& [number, job] : jobs_) jobs.push_back(&job);
   const auto place = [](const Job& job) {
     return std::make_tuple(job.over(), job.state != Job::State::kServing,
                            absl::UnixEpoch() - job.over_since);
@@ -414,7 +415,7 @@ std::vector<JobStatus> Cluster::Status() const {
 std::optional<JobStatus> Cluster::Find(const std::string& job_id,
                                        const std::string& secret_digest) const {
   MutexLock lock(&mutex_);
-  for (const auto& [serial, job] : jobs_) {
+  for (const auto& [number, job] : jobs_) {
     if (job.id == job_id && job.secret_digest == secret_digest) {
       return StatusOfJob(job, clock_->Now());
     }

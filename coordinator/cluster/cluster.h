@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/strong_id.h"
 #include "coordinator/cluster/job.h"
 #include "coordinator/cluster/links.h"
 #include "parallel/attach/messages.h"
@@ -46,9 +47,12 @@ class Cluster {
     Planner planner = plan::PlanJob;
   };
 
+  // Given by the cluster; never used again.
+  using JobNumber = StrongId<struct JobNumberTag>;
+
   // Names an attached rank.
   struct RankId {
-    uint64_t job = 0;  // serial number; never used again
+    JobNumber job;
     int32_t rank = 0;
   };
 
@@ -90,9 +94,9 @@ class Cluster {
 
  private:
   absl::Status CheckHello(const attach::Hello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The job of that id that is not over, or a new one; its serial number.
-  absl::StatusOr<uint64_t> FindOrAddJob(const attach::Hello& hello,
-                                        const std::string& secret_digest)
+  // Returns the job of that id that is not over, or a new one.
+  absl::StatusOr<JobNumber> FindOrAddJob(const attach::Hello& hello,
+                                         const std::string& secret_digest)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the rank, and its job in `job`; null when the job is over.
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -112,8 +116,8 @@ class Cluster {
   const Clock* const clock_;
 
   mutable Mutex mutex_;
-  std::map<uint64_t, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // by serial number
-  uint64_t next_job_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<JobNumber, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // in the order of their first Hello
+  JobNumber next_job_ ABSL_GUARDED_BY(mutex_){1};
   ReplicaId next_replica_ ABSL_GUARDED_BY(mutex_){1};
   absl::Time last_tick_ ABSL_GUARDED_BY(mutex_);
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
