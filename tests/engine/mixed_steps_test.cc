@@ -147,7 +147,7 @@ class Leader {
   const int32_t stages_;
   std::mt19937 random_;
   SchedulerLimits limits_;
-  SequenceId ids_ = 0;
+  SequenceId ids_;  // the last one given
   std::map<SequenceId, Sequence> waiting_, running_;
   std::vector<MicroBatchId> messages_;  // of tokens, ever
   int64_t taken_ = 0;

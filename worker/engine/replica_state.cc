@@ -72,7 +72,8 @@ absl::Status ReplicaState::Validate(const serving::Request& request) const {
 ReplicaState::Sequence& ReplicaState::NewSequence(std::shared_ptr<const serving::Request> request,
                                                   const serving::AnswerStart& start,
                                                   absl::Time now) {
-  const SequenceId id = next_id_++;
+  const SequenceId id = next_id_;
+  ++next_id_;
   requests_[request->id].push_back(id);
   Sequence& sequence = sequences_[id];
   sequence.id = id;

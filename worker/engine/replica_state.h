@@ -72,7 +72,7 @@ class ReplicaState {
 
  private:
   struct Sequence {
-    SequenceId id = 0;
+    SequenceId id;
     std::shared_ptr<const serving::Request> request;  // shared by its answers
     absl::Time arrival;
     int32_t answer = 0;           // index
@@ -104,7 +104,7 @@ class ReplicaState {
   // A sequence that an order works on, in the slot that it has there.
   struct Worked {
     int32_t slot = 0;
-    SequenceId id = 0;
+    SequenceId id;
     bool draws = false;
   };
   struct Outstanding {
@@ -141,7 +141,7 @@ class ReplicaState {
   // Ids are in the order in which sequences came.
   std::map<SequenceId, Sequence> sequences_;
   std::map<serving::RequestId, std::vector<SequenceId>> requests_;
-  SequenceId next_id_ = 1;
+  SequenceId next_id_{1};
   std::vector<int32_t> free_slots_;  // the last one is taken next
   std::deque<Outstanding> outstanding_;
   std::vector<serving::AnswerOutput> outputs_;

@@ -9,7 +9,7 @@ namespace skein::worker {
 SequenceId FakeEngine::Add(const FakeLoad& load) {
   Sequence sequence;
   static_cast<FakeLoad&>(sequence) = load;
-  sequence.id = sequence.request = next_id_++;
+  sequence.id = sequence.request = ++next_id_;
   sequence.length = load.prompt;
   sequences_[sequence.id] = sequence;
   unfinished_[sequence.id] = 1;
@@ -228,7 +228,7 @@ void FakeEngine::Sample(Sequence& s, std::set<SequenceId>* sampled) {
   sampled->insert(s.id);
   for (int i = 0; i < siblings; ++i) {
     Sequence sibling = s;
-    sibling.id = next_id_++;
+    sibling.id = ++next_id_;
     for (const int page : sibling.pages) ++users_[page];
     ++unfinished_[s.request];
     sampled->insert(sibling.id);

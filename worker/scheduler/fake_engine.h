@@ -63,8 +63,8 @@ class FakeEngine {
   enum class State { kWaiting, kRunning, kFinishing };
 
   struct Sequence : FakeLoad {
-    SequenceId id = 0;
-    SequenceId request = 0;  // the id of its first answer
+    SequenceId id;
+    SequenceId request;  // the id of its first answer
     State state = State::kWaiting;
     int64_t length = 0;
     int64_t computed = 0;
@@ -108,7 +108,7 @@ class FakeEngine {
   int64_t swapped_ = 0;
   std::set<SequenceId> in_flight_;
   std::vector<SequenceView> waiting_, running_;
-  SequenceId next_id_ = 0;
+  SequenceId next_id_;  // the last one given
   int64_t now_s_ = 0;
   std::mt19937 random_;
 };

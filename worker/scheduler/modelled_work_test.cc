@@ -50,7 +50,7 @@ double StepSeconds(const StepPlan& plan) {
 
 constexpr int64_t kPrompt = 2000;
 constexpr int64_t kAnswered = 200;  // tokens that streams hold as the prompt comes
-constexpr SequenceId kPromptId = 100;
+constexpr SequenceId kPromptId{100};
 
 // The same step without the prompt.
 StepPlan DecodesAlone(StepPlan plan) {
@@ -79,8 +79,7 @@ Outcome Prefill(int streams, int64_t max_num_batched_tokens, int32_t micro_batch
                                   .page_size = 16};
   std::vector<SequenceView> running;
   for (int i = 0; i < streams; ++i) {
-    running.push_back(
-        {.id = static_cast<SequenceId>(i), .length = kAnswered + 1, .computed = kAnswered});
+    running.push_back({.id = SequenceId(i), .length = kAnswered + 1, .computed = kAnswered});
   }
   std::vector<SequenceView> waiting = {
       {.id = kPromptId, .arrival = absl::UnixEpoch(), .length = kPrompt}};
@@ -187,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
 double BestShare(int streams, int64_t steps) {
   double operations = Operations({kPromptId, 0, kPrompt, true});
   for (int64_t step = 0; step < steps; ++step) {
-    operations += streams * Operations({0, kAnswered + step, 1, true});
+    operations += streams * Operations({SequenceId(), kAnswered + step, 1, true});
   }
   return PrefillWhole(streams).seconds * kOperationsPerSecond / operations;
 }

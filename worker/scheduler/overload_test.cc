@@ -48,7 +48,7 @@ class Overload {
   static constexpr int64_t kWatched_s = 40;
 
   struct Request {
-    SequenceId id = 0;
+    SequenceId id;
     int64_t arrival_s = 0;
     int priority = 0;
     int64_t steps = 0;  // that it takes by itself, its answers one after the other

@@ -17,11 +17,13 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/strong_id.h"
 #include "serving/queue_order.h"
 
 namespace skein::worker {
 
-using SequenceId = uint64_t;
+// Given by the replica's leader, in the order in which sequences come.
+using SequenceId = StrongId<struct SequenceIdTag>;
 
 // The plan's limits, per replica. All positive.
 struct SchedulerLimits {
@@ -37,7 +39,7 @@ struct SchedulerLimits {
 };
 
 struct SequenceView {
-  SequenceId id = 0;
+  SequenceId id;
   int32_t priority = 0;  // higher goes first
   absl::Time arrival;
   absl::Time deadline = absl::InfiniteFuture();
@@ -76,7 +78,7 @@ struct Snapshot {
 // Tokens [begin, begin + count) of a sequence. `draws`: the chunk reaches the sequence's end, so
 // its last row gives the next token.
 struct Chunk {
-  SequenceId id = 0;
+  SequenceId id;
   int64_t begin = 0;
   int64_t count = 0;
   bool draws = false;
@@ -87,7 +89,7 @@ struct Chunk {
 // The sequence gives all its pages back. With `swap` they are copied to the swap pool first;
 // otherwise it is computed anew later.
 struct Preemption {
-  SequenceId id = 0;
+  SequenceId id;
   bool swap = false;
 
   friend bool operator==(const Preemption&, const Preemption&) = default;

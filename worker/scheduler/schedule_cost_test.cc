@@ -28,7 +28,7 @@ absl::Duration CostOf(int sequences, int calls) {
   std::vector<SequenceView> running, waiting;
   for (int i = 0; i < sequences; ++i) {
     // In no order: 37 has no common divisor with a power of two.
-    const auto id = static_cast<SequenceId>(i * 37 % sequences);
+    const int64_t id = i * 37 % sequences;
     running.push_back(Ranks(Decode(id, 200 + i), i % 5));
     waiting.push_back(Ranks(Prompt(sequences + id, 300), i % 3));
   }

@@ -25,13 +25,26 @@ namespace {
 
 using ::testing::IsEmpty;
 
+// Ids are plain numbers in the tables of cases.
+struct PreemptionRow {
+  int64_t id = 0;
+  bool swap = false;
+};
+
+struct ChunkRow {
+  int64_t id = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+  bool draws = false;
+};
+
 struct Case {
   std::string name;
   std::vector<SequenceView> running;
   std::vector<SequenceView> waiting;
-  std::vector<Preemption> preemptions;
-  std::vector<SequenceId> admissions;
-  std::vector<Chunk> chunks;  // one micro-batch after the other
+  std::vector<PreemptionRow> preemptions;
+  std::vector<int64_t> admissions;
+  std::vector<ChunkRow> chunks;  // one micro-batch after the other
   // What a row does not say is plenty.
   int64_t free_pages = 1000;
   int32_t free_slots = 100;
@@ -58,6 +71,13 @@ TEST_P(ScheduleTest, GivesThePlan) {
                                   .max_micro_batch_rows = 1000,
                                   .page_size = kPage,
                                   .aging = c.aging};
+  std::vector<Preemption> preemptions;
+  for (const auto& [id, swap] : c.preemptions) preemptions.push_back({SequenceId(id), swap});
+  const std::vector<SequenceId> admissions(c.admissions.begin(), c.admissions.end());
+  std::vector<Chunk> want;
+  for (const auto& [id, begin, count, draws] : c.chunks) {
+    want.push_back(Part(id, begin, count, draws));
+  }
   // The order in the snapshot means nothing.
   for (const bool reversed : {false, true}) {
     std::vector<SequenceView> waiting = c.waiting, running = c.running;
@@ -76,9 +96,9 @@ TEST_P(ScheduleTest, GivesThePlan) {
       EXPECT_THAT(batch, ::testing::Not(IsEmpty()));
       chunks.insert(chunks.end(), batch.begin(), batch.end());
     }
-    EXPECT_EQ(plan.preemptions, c.preemptions);
-    EXPECT_EQ(plan.admissions, c.admissions);
-    EXPECT_EQ(chunks, c.chunks);
+    EXPECT_EQ(plan.preemptions, preemptions);
+    EXPECT_EQ(plan.admissions, admissions);
+    EXPECT_EQ(chunks, want);
   }
 }
 
@@ -419,9 +439,12 @@ INSTANTIATE_TEST_SUITE_P(
 // Logits of every row are limited by themselves, in all micro-batches together; the rest of the
 // budget goes to others.
 TEST(ScheduleTest, RowsWhoseLogitsAreAllWantedAreLimitedOnTheirOwn) {
-  const auto prompt = [](SequenceId id, int64_t computed, bool all_logits) {
-    return SequenceView{
-        .id = id, .length = 100, .computed = computed, .pages = 2, .all_logits = all_logits};
+  const auto prompt = [](int64_t id, int64_t computed, bool all_logits) {
+    return SequenceView{.id = SequenceId(id),
+                        .length = 100,
+                        .computed = computed,
+                        .pages = 2,
+                        .all_logits = all_logits};
   };
   const std::vector<SequenceView> running = {prompt(1, 20, true), prompt(2, 20, true)};
   std::vector<SequenceView> waiting = {prompt(3, 0, true), prompt(4, 0, false)};
@@ -442,7 +465,7 @@ TEST(ScheduleTest, RowsWhoseLogitsAreAllWantedAreLimitedOnTheirOwn) {
     for (const Chunk& chunk : batch) rows[chunk.id] += chunk.count;
   }
   // 3 finds no row of logits left, and 4 does not overtake it.
-  EXPECT_THAT(rows, ::testing::ElementsAre(std::pair{1, 30}));
+  EXPECT_THAT(rows, ::testing::ElementsAre(std::pair{SequenceId(1), 30}));
   EXPECT_TRUE(plan.admissions.empty());
 }
 

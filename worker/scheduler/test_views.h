@@ -13,19 +13,17 @@ inline constexpr int64_t kPage = 16;
 inline absl::Time At(int64_t seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
 // Arrives at second `id`; alone on its pages.
-inline SequenceView Running(SequenceId id, int64_t length, int64_t computed) {
+inline SequenceView Running(int64_t id, int64_t length, int64_t computed) {
   SequenceView view;
-  view.id = id;
+  view.id = SequenceId(id);
   view.arrival = At(id);
   view.length = length;
   view.computed = computed;
   view.pages = view.own_pages = (computed + kPage - 1) / kPage;
   return view;
 }
-inline SequenceView Decode(SequenceId id, int64_t length) {
-  return Running(id, length, length - 1);
-}
-inline SequenceView Prompt(SequenceId id, int64_t length) { return Running(id, length, 0); }
+inline SequenceView Decode(int64_t id, int64_t length) { return Running(id, length, length - 1); }
+inline SequenceView Prompt(int64_t id, int64_t length) { return Running(id, length, 0); }
 
 inline SequenceView Hit(SequenceView view, int64_t pages, int64_t idle) {
   view.computed = pages * kPage;
@@ -61,6 +59,10 @@ inline SequenceView Due(SequenceView view, int64_t seconds) {
 inline SequenceView Ranks(SequenceView view, int32_t priority) {
   view.priority = priority;
   return view;
+}
+
+inline Chunk Part(int64_t id, int64_t begin, int64_t count, bool draws) {
+  return {SequenceId(id), begin, count, draws};
 }
 
 }  // namespace skein::worker
