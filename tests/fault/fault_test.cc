@@ -1,15 +1,11 @@
-// What happens when ranks, jobs and coordinators die: real processes, real signals.
-#include <fcntl.h>
+// Tests what happens when ranks, jobs and coordinators die: real processes, real signals.
 #include <signal.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,21 +15,15 @@
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/running_answer.h"
+#include "tests/fault/faults.h"
 
 namespace skein::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-// The bound that is promised to users for every loss.
-constexpr absl::Duration kBound = absl::Seconds(5);
-// Of a job that was named: its processes, mpirun among them.
+// The processes of a job that was named, mpirun among them, end within this time.
 constexpr absl::Duration kEnd = absl::Seconds(10);
-
-// For jobs whose answers must be in their middle when something happens: one of kLong tokens takes
-// more than half a minute.
-constexpr const char* kFaultyWorker = "tests/fault/faulty_worker";
-constexpr const char* kSlow = "--slow=20ms";
 
 std::set<std::string> SharedMemory() {
   std::set<std::string> names;
@@ -41,15 +31,6 @@ std::set<std::string> SharedMemory() {
     names.insert(entry.path().filename().string());
   }
   return names;
-}
-
-bool WaitUntil(absl::Duration timeout, const std::function<bool()>& predicate) {
-  const absl::Time deadline = absl::Now() + timeout;
-  while (!predicate()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(20));
-  }
-  return true;
 }
 
 // Whatever was there before may go: it is somebody else's.
@@ -233,279 +214,6 @@ TEST(CoordinatorFaultTest, ANewOneTakesTheJobUpAgain) {
       << cluster.Status().DebugString();
   cluster.coordinator().Signal(SIGTERM);
   EXPECT_EQ(job.Wait(absl::Seconds(20)), 0) << job.Output();
-}
-
-TEST(CancelTest, ADeadlineFreesThePagesAtOnce) {
-  Cluster cluster({.layout = "tp=1,pp=2", .worker = kFaultyWorker});
-  cluster.StartJob(2, {kSlow});
-  ASSERT_TRUE(cluster.WaitForServing(1));
-  const auto load = [&] { return cluster.ServingJob(0).replicas(0).load(); };
-  ASSERT_GT(load().total_pages(), 0);
-  EXPECT_EQ(load().free_pages(), load().total_pages());
-  std::thread request([&] {
-    const Answer answer = cluster.Generate(GreedyRequest("ROMEO:", kLong), absl::Seconds(5));
-    EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  });
-  EXPECT_TRUE(WaitUntil(absl::Seconds(5), [&] { return load().used_pages() >= 2; }));
-  request.join();
-  EXPECT_TRUE(WaitUntil(absl::Seconds(1), [&] { return load().used_pages() == 0; }));
-  // What it has computed may stay for later prompts.
-  EXPECT_EQ(load().free_pages() + load().cached_pages(), load().total_pages());
-}
-
-TEST(CancelTest, ACancellationFreesThePagesAtOnce) {
-  Cluster cluster({.layout = "tp=1,pp=2", .worker = kFaultyWorker});
-  cluster.StartJob(2, {kSlow});
-  ASSERT_TRUE(cluster.WaitForServing(1));
-  const auto load = [&] { return cluster.ServingJob(0).replicas(0).load(); };
-  grpc::ClientContext context;
-  const auto reader = cluster.inference().Generate(&context, GreedyRequest("ROMEO:", kLong));
-  v1::GenerateEvent event;
-  while (reader->Read(&event) && !event.has_tokens()) {
-  }
-  ASSERT_TRUE(WaitUntil(absl::Seconds(5), [&] { return load().used_pages() > 0; }));
-  const absl::Time bound = absl::Now() + absl::Seconds(1);
-  context.TryCancel();
-  EXPECT_TRUE(WaitUntil(bound - absl::Now(), [&] { return load().used_pages() == 0; }));
-  EXPECT_EQ(load().running(), 0);
-  EXPECT_EQ(load().free_pages() + load().cached_pages(), load().total_pages());
-  while (reader->Read(&event)) EXPECT_FALSE(event.has_finished());
-  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
-}
-
-// Nobody says a word to the coordinator: its connection breaks.
-TEST(CancelTest, AKilledClientIsNoticedAndItsPagesAreFree) {
-  constexpr int kAnswers = 8;
-  Cluster cluster({.layout = "tp=1,pp=2", .worker = kFaultyWorker});
-  cluster.StartJob(2, {kSlow});
-  ASSERT_TRUE(cluster.WaitForServing(1));
-  Process client({.name = "client",
-                  .argv = {"client/skein", "--coordinator=" + cluster.address(), "generate",
-                           "--prompt=ROMEO:", absl::StrCat("--n=", kAnswers),
-                           absl::StrCat("--max-tokens=", kLong), "--ignore-eos", "--json"}});
-  ASSERT_TRUE(client.WaitForOutput("\"tokens\"", absl::Seconds(30))) << client.Output();
-  const absl::Time bound = absl::Now() + kBound;
-  client.Signal(SIGKILL);
-  ASSERT_EQ(client.Wait(kBound), 128 + SIGKILL);
-  cluster::v1::ReplicaStatus replica;
-  EXPECT_TRUE(cluster.WaitForStatus(
-      [&](const auto& status) {
-        replica = status.jobs(0).replicas(0);
-        return status.running_requests() + replica.load().running() == 0 &&
-               replica.load().used_pages() == 0;
-      },
-      bound - absl::Now()));
-  EXPECT_GT(replica.tokens_total(), 0);
-  EXPECT_LT(replica.tokens_total(), kAnswers * kLong);  // it has not gone on to the end
-}
-
-TEST(DrainTest, RunningAnswersFinishAndEveryoneLeavesWithZero) {
-  Cluster cluster({.layout = "tp=2,pp=1", .worker = kFaultyWorker});
-  Process& job = cluster.StartJob(2, {"--slow=3ms"});  // it is to end
-  ASSERT_TRUE(cluster.WaitForServing(1));
-  RunningAnswer answer(cluster);
-  cluster.coordinator().Signal(SIGTERM);
-  ASSERT_TRUE(WaitUntil(absl::Seconds(5), [&] {
-    return cluster.Generate(GreedyRequest("x", 2)).status.error_code() ==
-           grpc::StatusCode::UNAVAILABLE;
-  }));
-  const absl::Time refused = absl::Now();
-  answer.Join();
-  EXPECT_TRUE(answer.status().ok()) << answer.status().error_message();
-  EXPECT_GT(answer.done(), refused);
-  EXPECT_EQ(cluster.coordinator().Wait(absl::Seconds(30)), 0);
-  EXPECT_EQ(job.Wait(absl::Seconds(30)), 0) << job.Output();
-}
-
-// Signals that come together count as one: repeats one until the process has ended.
-std::optional<int> SignalUntilItEnds(Process& process, int signal, absl::Duration timeout) {
-  std::optional<int> status;
-  WaitUntil(timeout, [&] {
-    status = process.Wait(absl::ZeroDuration());
-    if (!status.has_value()) process.Signal(signal);
-    return status.has_value();
-  });
-  return status;
-}
-
-// The answer cannot end: a rank stops in its eleventh step.
-TEST(DrainTest, ASecondSignalEndsAtOnce) {
-  Cluster cluster({.layout = "tp=2,pp=1", .worker = kFaultyWorker});
-  cluster.StartJob(
-      2, {"--fault=tp of replica 0, stage 0:1:before:all-reduce 200", "--step-timeout=10m"});
-  ASSERT_TRUE(cluster.WaitForServing(1));
-  RunningAnswer answer(cluster);
-  cluster.coordinator().Signal(SIGTERM);
-  ASSERT_TRUE(cluster.coordinator().WaitForOutput("draining", absl::Seconds(5)));
-  EXPECT_EQ(SignalUntilItEnds(cluster.coordinator(), SIGTERM, absl::Seconds(3)), 1);
-  answer.Join();
-  EXPECT_FALSE(answer.status().ok());
-}
-
-TEST(DrainTest, ASecondSignalEndsACoordinatorThatWaitsForItsClients) {
-  Cluster cluster({});
-  const auto stub = cluster::v1::Cluster::NewStub(cluster.channel());
-  grpc::ClientContext context;
-  const auto silent = stub->Attach(&context);  // holds the server up for as long as it may
-  cluster.Status();                            // comes after it
-  cluster.coordinator().Signal(SIGTERM);
-  ASSERT_TRUE(cluster.coordinator().WaitForOutput("drained", absl::Seconds(10)));
-  // 0 if it had waited.
-  EXPECT_EQ(SignalUntilItEnds(cluster.coordinator(), SIGTERM, absl::Seconds(3)), 1);
-  context.TryCancel();
-}
-
-// Whether a process is the program, and not the shell or the runtime before it, and blocks it.
-bool BlocksSignal(pid_t pid, const std::string& program, int signal) {
-  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
-  for (std::string name; status >> name;) {
-    if (name == "Name:") {
-      std::string is;
-      if (status >> is; is != program) return false;
-    } else if (name == "SigBlk:") {
-      uint64_t mask = 0;
-      status >> std::hex >> mask;
-      return ((mask >> (signal - 1)) & 1) != 0;
-    }
-  }
-  return false;
-}
-
-// It logs into a pipe that is full, and so never gets beyond its first line.
-TEST(DrainTest, ASecondSignalEndsACoordinatorThatHangsWhileItLoads) {
-  const std::string pipe = absl::StrCat(::testing::TempDir(), "/full");
-  std::filesystem::remove(pipe);
-  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  const int end = open(pipe.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-  ASSERT_GE(end, 0);
-  const std::string page(4096, 'x');
-  while (write(end, page.data(), page.size()) > 0) {
-  }
-  Process coordinator({.name = "coordinator",
-                       .argv = {"sh", "-c",
-                                "exec coordinator/coordinator --model=checkpoints/bard "
-                                "--listen=127.0.0.1:0 >\"$FULL\" 2>&1"},
-                       .environment = {{"FULL", pipe}}});
-  ASSERT_TRUE(WaitUntil(absl::Seconds(20),
-                        [&] { return BlocksSignal(coordinator.pid(), "coordinator", SIGTERM); }));
-  coordinator.Signal(SIGTERM);
-  EXPECT_FALSE(coordinator.Wait(absl::Milliseconds(300)).has_value());
-  EXPECT_EQ(SignalUntilItEnds(coordinator, SIGINT, absl::Seconds(3)), 1);
-  close(end);
-}
-
-TEST(RefusalTest, LayoutsThatCannotBeAreRefusedBeforeLoading) {
-  struct Case {
-    std::string layout;
-    std::string kv_memory;
-    int ranks;
-    std::vector<std::string> says;
-  };
-  const Case cases[] = {
-      {"tp=5,pp=1",
-       "0.5",
-       5,
-       {"layout tp=5,pp=1 does not work for bard on 5 ranks:",
-        "tp=5: 4 heads cannot be split into 5 shards\n",
-        "Nearest that work: tp=1,pp=1,dp=5; tp=1,pp=5,dp=1\n"}},
-      {"tp=1,pp=9",
-       "0.5",
-       9,
-       {"layout tp=1,pp=9 does not work for bard on 9 ranks:",
-        "pp=9: 9 stages of 8 layers cannot be, since a stage holds at least one\n",
-        "Nearest that work: tp=1,pp=3,dp=3; tp=1,pp=1,dp=9\n"}},
-      {"tp=1,pp=1",
-       "6MiB",
-       2,
-       {"tp=1,pp=1,dp=2: KV caches of 6.0 MiB per rank have 48 pages of 16 tokens; 1 sequence of "
-        "1024 tokens needs 64, 8.0 MiB per rank\n",
-        "Nearest that work: tp=", "tp=2,pp=1,dp=1", "tp=1,pp=2,dp=1"}},
-      {"tp=2,pp=1",
-       "100TiB",
-       2,
-       {absl::StrCat("tp=2,pp=1,dp=1: node ", HostName(), " would need 200.00 TiB for "),
-        ", 100.00 TiB per rank and has ", "No other layout of these ranks works either\n"}},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.layout);
-    Cluster cluster({.layout = c.layout, .coordinator_flags = {"--kv-memory=" + c.kv_memory}});
-    Process& job = cluster.StartJob(c.ranks);
-    const std::optional<int> status = job.Wait(absl::Seconds(30));
-    ASSERT_TRUE(status.has_value());
-    EXPECT_NE(*status, 0);
-    for (const std::string& text : c.says) EXPECT_THAT(job.Output(), HasSubstr(text));
-    EXPECT_THAT(job.Output(), ::testing::Not(HasSubstr("loaded")));
-  }
-}
-
-TEST(RefusalTest, AMissingOrDifferentModelNamesNodeAndPath) {
-  Cluster cluster({.layout = "tp=1,pp=1"});
-  const std::string root = cluster.scratch() + "/models";
-  std::filesystem::create_directories(root);
-  Process& missing = cluster.StartJob(1, {"--model-root=" + root});
-  ASSERT_TRUE(missing.Wait(absl::Seconds(20)).has_value());
-  EXPECT_THAT(missing.Output(), HasSubstr(root + "/bard"));
-  EXPECT_THAT(missing.Output(), HasSubstr("rank 0 on " + HostName()));
-
-  std::filesystem::copy("checkpoints/bard", root + "/bard",
-                        std::filesystem::copy_options::recursive);
-  std::filesystem::permissions(root + "/bard/config.json", std::filesystem::perms::owner_write,
-                               std::filesystem::perm_options::add);
-  FILE* config = std::fopen((root + "/bard/config.json").c_str(), "a");
-  ASSERT_NE(config, nullptr);
-  std::fputs("\n", config);
-  std::fclose(config);
-  Process& different = cluster.StartJob(1, {"--model-root=" + root});
-  ASSERT_TRUE(different.Wait(absl::Seconds(20)).has_value());
-  EXPECT_THAT(different.Output(), HasSubstr(root + "/bard"));
-  EXPECT_THAT(different.Output(), HasSubstr("another one"));
-  EXPECT_TRUE(cluster.coordinator().WaitForOutput(root + "/bard", absl::Seconds(5)));
-}
-
-// Bard's weights below `root`, which a job reads instead of the coordinator's.
-std::string CopyBard(const std::string& root) {
-  const std::string folder = root + "/bard";
-  std::filesystem::create_directories(root);
-  std::filesystem::copy("checkpoints/bard", folder, std::filesystem::copy_options::recursive);
-  return folder;
-}
-
-// Inverts a bit of a file's last byte, which is a weight's.
-void FlipLastByte(const std::string& path) {
-  std::filesystem::permissions(path, std::filesystem::perms::owner_write,
-                               std::filesystem::perm_options::add);
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(-1, std::ios::end);
-  const char last = static_cast<char>(file.get());
-  file.seekp(-1, std::ios::end);
-  file.put(static_cast<char>(last ^ 1));
-  ASSERT_TRUE(file.good());
-}
-
-// One byte differs, of a file of the same size and header.
-TEST(RefusalTest, OtherWeightsThanAServingReplicasAreRefusedByTheNamesOfBothCopies) {
-  Cluster cluster({.layout = "tp=1,pp=1"});
-  const std::string first = cluster.scratch() + "/first";
-  const std::string second = cluster.scratch() + "/second";
-  const std::string theirs = CopyBard(first);
-  const std::string ours = CopyBard(second);
-  Process& serving = cluster.StartJob(1, {"--model-root=" + first});
-  ASSERT_TRUE(cluster.WaitForServing(1));
-  // The copies are equal still.
-  Process& alike = cluster.StartJob(1, {"--model-root=" + second});
-  ASSERT_TRUE(cluster.WaitForServing(2)) << alike.Output();
-
-  FlipLastByte(ours + "/model.safetensors");
-  Process& refused = cluster.StartJob(1, {"--model-root=" + second});
-  const std::optional<int> status = refused.Wait(absl::Seconds(30));
-  ASSERT_TRUE(status.has_value()) << "it serves";
-  EXPECT_NE(*status, 0);
-  const std::string says = absl::StrCat("the copies ", HostName(), ":", ours, " and ", HostName(),
-                                        ":", theirs, " differ");
-  EXPECT_THAT(refused.Output(), HasSubstr(says));
-  EXPECT_TRUE(cluster.coordinator().WaitForOutput(says, absl::Seconds(5)));
-  EXPECT_FALSE(serving.Wait(absl::ZeroDuration()).has_value());
-  EXPECT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 5)).status.ok());
 }
 
 }  // namespace
