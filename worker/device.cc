@@ -8,22 +8,26 @@
 
 namespace skein::worker {
 
-absl::StatusOr<RankDevice> ChooseDevice(std::optional<DeviceKind> asked, int local_rank) {
+absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice) {
   const RankDevice cpu = {.device = topology::DescribeCpu()};
-  if (asked == DeviceKind::kCpu) return cpu;
+  if (choice.asked == DeviceKind::kCpu) return cpu;
   const absl::StatusOr<int> gpus = kernels::CountCudaDevices();
   const bool none = gpus.ok() ? *gpus == 0 : absl::IsUnimplemented(gpus.status());
-  if (none && !asked.has_value()) return cpu;
+  if (none && !choice.asked.has_value()) return cpu;
   SKEIN_RETURN_IF_ERROR(gpus.status());
-  if (local_rank >= *gpus) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this is rank ", local_rank, " (from 0) of a host where it sees ", *gpus,
-                     " GPUs: start a rank for each GPU, or use --device=cpu"));
+  if (*gpus == 0 || (choice.local_rank >= *gpus && !choice.oversubscribe)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this is rank ", choice.local_rank, " (from 0) of a host where it sees ", *gpus,
+        " GPUs: start a rank for each GPU, let ranks share them by --oversubscribe-devices, or use "
+        "--device=cpu"));
   }
-  SKEIN_ASSIGN_OR_RETURN(const kernels::CudaDevice gpu, kernels::DescribeCudaDevice(local_rank));
-  return RankDevice{
-      .device = {.kind = DeviceKind::kCuda, .name = gpu.name, .memory_bytes = gpu.memory_bytes},
-      .gpu = local_rank};
+  const int gpu = choice.local_rank % *gpus;
+  SKEIN_ASSIGN_OR_RETURN(const kernels::CudaDevice found, kernels::DescribeCudaDevice(gpu));
+  const int sharers = (choice.local_size + *gpus - 1) / *gpus;
+  return RankDevice{.device = {.kind = DeviceKind::kCuda,
+                               .name = found.name,
+                               .memory_bytes = found.memory_bytes / sharers},
+                    .gpu = gpu};
 }
 
 }  // namespace skein::worker

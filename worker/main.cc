@@ -104,6 +104,10 @@ int main(int argc, char** argv) {
                    "cpu or cuda: what ranks compute on; with cuda each rank of a host has one of "
                    "its GPUs")
       ->default_str("cuda where this program was built for it and sees a GPU, else cpu");
+  app.add_flag(
+      "--oversubscribe-devices", options.oversubscribe_devices,
+      "let ranks share GPUs where a host has more ranks than GPUs, each with its part of the "
+      "memory: to try out layouts, not for speed");
   app.add_option("--backend", options.backend,
                  "on CPUs: cpu, or reference: scalar and slow, for comparison")
       ->check(CLI::IsMember({"cpu", "reference"}))

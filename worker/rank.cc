@@ -14,10 +14,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/device_copies.h"
 #include "base/log/log.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
+#include "kernels/cuda/cuda_copies.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/control/make_control_channel.h"
@@ -45,6 +47,7 @@ constexpr absl::Duration kLastResort = absl::Hours(1);
 
 // What this rank exchanges data over; null where it is alone.
 struct Groups {
+  std::vector<std::unique_ptr<DeviceCopies>> copies;  // that the others use
   std::unique_ptr<comm::Communicator> tp;
   std::unique_ptr<comm::Communicator> previous;
   std::unique_ptr<comm::Communicator> next;
@@ -160,9 +163,11 @@ class Rank {
     SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
     host_ = node.host;
     const bool reference = options_.backend == "reference";
-    SKEIN_ASSIGN_OR_RETURN(
-        const RankDevice device,
-        ChooseDevice(reference ? DeviceKind::kCpu : options_.device, mpi_.local_rank()));
+    SKEIN_ASSIGN_OR_RETURN(const RankDevice device,
+                           ChooseDevice({.asked = reference ? DeviceKind::kCpu : options_.device,
+                                         .oversubscribe = options_.oversubscribe_devices,
+                                         .local_rank = mpi_.local_rank(),
+                                         .local_size = mpi_.local_size()}));
     gpu_ = device.gpu;
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{.coordinator = options_.coordinator,
@@ -204,6 +209,7 @@ class Rank {
     SKEIN_ASSIGN_OR_RETURN(
         Groups groups,
         MakeGroups(GroupMaker(mpi_, plan, self, options_, tracker_), plan.layout, self));
+    if (self.device.kind == DeviceKind::kCuda) SKEIN_RETURN_IF_ERROR(ExchangeByHost(groups));
     const std::unique_ptr<kernels::Collectives> collectives = MakeCollectives(groups.view());
     SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self, collectives.get()));
     const attach::Ready ready = {.slice_key = shard.program.slice_key,
@@ -223,6 +229,19 @@ class Rank {
     const bool leads = self.pp_rank == 0 && self.tp_rank == 0;
     if (!leads) return RunFollower(stage, *groups.control, kLastResort);
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);
+  }
+
+  // Ranks with GPUs exchange by way of the hosts' memory.
+  absl::Status ExchangeByHost(Groups& groups) const {
+    const std::vector<comm::Communicator*> all = groups.view().All();
+    for (comm::Communicator* const group : all) {
+      SKEIN_ASSIGN_OR_RETURN(auto copies, kernels::MakeCudaCopies(gpu_));
+      group->StageThrough(groups.copies.emplace_back(std::move(copies)).get());
+    }
+    if (!all.empty() && mpi_.rank() == 0) {
+      spdlog::warn("activations go from GPU to GPU by way of the hosts' memory, which is slow");
+    }
+    return absl::OkStatus();
   }
 
   // The thread that computes may be stuck: nothing can be waited for.

@@ -21,10 +21,11 @@ struct RankOptions {
   std::string coordinator = "127.0.0.1:50051";
   // Where this node keeps models; empty: the coordinator's path is taken as it is.
   std::string model_root;
-  std::optional<DeviceKind> device;  // none: a GPU where there is one
-  std::string backend = "cpu";       // on CPUs; or "reference"
-  plan::LayoutRequest layout;        // of this job, the same on all ranks; empty: the coordinator's
-  std::optional<JobIdentity> job;    // of rank 0 counts; nothing: a random one
+  std::optional<DeviceKind> device;    // none: a GPU where there is one
+  bool oversubscribe_devices = false;  // several ranks may have one GPU
+  std::string backend = "cpu";         // on CPUs; or "reference"
+  plan::LayoutRequest layout;      // of this job, the same on all ranks; empty: the coordinator's
+  std::optional<JobIdentity> job;  // of rank 0 counts; nothing: a random one
   absl::Duration orphan_timeout = absl::Seconds(60);
   // The longest that one exchange between ranks, or a step of a rank that is alone, may take;
   // unset: 10 times what its step should take, at least 30 s.

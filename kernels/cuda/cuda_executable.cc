@@ -79,6 +79,7 @@ absl::Status CudaExecutable::Init(int threads) {
   rules_ = RulesOf(program_, limits_, kv_spec, swap_spec);
   slots_.emplace(limits_, kv_spec == nullptr ? 0 : kv_spec->page_size);
   SKEIN_ASSIGN_OR_RETURN(stream_, OwnedStream::Create());
+  SKEIN_ASSIGN_OR_RETURN(port_stream_, OwnedStream::Create());
   workspace_ = {.places = PlaceOnDevice(program_, limits_, facts_.multiprocessors),
                 .page_table_stride = limits_.slot_pages,
                 .multiprocessors = facts_.multiprocessors,
@@ -99,9 +100,6 @@ absl::Status CudaExecutable::Init(int threads) {
     SKEIN_ASSIGN_OR_RETURN(runs_[i].after, OwnedEvent::Create());
   }
   if (program_.logits < 0) return absl::OkStatus();
-  if (program_.vocab_shards > 1) {
-    return absl::UnimplementedError("logits in several shards; GPUs draw from whole ones so far");
-  }
   SKEIN_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(threads));
   SKEIN_ASSIGN_OR_RETURN(sampler_, Sampler::Create(program_, limits_, bindings_.collectives));
   SKEIN_ASSIGN_OR_RETURN(host_stream_, OwnedStream::Create());
@@ -369,16 +367,18 @@ absl::Status CudaExecutable::EnqueueDraws(int i) {
   const int64_t slots = int64_t{i} * limits_.slots;
   const auto first_id = static_cast<int32_t>(program_.vocab_part.first);
   SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
-      GreedyDraws{.draws = upload_.greedy,
-                  .rows = reinterpret_cast<const SetPair*>(block + upload_.greedy_draws()),
-                  .tokens = program_.vocab_tokens(),
-                  .logits = static_cast<const float*>(logits.data),
-                  .logits_stride = logits.cols,
-                  .first_id = first_id,
-                  .best = workspace_.At<uint64_t>(places.best),
-                  .arrived = workspace_.At<uint32_t>(places.arrived),
-                  .newest_tokens = workspace_.At<int32_t>(places.newest_tokens),
-                  .greatest = reinterpret_cast<Greatest*>(greatest_.data()) + slots},
+      GreedyDraws{
+          .draws = upload_.greedy,
+          .rows = reinterpret_cast<const SetPair*>(block + upload_.greedy_draws()),
+          .tokens = program_.vocab_tokens(),
+          .logits = static_cast<const float*>(logits.data),
+          .logits_stride = logits.cols,
+          .first_id = first_id,
+          .best = workspace_.At<uint64_t>(places.best),
+          .arrived = workspace_.At<uint32_t>(places.arrived),
+          // Of a shard's logits alone, the choice is still to be made.
+          .newest_tokens = sharded() ? nullptr : workspace_.At<int32_t>(places.newest_tokens),
+          .greatest = reinterpret_cast<Greatest*>(greatest_.data()) + slots},
       stream_.get()));
   if (upload_.first > 0) {
     SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
@@ -394,15 +394,30 @@ absl::Status CudaExecutable::EnqueueDraws(int i) {
         stream_.get()));
   }
   if (run.by_host) SKEIN_RETURN_IF_ERROR(CopyRows(run));
+  if (sharded()) return DrawWithOthers(run);
   SKEIN_RETURN_IF_ERROR(logits_ready_.Record(stream_.get()));
   SKEIN_RETURN_IF_ERROR(logits_ready_.Delay(host_stream_.get()));
   SKEIN_CUDA_RETURN_IF_ERROR(
       cudaLaunchHostFunc(CudaStream(host_stream_.get()), &CudaExecutable::Draw, &run));
   SKEIN_RETURN_IF_ERROR(run.done.Record(host_stream_.get()));
   if (!run.by_host) return absl::OkStatus();
-  last_drawn_ = reinterpret_cast<const SetPair*>(drawn_.data()) + slots;
-  last_drawn_count_ = static_cast<int32_t>(run.draws.size());
+  TakeUpDraws(run);
   return run.done.Delay(stream_.get());
+}
+
+// The next batch finds them in the host's memory.
+void CudaExecutable::TakeUpDraws(const Run& run) {
+  last_drawn_ =
+      reinterpret_cast<const SetPair*>(drawn_.data()) + int64_t{run.batch} * limits_.slots;
+  last_drawn_count_ = static_cast<int32_t>(run.draws.size());
+}
+
+// Collectives are for the thread that makes a batch's calls.
+absl::Status CudaExecutable::DrawWithOthers(Run& run) {
+  SKEIN_RETURN_IF_ERROR(stream_.Synchronize());
+  SKEIN_RETURN_IF_ERROR(Draw(run));
+  TakeUpDraws(run);
+  return run.done.Record(stream_.get());
 }
 
 // What the device found, in the form that the sampler decides from.
@@ -461,7 +476,9 @@ absl::Status CudaExecutable::Draw(Run& run) {
     pool_->ForEach(tasks, [&task](int64_t i, int) { task(i); });
   };
   const auto mask = [&](int32_t slot) {
-    return masks_.Await(run.batch, slot, [] { return absl::OkStatus(); });
+    return masks_.Await(run.batch, slot, [this] {
+      return sharded() ? bindings_.collectives->Progress() : absl::OkStatus();
+    });
   };
   SKEIN_RETURN_IF_ERROR(sampler_->Sample(batch,
                                          {.logits = logits,

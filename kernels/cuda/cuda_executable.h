@@ -55,6 +55,7 @@ class CudaExecutable final : public Executable {
 
   absl::Status WarmUp() override;
   Batch& batch(int i) override { return batches_[i]; }
+  Stream port_stream() const override { return port_stream_.get(); }
   View port(BufferId id, int i) override;
   absl::StatusOr<Ticket> Enqueue(int i) override;
   absl::StatusOr<bool> Wait(Ticket ticket, Stream stream, absl::Time deadline) override;
@@ -110,6 +111,9 @@ class CudaExecutable final : public Executable {
   void ListDraws(int i);
   absl::Status EnqueueDraws(int i);
   absl::Status CopyRows(const Run& run);
+  absl::Status DrawWithOthers(Run& run);
+  void TakeUpDraws(const Run& run);
+  bool sharded() const { return program_.vocab_shards > 1; }
   void Summarise(Run& run) const;
   // On a thread of CUDA's, when what is drawn from is there.
   static void Draw(void* run);
@@ -123,6 +127,7 @@ class CudaExecutable final : public Executable {
   CudaKv* const kv_;
   BatchRules rules_;
   OwnedStream stream_;
+  OwnedStream port_stream_;
   OwnedStream host_stream_;  // of what the host does to draw, in the batches' order
   OwnedEvent logits_ready_;
   DeviceMemory memory_;

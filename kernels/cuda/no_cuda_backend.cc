@@ -1,6 +1,7 @@
 // What a build without CUDA has in the place of cuda_backend.cc.
 #include "absl/status/status.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/cuda_rates.h"
 
 namespace skein::kernels {
@@ -17,6 +18,7 @@ absl::StatusOr<int> CountCudaDevices() { return NoCuda(); }
 absl::StatusOr<CudaDevice> DescribeCudaDevice(int) { return NoCuda(); }
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions&) { return NoCuda(); }
 
+absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int) { return NoCuda(); }
 absl::StatusOr<CudaRates> MeasureCudaRates(int) { return NoCuda(); }
 
 }  // namespace skein::kernels

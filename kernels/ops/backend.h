@@ -129,6 +129,8 @@ class Executable {
   // Returns the input of batch `i` in [0, kBatches). It must not be touched while the batch is
   // under way, which takes out of it what it likes.
   virtual Batch& batch(int i) = 0;
+  // The stream on which ports are exchanged with other stages: their memory is the device's.
+  virtual Stream port_stream() const { return kHostStream; }
   // Returns the whole storage of a port, [limits.rows or outputs, cols], in the device's memory; a
   // null view for a buffer that is no port. Its address never changes. Input and output are each
   // batch's own; logits are those of the batch that ran last. A run may overwrite its input.

@@ -1,8 +1,11 @@
 #include "parallel/comm/communicator.h"
 
+#include <cstddef>
 #include <optional>
 #include <utility>
 
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
 #include "base/status_macros.h"
 
 namespace skein::comm {
@@ -10,7 +13,32 @@ namespace skein::comm {
 Communicator::Communicator(std::string name, int rank, int size)
     : name_(std::move(name)), rank_(rank), size_(size), sent_(size), received_(size) {}
 
+absl::Status Communicator::Stage(View data, bool in, bool out, Stream stream,
+                                 absl::FunctionRef<absl::Status(View)> body) {
+  const auto staged = [&]() -> absl::Status {
+    SKEIN_ASSIGN_OR_RETURN(const absl::Span<std::byte> buffer, copies_->Buffer(data.bytes()));
+    if (in) SKEIN_RETURN_IF_ERROR(copies_->ToHost(data, buffer.data(), stream));
+    SKEIN_RETURN_IF_ERROR(body({buffer.data(), data.dtype, data.rows, data.cols}));
+    return out ? copies_->ToDevice(buffer.data(), data, stream) : absl::OkStatus();
+  };
+  const absl::Status status = staged();
+  return status.ok() ? status : Fail(status);
+}
+
+// Transports add floats: what has fewer bits is rounded once, behind the sum.
+absl::Status Communicator::SumOnHost(View data, Stream stream) {
+  return Stage(data, /*in=*/true, /*out=*/true, stream, [&](View host) -> absl::Status {
+    if (host.dtype == DType::kF32) return AllReduce(host, kHostStream);
+    floats_.resize(host.elements());
+    ConvertToFloat(host.dtype, host.data, host.elements(), floats_.data());
+    SKEIN_RETURN_IF_ERROR(AllReduce(HostView(absl::MakeSpan(floats_)), kHostStream));
+    ConvertFromFloat(host.dtype, floats_.data(), host.elements(), host.data);
+    return absl::OkStatus();
+  });
+}
+
 absl::Status Communicator::AllReduce(View data, Stream stream) {
+  if (IsStaged(stream)) return SumOnHost(data, stream);
   return RunCollective(Operation::kAllReduce, data.bytes(), 0, absl::OkStatus(),
                        [&](const Call& call) { return DoAllReduce(call, data, stream); });
 }
@@ -22,6 +50,10 @@ absl::Status Communicator::AllGather(ConstView in, View out, Stream stream) {
 }
 
 absl::Status Communicator::Broadcast(View data, int root, Stream stream) {
+  if (IsStaged(stream)) {
+    return Stage(data, rank_ == root, rank_ != root, stream,
+                 [&](View host) { return Broadcast(host, root, kHostStream); });
+  }
   return RunCollective(Operation::kBroadcast, data.bytes(), root,
                        CheckRank(root, size_, -1, "root of a broadcast", name_),
                        [&](const Call& call) { return DoBroadcast(call, data, stream); });
@@ -33,11 +65,21 @@ absl::Status Communicator::Barrier(Stream stream) {
 }
 
 absl::Status Communicator::Send(ConstView data, int to, Stream stream) {
+  if (IsStaged(stream)) {
+    // Nothing is written to it.
+    const View view = {const_cast<void*>(data.data), data.dtype, data.rows, data.cols};
+    return Stage(view, /*in=*/true, /*out=*/false, stream,
+                 [&](View host) { return Send(host, to, kHostStream); });
+  }
   return RunMessage(Operation::kSend, data.bytes(), to, "receiver", sent_,
                     [&](const Call& call) { return DoSend(call, data, stream); });
 }
 
 absl::Status Communicator::Receive(View data, int from, Stream stream) {
+  if (IsStaged(stream)) {
+    return Stage(data, /*in=*/false, /*out=*/true, stream,
+                 [&](View host) { return Receive(host, from, kHostStream); });
+  }
   return RunMessage(Operation::kReceive, data.bytes(), from, "sender", received_,
                     [&](const Call& call) { return DoReceive(call, data, stream); });
 }

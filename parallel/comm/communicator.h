@@ -1,8 +1,9 @@
 // Collectives and point-to-point messages among the ranks of one group.
 //
-// Calls run on `stream`: on the CPU at once, and they block. All ranks of the group make the same
-// collective calls in the same order. Every call has a number, equal on all ranks for collectives,
-// so that a hang can be named: "rank 5 never entered all-reduce 812".
+// Calls run on `stream`: on the CPU at once, and they block. Views of other streams lie on a
+// device; a transport that reaches the host's memory alone needs StageThrough for them. All ranks
+// of the group make the same collective calls in the same order. Every call has a number, equal on
+// all ranks for collectives, so that a hang can be named: "rank 5 never entered all-reduce 812".
 //
 // A call that fails (deadline, lost peer, abort, arguments that do not fit, ranks that disagree)
 // poisons the communicator: every later call returns the first error at once. The rank reports it
@@ -25,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/device_copies.h"
 #include "base/mutex.h"
 #include "base/stream.h"
 #include "base/view.h"
@@ -112,6 +114,9 @@ class Communicator {
   // From now on every call is published in `line` while it lasts, and beats the pulse of `line`
   // while it waits. Must precede the first call; `line` outlives the communicator.
   void Track(OperationTracker::Group* line);
+  // From now on views of other streams than kHostStream go by way of the host's memory, where sums
+  // are made of floats. `copies` outlives the communicator.
+  void StageThrough(DeviceCopies* copies) { copies_ = copies; }
   // For tests that record or hold up calls: `before` runs before a call is published, `inside`
   // afterwards.
   void set_hooks(Hook before, Hook inside);
@@ -144,6 +149,13 @@ class Communicator {
   // Called on the thread of a call that has failed; no other call will come.
   virtual void DoFail() {}
 
+  // Calls `body` with a view of the host's memory that has the device's data where `in`, and whose
+  // data the device has afterwards where `out`.
+  absl::Status Stage(View data, bool in, bool out, Stream stream,
+                     absl::FunctionRef<absl::Status(View)> body);
+  absl::Status SumOnHost(View data, Stream stream);
+  bool IsStaged(Stream stream) const { return stream.handle != nullptr && copies_ != nullptr; }
+
   using Body = absl::FunctionRef<absl::Status(const Call&)>;
   absl::Status RunCollective(Operation operation, int64_t bytes, int root, absl::Status fits,
                              Body body);
@@ -162,6 +174,8 @@ class Communicator {
   std::vector<int64_t> sent_;      // messages, by receiver
   std::vector<int64_t> received_;  // by sender
   OperationTracker::Group* line_ = nullptr;
+  DeviceCopies* copies_ = nullptr;
+  std::vector<float> floats_;  // that are added on the host
   Hook before_;
   Hook inside_;
 

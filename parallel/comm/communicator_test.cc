@@ -7,7 +7,11 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/device_copies.h"
+#include "base/dtype.h"
+#include "base/stream.h"
 #include "base/test_util.h"
+#include "base/view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "parallel/comm/inprocess/inprocess.h"
@@ -264,6 +268,112 @@ TEST_F(CommunicatorTest, NoCallIsTakenForAnOlderOne) {
   for (std::thread& thread : others) thread.join();
   EXPECT_EQ(trackers_[0].Read().entered.at("trio"), kCalls);
   EXPECT_LE(longest, slowest + absl::Milliseconds(1));  // of two clocks
+}
+
+// A device whose memory holds every byte inverted, and notes on which stream it was used.
+class InvertedDevice : public DeviceCopies {
+ public:
+  static std::vector<std::byte> Inverted(std::vector<std::byte> bytes) {
+    for (std::byte& byte : bytes) byte = ~byte;
+    return bytes;
+  }
+  absl::StatusOr<absl::Span<std::byte>> Buffer(int64_t bytes) override {
+    if (bytes > kMost) return absl::ResourceExhaustedError("no buffer");
+    buffer_.resize(bytes);
+    return absl::MakeSpan(buffer_);
+  }
+  absl::Status ToHost(ConstView from, std::byte* to, Stream stream) override {
+    return Copy(static_cast<const std::byte*>(from.data), from.bytes(), to, stream);
+  }
+  absl::Status ToDevice(const std::byte* from, View to, Stream stream) override {
+    return Copy(from, to.bytes(), static_cast<std::byte*>(to.data), stream);
+  }
+
+  static constexpr int64_t kMost = 1000;
+  std::vector<void*> streams;
+
+ private:
+  absl::Status Copy(const std::byte* from, int64_t bytes, std::byte* to, Stream stream) {
+    for (int64_t i = 0; i < bytes; ++i) to[i] = ~from[i];
+    streams.push_back(stream.handle);
+    return absl::OkStatus();
+  }
+  std::vector<std::byte> buffer_;
+};
+
+// Calls `body` on both ranks of a pair, whose memory is a device's.
+void OnDevices(const std::function<void(Communicator&, InvertedDevice&)>& body) {
+  auto group = MakeInProcessGroup(2, "pair");
+  std::vector<std::thread> threads;
+  for (auto& rank : group) {
+    threads.emplace_back([&body, &rank] {
+      InvertedDevice device;
+      rank->StageThrough(&device);
+      body(*rank, device);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(StageThroughTest, ViewsOfADeviceGoByWayOfTheHost) {
+  int handle = 0;
+  const Stream stream = {&handle};
+  OnDevices([&](Communicator& rank, InvertedDevice& device) {
+    // BF16 1, 2, 3 and 256 are summed as floats: 1 + 256 has more bits than BF16.
+    const auto number = [](float value) { return static_cast<uint16_t>(~FloatToBf16(value)); };
+    std::vector<uint16_t> sums = {number(1), number(rank.rank() == 0 ? 256.0f : 1.0f)};
+    SKEIN_EXPECT_OK(rank.AllReduce({sums.data(), DType::kBF16, 1, 2}, stream));
+    EXPECT_THAT(sums, ElementsAre(number(2), number(257)));
+    EXPECT_EQ(number(257), number(256));  // rounded behind the sum, to even
+    std::vector<float> floats = {1.5f};
+    auto* const bytes = reinterpret_cast<std::byte*>(floats.data());
+    for (int i = 0; i < 4; ++i) bytes[i] = ~bytes[i];
+    SKEIN_EXPECT_OK(rank.AllReduce({floats.data(), DType::kF32, 1, 1}, stream));
+    for (int i = 0; i < 4; ++i) bytes[i] = ~bytes[i];
+    EXPECT_EQ(floats[0], 3.0f);
+
+    std::vector<std::byte> message = InvertedDevice::Inverted({std::byte{1}, std::byte{2}});
+    const View view = {message.data(), DType::kU8, 1, 2};
+    if (rank.rank() == 0) {
+      SKEIN_EXPECT_OK(rank.Send(view, 1, stream));
+      SKEIN_EXPECT_OK(rank.Send(HostView(absl::MakeSpan(message)), 1, kHostStream));
+    } else {
+      message = {};
+      message.resize(2);
+      const View here = {message.data(), DType::kU8, 1, 2};
+      SKEIN_EXPECT_OK(rank.Receive(here, 0, stream));
+      EXPECT_EQ(message, InvertedDevice::Inverted({std::byte{1}, std::byte{2}}));
+      // The host's own memory is left to the transport.
+      SKEIN_EXPECT_OK(rank.Receive(here, 0, kHostStream));
+      EXPECT_EQ(message, InvertedDevice::Inverted({std::byte{1}, std::byte{2}}));
+    }
+    for (const void* used : device.streams) EXPECT_EQ(used, &handle);
+    EXPECT_EQ(device.streams.size(), 5u);
+  });
+}
+
+TEST(StageThroughTest, ABroadcastReadsTheRootsDeviceAlone) {
+  int handle = 0;
+  const Stream stream = {&handle};
+  OnDevices([&](Communicator& rank, InvertedDevice& device) {
+    std::vector<std::byte> message(2, rank.rank() == 1 ? std::byte{7} : std::byte{9});
+    SKEIN_EXPECT_OK(rank.Broadcast({message.data(), DType::kU8, 1, 2}, 1, stream));
+    EXPECT_THAT(message, ElementsAre(std::byte{7}, std::byte{7}));
+    EXPECT_EQ(device.streams.size(), 1u);
+  });
+}
+
+TEST(StageThroughTest, AnErrorOfTheDevicePoisons) {
+  int handle = 0;
+  const Stream stream = {&handle};
+  auto group = MakeInProcessGroup(2, "pair");
+  InvertedDevice device;
+  group[0]->StageThrough(&device);
+  std::vector<std::byte> message(InvertedDevice::kMost + 1);
+  const View view = {message.data(), DType::kU8, 1, static_cast<int64_t>(message.size())};
+  EXPECT_THAT(group[0]->Send(view, 1, stream),
+              StatusIs(absl::StatusCode::kResourceExhausted, testing::HasSubstr("no buffer")));
+  EXPECT_FALSE(group[0]->Barrier(kHostStream).ok());
 }
 
 }  // namespace

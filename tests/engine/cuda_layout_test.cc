@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_copies.h"
 #include "model/config/model_config.h"
 #include "model/format/open.h"
 #include "tests/engine/local_replica.h"
@@ -57,6 +58,7 @@ class CudaLayoutTest : public testing::Test {
     options.hop_dtype = DType::kBF16;
     options.observe = false;
     options.make_backend = [] { return *kernels::MakeCudaBackend({.threads = 2}); };
+    options.make_copies = [] { return *kernels::MakeCudaCopies(0); };
     return *LocalReplica::Create(config_, *tensors_, options);
   }
   std::unique_ptr<LocalReplica> OnCpu(LocalReplicaOptions options) {
@@ -108,6 +110,42 @@ TEST_F(CudaLayoutTest, GreedyAnswersAreTheCpus) {
   const auto gpu = OnGpu(options);
   SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got, gpu->Generate(requests, limits));
   ExpectSameAnswers(requests, got, want, cpu->logits());
+}
+
+// All ranks on one GPU, which exchange by way of the host: the layouts, not their speed.
+TEST_F(CudaLayoutTest, LayoutsAnswerAsOneRank) {
+  std::vector<serving::Request> requests = Requests(config_.vocab_size);
+  requests.resize(10);
+  // Draws of every kind: made on the device, from its first tokens, from whole rows.
+  requests[1].sampling = {.temperature = 0.7f, .top_k = 4, .seed = 1};
+  requests[2].sampling = {.temperature = 0.7f, .seed = 2};
+  requests[3].sampling = {.repetition_penalty = 1.2f, .temperature = 0};
+  const auto one = OnGpu({.pages = 1024, .max_num_seqs = 8});
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      const LocalReplica::Answers want,
+      one->Generate(requests, {.max_num_batched_tokens = 128, .max_micro_batch_rows = 128}));
+  for (const plan::Layout& layout : {plan::Layout{.tp_size = 2}, plan::Layout{.pp_size = 2},
+                                     plan::Layout{.tp_size = 2, .pp_size = 2}}) {
+    SCOPED_TRACE(testing::Message() << "tp " << layout.tp_size << ", pp " << layout.pp_size);
+    const auto gpu = OnGpu({.layout = layout, .pages = 1024, .max_num_seqs = 8});
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got,
+                               gpu->Generate(requests, {.max_num_batched_tokens = 128,
+                                                        .stages = layout.pp_size,
+                                                        .micro_batches = layout.pp_size,
+                                                        .max_micro_batch_rows = 64}));
+    // Two runs of roundings: sums over shards have another order, and batches other shapes. Most
+    // answers are alike to their end, and all at their begin.
+    int same = 0;
+    for (const serving::Request& request : requests) {
+      const std::vector<int32_t>& ours = got.at({request.id, 0});
+      const std::vector<int32_t>& theirs = want.at({request.id, 0});
+      ASSERT_EQ(ours.size(), theirs.size());
+      EXPECT_TRUE(std::equal(ours.begin(), ours.begin() + 2, theirs.begin()))
+          << "request " << request.id.value();
+      same += ours == theirs ? 1 : 0;
+    }
+    EXPECT_GE(same, 5);
+  }
 }
 
 // Few pages: sequences give way, swap out and in, and are recomputed.

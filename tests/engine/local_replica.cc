@@ -21,6 +21,7 @@ namespace skein::worker {
 
 struct LocalReplica::Rank {
   comm::OperationTracker tracker;
+  std::vector<std::unique_ptr<DeviceCopies>> copies;
   std::vector<std::unique_ptr<comm::Communicator>> groups;
   StageGroups stage_groups;
   std::unique_ptr<kernels::Collectives> collectives;
@@ -96,6 +97,10 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
       std::unique_ptr<Rank> rank = std::move(ranks[stage * layout.tp_size + shard]);
       rank->collectives = MakeCollectives(rank->stage_groups);
       rank->backend = options.make_backend();
+      for (comm::Communicator* const group : rank->stage_groups.All()) {
+        if (!options.make_copies) break;
+        group->StageThrough(rank->copies.emplace_back(options.make_copies()).get());
+      }
       SKEIN_ASSIGN_OR_RETURN(
           rank->program, plan::BuildRankProgram(
                              config, &tensors,

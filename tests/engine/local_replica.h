@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "base/device_copies.h"
 #include "base/device_kind.h"
 #include "base/mutex.h"
 #include "kernels/ops/backend.h"
@@ -42,7 +43,9 @@ struct LocalReplicaOptions {
   int64_t max_rows = 256;
   bool observe = true;  // logits are kept; every micro-batch is waited for
   std::function<std::unique_ptr<kernels::Backend>()> make_backend;  // one a rank
-  std::function<void(const TraceEvent&)> trace;                     // may be null
+  // One for each group of a rank; null where ranks compute on the host.
+  std::function<std::unique_ptr<DeviceCopies>()> make_copies;
+  std::function<void(const TraceEvent&)> trace;  // may be null
 };
 
 class LocalReplica {

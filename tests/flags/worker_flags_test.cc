@@ -77,6 +77,17 @@ void Device() {
               AnyOf(HasSubstr("built without CUDA"), HasSubstr("sees 0 GPUs")));
 }
 
+// On CPUs it changes nothing; what it does on GPUs is told by the refusal of a host without any.
+void OversubscribeDevices() {
+  const std::string flags = "--device=cuda --coordinator=127.0.0.1:1 ";
+  const Outcome without = Run(kWorker, flags);
+  const Outcome outcome = Run(kWorker, flags + "--oversubscribe-devices");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(without.exit_code, 1);
+  Serving cpu({"--oversubscribe-devices", "--device=cpu"});
+  EXPECT_EQ(Ask(cpu.address(), "--prompt=ROMEO: --max-tokens=5").tokens.size(), 5);
+}
+
 void Layout() {
   Cluster cluster({.layout = "tp=1,pp=1"});
   cluster.StartJob(2, {"--layout=pp=2"});
@@ -189,6 +200,14 @@ void BenchPromptTokens() {
   EXPECT_THAT(outcome.err, HasSubstr("1037 tokens exceed the model's context of 1024"));
 }
 
+void BenchDevice() {
+  EXPECT_THAT(Run(kWorker, "bench --model=checkpoints/bard --device=cpu").out,
+              HasSubstr("plain reads"));
+  const Outcome outcome = Run(kWorker, "bench --device=cuda");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, AnyOf(HasSubstr("built without CUDA"), HasSubstr("sees 0 GPUs")));
+}
+
 void BenchDecodeTokens() {
   const std::string bench = "bench --model=checkpoints/bard --prompt-tokens=8 ";
   EXPECT_THAT(Run(kWorker, bench + "--decode-tokens=5").out, HasSubstr("(median of 5)"));
@@ -210,6 +229,7 @@ FlagCases WorkerCases() {
       {{"", "--coordinator"}, Coordinator},
       {{"", "--model-root"}, ModelRoot},
       {{"", "--device"}, Device},
+      {{"", "--oversubscribe-devices"}, OversubscribeDevices},
       {{"", "--backend"}, Backend},
       {{"", "--layout"}, Layout},
       {{"", "--orphan-timeout"}, OrphanTimeout},
@@ -218,6 +238,7 @@ FlagCases WorkerCases() {
       {{"", "--no-overlap"}, NoOverlap},
       {{"", "--log-level"}, LogLevel},
       HelpCase(kWorker, "bench"),
+      {{"bench", "--device"}, BenchDevice},
       {{"bench", "--model"}, BenchModel},
       {{"bench", "--threads"}, BenchThreads},
       {{"bench", "--batch"}, BenchBatch},

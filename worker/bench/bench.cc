@@ -174,7 +174,7 @@ class Bench {
 }  // namespace
 
 absl::Status RunBench(const BenchOptions& options) {
-  SKEIN_ASSIGN_OR_RETURN(const RankDevice device, ChooseDevice(options.device, 0));
+  SKEIN_ASSIGN_OR_RETURN(const RankDevice device, ChooseDevice({.asked = options.device}));
   if (device.device.kind == DeviceKind::kCuda) return RunGpuBench(options, device);
   return Bench(options).Run();
 }

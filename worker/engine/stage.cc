@@ -126,17 +126,19 @@ absl::Status Stage::CollectAll() {
 
 absl::Status Stage::Receive(int64_t rows) {
   const View activations = executable_->port(program_.input, batch_).First(rows);
-  SKEIN_RETURN_IF_ERROR(options_.groups.previous->Receive(activations, 0, kHostStream));
-  executable_->After(batch_, kHostStream);
+  const Stream stream = executable_->port_stream();
+  SKEIN_RETURN_IF_ERROR(options_.groups.previous->Receive(activations, 0, stream));
+  executable_->After(batch_, stream);
   return absl::OkStatus();
 }
 
 absl::Status Stage::Send(int64_t rows) {
   SKEIN_RETURN_IF_ERROR(CollectAll());
   const ConstView activations = executable_->port(program_.output, batch_).First(rows);
-  SKEIN_RETURN_IF_ERROR(options_.groups.next->Send(activations, 1, kHostStream));
+  const Stream stream = executable_->port_stream();
+  SKEIN_RETURN_IF_ERROR(options_.groups.next->Send(activations, 1, stream));
   // The batch must not write the memory before it was sent.
-  executable_->After(batch_, kHostStream);
+  executable_->After(batch_, stream);
   return absl::OkStatus();
 }
 

@@ -56,6 +56,10 @@ int MpiRuntime::local_rank() const {
   return static_cast<int>(std::count(begin, begin + rank(), host_of(rank())));
 }
 
+int MpiRuntime::local_size() const {
+  return static_cast<int>(std::count(host_of_rank_.begin(), host_of_rank_.end(), host_of(rank())));
+}
+
 absl::StatusOr<std::unique_ptr<Communicator>> MpiRuntime::Split(int color, int key,
                                                                 std::string name) {
   struct Choice {

@@ -41,6 +41,7 @@ class MpiRuntime {
   // Hosts are numbered by their first rank.
   int host_of(int rank) const { return host_of_rank_[rank]; }
   int local_rank() const;  // among the ranks of this host
+  int local_size() const;  // their number
 
   // All ranks, named "world".
   Communicator& world() { return *world_; }
