@@ -16,6 +16,18 @@ struct SetPair {
   int32_t value = 0;
 };
 
+// A draw by chance from a row of logits: see RandomDraws.
+struct RandomDraw {
+  int32_t row = 0;
+  int32_t slot = 0;
+  float uniform = 0;  // [0, 1)
+  float temperature = 1;
+  int32_t top_k = 0;  // 0: all
+  float top_p = 1;
+  float min_p = 0;
+  int32_t unused = 0;
+};
+
 // How long the lists are, and so where they lie.
 struct BatchUpload {
   int32_t rows = 0;
@@ -24,7 +36,7 @@ struct BatchUpload {
   int32_t tokens = 0;  // newest ones that are set
   int32_t pages = 0;   // entries of page tables that are set
   int32_t greedy = 0;  // draws that take the most likely token
-  int32_t first = 0;   // outputs, if some draws look at several of the first tokens; else 0
+  int32_t random = 0;  // draws by chance
 
   // In bytes from the begin of the block: what has 64 bits, then what has 32.
   constexpr int64_t kv_slots() const { return 0; }                                    // [rows]
@@ -32,16 +44,17 @@ struct BatchUpload {
   constexpr int64_t set_pages() const { return set_tokens() + int64_t{8} * tokens; }  // SetPair
   // SetPair: output, slot.
   constexpr int64_t greedy_draws() const { return set_pages() + int64_t{8} * pages; }
-  constexpr int64_t token_ids() const { return greedy_draws() + int64_t{8} * greedy; }  // [rows]
-  constexpr int64_t positions() const { return token_ids() + int64_t{4} * rows; }       // [rows]
+  // RandomDraw.
+  constexpr int64_t random_draws() const { return greedy_draws() + int64_t{8} * greedy; }
+  // [rows]
+  constexpr int64_t token_ids() const { return random_draws() + int64_t{32} * random; }
+  constexpr int64_t positions() const { return token_ids() + int64_t{4} * rows; }  // [rows]
   // [sequences + 1]
   constexpr int64_t row_begin() const { return positions() + int64_t{4} * rows; }
   constexpr int64_t slots() const { return row_begin() + int64_t{4} * (sequences + 1); }
   constexpr int64_t lengths() const { return slots() + int64_t{4} * sequences; }
   constexpr int64_t output_rows() const { return lengths() + int64_t{4} * sequences; }
-  // Of each output, how many of the first tokens are looked at.
-  constexpr int64_t first_counts() const { return output_rows() + int64_t{4} * outputs; }
-  constexpr int64_t bytes() const { return first_counts() + int64_t{4} * first; }
+  constexpr int64_t bytes() const { return output_rows() + int64_t{4} * outputs; }
 
   // Where every slot gets a new token and a whole new page table.
   static constexpr int64_t MaxBytes(const Limits& limits) {
@@ -51,7 +64,7 @@ struct BatchUpload {
                        .tokens = limits.slots,
                        .pages = static_cast<int32_t>(limits.slots * limits.slot_pages),
                        .greedy = limits.slots,
-                       .first = static_cast<int32_t>(limits.outputs)}
+                       .random = limits.slots}
         .bytes();
   }
 };

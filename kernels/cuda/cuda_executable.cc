@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -15,10 +14,9 @@
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_draws.h"
 #include "kernels/cuda/device_places.h"
-#include "kernels/cuda/greedy_draws.h"
 #include "kernels/cuda/prepare_batch.h"
-#include "kernels/cuda/top_logits.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -48,7 +46,7 @@ CudaExecutable::CudaExecutable(const Program& program, const Limits& limits,
       bindings_(bindings),
       facts_(facts),
       kv_(static_cast<CudaKv*>(bindings.kv)),
-      looks_at_(limits.slots),
+      slot_draws_(limits.slots),
       masks_(limits.slots) {}
 
 absl::StatusOr<std::unique_ptr<CudaExecutable>> CudaExecutable::Create(const Program& program,
@@ -111,9 +109,7 @@ absl::Status CudaExecutable::Init(int threads) {
   };
   const int64_t draws = int64_t{kBatches} * limits_.slots;
   SKEIN_RETURN_IF_ERROR(pin(drawn_, draws, sizeof(SetPair)));
-  SKEIN_RETURN_IF_ERROR(pin(greatest_, draws, sizeof(Greatest)));
-  SKEIN_RETURN_IF_ERROR(pin(first_, limits_.outputs * kMaxTopLogits, sizeof(TopLogit)));
-  SKEIN_RETURN_IF_ERROR(pin(sums_, limits_.outputs, sizeof(float)));
+  SKEIN_RETURN_IF_ERROR(pin(made_, draws, sizeof(DeviceDraw)));
   SKEIN_RETURN_IF_ERROR(pin(logits_, port(program_.logits, 0).elements(), sizeof(float)));
   return absl::OkStatus();
 }
@@ -194,6 +190,7 @@ absl::Status CudaExecutable::TakeBackGuesses() {
       const SampledTokens& drawn = run.result.sampled[i];
       const auto right = std::max<int64_t>(static_cast<int64_t>(drawn.tokens.size()) - 1, 0);
       slots_->TakeBack(drawn.slot, run.guesses[i] - right);
+      slot_draws_[drawn.slot].position += right;
     }
     run.guesses.clear();
   }
@@ -204,12 +201,12 @@ absl::Status CudaExecutable::TakeIn(int i) {
   Run& run = runs_[i];
   const Batch& batch = batches_[i];
   run.shortened.clear();
-  SKEIN_RETURN_IF_ERROR(slots_->Update(
-      batch, [&run](const SlotUpdate& update) { run.shortened.push_back(&update); }));
+  for (const SlotStart& start : batch.starts) StartDraws(start);
+  SKEIN_RETURN_IF_ERROR(slots_->Update(batch, [&](const SlotUpdate& update) {
+    run.shortened.push_back(&update);
+    TakeBackDraws(update);
+  }));
   SKEIN_RETURN_IF_ERROR(slots_->Fill(batch, rows_));
-  for (const SlotStart& start : batch.starts) {
-    looks_at_[start.slot] = TokensLookedAt(start.sampling);
-  }
   ListDraws(i);
   run.first_positions.clear();
   for (int64_t s = 0; s < rows_.sequences(); ++s) {
@@ -233,8 +230,8 @@ absl::Status CudaExecutable::Upload(int i, int32_t padded) {
             .outputs = static_cast<int32_t>(rows_.outputs()),
             .tokens = static_cast<int32_t>(set_tokens_.size())};
   for (const Run::Draw& draw : runs_[i].draws) {
-    upload.greedy += draw.looks_at == 1 ? 1 : 0;
-    if (draw.looks_at > 1) upload.first = upload.outputs;
+    upload.greedy += draw.kind == Kind::kGreedy ? 1 : 0;
+    upload.random += draw.kind == Kind::kRandom ? 1 : 0;
   }
   for (const SlotUpdate& update : batch.updates) {
     upload.pages += static_cast<int32_t>(update.pages.size());
@@ -272,11 +269,21 @@ absl::Status CudaExecutable::Upload(int i, int32_t padded) {
   put(upload.lengths(), rows_.context_lengths);
   put(upload.output_rows(), rows_.output_rows);
   auto* greedy = reinterpret_cast<SetPair*>(block + upload.greedy_draws());
-  auto* const counts = reinterpret_cast<int32_t*>(block + upload.first_counts());
-  std::fill_n(counts, upload.first, 0);
+  auto* random = reinterpret_cast<RandomDraw*>(block + upload.random_draws());
   for (const Run::Draw& draw : runs_[i].draws) {
-    if (draw.looks_at == 1) *greedy++ = {static_cast<int32_t>(draw.output), draw.slot};
-    if (draw.looks_at > 1) counts[draw.output] = draw.looks_at;
+    SlotDraws& slot = slot_draws_[draw.slot];
+    const auto row = static_cast<int32_t>(draw.output);
+    if (draw.kind == Kind::kGreedy) *greedy++ = {row, draw.slot};
+    if (draw.kind == Kind::kRandom) {
+      *random++ = {.row = row,
+                   .slot = draw.slot,
+                   .uniform = UniformDraw(slot.sampling.seed, slot.position, slot.sampling.answer),
+                   .temperature = slot.sampling.temperature,
+                   .top_k = slot.sampling.top_k,
+                   .top_p = slot.sampling.top_p,
+                   .min_p = slot.sampling.min_p};
+    }
+    ++slot.position;
   }
   set_tokens_.clear();
 
@@ -318,6 +325,26 @@ absl::Status CudaExecutable::CopyPages(const Batch& batch) {
   return absl::OkStatus();
 }
 
+void CudaExecutable::StartDraws(const SlotStart& start) {
+  SlotDraws& draws = slot_draws_[start.slot];
+  draws.prompt = static_cast<int64_t>(start.prompt.size());
+  if (start.prompt_of >= 0) draws.prompt = slot_draws_[start.prompt_of].prompt;
+  draws.position = start.output.size();
+  draws.sampling = start.sampling;
+  const bool greedy = start.sampling.temperature == 0.0f;
+  // Of a shard's logits alone only the most likely token can be found.
+  const bool can = DrawsInOrder(start.sampling) &&
+                   (greedy || (!sharded() && program_.vocab_size <= kMaxRandomTokens));
+  draws.kind = !can ? Kind::kByHost : (greedy ? Kind::kGreedy : Kind::kRandom);
+}
+
+// As Sampler::TakeBack.
+void CudaExecutable::TakeBackDraws(const SlotUpdate& update) {
+  SlotDraws& draws = slot_draws_[update.slot];
+  const auto left = std::max<int64_t>(*update.length + 1 - draws.prompt, 0);
+  draws.position = std::min(draws.position, static_cast<uint64_t>(left));
+}
+
 void CudaExecutable::ListDraws(int i) {
   Run& run = runs_[i];
   const Batch& batch = batches_[i];
@@ -328,10 +355,9 @@ void CudaExecutable::ListDraws(int i) {
     outputs += sequence.outputs;
     const bool plain = sequence.guesses == 0 && !sequence.masked && sequence.prompt_logprobs < 0;
     if (sequence.draws) {
-      run.draws.push_back({.output = outputs - 1,
-                           .slot = sequence.slot,
-                           .looks_at = plain ? looks_at_[sequence.slot] : 0});
-      run.by_host |= run.draws.back().looks_at != 1;
+      const Kind kind = plain ? slot_draws_[sequence.slot].kind : Kind::kByHost;
+      run.draws.push_back({.output = outputs - 1, .slot = sequence.slot, .kind = kind});
+      run.by_host |= kind == Kind::kByHost;
     } else {
       run.by_host |= sequence.prompt_logprobs >= 0;
     }
@@ -343,7 +369,7 @@ absl::Status CudaExecutable::CopyRows(const Run& run) {
   const View logits = port(program_.logits, run.batch);
   const int64_t row_bytes = DTypeBytes(logits.dtype, logits.cols);
   std::vector<bool> wanted(rows_.outputs(), true);
-  for (const Run::Draw& draw : run.draws) wanted[draw.output] = draw.looks_at == 0;
+  for (const Run::Draw& draw : run.draws) wanted[draw.output] = draw.kind == Kind::kByHost;
   for (int64_t begin = 0, end = 0; begin < rows_.outputs(); begin = end + 1) {
     end = begin;
     while (end < rows_.outputs() && wanted[end]) ++end;
@@ -364,35 +390,27 @@ absl::Status CudaExecutable::EnqueueDraws(int i) {
   const View logits = port(program_.logits, i);
   const DevicePlaces& places = workspace_.places;
   const auto* const block = workspace_.At<std::byte>(places.uploads[i]);
-  const int64_t slots = int64_t{i} * limits_.slots;
-  const auto first_id = static_cast<int32_t>(program_.vocab_part.first);
+  DrawRows rows = {
+      .tokens = program_.vocab_tokens(),
+      .logits = static_cast<const float*>(logits.data),
+      .logits_stride = logits.cols,
+      .first_id = static_cast<int32_t>(program_.vocab_part.first),
+      // Of a shard's logits alone, the choice is still to be made.
+      .newest_tokens = sharded() ? nullptr : workspace_.At<int32_t>(places.newest_tokens),
+      .drawn = MadeBy(i)};
   SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
-      GreedyDraws{
-          .draws = upload_.greedy,
-          .rows = reinterpret_cast<const SetPair*>(block + upload_.greedy_draws()),
-          .tokens = program_.vocab_tokens(),
-          .logits = static_cast<const float*>(logits.data),
-          .logits_stride = logits.cols,
-          .first_id = first_id,
-          .best = workspace_.At<uint64_t>(places.best),
-          .arrived = workspace_.At<uint32_t>(places.arrived),
-          // Of a shard's logits alone, the choice is still to be made.
-          .newest_tokens = sharded() ? nullptr : workspace_.At<int32_t>(places.newest_tokens),
-          .greatest = reinterpret_cast<Greatest*>(greatest_.data()) + slots},
+      GreedyDraws{.draws = upload_.greedy,
+                  .rows = reinterpret_cast<const SetPair*>(block + upload_.greedy_draws()),
+                  .of = rows,
+                  .best = workspace_.At<uint64_t>(places.best),
+                  .arrived = workspace_.At<uint32_t>(places.arrived)},
       stream_.get()));
-  if (upload_.first > 0) {
-    SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
-        TopLogits{.rows = upload_.outputs,
-                  .tokens = program_.vocab_tokens(),
-                  .logits = static_cast<const float*>(logits.data),
-                  .logits_stride = logits.cols,
-                  .first_id = first_id,
-                  .counts = reinterpret_cast<const int32_t*>(block + upload_.first_counts()),
-                  .capacity = kMaxTopLogits,
-                  .top = reinterpret_cast<TopLogit*>(first_.data()),
-                  .sums = reinterpret_cast<float*>(sums_.data())},
-        stream_.get()));
-  }
+  rows.drawn += upload_.greedy;
+  SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
+      RandomDraws{.draws = upload_.random,
+                  .rows = reinterpret_cast<const RandomDraw*>(block + upload_.random_draws()),
+                  .of = rows},
+      stream_.get()));
   if (run.by_host) SKEIN_RETURN_IF_ERROR(CopyRows(run));
   if (sharded()) return DrawWithOthers(run);
   SKEIN_RETURN_IF_ERROR(logits_ready_.Record(stream_.get()));
@@ -420,32 +438,18 @@ absl::Status CudaExecutable::DrawWithOthers(Run& run) {
   return run.done.Record(stream_.get());
 }
 
-// What the device found, in the form that the sampler decides from.
-void CudaExecutable::Summarise(Run& run) const {
-  run.summaries.assign(batches_[run.batch].outputs(), Range());
-  run.cells.clear();
-  const auto* greatest =
-      reinterpret_cast<const Greatest*>(greatest_.data()) + int64_t{run.batch} * limits_.slots;
-  for (const Run::Draw& draw : run.draws) {
-    if (draw.looks_at == 0) continue;
-    const auto begin = static_cast<int64_t>(run.cells.size());
-    if (draw.looks_at == 1) {
-      run.cells.push_back({greatest->logit, std::isnan(greatest->logit) ? 1 : 0});
-      run.cells.push_back({greatest->logit, greatest->id});
-      ++greatest;
-    } else {
-      const auto* const first =
-          reinterpret_cast<const TopLogit*>(first_.data()) + draw.output * kMaxTopLogits;
-      // NaN also where a logit is infinite: void in either case.
-      const bool nan = std::isnan(reinterpret_cast<const float*>(sums_.data())[draw.output]);
-      const bool none = nan || first->id < 0;
-      constexpr float kLeast = -std::numeric_limits<float>::infinity();
-      run.cells.push_back({none ? kLeast : first->logit, nan ? 1 : 0});
-      for (int32_t t = 0; t < draw.looks_at; ++t) {
-        run.cells.push_back(none ? SummaryCell() : SummaryCell{first[t].logit, first[t].id});
-      }
+DeviceDraw* CudaExecutable::MadeBy(int i) const {
+  return reinterpret_cast<DeviceDraw*>(made_.data()) + int64_t{i} * limits_.slots;
+}
+
+// Greedy draws come first, each kind in the batch's order.
+void CudaExecutable::NumberMade(Run& run) const {
+  run.made.assign(batches_[run.batch].outputs(), -1);
+  int32_t made = 0;
+  for (const Kind kind : {Kind::kGreedy, Kind::kRandom}) {
+    for (const Run::Draw& draw : run.draws) {
+      if (draw.kind == kind) run.made[draw.output] = made++;
     }
-    run.summaries[draw.output] = {begin, static_cast<int64_t>(run.cells.size())};
   }
 }
 
@@ -466,10 +470,9 @@ absl::Status CudaExecutable::Draw(Run& run) {
     return absl::MakeConstSpan(reinterpret_cast<const float*>(logits_.data()) + output * cols,
                                program_.vocab_tokens());
   };
-  Summarise(run);
-  const auto summary = [&run](int64_t output) {
-    const Range& at = run.summaries[output];
-    return absl::MakeConstSpan(run.cells).subspan(at.begin, at.size());
+  NumberMade(run);
+  const auto made = [&](int64_t output) -> const DeviceDraw* {
+    return run.made[output] < 0 ? nullptr : MadeBy(run.batch) + run.made[output];
   };
   const auto first_position = [&run](int64_t sequence) { return run.first_positions[sequence]; };
   const auto for_each = [this](int64_t tasks, absl::FunctionRef<void(int64_t)> task) {
@@ -482,7 +485,7 @@ absl::Status CudaExecutable::Draw(Run& run) {
   };
   SKEIN_RETURN_IF_ERROR(sampler_->Sample(batch,
                                          {.logits = logits,
-                                          .summary = summary,
+                                          .made = made,
                                           .first_position = first_position,
                                           .for_each = for_each,
                                           .mask = mask},

@@ -36,10 +36,10 @@ struct DeviceFacts {
   int32_t multiprocessors = 0;
 };
 
-// A batch is one upload, the kernels, and where the Program has logits its draws. Draws that take
-// the most likely token are made on the device, where the next batch finds it; the host reports
-// them while that one runs. For others the host decides, from the first tokens where these are all
-// that is looked at, or from whole rows of logits; the next batch waits for it.
+// A batch is one upload, the kernels, and where the Program has logits its draws. Those that take
+// logits as they come are made on the device, where the next batch finds the tokens; the host
+// reports them while that one runs. The others the host makes, from rows of logits; the next batch
+// waits for it.
 //
 // The host keeps a mirror of the slots: a batch's rows are known as it is enqueued, but for what
 // guesses before it gave; a batch behind one with guesses waits for it.
@@ -68,6 +68,14 @@ class CudaExecutable final : public Executable {
   void Abort(const absl::Status& why) override;
 
  private:
+  enum class Kind : uint8_t { kGreedy, kRandom, kByHost };  // of draws
+  // What a slot's draws depend on, but for its history.
+  struct SlotDraws {
+    Kind kind = Kind::kByHost;
+    serving::SamplingParams sampling;
+    int64_t prompt = 0;     // tokens
+    uint64_t position = 0;  // tokens that were drawn, also by batches that are under way
+  };
   // A batch under way, or its last one.
   struct Run {
     CudaExecutable* self = nullptr;
@@ -80,12 +88,10 @@ class CudaExecutable final : public Executable {
     struct Draw {
       int64_t output = 0;
       int32_t slot = 0;
-      int32_t looks_at = 0;  // first tokens; 0: the whole row
+      Kind kind = Kind::kByHost;
     };
     std::vector<Draw> draws;
-    // Of draws that were made from first tokens: [outputs], in `cells`; empty for others.
-    std::vector<Range> summaries;
-    std::vector<SummaryCell> cells;
+    std::vector<int32_t> made;  // [outputs]: the index of its draw among those made, or -1
     std::vector<const SlotUpdate*> shortened;
     std::vector<int64_t> first_positions;  // [sequences]
     absl::Status status;                   // of the draws
@@ -107,14 +113,17 @@ class CudaExecutable final : public Executable {
   absl::Status Prepare(const BatchUpload& upload, int i, int32_t padded);
   absl::Status CaptureGraphs();
   absl::Status CopyPages(const Batch& batch);
-  // Which draws the batch has, and what they look at.
+  void StartDraws(const SlotStart& start);
+  // Which draws the batch has, and who makes them.
   void ListDraws(int i);
+  DeviceDraw* MadeBy(int i) const;  // [slots]
   absl::Status EnqueueDraws(int i);
   absl::Status CopyRows(const Run& run);
   absl::Status DrawWithOthers(Run& run);
   void TakeUpDraws(const Run& run);
   bool sharded() const { return program_.vocab_shards > 1; }
-  void Summarise(Run& run) const;
+  void NumberMade(Run& run) const;
+  void TakeBackDraws(const SlotUpdate& update);
   // On a thread of CUDA's, when what is drawn from is there.
   static void Draw(void* run);
   absl::Status Draw(Run& run);
@@ -131,12 +140,10 @@ class CudaExecutable final : public Executable {
   OwnedStream host_stream_;  // of what the host does to draw, in the batches' order
   OwnedEvent logits_ready_;
   DeviceMemory memory_;
-  PinnedMemory uploads_;   // [batches], as places_.uploads
-  PinnedMemory drawn_;     // SetPair [batches][slots]
-  PinnedMemory greatest_;  // Greatest [batches][slots]
-  // Of the batch that draws last: its first tokens TopLogit [outputs, kMaxMerged], the sums of
-  // their rows float [outputs], and logits float [outputs, cols].
-  PinnedMemory first_, sums_, logits_;
+  PinnedMemory uploads_;  // [batches], as places_.uploads
+  PinnedMemory drawn_;    // SetPair [batches][slots]
+  PinnedMemory made_;     // DeviceDraw [batches][slots]: greedy draws, then random ones
+  PinnedMemory logits_;   // float [outputs, cols], of the batch that draws last
   std::unique_ptr<Blas> blas_;
   Workspace workspace_;
   std::unique_ptr<CompiledProgram> compiled_;
@@ -145,7 +152,7 @@ class CudaExecutable final : public Executable {
   std::unique_ptr<ThreadPool> pool_;
 
   std::optional<SlotStates> slots_;
-  std::vector<int32_t> looks_at_;        // [slots]: TokensLookedAt
+  std::vector<SlotDraws> slot_draws_;    // [slots]
   HostBatch rows_;                       // of the batch that is enqueued
   BatchUpload upload_;                   // likewise
   std::vector<SetPair> set_tokens_;      // that the next batch brings

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/greedy_draws.h"
+#include "kernels/cuda/device_draws.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace skein::kernels::cuda {
@@ -20,7 +20,7 @@ __device__ uint64_t ScoreOf(float logit, uint32_t token) {
   const uint32_t key = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return uint64_t{key} << 32 | ~token;
 }
-__device__ Greatest GreatestOf(uint64_t score, int32_t first_id) {
+__device__ DeviceDraw TokenOf(uint64_t score, int32_t first_id) {
   if (score == ~uint64_t{0}) return {NAN, -1};
   const auto key = static_cast<uint32_t>(score >> 32);
   const uint32_t bits = key & 0x80000000u ? key ^ 0x80000000u : ~key;
@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(kThreads) GreedyDrawsKernel(GreedyDraws op) {
   WaitForPrevious();
   LetNextBegin();
   const SetPair row = op.rows[blockIdx.y];
-  const float* const logits = op.logits + int64_t{row.index} * op.logits_stride;
+  const float* const logits = op.of.logits + int64_t{row.index} * op.of.logits_stride;
   const int64_t begin = int64_t{blockIdx.x} * kChunk;
-  const int64_t end = min(begin + kChunk, op.tokens);
+  const int64_t end = min(begin + kChunk, op.of.tokens);
   uint64_t score = 0;
   for (int64_t t = begin + threadIdx.x * kPerLoad; t < end; t += kThreads * kPerLoad) {
     // The row's stride covers a load that begins in it.
@@ -63,26 +63,27 @@ __global__ void __launch_bounds__(kThreads) GreedyDrawsKernel(GreedyDraws op) {
   __threadfence();
   if (atomicAdd(op.arrived + blockIdx.y, 1u) + 1 < gridDim.x) return;
   __threadfence();
-  const Greatest greatest = GreatestOf(atomicExch(best, 0ull), op.first_id);
+  const DeviceDraw token = TokenOf(atomicExch(best, 0ull), op.of.first_id);
   op.arrived[blockIdx.y] = 0;
-  op.greatest[blockIdx.y] = greatest;
+  op.of.drawn[blockIdx.y] = token;
   // Any token serves where the draw fails: what comes of it is void.
-  if (op.newest_tokens != nullptr) op.newest_tokens[row.value] = max(greatest.id, 0);
+  if (op.of.newest_tokens != nullptr) op.of.newest_tokens[row.value] = max(token.id, 0);
 }
 
 }  // namespace
 
 absl::Status Enqueue(const GreedyDraws& op, Stream stream) {
-  if (op.tokens <= 0 || op.logits_stride % kPerLoad != 0 || op.logits_stride < op.tokens) {
+  if (op.of.tokens <= 0 || op.of.logits_stride % kPerLoad != 0 ||
+      op.of.logits_stride < op.of.tokens) {
     return absl::InvalidArgumentError(
-        absl::StrCat("GreedyDraws of ", op.tokens, " tokens: rows of multiples of 4"));
+        absl::StrCat("GreedyDraws of ", op.of.tokens, " tokens: rows of multiples of 4"));
   }
-  if (!Aligned16({op.logits})) {
+  if (!Aligned16({op.of.logits})) {
     return absl::InvalidArgumentError("GreedyDraws: logits are 16-byte aligned");
   }
   if (op.draws == 0) return absl::OkStatus();
   const LaunchShape shape = {"GreedyDraws",
-                             dim3(static_cast<unsigned>((op.tokens + kChunk - 1) / kChunk),
+                             dim3(static_cast<unsigned>((op.of.tokens + kChunk - 1) / kChunk),
                                   static_cast<unsigned>(op.draws)),
                              dim3(kThreads)};
   return Launch(GreedyDrawsKernel, shape, stream, op);

@@ -108,7 +108,7 @@ absl::Status HostExecutable::Sample(int i) {
   SKEIN_RETURN_IF_ERROR(
       sampler_->Sample(batch,
                        {.logits = logits,
-                        .summary = [](int64_t) { return absl::Span<const SummaryCell>(); },
+                        .made = [](int64_t) -> const DeviceDraw* { return nullptr; },
                         .first_position = first_position,
                         .for_each = for_each,
                         .mask = mask},

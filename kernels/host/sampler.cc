@@ -130,11 +130,9 @@ void Sampler::AnswerAlone(const Rows& rows) {
   rows.for_each(static_cast<int64_t>(rows_.size()), [&](int64_t i) {
     Row& row = rows_[i];
     if (!row.valid) return;
-    const absl::Span<const SummaryCell> summary = rows.summary(row.output);
-    const SummaryCell* const cells = summary.data();
-    row.answer = summary.empty()
-                     ? Answer(row.question, rows.logits(row.output))
-                     : Decide(row.question, part_.blocks, absl::MakeConstSpan(&cells, 1));
+    const DeviceDraw* const made = rows.made(row.output);
+    row.answer =
+        made != nullptr ? Take(row.question, *made) : Answer(row.question, rows.logits(row.output));
   });
 }
 
@@ -151,8 +149,8 @@ absl::Status Sampler::AnswerBySummaries(const Rows& rows) {
     const Row& row = rows_[i];
     if (!row.valid || row.gathers) return;
     SummaryCell* const own = own_.data() + row.cells;
-    if (const auto made = rows.summary(row.output); !made.empty()) {
-      std::copy(made.begin(), made.end(), own);
+    if (const DeviceDraw* const made = rows.made(row.output); made != nullptr) {
+      SummariseGreedy(*made, own);
     } else {
       Summarise(row.question, part_, rows.logits(row.output), own);
     }

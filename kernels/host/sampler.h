@@ -35,9 +35,9 @@ class Sampler {
   struct Rows {
     // Returns this shard's logits of an output.
     absl::FunctionRef<absl::Span<const float>(int64_t output)> logits;
-    // Returns this shard's summary of a draw from an output, where a device has made it
-    // (TokensLookedAt); else nothing.
-    absl::FunctionRef<absl::Span<const SummaryCell>(int64_t output)> summary;
+    // Returns the draw that a device has made from this shard's logits of an output, else null. A
+    // shard's own is greedy.
+    absl::FunctionRef<const DeviceDraw*(int64_t output)> made;
     // Returns the position of a sequence's first row.
     absl::FunctionRef<int64_t(int64_t sequence)> first_position;
     // Calls its second argument with every number below the first, on the threads that compute.

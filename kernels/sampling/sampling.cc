@@ -311,11 +311,21 @@ bool NeedsAllLogits(const RowQuestion& question) {
          question.sampling->top_k > kMaxMerged;
 }
 
-int32_t TokensLookedAt(const serving::SamplingParams& params) {
-  const RowQuestion question = {.sampling = &params};
+bool DrawsInOrder(const serving::SamplingParams& params) {
   // What is adjusted anywhere is at the first position.
-  if (NeedsAllLogits(question) || params.logprobs >= 0 || Adjusts(params, 0)) return 0;
-  return static_cast<int32_t>(Drawable(question));
+  return params.logprobs < 0 && params.mirostat_tau == 0.0f && params.typical_p >= 1.0f &&
+         !Adjusts(params, 0);
+}
+
+absl::StatusOr<serving::SampledToken> Take(const RowQuestion& question, const DeviceDraw& draw) {
+  SKEIN_RETURN_IF_ERROR(
+      Check({.largest = draw.largest, .nan = std::isnan(draw.largest)}, question.vocabulary));
+  return serving::SampledToken{.id = draw.id};
+}
+
+void SummariseGreedy(const DeviceDraw& draw, SummaryCell* out) {
+  out[0] = {draw.largest, std::isnan(draw.largest) ? 1 : 0};
+  out[1] = {draw.largest, draw.id};
 }
 
 int64_t SummaryCells(const RowQuestion& question, int32_t blocks) {

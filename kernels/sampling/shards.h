@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/sampling/device_draw.h"
 #include "kernels/sampling/sampling.h"
 
 namespace skein::kernels {
@@ -50,10 +51,12 @@ struct RowQuestion {
 inline constexpr int32_t kMaxMerged = 1024;
 bool NeedsAllLogits(const RowQuestion& question);
 
-// Returns how many of the most likely tokens draws with these parameters look at, where they take
-// logits as they came and need no more: then their summary is the peak and these, in any order, and
-// may be made elsewhere. 0 where they need more of a row. At most kMaxMerged.
-int32_t TokensLookedAt(const serving::SamplingParams& params);
+// Says whether draws with these parameters take logits as they came, and tokens in descending order
+// of them: what Draw does with temperature, top_k, top_p and min_p alone. A device may make them.
+bool DrawsInOrder(const serving::SamplingParams& params);
+
+// Returns the token of a draw that a device has made. Errors as Sample's.
+absl::StatusOr<serving::SampledToken> Take(const RowQuestion& question, const DeviceDraw& draw);
 
 // A summary consists of these, eight bytes each.
 struct SummaryCell {
@@ -65,6 +68,8 @@ int64_t SummaryCells(const RowQuestion& question, int32_t blocks);
 // Summarises the part's logits in out [SummaryCells]. The question must not need all logits.
 void Summarise(const RowQuestion& question, const VocabularyPart& part,
                absl::Span<const float> logits, SummaryCell* out);
+// Puts down the summary of a greedy draw that a device has made from a part.
+void SummariseGreedy(const DeviceDraw& draw, SummaryCell* out);
 // Answers from `summaries`, every shard's, in shard order. Errors are Sample's.
 absl::StatusOr<serving::SampledToken> Decide(const RowQuestion& question, int32_t blocks,
                                              absl::Span<const SummaryCell* const> summaries);
