@@ -91,3 +91,13 @@ _cuda_library = rule(
 
 def cuda_library(name, **kwargs):
     _cuda_library(name = name, target_compatible_with = NEEDS_CUDA, **kwargs)
+
+def _headers_of_impl(ctx):
+    merged = cc_common.merge_cc_infos(cc_infos = [d[CcInfo] for d in ctx.attr.deps])
+    return [CcInfo(compilation_context = merged.compilation_context)]
+
+# What `deps` declare without what they define: for who links a shared library that has it.
+headers_of = rule(
+    implementation = _headers_of_impl,
+    attrs = {"deps": attr.label_list(providers = [CcInfo])},
+)

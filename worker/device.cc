@@ -1,5 +1,7 @@
 #include "worker/device.h"
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -7,13 +9,27 @@
 #include "topology/host/host.h"
 
 namespace skein::worker {
+namespace {
+
+// Why a worker that may take either takes the CPU; "" where it does not: GPUs in disorder are an
+// error, not a CPU.
+std::string WhyNone(const absl::StatusOr<int>& gpus) {
+  if (gpus.ok()) return *gpus == 0 ? "CUDA sees none" : "";
+  const bool unusable =
+      absl::IsUnimplemented(gpus.status()) || absl::IsFailedPrecondition(gpus.status());
+  return unusable ? std::string(gpus.status().message()) : "";
+}
+
+}  // namespace
 
 absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice) {
   const RankDevice cpu = {.device = topology::DescribeCpu()};
   if (choice.asked == DeviceKind::kCpu) return cpu;
   const absl::StatusOr<int> gpus = kernels::CountCudaDevices();
-  const bool none = gpus.ok() ? *gpus == 0 : absl::IsUnimplemented(gpus.status());
-  if (none && !choice.asked.has_value()) return cpu;
+  if (!choice.asked.has_value()) {
+    const std::string no_gpu = WhyNone(gpus);
+    if (!no_gpu.empty()) return RankDevice{.device = cpu.device, .no_gpu = no_gpu};
+  }
   SKEIN_RETURN_IF_ERROR(gpus.status());
   if (*gpus == 0 || (choice.local_rank >= *gpus && !choice.oversubscribe)) {
     return absl::FailedPreconditionError(absl::StrCat(

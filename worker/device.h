@@ -2,7 +2,7 @@
 #pragma once
 
 #include <optional>
-#include <string_view>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "base/device_kind.h"
@@ -12,7 +12,8 @@ namespace skein::worker {
 
 struct RankDevice {
   topology::Device device;
-  int gpu = 0;  // CUDA's number, where it is one
+  int gpu = 0;         // CUDA's number, where it is one
+  std::string no_gpu;  // why it is none, where nobody asked for a CPU
 };
 
 struct DeviceChoice {
@@ -22,11 +23,12 @@ struct DeviceChoice {
   int local_size = 1;
 };
 
-// Returns the GPU of the rank's number on its host, where this program was built for GPUs and sees
-// one, else the CPU. Ranks that share a GPU each have an equal part of its memory.
-// FailedPrecondition, with what was found and what to do, for a GPU or a driver that cannot be
-// used, and for more ranks on a host than it has GPUs unless they may share. Unimplemented where
-// GPUs are asked of a program that was built without them.
+// Returns the GPU of the rank's number on its host where CUDA can be used and sees one, else the
+// CPU. Ranks that share a GPU each have an equal part of its memory. What needs CUDA is opened
+// here, for the first time, unless a CPU is asked for. Where a GPU is asked for, fails as
+// CountCudaDevices, whose reasons are `no_gpu` where nothing is asked for. FailedPrecondition, with
+// what was found and what to do, for a GPU that there are no kernels for, and for more ranks on a
+// host than it has GPUs unless they may share.
 absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice);
 
 }  // namespace skein::worker

@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
   skein::AddParsed(app, "--device", options.device, ParseDevice,
                    "cpu or cuda: what ranks compute on; with cuda each rank of a host has one of "
                    "its GPUs")
-      ->default_str("cuda where this program was built for it and sees a GPU, else cpu");
+      ->default_str("cuda where it can be used and sees a GPU, else cpu");
   app.add_flag(
       "--oversubscribe-devices", options.oversubscribe_devices,
       "let ranks share GPUs where a host has more ranks than GPUs, each with its part of the "

@@ -168,6 +168,9 @@ class Rank {
                                          .oversubscribe = options_.oversubscribe_devices,
                                          .local_rank = mpi_.local_rank(),
                                          .local_size = mpi_.local_size()}));
+    if (!device.no_gpu.empty() && mpi_.local_rank() == 0) {
+      spdlog::info("computing on CPUs, no GPU: {}", device.no_gpu);
+    }
     gpu_ = device.gpu;
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{.coordinator = options_.coordinator,

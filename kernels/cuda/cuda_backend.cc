@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_executable.h"
+#include "kernels/cuda/cuda_library.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_status.h"
 
-namespace skein::kernels {
-namespace cuda {
+namespace skein::kernels::cuda {
 namespace {
 
 class CudaBackend final : public Backend {
@@ -39,7 +39,6 @@ class CudaBackend final : public Backend {
 };
 
 }  // namespace
-}  // namespace cuda
 
 absl::StatusOr<int> CountCudaDevices() {
   int count = 0;
@@ -52,9 +51,13 @@ absl::StatusOr<int> CountCudaDevices() {
     return absl::FailedPreconditionError(
         absl::StrCat("the GPU's driver supports CUDA ", driver / 1000, ".", driver % 1000 / 10,
                      "; this was built for ", CUDART_VERSION / 1000, ".",
-                     CUDART_VERSION % 1000 / 10, ": install a newer driver, or use --device=cpu"));
+                     CUDART_VERSION % 1000 / 10, ": install a newer driver"));
   }
-  SKEIN_RETURN_IF_ERROR(cuda::CudaStatus(code, "cudaGetDeviceCount"));
+  // There are some, in disorder: nobody should take the CPU without a word.
+  if (code == cudaErrorSystemNotReady) {
+    return absl::UnavailableError(CudaStatus(code, "cudaGetDeviceCount").message());
+  }
+  SKEIN_RETURN_IF_ERROR(CudaStatus(code, "cudaGetDeviceCount"));
   return count;
 }
 
@@ -82,10 +85,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& opti
         absl::StrCat("there is no GPU ", options.device, "; this process sees ", count));
   }
   SKEIN_RETURN_IF_ERROR(DescribeCudaDevice(options.device).status());
-  cuda::DeviceFacts facts = {.device = options.device};
+  DeviceFacts facts = {.device = options.device};
   SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(
       &facts.multiprocessors, cudaDevAttrMultiProcessorCount, options.device));
-  return std::make_unique<cuda::CudaBackend>(facts, options.threads);
+  return std::make_unique<CudaBackend>(facts, options.threads);
 }
 
-}  // namespace skein::kernels
+}  // namespace skein::kernels::cuda

@@ -17,8 +17,11 @@ struct CudaDevice {
   int64_t free_bytes = 0;
 };
 
-// The GPUs that this process sees; none where it sees none. Unimplemented where this build has no
-// CUDA. FailedPrecondition for a driver that is older than what this was built for.
+// All of these open libskein_cuda.so when they are first called (open_library.h), and fail with
+// Unimplemented where there is none, with FailedPrecondition where it cannot be used.
+
+// The GPUs that this process sees; none where it sees none. FailedPrecondition for a driver that is
+// older than what the library was built for.
 absl::StatusOr<int> CountCudaDevices();
 // `device` counts those. FailedPrecondition for one that there are no kernels for, with what was
 // found and what is needed.

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "kernels/cuda/cuda_library.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/resources.h"
 
-namespace skein::kernels {
-namespace cuda {
+namespace skein::kernels::cuda {
 namespace {
 
 class CudaCopies final : public DeviceCopies {
@@ -45,10 +45,9 @@ class CudaCopies final : public DeviceCopies {
 };
 
 }  // namespace
-}  // namespace cuda
 
 absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int device) {
-  return std::make_unique<cuda::CudaCopies>(device);
+  return std::make_unique<CudaCopies>(device);
 }
 
-}  // namespace skein::kernels
+}  // namespace skein::kernels::cuda

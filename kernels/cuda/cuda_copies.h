@@ -8,7 +8,7 @@
 
 namespace skein::kernels {
 
-// Unimplemented where this build has no CUDA.
+// Fails without libskein_cuda.so as CountCudaDevices.
 absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int device);
 
 }  // namespace skein::kernels

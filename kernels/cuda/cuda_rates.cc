@@ -11,11 +11,11 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/blas_linear.h"
 #include "kernels/cuda/ceilings.h"
+#include "kernels/cuda/cuda_library.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/resources.h"
 
-namespace skein::kernels {
-namespace cuda {
+namespace skein::kernels::cuda {
 namespace {
 
 constexpr int64_t kReadBytes = int64_t{8} << 30;  // long enough for launches not to matter
@@ -81,18 +81,17 @@ absl::StatusOr<double> ProductRate(Stream stream) {
 }
 
 }  // namespace
-}  // namespace cuda
 
 absl::StatusOr<CudaRates> MeasureCudaRates(int device) {
   SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(device));
   int multiprocessors = 0;
   SKEIN_CUDA_RETURN_IF_ERROR(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  SKEIN_ASSIGN_OR_RETURN(const cuda::OwnedStream stream, cuda::OwnedStream::Create());
+  SKEIN_ASSIGN_OR_RETURN(const OwnedStream stream, OwnedStream::Create());
   CudaRates rates;
-  SKEIN_ASSIGN_OR_RETURN(rates.read_bytes_per_s, cuda::ReadRate(multiprocessors, stream.get()));
-  SKEIN_ASSIGN_OR_RETURN(rates.flops_per_s, cuda::ProductRate(stream.get()));
+  SKEIN_ASSIGN_OR_RETURN(rates.read_bytes_per_s, ReadRate(multiprocessors, stream.get()));
+  SKEIN_ASSIGN_OR_RETURN(rates.flops_per_s, ProductRate(stream.get()));
   return rates;
 }
 
-}  // namespace skein::kernels
+}  // namespace skein::kernels::cuda

@@ -21,6 +21,7 @@
 namespace skein::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -67,14 +68,49 @@ void Backend() {
   EXPECT_EQ(Ask(cpu.address(), request).tokens, want.tokens);  // all else is the same
 }
 
-// Where there is a GPU, it is taken unless --device says otherwise.
+// The worker as it is installed, with one of kernels/cuda's fakes as its libskein_cuda.so.
+std::string WorkerWith(const std::string& fake) {
+  namespace fs = std::filesystem;
+  const fs::path root = NewPath("installed");
+  fs::create_directories(root / "bin");
+  fs::create_directories(root / "lib");
+  fs::copy_file(kWorker, root / "bin/worker");
+  if (!fake.empty()) {
+    fs::copy_file("kernels/cuda/fake_" + fake + ".so", root / "lib/libskein_cuda.so");
+  }
+  return root / "bin/worker";
+}
+
+std::string Said(const Outcome& outcome) {
+  return absl::StrCat("status ", outcome.exit_code, "\n", outcome.out, outcome.err);
+}
+
+// What keeps workers from GPUs, and what they say of it.
+constexpr struct {
+  const char* fake;
+  const char* says;
+} kNoGpu[] = {{"", "bin/libskein_cuda.so, nor one in ../lib"},
+              {"lacking", "libskein_absent.so.13: cannot open shared object file"},
+              {"other_build", "is of another build (0123456789ab)"}};
+
+// Where GPUs can be used they are taken, unless --device says otherwise; where they cannot, the CPU
+// is, and it is told why.
 void Device() {
   Serving cpu({"--device=cpu"});
   EXPECT_EQ(Ask(cpu.address(), "--prompt=ROMEO: --max-tokens=5").tokens.size(), 5);
-  const Outcome outcome = Run(kWorker, "--device=cuda --coordinator=127.0.0.1:1");
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.err + outcome.out,
-              AnyOf(HasSubstr("built without CUDA"), HasSubstr("sees 0 GPUs")));
+  EXPECT_THAT(cpu.job().Output(), Not(HasSubstr("no GPU")));
+  const std::string flags = "--coordinator=127.0.0.1:1 --orphan-timeout=1ms";
+  for (const auto& [fake, says] : kNoGpu) {
+    EXPECT_THAT(Said(Run(WorkerWith(fake), flags + " --device=cuda")),
+                AllOf(HasSubstr("status 1\n"), HasSubstr(says), Not(HasSubstr("computing on"))));
+    EXPECT_THAT(
+        Said(Run(WorkerWith(fake), flags)),
+        AllOf(HasSubstr(" I "), HasSubstr("| computing on CPUs, no GPU: "), HasSubstr(says)));
+    EXPECT_THAT(Said(Run(WorkerWith(fake), flags + " --log-level=warning")),
+                AllOf(HasSubstr("status 1\n"), Not(HasSubstr(says))));
+  }
+  EXPECT_THAT(Said(Run(WorkerWith("library"), flags)),
+              AllOf(HasSubstr("status 1\n"), HasSubstr("fake GPU 0 has no kernels")));
 }
 
 // On CPUs it changes nothing; what it does on GPUs is told by the refusal of a host without any.
@@ -157,6 +193,20 @@ Outcome Bench(const std::string& flags) {
   return Run(kWorker, "bench --prompt-tokens=8 --decode-tokens=3 " + flags);
 }
 
+void BenchDevice() {
+  const std::string flags = "bench --model=checkpoints/bard --prompt-tokens=8 --decode-tokens=3";
+  for (const auto& [fake, says] : kNoGpu) {
+    EXPECT_THAT(Said(Run(WorkerWith(fake), flags + " --device=cuda")),
+                AllOf(HasSubstr("status 1\n"), HasSubstr(says)));
+    EXPECT_THAT(Said(Run(WorkerWith(fake), flags)),
+                AllOf(HasSubstr("status 0\n"), HasSubstr("no GPU: "), HasSubstr(says)));
+  }
+  EXPECT_THAT(Said(Run(WorkerWith("library"), flags)),
+              AllOf(HasSubstr("status 1\n"), HasSubstr("fake GPU 0 has no kernels")));
+  EXPECT_THAT(Said(Run(WorkerWith("library"), flags + " --device=cpu")),
+              AllOf(HasSubstr("status 0\n"), Not(HasSubstr("GPU"))));
+}
+
 // "13.2 MiB" of what a step of decoding reads: weights, and the keys and values of its sequences.
 std::string BytesOfAStep(const Outcome& outcome) {
   EXPECT_TRUE(outcome.ok()) << outcome.err;
@@ -198,14 +248,6 @@ void BenchPromptTokens() {
   const Outcome outcome = Run(kWorker, "bench --model=checkpoints/bard --prompt-tokens=1020");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("1037 tokens exceed the model's context of 1024"));
-}
-
-void BenchDevice() {
-  EXPECT_THAT(Run(kWorker, "bench --model=checkpoints/bard --device=cpu").out,
-              HasSubstr("plain reads"));
-  const Outcome outcome = Run(kWorker, "bench --device=cuda");
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.err, AnyOf(HasSubstr("built without CUDA"), HasSubstr("sees 0 GPUs")));
 }
 
 void BenchDecodeTokens() {

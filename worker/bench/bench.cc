@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -176,6 +177,9 @@ class Bench {
 absl::Status RunBench(const BenchOptions& options) {
   SKEIN_ASSIGN_OR_RETURN(const RankDevice device, ChooseDevice({.asked = options.device}));
   if (device.device.kind == DeviceKind::kCuda) return RunGpuBench(options, device);
+  if (!device.no_gpu.empty()) {
+    std::fprintf(stderr, "computing on the CPU, no GPU: %s\n", device.no_gpu.c_str());
+  }
   return Bench(options).Run();
 }
 

@@ -1,0 +1,15 @@
+#include "kernels/cuda/cuda_library.h"
+
+#include "kernels/cuda/build_identity.h"
+
+extern "C" __attribute__((visibility("default"))) const skein::kernels::cuda::CudaLibrary*
+skein_cuda_library_1() {
+  namespace cuda = skein::kernels::cuda;
+  static constexpr cuda::CudaFunctions kFunctions = {.count_devices = cuda::CountCudaDevices,
+                                                     .describe_device = cuda::DescribeCudaDevice,
+                                                     .make_backend = cuda::MakeCudaBackend,
+                                                     .make_copies = cuda::MakeCudaCopies,
+                                                     .measure_rates = cuda::MeasureCudaRates};
+  static constexpr cuda::CudaLibrary kLibrary = {.build = kBuildIdentity, .functions = &kFunctions};
+  return &kLibrary;
+}

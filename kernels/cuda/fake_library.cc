@@ -1,0 +1,57 @@
+// A libskein_cuda.so that has 3 GPUs of which none can be used, for tests. Defines say what is
+// wrong with it.
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/cuda/build_identity.h"
+#include "kernels/cuda/cuda_library.h"
+
+extern "C" void skein_absent();  // in a library that is not there
+
+namespace skein::kernels::cuda {
+namespace {
+
+absl::StatusOr<int> Count() {
+#ifdef SKEIN_FAKE_NEEDS
+  skein_absent();
+#endif
+  return 3;
+}
+absl::StatusOr<CudaDevice> Describe(int device) {
+  absl::Status status =
+      absl::FailedPreconditionError("fake GPU " + std::to_string(device) + " has no kernels");
+  status.SetPayload("skein/fake", absl::Cord("a payload"));
+  return status;
+}
+absl::StatusOr<std::unique_ptr<Backend>> Make(const CudaOptions& options) {
+  return Describe(options.device).status();
+}
+absl::StatusOr<std::unique_ptr<DeviceCopies>> Copies(int device) {
+  return Describe(device).status();
+}
+absl::StatusOr<CudaRates> Measure(int) {
+  return CudaRates{.read_bytes_per_s = 5, .flops_per_s = 7};
+}
+
+}  // namespace
+}  // namespace skein::kernels::cuda
+
+namespace cuda = skein::kernels::cuda;
+
+#ifndef SKEIN_FAKE_BUILD
+#define SKEIN_FAKE_BUILD kBuildIdentity
+#endif
+#ifndef SKEIN_FAKE_ENTRY
+#define SKEIN_FAKE_ENTRY skein_cuda_library_1
+#endif
+
+extern "C" const cuda::CudaLibrary* SKEIN_FAKE_ENTRY() {
+  static constexpr cuda::CudaFunctions kFunctions = {.count_devices = cuda::Count,
+                                                     .describe_device = cuda::Describe,
+                                                     .make_backend = cuda::Make,
+                                                     .make_copies = cuda::Copies,
+                                                     .measure_rates = cuda::Measure};
+  static constexpr cuda::CudaLibrary kLibrary = {.build = SKEIN_FAKE_BUILD,
+                                                 .functions = &kFunctions};
+  return &kLibrary;
+}
