@@ -85,7 +85,8 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   app.add_option("--model", options.model,
                  "Keep a coordinator up there, too, which serves this model folder")
       ->check(NotEmpty());
-  app.add_option("--bin", flags.bin, "Where worker/worker and coordinator/coordinator are")
+  app.add_option("--bin", flags.bin,
+                 "Where the programs are, as in bazel-bin or in a package's bin")
       ->check(NotEmpty())
       ->capture_default_str();
   AddSeconds(app, "--first-wait", options.restart.first_wait,
@@ -111,11 +112,22 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   AddLogLevel(app, flags.log_level);
 }
 
-// Two above this program's file: bazel-bin for bazel-bin/supervisor/supervisor.
+// As Bazel puts it, bin/worker/worker, or as a package has it, bin/worker.
+std::string ProgramIn(const std::string& bin, const std::string& name) {
+  std::string packaged = absl::StrCat(bin, "/", name);
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(packaged, ignored)) return packaged;
+  return absl::StrCat(packaged, "/", name);
+}
+
+// What ProgramIn has this program in: its folder in a package, bazel-bin for
+// bazel-bin/supervisor/supervisor.
 std::string DefaultBin() {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "." : self.parent_path().parent_path().string();
+  if (error) return ".";
+  const std::filesystem::path folder = self.parent_path();
+  return (folder.filename() == self.filename() ? folder.parent_path() : folder).string();
 }
 
 // A name without a slash would be looked up in PATH.
@@ -127,8 +139,8 @@ std::string Absolute(const std::string& path) {
 
 absl::Status FindPrograms(Flags& flags) {
   Options& options = flags.options;
-  options.worker_program = Absolute(flags.bin + "/worker/worker");
-  options.coordinator_program = Absolute(flags.bin + "/coordinator/coordinator");
+  options.worker_program = Absolute(ProgramIn(flags.bin, "worker"));
+  options.coordinator_program = Absolute(ProgramIn(flags.bin, "coordinator"));
   std::vector<std::string> needed = {options.worker_program};
   if (!options.model.empty()) needed.push_back(options.coordinator_program);
   for (const std::string& program : needed) {

@@ -95,6 +95,17 @@ void Bin() {
   // It names the folder by its real path.
   const std::string name = std::filesystem::path(fake.folder()).filename();
   EXPECT_TRUE(fake.Says(absl::StrCat("/", name, "/worker/worker ")));
+  // Of a package all lie in one folder.
+  const std::filesystem::path packaged = NewPath("packaged");
+  WriteProgram(packaged / "worker", "exit 3\n");
+  WriteProgram(packaged / "mpirun", "echo \"mpirun $*\"\n");
+  Process supervisor({.name = "supervisor",
+                      .argv = {kSupervisor, absl::StrCat("--bin=", packaged.string()),
+                               absl::StrCat("--mpirun=", packaged.string(), "/mpirun")}});
+  EXPECT_TRUE(supervisor.WaitForOutput(absl::StrCat("/", packaged.filename().string(), "/worker "),
+                                       kPatience));
+  supervisor.Signal(SIGTERM);
+  EXPECT_TRUE(supervisor.Wait(kPatience).has_value());
 }
 
 void FirstWait() { EXPECT_TRUE(Fake({"--first-wait=0.123"}).Says("starts again in 0.123 s")); }
