@@ -84,10 +84,18 @@ visibility() {
   scripts/check_layers.py --visible "$work/visible"
 }
 
+# Tests and benches that need CUDA run only where someone runs them.
+gpu_programs() {
+  query 'attr(target_compatible_with, has_cuda, kind("cc_(test|binary)", //...)) except filter("[.]so$", //...)' >"$work/needs_cuda" || return
+  awk '!/^#/ {print $2}' tests/gpu/programs.txt | sort -u >"$work/listed"
+  sed 's|^//||; s|:|/|' "$work/needs_cuda" | sort | comm -23 - "$work/listed" | sed 's/$/: not in tests\/gpu\/programs.txt/' | { ! grep .; }
+}
+
 if [[ -z $self_test ]]; then
   check "formatting" formatting
   check "shell scripts" shell
   check "layers" layers
+  check "programs that need a GPU: tests/gpu/run.sh knows each" gpu_programs
   check "layers: visibility shows no more than they allow" visibility
 fi
 check "layers: a planted forbidden edge is found" planted

@@ -32,19 +32,25 @@ die() {
   exit 1
 }
 
-# Of a command line that is wrong.
+# Of a command line that is wrong. $script: where this one lies, if not in scripts/.
 misuse() {
-  complain "$*; scripts/${0##*/} --help tells what there is"
+  complain "$*; ${script:-scripts/${0##*/}} --help tells what there is"
   exit 2
+}
+
+# Where a program is that Bazel builds as PROGRAM: there, or, as in a package, in the folder itself. usage: program FOLDER PROGRAM
+program() {
+  if [[ ! -f $1/$2 && -f $1/${2##*/} ]]; then say "$1/${2##*/}"; else say "$1/$2"; fi
 }
 
 # usage: has_programs FOLDER PROGRAM...
 has_programs() {
-  local program
-  for program in "${@:2}"; do
-    [[ -x $1/$program ]] || die "$1/$program is not there; build it, or say --bin DIR"
+  local each
+  for each in "${@:2}"; do
+    [[ -x $(program "$1" "$each") ]] || die "$1/$each is not there; build it, or say --bin DIR"
   done
 }
+
 
 # --- The private folder, and the end ---
 work=''
