@@ -2,7 +2,7 @@
 # Skein in one command: sets the machine up, builds, starts a coordinator and 4 workers on this host, asks them for one
 # answer, shows the plan and the speed, and ends all that it started.
 #   scripts/demo.sh [--bin DIR]
-#   --bin: take the programs that lie in DIR (as in bazel-bin); no set-up, no build.
+#   --bin: take the programs that lie in DIR (as in bazel-bin); no set-up, no build. In an unpacked package this is its bin.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -21,6 +21,7 @@ case ${1:-} in
     ;;
 esac
 (($# == 0)) || misuse "unknown argument '$1'"
+[[ -n $bin || ! -f bin/worker ]] || bin=$PWD/bin
 
 # What the programs said, when something went wrong: their logs go with the private folder.
 fail() {
@@ -52,7 +53,7 @@ ends() {
 ask() {
   local status=0 command=$1
   shift
-  start "$bin/client/skein" "$command" --coordinator "$address" "$@"
+  start "$skein" "$command" --coordinator "$address" "$@"
   finish "$child" "$coordinator" "$workers" || status=$?
   [[ $ended != "$coordinator" ]] || fail "the coordinator ended early, with status $status"
   [[ $ended != "$workers" ]] || fail "the workers ended early, with status $status"
@@ -66,6 +67,8 @@ if [[ -z $bin ]]; then
   build //coordinator //client:skein //worker || die "the build failed"
 fi
 has_programs "$bin" coordinator/coordinator client/skein worker/worker
+skein=$(program "$bin" client/skein)
+worker_program=$(program "$bin" worker/worker)
 
 export HOME=${HOME:-$work}  # Open MPI 5 asks for one
 patience_s=5  # what runs from here on ends at once when it is asked
@@ -74,14 +77,14 @@ patience_s=5  # what runs from here on ends at once when it is asked
 # Open MPI's shared memory belongs to the private folder, too.
 export OMPI_MCA_btl_vader_backing_directory=$work OMPI_MCA_btl_sm_backing_directory=$work
 
-start "$bin/coordinator/coordinator" --model=checkpoints/bard --listen=127.0.0.1:0 --port-file "$work/address" \
+start "$(program "$bin" coordinator/coordinator)" --model=checkpoints/bard --listen=127.0.0.1:0 --port-file "$work/address" \
   >"$work/coordinator.log" 2>&1
 coordinator=$child
 appears "$work/address" "$coordinator" "$start_s" || fail "the coordinator did not listen"
 address=$(<"$work/address")
 
 say "run: coordinator on $address, mpirun with $ranks workers"
-start mpirun -np "$ranks" "$bin/worker/worker" --coordinator "$address" >"$work/workers.log" 2>&1
+start mpirun -np "$ranks" "$worker_program" --coordinator "$address" >"$work/workers.log" 2>&1
 workers=$child
 
 ask status --wait 60s

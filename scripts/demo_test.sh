@@ -168,6 +168,13 @@ answer() {
       check "$signal during $phase" "${wanted[$signal]}" "$status"
     done
   done
+  # In an unpacked package: no set-up, no build, and the programs in one folder.
+  mkdir "$project/bin"
+  cp "$bin"/{coordinator/coordinator,client/skein,worker/worker} "$project/bin"
+  rm "$project/bazel-bin"
+  whole '' ''
+  check "all goes well in a package" 0 "$status"
+  happened listen attach status generate drain
 }
 
 case $1 in

@@ -10,7 +10,7 @@
 #   --jobs, --ranks: so many jobs (1) of so many ranks each (1)
 #   --coordinator: where it listens (127.0.0.1:50051); with --model, one is started there and kept up in the same way, also
 #     when it runs and does not answer for 10 s
-#   --bin: where the programs are (bazel-bin)
+#   --bin: where the programs are (bazel-bin, or the bin of an unpacked package)
 #   --first-wait, --longest-wait, --reset-after: seconds (0.5, 30, 10)
 #   --start-timeout: seconds (60) for all ranks of a job to come to the coordinator, and for a coordinator's first answer
 #   --mpirun, --hostfile, --mpirun-arg: what starts the ranks, on which hosts (this one), and what else it is told
@@ -52,13 +52,19 @@ for ((i = 1; i <= $#; ++i)); do
   [[ -n $value ]] || misuse "${flag%%=*} needs a value"
   [[ ${flag%%=*} != --bin ]] || bin=$value
 done
-[[ -n $bin ]] || { bin=$root/bazel-bin && set -- --bin "$bin" "$@"; }
+if [[ -z $bin ]]; then
+  bin=$root/bazel-bin
+  [[ ! -f $root/bin/worker ]] || bin=$root/bin
+  set -- --bin "$bin" "$@"
+fi
+supervisor=$bin/supervisor/supervisor
+[[ ! -f $bin/supervisor ]] || supervisor=$bin/supervisor
 for program in worker/worker supervisor/supervisor; do
-  [[ -x $bin/$program ]] && continue
+  [[ -f $bin/${program%/*} || -x $bin/$program ]] && continue
   echo "launch.sh: $bin/$program is not there; build it, or say --bin DIR" >&2
   exit 1
 done
 
 # shellcheck source=scripts/env.sh
 . "$root/scripts/env.sh"
-exec "$bin/supervisor/supervisor" "$@"
+exec "$supervisor" "$@"

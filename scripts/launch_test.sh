@@ -76,6 +76,7 @@ fail() {
   failures=$((failures + 1))
 }
 
+launcher=(scripts/launch.sh --bin "$bin")
 # usage: launch LIVES ARGUMENT...; $! is it
 launch() {
   rm -f "$root"/{coordinator,events,loaded,second,drained,output,stale,job.*}
@@ -83,7 +84,7 @@ launch() {
   printf '%b' "$1" >"$root/lives"
   shift
   set -m
-  LAUNCH_TEST=$root TMPDIR=$root/tmp scripts/launch.sh --bin "$bin" "$@" >"$root/output" 2>&1 &
+  LAUNCH_TEST=$root TMPDIR=$root/tmp "${launcher[@]}" "$@" >"$root/output" 2>&1 &
   set +m
 }
 
@@ -354,6 +355,16 @@ for wrong in '--jobs 0' '--ranks x' '--first-wait soon' '--jobs' '--unknown x' '
   ends "wrong usage: $wrong" 2 $!
   says "${wrong%%[ =]*}"
 done
+# As in an unpacked package, where nobody says --bin.
+mkdir -p "$root/package/bin"
+cp -rL scripts "$root/package"
+cp -L "$bin"/{coordinator/coordinator,worker/worker,supervisor/supervisor} "$root/package/bin"
+launcher=("$root/package/scripts/launch.sh")
+PATH=$stub_path launch '' --coordinator "$elsewhere"
+appears loaded
+kill -s TERM $!
+ends "the programs of a package" 143 $!
+launcher=(scripts/launch.sh --bin "$bin")
 launch '' --bin /nowhere
 ends "programs that are not there" 1 $!
 says '/nowhere/worker/worker is not there'

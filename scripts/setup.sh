@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that Skein needs.
 #   scripts/setup.sh [--checks]
-#   --checks: also what scripts/check.sh, scripts/tidy.sh and the network tests use.
+#   --checks: also what scripts/check.sh, scripts/tidy.sh, scripts/package.sh and the network tests use.
 # Says what it does; does nothing when nothing is missing. Works as root, or by sudo.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -14,8 +14,8 @@ build_packages=(
   libpcre2-dev libprotobuf-dev libspdlog-dev libssl-dev libxxhash-dev nlohmann-json3-dev
   openmpi-bin protobuf-compiler protobuf-compiler-grpc procps
 )
-# To check:
-check_packages=(clang-format-19 clang-tidy-19 git iproute2 shellcheck)
+# To check and to package:
+check_packages=(clang-format-19 clang-tidy-19 git iproute2 patchelf shellcheck)
 
 packages=("${build_packages[@]}")
 (($# <= 1)) || misuse "unknown argument '$2'"
