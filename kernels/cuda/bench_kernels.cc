@@ -16,6 +16,7 @@
 #include "kernels/cuda/bench_harness.h"
 #include "kernels/cuda/blas_linear.h"
 #include "kernels/cuda/decode_attention.h"
+#include "kernels/cuda/device_draws.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/few_rows_linear.h"
 #include "kernels/cuda/gather_rows.h"
@@ -23,7 +24,6 @@
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append_kv.h"
 #include "kernels/cuda/swiglu.h"
-#include "kernels/cuda/top_logits.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -326,27 +326,42 @@ void BenchRope(Bench& bench, int32_t rows) {
   bench.Report(name, 4.0 * rows * static_cast<double>(a.stride), 0, seconds);
 }
 
-void BenchTopLogits(Bench& bench, int64_t rows, int32_t count) {
-  const std::string name = absl::StrCat("first ", count, " of 128256 logits, ", rows, " rows");
+// Rows of 128,256 logits; greedy where top_p is 0.
+void BenchDraws(Bench& bench, int32_t rows, float top_p) {
+  const std::string name = top_p > 0 ? absl::StrCat("random draws of ", rows, ", top_p ", top_p)
+                                     : absl::StrCat("greedy draws of ", rows);
   if (!bench.Wants(name)) return;
   constexpr int64_t kTokens = 128256;
   const int64_t floats = rows * kTokens;
   const int sets = Bench::Sets(4 * floats);
-  // Of bf16 bits in pairs.
+  // Of bf16 bits in pairs: some of them draw from few tokens, and some from many.
   const DeviceBytes logits = RandomBytes(sets * 4 * floats, bench.stream());
-  const DeviceArray<int32_t> counts(std::vector<int32_t>(static_cast<size_t>(rows), count));
-  const DeviceBytes top(rows * count * static_cast<int64_t>(sizeof(TopLogit)));
-  const DeviceBytes sums(4 * rows);
+  std::vector<SetPair> greedy;
+  std::vector<RandomDraw> random;
+  for (int32_t r = 0; r < rows; ++r) {
+    greedy.push_back({r, r});
+    random.push_back({.row = r, .slot = r, .uniform = 0.5f, .top_p = top_p});
+  }
+  const DeviceArray<SetPair> greedy_rows(greedy);
+  const DeviceArray<RandomDraw> random_rows(random);
+  const DeviceBytes drawn(rows * static_cast<int64_t>(sizeof(DeviceDraw)));
+  const DeviceArray<uint64_t> best(std::vector<uint64_t>(static_cast<size_t>(rows), 0));
+  const DeviceArray<uint32_t> arrived(std::vector<uint32_t>(static_cast<size_t>(rows), 0));
   const double seconds = bench.Time(
       [&](int set) {
-        return Enqueue(TopLogits{.rows = rows,
-                                 .tokens = kTokens,
-                                 .logits = static_cast<float*>(logits.data()) + set * floats,
-                                 .logits_stride = kTokens,
-                                 .counts = counts.get(),
-                                 .capacity = count,
-                                 .top = static_cast<TopLogit*>(top.data()),
-                                 .sums = static_cast<float*>(sums.data())},
+        const DrawRows of = {.tokens = kTokens,
+                             .logits = static_cast<float*>(logits.data()) + set * floats,
+                             .logits_stride = kTokens,
+                             .drawn = static_cast<DeviceDraw*>(drawn.data())};
+        if (top_p > 0) {
+          return Enqueue(RandomDraws{.draws = rows, .rows = random_rows.get(), .of = of},
+                         bench.stream());
+        }
+        return Enqueue(GreedyDraws{.draws = rows,
+                                   .rows = greedy_rows.get(),
+                                   .of = of,
+                                   .best = best.get(),
+                                   .arrived = arrived.get()},
                        bench.stream());
       },
       sets);
@@ -408,8 +423,8 @@ void RunAll(Bench& bench) {
     BenchSwiGlu(bench, rows, 14336, GateUpLayout::kInterleaved);
   }
   for (const int64_t rows : {1, 64, 2048}) BenchGather(bench, rows, 4096);
-  for (const int64_t rows : {1, 64, 256}) {
-    for (const int32_t count : {1, 50, 1024}) BenchTopLogits(bench, rows, count);
+  for (const int32_t rows : {1, 64, 256}) {
+    for (const float top_p : {0.0f, 1.0f, 0.9f}) BenchDraws(bench, rows, top_p);
   }
 }
 
