@@ -43,6 +43,9 @@ class Compiled final : public CompiledProgram {
                                                    std::string(DTypeName(buffer.dtype)),
                                                    "; GPUs compute with BF16 so far"));
     }
+    if (program_.logits >= 0 && DTypeOf(program_.logits) != DType::kF32) {
+      return absl::UnimplementedError("logits of other than F32");
+    }
     SKEIN_RETURN_IF_ERROR(CheckHop(program_.input));
     SKEIN_RETURN_IF_ERROR(CheckHop(program_.output));
     for (size_t i = 0; i < program_.ops.size(); ++i) {

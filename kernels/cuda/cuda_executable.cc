@@ -183,7 +183,7 @@ void CudaExecutable::SetTokens(absl::Span<const int32_t> slots, absl::Span<const
 }
 
 absl::Status CudaExecutable::TakeBackGuesses() {
-  for (Run& run : runs_) {
+  for (BatchRun& run : runs_) {
     if (run.guesses.empty()) continue;
     SKEIN_RETURN_IF_ERROR(Wait(run.ticket, kHostStream, absl::InfiniteFuture()).status());
     for (size_t i = 0; i < run.guesses.size(); ++i) {
@@ -198,7 +198,7 @@ absl::Status CudaExecutable::TakeBackGuesses() {
 }
 
 absl::Status CudaExecutable::TakeIn(int i) {
-  Run& run = runs_[i];
+  BatchRun& run = runs_[i];
   const Batch& batch = batches_[i];
   run.shortened.clear();
   for (const SlotStart& start : batch.starts) StartDraws(start);
@@ -208,6 +208,8 @@ absl::Status CudaExecutable::TakeIn(int i) {
   }));
   SKEIN_RETURN_IF_ERROR(slots_->Fill(batch, rows_));
   ListDraws(i);
+  // Where no operation takes rows out, a batch's outputs are another stage's.
+  if (!rules_.outputs) rows_.output_rows.clear();
   run.first_positions.clear();
   for (int64_t s = 0; s < rows_.sequences(); ++s) {
     run.first_positions.push_back(rows_.positions[rows_.row_begin[s]]);
@@ -229,7 +231,7 @@ absl::Status CudaExecutable::Upload(int i, int32_t padded) {
             .sequences = static_cast<int32_t>(rows_.sequences()),
             .outputs = static_cast<int32_t>(rows_.outputs()),
             .tokens = static_cast<int32_t>(set_tokens_.size())};
-  for (const Run::Draw& draw : runs_[i].draws) {
+  for (const BatchRun::Draw& draw : runs_[i].draws) {
     upload.greedy += draw.kind == Kind::kGreedy ? 1 : 0;
     upload.random += draw.kind == Kind::kRandom ? 1 : 0;
   }
@@ -260,7 +262,7 @@ absl::Status CudaExecutable::Upload(int i, int32_t padded) {
   for (const BatchSequence& sequence : batch.sequences) {
     for (int32_t r = 0; r < sequence.rows; ++r, ++row) {
       const int32_t token = batch.token_ids[row];
-      *id++ = token == kNewestToken ? NewestOf(sequence.slot) : token;
+      *id++ = token < 0 ? NewestOf(sequence.slot) : token;
     }
   }
   put(upload.positions(), rows_.positions);
@@ -270,7 +272,7 @@ absl::Status CudaExecutable::Upload(int i, int32_t padded) {
   put(upload.output_rows(), rows_.output_rows);
   auto* greedy = reinterpret_cast<SetPair*>(block + upload.greedy_draws());
   auto* random = reinterpret_cast<RandomDraw*>(block + upload.random_draws());
-  for (const Run::Draw& draw : runs_[i].draws) {
+  for (const BatchRun::Draw& draw : runs_[i].draws) {
     SlotDraws& slot = slot_draws_[draw.slot];
     const auto row = static_cast<int32_t>(draw.output);
     if (draw.kind == Kind::kGreedy) *greedy++ = {row, draw.slot};
@@ -332,8 +334,8 @@ void CudaExecutable::StartDraws(const SlotStart& start) {
   draws.position = start.output.size();
   draws.sampling = start.sampling;
   const bool greedy = start.sampling.temperature == 0.0f;
-  // Of a shard's logits alone only the most likely token can be found.
-  const bool can = DrawsInOrder(start.sampling) &&
+  // Of a shard's logits alone only the most likely token can be found, and of none nothing.
+  const bool can = DrawsInOrder(start.sampling) && program_.vocab_tokens() > 0 &&
                    (greedy || (!sharded() && program_.vocab_size <= kMaxRandomTokens));
   draws.kind = !can ? Kind::kByHost : (greedy ? Kind::kGreedy : Kind::kRandom);
 }
@@ -346,7 +348,7 @@ void CudaExecutable::TakeBackDraws(const SlotUpdate& update) {
 }
 
 void CudaExecutable::ListDraws(int i) {
-  Run& run = runs_[i];
+  BatchRun& run = runs_[i];
   const Batch& batch = batches_[i];
   run.draws.clear();
   run.by_host = false;
@@ -365,11 +367,11 @@ void CudaExecutable::ListDraws(int i) {
 }
 
 // To the host: all that is not drawn from its first tokens. Rows that follow each other at once.
-absl::Status CudaExecutable::CopyRows(const Run& run) {
+absl::Status CudaExecutable::CopyRows(const BatchRun& run) {
   const View logits = port(program_.logits, run.batch);
   const int64_t row_bytes = DTypeBytes(logits.dtype, logits.cols);
   std::vector<bool> wanted(rows_.outputs(), true);
-  for (const Run::Draw& draw : run.draws) wanted[draw.output] = draw.kind == Kind::kByHost;
+  for (const BatchRun::Draw& draw : run.draws) wanted[draw.output] = draw.kind == Kind::kByHost;
   for (int64_t begin = 0, end = 0; begin < rows_.outputs(); begin = end + 1) {
     end = begin;
     while (end < rows_.outputs() && wanted[end]) ++end;
@@ -385,7 +387,7 @@ absl::Status CudaExecutable::CopyRows(const Run& run) {
 
 absl::Status CudaExecutable::EnqueueDraws(int i) {
   last_drawn_count_ = 0;
-  Run& run = runs_[i];
+  BatchRun& run = runs_[i];
   if (!sampler_.has_value()) return run.done.Record(stream_.get());
   const View logits = port(program_.logits, i);
   const DevicePlaces& places = workspace_.places;
@@ -398,19 +400,23 @@ absl::Status CudaExecutable::EnqueueDraws(int i) {
       // Of a shard's logits alone, the choice is still to be made.
       .newest_tokens = sharded() ? nullptr : workspace_.At<int32_t>(places.newest_tokens),
       .drawn = MadeBy(i)};
-  SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
-      GreedyDraws{.draws = upload_.greedy,
-                  .rows = reinterpret_cast<const SetPair*>(block + upload_.greedy_draws()),
-                  .of = rows,
-                  .best = workspace_.At<uint64_t>(places.best),
-                  .arrived = workspace_.At<uint32_t>(places.arrived)},
-      stream_.get()));
+  if (upload_.greedy > 0) {
+    SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
+        GreedyDraws{.draws = upload_.greedy,
+                    .rows = reinterpret_cast<const SetPair*>(block + upload_.greedy_draws()),
+                    .of = rows,
+                    .best = workspace_.At<uint64_t>(places.best),
+                    .arrived = workspace_.At<uint32_t>(places.arrived)},
+        stream_.get()));
+  }
   rows.drawn += upload_.greedy;
-  SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
-      RandomDraws{.draws = upload_.random,
-                  .rows = reinterpret_cast<const RandomDraw*>(block + upload_.random_draws()),
-                  .of = rows},
-      stream_.get()));
+  if (upload_.random > 0) {
+    SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
+        RandomDraws{.draws = upload_.random,
+                    .rows = reinterpret_cast<const RandomDraw*>(block + upload_.random_draws()),
+                    .of = rows},
+        stream_.get()));
+  }
   if (run.by_host) SKEIN_RETURN_IF_ERROR(CopyRows(run));
   if (sharded()) return DrawWithOthers(run);
   SKEIN_RETURN_IF_ERROR(logits_ready_.Record(stream_.get()));
@@ -424,14 +430,14 @@ absl::Status CudaExecutable::EnqueueDraws(int i) {
 }
 
 // The next batch finds them in the host's memory.
-void CudaExecutable::TakeUpDraws(const Run& run) {
+void CudaExecutable::TakeUpDraws(const BatchRun& run) {
   last_drawn_ =
       reinterpret_cast<const SetPair*>(drawn_.data()) + int64_t{run.batch} * limits_.slots;
   last_drawn_count_ = static_cast<int32_t>(run.draws.size());
 }
 
 // Collectives are for the thread that makes a batch's calls.
-absl::Status CudaExecutable::DrawWithOthers(Run& run) {
+absl::Status CudaExecutable::DrawWithOthers(BatchRun& run) {
   SKEIN_RETURN_IF_ERROR(stream_.Synchronize());
   SKEIN_RETURN_IF_ERROR(Draw(run));
   TakeUpDraws(run);
@@ -443,24 +449,24 @@ DeviceDraw* CudaExecutable::MadeBy(int i) const {
 }
 
 // Greedy draws come first, each kind in the batch's order.
-void CudaExecutable::NumberMade(Run& run) const {
+void CudaExecutable::NumberMade(BatchRun& run) const {
   run.made.assign(batches_[run.batch].outputs(), -1);
   int32_t made = 0;
   for (const Kind kind : {Kind::kGreedy, Kind::kRandom}) {
-    for (const Run::Draw& draw : run.draws) {
+    for (const BatchRun::Draw& draw : run.draws) {
       if (draw.kind == kind) run.made[draw.output] = made++;
     }
   }
 }
 
 void CudaExecutable::Draw(void* run) {
-  auto& self = *static_cast<Run*>(run);
+  auto& self = *static_cast<BatchRun*>(run);
   self.status = self.self->Draw(self);
   // What comes behind it in the stream is void.
   if (!self.status.ok()) self.self->Abort(self.status);
 }
 
-absl::Status CudaExecutable::Draw(Run& run) {
+absl::Status CudaExecutable::Draw(BatchRun& run) {
   SKEIN_RETURN_IF_ERROR(CheckAborted());
   const Batch& batch = batches_[run.batch];
   SKEIN_RETURN_IF_ERROR(sampler_->Update(batch));
@@ -514,7 +520,20 @@ absl::StatusOr<Ticket> CudaExecutable::Enqueue(int i) {
   if (!warm_) return absl::FailedPreconditionError("a batch came before WarmUp");
   const Batch& batch = batches_[i];
   SKEIN_RETURN_IF_ERROR(ValidateBatch(rules_, batch));
+  // What fails behind this has changed the slots: nothing more can be run.
+  const absl::Status status = Run(i);
+  if (!status.ok()) {
+    Abort(status);
+    return status;
+  }
+  runs_[i].ticket = ++tickets_;
+  return tickets_;
+}
+
+absl::Status CudaExecutable::Run(int i) {
+  const Batch& batch = batches_[i];
   SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
+  SKEIN_RETURN_IF_ERROR(std::exchange(after_, absl::OkStatus()));
   SKEIN_RETURN_IF_ERROR(TakeBackGuesses());
   SKEIN_RETURN_IF_ERROR(TakeIn(i));
   if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch.step);
@@ -527,14 +546,12 @@ absl::StatusOr<Ticket> CudaExecutable::Enqueue(int i) {
   } else {
     SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(ShapeOf(i)));
   }
-  SKEIN_RETURN_IF_ERROR(EnqueueDraws(i));
-  runs_[i].ticket = ++tickets_;
-  return tickets_;
+  return EnqueueDraws(i);
 }
 
 absl::StatusOr<bool> CudaExecutable::Wait(Ticket ticket, Stream stream, absl::Time deadline) {
   const auto run = std::find_if(runs_.begin(), runs_.end(),
-                                [ticket](const Run& run) { return run.ticket == ticket; });
+                                [ticket](const BatchRun& run) { return run.ticket == ticket; });
   if (run == runs_.end()) return true;  // a later one took its place
   SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
   if (stream.handle != nullptr) {
@@ -561,9 +578,9 @@ absl::StatusOr<bool> CudaExecutable::Wait(Ticket ticket, Stream stream, absl::Ti
 
 void CudaExecutable::After(int i, Stream stream) {
   if (stream.handle == nullptr) return;
-  // A failed record shows at the next call of CUDA.
   OwnedEvent& event = runs_[i].after;
-  if (event.Record(stream).ok()) event.Delay(stream_.get()).IgnoreError();
+  after_.Update(event.Record(stream));
+  after_.Update(event.Delay(stream_.get()));
 }
 
 }  // namespace skein::kernels::cuda

@@ -77,7 +77,7 @@ class CudaExecutable final : public Executable {
     uint64_t position = 0;  // tokens that were drawn, also by batches that are under way
   };
   // A batch under way, or its last one.
-  struct Run {
+  struct BatchRun {
     CudaExecutable* self = nullptr;
     int batch = 0;
     Ticket ticket = 0;
@@ -105,6 +105,8 @@ class CudaExecutable final : public Executable {
   absl::Status Init(int threads);
   absl::Status CheckAborted();
 
+  // Queues batch `i`, which was checked.
+  absl::Status Run(int i);
   absl::Status TakeIn(int i);
   // What runs instead, where a captured graph fits: so many rows, sequences and outputs; else 0.
   int32_t GraphRows() const;
@@ -118,15 +120,15 @@ class CudaExecutable final : public Executable {
   void ListDraws(int i);
   DeviceDraw* MadeBy(int i) const;  // [slots]
   absl::Status EnqueueDraws(int i);
-  absl::Status CopyRows(const Run& run);
-  absl::Status DrawWithOthers(Run& run);
-  void TakeUpDraws(const Run& run);
+  absl::Status CopyRows(const BatchRun& run);
+  absl::Status DrawWithOthers(BatchRun& run);
+  void TakeUpDraws(const BatchRun& run);
   bool sharded() const { return program_.vocab_shards > 1; }
-  void NumberMade(Run& run) const;
+  void NumberMade(BatchRun& run) const;
   void TakeBackDraws(const SlotUpdate& update);
   // On a thread of CUDA's, when what is drawn from is there.
   static void Draw(void* run);
-  absl::Status Draw(Run& run);
+  absl::Status Draw(BatchRun& run);
   absl::Status TakeBackGuesses();
 
   const Program program_;
@@ -159,9 +161,10 @@ class CudaExecutable final : public Executable {
   const SetPair* last_drawn_ = nullptr;  // by the batch that was enqueued last
   int32_t last_drawn_count_ = 0;
   std::array<Batch, kBatches> batches_;
-  std::array<Run, kBatches> runs_;
+  std::array<BatchRun, kBatches> runs_;
   Ticket tickets_ = 0;
   bool warm_ = false;
+  absl::Status after_;  // of After, for the next batch to tell
 
   std::optional<Sampler> sampler_;  // used in the order of host_stream_ alone
   TokenMasks masks_;

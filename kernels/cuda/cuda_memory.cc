@@ -26,7 +26,8 @@ constexpr int64_t kStagingPiece = int64_t{4} << 20;
 // Rows of gates, and of ups, that follow each other.
 constexpr int64_t kInterleave = 8;
 
-// Whether nobody reads what comes of the matrix but a SwiGluOp.
+// Whether a SwiGluOp right behind reads what comes of the matrix, each time. Programs read it
+// nowhere else.
 bool FeedsSwiGluAlone(const Program& program, WeightId weight) {
   bool feeds = false;
   for (size_t i = 0; i < program.ops.size(); ++i) {
@@ -138,7 +139,14 @@ absl::StatusOr<std::unique_ptr<Staging>> CudaWeights::Stage(int64_t bytes) {
   }
   if (more > 0) {
     lent = std::make_unique<Lent>();
-    SKEIN_ASSIGN_OR_RETURN(lent->memory, PinnedMemory::Allocate(more, "weights on their way"));
+    absl::StatusOr<PinnedMemory> memory = PinnedMemory::Allocate(more, "weights on their way");
+    if (!memory.ok()) {
+      MutexLock lock(&mutex_);
+      staging_bytes_ -= more;
+      changed_.NotifyAll();
+      return memory.status();
+    }
+    lent->memory = *std::move(memory);
     SKEIN_ASSIGN_OR_RETURN(lent->copied, OwnedEvent::Create());
   }
   SKEIN_RETURN_IF_ERROR(lent->copied.Synchronize());

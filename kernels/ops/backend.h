@@ -158,9 +158,9 @@ class Executable {
   // [draws, MaskWords(vocabulary)], where draws are one and its guesses; bit t % 32 of word t / 32
   // is token t's. The bits are copied. Any thread may call, once for each batch and slot, as soon
   // as the batch was filled, also while it runs: only the draws wait. They fail where a mask has
-  // another size or comes twice. A back end that runs batches on the calling thread waits in
-  // Enqueue, so that a mask is set before, or by another thread. Each rank that draws needs the
-  // same mask.
+  // another size or comes twice. A back end may wait for it in Enqueue, of this batch or of one
+  // behind: a mask is set before these, or by another thread. Each rank that draws needs the same
+  // mask.
   virtual void SetMask(int i, int32_t slot, absl::Span<const uint32_t> bits) = 0;
 
   // Makes what is under way, and all that follows, fail with `why`. Any thread.

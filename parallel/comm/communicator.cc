@@ -44,6 +44,9 @@ absl::Status Communicator::AllReduce(View data, Stream stream) {
 }
 
 absl::Status Communicator::AllGather(ConstView in, View out, Stream stream) {
+  if (IsStaged(stream)) {
+    return Fail(absl::UnimplementedError("an all-gather of a device's memory"));
+  }
   return RunCollective(Operation::kAllGather, in.bytes(), 0,
                        CheckAllGather(in.bytes(), out.bytes(), size_, name_),
                        [&](const Call& call) { return DoAllGather(call, in, out, stream); });

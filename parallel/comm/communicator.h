@@ -115,7 +115,8 @@ class Communicator {
   // while it waits. Must precede the first call; `line` outlives the communicator.
   void Track(OperationTracker::Group* line);
   // From now on views of other streams than kHostStream go by way of the host's memory, where sums
-  // are made of floats. `copies` outlives the communicator.
+  // are made of floats; AllGather is Unimplemented for them. `copies` outlives the communicator.
+  // While it waits for its device, a call hears no Abort, and is not told of.
   void StageThrough(DeviceCopies* copies) { copies_ = copies; }
   // For tests that record or hold up calls: `before` runs before a call is published, `inside`
   // afterwards.

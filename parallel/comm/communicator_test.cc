@@ -363,6 +363,17 @@ TEST(StageThroughTest, ABroadcastReadsTheRootsDeviceAlone) {
   });
 }
 
+TEST(StageThroughTest, AnAllGatherOfADeviceIsRefused) {
+  int handle = 0;
+  auto group = MakeInProcessGroup(2, "pair");
+  InvertedDevice device;
+  group[0]->StageThrough(&device);
+  std::vector<std::byte> bytes(4);
+  EXPECT_THAT(group[0]->AllGather({bytes.data(), DType::kU8, 1, 2},
+                                  {bytes.data(), DType::kU8, 2, 2}, Stream{&handle}),
+              StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("all-gather")));
+}
+
 TEST(StageThroughTest, AnErrorOfTheDevicePoisons) {
   int handle = 0;
   const Stream stream = {&handle};

@@ -20,6 +20,7 @@ namespace skein::worker {
 namespace {
 
 constexpr int kPrefillRuns = 7;
+constexpr int kWarmUpSteps = 2;  // what is chosen at the first time
 
 absl::Duration Median(std::vector<absl::Duration> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -42,15 +43,14 @@ absl::StatusOr<absl::Duration> TimePrefill(BenchModel& model, int batch) {
 // Of a step, over all of them.
 absl::StatusOr<absl::Duration> TimeDecode(BenchModel& model, int steps) {
   ShowProgress(absl::StrFormat("decode of %d", steps));
-  constexpr int kWarmUp = 2;  // what is chosen at the first time
   absl::Time begin;
   model.stage().Begin(model.DecodeOrder());
   for (int step = 0; step < steps; ++step) {
     if (step + 1 < steps) model.stage().Begin(model.DecodeOrder());
     SKEIN_RETURN_IF_ERROR(model.Finish());
-    if (step + 1 == kWarmUp) begin = absl::Now();
+    if (step + 1 == kWarmUpSteps) begin = absl::Now();
   }
-  return (absl::Now() - begin) / (steps - kWarmUp);
+  return (absl::Now() - begin) / (steps - kWarmUpSteps);
 }
 
 }  // namespace
@@ -91,8 +91,8 @@ absl::Status RunGpuBench(const BenchOptions& options, const RankDevice& device) 
   absl::PrintF(
       "  decode, batch %-3d %8.1f tok/s, %.3f ms a step (mean of %d), %.2f GB: %.0f%% of the read "
       "rate\n",
-      options.batch, options.batch / decode_s, decode_s * 1e3, options.decode_tokens, bytes / 1e9,
-      fraction * 100);
+      options.batch, options.batch / decode_s, decode_s * 1e3, options.decode_tokens - kWarmUpSteps,
+      bytes / 1e9, fraction * 100);
   absl::PrintF(
       "  prefill of %-5d %8.0f tok/s, %.2f ms (median of %d), %.2f TFLOP: %.0f%% of the products' "
       "rate\n",
