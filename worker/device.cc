@@ -22,6 +22,17 @@ std::string WhyNone(const absl::StatusOr<int>& gpus) {
 
 }  // namespace
 
+absl::StatusOr<GpuShare> ShareOfGpus(const DeviceChoice& choice, int gpus) {
+  if (gpus == 0 || (choice.local_rank >= gpus && !choice.oversubscribe)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this is rank ", choice.local_rank, " (from 0) of a host where it sees ", gpus,
+        " GPUs: start a rank for each GPU, let ranks share them by --oversubscribe-devices, or use "
+        "--device=cpu"));
+  }
+  return GpuShare{.gpu = choice.local_rank % gpus,
+                  .sharers = (choice.local_size + gpus - 1) / gpus};
+}
+
 absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice) {
   const RankDevice cpu = {.device = topology::DescribeCpu()};
   if (choice.asked == DeviceKind::kCpu) return cpu;
@@ -31,19 +42,12 @@ absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice) {
     if (!no_gpu.empty()) return RankDevice{.device = cpu.device, .no_gpu = no_gpu};
   }
   SKEIN_RETURN_IF_ERROR(gpus.status());
-  if (*gpus == 0 || (choice.local_rank >= *gpus && !choice.oversubscribe)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this is rank ", choice.local_rank, " (from 0) of a host where it sees ", *gpus,
-        " GPUs: start a rank for each GPU, let ranks share them by --oversubscribe-devices, or use "
-        "--device=cpu"));
-  }
-  const int gpu = choice.local_rank % *gpus;
-  SKEIN_ASSIGN_OR_RETURN(const kernels::CudaDevice found, kernels::DescribeCudaDevice(gpu));
-  const int sharers = (choice.local_size + *gpus - 1) / *gpus;
+  SKEIN_ASSIGN_OR_RETURN(const GpuShare share, ShareOfGpus(choice, *gpus));
+  SKEIN_ASSIGN_OR_RETURN(const kernels::CudaDevice found, kernels::DescribeCudaDevice(share.gpu));
   return RankDevice{.device = {.kind = DeviceKind::kCuda,
                                .name = found.name,
-                               .memory_bytes = found.memory_bytes / sharers},
-                    .gpu = gpu};
+                               .memory_bytes = found.memory_bytes / share.sharers},
+                    .gpu = share.gpu};
 }
 
 }  // namespace skein::worker

@@ -31,4 +31,12 @@ struct DeviceChoice {
 // host than it has GPUs unless they may share.
 absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice);
 
+// A rank's part of its host's GPUs.
+struct GpuShare {
+  int gpu = 0;      // CUDA's number
+  int sharers = 1;  // ranks that the GPU has at most
+};
+// Pure. Errors as ChooseDevice's for too many ranks, and for no GPU.
+absl::StatusOr<GpuShare> ShareOfGpus(const DeviceChoice& choice, int gpus);
+
 }  // namespace skein::worker

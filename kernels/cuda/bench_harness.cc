@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/ceilings.h"
+#include "kernels/cuda/cuda_rates.h"
 #include "kernels/cuda/cuda_status.h"
 
 namespace skein::kernels::cuda {
@@ -19,9 +20,6 @@ constexpr int64_t kColdBytes = int64_t{256} << 20;
 constexpr int kReplays = 11;
 constexpr int kMinLaunches = 8;
 constexpr int kMaxLaunches = 64;
-// A read that is long enough for launches not to matter.
-constexpr int64_t kCeilingBytes = int64_t{8} << 30;
-constexpr int64_t kCeilingSide = 8192;
 
 void RequireCuda(cudaError_t code, const char* expression) {
   Require(CudaStatus(code, expression));
@@ -82,50 +80,13 @@ double Bench::Time(const std::function<absl::Status(int set)>& enqueue, int sets
   return times[kReplays / 2] / 1e3 / launches;
 }
 
-double Bench::ReadRate() {
-  const DeviceBytes data = RandomBytes(kCeilingBytes, stream_);
-  const DeviceBytes sink(4);
-  double best = 0;
-  // Which grid reads fastest differs from chip to chip.
-  for (const int32_t blocks : {1, 4, 16, 64}) {
-    const double seconds = Time(
-        [&](int) {
-          return EnqueueRead(data.data(), kCeilingBytes, static_cast<uint32_t*>(sink.data()),
-                             blocks * multiprocessors_, stream_);
-        },
-        1);
-    best = std::max(best, static_cast<double>(kCeilingBytes) / seconds);
-  }
-  return best;
-}
-
-double Bench::ProductRate() {
-  const int64_t side = kCeilingSide;
-  const DeviceBytes a = RandomBytes(2 * side * side, stream_);
-  const DeviceBytes b = RandomBytes(2 * side * side, stream_);
-  const DeviceBytes c(2 * side * side);
-  const double seconds = Time(
-      [&](int) {
-        return blas_->Enqueue({.rows = side,
-                               .n = side,
-                               .k = side,
-                               .in = a.data(),
-                               .weight = b.data(),
-                               .out = c.data(),
-                               .in_stride = side,
-                               .weight_stride = side,
-                               .out_stride = side},
-                              stream_);
-      },
-      1);
-  return 2.0 * side * side * side / seconds;
-}
-
 void Bench::MeasureCeilings() {
   cudaDeviceProp properties;
   REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
-  bytes_per_s_ = ReadRate();
-  operations_per_s_ = ProductRate();
+  const absl::StatusOr<CudaRates> rates = skein::kernels::MeasureCudaRates(0);
+  Require(rates.status());
+  bytes_per_s_ = rates->read_bytes_per_s;
+  operations_per_s_ = rates->flops_per_s;
   std::printf("%s, %d multiprocessors; ceilings: read %.2f TB/s, bf16 products %.0f TFLOP/s\n",
               properties.name, multiprocessors_, bytes_per_s_ / 1e12, operations_per_s_ / 1e12);
   std::printf("%-56s %10s %10s %10s %9s %7s\n", "kernel", "MB", "GFLOP", "us", "rate", "share");

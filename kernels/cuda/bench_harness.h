@@ -41,9 +41,6 @@ class Bench {
   void Report(const std::string& name, double bytes, double operations, double seconds) const;
 
  private:
-  double ReadRate();
-  double ProductRate();
-
   std::string only_;
   OwnStream stream_;
   int32_t multiprocessors_ = Multiprocessors();

@@ -113,7 +113,8 @@ void Device() {
               AllOf(HasSubstr("status 1\n"), HasSubstr("fake GPU 0 has no kernels")));
 }
 
-// On CPUs it changes nothing; what it does on GPUs is told by the refusal of a host without any.
+// It is taken, and changes nothing where ranks compute on CPUs. How ranks share GPUs is
+// worker/device_test's; that the flag brings it about shows on a machine with GPUs alone.
 void OversubscribeDevices() {
   const std::string flags = "--device=cuda --coordinator=127.0.0.1:1 ";
   const Outcome without = Run(kWorker, flags);
