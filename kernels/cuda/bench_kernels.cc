@@ -23,6 +23,8 @@
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append_kv.h"
+#include "kernels/cuda/stream_k_linear.h"
+#include "kernels/cuda/stream_k_sizes.h"
 #include "kernels/cuda/swiglu.h"
 
 namespace skein::kernels::cuda {
@@ -137,6 +139,38 @@ void BenchFewRows(Bench& bench, const Matrix& m, int64_t rows) {
                                      .weight_stride = m.k,
                                      .out_stride = m.swiglu ? m.n / 2 : m.n,
                                      .multiprocessors = bench.multiprocessors()},
+                       bench.stream());
+      },
+      sets);
+  const double outs = static_cast<double>(m.swiglu ? m.n / 2 : m.n);
+  bench.Report(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + outs), 2.0 * rows * m.n * m.k,
+               seconds);
+}
+
+void BenchStreamK(Bench& bench, const Matrix& m, int64_t rows) {
+  const std::string name = absl::StrCat("stream-K ", rows, ": ", m.what, " ", m.n, " x ", m.k);
+  if (!bench.Wants(name)) return;
+  const int64_t bytes = 2 * m.n * m.k;
+  const int sets = Bench::Sets(bytes);
+  const DeviceBytes weights = RandomBytes(sets * bytes, bench.stream());
+  const DeviceBytes in = RandomBytes(2 * rows * m.k, bench.stream());
+  const DeviceBytes out(2 * rows * m.n);
+  const DeviceArray<std::byte> workspace(
+      std::vector<std::byte>(static_cast<size_t>(StreamKWorkspaceBytes(bench.multiprocessors()))));
+  const double seconds = bench.Time(
+      [&](int set) {
+        return Enqueue(StreamKLinear{.swiglu = m.swiglu,
+                                     .rows = rows,
+                                     .n = m.n,
+                                     .k = m.k,
+                                     .in = in.data(),
+                                     .weight = static_cast<char*>(weights.data()) + set * bytes,
+                                     .out = out.data(),
+                                     .in_stride = m.k,
+                                     .weight_stride = m.k,
+                                     .out_stride = m.swiglu ? m.n / 2 : m.n,
+                                     .multiprocessors = bench.multiprocessors(),
+                                     .workspace = workspace.data()},
                        bench.stream());
       },
       sets);
@@ -382,7 +416,10 @@ void RunAll(Bench& bench) {
   for (const int64_t rows : {1, 4, 8, 16}) {
     for (const Matrix& m : matrices) BenchFewRows(bench, m, rows);
   }
-  for (const int64_t rows : {1, 8, 16, 32, 64, 256, 2048}) {
+  for (const int64_t rows : {1, 8, 16, 32, 64}) {
+    for (const Matrix& m : matrices) BenchStreamK(bench, m, rows);
+  }
+  for (const int64_t rows : {1, 8, 16, 32, 64, 128, 192, 256, 2048}) {
     for (int i = 0; i < 5; ++i) BenchBlas(bench, matrices[i], rows);
   }
   for (const int32_t page : {16, 64}) {

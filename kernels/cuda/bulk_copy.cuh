@@ -1,6 +1,8 @@
 // Bulk copies from the device's memory to shared memory, and the barriers that tell their arrival.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 
 #include "kernels/cuda/mma.cuh"
@@ -51,6 +53,31 @@ __device__ inline void BulkCopy(void* to, const void* from, uint32_t bytes,
           "r"(SharedAddress(to)),
       "l"(from), "r"(bytes), "r"(SharedAddress(barrier))
       : "memory");
+}
+
+// A box of a matrix, as the map describes both, to `to`, 1024-byte aligned. x, y: the box's first
+// column and row. What lies beyond the matrix comes as zeros, and counts as bytes.
+__device__ inline void TensorCopy(void* to, const CUtensorMap& map, int x, int y,
+                                  ArrivalBarrier* barrier, uint64_t cache_policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(SharedAddress(to)),
+      "l"(&map), "r"(x), "r"(y), "r"(SharedAddress(barrier)), "l"(cache_policy)
+      : "memory");
+}
+__device__ inline void PrefetchMap(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+// For what is read once, and for what is read again.
+__device__ inline uint64_t EvictFirst() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint64_t EvictLast() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
 }
 
 // Between this thread's own accesses to shared memory and later bulk copies to the same place.

@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_places.h"
 #include "kernels/cuda/prepare_batch.h"
+#include "kernels/cuda/stream_k_sizes.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -83,6 +84,10 @@ absl::Status CudaExecutable::Init(int threads) {
   const DevicePlaces& places = workspace_.places;
   SKEIN_ASSIGN_OR_RETURN(memory_, DeviceMemory::Allocate(places.bytes, "activations"));
   workspace_.data = memory_.data();
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaMemset(workspace_.At<void>(places.stream_k_workspace), 0xff,
+                 static_cast<size_t>(StreamKWorkspaceBytes(facts_.multiprocessors))));
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceSynchronize());
   SKEIN_ASSIGN_OR_RETURN(blas_, Blas::Create(workspace_.At<void>(places.blas_workspace),
                                              static_cast<size_t>(kBlasWorkspaceBytes)));
   workspace_.blas = blas_.get();

@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "kernels/cuda/batch_upload.h"
 #include "kernels/cuda/decode_sizes.h"
+#include "kernels/cuda/stream_k_sizes.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -69,6 +70,7 @@ DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t
   }
   places.decode_partials = take(partials);
   places.blas_workspace = take(kBlasWorkspaceBytes);
+  places.stream_k_workspace = take(StreamKWorkspaceBytes(multiprocessors));
   return places;
 }
 

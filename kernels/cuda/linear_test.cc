@@ -1,4 +1,5 @@
-// FewRowsLinear and BlasLinear against sums in double.
+// FewRowsLinear, StreamKLinear and BlasLinear against sums in double.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,8 @@
 #include "kernels/cuda/comparison.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/few_rows_linear.h"
+#include "kernels/cuda/stream_k_linear.h"
+#include "kernels/cuda/stream_k_sizes.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -84,6 +87,24 @@ Expected ExpectedOf(const Case& c, const Data& data) {
       expected.Add(sum.value, SumError(c, sum.magnitude) +
                                   UnitRoundoff(c.out_dtype) * std::abs(sum.value) +
                                   LeastError(c.out_dtype));
+    }
+  }
+  return expected;
+}
+
+// Of weight rows that are 8 gates, their 8 ups, and so on.
+Expected ExpectedSwiGlu(const Case& c, const Data& data) {
+  Expected expected;
+  for (int64_t r = 0; r < c.rows; ++r) {
+    for (int64_t i = 0; i < c.n / 2; ++i) {
+      const Sum gate = Product(c, data, r, i / 8 * 16 + i % 8);
+      const Sum up = Product(c, data, r, i / 8 * 16 + i % 8 + 8);
+      const double silu = gate.value / (1 + std::exp(-gate.value));
+      // The slope of SiLU is at most 1.1.
+      const double error = 1.1 * SumError(c, gate.magnitude) * std::abs(up.value) +
+                           SumError(c, up.magnitude) * std::abs(silu) +
+                           (UnitRoundoff(c.dtype) + 0x1p-19) * std::abs(silu * up.value);
+      expected.Add(silu * up.value, error + LeastError(c.dtype));
     }
   }
   return expected;
@@ -187,26 +208,13 @@ TEST(FewRowsLinearTest, AppliesSwiGlu) {
       SCOPED_TRACE(c.Name());
       OwnStream stream;
       const Data data(c);
-      Expected expected;
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < c.n / 2; ++i) {
-          const Sum gate = Product(c, data, r, i / 8 * 16 + i % 8);
-          const Sum up = Product(c, data, r, i / 8 * 16 + i % 8 + 8);
-          const double silu = gate.value / (1 + std::exp(-gate.value));
-          // The slope of SiLU is at most 1.1.
-          const double error = 1.1 * SumError(c, gate.magnitude) * std::abs(up.value) +
-                               SumError(c, up.magnitude) * std::abs(silu) +
-                               (UnitRoundoff(dtype) + 0x1p-19) * std::abs(silu * up.value);
-          expected.Add(silu * up.value, error + LeastError(dtype));
-        }
-      }
       const DeviceBytes out(DTypeBytes(dtype, rows * c.n / 2));
       FewRowsLinear op = OpOf(c, data, out);
       op.swiglu = true;
       op.out_stride = c.n / 2;
       SKEIN_ASSERT_OK(Enqueue(op, stream));
       SKEIN_ASSERT_OK(stream.Finish());
-      EXPECT_TRUE(Agrees(Decoded(dtype, out), expected));
+      EXPECT_TRUE(Agrees(Decoded(dtype, out), ExpectedSwiGlu(c, data)));
     }
   }
 }
@@ -224,6 +232,124 @@ TEST(FewRowsLinearTest, RefusesWhatDoesNotFit) {
       StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("16-byte")));
   EXPECT_THAT(Enqueue(FewRowsLinear{.rows = 1, .n = 8, .k = 8, .multiprocessors = 1}, {}),
               StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("in place")));
+}
+
+// A launch, and the workspace that it needs.
+struct StreamK {
+  StreamKLinear op;
+  DeviceBytes workspace;
+
+  StreamK(const Case& c, const Data& data, const DeviceBytes& out, int32_t multiprocessors)
+      : workspace(StreamKWorkspaceBytes(multiprocessors)) {
+    const FewRowsLinear few = OpOf(c, data, out);
+    op = {.dtype = c.dtype,
+          .out_dtype = c.out_dtype,
+          .rows = c.rows,
+          .n = c.n,
+          .k = c.k,
+          .in = few.in,
+          .weight = few.weight,
+          .out = few.out,
+          .in_stride = few.in_stride,
+          .weight_stride = few.weight_stride,
+          .out_stride = few.out_stride,
+          .multiprocessors = multiprocessors,
+          .workspace = workspace.data()};
+  }
+};
+
+TEST(StreamKLinearTest, AgreesWithTheDefinition) {
+  SKEIN_NEED_GPU();
+  std::vector<Case> cases;
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const int64_t rows : {1, 7, 8, 9, 16, 17, 31, 32, 33, 63, 64}) {
+      const DType out = rows % 2 == 0 ? dtype : DType::kF32;
+      cases.push_back({dtype, out, rows, 80, 520, false, false, 8 * (rows % 3)});
+      cases.push_back({dtype, out == dtype ? DType::kF32 : dtype, rows, 1000, 328});
+    }
+    cases.push_back({dtype, dtype, 1, 8, 8});
+    cases.push_back({dtype, dtype, 64, 128, 16384});  // a tile for all blocks
+    cases.push_back({dtype, dtype, 64, 520, 4096});
+    cases.push_back({dtype, dtype, 48, 34000, 64});  // several tiles for each block
+  }
+  for (const Case& c : cases) {
+    // Few blocks have other borders within tiles than many.
+    for (const int32_t multiprocessors : {Multiprocessors(), 12, 3}) {
+      SCOPED_TRACE(c.Name() + " by " + std::to_string(multiprocessors));
+      OwnStream stream;
+      const Data data(c);
+      const DeviceBytes out(DTypeBytes(c.out_dtype, c.rows * (c.n + c.pad)));
+      const StreamK launch(c, data, out, multiprocessors);
+      SKEIN_ASSERT_OK(Enqueue(launch.op, stream));
+      SKEIN_ASSERT_OK(stream.Finish());
+      EXPECT_TRUE(Agrees(RowsOf(c, Decoded(c.out_dtype, out)), ExpectedOf(c, data)));
+    }
+  }
+}
+
+TEST(StreamKLinearTest, AppliesSwiGlu) {
+  SKEIN_NEED_GPU();
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const int64_t rows : {1, 9, 32, 64}) {
+      const Case c = {.dtype = dtype, .out_dtype = dtype, .rows = rows, .n = 688, .k = 264};
+      SCOPED_TRACE(c.Name());
+      OwnStream stream;
+      const Data data(c);
+      const DeviceBytes out(DTypeBytes(dtype, rows * c.n / 2));
+      StreamK launch(c, data, out, Multiprocessors());
+      launch.op.swiglu = true;
+      launch.op.out_stride = c.n / 2;
+      SKEIN_ASSERT_OK(Enqueue(launch.op, stream));
+      SKEIN_ASSERT_OK(stream.Finish());
+      EXPECT_TRUE(Agrees(Decoded(dtype, out), ExpectedSwiGlu(c, data)));
+    }
+  }
+}
+
+// Launches share a workspace, and begin while those before them end.
+TEST(StreamKLinearTest, FollowsItselfAndKeepsARowsBits) {
+  SKEIN_NEED_GPU();
+  for (const int64_t rows : {8, 16, 32, 64}) {
+    const Case c = {.out_dtype = DType::kF32, .rows = rows, .n = 520, .k = 4096};
+    SCOPED_TRACE(c.Name());
+    OwnStream stream;
+    const Data data(c);
+    const int64_t bytes = 4 * c.rows * c.n;
+    std::vector<DeviceBytes> outs;
+    for (int i = 0; i < 50; ++i) outs.emplace_back(bytes);
+    StreamK launch(c, data, outs[0], Multiprocessors());
+    for (const DeviceBytes& out : outs) {
+      // All rows, and all but one of them in turn.
+      launch.op.rows = &out == &outs.back() || (&out - outs.data()) % 2 == 0 ? rows : rows - 1;
+      launch.op.out = out.data();
+      SKEIN_ASSERT_OK(Enqueue(launch.op, stream));
+    }
+    SKEIN_ASSERT_OK(stream.Finish());
+    const std::vector<float> expected = Decoded(DType::kF32, outs[0]);
+    for (size_t i = 1; i < outs.size(); ++i) {
+      const bool all = i + 1 == outs.size() || i % 2 == 0;
+      const auto count = static_cast<size_t>((all ? rows : rows - 1) * c.n);
+      std::vector<float> got = Decoded(DType::kF32, outs[i]);
+      got.resize(count);
+      EXPECT_TRUE(SameBits(got, {expected.begin(), expected.begin() + count})) << i;
+    }
+  }
+}
+
+TEST(StreamKLinearTest, RefusesWhatDoesNotFit) {
+  const auto refuses = [](const StreamKLinear& op, const char* message) {
+    EXPECT_THAT(Enqueue(op, {}),
+                StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr(message)));
+  };
+  refuses({.rows = 65, .n = 8, .k = 8}, "65 rows");
+  refuses({.rows = 1, .n = 12, .k = 8}, "multiples of 8");
+  refuses({.swiglu = true, .rows = 1, .n = 8, .k = 8}, "SwiGlu");
+  refuses({.rows = 1, .n = 8, .k = 8}, "workspace");
+  void* const some = reinterpret_cast<void*>(uintptr_t{32});
+  StreamKLinear op = {.rows = 1, .n = 8, .k = 8, .multiprocessors = 2, .workspace = some};
+  refuses(op, "in place");
+  op.in = reinterpret_cast<const void*>(uintptr_t{24});
+  refuses(op, "16-byte");
 }
 
 BlasLinear BlasOpOf(const Case& c, const Data& data, void* out) {

@@ -55,85 +55,119 @@ __device__ inline uint64_t Descriptor(uint32_t address, int panel_bytes, int pan
 template <typename T, bool kColumns>
 struct Wgmma;
 
-// The three widths of D, which differ in nothing but the lists of registers that the assembler
-// wants to see one by one. TYPES: of A and B.
-#define SKEIN_WGMMA_ADDS(TYPES)                                                                    \
-  __device__ static void Add(float(&d)[32], const uint32_t(&a)[4], uint64_t b,                     \
-                             int accumulate = 1) {                                                 \
-    asm volatile(                                                                                  \
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                               \
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                        \
-        " {%0, %1, %2, %3, %4, %5, %6, %7, %8, "                                                   \
-        "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "     \
-        "%26, "                                                                                    \
-        "%27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"                    \
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),      \
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),  \
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),            \
-          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),            \
-          "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])             \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),                     \
-          "n"(kColumns ? 0 : 1));                                                                  \
-  }                                                                                                \
-  __device__ static void Add(float(&d)[48], const uint32_t(&a)[4], uint64_t b,                     \
-                             int accumulate = 1) {                                                 \
-    asm volatile(                                                                                  \
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %53, 0;\n"                                               \
-        "wgmma.mma_async.sync.aligned.m64n96k16.f32." TYPES                                        \
-        " {%0, %1, %2, %3, %4, %5, %6, %7, %8, "                                                   \
-        "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "     \
-        "%26, "                                                                                    \
-        "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "    \
-        "%44, "                                                                                    \
-        "%45, %46, %47}, {%48, %49, %50, %51}, %52, p, 1, 1, %54;\n}"                              \
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),      \
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),  \
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),            \
-          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),            \
-          "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),            \
-          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]),            \
-          "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),            \
-          "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])                                       \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),                     \
-          "n"(kColumns ? 0 : 1));                                                                  \
-  }                                                                                                \
-  __device__ static void Add(float(&d)[64], const uint32_t(&a)[4], uint64_t b,                     \
-                             int accumulate = 1) {                                                 \
-    asm volatile(                                                                                  \
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"                                               \
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPES                                       \
-        " {%0, %1, %2, %3, %4, %5, %6, %7, "                                                       \
-        "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, " \
-        "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, "    \
-        "%43, "                                                                                    \
-        "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, "    \
-        "%61, "                                                                                    \
-        "%62, %63}, {%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}"                                   \
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),      \
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),  \
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),            \
-          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),            \
-          "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),            \
-          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]),            \
-          "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),            \
-          "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),            \
-          "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),            \
-          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]),            \
-          "+f"(d[62]), "+f"(d[63])                                                                 \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),                     \
-          "n"(kColumns ? 0 : 1));                                                                  \
+// D += A * B with A in shared memory as well; the rows of A and the columns of B are contiguous.
+template <typename T>
+struct WgmmaShared;
+
+// D's registers, as an instruction's text names them and as its operands: the assembler wants to
+// see them one by one.
+#define SKEIN_D4 "%0, %1, %2, %3"
+#define SKEIN_D8 SKEIN_D4 ", %4, %5, %6, %7"
+#define SKEIN_D16 \
+  SKEIN_D8        \
+  ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define SKEIN_D32                            \
+  SKEIN_D16                                  \
+  ", %16, %17, %18, %19, %20, %21, %22, %23" \
+  ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define SKEIN_D48                            \
+  SKEIN_D32                                  \
+  ", %32, %33, %34, %35, %36, %37, %38, %39" \
+  ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define SKEIN_D64                            \
+  SKEIN_D48                                  \
+  ", %48, %49, %50, %51, %52, %53, %54, %55" \
+  ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define SKEIN_D96                            \
+  SKEIN_D64                                  \
+  ", %64, %65, %66, %67, %68, %69, %70, %71" \
+  ", %72, %73, %74, %75, %76, %77, %78, %79" \
+  ", %80, %81, %82, %83, %84, %85, %86, %87" \
+  ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define SKEIN_D128                                   \
+  SKEIN_D96                                          \
+  ", %96, %97, %98, %99, %100, %101, %102, %103"     \
+  ", %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119" \
+  ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define SKEIN_R4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define SKEIN_R8(i) SKEIN_R4(i), SKEIN_R4((i) + 4)
+#define SKEIN_R16(i) SKEIN_R8(i), SKEIN_R8((i) + 8)
+#define SKEIN_R32(i) SKEIN_R16(i), SKEIN_R16((i) + 16)
+#define SKEIN_R48(i) SKEIN_R32(i), SKEIN_R16((i) + 32)
+#define SKEIN_R64(i) SKEIN_R32(i), SKEIN_R32((i) + 32)
+#define SKEIN_R96(i) SKEIN_R64(i), SKEIN_R32((i) + 64)
+#define SKEIN_R128(i) SKEIN_R64(i), SKEIN_R64((i) + 64)
+
+// N: columns of D. COUNT: of D's registers, N / 2. A, B, ACCUMULATE, ORDER: the operands behind
+// them.
+#define SKEIN_WGMMA(TYPES, N, COUNT, A, B, ACCUMULATE, ORDER)                                     \
+  __device__ static void Add(float(&d)[COUNT], const uint32_t(&a)[4], uint64_t b,                 \
+                             int accumulate = 1) {                                                \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE                                   \
+                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPES " {" SKEIN_D##COUNT \
+                 "}, {" A "}, " B ", p, 1, 1, " ORDER ";\n}"                                      \
+                 : SKEIN_R##COUNT(0)                                                              \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),           \
+                   "n"(kColumns ? 0 : 1));                                                        \
   }
+#define SKEIN_WGMMA_SHARED(TYPES, N, COUNT, A, B, ACCUMULATE)                                     \
+  __device__ static void Add(float(&d)[COUNT], uint64_t a, uint64_t b, int accumulate) {          \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE                                   \
+                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPES " {" SKEIN_D##COUNT \
+                 "}, " A ", " B ", p, 1, 1, 0, 0;\n}"                                             \
+                 : SKEIN_R##COUNT(0)                                                              \
+                 : "l"(a), "l"(b), "r"(accumulate));                                              \
+  }
+#define SKEIN_WGMMAS(TYPES)                                               \
+  SKEIN_WGMMA(TYPES, "64", 32, "%32, %33, %34, %35", "%36", "%37", "%38") \
+  SKEIN_WGMMA(TYPES, "96", 48, "%48, %49, %50, %51", "%52", "%53", "%54") \
+  SKEIN_WGMMA(TYPES, "128", 64, "%64, %65, %66, %67", "%68", "%69", "%70")
+#define SKEIN_WGMMAS_SHARED(TYPES)                          \
+  SKEIN_WGMMA_SHARED(TYPES, "8", 4, "%4", "%5", "%6")       \
+  SKEIN_WGMMA_SHARED(TYPES, "16", 8, "%8", "%9", "%10")     \
+  SKEIN_WGMMA_SHARED(TYPES, "32", 16, "%16", "%17", "%18")  \
+  SKEIN_WGMMA_SHARED(TYPES, "64", 32, "%32", "%33", "%34")  \
+  SKEIN_WGMMA_SHARED(TYPES, "128", 64, "%64", "%65", "%66") \
+  SKEIN_WGMMA_SHARED(TYPES, "192", 96, "%96", "%97", "%98") \
+  SKEIN_WGMMA_SHARED(TYPES, "256", 128, "%128", "%129", "%130")
 
 template <bool kColumns>
 struct Wgmma<__nv_bfloat16, kColumns> {
-  SKEIN_WGMMA_ADDS("bf16.bf16")
+  SKEIN_WGMMAS("bf16.bf16")
 };
-
 template <bool kColumns>
 struct Wgmma<__half, kColumns> {
-  SKEIN_WGMMA_ADDS("f16.f16")
+  SKEIN_WGMMAS("f16.f16")
+};
+template <>
+struct WgmmaShared<__nv_bfloat16> {
+  SKEIN_WGMMAS_SHARED("bf16.bf16")
+};
+template <>
+struct WgmmaShared<__half> {
+  SKEIN_WGMMAS_SHARED("f16.f16")
 };
 
-#undef SKEIN_WGMMA_ADDS
+#undef SKEIN_D4
+#undef SKEIN_D8
+#undef SKEIN_D16
+#undef SKEIN_D32
+#undef SKEIN_D48
+#undef SKEIN_D64
+#undef SKEIN_D96
+#undef SKEIN_D128
+#undef SKEIN_R4
+#undef SKEIN_R8
+#undef SKEIN_R16
+#undef SKEIN_R32
+#undef SKEIN_R48
+#undef SKEIN_R64
+#undef SKEIN_R96
+#undef SKEIN_R128
+#undef SKEIN_WGMMA
+#undef SKEIN_WGMMA_SHARED
+#undef SKEIN_WGMMAS
+#undef SKEIN_WGMMAS_SHARED
 
 }  // namespace skein::kernels::cuda

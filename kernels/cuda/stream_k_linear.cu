@@ -1,0 +1,447 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/stream_k_linear.h"
+#include "kernels/cuda/stream_k_sizes.h"
+#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/vectors.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace skein::kernels::cuda {
+namespace {
+
+// Two groups of four warps multiply, each 64 weight rows with all rows of `in`; a warp fetches.
+constexpr int kGroups = kStreamKGroups;
+constexpr int kGroupWarps = 4;
+constexpr int kGroupThreads = kGroupWarps * kWarp;
+constexpr int kThreads = (kGroups * kGroupWarps + 1) * kWarp;
+constexpr int kGroupRows = 64;
+constexpr int kTileRows = kStreamKTileRows;
+static_assert(kTileRows == kGroups * kGroupRows);
+// A step of k: 128 bytes of a row, which are a swizzled line of shared memory.
+constexpr int kStepK = 64;
+constexpr int kLineBytes = 128;
+constexpr int kWeightBytes = kTileRows * kLineBytes;
+// Of a block's ring, at most; tensor copies swizzle by the address.
+constexpr int kSharedBytes = 224 << 10;
+constexpr int kSharedAlignment = 1024;
+
+// A kernel for so many rows of `in`, or fewer.
+template <int kInRows>
+struct Form {
+  static constexpr int kRows = kInRows;
+  static constexpr int kStageBytes = kWeightBytes + kRows * kLineBytes;
+  static constexpr int kStages = kSharedBytes / kStageBytes;
+};
+
+struct Work {
+  CUtensorMap weight;
+  CUtensorMap in;
+  StreamKLinear op;
+  int32_t steps;  // of k
+  int64_t units;  // tiles, times steps
+};
+
+template <typename F>
+struct Shared {
+  ArrivalBarrier full[F::kStages];
+  ArrivalBarrier empty[F::kStages];
+};
+
+template <typename F>
+struct Place {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void Next() {
+    if (++stage == F::kStages) stage = 0, parity ^= 1;
+  }
+};
+
+__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+
+// Units [begin, end) are a block's.
+struct Share {
+  int64_t begin;
+  int64_t end;
+};
+__device__ inline Share ShareOf(const Work& work, int block, int blocks) {
+  return {work.units * block / blocks, work.units * (block + 1) / blocks};
+}
+
+// Steps [first, end) of a tile.
+struct Segment {
+  int tile;
+  int first;
+  int end;
+};
+
+// A block's segments, the last one first: only that one can end inside of its tile. The block that
+// has a tile's last step finishes it. So it waits for blocks of lower numbers only, and for what
+// they do first: all of them end, however many run at once, as those of lower numbers begin no
+// later.
+class Segments {
+ public:
+  __device__ Segments(const Work& work, Share share)
+      : steps_(work.steps), begin_(share.begin), end_(share.end) {}
+  __device__ bool Next(Segment& segment) {
+    if (end_ <= begin_) return false;
+    segment.tile = static_cast<int>((end_ - 1) / steps_);
+    const int64_t tile_begin = int64_t{segment.tile} * steps_;
+    segment.first = static_cast<int>(max(begin_, tile_begin) - tile_begin);
+    segment.end = static_cast<int>(end_ - tile_begin);
+    end_ = tile_begin + segment.first;
+    return true;
+  }
+
+ private:
+  int steps_;
+  int64_t begin_;
+  int64_t end_;
+};
+
+// The same, step by step.
+class Steps {
+ public:
+  __device__ Steps(const Work& work, Share share)
+      : segments_(work, share), left_(static_cast<int>(share.end - share.begin)) {}
+  __device__ int left() const { return left_; }
+  __device__ void Next(int& tile, int& step) {
+    if (next_ == segment_.end) {
+      segments_.Next(segment_);
+      next_ = segment_.first;
+    }
+    --left_;
+    tile = segment_.tile;
+    step = next_++;
+  }
+
+ private:
+  Segments segments_;
+  int left_;
+  Segment segment_ = {0, 0, 0};
+  int next_ = 0;
+};
+
+// The fetching thread. Weights depend on no kernel before: as many as the ring takes come first.
+template <typename F>
+struct Fetcher {
+  const Work& work;
+  char* ring;
+  Shared<F>& shared;
+  uint64_t once = EvictFirst();
+  uint64_t often = EvictLast();
+
+  __device__ void Weight(int stage, Steps& steps) {
+    int tile, step;
+    steps.Next(tile, step);
+    ExpectBytes(&shared.full[stage], F::kStageBytes);
+    TensorCopy(ring + stage * F::kStageBytes, work.weight, step * kStepK, tile * kTileRows,
+               &shared.full[stage], once);
+  }
+  __device__ void In(int stage, Steps& steps) {
+    int tile, step;
+    steps.Next(tile, step);
+    TensorCopy(ring + stage * F::kStageBytes + kWeightBytes, work.in, step * kStepK, 0,
+               &shared.full[stage], often);
+  }
+
+  __device__ void Run(Share share) {
+    Steps weights(work, share);
+    Steps ins(work, share);
+    Place<F> place;
+    const int ahead = min(F::kStages, weights.left());
+    for (int i = 0; i < ahead; ++i) Weight(i, weights);
+    WaitForPrevious();
+    LetNextBegin();
+    for (int i = 0; i < ahead; ++i) {
+      In(i, ins);
+      place.Next();
+    }
+    while (weights.left() > 0) {
+      WaitFor(&shared.empty[place.stage], place.parity ^ 1);
+      Weight(place.stage, weights);
+      In(place.stage, ins);
+      place.Next();
+    }
+  }
+};
+
+__device__ inline float Silu(float x) { return x / (1.0f + __expf(-x)); }
+
+// Transposes an 8 x 8 matrix over a warp; a lane has two neighbours of a row.
+__device__ inline uint32_t Transposed(uint32_t pair) {
+  uint32_t turned;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+  return turned;
+}
+
+// A word of a part before it is written: no sum has these bits, a NaN's.
+constexpr uint32_t kNothing = 0xffffffff;
+
+// Words that another block writes or reads meanwhile, each of them whole.
+__device__ inline uint4 LoadWords(const uint4* from) {
+  uint4 words;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from)
+               : "memory");
+  return words;
+}
+__device__ inline void StoreWords(uint4* to, const uint4& words) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
+__device__ inline bool Complete(const uint4& words) {
+  return words.x != kNothing && words.y != kNothing && words.z != kNothing && words.w != kNothing;
+}
+__device__ inline uint32_t WordOf(float sum) {
+  const uint32_t word = __float_as_uint(sum);
+  return word == kNothing ? 0x7fffffff : word;
+}
+
+// A thread of a multiplying group. Weights are the product's A, rows of `in` columns of its B: lane
+// l of warp w has D's weight rows 16 * w + l / 4 and 8 more, rows 8 * j + l % 4 * 2 and the next of
+// `in`.
+template <typename T, typename Out, typename F>
+struct Multiplier {
+  static constexpr int kSums = F::kRows / 2;
+  static constexpr int kQuads = kSums / 4;
+
+  const Work& work;
+  const char* ring;
+  Shared<F>& shared;
+  int group;
+  Place<F> place;
+  float sums[kSums];
+
+  __device__ int thread() const { return static_cast<int>(threadIdx.x) % kGroupThreads; }
+  __device__ int warp() const { return thread() / kWarp; }
+
+  __device__ void Release(int stage) {
+    if (Lane() == 0) Arrive(&shared.empty[stage]);
+  }
+
+  __device__ void Multiply(const Segment& segment) {
+    int before = -1;
+    Pin(sums);
+    for (int step = segment.first; step < segment.end; ++step) {
+      const uint32_t at = SharedAddress(ring) + place.stage * F::kStageBytes;
+      const uint64_t a = Descriptor(at + group * kGroupRows * kLineBytes, kLineBytes, 0);
+      const uint64_t b = Descriptor(at + kWeightBytes, kLineBytes, 0);
+      WaitFor(&shared.full[place.stage], place.parity);
+      BeginProducts();
+#pragma unroll
+      for (int i = 0; i < kStepK / 16; ++i) {
+        // 16 columns are 32 bytes, 2 of a descriptor's units.
+        WgmmaShared<T>::Add(sums, a + 2 * i, b + 2 * i, step > segment.first || i > 0);
+      }
+      CommitProducts();
+      if (before >= 0) {
+        WaitForProducts<1>();
+        Release(before);
+      }
+      before = place.stage;
+      place.Next();
+    }
+    WaitForProducts<0>();
+    Pin(sums);
+    Release(before);
+  }
+
+  __device__ uint4 Words(int quad) const {
+    const float* const four = sums + 4 * quad;
+    return {WordOf(four[0]), WordOf(four[1]), WordOf(four[2]), WordOf(four[3])};
+  }
+  __device__ void AddWords(int quad, const uint4& words) {
+    float* const four = sums + 4 * quad;
+    four[0] += __uint_as_float(words.x);
+    four[1] += __uint_as_float(words.y);
+    four[2] += __uint_as_float(words.z);
+    four[3] += __uint_as_float(words.w);
+  }
+
+  // Where a block leaves the group's sums of a tile's part: this thread's words.
+  __device__ uint4* Part(int block) const {
+    const int64_t index = int64_t{block} * kGroups + group;
+    return static_cast<uint4*>(work.op.workspace) + index * (kStreamKPartialFloats / 4) + thread();
+  }
+
+  __device__ void Leave(int block) const {
+    uint4* const part = Part(block);
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) StoreWords(part + i * kGroupThreads, Words(i));
+  }
+
+  // Adds what the `count` blocks before this one have left, the nearest first, and leaves nothing
+  // in its place. Each word tells by itself that it has come, which takes half the time of a fence
+  // and a flag.
+  __device__ void Collect(int block, int count) {
+    // On their way at once: as many words as there are registers for.
+    constexpr int kParts = kQuads < 4 ? 4 : 16 / kQuads;
+    for (int first = 1; first <= count; first += kParts) {
+      uint4 words[kParts][kQuads];
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        if (first + part > count) break;
+#pragma unroll
+        for (int i = 0; i < kQuads; ++i) {
+          words[part][i] = LoadWords(Part(block - first - part) + i * kGroupThreads);
+        }
+      }
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        if (first + part > count) break;
+#pragma unroll
+        for (int i = 0; i < kQuads; ++i) {
+          uint4* const at = Part(block - first - part) + i * kGroupThreads;
+          while (!Complete(words[part][i])) words[part][i] = LoadWords(at);
+          StoreWords(at, {kNothing, kNothing, kNothing, kNothing});
+          AddWords(i, words[part][i]);
+        }
+      }
+    }
+  }
+
+  __device__ void Write(int tile) const {
+    const StreamKLinear& op = work.op;
+    const int quad = Lane() % 4;
+    const int64_t n =
+        int64_t{tile} * kTileRows + group * kGroupRows + warp() * 16;  // the warp's first
+    auto* const out = static_cast<Out*>(op.out);
+    using Pair = PairOf<T>;
+    const auto put = [&](int64_t row, int64_t column, typename Pair::type pair, int64_t columns) {
+      const uint32_t turned = Transposed(reinterpret_cast<const uint32_t&>(pair));
+      if (row >= op.rows || column >= columns) return;
+      *reinterpret_cast<uint32_t*>(out + row * op.out_stride + column + 2 * quad) = turned;
+    };
+#pragma unroll
+    for (int j = 0; j < F::kRows / 8; ++j) {
+      const float* const d = sums + 4 * j;
+      if constexpr (sizeof(Out) == 4) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int64_t row = 8 * j + 2 * quad + i % 2;
+          const int64_t column = n + i / 2 * 8 + Lane() / 4;
+          if (row < op.rows && column < op.n) out[row * op.out_stride + column] = d[i];
+        }
+      } else {
+        const int64_t row = 8 * j + Lane() / 4;
+        if (op.swiglu) {
+          put(row, n / 2, Pair::Round(Silu(d[0]) * d[2], Silu(d[1]) * d[3]), op.n / 2);
+        } else {
+          put(row, n, Pair::Round(d[0], d[1]), op.n);
+          put(row, n + 8, Pair::Round(d[2], d[3]), op.n);
+        }
+      }
+    }
+  }
+
+  __device__ void Run(int block, int blocks) {
+    const Share share = ShareOf(work, block, blocks);
+    Segments segments(work, share);
+    for (Segment segment; segments.Next(segment);) {
+      Multiply(segment);
+      if (segment.end < work.steps) {
+        Leave(block);
+        continue;
+      }
+      const int64_t tile_begin = int64_t{segment.tile} * work.steps;
+      int first = block;
+      while (ShareOf(work, first, blocks).begin > tile_begin) --first;
+      Collect(block, block - first);
+      Write(segment.tile);
+    }
+  }
+};
+
+template <typename T, typename Out, typename F>
+__global__ void __launch_bounds__(kThreads, 1) StreamKKernel(const __grid_constant__ Work work) {
+  extern __shared__ char unaligned[];
+  __shared__ Shared<F> shared;
+  char* const ring = unaligned + -SharedAddress(unaligned) % kSharedAlignment;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const auto block = static_cast<int>(blockIdx.x);
+  const auto blocks = static_cast<int>(gridDim.x);
+  if (threadIdx.x == 0) {
+    PrefetchMap(work.weight);
+    PrefetchMap(work.in);
+    for (int i = 0; i < F::kStages; ++i) {
+      InitBarrier(&shared.full[i]);
+      InitBarrier(&shared.empty[i], kGroups * kGroupWarps);
+    }
+    PublishBarriers();
+  }
+  __syncthreads();
+  if (warp == kGroups * kGroupWarps) {
+    if (Lane() == 0) {
+      Fetcher<F> fetcher = {work, ring, shared};
+      fetcher.Run(ShareOf(work, block, blocks));
+    }
+    __syncwarp();
+  } else {
+    WaitForPrevious();
+    LetNextBegin();
+    Multiplier<T, Out, F> multiplier = {work, ring, shared, warp / kGroupWarps};
+    multiplier.Run(block, blocks);
+  }
+}
+
+template <typename T, typename Out, typename F>
+absl::Status Start(const StreamKLinear& op, Stream stream) {
+  Work work = {.op = op};
+  SKEIN_ASSIGN_OR_RETURN(work.weight,
+                         MapOf(op.dtype, op.weight, op.n, op.k, op.weight_stride, kTileRows));
+  SKEIN_ASSIGN_OR_RETURN(work.in, MapOf(op.dtype, op.in, op.rows, op.k, op.in_stride, F::kRows));
+  work.steps = static_cast<int32_t>((op.k + kStepK - 1) / kStepK);
+  work.units = (op.n + kTileRows - 1) / kTileRows * work.steps;
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(op.multiprocessors, work.units));
+  return Launch(StreamKKernel<T, Out, F>,
+                {"StreamKLinear", dim3(blocks), dim3(kThreads),
+                 size_t{F::kStages} * F::kStageBytes + kSharedAlignment},
+                stream, work);
+}
+
+template <typename T, typename Out>
+absl::Status StartForRows(const StreamKLinear& op, Stream stream) {
+  if (op.rows <= 8) return Start<T, Out, Form<8>>(op, stream);
+  if (op.rows <= 16) return Start<T, Out, Form<16>>(op, stream);
+  if (op.rows <= 32) return Start<T, Out, Form<32>>(op, stream);
+  return Start<T, Out, Form<64>>(op, stream);
+}
+
+}  // namespace
+
+absl::Status Enqueue(const StreamKLinear& op, Stream stream) {
+  if (op.rows < 0 || op.rows > kStreamKRows || op.n <= 0 || op.k <= 0 ||
+      (op.n | op.k | op.in_stride | op.weight_stride | op.out_stride) % kVector != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("StreamKLinear of ", op.rows, " rows, ", op.n,
+                                                   " by ", op.k, ": to ", kStreamKRows,
+                                                   " rows; sizes and strides are multiples of 8"));
+  }
+  if (op.swiglu && (op.n % 16 != 0 || op.out_dtype != op.dtype)) {
+    return absl::InvalidArgumentError(
+        "StreamKLinear with SwiGlu: a multiple of 16 weight rows, no F32");
+  }
+  if (op.multiprocessors <= 0 || op.workspace == nullptr) {
+    return absl::InvalidArgumentError("StreamKLinear: the device's multiprocessors, a workspace");
+  }
+  if (!Aligned16({op.in, op.weight, op.out, op.workspace})) {
+    return absl::InvalidArgumentError("StreamKLinear: operands are 16-byte aligned");
+  }
+  if (op.rows == 0) return absl::OkStatus();
+  if (op.out == op.in) {
+    return absl::InvalidArgumentError(
+        "StreamKLinear in place: blocks still read what others write");
+  }
+  return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
+    return WithFloatOr<T>(op.out_dtype, op.dtype, [&]<typename Out>(TypeTag<Out>) {
+      return StartForRows<T, Out>(op, stream);
+    });
+  });
+}
+
+}  // namespace skein::kernels::cuda
