@@ -10,7 +10,7 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-most_mib=40  # of the tarball: what a session's upload or a mail takes, and then some
+most_mib=40  # of the tarball, so that it can be sent anywhere
 programs=(//client:skein //coordinator //supervisor //worker)
 
 cuda='' out=''

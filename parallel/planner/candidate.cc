@@ -17,10 +17,6 @@
 namespace skein::plan {
 namespace {
 
-// Rows of a micro-batch, when nobody asks. From some 10 rows on a CPU, and 170 on an H200 (770
-// TFLOP/s over 4.6 TB/s), a bf16 product is bound by arithmetic and no longer by reading weights:
-// prompts gain nothing from more, while running streams wait for all of it.
-constexpr int32_t kMicroBatchRows = 256;
 // Page ids are int32.
 constexpr int64_t kMaxPages = std::numeric_limits<int32_t>::max();
 
@@ -148,7 +144,7 @@ void JudgePlacement(const Job& job, Candidate& candidate) {
 // A micro-batch for every stage, so that all of them work on a prompt at the same time.
 int64_t MaxBatchedTokens(const Job& job, const Layout& layout) {
   if (job.max_num_batched_tokens > 0) return job.max_num_batched_tokens;
-  return std::max<int64_t>(int64_t{kMicroBatchRows} * layout.pp_size, job.max_num_seqs);
+  return std::max<int64_t>(int64_t{job.micro_batch_rows} * layout.pp_size, job.max_num_seqs);
 }
 
 ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {

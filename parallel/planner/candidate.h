@@ -23,11 +23,12 @@ struct Job {
   int64_t page_size = 0;
   int64_t context_length = 0;
   int32_t max_num_seqs = 0;
+  int32_t micro_batch_rows = 0;  // where max_num_batched_tokens is 0
   KvMemory kv_memory;
   KvDType kv_dtype = KvDType::kF32;
   DType hop_dtype = DType::kF32;
   int64_t swap_memory_bytes = 0;       // per rank
-  int64_t max_num_batched_tokens = 0;  // 0: as the layout asks for; otherwise at least max_num_seqs
+  int64_t max_num_batched_tokens = 0;  // 0: a micro-batch a stage; otherwise at least max_num_seqs
   PipelineRates rates;
 
   int32_t ranks() const { return static_cast<int32_t>(machine.devices.size()); }

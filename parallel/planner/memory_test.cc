@@ -86,7 +86,8 @@ TEST(MemoryOfRank, GpusComputeWithHalfTheBytes) {
   // Nothing of a GPU's pages and matrices is padded here, and of vectors the frequencies alone.
   EXPECT_EQ(gpu.page_bytes, 8 * model.num_kv_heads * 16 * 2 * model.head_dim * 2);
   EXPECT_EQ(gpu.weight_bytes, cpu.weight_bytes + 128);
-  EXPECT_LT(gpu.activation_bytes - (int64_t{33} << 20), cpu.activation_bytes);  // beside cuBLAS's
+  // Beside what cuBLAS and stream-K work in.
+  EXPECT_LT(gpu.activation_bytes - (int64_t{38} << 20), cpu.activation_bytes);
   // Tables of pages are the device's.
   const int64_t before = gpu.activation_bytes;
   limits.context_length *= 8;

@@ -363,6 +363,10 @@ TEST(PlanJob, PlansForGpus) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));
   EXPECT_EQ(planning.plans.front().kv_dtype, KvDType::kBF16);
   EXPECT_EQ(planning.plans.front().hop_dtype, DType::kBF16);
+  // A step of a GPU has room for prompts beside many streams.
+  EXPECT_EQ(planning.plans.front().max_num_seqs, 256);
+  EXPECT_EQ(planning.plans.front().max_num_batched_tokens, 2048);
+  EXPECT_EQ(PlanJob(machine, Bard(), {.max_num_batched_tokens = 100})->plans[0].max_num_seqs, 100);
   // They round nothing more than the devices do anyway.
   EXPECT_THAT(planning.plans.front().reasons, Not(Contains(HasSubstr("last bits"))));
   EXPECT_THAT(PlanJob(machine, Bard(), {.kv_dtype = KvDType::kF32}).status(),
