@@ -1,5 +1,4 @@
 // skein: the command line of a coordinator's clients.
-#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -9,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/types/span.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
 #include "base/version.h"
@@ -29,11 +27,7 @@ int CheckOutput(int code) {
   return code == 0 ? 1 : code;
 }
 
-bool AskForHelp(absl::Span<const std::string> arguments) {
-  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
-    return argument == "--help" || argument == "-h";
-  });
-}
+bool IsHelp(const std::string& argument) { return argument == "--help" || argument == "-h"; }
 
 int Main(int argc, char** argv) {
   StopDeadlockDetection();
@@ -69,8 +63,8 @@ int Main(int argc, char** argv) {
   std::string worker;
   CLI::App* bench = app.add_subcommand(
       "bench",
-      "Measure this machine, without a coordinator; flags go to `worker bench`. Or `bench serve`: "
-      "load a coordinator");
+      "Measure this machine, without a coordinator: decode, prefill, kernels or comm, which the "
+      "worker program does. Or `bench serve`: load a coordinator");
   const CLI::Option* worker_named =
       bench->add_option("--worker", worker, "The worker program; default: beside this one");
   BenchServeFlags serve_flags;
@@ -80,7 +74,7 @@ int Main(int argc, char** argv) {
   // `bench` takes what it does not know, so that the coordinator is named here once more.
   AddAddress(*serve, "--coordinator", coordinator, "The coordinator");
   DeclareBenchServe(*serve, serve_flags);
-  bench->footer("`skein bench serve --help` explains it. The flags of `worker bench` are:");
+  bench->footer("`skein bench COMMAND --help` explains a command. Those of `worker bench` are:");
   bench->set_help_flag();
   bench->fallthrough(false)->allow_extras();
   app.callback([&] {
@@ -103,7 +97,7 @@ int Main(int argc, char** argv) {
   if (plan->parsed()) return Plan(plan_flags);
   if (serve->parsed()) return BenchServe(coordinator, serve_flags);
   const std::vector<std::string> arguments = bench->remaining();
-  if (AskForHelp(arguments)) {
+  if (!arguments.empty() && IsHelp(arguments.front())) {
     absl::PrintF("%s\n", bench->help(app.get_name()));
     if (std::fflush(stdout) != 0) return kExitError;
   }

@@ -116,7 +116,7 @@ tokens_per_second() {
 
 # Decoding a bf16 model on 2 threads reads at this share of the memory's read bandwidth, or more.
 figure_read() {
-  run "$bin/worker/worker" bench --model=synthetic:llama3-1b --threads=2 --min-read-fraction=0.70 || missed=$((missed + 1))
+  run "$bin/worker/worker" bench decode --threads=2 --prompt-tokens=128 --min-fraction=0.70 || missed=$((missed + 1))
 }
 
 # Sets $reached to the median of what 8 streams give over one. usage: gain MODEL ANSWER_TOKENS REQUESTS_OF_ONE_STREAM ROUNDS FLAG...
@@ -145,13 +145,9 @@ batching() {
 }
 
 figure_batching() {
-  local batch
   batching "$bard" 128 8 $short
   # What its steps alone give, beside the ceilings of both: bard stays in the cache (docs/performance.md).
-  for batch in 1 8; do
-    run "$bin/worker/worker" bench --model="$bard" --batch="$batch" --prompt-tokens=8 --decode-tokens=128 |
-      sed -n "s/^ *\(arithmetic\|decode\)/bard's steps alone: \1/p"
-  done
+  run "$bin/worker/worker" bench decode --model="$bard" --batch=1,8 --prompt-tokens=8 --decode-tokens=128
   need_large
   batching "$large" 32 1 $rounds
 }

@@ -22,6 +22,13 @@ std::string WhyNone(const absl::StatusOr<int>& gpus) {
 
 }  // namespace
 
+absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text) {
+  for (const DeviceKind kind : kDeviceKinds) {
+    if (text == DeviceKindName(kind)) return kind;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("must be cpu or cuda, not '", text, "'"));
+}
+
 absl::StatusOr<GpuShare> ShareOfGpus(const DeviceChoice& choice, int gpus) {
   if (gpus == 0 || (choice.local_rank >= gpus && !choice.oversubscribe)) {
     return absl::FailedPreconditionError(absl::StrCat(

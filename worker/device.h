@@ -10,6 +10,9 @@
 
 namespace skein::worker {
 
+// "cpu" or "cuda".
+absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text);
+
 struct RankDevice {
   topology::Device device;
   int gpu = 0;         // CUDA's number, where it is one

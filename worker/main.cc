@@ -9,18 +9,16 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/deadlock_detection.h"
-#include "base/device_kind.h"
 #include "base/flags/flags.h"
 #include "base/log/log.h"
 #include "base/processes.h"
 #include "base/version.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "parallel/plan/plan.h"
-#include "worker/bench/bench.h"
+#include "worker/bench/bench_command.h"
+#include "worker/device.h"
 #include "worker/job_identity.h"
 #include "worker/rank.h"
 
@@ -31,7 +29,7 @@ Examples:
   mpirun -np 8 worker                             serve the coordinator on 127.0.0.1:50051
   mpirun -np 4 worker --coordinator=head:50051    serve another one
   mpirun -np 4 worker --layout=tp=2,pp=2          serve with this layout, whatever other jobs have
-  worker bench --model=synthetic:llama3-1b        measure this machine
+  worker bench decode --batch=1,8,64              measure this machine; see `worker bench --help`
 
 Environment:
   SKEIN_JOB_ID, SKEIN_JOB_SECRET   set by who starts the job and asks the coordinator for it; both or
@@ -39,13 +37,6 @@ Environment:
   SKEIN_JOB_SLOT                   with them: jobs that follow one another; a rank first kills what
                                    another job of its slot has left on its host
 )";
-
-absl::StatusOr<skein::DeviceKind> ParseDevice(const std::string& text) {
-  for (const skein::DeviceKind kind : skein::kDeviceKinds) {
-    if (text == skein::DeviceKindName(kind)) return kind;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("must be cpu or cuda, not '", text, "'"));
-}
 
 // Whoever ended the job before this one could not reach every host: a stopped rank there holds
 // memory and devices until it is killed.
@@ -78,13 +69,6 @@ int JobMain(skein::worker::RankOptions& options) {
   _exit(1);
 }
 
-int BenchMain(const skein::worker::BenchOptions& options) {
-  const absl::Status status = skein::worker::RunBench(options);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "worker bench: %s\n", std::string(status.message()).c_str());
-  return 1;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -100,7 +84,7 @@ int main(int argc, char** argv) {
   app.add_option("--model-root", options.model_root,
                  "folder in which this node's copy of the model lies under the last name of the "
                  "coordinator's path: /local for /local/bard (default: the coordinator's path)");
-  skein::AddParsed(app, "--device", options.device, ParseDevice,
+  skein::AddParsed(app, "--device", options.device, skein::worker::ParseDeviceKind,
                    "cpu or cuda: what ranks compute on; with cuda each rank of a host has one of "
                    "its GPUs")
       ->default_str("cuda where it can be used and sees a GPU, else cpu");
@@ -131,32 +115,8 @@ int main(int argc, char** argv) {
                "plan and send the next step while one runs (default); off: for comparison");
   skein::AddLogLevel(app, options.log_level);
 
-  skein::worker::BenchOptions bench;
-  CLI::App* bench_command = app.add_subcommand(
-      "bench", "measure decode, prefill and memory of this machine's GPU or CPUs");
-  skein::AddParsed(*bench_command, "--device", bench.device, ParseDevice, "cpu or cuda")
-      ->default_str("as of a rank");
-  bench_command->add_option("--model", bench.model, "a model folder or synthetic:NAME")
-      ->check(skein::NotEmpty())
-      ->capture_default_str();
-  bench_command->add_option("--threads", bench.threads, "0: the cores that this process may use")
-      ->check(skein::InRange(0, 1024))
-      ->capture_default_str();
-  bench_command->add_option("--batch", bench.batch, "sequences that decode together")
-      ->check(skein::InRange(1, 256))
-      ->capture_default_str();
-  bench_command->add_option("--prompt-tokens", bench.prompt_tokens, "length of the prompt")
-      ->check(skein::InRange(1, 4096))
-      ->capture_default_str();
-  bench_command->add_option("--decode-tokens", bench.decode_tokens, "tokens to decode and time")
-      ->check(skein::InRange(3, 4096))
-      ->capture_default_str();
-  bench_command
-      ->add_option("--min-read-fraction", bench.min_read_fraction,
-                   "fail when decoding reads less than this share of the read bandwidth")
-      ->check(skein::InRange(0.0, 1.0))
-      ->capture_default_str();
+  const skein::worker::BenchCommand bench(app);
 
   if (const std::optional<int> code = skein::ParseCommandLine(app, argc, argv)) return *code;
-  return bench_command->parsed() ? BenchMain(bench) : JobMain(options);
+  return bench.parsed() ? bench.Run() : JobMain(options);
 }

@@ -22,7 +22,8 @@ TEST(WorkerTest, WhatIsWrongIsSaidWithItsFlagBeforeMpiStarts) {
   };
   const Case cases[] = {
       {"--help", 0, "--orphan-timeout"},
-      {"bench --help", 0, "--decode-tokens"},
+      {"bench --help", 0, "decode"},
+      {"bench decode --help", 0, "--decode-tokens"},
       {"--version", 0, "."},
       {"--nonsense", 2, "worker: The following argument was not expected: --nonsense"},
       {"--coordinator nonsense", 2, "--coordinator: 'nonsense' is not HOST:PORT"},
@@ -35,11 +36,19 @@ TEST(WorkerTest, WhatIsWrongIsSaidWithItsFlagBeforeMpiStarts) {
       {"--step-timeout 999ms", 2, "--step-timeout: must be a duration in [1s, "},
       {"--layout tp=x", 2, "--layout: "},
       {"--log-level loud", 2, "--log-level: must be trace, "},
-      {"bench --batch 0", 2, "--batch: must be a whole number in [1, 256], not '0'"},
-      {"bench --min-read-fraction 2", 2, "--min-read-fraction: must be a number in [0, 1]"},
-      {"bench --model checkpoints/bard --threads 2 --decode-tokens 3", 0, "plain reads"},
-      {"bench --model /nowhere", 1, "--model: /nowhere/config.json"},
-      {"bench --model synthetic:x", 1, "--model: 'synthetic:x'"},
+      {"bench", 2, "A subcommand is required"},
+      {"bench --model checkpoints/bard", 2, "--model"},
+      {"bench decode --batch 0", 2, "--batch: must be a whole number in [1, 1024], not '0'"},
+      {"bench decode --batch 1,x", 2, "--batch: must be a whole number in [1, 1024], not 'x'"},
+      {"bench decode --decode-tokens 3", 2, "--decode-tokens: must be a whole number in [4, "},
+      {"bench decode --min-fraction 2", 2, "--min-fraction: must be a number in [0, 1]"},
+      {"bench decode --model /nowhere", 1, "--model: /nowhere/config.json"},
+      {"bench prefill --model synthetic:x", 1, "--model: 'synthetic:x'"},
+      {"bench prefill --prompt-tokens=0", 2, "--prompt-tokens: must be a whole number in [1, "},
+      {"bench prefill --batch=1", 2, "--batch"},
+      {"bench kernels --only=", 2, "--only: "},
+      {"bench kernels --json=/nowhere/x", 1, "--json: cannot write '/nowhere/x'"},
+      {"bench comm", 1, "there is one rank"},
   };
   for (const Case& c : cases) {
     FILE* pipe = popen(absl::StrCat("worker/worker ", c.flags, " 2>&1").c_str(), "r");

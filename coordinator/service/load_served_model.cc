@@ -19,7 +19,7 @@ absl::StatusOr<ServedModel> ReadFolder(const std::string& path) {
   if (absl::StartsWith(path, "synthetic:")) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", path, "' has no tokenizer; give a model's folder, or measure it ",
-                     "with `skein bench --model=", path, "`"));
+                     "with `skein bench decode --model=", path, "`"));
   }
   ServedModel model;
   model.path = path;

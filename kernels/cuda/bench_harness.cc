@@ -3,11 +3,9 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/cuda/ceilings.h"
 #include "kernels/cuda/cuda_rates.h"
 #include "kernels/cuda/cuda_status.h"
@@ -85,23 +83,19 @@ void Bench::MeasureCeilings() {
   REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
   const absl::StatusOr<CudaRates> rates = skein::kernels::MeasureCudaRates(0);
   Require(rates.status());
-  bytes_per_s_ = rates->read_bytes_per_s;
-  operations_per_s_ = rates->flops_per_s;
-  std::printf("%s, %d multiprocessors; ceilings: read %.2f TB/s, bf16 products %.0f TFLOP/s\n",
-              properties.name, multiprocessors_, bytes_per_s_ / 1e12, operations_per_s_ / 1e12);
-  std::printf("%-56s %10s %10s %10s %9s %7s\n", "kernel", "MB", "GFLOP", "us", "rate", "share");
+  ceilings_ = {.bytes_per_s = rates->read_bytes_per_s, .operations_per_s = rates->flops_per_s};
+  report_.emplace("kernels", "",
+                  BenchMachine{.kind = "cuda", .device = properties.name, .ceilings = ceilings_});
+  report_->Begin();
 }
 
-void Bench::Report(const std::string& name, double bytes, double operations, double seconds) const {
-  const bool by_bytes = bytes / bytes_per_s_ >= operations / operations_per_s_;
-  const double floor = std::max(bytes / bytes_per_s_, operations / operations_per_s_);
-  std::printf(
-      "%-56s %10.2f %10.2f %10.2f %9s %6.1f%%\n", name.c_str(), bytes / 1e6, operations / 1e9,
-      seconds * 1e6,
-      by_bytes ? absl::StrCat(static_cast<int64_t>(bytes / seconds / 1e9), " GB/s").c_str()
-               : absl::StrCat(static_cast<int64_t>(operations / seconds / 1e12), " TF/s").c_str(),
-      100 * floor / seconds);
-  std::fflush(stdout);
+void Bench::Add(const std::string& name, double bytes, double operations, double seconds) {
+  report_->Add({.name = name,
+                .seconds = seconds,
+                .samples = kReplays,
+                .bytes = bytes,
+                .operations = operations,
+                .ceilings = ceilings_});
 }
 
 }  // namespace skein::kernels::cuda

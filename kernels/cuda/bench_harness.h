@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/bench/report.h"
 #include "base/stream.h"
 #include "kernels/cuda/blas_linear.h"
 #include "kernels/cuda/device_testing.h"
@@ -35,10 +37,11 @@ class Bench {
   static int Sets(int64_t bytes);
   // Seconds of one launch.
   double Time(const std::function<absl::Status(int set)>& enqueue, int sets);
-  // First. Prints them, and the table's head.
+  // First.
   void MeasureCeilings();
-  // A row. The share is of whichever ceiling takes longer.
-  void Report(const std::string& name, double bytes, double operations, double seconds) const;
+  // A row, which is printed.
+  void Add(const std::string& name, double bytes, double operations, double seconds);
+  const BenchReport& report() const { return *report_; }
 
  private:
   std::string only_;
@@ -46,8 +49,8 @@ class Bench {
   int32_t multiprocessors_ = Multiprocessors();
   DeviceBytes workspace_;
   std::unique_ptr<Blas> blas_;
-  double bytes_per_s_ = 0;
-  double operations_per_s_ = 0;
+  Ceilings ceilings_;
+  std::optional<BenchReport> report_;
 };
 
 }  // namespace skein::kernels::cuda

@@ -1,18 +1,22 @@
 // Times every kernel and says what it is bound by: bytes or operations, and the share of the
 // ceiling that this run measured.
-//   bench_kernels [NAME]: only rows whose name holds NAME.
+// `worker bench kernels` becomes this program where it computes on a GPU.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/flags/flags.h"
 #include "kernels/cuda/bench_harness.h"
 #include "kernels/cuda/blas_linear.h"
 #include "kernels/cuda/decode_attention.h"
@@ -57,7 +61,7 @@ void BenchRmsNorm(Bench& bench, int64_t rows, int64_t cols) {
                        bench.stream());
       },
       sets);
-  bench.Report(name, 4.0 * static_cast<double>(bytes), 0, seconds);
+  bench.Add(name, 4.0 * static_cast<double>(bytes), 0, seconds);
 }
 
 void BenchSwiGlu(Bench& bench, int64_t rows, int64_t cols, GateUpLayout layout) {
@@ -80,7 +84,7 @@ void BenchSwiGlu(Bench& bench, int64_t rows, int64_t cols, GateUpLayout layout) 
                        bench.stream());
       },
       sets);
-  bench.Report(name, 3.0 * static_cast<double>(bytes), 0, seconds);
+  bench.Add(name, 3.0 * static_cast<double>(bytes), 0, seconds);
 }
 
 void BenchGather(Bench& bench, int64_t rows, int64_t cols) {
@@ -108,7 +112,7 @@ void BenchGather(Bench& bench, int64_t rows, int64_t cols) {
                        bench.stream());
       },
       sets);
-  bench.Report(name, 4.0 * static_cast<double>(rows * cols), 0, seconds);
+  bench.Add(name, 4.0 * static_cast<double>(rows * cols), 0, seconds);
 }
 
 struct Matrix {
@@ -143,8 +147,8 @@ void BenchFewRows(Bench& bench, const Matrix& m, int64_t rows) {
       },
       sets);
   const double outs = static_cast<double>(m.swiglu ? m.n / 2 : m.n);
-  bench.Report(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + outs), 2.0 * rows * m.n * m.k,
-               seconds);
+  bench.Add(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + outs), 2.0 * rows * m.n * m.k,
+            seconds);
 }
 
 void BenchStreamK(Bench& bench, const Matrix& m, int64_t rows) {
@@ -175,8 +179,8 @@ void BenchStreamK(Bench& bench, const Matrix& m, int64_t rows) {
       },
       sets);
   const double outs = static_cast<double>(m.swiglu ? m.n / 2 : m.n);
-  bench.Report(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + outs), 2.0 * rows * m.n * m.k,
-               seconds);
+  bench.Add(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + outs), 2.0 * rows * m.n * m.k,
+            seconds);
 }
 
 void BenchBlas(Bench& bench, const Matrix& m, int64_t rows) {
@@ -201,8 +205,8 @@ void BenchBlas(Bench& bench, const Matrix& m, int64_t rows) {
                                     bench.stream());
       },
       sets);
-  bench.Report(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + m.n), 2.0 * rows * m.n * m.k,
-               seconds);
+  bench.Add(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + m.n), 2.0 * rows * m.n * m.k,
+            seconds);
 }
 
 // Sequences of equal shape, their pages anywhere in the caches of several layers.
@@ -286,8 +290,8 @@ void BenchDecode(Bench& bench, int32_t sequences, int32_t length, int32_t heads,
       },
       a.layers);
   const double positions = static_cast<double>(sequences) * length;
-  bench.Report(name, 4.0 * positions * kv_heads * head_dim, 4.0 * positions * heads * head_dim,
-               seconds);
+  bench.Add(name, 4.0 * positions * kv_heads * head_dim, 4.0 * positions * heads * head_dim,
+            seconds);
 }
 
 void BenchPlan(Bench& bench, int32_t sequences) {
@@ -299,7 +303,7 @@ void BenchPlan(Bench& bench, int32_t sequences) {
                                .kv_heads = 8,
                                .multiprocessors = bench.multiprocessors(),
                                .plan = plan.data()};
-  bench.Report(name, 0, 0, bench.Time([&](int) { return Enqueue(planning, bench.stream()); }, 8));
+  bench.Add(name, 0, 0, bench.Time([&](int) { return Enqueue(planning, bench.stream()); }, 8));
 }
 
 void BenchPrefill(Bench& bench, PrefillForm form, int32_t sequences, int32_t rows, int32_t length,
@@ -329,7 +333,7 @@ void BenchPrefill(Bench& bench, PrefillForm form, int32_t sequences, int32_t row
   const double bytes = 4.0 * sequences *
                        (static_cast<double>(length) * kv_heads + double{1} * rows * heads) *
                        head_dim;
-  bench.Report(name, bytes, 4.0 * pairs * heads * head_dim, seconds);
+  bench.Add(name, bytes, 4.0 * pairs * heads * head_dim, seconds);
 }
 
 void BenchRope(Bench& bench, int32_t rows) {
@@ -357,7 +361,7 @@ void BenchRope(Bench& bench, int32_t rows) {
             bench.stream());
       },
       sets);
-  bench.Report(name, 4.0 * rows * static_cast<double>(a.stride), 0, seconds);
+  bench.Add(name, 4.0 * rows * static_cast<double>(a.stride), 0, seconds);
 }
 
 // Rows of 128,256 logits; greedy where top_p is 0.
@@ -399,7 +403,7 @@ void BenchDraws(Bench& bench, int32_t rows, float top_p) {
                        bench.stream());
       },
       sets);
-  bench.Report(name, 4.0 * static_cast<double>(floats), 0, seconds);
+  bench.Add(name, 4.0 * static_cast<double>(floats), 0, seconds);
 }
 
 void RunAll(Bench& bench) {
@@ -469,17 +473,28 @@ void RunAll(Bench& bench) {
 }  // namespace skein::kernels::cuda
 
 int main(int argc, char** argv) {
+  CLI::App app("Times every kernel of GPUs.");
+  app.name("bench_kernels");
+  std::string only;
+  std::string json_file;
+  app.add_option("only,--only", only, "only rows whose name holds this");
+  app.add_option("--json", json_file, "write the rows, the machine and its ceilings into this file")
+      ->check(skein::NotEmpty());
+  if (const std::optional<int> code = skein::ParseCommandLine(app, argc, argv)) return *code;
   const absl::StatusOr<bool> has_gpu = skein::kernels::cuda::HasGpu();
   if (!has_gpu.ok()) {
     std::fprintf(stderr, "%s\n", has_gpu.status().ToString().c_str());
-    return 1;
+    return skein::kExitError;
   }
   if (!*has_gpu) {
     std::puts("no GPU");
-    return 0;
+    return skein::kExitOk;
   }
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  skein::kernels::cuda::Bench bench(argc > 1 ? argv[1] : "");
+  skein::kernels::cuda::Bench bench(only);
   skein::kernels::cuda::RunAll(bench);
-  return 0;
+  if (json_file.empty()) return skein::kExitOk;
+  const absl::Status written = skein::WriteFile(json_file, bench.report().ToJson());
+  if (written.ok()) return skein::kExitOk;
+  std::fprintf(stderr, "--json: %s\n", std::string(written.message()).c_str());
+  return skein::kExitError;
 }

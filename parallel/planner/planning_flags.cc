@@ -55,8 +55,8 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
       .add_option_function<double>(
           "--read-bandwidth",
           [&constraints](double gb_s) { constraints.rates.read_bytes_per_s = gb_s * 1e9; },
-          "GB/s that a rank reads from memory (`skein bench` measures it). With --hop it says how "
-          "many micro-batches a pipeline has")
+          "GB/s that a rank reads from memory (`skein bench decode` measures it). With --hop it "
+          "says how many micro-batches a pipeline has")
       ->check(InRange(0.001, 100000.0))
       ->default_str(absl::StrCat(constraints.rates.read_bytes_per_s / 1e9));
   AddDuration(command, "--hop", constraints.rates.hop,

@@ -411,17 +411,19 @@ TEST(SkeinUsageTest, BenchFindsTheWorkerBesideIt) {
     fs::create_directories(worker.parent_path());
     std::ofstream(worker) << "#!/bin/sh\necho \"worker $*\"\n";
     fs::permissions(worker, fs::perms::owner_all);
-    EXPECT_EQ(Skein("bench --threads 2", skein).out, "worker bench --threads 2\n") << place;
+    EXPECT_EQ(Skein("bench decode --threads 2", skein).out, "worker bench decode --threads 2\n")
+        << place;
   }
 }
 
 TEST(SkeinUsageTest, BenchStartsTheWorkerWithTheOtherFlags) {
-  EXPECT_EQ(Skein("bench --worker /bin/echo --model=synthetic:llama3-1b --threads 2").out,
-            "bench --model=synthetic:llama3-1b --threads 2\n");
+  EXPECT_EQ(Skein("bench --worker /bin/echo decode --model=synthetic:llama3-1b --threads 2").out,
+            "bench decode --model=synthetic:llama3-1b --threads 2\n");
+  EXPECT_EQ(Skein("bench prefill --worker /bin/echo --help").out, "bench prefill --help\n");
   for (const std::string help : {"-h", "--help"}) {
     EXPECT_THAT(Skein("bench --worker /bin/echo " + help).out,
                 AllOf(HasSubstr("skein bench [OPTIONS]"), HasSubstr("Load a coordinator"),
-                      EndsWith("bench` are:\n\nbench " + help + "\n")));
+                      EndsWith("worker bench` are:\n\nbench " + help + "\n")));
   }
   const Outcome missing = Skein("bench --worker /nowhere/worker");
   EXPECT_EQ(missing.exit_code, 1);

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <future>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
@@ -25,6 +27,8 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+using nlohmann::json;
 
 constexpr char kWorker[] = "worker/worker";
 
@@ -190,47 +194,56 @@ void LogLevel() {
 
 // ---- worker bench ----
 
-Outcome Bench(const std::string& flags) {
-  return Run(kWorker, "bench --prompt-tokens=8 --decode-tokens=3 " + flags);
+constexpr char kSmall[] = " --model=checkpoints/bard --prompt-tokens=8 ";
+
+// A command of `worker bench`, made small.
+Outcome Bench(const std::string& command, const std::string& flags) {
+  return Run(kWorker, absl::StrCat("bench ", command, kSmall, flags));
 }
 
-void BenchDevice() {
-  const std::string flags = "bench --model=checkpoints/bard --prompt-tokens=8 --decode-tokens=3";
+// What it writes into the file that --json names.
+json BenchJson(const std::string& arguments) {
+  const std::string file = NewPath("bench.json");
+  const Outcome outcome = Run(kWorker, absl::StrCat("bench ", arguments, " --json=", file));
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  return json::parse(ReadFileOrEmpty(file), nullptr, /*allow_exceptions=*/false);
+}
+
+void BenchDevice(const std::string& command) {
   for (const auto& [fake, says] : kNoGpu) {
-    EXPECT_THAT(Said(Run(WorkerWith(fake), flags + " --device=cuda")),
+    EXPECT_THAT(Said(Run(WorkerWith(fake), command + " --device=cuda")),
                 AllOf(HasSubstr("status 1\n"), HasSubstr(says)));
-    EXPECT_THAT(Said(Run(WorkerWith(fake), flags)),
+    EXPECT_THAT(Said(Run(WorkerWith(fake), command)),
                 AllOf(HasSubstr("status 0\n"), HasSubstr("no GPU: "), HasSubstr(says)));
   }
-  EXPECT_THAT(Said(Run(WorkerWith("library"), flags)),
+  EXPECT_THAT(Said(Run(WorkerWith("library"), command)),
               AllOf(HasSubstr("status 1\n"), HasSubstr("fake GPU 0 has no kernels")));
-  EXPECT_THAT(Said(Run(WorkerWith("library"), flags + " --device=cpu")),
+  EXPECT_THAT(Said(Run(WorkerWith("library"), command + " --device=cpu")),
               AllOf(HasSubstr("status 0\n"), Not(HasSubstr("GPU"))));
 }
 
-// "13.2 MiB" of what a step of decoding reads: weights, and the keys and values of its sequences.
-std::string BytesOfAStep(const Outcome& outcome) {
-  EXPECT_TRUE(outcome.ok()) << outcome.err;
-  const size_t end = outcome.out.find(" MiB", outcome.out.find("a step (median"));
-  const size_t begin = outcome.out.find_last_of(" ", end - 1) + 1;
-  return outcome.out.substr(begin, end - begin);
+void BenchJsonFile(const std::string& arguments, const std::string& row) {
+  const json report = BenchJson(arguments);
+  ASSERT_TRUE(report.is_object());
+  ASSERT_FALSE(report["rows"].empty());
+  EXPECT_THAT(report["rows"][0]["name"], HasSubstr(row));
+  const Outcome nowhere =
+      Run(kWorker, absl::StrCat("bench ", arguments, " --json=/nowhere/bench.json"));
+  EXPECT_EQ(nowhere.exit_code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("--json: "));
+  EXPECT_THAT(nowhere.out, Not(HasSubstr(row)));  // told before anything is measured
 }
 
-void BenchModel() {
-  EXPECT_EQ(BytesOfAStep(Bench("--model=checkpoints/bard")), "13.1");
-  EXPECT_THAT(Bench("--model=/nowhere").err, HasSubstr("/nowhere"));
+void BenchModel(const std::string& command) {
+  EXPECT_THAT(Bench(command, "").out, HasSubstr("weights of 13.0 MiB"));
+  EXPECT_THAT(Run(kWorker, absl::StrCat("bench ", command, " --model=/nowhere")).err,
+              HasSubstr("/nowhere"));
 }
-
-void BenchBatch() { EXPECT_EQ(BytesOfAStep(Bench("--model=checkpoints/bard --batch=64")), "18.0"); }
 
 // The most that the process has had at once.
-int MostThreads(const std::string& flags) {
+int MostThreads(const std::string& arguments) {
   Process bench({.name = "bench",
-                 .argv = {"sh", "-c",
-                          absl::StrCat("exec ", kWorker,
-                                       " bench --model=checkpoints/bard --prompt-tokens=8 "
-                                       "--decode-tokens=900 ",
-                                       flags)}});
+                 .argv = {"sh", "-c", absl::StrCat("exec ", kWorker, " bench ", arguments)}});
   const std::filesystem::path tasks = absl::StrCat("/proc/", bench.pid(), "/task");
   int most = 0;
   while (!bench.Wait(absl::Milliseconds(5))) {
@@ -243,26 +256,109 @@ int MostThreads(const std::string& flags) {
 }
 
 // Each of its parts that compute has so many more.
-void BenchThreads() { EXPECT_GE(MostThreads("--threads=9") - MostThreads("--threads=2"), 7); }
+void BenchThreads(const std::string& arguments) {
+  EXPECT_GE(MostThreads(arguments + " --threads=9") - MostThreads(arguments + " --threads=2"), 7);
+}
+
+// All of the ceiling is more than there is; of a small model caches may give it.
+void BenchMinFraction(const std::string& command) {
+  EXPECT_TRUE(Bench(command, "").ok());
+  const Outcome outcome = Bench(command, "--min-fraction=1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, AnyOf(HasSubstr("may stay in a cache"), HasSubstr("asked were 100%")));
+}
+
+void BenchBatch() {
+  const json rows = BenchJson(absl::StrCat("decode", kSmall, "--batch=1,64"))["rows"];
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_EQ(rows[1]["batch"], 64);
+  // 63 sequences more, with the keys and values of the mean context, in 8 layers: 2 KV heads of 64
+  // floats each.
+  const double context = 8 + 1 + 15 / 2.0;
+  EXPECT_EQ(double{rows[1]["bytes"]} - double{rows[0]["bytes"]}, 63 * context * 8 * 2 * 2 * 64 * 4);
+}
 
 void BenchPromptTokens() {
-  const Outcome outcome = Run(kWorker, "bench --model=checkpoints/bard --prompt-tokens=1020");
+  const Outcome outcome =
+      Run(kWorker, "bench decode --model=checkpoints/bard --prompt-tokens=1020");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("1037 tokens exceed the model's context of 1024"));
 }
 
-void BenchDecodeTokens() {
-  const std::string bench = "bench --model=checkpoints/bard --prompt-tokens=8 ";
-  EXPECT_THAT(Run(kWorker, bench + "--decode-tokens=5").out, HasSubstr("(median of 5)"));
-  EXPECT_THAT(Run(kWorker, bench).out, HasSubstr("(median of 16)"));
+void BenchPrompts() {
+  const json rows = BenchJson("prefill --model=checkpoints/bard --prompt-tokens=8,16")["rows"];
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_EQ(rows[0]["prompt_tokens"], 8);
+  EXPECT_EQ(rows[1]["prompt_tokens"], 16);
 }
 
-// All of the bandwidth is more than there is; of a small model caches may give it.
-void BenchMinReadFraction() {
-  EXPECT_TRUE(Bench("--model=checkpoints/bard").ok());
-  const Outcome outcome = Bench("--model=checkpoints/bard --min-read-fraction=1");
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.err, AnyOf(HasSubstr("may stay in a cache"), HasSubstr("asked were 100%")));
+void BenchDecodeTokens() {
+  const std::string decode = absl::StrCat("decode", kSmall);
+  EXPECT_EQ(BenchJson(decode + "--decode-tokens=5")["rows"][0]["samples"], 5);
+  EXPECT_EQ(BenchJson(decode)["rows"][0]["samples"], 16);
+}
+
+constexpr char kOneKernel[] = "kernels --only='of 2: 1B o'";
+
+void BenchOnly() {
+  const json rows = BenchJson(kOneKernel)["rows"];
+  ASSERT_EQ(rows.size(), 1);
+  EXPECT_EQ(rows[0]["name"], "product of 2: 1B o 2048 x 2048");
+  EXPECT_TRUE(BenchJson("kernels --only=nothing")["rows"].empty());
+}
+
+// `worker bench comm` on two ranks.
+Outcome Comm(const std::string& worker, const std::string& flags) {
+  return Run("tests/mpi/mpirun.sh", absl::StrCat("2 ", worker, " bench comm ", flags));
+}
+
+void CommDevice() {
+  EXPECT_THAT(Comm(WorkerWith("lacking"), "--device=cuda").err, HasSubstr("libskein_absent.so"));
+  EXPECT_THAT(Comm(WorkerWith("library"), "").err, HasSubstr("fake GPU 0 has no kernels"));
+  EXPECT_THAT(Comm(WorkerWith("library"), "--device=cpu").out, HasSubstr("hop of 64.0 MiB"));
+}
+
+void CommJson() {
+  const std::string file = NewPath("comm.json");
+  EXPECT_TRUE(Comm(kWorker, "--json=" + file).ok());
+  const json report = json::parse(ReadFileOrEmpty(file), nullptr, /*allow_exceptions=*/false);
+  ASSERT_EQ(report["rows"].size(), 10);
+  EXPECT_EQ(report["rows"][1]["name"], "hop of 8.0 KiB");
+  EXPECT_EQ(report["rows"][1]["ranks"], 2);
+  EXPECT_THAT(Comm(kWorker, "--json=/nowhere/comm.json").err, HasSubstr("--json: "));
+}
+
+// It is taken, and changes nothing on CPUs; as OversubscribeDevices.
+void CommOversubscribeDevices() {
+  EXPECT_TRUE(Comm(kWorker, "--device=cpu --oversubscribe-devices").ok());
+}
+
+FlagCases BenchCases() {
+  FlagCases cases = {
+      HelpCase(kWorker, "bench"),
+      {{"bench decode", "--batch"}, BenchBatch},
+      {{"bench decode", "--prompt-tokens"}, BenchPromptTokens},
+      {{"bench decode", "--decode-tokens"}, BenchDecodeTokens},
+      {{"bench prefill", "--prompt-tokens"}, BenchPrompts},
+      {{"bench kernels", "--only"}, BenchOnly},
+      {{"bench comm", "--device"}, CommDevice},
+      {{"bench comm", "--json"}, CommJson},
+      {{"bench comm", "--oversubscribe-devices"}, CommOversubscribeDevices},
+  };
+  for (const std::string command : {"decode", "prefill", "kernels", "comm"}) {
+    cases.push_back(HelpCase(kWorker, "bench " + command));
+    if (command == "comm") continue;
+    const bool kernels = command == "kernels";
+    const std::string name = "bench " + command;
+    const std::string small = kernels ? kOneKernel : command + kSmall;
+    cases.push_back({{name, "--device"}, [=] { BenchDevice("bench " + small); }});
+    cases.push_back({{name, "--json"}, [=] { BenchJsonFile(small, kernels ? "1B o" : command); }});
+    cases.push_back({{name, "--threads"}, [=] { BenchThreads(small); }});
+    if (kernels) continue;
+    cases.push_back({{name, "--model"}, [=] { BenchModel(command); }});
+    cases.push_back({{name, "--min-fraction"}, [=] { BenchMinFraction(command); }});
+  }
+  return cases;
 }
 
 FlagCases WorkerCases() {
@@ -280,20 +376,12 @@ FlagCases WorkerCases() {
       {{"", "--overlap"}, Overlap},
       {{"", "--no-overlap"}, NoOverlap},
       {{"", "--log-level"}, LogLevel},
-      HelpCase(kWorker, "bench"),
-      {{"bench", "--device"}, BenchDevice},
-      {{"bench", "--model"}, BenchModel},
-      {{"bench", "--threads"}, BenchThreads},
-      {{"bench", "--batch"}, BenchBatch},
-      {{"bench", "--prompt-tokens"}, BenchPromptTokens},
-      {{"bench", "--decode-tokens"}, BenchDecodeTokens},
-      {{"bench", "--min-read-fraction"}, BenchMinReadFraction},
   };
 }
 
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  RegisterFlagTests(kWorker, WorkerCases());
+  RegisterFlagTests(kWorker, Concatenated({WorkerCases(), BenchCases()}));
   return RUN_ALL_TESTS();
 }
 

@@ -123,7 +123,7 @@ count_bench() {
 # usage: run_program PART PROGRAM SECONDS ARGUMENT...
 run_program() {
   local part=$1 name=${2##*/} seconds=$3 program sanitize=() arguments said begin=$SECONDS status=0 good=0 bad=0 left=0 faults=()
-  said=$logs/$part.$name.log
+  said=$logs/$part.$name${5:+.$5}.log  # of each command of a program
   case $part in
     memcheck) sanitize=("$sanitizer" --tool memcheck --leak-check no --error-exitcode 99) ;;
     racecheck) sanitize=("$sanitizer" --tool racecheck --error-exitcode 99) ;;

@@ -20,6 +20,10 @@ namespace {
 StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard) {
   StepCost cost;
   for (const kernels::Op& op : program.program.ops) {
+    if (const auto* attention = std::get_if<kernels::AttentionOp>(&op)) {
+      // Products of queries with keys, and of weights with values.
+      cost.flops_per_pair += 4.0 * attention->heads * attention->head_dim;
+    }
     const auto* matmul = std::get_if<kernels::MatMulOp>(&op);
     if (matmul == nullptr) continue;
     const kernels::WeightSpec& spec = program.program.weights[matmul->weight].spec;
@@ -29,19 +33,19 @@ StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard) {
     (tokens ? cost.flops_per_row : cost.flops_per_output) += flops;
     cost.weight_bytes += shard.weights->bytes(matmul->weight);
   }
+  const kernels::KvSpec& kv = program.kv;
+  const int64_t element_bytes = kv.dtype == kernels::KvDType::kF32 ? 4 : 2;
+  cost.kv_bytes = kv.layers * 2 * kv.kv_heads * kv.head_dim * element_bytes;
   return cost;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(
-    const BenchOptions& options, int threads, DeviceKind device,
-    std::unique_ptr<kernels::Backend> backend,
-    const std::function<void(const std::string&)>& progress) {
+absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(const BenchModelOptions& options,
+                                                             BenchDevice& device) {
   auto model = std::unique_ptr<BenchModel>(new BenchModel(options, device));
-  model->backend_ = std::move(backend);
   SKEIN_RETURN_IF_ERROR(Annotate(model->Open(), "--model"));
-  SKEIN_RETURN_IF_ERROR(model->Load(threads, progress));
+  SKEIN_RETURN_IF_ERROR(model->Load());
   return model;
 }
 
@@ -58,69 +62,64 @@ absl::Status BenchModel::Open() {
   return absl::OkStatus();
 }
 
-absl::Status BenchModel::Load(int threads,
-                              const std::function<void(const std::string&)>& progress) {
-  const int64_t length = options_.prompt_tokens + options_.decode_tokens + 1;
-  if (length > config_.max_position_embeddings) {
-    return absl::InvalidArgumentError(absl::StrCat("--prompt-tokens and --decode-tokens: ", length,
-                                                   " tokens exceed the model's context of ",
-                                                   config_.max_position_embeddings));
+absl::Status BenchModel::Load() {
+  if (options_.most_tokens > config_.max_position_embeddings) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--prompt-tokens and --decode-tokens: ", options_.most_tokens,
+                     " tokens exceed the model's context of ", config_.max_position_embeddings));
   }
-  const int64_t page_size = kernels::PageTokens(device_);
-  pages_per_sequence_ = (length + page_size - 1) / page_size;
-  const bool gpu = device_ == DeviceKind::kCuda;
+  const DeviceKind kind = device_.device.device.kind;
+  const int64_t page_size = kernels::PageTokens(kind);
+  pages_per_sequence_ = (options_.most_tokens + page_size - 1) / page_size;
   SKEIN_ASSIGN_OR_RETURN(
-      program_,
-      plan::BuildRankProgram(config_, tensors_.get(),
-                             {.layers = Range{0, config_.num_layers},
-                              .page_size = page_size,
-                              .pages = pages_per_sequence_ * options_.batch,
-                              .kv_dtype = gpu ? kernels::KvDType::kBF16 : kernels::KvDType::kF32,
-                              .activations = kernels::ActivationDType(device_)}));
-  ShardLoadOptions load{.threads = threads};
+      program_, plan::BuildRankProgram(config_, tensors_.get(),
+                                       {.layers = Range{0, config_.num_layers},
+                                        .page_size = page_size,
+                                        .pages = pages_per_sequence_ * options_.sequences,
+                                        .kv_dtype = device_.is_gpu() ? kernels::KvDType::kBF16
+                                                                     : kernels::KvDType::kF32,
+                                        .activations = kernels::ActivationDType(kind)}));
+  ShardLoadOptions load{.threads = device_.threads};
   load.progress = [&](int64_t done, int64_t total) {
-    progress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));
+    ShowProgress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));
   };
-  SKEIN_ASSIGN_OR_RETURN(shard_, LoadShard(*tensors_, program_, *backend_, load));
-  SKEIN_ASSIGN_OR_RETURN(kv_, backend_->AllocateKv(program_.kv));
-  SKEIN_ASSIGN_OR_RETURN(
-      executable_,
-      backend_->Compile(program_.program,
-                        {.rows = std::max<int64_t>(options_.prompt_tokens, options_.batch),
-                         .outputs = options_.batch,
-                         .slots = options_.batch,
-                         .slot_pages = pages_per_sequence_},
-                        {.weights = shard_.weights.get(), .kv = kv_.get()}));
+  const absl::Time begin = absl::Now();
+  SKEIN_ASSIGN_OR_RETURN(shard_, LoadShard(*tensors_, program_, *device_.backend, load));
+  load_time_ = absl::Now() - begin;
+  SKEIN_ASSIGN_OR_RETURN(kv_, device_.backend->AllocateKv(program_.kv));
+  SKEIN_ASSIGN_OR_RETURN(executable_, device_.backend->Compile(
+                                          program_.program,
+                                          {.rows = std::max(options_.most_rows, options_.sequences),
+                                           .outputs = options_.sequences,
+                                           .slots = options_.sequences,
+                                           .slot_pages = pages_per_sequence_},
+                                          {.weights = shard_.weights.get(), .kv = kv_.get()}));
+  ShowProgress("warming up");
   SKEIN_RETURN_IF_ERROR(executable_->WarmUp());
-  stage_ = std::make_unique<Stage>(StageOptions{.slots = options_.batch}, program_.program,
+  stage_ = std::make_unique<Stage>(StageOptions{.slots = options_.sequences}, program_.program,
                                    executable_.get());
   cost_ = CostOf(program_, shard_);
   return absl::OkStatus();
 }
 
-int64_t BenchModel::BytesPerPosition() const {
-  const int64_t element_bytes = program_.kv.dtype == kernels::KvDType::kF32 ? 4 : 2;
-  return program_.kv.layers * 2 * program_.kv.kv_heads * program_.kv.head_dim * element_bytes;
-}
-
-StepOrder BenchModel::PrefillOrder(int32_t slot) const {
+StepOrder BenchModel::PrefillOrder(int32_t slot, int32_t tokens) const {
   StepOrder order{.starts = {{.slot = slot, .sampling = {.temperature = 0}}}};
   kernels::SlotUpdate& update = order.updates.emplace_back(kernels::SlotUpdate{.slot = slot});
   for (int64_t i = 0; i < pages_per_sequence_; ++i) {
     update.pages.push_back(static_cast<int32_t>(slot * pages_per_sequence_ + i));
   }
   ChunkOrder chunk{.slot = slot, .draws = true};
-  for (int i = 0; i < options_.prompt_tokens; ++i) {
-    chunk.tokens.push_back(static_cast<int32_t>((i * 7919 + 17) % config_.vocab_size));
+  for (int32_t i = 0; i < tokens; ++i) {
+    chunk.tokens.push_back(static_cast<int32_t>((i * int64_t{7919} + 17) % config_.vocab_size));
   }
   order.micro_batches = {{chunk}};
   return order;
 }
 
-StepOrder BenchModel::DecodeOrder() const {
+StepOrder BenchModel::DecodeOrder(int32_t sequences) const {
   StepOrder order;
   std::vector<ChunkOrder>& chunks = order.micro_batches.emplace_back();
-  for (int32_t slot = 0; slot < options_.batch; ++slot) {
+  for (int32_t slot = 0; slot < sequences; ++slot) {
     chunks.push_back({.slot = slot, .tokens = {kernels::kNewestToken}, .draws = true});
   }
   return order;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,12 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/device_kind.h"
 #include "kernels/ops/backend.h"
 #include "model/config/model_config.h"
 #include "model/format/tensor_source.h"
 #include "parallel/program/rank_program.h"
-#include "worker/bench/bench.h"
+#include "worker/bench/bench_device.h"
 #include "worker/engine/stage.h"
 #include "worker/loader/shard_loader.h"
 
@@ -26,48 +24,56 @@ struct StepCost {
   int64_t weight_bytes = 0;     // read once a step, however many rows it has
   double flops_per_row = 0;     // of products over every row
   double flops_per_output = 0;  // of the output matrix, over rows with logits
+  double flops_per_pair = 0;    // of attention: a row, and a position that it attends to
+  int64_t kv_bytes = 0;         // of a position's keys and values, in all layers
+};
+
+struct BenchModelOptions {
+  std::string model;        // a folder, or synthetic:NAME
+  int32_t sequences = 1;    // at once
+  int32_t most_rows = 1;    // of a step
+  int32_t most_tokens = 1;  // of a sequence
 };
 
 // Sequence s of the batch has slot s and pages of its own.
 class BenchModel {
  public:
-  // Opens options.model and loads it. `progress` gets a line that replaces the one before.
-  static absl::StatusOr<std::unique_ptr<BenchModel>> Load(
-      const BenchOptions& options, int threads, DeviceKind device,
-      std::unique_ptr<kernels::Backend> backend,
-      const std::function<void(const std::string&)>& progress);
+  // Opens the model and loads it. `device` outlives it. Errors that are the model's or the
+  // lengths' name their flags.
+  static absl::StatusOr<std::unique_ptr<BenchModel>> Load(const BenchModelOptions& options,
+                                                          BenchDevice& device);
 
   Stage& stage() { return *stage_; }
   const StepCost& cost() const { return cost_; }
-  const model::ModelConfig& config() const { return config_; }
-  // Of a position's keys and values, in all layers.
-  int64_t BytesPerPosition() const;
+  int64_t bytes_loaded() const { return shard_.bytes_read; }
+  absl::Duration load_time() const { return load_time_; }
 
-  // Starts a sequence and computes its prompt.
-  StepOrder PrefillOrder(int32_t slot) const;
-  // The next token of all sequences; each is given its newest one.
-  StepOrder DecodeOrder() const;
+  // Starts a sequence anew and computes a prompt of so many tokens.
+  StepOrder PrefillOrder(int32_t slot, int32_t tokens) const;
+  // The next token of the first `sequences`; each is given its newest one.
+  StepOrder DecodeOrder(int32_t sequences) const;
   // From the oldest step's begin to its end.
   absl::StatusOr<absl::Duration> TimeStep(const StepOrder& order);
   // Waits for the oldest step; its error, or a draw's.
   absl::Status Finish();
 
  private:
-  BenchModel(const BenchOptions& options, DeviceKind device) : options_(options), device_(device) {}
+  BenchModel(const BenchModelOptions& options, BenchDevice& device)
+      : options_(options), device_(device) {}
   absl::Status Open();
-  absl::Status Load(int threads, const std::function<void(const std::string&)>& progress);
+  absl::Status Load();
 
-  const BenchOptions options_;
-  const DeviceKind device_;
+  const BenchModelOptions options_;
+  BenchDevice& device_;
   model::ModelConfig config_;
   std::unique_ptr<model::TensorSource> tensors_;
-  std::unique_ptr<kernels::Backend> backend_;
   plan::RankProgram program_;
   LoadedShard shard_;
   std::unique_ptr<kernels::KvCache> kv_;
   std::unique_ptr<kernels::Executable> executable_;
   std::unique_ptr<Stage> stage_;
   StepCost cost_;
+  absl::Duration load_time_;  // of the weights
   int64_t pages_per_sequence_ = 0;
 };
 

@@ -1,0 +1,26 @@
+// `worker bench`: its commands and their flags.
+#pragma once
+
+#include <memory>
+
+#include "CLI/CLI.hpp"
+
+namespace skein::worker {
+
+class BenchCommand {
+ public:
+  // Adds `bench` and its commands to the program's.
+  explicit BenchCommand(CLI::App& app);
+  ~BenchCommand();
+
+  // Whether it was asked for.
+  bool parsed() const;
+  // Runs it. Returns the program's exit code; errors go to standard error.
+  int Run() const;
+
+ private:
+  struct Flags;
+  const std::unique_ptr<Flags> flags_;
+};
+
+}  // namespace skein::worker

@@ -1,0 +1,60 @@
+#include "worker/bench/bench_device.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "kernels/cpu/ceilings.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_rates.h"
+#include "topology/host/cores.h"
+
+namespace skein::worker {
+namespace {
+
+absl::StatusOr<Ceilings> CpuCeilings(int threads) {
+  constexpr int kPasses = 5;
+  SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,
+                         kernels::ReadProbe::Create(threads, kProbeBytes));
+  std::vector<double> rates;
+  for (int pass = 0; pass < kPasses; ++pass) rates.push_back(probe.Pass());
+  SKEIN_ASSIGN_OR_RETURN(const double arithmetic, kernels::MeasureArithmetic(threads));
+  return Ceilings{.bytes_per_s = Median(std::move(rates)), .operations_per_s = arithmetic};
+}
+
+absl::StatusOr<Ceilings> GpuCeilings(int gpu) {
+  SKEIN_ASSIGN_OR_RETURN(const kernels::CudaRates rates, kernels::MeasureCudaRates(gpu));
+  return Ceilings{.bytes_per_s = rates.read_bytes_per_s, .operations_per_s = rates.flops_per_s};
+}
+
+}  // namespace
+
+absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options) {
+  BenchDevice bench;
+  SKEIN_ASSIGN_OR_RETURN(bench.device, ChooseDevice({.asked = options.device}));
+  if (!bench.device.no_gpu.empty()) {
+    std::fprintf(stderr, "computing on the CPU, no GPU: %s\n", bench.device.no_gpu.c_str());
+  }
+  bench.threads = options.threads;
+  if (bench.threads == 0) {
+    SKEIN_ASSIGN_OR_RETURN(bench.threads, topology::AffinityCores());
+  }
+  bench.machine = {.kind = std::string(DeviceKindName(bench.device.device.kind)),
+                   .device = bench.device.device.name};
+  ShowProgress("measuring the machine");
+  if (bench.is_gpu()) {
+    SKEIN_ASSIGN_OR_RETURN(bench.machine.ceilings, GpuCeilings(bench.device.gpu));
+    SKEIN_ASSIGN_OR_RETURN(bench.backend, kernels::MakeCudaBackend({.device = bench.device.gpu,
+                                                                    .threads = bench.threads}));
+    return bench;
+  }
+  bench.machine.threads = bench.threads;
+  SKEIN_ASSIGN_OR_RETURN(bench.machine.ceilings, CpuCeilings(bench.threads));
+  SKEIN_ASSIGN_OR_RETURN(bench.backend, kernels::MakeCpuBackend({.threads = bench.threads}));
+  return bench;
+}
+
+}  // namespace skein::worker

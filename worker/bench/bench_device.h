@@ -1,0 +1,38 @@
+// What a benchmark runs on, with what it gives at best.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "base/bench/report.h"
+#include "base/device_kind.h"
+#include "kernels/ops/backend.h"
+#include "worker/device.h"
+
+namespace skein::worker {
+
+struct BenchDeviceOptions {
+  std::optional<DeviceKind> device;  // none: a GPU where there is one
+  int threads = 0;                   // of the host; 0: the cores that this process may use
+  int profile_steps = 0;             // kernels::CudaOptions
+};
+
+struct BenchDevice {
+  RankDevice device;
+  int threads = 1;  // of the host
+  BenchMachine machine;
+  std::unique_ptr<kernels::Backend> backend;
+
+  bool is_gpu() const { return device.device.kind == DeviceKind::kCuda; }
+};
+
+// More than caches hold: plain reads of so many bytes are reads of memory.
+inline constexpr int64_t kProbeBytes = int64_t{1} << 30;
+
+// Chooses the device, measures its ceilings (a second) and makes a back end. Says on standard error
+// why there is no GPU where any device will do. Errors as ChooseDevice; Unimplemented for a profile
+// of a CPU.
+absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options);
+
+}  // namespace skein::worker

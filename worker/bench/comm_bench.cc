@@ -1,0 +1,217 @@
+#include "worker/bench/comm_bench.h"
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/bench/report.h"
+#include "base/device_copies.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "base/units.h"
+#include "base/view.h"
+#include "kernels/cpu/ceilings.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_copies.h"
+#include "kernels/ops/sizes.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/mpi/mpi_runtime.h"
+#include "worker/bench/bench_device.h"
+#include "worker/device.h"
+
+namespace skein::worker {
+namespace {
+
+// From what a step of one sequence exchanges to what long prompts do.
+constexpr int64_t kSizes[] = {int64_t{8} << 10, int64_t{64} << 10, int64_t{1} << 20,
+                              int64_t{8} << 20, int64_t{64} << 20};
+constexpr int64_t kLeastBytes = kSizes[0];
+constexpr int64_t kMostBytes = kSizes[std::size(kSizes) - 1];
+constexpr absl::Duration kTimeout = absl::Minutes(1);
+
+// Samples, and the calls of one: those of small arrays are short beside what a clock and a device's
+// answer cost.
+struct Effort {
+  int samples;
+  int calls;
+};
+Effort EffortFor(int64_t bytes) {
+  return bytes <= (int64_t{1} << 20) ? Effort{.samples = 51, .calls = 10}
+                                     : Effort{.samples = 7, .calls = 2};
+}
+
+class CommBench {
+ public:
+  CommBench(const CommBenchOptions& options, comm::MpiRuntime& mpi)
+      : options_(options), mpi_(mpi) {}
+
+  absl::Status Run() {
+    SKEIN_RETURN_IF_ERROR(Open());
+    if (mpi_.size() == 1 && !is_gpu()) {
+      return absl::InvalidArgumentError(
+          "there is one rank, which exchanges nothing: mpirun -np 2 worker bench comm");
+    }
+    const Ceilings ceilings = {.bytes_per_s = is_gpu() ? 0 : ReadRate()};
+    SKEIN_RETURN_IF_ERROR(group_->Barrier(kHostStream));
+    report_.emplace("comm", FormatCount(mpi_.size(), "rank"),
+                    BenchMachine{.kind = std::string(DeviceKindName(device_.device.kind)),
+                                 .device = device_.device.name,
+                                 .ceilings = ceilings});
+    if (prints()) report_->Begin();
+    for (const int64_t bytes : kSizes) {
+      if (mpi_.size() == 1) break;
+      SKEIN_RETURN_IF_ERROR(TimeAllReduce(bytes, ceilings));
+      SKEIN_RETURN_IF_ERROR(TimeHop(bytes, ceilings));
+    }
+    if (is_gpu() && prints()) SKEIN_RETURN_IF_ERROR(TimeCopies());
+    SKEIN_RETURN_IF_ERROR(group_->Barrier(kHostStream));
+    if (!prints() || options_.json_file.empty()) return absl::OkStatus();
+    return Annotate(WriteFile(options_.json_file, report_->ToJson()), "--json");
+  }
+
+ private:
+  bool is_gpu() const { return device_.device.kind == DeviceKind::kCuda; }
+  bool prints() const { return mpi_.rank() == 0; }
+
+  // The device, an array in its memory, and the group, as a rank has them.
+  absl::Status Open() {
+    SKEIN_ASSIGN_OR_RETURN(device_, ChooseDevice({.asked = options_.device,
+                                                  .oversubscribe = options_.oversubscribe_devices,
+                                                  .local_rank = mpi_.local_rank(),
+                                                  .local_size = mpi_.local_size()}));
+    SKEIN_ASSIGN_OR_RETURN(group_, mpi_.Split(0, mpi_.rank(), "bench"));
+    group_->set_timeout(kTimeout);
+    if (is_gpu()) {
+      SKEIN_ASSIGN_OR_RETURN(copies_, kernels::MakeCudaCopies(device_.gpu));
+      group_->StageThrough(copies_.get());
+      SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCudaBackend({.device = device_.gpu}));
+    } else {
+      SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCpuBackend({.threads = 1}));
+    }
+    const DType dtype = kernels::ActivationDType(device_.device.kind);
+    const int64_t cols = kLeastBytes / DTypeBytes(dtype, 1);
+    program_.buffers = {{.name = "array", .cols = cols, .port = true, .dtype = dtype}};
+    SKEIN_ASSIGN_OR_RETURN(executable_,
+                           backend_->Compile(program_, {.rows = kMostBytes / kLeastBytes}, {}));
+    return absl::OkStatus();
+  }
+
+  View Array(int64_t bytes) { return executable_->port(0, 0).First(bytes / kLeastBytes); }
+  Stream stream() const { return executable_->port_stream(); }
+
+  static double ReadRate() {
+    auto probe = kernels::ReadProbe::Create(/*threads=*/1, kProbeBytes);
+    return probe.ok() ? probe->Pass() : 0;
+  }
+
+  // Waits for what the stream was given.
+  absl::Status Synchronize() {
+    if (copies_ == nullptr) return absl::OkStatus();
+    const View one = Array(kLeastBytes);
+    SKEIN_ASSIGN_OR_RETURN(const absl::Span<std::byte> host, copies_->Buffer(one.bytes()));
+    return copies_->ToHost({one.data, one.dtype, 1, 1}, host.data(), stream());
+  }
+
+  // The median seconds of a call.
+  absl::StatusOr<double> Time(Effort effort, absl::FunctionRef<absl::Status()> call) {
+    std::vector<double> seconds;
+    for (int sample = -1; sample < effort.samples; ++sample) {  // the first one is the warm-up
+      const absl::Time begin = absl::Now();
+      for (int i = 0; i < effort.calls; ++i) SKEIN_RETURN_IF_ERROR(call());
+      SKEIN_RETURN_IF_ERROR(Synchronize());
+      if (sample >= 0) {
+        seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin) / effort.calls);
+      }
+    }
+    return Median(std::move(seconds));
+  }
+
+  void Add(const char* what, int64_t message_bytes, double carried, double seconds,
+           const Ceilings& ceilings) {
+    if (!prints()) return;
+    report_->Add({.name = absl::StrCat(what, " ", FormatBytes(message_bytes)),
+                  .fields = {{"ranks", mpi_.size()}, {"message_bytes", message_bytes}},
+                  .seconds = seconds,
+                  .samples = EffortFor(message_bytes).samples,
+                  .bytes = carried,
+                  .ceilings = ceilings});
+  }
+
+  absl::Status TimeAllReduce(int64_t bytes, const Ceilings& ceilings) {
+    // Zeros stay zeros.
+    SKEIN_ASSIGN_OR_RETURN(const double seconds, Time(EffortFor(bytes), [&] {
+                             return group_->AllReduce(Array(bytes), stream());
+                           }));
+    const double ranks = mpi_.size();
+    Add("all-reduce of", bytes, 2 * (ranks - 1) / ranks * static_cast<double>(bytes), seconds,
+        ceilings);
+    return absl::OkStatus();
+  }
+
+  absl::Status TimeHop(int64_t bytes, const Ceilings& ceilings) {
+    if (mpi_.rank() > 1) return absl::OkStatus();
+    const int other = 1 - mpi_.rank();
+    SKEIN_ASSIGN_OR_RETURN(const double seconds, Time(EffortFor(bytes), [&]() -> absl::Status {
+                             const View array = Array(bytes);
+                             if (mpi_.rank() == 0) {
+                               SKEIN_RETURN_IF_ERROR(group_->Send(array, other, stream()));
+                             }
+                             SKEIN_RETURN_IF_ERROR(group_->Receive(array, other, stream()));
+                             if (mpi_.rank() == 0) return absl::OkStatus();
+                             return group_->Send(array, other, stream());
+                           }));
+    Add("hop of", bytes, static_cast<double>(bytes), seconds / 2, ceilings);
+    return group_->Flush(other);
+  }
+
+  absl::Status TimeCopies() {
+    const View array = Array(kMostBytes);
+    SKEIN_ASSIGN_OR_RETURN(const absl::Span<std::byte> host, copies_->Buffer(array.bytes()));
+    const Effort effort = EffortFor(kMostBytes);
+    SKEIN_ASSIGN_OR_RETURN(const double there, Time(effort, [&] {
+                             return copies_->ToDevice(host.data(), array, stream());
+                           }));
+    SKEIN_ASSIGN_OR_RETURN(const double back, Time(effort, [&] {
+                             return copies_->ToHost(array, host.data(), stream());
+                           }));
+    Add("copy pinned to device of", kMostBytes, kMostBytes, there, {});
+    Add("copy device to pinned of", kMostBytes, kMostBytes, back, {});
+    return absl::OkStatus();
+  }
+
+  const CommBenchOptions& options_;
+  comm::MpiRuntime& mpi_;
+  RankDevice device_;
+  std::unique_ptr<DeviceCopies> copies_;  // null on CPUs
+  std::unique_ptr<comm::Communicator> group_;
+  std::unique_ptr<kernels::Backend> backend_;
+  kernels::Program program_;
+  std::unique_ptr<kernels::Executable> executable_;
+  std::optional<BenchReport> report_;
+};
+
+}  // namespace
+
+absl::Status RunCommBench(const CommBenchOptions& options) {
+  if (!options.json_file.empty()) {
+    SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(options.json_file), "--json"));
+  }
+  SKEIN_ASSIGN_OR_RETURN(auto mpi, comm::MpiRuntime::Create());
+  const absl::Status status = CommBench(options, *mpi).Run();
+  // Finalizing would wait for ranks that are stuck; the caller ends the process.
+  if (!status.ok()) mpi.release();  // NOLINT(bugprone-unused-return-value)
+  return status;
+}
+
+}  // namespace skein::worker

@@ -1,0 +1,237 @@
+#include "worker/bench/model_bench.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "base/units.h"
+#include "kernels/cpu/ceilings.h"
+#include "worker/bench/bench_model.h"
+
+namespace skein::worker {
+namespace {
+
+constexpr int32_t kGpuSteps = 512;
+constexpr int32_t kCpuSteps = 16;  // they vary less, and take longer
+constexpr int kGpuPrompts = 7;
+constexpr int kCpuPrompts = 3;
+// Of decoding on a GPU, which are not counted: the first one's order is not sent ahead.
+constexpr int32_t kWarmUpSteps = 2;
+
+// What both benches do around their rows.
+class ModelBench {
+ public:
+  ModelBench(const char* command, const ModelBenchOptions& options)
+      : command_(command), options_(options) {}
+
+  absl::Status Open() {
+    if (!options_.json_file.empty()) {
+      SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(options_.json_file), "--json"));
+    }
+    SKEIN_ASSIGN_OR_RETURN(device_, OpenBenchDevice(options_.device));
+    return absl::OkStatus();
+  }
+  BenchDevice& device() { return device_; }
+
+  absl::Status Load(BenchModelOptions of) {
+    of.model = options_.model;
+    SKEIN_ASSIGN_OR_RETURN(model_, BenchModel::Load(of, device_));
+    report_.emplace(command_, options_.model, device_.machine);
+    report_->Begin();
+    const double seconds = absl::ToDoubleSeconds(model_->load_time());
+    const auto bytes = static_cast<double>(model_->bytes_loaded());
+    report_->Note(
+        absl::StrFormat("weights of %s loaded in %.2f s, %s", FormatBytes(model_->bytes_loaded()),
+                        seconds, FormatBytesPerSecond(bytes / seconds)),
+        {{"load_bytes", bytes}, {"load_seconds", seconds}});
+    return absl::OkStatus();
+  }
+  BenchModel& model() { return *model_; }
+
+  void Add(BenchRow row) {
+    if (row.ceilings.bytes_per_s == 0) row.ceilings = device_.machine.ceilings;
+    report_->Add(std::move(row));
+  }
+
+  absl::Status Finish() const {
+    if (!options_.json_file.empty()) {
+      SKEIN_RETURN_IF_ERROR(Annotate(WriteFile(options_.json_file, report_->ToJson()), "--json"));
+    }
+    return report_->CheckFractions(options_.min_fraction);
+  }
+
+ private:
+  const char* const command_;
+  const ModelBenchOptions& options_;
+  BenchDevice device_;
+  std::unique_ptr<BenchModel> model_;
+  std::optional<BenchReport> report_;
+};
+
+class DecodeBench {
+ public:
+  explicit DecodeBench(const DecodeBenchOptions& options)
+      : options_(options), bench_("decode", options.of) {}
+
+  absl::Status Run() {
+    SKEIN_RETURN_IF_ERROR(bench_.Open());
+    steps_ = options_.steps;
+    if (steps_ == 0) steps_ = bench_.device().is_gpu() ? kGpuSteps : kCpuSteps;
+    SKEIN_RETURN_IF_ERROR(bench_.Load(
+        {.sequences = *std::max_element(options_.batches.begin(), options_.batches.end()),
+         .most_rows = options_.prompt_tokens,
+         .most_tokens = options_.prompt_tokens + steps_ + 1}));
+    for (const int32_t batch : options_.batches) {
+      for (int32_t slot = 0; slot < batch; ++slot) {
+        ShowProgress(absl::StrFormat("batch %d: prompt %d", batch, slot + 1));
+        SKEIN_RETURN_IF_ERROR(
+            model().TimeStep(model().PrefillOrder(slot, options_.prompt_tokens)).status());
+      }
+      ShowProgress(absl::StrFormat("batch %d: %d steps", batch, steps_));
+      BenchRow row = {.name = absl::StrCat("decode, batch ", batch),
+                      .fields = {{"batch", batch},
+                                 {"prompt_tokens", options_.prompt_tokens},
+                                 {"decode_tokens", steps_}},
+                      .tokens = static_cast<double>(batch)};
+      SKEIN_RETURN_IF_ERROR(bench_.device().is_gpu() ? TimeQueued(batch, row)
+                                                     : TimeBesideReads(batch, row));
+      bench_.Add(std::move(row));
+    }
+    return bench_.Finish();
+  }
+
+ private:
+  BenchModel& model() { return bench_.model(); }
+
+  // Positions that a step's rows attend to, on average over steps [first, end).
+  double MeanContext(int32_t first, int32_t end) const {
+    return options_.prompt_tokens + 1 + (first + end - 1) / 2.0;
+  }
+  double Bytes(int32_t batch, double context) {
+    const StepCost& cost = model().cost();
+    return static_cast<double>(cost.weight_bytes) +
+           batch * context * static_cast<double>(cost.kv_bytes);
+  }
+  void SetWork(int32_t batch, double context, BenchRow& row) {
+    const StepCost& cost = model().cost();
+    row.bytes = Bytes(batch, context);
+    row.operations =
+        batch * (cost.flops_per_row + cost.flops_per_output + context * cost.flops_per_pair);
+  }
+
+  // A sample is the mean of two steps: there are two batches, in turn.
+  absl::Status TimeQueued(int32_t batch, BenchRow& row) {
+    std::vector<absl::Time> ends;
+    model().stage().Begin(model().DecodeOrder(batch));
+    for (int32_t step = 0; step < steps_; ++step) {
+      if (step + 1 < steps_) model().stage().Begin(model().DecodeOrder(batch));
+      SKEIN_RETURN_IF_ERROR(model().Finish());
+      ends.push_back(absl::Now());
+    }
+    std::vector<double> seconds;
+    for (size_t step = kWarmUpSteps + 1; step < ends.size(); ++step) {
+      seconds.push_back(absl::ToDoubleSeconds(ends[step] - ends[step - 2]) / 2);
+    }
+    row.samples = static_cast<int>(seconds.size());
+    row.seconds = Median(std::move(seconds));
+    SetWork(batch, MeanContext(kWarmUpSteps, steps_), row);
+    return absl::OkStatus();
+  }
+
+  // Where a cache may hold what steps read, it is left to them, and they are held against reading
+  // as many bytes over and over.
+  absl::Status TimeBesideReads(int32_t batch, BenchRow& row) {
+    const bool cached =
+        Bytes(batch, MeanContext(steps_ - 1, steps_)) <= sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (cached && options_.of.min_fraction > 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("--min-fraction: what a step of ", options_.of.model,
+                       " reads may stay in a cache; take a larger model"));
+    }
+    SetWork(batch, MeanContext(0, steps_), row);
+    // A MiB for each thread, the least that it reads.
+    const int64_t probe_bytes =
+        cached ? std::max(static_cast<int64_t>(row.bytes), int64_t{bench_.device().threads} << 20)
+               : kProbeBytes;
+    SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,
+                           kernels::ReadProbe::Create(bench_.device().threads, probe_bytes));
+    std::vector<double> reads;
+    const auto read = [&](int passes) {
+      for (int pass = 0; pass < passes; ++pass) reads.push_back(probe.Pass());
+    };
+    std::vector<double> seconds;
+    std::vector<double> fractions;
+    if (!cached) read(1);
+    for (int32_t step = 0; step < steps_; ++step) {
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
+                             model().TimeStep(model().DecodeOrder(batch)));
+      seconds.push_back(absl::ToDoubleSeconds(time));
+      if (cached) continue;
+      read(1);
+      const double around = (reads[reads.size() - 2] + reads.back()) / 2;
+      fractions.push_back(Bytes(batch, MeanContext(step, step + 1)) / seconds.back() / around);
+    }
+    if (cached) read(kCachedReads);
+    if (cached) row.name += ", cached";
+    row.samples = steps_;
+    row.seconds = Median(std::move(seconds));
+    row.ceilings = bench_.device().machine.ceilings;
+    row.ceilings.bytes_per_s = Median(std::move(reads));
+    if (BoundOf(row) == Bound::kBytes && !cached) row.fraction = Median(std::move(fractions));
+    return absl::OkStatus();
+  }
+
+  static constexpr int kCachedReads = 101;
+
+  const DecodeBenchOptions& options_;
+  ModelBench bench_;
+  int32_t steps_ = 0;
+};
+
+}  // namespace
+
+absl::Status RunDecodeBench(const DecodeBenchOptions& options) {
+  return DecodeBench(options).Run();
+}
+
+absl::Status RunPrefillBench(const PrefillBenchOptions& options) {
+  ModelBench bench("prefill", options.of);
+  SKEIN_RETURN_IF_ERROR(bench.Open());
+  const int32_t most =
+      *std::max_element(options.prompt_tokens.begin(), options.prompt_tokens.end());
+  SKEIN_RETURN_IF_ERROR(bench.Load({.most_rows = most, .most_tokens = most + 1}));
+  BenchModel& model = bench.model();
+  const StepCost& cost = model.cost();
+  for (const int32_t tokens : options.prompt_tokens) {
+    const int prompts = bench.device().is_gpu() ? kGpuPrompts : kCpuPrompts;
+    std::vector<double> seconds;
+    for (int prompt = 0; prompt <= prompts; ++prompt) {  // the first one is the warm-up
+      ShowProgress(absl::StrFormat("prompt of %d: %d of %d", tokens, prompt, prompts));
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
+                             model.TimeStep(model.PrefillOrder(0, tokens)));
+      if (prompt > 0) seconds.push_back(absl::ToDoubleSeconds(time));
+    }
+    const double pairs = 0.5 * tokens * (tokens + 1.0);
+    bench.Add({.name = absl::StrCat("prefill of ", tokens),
+               .fields = {{"prompt_tokens", tokens}},
+               .seconds = Median(std::move(seconds)),
+               .samples = prompts,
+               .tokens = static_cast<double>(tokens),
+               .bytes = static_cast<double>(cost.weight_bytes + tokens * cost.kv_bytes),
+               .operations = tokens * cost.flops_per_row + cost.flops_per_output +
+                             pairs * cost.flops_per_pair});
+  }
+  return bench.Finish();
+}
+
+}  // namespace skein::worker
