@@ -97,7 +97,7 @@ say "libraries: $(find "$root/lib" -name '*.so*' | wc -l); they need $needs"
 
 # --- What is no program ---
 cp -L scripts/{demo,env,launch,lib}.sh "$root/scripts"
-cp -L tests/gpu/run.sh tests/gpu/programs.txt "$root/tests/gpu"
+cp -L tests/gpu/run.sh tests/gpu/profile.sh tests/gpu/programs.txt "$root/tests/gpu"
 [[ -n $cuda ]] || rm -r "$root/tests"
 cp -L docs/install.md "$root/docs"
 cp LICENSE CHANGELOG.md "$root"

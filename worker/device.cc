@@ -29,6 +29,13 @@ absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text) {
   return absl::InvalidArgumentError(absl::StrCat("must be cpu or cuda, not '", text, "'"));
 }
 
+absl::Status CheckProfile(int steps, const RankDevice& device) {
+  if (steps == 0 || device.device.kind == DeviceKind::kCuda) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "--profile marks the kernels of GPUs, and this computes on a CPU, whose functions `perf "
+      "record` sees without marks");
+}
+
 absl::StatusOr<GpuShare> ShareOfGpus(const DeviceChoice& choice, int gpus) {
   if (gpus == 0 || (choice.local_rank >= gpus && !choice.oversubscribe)) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/device_kind.h"
 #include "topology/machine.h"
@@ -33,6 +34,9 @@ struct DeviceChoice {
 // what was found and what to do, for a GPU that there are no kernels for, and for more ranks on a
 // host than it has GPUs unless they may share.
 absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice);
+
+// Unimplemented, with what to do instead, for steps to be profiled (kernels::CudaOptions) on a CPU.
+absl::Status CheckProfile(int steps, const RankDevice& device);
 
 // A rank's part of its host's GPUs.
 struct GpuShare {

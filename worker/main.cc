@@ -111,6 +111,7 @@ int main(int argc, char** argv) {
       "its job, named by the coordinator; 1s or more",
       kLeastStepTimeout)
       ->default_str("10 times what the step should take, at least 30s");
+  skein::worker::AddProfile(app, options.profile_steps);
   app.add_flag("--overlap,!--no-overlap", options.overlap,
                "plan and send the next step while one runs (default); off: for comparison");
   skein::AddLogLevel(app, options.log_level);

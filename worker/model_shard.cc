@@ -50,7 +50,10 @@ std::string ResolveModelPath(std::string_view plan_path, std::string_view model_
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const plan::RankPlan& rank,
                                                               const ModelShardOptions& options) {
   if (rank.device.kind == DeviceKind::kCuda) {
-    return kernels::MakeCudaBackend({.device = options.gpu, .threads = rank.threads});
+    return kernels::MakeCudaBackend({.device = options.gpu,
+                                     .threads = rank.threads,
+                                     .profile_steps = options.profile_steps,
+                                     .profile_ended = options.profile_ended});
   }
   const std::string& name = options.backend;
   if (name == "cpu") return kernels::MakeCpuBackend({.threads = rank.threads});

@@ -33,6 +33,8 @@ struct ModelShardOptions {
   std::string model_root;       // see RankOptions
   std::string backend = "cpu";  // on CPUs: "cpu" or "reference"
   int gpu = 0;                  // on GPUs: CUDA's number
+  int profile_steps = 0;        // on GPUs; kernels::CudaOptions
+  std::function<void()> profile_ended;
   // See RankOptions; may be null.
   std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> wrap_backend;
   kernels::Collectives* collectives = nullptr;                            // see kernels::Bindings

@@ -171,6 +171,7 @@ class Rank {
     if (!device.no_gpu.empty() && mpi_.local_rank() == 0) {
       spdlog::info("computing on CPUs, no GPU: {}", device.no_gpu);
     }
+    SKEIN_RETURN_IF_ERROR(CheckProfile(options_.profile_steps, device));
     gpu_ = device.gpu;
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{.coordinator = options_.coordinator,
@@ -273,8 +274,12 @@ class Rank {
     ModelShardOptions options{.model_root = options_.model_root,
                               .backend = options_.backend,
                               .gpu = gpu_,
+                              .profile_steps = options_.profile_steps,
                               .wrap_backend = options_.wrap_backend,
                               .collectives = collectives};
+    options.profile_ended = [steps = options_.profile_steps] {
+      spdlog::info("the profile has ended: {} step(s) ran without graphs, with NVTX ranges", steps);
+    };
     absl::Time next = absl::Now() + absl::Seconds(2);
     options.progress = [&](int64_t done, int64_t total) {
       if (absl::Now() < next) return;

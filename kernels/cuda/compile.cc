@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/few_rows_linear.h"
 #include "kernels/cuda/gather_rows.h"
+#include "kernels/cuda/nvtx_range.h"
 #include "kernels/cuda/paged_batch.h"
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/rms_norm.h"
@@ -57,12 +59,14 @@ class Compiled final : public CompiledProgram {
       const absl::Status status =
           std::visit([&](const auto& op) { return Add(op); }, program_.ops[i]);
       SKEIN_RETURN_IF_ERROR(Annotate(status, absl::StrCat("operation ", i)));
+      marks_.resize(steps_.size(), MarkOf(i));
       if (fused_) ++i;
     }
     return absl::OkStatus();
   }
 
   absl::Status Enqueue(const BatchShape& shape) const override {
+    if (shape.marked) return EnqueueMarked(shape);
     for (const Step& step : steps_) SKEIN_RETURN_IF_ERROR(step(shape));
     return absl::OkStatus();
   }
@@ -93,6 +97,42 @@ class Compiled final : public CompiledProgram {
 
  private:
   using Step = std::function<absl::Status(const BatchShape&)>;
+  // What a step is in profiles.
+  struct Mark {
+    std::string layer;  // "layer 3", or ""
+    std::string operation;
+  };
+
+  absl::Status EnqueueMarked(const BatchShape& shape) const {
+    std::optional<NvtxRange> layer;
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      if (i == 0 || marks_[i].layer != marks_[i - 1].layer) {
+        layer.reset();
+        layer.emplace(marks_[i].layer.empty() ? nullptr : marks_[i].layer.c_str());
+      }
+      const NvtxRange operation(marks_[i].operation.c_str());
+      SKEIN_RETURN_IF_ERROR(steps_[i](shape));
+    }
+    return absl::OkStatus();
+  }
+
+  Mark MarkOf(size_t op) const {
+    const int32_t layer = op < program_.op_layers.size() ? program_.op_layers[op] : -1;
+    return {layer < 0 ? "" : absl::StrCat("layer ", layer),
+            std::visit([this](const auto& of) { return NameOf(of); }, program_.ops[op])};
+  }
+  std::string NameOf(const EmbedOp&) const { return "embedding"; }
+  std::string NameOf(const RmsNormOp&) const { return "norm"; }
+  std::string NameOf(const AddRmsNormOp&) const { return "norm"; }
+  std::string NameOf(const AddOp&) const { return "add"; }
+  std::string NameOf(const MatMulOp& op) const {
+    return absl::StrCat("product ", program_.weights[op.weight].name);
+  }
+  std::string NameOf(const SwiGluOp&) const { return "swiglu"; }
+  std::string NameOf(const RopeAppendKvOp&) const { return "rope"; }
+  std::string NameOf(const AttentionOp&) const { return "attention"; }
+  std::string NameOf(const GatherRowsOp&) const { return "gather"; }
+  std::string NameOf(const AllReduceOp&) const { return "all-reduce"; }
 
   const BufferSpec& At(BufferId id) const { return program_.buffers[id]; }
   DType DTypeOf(BufferId id) const { return At(id).dtype; }
@@ -331,6 +371,7 @@ class Compiled final : public CompiledProgram {
     // for it.
     if (!planned_) {
       planned_ = true;
+      marks_.insert(marks_.begin(), Mark{"", "plan of attention"});
       steps_.insert(steps_.begin(), [=, this](const BatchShape& shape) {
         if (!shape.decodes) return absl::OkStatus();
         return cuda::Enqueue(PlanDecode{.batch = Paged(shape),
@@ -418,6 +459,7 @@ class Compiled final : public CompiledProgram {
   bool fused_ = false;  // the next operation was done, too
   bool planned_ = false;
   std::vector<Step> steps_;
+  std::vector<Mark> marks_;  // [steps]
 };
 
 }  // namespace

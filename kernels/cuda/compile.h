@@ -24,6 +24,7 @@ struct BatchShape {
   int32_t outputs = 0;
   bool decodes = false;   // a sequence has one row
   bool prefills = false;  // a sequence has several
+  bool marked = false;  // with ranges of NVTX by layer and operation, "layer 3" around "attention"
 };
 
 // What kernels work on.

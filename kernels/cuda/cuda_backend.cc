@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -16,7 +17,8 @@ namespace {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const DeviceFacts& facts, int threads) : facts_(facts), threads_(threads) {}
+  CudaBackend(const DeviceFacts& facts, CudaOptions options)
+      : facts_(facts), options_(std::move(options)) {}
 
   std::string_view name() const override { return "cuda"; }
   absl::StatusOr<std::unique_ptr<Weights>> AllocateWeights(const Program& program) override {
@@ -30,12 +32,12 @@ class CudaBackend final : public Backend {
   }
   absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program, const Limits& limits,
                                                       const Bindings& bindings) override {
-    return CudaExecutable::Create(program, limits, bindings, facts_, threads_);
+    return CudaExecutable::Create(program, limits, bindings, facts_, options_);
   }
 
  private:
   const DeviceFacts facts_;
-  const int threads_;
+  const CudaOptions options_;
 };
 
 }  // namespace
@@ -88,7 +90,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& opti
   DeviceFacts facts = {.device = options.device};
   SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(
       &facts.multiprocessors, cudaDevAttrMultiProcessorCount, options.device));
-  return std::make_unique<CudaBackend>(facts, options.threads);
+  return std::make_unique<CudaBackend>(facts, options);
 }
 
 }  // namespace skein::kernels::cuda

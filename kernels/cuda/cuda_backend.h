@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,10 @@ absl::StatusOr<CudaDevice> DescribeCudaDevice(int device);
 struct CudaOptions {
   int device = 0;
   int threads = 1;  // that draw tokens
+  // The first batches of each executable: launched kernel by kernel, with ranges of NVTX by layer
+  // and operation, which the replay of a captured graph has none of.
+  int profile_steps = 0;
+  std::function<void()> profile_ended;  // when the last of them was enqueued; may be null
 };
 
 // Errors as DescribeCudaDevice's.

@@ -223,6 +223,19 @@ TEST_F(CudaBackendTest, PromptsAndDecodingAgreeWithTheReference) {
   RunAndCompare(Decode({2, 1, 0, 3}, 30));
 }
 
+// That its ranges are seen is tests/gpu/profile.sh's.
+TEST_F(CudaBackendTest, AProfileEndsAfterItsStepsAndChangesNothing) {
+  int ended = 0;
+  gpu_ = std::make_unique<Layer>(
+      *MakeCudaBackend({.profile_steps = 2, .profile_ended = [&ended] { ++ended; }}));
+  RunAndCompare(Start(0, 17, 10));
+  EXPECT_EQ(ended, 0);
+  for (int32_t step = 0; step < 3; ++step) {
+    RunAndCompare(Decode({0}, 7 + step));
+    EXPECT_EQ(ended, 1);
+  }
+}
+
 TEST_F(CudaBackendTest, ManySequencesDecodeTogether) {
   Batch prompts;
   std::vector<int32_t> slots;

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_places.h"
+#include "kernels/cuda/nvtx_range.h"
 #include "kernels/cuda/prepare_batch.h"
 #include "kernels/cuda/stream_k_sizes.h"
 
@@ -39,11 +40,14 @@ int32_t NextGraphRows(int32_t rows) {
 }  // namespace
 
 CudaExecutable::CudaExecutable(const Program& program, const Limits& limits,
-                               const Bindings& bindings, const DeviceFacts& facts)
+                               const Bindings& bindings, const DeviceFacts& facts,
+                               const CudaOptions& options)
     : program_(program),
       limits_(limits),
       bindings_(bindings),
       facts_(facts),
+      options_(options),
+      profile_steps_(options.profile_steps),
       kv_(static_cast<CudaKv*>(bindings.kv)),
       slot_draws_(limits.slots),
       masks_(limits.slots) {}
@@ -52,10 +56,10 @@ absl::StatusOr<std::unique_ptr<CudaExecutable>> CudaExecutable::Create(const Pro
                                                                        const Limits& limits,
                                                                        const Bindings& bindings,
                                                                        const DeviceFacts& facts,
-                                                                       int threads) {
-  auto executable =
-      std::unique_ptr<CudaExecutable>(new CudaExecutable(program, limits, bindings, facts));
-  SKEIN_RETURN_IF_ERROR(executable->Init(threads));
+                                                                       const CudaOptions& options) {
+  auto executable = std::unique_ptr<CudaExecutable>(
+      new CudaExecutable(program, limits, bindings, facts, options));
+  SKEIN_RETURN_IF_ERROR(executable->Init());
   return executable;
 }
 
@@ -67,7 +71,7 @@ CudaExecutable::~CudaExecutable() {
   }
 }
 
-absl::Status CudaExecutable::Init(int threads) {
+absl::Status CudaExecutable::Init() {
   SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
   const KvSpec* const kv_spec = kv_ == nullptr ? nullptr : &kv_->spec();
   const KvSpec* const swap_spec = bindings_.swap == nullptr ? nullptr : &bindings_.swap->spec();
@@ -101,7 +105,7 @@ absl::Status CudaExecutable::Init(int threads) {
     SKEIN_ASSIGN_OR_RETURN(runs_[i].after, OwnedEvent::Create());
   }
   if (program_.logits < 0) return absl::OkStatus();
-  SKEIN_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(threads));
+  SKEIN_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(options_.threads));
   SKEIN_ASSIGN_OR_RETURN(sampler_, Sampler::Create(program_, limits_, bindings_.collectives));
   SKEIN_ASSIGN_OR_RETURN(host_stream_, OwnedStream::Create());
   SKEIN_ASSIGN_OR_RETURN(logits_ready_, OwnedEvent::Create());
@@ -364,6 +368,7 @@ absl::Status CudaExecutable::Run(int i) {
   SKEIN_RETURN_IF_ERROR(TakeIn(i));
   if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch.step);
   SKEIN_RETURN_IF_ERROR(CopyPages(batch));
+  if (profile_steps_ > 0) return RunMarked(i);
   const int32_t padded = GraphRows();
   SKEIN_RETURN_IF_ERROR(Upload(i, padded));
   if (padded > 0) {
@@ -372,6 +377,19 @@ absl::Status CudaExecutable::Run(int i) {
   } else {
     SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(ShapeOf(i)));
   }
+  return EnqueueDraws(i);
+}
+
+absl::Status CudaExecutable::RunMarked(int i) {
+  {
+    const NvtxRange range("upload");
+    SKEIN_RETURN_IF_ERROR(Upload(i, /*padded=*/0));
+  }
+  BatchShape shape = ShapeOf(i);
+  shape.marked = true;
+  SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(shape));
+  const NvtxRange range("draws");
+  if (--profile_steps_ == 0 && options_.profile_ended) options_.profile_ended();
   return EnqueueDraws(i);
 }
 

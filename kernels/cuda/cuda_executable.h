@@ -21,6 +21,7 @@
 #include "kernels/cuda/batch_upload.h"
 #include "kernels/cuda/blas_linear.h"
 #include "kernels/cuda/compile.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/resources.h"
 #include "kernels/host/masks.h"
@@ -45,12 +46,11 @@ struct DeviceFacts {
 // guesses before it gave; a batch behind one with guesses waits for it.
 class CudaExecutable final : public Executable {
  public:
-  // `threads`, at least 1, draw.
   static absl::StatusOr<std::unique_ptr<CudaExecutable>> Create(const Program& program,
                                                                 const Limits& limits,
                                                                 const Bindings& bindings,
                                                                 const DeviceFacts& facts,
-                                                                int threads);
+                                                                const CudaOptions& options);
   ~CudaExecutable() override;
 
   absl::Status WarmUp() override;
@@ -101,12 +101,14 @@ class CudaExecutable final : public Executable {
   };
 
   CudaExecutable(const Program& program, const Limits& limits, const Bindings& bindings,
-                 const DeviceFacts& facts);
-  absl::Status Init(int threads);
+                 const DeviceFacts& facts, const CudaOptions& options);
+  absl::Status Init();
   absl::Status CheckAborted();
 
   // Queues batch `i`, which was checked.
   absl::Status Run(int i);
+  // The same, launched kernel by kernel, with ranges of NVTX.
+  absl::Status RunMarked(int i);
   absl::Status TakeIn(int i);
   // What runs instead, where a captured graph fits: so many rows, sequences and outputs; else 0.
   int32_t GraphRows() const;
@@ -135,6 +137,8 @@ class CudaExecutable final : public Executable {
   const Limits limits_;
   const Bindings bindings_;
   const DeviceFacts facts_;
+  const CudaOptions options_;
+  int profile_steps_ = 0;  // left
   CudaKv* const kv_;
   BatchRules rules_;
   OwnedStream stream_;

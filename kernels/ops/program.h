@@ -134,6 +134,8 @@ struct Program {
   std::vector<BufferSpec> buffers;
   std::vector<ProgramWeight> weights;
   std::vector<Op> ops;
+  // For profiles: the model's layer that each operation is of, -1 for none. May be empty.
+  std::vector<int32_t> op_layers;
   // These ports hold the activations that enter from and leave for the neighbouring stages, [rows,
   // hidden]; -1 on the first and the last stage. They differ: one may be received while the other
   // is sent.

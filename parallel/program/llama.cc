@@ -34,9 +34,11 @@ class LlamaBuilder {
       builder_.SetPort(&kernels::Program::input, residual_);
     }
     for (int64_t layer = spec_.layers.begin; layer < spec_.layers.end; ++layer) {
+      builder_.SetLayer(layer);
       SKEIN_RETURN_IF_ERROR(AddAttention(layer));
       SKEIN_RETURN_IF_ERROR(AddMlp(layer));
     }
+    builder_.SetLayer(-1);
     if (is_last()) {
       builder_.Add(kernels::AddOp{residual_, delta_, residual_});
       SKEIN_RETURN_IF_ERROR(AddOutput());

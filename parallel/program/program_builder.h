@@ -57,7 +57,12 @@ class ProgramBuilder {
   absl::StatusOr<kernels::WeightId> AddVector(const std::string& tensor, int64_t size);
   kernels::WeightId AddConstant(std::string name, std::vector<float> values);
 
-  void Add(kernels::Op op) { result_.program.ops.push_back(op); }
+  // Operations from here on are of this layer of the model; -1: of none.
+  void SetLayer(int64_t layer) { layer_ = static_cast<int32_t>(layer); }
+  void Add(kernels::Op op) {
+    result_.program.ops.push_back(op);
+    result_.program.op_layers.push_back(layer_);
+  }
 
   RankProgram& result() { return result_; }
 
@@ -69,6 +74,7 @@ class ProgramBuilder {
   const model::TensorSource* const tensors_;
   const DType dtype_;
   const DType activations_;
+  int32_t layer_ = -1;
   RankProgram result_;
 };
 

@@ -129,6 +129,19 @@ void OversubscribeDevices() {
   EXPECT_EQ(Ask(cpu.address(), "--prompt=ROMEO: --max-tokens=5").tokens.size(), 5);
 }
 
+// There is nothing to mark on CPUs; that GPUs' kernels are marked is cuda_backend_test's.
+void Profile() {
+  const Outcome outcome = Run(kWorker, "--coordinator=127.0.0.1:1 --device=cpu --profile=2");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(Said(outcome), HasSubstr("--profile marks the kernels of GPUs"));
+}
+
+void BenchProfile(const std::string& command) {
+  const Outcome outcome = Run(kWorker, "bench " + command + " --device=cpu --profile=2");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("--profile marks the kernels of GPUs"));
+}
+
 void Layout() {
   Cluster cluster({.layout = "tp=1,pp=1"});
   cluster.StartJob(2, {"--layout=pp=2"});
@@ -355,6 +368,7 @@ FlagCases BenchCases() {
     cases.push_back({{name, "--json"}, [=] { BenchJsonFile(small, kernels ? "1B o" : command); }});
     cases.push_back({{name, "--threads"}, [=] { BenchThreads(small); }});
     if (kernels) continue;
+    cases.push_back({{name, "--profile"}, [=] { BenchProfile(command); }});
     cases.push_back({{name, "--model"}, [=] { BenchModel(command); }});
     cases.push_back({{name, "--min-fraction"}, [=] { BenchMinFraction(command); }});
   }
@@ -371,6 +385,7 @@ FlagCases WorkerCases() {
       {{"", "--oversubscribe-devices"}, OversubscribeDevices},
       {{"", "--backend"}, Backend},
       {{"", "--layout"}, Layout},
+      {{"", "--profile"}, Profile},
       {{"", "--orphan-timeout"}, OrphanTimeout},
       {{"", "--step-timeout"}, StepTimeout},
       {{"", "--overlap"}, Overlap},

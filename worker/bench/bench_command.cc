@@ -51,6 +51,7 @@ void AddList(CLI::App& command, const char* name, std::vector<int32_t>& list, in
 }
 
 void AddModel(CLI::App& command, ModelBenchOptions& options) {
+  AddProfile(command, options.device.profile_steps);
   AddDevice(command, options.device.device);
   AddJson(command, options.json_file);
   AddThreads(command, options.device.threads);
@@ -65,6 +66,15 @@ void AddModel(CLI::App& command, ModelBenchOptions& options) {
 }
 
 }  // namespace
+
+void AddProfile(CLI::App& app, int& steps) {
+  app.add_option("--profile", steps,
+                 "on GPUs: run the first STEPS steps kernel by kernel, without graphs, with NVTX "
+                 "ranges by layer and operation, for nsys and for ncu's --nvtx-include='layer "
+                 "3/attention'")
+      ->type_name("STEPS")
+      ->check(InRange(1, 1000000));
+}
 
 struct BenchCommand::Flags {
   CLI::App* bench = nullptr;

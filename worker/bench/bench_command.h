@@ -7,6 +7,9 @@
 
 namespace skein::worker {
 
+// Adds --profile, which a rank has, too.
+void AddProfile(CLI::App& app, int& steps);
+
 class BenchCommand {
  public:
   // Adds `bench` and its commands to the program's.

@@ -38,6 +38,7 @@ absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options) {
   if (!bench.device.no_gpu.empty()) {
     std::fprintf(stderr, "computing on the CPU, no GPU: %s\n", bench.device.no_gpu.c_str());
   }
+  SKEIN_RETURN_IF_ERROR(CheckProfile(options.profile_steps, bench.device));
   bench.threads = options.threads;
   if (bench.threads == 0) {
     SKEIN_ASSIGN_OR_RETURN(bench.threads, topology::AffinityCores());
@@ -47,8 +48,10 @@ absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options) {
   ShowProgress("measuring the machine");
   if (bench.is_gpu()) {
     SKEIN_ASSIGN_OR_RETURN(bench.machine.ceilings, GpuCeilings(bench.device.gpu));
-    SKEIN_ASSIGN_OR_RETURN(bench.backend, kernels::MakeCudaBackend({.device = bench.device.gpu,
-                                                                    .threads = bench.threads}));
+    SKEIN_ASSIGN_OR_RETURN(bench.backend,
+                           kernels::MakeCudaBackend({.device = bench.device.gpu,
+                                                     .threads = bench.threads,
+                                                     .profile_steps = options.profile_steps}));
     return bench;
   }
   bench.machine.threads = bench.threads;
