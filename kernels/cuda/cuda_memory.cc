@@ -13,6 +13,7 @@
 #include "kernels/cuda/copy_page.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_places.h"
+#include "kernels/cuda/make_rows.h"
 #include "kernels/ops/validate.h"
 
 namespace skein::kernels::cuda {
@@ -22,9 +23,6 @@ namespace {
 constexpr int64_t kMaxStagingBytes = int64_t{256} << 20;
 // Staging comes in pieces of at least this, so that pieces serve one another's requests.
 constexpr int64_t kStagingPiece = int64_t{4} << 20;
-
-// Rows of gates, and of ups, that follow each other.
-constexpr int64_t kInterleave = 8;
 
 // Whether a SwiGluOp right behind reads what comes of the matrix, each time. Programs read it
 // nowhere else.
@@ -212,6 +210,25 @@ absl::Status CudaWeights::Load(const WeightRows& rows, std::unique_ptr<Staging> 
   }
   SKEIN_RETURN_IF_ERROR(CopyRows(rows, bytes.data()));
   return pinned.lent().copied.Record(stream_.get());
+}
+
+absl::Status CudaWeights::Make(const WeightRows& rows, const CountedRows& numbers) {
+  SKEIN_RETURN_IF_ERROR(UseDevice(device_));
+  const auto weights = static_cast<WeightId>(specs().size());
+  if (rows.weight < 0 || rows.weight >= weights) return ValidateRows(specs(), rows, 0);
+  const WeightSpec& spec = specs()[rows.weight].spec;
+  if (spec.kind != WeightSpec::Kind::kMatrix) {
+    return absl::UnimplementedError("vectors are loaded");
+  }
+  SKEIN_RETURN_IF_ERROR(
+      ValidateRows(specs(), rows, DTypeBytes(DType::kBF16, rows.count * spec.cols)));
+  return Enqueue(MakeRows{.numbers = numbers,
+                          .rows = rows.count,
+                          .cols = spec.cols,
+                          .first_row = rows.first,
+                          .gates = interleaved_[rows.weight] ? spec.rows / 2 : 0,
+                          .matrix = memory_.data() + offsets_[rows.weight]},
+                 stream_.get());
 }
 
 absl::Status CudaWeights::FinishLoading() {

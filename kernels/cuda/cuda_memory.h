@@ -30,6 +30,7 @@ class CudaWeights final : public Weights {
   int64_t bytes(WeightId weight) const override { return offsets_[weight + 1] - offsets_[weight]; }
   absl::StatusOr<std::unique_ptr<Staging>> Stage(int64_t bytes) override;
   absl::Status Load(const WeightRows& rows, std::unique_ptr<Staging> staged) override;
+  absl::Status Make(const WeightRows& rows, const CountedRows& numbers) override;
   absl::Status FinishLoading() override;
 
   const std::byte* data(WeightId weight) const { return memory_.data() + offsets_[weight]; }

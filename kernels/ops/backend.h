@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/counted_numbers.h"
 #include "base/stream.h"
 #include "base/view.h"
 #include "kernels/ops/batch.h"
@@ -68,6 +69,11 @@ class Weights {
   // FinishLoading. Rows may come in any order and pieces, from any thread, but those of one call
   // have one dtype. InvalidArgument for rows that are not there.
   virtual absl::Status Load(const WeightRows& rows, std::unique_ptr<Staging> staged) = 0;
+  // Makes rows of a matrix of BF16 where they are to lie, with the bits that Load would be given;
+  // any thread may call. Unimplemented where the back end makes none: they are to be loaded.
+  virtual absl::Status Make(const WeightRows& /*rows*/, const CountedRows& /*numbers*/) {
+    return absl::UnimplementedError("this back end makes no weights");
+  }
   // Call it once all rows have come, before Compile.
   virtual absl::Status FinishLoading() = 0;
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/counted_numbers.h"
 #include "base/dtype.h"
 #include "base/range.h"
 
@@ -57,6 +59,12 @@ class TensorSource {
   // that is not this source's. After an error `out` holds anything.
   absl::Status Read(const TensorInfo& tensor, absl::Span<const Range> slice,
                     absl::Span<std::byte> out) const;
+
+  // Where a tensor in BF16 is numbers that whoever has a faster way may make itself: them, with the
+  // bits that Read gives.
+  virtual std::optional<CountedRows> Counted(const TensorInfo& /*tensor*/) const {
+    return std::nullopt;
+  }
 
   // Bytes that Read copied out so far, by all threads.
   int64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted_numbers.h"
 
 namespace skein::model {
 namespace {
@@ -82,21 +84,13 @@ uint64_t Fnv1a(std::string_view text) {
   return hash;
 }
 
-// Output number `index` of SplitMix64, whose state is a counter.
-inline uint64_t SplitMix64(uint64_t seed, uint64_t index) {
-  uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 // The weight of every byte, as stored. Both kinds of values are exact in T.
 template <typename T>
 std::array<T, 256> MakeTable(T (*store)(float), bool norm) {
   std::array<T, 256> table;
   for (int byte = 0; byte < 256; ++byte) {
     const float value = norm ? 1.0f + static_cast<float>(byte % 16) / 128.0f
-                             : static_cast<float>(2 * byte - 255) / 8192.0f;
+                             : NumberOfByte(static_cast<uint8_t>(byte));
     table[static_cast<size_t>(byte)] = store(value);
   }
   return table;
@@ -130,6 +124,10 @@ class SyntheticSource final : public TensorSource {
 
   std::string_view description() const override { return description_; }
   absl::Span<const TensorInfo> tensors() const override { return tensors_; }
+  std::optional<CountedRows> Counted(const TensorInfo& tensor) const override {
+    if (tensor.shape.size() != 2) return std::nullopt;
+    return CountedRows{.seed = Fnv1a(tensor.name), .stride = tensor.shape[1]};
+  }
 
  protected:
   absl::Status ReadChecked(const TensorInfo& tensor, absl::Span<const Range> slice,

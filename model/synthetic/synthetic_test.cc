@@ -3,9 +3,12 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
+#include "base/counted_numbers.h"
 #include "base/test_util.h"
 
 namespace skein::model {
@@ -66,6 +69,27 @@ TEST(SyntheticTest, ASliceIsPartOfTheWhole) {
     }
     ASSERT_EQ(ReadAs<uint16_t>(*model.weights, kName, {rows, columns}), expected);
   }
+}
+
+// By the definition in synthetic.h, as whoever makes weights himself does.
+TEST(SyntheticTest, CountedRowsAreWhatIsRead) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(SyntheticModel model, ParseSyntheticSpec("synthetic:tiny"));
+  int matrices = 0;
+  for (const TensorInfo& tensor : model.weights->tensors()) {
+    const std::optional<CountedRows> numbers = model.weights->Counted(tensor);
+    ASSERT_EQ(numbers.has_value(), tensor.shape.size() == 2) << tensor.name;
+    if (!numbers.has_value()) continue;
+    ++matrices;
+    const std::vector<uint16_t> bits = ReadAs<uint16_t>(*model.weights, tensor.name, {});
+    for (const auto& [row, col] : {std::pair{0, 0}, {3, 77}, {63, 127}}) {
+      const auto i = static_cast<uint64_t>(numbers->first + row * numbers->stride + col);
+      const auto byte = static_cast<uint8_t>(SplitMix64(numbers->seed, i / 8) >> (8 * (i % 8)));
+      EXPECT_EQ(Bf16ToFloat(bits[static_cast<size_t>(row * tensor.shape[1] + col)]),
+                NumberOfByte(byte))
+          << tensor.name;
+    }
+  }
+  EXPECT_EQ(matrices, 2 + 8 * 7);
 }
 
 TEST(SyntheticTest, SameValuesInEveryDType) {

@@ -45,7 +45,7 @@ class BenchModel {
 
   Stage& stage() { return *stage_; }
   const StepCost& cost() const { return cost_; }
-  int64_t bytes_loaded() const { return shard_.bytes_read; }
+  int64_t bytes_loaded() const { return shard_.bytes_read + shard_.bytes_made; }
   absl::Duration load_time() const { return load_time_; }
 
   // Starts a sequence anew and computes a prompt of so many tokens.

@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "base/counted_numbers.h"
 #include "base/dtype.h"
 #include "base/mutex.h"
 #include "base/range.h"
@@ -112,6 +114,26 @@ class Loader {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Has the part made where it is to lie; false where it is to be read.
+absl::StatusOr<bool> MakePart(const model::TensorSource& tensors, const plan::WeightPart& part,
+                              LoadedShard& shard) {
+  SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* tensor, tensors.Find(part.tensor));
+  std::optional<CountedRows> numbers = tensors.Counted(*tensor);
+  if (!numbers.has_value() || tensor->dtype != DType::kBF16) return false;
+  const Range rows = part.slice[0];
+  const Range cols = part.slice[1];
+  numbers->first += rows.begin * numbers->stride + cols.begin;
+  const absl::Status made = shard.weights->Make({.weight = part.weight,
+                                                 .first = part.first_row,
+                                                 .count = rows.size(),
+                                                 .component = part.component},
+                                                *numbers);
+  if (absl::IsUnimplemented(made)) return false;
+  SKEIN_RETURN_IF_ERROR(Annotate(made, part.tensor));
+  shard.bytes_made += DTypeBytes(tensor->dtype, rows.size() * cols.size());
+  return true;
+}
+
 absl::Status LoadConstant(const plan::ConstantVector& constant, kernels::Weights& weights) {
   const auto bytes = static_cast<int64_t>(constant.values.size() * sizeof(float));
   SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Staging> staged, weights.Stage(bytes));
@@ -131,7 +153,8 @@ absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
   }
   std::vector<Piece> pieces;
   for (const plan::WeightPart& part : program.parts) {
-    SKEIN_RETURN_IF_ERROR(CutPart(tensors, part, &pieces));
+    SKEIN_ASSIGN_OR_RETURN(const bool made, MakePart(tensors, part, shard));
+    if (!made) SKEIN_RETURN_IF_ERROR(CutPart(tensors, part, &pieces));
   }
   SKEIN_RETURN_IF_ERROR(Loader(tensors, pieces, options, shard).Run());
   SKEIN_RETURN_IF_ERROR(shard.weights->FinishLoading());

@@ -22,10 +22,12 @@ struct ShardLoadOptions {
 struct LoadedShard {
   std::unique_ptr<kernels::Weights> weights;
   int64_t bytes_read = 0;    // of this rank's slices
+  int64_t bytes_made = 0;    // of those that the back end made itself
   std::string slice_digest;  // of the slices; ranks that read equal bytes have equal digests
 };
 
-// Reads the slices of `tensors` that `program` needs into weights of `backend`. Takes a few MiB of
+// Reads the slices of `tensors` that `program` needs into weights of `backend`, which makes numbers
+// that are Counted itself where it can; the digest does not tell of these. Takes a few MiB of
 // memory per thread besides the weights. Errors name the tensor.
 absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
                                       const plan::RankProgram& program, kernels::Backend& backend,

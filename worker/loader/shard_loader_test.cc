@@ -1,10 +1,15 @@
 #include "worker/loader/shard_loader.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/counted_numbers.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "base/test_util.h"
@@ -134,6 +139,106 @@ TEST_F(SliceDigestTest, NoByteIsMissedBetweenTheRanks) {
   for (const model::TensorInfo& tensor : tensors_->tensors()) {
     SCOPED_TRACE(tensor.name);
     for (const auto& flipped : Flips(tensor)) EXPECT_NE(Digests(*flipped, 2, 2), before);
+  }
+}
+
+// Weights that keep the rows that come as bytes, and make rows as numbers are defined.
+class Kept final : public kernels::Weights {
+ public:
+  Kept(const kernels::Program& program, bool makes) : Weights(program), makes_(makes) {
+    for (const auto& weight : program.weights) {
+      bytes_.emplace_back(
+          static_cast<size_t>(DTypeBytes(weight.spec.dtype, weight.spec.rows * weight.spec.cols)));
+    }
+  }
+  int64_t bytes() const override { return 0; }
+  int64_t bytes(kernels::WeightId) const override { return 0; }
+  absl::StatusOr<std::unique_ptr<kernels::Staging>> Stage(int64_t bytes) override {
+    return std::make_unique<Bytes>(bytes);
+  }
+  absl::Status Load(const kernels::WeightRows& rows,
+                    std::unique_ptr<kernels::Staging> staged) override {
+    loaded_ += rows.count;
+    std::copy(staged->bytes().begin(), staged->bytes().end(), Row(rows.weight, rows.first));
+    return absl::OkStatus();
+  }
+  absl::Status Make(const kernels::WeightRows& rows, const CountedRows& numbers) override {
+    if (!makes_) return Weights::Make(rows, numbers);
+    const int64_t cols = specs()[rows.weight].spec.cols;
+    for (int64_t row = 0; row < rows.count; ++row) {
+      auto* const to = reinterpret_cast<uint16_t*>(Row(rows.weight, rows.first + row));
+      for (int64_t col = 0; col < cols; ++col) {
+        const int64_t i = numbers.first + row * numbers.stride + col;
+        const uint64_t word = SplitMix64(numbers.seed, static_cast<uint64_t>(i / 8));
+        to[col] = FloatToBf16(NumberOfByte(static_cast<uint8_t>(word >> (8 * (i % 8)))));
+      }
+    }
+    return absl::OkStatus();
+  }
+  absl::Status FinishLoading() override { return absl::OkStatus(); }
+
+  const std::vector<std::vector<std::byte>>& all() const { return bytes_; }
+  int64_t loaded() const { return loaded_; }  // rows
+
+ private:
+  struct Bytes final : kernels::Staging {
+    explicit Bytes(int64_t count) : kept(static_cast<size_t>(count)) {}
+    absl::Span<std::byte> bytes() override { return absl::MakeSpan(kept); }
+    std::vector<std::byte> kept;
+  };
+  std::byte* Row(kernels::WeightId weight, int64_t row) {
+    const kernels::WeightSpec& spec = specs()[weight].spec;
+    return bytes_[weight].data() + DTypeBytes(spec.dtype, row * spec.cols);
+  }
+
+  const bool makes_;
+  int64_t loaded_ = 0;
+  std::vector<std::vector<std::byte>> bytes_;
+};
+
+class KeepingBackend final : public kernels::Backend {
+ public:
+  explicit KeepingBackend(bool makes) : makes_(makes) {}
+  std::string_view name() const override { return "keeping"; }
+  absl::StatusOr<std::unique_ptr<kernels::Weights>> AllocateWeights(
+      const kernels::Program& program) override {
+    return std::make_unique<Kept>(program, makes_);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::KvCache>> AllocateKv(const kernels::KvSpec&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<std::unique_ptr<kernels::Executable>> Compile(const kernels::Program&,
+                                                               const kernels::Limits&,
+                                                               const kernels::Bindings&) override {
+    return absl::UnimplementedError("");
+  }
+
+ private:
+  const bool makes_;
+};
+
+// Slices of rows, of columns, and stacked ones.
+TEST(MadeWeightsTest, AreThoseThatAreRead) {
+  model::ModelConfig config = Config();
+  config.dtype = DType::kBF16;
+  const auto tensors = model::MakeSyntheticWeights(config, "synthetic:made");
+  for (const int32_t rank : {0, 1}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(
+        const plan::RankProgram program,
+        plan::BuildRankProgram(config, tensors.get(),
+                               {.tp_size = 2, .tp_rank = rank, .layers = {0, 2}}));
+    KeepingBackend reads(/*makes=*/false);
+    KeepingBackend makes(/*makes=*/true);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LoadedShard read, LoadShard(*tensors, program, reads, {}));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LoadedShard made, LoadShard(*tensors, program, makes, {}));
+    const auto& of_read = static_cast<const Kept&>(*read.weights);
+    const auto& of_made = static_cast<const Kept&>(*made.weights);
+    EXPECT_EQ(of_made.all(), of_read.all());
+    EXPECT_LT(of_made.loaded(), 10);  // vectors
+    EXPECT_GT(of_read.loaded(), 1000);
+    EXPECT_EQ(read.bytes_made, 0);
+    EXPECT_GT(made.bytes_made, 1000);
+    EXPECT_EQ(made.bytes_made + made.bytes_read, read.bytes_read);
   }
 }
 
