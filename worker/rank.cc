@@ -221,9 +221,11 @@ class Rank {
                                  .model_path = ModelPath(plan),
                                  .bytes_read = shard.weights.bytes_read,
                                  .load_time = absl::Now() - begin};
-    spdlog::info("loaded {} ({}) in {:.2f} s, {} thread(s)", ready.slice_key,
-                 FormatBytes(ready.bytes_read), absl::ToDoubleSeconds(ready.load_time),
-                 self.threads);
+    const double seconds = absl::ToDoubleSeconds(shard.weights.time);
+    spdlog::info("loaded {} ({}) in {:.2f} s, {}, {}", ready.slice_key,
+                 FormatBytes(ready.bytes_read), seconds,
+                 FormatBytesPerSecond(static_cast<double>(ready.bytes_read) / seconds),
+                 FormatCount(self.threads, "thread"));
     StepWatch watch(&tracker_, groups.view().All(), options_.step_timeout, ModelBytes(plan));
     StageOptions stage_options = StageOptionsOf(plan, self, groups);
     stage_options.watch = &watch;

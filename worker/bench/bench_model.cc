@@ -83,9 +83,7 @@ absl::Status BenchModel::Load() {
   load.progress = [&](int64_t done, int64_t total) {
     ShowProgress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));
   };
-  const absl::Time begin = absl::Now();
   SKEIN_ASSIGN_OR_RETURN(shard_, LoadShard(*tensors_, program_, *device_.backend, load));
-  load_time_ = absl::Now() - begin;
   SKEIN_ASSIGN_OR_RETURN(kv_, device_.backend->AllocateKv(program_.kv));
   SKEIN_ASSIGN_OR_RETURN(executable_, device_.backend->Compile(
                                           program_.program,

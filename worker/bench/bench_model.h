@@ -46,7 +46,7 @@ class BenchModel {
   Stage& stage() { return *stage_; }
   const StepCost& cost() const { return cost_; }
   int64_t bytes_loaded() const { return shard_.bytes_read + shard_.bytes_made; }
-  absl::Duration load_time() const { return load_time_; }
+  absl::Duration load_time() const { return shard_.time; }
 
   // Starts a sequence anew and computes a prompt of so many tokens.
   StepOrder PrefillOrder(int32_t slot, int32_t tokens) const;
@@ -73,7 +73,6 @@ class BenchModel {
   std::unique_ptr<kernels::Executable> executable_;
   std::unique_ptr<Stage> stage_;
   StepCost cost_;
-  absl::Duration load_time_;  // of the weights
   int64_t pages_per_sequence_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/clock.h"
 #include "base/counted_numbers.h"
 #include "base/dtype.h"
 #include "base/mutex.h"
@@ -146,6 +147,7 @@ absl::Status LoadConstant(const plan::ConstantVector& constant, kernels::Weights
 absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
                                       const plan::RankProgram& program, kernels::Backend& backend,
                                       const ShardLoadOptions& options) {
+  const absl::Time begin = absl::Now();
   LoadedShard shard;
   SKEIN_ASSIGN_OR_RETURN(shard.weights, backend.AllocateWeights(program.program));
   for (const plan::ConstantVector& constant : program.constants) {
@@ -158,6 +160,7 @@ absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
   }
   SKEIN_RETURN_IF_ERROR(Loader(tensors, pieces, options, shard).Run());
   SKEIN_RETURN_IF_ERROR(shard.weights->FinishLoading());
+  shard.time = absl::Now() - begin;
   return shard;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/ops/backend.h"
 #include "model/format/tensor_source.h"
 #include "parallel/program/rank_program.h"
@@ -23,6 +24,7 @@ struct LoadedShard {
   std::unique_ptr<kernels::Weights> weights;
   int64_t bytes_read = 0;    // of this rank's slices
   int64_t bytes_made = 0;    // of those that the back end made itself
+  absl::Duration time;       // that reading, making and packing took
   std::string slice_digest;  // of the slices; ranks that read equal bytes have equal digests
 };
 
