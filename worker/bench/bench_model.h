@@ -46,6 +46,8 @@ class BenchModel {
   Stage& stage() { return *stage_; }
   const StepCost& cost() const { return cost_; }
   int64_t bytes_loaded() const { return shard_.bytes_read + shard_.bytes_made; }
+  // Whether the device made its matrices.
+  bool made() const { return shard_.bytes_made > 0; }
   absl::Duration load_time() const { return shard_.time; }
 
   // Starts a sequence anew and computes a prompt of so many tokens.

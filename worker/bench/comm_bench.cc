@@ -1,5 +1,7 @@
 #include "worker/bench/comm_bench.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <memory>
@@ -40,16 +42,10 @@ constexpr int64_t kLeastBytes = kSizes[0];
 constexpr int64_t kMostBytes = kSizes[std::size(kSizes) - 1];
 constexpr absl::Duration kTimeout = absl::Minutes(1);
 
-// Samples, and the calls of one: those of small arrays are short beside what a clock and a device's
-// answer cost.
-struct Effort {
-  int samples;
-  int calls;
-};
-Effort EffortFor(int64_t bytes) {
-  return bytes <= (int64_t{1} << 20) ? Effort{.samples = 51, .calls = 10}
-                                     : Effort{.samples = 7, .calls = 2};
-}
+// A sample is several calls where one is short beside what a clock and a device's answer cost.
+constexpr int64_t kSmallBytes = int64_t{1} << 20;
+// For the samples of a row: ranks that share a GPU wait long for each other.
+constexpr absl::Duration kBudget = absl::Milliseconds(500);
 
 class CommBench {
  public:
@@ -63,7 +59,7 @@ class CommBench {
           "there is one rank, which exchanges nothing: mpirun -np 2 worker bench comm");
     }
     const Ceilings ceilings = {.bytes_per_s = is_gpu() ? 0 : ReadRate()};
-    SKEIN_RETURN_IF_ERROR(group_->Barrier(kHostStream));
+    SKEIN_RETURN_IF_ERROR(mpi_.world().Barrier(kHostStream));
     report_.emplace("comm", FormatCount(mpi_.size(), "rank"),
                     BenchMachine{.kind = std::string(DeviceKindName(device_.device.kind)),
                                  .device = device_.device.name,
@@ -74,8 +70,7 @@ class CommBench {
       SKEIN_RETURN_IF_ERROR(TimeAllReduce(bytes, ceilings));
       SKEIN_RETURN_IF_ERROR(TimeHop(bytes, ceilings));
     }
-    if (is_gpu() && prints()) SKEIN_RETURN_IF_ERROR(TimeCopies());
-    SKEIN_RETURN_IF_ERROR(group_->Barrier(kHostStream));
+    if (is_gpu()) SKEIN_RETURN_IF_ERROR(TimeCopies());
     if (!prints() || options_.json_file.empty()) return absl::OkStatus();
     return Annotate(WriteFile(options_.json_file, report_->ToJson()), "--json");
   }
@@ -90,6 +85,7 @@ class CommBench {
                                                   .oversubscribe = options_.oversubscribe_devices,
                                                   .local_rank = mpi_.local_rank(),
                                                   .local_size = mpi_.local_size()}));
+    mpi_.world().set_timeout(kTimeout);
     SKEIN_ASSIGN_OR_RETURN(group_, mpi_.Split(0, mpi_.rank(), "bench"));
     group_->set_timeout(kTimeout);
     if (is_gpu()) {
@@ -123,66 +119,84 @@ class CommBench {
     return copies_->ToHost({one.data, one.dtype, 1, 1}, host.data(), stream());
   }
 
-  // The median seconds of a call.
-  absl::StatusOr<double> Time(Effort effort, absl::FunctionRef<absl::Status()> call) {
-    std::vector<double> seconds;
-    for (int sample = -1; sample < effort.samples; ++sample) {  // the first one is the warm-up
+  // The median seconds of a call, of `samples` samples. Rank 0 fits their number to kBudget, so
+  // that all ranks of a sum or a hop make as many calls; ranks that are in neither make none.
+  struct Timing {
+    double seconds = 0;
+    int samples = 0;
+  };
+  absl::StatusOr<Timing> Time(int64_t bytes, bool takes_part,
+                              absl::FunctionRef<absl::Status()> call) {
+    const int calls = bytes <= kSmallBytes ? 10 : 2;
+    const auto sample = [&]() -> absl::StatusOr<absl::Duration> {
       const absl::Time begin = absl::Now();
-      for (int i = 0; i < effort.calls; ++i) SKEIN_RETURN_IF_ERROR(call());
+      for (int i = 0; i < calls; ++i) SKEIN_RETURN_IF_ERROR(call());
       SKEIN_RETURN_IF_ERROR(Synchronize());
-      if (sample >= 0) {
-        seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin) / effort.calls);
-      }
+      return absl::Now() - begin;
+    };
+    absl::Duration first;  // the warm-up
+    if (takes_part) {
+      SKEIN_ASSIGN_OR_RETURN(first, sample());
     }
-    return Median(std::move(seconds));
+    const double fit = absl::FDivDuration(kBudget, std::max(first, absl::Microseconds(1)));
+    auto samples = static_cast<int32_t>(std::clamp(fit, 3.0, 51.0));
+    SKEIN_RETURN_IF_ERROR(
+        mpi_.world().Broadcast(HostView(absl::MakeSpan(&samples, 1)), 0, kHostStream));
+    std::vector<double> seconds = {0};
+    if (takes_part) seconds.clear();
+    for (int32_t i = 0; takes_part && i < samples; ++i) {
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration time, sample());
+      seconds.push_back(absl::ToDoubleSeconds(time) / calls);
+    }
+    return Timing{.seconds = Median(std::move(seconds)), .samples = samples};
   }
 
-  void Add(const char* what, int64_t message_bytes, double carried, double seconds,
+  void Add(const char* what, int64_t message_bytes, double carried, const Timing& timing,
            const Ceilings& ceilings) {
     if (!prints()) return;
     report_->Add({.name = absl::StrCat(what, " ", FormatBytes(message_bytes)),
                   .fields = {{"ranks", mpi_.size()}, {"message_bytes", message_bytes}},
-                  .seconds = seconds,
-                  .samples = EffortFor(message_bytes).samples,
+                  .seconds = timing.seconds,
+                  .samples = timing.samples,
                   .bytes = carried,
                   .ceilings = ceilings});
   }
 
   absl::Status TimeAllReduce(int64_t bytes, const Ceilings& ceilings) {
     // Zeros stay zeros.
-    SKEIN_ASSIGN_OR_RETURN(const double seconds, Time(EffortFor(bytes), [&] {
+    SKEIN_ASSIGN_OR_RETURN(const Timing timing, Time(bytes, /*takes_part=*/true, [&] {
                              return group_->AllReduce(Array(bytes), stream());
                            }));
     const double ranks = mpi_.size();
-    Add("all-reduce of", bytes, 2 * (ranks - 1) / ranks * static_cast<double>(bytes), seconds,
+    Add("all-reduce of", bytes, 2 * (ranks - 1) / ranks * static_cast<double>(bytes), timing,
         ceilings);
     return absl::OkStatus();
   }
 
   absl::Status TimeHop(int64_t bytes, const Ceilings& ceilings) {
-    if (mpi_.rank() > 1) return absl::OkStatus();
+    const bool takes_part = mpi_.rank() < 2;
     const int other = 1 - mpi_.rank();
-    SKEIN_ASSIGN_OR_RETURN(const double seconds, Time(EffortFor(bytes), [&]() -> absl::Status {
-                             const View array = Array(bytes);
-                             if (mpi_.rank() == 0) {
-                               SKEIN_RETURN_IF_ERROR(group_->Send(array, other, stream()));
-                             }
-                             SKEIN_RETURN_IF_ERROR(group_->Receive(array, other, stream()));
-                             if (mpi_.rank() == 0) return absl::OkStatus();
-                             return group_->Send(array, other, stream());
+    const View array = Array(bytes);
+    SKEIN_ASSIGN_OR_RETURN(Timing timing, Time(bytes, takes_part, [&]() -> absl::Status {
+                             if (mpi_.rank() == 1)
+                               SKEIN_RETURN_IF_ERROR(group_->Receive(array, other, stream()));
+                             SKEIN_RETURN_IF_ERROR(group_->Send(array, other, stream()));
+                             if (mpi_.rank() == 1) return absl::OkStatus();
+                             return group_->Receive(array, other, stream());
                            }));
-    Add("hop of", bytes, static_cast<double>(bytes), seconds / 2, ceilings);
-    return group_->Flush(other);
+    timing.seconds /= 2;
+    Add("hop of", bytes, static_cast<double>(bytes), timing, ceilings);
+    return takes_part ? group_->Flush(other) : absl::OkStatus();
   }
 
   absl::Status TimeCopies() {
     const View array = Array(kMostBytes);
-    SKEIN_ASSIGN_OR_RETURN(const absl::Span<std::byte> host, copies_->Buffer(array.bytes()));
-    const Effort effort = EffortFor(kMostBytes);
-    SKEIN_ASSIGN_OR_RETURN(const double there, Time(effort, [&] {
+    SKEIN_ASSIGN_OR_RETURN(const Timing there, Time(kMostBytes, prints(), [&]() -> absl::Status {
+                             SKEIN_ASSIGN_OR_RETURN(const auto host, copies_->Buffer(kMostBytes));
                              return copies_->ToDevice(host.data(), array, stream());
                            }));
-    SKEIN_ASSIGN_OR_RETURN(const double back, Time(effort, [&] {
+    SKEIN_ASSIGN_OR_RETURN(const Timing back, Time(kMostBytes, prints(), [&]() -> absl::Status {
+                             SKEIN_ASSIGN_OR_RETURN(const auto host, copies_->Buffer(kMostBytes));
                              return copies_->ToHost(array, host.data(), stream());
                            }));
     Add("copy pinned to device of", kMostBytes, kMostBytes, there, {});

@@ -51,8 +51,9 @@ class ModelBench {
     const double seconds = absl::ToDoubleSeconds(model_->load_time());
     const auto bytes = static_cast<double>(model_->bytes_loaded());
     report_->Note(
-        absl::StrFormat("weights of %s loaded in %.2f s, %s", FormatBytes(model_->bytes_loaded()),
-                        seconds, FormatBytesPerSecond(bytes / seconds)),
+        absl::StrFormat("weights of %s %s in %.3f s, %s", FormatBytes(model_->bytes_loaded()),
+                        model_->made() ? "made on the device" : "loaded", seconds,
+                        FormatBytesPerSecond(bytes / seconds)),
         {{"load_bytes", bytes}, {"load_seconds", seconds}});
     return absl::OkStatus();
   }
