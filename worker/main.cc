@@ -16,9 +16,11 @@
 #include "base/processes.h"
 #include "base/version.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
+#include "parallel/comm/nccl/nccl_transport.h"
 #include "parallel/plan/plan.h"
 #include "worker/bench/bench_command.h"
 #include "worker/device.h"
+#include "worker/device_comm.h"
 #include "worker/job_identity.h"
 #include "worker/rank.h"
 
@@ -56,6 +58,7 @@ int JobMain(skein::worker::RankOptions& options) {
   }
   options.job = *job;
   if (options.job) EndPredecessors(*options.job);
+  for (const auto& [name, value] : skein::comm::NcclEnvironment()) setenv(name, value, 1);
   auto mpi = skein::comm::MpiRuntime::Create();
   if (!mpi.ok()) {
     std::fprintf(stderr, "worker: %s\n", mpi.status().ToString().c_str());
@@ -92,6 +95,11 @@ int main(int argc, char** argv) {
       "--oversubscribe-devices", options.oversubscribe_devices,
       "let ranks share GPUs where a host has more ranks than GPUs, each with its part of the "
       "memory: to try out layouts, not for speed");
+  skein::AddParsed(
+      app, "--device-comm", options.device_comm, skein::worker::ParseDeviceComm,
+      "how activations go from GPU to GPU: nccl; host, by way of the hosts' memory, which is slow; "
+      "or auto: nccl where each rank has a GPU of its own and NCCL is installed")
+      ->default_str("auto");
   app.add_option("--backend", options.backend,
                  "on CPUs: cpu, or reference: scalar and slow, for comparison")
       ->check(CLI::IsMember({"cpu", "reference"}))

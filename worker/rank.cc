@@ -19,7 +19,6 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
-#include "kernels/cuda/cuda_copies.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/control/make_control_channel.h"
@@ -27,6 +26,7 @@
 #include "parallel/plan/plan.h"
 #include "topology/host/host.h"
 #include "worker/device.h"
+#include "worker/device_comm.h"
 #include "worker/engine/inbox.h"
 #include "worker/engine/loops.h"
 #include "worker/engine/stage.h"
@@ -55,6 +55,14 @@ struct Groups {
   std::unique_ptr<comm::ControlChannel> control;
 
   StageGroups view() const { return {tp.get(), previous.get(), next.get(), tokens.get()}; }
+  // Tokens go from host to host.
+  std::vector<comm::Communicator*> OfDevices() const {
+    std::vector<comm::Communicator*> all;
+    for (comm::Communicator* const group : {tp.get(), previous.get(), next.get()}) {
+      if (group != nullptr) all.push_back(group);
+    }
+    return all;
+  }
 };
 
 // Makes groups of ranks of a plan, whose calls heartbeats tell of.
@@ -213,7 +221,11 @@ class Rank {
     SKEIN_ASSIGN_OR_RETURN(
         Groups groups,
         MakeGroups(GroupMaker(mpi_, plan, self, options_, tracker_), plan.layout, self));
-    if (self.device.kind == DeviceKind::kCuda) SKEIN_RETURN_IF_ERROR(ExchangeByHost(groups));
+    // Ranks of CPUs and of GPUs are in no job together.
+    if (self.device.kind == DeviceKind::kCuda) {
+      SKEIN_ASSIGN_OR_RETURN(groups.copies, ConnectGpus(options_.device_comm, mpi_, gpu_, Name(),
+                                                        kStartTimeout, groups.OfDevices()));
+    }
     const std::unique_ptr<kernels::Collectives> collectives = MakeCollectives(groups.view());
     SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self, collectives.get()));
     const attach::Ready ready = {.slice_key = shard.program.slice_key,
@@ -237,19 +249,6 @@ class Rank {
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);
   }
 
-  // Ranks with GPUs exchange by way of the hosts' memory.
-  absl::Status ExchangeByHost(Groups& groups) const {
-    const std::vector<comm::Communicator*> all = groups.view().All();
-    for (comm::Communicator* const group : all) {
-      SKEIN_ASSIGN_OR_RETURN(auto copies, kernels::MakeCudaCopies(gpu_));
-      group->StageThrough(groups.copies.emplace_back(std::move(copies)).get());
-    }
-    if (!all.empty() && mpi_.rank() == 0) {
-      spdlog::warn("activations go from GPU to GPU by way of the hosts' memory, which is slow");
-    }
-    return absl::OkStatus();
-  }
-
   // The thread that computes may be stuck: nothing can be waited for.
   void EndStuck(const absl::Status& why) {
     const absl::Status status = Report(why);
@@ -258,9 +257,11 @@ class Rank {
     _exit(1);
   }
 
+  std::string Name() const { return absl::StrCat("rank ", mpi_.rank(), " on ", host_); }
+
   // Tells the coordinator why this rank ends, in words that name it.
   absl::Status Report(const absl::Status& why) {
-    absl::Status status = Annotate(why, absl::StrCat("rank ", mpi_.rank(), " on ", host_));
+    absl::Status status = Annotate(why, Name());
     attachment_->SendFailure(status);
     return status;
   }

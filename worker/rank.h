@@ -13,6 +13,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "parallel/plan/plan.h"
+#include "worker/device_comm.h"
 #include "worker/job_identity.h"
 
 namespace skein::worker {
@@ -23,7 +24,8 @@ struct RankOptions {
   std::string model_root;
   std::optional<DeviceKind> device;    // none: a GPU where there is one
   bool oversubscribe_devices = false;  // several ranks may have one GPU
-  std::string backend = "cpu";         // on CPUs; or "reference"
+  DeviceComm device_comm = DeviceComm::kAuto;
+  std::string backend = "cpu";     // on CPUs; or "reference"
   plan::LayoutRequest layout;      // of this job, the same on all ranks; empty: the coordinator's
   std::optional<JobIdentity> job;  // of rank 0 counts; nothing: a random one
   absl::Duration orphan_timeout = absl::Seconds(60);

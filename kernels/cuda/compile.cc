@@ -91,8 +91,11 @@ class Compiled final : public CompiledProgram {
   }
 
   bool CanBeCaptured() const override {
-    return std::none_of(program_.ops.begin(), program_.ops.end(),
-                        [](const Op& op) { return std::holds_alternative<AllReduceOp>(op); });
+    return sums() == 0 || bindings_.collectives->RunOnDevice();
+  }
+  int64_t sums() const override {
+    return std::count_if(program_.ops.begin(), program_.ops.end(),
+                         [](const Op& op) { return std::holds_alternative<AllReduceOp>(op); });
   }
 
  private:
@@ -444,7 +447,9 @@ class Compiled final : public CompiledProgram {
       const View view = {w_.Buffer(op.buffer, shape.batch), DTypeOf(op.buffer),
                          RowsOf(op.buffer, shape), Cols(op.buffer)};
       if (view.elements() == 0) return absl::OkStatus();  // on every rank
-      return bindings_.collectives->AllReduce(view, w_.stream);
+      Collectives& shards = *bindings_.collectives;
+      return shape.captured ? shards.CaptureAllReduce(view, w_.stream)
+                            : shards.AllReduce(view, w_.stream);
     });
     return absl::OkStatus();
   }

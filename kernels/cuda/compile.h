@@ -25,6 +25,7 @@ struct BatchShape {
   bool decodes = false;   // a sequence has one row
   bool prefills = false;  // a sequence has several
   bool marked = false;  // with ranges of NVTX by layer and operation, "layer 3" around "attention"
+  bool captured = false;  // as a graph, not run
 };
 
 // What kernels work on.
@@ -53,6 +54,8 @@ class CompiledProgram {
   virtual absl::Status Tune(int32_t rows) const = 0;
   // Whether it can be captured: what runs on the device alone can.
   virtual bool CanBeCaptured() const = 0;
+  // Sums over shards, of a batch whose every row is an output.
+  virtual int64_t sums() const = 0;
 };
 
 // The Program is valid and outlives what is compiled. Unimplemented, with the operation's index,

@@ -80,7 +80,9 @@ absl::Status CudaExecutable::Init() {
   rules_ = RulesOf(program_, limits_, kv_spec, swap_spec);
   slots_.emplace(limits_, kv_spec == nullptr ? 0 : kv_spec->page_size);
   SKEIN_ASSIGN_OR_RETURN(stream_, OwnedStream::Create());
-  SKEIN_ASSIGN_OR_RETURN(port_stream_, OwnedStream::Create());
+  SKEIN_ASSIGN_OR_RETURN(input_stream_, OwnedStream::Create());
+  SKEIN_ASSIGN_OR_RETURN(output_stream_, OwnedStream::Create());
+  SKEIN_ASSIGN_OR_RETURN(stream_done_, OwnedEvent::Create());
   workspace_ = {.places = PlaceOnDevice(program_, limits_, facts_.multiprocessors),
                 .page_table_stride = limits_.slot_pages,
                 .multiprocessors = facts_.multiprocessors,
@@ -129,18 +131,19 @@ absl::Status CudaExecutable::CaptureGraphs() {
     rows = std::min(next, most);
     SKEIN_RETURN_IF_ERROR(compiled_->Tune(rows));
     for (int i = 0; i < (ports ? kBatches : 1); ++i) {
-      const BatchShape shape = {
+      BatchShape shape = {
           .batch = i, .rows = rows, .sequences = rows, .outputs = rows, .decodes = true};
       // Once for nobody: kernels are loaded, and algorithms chosen, outside of the capture.
       SKEIN_RETURN_IF_ERROR(Prepare({}, i, rows));
       SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(shape));
-      SKEIN_RETURN_IF_ERROR(stream_.Synchronize());
+      SKEIN_RETURN_IF_ERROR(AwaitStream());
+      shape.captured = true;
       SKEIN_ASSIGN_OR_RETURN(graphs_[i][rows], OwnedGraph::Capture(stream_.get(), [&] {
                                return compiled_->Enqueue(shape);
                              }));
     }
   }
-  return stream_.Synchronize();
+  return AwaitStream();
 }
 
 absl::Status CudaExecutable::WarmUp() {
@@ -169,6 +172,10 @@ View CudaExecutable::port(BufferId id, int i) {
 absl::Status CudaExecutable::CheckAborted() {
   MutexLock lock(&mutex_);
   return aborted_;
+}
+
+absl::Status CudaExecutable::CheckCollectives() {
+  return bindings_.collectives == nullptr ? absl::OkStatus() : bindings_.collectives->Check();
 }
 
 void CudaExecutable::Abort(const absl::Status& why) {
@@ -373,7 +380,11 @@ absl::Status CudaExecutable::Run(int i) {
   SKEIN_RETURN_IF_ERROR(Upload(i, padded));
   if (padded > 0) {
     const bool ports = !graphs_[1].empty();
-    SKEIN_RETURN_IF_ERROR(graphs_[ports ? i : 0].at(padded).Launch(stream_.get()));
+    const OwnedGraph& graph = graphs_[ports ? i : 0].at(padded);
+    const auto launch = [&] { return graph.Launch(stream_.get()); };
+    const int64_t sums = compiled_->sums();
+    SKEIN_RETURN_IF_ERROR(sums == 0 ? launch()
+                                    : bindings_.collectives->Replay(sums, stream_.get(), launch));
   } else {
     SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(ShapeOf(i)));
   }
@@ -402,13 +413,18 @@ absl::StatusOr<bool> CudaExecutable::Wait(Ticket ticket, Stream stream, absl::Ti
     SKEIN_RETURN_IF_ERROR(run->done.Delay(stream));
     return true;
   }
+  SKEIN_ASSIGN_OR_RETURN(const bool done, Await(run->done, deadline));
+  if (done) SKEIN_RETURN_IF_ERROR(run->status);
+  return done;
+}
+
+absl::StatusOr<bool> CudaExecutable::Await(const OwnedEvent& event, absl::Time deadline) {
   const absl::Time begin = absl::Now();
   while (true) {
-    SKEIN_ASSIGN_OR_RETURN(const bool done, run->done.Done());
-    if (done) {
-      SKEIN_RETURN_IF_ERROR(run->status);
-      return true;
-    }
+    SKEIN_ASSIGN_OR_RETURN(const bool done, event.Done());
+    // Now, behind it: what ended because the collectives failed is not done.
+    SKEIN_RETURN_IF_ERROR(CheckCollectives());
+    if (done) return true;
     SKEIN_RETURN_IF_ERROR(CheckAborted());
     const absl::Time now = absl::Now();
     if (now >= deadline) return false;
@@ -418,6 +434,11 @@ absl::StatusOr<bool> CudaExecutable::Wait(Ticket ticket, Stream stream, absl::Ti
       absl::SleepFor(kNap);
     }
   }
+}
+
+absl::Status CudaExecutable::AwaitStream() {
+  SKEIN_RETURN_IF_ERROR(stream_done_.Record(stream_.get()));
+  return Await(stream_done_, absl::InfiniteFuture()).status();
 }
 
 void CudaExecutable::After(int i, Stream stream) {

@@ -55,7 +55,9 @@ class CudaExecutable final : public Executable {
 
   absl::Status WarmUp() override;
   Batch& batch(int i) override { return batches_[i]; }
-  Stream port_stream() const override { return port_stream_.get(); }
+  Stream port_stream(BufferId id) const override {
+    return (id == program_.input ? input_stream_ : output_stream_).get();
+  }
   View port(BufferId id, int i) override;
   absl::StatusOr<Ticket> Enqueue(int i) override;
   absl::StatusOr<bool> Wait(Ticket ticket, Stream stream, absl::Time deadline) override;
@@ -104,6 +106,12 @@ class CudaExecutable final : public Executable {
                  const DeviceFacts& facts, const CudaOptions& options);
   absl::Status Init();
   absl::Status CheckAborted();
+  // Of what streams have of the collectives; for the thread of their calls.
+  absl::Status CheckCollectives();
+  // Waits by polling, so that an Abort is always heard; false when `event` is not there by then.
+  absl::StatusOr<bool> Await(const OwnedEvent& event, absl::Time deadline);
+  // Waits for all that the stream has.
+  absl::Status AwaitStream();
 
   // Queues batch `i`, which was checked.
   absl::Status Run(int i);
@@ -142,9 +150,12 @@ class CudaExecutable final : public Executable {
   CudaKv* const kv_;
   BatchRules rules_;
   OwnedStream stream_;
-  OwnedStream port_stream_;
+  // Each hop has its own, so that what comes waits behind nothing that goes.
+  OwnedStream input_stream_;
+  OwnedStream output_stream_;
   OwnedStream host_stream_;  // of what the host does to draw, in the batches' order
   OwnedEvent logits_ready_;
+  OwnedEvent stream_done_;
   DeviceMemory memory_;
   PinnedMemory uploads_;  // [batches], as places_.uploads
   PinnedMemory drawn_;    // SetPair [batches][slots]

@@ -129,7 +129,7 @@ void CudaExecutable::TakeUpDraws(const BatchRun& run) {
 
 // Collectives are for the thread that makes a batch's calls.
 absl::Status CudaExecutable::DrawWithOthers(BatchRun& run) {
-  SKEIN_RETURN_IF_ERROR(stream_.Synchronize());
+  SKEIN_RETURN_IF_ERROR(AwaitStream());
   SKEIN_RETURN_IF_ERROR(Draw(run));
   TakeUpDraws(run);
   return run.done.Record(stream_.get());

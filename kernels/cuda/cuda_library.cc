@@ -9,6 +9,7 @@ skein_cuda_library_1() {
                                                      .describe_device = cuda::DescribeCudaDevice,
                                                      .make_backend = cuda::MakeCudaBackend,
                                                      .make_copies = cuda::MakeCudaCopies,
+                                                     .make_events = cuda::MakeCudaEvents,
                                                      .measure_rates = cuda::MeasureCudaRates};
   static constexpr cuda::CudaLibrary kLibrary = {.build = kBuildIdentity, .functions = &kFunctions};
   return &kLibrary;

@@ -9,8 +9,10 @@
 
 #include "absl/status/statusor.h"
 #include "base/device_copies.h"
+#include "base/device_events.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_copies.h"
+#include "kernels/cuda/cuda_events.h"
 #include "kernels/cuda/cuda_rates.h"
 #include "kernels/ops/backend.h"
 
@@ -21,6 +23,7 @@ absl::StatusOr<int> CountCudaDevices();
 absl::StatusOr<CudaDevice> DescribeCudaDevice(int device);
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& options);
 absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int device);
+absl::StatusOr<std::unique_ptr<DeviceEvents>> MakeCudaEvents(int device);
 absl::StatusOr<CudaRates> MeasureCudaRates(int device);
 
 struct CudaFunctions {
@@ -28,6 +31,7 @@ struct CudaFunctions {
   absl::StatusOr<CudaDevice> (*describe_device)(int device);
   absl::StatusOr<std::unique_ptr<Backend>> (*make_backend)(const CudaOptions& options);
   absl::StatusOr<std::unique_ptr<DeviceCopies>> (*make_copies)(int device);
+  absl::StatusOr<std::unique_ptr<DeviceEvents>> (*make_events)(int device);
   absl::StatusOr<CudaRates> (*measure_rates)(int device);
 };
 

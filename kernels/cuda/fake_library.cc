@@ -29,6 +29,9 @@ absl::StatusOr<std::unique_ptr<Backend>> Make(const CudaOptions& options) {
 absl::StatusOr<std::unique_ptr<DeviceCopies>> Copies(int device) {
   return Describe(device).status();
 }
+absl::StatusOr<std::unique_ptr<DeviceEvents>> Events(int device) {
+  return Describe(device).status();
+}
 absl::StatusOr<CudaRates> Measure(int) {
   return CudaRates{.read_bytes_per_s = 5, .flops_per_s = 7};
 }
@@ -50,6 +53,7 @@ extern "C" const cuda::CudaLibrary* SKEIN_FAKE_ENTRY() {
                                                      .describe_device = cuda::Describe,
                                                      .make_backend = cuda::Make,
                                                      .make_copies = cuda::Copies,
+                                                     .make_events = cuda::Events,
                                                      .measure_rates = cuda::Measure};
   static constexpr cuda::CudaLibrary kLibrary = {.build = SKEIN_FAKE_BUILD,
                                                  .functions = &kFunctions};

@@ -37,6 +37,7 @@ TEST(OpenLibrary, WhatItAnswersCrossesTheBoundary) {
   EXPECT_EQ(cuda->describe_device(2).status(), want);
   EXPECT_EQ(cuda->make_backend({.device = 2}).status(), want);
   EXPECT_EQ(cuda->make_copies(2).status(), want);
+  EXPECT_EQ(cuda->make_events(2).status(), want);
 }
 
 TEST(OpenLibrary, TheFirstThatIsThereCounts) {

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_copies.h"
+#include "kernels/cuda/cuda_events.h"
 #include "kernels/cuda/cuda_library.h"
 #include "kernels/cuda/cuda_rates.h"
 #include "kernels/cuda/open_library.h"
@@ -45,6 +46,11 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& opti
 absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int device) {
   SKEIN_ASSIGN_OR_RETURN(const auto* cuda, Opened());
   return cuda->make_copies(device);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceEvents>> MakeCudaEvents(int device) {
+  SKEIN_ASSIGN_OR_RETURN(const auto* cuda, Opened());
+  return cuda->make_events(device);
 }
 
 absl::StatusOr<CudaRates> MeasureCudaRates(int device) {

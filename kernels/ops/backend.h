@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -35,6 +36,22 @@ class Collectives {
   // Called between operations by back ends that compute on the calling thread: what it sent earlier
   // may need its help to arrive.
   virtual absl::Status Progress() { return absl::OkStatus(); }
+
+  // Whether AllReduce gives a device's stream the sum and returns, so that a graph can hold it.
+  virtual bool RunOnDevice() const { return false; }
+  // Gives a stream that is being captured a sum.
+  virtual absl::Status CaptureAllReduce(View /*data*/, Stream /*stream*/) {
+    return absl::UnimplementedError("these sums cannot be captured");
+  }
+  // Calls `launch`, which gives `stream` a graph that has captured so many sums.
+  virtual absl::Status Replay(int64_t /*sums*/, Stream /*stream*/,
+                              absl::FunctionRef<absl::Status()> launch) {
+    return launch();
+  }
+  // Tells what has gone wrong with calls that streams have, without waiting. A back end asks again
+  // and again while it waits for a device, and when it has waited: after an error the data are
+  // void.
+  virtual absl::Status Check() { return absl::OkStatus(); }
 };
 
 // Lends memory of the host for rows on their way to a device.
@@ -135,8 +152,8 @@ class Executable {
   // Returns the input of batch `i` in [0, kBatches). It must not be touched while the batch is
   // under way, which takes out of it what it likes.
   virtual Batch& batch(int i) = 0;
-  // The stream on which ports are exchanged with other stages: their memory is the device's.
-  virtual Stream port_stream() const { return kHostStream; }
+  // The stream on which a port is exchanged with another stage: its memory is the device's.
+  virtual Stream port_stream(BufferId /*id*/) const { return kHostStream; }
   // Returns the whole storage of a port, [limits.rows or outputs, cols], in the device's memory; a
   // null view for a buffer that is no port. Its address never changes. Input and output are each
   // batch's own; logits are those of the batch that ran last. A run may overwrite its input.

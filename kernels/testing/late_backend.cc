@@ -43,7 +43,7 @@ class LateExecutable final : public Executable {
     return absl::OkStatus();
   }
   Batch& batch(int i) override { return inner_->batch(i); }
-  Stream port_stream() const override { return inner_->port_stream(); }
+  Stream port_stream(BufferId id) const override { return inner_->port_stream(id); }
   View port(BufferId id, int i) override { return inner_->port(id, i); }
   const BatchResult& result(int i) const override { return inner_->result(i); }
   void After(int i, Stream stream) override { inner_->After(i, stream); }

@@ -1,10 +1,12 @@
 #include "parallel/comm/communicator.h"
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
 
@@ -37,18 +39,79 @@ absl::Status Communicator::SumOnHost(View data, Stream stream) {
   });
 }
 
+// ---- What a device does by itself ----
+
+void Communicator::UseDevice(std::unique_ptr<DeviceTransport> transport,
+                             std::shared_ptr<DeviceEvents> events) {
+  device_ = std::move(transport);
+  device_calls_ = std::make_shared<DeviceCalls>(std::move(events));
+  if (line_ != nullptr) line_->set_device(device_calls_);
+}
+
+absl::Status Communicator::CheckOnHost(Operation operation, Stream stream) const {
+  if (stream.handle == nullptr || (device_ == nullptr && copies_ == nullptr)) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      std::string(OperationName(operation)), " of a device's memory: copy it to the host before"));
+}
+
+absl::Status Communicator::GiveToDevice(const Call& call, int64_t last, Stream stream,
+                                        absl::FunctionRef<absl::Status()> give) {
+  SKEIN_RETURN_IF_ERROR(give());
+  return device_calls_->Add(
+      {.call = call, .last = last, .step = step_, .timeout = patience_.timeout}, stream);
+}
+
+absl::Status Communicator::Check() {
+  if (patience_.failed) return failure();
+  if (device_ == nullptr) return absl::OkStatus();
+  const auto check = [&]() -> absl::Status {
+    SKEIN_RETURN_IF_ERROR(device_->Check());
+    SKEIN_ASSIGN_OR_RETURN(const std::optional<DeviceCall> late, device_calls_->Late());
+    if (!late.has_value()) return absl::OkStatus();
+    const std::string step = late->step ? absl::StrCat(" (step ", *late->step, ")") : "";
+    const std::string up_to = late->last == late->call.number
+                                  ? ""
+                                  : absl::StrCat(", or one behind it up to ", late->last, ",");
+    return absl::DeadlineExceededError(
+        absl::StrCat(DescribeCall(late->call, name_), step, up_to, " was not over within ",
+                     absl::FormatDuration(late->timeout), ": this rank's device waits for ",
+                     device_->Others(late->call)));
+  };
+  const absl::Status status = check();
+  return status.ok() ? status : Fail(status);
+}
+
+absl::Status Communicator::CaptureAllReduce(View data, Stream stream) {
+  const Call call = {.operation = Operation::kAllReduce, .bytes = data.bytes()};
+  return Run(call, /*published=*/false,
+             [&] { return device_->AllReduce(call, data, stream, patience_); });
+}
+
+absl::Status Communicator::Replay(int64_t sums, Stream stream,
+                                  absl::FunctionRef<absl::Status()> launch) {
+  const Call call = {.operation = Operation::kAllReduce, .number = calls_ + 1};
+  calls_ += sums;
+  return Run(call, /*published=*/true, [&] { return GiveToDevice(call, calls_, stream, launch); });
+}
+
+// ---- Calls ----
+
 absl::Status Communicator::AllReduce(View data, Stream stream) {
   if (IsStaged(stream)) return SumOnHost(data, stream);
-  return RunCollective(Operation::kAllReduce, data.bytes(), 0, absl::OkStatus(),
-                       [&](const Call& call) { return DoAllReduce(call, data, stream); });
+  return RunCollective(
+      Operation::kAllReduce, data.bytes(), 0, absl::OkStatus(), [&](const Call& call) {
+        if (!IsOnDevice(stream)) return DoAllReduce(call, data, stream);
+        return GiveToDevice(call, call.number, stream,
+                            [&] { return device_->AllReduce(call, data, stream, patience_); });
+      });
 }
 
 absl::Status Communicator::AllGather(ConstView in, View out, Stream stream) {
-  if (IsStaged(stream)) {
-    return Fail(absl::UnimplementedError("an all-gather of a device's memory"));
-  }
-  return RunCollective(Operation::kAllGather, in.bytes(), 0,
-                       CheckAllGather(in.bytes(), out.bytes(), size_, name_),
+  absl::Status fits = CheckOnHost(Operation::kAllGather, stream);
+  fits.Update(CheckAllGather(in.bytes(), out.bytes(), size_, name_));
+  return RunCollective(Operation::kAllGather, in.bytes(), 0, fits,
                        [&](const Call& call) { return DoAllGather(call, in, out, stream); });
 }
 
@@ -57,13 +120,14 @@ absl::Status Communicator::Broadcast(View data, int root, Stream stream) {
     return Stage(data, rank_ == root, rank_ != root, stream,
                  [&](View host) { return Broadcast(host, root, kHostStream); });
   }
-  return RunCollective(Operation::kBroadcast, data.bytes(), root,
-                       CheckRank(root, size_, -1, "root of a broadcast", name_),
+  absl::Status fits = CheckOnHost(Operation::kBroadcast, stream);
+  fits.Update(CheckRank(root, size_, -1, "root of a broadcast", name_));
+  return RunCollective(Operation::kBroadcast, data.bytes(), root, fits,
                        [&](const Call& call) { return DoBroadcast(call, data, stream); });
 }
 
 absl::Status Communicator::Barrier(Stream stream) {
-  return RunCollective(Operation::kBarrier, 0, 0, absl::OkStatus(),
+  return RunCollective(Operation::kBarrier, 0, 0, CheckOnHost(Operation::kBarrier, stream),
                        [&](const Call& call) { return DoBarrier(call, stream); });
 }
 
@@ -74,8 +138,11 @@ absl::Status Communicator::Send(ConstView data, int to, Stream stream) {
     return Stage(view, /*in=*/true, /*out=*/false, stream,
                  [&](View host) { return Send(host, to, kHostStream); });
   }
-  return RunMessage(Operation::kSend, data.bytes(), to, "receiver", sent_,
-                    [&](const Call& call) { return DoSend(call, data, stream); });
+  return RunMessage(Operation::kSend, data.bytes(), to, "receiver", sent_, [&](const Call& call) {
+    if (!IsOnDevice(stream)) return DoSend(call, data, stream);
+    return GiveToDevice(call, call.number, stream,
+                        [&] { return device_->Send(call, data, stream, patience_); });
+  });
 }
 
 absl::Status Communicator::Receive(View data, int from, Stream stream) {
@@ -83,8 +150,12 @@ absl::Status Communicator::Receive(View data, int from, Stream stream) {
     return Stage(data, /*in=*/false, /*out=*/true, stream,
                  [&](View host) { return Receive(host, from, kHostStream); });
   }
-  return RunMessage(Operation::kReceive, data.bytes(), from, "sender", received_,
-                    [&](const Call& call) { return DoReceive(call, data, stream); });
+  return RunMessage(
+      Operation::kReceive, data.bytes(), from, "sender", received_, [&](const Call& call) {
+        if (!IsOnDevice(stream)) return DoReceive(call, data, stream);
+        return GiveToDevice(call, call.number, stream,
+                            [&] { return device_->Receive(call, data, stream, patience_); });
+      });
 }
 
 absl::Status Communicator::Progress() {
@@ -145,6 +216,7 @@ void Communicator::Abort(const absl::Status& why) {
     if (failure_.ok()) failure_ = why;
     patience_.failed = true;
   }
+  if (device_ != nullptr) device_->Abort();
   DoAbort();
 }
 
@@ -156,6 +228,7 @@ absl::Status Communicator::failure() const {
 void Communicator::Track(OperationTracker::Group* line) {
   line_ = line;
   patience_.pulse = &line->pulse();
+  if (device_calls_ != nullptr) line_->set_device(device_calls_);
 }
 
 void Communicator::set_hooks(Hook before, Hook inside) {

@@ -1,9 +1,10 @@
 // Collectives and point-to-point messages among the ranks of one group.
 //
 // Calls run on `stream`: on the CPU at once, and they block. Views of other streams lie on a
-// device; a transport that reaches the host's memory alone needs StageThrough for them. All ranks
-// of the group make the same collective calls in the same order. Every call has a number, equal on
-// all ranks for collectives, so that a hang can be named: "rank 5 never entered all-reduce 812".
+// device, and need UseDevice, whose calls do not block, or StageThrough, by way of the host's
+// memory. All ranks of the group make the same collective calls in the same order. Every call has a
+// number, equal on all ranks for collectives, so that a hang can be named: "rank 5 never entered
+// all-reduce 812".
 //
 // A call that fails (deadline, lost peer, abort, arguments that do not fit, ranks that disagree)
 // poisons the communicator: every later call returns the first error at once. The rank reports it
@@ -14,11 +15,12 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,26 +29,17 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/device_copies.h"
+#include "base/device_events.h"
 #include "base/mutex.h"
 #include "base/stream.h"
 #include "base/view.h"
 #include "parallel/comm/call.h"
+#include "parallel/comm/device_calls.h"
+#include "parallel/comm/device_transport.h"
 #include "parallel/comm/operation_tracker.h"
-#include "parallel/comm/pulse.h"
+#include "parallel/comm/patience.h"
 
 namespace skein::comm {
-
-using SteadyTime = std::chrono::steady_clock::time_point;
-
-// Tells a transport how to wait in the call in flight.
-struct Patience {
-  absl::Duration timeout = absl::InfiniteDuration();  // of the call in flight
-  SteadyTime deadline = SteadyTime::max();
-  // The transport beats it while it waits for other ranks. A rank whose pulse stands still inside a
-  // call is stuck there. May be null.
-  Pulse* pulse = nullptr;
-  std::atomic<bool> failed = false;  // set when the wait must end
-};
 
 // Not thread-safe: one thread at a time, except Abort and failure.
 class Communicator {
@@ -109,6 +102,7 @@ class Communicator {
   // Heartbeats say of calls from now on that they belong to this step. Without it they belong to
   // the step that the host has in hand, which a device may be behind.
   void set_step(int64_t step) {
+    step_ = step;
     if (line_ != nullptr) line_->set_step(step);
   }
   // From now on every call is published in `line` while it lasts, and beats the pulse of `line`
@@ -118,6 +112,21 @@ class Communicator {
   // are made of floats; AllGather is Unimplemented for them. `copies` outlives the communicator.
   // While it waits for its device, a call hears no Abort, and is not told of.
   void StageThrough(DeviceCopies* copies) { copies_ = copies; }
+
+  // From now on `transport` makes the calls for views of other streams than kHostStream, numbered
+  // and tracked with the others; AllGather, Broadcast and Barrier are Unimplemented for them. Such
+  // a call returns once its stream has it. `events` are of the device that the streams belong to.
+  void UseDevice(std::unique_ptr<DeviceTransport> transport, std::shared_ptr<DeviceEvents> events);
+  bool uses_device() const { return device_ != nullptr; }
+  // Fails, and poisons, when something is wrong with calls that streams have: an error, a lost
+  // peer, a call that is not over within its time-out. Who waits for a stream calls it again and
+  // again, and once more when the wait is over: after a failure the data are void. Does not wait.
+  absl::Status Check();
+  // Gives a stream that is being captured a sum, which has no number: the replay has.
+  absl::Status CaptureAllReduce(View data, Stream stream);
+  // Calls `launch`, which gives `stream` a graph that has captured so many sums.
+  absl::Status Replay(int64_t sums, Stream stream, absl::FunctionRef<absl::Status()> launch);
+
   // For tests that record or hold up calls: `before` runs before a call is published, `inside`
   // afterwards.
   void set_hooks(Hook before, Hook inside);
@@ -127,7 +136,9 @@ class Communicator {
   // True if sums join ranks as a binary tree, ((0+1)+(2+3))+((4+5)+(6+7)), whatever the size of the
   // message, so that layouts agree in every bit. A size that is no power of two splits the ranks at
   // the largest power of two below it, recursively.
-  virtual bool SumsAsTree() const = 0;
+  bool SumsAsTree(Stream stream) const {
+    return IsOnDevice(stream) ? device_->SumsAsTree() : DoSumsAsTree();
+  }
   virtual Peers peers() const { return {.rank = rank_, .size = size_, .buffers = {}}; }
 
  protected:
@@ -136,6 +147,7 @@ class Communicator {
   const Patience& patience() const { return patience_; }
 
  private:
+  virtual bool DoSumsAsTree() const = 0;
   // Arguments have been checked; `call` is what every rank must have entered. An error poisons.
   virtual absl::Status DoAllReduce(const Call& call, View data, Stream stream) = 0;
   virtual absl::Status DoAllGather(const Call& call, ConstView in, View out, Stream stream) = 0;
@@ -156,6 +168,12 @@ class Communicator {
                      absl::FunctionRef<absl::Status(View)> body);
   absl::Status SumOnHost(View data, Stream stream);
   bool IsStaged(Stream stream) const { return stream.handle != nullptr && copies_ != nullptr; }
+  bool IsOnDevice(Stream stream) const { return stream.handle != nullptr && device_ != nullptr; }
+  // Unimplemented for a device's memory, of which nobody makes such a call.
+  absl::Status CheckOnHost(Operation operation, Stream stream) const;
+  // `last` is the number of the last one, where `give` gives the stream several.
+  absl::Status GiveToDevice(const Call& call, int64_t last, Stream stream,
+                            absl::FunctionRef<absl::Status()> give);
 
   using Body = absl::FunctionRef<absl::Status(const Call&)>;
   absl::Status RunCollective(Operation operation, int64_t bytes, int root, absl::Status fits,
@@ -176,6 +194,9 @@ class Communicator {
   std::vector<int64_t> received_;  // by sender
   OperationTracker::Group* line_ = nullptr;
   DeviceCopies* copies_ = nullptr;
+  std::shared_ptr<DeviceCalls> device_calls_;  // the tracker reads it, too
+  std::unique_ptr<DeviceTransport> device_;
+  std::optional<int64_t> step_;
   std::vector<float> floats_;  // that are added on the host
   Hook before_;
   Hook inside_;

@@ -98,7 +98,7 @@ TEST_P(CommunicatorSuite, AllReduceSumsAsATree) {
     SKEIN_ASSERT_OK(comm.AllReduce(HostView(absl::MakeSpan(data)), kHostStream));
     ExpectTree(data, 0, comm.size());
     EXPECT_EQ(comm.calls(), 1);
-    EXPECT_TRUE(comm.SumsAsTree());
+    EXPECT_TRUE(comm.SumsAsTree(kHostStream));
   });
 }
 

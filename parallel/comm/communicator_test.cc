@@ -161,8 +161,9 @@ class FakeDevice final : public DeviceReport {
 TEST_F(CommunicatorTest, ADeviceTellsWhichCollectiveItIsIn) {
   OperationTracker tracker;
   OperationTracker::Group* const group = tracker.AddGroup("graph", {4, 5, 6}, 1);
-  FakeDevice device;
-  group->set_device(&device);
+  const auto reporter = std::make_shared<FakeDevice>();
+  FakeDevice& device = *reporter;
+  group->set_device(reporter);
   EXPECT_FALSE(tracker.Read().operation.has_value());
   const auto read = [&](int64_t number) {
     device.call = {.operation = Operation::kAllReduce, .number = number};

@@ -83,7 +83,7 @@ std::optional<OperationInProgress> OperationTracker::Group::InProgress() const {
 }
 
 std::optional<OperationInProgress> OperationTracker::Group::OnDevice() const {
-  const DeviceReport* const device = device_;
+  const std::shared_ptr<const DeviceReport> device = Device();
   if (device == nullptr) return std::nullopt;
   const std::optional<Call> call = device->InProgress();
   if (!call.has_value()) return std::nullopt;
@@ -101,7 +101,7 @@ std::optional<OperationInProgress> OperationTracker::Group::OnDevice() const {
 
 int64_t OperationTracker::Group::entered() const {
   const int64_t on_host = Unpack(collective_.call.load(std::memory_order_acquire)).number;
-  const DeviceReport* const device = device_;
+  const std::shared_ptr<const DeviceReport> device = Device();
   return device == nullptr ? on_host : std::max(on_host, device->entered());
 }
 

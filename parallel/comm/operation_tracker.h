@@ -20,15 +20,15 @@
 
 namespace skein::comm {
 
-// A device that enters collectives by itself, as a replayed graph does, tells where it is. Numbers
-// go on from those of the host's calls.
+// A device that makes calls by itself, as a replayed graph does, tells where it is. Numbers go on
+// from those of the host's calls.
 class DeviceReport {
  public:
   virtual ~DeviceReport() = default;
-  // The collective that the device is in. Any thread, at any time, without waiting for the device.
+  // The call that the device is in. Any thread, at any time, without waiting for the device.
   virtual std::optional<Call> InProgress() const = 0;
-  virtual int64_t entered() const = 0;  // the number of the last one
-  // The step that the collective in progress belongs to; none: the one that the host has in hand.
+  virtual int64_t entered() const = 0;  // the number of the last collective
+  // The step that the call in progress belongs to; none: the one that the host has in hand.
   virtual std::optional<int64_t> step() const { return std::nullopt; }
 };
 
@@ -85,9 +85,12 @@ class OperationTracker::Group {
   const std::string& name() const { return name_; }
   // The pulse that the group's calls beat while they wait.
   Pulse& pulse() { return pulse_; }
-  // Sets the report of a device that does some of the group's collectives by itself; null where
-  // there is none. `device` outlives the tracker's last Read.
-  void set_device(const DeviceReport* device) { device_ = device; }
+  // Sets the report of a device that makes some of the group's calls by itself; null where there is
+  // none.
+  void set_device(std::shared_ptr<const DeviceReport> device) {
+    MutexLock lock(&mutex_);
+    device_ = std::move(device);
+  }
   // Calls from now on belong to this step, whichever one the host has in hand. For the calls'
   // thread.
   void set_step(int64_t step) { step_ = step; }
@@ -120,8 +123,13 @@ class OperationTracker::Group {
   Pulse pulse_;
   int64_t step_ = kNoStep;
 
-  std::atomic<const DeviceReport*> device_ = nullptr;
+  std::shared_ptr<const DeviceReport> Device() const {
+    MutexLock lock(&mutex_);
+    return device_;
+  }
+
   mutable Mutex mutex_;
+  std::shared_ptr<const DeviceReport> device_ ABSL_GUARDED_BY(mutex_);
   // The device's last call that was seen, and when it was seen first.
   mutable int64_t seen_number_ ABSL_GUARDED_BY(mutex_) = 0;
   mutable int64_t seen_ns_ ABSL_GUARDED_BY(mutex_) = 0;

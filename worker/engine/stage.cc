@@ -126,16 +126,24 @@ absl::Status Stage::CollectAll() {
 
 absl::Status Stage::Receive(int64_t rows) {
   const View activations = executable_->port(program_.input, batch_).First(rows);
-  const Stream stream = executable_->port_stream();
+  const Stream stream = executable_->port_stream(program_.input);
   SKEIN_RETURN_IF_ERROR(options_.groups.previous->Receive(activations, 0, stream));
   executable_->After(batch_, stream);
   return absl::OkStatus();
 }
 
 absl::Status Stage::Send(int64_t rows) {
-  SKEIN_RETURN_IF_ERROR(CollectAll());
   const ConstView activations = executable_->port(program_.output, batch_).First(rows);
-  const Stream stream = executable_->port_stream();
+  const Stream stream = executable_->port_stream(program_.output);
+  if (options_.groups.next->uses_device()) {
+    // The stream waits for the batch, which was enqueued last.
+    if (!running_.empty()) {
+      SKEIN_RETURN_IF_ERROR(
+          executable_->Wait(running_.back().ticket, stream, absl::InfiniteFuture()).status());
+    }
+  } else {
+    SKEIN_RETURN_IF_ERROR(CollectAll());
+  }
   SKEIN_RETURN_IF_ERROR(options_.groups.next->Send(activations, 1, stream));
   // The batch must not write the memory before it was sent.
   executable_->After(batch_, stream);
@@ -215,6 +223,9 @@ absl::Status Stage::CheckSlots(const StepOrder& order) const {
 // nothing. A rank that left the list out of turn would leave its peers waiting for ever.
 absl::Status Stage::CarryOut(StepOrder& order, Step& step) {
   SKEIN_RETURN_IF_ERROR(CheckSlots(order));
+  for (comm::Communicator* const hop : {options_.groups.previous, options_.groups.next}) {
+    if (hop != nullptr) hop->set_step(order.step);
+  }
   tokens_.BeginStep();
   in_hand_.reset();
   for (const schedule::Instruction& instruction : schedule::StageStep(

@@ -26,6 +26,22 @@ class GroupCollectives final : public kernels::Collectives {
     return absl::OkStatus();
   }
 
+  bool RunOnDevice() const override { return groups_.tp != nullptr && groups_.tp->uses_device(); }
+  absl::Status CaptureAllReduce(View data, Stream stream) override {
+    return groups_.tp->CaptureAllReduce(data, stream);
+  }
+  absl::Status Replay(int64_t sums, Stream stream,
+                      absl::FunctionRef<absl::Status()> launch) override {
+    return groups_.tp->Replay(sums, stream, launch);
+  }
+  // Hops, too: a batch waits for its input.
+  absl::Status Check() override {
+    for (comm::Communicator* const group : {groups_.tp, groups_.previous, groups_.next}) {
+      if (group != nullptr) SKEIN_RETURN_IF_ERROR(group->Check());
+    }
+    return absl::OkStatus();
+  }
+
  private:
   const StageGroups groups_;
 };

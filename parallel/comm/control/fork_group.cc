@@ -21,9 +21,9 @@ class ForkedRank final : public Communicator {
  public:
   ForkedRank(Shared* shared, int rank, int size)
       : Communicator("forked", rank, size), shared_(shared) {}
-  bool SumsAsTree() const override { return false; }
 
  private:
+  bool DoSumsAsTree() const override { return false; }
   absl::Status DoAllGather(const Call&, ConstView in, View out, Stream) override {
     const auto bytes = static_cast<size_t>(in.bytes());
     if (bytes > kAreaBytes) return absl::InvalidArgumentError("too large for a test");

@@ -53,9 +53,8 @@ class InProcessCommunicator final : public Communicator {
       : Communicator(group->name, rank, static_cast<int>(group->slots.size())),
         group_(std::move(group)) {}
 
-  bool SumsAsTree() const override { return true; }
-
  private:
+  bool DoSumsAsTree() const override { return true; }
   absl::Status DoAllReduce(const Call& call, View data, Stream) override;
   absl::Status DoAllGather(const Call& call, ConstView in, View out, Stream) override;
   absl::Status DoBroadcast(const Call& call, View data, Stream) override;

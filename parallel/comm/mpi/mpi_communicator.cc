@@ -25,9 +25,8 @@ class MpiCommunicator final : public Communicator {
         exchange_(std::in_place, link_),
         messages_(std::in_place, link_) {}
 
-  bool SumsAsTree() const override { return true; }
-
  private:
+  bool DoSumsAsTree() const override { return true; }
   absl::Status DoAllReduce(const Call& call, View data, Stream) override;
   absl::Status DoAllGather(const Call& call, ConstView in, View out, Stream) override;
   absl::Status DoBroadcast(const Call& call, View data, Stream) override;

@@ -1,0 +1,23 @@
+// Tells a transport how to wait in the call in flight.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+#include "absl/time/time.h"
+#include "parallel/comm/pulse.h"
+
+namespace skein::comm {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+struct Patience {
+  absl::Duration timeout = absl::InfiniteDuration();  // of the call in flight
+  SteadyTime deadline = SteadyTime::max();
+  // The transport beats it while it waits for other ranks. A rank whose pulse stands still inside a
+  // call is stuck there. May be null.
+  Pulse* pulse = nullptr;
+  std::atomic<bool> failed = false;  // set when the wait must end
+};
+
+}  // namespace skein::comm

@@ -1,0 +1,45 @@
+// How ranks with GPUs exchange activations.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/device_copies.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/mpi/mpi_runtime.h"
+
+namespace skein::worker {
+
+enum class DeviceComm {
+  kAuto,  // NCCL where every rank has a GPU of its own and the library
+  kNccl,  // NCCL, or an error
+  kHost,  // by way of the hosts' memory
+};
+
+// InvalidArgument for other than "auto", "nccl" and "host".
+absl::StatusOr<DeviceComm> ParseDeviceComm(const std::string& text);
+
+// What a rank says of itself before all agree.
+struct DeviceCommVote {
+  int host = 0;         // a number, as MpiRuntime::host_of's
+  int gpu = 0;          // of that host
+  std::string no_nccl;  // why this rank cannot use NCCL; empty where it can
+};
+// Returns why ranks, of which [i] is rank i's vote, exchange by way of the hosts' memory; empty
+// where they do over NCCL. FailedPrecondition instead where NCCL is `asked` for. Pure.
+absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const DeviceCommVote> votes);
+
+// Makes exchanges of `groups` between GPUs possible: over NCCL where all ranks of the job can and
+// may, else by way of the hosts' memory, which is logged with its reason. A call of all ranks of
+// the job, with the groups in the same order on all of their ranks. `self` names this rank to the
+// others. Errors as WhyNotNccl's, and as MakeNcclTransport's. What it returns outlives the groups.
+absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
+    DeviceComm asked, comm::MpiRuntime& mpi, int gpu, const std::string& self,
+    absl::Duration timeout, absl::Span<comm::Communicator* const> groups);
+
+}  // namespace skein::worker
