@@ -242,7 +242,7 @@ class Rank {
     StageOptions stage_options = StageOptionsOf(plan, self, groups);
     stage_options.watch = &watch;
     Stage stage(stage_options, shard.program.program, shard.executable.get());
-    SKEIN_RETURN_IF_ERROR(shard.executable->WarmUp());
+    SKEIN_RETURN_IF_ERROR(stage.WarmUp());
     attachment_->SendReady(ready);
     const bool leads = self.pp_rank == 0 && self.tp_rank == 0;
     if (!leads) return RunFollower(stage, *groups.control, kLastResort);

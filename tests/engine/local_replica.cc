@@ -159,7 +159,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
     }
   }
   std::vector<absl::Status> warm(layout.ranks());
-  replica->OnRanks([&](int i) { warm[i] = replica->ranks_[i]->executable->WarmUp(); });
+  replica->OnRanks([&](int i) { warm[i] = replica->ranks_[i]->stage->WarmUp(); });
   for (const absl::Status& status : warm) SKEIN_RETURN_IF_ERROR(status);
   return replica;
 }

@@ -2,8 +2,8 @@
 # Runs the tests and benches of GPUs, those of an unpacked package or of a built tree. The last line is
 # `N passed, N failed, N skipped`; the status is 1 where something failed.
 #   tests/gpu/run.sh [--part NAME]... [--bin DIR] [--logs DIR] [--list] [PROGRAM...]
-#   --part: kernels, engine, bench (these three when none is named), memcheck or racecheck (their tests under
-#     compute-sanitizer); each of the first three ends within 8 minutes
+#   --part: kernels, engine, comm, bench (these four when none is named), memcheck or racecheck (the tests of kernels and
+#     engine under compute-sanitizer); each of the first four ends within 8 minutes
 #   --bin: where the programs are (the package's gpu and bin, or bazel-bin)
 #   --logs: keep what each program said there
 #   --list: only say what would run, with deadlines in seconds
@@ -37,10 +37,10 @@ while (($# > 0)); do
   esac
   shift
 done
-((${#parts[@]} > 0)) || parts=(kernels engine bench)
+((${#parts[@]} > 0)) || parts=(kernels engine comm bench)
 for part in "${parts[@]}"; do
-  [[ $part =~ ^(kernels|engine|bench|memcheck|racecheck)$ ]] ||
-    misuse "--part: '$part' is none of kernels, engine, bench, memcheck, racecheck"
+  [[ $part =~ ^(kernels|engine|comm|bench|memcheck|racecheck)$ ]] ||
+    misuse "--part: '$part' is none of kernels, engine, comm, bench, memcheck, racecheck"
 done
 table=tests/gpu/programs.txt
 for name in "${only[@]}"; do

@@ -38,6 +38,15 @@ void Stage::Abort(const absl::Status& why) {
   for (comm::Communicator* const group : options_.groups.All()) group->Abort(why);
 }
 
+absl::Status Stage::WarmUp() {
+  SKEIN_RETURN_IF_ERROR(executable_->WarmUp());
+  const auto over_devices = [](comm::Communicator* hop) {
+    return hop != nullptr && hop->uses_device();
+  };
+  if (over_devices(options_.groups.previous)) SKEIN_RETURN_IF_ERROR(Receive(1));
+  return over_devices(options_.groups.next) ? Send(1) : absl::OkStatus();
+}
+
 // ---- Batches ----
 
 // Batches take turns, so that what one sends is on its way while the other is filled.

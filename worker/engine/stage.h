@@ -56,6 +56,10 @@ class Stage {
 
   bool reports() const { return options_.tp_rank == 0 && is_last(); }
 
+  // Warms the executable up, and sends a first message over each hop between devices, which
+  // connects its ends. Every rank of the replica calls it once, before its first step.
+  absl::Status WarmUp();
+
   // Carries out the order as far as it goes without waiting for the executable. It waits where no
   // batch is free, and for other ranks. Up to kernels::Executable::kBatches steps may be under way.
   // An error, which Finish tells, aborts what this rank has to do with others.

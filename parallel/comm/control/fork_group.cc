@@ -36,11 +36,21 @@ class ForkedRank final : public Communicator {
     return absl::OkStatus();
   }
   absl::Status DoAllReduce(const Call&, View, Stream) override { return Unknown(); }
-  absl::Status DoBroadcast(const Call&, View, Stream) override { return Unknown(); }
+  absl::Status DoBroadcast(const Call& call, View data, Stream) override {
+    const absl::Span<std::byte> bytes = HostBytes(data);
+    if (bytes.size() > kAreaBytes) return absl::InvalidArgumentError("too large for a test");
+    if (rank() == call.peer) std::memcpy(shared_->areas[rank()], bytes.data(), bytes.size());
+    pthread_barrier_wait(&shared_->barrier);
+    std::memcpy(bytes.data(), shared_->areas[call.peer], bytes.size());
+    pthread_barrier_wait(&shared_->barrier);
+    return absl::OkStatus();
+  }
   absl::Status DoSend(const Call&, ConstView, Stream) override { return Unknown(); }
   absl::Status DoReceive(const Call&, View, Stream) override { return Unknown(); }
   absl::Status DoBarrier(const Call&, Stream) override { return Unknown(); }
-  static absl::Status Unknown() { return absl::UnimplementedError("only all-gather is known"); }
+  static absl::Status Unknown() {
+    return absl::UnimplementedError("only all-gather and broadcast are known");
+  }
 
   Shared* const shared_;  // unmapped by the end of the process
 };

@@ -10,7 +10,8 @@
 
 namespace skein::comm {
 
-// Knows AllGather, through memory that the processes share; all else answers Unimplemented.
+// Knows AllGather and Broadcast, through memory that the processes share; all else answers
+// Unimplemented.
 class ForkGroup {
  public:
   // Forks size - 1 processes and returns in all of them, each as one rank; this process is
