@@ -142,6 +142,15 @@ void BenchProfile(const std::string& command) {
   EXPECT_THAT(outcome.err, HasSubstr("--profile marks the kernels of GPUs"));
 }
 
+// As above. What it decides is worker/device_comm_test's, and tests/gpu/nccl_test runs on a machine
+// with GPUs alone.
+void DeviceComm() {
+  const Outcome refused = Run(kWorker, "--device-comm=mpi");
+  EXPECT_THAT(Said(refused), HasSubstr("--device-comm: must be auto, nccl or host, not 'mpi'"));
+  Serving cpu({"--device-comm=nccl", "--device=cpu"});
+  EXPECT_EQ(Ask(cpu.address(), "--prompt=ROMEO: --max-tokens=5").tokens.size(), 5);
+}
+
 void Layout() {
   Cluster cluster({.layout = "tp=1,pp=1"});
   cluster.StartJob(2, {"--layout=pp=2"});
@@ -385,6 +394,7 @@ FlagCases WorkerCases() {
       {{"", "--model-root"}, ModelRoot},
       {{"", "--device"}, Device},
       {{"", "--oversubscribe-devices"}, OversubscribeDevices},
+      {{"", "--device-comm"}, DeviceComm},
       {{"", "--backend"}, Backend},
       {{"", "--layout"}, Layout},
       {{"", "--profile"}, Profile},
