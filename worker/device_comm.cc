@@ -63,6 +63,8 @@ absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const Device
 absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
     DeviceComm asked, comm::MpiRuntime& mpi, int gpu, const std::string& self,
     absl::Duration timeout, absl::Span<comm::Communicator* const> groups) {
+  std::vector<std::unique_ptr<DeviceCopies>> copies;
+  if (groups.empty()) return copies;
   const std::string no_nccl =
       asked == DeviceComm::kHost ? "--device-comm=host" : std::string(comm::OpenNccl().message());
   SKEIN_ASSIGN_OR_RETURN(const std::vector<DeviceCommVote> votes, GatherVotes(mpi, gpu, no_nccl));
@@ -75,7 +77,6 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
                    by_host);
     }
   }
-  std::vector<std::unique_ptr<DeviceCopies>> copies;
   for (comm::Communicator* const group : groups) {
     if (by_host.empty()) {
       SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<DeviceEvents> events, kernels::MakeCudaEvents(gpu));

@@ -36,7 +36,8 @@ absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const Device
 
 // Makes exchanges of `groups` between GPUs possible: over NCCL where all ranks of the job can and
 // may, else by way of the hosts' memory, which is logged with its reason. A call of all ranks of
-// the job, with the groups in the same order on all of their ranks. `self` names this rank to the
+// the job, with the groups in the same order on all of their ranks; none has groups, or each has
+// some. `self` names this rank to the
 // others. Errors as WhyNotNccl's, and as MakeNcclTransport's. What it returns outlives the groups.
 absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
     DeviceComm asked, comm::MpiRuntime& mpi, int gpu, const std::string& self,
