@@ -10,8 +10,10 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/cuda_events.h"
+#include "kernels/cuda/cuda_peer_sums.h"
 #include "parallel/comm/gather_strings.h"
 #include "parallel/comm/nccl/nccl_transport.h"
+#include "parallel/comm/p2p/peer_transport.h"
 
 namespace skein::worker {
 namespace {
@@ -43,32 +45,63 @@ absl::StatusOr<std::vector<DeviceCommVote>> GatherVotes(comm::MpiRuntime& mpi, i
   return votes;
 }
 
+// Small sums over memory, where the group's ranks can.
+absl::StatusOr<std::unique_ptr<comm::DeviceTransport>> OverPeers(
+    const GpuEnd& end, comm::MpiRuntime& mpi, comm::Communicator& group,
+    std::unique_ptr<comm::DeviceTransport> nccl) {
+  SKEIN_ASSIGN_OR_RETURN(
+      comm::PeerTransport made,
+      comm::MakePeerTransport(group, absl::StrCat(mpi.host_of(mpi.rank())),
+                              kernels::MakeCudaPeerSums(end.gpu, group.rank(), group.size()),
+                              std::move(nccl)));
+  if (made.why_not.empty()) {
+    if (group.rank() == 0) spdlog::info("small sums of '{}' go over peer memory", group.name());
+    return std::move(made.transport);
+  }
+  if (end.asked == DeviceComm::kPeers) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--device-comm=peers, but not for '", group.name(), "': ", made.why_not));
+  }
+  if (group.rank() == 0) {
+    spdlog::info("NCCL makes all sums of '{}': {}", group.name(), made.why_not);
+  }
+  return std::move(made.transport);
+}
+
 }  // namespace
 
 absl::StatusOr<DeviceComm> ParseDeviceComm(const std::string& text) {
   if (text == "auto") return DeviceComm::kAuto;
   if (text == "nccl") return DeviceComm::kNccl;
+  if (text == "peers") return DeviceComm::kPeers;
   if (text == "host") return DeviceComm::kHost;
-  return absl::InvalidArgumentError(absl::StrCat("must be auto, nccl or host, not '", text, "'"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("must be auto, nccl, peers or host, not '", text, "'"));
 }
 
 absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const DeviceCommVote> votes) {
   const std::string why = FirstReason(asked, votes);
-  if (asked == DeviceComm::kNccl && !why.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("--device-comm=nccl, but ", why));
+  const bool must = asked == DeviceComm::kNccl || asked == DeviceComm::kPeers;
+  if (must && !why.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--device-comm=", asked == DeviceComm::kNccl ? "nccl" : "peers", ", but ", why));
   }
   return why;
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
-    DeviceComm asked, comm::MpiRuntime& mpi, int gpu, const std::string& self,
-    absl::Duration timeout, absl::Span<comm::Communicator* const> groups) {
+    const GpuEnd& end, comm::MpiRuntime& mpi, comm::Communicator* sums,
+    absl::Span<comm::Communicator* const> messages) {
+  std::vector<comm::Communicator*> groups;
+  if (sums != nullptr) groups.push_back(sums);
+  groups.insert(groups.end(), messages.begin(), messages.end());
   std::vector<std::unique_ptr<DeviceCopies>> copies;
   if (groups.empty()) return copies;
-  const std::string no_nccl =
-      asked == DeviceComm::kHost ? "--device-comm=host" : std::string(comm::OpenNccl().message());
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<DeviceCommVote> votes, GatherVotes(mpi, gpu, no_nccl));
-  SKEIN_ASSIGN_OR_RETURN(const std::string by_host, WhyNotNccl(asked, votes));
+  const std::string no_nccl = end.asked == DeviceComm::kHost
+                                  ? "--device-comm=host"
+                                  : std::string(comm::OpenNccl().message());
+  SKEIN_ASSIGN_OR_RETURN(const auto votes, GatherVotes(mpi, end.gpu, no_nccl));
+  SKEIN_ASSIGN_OR_RETURN(const std::string by_host, WhyNotNccl(end.asked, votes));
   if (mpi.rank() == 0) {
     if (by_host.empty()) {
       spdlog::info("activations go from GPU to GPU over NCCL");
@@ -78,16 +111,19 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
     }
   }
   for (comm::Communicator* const group : groups) {
-    if (by_host.empty()) {
-      SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<DeviceEvents> events, kernels::MakeCudaEvents(gpu));
-      SKEIN_ASSIGN_OR_RETURN(auto transport,
-                             comm::MakeNcclTransport(*group, self, events, timeout));
-      group->UseDevice(std::move(transport), std::move(events));
-      group->set_timeout(absl::InfiniteDuration());  // ranks load for unlike times
-    } else {
-      SKEIN_ASSIGN_OR_RETURN(auto made, kernels::MakeCudaCopies(gpu));
+    if (!by_host.empty()) {
+      SKEIN_ASSIGN_OR_RETURN(auto made, kernels::MakeCudaCopies(end.gpu));
       group->StageThrough(copies.emplace_back(std::move(made)).get());
+      continue;
     }
+    SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<DeviceEvents> events, kernels::MakeCudaEvents(end.gpu));
+    SKEIN_ASSIGN_OR_RETURN(auto transport,
+                           comm::MakeNcclTransport(*group, end.self, events, end.timeout));
+    if (group == sums && end.asked != DeviceComm::kNccl) {
+      SKEIN_ASSIGN_OR_RETURN(transport, OverPeers(end, mpi, *group, std::move(transport)));
+    }
+    group->UseDevice(std::move(transport), std::move(events));
+    group->set_timeout(absl::InfiniteDuration());  // ranks load for unlike times
   }
   return copies;
 }

@@ -16,12 +16,13 @@
 namespace skein::worker {
 
 enum class DeviceComm {
-  kAuto,  // NCCL where every rank has a GPU of its own and the library
-  kNccl,  // NCCL, or an error
-  kHost,  // by way of the hosts' memory
+  kAuto,   // as kPeers where every rank has a GPU of its own and the library, else as kHost
+  kNccl,   // NCCL alone, or an error
+  kPeers,  // NCCL, and small sums over the memory of GPUs that reach each other; or an error
+  kHost,   // by way of the hosts' memory
 };
 
-// InvalidArgument for other than "auto", "nccl" and "host".
+// InvalidArgument for other than "auto", "nccl", "peers" and "host".
 absl::StatusOr<DeviceComm> ParseDeviceComm(const std::string& text);
 
 // What a rank says of itself before all agree.
@@ -34,13 +35,21 @@ struct DeviceCommVote {
 // where they do over NCCL. FailedPrecondition instead where NCCL is `asked` for. Pure.
 absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const DeviceCommVote> votes);
 
-// Makes exchanges of `groups` between GPUs possible: over NCCL where all ranks of the job can and
-// may, else by way of the hosts' memory, which is logged with its reason. A call of all ranks of
-// the job, with the groups in the same order on all of their ranks; none has groups, or each has
-// some. `self` names this rank to the
-// others. Errors as WhyNotNccl's, and as MakeNcclTransport's. What it returns outlives the groups.
+// What a rank brings with it.
+struct GpuEnd {
+  DeviceComm asked = DeviceComm::kAuto;
+  int gpu = 0;       // CUDA's number
+  std::string self;  // names the rank to the others: "rank 3 on node-b"
+  absl::Duration timeout;
+};
+
+// Makes exchanges of `sums`, which may be null, and of `messages` between GPUs possible: over NCCL
+// where all ranks of the job can and may, else by way of the hosts' memory, which is logged with
+// its reason. A call of all ranks of the job, with the groups in the same order on all of their
+// ranks; none has groups, or each has some. Errors as WhyNotNccl's, and as MakeNcclTransport's;
+// FailedPrecondition where peers are asked for and cannot be. What it returns outlives the groups.
 absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
-    DeviceComm asked, comm::MpiRuntime& mpi, int gpu, const std::string& self,
-    absl::Duration timeout, absl::Span<comm::Communicator* const> groups);
+    const GpuEnd& end, comm::MpiRuntime& mpi, comm::Communicator* sums,
+    absl::Span<comm::Communicator* const> messages);
 
 }  // namespace skein::worker

@@ -1,8 +1,10 @@
 #include "worker/device_comm.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 
@@ -11,12 +13,13 @@ namespace {
 
 using Votes = std::vector<DeviceCommVote>;
 
-TEST(ParseDeviceComm, KnowsThreeWords) {
+TEST(ParseDeviceComm, KnowsFourWords) {
   EXPECT_EQ(*ParseDeviceComm("auto"), DeviceComm::kAuto);
   EXPECT_EQ(*ParseDeviceComm("nccl"), DeviceComm::kNccl);
+  EXPECT_EQ(*ParseDeviceComm("peers"), DeviceComm::kPeers);
   EXPECT_EQ(*ParseDeviceComm("host"), DeviceComm::kHost);
   EXPECT_THAT(ParseDeviceComm("mpi"), StatusIs(absl::StatusCode::kInvalidArgument,
-                                               "must be auto, nccl or host, not 'mpi'"));
+                                               "must be auto, nccl, peers or host, not 'mpi'"));
 }
 
 TEST(WhyNotNccl, EachRankNeedsAGpuAndTheLibrary) {
@@ -34,13 +37,16 @@ TEST(WhyNotNccl, EachRankNeedsAGpuAndTheLibrary) {
                         Case{lacking, "rank 2: there is no NCCL", true}}) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const std::string why, WhyNotNccl(DeviceComm::kAuto, c.votes));
     EXPECT_EQ(why, c.why);
-    const auto asked = WhyNotNccl(DeviceComm::kNccl, c.votes);
-    if (c.why.empty() || !c.also_if_asked) {
-      SKEIN_ASSERT_OK(asked);
-      EXPECT_EQ(*asked, "");
-    } else {
-      EXPECT_THAT(asked, StatusIs(absl::StatusCode::kFailedPrecondition,
-                                  "--device-comm=nccl, but " + c.why));
+    for (const auto& [must, name] :
+         {std::pair(DeviceComm::kNccl, "nccl"), std::pair(DeviceComm::kPeers, "peers")}) {
+      const auto asked = WhyNotNccl(must, c.votes);
+      if (c.why.empty() || !c.also_if_asked) {
+        SKEIN_ASSERT_OK(asked);
+        EXPECT_EQ(*asked, "");
+      } else {
+        EXPECT_THAT(asked, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                    absl::StrCat("--device-comm=", name, ", but ", c.why)));
+      }
     }
   }
 }

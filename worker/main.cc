@@ -97,8 +97,10 @@ int main(int argc, char** argv) {
       "memory: to try out layouts, not for speed");
   skein::AddParsed(
       app, "--device-comm", options.device_comm, skein::worker::ParseDeviceComm,
-      "how activations go from GPU to GPU: nccl; host, by way of the hosts' memory, which is slow; "
-      "or auto: nccl where each rank has a GPU of its own and NCCL is installed")
+      "how activations go from GPU to GPU: nccl; peers, which is nccl with small sums over the "
+      "memory of GPUs of one host; host, by way of the hosts' memory, which is slow; or auto: as "
+      "much of peers as can be where each rank has a GPU of its own and NCCL is installed, else "
+      "host")
       ->default_str("auto");
   app.add_option("--backend", options.backend,
                  "on CPUs: cpu, or reference: scalar and slow, for comparison")

@@ -55,13 +55,12 @@ struct Groups {
   std::unique_ptr<comm::ControlChannel> control;
 
   StageGroups view() const { return {tp.get(), previous.get(), next.get(), tokens.get()}; }
-  // Tokens go from host to host.
-  std::vector<comm::Communicator*> OfDevices() const {
-    std::vector<comm::Communicator*> all;
-    for (comm::Communicator* const group : {tp.get(), previous.get(), next.get()}) {
-      if (group != nullptr) all.push_back(group);
+  std::vector<comm::Communicator*> Hops() const {
+    std::vector<comm::Communicator*> hops;
+    for (comm::Communicator* const hop : {previous.get(), next.get()}) {
+      if (hop != nullptr) hops.push_back(hop);
     }
-    return all;
+    return hops;
   }
 };
 
@@ -223,8 +222,11 @@ class Rank {
         MakeGroups(GroupMaker(mpi_, plan, self, options_, tracker_), plan.layout, self));
     // Ranks of CPUs and of GPUs are in no job together.
     if (self.device.kind == DeviceKind::kCuda) {
-      SKEIN_ASSIGN_OR_RETURN(groups.copies, ConnectGpus(options_.device_comm, mpi_, gpu_, Name(),
-                                                        kStartTimeout, groups.OfDevices()));
+      SKEIN_ASSIGN_OR_RETURN(groups.copies, ConnectGpus({.asked = options_.device_comm,
+                                                         .gpu = gpu_,
+                                                         .self = Name(),
+                                                         .timeout = kStartTimeout},
+                                                        mpi_, groups.tp.get(), groups.Hops()));
     }
     const std::unique_ptr<kernels::Collectives> collectives = MakeCollectives(groups.view());
     SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self, collectives.get()));

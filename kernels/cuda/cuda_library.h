@@ -10,9 +10,11 @@
 #include "absl/status/statusor.h"
 #include "base/device_copies.h"
 #include "base/device_events.h"
+#include "base/peer_sums.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/cuda_events.h"
+#include "kernels/cuda/cuda_peer_sums.h"
 #include "kernels/cuda/cuda_rates.h"
 #include "kernels/ops/backend.h"
 
@@ -24,6 +26,7 @@ absl::StatusOr<CudaDevice> DescribeCudaDevice(int device);
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& options);
 absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int device);
 absl::StatusOr<std::unique_ptr<DeviceEvents>> MakeCudaEvents(int device);
+absl::StatusOr<std::unique_ptr<PeerSums>> MakeCudaPeerSums(int device, int rank, int ranks);
 absl::StatusOr<CudaRates> MeasureCudaRates(int device);
 
 struct CudaFunctions {
@@ -32,6 +35,7 @@ struct CudaFunctions {
   absl::StatusOr<std::unique_ptr<Backend>> (*make_backend)(const CudaOptions& options);
   absl::StatusOr<std::unique_ptr<DeviceCopies>> (*make_copies)(int device);
   absl::StatusOr<std::unique_ptr<DeviceEvents>> (*make_events)(int device);
+  absl::StatusOr<std::unique_ptr<PeerSums>> (*make_peer_sums)(int device, int rank, int ranks);
   absl::StatusOr<CudaRates> (*measure_rates)(int device);
 };
 

@@ -32,6 +32,9 @@ absl::StatusOr<std::unique_ptr<DeviceCopies>> Copies(int device) {
 absl::StatusOr<std::unique_ptr<DeviceEvents>> Events(int device) {
   return Describe(device).status();
 }
+absl::StatusOr<std::unique_ptr<PeerSums>> Sums(int device, int, int) {
+  return Describe(device).status();
+}
 absl::StatusOr<CudaRates> Measure(int) {
   return CudaRates{.read_bytes_per_s = 5, .flops_per_s = 7};
 }
@@ -54,6 +57,7 @@ extern "C" const cuda::CudaLibrary* SKEIN_FAKE_ENTRY() {
                                                      .make_backend = cuda::Make,
                                                      .make_copies = cuda::Copies,
                                                      .make_events = cuda::Events,
+                                                     .make_peer_sums = cuda::Sums,
                                                      .measure_rates = cuda::Measure};
   static constexpr cuda::CudaLibrary kLibrary = {.build = SKEIN_FAKE_BUILD,
                                                  .functions = &kFunctions};

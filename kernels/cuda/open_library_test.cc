@@ -38,6 +38,7 @@ TEST(OpenLibrary, WhatItAnswersCrossesTheBoundary) {
   EXPECT_EQ(cuda->make_backend({.device = 2}).status(), want);
   EXPECT_EQ(cuda->make_copies(2).status(), want);
   EXPECT_EQ(cuda->make_events(2).status(), want);
+  EXPECT_EQ(cuda->make_peer_sums(2, 0, 2).status(), want);
 }
 
 TEST(OpenLibrary, TheFirstThatIsThereCounts) {

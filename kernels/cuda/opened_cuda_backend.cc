@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/cuda_events.h"
 #include "kernels/cuda/cuda_library.h"
+#include "kernels/cuda/cuda_peer_sums.h"
 #include "kernels/cuda/cuda_rates.h"
 #include "kernels/cuda/open_library.h"
 
@@ -51,6 +52,11 @@ absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int device) {
 absl::StatusOr<std::unique_ptr<DeviceEvents>> MakeCudaEvents(int device) {
   SKEIN_ASSIGN_OR_RETURN(const auto* cuda, Opened());
   return cuda->make_events(device);
+}
+
+absl::StatusOr<std::unique_ptr<PeerSums>> MakeCudaPeerSums(int device, int rank, int ranks) {
+  SKEIN_ASSIGN_OR_RETURN(const auto* cuda, Opened());
+  return cuda->make_peer_sums(device, rank, ranks);
 }
 
 absl::StatusOr<CudaRates> MeasureCudaRates(int device) {

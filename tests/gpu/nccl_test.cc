@@ -1,11 +1,12 @@
-// Groups over NCCL, of two processes. Each has a GPU of its own where there are two; else they
-// share one, tell NCCL that they are two hosts, and talk over sockets: slowly, since they take
-// turns.
+// Groups over NCCL and peer memory, of two processes. Each has a GPU of its own where there are
+// two; else they share one, tell NCCL that they are two hosts, and talk over sockets: slowly, since
+// they take turns.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -25,12 +26,14 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_events.h"
+#include "kernels/cuda/cuda_peer_sums.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/resources.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/fork_group.h"
 #include "parallel/comm/nccl/nccl_transport.h"
 #include "parallel/comm/operation_tracker.h"
+#include "parallel/comm/p2p/peer_transport.h"
 #include "parallel/comm/tree_sum.h"
 
 namespace skein::comm {
@@ -125,13 +128,22 @@ void OnRanks(const std::function<void(Rank&)>& body, bool network = false) {
 // A group whose calls are all made by devices.
 class Group final : public Communicator {
  public:
-  // A call of both ranks.
-  Group(Rank& rank, std::string name) : Communicator(std::move(name), rank.number(), 2) {
+  // A call of both ranks. `peers`: small sums go over memory, which processes share.
+  Group(Rank& rank, std::string name, bool peers = false)
+      : Communicator(std::move(name), rank.number(), 2) {
     Track(tracker.AddGroup(this->name(), {0, 1}, rank.number()));
     events = *kernels::MakeCudaEvents(rank.device);
     auto transport = MakeNcclTransport(
         rank.host, absl::StrCat("rank ", rank.number(), " on host-", rank.number()), events, kMeet);
     kernels::cuda::Require(transport.status());
+    if (peers) {
+      auto made = MakePeerTransport(rank.host, "one host",
+                                    kernels::MakeCudaPeerSums(rank.device, rank.number(), 2),
+                                    *std::move(transport));
+      kernels::cuda::Require(made.status());
+      EXPECT_EQ(made->why_not, "");
+      transport = std::move(made->transport);
+    }
     UseDevice(*std::move(transport), events);
     stream = *OwnedStream::Create();
     set_timeout(kSoon);
@@ -186,18 +198,23 @@ std::vector<float> Input(int rank, int64_t count, DType dtype) {
   return kernels::cuda::Decoded(dtype, kernels::cuda::Encoded(dtype, values));
 }
 
-class Sums : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Ways, Sums, testing::Bool(),
-                         [](const auto& way) { return way.param ? "Network" : "Direct"; });
+enum class Way { kDirect, kNetwork, kPeers };
+std::string WayName(const testing::TestParamInfo<Way>& way) {
+  constexpr const char* kNames[] = {"Direct", "Network", "Peers"};
+  return kNames[static_cast<int>(way.param)];
+}
+class Sums : public testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, Sums, testing::Values(Way::kDirect, Way::kNetwork, Way::kPeers),
+                         WayName);
 
 // Two floats have one sum, which BF16 rounds by up to 2^-9 of it, once; twice is allowed.
 TEST_P(Sums, AreThoseOfTheHost) {
   OnRanks(
       [](Rank& rank) {
-        Group group(rank, "tp");
+        Group group(rank, "tp", GetParam() == Way::kPeers);
         EXPECT_FALSE(group.SumsAsTree(group.stream.get()));
         for (const DType dtype : {DType::kF32, DType::kBF16}) {
-          for (const int64_t count : {1, 3, 257, 4096, 150'001}) {
+          for (const int64_t count : {1, 3, 256, 257, 4096, 150'001}) {
             SCOPED_TRACE(testing::Message() << count << " of " << std::string(DTypeName(dtype)));
             const std::vector<float> inputs[] = {Input(0, count, dtype), Input(1, count, dtype)};
             const float* const both[] = {inputs[0].data(), inputs[1].data()};
@@ -214,9 +231,9 @@ TEST_P(Sums, AreThoseOfTheHost) {
           }
         }
         EXPECT_FALSE(group.tracker.Read().operation.has_value());
-        EXPECT_EQ(group.tracker.Read().entered.at("tp"), 10);
+        EXPECT_EQ(group.tracker.Read().entered.at("tp"), 12);
       },
-      GetParam());
+      GetParam() == Way::kNetwork);
 }
 
 // Each has a stream, and the ranks' hosts come to them in unlike orders.
@@ -265,28 +282,73 @@ OwnedGraph CaptureTwo(Group& group, View view) {
   return *std::move(graph);
 }
 
+void ExpectReplays(Rank& rank, bool peers) {
+  Group group(rank, "tp", peers);
+  constexpr int64_t kCount = 1024;
+  DeviceArray<float> data(std::vector<float>(kCount, 1.0f));
+  const View view = {data.data(), DType::kF32, 1, kCount};
+  const OwnedGraph graph = CaptureTwo(group, view);
+  EXPECT_EQ(group.calls(), 1);
+  const std::vector<float> input = Input(rank.number(), kCount, DType::kF32);
+  data.Upload(input.data(), data.bytes());
+  for (int replay = 0; replay < 2; ++replay) {
+    SKEIN_ASSERT_OK(
+        group.Replay(2, group.stream.get(), [&] { return graph.Launch(group.stream.get()); }));
+  }
+  SKEIN_ASSERT_OK(group.Finish());
+  EXPECT_EQ(group.calls(), 5);
+  const std::vector<float> got = kernels::cuda::Decoded(DType::kF32, data);
+  const std::vector<float> inputs[] = {Input(0, kCount, DType::kF32),
+                                       Input(1, kCount, DType::kF32)};
+  // The first sum adds both; each of three more doubles it.
+  for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(got[i], 8 * (inputs[0][i] + inputs[1][i])) << i;
+}
+
 TEST(NcclTest, SumsInAGraphAreMadeAtEachReplay) {
-  OnRanks([](Rank& rank) {
-    Group group(rank, "tp");
-    constexpr int64_t kCount = 1024;
-    DeviceArray<float> data(std::vector<float>(kCount, 1.0f));
-    const View view = {data.data(), DType::kF32, 1, kCount};
-    const OwnedGraph graph = CaptureTwo(group, view);
-    EXPECT_EQ(group.calls(), 1);
-    const std::vector<float> input = Input(rank.number(), kCount, DType::kF32);
-    data.Upload(input.data(), data.bytes());
-    for (int replay = 0; replay < 2; ++replay) {
-      SKEIN_ASSERT_OK(
-          group.Replay(2, group.stream.get(), [&] { return graph.Launch(group.stream.get()); }));
+  OnRanks([](Rank& rank) { ExpectReplays(rank, /*peers=*/false); });
+}
+TEST(PeersTest, SumsInAGraphAreMadeAtEachReplay) {
+  OnRanks([](Rank& rank) { ExpectReplays(rank, /*peers=*/true); });
+}
+
+// What a sum takes inside of a graph. Where the ranks share a GPU it is their turns that are timed.
+void TellTime(Rank& rank, bool peers) {
+  Group group(rank, "tp", peers);
+  constexpr int kSums = 16;
+  for (const int64_t bytes : {8'192, 65'536, 131'072}) {
+    const DeviceArray<float> data(std::vector<float>(bytes / 4, 0.0f));
+    const View view = {data.data(), DType::kF32, 1, bytes / 4};
+    const Stream stream = group.stream.get();
+    SKEIN_ASSERT_OK(group.AllReduce(view, stream));
+    SKEIN_ASSERT_OK(group.Finish());
+    SKEIN_ASSERT_OK_AND_ASSIGN(const OwnedGraph graph, OwnedGraph::Capture(stream, [&] {
+                                 absl::Status status;
+                                 for (int i = 0; i < kSums; ++i) {
+                                   status.Update(group.CaptureAllReduce(view, stream));
+                                 }
+                                 return status;
+                               }));
+    absl::Duration best = absl::InfiniteDuration();
+    for (int replay = 0; replay < 5; ++replay) {
+      const absl::Time begin = absl::Now();
+      SKEIN_ASSERT_OK(group.Replay(kSums, stream, [&] { return graph.Launch(stream); }));
+      SKEIN_ASSERT_OK(group.stream.Synchronize());
+      best = std::min(best, absl::Now() - begin);
     }
     SKEIN_ASSERT_OK(group.Finish());
-    EXPECT_EQ(group.calls(), 5);
-    const std::vector<float> got = kernels::cuda::Decoded(DType::kF32, data);
-    const std::vector<float> inputs[] = {Input(0, kCount, DType::kF32),
-                                         Input(1, kCount, DType::kF32)};
-    // The first sum adds both; each of three more doubles it.
-    for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(got[i], 8 * (inputs[0][i] + inputs[1][i])) << i;
-  });
+    if (rank.number() == 0) {
+      std::printf("a sum of %lld bytes in a graph, over %s: %.2f us\n",
+                  static_cast<long long>(bytes), peers ? "peer memory" : "NCCL",
+                  absl::ToDoubleMicroseconds(best) / kSums);
+    }
+  }
+}
+
+TEST(NcclTest, TheTimeOfASumIsTold) {
+  OnRanks([](Rank& rank) { TellTime(rank, /*peers=*/false); });
+}
+TEST(PeersTest, TheTimeOfASumIsTold) {
+  OnRanks([](Rank& rank) { TellTime(rank, /*peers=*/true); });
 }
 
 // ---- Ranks that do not come, or leave ----
@@ -362,15 +424,20 @@ TEST(NcclTest, AKilledRankIsNamedAndNoKernelSpinsOn) {
   });
 }
 
+void ExpectStuckRankIsNamed(Rank& rank, bool peers) {
+  Group group(rank, "tp", peers);
+  ExpectLoss(group, /*in_graph=*/true, absl::StatusCode::kDeadlineExceeded,
+             "all-reduce 2 of 'tp' (step 7), or one behind it up to 3, was not over within 2s: "
+             "this rank's device waits for rank 1 on host-1");
+  if (rank.number() == 1) absl::SleepFor(kSoon);  // it is there, and does nothing
+  kill(rank.number() == 0 ? rank.peer : getpid(), SIGKILL);
+}
+
 TEST(NcclTest, ARankThatNeverEntersAGraphsSumIsNamedAndNoKernelSpinsOn) {
-  OnRanks([](Rank& rank) {
-    Group group(rank, "tp");
-    ExpectLoss(group, /*in_graph=*/true, absl::StatusCode::kDeadlineExceeded,
-               "all-reduce 2 of 'tp' (step 7), or one behind it up to 3, was not over within 2s: "
-               "this rank's device waits for rank 1 on host-1");
-    if (rank.number() == 1) absl::SleepFor(kSoon);  // it is there, and does nothing
-    kill(rank.number() == 0 ? rank.peer : getpid(), SIGKILL);
-  });
+  OnRanks([](Rank& rank) { ExpectStuckRankIsNamed(rank, /*peers=*/false); });
+}
+TEST(PeersTest, ARankThatNeverEntersAGraphsSumIsNamedAndNoKernelSpinsOn) {
+  OnRanks([](Rank& rank) { ExpectStuckRankIsNamed(rank, /*peers=*/true); });
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+// Sums over devices of one host, each of which writes into the others' memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "base/stream.h"
+#include "base/view.h"
+
+namespace skein {
+
+// One rank's end of a group. One thread at a time, except Abort.
+class PeerSums {
+ public:
+  virtual ~PeerSums() = default;
+
+  // What the other ranks' processes open this one's memory with.
+  virtual std::string handle() const = 0;
+  // Opens the memory of all ranks, whose handles are by rank. Fails where their devices cannot
+  // reach each other.
+  virtual absl::Status Open(absl::Span<const std::string> handles) = 0;
+
+  // Closes the others' memory, which must not be gone before. No stream has sums any more.
+  virtual void Close() = 0;
+
+  // Whether Sum takes such a view: F32 or BF16, few bytes, a multiple of 8, aligned so.
+  virtual bool Takes(const View& data) const = 0;
+  // Queues that `data` becomes the sum of all ranks', in place, joined as a binary tree of floats.
+  // Behind Open; every rank gives the same size, in the same order. A stream that is being captured
+  // takes it, too.
+  virtual absl::Status Sum(View data, Stream stream) = 0;
+  // Ends the waiting of sums that streams have or get; their data are void. Any thread.
+  virtual void Abort() = 0;
+};
+
+}  // namespace skein

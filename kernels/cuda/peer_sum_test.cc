@@ -1,0 +1,261 @@
+// Sums over peer memory: ranks are streams of one GPU here, with an exchange buffer each.
+#include "kernels/cuda/peer_sum.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "base/test_util.h"
+#include "base/tree_sum.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/device_testing.h"
+#include "kernels/cuda/resources.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+constexpr absl::Duration kSoon = absl::Seconds(10);
+
+// Of both signs and many magnitudes, so that sums in another order differ.
+std::vector<float> Input(DType dtype, int rank, int sum, int64_t count) {
+  std::vector<float> values(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto mixed = static_cast<uint32_t>((i * 8 + rank) * 16 + sum + 1) * 2654435761u;
+    const float fraction = static_cast<float>(mixed >> 8) / 0x1000000 - 0.5f;
+    values[i] = std::ldexp(fraction, static_cast<int>(mixed & 15) - 8);
+  }
+  return Decoded(dtype, Encoded(dtype, values));
+}
+
+std::vector<float> Tree(DType dtype, int ranks, int sum, int64_t count) {
+  std::vector<std::vector<float>> inputs;
+  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(Input(dtype, rank, sum, count));
+  std::vector<float> out(count);
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = TreeSum(0, ranks, [&](int64_t rank) { return inputs[rank][i]; });
+  }
+  return Decoded(dtype, Encoded(dtype, out));  // rounded to nearest even
+}
+
+// A group's ranks on one device.
+class Peers {
+ public:
+  explicit Peers(int ranks) : ranks_(ranks), aborted_(*PinnedMemory::Allocate(4, "a test")) {
+    *reinterpret_cast<uint32_t*>(aborted_.data()) = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      exchange_.push_back(*DeviceMemory::Allocate(ExchangeBytes(ranks), "a test"));
+      turns_.push_back(*DeviceMemory::Allocate(8, "a test"));
+      streams_.push_back(*OwnedStream::Create());
+    }
+  }
+  absl::Status Enqueue(int rank, DType dtype, void* data, int64_t bytes) {
+    PeerSum op = {.dtype = dtype,
+                  .bytes = bytes,
+                  .data = data,
+                  .rank = rank,
+                  .ranks = ranks_,
+                  .turn = reinterpret_cast<uint32_t*>(turns_[rank].data()),
+                  .aborted = reinterpret_cast<const uint32_t*>(aborted_.data())};
+    for (int peer = 0; peer < ranks_; ++peer) op.exchange[peer] = exchange_[peer].data();
+    return cuda::Enqueue(op, stream(rank));
+  }
+  Stream stream(int rank) const { return streams_[rank].get(); }
+  // Whether all that the rank's stream has is done soon.
+  bool Ends(int rank, absl::Duration within = kSoon) {
+    OwnedEvent event = *OwnedEvent::Create();
+    Require(event.Record(stream(rank)));
+    const absl::Time deadline = absl::Now() + within;
+    while (absl::Now() < deadline) {
+      if (*event.Done()) return true;
+      std::this_thread::yield();
+    }
+    return false;
+  }
+  // Of all ranks; ends them where they hang.
+  void ExpectEnds() {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (Ends(rank)) continue;
+      ADD_FAILURE() << "rank " << rank << " waits for packets that do not come";
+      Abort();
+    }
+  }
+  void Abort() { *reinterpret_cast<volatile uint32_t*>(aborted_.data()) = 1; }
+
+ private:
+  const int ranks_;
+  PinnedMemory aborted_;
+  std::vector<DeviceMemory> exchange_;
+  std::vector<DeviceMemory> turns_;
+  std::vector<OwnedStream> streams_;
+};
+
+class PeerSumTest : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    const absl::StatusOr<bool> gpu = HasGpu();
+    SKEIN_ASSERT_OK(gpu);
+    if (!*gpu) GTEST_SKIP() << "no GPU";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, PeerSumTest, testing::Range(2, kMostPeers + 1));
+
+// Sums of all sizes, one behind the other, so that both halves of the buffers are used again, after
+// larger and smaller ones.
+TEST_P(PeerSumTest, SumsAreTreesOfFloatsRoundedOnce) {
+  const int ranks = GetParam();
+  Peers peers(ranks);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    int sum = 0;
+    for (const int64_t bytes : {8, 2056, 16384, 8, 2048, 131072, 24, 131064, 8192}) {
+      SCOPED_TRACE(testing::Message() << bytes << " bytes of " << std::string(DTypeName(dtype)));
+      const int64_t count = bytes / DTypeBytes(dtype, 1);
+      std::vector<DeviceBytes> data;
+      for (int rank = 0; rank < ranks; ++rank) {
+        data.push_back(Encoded(dtype, Input(dtype, rank, sum, count)));
+      }
+      for (int rank = 0; rank < ranks; ++rank) {
+        SKEIN_ASSERT_OK(peers.Enqueue(rank, dtype, data[rank].data(), bytes));
+      }
+      peers.ExpectEnds();
+      const std::vector<float> want = Tree(dtype, ranks, sum, count);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<float> got = Decoded(dtype, data[rank]);
+        for (int64_t i = 0; i < count; ++i)
+          ASSERT_EQ(got[i], want[i]) << "rank " << rank << ", " << i;
+      }
+      ++sum;
+    }
+  }
+}
+
+// Ranks run ahead of each other by as much as they can.
+TEST_P(PeerSumTest, ManySumsFollowEachOther) {
+  const int ranks = GetParam();
+  constexpr int kSums = 32;  // 8^31 is a float
+  constexpr int64_t kCount = 512;
+  Peers peers(ranks);
+  std::vector<DeviceBytes> data;
+  for (int rank = 0; rank < ranks; ++rank) {
+    data.push_back(Encoded(DType::kF32, std::vector<float>(kCount, rank == 0 ? 1.0f : 0.0f)));
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (int sum = 0; sum < kSums; ++sum) {
+      const int64_t bytes = sum % 2 == 0 ? kCount * 4 : 8;
+      SKEIN_ASSERT_OK(peers.Enqueue(rank, DType::kF32, data[rank].data(), bytes));
+    }
+  }
+  peers.ExpectEnds();
+  // The first sum makes all 1; each further one of an element multiplies it by the ranks.
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<float> got = Decoded(DType::kF32, data[rank]);
+    EXPECT_EQ(got[0], std::pow(static_cast<float>(ranks), static_cast<float>(kSums - 1)));
+    EXPECT_EQ(got[kCount - 1],
+              std::pow(static_cast<float>(ranks), static_cast<float>(kSums / 2 - 1)));
+  }
+}
+
+TEST_P(PeerSumTest, AGraphCountsItsSumsAtEachReplay) {
+  const int ranks = GetParam();
+  constexpr int64_t kBytes = 8192;
+  constexpr int kReplays = 3;
+  Peers peers(ranks);
+  std::vector<DeviceBytes> data;
+  std::vector<OwnedGraph> graphs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    data.push_back(Encoded(DType::kBF16, std::vector<float>(kBytes / 2, rank == 0 ? 1.0f : 0.0f)));
+    SKEIN_ASSERT_OK_AND_ASSIGN(
+        OwnedGraph graph, OwnedGraph::Capture(peers.stream(rank), [&]() -> absl::Status {
+          for (int sum = 0; sum < 3; ++sum) {
+            SKEIN_RETURN_IF_ERROR(
+                peers.Enqueue(rank, DType::kBF16, data.back().data(), sum == 1 ? kBytes : 16));
+          }
+          return absl::OkStatus();
+        }));
+    graphs.push_back(std::move(graph));
+  }
+  for (int replay = 0; replay < kReplays; ++replay) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      SKEIN_ASSERT_OK(graphs[rank].Launch(peers.stream(rank)));
+    }
+  }
+  peers.ExpectEnds();
+  const std::vector<float> got = Decoded(DType::kBF16, data[ranks - 1]);
+  float want = 1;
+  for (int sum = 1; sum < kReplays; ++sum) {
+    want = Decoded(DType::kBF16, Encoded(DType::kBF16, {want * static_cast<float>(ranks)}))[0];
+  }
+  EXPECT_EQ(got.back(), want);
+}
+
+TEST_P(PeerSumTest, WhoWaitsInVainEndsWhenItIsAborted) {
+  const int ranks = GetParam();
+  Peers peers(ranks);
+  const DeviceBytes data = Encoded(DType::kF32, std::vector<float>(2048, 1.0f));
+  for (int rank = 0; rank + 1 < ranks; ++rank) {
+    SKEIN_ASSERT_OK(peers.Enqueue(rank, DType::kF32, data.data(), 8192));
+  }
+  EXPECT_FALSE(peers.Ends(0, absl::Milliseconds(100)));
+  peers.Abort();
+  for (int rank = 0; rank + 1 < ranks; ++rank) EXPECT_TRUE(peers.Ends(rank));
+  // Nor is anybody waited for afterwards.
+  SKEIN_ASSERT_OK(peers.Enqueue(0, DType::kF32, data.data(), 8192));
+  EXPECT_TRUE(peers.Ends(0));
+}
+
+// How long a sum takes in a graph, where its peers are as near as can be.
+TEST(PeerSumTime, IsToldOfTwoRanksOnOneDevice) {
+  const absl::StatusOr<bool> gpu = HasGpu();
+  SKEIN_ASSERT_OK(gpu);
+  if (!*gpu) GTEST_SKIP() << "no GPU";
+  constexpr int kSums = 64;
+  for (const int64_t bytes : {2048, 8192, 65536, 131072}) {
+    Peers peers(2);
+    std::vector<DeviceBytes> data;
+    std::vector<OwnedGraph> graphs;
+    for (int rank = 0; rank < 2; ++rank) {
+      data.push_back(Encoded(DType::kBF16, std::vector<float>(bytes / 2, 0.0f)));
+      SKEIN_ASSERT_OK_AND_ASSIGN(
+          OwnedGraph graph, OwnedGraph::Capture(peers.stream(rank), [&]() -> absl::Status {
+            for (int sum = 0; sum < kSums; ++sum) {
+              SKEIN_RETURN_IF_ERROR(peers.Enqueue(rank, DType::kBF16, data.back().data(), bytes));
+            }
+            return absl::OkStatus();
+          }));
+      graphs.push_back(std::move(graph));
+    }
+    absl::Duration best = absl::InfiniteDuration();
+    for (int run = 0; run < 10; ++run) {
+      const absl::Time begin = absl::Now();
+      for (int rank = 0; rank < 2; ++rank) SKEIN_ASSERT_OK(graphs[rank].Launch(peers.stream(rank)));
+      peers.ExpectEnds();
+      best = std::min(best, absl::Now() - begin);
+    }
+    std::printf("sum of %lld bytes over 2 ranks on one device: %.2f us\n",
+                static_cast<long long>(bytes), absl::ToDoubleMicroseconds(best) / kSums);
+  }
+}
+
+TEST(PeerSumRefusals, NameWhatIsWrong) {
+  uint64_t data = 0;
+  EXPECT_THAT(Enqueue(PeerSum{.bytes = 12, .data = &data}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       testing::HasSubstr("a peer sum of 12 bytes: they are multiples of 8")));
+  EXPECT_FALSE(Enqueue(PeerSum{.bytes = kMostPeerSumBytes + 8, .data = &data}, {}).ok());
+  EXPECT_FALSE(Enqueue(PeerSum{.bytes = 8, .data = &data, .rank = 2}, {}).ok());
+  EXPECT_FALSE(Enqueue(PeerSum{.bytes = 8, .data = &data, .ranks = 9}, {}).ok());
+  EXPECT_THAT(Enqueue(PeerSum{.dtype = DType::kF16, .bytes = 8, .data = &data}, {}),
+              StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("F16")));
+}
+
+}  // namespace
+}  // namespace skein::kernels::cuda
