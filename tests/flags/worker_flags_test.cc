@@ -146,7 +146,8 @@ void BenchProfile(const std::string& command) {
 // with GPUs alone.
 void DeviceComm() {
   const Outcome refused = Run(kWorker, "--device-comm=mpi");
-  EXPECT_THAT(Said(refused), HasSubstr("--device-comm: must be auto, nccl, peers or host, not 'mpi'"));
+  EXPECT_THAT(Said(refused),
+              HasSubstr("--device-comm: must be auto, nccl, peers or host, not 'mpi'"));
   Serving cpu({"--device-comm=nccl", "--device=cpu"});
   EXPECT_EQ(Ask(cpu.address(), "--prompt=ROMEO: --max-tokens=5").tokens.size(), 5);
 }
