@@ -153,12 +153,12 @@ absl::StatusOr<std::unique_ptr<Blas::Product>> Blas::Choose(const BlasLinear& op
 Blas::Key Blas::KeyOf(const BlasLinear& op) {
   return {static_cast<int64_t>(op.dtype),
           static_cast<int64_t>(op.out_dtype),
-          op.rows,
           op.n,
           op.k,
           op.in_stride,
           op.weight_stride,
-          op.out_stride};
+          op.out_stride,
+          op.rows};
 }
 
 absl::Status Blas::Multiply(const BlasLinear& op, const Product& product, int algorithm,
@@ -172,13 +172,30 @@ absl::Status Blas::Multiply(const BlasLinear& op, const Product& product, int al
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<Blas::Product>> Blas::ChooseAs(const BlasLinear& op,
+                                                              const Product& more) const {
+  auto product = std::make_unique<Product>();
+  SKEIN_RETURN_IF_ERROR(product->Describe(op));
+  cublasLtMatmulHeuristicResult_t result = {};
+  const cublasStatus_t fits = cublasLtMatmulAlgoCheck(
+      static_cast<cublasLtHandle_t>(handle_), product->operation, product->weight, product->in,
+      product->out, product->out, &more.algorithms.front(), &result);
+  if (fits != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes_)
+    return Choose(op, 1);
+  product->algorithms = {more.algorithms.front()};
+  return product;
+}
+
 absl::Status Blas::Enqueue(const BlasLinear& op, Stream stream) {
   SKEIN_RETURN_IF_ERROR(Validate(op));
   if (op.rows == 0) return absl::OkStatus();
   const Key key = KeyOf(op);
-  auto place = products_.find(key);
-  if (place == products_.end()) {
-    SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<Product> product, Choose(op, 1));
+  auto place = products_.lower_bound(key);
+  if (place == products_.end() || place->first != key) {
+    Key more = place == products_.end() ? Key{} : place->first;
+    more.back() = key.back();
+    SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<Product> product,
+                           more == key ? ChooseAs(op, *place->second) : Choose(op, 1));
     place = products_.emplace(key, std::move(product)).first;
   }
   return Multiply(op, *place->second, 0, stream);

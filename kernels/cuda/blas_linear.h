@@ -43,7 +43,9 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // The first product of a shape asks cuBLASLt's heuristics; it takes no memory of the device.
+  // A product that was not tuned is done as the tuned one of the next more rows. Where there is
+  // none it asks cuBLASLt's heuristics, and CUDA may load a kernel, which takes memory of the
+  // device.
   absl::Status Enqueue(const BlasLinear& op, Stream stream);
   // Tries what the heuristics think of for products that differ in their operands alone, and keeps
   // the fastest. Products with other weights follow each other, so that the cache helps none.
@@ -52,12 +54,15 @@ class Blas {
 
  private:
   struct Product;
-  using Key = std::array<int64_t, 8>;
+  using Key = std::array<int64_t, 8>;  // the rows come last
 
   Blas(void* handle, void* workspace, size_t workspace_bytes);
   static Key KeyOf(const BlasLinear& op);
   // With the first of at most `count` algorithms, which are put down best first.
   absl::StatusOr<std::unique_ptr<Product>> Choose(const BlasLinear& op, int count) const;
+  // With the algorithm of a product of more rows, where it serves.
+  absl::StatusOr<std::unique_ptr<Product>> ChooseAs(const BlasLinear& op,
+                                                    const Product& more) const;
   absl::Status Multiply(const BlasLinear& op, const Product& product, int algorithm,
                         Stream stream) const;
   absl::StatusOr<float> Time(absl::Span<const BlasLinear> ops, const Product& product,

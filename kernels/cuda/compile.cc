@@ -71,20 +71,18 @@ class Compiled final : public CompiledProgram {
     return absl::OkStatus();
   }
 
-  absl::Status Tune(int32_t rows) const override {
-    const BatchShape shape = {.rows = rows, .sequences = rows, .outputs = rows};
+  absl::Status Tune(const BatchShape& shape) const override {
     // Of unlike shapes.
     std::map<std::tuple<int64_t, int64_t, DType>, std::vector<BlasLinear>> products;
     for (const Op& op : program_.ops) {
       const auto* product = std::get_if<MatMulOp>(&op);
-      if (product == nullptr ||
-          KindOf(rows, program_.weights[product->weight].spec) != ProductKind::kBlas) {
-        continue;
-      }
+      if (product == nullptr) continue;
       const BlasLinear linear = ProductOf(*product, shape);
+      const WeightSpec& spec = program_.weights[product->weight].spec;
+      if (KindOf(linear.rows, spec) != ProductKind::kBlas) continue;
       products[{linear.n, linear.k, linear.out_dtype}].push_back(linear);
     }
-    for (const auto& [shape, alike] : products) {
+    for (const auto& [kind, alike] : products) {
       SKEIN_RETURN_IF_ERROR(w_.blas->Tune(alike, w_.stream));
     }
     return absl::OkStatus();

@@ -50,8 +50,9 @@ class CompiledProgram {
   virtual ~CompiledProgram() = default;
   // Launches all of it. One thread at a time.
   virtual absl::Status Enqueue(const BatchShape& shape) const = 0;
-  // Tries out how products of so many rows are fastest. Writes to buffers; waits for the stream.
-  virtual absl::Status Tune(int32_t rows) const = 0;
+  // Tries out how products of so many rows and outputs are fastest. Writes to buffers; waits for
+  // the stream.
+  virtual absl::Status Tune(const BatchShape& shape) const = 0;
   // Whether it can be captured: what runs on the device alone can.
   virtual bool CanBeCaptured() const = 0;
   // Sums over shards, of a batch whose every row is an output.

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/copy_page.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -41,5 +42,7 @@ absl::Status Enqueue(const CopyPage& op, Stream stream) {
       dim3(kThreads)};
   return Launch(CopyPageKernel, shape, stream, op);
 }
+
+const void* KernelOfCopyPage() { return reinterpret_cast<const void*>(CopyPageKernel); }
 
 }  // namespace skein::kernels::cuda

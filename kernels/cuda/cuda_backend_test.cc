@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -397,6 +398,58 @@ TEST_F(CudaBackendTest, GuessesAreTakenBackBeforeTheNextBatch) {
   EXPECT_EQ(other.executable().result(0).sampled.at(0).tokens.at(0).id, tokens[0].id);
   SKEIN_ASSERT_OK(other.Run(Decode({0}, kNewestToken)));
   EXPECT_EQ(other.executable().result(0).sampled.at(0).tokens.at(0).id, last);
+}
+
+// Prompts, decoding sequences and both at once, of all kinds of draws, with pages that are copied
+// and swapped, some while the batch before runs.
+TEST_F(CudaBackendTest, NoStepTakesMemoryOfTheDevice) {
+  constexpr int32_t kSlots = 16;
+  constexpr int32_t kSlotPages = 4;
+  const serving::SamplingParams kinds[] = {{.temperature = 0},
+                                           {.temperature = 0.8f, .top_k = 40, .seed = 3},
+                                           {.temperature = 0.9f, .top_p = 0.9f, .seed = 4},
+                                           {.temperature = 0, .logprobs = 3},
+                                           {.repetition_penalty = 1.3f, .temperature = 0}};
+  Executable& executable = gpu_->executable();
+  std::mt19937 random(7);
+  const auto below = [&](int32_t end) { return static_cast<int32_t>(random() % end); };
+  std::vector<int32_t> lengths(kSlots, 0);
+  Ticket tickets[Executable::kBatches] = {};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const int64_t before, cuda::FreeMemoryBytes());
+  for (int step = 0; step < 1000; ++step) {
+    Batch batch;
+    batch.copies = {{PageCopy::Kind::kSwapOut, below(kSlots * kSlotPages), below(4)}};
+    const int32_t prompts = step % 4 == 0 ? 1 + below(3) : 0;
+    const int32_t begin = step % 8 == 0 ? prompts : kSlots;  // of those that decode
+    for (int32_t i = 0; i < kSlots; ++i) {
+      const int32_t slot = (step + i) % kSlots;
+      if (i < prompts || lengths[slot] == 16 * kSlotPages) {
+        const int32_t rows = 1 + below(i == 0 ? 16 * kSlotPages - 1 : 16);
+        Batch start = Start(slot, rows, 0, kinds[below(5)]);
+        start.updates[0].pages.clear();
+        for (int32_t p = 0; p < kSlotPages; ++p) {
+          start.updates[0].pages.push_back(slot * kSlotPages + p);
+        }
+        Join(batch, start);
+        lengths[slot] = rows;
+        // What the pages had is overwritten.
+        batch.copies.push_back({PageCopy::Kind::kWithin, slot * kSlotPages, slot * kSlotPages + 1});
+        batch.copies.push_back({PageCopy::Kind::kSwapIn, below(4), slot * kSlotPages});
+      } else if (i < begin && lengths[slot] > 0 && below(8) > 0) {
+        Join(batch, Decode({slot}, kNewestToken));
+        ++lengths[slot];
+      }
+    }
+    const int i = step % Executable::kBatches;
+    SKEIN_ASSERT_OK(executable.Wait(tickets[i], kHostStream, absl::InfiniteFuture()).status());
+    executable.batch(i) = batch;
+    SKEIN_ASSERT_OK_AND_ASSIGN(tickets[i], executable.Enqueue(i));
+  }
+  for (const Ticket ticket : tickets) {
+    SKEIN_ASSERT_OK(executable.Wait(ticket, kHostStream, absl::InfiniteFuture()).status());
+  }
+  SKEIN_ASSERT_OK_AND_ASSIGN(const int64_t after, cuda::FreeMemoryBytes());
+  EXPECT_EQ(after, before);
 }
 
 TEST_F(CudaBackendTest, DrawsWaitForMasksAndAbortsAreHeard) {

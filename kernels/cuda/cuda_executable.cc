@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_places.h"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/nvtx_range.h"
 #include "kernels/cuda/prepare_batch.h"
 #include "kernels/cuda/stream_k_sizes.h"
@@ -26,15 +27,14 @@ namespace {
 constexpr absl::Duration kSpin = absl::Microseconds(50);
 constexpr absl::Duration kNap = absl::Microseconds(20);
 
-// Beyond, launches are hidden behind what they launch.
-constexpr int32_t kMostGraphRows = 512;
-
-// The rows of graphs: each a fifth more than the one before, at most, or what a kernel takes at
-// once, so that padding costs little.
-int32_t NextGraphRows(int32_t rows) {
-  if (rows < 8) return rows * 2;
-  const int32_t step = rows < 32 ? 8 : (rows < 128 ? 16 : (rows < 256 ? 32 : 64));
-  return rows + step;
+// The rows by which products are tuned: those of graphs, then twice as many each time.
+std::vector<int32_t> TunedRows(const Limits& limits) {
+  std::vector<int32_t> all = GraphRows(limits);
+  while (all.empty() || all.back() < limits.rows) {
+    const int64_t next = all.empty() ? 1 : 2 * int64_t{all.back()};
+    all.push_back(static_cast<int32_t>(std::min(next, limits.rows)));
+  }
+  return all;
 }
 
 }  // namespace
@@ -123,20 +123,27 @@ absl::Status CudaExecutable::Init() {
   return absl::OkStatus();
 }
 
+BatchShape CudaExecutable::LargestShape(int64_t rows) const {
+  return {.rows = static_cast<int32_t>(rows),
+          .sequences = static_cast<int32_t>(std::min<int64_t>(rows, limits_.slots)),
+          .outputs = static_cast<int32_t>(std::min(rows, limits_.outputs)),
+          .decodes = true,
+          .prefills = true};
+}
+
+absl::Status CudaExecutable::RunForNobody(const BatchShape& shape) {
+  SKEIN_RETURN_IF_ERROR(Prepare({}, shape));
+  SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(shape));
+  return AwaitStream();
+}
+
 absl::Status CudaExecutable::CaptureGraphs() {
-  const auto most = static_cast<int32_t>(
-      std::min<int64_t>({limits_.rows, limits_.outputs, limits_.slots, kMostGraphRows}));
   const bool ports = program_.input >= 0 || program_.output >= 0;
-  for (int32_t next = 1, rows = 0; rows < most; next = NextGraphRows(next)) {
-    rows = std::min(next, most);
-    SKEIN_RETURN_IF_ERROR(compiled_->Tune(rows));
+  for (const int32_t rows : cuda::GraphRows(limits_)) {
     for (int i = 0; i < (ports ? kBatches : 1); ++i) {
       BatchShape shape = {
           .batch = i, .rows = rows, .sequences = rows, .outputs = rows, .decodes = true};
-      // Once for nobody: kernels are loaded, and algorithms chosen, outside of the capture.
-      SKEIN_RETURN_IF_ERROR(Prepare({}, i, rows));
-      SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(shape));
-      SKEIN_RETURN_IF_ERROR(AwaitStream());
+      SKEIN_RETURN_IF_ERROR(RunForNobody(shape));
       shape.captured = true;
       SKEIN_ASSIGN_OR_RETURN(graphs_[i][rows], OwnedGraph::Capture(stream_.get(), [&] {
                                return compiled_->Enqueue(shape);
@@ -148,6 +155,12 @@ absl::Status CudaExecutable::CaptureGraphs() {
 
 absl::Status CudaExecutable::WarmUp() {
   SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
+  SKEIN_RETURN_IF_ERROR(LoadKernels());
+  for (const int32_t rows : TunedRows(limits_)) {
+    SKEIN_RETURN_IF_ERROR(compiled_->Tune(LargestShape(rows)));
+  }
+  // Shards exchange as much as they ever will: what they exchange by is allocated here.
+  SKEIN_RETURN_IF_ERROR(RunForNobody(LargestShape(limits_.rows)));
   if (program_.logits >= 0 && compiled_->CanBeCaptured()) SKEIN_RETURN_IF_ERROR(CaptureGraphs());
   warm_ = true;
   return absl::OkStatus();
@@ -306,28 +319,29 @@ absl::Status CudaExecutable::Upload(int i, int32_t padded) {
   auto* const to = workspace_.At<std::byte>(workspace_.places.uploads[i]);
   SKEIN_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to, block, static_cast<size_t>(upload.bytes()),
                                              cudaMemcpyHostToDevice, CudaStream(stream_.get())));
-  return Prepare(upload, i, padded);
+  return Prepare(upload, {.batch = i, .rows = padded, .sequences = padded, .outputs = padded});
 }
 
-absl::Status CudaExecutable::Prepare(const BatchUpload& upload, int i, int32_t padded) {
+absl::Status CudaExecutable::Prepare(const BatchUpload& upload, const BatchShape& padded) {
   const DevicePlaces& places = workspace_.places;
-  return cuda::Enqueue(PrepareBatch{.upload = upload,
-                                    .block = workspace_.At<std::byte>(places.uploads[i]),
-                                    .drawn = last_drawn_,
-                                    .drawn_count = last_drawn_count_,
-                                    .padded_rows = std::max(padded, upload.rows),
-                                    .padded_sequences = std::max(padded, upload.sequences),
-                                    .padded_outputs = std::max(padded, upload.outputs),
-                                    .newest_tokens = workspace_.At<int32_t>(places.newest_tokens),
-                                    .lengths = workspace_.At<int32_t>(places.lengths),
-                                    .page_tables = workspace_.At<int32_t>(places.page_tables),
-                                    .token_ids = workspace_.At<int32_t>(places.token_ids),
-                                    .positions = workspace_.At<int32_t>(places.positions),
-                                    .kv_slots = workspace_.At<int64_t>(places.kv_slots),
-                                    .row_begin = workspace_.At<int32_t>(places.row_begin),
-                                    .slots = workspace_.At<int32_t>(places.slots),
-                                    .output_rows = workspace_.At<int32_t>(places.output_rows)},
-                       stream_.get());
+  return cuda::Enqueue(
+      PrepareBatch{.upload = upload,
+                   .block = workspace_.At<std::byte>(places.uploads[padded.batch]),
+                   .drawn = last_drawn_,
+                   .drawn_count = last_drawn_count_,
+                   .padded_rows = std::max(padded.rows, upload.rows),
+                   .padded_sequences = std::max(padded.sequences, upload.sequences),
+                   .padded_outputs = std::max(padded.outputs, upload.outputs),
+                   .newest_tokens = workspace_.At<int32_t>(places.newest_tokens),
+                   .lengths = workspace_.At<int32_t>(places.lengths),
+                   .page_tables = workspace_.At<int32_t>(places.page_tables),
+                   .token_ids = workspace_.At<int32_t>(places.token_ids),
+                   .positions = workspace_.At<int32_t>(places.positions),
+                   .kv_slots = workspace_.At<int64_t>(places.kv_slots),
+                   .row_begin = workspace_.At<int32_t>(places.row_begin),
+                   .slots = workspace_.At<int32_t>(places.slots),
+                   .output_rows = workspace_.At<int32_t>(places.output_rows)},
+      stream_.get());
 }
 
 absl::Status CudaExecutable::CopyPages(const Batch& batch) {

@@ -122,7 +122,12 @@ class CudaExecutable final : public Executable {
   int32_t GraphRows() const;
   BatchShape ShapeOf(int i) const;
   absl::Status Upload(int i, int32_t padded);
-  absl::Status Prepare(const BatchUpload& upload, int i, int32_t padded);
+  // `padded`: the counts up to which the batch's arrays are filled, where it has fewer.
+  absl::Status Prepare(const BatchUpload& upload, const BatchShape& padded);
+  // The most sequences and outputs that so many rows may be of.
+  BatchShape LargestShape(int64_t rows) const;
+  // A batch of padding alone, to its end.
+  absl::Status RunForNobody(const BatchShape& shape);
   absl::Status CaptureGraphs();
   absl::Status CopyPages(const Batch& batch);
   void StartDraws(const SlotStart& start);

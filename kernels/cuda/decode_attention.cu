@@ -6,6 +6,7 @@
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/decode_plan.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
@@ -424,5 +425,7 @@ absl::Status Enqueue(const DecodeAttention& op, Stream stream) {
     }
   });
 }
+
+const void* KernelOfDecodeAttention() { return reinterpret_cast<const void*>(DecodeKernel<__nv_bfloat16, 128>); }
 
 }  // namespace skein::kernels::cuda

@@ -2,6 +2,7 @@
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/decode_plan.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
@@ -119,5 +120,7 @@ absl::Status Enqueue(const PlanDecode& op, Stream stream) {
   }
   return Launch(PlanKernel, {"PlanDecode", dim3(1), dim3(kPlanThreads), shared_bytes}, stream, op);
 }
+
+const void* KernelOfDecodePlan() { return reinterpret_cast<const void*>(PlanKernel); }
 
 }  // namespace skein::kernels::cuda

@@ -19,7 +19,28 @@ constexpr int64_t RoundUp(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// Beyond, launches are hidden behind what they launch.
+constexpr int32_t kMostGraphRows = 512;
+
+// Each a fifth more than the one before, at most, or what a kernel takes at once, so that padding
+// costs little.
+int32_t NextGraphRows(int32_t rows) {
+  if (rows < 8) return rows * 2;
+  const int32_t step = rows < 32 ? 8 : (rows < 128 ? 16 : (rows < 256 ? 32 : 64));
+  return rows + step;
+}
+
 }  // namespace
+
+std::vector<int32_t> GraphRows(const Limits& limits) {
+  const auto most = static_cast<int32_t>(
+      std::min<int64_t>({limits.rows, limits.outputs, limits.slots, kMostGraphRows}));
+  std::vector<int32_t> all;
+  for (int32_t next = 1; all.empty() ? most > 0 : all.back() < most; next = NextGraphRows(next)) {
+    all.push_back(std::min(next, most));
+  }
+  return all;
+}
 
 int64_t DeviceBytes(const WeightSpec& spec) {
   const bool vector = spec.kind == WeightSpec::Kind::kVector;

@@ -25,6 +25,10 @@ int64_t DeviceBytes(const WeightSpec& spec);
 // Bytes of one page of a cache in one layer: keys and values of 16 bits (kv_layout.h).
 int64_t PageBytes(const KvSpec& spec);
 
+// The rows of captured graphs, ascending: of batches in which every row is its sequence's only one,
+// and an output. A batch is padded to the next one.
+std::vector<int32_t> GraphRows(const Limits& limits);
+
 // In bytes from the begin.
 struct DevicePlaces {
   // [batches][buffers]; batches share all but input and output.

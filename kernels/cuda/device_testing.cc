@@ -1,6 +1,7 @@
 #include "kernels/cuda/device_testing.h"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,18 @@ namespace {
 
 void RequireCuda(cudaError_t code, const char* expression) {
   Require(CudaStatus(code, expression));
+}
+
+// NVML's nvmlMemory_t.
+struct NvmlMemory {
+  unsigned long long total = 0;  // NOLINT(google-runtime-int)
+  unsigned long long free = 0;   // NOLINT(google-runtime-int)
+  unsigned long long used = 0;   // NOLINT(google-runtime-int)
+};
+
+template <typename Function>
+Function* FunctionOf(void* library, const char* name) {
+  return library == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library, name));
 }
 
 }  // namespace
@@ -37,6 +50,26 @@ int32_t Multiprocessors() {
   int count = 0;
   REQUIRE_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
   return count;
+}
+
+absl::StatusOr<int64_t> FreeMemoryBytes() {
+  void* const nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  auto* const init = FunctionOf<int()>(nvml, "nvmlInit_v2");
+  auto* const find = FunctionOf<int(const char*, void**)>(nvml, "nvmlDeviceGetHandleByPciBusId_v2");
+  auto* const read = FunctionOf<int(void*, NvmlMemory*)>(nvml, "nvmlDeviceGetMemoryInfo");
+  char bus_id[32] = {};
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), 0));
+  void* device = nullptr;
+  NvmlMemory memory;
+  if (init != nullptr && find != nullptr && read != nullptr && init() == 0 &&
+      find(bus_id, &device) == 0 && read(device, &memory) == 0) {
+    return static_cast<int64_t>(memory.free);
+  }
+  std::printf("no NVML: CUDA tells what is free\n");
+  size_t free = 0;
+  size_t total = 0;
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
 }
 
 void Require(const absl::Status& status) {

@@ -18,6 +18,10 @@ namespace skein::kernels::cuda {
 absl::StatusOr<bool> HasGpu();
 int32_t Multiprocessors();
 
+// Memory of device 0 that no process has, as NVML tells it, before CUDA is used, too; as CUDA does
+// where there is no NVML.
+absl::StatusOr<int64_t> FreeMemoryBytes();
+
 // Ends the program with the status' message unless it is OK: a test cannot go on.
 void Require(const absl::Status& status);
 

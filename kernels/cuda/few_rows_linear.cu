@@ -4,6 +4,7 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/few_rows_linear.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/vectors.cuh"
 
@@ -270,5 +271,7 @@ absl::Status Enqueue(const FewRowsLinear& op, Stream stream) {
     });
   });
 }
+
+const void* KernelOfFewRowsLinear() { return reinterpret_cast<const void*>(FewRowsKernel<__nv_bfloat16, float, 1>); }
 
 }  // namespace skein::kernels::cuda

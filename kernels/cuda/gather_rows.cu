@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
@@ -54,5 +55,7 @@ absl::Status Enqueue(const GatherRows& op, Stream stream) {
     });
   });
 }
+
+const void* KernelOfGatherRows() { return reinterpret_cast<const void*>(GatherRowsKernel<float, float>); }
 
 }  // namespace skein::kernels::cuda

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device_draws.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -88,5 +89,7 @@ absl::Status Enqueue(const GreedyDraws& op, Stream stream) {
                              dim3(kThreads)};
   return Launch(GreedyDrawsKernel, shape, stream, op);
 }
+
+const void* KernelOfGreedyDraws() { return reinterpret_cast<const void*>(GreedyDrawsKernel); }
 
 }  // namespace skein::kernels::cuda

@@ -409,6 +409,26 @@ TEST_F(BlasLinearTest, AgreesWithTheDefinition) {
   }
 }
 
+// As a product that was tuned for more rows.
+TEST_F(BlasLinearTest, FewerRowsThanTunedAgreeToo) {
+  for (const DType out_dtype : {DType::kBF16, DType::kF32}) {
+    const Case tuned = {DType::kBF16, out_dtype, 200, 136, 1024, false, false, 8};
+    const Data many(tuned);
+    const DeviceBytes out(DTypeBytes(out_dtype, tuned.rows * (tuned.n + tuned.pad)));
+    SKEIN_ASSERT_OK(blas_->Tune({BlasOpOf(tuned, many, out.data())}, stream()));
+    for (const int64_t rows : {200, 199, 129, 64, 17, 1}) {
+      Case c = tuned;
+      c.rows = rows;
+      SCOPED_TRACE(c.Name());
+      const Data data(c);
+      const DeviceBytes few(DTypeBytes(out_dtype, rows * (c.n + c.pad)));
+      SKEIN_ASSERT_OK(blas_->Enqueue(BlasOpOf(c, data, few.data()), stream()));
+      SKEIN_ASSERT_OK(stream().Finish());
+      EXPECT_TRUE(Agrees(RowsOf(c, Decoded(out_dtype, few)), ExpectedOf(c, data)));
+    }
+  }
+}
+
 // The bytes of `memory`, 16 bytes further on.
 DeviceBytes MovedBy16(const DeviceBytes& memory) {
   std::vector<std::byte> bytes(static_cast<size_t>(memory.bytes()) + 16, std::byte{0xff});

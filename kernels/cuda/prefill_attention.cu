@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/prefill_tile.cuh"
 #include "kernels/cuda/vectors.cuh"
@@ -229,5 +230,7 @@ absl::Status Enqueue(const PrefillAttention& op, Stream stream) {
     }
   });
 }
+
+const void* KernelOfPrefillAttention() { return reinterpret_cast<const void*>(PrefillKernel<__nv_bfloat16, 128>); }
 
 }  // namespace skein::kernels::cuda

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/prefill_tile.cuh"
 #include "kernels/cuda/vectors.cuh"
@@ -350,5 +351,7 @@ absl::Status EnqueueWarpgroupForm(const PrefillAttention& op, Stream stream) {
     }
   });
 }
+
+const void* KernelOfPrefillAttentionWgmma() { return reinterpret_cast<const void*>(WarpgroupKernel<__nv_bfloat16, 128>); }
 
 }  // namespace skein::kernels::cuda

@@ -1,4 +1,5 @@
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/prepare_batch.h"
 
 namespace skein::kernels::cuda {
@@ -57,5 +58,7 @@ __global__ void __launch_bounds__(kThreads) PrepareBatchKernel(PrepareBatch op) 
 absl::Status Enqueue(const PrepareBatch& op, Stream stream) {
   return Launch(PrepareBatchKernel, {"PrepareBatch", dim3(1), dim3(kThreads)}, stream, op);
 }
+
+const void* KernelOfPrepareBatch() { return reinterpret_cast<const void*>(PrepareBatchKernel); }
 
 }  // namespace skein::kernels::cuda

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device_draws.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -310,5 +311,7 @@ absl::Status Enqueue(const RandomDraws& op, Stream stream) {
                              dim3(kThreads), static_cast<size_t>(each) * sizeof(float)};
   return Launch(RandomDrawsKernel, shape, stream, op);
 }
+
+const void* KernelOfRandomDraws() { return reinterpret_cast<const void*>(RandomDrawsKernel); }
 
 }  // namespace skein::kernels::cuda

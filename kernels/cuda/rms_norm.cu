@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/vectors.cuh"
 
@@ -91,5 +92,7 @@ absl::Status Enqueue(const RmsNorm& op, Stream stream) {
     });
   });
 }
+
+const void* KernelOfRmsNorm() { return reinterpret_cast<const void*>(RmsNormKernel<__nv_bfloat16, float, 1>); }
 
 }  // namespace skein::kernels::cuda

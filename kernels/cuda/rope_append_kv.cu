@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/rope_append_kv.h"
 #include "kernels/cuda/vectors.cuh"
 
@@ -119,5 +120,7 @@ absl::Status Enqueue(const RopeAppendKv& op, Stream stream) {
     return Launch(RopeAppendKvKernel<T>, shape, stream, op);
   });
 }
+
+const void* KernelOfRopeAppendKv() { return reinterpret_cast<const void*>(RopeAppendKvKernel<__nv_bfloat16>); }
 
 }  // namespace skein::kernels::cuda

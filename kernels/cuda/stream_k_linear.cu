@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/stream_k_linear.h"
 #include "kernels/cuda/stream_k_sizes.h"
@@ -442,6 +443,10 @@ absl::Status Enqueue(const StreamKLinear& op, Stream stream) {
       return StartForRows<T, Out>(op, stream);
     });
   });
+}
+
+const void* KernelOfStreamKLinear() {
+  return reinterpret_cast<const void*>(StreamKKernel<__nv_bfloat16, float, Form<8>>);
 }
 
 }  // namespace skein::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/swiglu.h"
 #include "kernels/cuda/vectors.cuh"
 
@@ -55,5 +56,7 @@ absl::Status Enqueue(const SwiGlu& op, Stream stream) {
                : Launch(SwiGluKernel<T, GateUpLayout::kInterleaved>, shape, stream, op);
   });
 }
+
+const void* KernelOfSwiGlu() { return reinterpret_cast<const void*>(SwiGluKernel<__nv_bfloat16, GateUpLayout::kHalves>); }
 
 }  // namespace skein::kernels::cuda

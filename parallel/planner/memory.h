@@ -41,6 +41,8 @@ struct RankMemory {
   int64_t swap_bytes = 0;
   int64_t activation_bytes = 0;
 
+  // Of a device that has its own memory.
+  int64_t device_bytes() const { return weight_bytes + kv_bytes + activation_bytes; }
   int64_t total() const {
     return weight_bytes + kv_bytes + swap_bytes + activation_bytes + kProcessBytes;
   }

@@ -13,6 +13,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_copies.h"
+#include "kernels/cuda/device_testing.h"
 #include "model/config/model_config.h"
 #include "model/format/open.h"
 #include "tests/engine/local_replica.h"
@@ -134,11 +135,14 @@ TEST_F(CudaLayoutTest, LayoutsAnswerAsTheCpu) {
                                      plan::Layout{.tp_size = 2, .pp_size = 2}}) {
     SCOPED_TRACE(testing::Message() << "tp " << layout.tp_size << ", pp " << layout.pp_size);
     const auto gpu = OnGpu({.layout = layout, .pages = 1024, .max_num_seqs = 8});
+    SKEIN_ASSERT_OK_AND_ASSIGN(const int64_t before, kernels::cuda::FreeMemoryBytes());
     SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got,
                                gpu->Generate(all, {.max_num_batched_tokens = 128,
                                                    .stages = layout.pp_size,
                                                    .micro_batches = layout.pp_size,
                                                    .max_micro_batch_rows = 64}));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const int64_t after, kernels::cuda::FreeMemoryBytes());
+    EXPECT_EQ(after, before) << "steps take no memory of the device";
     ExpectSameAnswers(greedy, got, want, cpu->logits());
     for (size_t i = 10; i < all.size(); ++i) EXPECT_EQ(got.at({all[i].id, 0}).size(), 48u);
   }

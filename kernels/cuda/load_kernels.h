@@ -1,0 +1,28 @@
+// Loads all kernels before the first step: CUDA loads a kernel when it is first launched, and takes
+// memory of the device for it.
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace skein::kernels::cuda {
+
+// A kernel of each source file, by which CUDA finds the file's others.
+const void* KernelOfCopyPage();
+const void* KernelOfDecodeAttention();
+const void* KernelOfDecodePlan();
+const void* KernelOfFewRowsLinear();
+const void* KernelOfGatherRows();
+const void* KernelOfGreedyDraws();
+const void* KernelOfPrefillAttention();
+const void* KernelOfPrefillAttentionWgmma();
+const void* KernelOfPrepareBatch();
+const void* KernelOfRandomDraws();
+const void* KernelOfRmsNorm();
+const void* KernelOfRopeAppendKv();
+const void* KernelOfStreamKLinear();
+const void* KernelOfSwiGlu();
+
+// Loads all kernels of these files on the current device. Costs some 10 ms at the first time.
+absl::Status LoadKernels();
+
+}  // namespace skein::kernels::cuda
