@@ -34,7 +34,7 @@ struct BatchUpload {
   int32_t sequences = 0;
   int32_t outputs = 0;
   int32_t tokens = 0;  // newest ones that are set
-  int32_t pages = 0;   // entries of page tables that are set
+  int64_t pages = 0;   // entries of page tables that are set
   int32_t greedy = 0;  // draws that take the most likely token
   int32_t random = 0;  // draws by chance
 
@@ -43,7 +43,7 @@ struct BatchUpload {
   constexpr int64_t set_tokens() const { return kv_slots() + int64_t{8} * rows; }     // SetPair
   constexpr int64_t set_pages() const { return set_tokens() + int64_t{8} * tokens; }  // SetPair
   // SetPair: output, slot.
-  constexpr int64_t greedy_draws() const { return set_pages() + int64_t{8} * pages; }
+  constexpr int64_t greedy_draws() const { return set_pages() + 8 * pages; }
   // RandomDraw.
   constexpr int64_t random_draws() const { return greedy_draws() + int64_t{8} * greedy; }
   // [rows]
@@ -62,7 +62,7 @@ struct BatchUpload {
                        .sequences = limits.slots,
                        .outputs = static_cast<int32_t>(limits.outputs),
                        .tokens = limits.slots,
-                       .pages = static_cast<int32_t>(limits.slots * limits.slot_pages),
+                       .pages = limits.slots * limits.slot_pages,
                        .greedy = limits.slots,
                        .random = limits.slots}
         .bytes();

@@ -113,10 +113,11 @@ absl::Status Enqueue(const PlanDecode& op, Stream stream) {
   if (!Aligned16({op.plan})) {
     return absl::InvalidArgumentError("PlanDecode: the plan is 16-byte aligned");
   }
+  static_assert((kMaxDecodeSequences + 1) * sizeof(int) <= kDefaultSharedBytes);
   const size_t shared_bytes = (static_cast<size_t>(op.batch.sequences) + 1) * sizeof(int);
-  if (shared_bytes > kDefaultSharedBytes) {
-    return absl::UnimplementedError(
-        absl::StrCat("PlanDecode of ", op.batch.sequences, " sequences: 8,191 at most"));
+  if (op.batch.sequences > kMaxDecodeSequences) {
+    return absl::UnimplementedError(absl::StrCat("PlanDecode of ", op.batch.sequences,
+                                                 " sequences: ", kMaxDecodeSequences, " at most"));
   }
   return Launch(PlanKernel, {"PlanDecode", dim3(1), dim3(kPlanThreads), shared_bytes}, stream, op);
 }

@@ -10,6 +10,10 @@ namespace skein::kernels::cuda {
 inline constexpr int kDecodeWarps = 8;
 constexpr int DecodeWorkers(int multiprocessors) { return multiprocessors * kDecodeWarps; }
 
+// Sequences of a batch at most: a block makes the plan, with a number for each in the shared memory
+// that it gets without asking (kDefaultSharedBytes).
+inline constexpr int32_t kMaxDecodeSequences = 32 * 1024 / 4 - 1;
+
 // Floats of a row of a partial result: sums and their summary, 16-byte aligned.
 constexpr int PartialFloats(int head_dim) { return head_dim + 4; }
 

@@ -1,9 +1,11 @@
 #include "kernels/cuda/device_places.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "kernels/cuda/batch_upload.h"
 #include "kernels/cuda/decode_sizes.h"
@@ -40,6 +42,27 @@ std::vector<int32_t> GraphRows(const Limits& limits) {
     all.push_back(std::min(next, most));
   }
   return all;
+}
+
+int64_t GraphBytes(const Program& program, const Limits& limits) {
+  if (program.logits < 0) return 0;
+  constexpr int64_t kKernelBytes = 2048;
+  int64_t kernels = 1 + static_cast<int64_t>(program.ops.size());  // with decode attention's plan
+  for (const Op& op : program.ops) kernels += std::holds_alternative<AttentionOp>(op) ? 1 : 0;
+  const bool ports = program.input >= 0 || program.output >= 0;
+  const auto graphs = static_cast<int64_t>(GraphRows(limits).size());
+  return graphs * (ports ? Executable::kBatches : 1) * kernels * kKernelBytes;
+}
+
+absl::Status CheckLimits(const Limits& limits) {
+  constexpr int64_t kMostPages = std::numeric_limits<int32_t>::max();
+  if (limits.slots <= kMaxDecodeSequences && limits.slot_pages <= kMostPages / limits.slots) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(limits.slots, " sequences of ", limits.slot_pages,
+                   " pages each: GPUs have at most ", kMaxDecodeSequences, " sequences, and ",
+                   kMostPages, " pages for all; serve fewer sequences at once, or shorter ones"));
 }
 
 int64_t DeviceBytes(const WeightSpec& spec) {

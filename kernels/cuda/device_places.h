@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kernels/ops/backend.h"
 #include "kernels/ops/batch.h"
 #include "kernels/ops/program.h"
@@ -16,8 +17,17 @@ namespace skein::kernels::cuda {
 // Of the only chips that kernels are built for.
 inline constexpr int32_t kHopperMultiprocessors = 132;
 
+// What a process takes of a GPU beside DevicePlaces, weights and pages, as NVML tells it of an H200
+// with driver 580 and CUDA 13.0: the context; then the kernels, cuBLASLt and what it loads as
+// products are tuned, and the rest of the pieces of 2 MiB in which CUDA allocates.
+inline constexpr int64_t kContextBytes = int64_t{524} << 20;
+inline constexpr int64_t kLibraryBytes = int64_t{14} << 20;
+
 // What cuBLASLt asks for on Hopper.
 inline constexpr int64_t kBlasWorkspaceBytes = int64_t{32} << 20;
+
+// InvalidArgument for more slots, or entries of page tables, than kernels can number.
+absl::Status CheckLimits(const Limits& limits);
 
 // Bytes of a weight, padding included: matrices row by row as they come, vectors as F32.
 int64_t DeviceBytes(const WeightSpec& spec);
@@ -28,6 +38,9 @@ int64_t PageBytes(const KvSpec& spec);
 // The rows of captured graphs, ascending: of batches in which every row is its sequence's only one,
 // and an output. A batch is padded to the next one.
 std::vector<int32_t> GraphRows(const Limits& limits);
+
+// Bytes of all captured graphs of a Program, as measured in the same way.
+int64_t GraphBytes(const Program& program, const Limits& limits);
 
 // In bytes from the begin.
 struct DevicePlaces {

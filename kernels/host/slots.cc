@@ -45,6 +45,21 @@ absl::Status SlotStates::Update(const Batch& batch,
   return absl::OkStatus();
 }
 
+// Positions [begin, end) are written.
+absl::Status SlotStates::NotePages(const BatchSequence& sequence, int64_t begin, int64_t end) {
+  const int32_t* const pages = page_tables_.data() + sequence.slot * stride_;
+  for (int64_t i = begin / page_size_; i * page_size_ < end; ++i) {
+    const size_t page = pages[i];
+    if (page >= written_in_.size()) written_in_.resize(page + 1);
+    if (written_in_[page] == fills_) {
+      return absl::InvalidArgumentError(absl::StrCat("slot ", sequence.slot, " writes to page ",
+                                                     page, ", to which the batch writes before"));
+    }
+    written_in_[page] = fills_;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SlotStates::AddRows(const BatchSequence& sequence, HostBatch& out) {
   State& state = states_[sequence.slot];
   const int64_t begin = state.length;
@@ -59,6 +74,7 @@ absl::Status SlotStates::AddRows(const BatchSequence& sequence, HostBatch& out) 
         absl::StrCat("slot ", sequence.slot, " stands in a batch twice"));
   }
   state.last_fill = fills_;
+  if (page_size_ > 0) SKEIN_RETURN_IF_ERROR(NotePages(sequence, begin, end));
   state.length = end;
   const int32_t* const pages = page_tables_.data() + sequence.slot * stride_;
   for (int64_t position = begin; position < end; ++position) {

@@ -45,7 +45,8 @@ class SlotStates {
       const Batch& batch,
       absl::FunctionRef<void(const SlotUpdate&)> taken_back = [](const auto&) {});
   // Writes the batch's rows to `out`; the slots are longer by them from then on. InvalidArgument
-  // for a slot that stands in the batch twice, or has too few pages.
+  // for a slot that stands in the batch twice, has too few pages, or writes to a page that another
+  // slot of the batch writes to.
   absl::Status Fill(const Batch& batch, HostBatch& out);
 
   // Takes back the last so many positions; their pages stay.
@@ -62,12 +63,14 @@ class SlotStates {
   };
 
   void SetLength(const SlotUpdate& update, absl::FunctionRef<void(const SlotUpdate&)> taken_back);
+  absl::Status NotePages(const BatchSequence& sequence, int64_t begin, int64_t end);
   absl::Status AddRows(const BatchSequence& sequence, HostBatch& out);
 
   const int64_t page_size_;
   const int64_t stride_;
   std::vector<State> states_;
   std::vector<int32_t> page_tables_;  // [slots, stride]
+  std::vector<int64_t> written_in_;   // [pages that were written]: the last Fill that did
   int64_t fills_ = 0;
 };
 

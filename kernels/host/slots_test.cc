@@ -111,6 +111,22 @@ TEST_F(SlotsTest, ASlotStandsInABatchOnce) {
       StatusIs(kInvalid, HasSubstr("slot 0 stands in a batch twice")));
 }
 
+// Pages are shared to be read alone.
+TEST_F(SlotsTest, APageIsWrittenByOneSequenceOfABatch) {
+  SKEIN_ASSERT_OK(slots_.Update({.updates = {{.slot = 1, .length = 4, .pages = {5, 3}}}}));
+  const Batch batch = {.sequences = {{.slot = 0, .rows = 2}, {.slot = 1}}, .token_ids = {1, 2, 3}};
+  EXPECT_THAT(slots_.Fill(batch, rows_),
+              StatusIs(kInvalid, HasSubstr("slot 1 writes to page 3, to which")));
+  // One after the other they may, and one may share what it reads.
+  SlotStates slots(kLimits, kPage);
+  SKEIN_ASSERT_OK(slots.Update({.updates = {{.slot = 0, .length = 4, .pages = {5, 3}},
+                                            {.slot = 1, .length = 4, .pages = {5, 6}}}}));
+  SKEIN_ASSERT_OK(slots.Fill(
+      {.sequences = {{.slot = 0, .rows = 2}, {.slot = 1}}, .token_ids = {1, 2, 3}}, rows_));
+  SKEIN_ASSERT_OK(slots.Update({.updates = {{.slot = 1, .first_page = 1, .pages = {3}}}}));
+  SKEIN_ASSERT_OK(slots.Fill({.sequences = {{.slot = 1}}, .token_ids = {4}}, rows_));
+}
+
 TEST_F(SlotsTest, WithoutACacheThereAreNoPages) {
   SlotStates slots(kLimits, 0);
   SKEIN_ASSERT_OK(slots.Fill({.sequences = {{.slot = 1, .rows = 2}}, .token_ids = {1, 2}}, rows_));

@@ -45,7 +45,8 @@ struct PageCopy {
   friend bool operator==(const PageCopy&, const PageCopy&) = default;
 };
 
-// Puts `pages` in place of the slot's pages from index `first_page` on; pages before that stay.
+// Puts `pages` in place of the slot's pages from index `first_page` on; pages before that stay. A
+// batch's updates put no more pages than all slots have together.
 //
 // A `length` below the slot's takes positions back. Pages that hold none of the positions left are
 // cut off before `pages` are put there, and draws forget the tokens that came from positions that
@@ -87,6 +88,11 @@ struct BatchSequence {
 // The lists take effect in this order, and copies one after the other. Rows are those of the
 // sequences in their order: a prefill chunk has several, a decoding sequence has one, and its
 // guesses. A slot stands in a batch once.
+//
+// Slots may share pages, but none reads or writes what another sequence of the batch writes: a page
+// is whole before a second slot's positions reach it, and who is to write to a shared page gets a
+// copy before. Back ends read a sequence's earlier positions while they still write the newest ones
+// of all. Two sequences that write to one page are refused; the rest is not checked.
 //
 // Padding is inert. A Batch has none: its lists end with its counts. A back end may run more rows
 // than there are (a captured graph has one size): they belong to no sequence, and write no page, no

@@ -32,6 +32,8 @@ ProgramSizes CudaSizes(const Program& program, const KvSpec& kv, const Limits& l
   }
   sizes.page = kv.layers * cuda::PageBytes(kv);
   sizes.workspace = cuda::PlaceOnDevice(program, limits, cuda::kHopperMultiprocessors).bytes;
+  sizes.context = cuda::kContextBytes + cuda::kLibraryBytes;
+  sizes.graphs = cuda::GraphBytes(program, limits);
   return sizes;
 }
 

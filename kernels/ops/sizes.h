@@ -15,11 +15,13 @@
 
 namespace skein::kernels {
 
-// The bytes that a Program takes of a device's memory. A GPU's libraries and context come on top.
+// The bytes that a Program takes of a device's memory.
 struct ProgramSizes {
   int64_t weights = 0;    // packed
   int64_t page = 0;       // one page of its cache, in all layers
   int64_t workspace = 0;  // buffers, and the memory in which draws work
+  int64_t context = 0;    // a GPU's: what its driver and libraries take, whatever the Program
+  int64_t graphs = 0;     // captured ones
 };
 ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
                      const Limits& limits);

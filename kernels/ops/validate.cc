@@ -428,8 +428,14 @@ absl::Status ValidateBatch(const BatchRules& rules, const Batch& batch) {
   }
   for (const SlotStart& start : batch.starts) SKEIN_RETURN_IF_ERROR(ValidateStart(rules, start));
   for (const PageCopy& copy : batch.copies) SKEIN_RETURN_IF_ERROR(ValidateCopy(rules, copy));
+  int64_t pages = 0;
   for (const SlotUpdate& update : batch.updates) {
     SKEIN_RETURN_IF_ERROR(ValidateUpdate(rules, update));
+    pages += static_cast<int64_t>(update.pages.size());
+  }
+  if (pages > rules.limits.slots * rules.limits.slot_pages) {
+    return Invalid("updates of ", pages, " pages; ", rules.limits.slots, " slots have ",
+                   rules.limits.slot_pages, " each");
   }
   int64_t rows = 0;
   for (const BatchSequence& sequence : batch.sequences) {

@@ -195,6 +195,8 @@ TEST(ValidateBatchTest, Table) {
       {[](Batch& b) { b.updates[0].pages[0] = -1; }, "slot 2, page 0: no page -1"},
       {[](Batch& b) { b.updates[0].first_page = 3; }, "slot 2: pages from 3, 1 of them"},
       {[](Batch& b) { b.updates[0].first_page = -1; }, "slot 2: pages from -1"},
+      {[](Batch& b) { b.updates.assign(5, {.slot = 1, .pages = {0, 1, 2}}); },
+       "updates of 15 pages; 4 slots have 3 each"},
       {[](Batch& b) { b.updates[1].length = -1; }, "slot 0: a length of -1"},
       {[](Batch& b) { b.updates[1].length = int64_t{1} << 40; }, "slot 0: a length of"},
   };
