@@ -13,11 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/dtype.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/reference/reference_backend.h"
 #include "kernels/sampling/sampling.h"
@@ -45,7 +47,8 @@ std::vector<float> Matrix(uint32_t seed, int64_t rows, int64_t cols) {
 
 class Layer {
  public:
-  explicit Layer(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {
+  explicit Layer(std::unique_ptr<Backend> backend, Collectives* collectives = nullptr)
+      : backend_(std::move(backend)) {
     p_.kv_spec = {.layers = 2,
                   .kv_heads = kKvHeads,
                   .head_dim = kHeadDim,
@@ -94,9 +97,11 @@ class Layer {
     KvSpec swap = p_.kv_spec;
     swap.pages = 4;
     swap_ = *backend_->AllocateSwap(swap);
-    p_.executable =
-        *backend_->Compile(p_.program, p_.limits,
-                           {.weights = p_.weights.get(), .kv = p_.kv.get(), .swap = swap_.get()});
+    p_.executable = *backend_->Compile(p_.program, p_.limits,
+                                       {.weights = p_.weights.get(),
+                                        .kv = p_.kv.get(),
+                                        .swap = swap_.get(),
+                                        .collectives = collectives});
     SKEIN_EXPECT_OK(p_.executable->WarmUp());
   }
 
@@ -478,6 +483,54 @@ TEST_F(CudaBackendTest, DrawsWaitForMasksAndAbortsAreHeard) {
   executable.batch(1) = Decode({0}, 1);
   EXPECT_THAT(executable.Enqueue(1).status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("a peer")));
+}
+
+// What it sent arrives also where the receiver needs its help.
+TEST_F(CudaBackendTest, AWaitHelpsOnWhatWasSent) {
+  class Helped final : public Collectives {
+   public:
+    absl::Status AllReduce(View, Stream) override { return absl::OkStatus(); }
+    absl::Status AllGather(ConstView, View, Stream) override { return absl::OkStatus(); }
+    absl::Status Progress() override {
+      return ++calls < 100 ? absl::OkStatus() : absl::UnavailableError("a receiver is gone");
+    }
+    int calls = 0;
+  } helped;
+  Layer layer(*MakeCudaBackend({}), &helped);
+  helped.calls = 0;
+  Batch batch = Start(0, 5, 10);
+  batch.sequences[0].masked = true;
+  layer.executable().batch(0) = batch;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Ticket ticket, layer.executable().Enqueue(0));
+  EXPECT_THAT(layer.executable().Wait(ticket, kHostStream, absl::InfiniteFuture()).status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("a receiver is gone")));
+}
+
+TEST_F(CudaBackendTest, ACopyThatIsWaitedForCanBeGivenUp) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto copies, MakeCudaCopies(0));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const absl::Span<std::byte> host, copies->Buffer(64));
+  const cuda::DeviceBytes device(64);
+  const cuda::OwnStream stream;
+  absl::Notification go_on;
+  ASSERT_EQ(cudaLaunchHostFunc(
+                static_cast<cudaStream_t>(Stream(stream).handle),
+                [](void* held) { static_cast<absl::Notification*>(held)->WaitForNotification(); },
+                &go_on),
+            cudaSuccess);
+  const View view = {device.data(), DType::kU8, 1, 64};
+  int looks = 0;
+  const auto give_up = [&]() -> absl::Status {
+    return ++looks < 10 ? absl::OkStatus() : absl::UnavailableError("a peer is gone");
+  };
+  EXPECT_THAT(copies->ToDevice(host.data(), view, stream, give_up),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("a peer is gone")));
+  go_on.Notify();
+  SKEIN_ASSERT_OK(stream.Finish());
+  host[5] = std::byte{9};
+  SKEIN_ASSERT_OK(copies->ToDevice(host.data(), view, stream, [] { return absl::OkStatus(); }));
+  host[5] = std::byte{0};
+  SKEIN_ASSERT_OK(copies->ToHost(view, host.data(), stream, [] { return absl::OkStatus(); }));
+  EXPECT_EQ(host[5], std::byte{9});
 }
 
 TEST_F(CudaBackendTest, RefusesWhatThereAreNoKernelsFor) {

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
@@ -21,11 +20,6 @@
 
 namespace skein::kernels::cuda {
 namespace {
-
-// Between two looks at a batch that is waited for. At first the core is kept: a short step is over
-// before a sleep would be.
-constexpr absl::Duration kSpin = absl::Microseconds(50);
-constexpr absl::Duration kNap = absl::Microseconds(20);
 
 // The rows by which products are tuned: those of graphs, then twice as many each time.
 std::vector<int32_t> TunedRows(const Limits& limits) {
@@ -76,13 +70,14 @@ absl::Status CudaExecutable::Init() {
   const KvSpec* const kv_spec = kv_ == nullptr ? nullptr : &kv_->spec();
   const KvSpec* const swap_spec = bindings_.swap == nullptr ? nullptr : &bindings_.swap->spec();
   SKEIN_RETURN_IF_ERROR(ValidateProgram(program_, limits_, kv_spec));
+  SKEIN_RETURN_IF_ERROR(CheckLimits(limits_));
   SKEIN_RETURN_IF_ERROR(ValidateBindings(program_, bindings_));
   rules_ = RulesOf(program_, limits_, kv_spec, swap_spec);
   slots_.emplace(limits_, kv_spec == nullptr ? 0 : kv_spec->page_size);
   SKEIN_ASSIGN_OR_RETURN(stream_, OwnedStream::Create());
   SKEIN_ASSIGN_OR_RETURN(input_stream_, OwnedStream::Create());
   SKEIN_ASSIGN_OR_RETURN(output_stream_, OwnedStream::Create());
-  SKEIN_ASSIGN_OR_RETURN(stream_done_, OwnedEvent::Create());
+  SKEIN_ASSIGN_OR_RETURN(finished_, OwnedEvent::Create());
   workspace_ = {.places = PlaceOnDevice(program_, limits_, facts_.multiprocessors),
                 .page_table_stride = limits_.slot_pages,
                 .multiprocessors = facts_.multiprocessors,
@@ -110,7 +105,6 @@ absl::Status CudaExecutable::Init() {
   SKEIN_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(options_.threads));
   SKEIN_ASSIGN_OR_RETURN(sampler_, Sampler::Create(program_, limits_, bindings_.collectives));
   SKEIN_ASSIGN_OR_RETURN(host_stream_, OwnedStream::Create());
-  SKEIN_ASSIGN_OR_RETURN(logits_ready_, OwnedEvent::Create());
   const auto pin = [](PinnedMemory& memory, int64_t count, size_t size) {
     SKEIN_ASSIGN_OR_RETURN(
         memory, PinnedMemory::Allocate(count * static_cast<int64_t>(size), "tokens and logits"));
@@ -263,13 +257,9 @@ absl::Status CudaExecutable::Upload(int i, int32_t padded) {
     upload.random += draw.kind == Kind::kRandom ? 1 : 0;
   }
   for (const SlotUpdate& update : batch.updates) {
-    upload.pages += static_cast<int32_t>(update.pages.size());
+    upload.pages += static_cast<int64_t>(update.pages.size());
   }
   std::byte* const block = uploads_.data() + i * workspace_.places.upload_bytes;
-  if (upload.bytes() > workspace_.places.upload_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a batch that sets ", upload.pages, " pages, more than its slots have"));
-  }
   const auto put = [block](int64_t place, const auto& list) {
     if (!list.empty()) std::memcpy(block + place, list.data(), list.size() * sizeof(list[0]));
   };
@@ -433,26 +423,21 @@ absl::StatusOr<bool> CudaExecutable::Wait(Ticket ticket, Stream stream, absl::Ti
 }
 
 absl::StatusOr<bool> CudaExecutable::Await(const OwnedEvent& event, absl::Time deadline) {
-  const absl::Time begin = absl::Now();
-  while (true) {
-    SKEIN_ASSIGN_OR_RETURN(const bool done, event.Done());
-    // Now, behind it: what ended because the collectives failed is not done.
-    SKEIN_RETURN_IF_ERROR(CheckCollectives());
-    if (done) return true;
-    SKEIN_RETURN_IF_ERROR(CheckAborted());
-    const absl::Time now = absl::Now();
-    if (now >= deadline) return false;
-    if (now - begin < kSpin) {
-      std::this_thread::yield();
-    } else {
-      absl::SleepFor(kNap);
-    }
-  }
+  SKEIN_ASSIGN_OR_RETURN(const bool done, event.Await(deadline, [this] { return Idle(); }));
+  // What ended because the collectives failed is not done.
+  SKEIN_RETURN_IF_ERROR(CheckCollectives());
+  return done;
+}
+
+absl::Status CudaExecutable::Idle() {
+  SKEIN_RETURN_IF_ERROR(CheckCollectives());
+  SKEIN_RETURN_IF_ERROR(CheckAborted());
+  return bindings_.collectives == nullptr ? absl::OkStatus() : bindings_.collectives->Progress();
 }
 
 absl::Status CudaExecutable::AwaitStream() {
-  SKEIN_RETURN_IF_ERROR(stream_done_.Record(stream_.get()));
-  return Await(stream_done_, absl::InfiniteFuture()).status();
+  SKEIN_RETURN_IF_ERROR(finished_.Record(stream_.get()));
+  return Await(finished_, absl::InfiniteFuture()).status();
 }
 
 void CudaExecutable::After(int i, Stream stream) {

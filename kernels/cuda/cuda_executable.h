@@ -108,9 +108,11 @@ class CudaExecutable final : public Executable {
   absl::Status CheckAborted();
   // Of what streams have of the collectives; for the thread of their calls.
   absl::Status CheckCollectives();
+  // What a thread does between looks at what it waits for: hears Abort, and helps on what it sent.
+  absl::Status Idle();
   // Waits by polling, so that an Abort is always heard; false when `event` is not there by then.
   absl::StatusOr<bool> Await(const OwnedEvent& event, absl::Time deadline);
-  // Waits for all that the stream has.
+  // Waits for all that the stream was given.
   absl::Status AwaitStream();
 
   // Queues batch `i`, which was checked.
@@ -159,8 +161,7 @@ class CudaExecutable final : public Executable {
   OwnedStream input_stream_;
   OwnedStream output_stream_;
   OwnedStream host_stream_;  // of what the host does to draw, in the batches' order
-  OwnedEvent logits_ready_;
-  OwnedEvent stream_done_;
+  OwnedEvent finished_;      // all that stream_ was given when it was recorded last
   DeviceMemory memory_;
   PinnedMemory uploads_;  // [batches], as places_.uploads
   PinnedMemory drawn_;    // SetPair [batches][slots]

@@ -110,8 +110,8 @@ absl::Status CudaExecutable::EnqueueDraws(int i) {
   }
   if (run.by_host) SKEIN_RETURN_IF_ERROR(CopyRows(run));
   if (sharded()) return DrawWithOthers(run);
-  SKEIN_RETURN_IF_ERROR(logits_ready_.Record(stream_.get()));
-  SKEIN_RETURN_IF_ERROR(logits_ready_.Delay(host_stream_.get()));
+  SKEIN_RETURN_IF_ERROR(finished_.Record(stream_.get()));
+  SKEIN_RETURN_IF_ERROR(finished_.Delay(host_stream_.get()));
   SKEIN_CUDA_RETURN_IF_ERROR(
       cudaLaunchHostFunc(CudaStream(host_stream_.get()), &CudaExecutable::Draw, &run));
   SKEIN_RETURN_IF_ERROR(run.done.Record(host_stream_.get()));

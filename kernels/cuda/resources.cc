@@ -3,13 +3,20 @@
 #include <cuda_runtime_api.h>
 
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/units.h"
 #include "kernels/cuda/cuda_status.h"
 
 namespace skein::kernels::cuda {
 namespace {
+
+// Between two looks at an event. At first the core is kept: a short step is over before a sleep
+// would be.
+constexpr absl::Duration kSpin = absl::Microseconds(50);
+constexpr absl::Duration kNap = absl::Microseconds(20);
 
 cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
 
@@ -105,6 +112,23 @@ absl::StatusOr<bool> OwnedEvent::Done() const {
 
 absl::Status OwnedEvent::Synchronize() const {
   return CudaStatus(cudaEventSynchronize(Event(event_)), "cudaEventSynchronize");
+}
+
+absl::StatusOr<bool> OwnedEvent::Await(absl::Time deadline,
+                                       absl::FunctionRef<absl::Status()> between) const {
+  const absl::Time begin = absl::Now();
+  while (true) {
+    SKEIN_ASSIGN_OR_RETURN(const bool done, Done());
+    if (done) return true;
+    SKEIN_RETURN_IF_ERROR(between());
+    const absl::Time now = absl::Now();
+    if (now >= deadline) return false;
+    if (now - begin < kSpin) {
+      std::this_thread::yield();
+    } else {
+      absl::SleepFor(kNap);
+    }
+  }
 }
 
 absl::StatusOr<float> OwnedEvent::MillisecondsSince(const OwnedEvent& begin) const {

@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/stream.h"
 
 namespace skein::kernels::cuda {
@@ -99,6 +100,9 @@ class OwnedEvent {
   // Whether that is done; an event that was never recorded is. Errors are those of kernels.
   absl::StatusOr<bool> Done() const;
   absl::Status Synchronize() const;
+  // Looks at it until it is done, or the deadline has passed: false. `between` is called between
+  // looks, and its error ends the wait.
+  absl::StatusOr<bool> Await(absl::Time deadline, absl::FunctionRef<absl::Status()> between) const;
   // Of two that are timed and done.
   absl::StatusOr<float> MillisecondsSince(const OwnedEvent& begin) const;
   // What `stream` is given from now on waits for it.

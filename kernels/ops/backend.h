@@ -33,8 +33,8 @@ class Collectives {
   virtual absl::Status AllReduce(View data, Stream stream) = 0;
   // out = the shards' inputs in shard order; out.elements() = shards * in.elements().
   virtual absl::Status AllGather(ConstView in, View out, Stream stream) = 0;
-  // Called between operations by back ends that compute on the calling thread: what it sent earlier
-  // may need its help to arrive.
+  // Called between operations by back ends that compute on the calling thread, and by others while
+  // they wait: what it sent earlier may need its help to arrive.
   virtual absl::Status Progress() { return absl::OkStatus(); }
 
   // Whether AllReduce gives a device's stream the sum and returns, so that a graph can hold it.

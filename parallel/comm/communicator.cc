@@ -17,14 +17,25 @@ Communicator::Communicator(std::string name, int rank, int size)
 
 absl::Status Communicator::Stage(View data, bool in, bool out, Stream stream,
                                  absl::FunctionRef<absl::Status(View)> body) {
+  if (patience_.failed) return failure();
   const auto staged = [&]() -> absl::Status {
+    SteadyTime deadline = DeadlineAfter(Timeout());
+    const auto keep_waiting = [&] { return KeepWaiting(deadline); };
     SKEIN_ASSIGN_OR_RETURN(const absl::Span<std::byte> buffer, copies_->Buffer(data.bytes()));
-    if (in) SKEIN_RETURN_IF_ERROR(copies_->ToHost(data, buffer.data(), stream));
+    if (in) SKEIN_RETURN_IF_ERROR(copies_->ToHost(data, buffer.data(), stream, keep_waiting));
     SKEIN_RETURN_IF_ERROR(body({buffer.data(), data.dtype, data.rows, data.cols}));
-    return out ? copies_->ToDevice(buffer.data(), data, stream) : absl::OkStatus();
+    deadline = DeadlineAfter(Timeout());  // the exchange had its own time
+    return out ? copies_->ToDevice(buffer.data(), data, stream, keep_waiting) : absl::OkStatus();
   };
   const absl::Status status = staged();
   return status.ok() ? status : Fail(status);
+}
+
+absl::Status Communicator::KeepWaiting(SteadyTime deadline) const {
+  if (patience_.failed) return failure();
+  if (std::chrono::steady_clock::now() < deadline) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(
+      name_, ": rank ", rank_, " waited for its own device for ", absl::FormatDuration(Timeout())));
 }
 
 // Transports add floats: what has fewer bits is rounded once, behind the sum.
@@ -193,15 +204,20 @@ absl::Status Communicator::Run(const Call& call, bool published,
   std::optional<OperationTracker::Group::Entered> entered;
   if (published && line_ != nullptr) entered.emplace(line_, call);
   if (published && inside_) inside_(call);
-  const int64_t timeout_ns = timeout_ns_;
-  patience_.timeout =
-      timeout_ns == kNoTimeout ? absl::InfiniteDuration() : absl::Nanoseconds(timeout_ns);
-  patience_.deadline =
-      patience_.timeout == absl::InfiniteDuration()
-          ? SteadyTime::max()
-          : std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(patience_.timeout);
+  patience_.timeout = Timeout();
+  patience_.deadline = DeadlineAfter(patience_.timeout);
   const absl::Status status = body();
   return status.ok() ? status : Fail(status);
+}
+
+absl::Duration Communicator::Timeout() const {
+  const int64_t timeout_ns = timeout_ns_;
+  return timeout_ns == kNoTimeout ? absl::InfiniteDuration() : absl::Nanoseconds(timeout_ns);
+}
+
+SteadyTime Communicator::DeadlineAfter(absl::Duration timeout) {
+  if (timeout == absl::InfiniteDuration()) return SteadyTime::max();
+  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
 }
 
 absl::Status Communicator::Fail(const absl::Status& why) {

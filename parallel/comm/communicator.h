@@ -110,7 +110,8 @@ class Communicator {
   void Track(OperationTracker::Group* line);
   // From now on views of other streams than kHostStream go by way of the host's memory, where sums
   // are made of floats; AllGather is Unimplemented for them. `copies` outlives the communicator.
-  // While it waits for its device, a call hears no Abort, and is not told of.
+  // While a call waits for its own device the others have yet to see it enter; it hears Abort, and
+  // its time runs.
   void StageThrough(DeviceCopies* copies) { copies_ = copies; }
 
   // From now on `transport` makes the calls for views of other streams than kHostStream, numbered
@@ -167,6 +168,11 @@ class Communicator {
   absl::Status Stage(View data, bool in, bool out, Stream stream,
                      absl::FunctionRef<absl::Status(View)> body);
   absl::Status SumOnHost(View data, Stream stream);
+  // Fails where the wait for the own device must end: after Abort, or at the deadline.
+  absl::Status KeepWaiting(SteadyTime deadline) const;
+  // Of a call that begins now, by set_timeout.
+  absl::Duration Timeout() const;
+  static SteadyTime DeadlineAfter(absl::Duration timeout);
   bool IsStaged(Stream stream) const { return stream.handle != nullptr && copies_ != nullptr; }
   bool IsOnDevice(Stream stream) const { return stream.handle != nullptr && device_ != nullptr; }
   // Unimplemented for a device's memory, of which nobody makes such a call.

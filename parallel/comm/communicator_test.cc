@@ -10,6 +10,7 @@
 #include "base/device_copies.h"
 #include "base/dtype.h"
 #include "base/stream.h"
+#include "base/status_macros.h"
 #include "base/test_util.h"
 #include "base/view.h"
 #include "gmock/gmock.h"
@@ -283,15 +284,22 @@ class InvertedDevice : public DeviceCopies {
     buffer_.resize(bytes);
     return absl::MakeSpan(buffer_);
   }
-  absl::Status ToHost(ConstView from, std::byte* to, Stream stream) override {
+  absl::Status ToHost(ConstView from, std::byte* to, Stream stream,
+                      KeepWaiting keep_waiting) override {
+    while (stuck) {
+      ++looks;
+      SKEIN_RETURN_IF_ERROR(keep_waiting());
+    }
     return Copy(static_cast<const std::byte*>(from.data), from.bytes(), to, stream);
   }
-  absl::Status ToDevice(const std::byte* from, View to, Stream stream) override {
+  absl::Status ToDevice(const std::byte* from, View to, Stream stream, KeepWaiting) override {
     return Copy(from, to.bytes(), static_cast<std::byte*>(to.data), stream);
   }
 
   static constexpr int64_t kMost = 1000;
   std::vector<void*> streams;
+  bool stuck = false;  // no copy from it ends
+  std::atomic<int> looks = 0;
 
  private:
   absl::Status Copy(const std::byte* from, int64_t bytes, std::byte* to, Stream stream) {
@@ -373,6 +381,40 @@ TEST(StageThroughTest, AnAllGatherOfADeviceIsRefused) {
   EXPECT_THAT(group[0]->AllGather({bytes.data(), DType::kU8, 1, 2},
                                   {bytes.data(), DType::kU8, 2, 2}, Stream{&handle}),
               StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("all-gather")));
+}
+
+TEST(StageThroughTest, AWaitForTheDeviceHearsAbort) {
+  int handle = 0;
+  auto group = MakeInProcessGroup(2, "pair");
+  InvertedDevice device;
+  device.stuck = true;
+  group[0]->StageThrough(&device);
+  std::vector<float> data(4);
+  std::thread other([&] {
+    while (device.looks == 0) std::this_thread::yield();
+    group[0]->Abort(absl::UnavailableError("a peer is gone"));
+  });
+  EXPECT_THAT(group[0]->AllReduce({data.data(), DType::kF32, 1, 4}, Stream{&handle}),
+              StatusIs(absl::StatusCode::kUnavailable, testing::HasSubstr("a peer is gone")));
+  other.join();
+  // Nothing is waited for any more.
+  const int looks = device.looks;
+  EXPECT_THAT(group[0]->Send({data.data(), DType::kF32, 1, 4}, 1, Stream{&handle}),
+              StatusIs(absl::StatusCode::kUnavailable, testing::HasSubstr("a peer is gone")));
+  EXPECT_EQ(device.looks, looks);
+}
+
+TEST(StageThroughTest, AWaitForTheDeviceHasADeadline) {
+  int handle = 0;
+  auto group = MakeInProcessGroup(2, "pair");
+  InvertedDevice device;
+  device.stuck = true;
+  group[1]->StageThrough(&device);
+  group[1]->set_timeout(absl::Milliseconds(20));
+  std::vector<float> data(4);
+  EXPECT_THAT(group[1]->Send({data.data(), DType::kF32, 1, 4}, 0, Stream{&handle}),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       testing::HasSubstr("pair: rank 1 waited for its own device for 20ms")));
 }
 
 TEST(StageThroughTest, AnErrorOfTheDevicePoisons) {
