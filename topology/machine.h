@@ -23,9 +23,11 @@ struct Node {
 // The device that one rank computes on.
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
-  int32_t node = 0;          // index into Machine::nodes
-  std::string name;          // as its maker calls it: "AMD EPYC 9654"
-  int64_t memory_bytes = 0;  // of its own; 0: it takes the node's
+  int32_t node = 0;  // index into Machine::nodes
+  std::string name;  // as its maker calls it: "AMD EPYC 9654"
+  // Of its own memory what the rank may take: its part of what was free when it reported. 0: it
+  // takes the node's.
+  int64_t memory_bytes = 0;
 
   friend bool operator==(const Device&, const Device&) = default;
 };

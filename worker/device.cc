@@ -1,9 +1,13 @@
 #include "worker/device.h"
 
+#include <algorithm>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "topology/host/host.h"
@@ -13,8 +17,8 @@ namespace {
 
 // Why a worker that may take either takes the CPU; "" where it does not: GPUs in disorder are an
 // error, not a CPU.
-std::string WhyNone(const absl::StatusOr<int>& gpus) {
-  if (gpus.ok()) return *gpus == 0 ? "CUDA sees none" : "";
+std::string WhyNone(const absl::StatusOr<SeenGpus>& gpus) {
+  if (gpus.ok()) return gpus->empty() ? "CUDA sees none" : "";
   const bool unusable =
       absl::IsUnimplemented(gpus.status()) || absl::IsFailedPrecondition(gpus.status());
   return unusable ? std::string(gpus.status().message()) : "";
@@ -36,31 +40,52 @@ absl::Status CheckProfile(int steps, const RankDevice& device) {
       "record` sees without marks");
 }
 
-absl::StatusOr<GpuShare> ShareOfGpus(const DeviceChoice& choice, int gpus) {
-  if (gpus == 0 || (choice.local_rank >= gpus && !choice.oversubscribe)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this is rank ", choice.local_rank, " (from 0) of a host where it sees ", gpus,
-        " GPUs: start a rank for each GPU, let ranks share them by --oversubscribe-devices, or use "
-        "--device=cpu"));
+SeenGpus SeeGpus(std::optional<DeviceKind> asked) {
+  if (asked == DeviceKind::kCpu) return {};
+  return kernels::ListCudaDevices().value_or(SeenGpus{});
+}
+
+absl::StatusOr<GpuShare> ShareOfGpus(const DeviceChoice& choice) {
+  std::map<std::string, std::vector<int>> ranks;  // of a GPU
+  GpuShare share;
+  for (int rank = 0; rank < static_cast<int>(choice.seen.size()); ++rank) {
+    const SeenGpus& seen = choice.seen[rank];
+    if (seen.empty()) continue;
+    const auto gpu = std::min_element(seen.begin(), seen.end(), [&](const auto& a, const auto& b) {
+      return ranks[a].size() < ranks[b].size();
+    });
+    ranks[*gpu].push_back(rank);
+    if (rank == choice.local_rank) share.gpu = static_cast<int>(gpu - seen.begin());
   }
-  return GpuShare{.gpu = choice.local_rank % gpus,
-                  .sharers = (choice.local_size + gpus - 1) / gpus};
+  const SeenGpus& own = choice.seen[choice.local_rank];
+  const std::vector<int> sharers = own.empty() ? std::vector<int>{} : ranks[own[share.gpu]];
+  share.sharers = static_cast<int>(sharers.size());
+  if (share.sharers == 1 || (share.sharers > 1 && choice.oversubscribe)) return share;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this is rank ", choice.local_rank, " (from 0) of a host where it sees ", own.size(), " GPUs",
+      sharers.empty()
+          ? ""
+          : absl::StrCat(", and ranks ", absl::StrJoin(sharers, ", "), " would have one of them"),
+      ": start a rank for each GPU, let ranks share them by --oversubscribe-devices, or use "
+      "--device=cpu"));
 }
 
 absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice) {
   const RankDevice cpu = {.device = topology::DescribeCpu()};
   if (choice.asked == DeviceKind::kCpu) return cpu;
-  const absl::StatusOr<int> gpus = kernels::CountCudaDevices();
+  const absl::StatusOr<SeenGpus> gpus = kernels::ListCudaDevices();
   if (!choice.asked.has_value()) {
     const std::string no_gpu = WhyNone(gpus);
     if (!no_gpu.empty()) return RankDevice{.device = cpu.device, .no_gpu = no_gpu};
   }
   SKEIN_RETURN_IF_ERROR(gpus.status());
-  SKEIN_ASSIGN_OR_RETURN(const GpuShare share, ShareOfGpus(choice, *gpus));
+  DeviceChoice known = choice;
+  if (known.seen.empty()) known.seen = {*gpus};
+  SKEIN_ASSIGN_OR_RETURN(const GpuShare share, ShareOfGpus(known));
   SKEIN_ASSIGN_OR_RETURN(const kernels::CudaDevice found, kernels::DescribeCudaDevice(share.gpu));
   return RankDevice{.device = {.kind = DeviceKind::kCuda,
                                .name = found.name,
-                               .memory_bytes = found.memory_bytes / share.sharers},
+                               .memory_bytes = found.free_bytes / share.sharers},
                     .gpu = share.gpu};
 }
 

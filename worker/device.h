@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,19 +21,27 @@ struct RankDevice {
   std::string no_gpu;  // why it is none, where nobody asked for a CPU
 };
 
+// The UUIDs of the GPUs that a rank sees, by CUDA's numbers: a launcher may show each rank other
+// ones, or number them otherwise.
+using SeenGpus = std::vector<std::string>;
+
+// For the ranks of a host to tell each other: none where a CPU is asked for or no GPU can be used.
+SeenGpus SeeGpus(std::optional<DeviceKind> asked);
+
 struct DeviceChoice {
   std::optional<DeviceKind> asked;  // none: a GPU where there is one
   bool oversubscribe = false;       // several ranks may have one GPU
   int local_rank = 0;               // among the ranks of this host
-  int local_size = 1;
+  std::vector<SeenGpus> seen;       // by these ranks; empty: the rank is alone
 };
 
-// Returns the GPU of the rank's number on its host where CUDA can be used and sees one, else the
-// CPU. Ranks that share a GPU each have an equal part of its memory. What needs CUDA is opened
-// here, for the first time, unless a CPU is asked for. Where a GPU is asked for, fails as
-// CountCudaDevices, whose reasons are `no_gpu` where nothing is asked for. FailedPrecondition, with
-// what was found and what to do, for a GPU that there are no kernels for, and for more ranks on a
-// host than it has GPUs unless they may share.
+// Returns the rank's GPU where CUDA can be used and sees one, else the CPU: of those that it sees
+// the first one that the fewest ranks of the host before it have. Ranks that share a GPU each have
+// an equal part of what is free of its memory. What needs CUDA is opened here or in SeeGpus, for
+// the first time, unless a CPU is asked for. Where a GPU is asked for, fails as ListCudaDevices,
+// whose reasons are `no_gpu` where nothing is asked for. FailedPrecondition, with what was found
+// and what to do, for a GPU that there are no kernels for, and for one that several ranks have
+// unless they may share.
 absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice);
 
 // Unimplemented, with what to do instead, for steps to be profiled (kernels::CudaOptions) on a CPU.
@@ -41,9 +50,10 @@ absl::Status CheckProfile(int steps, const RankDevice& device);
 // A rank's part of its host's GPUs.
 struct GpuShare {
   int gpu = 0;      // CUDA's number
-  int sharers = 1;  // ranks that the GPU has at most
+  int sharers = 1;  // ranks that have the GPU
 };
-// Pure. Errors as ChooseDevice's for too many ranks, and for no GPU.
-absl::StatusOr<GpuShare> ShareOfGpus(const DeviceChoice& choice, int gpus);
+// Pure; `seen` has the rank's own. Errors as ChooseDevice's for a GPU of several ranks, and for
+// none.
+absl::StatusOr<GpuShare> ShareOfGpus(const DeviceChoice& choice);
 
 }  // namespace skein::worker

@@ -1,5 +1,7 @@
 #include "worker/device.h"
 
+#include <vector>
+
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -10,22 +12,46 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(ShareOfGpusTest, EachRankHasAGpuOrSharesOne) {
+  const SeenGpus one = {"A"};
+  const SeenGpus four = {"A", "B", "C", "D"};
+  const auto all = [](int ranks, const SeenGpus& gpus) {
+    return std::vector<SeenGpus>(ranks, gpus);
+  };
   const struct {
     bool oversubscribe;
-    int local_rank, local_size, gpus;
+    int local_rank;
+    std::vector<SeenGpus> seen;
     int gpu, sharers;  // -1: refused
   } cases[] = {
-      {false, 0, 1, 1, 0, 1},   {false, 1, 2, 4, 1, 1},   {false, 3, 4, 4, 3, 1},
-      {false, 1, 2, 1, -1, -1}, {false, 4, 8, 4, -1, -1}, {false, 0, 1, 0, -1, -1},
-      {true, 1, 2, 1, 0, 2},    {true, 7, 8, 4, 3, 2},    {true, 4, 5, 4, 0, 2},
-      {true, 0, 2, 4, 0, 1},    {true, 0, 1, 0, -1, -1},
+      {false, 0, all(1, one), 0, 1},
+      {false, 1, all(2, four), 1, 1},
+      {false, 3, all(4, four), 3, 1},
+      {false, 1, all(2, one), -1, -1},
+      {false, 4, all(8, four), -1, -1},
+      {false, 0, all(1, {}), -1, -1},
+      {true, 1, all(2, one), 0, 2},
+      {true, 7, all(8, four), 3, 2},
+      {true, 4, all(5, four), 0, 2},
+      {true, 1, all(5, four), 1, 1},
+      {true, 0, all(2, four), 0, 1},
+      {true, 0, all(1, {}), -1, -1},
+      // A launcher shows each rank one, and all of them call theirs number 0.
+      {false, 0, {{"A"}, {"B"}}, 0, 1},
+      {false, 1, {{"A"}, {"B"}}, 0, 1},
+      {false, 1, {{"A"}, {"B"}, {"B"}}, -1, -1},
+      {false, 0, {{"A"}, {"B"}, {"B"}}, 0, 1},
+      {true, 2, {{"A"}, {"B"}, {"B"}}, 0, 2},
+      // Or each has an order of its own; some have none.
+      {false, 1, {{"A", "B"}, {"A", "B"}}, 1, 1},
+      {false, 1, {{"A", "B"}, {"B", "A"}}, 0, 1},
+      {false, 2, {{"A", "B"}, {}, {"A", "B"}}, 1, 1},
+      {false, 1, {{"A", "B"}, {}, {"A", "B"}}, -1, -1},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(testing::Message()
-                 << "rank " << c.local_rank << " of " << c.local_size << ", " << c.gpus << " GPUs");
-    const absl::StatusOr<GpuShare> share = ShareOfGpus(
-        {.oversubscribe = c.oversubscribe, .local_rank = c.local_rank, .local_size = c.local_size},
-        c.gpus);
+                 << "rank " << c.local_rank << " of " << c.seen.size() << ", case " << &c - cases);
+    const absl::StatusOr<GpuShare> share =
+        ShareOfGpus({.oversubscribe = c.oversubscribe, .local_rank = c.local_rank, .seen = c.seen});
     if (c.gpu < 0) {
       EXPECT_THAT(share.status(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                            HasSubstr("--oversubscribe-devices")));
@@ -35,6 +61,9 @@ TEST(ShareOfGpusTest, EachRankHasAGpuOrSharesOne) {
     EXPECT_EQ(share->gpu, c.gpu);
     EXPECT_EQ(share->sharers, c.sharers);
   }
+  EXPECT_THAT(
+      ShareOfGpus({.local_rank = 2, .seen = {{"A"}, {"B"}, {"B"}}}).status().message(),
+      HasSubstr("rank 2 (from 0) of a host where it sees 1 GPUs, and ranks 1, 2 would have one"));
 }
 
 }  // namespace

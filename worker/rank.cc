@@ -13,8 +13,11 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/device_copies.h"
+#include "base/dtype.h"
 #include "base/log/log.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
@@ -22,6 +25,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/control/make_control_channel.h"
+#include "parallel/comm/gather_strings.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
 #include "topology/host/host.h"
@@ -169,12 +173,7 @@ class Rank {
     SKEIN_ASSIGN_OR_RETURN(const JobIdentity job, AgreeOnJob(mpi_.world(), options_.job));
     SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
     host_ = node.host;
-    const bool reference = options_.backend == "reference";
-    SKEIN_ASSIGN_OR_RETURN(const RankDevice device,
-                           ChooseDevice({.asked = reference ? DeviceKind::kCpu : options_.device,
-                                         .oversubscribe = options_.oversubscribe_devices,
-                                         .local_rank = mpi_.local_rank(),
-                                         .local_size = mpi_.local_size()}));
+    SKEIN_ASSIGN_OR_RETURN(const RankDevice device, FindDevice());
     if (!device.no_gpu.empty() && mpi_.local_rank() == 0) {
       spdlog::info("computing on CPUs, no GPU: {}", device.no_gpu);
     }
@@ -200,6 +199,22 @@ class Rank {
   }
 
  private:
+  // A call of all ranks, which tell each other of the GPUs that they see.
+  absl::StatusOr<RankDevice> FindDevice() {
+    DeviceChoice choice = {
+        .asked = options_.backend == "reference" ? DeviceKind::kCpu : options_.device,
+        .oversubscribe = options_.oversubscribe_devices,
+        .local_rank = mpi_.local_rank()};
+    SKEIN_ASSIGN_OR_RETURN(
+        const std::vector<std::string> seen,
+        comm::GatherStrings(mpi_.world(), absl::StrJoin(SeeGpus(choice.asked), " ")));
+    for (int rank = 0; rank < mpi_.size(); ++rank) {
+      if (mpi_.host_of(rank) != mpi_.host_of(mpi_.rank())) continue;
+      choice.seen.push_back(absl::StrSplit(seen[rank], ' ', absl::SkipEmpty()));
+    }
+    return ChooseDevice(choice);
+  }
+
   // On a thread of the attachment.
   void OnEnd(const absl::Status& why, int exit_code) {
     if (exit_code == 0) {
@@ -230,6 +245,10 @@ class Rank {
     }
     const std::unique_ptr<kernels::Collectives> collectives = MakeCollectives(groups.view());
     SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self, collectives.get()));
+    for (const auto& copies : groups.copies) {  // nothing is allocated in a step
+      const int64_t elements = plan.max_micro_batch_rows * shard.config.hidden_size;
+      SKEIN_RETURN_IF_ERROR(copies->Buffer(DTypeBytes(plan.hop_dtype, elements)).status());
+    }
     const attach::Ready ready = {.slice_key = shard.program.slice_key,
                                  .slice_digest = shard.weights.slice_digest,
                                  .model_path = ModelPath(plan),

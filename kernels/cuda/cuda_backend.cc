@@ -2,15 +2,19 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_executable.h"
 #include "kernels/cuda/cuda_library.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_places.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -42,14 +46,15 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-absl::StatusOr<int> CountCudaDevices() {
+absl::StatusOr<std::vector<std::string>> ListCudaDevices() {
+  std::vector<std::string> uuids;
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
-  if (code == cudaErrorNoDevice) return 0;
+  if (code == cudaErrorNoDevice) return uuids;
   if (code == cudaErrorInsufficientDriver) {
     int driver = 0;
     SKEIN_CUDA_RETURN_IF_ERROR(cudaDriverGetVersion(&driver));
-    if (driver == 0) return 0;  // there is none
+    if (driver == 0) return uuids;  // there is none
     return absl::FailedPreconditionError(
         absl::StrCat("the GPU's driver supports CUDA ", driver / 1000, ".", driver % 1000 / 10,
                      "; this was built for ", CUDART_VERSION / 1000, ".",
@@ -60,7 +65,12 @@ absl::StatusOr<int> CountCudaDevices() {
     return absl::UnavailableError(CudaStatus(code, "cudaGetDeviceCount").message());
   }
   SKEIN_RETURN_IF_ERROR(CudaStatus(code, "cudaGetDeviceCount"));
-  return count;
+  for (int device = 0; device < count; ++device) {
+    cudaDeviceProp properties;
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
+    uuids.push_back(absl::BytesToHexString({properties.uuid.bytes, sizeof(properties.uuid.bytes)}));
+  }
+  return uuids;
 }
 
 absl::StatusOr<CudaDevice> DescribeCudaDevice(int device) {
@@ -77,14 +87,14 @@ absl::StatusOr<CudaDevice> DescribeCudaDevice(int device) {
   SKEIN_CUDA_RETURN_IF_ERROR(cudaMemGetInfo(&free, &total));
   return CudaDevice{.name = properties.name,
                     .memory_bytes = static_cast<int64_t>(total),
-                    .free_bytes = static_cast<int64_t>(free)};
+                    .free_bytes = static_cast<int64_t>(free) + kContextBytes};
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& options) {
-  SKEIN_ASSIGN_OR_RETURN(const int count, CountCudaDevices());
-  if (options.device >= count) {
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> uuids, ListCudaDevices());
+  if (options.device >= static_cast<int>(uuids.size())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("there is no GPU ", options.device, "; this process sees ", count));
+        absl::StrCat("there is no GPU ", options.device, "; this process sees ", uuids.size()));
   }
   SKEIN_RETURN_IF_ERROR(DescribeCudaDevice(options.device).status());
   DeviceFacts facts = {.device = options.device};

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/ops/backend.h"
@@ -15,17 +16,19 @@ namespace skein::kernels {
 struct CudaDevice {
   std::string name;  // "NVIDIA H200"
   int64_t memory_bytes = 0;
+  // To this process: what nobody has, and what it has for its own context by now (kContextBytes).
   int64_t free_bytes = 0;
 };
 
 // All of these open libskein_cuda.so when they are first called (open_library.h), and fail with
 // Unimplemented where there is none, with FailedPrecondition where it cannot be used.
 
-// The GPUs that this process sees; none where it sees none. FailedPrecondition for a driver that is
-// older than what the library was built for.
-absl::StatusOr<int> CountCudaDevices();
-// `device` counts those. FailedPrecondition for one that there are no kernels for, with what was
-// found and what is needed.
+// The GPUs that this process sees, by CUDA's numbers: the UUID of each, by which processes that
+// number them otherwise know it again; none where it sees none. FailedPrecondition for a driver
+// that is older than what the library was built for.
+absl::StatusOr<std::vector<std::string>> ListCudaDevices();
+// `device` is such a number. FailedPrecondition for one that there are no kernels for, with what
+// was found and what is needed.
 absl::StatusOr<CudaDevice> DescribeCudaDevice(int device);
 
 struct CudaOptions {

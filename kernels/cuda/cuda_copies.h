@@ -8,7 +8,7 @@
 
 namespace skein::kernels {
 
-// Fails without libskein_cuda.so as CountCudaDevices.
+// Fails without libskein_cuda.so as ListCudaDevices.
 absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int device);
 
 }  // namespace skein::kernels

@@ -5,7 +5,7 @@
 extern "C" __attribute__((visibility("default"))) const skein::kernels::cuda::CudaLibrary*
 skein_cuda_library_1() {
   namespace cuda = skein::kernels::cuda;
-  static constexpr cuda::CudaFunctions kFunctions = {.count_devices = cuda::CountCudaDevices,
+  static constexpr cuda::CudaFunctions kFunctions = {.list_devices = cuda::ListCudaDevices,
                                                      .describe_device = cuda::DescribeCudaDevice,
                                                      .make_backend = cuda::MakeCudaBackend,
                                                      .make_copies = cuda::MakeCudaCopies,

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/device_copies.h"
@@ -21,7 +23,7 @@
 namespace skein::kernels::cuda {
 
 // As in the headers of programs, inside the library.
-absl::StatusOr<int> CountCudaDevices();
+absl::StatusOr<std::vector<std::string>> ListCudaDevices();
 absl::StatusOr<CudaDevice> DescribeCudaDevice(int device);
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& options);
 absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int device);
@@ -30,7 +32,7 @@ absl::StatusOr<std::unique_ptr<PeerSums>> MakeCudaPeerSums(int device, int rank,
 absl::StatusOr<CudaRates> MeasureCudaRates(int device);
 
 struct CudaFunctions {
-  absl::StatusOr<int> (*count_devices)();
+  absl::StatusOr<std::vector<std::string>> (*list_devices)();
   absl::StatusOr<CudaDevice> (*describe_device)(int device);
   absl::StatusOr<std::unique_ptr<Backend>> (*make_backend)(const CudaOptions& options);
   absl::StatusOr<std::unique_ptr<DeviceCopies>> (*make_copies)(int device);

@@ -10,7 +10,7 @@ struct CudaRates {
   double flops_per_s = 0;       // of a product of two bf16 matrices of 8192 x 8192, by cuBLASLt
 };
 
-// Takes 9 GiB of its memory for a second. Fails without libskein_cuda.so as CountCudaDevices.
+// Takes 9 GiB of its memory for a second. Fails without libskein_cuda.so as ListCudaDevices.
 absl::StatusOr<CudaRates> MeasureCudaRates(int device);
 
 }  // namespace skein::kernels

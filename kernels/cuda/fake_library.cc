@@ -1,6 +1,7 @@
 // A libskein_cuda.so that has 3 GPUs of which none can be used, for tests. Defines say what is
 // wrong with it.
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/cuda/build_identity.h"
@@ -11,11 +12,11 @@ extern "C" void skein_absent();  // in a library that is not there
 namespace skein::kernels::cuda {
 namespace {
 
-absl::StatusOr<int> Count() {
+absl::StatusOr<std::vector<std::string>> List() {
 #ifdef SKEIN_FAKE_NEEDS
   skein_absent();
 #endif
-  return 3;
+  return std::vector<std::string>{"a", "b", "c"};
 }
 absl::StatusOr<CudaDevice> Describe(int device) {
   absl::Status status =
@@ -52,7 +53,7 @@ namespace cuda = skein::kernels::cuda;
 #endif
 
 extern "C" const cuda::CudaLibrary* SKEIN_FAKE_ENTRY() {
-  static constexpr cuda::CudaFunctions kFunctions = {.count_devices = cuda::Count,
+  static constexpr cuda::CudaFunctions kFunctions = {.list_devices = cuda::List,
                                                      .describe_device = cuda::Describe,
                                                      .make_backend = cuda::Make,
                                                      .make_copies = cuda::Copies,

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -29,9 +30,9 @@ const absl::StatusOr<const cuda::CudaFunctions*>& Opened() {
 
 }  // namespace
 
-absl::StatusOr<int> CountCudaDevices() {
+absl::StatusOr<std::vector<std::string>> ListCudaDevices() {
   SKEIN_ASSIGN_OR_RETURN(const auto* cuda, Opened());
-  return cuda->count_devices();
+  return cuda->list_devices();
 }
 
 absl::StatusOr<CudaDevice> DescribeCudaDevice(int device) {

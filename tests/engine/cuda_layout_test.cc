@@ -46,9 +46,7 @@ std::vector<serving::Request> Requests(int64_t vocab_size) {
 class CudaLayoutTest : public testing::Test {
  protected:
   void SetUp() override {
-    const absl::StatusOr<int> devices = kernels::CountCudaDevices();
-    SKEIN_ASSERT_OK(devices.status());
-    if (*devices == 0) GTEST_SKIP() << "no GPU";
+    SKEIN_NEED_GPU();
     SKEIN_ASSERT_OK_AND_ASSIGN(config_, model::LoadModelConfig(kBard));
     SKEIN_ASSERT_OK_AND_ASSIGN(tensors_, model::OpenTensorSource(kBard));
   }
