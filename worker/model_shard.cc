@@ -1,5 +1,7 @@
 #include "worker/model_shard.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -11,12 +13,14 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "base/units.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/ops/sizes.h"
 #include "kernels/reference/reference_backend.h"
 #include "model/format/identity.h"
 #include "model/format/open.h"
+#include "parallel/planner/memory.h"
 
 namespace skein::worker {
 namespace {
@@ -36,6 +40,18 @@ absl::StatusOr<double> MeasureSwap(const kernels::KvCache& kv, kernels::KvCache&
     best = std::min(best, absl::Now() - begin);
   }
   return static_cast<double>(pages) / absl::ToDoubleSeconds(best);
+}
+
+// The plan was made of what was free as the rank attached.
+absl::Status CheckGpuMemory(const plan::Plan& plan, const plan::RankPlan& rank,
+                            const model::ModelConfig& config, int gpu) {
+  const auto limits = plan::ReplicaLimits::Of(plan, rank.device.kind);
+  SKEIN_ASSIGN_OR_RETURN(const plan::RankMemory memory,
+                         plan::MemoryOfRank(config, rank.tp_rank, rank.layers, limits));
+  SKEIN_ASSIGN_OR_RETURN(const kernels::CudaDevice device, kernels::DescribeCudaDevice(gpu));
+  spdlog::info("memory of GPU {}: {} are free; needed are {}", gpu, FormatBytes(device.free_bytes),
+               plan::FormatDeviceMemory(memory));
+  return plan::CheckDeviceMemory(memory, limits, device.free_bytes);
 }
 
 }  // namespace
@@ -82,6 +98,9 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
         ", planned was ", plan.model_identity, "; copy the coordinator's folder to this node"));
   }
   SKEIN_RETURN_IF_ERROR(plan::ValidatePlan(plan, shard.config));
+  if (rank.device.kind == DeviceKind::kCuda) {
+    SKEIN_RETURN_IF_ERROR(CheckGpuMemory(plan, rank, shard.config, options.gpu));
+  }
   SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(rank, options));
   if (options.wrap_backend) shard.backend = options.wrap_backend(std::move(shard.backend));
   SKEIN_ASSIGN_OR_RETURN(

@@ -46,7 +46,8 @@ struct ModelShardOptions {
 std::string ResolveModelPath(std::string_view plan_path, std::string_view model_root);
 
 // Opens the model, checks that it is the one that was planned, and loads the rank's slices.
-// NotFound and FailedPrecondition name the path and what to do.
+// NotFound and FailedPrecondition name the path and what to do. ResourceExhausted, before anything
+// is loaded, where a GPU's memory has gone to another process since it was planned with.
 absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::RankPlan& rank,
                                           const ModelShardOptions& options);
 

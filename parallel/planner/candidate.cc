@@ -27,14 +27,16 @@ struct Pool {
 
   int64_t weight_bytes = 0;
   int64_t buffer_bytes = 0;
+  int64_t context_bytes = 0;
+  int64_t graph_bytes = 0;
   int64_t program_bytes = 0;
   int64_t page_bytes = 0;       // of a page of each of its ranks' caches
   int64_t swap_page_bytes = 0;  // and of a page that is swapped out
 
   int64_t usable_bytes() const { return UsableBytes(free_bytes); }
   int64_t NeededBytes(int64_t pages, int64_t swap_pages) const {
-    return weight_bytes + buffer_bytes + program_bytes + pages * page_bytes +
-           swap_pages * swap_page_bytes;
+    return weight_bytes + buffer_bytes + context_bytes + graph_bytes + program_bytes +
+           pages * page_bytes + swap_pages * swap_page_bytes;
   }
   double Ratio(int64_t pages, int64_t swap_pages) const {
     return static_cast<double>(NeededBytes(pages, swap_pages)) /
@@ -108,6 +110,8 @@ class Fit {
     Pool& own = device.memory_bytes > 0 ? pools_.back() : pools_[device.node];
     own.weight_bytes += memory.weight_bytes;
     own.buffer_bytes += memory.activation_bytes;
+    own.context_bytes += memory.context_bytes;
+    own.graph_bytes += memory.graph_bytes;
     own.page_bytes += memory.page_bytes;
     largest_page_bytes_ = std::max(largest_page_bytes_, memory.page_bytes);
   }
@@ -223,8 +227,12 @@ std::string MemoryReason(const ReplicaLimits& limits, const Pool& pool) {
                       FormatBytes(pool.free_bytes), ": weights ", FormatBytes(pool.weight_bytes),
                       ", KV ", FormatBytes(limits.pages * pool.page_bytes),
                       swap > 0 ? absl::StrCat(", swap ", FormatBytes(swap)) : "", ", buffers ",
-                      FormatBytes(pool.buffer_bytes), ", programs ",
-                      FormatBytes(pool.program_bytes), ".");
+                      FormatBytes(pool.buffer_bytes),
+                      pool.context_bytes > 0
+                          ? absl::StrCat(", context ", FormatBytes(pool.context_bytes), ", graphs ",
+                                         FormatBytes(pool.graph_bytes))
+                          : "",
+                      ", programs ", FormatBytes(pool.program_bytes), ".");
 }
 
 // Puts the pages of the plan into `limits`. FailedPrecondition: why there can be none.

@@ -1,6 +1,10 @@
 #include "parallel/planner/memory.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/units.h"
 #include "kernels/ops/sizes.h"
 #include "kernels/packing/layout.h"
 #include "parallel/plan/plan.h"
@@ -33,7 +37,47 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   memory.kv_bytes = limits.pages * memory.page_bytes;
   memory.swap_bytes = limits.swap_pages * memory.page_bytes;
   memory.activation_bytes = sizes.workspace;
+  memory.context_bytes = sizes.context;
+  memory.graph_bytes = sizes.graphs;
   return memory;
+}
+
+ReplicaLimits ReplicaLimits::Of(const Plan& plan, DeviceKind device) {
+  return {.tp_size = plan.layout.tp_size,
+          .context_length = plan.context_length,
+          .max_num_seqs = plan.max_num_seqs,
+          .max_micro_batch_rows = plan.max_micro_batch_rows,
+          .page_size = plan.page_size,
+          .kv_dtype = plan.kv_dtype,
+          .hop_dtype = plan.hop_dtype,
+          .pages = plan.pages,
+          .swap_pages = plan.swap_pages,
+          .device = device};
+}
+
+std::string FormatDeviceMemory(const RankMemory& memory) {
+  return absl::StrCat(FormatBytes(memory.device_bytes()), ": weights ",
+                      FormatBytes(memory.weight_bytes), ", KV ", FormatBytes(memory.kv_bytes),
+                      ", buffers ", FormatBytes(memory.activation_bytes), ", context ",
+                      FormatBytes(memory.context_bytes), ", graphs ",
+                      FormatBytes(memory.graph_bytes));
+}
+
+absl::Status CheckDeviceMemory(const RankMemory& memory, const ReplicaLimits& limits,
+                               int64_t free_bytes) {
+  if (memory.device_bytes() <= free_bytes) return absl::OkStatus();
+  const int64_t left = free_bytes - (memory.device_bytes() - memory.kv_bytes);
+  const int64_t pages = memory.page_bytes > 0 ? std::max<int64_t>(left, 0) / memory.page_bytes : 0;
+  std::string fits = "not even a short context would fit";
+  if (pages >= limits.context_pages()) {
+    fits = absl::StrCat(FormatCount(pages, "page"), " of the plan's ", limits.pages,
+                        " would fit: --kv-memory=", pages * memory.page_bytes, "B");
+  } else if (pages > 0) {
+    fits = absl::StrCat("one sequence with a context of ", pages * limits.page_size, " would fit");
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the device has ", FormatBytes(free_bytes), " free and the plan needs ",
+      FormatDeviceMemory(memory), "; another process has taken memory since it was made; ", fits));
 }
 
 }  // namespace skein::plan

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/device_kind.h"
 #include "base/dtype.h"
 #include "base/range.h"
 #include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
+#include "parallel/plan/plan.h"
 
 namespace skein::plan {
 
@@ -25,6 +28,9 @@ struct ReplicaLimits {
   int64_t swap_pages = 0;
   DeviceKind device = DeviceKind::kCpu;  // of all ranks
 
+  // A rank's, of a plan that was made for it.
+  static ReplicaLimits Of(const Plan& plan, DeviceKind device);
+
   // Pages of one sequence with a full context.
   int64_t context_pages() const { return (context_length + page_size - 1) / page_size; }
 };
@@ -40,17 +46,28 @@ struct RankMemory {
   int64_t kv_bytes = 0;
   int64_t swap_bytes = 0;
   int64_t activation_bytes = 0;
+  int64_t context_bytes = 0;  // see kernels::ProgramSizes
+  int64_t graph_bytes = 0;
 
   // Of a device that has its own memory.
-  int64_t device_bytes() const { return weight_bytes + kv_bytes + activation_bytes; }
-  int64_t total() const {
-    return weight_bytes + kv_bytes + swap_bytes + activation_bytes + kProcessBytes;
+  int64_t device_bytes() const {
+    return weight_bytes + kv_bytes + activation_bytes + context_bytes + graph_bytes;
   }
+  int64_t total() const { return device_bytes() + swap_bytes + kProcessBytes; }
 };
 
 // Sums the memory over the Program that such a rank builds. Errors are BuildRankProgram's and
 // kernels::SizesOf's.
 absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t shard,
                                         Range layers, const ReplicaLimits& limits);
+
+// "47.58 GiB: weights 14.96 GiB, KV 32.00 GiB, buffers 80.2 MiB, context 538.0 MiB, graphs 15.9
+// MiB": what a rank takes of its device.
+std::string FormatDeviceMemory(const RankMemory& memory);
+
+// Checks, before anything is loaded, that the device still has what a plan of `limits` counted on.
+// ResourceExhausted says what is needed for what, what is free, and what would fit.
+absl::Status CheckDeviceMemory(const RankMemory& memory, const ReplicaLimits& limits,
+                               int64_t free_bytes);
 
 }  // namespace skein::plan

@@ -1,5 +1,7 @@
 #include "parallel/planner/memory.h"
 
+#include <string>
+
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -93,6 +95,62 @@ TEST(MemoryOfRank, GpusComputeWithHalfTheBytes) {
   limits.context_length *= 8;
   SKEIN_ASSERT_OK_AND_ASSIGN(const RankMemory longer, MemoryOfRank(model, 0, {0, 8}, limits));
   EXPECT_GE(longer.activation_bytes - before, 4 * 7 * limits.context_pages() / 8 * 4);
+}
+
+TEST(MemoryOfRank, GpusHaveAContextAndGraphs) {
+  ReplicaLimits limits = Limits(1);
+  const model::ModelConfig model = Model(true);
+  const RankMemory cpu = *MemoryOfRank(model, 0, {0, 8}, limits);
+  EXPECT_EQ(cpu.context_bytes + cpu.graph_bytes, 0);
+  limits.device = DeviceKind::kCuda;
+  limits.kv_dtype = kernels::KvDType::kBF16;
+  const auto memory = [&](Range layers) { return *MemoryOfRank(model, 0, layers, limits); };
+  const RankMemory whole = memory({0, 8});
+  EXPECT_EQ(whole.device_bytes(), whole.weight_bytes + whole.kv_bytes + whole.activation_bytes +
+                                      whole.context_bytes + whole.graph_bytes);
+  EXPECT_EQ(whole.total(), whole.device_bytes() + kProcessBytes);
+  // Hundreds of MiB, whatever the model; with an H200 and driver 580 they are 524, and some.
+  EXPECT_GE(whole.context_bytes, int64_t{524} << 20);
+  EXPECT_LT(whole.context_bytes, int64_t{560} << 20);
+  EXPECT_EQ(memory({4, 8}).context_bytes, whole.context_bytes);
+  // A stage without logits captures none. One with fewer layers captures shorter ones, but for each
+  // of two inputs.
+  EXPECT_EQ(memory({0, 4}).graph_bytes, 0);
+  EXPECT_GT(memory({1, 8}).graph_bytes, whole.graph_bytes);
+  EXPECT_LT(memory({6, 8}).graph_bytes, whole.graph_bytes);
+  // 5 graphs of 16 sequences: of 1, 2, 4, 8 and 16 rows, each of some 10 kernels a layer.
+  EXPECT_NEAR(static_cast<double>(whole.graph_bytes), 5 * 8 * 10 * 2048, 5 * 8 * 2048);
+  limits.max_num_seqs = 24;
+  EXPECT_EQ(5 * memory({0, 8}).graph_bytes, 6 * whole.graph_bytes);
+}
+
+TEST(CheckDeviceMemory, SaysWhatIsNeededWhatIsFreeAndWhatWouldFit) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  const RankMemory memory = {.weight_bytes = 1000 * kMiB,
+                             .page_bytes = 1 * kMiB,
+                             .kv_bytes = 300 * kMiB,
+                             .swap_bytes = 9999 * kMiB,  // the host's
+                             .activation_bytes = 40 * kMiB,
+                             .context_bytes = 50 * kMiB,
+                             .graph_bytes = 10 * kMiB};
+  const ReplicaLimits limits = {.context_length = 1600, .page_size = 16, .pages = 300};
+  SKEIN_EXPECT_OK(CheckDeviceMemory(memory, limits, 1400 * kMiB));
+  const auto refusal = [&](int64_t free_bytes) {
+    const absl::Status status = CheckDeviceMemory(memory, limits, free_bytes);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(
+      refusal(1400 * kMiB - 1),
+      "the device has 1.37 GiB free and the plan needs 1.37 GiB: weights 1000.0 MiB, KV 300.0 "
+      "MiB, buffers 40.0 MiB, context 50.0 MiB, graphs 10.0 MiB; another process has taken "
+      "memory since it was made; 299 pages of the plan's 300 would fit: "
+      "--kv-memory=313524224B");
+  EXPECT_THAT(refusal(1200 * kMiB), testing::HasSubstr("100 pages of the plan's 300 would fit"));
+  EXPECT_THAT(refusal(1199 * kMiB),
+              testing::HasSubstr("; one sequence with a context of 1584 would fit"));
+  EXPECT_THAT(refusal(1100 * kMiB), testing::HasSubstr("; not even a short context would fit"));
+  EXPECT_THAT(refusal(0), testing::HasSubstr("has 0 B free"));
 }
 
 TEST(MemoryOfRank, LogitsAreOfAMicroBatchAtMost) {

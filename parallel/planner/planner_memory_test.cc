@@ -12,6 +12,8 @@
 namespace skein::plan {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // Pages of 16 tokens of the 8B's 32 layers: 8 KV heads, a key and a value of 128 each.
@@ -83,6 +85,35 @@ TEST(PlanJob, CountsTheMemoryOfDevicesThatHaveTheirOwn) {
   machine.devices[1].memory_bytes = 10 * kGiB;
   EXPECT_THAT(plan().status().message(),
               HasSubstr("the device of rank 1 (accelerator) would need"));
+}
+
+// A GPU's memory is what was free as its rank reported: another process may have the rest.
+TEST(PlanJob, PlansGpusWithTheirContextAndWhatIsFree) {
+  topology::Machine machine = OneNode(16, 64 * kGiB, 1);
+  topology::Device& gpu = machine.devices[0];
+  gpu.kind = DeviceKind::kCuda;
+  gpu.name = "H200";
+  gpu.memory_bytes = 139 * kGiB;
+  const auto plan = [&] { return PlanJob(machine, Llama8B(), {{}, 0, 256}); };
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning alone, plan());
+  EXPECT_THAT(
+      Reasons(alone.plans[0]),
+      ContainsRegex("the device of rank 0 \\(H200\\), the fullest, needs 121.* of 139.00 GiB: "
+                    "weights 14.96 GiB, KV 10.*, buffers .*, context 538.0 MiB, "
+                    "graphs 1.\\.. MiB, programs 0 B"));
+  const RankPlan& rank = alone.plans[0].ranks[0];
+  // With the buffers of 256 sequences it is all that may be taken.
+  constexpr int64_t kContext = int64_t{538} << 20;
+  EXPECT_LE(rank.weight_bytes + rank.kv_bytes + kContext, 139 * kGiB / 8 * 7);
+  EXPECT_GT(rank.weight_bytes + rank.kv_bytes + kContext, 139 * kGiB / 8 * 7 - kGiB);
+  gpu.memory_bytes = 20 * kGiB;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning beside, plan());
+  EXPECT_LE(beside.plans[0].ranks[0].kv_bytes + rank.weight_bytes + kContext, 20 * kGiB / 8 * 7);
+  gpu.memory_bytes = 17 * kGiB;
+  EXPECT_THAT(plan().status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("the device of rank 0 (H200) would need"),
+                             HasSubstr("and has 14.88 GiB to use (7/8 of 17.00 GiB free)"))));
 }
 
 TEST(PlanJob, TakesAskedKvMemory) {
