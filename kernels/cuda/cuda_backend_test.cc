@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <random>
@@ -19,6 +21,7 @@
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/copy_page.h"
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/reference/reference_backend.h"
@@ -184,6 +187,7 @@ class CudaBackendTest : public testing::Test {
     EXPECT_LT(worst, 0.15 * scale);
   }
 
+ public:
   static Batch Start(int32_t slot, int32_t rows, int32_t first_page,
                      const serving::SamplingParams& sampling = {.temperature = 0}) {
     Batch batch;
@@ -214,6 +218,7 @@ class CudaBackendTest : public testing::Test {
     return batch;
   }
 
+ protected:
   std::unique_ptr<Layer> gpu_, reference_;
 };
 
@@ -531,6 +536,36 @@ TEST_F(CudaBackendTest, ACopyThatIsWaitedForCanBeGivenUp) {
   host[5] = std::byte{0};
   SKEIN_ASSERT_OK(copies->ToHost(view, host.data(), stream, [] { return absl::OkStatus(); }));
   EXPECT_EQ(host[5], std::byte{9});
+}
+
+// After one nothing in the process can use the GPU, so it has a process of its own.
+TEST(CudaBackendDeathTest, AnErrorOfAKernelNamesTheStep) {
+  SKEIN_NEED_GPU();
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto fail = [] {
+    Layer layer(*MakeCudaBackend({}));
+    Executable& executable = layer.executable();
+    SKEIN_EXPECT_OK(layer.Run(CudaBackendTest::Start(0, 5, 10)));
+    executable.batch(0) = CudaBackendTest::Decode({0}, kNewestToken);
+    executable.batch(0).step = 77;
+    executable.batch(0).sequences[0].masked = true;  // under way until then
+    const Ticket ticket = *executable.Enqueue(0);
+    // There is no memory at this address.
+    auto* const nowhere = reinterpret_cast<std::byte*>(16);
+    const cuda::OwnStream stream;
+    SKEIN_EXPECT_OK(cuda::Enqueue(
+        cuda::CopyPage{.from = nowhere, .to = nowhere, .layers = 1, .page_bytes = 16}, stream));
+    const absl::Status waited =
+        executable.Wait(ticket, kHostStream, absl::InfiniteFuture()).status();
+    executable.batch(1) = CudaBackendTest::Decode({0}, 1);
+    executable.batch(1).step = 78;
+    const absl::Status next = executable.Enqueue(1).status();
+    std::fprintf(stderr, "%s; %s\n", waited.ToString().c_str(), next.ToString().c_str());
+    std::_Exit(3);
+  };
+  EXPECT_EXIT(fail(), testing::ExitedWithCode(3),
+              "step 77: 1 sequence of 1 row, the graph of 1: .*cudaErrorIllegalAddress.*"
+              "step 78: .*cudaErrorIllegalAddress");
 }
 
 TEST_F(CudaBackendTest, RefusesWhatThereAreNoKernelsFor) {

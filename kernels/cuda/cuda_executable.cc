@@ -11,6 +11,8 @@
 #include "absl/time/time.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
+#include "base/units.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_places.h"
 #include "kernels/cuda/load_kernels.h"
@@ -362,8 +364,9 @@ absl::StatusOr<Ticket> CudaExecutable::Enqueue(int i) {
   const Batch& batch = batches_[i];
   SKEIN_RETURN_IF_ERROR(ValidateBatch(rules_, batch));
   // What fails behind this has changed the slots: nothing more can be run.
-  const absl::Status status = Run(i);
+  absl::Status status = Run(i);
   if (!status.ok()) {
+    status = Annotate(status, absl::StrCat("step ", batch.step));
     Abort(status);
     return status;
   }
@@ -379,8 +382,11 @@ absl::Status CudaExecutable::Run(int i) {
   SKEIN_RETURN_IF_ERROR(TakeIn(i));
   if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch.step);
   SKEIN_RETURN_IF_ERROR(CopyPages(batch));
+  const int32_t padded = profile_steps_ > 0 ? 0 : GraphRows();
+  runs_[i].what = absl::StrCat(
+      "step ", batch.step, ": ", FormatCount(rows_.sequences(), "sequence"), " of ",
+      FormatCount(rows_.rows(), "row"), padded > 0 ? absl::StrCat(", the graph of ", padded) : "");
   if (profile_steps_ > 0) return RunMarked(i);
-  const int32_t padded = GraphRows();
   SKEIN_RETURN_IF_ERROR(Upload(i, padded));
   if (padded > 0) {
     const bool ports = !graphs_[1].empty();
@@ -417,15 +423,13 @@ absl::StatusOr<bool> CudaExecutable::Wait(Ticket ticket, Stream stream, absl::Ti
     SKEIN_RETURN_IF_ERROR(run->done.Delay(stream));
     return true;
   }
-  SKEIN_ASSIGN_OR_RETURN(const bool done, Await(run->done, deadline));
-  if (done) SKEIN_RETURN_IF_ERROR(run->status);
-  return done;
-}
-
-absl::StatusOr<bool> CudaExecutable::Await(const OwnedEvent& event, absl::Time deadline) {
-  SKEIN_ASSIGN_OR_RETURN(const bool done, event.Await(deadline, [this] { return Idle(); }));
-  // What ended because the collectives failed is not done.
+  absl::Status idle;
+  const absl::StatusOr<bool> looked = run->done.Await(deadline, [&] { return idle = Idle(); });
+  SKEIN_RETURN_IF_ERROR(idle);
   SKEIN_RETURN_IF_ERROR(CheckCollectives());
+  SKEIN_RETURN_IF_ERROR(Annotate(looked.status(), run->what));
+  const bool done = *looked;
+  if (done) SKEIN_RETURN_IF_ERROR(run->status);
   return done;
 }
 
@@ -437,7 +441,10 @@ absl::Status CudaExecutable::Idle() {
 
 absl::Status CudaExecutable::AwaitStream() {
   SKEIN_RETURN_IF_ERROR(finished_.Record(stream_.get()));
-  return Await(finished_, absl::InfiniteFuture()).status();
+  SKEIN_RETURN_IF_ERROR(
+      finished_.Await(absl::InfiniteFuture(), [this] { return Idle(); }).status());
+  // What ended because the collectives failed is not done.
+  return CheckCollectives();
 }
 
 void CudaExecutable::After(int i, Stream stream) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -83,6 +84,7 @@ class CudaExecutable final : public Executable {
     CudaExecutable* self = nullptr;
     int batch = 0;
     Ticket ticket = 0;
+    std::string what;  // for errors of its kernels, which CUDA tells of without a name
     OwnedEvent done;
     OwnedEvent after;  // the next run waits for it
     // For its draws, which come later: what the slots said as it was enqueued.
@@ -110,8 +112,6 @@ class CudaExecutable final : public Executable {
   absl::Status CheckCollectives();
   // What a thread does between looks at what it waits for: hears Abort, and helps on what it sent.
   absl::Status Idle();
-  // Waits by polling, so that an Abort is always heard; false when `event` is not there by then.
-  absl::StatusOr<bool> Await(const OwnedEvent& event, absl::Time deadline);
   // Waits for all that the stream was given.
   absl::Status AwaitStream();
 

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 #include "kernels/cuda/cuda_executable.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_draws.h"
@@ -31,11 +32,10 @@ void CudaExecutable::StartDraws(const SlotStart& start) {
   draws.kind = !can ? Kind::kByHost : (greedy ? Kind::kGreedy : Kind::kRandom);
 }
 
-// As Sampler::TakeBack.
 void CudaExecutable::TakeBackDraws(const SlotUpdate& update) {
   SlotDraws& draws = slot_draws_[update.slot];
-  const auto left = std::max<int64_t>(*update.length + 1 - draws.prompt, 0);
-  draws.position = std::min(draws.position, static_cast<uint64_t>(left));
+  const auto left = static_cast<uint64_t>(DrawsLeft(*update.length, draws.prompt));
+  draws.position = std::min(draws.position, left);
 }
 
 void CudaExecutable::ListDraws(int i) {
@@ -129,7 +129,7 @@ void CudaExecutable::TakeUpDraws(const BatchRun& run) {
 
 // Collectives are for the thread that makes a batch's calls.
 absl::Status CudaExecutable::DrawWithOthers(BatchRun& run) {
-  SKEIN_RETURN_IF_ERROR(AwaitStream());
+  SKEIN_RETURN_IF_ERROR(Annotate(AwaitStream(), run.what));
   SKEIN_RETURN_IF_ERROR(Draw(run));
   TakeUpDraws(run);
   return run.done.Record(stream_.get());

@@ -49,9 +49,7 @@ absl::Status Sampler::Update(const Batch& batch) {
 void Sampler::TakeBack(const SlotUpdate& update) {
   Slot& slot = slots_[update.slot];
   if (update.mu.has_value()) slot.mu = update.mu;
-  // The last position that is left gave the token at position `length`, which stays.
-  const auto prompt = static_cast<int64_t>(slot.prompt.size());
-  const int64_t left = std::max<int64_t>(*update.length + 1 - prompt, 0);
+  const int64_t left = DrawsLeft(*update.length, static_cast<int64_t>(slot.prompt.size()));
   if (left < static_cast<int64_t>(slot.output.size())) slot.output.resize(left);
 }
 

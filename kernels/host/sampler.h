@@ -19,6 +19,12 @@
 
 namespace skein::kernels {
 
+// Tokens drawn behind a prompt of so many tokens that stay where a slot keeps `length` positions:
+// the last of these gave the token at position `length`, which stays.
+constexpr int64_t DrawsLeft(int64_t length, int64_t prompt) {
+  return length + 1 > prompt ? length + 1 - prompt : 0;
+}
+
 // Keeps what each slot's draws depend on. Not thread-safe.
 class Sampler {
  public:
