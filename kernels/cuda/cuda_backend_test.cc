@@ -555,8 +555,9 @@ TEST(CudaBackendDeathTest, AnErrorOfAKernelNamesTheStep) {
     const cuda::OwnStream stream;
     SKEIN_EXPECT_OK(cuda::Enqueue(
         cuda::CopyPage{.from = nowhere, .to = nowhere, .layers = 1, .page_bytes = 16}, stream));
+    EXPECT_FALSE(stream.Finish().ok());
     const absl::Status waited =
-        executable.Wait(ticket, kHostStream, absl::InfiniteFuture()).status();
+        executable.Wait(ticket, kHostStream, absl::Now() + absl::Seconds(10)).status();
     executable.batch(1) = CudaBackendTest::Decode({0}, 1);
     executable.batch(1).step = 78;
     const absl::Status next = executable.Enqueue(1).status();
