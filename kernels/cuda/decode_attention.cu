@@ -426,6 +426,8 @@ absl::Status Enqueue(const DecodeAttention& op, Stream stream) {
   });
 }
 
-const void* KernelOfDecodeAttention() { return reinterpret_cast<const void*>(DecodeKernel<__nv_bfloat16, 128>); }
+const void* KernelOfDecodeAttention() {
+  return reinterpret_cast<const void*>(DecodeKernel<__nv_bfloat16, 128>);
+}
 
 }  // namespace skein::kernels::cuda

@@ -272,6 +272,8 @@ absl::Status Enqueue(const FewRowsLinear& op, Stream stream) {
   });
 }
 
-const void* KernelOfFewRowsLinear() { return reinterpret_cast<const void*>(FewRowsKernel<__nv_bfloat16, float, 1>); }
+const void* KernelOfFewRowsLinear() {
+  return reinterpret_cast<const void*>(FewRowsKernel<__nv_bfloat16, float, 1>);
+}
 
 }  // namespace skein::kernels::cuda

@@ -56,6 +56,8 @@ absl::Status Enqueue(const GatherRows& op, Stream stream) {
   });
 }
 
-const void* KernelOfGatherRows() { return reinterpret_cast<const void*>(GatherRowsKernel<float, float>); }
+const void* KernelOfGatherRows() {
+  return reinterpret_cast<const void*>(GatherRowsKernel<float, float>);
+}
 
 }  // namespace skein::kernels::cuda

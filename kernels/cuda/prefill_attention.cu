@@ -231,6 +231,8 @@ absl::Status Enqueue(const PrefillAttention& op, Stream stream) {
   });
 }
 
-const void* KernelOfPrefillAttention() { return reinterpret_cast<const void*>(PrefillKernel<__nv_bfloat16, 128>); }
+const void* KernelOfPrefillAttention() {
+  return reinterpret_cast<const void*>(PrefillKernel<__nv_bfloat16, 128>);
+}
 
 }  // namespace skein::kernels::cuda

@@ -352,6 +352,8 @@ absl::Status EnqueueWarpgroupForm(const PrefillAttention& op, Stream stream) {
   });
 }
 
-const void* KernelOfPrefillAttentionWgmma() { return reinterpret_cast<const void*>(WarpgroupKernel<__nv_bfloat16, 128>); }
+const void* KernelOfPrefillAttentionWgmma() {
+  return reinterpret_cast<const void*>(WarpgroupKernel<__nv_bfloat16, 128>);
+}
 
 }  // namespace skein::kernels::cuda

@@ -93,6 +93,8 @@ absl::Status Enqueue(const RmsNorm& op, Stream stream) {
   });
 }
 
-const void* KernelOfRmsNorm() { return reinterpret_cast<const void*>(RmsNormKernel<__nv_bfloat16, float, 1>); }
+const void* KernelOfRmsNorm() {
+  return reinterpret_cast<const void*>(RmsNormKernel<__nv_bfloat16, float, 1>);
+}
 
 }  // namespace skein::kernels::cuda

@@ -121,6 +121,8 @@ absl::Status Enqueue(const RopeAppendKv& op, Stream stream) {
   });
 }
 
-const void* KernelOfRopeAppendKv() { return reinterpret_cast<const void*>(RopeAppendKvKernel<__nv_bfloat16>); }
+const void* KernelOfRopeAppendKv() {
+  return reinterpret_cast<const void*>(RopeAppendKvKernel<__nv_bfloat16>);
+}
 
 }  // namespace skein::kernels::cuda

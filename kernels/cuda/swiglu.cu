@@ -57,6 +57,8 @@ absl::Status Enqueue(const SwiGlu& op, Stream stream) {
   });
 }
 
-const void* KernelOfSwiGlu() { return reinterpret_cast<const void*>(SwiGluKernel<__nv_bfloat16, GateUpLayout::kHalves>); }
+const void* KernelOfSwiGlu() {
+  return reinterpret_cast<const void*>(SwiGluKernel<__nv_bfloat16, GateUpLayout::kHalves>);
+}
 
 }  // namespace skein::kernels::cuda
