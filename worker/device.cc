@@ -86,7 +86,8 @@ absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice) {
   return RankDevice{.device = {.kind = DeviceKind::kCuda,
                                .name = found.name,
                                .memory_bytes = found.free_bytes / share.sharers},
-                    .gpu = share.gpu};
+                    .gpu = share.gpu,
+                    .uuid = (*gpus)[share.gpu]};
 }
 
 }  // namespace skein::worker

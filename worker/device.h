@@ -18,6 +18,7 @@ absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text);
 struct RankDevice {
   topology::Device device;
   int gpu = 0;         // CUDA's number, where it is one
+  std::string uuid;    // the GPU's
   std::string no_gpu;  // why it is none, where nobody asked for a CPU
 };
 

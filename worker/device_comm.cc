@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/device_events.h"
 #include "base/status_macros.h"
@@ -24,7 +23,7 @@ std::string FirstReason(DeviceComm asked, absl::Span<const DeviceCommVote> votes
     if (!vote.no_nccl.empty()) return absl::StrCat("rank ", rank, ": ", vote.no_nccl);
     // Who asks for it may share one: NCCL itself refuses that, unless it takes them for two hosts.
     for (size_t other = 0; asked == DeviceComm::kAuto && other < rank; ++other) {
-      if (votes[other].host == vote.host && votes[other].gpu == vote.gpu) {
+      if (votes[other].uuid == vote.uuid) {
         return absl::StrCat("ranks ", other, " and ", rank, " share a GPU");
       }
     }
@@ -32,15 +31,14 @@ std::string FirstReason(DeviceComm asked, absl::Span<const DeviceCommVote> votes
   return "";
 }
 
-absl::StatusOr<std::vector<DeviceCommVote>> GatherVotes(comm::MpiRuntime& mpi, int gpu,
+absl::StatusOr<std::vector<DeviceCommVote>> GatherVotes(comm::MpiRuntime& mpi,
+                                                        const std::string& uuid,
                                                         const std::string& no_nccl) {
-  SKEIN_ASSIGN_OR_RETURN(const auto gpus, GatherStrings(mpi.world(), absl::StrCat(gpu)));
+  SKEIN_ASSIGN_OR_RETURN(const auto uuids, GatherStrings(mpi.world(), uuid));
   SKEIN_ASSIGN_OR_RETURN(const auto reasons, GatherStrings(mpi.world(), no_nccl));
   std::vector<DeviceCommVote> votes;
   for (int rank = 0; rank < mpi.size(); ++rank) {
-    DeviceCommVote vote = {.host = mpi.host_of(rank), .no_nccl = reasons[rank]};
-    if (!absl::SimpleAtoi(gpus[rank], &vote.gpu)) return absl::InternalError("no GPU's number");
-    votes.push_back(std::move(vote));
+    votes.push_back({.uuid = uuids[rank], .no_nccl = reasons[rank]});
   }
   return votes;
 }
@@ -100,7 +98,7 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
   const std::string no_nccl = end.asked == DeviceComm::kHost
                                   ? "--device-comm=host"
                                   : std::string(comm::OpenNccl().message());
-  SKEIN_ASSIGN_OR_RETURN(const auto votes, GatherVotes(mpi, end.gpu, no_nccl));
+  SKEIN_ASSIGN_OR_RETURN(const auto votes, GatherVotes(mpi, end.uuid, no_nccl));
   SKEIN_ASSIGN_OR_RETURN(const std::string by_host, WhyNotNccl(end.asked, votes));
   if (mpi.rank() == 0) {
     if (by_host.empty()) {

@@ -27,8 +27,7 @@ absl::StatusOr<DeviceComm> ParseDeviceComm(const std::string& text);
 
 // What a rank says of itself before all agree.
 struct DeviceCommVote {
-  int host = 0;         // a number, as MpiRuntime::host_of's
-  int gpu = 0;          // of that host
+  std::string uuid;     // of its GPU
   std::string no_nccl;  // why this rank cannot use NCCL; empty where it can
 };
 // Returns why ranks, of which [i] is rank i's vote, exchange by way of the hosts' memory; empty
@@ -39,6 +38,7 @@ absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const Device
 struct GpuEnd {
   DeviceComm asked = DeviceComm::kAuto;
   int gpu = 0;       // CUDA's number
+  std::string uuid;  // the GPU's
   std::string self;  // names the rank to the others: "rank 3 on node-b"
   absl::Duration timeout;
 };

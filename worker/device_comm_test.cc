@@ -23,9 +23,9 @@ TEST(ParseDeviceComm, KnowsFourWords) {
 }
 
 TEST(WhyNotNccl, EachRankNeedsAGpuAndTheLibrary) {
-  const Votes own = {{.host = 0, .gpu = 0}, {.host = 0, .gpu = 1}, {.host = 2, .gpu = 0}};
+  const Votes own = {{.uuid = "a"}, {.uuid = "b"}, {.uuid = "c"}};
   Votes shared = own;
-  shared[1].gpu = 0;
+  shared[1].uuid = "a";
   Votes lacking = own;
   lacking[2].no_nccl = "there is no NCCL";
   struct Case {

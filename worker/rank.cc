@@ -13,8 +13,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/device_copies.h"
 #include "base/dtype.h"
@@ -25,7 +23,6 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/control/make_control_channel.h"
-#include "parallel/comm/gather_strings.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
 #include "topology/host/host.h"
@@ -37,6 +34,7 @@
 #include "worker/engine/stage_groups.h"
 #include "worker/engine/step_watch.h"
 #include "worker/engine/thread_beats.h"
+#include "worker/find_device.h"
 #include "worker/job_identity.h"
 #include "worker/model_shard.h"
 #include "worker/rpc/attachment.h"
@@ -173,12 +171,16 @@ class Rank {
     SKEIN_ASSIGN_OR_RETURN(const JobIdentity job, AgreeOnJob(mpi_.world(), options_.job));
     SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
     host_ = node.host;
-    SKEIN_ASSIGN_OR_RETURN(const RankDevice device, FindDevice());
+    SKEIN_ASSIGN_OR_RETURN(
+        const RankDevice device,
+        FindDevice(mpi_, options_.backend == "reference" ? DeviceKind::kCpu : options_.device,
+                   options_.oversubscribe_devices));
     if (!device.no_gpu.empty() && mpi_.local_rank() == 0) {
       spdlog::info("computing on CPUs, no GPU: {}", device.no_gpu);
     }
     SKEIN_RETURN_IF_ERROR(CheckProfile(options_.profile_steps, device));
     gpu_ = device.gpu;
+    uuid_ = device.uuid;
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{.coordinator = options_.coordinator,
                           .job = job,
@@ -199,22 +201,6 @@ class Rank {
   }
 
  private:
-  // A call of all ranks, which tell each other of the GPUs that they see.
-  absl::StatusOr<RankDevice> FindDevice() {
-    DeviceChoice choice = {
-        .asked = options_.backend == "reference" ? DeviceKind::kCpu : options_.device,
-        .oversubscribe = options_.oversubscribe_devices,
-        .local_rank = mpi_.local_rank()};
-    SKEIN_ASSIGN_OR_RETURN(
-        const std::vector<std::string> seen,
-        comm::GatherStrings(mpi_.world(), absl::StrJoin(SeeGpus(choice.asked), " ")));
-    for (int rank = 0; rank < mpi_.size(); ++rank) {
-      if (mpi_.host_of(rank) != mpi_.host_of(mpi_.rank())) continue;
-      choice.seen.push_back(absl::StrSplit(seen[rank], ' ', absl::SkipEmpty()));
-    }
-    return ChooseDevice(choice);
-  }
-
   // On a thread of the attachment.
   void OnEnd(const absl::Status& why, int exit_code) {
     if (exit_code == 0) {
@@ -239,6 +225,7 @@ class Rank {
     if (self.device.kind == DeviceKind::kCuda) {
       SKEIN_ASSIGN_OR_RETURN(groups.copies, ConnectGpus({.asked = options_.device_comm,
                                                          .gpu = gpu_,
+                                                         .uuid = uuid_,
                                                          .self = Name(),
                                                          .timeout = kStartTimeout},
                                                         mpi_, groups.tp.get(), groups.Hops()));
@@ -350,6 +337,7 @@ class Rank {
   comm::MpiRuntime& mpi_;
   std::string host_;
   int gpu_ = 0;
+  std::string uuid_;  // the GPU's
   Inbox inbox_;
   comm::OperationTracker tracker_;
   ThreadBeats beats_;

@@ -17,6 +17,7 @@ constexpr const void* (*kFiles[])() = {
     KernelOfCopyPage,         KernelOfDecodeAttention,
     KernelOfDecodePlan,       KernelOfFewRowsLinear,
     KernelOfGatherRows,       KernelOfGreedyDraws,
+    KernelOfMakeRows,         KernelOfPeerSum,
     KernelOfPrefillAttention, KernelOfPrefillAttentionWgmma,
     KernelOfPrepareBatch,     KernelOfRandomDraws,
     KernelOfRmsNorm,          KernelOfRopeAppendKv,

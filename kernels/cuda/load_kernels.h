@@ -13,6 +13,8 @@ const void* KernelOfDecodePlan();
 const void* KernelOfFewRowsLinear();
 const void* KernelOfGatherRows();
 const void* KernelOfGreedyDraws();
+const void* KernelOfMakeRows();
+const void* KernelOfPeerSum();
 const void* KernelOfPrefillAttention();
 const void* KernelOfPrefillAttentionWgmma();
 const void* KernelOfPrepareBatch();

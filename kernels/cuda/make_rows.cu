@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/make_rows.h"
 
 namespace skein::kernels::cuda {
@@ -66,6 +67,10 @@ absl::Status Enqueue(const MakeRows& op, Stream stream) {
                       static_cast<unsigned>(std::min(op.rows, kMaxGridRows))),
                  dim3(kThreads)},
                 stream, op);
+}
+
+const void* KernelOfMakeRows() {
+  return reinterpret_cast<const void*>(MakeRowsKernel);
 }
 
 }  // namespace skein::kernels::cuda

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/peer_sum.h"
 #include "kernels/cuda/vectors.cuh"
 
@@ -158,6 +159,10 @@ absl::Status Enqueue(const PeerSum& op, Stream stream) {
   if (op.dtype == DType::kBF16) return LaunchFor<__nv_bfloat16>(op, stream);
   return absl::UnimplementedError(
       absl::StrCat("a peer sum of ", std::string(DTypeName(op.dtype)), "; there are F32 and BF16"));
+}
+
+const void* KernelOfPeerSum() {
+  return reinterpret_cast<const void*>(PeerSumKernel<float, 2>);
 }
 
 }  // namespace skein::kernels::cuda

@@ -69,9 +69,9 @@ int RunApart(const std::function<int()>& body) {
 
 int CountGpus() {
   return RunApart([] {
-    const absl::StatusOr<int> gpus = kernels::CountCudaDevices();
+    const absl::StatusOr<std::vector<std::string>> gpus = kernels::ListCudaDevices();
     if (!gpus.ok()) std::printf("%s\n", gpus.status().ToString().c_str());
-    return gpus.value_or(255);
+    return gpus.ok() ? static_cast<int>(gpus->size()) : 255;
   });
 }
 

@@ -31,6 +31,7 @@
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "worker/bench/bench_device.h"
 #include "worker/device.h"
+#include "worker/find_device.h"
 
 namespace skein::worker {
 namespace {
@@ -81,10 +82,8 @@ class CommBench {
 
   // The device, an array in its memory, and the group, as a rank has them.
   absl::Status Open() {
-    SKEIN_ASSIGN_OR_RETURN(device_, ChooseDevice({.asked = options_.device,
-                                                  .oversubscribe = options_.oversubscribe_devices,
-                                                  .local_rank = mpi_.local_rank(),
-                                                  .local_size = mpi_.local_size()}));
+    SKEIN_ASSIGN_OR_RETURN(device_,
+                           FindDevice(mpi_, options_.device, options_.oversubscribe_devices));
     mpi_.world().set_timeout(kTimeout);
     SKEIN_ASSIGN_OR_RETURN(group_, mpi_.Split(0, mpi_.rank(), "bench"));
     group_->set_timeout(kTimeout);
@@ -104,7 +103,10 @@ class CommBench {
   }
 
   View Array(int64_t bytes) { return executable_->port(0, 0).First(bytes / kLeastBytes); }
-  Stream stream() const { return executable_->port_stream(); }
+  Stream stream() const { return executable_->port_stream(0); }
+
+  // Nothing ends the wait but the copy.
+  static absl::Status WaitOn() { return absl::OkStatus(); }
 
   static double ReadRate() {
     auto probe = kernels::ReadProbe::Create(/*threads=*/1, kProbeBytes);
@@ -116,7 +118,7 @@ class CommBench {
     if (copies_ == nullptr) return absl::OkStatus();
     const View one = Array(kLeastBytes);
     SKEIN_ASSIGN_OR_RETURN(const absl::Span<std::byte> host, copies_->Buffer(one.bytes()));
-    return copies_->ToHost({one.data, one.dtype, 1, 1}, host.data(), stream());
+    return copies_->ToHost({one.data, one.dtype, 1, 1}, host.data(), stream(), WaitOn);
   }
 
   // The median seconds of a call, of `samples` samples. Rank 0 fits their number to kBudget, so
@@ -193,11 +195,11 @@ class CommBench {
     const View array = Array(kMostBytes);
     SKEIN_ASSIGN_OR_RETURN(const Timing there, Time(kMostBytes, prints(), [&]() -> absl::Status {
                              SKEIN_ASSIGN_OR_RETURN(const auto host, copies_->Buffer(kMostBytes));
-                             return copies_->ToDevice(host.data(), array, stream());
+                             return copies_->ToDevice(host.data(), array, stream(), WaitOn);
                            }));
     SKEIN_ASSIGN_OR_RETURN(const Timing back, Time(kMostBytes, prints(), [&]() -> absl::Status {
                              SKEIN_ASSIGN_OR_RETURN(const auto host, copies_->Buffer(kMostBytes));
-                             return copies_->ToHost(array, host.data(), stream());
+                             return copies_->ToHost(array, host.data(), stream(), WaitOn);
                            }));
     Add("copy pinned to device of", kMostBytes, kMostBytes, there, {});
     Add("copy device to pinned of", kMostBytes, kMostBytes, back, {});
