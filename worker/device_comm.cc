@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<DeviceCommVote>> GatherVotes(comm::MpiRuntime& mpi,
   return votes;
 }
 
-// Small sums over memory, where the group's ranks can.
+// Small sums over memory, or an error.
 absl::StatusOr<std::unique_ptr<comm::DeviceTransport>> OverPeers(
     const GpuEnd& end, comm::MpiRuntime& mpi, comm::Communicator& group,
     std::unique_ptr<comm::DeviceTransport> nccl) {
@@ -56,14 +56,8 @@ absl::StatusOr<std::unique_ptr<comm::DeviceTransport>> OverPeers(
     if (group.rank() == 0) spdlog::info("small sums of '{}' go over peer memory", group.name());
     return std::move(made.transport);
   }
-  if (end.asked == DeviceComm::kPeers) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--device-comm=peers, but not for '", group.name(), "': ", made.why_not));
-  }
-  if (group.rank() == 0) {
-    spdlog::info("NCCL makes all sums of '{}': {}", group.name(), made.why_not);
-  }
-  return std::move(made.transport);
+  return absl::FailedPreconditionError(
+      absl::StrCat("--device-comm=peers, but not for '", group.name(), "': ", made.why_not));
 }
 
 }  // namespace
@@ -117,7 +111,7 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
     SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<DeviceEvents> events, kernels::MakeCudaEvents(end.gpu));
     SKEIN_ASSIGN_OR_RETURN(auto transport,
                            comm::MakeNcclTransport(*group, end.self, events, end.timeout));
-    if (group == sums && end.asked != DeviceComm::kNccl) {
+    if (group == sums && end.asked == DeviceComm::kPeers) {
       SKEIN_ASSIGN_OR_RETURN(transport, OverPeers(end, mpi, *group, std::move(transport)));
     }
     group->UseDevice(std::move(transport), std::move(events));

@@ -16,10 +16,12 @@
 namespace skein::worker {
 
 enum class DeviceComm {
-  kAuto,   // as kPeers where every rank has a GPU of its own and the library, else as kHost
-  kNccl,   // NCCL alone, or an error
-  kPeers,  // NCCL, and small sums over the memory of GPUs that reach each other; or an error
-  kHost,   // by way of the hosts' memory
+  kAuto,  // as kNccl where every rank has a GPU of its own and the library, else as kHost
+  kNccl,  // NCCL alone, or an error
+  // NCCL, and small sums over the memory of GPUs that reach each other; or an error. No GPU has run
+  // it yet.
+  kPeers,
+  kHost,  // by way of the hosts' memory
 };
 
 // InvalidArgument for other than "auto", "nccl", "peers" and "host".
