@@ -69,8 +69,6 @@ absl::Status Enqueue(const MakeRows& op, Stream stream) {
                 stream, op);
 }
 
-const void* KernelOfMakeRows() {
-  return reinterpret_cast<const void*>(MakeRowsKernel);
-}
+const void* KernelOfMakeRows() { return reinterpret_cast<const void*>(MakeRowsKernel); }
 
 }  // namespace skein::kernels::cuda

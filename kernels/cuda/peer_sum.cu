@@ -161,8 +161,6 @@ absl::Status Enqueue(const PeerSum& op, Stream stream) {
       absl::StrCat("a peer sum of ", std::string(DTypeName(op.dtype)), "; there are F32 and BF16"));
 }
 
-const void* KernelOfPeerSum() {
-  return reinterpret_cast<const void*>(PeerSumKernel<float, 2>);
-}
+const void* KernelOfPeerSum() { return reinterpret_cast<const void*>(PeerSumKernel<float, 2>); }
 
 }  // namespace skein::kernels::cuda
