@@ -250,7 +250,10 @@ class Rank {
     StageOptions stage_options = StageOptionsOf(plan, self, groups);
     stage_options.watch = &watch;
     Stage stage(stage_options, shard.program.program, shard.executable.get());
-    SKEIN_RETURN_IF_ERROR(stage.WarmUp());
+    if (const absl::Status warm = stage.WarmUp(); !warm.ok()) {
+      stage.Abort(warm);  // so that nothing is waited for as the stage goes
+      return warm;
+    }
     attachment_->SendReady(ready);
     const bool leads = self.pp_rank == 0 && self.tp_rank == 0;
     if (!leads) return RunFollower(stage, *groups.control, kLastResort);

@@ -23,6 +23,10 @@
 namespace skein::kernels::cuda {
 namespace {
 
+// Left to the kernels of hops, which wait on the device for the other stage, a block on each: a
+// kernel that has a block on every multiprocessor would begin its last one when another one ends.
+constexpr int32_t kHopMultiprocessors = 4;
+
 // The rows by which products are tuned: those of graphs, then twice as many each time.
 std::vector<int32_t> TunedRows(const Limits& limits) {
   std::vector<int32_t> all = GraphRows(limits);
@@ -62,7 +66,7 @@ absl::StatusOr<std::unique_ptr<CudaExecutable>> CudaExecutable::Create(const Pro
 CudaExecutable::~CudaExecutable() {
   Abort(absl::CancelledError("the executable is gone"));
   cudaSetDevice(facts_.device);
-  for (const OwnedStream* stream : {&stream_, &host_stream_}) {
+  for (const OwnedStream* stream : {&stream_, &host_stream_, &input_stream_, &output_stream_}) {
     if (stream->get().handle != nullptr) stream->Synchronize().IgnoreError();
   }
 }
@@ -80,9 +84,10 @@ absl::Status CudaExecutable::Init() {
   SKEIN_ASSIGN_OR_RETURN(input_stream_, OwnedStream::Create());
   SKEIN_ASSIGN_OR_RETURN(output_stream_, OwnedStream::Create());
   SKEIN_ASSIGN_OR_RETURN(finished_, OwnedEvent::Create());
+  const bool ports = program_.input >= 0 || program_.output >= 0;
   workspace_ = {.places = PlaceOnDevice(program_, limits_, facts_.multiprocessors),
                 .page_table_stride = limits_.slot_pages,
-                .multiprocessors = facts_.multiprocessors,
+                .multiprocessors = facts_.multiprocessors - (ports ? kHopMultiprocessors : 0),
                 .stream = stream_.get()};
   const DevicePlaces& places = workspace_.places;
   SKEIN_ASSIGN_OR_RETURN(memory_, DeviceMemory::Allocate(places.bytes, "activations"));
@@ -425,9 +430,10 @@ absl::StatusOr<bool> CudaExecutable::Wait(Ticket ticket, Stream stream, absl::Ti
   }
   absl::Status idle;
   const absl::StatusOr<bool> looked = run->done.Await(deadline, [&] { return idle = Idle(); });
-  SKEIN_RETURN_IF_ERROR(idle);
-  SKEIN_RETURN_IF_ERROR(CheckCollectives());
+  SKEIN_RETURN_IF_ERROR(Annotate(idle, run->what));
   SKEIN_RETURN_IF_ERROR(Annotate(looked.status(), run->what));
+  // What ended because the collectives failed is not done.
+  SKEIN_RETURN_IF_ERROR(Annotate(CheckCollectives(), run->what));
   const bool done = *looked;
   if (done) SKEIN_RETURN_IF_ERROR(run->status);
   return done;

@@ -81,8 +81,8 @@ struct Segment {
 
 // A block's segments, the last one first: only that one can end inside of its tile. The block that
 // has a tile's last step finishes it. So it waits for blocks of lower numbers only, and for what
-// they do first: all of them end, however many run at once, as those of lower numbers begin no
-// later.
+// they do first: all of them end, however many run at once, as long as blocks begin in the order of
+// their numbers. CUDA does not promise that; Hopper does it.
 class Segments {
  public:
   __device__ Segments(const Work& work, Share share)

@@ -77,7 +77,9 @@ absl::Status CheckDeviceMemory(const RankMemory& memory, const ReplicaLimits& li
   }
   return absl::ResourceExhaustedError(absl::StrCat(
       "the device has ", FormatBytes(free_bytes), " free and the plan needs ",
-      FormatDeviceMemory(memory), "; another process has taken memory since it was made; ", fits));
+      FormatDeviceMemory(memory),
+      "; another process, or the exchange between GPUs, has taken memory since it was made; ",
+      fits));
 }
 
 }  // namespace skein::plan

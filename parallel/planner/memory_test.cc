@@ -143,8 +143,9 @@ TEST(CheckDeviceMemory, SaysWhatIsNeededWhatIsFreeAndWhatWouldFit) {
   EXPECT_EQ(
       refusal(1400 * kMiB - 1),
       "the device has 1.37 GiB free and the plan needs 1.37 GiB: weights 1000.0 MiB, KV 300.0 "
-      "MiB, buffers 40.0 MiB, context 50.0 MiB, graphs 10.0 MiB; another process has taken "
-      "memory since it was made; 299 pages of the plan's 300 would fit: "
+      "MiB, buffers 40.0 MiB, context 50.0 MiB, graphs 10.0 MiB; another process, or the "
+      "exchange between GPUs, has taken memory since it was made; 299 pages of the plan's 300 "
+      "would fit: "
       "--kv-memory=313524224B");
   EXPECT_THAT(refusal(1200 * kMiB), testing::HasSubstr("100 pages of the plan's 300 would fit"));
   EXPECT_THAT(refusal(1199 * kMiB),
