@@ -44,6 +44,10 @@ ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
   return kind == DeviceKind::kCpu ? CpuSizes(program, kv, limits) : CudaSizes(program, kv, limits);
 }
 
+absl::Status CheckLimits(DeviceKind kind, const Limits& limits) {
+  return kind == DeviceKind::kCpu ? absl::OkStatus() : cuda::CheckLimits(limits);
+}
+
 int64_t PageTokens(DeviceKind kind) {
   return kind == DeviceKind::kCpu ? kCpuPageTokens : kCudaPageTokens;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/device_kind.h"
 #include "base/dtype.h"
 #include "kernels/ops/backend.h"
@@ -23,8 +24,11 @@ struct ProgramSizes {
   int64_t context = 0;    // a GPU's: what its driver and libraries take, whatever the Program
   int64_t graphs = 0;     // captured ones
 };
+// Of limits that CheckLimits takes.
 ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
                      const Limits& limits);
+// InvalidArgument, with what is possible, for limits that the device's kernels cannot number.
+absl::Status CheckLimits(DeviceKind kind, const Limits& limits);
 // Returns how many tokens a page holds that suits the device's attention.
 int64_t PageTokens(DeviceKind kind);
 // Returns the dtype of buffers between operations; logits are F32 whatever it is.

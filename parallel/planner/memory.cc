@@ -30,6 +30,7 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
       .outputs = MaxOutputs(limits.max_num_seqs, limits.max_micro_batch_rows),
       .slots = limits.max_num_seqs,
       .slot_pages = limits.context_pages()};
+  SKEIN_RETURN_IF_ERROR(kernels::CheckLimits(limits.device, batch));
   RankMemory memory;
   const kernels::ProgramSizes sizes = kernels::SizesOf(limits.device, rank.program, rank.kv, batch);
   memory.weight_bytes = sizes.weights;

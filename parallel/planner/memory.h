@@ -57,7 +57,7 @@ struct RankMemory {
 };
 
 // Sums the memory over the Program that such a rank builds. Errors are BuildRankProgram's and
-// kernels::SizesOf's.
+// kernels::CheckLimits'.
 absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t shard,
                                         Range layers, const ReplicaLimits& limits);
 

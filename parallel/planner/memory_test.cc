@@ -124,6 +124,17 @@ TEST(MemoryOfRank, GpusHaveAContextAndGraphs) {
   EXPECT_EQ(5 * memory({0, 8}).graph_bytes, 6 * whole.graph_bytes);
 }
 
+TEST(MemoryOfRank, RefusesWhatGpusCannotNumber) {
+  ReplicaLimits limits = Limits(1);
+  limits.max_num_seqs = 8192;
+  SKEIN_EXPECT_OK(MemoryOfRank(Model(true), 0, {0, 8}, limits).status());
+  limits.device = DeviceKind::kCuda;
+  limits.kv_dtype = kernels::KvDType::kBF16;
+  EXPECT_THAT(MemoryOfRank(Model(true), 0, {0, 8}, limits).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       testing::HasSubstr("GPUs have at most 8191 sequences")));
+}
+
 TEST(CheckDeviceMemory, SaysWhatIsNeededWhatIsFreeAndWhatWouldFit) {
   constexpr int64_t kMiB = int64_t{1} << 20;
   const RankMemory memory = {.weight_bytes = 1000 * kMiB,
