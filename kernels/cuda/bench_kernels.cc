@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -122,8 +123,11 @@ struct Matrix {
   bool swiglu = false;
 };
 
-void BenchFewRows(Bench& bench, const Matrix& m, int64_t rows) {
-  const std::string name = absl::StrCat("few rows ", rows, ": ", m.what, " ", m.n, " x ", m.k);
+// Operands of a product, with weights that no cache holds; `enqueue` multiplies by those of a set.
+void BenchProduct(
+    Bench& bench, const char* kernel, const Matrix& m, int64_t rows, bool swiglu,
+    const std::function<absl::Status(const void* in, const void* weight, void* out)>& enqueue) {
+  const std::string name = absl::StrCat(kernel, " ", rows, ": ", m.what, " ", m.n, " x ", m.k);
   if (!bench.Wants(name)) return;
   const int64_t bytes = 2 * m.n * m.k;
   const int sets = Bench::Sets(bytes);
@@ -132,81 +136,57 @@ void BenchFewRows(Bench& bench, const Matrix& m, int64_t rows) {
   const DeviceBytes out(2 * rows * m.n);
   const double seconds = bench.Time(
       [&](int set) {
-        return Enqueue(FewRowsLinear{.swiglu = m.swiglu,
-                                     .rows = rows,
-                                     .n = m.n,
-                                     .k = m.k,
-                                     .in = in.data(),
-                                     .weight = static_cast<char*>(weights.data()) + set * bytes,
-                                     .out = out.data(),
-                                     .in_stride = m.k,
-                                     .weight_stride = m.k,
-                                     .out_stride = m.swiglu ? m.n / 2 : m.n,
-                                     .multiprocessors = bench.multiprocessors()},
-                       bench.stream());
+        return enqueue(in.data(), static_cast<char*>(weights.data()) + set * bytes, out.data());
       },
       sets);
-  const double outs = static_cast<double>(m.swiglu ? m.n / 2 : m.n);
+  const double outs = static_cast<double>(swiglu ? m.n / 2 : m.n);
   bench.Add(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + outs), 2.0 * rows * m.n * m.k,
             seconds);
+}
+
+// FewRowsLinear or StreamKLinear; `op` has what only one of them has.
+template <typename Linear>
+void BenchOwn(Bench& bench, const char* kernel, const Matrix& m, int64_t rows, Linear op) {
+  op.swiglu = m.swiglu;
+  op.rows = rows;
+  op.n = m.n;
+  op.k = m.k;
+  op.in_stride = m.k;
+  op.weight_stride = m.k;
+  op.out_stride = m.swiglu ? m.n / 2 : m.n;
+  op.multiprocessors = bench.multiprocessors();
+  BenchProduct(bench, kernel, m, rows, m.swiglu,
+               [&](const void* in, const void* weight, void* out) {
+                 op.in = in;
+                 op.weight = weight;
+                 op.out = out;
+                 return Enqueue(op, bench.stream());
+               });
+}
+
+void BenchFewRows(Bench& bench, const Matrix& m, int64_t rows) {
+  BenchOwn(bench, "few rows", m, rows, FewRowsLinear{});
 }
 
 void BenchStreamK(Bench& bench, const Matrix& m, int64_t rows) {
-  const std::string name = absl::StrCat("stream-K ", rows, ": ", m.what, " ", m.n, " x ", m.k);
-  if (!bench.Wants(name)) return;
-  const int64_t bytes = 2 * m.n * m.k;
-  const int sets = Bench::Sets(bytes);
-  const DeviceBytes weights = RandomBytes(sets * bytes, bench.stream());
-  const DeviceBytes in = RandomBytes(2 * rows * m.k, bench.stream());
-  const DeviceBytes out(2 * rows * m.n);
-  const DeviceArray<std::byte> workspace(
-      std::vector<std::byte>(static_cast<size_t>(StreamKWorkspaceBytes(bench.multiprocessors()))));
-  const double seconds = bench.Time(
-      [&](int set) {
-        return Enqueue(StreamKLinear{.swiglu = m.swiglu,
-                                     .rows = rows,
-                                     .n = m.n,
-                                     .k = m.k,
-                                     .in = in.data(),
-                                     .weight = static_cast<char*>(weights.data()) + set * bytes,
-                                     .out = out.data(),
-                                     .in_stride = m.k,
-                                     .weight_stride = m.k,
-                                     .out_stride = m.swiglu ? m.n / 2 : m.n,
-                                     .multiprocessors = bench.multiprocessors(),
-                                     .workspace = workspace.data()},
-                       bench.stream());
-      },
-      sets);
-  const double outs = static_cast<double>(m.swiglu ? m.n / 2 : m.n);
-  bench.Add(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + outs), 2.0 * rows * m.n * m.k,
-            seconds);
+  const DeviceBytes workspace(StreamKWorkspaceBytes(bench.multiprocessors()));
+  BenchOwn(bench, "stream-K", m, rows, StreamKLinear{.workspace = workspace.data()});
 }
 
 void BenchBlas(Bench& bench, const Matrix& m, int64_t rows) {
-  const std::string name = absl::StrCat("cuBLASLt ", rows, ": ", m.what, " ", m.n, " x ", m.k);
-  if (!bench.Wants(name)) return;
-  const int64_t bytes = 2 * m.n * m.k;
-  const int sets = Bench::Sets(bytes);
-  const DeviceBytes weights = RandomBytes(sets * bytes, bench.stream());
-  const DeviceBytes in = RandomBytes(2 * rows * m.k, bench.stream());
-  const DeviceBytes out(2 * rows * m.n);
-  const double seconds = bench.Time(
-      [&](int set) {
-        return bench.blas().Enqueue({.rows = rows,
-                                     .n = m.n,
-                                     .k = m.k,
-                                     .in = in.data(),
-                                     .weight = static_cast<char*>(weights.data()) + set * bytes,
-                                     .out = out.data(),
-                                     .in_stride = m.k,
-                                     .weight_stride = m.k,
-                                     .out_stride = m.n},
-                                    bench.stream());
-      },
-      sets);
-  bench.Add(name, static_cast<double>(bytes) + 2.0 * rows * (m.k + m.n), 2.0 * rows * m.n * m.k,
-            seconds);
+  BenchProduct(bench, "cuBLASLt", m, rows, /*swiglu=*/false,
+               [&](const void* in, const void* weight, void* out) {
+                 return bench.blas().Enqueue({.rows = rows,
+                                              .n = m.n,
+                                              .k = m.k,
+                                              .in = in,
+                                              .weight = weight,
+                                              .out = out,
+                                              .in_stride = m.k,
+                                              .weight_stride = m.k,
+                                              .out_stride = m.n},
+                                             bench.stream());
+               });
 }
 
 // Sequences of equal shape, their pages anywhere in the caches of several layers.

@@ -45,6 +45,16 @@ __device__ inline void WaitFor(ArrivalBarrier* barrier, uint32_t parity) {
       : "memory");
 }
 
+// A stage of a ring, and which round it is in.
+template <int kStages>
+struct RingPlace {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void Next() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+};
+
 // `bytes`, a multiple of 16, to `to`; both 16-byte aligned.
 __device__ inline void BulkCopy(void* to, const void* from, uint32_t bytes,
                                 ArrivalBarrier* barrier) {

@@ -41,18 +41,6 @@ struct Shared {
   ArrivalBarrier empty[Stages(kRowTiles)];
 };
 
-// A stage of the ring, and which round it is in.
-template <int kRowTiles>
-struct Place {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ void Next() {
-    if (++stage == Stages(kRowTiles)) stage = 0, parity ^= 1;
-  }
-};
-
-__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
-
 // Tiles [begin, end) of 16 weight rows are this block's.
 struct Share {
   int64_t begin;
@@ -67,7 +55,7 @@ __device__ Share OwnTiles(const FewRowsLinear& op) {
 template <typename T, int kRowTiles>
 __device__ void Fetch(const FewRowsLinear& op, char* ring, Shared<kRowTiles>& shared) {
   const Share share = OwnTiles(op);
-  Place<kRowTiles> place;
+  RingPlace<Stages(kRowTiles)> place;
   for (int64_t tile = share.begin; tile < share.end; ++tile) {
     // Rows beyond the last one are read in its place, and not written.
     const int64_t n = min(tile * kTileN + Lane() % kTileN, op.n - 1);
@@ -86,8 +74,6 @@ __device__ void Fetch(const FewRowsLinear& op, char* ring, Shared<kRowTiles>& sh
   }
 }
 
-__device__ inline float Silu(float x) { return x / (1.0f + __expf(-x)); }
-
 // A multiplying warp: its 128 columns of every unit. Weights are mma's operand A, `in` is B. The
 // sum over k has any order, so a lane of quad q takes columns 8 * q to 8 * q + 7 of each 32 for
 // both, 16 bytes of a row: they are two mma's k = 2 * q, 2 * q + 1, 2 * q + 8 and 2 * q + 9.
@@ -97,7 +83,7 @@ struct Multiplier {
   const char* ring;
   Shared<kRowTiles>& shared;
   int warp;
-  Place<kRowTiles> place;
+  RingPlace<Stages(kRowTiles)> place;
   uint4 x[kRowTiles][kQuads];  // of the unit that comes next
   float sums[kRowTiles][4];
 

@@ -326,6 +326,7 @@ TEST(StreamKLinearTest, FollowsItselfAndKeepsARowsBits) {
     }
     SKEIN_ASSERT_OK(stream.Finish());
     const std::vector<float> expected = Decoded(DType::kF32, outs[0]);
+    EXPECT_TRUE(Agrees(expected, ExpectedOf(c, data)));
     for (size_t i = 1; i < outs.size(); ++i) {
       const bool all = i + 1 == outs.size() || i % 2 == 0;
       const auto count = static_cast<size_t>((all ? rows : rows - 1) * c.n);

@@ -107,11 +107,7 @@ class Peers {
 
 class PeerSumTest : public testing::TestWithParam<int> {
  protected:
-  void SetUp() override {
-    const absl::StatusOr<bool> gpu = HasGpu();
-    SKEIN_ASSERT_OK(gpu);
-    if (!*gpu) GTEST_SKIP() << "no GPU";
-  }
+  void SetUp() override { SKEIN_NEED_GPU(); }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, PeerSumTest, testing::Range(2, kMostPeers + 1));
 
@@ -221,9 +217,7 @@ TEST_P(PeerSumTest, WhoWaitsInVainEndsWhenItIsAborted) {
 
 // How long a sum takes in a graph, where its peers are as near as can be.
 TEST(PeerSumTime, IsToldOfTwoRanksOnOneDevice) {
-  const absl::StatusOr<bool> gpu = HasGpu();
-  SKEIN_ASSERT_OK(gpu);
-  if (!*gpu) GTEST_SKIP() << "no GPU";
+  SKEIN_NEED_GPU();
   constexpr int kSums = 64;
   for (const int64_t bytes : {2048, 8192, 65536, 131072}) {
     Peers peers(2);

@@ -46,18 +46,6 @@ struct Ring {
   __device__ char* Values(int stage) const { return tiles + (kStages + stage) * kTileBytes; }
 };
 
-// Which stage, and which round it is in.
-template <int kStages>
-struct Place {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ void Next() {
-    if (++stage == kStages) stage = 0, parity ^= 1;
-  }
-};
-
-__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
-
 // The third warpgroup's first warp: a lane copies a panel of one of a tile's eight blocks. The
 // other three warps have nothing to do: they would have to arrive at each tile, too, or lose count
 // of the rounds.
@@ -95,7 +83,7 @@ struct Fetcher {
   }
 
   __device__ void Work() const {
-    Place<KvRing::kStages> place;
+    RingPlace<KvRing::kStages> place;
     for (int at = tile.begin / kTile * kTile; at < tile.end; at += kTile) {
       WaitFor(&ring.keys_empty[place.stage], place.parity ^ 1);
       Copy(at, 0, ring.Keys(place.stage), &ring.keys_full[place.stage]);
@@ -246,8 +234,8 @@ struct Worker {
   __device__ void Work() {
     LoadQueries();
     int at = tile.begin / kTile * kTile;
-    Place<KvRing::kStages> next;  // of keys
-    Place<KvRing::kStages> place;
+    RingPlace<KvRing::kStages> next;  // of keys
+    RingPlace<KvRing::kStages> place;
     WaitFor(&ring.keys_full[0], 0);
     StartScores(ring.Keys(0));
     WaitForProducts<0>();

@@ -52,17 +52,6 @@ struct Shared {
   ArrivalBarrier empty[F::kStages];
 };
 
-template <typename F>
-struct Place {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ void Next() {
-    if (++stage == F::kStages) stage = 0, parity ^= 1;
-  }
-};
-
-__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
-
 // Units [begin, end) are a block's.
 struct Share {
   int64_t begin;
@@ -152,7 +141,7 @@ struct Fetcher {
   __device__ void Run(Share share) {
     Steps weights(work, share);
     Steps ins(work, share);
-    Place<F> place;
+    RingPlace<F::kStages> place;
     const int ahead = min(F::kStages, weights.left());
     for (int i = 0; i < ahead; ++i) Weight(i, weights);
     WaitForPrevious();
@@ -169,8 +158,6 @@ struct Fetcher {
     }
   }
 };
-
-__device__ inline float Silu(float x) { return x / (1.0f + __expf(-x)); }
 
 // Transposes an 8 x 8 matrix over a warp; a lane has two neighbours of a row.
 __device__ inline uint32_t Transposed(uint32_t pair) {
@@ -216,7 +203,7 @@ struct Multiplier {
   const char* ring;
   Shared<F>& shared;
   int group;
-  Place<F> place;
+  RingPlace<F::kStages> place;
   float sums[kSums];
 
   __device__ int thread() const { return static_cast<int>(threadIdx.x) % kGroupThreads; }
@@ -278,8 +265,7 @@ struct Multiplier {
   }
 
   // Adds what the `count` blocks before this one have left, the nearest first, and leaves nothing
-  // in its place. Each word tells by itself that it has come, which takes half the time of a fence
-  // and a flag.
+  // in its place. Each word tells by itself that it has come: no fence, no flag.
   __device__ void Collect(int block, int count) {
     // On their way at once: as many words as there are registers for.
     constexpr int kParts = kQuads < 4 ? 4 : 16 / kQuads;

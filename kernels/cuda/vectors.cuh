@@ -80,6 +80,7 @@ __device__ float Rounded(float x) {
 }
 
 inline constexpr int kWarp = 32;
+__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
 __device__ inline float WarpSum(float x) {
 #pragma unroll
@@ -113,5 +114,7 @@ __device__ inline float BlockMax(float x, float* scratch) {
   __syncthreads();
   return over_warp(lane < warps ? scratch[lane] : -INFINITY);
 }
+
+__device__ inline float Silu(float x) { return x / (1.0f + __expf(-x)); }
 
 }  // namespace skein::kernels::cuda

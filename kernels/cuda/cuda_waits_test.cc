@@ -1,0 +1,135 @@
+// Waits for a GPU: what they wait for, what ends them, and what an error says.
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/dtype.h"
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/backend_testing.h"
+#include "kernels/cuda/copy_page.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_copies.h"
+#include "kernels/cuda/device_testing.h"
+
+namespace skein::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(CudaBackendTest, DrawsWaitForMasksAndAbortsAreHeard) {
+  Executable& executable = gpu_->executable();
+  SKEIN_ASSERT_OK(gpu_->Run(Start(0, 5, 10)));
+  const auto masked = [&] {
+    Batch batch = Decode({0}, kNewestToken);
+    batch.sequences[0].masked = true;
+    executable.batch(0) = batch;
+    return *executable.Enqueue(0);
+  };
+  Ticket ticket = masked();
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      bool over, executable.Wait(ticket, kHostStream, absl::Now() + absl::Milliseconds(50)));
+  EXPECT_FALSE(over);
+  std::vector<uint32_t> bits(MaskWords(kVocabulary));
+  bits[123 / 32] = uint32_t{1} << (123 % 32);
+  executable.SetMask(0, 0, bits);
+  SKEIN_ASSERT_OK_AND_ASSIGN(over, executable.Wait(ticket, kHostStream, absl::InfiniteFuture()));
+  EXPECT_TRUE(over);
+  EXPECT_EQ(executable.result(0).sampled.at(0).tokens.at(0).id, 123);
+  ticket = masked();
+  executable.Abort(absl::UnavailableError("a peer is gone"));
+  EXPECT_THAT(executable.Wait(ticket, kHostStream, absl::InfiniteFuture()).status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("a peer is gone")));
+  executable.batch(1) = Decode({0}, 1);
+  EXPECT_THAT(executable.Enqueue(1).status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("a peer")));
+}
+
+// What it sent arrives also where the receiver needs its help.
+TEST_F(CudaBackendTest, AWaitHelpsOnWhatWasSent) {
+  class Helped final : public Collectives {
+   public:
+    absl::Status AllReduce(View, Stream) override { return absl::OkStatus(); }
+    absl::Status AllGather(ConstView, View, Stream) override { return absl::OkStatus(); }
+    absl::Status Progress() override {
+      return ++calls < 100 ? absl::OkStatus() : absl::UnavailableError("a receiver is gone");
+    }
+    int calls = 0;
+  } helped;
+  Layer layer(*MakeCudaBackend({}), &helped);
+  helped.calls = 0;
+  Batch batch = Start(0, 5, 10);
+  batch.sequences[0].masked = true;
+  layer.executable().batch(0) = batch;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Ticket ticket, layer.executable().Enqueue(0));
+  EXPECT_THAT(layer.executable().Wait(ticket, kHostStream, absl::InfiniteFuture()).status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("a receiver is gone")));
+}
+
+TEST_F(CudaBackendTest, ACopyThatIsWaitedForCanBeGivenUp) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto copies, MakeCudaCopies(0));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const absl::Span<std::byte> host, copies->Buffer(64));
+  const cuda::DeviceBytes device(64);
+  const cuda::OwnStream stream;
+  absl::Notification go_on;
+  ASSERT_EQ(cudaLaunchHostFunc(
+                static_cast<cudaStream_t>(Stream(stream).handle),
+                [](void* held) { static_cast<absl::Notification*>(held)->WaitForNotification(); },
+                &go_on),
+            cudaSuccess);
+  const View view = {device.data(), DType::kU8, 1, 64};
+  int looks = 0;
+  const auto give_up = [&]() -> absl::Status {
+    return ++looks < 10 ? absl::OkStatus() : absl::UnavailableError("a peer is gone");
+  };
+  EXPECT_THAT(copies->ToDevice(host.data(), view, stream, give_up),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("a peer is gone")));
+  go_on.Notify();
+  SKEIN_ASSERT_OK(stream.Finish());
+  host[5] = std::byte{9};
+  SKEIN_ASSERT_OK(copies->ToDevice(host.data(), view, stream, [] { return absl::OkStatus(); }));
+  host[5] = std::byte{0};
+  SKEIN_ASSERT_OK(copies->ToHost(view, host.data(), stream, [] { return absl::OkStatus(); }));
+  EXPECT_EQ(host[5], std::byte{9});
+}
+
+// After one nothing in the process can use the GPU, so it has a process of its own.
+TEST(CudaBackendDeathTest, AnErrorOfAKernelNamesTheStep) {
+  SKEIN_NEED_GPU();
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto fail = [] {
+    Layer layer(*MakeCudaBackend({}));
+    Executable& executable = layer.executable();
+    SKEIN_EXPECT_OK(layer.Run(CudaBackendTest::Start(0, 5, 10)));
+    executable.batch(0) = CudaBackendTest::Decode({0}, kNewestToken);
+    executable.batch(0).step = 77;
+    executable.batch(0).sequences[0].masked = true;  // under way until then
+    const Ticket ticket = *executable.Enqueue(0);
+    // There is no memory at this address.
+    auto* const nowhere = reinterpret_cast<std::byte*>(16);
+    const cuda::OwnStream stream;
+    SKEIN_EXPECT_OK(cuda::Enqueue(
+        cuda::CopyPage{.from = nowhere, .to = nowhere, .layers = 1, .page_bytes = 16}, stream));
+    EXPECT_FALSE(stream.Finish().ok());
+    const absl::Status waited =
+        executable.Wait(ticket, kHostStream, absl::Now() + absl::Seconds(10)).status();
+    executable.batch(1) = CudaBackendTest::Decode({0}, 1);
+    executable.batch(1).step = 78;
+    const absl::Status next = executable.Enqueue(1).status();
+    std::fprintf(stderr, "%s; %s\n", waited.ToString().c_str(), next.ToString().c_str());
+    std::_Exit(3);
+  };
+  EXPECT_EXIT(fail(), testing::ExitedWithCode(3),
+              "step 77: 1 sequence of 1 row, the graph of 1: .*cudaErrorIllegalAddress.*"
+              "step 78: .*cudaErrorIllegalAddress");
+}
+
+}  // namespace
+}  // namespace skein::kernels
