@@ -3,10 +3,8 @@
 
 #include <stdlib.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
@@ -213,37 +211,6 @@ TEST_P(PeerSumTest, WhoWaitsInVainEndsWhenItIsAborted) {
   // Nor is anybody waited for afterwards.
   SKEIN_ASSERT_OK(peers.Enqueue(0, DType::kF32, data.data(), 8192));
   EXPECT_TRUE(peers.Ends(0));
-}
-
-// How long a sum takes in a graph, where its peers are as near as can be.
-TEST(PeerSumTime, IsToldOfTwoRanksOnOneDevice) {
-  SKEIN_NEED_GPU();
-  constexpr int kSums = 64;
-  for (const int64_t bytes : {2048, 8192, 65536, 131072}) {
-    Peers peers(2);
-    std::vector<DeviceBytes> data;
-    std::vector<OwnedGraph> graphs;
-    for (int rank = 0; rank < 2; ++rank) {
-      data.push_back(Encoded(DType::kBF16, std::vector<float>(bytes / 2, 0.0f)));
-      SKEIN_ASSERT_OK_AND_ASSIGN(
-          OwnedGraph graph, OwnedGraph::Capture(peers.stream(rank), [&]() -> absl::Status {
-            for (int sum = 0; sum < kSums; ++sum) {
-              SKEIN_RETURN_IF_ERROR(peers.Enqueue(rank, DType::kBF16, data.back().data(), bytes));
-            }
-            return absl::OkStatus();
-          }));
-      graphs.push_back(std::move(graph));
-    }
-    absl::Duration best = absl::InfiniteDuration();
-    for (int run = 0; run < 10; ++run) {
-      const absl::Time begin = absl::Now();
-      for (int rank = 0; rank < 2; ++rank) SKEIN_ASSERT_OK(graphs[rank].Launch(peers.stream(rank)));
-      peers.ExpectEnds();
-      best = std::min(best, absl::Now() - begin);
-    }
-    std::printf("sum of %lld bytes over 2 ranks on one device: %.2f us\n",
-                static_cast<long long>(bytes), absl::ToDoubleMicroseconds(best) / kSums);
-  }
 }
 
 TEST(PeerSumRefusals, NameWhatIsWrong) {

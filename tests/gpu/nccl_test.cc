@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -309,46 +308,6 @@ TEST(NcclTest, SumsInAGraphAreMadeAtEachReplay) {
 }
 TEST(PeersTest, SumsInAGraphAreMadeAtEachReplay) {
   OnRanks([](Rank& rank) { ExpectReplays(rank, /*peers=*/true); });
-}
-
-// What a sum takes inside of a graph. Where the ranks share a GPU it is their turns that are timed.
-void TellTime(Rank& rank, bool peers) {
-  Group group(rank, "tp", peers);
-  constexpr int kSums = 16;
-  for (const int64_t bytes : {8'192, 65'536, 131'072}) {
-    const DeviceArray<float> data(std::vector<float>(bytes / 4, 0.0f));
-    const View view = {data.data(), DType::kF32, 1, bytes / 4};
-    const Stream stream = group.stream.get();
-    SKEIN_ASSERT_OK(group.AllReduce(view, stream));
-    SKEIN_ASSERT_OK(group.Finish());
-    SKEIN_ASSERT_OK_AND_ASSIGN(const OwnedGraph graph, OwnedGraph::Capture(stream, [&] {
-                                 absl::Status status;
-                                 for (int i = 0; i < kSums; ++i) {
-                                   status.Update(group.CaptureAllReduce(view, stream));
-                                 }
-                                 return status;
-                               }));
-    absl::Duration best = absl::InfiniteDuration();
-    for (int replay = 0; replay < 5; ++replay) {
-      const absl::Time begin = absl::Now();
-      SKEIN_ASSERT_OK(group.Replay(kSums, stream, [&] { return graph.Launch(stream); }));
-      SKEIN_ASSERT_OK(group.stream.Synchronize());
-      best = std::min(best, absl::Now() - begin);
-    }
-    SKEIN_ASSERT_OK(group.Finish());
-    if (rank.number() == 0) {
-      std::printf("a sum of %lld bytes in a graph, over %s: %.2f us\n",
-                  static_cast<long long>(bytes), peers ? "peer memory" : "NCCL",
-                  absl::ToDoubleMicroseconds(best) / kSums);
-    }
-  }
-}
-
-TEST(NcclTest, TheTimeOfASumIsTold) {
-  OnRanks([](Rank& rank) { TellTime(rank, /*peers=*/false); });
-}
-TEST(PeersTest, TheTimeOfASumIsTold) {
-  OnRanks([](Rank& rank) { TellTime(rank, /*peers=*/true); });
 }
 
 // ---- Ranks that do not come, or leave ----
