@@ -31,6 +31,16 @@ std::string FirstReason(DeviceComm asked, absl::Span<const DeviceCommVote> votes
   return "";
 }
 
+// Why this rank takes no NCCL, with so many shards; empty where it does.
+std::string OwnReason(const GpuEnd& end, int shards) {
+  if (end.asked == DeviceComm::kHost) return "--device-comm=host";
+  // Two summands have one order.
+  if (end.deterministic && shards > 2) {
+    return absl::StrCat("--deterministic adds what ", shards, " shards have as a tree");
+  }
+  return std::string(comm::OpenNccl().message());
+}
+
 absl::StatusOr<std::vector<DeviceCommVote>> GatherVotes(comm::MpiRuntime& mpi,
                                                         const std::string& uuid,
                                                         const std::string& no_nccl) {
@@ -89,9 +99,7 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
   groups.insert(groups.end(), messages.begin(), messages.end());
   std::vector<std::unique_ptr<DeviceCopies>> copies;
   if (groups.empty()) return copies;
-  const std::string no_nccl = end.asked == DeviceComm::kHost
-                                  ? "--device-comm=host"
-                                  : std::string(comm::OpenNccl().message());
+  const std::string no_nccl = OwnReason(end, sums == nullptr ? 1 : sums->size());
   SKEIN_ASSIGN_OR_RETURN(const auto votes, GatherVotes(mpi, end.uuid, no_nccl));
   SKEIN_ASSIGN_OR_RETURN(const std::string by_host, WhyNotNccl(end.asked, votes));
   if (mpi.rank() == 0) {

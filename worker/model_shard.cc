@@ -113,7 +113,8 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
                               .pages = plan.pages,
                               .kv_dtype = plan.kv_dtype,
                               .hop_dtype = plan.hop_dtype,
-                              .activations = kernels::ActivationDType(rank.device.kind)}));
+                              .activations = kernels::ActivationDType(rank.device.kind),
+                              .deterministic = plan.deterministic}));
   SKEIN_ASSIGN_OR_RETURN(shard.weights,
                          LoadShard(*tensors, shard.program, *shard.backend,
                                    {.threads = rank.threads, .progress = options.progress}));

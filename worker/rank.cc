@@ -224,6 +224,7 @@ class Rank {
     // Ranks of CPUs and of GPUs are in no job together.
     if (self.device.kind == DeviceKind::kCuda) {
       SKEIN_ASSIGN_OR_RETURN(groups.copies, ConnectGpus({.asked = options_.device_comm,
+                                                         .deterministic = plan.deterministic,
                                                          .gpu = gpu_,
                                                          .uuid = uuid_,
                                                          .self = Name(),

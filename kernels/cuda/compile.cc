@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "base/status_util.h"
+#include "kernels/cuda/batch_invariant_linear.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/few_rows_linear.h"
@@ -148,7 +149,11 @@ class Compiled final : public CompiledProgram {
         "hops of ", std::string(DTypeName(program_.hop_dtype)), " with activations of ",
         std::string(DTypeName(DTypeOf(port))), "; on GPUs they are equal"));
   }
-  // For what kernels take in BF16 only.
+  // For what kernels take in BF16 and in F32.
+  absl::Status NeedFloats(BufferId id) const {
+    return DTypeOf(id) == DType::kF32 ? absl::OkStatus() : Need16Bits(id);
+  }
+  // For what they take in BF16 only.
   absl::Status Need16Bits(BufferId id) const {
     if (DTypeOf(id) == DType::kBF16) return absl::OkStatus();
     return absl::UnimplementedError(absl::StrCat("buffer ", At(id).name, " is of ",
@@ -183,11 +188,12 @@ class Compiled final : public CompiledProgram {
 
   absl::Status AddNorm(BufferId residual, BufferId delta, WeightId gain, float eps, BufferId out) {
     SKEIN_RETURN_IF_ERROR(Need16Bits(out));
-    if (delta >= 0) SKEIN_RETURN_IF_ERROR(Need16Bits(delta));
+    if (delta >= 0) SKEIN_RETURN_IF_ERROR(NeedFloats(delta));
     steps_.push_back([=, this](const BatchShape& shape) {
       const int64_t cols = Cols(residual);
       return cuda::Enqueue(RmsNorm{.dtype = DType::kBF16,
                                    .residual_dtype = DTypeOf(residual),
+                                   .delta_dtype = DTypeOf(std::max(delta, 0)),
                                    .rows = RowsOf(residual, shape),
                                    .cols = cols,
                                    .residual = w_.Buffer(residual, shape.batch),
@@ -204,7 +210,7 @@ class Compiled final : public CompiledProgram {
   }
 
   absl::Status Add(const AddOp& op) {
-    SKEIN_RETURN_IF_ERROR(Need16Bits(op.delta));
+    SKEIN_RETURN_IF_ERROR(NeedFloats(op.delta));
     if (DTypeOf(op.out) != DTypeOf(op.residual)) return Need16Bits(op.out);
     steps_.push_back([=, this](const BatchShape& shape) {
       const int64_t rows = RowsOf(op.out, shape);
@@ -217,6 +223,7 @@ class Compiled final : public CompiledProgram {
       }
       return cuda::Enqueue(RmsNorm{.dtype = DType::kBF16,
                                    .residual_dtype = DTypeOf(op.out),
+                                   .delta_dtype = DTypeOf(op.delta),
                                    .rows = rows,
                                    .cols = cols,
                                    .residual = out,
@@ -232,8 +239,9 @@ class Compiled final : public CompiledProgram {
   // The kernel that was the fastest in steps of 8B and 1B models on an H200. With fewer tiles than
   // 32, too many blocks share one; with many rows, a tile that blocks share costs more than
   // cuBLASLt's ways to split.
-  enum class ProductKind { kFewRows, kStreamK, kBlas };
+  enum class ProductKind { kFewRows, kStreamK, kBlas, kBatchInvariant };
   ProductKind KindOf(int64_t rows, const WeightSpec& weight) const {
+    if (program_.deterministic) return ProductKind::kBatchInvariant;
     const int64_t tiles = weight.rows / kStreamKTileRows;
     const bool split_pays = tiles >= (rows <= 32 ? 32 : w_.multiprocessors);
     if (rows <= 4 || (rows <= kFewRows && !split_pays)) return ProductKind::kFewRows;
@@ -274,17 +282,20 @@ class Compiled final : public CompiledProgram {
       what.in_stride = spec.cols;
       what.weight_stride = spec.cols;
       what.out_stride = Cols(to);
-      what.multiprocessors = w_.multiprocessors;
       return what;
     };
     if (rows == 0) return absl::OkStatus();
     switch (KindOf(rows, spec)) {
       case ProductKind::kFewRows:
-        return cuda::Enqueue(linear(FewRowsLinear{}), w_.stream);
+        return cuda::Enqueue(linear(FewRowsLinear{.multiprocessors = w_.multiprocessors}),
+                             w_.stream);
       case ProductKind::kStreamK:
         return cuda::Enqueue(
-            linear(StreamKLinear{.workspace = w_.At<void>(w_.places.stream_k_workspace)}),
+            linear(StreamKLinear{.multiprocessors = w_.multiprocessors,
+                                 .workspace = w_.At<void>(w_.places.stream_k_workspace)}),
             w_.stream);
+      case ProductKind::kBatchInvariant:
+        return cuda::Enqueue(linear(BatchInvariantLinear{.blocks = spec.inner_blocks}), w_.stream);
       case ProductKind::kBlas:
         break;
     }
@@ -370,7 +381,7 @@ class Compiled final : public CompiledProgram {
     }
     // All layers have one plan. It goes before the first operation, so that attention need not wait
     // for it.
-    if (!planned_) {
+    if (!planned_ && !program_.deterministic) {
       planned_ = true;
       marks_.insert(marks_.begin(), Mark{"", "plan of attention"});
       steps_.insert(steps_.begin(), [=, this](const BatchShape& shape) {
@@ -389,7 +400,8 @@ class Compiled final : public CompiledProgram {
       const PagedBatch batch = Paged(shape);
       const void* const q = w_.Buffer(op.qkv, shape.batch);
       void* const out = w_.Buffer(op.out, shape.batch);
-      if (shape.decodes) {
+      // It cuts a sequence where the batch's work is cut.
+      if (shape.decodes && !program_.deterministic) {
         SKEIN_RETURN_IF_ERROR(
             cuda::Enqueue(DecodeAttention{.dtype = DType::kBF16,
                                           .batch = batch,
@@ -406,9 +418,10 @@ class Compiled final : public CompiledProgram {
                                           .out_stride = Cols(op.out)},
                           w_.stream));
       }
-      if (!shape.prefills) return absl::OkStatus();
+      if (!shape.prefills && !program_.deterministic) return absl::OkStatus();
       return cuda::Enqueue(PrefillAttention{.dtype = DType::kBF16,
                                             .batch = batch,
+                                            .fewest_rows = program_.deterministic ? 1 : 2,
                                             .rows = shape.rows,
                                             .heads = op.heads,
                                             .kv = kv_->layer(op.layer),

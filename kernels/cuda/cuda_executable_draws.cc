@@ -26,9 +26,11 @@ void CudaExecutable::StartDraws(const SlotStart& start) {
   draws.position = start.output.size();
   draws.sampling = start.sampling;
   const bool greedy = start.sampling.temperature == 0.0f;
-  // Of a shard's logits alone only the most likely token can be found, and of none nothing.
+  // Of a shard's logits alone only the most likely token can be found, and of none nothing. By
+  // chance the device and the host draw from sums of unlike last bits.
   const bool can = DrawsInOrder(start.sampling) && program_.vocab_tokens() > 0 &&
-                   (greedy || (!sharded() && program_.vocab_size <= kMaxRandomTokens));
+                   (greedy || (!sharded() && !program_.deterministic &&
+                               program_.vocab_size <= kMaxRandomTokens));
   draws.kind = !can ? Kind::kByHost : (greedy ? Kind::kGreedy : Kind::kRandom);
 }
 

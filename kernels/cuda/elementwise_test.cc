@@ -42,12 +42,14 @@ std::vector<float> Dense(const std::vector<float>& spread, const Shape& shape) {
   return dense;
 }
 
-void TestRmsNorm(DType dtype, DType residual_dtype, const Shape& shape, bool add) {
+void TestRmsNorm(DType dtype, DType residual_dtype, DType delta_dtype, const Shape& shape,
+                 bool add) {
   SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " " << DTypeName(residual_dtype) << " "
-                                  << shape.rows << " x " << shape.cols << " add " << add);
+                                  << DTypeName(delta_dtype) << " " << shape.rows << " x "
+                                  << shape.cols << " add " << add);
   const int64_t count = shape.rows * shape.cols;
   const std::vector<float> before = RandomValues(1, count, residual_dtype, 3);
-  const std::vector<float> delta = RandomValues(2, count, dtype, 2);
+  const std::vector<float> delta = RandomValues(2, count, delta_dtype, 2);
   const std::vector<float> gain = RandomValues(3, shape.cols, DType::kF32);
   constexpr float kEps = 1e-5f;
 
@@ -71,12 +73,13 @@ void TestRmsNorm(DType dtype, DType residual_dtype, const Shape& shape, bool add
 
   OwnStream stream;
   const DeviceBytes residual = Encoded(residual_dtype, Spread(before, shape));
-  const DeviceBytes added = Encoded(dtype, Spread(delta, shape));
+  const DeviceBytes added = Encoded(delta_dtype, Spread(delta, shape));
   const DeviceArray<float> gains(gain);
   const int64_t stride = shape.cols + shape.pad;
   const DeviceBytes out(DTypeBytes(dtype, shape.rows * stride));
   SKEIN_ASSERT_OK(Enqueue(RmsNorm{.dtype = dtype,
                                   .residual_dtype = residual_dtype,
+                                  .delta_dtype = delta_dtype,
                                   .rows = shape.rows,
                                   .cols = shape.cols,
                                   .residual = residual.data(),
@@ -104,8 +107,9 @@ TEST(RmsNormTest, AgreesWithTheDefinition) {
   for (DType dtype : kDTypes) {
     for (DType residual : {dtype, DType::kF32}) {
       for (const Shape& shape : shapes) {
-        TestRmsNorm(dtype, residual, shape, true);
-        TestRmsNorm(dtype, residual, shape, false);
+        TestRmsNorm(dtype, residual, dtype, shape, true);
+        TestRmsNorm(dtype, residual, DType::kF32, shape, true);
+        TestRmsNorm(dtype, residual, dtype, shape, false);
       }
     }
   }

@@ -14,14 +14,23 @@ namespace skein::kernels::cuda {
 namespace {
 
 constexpr const void* (*kFiles[])() = {
-    KernelOfCopyPage,         KernelOfDecodeAttention,
-    KernelOfDecodePlan,       KernelOfFewRowsLinear,
-    KernelOfGatherRows,       KernelOfGreedyDraws,
-    KernelOfMakeRows,         KernelOfPeerSum,
-    KernelOfPrefillAttention, KernelOfPrefillAttentionWgmma,
-    KernelOfPrepareBatch,     KernelOfRandomDraws,
-    KernelOfRmsNorm,          KernelOfRopeAppendKv,
-    KernelOfStreamKLinear,    KernelOfSwiGlu,
+    KernelOfBatchInvariantLinear,
+    KernelOfCopyPage,
+    KernelOfDecodeAttention,
+    KernelOfDecodePlan,
+    KernelOfFewRowsLinear,
+    KernelOfGatherRows,
+    KernelOfGreedyDraws,
+    KernelOfMakeRows,
+    KernelOfPeerSum,
+    KernelOfPrefillAttention,
+    KernelOfPrefillAttentionWgmma,
+    KernelOfPrepareBatch,
+    KernelOfRandomDraws,
+    KernelOfRmsNorm,
+    KernelOfRopeAppendKv,
+    KernelOfStreamKLinear,
+    KernelOfSwiGlu,
 };
 
 // Functions of the driver came with this version of CUDA, or before.

@@ -7,6 +7,7 @@
 namespace skein::kernels::cuda {
 
 // A kernel of each source file, by which CUDA finds the file's others.
+const void* KernelOfBatchInvariantLinear();
 const void* KernelOfCopyPage();
 const void* KernelOfDecodeAttention();
 const void* KernelOfDecodePlan();

@@ -19,11 +19,14 @@ enum class PrefillForm : uint8_t {
 };
 
 // Causal: out[r, h] = sum over positions p up to r's own of softmax(scale * q[r, h] . k[p]) * v[p].
-// Scores are never stored. Sequences with one row are left to DecodeAttention. Slots of a page that
-// the sequence has not written are never used, whatever they hold.
+// Scores are never stored. Slots of a page that the sequence has not written are never used,
+// whatever they hold. Without a window, a row's bits depend on nothing but its query and what it
+// sees.
 struct PrefillAttention {
   DType dtype = DType::kBF16;  // of queries, cache and out: BF16 or F16
   PagedBatch batch;
+  // Sequences with fewer rows are left to DecodeAttention.
+  int32_t fewest_rows = 2;
   int64_t rows = 0;   // of the batch, at most; the grid is made for so many
   int32_t heads = 0;  // any multiple of the KV heads
   KvLayer kv;

@@ -34,7 +34,7 @@ __device__ Tile FindTile(const PrefillAttention& op, int group, int number) {
       begin = op.batch.row_begin[s];
       tokens = op.batch.row_begin[s + 1] - begin;
     }
-    const int tiles = tokens > 1 ? (tokens * group + kRows - 1) / kRows : 0;
+    const int tiles = tokens >= op.fewest_rows ? (tokens * group + kRows - 1) / kRows : 0;
     int sum = tiles;
     for (int step = 1; step < kWarp; step *= 2) {
       const int before = __shfl_up_sync(0xffffffffu, sum, step);

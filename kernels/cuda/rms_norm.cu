@@ -16,7 +16,7 @@ constexpr int kMaxVectors = 4;
 
 // One block a row. The row is read once: thread i holds vectors i, i + blockDim, ... of the sum in
 // registers while the block adds up the squares, then scales and writes them.
-template <typename T, typename Residual, int kVectors>
+template <typename T, typename Residual, typename Delta, int kVectors>
 __global__ void __launch_bounds__(kMaxThreads) RmsNormKernel(RmsNorm op) {
   __shared__ float scratch[kWarp];
   WaitForPrevious();
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kMaxThreads) RmsNormKernel(RmsNorm op) {
 
   const int64_t row = blockIdx.x;
   auto* residual = static_cast<Residual*>(op.residual) + row * op.residual_stride;
-  const auto* delta = static_cast<const T*>(op.delta) + row * op.delta_stride;
+  const auto* delta = static_cast<const Delta*>(op.delta) + row * op.delta_stride;
   float x[kVectors][kVector];
   float squares = 0;
 #pragma unroll
@@ -59,16 +59,16 @@ __global__ void __launch_bounds__(kMaxThreads) RmsNormKernel(RmsNorm op) {
   }
 }
 
-template <typename T, typename Residual>
+template <typename T, typename Residual, typename Delta>
 absl::Status Start(const RmsNorm& op, Stream stream) {
   const int64_t vectors = op.cols / kVector;
   const int64_t threads = std::min<int64_t>((vectors + kWarp - 1) / kWarp * kWarp, kMaxThreads);
   const LaunchShape shape = {"RmsNorm", dim3(static_cast<unsigned>(op.rows)),
                              dim3(static_cast<unsigned>(threads))};
   const int64_t each = (vectors + threads - 1) / threads;
-  if (each == 1) return Launch(RmsNormKernel<T, Residual, 1>, shape, stream, op);
-  if (each == 2) return Launch(RmsNormKernel<T, Residual, 2>, shape, stream, op);
-  return Launch(RmsNormKernel<T, Residual, kMaxVectors>, shape, stream, op);
+  if (each == 1) return Launch(RmsNormKernel<T, Residual, Delta, 1>, shape, stream, op);
+  if (each == 2) return Launch(RmsNormKernel<T, Residual, Delta, 2>, shape, stream, op);
+  return Launch(RmsNormKernel<T, Residual, Delta, kMaxVectors>, shape, stream, op);
 }
 
 }  // namespace
@@ -86,15 +86,18 @@ absl::Status Enqueue(const RmsNorm& op, Stream stream) {
     return absl::InvalidArgumentError("RmsNorm: operands are 16-byte aligned");
   }
   if (op.rows == 0) return absl::OkStatus();
+  const DType delta_dtype = op.delta == nullptr ? op.dtype : op.delta_dtype;
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
     return WithFloatOr<T>(op.residual_dtype, op.dtype, [&]<typename Residual>(TypeTag<Residual>) {
-      return Start<T, Residual>(op, stream);
+      return WithFloatOr<T>(delta_dtype, op.dtype, [&]<typename Delta>(TypeTag<Delta>) {
+        return Start<T, Residual, Delta>(op, stream);
+      });
     });
   });
 }
 
 const void* KernelOfRmsNorm() {
-  return reinterpret_cast<const void*>(RmsNormKernel<__nv_bfloat16, float, 1>);
+  return reinterpret_cast<const void*>(RmsNormKernel<__nv_bfloat16, float, float, 1>);
 }
 
 }  // namespace skein::kernels::cuda

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_tile.cuh"
 #include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/stream_k_linear.h"
@@ -14,42 +15,12 @@
 namespace skein::kernels::cuda {
 namespace {
 
-// Two groups of four warps multiply, each 64 weight rows with all rows of `in`; a warp fetches.
-constexpr int kGroups = kStreamKGroups;
-constexpr int kGroupWarps = 4;
-constexpr int kGroupThreads = kGroupWarps * kWarp;
-constexpr int kThreads = (kGroups * kGroupWarps + 1) * kWarp;
-constexpr int kGroupRows = 64;
-constexpr int kTileRows = kStreamKTileRows;
-static_assert(kTileRows == kGroups * kGroupRows);
-// A step of k: 128 bytes of a row, which are a swizzled line of shared memory.
-constexpr int kStepK = 64;
-constexpr int kLineBytes = 128;
-constexpr int kWeightBytes = kTileRows * kLineBytes;
-// Of a block's ring, at most; tensor copies swizzle by the address.
-constexpr int kSharedBytes = 224 << 10;
-constexpr int kSharedAlignment = 1024;
-
-// A kernel for so many rows of `in`, or fewer.
-template <int kInRows>
-struct Form {
-  static constexpr int kRows = kInRows;
-  static constexpr int kStageBytes = kWeightBytes + kRows * kLineBytes;
-  static constexpr int kStages = kSharedBytes / kStageBytes;
-};
-
 struct Work {
   CUtensorMap weight;
   CUtensorMap in;
   StreamKLinear op;
   int32_t steps;  // of k
   int64_t units;  // tiles, times steps
-};
-
-template <typename F>
-struct Shared {
-  ArrivalBarrier full[F::kStages];
-  ArrivalBarrier empty[F::kStages];
 };
 
 // Units [begin, end) are a block's.
@@ -120,7 +91,7 @@ template <typename F>
 struct Fetcher {
   const Work& work;
   char* ring;
-  Shared<F>& shared;
+  TileBarriers<F>& shared;
   uint64_t once = EvictFirst();
   uint64_t often = EvictLast();
 
@@ -159,13 +130,6 @@ struct Fetcher {
   }
 };
 
-// Transposes an 8 x 8 matrix over a warp; a lane has two neighbours of a row.
-__device__ inline uint32_t Transposed(uint32_t pair) {
-  uint32_t turned;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
-  return turned;
-}
-
 // A word of a part before it is written: no sum has these bits, a NaN's.
 constexpr uint32_t kNothing = 0xffffffff;
 
@@ -191,9 +155,7 @@ __device__ inline uint32_t WordOf(float sum) {
   return word == kNothing ? 0x7fffffff : word;
 }
 
-// A thread of a multiplying group. Weights are the product's A, rows of `in` columns of its B: lane
-// l of warp w has D's weight rows 16 * w + l / 4 and 8 more, rows 8 * j + l % 4 * 2 and the next of
-// `in`.
+// A thread of a multiplying group.
 template <typename T, typename Out, typename F>
 struct Multiplier {
   static constexpr int kSums = F::kRows / 2;
@@ -201,13 +163,12 @@ struct Multiplier {
 
   const Work& work;
   const char* ring;
-  Shared<F>& shared;
+  TileBarriers<F>& shared;
   int group;
   RingPlace<F::kStages> place;
   float sums[kSums];
 
   __device__ int thread() const { return static_cast<int>(threadIdx.x) % kGroupThreads; }
-  __device__ int warp() const { return thread() / kWarp; }
 
   __device__ void Release(int stage) {
     if (Lane() == 0) Arrive(&shared.empty[stage]);
@@ -217,16 +178,9 @@ struct Multiplier {
     int before = -1;
     Pin(sums);
     for (int step = segment.first; step < segment.end; ++step) {
-      const uint32_t at = SharedAddress(ring) + place.stage * F::kStageBytes;
-      const uint64_t a = Descriptor(at + group * kGroupRows * kLineBytes, kLineBytes, 0);
-      const uint64_t b = Descriptor(at + kWeightBytes, kLineBytes, 0);
       WaitFor(&shared.full[place.stage], place.parity);
       BeginProducts();
-#pragma unroll
-      for (int i = 0; i < kStepK / 16; ++i) {
-        // 16 columns are 32 bytes, 2 of a descriptor's units.
-        WgmmaShared<T>::Add(sums, a + 2 * i, b + 2 * i, step > segment.first || i > 0);
-      }
+      MultiplyStage<T, F>(ring, place.stage, group, kStepK, /*fresh=*/step == segment.first, sums);
       CommitProducts();
       if (before >= 0) {
         WaitForProducts<1>();
@@ -293,40 +247,6 @@ struct Multiplier {
     }
   }
 
-  __device__ void Write(int tile) const {
-    const StreamKLinear& op = work.op;
-    const int quad = Lane() % 4;
-    const int64_t n =
-        int64_t{tile} * kTileRows + group * kGroupRows + warp() * 16;  // the warp's first
-    auto* const out = static_cast<Out*>(op.out);
-    using Pair = PairOf<T>;
-    const auto put = [&](int64_t row, int64_t column, typename Pair::type pair, int64_t columns) {
-      const uint32_t turned = Transposed(reinterpret_cast<const uint32_t&>(pair));
-      if (row >= op.rows || column >= columns) return;
-      *reinterpret_cast<uint32_t*>(out + row * op.out_stride + column + 2 * quad) = turned;
-    };
-#pragma unroll
-    for (int j = 0; j < F::kRows / 8; ++j) {
-      const float* const d = sums + 4 * j;
-      if constexpr (sizeof(Out) == 4) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int64_t row = 8 * j + 2 * quad + i % 2;
-          const int64_t column = n + i / 2 * 8 + Lane() / 4;
-          if (row < op.rows && column < op.n) out[row * op.out_stride + column] = d[i];
-        }
-      } else {
-        const int64_t row = 8 * j + Lane() / 4;
-        if (op.swiglu) {
-          put(row, n / 2, Pair::Round(Silu(d[0]) * d[2], Silu(d[1]) * d[3]), op.n / 2);
-        } else {
-          put(row, n, Pair::Round(d[0], d[1]), op.n);
-          put(row, n + 8, Pair::Round(d[2], d[3]), op.n);
-        }
-      }
-    }
-  }
-
   __device__ void Run(int block, int blocks) {
     const Share share = ShareOf(work, block, blocks);
     Segments segments(work, share);
@@ -340,27 +260,25 @@ struct Multiplier {
       int first = block;
       while (ShareOf(work, first, blocks).begin > tile_begin) --first;
       Collect(block, block - first);
-      Write(segment.tile);
+      WriteSums<T, Out, F::kRows>(TileOut::Of(work.op), sums, /*first_row=*/0,
+                                  int64_t{segment.tile} * kTileRows + group * kGroupRows);
     }
   }
 };
 
 template <typename T, typename Out, typename F>
-__global__ void __launch_bounds__(kThreads, 1) StreamKKernel(const __grid_constant__ Work work) {
+__global__ void __launch_bounds__(kTileThreads, 1)
+    StreamKKernel(const __grid_constant__ Work work) {
   extern __shared__ char unaligned[];
-  __shared__ Shared<F> shared;
-  char* const ring = unaligned + -SharedAddress(unaligned) % kSharedAlignment;
+  __shared__ TileBarriers<F> shared;
+  char* const ring = RingOf(unaligned);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const auto block = static_cast<int>(blockIdx.x);
   const auto blocks = static_cast<int>(gridDim.x);
   if (threadIdx.x == 0) {
     PrefetchMap(work.weight);
     PrefetchMap(work.in);
-    for (int i = 0; i < F::kStages; ++i) {
-      InitBarrier(&shared.full[i]);
-      InitBarrier(&shared.empty[i], kGroups * kGroupWarps);
-    }
-    PublishBarriers();
+    shared.Init();
   }
   __syncthreads();
   if (warp == kGroups * kGroupWarps) {
@@ -387,9 +305,7 @@ absl::Status Start(const StreamKLinear& op, Stream stream) {
   work.units = (op.n + kTileRows - 1) / kTileRows * work.steps;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(op.multiprocessors, work.units));
   return Launch(StreamKKernel<T, Out, F>,
-                {"StreamKLinear", dim3(blocks), dim3(kThreads),
-                 size_t{F::kStages} * F::kStageBytes + kSharedAlignment},
-                stream, work);
+                {"StreamKLinear", dim3(blocks), dim3(kTileThreads), F::kLaunchBytes}, stream, work);
 }
 
 template <typename T, typename Out>

@@ -66,6 +66,9 @@ std::string FormatPlan(const Plan& plan) {
                  " in ", std::string(KvDTypeName(plan.kv_dtype)),
                  plan.swap_pages > 0 ? absl::StrCat(", and ", plan.swap_pages, " to swap to") : ""),
              out);
+  if (plan.deterministic) {
+    AppendItem("deterministic: bits depend neither on the batch nor on the layout", out);
+  }
   if (!plan.reasons.empty()) absl::StrAppend(&out, "why\n");
   for (const std::string& reason : plan.reasons) AppendItem(reason, out);
   return out;

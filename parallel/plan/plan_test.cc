@@ -230,6 +230,7 @@ TEST(ValidatePlan, RefusesShardsThatTheModelCannotHave) {
 TEST(FormatPlan, IsATable) {
   Plan plan = GoodPlan({2, 2, 1});
   plan.hop_dtype = DType::kF16;
+  plan.deterministic = true;
   plan.reasons = {"It is short.",
                   "This sentence is longer than a line of the table and is therefore broken at a "
                   "blank, so that it can be read in a terminal."};
@@ -244,6 +245,7 @@ limits of a replica
 - steps of at most 512 tokens, in micro-batches of at most 256, decodes in 2
 - activations in f16 from stage to stage
 - 1024 pages of 16 tokens in f32
+- deterministic: bits depend neither on the batch nor on the layout
 why
 - It is short.
 - This sentence is longer than a line of the table and is therefore broken at a blank, so that

@@ -162,6 +162,7 @@ ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {
   limits.page_size = job.page_size;
   limits.kv_dtype = job.kv_dtype;
   limits.hop_dtype = job.hop_dtype;
+  limits.deterministic = job.deterministic;
   return limits;
 }
 
@@ -287,6 +288,7 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
   plan.swap_pages = limits.swap_pages;
   plan.kv_dtype = limits.kv_dtype;
   plan.hop_dtype = limits.hop_dtype;
+  plan.deterministic = limits.deterministic;
   plan.context_length = limits.context_length;
   const std::vector<int32_t> ranks_of_nodes = RanksOfNodes(job.machine);
   for (int32_t i = 0; i < job.ranks(); ++i) {
@@ -336,6 +338,12 @@ Candidate JudgeLayout(const Job& job, const Layout& layout) {
   Candidate candidate;
   candidate.layout = layout;
   candidate.refusal = CheckTensorParallel(job.model, layout.tp_size);
+  if (candidate.refusal.ok() && job.deterministic && !SumsAgreeAcrossLayouts(layout.tp_size)) {
+    candidate.refusal = absl::FailedPreconditionError(
+        absl::StrCat("tp=", layout.tp_size,
+                     " sums in an order of its own, and --deterministic asks for that of 1, 2, 4 "
+                     "and 8"));
+  }
   candidate.refusal.Update(CheckPipelineParallel(job.model, layout.pp_size));
   if (!candidate.refusal.ok()) return candidate;
   JudgePlacement(job, candidate);

@@ -14,17 +14,17 @@ namespace skein::plan {
 
 absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t shard,
                                         Range layers, const ReplicaLimits& limits) {
-  SKEIN_ASSIGN_OR_RETURN(
-      const RankProgram rank,
-      BuildRankProgram(model, /*tensors=*/nullptr,
-                       {.tp_size = limits.tp_size,
-                        .tp_rank = shard,
-                        .layers = layers,
-                        .page_size = limits.page_size,
-                        .pages = 1,
-                        .kv_dtype = limits.kv_dtype,
-                        .hop_dtype = limits.hop_dtype,
-                        .activations = kernels::ActivationDType(limits.device)}));
+  SKEIN_ASSIGN_OR_RETURN(const RankProgram rank,
+                         BuildRankProgram(model, /*tensors=*/nullptr,
+                                          {.tp_size = limits.tp_size,
+                                           .tp_rank = shard,
+                                           .layers = layers,
+                                           .page_size = limits.page_size,
+                                           .pages = 1,
+                                           .kv_dtype = limits.kv_dtype,
+                                           .hop_dtype = limits.hop_dtype,
+                                           .activations = kernels::ActivationDType(limits.device),
+                                           .deterministic = limits.deterministic}));
   const kernels::Limits batch = {
       .rows = limits.max_micro_batch_rows,
       .outputs = MaxOutputs(limits.max_num_seqs, limits.max_micro_batch_rows),
@@ -51,6 +51,7 @@ ReplicaLimits ReplicaLimits::Of(const Plan& plan, DeviceKind device) {
           .page_size = plan.page_size,
           .kv_dtype = plan.kv_dtype,
           .hop_dtype = plan.hop_dtype,
+          .deterministic = plan.deterministic,
           .pages = plan.pages,
           .swap_pages = plan.swap_pages,
           .device = device};

@@ -24,6 +24,7 @@ struct ReplicaLimits {
   int64_t page_size = 0;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   DType hop_dtype = DType::kF32;
+  bool deterministic = false;
   int64_t pages = 0;
   int64_t swap_pages = 0;
   DeviceKind device = DeviceKind::kCpu;  // of all ranks

@@ -309,6 +309,20 @@ std::vector<std::string> WhyThisLayout(const Candidate& chosen, const LayoutRequ
   return reasons;
 }
 
+// In which order sums are added on GPUs needs blocks of their columns.
+absl::Status CheckDeterministic(const Job& job) {
+  if (!job.deterministic || job.device == DeviceKind::kCpu) return absl::OkStatus();
+  constexpr int64_t kColumns = 128;  // 8 blocks of 16
+  for (const int64_t columns :
+       {job.model.num_heads * job.model.head_dim, job.model.intermediate_size}) {
+    if (columns % kColumns == 0) continue;
+    return absl::UnimplementedError(absl::StrCat("--deterministic: the model has a matrix of ",
+                                                 columns, " columns; GPUs can do multiples of ",
+                                                 kColumns));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ChooseDTypes(const Constraints& constraints, Job& job) {
   const bool gpu = job.device == DeviceKind::kCuda;
   job.kv_dtype = constraints.kv_dtype.value_or(gpu ? KvDType::kBF16 : KvDType::kF32);
@@ -375,6 +389,8 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   }
   job.kv_memory = constraints.kv_memory;
   SKEIN_RETURN_IF_ERROR(ChooseDTypes(constraints, job));
+  job.deterministic = constraints.deterministic;
+  SKEIN_RETURN_IF_ERROR(CheckDeterministic(job));
   job.swap_memory_bytes = constraints.swap_memory_bytes;
   job.max_num_batched_tokens = constraints.max_num_batched_tokens;
   job.rates = constraints.rates;

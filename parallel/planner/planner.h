@@ -28,6 +28,7 @@ struct Constraints {
   // None: what the device computes with, F32 on CPUs and BF16 on GPUs.
   std::optional<KvDType> kv_dtype;
   std::optional<DType> hop_dtype;      // of activations between stages
+  bool deterministic = false;          // kernels::Program's
   int64_t swap_memory_bytes = 0;       // per rank
   int64_t max_num_batched_tokens = 0;  // per replica; 0: the planner's choice
   PipelineRates rates;                 // say how many micro-batches a pipeline has

@@ -378,6 +378,32 @@ TEST(PlanJob, PlansForGpus) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("devices of one kind")));
 }
 
+TEST(PlanJob, PlansDeterministicJobs) {
+  topology::Machine machine = OneNode(8, 64 * kGiB, 3);
+  ModelFacts model = Bard();
+  model.config.num_heads = model.config.num_kv_heads = 6;
+  model.config.head_dim = 64;
+  EXPECT_EQ(PlanJob(machine, model, {})->plans[0].layout.tp_size, 3);
+  EXPECT_FALSE(PlanJob(machine, model, {})->plans[0].deterministic);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
+                             PlanJob(machine, model, {.deterministic = true}));
+  EXPECT_TRUE(planning.plans[0].deterministic);
+  EXPECT_EQ(planning.plans[0].layout.tp_size, 1);
+  EXPECT_THAT(PlanJob(machine, model, {.layout = {.tp_size = 3}, .deterministic = true}).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--deterministic asks")));
+
+  // On GPUs columns are added in 8 blocks of 16, or of multiples.
+  model.config.intermediate_size = 1000;
+  SKEIN_EXPECT_OK(PlanJob(machine, model, {.deterministic = true}).status());
+  for (topology::Device& device : machine.devices) {
+    device.kind = DeviceKind::kCuda;
+    device.memory_bytes = 16 * kGiB;
+  }
+  EXPECT_THAT(PlanJob(machine, model, {.deterministic = true}).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("1000 columns")));
+  SKEIN_EXPECT_OK(PlanJob(machine, model, {}).status());
+}
+
 TEST(PlanJob, SaysWhyOthersLost) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
                              PlanJob(OneNode(2, 64 * kGiB, 8), Bard(), {}));

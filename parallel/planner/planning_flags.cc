@@ -39,6 +39,11 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
       "f16 take half of its bytes, with other roundings, so that pipelines cut in other places "
       "give other last bits; GPUs have bf16")
       ->default_str("f32, on GPUs bf16");
+  command.add_flag(
+      "--deterministic", constraints.deterministic,
+      "Equal requests get equal answers, in every bit, whatever else is computed beside them, "
+      "after "
+      "restarts and with tp of 1, 2, 4 or 8. CPUs always do so; GPUs are slower with it");
   AddParsed(command, "--swap-memory", constraints.swap_memory_bytes, ParseSwapMemory,
             "Bytes per rank, like 512MiB, to swap requests to that give way when --kv-memory runs "
             "out; 0: they are recomputed")

@@ -27,6 +27,7 @@ class LlamaBuilder {
 
   absl::StatusOr<RankProgram> Build() {
     program().hop_dtype = spec_.hop_dtype;
+    program().deterministic = spec_.deterministic;
     AddBuffers();
     if (is_first()) {
       SKEIN_RETURN_IF_ERROR(AddEmbedding());
@@ -70,7 +71,9 @@ class LlamaBuilder {
     const int64_t heads = shard_.heads.size() + 2 * shard_.kv_heads.size();
     residual_ = builder_.AddTokenBuffer("residual", config_.hidden_size);
     normed_ = builder_.AddTokenBuffer("normed", config_.hidden_size);
-    delta_ = builder_.AddTokenBuffer("delta", config_.hidden_size);
+    // What shards add is rounded behind the sum: before, it would depend on how many there are.
+    delta_ = builder_.AddTokenBuffer("delta", config_.hidden_size,
+                                     spec_.deterministic ? DType::kF32 : spec_.activations);
     qkv_ = builder_.AddTokenBuffer("qkv", heads * config_.head_dim);
     attention_ = builder_.AddTokenBuffer("attention", shard_.heads.size() * config_.head_dim);
     gate_up_ = builder_.AddTokenBuffer("gate_up", 2 * shard_.ffn.size());

@@ -32,8 +32,11 @@ class ProgramBuilder {
       : tensors_(tensors), dtype_(dtype), activations_(activations) {}
 
   kernels::BufferId AddTokenBuffer(std::string name, int64_t cols) {
+    return AddTokenBuffer(std::move(name), cols, activations_);
+  }
+  kernels::BufferId AddTokenBuffer(std::string name, int64_t cols, DType dtype) {
     return AddBuffer({std::move(name), kernels::BufferSpec::Rows::kTokens, cols,
-                      /*port=*/false, activations_});
+                      /*port=*/false, dtype});
   }
   kernels::BufferId AddOutputBuffer(std::string name, int64_t cols) {
     return AddBuffer({std::move(name), kernels::BufferSpec::Rows::kOutputs, cols,

@@ -58,6 +58,7 @@ plan::v1::Plan ToProto(const plan::Plan& plan) {
   wire.set_swap_pages(plan.swap_pages);
   wire.set_kv_dtype(std::string(plan::KvDTypeName(plan.kv_dtype)));
   wire.set_hop_dtype(std::string(DTypeName(plan.hop_dtype)));
+  wire.set_deterministic(plan.deterministic);
   wire.set_context_length(plan.context_length);
   for (const std::string& reason : plan.reasons) wire.add_reasons(reason);
   return wire;
@@ -80,6 +81,7 @@ absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
   plan.page_size = wire.page_size();
   plan.pages = wire.pages();
   plan.swap_pages = wire.swap_pages();
+  plan.deterministic = wire.deterministic();
   plan.context_length = wire.context_length();
   plan.reasons.assign(wire.reasons().begin(), wire.reasons().end());
   SKEIN_RETURN_IF_ERROR(plan::CheckPlan(plan));

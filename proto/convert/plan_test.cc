@@ -44,6 +44,7 @@ plan::Plan DistinctPlan() {
   plan.swap_pages = 500;
   plan.kv_dtype = plan::KvDType::kInt8;
   plan.hop_dtype = DType::kBF16;
+  plan.deterministic = true;
   plan.context_length = 1900;
   plan.reasons = {"first", "second"};
   return plan;

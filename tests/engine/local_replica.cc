@@ -111,7 +111,8 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                               .pages = options.pages,
                               .kv_dtype = options.kv_dtype,
                               .hop_dtype = options.hop_dtype,
-                              .activations = kernels::ActivationDType(options.device)}));
+                              .activations = kernels::ActivationDType(options.device),
+                              .deterministic = options.deterministic}));
       SKEIN_ASSIGN_OR_RETURN(rank->shard, LoadShard(tensors, rank->program, *rank->backend, {}));
       SKEIN_ASSIGN_OR_RETURN(rank->kv, rank->backend->AllocateKv(rank->program.kv));
       if (options.swap_pages > 0) {
@@ -273,7 +274,7 @@ absl::StatusOr<LocalReplica::Answers> LocalReplica::GenerateMore(
       for (const auto& token : output.tokens) {
         answer.push_back(token.id);
         ++given;
-        mus_[{output.request_id, output.answer}].push_back(token.mu);
+        sampled_[{output.request_id, output.answer}].push_back(token);
       }
       std::vector<serving::SampledToken>& logprobs = prompt_logprobs_[output.request_id];
       logprobs.insert(logprobs.end(), output.prompt_logprobs.begin(), output.prompt_logprobs.end());

@@ -36,6 +36,7 @@ struct LocalReplicaOptions {
   int64_t swap_pages = 0;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   DType hop_dtype = DType::kF32;
+  bool deterministic = false;
   DeviceKind device = DeviceKind::kCpu;
   int32_t max_num_seqs = 8;
   PreemptionRates rates;
@@ -78,10 +79,10 @@ class LocalReplica {
   const std::map<serving::RequestId, std::vector<serving::SampledToken>>& prompt_logprobs() const {
     return prompt_logprobs_;
   }
-  // Mirostat's state after each token of an answer.
-  const std::map<std::pair<serving::RequestId, int32_t>, std::vector<float>>& mus() const {
-    return mus_;
-  }
+  // The answers' tokens with all that is told of them.
+  using Sampled =
+      std::map<std::pair<serving::RequestId, int32_t>, std::vector<serving::SampledToken>>;
+  const Sampled& sampled() const { return sampled_; }
 
   // What the rank is doing, as its heartbeats would tell it. Ranks of a stage are neighbours.
   comm::Progress progress(int rank) const;
@@ -132,7 +133,7 @@ class LocalReplica {
   std::atomic<int64_t> hop_bytes_ = 0;
   std::set<int32_t> worked_;  // slots, by the last order
   std::map<serving::RequestId, std::vector<serving::SampledToken>> prompt_logprobs_;
-  std::map<std::pair<serving::RequestId, int32_t>, std::vector<float>> mus_;
+  Sampled sampled_;
   serving::ReplicaLoad load_;
 };
 

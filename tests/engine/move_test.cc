@@ -52,7 +52,7 @@ using Row = std::pair<AnswerId, int64_t>;  // an answer, and the position that i
 
 struct Served {
   std::map<AnswerId, std::vector<int32_t>> tokens;
-  std::map<AnswerId, std::vector<float>> mus;
+  LocalReplica::Sampled sampled;
   std::map<Row, std::vector<float>> logits;
 };
 
@@ -90,7 +90,7 @@ class MoveTest : public ::testing::Test {
     auto answers = (*replica)->Generate(
         requests, {.max_num_batched_tokens = 48, .micro_batches = 2, .max_micro_batch_rows = 32});
     EXPECT_THAT(answers.status(), IsOk());
-    Served served{.tokens = *answers, .mus = (*replica)->mus(), .logits = {}};
+    Served served{.tokens = *answers, .sampled = (*replica)->sampled(), .logits = {}};
     for (const serving::Request& request : requests) {
       for (const serving::AnswerStart& answer : request.answers) {
         const AnswerId id = {request.id, answer.index};
@@ -114,7 +114,7 @@ class MoveTest : public ::testing::Test {
         const size_t count = given + static_cast<size_t>(answer.index);
         const std::vector<int32_t>& tokens = from.tokens.at(id);
         answer.output.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count));
-        if (request.sampling.mirostat_tau > 0) answer.mu = from.mus.at(id)[count - 1];
+        if (request.sampling.mirostat_tau > 0) answer.mu = from.sampled.at(id)[count - 1].mu;
       }
     }
     return requests;

@@ -58,6 +58,8 @@ void AddModel(CLI::App& command, ModelBenchOptions& options) {
   command.add_option("--model", options.model, "a model folder or synthetic:NAME")
       ->check(NotEmpty())
       ->capture_default_str();
+  command.add_flag("--deterministic", options.deterministic,
+                   "on GPUs: as coordinators that are given this flag plan it");
   command
       .add_option("--min-fraction", options.min_fraction,
                   "fail when a row reaches less than this share of its ceiling")

@@ -78,7 +78,8 @@ absl::Status BenchModel::Load() {
                                         .pages = pages_per_sequence_ * options_.sequences,
                                         .kv_dtype = device_.is_gpu() ? kernels::KvDType::kBF16
                                                                      : kernels::KvDType::kF32,
-                                        .activations = kernels::ActivationDType(kind)}));
+                                        .activations = kernels::ActivationDType(kind),
+                                        .deterministic = options_.deterministic}));
   ShardLoadOptions load{.threads = device_.threads};
   load.progress = [&](int64_t done, int64_t total) {
     ShowProgress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));

@@ -29,10 +29,11 @@ struct StepCost {
 };
 
 struct BenchModelOptions {
-  std::string model;        // a folder, or synthetic:NAME
-  int32_t sequences = 1;    // at once
-  int32_t most_rows = 1;    // of a step
-  int32_t most_tokens = 1;  // of a sequence
+  std::string model;           // a folder, or synthetic:NAME
+  int32_t sequences = 1;       // at once
+  int32_t most_rows = 1;       // of a step
+  int32_t most_tokens = 1;     // of a sequence
+  bool deterministic = false;  // kernels::Program's
 };
 
 // Sequence s of the batch has slot s and pages of its own.

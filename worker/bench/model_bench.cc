@@ -45,6 +45,7 @@ class ModelBench {
 
   absl::Status Load(BenchModelOptions of) {
     of.model = options_.model;
+    of.deterministic = options_.deterministic;
     SKEIN_ASSIGN_OR_RETURN(model_, BenchModel::Load(of, device_));
     report_.emplace(command_, options_.model, device_.machine);
     report_->Begin();

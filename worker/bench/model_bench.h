@@ -15,6 +15,7 @@ struct ModelBenchOptions {
   std::string model = "synthetic:llama3-1b";  // or a folder
   std::string json_file;                      // "": none
   double min_fraction = 0;                    // of its ceiling that each row reaches
+  bool deterministic = false;                 // kernels::Program's
 };
 
 struct DecodeBenchOptions {

@@ -1,0 +1,134 @@
+// With --deterministic a GPU's answers have the same bits whatever is computed beside them, and in
+// every layout.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_copies.h"
+#include "kernels/cuda/device_testing.h"
+#include "model/config/model_config.h"
+#include "model/format/open.h"
+#include "tests/engine/local_replica.h"
+
+namespace skein::worker {
+namespace {
+
+// All that is told of a token, bits included.
+struct Told {
+  int32_t id = 0;
+  float logprob = 0;
+  std::vector<serving::TokenLogprob> top;
+
+  friend bool operator==(const Told&, const Told&) = default;
+};
+
+struct Served {
+  std::map<LocalReplica::AnswerId, std::vector<Told>> answers;
+  std::map<serving::RequestId, std::vector<Told>> prompts;
+
+  friend bool operator==(const Served&, const Served&) = default;
+};
+
+std::vector<Told> ToldOf(const std::vector<serving::SampledToken>& tokens) {
+  std::vector<Told> told;
+  for (const serving::SampledToken& token : tokens) {
+    told.push_back({token.id, token.logprob, token.top_logprobs});
+  }
+  return told;
+}
+
+std::vector<serving::Request> Requests(int64_t vocab_size) {
+  std::vector<serving::Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    serving::Request request{.id = serving::RequestId(i + 1), .max_tokens = 48};
+    const int length = i < 4 ? 1 + i : 5 + i * i;
+    for (int t = 0; t < length; ++t) {
+      request.prompt.push_back(static_cast<int32_t>((t * 131 + i * 29 + 7) % vocab_size));
+    }
+    request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 1.0f, .seed = 5, .logprobs = 3};
+    request.prompt_logprobs = 1;
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+class CudaDeterministicTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    SKEIN_NEED_GPU();
+    SKEIN_ASSERT_OK_AND_ASSIGN(config_, model::LoadModelConfig("checkpoints/bard"));
+    SKEIN_ASSERT_OK_AND_ASSIGN(tensors_, model::OpenTensorSource("checkpoints/bard"));
+  }
+
+  std::unique_ptr<LocalReplica> OnGpu(LocalReplicaOptions options) {
+    options.device = DeviceKind::kCuda;
+    options.kv_dtype = kernels::KvDType::kBF16;
+    options.hop_dtype = DType::kBF16;
+    options.observe = false;
+    options.make_backend = [] { return *kernels::MakeCudaBackend({.threads = 2}); };
+    options.make_copies = [] { return *kernels::MakeCudaCopies(0); };
+    return *LocalReplica::Create(config_, *tensors_, options);
+  }
+
+  Served Serve(const LocalReplicaOptions& options, const SchedulerLimits& limits) {
+    const auto replica = OnGpu(options);
+    const auto answers = replica->Generate(Requests(config_.vocab_size), limits);
+    EXPECT_THAT(answers.status(), IsOk());
+    preemptions_ = replica->load().preemptions_recomputed;
+    Served served;
+    for (const auto& [id, tokens] : replica->sampled()) served.answers[id] = ToldOf(tokens);
+    for (const auto& [id, tokens] : replica->prompt_logprobs()) served.prompts[id] = ToldOf(tokens);
+    return served;
+  }
+
+  model::ModelConfig config_;
+  std::unique_ptr<model::TensorSource> tensors_;
+  int64_t preemptions_ = 0;
+};
+
+constexpr SchedulerLimits kTogether = {.max_num_batched_tokens = 100, .max_micro_batch_rows = 100};
+constexpr SchedulerLimits kAlone = {.max_num_batched_tokens = 24, .max_micro_batch_rows = 24};
+
+TEST_F(CudaDeterministicTest, BatchesLeaveBitsAlone) {
+  const LocalReplicaOptions together = {.pages = 1024, .deterministic = true, .max_num_seqs = 12};
+  const Served first = Serve(together, kTogether);
+  ASSERT_EQ(first.answers.size(), 12u);
+  ASSERT_EQ(first.prompts.at(serving::RequestId(12)).size(), 5 + 11 * 11 - 1u);
+  EXPECT_TRUE(Serve(together, kTogether) == first) << "a second time";
+  LocalReplicaOptions alone = together;
+  alone.max_num_seqs = 1;
+  EXPECT_TRUE(Serve(alone, kAlone) == first) << "one after the other, in short pieces";
+  // What was decoded is computed again as a prompt.
+  LocalReplicaOptions crowded = together;
+  crowded.pages = 20;
+  EXPECT_TRUE(Serve(crowded, kTogether) == first) << "with sequences that give way";
+  EXPECT_GT(preemptions_, 0);
+
+  LocalReplicaOptions fast = together;
+  fast.deterministic = alone.deterministic = false;
+  EXPECT_FALSE(Serve(fast, kTogether) == Serve(alone, kAlone))
+      << "it would be so without: this test says nothing";
+}
+
+TEST_F(CudaDeterministicTest, LayoutsLeaveBitsAlone) {
+  const LocalReplicaOptions options = {.pages = 1024, .deterministic = true, .max_num_seqs = 12};
+  const Served one = Serve(options, kTogether);
+  for (const plan::Layout& layout : {plan::Layout{.tp_size = 2}, plan::Layout{.pp_size = 2},
+                                     plan::Layout{.tp_size = 2, .pp_size = 2}}) {
+    LocalReplicaOptions other = options;
+    other.layout = layout;
+    SchedulerLimits limits = kTogether;
+    limits.stages = limits.micro_batches = layout.pp_size;
+    EXPECT_TRUE(Serve(other, limits) == one)
+        << "tp " << layout.tp_size << ", pp " << layout.pp_size;
+  }
+}
+
+}  // namespace
+}  // namespace skein::worker
