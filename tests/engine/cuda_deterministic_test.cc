@@ -92,8 +92,10 @@ class CudaDeterministicTest : public testing::Test {
   int64_t preemptions_ = 0;
 };
 
-constexpr SchedulerLimits kTogether = {.max_num_batched_tokens = 100, .max_micro_batch_rows = 100};
-constexpr SchedulerLimits kAlone = {.max_num_batched_tokens = 24, .max_micro_batch_rows = 24};
+constexpr SchedulerLimits kTogether = {
+    .max_num_batched_tokens = 100, .logit_rows = 100, .max_micro_batch_rows = 100};
+constexpr SchedulerLimits kAlone = {
+    .max_num_batched_tokens = 24, .logit_rows = 24, .max_micro_batch_rows = 24};
 
 TEST_F(CudaDeterministicTest, BatchesLeaveBitsAlone) {
   const LocalReplicaOptions together = {.pages = 1024, .deterministic = true, .max_num_seqs = 12};
