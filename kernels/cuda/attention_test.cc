@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -96,6 +97,8 @@ TEST(DecodeAttentionTest, SpreadsFewLongSequences) {
   TestDecode({DType::kF16, 16, 1, 64, 64, 0}, {{1, 33333}, {1, 5}});
   TestDecode({DType::kBF16, 4, 1, 128, 16, 0}, {{1, 131072}});
   TestDecode({DType::kBF16, 4, 1, 96, 16, 5000}, {{1, 20001}, {1, 4999}, {1, 5001}});
+  TestDecode({DType::kBF16, 8, 2, 128, 16, 0, true}, {{1, 20000}});
+  TestDecode({DType::kF16, 4, 1, 96, 16, 5000, true}, {{1, 20001}, {1, 4999}, {1, 5001}});
 }
 
 // Where a long decode may lose a position: at both ends of what is seen, and where workers' runs
@@ -120,10 +123,13 @@ std::vector<int32_t> Needles(const AttentionShape& shape, int32_t length, int32_
 
 TEST(DecodeAttentionTest, LosesNoPosition) {
   SKEIN_NEED_GPU();
-  const std::pair<AttentionShape, int32_t> cases[] = {{{DType::kBF16, 8, 2, 128, 16, 0}, 20000},
-                                                      {{DType::kF16, 16, 1, 64, 64, 0}, 33333},
-                                                      {{DType::kBF16, 4, 1, 128, 16, 0}, 131072},
-                                                      {{DType::kF16, 4, 2, 96, 16, 5000}, 20001}};
+  const std::pair<AttentionShape, int32_t> cases[] = {
+      {{DType::kBF16, 8, 2, 128, 16, 0}, 20000},
+      {{DType::kF16, 16, 1, 64, 64, 0}, 33333},
+      {{DType::kBF16, 4, 1, 128, 16, 0}, 131072},
+      {{DType::kF16, 4, 2, 96, 16, 5000}, 20001},
+      {{DType::kBF16, 8, 2, 128, 16, 0, true}, 20000},
+      {{DType::kF16, 4, 2, 64, 64, 5000, true}, 20001}};
   for (const auto& [shape, length] : cases) {
     for (const int32_t multiprocessors : {1, 3, Multiprocessors()}) {
       SCOPED_TRACE(testing::Message() << "runs of " << multiprocessors << " multiprocessors");
@@ -138,6 +144,7 @@ TEST(DecodeAttentionTest, PacksManyShortSequences) {
   for (int32_t s = 0; s < 300; ++s) pieces.push_back({s % 13 == 5 ? 0 : 1, 1 + s * 7 % 211});
   TestDecode({DType::kBF16, 16, 4, 128, 16, 0}, pieces);
   TestDecode({DType::kF16, 6, 6, 64, 64, 64}, pieces);
+  TestDecode({DType::kBF16, 16, 4, 128, 16, 0, true}, pieces);
 }
 
 TEST(DecodeAttentionTest, ManySequencesNeedSeveralScans) {
@@ -183,11 +190,60 @@ struct RopeCase {
   int32_t kv_heads;
   int32_t head_dim;
   int32_t page_size;
+  bool int8 = false;
 };
+
+// What a key or a value of a cache should be, and what may be wrong with it.
+struct Vector {
+  std::vector<double> values, errors;
+};
+
+// Where an int8 cache keeps the vector, with its scale: an element is half a step off at most. The
+// step is a 127th of the largest element, which may be off as its own error says.
+void AddInt8(const char* block, const RopeCase& c, int row, bool is_value, const Vector& vector,
+             std::vector<float>& actual, Expected& expected) {
+  float scale;
+  std::memcpy(&scale, block + KvScalesByte(c.head_dim, is_value) + row * 4, 4);
+  double largest = 0;
+  double error = 0;
+  for (int i = 0; i < c.head_dim; ++i) {
+    largest = std::max(largest, std::abs(vector.values[i]));
+    error = std::max(error, vector.errors[i]);
+  }
+  actual.push_back(scale);
+  expected.Add(largest / 127, (error + largest * 0x1p-23) / 127);
+  int most = 0;
+  for (int i = 0; i < c.head_dim; ++i) {
+    const auto steps = static_cast<int8_t>(
+        block[(is_value ? KvValuesByte(c.head_dim, true) : 0) + KvInt8Offset(c.head_dim, row, i)]);
+    most = std::max(most, std::abs(int{steps}));
+    actual.push_back(static_cast<float>(steps * double{scale}));
+    expected.Add(vector.values[i], scale / 2 + vector.errors[i] + largest * 0x1p-22);
+  }
+  EXPECT_EQ(most, largest > 0 ? 127 : 0);
+}
+
+void Add16Bits(const char* block, const RopeCase& c, int row, bool is_value, const Vector& vector,
+               std::vector<float>& actual, Expected& expected) {
+  for (int i = 0; i < c.head_dim; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits,
+                block + (is_value ? KvValuesByte(c.head_dim, false) : 0) +
+                    2 * (KvChunkOffset(c.head_dim, row, i / 8) + i % 8),
+                2);
+    float value;
+    ConvertToFloat(c.dtype, &bits, 1, &value);
+    actual.push_back(value);
+    expected.Add(vector.values[i], vector.errors[i] +
+                                       UnitRoundoff(c.dtype) * std::abs(vector.values[i]) +
+                                       LeastError(c.dtype));
+  }
+}
 
 void TestRope(const RopeCase& c) {
   SCOPED_TRACE(testing::Message() << DTypeName(c.dtype) << " " << c.heads << "/" << c.kv_heads
-                                  << " x " << c.head_dim << " page " << c.page_size);
+                                  << " x " << c.head_dim << " page " << c.page_size
+                                  << (c.int8 ? " int8" : ""));
   const std::vector<int32_t> positions = {0, 1, 17, 1000, 131071, 5, 1048575};
   const std::vector<int64_t> slots = {3, 70, -1, 64, 159, 16, 0};
   constexpr int64_t kCacheSlots = 192;
@@ -195,7 +251,9 @@ void TestRope(const RopeCase& c) {
   const int64_t d = c.head_dim;
   const int64_t width = (c.heads + 2 * c.kv_heads) * d;
   const int64_t stride = width + 8;
-  const std::vector<float> qkv = RandomValues(1, rows * stride, c.dtype, 2);
+  std::vector<float> qkv = RandomValues(1, rows * stride, c.dtype, 2);
+  // A value of zeros has no step.
+  std::fill_n(qkv.begin() + (c.heads + c.kv_heads) * d, d, 0.0f);
   std::vector<float> frequencies;
   for (int64_t i = 0; i < d / 2; ++i) {
     frequencies.push_back(static_cast<float>(
@@ -207,8 +265,8 @@ void TestRope(const RopeCase& c) {
   const DeviceArray<float> device_frequencies(frequencies);
   const DeviceArray<int32_t> device_positions(positions);
   const DeviceArray<int64_t> device_slots(slots);
-  KvLayer kv = {nullptr, c.kv_heads, c.head_dim, c.page_size};
-  const DeviceBytes cache(DTypeBytes(c.dtype, kCacheSlots / c.page_size * kv.PageElements()));
+  KvLayer kv = {nullptr, c.kv_heads, c.head_dim, c.page_size, c.int8};
+  const DeviceBytes cache(kCacheSlots / c.page_size * kv.PageBytes());
   kv.data = cache.data();
   SKEIN_ASSERT_OK(Enqueue(RopeAppendKv{.dtype = c.dtype,
                                        .rows = rows,
@@ -223,50 +281,54 @@ void TestRope(const RopeCase& c) {
   SKEIN_ASSERT_OK(stream.Finish());
 
   const std::vector<float> rotated = Decoded(c.dtype, device_qkv);
-  const std::vector<float> cached = Decoded(c.dtype, cache);
+  std::vector<char> cached(static_cast<size_t>(cache.bytes()));
+  cache.Download(cached.data(), cache.bytes());
   std::vector<float> actual;
   Expected expected;
-  int64_t touched = 0;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t h = 0; h < c.heads + 2 * c.kv_heads; ++h) {
       const float* in = qkv.data() + r * stride + h * d;
-      const bool query = h < c.heads;
+      Vector vector;
       for (int64_t i = 0; i < d; ++i) {
-        double value = in[i];
-        double error = 0;
-        if (h < c.heads + c.kv_heads && slots[r] >= 0) {
-          const int64_t pair = i % (d / 2);
-          const double angle = static_cast<float>(positions[r]) * frequencies[pair];
-          const double a = in[pair];
-          const double b = in[pair + d / 2];
-          value = i < d / 2 ? a * std::cos(angle) - b * std::sin(angle)
-                            : b * std::cos(angle) + a * std::sin(angle);
-          // A turn is rounded to 2^-25 of itself: 2^-22 radians.
-          error = (std::abs(a) + std::abs(b)) * 0x1p-21 + UnitRoundoff(c.dtype) * std::abs(value) +
-                  LeastError(c.dtype);
-        }
-        if (query) {
-          expected.Add(value, error);
+        vector.values.push_back(in[i]);
+        vector.errors.push_back(0);
+        if (h >= c.heads + c.kv_heads || slots[r] < 0) continue;
+        const int64_t pair = i % (d / 2);
+        const double angle = static_cast<float>(positions[r]) * frequencies[pair];
+        const double a = in[pair];
+        const double b = in[pair + d / 2];
+        vector.values.back() = i < d / 2 ? a * std::cos(angle) - b * std::sin(angle)
+                                         : b * std::cos(angle) + a * std::sin(angle);
+        // A turn is rounded to 2^-25 of itself: 2^-22 radians.
+        vector.errors.back() = (std::abs(a) + std::abs(b)) * 0x1p-21;
+      }
+      if (h < c.heads) {
+        for (int64_t i = 0; i < d; ++i) {
+          const bool kept = slots[r] < 0;
+          expected.Add(vector.values[i],
+                       kept
+                           ? 0
+                           : vector.errors[i] + UnitRoundoff(c.dtype) * std::abs(vector.values[i]) +
+                                 LeastError(c.dtype));
           actual.push_back(rotated[r * stride + h * d + i]);
-        } else if (slots[r] >= 0) {
-          const bool is_value = h >= c.heads + c.kv_heads;
-          const auto kv_head = static_cast<int>((h - c.heads) % c.kv_heads);
-          const auto offset = static_cast<int>(slots[r] % c.page_size);
-          const int64_t at = kv.BlockBegin(slots[r] / c.page_size, kv_head, offset) +
-                             (is_value ? kKvBlock * d : 0) +
-                             KvChunkOffset(c.head_dim, offset % kKvBlock, static_cast<int>(i / 8)) +
-                             i % 8;
-          expected.Add(value, error);
-          actual.push_back(cached[at]);
-          ++touched;
         }
+      } else if (slots[r] >= 0) {
+        const auto offset = static_cast<int>(slots[r] % c.page_size);
+        const char* block =
+            cached.data() + kv.BlockByte(slots[r] / c.page_size,
+                                         static_cast<int>((h - c.heads) % c.kv_heads), offset);
+        (c.int8 ? AddInt8 : Add16Bits)(block, c, offset % kKvBlock, h >= c.heads + c.kv_heads,
+                                       vector, actual, expected);
       }
     }
   }
   EXPECT_TRUE(Agrees(actual, expected));
-  int64_t written = 0;
-  for (float x : cached) written += std::isnan(x) ? 0 : 1;
-  EXPECT_EQ(written, touched);
+  // Bytes that are not of a vector that was written: as before. Of those that are, few are 0xff.
+  const int64_t per_vector = c.int8 ? d + 4 : 2 * d;
+  const int64_t written = 6 * 2 * c.kv_heads * per_vector;
+  const int64_t changed = std::ranges::count_if(cached, [](char b) { return b != '\xff'; });
+  EXPECT_LE(changed, written);
+  EXPECT_GE(changed, written * 15 / 16);
 }
 
 TEST(RopeAppendKvTest, AgreesWithTheDefinition) {
@@ -274,11 +336,51 @@ TEST(RopeAppendKvTest, AgreesWithTheDefinition) {
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (int32_t head_dim : {64, 96, 128}) {
       for (int32_t page_size : {16, 64}) {
-        TestRope({dtype, 8, 2, head_dim, page_size});
-        TestRope({dtype, 3, 1, head_dim, page_size});
-        TestRope({dtype, 32, 32, head_dim, page_size});
+        for (const bool int8 : {false, true}) {
+          TestRope({dtype, 8, 2, head_dim, page_size, int8});
+          TestRope({dtype, 3, 1, head_dim, page_size, int8});
+          TestRope({dtype, 32, 32, head_dim, page_size, int8});
+        }
       }
     }
+  }
+}
+
+// What is not finite makes its own key or value NaN, and no other.
+TEST(RopeAppendKvTest, ANumberThatIsNotFiniteIsSeen) {
+  SKEIN_NEED_GPU();
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    std::vector<float> qkv(6 * 64, 1.0f);  // 2 heads, 2 keys, 2 values
+    qkv[5 * 64 + 33] = bad;
+    OwnStream stream;
+    const DeviceBytes device_qkv = Encoded(DType::kBF16, qkv);
+    const DeviceArray<float> frequencies(std::vector<float>(32, 0.0f));
+    const DeviceArray<int32_t> positions({0});
+    const DeviceArray<int64_t> slots({5});
+    KvLayer kv = {nullptr, 2, 64, 16, true};
+    const DeviceBytes cache(kv.PageBytes());
+    kv.data = cache.data();
+    SKEIN_ASSERT_OK(Enqueue(RopeAppendKv{.rows = 1,
+                                         .heads = 2,
+                                         .qkv = device_qkv.data(),
+                                         .qkv_stride = 6 * 64,
+                                         .kv = kv,
+                                         .inverse_frequencies = frequencies.get(),
+                                         .positions = positions.get(),
+                                         .kv_slots = slots.get()},
+                            stream));
+    SKEIN_ASSERT_OK(stream.Finish());
+    std::vector<char> cached(static_cast<size_t>(cache.bytes()));
+    cache.Download(cached.data(), cache.bytes());
+    const auto scale = [&](int head, bool of_value) {
+      float value;
+      std::memcpy(&value, &cached[kv.BlockByte(0, head, 5) + KvScalesByte(64, of_value) + 5 * 4],
+                  4);
+      return value;
+    };
+    EXPECT_TRUE(std::isnan(scale(1, true)));
+    EXPECT_FLOAT_EQ(scale(0, true), 1.0f / 127);
+    EXPECT_FLOAT_EQ(scale(1, false), 1.0f / 127);
   }
 }
 

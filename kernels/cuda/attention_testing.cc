@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -61,9 +62,9 @@ std::vector<int32_t> Tables(const std::vector<Piece>& pieces, const std::vector<
   return tables;
 }
 
-int64_t CacheElements(const AttentionShape& shape, const std::vector<Piece>& pieces) {
-  const KvLayer kv = {nullptr, shape.kv_heads, shape.head_dim, shape.page_size};
-  return CachePages(pieces, shape.page_size) * kv.PageElements();
+int64_t CacheBytes(const AttentionShape& shape, const std::vector<Piece>& pieces) {
+  const KvLayer kv = {nullptr, shape.kv_heads, shape.head_dim, shape.page_size, shape.int8};
+  return CachePages(pieces, shape.page_size) * kv.PageBytes();
 }
 
 }  // namespace
@@ -73,7 +74,7 @@ float AttentionShape::scale() const { return 1.0f / std::sqrt(static_cast<float>
 std::string AttentionShape::Name() const {
   return std::string(DTypeName(dtype)) + " heads " + std::to_string(heads) + "/" +
          std::to_string(kv_heads) + " x " + std::to_string(head_dim) + " page " +
-         std::to_string(page_size) + " window " + std::to_string(window);
+         std::to_string(page_size) + " window " + std::to_string(window) + (int8 ? " int8" : "");
 }
 
 std::vector<AttentionShape> AttentionShapes() {
@@ -84,14 +85,19 @@ std::vector<AttentionShape> AttentionShapes() {
         for (int32_t window : {0, 1, 20, 100}) {
           shapes.push_back({dtype, 8, 2, head_dim, page_size, window});
         }
+        for (int32_t window : {0, 1, 77}) {
+          shapes.push_back({dtype, 4, 2, head_dim, page_size, window, true});
+        }
       }
     }
   }
   for (int32_t group : {1, 2, 3, 5, 7, 8, 9, 12, 16}) {
     shapes.push_back({DType::kBF16, 3 * group, 3, 128, 16, 0});
     shapes.push_back({DType::kF16, group, 1, 64, 64, 30});
+    shapes.push_back({DType::kBF16, 2 * group, 2, group % 2 == 0 ? 96 : 128, 16, 0, true});
   }
   shapes.push_back({DType::kBF16, 4, 2, 128, 48, 0});
+  shapes.push_back({DType::kBF16, 4, 2, 64, 48, 0, true});
   return shapes;
 }
 
@@ -101,7 +107,7 @@ PagedProblem::PagedProblem(const AttentionShape& shape, std::vector<Piece> piece
       row_begin_(RowBegins(pieces_)),
       q_values_(RandomValues(seed, row_begin_.back() * q_stride(), shape.dtype, 4)),
       table_stride_(LongestTable(pieces_, shape.page_size)),
-      cache_(DTypeBytes(shape.dtype, CacheElements(shape, pieces_))),
+      cache_(CacheBytes(shape, pieces_)),
       q_on_device_(Encoded(shape.dtype, q_values_)),
       row_begin_on_device_(row_begin_),
       slots_(Shuffled(static_cast<int64_t>(pieces_.size()) + 2, seed + 1)),
@@ -110,34 +116,49 @@ PagedProblem::PagedProblem(const AttentionShape& shape, std::vector<Piece> piece
       slots_on_device_(slots_),
       lengths_on_device_(lengths_),
       tables_on_device_(tables_) {
-  const KvLayer layer = kv();
   const int64_t vector = shape.head_dim;
-  std::vector<uint16_t> cache(static_cast<size_t>(CacheElements(shape, pieces_)), 0xffff);
+  std::vector<char> cache(static_cast<size_t>(cache_.bytes()), '\xff');
   for (size_t s = 0; s < pieces_.size(); ++s) {
     const int64_t per_position = int64_t{shape.kv_heads} * 2 * vector;
     kv_values_.push_back(RandomValues(seed + 3 + static_cast<uint32_t>(s),
                                       pieces_[s].length * per_position, shape.dtype, 1));
     PlantNeedles(s);
-    std::vector<uint16_t> stored(kv_values_[s].size());
-    ConvertFromFloat(shape.dtype, kv_values_[s].data(), static_cast<int64_t>(stored.size()),
-                     stored.data());
     for (int64_t p = 0; p < pieces_[s].length; ++p) {
       const int64_t page = tables_[slots_[s] * table_stride_ + p / shape.page_size];
       const int offset = static_cast<int>(p % shape.page_size);
       for (int h = 0; h < shape.kv_heads; ++h) {
         for (int part = 0; part < 2; ++part) {
-          uint16_t* to =
-              cache.data() + layer.BlockBegin(page, h, offset) + part * kKvBlock * shape.head_dim;
-          const uint16_t* from = stored.data() + p * per_position + (2 * h + part) * vector;
-          for (int chunk = 0; chunk < shape.head_dim / kKvChunk; ++chunk) {
-            std::copy_n(from + chunk * kKvChunk, kKvChunk,
-                        to + KvChunkOffset(shape.head_dim, offset % kKvBlock, chunk));
-          }
+          Store(kv_values_[s].data() + p * per_position + (2 * h + part) * vector, page, h, offset,
+                part, cache);
         }
       }
     }
   }
   cache_.Upload(cache.data(), cache_.bytes());
+}
+
+void PagedProblem::Store(float* vector, int64_t page, int head, int offset, int part,
+                         std::vector<char>& cache) const {
+  const int row = offset % kKvBlock;
+  char* const block = cache.data() + kv().BlockByte(page, head, offset);
+  char* const rows = block + part * KvValuesByte(shape_.head_dim, shape_.int8);
+  if (!shape_.int8) {
+    std::vector<uint16_t> stored(static_cast<size_t>(shape_.head_dim));
+    ConvertFromFloat(shape_.dtype, vector, shape_.head_dim, stored.data());
+    for (int chunk = 0; chunk < shape_.head_dim / kKvChunk; ++chunk) {
+      std::memcpy(rows + 2 * KvChunkOffset(shape_.head_dim, row, chunk),
+                  stored.data() + chunk * kKvChunk, 2 * kKvChunk);
+    }
+    return;
+  }
+  float scale = 0;
+  for (int i = 0; i < shape_.head_dim; ++i) scale = std::max(scale, std::abs(vector[i]) / 127);
+  std::memcpy(block + KvScalesByte(shape_.head_dim, part == 1) + row * 4, &scale, 4);
+  for (int i = 0; i < shape_.head_dim; ++i) {
+    const float steps = std::clamp(std::nearbyint(vector[i] / scale), -127.0f, 127.0f);
+    vector[i] = steps * scale;
+    rows[KvInt8Offset(shape_.head_dim, row, i)] = static_cast<char>(static_cast<int8_t>(steps));
+  }
 }
 
 // A quarter of the query is a key whose score is about 1.3 * sqrt(head_dim): e^11 and more, as much
@@ -166,7 +187,7 @@ PagedBatch PagedProblem::batch() const {
 }
 
 KvLayer PagedProblem::kv() const {
-  return {cache_.data(), shape_.kv_heads, shape_.head_dim, shape_.page_size};
+  return {cache_.data(), shape_.kv_heads, shape_.head_dim, shape_.page_size, shape_.int8};
 }
 
 DeviceBytes PagedProblem::NewOut() const {
@@ -180,7 +201,9 @@ const float* PagedProblem::KeyAt(int64_t sequence, int64_t position, int64_t kv_
 
 // Errors: scores are float sums of head_dim products by matrix instructions that keep 22 bits, and
 // e^x has that relative error; weights are rounded to the dtype before they meet the values; the
-// sums over positions are such instructions' again; the result is rounded.
+// sums over positions are such instructions' again; the result is rounded. Of int8, scores and
+// weights are multiplied with a scale each, in float, and it is the product of weight and scale
+// that is rounded: where that is among the least numbers, its error is of the integer's size.
 void PagedProblem::Attend(int64_t sequence, int64_t row, int64_t head, Expected& expected) const {
   const Piece& piece = pieces_[sequence];
   const int64_t d = shape_.head_dim;
@@ -206,7 +229,7 @@ void PagedProblem::Attend(int64_t sequence, int64_t row, int64_t head, Expected&
   double total = 0;
   for (double& weight : weights) total += weight = std::exp(weight - largest);
   const auto count = static_cast<double>(weights.size());
-  const double relative = UnitRoundoff(shape_.dtype) +
+  const double relative = UnitRoundoff(shape_.dtype) + (shape_.int8 ? 3 * 0x1p-24 : 0) +
                           2 * most * (static_cast<double>(d) / 16 + 2) * 0x1p-22 +
                           (count / 16 + 16) * 0x1p-22;
   for (int64_t i = 0; i < d; ++i) {
@@ -218,7 +241,7 @@ void PagedProblem::Attend(int64_t sequence, int64_t row, int64_t head, Expected&
       const double weight = weights[p - first] / total;
       sum += weight * value;
       magnitude += weight * std::abs(value);
-      values += std::abs(value);
+      values += shape_.int8 ? 127 : std::abs(value);
     }
     expected.Add(sum, relative * magnitude + LeastError(shape_.dtype) * (1 + values / total) +
                           UnitRoundoff(shape_.dtype) * std::abs(sum));

@@ -21,6 +21,7 @@ struct AttentionShape {
   int32_t head_dim = 64;
   int32_t page_size = 16;
   int32_t window = 0;
+  bool int8 = false;  // the cache
 
   float scale() const;
   std::string Name() const;
@@ -38,7 +39,8 @@ struct Piece {
 // Shapes that both kinds of attention are held against.
 std::vector<AttentionShape> AttentionShapes();
 
-// Pages lie anywhere in the cache, slots in any order; what no sequence owns is NaN.
+// Pages lie anywhere in the cache, slots in any order; what no sequence owns is NaN, its scale
+// where elements are int8.
 class PagedProblem {
  public:
   PagedProblem(const AttentionShape& shape, std::vector<Piece> pieces, uint32_t seed = 1);
@@ -65,6 +67,9 @@ class PagedProblem {
  private:
   void Attend(int64_t sequence, int64_t row, int64_t head, Expected& expected) const;
   void PlantNeedles(size_t sequence);
+  // Puts a key (part 0) or a value, `vector`, into the cache's image, where the layout says.
+  void Store(float* vector, int64_t page, int head, int offset, int part,
+             std::vector<char>& cache) const;
   // Of a sequence's position, [kv_heads, 2, head_dim] on the host.
   const float* KeyAt(int64_t sequence, int64_t position, int64_t kv_head) const;
 
@@ -72,7 +77,7 @@ class PagedProblem {
   std::vector<Piece> pieces_;
   std::vector<int32_t> row_begin_;
   std::vector<float> q_values_;
-  std::vector<std::vector<float>> kv_values_;  // by sequence
+  std::vector<std::vector<float>> kv_values_;  // by sequence, as the cache keeps them
   int64_t table_stride_ = 1;
   DeviceBytes cache_;
   DeviceBytes q_on_device_;

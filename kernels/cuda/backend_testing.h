@@ -38,14 +38,15 @@ inline std::vector<float> Matrix(uint32_t seed, int64_t rows, int64_t cols) {
 
 class Layer {
  public:
-  explicit Layer(std::unique_ptr<Backend> backend, Collectives* collectives = nullptr)
+  explicit Layer(std::unique_ptr<Backend> backend, Collectives* collectives = nullptr,
+                 KvDType kv_dtype = KvDType::kBF16)
       : backend_(std::move(backend)) {
     p_.kv_spec = {.layers = 2,
                   .kv_heads = kKvHeads,
                   .head_dim = kHeadDim,
                   .page_size = 16,
                   .pages = 64,
-                  .dtype = KvDType::kBF16};
+                  .dtype = kv_dtype};
     p_.limits = {.rows = 300, .outputs = 64, .slots = 40, .slot_pages = 32};
     const BufferId residual = Buffer(kHidden);
     const BufferId normed = Buffer(kHidden);

@@ -192,13 +192,13 @@ void BenchBlas(Bench& bench, const Matrix& m, int64_t rows) {
 // Sequences of equal shape, their pages anywhere in the caches of several layers.
 struct Attention {
   Attention(Bench& bench, int32_t sequences, int32_t rows, int32_t length, int32_t heads,
-            int32_t kv_heads, int32_t head_dim, int32_t page_size)
+            int32_t kv_heads, int32_t head_dim, int32_t page_size, bool int8 = false)
       : sequences(sequences),
         rows(rows),
         heads(heads),
-        kv{nullptr, kv_heads, head_dim, page_size},
+        kv{nullptr, kv_heads, head_dim, page_size, int8},
         pages((length + page_size - 1) / page_size),
-        layer_bytes(2 * sequences * pages * kv.PageElements()),
+        layer_bytes(sequences * pages * kv.PageBytes()),
         layers(Bench::Sets(layer_bytes)),
         cache(RandomBytes(layers * layer_bytes, bench.stream())),
         stride(int64_t{heads + 2 * kv_heads} * head_dim),
@@ -222,6 +222,8 @@ struct Attention {
   PagedBatch batch() const {
     return {sequences, row_begin->get(), slot_ids->get(), lengths->get(), tables->get(), pages};
   }
+  // Of all KV heads.
+  double PositionBytes() const { return static_cast<double>(kv.PageBytes()) / kv.page_size; }
   KvLayer Layer(int layer) const {
     KvLayer of = kv;
     of.data = static_cast<char*>(cache.data()) + layer * layer_bytes;
@@ -239,11 +241,12 @@ struct Attention {
 };
 
 void BenchDecode(Bench& bench, int32_t sequences, int32_t length, int32_t heads, int32_t kv_heads,
-                 int32_t head_dim, int32_t page_size) {
-  const std::string name = absl::StrCat("decode attention ", sequences, " of ", length, ", ", heads,
-                                        "/", kv_heads, " x ", head_dim, " page ", page_size);
+                 int32_t head_dim, int32_t page_size, bool int8 = false) {
+  const std::string name =
+      absl::StrCat("decode attention ", sequences, " of ", length, ", ", heads, "/", kv_heads,
+                   " x ", head_dim, " page ", page_size, int8 ? " int8" : "");
   if (!bench.Wants(name)) return;
-  const Attention a(bench, sequences, 1, length, heads, kv_heads, head_dim, page_size);
+  const Attention a(bench, sequences, 1, length, heads, kv_heads, head_dim, page_size, int8);
   const DeviceBytes plan(DecodePlanBytes(sequences, bench.multiprocessors()));
   const DeviceBytes partials(
       DecodePartialBytes(heads, kv_heads, head_dim, bench.multiprocessors()));
@@ -270,8 +273,7 @@ void BenchDecode(Bench& bench, int32_t sequences, int32_t length, int32_t heads,
       },
       a.layers);
   const double positions = static_cast<double>(sequences) * length;
-  bench.Add(name, 4.0 * positions * kv_heads * head_dim, 4.0 * positions * heads * head_dim,
-            seconds);
+  bench.Add(name, positions * a.PositionBytes(), 4.0 * positions * heads * head_dim, seconds);
 }
 
 void BenchPlan(Bench& bench, int32_t sequences) {
@@ -287,12 +289,14 @@ void BenchPlan(Bench& bench, int32_t sequences) {
 }
 
 void BenchPrefill(Bench& bench, PrefillForm form, int32_t sequences, int32_t rows, int32_t length,
-                  int32_t heads, int32_t kv_heads, int32_t head_dim, int32_t page_size) {
-  const std::string name = absl::StrCat(
-      "prefill attention ", form == PrefillForm::kWarps ? "mma " : "wgmma ", sequences, " x ", rows,
-      " to ", length, ", ", heads, "/", kv_heads, " x ", head_dim, " page ", page_size);
+                  int32_t heads, int32_t kv_heads, int32_t head_dim, int32_t page_size,
+                  bool int8 = false) {
+  const std::string name =
+      absl::StrCat("prefill attention ", form == PrefillForm::kWarps ? "mma " : "wgmma ", sequences,
+                   " x ", rows, " to ", length, ", ", heads, "/", kv_heads, " x ", head_dim,
+                   " page ", page_size, int8 ? " int8" : "");
   if (!bench.Wants(name)) return;
-  const Attention a(bench, sequences, rows, length, heads, kv_heads, head_dim, page_size);
+  const Attention a(bench, sequences, rows, length, heads, kv_heads, head_dim, page_size, int8);
   const double seconds = bench.Time(
       [&](int layer) {
         return Enqueue(PrefillAttention{.batch = a.batch(),
@@ -310,16 +314,16 @@ void BenchPrefill(Bench& bench, PrefillForm form, int32_t sequences, int32_t row
       a.layers);
   const double pairs = sequences * (static_cast<double>(rows) * (length - rows) +
                                     0.5 * static_cast<double>(rows) * (rows + 1));
-  const double bytes = 4.0 * sequences *
-                       (static_cast<double>(length) * kv_heads + double{1} * rows * heads) *
-                       head_dim;
+  const double bytes =
+      sequences * (length * a.PositionBytes() + 4.0 * static_cast<double>(rows) * heads * head_dim);
   bench.Add(name, bytes, 4.0 * pairs * heads * head_dim, seconds);
 }
 
-void BenchRope(Bench& bench, int32_t rows) {
-  const std::string name = absl::StrCat("RoPE + KV write ", rows, ", 32/8 x 128");
+void BenchRope(Bench& bench, int32_t rows, bool int8) {
+  const std::string name =
+      absl::StrCat("RoPE + KV write ", rows, ", 32/8 x 128", int8 ? " int8" : "");
   if (!bench.Wants(name)) return;
-  const Attention a(bench, rows, 1, 16, 32, 8, 128, 16);
+  const Attention a(bench, rows, 1, 16, 32, 8, 128, 16, int8);
   const int sets = Bench::Sets(2 * rows * a.stride);
   const DeviceBytes qkv = RandomBytes(2 * sets * rows * a.stride, bench.stream());
   std::vector<int64_t> slots;
@@ -341,7 +345,9 @@ void BenchRope(Bench& bench, int32_t rows) {
             bench.stream());
       },
       sets);
-  bench.Add(name, 4.0 * rows * static_cast<double>(a.stride), 0, seconds);
+  // Read are all, written the queries and the cache.
+  bench.Add(name, rows * (2.0 * static_cast<double>(a.stride + 32 * 128) + a.PositionBytes()), 0,
+            seconds);
 }
 
 // Rows of 128,256 logits; greedy where top_p is 0.
@@ -424,6 +430,15 @@ void RunAll(Bench& bench) {
   BenchDecode(bench, 64, 4096, 8, 8, 128, 16);
   BenchDecode(bench, 64, 4096, 32, 8, 64, 16);
   BenchDecode(bench, 64, 4096, 32, 8, 96, 16);
+  for (const int32_t page : {16, 64}) {
+    BenchDecode(bench, 1, 131072, 32, 8, 128, page, /*int8=*/true);
+    BenchDecode(bench, 64, 4096, 32, 8, 128, page, /*int8=*/true);
+    BenchDecode(bench, 256, 640, 32, 8, 128, page, /*int8=*/true);
+  }
+  BenchDecode(bench, 64, 4096, 64, 4, 128, 16, /*int8=*/true);
+  BenchDecode(bench, 64, 4096, 8, 8, 128, 16, /*int8=*/true);
+  BenchDecode(bench, 64, 4096, 32, 8, 64, 16, /*int8=*/true);
+  BenchDecode(bench, 64, 4096, 32, 8, 96, 16, /*int8=*/true);
   BenchPlan(bench, 1);
   BenchPlan(bench, 256);
   for (PrefillForm form : {PrefillForm::kWarps, PrefillForm::kWarpgroups}) {
@@ -436,9 +451,15 @@ void RunAll(Bench& bench) {
     BenchPrefill(bench, form, 16, 128, 1024, 32, 8, 128, 16);
     BenchPrefill(bench, form, 1, 16384, 16384, 32, 8, 64, 16);
     BenchPrefill(bench, form, 1, 16384, 16384, 32, 8, 96, 16);
+    BenchPrefill(bench, form, 1, 2048, 2048, 32, 8, 128, 16, /*int8=*/true);
+    for (const int32_t head_dim : {64, 96, 128}) {
+      BenchPrefill(bench, form, 1, 16384, 16384, 32, 8, head_dim, 16, /*int8=*/true);
+    }
   }
   for (const int64_t rows : {1, 64, 2048}) BenchRmsNorm(bench, rows, 4096);
-  for (const int32_t rows : {1, 64, 2048}) BenchRope(bench, rows);
+  for (const int32_t rows : {1, 64, 2048}) {
+    for (const bool int8 : {false, true}) BenchRope(bench, rows, int8);
+  }
   for (const int64_t rows : {1, 64, 2048}) {
     BenchSwiGlu(bench, rows, 14336, GateUpLayout::kHalves);
     BenchSwiGlu(bench, rows, 14336, GateUpLayout::kInterleaved);

@@ -39,6 +39,29 @@ TEST_F(CudaBackendTest, PromptsAndDecodingAgreeWithTheReference) {
   RunAndCompare(Decode({2, 1, 0, 3}, 30));
 }
 
+// Both round keys and values, which differ by what came before them, to the same integers or to
+// neighbours: an error of up to a step, max / 127, where there was none. Logits still agree.
+TEST_F(CudaBackendTest, AnInt8CacheIsTheReferences) {
+  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({}), nullptr, KvDType::kInt8);
+  reference_ = std::make_unique<Layer>(MakeReferenceBackend(), nullptr, KvDType::kInt8);
+  RunAndCompare(Start(0, 20, 10));  // on pages 10 and 17
+  Layer wider(*MakeCudaBackend({}));
+  SKEIN_ASSERT_OK(wider.Run(Start(0, 20, 10)));
+  EXPECT_NE(gpu_->Logits(1), wider.Logits(1));
+  Batch mixed = Decode({0}, 9);
+  Join(mixed, Start(1, 100, 20));
+  RunAndCompare(mixed);
+  RunAndCompare(Decode({1, 0}, 30));
+  // Scales move with their pages.
+  Batch moved = Decode({0}, 8);
+  moved.copies = {{PageCopy::Kind::kWithin, 10, 50},
+                  {PageCopy::Kind::kSwapOut, 17, 3},
+                  {PageCopy::Kind::kWithin, 50, 17},  // another's now
+                  {PageCopy::Kind::kSwapIn, 3, 51}};
+  moved.updates = {{.slot = 0, .first_page = 0, .pages = {50, 51}}};
+  RunAndCompare(moved);
+}
+
 // That its ranges are seen is tests/gpu/profile.sh's.
 TEST_F(CudaBackendTest, AProfileEndsAfterItsStepsAndChangesNothing) {
   int ended = 0;

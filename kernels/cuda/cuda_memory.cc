@@ -243,11 +243,12 @@ absl::Status CudaWeights::FinishLoading() {
 absl::StatusOr<std::unique_ptr<CudaKv>> CudaKv::Create(const KvSpec& spec, int device,
                                                        bool on_host) {
   SKEIN_RETURN_IF_ERROR(ValidateKvSpec(spec));
-  if (spec.dtype != KvDType::kBF16 || spec.page_size % kKvBlock != 0 ||
+  if (spec.dtype == KvDType::kF32 || spec.page_size % kKvBlock != 0 ||
       !KvHeadDimIsSupported(static_cast<int>(spec.head_dim))) {
-    return absl::UnimplementedError(absl::StrCat(
-        "a cache of pages of ", spec.page_size, " and heads of ", spec.head_dim,
-        "; GPUs have caches of BF16, pages of a multiple of 16 and heads of 64, 96 or 128 so far"));
+    return absl::UnimplementedError(absl::StrCat("a cache of pages of ", spec.page_size,
+                                                 " and heads of ", spec.head_dim,
+                                                 "; GPUs have caches of BF16 or int8, pages of a "
+                                                 "multiple of 16 and heads of 64, 96 or 128"));
   }
   SKEIN_RETURN_IF_ERROR(UseDevice(device));
   auto kv = std::unique_ptr<CudaKv>(new CudaKv(spec, device));
@@ -271,7 +272,8 @@ KvLayer CudaKv::layer(int64_t layer) const {
   return {.data = data_ + layer * layer_stride(),
           .kv_heads = static_cast<int32_t>(spec().kv_heads),
           .head_dim = static_cast<int32_t>(spec().head_dim),
-          .page_size = static_cast<int32_t>(spec().page_size)};
+          .page_size = static_cast<int32_t>(spec().page_size),
+          .int8 = spec().dtype == KvDType::kInt8};
 }
 
 absl::Status CudaKv::EnqueueCopy(const CudaKv& from, int32_t from_page, int32_t to_page,

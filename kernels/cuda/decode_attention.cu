@@ -5,6 +5,7 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/decode_plan.cuh"
+#include "kernels/cuda/int8_tile.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/vectors.cuh"
@@ -56,10 +57,9 @@ struct PageIds {
   }
 };
 
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kInt8>
 struct DecodeWarp {
-  static constexpr int kBlockElements = KvBlockElements(kHeadDim);
-  static constexpr int kBlockBytes = kBlockElements * static_cast<int>(sizeof(T));
+  static constexpr int kBlockBytes = KvBlockBytes(kHeadDim, kInt8);
   static constexpr int kStages = kRingBytes / kBlockBytes;
 
   // What is known of a KV head: softmax, and sums of weight * value.
@@ -70,7 +70,7 @@ struct DecodeWarp {
 
   const DecodeAttention& op;
   PlanView plan;
-  T* ring;                   // [kStages] blocks, this warp's
+  char* ring;                // [kStages] blocks, this warp's
   ArrivalBarrier* barriers;  // [kStages]
   Cursor fill;
   PageIds page_ids;
@@ -86,9 +86,8 @@ struct DecodeWarp {
     if (lane() == 0) {
       const int offset = fill.block * kKvBlock % op.kv.page_size;
       ExpectBytes(&barriers[stage], kBlockBytes);
-      BulkCopy(ring + stage * kBlockElements,
-               static_cast<const T*>(op.kv.data) + op.kv.BlockBegin(page, fill.kv_head, offset),
-               kBlockBytes, &barriers[stage]);
+      BulkCopy(ring + stage * kBlockBytes, op.kv.Block(page, fill.kv_head, offset), kBlockBytes,
+               &barriers[stage]);
     }
     ++fill.block;
   }
@@ -102,15 +101,28 @@ struct DecodeWarp {
       const int row = lane() / 4 + half * 8;
 #pragma unroll
       for (int k = 0; k < kHeadDim / 16; ++k) {
-        const T* pair = head + row * kHeadDim + k * 16 + lane() % 4 * 2;
-        q[k][half] = row < group() ? *reinterpret_cast<const uint32_t*>(pair) : 0;
-        q[k][half + 2] = row < group() ? *reinterpret_cast<const uint32_t*>(pair + 8) : 0;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int column =
+              kInt8 ? Int8QueryColumn<kHeadDim>(k, i) : k * 16 + lane() % 4 * 2 + i * 8;
+          const T* pair = head + row * kHeadDim + column;
+          q[k][half + 2 * i] = row < group() ? *reinterpret_cast<const uint32_t*>(pair) : 0;
+        }
       }
     }
   }
 
   // Positions outside of [begin, end) may hold anything, and a weight of 0 does not hide a NaN.
-  __device__ void ClearValues(T* values, int position, int begin, int end) {
+  __device__ void ClearValues(char* block, int position, int begin, int end) {
+    if constexpr (kInt8) {
+      auto* scales = reinterpret_cast<float*>(block + KvScalesByte(kHeadDim, true));
+      const bool unseen = position + lane() < begin || position + lane() >= end;
+      if (lane() < kKvBlock && unseen) scales[lane()] = 0;
+      FenceBeforeBulkCopy();
+      __syncwarp();
+      return;
+    }
+    T* values = reinterpret_cast<T*>(block + KvValuesByte(kHeadDim, kInt8));
     for (int i = lane(); i < kKvBlock * kHeadDim / kKvChunk; i += kWarp) {
       const int row = i / (kHeadDim / kKvChunk);
       if (position + row >= begin && position + row < end) continue;
@@ -121,10 +133,19 @@ struct DecodeWarp {
     __syncwarp();
   }
 
-  __device__ void Attend(const Cursor& at, T* block, State& state) {
+  __device__ const float* Scales(const char* block, bool of_values) const {
+    return reinterpret_cast<const float*>(block + KvScalesByte(kHeadDim, of_values));
+  }
+
+  __device__ void Attend(const Cursor& at, char* block, State& state) {
     BlockScores s[1] = {};
-    T* values = block + kKvBlock * kHeadDim;
-    AddScores<T, kHeadDim>(q, SharedAddress(block), s[0]);
+    const char* values = block + KvValuesByte(kHeadDim, kInt8);
+    if constexpr (kInt8) {
+      AddInt8Scores<T, kHeadDim>(q, block, s[0]);
+      ScalePositions(s[0], Scales(block, false));
+    } else {
+      AddScores<T, kHeadDim>(q, SharedAddress(block), s[0]);
+    }
     const int position = at.block * kKvBlock;
     const int end = at.sequence.length;
     const int begin = op.window > 0 ? max(0, end - op.window) : 0;
@@ -132,11 +153,33 @@ struct DecodeWarp {
       const int begins[2] = {begin, begin};
       const int ends[2] = {end, end};
       MaskScores(s[0], position, begins, ends);
-      ClearValues(values, position, begin, end);
+      ClearValues(block, position, begin, end);
     }
     state.softmax.Weigh(s, op.scale * kLog2E);
     state.softmax.Shrink(state.o);
-    AddValues<T, kHeadDim>(s[0], SharedAddress(values), state.o);
+    if constexpr (kInt8) {
+      ScalePositions(s[0], Scales(block, true));
+      AddInt8Values<T, kHeadDim>(s[0], values, state.o);
+    } else {
+      AddValues<T, kHeadDim>(s[0], SharedAddress(values), state.o);
+    }
+  }
+
+  // Calls f(column, sum, next column's sum) for this lane's sums of a row.
+  template <typename F>
+  __device__ static void ForEachPair(const State& state, int half, const F& f) {
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 8; ++d) {
+      const auto& sums = state.o[d];
+      if constexpr (!kInt8) {
+        f(d * 8 + Lane() % 4 * 2, sums[2 * half], sums[2 * half + 1]);
+      } else if (d % 2 == 0) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          f(Int8SumColumn<kHeadDim>(d, i), sums[2 * half + i], state.o[d + 1][2 * half + i]);
+        }
+      }
+    }
   }
 
   // The KV head's result, where this worker has all of it.
@@ -148,11 +191,10 @@ struct DecodeWarp {
       const float inverse = 1.0f / QuadSum(state.softmax.sum[half]);
       const int row = lane() / 4 + half * 8;
       if (row >= group()) continue;
-#pragma unroll
-      for (int d = 0; d < kHeadDim / 8; ++d) {
-        *reinterpret_cast<uint32_t*>(out + row * kHeadDim + d * 8 + lane() % 4 * 2) =
-            RoundedPair<T>(state.o[d][2 * half] * inverse, state.o[d][2 * half + 1] * inverse);
-      }
+      ForEachPair(state, half, [&](int column, float first, float second) {
+        *reinterpret_cast<uint32_t*>(out + row * kHeadDim + column) =
+            RoundedPair<T>(first * inverse, second * inverse);
+      });
     }
   }
 
@@ -165,11 +207,9 @@ struct DecodeWarp {
       const float sum = QuadSum(state.softmax.sum[half]);
       const int row = lane() / 4 + half * 8;
       if (row >= group()) continue;
-#pragma unroll
-      for (int d = 0; d < kHeadDim / 8; ++d) {
-        *reinterpret_cast<float2*>(partial + row * kHeadDim + d * 8 + lane() % 4 * 2) =
-            make_float2(state.o[d][2 * half], state.o[d][2 * half + 1]);
-      }
+      ForEachPair(state, half, [&](int column, float first, float second) {
+        *reinterpret_cast<float2*>(partial + row * kHeadDim + column) = make_float2(first, second);
+      });
       if (lane() % 4 == 0) {
         reinterpret_cast<float2*>(partial + group() * kHeadDim)[row] =
             make_float2(state.softmax.largest[half] * (op.scale * kLog2E), sum);  // as Weigh has it
@@ -212,7 +252,7 @@ struct DecodeWarp {
       const int end = EndBlock(at.sequence);
       for (; left > 0 && at.block < end; ++at.block, --left) {
         WaitFor(&barriers[stage], parity);
-        Attend(at, ring + stage * kBlockElements, state);
+        Attend(at, ring + stage * kBlockBytes, state);
         __syncwarp();
         if (left > kStages) Fill(stage);
         if (++stage == kStages) stage = 0, parity ^= 1;
@@ -229,11 +269,11 @@ struct DecodeWarp {
 };
 
 // Workers are numbered across the blocks first, so that little work is spread over all of them.
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kInt8>
 __global__ void __launch_bounds__(kThreads, 1)
     DecodeKernel(const __grid_constant__ DecodeAttention op) {
   extern __shared__ __align__(1024) char shared[];
-  using Warp = DecodeWarp<T, kHeadDim>;
+  using Warp = DecodeWarp<T, kHeadDim, kInt8>;
   __shared__ ArrivalBarrier barriers[kDecodeWarps][Warp::kStages];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (threadIdx.x % kWarp == 0) {
@@ -241,8 +281,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     PublishBarriers();
   }
   __syncwarp();
-  Warp work = {op, ViewOf(op.plan, DecodeWorkers(op.multiprocessors)),
-               reinterpret_cast<T*>(shared + warp * kRingBytes), barriers[warp]};
+  Warp work = {op, ViewOf(op.plan, DecodeWorkers(op.multiprocessors)), shared + warp * kRingBytes,
+               barriers[warp]};
   work.Work(warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x));
 }
 
@@ -366,7 +406,7 @@ template <typename T, int kHeadDim>
 absl::Status Start(const DecodeAttention& op, Stream stream) {
   const auto blocks = static_cast<unsigned>(op.multiprocessors);
   SKEIN_RETURN_IF_ERROR(
-      Launch(DecodeKernel<T, kHeadDim>,
+      Launch(op.kv.int8 ? DecodeKernel<T, kHeadDim, true> : DecodeKernel<T, kHeadDim, false>,
              {"DecodeAttention", dim3(blocks), dim3(kThreads), size_t{kDecodeWarps} * kRingBytes},
              stream, op));
   // Every boundary between two workers splits one KV head at most.
@@ -427,7 +467,7 @@ absl::Status Enqueue(const DecodeAttention& op, Stream stream) {
 }
 
 const void* KernelOfDecodeAttention() {
-  return reinterpret_cast<const void*>(DecodeKernel<__nv_bfloat16, 128>);
+  return reinterpret_cast<const void*>(DecodeKernel<__nv_bfloat16, 128, false>);
 }
 
 }  // namespace skein::kernels::cuda

@@ -36,7 +36,7 @@ absl::Status Enqueue(const PlanDecode& op, Stream stream);
 // than one row are left to PrefillAttention. Slots of a page that the sequence has not written are
 // never used, whatever they hold.
 struct DecodeAttention {
-  DType dtype = DType::kBF16;  // of queries, cache and out: BF16 or F16
+  DType dtype = DType::kBF16;  // of queries, out, and a cache of 16 bits: BF16 or F16
   PagedBatch batch;            // the plan's, as are window and multiprocessors
   int32_t heads = 0;           // 1 to 16 for each KV head
   KvLayer kv;

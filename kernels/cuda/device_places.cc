@@ -71,7 +71,10 @@ int64_t DeviceBytes(const WeightSpec& spec) {
 }
 
 int64_t PageBytes(const KvSpec& spec) {
-  return DTypeBytes(DType::kBF16, spec.kv_heads * spec.page_size * 2 * spec.head_dim);
+  const int64_t vector_bytes = spec.dtype == KvDType::kInt8
+                                   ? spec.head_dim + DTypeBytes(DType::kF32, 1)  // with its scale
+                                   : DTypeBytes(DType::kBF16, spec.head_dim);
+  return spec.kv_heads * spec.page_size * 2 * vector_bytes;
 }
 
 DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t multiprocessors) {

@@ -32,7 +32,7 @@ absl::Status CheckLimits(const Limits& limits);
 // Bytes of a weight, padding included: matrices row by row as they come, vectors as F32.
 int64_t DeviceBytes(const WeightSpec& spec);
 
-// Bytes of one page of a cache in one layer: keys and values of 16 bits (kv_layout.h).
+// Bytes of one page of a cache in one layer: keys and values (kv_layout.h).
 int64_t PageBytes(const KvSpec& spec);
 
 // The rows of captured graphs, ascending: of batches in which every row is its sequence's only one,

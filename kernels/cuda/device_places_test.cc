@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/batch_upload.h"
+#include "kernels/cuda/kv_layout.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -24,6 +25,20 @@ TEST(GraphRowsTest, GoUpToWhatABatchCanHave) {
   const std::vector<int32_t> many = GraphRows({.rows = 4096, .outputs = 4096, .slots = 4096});
   EXPECT_EQ(many.back(), 512);
   for (size_t i = 5; i < many.size(); ++i) EXPECT_LE(many[i], many[i - 1] * 3 / 2);
+}
+
+TEST(PageBytesTest, AreTheLayouts) {
+  for (const KvDType dtype : {KvDType::kBF16, KvDType::kInt8}) {
+    for (const int32_t head_dim : {64, 96, 128}) {
+      for (const int32_t page_size : {16, 64}) {
+        const KvLayer layer = {nullptr, 3, head_dim, page_size, dtype == KvDType::kInt8};
+        EXPECT_EQ(
+            PageBytes(
+                {.kv_heads = 3, .head_dim = head_dim, .page_size = page_size, .dtype = dtype}),
+            layer.PageBytes());
+      }
+    }
+  }
 }
 
 TEST(CheckLimitsTest, RefusesWhatCannotBeNumbered) {

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/int8_tile.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/prefill_attention.h"
@@ -22,11 +23,17 @@ constexpr int kTile = kTileBlocks * kKvBlock;
 // Tiles on their way or in use.
 constexpr int kStages = 3;
 
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kInt8>
 struct PrefillBlock {
+  static constexpr int kBlockBytes = KvBlockBytes(kHeadDim, kInt8);
+  static constexpr int kStageBytes = kTileBlocks * kBlockBytes;
+  // Blocks of 16 bits, which products take.
   static constexpr int kBlockElements = KvBlockElements(kHeadDim);
-  static constexpr int kBlockBytes = kBlockElements * static_cast<int>(sizeof(T));
-  static constexpr int kStageElements = kTileBlocks * kBlockElements;
+  // Where int8 tiles are widened to: one is written while slow warps still read the other. Each has
+  // scales of keys and of values behind it.
+  static constexpr int kWideElements = kTileBlocks * kBlockElements;
+  static constexpr int kWideBytes = kInt8 ? 2 * kWideElements + 2 * kTile * 4 : 0;
+  static constexpr int kSharedBytes = kStages * kStageBytes + 2 * kWideBytes;
 
   // What is known so far: softmax, and sums of weight * value.
   struct State {
@@ -38,7 +45,7 @@ struct PrefillBlock {
   Tile tile;
   int group;
   int kv_head;
-  T* ring;                   // [kStages] tiles
+  char* ring;                // [kStages] tiles, then those that are widened
   ArrivalBarrier* barriers;  // [kStages]
   uint32_t q[kHeadDim / 16][4];
   int sees_from[2];  // this lane's two rows see [sees_from, sees_to)
@@ -67,10 +74,8 @@ struct PrefillBlock {
     const int position = block * kKvBlock;
     const int64_t page =
         op.batch.page_tables[tile.slot * op.batch.page_table_stride + position / op.kv.page_size];
-    BulkCopy(ring + stage * kStageElements + lane() * kBlockElements,
-             static_cast<const T*>(op.kv.data) +
-                 op.kv.BlockBegin(page, kv_head, position % op.kv.page_size),
-             kBlockBytes, &barriers[stage]);
+    BulkCopy(ring + stage * kStageBytes + lane() * kBlockBytes,
+             op.kv.Block(page, kv_head, position % op.kv.page_size), kBlockBytes, &barriers[stage]);
   }
 
   __device__ void LoadQueries() {
@@ -105,12 +110,29 @@ struct PrefillBlock {
     __syncthreads();
   }
 
-  // Adds positions [at, at + kTile).
+  // By all threads: the int8 tile of a stage as elements of T, with its scales.
+  __device__ void WidenStage(const char* stage, int at, T* wide) {
+    const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const auto place = [&](int row, int chunk) {
+        return wide + row / kKvBlock * kBlockElements + part * kKvBlock * kHeadDim +
+               KvChunkOffset(kHeadDim, row % kKvBlock, chunk);
+      };
+      WidenTile<T, kHeadDim, kTile, kThreads>(stage, part == 1, thread, place);
+    }
+    auto* scales = reinterpret_cast<float*>(wide + kWideElements);
+    CopyScales<kHeadDim, kTile>(stage, at, tile.begin, tile.end, thread, scales, scales + kTile);
+  }
+
+  // Adds positions [at, at + kTile), of a tile in 16 bits.
   __device__ void Attend(const T* stage, int at, State& state) {
+    const auto* scales = reinterpret_cast<const float*>(stage + kWideElements);  // of int8
     BlockScores s[kTileBlocks] = {};
 #pragma unroll
     for (int b = 0; b < kTileBlocks; ++b) {
       AddScores<T, kHeadDim>(q, SharedAddress(stage + b * kBlockElements), s[b]);
+      if constexpr (kInt8) ScalePositions(s[b], scales + b * kKvBlock);
     }
     // Of two rows the lower one sees less at the end, and more at the begin.
     if (__any_sync(0xffffffffu, at + kTile > sees_to[0] || at < sees_from[1])) {
@@ -123,6 +145,7 @@ struct PrefillBlock {
     state.softmax.Shrink(state.o);
 #pragma unroll
     for (int b = 0; b < kTileBlocks; ++b) {
+      if constexpr (kInt8) ScalePositions(s[b], scales + kTile + b * kKvBlock);
       AddValues<T, kHeadDim>(s[b], SharedAddress(stage + b * kBlockElements + kKvBlock * kHeadDim),
                              state.o);
     }
@@ -151,14 +174,27 @@ struct PrefillBlock {
     State state;
     int stage = 0;
     uint32_t parity = 0;
-    for (int at = first; at < tile.end; at += kTile) {
-      T* keys = ring + stage * kStageElements;
-      WaitFor(&barriers[stage], parity);
-      if (at < tile.begin || at + kTile > tile.end) ClearValues(keys, at);
-      Attend(keys, at, state);
+    // Once all warps have read the stage.
+    const auto refill = [&](int at) {
       __syncthreads();
       const int next = at + kStages * kTile;
       if (warp() == 0 && next < tile.end) Fill(next, stage);
+    };
+    for (int at = first; at < tile.end; at += kTile) {
+      char* keys = ring + stage * kStageBytes;
+      WaitFor(&barriers[stage], parity);
+      if constexpr (kInt8) {
+        char* wides = ring + kStages * kStageBytes;
+        auto* wide = reinterpret_cast<T*>(wides + at / kTile % 2 * kWideBytes);
+        WidenStage(keys, at, wide);
+        refill(at);
+        Attend(wide, at, state);
+      } else {
+        auto* elements = reinterpret_cast<T*>(keys);
+        if (at < tile.begin || at + kTile > tile.end) ClearValues(elements, at);
+        Attend(elements, at, state);
+        refill(at);
+      }
       if (++stage == kStages) stage = 0, parity ^= 1;
     }
     Write(state);
@@ -167,7 +203,7 @@ struct PrefillBlock {
 
 // Blocks (tiles, KV heads). A warp has 16 rows and their softmax; keys and values come through a
 // ring of tiles of 64 positions that all warps read.
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kInt8>
 __global__ void __launch_bounds__(kThreads, 1)
     PrefillKernel(const __grid_constant__ PrefillAttention op) {
   extern __shared__ __align__(1024) char shared[];
@@ -183,20 +219,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     PublishBarriers();
   }
   __syncthreads();
-  PrefillBlock<T, kHeadDim> block = {
-      op, tile, group, static_cast<int>(blockIdx.y), reinterpret_cast<T*>(shared), barriers};
+  PrefillBlock<T, kHeadDim, kInt8> block = {op,     tile,    group, static_cast<int>(blockIdx.y),
+                                            shared, barriers};
   block.Work();
 }
 
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kInt8>
 absl::Status Start(const PrefillAttention& op, Stream stream) {
-  constexpr size_t kSharedBytes =
-      size_t{kStages} * PrefillBlock<T, kHeadDim>::kStageElements * sizeof(T);
   return Launch(
-      PrefillKernel<T, kHeadDim>,
+      PrefillKernel<T, kHeadDim, kInt8>,
       {"PrefillAttention",
        dim3(static_cast<unsigned>(MostTiles<kRows>(op)), static_cast<unsigned>(op.kv.kv_heads)),
-       dim3(kThreads), kSharedBytes},
+       dim3(kThreads), size_t{PrefillBlock<T, kHeadDim, kInt8>::kSharedBytes}},
       stream, op);
 }
 
@@ -219,20 +253,13 @@ absl::Status Enqueue(const PrefillAttention& op, Stream stream) {
   }
   if (op.rows == 0 || op.batch.sequences == 0) return absl::OkStatus();
   if (op.form == PrefillForm::kWarpgroups) return EnqueueWarpgroupForm(op, stream);
-  return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
-    switch (op.kv.head_dim) {
-      case 64:
-        return Start<T, 64>(op, stream);
-      case 96:
-        return Start<T, 96>(op, stream);
-      default:
-        return Start<T, 128>(op, stream);
-    }
+  return WithKvShape(op, [&]<typename T, int kHeadDim, bool kInt8>() {
+    return Start<T, kHeadDim, kInt8>(op, stream);
   });
 }
 
 const void* KernelOfPrefillAttention() {
-  return reinterpret_cast<const void*>(PrefillKernel<__nv_bfloat16, 128>);
+  return reinterpret_cast<const void*>(PrefillKernel<__nv_bfloat16, 128, false>);
 }
 
 }  // namespace skein::kernels::cuda

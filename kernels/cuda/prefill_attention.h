@@ -23,7 +23,7 @@ enum class PrefillForm : uint8_t {
 // whatever they hold. Without a window, a row's bits depend on nothing but its query and what it
 // sees.
 struct PrefillAttention {
-  DType dtype = DType::kBF16;  // of queries, cache and out: BF16 or F16
+  DType dtype = DType::kBF16;  // of queries, out, and a cache of 16 bits: BF16 or F16
   PagedBatch batch;
   // Sequences with fewer rows are left to DecodeAttention.
   int32_t fewest_rows = 2;

@@ -57,6 +57,8 @@ TEST(PrefillAttentionTest, LongPrompts) {
   SKEIN_NEED_GPU();
   TestPrefill({DType::kBF16, 4, 1, 128, 16, 0}, {{700, 700}, {40, 5000}});
   TestPrefill({DType::kF16, 2, 1, 96, 64, 333}, {{1000, 1500}});
+  TestPrefill({DType::kBF16, 4, 1, 128, 16, 0, true}, {{700, 700}, {40, 5000}});
+  TestPrefill({DType::kF16, 2, 1, 64, 64, 333, true}, {{1000, 1500}});
 }
 
 TEST(PrefillAttentionTest, ManySequencesAreFound) {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/int8_tile.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/prefill_attention.h"
@@ -21,22 +22,33 @@ constexpr int kRows = kWorkers * 64;
 constexpr int kTileBlocks = 8;
 constexpr int kTile = kTileBlocks * kKvBlock;
 // Registers of a thread, for those that fetch and those that work: 168 at first, of 65536 in all.
-constexpr int kFetchRegisters = 40;
-constexpr int kWorkRegisters = 232;
+// Those that fetch int8 widen it, too.
+template <bool kInt8>
+inline constexpr int kFetchRegisters = kInt8 ? 56 : 40;
+template <bool kInt8>
+inline constexpr int kWorkRegisters = kInt8 ? 224 : 232;
 
 // Tiles of keys and of values, each as panels [128 positions, 64 columns] (or 32): blocks of the
-// cache come panel by panel, so that a tile's panels are contiguous.
-template <typename T, int kHeadDim>
+// cache come panel by panel, so that a tile's panels are contiguous. Those of int8 come to stages
+// of their own first, and are widened from there.
+template <typename T, int kHeadDim, bool kInt8>
 struct Ring {
   static constexpr int kPanelBytes = KvPanelCols(kHeadDim) * static_cast<int>(sizeof(T));  // a row
   static constexpr int kPanels = kHeadDim / KvPanelCols(kHeadDim);
   static constexpr int kPanelStride = kTile * kPanelBytes;
   static constexpr int kTileBytes = kPanels * kPanelStride;
   // As many as shared memory holds, of keys and values, to 4.
-  static constexpr int kStages = kHeadDim == 128 ? 3 : 4;
-  static constexpr int kBytes = 2 * kStages * kTileBytes;
+  static constexpr int kStages = (kHeadDim == 128 ? 3 : 4) - (kInt8 ? 1 : 0);
+  // What comes as int8.
+  static constexpr int kArriving = kInt8 ? 2 : 0;
+  static constexpr int kArrivingBytes = kTileBlocks * KvBlockBytes(kHeadDim, true);
+  static constexpr int kScaleBytes = kInt8 ? 2 * kTile * static_cast<int>(sizeof(float)) : 0;
+  static constexpr int kBytes =
+      kStages * (2 * kTileBytes + kScaleBytes) + kArriving * kArrivingBytes;
 
-  char* tiles;                // [kStages] of keys, [kStages] of values
+  // [kStages] of keys, [kStages] of values, [kArriving] of int8; [kStages] scales of keys and
+  // values.
+  char* tiles;
   ArrivalBarrier* keys_full;  // [kStages], as the others
   ArrivalBarrier* keys_empty;
   ArrivalBarrier* values_full;
@@ -44,6 +56,13 @@ struct Ring {
 
   __device__ char* Keys(int stage) const { return tiles + stage * kTileBytes; }
   __device__ char* Values(int stage) const { return tiles + (kStages + stage) * kTileBytes; }
+  __device__ char* Arriving(int stage) const {
+    return tiles + 2 * kStages * kTileBytes + stage * kArrivingBytes;
+  }
+  // [kTile] of keys, [kTile] of values.
+  __device__ float* Scales(int stage) const {
+    return reinterpret_cast<float*>(Arriving(kArriving) + stage * kScaleBytes);
+  }
 };
 
 // The third warpgroup's first warp: a lane copies a panel of one of a tile's eight blocks. The
@@ -51,7 +70,7 @@ struct Ring {
 // of the rounds.
 template <typename T, int kHeadDim>
 struct Fetcher {
-  using KvRing = Ring<T, kHeadDim>;
+  using KvRing = Ring<T, kHeadDim, false>;
   static constexpr int kCopies = kTileBlocks * KvRing::kPanels;
   static_assert(kCopies <= kWarp);
 
@@ -74,12 +93,10 @@ struct Fetcher {
     if (Lane() >= kCopies || position >= tile.end || position + kKvBlock <= tile.begin) return;
     const int64_t page =
         op.batch.page_tables[tile.slot * op.batch.page_table_stride + position / op.kv.page_size];
-    const T* block = static_cast<const T*>(op.kv.data) +
-                     op.kv.BlockBegin(page, kv_head, position % op.kv.page_size) +
-                     part * kKvBlock * kHeadDim;
+    const char* block = op.kv.Block(page, kv_head, position % op.kv.page_size) +
+                        part * KvValuesByte(kHeadDim, false);
     BulkCopy(to + panel * KvRing::kPanelStride + in_tile * kKvBlock * KvRing::kPanelBytes,
-             block + panel * kKvBlock * KvPanelCols(kHeadDim), kKvBlock * KvRing::kPanelBytes,
-             full);
+             block + panel * kKvBlock * KvRing::kPanelBytes, kKvBlock * KvRing::kPanelBytes, full);
   }
 
   __device__ void Work() const {
@@ -94,10 +111,78 @@ struct Fetcher {
   }
 };
 
-// One of the warpgroups with 64 rows.
+// The third warpgroup, of an int8 cache: a lane copies one of a tile's eight blocks, then all
+// threads widen keys and values into the ring.
 template <typename T, int kHeadDim>
+struct WideningFetcher {
+  using KvRing = Ring<T, kHeadDim, true>;
+
+  const PrefillAttention& op;
+  const Tile& tile;
+  KvRing ring;
+  int kv_head;
+  ArrivalBarrier* arrived;  // [kArriving]
+
+  __device__ static int thread() { return static_cast<int>(threadIdx.x) - kWorkers * kGroup; }
+
+  // By the first warp.
+  __device__ void Copy(int at, int stage) const {
+    constexpr int kBlockBytes = KvBlockBytes(kHeadDim, true);
+    const int position = at + Lane() * kKvBlock;
+    const bool wanted =
+        Lane() < kTileBlocks && position < tile.end && position + kKvBlock > tile.begin;
+    const unsigned all = __ballot_sync(0xffffffffu, wanted);
+    if (Lane() == 0) ExpectBytes(&arrived[stage], __popc(all) * kBlockBytes);
+    __syncwarp();
+    if (!wanted) return;
+    const int64_t page =
+        op.batch.page_tables[tile.slot * op.batch.page_table_stride + position / op.kv.page_size];
+    BulkCopy(ring.Arriving(stage) + Lane() * kBlockBytes,
+             op.kv.Block(page, kv_head, position % op.kv.page_size), kBlockBytes, &arrived[stage]);
+  }
+
+  __device__ void WidenPart(const char* from, bool values, char* to, ArrivalBarrier* full) const {
+    const auto place = [&](int row, int chunk) {
+      return reinterpret_cast<T*>(to) + KvChunkOffset(kHeadDim, row, chunk, kTile);
+    };
+    WidenTile<T, kHeadDim, kTile, kGroup>(from, values, thread(), place);
+    FenceBeforeProducts();
+    __syncwarp();
+    if (Lane() == 0) Arrive(full);
+  }
+
+  __device__ void Work() const {
+    const int first = tile.begin / kTile * kTile;
+    if (thread() < kWarp) {
+      for (int i = 0; i < KvRing::kArriving && first + i * kTile < tile.end; ++i) {
+        Copy(first + i * kTile, i);
+      }
+    }
+    RingPlace<KvRing::kStages> place;
+    RingPlace<KvRing::kArriving> from;
+    for (int at = first; at < tile.end; at += kTile) {
+      const char* blocks = ring.Arriving(from.stage);
+      WaitFor(&arrived[from.stage], from.parity);
+      WaitFor(&ring.keys_empty[place.stage], place.parity ^ 1);
+      float* scales = ring.Scales(place.stage);
+      CopyScales<kHeadDim, kTile>(blocks, at, tile.begin, tile.end, thread(), scales,
+                                  scales + kTile);
+      WidenPart(blocks, false, ring.Keys(place.stage), &ring.keys_full[place.stage]);
+      WaitFor(&ring.values_empty[place.stage], place.parity ^ 1);
+      WidenPart(blocks, true, ring.Values(place.stage), &ring.values_full[place.stage]);
+      asm volatile("bar.sync 2, %0;" ::"n"(kGroup) : "memory");
+      const int next = at + KvRing::kArriving * kTile;
+      if (thread() < kWarp && next < tile.end) Copy(next, from.stage);
+      place.Next();
+      from.Next();
+    }
+  }
+};
+
+// One of the warpgroups with 64 rows.
+template <typename T, int kHeadDim, bool kInt8>
 struct Worker {
-  using KvRing = Ring<T, kHeadDim>;
+  using KvRing = Ring<T, kHeadDim, kInt8>;
 
   const PrefillAttention& op;
   const Tile& tile;
@@ -187,15 +272,33 @@ struct Worker {
     }
     softmax.Weigh(s, op.scale * kLog2E);
   }
-  __device__ void KeepWeights() {
+  // `stage`: of the keys.
+  __device__ void KeepWeights(int stage) {
     softmax.Shrink(o);
 #pragma unroll
-    for (int b = 0; b < kTileBlocks; ++b) RoundWeights<T>(s[b], weights[b]);
+    for (int b = 0; b < kTileBlocks; ++b) {
+      if constexpr (kInt8) ScalePositions(s[b], ring.Scales(stage) + kTile + b * kKvBlock);
+      RoundWeights<T>(s[b], weights[b]);
+    }
+    if (kInt8) Release(&ring.keys_empty[stage]);
+  }
+  // The scores are there. Scales stay with the keys until KeepWeights.
+  __device__ void TakeScores(int stage) {
+    Pin(Scores());
+    if constexpr (kInt8) {
+#pragma unroll
+      for (int b = 0; b < kTileBlocks; ++b) {
+        ScalePositions(s[b], ring.Scales(stage) + b * kKvBlock);
+      }
+    } else {
+      Release(&ring.keys_empty[stage]);
+    }
   }
 
   // Positions that nobody sees may hold anything, and a weight of 0 does not hide a NaN. All
   // working threads.
   __device__ void ClearValues(char* values, int at) {
+    if (kInt8) return;  // their scales are 0
     constexpr int kChunks = kHeadDim / kKvChunk;
     constexpr int kWorking = kWorkers * kGroup;
     for (int i = static_cast<int>(threadIdx.x); i < kTile * kChunks; i += kWorking) {
@@ -239,8 +342,7 @@ struct Worker {
     WaitFor(&ring.keys_full[0], 0);
     StartScores(ring.Keys(0));
     WaitForProducts<0>();
-    Pin(Scores());
-    Release(&ring.keys_empty[0]);
+    TakeScores(0);
     next.Next();
     Weigh(at);
 #pragma unroll
@@ -248,7 +350,7 @@ struct Worker {
 #pragma unroll
       for (int i = 0; i < 4; ++i) o[d][i] = 0;
     }
-    KeepWeights();
+    KeepWeights(0);
     if (at < tile.begin) {
       WaitFor(&ring.values_full[0], 0);
       ClearValues(ring.Values(0), at);
@@ -259,13 +361,12 @@ struct Worker {
       WaitFor(&ring.values_full[place.stage], place.parity);
       StartValues(ring.Values(place.stage));
       WaitForProducts<1>();
-      Pin(Scores());
-      Release(&ring.keys_empty[next.stage]);
+      TakeScores(next.stage);
       Weigh(at + kTile);
       WaitForProducts<0>();
       Pin(Sums());
       Release(&ring.values_empty[place.stage]);
-      KeepWeights();
+      KeepWeights(next.stage);
       next.Next();
       place.Next();
     }
@@ -280,14 +381,15 @@ struct Worker {
 
 // Blocks (tiles, KV heads), one a multiprocessor. Two warpgroups have 64 rows each, in registers:
 // queries, scores, weights, sums. A warp of the third one streams keys and values through a
-// ring of tiles of 128 positions.
-template <typename T, int kHeadDim>
+// ring of tiles of 128 positions; all of its warps widen those of int8.
+template <typename T, int kHeadDim, bool kInt8>
 __global__ void __launch_bounds__(kThreads, 1)
     WarpgroupKernel(const __grid_constant__ PrefillAttention op) {
-  using KvRing = Ring<T, kHeadDim>;
+  using KvRing = Ring<T, kHeadDim, kInt8>;
   extern __shared__ __align__(1024) char shared[];
   __shared__ ArrivalBarrier full[2 * KvRing::kStages];
   __shared__ ArrivalBarrier empty[2 * KvRing::kStages];
+  __shared__ ArrivalBarrier arrived[kInt8 ? KvRing::kArriving : 1];
   WaitForPrevious();
   LetNextBegin();
   const int group = op.heads / op.kv.kv_heads;
@@ -295,7 +397,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (tile.sequence < 0) return;
   SeePositions<kRows>(op, group, tile);
   if (threadIdx.x == 0) {
-    for (ArrivalBarrier& barrier : full) InitBarrier(&barrier);
+    for (ArrivalBarrier& barrier : full) InitBarrier(&barrier, kInt8 ? kGroup / kWarp : 1);
+    for (ArrivalBarrier& barrier : arrived) InitBarrier(&barrier);
     for (ArrivalBarrier& barrier : empty) InitBarrier(&barrier, kWorkers * kGroup / kWarp);
     PublishBarriers();
   }
@@ -303,22 +406,24 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto kv_head = static_cast<int>(blockIdx.y);
   const KvRing ring = {shared, full, empty, full + KvRing::kStages, empty + KvRing::kStages};
   if (threadIdx.x >= kWorkers * kGroup) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFetchRegisters));
-    if (threadIdx.x < kWorkers * kGroup + kWarp) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFetchRegisters<kInt8>));
+    if constexpr (kInt8) {
+      WideningFetcher<T, kHeadDim>{op, tile, ring, kv_head, arrived}.Work();
+    } else if (threadIdx.x < kWorkers * kGroup + kWarp) {
       Fetcher<T, kHeadDim>{op, tile, ring, kv_head}.Work();
     }
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kWorkRegisters));
-    Worker<T, kHeadDim> worker = {op, tile, ring, kv_head, group};
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kWorkRegisters<kInt8>));
+    Worker<T, kHeadDim, kInt8> worker = {op, tile, ring, kv_head, group};
     worker.Work();
   }
 }
 
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kInt8>
 absl::Status Start(const PrefillAttention& op, Stream stream) {
-  constexpr size_t kSharedBytes = Ring<T, kHeadDim>::kBytes;
+  constexpr size_t kSharedBytes = Ring<T, kHeadDim, kInt8>::kBytes;
   return Launch(
-      WarpgroupKernel<T, kHeadDim>,
+      WarpgroupKernel<T, kHeadDim, kInt8>,
       {"PrefillAttention by warpgroups",
        dim3(static_cast<unsigned>(MostTiles<kRows>(op)), static_cast<unsigned>(op.kv.kv_heads)),
        dim3(kThreads), kSharedBytes},
@@ -328,20 +433,13 @@ absl::Status Start(const PrefillAttention& op, Stream stream) {
 }  // namespace
 
 absl::Status EnqueueWarpgroupForm(const PrefillAttention& op, Stream stream) {
-  return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
-    switch (op.kv.head_dim) {
-      case 64:
-        return Start<T, 64>(op, stream);
-      case 96:
-        return Start<T, 96>(op, stream);
-      default:
-        return Start<T, 128>(op, stream);
-    }
+  return WithKvShape(op, [&]<typename T, int kHeadDim, bool kInt8>() {
+    return Start<T, kHeadDim, kInt8>(op, stream);
   });
 }
 
 const void* KernelOfPrefillAttentionWgmma() {
-  return reinterpret_cast<const void*>(WarpgroupKernel<__nv_bfloat16, 128>);
+  return reinterpret_cast<const void*>(WarpgroupKernel<__nv_bfloat16, 128, false>);
 }
 
 }  // namespace skein::kernels::cuda

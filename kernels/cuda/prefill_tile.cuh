@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/vectors.cuh"
 
@@ -65,6 +66,25 @@ __device__ void SeePositions(const PrefillAttention& op, int group, Tile& tile) 
   if (op.window > 0) {
     tile.begin = max(0, tile.position + tile.first_row / group + 1 - op.window);
   }
+}
+
+// Calls f<T, kHeadDim, kInt8>() for the operation's dtype and cache.
+template <typename F>
+absl::Status WithKvShape(const PrefillAttention& op, const F& f) {
+  return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
+    const auto with_head_dim = [&]<bool kInt8>() {
+      switch (op.kv.head_dim) {
+        case 64:
+          return f.template operator()<T, 64, kInt8>();
+        case 96:
+          return f.template operator()<T, 96, kInt8>();
+        default:
+          return f.template operator()<T, 128, kInt8>();
+      }
+    };
+    return op.kv.int8 ? with_head_dim.template operator()<true>()
+                      : with_head_dim.template operator()<false>();
+  });
 }
 
 // Tiles of kRows rows that a batch has at most: a sequence's last one may be a short one.

@@ -5,6 +5,7 @@
 #include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/rope_append_kv.h"
 #include "kernels/cuda/vectors.cuh"
+#include "kernels/packing/kv_codec.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -20,12 +21,20 @@ __device__ void SineCosine(float angle, float* sine, float* cosine) {
   sincospif(2.0f * static_cast<float>(turns - rint(turns)), sine, cosine);
 }
 
-// Where a row's key (or value) of a head goes.
-template <typename T>
-__device__ T* KvRow(const KvLayer& kv, int64_t slot, int head, bool value) {
+__device__ void RotatePair(float angle, float& a, float& b) {
+  float sine;
+  float cosine;
+  SineCosine(angle, &sine, &cosine);
+  const float first = a * cosine - b * sine;
+  b = b * cosine + a * sine;
+  a = first;
+}
+
+// Where the block of a row's key (or value) of a head has its keys (values).
+__device__ char* KvRows(const KvLayer& kv, int64_t slot, int head, bool value) {
   const int offset = static_cast<int>(slot % kv.page_size);
-  return static_cast<T*>(kv.data) + kv.BlockBegin(slot / kv.page_size, head, offset) +
-         (value ? kKvBlock * kv.head_dim : 0);
+  return kv.Block(slot / kv.page_size, head, offset) +
+         (value ? KvValuesByte(kv.head_dim, kv.int8) : 0);
 }
 
 // Eight pairs of a head: in place for a query, into the cache for a key.
@@ -43,19 +52,14 @@ __device__ void Rotate(const RopeAppendKv& op, int64_t row, int64_t slot, int he
   const auto position = static_cast<float>(op.positions[row]);
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
-    float sine;
-    float cosine;
-    SineCosine(position * frequencies[i], &sine, &cosine);
-    const float first = a[i] * cosine - b[i] * sine;
-    b[i] = b[i] * cosine + a[i] * sine;
-    a[i] = first;
+    RotatePair(position * frequencies[i], a[i], b[i]);
   }
   if (head < op.heads) {
     StoreVector(in, a);
     StoreVector(in + half, b);
     return;
   }
-  T* key = KvRow<T>(op.kv, slot, head - op.heads, false);
+  T* key = reinterpret_cast<T*>(KvRows(op.kv, slot, head - op.heads, false));
   const int in_block = static_cast<int>(slot % kKvBlock);
   StoreVector(key + KvChunkOffset(op.kv.head_dim, in_block, chunk), a);
   StoreVector(key + KvChunkOffset(op.kv.head_dim, in_block, chunk + half / kVector), b);
@@ -66,7 +70,7 @@ template <typename T>
 __device__ void CopyValue(const RopeAppendKv& op, int64_t row, int64_t slot, int head, int pair) {
   const T* in = static_cast<const T*>(op.qkv) + row * op.qkv_stride +
                 int64_t{op.heads + op.kv.kv_heads + head} * op.kv.head_dim;
-  T* value = KvRow<T>(op.kv, slot, head, true);
+  T* value = reinterpret_cast<T*>(KvRows(op.kv, slot, head, true));
 #pragma unroll
   for (int chunk = 2 * pair; chunk < 2 * pair + 2; ++chunk) {
     const int at = KvChunkOffset(op.kv.head_dim, static_cast<int>(slot % kKvBlock), chunk);
@@ -74,7 +78,46 @@ __device__ void CopyValue(const RopeAppendKv& op, int64_t row, int64_t slot, int
   }
 }
 
-// A block a row. Task: a head's 8 pairs, or 16 columns of a value; head_dim / 16 tasks a head.
+// A key or a value of a head, which a warp makes int8: a lane has pairs of columns `lane` and
+// lane + 32. `vector`: KV heads' keys, then their values.
+template <typename T>
+__device__ void Quantize(const RopeAppendKv& op, int64_t row, int64_t slot, int vector) {
+  constexpr int kPairs = 2;  // head_dim is 128 at most
+  const int half = op.kv.head_dim / 2;
+  const bool is_value = vector >= op.kv.kv_heads;
+  const T* in = static_cast<const T*>(op.qkv) + row * op.qkv_stride +
+                int64_t{op.heads + vector} * op.kv.head_dim;
+  const auto position = static_cast<float>(op.positions[row]);
+  float a[kPairs] = {};
+  float b[kPairs] = {};
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    const int column = Lane() + i * kWarp;
+    if (column >= half) continue;
+    a[i] = static_cast<float>(in[column]);
+    b[i] = static_cast<float>(in[column + half]);
+    if (!is_value) RotatePair(position * op.inverse_frequencies[column], a[i], b[i]);
+    largest = max(largest, max(MagnitudeBits(a[i]), MagnitudeBits(b[i])));
+  }
+  const float scale = Int8Scale(__reduce_max_sync(0xffffffffu, largest));
+  const int in_block = static_cast<int>(slot % kKvBlock);
+  const int head = vector - (is_value ? op.kv.kv_heads : 0);
+  auto* to = reinterpret_cast<int8_t*>(KvRows(op.kv, slot, head, is_value));
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    const int column = Lane() + i * kWarp;
+    if (column >= half) continue;
+    to[KvInt8Offset(op.kv.head_dim, in_block, column)] = ToInt8(a[i], scale);
+    to[KvInt8Offset(op.kv.head_dim, in_block, column + half)] = ToInt8(b[i], scale);
+  }
+  if (Lane() > 0) return;
+  char* block = KvRows(op.kv, slot, head, false);
+  reinterpret_cast<float*>(block + KvScalesByte(op.kv.head_dim, is_value))[in_block] = scale;
+}
+
+// A block a row. Task: a head's 8 pairs, or 16 columns of a value; head_dim / 16 tasks a head. Of
+// int8, tasks are queries' alone, and warps take keys and values as a whole.
 template <typename T>
 __global__ void __launch_bounds__(kMaxThreads) RopeAppendKvKernel(RopeAppendKv op) {
   WaitForPrevious();
@@ -83,8 +126,8 @@ __global__ void __launch_bounds__(kMaxThreads) RopeAppendKvKernel(RopeAppendKv o
   const int64_t slot = op.kv_slots[row];
   if (slot < 0) return;
   const int per_head = op.kv.head_dim / (2 * kVector);
-  const int rotated = (op.heads + op.kv.kv_heads) * per_head;
-  const int tasks = rotated + op.kv.kv_heads * per_head;
+  const int rotated = (op.heads + (op.kv.int8 ? 0 : op.kv.kv_heads)) * per_head;
+  const int tasks = rotated + (op.kv.int8 ? 0 : op.kv.kv_heads * per_head);
   for (int task = static_cast<int>(threadIdx.x); task < tasks;
        task += static_cast<int>(blockDim.x)) {
     if (task < rotated) {
@@ -92,6 +135,11 @@ __global__ void __launch_bounds__(kMaxThreads) RopeAppendKvKernel(RopeAppendKv o
     } else {
       CopyValue<T>(op, row, slot, (task - rotated) / per_head, task % per_head);
     }
+  }
+  if (!op.kv.int8) return;
+  for (int vector = static_cast<int>(threadIdx.x) / kWarp; vector < 2 * op.kv.kv_heads;
+       vector += static_cast<int>(blockDim.x) / kWarp) {
+    Quantize<T>(op, row, slot, vector);
   }
 }
 

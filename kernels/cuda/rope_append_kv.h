@@ -12,9 +12,10 @@ namespace skein::kernels::cuda {
 
 // qkv [rows, (heads + 2 * kv_heads) * head_dim]. Queries are rotated in place by their position:
 // pairs i, i + head_dim / 2; angle = position * inverse_frequencies[i], a product in float. Keys
-// are rotated on their way to the cache, and stay as they are in qkv.
+// are rotated on their way to the cache, and stay as they are in qkv. A cache of int8 takes each
+// key, as rotated, and each value of a head with a scale of its own (kv_codec.h).
 struct RopeAppendKv {
-  DType dtype = DType::kBF16;  // of qkv and of the cache: BF16 or F16
+  DType dtype = DType::kBF16;  // of qkv, and of a cache of 16 bits: BF16 or F16
   int64_t rows = 0;
   int32_t heads = 0;
   void* qkv = nullptr;     // 16-byte aligned

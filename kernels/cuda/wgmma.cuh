@@ -14,6 +14,10 @@
 
 namespace skein::kernels::cuda {
 
+// Between this thread's writes to shared memory and products that read them.
+__device__ inline void FenceBeforeProducts() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 __device__ inline void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void CommitProducts() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");

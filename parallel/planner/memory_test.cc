@@ -88,6 +88,11 @@ TEST(MemoryOfRank, GpusComputeWithHalfTheBytes) {
   // Nothing of a GPU's pages and matrices is padded here, and of vectors the frequencies alone.
   EXPECT_EQ(gpu.page_bytes, 8 * model.num_kv_heads * 16 * 2 * model.head_dim * 2);
   EXPECT_EQ(gpu.weight_bytes, cpu.weight_bytes + 128);
+  limits.kv_dtype = kernels::KvDType::kInt8;
+  // A scale for each key and each value.
+  EXPECT_EQ(MemoryOfRank(model, 0, {0, 8}, limits)->page_bytes,
+            8 * model.num_kv_heads * 16 * 2 * (model.head_dim + 4));
+  limits.kv_dtype = kernels::KvDType::kBF16;
   // Beside what cuBLAS and stream-K work in.
   EXPECT_LT(gpu.activation_bytes - (int64_t{38} << 20), cpu.activation_bytes);
   // Tables of pages are the device's.

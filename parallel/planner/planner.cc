@@ -327,10 +327,10 @@ absl::Status ChooseDTypes(const Constraints& constraints, Job& job) {
   const bool gpu = job.device == DeviceKind::kCuda;
   job.kv_dtype = constraints.kv_dtype.value_or(gpu ? KvDType::kBF16 : KvDType::kF32);
   job.hop_dtype = constraints.hop_dtype.value_or(kernels::ActivationDType(job.device));
-  if (gpu && job.kv_dtype != KvDType::kBF16) {
+  if (gpu && job.kv_dtype == KvDType::kF32) {
     return absl::UnimplementedError(
         absl::StrCat("--kv-dtype=", std::string(KvDTypeName(job.kv_dtype)),
-                     ": GPUs keep keys and values in bf16 so far"));
+                     ": GPUs keep keys and values in bf16 or int8"));
   }
   if (gpu && job.hop_dtype != DType::kBF16) {
     return absl::UnimplementedError(

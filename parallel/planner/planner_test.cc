@@ -369,6 +369,9 @@ TEST(PlanJob, PlansForGpus) {
   EXPECT_EQ(PlanJob(machine, Bard(), {.max_num_batched_tokens = 100})->plans[0].max_num_seqs, 100);
   // They round nothing more than the devices do anyway.
   EXPECT_THAT(planning.plans.front().reasons, Not(Contains(HasSubstr("last bits"))));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning narrow,
+                             PlanJob(machine, Bard(), {.kv_dtype = KvDType::kInt8}));
+  EXPECT_EQ(narrow.plans.front().kv_dtype, KvDType::kInt8);
   EXPECT_THAT(PlanJob(machine, Bard(), {.kv_dtype = KvDType::kF32}).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--kv-dtype=f32")));
   EXPECT_THAT(PlanJob(machine, Bard(), {.hop_dtype = DType::kF16}).status(),

@@ -31,7 +31,7 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
             "--context-length need, or as much of it as there is");
   AddParsed(command, "--kv-dtype", constraints.kv_dtype, ParseKvDType,
             "How keys and values are kept: f32; bf16 takes half of its memory, int8 about a "
-            "quarter, both with other roundings; GPUs have bf16")
+            "quarter, both with other roundings; GPUs have bf16 and int8")
       ->default_str("f32, on GPUs bf16");
   AddParsed(
       command, "--hop-dtype", constraints.hop_dtype, ParseHopDType,

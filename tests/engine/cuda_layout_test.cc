@@ -27,6 +27,10 @@ constexpr const char* kBard = "checkpoints/bard";
 // add up as a random walk's, make 0.0135 of what the most likely logits differ by, some 3. Two
 // logits, twice the deviation.
 constexpr float kTieGap = 0.12f;
+// An int8 cache keeps a vector in steps of s = 2.9 / 127 of its root mean square. Two vectors that
+// differ by d = 0.0135 / 2, as half way through the layers, are kept a step apart in d / s of their
+// elements: by sqrt(d * s) = 0.0124, nearly twice d. Twice the gap.
+constexpr float kInt8TieGap = 0.24f;
 
 std::vector<serving::Request> Requests(int64_t vocab_size) {
   std::vector<serving::Request> requests;
@@ -53,7 +57,7 @@ class CudaLayoutTest : public testing::Test {
 
   std::unique_ptr<LocalReplica> OnGpu(LocalReplicaOptions options) {
     options.device = DeviceKind::kCuda;
-    options.kv_dtype = kernels::KvDType::kBF16;
+    options.kv_dtype = kv_dtype_;
     options.hop_dtype = DType::kBF16;
     options.observe = false;
     options.make_backend = [] { return *kernels::MakeCudaBackend({.threads = 2}); };
@@ -61,11 +65,12 @@ class CudaLayoutTest : public testing::Test {
     return *LocalReplica::Create(config_, *tensors_, options);
   }
   std::unique_ptr<LocalReplica> OnCpu(LocalReplicaOptions options) {
-    options.kv_dtype = kernels::KvDType::kBF16;
+    options.kv_dtype = kv_dtype_;
     options.make_backend = [] { return *kernels::MakeCpuBackend({.threads = 4}); };
     return *LocalReplica::Create(config_, *tensors_, options);
   }
 
+  kernels::KvDType kv_dtype_ = kernels::KvDType::kBF16;
   model::ModelConfig config_;
   std::unique_ptr<model::TensorSource> tensors_;
 };
@@ -73,7 +78,7 @@ class CudaLayoutTest : public testing::Test {
 // Where an answer leaves the CPU's, the two tokens were as likely as roundings can tell.
 void ExpectSameAnswers(const std::vector<serving::Request>& requests,
                        const LocalReplica::Answers& gpu, const LocalReplica::Answers& cpu,
-                       const LocalReplica::Logits& logits) {
+                       const LocalReplica::Logits& logits, float tie_gap = kTieGap) {
   int64_t same = 0, ties = 0;
   for (const serving::Request& request : requests) {
     const LocalReplica::AnswerId id = {request.id, 0};
@@ -92,7 +97,7 @@ void ExpectSameAnswers(const std::vector<serving::Request>& requests,
                 static_cast<long long>(request.id.value()),
                 static_cast<long long>(first.first - ours.begin()), static_cast<double>(gap));
     EXPECT_GE(gap, 0);
-    EXPECT_LT(gap, kTieGap) << "request " << request.id.value() << ", token "
+    EXPECT_LT(gap, tie_gap) << "request " << request.id.value() << ", token "
                             << first.first - ours.begin();
   }
   // Most answers never leave it.
@@ -109,6 +114,27 @@ TEST_F(CudaLayoutTest, GreedyAnswersAreTheCpus) {
   const auto gpu = OnGpu(options);
   SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got, gpu->Generate(requests, limits));
   ExpectSameAnswers(requests, got, want, cpu->logits());
+}
+
+TEST_F(CudaLayoutTest, GreedyAnswersWithAnInt8CacheAreTheCpus) {
+  kv_dtype_ = kernels::KvDType::kInt8;
+  std::vector<serving::Request> requests = Requests(config_.vocab_size);
+  const SchedulerLimits limits = {.max_num_batched_tokens = 128, .max_micro_batch_rows = 128};
+  const LocalReplicaOptions options = {.pages = 1024, .max_num_seqs = 16};
+  const auto cpu = OnCpu(options);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers want, cpu->Generate(requests, limits));
+  const auto gpu = OnGpu(options);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got, gpu->Generate(requests, limits));
+  ExpectSameAnswers(requests, got, want, cpu->logits(), kInt8TieGap);
+  // Few pages, which are swapped.
+  requests.resize(12);
+  const auto few = OnGpu({.pages = 28,
+                          .swap_pages = 64,
+                          .max_num_seqs = 8,
+                          .rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e6}});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers swapped, few->Generate(requests, limits));
+  EXPECT_GT(few->load().preemptions_swapped, 0);
+  ExpectSameAnswers(requests, swapped, want, cpu->logits(), kInt8TieGap);
 }
 
 // All ranks on one GPU, which exchange by way of the host: the layouts, not their speed.
