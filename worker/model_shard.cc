@@ -103,18 +103,18 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
   }
   SKEIN_ASSIGN_OR_RETURN(shard.backend, MakeBackend(rank, options));
   if (options.wrap_backend) shard.backend = options.wrap_backend(std::move(shard.backend));
-  SKEIN_ASSIGN_OR_RETURN(
-      shard.program,
-      plan::BuildRankProgram(shard.config, tensors.get(),
-                             {.tp_size = plan.layout.tp_size,
-                              .tp_rank = rank.tp_rank,
-                              .layers = rank.layers,
-                              .page_size = plan.page_size,
-                              .pages = plan.pages,
-                              .kv_dtype = plan.kv_dtype,
-                              .hop_dtype = plan.hop_dtype,
-                              .activations = kernels::ActivationDType(rank.device.kind),
-                              .deterministic = plan.deterministic}));
+  SKEIN_ASSIGN_OR_RETURN(shard.program,
+                         plan::BuildRankProgram(shard.config, tensors.get(),
+                                                {.tp_size = plan.layout.tp_size,
+                                                 .tp_rank = rank.tp_rank,
+                                                 .layers = rank.layers,
+                                                 .page_size = plan.page_size,
+                                                 .pages = plan.pages,
+                                                 .kv_dtype = plan.kv_dtype,
+                                                 .hop_dtype = plan.hop_dtype,
+                                                 .activations = kernels::ActivationDType(
+                                                     rank.device.kind, shard.config.dtype),
+                                                 .deterministic = plan.deterministic}));
   SKEIN_ASSIGN_OR_RETURN(shard.weights,
                          LoadShard(*tensors, shard.program, *shard.backend,
                                    {.threads = rank.threads, .progress = options.progress}));

@@ -5,8 +5,9 @@
 // weighted sum of values, with head_dim in the lanes and a chain over positions, then divided. No
 // sum knows where a page ends.
 //
-// T is what the cache keeps: float, uint16_t (bfloat16) or int8_t. Elements become floats exactly;
-// an int8 slot's scale is multiplied into the sum over its key, and into its value's weight.
+// T is what the cache keeps: float, uint16_t (bfloat16), float16_t or int8_t. Elements become
+// floats exactly; an int8 slot's scale is multiplied into the sum over its key, and into its
+// value's weight.
 #if defined(SKEIN_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SKEIN_KERNELS_CPU_ATTENTION_INL_H_
 #undef SKEIN_KERNELS_CPU_ATTENTION_INL_H_
@@ -40,6 +41,9 @@ HWY_INLINE Vec LoadElements(const uint16_t* p) {
   const hn::Rebind<uint32_t, FloatTag> wide;
   const auto bits = hn::PromoteTo(wide, hn::Load(hn::Rebind<uint16_t, FloatTag>(), p));
   return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(bits));
+}
+HWY_INLINE Vec LoadElements(const hwy::float16_t* p) {
+  return hn::PromoteTo(FloatTag(), hn::Load(hn::Rebind<hwy::float16_t, FloatTag>(), p));
 }
 HWY_INLINE Vec LoadElements(const int8_t* p) {
   const auto narrow = hn::Load(hn::Rebind<int8_t, FloatTag>(), p);
@@ -213,6 +217,8 @@ void Attend(const RowAttention& a) {
       return AttendAllHeads<float>(a);
     case KvDType::kBF16:
       return AttendAllHeads<uint16_t>(a);
+    case KvDType::kF16:
+      return AttendAllHeads<hwy::float16_t>(a);
     case KvDType::kInt8:
       return AttendAllHeads<int8_t>(a);
   }

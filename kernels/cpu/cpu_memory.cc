@@ -46,6 +46,9 @@ void StoreRounded(const float* in, int64_t n, float* out, int64_t stride, float*
 void StoreRounded(const float* in, int64_t n, uint16_t* out, int64_t stride, float* /*scale*/) {
   for (int64_t i = 0; i < n; ++i) out[i * stride] = FloatToBf16(in[i]);
 }
+void StoreRounded(const float* in, int64_t n, _Float16* out, int64_t stride, float* /*scale*/) {
+  for (int64_t i = 0; i < n; ++i) out[i * stride] = static_cast<_Float16>(in[i]);
+}
 void StoreRounded(const float* in, int64_t n, int8_t* out, int64_t stride, float* scale) {
   *scale = Int8Scale(in, n);
   for (int64_t i = 0; i < n; ++i) out[i * stride] = ToInt8(in[i], *scale);
@@ -122,6 +125,8 @@ void CpuKv::Write(int64_t layer, int64_t head, int64_t slot, const float* key, c
       return WriteSlot<float>(page, slot % spec().page_size, key, value);
     case KvDType::kBF16:
       return WriteSlot<uint16_t>(page, slot % spec().page_size, key, value);
+    case KvDType::kF16:
+      return WriteSlot<_Float16>(page, slot % spec().page_size, key, value);
     case KvDType::kInt8:
       return WriteSlot<int8_t>(page, slot % spec().page_size, key, value);
   }

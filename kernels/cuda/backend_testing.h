@@ -39,8 +39,8 @@ inline std::vector<float> Matrix(uint32_t seed, int64_t rows, int64_t cols) {
 class Layer {
  public:
   explicit Layer(std::unique_ptr<Backend> backend, Collectives* collectives = nullptr,
-                 KvDType kv_dtype = KvDType::kBF16)
-      : backend_(std::move(backend)) {
+                 KvDType kv_dtype = KvDType::kBF16, DType dtype = DType::kBF16)
+      : backend_(std::move(backend)), dtype_(dtype) {
     p_.kv_spec = {.layers = 2,
                   .kv_heads = kKvHeads,
                   .head_dim = kHeadDim,
@@ -124,13 +124,13 @@ class Layer {
   BufferId Buffer(int64_t cols, BufferSpec::Rows rows = BufferSpec::Rows::kTokens) {
     const BufferId id = p_.AddBuffer(cols, rows);
     p_.program.buffers[id].port = false;
-    p_.program.buffers[id].dtype = DType::kBF16;
+    p_.program.buffers[id].dtype = dtype_;
     return id;
   }
   WeightId Weight(uint32_t seed, int64_t rows, int64_t cols, float scale = 1) {
     std::vector<float> values = Matrix(seed, rows, cols);
     for (float& value : values) value *= scale;
-    return p_.AddWeight({.rows = rows, .cols = cols, .dtype = DType::kBF16}, std::move(values));
+    return p_.AddWeight({.rows = rows, .cols = cols, .dtype = dtype_}, std::move(values));
   }
   static std::vector<float> Frequencies() {
     std::vector<float> frequencies;
@@ -141,6 +141,7 @@ class Layer {
   }
 
   const std::unique_ptr<Backend> backend_;
+  const DType dtype_;  // of weights and activations
   std::unique_ptr<KvCache> swap_;
   TestProgram p_;
 };
@@ -154,8 +155,9 @@ class CudaBackendTest : public testing::Test {
   }
 
   // Runs the batch on both and compares the logits of its outputs. They pass some 20 roundings to
-  // 8 bits, whose errors of 2^-9 add up as a random walk's; logits are about 1.7 times 1.
-  void RunAndCompare(const Batch& batch) {
+  // 8 bits, whose errors of 2^-9 add up as a random walk's; logits are about 1.7 times 1. `finer`:
+  // how many times more numbers the dtype has, 8 of F16.
+  void RunAndCompare(const Batch& batch, double finer = 1) {
     SKEIN_ASSERT_OK(gpu_->Run(batch));
     SKEIN_ASSERT_OK(reference_->Run(batch));
     const int64_t rows = batch.outputs();
@@ -172,8 +174,8 @@ class CudaBackendTest : public testing::Test {
     }
     const double scale = std::sqrt(squares / static_cast<double>(rows * kVocabulary));
     EXPECT_GT(scale, 0.1);
-    EXPECT_LT(std::sqrt(errors / squares), 0.02) << "relative error of all logits";
-    EXPECT_LT(worst, 0.15 * scale);
+    EXPECT_LT(std::sqrt(errors / squares), 0.02 / finer) << "relative error of all logits";
+    EXPECT_LT(worst, 0.15 * scale / finer);
   }
 
  public:

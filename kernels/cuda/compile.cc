@@ -42,12 +42,7 @@ class Compiled final : public CompiledProgram {
         w_(std::move(workspace)) {}
 
   absl::Status Compile() {
-    for (const BufferSpec& buffer : program_.buffers) {
-      if (buffer.dtype == DType::kBF16 || buffer.dtype == DType::kF32) continue;
-      return absl::UnimplementedError(absl::StrCat("buffer ", buffer.name, " is of ",
-                                                   std::string(DTypeName(buffer.dtype)),
-                                                   "; GPUs compute with BF16 so far"));
-    }
+    SKEIN_RETURN_IF_ERROR(ChooseDType());
     if (program_.logits >= 0 && DTypeOf(program_.logits) != DType::kF32) {
       return absl::UnimplementedError("logits of other than F32");
     }
@@ -143,27 +138,59 @@ class Compiled final : public CompiledProgram {
     return At(id).rows == BufferSpec::Rows::kTokens ? shape.rows : shape.outputs;
   }
 
+  // All is of one dtype of 16 bits, what is of F32 aside.
+  absl::Status ChooseDType() {
+    const auto is_16_bits = [](DType dtype) {
+      return dtype == DType::kBF16 || dtype == DType::kF16;
+    };
+    const auto first = std::ranges::find_if(
+        program_.buffers, [&](const BufferSpec& buffer) { return is_16_bits(buffer.dtype); });
+    if (first != program_.buffers.end()) dtype_ = first->dtype;
+    const std::string computes =
+        absl::StrCat("; GPUs compute this Program in ", std::string(DTypeName(dtype_)));
+    for (const BufferSpec& buffer : program_.buffers) {
+      if (buffer.dtype == dtype_ || buffer.dtype == DType::kF32) continue;
+      return absl::UnimplementedError(absl::StrCat("buffer ", buffer.name, " is of ",
+                                                   std::string(DTypeName(buffer.dtype)), computes));
+    }
+    for (const auto& [name, spec] : program_.weights) {
+      if (spec.kind == WeightSpec::Kind::kVector) continue;
+      for (const WeightSpec::Part& part : PartsOf(spec)) {
+        if (part.dtype == dtype_) continue;
+        return absl::UnimplementedError(absl::StrCat(
+            "weight ", name, " is of ", std::string(DTypeName(part.dtype)), computes,
+            ", as the model's configuration says: convert the model, or correct its torch_dtype"));
+      }
+    }
+    const KvDType own = dtype_ == DType::kF16 ? KvDType::kF16 : KvDType::kBF16;
+    if (kv_ != nullptr && kv_->spec().dtype != own && kv_->spec().dtype != KvDType::kInt8) {
+      return absl::UnimplementedError(
+          absl::StrCat("a cache of neither int8 nor the activations' dtype", computes));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status CheckHop(BufferId port) const {
     if (port < 0 || DTypeOf(port) == program_.hop_dtype) return absl::OkStatus();
     return absl::UnimplementedError(absl::StrCat(
         "hops of ", std::string(DTypeName(program_.hop_dtype)), " with activations of ",
         std::string(DTypeName(DTypeOf(port))), "; on GPUs they are equal"));
   }
-  // For what kernels take in BF16 and in F32.
+  // For what kernels take in 16 bits and in F32.
   absl::Status NeedFloats(BufferId id) const {
     return DTypeOf(id) == DType::kF32 ? absl::OkStatus() : Need16Bits(id);
   }
-  // For what they take in BF16 only.
+  // For what they take in 16 bits only.
   absl::Status Need16Bits(BufferId id) const {
-    if (DTypeOf(id) == DType::kBF16) return absl::OkStatus();
-    return absl::UnimplementedError(absl::StrCat("buffer ", At(id).name, " is of ",
-                                                 std::string(DTypeName(DTypeOf(id))),
-                                                 "; GPUs take BF16 there"));
+    if (DTypeOf(id) == dtype_) return absl::OkStatus();
+    return absl::UnimplementedError(
+        absl::StrCat("buffer ", At(id).name, " is of ", std::string(DTypeName(DTypeOf(id))),
+                     "; GPUs take ", std::string(DTypeName(dtype_)), " there"));
   }
 
   absl::Status Add(const EmbedOp& op) {
     steps_.push_back([=, this](const BatchShape& shape) {
-      return cuda::Enqueue(GatherRows{.in_dtype = DType::kBF16,
+      return cuda::Enqueue(GatherRows{.in_dtype = dtype_,
                                       .out_dtype = DTypeOf(op.out),
                                       .rows = shape.rows,
                                       .cols = Cols(op.out),
@@ -191,7 +218,7 @@ class Compiled final : public CompiledProgram {
     if (delta >= 0) SKEIN_RETURN_IF_ERROR(NeedFloats(delta));
     steps_.push_back([=, this](const BatchShape& shape) {
       const int64_t cols = Cols(residual);
-      return cuda::Enqueue(RmsNorm{.dtype = DType::kBF16,
+      return cuda::Enqueue(RmsNorm{.dtype = dtype_,
                                    .residual_dtype = DTypeOf(residual),
                                    .delta_dtype = DTypeOf(std::max(delta, 0)),
                                    .rows = RowsOf(residual, shape),
@@ -221,7 +248,7 @@ class Compiled final : public CompiledProgram {
             out, w_.Buffer(op.residual, shape.batch), DTypeBytes(DTypeOf(op.out), rows * cols),
             cudaMemcpyDeviceToDevice, CudaStream(w_.stream)));
       }
-      return cuda::Enqueue(RmsNorm{.dtype = DType::kBF16,
+      return cuda::Enqueue(RmsNorm{.dtype = dtype_,
                                    .residual_dtype = DTypeOf(op.out),
                                    .delta_dtype = DTypeOf(op.delta),
                                    .rows = rows,
@@ -250,7 +277,7 @@ class Compiled final : public CompiledProgram {
 
   BlasLinear ProductOf(const MatMulOp& op, const BatchShape& shape) const {
     const WeightSpec& spec = program_.weights[op.weight].spec;
-    return {.dtype = DType::kBF16,
+    return {.dtype = dtype_,
             .out_dtype = DTypeOf(op.out),
             .rows = RowsOf(op.in, shape),
             .n = spec.rows,
@@ -270,7 +297,7 @@ class Compiled final : public CompiledProgram {
     const int64_t rows = RowsOf(op.in, shape);
     const BufferId to = swiglu == nullptr ? op.out : swiglu->out;
     const auto linear = [&]<typename Linear>(Linear what) {
-      what.dtype = DType::kBF16;
+      what.dtype = dtype_;
       what.out_dtype = DTypeOf(to);
       what.swiglu = swiglu != nullptr;
       what.rows = rows;
@@ -327,7 +354,7 @@ class Compiled final : public CompiledProgram {
   }
 
   absl::Status Activate(const SwiGluOp& op, GateUpLayout layout, const BatchShape& shape) const {
-    return cuda::Enqueue(SwiGlu{.dtype = DType::kBF16,
+    return cuda::Enqueue(SwiGlu{.dtype = dtype_,
                                 .layout = layout,
                                 .rows = RowsOf(op.out, shape),
                                 .cols = Cols(op.out),
@@ -349,7 +376,7 @@ class Compiled final : public CompiledProgram {
     SKEIN_RETURN_IF_ERROR(Need16Bits(op.qkv));
     steps_.push_back([=, this](const BatchShape& shape) {
       return cuda::Enqueue(
-          RopeAppendKv{.dtype = DType::kBF16,
+          RopeAppendKv{.dtype = dtype_,
                        .rows = shape.rows,
                        .heads = op.heads,
                        .qkv = w_.Buffer(op.qkv, shape.batch),
@@ -403,7 +430,7 @@ class Compiled final : public CompiledProgram {
       // It cuts a sequence where the batch's work is cut.
       if (shape.decodes && !program_.deterministic) {
         SKEIN_RETURN_IF_ERROR(
-            cuda::Enqueue(DecodeAttention{.dtype = DType::kBF16,
+            cuda::Enqueue(DecodeAttention{.dtype = dtype_,
                                           .batch = batch,
                                           .heads = op.heads,
                                           .kv = kv_->layer(op.layer),
@@ -419,7 +446,7 @@ class Compiled final : public CompiledProgram {
                           w_.stream));
       }
       if (!shape.prefills && !program_.deterministic) return absl::OkStatus();
-      return cuda::Enqueue(PrefillAttention{.dtype = DType::kBF16,
+      return cuda::Enqueue(PrefillAttention{.dtype = dtype_,
                                             .batch = batch,
                                             .fewest_rows = program_.deterministic ? 1 : 2,
                                             .rows = shape.rows,
@@ -470,6 +497,7 @@ class Compiled final : public CompiledProgram {
   const CudaWeights* const weights_;
   const CudaKv* const kv_;
   const Workspace w_;
+  DType dtype_ = DType::kBF16;  // of what has 16 bits
   const Op* before_ = nullptr;  // of the one that is added
   const Op* next_ = nullptr;
   bool fused_ = false;  // the next operation was done, too

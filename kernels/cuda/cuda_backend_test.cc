@@ -62,6 +62,40 @@ TEST_F(CudaBackendTest, AnInt8CacheIsTheReferences) {
   RunAndCompare(moved);
 }
 
+TEST_F(CudaBackendTest, F16AgreesWithTheReferenceAsCloselyAsItCan) {
+  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({}), nullptr, KvDType::kF16, DType::kF16);
+  reference_ = std::make_unique<Layer>(MakeReferenceBackend(), nullptr, KvDType::kF16, DType::kF16);
+  constexpr double kFiner = 8;
+  RunAndCompare(Start(0, 3, 5), kFiner);    // few rows
+  RunAndCompare(Start(1, 17, 10), kFiner);  // by stream-K, where there are tiles enough
+  Batch mixed = Decode({0}, 9);
+  Join(mixed, Start(2, 100, 20));  // by cuBLAS
+  RunAndCompare(mixed, kFiner);
+  RunAndCompare(Decode({2, 1, 0}, 30), kFiner);
+  // A cache of int8 goes with it.
+  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({}), nullptr, KvDType::kInt8, DType::kF16);
+  reference_ =
+      std::make_unique<Layer>(MakeReferenceBackend(), nullptr, KvDType::kInt8, DType::kF16);
+  RunAndCompare(Start(1, 100, 20));
+  RunAndCompare(Decode({1}, 30));
+}
+
+TEST_F(CudaBackendTest, DTypesOf16BitsDoNotMix) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCudaBackend({}));
+  TestProgram p;
+  const BufferId in = p.AddBuffer(16);
+  const BufferId out = p.AddBuffer(16);
+  p.program.buffers[in].dtype = p.program.buffers[out].dtype = DType::kBF16;
+  p.Add(MatMulOp{in, p.AddWeight({.rows = 16, .cols = 16, .dtype = DType::kF16}, {}), out});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto weights, backend->AllocateWeights(p.program));
+  EXPECT_THAT(backend->Compile(p.program, {}, {.weights = weights.get()}).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("weight w0 is of F16; GPUs compute this Program in BF16")));
+  p.program.buffers[out].dtype = DType::kF16;
+  EXPECT_THAT(backend->Compile(p.program, {}, {.weights = weights.get()}).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is of F16; GPUs compute")));
+}
+
 // That its ranges are seen is tests/gpu/profile.sh's.
 TEST_F(CudaBackendTest, AProfileEndsAfterItsStepsAndChangesNothing) {
   int ended = 0;

@@ -47,10 +47,10 @@ absl::Status CheckWeight(const WeightSpec& spec) {
   SKEIN_RETURN_IF_ERROR(ValidateWeightSpec(spec));
   if (spec.kind == WeightSpec::Kind::kVector) return absl::OkStatus();
   for (const WeightSpec::Part& part : PartsOf(spec)) {
-    if (part.dtype == DType::kBF16) continue;
+    if (part.dtype == DType::kBF16 || part.dtype == DType::kF16) continue;
     return absl::UnimplementedError(
         absl::StrCat("a matrix of ", std::string(DTypeName(part.dtype)),
-                     "; GPUs compute with BF16 so far: convert the model, or compute on cpu"));
+                     "; GPUs compute with BF16 or F16: convert the model, or compute on cpu"));
   }
   return absl::OkStatus();
 }
@@ -220,6 +220,7 @@ absl::Status CudaWeights::Make(const WeightRows& rows, const CountedRows& number
   if (spec.kind != WeightSpec::Kind::kMatrix) {
     return absl::UnimplementedError("vectors are loaded");
   }
+  if (spec.dtype != DType::kBF16) return absl::UnimplementedError("they are made in BF16");
   SKEIN_RETURN_IF_ERROR(
       ValidateRows(specs(), rows, DTypeBytes(DType::kBF16, rows.count * spec.cols)));
   return Enqueue(MakeRows{.numbers = numbers,
@@ -245,10 +246,10 @@ absl::StatusOr<std::unique_ptr<CudaKv>> CudaKv::Create(const KvSpec& spec, int d
   SKEIN_RETURN_IF_ERROR(ValidateKvSpec(spec));
   if (spec.dtype == KvDType::kF32 || spec.page_size % kKvBlock != 0 ||
       !KvHeadDimIsSupported(static_cast<int>(spec.head_dim))) {
-    return absl::UnimplementedError(absl::StrCat("a cache of pages of ", spec.page_size,
-                                                 " and heads of ", spec.head_dim,
-                                                 "; GPUs have caches of BF16 or int8, pages of a "
-                                                 "multiple of 16 and heads of 64, 96 or 128"));
+    return absl::UnimplementedError(
+        absl::StrCat("a cache of pages of ", spec.page_size, " and heads of ", spec.head_dim,
+                     "; GPUs have caches of BF16, F16 or int8, pages of a "
+                     "multiple of 16 and heads of 64, 96 or 128"));
   }
   SKEIN_RETURN_IF_ERROR(UseDevice(device));
   auto kv = std::unique_ptr<CudaKv>(new CudaKv(spec, device));

@@ -52,8 +52,9 @@ int64_t PageTokens(DeviceKind kind) {
   return kind == DeviceKind::kCpu ? kCpuPageTokens : kCudaPageTokens;
 }
 
-DType ActivationDType(DeviceKind kind) {
-  return kind == DeviceKind::kCpu ? DType::kF32 : DType::kBF16;
+DType ActivationDType(DeviceKind kind, DType weights) {
+  if (kind == DeviceKind::kCpu) return DType::kF32;
+  return weights == DType::kF16 ? DType::kF16 : DType::kBF16;
 }
 
 int64_t BufferRows(const BufferSpec& buffer, const Limits& limits) {

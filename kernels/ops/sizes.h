@@ -31,8 +31,9 @@ ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
 absl::Status CheckLimits(DeviceKind kind, const Limits& limits);
 // Returns how many tokens a page holds that suits the device's attention.
 int64_t PageTokens(DeviceKind kind);
-// Returns the dtype of buffers between operations; logits are F32 whatever it is.
-DType ActivationDType(DeviceKind kind);
+// Returns the dtype of buffers between operations, for a model whose weights are stored so; logits
+// are F32 whatever it is. GPUs compute with F16 where weights are F16, and with BF16 otherwise.
+DType ActivationDType(DeviceKind kind, DType weights);
 
 // ---- For back ends on the host ----
 

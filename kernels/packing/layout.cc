@@ -14,6 +14,7 @@ constexpr int64_t ElementBytes(KvDType dtype) {
     case KvDType::kF32:
       return 4;
     case KvDType::kBF16:
+    case KvDType::kF16:
       return 2;
     case KvDType::kInt8:
       return 1;

@@ -43,6 +43,7 @@ struct WeightSpec {
 enum class KvDType : uint8_t {
   kF32,
   kBF16,  // rounded to nearest, ties to even
+  kF16,   // likewise; infinite beyond 65504
   kInt8,  // with a float scale for every token's key, and one for its value, of a head (kv_codec.h)
 };
 

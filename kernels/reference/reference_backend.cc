@@ -67,6 +67,9 @@ class KvVector {
         case KvDType::kBF16:
           data_[i] = Bf16ToFloat(FloatToBf16(in[i]));
           break;
+        case KvDType::kF16:
+          data_[i] = F16ToFloat(FloatToF16(in[i]));
+          break;
         case KvDType::kInt8:
           data_[i] = ToInt8(in[i], scale);
           break;

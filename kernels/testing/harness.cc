@@ -60,7 +60,10 @@ std::vector<BackendCase> AllBackends() {
 }
 
 std::vector<KvDTypeCase> KvDTypes() {
-  return {{"F32", KvDType::kF32}, {"BF16", KvDType::kBF16}, {"Int8", KvDType::kInt8}};
+  return {{"F32", KvDType::kF32},
+          {"BF16", KvDType::kBF16},
+          {"F16", KvDType::kF16},
+          {"Int8", KvDType::kInt8}};
 }
 
 std::vector<float> RandomFloats(uint32_t seed, int64_t count, float scale) {

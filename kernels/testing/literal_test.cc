@@ -162,6 +162,10 @@ TEST_P(LiteralTest, ValuesAreRoundedAsTheyAreWritten) {
       {KvDType::kBF16,
        {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1.02p-8f, 3},
        {1, 1 + 0x1p-6f, -1 - 0x1p-7f, 3}},
+      // 11 bits; the least number is 2^-24.
+      {KvDType::kF16,
+       {1 + 0x1p-11f, 1 + 0x3p-11f, 65519, 0x1.8p-24f},
+       {1, 1 + 0x1p-9f, 65504, 0x1p-23f}},
       {KvDType::kInt8, {127, 0.5f, 1.5f, -2.5f}, {127, 0, 2, -2}},
       {KvDType::kInt8, {-1016, 12.1f, -3.9f, 1000}, {-1016, 16, 0, 1000}},
       {KvDType::kInt8, {0, 0, -0.0f, 0}, {0, 0, 0, 0}},
@@ -194,6 +198,7 @@ TEST_P(LiteralTest, KeysAreRoundedAsTheyAreWritten) {
   const Case cases[] = {
       {KvDType::kF32, {2.54f, 0.012f}, 0.7817681187f},
       {KvDType::kBF16, {2.54f, 0.012f}, 0.7823560483f},   // 2.546875 and 0.012023926
+      {KvDType::kF16, {2.54f, 0.012f}, 0.7816882248f},    // 2.5390625 and 0.012001038
       {KvDType::kInt8, {2.54f, 0.012f}, 0.7824497764f},   // 127 steps and 1 of 0.02
       {KvDType::kInt8, {2.54f, 0.0099f}, 0.7807427479f},  // 127 and 0
   };

@@ -358,13 +358,13 @@ std::vector<float> AttentionErrors(const AttentionCase& c, const SequenceRows& r
 }
 
 TEST_P(OperationsTest, RopeAndAttention) {
-  const auto f32 = KvDType::kF32, bf16 = KvDType::kBF16, int8 = KvDType::kInt8;
+  const auto f32 = KvDType::kF32, bf16 = KvDType::kBF16, f16 = KvDType::kF16, int8 = KvDType::kInt8;
   const AttentionCase cases[] = {
-      {1, 1, 2, 1, f32},    {4, 4, 16, 16, f32},  {2, 1, 10, 5, f32},   {6, 2, 64, 32, f32},
-      {8, 2, 24, 16, f32},  {5, 1, 128, 7, f32},  {7, 1, 80, 48, f32},  {1, 1, 2, 1, bf16},
-      {2, 1, 10, 5, bf16},  {6, 2, 64, 32, bf16}, {5, 1, 128, 7, bf16}, {7, 1, 80, 48, bf16},
-      {1, 1, 2, 1, int8},   {2, 1, 10, 5, int8},  {6, 2, 64, 32, int8}, {5, 1, 128, 7, int8},
-      {7, 1, 80, 48, int8},
+      {1, 1, 2, 1, f32},   {4, 4, 16, 16, f32},  {2, 1, 10, 5, f32},   {6, 2, 64, 32, f32},
+      {8, 2, 24, 16, f32}, {5, 1, 128, 7, f32},  {7, 1, 80, 48, f32},  {1, 1, 2, 1, bf16},
+      {2, 1, 10, 5, bf16}, {6, 2, 64, 32, bf16}, {5, 1, 128, 7, bf16}, {7, 1, 80, 48, bf16},
+      {1, 1, 2, 1, f16},   {6, 2, 64, 32, f16},  {7, 1, 80, 48, f16},  {1, 1, 2, 1, int8},
+      {2, 1, 10, 5, int8}, {6, 2, 64, 32, int8}, {5, 1, 128, 7, int8}, {7, 1, 80, 48, int8},
   };
   for (const AttentionCase& c : cases) {
     SCOPED_TRACE(absl::StrCat(c.heads, "/", c.kv_heads, " heads of ", c.head_dim, ", pages of ",

@@ -42,8 +42,10 @@ absl::Status ParsePart(std::string_view text, std::string_view part, LayoutReque
   return absl::OkStatus();
 }
 
-constexpr std::pair<KvDType, std::string_view> kKvDTypeNames[] = {
-    {KvDType::kF32, "f32"}, {KvDType::kBF16, "bf16"}, {KvDType::kInt8, "int8"}};
+constexpr std::pair<KvDType, std::string_view> kKvDTypeNames[] = {{KvDType::kF32, "f32"},
+                                                                  {KvDType::kBF16, "bf16"},
+                                                                  {KvDType::kF16, "f16"},
+                                                                  {KvDType::kInt8, "int8"}};
 constexpr std::pair<DType, std::string_view> kHopDTypeNames[] = {
     {DType::kF32, "f32"}, {DType::kBF16, "bf16"}, {DType::kF16, "f16"}};
 
@@ -60,8 +62,8 @@ absl::StatusOr<KvDType> ParseKvDType(std::string_view name) {
   for (const auto& [dtype, known] : kKvDTypeNames) {
     if (known == name) return dtype;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("KV dtype \"", std::string(name), "\" is not known; there are f32, bf16, int8"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "KV dtype \"", std::string(name), "\" is not known; there are f32, bf16, f16, int8"));
 }
 
 std::string_view HopDTypeName(DType dtype) {

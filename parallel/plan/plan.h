@@ -23,7 +23,7 @@ namespace skein::plan {
 inline constexpr int32_t kMaxWays = 1024;
 
 using kernels::KvDType;
-std::string_view KvDTypeName(KvDType dtype);  // "f32", "bf16", "int8"
+std::string_view KvDTypeName(KvDType dtype);  // "f32", "bf16", "f16", "int8"
 // The inverse of KvDTypeName. InvalidArgument for any other name.
 absl::StatusOr<KvDType> ParseKvDType(std::string_view name);
 // Of activations between stages, likewise: "f32", "bf16", "f16".

@@ -107,7 +107,7 @@ TEST(LayoutRequest, RefusalsQuoteTheTextAndShowAnExample) {
 }
 
 TEST(KvDTypeName, ComesBack) {
-  for (KvDType dtype : {KvDType::kF32, KvDType::kBF16, KvDType::kInt8}) {
+  for (KvDType dtype : {KvDType::kF32, KvDType::kBF16, KvDType::kF16, KvDType::kInt8}) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const KvDType back, ParseKvDType(KvDTypeName(dtype)));
     EXPECT_EQ(back, dtype);
   }

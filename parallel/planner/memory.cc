@@ -14,17 +14,18 @@ namespace skein::plan {
 
 absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t shard,
                                         Range layers, const ReplicaLimits& limits) {
-  SKEIN_ASSIGN_OR_RETURN(const RankProgram rank,
-                         BuildRankProgram(model, /*tensors=*/nullptr,
-                                          {.tp_size = limits.tp_size,
-                                           .tp_rank = shard,
-                                           .layers = layers,
-                                           .page_size = limits.page_size,
-                                           .pages = 1,
-                                           .kv_dtype = limits.kv_dtype,
-                                           .hop_dtype = limits.hop_dtype,
-                                           .activations = kernels::ActivationDType(limits.device),
-                                           .deterministic = limits.deterministic}));
+  SKEIN_ASSIGN_OR_RETURN(
+      const RankProgram rank,
+      BuildRankProgram(model, /*tensors=*/nullptr,
+                       {.tp_size = limits.tp_size,
+                        .tp_rank = shard,
+                        .layers = layers,
+                        .page_size = limits.page_size,
+                        .pages = 1,
+                        .kv_dtype = limits.kv_dtype,
+                        .hop_dtype = limits.hop_dtype,
+                        .activations = kernels::ActivationDType(limits.device, model.dtype),
+                        .deterministic = limits.deterministic}));
   const kernels::Limits batch = {
       .rows = limits.max_micro_batch_rows,
       .outputs = MaxOutputs(limits.max_num_seqs, limits.max_micro_batch_rows),

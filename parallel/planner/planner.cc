@@ -324,18 +324,25 @@ absl::Status CheckDeterministic(const Job& job) {
 }
 
 absl::Status ChooseDTypes(const Constraints& constraints, Job& job) {
-  const bool gpu = job.device == DeviceKind::kCuda;
-  job.kv_dtype = constraints.kv_dtype.value_or(gpu ? KvDType::kBF16 : KvDType::kF32);
-  job.hop_dtype = constraints.hop_dtype.value_or(kernels::ActivationDType(job.device));
-  if (gpu && job.kv_dtype == KvDType::kF32) {
-    return absl::UnimplementedError(
-        absl::StrCat("--kv-dtype=", std::string(KvDTypeName(job.kv_dtype)),
-                     ": GPUs keep keys and values in bf16 or int8"));
+  const DType activations = kernels::ActivationDType(job.device, job.model.dtype);
+  job.hop_dtype = constraints.hop_dtype.value_or(activations);
+  if (job.device == DeviceKind::kCpu) {
+    job.kv_dtype = constraints.kv_dtype.value_or(KvDType::kF32);
+    return absl::OkStatus();
   }
-  if (gpu && job.hop_dtype != DType::kBF16) {
-    return absl::UnimplementedError(
-        absl::StrCat("--hop-dtype=", std::string(HopDTypeName(job.hop_dtype)),
-                     ": GPUs send activations in bf16 so far"));
+  const KvDType own = activations == DType::kF16 ? KvDType::kF16 : KvDType::kBF16;
+  job.kv_dtype = constraints.kv_dtype.value_or(own);
+  const std::string computed = absl::StrCat(", which GPUs compute this model in: its weights are ",
+                                            std::string(DTypeName(job.model.dtype)));
+  if (job.kv_dtype != own && job.kv_dtype != KvDType::kInt8) {
+    return absl::UnimplementedError(absl::StrCat(
+        "--kv-dtype=", std::string(KvDTypeName(job.kv_dtype)),
+        ": GPUs keep keys and values in int8 or in ", std::string(KvDTypeName(own)), computed));
+  }
+  if (job.hop_dtype != activations) {
+    return absl::UnimplementedError(absl::StrCat(
+        "--hop-dtype=", std::string(HopDTypeName(job.hop_dtype)), ": GPUs send activations in ",
+        std::string(HopDTypeName(activations)), computed));
   }
   return absl::OkStatus();
 }
@@ -354,7 +361,8 @@ Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candid
                      " sums in its own order: answers may differ in the last bits "
                      "from those of tp=1, 2, 4 and 8."));
   }
-  if (plan.layout.pp_size > 1 && plan.hop_dtype != kernels::ActivationDType(job.device)) {
+  if (plan.layout.pp_size > 1 &&
+      plan.hop_dtype != kernels::ActivationDType(job.device, job.model.dtype)) {
     plan.reasons.push_back(absl::StrCat(
         "Activations are rounded to ", std::string(HopDTypeName(plan.hop_dtype)),
         " between stages: answers may differ in the last bits from those of other pipelines."));

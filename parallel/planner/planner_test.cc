@@ -376,6 +376,19 @@ TEST(PlanJob, PlansForGpus) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--kv-dtype=f32")));
   EXPECT_THAT(PlanJob(machine, Bard(), {.hop_dtype = DType::kF16}).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--hop-dtype=f16")));
+  // A model of f16 is computed in f16.
+  ModelFacts half = Bard();
+  half.config.dtype = DType::kF16;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning of_half, PlanJob(machine, half, {}));
+  EXPECT_EQ(of_half.plans.front().kv_dtype, KvDType::kF16);
+  EXPECT_EQ(of_half.plans.front().hop_dtype, DType::kF16);
+  EXPECT_EQ(PlanJob(machine, half, {.kv_dtype = KvDType::kInt8})->plans[0].kv_dtype,
+            KvDType::kInt8);
+  EXPECT_THAT(PlanJob(machine, half, {.kv_dtype = KvDType::kBF16}).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("--kv-dtype=bf16"), HasSubstr("its weights are F16"))));
+  EXPECT_THAT(PlanJob(machine, Bard(), {.kv_dtype = KvDType::kF16}).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--kv-dtype=f16")));
   machine.devices[0].kind = DeviceKind::kCpu;
   EXPECT_THAT(PlanJob(machine, Bard(), {}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("devices of one kind")));

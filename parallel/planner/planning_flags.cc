@@ -30,15 +30,16 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
             "like 0.5, or bytes per rank, like 4GiB. Default: what --max-num-seqs sequences of "
             "--context-length need, or as much of it as there is");
   AddParsed(command, "--kv-dtype", constraints.kv_dtype, ParseKvDType,
-            "How keys and values are kept: f32; bf16 takes half of its memory, int8 about a "
-            "quarter, both with other roundings; GPUs have bf16 and int8")
-      ->default_str("f32, on GPUs bf16");
+            "How keys and values are kept: f32; bf16 and f16 take half of its memory, int8 about a "
+            "quarter, all with other roundings; GPUs have int8 and what they compute in, bf16 or, "
+            "for a model of f16, f16")
+      ->default_str("f32, on GPUs what they compute in");
   AddParsed(
       command, "--hop-dtype", constraints.hop_dtype, ParseHopDType,
       "What activations are sent in from one stage of a pipeline to the next: f32; bf16 and "
       "f16 take half of its bytes, with other roundings, so that pipelines cut in other places "
-      "give other last bits; GPUs have bf16")
-      ->default_str("f32, on GPUs bf16");
+      "give other last bits; GPUs send what they compute in, bf16 or f16")
+      ->default_str("f32, on GPUs what they compute in");
   command.add_flag(
       "--deterministic", constraints.deterministic,
       "Equal requests get equal answers, in every bit, whatever else is computed beside them, "

@@ -8,14 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
+#include "base/range.h"
+#include "base/status_macros.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/device_testing.h"
+#include "kernels/ops/sizes.h"
 #include "model/config/model_config.h"
 #include "model/format/open.h"
+#include "model/format/tensor_source.h"
 #include "tests/engine/local_replica.h"
 
 namespace skein::worker {
@@ -31,6 +36,37 @@ constexpr float kTieGap = 0.12f;
 // differ by d = 0.0135 / 2, as half way through the layers, are kept a step apart in d / s of their
 // elements: by sqrt(d * s) = 0.0124, nearly twice d. Twice the gap.
 constexpr float kInt8TieGap = 0.24f;
+// F16 has 11 bits.
+constexpr float kF16TieGap = kTieGap / 8;
+
+// A model of BF16 as one of F16.
+class F16Tensors final : public model::TensorSource {
+ public:
+  explicit F16Tensors(const model::TensorSource& bf16) : bf16_(bf16) {
+    for (model::TensorInfo tensor : bf16.tensors()) {
+      tensor.dtype = DType::kF16;
+      tensors_.push_back(tensor);
+    }
+  }
+  std::string_view description() const override { return bf16_.description(); }
+  absl::Span<const model::TensorInfo> tensors() const override { return tensors_; }
+
+ protected:
+  absl::Status ReadChecked(const model::TensorInfo& tensor, absl::Span<const Range> slice,
+                           absl::Span<std::byte> out) const override {
+    SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* stored, bf16_.Find(tensor.name));
+    SKEIN_RETURN_IF_ERROR(bf16_.Read(*stored, slice, out));
+    const auto count = static_cast<int64_t>(out.size() / 2);
+    std::vector<float> values(count);
+    ConvertToFloat(DType::kBF16, out.data(), count, values.data());
+    ConvertFromFloat(DType::kF16, values.data(), count, out.data());
+    return absl::OkStatus();
+  }
+
+ private:
+  const model::TensorSource& bf16_;
+  std::vector<model::TensorInfo> tensors_;
+};
 
 std::vector<serving::Request> Requests(int64_t vocab_size) {
   std::vector<serving::Request> requests;
@@ -55,19 +91,22 @@ class CudaLayoutTest : public testing::Test {
     SKEIN_ASSERT_OK_AND_ASSIGN(tensors_, model::OpenTensorSource(kBard));
   }
 
-  std::unique_ptr<LocalReplica> OnGpu(LocalReplicaOptions options) {
+  // `tensors`: bard's, or those in their place.
+  std::unique_ptr<LocalReplica> OnGpu(LocalReplicaOptions options,
+                                      const model::TensorSource* tensors = nullptr) {
     options.device = DeviceKind::kCuda;
     options.kv_dtype = kv_dtype_;
-    options.hop_dtype = DType::kBF16;
+    options.hop_dtype = kernels::ActivationDType(DeviceKind::kCuda, config_.dtype);
     options.observe = false;
     options.make_backend = [] { return *kernels::MakeCudaBackend({.threads = 2}); };
     options.make_copies = [] { return *kernels::MakeCudaCopies(0); };
-    return *LocalReplica::Create(config_, *tensors_, options);
+    return *LocalReplica::Create(config_, tensors == nullptr ? *tensors_ : *tensors, options);
   }
-  std::unique_ptr<LocalReplica> OnCpu(LocalReplicaOptions options) {
+  std::unique_ptr<LocalReplica> OnCpu(LocalReplicaOptions options,
+                                      const model::TensorSource* tensors = nullptr) {
     options.kv_dtype = kv_dtype_;
     options.make_backend = [] { return *kernels::MakeCpuBackend({.threads = 4}); };
-    return *LocalReplica::Create(config_, *tensors_, options);
+    return *LocalReplica::Create(config_, tensors == nullptr ? *tensors_ : *tensors, options);
   }
 
   kernels::KvDType kv_dtype_ = kernels::KvDType::kBF16;
@@ -135,6 +174,25 @@ TEST_F(CudaLayoutTest, GreedyAnswersWithAnInt8CacheAreTheCpus) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers swapped, few->Generate(requests, limits));
   EXPECT_GT(few->load().preemptions_swapped, 0);
   ExpectSameAnswers(requests, swapped, want, cpu->logits(), kInt8TieGap);
+}
+
+TEST_F(CudaLayoutTest, AModelOfF16AnswersInF16) {
+  const F16Tensors tensors(*tensors_);
+  config_.dtype = DType::kF16;
+  kv_dtype_ = kernels::KvDType::kF16;
+  const std::vector<serving::Request> requests = Requests(config_.vocab_size);
+  const SchedulerLimits limits = {.max_num_batched_tokens = 128, .max_micro_batch_rows = 128};
+  const auto cpu = OnCpu({.pages = 1024, .max_num_seqs = 16}, &tensors);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers want, cpu->Generate(requests, limits));
+  for (const plan::Layout& layout : {plan::Layout{}, plan::Layout{.tp_size = 2, .pp_size = 2}}) {
+    const auto gpu = OnGpu({.layout = layout, .pages = 1024, .max_num_seqs = 16}, &tensors);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got,
+                               gpu->Generate(requests, {.max_num_batched_tokens = 128,
+                                                        .stages = layout.pp_size,
+                                                        .micro_batches = layout.pp_size,
+                                                        .max_micro_batch_rows = 128}));
+    ExpectSameAnswers(requests, got, want, cpu->logits(), kF16TieGap);
+  }
 }
 
 // All ranks on one GPU, which exchange by way of the host: the layouts, not their speed.

@@ -60,15 +60,15 @@ TEST_P(DeviceMemoryTest, EstimateIsWithin3PercentOfWhatIsUsed) {
   const Range layers = {0, model.config.num_layers};
   SKEIN_ASSERT_OK_AND_ASSIGN(const plan::RankMemory estimate,
                              plan::MemoryOfRank(model.config, 0, layers, limits));
-  SKEIN_ASSERT_OK_AND_ASSIGN(
-      const plan::RankProgram rank,
-      plan::BuildRankProgram(model.config, nullptr,
-                             {.layers = layers,
-                              .page_size = limits.page_size,
-                              .pages = limits.pages,
-                              .kv_dtype = limits.kv_dtype,
-                              .hop_dtype = limits.hop_dtype,
-                              .activations = kernels::ActivationDType(limits.device)}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const plan::RankProgram rank,
+                             plan::BuildRankProgram(model.config, nullptr,
+                                                    {.layers = layers,
+                                                     .page_size = limits.page_size,
+                                                     .pages = limits.pages,
+                                                     .kv_dtype = limits.kv_dtype,
+                                                     .hop_dtype = limits.hop_dtype,
+                                                     .activations = kernels::ActivationDType(
+                                                         limits.device, model.config.dtype)}));
   SKEIN_ASSERT_OK(kernels::DescribeCudaDevice(0).status());
   note("context");
   SKEIN_ASSERT_OK_AND_ASSIGN(const auto backend, kernels::MakeCudaBackend({}));

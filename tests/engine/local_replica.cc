@@ -111,7 +111,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                               .pages = options.pages,
                               .kv_dtype = options.kv_dtype,
                               .hop_dtype = options.hop_dtype,
-                              .activations = kernels::ActivationDType(options.device),
+                              .activations = kernels::ActivationDType(options.device, config.dtype),
                               .deterministic = options.deterministic}));
       SKEIN_ASSIGN_OR_RETURN(rank->shard, LoadShard(tensors, rank->program, *rank->backend, {}));
       SKEIN_ASSIGN_OR_RETURN(rank->kv, rank->backend->AllocateKv(rank->program.kv));

@@ -206,13 +206,14 @@ class Sums : public testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(Ways, Sums, testing::Values(Way::kDirect, Way::kNetwork, Way::kPeers),
                          WayName);
 
-// Two floats have one sum, which BF16 rounds by up to 2^-9 of it, once; twice is allowed.
+// Two floats have one sum, which is rounded once: by up to 2^-8 of it to BF16, by 2^-11 to F16,
+// whose least numbers are 2^-24 apart.
 TEST_P(Sums, AreThoseOfTheHost) {
   OnRanks(
       [](Rank& rank) {
         Group group(rank, "tp", GetParam() == Way::kPeers);
         EXPECT_FALSE(group.SumsAsTree(group.stream.get()));
-        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
           for (const int64_t count : {1, 3, 256, 257, 4096, 150'001}) {
             SCOPED_TRACE(testing::Message() << count << " of " << std::string(DTypeName(dtype)));
             const std::vector<float> inputs[] = {Input(0, count, dtype), Input(1, count, dtype)};
@@ -224,13 +225,16 @@ TEST_P(Sums, AreThoseOfTheHost) {
             SKEIN_ASSERT_OK(group.Finish());
             const std::vector<float> got = kernels::cuda::Decoded(dtype, data);
             for (int64_t i = 0; i < count; ++i) {
-              const float most = dtype == DType::kF32 ? 0.0f : std::ldexp(std::abs(want[i]), -8);
+              const float most = dtype == DType::kF32 ? 0.0f
+                                 : dtype == DType::kBF16
+                                     ? std::ldexp(std::abs(want[i]), -8)
+                                     : std::ldexp(std::abs(want[i]), -11) + 0x1p-25f;
               ASSERT_LE(std::abs(got[i] - want[i]), most) << i << ": " << got[i];
             }
           }
         }
         EXPECT_FALSE(group.tracker.Read().operation.has_value());
-        EXPECT_EQ(group.tracker.Read().entered.at("tp"), 12);
+        EXPECT_EQ(group.tracker.Read().entered.at("tp"), 18);
       },
       GetParam() == Way::kNetwork);
 }

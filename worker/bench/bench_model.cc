@@ -39,6 +39,18 @@ StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard) {
   return cost;
 }
 
+// Keys and values as they are computed.
+kernels::KvDType KvOf(DType activations) {
+  switch (activations) {
+    case DType::kBF16:
+      return kernels::KvDType::kBF16;
+    case DType::kF16:
+      return kernels::KvDType::kF16;
+    default:
+      return kernels::KvDType::kF32;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(const BenchModelOptions& options,
@@ -71,15 +83,15 @@ absl::Status BenchModel::Load() {
   const DeviceKind kind = device_.device.device.kind;
   const int64_t page_size = kernels::PageTokens(kind);
   pages_per_sequence_ = (options_.most_tokens + page_size - 1) / page_size;
-  SKEIN_ASSIGN_OR_RETURN(
-      program_, plan::BuildRankProgram(config_, tensors_.get(),
-                                       {.layers = Range{0, config_.num_layers},
-                                        .page_size = page_size,
-                                        .pages = pages_per_sequence_ * options_.sequences,
-                                        .kv_dtype = device_.is_gpu() ? kernels::KvDType::kBF16
-                                                                     : kernels::KvDType::kF32,
-                                        .activations = kernels::ActivationDType(kind),
-                                        .deterministic = options_.deterministic}));
+  const DType activations = kernels::ActivationDType(kind, config_.dtype);
+  SKEIN_ASSIGN_OR_RETURN(program_,
+                         plan::BuildRankProgram(config_, tensors_.get(),
+                                                {.layers = Range{0, config_.num_layers},
+                                                 .page_size = page_size,
+                                                 .pages = pages_per_sequence_ * options_.sequences,
+                                                 .kv_dtype = KvOf(activations),
+                                                 .activations = activations,
+                                                 .deterministic = options_.deterministic}));
   ShardLoadOptions load{.threads = device_.threads};
   load.progress = [&](int64_t done, int64_t total) {
     ShowProgress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));

@@ -94,7 +94,7 @@ class CommBench {
     } else {
       SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCpuBackend({.threads = 1}));
     }
-    const DType dtype = kernels::ActivationDType(device_.device.kind);
+    const DType dtype = kernels::ActivationDType(device_.device.kind, DType::kBF16);
     const int64_t cols = kLeastBytes / DTypeBytes(dtype, 1);
     program_.buffers = {{.name = "array", .cols = cols, .port = true, .dtype = dtype}};
     SKEIN_ASSIGN_OR_RETURN(executable_,

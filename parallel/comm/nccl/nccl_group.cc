@@ -52,8 +52,10 @@ absl::StatusOr<ncclDataType_t> TypeOf(DType dtype) {
       return ncclFloat32;
     case DType::kBF16:
       return ncclBfloat16;
+    case DType::kF16:
+      return ncclFloat16;
     default:
-      return absl::UnimplementedError(absl::StrCat("GPUs sum F32 and BF16, not ",
+      return absl::UnimplementedError(absl::StrCat("GPUs sum F32, BF16 and F16, not ",
                                                    std::string(DTypeName(dtype)),
                                                    ": convert before the call"));
   }
