@@ -1,9 +1,9 @@
 // Attention of the query heads of one row that share a KV head. Included once per instruction set.
 //
-// Phases, for up to kHeadsAtOnce heads at a time: scores of all slots, page by page, with slots in
-// the lanes and a chain over head_dim; softmax, with its sum in kLanes lanes by position; the
-// weighted sum of values, with head_dim in the lanes and a chain over positions, then divided. No
-// sum knows where a page ends.
+// Phases, for up to kHeadsAtOnce heads at a time: scores of all slots that are seen, page by page,
+// with slots in the lanes and a chain over head_dim; softmax, with its sum in kLanes lanes by
+// position; the weighted sum of values, with head_dim in the lanes and a chain over positions, then
+// divided. No sum knows where a page ends.
 //
 // T is what the cache keeps: float, uint16_t (bfloat16), float16_t or int8_t. Elements become
 // floats exactly; an int8 slot's scale is multiplied into the sum over its key, and into its
@@ -103,7 +103,9 @@ void Score(const RowAttention& a, const float* queries) {
     position = (position - a.slots.context) / kLanes * kLanes;
     return position < a.next.context ? keys_at(a.next, position) : keys_at(a.slots, 0);
   };
-  for (int64_t position = 0; position < a.slots.context;) {
+  // From a multiple of kLanes in a page.
+  const int64_t before = a.slots.first % a.page_size % kLanes;
+  for (int64_t position = a.slots.first - before; position < a.slots.context;) {
     const int64_t slot = position % a.page_size;  // a multiple of kLanes
     const int64_t count = std::min({kLanes, a.page_size - slot, a.slots.context - position});
     const std::byte* head = head_at(a.slots, position);
@@ -116,18 +118,21 @@ void Score(const RowAttention& a, const float* queries) {
   }
 }
 
-// Turns scores into e^(score - largest) and returns their sum. Writes up to a multiple of kLanes.
-HWY_INLINE float Softmax(float* scores, int64_t n) {
+// Turns scores [first, n) into e^(score - largest) and returns their sum. Writes from and up to
+// multiples of kLanes.
+HWY_INLINE float Softmax(float* scores, int64_t first, int64_t n) {
   const FloatTag d;
+  const int64_t begin = first / kLanes * kLanes;
   const int64_t padded = (n + kLanes - 1) / kLanes * kLanes;
+  std::fill(scores + begin, scores + first, -std::numeric_limits<float>::infinity());
   std::fill(scores + n, scores + padded, -std::numeric_limits<float>::infinity());
-  auto largest = hn::Load(d, scores);
-  for (int64_t i = kWidth; i < padded; i += kWidth) {
+  auto largest = hn::Load(d, scores + begin);
+  for (int64_t i = begin + kWidth; i < padded; i += kWidth) {
     largest = hn::Max(largest, hn::Load(d, scores + i));
   }
   largest = hn::MaxOfLanes(d, largest);
   LaneSums sums;
-  for (int64_t i = 0; i < padded; i += kWidth) {
+  for (int64_t i = begin; i < padded; i += kWidth) {
     const auto e = Exp(hn::Sub(hn::Load(d, scores + i), largest));
     hn::Store(e, d, scores + i);
     sums.At(i) = hn::Add(sums.At(i), e);
@@ -146,13 +151,16 @@ void WeighValues(const RowAttention& a, const float* totals, int64_t first, floa
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sums[h][v] = hn::Zero(d);
   }
-  const float* weights = a.scores;
-  for (int64_t position = 0; position < a.slots.context; position += a.page_size) {
+  const float* weights = a.scores + a.slots.first;
+  for (int64_t position = a.slots.first; position < a.slots.context;) {
     const std::byte* head =
         a.slots.pages + a.slots.page_table[position / a.page_size] * a.layout.page_stride;
-    const T* value = reinterpret_cast<const T*>(head + a.layout.values) + first;
-    const auto* scales = reinterpret_cast<const float*>(head + a.layout.value_scales);
-    const int64_t count = std::min(a.page_size, a.slots.context - position);
+    const int64_t slot = position % a.page_size;
+    const T* value =
+        reinterpret_cast<const T*>(head + a.layout.values) + slot * a.layout.value_stride + first;
+    const auto* scales = reinterpret_cast<const float*>(head + a.layout.value_scales) + slot;
+    const int64_t count = std::min(a.page_size - slot, a.slots.context - position);
+    position += count;
     for (int64_t s = 0; s < count; ++s, ++weights, value += a.layout.value_stride) {
       Vec values[kVectors];
 #pragma GCC unroll 4
@@ -186,7 +194,7 @@ void AttendHeads(const RowAttention& a, int64_t first_head) {
   Score<T, kHeads>(a, a.queries + first_head * a.head_dim);
   float totals[kHeads];
   for (int h = 0; h < kHeads; ++h) {
-    totals[h] = Softmax(a.scores + h * a.scores_stride, a.slots.context);
+    totals[h] = Softmax(a.scores + h * a.scores_stride, a.slots.first, a.slots.context);
   }
   float* out = a.out + first_head * a.head_dim;
   int64_t first = 0;

@@ -211,10 +211,11 @@ class CpuExecutable final : public HostExecutable {
     fetches_.clear();
     for (int64_t kv_head = 0; kv_head < attention->kv_heads; ++kv_head) {
       for (int64_t r = 0; r < rows; ++r) {
-        const KvSlots slots = SlotsOf(attention->layer, kv_head, r, batch);
+        const KvSlots slots = SlotsOf(*attention, kv_head, r, batch);
         const int64_t page_size = Kv().spec().page_size;
+        const int64_t first = slots.first / page_size;
         const int64_t pages = (slots.context + page_size - 1) / page_size;
-        for (int64_t page = 0; page < std::min(pages, pages_each); ++page) {
+        for (int64_t page = first; page < std::min(pages, first + pages_each); ++page) {
           fetches_.push_back(slots.pages + slots.page_table[page] * Kv().layout().page_stride);
         }
       }
@@ -298,9 +299,9 @@ class CpuExecutable final : public HostExecutable {
                     .heads = group,
                     .head_dim = op.head_dim,
                     .scale = op.scale,
-                    .slots = SlotsOf(op.layer, kv_head, r, batch),
+                    .slots = SlotsOf(op, kv_head, r, batch),
                     .next = task + 1 < tasks
-                                ? SlotsOf(op.layer, (task + 1) / rows, (task + 1) % rows, batch)
+                                ? SlotsOf(op, (task + 1) / rows, (task + 1) % rows, batch)
                                 : KvSlots(),
                     .dtype = Kv().spec().dtype,
                     .layout = Kv().layout(),
@@ -311,10 +312,12 @@ class CpuExecutable final : public HostExecutable {
     });
   }
 
-  KvSlots SlotsOf(int32_t layer, int64_t kv_head, int64_t r, const HostBatch& batch) const {
-    return {.pages = Kv().pages(layer, kv_head),
+  KvSlots SlotsOf(const AttentionOp& op, int64_t kv_head, int64_t r, const HostBatch& batch) const {
+    const int64_t context = batch.positions[r] + int64_t{1};
+    return {.pages = Kv().pages(op.layer, kv_head),
             .page_table = batch.pages(sequence_of_row_[r]),
-            .context = batch.positions[r] + int64_t{1}};
+            .context = context,
+            .first = op.window > 0 ? std::max<int64_t>(0, context - op.window) : 0};
   }
 
   void Do(const SwiGluOp& op, const Step&, const HostBatch& batch) {

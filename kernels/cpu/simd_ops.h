@@ -46,6 +46,7 @@ struct KvSlots {
   const std::byte* pages = nullptr;  // of the layer and KV head: page p is at p * page_stride
   const int32_t* page_table = nullptr;
   int64_t context = 0;  // slots
+  int64_t first = 0;    // slot that is seen
 };
 
 // The query heads of one row that share a KV head.

@@ -39,7 +39,7 @@ inline std::vector<float> Matrix(uint32_t seed, int64_t rows, int64_t cols) {
 class Layer {
  public:
   explicit Layer(std::unique_ptr<Backend> backend, Collectives* collectives = nullptr,
-                 KvDType kv_dtype = KvDType::kBF16, DType dtype = DType::kBF16)
+                 KvDType kv_dtype = KvDType::kBF16, DType dtype = DType::kBF16, int32_t window = 0)
       : backend_(std::move(backend)), dtype_(dtype) {
     p_.kv_spec = {.layers = 2,
                   .kv_heads = kKvHeads,
@@ -70,7 +70,9 @@ class Layer {
       }
       p_.Add(MatMulOp{normed, Weight(seed + 1, (kHeads + 2 * kKvHeads) * kHeadDim, kHidden), qkv});
       p_.Add(RopeAppendKvOp{qkv, kHeads, kKvHeads, kHeadDim, frequencies, layer});
-      p_.Add(AttentionOp{qkv, kHeads, kKvHeads, kHeadDim, 0.125f, layer, attended});
+      // Layers may differ in what they see.
+      p_.Add(AttentionOp{qkv, kHeads, kKvHeads, kHeadDim, 0.125f, layer, attended,
+                         layer == 0 ? 0 : window});
       p_.Add(MatMulOp{attended, Weight(seed + 2, kHidden, kHeads * kHeadDim), delta});
       p_.Add(AddRmsNormOp{residual, delta, p_.AddVector(RandomFloats(seed + 3, kHidden, 2)), kEps,
                           normed});

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -406,24 +407,25 @@ class Compiled final : public CompiledProgram {
       return absl::UnimplementedError(absl::StrCat(
           op.heads, " heads on ", op.kv_heads, " KV heads; GPUs do up to ", kMaxGroup, " on each"));
     }
-    // All layers have one plan. It goes before the first operation, so that attention need not wait
-    // for it.
-    if (!planned_ && !program_.deterministic) {
-      planned_ = true;
+    // Layers of equal windows have one plan. It goes before the first operation, so that attention
+    // need not wait for it.
+    const int64_t place = w_.places.decode_plans.at(op.window);
+    if (!program_.deterministic && planned_.insert(op.window).second) {
       marks_.insert(marks_.begin(), Mark{"", "plan of attention"});
       steps_.insert(steps_.begin(), [=, this](const BatchShape& shape) {
         if (!shape.decodes) return absl::OkStatus();
         return cuda::Enqueue(PlanDecode{.batch = Paged(shape),
                                         .kv_heads = op.kv_heads,
+                                        .window = op.window,
                                         .multiprocessors = w_.multiprocessors,
-                                        .plan = w_.At<void>(w_.places.decode_plan)},
+                                        .plan = w_.At<void>(place)},
                              w_.stream);
       });
     }
     // It writes the newest positions, and stands between this and the plan.
     const bool early = before_ != nullptr && std::holds_alternative<RopeAppendKvOp>(*before_);
     steps_.push_back([=, this](const BatchShape& shape) {
-      void* const plan = w_.At<void>(w_.places.decode_plan);
+      void* const plan = w_.At<void>(place);
       const PagedBatch batch = Paged(shape);
       const void* const q = w_.Buffer(op.qkv, shape.batch);
       void* const out = w_.Buffer(op.out, shape.batch);
@@ -435,6 +437,7 @@ class Compiled final : public CompiledProgram {
                                           .heads = op.heads,
                                           .kv = kv_->layer(op.layer),
                                           .scale = op.scale,
+                                          .window = op.window,
                                           .multiprocessors = w_.multiprocessors,
                                           .plan = plan,
                                           .early = early,
@@ -453,6 +456,7 @@ class Compiled final : public CompiledProgram {
                                             .heads = op.heads,
                                             .kv = kv_->layer(op.layer),
                                             .scale = op.scale,
+                                            .window = op.window,
                                             .q = q,
                                             .out = out,
                                             .q_stride = Cols(op.qkv),
@@ -500,8 +504,8 @@ class Compiled final : public CompiledProgram {
   DType dtype_ = DType::kBF16;  // of what has 16 bits
   const Op* before_ = nullptr;  // of the one that is added
   const Op* next_ = nullptr;
-  bool fused_ = false;  // the next operation was done, too
-  bool planned_ = false;
+  bool fused_ = false;         // the next operation was done, too
+  std::set<int32_t> planned_;  // windows
   std::vector<Step> steps_;
   std::vector<Mark> marks_;  // [steps]
 };

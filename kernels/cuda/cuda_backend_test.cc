@@ -80,6 +80,24 @@ TEST_F(CudaBackendTest, F16AgreesWithTheReferenceAsCloselyAsItCan) {
   RunAndCompare(Decode({1}, 30));
 }
 
+TEST_F(CudaBackendTest, LayersMayHaveWindows) {
+  constexpr auto kOf16Bits = DType::kBF16;
+  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({}), nullptr, KvDType::kBF16, kOf16Bits, 21);
+  reference_ =
+      std::make_unique<Layer>(MakeReferenceBackend(), nullptr, KvDType::kBF16, kOf16Bits, 21);
+  RunAndCompare(Start(0, 60, 10));
+  RunAndCompare(Start(1, 100, 20));
+  Batch mixed = Decode({0}, 9);
+  Join(mixed, Start(2, 33, 40));
+  RunAndCompare(mixed);
+  RunAndCompare(Decode({2, 1, 0}, 30));
+  // It matters.
+  Layer other(*MakeCudaBackend({}));
+  SKEIN_ASSERT_OK(gpu_->Run(Start(3, 60, 10)));
+  SKEIN_ASSERT_OK(other.Run(Start(3, 60, 10)));
+  EXPECT_NE(gpu_->Logits(1), other.Logits(1));
+}
+
 TEST_F(CudaBackendTest, DTypesOf16BitsDoNotMix) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCudaBackend({}));
   TestProgram p;

@@ -17,9 +17,9 @@
 
 namespace skein::kernels::cuda {
 
-// Matrices of BF16 or F16, row-major as they come, and vectors as F32. A matrix of gates and ups that only
-// a SwiGluOp reads the product of is interleaved, so that a tile of its product has both: 8 rows of
-// gates, their 8 ups, the next 8 gates ...
+// Matrices of BF16 or F16, row-major as they come, and vectors as F32. A matrix of gates and ups
+// that only a SwiGluOp reads the product of is interleaved, so that a tile of its product has both:
+// 8 rows of gates, their 8 ups, the next 8 gates ...
 class CudaWeights final : public Weights {
  public:
   // Unimplemented for a matrix of another dtype, with its name.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -47,8 +48,13 @@ std::vector<int32_t> GraphRows(const Limits& limits) {
 int64_t GraphBytes(const Program& program, const Limits& limits) {
   if (program.logits < 0) return 0;
   constexpr int64_t kKernelBytes = 2048;
-  int64_t kernels = 1 + static_cast<int64_t>(program.ops.size());  // with decode attention's plan
-  for (const Op& op : program.ops) kernels += std::holds_alternative<AttentionOp>(op) ? 1 : 0;
+  auto kernels = static_cast<int64_t>(program.ops.size());
+  std::set<int32_t> windows;  // each has a plan
+  for (const Op& op : program.ops) {
+    const auto* attention = std::get_if<AttentionOp>(&op);
+    if (attention != nullptr) ++kernels, windows.insert(attention->window);
+  }
+  kernels += static_cast<int64_t>(windows.size());
   const bool ports = program.input >= 0 || program.output >= 0;
   const auto graphs = static_cast<int64_t>(GraphRows(limits).size());
   return graphs * (ports ? Executable::kBatches : 1) * kernels * kKernelBytes;
@@ -107,10 +113,12 @@ DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t
   for (int64_t& upload : places.uploads) upload = take(places.upload_bytes);
   places.best = ints(2 * limits.slots);
   places.arrived = ints(limits.slots);
-  places.decode_plan = take(DecodePlanBytes(limits.slots, multiprocessors));
   int64_t partials = 0;
   for (const Op& op : program.ops) {
     if (const auto* a = std::get_if<AttentionOp>(&op)) {
+      if (!places.decode_plans.contains(a->window)) {
+        places.decode_plans[a->window] = take(DecodePlanBytes(limits.slots, multiprocessors));
+      }
       partials = std::max(partials,
                           DecodePartialBytes(a->heads, a->kv_heads, a->head_dim, multiprocessors));
     }

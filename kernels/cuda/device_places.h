@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,7 +56,8 @@ struct DevicePlaces {
   int64_t upload_bytes = 0;
   // Of draws that take the most likely token: see GreedyDraws.
   int64_t best = 0, arrived = 0;
-  int64_t decode_plan = 0, decode_partials = 0, blas_workspace = 0, stream_k_workspace = 0;
+  std::map<int32_t, int64_t> decode_plans;  // by window
+  int64_t decode_partials = 0, blas_workspace = 0, stream_k_workspace = 0;
   int64_t bytes = 0;
 };
 DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t multiprocessors);

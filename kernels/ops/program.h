@@ -91,8 +91,9 @@ struct RopeAppendKvOp {
   int32_t layer;                 // of the rank's KV cache, from 0
 };
 
-// Attends with each row's queries to its sequence's positions up to the row's own. Query head h
-// reads KV head h / (heads / kv_heads). out [rows, heads * head_dim].
+// Attends with each row's queries to its sequence's positions up to the row's own; with a window,
+// to that position and window - 1 before it. Query head h reads KV head h / (heads / kv_heads).
+// out [rows, heads * head_dim].
 struct AttentionOp {
   BufferId qkv;
   int32_t heads;
@@ -101,6 +102,7 @@ struct AttentionOp {
   float scale;  // multiplies q . k
   int32_t layer;
   BufferId out;
+  int32_t window = 0;  // 0: none
 };
 
 // out[r, i] = silu(gate_up[r, i]) * gate_up[r, cols + i]; gate_up [rows, 2 * cols].

@@ -98,6 +98,7 @@ class Checker {
   absl::Status Check(const AttentionOp& op) const {
     SKEIN_RETURN_IF_ERROR(Heads(op.qkv, op.heads, op.kv_heads, op.head_dim, op.layer));
     SKEIN_RETURN_IF_ERROR(SameRows("qkv", op.qkv, "out", op.out));
+    if (op.window < 0) return Invalid("a window of ", op.window, " positions");
     return Columns("out", op.out, int64_t{op.heads} * op.head_dim);
   }
   absl::Status Check(const SwiGluOp& op) const {

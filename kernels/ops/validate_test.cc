@@ -91,6 +91,7 @@ TEST(ValidateProgramTest, Table) {
       {AttentionOp{2, 4, 2, 4, 1, 0, 2}, "qkv and out are both"},
       {AttentionOp{2, 4, 2, 4, 1, 0, 0}, "x has 8 columns instead of 16"},
       {AttentionOp{0, 4, 2, 4, 1, 0, 3}, "x has 8 columns instead of 32"},
+      {AttentionOp{2, 4, 2, 4, 1, 0, 3, -1}, "a window of -1"},
       {SwiGluOp{0, 1}, "x has 8 columns instead of 16"},
       {GatherRowsOp{4, 4}, "in must have a row for each token"},
       {GatherRowsOp{0, 1}, "out must have a row for each output"},

@@ -255,9 +255,11 @@ class ReferenceExecutable final : public HostExecutable {
       return pages[position / page_size] * page_size + position % page_size;
     };
 
-    std::vector<double> weights(batch.positions[r] + int64_t{1});
+    const int64_t end = batch.positions[r] + int64_t{1};
+    const int64_t first = op.window > 0 ? std::max<int64_t>(0, end - op.window) : 0;
+    std::vector<double> weights(end);
     double largest = -std::numeric_limits<double>::infinity();
-    for (size_t p = 0; p < weights.size(); ++p) {
+    for (int64_t p = first; p < end; ++p) {
       const KvVector key = Kv().key(op.layer, slot(p), kv_head);
       double score = 0;
       for (int64_t d = 0; d < op.head_dim; ++d) score += double{query[d]} * key[d];
@@ -265,12 +267,12 @@ class ReferenceExecutable final : public HostExecutable {
       largest = std::max(largest, weights[p]);
     }
     double total = 0;
-    for (double& weight : weights) total += weight = std::exp(weight - largest);
+    for (int64_t p = first; p < end; ++p) total += weights[p] = std::exp(weights[p] - largest);
 
     float* out = row(op.out, r) + h * op.head_dim;
     for (int64_t d = 0; d < op.head_dim; ++d) {
       double sum = 0;
-      for (size_t p = 0; p < weights.size(); ++p) {
+      for (int64_t p = first; p < end; ++p) {
         sum += weights[p] * Kv().value(op.layer, slot(p), kv_head)[d];
       }
       out[d] = static_cast<float>(sum / total);

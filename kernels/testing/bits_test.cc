@@ -49,7 +49,8 @@ struct Model {
     for (int32_t layer = 0; layer < kLayers; ++layer) {
       p.Add(MatMulOp{y, matrix(p.program.buffers[qkv].cols, kHidden, DType::kBF16, 1), qkv});
       p.Add(RopeAppendKvOp{qkv, kHeads, kKvHeads, kHeadDim, frequencies, layer});
-      p.Add(AttentionOp{qkv, kHeads, kKvHeads, kHeadDim, 0.25f, layer, attended});
+      p.Add(AttentionOp{qkv, kHeads, kKvHeads, kHeadDim, 0.25f, layer, attended,
+                        /*window=*/layer == 0 ? 0 : 23});
       p.Add(MatMulOp{attended, matrix(kHidden, kHeads * kHeadDim, DType::kF16, 8), y});
       p.Add(AddRmsNormOp{x, y, gain(), 1e-5f, y});
       p.Add(MatMulOp{y, matrix(2 * kFfn, kHidden, DType::kBF16, 1), gate_up});

@@ -149,6 +149,39 @@ TEST_P(LiteralTest, Attention) {
                               3.3079891f, 5.88806295f, 2.64812611f, 3.83250143f});
 }
 
+// Weights are e^0, e^1, e^2 .. of those that are seen; each position's value is a power of 10.
+TEST_P(LiteralTest, AWindowHidesWhatIsBeforeIt) {
+  struct Case {
+    int32_t window;
+    std::vector<float> out;  // of positions 0 to 3
+  };
+  const Case cases[] = {
+      {1, {1, 10, 100, 1000}},
+      {2, {1, 7.5795272f, 75.795272f, 757.95272f}},
+      {3, {1, 7.5795272f, 69.0614109f, 690.614109f}},
+      {4, {1, 7.5795272f, 69.0614109f, 668.506043f}},
+      {100, {1, 7.5795272f, 69.0614109f, 668.506043f}},
+  };
+  for (const Case& c : cases) {
+    TestProgram p;
+    const BufferId qkv = p.AddBuffer(6);
+    const BufferId out = p.AddBuffer(2);
+    p.kv_spec = {.layers = 1, .kv_heads = 1, .head_dim = 2, .page_size = 3, .pages = 4};
+    p.Add(RopeAppendKvOp{qkv, 1, 1, 2, p.AddVector({0}), 0});
+    p.Add(AttentionOp{qkv, 1, 1, 2, 1.0f, 0, out, c.window});
+    p.Bind(*backend_);
+    p.Set(qkv, {1, 0, 0, 0, 1,    0,  //
+                1, 0, 1, 0, 10,   0,  //
+                1, 0, 2, 0, 100,  0,  //
+                1, 0, 3, 0, 1000, 0});
+    SKEIN_ASSERT_OK(p.Run(BatchOf({{{3, 0}, 0, {0, 0, 0, 0}}})));
+    const std::vector<float> got = p.Get(out, 4);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_NEAR(got[2 * i], c.out[i], c.out[i] * 1e-6f) << c.window << " at " << i;
+    }
+  }
+}
+
 // The attention of one slot is its value, as the cache keeps it.
 TEST_P(LiteralTest, ValuesAreRoundedAsTheyAreWritten) {
   struct Case {

@@ -314,6 +314,7 @@ struct AttentionCase {
   int32_t heads, kv_heads, head_dim;
   int64_t page_size;
   KvDType dtype;
+  int32_t window = 0;
 };
 
 constexpr float kScoreScale = 0.3f;
@@ -360,15 +361,20 @@ std::vector<float> AttentionErrors(const AttentionCase& c, const SequenceRows& r
 TEST_P(OperationsTest, RopeAndAttention) {
   const auto f32 = KvDType::kF32, bf16 = KvDType::kBF16, f16 = KvDType::kF16, int8 = KvDType::kInt8;
   const AttentionCase cases[] = {
-      {1, 1, 2, 1, f32},   {4, 4, 16, 16, f32},  {2, 1, 10, 5, f32},   {6, 2, 64, 32, f32},
-      {8, 2, 24, 16, f32}, {5, 1, 128, 7, f32},  {7, 1, 80, 48, f32},  {1, 1, 2, 1, bf16},
-      {2, 1, 10, 5, bf16}, {6, 2, 64, 32, bf16}, {5, 1, 128, 7, bf16}, {7, 1, 80, 48, bf16},
-      {1, 1, 2, 1, f16},   {6, 2, 64, 32, f16},  {7, 1, 80, 48, f16},  {1, 1, 2, 1, int8},
-      {2, 1, 10, 5, int8}, {6, 2, 64, 32, int8}, {5, 1, 128, 7, int8}, {7, 1, 80, 48, int8},
+      {1, 1, 2, 1, f32},       {4, 4, 16, 16, f32},     {2, 1, 10, 5, f32},
+      {6, 2, 64, 32, f32},     {8, 2, 24, 16, f32},     {5, 1, 128, 7, f32},
+      {7, 1, 80, 48, f32},     {1, 1, 2, 1, bf16},      {2, 1, 10, 5, bf16},
+      {6, 2, 64, 32, bf16},    {5, 1, 128, 7, bf16},    {7, 1, 80, 48, bf16},
+      {1, 1, 2, 1, f16},       {6, 2, 64, 32, f16},     {7, 1, 80, 48, f16},
+      {1, 1, 2, 1, int8},      {2, 1, 10, 5, int8},     {6, 2, 64, 32, int8},
+      {5, 1, 128, 7, int8},    {7, 1, 80, 48, int8},    {4, 2, 16, 16, f32, 1},
+      {4, 2, 24, 5, f32, 20},  {5, 1, 64, 32, f32, 17}, {5, 1, 80, 48, f32, 33},
+      {6, 2, 64, 7, int8, 19},
   };
   for (const AttentionCase& c : cases) {
     SCOPED_TRACE(absl::StrCat(c.heads, "/", c.kv_heads, " heads of ", c.head_dim, ", pages of ",
-                              c.page_size, ", dtype ", static_cast<int>(c.dtype)));
+                              c.page_size, ", dtype ", static_cast<int>(c.dtype), ", window ",
+                              c.window));
     TestProgram p;
     const int64_t qkv_cols = int64_t{c.heads + 2 * c.kv_heads} * c.head_dim;
     const BufferId qkv = p.AddBuffer(qkv_cols);
@@ -386,7 +392,7 @@ TEST_P(OperationsTest, RopeAndAttention) {
                  .pages = 200,
                  .dtype = c.dtype};
     p.Add(RopeAppendKvOp{qkv, c.heads, c.kv_heads, c.head_dim, p.AddVector(frequencies), 1});
-    p.Add(AttentionOp{qkv, c.heads, c.kv_heads, c.head_dim, kScoreScale, 1, out});
+    p.Add(AttentionOp{qkv, c.heads, c.kv_heads, c.head_dim, kScoreScale, 1, out, c.window});
 
     // Two prefills have 37 and 3 tokens; then the first decodes beside a chunk of the second; then
     // both decode.
