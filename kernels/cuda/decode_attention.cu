@@ -42,8 +42,7 @@ struct PageIds {
   int first = 0;
   int id = 0;
 
-  __device__ int Get(const PagedBatch& batch, const Cursor& at, int page_size) {
-    const int page = at.block * kKvBlock / page_size;
+  __device__ int Get(const PagedBatch& batch, const Cursor& at, int page, int page_size) {
     if (index != at.index || page < first || page >= first + kWarp) {
       const int lane = static_cast<int>(threadIdx.x) % kWarp;
       const int pages = (at.sequence.length + page_size - 1) / page_size;
@@ -61,6 +60,9 @@ template <typename T, int kHeadDim, bool kInt8>
 struct DecodeWarp {
   static constexpr int kBlockBytes = KvBlockBytes(kHeadDim, kInt8);
   static constexpr int kStages = kRingBytes / kBlockBytes;
+  // Blocks that are worked on together, so that their chains of products and exponents overlap:
+  // those of int8 are there too soon for one after the other.
+  static constexpr int kTogether = !kInt8 ? 1 : (kHeadDim == 64 ? 4 : 2);
 
   // What is known of a KV head: softmax, and sums of weight * value.
   struct State {
@@ -73,23 +75,40 @@ struct DecodeWarp {
   char* ring;                // [kStages] blocks, this warp's
   ArrivalBarrier* barriers;  // [kStages]
   Cursor fill;
+  int page;  // of the sequence, where `fill` is, and the block in it
+  int in_page;
   PageIds page_ids;
   uint32_t q[kHeadDim / 16][4];
 
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % kWarp; }
   __device__ int group() const { return op.heads / op.kv.kv_heads; }
 
+  __device__ int page_blocks() const { return op.kv.page_size / kKvBlock; }
+
+  __device__ void FindPage() {
+    page = fill.block / page_blocks();
+    in_page = fill.block % page_blocks();
+  }
+  // On to the next KV head, where this one has no block left.
+  __device__ void FindBlock() {
+    if (fill.block < EndBlock(fill.sequence)) return;
+    fill.NextHead(plan.sequences, op.kv.kv_heads);
+    FindPage();
+  }
+
   // Starts the copy of the next block into a stage.
   __device__ void Fill(int stage) {
-    if (fill.block == EndBlock(fill.sequence)) fill.NextHead(plan.sequences, op.kv.kv_heads);
-    const int64_t page = page_ids.Get(op.batch, fill, op.kv.page_size);
+    FindBlock();
+    const int64_t id = page_ids.Get(op.batch, fill, page, op.kv.page_size);
     if (lane() == 0) {
-      const int offset = fill.block * kKvBlock % op.kv.page_size;
+      const int64_t block = op.kv.BlockNumber(id, fill.kv_head, in_page * kKvBlock);
       ExpectBytes(&barriers[stage], kBlockBytes);
-      BulkCopy(ring + stage * kBlockBytes, op.kv.Block(page, fill.kv_head, offset), kBlockBytes,
+      BulkCopy(ring + stage * kBlockBytes,
+               static_cast<const char*>(op.kv.data) + block * kBlockBytes, kBlockBytes,
                &barriers[stage]);
     }
     ++fill.block;
+    if (++in_page == page_blocks()) in_page = 0, ++page;
   }
 
   // Rows of q beyond the group are zeros.
@@ -137,31 +156,47 @@ struct DecodeWarp {
     return reinterpret_cast<const float*>(block + KvScalesByte(kHeadDim, of_values));
   }
 
-  __device__ void Attend(const Cursor& at, char* block, State& state) {
-    BlockScores s[1] = {};
-    const char* values = block + KvValuesByte(kHeadDim, kInt8);
+  // Adds kBlocks blocks, from `stage` on.
+  template <int kBlocks>
+  __device__ void Attend(const Cursor& at, int stage, State& state) {
+    char* blocks[kBlocks];
+    const char* values[kBlocks];
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const int place = stage + b < kStages ? stage + b : stage + b - kStages;
+      blocks[b] = ring + place * kBlockBytes;
+      values[b] = blocks[b] + KvValuesByte(kHeadDim, kInt8);
+    }
+    BlockScores s[kBlocks] = {};
     if constexpr (kInt8) {
-      AddInt8Scores<T, kHeadDim>(q, block, s[0]);
-      ScalePositions(s[0], Scales(block, false));
+      AddInt8Scores<T, kHeadDim>(q, blocks, s);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) ScalePositions(s[b], Scales(blocks[b], false));
     } else {
-      AddScores<T, kHeadDim>(q, SharedAddress(block), s[0]);
+      AddScores<T, kHeadDim>(q, SharedAddress(blocks[0]), s[0]);
     }
     const int position = at.block * kKvBlock;
     const int end = at.sequence.length;
     const int begin = op.window > 0 ? max(0, end - op.window) : 0;
-    if (position < begin || position + kKvBlock > end) {
+    if (position < begin || position + kBlocks * kKvBlock > end) {
       const int begins[2] = {begin, begin};
       const int ends[2] = {end, end};
-      MaskScores(s[0], position, begins, ends);
-      ClearValues(block, position, begin, end);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        MaskScores(s[b], position + b * kKvBlock, begins, ends);
+        ClearValues(blocks[b], position + b * kKvBlock, begin, end);
+      }
     }
     state.softmax.Weigh(s, op.scale * kLog2E);
     state.softmax.Shrink(state.o);
-    if constexpr (kInt8) {
-      ScalePositions(s[0], Scales(block, true));
-      AddInt8Values<T, kHeadDim>(s[0], values, state.o);
-    } else {
-      AddValues<T, kHeadDim>(s[0], SharedAddress(values), state.o);
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      if constexpr (kInt8) {
+        ScalePositions(s[b], Scales(blocks[b], true));
+        AddInt8Values<T, kHeadDim>(s[b], values[b], state.o);
+      } else {
+        AddValues<T, kHeadDim>(s[b], SharedAddress(values[b]), state.o);
+      }
     }
   }
 
@@ -219,7 +254,7 @@ struct DecodeWarp {
 
   // What the kernel before may be writing still: the last position's block.
   __device__ bool NextIsOld() {
-    if (fill.block == EndBlock(fill.sequence)) fill.NextHead(plan.sequences, op.kv.kv_heads);
+    FindBlock();
     return fill.block + 1 < EndBlock(fill.sequence);
   }
 
@@ -233,6 +268,7 @@ struct DecodeWarp {
       at = {run.sequence, LoadRecord(plan.sequences + run.sequence), run.kv_head, 0};
       at.block = at.sequence.first + run.unit;
       fill = at;
+      FindPage();
       if (op.early) {
         for (; filled < first_fills && NextIsOld(); ++filled) Fill(filled);
       }
@@ -243,19 +279,25 @@ struct DecodeWarp {
     for (; filled < first_fills; ++filled) Fill(filled);
 
     bool whole = run.unit == 0;  // of this KV head's blocks none was another worker's
-    int stage = 0;
-    uint32_t parity = 0;
+    RingPlace<kStages> place;
     int left = run.count;
     while (left > 0) {
       LoadQueries(at);
       State state;
       const int end = EndBlock(at.sequence);
-      for (; left > 0 && at.block < end; ++at.block, --left) {
-        WaitFor(&barriers[stage], parity);
-        Attend(at, ring + stage * kBlockBytes, state);
+      while (left > 0 && at.block < end) {
+        const int count = min(left, end - at.block) < kTogether ? 1 : kTogether;
+        RingPlace<kStages> next = place;
+        for (int i = 0; i < count; ++i, next.Next()) WaitFor(&barriers[next.stage], next.parity);
+        if (count == kTogether) {
+          Attend<kTogether>(at, place.stage, state);
+        } else {
+          Attend<1>(at, place.stage, state);
+        }
         __syncwarp();
-        if (left > kStages) Fill(stage);
-        if (++stage == kStages) stage = 0, parity ^= 1;
+        for (int i = 0; i < count; ++i, place.Next(), ++at.block, --left) {
+          if (left > kStages) Fill(place.stage);
+        }
       }
       if (whole && at.block == end) {
         Write(at, state);

@@ -77,26 +77,27 @@ __device__ int Int8SumColumn(int d, int i) {
   return (Lane() % 4 * 2 + i) * (kHeadDim / 8) + d;
 }
 
-// s += q * keys^T, without scales.
-template <typename T, int kHeadDim>
-__device__ void AddInt8Scores(const uint32_t (&q)[kHeadDim / 16][4], const char* keys,
-                              BlockScores& s) {
+// s += q * keys^T, of several blocks, without scales.
+template <typename T, int kHeadDim, int kBlocks>
+__device__ void AddInt8Scores(const uint32_t (&q)[kHeadDim / 16][4], char* const (&keys)[kBlocks],
+                              BlockScores (&s)[kBlocks]) {
   constexpr int kWords = kUnitWords<kHeadDim>;
 #pragma unroll
   for (int k = 0; k < kHeadDim / 16; k += kWords) {
-    uint32_t words[2][kWords];
+    uint32_t words[kBlocks][2][kWords];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int row = Lane() / 4 + 8 * i;
-      LoadWords(keys + KvInt8Word(kHeadDim, row, Int8QueryColumn<kHeadDim>(k, 0)), words[i]);
+    for (int i = 0; i < 2 * kBlocks; ++i) {
+      const int row = Lane() / 4 + i % 2 * 8;
+      LoadWords(keys[i / 2] + KvInt8Word(kHeadDim, row, Int8QueryColumn<kHeadDim>(k, 0)),
+                words[i / 2][i % 2]);
     }
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < 2 * kBlocks; ++i) {
         uint32_t b[2];
-        Widen<T>(words[i][w], b);
-        Mma<T>(s[i], q[k + w], b[0], b[1]);
+        Widen<T>(words[i / 2][i % 2][w], b);
+        Mma<T>(s[i / 2][i % 2], q[k + w], b[0], b[1]);
       }
     }
   }
@@ -141,29 +142,41 @@ __device__ inline void ScalePositions(BlockScores& s, const float* scales) {
 
 // ---- Threads widen a tile of several blocks, for all of them. ----
 
-// Keys, or values, of kRows positions; to(row, chunk) is where 8 columns go.
+// Keys, or values, of kRows positions. place(i, panel): where the panel has rows 8 * i on.
 template <typename T, int kHeadDim, int kRows, int kThreads, typename Place>
-__device__ void WidenTile(const char* blocks, bool values, int thread, const Place& to) {
+__device__ void WidenTile(const char* blocks, bool values, int thread, const Place& place) {
   constexpr int kWords = kUnitWords<kHeadDim>;
-  // A warp takes 8 rows by 4 units: no bank conflicts, neither reading nor writing.
-  constexpr int kGroups = kHeadDim / (16 * kWords);
-  static_assert(kRows / 8 * kGroups % (kThreads / kWarp) == 0);
-#pragma unroll 1
-  for (int i = thread / kWarp; i < kRows / 8 * kGroups; i += kThreads / kWarp) {
-    const int row = i / kGroups * 8 + Lane() / 4;
-    const int column = (i % kGroups * 4 + Lane() % 4) * 4 * kWords;
-    const char* block = blocks + row / kKvBlock * KvBlockBytes(kHeadDim, true) +
-                        (values ? KvValuesByte(kHeadDim, true) : 0);
-    uint32_t words[kWords];
-    LoadWords(block + KvInt8Word(kHeadDim, row % kKvBlock, column), words);
+  constexpr int kPanelCols = KvPanelCols(kHeadDim);
+  static_assert(kPanelCols == 16 * kWords);
+  constexpr int kPanels = kHeadDim / kPanelCols;
+  // A warp takes 8 rows of a panel at a time: no bank conflicts, neither reading nor writing. A
+  // lane's row and columns are the same each time, and so is what their places are permuted by.
+  constexpr int kEach = kRows / 8 / (kThreads / kWarp);
+  static_assert(kEach == 1 || kEach % 2 == 0);
+  constexpr int kBlockBytes = KvBlockBytes(kHeadDim, true);
+  const int row = Lane() / 4;
+  const int unit = Lane() % 4;
+  const int first = thread / kWarp * kEach;
+  const char* from = blocks + first / 2 * kBlockBytes + first % 2 * 8 * kHeadDim +
+                     (values ? KvValuesByte(kHeadDim, true) : 0);
 #pragma unroll
-    for (int w = 0; w < kWords; w += 2) {
-      uint32_t first[2];
-      uint32_t second[2];
-      Widen<T>(words[w], first);
-      Widen<T>(words[w + 1], second);
-      *reinterpret_cast<uint4*>(to(row, column / kKvChunk + w / 2)) =
-          make_uint4(first[0], first[1], second[0], second[1]);
+  for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      uint32_t words[kWords];
+      LoadWords(from + i / 2 * kBlockBytes + i % 2 * 8 * kHeadDim +
+                    KvInt8Word(kHeadDim, row, panel * kPanelCols + unit * 4 * kWords),
+                words);
+#pragma unroll
+      for (int w = 0; w < kWords; w += 2) {
+        uint32_t left[2];
+        uint32_t right[2];
+        Widen<T>(words[w], left);
+        Widen<T>(words[w + 1], right);
+        *reinterpret_cast<uint4*>(place(first + i, panel) +
+                                  KvChunkOffset(kHeadDim, row, unit * (kWords / 2) + w / 2)) =
+            make_uint4(left[0], left[1], right[0], right[1]);
+      }
     }
   }
 }

@@ -40,13 +40,13 @@ constexpr int KvBlockBytes(int head_dim, bool int8) {
 constexpr int KvValuesByte(int head_dim, bool int8) { return kKvBlock * head_dim * (int8 ? 1 : 2); }
 
 // Where chunk `chunk` (columns 8 * chunk on) of row `row` stands in a block's keys or values of 16
-// bits, in elements. Or in those of a longer run of rows, a multiple of 16, in panels as long.
-constexpr int KvChunkOffset(int head_dim, int row, int chunk, int rows = kKvBlock) {
+// bits, in elements.
+constexpr int KvChunkOffset(int head_dim, int row, int chunk) {
   const int panel_cols = KvPanelCols(head_dim);
   const int panel_chunks = panel_cols / kKvChunk;
   // 64 columns are all of the 128 bytes that the banks span, 32 half of them.
   const int swizzle = panel_cols == 64 ? row % 8 : row / 2 % 4;
-  return chunk / panel_chunks * rows * panel_cols + row * panel_cols +
+  return chunk / panel_chunks * kKvBlock * panel_cols + row * panel_cols +
          (chunk % panel_chunks ^ swizzle) * kKvChunk;
 }
 
@@ -79,10 +79,12 @@ struct KvLayer {
   constexpr int64_t PageBytes() const {
     return int64_t{kv_heads} * (page_size / kKvBlock) * KvBlockBytes(head_dim, int8);
   }
-  // The block that holds `offset` of the page.
+  // The block that holds `offset` of the page, and its first byte.
+  constexpr int64_t BlockNumber(int64_t page, int head, int offset) const {
+    return (page * kv_heads + head) * (page_size / kKvBlock) + offset / kKvBlock;
+  }
   constexpr int64_t BlockByte(int64_t page, int head, int offset) const {
-    return page * PageBytes() + (int64_t{head} * (page_size / kKvBlock) + offset / kKvBlock) *
-                                    KvBlockBytes(head_dim, int8);
+    return BlockNumber(page, head, offset) * KvBlockBytes(head_dim, int8);
   }
   constexpr char* Block(int64_t page, int head, int offset) const {
     return static_cast<char*>(data) + BlockByte(page, head, offset);

@@ -115,9 +115,9 @@ struct PrefillBlock {
     const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
-      const auto place = [&](int row, int chunk) {
-        return wide + row / kKvBlock * kBlockElements + part * kKvBlock * kHeadDim +
-               KvChunkOffset(kHeadDim, row % kKvBlock, chunk);
+      const auto place = [&](int i, int panel) {
+        return wide + i / 2 * kBlockElements + part * kKvBlock * kHeadDim +
+               (panel * kKvBlock + i % 2 * 8) * KvPanelCols(kHeadDim);
       };
       WidenTile<T, kHeadDim, kTile, kThreads>(stage, part == 1, thread, place);
     }

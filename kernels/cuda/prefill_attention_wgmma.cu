@@ -142,8 +142,8 @@ struct WideningFetcher {
   }
 
   __device__ void WidenPart(const char* from, bool values, char* to, ArrivalBarrier* full) const {
-    const auto place = [&](int row, int chunk) {
-      return reinterpret_cast<T*>(to) + KvChunkOffset(kHeadDim, row, chunk, kTile);
+    const auto place = [&](int i, int panel) {
+      return reinterpret_cast<T*>(to) + (panel * kTile + i * 8) * KvPanelCols(kHeadDim);
     };
     WidenTile<T, kHeadDim, kTile, kGroup>(from, values, thread(), place);
     FenceBeforeProducts();

@@ -10,8 +10,10 @@
 namespace skein::kernels::cuda {
 namespace {
 
-// A row of 32 + 2 * 8 heads of 128 has 384 tasks.
-constexpr int kMaxThreads = 384;
+// A row of 32 + 2 * 8 heads of 128 has 384 tasks. With int8, 8 warps have its queries, and 16 a key
+// or a value each.
+template <bool kInt8>
+inline constexpr int kMaxThreads = kInt8 ? 768 : 384;
 
 // Angles reach a million radians, where a float's sine would need a long reduction: the turns are
 // counted in double, whose error there is 1e-10.
@@ -19,15 +21,6 @@ __device__ void SineCosine(float angle, float* sine, float* cosine) {
   constexpr double kTurnsPerRadian = 0.15915494309189533577;
   const double turns = static_cast<double>(angle) * kTurnsPerRadian;
   sincospif(2.0f * static_cast<float>(turns - rint(turns)), sine, cosine);
-}
-
-__device__ void RotatePair(float angle, float& a, float& b) {
-  float sine;
-  float cosine;
-  SineCosine(angle, &sine, &cosine);
-  const float first = a * cosine - b * sine;
-  b = b * cosine + a * sine;
-  a = first;
 }
 
 // Where the block of a row's key (or value) of a head has its keys (values).
@@ -52,7 +45,12 @@ __device__ void Rotate(const RopeAppendKv& op, int64_t row, int64_t slot, int he
   const auto position = static_cast<float>(op.positions[row]);
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
-    RotatePair(position * frequencies[i], a[i], b[i]);
+    float sine;
+    float cosine;
+    SineCosine(position * frequencies[i], &sine, &cosine);
+    const float first = a[i] * cosine - b[i] * sine;
+    b[i] = b[i] * cosine + a[i] * sine;
+    a[i] = first;
   }
   if (head < op.heads) {
     StoreVector(in, a);
@@ -78,56 +76,66 @@ __device__ void CopyValue(const RopeAppendKv& op, int64_t row, int64_t slot, int
   }
 }
 
-// A key or a value of a head, which a warp makes int8: a lane has pairs of columns `lane` and
-// lane + 32. `vector`: KV heads' keys, then their values.
+// A key or a value of a head, which a warp makes int8: a lane has 4 columns, and for a key those
+// that they are rotated with are another lane's. `vector`: the KV heads' keys, then their values.
 template <typename T>
 __device__ void Quantize(const RopeAppendKv& op, int64_t row, int64_t slot, int vector) {
-  constexpr int kPairs = 2;  // head_dim is 128 at most
-  const int half = op.kv.head_dim / 2;
+  const int lanes = op.kv.head_dim / 4;
+  const int lane = min(Lane(), lanes - 1);  // what is more does the same again
   const bool is_value = vector >= op.kv.kv_heads;
   const T* in = static_cast<const T*>(op.qkv) + row * op.qkv_stride +
                 int64_t{op.heads + vector} * op.kv.head_dim;
-  const auto position = static_cast<float>(op.positions[row]);
-  float a[kPairs] = {};
-  float b[kPairs] = {};
+  const uint2 raw = reinterpret_cast<const uint2*>(in)[lane];
+  const float2 first = FloatsOf<T>(raw.x);
+  const float2 second = FloatsOf<T>(raw.y);
+  float x[4] = {first.x, first.y, second.x, second.y};
+  if (!is_value) {
+    const bool low = lane < lanes / 2;
+    const int other = low ? lane + lanes / 2 : lane - lanes / 2;
+    const int pair = low ? lane : other;
+    const float4 four = reinterpret_cast<const float4*>(op.inverse_frequencies)[pair];
+    const float frequencies[4] = {four.x, four.y, four.z, four.w};
+    const auto position = static_cast<float>(op.positions[row]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float theirs = __shfl_sync(0xffffffffu, x[i], other);
+      float sine;
+      float cosine;
+      SineCosine(position * frequencies[i], &sine, &cosine);
+      x[i] = x[i] * cosine + theirs * (low ? -sine : sine);
+    }
+  }
   uint32_t largest = 0;
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) {
-    const int column = Lane() + i * kWarp;
-    if (column >= half) continue;
-    a[i] = static_cast<float>(in[column]);
-    b[i] = static_cast<float>(in[column + half]);
-    if (!is_value) RotatePair(position * op.inverse_frequencies[column], a[i], b[i]);
-    largest = max(largest, max(MagnitudeBits(a[i]), MagnitudeBits(b[i])));
-  }
+  for (int i = 0; i < 4; ++i) largest = max(largest, MagnitudeBits(x[i]));
   const float scale = Int8Scale(__reduce_max_sync(0xffffffffu, largest));
+  if (Lane() >= lanes) return;
   const int in_block = static_cast<int>(slot % kKvBlock);
-  const int head = vector - (is_value ? op.kv.kv_heads : 0);
-  auto* to = reinterpret_cast<int8_t*>(KvRows(op.kv, slot, head, is_value));
+  char* block = KvRows(op.kv, slot, vector - (is_value ? op.kv.kv_heads : 0), false);
+  char* to = block + (is_value ? KvValuesByte(op.kv.head_dim, true) : 0) +
+             KvInt8Word(op.kv.head_dim, in_block, lane * 4);
+  uint32_t word = 0;
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) {
-    const int column = Lane() + i * kWarp;
-    if (column >= half) continue;
-    to[KvInt8Offset(op.kv.head_dim, in_block, column)] = ToInt8(a[i], scale);
-    to[KvInt8Offset(op.kv.head_dim, in_block, column + half)] = ToInt8(b[i], scale);
+  for (int i = 0; i < 4; ++i) {
+    // As KvInt8Offset says.
+    word |= uint32_t{static_cast<uint8_t>(ToInt8(x[i], scale))} << 8 * (i / 2 + i % 2 * 2);
   }
-  if (Lane() > 0) return;
-  char* block = KvRows(op.kv, slot, head, false);
+  *reinterpret_cast<uint32_t*>(to) = word;
+  if (lane > 0) return;
   reinterpret_cast<float*>(block + KvScalesByte(op.kv.head_dim, is_value))[in_block] = scale;
 }
 
-// A block a row. Task: a head's 8 pairs, or 16 columns of a value; head_dim / 16 tasks a head. Of
-// int8, tasks are queries' alone, and warps take keys and values as a whole.
+// A block a row. Task: a head's 8 pairs, or 16 columns of a value; head_dim / 16 tasks a head.
 template <typename T>
-__global__ void __launch_bounds__(kMaxThreads) RopeAppendKvKernel(RopeAppendKv op) {
+__global__ void __launch_bounds__(kMaxThreads<false>) RopeAppendKvKernel(RopeAppendKv op) {
   WaitForPrevious();
   LetNextBegin();
   const int64_t row = blockIdx.x;
   const int64_t slot = op.kv_slots[row];
   if (slot < 0) return;
   const int per_head = op.kv.head_dim / (2 * kVector);
-  const int rotated = (op.heads + (op.kv.int8 ? 0 : op.kv.kv_heads)) * per_head;
-  const int tasks = rotated + (op.kv.int8 ? 0 : op.kv.kv_heads * per_head);
+  const int rotated = (op.heads + op.kv.kv_heads) * per_head;
+  const int tasks = rotated + op.kv.kv_heads * per_head;
   for (int task = static_cast<int>(threadIdx.x); task < tasks;
        task += static_cast<int>(blockDim.x)) {
     if (task < rotated) {
@@ -136,10 +144,31 @@ __global__ void __launch_bounds__(kMaxThreads) RopeAppendKvKernel(RopeAppendKv o
       CopyValue<T>(op, row, slot, (task - rotated) / per_head, task % per_head);
     }
   }
-  if (!op.kv.int8) return;
-  for (int vector = static_cast<int>(threadIdx.x) / kWarp; vector < 2 * op.kv.kv_heads;
-       vector += static_cast<int>(blockDim.x) / kWarp) {
-    Quantize<T>(op, row, slot, vector);
+}
+
+// Warps that a row's queries take, as tasks.
+__host__ __device__ int QueryWarps(const RopeAppendKv& op) {
+  return (op.heads * (op.kv.head_dim / (2 * kVector)) + kWarp - 1) / kWarp;
+}
+
+// A block a row. First warps have the queries' tasks, the others a key or a value each.
+template <typename T>
+__global__ void __launch_bounds__(kMaxThreads<true>) RopeAppendInt8KvKernel(RopeAppendKv op) {
+  WaitForPrevious();
+  LetNextBegin();
+  const int64_t row = blockIdx.x;
+  const int64_t slot = op.kv_slots[row];
+  if (slot < 0) return;
+  const int per_head = op.kv.head_dim / (2 * kVector);
+  const int queries = QueryWarps(op);
+  for (int i = static_cast<int>(threadIdx.x) / kWarp; i < queries + 2 * op.kv.kv_heads;
+       i += static_cast<int>(blockDim.x) / kWarp) {
+    const int task = i * kWarp + Lane();
+    if (i >= queries) {
+      Quantize<T>(op, row, slot, i - queries);
+    } else if (task < op.heads * per_head) {
+      Rotate<T>(op, row, slot, task / per_head, task % per_head);
+    }
   }
 }
 
@@ -161,11 +190,14 @@ absl::Status Enqueue(const RopeAppendKv& op, Stream stream) {
   }
   if (op.rows == 0) return absl::OkStatus();
   const int tasks = (op.heads + 2 * op.kv.kv_heads) * (op.kv.head_dim / (2 * kVector));
-  const int threads = std::min((tasks + kWarp - 1) / kWarp * kWarp, kMaxThreads);
+  const int threads =
+      op.kv.int8 ? std::min((QueryWarps(op) + 2 * op.kv.kv_heads) * kWarp, kMaxThreads<true>)
+                 : std::min((tasks + kWarp - 1) / kWarp * kWarp, kMaxThreads<false>);
   const LaunchShape shape = {"RopeAppendKv", dim3(static_cast<unsigned>(op.rows)),
                              dim3(static_cast<unsigned>(threads))};
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
-    return Launch(RopeAppendKvKernel<T>, shape, stream, op);
+    return Launch(op.kv.int8 ? RopeAppendInt8KvKernel<T> : RopeAppendKvKernel<T>, shape, stream,
+                  op);
   });
 }
 
