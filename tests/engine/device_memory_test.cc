@@ -24,6 +24,7 @@ struct Case {
   int32_t max_num_seqs;
   int32_t rows;
   int64_t pages;
+  kernels::KvDType kv_dtype = kernels::KvDType::kBF16;
 };
 
 class DeviceMemoryTest : public testing::TestWithParam<Case> {};
@@ -53,7 +54,7 @@ TEST_P(DeviceMemoryTest, EstimateIsWithin3PercentOfWhatIsUsed) {
                                       .max_num_seqs = c.max_num_seqs,
                                       .max_micro_batch_rows = c.rows,
                                       .page_size = 16,
-                                      .kv_dtype = kernels::KvDType::kBF16,
+                                      .kv_dtype = c.kv_dtype,
                                       .hop_dtype = DType::kBF16,
                                       .pages = c.pages,
                                       .device = DeviceKind::kCuda};
@@ -98,6 +99,8 @@ TEST_P(DeviceMemoryTest, EstimateIsWithin3PercentOfWhatIsUsed) {
 INSTANTIATE_TEST_SUITE_P(Models, DeviceMemoryTest,
                          testing::Values(Case{"Alone", "synthetic:llama3-1b", 1, 256, 512},
                                          Case{"Few", "synthetic:llama3-1b", 16, 512, 1024},
+                                         Case{"Int8", "synthetic:llama3-1b", 16, 512, 8192,
+                                              kernels::KvDType::kInt8},
                                          Case{"Many", "synthetic:llama3-1b", 256, 2048, 8192},
                                          Case{"Large", "synthetic:llama3-8b", 256, 2048, 8192}),
                          [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
