@@ -40,9 +40,9 @@ absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const Device
 struct GpuEnd {
   DeviceComm asked = DeviceComm::kAuto;
   bool deterministic = false;  // sums of several shards are a tree, which those of NCCL are not
-  int gpu = 0;       // CUDA's number
-  std::string uuid;  // the GPU's
-  std::string self;  // names the rank to the others: "rank 3 on node-b"
+  int gpu = 0;                 // CUDA's number
+  std::string uuid;            // the GPU's
+  std::string self;            // names the rank to the others: "rank 3 on node-b"
   absl::Duration timeout;
 };
 

@@ -20,8 +20,8 @@ enum class PrefillForm : uint8_t {
 
 // Causal: out[r, h] = sum over positions p up to r's own of softmax(scale * q[r, h] . k[p]) * v[p].
 // Scores are never stored. Slots of a page that the sequence has not written are never used,
-// whatever they hold. Without a window, a row's bits depend on nothing but its query and what it
-// sees.
+// whatever they hold. Tiles of positions begin at fixed places, so that a row's bits depend on its
+// query and on what it sees alone, as long as the values of all rows of the batch are finite.
 struct PrefillAttention {
   DType dtype = DType::kBF16;  // of queries, out, and a cache of 16 bits: BF16 or F16
   PagedBatch batch;

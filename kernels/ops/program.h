@@ -145,8 +145,8 @@ struct Program {
   BufferId output = -1;
   // Both ports have this dtype, whatever the buffers' own: hops carry it.
   DType hop_dtype = DType::kF32;
-  // A row's bits are to depend on its sequence alone: not on the batch, nor on how many shards there
-  // are. Back ends of the host are always so.
+  // A row's bits are to depend on its sequence alone: not on the batch, nor on how many shards
+  // there are. Back ends of the host are always so.
   bool deterministic = false;
   // Tokens are drawn from this port, [outputs, >= the part's tokens]; -1 on other than the last
   // stage. Each of `vocab_shards` shards has a part of the vocabulary, all of as many blocks.

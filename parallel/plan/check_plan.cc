@@ -37,6 +37,10 @@ absl::Status CheckLimits(const Plan& plan) {
   SKEIN_RETURN_IF_ERROR(InRange("pages", plan.pages, 1, kMaxInt32));
   SKEIN_RETURN_IF_ERROR(InRange("swap_pages", plan.swap_pages, 0, kMaxInt32));
   SKEIN_RETURN_IF_ERROR(InRange("context_length", plan.context_length, 1, kMaxInt32));
+  if (plan.deterministic && !SumsAgreeAcrossLayouts(plan.layout.tp_size)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "deterministic, with a tp_size of ", plan.layout.tp_size, "; it must be 1, 2, 4 or 8"));
+  }
   if (plan.context_length > plan.pages * plan.page_size) {
     return absl::InvalidArgumentError(absl::StrCat(
         "pages is ", plan.pages, " of ", plan.page_size, " tokens: not even one sequence of ",

@@ -200,6 +200,8 @@ TEST(ValidatePlan, ChecksEveryNumber) {
       {"swap pages", [](Plan& p) { p.swap_pages = -1; }, "swap_pages is -1"},
       {"many swap pages", [](Plan& p) { p.swap_pages = int64_t{1} << 31; },
        "swap_pages is 2147483"},
+      {"deterministic", [](Plan& p) { p = GoodPlan({3, 1, 1}), p.deterministic = true; },
+       "deterministic, with a tp_size of 3"},
       {"no context", [](Plan& p) { p.context_length = 0; }, "context_length is 0"},
       {"long context", [](Plan& p) { p.context_length = 1025; }, "from 1 to 1024"},
   };

@@ -344,6 +344,8 @@ Candidate JudgeLayout(const Job& job, const Layout& layout) {
                      " sums in an order of its own, and --deterministic asks for that of 1, 2, 4 "
                      "and 8"));
   }
+  candidate.sums_by_hosts =
+      job.deterministic && job.device == DeviceKind::kCuda && layout.tp_size > 2;
   candidate.refusal.Update(CheckPipelineParallel(job.model, layout.pp_size));
   if (!candidate.refusal.ok()) return candidate;
   JudgePlacement(job, candidate);

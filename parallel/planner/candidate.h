@@ -46,6 +46,9 @@ struct Candidate {
   // The nodes that the shards of one stage are spread over, "a and b"; empty when every stage is
   // on one node.
   std::string crossing;
+  // Whether shards of a deterministic job on GPUs add by way of the hosts' memory, as more than two
+  // do.
+  bool sums_by_hosts = false;
   // The least number of shards of a stage that find a core of their own.
   int64_t useful_shards = 0;
   // Filled where refusal is OK, without names and reasons.

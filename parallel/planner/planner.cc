@@ -143,6 +143,13 @@ absl::Status CrossingRefusal(const Candidate& candidate) {
                    candidate.layout.tp_size));
 }
 
+absl::Status SlowSumsRefusal(const Candidate& candidate) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "with --deterministic more than two GPUs add by way of the hosts' memory; it must "
+      "be asked for by tp=",
+      candidate.layout.tp_size));
+}
+
 // Refuses a layout that cannot be, whatever else works.
 absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& request) {
   if (!Matches(request, candidate.layout)) {
@@ -151,6 +158,7 @@ absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& req
   SKEIN_RETURN_IF_ERROR(candidate.refusal);
   const bool tensor_is_asked = request.tp_size || (request.pp_size && request.dp_size);
   if (!candidate.crossing.empty() && !tensor_is_asked) return CrossingRefusal(candidate);
+  if (candidate.sums_by_hosts && !tensor_is_asked) return SlowSumsRefusal(candidate);
   return absl::OkStatus();
 }
 
@@ -309,9 +317,15 @@ std::vector<std::string> WhyThisLayout(const Candidate& chosen, const LayoutRequ
   return reasons;
 }
 
-// In which order sums are added on GPUs needs blocks of their columns.
+// Refuses what would round by the layout; and models whose sums GPUs cannot add in blocks.
 absl::Status CheckDeterministic(const Job& job) {
-  if (!job.deterministic || job.device == DeviceKind::kCpu) return absl::OkStatus();
+  if (!job.deterministic) return absl::OkStatus();
+  if (job.hop_dtype != kernels::ActivationDType(job.device, job.model.dtype)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--deterministic: --hop-dtype=", std::string(HopDTypeName(job.hop_dtype)),
+                     " rounds where a pipeline is cut; leave it out"));
+  }
+  if (job.device == DeviceKind::kCpu) return absl::OkStatus();
   constexpr int64_t kColumns = 128;  // 8 blocks of 16
   for (const int64_t columns :
        {job.model.num_heads * job.model.head_dim, job.model.intermediate_size}) {

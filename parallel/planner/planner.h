@@ -25,7 +25,7 @@ struct Constraints {
   // Pages are given to sequences as they grow: more may run at once than would fit if all had their
   // full context. One always fits.
   KvMemory kv_memory;
-  // None: what the device computes with, F32 on CPUs and BF16 on GPUs.
+  // None: what the device computes with, F32 on CPUs and the model's BF16 or F16 on GPUs.
   std::optional<KvDType> kv_dtype;
   std::optional<DType> hop_dtype;      // of activations between stages
   bool deterministic = false;          // kernels::Program's

@@ -408,6 +408,11 @@ TEST(PlanJob, PlansDeterministicJobs) {
   EXPECT_THAT(PlanJob(machine, model, {.layout = {.tp_size = 3}, .deterministic = true}).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--deterministic asks")));
 
+  // Hops that round would show where a pipeline is cut.
+  EXPECT_THAT(
+      PlanJob(machine, model, {.hop_dtype = DType::kBF16, .deterministic = true}).status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--hop-dtype=bf16 rounds")));
+
   // On GPUs columns are added in 8 blocks of 16, or of multiples.
   model.config.intermediate_size = 1000;
   SKEIN_EXPECT_OK(PlanJob(machine, model, {.deterministic = true}).status());
@@ -418,6 +423,20 @@ TEST(PlanJob, PlansDeterministicJobs) {
   EXPECT_THAT(PlanJob(machine, model, {.deterministic = true}).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("1000 columns")));
   SKEIN_EXPECT_OK(PlanJob(machine, model, {}).status());
+}
+
+TEST(PlanJob, MoreThanTwoDeterministicGpusAddOnlyWhereTheyAreAskedTo) {
+  topology::Machine machine = OneNode(8, 64 * kGiB, 4);
+  for (topology::Device& device : machine.devices) {
+    device.kind = DeviceKind::kCuda;
+    device.memory_bytes = 16 * kGiB;
+  }
+  const auto tp = [&](const Constraints& constraints) {
+    return PlanJob(machine, Bard(), constraints)->plans[0].layout.tp_size;
+  };
+  EXPECT_EQ(tp({}), 4);
+  EXPECT_EQ(tp({.deterministic = true}), 2);
+  EXPECT_EQ(tp({.layout = {.tp_size = 4}, .deterministic = true}), 4);
 }
 
 TEST(PlanJob, SaysWhyOthersLost) {

@@ -42,9 +42,9 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
       ->default_str("f32, on GPUs what they compute in");
   command.add_flag(
       "--deterministic", constraints.deterministic,
-      "Equal requests get equal answers, in every bit, whatever else is computed beside them, "
-      "after "
-      "restarts and with tp of 1, 2, 4 or 8. CPUs always do so; GPUs are slower with it");
+      "Equal requests get equal answers, in every bit, whatever runs beside them, after restarts, "
+      "with tp of 1, 2, 4 or 8 and any pp. CPUs do so anyway, unless other tp or a rounding "
+      "--hop-dtype are asked for, which this refuses; GPUs are slower with it");
   AddParsed(command, "--swap-memory", constraints.swap_memory_bytes, ParseSwapMemory,
             "Bytes per rank, like 512MiB, to swap requests to that give way when --kv-memory runs "
             "out; 0: they are recomputed")

@@ -68,7 +68,6 @@ class CudaDeterministicTest : public testing::Test {
 
   std::unique_ptr<LocalReplica> OnGpu(LocalReplicaOptions options) {
     options.device = DeviceKind::kCuda;
-    options.kv_dtype = kernels::KvDType::kBF16;
     options.hop_dtype = DType::kBF16;
     options.observe = false;
     options.make_backend = [] { return *kernels::MakeCudaBackend({.threads = 2}); };
@@ -80,16 +79,19 @@ class CudaDeterministicTest : public testing::Test {
     const auto replica = OnGpu(options);
     const auto answers = replica->Generate(Requests(config_.vocab_size), limits);
     EXPECT_THAT(answers.status(), IsOk());
-    preemptions_ = replica->load().preemptions_recomputed;
+    load_ = replica->load();
+    return ServedBy(*replica);
+  }
+  static Served ServedBy(const LocalReplica& replica) {
     Served served;
-    for (const auto& [id, tokens] : replica->sampled()) served.answers[id] = ToldOf(tokens);
-    for (const auto& [id, tokens] : replica->prompt_logprobs()) served.prompts[id] = ToldOf(tokens);
+    for (const auto& [id, tokens] : replica.sampled()) served.answers[id] = ToldOf(tokens);
+    for (const auto& [id, tokens] : replica.prompt_logprobs()) served.prompts[id] = ToldOf(tokens);
     return served;
   }
 
   model::ModelConfig config_;
   std::unique_ptr<model::TensorSource> tensors_;
-  int64_t preemptions_ = 0;
+  serving::ReplicaLoad load_;
 };
 
 constexpr SchedulerLimits kTogether = {
@@ -97,38 +99,78 @@ constexpr SchedulerLimits kTogether = {
 constexpr SchedulerLimits kAlone = {
     .max_num_batched_tokens = 24, .logit_rows = 24, .max_micro_batch_rows = 24};
 
-TEST_F(CudaDeterministicTest, BatchesLeaveBitsAlone) {
-  const LocalReplicaOptions together = {.pages = 1024, .deterministic = true, .max_num_seqs = 12};
-  const Served first = Serve(together, kTogether);
-  ASSERT_EQ(first.answers.size(), 12u);
-  ASSERT_EQ(first.prompts.at(serving::RequestId(12)).size(), 5 + 11 * 11 - 1u);
-  EXPECT_TRUE(Serve(together, kTogether) == first) << "a second time";
-  LocalReplicaOptions alone = together;
-  alone.max_num_seqs = 1;
-  EXPECT_TRUE(Serve(alone, kAlone) == first) << "one after the other, in short pieces";
-  // What was decoded is computed again as a prompt.
-  LocalReplicaOptions crowded = together;
-  crowded.pages = 20;
-  EXPECT_TRUE(Serve(crowded, kTogether) == first) << "with sequences that give way";
-  EXPECT_GT(preemptions_, 0);
+LocalReplicaOptions Together(kernels::KvDType kv_dtype) {
+  return {.pages = 1024, .kv_dtype = kv_dtype, .deterministic = true, .max_num_seqs = 12};
+}
+constexpr kernels::KvDType kCaches[] = {kernels::KvDType::kBF16, kernels::KvDType::kInt8};
 
-  LocalReplicaOptions fast = together;
-  fast.deterministic = alone.deterministic = false;
-  EXPECT_FALSE(Serve(fast, kTogether) == Serve(alone, kAlone))
-      << "it would be so without: this test says nothing";
+TEST_F(CudaDeterministicTest, BatchesLeaveBitsAlone) {
+  for (const kernels::KvDType cache : kCaches) {
+    SCOPED_TRACE(static_cast<int>(cache));
+    const LocalReplicaOptions together = Together(cache);
+    const Served first = Serve(together, kTogether);
+    ASSERT_EQ(first.answers.size(), 12u);
+    ASSERT_EQ(first.prompts.at(serving::RequestId(12)).size(), 5 + 11 * 11 - 1u);
+    EXPECT_TRUE(Serve(together, kTogether) == first) << "a second time";
+    LocalReplicaOptions alone = together;
+    alone.max_num_seqs = 1;
+    EXPECT_TRUE(Serve(alone, kAlone) == first) << "one after the other, in short pieces";
+    // What was decoded is computed again as a prompt, or comes back from the host.
+    LocalReplicaOptions crowded = together;
+    crowded.pages = 20;
+    EXPECT_TRUE(Serve(crowded, kTogether) == first) << "with sequences that give way";
+    EXPECT_GT(load_.preemptions_recomputed, 0);
+    crowded.swap_pages = 64;
+    crowded.rates = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e6};
+    EXPECT_TRUE(Serve(crowded, kTogether) == first) << "with pages that are swapped";
+    EXPECT_GT(load_.preemptions_swapped, 0);
+
+    LocalReplicaOptions fast = together;
+    fast.deterministic = alone.deterministic = false;
+    EXPECT_FALSE(Serve(fast, kTogether) == Serve(alone, kAlone))
+        << "it would be so without: this test says nothing";
+  }
+}
+
+// Pages that another request with the same prompt has computed.
+TEST_F(CudaDeterministicTest, SharedPrefixesLeaveBitsAlone) {
+  const auto replica = *OnGpu(Together(kernels::KvDType::kBF16));
+  std::vector<serving::Request> requests = Requests(config_.vocab_size);
+  for (serving::Request& request : requests) request.prompt_logprobs = -1;  // computes all of it
+  SKEIN_ASSERT_OK(replica->Generate(requests, kTogether).status());
+  const Served first = ServedBy(*replica);
+  for (serving::Request& request : requests)
+    request.id = serving::RequestId(100 + request.id.value());
+  SKEIN_ASSERT_OK(replica->GenerateMore(requests).status());
+  EXPECT_GT(replica->load().cached_tokens, 0);
+  const Served both = ServedBy(*replica);
+  for (int i = 1; i <= 12; ++i) {
+    EXPECT_TRUE(both.answers.at({serving::RequestId(100 + i), 0}) ==
+                first.answers.at({serving::RequestId(i), 0}))
+        << i;
+  }
 }
 
 TEST_F(CudaDeterministicTest, LayoutsLeaveBitsAlone) {
-  const LocalReplicaOptions options = {.pages = 1024, .deterministic = true, .max_num_seqs = 12};
-  const Served one = Serve(options, kTogether);
-  for (const plan::Layout& layout : {plan::Layout{.tp_size = 2}, plan::Layout{.pp_size = 2},
-                                     plan::Layout{.tp_size = 2, .pp_size = 2}}) {
-    LocalReplicaOptions other = options;
-    other.layout = layout;
-    SchedulerLimits limits = kTogether;
-    limits.stages = limits.micro_batches = layout.pp_size;
-    EXPECT_TRUE(Serve(other, limits) == one)
-        << "tp " << layout.tp_size << ", pp " << layout.pp_size;
+  const auto layouts = {plan::Layout{.tp_size = 2}, plan::Layout{.tp_size = 4},
+                        plan::Layout{.pp_size = 2}, plan::Layout{.tp_size = 2, .pp_size = 2}};
+  for (const kernels::KvDType cache : kCaches) {
+    const LocalReplicaOptions options = Together(cache);
+    const Served one = Serve(options, kTogether);
+    const auto serve = [&](LocalReplicaOptions other, const plan::Layout& layout) {
+      other.layout = layout;
+      SchedulerLimits limits = kTogether;
+      limits.stages = limits.micro_batches = layout.pp_size;
+      return Serve(other, limits);
+    };
+    for (const plan::Layout& layout : layouts) {
+      EXPECT_TRUE(serve(options, layout) == one)
+          << "tp " << layout.tp_size << ", pp " << layout.pp_size;
+    }
+    LocalReplicaOptions fast = options;
+    fast.deterministic = false;
+    EXPECT_FALSE(serve(fast, {}) == serve(fast, {.tp_size = 2}))
+        << "it would be so without: this test says nothing";
   }
 }
 
