@@ -203,7 +203,8 @@ const float* PagedProblem::KeyAt(int64_t sequence, int64_t position, int64_t kv_
 // e^x has that relative error; weights are rounded to the dtype before they meet the values; the
 // sums over positions are such instructions' again; the result is rounded. Of int8, scores and
 // weights are multiplied with a scale each, in float, and it is the product of weight and scale
-// that is rounded: where that is among the least numbers, its error is of the integer's size.
+// that is rounded: where that is among the least numbers, its error is of the integer's size; and
+// queries may be rounded by 1 / 65,278 of their largest element.
 void PagedProblem::Attend(int64_t sequence, int64_t row, int64_t head, Expected& expected) const {
   const Piece& piece = pieces_[sequence];
   const int64_t d = shape_.head_dim;
@@ -211,27 +212,37 @@ void PagedProblem::Attend(int64_t sequence, int64_t row, int64_t head, Expected&
   const int64_t position = piece.length - piece.rows + row;
   const int64_t first = shape_.window > 0 ? std::max<int64_t>(0, position + 1 - shape_.window) : 0;
   const float* query = q_values_.data() + (row_begin_[sequence] + row) * q_stride() + head * d;
+  double largest_element = 0;
+  for (int64_t i = 0; i < d; ++i) {
+    largest_element = std::max(largest_element, std::abs(double{query[i]}));
+  }
   std::vector<double> weights;
   double largest = -INFINITY;
-  double most = 0;  // the largest sum of |q * k|
+  double most = 0;     // the largest sum of |q * k|
+  double rounded = 0;  // the largest error of a score, by the query's
   for (int64_t p = first; p <= position; ++p) {
     const float* key = KeyAt(sequence, p, kv_head);
     double score = 0;
     double magnitude = 0;
+    double lengths = 0;
     for (int64_t i = 0; i < d; ++i) {
+      lengths += std::abs(double{key[i]});
       score += double{query[i]} * key[i];
       magnitude += std::abs(double{query[i]} * key[i]);
     }
     weights.push_back(score * shape_.scale());
     largest = std::max(largest, weights.back());
     most = std::max(most, magnitude * shape_.scale());
+    if (shape_.int8) {
+      rounded = std::max(rounded, lengths * largest_element / 65278 * shape_.scale());
+    }
   }
   double total = 0;
   for (double& weight : weights) total += weight = std::exp(weight - largest);
   const auto count = static_cast<double>(weights.size());
-  const double relative = UnitRoundoff(shape_.dtype) + (shape_.int8 ? 3 * 0x1p-24 : 0) +
-                          2 * most * (static_cast<double>(d) / 16 + 2) * 0x1p-22 +
-                          (count / 16 + 16) * 0x1p-22;
+  const double relative =
+      UnitRoundoff(shape_.dtype) + (shape_.int8 ? 2 * rounded + 4 * 0x1p-24 : 0) +
+      2 * most * (static_cast<double>(d) / 16 + 2) * 0x1p-22 + (count / 16 + 16) * 0x1p-22;
   for (int64_t i = 0; i < d; ++i) {
     double sum = 0;
     double magnitude = 0;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/attention_tile.cuh"
@@ -78,7 +79,8 @@ struct DecodeWarp {
   int page;  // of the sequence, where `fill` is, and the block in it
   int in_page;
   PageIds page_ids;
-  uint32_t q[kHeadDim / 16][4];
+  // As products with the cache's elements take them.
+  std::conditional_t<kInt8, Int8Queries<kHeadDim>, uint32_t[kHeadDim / 16][4]> q;
 
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % kWarp; }
   __device__ int group() const { return op.heads / op.kv.kv_heads; }
@@ -118,14 +120,14 @@ struct DecodeWarp {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane() / 4 + half * 8;
+      if constexpr (kInt8) {
+        q.template Load<T>(head + row * kHeadDim, row < group(), half);
+      } else {
 #pragma unroll
-      for (int k = 0; k < kHeadDim / 16; ++k) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int column =
-              kInt8 ? Int8QueryColumn<kHeadDim>(k, i) : k * 16 + lane() % 4 * 2 + i * 8;
-          const T* pair = head + row * kHeadDim + column;
-          q[k][half + 2 * i] = row < group() ? *reinterpret_cast<const uint32_t*>(pair) : 0;
+        for (int k = 0; k < kHeadDim / 16; ++k) {
+          const T* pair = head + row * kHeadDim + k * 16 + lane() % 4 * 2;
+          q[k][half] = row < group() ? *reinterpret_cast<const uint32_t*>(pair) : 0;
+          q[k][half + 2] = row < group() ? *reinterpret_cast<const uint32_t*>(pair + 8) : 0;
         }
       }
     }
@@ -169,7 +171,7 @@ struct DecodeWarp {
     }
     BlockScores s[kBlocks] = {};
     if constexpr (kInt8) {
-      AddInt8Scores<T, kHeadDim>(q, blocks, s);
+      Int8Scores(q, blocks, s);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) ScalePositions(s[b], Scales(blocks[b], false));
     } else {

@@ -34,7 +34,8 @@ absl::Status Enqueue(const PlanDecode& op, Stream stream);
 
 // out[r, h] = sum over positions p of softmax(scale * q[r, h] . k[p]) * v[p]. Sequences with other
 // than one row are left to PrefillAttention. Slots of a page that the sequence has not written are
-// never used, whatever they hold.
+// never used, whatever they hold. Where the cache is of int8, a query is rounded to 16 bits of its
+// largest element.
 struct DecodeAttention {
   DType dtype = DType::kBF16;  // of queries, out, and a cache of 16 bits: BF16 or F16
   PagedBatch batch;            // the plan's, as are window and multiprocessors

@@ -10,6 +10,7 @@
 #include "kernels/cuda/kv_layout.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/vectors.cuh"
+#include "kernels/packing/kv_codec.h"
 
 namespace skein::kernels::cuda {
 
@@ -65,40 +66,110 @@ inline constexpr int kUnitWords = kHeadDim % 64 == 0 ? 4 : 2;
 // ---- A warp multiplies a block as it is. Which of an operand's rows and columns stands for which
 // column of the head is free, so that each lane reads words of neighbours. ----
 
-// The column of the pair in register `half` (0 or 1: columns 0 or 8 of a k of 16) of q[k].
-template <int kHeadDim>
-__device__ int Int8QueryColumn(int k, int half) {
-  constexpr int kWords = kUnitWords<kHeadDim>;
-  return k / kWords * 16 * kWords + (Lane() % 4 * kWords + k % kWords) * 4 + half * 2;
+// D [16, 8] += A [16, 32] * B [32, 8], of int8. With group and quad as in mma.cuh a lane holds, four
+// neighbours in a register: A: rows group (registers 0, 2) and group + 8 (1, 3), columns 4 * quad (0,
+// 1) and 16 more (2, 3); B: column group, rows 4 * quad (0) and 16 more (1); D as there.
+__device__ inline void MmaInt8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+// The first column of a lane's word `w` of a row.
+template <int kHeadDim>
+__device__ int Int8WordColumn(int w) {
+  constexpr int kWords = kUnitWords<kHeadDim>;
+  return w / kWords * 16 * kWords + (Lane() % 4 * kWords + w % kWords) * 4;
+}
+
+// 16 queries, each as integers of 16 bits times a step, in two digits: step * (256 * high + low). So
+// int8 keys need no widening, which would keep a warp busy for longer than they are on their way.
+template <int kHeadDim>
+struct Int8Queries {
+  uint32_t high[kHeadDim / 32][4];
+  uint32_t low[kHeadDim / 32][4];
+  float step[2];
+
+  // The query of row group + 8 * half; zeros where it is not real. A row that is not finite has a
+  // step of NaN.
+  template <typename T>
+  __device__ void Load(const T* row, bool real, int half) {
+    constexpr int kLaneWords = kHeadDim / 16;
+    constexpr int kMost = 127 * 256 + 127;
+    uint2 raw[kLaneWords];
+    uint32_t largest = 0;
+#pragma unroll
+    for (int w = 0; w < kLaneWords; ++w) {
+      raw[w] = real ? *reinterpret_cast<const uint2*>(row + Int8WordColumn<kHeadDim>(w))
+                    : make_uint2(0, 0);
+      const float2 first = FloatsOf<T>(raw[w].x);
+      const float2 second = FloatsOf<T>(raw[w].y);
+      largest = max(max(largest, max(MagnitudeBits(first.x), MagnitudeBits(first.y))),
+                    max(MagnitudeBits(second.x), MagnitudeBits(second.y)));
+    }
+    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+    step[half] = largest < 0x7f800000u ? __uint_as_float(largest) / kMost : NAN;
+    // What is less gives no score.
+    const float steps = step[half] > 0x1p-100f ? 1 / step[half] : 0.0f;
+#pragma unroll
+    for (int w = 0; w < kLaneWords; ++w) {
+      const float2 first = FloatsOf<T>(raw[w].x);
+      const float2 second = FloatsOf<T>(raw[w].y);
+      const float x[4] = {first.x, first.y, second.x, second.y};
+      uint32_t high_word = 0;
+      uint32_t low_word = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int whole = max(-kMost, min(kMost, __float2int_rn(x[i] * steps)));
+        const int digit = (whole + 128) >> 8;
+        const int shift = 8 * (i / 2 + i % 2 * 2);  // as KvInt8Offset says
+        high_word |= (static_cast<uint32_t>(digit) & 0xffu) << shift;
+        low_word |= (static_cast<uint32_t>(whole - 256 * digit) & 0xffu) << shift;
+      }
+      high[w / 2][half + w % 2 * 2] = high_word;
+      low[w / 2][half + w % 2 * 2] = low_word;
+    }
+  }
+};
+
 // The column of o[d][i] and o[d][2 + i]; that of the next d is the next one.
 template <int kHeadDim>
 __device__ int Int8SumColumn(int d, int i) {
   return (Lane() % 4 * 2 + i) * (kHeadDim / 8) + d;
 }
 
-// s += q * keys^T, of several blocks, without scales.
-template <typename T, int kHeadDim, int kBlocks>
-__device__ void AddInt8Scores(const uint32_t (&q)[kHeadDim / 16][4], char* const (&keys)[kBlocks],
-                              BlockScores (&s)[kBlocks]) {
+// s = q * keys^T, of several blocks, without the keys' scales.
+template <int kHeadDim, int kBlocks>
+__device__ void Int8Scores(const Int8Queries<kHeadDim>& q, char* const (&keys)[kBlocks],
+                           BlockScores (&s)[kBlocks]) {
   constexpr int kWords = kUnitWords<kHeadDim>;
+  int high[2 * kBlocks][4] = {};
+  int low[2 * kBlocks][4] = {};
 #pragma unroll
-  for (int k = 0; k < kHeadDim / 16; k += kWords) {
-    uint32_t words[kBlocks][2][kWords];
+  for (int first = 0; first < kHeadDim / 16; first += kWords) {
+    uint32_t words[2 * kBlocks][kWords];
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i) {
       const int row = Lane() / 4 + i % 2 * 8;
-      LoadWords(keys[i / 2] + KvInt8Word(kHeadDim, row, Int8QueryColumn<kHeadDim>(k, 0)),
-                words[i / 2][i % 2]);
+      LoadWords(keys[i / 2] + KvInt8Word(kHeadDim, row, Int8WordColumn<kHeadDim>(first)), words[i]);
     }
 #pragma unroll
-    for (int w = 0; w < kWords; ++w) {
+    for (int w = 0; w < kWords; w += 2) {
 #pragma unroll
       for (int i = 0; i < 2 * kBlocks; ++i) {
-        uint32_t b[2];
-        Widen<T>(words[i / 2][i % 2][w], b);
-        Mma<T>(s[i / 2][i % 2], q[k + w], b[0], b[1]);
+        MmaInt8(high[i], q.high[(first + w) / 2], words[i][w], words[i][w + 1]);
+        MmaInt8(low[i], q.low[(first + w) / 2], words[i][w], words[i][w + 1]);
       }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 2 * kBlocks; ++i) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      s[i / 2][i % 2][e] = static_cast<float>(high[i][e] * 256 + low[i][e]) * q.step[e / 2];
     }
   }
 }
