@@ -66,9 +66,9 @@ inline constexpr int kUnitWords = kHeadDim % 64 == 0 ? 4 : 2;
 // ---- A warp multiplies a block as it is. Which of an operand's rows and columns stands for which
 // column of the head is free, so that each lane reads words of neighbours. ----
 
-// D [16, 8] += A [16, 32] * B [32, 8], of int8. With group and quad as in mma.cuh a lane holds, four
-// neighbours in a register: A: rows group (registers 0, 2) and group + 8 (1, 3), columns 4 * quad (0,
-// 1) and 16 more (2, 3); B: column group, rows 4 * quad (0) and 16 more (1); D as there.
+// D [16, 8] += A [16, 32] * B [32, 8], of int8. With group and quad as in mma.cuh a lane holds,
+// four neighbours in a register: A: rows group (registers 0, 2) and group + 8 (1, 3), columns 4 *
+// quad (0, 1) and 16 more (2, 3); B: column group, rows 4 * quad (0) and 16 more (1); D as there.
 __device__ inline void MmaInt8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
@@ -84,8 +84,9 @@ __device__ int Int8WordColumn(int w) {
   return w / kWords * 16 * kWords + (Lane() % 4 * kWords + w % kWords) * 4;
 }
 
-// 16 queries, each as integers of 16 bits times a step, in two digits: step * (256 * high + low). So
-// int8 keys need no widening, which would keep a warp busy for longer than they are on their way.
+// 16 queries, each as integers of 16 bits times a step, in two digits: step * (256 * high + low).
+// So int8 keys need no widening, which would keep a warp busy for longer than they are on their
+// way.
 template <int kHeadDim>
 struct Int8Queries {
   uint32_t high[kHeadDim / 32][4];
