@@ -106,7 +106,9 @@ absl::Status CudaExecutable::Init() {
     runs_[i].self = this;
     runs_[i].batch = i;
     SKEIN_ASSIGN_OR_RETURN(runs_[i].done, OwnedEvent::Create());
-    SKEIN_ASSIGN_OR_RETURN(runs_[i].after, OwnedEvent::Create());
+    for (const OwnedStream* stream : {&input_stream_, &output_stream_}) {
+      SKEIN_RETURN_IF_ERROR(AddExchange(i, stream->get()));
+    }
   }
   if (program_.logits < 0) return absl::OkStatus();
   SKEIN_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(options_.threads));
@@ -393,6 +395,7 @@ absl::Status CudaExecutable::Run(int i) {
       FormatCount(rows_.rows(), "row"), padded > 0 ? absl::StrCat(", the graph of ", padded) : "");
   if (profile_steps_ > 0) return RunMarked(i);
   SKEIN_RETURN_IF_ERROR(Upload(i, padded));
+  SKEIN_RETURN_IF_ERROR(AwaitExchanges(i));
   if (padded > 0) {
     const bool ports = !graphs_[1].empty();
     const OwnedGraph& graph = graphs_[ports ? i : 0].at(padded);
@@ -411,6 +414,7 @@ absl::Status CudaExecutable::RunMarked(int i) {
     const NvtxRange range("upload");
     SKEIN_RETURN_IF_ERROR(Upload(i, /*padded=*/0));
   }
+  SKEIN_RETURN_IF_ERROR(AwaitExchanges(i));
   BatchShape shape = ShapeOf(i);
   shape.marked = true;
   SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(shape));
@@ -454,10 +458,34 @@ absl::Status CudaExecutable::AwaitStream() {
 }
 
 void CudaExecutable::After(int i, Stream stream) {
-  if (stream.handle == nullptr) return;
-  OwnedEvent& event = runs_[i].after;
-  after_.Update(event.Record(stream));
-  after_.Update(event.Delay(stream_.get()));
+  if (stream.handle != nullptr) after_.Update(NoteExchange(i, stream));
+}
+
+absl::Status CudaExecutable::AddExchange(int i, Stream stream) {
+  BatchRun::Exchange& exchange = runs_[i].exchanges.emplace_back();
+  exchange.stream = stream;
+  SKEIN_ASSIGN_OR_RETURN(exchange.given, OwnedEvent::Create());
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutable::NoteExchange(int i, Stream stream) {
+  std::vector<BatchRun::Exchange>& all = runs_[i].exchanges;
+  auto exchange = std::find_if(
+      all.begin(), all.end(), [stream](const auto& e) { return e.stream.handle == stream.handle; });
+  if (exchange == all.end()) {
+    SKEIN_RETURN_IF_ERROR(AddExchange(i, stream));
+    exchange = all.end() - 1;
+  }
+  exchange->due = true;
+  return exchange->given.Record(stream);
+}
+
+absl::Status CudaExecutable::AwaitExchanges(int i) {
+  for (BatchRun::Exchange& exchange : runs_[i].exchanges) {
+    if (!std::exchange(exchange.due, false)) continue;
+    SKEIN_RETURN_IF_ERROR(exchange.given.Delay(stream_.get()));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::kernels::cuda

@@ -86,7 +86,13 @@ class CudaExecutable final : public Executable {
     Ticket ticket = 0;
     std::string what;  // for errors of its kernels, which CUDA tells of without a name
     OwnedEvent done;
-    OwnedEvent after;  // the next run waits for it
+    // By streams: the next run waits for what they were given.
+    struct Exchange {
+      Stream stream;
+      OwnedEvent given;
+      bool due = false;
+    };
+    std::vector<Exchange> exchanges;
     // For its draws, which come later: what the slots said as it was enqueued.
     bool by_host = false;  // some of them
     struct Draw {
@@ -123,6 +129,10 @@ class CudaExecutable final : public Executable {
   // What runs instead, where a captured graph fits: so many rows, sequences and outputs; else 0.
   int32_t GraphRows() const;
   BatchShape ShapeOf(int i) const;
+  absl::Status AddExchange(int i, Stream stream);
+  absl::Status NoteExchange(int i, Stream stream);
+  // Of the batch's last run, and of its input.
+  absl::Status AwaitExchanges(int i);
   absl::Status Upload(int i, int32_t padded);
   // `padded`: the counts up to which the batch's arrays are filled, where it has fewer.
   absl::Status Prepare(const BatchUpload& upload, const BatchShape& padded);

@@ -100,6 +100,31 @@ TEST_F(CudaBackendTest, ACopyThatIsWaitedForCanBeGivenUp) {
   EXPECT_EQ(host[5], std::byte{9});
 }
 
+// A hop of one batch holds up no other one.
+TEST_F(CudaBackendTest, ABatchWaitsForItsOwnExchangesAlone) {
+  Executable& executable = gpu_->executable();
+  SKEIN_ASSERT_OK(gpu_->Run(Start(0, 5, 10)));
+  SKEIN_ASSERT_OK(gpu_->Run(Start(1, 5, 20), 1));
+  // Copies for about a second, by an engine that batches do not use.
+  constexpr int64_t kCopied = int64_t{256} << 20;
+  const cuda::DeviceBytes device(kCopied);
+  void* host = nullptr;
+  ASSERT_EQ(cudaMallocHost(&host, kCopied), cudaSuccess);
+  const cuda::OwnStream busy, idle;
+  auto* const stream = static_cast<cudaStream_t>(Stream(busy).handle);
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(cudaMemcpyAsync(host, device.data(), kCopied, cudaMemcpyDeviceToHost, stream),
+              cudaSuccess);
+  }
+  executable.After(0, busy);
+  executable.After(0, idle);
+  SKEIN_EXPECT_OK(gpu_->Run(Decode({1}, kNewestToken), 1));
+  EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+  SKEIN_EXPECT_OK(gpu_->Run(Decode({0}, kNewestToken), 0));
+  EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(host), cudaSuccess);
+}
+
 // After one nothing in the process can use the GPU, so it has a process of its own.
 TEST(CudaBackendDeathTest, AnErrorOfAKernelNamesTheStep) {
   SKEIN_NEED_GPU();
