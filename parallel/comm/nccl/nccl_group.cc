@@ -113,22 +113,27 @@ absl::Status NcclGroup::Init(const ncclUniqueId& id, std::shared_ptr<DeviceEvent
 
 NcclGroup::~NcclGroup() {
   if (comm_ == nullptr || use_->aborted) return;
-  const auto end = [nccl = nccl_, comm = comm_]() -> absl::Status {
+  const auto end = [nccl = nccl_, comm = comm_, use = use_]() -> absl::Status {
     SKEIN_RETURN_IF_ERROR(NcclStatus(nccl, nccl.comm_finalize(comm), "ncclCommFinalize"));
+    // An abort ends what finalizing waits for, and frees the communicator.
+    if (use->freed.exchange(true)) return absl::OkStatus();
     return NcclStatus(nccl, nccl.comm_destroy(comm), "ncclCommDestroy");
   };
-  // Who does not come has failed, and ends.
-  if (!RunFor(kEndTimeout, end).has_value()) Abort();
+  // Who does not come has failed, and ends. This process may end behind this, too.
+  if (!RunFor(kEndTimeout, end).has_value()) AbortWithin(kEndTimeout);
 }
 
-void NcclGroup::Abort() {
+void NcclGroup::Abort() { AbortWithin(absl::ZeroDuration()); }
+
+void NcclGroup::AbortWithin(absl::Duration timeout) {
   if (comm_ == nullptr || use_->aborted.exchange(true)) return;
-  std::thread([nccl = nccl_, comm = comm_, use = use_] {
+  RunFor(timeout, [nccl = nccl_, comm = comm_, use = use_] {
     // A call that goes on longer waits for another rank; NCCL ends that one.
     const absl::Time deadline = absl::Now() + kCallTime;
     while (use->in_call && absl::Now() < deadline) std::this_thread::yield();
-    nccl.comm_abort(comm);
-  }).detach();
+    if (!use->freed.exchange(true)) nccl.comm_abort(comm);
+    return absl::OkStatus();
+  });
 }
 
 std::string NcclGroup::Others(const Call& call) const {

@@ -48,10 +48,11 @@ class NcclGroup final : public DeviceTransport {
 
  private:
   using Body = absl::FunctionRef<ncclResult_t(ncclComm_t)>;
-  // Shared with the thread that aborts.
+  // Shared with the threads that end and abort.
   struct Use {
     std::atomic<bool> in_call = false;
     std::atomic<bool> aborted = false;
+    std::atomic<bool> freed = false;  // by one of them
   };
 
   NcclGroup(const NcclFunctions& nccl, std::string name, int rank)
@@ -65,6 +66,8 @@ class NcclGroup final : public DeviceTransport {
   std::string Where(const Call& call) const;
   // Calls `body`, unless the group was aborted.
   ncclResult_t With(Body body);
+  // Waits for NCCL's abort, for up to `timeout`.
+  void AbortWithin(absl::Duration timeout);
   absl::Status Give(const Call& call, Body body);
 
   const NcclFunctions nccl_;
