@@ -28,6 +28,7 @@ struct Device {
   // Of its own memory what the rank may take: its part of what was free when it reported. 0: it
   // takes the node's.
   int64_t memory_bytes = 0;
+  bool nccl = false;  // the job's ranks exchange over NCCL, which takes some of that
 
   friend bool operator==(const Device&, const Device&) = default;
 };

@@ -31,26 +31,11 @@ std::string FirstReason(DeviceComm asked, absl::Span<const DeviceCommVote> votes
   return "";
 }
 
-// Why this rank takes no NCCL, with so many shards; empty where it does.
-std::string OwnReason(const GpuEnd& end, int shards) {
-  if (end.asked == DeviceComm::kHost) return "--device-comm=host";
+// Why sums of so many shards are no work for NCCL; empty where they are.
+std::string WhyNoSums(const GpuEnd& end, int shards) {
   // Two summands have one order.
-  if (end.deterministic && shards > 2) {
-    return absl::StrCat("--deterministic adds what ", shards, " shards have as a tree");
-  }
-  return std::string(comm::OpenNccl().message());
-}
-
-absl::StatusOr<std::vector<DeviceCommVote>> GatherVotes(comm::MpiRuntime& mpi,
-                                                        const std::string& uuid,
-                                                        const std::string& no_nccl) {
-  SKEIN_ASSIGN_OR_RETURN(const auto uuids, GatherStrings(mpi.world(), uuid));
-  SKEIN_ASSIGN_OR_RETURN(const auto reasons, GatherStrings(mpi.world(), no_nccl));
-  std::vector<DeviceCommVote> votes;
-  for (int rank = 0; rank < mpi.size(); ++rank) {
-    votes.push_back({.uuid = uuids[rank], .no_nccl = reasons[rank]});
-  }
-  return votes;
+  if (!end.deterministic || shards <= 2) return "";
+  return absl::StrCat("--deterministic adds what ", shards, " shards have as a tree");
 }
 
 // Small sums over memory, or an error.
@@ -72,11 +57,25 @@ absl::StatusOr<std::unique_ptr<comm::DeviceTransport>> OverPeers(
 
 }  // namespace
 
+std::string_view DeviceCommName(DeviceComm comm) {
+  switch (comm) {
+    case DeviceComm::kAuto:
+      return "auto";
+    case DeviceComm::kNccl:
+      return "nccl";
+    case DeviceComm::kPeers:
+      return "peers";
+    case DeviceComm::kHost:
+      return "host";
+  }
+  return "";
+}
+
 absl::StatusOr<DeviceComm> ParseDeviceComm(const std::string& text) {
-  if (text == "auto") return DeviceComm::kAuto;
-  if (text == "nccl") return DeviceComm::kNccl;
-  if (text == "peers") return DeviceComm::kPeers;
-  if (text == "host") return DeviceComm::kHost;
+  for (const DeviceComm comm :
+       {DeviceComm::kAuto, DeviceComm::kNccl, DeviceComm::kPeers, DeviceComm::kHost}) {
+    if (text == DeviceCommName(comm)) return comm;
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("must be auto, nccl, peers or host, not '", text, "'"));
 }
@@ -85,10 +84,29 @@ absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const Device
   const std::string why = FirstReason(asked, votes);
   const bool must = asked == DeviceComm::kNccl || asked == DeviceComm::kPeers;
   if (must && !why.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--device-comm=", asked == DeviceComm::kNccl ? "nccl" : "peers", ", but ", why));
+    return absl::FailedPreconditionError(
+        absl::StrCat("--device-comm=", std::string(DeviceCommName(asked)), ", but ", why));
   }
   return why;
+}
+
+absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm asked,
+                                        const std::string& uuid) {
+  std::string no_nccl;
+  if (uuid.empty()) {
+    no_nccl = "it computes on a CPU";
+  } else if (asked == DeviceComm::kHost) {
+    no_nccl = "--device-comm=host";
+  } else if (world.size() > 1) {
+    no_nccl = std::string(comm::OpenNccl().message());
+  }
+  SKEIN_ASSIGN_OR_RETURN(const auto uuids, GatherStrings(world, uuid));
+  SKEIN_ASSIGN_OR_RETURN(const auto reasons, GatherStrings(world, no_nccl));
+  std::vector<DeviceCommVote> votes;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    votes.push_back({.uuid = uuids[rank], .no_nccl = reasons[rank]});
+  }
+  return WhyNotNccl(asked, votes);
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
@@ -99,9 +117,10 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
   groups.insert(groups.end(), messages.begin(), messages.end());
   std::vector<std::unique_ptr<DeviceCopies>> copies;
   if (groups.empty()) return copies;
-  const std::string no_nccl = OwnReason(end, sums == nullptr ? 1 : sums->size());
-  SKEIN_ASSIGN_OR_RETURN(const auto votes, GatherVotes(mpi, end.uuid, no_nccl));
-  SKEIN_ASSIGN_OR_RETURN(const std::string by_host, WhyNotNccl(end.asked, votes));
+  SKEIN_ASSIGN_OR_RETURN(std::string by_host, end.why_not_nccl);
+  if (const std::string why = WhyNoSums(end, sums == nullptr ? 1 : sums->size()); !why.empty()) {
+    SKEIN_ASSIGN_OR_RETURN(by_host, WhyNotNccl(end.asked, {{.no_nccl = why}}));
+  }
   if (mpi.rank() == 0) {
     if (by_host.empty()) {
       spdlog::info("activations go from GPU to GPU over NCCL");

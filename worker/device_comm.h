@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +27,7 @@ enum class DeviceComm {
 
 // InvalidArgument for other than "auto", "nccl", "peers" and "host".
 absl::StatusOr<DeviceComm> ParseDeviceComm(const std::string& text);
+std::string_view DeviceCommName(DeviceComm comm);
 
 // What a rank says of itself before all agree.
 struct DeviceCommVote {
@@ -36,12 +38,17 @@ struct DeviceCommVote {
 // where they do over NCCL. FailedPrecondition instead where NCCL is `asked` for. Pure.
 absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const DeviceCommVote> votes);
 
+// A call of all ranks of a job, `uuid` being that of this rank's GPU, "" where it computes on a
+// CPU. Returns, or fails, as WhyNotNccl, on all ranks alike.
+absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm asked,
+                                        const std::string& uuid);
+
 // What a rank brings with it.
 struct GpuEnd {
   DeviceComm asked = DeviceComm::kAuto;
+  absl::StatusOr<std::string> why_not_nccl;  // AgreeOnNccl's
   bool deterministic = false;  // sums of several shards are a tree, which those of NCCL are not
   int gpu = 0;                 // CUDA's number
-  std::string uuid;            // the GPU's
   std::string self;            // names the rank to the others: "rank 3 on node-b"
   absl::Duration timeout;
 };
@@ -49,7 +56,7 @@ struct GpuEnd {
 // Makes exchanges of `sums`, which may be null, and of `messages` between GPUs possible: over NCCL
 // where all ranks of the job can and may, else by way of the hosts' memory, which is logged with
 // its reason. A call of all ranks of the job, with the groups in the same order on all of their
-// ranks; none has groups, or each has some. Errors as WhyNotNccl's, and as MakeNcclTransport's;
+// ranks; none has groups, or each has some. Errors are AgreeOnNccl's and MakeNcclTransport's;
 // FailedPrecondition where peers are asked for and cannot be. What it returns outlives the groups.
 absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
     const GpuEnd& end, comm::MpiRuntime& mpi, comm::Communicator* sums,

@@ -2,18 +2,21 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "parallel/comm/gather_strings.h"
 
 namespace skein::worker {
 namespace {
@@ -89,6 +92,16 @@ absl::StatusOr<JobIdentity> AgreeOnJob(comm::Communicator& world,
   if (parcel.id_bytes == 0) return absl::InternalError("rank 0 could not make a job id");
   return JobIdentity{.id = {parcel.id.data(), parcel.id_bytes},
                      .secret = {parcel.secret.data(), parcel.secret_bytes}};
+}
+
+absl::Status CheckSameFlags(comm::Communicator& world, const std::string& flags) {
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all, comm::GatherStrings(world, flags));
+  const auto other = std::find_if(all.begin(), all.end(),
+                                  [&](const std::string& theirs) { return theirs != all[0]; });
+  if (other == all.end()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("rank 0 has ", all[0], " and rank ",
+                                                    other - all.begin(), " has ", *other,
+                                                    ": start all ranks of a job with the same"));
 }
 
 }  // namespace skein::worker

@@ -26,4 +26,8 @@ absl::StatusOr<std::optional<JobIdentity>> ParseJobIdentity(const char* id, cons
 absl::StatusOr<JobIdentity> AgreeOnJob(comm::Communicator& world,
                                        const std::optional<JobIdentity>& given);
 
+// A call of all ranks, of flags that ranks have alike. FailedPrecondition, on all of them, names a
+// rank that differs from rank 0, and what both have.
+absl::Status CheckSameFlags(comm::Communicator& world, const std::string& flags);
+
 }  // namespace skein::worker

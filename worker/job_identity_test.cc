@@ -31,6 +31,25 @@ std::vector<absl::StatusOr<JobIdentity>> AgreeOnThree(
   return agreed;
 }
 
+TEST(CheckSameFlagsTest, AllRanksAreToldWhoDiffersAndHow) {
+  const auto check = [](std::vector<std::string> flags) {
+    const auto world = comm::MakeInProcessGroup(3, "world");
+    std::vector<absl::Status> told(3, absl::UnknownError(""));
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.emplace_back([&, rank] { told[rank] = CheckSameFlags(*world[rank], flags[rank]); });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    return told;
+  };
+  for (const absl::Status& alike : check({"--a=1", "--a=1", "--a=1"})) SKEIN_EXPECT_OK(alike);
+  for (const absl::Status& told : check({"--a=1", "--a=1", "--a=2"})) {
+    EXPECT_THAT(told, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               "rank 0 has --a=1 and rank 2 has --a=2: start all ranks of a job "
+                               "with the same"));
+  }
+}
+
 TEST(JobIdentityTest, RanksShareARandomOne) {
   std::set<std::string> ids, secrets;
   for (int job = 0; job < 2; ++job) {

@@ -169,10 +169,14 @@ class Rank {
   absl::Status Run() {
     mpi_.world().set_timeout(kStartTimeout);
     SKEIN_ASSIGN_OR_RETURN(const JobIdentity job, AgreeOnJob(mpi_.world(), options_.job));
+    SKEIN_RETURN_IF_ERROR(CheckSameFlags(
+        mpi_.world(),
+        absl::StrCat("--device-comm=", std::string(DeviceCommName(options_.device_comm)),
+                     " --profile=", options_.profile_steps)));
     SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
     host_ = node.host;
     SKEIN_ASSIGN_OR_RETURN(
-        const RankDevice device,
+        RankDevice device,
         FindDevice(mpi_, options_.backend == "reference" ? DeviceKind::kCpu : options_.device,
                    options_.oversubscribe_devices));
     if (!device.no_gpu.empty() && mpi_.local_rank() == 0) {
@@ -180,7 +184,9 @@ class Rank {
     }
     SKEIN_RETURN_IF_ERROR(CheckProfile(options_.profile_steps, device));
     gpu_ = device.gpu;
-    uuid_ = device.uuid;
+    // An error is told once the coordinator can hear it.
+    why_not_nccl_ = AgreeOnNccl(mpi_.world(), options_.device_comm, device.uuid);
+    device.device.nccl = why_not_nccl_.ok() && why_not_nccl_->empty() && mpi_.size() > 1;
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{.coordinator = options_.coordinator,
                           .job = job,
@@ -224,9 +230,9 @@ class Rank {
     // Ranks of CPUs and of GPUs are in no job together.
     if (self.device.kind == DeviceKind::kCuda) {
       SKEIN_ASSIGN_OR_RETURN(groups.copies, ConnectGpus({.asked = options_.device_comm,
+                                                         .why_not_nccl = why_not_nccl_,
                                                          .deterministic = plan.deterministic,
                                                          .gpu = gpu_,
-                                                         .uuid = uuid_,
                                                          .self = Name(),
                                                          .timeout = kStartTimeout},
                                                         mpi_, groups.tp.get(), groups.Hops()));
@@ -341,7 +347,7 @@ class Rank {
   comm::MpiRuntime& mpi_;
   std::string host_;
   int gpu_ = 0;
-  std::string uuid_;  // the GPU's
+  absl::StatusOr<std::string> why_not_nccl_ = "";
   Inbox inbox_;
   comm::OperationTracker tracker_;
   ThreadBeats beats_;

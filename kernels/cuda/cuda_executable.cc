@@ -100,8 +100,8 @@ absl::Status CudaExecutable::Init() {
                                              static_cast<size_t>(kBlasWorkspaceBytes)));
   workspace_.blas = blas_.get();
   SKEIN_ASSIGN_OR_RETURN(compiled_, CompileProgram(program_, bindings_, workspace_));
-  SKEIN_ASSIGN_OR_RETURN(uploads_,
-                         PinnedMemory::Allocate(kBatches * places.upload_bytes, "batches"));
+  const PinnedSizes pinned = PinnedBy(program_, limits_);
+  SKEIN_ASSIGN_OR_RETURN(uploads_, PinnedMemory::Allocate(pinned.uploads, "batches"));
   for (int i = 0; i < kBatches; ++i) {
     runs_[i].self = this;
     runs_[i].batch = i;
@@ -114,15 +114,9 @@ absl::Status CudaExecutable::Init() {
   SKEIN_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(options_.threads));
   SKEIN_ASSIGN_OR_RETURN(sampler_, Sampler::Create(program_, limits_, bindings_.collectives));
   SKEIN_ASSIGN_OR_RETURN(host_stream_, OwnedStream::Create());
-  const auto pin = [](PinnedMemory& memory, int64_t count, size_t size) {
-    SKEIN_ASSIGN_OR_RETURN(
-        memory, PinnedMemory::Allocate(count * static_cast<int64_t>(size), "tokens and logits"));
-    return absl::OkStatus();
-  };
-  const int64_t draws = int64_t{kBatches} * limits_.slots;
-  SKEIN_RETURN_IF_ERROR(pin(drawn_, draws, sizeof(SetPair)));
-  SKEIN_RETURN_IF_ERROR(pin(made_, draws, sizeof(DeviceDraw)));
-  SKEIN_RETURN_IF_ERROR(pin(logits_, port(program_.logits, 0).elements(), sizeof(float)));
+  SKEIN_ASSIGN_OR_RETURN(drawn_, PinnedMemory::Allocate(pinned.drawn, "tokens"));
+  SKEIN_ASSIGN_OR_RETURN(made_, PinnedMemory::Allocate(pinned.made, "tokens"));
+  SKEIN_ASSIGN_OR_RETURN(logits_, PinnedMemory::Allocate(pinned.logits, "logits"));
   return absl::OkStatus();
 }
 

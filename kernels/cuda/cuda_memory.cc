@@ -19,8 +19,6 @@
 namespace skein::kernels::cuda {
 namespace {
 
-// Of staging at once: more than the link carries while a thread reads its next piece.
-constexpr int64_t kMaxStagingBytes = int64_t{256} << 20;
 // Staging comes in pieces of at least this, so that pieces serve one another's requests.
 constexpr int64_t kStagingPiece = int64_t{4} << 20;
 

@@ -11,6 +11,7 @@
 #include "kernels/cuda/batch_upload.h"
 #include "kernels/cuda/decode_sizes.h"
 #include "kernels/cuda/stream_k_sizes.h"
+#include "kernels/sampling/device_draw.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -81,6 +82,23 @@ int64_t PageBytes(const KvSpec& spec) {
                                    ? spec.head_dim + DTypeBytes(DType::kF32, 1)  // with its scale
                                    : DTypeBytes(DType::kBF16, spec.head_dim);
   return spec.kv_heads * spec.page_size * 2 * vector_bytes;
+}
+
+PinnedSizes PinnedBy(const Program& program, const Limits& limits) {
+  constexpr int64_t kBatches = Executable::kBatches;
+  PinnedSizes sizes = {.uploads = kBatches * BatchUpload::MaxBytes(limits)};
+  if (program.logits < 0) return sizes;
+  const int64_t draws = kBatches * limits.slots;
+  sizes.drawn = draws * static_cast<int64_t>(sizeof(SetPair));
+  sizes.made = draws * static_cast<int64_t>(sizeof(DeviceDraw));
+  sizes.logits = DTypeBytes(DType::kF32, limits.outputs * program.buffers[program.logits].cols);
+  return sizes;
+}
+
+int64_t MostPinnedBytes(const Program& program, const Limits& limits) {
+  int64_t weights = 0;
+  for (const ProgramWeight& weight : program.weights) weights += DeviceBytes(weight.spec);
+  return std::max(PinnedBy(program, limits).sum(), std::min(weights, kMaxStagingBytes));
 }
 
 DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t multiprocessors) {

@@ -24,6 +24,9 @@ inline constexpr int32_t kHopperMultiprocessors = 132;
 inline constexpr int64_t kContextBytes = int64_t{524} << 20;
 inline constexpr int64_t kLibraryBytes = int64_t{14} << 20;
 
+// Of staging for weights at once: more than the link carries while a thread reads its next piece.
+inline constexpr int64_t kMaxStagingBytes = int64_t{256} << 20;
+
 // What cuBLASLt asks for on Hopper.
 inline constexpr int64_t kBlasWorkspaceBytes = int64_t{32} << 20;
 
@@ -42,6 +45,19 @@ std::vector<int32_t> GraphRows(const Limits& limits);
 
 // Bytes of all captured graphs of a Program, as measured in the same way.
 int64_t GraphBytes(const Program& program, const Limits& limits);
+
+// Bytes of the host's memory that an executable pins.
+struct PinnedSizes {
+  int64_t uploads = 0;  // of all batches
+  int64_t drawn = 0, made = 0, logits = 0;
+
+  int64_t sum() const { return uploads + drawn + made + logits; }
+};
+PinnedSizes PinnedBy(const Program& program, const Limits& limits);
+
+// The most that a process has pinned at a time, swapped pages aside: staging is gone when the
+// executable comes.
+int64_t MostPinnedBytes(const Program& program, const Limits& limits);
 
 // In bytes from the begin.
 struct DevicePlaces {

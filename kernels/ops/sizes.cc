@@ -34,6 +34,7 @@ ProgramSizes CudaSizes(const Program& program, const KvSpec& kv, const Limits& l
   sizes.workspace = cuda::PlaceOnDevice(program, limits, cuda::kHopperMultiprocessors).bytes;
   sizes.context = cuda::kContextBytes + cuda::kLibraryBytes;
   sizes.graphs = cuda::GraphBytes(program, limits);
+  sizes.pinned = cuda::MostPinnedBytes(program, limits);
   return sizes;
 }
 

@@ -23,6 +23,7 @@ struct ProgramSizes {
   int64_t workspace = 0;  // buffers, and the memory in which draws work
   int64_t context = 0;    // a GPU's: what its driver and libraries take, whatever the Program
   int64_t graphs = 0;     // captured ones
+  int64_t pinned = 0;     // of the host's memory instead, where the device has its own
 };
 // Of limits that CheckLimits takes.
 ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,

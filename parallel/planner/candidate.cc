@@ -29,14 +29,15 @@ struct Pool {
   int64_t buffer_bytes = 0;
   int64_t context_bytes = 0;
   int64_t graph_bytes = 0;
+  int64_t exchange_bytes = 0;
   int64_t program_bytes = 0;
   int64_t page_bytes = 0;       // of a page of each of its ranks' caches
   int64_t swap_page_bytes = 0;  // and of a page that is swapped out
 
   int64_t usable_bytes() const { return UsableBytes(free_bytes); }
   int64_t NeededBytes(int64_t pages, int64_t swap_pages) const {
-    return weight_bytes + buffer_bytes + context_bytes + graph_bytes + program_bytes +
-           pages * page_bytes + swap_pages * swap_page_bytes;
+    return weight_bytes + buffer_bytes + context_bytes + graph_bytes + exchange_bytes +
+           program_bytes + pages * page_bytes + swap_pages * swap_page_bytes;
   }
   double Ratio(int64_t pages, int64_t swap_pages) const {
     return static_cast<double>(NeededBytes(pages, swap_pages)) /
@@ -101,7 +102,7 @@ class Fit {
   void Add(int32_t rank, const topology::Device& device, const RankMemory& memory) {
     ranks_.push_back(memory);
     Pool& node = pools_[device.node];
-    node.program_bytes += kProcessBytes;
+    node.program_bytes += memory.process_bytes();
     node.swap_page_bytes += memory.page_bytes;
     if (device.memory_bytes > 0) {
       pools_.push_back({.name = absl::StrCat("the device of rank ", rank, " (", device.name, ")"),
@@ -112,6 +113,7 @@ class Fit {
     own.buffer_bytes += memory.activation_bytes;
     own.context_bytes += memory.context_bytes;
     own.graph_bytes += memory.graph_bytes;
+    own.exchange_bytes += memory.exchange_bytes;
     own.page_bytes += memory.page_bytes;
     largest_page_bytes_ = std::max(largest_page_bytes_, memory.page_bytes);
   }
@@ -154,6 +156,7 @@ int64_t MaxBatchedTokens(const Job& job, const Layout& layout) {
 ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {
   ReplicaLimits limits;
   limits.device = job.device;
+  limits.nccl = job.machine.devices.front().nccl;
   limits.tp_size = layout.tp_size;
   limits.context_length = job.context_length;
   limits.max_num_seqs = job.max_num_seqs;
@@ -223,17 +226,18 @@ std::string CacheReason(const Job& job, const ReplicaLimits& limits, int64_t wan
 // Says what the pool's ranks need it for.
 std::string MemoryReason(const ReplicaLimits& limits, const Pool& pool) {
   const int64_t swap = limits.swap_pages * pool.swap_page_bytes;
-  return absl::StrCat("Memory: ", pool.name, ", the fullest, needs ",
-                      FormatBytes(pool.NeededBytes(limits.pages, limits.swap_pages)), " of ",
-                      FormatBytes(pool.free_bytes), ": weights ", FormatBytes(pool.weight_bytes),
-                      ", KV ", FormatBytes(limits.pages * pool.page_bytes),
-                      swap > 0 ? absl::StrCat(", swap ", FormatBytes(swap)) : "", ", buffers ",
-                      FormatBytes(pool.buffer_bytes),
-                      pool.context_bytes > 0
-                          ? absl::StrCat(", context ", FormatBytes(pool.context_bytes), ", graphs ",
-                                         FormatBytes(pool.graph_bytes))
-                          : "",
-                      ", programs ", FormatBytes(pool.program_bytes), ".");
+  return absl::StrCat(
+      "Memory: ", pool.name, ", the fullest, needs ",
+      FormatBytes(pool.NeededBytes(limits.pages, limits.swap_pages)), " of ",
+      FormatBytes(pool.free_bytes), ": weights ", FormatBytes(pool.weight_bytes), ", KV ",
+      FormatBytes(limits.pages * pool.page_bytes),
+      swap > 0 ? absl::StrCat(", swap ", FormatBytes(swap)) : "", ", buffers ",
+      FormatBytes(pool.buffer_bytes),
+      pool.context_bytes > 0 ? absl::StrCat(", context ", FormatBytes(pool.context_bytes),
+                                            ", graphs ", FormatBytes(pool.graph_bytes))
+                             : "",
+      pool.exchange_bytes > 0 ? absl::StrCat(", exchange ", FormatBytes(pool.exchange_bytes)) : "",
+      ", programs ", FormatBytes(pool.program_bytes), ".");
 }
 
 // Puts the pages of the plan into `limits`. FailedPrecondition: why there can be none.

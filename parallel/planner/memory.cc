@@ -41,10 +41,21 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   memory.activation_bytes = sizes.workspace;
   memory.context_bytes = sizes.context;
   memory.graph_bytes = sizes.graphs;
+  memory.pinned_bytes = sizes.pinned;
+  // Its stage's shards, the stage before and the one behind.
+  const int64_t groups =
+      (limits.tp_size > 1) + (layers.begin > 0) + (layers.end < model.num_layers);
+  if (limits.device == DeviceKind::kCpu || groups == 0) return memory;
+  if (limits.nccl) {
+    memory.exchange_bytes = kNcclBytes + (groups - 1) * kNcclGroupBytes;
+  } else {
+    memory.pinned_bytes +=
+        groups * DTypeBytes(limits.hop_dtype, limits.max_micro_batch_rows * model.hidden_size);
+  }
   return memory;
 }
 
-ReplicaLimits ReplicaLimits::Of(const Plan& plan, DeviceKind device) {
+ReplicaLimits ReplicaLimits::Of(const Plan& plan, const topology::Device& device) {
   return {.tp_size = plan.layout.tp_size,
           .context_length = plan.context_length,
           .max_num_seqs = plan.max_num_seqs,
@@ -55,15 +66,17 @@ ReplicaLimits ReplicaLimits::Of(const Plan& plan, DeviceKind device) {
           .deterministic = plan.deterministic,
           .pages = plan.pages,
           .swap_pages = plan.swap_pages,
-          .device = device};
+          .device = device.kind,
+          .nccl = device.nccl};
 }
 
 std::string FormatDeviceMemory(const RankMemory& memory) {
-  return absl::StrCat(FormatBytes(memory.device_bytes()), ": weights ",
-                      FormatBytes(memory.weight_bytes), ", KV ", FormatBytes(memory.kv_bytes),
-                      ", buffers ", FormatBytes(memory.activation_bytes), ", context ",
-                      FormatBytes(memory.context_bytes), ", graphs ",
-                      FormatBytes(memory.graph_bytes));
+  return absl::StrCat(
+      FormatBytes(memory.device_bytes()), ": weights ", FormatBytes(memory.weight_bytes), ", KV ",
+      FormatBytes(memory.kv_bytes), ", buffers ", FormatBytes(memory.activation_bytes),
+      ", context ", FormatBytes(memory.context_bytes), ", graphs ", FormatBytes(memory.graph_bytes),
+      memory.exchange_bytes > 0 ? absl::StrCat(", exchange ", FormatBytes(memory.exchange_bytes))
+                                : "");
 }
 
 absl::Status CheckDeviceMemory(const RankMemory& memory, const ReplicaLimits& limits,
@@ -80,9 +93,7 @@ absl::Status CheckDeviceMemory(const RankMemory& memory, const ReplicaLimits& li
   }
   return absl::ResourceExhaustedError(absl::StrCat(
       "the device has ", FormatBytes(free_bytes), " free and the plan needs ",
-      FormatDeviceMemory(memory),
-      "; another process, or the exchange between GPUs, has taken memory since it was made; ",
-      fits));
+      FormatDeviceMemory(memory), "; another process has taken memory since it was made; ", fits));
 }
 
 }  // namespace skein::plan

@@ -28,9 +28,10 @@ struct ReplicaLimits {
   int64_t pages = 0;
   int64_t swap_pages = 0;
   DeviceKind device = DeviceKind::kCpu;  // of all ranks
+  bool nccl = false;                     // see topology::Device
 
-  // A rank's, of a plan that was made for it.
-  static ReplicaLimits Of(const Plan& plan, DeviceKind device);
+  // Those of a plan that was made for such devices.
+  static ReplicaLimits Of(const Plan& plan, const topology::Device& device);
 
   // Pages of one sequence with a full context.
   int64_t context_pages() const { return (context_length + page_size - 1) / page_size; }
@@ -41,6 +42,11 @@ struct ReplicaLimits {
 // model that answered had 30 MB; 23 MB of them were program files that the ranks of a node share.
 inline constexpr int64_t kProcessBytes = int64_t{64} << 20;
 
+// What NCCL takes of a device for a rank's first group, and for each further one: measured with
+// NCCL 2.28 and two ranks on an H200 that talk over sockets.
+inline constexpr int64_t kNcclBytes = int64_t{420} << 20;
+inline constexpr int64_t kNcclGroupBytes = int64_t{90} << 20;
+
 struct RankMemory {
   int64_t weight_bytes = 0;  // packed
   int64_t page_bytes = 0;    // one page of keys and values, in all layers
@@ -49,12 +55,16 @@ struct RankMemory {
   int64_t activation_bytes = 0;
   int64_t context_bytes = 0;  // see kernels::ProgramSizes
   int64_t graph_bytes = 0;
+  int64_t exchange_bytes = 0;  // NCCL's
+  int64_t pinned_bytes = 0;    // of the host's memory, where the device has its own
 
   // Of a device that has its own memory.
   int64_t device_bytes() const {
-    return weight_bytes + kv_bytes + activation_bytes + context_bytes + graph_bytes;
+    return weight_bytes + kv_bytes + activation_bytes + context_bytes + graph_bytes +
+           exchange_bytes;
   }
-  int64_t total() const { return device_bytes() + swap_bytes + kProcessBytes; }
+  int64_t process_bytes() const { return pinned_bytes + kProcessBytes; }
+  int64_t total() const { return device_bytes() + swap_bytes + process_bytes(); }
 };
 
 // Sums the memory over the Program that such a rank builds. Errors are BuildRankProgram's and
@@ -62,8 +72,8 @@ struct RankMemory {
 absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t shard,
                                         Range layers, const ReplicaLimits& limits);
 
-// "47.58 GiB: weights 14.96 GiB, KV 32.00 GiB, buffers 80.2 MiB, context 538.0 MiB, graphs 15.9
-// MiB": what a rank takes of its device.
+// "47.99 GiB: weights 14.96 GiB, KV 32.00 GiB, buffers 80.2 MiB, context 538.0 MiB, graphs 15.9
+// MiB, exchange 420.0 MiB": what a rank takes of its device.
 std::string FormatDeviceMemory(const RankMemory& memory);
 
 // Checks, before anything is loaded, that the device still has what a plan of `limits` counted on.

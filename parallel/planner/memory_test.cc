@@ -113,7 +113,8 @@ TEST(MemoryOfRank, GpusHaveAContextAndGraphs) {
   const RankMemory whole = memory({0, 8});
   EXPECT_EQ(whole.device_bytes(), whole.weight_bytes + whole.kv_bytes + whole.activation_bytes +
                                       whole.context_bytes + whole.graph_bytes);
-  EXPECT_EQ(whole.total(), whole.device_bytes() + kProcessBytes);
+  EXPECT_EQ(cpu.pinned_bytes, 0);
+  EXPECT_EQ(whole.total(), whole.device_bytes() + whole.pinned_bytes + kProcessBytes);
   // Hundreds of MiB, whatever the model; with an H200 and driver 580 they are 524, and some.
   EXPECT_GE(whole.context_bytes, int64_t{524} << 20);
   EXPECT_LT(whole.context_bytes, int64_t{560} << 20);
@@ -127,6 +128,38 @@ TEST(MemoryOfRank, GpusHaveAContextAndGraphs) {
   EXPECT_NEAR(static_cast<double>(whole.graph_bytes), 5 * 8 * 10 * 2048, 5 * 8 * 2048);
   limits.max_num_seqs = 24;
   EXPECT_EQ(5 * memory({0, 8}).graph_bytes, 6 * whole.graph_bytes);
+}
+
+// The figures are NCCL's as measured.
+TEST(MemoryOfRank, GpusExchangeOverNcclOrByTheHostsMemory) {
+  ReplicaLimits limits = Limits(2);
+  limits.device = DeviceKind::kCuda;
+  limits.kv_dtype = kernels::KvDType::kBF16;
+  limits.hop_dtype = DType::kBF16;
+  const auto memory = [&](int32_t tp_size, Range layers, bool nccl) {
+    limits.tp_size = tp_size;
+    limits.nccl = nccl;
+    return *MemoryOfRank(Model(true), 0, layers, limits);
+  };
+  const struct {
+    int32_t tp_size;
+    Range layers;
+    int64_t groups;
+  } cases[] = {{1, {0, 8}, 0}, {2, {0, 8}, 1}, {1, {0, 4}, 1}, {1, {4, 8}, 1},
+               {1, {3, 5}, 2}, {2, {0, 4}, 2}, {2, {3, 5}, 3}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::Message() << "case " << &c - cases);
+    const RankMemory by_host = memory(c.tp_size, c.layers, false);
+    const RankMemory over_nccl = memory(c.tp_size, c.layers, true);
+    const int64_t mib = c.groups == 0 ? 0 : 420 + (c.groups - 1) * 90;
+    EXPECT_EQ(by_host.exchange_bytes, 0);
+    EXPECT_EQ(over_nccl.exchange_bytes, mib << 20);
+    EXPECT_EQ(over_nccl.device_bytes() - by_host.device_bytes(), mib << 20);
+    // What is staged: a micro-batch's activations for each group.
+    EXPECT_EQ(by_host.pinned_bytes - over_nccl.pinned_bytes, c.groups * 256 * 256 * 2);
+  }
+  limits.device = DeviceKind::kCpu;
+  EXPECT_EQ(memory(2, {3, 5}, true).exchange_bytes, 0);
 }
 
 TEST(MemoryOfRank, RefusesWhatGpusCannotNumber) {
@@ -148,7 +181,9 @@ TEST(CheckDeviceMemory, SaysWhatIsNeededWhatIsFreeAndWhatWouldFit) {
                              .swap_bytes = 9999 * kMiB,  // the host's
                              .activation_bytes = 40 * kMiB,
                              .context_bytes = 50 * kMiB,
-                             .graph_bytes = 10 * kMiB};
+                             .graph_bytes = 4 * kMiB,
+                             .exchange_bytes = 6 * kMiB,
+                             .pinned_bytes = 999 * kMiB};  // the host's, too
   const ReplicaLimits limits = {.context_length = 1600, .page_size = 16, .pages = 300};
   SKEIN_EXPECT_OK(CheckDeviceMemory(memory, limits, 1400 * kMiB));
   const auto refusal = [&](int64_t free_bytes) {
@@ -159,9 +194,8 @@ TEST(CheckDeviceMemory, SaysWhatIsNeededWhatIsFreeAndWhatWouldFit) {
   EXPECT_EQ(
       refusal(1400 * kMiB - 1),
       "the device has 1.37 GiB free and the plan needs 1.37 GiB: weights 1000.0 MiB, KV 300.0 "
-      "MiB, buffers 40.0 MiB, context 50.0 MiB, graphs 10.0 MiB; another process, or the "
-      "exchange between GPUs, has taken memory since it was made; 299 pages of the plan's 300 "
-      "would fit: "
+      "MiB, buffers 40.0 MiB, context 50.0 MiB, graphs 4.0 MiB, exchange 6.0 MiB; another process "
+      "has taken memory since it was made; 299 pages of the plan's 300 would fit: "
       "--kv-memory=313524224B");
   EXPECT_THAT(refusal(1200 * kMiB), testing::HasSubstr("100 pages of the plan's 300 would fit"));
   EXPECT_THAT(refusal(1199 * kMiB),

@@ -116,6 +116,31 @@ TEST(PlanJob, PlansGpusWithTheirContextAndWhatIsFree) {
                              HasSubstr("and has 14.88 GiB to use (7/8 of 17.00 GiB free)"))));
 }
 
+TEST(PlanJob, CountsWhatGpusExchangeByAndWhatTheirHostsPin) {
+  topology::Machine machine = OneNode(16, 64 * kGiB, 2);
+  for (topology::Device& gpu : machine.devices) {
+    gpu = {.kind = DeviceKind::kCuda, .name = "H200", .memory_bytes = 40 * kGiB, .nccl = true};
+  }
+  Constraints constraints{.max_num_seqs = 256};
+  constraints.layout.tp_size = 2;
+  const auto plan = [&] { return PlanJob(machine, Llama8B(), constraints); };
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning over_nccl, plan());
+  EXPECT_THAT(Reasons(over_nccl.plans[0]), HasSubstr(", exchange 420.0 MiB, programs"));
+  machine.devices[0].nccl = machine.devices[1].nccl = false;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning by_host, plan());
+  EXPECT_THAT(Reasons(by_host.plans[0]), Not(HasSubstr("exchange")));
+  const int64_t page = over_nccl.plans[0].ranks[0].kv_bytes / over_nccl.plans[0].pages;
+  EXPECT_NEAR(static_cast<double>((by_host.plans[0].pages - over_nccl.plans[0].pages) * page),
+              420 << 20, static_cast<double>(page));
+  // Staging of 256 MiB and 64 for the process, each, of 7/8 of what is free.
+  machine.devices[0].nccl = machine.devices[1].nccl = true;
+  machine.nodes[0].memory_bytes = int64_t{640} * 8 / 7 << 20;
+  EXPECT_THAT(plan().status(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        HasSubstr("node alpha would need 640.0 MiB")));
+  machine.nodes[0].memory_bytes += 2 << 20;
+  SKEIN_EXPECT_OK(plan());
+}
+
 TEST(PlanJob, TakesAskedKvMemory) {
   struct Case {
     const char* layout;
