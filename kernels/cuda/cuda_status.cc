@@ -32,13 +32,41 @@ absl::StatusCode CanonicalCode(cudaError_t code) {
   }
 }
 
+// What CUDA's own words leave open.
+std::string_view Consequence(cudaError_t code) {
+  switch (code) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorAssert:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+      return "; a kernel has failed, and this process can use its GPU no more";
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorHardwareStackError:
+    case cudaErrorExternalDevice:
+      return "; the GPU itself has failed: the driver's log has its Xid (dmesg, nvidia-smi -q), "
+             "and "
+             "it may need a reset";
+    case cudaErrorDevicesUnavailable:
+      return "; another process may have it for itself, or it is gone: nvidia-smi -q tells";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 absl::Status CudaStatus(cudaError_t code, std::string_view expression) {
   if (code == cudaSuccess) return absl::OkStatus();
   cudaGetLastError();
-  return {CanonicalCode(code), absl::StrCat(std::string(expression), ": ", cudaGetErrorName(code),
-                                            ": ", cudaGetErrorString(code))};
+  return {CanonicalCode(code),
+          absl::StrCat(std::string(expression), ": ", cudaGetErrorName(code), ": ",
+                       cudaGetErrorString(code), std::string(Consequence(code)))};
 }
 
 }  // namespace skein::kernels::cuda

@@ -11,8 +11,8 @@
 
 namespace skein::kernels::cuda {
 
-// "<expression>: <name>: <what CUDA says>"; OK for cudaSuccess. Clears the error where CUDA lets
-// it.
+// "<expression>: <name>: <what CUDA says>", and what follows from it where a kernel or the GPU
+// itself has failed; OK for cudaSuccess. Clears the error where CUDA lets it.
 absl::Status CudaStatus(cudaError_t code, std::string_view expression);
 
 inline cudaStream_t CudaStream(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
