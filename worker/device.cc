@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "topology/host/host.h"
+#include "topology/host/nvml.h"
 
 namespace skein::worker {
 namespace {
@@ -25,6 +27,13 @@ std::string WhyNone(const absl::StatusOr<SeenGpus>& gpus) {
 }
 
 }  // namespace
+
+void NameSlice(const absl::StatusOr<topology::GpuState>& state, RankDevice& device) {
+  // CUDA calls one "NVIDIA H200 MIG 1g.18gb", whatever NVML may tell here.
+  device.mig = state.ok() ? state->mig : absl::StrContains(device.device.name, " MIG ");
+  if (!device.mig) return;
+  absl::StrAppend(&device.device.name, ", ", topology::NvmlUuid("MIG", device.uuid));
+}
 
 absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text) {
   for (const DeviceKind kind : kDeviceKinds) {
@@ -83,11 +92,13 @@ absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice) {
   if (known.seen.empty()) known.seen = {*gpus};
   SKEIN_ASSIGN_OR_RETURN(const GpuShare share, ShareOfGpus(known));
   SKEIN_ASSIGN_OR_RETURN(const kernels::CudaDevice found, kernels::DescribeCudaDevice(share.gpu));
-  return RankDevice{.device = {.kind = DeviceKind::kCuda,
-                               .name = found.name,
-                               .memory_bytes = found.free_bytes / share.sharers},
-                    .gpu = share.gpu,
-                    .uuid = (*gpus)[share.gpu]};
+  RankDevice device = {.device = {.kind = DeviceKind::kCuda,
+                                  .name = found.name,
+                                  .memory_bytes = found.free_bytes / share.sharers},
+                       .gpu = share.gpu,
+                       .uuid = (*gpus)[share.gpu]};
+  NameSlice(topology::AskNvml(device.uuid), device);
+  return device;
 }
 
 }  // namespace skein::worker

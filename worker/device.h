@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/device_kind.h"
+#include "topology/host/nvml.h"
 #include "topology/machine.h"
 
 namespace skein::worker {
@@ -18,7 +19,8 @@ absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text);
 struct RankDevice {
   topology::Device device;
   int gpu = 0;         // CUDA's number, where it is one
-  std::string uuid;    // the GPU's
+  std::string uuid;    // the GPU's, 32 digits
+  bool mig = false;    // it is a slice of one
   std::string no_gpu;  // why it is none, where nobody asked for a CPU
 };
 
@@ -44,6 +46,10 @@ struct DeviceChoice {
 // and what to do, for a GPU that there are no kernels for, and for one that several ranks have
 // unless they may share.
 absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice);
+
+// Where the device is a slice of a GPU (MIG), says so, and names it by its UUID, too, since slices
+// of one GPU have one name.
+void NameSlice(const absl::StatusOr<topology::GpuState>& state, RankDevice& device);
 
 // Unimplemented, with what to do instead, for steps to be profiled (kernels::CudaOptions) on a CPU.
 absl::Status CheckProfile(int steps, const RankDevice& device);

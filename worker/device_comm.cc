@@ -91,16 +91,18 @@ absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const Device
 }
 
 absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm asked,
-                                        const std::string& uuid) {
+                                        const RankDevice& device) {
   std::string no_nccl;
-  if (uuid.empty()) {
+  if (device.device.kind == DeviceKind::kCpu) {
     no_nccl = "it computes on a CPU";
   } else if (asked == DeviceComm::kHost) {
     no_nccl = "--device-comm=host";
+  } else if (device.mig) {
+    no_nccl = absl::StrCat("NCCL reaches no slice of a GPU (", device.device.name, ")");
   } else if (world.size() > 1) {
     no_nccl = std::string(comm::OpenNccl().message());
   }
-  SKEIN_ASSIGN_OR_RETURN(const auto uuids, GatherStrings(world, uuid));
+  SKEIN_ASSIGN_OR_RETURN(const auto uuids, GatherStrings(world, device.uuid));
   SKEIN_ASSIGN_OR_RETURN(const auto reasons, GatherStrings(world, no_nccl));
   std::vector<DeviceCommVote> votes;
   for (int rank = 0; rank < world.size(); ++rank) {

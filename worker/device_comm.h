@@ -13,6 +13,7 @@
 #include "base/device_copies.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
+#include "worker/device.h"
 
 namespace skein::worker {
 
@@ -38,10 +39,10 @@ struct DeviceCommVote {
 // where they do over NCCL. FailedPrecondition instead where NCCL is `asked` for. Pure.
 absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const DeviceCommVote> votes);
 
-// A call of all ranks of a job, `uuid` being that of this rank's GPU, "" where it computes on a
-// CPU. Returns, or fails, as WhyNotNccl, on all ranks alike.
+// A call of all ranks of a job, with each one's own device. Returns, or fails, as WhyNotNccl, on
+// all ranks alike.
 absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm asked,
-                                        const std::string& uuid);
+                                        const RankDevice& device);
 
 // What a rank brings with it.
 struct GpuEnd {

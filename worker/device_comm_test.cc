@@ -1,12 +1,14 @@
 #include "worker/device_comm.h"
 
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
+#include "parallel/comm/inprocess/inprocess.h"
 
 namespace skein::worker {
 namespace {
@@ -48,6 +50,35 @@ TEST(WhyNotNccl, EachRankNeedsAGpuAndTheLibrary) {
                                     absl::StrCat("--device-comm=", name, ", but ", c.why)));
       }
     }
+  }
+}
+
+TEST(AgreeOnNcclTest, SlicesExchangeByTheHostsMemory) {
+  const auto agree = [](DeviceComm asked) {
+    const auto world = comm::MakeInProcessGroup(2, "world");
+    std::vector<absl::StatusOr<std::string>> agreed(2, absl::UnknownError(""));
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        const RankDevice slice = {
+            .device = {.kind = DeviceKind::kCuda, .name = absl::StrCat("H200 MIG, MIG-", rank)},
+            .uuid = absl::StrCat(rank),
+            .mig = true};
+        agreed[rank] = AgreeOnNccl(*world[rank], asked, slice);
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    return agreed;
+  };
+  for (const auto& why : agree(DeviceComm::kAuto)) {
+    SKEIN_ASSERT_OK(why);
+    EXPECT_EQ(*why, "rank 0: NCCL reaches no slice of a GPU (H200 MIG, MIG-0)");
+  }
+  for (const auto& why : agree(DeviceComm::kNccl)) {
+    EXPECT_THAT(why,
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         "--device-comm=nccl, but rank 0: NCCL reaches no slice of a GPU (H200 "
+                         "MIG, MIG-0)"));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "worker/device.h"
 
+#include <string>
 #include <vector>
 
 #include "base/test_util.h"
@@ -10,6 +11,26 @@ namespace skein::worker {
 namespace {
 
 using ::testing::HasSubstr;
+
+TEST(NameSliceTest, SlicesAreNamedByTheirUuids) {
+  const std::string digits = "0123456789abcdef0123456789abcdef";
+  const std::string named = "NVIDIA H200 MIG 1g.18gb, MIG-01234567-89ab-cdef-0123-456789abcdef";
+  const absl::Status silent = absl::UnimplementedError("there is no NVML");
+  const struct {
+    const char* name;
+    absl::StatusOr<topology::GpuState> nvml;
+    bool mig;
+  } cases[] = {{"NVIDIA H200", topology::GpuState{}, false},
+               {"NVIDIA H200", silent, false},
+               {"NVIDIA H200 MIG 1g.18gb", topology::GpuState{.mig = true}, true},
+               {"NVIDIA H200 MIG 1g.18gb", silent, true}};
+  for (const auto& c : cases) {
+    RankDevice device = {.device = {.name = c.name}, .uuid = digits};
+    NameSlice(c.nvml, device);
+    EXPECT_EQ(device.mig, c.mig);
+    EXPECT_EQ(device.device.name, c.mig ? named : c.name);
+  }
+}
 
 TEST(ShareOfGpusTest, EachRankHasAGpuOrSharesOne) {
   const SeenGpus one = {"A"};

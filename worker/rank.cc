@@ -26,6 +26,7 @@
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
 #include "topology/host/host.h"
+#include "topology/host/nvml.h"
 #include "worker/device.h"
 #include "worker/device_comm.h"
 #include "worker/engine/inbox.h"
@@ -36,6 +37,7 @@
 #include "worker/engine/thread_beats.h"
 #include "worker/find_device.h"
 #include "worker/job_identity.h"
+#include "worker/lack_of_memory.h"
 #include "worker/model_shard.h"
 #include "worker/rpc/attachment.h"
 
@@ -184,8 +186,9 @@ class Rank {
     }
     SKEIN_RETURN_IF_ERROR(CheckProfile(options_.profile_steps, device));
     gpu_ = device.gpu;
+    uuid_ = device.uuid;
     // An error is told once the coordinator can hear it.
-    why_not_nccl_ = AgreeOnNccl(mpi_.world(), options_.device_comm, device.uuid);
+    why_not_nccl_ = AgreeOnNccl(mpi_.world(), options_.device_comm, device);
     device.device.nccl = why_not_nccl_.ok() && why_not_nccl_->empty() && mpi_.size() > 1;
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{.coordinator = options_.coordinator,
@@ -238,7 +241,9 @@ class Rank {
                                                         mpi_, groups.tp.get(), groups.Hops()));
     }
     const std::unique_ptr<kernels::Collectives> collectives = MakeCollectives(groups.view());
-    SKEIN_ASSIGN_OR_RETURN(ModelShard shard, Load(plan, self, collectives.get()));
+    absl::StatusOr<ModelShard> loaded = Load(plan, self, collectives.get());
+    SKEIN_RETURN_IF_ERROR(WithUsers(loaded.status(), self));
+    ModelShard& shard = *loaded;
     for (const auto& copies : groups.copies) {  // nothing is allocated in a step
       const int64_t elements = plan.max_micro_batch_rows * shard.config.hidden_size;
       SKEIN_RETURN_IF_ERROR(copies->Buffer(DTypeBytes(plan.hop_dtype, elements)).status());
@@ -259,7 +264,7 @@ class Rank {
     Stage stage(stage_options, shard.program.program, shard.executable.get());
     if (const absl::Status warm = stage.WarmUp(); !warm.ok()) {
       stage.Abort(warm);  // so that nothing is waited for as the stage goes
-      return warm;
+      return WithUsers(warm, self);
     }
     attachment_->SendReady(ready);
     const bool leads = self.pp_rank == 0 && self.tp_rank == 0;
@@ -273,6 +278,12 @@ class Rank {
     spdlog::error("{}", status.ToString());
     FlushLog();
     _exit(1);
+  }
+
+  // An error for lack of a GPU's memory says who has it.
+  absl::Status WithUsers(const absl::Status& status, const plan::RankPlan& self) const {
+    if (!absl::IsResourceExhausted(status) || self.device.kind != DeviceKind::kCuda) return status;
+    return ExplainLack(status, self.device.memory_bytes, topology::AskNvml(uuid_));
   }
 
   std::string Name() const { return absl::StrCat("rank ", mpi_.rank(), " on ", host_); }
@@ -347,6 +358,7 @@ class Rank {
   comm::MpiRuntime& mpi_;
   std::string host_;
   int gpu_ = 0;
+  std::string uuid_;  // the GPU's
   absl::StatusOr<std::string> why_not_nccl_ = "";
   Inbox inbox_;
   comm::OperationTracker tracker_;
