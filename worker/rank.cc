@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +31,7 @@
 #include "topology/host/nvml.h"
 #include "worker/device.h"
 #include "worker/device_comm.h"
+#include "worker/engine/device_watch.h"
 #include "worker/engine/inbox.h"
 #include "worker/engine/loops.h"
 #include "worker/engine/stage.h"
@@ -227,9 +230,10 @@ class Rank {
     const plan::RankPlan& self = plan.ranks[mpi_.rank()];
     const absl::Time begin = absl::Now();
     // Before loading, which takes some ranks longer than others; the first step waits for all.
+    serving_ = std::make_unique<Serving>();
+    Groups& groups = serving_->groups;
     SKEIN_ASSIGN_OR_RETURN(
-        Groups groups,
-        MakeGroups(GroupMaker(mpi_, plan, self, options_, tracker_), plan.layout, self));
+        groups, MakeGroups(GroupMaker(mpi_, plan, self, options_, tracker_), plan.layout, self));
     // Ranks of CPUs and of GPUs are in no job together.
     if (self.device.kind == DeviceKind::kCuda) {
       SKEIN_ASSIGN_OR_RETURN(groups.copies, ConnectGpus({.asked = options_.device_comm,
@@ -240,10 +244,10 @@ class Rank {
                                                          .timeout = kStartTimeout},
                                                         mpi_, groups.tp.get(), groups.Hops()));
     }
-    const std::unique_ptr<kernels::Collectives> collectives = MakeCollectives(groups.view());
-    absl::StatusOr<ModelShard> loaded = Load(plan, self, collectives.get());
+    serving_->collectives = MakeCollectives(groups.view());
+    absl::StatusOr<ModelShard> loaded = Load(plan, self, serving_->collectives.get());
     SKEIN_RETURN_IF_ERROR(WithUsers(loaded.status(), self));
-    ModelShard& shard = *loaded;
+    ModelShard& shard = serving_->shard = *std::move(loaded);
     for (const auto& copies : groups.copies) {  // nothing is allocated in a step
       const int64_t elements = plan.max_micro_batch_rows * shard.config.hidden_size;
       SKEIN_RETURN_IF_ERROR(copies->Buffer(DTypeBytes(plan.hop_dtype, elements)).status());
@@ -258,18 +262,32 @@ class Rank {
                  FormatBytes(ready.bytes_read), seconds,
                  FormatBytesPerSecond(static_cast<double>(ready.bytes_read) / seconds),
                  FormatCount(self.threads, "thread"));
-    StepWatch watch(&tracker_, groups.view().All(), options_.step_timeout, ModelBytes(plan));
     StageOptions stage_options = StageOptionsOf(plan, self, groups);
-    stage_options.watch = &watch;
-    Stage stage(stage_options, shard.program.program, shard.executable.get());
+    stage_options.watch = &serving_->watch.emplace(&tracker_, groups.view().All(),
+                                                   options_.step_timeout, ModelBytes(plan));
+    Stage& stage =
+        serving_->stage.emplace(stage_options, shard.program.program, shard.executable.get());
     if (const absl::Status warm = stage.WarmUp(); !warm.ok()) {
-      stage.Abort(warm);  // so that nothing is waited for as the stage goes
+      stage.Abort(warm);  // who waits for this rank need not
       return WithUsers(warm, self);
     }
+    serving_->device_watch.emplace(shard.executable.get(),
+                                   [this](const absl::Status& why) { EndWithDevice(why); });
     attachment_->SendReady(ready);
     const bool leads = self.pp_rank == 0 && self.tp_rank == 0;
-    if (!leads) return RunFollower(stage, *groups.control, kLastResort);
+    if (!leads) {
+      // The coordinator hears it from this rank, not from the leader alone.
+      return RunFollower(stage, *groups.control, kLastResort,
+                         [this](const absl::Status& why) { Report(why).IgnoreError(); });
+    }
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);
+  }
+
+  // The thread that computes may wait for another rank, or for an order.
+  void EndWithDevice(const absl::Status& why) {
+    serving_->stage->Abort(why);
+    absl::SleepFor(absl::Seconds(1));  // it knows more, if it is not stuck
+    EndStuck(why);
   }
 
   // The thread that computes may be stuck: nothing can be waited for.
@@ -291,7 +309,7 @@ class Rank {
   // Tells the coordinator why this rank ends, in words that name it.
   absl::Status Report(const absl::Status& why) {
     absl::Status status = Annotate(why, Name());
-    attachment_->SendFailure(status);
+    if (!reported_.exchange(true)) attachment_->SendFailure(status);
     return status;
   }
 
@@ -348,11 +366,22 @@ class Rank {
                        .vocab_size = shard.config.vocab_size},
             .step_timeout = options_.step_timeout,
             .on_stuck = [this](const absl::Status& why) { EndStuck(why); },
+            .on_failure = [this](const absl::Status& why) { Report(why).IgnoreError(); },
             .orders_ahead = options_.overlap ? 2 : 1,
             .model_bytes = ModelBytes(plan),
             .beats = &beats_,
             .report = [this](const StepReport& report) { attachment_->SendStep(report); }};
   }
+
+  // What the plan led to.
+  struct Serving {
+    Groups groups;
+    std::unique_ptr<kernels::Collectives> collectives;
+    ModelShard shard;
+    std::optional<StepWatch> watch;
+    std::optional<Stage> stage;
+    std::optional<DeviceWatch> device_watch;
+  };
 
   const RankOptions& options_;
   comm::MpiRuntime& mpi_;
@@ -363,6 +392,8 @@ class Rank {
   Inbox inbox_;
   comm::OperationTracker tracker_;
   ThreadBeats beats_;
+  std::unique_ptr<Serving> serving_;
+  std::atomic<bool> reported_ = false;
   std::unique_ptr<Attachment> attachment_;  // uses inbox, tracker and beats
 };
 
@@ -370,7 +401,12 @@ class Rank {
 
 absl::Status RunRank(const RankOptions& options, comm::MpiRuntime& mpi) {
   SKEIN_RETURN_IF_ERROR(InitLogging(absl::StrCat("rank ", mpi.rank()), options.log_level));
-  return Rank(options, mpi).Run();
+  auto rank = std::make_unique<Rank>(options, mpi);
+  const absl::Status status = rank->Run();
+  // What is left after an error is not destroyed: a broken device, or a lost rank, would be waited
+  // for. The process ends.
+  if (!status.ok()) static_cast<void>(rank.release());
+  return status;
 }
 
 }  // namespace skein::worker

@@ -42,7 +42,8 @@ struct RankOptions {
 };
 
 // Runs this process's rank to its end. OK after a drain. An error was reported to the coordinator
-// where there is one; the process must then say it and exit without another call to MPI. A refusal
+// where there is one; the process must then say it and exit without another call to MPI. What the
+// rank had is not given back. A refusal
 // or a job that failed elsewhere ends the process from within, with exit code 1: other threads may
 // be inside a collective that never returns.
 absl::Status RunRank(const RankOptions& options, comm::MpiRuntime& mpi);

@@ -31,6 +31,16 @@ void LogPlan(const plan::Plan& plan) {
   }
 }
 
+// Others fail for its sake. Null where none has failed.
+Rank* FirstToFail(Job& job) {
+  Rank* first = nullptr;
+  for (auto& [number, rank] : job.ranks) {
+    if (rank.failure.empty()) continue;
+    if (first == nullptr || rank.failed_at < first->failed_at) first = &rank;
+  }
+  return first;
+}
+
 }  // namespace
 
 Cluster::Cluster(Options options, plan::ModelFacts model, ReplicaListener* listener,
@@ -278,10 +288,11 @@ void Cluster::Tick() {
   // When this process itself was stopped, heartbeats wait unread: ranks are not to blame.
   const bool was_asleep = now - std::exchange(last_tick_, now) > timeout / 2;
   for (auto& [job_number, job] : jobs_) {
+    Rank* const failed = FirstToFail(job);
+    if (failed != nullptr && !job.over() && now - failed->failed_at >= kFailureDelay) {
+      Lose(job, *failed, failed->failure);
+    }
     for (auto& [number, rank] : job.ranks) {
-      if (!job.over() && !rank.failure.empty() && now - rank.failed_at >= kFailureDelay) {
-        Lose(job, rank, rank.failure);
-      }
       if (rank.link == nullptr) continue;
       if (job.over()) {
         if (now - job.over_since < timeout) continue;

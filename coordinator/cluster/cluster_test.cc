@@ -143,6 +143,15 @@ TEST_F(ClusterTest, AFailureIsQuoted) {
   EXPECT_THAT(ranks[1].link->closed, SizeIs(1));
 }
 
+TEST_F(ClusterTest, TheFirstRankToFailIsBlamed) {
+  const std::vector<TestRank> ranks = ServeJob("a", 4);
+  cluster_.OnFailure(*ranks[2].id, absl::InternalError("its GPU has failed"));
+  clock_.Advance(absl::Milliseconds(1));
+  cluster_.OnFailure(*ranks[0].id, absl::InternalError("rank 2 of the replica has failed"));
+  Pass(1, {});
+  EXPECT_THAT(ranks[1].link->shutdowns, ElementsAre(HasSubstr("its GPU has failed")));
+}
+
 TEST_F(ClusterTest, ADeadRankIsBlamedBeforeOnesThatFailForItsSake) {
   const std::vector<TestRank> ranks = ServeJob("a", 4);
   cluster_.OnFailure(*ranks[0].id, absl::UnavailableError("rank 2 of the replica is gone"));

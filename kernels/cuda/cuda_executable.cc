@@ -194,6 +194,14 @@ void CudaExecutable::Abort(const absl::Status& why) {
   if (aborted_.ok()) aborted_ = why;
 }
 
+absl::Status CudaExecutable::Health() const {
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
+  const cudaError_t code = cudaStreamQuery(CudaStream(stream_.get()));
+  if (code == cudaSuccess || code == cudaErrorNotReady) return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  return Annotate(CudaStatus(code, "cudaStreamQuery"), newest_ + ", or one before");
+}
+
 void CudaExecutable::SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) {
   for (size_t i = 0; i < slots.size(); ++i) {
     const auto set = std::find_if(set_tokens_.begin(), set_tokens_.end(),
@@ -387,6 +395,10 @@ absl::Status CudaExecutable::Run(int i) {
   runs_[i].what = absl::StrCat(
       "step ", batch.step, ": ", FormatCount(rows_.sequences(), "sequence"), " of ",
       FormatCount(rows_.rows(), "row"), padded > 0 ? absl::StrCat(", the graph of ", padded) : "");
+  {
+    MutexLock lock(&mutex_);
+    newest_ = runs_[i].what;
+  }
   if (profile_steps_ > 0) return RunMarked(i);
   SKEIN_RETURN_IF_ERROR(Upload(i, padded));
   SKEIN_RETURN_IF_ERROR(AwaitExchanges(i));

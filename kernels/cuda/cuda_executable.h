@@ -69,6 +69,7 @@ class CudaExecutable final : public Executable {
     masks_.Set(i, slot, bits);
   }
   void Abort(const absl::Status& why) override;
+  absl::Status Health() const override;
 
  private:
   enum class Kind : uint8_t { kGreedy, kRandom, kByHost };  // of draws
@@ -199,8 +200,9 @@ class CudaExecutable final : public Executable {
 
   std::optional<Sampler> sampler_;  // used in the order of host_stream_ alone
   TokenMasks masks_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
+  std::string newest_ ABSL_GUARDED_BY(mutex_);  // batch, as BatchRun::what
 };
 
 }  // namespace skein::kernels::cuda

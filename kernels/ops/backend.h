@@ -188,6 +188,9 @@ class Executable {
 
   // Makes what is under way, and all that follows, fail with `why`. Any thread.
   virtual void Abort(const absl::Status& why) = 0;
+  // Tells whether the device itself has failed, without waiting: who has enqueued a batch may be
+  // waiting for something else. Any thread, once WarmUp is over.
+  virtual absl::Status Health() const { return absl::OkStatus(); }
 };
 
 class Backend {

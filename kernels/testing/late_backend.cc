@@ -86,6 +86,10 @@ class LateExecutable final : public Executable {
     MutexLock lock(&mutex_);
     Fail(why);
   }
+  absl::Status Health() const override {
+    MutexLock lock(&mutex_);
+    return failed_;
+  }
 
  private:
   // A batch, or tokens to set.
@@ -128,7 +132,9 @@ class LateExecutable final : public Executable {
         continue;
       }
       if (options_.before_batch) options_.before_batch(inner_->batch(job.batch));
-      const absl::Status status = inner_->Enqueue(job.batch).status();
+      absl::Status status;
+      if (options_.fault) status = options_.fault(inner_->batch(job.batch));
+      if (status.ok()) status = inner_->Enqueue(job.batch).status();
       MutexLock lock(&mutex_);
       if (!status.ok()) return Fail(status);
       done_ = job.ticket;
@@ -139,7 +145,7 @@ class LateExecutable final : public Executable {
   const std::unique_ptr<Executable> inner_;
   const LateOptions options_;
   Collectives* const meets_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
   Ticket tickets_ ABSL_GUARDED_BY(mutex_) = 0;

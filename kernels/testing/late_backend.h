@@ -15,6 +15,8 @@ struct LateOptions {
   absl::Duration delay = absl::Milliseconds(1);
   // Called before each batch begins, on the executable's thread; may be null.
   std::function<void(const Batch&)> before_batch;
+  // What a batch ends with that its waits tell, instead of running; OK: it runs. May be null.
+  std::function<absl::Status(const Batch&)> fault;
   // Called as a batch is enqueued, on the caller's thread; may be null.
   std::function<void()> on_enqueue;
   // Called in WarmUp, once the shards have met; may be null.

@@ -1,7 +1,7 @@
 // A worker for tests: one rank stops for good at a call that was chosen, before the call is known
 // to heartbeats or inside of it, while its other threads go on; or all ranks take their time, so
 // that an answer is sure to be in its middle when something happens to it; or all compute out of
-// step with the host, on a back end that must be warm.
+// step with the host, on a back end that must be warm, or that fails as a device does.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/flags/flags.h"
+#include "base/log/log.h"
 #include "kernels/ops/backend.h"
 #include "kernels/testing/late_backend.h"
 #include "parallel/comm/call.h"
@@ -91,14 +92,37 @@ void AddHooks(comm::Communicator& group, int rank, const Fault& fault, absl::Dur
   group.set_hooks(std::move(before), std::move(inside));
 }
 
-// Computes late, and is not warm before the file `gate` is there.
-std::unique_ptr<kernels::Backend> Cold(std::unique_ptr<kernels::Backend> inner,
-                                       const std::string& gate) {
+// What a GPU does to the back end of one rank.
+struct DeviceFault {
+  int rank = -1;
+  int64_t step = 0;  // from this one on
+  std::string says;
+};
+
+// "RANK:STEP:TEXT"
+bool Parse(const std::string& text, DeviceFault* fault) {
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 2));
+  if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &fault->rank)) return false;
+  fault->says = parts[2];
+  return absl::SimpleAtoi(parts[1], &fault->step);
+}
+
+// Computes late. Where there is a `gate`, it is not warm before that file is there.
+std::unique_ptr<kernels::Backend> Late(std::unique_ptr<kernels::Backend> inner,
+                                       const std::string& gate, const DeviceFault& fault) {
   kernels::LateOptions late;
-  late.on_warm_up = [gate] {
-    spdlog::info("warming up");
-    while (!std::filesystem::exists(gate)) absl::SleepFor(absl::Milliseconds(10));
-  };
+  if (!gate.empty()) {
+    late.on_warm_up = [gate] {
+      spdlog::info("warming up");
+      while (!std::filesystem::exists(gate)) absl::SleepFor(absl::Milliseconds(10));
+    };
+  }
+  if (!fault.says.empty()) {
+    late.fault = [fault](const kernels::Batch& batch) -> absl::Status {
+      if (batch.step < fault.step) return absl::OkStatus();
+      return absl::InternalError(absl::StrCat("step ", batch.step, ": ", fault.says));
+    };
+  }
   return kernels::MakeLateBackend(std::move(inner), late);
 }
 
@@ -117,10 +141,17 @@ int Main(int argc, char** argv) {
   AddDuration(app, "--slow", slow, "every all-gather and every message waits for so long before");
   std::string gate;
   app.add_option("--warm-up", gate, "late; warming up ends once this file is there");
+  std::string fails;
+  app.add_option("--device-fault", fails, "RANK:STEP:TEXT: the rank's batches fail from a step on");
   CLI11_PARSE(app, argc, argv);
   Fault fault;
   if (!text.empty() && !Parse(text, &fault)) {
     std::fprintf(stderr, "--fault: '%s' is not GROUP:RANK:before|inside:CALL\n", text.c_str());
+    return 2;
+  }
+  DeviceFault device_fault;
+  if (!fails.empty() && !Parse(fails, &device_fault)) {
+    std::fprintf(stderr, "--device-fault: '%s' is not RANK:STEP:TEXT\n", fails.c_str());
     return 2;
   }
   auto mpi = comm::MpiRuntime::Create();
@@ -131,14 +162,17 @@ int Main(int argc, char** argv) {
   options.on_group = [&, rank = (*mpi)->rank()](comm::Communicator& group) {
     AddHooks(group, rank, fault, slow);
   };
-  if (!gate.empty()) {
-    options.wrap_backend = [&gate](std::unique_ptr<kernels::Backend> inner) {
-      return Cold(std::move(inner), gate);
+  // Ranks are late all or none, since they meet as they warm up.
+  if (!gate.empty() || !fails.empty()) {
+    if (device_fault.rank != (*mpi)->rank()) device_fault.says.clear();
+    options.wrap_backend = [&](std::unique_ptr<kernels::Backend> inner) {
+      return Late(std::move(inner), gate, device_fault);
     };
   }
   const absl::Status status = worker::RunRank(options, **mpi);
   if (status.ok()) return 0;
   spdlog::error("{}", status.ToString());
+  FlushLog();
   _exit(1);  // like the worker: finalizing MPI would wait for ranks that are stuck
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -102,6 +103,7 @@ class Leader {
     if (status.ok() && channel_ != nullptr) {
       status = channel_->Broadcast(EncodeStop(), absl::Now() + StepTimeout());
     }
+    if (!status.ok() && options_.on_failure) options_.on_failure(status);
     if (!status.ok()) stage_.Abort(status);
     orders_.Close();
     if (channel_ != nullptr) channel_->Close();
@@ -224,8 +226,12 @@ class Leader {
 // step; one computes.
 class Follower {
  public:
-  Follower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout)
-      : stage_(stage), channel_(channel), step_timeout_(step_timeout) {}
+  Follower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout,
+           std::function<void(const absl::Status&)> on_failure)
+      : stage_(stage),
+        channel_(channel),
+        step_timeout_(step_timeout),
+        on_failure_(std::move(on_failure)) {}
 
   absl::Status Run() {
     std::thread computing([this] { ComputeLoop(); });
@@ -259,6 +265,7 @@ class Follower {
 
   absl::Status Tell(const StepResult& result) {
     absl::Status sent;
+    if (!result.status.ok() && on_failure_) on_failure_(result.status);
     if (!result.status.ok() || stage_.reports()) {
       sent = channel_.SendToLeader(Encode(result), absl::Now() + step_timeout_);
     }
@@ -269,6 +276,7 @@ class Follower {
   Stage& stage_;
   comm::ControlChannel& channel_;
   const absl::Duration step_timeout_;
+  const std::function<void(const absl::Status&)> on_failure_;
   OrderQueue orders_;
   absl::Status computed_;  // the computing thread's; read when it is over
 };
@@ -280,8 +288,9 @@ absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::Control
   return Leader(options, stage, channel, inbox).Run();
 }
 
-absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout) {
-  return Follower(stage, channel, step_timeout).Run();
+absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout,
+                         std::function<void(const absl::Status&)> on_failure) {
+  return Follower(stage, channel, step_timeout, std::move(on_failure)).Run();
 }
 
 }  // namespace skein::worker

@@ -22,6 +22,8 @@ struct LeaderOptions {
   // Called when a step takes longer, before RunLeader waits for its threads, of which one may be
   // stuck for ever: a process ends here. May be null.
   std::function<void(const absl::Status&)> on_stuck;
+  // Called with an error before the other ranks can notice it. May be null.
+  std::function<void(const absl::Status&)> on_failure;
   // So many steps are planned and sent before the oldest one's result is known, it included. 2: one
   // runs, and the next one is there when it ends; more would only make newcomers wait. 1: steps do
   // not overlap, to compare with.
@@ -40,8 +42,10 @@ struct LeaderOptions {
 absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel,
                        Inbox& inbox);
 
-// Carries out the leader's orders until it says stop, and hears the next ones meanwhile. Tells the
-// leader of an error, then returns it. A leader that is gone ends the step in hand, too.
-absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout);
+// Carries out the leader's orders until it says stop, and hears the next ones meanwhile. Tells
+// `on_failure`, which may be null, of a step's error, then the leader, then returns it. A leader
+// that is gone ends the step in hand, too.
+absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout,
+                         std::function<void(const absl::Status&)> on_failure = nullptr);
 
 }  // namespace skein::worker
