@@ -70,7 +70,8 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const plan::RankPl
     return kernels::MakeCudaBackend({.device = options.gpu,
                                      .threads = rank.threads,
                                      .profile_steps = options.profile_steps,
-                                     .profile_ended = options.profile_ended});
+                                     .profile_ended = options.profile_ended,
+                                     .warming_up = options.warming_up});
   }
   const std::string& name = options.backend;
   if (name == "cpu") return kernels::MakeCpuBackend({.threads = rank.threads});

@@ -35,6 +35,7 @@ struct ModelShardOptions {
   int gpu = 0;                  // on GPUs: CUDA's number
   int profile_steps = 0;        // on GPUs; kernels::CudaOptions
   std::function<void()> profile_ended;
+  std::function<void(std::string_view)> warming_up;  // on GPUs; kernels::CudaOptions
   // See RankOptions; may be null.
   std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> wrap_backend;
   kernels::Collectives* collectives = nullptr;                            // see kernels::Bindings

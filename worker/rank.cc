@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,7 @@
 #include "worker/engine/stage_groups.h"
 #include "worker/engine/step_watch.h"
 #include "worker/engine/thread_beats.h"
+#include "worker/engine/warm_up_watch.h"
 #include "worker/find_device.h"
 #include "worker/job_identity.h"
 #include "worker/lack_of_memory.h"
@@ -267,7 +269,7 @@ class Rank {
                                                    options_.step_timeout, ModelBytes(plan));
     Stage& stage =
         serving_->stage.emplace(stage_options, shard.program.program, shard.executable.get());
-    if (const absl::Status warm = stage.WarmUp(); !warm.ok()) {
+    if (const absl::Status warm = WarmUp(stage); !warm.ok()) {
       stage.Abort(warm);  // who waits for this rank need not
       return WithUsers(warm, self);
     }
@@ -281,6 +283,17 @@ class Rank {
                          [this](const absl::Status& why) { Report(why).IgnoreError(); });
     }
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);
+  }
+
+  absl::Status WarmUp(Stage& stage) {
+    // Ranks load for unlike times, which are no hang.
+    mpi_.world().set_timeout(absl::InfiniteDuration());
+    SKEIN_RETURN_IF_ERROR(mpi_.world().Barrier(kHostStream));
+    serving_->warm_up_watch.emplace(&tracker_, options_.warm_up_timeout,
+                                    [this](const absl::Status& why) { EndStuck(why); });
+    SKEIN_RETURN_IF_ERROR(stage.WarmUp());
+    serving_->warm_up_watch.reset();
+    return absl::OkStatus();
   }
 
   // The thread that computes may wait for another rank, or for an order.
@@ -330,6 +343,8 @@ class Rank {
     options.profile_ended = [steps = options_.profile_steps] {
       spdlog::info("the profile has ended: {} step(s) ran without graphs, with NVTX ranges", steps);
     };
+    // Called by a stage that warms up.
+    options.warming_up = [this](std::string_view what) { serving_->warm_up_watch->Enter(what); };
     absl::Time next = absl::Now() + absl::Seconds(2);
     options.progress = [&](int64_t done, int64_t total) {
       if (absl::Now() < next) return;
@@ -380,6 +395,7 @@ class Rank {
     ModelShard shard;
     std::optional<StepWatch> watch;
     std::optional<Stage> stage;
+    std::optional<WarmUpWatch> warm_up_watch;  // meanwhile
     std::optional<DeviceWatch> device_watch;
   };
 

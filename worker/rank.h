@@ -32,6 +32,8 @@ struct RankOptions {
   // The longest that one exchange between ranks, or a step of a rank that is alone, may take;
   // unset: 10 times what its step should take, at least 30 s.
   std::optional<absl::Duration> step_timeout;
+  // From the moment that all ranks have loaded.
+  absl::Duration warm_up_timeout = absl::Minutes(2);
   int profile_steps = 0;  // of GPUs: the first ones are marked for profilers; 0: none
   bool overlap = true;    // the next step is planned and sent while one runs
   std::string log_level = "info";

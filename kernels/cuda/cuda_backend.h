@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,6 +39,8 @@ struct CudaOptions {
   // and operation, which the replay of a captured graph has none of.
   int profile_steps = 0;
   std::function<void()> profile_ended;  // when the last of them was enqueued; may be null
+  // Told what WarmUp does from now on: "capturing the graph of 64 rows". May be null.
+  std::function<void(std::string_view)> warming_up;
 };
 
 // Errors as DescribeCudaDevice's.

@@ -138,6 +138,7 @@ absl::Status CudaExecutable::CaptureGraphs() {
   const bool ports = program_.input >= 0 || program_.output >= 0;
   for (const int32_t rows : cuda::GraphRows(limits_)) {
     for (int i = 0; i < (ports ? kBatches : 1); ++i) {
+      Tell(absl::StrCat("capturing the graph of ", FormatCount(rows, "row")));
       BatchShape shape = {
           .batch = i, .rows = rows, .sequences = rows, .outputs = rows, .decodes = true};
       SKEIN_RETURN_IF_ERROR(RunForNobody(shape));
@@ -150,13 +151,20 @@ absl::Status CudaExecutable::CaptureGraphs() {
   return AwaitStream();
 }
 
+void CudaExecutable::Tell(std::string_view stage) const {
+  if (options_.warming_up) options_.warming_up(stage);
+}
+
 absl::Status CudaExecutable::WarmUp() {
   SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
+  Tell("loading kernels");
   SKEIN_RETURN_IF_ERROR(LoadKernels());
   for (const int32_t rows : TunedRows(limits_)) {
+    Tell(absl::StrCat("tuning products of ", FormatCount(rows, "row")));
     SKEIN_RETURN_IF_ERROR(compiled_->Tune(LargestShape(rows)));
   }
   // Shards exchange as much as they ever will: what they exchange by is allocated here.
+  Tell("running the largest batch");
   SKEIN_RETURN_IF_ERROR(RunForNobody(LargestShape(limits_.rows)));
   if (program_.logits >= 0 && compiled_->CanBeCaptured()) SKEIN_RETURN_IF_ERROR(CaptureGraphs());
   warm_ = true;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -142,6 +143,7 @@ class CudaExecutable final : public Executable {
   // A batch of padding alone, to its end.
   absl::Status RunForNobody(const BatchShape& shape);
   absl::Status CaptureGraphs();
+  void Tell(std::string_view stage) const;  // of WarmUp
   absl::Status CopyPages(const Batch& batch);
   void StartDraws(const SlotStart& start);
   // Which draws the batch has, and who makes them.

@@ -141,6 +141,7 @@ int Main(int argc, char** argv) {
   AddDuration(app, "--slow", slow, "every all-gather and every message waits for so long before");
   std::string gate;
   app.add_option("--warm-up", gate, "late; warming up ends once this file is there");
+  AddDuration(app, "--warm-up-timeout", options.warm_up_timeout, "instead of the worker's");
   std::string fails;
   app.add_option("--device-fault", fails, "RANK:STEP:TEXT: the rank's batches fail from a step on");
   CLI11_PARSE(app, argc, argv);
