@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/dtype.h"
@@ -18,6 +19,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/device_testing.h"
+#include "kernels/cuda/failing_kernel.h"
 
 namespace skein::kernels {
 namespace {
@@ -126,34 +128,55 @@ TEST_F(CudaBackendTest, ABatchWaitsForItsOwnExchangesAlone) {
 }
 
 // After one nothing in the process can use the GPU, so it has a process of its own.
+void FailInAStep(absl::FunctionRef<absl::Status(Stream)> enqueue_failing) {
+  Layer layer(*MakeCudaBackend({}));
+  Executable& executable = layer.executable();
+  SKEIN_EXPECT_OK(layer.Run(CudaBackendTest::Start(0, 5, 10)));
+  SKEIN_EXPECT_OK(executable.Health());
+  executable.batch(0) = CudaBackendTest::Decode({0}, kNewestToken);
+  executable.batch(0).step = 77;
+  executable.batch(0).sequences[0].masked = true;  // under way until then
+  const Ticket ticket = *executable.Enqueue(0);
+  const cuda::OwnStream stream;
+  SKEIN_EXPECT_OK(enqueue_failing(stream));
+  EXPECT_FALSE(stream.Finish().ok());
+  const absl::Status health = executable.Health();
+  const absl::Status waited =
+      executable.Wait(ticket, kHostStream, absl::Now() + absl::Seconds(10)).status();
+  executable.batch(1) = CudaBackendTest::Decode({0}, 1);
+  executable.batch(1).step = 78;
+  const absl::Status next = executable.Enqueue(1).status();
+  std::fprintf(stderr, "%s; %s; %s\n", health.ToString().c_str(), waited.ToString().c_str(),
+               next.ToString().c_str());
+  std::_Exit(3);
+}
+
 TEST(CudaBackendDeathTest, AnErrorOfAKernelNamesTheStep) {
   SKEIN_NEED_GPU();
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  const auto fail = [] {
-    Layer layer(*MakeCudaBackend({}));
-    Executable& executable = layer.executable();
-    SKEIN_EXPECT_OK(layer.Run(CudaBackendTest::Start(0, 5, 10)));
-    executable.batch(0) = CudaBackendTest::Decode({0}, kNewestToken);
-    executable.batch(0).step = 77;
-    executable.batch(0).sequences[0].masked = true;  // under way until then
-    const Ticket ticket = *executable.Enqueue(0);
-    // There is no memory at this address.
-    auto* const nowhere = reinterpret_cast<std::byte*>(16);
-    const cuda::OwnStream stream;
-    SKEIN_EXPECT_OK(cuda::Enqueue(
-        cuda::CopyPage{.from = nowhere, .to = nowhere, .layers = 1, .page_bytes = 16}, stream));
-    EXPECT_FALSE(stream.Finish().ok());
-    const absl::Status waited =
-        executable.Wait(ticket, kHostStream, absl::Now() + absl::Seconds(10)).status();
-    executable.batch(1) = CudaBackendTest::Decode({0}, 1);
-    executable.batch(1).step = 78;
-    const absl::Status next = executable.Enqueue(1).status();
-    std::fprintf(stderr, "%s; %s\n", waited.ToString().c_str(), next.ToString().c_str());
-    std::_Exit(3);
+  const auto copies_nowhere = [](Stream stream) {
+    auto* const nowhere = reinterpret_cast<std::byte*>(16);  // there is no memory at this address
+    return cuda::Enqueue(
+        cuda::CopyPage{.from = nowhere, .to = nowhere, .layers = 1, .page_bytes = 16}, stream);
   };
-  EXPECT_EXIT(fail(), testing::ExitedWithCode(3),
-              "step 77: 1 sequence of 1 row, the graph of 1: .*cudaErrorIllegalAddress.*"
-              "step 78: .*cudaErrorIllegalAddress");
+  EXPECT_EXIT(
+      FailInAStep(copies_nowhere), testing::ExitedWithCode(3),
+      "step 77: .*or one before.*cudaErrorIllegalAddress.*"
+      "step 77: 1 sequence of 1 row, the graph of 1: .*cudaErrorIllegalAddress.*can use its "
+      "GPU no more.*step 78: .*cudaErrorIllegalAddress");
+}
+
+TEST(CudaBackendDeathTest, AnAssertionOnTheDeviceNamesTheStep) {
+  SKEIN_NEED_GPU();
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto asserts = [](Stream stream) {
+    cuda::EnqueueFailing(stream);
+    return absl::OkStatus();
+  };
+  EXPECT_EXIT(FailInAStep(asserts), testing::ExitedWithCode(3),
+              "step 77: .*or one before.*cudaErrorAssert.*"
+              "step 77: 1 sequence of 1 row, the graph of 1: .*cudaErrorAssert.*step 78: "
+              ".*cudaErrorAssert");
 }
 
 }  // namespace

@@ -25,6 +25,11 @@ std::string MakeScratch() {
 
 }  // namespace
 
+std::string FindProgram(const std::string& path) {
+  if (std::filesystem::exists(path)) return path;
+  return "bin/" + std::filesystem::path(path).filename().string();
+}
+
 v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens) {
   v1::GenerateRequest request;
   request.set_prompt(prompt);
@@ -43,8 +48,8 @@ Cluster::Cluster(const Options& options) : options_(options), scratch_(MakeScrat
 void Cluster::StartCoordinator(const std::string& listen) {
   const std::string port_file = scratch_ + "/port";
   std::filesystem::remove(port_file);
-  std::vector<std::string> argv = {kCoordinator, "--model=" + options_.model, "--listen=" + listen,
-                                   "--port-file=" + port_file};
+  std::vector<std::string> argv = {FindProgram(kCoordinator), "--model=" + options_.model,
+                                   "--listen=" + listen, "--port-file=" + port_file};
   if (!options_.layout.empty()) argv.push_back("--layout=" + options_.layout);
   argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
   coordinator_ = std::make_unique<Process>(Process::Options{.name = "coordinator", .argv = argv});
@@ -76,7 +81,7 @@ Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags,
       "mpirun",
       "-np",
       absl::StrCat(ranks),
-      options_.worker,
+      FindProgram(options_.worker),
       "--coordinator=" + (coordinator.empty() ? address_ : coordinator)};
   argv.insert(argv.end(), flags.begin(), flags.end());
   // A folder of its own: a killed mpirun of Open MPI 5 leaves one there, named after its pid, and

@@ -77,6 +77,9 @@ class Cluster {
   std::unique_ptr<cluster::v1::Cluster::Stub> cluster_;
 };
 
+// A program by its path in Bazel's tree, or as an unpacked package has it: bin/worker.
+std::string FindProgram(const std::string& path);
+
 v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens);
 
 }  // namespace skein::testing
