@@ -46,7 +46,8 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   const int64_t groups =
       (limits.tp_size > 1) + (layers.begin > 0) + (layers.end < model.num_layers);
   if (limits.device == DeviceKind::kCpu || groups == 0) return memory;
-  if (limits.nccl) {
+  // Sums of more than two ranks are no tree there.
+  if (limits.nccl && !(limits.deterministic && limits.tp_size > 2)) {
     memory.exchange_bytes = kNcclBytes + (groups - 1) * kNcclGroupBytes;
   } else {
     memory.pinned_bytes +=

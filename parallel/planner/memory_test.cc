@@ -158,6 +158,9 @@ TEST(MemoryOfRank, GpusExchangeOverNcclOrByTheHostsMemory) {
     // What is staged: a micro-batch's activations for each group.
     EXPECT_EQ(by_host.pinned_bytes - over_nccl.pinned_bytes, c.groups * 256 * 256 * 2);
   }
+  limits.deterministic = true;
+  EXPECT_EQ(memory(2, {0, 8}, true).exchange_bytes, int64_t{420} << 20);
+  EXPECT_EQ(memory(4, {0, 8}, true).exchange_bytes, 0);
   limits.device = DeviceKind::kCpu;
   EXPECT_EQ(memory(2, {3, 5}, true).exchange_bytes, 0);
 }
