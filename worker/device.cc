@@ -96,7 +96,8 @@ absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice) {
                                   .name = found.name,
                                   .memory_bytes = found.free_bytes / share.sharers},
                        .gpu = share.gpu,
-                       .uuid = (*gpus)[share.gpu]};
+                       .uuid = (*gpus)[share.gpu],
+                       .pci_address = found.pci_address};
   NameSlice(topology::AskNvml(device.uuid), device);
   return device;
 }

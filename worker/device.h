@@ -18,9 +18,10 @@ absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text);
 
 struct RankDevice {
   topology::Device device;
-  int gpu = 0;         // CUDA's number, where it is one
-  std::string uuid;    // the GPU's, 32 digits
-  bool mig = false;    // it is a slice of one
+  int gpu = 0;       // CUDA's number, where it is one
+  std::string uuid;  // the GPU's, 32 digits
+  bool mig = false;  // it is a slice of one
+  std::string pci_address;
   std::string no_gpu;  // why it is none, where nobody asked for a CPU
 };
 

@@ -58,6 +58,9 @@ int JobMain(skein::worker::RankOptions& options) {
   }
   options.job = *job;
   if (options.job) EndPredecessors(*options.job);
+  options.bound_by_default = getenv("OMPI_COMM_WORLD_SIZE") != nullptr &&
+                             getenv("OMPI_MCA_hwloc_base_binding_policy") == nullptr &&
+                             getenv("PRTE_MCA_hwloc_default_binding_policy") == nullptr;
   for (const auto& [name, value] : skein::comm::NcclEnvironment()) setenv(name, value, 1);
   auto mpi = skein::comm::MpiRuntime::Create();
   if (!mpi.ok()) {

@@ -28,7 +28,9 @@
 #include "parallel/comm/control/make_control_channel.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
+#include "topology/host/cores.h"
 #include "topology/host/host.h"
+#include "topology/host/near_cpus.h"
 #include "topology/host/nvml.h"
 #include "worker/device.h"
 #include "worker/device_comm.h"
@@ -180,12 +182,16 @@ class Rank {
         mpi_.world(),
         absl::StrCat("--device-comm=", std::string(DeviceCommName(options_.device_comm)),
                      " --profile=", options_.profile_steps)));
-    SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
-    host_ = node.host;
     SKEIN_ASSIGN_OR_RETURN(
         RankDevice device,
         FindDevice(mpi_, options_.backend == "reference" ? DeviceKind::kCpu : options_.device,
                    options_.oversubscribe_devices));
+    const bool gpu = device.device.kind == DeviceKind::kCuda;
+    if (gpu) LeaveOneCore();
+    // All that the launcher gave the host's ranks together, not what is near one's GPU.
+    SKEIN_ASSIGN_OR_RETURN(topology::Node node, topology::DescribeHost());
+    host_ = node.host;
+    if (gpu) BindNear(device);
     if (!device.no_gpu.empty() && mpi_.local_rank() == 0) {
       spdlog::info("computing on CPUs, no GPU: {}", device.no_gpu);
     }
@@ -215,6 +221,32 @@ class Rank {
   }
 
  private:
+  // A GPU's rank reads and draws with several threads, and waits with others.
+  void LeaveOneCore() const {
+    if (!options_.bound_by_default || topology::AffinityCores().value_or(0) != 1) return;
+    const absl::Status left = topology::UnbindThreads();
+    spdlog::info("mpirun had bound this rank to one core, which nobody asked for: {}",
+                 left.ok() ? "a GPU's rank needs more, and is bound no longer" : left.ToString());
+  }
+
+  // Its threads and, since they touch it first, the memory that it pins.
+  void BindNear(const RankDevice& device) const {
+    const absl::StatusOr<topology::Cpus> allowed = topology::AllowedCpus();
+    if (!allowed.ok()) return spdlog::info("threads stay unbound: {}", allowed.status().ToString());
+    const topology::Binding binding =
+        topology::ChooseBinding(*allowed, topology::CpusNear(device.pci_address),
+                                absl::StrCat("GPU ", device.gpu, " (", device.pci_address, ")"));
+    if (!binding.cpus.empty()) {
+      const absl::Status bound = topology::BindThreads(binding.cpus);
+      if (!bound.ok()) return spdlog::info("threads stay unbound: {}", bound.ToString());
+    }
+    if (binding.warns) {
+      spdlog::warn("{}", binding.says);
+    } else if (!binding.says.empty() && (!binding.cpus.empty() || mpi_.local_rank() == 0)) {
+      spdlog::info("{}", binding.says);
+    }
+  }
+
   // On a thread of the attachment.
   void OnEnd(const absl::Status& why, int exit_code) {
     if (exit_code == 0) {

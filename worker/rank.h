@@ -25,6 +25,8 @@ struct RankOptions {
   std::optional<DeviceKind> device;    // none: a GPU where there is one
   bool oversubscribe_devices = false;  // several ranks may have one GPU
   DeviceComm device_comm = DeviceComm::kAuto;
+  // mpirun has bound this process without being asked how: a lone rank to one core.
+  bool bound_by_default = false;
   std::string backend = "cpu";     // on CPUs; or "reference"
   plan::LayoutRequest layout;      // of this job, the same on all ranks; empty: the coordinator's
   std::optional<JobIdentity> job;  // of rank 0 counts; nothing: a random one

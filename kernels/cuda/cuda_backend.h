@@ -15,7 +15,8 @@ namespace skein::kernels {
 
 // What CUDA says of a GPU.
 struct CudaDevice {
-  std::string name;  // "NVIDIA H200"
+  std::string name;         // "NVIDIA H200"
+  std::string pci_address;  // "0000:9A:00.0"
   int64_t memory_bytes = 0;
   // To this process: what nobody has, and what it has for its own context by now (kContextBytes).
   int64_t free_bytes = 0;

@@ -54,7 +54,10 @@ absl::StatusOr<CudaDevice> DescribeCudaDevice(int device) {
   size_t free = 0;
   size_t total = 0;
   SKEIN_CUDA_RETURN_IF_ERROR(cudaMemGetInfo(&free, &total));
+  char address[32] = {};
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceGetPCIBusId(address, sizeof(address), device));
   return CudaDevice{.name = properties.name,
+                    .pci_address = address,
                     .memory_bytes = static_cast<int64_t>(total),
                     .free_bytes = static_cast<int64_t>(free) + kContextBytes};
 }

@@ -53,6 +53,12 @@ TEST_F(CudaFaultsTest, AGpuThatIsGoneOrTakenIsNoCpuInSilence) {
                              HasSubstr("another process may have it for itself"))));
 }
 
+TEST_F(CudaFaultsTest, ACardIsFoundByItsAddress) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const CudaDevice device, DescribeCudaDevice(0));
+  EXPECT_EQ(device.name, "NVIDIA H200");
+  EXPECT_EQ(device.pci_address, "0000:9A:00.0");
+}
+
 TEST_F(CudaFaultsTest, ACardWithoutKernelsIsNamed) {
   fake_cuda().name = "NVIDIA A100-SXM4-80GB";
   fake_cuda().major = 8;

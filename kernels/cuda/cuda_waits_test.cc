@@ -133,11 +133,13 @@ void FailInAStep(absl::FunctionRef<absl::Status(Stream)> enqueue_failing) {
   Executable& executable = layer.executable();
   SKEIN_EXPECT_OK(layer.Run(CudaBackendTest::Start(0, 5, 10)));
   SKEIN_EXPECT_OK(executable.Health());
+  const cuda::OwnStream stream;
+  cuda::EnqueueFailing(/*fails=*/false, stream);
+  SKEIN_EXPECT_OK(stream.Finish());
   executable.batch(0) = CudaBackendTest::Decode({0}, kNewestToken);
   executable.batch(0).step = 77;
   executable.batch(0).sequences[0].masked = true;  // under way until then
   const Ticket ticket = *executable.Enqueue(0);
-  const cuda::OwnStream stream;
   SKEIN_EXPECT_OK(enqueue_failing(stream));
   EXPECT_FALSE(stream.Finish().ok());
   const absl::Status health = executable.Health();
@@ -170,7 +172,7 @@ TEST(CudaBackendDeathTest, AnAssertionOnTheDeviceNamesTheStep) {
   SKEIN_NEED_GPU();
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto asserts = [](Stream stream) {
-    cuda::EnqueueFailing(stream);
+    cuda::EnqueueFailing(/*fails=*/true, stream);
     return absl::OkStatus();
   };
   EXPECT_EXIT(FailInAStep(asserts), testing::ExitedWithCode(3),

@@ -5,7 +5,7 @@
 
 namespace skein::kernels::cuda {
 
-// Its assertion on the device fails.
-void EnqueueFailing(Stream stream);
+// Its assertion on the device `fails`. The first call loads it, and waits for all of the device.
+void EnqueueFailing(bool fails, Stream stream);
 
 }  // namespace skein::kernels::cuda

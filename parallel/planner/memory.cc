@@ -42,6 +42,7 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   memory.context_bytes = sizes.context;
   memory.graph_bytes = sizes.graphs;
   memory.pinned_bytes = sizes.pinned;
+  if (limits.device == DeviceKind::kCuda) memory.driver_bytes = kDriverBytes;
   // Its stage's shards, the stage before and the one behind.
   const int64_t groups =
       (limits.tp_size > 1) + (layers.begin > 0) + (layers.end < model.num_layers);

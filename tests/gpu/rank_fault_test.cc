@@ -72,7 +72,9 @@ class RankFaultTest : public ::testing::TestWithParam<Fault> {
 };
 
 TEST_P(RankFaultTest, IsNamedAndItsAnswerGoesOnWithTheNextJob) {
-  Cluster cluster({.layout = "tp=2", .coordinator_flags = {"--kv-memory=64MiB"}});
+  Cluster cluster({.layout = "tp=2",
+                   // Little to warm up: few graphs, few sizes.
+                   .coordinator_flags = {"--max-num-seqs=4", "--max-num-batched-tokens=64"}});
   Process& job = StartPair(cluster);
   ASSERT_TRUE(cluster.WaitForServing(1)) << job.Output();
   EXPECT_THAT(job.Output(), HasSubstr("from GPU to GPU over NCCL"));
