@@ -38,8 +38,10 @@ inline std::vector<float> Matrix(uint32_t seed, int64_t rows, int64_t cols) {
 
 class Layer {
  public:
+  // Of several shards each has its part of the logits, and all of the rest.
   explicit Layer(std::unique_ptr<Backend> backend, Collectives* collectives = nullptr,
-                 KvDType kv_dtype = KvDType::kBF16, DType dtype = DType::kBF16, int32_t window = 0)
+                 KvDType kv_dtype = KvDType::kBF16, DType dtype = DType::kBF16, int32_t window = 0,
+                 int32_t shard = 0, int32_t shards = 1)
       : backend_(std::move(backend)), dtype_(dtype) {
     p_.kv_spec = {.layers = 2,
                   .kv_heads = kKvHeads,
@@ -56,7 +58,7 @@ class Layer {
     const BufferId gate_up = Buffer(2 * kFfn);
     const BufferId activation = Buffer(kFfn);
     const BufferId last = Buffer(kHidden, BufferSpec::Rows::kOutputs);
-    const BufferId logits = p_.AddBuffer(kColumns, BufferSpec::Rows::kOutputs);
+    const BufferId logits = p_.AddBuffer(kColumns / shards, BufferSpec::Rows::kOutputs);
     const WeightId table = Weight(1, kColumns, kHidden, 1.7f);
     const WeightId frequencies = p_.AddVector(Frequencies());
     p_.Add(EmbedOp{table, 0, kVocabulary, residual});
@@ -83,10 +85,14 @@ class Layer {
     p_.Add(AddOp{residual, delta, residual});
     p_.Add(GatherRowsOp{residual, last});
     p_.Add(RmsNormOp{last, p_.AddVector(RandomFloats(5, kHidden, 2)), kEps, last});
-    p_.Add(MatMulOp{last, table, logits});
+    p_.Add(MatMulOp{last, shards == 1 ? table : Head(shard, shards), logits});
     p_.program.logits = logits;
     p_.program.vocab_size = kVocabulary;
-    p_.program.vocab_part = {.block = kColumns / kVocabularyBlocks};
+    const int32_t blocks = kVocabularyBlocks / shards;
+    p_.program.vocab_part = {.first = shard * (kColumns / shards),
+                             .block = kColumns / kVocabularyBlocks,
+                             .blocks = blocks};
+    p_.program.vocab_shards = shards;
     p_.Bind(*backend_);
     KvSpec swap = p_.kv_spec;
     swap.pages = 4;
@@ -133,6 +139,15 @@ class Layer {
     std::vector<float> values = Matrix(seed, rows, cols);
     for (float& value : values) value *= scale;
     return p_.AddWeight({.rows = rows, .cols = cols, .dtype = dtype_}, std::move(values));
+  }
+  // A shard's rows of the embedding.
+  WeightId Head(int32_t shard, int32_t shards) {
+    const int64_t rows = kColumns / shards;
+    std::vector<float> values = Matrix(1, kColumns, kHidden);
+    values.erase(values.begin(), values.begin() + shard * rows * kHidden);
+    values.resize(rows * kHidden);
+    for (float& value : values) value *= 1.7f;
+    return p_.AddWeight({.rows = rows, .cols = kHidden, .dtype = dtype_}, std::move(values));
   }
   static std::vector<float> Frequencies() {
     std::vector<float> frequencies;

@@ -16,16 +16,30 @@ struct SetPair {
   int32_t value = 0;
 };
 
-// A draw by chance from a row of logits: see RandomDraws.
-struct RandomDraw {
+// Entries of a slot's list of biases, and of tokens that are left out while the output is short.
+inline constexpr int32_t kSlotBiases = 1536;
+
+// A draw from a row of logits: see SampledDraws. Parameters are those of serving::SamplingParams.
+struct SampledDraw {
   int32_t row = 0;
   int32_t slot = 0;
-  float uniform = 0;  // [0, 1)
-  float temperature = 1;
-  int32_t top_k = 0;  // 0: all
+  float uniform = 0;      // [0, 1)
+  float temperature = 1;  // 0: the most likely token
+  int32_t top_k = 0;      // 0: all
   float top_p = 1;
   float min_p = 0;
-  int32_t unused = 0;
+  float typical_p = 1;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  float mirostat_tau = 0;  // 0: off
+  float mirostat_eta = 0;
+  int32_t logprobs = -1;  // n >= 0: the token's, and the n most likely ones'
+  int32_t prompt = 0;     // tokens of the slot's history that are the prompt's
+  int32_t output = 0;     // those behind
+  int32_t biases = 0;     // entries of the slot's list, ascending by token
+  int32_t stops = 0;      // entries behind them: tokens that are left out
+  bool penalises = false;
 };
 
 // How long the lists are, and so where they lie.
@@ -33,10 +47,10 @@ struct BatchUpload {
   int32_t rows = 0;
   int32_t sequences = 0;
   int32_t outputs = 0;
-  int32_t tokens = 0;  // newest ones that are set
-  int64_t pages = 0;   // entries of page tables that are set
-  int32_t greedy = 0;  // draws that take the most likely token
-  int32_t random = 0;  // draws by chance
+  int32_t tokens = 0;   // newest ones that are set
+  int64_t pages = 0;    // entries of page tables that are set
+  int32_t greedy = 0;   // draws that take the most likely token
+  int32_t sampled = 0;  // all others
 
   // In bytes from the begin of the block: what has 64 bits, then what has 32.
   constexpr int64_t kv_slots() const { return 0; }                                    // [rows]
@@ -44,10 +58,12 @@ struct BatchUpload {
   constexpr int64_t set_pages() const { return set_tokens() + int64_t{8} * tokens; }  // SetPair
   // SetPair: output, slot.
   constexpr int64_t greedy_draws() const { return set_pages() + 8 * pages; }
-  // RandomDraw.
-  constexpr int64_t random_draws() const { return greedy_draws() + int64_t{8} * greedy; }
+  // SampledDraw.
+  constexpr int64_t sampled_draws() const { return greedy_draws() + int64_t{8} * greedy; }
   // [rows]
-  constexpr int64_t token_ids() const { return random_draws() + int64_t{32} * random; }
+  constexpr int64_t token_ids() const {
+    return sampled_draws() + int64_t{sizeof(SampledDraw)} * sampled;
+  }
   constexpr int64_t positions() const { return token_ids() + int64_t{4} * rows; }  // [rows]
   // [sequences + 1]
   constexpr int64_t row_begin() const { return positions() + int64_t{4} * rows; }
@@ -64,7 +80,7 @@ struct BatchUpload {
                        .tokens = limits.slots,
                        .pages = limits.slots * limits.slot_pages,
                        .greedy = limits.slots,
-                       .random = limits.slots}
+                       .sampled = limits.slots}
         .bytes();
   }
 };

@@ -179,71 +179,6 @@ TEST_F(CudaBackendTest, ABatchTakesTheTokensOfTheOneBeforeItWhileThatRuns) {
   EXPECT_EQ(drawn[1], (std::vector<int32_t>{tokens(0), tokens(1)}));
 }
 
-// Draws made on the device, from its first tokens and from whole rows, alone and beside each other,
-// are those that the sampler makes of the same logits.
-TEST_F(CudaBackendTest, DrawsAreTheSamplersOfTheseLogits) {
-  const std::vector<serving::SamplingParams> params = {
-      {.temperature = 0},
-      {.temperature = 0.8f, .top_k = 5, .seed = 3},
-      {.temperature = 1.1f, .top_k = 300, .top_p = 0.9f, .min_p = 0.001f, .seed = 4},
-      {.temperature = 0.9f, .seed = 5},
-      {.temperature = 0, .logprobs = 3},
-      {.repetition_penalty = 1.3f, .temperature = 0},
-      {.temperature = 0, .min_tokens = 4, .stop_ids = {1, 2, 3}},
-      {.temperature = 0.7f, .seed = 6, .mirostat_tau = 3},
-      {.temperature = 0},
-  };
-  const auto count = static_cast<int32_t>(params.size());
-  std::vector<std::vector<int32_t>> prompts, outputs(count);
-  std::vector<std::optional<float>> mus(count);
-  Executable& executable = gpu_->executable();
-  const auto check = [&](const std::vector<int32_t>& slots) {
-    const std::vector<float> logits = gpu_->Logits(static_cast<int64_t>(slots.size()));
-    for (size_t row = 0; row < slots.size(); ++row) {
-      const int32_t slot = slots[row];
-      SCOPED_TRACE(slot);
-      const SampledTokens& drawn = executable.result(0).sampled.at(row);
-      ASSERT_EQ(drawn.error, "");
-      SKEIN_ASSERT_OK_AND_ASSIGN(
-          const serving::SampledToken want,
-          Sample(absl::MakeConstSpan(logits).subspan(row * kColumns, kVocabulary), params[slot],
-                 prompts[slot], outputs[slot], outputs[slot].size(), mus[slot]));
-      EXPECT_EQ(drawn.tokens.at(0).id, want.id);
-      EXPECT_EQ(drawn.tokens.at(0).logprob, want.logprob);
-      EXPECT_EQ(drawn.tokens.at(0).top_logprobs, want.top_logprobs);
-      outputs[slot].push_back(want.id);
-      mus[slot] = want.mu;
-    }
-  };
-  Batch all;
-  std::vector<int32_t> slots;
-  for (int32_t slot = 0; slot < count; ++slot) {
-    const Batch start = Start(slot, 3 + slot, 4 * slot, params[slot]);
-    prompts.push_back(start.token_ids);
-    Join(all, start);
-    slots.push_back(slot);
-  }
-  SKEIN_ASSERT_OK(gpu_->Run(all));
-  check(slots);
-  const std::vector<std::vector<int32_t>> steps = {slots, {0, 8}, {8, 1, 0}, {2}, {3, 0}, slots};
-  for (const std::vector<int32_t>& step : steps) {
-    SKEIN_ASSERT_OK(gpu_->Run(Decode(step, kNewestToken)));
-    check(step);
-  }
-  // Each slot's newest token was its own: the logits are those of tokens that are named.
-  Layer other(*MakeCudaBackend({}));
-  Batch named;
-  for (const int32_t slot : {0, 3}) {
-    std::vector<int32_t> history = prompts[slot];
-    history.insert(history.end(), outputs[slot].begin(), outputs[slot].end() - 1);
-    Batch start = Start(slot, static_cast<int32_t>(history.size()), 4 * slot, params[slot]);
-    start.token_ids = history;
-    Join(named, start);
-  }
-  SKEIN_ASSERT_OK(other.Run(named));
-  EXPECT_EQ(other.executable().result(0).sampled.at(0).tokens.at(0).id, outputs[0].back());
-}
-
 TEST_F(CudaBackendTest, SetTokensReplacesWhatWasDrawn) {
   SKEIN_ASSERT_OK(gpu_->Run(Start(0, 5, 10)));
   gpu_->executable().SetTokens({0}, {41});
@@ -299,7 +234,15 @@ TEST_F(CudaBackendTest, NoStepTakesMemoryOfTheDevice) {
                                            {.temperature = 0.8f, .top_k = 40, .seed = 3},
                                            {.temperature = 0.9f, .top_p = 0.9f, .seed = 4},
                                            {.temperature = 0, .logprobs = 3},
-                                           {.repetition_penalty = 1.3f, .temperature = 0}};
+                                           {.repetition_penalty = 1.3f, .temperature = 0},
+                                           {.repetition_penalty = 1.3f,
+                                            .frequency_penalty = 1,
+                                            .temperature = 0.4f,
+                                            .seed = 3,
+                                            .logprobs = 2,
+                                            .logit_bias = {{17, 4}, {3, 6}},
+                                            .mirostat_tau = 3},
+                                           {.temperature = 0, .dry_multiplier = 1}};
   Executable& executable = gpu_->executable();
   std::mt19937 random(7);
   const auto below = [&](int32_t end) { return static_cast<int32_t>(random() % end); };
@@ -315,7 +258,7 @@ TEST_F(CudaBackendTest, NoStepTakesMemoryOfTheDevice) {
       const int32_t slot = (step + i) % kSlots;
       if (i < prompts || lengths[slot] == 16 * kSlotPages) {
         const int32_t rows = 1 + below(i == 0 ? 16 * kSlotPages - 1 : 16);
-        Batch start = Start(slot, rows, 0, kinds[below(5)]);
+        Batch start = Start(slot, rows, 0, kinds[below(7)]);
         start.updates[0].pages.clear();
         for (int32_t p = 0; p < kSlotPages; ++p) {
           start.updates[0].pages.push_back(slot * kSlotPages + p);

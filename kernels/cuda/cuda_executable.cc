@@ -85,10 +85,12 @@ absl::Status CudaExecutable::Init() {
   SKEIN_ASSIGN_OR_RETURN(output_stream_, OwnedStream::Create());
   SKEIN_ASSIGN_OR_RETURN(finished_, OwnedEvent::Create());
   const bool ports = program_.input >= 0 || program_.output >= 0;
-  workspace_ = {.places = PlaceOnDevice(program_, limits_, facts_.multiprocessors),
-                .page_table_stride = limits_.slot_pages,
-                .multiprocessors = facts_.multiprocessors - (ports ? kHopMultiprocessors : 0),
-                .stream = stream_.get()};
+  workspace_ = {
+      .places = PlaceOnDevice(program_, limits_, kv_spec == nullptr ? 0 : kv_spec->page_size,
+                              facts_.multiprocessors),
+      .page_table_stride = limits_.slot_pages,
+      .multiprocessors = facts_.multiprocessors - (ports ? kHopMultiprocessors : 0),
+      .stream = stream_.get()};
   const DevicePlaces& places = workspace_.places;
   SKEIN_ASSIGN_OR_RETURN(memory_, DeviceMemory::Allocate(places.bytes, "activations"));
   workspace_.data = memory_.data();
@@ -109,6 +111,7 @@ absl::Status CudaExecutable::Init() {
     for (const OwnedStream* stream : {&input_stream_, &output_stream_}) {
       SKEIN_RETURN_IF_ERROR(AddExchange(i, stream->get()));
     }
+    SKEIN_ASSIGN_OR_RETURN(runs_[i].masked, OwnedEvent::Create());
   }
   if (program_.logits < 0) return absl::OkStatus();
   SKEIN_ASSIGN_OR_RETURN(pool_, ThreadPool::Create(options_.threads));
@@ -116,6 +119,8 @@ absl::Status CudaExecutable::Init() {
   SKEIN_ASSIGN_OR_RETURN(host_stream_, OwnedStream::Create());
   SKEIN_ASSIGN_OR_RETURN(drawn_, PinnedMemory::Allocate(pinned.drawn, "tokens"));
   SKEIN_ASSIGN_OR_RETURN(made_, PinnedMemory::Allocate(pinned.made, "tokens"));
+  SKEIN_ASSIGN_OR_RETURN(bits_, PinnedMemory::Allocate(pinned.masks, "masks"));
+  SKEIN_ASSIGN_OR_RETURN(put_down_, PinnedMemory::Allocate(pinned.put_down, "histories"));
   SKEIN_ASSIGN_OR_RETURN(logits_, PinnedMemory::Allocate(pinned.logits, "logits"));
   return absl::OkStatus();
 }
@@ -166,6 +171,13 @@ absl::Status CudaExecutable::WarmUp() {
   // Shards exchange as much as they ever will: what they exchange by is allocated here.
   Tell("running the largest batch");
   SKEIN_RETURN_IF_ERROR(RunForNobody(LargestShape(limits_.rows)));
+  if (program_.logits >= 0 && sharded()) {
+    const DevicePlaces& places = workspace_.places;
+    SKEIN_RETURN_IF_ERROR(SumOverShards(places.gathered, kSampledAtOnce * places.gathered_stride));
+    SKEIN_RETURN_IF_ERROR(
+        SumOverShards(places.candidates, int64_t{2} * program_.vocab_shards * limits_.slots));
+    SKEIN_RETURN_IF_ERROR(AwaitStream());
+  }
   if (program_.logits >= 0 && compiled_->CanBeCaptured()) SKEIN_RETURN_IF_ERROR(CaptureGraphs());
   warm_ = true;
   return absl::OkStatus();
@@ -222,15 +234,16 @@ void CudaExecutable::SetTokens(absl::Span<const int32_t> slots, absl::Span<const
   }
 }
 
-absl::Status CudaExecutable::TakeBackGuesses() {
+absl::Status CudaExecutable::TakeBackGuesses(int i) {
   for (BatchRun& run : runs_) {
     if (run.guesses.empty()) continue;
     SKEIN_RETURN_IF_ERROR(Wait(run.ticket, kHostStream, absl::InfiniteFuture()).status());
-    for (size_t i = 0; i < run.guesses.size(); ++i) {
-      const SampledTokens& drawn = run.result.sampled[i];
+    for (size_t g = 0; g < run.guesses.size(); ++g) {
+      const SampledTokens& drawn = run.result.sampled[g];
       const auto right = std::max<int64_t>(static_cast<int64_t>(drawn.tokens.size()) - 1, 0);
-      slots_->TakeBack(drawn.slot, run.guesses[i] - right);
+      slots_->TakeBack(drawn.slot, run.guesses[g] - right);
       slot_draws_[drawn.slot].position += right;
+      if (run.guesses[g] > 0) SKEIN_RETURN_IF_ERROR(PutDownDraws(i, drawn));
     }
     run.guesses.clear();
   }
@@ -241,11 +254,12 @@ absl::Status CudaExecutable::TakeIn(int i) {
   BatchRun& run = runs_[i];
   const Batch& batch = batches_[i];
   run.shortened.clear();
-  for (const SlotStart& start : batch.starts) StartDraws(start);
-  SKEIN_RETURN_IF_ERROR(slots_->Update(batch, [&](const SlotUpdate& update) {
-    run.shortened.push_back(&update);
-    TakeBackDraws(update);
-  }));
+  for (const SlotStart& start : batch.starts) SKEIN_RETURN_IF_ERROR(StartDraws(start, i));
+  SKEIN_RETURN_IF_ERROR(
+      slots_->Update(batch, [&](const SlotUpdate& update) { run.shortened.push_back(&update); }));
+  for (const SlotUpdate* update : run.shortened) {
+    SKEIN_RETURN_IF_ERROR(TakeBackDraws(*update, i));
+  }
   SKEIN_RETURN_IF_ERROR(slots_->Fill(batch, rows_));
   ListDraws(i);
   // Where no operation takes rows out, a batch's outputs are another stage's.
@@ -273,7 +287,7 @@ absl::Status CudaExecutable::Upload(int i, int32_t padded) {
             .tokens = static_cast<int32_t>(set_tokens_.size())};
   for (const BatchRun::Draw& draw : runs_[i].draws) {
     upload.greedy += draw.kind == Kind::kGreedy ? 1 : 0;
-    upload.random += draw.kind == Kind::kRandom ? 1 : 0;
+    upload.sampled += draw.kind == Kind::kSampled || draw.kind == Kind::kMasked ? 1 : 0;
   }
   for (const SlotUpdate& update : batch.updates) {
     upload.pages += static_cast<int64_t>(update.pages.size());
@@ -307,21 +321,13 @@ absl::Status CudaExecutable::Upload(int i, int32_t padded) {
   put(upload.lengths(), rows_.context_lengths);
   put(upload.output_rows(), rows_.output_rows);
   auto* greedy = reinterpret_cast<SetPair*>(block + upload.greedy_draws());
-  auto* random = reinterpret_cast<RandomDraw*>(block + upload.random_draws());
+  auto* sampled = reinterpret_cast<SampledDraw*>(block + upload.sampled_draws());
+  SampledDraw* masked = sampled + upload.sampled - runs_[i].masks;
   for (const BatchRun::Draw& draw : runs_[i].draws) {
-    SlotDraws& slot = slot_draws_[draw.slot];
-    const auto row = static_cast<int32_t>(draw.output);
-    if (draw.kind == Kind::kGreedy) *greedy++ = {row, draw.slot};
-    if (draw.kind == Kind::kRandom) {
-      *random++ = {.row = row,
-                   .slot = draw.slot,
-                   .uniform = UniformDraw(slot.sampling.seed, slot.position, slot.sampling.answer),
-                   .temperature = slot.sampling.temperature,
-                   .top_k = slot.sampling.top_k,
-                   .top_p = slot.sampling.top_p,
-                   .min_p = slot.sampling.min_p};
-    }
-    ++slot.position;
+    if (draw.kind == Kind::kGreedy) *greedy++ = {static_cast<int32_t>(draw.output), draw.slot};
+    if (draw.kind == Kind::kSampled) *sampled++ = SampledDrawOf(draw);
+    if (draw.kind == Kind::kMasked) *masked++ = SampledDrawOf(draw);
+    ++slot_draws_[draw.slot].position;
   }
   set_tokens_.clear();
 
@@ -395,7 +401,8 @@ absl::Status CudaExecutable::Run(int i) {
   const Batch& batch = batches_[i];
   SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
   SKEIN_RETURN_IF_ERROR(std::exchange(after_, absl::OkStatus()));
-  SKEIN_RETURN_IF_ERROR(TakeBackGuesses());
+  put_down_bytes_ = 0;
+  SKEIN_RETURN_IF_ERROR(TakeBackGuesses(i));
   SKEIN_RETURN_IF_ERROR(TakeIn(i));
   if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch.step);
   SKEIN_RETURN_IF_ERROR(CopyPages(batch));

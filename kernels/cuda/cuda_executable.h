@@ -25,6 +25,7 @@
 #include "kernels/cuda/compile.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/device_draws.h"
 #include "kernels/cuda/resources.h"
 #include "kernels/host/masks.h"
 #include "kernels/host/sampler.h"
@@ -39,10 +40,10 @@ struct DeviceFacts {
   int32_t multiprocessors = 0;
 };
 
-// A batch is one upload, the kernels, and where the Program has logits its draws. Those that take
-// logits as they come are made on the device, where the next batch finds the tokens; the host
-// reports them while that one runs. The others the host makes, from rows of logits; the next batch
-// waits for it.
+// A batch is one upload, the kernels, and where the Program has logits its draws. They are made on
+// the device, where the next batch finds the tokens; the host reports them while that one runs. The
+// host makes those with DRY or guesses, from rows of logits; the next batch waits for it. Shards
+// sum up what each of them has of a row, so that all draw from the whole one.
 //
 // The host keeps a mirror of the slots: a batch's rows are known as it is enqueued, but for what
 // guesses before it gave; a batch behind one with guesses waits for it.
@@ -73,12 +74,18 @@ class CudaExecutable final : public Executable {
   absl::Status Health() const override;
 
  private:
-  enum class Kind : uint8_t { kGreedy, kRandom, kByHost };  // of draws
-  // What a slot's draws depend on, but for its history.
+  // Of draws. Masked ones are sampled, and wait for their masks.
+  enum class Kind : uint8_t { kGreedy, kSampled, kMasked, kByHost };
+  // What a slot's draws depend on, but for its output.
   struct SlotDraws {
     Kind kind = Kind::kByHost;
+    bool penalises = false;  // the device keeps the history
+    int32_t biases = 0;      // entries of the device's list
+    int32_t stops = 0;       // those behind them
     serving::SamplingParams sampling;
-    int64_t prompt = 0;     // tokens
+    // Answers to one share it.
+    std::shared_ptr<const std::vector<int32_t>> prompt =
+        std::make_shared<const std::vector<int32_t>>();
     uint64_t position = 0;  // tokens that were drawn, also by batches that are under way
   };
   // A batch under way, or its last one.
@@ -95,6 +102,7 @@ class CudaExecutable final : public Executable {
       bool due = false;
     };
     std::vector<Exchange> exchanges;
+    OwnedEvent masked;  // the masks are in the host's pinned memory
     // For its draws, which come later: what the slots said as it was enqueued.
     bool by_host = false;  // some of them
     struct Draw {
@@ -103,6 +111,7 @@ class CudaExecutable final : public Executable {
       Kind kind = Kind::kByHost;
     };
     std::vector<Draw> draws;
+    int32_t masks = 0;          // of those that the device makes
     std::vector<int32_t> made;  // [outputs]: the index of its draw among those made, or -1
     std::vector<const SlotUpdate*> shortened;
     std::vector<int64_t> first_positions;  // [sequences]
@@ -145,21 +154,39 @@ class CudaExecutable final : public Executable {
   absl::Status CaptureGraphs();
   void Tell(std::string_view stage) const;  // of WarmUp
   absl::Status CopyPages(const Batch& batch);
-  void StartDraws(const SlotStart& start);
+  absl::Status StartDraws(const SlotStart& start, int i);
+  // Brings something of the host's into the device's memory, before batch `i` runs.
+  absl::Status PutDown(int i, void* to, const void* from, int64_t bytes);
+  absl::Status PutDownTokens(int i, int32_t slot, int64_t position,
+                             absl::Span<const int32_t> tokens);
+  absl::Status PutDownMu(int i, int32_t slot, float mu);
+  // What the host drew of a slot that the device draws for else.
+  absl::Status PutDownDraws(int i, const SampledTokens& drawn);
+  SlotMemory MemoryOfSlots() const;
+  bool CanSample(const serving::SamplingParams& sampling) const;  // on the device
+  Kind KindOf(const BatchSequence& sequence) const;
+  SampledDraw SampledDrawOf(const BatchRun::Draw& draw) const;
   // Which draws the batch has, and who makes them.
   void ListDraws(int i);
   DeviceDraw* MadeBy(int i) const;  // [slots]
   absl::Status EnqueueDraws(int i);
+  absl::Status EnqueueGreedy(const BatchRun& run, const DrawRows& rows);
+  absl::Status EnqueueSampled(BatchRun& run, const DrawRows& rows);
+  absl::Status EnqueueSampled(const SampledDraws& draws);
+  absl::Status SumOverShards(int64_t place, int64_t floats);
+  static void AwaitMasks(void* run);
+  absl::Status AwaitMasks(const BatchRun& run);
+  uint32_t* BitsOf(int i) const;  // [slots, MaskWords]
   absl::Status CopyRows(const BatchRun& run);
   absl::Status DrawWithOthers(BatchRun& run);
   void TakeUpDraws(const BatchRun& run);
   bool sharded() const { return program_.vocab_shards > 1; }
   void NumberMade(BatchRun& run) const;
-  void TakeBackDraws(const SlotUpdate& update);
+  absl::Status TakeBackDraws(const SlotUpdate& update, int i);
   // On a thread of CUDA's, when what is drawn from is there.
   static void Draw(void* run);
   absl::Status Draw(BatchRun& run);
-  absl::Status TakeBackGuesses();
+  absl::Status TakeBackGuesses(int i);
 
   const Program program_;
   const Limits limits_;
@@ -176,10 +203,13 @@ class CudaExecutable final : public Executable {
   OwnedStream host_stream_;  // of what the host does to draw, in the batches' order
   OwnedEvent finished_;      // all that stream_ was given when it was recorded last
   DeviceMemory memory_;
-  PinnedMemory uploads_;  // [batches], as places_.uploads
-  PinnedMemory drawn_;    // SetPair [batches][slots]
-  PinnedMemory made_;     // DeviceDraw [batches][slots]: greedy draws, then random ones
-  PinnedMemory logits_;   // float [outputs, cols], of the batch that draws last
+  PinnedMemory uploads_;   // [batches], as places_.uploads
+  PinnedMemory drawn_;     // SetPair [batches][slots]
+  PinnedMemory made_;      // DeviceDraw [batches][slots]: by kind
+  PinnedMemory bits_;      // of masks, [batches][slots][MaskWords], in the order of their draws
+  PinnedMemory put_down_;  // [batches][kPutDownBytes]
+  int64_t put_down_bytes_ = 0;  // of the batch that is enqueued
+  PinnedMemory logits_;         // float [outputs, cols], of the batch that draws last
   std::unique_ptr<Blas> blas_;
   Workspace workspace_;
   std::unique_ptr<CompiledProgram> compiled_;

@@ -2,8 +2,11 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -19,25 +22,136 @@
 
 namespace skein::kernels::cuda {
 
-void CudaExecutable::StartDraws(const SlotStart& start) {
-  SlotDraws& draws = slot_draws_[start.slot];
-  draws.prompt = static_cast<int64_t>(start.prompt.size());
-  if (start.prompt_of >= 0) draws.prompt = slot_draws_[start.prompt_of].prompt;
-  draws.position = start.output.size();
-  draws.sampling = start.sampling;
-  const bool greedy = start.sampling.temperature == 0.0f;
-  // Of a shard's logits alone only the most likely token can be found, and of none nothing. By
-  // chance the device and the host draw from sums of unlike last bits.
-  const bool can = DrawsInOrder(start.sampling) && program_.vocab_tokens() > 0 &&
-                   (greedy || (!sharded() && !program_.deterministic &&
-                               program_.vocab_size <= kMaxRandomTokens));
-  draws.kind = !can ? Kind::kByHost : (greedy ? Kind::kGreedy : Kind::kRandom);
+namespace {
+
+// As SlotMemory has them; equal tokens keep their order.
+std::vector<SetPair> BiasesOf(const serving::SamplingParams& params) {
+  std::vector<SetPair> list;
+  for (const serving::TokenBias& bias : params.logit_bias) {
+    list.push_back({bias.id, std::bit_cast<int32_t>(bias.bias)});
+  }
+  std::stable_sort(list.begin(), list.end(),
+                   [](const SetPair& a, const SetPair& b) { return a.index < b.index; });
+  return list;
 }
 
-void CudaExecutable::TakeBackDraws(const SlotUpdate& update) {
+}  // namespace
+
+// ---- Slots ----
+
+absl::Status CudaExecutable::PutDown(int i, void* to, const void* from, int64_t bytes) {
+  std::byte* const staging = put_down_.data() + i * kPutDownBytes;
+  while (bytes > 0) {
+    if (put_down_bytes_ == kPutDownBytes) {
+      SKEIN_RETURN_IF_ERROR(AwaitStream());
+      put_down_bytes_ = 0;
+    }
+    const int64_t some = std::min(bytes, kPutDownBytes - put_down_bytes_);
+    std::memcpy(staging + put_down_bytes_, from, static_cast<size_t>(some));
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to, staging + put_down_bytes_,
+                                               static_cast<size_t>(some), cudaMemcpyHostToDevice,
+                                               CudaStream(stream_.get())));
+    put_down_bytes_ += some;
+    bytes -= some;
+    to = static_cast<std::byte*>(to) + some;
+    from = static_cast<const std::byte*>(from) + some;
+  }
+  return absl::OkStatus();
+}
+
+SlotMemory CudaExecutable::MemoryOfSlots() const {
+  const DevicePlaces& places = workspace_.places;
+  return {.histories = workspace_.At<int32_t>(places.histories),
+          .history_stride = places.history_stride,
+          .biases = workspace_.At<SetPair>(places.biases),
+          .mus = workspace_.At<float>(places.mus)};
+}
+
+absl::Status CudaExecutable::PutDownTokens(int i, int32_t slot, int64_t position,
+                                           absl::Span<const int32_t> tokens) {
+  const SlotMemory memory = MemoryOfSlots();
+  return PutDown(i, memory.histories + slot * memory.history_stride + position, tokens.data(),
+                 static_cast<int64_t>(tokens.size() * sizeof(int32_t)));
+}
+
+absl::Status CudaExecutable::PutDownMu(int i, int32_t slot, float mu) {
+  return PutDown(i, MemoryOfSlots().mus + slot, &mu, sizeof(mu));
+}
+
+// The device and the host draw by chance from sums of unlike last bits.
+bool CudaExecutable::CanSample(const serving::SamplingParams& sampling) const {
+  const bool exact = sampling.temperature == 0.0f && sampling.logprobs < 0;
+  return program_.vocab_size <= kMaxSampledTokens && (exact || !program_.deterministic);
+}
+
+absl::Status CudaExecutable::StartDraws(const SlotStart& start, int i) {
+  const serving::SamplingParams& sampling = start.sampling;
+  SlotDraws& draws = slot_draws_[start.slot];
+  draws = {.sampling = sampling, .position = start.output.size()};
+  draws.prompt = start.prompt_of >= 0 ? slot_draws_[start.prompt_of].prompt
+                                      : std::make_shared<const std::vector<int32_t>>(start.prompt);
+  if (program_.logits < 0) return absl::OkStatus();
+  if (TakesMostLikely(sampling)) {
+    draws.kind = Kind::kGreedy;
+    return absl::OkStatus();
+  }
+  std::vector<SetPair> biases = BiasesOf(sampling);
+  draws.biases = static_cast<int32_t>(biases.size());
+  if (sampling.min_tokens > 0) {
+    for (const int32_t id : sampling.stop_ids) biases.push_back({id, 0});
+  }
+  draws.stops = static_cast<int32_t>(biases.size()) - draws.biases;
+  draws.penalises = sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f ||
+                    sampling.frequency_penalty != 0.0f;
+  const SlotMemory memory = MemoryOfSlots();
+  const auto prompt = static_cast<int64_t>(draws.prompt->size());
+  const auto history = prompt + static_cast<int64_t>(start.output.size());
+  if (!CanSample(sampling) || sampling.dry_multiplier > 0.0f ||
+      biases.size() > size_t{kSlotBiases} || sampling.logprobs > DeviceDraw::kMostTold ||
+      (draws.penalises && history >= memory.history_stride)) {
+    return absl::OkStatus();
+  }
+  draws.kind = Kind::kSampled;
+  if (draws.penalises) {
+    SKEIN_RETURN_IF_ERROR(PutDownTokens(i, start.slot, 0, *draws.prompt));
+    SKEIN_RETURN_IF_ERROR(PutDownTokens(i, start.slot, prompt, start.output));
+  }
+  SKEIN_RETURN_IF_ERROR(PutDown(i, memory.biases + start.slot * kSlotBiases, biases.data(),
+                                static_cast<int64_t>(biases.size() * sizeof(SetPair))));
+  if (sampling.mirostat_tau == 0.0f) return absl::OkStatus();
+  return PutDownMu(i, start.slot, start.mu.value_or(2 * sampling.mirostat_tau));
+}
+
+absl::Status CudaExecutable::TakeBackDraws(const SlotUpdate& update, int i) {
   SlotDraws& draws = slot_draws_[update.slot];
-  const auto left = static_cast<uint64_t>(DrawsLeft(*update.length, draws.prompt));
+  const auto left =
+      static_cast<uint64_t>(DrawsLeft(*update.length, static_cast<int64_t>(draws.prompt->size())));
   draws.position = std::min(draws.position, left);
+  if (!update.mu.has_value() || draws.kind != Kind::kSampled) return absl::OkStatus();
+  return PutDownMu(i, update.slot, *update.mu);
+}
+
+absl::Status CudaExecutable::PutDownDraws(int i, const SampledTokens& drawn) {
+  const SlotDraws& draws = slot_draws_[drawn.slot];
+  if (draws.kind != Kind::kSampled || drawn.tokens.empty()) return absl::OkStatus();
+  if (draws.penalises) {
+    std::vector<int32_t> ids;
+    for (const serving::SampledToken& token : drawn.tokens) ids.push_back(token.id);
+    const int64_t end = static_cast<int64_t>(draws.prompt->size() + draws.position);
+    SKEIN_RETURN_IF_ERROR(
+        PutDownTokens(i, drawn.slot, end - static_cast<int64_t>(ids.size()), ids));
+  }
+  if (draws.sampling.mirostat_tau == 0.0f) return absl::OkStatus();
+  return PutDownMu(i, drawn.slot, drawn.tokens.back().mu);
+}
+
+// ---- Batches ----
+
+CudaExecutable::Kind CudaExecutable::KindOf(const BatchSequence& sequence) const {
+  if (sequence.guesses > 0) return Kind::kByHost;
+  const SlotDraws& draws = slot_draws_[sequence.slot];
+  if (!sequence.masked || draws.kind == Kind::kByHost) return draws.kind;
+  return CanSample(draws.sampling) ? Kind::kMasked : Kind::kByHost;
 }
 
 void CudaExecutable::ListDraws(int i) {
@@ -45,21 +159,45 @@ void CudaExecutable::ListDraws(int i) {
   const Batch& batch = batches_[i];
   run.draws.clear();
   run.by_host = false;
+  run.masks = 0;
   int64_t outputs = 0;
   for (const BatchSequence& sequence : batch.sequences) {
     outputs += sequence.outputs;
-    const bool plain = sequence.guesses == 0 && !sequence.masked && sequence.prompt_logprobs < 0;
-    if (sequence.draws) {
-      const Kind kind = plain ? slot_draws_[sequence.slot].kind : Kind::kByHost;
-      run.draws.push_back({.output = outputs - 1, .slot = sequence.slot, .kind = kind});
-      run.by_host |= kind == Kind::kByHost;
-    } else {
-      run.by_host |= sequence.prompt_logprobs >= 0;
-    }
+    run.by_host |= sequence.prompt_logprobs >= 0;
+    if (!sequence.draws) continue;
+    const Kind kind = KindOf(sequence);
+    run.draws.push_back({.output = outputs - 1, .slot = sequence.slot, .kind = kind});
+    run.by_host |= kind == Kind::kByHost;
+    run.masks += kind == Kind::kMasked ? 1 : 0;
   }
 }
 
-// To the host: all that is not drawn from its first tokens. Rows that follow each other at once.
+SampledDraw CudaExecutable::SampledDrawOf(const BatchRun::Draw& draw) const {
+  const SlotDraws& slot = slot_draws_[draw.slot];
+  const serving::SamplingParams& sampling = slot.sampling;
+  const bool forbids = slot.position < static_cast<uint64_t>(sampling.min_tokens);
+  return {.row = static_cast<int32_t>(draw.output),
+          .slot = draw.slot,
+          .uniform = UniformDraw(sampling.seed, slot.position, sampling.answer),
+          .temperature = sampling.temperature,
+          .top_k = sampling.top_k,
+          .top_p = sampling.top_p,
+          .min_p = sampling.min_p,
+          .typical_p = sampling.typical_p,
+          .repetition_penalty = sampling.repetition_penalty,
+          .presence_penalty = sampling.presence_penalty,
+          .frequency_penalty = sampling.frequency_penalty,
+          .mirostat_tau = sampling.mirostat_tau,
+          .mirostat_eta = sampling.mirostat_eta,
+          .logprobs = sampling.logprobs,
+          .prompt = static_cast<int32_t>(slot.prompt->size()),
+          .output = static_cast<int32_t>(slot.position),
+          .biases = slot.biases,
+          .stops = forbids ? slot.stops : 0,
+          .penalises = slot.penalises};
+}
+
+// To the host: all that the device does not draw from. Rows that follow each other at once.
 absl::Status CudaExecutable::CopyRows(const BatchRun& run) {
   const View logits = port(program_.logits, run.batch);
   const int64_t row_bytes = DTypeBytes(logits.dtype, logits.cols);
@@ -83,35 +221,17 @@ absl::Status CudaExecutable::EnqueueDraws(int i) {
   BatchRun& run = runs_[i];
   if (!sampler_.has_value()) return run.done.Record(stream_.get());
   const View logits = port(program_.logits, i);
-  const DevicePlaces& places = workspace_.places;
-  const auto* const block = workspace_.At<std::byte>(places.uploads[i]);
-  DrawRows rows = {
-      .tokens = program_.vocab_tokens(),
-      .logits = static_cast<const float*>(logits.data),
-      .logits_stride = logits.cols,
-      .first_id = static_cast<int32_t>(program_.vocab_part.first),
-      // Of a shard's logits alone, the choice is still to be made.
-      .newest_tokens = sharded() ? nullptr : workspace_.At<int32_t>(places.newest_tokens),
-      .drawn = MadeBy(i)};
-  if (upload_.greedy > 0) {
-    SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
-        GreedyDraws{.draws = upload_.greedy,
-                    .rows = reinterpret_cast<const SetPair*>(block + upload_.greedy_draws()),
-                    .of = rows,
-                    .best = workspace_.At<uint64_t>(places.best),
-                    .arrived = workspace_.At<uint32_t>(places.arrived)},
-        stream_.get()));
-  }
+  DrawRows rows = {.tokens = program_.vocab_tokens(),
+                   .logits = static_cast<const float*>(logits.data),
+                   .logits_stride = logits.cols,
+                   .first_id = static_cast<int32_t>(program_.vocab_part.first),
+                   .newest_tokens = workspace_.At<int32_t>(workspace_.places.newest_tokens),
+                   .drawn = MadeBy(i)};
+  SKEIN_RETURN_IF_ERROR(EnqueueGreedy(run, rows));
   rows.drawn += upload_.greedy;
-  if (upload_.random > 0) {
-    SKEIN_RETURN_IF_ERROR(cuda::Enqueue(
-        RandomDraws{.draws = upload_.random,
-                    .rows = reinterpret_cast<const RandomDraw*>(block + upload_.random_draws()),
-                    .of = rows},
-        stream_.get()));
-  }
+  SKEIN_RETURN_IF_ERROR(EnqueueSampled(run, rows));
   if (run.by_host) SKEIN_RETURN_IF_ERROR(CopyRows(run));
-  if (sharded()) return DrawWithOthers(run);
+  if (run.by_host && sharded()) return DrawWithOthers(run);
   SKEIN_RETURN_IF_ERROR(finished_.Record(stream_.get()));
   SKEIN_RETURN_IF_ERROR(finished_.Delay(host_stream_.get()));
   SKEIN_CUDA_RETURN_IF_ERROR(
@@ -120,6 +240,113 @@ absl::Status CudaExecutable::EnqueueDraws(int i) {
   if (!run.by_host) return absl::OkStatus();
   TakeUpDraws(run);
   return run.done.Delay(stream_.get());
+}
+
+absl::Status CudaExecutable::SumOverShards(int64_t place, int64_t floats) {
+  return bindings_.collectives->AllReduce({workspace_.At<float>(place), DType::kF32, 1, floats},
+                                          stream_.get());
+}
+
+absl::Status CudaExecutable::EnqueueGreedy(const BatchRun& run, const DrawRows& rows) {
+  if (upload_.greedy == 0) return absl::OkStatus();
+  const DevicePlaces& places = workspace_.places;
+  const auto* const block = workspace_.At<std::byte>(places.uploads[run.batch]);
+  GreedyDraws greedy = {.draws = upload_.greedy,
+                        .rows = reinterpret_cast<const SetPair*>(block + upload_.greedy_draws()),
+                        .of = rows,
+                        .best = workspace_.At<uint64_t>(places.best),
+                        .arrived = workspace_.At<uint32_t>(places.arrived)};
+  if (!sharded()) return cuda::Enqueue(greedy, stream_.get());
+  auto* const candidates = workspace_.At<DrawCandidate>(places.candidates);
+  const int64_t all = int64_t{program_.vocab_shards} * greedy.draws;
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(
+      candidates, 0, static_cast<size_t>(all) * sizeof(DrawCandidate), CudaStream(stream_.get())));
+  const int64_t part = program_.vocab_part.block * program_.vocab_part.blocks;
+  greedy.candidates = candidates + program_.vocab_part.first / part * greedy.draws;
+  if (greedy.of.tokens > 0) SKEIN_RETURN_IF_ERROR(cuda::Enqueue(greedy, stream_.get()));
+  SKEIN_RETURN_IF_ERROR(SumOverShards(places.candidates, 2 * all));
+  return cuda::Enqueue(
+      JoinGreedyDraws{.draws = greedy.draws,
+                      .rows = greedy.rows,
+                      .shards = static_cast<int32_t>((program_.vocab_size + part - 1) / part),
+                      .candidates = candidates,
+                      .newest_tokens = rows.newest_tokens,
+                      .drawn = rows.drawn},
+      stream_.get());
+}
+
+absl::Status CudaExecutable::EnqueueSampled(const SampledDraws& draws) {
+  if (!sharded()) return cuda::Enqueue(draws, stream_.get());
+  const DevicePlaces& places = workspace_.places;
+  auto* const gathered = workspace_.At<float>(places.gathered);
+  for (int32_t begin = 0; begin < draws.draws; begin += kSampledAtOnce) {
+    SampledDraws some = draws;
+    some.draws = std::min(draws.draws - begin, static_cast<int32_t>(kSampledAtOnce));
+    some.rows += begin;
+    SKEIN_RETURN_IF_ERROR(cuda::Enqueue(SpreadRows{.draws = some.draws,
+                                                   .rows = some.rows,
+                                                   .of = draws.of,
+                                                   .out = gathered,
+                                                   .out_stride = places.gathered_stride},
+                                        stream_.get()));
+    SKEIN_RETURN_IF_ERROR(SumOverShards(places.gathered, some.draws * places.gathered_stride));
+    some.of.tokens = program_.vocab_size;
+    some.of.logits = gathered;
+    some.of.logits_stride = places.gathered_stride;
+    some.of.first_id = 0;
+    some.of.drawn += begin;
+    some.in_order = true;
+    if (some.masks != nullptr) some.masks += begin * some.mask_words;
+    SKEIN_RETURN_IF_ERROR(cuda::Enqueue(some, stream_.get()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutable::EnqueueSampled(BatchRun& run, const DrawRows& rows) {
+  const auto* const block = workspace_.At<std::byte>(workspace_.places.uploads[run.batch]);
+  SampledDraws draws = {
+      .draws = upload_.sampled - run.masks,
+      .rows = reinterpret_cast<const SampledDraw*>(block + upload_.sampled_draws()),
+      .of = rows,
+      .slots = MemoryOfSlots()};
+  SKEIN_RETURN_IF_ERROR(EnqueueSampled(draws));
+  if (run.masks == 0) return absl::OkStatus();
+  // The host waits for them while the batch runs.
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaLaunchHostFunc(CudaStream(host_stream_.get()), &CudaExecutable::AwaitMasks, &run));
+  SKEIN_RETURN_IF_ERROR(run.masked.Record(host_stream_.get()));
+  SKEIN_RETURN_IF_ERROR(run.masked.Delay(stream_.get()));
+  draws.rows += draws.draws;
+  draws.of.drawn += draws.draws;
+  draws.draws = run.masks;
+  draws.masks = BitsOf(run.batch);
+  draws.mask_words = MaskWords(program_.vocab_size);
+  return EnqueueSampled(draws);
+}
+
+void CudaExecutable::AwaitMasks(void* run) {
+  auto& self = *static_cast<BatchRun*>(run);
+  const absl::Status status = self.self->AwaitMasks(self);
+  if (!status.ok()) self.self->Abort(status);
+}
+
+absl::Status CudaExecutable::AwaitMasks(const BatchRun& run) {
+  const int64_t words = MaskWords(program_.vocab_size);
+  uint32_t* bits = BitsOf(run.batch);
+  for (const BatchRun::Draw& draw : run.draws) {
+    if (draw.kind != Kind::kMasked) continue;
+    SKEIN_ASSIGN_OR_RETURN(const absl::Span<const uint32_t> mask,
+                           masks_.Await(run.batch, draw.slot, [this] { return CheckAborted(); }));
+    // The sampler refuses one of another size.
+    std::copy_n(mask.begin(), std::min<int64_t>(words, static_cast<int64_t>(mask.size())), bits);
+    bits += words;
+  }
+  return absl::OkStatus();
+}
+
+uint32_t* CudaExecutable::BitsOf(int i) const {
+  return reinterpret_cast<uint32_t*>(bits_.data()) +
+         int64_t{i} * limits_.slots * MaskWords(program_.vocab_size);
 }
 
 // The next batch finds them in the host's memory.
@@ -132,6 +359,10 @@ void CudaExecutable::TakeUpDraws(const BatchRun& run) {
 // Collectives are for the thread that makes a batch's calls.
 absl::Status CudaExecutable::DrawWithOthers(BatchRun& run) {
   SKEIN_RETURN_IF_ERROR(Annotate(AwaitStream(), run.what));
+  // The sampler has one batch after the other.
+  SKEIN_RETURN_IF_ERROR(runs_[kBatches - 1 - run.batch]
+                            .done.Await(absl::InfiniteFuture(), [this] { return Idle(); })
+                            .status());
   SKEIN_RETURN_IF_ERROR(Draw(run));
   TakeUpDraws(run);
   return run.done.Record(stream_.get());
@@ -141,11 +372,11 @@ DeviceDraw* CudaExecutable::MadeBy(int i) const {
   return reinterpret_cast<DeviceDraw*>(made_.data()) + int64_t{i} * limits_.slots;
 }
 
-// Greedy draws come first, each kind in the batch's order.
+// By kind, and each kind in the batch's order.
 void CudaExecutable::NumberMade(BatchRun& run) const {
   run.made.assign(batches_[run.batch].outputs(), -1);
   int32_t made = 0;
-  for (const Kind kind : {Kind::kGreedy, Kind::kRandom}) {
+  for (const Kind kind : {Kind::kGreedy, Kind::kSampled, Kind::kMasked}) {
     for (const BatchRun::Draw& draw : run.draws) {
       if (draw.kind == kind) run.made[draw.output] = made++;
     }

@@ -1,5 +1,5 @@
-// Draws of tokens from rows of logits as they come. The next batch finds the tokens on the device;
-// the host gets them with the largest logit, to check and to report.
+// Draws of tokens from rows of logits. The next batch finds the tokens on the device; the host gets
+// them with the largest logit, to check and to report.
 #pragma once
 
 #include <cstdint>
@@ -21,31 +21,76 @@ struct DrawRows {
   DeviceDraw* drawn = nullptr;       // [draws], also in the host's pinned memory; -1 where it fails
 };
 
-// The most likely token of each row; the first one where several are.
+// A token of a part of a vocabulary, in floats, which shards can add to the others' zeros. Ids are
+// below 2^24.
+struct DrawCandidate {
+  float logit = 0;
+  float id = 0;
+};
+
+// The most likely token of each row as it comes; the first one where several are.
 struct GreedyDraws {
   int32_t draws = 0;
   const SetPair* rows = nullptr;  // [draws], on the device: row of logits, slot
   DrawRows of;
   uint64_t* best = nullptr;     // [draws], 0 at first and afterwards; used by one launch at a time
   uint32_t* arrived = nullptr;  // [draws], likewise
+  DrawCandidate* candidates =
+      nullptr;  // [draws]: where tokens of a part of a vocabulary go instead
 };
 
 absl::Status Enqueue(const GreedyDraws& op, Stream stream);
 
-// A token by chance: tokens in descending order of their logits, equal ones by id, have the weight
-// e^((logit - largest) / temperature), in double. top_k keeps the first so many, top_p of those the
-// fewest that have at least this share of their weight, min_p those with at least this share of the
-// largest weight. Drawn is the first one up to which the weights exceed `uniform` times their sum.
-// As kernels/sampling draws, but for the last bits of sums.
-struct RandomDraws {
+// Greedy draws from the candidates of shards, whose parts of the vocabulary follow each other.
+struct JoinGreedyDraws {
   int32_t draws = 0;
-  const RandomDraw* rows = nullptr;  // [draws], on the device
-  DrawRows of;                       // at most kMaxRandomTokens
+  const SetPair* rows = nullptr;              // as GreedyDraws has them
+  int32_t shards = 0;                         // that have tokens
+  const DrawCandidate* candidates = nullptr;  // [shards, draws]
+  int32_t* newest_tokens = nullptr;           // by slot
+  DeviceDraw* drawn = nullptr;                // as DrawRows has it
+};
+
+absl::Status Enqueue(const JoinGreedyDraws& op, Stream stream);
+
+// Puts a shard's part of the rows that draws are made from among zeros: the sum over the shards is
+// the rows.
+struct SpreadRows {
+  int32_t draws = 0;
+  const SampledDraw* rows = nullptr;  // [draws], on the device
+  DrawRows of;                        // the shard's part; `drawn` and `newest_tokens` are not used
+  float* out = nullptr;               // [draws, out_stride], in the order of draws
+  int64_t out_stride = 0;
+};
+
+absl::Status Enqueue(const SpreadRows& op, Stream stream);
+
+// What the device has of slots' draws.
+struct SlotMemory {
+  int32_t* histories = nullptr;  // [slots, history_stride]: prompt, then output
+  int64_t history_stride = 0;
+  SetPair* biases = nullptr;  // [slots, kSlotBiases]: token, bits of the float; then tokens
+  float* mus = nullptr;       // [slots], of mirostat
+};
+
+// A token as kernels/sampling draws it, but for the last bits of sums, with all parameters but DRY,
+// and what it tells of log probabilities. Weights of tokens are rounded to multiples of 2^-44 of
+// the largest one. The token is put down behind the history where the draw penalises, and mu is.
+struct SampledDraws {
+  int32_t draws = 0;
+  const SampledDraw* rows = nullptr;  // [draws], on the device
+  DrawRows of;            // at most kMaxSampledTokens, of a whole vocabulary: first_id 0
+  bool in_order = false;  // rows of logits are the draws', in their order
+  SlotMemory slots;
+  // [draws, mask_words], also in the host's pinned memory: bits of tokens that may be drawn. Null:
+  // all may.
+  const uint32_t* masks = nullptr;
+  int64_t mask_words = 0;
 };
 
 // The logits of a row lie in the shared memory of 8 blocks.
-inline constexpr int64_t kMaxRandomTokens = int64_t{8} * 48 * 1024;
+inline constexpr int64_t kMaxSampledTokens = int64_t{8} * 48 * 1024;
 
-absl::Status Enqueue(const RandomDraws& op, Stream stream);
+absl::Status Enqueue(const SampledDraws& op, Stream stream);
 
 }  // namespace skein::kernels::cuda

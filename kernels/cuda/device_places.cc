@@ -91,6 +91,8 @@ PinnedSizes PinnedBy(const Program& program, const Limits& limits) {
   const int64_t draws = kBatches * limits.slots;
   sizes.drawn = draws * static_cast<int64_t>(sizeof(SetPair));
   sizes.made = draws * static_cast<int64_t>(sizeof(DeviceDraw));
+  sizes.masks = draws * MaskWords(program.vocab_size) * static_cast<int64_t>(sizeof(uint32_t));
+  sizes.put_down = kBatches * kPutDownBytes;
   sizes.logits = DTypeBytes(DType::kF32, limits.outputs * program.buffers[program.logits].cols);
   return sizes;
 }
@@ -101,7 +103,8 @@ int64_t MostPinnedBytes(const Program& program, const Limits& limits) {
   return std::max(PinnedBy(program, limits).sum(), std::min(weights, kMaxStagingBytes));
 }
 
-DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t multiprocessors) {
+DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int64_t page_size,
+                           int32_t multiprocessors) {
   DevicePlaces places;
   const auto take = [&places](int64_t bytes) {
     return std::exchange(places.bytes, places.bytes + RoundUp(bytes));
@@ -127,6 +130,19 @@ DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t
   places.lengths = ints(limits.slots);
   places.page_tables = ints(limits.slots * limits.slot_pages);
   places.newest_tokens = ints(limits.slots);
+  if (program.logits >= 0) {
+    // A sequence's last token has no position.
+    places.history_stride = limits.slot_pages * page_size + 1;
+    places.histories = ints(limits.slots * places.history_stride);
+    places.biases = take(limits.slots * kSlotBiases * int64_t{sizeof(SetPair)});
+    places.mus = ints(limits.slots);
+  }
+  if (program.logits >= 0 && program.vocab_shards > 1) {
+    constexpr int64_t kVector = 4;
+    places.gathered_stride = (program.vocab_size + kVector - 1) / kVector * kVector;
+    places.gathered = ints(kSampledAtOnce * places.gathered_stride);
+    places.candidates = ints(int64_t{2} * program.vocab_shards * limits.slots);
+  }
   places.upload_bytes = BatchUpload::MaxBytes(limits);
   for (int64_t& upload : places.uploads) upload = take(places.upload_bytes);
   places.best = ints(2 * limits.slots);

@@ -46,18 +46,24 @@ std::vector<int32_t> GraphRows(const Limits& limits);
 // Bytes of all captured graphs of a Program, as measured in the same way.
 int64_t GraphBytes(const Program& program, const Limits& limits);
 
+// What one batch brings to slots beside its upload, without waiting for the device.
+inline constexpr int64_t kPutDownBytes = int64_t{512} << 10;
+
 // Bytes of the host's memory that an executable pins.
 struct PinnedSizes {
   int64_t uploads = 0;  // of all batches
-  int64_t drawn = 0, made = 0, logits = 0;
+  int64_t drawn = 0, made = 0, masks = 0, put_down = 0, logits = 0;
 
-  int64_t sum() const { return uploads + drawn + made + logits; }
+  int64_t sum() const { return uploads + drawn + made + masks + put_down + logits; }
 };
 PinnedSizes PinnedBy(const Program& program, const Limits& limits);
 
 // The most that a process has pinned at a time, swapped pages aside: staging is gone when the
 // executable comes.
 int64_t MostPinnedBytes(const Program& program, const Limits& limits);
+
+// Rows of logits that shards exchange at once.
+inline constexpr int64_t kSampledAtOnce = 32;
 
 // In bytes from the begin.
 struct DevicePlaces {
@@ -67,15 +73,21 @@ struct DevicePlaces {
   int64_t token_ids = 0, positions = 0, kv_slots = 0, row_begin = 0, slots = 0, output_rows = 0;
   // By slot.
   int64_t lengths = 0, page_tables = 0, newest_tokens = 0;
+  // By slot, for draws that are made here from whole rows: see SlotMemory.
+  int64_t histories = 0, history_stride = 0, biases = 0, mus = 0;
   // What was uploaded of each batch, upload_bytes at most.
   std::array<int64_t, Executable::kBatches> uploads = {};
   int64_t upload_bytes = 0;
   // Of draws that take the most likely token: see GreedyDraws.
   int64_t best = 0, arrived = 0;
+  // Of shards: see JoinGreedyDraws; and rows of the whole vocabulary, gathered_stride apart.
+  int64_t candidates = 0, gathered = 0, gathered_stride = 0;
   std::map<int32_t, int64_t> decode_plans;  // by window
   int64_t decode_partials = 0, blas_workspace = 0, stream_k_workspace = 0;
   int64_t bytes = 0;
 };
-DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int32_t multiprocessors);
+// `page_size`: positions of a page; 0 without a cache.
+DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int64_t page_size,
+                           int32_t multiprocessors);
 
 }  // namespace skein::kernels::cuda

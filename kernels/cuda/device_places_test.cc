@@ -74,5 +74,26 @@ TEST(CheckLimitsTest, RefusesWhatCannotBeNumbered) {
   EXPECT_GT(BatchUpload::MaxBytes({.slots = 4096, .slot_pages = 1 << 20}), int64_t{8} << 32);
 }
 
+TEST(PlaceOnDeviceTest, HasRoomForWhatDrawsDependOn) {
+  const Limits limits = {.rows = 8, .outputs = 8, .slots = 3, .slot_pages = 10};
+  Program program;
+  const int64_t without = PlaceOnDevice(program, limits, 16, 132).bytes;
+  program.buffers.push_back({.rows = BufferSpec::Rows::kOutputs, .cols = 32});
+  program.logits = 0;
+  program.vocab_size = 32;
+  const DevicePlaces places = PlaceOnDevice(program, limits, 16, 132);
+  // A token more than there are positions.
+  EXPECT_EQ(places.history_stride, 161);
+  EXPECT_GE(places.biases - places.histories, 3 * 161 * 4);
+  EXPECT_GE(places.mus - places.biases, 3 * kSlotBiases * 8);
+  EXPECT_GE(places.bytes - without, 3 * (161 * 4 + kSlotBiases * 8 + 4));
+  // Shards exchange rows of the whole vocabulary, of multiples of 16 bytes.
+  program.vocab_size = 33;
+  program.vocab_shards = 2;
+  const DevicePlaces shard = PlaceOnDevice(program, limits, 16, 132);
+  EXPECT_EQ(shard.gathered_stride, 36);
+  EXPECT_GE(shard.bytes - places.bytes, kSampledAtOnce * 36 * 4 + 2 * 2 * 3 * 4);
+}
+
 }  // namespace
 }  // namespace skein::kernels::cuda

@@ -21,7 +21,7 @@ __device__ uint64_t ScoreOf(float logit, uint32_t token) {
   const uint32_t key = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return uint64_t{key} << 32 | ~token;
 }
-__device__ DeviceDraw TokenOf(uint64_t score, int32_t first_id) {
+__device__ DeviceDraw::Token TokenOf(uint64_t score, int32_t first_id) {
   if (score == ~uint64_t{0}) return {NAN, -1};
   const auto key = static_cast<uint32_t>(score >> 32);
   const uint32_t bits = key & 0x80000000u ? key ^ 0x80000000u : ~key;
@@ -64,14 +64,67 @@ __global__ void __launch_bounds__(kThreads) GreedyDrawsKernel(GreedyDraws op) {
   __threadfence();
   if (atomicAdd(op.arrived + blockIdx.y, 1u) + 1 < gridDim.x) return;
   __threadfence();
-  const DeviceDraw token = TokenOf(atomicExch(best, 0ull), op.of.first_id);
+  const DeviceDraw::Token token = TokenOf(atomicExch(best, 0ull), op.of.first_id);
   op.arrived[blockIdx.y] = 0;
-  op.of.drawn[blockIdx.y] = token;
+  if (op.candidates != nullptr) {
+    op.candidates[blockIdx.y] = {token.logit, static_cast<float>(token.id)};
+    return;
+  }
+  op.of.drawn[blockIdx.y].largest = token.logit;
+  op.of.drawn[blockIdx.y].id = token.id;
   // Any token serves where the draw fails: what comes of it is void.
   if (op.of.newest_tokens != nullptr) op.of.newest_tokens[row.value] = max(token.id, 0);
 }
 
+// A thread a draw.
+__global__ void __launch_bounds__(kThreads) JoinGreedyDrawsKernel(JoinGreedyDraws op) {
+  WaitForPrevious();
+  LetNextBegin();
+  const int draw = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  if (draw >= op.draws) return;
+  DrawCandidate best = op.candidates[draw];
+  for (int shard = 1; shard < op.shards; ++shard) {
+    const DrawCandidate other = op.candidates[shard * op.draws + draw];
+    if (!isnan(best.logit) && (isnan(other.logit) || other.logit > best.logit)) best = other;
+  }
+  const auto id = static_cast<int32_t>(best.id);
+  op.drawn[draw].largest = best.logit;
+  op.drawn[draw].id = id;
+  // Any token serves where the draw fails: what comes of it is void.
+  op.newest_tokens[op.rows[draw].value] = max(id, 0);
+}
+
+// Blocks (chunk of a row, draw).
+__global__ void __launch_bounds__(kThreads) SpreadRowsKernel(SpreadRows op) {
+  WaitForPrevious();
+  LetNextBegin();
+  const float* const row =
+      op.of.logits + int64_t{op.rows[blockIdx.y].row} * op.of.logits_stride - op.of.first_id;
+  float* const out = op.out + int64_t{blockIdx.y} * op.out_stride;
+  const int64_t begin = int64_t{blockIdx.x} * kChunk;
+  const int64_t end = min(begin + kChunk, op.out_stride);
+  for (int64_t t = begin + threadIdx.x; t < end; t += kThreads) {
+    const bool own = t >= op.of.first_id && t < op.of.first_id + op.of.tokens;
+    out[t] = own ? row[t] : 0.0f;
+  }
+}
+
+unsigned ChunksOf(int64_t tokens) { return static_cast<unsigned>((tokens + kChunk - 1) / kChunk); }
+
 }  // namespace
+
+absl::Status Enqueue(const JoinGreedyDraws& op, Stream stream) {
+  if (op.draws == 0) return absl::OkStatus();
+  const auto blocks = static_cast<unsigned>((op.draws + kThreads - 1) / kThreads);
+  return Launch(JoinGreedyDrawsKernel, {"JoinGreedyDraws", dim3(blocks), dim3(kThreads)}, stream,
+                op);
+}
+
+absl::Status Enqueue(const SpreadRows& op, Stream stream) {
+  if (op.draws == 0) return absl::OkStatus();
+  const dim3 grid(ChunksOf(op.out_stride), static_cast<unsigned>(op.draws));
+  return Launch(SpreadRowsKernel, {"SpreadRows", grid, dim3(kThreads)}, stream, op);
+}
 
 absl::Status Enqueue(const GreedyDraws& op, Stream stream) {
   if (op.of.tokens <= 0 || op.of.logits_stride % kPerLoad != 0 ||
@@ -83,10 +136,8 @@ absl::Status Enqueue(const GreedyDraws& op, Stream stream) {
     return absl::InvalidArgumentError("GreedyDraws: logits are 16-byte aligned");
   }
   if (op.draws == 0) return absl::OkStatus();
-  const LaunchShape shape = {"GreedyDraws",
-                             dim3(static_cast<unsigned>((op.of.tokens + kChunk - 1) / kChunk),
-                                  static_cast<unsigned>(op.draws)),
-                             dim3(kThreads)};
+  const LaunchShape shape = {
+      "GreedyDraws", dim3(ChunksOf(op.of.tokens), static_cast<unsigned>(op.draws)), dim3(kThreads)};
   return Launch(GreedyDrawsKernel, shape, stream, op);
 }
 

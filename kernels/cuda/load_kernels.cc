@@ -26,9 +26,9 @@ constexpr const void* (*kFiles[])() = {
     KernelOfPrefillAttention,
     KernelOfPrefillAttentionWgmma,
     KernelOfPrepareBatch,
-    KernelOfRandomDraws,
     KernelOfRmsNorm,
     KernelOfRopeAppendKv,
+    KernelOfSampledDraws,
     KernelOfStreamKLinear,
     KernelOfSwiGlu,
 };

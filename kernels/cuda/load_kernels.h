@@ -19,9 +19,9 @@ const void* KernelOfPeerSum();
 const void* KernelOfPrefillAttention();
 const void* KernelOfPrefillAttentionWgmma();
 const void* KernelOfPrepareBatch();
-const void* KernelOfRandomDraws();
 const void* KernelOfRmsNorm();
 const void* KernelOfRopeAppendKv();
+const void* KernelOfSampledDraws();
 const void* KernelOfStreamKLinear();
 const void* KernelOfSwiGlu();
 

@@ -127,10 +127,8 @@ absl::Status Sampler::Ask(const Batch& batch, const Rows& rows, BatchResult& res
 void Sampler::AnswerAlone(const Rows& rows) {
   rows.for_each(static_cast<int64_t>(rows_.size()), [&](int64_t i) {
     Row& row = rows_[i];
-    if (!row.valid) return;
-    const DeviceDraw* const made = rows.made(row.output);
-    row.answer =
-        made != nullptr ? Take(row.question, *made) : Answer(row.question, rows.logits(row.output));
+    if (row.valid && row.made != nullptr) row.answer = Take(row.question, *row.made);
+    if (row.open() && shards_ == 1) row.answer = Answer(row.question, rows.logits(row.output));
   });
 }
 
@@ -138,20 +136,15 @@ absl::Status Sampler::AnswerBySummaries(const Rows& rows) {
   int64_t cells = 0;
   for (Row& row : rows_) {
     row.cells = cells;
-    if (row.valid && !row.gathers) cells += SummaryCells(row.question, part_.blocks);
+    if (row.open() && !row.gathers) cells += SummaryCells(row.question, part_.blocks);
   }
   if (cells == 0) return absl::OkStatus();
   own_.resize(cells);
   all_.resize(shards_ * cells);
   rows.for_each(static_cast<int64_t>(rows_.size()), [&](int64_t i) {
     const Row& row = rows_[i];
-    if (!row.valid || row.gathers) return;
-    SummaryCell* const own = own_.data() + row.cells;
-    if (const DeviceDraw* const made = rows.made(row.output); made != nullptr) {
-      SummariseGreedy(*made, own);
-    } else {
-      Summarise(row.question, part_, rows.logits(row.output), own);
-    }
+    if (!row.open() || row.gathers) return;
+    Summarise(row.question, part_, rows.logits(row.output), own_.data() + row.cells);
   });
   const int64_t bytes = cells * static_cast<int64_t>(sizeof(SummaryCell));
   SKEIN_RETURN_IF_ERROR(collectives_->AllGather(ConstView{own_.data(), DType::kU8, 1, bytes},
@@ -159,7 +152,7 @@ absl::Status Sampler::AnswerBySummaries(const Rows& rows) {
                                                 kHostStream));
   summaries_.resize(shards_);
   for (Row& row : rows_) {
-    if (!row.valid || row.gathers) continue;
+    if (!row.open() || row.gathers) continue;
     for (int32_t shard = 0; shard < shards_; ++shard) {
       summaries_[shard] = all_.data() + shard * cells + row.cells;
     }
@@ -177,7 +170,7 @@ absl::Status Sampler::AnswerByGathering(const Rows& rows) {
   for (size_t next = 0; next < rows_.size();) {
     waiting.clear();
     for (; next < rows_.size() && waiting.size() < kGatheredRows; ++next) {
-      if (rows_[next].valid && rows_[next].gathers) waiting.push_back(&rows_[next]);
+      if (rows_[next].open() && rows_[next].gathers) waiting.push_back(&rows_[next]);
     }
     const auto count = static_cast<int64_t>(waiting.size());
     if (count == 0) break;
@@ -240,9 +233,11 @@ absl::Status Sampler::Sample(const Batch& batch, const Rows& rows, BatchResult& 
   result.sampled.clear();
   result.prompt_logprobs.clear();
   SKEIN_RETURN_IF_ERROR(Ask(batch, rows, result));
-  if (shards_ == 1) {
-    AnswerAlone(rows);
-  } else {
+  for (Row& row : rows_) {
+    if (row.draws) row.made = rows.made(row.output);
+  }
+  AnswerAlone(rows);
+  if (shards_ > 1) {
     SKEIN_RETURN_IF_ERROR(AnswerBySummaries(rows));
     SKEIN_RETURN_IF_ERROR(AnswerByGathering(rows));
   }

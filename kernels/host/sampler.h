@@ -41,8 +41,7 @@ class Sampler {
   struct Rows {
     // Returns this shard's logits of an output.
     absl::FunctionRef<absl::Span<const float>(int64_t output)> logits;
-    // Returns the draw that a device has made from this shard's logits of an output, else null. A
-    // shard's own is greedy.
+    // Returns the draw that devices have made of an output, every shard's the same, else null.
     absl::FunctionRef<const DeviceDraw*(int64_t output)> made;
     // Returns the position of a sequence's first row.
     absl::FunctionRef<int64_t(int64_t sequence)> first_position;
@@ -68,10 +67,13 @@ class Sampler {
     int64_t output = 0;
     int32_t slot = 0;
     bool draws = false;
-    int32_t guess = -1;    // the row's own token, where that is a guess
-    bool valid = false;    // its slot's status is OK
+    int32_t guess = -1;  // the row's own token, where that is a guess
+    bool valid = false;  // its slot's status is OK
+    const DeviceDraw* made = nullptr;
     bool gathers = false;  // it needs all logits in one place
-    int64_t cells = 0;     // where its summary begins
+    // Whether it is answered from logits that are here.
+    bool open() const { return valid && made == nullptr; }
+    int64_t cells = 0;  // where its summary begins
     absl::StatusOr<serving::SampledToken> answer = serving::SampledToken{};
   };
 
@@ -82,6 +84,7 @@ class Sampler {
                            int64_t outputs, const Rows& rows);
   void AskOfPrompt(const BatchSequence& sequence, int64_t first_position, int64_t first_output,
                    BatchResult& result);
+  // Those that devices have drawn, and without other shards all.
   void AnswerAlone(const Rows& rows);
   absl::Status AnswerBySummaries(const Rows& rows);
   absl::Status AnswerByGathering(const Rows& rows);

@@ -31,7 +31,8 @@ ProgramSizes CudaSizes(const Program& program, const KvSpec& kv, const Limits& l
     sizes.weights += cuda::DeviceBytes(weight.spec);
   }
   sizes.page = kv.layers * cuda::PageBytes(kv);
-  sizes.workspace = cuda::PlaceOnDevice(program, limits, cuda::kHopperMultiprocessors).bytes;
+  sizes.workspace =
+      cuda::PlaceOnDevice(program, limits, kv.page_size, cuda::kHopperMultiprocessors).bytes;
   sizes.context = cuda::kContextBytes + cuda::kLibraryBytes;
   sizes.graphs = cuda::GraphBytes(program, limits);
   sizes.pinned = cuda::MostPinnedBytes(program, limits);

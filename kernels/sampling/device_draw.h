@@ -6,8 +6,22 @@
 namespace skein::kernels {
 
 struct DeviceDraw {
-  float largest = 0;  // logit of the row; NaN where one is
+  struct Token {
+    float logit = 0;
+    int32_t id = -1;
+  };
+  static constexpr int kMostTold = 20;
+  // For log probabilities, of logits as they came.
+  struct Told {
+    double sum = 0;        // of e^(logit - largest)
+    float largest = 0;     // NaN where one is
+    float logit = 0;       // the token's
+    Token top[kMostTold];  // the most likely ones, as many as were asked for, in any order
+  };
+  float largest = 0;  // logit that was drawn from; NaN where one is
   int32_t id = -1;
+  float mu = 0;  // under mirostat: its state after the draw, where there is a temperature
+  Told told;     // where it was asked for
 };
 
 }  // namespace skein::kernels

@@ -123,6 +123,26 @@ void Draw(const RowQuestion& question, Candidates& candidates, serving::SampledT
   if (params.mirostat_tau > 0.0f) token.mu = NextMu(params, token.mu, chosen, sum);
 }
 
+// ---- Log probabilities ----
+
+// `sum` is of e^(logit - largest), over the row.
+class LogSoftmax {
+ public:
+  LogSoftmax(float largest, double sum) : largest_(largest), log_sum_(std::log(sum)) {}
+  float operator()(float logit) const {
+    return static_cast<float>(double{logit} - double{largest_} - log_sum_);
+  }
+
+ private:
+  const float largest_;
+  const double log_sum_;
+};
+
+void TakeTop(const std::vector<Candidate>& top, const LogSoftmax& softmax,
+             serving::SampledToken& token) {
+  for (const Candidate& c : top) token.top_logprobs.push_back({c.id, softmax(LogitOf(c.key))});
+}
+
 // ---- Summaries ----
 
 // Writes a summary's cells one after the other.
@@ -271,12 +291,9 @@ absl::Status DecideLogprobs(const RowQuestion& question, const Offsets& at, int3
   }
   const double sum = TreeSum(0, static_cast<int64_t>(memory.sums.size()),
                              [&](int64_t block) { return memory.sums[block]; });
-  const double log_sum = std::log(sum);
-  const auto logprob = [&](float logit) {
-    return static_cast<float>(double{logit} - double{all.largest} - log_sum);
-  };
+  const LogSoftmax softmax(all.largest, sum);
   ForEachCell(summaries, at.raw, at.block_sums - at.raw, [&](const SummaryCell& cell) {
-    if (cell.id == token.id) token.logprob = logprob(cell.value);
+    if (cell.id == token.id) token.logprob = softmax(cell.value);
   });
   memory.merged.clear();
   ForEachCell(summaries, at.top, question.logprobs, [&](const SummaryCell& cell) {
@@ -284,9 +301,7 @@ absl::Status DecideLogprobs(const RowQuestion& question, const Offsets& at, int3
   });
   std::sort(memory.merged.begin(), memory.merged.end(), Before);
   memory.merged.resize(std::min<size_t>(memory.merged.size(), question.logprobs));
-  for (const Candidate& c : memory.merged) {
-    token.top_logprobs.push_back({c.id, logprob(LogitOf(c.key))});
-  }
+  TakeTop(memory.merged, softmax, token);
   return absl::OkStatus();
 }
 
@@ -311,21 +326,33 @@ bool NeedsAllLogits(const RowQuestion& question) {
          question.sampling->top_k > kMaxMerged;
 }
 
-bool DrawsInOrder(const serving::SamplingParams& params) {
+bool TakesMostLikely(const serving::SamplingParams& params) {
   // What is adjusted anywhere is at the first position.
-  return params.logprobs < 0 && params.mirostat_tau == 0.0f && params.typical_p >= 1.0f &&
-         !Adjusts(params, 0);
+  return params.temperature == 0.0f && params.logprobs < 0 && !Adjusts(params, 0);
 }
 
 absl::StatusOr<serving::SampledToken> Take(const RowQuestion& question, const DeviceDraw& draw) {
   SKEIN_RETURN_IF_ERROR(
       Check({.largest = draw.largest, .nan = std::isnan(draw.largest)}, question.vocabulary));
-  return serving::SampledToken{.id = draw.id};
-}
-
-void SummariseGreedy(const DeviceDraw& draw, SummaryCell* out) {
-  out[0] = {draw.largest, std::isnan(draw.largest) ? 1 : 0};
-  out[1] = {draw.largest, draw.id};
+  serving::SampledToken token{.id = draw.id};
+  SKEIN_ASSIGN_OR_RETURN(token.mu, CurrentMu(*question.sampling, question.mu));
+  const bool moves =
+      question.sampling->mirostat_tau > 0.0f && question.sampling->temperature > 0.0f;
+  if (moves) token.mu = draw.mu;
+  if (question.logprobs < 0) return token;
+  const DeviceDraw::Told& told = draw.told;
+  SKEIN_RETURN_IF_ERROR(
+      Check({.largest = told.largest, .nan = std::isnan(told.largest)}, question.vocabulary));
+  const LogSoftmax softmax(told.largest, told.sum);
+  token.logprob = softmax(told.logit);
+  std::vector<Candidate>& most = ThreadMemory().merged;
+  most.clear();
+  for (int64_t i = 0; i < std::min<int64_t>(question.logprobs, question.vocabulary); ++i) {
+    most.push_back({DescendingKey(told.top[i].logit), told.top[i].id, 0});
+  }
+  std::sort(most.begin(), most.end(), Before);
+  TakeTop(most, softmax, token);
+  return token;
 }
 
 int64_t SummaryCells(const RowQuestion& question, int32_t blocks) {

@@ -51,9 +51,9 @@ struct RowQuestion {
 inline constexpr int32_t kMaxMerged = 1024;
 bool NeedsAllLogits(const RowQuestion& question);
 
-// Says whether draws with these parameters take logits as they came, and tokens in descending order
-// of them: what Draw does with temperature, top_k, top_p and min_p alone. A device may make them.
-bool DrawsInOrder(const serving::SamplingParams& params);
+// Says whether all draws with these parameters take the most likely token of logits as they came,
+// and tell nothing beside it.
+bool TakesMostLikely(const serving::SamplingParams& params);
 
 // Returns the token of a draw that a device has made. Errors as Sample's.
 absl::StatusOr<serving::SampledToken> Take(const RowQuestion& question, const DeviceDraw& draw);
@@ -68,8 +68,6 @@ int64_t SummaryCells(const RowQuestion& question, int32_t blocks);
 // Summarises the part's logits in out [SummaryCells]. The question must not need all logits.
 void Summarise(const RowQuestion& question, const VocabularyPart& part,
                absl::Span<const float> logits, SummaryCell* out);
-// Puts down the summary of a greedy draw that a device has made from a part.
-void SummariseGreedy(const DeviceDraw& draw, SummaryCell* out);
 // Answers from `summaries`, every shard's, in shard order. Errors are Sample's.
 absl::StatusOr<serving::SampledToken> Decide(const RowQuestion& question, int32_t blocks,
                                              absl::Span<const SummaryCell* const> summaries);

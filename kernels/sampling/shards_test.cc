@@ -186,6 +186,39 @@ TEST(ShardsTest, TellAPromptsToken) {
   }
 }
 
+// What a device tells of a row is as if the row were here.
+TEST(ShardsTest, TakeADevicesDraw) {
+  std::vector<float> logits = Noise(300, 4);
+  const serving::SamplingParams params = {.seed = 8, .logprobs = 3, .mirostat_tau = 2};
+  RowQuestion question = {.vocabulary = 300, .sampling = &params, .mu = 3.5f, .logprobs = 3};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const serving::SampledToken want, Answer(question, logits));
+  DeviceDraw draw = {.largest = 7.125f, .id = want.id, .mu = want.mu};
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(double{logit} - 7.0);
+  draw.told = {.sum = sum, .largest = 7, .logit = logits[want.id]};
+  // In another order.
+  for (int i = 0; i < 3; ++i) {
+    const int32_t id = want.top_logprobs[(i + 1) % 3].id;
+    draw.told.top[i] = {logits[id], id};
+  }
+  SKEIN_ASSERT_OK_AND_ASSIGN(const serving::SampledToken got, Take(question, draw));
+  ExpectSame(got, want);
+  serving::SamplingParams greedy = params;
+  greedy.temperature = 0;
+  question.sampling = &greedy;
+  EXPECT_EQ(Take(question, draw)->mu, 3.5f);
+  question.sampling = &params;
+  draw.told.largest = std::nanf("");
+  EXPECT_THAT(Take(question, draw).status(),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("one is NaN")));
+  question.mu = kInf;
+  EXPECT_THAT(Take(question, draw).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mirostat's mu")));
+  draw.largest = -kInf;
+  EXPECT_THAT(Take(question, draw).status(),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("none is finite")));
+}
+
 TEST(ShardsTest, EveryShardHearsOfWhatHasNoAnswer) {
   const serving::SamplingParams greedy = {.temperature = 0}, some = {.top_k = 5, .logprobs = 2};
   for (const auto& [value, message] :
