@@ -93,6 +93,7 @@ class Layer {
                              .block = kColumns / kVocabularyBlocks,
                              .blocks = blocks};
     p_.program.vocab_shards = shards;
+    if (shards > 1) p_.collectives = collectives;
     p_.Bind(*backend_);
     KvSpec swap = p_.kv_spec;
     swap.pages = 4;
