@@ -284,7 +284,8 @@ class Rank {
     ModelShard& shard = serving_->shard = *std::move(loaded);
     for (const auto& copies : groups.copies) {  // nothing is allocated in a step
       const int64_t elements = plan.max_micro_batch_rows * shard.config.hidden_size;
-      SKEIN_RETURN_IF_ERROR(copies->Buffer(DTypeBytes(plan.hop_dtype, elements)).status());
+      const DType widest = plan.deterministic ? DType::kF32 : plan.hop_dtype;  // sums, and hops
+      SKEIN_RETURN_IF_ERROR(copies->Buffer(DTypeBytes(widest, elements)).status());
     }
     const attach::Ready ready = {.slice_key = shard.program.slice_key,
                                  .slice_digest = shard.weights.slice_digest,

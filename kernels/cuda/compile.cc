@@ -141,12 +141,7 @@ class Compiled final : public CompiledProgram {
 
   // All is of one dtype of 16 bits, what is of F32 aside.
   absl::Status ChooseDType() {
-    const auto is_16_bits = [](DType dtype) {
-      return dtype == DType::kBF16 || dtype == DType::kF16;
-    };
-    const auto first = std::ranges::find_if(
-        program_.buffers, [&](const BufferSpec& buffer) { return is_16_bits(buffer.dtype); });
-    if (first != program_.buffers.end()) dtype_ = first->dtype;
+    dtype_ = DTypeOfMatrices(program_);  // its weights were held against it
     const std::string computes =
         absl::StrCat("; GPUs compute this Program in ", std::string(DTypeName(dtype_)));
     for (const BufferSpec& buffer : program_.buffers) {
@@ -154,19 +149,11 @@ class Compiled final : public CompiledProgram {
       return absl::UnimplementedError(absl::StrCat("buffer ", buffer.name, " is of ",
                                                    std::string(DTypeName(buffer.dtype)), computes));
     }
-    for (const auto& [name, spec] : program_.weights) {
-      if (spec.kind == WeightSpec::Kind::kVector) continue;
-      for (const WeightSpec::Part& part : PartsOf(spec)) {
-        if (part.dtype == dtype_) continue;
-        return absl::UnimplementedError(absl::StrCat(
-            "weight ", name, " is of ", std::string(DTypeName(part.dtype)), computes,
-            ", as the model's configuration says: convert the model, or correct its torch_dtype"));
-      }
-    }
     const KvDType own = dtype_ == DType::kF16 ? KvDType::kF16 : KvDType::kBF16;
     if (kv_ != nullptr && kv_->spec().dtype != own && kv_->spec().dtype != KvDType::kInt8) {
-      return absl::UnimplementedError(
-          absl::StrCat("a cache of neither int8 nor the activations' dtype", computes));
+      return absl::UnimplementedError(absl::StrCat(
+          "the cache is neither of int8 nor of the activations' dtype, as --kv-dtype has it",
+          computes));
     }
     return absl::OkStatus();
   }

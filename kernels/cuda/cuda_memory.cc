@@ -41,14 +41,16 @@ bool FeedsSwiGluAlone(const Program& program, WeightId weight) {
   return feeds;
 }
 
-absl::Status CheckWeight(const WeightSpec& spec) {
+absl::Status CheckWeight(const WeightSpec& spec, DType dtype) {
   SKEIN_RETURN_IF_ERROR(ValidateWeightSpec(spec));
   if (spec.kind == WeightSpec::Kind::kVector) return absl::OkStatus();
   for (const WeightSpec::Part& part : PartsOf(spec)) {
-    if (part.dtype == DType::kBF16 || part.dtype == DType::kF16) continue;
-    return absl::UnimplementedError(
-        absl::StrCat("a matrix of ", std::string(DTypeName(part.dtype)),
-                     "; GPUs compute with BF16 or F16: convert the model, or compute on cpu"));
+    if (part.dtype == dtype) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "a matrix of ", std::string(DTypeName(part.dtype)),
+        "; GPUs compute with BF16 or F16, here ", std::string(DTypeName(dtype)),
+        ", as the model's config.json says or by default: convert the model, correct its "
+        "torch_dtype, or compute on cpu"));
   }
   return absl::OkStatus();
 }
@@ -76,6 +78,13 @@ class CudaWeights::PinnedStaging final : public Staging {
   const int64_t bytes_;
 };
 
+DType DTypeOfMatrices(const Program& program) {
+  for (const BufferSpec& buffer : program.buffers) {
+    if (buffer.dtype == DType::kBF16 || buffer.dtype == DType::kF16) return buffer.dtype;
+  }
+  return DType::kBF16;
+}
+
 absl::StatusOr<std::unique_ptr<CudaWeights>> CudaWeights::Create(const Program& program,
                                                                  int device) {
   auto weights = std::unique_ptr<CudaWeights>(new CudaWeights(program, device));
@@ -90,7 +99,8 @@ absl::Status CudaWeights::Init(const Program& program) {
   offsets_ = {0};
   for (WeightId id = 0; id < static_cast<WeightId>(specs().size()); ++id) {
     const auto& [name, spec] = specs()[id];
-    SKEIN_RETURN_IF_ERROR(Annotate(CheckWeight(spec), absl::StrCat("weight ", name)));
+    SKEIN_RETURN_IF_ERROR(
+        Annotate(CheckWeight(spec, DTypeOfMatrices(program)), absl::StrCat("weight ", name)));
     offsets_.push_back(offsets_.back() + DeviceBytes(spec));
     interleaved_.push_back(spec.kind == WeightSpec::Kind::kMatrix &&
                            spec.rows % (2 * kInterleave) == 0 && FeedsSwiGluAlone(program, id));
@@ -245,7 +255,8 @@ absl::StatusOr<std::unique_ptr<CudaKv>> CudaKv::Create(const KvSpec& spec, int d
   if (spec.dtype == KvDType::kF32 || spec.page_size % kKvBlock != 0 ||
       !KvHeadDimIsSupported(static_cast<int>(spec.head_dim))) {
     return absl::UnimplementedError(
-        absl::StrCat("a cache of pages of ", spec.page_size, " and heads of ", spec.head_dim,
+        absl::StrCat("a cache of ", spec.dtype == KvDType::kF32 ? "F32, " : "", "pages of ",
+                     spec.page_size, " and heads of ", spec.head_dim,
                      "; GPUs have caches of BF16, F16 or int8, pages of a "
                      "multiple of 16 and heads of 64, 96 or 128"));
   }

@@ -63,6 +63,7 @@ ncclResult_t ncclAllReduce(const void*, void*, size_t count, ncclDataType_t type
                            ncclComm_t, cudaStream_t) {
   ++fake_nccl.sums;
   fake_nccl.bf16_sums += type == ncclBfloat16 ? 1 : 0;
+  fake_nccl.f16_sums += type == ncclFloat16 ? 1 : 0;
   fake_nccl.elements = static_cast<int>(count);
   return op == ncclSum ? ncclSuccess : ncclInvalidArgument;
 }

@@ -14,6 +14,7 @@ struct FakeNccl {
   std::atomic<int> blocking_inits = 0;
   std::atomic<int> sums = 0;
   std::atomic<int> bf16_sums = 0;
+  std::atomic<int> f16_sums = 0;
   std::atomic<int> elements = 0;    // of the last sum
   std::atomic<int> sent_bytes = 0;  // by the last message
   std::atomic<int> sent_to = -1;

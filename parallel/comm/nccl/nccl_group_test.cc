@@ -119,8 +119,10 @@ TEST_F(NcclGroupTest, RanksMeetUseTheGroupAndEndTogether) {
     EXPECT_EQ(fake_->elements, 3);
     EXPECT_EQ(fake_->bf16_sums, 1);
     EXPECT_EQ(fake_->sums, 2);
-    EXPECT_THAT(group.AllReduce(call_, {data, DType::kF16, 2, 3}, stream_, patience_),
-                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("sum F32 and BF16, not F16")));
+    SKEIN_EXPECT_OK(group.AllReduce(call_, {data, DType::kF16, 2, 3}, stream_, patience_));
+    EXPECT_EQ(fake_->f16_sums, 1);
+    EXPECT_THAT(group.AllReduce(call_, {data, DType::kU8, 2, 3}, stream_, patience_),
+                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("BF16 and F16, not U8")));
     const Call send = {.operation = Operation::kSend, .peer = 0, .number = 1};
     SKEIN_EXPECT_OK(group.Send(send, ConstView{data, DType::kBF16, 2, 3}, stream_, patience_));
     EXPECT_EQ(fake_->sent_bytes, 12);
