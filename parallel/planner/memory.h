@@ -47,8 +47,8 @@ inline constexpr int64_t kProcessBytes = int64_t{64} << 20;
 inline constexpr int64_t kNcclBytes = int64_t{420} << 20;
 inline constexpr int64_t kNcclGroupBytes = int64_t{90} << 20;
 
-// And where it computes on a GPU, of the host: what the driver, cuBLASLt and NCCL keep there. Such a
-// rank of a small model had 631 MiB that it shared with nobody, on an H200 with driver 580.
+// And where it computes on a GPU, of the host: what the driver, cuBLASLt and NCCL keep there. Such
+// a rank of a small model had 631 MiB that it shared with nobody, on an H200 with driver 580.
 inline constexpr int64_t kDriverBytes = int64_t{576} << 20;
 
 struct RankMemory {
