@@ -18,14 +18,16 @@ class PeerSums {
 
   // What the other ranks' processes open this one's memory with.
   virtual std::string handle() const = 0;
-  // Opens the memory of all ranks, whose handles are by rank. Fails where their devices cannot
-  // reach each other.
+  // Opens the memory of all ranks, whose handles are by rank. FailedPrecondition, with what is
+  // lacking, where their devices or processes cannot reach each other's.
   virtual absl::Status Open(absl::Span<const std::string> handles) = 0;
 
   // Closes the others' memory, which must not be gone before. No stream has sums any more.
   virtual void Close() = 0;
 
-  // Whether Sum takes such a view: F32 or BF16, few bytes, a multiple of 8, aligned so.
+  // The most bytes of a sum.
+  virtual int64_t most_bytes() const = 0;
+  // Whether Sum takes such a view: F32 or BF16, to most_bytes(), a multiple of 8, aligned so.
   virtual bool Takes(const View& data) const = 0;
   // Queues that `data` becomes the sum of all ranks', in place, joined as a binary tree of floats.
   // Behind Open; every rank gives the same size, in the same order. A stream that is being captured

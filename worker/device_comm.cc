@@ -6,10 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/device_events.h"
+#include "base/device_timer.h"
 #include "base/status_macros.h"
+#include "base/units.h"
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/cuda_events.h"
 #include "kernels/cuda/cuda_peer_sums.h"
+#include "kernels/cuda/cuda_timer.h"
 #include "parallel/comm/gather_strings.h"
 #include "parallel/comm/nccl/nccl_transport.h"
 #include "parallel/comm/p2p/peer_transport.h"
@@ -38,21 +41,33 @@ std::string WhyNoSums(const GpuEnd& end, int shards) {
   return absl::StrCat("--deterministic adds what ", shards, " shards have as a tree");
 }
 
-// Small sums over memory, or an error.
+// For a first sum, and for those that are measured.
+constexpr absl::Duration kSumTimeout = absl::Seconds(20);
+
+// Small sums over memory where they can be; an error where they cannot, and are asked for. Where
+// they are not, they are measured against NCCL's.
 absl::StatusOr<std::unique_ptr<comm::DeviceTransport>> OverPeers(
     const GpuEnd& end, comm::MpiRuntime& mpi, comm::Communicator& group,
     std::unique_ptr<comm::DeviceTransport> nccl) {
-  SKEIN_ASSIGN_OR_RETURN(
-      comm::PeerTransport made,
-      comm::MakePeerTransport(group, absl::StrCat(mpi.host_of(mpi.rank())),
-                              kernels::MakeCudaPeerSums(end.gpu, group.rank(), group.size()),
-                              std::move(nccl)));
-  if (made.why_not.empty()) {
-    if (group.rank() == 0) spdlog::info("small sums of '{}' go over peer memory", group.name());
-    return std::move(made.transport);
+  const bool asked = end.asked == DeviceComm::kPeers;
+  std::unique_ptr<DeviceTimer> timer;
+  if (!asked) {
+    SKEIN_ASSIGN_OR_RETURN(timer, kernels::MakeCudaTimer(end.gpu));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("--device-comm=peers, but not for '", group.name(), "': ", made.why_not));
+  SKEIN_ASSIGN_OR_RETURN(comm::PeerTransport made,
+                         comm::MakePeerTransport(group,
+                                                 {.host = absl::StrCat(mpi.host_of(mpi.rank())),
+                                                  .sums = kernels::MakeCudaPeerSums(
+                                                      end.gpu, group.rank(), group.size()),
+                                                  .timer = timer.get(),
+                                                  .timeout = kSumTimeout},
+                                                 std::move(nccl)));
+  if (asked && !made.why_not.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--device-comm=peers, but not for '", group.name(), "': ", made.why_not));
+  }
+  if (group.rank() == 0) spdlog::info("{}", DescribePeerSums(group.name(), made));
+  return std::move(made.transport);
 }
 
 }  // namespace
@@ -111,6 +126,16 @@ absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm as
   return WhyNotNccl(asked, votes);
 }
 
+std::string DescribePeerSums(const std::string& group, const comm::PeerTransport& made) {
+  if (!made.why_not.empty()) {
+    return absl::StrCat("sums of '", group, "' go over NCCL, not over peer memory: ", made.why_not);
+  }
+  return absl::StrCat(
+      "sums of '", group, "' up to ", FormatBytes(made.most_bytes),
+      " go over peer memory, larger ones over NCCL",
+      made.times.empty() ? "" : ", by what each took: ", comm::DescribeTimes(made.times));
+}
+
 absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
     const GpuEnd& end, comm::MpiRuntime& mpi, comm::Communicator* sums,
     absl::Span<comm::Communicator* const> messages) {
@@ -140,7 +165,7 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
     SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<DeviceEvents> events, kernels::MakeCudaEvents(end.gpu));
     SKEIN_ASSIGN_OR_RETURN(auto transport,
                            comm::MakeNcclTransport(*group, end.self, events, end.timeout));
-    if (group == sums && end.asked == DeviceComm::kPeers) {
+    if (group == sums && end.asked != DeviceComm::kNccl) {
       SKEIN_ASSIGN_OR_RETURN(transport, OverPeers(end, mpi, *group, std::move(transport)));
     }
     group->UseDevice(std::move(transport), std::move(events));

@@ -13,17 +13,18 @@
 #include "base/device_copies.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
+#include "parallel/comm/p2p/peer_transport.h"
 #include "worker/device.h"
 
 namespace skein::worker {
 
 enum class DeviceComm {
-  kAuto,  // as kNccl where every rank has a GPU of its own and the library, else as kHost
-  kNccl,  // NCCL alone, or an error
-  // NCCL, and small sums over the memory of GPUs that reach each other; or an error. No GPU has run
-  // it yet.
-  kPeers,
-  kHost,  // by way of the hosts' memory
+  // NCCL where every rank has a GPU of its own and the library, else as kHost. Sums go over peer
+  // memory up to the size that is measured, where GPUs and processes reach each other's.
+  kAuto,
+  kNccl,   // NCCL alone, or an error
+  kPeers,  // NCCL, and all sums that peer memory takes over it, unmeasured; or an error
+  kHost,   // by way of the hosts' memory
 };
 
 // InvalidArgument for other than "auto", "nccl", "peers" and "host".
@@ -43,6 +44,9 @@ absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const Device
 // all ranks alike.
 absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm asked,
                                         const RankDevice& device);
+
+// What the log says of where a group's sums go, and why.
+std::string DescribePeerSums(const std::string& group, const comm::PeerTransport& made);
 
 // What a rank brings with it.
 struct GpuEnd {

@@ -82,5 +82,19 @@ TEST(AgreeOnNcclTest, SlicesExchangeByTheHostsMemory) {
   }
 }
 
+TEST(DescribePeerSums, TellsTheLimitOrWhyThereIsNone) {
+  comm::PeerTransport made = {.most_bytes = 1 << 19};
+  EXPECT_EQ(DescribePeerSums("tp", made),
+            "sums of 'tp' up to 512.0 KiB go over peer memory, larger ones over NCCL");
+  made.times = {{.bytes = 1 << 19, .over_memory = 6e-6, .over_rest = 9.5e-6}};
+  EXPECT_EQ(DescribePeerSums("tp", made),
+            "sums of 'tp' up to 512.0 KiB go over peer memory, larger ones over NCCL, by what each "
+            "took: 512.0 KiB 6.0 and 9.5 us");
+  made.why_not = "rank 1 of the group: CUDA IPC is refused here";
+  EXPECT_EQ(DescribePeerSums("tp", made),
+            "sums of 'tp' go over NCCL, not over peer memory: rank 1 of the group: CUDA IPC is "
+            "refused here");
+}
+
 }  // namespace
 }  // namespace skein::worker

@@ -11,6 +11,7 @@ skein_cuda_library_1() {
                                                      .make_copies = cuda::MakeCudaCopies,
                                                      .make_events = cuda::MakeCudaEvents,
                                                      .make_peer_sums = cuda::MakeCudaPeerSums,
+                                                     .make_timer = cuda::MakeCudaTimer,
                                                      .measure_rates = cuda::MeasureCudaRates};
   static constexpr cuda::CudaLibrary kLibrary = {.build = kBuildIdentity, .functions = &kFunctions};
   return &kLibrary;

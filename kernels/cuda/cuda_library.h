@@ -12,12 +12,14 @@
 #include "absl/status/statusor.h"
 #include "base/device_copies.h"
 #include "base/device_events.h"
+#include "base/device_timer.h"
 #include "base/peer_sums.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/cuda_events.h"
 #include "kernels/cuda/cuda_peer_sums.h"
 #include "kernels/cuda/cuda_rates.h"
+#include "kernels/cuda/cuda_timer.h"
 #include "kernels/ops/backend.h"
 
 namespace skein::kernels::cuda {
@@ -29,6 +31,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& opti
 absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int device);
 absl::StatusOr<std::unique_ptr<DeviceEvents>> MakeCudaEvents(int device);
 absl::StatusOr<std::unique_ptr<PeerSums>> MakeCudaPeerSums(int device, int rank, int ranks);
+absl::StatusOr<std::unique_ptr<DeviceTimer>> MakeCudaTimer(int device);
 absl::StatusOr<CudaRates> MeasureCudaRates(int device);
 
 struct CudaFunctions {
@@ -38,6 +41,7 @@ struct CudaFunctions {
   absl::StatusOr<std::unique_ptr<DeviceCopies>> (*make_copies)(int device);
   absl::StatusOr<std::unique_ptr<DeviceEvents>> (*make_events)(int device);
   absl::StatusOr<std::unique_ptr<PeerSums>> (*make_peer_sums)(int device, int rank, int ranks);
+  absl::StatusOr<std::unique_ptr<DeviceTimer>> (*make_timer)(int device);
   absl::StatusOr<CudaRates> (*measure_rates)(int device);
 };
 

@@ -36,8 +36,8 @@ class CudaPeerSums final : public PeerSums {
     op_.exchange[op_.rank] = exchange_.data();
     op_.turn = reinterpret_cast<uint32_t*>(turn_.data());
     op_.aborted = reinterpret_cast<const uint32_t*>(aborted_.data());
-    SKEIN_CUDA_RETURN_IF_ERROR(cudaIpcGetMemHandle(&handle_, exchange_.data()));
-    return absl::OkStatus();
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceGetPCIBusId(handle_.gpu, sizeof(handle_.gpu), device_));
+    return IpcStatus(cudaIpcGetMemHandle(&handle_.memory, exchange_.data()), "cudaIpcGetMemHandle");
   }
 
   std::string handle() const override {
@@ -48,13 +48,16 @@ class CudaPeerSums final : public PeerSums {
     SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
     for (int rank = 0; rank < op_.ranks; ++rank) {
       if (rank == op_.rank) continue;
-      cudaIpcMemHandle_t theirs;
+      Handle theirs;
       if (handles[rank].size() != sizeof(theirs)) {
         return absl::InternalError(absl::StrCat("rank ", rank, " gave no memory handle"));
       }
       std::memcpy(&theirs, handles[rank].data(), sizeof(theirs));
-      SKEIN_CUDA_RETURN_IF_ERROR(
-          cudaIpcOpenMemHandle(&op_.exchange[rank], theirs, cudaIpcMemLazyEnablePeerAccess));
+      theirs.gpu[sizeof(theirs.gpu) - 1] = 0;
+      SKEIN_RETURN_IF_ERROR(CheckAccess(theirs.gpu));
+      SKEIN_RETURN_IF_ERROR(IpcStatus(
+          cudaIpcOpenMemHandle(&op_.exchange[rank], theirs.memory, cudaIpcMemLazyEnablePeerAccess),
+          absl::StrCat("cudaIpcOpenMemHandle of rank ", rank, "'s memory")));
       opened_.push_back(op_.exchange[rank]);
     }
     return absl::OkStatus();
@@ -66,6 +69,7 @@ class CudaPeerSums final : public PeerSums {
     opened_.clear();
   }
 
+  int64_t most_bytes() const override { return kMostPeerSumBytes; }
   bool Takes(const View& data) const override {
     return (data.dtype == DType::kF32 || data.dtype == DType::kBF16) && data.bytes() % 8 == 0 &&
            data.bytes() <= kMostPeerSumBytes && reinterpret_cast<uintptr_t>(data.data) % 8 == 0;
@@ -86,12 +90,39 @@ class CudaPeerSums final : public PeerSums {
   }
 
  private:
+  // Of a rank's memory, and the GPU that it is on.
+  struct Handle {
+    cudaIpcMemHandle_t memory;
+    char gpu[32];  // its place on the PCI bus
+  };
+
+  // Containers may forbid it.
+  static absl::Status IpcStatus(cudaError_t code, const std::string& what) {
+    if (code == cudaSuccess) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA IPC is refused here: ", CudaStatus(code, what).message()));
+  }
+  // A GPU that this process does not see is left to CUDA IPC to refuse.
+  absl::Status CheckAccess(const char* gpu) const {
+    int other = 0;
+    if (cudaDeviceGetByPCIBusId(&other, gpu) != cudaSuccess) {
+      cudaGetLastError();  // it is no one else's
+      return absl::OkStatus();
+    }
+    if (other == device_) return absl::OkStatus();
+    int can = 0;
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceCanAccessPeer(&can, device_, other));
+    if (can != 0) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("no peer access between GPU ", device_, " and ", other));
+  }
+
   const int device_;
   PeerSum op_;
   DeviceMemory exchange_;
   DeviceMemory turn_;
   PinnedMemory aborted_;
-  cudaIpcMemHandle_t handle_ = {};
+  Handle handle_ = {};
   std::vector<void*> opened_;
 };
 

@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<DeviceEvents>> Events(int device) {
 absl::StatusOr<std::unique_ptr<PeerSums>> Sums(int device, int, int) {
   return Describe(device).status();
 }
+absl::StatusOr<std::unique_ptr<DeviceTimer>> Timer(int device) { return Describe(device).status(); }
 absl::StatusOr<CudaRates> Measure(int) {
   return CudaRates{.read_bytes_per_s = 5, .flops_per_s = 7};
 }
@@ -59,6 +60,7 @@ extern "C" const cuda::CudaLibrary* SKEIN_FAKE_ENTRY() {
                                                      .make_copies = cuda::Copies,
                                                      .make_events = cuda::Events,
                                                      .make_peer_sums = cuda::Sums,
+                                                     .make_timer = cuda::Timer,
                                                      .measure_rates = cuda::Measure};
   static constexpr cuda::CudaLibrary kLibrary = {.build = SKEIN_FAKE_BUILD,
                                                  .functions = &kFunctions};

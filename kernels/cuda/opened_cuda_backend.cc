@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda_library.h"
 #include "kernels/cuda/cuda_peer_sums.h"
 #include "kernels/cuda/cuda_rates.h"
+#include "kernels/cuda/cuda_timer.h"
 #include "kernels/cuda/open_library.h"
 
 namespace skein::kernels {
@@ -58,6 +59,11 @@ absl::StatusOr<std::unique_ptr<DeviceEvents>> MakeCudaEvents(int device) {
 absl::StatusOr<std::unique_ptr<PeerSums>> MakeCudaPeerSums(int device, int rank, int ranks) {
   SKEIN_ASSIGN_OR_RETURN(const auto* cuda, Opened());
   return cuda->make_peer_sums(device, rank, ranks);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceTimer>> MakeCudaTimer(int device) {
+  SKEIN_ASSIGN_OR_RETURN(const auto* cuda, Opened());
+  return cuda->make_timer(device);
 }
 
 absl::StatusOr<CudaRates> MeasureCudaRates(int device) {

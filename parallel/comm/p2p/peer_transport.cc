@@ -5,7 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/dtype.h"
 #include "base/status_macros.h"
+#include "base/stream.h"
+#include "base/view.h"
 #include "parallel/comm/gather_strings.h"
 
 namespace skein::comm {
@@ -13,8 +17,9 @@ namespace {
 
 class SumsOverMemory final : public DeviceTransport {
  public:
-  SumsOverMemory(std::unique_ptr<PeerSums> sums, std::unique_ptr<DeviceTransport> rest)
-      : sums_(std::move(sums)), rest_(std::move(rest)) {}
+  SumsOverMemory(std::unique_ptr<PeerSums> sums, std::unique_ptr<DeviceTransport> rest,
+                 int64_t most_bytes)
+      : sums_(std::move(sums)), rest_(std::move(rest)), most_bytes_(most_bytes) {}
   // The rest's end is the ranks' common one: all have closed before one's memory goes.
   ~SumsOverMemory() override {
     sums_->Close();
@@ -24,8 +29,9 @@ class SumsOverMemory final : public DeviceTransport {
   // By size alone, which is every rank's.
   absl::Status AllReduce(const Call& call, View data, Stream stream,
                          const Patience& patience) override {
-    return sums_->Takes(data) ? sums_->Sum(data, stream)
-                              : rest_->AllReduce(call, data, stream, patience);
+    return data.bytes() <= most_bytes_ && sums_->Takes(data)
+               ? sums_->Sum(data, stream)
+               : rest_->AllReduce(call, data, stream, patience);
   }
   absl::Status Send(const Call& call, ConstView data, Stream stream,
                     const Patience& patience) override {
@@ -46,6 +52,7 @@ class SumsOverMemory final : public DeviceTransport {
  private:
   const std::unique_ptr<PeerSums> sums_;
   std::unique_ptr<DeviceTransport> rest_;
+  const int64_t most_bytes_;
 };
 
 // The first rank's reason; empty where none has one.
@@ -59,25 +66,74 @@ absl::StatusOr<std::string> Agree(Communicator& group, const std::string& why_no
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
+// A first sum, which tells whether what devices write comes through.
+absl::Status TrySum(const PeerEnd& end) {
+  PeerSums& sums = **end.sums;
+  SKEIN_ASSIGN_OR_RETURN(void* const data, end.timer->Memory(sums.most_bytes()));
+  SKEIN_RETURN_IF_ERROR(
+      end.timer->Capture([&] { return sums.Sum({data, DType::kF32, 1, 2}, end.timer->stream()); }));
+  const absl::Time deadline = absl::Now() + end.timeout;
+  const absl::Status status = end.timer
+                                  ->Replay([&]() -> absl::Status {
+                                    if (absl::Now() < deadline) return absl::OkStatus();
+                                    return absl::DeadlineExceededError(
+                                        absl::StrCat("a first sum over peer memory was not over "
+                                                     "within ",
+                                                     absl::FormatDuration(end.timeout)));
+                                  })
+                                  .status();
+  if (!status.ok()) sums.Abort();
+  return status;
+}
+
+// Sets how large sums may be, as rank 0 measures.
+absl::Status FindCrossover(Communicator& group, const PeerEnd& end, PeerTransport& made) {
+  PeerSums& sums = **end.sums;
+  made.most_bytes = sums.most_bytes();
+  if (end.timer == nullptr) return absl::OkStatus();
+  SKEIN_ASSIGN_OR_RETURN(made.why_not, Agree(group, Message(TrySum(end))));
+  if (!made.why_not.empty()) return absl::OkStatus();
+  auto times = TimeSums(group, sums, *made.transport, *end.timer, end.timeout);
+  if (!times.ok()) {
+    sums.Abort();
+    made.transport->Abort();
+    return times.status();
+  }
+  made.times = *std::move(times);
+  made.most_bytes = CrossoverOf(made.times);
+  SKEIN_RETURN_IF_ERROR(
+      group.Broadcast({&made.most_bytes, DType::kU8, 1, sizeof(made.most_bytes)}, 0, kHostStream));
+  if (made.most_bytes == 0) {
+    made.why_not = absl::StrCat("it is slower at all sizes: ", DescribeTimes(made.times));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<PeerTransport> MakePeerTransport(Communicator& group, const std::string& host,
-                                                absl::StatusOr<std::unique_ptr<PeerSums>> sums,
+absl::StatusOr<PeerTransport> MakePeerTransport(Communicator& group, PeerEnd end,
                                                 std::unique_ptr<DeviceTransport> rest) {
   PeerTransport made = {.transport = std::move(rest)};
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, GatherStrings(group, host));
-  if (std::any_of(hosts.begin(), hosts.end(), [&](const auto& other) { return other != host; })) {
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, GatherStrings(group, end.host));
+  if (std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host != end.host; })) {
     made.why_not = "the group's ranks are on several hosts";
     return made;
   }
-  SKEIN_ASSIGN_OR_RETURN(made.why_not, Agree(group, Message(sums.status())));
+  SKEIN_ASSIGN_OR_RETURN(made.why_not, Agree(group, Message(end.sums.status())));
   if (!made.why_not.empty()) return made;
+  PeerSums& sums = **end.sums;
   SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> handles,
-                         GatherStrings(group, (*sums)->handle()));
-  SKEIN_ASSIGN_OR_RETURN(made.why_not, Agree(group, Message((*sums)->Open(handles))));
+                         GatherStrings(group, sums.handle()));
+  SKEIN_ASSIGN_OR_RETURN(made.why_not, Agree(group, Message(sums.Open(handles))));
+  if (made.why_not.empty()) SKEIN_RETURN_IF_ERROR(FindCrossover(group, end, made));
   if (made.why_not.empty()) {
-    made.transport = std::make_unique<SumsOverMemory>(*std::move(sums), std::move(made.transport));
+    made.transport = std::make_unique<SumsOverMemory>(*std::move(end.sums),
+                                                      std::move(made.transport), made.most_bytes);
+    return made;
   }
+  sums.Close();
+  // All have closed before one's memory goes.
+  SKEIN_RETURN_IF_ERROR(group.Barrier(kHostStream));
   return made;
 }
 

@@ -2,26 +2,41 @@
 // transport.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/device_timer.h"
 #include "base/peer_sums.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/device_transport.h"
+#include "parallel/comm/p2p/crossover.h"
 
 namespace skein::comm {
 
-struct PeerTransport {
-  std::unique_ptr<DeviceTransport> transport;
-  std::string why_not;  // it is `rest` alone; empty where small sums go over memory
+// What a rank brings with it.
+struct PeerEnd {
+  std::string host;                                // equal texts on ranks of one host
+  absl::StatusOr<std::unique_ptr<PeerSums>> sums;  // or why it has none
+  // Of its device, to measure how large sums may be; null on all ranks: all that `sums` takes.
+  DeviceTimer* timer = nullptr;
+  absl::Duration timeout = absl::InfiniteDuration();  // of a sum that is measured
 };
 
-// A call of all ranks of `group`, over which handles are exchanged. `sums` is this rank's, or why
-// it has none; `host` tells ranks of one host by equal texts. All ranks sum alike: `rest` makes
-// every sum where they are of several hosts, or one of them cannot. Errors are those of `group`.
-absl::StatusOr<PeerTransport> MakePeerTransport(Communicator& group, const std::string& host,
-                                                absl::StatusOr<std::unique_ptr<PeerSums>> sums,
+struct PeerTransport {
+  std::unique_ptr<DeviceTransport> transport;
+  std::string why_not;          // it is `rest` alone; empty where small sums go over memory
+  int64_t most_bytes = 0;       // of these
+  std::vector<SumTimes> times;  // where they were measured, this rank's
+};
+
+// A call of all ranks of `group`, over which handles are exchanged. All ranks sum alike: `rest`
+// makes every sum where they are of several hosts, where one of them cannot, and where it is faster
+// at all sizes as rank 0 measures. Errors are those of `group`, and of what is measured.
+absl::StatusOr<PeerTransport> MakePeerTransport(Communicator& group, PeerEnd end,
                                                 std::unique_ptr<DeviceTransport> rest);
 
 }  // namespace skein::comm

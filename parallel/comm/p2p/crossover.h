@@ -1,0 +1,42 @@
+// Up to which size a group's sums go over the memory of its devices, and beyond which over another
+// transport: measured as the group is made.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/device_timer.h"
+#include "base/peer_sums.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/device_transport.h"
+
+namespace skein::comm {
+
+// Seconds of a sum in a graph of several, medians.
+struct SumTimes {
+  int64_t bytes = 0;
+  double over_memory = 0;
+  double over_rest = 0;
+};
+
+// Returns the largest size up to which no sum is slower over memory; 0 where the smallest one is.
+// `times` are of growing sizes. Pure.
+int64_t CrossoverOf(absl::Span<const SumTimes> times);
+
+// "8.0 KiB 3.1 and 6.6 us, 1.0 MiB 9.2 and 14.1 us"
+std::string DescribeTimes(absl::Span<const SumTimes> times);
+
+// Times sums of both kinds, from 8 KiB to what `sums` takes, in doubling sizes, on `timer`'s
+// device. A call of all ranks of `group`, which make as many sums of each kind, one kind after the
+// other; the times are the calling rank's own. Takes some 20 ms where each rank has a device of its
+// own. DeadlineExceeded where a sum is not over within `timeout`; behind any error sums may be
+// under way until both are aborted.
+absl::StatusOr<std::vector<SumTimes>> TimeSums(Communicator& group, PeerSums& sums,
+                                               DeviceTransport& rest, DeviceTimer& timer,
+                                               absl::Duration timeout);
+
+}  // namespace skein::comm
