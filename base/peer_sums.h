@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -14,6 +16,18 @@ namespace skein {
 // One rank's end of a group. One thread at a time, except Abort.
 class PeerSums {
  public:
+  // Whom a sum has waited for longer than sums take.
+  struct Wait {
+    std::vector<int> ranks;
+    std::string sum;  // "sum 3 of step 7 (8192 bytes of BF16, order 1a2b3c4d)"
+  };
+  // A rank that makes another sum than this one.
+  struct Disagreement {
+    int rank = 0;
+    std::string expected;  // as Wait::sum: this rank's
+    std::string seen;      // the other one's
+  };
+
   virtual ~PeerSums() = default;
 
   // What the other ranks' processes open this one's memory with.
@@ -33,6 +47,14 @@ class PeerSums {
   // Behind Open; every rank gives the same size, in the same order. A stream that is being captured
   // takes it, too.
   virtual absl::Status Sum(View data, Stream stream) = 0;
+  // Sums that `stream` gets from now on are those of this step, of which ranks have to have the
+  // same order; `order` is its digest. Costs the device some 2 us.
+  virtual absl::Status BeginStep(int64_t step, uint32_t order, Stream stream) = 0;
+
+  // What devices have told so far, without waiting for them. After a disagreement nobody is waited
+  // for any more, and data are void.
+  virtual std::optional<Wait> Waiting() const = 0;
+  virtual std::optional<Disagreement> Disagrees() const = 0;
   // Ends the waiting of sums that streams have or get; their data are void. Any thread.
   virtual void Abort() = 0;
 };

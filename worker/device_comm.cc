@@ -56,7 +56,8 @@ absl::StatusOr<std::unique_ptr<comm::DeviceTransport>> OverPeers(
   }
   SKEIN_ASSIGN_OR_RETURN(comm::PeerTransport made,
                          comm::MakePeerTransport(group,
-                                                 {.host = absl::StrCat(mpi.host_of(mpi.rank())),
+                                                 {.self = end.self,
+                                                  .host = absl::StrCat(mpi.host_of(mpi.rank())),
                                                   .sums = kernels::MakeCudaPeerSums(
                                                       end.gpu, group.rank(), group.size()),
                                                   .timer = timer.get(),

@@ -101,9 +101,9 @@ int main(int argc, char** argv) {
   skein::AddParsed(
       app, "--device-comm", options.device_comm, skein::worker::ParseDeviceComm,
       "how activations go from GPU to GPU: nccl; peers, which is nccl with small sums over the "
-      "memory of GPUs of one host, and is not tried out yet; host, by way of the hosts' memory, "
-      "which is slow; or auto: nccl where each rank has a GPU of its own and NCCL is installed, "
-      "else host")
+      "memory of GPUs of one host; host, by way of the hosts' memory, which is slow; or auto: "
+      "where each rank has a GPU of its own and NCCL is installed, nccl with sums over peer memory "
+      "up to a size that is measured, else host")
       ->default_str("auto");
   app.add_option("--backend", options.backend,
                  "on CPUs: cpu, or reference: scalar and slow, for comparison")

@@ -404,7 +404,7 @@ absl::Status CudaExecutable::Run(int i) {
   put_down_bytes_ = 0;
   SKEIN_RETURN_IF_ERROR(TakeBackGuesses(i));
   SKEIN_RETURN_IF_ERROR(TakeIn(i));
-  if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch.step);
+  if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch);
   SKEIN_RETURN_IF_ERROR(CopyPages(batch));
   const int32_t padded = profile_steps_ > 0 ? 0 : GraphRows();
   runs_[i].what = absl::StrCat(

@@ -4,13 +4,18 @@
 
 #include <atomic>
 #include <cstring>
-#include <utility>
+#include <new>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/dtype.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_library.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/peer_memory.h"
 #include "kernels/cuda/peer_sum.h"
 #include "kernels/cuda/resources.h"
 
@@ -20,22 +25,21 @@ namespace {
 class CudaPeerSums final : public PeerSums {
  public:
   CudaPeerSums(int device, int rank, int ranks) : device_(device) {
-    op_.rank = rank;
-    op_.ranks = ranks;
+    memory_.rank = rank;
+    memory_.ranks = ranks;
   }
   ~CudaPeerSums() override { Close(); }
 
   absl::Status Init() {
     SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
     // An allocation of its own: a handle opens all of one.
-    SKEIN_ASSIGN_OR_RETURN(
-        exchange_, DeviceMemory::Allocate(ExchangeBytes(op_.ranks), "sums over peer memory"));
-    SKEIN_ASSIGN_OR_RETURN(turn_, DeviceMemory::Allocate(2 * sizeof(uint32_t), "peer sums"));
-    SKEIN_ASSIGN_OR_RETURN(aborted_, PinnedMemory::Allocate(sizeof(uint32_t), "peer sums"));
-    std::memset(aborted_.data(), 0, sizeof(uint32_t));
-    op_.exchange[op_.rank] = exchange_.data();
-    op_.turn = reinterpret_cast<uint32_t*>(turn_.data());
-    op_.aborted = reinterpret_cast<const uint32_t*>(aborted_.data());
+    SKEIN_ASSIGN_OR_RETURN(exchange_,
+                           DeviceMemory::Allocate(kExchangeBytes, "sums over peer memory"));
+    SKEIN_ASSIGN_OR_RETURN(turn_, DeviceMemory::Allocate(sizeof(PeerTurn), "peer sums"));
+    SKEIN_ASSIGN_OR_RETURN(report_, PinnedMemory::Allocate(sizeof(PeerReport), "peer sums"));
+    memory_.exchange[memory_.rank] = exchange_.data();
+    memory_.turn = reinterpret_cast<PeerTurn*>(turn_.data());
+    memory_.report = new (report_.data()) PeerReport;
     SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceGetPCIBusId(handle_.gpu, sizeof(handle_.gpu), device_));
     return IpcStatus(cudaIpcGetMemHandle(&handle_.memory, exchange_.data()), "cudaIpcGetMemHandle");
   }
@@ -46,8 +50,8 @@ class CudaPeerSums final : public PeerSums {
 
   absl::Status Open(absl::Span<const std::string> handles) override {
     SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
-    for (int rank = 0; rank < op_.ranks; ++rank) {
-      if (rank == op_.rank) continue;
+    for (int rank = 0; rank < memory_.ranks; ++rank) {
+      if (rank == memory_.rank) continue;
       Handle theirs;
       if (handles[rank].size() != sizeof(theirs)) {
         return absl::InternalError(absl::StrCat("rank ", rank, " gave no memory handle"));
@@ -55,10 +59,11 @@ class CudaPeerSums final : public PeerSums {
       std::memcpy(&theirs, handles[rank].data(), sizeof(theirs));
       theirs.gpu[sizeof(theirs.gpu) - 1] = 0;
       SKEIN_RETURN_IF_ERROR(CheckAccess(theirs.gpu));
-      SKEIN_RETURN_IF_ERROR(IpcStatus(
-          cudaIpcOpenMemHandle(&op_.exchange[rank], theirs.memory, cudaIpcMemLazyEnablePeerAccess),
-          absl::StrCat("cudaIpcOpenMemHandle of rank ", rank, "'s memory")));
-      opened_.push_back(op_.exchange[rank]);
+      SKEIN_RETURN_IF_ERROR(
+          IpcStatus(cudaIpcOpenMemHandle(&memory_.exchange[rank], theirs.memory,
+                                         cudaIpcMemLazyEnablePeerAccess),
+                    absl::StrCat("cudaIpcOpenMemHandle of rank ", rank, "'s memory")));
+      opened_.push_back(memory_.exchange[rank]);
     }
     return absl::OkStatus();
   }
@@ -77,16 +82,41 @@ class CudaPeerSums final : public PeerSums {
 
   absl::Status Sum(View data, Stream stream) override {
     SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
-    PeerSum op = op_;
-    op.dtype = data.dtype;
-    op.bytes = data.bytes();
-    op.data = data.data;
-    return Enqueue(op, stream);
+    return Enqueue(
+        PeerSum{.memory = memory_, .dtype = data.dtype, .bytes = data.bytes(), .data = data.data},
+        stream);
+  }
+
+  absl::Status BeginStep(int64_t step, uint32_t order, Stream stream) override {
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
+    return Enqueue(
+        BeginPeerStep{.turn = memory_.turn, .step = static_cast<uint32_t>(step), .order = order},
+        stream);
+  }
+
+  std::optional<Wait> Waiting() const override {
+    PeerReport& report = *memory_.report;
+    Wait wait;
+    for (int rank = 0; rank < memory_.ranks; ++rank) {
+      if (Read(report.late[rank]) != 0) wait.ranks.push_back(rank);
+    }
+    if (wait.ranks.empty()) return std::nullopt;
+    wait.sum = Describe(report.own);
+    return wait;
+  }
+
+  std::optional<Disagreement> Disagrees() const override {
+    PeerReport& report = *memory_.report;
+    for (int rank = 0; rank < memory_.ranks; ++rank) {
+      if (Read(report.wrong[rank]) == 0) continue;
+      return Disagreement{
+          .rank = rank, .expected = Describe(report.own), .seen = Describe(report.theirs[rank])};
+    }
+    return std::nullopt;
   }
 
   void Abort() override {
-    auto* const word = reinterpret_cast<uint32_t*>(aborted_.data());
-    std::atomic_ref(*word).store(1, std::memory_order_release);
+    std::atomic_ref(memory_.report->aborted).store(1, std::memory_order_release);
   }
 
  private:
@@ -95,6 +125,17 @@ class CudaPeerSums final : public PeerSums {
     cudaIpcMemHandle_t memory;
     char gpu[32];  // its place on the PCI bus
   };
+
+  // Of a word that the device writes.
+  static uint32_t Read(uint32_t& word) {
+    return std::atomic_ref(word).load(std::memory_order_acquire);
+  }
+  static std::string Describe(PeerSumHead& head) {
+    const uint32_t size = Read(head.size);
+    return absl::StrFormat(
+        "sum %d of step %d (%d bytes of %s, order %08x)", Read(head.sum), Read(head.step),
+        size & 0xffffff, std::string(DTypeName(static_cast<DType>(size >> 24))), Read(head.order));
+  }
 
   // Containers may forbid it.
   static absl::Status IpcStatus(cudaError_t code, const std::string& what) {
@@ -118,10 +159,10 @@ class CudaPeerSums final : public PeerSums {
   }
 
   const int device_;
-  PeerSum op_;
+  PeerMemory memory_;
   DeviceMemory exchange_;
   DeviceMemory turn_;
-  PinnedMemory aborted_;
+  PinnedMemory report_;
   Handle handle_ = {};
   std::vector<void*> opened_;
 };

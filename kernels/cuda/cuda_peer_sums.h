@@ -8,7 +8,7 @@
 
 namespace skein::kernels {
 
-// Takes 512 KiB of the device for each of `ranks`, up to 8. Fails without libskein_cuda.so as
+// Takes 8 MiB of the device, and is for up to 8 ranks. Fails without libskein_cuda.so as
 // CountCudaDevices.
 absl::StatusOr<std::unique_ptr<PeerSums>> MakeCudaPeerSums(int device, int rank, int ranks);
 

@@ -1,166 +1,194 @@
-// Each thread sends 8 bytes of its rank's data to all others, as one packet of 16 bytes: two words
-// of data, each with the number of the sum beside it. It then looks at its own buffer until the
-// others' packets are there. A word and its number are written at once, so that no fence and no
-// flag is needed. Packets of a sum go to the half of the buffer that the last sum did not use. A
-// rank that writes to a half again has all packets of the sum between, whose sender had read that
-// half: so two halves are enough.
+// Each thread has 8 bytes of data, or in two shots 8 of each rank's part. It sends them as one
+// packet to each rank that sums them, and looks at its own buffer until the others' packets are
+// there: it waits for nobody but the threads of its number on the other ranks.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
+#include "kernels/cuda/peer_packets.cuh"
 #include "kernels/cuda/peer_sum.h"
-#include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPacket = 16;
-constexpr int kData = 8;
-// Looks between two at the host's memory, which is 1 us away.
-constexpr int kLooks = 1024;
 
-__device__ void StorePacket(void* to, const uint4& packet) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(packet.x),
-               "r"(packet.y), "r"(packet.z), "r"(packet.w)
-               : "memory");
-}
-__device__ uint4 LoadPacket(const void* from) {
-  uint4 packet;
-  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(packet.x), "=r"(packet.y), "=r"(packet.z), "=r"(packet.w)
-               : "l"(from)
-               : "memory");
-  return packet;
-}
-__device__ uint32_t LoadWord(const uint32_t* from) {
-  return *const_cast<const volatile uint32_t*>(from);
-}
+struct Params {
+  PeerMemory memory;
+  uint2* data;
+  int64_t units;  // of 8 bytes
+  uint32_t size;  // as a head tells it
+};
 
-// Of values[kBegin] to values[kEnd - 1].
-template <int kBegin, int kEnd>
-__device__ float TreeOf(const float* values) {
-  if constexpr (kEnd - kBegin == 1) {
-    return values[kBegin];
-  } else {
-    constexpr int kCount = kEnd - kBegin;
-    constexpr int kLeft = kCount > 4 ? 4 : (kCount > 2 ? 2 : 1);
-    return TreeOf<kBegin, kBegin + kLeft>(values) + TreeOf<kBegin + kLeft, kEnd>(values);
-  }
-}
-
-// A word of data: a float, or two of BF16.
-template <typename T, int kRanks>
-__device__ uint32_t SumOf(const uint32_t (&words)[kRanks]) {
-  float low[kRanks];
-  if constexpr (sizeof(T) == 4) {
+// Gives the sum of `mine` and the others' packets, which lie at packet(rank). Returns false where
+// nobody is to be waited for.
+template <typename T, int kRanks, typename Packet>
+__device__ bool SumUnit(const PeerMemory& memory, const PeerPlaces& places, uint2 mine,
+                        Packet packet, uint2& sum) {
+  uint32_t first[kRanks], second[kRanks];
+  bool here = true;
 #pragma unroll
-    for (int r = 0; r < kRanks; ++r) low[r] = __uint_as_float(words[r]);
-    return __float_as_uint(TreeOf<0, kRanks>(low));
-  } else {
-    float high[kRanks];
-#pragma unroll
-    for (int r = 0; r < kRanks; ++r) {
-      const float2 pair = FloatsOf<T>(words[r]);
-      low[r] = pair.x;
-      high[r] = pair.y;
+  for (int r = 0; r < kRanks; ++r) {
+    uint2 theirs = mine;
+    if (r != memory.rank && here) {
+      here = AwaitPacket(memory, places.At(memory, memory.rank, packet(r)), places.number, theirs);
     }
-    return RoundedPair<T>(TreeOf<0, kRanks>(low), TreeOf<0, kRanks>(high));
+    first[r] = theirs.x;
+    second[r] = theirs.y;
   }
+  sum = make_uint2(SumOf<T, kRanks>(first), SumOf<T, kRanks>(second));
+  return here;
 }
 
-// Blocks of kThreads packets.
+// Blocks of kThreads units behind block 0. Packet p of sender s is packet s * units + p.
 template <typename T, int kRanks>
-__global__ void __launch_bounds__(kThreads) PeerSumKernel(PeerSum op) {
+__global__ void __launch_bounds__(kThreads) OneShotKernel(Params op) {
   WaitForPrevious();
   LetNextBegin();
-  const uint32_t number = LoadWord(op.turn) + 1;
-  const int64_t unit = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (unit < op.bytes / kData) {
-    const int64_t half = (number & 1) * kRanks;
-    const auto place = [&](int from) {
-      return (half + from) * (kMostPeerSumBytes / kData) * kPacket + unit * kPacket;
-    };
-    auto* const data = static_cast<uint2*>(op.data) + unit;
-    const uint2 mine = *data;
-    uint32_t first[kRanks], second[kRanks];
+  const PeerMemory& memory = op.memory;
+  const PeerPlaces places(memory);
+  const int64_t unit = (int64_t{blockIdx.x} - 1) * kThreads + threadIdx.x;
+  if (blockIdx.x == 0) {
+    ExchangeHeads(memory, places, op.size);
+  } else if (unit < op.units) {
+    const uint2 mine = op.data[unit];
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) {
-      if (r == op.rank) continue;
-      StorePacket(static_cast<char*>(op.exchange[r]) + place(op.rank),
-                  make_uint4(mine.x, number, mine.y, number));
+      if (r == memory.rank) continue;
+      StorePacket(places.At(memory, r, memory.rank * op.units + unit), mine.x, mine.y,
+                  places.number);
     }
-    bool here = true;
+    uint2 sum;
+    if (SumUnit<T, kRanks>(memory, places, mine, [&](int r) { return r * op.units + unit; }, sum)) {
+      op.data[unit] = sum;
+    }
+  }
+  CountSum(memory, places);
+}
+
+// Rank r sums units [r * part, (r + 1) * part) of all. Blocks of kThreads units of each part behind
+// block 0. Packets as above, of parts; those of the second shot lie behind them.
+template <typename T, int kRanks>
+__global__ void __launch_bounds__(kThreads) TwoShotKernel(Params op) {
+  WaitForPrevious();
+  LetNextBegin();
+  const PeerMemory& memory = op.memory;
+  const PeerPlaces places(memory);
+  const int64_t part = (op.units + kRanks - 1) / kRanks;
+  const int64_t unit = (int64_t{blockIdx.x} - 1) * kThreads + threadIdx.x;
+  // Whether rank r's part has the unit, and where in the data.
+  const auto has = [&](int r) { return unit < part && r * part + unit < op.units; };
+  const auto at = [&](int r) { return r * part + unit; };
+  if (blockIdx.x == 0) {
+    ExchangeHeads(memory, places, op.size);
+    CountSum(memory, places);
+    return;
+  }
+#pragma unroll
+  for (int r = 0; r < kRanks; ++r) {
+    if (r == memory.rank || !has(r)) continue;
+    const uint2 mine = op.data[at(r)];
+    StorePacket(places.At(memory, r, at(memory.rank)), mine.x, mine.y, places.number);
+  }
+  const int64_t second = kRanks * part;
+  bool here = true;
+  if (has(memory.rank)) {
+    uint2 sum;
+    here = SumUnit<T, kRanks>(memory, places, op.data[at(memory.rank)], at, sum);
+    if (here) op.data[at(memory.rank)] = sum;
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) {
-      if (r == op.rank) {
-        first[r] = mine.x;
-        second[r] = mine.y;
-        continue;
-      }
-      const char* const from = static_cast<const char*>(op.exchange[op.rank]) + place(r);
-      uint4 packet = LoadPacket(from);
-      for (int looks = 1; here && (packet.y != number || packet.w != number); ++looks) {
-        if (looks % kLooks == 0) here = LoadWord(op.aborted) == 0;
-        packet = LoadPacket(from);
-      }
-      first[r] = packet.x;
-      second[r] = packet.z;
+      if (r == memory.rank || !here) continue;
+      StorePacket(places.At(memory, r, second + at(memory.rank)), sum.x, sum.y, places.number);
     }
-    if (here) *data = make_uint2(SumOf<T, kRanks>(first), SumOf<T, kRanks>(second));
   }
-  __syncthreads();
-  // The block that comes last counts the sum: all have read the number by then.
-  if (threadIdx.x != 0) return;
-  if (atomicAdd(&op.turn[1], 1) == gridDim.x - 1) {
-    op.turn[1] = 0;
-    op.turn[0] = number;
+#pragma unroll
+  for (int r = 0; r < kRanks; ++r) {
+    if (r == memory.rank || !has(r) || !here) continue;
+    uint2 sum;
+    here = AwaitPacket(memory, places.At(memory, memory.rank, second + at(r)), places.number, sum);
+    if (here) op.data[at(r)] = sum;
   }
+  CountSum(memory, places);
+}
+
+// A block of one thread.
+__global__ void BeginPeerStepKernel(BeginPeerStep op) {
+  WaitForPrevious();
+  LetNextBegin();
+  op.turn->step = op.step;
+  op.turn->order = op.order;
+  op.turn->earlier = op.turn->number;
+}
+
+template <typename T, int kRanks>
+absl::Status Start(const PeerSum& op, Stream stream) {
+  const bool one = op.shots == PeerSum::Shots::kOne ||
+                   (op.shots == PeerSum::Shots::kBySize && op.bytes <= MostOneShotBytes(kRanks));
+  const int64_t units = op.bytes / kPacketData;
+  const int64_t of_block = one ? units : (units + kRanks - 1) / kRanks;
+  const auto blocks = static_cast<unsigned>(1 + (of_block + kThreads - 1) / kThreads);
+  const LaunchShape shape = {.name = "peer sum", .grid = {blocks}, .block = {kThreads}};
+  const Params params = {
+      .memory = op.memory,
+      .data = static_cast<uint2*>(op.data),
+      .units = units,
+      .size = static_cast<uint32_t>(op.bytes) | (static_cast<uint32_t>(op.dtype) << 24)};
+  return one ? Launch(OneShotKernel<T, kRanks>, shape, stream, params)
+             : Launch(TwoShotKernel<T, kRanks>, shape, stream, params);
 }
 
 template <typename T>
-absl::Status LaunchFor(const PeerSum& op, Stream stream) {
-  const auto blocks = static_cast<unsigned>((op.bytes / kData + kThreads - 1) / kThreads);
-  const LaunchShape shape = {.name = "peer sum", .grid = {blocks}, .block = {kThreads}};
-  switch (op.ranks) {
+absl::Status StartFor(const PeerSum& op, Stream stream) {
+  switch (op.memory.ranks) {
     case 2:
-      return Launch(PeerSumKernel<T, 2>, shape, stream, op);
+      return Start<T, 2>(op, stream);
     case 3:
-      return Launch(PeerSumKernel<T, 3>, shape, stream, op);
+      return Start<T, 3>(op, stream);
     case 4:
-      return Launch(PeerSumKernel<T, 4>, shape, stream, op);
+      return Start<T, 4>(op, stream);
     case 5:
-      return Launch(PeerSumKernel<T, 5>, shape, stream, op);
+      return Start<T, 5>(op, stream);
     case 6:
-      return Launch(PeerSumKernel<T, 6>, shape, stream, op);
+      return Start<T, 6>(op, stream);
     case 7:
-      return Launch(PeerSumKernel<T, 7>, shape, stream, op);
+      return Start<T, 7>(op, stream);
     default:
-      return Launch(PeerSumKernel<T, 8>, shape, stream, op);
+      return Start<T, 8>(op, stream);
   }
 }
 
 }  // namespace
 
 absl::Status Enqueue(const PeerSum& op, Stream stream) {
-  if (op.ranks < 2 || op.ranks > kMostPeers || op.rank < 0 || op.rank >= op.ranks) {
+  const PeerMemory& memory = op.memory;
+  if (memory.ranks < 2 || memory.ranks > kMostPeers || memory.rank < 0 ||
+      memory.rank >= memory.ranks) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a peer sum of rank ", op.rank, " of ", op.ranks));
+        absl::StrCat("a peer sum of rank ", memory.rank, " of ", memory.ranks));
   }
-  if (op.bytes < 0 || op.bytes > kMostPeerSumBytes || op.bytes % kData != 0 ||
-      reinterpret_cast<uintptr_t>(op.data) % kData != 0) {
+  const int64_t most = op.shots == PeerSum::Shots::kOne
+                           ? std::min(kMostPeerSumBytes, RoomForOneShot(memory.ranks))
+                           : kMostPeerSumBytes;
+  if (op.bytes < 0 || op.bytes > most || op.bytes % kPacketData != 0 ||
+      reinterpret_cast<uintptr_t>(op.data) % kPacketData != 0) {
     return absl::InvalidArgumentError(absl::StrCat("a peer sum of ", op.bytes,
-                                                   " bytes: they are multiples of ", kData,
-                                                   ", aligned so, up to ", kMostPeerSumBytes));
+                                                   " bytes: they are multiples of ", kPacketData,
+                                                   ", aligned so, up to ", most));
   }
   if (op.bytes == 0) return absl::OkStatus();
-  if (op.dtype == DType::kF32) return LaunchFor<float>(op, stream);
-  if (op.dtype == DType::kBF16) return LaunchFor<__nv_bfloat16>(op, stream);
+  if (op.dtype == DType::kF32) return StartFor<float>(op, stream);
+  if (op.dtype == DType::kBF16) return StartFor<__nv_bfloat16>(op, stream);
   return absl::UnimplementedError(
       absl::StrCat("a peer sum of ", std::string(DTypeName(op.dtype)), "; there are F32 and BF16"));
 }
 
-const void* KernelOfPeerSum() { return reinterpret_cast<const void*>(PeerSumKernel<float, 2>); }
+absl::Status Enqueue(const BeginPeerStep& op, Stream stream) {
+  return Launch(BeginPeerStepKernel, {.name = "begin of a step", .grid = {1}, .block = {1}}, stream,
+                op);
+}
+
+const void* KernelOfPeerSum() { return reinterpret_cast<const void*>(OneShotKernel<float, 2>); }
 
 }  // namespace skein::kernels::cuda

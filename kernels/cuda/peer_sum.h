@@ -6,32 +6,43 @@
 #include "absl/status/status.h"
 #include "base/dtype.h"
 #include "base/stream.h"
+#include "kernels/cuda/peer_memory.h"
 
 namespace skein::kernels::cuda {
 
-inline constexpr int kMostPeers = 8;
-// Beyond, each rank's part would better be summed by one rank and gathered.
-inline constexpr int64_t kMostPeerSumBytes = 128 * 1024;
-
-// Bytes of an exchange buffer: two turns, in each of which every rank has a slot of packets. A
-// packet is 16 bytes, half of them data.
-constexpr int64_t ExchangeBytes(int ranks) { return 2 * ranks * 2 * kMostPeerSumBytes; }
-
 // data[i] = the sum of all ranks' data[i], as floats, joined as a binary tree, rounded once.
 struct PeerSum {
+  enum class Shots : uint8_t {
+    kBySize,  // one to MostOneShotBytes
+    kOne,     // each rank gets all data of all others
+    kTwo,     // each rank sums a part of the data, and sends the sum to all others
+  };
+  PeerMemory memory;
   DType dtype = DType::kBF16;  // or F32
   int64_t bytes = 0;           // a multiple of 8, to kMostPeerSumBytes
   void* data = nullptr;        // 8-byte aligned
-  int rank = 0;
-  int ranks = 2;  // to kMostPeers
-  // By rank, as this device addresses them: ExchangeBytes, zero before the first sum.
-  void* exchange[kMostPeers] = {};
-  uint32_t* turn = nullptr;  // [2], this rank's, zero before the first sum
-  // Of the host's memory: once it is not 0, nobody is waited for, and data are void.
-  const uint32_t* aborted = nullptr;
+  Shots shots = Shots::kBySize;
 };
 
-// Queues it. InvalidArgument or Unimplemented for what breaks the above.
+// The most bytes that are summed faster by one shot than by two, whose bits are equal: a second one
+// costs some 1.5 us, in which links carry 0.5 MB, and of n ranks' packets the first has n / 2 times
+// as many. By arithmetic, not measured on more than one GPU yet.
+constexpr int64_t MostOneShotBytes(int ranks) {
+  return ranks == 2 ? kMostPeerSumBytes : int64_t{ranks <= 4 ? 128 : 64} * 1024;
+}
+// The most for which one shot has places.
+constexpr int64_t RoomForOneShot(int ranks) { return 2 * kMostPeerSumBytes / ranks; }
+
+// Queues it. Every rank gives the same dtype, bytes and shots, in the same order. InvalidArgument
+// or Unimplemented for what breaks the above.
 absl::Status Enqueue(const PeerSum& op, Stream stream);
+
+// Heads of sums that `stream` gets from now on name this step.
+struct BeginPeerStep {
+  PeerTurn* turn = nullptr;
+  uint32_t step = 0;
+  uint32_t order = 0;
+};
+absl::Status Enqueue(const BeginPeerStep& op, Stream stream);
 
 }  // namespace skein::kernels::cuda

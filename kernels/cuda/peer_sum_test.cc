@@ -5,7 +5,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -54,24 +56,39 @@ std::vector<float> Tree(DType dtype, int ranks, int sum, int64_t count) {
 // A group's ranks on one device.
 class Peers {
  public:
-  explicit Peers(int ranks) : ranks_(ranks), aborted_(*PinnedMemory::Allocate(4, "a test")) {
-    *reinterpret_cast<uint32_t*>(aborted_.data()) = 0;
+  explicit Peers(int ranks) : ranks_(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
-      exchange_.push_back(*DeviceMemory::Allocate(ExchangeBytes(ranks), "a test"));
-      turns_.push_back(*DeviceMemory::Allocate(8, "a test"));
+      exchange_.push_back(*DeviceMemory::Allocate(kExchangeBytes, "a test"));
+      turns_.push_back(*DeviceMemory::Allocate(sizeof(PeerTurn), "a test"));
+      reports_.push_back(*PinnedMemory::Allocate(sizeof(PeerReport), "a test"));
+      new (reports_.back().data()) PeerReport;
       streams_.push_back(*OwnedStream::Create());
     }
   }
-  absl::Status Enqueue(int rank, DType dtype, void* data, int64_t bytes) {
-    PeerSum op = {.dtype = dtype,
-                  .bytes = bytes,
-                  .data = data,
-                  .rank = rank,
-                  .ranks = ranks_,
-                  .turn = reinterpret_cast<uint32_t*>(turns_[rank].data()),
-                  .aborted = reinterpret_cast<const uint32_t*>(aborted_.data())};
-    for (int peer = 0; peer < ranks_; ++peer) op.exchange[peer] = exchange_[peer].data();
-    return cuda::Enqueue(op, stream(rank));
+  PeerMemory memory(int rank) const {
+    PeerMemory memory = {.rank = rank,
+                         .ranks = ranks_,
+                         .turn = reinterpret_cast<PeerTurn*>(turns_[rank].data()),
+                         .report = reinterpret_cast<PeerReport*>(reports_[rank].data())};
+    for (int peer = 0; peer < ranks_; ++peer) memory.exchange[peer] = exchange_[peer].data();
+    return memory;
+  }
+  // What the rank's kernels have told.
+  PeerReport report(int rank) const {
+    PeerReport report;
+    std::memcpy(&report, reports_[rank].data(), sizeof(report));
+    return report;
+  }
+  absl::Status Enqueue(int rank, DType dtype, void* data, int64_t bytes,
+                       PeerSum::Shots shots = PeerSum::Shots::kBySize) {
+    return cuda::Enqueue(
+        PeerSum{
+            .memory = memory(rank), .dtype = dtype, .bytes = bytes, .data = data, .shots = shots},
+        stream(rank));
+  }
+  absl::Status BeginStep(int rank, uint32_t step, uint32_t order) {
+    return cuda::Enqueue(BeginPeerStep{.turn = memory(rank).turn, .step = step, .order = order},
+                         stream(rank));
   }
   Stream stream(int rank) const { return streams_[rank].get(); }
   // Whether all that the rank's stream has is done soon.
@@ -93,13 +110,17 @@ class Peers {
       Abort();
     }
   }
-  void Abort() { *reinterpret_cast<volatile uint32_t*>(aborted_.data()) = 1; }
+  void Abort() {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      *const_cast<volatile uint32_t*>(&memory(rank).report->aborted) = 1;
+    }
+  }
 
  private:
   const int ranks_;
-  PinnedMemory aborted_;
   std::vector<DeviceMemory> exchange_;
   std::vector<DeviceMemory> turns_;
+  std::vector<PinnedMemory> reports_;
   std::vector<OwnedStream> streams_;
 };
 
@@ -110,21 +131,43 @@ class PeerSumTest : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Ranks, PeerSumTest, testing::Range(2, kMostPeers + 1));
 
 // Sums of all sizes, one behind the other, so that both halves of the buffers are used again, after
-// larger and smaller ones.
+// larger and smaller ones, and of both kinds.
 TEST_P(PeerSumTest, SumsAreTreesOfFloatsRoundedOnce) {
   const int ranks = GetParam();
   Peers peers(ranks);
+  struct Case {
+    int64_t bytes;
+    PeerSum::Shots shots;
+  };
+  constexpr auto kBySize = PeerSum::Shots::kBySize;
+  constexpr auto kOne = PeerSum::Shots::kOne;
+  constexpr auto kTwo = PeerSum::Shots::kTwo;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     int sum = 0;
-    for (const int64_t bytes : {8, 2056, 16384, 8, 2048, 131072, 24, 131064, 8192}) {
-      SCOPED_TRACE(testing::Message() << bytes << " bytes of " << std::string(DTypeName(dtype)));
+    for (const auto& [bytes, shots] : {Case{8, kBySize},
+                                       {2056, kOne},
+                                       {16384, kBySize},
+                                       {8, kTwo},
+                                       {2048, kBySize},
+                                       {131072, kTwo},
+                                       {24, kTwo},
+                                       {131064, kBySize},
+                                       {8192, kTwo},
+                                       {64, kOne},
+                                       {RoomForOneShot(ranks) / 16 * 8, kOne},
+                                       {kMostPeerSumBytes, kTwo},
+                                       {8, kOne},
+                                       {kMostPeerSumBytes - 8, kTwo},
+                                       {kMostPeerSumBytes, kBySize}}) {
+      SCOPED_TRACE(testing::Message() << bytes << " bytes of " << std::string(DTypeName(dtype))
+                                      << ", " << static_cast<int>(shots));
       const int64_t count = bytes / DTypeBytes(dtype, 1);
       std::vector<DeviceBytes> data;
       for (int rank = 0; rank < ranks; ++rank) {
         data.push_back(Encoded(dtype, Input(dtype, rank, sum, count)));
       }
       for (int rank = 0; rank < ranks; ++rank) {
-        SKEIN_ASSERT_OK(peers.Enqueue(rank, dtype, data[rank].data(), bytes));
+        SKEIN_ASSERT_OK(peers.Enqueue(rank, dtype, data[rank].data(), bytes, shots));
       }
       peers.ExpectEnds();
       const std::vector<float> want = Tree(dtype, ranks, sum, count);
@@ -151,7 +194,8 @@ TEST_P(PeerSumTest, ManySumsFollowEachOther) {
   for (int rank = 0; rank < ranks; ++rank) {
     for (int sum = 0; sum < kSums; ++sum) {
       const int64_t bytes = sum % 2 == 0 ? kCount * 4 : 8;
-      SKEIN_ASSERT_OK(peers.Enqueue(rank, DType::kF32, data[rank].data(), bytes));
+      const auto shots = sum % 3 == 0 ? PeerSum::Shots::kTwo : PeerSum::Shots::kOne;
+      SKEIN_ASSERT_OK(peers.Enqueue(rank, DType::kF32, data[rank].data(), bytes, shots));
     }
   }
   peers.ExpectEnds();
@@ -207,10 +251,21 @@ TEST_P(PeerSumTest, WhoWaitsInVainEndsWhenItIsAborted) {
   Peers peers(ranks);
   const DeviceBytes data = Encoded(DType::kF32, std::vector<float>(2048, 1.0f));
   for (int rank = 0; rank + 1 < ranks; ++rank) {
+    SKEIN_ASSERT_OK(peers.BeginStep(rank, 4, 40));
     SKEIN_ASSERT_OK(peers.Enqueue(rank, DType::kF32, data.data(), 8192));
   }
   ASSERT_EQ(kQueues, 0);
   EXPECT_FALSE(peers.Ends(0, absl::Milliseconds(100)));
+  // Each has told whom it waits for, and in which sum.
+  for (int rank = 0; rank + 1 < ranks; ++rank) {
+    const PeerReport report = peers.report(rank);
+    for (int other = 0; other < ranks; ++other) {
+      EXPECT_EQ(report.late[other] != 0, other == ranks - 1) << rank << " of " << other;
+    }
+    EXPECT_EQ(report.own.step, 4u);
+    EXPECT_EQ(report.own.sum, 1u);
+    EXPECT_EQ(report.own.size & 0xffffff, 8192u);
+  }
   peers.Abort();
   for (int rank = 0; rank + 1 < ranks; ++rank) EXPECT_TRUE(peers.Ends(rank));
   // Nor is anybody waited for afterwards.
@@ -218,15 +273,68 @@ TEST_P(PeerSumTest, WhoWaitsInVainEndsWhenItIsAborted) {
   EXPECT_TRUE(peers.Ends(0));
 }
 
+// The last rank makes another sum than the others: all find out, and nobody waits for what does not
+// come.
+void ExpectFound(int ranks, uint32_t step, uint32_t order, int sums, int64_t bytes) {
+  SCOPED_TRACE(testing::Message() << "step " << step << ", order " << order << ", " << sums
+                                  << " sums, " << bytes << " bytes");
+  Peers peers(ranks);
+  std::vector<DeviceBytes> data;
+  for (int rank = 0; rank < ranks; ++rank) {
+    data.push_back(Encoded(DType::kF32, std::vector<float>(4096, 1.0f)));
+    const bool other = rank == ranks - 1;
+    // A step that ends well goes before.
+    SKEIN_ASSERT_OK(peers.BeginStep(rank, 6, 60));
+    SKEIN_ASSERT_OK(peers.Enqueue(rank, DType::kF32, data[rank].data(), 64));
+    // Who lacks a sum comes to the next step before the others.
+    for (int sum = 1; sum < (other ? sums : 2); ++sum) {
+      SKEIN_ASSERT_OK(peers.Enqueue(rank, DType::kF32, data[rank].data(), 64));
+    }
+    SKEIN_ASSERT_OK(peers.BeginStep(rank, other ? step : 7, other ? order : 70));
+    SKEIN_ASSERT_OK(peers.Enqueue(rank, DType::kF32, data[rank].data(), other ? bytes : 8192));
+  }
+  peers.ExpectEnds();
+  for (int rank = 0; rank + 1 < ranks; ++rank) {
+    const PeerReport report = peers.report(rank);
+    EXPECT_NE(report.aborted, 0u);
+    for (int other = 0; other < ranks; ++other) {
+      EXPECT_EQ(report.wrong[other] != 0, other == ranks - 1) << rank << " of " << other;
+    }
+    const PeerSumHead own = report.own, theirs = report.theirs[ranks - 1];
+    EXPECT_TRUE(own.step != theirs.step || own.order != theirs.order || own.sum != theirs.sum ||
+                own.size != theirs.size);
+  }
+  EXPECT_NE(peers.report(ranks - 1).wrong[0], 0u);
+}
+
+TEST_P(PeerSumTest, RanksThatMakeUnlikeSumsFindOut) {
+  const int ranks = GetParam();
+  ExpectFound(ranks, 8, 70, 2, 8192);   // another step
+  ExpectFound(ranks, 7, 71, 2, 8192);   // another order
+  ExpectFound(ranks, 7, 70, 1, 8192);   // a sum was left out before
+  ExpectFound(ranks, 7, 70, 2, 16384);  // another size, larger and smaller
+  ExpectFound(ranks, 7, 70, 2, 16);
+}
+
 TEST(PeerSumRefusals, NameWhatIsWrong) {
   uint64_t data = 0;
-  EXPECT_THAT(Enqueue(PeerSum{.bytes = 12, .data = &data}, {}),
+  const PeerMemory two = {.ranks = 2};
+  EXPECT_THAT(Enqueue(PeerSum{.memory = two, .bytes = 12, .data = &data}, {}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        testing::HasSubstr("a peer sum of 12 bytes: they are multiples of 8")));
-  EXPECT_FALSE(Enqueue(PeerSum{.bytes = kMostPeerSumBytes + 8, .data = &data}, {}).ok());
-  EXPECT_FALSE(Enqueue(PeerSum{.bytes = 8, .data = &data, .rank = 2}, {}).ok());
-  EXPECT_FALSE(Enqueue(PeerSum{.bytes = 8, .data = &data, .ranks = 9}, {}).ok());
-  EXPECT_THAT(Enqueue(PeerSum{.dtype = DType::kF16, .bytes = 8, .data = &data}, {}),
+  EXPECT_FALSE(
+      Enqueue(PeerSum{.memory = two, .bytes = kMostPeerSumBytes + 8, .data = &data}, {}).ok());
+  EXPECT_FALSE(
+      Enqueue(PeerSum{.memory = {.rank = 2, .ranks = 2}, .bytes = 8, .data = &data}, {}).ok());
+  EXPECT_FALSE(Enqueue(PeerSum{.memory = {.ranks = 9}, .bytes = 8, .data = &data}, {}).ok());
+  // One shot of 8 ranks has places for a quarter.
+  EXPECT_FALSE(Enqueue(PeerSum{.memory = {.ranks = 8},
+                               .bytes = kMostPeerSumBytes / 2,
+                               .data = &data,
+                               .shots = PeerSum::Shots::kOne},
+                       {})
+                   .ok());
+  EXPECT_THAT(Enqueue(PeerSum{.memory = two, .dtype = DType::kF16, .bytes = 8, .data = &data}, {}),
               StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("F16")));
 }
 

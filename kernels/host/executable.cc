@@ -151,7 +151,7 @@ absl::StatusOr<Ticket> HostExecutable::Enqueue(int i) {
   SKEIN_RETURN_IF_ERROR(slots_->Fill(batch, rows_));
   SKEIN_RETURN_IF_ERROR(CopyPages(batch));
   data_ = storage_[i];
-  if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch.step);
+  if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch);
   TakeInput(i);
   Begin(rows_);
   SKEIN_RETURN_IF_ERROR(RunOps());

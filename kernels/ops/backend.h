@@ -26,9 +26,10 @@ namespace skein::kernels {
 class Collectives {
  public:
   virtual ~Collectives() = default;
-  // Called with Batch::step on the thread that makes a batch's calls, before the first one, so that
-  // a report of a hang can name the step, whatever the host prepares meanwhile.
-  virtual void BeginBatch(int64_t /*step*/) {}
+  // Called on the thread that makes a batch's calls, before the first one, so that a report of a
+  // hang can name the step, whatever the host prepares meanwhile, and shards find that they have
+  // unlike batches.
+  virtual void BeginBatch(const Batch& /*batch*/) {}
   // Sums `data` over the shards, in place.
   virtual absl::Status AllReduce(View data, Stream stream) = 0;
   // out = the shards' inputs in shard order; out.elements() = shards * in.elements().

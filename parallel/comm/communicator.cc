@@ -69,6 +69,10 @@ absl::Status Communicator::CheckOnHost(Operation operation, Stream stream) const
 
 absl::Status Communicator::GiveToDevice(const Call& call, int64_t last, Stream stream,
                                         absl::FunctionRef<absl::Status()> give) {
+  if (step_begins_ && !IsMessage(call.operation)) {
+    SKEIN_RETURN_IF_ERROR(device_->BeginStep(*step_, order_, stream));
+    step_begins_ = false;
+  }
   SKEIN_RETURN_IF_ERROR(give());
   return device_calls_->Add(
       {.call = call, .last = last, .step = step_, .timeout = patience_.timeout}, stream);

@@ -100,9 +100,12 @@ class Communicator {
   // call it.
   void set_timeout(absl::Duration timeout) { timeout_ns_ = absl::ToInt64Nanoseconds(timeout); }
   // Heartbeats say of calls from now on that they belong to this step. Without it they belong to
-  // the step that the host has in hand, which a device may be behind.
-  void set_step(int64_t step) {
+  // the step that the host has in hand, which a device may be behind. `order` is a digest of what
+  // the step computes, as all ranks have to have it.
+  void set_step(int64_t step, uint32_t order = 0) {
     step_ = step;
+    order_ = order;
+    step_begins_ = true;
     if (line_ != nullptr) line_->set_step(step);
   }
   // From now on every call is published in `line` while it lasts, and beats the pulse of `line`
@@ -203,6 +206,8 @@ class Communicator {
   std::shared_ptr<DeviceCalls> device_calls_;  // the tracker reads it, too
   std::unique_ptr<DeviceTransport> device_;
   std::optional<int64_t> step_;
+  uint32_t order_ = 0;
+  bool step_begins_ = false;   // the device has not heard of it
   std::vector<float> floats_;  // that are added on the host
   Hook before_;
   Hook inside_;

@@ -128,6 +128,27 @@ TEST_F(DeviceCallsTest, TimeCountsFromTheEndOfTheCallBefore) {
                        "waits for rank 7 on c"));
 }
 
+TEST_F(DeviceCallsTest, ADeviceHearsOfEachStepBeforeItsFirstSum) {
+  SKEIN_EXPECT_OK(Sum());  // as ranks warm up
+  EXPECT_TRUE(transport_->steps.empty());
+  rank_.set_step(7, 70);
+  SKEIN_EXPECT_OK(rank_.Send(view_, 2, stream_));
+  EXPECT_TRUE(transport_->steps.empty());
+  // In front of the graph, on its stream; what is captured has no step.
+  SKEIN_EXPECT_OK(rank_.CaptureAllReduce(view_, stream_));
+  EXPECT_TRUE(transport_->steps.empty());
+  SKEIN_EXPECT_OK(rank_.Replay(2, stream_, [&] {
+    EXPECT_THAT(transport_->steps, ElementsAre(Pair(7, 70u)));
+    return absl::OkStatus();
+  }));
+  SKEIN_EXPECT_OK(Sum());
+  EXPECT_EQ(transport_->steps.size(), 1u);
+  rank_.set_step(7, 71);  // another micro-batch of it
+  SKEIN_EXPECT_OK(Sum());
+  SKEIN_EXPECT_OK(Sum());
+  EXPECT_THAT(transport_->steps, ElementsAre(Pair(7, 70u), Pair(7, 71u)));
+}
+
 TEST_F(DeviceCallsTest, AGraphsSumsAreNumberedAsItIsReplayed) {
   SKEIN_EXPECT_OK(rank_.CaptureAllReduce(view_, stream_));
   SKEIN_EXPECT_OK(rank_.CaptureAllReduce(view_, stream_));

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,6 +35,10 @@ class FakeEvents final : public DeviceEvents {
 
 class FakeTransport final : public DeviceTransport {
  public:
+  absl::Status BeginStep(int64_t step, uint32_t order, Stream) override {
+    steps.emplace_back(step, order);
+    return absl::OkStatus();
+  }
   absl::Status AllReduce(const Call& call, View, Stream, const Patience&) override {
     return Note(call);
   }
@@ -49,6 +55,7 @@ class FakeTransport final : public DeviceTransport {
   bool SumsAsTree() const override { return false; }
   void Abort() override { ++aborts; }
 
+  std::vector<std::pair<int64_t, uint32_t>> steps;  // that began, with their orders
   std::vector<Call> given;
   absl::Status state;
   std::atomic<int> aborts = 0;

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/device_events.h"
+#include "base/device_timer.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "base/test_util.h"
@@ -26,12 +27,14 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_events.h"
 #include "kernels/cuda/cuda_peer_sums.h"
+#include "kernels/cuda/cuda_timer.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/resources.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/fork_group.h"
 #include "parallel/comm/nccl/nccl_transport.h"
 #include "parallel/comm/operation_tracker.h"
+#include "parallel/comm/p2p/crossover.h"
 #include "parallel/comm/p2p/peer_transport.h"
 #include "parallel/comm/tree_sum.h"
 
@@ -127,20 +130,32 @@ void OnRanks(const std::function<void(Rank&)>& body, bool network = false) {
 // A group whose calls are all made by devices.
 class Group final : public Communicator {
  public:
-  // A call of both ranks. `peers`: small sums go over memory, which processes share.
-  Group(Rank& rank, std::string name, bool peers = false)
+  // How small sums go over memory, which processes share: all that can, or those that are measured.
+  enum class Peers : uint8_t { kNone, kAll, kMeasured };
+
+  // A call of both ranks.
+  Group(Rank& rank, std::string name, Peers peers = Peers::kNone)
       : Communicator(std::move(name), rank.number(), 2) {
     Track(tracker.AddGroup(this->name(), {0, 1}, rank.number()));
     events = *kernels::MakeCudaEvents(rank.device);
     auto transport = MakeNcclTransport(
         rank.host, absl::StrCat("rank ", rank.number(), " on host-", rank.number()), events, kMeet);
     kernels::cuda::Require(transport.status());
-    if (peers) {
-      auto made = MakePeerTransport(rank.host, "one host",
-                                    kernels::MakeCudaPeerSums(rank.device, rank.number(), 2),
-                                    *std::move(transport));
+    if (peers != Peers::kNone) {
+      std::unique_ptr<DeviceTimer> timer;
+      if (peers == Peers::kMeasured) timer = *kernels::MakeCudaTimer(rank.device);
+      auto made = MakePeerTransport(
+          rank.host,
+          {.self = absl::StrCat("rank ", rank.number(), " on host-", rank.number()),
+           .host = "one host",
+           .sums = kernels::MakeCudaPeerSums(rank.device, rank.number(), 2),
+           .timer = timer.get(),
+           .timeout = kSoon},
+          *std::move(transport));
       kernels::cuda::Require(made.status());
-      EXPECT_EQ(made->why_not, "");
+      most_peer_bytes = made->most_bytes;
+      times = made->times;
+      if (peers == Peers::kAll) EXPECT_EQ(made->why_not, "");
       transport = std::move(made->transport);
     }
     UseDevice(*std::move(transport), events);
@@ -174,6 +189,8 @@ class Group final : public Communicator {
   OperationTracker tracker;
   std::shared_ptr<DeviceEvents> events;
   OwnedStream stream;
+  int64_t most_peer_bytes = 0;
+  std::vector<SumTimes> times;
 
  private:
   static absl::Status None() { return absl::UnimplementedError("of the device alone"); }
@@ -211,10 +228,11 @@ INSTANTIATE_TEST_SUITE_P(Ways, Sums, testing::Values(Way::kDirect, Way::kNetwork
 TEST_P(Sums, AreThoseOfTheHost) {
   OnRanks(
       [](Rank& rank) {
-        Group group(rank, "tp", GetParam() == Way::kPeers);
+        Group group(rank, "tp",
+                    GetParam() == Way::kPeers ? Group::Peers::kAll : Group::Peers::kNone);
         EXPECT_FALSE(group.SumsAsTree(group.stream.get()));
         for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-          for (const int64_t count : {1, 3, 256, 257, 4096, 150'001}) {
+          for (const int64_t count : {1, 3, 256, 257, 4096, 150'001, 600'000}) {
             SCOPED_TRACE(testing::Message() << count << " of " << std::string(DTypeName(dtype)));
             const std::vector<float> inputs[] = {Input(0, count, dtype), Input(1, count, dtype)};
             const float* const both[] = {inputs[0].data(), inputs[1].data()};
@@ -234,7 +252,7 @@ TEST_P(Sums, AreThoseOfTheHost) {
           }
         }
         EXPECT_FALSE(group.tracker.Read().operation.has_value());
-        EXPECT_EQ(group.tracker.Read().entered.at("tp"), 18);
+        EXPECT_EQ(group.tracker.Read().entered.at("tp"), 21);
       },
       GetParam() == Way::kNetwork);
 }
@@ -285,7 +303,7 @@ OwnedGraph CaptureTwo(Group& group, View view) {
   return *std::move(graph);
 }
 
-void ExpectReplays(Rank& rank, bool peers) {
+void ExpectReplays(Rank& rank, Group::Peers peers) {
   Group group(rank, "tp", peers);
   constexpr int64_t kCount = 1024;
   DeviceArray<float> data(std::vector<float>(kCount, 1.0f));
@@ -308,10 +326,38 @@ void ExpectReplays(Rank& rank, bool peers) {
 }
 
 TEST(NcclTest, SumsInAGraphAreMadeAtEachReplay) {
-  OnRanks([](Rank& rank) { ExpectReplays(rank, /*peers=*/false); });
+  OnRanks([](Rank& rank) { ExpectReplays(rank, Group::Peers::kNone); });
 }
 TEST(PeersTest, SumsInAGraphAreMadeAtEachReplay) {
-  OnRanks([](Rank& rank) { ExpectReplays(rank, /*peers=*/true); });
+  OnRanks([](Rank& rank) { ExpectReplays(rank, Group::Peers::kAll); });
+}
+TEST(PeersTest, AllRanksTakeOneMeasuredLimit) {
+  OnRanks([](Rank& rank) {
+    const absl::Time begin = absl::Now();
+    Group group(rank, "tp", Group::Peers::kMeasured);
+    if (rank.number() == 0) {
+      std::printf("up to %lld bytes go over memory; measured and met in %s: %s\n",
+                  static_cast<long long>(group.most_peer_bytes),
+                  absl::FormatDuration(absl::Now() - begin).c_str(),
+                  DescribeTimes(group.times).c_str());
+    }
+    ASSERT_EQ(group.times.size(), 8u);
+    for (const SumTimes& at : group.times) {
+      EXPECT_GT(at.over_memory, 0) << at.bytes;
+      EXPECT_GT(at.over_rest, 0) << at.bytes;
+    }
+    int64_t limits[2] = {};
+    SKEIN_ASSERT_OK(rank.host.AllGather({&group.most_peer_bytes, DType::kU8, 1, 8},
+                                        {limits, DType::kU8, 2, 8}, kHostStream));
+    EXPECT_EQ(limits[0], limits[1]);
+    // Sums are right afterwards, on both sides of it.
+    for (const int64_t count : {1024, 400'000}) {
+      const DeviceArray<float> data(std::vector<float>(count, 1.0f + rank.number()));
+      SKEIN_ASSERT_OK(group.AllReduce({data.data(), DType::kF32, 1, count}, group.stream.get()));
+      SKEIN_ASSERT_OK(group.Finish());
+      EXPECT_EQ(kernels::cuda::Decoded(DType::kF32, data), std::vector<float>(count, 3.0f));
+    }
+  });
 }
 
 // ---- Ranks that do not come, or leave ----
@@ -357,7 +403,7 @@ void ExpectLoss(Group& group, bool in_graph, absl::StatusCode code, const std::s
     absl::SleepFor(absl::Milliseconds(500));
     return;
   }
-  group.set_step(7);
+  group.set_step(7, 0x46);
   group.set_timeout(absl::Seconds(2));
   SKEIN_ASSERT_OK(in_graph ? group.Replay(2, group.stream.get(),
                                           [&] { return graph.Launch(group.stream.get()); })
@@ -387,20 +433,47 @@ TEST(NcclTest, AKilledRankIsNamedAndNoKernelSpinsOn) {
   });
 }
 
-void ExpectStuckRankIsNamed(Rank& rank, bool peers) {
+void ExpectStuckRankIsNamed(Rank& rank, Group::Peers peers) {
   Group group(rank, "tp", peers);
+  // Memory tells in which of them.
+  const char* const sum =
+      peers == Group::Peers::kAll ? " in sum 1 of step 7 (4096 bytes of F32, order 00000046)" : "";
   ExpectLoss(group, /*in_graph=*/true, absl::StatusCode::kDeadlineExceeded,
-             "all-reduce 2 of 'tp' (step 7), or one behind it up to 3, was not over within 2s: "
-             "this rank's device waits for rank 1 on host-1");
+             absl::StrCat("all-reduce 2 of 'tp' (step 7), or one behind it up to 3, was not over "
+                          "within 2s: this rank's device waits for rank 1 on host-1",
+                          sum));
   if (rank.number() == 1) absl::SleepFor(kSoon);  // it is there, and does nothing
   kill(rank.number() == 0 ? rank.peer : getpid(), SIGKILL);
 }
 
 TEST(NcclTest, ARankThatNeverEntersAGraphsSumIsNamedAndNoKernelSpinsOn) {
-  OnRanks([](Rank& rank) { ExpectStuckRankIsNamed(rank, /*peers=*/false); });
+  OnRanks([](Rank& rank) { ExpectStuckRankIsNamed(rank, Group::Peers::kNone); });
 }
 TEST(PeersTest, ARankThatNeverEntersAGraphsSumIsNamedAndNoKernelSpinsOn) {
-  OnRanks([](Rank& rank) { ExpectStuckRankIsNamed(rank, /*peers=*/true); });
+  OnRanks([](Rank& rank) { ExpectStuckRankIsNamed(rank, Group::Peers::kAll); });
+}
+
+// One has another order of the step; both find out in the step's first sum, and no kernel spins on.
+TEST(PeersTest, RanksThatFollowUnlikeOrdersAreNamed) {
+  OnRanks([](Rank& rank) {
+    Group group(rank, "tp", Group::Peers::kAll);
+    const DeviceArray<float> data(std::vector<float>(1024, 1.0f));
+    const OwnedGraph graph = CaptureTwo(group, {data.data(), DType::kF32, 1, 1024});
+    group.set_step(7, rank.number() == 0 ? 0x70 : 0x71);
+    SKEIN_ASSERT_OK(
+        group.Replay(2, group.stream.get(), [&] { return graph.Launch(group.stream.get()); }));
+    const absl::Status unlike = group.Finish();
+    const int other = 1 - rank.number();
+    EXPECT_THAT(
+        unlike,
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 absl::StrCat("rank ", other, " on host-", other,
+                              " makes sum 1 of step 7 (4096 bytes of F32, order 0000007", other,
+                              "), where this rank makes sum 1 of step 7 (4096 bytes "
+                              "of F32, order 0000007",
+                              rank.number(), "): they follow unlike orders")));
+    EXPECT_TRUE(group.Ends());
+  });
 }
 
 }  // namespace

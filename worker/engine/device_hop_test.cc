@@ -140,6 +140,17 @@ TEST_F(DeviceHopTest, AGraphsSumsAreTheShards) {
   EXPECT_TRUE(launched);
   EXPECT_EQ(tp_.group->calls(), 16);
 
+  // Shards of a step have its batch alike.
+  kernels::Batch batch = {.step = 3, .token_ids = {1, 2}};
+  collectives->BeginBatch(batch);
+  SKEIN_EXPECT_OK(collectives->AllReduce({&data, DType::kF32, 1, 1}, stream));
+  batch.token_ids = {2, 1};
+  collectives->BeginBatch(batch);
+  SKEIN_EXPECT_OK(collectives->AllReduce({&data, DType::kF32, 1, 1}, stream));
+  ASSERT_EQ(tp_.transport->steps.size(), 2u);
+  EXPECT_EQ(tp_.transport->steps[0].first, 3);
+  EXPECT_NE(tp_.transport->steps[0].second, tp_.transport->steps[1].second);
+
   auto host = comm::MakeInProcessGroup(2, "pair");
   EXPECT_FALSE(MakeCollectives({.tp = host[0].get()})->RunOnDevice());
 }

@@ -3,6 +3,7 @@
 #include "base/status_macros.h"
 #include "base/stream.h"
 #include "base/view.h"
+#include "kernels/ops/batch_digest.h"
 
 namespace skein::worker {
 namespace {
@@ -10,8 +11,9 @@ namespace {
 class GroupCollectives final : public kernels::Collectives {
  public:
   explicit GroupCollectives(const StageGroups& groups) : groups_(groups) {}
-  void BeginBatch(int64_t step) override {
-    if (groups_.tp != nullptr) groups_.tp->set_step(step);
+  void BeginBatch(const kernels::Batch& batch) override {
+    if (groups_.tp == nullptr) return;
+    groups_.tp->set_step(batch.step, groups_.tp->uses_device() ? kernels::DigestOf(batch) : 0);
   }
   absl::Status AllReduce(View data, Stream stream) override {
     return groups_.tp->AllReduce(data, stream);

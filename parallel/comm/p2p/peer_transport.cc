@@ -1,10 +1,12 @@
 #include "parallel/comm/p2p/peer_transport.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
@@ -18,14 +20,21 @@ namespace {
 class SumsOverMemory final : public DeviceTransport {
  public:
   SumsOverMemory(std::unique_ptr<PeerSums> sums, std::unique_ptr<DeviceTransport> rest,
-                 int64_t most_bytes)
-      : sums_(std::move(sums)), rest_(std::move(rest)), most_bytes_(most_bytes) {}
+                 std::vector<std::string> members, int64_t most_bytes)
+      : sums_(std::move(sums)),
+        rest_(std::move(rest)),
+        members_(std::move(members)),
+        most_bytes_(most_bytes) {}
   // The rest's end is the ranks' common one: all have closed before one's memory goes.
   ~SumsOverMemory() override {
     sums_->Close();
     rest_ = nullptr;
   }
 
+  absl::Status BeginStep(int64_t step, uint32_t order, Stream stream) override {
+    SKEIN_RETURN_IF_ERROR(sums_->BeginStep(step, order, stream));
+    return rest_->BeginStep(step, order, stream);
+  }
   // By size alone, which is every rank's.
   absl::Status AllReduce(const Call& call, View data, Stream stream,
                          const Patience& patience) override {
@@ -41,8 +50,19 @@ class SumsOverMemory final : public DeviceTransport {
                        const Patience& patience) override {
     return rest_->Receive(call, data, stream, patience);
   }
-  absl::Status Check() override { return rest_->Check(); }
-  std::string Others(const Call& call) const override { return rest_->Others(call); }
+  absl::Status Check() override {
+    const std::optional<PeerSums::Disagreement> other = sums_->Disagrees();
+    if (!other.has_value()) return rest_->Check();
+    return absl::FailedPreconditionError(absl::StrCat(members_[other->rank], " makes ", other->seen,
+                                                      ", where this rank makes ", other->expected,
+                                                      ": they follow unlike orders"));
+  }
+  std::string Others(const Call& call) const override {
+    const std::optional<PeerSums::Wait> wait = sums_->Waiting();
+    if (IsMessage(call.operation) || !wait.has_value()) return rest_->Others(call);
+    const auto name = [this](std::string* out, int rank) { out->append(members_[rank]); };
+    return absl::StrCat(absl::StrJoin(wait->ranks, ", ", name), " in ", wait->sum);
+  }
   bool SumsAsTree() const override { return rest_->SumsAsTree(); }  // large ones
   void Abort() override {
     sums_->Abort();
@@ -52,6 +72,7 @@ class SumsOverMemory final : public DeviceTransport {
  private:
   const std::unique_ptr<PeerSums> sums_;
   std::unique_ptr<DeviceTransport> rest_;
+  const std::vector<std::string> members_;  // by rank
   const int64_t most_bytes_;
 };
 
@@ -122,13 +143,14 @@ absl::StatusOr<PeerTransport> MakePeerTransport(Communicator& group, PeerEnd end
   SKEIN_ASSIGN_OR_RETURN(made.why_not, Agree(group, Message(end.sums.status())));
   if (!made.why_not.empty()) return made;
   PeerSums& sums = **end.sums;
+  SKEIN_ASSIGN_OR_RETURN(std::vector<std::string> members, GatherStrings(group, end.self));
   SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> handles,
                          GatherStrings(group, sums.handle()));
   SKEIN_ASSIGN_OR_RETURN(made.why_not, Agree(group, Message(sums.Open(handles))));
   if (made.why_not.empty()) SKEIN_RETURN_IF_ERROR(FindCrossover(group, end, made));
   if (made.why_not.empty()) {
-    made.transport = std::make_unique<SumsOverMemory>(*std::move(end.sums),
-                                                      std::move(made.transport), made.most_bytes);
+    made.transport = std::make_unique<SumsOverMemory>(
+        *std::move(end.sums), std::move(made.transport), std::move(members), made.most_bytes);
     return made;
   }
   sums.Close();

@@ -19,7 +19,8 @@ namespace skein::comm {
 
 // What a rank brings with it.
 struct PeerEnd {
-  std::string host;                                // equal texts on ranks of one host
+  std::string self;  // names it in the others' errors: "rank 3 on node-b"
+  std::string host;  // equal texts on ranks of one host
   absl::StatusOr<std::unique_ptr<PeerSums>> sums;  // or why it has none
   // Of its device, to measure how large sums may be; null on all ranks: all that `sums` takes.
   DeviceTimer* timer = nullptr;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -44,8 +45,17 @@ class FakeSums final : public PeerSums {
     last_bytes = data.bytes();
     return absl::OkStatus();
   }
+  absl::Status BeginStep(int64_t step, uint32_t order, Stream) override {
+    begun = {step, order};
+    return absl::OkStatus();
+  }
+  std::optional<Wait> Waiting() const override { return waiting; }
+  std::optional<Disagreement> Disagrees() const override { return disagrees; }
   void Abort() override { ++aborts; }
 
+  std::pair<int64_t, uint32_t> begun;
+  std::optional<Wait> waiting;
+  std::optional<Disagreement> disagrees;
   std::vector<std::string> opened;
   absl::Status open;
   int sums = 0;
@@ -122,7 +132,8 @@ class PeerTransportTest : public ::testing::Test {
         timers_[i]->never = options.never && i == 1;
       }
       threads.emplace_back([&, i, sums = std::move(sums), rest = std::move(rest)]() mutable {
-        PeerEnd end = {.host = options.hosts[i],
+        PeerEnd end = {.self = absl::StrCat("rank ", i, " on a"),
+                       .host = options.hosts[i],
                        .sums = std::move(sums),
                        .timer = timers_[i].get(),
                        .timeout = absl::Milliseconds(50)};
@@ -183,9 +194,28 @@ TEST_F(PeerTransportTest, SmallSumsGoOverMemoryAndAllElseDoesNot) {
   EXPECT_EQ(transport.Others(send), "rank 7 on c");
   rest_[1]->state = absl::UnavailableError("lost");
   EXPECT_EQ(transport.Check(), rest_[1]->state);
+  // It waits for NCCL's ranks, and where a sum over memory waits, for those that it waits for.
+  EXPECT_EQ(transport.Others({.operation = Operation::kAllReduce}), "rank 7 on c, rank 8 on d");
+  sums_[1]->waiting = {.ranks = {0}, .sum = "sum 2 of step 3"};
+  EXPECT_EQ(transport.Others({.operation = Operation::kAllReduce}),
+            "rank 0 on a in sum 2 of step 3");
+  EXPECT_EQ(transport.Others(send), "rank 7 on c");
   transport.Abort();
   EXPECT_EQ(sums_[1]->aborts, 1);
   EXPECT_EQ(rest_[1]->aborts, 1);
+}
+
+TEST_F(PeerTransportTest, ARankThatMakesAnotherSumIsNamed) {
+  Make({});
+  DeviceTransport& transport = *made_[1]->transport;
+  SKEIN_EXPECT_OK(transport.BeginStep(5, 77, {}));
+  EXPECT_EQ(sums_[1]->begun, std::pair(int64_t{5}, 77u));
+  SKEIN_EXPECT_OK(transport.Check());
+  sums_[1]->disagrees = {.rank = 0, .expected = "sum 2 of step 5", .seen = "sum 1 of step 6"};
+  EXPECT_THAT(transport.Check(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "rank 0 on a makes sum 1 of step 6, where this rank makes sum 2 of step 5: "
+                       "they follow unlike orders"));
 }
 
 TEST_F(PeerTransportTest, WhereOneCannotNoneDoes) {

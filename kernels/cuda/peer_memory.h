@@ -1,0 +1,61 @@
+// What kernels share that sum over devices of one host: a rank's end of a group, as they take it.
+//
+// A rank's exchange buffer has two halves, which sums use in turn. A half begins with a head for
+// each rank, which tells what sum the data are of; behind it lie packets, as each kind of sum has
+// them.
+#pragma once
+
+#include <cstdint>
+
+namespace skein {
+
+inline constexpr int kMostPeers = 8;
+
+// What ranks of a group must agree on, sum by sum.
+struct PeerSumHead {
+  uint32_t step = 0;   // its low bits
+  uint32_t order = 0;  // digest of what the step computes
+  uint32_t sum = 0;    // its number in the step, from 1
+  uint32_t size = 0;   // bytes; the dtype in the highest 8 bits
+};
+
+// Of the host's memory: what kernels tell it, and it them.
+struct PeerReport {
+  uint32_t aborted = 0;  // not 0: nobody is waited for, data are void
+  PeerSumHead own;       // of the sum that waits, or that others disagree with
+  // By rank, not 0: its head has been waited for long; it came with another sum's.
+  uint32_t late[kMostPeers] = {};
+  uint32_t wrong[kMostPeers] = {};
+  PeerSumHead theirs[kMostPeers] = {};  // of those that are wrong
+};
+
+// On the rank's device, all zeros at first.
+struct PeerTurn {
+  uint32_t number = 0;   // of the last sum; it is in packets, too
+  uint32_t blocks = 0;   // of the sum under way that are over
+  uint32_t step = 0;     // as in heads
+  uint32_t order = 0;    // likewise
+  uint32_t earlier = 0;  // the number of the last sum before the step
+};
+
+struct PeerMemory {
+  int rank = 0;
+  int ranks = 1;
+  void* exchange[kMostPeers] = {};  // by rank, as this device addresses them: ExchangeBytes each
+  PeerTurn* turn = nullptr;
+  PeerReport* report = nullptr;
+};
+
+namespace kernels::cuda {
+
+inline constexpr int64_t kMostPeerSumBytes = int64_t{1} << 20;
+
+// Of a half, before the packets.
+inline constexpr int64_t kHeadsBytes = 32 * kMostPeers;
+// Packets are twice their data: two shots of all ranks' parts, which are rounded up to a packet, or
+// one of 2 ranks' data.
+inline constexpr int64_t kHalfBytes = kHeadsBytes + 4 * kMostPeerSumBytes + 2 * 16 * kMostPeers;
+inline constexpr int64_t kExchangeBytes = 2 * kHalfBytes;
+
+}  // namespace kernels::cuda
+}  // namespace skein
