@@ -13,6 +13,9 @@
 
 namespace skein {
 
+// What kernels take that make sums themselves. The back end's own.
+struct PeerMemory;
+
 // One rank's end of a group. One thread at a time, except Abort.
 class PeerSums {
  public:
@@ -50,6 +53,9 @@ class PeerSums {
   // Sums that `stream` gets from now on are those of this step, of which ranks have to have the
   // same order; `order` is its digest. Costs the device some 2 us.
   virtual absl::Status BeginStep(int64_t step, uint32_t order, Stream stream) = 0;
+
+  // For kernels that make such a sum with more on the way, in the place of Sum.
+  virtual const PeerMemory& memory() const = 0;
 
   // What devices have told so far, without waiting for them. After a disagreement nobody is waited
   // for any more, and data are void.

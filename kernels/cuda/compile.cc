@@ -23,6 +23,7 @@
 #include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/nvtx_range.h"
 #include "kernels/cuda/paged_batch.h"
+#include "kernels/cuda/peer_sum_norm.h"
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append_kv.h"
@@ -202,26 +203,32 @@ class Compiled final : public CompiledProgram {
   }
 
   absl::Status AddNorm(BufferId residual, BufferId delta, WeightId gain, float eps, BufferId out) {
-    SKEIN_RETURN_IF_ERROR(Need16Bits(out));
-    if (delta >= 0) SKEIN_RETURN_IF_ERROR(NeedFloats(delta));
+    SKEIN_RETURN_IF_ERROR(CheckNorm(delta, out));
     steps_.push_back([=, this](const BatchShape& shape) {
-      const int64_t cols = Cols(residual);
-      return cuda::Enqueue(RmsNorm{.dtype = dtype_,
-                                   .residual_dtype = DTypeOf(residual),
-                                   .delta_dtype = DTypeOf(std::max(delta, 0)),
-                                   .rows = RowsOf(residual, shape),
-                                   .cols = cols,
-                                   .residual = w_.Buffer(residual, shape.batch),
-                                   .delta = delta < 0 ? nullptr : w_.Buffer(delta, shape.batch),
-                                   .gain = weights_->floats(gain),
-                                   .eps = eps,
-                                   .out = w_.Buffer(out, shape.batch),
-                                   .residual_stride = cols,
-                                   .delta_stride = cols,
-                                   .out_stride = cols},
-                           w_.stream);
+      return cuda::Enqueue(NormOf({residual, delta, gain, eps, out}, shape), w_.stream);
     });
     return absl::OkStatus();
+  }
+  absl::Status CheckNorm(BufferId delta, BufferId out) const {
+    if (delta >= 0) SKEIN_RETURN_IF_ERROR(NeedFloats(delta));
+    return Need16Bits(out);
+  }
+  // delta < 0: there is none.
+  RmsNorm NormOf(const AddRmsNormOp& op, const BatchShape& shape) const {
+    const int64_t cols = Cols(op.residual);
+    return {.dtype = dtype_,
+            .residual_dtype = DTypeOf(op.residual),
+            .delta_dtype = DTypeOf(std::max(op.delta, 0)),
+            .rows = RowsOf(op.residual, shape),
+            .cols = cols,
+            .residual = w_.Buffer(op.residual, shape.batch),
+            .delta = op.delta < 0 ? nullptr : w_.Buffer(op.delta, shape.batch),
+            .gain = weights_->floats(op.gain),
+            .eps = op.eps,
+            .out = w_.Buffer(op.out, shape.batch),
+            .residual_stride = cols,
+            .delta_stride = cols,
+            .out_stride = cols};
   }
 
   absl::Status Add(const AddOp& op) {
@@ -472,15 +479,40 @@ class Compiled final : public CompiledProgram {
   }
 
   absl::Status Add(const AllReduceOp& op) {
-    steps_.push_back([=, this](const BatchShape& shape) {
-      const View view = {w_.Buffer(op.buffer, shape.batch), DTypeOf(op.buffer),
-                         RowsOf(op.buffer, shape), Cols(op.buffer)};
-      if (view.elements() == 0) return absl::OkStatus();  // on every rank
-      Collectives& shards = *bindings_.collectives;
-      return shape.captured ? shards.CaptureAllReduce(view, w_.stream)
-                            : shards.AllReduce(view, w_.stream);
-    });
+    const auto* norm = next_ == nullptr ? nullptr : std::get_if<AddRmsNormOp>(next_);
+    fused_ = norm != nullptr && norm->delta == op.buffer;
+    if (fused_) {
+      SKEIN_RETURN_IF_ERROR(CheckNorm(norm->delta, norm->out));
+      steps_.push_back(
+          [=, this, norm = *norm](const BatchShape& shape) { return SumAndNorm(op, norm, shape); });
+    } else {
+      steps_.push_back([=, this](const BatchShape& shape) { return Sum(op, shape); });
+    }
     return absl::OkStatus();
+  }
+  View ViewOf(BufferId id, const BatchShape& shape) const {
+    return {w_.Buffer(id, shape.batch), DTypeOf(id), RowsOf(id, shape), Cols(id)};
+  }
+  absl::Status Sum(const AllReduceOp& op, const BatchShape& shape) const {
+    const View view = ViewOf(op.buffer, shape);
+    if (view.elements() == 0) return absl::OkStatus();  // on every rank
+    Collectives& shards = *bindings_.collectives;
+    return shape.captured ? shards.CaptureAllReduce(view, w_.stream)
+                          : shards.AllReduce(view, w_.stream);
+  }
+  // In one kernel where the sum goes over peer memory.
+  absl::Status SumAndNorm(const AllReduceOp& op, const AddRmsNormOp& norm,
+                          const BatchShape& shape) const {
+    const View view = ViewOf(op.buffer, shape);
+    Collectives& shards = *bindings_.collectives;
+    PeerSumNorm both = {.norm = NormOf(norm, shape), .delta = view.data};
+    if (const PeerMemory* const memory = shards.PeersOf(view)) both.memory = *memory;
+    if (view.elements() > 0 && HasKernel(both)) {
+      const auto give = [&] { return cuda::Enqueue(both, w_.stream); };
+      return shape.captured ? give() : shards.AllReduceBy(view, w_.stream, give);
+    }
+    SKEIN_RETURN_IF_ERROR(Sum(op, shape));
+    return cuda::Enqueue(both.norm, w_.stream);
   }
 
   const Program& program_;

@@ -94,6 +94,8 @@ class CudaPeerSums final : public PeerSums {
         stream);
   }
 
+  const PeerMemory& memory() const override { return memory_; }
+
   std::optional<Wait> Waiting() const override {
     PeerReport& report = *memory_.report;
     Wait wait;

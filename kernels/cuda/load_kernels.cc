@@ -23,6 +23,7 @@ constexpr const void* (*kFiles[])() = {
     KernelOfGreedyDraws,
     KernelOfMakeRows,
     KernelOfPeerSum,
+    KernelOfPeerSumNorm,
     KernelOfPrefillAttention,
     KernelOfPrefillAttentionWgmma,
     KernelOfPrepareBatch,

@@ -16,6 +16,7 @@ const void* KernelOfGatherRows();
 const void* KernelOfGreedyDraws();
 const void* KernelOfMakeRows();
 const void* KernelOfPeerSum();
+const void* KernelOfPeerSumNorm();
 const void* KernelOfPrefillAttention();
 const void* KernelOfPrefillAttentionWgmma();
 const void* KernelOfPrepareBatch();

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "base/dtype.h"
+
 namespace skein {
 
 inline constexpr int kMostPeers = 8;
@@ -47,6 +49,11 @@ struct PeerMemory {
 };
 
 namespace kernels::cuda {
+
+// PeerSumHead::size.
+constexpr uint32_t SizeOfHead(DType dtype, int64_t bytes) {
+  return static_cast<uint32_t>(bytes) | (static_cast<uint32_t>(dtype) << 24);
+}
 
 inline constexpr int64_t kMostPeerSumBytes = int64_t{1} << 20;
 

@@ -114,6 +114,8 @@ __device__ inline void ExchangeHeads(const PeerMemory& memory, const PeerPlaces&
   if (first.x == own.step && first.y == own.order && second.x == own.sum && second.y == own.size) {
     return;
   }
+  // A sum behind one that disagrees tells nothing new.
+  if (LoadWord(&report.aborted) != 0) return;
   TellHead(report.own, own);
   TellHead(report.theirs[other], {first.x, first.y, second.x, second.y});
   __threadfence_system();
@@ -162,6 +164,26 @@ __device__ uint32_t SumOf(const uint32_t (&words)[kRanks]) {
     }
     return RoundedPair<T>(TreeOf<0, kRanks>(low), TreeOf<0, kRanks>(high));
   }
+}
+
+// Gives the sum of `mine` and the others' packets, which lie at packet(rank). Returns false where
+// nobody is to be waited for.
+template <typename T, int kRanks, typename Packet>
+__device__ bool SumUnit(const PeerMemory& memory, const PeerPlaces& places, uint2 mine,
+                        Packet packet, uint2& sum) {
+  uint32_t first[kRanks], second[kRanks];
+  bool here = true;
+#pragma unroll
+  for (int r = 0; r < kRanks; ++r) {
+    uint2 theirs = mine;
+    if (r != memory.rank && here) {
+      here = AwaitPacket(memory, places.At(memory, memory.rank, packet(r)), places.number, theirs);
+    }
+    first[r] = theirs.x;
+    second[r] = theirs.y;
+  }
+  sum = make_uint2(SumOf<T, kRanks>(first), SumOf<T, kRanks>(second));
+  return here;
 }
 
 }  // namespace skein::kernels::cuda

@@ -21,26 +21,6 @@ struct Params {
   uint32_t size;  // as a head tells it
 };
 
-// Gives the sum of `mine` and the others' packets, which lie at packet(rank). Returns false where
-// nobody is to be waited for.
-template <typename T, int kRanks, typename Packet>
-__device__ bool SumUnit(const PeerMemory& memory, const PeerPlaces& places, uint2 mine,
-                        Packet packet, uint2& sum) {
-  uint32_t first[kRanks], second[kRanks];
-  bool here = true;
-#pragma unroll
-  for (int r = 0; r < kRanks; ++r) {
-    uint2 theirs = mine;
-    if (r != memory.rank && here) {
-      here = AwaitPacket(memory, places.At(memory, memory.rank, packet(r)), places.number, theirs);
-    }
-    first[r] = theirs.x;
-    second[r] = theirs.y;
-  }
-  sum = make_uint2(SumOf<T, kRanks>(first), SumOf<T, kRanks>(second));
-  return here;
-}
-
 // Blocks of kThreads units behind block 0. Packet p of sender s is packet s * units + p.
 template <typename T, int kRanks>
 __global__ void __launch_bounds__(kThreads) OneShotKernel(Params op) {
@@ -130,11 +110,10 @@ absl::Status Start(const PeerSum& op, Stream stream) {
   const int64_t of_block = one ? units : (units + kRanks - 1) / kRanks;
   const auto blocks = static_cast<unsigned>(1 + (of_block + kThreads - 1) / kThreads);
   const LaunchShape shape = {.name = "peer sum", .grid = {blocks}, .block = {kThreads}};
-  const Params params = {
-      .memory = op.memory,
-      .data = static_cast<uint2*>(op.data),
-      .units = units,
-      .size = static_cast<uint32_t>(op.bytes) | (static_cast<uint32_t>(op.dtype) << 24)};
+  const Params params = {.memory = op.memory,
+                         .data = static_cast<uint2*>(op.data),
+                         .units = units,
+                         .size = SizeOfHead(op.dtype, op.bytes)};
   return one ? Launch(OneShotKernel<T, kRanks>, shape, stream, params)
              : Launch(TwoShotKernel<T, kRanks>, shape, stream, params);
 }

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/counted_numbers.h"
+#include "base/peer_sums.h"
 #include "base/stream.h"
 #include "base/view.h"
 #include "kernels/ops/batch.h"
@@ -43,6 +44,14 @@ class Collectives {
   // Gives a stream that is being captured a sum.
   virtual absl::Status CaptureAllReduce(View /*data*/, Stream /*stream*/) {
     return absl::UnimplementedError("these sums cannot be captured");
+  }
+  // Not null: such sums go over memory that kernels reach, so that one of the back end's may make
+  // the sum itself, with more on the way. A stream that is being captured just gets the kernel.
+  virtual const PeerMemory* PeersOf(const View& /*data*/) const { return nullptr; }
+  // As AllReduce, by such a kernel, which `give` gives the stream.
+  virtual absl::Status AllReduceBy(View /*data*/, Stream /*stream*/,
+                                   absl::FunctionRef<absl::Status()> give) {
+    return give();
   }
   // Calls `launch`, which gives `stream` a graph that has captured so many sums.
   virtual absl::Status Replay(int64_t /*sums*/, Stream /*stream*/,

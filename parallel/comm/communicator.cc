@@ -104,6 +104,13 @@ absl::Status Communicator::CaptureAllReduce(View data, Stream stream) {
              [&] { return device_->AllReduce(call, data, stream, patience_); });
 }
 
+absl::Status Communicator::AllReduceBy(View data, Stream stream,
+                                       absl::FunctionRef<absl::Status()> give) {
+  return RunCollective(
+      Operation::kAllReduce, data.bytes(), 0, absl::OkStatus(),
+      [&](const Call& call) { return GiveToDevice(call, call.number, stream, give); });
+}
+
 absl::Status Communicator::Replay(int64_t sums, Stream stream,
                                   absl::FunctionRef<absl::Status()> launch) {
   const Call call = {.operation = Operation::kAllReduce, .number = calls_ + 1};

@@ -44,16 +44,6 @@ namespace skein::comm {
 // Not thread-safe: one thread at a time, except Abort and failure.
 class Communicator {
  public:
-  // Addresses by which a kernel reaches the other ranks itself.
-  struct Peers {
-    int rank = 0;
-    int size = 1;
-    // [size]: each rank's exchange buffer as this rank's device addresses it; empty where the
-    // transport shares no memory.
-    std::vector<void*> buffers;
-    int64_t buffer_bytes = 0;
-  };
-
   // Called on the way into every call, on its thread. A flush is shown as the last send to that
   // rank, with -1 bytes.
   using Hook = std::function<void(const Call& call)>;
@@ -128,6 +118,13 @@ class Communicator {
   absl::Status Check();
   // Gives a stream that is being captured a sum, which has no number: the replay has.
   absl::Status CaptureAllReduce(View data, Stream stream);
+  // Not null: sums of such views go over memory that kernels reach, and AllReduceBy may make them.
+  const PeerMemory* PeersOf(const View& data) const {
+    return device_ == nullptr ? nullptr : device_->PeersOf(data);
+  }
+  // As AllReduce, by a kernel of the caller's, which `give` gives the stream. In a stream that is
+  // being captured it takes the place of CaptureAllReduce without a call.
+  absl::Status AllReduceBy(View data, Stream stream, absl::FunctionRef<absl::Status()> give);
   // Calls `launch`, which gives `stream` a graph that has captured so many sums.
   absl::Status Replay(int64_t sums, Stream stream, absl::FunctionRef<absl::Status()> launch);
 
@@ -143,7 +140,6 @@ class Communicator {
   bool SumsAsTree(Stream stream) const {
     return IsOnDevice(stream) ? device_->SumsAsTree() : DoSumsAsTree();
   }
-  virtual Peers peers() const { return {.rank = rank_, .size = size_, .buffers = {}}; }
 
  protected:
   Communicator(std::string name, int rank, int size);

@@ -149,6 +149,23 @@ TEST_F(DeviceCallsTest, ADeviceHearsOfEachStepBeforeItsFirstSum) {
   EXPECT_THAT(transport_->steps, ElementsAre(Pair(7, 70u), Pair(7, 71u)));
 }
 
+TEST_F(DeviceCallsTest, ASumByAKernelOfTheCallersIsNumberedAsOthers) {
+  EXPECT_EQ(rank_.PeersOf(view_), nullptr);
+  rank_.set_step(3, 30);
+  SKEIN_EXPECT_OK(Sum());
+  bool given = false;
+  SKEIN_EXPECT_OK(rank_.AllReduceBy(view_, stream_, [&] {
+    given = true;
+    return absl::OkStatus();
+  }));
+  EXPECT_TRUE(given);
+  EXPECT_EQ(transport_->given.size(), 1u);
+  EXPECT_EQ(rank_.calls(), 2);
+  EXPECT_THAT(tracker_.Read().entered, ElementsAre(Pair("trio", 2)));
+  events_->reached = 1;
+  EXPECT_EQ(Told()->call.number, 2);
+}
+
 TEST_F(DeviceCallsTest, AGraphsSumsAreNumberedAsItIsReplayed) {
   SKEIN_EXPECT_OK(rank_.CaptureAllReduce(view_, stream_));
   SKEIN_EXPECT_OK(rank_.CaptureAllReduce(view_, stream_));

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/peer_sums.h"
 #include "base/stream.h"
 #include "base/view.h"
 #include "parallel/comm/call.h"
@@ -28,6 +29,9 @@ class DeviceTransport {
   // being captured takes them, too.
   virtual absl::Status AllReduce(const Call& call, View data, Stream stream,
                                  const Patience& patience) = 0;
+  // Not null: AllReduce of such a view goes over this memory, and a kernel of the back end may make
+  // the sum in its place.
+  virtual const PeerMemory* PeersOf(const View& /*data*/) const { return nullptr; }
   virtual absl::Status Send(const Call& call, ConstView data, Stream stream,
                             const Patience& patience) = 0;
   virtual absl::Status Receive(const Call& call, View data, Stream stream,

@@ -32,6 +32,13 @@ class GroupCollectives final : public kernels::Collectives {
   absl::Status CaptureAllReduce(View data, Stream stream) override {
     return groups_.tp->CaptureAllReduce(data, stream);
   }
+  const PeerMemory* PeersOf(const View& data) const override {
+    return groups_.tp == nullptr ? nullptr : groups_.tp->PeersOf(data);
+  }
+  absl::Status AllReduceBy(View data, Stream stream,
+                           absl::FunctionRef<absl::Status()> give) override {
+    return groups_.tp->AllReduceBy(data, stream, give);
+  }
   absl::Status Replay(int64_t sums, Stream stream,
                       absl::FunctionRef<absl::Status()> launch) override {
     return groups_.tp->Replay(sums, stream, launch);

@@ -38,9 +38,10 @@ class SumsOverMemory final : public DeviceTransport {
   // By size alone, which is every rank's.
   absl::Status AllReduce(const Call& call, View data, Stream stream,
                          const Patience& patience) override {
-    return data.bytes() <= most_bytes_ && sums_->Takes(data)
-               ? sums_->Sum(data, stream)
-               : rest_->AllReduce(call, data, stream, patience);
+    return Takes(data) ? sums_->Sum(data, stream) : rest_->AllReduce(call, data, stream, patience);
+  }
+  const PeerMemory* PeersOf(const View& data) const override {
+    return Takes(data) ? &sums_->memory() : nullptr;
   }
   absl::Status Send(const Call& call, ConstView data, Stream stream,
                     const Patience& patience) override {
@@ -70,6 +71,8 @@ class SumsOverMemory final : public DeviceTransport {
   }
 
  private:
+  bool Takes(const View& data) const { return data.bytes() <= most_bytes_ && sums_->Takes(data); }
+
   const std::unique_ptr<PeerSums> sums_;
   std::unique_ptr<DeviceTransport> rest_;
   const std::vector<std::string> members_;  // by rank

@@ -20,6 +20,10 @@
 #include "parallel/comm/fake_device.h"
 #include "parallel/comm/inprocess/inprocess.h"
 
+namespace skein {
+struct PeerMemory {};  // no kernel takes it here
+}  // namespace skein
+
 namespace skein::comm {
 namespace {
 
@@ -49,6 +53,7 @@ class FakeSums final : public PeerSums {
     begun = {step, order};
     return absl::OkStatus();
   }
+  const PeerMemory& memory() const override { return memory_; }
   std::optional<Wait> Waiting() const override { return waiting; }
   std::optional<Disagreement> Disagrees() const override { return disagrees; }
   void Abort() override { ++aborts; }
@@ -65,6 +70,7 @@ class FakeSums final : public PeerSums {
 
  private:
   const int number_;
+  const PeerMemory memory_ = {};
 };
 
 // Tells what a rank's device is said to take for a sum.
@@ -161,6 +167,8 @@ class PeerTransportTest : public ::testing::Test {
       SKEIN_EXPECT_OK(
           made_[i]->transport->AllReduce(call, HostView(absl::MakeSpan(data)), {}, patience_));
       over[i] = sums_[i]->sums > before;
+      const PeerMemory* const of = made_[i]->transport->PeersOf(HostView(absl::MakeSpan(data)));
+      EXPECT_EQ(of, over[i] ? &sums_[i]->memory() : nullptr);
     }
     EXPECT_EQ(over[0], over[1]) << bytes;
     return over[0];

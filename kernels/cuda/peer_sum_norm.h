@@ -1,0 +1,29 @@
+// A small sum over the devices of one host, the residual sum and RMSNorm, in one kernel.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "base/stream.h"
+#include "kernels/cuda/peer_memory.h"
+#include "kernels/cuda/rms_norm.h"
+
+namespace skein::kernels::cuda {
+
+// delta = the sum of all ranks' delta, and then `norm` with it: the bits of PeerSum in one shot and
+// RmsNorm, one after the other.
+struct PeerSumNorm {
+  PeerMemory memory;
+  // delta_stride is cols. `out` may be `delta`, where no sum is left then.
+  RmsNorm norm;
+  void* delta = nullptr;  // norm.delta
+};
+
+// Whether there is a kernel for it: BF16, 2, 4 or 8 ranks, rows to 16,384 columns, and few bytes,
+// for which one shot is the faster way.
+bool HasKernel(const PeerSumNorm& op);
+
+// Queues it, in the place of a sum. InvalidArgument for what breaks the above and RmsNorm's.
+absl::Status Enqueue(const PeerSumNorm& op, Stream stream);
+
+}  // namespace skein::kernels::cuda
