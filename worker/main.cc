@@ -132,5 +132,5 @@ int main(int argc, char** argv) {
   const skein::worker::BenchCommand bench(app);
 
   if (const std::optional<int> code = skein::ParseCommandLine(app, argc, argv)) return *code;
-  return bench.parsed() ? bench.Run() : JobMain(options);
+  return bench.parsed() ? bench.Run(getenv("OMPI_COMM_WORLD_SIZE") != nullptr) : JobMain(options);
 }

@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -14,10 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/device_copies.h"
 #include "base/dtype.h"
 #include "base/log/log.h"
 #include "base/status_macros.h"
@@ -25,7 +22,6 @@
 #include "base/units.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/control_channel.h"
-#include "parallel/comm/control/make_control_channel.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
 #include "topology/host/cores.h"
@@ -46,6 +42,7 @@
 #include "worker/job_identity.h"
 #include "worker/lack_of_memory.h"
 #include "worker/model_shard.h"
+#include "worker/rank_groups.h"
 #include "worker/rpc/attachment.h"
 
 namespace skein::worker {
@@ -55,109 +52,6 @@ namespace {
 constexpr absl::Duration kStartTimeout = absl::Minutes(2);
 // For a result to reach a leader, which always listens.
 constexpr absl::Duration kLastResort = absl::Hours(1);
-
-// What this rank exchanges data over; null where it is alone.
-struct Groups {
-  std::vector<std::unique_ptr<DeviceCopies>> copies;  // that the others use
-  std::unique_ptr<comm::Communicator> tp;
-  std::unique_ptr<comm::Communicator> previous;
-  std::unique_ptr<comm::Communicator> next;
-  std::unique_ptr<comm::Communicator> tokens;
-  std::unique_ptr<comm::ControlChannel> control;
-
-  StageGroups view() const { return {tp.get(), previous.get(), next.get(), tokens.get()}; }
-  std::vector<comm::Communicator*> Hops() const {
-    std::vector<comm::Communicator*> hops;
-    for (comm::Communicator* const hop : {previous.get(), next.get()}) {
-      if (hop != nullptr) hops.push_back(hop);
-    }
-    return hops;
-  }
-};
-
-// Makes groups of ranks of a plan, whose calls heartbeats tell of.
-class GroupMaker {
- public:
-  GroupMaker(comm::MpiRuntime& mpi, const plan::Plan& plan, const plan::RankPlan& self,
-             const RankOptions& options, comm::OperationTracker& tracker)
-      : mpi_(mpi), plan_(plan), self_(self), options_(options), tracker_(tracker) {}
-
-  // A call of all ranks, also of those that need no group. Ranks of one `color` form one, by stage
-  // and shard; `belongs` holds for these in the eyes of each of them. Null where it does not hold
-  // for this rank.
-  using Belongs = absl::FunctionRef<bool(const plan::RankPlan&)>;
-  absl::StatusOr<std::unique_ptr<comm::Communicator>> Make(int color, const std::string& name,
-                                                           Belongs belongs) {
-    SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> group,
-                           mpi_.Split(belongs(self_) ? color : -1, Place(self_), name));
-    if (group == nullptr || group->size() == 1) return nullptr;
-    std::vector<const plan::RankPlan*> members;
-    for (const plan::RankPlan& rank : plan_.ranks) {
-      if (belongs(rank)) members.push_back(&rank);
-    }
-    std::sort(members.begin(), members.end(),
-              [this](const auto* a, const auto* b) { return Place(*a) < Place(*b); });
-    std::vector<int> ranks;
-    for (const plan::RankPlan* const member : members) ranks.push_back(member->rank);
-    group->Track(tracker_.AddGroup(name, std::move(ranks), group->rank()));
-    if (options_.on_group) options_.on_group(*group);
-    return group;
-  }
-
- private:
-  // In its replica.
-  int Place(const plan::RankPlan& rank) const {
-    return rank.pp_rank * plan_.layout.tp_size + rank.tp_rank;
-  }
-
-  comm::MpiRuntime& mpi_;
-  const plan::Plan& plan_;
-  const plan::RankPlan& self_;
-  const RankOptions& options_;
-  comm::OperationTracker& tracker_;
-};
-
-absl::StatusOr<Groups> MakeGroups(GroupMaker maker, const plan::Layout& layout,
-                                  const plan::RankPlan& self) {
-  const auto same_replica = [&](const plan::RankPlan& rank) {
-    return rank.dp_rank == self.dp_rank;
-  };
-  const std::string of_replica = absl::StrCat(" of replica ", self.dp_rank);
-  Groups groups;
-  {
-    SKEIN_ASSIGN_OR_RETURN(
-        const std::unique_ptr<comm::Communicator> replica,
-        maker.Make(self.dp_rank, absl::StrCat("replica ", self.dp_rank), same_replica));
-    if (replica != nullptr) {
-      replica->set_timeout(kStartTimeout);
-      SKEIN_ASSIGN_OR_RETURN(groups.control, comm::MakeControlChannel(*replica));
-    }
-  }
-  SKEIN_ASSIGN_OR_RETURN(groups.tp,
-                         maker.Make(self.dp_rank * layout.pp_size + self.pp_rank,
-                                    absl::StrCat("tp", of_replica, ", stage ", self.pp_rank),
-                                    [&](const plan::RankPlan& rank) {
-                                      return same_replica(rank) && rank.pp_rank == self.pp_rank;
-                                    }));
-  for (int hop = 0; hop + 1 < layout.pp_size; ++hop) {
-    SKEIN_ASSIGN_OR_RETURN(
-        auto group, maker.Make(self.dp_rank * layout.tp_size + self.tp_rank,
-                               absl::StrCat("hop ", hop, of_replica, ", shard ", self.tp_rank),
-                               [&](const plan::RankPlan& rank) {
-                                 return same_replica(rank) && rank.tp_rank == self.tp_rank &&
-                                        (rank.pp_rank == hop || rank.pp_rank == hop + 1);
-                               }));
-    if (group != nullptr) (self.pp_rank == hop ? groups.next : groups.previous) = std::move(group);
-  }
-  if (layout.pp_size == 1) return groups;  // every shard draws for itself
-  SKEIN_ASSIGN_OR_RETURN(
-      groups.tokens,
-      maker.Make(self.dp_rank, absl::StrCat("tokens", of_replica), [&](const plan::RankPlan& rank) {
-        const bool reports = rank.pp_rank == layout.pp_size - 1 && rank.tp_rank == 0;
-        return same_replica(rank) && (rank.pp_rank == 0 || reports);
-      }));
-  return groups;
-}
 
 // Of the weights, over all ranks of a replica.
 int64_t ModelBytes(const plan::Plan& plan) {
@@ -265,9 +159,11 @@ class Rank {
     const absl::Time begin = absl::Now();
     // Before loading, which takes some ranks longer than others; the first step waits for all.
     serving_ = std::make_unique<Serving>();
-    Groups& groups = serving_->groups;
-    SKEIN_ASSIGN_OR_RETURN(
-        groups, MakeGroups(GroupMaker(mpi_, plan, self, options_, tracker_), plan.layout, self));
+    RankGroups& groups = serving_->groups;
+    SKEIN_ASSIGN_OR_RETURN(groups, MakeRankGroups(mpi_, plan, self,
+                                                  {.tracker = &tracker_,
+                                                   .timeout = kStartTimeout,
+                                                   .on_group = options_.on_group}));
     // Ranks of CPUs and of GPUs are in no job together.
     if (self.device.kind == DeviceKind::kCuda) {
       SKEIN_ASSIGN_OR_RETURN(groups.copies, ConnectGpus({.asked = options_.device_comm,
@@ -389,7 +285,7 @@ class Rank {
   }
 
   static StageOptions StageOptionsOf(const plan::Plan& plan, const plan::RankPlan& self,
-                                     const Groups& groups) {
+                                     const RankGroups& groups) {
     return {.tp_size = plan.layout.tp_size,
             .pp_size = plan.layout.pp_size,
             .pp_rank = self.pp_rank,
@@ -423,7 +319,7 @@ class Rank {
 
   // What the plan led to.
   struct Serving {
-    Groups groups;
+    RankGroups groups;
     std::unique_ptr<kernels::Collectives> collectives;
     ModelShard shard;
     std::optional<StepWatch> watch;

@@ -12,10 +12,12 @@
 #include "base/bench/report.h"
 #include "base/device_kind.h"
 #include "base/flags/flags.h"
+#include "parallel/plan/plan.h"
 #include "worker/bench/comm_bench.h"
 #include "worker/bench/kernel_bench.h"
 #include "worker/bench/model_bench.h"
 #include "worker/device.h"
+#include "worker/device_comm.h"
 
 namespace skein::worker {
 namespace {
@@ -55,6 +57,14 @@ void AddModel(CLI::App& command, ModelBenchOptions& options) {
   AddDevice(command, options.device.device);
   AddJson(command, options.json_file);
   AddThreads(command, options.device.threads);
+  AddParsed(command, "--layout", options.ranks.layout, plan::ParseLayoutRequest,
+            "with ranks that mpirun starts: \"tp=2,pp=2\"")
+      ->default_str("all ranks are shards");
+  command.add_flag("--oversubscribe-devices", options.ranks.oversubscribe_devices,
+                   "let ranks share GPUs: to try out layouts, not for speed");
+  AddParsed(command, "--device-comm", options.ranks.device_comm, ParseDeviceComm,
+            "as of a rank: auto, nccl, peers or host")
+      ->default_str("auto");
   command.add_option("--model", options.model, "a model folder or synthetic:NAME")
       ->check(NotEmpty())
       ->capture_default_str();
@@ -135,8 +145,10 @@ BenchCommand::~BenchCommand() = default;
 
 bool BenchCommand::parsed() const { return flags_->bench->parsed(); }
 
-int BenchCommand::Run() const {
-  const Flags& f = *flags_;
+int BenchCommand::Run(bool started_by_mpirun) const {
+  Flags& f = *flags_;
+  f.decode_options.of.ranks.started = started_by_mpirun;
+  f.prefill_options.of.ranks.started = started_by_mpirun;
   absl::Status status;
   if (f.decode->parsed()) status = RunDecodeBench(f.decode_options);
   if (f.prefill->parsed()) status = RunPrefillBench(f.prefill_options);
@@ -145,7 +157,7 @@ int BenchCommand::Run() const {
   if (status.ok()) return kExitOk;
   ShowProgress("");
   std::fprintf(stderr, "worker bench: %s\n", std::string(status.message()).c_str());
-  if (f.comm->parsed()) _exit(kExitError);  // MPI is up
+  if (f.comm->parsed() || started_by_mpirun) _exit(kExitError);  // MPI is up
   return kExitError;
 }
 

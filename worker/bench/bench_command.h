@@ -18,8 +18,9 @@ class BenchCommand {
 
   // Whether it was asked for.
   bool parsed() const;
-  // Runs it. Returns the program's exit code; errors go to standard error.
-  int Run() const;
+  // Runs it, with the other ranks where mpirun started this one. Returns the program's exit code;
+  // errors go to standard error.
+  int Run(bool started_by_mpirun) const;
 
  private:
   struct Flags;

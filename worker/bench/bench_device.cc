@@ -1,5 +1,6 @@
 #include "worker/bench/bench_device.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -32,20 +33,22 @@ absl::StatusOr<Ceilings> GpuCeilings(int gpu) {
 
 }  // namespace
 
-absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options) {
+absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options, BenchRanks& ranks) {
   BenchDevice bench;
-  SKEIN_ASSIGN_OR_RETURN(bench.device, ChooseDevice({.asked = options.device}));
-  if (!bench.device.no_gpu.empty()) {
+  SKEIN_ASSIGN_OR_RETURN(bench.device, ranks.Find(options.device));
+  if (!bench.device.no_gpu.empty() && ranks.prints()) {
     std::fprintf(stderr, "computing on the CPU, no GPU: %s\n", bench.device.no_gpu.c_str());
   }
   SKEIN_RETURN_IF_ERROR(CheckProfile(options.profile_steps, bench.device));
   bench.threads = options.threads;
   if (bench.threads == 0) {
-    SKEIN_ASSIGN_OR_RETURN(bench.threads, topology::AffinityCores());
+    SKEIN_ASSIGN_OR_RETURN(const int cores, topology::AffinityCores());
+    bench.threads = std::max(1, cores / ranks.local_size());
   }
   bench.machine = {.kind = std::string(DeviceKindName(bench.device.device.kind)),
                    .device = bench.device.device.name};
   ShowProgress("measuring the machine");
+  SKEIN_RETURN_IF_ERROR(ranks.Barrier());
   if (bench.is_gpu()) {
     SKEIN_ASSIGN_OR_RETURN(bench.machine.ceilings, GpuCeilings(bench.device.gpu));
     SKEIN_ASSIGN_OR_RETURN(bench.backend,

@@ -8,6 +8,7 @@
 #include "base/bench/report.h"
 #include "base/device_kind.h"
 #include "kernels/ops/backend.h"
+#include "worker/bench/bench_ranks.h"
 #include "worker/device.h"
 
 namespace skein::worker {
@@ -31,8 +32,8 @@ struct BenchDevice {
 inline constexpr int64_t kProbeBytes = int64_t{1} << 30;
 
 // Chooses the device, measures its ceilings (a second) and makes a back end. Says on standard error
-// why there is no GPU where any device will do. Errors as ChooseDevice; Unimplemented for a profile
-// of a CPU.
-absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options);
+// why there is no GPU where any device will do. A call of all `ranks`, which measure at once, as
+// they compute. Errors as ChooseDevice; Unimplemented for a profile of a CPU.
+absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options, BenchRanks& ranks);
 
 }  // namespace skein::worker

@@ -13,6 +13,7 @@
 #include "kernels/ops/sizes.h"
 #include "model/format/open.h"
 #include "model/synthetic/synthetic.h"
+#include "parallel/plan/shard.h"
 
 namespace skein::worker {
 namespace {
@@ -54,8 +55,9 @@ kernels::KvDType KvOf(DType activations) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(const BenchModelOptions& options,
-                                                             BenchDevice& device) {
-  auto model = std::unique_ptr<BenchModel>(new BenchModel(options, device));
+                                                             BenchDevice& device,
+                                                             BenchRanks& ranks) {
+  auto model = std::unique_ptr<BenchModel>(new BenchModel(options, device, ranks));
   SKEIN_RETURN_IF_ERROR(Annotate(model->Open(), "--model"));
   SKEIN_RETURN_IF_ERROR(model->Load());
   return model;
@@ -84,37 +86,50 @@ absl::Status BenchModel::Load() {
   const int64_t page_size = kernels::PageTokens(kind);
   pages_per_sequence_ = (options_.most_tokens + page_size - 1) / page_size;
   const DType activations = kernels::ActivationDType(kind, config_.dtype);
-  SKEIN_ASSIGN_OR_RETURN(program_,
-                         plan::BuildRankProgram(config_, tensors_.get(),
-                                                {.layers = Range{0, config_.num_layers},
-                                                 .page_size = page_size,
-                                                 .pages = pages_per_sequence_ * options_.sequences,
-                                                 .kv_dtype = KvOf(activations),
-                                                 .activations = activations,
-                                                 .deterministic = options_.deterministic}));
+  const plan::Layout& layout = ranks_.layout();
+  SKEIN_ASSIGN_OR_RETURN(
+      program_,
+      plan::BuildRankProgram(
+          config_, tensors_.get(),
+          {.tp_size = layout.tp_size,
+           .tp_rank = ranks_.self().tp_rank,
+           .layers = plan::BalancedStageLayers(config_, layout.pp_size, ranks_.self().pp_rank),
+           .page_size = page_size,
+           .pages = pages_per_sequence_ * options_.sequences,
+           .kv_dtype = KvOf(activations),
+           .hop_dtype = activations,
+           .activations = activations,
+           .deterministic = options_.deterministic}));
   ShardLoadOptions load{.threads = device_.threads};
   load.progress = [&](int64_t done, int64_t total) {
     ShowProgress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));
   };
   SKEIN_ASSIGN_OR_RETURN(shard_, LoadShard(*tensors_, program_, *device_.backend, load));
+  SKEIN_RETURN_IF_ERROR(ranks_.Connect(device_.device, options_.deterministic));
   SKEIN_ASSIGN_OR_RETURN(kv_, device_.backend->AllocateKv(program_.kv));
-  SKEIN_ASSIGN_OR_RETURN(executable_, device_.backend->Compile(
-                                          program_.program,
-                                          {.rows = std::max(options_.most_rows, options_.sequences),
-                                           .outputs = options_.sequences,
-                                           .slots = options_.sequences,
-                                           .slot_pages = pages_per_sequence_},
-                                          {.weights = shard_.weights.get(), .kv = kv_.get()}));
-  ShowProgress("warming up");
-  SKEIN_RETURN_IF_ERROR(executable_->WarmUp());
-  stage_ = std::make_unique<Stage>(StageOptions{.slots = options_.sequences}, program_.program,
-                                   executable_.get());
+  SKEIN_ASSIGN_OR_RETURN(
+      executable_,
+      device_.backend->Compile(
+          program_.program,
+          {.rows = std::max(options_.most_rows, options_.sequences),
+           .outputs = options_.sequences,
+           .slots = options_.sequences,
+           .slot_pages = pages_per_sequence_},
+          {.weights = shard_.weights.get(), .kv = kv_.get(), .collectives = ranks_.collectives()}));
+  stage_ = std::make_unique<Stage>(StageOptions{.tp_size = ranks_.layout().tp_size,
+                                                .pp_size = ranks_.layout().pp_size,
+                                                .pp_rank = ranks_.self().pp_rank,
+                                                .tp_rank = ranks_.self().tp_rank,
+                                                .slots = options_.sequences,
+                                                .groups = ranks_.groups()},
+                                   program_.program, executable_.get());
   cost_ = CostOf(program_, shard_);
-  return absl::OkStatus();
+  ShowProgress("warming up");
+  return stage_->WarmUp();
 }
 
-StepOrder BenchModel::PrefillOrder(int32_t slot, int32_t tokens) const {
-  StepOrder order{.starts = {{.slot = slot, .sampling = {.temperature = 0}}}};
+StepOrder BenchModel::PrefillOrder(int32_t slot, int32_t tokens) {
+  StepOrder order{.step = ++orders_, .starts = {{.slot = slot, .sampling = {.temperature = 0}}}};
   kernels::SlotUpdate& update = order.updates.emplace_back(kernels::SlotUpdate{.slot = slot});
   for (int64_t i = 0; i < pages_per_sequence_; ++i) {
     update.pages.push_back(static_cast<int32_t>(slot * pages_per_sequence_ + i));
@@ -127,11 +142,12 @@ StepOrder BenchModel::PrefillOrder(int32_t slot, int32_t tokens) const {
   return order;
 }
 
-StepOrder BenchModel::DecodeOrder(int32_t sequences) const {
-  StepOrder order;
-  std::vector<ChunkOrder>& chunks = order.micro_batches.emplace_back();
+StepOrder BenchModel::DecodeOrder(int32_t sequences) {
+  StepOrder order{.step = ++orders_};
+  order.micro_batches.resize(std::min(sequences, ranks_.layout().pp_size));
   for (int32_t slot = 0; slot < sequences; ++slot) {
-    chunks.push_back({.slot = slot, .tokens = {kernels::kNewestToken}, .draws = true});
+    order.micro_batches[slot % order.micro_batches.size()].push_back(
+        {.slot = slot, .tokens = {kernels::kNewestToken}, .draws = true});
   }
   return order;
 }

@@ -1,4 +1,4 @@
-// A model that one rank holds as a whole, driven without a scheduler.
+// A rank's part of a model, driven without a scheduler.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "model/format/tensor_source.h"
 #include "parallel/program/rank_program.h"
 #include "worker/bench/bench_device.h"
+#include "worker/bench/bench_ranks.h"
 #include "worker/engine/stage.h"
 #include "worker/loader/shard_loader.h"
 
@@ -26,6 +27,14 @@ struct StepCost {
   double flops_per_output = 0;  // of the output matrix, over rows with logits
   double flops_per_pair = 0;    // of attention: a row, and a position that it attends to
   int64_t kv_bytes = 0;         // of a position's keys and values, in all layers
+
+  void Add(const StepCost& other) {
+    weight_bytes += other.weight_bytes;
+    flops_per_row += other.flops_per_row;
+    flops_per_output += other.flops_per_output;
+    flops_per_pair += other.flops_per_pair;
+    kv_bytes += other.kv_bytes;
+  }
 };
 
 struct BenchModelOptions {
@@ -39,35 +48,38 @@ struct BenchModelOptions {
 // Sequence s of the batch has slot s and pages of its own.
 class BenchModel {
  public:
-  // Opens the model and loads it. `device` outlives it. Errors that are the model's or the
-  // lengths' name their flags.
+  // Opens the model, loads this rank's part and connects it. A call of all `ranks`, which make the
+  // same calls from then on: each makes the orders for itself. `device` and `ranks` outlive it.
+  // Errors that are the model's or the lengths' name their flags.
   static absl::StatusOr<std::unique_ptr<BenchModel>> Load(const BenchModelOptions& options,
-                                                          BenchDevice& device);
+                                                          BenchDevice& device, BenchRanks& ranks);
 
   Stage& stage() { return *stage_; }
-  const StepCost& cost() const { return cost_; }
+  const StepCost& cost() const { return cost_; }  // of this rank's part
   int64_t bytes_loaded() const { return shard_.bytes_read + shard_.bytes_made; }
   // Whether the device made its matrices.
   bool made() const { return shard_.bytes_made > 0; }
   absl::Duration load_time() const { return shard_.time; }
 
   // Starts a sequence anew and computes a prompt of so many tokens.
-  StepOrder PrefillOrder(int32_t slot, int32_t tokens) const;
-  // The next token of the first `sequences`; each is given its newest one.
-  StepOrder DecodeOrder(int32_t sequences) const;
+  StepOrder PrefillOrder(int32_t slot, int32_t tokens);
+  // The next token of the first `sequences`, in a micro-batch for each stage; each sequence is
+  // given its newest one.
+  StepOrder DecodeOrder(int32_t sequences);
   // From the oldest step's begin to its end.
   absl::StatusOr<absl::Duration> TimeStep(const StepOrder& order);
   // Waits for the oldest step; its error, or a draw's.
   absl::Status Finish();
 
  private:
-  BenchModel(const BenchModelOptions& options, BenchDevice& device)
-      : options_(options), device_(device) {}
+  BenchModel(const BenchModelOptions& options, BenchDevice& device, BenchRanks& ranks)
+      : options_(options), device_(device), ranks_(ranks) {}
   absl::Status Open();
   absl::Status Load();
 
   const BenchModelOptions options_;
   BenchDevice& device_;
+  BenchRanks& ranks_;
   model::ModelConfig config_;
   std::unique_ptr<model::TensorSource> tensors_;
   plan::RankProgram program_;
@@ -77,6 +89,7 @@ class BenchModel {
   std::unique_ptr<Stage> stage_;
   StepCost cost_;
   int64_t pages_per_sequence_ = 0;
+  int64_t orders_ = 0;
 };
 
 }  // namespace skein::worker

@@ -113,8 +113,10 @@ class Products {
 };
 
 absl::Status TimeOnCpu(const KernelBenchOptions& options) {
-  SKEIN_ASSIGN_OR_RETURN(BenchDevice device,
-                         OpenBenchDevice({.device = options.device, .threads = options.threads}));
+  SKEIN_ASSIGN_OR_RETURN(const auto alone, BenchRanks::Start({}));
+  SKEIN_ASSIGN_OR_RETURN(
+      BenchDevice device,
+      OpenBenchDevice({.device = options.device, .threads = options.threads}, *alone));
   BenchReport report("kernels", "", device.machine);
   report.Begin();
   SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -28,6 +30,12 @@ constexpr int kCpuPrompts = 3;
 // Of decoding on a GPU, which are not counted: the first one's order is not sent ahead.
 constexpr int32_t kWarmUpSteps = 2;
 
+// A stage's part of a step, over its shards.
+struct StageWork {
+  StepCost cost;
+  Ceilings ceilings;
+};
+
 // What both benches do around their rows.
 class ModelBench {
  public:
@@ -35,20 +43,33 @@ class ModelBench {
       : command_(command), options_(options) {}
 
   absl::Status Open() {
-    if (!options_.json_file.empty()) {
+    SKEIN_ASSIGN_OR_RETURN(ranks_, BenchRanks::Start(options_.ranks));
+    if (ranks_->prints() && !options_.json_file.empty()) {
       SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(options_.json_file), "--json"));
     }
-    SKEIN_ASSIGN_OR_RETURN(device_, OpenBenchDevice(options_.device));
+    SKEIN_ASSIGN_OR_RETURN(device_, OpenBenchDevice(options_.device, *ranks_));
     return absl::OkStatus();
   }
   BenchDevice& device() { return device_; }
+  BenchRanks& ranks() { return *ranks_; }
+  // Nothing of MPI is waited for any more.
+  void Abandon() {
+    if (ranks_ != nullptr) ranks_->Abandon();
+  }
 
   absl::Status Load(BenchModelOptions of) {
     of.model = options_.model;
     of.deterministic = options_.deterministic;
-    SKEIN_ASSIGN_OR_RETURN(model_, BenchModel::Load(of, device_));
+    SKEIN_ASSIGN_OR_RETURN(model_, BenchModel::Load(of, device_, *ranks_));
+    SKEIN_RETURN_IF_ERROR(GatherStages());
     report_.emplace(command_, options_.model, device_.machine);
+    if (!ranks_->prints()) return absl::OkStatus();
     report_->Begin();
+    if (ranks_->size() > 1) {
+      report_->Note(absl::StrCat(ranks_->layout().ToString(), ", of which this is rank 0"),
+                    {{"tp_size", ranks_->layout().tp_size}, {"pp_size", ranks_->layout().pp_size}});
+    }
+    if (!ranks_->shared().empty()) report_->Note(ranks_->shared(), {});
     const double seconds = absl::ToDoubleSeconds(model_->load_time());
     const auto bytes = static_cast<double>(model_->bytes_loaded());
     report_->Note(
@@ -59,13 +80,18 @@ class ModelBench {
     return absl::OkStatus();
   }
   BenchModel& model() { return *model_; }
+  const std::vector<StageWork>& stages() const { return stages_; }
 
-  void Add(BenchRow row) {
+  // A row whose seconds are this rank's. All ranks add it.
+  absl::Status Add(BenchRow row) {
+    SKEIN_ASSIGN_OR_RETURN(row.seconds, ranks_->OfWhoDraws(row.seconds));
     if (row.ceilings.bytes_per_s == 0) row.ceilings = device_.machine.ceilings;
-    report_->Add(std::move(row));
+    if (ranks_->prints()) report_->Add(std::move(row));
+    return absl::OkStatus();
   }
 
   absl::Status Finish() const {
+    if (!ranks_->prints()) return absl::OkStatus();
     if (!options_.json_file.empty()) {
       SKEIN_RETURN_IF_ERROR(Annotate(WriteFile(options_.json_file, report_->ToJson()), "--json"));
     }
@@ -73,12 +99,36 @@ class ModelBench {
   }
 
  private:
+  absl::Status GatherStages() {
+    const StageWork mine = {model_->cost(), device_.machine.ceilings};
+    std::vector<StageWork> all(ranks_->size());
+    SKEIN_RETURN_IF_ERROR(
+        ranks_->Gather({reinterpret_cast<const std::byte*>(&mine), sizeof(mine)},
+                       {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(mine)}));
+    stages_.resize(ranks_->layout().pp_size);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      StageWork& stage = stages_[rank / ranks_->layout().tp_size];
+      stage.cost.Add(all[rank].cost);
+      stage.ceilings.bytes_per_s += all[rank].ceilings.bytes_per_s;
+      stage.ceilings.operations_per_s += all[rank].ceilings.operations_per_s;
+    }
+    return absl::OkStatus();
+  }
+
   const char* const command_;
   const ModelBenchOptions& options_;
+  std::unique_ptr<BenchRanks> ranks_;
   BenchDevice device_;
   std::unique_ptr<BenchModel> model_;
+  std::vector<StageWork> stages_;
   std::optional<BenchReport> report_;
 };
+
+// Seconds that a row takes at its ceilings.
+double BoundSeconds(const BenchRow& row) {
+  return std::max(row.bytes / row.ceilings.bytes_per_s,
+                  row.operations / row.ceilings.operations_per_s);
+}
 
 class DecodeBench {
  public:
@@ -86,6 +136,13 @@ class DecodeBench {
       : options_(options), bench_("decode", options.of) {}
 
   absl::Status Run() {
+    const absl::Status status = Measure();
+    if (!status.ok()) bench_.Abandon();
+    return status;
+  }
+
+ private:
+  absl::Status Measure() {
     SKEIN_RETURN_IF_ERROR(bench_.Open());
     steps_ = options_.steps;
     if (steps_ == 0) steps_ = bench_.device().is_gpu() ? kGpuSteps : kCpuSteps;
@@ -105,14 +162,13 @@ class DecodeBench {
                                  {"prompt_tokens", options_.prompt_tokens},
                                  {"decode_tokens", steps_}},
                       .tokens = static_cast<double>(batch)};
-      SKEIN_RETURN_IF_ERROR(bench_.device().is_gpu() ? TimeQueued(batch, row)
-                                                     : TimeBesideReads(batch, row));
-      bench_.Add(std::move(row));
+      const bool queued = bench_.device().is_gpu() || bench_.ranks().size() > 1;
+      SKEIN_RETURN_IF_ERROR(queued ? TimeQueued(batch, row) : TimeBesideReads(batch, row));
+      SKEIN_RETURN_IF_ERROR(bench_.Add(std::move(row)));
     }
     return bench_.Finish();
   }
 
- private:
   BenchModel& model() { return bench_.model(); }
 
   // Positions that a step's rows attend to, on average over steps [first, end).
@@ -124,11 +180,22 @@ class DecodeBench {
     return static_cast<double>(cost.weight_bytes) +
            batch * context * static_cast<double>(cost.kv_bytes);
   }
+  // Of the stage that takes longest, which reads its weights for each micro-batch.
   void SetWork(int32_t batch, double context, BenchRow& row) {
-    const StepCost& cost = model().cost();
-    row.bytes = Bytes(batch, context);
-    row.operations =
-        batch * (cost.flops_per_row + cost.flops_per_output + context * cost.flops_per_pair);
+    const int32_t micro_batches = std::min(batch, bench_.ranks().layout().pp_size);
+    double longest = 0;
+    for (const auto& [cost, ceilings] : bench_.stages()) {
+      BenchRow stage = {.ceilings = ceilings};
+      stage.bytes = micro_batches * static_cast<double>(cost.weight_bytes) +
+                    batch * context * static_cast<double>(cost.kv_bytes);
+      stage.operations =
+          batch * (cost.flops_per_row + cost.flops_per_output + context * cost.flops_per_pair);
+      if (BoundSeconds(stage) < longest) continue;
+      longest = BoundSeconds(stage);
+      row.bytes = stage.bytes;
+      row.operations = stage.operations;
+      row.ceilings = ceilings;
+    }
   }
 
   // A sample is the mean of two steps: there are two batches, in turn.
@@ -206,34 +273,49 @@ absl::Status RunDecodeBench(const DecodeBenchOptions& options) {
   return DecodeBench(options).Run();
 }
 
-absl::Status RunPrefillBench(const PrefillBenchOptions& options) {
-  ModelBench bench("prefill", options.of);
+namespace {
+
+absl::Status MeasurePrefill(const PrefillBenchOptions& options, ModelBench& bench) {
   SKEIN_RETURN_IF_ERROR(bench.Open());
   const int32_t most =
       *std::max_element(options.prompt_tokens.begin(), options.prompt_tokens.end());
   SKEIN_RETURN_IF_ERROR(bench.Load({.most_rows = most, .most_tokens = most + 1}));
   BenchModel& model = bench.model();
-  const StepCost& cost = model.cost();
   for (const int32_t tokens : options.prompt_tokens) {
     const int prompts = bench.device().is_gpu() ? kGpuPrompts : kCpuPrompts;
     std::vector<double> seconds;
     for (int prompt = 0; prompt <= prompts; ++prompt) {  // the first one is the warm-up
       ShowProgress(absl::StrFormat("prompt of %d: %d of %d", tokens, prompt, prompts));
+      SKEIN_RETURN_IF_ERROR(bench.ranks().Barrier());
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
                              model.TimeStep(model.PrefillOrder(0, tokens)));
       if (prompt > 0) seconds.push_back(absl::ToDoubleSeconds(time));
     }
+    BenchRow row = {.name = absl::StrCat("prefill of ", tokens),
+                    .fields = {{"prompt_tokens", tokens}},
+                    .seconds = Median(std::move(seconds)),
+                    .samples = prompts,
+                    .tokens = static_cast<double>(tokens),
+                    .ceilings = bench.stages()[0].ceilings};
     const double pairs = 0.5 * tokens * (tokens + 1.0);
-    bench.Add({.name = absl::StrCat("prefill of ", tokens),
-               .fields = {{"prompt_tokens", tokens}},
-               .seconds = Median(std::move(seconds)),
-               .samples = prompts,
-               .tokens = static_cast<double>(tokens),
-               .bytes = static_cast<double>(cost.weight_bytes + tokens * cost.kv_bytes),
-               .operations = tokens * cost.flops_per_row + cost.flops_per_output +
-                             pairs * cost.flops_per_pair});
+    for (const StageWork& stage : bench.stages()) {
+      const StepCost& cost = stage.cost;
+      row.bytes += static_cast<double>(cost.weight_bytes + tokens * cost.kv_bytes);
+      row.operations +=
+          tokens * cost.flops_per_row + cost.flops_per_output + pairs * cost.flops_per_pair;
+    }
+    SKEIN_RETURN_IF_ERROR(bench.Add(std::move(row)));
   }
   return bench.Finish();
+}
+
+}  // namespace
+
+absl::Status RunPrefillBench(const PrefillBenchOptions& options) {
+  ModelBench bench("prefill", options.of);
+  const absl::Status status = MeasurePrefill(options, bench);
+  if (!status.ok()) bench.Abandon();
+  return status;
 }
 
 }  // namespace skein::worker

@@ -12,6 +12,7 @@ namespace skein::worker {
 
 struct ModelBenchOptions {
   BenchDeviceOptions device;
+  BenchRankOptions ranks;
   std::string model = "synthetic:llama3-1b";  // or a folder
   std::string json_file;                      // "": none
   double min_fraction = 0;                    // of its ceiling that each row reaches
@@ -31,7 +32,11 @@ struct DecodeBenchOptions {
 // memory stand between the steps, and a row's share is the median over steps of their share of the
 // reads around.
 //
-// Prints a report to standard output, progress to standard error where that is a terminal.
+// Started by mpirun, its ranks are the shards and stages of one replica, and rows are those of the
+// rank that draws. The ceiling of a step is that of the stage that takes longest at the rates of
+// its devices, all of its micro-batches taken together: it reads its weights for each of them.
+//
+// Rank 0 prints a report to standard output, progress to standard error where that is a terminal.
 // FailedPrecondition when a row stays below min_fraction.
 absl::Status RunDecodeBench(const DecodeBenchOptions& options);
 
@@ -41,7 +46,8 @@ struct PrefillBenchOptions {
 };
 
 // Times prompts, from the order to the first token; of attention's operations the causal half
-// counts. Otherwise as RunDecodeBench.
+// counts. Stages compute a prompt one after the other, so that their operations are added up.
+// Otherwise as RunDecodeBench.
 absl::Status RunPrefillBench(const PrefillBenchOptions& options);
 
 }  // namespace skein::worker

@@ -1,0 +1,76 @@
+// The ranks that compute a model's benchmark together, as the shards and stages of one replica.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/device_kind.h"
+#include "kernels/ops/backend.h"
+#include "parallel/comm/mpi/mpi_runtime.h"
+#include "parallel/comm/operation_tracker.h"
+#include "parallel/plan/plan.h"
+#include "worker/device.h"
+#include "worker/device_comm.h"
+#include "worker/rank_groups.h"
+
+namespace skein::worker {
+
+struct BenchRankOptions {
+  bool started = false;                // by mpirun, maybe as one of several
+  plan::LayoutRequest layout;          // empty: all ranks are shards of one stage
+  bool oversubscribe_devices = false;  // DeviceChoice
+  DeviceComm device_comm = DeviceComm::kAuto;
+};
+
+// Whether the ranks that mpirun started are a layout, and which. InvalidArgument, naming the flag,
+// for another number of ranks, and for replicas. Pure.
+absl::StatusOr<plan::Layout> LayoutOfBench(const plan::LayoutRequest& asked, int ranks);
+
+// Any error is followed by Abandon, and by the process's end.
+class BenchRanks {
+ public:
+  // A call of all ranks that mpirun started, where it did or a layout is asked for. Sets what
+  // NCCL reads of the environment.
+  static absl::StatusOr<std::unique_ptr<BenchRanks>> Start(const BenchRankOptions& options);
+
+  const plan::Layout& layout() const { return plan_.layout; }
+  const plan::RankPlan& self() const { return plan_.ranks[mpi_ == nullptr ? 0 : mpi_->rank()]; }
+  int size() const { return plan_.layout.ranks(); }
+  bool prints() const { return self().rank == 0; }
+  // Chooses this rank's device as RankOptions does. A call of all ranks.
+  absl::StatusOr<RankDevice> Find(std::optional<DeviceKind> asked);
+  int local_size() const { return mpi_ == nullptr ? 1 : mpi_->local_size(); }
+  // "2 ranks share a GPU: ..."; empty where each has a device of its own. Behind Find.
+  const std::string& shared() const { return shared_; }
+
+  // Makes the groups over which ranks with this device exchange. A call of all ranks.
+  absl::Status Connect(const RankDevice& device, bool deterministic);
+  StageGroups groups() const { return groups_.view(); }
+  kernels::Collectives* collectives() const { return collectives_.get(); }
+
+  absl::Status Barrier();
+  // Every rank's `bytes`, by rank; all are as long.
+  absl::Status Gather(absl::Span<const std::byte> mine, absl::Span<std::byte> all);
+  // The seconds of the rank that draws: the first shard of the last stage.
+  absl::StatusOr<double> OfWhoDraws(double seconds);
+
+  // Leaves MPI as it is: nothing of it is waited for.
+  void Abandon();
+
+ private:
+  explicit BenchRanks(const BenchRankOptions& options) : options_(options) {}
+
+  const BenchRankOptions options_;
+  std::unique_ptr<comm::MpiRuntime> mpi_;  // null: this process is alone
+  plan::Plan plan_;                        // the layout, and the ranks' places
+  comm::OperationTracker tracker_;
+  RankGroups groups_;
+  std::unique_ptr<kernels::Collectives> collectives_;
+  std::string shared_;
+};
+
+}  // namespace skein::worker
