@@ -31,6 +31,12 @@ class PeerSums {
     std::string seen;      // the other one's
   };
 
+  enum class Shots : uint8_t {
+    kBySize,
+    kOne,  // each rank gets all data of all others
+    kTwo,  // each rank sums a part of the data, and sends the sum to all others
+  };
+
   virtual ~PeerSums() = default;
 
   // What the other ranks' processes open this one's memory with.
@@ -48,8 +54,12 @@ class PeerSums {
   virtual bool Takes(const View& data) const = 0;
   // Queues that `data` becomes the sum of all ranks', in place, joined as a binary tree of floats.
   // Behind Open; every rank gives the same size, in the same order. A stream that is being captured
-  // takes it, too.
-  virtual absl::Status Sum(View data, Stream stream) = 0;
+  // takes it, too. InvalidArgument for more data than one shot takes, where it is asked for.
+  virtual absl::Status Sum(View data, Stream stream, Shots shots = Shots::kBySize) = 0;
+  // For benchmarks: copies all of this rank's memory over the next rank's, before the first sum,
+  // while both hold zeros.
+  virtual int64_t memory_bytes() const = 0;
+  virtual absl::Status CopyToNext(Stream stream) = 0;
   // Sums that `stream` gets from now on are those of this step, of which ranks have to have the
   // same order; `order` is its digest. Costs the device some 2 us.
   virtual absl::Status BeginStep(int64_t step, uint32_t order, Stream stream) = 0;

@@ -80,11 +80,23 @@ class CudaPeerSums final : public PeerSums {
            data.bytes() <= kMostPeerSumBytes && reinterpret_cast<uintptr_t>(data.data) % 8 == 0;
   }
 
-  absl::Status Sum(View data, Stream stream) override {
+  int64_t memory_bytes() const override { return kExchangeBytes; }
+  absl::Status CopyToNext(Stream stream) override {
     SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
-    return Enqueue(
-        PeerSum{.memory = memory_, .dtype = data.dtype, .bytes = data.bytes(), .data = data.data},
-        stream);
+    void* const to = memory_.exchange[(memory_.rank + 1) % memory_.ranks];
+    return CudaStatus(cudaMemcpyAsync(to, exchange_.data(), kExchangeBytes,
+                                      cudaMemcpyDeviceToDevice, CudaStream(stream)),
+                      "cudaMemcpyAsync to the next rank");
+  }
+
+  absl::Status Sum(View data, Stream stream, Shots shots) override {
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_));
+    return Enqueue(PeerSum{.memory = memory_,
+                           .dtype = data.dtype,
+                           .bytes = data.bytes(),
+                           .data = data.data,
+                           .shots = shots},
+                   stream);
   }
 
   absl::Status BeginStep(int64_t step, uint32_t order, Stream stream) override {

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "base/dtype.h"
+#include "base/peer_sums.h"
 #include "base/stream.h"
 #include "kernels/cuda/peer_memory.h"
 
@@ -12,16 +13,12 @@ namespace skein::kernels::cuda {
 
 // data[i] = the sum of all ranks' data[i], as floats, joined as a binary tree, rounded once.
 struct PeerSum {
-  enum class Shots : uint8_t {
-    kBySize,  // one to MostOneShotBytes
-    kOne,     // each rank gets all data of all others
-    kTwo,     // each rank sums a part of the data, and sends the sum to all others
-  };
+  using Shots = PeerSums::Shots;
   PeerMemory memory;
-  DType dtype = DType::kBF16;  // or F32
-  int64_t bytes = 0;           // a multiple of 8, to kMostPeerSumBytes
-  void* data = nullptr;        // 8-byte aligned
-  Shots shots = Shots::kBySize;
+  DType dtype = DType::kBF16;    // or F32
+  int64_t bytes = 0;             // a multiple of 8, to kMostPeerSumBytes
+  void* data = nullptr;          // 8-byte aligned
+  Shots shots = Shots::kBySize;  // one to MostOneShotBytes
 };
 
 // The most bytes that are summed faster by one shot than by two, whose bits are equal: a second one

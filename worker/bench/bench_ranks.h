@@ -58,6 +58,7 @@ class BenchRanks {
   // The seconds of the rank that draws: the first shard of the last stage.
   absl::StatusOr<double> OfWhoDraws(double seconds);
 
+  comm::MpiRuntime& mpi() { return *mpi_; }  // where it was started
   // Leaves MPI as it is: nothing of it is waited for.
   void Abandon();
 

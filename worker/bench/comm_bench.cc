@@ -30,8 +30,10 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "worker/bench/bench_device.h"
+#include "worker/bench/bench_ranks.h"
+#include "worker/bench/device_comm_bench.h"
 #include "worker/device.h"
-#include "worker/find_device.h"
+#include "worker/device_comm.h"
 
 namespace skein::worker {
 namespace {
@@ -50,8 +52,8 @@ constexpr absl::Duration kBudget = absl::Milliseconds(500);
 
 class CommBench {
  public:
-  CommBench(const CommBenchOptions& options, comm::MpiRuntime& mpi)
-      : options_(options), mpi_(mpi) {}
+  CommBench(const CommBenchOptions& options, BenchRanks& ranks)
+      : options_(options), ranks_(ranks), mpi_(ranks.mpi()) {}
 
   absl::Status Run() {
     SKEIN_RETURN_IF_ERROR(Open());
@@ -65,7 +67,11 @@ class CommBench {
                     BenchMachine{.kind = std::string(DeviceKindName(device_.device.kind)),
                                  .device = device_.device.name,
                                  .ceilings = ceilings});
-    if (prints()) report_->Begin();
+    if (prints()) {
+      report_->Begin();
+      if (!ranks_.shared().empty()) report_->Note(ranks_.shared(), {});
+    }
+    if (is_gpu() && mpi_.size() > 1) SKEIN_RETURN_IF_ERROR(TimeDevices());
     for (const int64_t bytes : kSizes) {
       if (mpi_.size() == 1) break;
       SKEIN_RETURN_IF_ERROR(TimeAllReduce(bytes, ceilings));
@@ -82,8 +88,7 @@ class CommBench {
 
   // The device, an array in its memory, and the group, as a rank has them.
   absl::Status Open() {
-    SKEIN_ASSIGN_OR_RETURN(device_,
-                           FindDevice(mpi_, options_.device, options_.oversubscribe_devices));
+    SKEIN_ASSIGN_OR_RETURN(device_, ranks_.Find(options_.device));
     mpi_.world().set_timeout(kTimeout);
     SKEIN_ASSIGN_OR_RETURN(group_, mpi_.Split(0, mpi_.rank(), "bench"));
     group_->set_timeout(kTimeout);
@@ -154,15 +159,43 @@ class CommBench {
   }
 
   void Add(const char* what, int64_t message_bytes, double carried, const Timing& timing,
-           const Ceilings& ceilings) {
+           const Ceilings& ceilings, const char* way = "") {
     if (!prints()) return;
-    report_->Add({.name = absl::StrCat(what, " ", FormatBytes(message_bytes)),
+    report_->Add({.name = absl::StrCat(what, " ", FormatBytes(message_bytes), way),
                   .fields = {{"ranks", mpi_.size()}, {"message_bytes", message_bytes}},
                   .seconds = timing.seconds,
                   .samples = timing.samples,
                   .bytes = carried,
                   .ceilings = ceilings});
   }
+
+  // What goes from device to device; the hosts' rows come behind.
+  absl::Status TimeDevices() {
+    Ceilings copy;
+    return TimeDeviceComm(*group_,
+                          {.gpu = device_.gpu,
+                           .host = absl::StrCat(mpi_.host_of(mpi_.rank())),
+                           .timeout = kTimeout,
+                           .add =
+                               [&](const DeviceCommBenchOptions::Row& row) {
+                                 if (row.is_copy) copy.bytes_per_s = row.carried / row.seconds;
+                                 if (!prints()) return;
+                                 report_->Add({.name = row.name,
+                                               .fields = {{"ranks", mpi_.size()},
+                                                          {"message_bytes", row.message_bytes}},
+                                               .seconds = row.seconds,
+                                               .samples = row.samples,
+                                               .bytes = row.carried,
+                                               .ceilings = row.is_copy ? Ceilings{} : copy});
+                               },
+                           .note =
+                               [&](const std::string& line) {
+                                 if (prints()) report_->Note(line, {});
+                               }});
+  }
+
+  // On GPUs by way of the hosts' memory.
+  const char* Way() const { return is_gpu() ? ", by the hosts" : ""; }
 
   absl::Status TimeAllReduce(int64_t bytes, const Ceilings& ceilings) {
     // Zeros stay zeros.
@@ -171,7 +204,7 @@ class CommBench {
                            }));
     const double ranks = mpi_.size();
     Add("all-reduce of", bytes, 2 * (ranks - 1) / ranks * static_cast<double>(bytes), timing,
-        ceilings);
+        ceilings, Way());
     return absl::OkStatus();
   }
 
@@ -187,7 +220,7 @@ class CommBench {
                              return group_->Receive(array, other, stream());
                            }));
     timing.seconds /= 2;
-    Add("hop of", bytes, static_cast<double>(bytes), timing, ceilings);
+    Add("hop of", bytes, static_cast<double>(bytes), timing, ceilings, Way());
     return takes_part ? group_->Flush(other) : absl::OkStatus();
   }
 
@@ -207,6 +240,7 @@ class CommBench {
   }
 
   const CommBenchOptions& options_;
+  BenchRanks& ranks_;
   comm::MpiRuntime& mpi_;
   RankDevice device_;
   std::unique_ptr<DeviceCopies> copies_;  // null on CPUs
@@ -223,10 +257,13 @@ absl::Status RunCommBench(const CommBenchOptions& options) {
   if (!options.json_file.empty()) {
     SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(options.json_file), "--json"));
   }
-  SKEIN_ASSIGN_OR_RETURN(auto mpi, comm::MpiRuntime::Create());
-  const absl::Status status = CommBench(options, *mpi).Run();
+  SKEIN_ASSIGN_OR_RETURN(const auto ranks,
+                         BenchRanks::Start({.started = true,
+                                            .oversubscribe_devices = options.oversubscribe_devices,
+                                            .device_comm = DeviceComm::kNccl}));
+  const absl::Status status = CommBench(options, *ranks).Run();
   // Finalizing would wait for ranks that are stuck; the caller ends the process.
-  if (!status.ok()) mpi.release();  // NOLINT(bugprone-unused-return-value)
+  if (!status.ok()) ranks->Abandon();
   return status;
 }
 

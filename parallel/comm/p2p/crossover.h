@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -15,6 +16,23 @@
 #include "parallel/comm/device_transport.h"
 
 namespace skein::comm {
+
+// The median seconds of what is given once, in a graph that has it `calls` times.
+struct InGraph {
+  double seconds = 0;
+  int samples = 0;
+};
+// A call of all ranks of `group`, which replay as often as rank 0 finds that `budget` allows.
+// `check` is asked while a replay is waited for. DeadlineExceeded where one is not over within
+// `timeout`.
+struct GraphTiming {
+  int calls = 16;
+  absl::Duration budget = absl::Milliseconds(20);
+  absl::Duration timeout;
+};
+absl::StatusOr<InGraph> TimeInGraph(Communicator& group, DeviceTimer& timer, const GraphTiming& how,
+                                    absl::FunctionRef<absl::Status()> check,
+                                    absl::FunctionRef<absl::Status()> give);
 
 // Seconds of a sum in a graph of several, medians.
 struct SumTimes {

@@ -44,7 +44,9 @@ class FakeSums final : public PeerSums {
   void Close() override { ++closed; }
   int64_t most_bytes() const override { return 64 * kKiB; }
   bool Takes(const View& data) const override { return data.bytes() <= most_bytes(); }
-  absl::Status Sum(View data, Stream) override {
+  int64_t memory_bytes() const override { return 0; }
+  absl::Status CopyToNext(Stream) override { return absl::UnimplementedError("no test copies"); }
+  absl::Status Sum(View data, Stream, Shots) override {
     ++sums;
     last_bytes = data.bytes();
     return absl::OkStatus();
