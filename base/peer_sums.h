@@ -50,7 +50,7 @@ class PeerSums {
 
   // The most bytes of a sum.
   virtual int64_t most_bytes() const = 0;
-  // Whether Sum takes such a view: F32 or BF16, to most_bytes(), a multiple of 8, aligned so.
+  // Whether Sum takes such a view: F32, BF16 or F16, to most_bytes(), a multiple of 8, aligned so.
   virtual bool Takes(const View& data) const = 0;
   // Queues that `data` becomes the sum of all ranks', in place, joined as a binary tree of floats.
   // Behind Open; every rank gives the same size, in the same order. A stream that is being captured

@@ -76,8 +76,10 @@ class CudaPeerSums final : public PeerSums {
 
   int64_t most_bytes() const override { return kMostPeerSumBytes; }
   bool Takes(const View& data) const override {
-    return (data.dtype == DType::kF32 || data.dtype == DType::kBF16) && data.bytes() % 8 == 0 &&
-           data.bytes() <= kMostPeerSumBytes && reinterpret_cast<uintptr_t>(data.data) % 8 == 0;
+    const bool floats =
+        data.dtype == DType::kF32 || data.dtype == DType::kBF16 || data.dtype == DType::kF16;
+    return floats && data.bytes() % 8 == 0 && data.bytes() <= kMostPeerSumBytes &&
+           reinterpret_cast<uintptr_t>(data.data) % 8 == 0;
   }
 
   int64_t memory_bytes() const override { return kExchangeBytes; }

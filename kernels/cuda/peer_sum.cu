@@ -159,8 +159,9 @@ absl::Status Enqueue(const PeerSum& op, Stream stream) {
   if (op.bytes == 0) return absl::OkStatus();
   if (op.dtype == DType::kF32) return StartFor<float>(op, stream);
   if (op.dtype == DType::kBF16) return StartFor<__nv_bfloat16>(op, stream);
-  return absl::UnimplementedError(
-      absl::StrCat("a peer sum of ", std::string(DTypeName(op.dtype)), "; there are F32 and BF16"));
+  if (op.dtype == DType::kF16) return StartFor<__half>(op, stream);
+  return absl::UnimplementedError(absl::StrCat("a peer sum of ", std::string(DTypeName(op.dtype)),
+                                               "; there are F32, BF16 and F16"));
 }
 
 absl::Status Enqueue(const BeginPeerStep& op, Stream stream) {

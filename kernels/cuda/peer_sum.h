@@ -15,7 +15,7 @@ namespace skein::kernels::cuda {
 struct PeerSum {
   using Shots = PeerSums::Shots;
   PeerMemory memory;
-  DType dtype = DType::kBF16;    // or F32
+  DType dtype = DType::kBF16;    // or F32, or F16
   int64_t bytes = 0;             // a multiple of 8, to kMostPeerSumBytes
   void* data = nullptr;          // 8-byte aligned
   Shots shots = Shots::kBySize;  // one to MostOneShotBytes

@@ -116,7 +116,8 @@ absl::Status Start(const PeerSumNorm& op, Stream stream) {
 bool HasKernel(const PeerSumNorm& op) {
   const int ranks = op.memory.ranks;
   const RmsNorm& norm = op.norm;
-  return (ranks == 2 || ranks == 4 || ranks == 8) && norm.dtype == DType::kBF16 &&
+  return (ranks == 2 || ranks == 4 || ranks == 8) &&
+         (norm.dtype == DType::kBF16 || norm.dtype == DType::kF16) &&
          norm.delta_dtype == norm.dtype &&
          norm.cols <= int64_t{kMaxThreads} * kMaxVectors * kVector &&
          DTypeBytes(norm.dtype, norm.rows * norm.cols) <= MostOneShotBytes(ranks);
@@ -133,17 +134,19 @@ absl::Status Enqueue(const PeerSumNorm& op, Stream stream) {
                                                    " ranks: there is no kernel"));
   }
   if (norm.rows == 0) return absl::OkStatus();
-  return WithFloatOr<__nv_bfloat16>(norm.residual_dtype, norm.dtype,
-                                    [&]<typename Residual>(TypeTag<Residual>) {
-                                      switch (op.memory.ranks) {
-                                        case 2:
-                                          return Start<__nv_bfloat16, Residual, 2>(op, stream);
-                                        case 4:
-                                          return Start<__nv_bfloat16, Residual, 4>(op, stream);
-                                        default:
-                                          return Start<__nv_bfloat16, Residual, 8>(op, stream);
-                                      }
-                                    });
+  return With16BitType(norm.dtype, [&]<typename T>(TypeTag<T>) {
+    return WithFloatOr<T>(norm.residual_dtype, norm.dtype,
+                          [&]<typename Residual>(TypeTag<Residual>) {
+                            switch (op.memory.ranks) {
+                              case 2:
+                                return Start<T, Residual, 2>(op, stream);
+                              case 4:
+                                return Start<T, Residual, 4>(op, stream);
+                              default:
+                                return Start<T, Residual, 8>(op, stream);
+                            }
+                          });
+  });
 }
 
 const void* KernelOfPeerSumNorm() {

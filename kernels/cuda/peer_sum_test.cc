@@ -143,7 +143,7 @@ TEST_P(PeerSumTest, SumsAreTreesOfFloatsRoundedOnce) {
   constexpr auto kBySize = PeerSum::Shots::kBySize;
   constexpr auto kOne = PeerSum::Shots::kOne;
   constexpr auto kTwo = PeerSum::Shots::kTwo;
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     int sum = 0;
     for (const auto& [bytes, shots] : {Case{8, kBySize},
                                        {2056, kOne},
@@ -282,8 +282,11 @@ void ExpectFound(int ranks, uint32_t step, uint32_t order, int sums, int64_t byt
                                   << " sums, " << bytes << " bytes");
   Peers peers(ranks);
   std::vector<DeviceBytes> data;
+  // Before the first sum, which keeps the device busy until the last rank has come.
   for (int rank = 0; rank < ranks; ++rank) {
     data.push_back(Encoded(DType::kF32, std::vector<float>(4096, 1.0f)));
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
     const bool other = rank == ranks - 1;
     // A step that ends well goes before.
     SKEIN_ASSERT_OK(peers.BeginStep(rank, 6, 60));
@@ -322,7 +325,8 @@ TEST_P(PeerSumTest, RanksThatMakeUnlikeSumsFindOut) {
 
 // With a norm on the way, the bits are those of the two kernels that do it one after the other, and
 // sums before and behind it are as ever.
-void ExpectFused(int ranks, int64_t rows, int64_t cols, DType residual_dtype, bool in_place) {
+void ExpectFused(int ranks, int64_t rows, int64_t cols, DType residual_dtype, bool in_place,
+                 DType dtype = DType::kBF16) {
   SCOPED_TRACE(testing::Message() << rows << " x " << cols << " beside "
                                   << std::string(DTypeName(residual_dtype)));
   constexpr float kEps = 1e-5f;
@@ -335,11 +339,13 @@ void ExpectFused(int ranks, int64_t rows, int64_t cols, DType residual_dtype, bo
     std::vector<PeerSumNorm> ops;
     for (int rank = 0; rank < ranks; ++rank) {
       residual.push_back(Encoded(residual_dtype, Input(residual_dtype, 0, 1, count)));
-      delta.push_back(Encoded(DType::kBF16, Input(DType::kBF16, rank, 2, count)));
+      delta.push_back(Encoded(dtype, Input(dtype, rank, 2, count)));
       out.emplace_back(2 * count);
-      other.push_back(Encoded(DType::kBF16, Input(DType::kBF16, rank, 3, 1024)));
+      other.push_back(Encoded(dtype, Input(dtype, rank, 3, 1024)));
       ops.push_back({.memory = peers.memory(rank),
-                     .norm = {.residual_dtype = residual_dtype,
+                     .norm = {.dtype = dtype,
+                              .residual_dtype = residual_dtype,
+                              .delta_dtype = dtype,
                               .rows = rows,
                               .cols = cols,
                               .residual = residual[rank].data(),
@@ -353,16 +359,14 @@ void ExpectFused(int ranks, int64_t rows, int64_t cols, DType residual_dtype, bo
                      .delta = delta[rank].data()});
     }
     for (int rank = 0; rank < ranks; ++rank) {
-      const auto sum_other = [&] {
-        return peers.Enqueue(rank, DType::kBF16, other[rank].data(), 2048);
-      };
+      const auto sum_other = [&] { return peers.Enqueue(rank, dtype, other[rank].data(), 2048); };
       SKEIN_ASSERT_OK(sum_other());
       if (fused) {
         ASSERT_TRUE(HasKernel(ops[rank]));
         SKEIN_ASSERT_OK(cuda::Enqueue(ops[rank], peers.stream(rank)));
       } else {
         SKEIN_ASSERT_OK(
-            peers.Enqueue(rank, DType::kBF16, delta[rank].data(), 2 * count, PeerSum::Shots::kOne));
+            peers.Enqueue(rank, dtype, delta[rank].data(), 2 * count, PeerSum::Shots::kOne));
         SKEIN_ASSERT_OK(cuda::Enqueue(ops[rank].norm, peers.stream(rank)));
       }
       SKEIN_ASSERT_OK(sum_other());
@@ -372,11 +376,11 @@ void ExpectFused(int ranks, int64_t rows, int64_t cols, DType residual_dtype, bo
       EXPECT_EQ(peers.report(rank).aborted, 0u);
       std::vector<float>& result = results.emplace_back(Decoded(residual_dtype, residual[rank]));
       for (const DeviceBytes* part : {&delta[rank], &other[rank]}) {
-        const std::vector<float> values = Decoded(DType::kBF16, *part);
+        const std::vector<float> values = Decoded(dtype, *part);
         result.insert(result.end(), values.begin(), values.end());
       }
       if (in_place) continue;
-      const std::vector<float> values = Decoded(DType::kBF16, out[rank]);
+      const std::vector<float> values = Decoded(dtype, out[rank]);
       result.insert(result.end(), values.begin(), values.end());
     }
   }
@@ -394,6 +398,7 @@ TEST_P(PeerSumTest, ANormOnTheWayChangesNoBit) {
     ExpectFused(ranks, 1, 16384, residual, true);
     ExpectFused(ranks, 16, 2048, residual, false);
   }
+  ExpectFused(ranks, 3, 4096, DType::kF16, false, DType::kF16);
   if (ranks == 2) ExpectFused(ranks, 128, 4096, DType::kBF16, false);
 }
 
@@ -415,8 +420,8 @@ TEST(PeerSumRefusals, NameWhatIsWrong) {
                                .shots = PeerSum::Shots::kOne},
                        {})
                    .ok());
-  EXPECT_THAT(Enqueue(PeerSum{.memory = two, .dtype = DType::kF16, .bytes = 8, .data = &data}, {}),
-              StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("F16")));
+  EXPECT_THAT(Enqueue(PeerSum{.memory = two, .dtype = DType::kI32, .bytes = 8, .data = &data}, {}),
+              StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("of I32")));
 }
 
 }  // namespace
