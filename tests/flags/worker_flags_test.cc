@@ -358,6 +358,54 @@ void CommOversubscribeDevices() {
   EXPECT_TRUE(Comm(kWorker, "--device=cpu --oversubscribe-devices").ok());
 }
 
+// `worker bench decode|prefill` on several ranks.
+Outcome BenchOnRanks(int ranks, const std::string& command, const std::string& flags) {
+  return Run("tests/mpi/mpirun.sh",
+             absl::StrCat(ranks, " ", kWorker, " bench ", command, kSmall, flags));
+}
+json JsonOfRanks(int ranks, const std::string& command, const std::string& flags) {
+  const std::string file = NewPath("ranks.json");
+  const Outcome outcome = BenchOnRanks(ranks, command, absl::StrCat(flags, " --json=", file));
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  return json::parse(ReadFileOrEmpty(file), nullptr, /*allow_exceptions=*/false);
+}
+
+void BenchLayout(const std::string& command) {
+  const json alone = BenchJson(command + kSmall);
+  const json shards = JsonOfRanks(2, command, "");
+  const json stages = JsonOfRanks(2, command, "--layout=pp=2");
+  const json both = JsonOfRanks(4, command, "--layout=tp=2,pp=2");
+  const auto of = [](const json& report, const char* what) {
+    return double{report["rows"][0][what]};
+  };
+  // Shards read what one rank does, but for the vocabulary's padding.
+  EXPECT_NEAR(of(shards, "bytes"), of(alone, "bytes"), 0.01 * of(alone, "bytes"));
+  EXPECT_NEAR(of(shards, "operations"), of(alone, "operations"), 0.01 * of(alone, "operations"));
+  for (const json* const report : {&stages, &both}) {
+    if (command == "prefill") {  // a prompt goes through all stages
+      EXPECT_NEAR(of(*report, "operations"), of(alone, "operations"),
+                  0.01 * of(alone, "operations"));
+    } else {  // the slowest one has half of the layers, and the output matrix or not
+      EXPECT_GT(of(*report, "bytes"), 0.4 * of(alone, "bytes"));
+      EXPECT_LT(of(*report, "bytes"), 0.7 * of(alone, "bytes"));
+    }
+  }
+  EXPECT_THAT(BenchOnRanks(2, command, "--layout=pp=3").err,
+              HasSubstr("--layout: tp=1,pp=3,dp=1 has 3 ranks; mpirun started 2"));
+  EXPECT_THAT(Bench(command, "--layout=tp=2").err, HasSubstr("has 2 ranks; mpirun started 1"));
+}
+
+// It is taken, and changes nothing on CPUs; as OversubscribeDevices.
+void BenchOversubscribeDevices(const std::string& command) {
+  EXPECT_TRUE(BenchOnRanks(2, command, "--device=cpu --oversubscribe-devices").ok());
+}
+
+void BenchDeviceComm(const std::string& command) {
+  EXPECT_THAT(Bench(command, "--device-comm=mpi").err,
+              HasSubstr("--device-comm: must be auto, nccl, peers or host, not 'mpi'"));
+  EXPECT_TRUE(BenchOnRanks(2, command, "--device=cpu --device-comm=nccl").ok());
+}
+
 FlagCases BenchCases() {
   FlagCases cases = {
       HelpCase(kWorker, "bench"),
@@ -383,6 +431,10 @@ FlagCases BenchCases() {
     cases.push_back({{name, "--profile"}, [=] { BenchProfile(command); }});
     cases.push_back({{name, "--model"}, [=] { BenchModel(command); }});
     cases.push_back({{name, "--min-fraction"}, [=] { BenchMinFraction(command); }});
+    cases.push_back({{name, "--layout"}, [=] { BenchLayout(command); }});
+    cases.push_back(
+        {{name, "--oversubscribe-devices"}, [=] { BenchOversubscribeDevices(command); }});
+    cases.push_back({{name, "--device-comm"}, [=] { BenchDeviceComm(command); }});
   }
   return cases;
 }
