@@ -88,18 +88,17 @@ absl::Status BenchModel::Load() {
   const DType activations = kernels::ActivationDType(kind, config_.dtype);
   const plan::Layout& layout = ranks_.layout();
   SKEIN_ASSIGN_OR_RETURN(
-      program_,
-      plan::BuildRankProgram(
-          config_, tensors_.get(),
-          {.tp_size = layout.tp_size,
-           .tp_rank = ranks_.self().tp_rank,
-           .layers = plan::BalancedStageLayers(config_, layout.pp_size, ranks_.self().pp_rank),
-           .page_size = page_size,
-           .pages = pages_per_sequence_ * options_.sequences,
-           .kv_dtype = KvOf(activations),
-           .hop_dtype = activations,
-           .activations = activations,
-           .deterministic = options_.deterministic}));
+      program_, plan::BuildRankProgram(config_, tensors_.get(),
+                                       {.tp_size = layout.tp_size,
+                                        .tp_rank = ranks_.self().tp_rank,
+                                        .layers = plan::BalancedStageLayers(config_, layout.pp_size,
+                                                                            ranks_.self().pp_rank),
+                                        .page_size = page_size,
+                                        .pages = pages_per_sequence_ * options_.sequences,
+                                        .kv_dtype = KvOf(activations),
+                                        .hop_dtype = activations,
+                                        .activations = activations,
+                                        .deterministic = options_.deterministic}));
   ShardLoadOptions load{.threads = device_.threads};
   load.progress = [&](int64_t done, int64_t total) {
     ShowProgress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));

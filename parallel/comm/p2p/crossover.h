@@ -17,19 +17,19 @@
 
 namespace skein::comm {
 
-// The median seconds of what is given once, in a graph that has it `calls` times.
+// How often a graph has what is timed, and how long its replays may take.
+struct GraphTiming {
+  int calls = 16;                                  // no launch lies between them, as in a step
+  absl::Duration budget = absl::Milliseconds(20);  // of the samples
+  absl::Duration timeout;                          // of one
+};
 struct InGraph {
-  double seconds = 0;
+  double seconds = 0;  // of a call, the median
   int samples = 0;
 };
-// A call of all ranks of `group`, which replay as often as rank 0 finds that `budget` allows.
-// `check` is asked while a replay is waited for. DeadlineExceeded where one is not over within
-// `timeout`.
-struct GraphTiming {
-  int calls = 16;
-  absl::Duration budget = absl::Milliseconds(20);
-  absl::Duration timeout;
-};
+// Times what `give` gives the timer's stream, in a graph of several. A call of all ranks of
+// `group`, which replay as often as rank 0 finds that the budget allows. `check` is asked while a
+// replay is waited for. DeadlineExceeded where one is not over in time.
 absl::StatusOr<InGraph> TimeInGraph(Communicator& group, DeviceTimer& timer, const GraphTiming& how,
                                     absl::FunctionRef<absl::Status()> check,
                                     absl::FunctionRef<absl::Status()> give);
