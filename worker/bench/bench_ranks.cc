@@ -97,13 +97,15 @@ absl::Status BenchRanks::Connect(const RankDevice& device, bool deterministic) {
   SKEIN_ASSIGN_OR_RETURN(
       groups_, MakeRankGroups(*mpi_, plan_, self(), {.tracker = &tracker_, .timeout = kTimeout}));
   if (device.device.kind == DeviceKind::kCuda) {
-    SKEIN_ASSIGN_OR_RETURN(groups_.copies, ConnectGpus({.asked = options_.device_comm,
-                                                        .deterministic = deterministic,
-                                                        .gpu = device.gpu,
-                                                        .uuid = device.uuid,
-                                                        .self = absl::StrCat("rank ", mpi_->rank()),
-                                                        .timeout = kTimeout},
-                                                       *mpi_, groups_.tp.get(), groups_.Hops()));
+    SKEIN_ASSIGN_OR_RETURN(
+        groups_.copies,
+        ConnectGpus({.asked = options_.device_comm,
+                     .why_not_nccl = AgreeOnNccl(mpi_->world(), options_.device_comm, device),
+                     .deterministic = deterministic,
+                     .gpu = device.gpu,
+                     .self = absl::StrCat("rank ", mpi_->rank()),
+                     .timeout = kTimeout},
+                    *mpi_, groups_.tp.get(), groups_.Hops()));
   }
   for (comm::Communicator* const group : groups_.view().All()) group->set_timeout(kTimeout);
   collectives_ = MakeCollectives(groups_.view());
