@@ -11,12 +11,16 @@ NEEDS_CUDA = select({
 })
 
 def _archs(ctx):
-    """Of --define=cuda_archs=90a, the only one so far: all kernels use Hopper's own instructions."""
+    """nvcc's flags for --define=cuda_archs=80,90a: 80 is code of compute capability 8.0 and, for newer GPUs, PTX."""
+    code = {"80": "[sm_80,compute_80]", "90a": "sm_90a"}
     archs = ctx.var.get("cuda_archs", "90a").split(",")
     for arch in archs:
-        if arch != "90a":
-            fail("--define=cuda_archs: there are kernels for 90a only, not for '%s'" % arch)
-    return archs
+        if arch not in code:
+            fail("--define=cuda_archs: kernels have forms for 80 and 90a, not for '%s'" % arch)
+    flags = ["-gencode=arch=compute_%s,code=%s" % (arch, code[arch]) for arch in archs]
+
+    # What Hopper's form alone calls.
+    return flags + (["-diag-suppress=177"] if "80" in archs else [])
 
 def _cuda_library_impl(ctx):
     cc_toolchain = find_cpp_toolchain(ctx)
@@ -40,7 +44,7 @@ def _cuda_library_impl(ctx):
         args.add_all(["-Xcompiler", "-fPIC,-Wall,-Wextra,-Wno-missing-field-initializers"])
         args.add_all(optimise)
         args.add("--expt-relaxed-constexpr")
-        args.add_all(["-gencode=arch=compute_%s,code=sm_%s" % (a, a) for a in _archs(ctx)])
+        args.add_all(_archs(ctx))
         args.add_all(["-I", "."])
         args.add_all(compilation.defines, format_each = "-D%s")
         args.add_all(compilation.includes, before_each = "-I")

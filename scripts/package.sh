@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes a package: a tarball that runs wherever it is unpacked, on Debian 12 and 13, Ubuntu 24.04 and newer ones, without root.
-#   scripts/package.sh [--cuda] [--out FILE]
+#   scripts/package.sh [--cuda] [--archs LIST] [--out FILE]
 #   --cuda: build with --config=cuda; also libskein_cuda.so, by which workers compute on GPUs, and the tests and benches of GPUs
+#   --archs: forms of the kernels, with --cuda: 90a (the default, Hopper), or 80,90a as a release has them
 #   --out: the tarball (dist/skein-VERSION.tar.gz, or dist/skein-VERSION-cuda.tar.gz)
 # In it: the programs, stripped; the libraries that a bare system lacks; scripts that start it; checkpoints/bard; pages. Not in it,
 # to be installed there: libc, libstdc++, Open MPI and hwloc, and for GPUs the driver, CUDA and cuBLAS (docs/install.md). The same
@@ -10,13 +11,19 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-most_mib=40  # of the tarball, so that it can be sent anywhere
+most_mib=40  # of the tarball, so that it can be sent anywhere; twice as many with two architectures
 programs=(//client:skein //coordinator //supervisor //worker)
 
-cuda='' out=''
+cuda='' archs=90a out=''
 while (($# > 0)); do
   case $1 in
     --cuda) cuda=1 ;;
+    --archs)
+      [[ ${2:-} =~ ^(80|90a)(,(80|90a))?$ ]] || misuse "--archs: 90a or 80,90a, not '${2:-}'"
+      archs=$2
+      [[ $archs != *,* ]] || most_mib=$((2 * most_mib))
+      shift
+      ;;
     --out)
       out=${2:-}
       [[ -n $out ]] || misuse "--out needs a file"
@@ -39,7 +46,7 @@ root=$work/$name
 config=()
 gpu_programs=()
 if [[ -n $cuda ]]; then
-  config=(--config=cuda)
+  config=(--config=cuda "--define=cuda_archs=$archs")
   mapfile -t gpu_programs < <(awk '!/^#/ && $2 != "worker/worker" {print $2}' tests/gpu/programs.txt)
   for program in "${gpu_programs[@]}"; do programs+=("//${program%/*}:${program##*/}"); done
   programs+=(//kernels/cuda:libskein_cuda.so)

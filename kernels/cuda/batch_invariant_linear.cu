@@ -160,33 +160,35 @@ struct Multiplier {
 template <typename T, typename Out, typename F, bool kTree>
 __global__ void __launch_bounds__(kTileThreads, 1)
     BatchInvariantKernel(const __grid_constant__ Work work) {
-  extern __shared__ char unaligned[];
-  __shared__ TileBarriers<F> shared;
-  char* const ring = RingOf(unaligned);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int in_row = static_cast<int>(blockIdx.x) * F::kRows;
-  const int weight_row = static_cast<int>(blockIdx.y) * kTileRows;
-  if (threadIdx.x == 0) {
-    PrefetchMap(work.weight);
-    PrefetchMap(work.in);
-    shared.Init();
-  }
-  __syncthreads();
-  if (warp == kGroups * kGroupWarps) {
-    if (Lane() == 0) Fetcher<F>{work, ring, shared, weight_row, in_row}.Run();
-    __syncwarp();
-  } else {
-    WaitForPrevious();
-    LetNextBegin();
-    const BatchInvariantLinear& op = work.op;
-    Multiplier<T, F> multiplier = {ring, shared, warp / kGroupWarps};
-    if constexpr (kTree) {
-      multiplier.MultiplyBlocks(op.blocks, static_cast<int>(op.k) / op.blocks);
-    } else {
-      multiplier.Multiply(static_cast<int>(op.k));
+  if constexpr (kHopper) {
+    extern __shared__ char unaligned[];
+    __shared__ TileBarriers<F> shared;
+    char* const ring = RingOf(unaligned);
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int in_row = static_cast<int>(blockIdx.x) * F::kRows;
+    const int weight_row = static_cast<int>(blockIdx.y) * kTileRows;
+    if (threadIdx.x == 0) {
+      PrefetchMap(work.weight);
+      PrefetchMap(work.in);
+      shared.Init();
     }
-    WriteSums<T, Out, F::kRows>(TileOut::Of(op), multiplier.sums, in_row,
-                                weight_row + multiplier.group * kGroupRows);
+    __syncthreads();
+    if (warp == kGroups * kGroupWarps) {
+      if (Lane() == 0) Fetcher<F>{work, ring, shared, weight_row, in_row}.Run();
+      __syncwarp();
+    } else {
+      WaitForPrevious();
+      LetNextBegin();
+      const BatchInvariantLinear& op = work.op;
+      Multiplier<T, F> multiplier = {ring, shared, warp / kGroupWarps};
+      if constexpr (kTree) {
+        multiplier.MultiplyBlocks(op.blocks, static_cast<int>(op.k) / op.blocks);
+      } else {
+        multiplier.Multiply(static_cast<int>(op.k));
+      }
+      WriteSums<T, Out, F::kRows>(TileOut::Of(op), multiplier.sums, in_row,
+                                  weight_row + multiplier.group * kGroupRows);
+    }
   }
 }
 
@@ -238,6 +240,7 @@ absl::Status Enqueue(const BatchInvariantLinear& op, Stream stream) {
     return absl::InvalidArgumentError("BatchInvariantLinear: operands are 16-byte aligned");
   }
   if (op.rows == 0) return absl::OkStatus();
+  SKEIN_RETURN_IF_ERROR(NeedHopper("BatchInvariantLinear"));
   if (op.out == op.in) {
     return absl::InvalidArgumentError(
         "BatchInvariantLinear in place: blocks still read what others write");

@@ -12,6 +12,7 @@
 #include "base/tree_sum.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/device_testing.h"
+#include "kernels/cuda/forms.h"
 #include "kernels/cuda/linear_testing.h"
 #include "kernels/testing/compare.h"
 
@@ -35,7 +36,7 @@ BatchInvariantLinear OpOf(const Case& c, const Data& data, const DeviceBytes& ou
 }
 
 TEST(BatchInvariantLinearTest, AgreesWithTheDefinition) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (const int64_t rows : {1, 15, 16, 17, 64, 65, 257, 300}) {
       const DType out_dtype = rows % 2 == 0 ? dtype : DType::kF32;
@@ -59,7 +60,7 @@ TEST(BatchInvariantLinearTest, AgreesWithTheDefinition) {
 }
 
 TEST(BatchInvariantLinearTest, AppliesSwiGlu) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (const int64_t rows : {1, 17, 64, 300}) {
       const Case c = {.dtype = dtype, .out_dtype = dtype, .rows = rows, .n = 688, .k = 264};
@@ -91,7 +92,7 @@ std::vector<float> SomeRows(const Case& c, const Data& data, int32_t blocks, int
 }
 
 TEST(BatchInvariantLinearTest, ARowsBitsDependOnNoOtherNorOnHowMany) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   for (const int32_t blocks : {1, 8}) {
     const Case c = {.out_dtype = DType::kF32, .rows = 400, .n = 328, .k = 4096};
     const Data data(c);
@@ -124,7 +125,7 @@ std::vector<float> SomeColumns(const Case& c, const Data& data, int32_t blocks, 
 
 // So shards of any number have the same sums.
 TEST(BatchInvariantLinearTest, BlocksAreJoinedAsATree) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   for (const int64_t rows : {3, 70}) {
     const Case c = {.out_dtype = DType::kF32, .rows = rows, .n = 136, .k = 1792};
     const Data data(c);

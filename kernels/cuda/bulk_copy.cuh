@@ -5,7 +5,9 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/forms.h"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
 
@@ -19,11 +21,16 @@ __device__ inline void InitBarrier(ArrivalBarrier* barrier, uint32_t arrivals = 
                : "memory");
 }
 __device__ inline void PublishBarriers() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  if constexpr (kHopper) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 __device__ inline void Arrive(ArrivalBarrier* barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+  asm volatile(
+      "{\n"
+      ".reg .b64 state;\n"
+      "mbarrier.arrive.shared.b64 state, [%0];\n"
+      "}" ::"r"(SharedAddress(barrier))
+      : "memory");
 }
 // Arrives, and announces bytes.
 __device__ inline void ExpectBytes(ArrivalBarrier* barrier, uint32_t bytes) {
@@ -34,15 +41,27 @@ __device__ inline void ExpectBytes(ArrivalBarrier* barrier, uint32_t bytes) {
 
 // parity: of the round, the first one's is 0. The one before the first counts as over.
 __device__ inline void WaitFor(ArrivalBarrier* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred arrived;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared.b64 arrived, [%0], %1;\n"
-      "@!arrived bra again;\n"
-      "}" ::"r"(SharedAddress(barrier)),
-      "r"(parity)
-      : "memory");
+  if constexpr (kHopper) {
+    asm volatile(
+        "{\n"
+        ".reg .pred arrived;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared.b64 arrived, [%0], %1;\n"
+        "@!arrived bra again;\n"
+        "}" ::"r"(SharedAddress(barrier)),
+        "r"(parity)
+        : "memory");
+  } else {
+    asm volatile(
+        "{\n"
+        ".reg .pred arrived;\n"
+        "again:\n"
+        "mbarrier.test_wait.parity.shared.b64 arrived, [%0], %1;\n"
+        "@!arrived bra again;\n"
+        "}" ::"r"(SharedAddress(barrier)),
+        "r"(parity)
+        : "memory");
+  }
 }
 
 // A stage of a ring, and which round it is in.
@@ -63,6 +82,38 @@ __device__ inline void BulkCopy(void* to, const void* from, uint32_t bytes,
           "r"(SharedAddress(to)),
       "l"(from), "r"(bytes), "r"(SharedAddress(barrier))
       : "memory");
+}
+
+// Of a barrier that WarpCopy arrives at.
+inline constexpr uint32_t kCopyArrivals = kHopper ? 1 : kWarp;
+
+// By all lanes of a warp: each copies its `bytes`, which may be 0; `total` is their sum. In
+// Hopper's form these are bulk copies; else the lanes copy one lane's bytes after the other's, 16
+// each at once.
+__device__ inline void WarpCopy(void* to, const void* from, uint32_t bytes, uint32_t total,
+                                ArrivalBarrier* barrier) {
+  if constexpr (kHopper) {
+    if (Lane() == 0) ExpectBytes(barrier, total);
+    __syncwarp();
+    if (bytes > 0) BulkCopy(to, from, bytes, barrier);
+  } else {
+    const auto source = reinterpret_cast<unsigned long long>(from);
+    unsigned left = __ballot_sync(0xffffffffu, bytes > 0);
+    while (left != 0) {
+      const int lane = __ffs(static_cast<int>(left)) - 1;
+      left &= left - 1;
+      const uint32_t place = __shfl_sync(0xffffffffu, SharedAddress(to), lane);
+      const unsigned long long begin = __shfl_sync(0xffffffffu, source, lane);
+      const uint32_t count = __shfl_sync(0xffffffffu, bytes, lane);
+      for (uint32_t i = 16 * Lane(); i < count; i += 16 * kWarp) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place + i), "l"(begin + i)
+                     : "memory");
+      }
+    }
+    // Arrives when this lane's copies have come.
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(SharedAddress(barrier))
+                 : "memory");
+  }
 }
 
 // A box of a matrix, as the map describes both, to `to`, 1024-byte aligned. x, y: the box's first
@@ -92,7 +143,7 @@ __device__ inline uint64_t EvictLast() {
 
 // Between this thread's own accesses to shared memory and later bulk copies to the same place.
 __device__ inline void FenceBeforeBulkCopy() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  if constexpr (kHopper) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 }  // namespace skein::kernels::cuda

@@ -20,6 +20,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/few_rows_linear.h"
+#include "kernels/cuda/forms.h"
 #include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/nvtx_range.h"
 #include "kernels/cuda/paged_batch.h"
@@ -48,6 +49,7 @@ class Compiled final : public CompiledProgram {
     if (program_.logits >= 0 && DTypeOf(program_.logits) != DType::kF32) {
       return absl::UnimplementedError("logits of other than F32");
     }
+    if (program_.deterministic) SKEIN_RETURN_IF_ERROR(NeedHopper("--deterministic"));
     SKEIN_RETURN_IF_ERROR(CheckHop(program_.input));
     SKEIN_RETURN_IF_ERROR(CheckHop(program_.output));
     for (size_t i = 0; i < program_.ops.size(); ++i) {
@@ -264,6 +266,7 @@ class Compiled final : public CompiledProgram {
   enum class ProductKind { kFewRows, kStreamK, kBlas, kBatchInvariant };
   ProductKind KindOf(int64_t rows, const WeightSpec& weight) const {
     if (program_.deterministic) return ProductKind::kBatchInvariant;
+    if (!HopperForms()) return ProductKind::kBlas;
     const int64_t tiles = weight.rows / kStreamKTileRows;
     const bool split_pays = tiles >= (rows <= 32 ? 32 : w_.multiprocessors);
     if (rows <= 4 || (rows <= kFewRows && !split_pays)) return ProductKind::kFewRows;
@@ -443,19 +446,21 @@ class Compiled final : public CompiledProgram {
                           w_.stream));
       }
       if (!shape.prefills && !program_.deterministic) return absl::OkStatus();
-      return cuda::Enqueue(PrefillAttention{.dtype = dtype_,
-                                            .batch = batch,
-                                            .fewest_rows = program_.deterministic ? 1 : 2,
-                                            .rows = shape.rows,
-                                            .heads = op.heads,
-                                            .kv = kv_->layer(op.layer),
-                                            .scale = op.scale,
-                                            .window = op.window,
-                                            .q = q,
-                                            .out = out,
-                                            .q_stride = Cols(op.qkv),
-                                            .out_stride = Cols(op.out)},
-                           w_.stream);
+      return cuda::Enqueue(
+          PrefillAttention{.dtype = dtype_,
+                           .batch = batch,
+                           .fewest_rows = program_.deterministic ? 1 : 2,
+                           .rows = shape.rows,
+                           .heads = op.heads,
+                           .kv = kv_->layer(op.layer),
+                           .scale = op.scale,
+                           .window = op.window,
+                           .q = q,
+                           .out = out,
+                           .q_stride = Cols(op.qkv),
+                           .out_stride = Cols(op.out),
+                           .form = HopperForms() ? PrefillForm::kWarpgroups : PrefillForm::kWarps},
+          w_.stream);
     });
     return absl::OkStatus();
   }

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_library.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/forms.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -50,7 +51,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& opti
     return absl::FailedPreconditionError(
         absl::StrCat("there is no GPU ", options.device, "; this process sees ", uuids.size()));
   }
-  SKEIN_RETURN_IF_ERROR(DescribeCudaDevice(options.device).status());
+  SKEIN_ASSIGN_OR_RETURN(const CudaDevice device, DescribeCudaDevice(options.device));
+  if (const absl::Status forms = CheckForms(); !forms.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("GPU ", options.device, " is a ", device.name,
+                                                      "; ", forms.message(),
+                                                      ", or use --device=cpu"));
+  }
   DeviceFacts facts = {.device = options.device};
   SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(
       &facts.multiprocessors, cudaDevAttrMultiProcessorCount, options.device));

@@ -45,10 +45,10 @@ absl::StatusOr<std::vector<std::string>> ListCudaDevices() {
 absl::StatusOr<CudaDevice> DescribeCudaDevice(int device) {
   cudaDeviceProp properties;
   SKEIN_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
-  if (properties.major != 9) {
+  if (properties.major < 8) {
     return absl::FailedPreconditionError(absl::StrCat(
         "GPU ", device, " is a ", properties.name, " of compute capability ", properties.major, ".",
-        properties.minor, "; there are kernels for 9.0 (H100, H200): use --device=cpu"));
+        properties.minor, "; there are kernels for 8.0 and newer: use --device=cpu"));
   }
   SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(device));
   size_t free = 0;

@@ -19,6 +19,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_draws.h"
 #include "kernels/cuda/device_places.h"
+#include "kernels/cuda/forms.h"
 
 namespace skein::kernels::cuda {
 
@@ -81,7 +82,8 @@ absl::Status CudaExecutable::PutDownMu(int i, int32_t slot, float mu) {
 // The device and the host draw by chance from sums of unlike last bits.
 bool CudaExecutable::CanSample(const serving::SamplingParams& sampling) const {
   const bool exact = sampling.temperature == 0.0f && sampling.logprobs < 0;
-  return program_.vocab_size <= kMaxSampledTokens && (exact || !program_.deterministic);
+  return HopperForms() && program_.vocab_size <= kMaxSampledTokens &&
+         (exact || !program_.deterministic);
 }
 
 absl::Status CudaExecutable::StartDraws(const SlotStart& start, int i) {

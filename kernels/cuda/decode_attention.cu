@@ -15,8 +15,10 @@ namespace skein::kernels::cuda {
 namespace {
 
 constexpr int kThreads = kDecodeWarps * kWarp;
-// A warp's ring, 192 KB in all: what a multiprocessor has, less what blocks need besides.
-constexpr int kRingBytes = 24 * 1024;
+// A warp's ring. In all they have what a multiprocessor of Hopper has, 227 KB, or one of an A100,
+// 163 KB, less what blocks need besides.
+constexpr int RingBytes(bool hopper) { return (hopper ? 24 : 16) * 1024; }
+constexpr int kRingBytes = RingBytes(kHopper);  // on the device
 constexpr int kCombineThreads = 256;
 
 // Where a warp is in its run. All lanes have the same, but for page_ids.
@@ -102,13 +104,9 @@ struct DecodeWarp {
   __device__ void Fill(int stage) {
     FindBlock();
     const int64_t id = page_ids.Get(op.batch, fill, page, op.kv.page_size);
-    if (lane() == 0) {
-      const int64_t block = op.kv.BlockNumber(id, fill.kv_head, in_page * kKvBlock);
-      ExpectBytes(&barriers[stage], kBlockBytes);
-      BulkCopy(ring + stage * kBlockBytes,
-               static_cast<const char*>(op.kv.data) + block * kBlockBytes, kBlockBytes,
-               &barriers[stage]);
-    }
+    const int64_t block = op.kv.BlockNumber(id, fill.kv_head, in_page * kKvBlock);
+    WarpCopy(ring + stage * kBlockBytes, static_cast<const char*>(op.kv.data) + block * kBlockBytes,
+             lane() == 0 ? kBlockBytes : 0, kBlockBytes, &barriers[stage]);
     ++fill.block;
     if (++in_page == page_blocks()) in_page = 0, ++page;
   }
@@ -321,7 +319,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __shared__ ArrivalBarrier barriers[kDecodeWarps][Warp::kStages];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (threadIdx.x % kWarp == 0) {
-    for (int i = 0; i < Warp::kStages; ++i) InitBarrier(&barriers[warp][i]);
+    for (int i = 0; i < Warp::kStages; ++i) InitBarrier(&barriers[warp][i], kCopyArrivals);
     PublishBarriers();
   }
   __syncwarp();
@@ -451,7 +449,8 @@ absl::Status Start(const DecodeAttention& op, Stream stream) {
   const auto blocks = static_cast<unsigned>(op.multiprocessors);
   SKEIN_RETURN_IF_ERROR(
       Launch(op.kv.int8 ? DecodeKernel<T, kHeadDim, true> : DecodeKernel<T, kHeadDim, false>,
-             {"DecodeAttention", dim3(blocks), dim3(kThreads), size_t{kDecodeWarps} * kRingBytes},
+             {"DecodeAttention", dim3(blocks), dim3(kThreads),
+              size_t{kDecodeWarps} * RingBytes(HopperForms())},
              stream, op));
   // Every boundary between two workers splits one KV head at most.
   const int workers = DecodeWorkers(op.multiprocessors);

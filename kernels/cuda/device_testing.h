@@ -96,3 +96,11 @@ class OwnStream {
     if (!*skein_has_gpu) GTEST_SKIP() << "no GPU";                        \
   }                                                                       \
   static_assert(true)
+
+// First in a test of what Hopper's form of the kernels alone has (forms.h).
+#define SKEIN_NEED_HOPPER()                                                       \
+  SKEIN_NEED_GPU();                                                               \
+  {                                                                               \
+    if (!::skein::kernels::cuda::HopperForms()) GTEST_SKIP() << "no Hopper form"; \
+  }                                                                               \
+  static_assert(true)

@@ -193,27 +193,29 @@ struct Multiplier {
 template <typename T, typename Out, int kRowTiles>
 __global__ void __launch_bounds__(kThreads, 1)
     FewRowsKernel(const __grid_constant__ FewRowsLinear op) {
-  extern __shared__ __align__(128) char ring[];
-  __shared__ Shared<kRowTiles> shared;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Stages(kRowTiles); ++i) {
-      InitBarrier(&shared.full[i]);
-      InitBarrier(&shared.empty[i], kWarps);
+  if constexpr (kHopper) {
+    extern __shared__ __align__(128) char ring[];
+    __shared__ Shared<kRowTiles> shared;
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < Stages(kRowTiles); ++i) {
+        InitBarrier(&shared.full[i]);
+        InitBarrier(&shared.empty[i], kWarps);
+      }
+      PublishBarriers();
     }
-    PublishBarriers();
-  }
-  __syncthreads();
-  if (warp == kWarps) {
-    Fetch<T, kRowTiles>(op, ring, shared);
+    __syncthreads();
+    if (warp == kWarps) {
+      Fetch<T, kRowTiles>(op, ring, shared);
+      WaitForPrevious();
+      LetNextBegin();
+      return;
+    }
     WaitForPrevious();
     LetNextBegin();
-    return;
+    Multiplier<T, Out, kRowTiles> work = {op, ring, shared, warp};
+    work.Work();
   }
-  WaitForPrevious();
-  LetNextBegin();
-  Multiplier<T, Out, kRowTiles> work = {op, ring, shared, warp};
-  work.Work();
 }
 
 template <typename T, typename Out, int kRowTiles>
@@ -247,6 +249,7 @@ absl::Status Enqueue(const FewRowsLinear& op, Stream stream) {
     return absl::InvalidArgumentError("FewRowsLinear: in and weight are 16-byte aligned");
   }
   if (op.rows == 0) return absl::OkStatus();
+  SKEIN_RETURN_IF_ERROR(NeedHopper("FewRowsLinear"));
   if (op.out == op.in) {
     return absl::InvalidArgumentError(
         "FewRowsLinear in place: blocks still read what others write");

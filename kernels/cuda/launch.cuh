@@ -1,4 +1,5 @@
-// How kernels are started: so that the next one on the stream may begin before this one ends.
+// How kernels are started: on Hopper so that the next one on the stream may begin before this one
+// ends.
 //
 // Every block of every kernel calls WaitForPrevious() before it touches what other kernels write,
 // and LetNextBegin() after that and not before. In front of its wait it reads only what no kernel
@@ -21,12 +22,15 @@
 #include "base/dtype.h"
 #include "base/stream.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/forms.h"
 
 namespace skein::kernels::cuda {
 
-__device__ inline void WaitForPrevious() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void WaitForPrevious() {
+  if constexpr (kHopper) asm volatile("griddepcontrol.wait;" ::: "memory");
+}
 __device__ inline void LetNextBegin() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if constexpr (kHopper) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 // Whether kernels may read and write 16 bytes at once there; null is.
@@ -67,7 +71,7 @@ absl::Status Launch(void (*kernel)(Params...), const LaunchShape& shape, Stream 
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = CudaStream(stream);
   config.attrs = &overlap;
-  config.numAttrs = 1;
+  config.numAttrs = HopperForms() ? 1 : 0;  // kernels of the other form do not wait
   const cudaError_t code = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
   if (code == cudaSuccess) return absl::OkStatus();
   return CudaStatus(code, absl::StrCat("launch of ", shape.name));

@@ -14,6 +14,7 @@
 #include "kernels/cuda/blas_linear.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/few_rows_linear.h"
+#include "kernels/cuda/forms.h"
 #include "kernels/cuda/linear_testing.h"
 #include "kernels/cuda/stream_k_linear.h"
 #include "kernels/cuda/stream_k_sizes.h"
@@ -40,7 +41,7 @@ FewRowsLinear OpOf(const Case& c, const Data& data, const DeviceBytes& out) {
 }
 
 TEST(FewRowsLinearTest, AgreesWithTheDefinition) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   std::vector<Case> cases;
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (int64_t rows = 1; rows <= 16; ++rows) {
@@ -68,7 +69,7 @@ TEST(FewRowsLinearTest, AgreesWithTheDefinition) {
 }
 
 TEST(FewRowsLinearTest, AddsToTheResidualInPlace) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   const Case c = {.rows = 5, .n = 96, .k = 256, .residual = true};
   OwnStream stream;
   const Data data(c);
@@ -80,7 +81,7 @@ TEST(FewRowsLinearTest, AddsToTheResidualInPlace) {
 }
 
 TEST(FewRowsLinearTest, ARowsBitsDependOnNoOther) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   for (const auto& [few, many] : {std::pair{1, 8}, {1, 16}, {9, 16}}) {
     const Case all = {.out_dtype = DType::kF32, .rows = many, .n = 100, .k = 1000};
     Case some = all;
@@ -99,7 +100,7 @@ TEST(FewRowsLinearTest, ARowsBitsDependOnNoOther) {
 }
 
 TEST(FewRowsLinearTest, AppliesSwiGlu) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (const int64_t rows : {1, 7, 8, 9, 16}) {
       const Case c = {.dtype = dtype, .out_dtype = dtype, .rows = rows, .n = 176, .k = 264};
@@ -157,7 +158,7 @@ struct StreamK {
 };
 
 TEST(StreamKLinearTest, AgreesWithTheDefinition) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   std::vector<Case> cases;
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (const int64_t rows : {1, 7, 8, 9, 16, 17, 31, 32, 33, 63, 64}) {
@@ -186,7 +187,7 @@ TEST(StreamKLinearTest, AgreesWithTheDefinition) {
 }
 
 TEST(StreamKLinearTest, AppliesSwiGlu) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (const int64_t rows : {1, 9, 32, 64}) {
       const Case c = {.dtype = dtype, .out_dtype = dtype, .rows = rows, .n = 688, .k = 264};
@@ -206,7 +207,7 @@ TEST(StreamKLinearTest, AppliesSwiGlu) {
 
 // Launches share a workspace, and begin while those before them end.
 TEST(StreamKLinearTest, FollowsItselfAndKeepsARowsBits) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   for (const int64_t rows : {8, 16, 32, 64}) {
     const Case c = {.out_dtype = DType::kF32, .rows = rows, .n = 520, .k = 4096};
     SCOPED_TRACE(c.Name());

@@ -68,14 +68,15 @@ struct PrefillBlock {
     const bool wanted =
         lane() < kTileBlocks && block * kKvBlock < tile.end && (block + 1) * kKvBlock > tile.begin;
     const unsigned all = __ballot_sync(0xffffffffu, wanted);
-    if (lane() == 0) ExpectBytes(&barriers[stage], __popc(all) * kBlockBytes);
-    __syncwarp();
-    if (!wanted) return;
-    const int position = block * kKvBlock;
-    const int64_t page =
-        op.batch.page_tables[tile.slot * op.batch.page_table_stride + position / op.kv.page_size];
-    BulkCopy(ring + stage * kStageBytes + lane() * kBlockBytes,
-             op.kv.Block(page, kv_head, position % op.kv.page_size), kBlockBytes, &barriers[stage]);
+    const void* from = nullptr;
+    if (wanted) {
+      const int position = block * kKvBlock;
+      const int64_t page =
+          op.batch.page_tables[tile.slot * op.batch.page_table_stride + position / op.kv.page_size];
+      from = op.kv.Block(page, kv_head, position % op.kv.page_size);
+    }
+    WarpCopy(ring + stage * kStageBytes + lane() * kBlockBytes, from, wanted ? kBlockBytes : 0,
+             __popc(all) * kBlockBytes, &barriers[stage]);
   }
 
   __device__ void LoadQueries() {
@@ -215,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (tile.sequence < 0) return;
   SeePositions<kRows>(op, group, tile);
   if (threadIdx.x == 0) {
-    for (ArrivalBarrier& barrier : barriers) InitBarrier(&barrier);
+    for (ArrivalBarrier& barrier : barriers) InitBarrier(&barrier, kCopyArrivals);
     PublishBarriers();
   }
   __syncthreads();

@@ -10,6 +10,18 @@
 #include "kernels/cuda/attention_testing.h"
 #include "kernels/cuda/comparison.h"
 #include "kernels/cuda/device_testing.h"
+#include "kernels/cuda/forms.h"
+
+// In a test of one form.
+#define SKEIN_NEED_FORM()                                         \
+  {                                                               \
+    if (PrefillForm::SKEIN_PREFILL_FORM == PrefillForm::kWarps) { \
+      SKEIN_NEED_GPU();                                           \
+    } else {                                                      \
+      SKEIN_NEED_HOPPER();                                        \
+    }                                                             \
+  }                                                               \
+  static_assert(true)
 
 namespace skein::kernels::cuda {
 namespace {
@@ -45,7 +57,7 @@ void TestPrefill(const AttentionShape& shape, const std::vector<Piece>& pieces) 
 }
 
 TEST(PrefillAttentionTest, AgreesWithTheDefinition) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_FORM();
   // Whole prompts, pieces behind cached prefixes, decoding and padding between them.
   const std::vector<Piece> pieces = {{2, 2},   {17, 17},  {1, 30},  {0, 0},     {5, 70},
                                      {64, 64}, {1, 1},    {65, 65}, {130, 130}, {33, 200},
@@ -54,7 +66,7 @@ TEST(PrefillAttentionTest, AgreesWithTheDefinition) {
 }
 
 TEST(PrefillAttentionTest, LongPrompts) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_FORM();
   TestPrefill({DType::kBF16, 4, 1, 128, 16, 0}, {{700, 700}, {40, 5000}});
   TestPrefill({DType::kF16, 2, 1, 96, 64, 333}, {{1000, 1500}});
   TestPrefill({DType::kBF16, 4, 1, 128, 16, 0, true}, {{700, 700}, {40, 5000}});
@@ -62,7 +74,7 @@ TEST(PrefillAttentionTest, LongPrompts) {
 }
 
 TEST(PrefillAttentionTest, ManySequencesAreFound) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_FORM();
   std::vector<Piece> pieces;
   for (int32_t s = 0; s < 100; ++s) pieces.push_back({s % 5, 5 + s % 31});
   TestPrefill({DType::kBF16, 4, 2, 64, 16, 0}, pieces);

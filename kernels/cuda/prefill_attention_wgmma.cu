@@ -385,37 +385,39 @@ struct Worker {
 template <typename T, int kHeadDim, bool kInt8>
 __global__ void __launch_bounds__(kThreads, 1)
     WarpgroupKernel(const __grid_constant__ PrefillAttention op) {
-  using KvRing = Ring<T, kHeadDim, kInt8>;
-  extern __shared__ __align__(1024) char shared[];
-  __shared__ ArrivalBarrier full[2 * KvRing::kStages];
-  __shared__ ArrivalBarrier empty[2 * KvRing::kStages];
-  __shared__ ArrivalBarrier arrived[kInt8 ? KvRing::kArriving : 1];
-  WaitForPrevious();
-  LetNextBegin();
-  const int group = op.heads / op.kv.kv_heads;
-  Tile tile = FindTile<kRows>(op, group, static_cast<int>(blockIdx.x));
-  if (tile.sequence < 0) return;
-  SeePositions<kRows>(op, group, tile);
-  if (threadIdx.x == 0) {
-    for (ArrivalBarrier& barrier : full) InitBarrier(&barrier, kInt8 ? kGroup / kWarp : 1);
-    for (ArrivalBarrier& barrier : arrived) InitBarrier(&barrier);
-    for (ArrivalBarrier& barrier : empty) InitBarrier(&barrier, kWorkers * kGroup / kWarp);
-    PublishBarriers();
-  }
-  __syncthreads();
-  const auto kv_head = static_cast<int>(blockIdx.y);
-  const KvRing ring = {shared, full, empty, full + KvRing::kStages, empty + KvRing::kStages};
-  if (threadIdx.x >= kWorkers * kGroup) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFetchRegisters<kInt8>));
-    if constexpr (kInt8) {
-      WideningFetcher<T, kHeadDim>{op, tile, ring, kv_head, arrived}.Work();
-    } else if (threadIdx.x < kWorkers * kGroup + kWarp) {
-      Fetcher<T, kHeadDim>{op, tile, ring, kv_head}.Work();
+  if constexpr (kHopper) {
+    using KvRing = Ring<T, kHeadDim, kInt8>;
+    extern __shared__ __align__(1024) char shared[];
+    __shared__ ArrivalBarrier full[2 * KvRing::kStages];
+    __shared__ ArrivalBarrier empty[2 * KvRing::kStages];
+    __shared__ ArrivalBarrier arrived[kInt8 ? KvRing::kArriving : 1];
+    WaitForPrevious();
+    LetNextBegin();
+    const int group = op.heads / op.kv.kv_heads;
+    Tile tile = FindTile<kRows>(op, group, static_cast<int>(blockIdx.x));
+    if (tile.sequence < 0) return;
+    SeePositions<kRows>(op, group, tile);
+    if (threadIdx.x == 0) {
+      for (ArrivalBarrier& barrier : full) InitBarrier(&barrier, kInt8 ? kGroup / kWarp : 1);
+      for (ArrivalBarrier& barrier : arrived) InitBarrier(&barrier);
+      for (ArrivalBarrier& barrier : empty) InitBarrier(&barrier, kWorkers * kGroup / kWarp);
+      PublishBarriers();
     }
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kWorkRegisters<kInt8>));
-    Worker<T, kHeadDim, kInt8> worker = {op, tile, ring, kv_head, group};
-    worker.Work();
+    __syncthreads();
+    const auto kv_head = static_cast<int>(blockIdx.y);
+    const KvRing ring = {shared, full, empty, full + KvRing::kStages, empty + KvRing::kStages};
+    if (threadIdx.x >= kWorkers * kGroup) {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFetchRegisters<kInt8>));
+      if constexpr (kInt8) {
+        WideningFetcher<T, kHeadDim>{op, tile, ring, kv_head, arrived}.Work();
+      } else if (threadIdx.x < kWorkers * kGroup + kWarp) {
+        Fetcher<T, kHeadDim>{op, tile, ring, kv_head}.Work();
+      }
+    } else {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kWorkRegisters<kInt8>));
+      Worker<T, kHeadDim, kInt8> worker = {op, tile, ring, kv_head, group};
+      worker.Work();
+    }
   }
 }
 
@@ -433,6 +435,7 @@ absl::Status Start(const PrefillAttention& op, Stream stream) {
 }  // namespace
 
 absl::Status EnqueueWarpgroupForm(const PrefillAttention& op, Stream stream) {
+  SKEIN_RETURN_IF_ERROR(NeedHopper("PrefillAttention by warpgroups"));
   return WithKvShape(op, [&]<typename T, int kHeadDim, bool kInt8>() {
     return Start<T, kHeadDim, kInt8>(op, stream);
   });

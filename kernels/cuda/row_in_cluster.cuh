@@ -12,9 +12,27 @@
 #include <cfloat>
 #include <cstdint>
 
+#include "kernels/cuda/forms.h"
+
 namespace skein::kernels::cuda {
 
-namespace cg = cooperative_groups;
+#if SKEIN_HOPPER
+#define SKEIN_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
+using Cluster = cooperative_groups::cluster_group;
+__device__ inline Cluster ThisCluster() { return cooperative_groups::this_cluster(); }
+#else
+// There are no clusters: kernels of these compile, and are never launched.
+#define SKEIN_CLUSTER(blocks)
+struct Cluster {
+  __device__ void sync() const {}
+  __device__ unsigned block_rank() const { return 0; }
+  template <typename T>
+  __device__ T* map_shared_rank(T* own, unsigned /*block*/) const {
+    return own;
+  }
+};
+__device__ inline Cluster ThisCluster() { return {}; }
+#endif
 
 inline constexpr int kRowBlocks = 8;
 inline constexpr int kRowThreads = 512;
@@ -159,7 +177,7 @@ struct TokenWeight {
 struct RowInCluster {
   const int32_t first;  // token of this block
   const int count;      // of its tokens
-  cg::cluster_group cluster = cg::this_cluster();
+  Cluster cluster = ThisCluster();
   int exchanges = 0;
   float largest = 0;
   TokenWeight weight;

@@ -217,7 +217,7 @@ struct Drawer {
 };
 
 // Clusters (draw) of blocks (part of the row).
-__global__ void __cluster_dims__(kRowBlocks, 1, 1) __launch_bounds__(kRowThreads, 2)
+__global__ void SKEIN_CLUSTER(kRowBlocks) __launch_bounds__(kRowThreads, 2)
     SampledDrawsKernel(const __grid_constant__ SampledDraws op) {
   WaitForPrevious();
   LetNextBegin();
@@ -246,6 +246,7 @@ absl::Status Enqueue(const SampledDraws& op, Stream stream) {
     return absl::InvalidArgumentError("SampledDraws: logits are 16-byte aligned");
   }
   if (op.draws == 0) return absl::OkStatus();
+  SKEIN_RETURN_IF_ERROR(NeedHopper("SampledDraws"));
   const LaunchShape shape = {
       "SampledDraws", dim3(static_cast<unsigned>(op.draws * kRowBlocks)), dim3(kRowThreads),
       sizeof(RowShared) + static_cast<size_t>(TokensOfBlock(op.of.tokens)) * sizeof(float)};

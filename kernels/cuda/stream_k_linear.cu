@@ -269,29 +269,31 @@ struct Multiplier {
 template <typename T, typename Out, typename F>
 __global__ void __launch_bounds__(kTileThreads, 1)
     StreamKKernel(const __grid_constant__ Work work) {
-  extern __shared__ char unaligned[];
-  __shared__ TileBarriers<F> shared;
-  char* const ring = RingOf(unaligned);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const auto block = static_cast<int>(blockIdx.x);
-  const auto blocks = static_cast<int>(gridDim.x);
-  if (threadIdx.x == 0) {
-    PrefetchMap(work.weight);
-    PrefetchMap(work.in);
-    shared.Init();
-  }
-  __syncthreads();
-  if (warp == kGroups * kGroupWarps) {
-    if (Lane() == 0) {
-      Fetcher<F> fetcher = {work, ring, shared};
-      fetcher.Run(ShareOf(work, block, blocks));
+  if constexpr (kHopper) {
+    extern __shared__ char unaligned[];
+    __shared__ TileBarriers<F> shared;
+    char* const ring = RingOf(unaligned);
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const auto block = static_cast<int>(blockIdx.x);
+    const auto blocks = static_cast<int>(gridDim.x);
+    if (threadIdx.x == 0) {
+      PrefetchMap(work.weight);
+      PrefetchMap(work.in);
+      shared.Init();
     }
-    __syncwarp();
-  } else {
-    WaitForPrevious();
-    LetNextBegin();
-    Multiplier<T, Out, F> multiplier = {work, ring, shared, warp / kGroupWarps};
-    multiplier.Run(block, blocks);
+    __syncthreads();
+    if (warp == kGroups * kGroupWarps) {
+      if (Lane() == 0) {
+        Fetcher<F> fetcher = {work, ring, shared};
+        fetcher.Run(ShareOf(work, block, blocks));
+      }
+      __syncwarp();
+    } else {
+      WaitForPrevious();
+      LetNextBegin();
+      Multiplier<T, Out, F> multiplier = {work, ring, shared, warp / kGroupWarps};
+      multiplier.Run(block, blocks);
+    }
   }
 }
 
@@ -336,6 +338,7 @@ absl::Status Enqueue(const StreamKLinear& op, Stream stream) {
     return absl::InvalidArgumentError("StreamKLinear: operands are 16-byte aligned");
   }
   if (op.rows == 0) return absl::OkStatus();
+  SKEIN_RETURN_IF_ERROR(NeedHopper("StreamKLinear"));
   if (op.out == op.in) {
     return absl::InvalidArgumentError(
         "StreamKLinear in place: blocks still read what others write");
