@@ -105,10 +105,12 @@ TEST_F(CudaBackendTest, DTypesOf16BitsDoNotMix) {
   const BufferId out = p.AddBuffer(16);
   p.program.buffers[in].dtype = p.program.buffers[out].dtype = DType::kBF16;
   p.Add(MatMulOp{in, p.AddWeight({.rows = 16, .cols = 16, .dtype = DType::kF16}, {}), out});
-  SKEIN_ASSERT_OK_AND_ASSIGN(const auto weights, backend->AllocateWeights(p.program));
-  EXPECT_THAT(backend->Compile(p.program, {}, {.weights = weights.get()}).status(),
+  // Before anything is loaded.
+  EXPECT_THAT(backend->AllocateWeights(p.program).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("weight w0 is of F16; GPUs compute this Program in BF16")));
+                       AllOf(HasSubstr("weight w0: a matrix of F16"), HasSubstr("here BF16"))));
+  p.program.weights[0].spec.dtype = DType::kBF16;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto weights, backend->AllocateWeights(p.program));
   p.program.buffers[out].dtype = DType::kF16;
   EXPECT_THAT(backend->Compile(p.program, {}, {.weights = weights.get()}).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is of F16; GPUs compute")));

@@ -249,11 +249,11 @@ absl::Status Enqueue(const FewRowsLinear& op, Stream stream) {
     return absl::InvalidArgumentError("FewRowsLinear: in and weight are 16-byte aligned");
   }
   if (op.rows == 0) return absl::OkStatus();
-  SKEIN_RETURN_IF_ERROR(NeedHopper("FewRowsLinear"));
   if (op.out == op.in) {
     return absl::InvalidArgumentError(
         "FewRowsLinear in place: blocks still read what others write");
   }
+  SKEIN_RETURN_IF_ERROR(NeedHopper("FewRowsLinear"));
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
     return WithFloatOr<T>(op.out_dtype, op.dtype, [&]<typename Out>(TypeTag<Out>) {
       return op.rows <= kTileRows ? Start<T, Out, 1>(op, stream) : Start<T, Out, 2>(op, stream);

@@ -338,11 +338,11 @@ absl::Status Enqueue(const StreamKLinear& op, Stream stream) {
     return absl::InvalidArgumentError("StreamKLinear: operands are 16-byte aligned");
   }
   if (op.rows == 0) return absl::OkStatus();
-  SKEIN_RETURN_IF_ERROR(NeedHopper("StreamKLinear"));
   if (op.out == op.in) {
     return absl::InvalidArgumentError(
         "StreamKLinear in place: blocks still read what others write");
   }
+  SKEIN_RETURN_IF_ERROR(NeedHopper("StreamKLinear"));
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
     return WithFloatOr<T>(op.out_dtype, op.dtype, [&]<typename Out>(TypeTag<Out>) {
       return StartForRows<T, Out>(op, stream);

@@ -67,7 +67,7 @@ class CudaDeterministicTest : public testing::Test {
     SKEIN_NEED_GPU();
     SKEIN_ASSERT_OK_AND_ASSIGN(config_, model::LoadModelConfig("checkpoints/bard"));
     SKEIN_ASSERT_OK_AND_ASSIGN(tensors_, model::OpenTensorSource("checkpoints/bard"));
-    const auto tried = OnGpu({.deterministic = true});
+    const auto tried = OnGpu({.kv_dtype = kernels::KvDType::kBF16, .deterministic = true});
     if (absl::IsUnimplemented(tried.status())) {
       EXPECT_THAT(std::string(tried.status().message()),
                   testing::HasSubstr("--deterministic: needs"));

@@ -25,6 +25,7 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr char kCoordinator[] = "coordinator/coordinator";
@@ -144,6 +145,14 @@ void HopDType() {
   EXPECT_THAT(narrow.ServingJob(0).plan_table(), HasSubstr("activations in bf16"));
 }
 
+// CPUs compute so anyway: the plan that ranks are given tells it.
+void Deterministic() {
+  Serving plain({});
+  Serving deterministic({"--deterministic"});
+  EXPECT_THAT(plain.ServingJob(0).plan_table(), Not(HasSubstr("- deterministic: ")));
+  EXPECT_THAT(deterministic.ServingJob(0).plan_table(), HasSubstr("- deterministic: "));
+}
+
 void MaxNumBatchedTokens() {
   constexpr int kBatchedTokens = 16;
   Serving cluster({absl::StrCat("--max-num-batched-tokens=", kBatchedTokens)});
@@ -246,6 +255,7 @@ FlagCases CoordinatorCases() {
       {{"", "--kv-memory"}, KvMemory},
       {{"", "--kv-dtype"}, KvDType},
       {{"", "--hop-dtype"}, HopDType},
+      {{"", "--deterministic"}, Deterministic},
       {{"", "--swap-memory"}, SwapMemory},
       {{"", "--max-num-batched-tokens"}, MaxNumBatchedTokens},
       {{"", "--read-bandwidth"}, ReadBandwidth},

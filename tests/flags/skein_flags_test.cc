@@ -81,6 +81,7 @@ constexpr Planned kPlanned[] = {
     {"--kv-memory", "16MiB", "16.0 MiB per rank, as asked"},
     {"--kv-dtype", "bf16", "  32.0 MiB\n"},
     {"--hop-dtype", "f16", "activations in f16", kPipelineOnly},
+    {"--deterministic", "true", "- deterministic: "},
     {"--swap-memory", "16MiB", "and 256 to swap to"},
     {"--max-num-batched-tokens", "64", "- steps of at most 64 tokens"},
     {"--read-bandwidth", "0.01", "2 micro-batches of decodes", kPipeline},

@@ -142,6 +142,13 @@ void BenchProfile(const std::string& command) {
   EXPECT_THAT(outcome.err, HasSubstr("--profile marks the kernels of GPUs"));
 }
 
+// That GPUs compute so is cuda_deterministic_test's.
+void BenchDeterministic(const std::string& command) {
+  const Outcome outcome = Run(kWorker, "bench " + command + " --device=cpu --deterministic");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("--deterministic is for GPUs"));
+}
+
 // As above. What it decides is worker/device_comm_test's, and tests/gpu/nccl_test runs on a machine
 // with GPUs alone.
 void DeviceComm() {
@@ -429,6 +436,7 @@ FlagCases BenchCases() {
     cases.push_back({{name, "--threads"}, [=] { BenchThreads(small); }});
     if (kernels) continue;
     cases.push_back({{name, "--profile"}, [=] { BenchProfile(command); }});
+    cases.push_back({{name, "--deterministic"}, [=] { BenchDeterministic(command); }});
     cases.push_back({{name, "--model"}, [=] { BenchModel(command); }});
     cases.push_back({{name, "--min-fraction"}, [=] { BenchMinFraction(command); }});
     cases.push_back({{name, "--layout"}, [=] { BenchLayout(command); }});

@@ -3,8 +3,7 @@
 # `N passed, N failed, N skipped`; the status is 1 where something failed.
 #   tests/gpu/run.sh [--part NAME]... [--bin DIR] [--logs DIR] [--list] [PROGRAM...]
 #   --part: kernels, engine, comm, bench (these four when none is named), memcheck or racecheck (the tests of kernels and
-#     engine under compute-sanitizer), or ptx (those tests by the kernels' form of compute capability 8.0, which the driver
-#     translates first; for builds with --define=cuda_archs=80,90a); each of the first four ends within 8 minutes
+#     engine under compute-sanitizer); each of the first four ends within 8 minutes
 #   --bin: where the programs are (the package's gpu and bin, or bazel-bin)
 #   --logs: keep what each program said there
 #   --list: only say what would run, with deadlines in seconds
@@ -17,7 +16,7 @@ script=tests/gpu/run.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
 
 part_s=470            # for a part: 8 minutes, less what starting and counting take
-sanitizer_factor=10   # what a sanitizer, or translating all kernels, may make of a program's deadline; racecheck is the slowest
+sanitizer_factor=10   # what a sanitizer may make of a program's deadline; racecheck is the slowest
 sanitizer_part_s=3000
 
 parts=() bin='' logs='' list='' only=()
@@ -40,8 +39,8 @@ while (($# > 0)); do
 done
 ((${#parts[@]} > 0)) || parts=(kernels engine comm bench)
 for part in "${parts[@]}"; do
-  [[ $part =~ ^(kernels|engine|comm|bench|memcheck|racecheck|ptx)$ ]] ||
-    misuse "--part: '$part' is none of kernels, engine, comm, bench, memcheck, racecheck, ptx"
+  [[ $part =~ ^(kernels|engine|comm|bench|memcheck|racecheck)$ ]] ||
+    misuse "--part: '$part' is none of kernels, engine, comm, bench, memcheck, racecheck"
 done
 table=tests/gpu/programs.txt
 for name in "${only[@]}"; do
@@ -68,7 +67,7 @@ rows() {
   local part program seconds arguments
   while read -r part program seconds arguments; do
     case $1 in
-      memcheck | racecheck | ptx)
+      memcheck | racecheck)
         [[ $part =~ ^(kernels|engine)$ ]] || continue
         seconds=$((seconds * sanitizer_factor))
         ;;
@@ -123,12 +122,11 @@ count_bench() {
 
 # usage: run_program PART PROGRAM SECONDS ARGUMENT...
 run_program() {
-  local part=$1 name=${2##*/} seconds=$3 program under=() arguments said begin=$SECONDS status=0 good=0 bad=0 left=0 faults=()
+  local part=$1 name=${2##*/} seconds=$3 program sanitize=() arguments said begin=$SECONDS status=0 good=0 bad=0 left=0 faults=()
   said=$logs/$part.$name${5:+.$5}.log  # of each command of a program
   case $part in
-    memcheck) under=("$sanitizer" --tool memcheck --leak-check no --error-exitcode 99) ;;
-    racecheck) under=("$sanitizer" --tool racecheck --error-exitcode 99) ;;
-    ptx) under=(env CUDA_FORCE_PTX_JIT=1) ;;
+    memcheck) sanitize=("$sanitizer" --tool memcheck --leak-check no --error-exitcode 99) ;;
+    racecheck) sanitize=("$sanitizer" --tool racecheck --error-exitcode 99) ;;
   esac
   arguments=("${@:4}")
   [[ $name != *_test ]] || arguments+=(--gtest_color=no)
@@ -138,7 +136,7 @@ run_program() {
   elif ((seconds <= 0)); then
     fault "the part had no time left for it"
   else
-    run timeout --kill-after=5 "$seconds" "${under[@]}" "$program" "${arguments[@]}" >"$said" 2>&1 || status=$?
+    run timeout --kill-after=5 "$seconds" "${sanitize[@]}" "$program" "${arguments[@]}" >"$said" 2>&1 || status=$?
     ((status != 137 || SECONDS - begin < seconds)) || status=124  # it took no TERM
     if [[ $name == *_test ]]; then count_cases "$said"; else count_bench "$said"; fi
     ((status != 124)) || fault "it was ended after $seconds s$(last_case "$said")"
@@ -166,7 +164,6 @@ for part in "${parts[@]}"; do
   mapfile -t chosen < <(rows "$part")
   [[ -z $list ]] || { ((${#chosen[@]} == 0)) || printf "$part %s\n" "${chosen[@]}" && continue; }
   deadline=$((SECONDS + part_s))
-  [[ $part != ptx ]] || deadline=$((SECONDS + sanitizer_part_s))
   [[ $part != *check ]] || { deadline=$((SECONDS + sanitizer_part_s)) && find_sanitizer; }
   for row in "${chosen[@]}"; do
     # shellcheck disable=SC2086

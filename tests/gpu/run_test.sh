@@ -105,11 +105,6 @@ counts '3 passed, 0 failed, 0 skipped' --part memcheck good_test
 counts '3 passed, 1 failed, 0 skipped' --part racecheck good_test
 says 'status 99, and no case failed'
 
-# Kernels as PTX: the driver is told to translate it.
-program kernels ptx_test 3 '[ "$CUDA_FORCE_PTX_JIT" = 1 ] || exit 3; exec '"'$cases'"' --gtest_filter=Fake.Passes*:Fake.Says* "$@"'
-counts '3 passed, 0 failed, 0 skipped' --part ptx ptx_test
-counts '0 passed, 1 failed, 0 skipped' --part kernels ptx_test
-
 # As in a package, called from elsewhere.
 mkdir "$project/gpu" && cp "$project/bazel-bin/kernels/cuda/good_test" "$project/gpu"
 cd /

@@ -48,6 +48,9 @@ class ModelBench {
       SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(options_.json_file), "--json"));
     }
     SKEIN_ASSIGN_OR_RETURN(device_, OpenBenchDevice(options_.device, *ranks_));
+    if (options_.deterministic && !device_.is_gpu()) {
+      return absl::InvalidArgumentError("--deterministic is for GPUs; CPUs compute so anyway");
+    }
     return absl::OkStatus();
   }
   BenchDevice& device() { return device_; }
