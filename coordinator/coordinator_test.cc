@@ -135,7 +135,7 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
       {"--model=checkpoints/none --layout=tp=x", 2, "--layout: layout \"tp=x\""},
       {"--model=checkpoints/none --kv-memory=lots", 2, "--kv-memory: KV memory \"lots\""},
       {"--model=checkpoints/none --kv-memory=1.5", 2, "--kv-memory: KV memory \"1.5\""},
-      {"--model=checkpoints/none --kv-dtype=f16", 2, "--kv-dtype: KV dtype \"f16\""},
+      {"--model=checkpoints/none --kv-dtype=f64", 2, "--kv-dtype: KV dtype \"f64\""},
       {"--model=checkpoints/none --swap-memory=0.5", 2, "--swap-memory: swap memory \"0.5\""},
       {"--model=checkpoints/none --max-num-batched-tokens=-1", 2,
        "--max-num-batched-tokens: must be a whole number"},

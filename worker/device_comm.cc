@@ -34,13 +34,6 @@ std::string FirstReason(DeviceComm asked, absl::Span<const DeviceCommVote> votes
   return "";
 }
 
-// Why sums of so many shards are no work for NCCL; empty where they are.
-std::string WhyNoSums(const GpuEnd& end, int shards) {
-  // Two summands have one order.
-  if (!end.deterministic || shards <= 2) return "";
-  return absl::StrCat("--deterministic adds what ", shards, " shards have as a tree");
-}
-
 // For a first sum, and for those that are measured.
 constexpr absl::Duration kSumTimeout = absl::Seconds(20);
 
@@ -106,6 +99,13 @@ absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const Device
   return why;
 }
 
+std::string WhyNoSums(bool deterministic, int shards) {
+  // Two summands have one order.
+  if (!deterministic || shards <= 2) return "";
+  return absl::StrCat("--deterministic adds what ", shards,
+                      " shards have as a tree; with tp of 1 or 2 it would go over NCCL");
+}
+
 absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm asked,
                                         const RankDevice& device) {
   std::string no_nccl;
@@ -146,7 +146,8 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
   std::vector<std::unique_ptr<DeviceCopies>> copies;
   if (groups.empty()) return copies;
   SKEIN_ASSIGN_OR_RETURN(std::string by_host, end.why_not_nccl);
-  if (const std::string why = WhyNoSums(end, sums == nullptr ? 1 : sums->size()); !why.empty()) {
+  if (const std::string why = WhyNoSums(end.deterministic, sums == nullptr ? 1 : sums->size());
+      !why.empty()) {
     SKEIN_ASSIGN_OR_RETURN(by_host, WhyNotNccl(end.asked, {{.no_nccl = why}}));
   }
   if (mpi.rank() == 0) {

@@ -45,6 +45,9 @@ absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const Device
 absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm asked,
                                         const RankDevice& device);
 
+// Why sums of so many shards are no work for NCCL; empty where they are.
+std::string WhyNoSums(bool deterministic, int shards);
+
 // What the log says of where a group's sums go, and why.
 std::string DescribePeerSums(const std::string& group, const comm::PeerTransport& made);
 

@@ -24,6 +24,13 @@ TEST(ParseDeviceComm, KnowsFourWords) {
                                                "must be auto, nccl, peers or host, not 'mpi'"));
 }
 
+TEST(WhyNoSums, MoreThanTwoShardsOfADeterministicJobAddByTheHosts) {
+  for (const int shards : {1, 2, 4, 8}) {
+    EXPECT_EQ(WhyNoSums(false, shards), "");
+    EXPECT_EQ(WhyNoSums(true, shards).empty(), shards <= 2);
+  }
+}
+
 TEST(WhyNotNccl, EachRankNeedsAGpuAndTheLibrary) {
   const Votes own = {{.uuid = "a"}, {.uuid = "b"}, {.uuid = "c"}};
   Votes shared = own;

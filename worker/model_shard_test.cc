@@ -62,6 +62,15 @@ TEST(LoadModelShardTest, CachesAreThePlans) {
   SKEIN_EXPECT_OK(shard.kv->CopyPage(*shard.swap, 2, 0));
 }
 
+TEST(LoadModelShardTest, ProgramsAreDeterministicWherePlansAre) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(plan::Plan plan, BardPlan());
+  for (const bool deterministic : {false, true}) {
+    plan.deterministic = deterministic;
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ModelShard shard, LoadModelShard(plan, plan.ranks[1], {}));
+    EXPECT_EQ(shard.program.program.deterministic, deterministic);
+  }
+}
+
 TEST(ResolveModelPathTest, TakesTheRootsFolderOfTheSameName) {
   EXPECT_EQ(ResolveModelPath("/models/bard", ""), "/models/bard");
   EXPECT_EQ(ResolveModelPath("/models/bard", "/local"), "/local/bard");

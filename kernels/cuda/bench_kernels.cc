@@ -24,6 +24,7 @@
 #include "kernels/cuda/device_draws.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/few_rows_linear.h"
+#include "kernels/cuda/forms.h"
 #include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/rms_norm.h"
@@ -165,10 +166,12 @@ void BenchOwn(Bench& bench, const char* kernel, const Matrix& m, int64_t rows, L
 }
 
 void BenchFewRows(Bench& bench, const Matrix& m, int64_t rows) {
+  if (!HopperForms()) return;
   BenchOwn(bench, "few rows", m, rows, FewRowsLinear{});
 }
 
 void BenchStreamK(Bench& bench, const Matrix& m, int64_t rows) {
+  if (!HopperForms()) return;
   const DeviceBytes workspace(StreamKWorkspaceBytes(bench.multiprocessors()));
   BenchOwn(bench, "stream-K", m, rows, StreamKLinear{.workspace = workspace.data()});
 }
@@ -291,6 +294,7 @@ void BenchPlan(Bench& bench, int32_t sequences) {
 void BenchPrefill(Bench& bench, PrefillForm form, int32_t sequences, int32_t rows, int32_t length,
                   int32_t heads, int32_t kv_heads, int32_t head_dim, int32_t page_size,
                   bool int8 = false) {
+  if (form == PrefillForm::kWarpgroups && !HopperForms()) return;
   const std::string name =
       absl::StrCat("prefill attention ", form == PrefillForm::kWarps ? "mma " : "wgmma ", sequences,
                    " x ", rows, " to ", length, ", ", heads, "/", kv_heads, " x ", head_dim,
@@ -395,6 +399,7 @@ void BenchGreedyDraws(Bench& bench, int32_t rows) {
 
 // `like` for every row; where it penalises, by 1,024 tokens.
 void BenchSampledDraws(Bench& bench, const std::string& what, int32_t rows, SampledDraw like) {
+  if (!HopperForms()) return;
   const std::string name = absl::StrCat("sampled draws of ", rows, ", ", what);
   if (!bench.Wants(name)) return;
   constexpr int64_t kHistory = 1024;

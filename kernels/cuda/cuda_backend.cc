@@ -45,18 +45,21 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
+absl::StatusOr<CudaDevice> DescribeUsableCudaDevice(int device) {
+  SKEIN_ASSIGN_OR_RETURN(CudaDevice described, DescribeCudaDevice(device));
+  const absl::Status forms = CheckForms();
+  if (forms.ok()) return described;
+  return absl::FailedPreconditionError(absl::StrCat("GPU ", device, " is a ", described.name, "; ",
+                                                    forms.message(), ", or use --device=cpu"));
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& options) {
   SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> uuids, ListCudaDevices());
   if (options.device >= static_cast<int>(uuids.size())) {
     return absl::FailedPreconditionError(
         absl::StrCat("there is no GPU ", options.device, "; this process sees ", uuids.size()));
   }
-  SKEIN_ASSIGN_OR_RETURN(const CudaDevice device, DescribeCudaDevice(options.device));
-  if (const absl::Status forms = CheckForms(); !forms.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("GPU ", options.device, " is a ", device.name,
-                                                      "; ", forms.message(),
-                                                      ", or use --device=cpu"));
-  }
+  SKEIN_RETURN_IF_ERROR(DescribeUsableCudaDevice(options.device).status());
   DeviceFacts facts = {.device = options.device};
   SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(
       &facts.multiprocessors, cudaDevAttrMultiProcessorCount, options.device));

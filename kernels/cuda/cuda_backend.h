@@ -1,4 +1,4 @@
-// The back end of NVIDIA GPUs: Hopper, weights and activations of BF16.
+// The back end of NVIDIA GPUs: weights and activations of BF16 or F16.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/units.h"
 #include "kernels/cuda/cuda_library.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_places.h"
@@ -42,13 +43,21 @@ absl::StatusOr<std::vector<std::string>> ListCudaDevices() {
   return uuids;
 }
 
+// For attention's rings.
+constexpr size_t kLeastSharedBytes = size_t{160} << 10;
+
 absl::StatusOr<CudaDevice> DescribeCudaDevice(int device) {
   cudaDeviceProp properties;
   SKEIN_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
-  if (properties.major < 8) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "GPU ", device, " is a ", properties.name, " of compute capability ", properties.major, ".",
-        properties.minor, "; there are kernels for 8.0 and newer: use --device=cpu"));
+  if (properties.major < 8 || properties.sharedMemPerBlockOptin < kLeastSharedBytes) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("GPU ", device, " is a ", properties.name, " of compute capability ",
+                     properties.major, ".", properties.minor, " with ",
+                     FormatBytes(static_cast<int64_t>(properties.sharedMemPerBlockOptin)),
+                     " of shared memory for a block; kernels need 8.0 or newer and ",
+                     FormatBytes(static_cast<int64_t>(kLeastSharedBytes)),
+                     ", as A100, H100 and H200 have: use "
+                     "--device=cpu"));
   }
   SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(device));
   size_t free = 0;

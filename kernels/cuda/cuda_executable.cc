@@ -219,7 +219,8 @@ absl::Status CudaExecutable::Health() const {
   const cudaError_t code = cudaStreamQuery(CudaStream(stream_.get()));
   if (code == cudaSuccess || code == cudaErrorNotReady) return absl::OkStatus();
   MutexLock lock(&mutex_);
-  return Annotate(CudaStatus(code, "cudaStreamQuery"), newest_ + ", or one before");
+  return Annotate(CudaStatus(code, "cudaStreamQuery"),
+                  newest_.empty() ? "before the first step" : newest_ + ", or one before");
 }
 
 void CudaExecutable::SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) {

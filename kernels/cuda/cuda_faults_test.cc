@@ -60,11 +60,19 @@ TEST_F(CudaFaultsTest, ACardIsFoundByItsAddress) {
 }
 
 TEST_F(CudaFaultsTest, ACardWithoutKernelsIsNamed) {
-  fake_cuda().name = "NVIDIA A100-SXM4-80GB";
   fake_cuda().major = 8;
+  SKEIN_EXPECT_OK(DescribeCudaDevice(0).status());
+  fake_cuda().name = "Tesla V100-SXM2-16GB";
+  fake_cuda().major = 7;
   EXPECT_THAT(DescribeCudaDevice(0).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("NVIDIA A100-SXM4-80GB"), HasSubstr("use --device=cpu"))));
+                       AllOf(HasSubstr("Tesla V100-SXM2-16GB"), HasSubstr("use --device=cpu"))));
+  fake_cuda().name = "NVIDIA L4";
+  fake_cuda().major = 8;
+  fake_cuda().shared_bytes = size_t{99} << 10;
+  EXPECT_THAT(DescribeCudaDevice(0).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("NVIDIA L4"), HasSubstr("99.0 KiB of shared memory"))));
 }
 
 TEST_F(CudaFaultsTest, MemoryThatHasGoneIsToldInNumbers) {

@@ -27,6 +27,8 @@ namespace skein::kernels::cuda {
 // As in the headers of programs, inside the library.
 absl::StatusOr<std::vector<std::string>> ListCudaDevices();
 absl::StatusOr<CudaDevice> DescribeCudaDevice(int device);
+// FailedPrecondition, too, where this build has no kernels for it.
+absl::StatusOr<CudaDevice> DescribeUsableCudaDevice(int device);
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaOptions& options);
 absl::StatusOr<std::unique_ptr<DeviceCopies>> MakeCudaCopies(int device);
 absl::StatusOr<std::unique_ptr<DeviceEvents>> MakeCudaEvents(int device);

@@ -14,6 +14,7 @@
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/device_testing.h"
+#include "kernels/cuda/forms.h"
 #include "kernels/sampling/sampling.h"
 #include "kernels/sampling/shards.h"
 
@@ -355,7 +356,7 @@ void ExpectSame(const Drawing& of, const RowQuestion& question, const DeviceDraw
 }
 
 TEST(SampledDrawsTest, AreTheSamplers) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   for (const int64_t tokens : {1, 2, 9, 500, 8192, 50257, 128256}) {
     SCOPED_TRACE(tokens);
     for (uint32_t seed = 0; seed < 4; ++seed) {
@@ -402,7 +403,7 @@ TEST(SampledDrawsTest, AreTheSamplers) {
 
 // What a draw leaves with its slot is what the next one needs.
 TEST(SampledDrawsTest, FollowEachOther) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   Problem problem(500, 1);
   for (int64_t t = 0; t < 500; ++t) problem.Row(0)[t] /= 100;
   std::vector<Drawing> drawings = {{.params = {.repetition_penalty = 1.2f,
@@ -422,7 +423,7 @@ TEST(SampledDrawsTest, FollowEachOther) {
 
 // What shards of a vocabulary give each other, which the sum of all is.
 TEST(ShardsOfDrawsTest, DrawAsFromTheWholeRow) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   constexpr int64_t kTokens = 20001;
   constexpr int64_t kPart = 8000;  // the last one is short
   constexpr int32_t kShards = 3;
@@ -508,7 +509,7 @@ TEST(ShardsOfDrawsTest, DrawAsFromTheWholeRow) {
 
 // Over all of [0, 1) each token comes as often as it weighs.
 TEST(SampledDrawsTest, EveryUniformHasItsToken) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   Problem problem(4, 1);
   const float logits[] = {std::log(0.1f), std::log(0.4f), std::log(0.2f), std::log(0.3f)};
   std::copy_n(logits, 4, problem.Row(0));
@@ -536,7 +537,7 @@ TEST(SampledDrawsTest, EveryUniformHasItsToken) {
 }
 
 TEST(SampledDrawsTest, TellOfWhatCannotBeDrawnFrom) {
-  SKEIN_NEED_GPU();
+  SKEIN_NEED_HOPPER();
   for (const float temperature : {0.0f, 1.0f}) {
     Problem problem(20000, 5);
     problem.Row(0)[19999] = kNan;

@@ -15,7 +15,7 @@
 
 namespace skein::kernels::cuda {
 
-// Of the only chips that kernels are built for.
+// Of the chips that kernels are made for. What plans count is for so many.
 inline constexpr int32_t kHopperMultiprocessors = 132;
 
 // What a process takes of a GPU beside DevicePlaces, weights and pages, as NVML tells it of an H200

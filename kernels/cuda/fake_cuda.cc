@@ -56,6 +56,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::strncpy(properties->name, fake_cuda().name.c_str(), sizeof(properties->name) - 1);
   properties->major = fake_cuda().major;
+  properties->sharedMemPerBlockOptin = fake_cuda().shared_bytes;
   for (int i = 0; i < 16; ++i) properties->uuid.bytes[i] = static_cast<char>(17 * i);
   return CodeOf("cudaGetDeviceProperties");
 }

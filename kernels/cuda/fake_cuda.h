@@ -14,6 +14,7 @@ struct FakeCuda {
   int looks = 0;                             // at events that are not reached, before codes count
   int driver = 13000;
   int major = 9;
+  size_t shared_bytes = size_t{227} << 10;  // that a block can have
   std::string name = "NVIDIA H200";
   size_t free = size_t{130} << 30, total = size_t{140} << 30;
 };
