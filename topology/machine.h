@@ -28,7 +28,9 @@ struct Device {
   // Of its own memory what the rank may take: its part of what was free when it reported. 0: it
   // takes the node's.
   int64_t memory_bytes = 0;
-  bool nccl = false;  // the job's ranks exchange over NCCL, which takes some of that
+  // What the job's ranks exchange by, where each has a GPU. Both take some of that memory.
+  bool nccl = false;
+  bool peers = false;  // beside it: small sums go over peer memory where they can
 
   friend bool operator==(const Device&, const Device&) = default;
 };

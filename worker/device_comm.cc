@@ -2,7 +2,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include <functional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/device_events.h"
@@ -32,6 +34,13 @@ std::string FirstReason(DeviceComm asked, absl::Span<const DeviceCommVote> votes
     }
   }
   return "";
+}
+
+absl::StatusOr<std::string> UnlessAsked(DeviceComm asked, std::string why) {
+  const bool must = asked == DeviceComm::kNccl || asked == DeviceComm::kPeers;
+  if (!must || why.empty()) return why;
+  return absl::FailedPreconditionError(
+      absl::StrCat("--device-comm=", std::string(DeviceCommName(asked)), ", but ", why));
 }
 
 // For a first sum, and for those that are measured.
@@ -64,6 +73,41 @@ absl::StatusOr<std::unique_ptr<comm::DeviceTransport>> OverPeers(
   return std::move(made.transport);
 }
 
+// Why the group's ranks could not meet by NCCL and go by way of the hosts; empty where they met.
+absl::StatusOr<std::string> ConnectByNccl(const GpuEnd& end, comm::MpiRuntime& mpi,
+                                          comm::Communicator& group, bool sums) {
+  SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<DeviceEvents> events, kernels::MakeCudaEvents(end.gpu));
+  auto transport = comm::MakeNcclTransport(group, end.self, events, end.timeout);
+  SKEIN_ASSIGN_OR_RETURN(std::string why, WhyRefused(end.asked, transport.status()));
+  if (why.empty()) {
+    if (sums && end.asked != DeviceComm::kNccl) {
+      SKEIN_ASSIGN_OR_RETURN(transport, OverPeers(end, mpi, group, *std::move(transport)));
+    }
+    group.UseDevice(*std::move(transport), std::move(events));
+  }
+  group.set_timeout(absl::InfiniteDuration());  // ranks load for unlike times
+  return why;
+}
+
+// `none`: why nothing goes over NCCL; `no_sums`: why no sums do.
+void LogWays(const std::string& none, const std::string& no_sums, bool hops) {
+  if (none.empty() && no_sums.empty()) {
+    spdlog::info("activations go from GPU to GPU over NCCL");
+  } else {
+    spdlog::warn("{} from GPU to GPU by way of the hosts' memory, which is slow: {}",
+                 none.empty() && hops ? "hops go over NCCL, but sums go" : "activations go",
+                 none.empty() ? no_sums : none);
+  }
+}
+
+// What a device waits for that waits for a group: hops, which may have failed.
+std::function<absl::Status()> CheckOf(absl::Span<comm::Communicator* const> hops) {
+  return [hops = std::vector<comm::Communicator*>(hops.begin(), hops.end())]() -> absl::Status {
+    for (comm::Communicator* const hop : hops) SKEIN_RETURN_IF_ERROR(hop->Check());
+    return absl::OkStatus();
+  };
+}
+
 }  // namespace
 
 std::string_view DeviceCommName(DeviceComm comm) {
@@ -90,24 +134,28 @@ absl::StatusOr<DeviceComm> ParseDeviceComm(const std::string& text) {
 }
 
 absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const DeviceCommVote> votes) {
-  const std::string why = FirstReason(asked, votes);
-  const bool must = asked == DeviceComm::kNccl || asked == DeviceComm::kPeers;
-  if (must && !why.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--device-comm=", std::string(DeviceCommName(asked)), ", but ", why));
-  }
-  return why;
+  return UnlessAsked(asked, FirstReason(asked, votes));
 }
 
-std::string WhyNoSums(bool deterministic, int shards) {
+absl::StatusOr<std::string> WhyNoSums(DeviceComm asked, bool deterministic, int shards) {
   // Two summands have one order.
   if (!deterministic || shards <= 2) return "";
-  return absl::StrCat("--deterministic adds what ", shards,
-                      " shards have as a tree; with tp of 1 or 2 it would go over NCCL");
+  return UnlessAsked(asked, absl::StrCat("--deterministic adds what ", shards,
+                                         " shards have as a tree; with tp of 1 or 2 it would go "
+                                         "over NCCL"));
+}
+
+absl::StatusOr<std::string> WhyRefused(DeviceComm asked, const absl::Status& met) {
+  if (!absl::IsFailedPrecondition(met)) {
+    SKEIN_RETURN_IF_ERROR(met);
+    return "";
+  }
+  return UnlessAsked(asked, std::string(met.message()));
 }
 
 absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm asked,
-                                        const RankDevice& device) {
+                                        const RankDevice& device,
+                                        absl::FunctionRef<absl::Status()> open) {
   std::string no_nccl;
   if (device.device.kind == DeviceKind::kCpu) {
     no_nccl = "it computes on a CPU";
@@ -116,7 +164,7 @@ absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm as
   } else if (device.mig) {
     no_nccl = absl::StrCat("NCCL reaches no slice of a GPU (", device.device.name, ")");
   } else if (world.size() > 1) {
-    no_nccl = std::string(comm::OpenNccl().message());
+    no_nccl = std::string(open().message());
   }
   SKEIN_ASSIGN_OR_RETURN(const auto uuids, GatherStrings(world, device.uuid));
   SKEIN_ASSIGN_OR_RETURN(const auto reasons, GatherStrings(world, no_nccl));
@@ -145,33 +193,24 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
   groups.insert(groups.end(), messages.begin(), messages.end());
   std::vector<std::unique_ptr<DeviceCopies>> copies;
   if (groups.empty()) return copies;
-  SKEIN_ASSIGN_OR_RETURN(std::string by_host, end.why_not_nccl);
-  if (const std::string why = WhyNoSums(end.deterministic, sums == nullptr ? 1 : sums->size());
-      !why.empty()) {
-    SKEIN_ASSIGN_OR_RETURN(by_host, WhyNotNccl(end.asked, {{.no_nccl = why}}));
-  }
-  if (mpi.rank() == 0) {
-    if (by_host.empty()) {
-      spdlog::info("activations go from GPU to GPU over NCCL");
-    } else {
-      spdlog::warn("activations go from GPU to GPU by way of the hosts' memory, which is slow: {}",
-                   by_host);
-    }
-  }
+  SKEIN_ASSIGN_OR_RETURN(const std::string none, end.why_not_nccl);
+  SKEIN_ASSIGN_OR_RETURN(const std::string no_sums, WhyNoSums(end.asked, end.deterministic,
+                                                              sums == nullptr ? 1 : sums->size()));
+  if (mpi.rank() == 0) LogWays(none, no_sums, !messages.empty());
   for (comm::Communicator* const group : groups) {
-    if (!by_host.empty()) {
-      SKEIN_ASSIGN_OR_RETURN(auto made, kernels::MakeCudaCopies(end.gpu));
-      group->StageThrough(copies.emplace_back(std::move(made)).get());
-      continue;
+    std::string why = none;
+    if (why.empty() && group == sums) why = no_sums;
+    if (why.empty()) {
+      SKEIN_ASSIGN_OR_RETURN(why, ConnectByNccl(end, mpi, *group, group == sums));
+      if (!why.empty() && group->rank() == 0) {
+        spdlog::warn("'{}' goes by way of the hosts' memory, which is slow: {}", group->name(),
+                     why);
+      }
     }
-    SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<DeviceEvents> events, kernels::MakeCudaEvents(end.gpu));
-    SKEIN_ASSIGN_OR_RETURN(auto transport,
-                           comm::MakeNcclTransport(*group, end.self, events, end.timeout));
-    if (group == sums && end.asked != DeviceComm::kNccl) {
-      SKEIN_ASSIGN_OR_RETURN(transport, OverPeers(end, mpi, *group, std::move(transport)));
-    }
-    group->UseDevice(std::move(transport), std::move(events));
-    group->set_timeout(absl::InfiniteDuration());  // ranks load for unlike times
+    if (why.empty()) continue;
+    SKEIN_ASSIGN_OR_RETURN(auto made, kernels::MakeCudaCopies(end.gpu));
+    group->StageThrough(copies.emplace_back(std::move(made)).get(),
+                        group == sums ? CheckOf(messages) : nullptr);
   }
   return copies;
 }

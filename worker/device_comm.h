@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -13,6 +14,7 @@
 #include "base/device_copies.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
+#include "parallel/comm/nccl/nccl_transport.h"
 #include "parallel/comm/p2p/peer_transport.h"
 #include "worker/device.h"
 
@@ -40,13 +42,20 @@ struct DeviceCommVote {
 // where they do over NCCL. FailedPrecondition instead where NCCL is `asked` for. Pure.
 absl::StatusOr<std::string> WhyNotNccl(DeviceComm asked, absl::Span<const DeviceCommVote> votes);
 
-// A call of all ranks of a job, with each one's own device. Returns, or fails, as WhyNotNccl, on
-// all ranks alike.
-absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm asked,
-                                        const RankDevice& device);
+// Why a group whose ranks have `met` as MakeNcclTransport tells goes by way of the hosts' memory;
+// empty where it does not. FailedPrecondition instead where NCCL is asked for. Other errors are its
+// own. Pure.
+absl::StatusOr<std::string> WhyRefused(DeviceComm asked, const absl::Status& met);
 
-// Why sums of so many shards are no work for NCCL; empty where they are.
-std::string WhyNoSums(bool deterministic, int shards);
+// A call of all ranks of a job, with each one's own device. `open` is asked where the library is
+// needed. Returns, or fails, as WhyNotNccl, on all ranks alike.
+absl::StatusOr<std::string> AgreeOnNccl(comm::Communicator& world, DeviceComm asked,
+                                        const RankDevice& device,
+                                        absl::FunctionRef<absl::Status()> open = comm::OpenNccl);
+
+// Why sums of so many shards are no work for NCCL, of which hops may still be; empty where they
+// are. FailedPrecondition instead where NCCL is asked for. Pure.
+absl::StatusOr<std::string> WhyNoSums(DeviceComm asked, bool deterministic, int shards);
 
 // What the log says of where a group's sums go, and why.
 std::string DescribePeerSums(const std::string& group, const comm::PeerTransport& made);
@@ -62,10 +71,11 @@ struct GpuEnd {
 };
 
 // Makes exchanges of `sums`, which may be null, and of `messages` between GPUs possible: over NCCL
-// where all ranks of the job can and may, else by way of the hosts' memory, which is logged with
-// its reason. A call of all ranks of the job, with the groups in the same order on all of their
-// ranks; none has groups, or each has some. Errors are AgreeOnNccl's and MakeNcclTransport's;
-// FailedPrecondition where peers are asked for and cannot be. What it returns outlives the groups.
+// where all ranks of the job can and may (of sums also WhyNoSums), else by way of the hosts'
+// memory, which is logged with its reason. A call of all ranks of the job, with the groups in the
+// same order on all of their ranks; none has groups, or each has some. Errors are AgreeOnNccl's and
+// MakeNcclTransport's; FailedPrecondition where peers are asked for and cannot be. What it returns
+// outlives the groups.
 absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(
     const GpuEnd& end, comm::MpiRuntime& mpi, comm::Communicator* sums,
     absl::Span<comm::Communicator* const> messages);

@@ -26,8 +26,17 @@ TEST(ParseDeviceComm, KnowsFourWords) {
 
 TEST(WhyNoSums, MoreThanTwoShardsOfADeterministicJobAddByTheHosts) {
   for (const int shards : {1, 2, 4, 8}) {
-    EXPECT_EQ(WhyNoSums(false, shards), "");
-    EXPECT_EQ(WhyNoSums(true, shards).empty(), shards <= 2);
+    for (const DeviceComm asked : {DeviceComm::kAuto, DeviceComm::kNccl, DeviceComm::kHost}) {
+      EXPECT_EQ(*WhyNoSums(asked, false, shards), "");
+      const absl::StatusOr<std::string> why = WhyNoSums(asked, true, shards);
+      if (shards <= 2 || asked != DeviceComm::kNccl) {
+        SKEIN_ASSERT_OK(why);
+        EXPECT_EQ(why->empty(), shards <= 2);
+      } else {
+        EXPECT_THAT(why, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  ::testing::HasSubstr("--device-comm=nccl, but --deterministic")));
+      }
+    }
   }
 }
 
@@ -57,6 +66,44 @@ TEST(WhyNotNccl, EachRankNeedsAGpuAndTheLibrary) {
                                     absl::StrCat("--device-comm=", name, ", but ", c.why)));
       }
     }
+  }
+}
+
+TEST(WhyRefused, AGroupThatNcclRefusesGoesByTheHostsUnlessNcclIsAskedFor) {
+  const absl::Status refused = absl::FailedPreconditionError("NCCL for 'tp': rank 1 on b: no");
+  for (const DeviceComm asked : {DeviceComm::kAuto, DeviceComm::kNccl, DeviceComm::kPeers}) {
+    SKEIN_ASSERT_OK(WhyRefused(asked, absl::OkStatus()));
+    EXPECT_EQ(*WhyRefused(asked, absl::OkStatus()), "");
+    EXPECT_THAT(WhyRefused(asked, absl::DeadlineExceededError("late")),
+                StatusIs(absl::StatusCode::kDeadlineExceeded, "late"));
+  }
+  SKEIN_ASSERT_OK(WhyRefused(DeviceComm::kAuto, refused));
+  EXPECT_EQ(*WhyRefused(DeviceComm::kAuto, refused), "NCCL for 'tp': rank 1 on b: no");
+  EXPECT_THAT(WhyRefused(DeviceComm::kNccl, refused),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "--device-comm=nccl, but NCCL for 'tp': rank 1 on b: no"));
+}
+
+// One rank's NCCL is missing or too old: all ranks hear it in the same call, and nobody waits.
+TEST(AgreeOnNcclTest, ALoneRankWithoutNcclIsNamedToAll) {
+  const auto world = comm::MakeInProcessGroup(3, "world");
+  for (const auto& rank : world) rank->set_timeout(absl::Seconds(60));
+  std::vector<absl::StatusOr<std::string>> agreed(3, absl::UnknownError(""));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const RankDevice gpu = {.device = {.kind = DeviceKind::kCuda, .name = "H200"},
+                              .uuid = absl::StrCat(rank)};
+      agreed[rank] = AgreeOnNccl(*world[rank], DeviceComm::kAuto, gpu, [rank] {
+        return rank == 1 ? absl::FailedPreconditionError("NCCL is of version 2.27.7")
+                         : absl::OkStatus();
+      });
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const auto& why : agreed) {
+    SKEIN_ASSERT_OK(why);
+    EXPECT_EQ(*why, "rank 1: NCCL is of version 2.27.7");
   }
 }
 

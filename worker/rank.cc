@@ -95,6 +95,7 @@ class Rank {
     // An error is told once the coordinator can hear it.
     why_not_nccl_ = AgreeOnNccl(mpi_.world(), options_.device_comm, device);
     device.device.nccl = why_not_nccl_.ok() && why_not_nccl_->empty() && mpi_.size() > 1;
+    device.device.peers = device.device.nccl && options_.device_comm != DeviceComm::kNccl;
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{.coordinator = options_.coordinator,
                           .job = job,

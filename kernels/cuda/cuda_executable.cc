@@ -174,8 +174,7 @@ absl::Status CudaExecutable::WarmUp() {
   if (program_.logits >= 0 && sharded()) {
     const DevicePlaces& places = workspace_.places;
     SKEIN_RETURN_IF_ERROR(SumOverShards(places.gathered, kSampledAtOnce * places.gathered_stride));
-    SKEIN_RETURN_IF_ERROR(
-        SumOverShards(places.candidates, int64_t{2} * program_.vocab_shards * limits_.slots));
+    SKEIN_RETURN_IF_ERROR(SumOverShards(places.candidates, CandidateFloats(program_, limits_)));
     SKEIN_RETURN_IF_ERROR(AwaitStream());
   }
   if (program_.logits >= 0 && compiled_->CanBeCaptured()) SKEIN_RETURN_IF_ERROR(CaptureGraphs());

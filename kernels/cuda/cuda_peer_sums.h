@@ -8,8 +8,8 @@
 
 namespace skein::kernels {
 
-// Takes 8 MiB of the device, and is for up to 8 ranks. Fails without libskein_cuda.so as
-// CountCudaDevices.
+// Takes PeerSumBytes (kernels/ops/sizes.h) of the device, and is for up to 8 ranks. Fails without
+// libskein_cuda.so as CountCudaDevices.
 absl::StatusOr<std::unique_ptr<PeerSums>> MakeCudaPeerSums(int device, int rank, int ranks);
 
 }  // namespace skein::kernels

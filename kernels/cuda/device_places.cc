@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "kernels/cuda/batch_upload.h"
 #include "kernels/cuda/decode_sizes.h"
+#include "kernels/cuda/peer_memory.h"
 #include "kernels/cuda/stream_k_sizes.h"
 #include "kernels/sampling/device_draw.h"
 
@@ -61,6 +62,12 @@ int64_t GraphBytes(const Program& program, const Limits& limits) {
   return graphs * (ports ? Executable::kBatches : 1) * kernels * kKernelBytes;
 }
 
+int64_t PeerSumBytes(int ranks) {
+  constexpr int64_t kPiece = int64_t{2} << 20;  // of CUDA's memory: one buffer has whole ones
+  if (ranks < 2 || ranks > kMostPeers) return 0;
+  return (kExchangeBytes + kPiece - 1) / kPiece * kPiece;
+}
+
 absl::Status CheckLimits(const Limits& limits) {
   constexpr int64_t kMostPages = std::numeric_limits<int32_t>::max();
   if (limits.slots <= kMaxDecodeSequences && limits.slot_pages <= kMostPages / limits.slots) {
@@ -103,6 +110,10 @@ int64_t MostPinnedBytes(const Program& program, const Limits& limits) {
   return std::max(PinnedBy(program, limits).sum(), std::min(weights, kMaxStagingBytes));
 }
 
+int64_t CandidateFloats(const Program& program, const Limits& limits) {
+  return int64_t{2} * program.vocab_shards * limits.slots;
+}
+
 DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int64_t page_size,
                            int32_t multiprocessors) {
   DevicePlaces places;
@@ -141,7 +152,7 @@ DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int64_t
     constexpr int64_t kVector = 4;
     places.gathered_stride = (program.vocab_size + kVector - 1) / kVector * kVector;
     places.gathered = ints(kSampledAtOnce * places.gathered_stride);
-    places.candidates = ints(int64_t{2} * program.vocab_shards * limits.slots);
+    places.candidates = ints(CandidateFloats(program, limits));
   }
   places.upload_bytes = BatchUpload::MaxBytes(limits);
   for (int64_t& upload : places.uploads) upload = take(places.upload_bytes);

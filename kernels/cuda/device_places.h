@@ -46,6 +46,10 @@ std::vector<int32_t> GraphRows(const Limits& limits);
 // Bytes of all captured graphs of a Program, as measured in the same way.
 int64_t GraphBytes(const Program& program, const Limits& limits);
 
+// What a rank's end of sums over peer memory takes beside all that; 0 where so many ranks make
+// none.
+int64_t PeerSumBytes(int ranks);
+
 // What one batch brings to slots beside its upload, without waiting for the device.
 inline constexpr int64_t kPutDownBytes = int64_t{512} << 10;
 
@@ -64,6 +68,9 @@ int64_t MostPinnedBytes(const Program& program, const Limits& limits);
 
 // Rows of logits that shards exchange at once.
 inline constexpr int64_t kSampledAtOnce = 32;
+
+// Floats of all shards' candidates for a batch's greedy draws: DrawCandidate, [shards, draws].
+int64_t CandidateFloats(const Program& program, const Limits& limits);
 
 // In bytes from the begin.
 struct DevicePlaces {

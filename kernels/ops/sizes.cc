@@ -46,6 +46,10 @@ ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
   return kind == DeviceKind::kCpu ? CpuSizes(program, kv, limits) : CudaSizes(program, kv, limits);
 }
 
+int64_t PeerSumBytes(DeviceKind kind, int ranks) {
+  return kind == DeviceKind::kCpu ? 0 : cuda::PeerSumBytes(ranks);
+}
+
 absl::Status CheckLimits(DeviceKind kind, const Limits& limits) {
   return kind == DeviceKind::kCpu ? absl::OkStatus() : cuda::CheckLimits(limits);
 }

@@ -28,6 +28,9 @@ struct ProgramSizes {
 // Of limits that CheckLimits takes.
 ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
                      const Limits& limits);
+// Of a device's memory, what a rank's end of sums over peer memory takes; 0 where so many ranks
+// make none.
+int64_t PeerSumBytes(DeviceKind kind, int ranks);
 // InvalidArgument, with what is possible, for limits that the device's kernels cannot number.
 absl::Status CheckLimits(DeviceKind kind, const Limits& limits);
 // Returns how many tokens a page holds that suits the device's attention.

@@ -33,6 +33,7 @@ absl::Status Communicator::Stage(View data, bool in, bool out, Stream stream,
 
 absl::Status Communicator::KeepWaiting(SteadyTime deadline) const {
   if (patience_.failed) return failure();
+  if (check_device_) SKEIN_RETURN_IF_ERROR(check_device_());
   if (std::chrono::steady_clock::now() < deadline) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(
       name_, ": rank ", rank_, " waited for its own device for ", absl::FormatDuration(Timeout())));

@@ -22,6 +22,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -103,9 +104,13 @@ class Communicator {
   void Track(OperationTracker::Group* line);
   // From now on views of other streams than kHostStream go by way of the host's memory, where sums
   // are made of floats; AllGather is Unimplemented for them. `copies` outlives the communicator.
-  // While a call waits for its own device the others have yet to see it enter; it hears Abort, and
-  // its time runs.
-  void StageThrough(DeviceCopies* copies) { copies_ = copies; }
+  // While a call waits for its own device the others have yet to see it enter; it hears Abort, its
+  // time runs, and `check`, where it is given, tells on the call's thread what is wrong with what
+  // that device waits for.
+  void StageThrough(DeviceCopies* copies, std::function<absl::Status()> check = nullptr) {
+    copies_ = copies;
+    check_device_ = std::move(check);
+  }
 
   // From now on `transport` makes the calls for views of other streams than kHostStream, numbered
   // and tracked with the others; AllGather, Broadcast and Barrier are Unimplemented for them. Such
@@ -199,6 +204,7 @@ class Communicator {
   std::vector<int64_t> received_;  // by sender
   OperationTracker::Group* line_ = nullptr;
   DeviceCopies* copies_ = nullptr;
+  std::function<absl::Status()> check_device_;
   std::shared_ptr<DeviceCalls> device_calls_;  // the tracker reads it, too
   std::unique_ptr<DeviceTransport> device_;
   std::optional<int64_t> step_;

@@ -417,6 +417,25 @@ TEST(StageThroughTest, AWaitForTheDeviceHasADeadline) {
                        testing::HasSubstr("pair: rank 1 waited for its own device for 20ms")));
 }
 
+// A device that waits for another group's message waits in vain when that group has failed.
+TEST(StageThroughTest, AWaitForTheDeviceHearsWhatThatWaitsFor) {
+  int handle = 0;
+  auto group = MakeInProcessGroup(2, "pair");
+  InvertedDevice device;
+  device.stuck = true;
+  int checks = 0;
+  group[0]->StageThrough(&device, [&] {
+    return ++checks < 3 ? absl::OkStatus() : absl::UnavailableError("the hop's peer is gone");
+  });
+  group[0]->set_timeout(absl::Seconds(60));
+  std::vector<float> data(4);
+  EXPECT_THAT(
+      group[0]->AllReduce({data.data(), DType::kF32, 1, 4}, Stream{&handle}),
+      StatusIs(absl::StatusCode::kUnavailable, testing::HasSubstr("the hop's peer is gone")));
+  EXPECT_EQ(checks, 3);
+  EXPECT_THAT(group[0]->failure(), StatusIs(absl::StatusCode::kUnavailable, testing::_));
+}
+
 TEST(StageThroughTest, AnErrorOfTheDevicePoisons) {
   int handle = 0;
   const Stream stream = {&handle};

@@ -157,6 +157,7 @@ ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {
   ReplicaLimits limits;
   limits.device = job.device;
   limits.nccl = job.machine.devices.front().nccl;
+  limits.peers = job.machine.devices.front().peers;
   limits.tp_size = layout.tp_size;
   limits.context_length = job.context_length;
   limits.max_num_seqs = job.max_num_seqs;

@@ -43,17 +43,20 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   memory.graph_bytes = sizes.graphs;
   memory.pinned_bytes = sizes.pinned;
   if (limits.device == DeviceKind::kCuda) memory.driver_bytes = kDriverBytes;
-  // Its stage's shards, the stage before and the one behind.
-  const int64_t groups =
-      (limits.tp_size > 1) + (layers.begin > 0) + (layers.end < model.num_layers);
-  if (limits.device == DeviceKind::kCpu || groups == 0) return memory;
-  // Sums of more than two ranks are no tree there.
-  if (limits.nccl && !(limits.deterministic && limits.tp_size > 2)) {
-    memory.exchange_bytes = kNcclBytes + (groups - 1) * kNcclGroupBytes;
-  } else {
-    memory.pinned_bytes +=
-        groups * DTypeBytes(limits.hop_dtype, limits.max_micro_batch_rows * model.hidden_size);
+  if (limits.device == DeviceKind::kCpu) return memory;
+  // Its stage's shards; the stage before and the one behind.
+  const bool sums = limits.tp_size > 1;
+  const int64_t hops = (layers.begin > 0) + (layers.end < model.num_layers);
+  const bool as_tree = limits.deterministic && limits.tp_size > 2;  // which NCCL's sums are not
+  const bool device_sums = sums && limits.nccl && !as_tree;
+  const int64_t over_nccl = limits.nccl ? hops + device_sums : 0;
+  if (over_nccl > 0) memory.exchange_bytes = kNcclBytes + (over_nccl - 1) * kNcclGroupBytes;
+  if (device_sums && limits.peers) {
+    memory.exchange_bytes += kernels::PeerSumBytes(limits.device, limits.tp_size);
   }
+  const DType staged = limits.deterministic ? DType::kF32 : limits.hop_dtype;
+  memory.pinned_bytes += (hops + sums - over_nccl) *
+                         DTypeBytes(staged, limits.max_micro_batch_rows * model.hidden_size);
   return memory;
 }
 
@@ -69,7 +72,8 @@ ReplicaLimits ReplicaLimits::Of(const Plan& plan, const topology::Device& device
           .pages = plan.pages,
           .swap_pages = plan.swap_pages,
           .device = device.kind,
-          .nccl = device.nccl};
+          .nccl = device.nccl,
+          .peers = device.peers};
 }
 
 std::string FormatDeviceMemory(const RankMemory& memory) {

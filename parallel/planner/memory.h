@@ -28,7 +28,7 @@ struct ReplicaLimits {
   int64_t pages = 0;
   int64_t swap_pages = 0;
   DeviceKind device = DeviceKind::kCpu;  // of all ranks
-  bool nccl = false;                     // see topology::Device
+  bool nccl = false, peers = false;      // see topology::Device
 
   // Those of a plan that was made for such devices.
   static ReplicaLimits Of(const Plan& plan, const topology::Device& device);
@@ -59,7 +59,7 @@ struct RankMemory {
   int64_t activation_bytes = 0;
   int64_t context_bytes = 0;  // see kernels::ProgramSizes
   int64_t graph_bytes = 0;
-  int64_t exchange_bytes = 0;  // NCCL's
+  int64_t exchange_bytes = 0;  // what NCCL and sums over peer memory take
   // Of the host's memory, where the device has its own.
   int64_t pinned_bytes = 0;
   int64_t driver_bytes = 0;

@@ -159,11 +159,39 @@ TEST(MemoryOfRank, GpusExchangeOverNcclOrByTheHostsMemory) {
     // What is staged: a micro-batch's activations for each group.
     EXPECT_EQ(by_host.pinned_bytes - over_nccl.pinned_bytes, c.groups * 256 * 256 * 2);
   }
+  // Sums of more than two shards go by the hosts, in F32; hops stay.
   limits.deterministic = true;
   EXPECT_EQ(memory(2, {0, 8}, true).exchange_bytes, int64_t{420} << 20);
   EXPECT_EQ(memory(4, {0, 8}, true).exchange_bytes, 0);
+  EXPECT_EQ(memory(4, {3, 5}, true).exchange_bytes, int64_t{420 + 90} << 20);
+  EXPECT_EQ(memory(4, {3, 5}, false).pinned_bytes - memory(4, {3, 5}, true).pinned_bytes,
+            2 * 256 * 256 * 4);
   limits.device = DeviceKind::kCpu;
   EXPECT_EQ(memory(2, {3, 5}, true).exchange_bytes, 0);
+}
+
+// A buffer of 8 MiB and some, in pieces of 2 MiB.
+TEST(MemoryOfRank, SumsOverPeerMemoryHaveABufferEach) {
+  ReplicaLimits limits = Limits(2);
+  limits.device = DeviceKind::kCuda;
+  limits.kv_dtype = kernels::KvDType::kBF16;
+  limits.hop_dtype = DType::kBF16;
+  limits.nccl = true;
+  const auto peers = [&](int32_t tp_size, Range layers) {
+    limits.tp_size = tp_size;
+    limits.peers = false;
+    const int64_t without = MemoryOfRank(Model(true), 0, layers, limits)->device_bytes();
+    limits.peers = true;
+    return (MemoryOfRank(Model(true), 0, layers, limits)->device_bytes() - without) >> 20;
+  };
+  EXPECT_EQ(peers(2, {0, 8}), 10);
+  EXPECT_EQ(peers(4, {3, 5}), 10);
+  EXPECT_EQ(peers(1, {3, 5}), 0);  // hops have none
+  limits.deterministic = true;
+  EXPECT_EQ(peers(2, {0, 8}), 10);
+  EXPECT_EQ(peers(4, {0, 8}), 0);  // by the hosts
+  limits.deterministic = limits.nccl = false;
+  EXPECT_EQ(peers(2, {0, 8}), 0);
 }
 
 TEST(MemoryOfRank, RefusesWhatGpusCannotNumber) {

@@ -25,16 +25,18 @@ plan::Plan DistinctPlan() {
   const Range layers[] = {{0, 20}, {20, 70}, {70, 90}};
   for (int32_t rank = 0; rank < 30; ++rank) {
     const int32_t stage = rank / 2 % 3;
-    plan.ranks.push_back(
-        {rank,
-         rank / 6,
-         stage,
-         rank % 2,
-         layers[stage],
-         100 + rank,
-         (int64_t{1} << 40) + rank,
-         (int64_t{1} << 41) + rank,
-         {.name = "cpu " + std::to_string(rank), .memory_bytes = 1 + rank, .nccl = true}});
+    plan.ranks.push_back({rank,
+                          rank / 6,
+                          stage,
+                          rank % 2,
+                          layers[stage],
+                          100 + rank,
+                          (int64_t{1} << 40) + rank,
+                          (int64_t{1} << 41) + rank,
+                          {.name = "cpu " + std::to_string(rank),
+                           .memory_bytes = 1 + rank,
+                           .nccl = true,
+                           .peers = true}});
   }
   plan.micro_batches = 7;
   plan.max_num_seqs = 11;

@@ -36,12 +36,15 @@ topology::v1::Device ToProto(const topology::Device& device) {
   wire.set_name(device.name);
   wire.set_memory_bytes(device.memory_bytes);
   wire.set_nccl(device.nccl);
+  wire.set_peers(device.peers);
   return wire;
 }
 
 absl::StatusOr<topology::Device> FromProto(const topology::v1::Device& wire) {
-  topology::Device device{
-      .name = wire.name(), .memory_bytes = wire.memory_bytes(), .nccl = wire.nccl()};
+  topology::Device device{.name = wire.name(),
+                          .memory_bytes = wire.memory_bytes(),
+                          .nccl = wire.nccl(),
+                          .peers = wire.peers()};
   const auto* const kind = absl::c_find_if(
       kDeviceKinds, [&](DeviceKind kind) { return wire.kind() == DeviceKindName(kind); });
   if (kind == std::end(kDeviceKinds)) {

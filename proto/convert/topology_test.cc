@@ -44,7 +44,8 @@ TEST(DeviceOnTheWire, ComesBackEqual) {
   const topology::Device device{.kind = DeviceKind::kCuda,
                                 .name = "an accelerator",
                                 .memory_bytes = int64_t{141} << 30,
-                                .nccl = true};
+                                .nccl = true,
+                                .peers = true};
   topology::v1::Device wire;
   ASSERT_TRUE(wire.ParseFromString(ToProto(device).SerializeAsString()));
   SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Device back, FromProto(wire));

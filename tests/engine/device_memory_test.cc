@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/peer_sums.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_peer_sums.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/ops/sizes.h"
 #include "model/synthetic/synthetic.h"
@@ -94,6 +96,24 @@ TEST_P(DeviceMemoryTest, EstimateIsWithin3PercentOfWhatIsUsed) {
               static_cast<double>(estimate.device_bytes()) / (1 << 20), used / (1 << 20), ratio,
               parts.c_str());
   EXPECT_NEAR(ratio, 1, 0.03);
+}
+
+// An end of sums over peer memory takes what plans count for it. Of a device that is in use
+// already.
+TEST(PeerSumMemoryTest, EstimateIsWhatEndsOfAGroupTake) {
+  SKEIN_NEED_GPU();
+  constexpr int kEnds = 4;
+  SKEIN_ASSERT_OK(kernels::DescribeCudaDevice(0).status());
+  SKEIN_ASSERT_OK_AND_ASSIGN(const int64_t before, kernels::cuda::FreeMemoryBytes());
+  std::vector<std::unique_ptr<PeerSums>> ends;
+  for (int rank = 0; rank < kEnds; ++rank) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(ends.emplace_back(), kernels::MakeCudaPeerSums(0, rank, kEnds));
+  }
+  SKEIN_ASSERT_OK_AND_ASSIGN(const int64_t after, kernels::cuda::FreeMemoryBytes());
+  const int64_t estimate = kEnds * kernels::PeerSumBytes(DeviceKind::kCuda, kEnds);
+  // Counters of all ends share one piece of 2 MiB.
+  EXPECT_GE(before - after, estimate);
+  EXPECT_LE(before - after, estimate + (int64_t{2} << 20));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DeviceMemoryTest,

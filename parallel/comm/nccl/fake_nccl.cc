@@ -27,19 +27,21 @@ const char* ncclGetLastError(ncclComm_t) { return "the last error"; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memset(id->internal, 7, sizeof(id->internal));
-  return ncclSuccess;
+  return static_cast<ncclResult_t>(fake_nccl.id_code.load());
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId id, int,
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   ++fake_nccl.inits;
   fake_nccl.blocking_inits += config->blocking == 1 ? 1 : 0;
+  const int code = fake_nccl.init_code;
+  if (rank == fake_nccl.refused_rank) return static_cast<ncclResult_t>(code);
   while (fake_nccl.init_waits) usleep(1000);
   for (const char byte : id.internal) {
     if (byte != 7) return ncclInvalidArgument;
   }
   *comm = reinterpret_cast<ncclComm_t>(&fake_nccl);
-  return static_cast<ncclResult_t>(fake_nccl.init_code.load());
+  return fake_nccl.refused_rank < 0 ? static_cast<ncclResult_t>(code) : ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* code) {
   *code = static_cast<ncclResult_t>(fake_nccl.async_code.load());

@@ -8,7 +8,9 @@ namespace skein::comm {
 struct FakeNccl {
   std::atomic<bool> init_waits = false;  // for a rank that never comes
   std::atomic<bool> end_waits = false;   // likewise
+  std::atomic<int> id_code = 0;
   std::atomic<int> init_code = 0;
+  std::atomic<int> refused_rank = -1;  // has init_code alone, and waits for nobody; -1: all have it
   std::atomic<int> async_code = 0;
   std::atomic<int> inits = 0;
   std::atomic<int> blocking_inits = 0;

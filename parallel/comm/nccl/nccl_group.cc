@@ -1,6 +1,8 @@
 #include "parallel/comm/nccl/nccl_group.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -24,27 +26,45 @@ constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 // For a call that is not waiting for other ranks to return, before it is aborted under way.
 constexpr absl::Duration kCallTime = absl::Milliseconds(100);
 
-// Runs `call` on a thread of its own and returns what it gave; nothing when it is not over by then.
-// It goes on in that case.
-std::optional<absl::Status> RunFor(absl::Duration timeout, std::function<absl::Status()> call) {
+// Between two looks of ranks at each other's state.
+constexpr absl::Duration kRound = absl::Milliseconds(5);
+
+// A call on a thread of its own, which goes on when nobody waits for it any more.
+class Apart {
+ public:
+  explicit Apart(std::function<absl::Status()> call) {
+    std::thread([result = result_, call = std::move(call)] {
+      absl::Status status = call();
+      MutexLock lock(&result->mutex);
+      result->status = std::move(status);
+      result->changed.NotifyAll();
+    }).detach();
+  }
+  // What it gave; nothing when it is not over by then.
+  std::optional<absl::Status> WaitFor(absl::Duration timeout) const {
+    const SteadyTime deadline =
+        std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
+    MutexLock lock(&result_->mutex);
+    while (!result_->status.has_value() && result_->changed.WaitUntil(&result_->mutex, deadline)) {
+    }
+    return result_->status;
+  }
+
+ private:
   struct Result {
     Mutex mutex;
     CondVar changed;
     std::optional<absl::Status> status ABSL_GUARDED_BY(mutex);
   };
-  const auto result = std::make_shared<Result>();
-  std::thread([result, call = std::move(call)] {
-    absl::Status status = call();
-    MutexLock lock(&result->mutex);
-    result->status = std::move(status);
-    result->changed.NotifyAll();
-  }).detach();
-  const SteadyTime deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
-  MutexLock lock(&result->mutex);
-  while (!result->status.has_value() && result->changed.WaitUntil(&result->mutex, deadline)) {
-  }
-  return result->status;
+  const std::shared_ptr<Result> result_ = std::make_shared<Result>();
+};
+
+std::optional<absl::Status> RunFor(absl::Duration timeout, std::function<absl::Status()> call) {
+  return Apart(std::move(call)).WaitFor(timeout);
 }
+
+// Where a rank is as a communicator is made, from the least to what counts most.
+enum class Making : uint8_t { kMade, kUnderWay, kLate, kRefused };
 
 absl::StatusOr<ncclDataType_t> TypeOf(DType dtype) {
   switch (dtype) {
@@ -79,36 +99,75 @@ absl::Status NcclGroup::Meet(Communicator& group, const std::string& self,
   group.set_timeout(timeout);
   SKEIN_ASSIGN_OR_RETURN(members_, GatherStrings(group, self));
   ncclUniqueId id = {};
-  if (rank_ == 0) {
-    SKEIN_RETURN_IF_ERROR(NcclStatus(nccl_, nccl_.get_unique_id(&id), "ncclGetUniqueId"));
-  }
-  // All are here; what NCCL does then knows no names.
+  absl::Status got;
+  if (rank_ == 0) got = NcclStatus(nccl_, nccl_.get_unique_id(&id), "ncclGetUniqueId");
+  SKEIN_RETURN_IF_ERROR(Agree(group, got));
   SKEIN_RETURN_IF_ERROR(group.Broadcast({&id, DType::kU8, 1, sizeof(id)}, 0, kHostStream));
-  return Init(id, std::move(device), timeout);
+  return Init(group, id, std::move(device), timeout);
 }
 
-absl::Status NcclGroup::Init(const ncclUniqueId& id, std::shared_ptr<DeviceEvents> device,
-                             absl::Duration timeout) {
-  const auto made = std::make_shared<ncclComm_t>(nullptr);
-  const std::string what =
-      absl::StrCat("ncclCommInitRankConfig of ", members_[rank_], ", with ", Others({}));
-  const std::optional<absl::Status> status = RunFor(
-      timeout,
-      [nccl = nccl_, made, id, device = std::move(device), what, rank = rank_,
-       size = static_cast<int>(members_.size())]() -> absl::Status {
-        SKEIN_RETURN_IF_ERROR(device->Select());
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = 1;
-        const ncclResult_t code = nccl.comm_init_rank_config(made.get(), size, id, rank, &config);
-        return NcclStatus(nccl, code, what);
-      });
-  if (!status.has_value()) {
-    return absl::DeadlineExceededError(
-        absl::StrCat(what, ", was not over within ", absl::FormatDuration(timeout)));
+absl::Status NcclGroup::Agree(Communicator& group, const absl::Status& own) const {
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> why,
+                         GatherStrings(group, std::string(own.message())));
+  for (size_t rank = 0; rank < why.size(); ++rank) {
+    if (why[rank].empty()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(members_[rank], ": ", why[rank]));
   }
-  SKEIN_RETURN_IF_ERROR(*status);
-  comm_ = *made;
   return absl::OkStatus();
+}
+
+// NCCL's own waiting tells a rank nothing of one that was refused. So all of them look at each
+// other, round by round, and leave in the same one.
+absl::Status NcclGroup::Init(Communicator& group, const ncclUniqueId& id,
+                             std::shared_ptr<DeviceEvents> device, absl::Duration timeout) {
+  struct Attempt {
+    Mutex mutex;
+    ncclComm_t comm ABSL_GUARDED_BY(mutex) = nullptr;
+    bool left ABSL_GUARDED_BY(mutex) = false;  // nobody takes it any more
+  };
+  const auto attempt = std::make_shared<Attempt>();
+  const Apart init([nccl = nccl_, attempt, id, device = std::move(device), rank = rank_,
+                    size = group.size()]() -> absl::Status {
+    SKEIN_RETURN_IF_ERROR(device->Select());
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    ncclComm_t comm = nullptr;
+    SKEIN_RETURN_IF_ERROR(NcclStatus(nccl,
+                                     nccl.comm_init_rank_config(&comm, size, id, rank, &config),
+                                     "ncclCommInitRankConfig"));
+    MutexLock lock(&attempt->mutex);
+    if (attempt->left) {
+      nccl.comm_abort(comm);
+    } else {
+      attempt->comm = comm;
+    }
+    return absl::OkStatus();
+  });
+  const absl::Time deadline = absl::Now() + timeout;
+  std::optional<absl::Status> own;
+  auto most = Making::kUnderWay;
+  for (bool first = true; most == Making::kUnderWay; first = false) {
+    if (!first && own.has_value()) absl::SleepFor(kRound);
+    if (!own.has_value()) own = init.WaitFor(kRound);
+    Making mine = absl::Now() < deadline ? Making::kUnderWay : Making::kLate;
+    if (own.has_value()) mine = own->ok() ? Making::kMade : Making::kRefused;
+    std::vector<Making> all(group.size());
+    SKEIN_RETURN_IF_ERROR(group.AllGather(ConstView{&mine, DType::kU8, 1, 1},
+                                          View{all.data(), DType::kU8, group.size(), 1},
+                                          kHostStream));
+    most = *std::max_element(all.begin(), all.end());
+  }
+  {
+    MutexLock lock(&attempt->mutex);
+    comm_ = attempt->comm;
+    attempt->left = true;
+  }
+  if (most == Making::kMade) return absl::OkStatus();
+  Abort();  // what this rank has of it
+  if (most == Making::kRefused) return Agree(group, own.value_or(absl::OkStatus()));
+  return absl::DeadlineExceededError(absl::StrCat("ncclCommInitRankConfig of ", members_[rank_],
+                                                  ", with ", Others({}), ", was not over within ",
+                                                  absl::FormatDuration(timeout)));
 }
 
 NcclGroup::~NcclGroup() {

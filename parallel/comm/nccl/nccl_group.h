@@ -60,8 +60,10 @@ class NcclGroup final : public DeviceTransport {
 
   absl::Status Meet(Communicator& group, const std::string& self,
                     std::shared_ptr<DeviceEvents> device, absl::Duration timeout);
-  absl::Status Init(const ncclUniqueId& id, std::shared_ptr<DeviceEvents> device,
-                    absl::Duration timeout);
+  absl::Status Init(Communicator& group, const ncclUniqueId& id,
+                    std::shared_ptr<DeviceEvents> device, absl::Duration timeout);
+  // FailedPrecondition on all ranks where one has an error, the first one's.
+  absl::Status Agree(Communicator& group, const absl::Status& own) const;
   // "NCCL in all-reduce 3 of 'tp', with rank 1 on b"
   std::string Where(const Call& call) const;
   // Calls `body`, unless the group was aborted.

@@ -64,7 +64,9 @@ class NcclGroupTest : public ::testing::Test {
   void TearDown() override {
     fake_->init_waits = false;
     fake_->end_waits = false;
+    fake_->id_code = 0;
     fake_->init_code = 0;
+    fake_->refused_rank = -1;
     fake_->async_code = 0;
   }
 
@@ -161,12 +163,55 @@ TEST_F(NcclGroupTest, ARankThatIsNotEvenThereIsNamed) {
   EXPECT_EQ(fake_->inits, inits);
 }
 
-TEST_F(NcclGroupTest, ARefusalToMeetNamesRanksHostsAndReason) {
+// NCCL would leave the others waiting for a rank that it refuses.
+TEST_F(NcclGroupTest, ARankThatIsRefusedEndsItForAllAtOnce) {
+  fake_->init_code = ncclSystemError;
+  fake_->init_waits = true;
+  for (const int refused : {0, 1}) {
+    fake_->refused_rank = refused;
+    const absl::Time begin = absl::Now();
+    const std::vector<Made> made = Make(absl::Minutes(2));
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
+    for (const Made& rank : made) {
+      EXPECT_THAT(rank, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 absl::StrCat("NCCL for 'tp of replica 0': ",
+                                              refused == 0 ? "rank 4 on a" : "rank 5 on b",
+                                              ": ncclCommInitRankConfig: some error: the last "
+                                              "error")));
+    }
+    // By way of the hosts they go on.
+    std::thread other([&] { SKEIN_EXPECT_OK(hosts_[1]->Barrier(kHostStream)); });
+    SKEIN_EXPECT_OK(hosts_[0]->Barrier(kHostStream));
+    other.join();
+  }
+  // Who comes through after all has nobody to exchange with.
+  const int aborts = fake_->aborts;
+  fake_->init_waits = false;
+  EXPECT_TRUE(Soon(fake_->aborts, aborts + 2));
+}
+
+TEST_F(NcclGroupTest, ARankThatIsThroughLeavesWithOneThatIsRefused) {
   fake_->init_code = ncclInvalidUsage;
-  const std::vector<Made> made = Make(absl::Seconds(10));
-  EXPECT_THAT(made[0], StatusIs(absl::StatusCode::kInvalidArgument,
-                                "NCCL for 'tp of replica 0': ncclCommInitRankConfig of rank 4 on "
-                                "a, with rank 5 on b: some error: the last error"));
+  fake_->refused_rank = 1;
+  const int aborts = fake_->aborts, finalizes = fake_->finalizes;
+  const std::vector<Made> made = Make(absl::Minutes(2));
+  for (const Made& rank : made) {
+    EXPECT_THAT(rank,
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("rank 5 on b: nccl")));
+  }
+  EXPECT_TRUE(Soon(fake_->aborts, aborts + 1));
+  EXPECT_EQ(fake_->finalizes, finalizes);
+}
+
+TEST_F(NcclGroupTest, AGroupThatGetsNoIdIsNone) {
+  fake_->id_code = ncclSystemError;
+  const int inits = fake_->inits;
+  const std::vector<Made> made = Make(absl::Minutes(2));
+  for (const Made& rank : made) {
+    EXPECT_THAT(rank, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr("rank 4 on a: ncclGetUniqueId: some error")));
+  }
+  EXPECT_EQ(fake_->inits, inits);
 }
 
 TEST_F(NcclGroupTest, ALostPeerIsNamed) {
