@@ -35,6 +35,11 @@ void NameSlice(const absl::StatusOr<topology::GpuState>& state, RankDevice& devi
   absl::StrAppend(&device.device.name, ", ", topology::NvmlUuid("MIG", device.uuid));
 }
 
+std::string NameUsers(const absl::StatusOr<topology::GpuState>& state) {
+  if (!state.ok() || state->free_bytes >= state->total_bytes / 10 * 9) return "";
+  return topology::FormatGpuUsers(*state);
+}
+
 absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text) {
   for (const DeviceKind kind : kDeviceKinds) {
     if (text == DeviceKindName(kind)) return kind;
@@ -98,7 +103,9 @@ absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice) {
                        .gpu = share.gpu,
                        .uuid = (*gpus)[share.gpu],
                        .pci_address = found.pci_address};
-  NameSlice(topology::AskNvml(device.uuid), device);
+  const absl::StatusOr<topology::GpuState> state = topology::AskNvml(device.uuid);
+  NameSlice(state, device);
+  device.users = NameUsers(state);
   return device;
 }
 

@@ -23,6 +23,7 @@ struct RankDevice {
   bool mig = false;  // it is a slice of one
   std::string pci_address;
   std::string no_gpu;  // why it is none, where nobody asked for a CPU
+  std::string users;   // who has its memory, where more than a tenth of it is taken
 };
 
 // The UUIDs of the GPUs that a rank sees, by CUDA's numbers: a launcher may show each rank other
@@ -51,6 +52,9 @@ absl::StatusOr<RankDevice> ChooseDevice(const DeviceChoice& choice);
 // Where the device is a slice of a GPU (MIG), says so, and names it by its UUID, too, since slices
 // of one GPU have one name.
 void NameSlice(const absl::StatusOr<topology::GpuState>& state, RankDevice& device);
+
+// `users` of a GPU in this state.
+std::string NameUsers(const absl::StatusOr<topology::GpuState>& state);
 
 // Unimplemented, with what to do instead, for steps to be profiled (kernels::CudaOptions) on a CPU.
 absl::Status CheckProfile(int steps, const RankDevice& device);

@@ -32,6 +32,14 @@ TEST(NameSliceTest, SlicesAreNamedByTheirUuids) {
   }
 }
 
+TEST(NameUsersTest, WhoHasMuchOfTheMemoryIsNamed) {
+  topology::GpuState state = {.free_bytes = 126, .total_bytes = 140, .processes = {{.pid = 7}}};
+  EXPECT_EQ(NameUsers(state), "");
+  EXPECT_EQ(NameUsers(absl::UnimplementedError("there is no NVML")), "");
+  state.free_bytes = 125;
+  EXPECT_THAT(NameUsers(state), HasSubstr("125 B of 140 B are free; a process (pid 7)"));
+}
+
 TEST(ShareOfGpusTest, EachRankHasAGpuOrSharesOne) {
   const SeenGpus one = {"A"};
   const SeenGpus four = {"A", "B", "C", "D"};

@@ -89,6 +89,9 @@ class Rank {
     if (!device.no_gpu.empty() && mpi_.local_rank() == 0) {
       spdlog::info("computing on CPUs, no GPU: {}", device.no_gpu);
     }
+    if (!device.users.empty()) {
+      spdlog::info("GPU {} is in use before it is loaded: {}", device.gpu, device.users);
+    }
     SKEIN_RETURN_IF_ERROR(CheckProfile(options_.profile_steps, device));
     gpu_ = device.gpu;
     uuid_ = device.uuid;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/cluster/test_device.h"
 
 namespace skein::testing {
 namespace {
@@ -27,7 +28,8 @@ std::string MakeScratch() {
 
 std::string FindProgram(const std::string& path) {
   if (std::filesystem::exists(path)) return path;
-  return "bin/" + std::filesystem::path(path).filename().string();
+  const std::string name = std::filesystem::path(path).filename().string();
+  return (std::filesystem::exists("gpu/" + name) ? "gpu/" : "bin/") + name;
 }
 
 v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens) {
@@ -52,6 +54,9 @@ void Cluster::StartCoordinator(const std::string& listen) {
                                    "--listen=" + listen, "--port-file=" + port_file};
   if (!options_.layout.empty()) argv.push_back("--layout=" + options_.layout);
   argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
+  for (const std::string& flag : CoordinatorDeviceFlags(options_.coordinator_flags)) {
+    argv.push_back(flag);
+  }
   coordinator_ = std::make_unique<Process>(Process::Options{.name = "coordinator", .argv = argv});
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   address_.clear();
@@ -72,17 +77,13 @@ Cluster::~Cluster() {
 }
 
 Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags,
-                           const std::string& coordinator) {
+                           const std::string& coordinator, const std::vector<std::string>& launch) {
   // With the settings that the README tells users to take.
-  std::vector<std::string> argv = {
-      "sh",
-      "-c",
-      ". scripts/env.sh && exec mpirun \"$@\"",
-      "mpirun",
-      "-np",
-      absl::StrCat(ranks),
-      FindProgram(options_.worker),
-      "--coordinator=" + (coordinator.empty() ? address_ : coordinator)};
+  std::vector<std::string> argv = {"sh", "-c", ". scripts/env.sh && exec mpirun \"$@\"", "mpirun"};
+  argv.insert(argv.end(), launch.begin(), launch.end());
+  argv.insert(argv.end(), {"-np", absl::StrCat(ranks), FindProgram(options_.worker),
+                           "--coordinator=" + (coordinator.empty() ? address_ : coordinator)});
+  for (const std::string& flag : WorkerDeviceFlags()) argv.push_back(flag);
   argv.insert(argv.end(), flags.begin(), flags.end());
   // A folder of its own: a killed mpirun of Open MPI 5 leaves one there, named after its pid, and
   // the next one of this pid does not start.
@@ -102,6 +103,7 @@ cluster::v1::ClusterStatus Cluster::Status() {
 }
 
 bool Cluster::WaitForServing(int jobs, absl::Duration timeout) {
+  if (OnGpus()) timeout *= 2;  // contexts, graphs
   return WaitForStatus(
       [jobs](const cluster::v1::ClusterStatus& status) {
         int serving = 0;

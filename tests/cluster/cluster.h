@@ -32,10 +32,11 @@ class Cluster {
 
   // Starts a coordinator anew where the one before listened, which must be gone.
   void RestartCoordinator();
-  // mpirun -np `ranks` worker `flags`, which comes to `coordinator` (empty: this one, without a
-  // detour); does not wait.
+  // mpirun `launch` -np `ranks` worker `flags`, which comes to `coordinator` (empty: this one,
+  // without a detour); does not wait.
   Process& StartJob(int ranks, const std::vector<std::string>& flags = {},
-                    const std::string& coordinator = "");
+                    const std::string& coordinator = "",
+                    const std::vector<std::string>& launch = {});
   // Polls the status until `jobs` jobs serve; false after `timeout`.
   bool WaitForServing(int jobs, absl::Duration timeout = absl::Seconds(60));
   cluster::v1::ClusterStatus Status();
@@ -77,7 +78,8 @@ class Cluster {
   std::unique_ptr<cluster::v1::Cluster::Stub> cluster_;
 };
 
-// A program by its path in Bazel's tree, or as an unpacked package has it: bin/worker.
+// A program by its path in Bazel's tree, or as an unpacked package has it: bin/worker, or
+// gpu/faulty_worker.
 std::string FindProgram(const std::string& path);
 
 v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens);

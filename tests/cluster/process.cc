@@ -48,7 +48,7 @@ Process::Process(const Options& options) {
   if (pid_ == 0) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves nothing behind
-    const int log = open(log_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const int log = open(log_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     close(STDIN_FILENO);

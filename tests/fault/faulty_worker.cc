@@ -28,6 +28,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "parallel/plan/plan.h"
+#include "worker/device.h"
 #include "worker/rank.h"
 
 namespace skein::testing {
@@ -133,6 +134,8 @@ int Main(int argc, char** argv) {
   absl::Duration slow;
   AddAddress(app, "--coordinator", options.coordinator, "where the coordinator listens");
   AddDuration(app, "--orphan-timeout", options.orphan_timeout, "as of the worker");
+  AddParsed(app, "--device", options.device, worker::ParseDeviceKind, "as of the worker");
+  app.add_flag("--oversubscribe-devices", options.oversubscribe_devices, "as of the worker");
   AddParsed(app, "--layout", options.layout, plan::ParseLayoutRequest, "as of the worker");
   AddDuration(app, "--step-timeout", options.step_timeout, "as of the worker",
               absl::Milliseconds(1));

@@ -2,8 +2,8 @@
 # Runs the tests and benches of GPUs, those of an unpacked package or of a built tree. The last line is
 # `N passed, N failed, N skipped`; the status is 1 where something failed.
 #   tests/gpu/run.sh [--part NAME]... [--bin DIR] [--logs DIR] [--list] [PROGRAM...]
-#   --part: kernels, engine, comm, bench (these four when none is named), memcheck or racecheck (the tests of kernels and
-#     engine under compute-sanitizer); each of the first four ends within 8 minutes
+#   --part: kernels, engine, comm, faults, bench (these five when none is named), memcheck or racecheck (the tests of kernels
+#     and engine under compute-sanitizer); each of the first five ends within 8 minutes
 #   --bin: where the programs are (the package's gpu and bin, or bazel-bin)
 #   --logs: keep what each program said there
 #   --list: only say what would run, with deadlines in seconds
@@ -37,10 +37,10 @@ while (($# > 0)); do
   esac
   shift
 done
-((${#parts[@]} > 0)) || parts=(kernels engine comm bench)
+((${#parts[@]} > 0)) || parts=(kernels engine comm faults bench)
 for part in "${parts[@]}"; do
-  [[ $part =~ ^(kernels|engine|comm|bench|memcheck|racecheck)$ ]] ||
-    misuse "--part: '$part' is none of kernels, engine, comm, bench, memcheck, racecheck"
+  [[ $part =~ ^(kernels|engine|comm|faults|bench|memcheck|racecheck)$ ]] ||
+    misuse "--part: '$part' is none of kernels, engine, comm, faults, bench, memcheck, racecheck"
 done
 table=tests/gpu/programs.txt
 for name in "${only[@]}"; do
@@ -62,7 +62,7 @@ find_program() {
   return 1
 }
 
-# The rows of a part, "PROGRAM SECONDS ARGUMENT...".
+# The rows of a part, "PROGRAM SECONDS [NAME=VALUE]... ARGUMENT...".
 rows() {
   local part program seconds arguments
   while read -r part program seconds arguments; do
@@ -120,23 +120,26 @@ count_bench() {
   fi
 }
 
-# usage: run_program PART PROGRAM SECONDS ARGUMENT...
+# usage: run_program PART PROGRAM SECONDS [NAME=VALUE]... ARGUMENT...
 run_program() {
-  local part=$1 name=${2##*/} seconds=$3 program sanitize=() arguments said begin=$SECONDS status=0 good=0 bad=0 left=0 faults=()
-  said=$logs/$part.$name${5:+.$5}.log  # of each command of a program
+  local part=$1 file=$2 name=${2##*/} seconds=$3 program variables=() sanitize=() arguments said begin=$SECONDS status=0
+  local good=0 bad=0 left=0 faults=()
+  shift 3
+  while [[ ${1:-} =~ ^[A-Z_]+= ]]; do variables+=("$1") && shift; done
+  said=$logs/$part.$name${2:+.$2}.log  # of each command of a program
   case $part in
     memcheck) sanitize=("$sanitizer" --tool memcheck --leak-check no --error-exitcode 99) ;;
     racecheck) sanitize=("$sanitizer" --tool racecheck --error-exitcode 99) ;;
   esac
-  arguments=("${@:4}")
+  arguments=("$@")
   [[ $name != *_test ]] || arguments+=(--gtest_color=no)
   ((seconds <= deadline - SECONDS)) || seconds=$((deadline - SECONDS))
-  if ! program=$(find_program "$2"); then
+  if ! program=$(find_program "$file"); then
     fault "it is not in ${folders[*]}; build it with --config=cuda, or say --bin DIR"
   elif ((seconds <= 0)); then
     fault "the part had no time left for it"
   else
-    run timeout --kill-after=5 "$seconds" "${sanitize[@]}" "$program" "${arguments[@]}" >"$said" 2>&1 || status=$?
+    run env "${variables[@]}" timeout --kill-after=5 "$seconds" "${sanitize[@]}" "$program" "${arguments[@]}" >"$said" 2>&1 || status=$?
     ((status != 137 || SECONDS - begin < seconds)) || status=124  # it took no TERM
     if [[ $name == *_test ]]; then count_cases "$said"; else count_bench "$said"; fi
     ((status != 124)) || fault "it was ended after $seconds s$(last_case "$said")"

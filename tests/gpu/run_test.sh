@@ -46,6 +46,8 @@ test_program kernels fail_test 60 'Fake.Passes:Fake.Fails:Fake.Skips:Values/*'
 test_program kernels crash_test 60 'Fake.Passes:Fake.Crashes'
 test_program kernels leave_test 60 'Fake.Passes:Fake.Leaves'
 test_program kernels none_test 60 'Fake.Nonsense'
+program faults variable_test 60 "test \"\$SKEIN_TEST_DEVICE\" = cuda && exec '$cases' --gtest_filter=Fake.Passes \"\$@\""
+sed -i 's/variable_test 60/& SKEIN_TEST_DEVICE=cuda/' "$project/tests/gpu/programs.txt"
 test_program engine hang_test 1 'Fake.Passes:Fake.Hangs'
 program engine stubborn_test 1 "trap '' TERM; '$cases' --gtest_filter=Fake.Passes; while :; do sleep 1; done"
 program kernels liar_test 60 "'$cases' --gtest_filter=Fake.Passes*:Fake.Says* | grep -v 'OK.*Fake.Passes '"
@@ -61,6 +63,7 @@ counts '3 passed, 0 failed, 0 skipped' good_test
 counts '1 passed, 0 failed, 2 skipped' skip_test
 counts '3 passed, 2 failed, 1 skipped' fail_test
 says 'FAILED.*Values/OfValues.FailsForTwo/1'
+counts '1 passed, 0 failed, 0 skipped' --part faults
 counts '1 passed, 1 failed, 0 skipped' crash_test
 says 'FAILED crash_test: it did not come to its end: status 134, in Fake.Crashes'
 counts '1 passed, 1 failed, 0 skipped' leave_test

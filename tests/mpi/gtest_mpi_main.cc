@@ -87,7 +87,9 @@ int Main(int argc, char** argv) {
   }
   listeners.Append(new JoinResults);  // last, and so the first to see the end of a case
   const int result = RUN_ALL_TESTS();
-  if (runtime->size() > 1 && !runtime->world().Barrier(kHostStream).ok()) return 1;
+  if (runtime->size() > 1) {
+    if (const absl::Status met = runtime->world().Barrier(kHostStream); !met.ok()) Die(met);
+  }
   return reports ? result : 0;  // rank 0 speaks for all
 }
 

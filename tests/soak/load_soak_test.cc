@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
+#include "tests/cluster/test_device.h"
 #include "tests/soak/lone_answers.h"
 
 namespace skein::testing {
@@ -134,7 +135,7 @@ class Load {
   void KillClient(const v1::GenerateRequest& request) {
     Process client(
         {.name = "client",
-         .argv = {kSkein, "generate", "--coordinator=" + cluster_.address(),
+         .argv = {FindProgram(kSkein), "generate", "--coordinator=" + cluster_.address(),
                   "--prompt=" + request.prompt(), "--max-tokens=300", "--ignore-eos", "--json"}});
     EXPECT_TRUE(client.WaitForOutput("\"tokens\"", absl::Seconds(60))) << client.Output();
     client.Signal(SIGKILL);
@@ -236,9 +237,11 @@ Totals TotalsOf(const cluster::v1::ClusterStatus& status) {
 
 TEST_P(LoadSoakTest, EveryRequestEndsOnceAndNothingIsLeft) {
   const std::vector<LoneAnswer> lone = MakeLoneAnswers(kVariants, 1, 64);
-  // So few pages that sequences give way to each other, by swapping and by computing again.
+  // So few pages that sequences give way to each other, by swapping and by computing again. GPUs
+  // keep keys and values in half of the bytes.
   Cluster cluster({.layout = GetParam().layout,
-                   .coordinator_flags = {"--kv-memory=20MiB", "--swap-memory=4MiB",
+                   .coordinator_flags = {OnGpus() ? "--kv-memory=10MiB" : "--kv-memory=20MiB",
+                                         OnGpus() ? "--swap-memory=2MiB" : "--swap-memory=4MiB",
                                          absl::StrCat("--max-num-seqs=", kMaxNumSeqs),
                                          "--context-length=512"}});
   for (size_t i = 0; i < GetParam().jobs.size(); ++i) {

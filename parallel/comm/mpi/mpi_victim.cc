@@ -31,7 +31,8 @@ int Main(const std::string& folder) {
   absl::Status status = runtime.status();
   if (status.ok()) status = Work((*runtime)->world(), folder);
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  return 1;
+  std::fflush(nullptr);
+  _exit(1);  // like the worker: finalizing MPI would wait for the rank that is lost
 }
 
 }  // namespace

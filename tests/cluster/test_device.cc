@@ -1,0 +1,51 @@
+#include "tests/cluster/test_device.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+
+namespace skein::testing {
+namespace {
+
+class SkipWithoutGpu final : public ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo&) override {
+    static const auto gpus = kernels::ListCudaDevices();
+    if (gpus.ok() && gpus->empty()) GTEST_SKIP() << "no GPU";
+  }
+};
+
+const bool listens = [] {
+  if (OnGpus()) ::testing::UnitTest::GetInstance()->listeners().Append(new SkipWithoutGpu);
+  return true;
+}();
+
+}  // namespace
+
+bool OnGpus() {
+  const char* const device = std::getenv("SKEIN_TEST_DEVICE");
+  return device != nullptr && std::string_view(device) == "cuda";
+}
+
+std::vector<std::string> WorkerDeviceFlags() {
+  if (!OnGpus()) return {};
+  return {"--device=cuda", "--oversubscribe-devices"};
+}
+
+std::vector<std::string> CoordinatorDeviceFlags(const std::vector<std::string>& given) {
+  std::vector<std::string> flags;
+  if (!OnGpus()) return flags;
+  for (const std::string_view flag : {"--deterministic", "--max-num-seqs=16",
+                                      "--max-num-batched-tokens=256", "--kv-memory=1GiB"}) {
+    const std::string name(flag.substr(0, flag.find('=')));
+    const bool is_given = std::any_of(given.begin(), given.end(), [&](const std::string& other) {
+      return other == name || other.starts_with(name + "=");
+    });
+    if (!is_given) flags.emplace_back(flag);
+  }
+  return flags;
+}
+
+}  // namespace skein::testing

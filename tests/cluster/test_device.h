@@ -1,0 +1,18 @@
+// What the ranks of tests compute on: CPUs, or GPUs where SKEIN_TEST_DEVICE is cuda. Tests of jobs
+// that know of none run on both; on a machine without a GPU the latter are skipped.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace skein::testing {
+
+bool OnGpus();
+
+// Flags of a worker, which shares the GPU with others: none on CPUs.
+std::vector<std::string> WorkerDeviceFlags();
+// Flags of a coordinator beside `given`, which count first. On GPUs answers do not depend on
+// neighbours and layouts, little is warmed up, and there is memory for several jobs at once.
+std::vector<std::string> CoordinatorDeviceFlags(const std::vector<std::string>& given);
+
+}  // namespace skein::testing

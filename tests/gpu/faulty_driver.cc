@@ -1,0 +1,253 @@
+// Preloaded into a program, stands between it and its GPU's driver, NVML and NCCL, and makes of
+// them what SKEIN_FAULTY_DRIVER asks for. FAULT:FILE begins once FILE is there:
+//   illegal-address, trap  before the next graph a kernel writes where no memory is, or traps
+//   ecc                    the next graph meets an uncorrectable ECC error, as do later looks
+//   stuck                  the next graph's launch never returns
+// or waits until FILE is there:
+//   late-check, late-load  before the second look at what memory is free, or the first large
+//                          allocation behind it
+// FAULT alone is so from the start:
+//   old-driver, old-gpu    a driver of CUDA 12.4, a GPU of compute capability 7.0
+//   slice                  the GPU is a slice of one, as CUDA and NVML tell
+//   old-nccl               NCCL 2.27.7
+//
+// The CUDA runtime, which is linked statically, finds the driver by dlsym and cuGetProcAddress.
+// Their few functions are declared here, so that no build needs CUDA's headers.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr int kSuccess = 0;
+constexpr int kEccUncorrectable = 214;
+constexpr int kMajor = 75;  // of compute capability, as an attribute
+constexpr int kMinor = 76;
+constexpr int kNvmlNotFound = 6;
+constexpr size_t kLarge = size_t{1} << 20;
+
+// ---- What is asked for ----
+
+struct Asked {
+  Asked() {
+    const char* const text = getenv("SKEIN_FAULTY_DRIVER");
+    if (text == nullptr) return;
+    const size_t size = std::strcspn(text, ":");
+    std::snprintf(fault, sizeof(fault), "%.*s", static_cast<int>(size), text);
+    if (text[size] == ':') std::snprintf(file, sizeof(file), "%s", text + size + 1);
+  }
+
+  char fault[32] = {};
+  char file[1024] = {};
+};
+
+const Asked& TheAsked() {
+  static const Asked asked;
+  return asked;
+}
+
+bool IsAsked(const char* fault) { return std::strcmp(TheAsked().fault, fault) == 0; }
+bool FileIsThere() { return access(TheAsked().file, F_OK) == 0; }
+void Say(const char* what) {
+  std::fprintf(stderr, "faulty driver: %s %s\n", TheAsked().fault, what);
+}
+
+// Whether the fault begins, which it does once.
+std::atomic<bool> begun = false;
+bool Begins(const char* fault) {
+  if (!IsAsked(fault) || begun || !FileIsThere() || begun.exchange(true)) return false;
+  Say("begins");
+  return true;
+}
+
+void AwaitFile() {
+  Say("waits");
+  while (!FileIsThere()) usleep(1000);
+}
+
+// ---- Functions in front of the real ones ----
+
+using Real = std::atomic<void*>;
+
+template <typename... Args>
+int Call(const Real& real, Args... args) {
+  return reinterpret_cast<int (*)(Args...)>(real.load())(args...);
+}
+
+// Not this library's own.
+void* FindReal(void* handle, const char* name) {
+  using Dlsym = void*(void*, const char*);
+  static auto* const find = reinterpret_cast<Dlsym*>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
+  return find(handle, name);
+}
+
+constexpr char kKernels[] = R"(
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry illegal_address() {
+  .reg .u64 %nowhere;
+  .reg .u32 %value;
+  mov.u64 %nowhere, 16;
+  mov.u32 %value, 1;
+  st.global.u32 [%nowhere], %value;
+  ret;
+}
+.visible .entry trapped() {
+  trap;
+  ret;
+}
+)";
+
+void LaunchFailing(const char* kernel, void* stream) {
+  void* const cuda = dlopen("libcuda.so.1", RTLD_NOW);
+  const Real load = FindReal(cuda, "cuModuleLoadData");
+  const Real get = FindReal(cuda, "cuModuleGetFunction");
+  const Real launch = FindReal(cuda, "cuLaunchKernel");
+  void* module = nullptr;
+  void* function = nullptr;
+  void** const none = nullptr;
+  const int loaded = Call(load, &module, static_cast<const void*>(kKernels));
+  const int got = loaded != kSuccess ? loaded : Call(get, &function, module, kernel);
+  const int launched = got != kSuccess
+                           ? got
+                           : Call(launch, function, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none, none);
+  if (launched != kSuccess) std::fprintf(stderr, "faulty driver: CUDA error %d\n", launched);
+}
+
+Real graph_launch, event_query, stream_query, memory_info, allocate, driver_version;
+Real device_attribute, device_name, nvml_by_uuid, proc_address, proc_address_2;
+
+int GraphLaunch(void* graph, void* stream) {
+  if (Begins("illegal-address")) LaunchFailing("illegal_address", stream);
+  if (Begins("trap")) LaunchFailing("trapped", stream);
+  if (Begins("ecc")) return kEccUncorrectable;
+  if (Begins("stuck")) {
+    while (true) pause();
+  }
+  return Call(graph_launch, graph, stream);
+}
+
+bool EccBegan() { return IsAsked("ecc") && begun; }
+int EventQuery(void* event) { return EccBegan() ? kEccUncorrectable : Call(event_query, event); }
+int StreamQuery(void* stream) {
+  return EccBegan() ? kEccUncorrectable : Call(stream_query, stream);
+}
+
+std::atomic<int> looks = 0;  // at what memory is free
+int MemoryInfo(size_t* free, size_t* total) {
+  if (++looks == 2 && IsAsked("late-check")) AwaitFile();
+  return Call(memory_info, free, total);
+}
+int Allocate(uint64_t* address, size_t bytes) {
+  static std::atomic<bool> waited = false;
+  if (IsAsked("late-load") && looks >= 2 && bytes >= kLarge && !waited.exchange(true)) AwaitFile();
+  return Call(allocate, address, bytes);
+}
+
+int DriverVersion(int* version) {
+  const int code = Call(driver_version, version);
+  if (IsAsked("old-driver")) *version = 12040;
+  return code;
+}
+int DeviceAttribute(int* value, int attribute, int device) {
+  const int code = Call(device_attribute, value, attribute, device);
+  if (IsAsked("old-gpu") && attribute == kMajor) *value = 7;
+  if (IsAsked("old-gpu") && attribute == kMinor) *value = 0;
+  return code;
+}
+int DeviceName(char* name, int size, int device) {
+  const int code = Call(device_name, name, size, device);
+  if (IsAsked("slice")) std::snprintf(name, size, "NVIDIA H200 MIG 1g.18gb");
+  return code;
+}
+
+int NvmlByUuid(const char* uuid, void** device) {
+  if (!IsAsked("slice")) return Call(nvml_by_uuid, uuid, device);
+  char real[128];
+  std::snprintf(real, sizeof(real), "GPU%s", uuid + 3);
+  if (std::strncmp(uuid, "MIG", 3) != 0) return kNvmlNotFound;
+  return Call(nvml_by_uuid, static_cast<const char*>(real), device);
+}
+
+Real nccl_version;
+int NcclVersion(int* version) {
+  const int code = Call(nccl_version, version);
+  if (IsAsked("old-nccl")) *version = 22707;
+  return code;
+}
+
+void* Between(const char* name, void* real);
+
+void Replace(const char* name, void** found) {
+  // Under this name it gives any version of itself.
+  if (std::strcmp(name, "cuGetProcAddress") != 0) *found = Between(name, *found);
+}
+int ProcAddress2(const char* name, void** found, int version, uint64_t flags, void* status) {
+  const int code = Call(proc_address_2, name, found, version, flags, status);
+  if (code == kSuccess) Replace(name, found);
+  return code;
+}
+int ProcAddress(const char* name, void** found, int version, uint64_t flags) {
+  const int code = Call(proc_address, name, found, version, flags);
+  if (code == kSuccess) Replace(name, found);
+  return code;
+}
+
+struct Entry {
+  const char* name;
+  void* ours;
+  Real& real;
+};
+template <typename F>
+void* Address(F* function) {
+  return reinterpret_cast<void*>(function);
+}
+const Entry kEntries[] = {
+    {"cuGetProcAddress_v2", Address(ProcAddress2), proc_address_2},
+    {"cuGetProcAddress", Address(ProcAddress), proc_address},
+    {"cuGraphLaunch", Address(GraphLaunch), graph_launch},
+    {"cuEventQuery", Address(EventQuery), event_query},
+    {"cuStreamQuery", Address(StreamQuery), stream_query},
+    {"cuMemGetInfo", Address(MemoryInfo), memory_info},
+    {"cuMemGetInfo_v2", Address(MemoryInfo), memory_info},
+    {"cuMemAlloc", Address(Allocate), allocate},
+    {"cuMemAlloc_v2", Address(Allocate), allocate},
+    {"cuDriverGetVersion", Address(DriverVersion), driver_version},
+    {"cuDeviceGetAttribute", Address(DeviceAttribute), device_attribute},
+    {"cuDeviceGetName", Address(DeviceName), device_name},
+    {"nvmlDeviceGetHandleByUUID", Address(NvmlByUuid), nvml_by_uuid},
+    {"ncclGetVersion", Address(NcclVersion), nccl_version},
+};
+
+// What stands in front of `real`; itself where nothing does.
+void* Between(const char* name, void* real) {
+  if (real == nullptr || name == nullptr || TheAsked().fault[0] == 0) return real;
+  for (const Entry& entry : kEntries) {
+    if (std::strcmp(entry.name, name) != 0) continue;
+    if (real != entry.ours) entry.real = real;
+    return entry.ours;
+  }
+  return real;
+}
+
+bool IsBetween(const char* name) {
+  for (const Entry& entry : kEntries) {
+    if (std::strcmp(entry.name, name) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// Calls of others go on as they are: with RTLD_NEXT the caller's address counts.
+extern "C" __attribute__((visibility("default"), optimize("O2"))) void* dlsym(void* handle,
+                                                                              const char* name) {
+  if (!IsBetween(name)) return FindReal(handle, name);
+  return Between(name, FindReal(handle, name));
+}
