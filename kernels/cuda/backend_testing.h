@@ -41,7 +41,7 @@ class Layer {
   // Of several shards each has its part of the logits, and all of the rest.
   explicit Layer(std::unique_ptr<Backend> backend, Collectives* collectives = nullptr,
                  KvDType kv_dtype = KvDType::kBF16, DType dtype = DType::kBF16, int32_t window = 0,
-                 int32_t shard = 0, int32_t shards = 1)
+                 int32_t shard = 0, int32_t shards = 1, bool deterministic = false)
       : backend_(std::move(backend)), dtype_(dtype) {
     p_.kv_spec = {.layers = 2,
                   .kv_heads = kKvHeads,
@@ -87,6 +87,7 @@ class Layer {
     p_.Add(RmsNormOp{last, p_.AddVector(RandomFloats(5, kHidden, 2)), kEps, last});
     p_.Add(MatMulOp{last, shards == 1 ? table : Head(shard, shards), logits});
     p_.program.logits = logits;
+    p_.program.deterministic = deterministic;
     p_.program.vocab_size = kVocabulary;
     const int32_t blocks = kVocabularyBlocks / shards;
     p_.program.vocab_part = {.first = shard * (kColumns / shards),

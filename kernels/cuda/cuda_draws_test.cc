@@ -324,6 +324,7 @@ class Pair {
     }
     absl::Status AllGather(ConstView in, View out, Stream) override {
       pair_.gathered_[shard_] = in;
+      ++gathers;
       pair_.barrier_.arrive_and_wait();
       for (int shard = 0; shard < 2; ++shard) {
         const ConstView from = pair_.gathered_[shard];
@@ -333,6 +334,8 @@ class Pair {
       pair_.barrier_.arrive_and_wait();
       return absl::OkStatus();
     }
+
+    int gathers = 0;  // by which hosts draw
 
    private:
     Pair& pair_;
@@ -348,7 +351,7 @@ class Pair {
 
 // Each shard has half of the logits; both draw what the sampler draws from the whole rows, whoever
 // draws, and also with masks.
-TEST_F(CudaBackendTest, ShardsDrawFromWholeRows) {
+void ExpectShardsToDrawFromWholeRows(bool deterministic) {
   const std::vector<serving::SamplingParams> kinds = {
       {.temperature = 0},
       {.temperature = 0.9f, .top_p = 0.9f, .seed = 4},
@@ -364,6 +367,7 @@ TEST_F(CudaBackendTest, ShardsDrawFromWholeRows) {
   // What each shard drew and had for logits, by step.
   std::vector<std::vector<SampledTokens>> drawn[2];
   std::vector<std::vector<float>> logits[2];
+  std::vector<int> gathers[2];
   const auto params_of = [&](int32_t slot) {
     serving::SamplingParams params = kinds[slot % (slot < 10 ? 5 : 4)];
     params.seed += slot;
@@ -371,13 +375,14 @@ TEST_F(CudaBackendTest, ShardsDrawFromWholeRows) {
   };
   const auto run = [&](int shard) {
     layers[shard] = std::make_unique<Layer>(*MakeCudaBackend({}), &pair.ends[shard], KvDType::kBF16,
-                                            DType::kBF16, /*window=*/0, shard, 2);
+                                            DType::kBF16, /*window=*/0, shard, 2, deterministic);
     Layer& layer = *layers[shard];
     std::vector<int32_t> slots;
     for (int step = 0; step < kSteps; ++step) {
-      Batch batch = Decode(slots, kNewestToken);
+      Batch batch = CudaBackendTest::Decode(slots, kNewestToken);
       for (int32_t slot = 0; step == 0 && slot < kSlots; ++slot) {
-        Join(batch, Start(slot, 3 + slot % 5, slot, params_of(slot)));
+        CudaBackendTest::Join(batch,
+                              CudaBackendTest::Start(slot, 3 + slot % 5, slot, params_of(slot)));
         // Those that devices make: in the first step some are the host's.
         if (slot >= 10 || slot % 5 != 4) slots.push_back(slot);
       }
@@ -391,6 +396,7 @@ TEST_F(CudaBackendTest, ShardsDrawFromWholeRows) {
       SKEIN_EXPECT_OK(
           layer.executable().Wait(*ticket, kHostStream, absl::InfiniteFuture()).status());
       drawn[shard].push_back(layer.executable().result(0).sampled);
+      gathers[shard].push_back(pair.ends[shard].gathers);
       logits[shard].push_back(layer.Logits(batch.outputs()));
     }
   };
@@ -413,7 +419,8 @@ TEST_F(CudaBackendTest, ShardsDrawFromWholeRows) {
         whole.insert(whole.end(), part, part + kColumns / 2);
       }
       const serving::SamplingParams params = params_of(got.slot);
-      const std::vector<int32_t> prompt = Start(got.slot, 3 + got.slot % 5, 0).token_ids;
+      const std::vector<int32_t> prompt =
+          CudaBackendTest::Start(got.slot, 3 + got.slot % 5, 0).token_ids;
       const RowQuestion question = {
           .vocabulary = kVocabulary,
           .sampling = &params,
@@ -431,6 +438,17 @@ TEST_F(CudaBackendTest, ShardsDrawFromWholeRows) {
     }
   }
   EXPECT_EQ(outputs[10].size(), size_t{kSteps});
+  for (const std::vector<int>& by_step : gathers) {
+    EXPECT_GT(by_step.front(), 0);
+    EXPECT_EQ(by_step.back(), by_step.front()) << "the host drew what devices can";
+  }
+}
+
+TEST_F(CudaBackendTest, ShardsDrawFromWholeRows) {
+  ExpectShardsToDrawFromWholeRows(/*deterministic=*/false);
+}
+TEST_F(CudaBackendTest, DeterministicShardsDrawFromWholeRows) {
+  ExpectShardsToDrawFromWholeRows(/*deterministic=*/true);
 }
 
 }  // namespace

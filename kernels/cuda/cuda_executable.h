@@ -163,7 +163,7 @@ class CudaExecutable final : public Executable {
   // What the host drew of a slot that the device draws for else.
   absl::Status PutDownDraws(int i, const SampledTokens& drawn);
   SlotMemory MemoryOfSlots() const;
-  bool CanSample(const serving::SamplingParams& sampling) const;  // on the device
+  bool CanSample() const;  // on the device
   Kind KindOf(const BatchSequence& sequence) const;
   SampledDraw SampledDrawOf(const BatchRun::Draw& draw) const;
   // Which draws the batch has, and who makes them.

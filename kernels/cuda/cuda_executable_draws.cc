@@ -79,11 +79,8 @@ absl::Status CudaExecutable::PutDownMu(int i, int32_t slot, float mu) {
   return PutDown(i, MemoryOfSlots().mus + slot, &mu, sizeof(mu));
 }
 
-// The device and the host draw by chance from sums of unlike last bits.
-bool CudaExecutable::CanSample(const serving::SamplingParams& sampling) const {
-  const bool exact = sampling.temperature == 0.0f && sampling.logprobs < 0;
-  return HopperForms() && program_.vocab_size <= kMaxSampledTokens &&
-         (exact || !program_.deterministic);
+bool CudaExecutable::CanSample() const {
+  return HopperForms() && program_.vocab_size <= kMaxSampledTokens;
 }
 
 absl::Status CudaExecutable::StartDraws(const SlotStart& start, int i) {
@@ -108,8 +105,8 @@ absl::Status CudaExecutable::StartDraws(const SlotStart& start, int i) {
   const SlotMemory memory = MemoryOfSlots();
   const auto prompt = static_cast<int64_t>(draws.prompt->size());
   const auto history = prompt + static_cast<int64_t>(start.output.size());
-  if (!CanSample(sampling) || sampling.dry_multiplier > 0.0f ||
-      biases.size() > size_t{kSlotBiases} || sampling.logprobs > DeviceDraw::kMostTold ||
+  if (!CanSample() || sampling.dry_multiplier > 0.0f || biases.size() > size_t{kSlotBiases} ||
+      sampling.logprobs > DeviceDraw::kMostTold ||
       (draws.penalises && history >= memory.history_stride)) {
     return absl::OkStatus();
   }
@@ -153,7 +150,7 @@ CudaExecutable::Kind CudaExecutable::KindOf(const BatchSequence& sequence) const
   if (sequence.guesses > 0) return Kind::kByHost;
   const SlotDraws& draws = slot_draws_[sequence.slot];
   if (!sequence.masked || draws.kind == Kind::kByHost) return draws.kind;
-  return CanSample(draws.sampling) ? Kind::kMasked : Kind::kByHost;
+  return CanSample() ? Kind::kMasked : Kind::kByHost;
 }
 
 void CudaExecutable::ListDraws(int i) {

@@ -46,7 +46,22 @@ std::vector<Told> ToldOf(const std::vector<serving::SampledToken>& tokens) {
   return told;
 }
 
+// Greedy, and by chance in every way that sums over the vocabulary.
+std::vector<serving::SamplingParams> WaysToDraw() {
+  return {{.temperature = 0},
+          {},
+          {.temperature = 0.9f, .top_k = 40, .top_p = 0.9f, .min_p = 0.02f},
+          {.repetition_penalty = 1.1f, .temperature = 0.8f, .typical_p = 0.9f},
+          {.mirostat_tau = 4},
+          {.presence_penalty = 0.4f,
+           .frequency_penalty = 0.2f,
+           .temperature = 1.2f,
+           .logit_bias = {{5, 1.5f}, {70, -2}},
+           .dry_multiplier = 0.8f}};
+}
+
 std::vector<serving::Request> Requests(int64_t vocab_size) {
+  const std::vector<serving::SamplingParams> ways = WaysToDraw();
   std::vector<serving::Request> requests;
   for (int i = 0; i < 12; ++i) {
     serving::Request request{.id = serving::RequestId(i + 1), .max_tokens = 48};
@@ -54,7 +69,9 @@ std::vector<serving::Request> Requests(int64_t vocab_size) {
     for (int t = 0; t < length; ++t) {
       request.prompt.push_back(static_cast<int32_t>((t * 131 + i * 29 + 7) % vocab_size));
     }
-    request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 1.0f, .seed = 5, .logprobs = 3};
+    request.sampling = ways[i % ways.size()];
+    request.sampling.seed = 5;
+    request.sampling.logprobs = i < 6 ? 3 : 0;
     request.prompt_logprobs = 1;
     requests.push_back(request);
   }
