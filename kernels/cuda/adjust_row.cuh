@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device_draws.h"
+#include "kernels/cuda/penalise_repeats.cuh"
 #include "kernels/cuda/row_in_cluster.cuh"
 
 namespace skein::kernels::cuda {
@@ -14,8 +15,9 @@ struct RowAdjuster {
   const SlotMemory& slots;
   const float* const raw;  // this block's logits as they came
   const RowInCluster& row;
+  const int64_t vocabulary;
   const int32_t* history = slots.histories + draw.slot * slots.history_stride;
-  const SetPair* biases = slots.biases + int64_t{draw.slot} * kSlotBiases;
+  const SetPair* biases = slots.lists + int64_t{draw.slot} * kSlotEntries;
 
   // The index of a token in the block's part, or -1.
   __device__ int IndexOf(int32_t token) const {
@@ -117,9 +119,10 @@ struct RowAdjuster {
   __device__ bool Adjust(const uint32_t* mask) const {
     if (draw.biases > 0) Bias();
     if (draw.penalises) Penalise();
+    if (draw.dry_most > 0) RepeatPenaliser{draw, slots, row, vocabulary}.Penalise();
     if (draw.stops > 0) LeaveOutStops();
     if (mask != nullptr) LeaveOut(mask);
-    return draw.biases > 0 || draw.penalises || draw.stops > 0 || mask != nullptr;
+    return draw.biases > 0 || draw.remembers() || draw.stops > 0 || mask != nullptr;
   }
 };
 

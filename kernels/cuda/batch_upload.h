@@ -16,8 +16,8 @@ struct SetPair {
   int32_t value = 0;
 };
 
-// Entries of a slot's list of biases, and of tokens that are left out while the output is short.
-inline constexpr int32_t kSlotBiases = 1536;
+// Entries of a slot's list: see SlotMemory.
+inline constexpr int32_t kSlotEntries = 1536;
 
 // A draw from a row of logits: see SampledDraws. Parameters are those of serving::SamplingParams.
 struct SampledDraw {
@@ -39,7 +39,18 @@ struct SampledDraw {
   int32_t output = 0;     // those behind
   int32_t biases = 0;     // entries of the slot's list, ascending by token
   int32_t stops = 0;      // entries behind them: tokens that are left out
-  bool penalises = false;
+  float dry_multiplier = 0;
+  float dry_base = 1;
+  int32_t dry_allowed_length = 1;
+  int32_t dry_last_n = -1;
+  int32_t dry_most = 0;        // longer repeats cost the same; 0: no DRY
+  int32_t breakers_begin = 0;  // in the slot's list
+  int32_t breakers = 0;        // of several tokens
+  bool breaks = false;         // tokens of the slot's bits are breakers
+  bool penalises = false;      // by repetition_penalty and the two behind it
+
+  // Whether it depends on the slot's history.
+  constexpr bool remembers() const { return penalises || dry_most > 0; }
 };
 
 // How long the lists are, and so where they lie.

@@ -414,7 +414,7 @@ void BenchSampledDraws(Bench& bench, const std::string& what, int32_t rows, Samp
     for (int64_t i = 0; i < kHistory; ++i) {
       history.push_back(static_cast<int32_t>(generator() % DrawRowsOf::kTokens));
     }
-    for (int32_t b = 0; b < kSlotBiases; ++b) bias.push_back({b * 80, 0});
+    for (int32_t b = 0; b < kSlotEntries; ++b) bias.push_back({b * 80, 0});
   }
   const DeviceArray<SampledDraw> device_draws(draws);
   const DeviceArray<int32_t> histories(history);
@@ -427,7 +427,7 @@ void BenchSampledDraws(Bench& bench, const std::string& what, int32_t rows, Samp
                                     .of = of.Set(set),
                                     .slots = {.histories = histories.get(),
                                               .history_stride = kHistory,
-                                              .biases = biases.get(),
+                                              .lists = biases.get(),
                                               .mus = mus.get()}},
                        bench.stream());
       },
@@ -452,6 +452,8 @@ void BenchDraws(Bench& bench, int32_t rows) {
   with("mirostat", std::pair(&D::mirostat_tau, 5.0f));
   with("penalties", std::pair(&D::repetition_penalty, 1.1f), std::pair(&D::prompt, 512),
        std::pair(&D::output, 511), std::pair(&D::penalises, true));
+  with("DRY", std::pair(&D::dry_multiplier, 0.8f), std::pair(&D::dry_base, 1.75f),
+       std::pair(&D::dry_most, 129), std::pair(&D::prompt, 512), std::pair(&D::output, 511));
   with("20 log probabilities", std::pair(&D::logprobs, 20));
   with("all", std::pair(&D::repetition_penalty, 1.1f), std::pair(&D::frequency_penalty, 0.1f),
        std::pair(&D::prompt, 512), std::pair(&D::output, 511), std::pair(&D::penalises, true),

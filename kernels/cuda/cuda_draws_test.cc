@@ -67,6 +67,12 @@ TEST_F(CudaBackendTest, DrawsAreTheSamplersOfTheseLogits) {
        .stop_ids = {250},
        .mirostat_tau = 2},
       {.repetition_penalty = 1.1f, .temperature = 0, .dry_multiplier = 2},
+      {.temperature = 0.4f,
+       .seed = 2,
+       .logprobs = 1,
+       .dry_multiplier = 3,
+       .dry_allowed_length = 1,
+       .dry_breakers = {{9}, {3, 14}}},
       {.temperature = 0.9f, .top_p = 0.8f, .seed = 9, .typical_p = 0.7f},
   };
   const auto count = static_cast<int32_t>(params.size());
@@ -357,7 +363,9 @@ void ExpectShardsToDrawFromWholeRows(bool deterministic) {
       {.temperature = 0.9f, .top_p = 0.9f, .seed = 4},
       kStateful,
       {.temperature = 0, .logprobs = 3},
-      {.repetition_penalty = 1.4f, .temperature = 0.3f, .seed = 6, .dry_multiplier = 1}};
+      {.repetition_penalty = 1.4f, .temperature = 0.3f, .seed = 6, .dry_multiplier = 1},
+      // More than the device keeps.
+      {.temperature = 0.3f, .logit_bias = {1600, {17, 0.001f}}}};
   constexpr int32_t kSlots = 40;  // more than shards exchange at once
   constexpr int kSteps = 3;
   Pair pair;
@@ -369,7 +377,7 @@ void ExpectShardsToDrawFromWholeRows(bool deterministic) {
   std::vector<std::vector<float>> logits[2];
   std::vector<int> gathers[2];
   const auto params_of = [&](int32_t slot) {
-    serving::SamplingParams params = kinds[slot % (slot < 10 ? 5 : 4)];
+    serving::SamplingParams params = kinds[slot % (slot < 12 ? 6 : 5)];
     params.seed += slot;
     return params;
   };
@@ -384,7 +392,7 @@ void ExpectShardsToDrawFromWholeRows(bool deterministic) {
         CudaBackendTest::Join(batch,
                               CudaBackendTest::Start(slot, 3 + slot % 5, slot, params_of(slot)));
         // Those that devices make: in the first step some are the host's.
-        if (slot >= 10 || slot % 5 != 4) slots.push_back(slot);
+        if (slot >= 12 || slot % 6 != 5) slots.push_back(slot);
       }
       for (BatchSequence& sequence : batch.sequences) sequence.masked = sequence.slot == 7;
       layer.executable().batch(0) = batch;
@@ -437,7 +445,7 @@ void ExpectShardsToDrawFromWholeRows(bool deterministic) {
       mus[got.slot] = got.tokens.at(0).mu;
     }
   }
-  EXPECT_EQ(outputs[10].size(), size_t{kSteps});
+  EXPECT_EQ(outputs[12].size(), size_t{kSteps});
   for (const std::vector<int>& by_step : gathers) {
     EXPECT_GT(by_step.front(), 0);
     EXPECT_EQ(by_step.back(), by_step.front()) << "the host drew what devices can";

@@ -42,8 +42,8 @@ struct DeviceFacts {
 
 // A batch is one upload, the kernels, and where the Program has logits its draws. They are made on
 // the device, where the next batch finds the tokens; the host reports them while that one runs. The
-// host makes those with DRY or guesses, from rows of logits; the next batch waits for it. Shards
-// sum up what each of them has of a row, so that all draw from the whole one.
+// host makes those with guesses, from rows of logits; the next batch waits for it. Shards sum up
+// what each of them has of a row, so that all draw from the whole one.
 //
 // The host keeps a mirror of the slots: a batch's rows are known as it is enqueued, but for what
 // guesses before it gave; a batch behind one with guesses waits for it.
@@ -79,9 +79,7 @@ class CudaExecutable final : public Executable {
   // What a slot's draws depend on, but for its output.
   struct SlotDraws {
     Kind kind = Kind::kByHost;
-    bool penalises = false;  // the device keeps the history
-    int32_t biases = 0;      // entries of the device's list
-    int32_t stops = 0;       // those behind them
+    SampledDraw draw;  // see SlotParameters
     serving::SamplingParams sampling;
     // Answers to one share it.
     std::shared_ptr<const std::vector<int32_t>> prompt =

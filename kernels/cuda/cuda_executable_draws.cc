@@ -2,7 +2,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,23 +19,9 @@
 #include "kernels/cuda/device_draws.h"
 #include "kernels/cuda/device_places.h"
 #include "kernels/cuda/forms.h"
+#include "kernels/cuda/slot_parameters.h"
 
 namespace skein::kernels::cuda {
-
-namespace {
-
-// As SlotMemory has them; equal tokens keep their order.
-std::vector<SetPair> BiasesOf(const serving::SamplingParams& params) {
-  std::vector<SetPair> list;
-  for (const serving::TokenBias& bias : params.logit_bias) {
-    list.push_back({bias.id, std::bit_cast<int32_t>(bias.bias)});
-  }
-  std::stable_sort(list.begin(), list.end(),
-                   [](const SetPair& a, const SetPair& b) { return a.index < b.index; });
-  return list;
-}
-
-}  // namespace
 
 // ---- Slots ----
 
@@ -64,8 +49,10 @@ SlotMemory CudaExecutable::MemoryOfSlots() const {
   const DevicePlaces& places = workspace_.places;
   return {.histories = workspace_.At<int32_t>(places.histories),
           .history_stride = places.history_stride,
-          .biases = workspace_.At<SetPair>(places.biases),
-          .mus = workspace_.At<float>(places.mus)};
+          .lists = workspace_.At<SetPair>(places.lists),
+          .mus = workspace_.At<float>(places.mus),
+          .breakers = workspace_.At<uint32_t>(places.breakers),
+          .breaker_words = MaskWords(program_.vocab_size)};
 }
 
 absl::Status CudaExecutable::PutDownTokens(int i, int32_t slot, int64_t position,
@@ -94,29 +81,28 @@ absl::Status CudaExecutable::StartDraws(const SlotStart& start, int i) {
     draws.kind = Kind::kGreedy;
     return absl::OkStatus();
   }
-  std::vector<SetPair> biases = BiasesOf(sampling);
-  draws.biases = static_cast<int32_t>(biases.size());
-  if (sampling.min_tokens > 0) {
-    for (const int32_t id : sampling.stop_ids) biases.push_back({id, 0});
-  }
-  draws.stops = static_cast<int32_t>(biases.size()) - draws.biases;
-  draws.penalises = sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f ||
-                    sampling.frequency_penalty != 0.0f;
+  const SlotParameters parameters = SlotParametersOf(sampling, program_.vocab_size);
+  draws.draw = parameters.draw;
   const SlotMemory memory = MemoryOfSlots();
   const auto prompt = static_cast<int64_t>(draws.prompt->size());
   const auto history = prompt + static_cast<int64_t>(start.output.size());
-  if (!CanSample() || sampling.dry_multiplier > 0.0f || biases.size() > size_t{kSlotBiases} ||
+  if (!CanSample() || parameters.list.size() > size_t{kSlotEntries} ||
       sampling.logprobs > DeviceDraw::kMostTold ||
-      (draws.penalises && history >= memory.history_stride)) {
+      (draws.draw.remembers() && history >= memory.history_stride)) {
     return absl::OkStatus();
   }
   draws.kind = Kind::kSampled;
-  if (draws.penalises) {
+  if (draws.draw.remembers()) {
     SKEIN_RETURN_IF_ERROR(PutDownTokens(i, start.slot, 0, *draws.prompt));
     SKEIN_RETURN_IF_ERROR(PutDownTokens(i, start.slot, prompt, start.output));
   }
-  SKEIN_RETURN_IF_ERROR(PutDown(i, memory.biases + start.slot * kSlotBiases, biases.data(),
-                                static_cast<int64_t>(biases.size() * sizeof(SetPair))));
+  const auto put_down = [&](auto* to, const auto& list) {
+    return PutDown(i, to, list.data(), static_cast<int64_t>(list.size() * sizeof(list[0])));
+  };
+  SKEIN_RETURN_IF_ERROR(
+      put_down(memory.lists + int64_t{start.slot} * kSlotEntries, parameters.list));
+  SKEIN_RETURN_IF_ERROR(
+      put_down(memory.breakers + start.slot * memory.breaker_words, parameters.breakers));
   if (sampling.mirostat_tau == 0.0f) return absl::OkStatus();
   return PutDownMu(i, start.slot, start.mu.value_or(2 * sampling.mirostat_tau));
 }
@@ -133,7 +119,7 @@ absl::Status CudaExecutable::TakeBackDraws(const SlotUpdate& update, int i) {
 absl::Status CudaExecutable::PutDownDraws(int i, const SampledTokens& drawn) {
   const SlotDraws& draws = slot_draws_[drawn.slot];
   if (draws.kind != Kind::kSampled || drawn.tokens.empty()) return absl::OkStatus();
-  if (draws.penalises) {
+  if (draws.draw.remembers()) {
     std::vector<int32_t> ids;
     for (const serving::SampledToken& token : drawn.tokens) ids.push_back(token.id);
     const int64_t end = static_cast<int64_t>(draws.prompt->size() + draws.position);
@@ -173,27 +159,11 @@ void CudaExecutable::ListDraws(int i) {
 
 SampledDraw CudaExecutable::SampledDrawOf(const BatchRun::Draw& draw) const {
   const SlotDraws& slot = slot_draws_[draw.slot];
-  const serving::SamplingParams& sampling = slot.sampling;
-  const bool forbids = slot.position < static_cast<uint64_t>(sampling.min_tokens);
-  return {.row = static_cast<int32_t>(draw.output),
-          .slot = draw.slot,
-          .uniform = UniformDraw(sampling.seed, slot.position, sampling.answer),
-          .temperature = sampling.temperature,
-          .top_k = sampling.top_k,
-          .top_p = sampling.top_p,
-          .min_p = sampling.min_p,
-          .typical_p = sampling.typical_p,
-          .repetition_penalty = sampling.repetition_penalty,
-          .presence_penalty = sampling.presence_penalty,
-          .frequency_penalty = sampling.frequency_penalty,
-          .mirostat_tau = sampling.mirostat_tau,
-          .mirostat_eta = sampling.mirostat_eta,
-          .logprobs = sampling.logprobs,
-          .prompt = static_cast<int32_t>(slot.prompt->size()),
-          .output = static_cast<int32_t>(slot.position),
-          .biases = slot.biases,
-          .stops = forbids ? slot.stops : 0,
-          .penalises = slot.penalises};
+  SampledDraw sampled = DrawBehind(slot.draw, slot.sampling,
+                                   static_cast<int64_t>(slot.prompt->size()), slot.position);
+  sampled.row = static_cast<int32_t>(draw.output);
+  sampled.slot = draw.slot;
+  return sampled;
 }
 
 // To the host: all that the device does not draw from. Rows that follow each other at once.

@@ -69,13 +69,21 @@ absl::Status Enqueue(const SpreadRows& op, Stream stream);
 struct SlotMemory {
   int32_t* histories = nullptr;  // [slots, history_stride]: prompt, then output
   int64_t history_stride = 0;
-  SetPair* biases = nullptr;  // [slots, kSlotBiases]: token, bits of the float; then tokens
-  float* mus = nullptr;       // [slots], of mirostat
+  // [slots, kSlotEntries]: biases (token, bits of the float), ascending by token; tokens that are
+  // left out while the output is short; breakers of DRY of several tokens. These have heads (the
+  // last token, the index of what is before it, counted from the first head), ascending by token,
+  // then the tokens before the last one (token, how many are before it), from the last to the
+  // first.
+  SetPair* lists = nullptr;
+  float* mus = nullptr;          // [slots], of mirostat
+  uint32_t* breakers = nullptr;  // [slots, breaker_words]: bits of tokens that are breakers of DRY
+  int64_t breaker_words = 0;     // at least the vocabulary's
 };
 
-// A token as kernels/sampling draws it, but for the last bits of sums, with all parameters but DRY,
-// and what it tells of log probabilities. Weights of tokens are rounded to multiples of 2^-44 of
-// the largest one. The token is put down behind the history where the draw penalises, and mu is.
+// A token as kernels/sampling draws it, but for the last bits of sums, and what it tells of log
+// probabilities. Weights of tokens are rounded to multiples of 2^-44 of the largest one. Each sum
+// has one order: the same row gives the same bits in any launch. The token is put down behind the
+// history where the draw remembers it, and mu is.
 struct SampledDraws {
   int32_t draws = 0;
   const SampledDraw* rows = nullptr;  // [draws], on the device

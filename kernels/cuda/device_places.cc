@@ -145,7 +145,8 @@ DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int64_t
     // A sequence's last token has no position.
     places.history_stride = limits.slot_pages * page_size + 1;
     places.histories = ints(limits.slots * places.history_stride);
-    places.biases = take(limits.slots * kSlotBiases * int64_t{sizeof(SetPair)});
+    places.lists = take(limits.slots * kSlotEntries * int64_t{sizeof(SetPair)});
+    places.breakers = ints(limits.slots * MaskWords(program.vocab_size));
     places.mus = ints(limits.slots);
   }
   if (program.logits >= 0 && program.vocab_shards > 1) {

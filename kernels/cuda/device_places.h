@@ -81,7 +81,7 @@ struct DevicePlaces {
   // By slot.
   int64_t lengths = 0, page_tables = 0, newest_tokens = 0;
   // By slot, for draws that are made here from whole rows: see SlotMemory.
-  int64_t histories = 0, history_stride = 0, biases = 0, mus = 0;
+  int64_t histories = 0, history_stride = 0, lists = 0, breakers = 0, mus = 0;
   // What was uploaded of each batch, upload_bytes at most.
   std::array<int64_t, Executable::kBatches> uploads = {};
   int64_t upload_bytes = 0;

@@ -47,7 +47,7 @@ TEST(PinnedByTest, LogitsAndBatchesOfManySequencesWeighMost) {
   program.buffers = {{.cols = 4096}, {.cols = 128256}};
   program.weights = {{.spec = {.rows = 2048, .cols = 1024}}};
   Limits limits = {.rows = 2048, .outputs = 272, .slots = 256, .slot_pages = 512};
-  const int64_t upload = 2048 * (8 + 4 + 4) + 256 * (8 + 512 * 8 + 8 + 76 + 3 * 4) + 4 + 272 * 4;
+  const int64_t upload = 2048 * (8 + 4 + 4) + 256 * (8 + 512 * 8 + 8 + 104 + 3 * 4) + 4 + 272 * 4;
   EXPECT_EQ(PinnedBy(program, limits).sum(), 2 * upload);
   EXPECT_EQ(MostPinnedBytes(program, limits), int64_t{4} << 20);  // all weights on their way
   program.logits = 1;
@@ -88,9 +88,10 @@ TEST(PlaceOnDeviceTest, HasRoomForWhatDrawsDependOn) {
   const DevicePlaces places = PlaceOnDevice(program, limits, 16, 132);
   // A token more than there are positions.
   EXPECT_EQ(places.history_stride, 161);
-  EXPECT_GE(places.biases - places.histories, 3 * 161 * 4);
-  EXPECT_GE(places.mus - places.biases, 3 * kSlotBiases * 8);
-  EXPECT_GE(places.bytes - without, 3 * (161 * 4 + kSlotBiases * 8 + 4));
+  EXPECT_GE(places.lists - places.histories, 3 * 161 * 4);
+  EXPECT_GE(places.breakers - places.lists, 3 * kSlotEntries * 8);
+  EXPECT_GE(places.mus - places.breakers, 3 * 4);
+  EXPECT_GE(places.bytes - without, 3 * (161 * 4 + kSlotEntries * 8 + 4 + 4));
   // Shards exchange rows of the whole vocabulary, of multiples of 16 bytes.
   program.vocab_size = 33;
   program.vocab_shards = 2;

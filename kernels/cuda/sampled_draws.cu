@@ -188,7 +188,7 @@ struct Drawer {
 
   __device__ void Work(DeviceDraw& out, const uint32_t* mask) {
     Load();
-    const RowAdjuster adjuster = {draw, op.slots, raw, row};
+    const RowAdjuster adjuster = {draw, op.slots, raw, row, op.of.tokens};
     const bool adjusted = adjuster.Adjust(mask);
     const float range = row.FindLargest();
     const bool drawable = isfinite(row.largest);
@@ -210,7 +210,7 @@ struct Drawer {
     const int32_t newest = max(out.id, 0);
     if (op.of.newest_tokens != nullptr) op.of.newest_tokens[draw.slot] = newest;
     const int64_t length = int64_t{draw.prompt} + draw.output;
-    if (draw.penalises && length < op.slots.history_stride) {
+    if (draw.remembers() && length < op.slots.history_stride) {
       op.slots.histories[draw.slot * op.slots.history_stride + length] = newest;
     }
   }

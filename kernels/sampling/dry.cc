@@ -1,6 +1,7 @@
 #include "kernels/sampling/dry.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace skein::kernels {
@@ -73,7 +74,24 @@ double Power(double base, int32_t exponent) {
   return power;
 }
 
+// No logit becomes infinite: after many repeats there must still be one to take.
+constexpr double kMaxPenalty = 1e30;
+
 }  // namespace
+
+int32_t LongestRepeatThatCounts(const serving::SamplingParams& params) {
+  const int32_t allowed = std::max(params.dry_allowed_length, 1);
+  if (params.dry_base == 1.0f) return allowed;
+  // Twice the most, so that no rounding is below it.
+  const auto is_enough = [&](int32_t exponent) {
+    return double{params.dry_multiplier} * Power(params.dry_base, exponent) >= 2 * kMaxPenalty;
+  };
+  constexpr int32_t kLongest = 1 << 30;
+  int32_t exponent = 1;
+  while (exponent < kLongest && !is_enough(exponent)) exponent *= 2;
+  return static_cast<int32_t>(
+      std::min<int64_t>(int64_t{allowed} + exponent, std::numeric_limits<int32_t>::max()));
+}
 
 void PenaliseRepeats(const serving::SamplingParams& params, absl::Span<const int32_t> prompt,
                      absl::Span<const int32_t> output, int32_t first, absl::Span<float> logits,
@@ -90,8 +108,6 @@ void PenaliseRepeats(const serving::SamplingParams& params, absl::Span<const int
     if (static_cast<size_t>(tokens[i]) >= longest.size()) longest.resize(tokens[i] + 1);
     longest[tokens[i]] = std::max(longest[tokens[i]], std::min(memory.lengths[i], limit));
   }
-  // No logit becomes infinite: after many repeats there must still be one to take.
-  constexpr double kMaxPenalty = 1e30;
   for (int32_t token : tokens) {
     const int32_t length = std::exchange(longest[token], 0);
     const int64_t index = int64_t{token} - first;

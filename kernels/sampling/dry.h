@@ -31,6 +31,9 @@ void PenaliseRepeats(const serving::SamplingParams& params, absl::Span<const int
                      absl::Span<const int32_t> output, int32_t first, absl::Span<float> logits,
                      DryMemory& memory);
 
+// Returns a length, of at least dry_allowed_length tokens, from which on all repeats cost the same.
+int32_t LongestRepeatThatCounts(const serving::SamplingParams& params);
+
 // Sets lengths[i] to how many tokens right before tokens[i] are those that `tokens` ends with. The
 // Z-algorithm (Gusfield, 1997) runs from the end: fewer than 2 comparisons a token.
 template <typename Token>

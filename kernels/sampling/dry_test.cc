@@ -178,6 +178,32 @@ TEST(PenaliseRepeatsTest, Table) {
   }
 }
 
+TEST(PenaliseRepeatsTest, RepeatsBeyondTheLongestThatCountsCostTheSame) {
+  for (const float base : {1.0f, 1.01f, 1.75f, 40.0f}) {
+    for (const float multiplier : {1e-30f, 0.8f, 100.0f}) {
+      const serving::SamplingParams params = {
+          .dry_multiplier = multiplier, .dry_base = base, .dry_allowed_length = 3};
+      const int32_t most = LongestRepeatThatCounts(params);
+      ASSERT_GE(most, 3);
+      ASSERT_LT(most, 40'000);
+      const auto penalty = [&](int32_t length) {
+        // A run of a token has the longest repeat, of one token less.
+        std::vector<float> logits(2, 0);
+        DryMemory memory;
+        PenaliseRepeats(params, std::vector<int32_t>(length + 1, 1), {}, 0, absl::MakeSpan(logits),
+                        memory);
+        return logits[1];
+      };
+      for (const int32_t length : {most + 1, most + 2, 3 * most}) {
+        EXPECT_EQ(penalty(length), penalty(most)) << base << ", " << multiplier;
+      }
+      if (base > 1.0f) {
+        EXPECT_LT(penalty(most), penalty(3));
+      }
+    }
+  }
+}
+
 TEST(PenaliseRepeatsTest, StaysFinite) {
   std::vector<float> logits = {1.0f, 2.0f};
   const std::vector<int32_t> prompt(100'000, 1);
