@@ -47,6 +47,10 @@ absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text) {
   return absl::InvalidArgumentError(absl::StrCat("must be cpu or cuda, not '", text, "'"));
 }
 
+int32_t ThreadsWithin(int32_t planned, const absl::StatusOr<int32_t>& cores) {
+  return cores.ok() ? std::max(1, std::min(planned, *cores)) : planned;
+}
+
 absl::Status CheckProfile(int steps, const RankDevice& device) {
   if (steps == 0 || device.device.kind == DeviceKind::kCuda) return absl::OkStatus();
   return absl::UnimplementedError(

@@ -1,6 +1,7 @@
 // Which device a rank computes on.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,6 +56,10 @@ void NameSlice(const absl::StatusOr<topology::GpuState>& state, RankDevice& devi
 
 // `users` of a GPU in this state.
 std::string NameUsers(const absl::StatusOr<topology::GpuState>& state);
+
+// What a rank has of the threads that its plan gives it, of an equal part of its host's cores, once
+// it is bound to `cores`; an error: nobody knows, and it has all. At least 1. Pure.
+int32_t ThreadsWithin(int32_t planned, const absl::StatusOr<int32_t>& cores);
 
 // Unimplemented, with what to do instead, for steps to be profiled (kernels::CudaOptions) on a CPU.
 absl::Status CheckProfile(int steps, const RankDevice& device);

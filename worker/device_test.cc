@@ -95,5 +95,12 @@ TEST(ShareOfGpusTest, EachRankHasAGpuOrSharesOne) {
       HasSubstr("rank 2 (from 0) of a host where it sees 1 GPUs, and ranks 1, 2 would have one"));
 }
 
+TEST(ThreadsWithin, NoMoreThanTheCoresThatARankIsBoundTo) {
+  EXPECT_EQ(ThreadsWithin(16, 8), 8);
+  EXPECT_EQ(ThreadsWithin(4, 8), 4);
+  EXPECT_EQ(ThreadsWithin(4, 0), 1);
+  EXPECT_EQ(ThreadsWithin(4, absl::UnimplementedError("no affinity here")), 4);
+}
+
 }  // namespace
 }  // namespace skein::worker

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/dtype.h"
@@ -159,15 +160,19 @@ class Rank {
   }
 
   absl::Status Serve(const plan::Plan& plan) {
-    const plan::RankPlan& self = plan.ranks[mpi_.rank()];
+    plan::RankPlan self = plan.ranks[mpi_.rank()];
+    if (self.device.kind == DeviceKind::kCuda) {
+      self.threads = ThreadsWithin(self.threads, topology::AffinityCores());
+    }
     const absl::Time begin = absl::Now();
     // Before loading, which takes some ranks longer than others; the first step waits for all.
     serving_ = std::make_unique<Serving>();
     RankGroups& groups = serving_->groups;
-    SKEIN_ASSIGN_OR_RETURN(groups, MakeRankGroups(mpi_, plan, self,
-                                                  {.tracker = &tracker_,
-                                                   .timeout = kStartTimeout,
-                                                   .on_group = options_.on_group}));
+    SKEIN_ASSIGN_OR_RETURN(groups,
+                           MakeRankGroups(mpi_, plan, self,
+                                          {.tracker = &tracker_,
+                                           .timeout = kStartTimeout,
+                                           .on_group = [this](auto& group) { AddReport(group); }}));
     // Ranks of CPUs and of GPUs are in no job together.
     if (self.device.kind == DeviceKind::kCuda) {
       SKEIN_ASSIGN_OR_RETURN(groups.copies, ConnectGpus({.asked = options_.device_comm,
@@ -198,23 +203,22 @@ class Rank {
                  FormatBytesPerSecond(static_cast<double>(ready.bytes_read) / seconds),
                  FormatCount(self.threads, "thread"));
     StageOptions stage_options = StageOptionsOf(plan, self, groups);
+    // The coordinator hears it from this rank first, and from no other one.
+    stage_options.on_failure = [this](const absl::Status& why) { Report(why).IgnoreError(); };
     stage_options.watch = &serving_->watch.emplace(&tracker_, groups.view().All(),
                                                    options_.step_timeout, ModelBytes(plan));
     Stage& stage =
         serving_->stage.emplace(stage_options, shard.program.program, shard.executable.get());
-    if (const absl::Status warm = WarmUp(stage); !warm.ok()) {
+    if (const absl::Status warm = WithUsers(WarmUp(stage), self); !warm.ok()) {
+      Report(warm).IgnoreError();
       stage.Abort(warm);  // who waits for this rank need not
-      return WithUsers(warm, self);
+      return warm;
     }
     serving_->device_watch.emplace(shard.executable.get(),
                                    [this](const absl::Status& why) { EndWithDevice(why); });
     attachment_->SendReady(ready);
     const bool leads = self.pp_rank == 0 && self.tp_rank == 0;
-    if (!leads) {
-      // The coordinator hears it from this rank, not from the leader alone.
-      return RunFollower(stage, *groups.control, kLastResort,
-                         [this](const absl::Status& why) { Report(why).IgnoreError(); });
-    }
+    if (!leads) return RunFollower(stage, *groups.control, kLastResort);
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);
   }
 
@@ -229,11 +233,17 @@ class Rank {
     return absl::OkStatus();
   }
 
-  // The thread that computes may wait for another rank, or for an order.
+  // The thread that computes may wait for its device, for another rank, or for an order. Exchanges
+  // are left to the process's end, so that nobody notices before it is reported.
   void EndWithDevice(const absl::Status& why) {
-    serving_->stage->Abort(why);
+    serving_->shard.executable->Abort(why);
     absl::SleepFor(absl::Seconds(1));  // it knows more, if it is not stuck
     EndStuck(why);
+  }
+
+  void AddReport(comm::Communicator& group) {
+    group.set_on_failure([this](const absl::Status& why) { Report(why).IgnoreError(); });
+    if (options_.on_group) options_.on_group(group);
   }
 
   // The thread that computes may be stuck: nothing can be waited for.
@@ -252,9 +262,13 @@ class Rank {
 
   std::string Name() const { return absl::StrCat("rank ", mpi_.rank(), " on ", host_); }
 
-  // Tells the coordinator why this rank ends, in words that name it.
+  // Tells the coordinator why this rank ends, in words that name it, and the step where there is
+  // one.
   absl::Status Report(const absl::Status& why) {
-    absl::Status status = Annotate(why, Name());
+    const std::optional<int64_t> step = tracker_.Read().step;
+    const bool told = !step.has_value() || absl::StrContains(why.message(), "step ");
+    absl::Status status =
+        Annotate(told ? why : Annotate(why, absl::StrCat("step ", *step)), Name());
     if (!reported_.exchange(true)) attachment_->SendFailure(status);
     return status;
   }

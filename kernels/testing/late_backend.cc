@@ -39,8 +39,7 @@ class LateExecutable final : public Executable {
       float one = 1;
       SKEIN_RETURN_IF_ERROR(meets_->AllReduce(View{&one, DType::kF32, 1, 1}, kHostStream));
     }
-    if (options_.on_warm_up) options_.on_warm_up();
-    return absl::OkStatus();
+    return options_.on_warm_up ? options_.on_warm_up() : absl::OkStatus();
   }
   Batch& batch(int i) override { return inner_->batch(i); }
   Stream port_stream(BufferId id) const override { return inner_->port_stream(id); }

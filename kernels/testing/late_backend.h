@@ -19,8 +19,8 @@ struct LateOptions {
   std::function<absl::Status(const Batch&)> fault;
   // Called as a batch is enqueued, on the caller's thread; may be null.
   std::function<void()> on_enqueue;
-  // Called in WarmUp, once the shards have met; may be null.
-  std::function<void()> on_warm_up;
+  // Called in WarmUp, which ends with its error, once the shards have met; may be null.
+  std::function<absl::Status()> on_warm_up;
 };
 
 // Runs what `inner` does, on a thread of its own.

@@ -233,6 +233,7 @@ SteadyTime Communicator::DeadlineAfter(absl::Duration timeout) {
 }
 
 absl::Status Communicator::Fail(const absl::Status& why) {
+  if (told_ && !patience_.failed) told_(why);
   Abort(why);
   DoFail();
   return failure();

@@ -82,6 +82,9 @@ class Communicator {
   // sleep.
   absl::Status Flush(int to);
 
+  // `told` hears the first failure of a call, on its thread, before other ranks can notice that
+  // this one has left. Must precede the first call.
+  void set_on_failure(std::function<void(const absl::Status&)> told) { told_ = std::move(told); }
   // Makes the call in flight and all later ones fail with `why`. Any thread may call it.
   void Abort(const absl::Status& why);
   // The first failure; OK while there is none. Any thread may call it.
@@ -213,6 +216,7 @@ class Communicator {
   std::vector<float> floats_;  // that are added on the host
   Hook before_;
   Hook inside_;
+  std::function<void(const absl::Status&)> told_;
 
   mutable Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

@@ -209,6 +209,28 @@ TEST_F(DeviceCallsTest, WhatTheTransportOrTheDeviceSaysPoisons) {
   EXPECT_THAT(other[0]->Check(), StatusIs(absl::StatusCode::kInternal, "the device is broken"));
 }
 
+// Others notice an abort. Who is to blame has said so by then.
+TEST_F(DeviceCallsTest, AFailureIsToldOnceBeforeOthersCanNotice) {
+  std::vector<absl::Status> told;
+  rank_.set_on_failure([&](const absl::Status& why) {
+    told.push_back(why);
+    EXPECT_EQ(transport_->aborts, 0);
+  });
+  SKEIN_EXPECT_OK(Sum());
+  events_->broken = true;
+  const absl::Status broken = absl::InternalError("the device is broken");
+  EXPECT_EQ(rank_.Check(), broken);
+  EXPECT_EQ(Sum(), broken);
+  EXPECT_EQ(told, std::vector<absl::Status>{broken});
+  EXPECT_EQ(transport_->aborts, 1);
+  // What others have told this rank, it need not tell.
+  auto pair = MakeInProcessGroup(2, "pair");
+  pair[0]->set_on_failure([&](const absl::Status& why) { told.push_back(why); });
+  pair[0]->Abort(absl::CancelledError("the leader is gone"));
+  EXPECT_FALSE(pair[0]->Barrier(kHostStream).ok());
+  EXPECT_EQ(told.size(), 1u);
+}
+
 TEST_F(DeviceCallsTest, AnAbortEndsWhatTheDeviceWaitsIn) {
   SKEIN_EXPECT_OK(Sum());
   const absl::Status why = absl::CancelledError("the leader is gone");

@@ -28,9 +28,9 @@ struct FaultyDevice {
   std::string error;
 };
 
-class DeviceFaultTest : public ::testing::TestWithParam<FaultyDevice> {};
+class InAnAnswer : public ::testing::TestWithParam<FaultyDevice> {};
 
-TEST_P(DeviceFaultTest, TheRankNamesStepAndErrorAndNobodyWaitsForIt) {
+TEST_P(InAnAnswer, TheRankNamesStepAndErrorAndNobodyWaitsForIt) {
   const auto& [name, layout, ranks, victim, error] = GetParam();
   Cluster cluster({.layout = layout, .worker = kFaultyWorker});
   Process& job = cluster.StartJob(
@@ -56,7 +56,20 @@ TEST_P(DeviceFaultTest, TheRankNamesStepAndErrorAndNobodyWaitsForIt) {
   EXPECT_EQ(moved.text(), cluster.Generate(GreedyRequest("ROMEO:", kLong)).text);
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, DeviceFaultTest,
+// As ranks warm up they wait for each other, and the one that cannot is the one that is named.
+TEST(DeviceFaultTest, ARankThatFailsAsItWarmsUpIsNamedAndNobodyWaitsForIt) {
+  Cluster cluster({.layout = "tp=2", .worker = kFaultyWorker});
+  Process& job = cluster.StartJob(2, {"--device-fault=1:-1:cudaGraphInstantiate: cudaErrorEcc"});
+  ASSERT_TRUE(cluster.coordinator().WaitForOutput("cudaErrorEcc", absl::Seconds(60)));
+  EXPECT_THAT(cluster.coordinator().Output(),
+              ContainsRegex(absl::StrCat("rank 1 on ", HostName(),
+                                         ".*: cudaGraphInstantiate: cudaErrorEcc")));
+  const std::optional<int> status = job.Wait(kBound);
+  ASSERT_TRUE(status.has_value()) << "mpirun still runs";
+  EXPECT_NE(*status, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(DeviceFaultTest, InAnAnswer,
                          ::testing::Values(FaultyDevice{"an_illegal_address_of_the_leader", "tp=2",
                                                         2, 0, "cudaErrorIllegalAddress"},
                                            FaultyDevice{"an_ecc_error_of_a_shard", "tp=2", 2, 1,

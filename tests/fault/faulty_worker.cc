@@ -96,9 +96,10 @@ void AddHooks(comm::Communicator& group, int rank, const Fault& fault, absl::Dur
 // What a GPU does to the back end of one rank.
 struct DeviceFault {
   int rank = -1;
-  int64_t step = 0;  // from this one on
+  int64_t step = 0;  // from this one on; kWarmUp: before the first
   std::string says;
 };
+constexpr int64_t kWarmUp = -1;
 
 // "RANK:STEP:TEXT"
 bool Parse(const std::string& text, DeviceFault* fault) {
@@ -116,9 +117,12 @@ std::unique_ptr<kernels::Backend> Late(std::unique_ptr<kernels::Backend> inner,
     late.on_warm_up = [gate] {
       spdlog::info("warming up");
       while (!std::filesystem::exists(gate)) absl::SleepFor(absl::Milliseconds(10));
+      return absl::OkStatus();
     };
   }
-  if (!fault.says.empty()) {
+  if (!fault.says.empty() && fault.step == kWarmUp) {
+    late.on_warm_up = [fault] { return absl::InternalError(fault.says); };
+  } else if (!fault.says.empty()) {
     late.fault = [fault](const kernels::Batch& batch) -> absl::Status {
       if (batch.step < fault.step) return absl::OkStatus();
       return absl::InternalError(absl::StrCat("step ", batch.step, ": ", fault.says));
@@ -146,7 +150,8 @@ int Main(int argc, char** argv) {
   app.add_option("--warm-up", gate, "late; warming up ends once this file is there");
   AddDuration(app, "--warm-up-timeout", options.warm_up_timeout, "instead of the worker's");
   std::string fails;
-  app.add_option("--device-fault", fails, "RANK:STEP:TEXT: the rank's batches fail from a step on");
+  app.add_option("--device-fault", fails,
+                 "RANK:STEP:TEXT: the rank's batches fail from a step on; -1: it never gets warm");
   CLI11_PARSE(app, argc, argv);
   Fault fault;
   if (!text.empty() && !Parse(text, &fault)) {

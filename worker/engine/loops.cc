@@ -226,12 +226,8 @@ class Leader {
 // step; one computes.
 class Follower {
  public:
-  Follower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout,
-           std::function<void(const absl::Status&)> on_failure)
-      : stage_(stage),
-        channel_(channel),
-        step_timeout_(step_timeout),
-        on_failure_(std::move(on_failure)) {}
+  Follower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout)
+      : stage_(stage), channel_(channel), step_timeout_(step_timeout) {}
 
   absl::Status Run() {
     std::thread computing([this] { ComputeLoop(); });
@@ -265,7 +261,6 @@ class Follower {
 
   absl::Status Tell(const StepResult& result) {
     absl::Status sent;
-    if (!result.status.ok() && on_failure_) on_failure_(result.status);
     if (!result.status.ok() || stage_.reports()) {
       sent = channel_.SendToLeader(Encode(result), absl::Now() + step_timeout_);
     }
@@ -276,7 +271,6 @@ class Follower {
   Stage& stage_;
   comm::ControlChannel& channel_;
   const absl::Duration step_timeout_;
-  const std::function<void(const absl::Status&)> on_failure_;
   OrderQueue orders_;
   absl::Status computed_;  // the computing thread's; read when it is over
 };
@@ -288,9 +282,8 @@ absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::Control
   return Leader(options, stage, channel, inbox).Run();
 }
 
-absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout,
-                         std::function<void(const absl::Status&)> on_failure) {
-  return Follower(stage, channel, step_timeout, std::move(on_failure)).Run();
+absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout) {
+  return Follower(stage, channel, step_timeout).Run();
 }
 
 }  // namespace skein::worker

@@ -42,10 +42,8 @@ struct LeaderOptions {
 absl::Status RunLeader(const LeaderOptions& options, Stage& stage, comm::ControlChannel* channel,
                        Inbox& inbox);
 
-// Carries out the leader's orders until it says stop, and hears the next ones meanwhile. Tells
-// `on_failure`, which may be null, of a step's error, then the leader, then returns it. A leader
-// that is gone ends the step in hand, too.
-absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout,
-                         std::function<void(const absl::Status&)> on_failure = nullptr);
+// Carries out the leader's orders until it says stop, and hears the next ones meanwhile. Tells the
+// leader of a step's error, then returns it. A leader that is gone ends the step in hand, too.
+absl::Status RunFollower(Stage& stage, comm::ControlChannel& channel, absl::Duration step_timeout);
 
 }  // namespace skein::worker

@@ -271,11 +271,33 @@ class FollowerTest : public LeaderTest {
     return Encode(order);
   }
   absl::Status Follow(FakeChannel& channel) {
-    Stage stage({.slots = kSlots, .groups = groups_}, program_, &executable_);
+    Stage stage({.slots = kSlots, .groups = groups_, .on_failure = on_failure_}, program_,
+                &executable_);
     return RunFollower(stage, channel, absl::Seconds(10));
   }
   StageGroups groups_;
+  std::function<void(const absl::Status&)> on_failure_;
 };
+
+// Neither its group nor its leader hears of it before.
+TEST_F(FollowerTest, AFailureOfItsDeviceIsToldBeforeAnyoneCanNotice) {
+  const auto pair = comm::MakeInProcessGroup(2, "tp");
+  groups_.tp = pair[1].get();
+  executable_.fail_at = 2;
+  FakeChannel channel({Step(0), Step(1), Step(2)});
+  channel.stays = true;
+  int told = 0;
+  on_failure_ = [&](const absl::Status& why) {
+    ++told;
+    EXPECT_THAT(why, StatusIs(absl::StatusCode::kInternal, "the device is gone"));
+    SKEIN_EXPECT_OK(groups_.tp->failure());
+    EXPECT_EQ(channel.sent.size(), 1u);
+  };
+  EXPECT_THAT(Follow(channel), StatusIs(absl::StatusCode::kInternal, "the device is gone"));
+  EXPECT_EQ(told, 1);
+  EXPECT_FALSE(groups_.tp->failure().ok());
+  EXPECT_EQ(channel.sent.size(), 2u);
+}
 
 TEST_F(FollowerTest, HearsWhatIsNextDuringAStep) {
   FakeChannel channel({Step(0), Step(1), EncodeStop()});

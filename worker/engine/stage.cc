@@ -258,6 +258,7 @@ void Stage::Begin(StepOrder order) {
 void Stage::Fail(const absl::Status& why) {
   if (why.ok()) return;
   failed_ = why;
+  if (options_.on_failure) options_.on_failure(why);
   Abort(why);
 }
 

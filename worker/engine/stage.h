@@ -40,6 +40,8 @@ struct StageOptions {
   StageGroups groups;
 
   StepWatch* watch = nullptr;  // told of every step; may be null
+  // Hears a step's error before other ranks can notice it; may be null.
+  std::function<void(const absl::Status&)> on_failure;
 
   std::function<void(const TraceEvent&)> trace;  // may be null
   // Sees this shard's logits of every sampled row, on ranks of the last stage; may be null. It
