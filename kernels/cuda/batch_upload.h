@@ -46,8 +46,10 @@ struct SampledDraw {
   int32_t dry_most = 0;        // longer repeats cost the same; 0: no DRY
   int32_t breakers_begin = 0;  // in the slot's list
   int32_t breakers = 0;        // of several tokens
+  int32_t token = -1;          // >= 0: nothing is drawn, and it tells of this one
   bool breaks = false;         // tokens of the slot's bits are breakers
   bool penalises = false;      // by repetition_penalty and the two behind it
+  bool leaves = true;          // its token and its mu with the slot
 
   // Whether it depends on the slot's history.
   constexpr bool remembers() const { return penalises || dry_most > 0; }
@@ -61,13 +63,13 @@ struct BatchUpload {
   int32_t tokens = 0;   // newest ones that are set
   int64_t pages = 0;    // entries of page tables that are set
   int32_t greedy = 0;   // draws that take the most likely token
-  int32_t sampled = 0;  // all others
+  int32_t sampled = 0;  // all others, and tokens that are told of
 
   // In bytes from the begin of the block: what has 64 bits, then what has 32.
   constexpr int64_t kv_slots() const { return 0; }                                    // [rows]
   constexpr int64_t set_tokens() const { return kv_slots() + int64_t{8} * rows; }     // SetPair
   constexpr int64_t set_pages() const { return set_tokens() + int64_t{8} * tokens; }  // SetPair
-  // SetPair: output, slot.
+  // SetPair: output, slot or -1; see GreedyDraws.
   constexpr int64_t greedy_draws() const { return set_pages() + 8 * pages; }
   // SampledDraw.
   constexpr int64_t sampled_draws() const { return greedy_draws() + int64_t{8} * greedy; }
@@ -90,8 +92,8 @@ struct BatchUpload {
                        .outputs = static_cast<int32_t>(limits.outputs),
                        .tokens = limits.slots,
                        .pages = limits.slots * limits.slot_pages,
-                       .greedy = limits.slots,
-                       .sampled = limits.slots}
+                       .greedy = static_cast<int32_t>(limits.outputs),
+                       .sampled = static_cast<int32_t>(limits.outputs)}
         .bytes();
   }
 };

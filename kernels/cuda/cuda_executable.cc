@@ -234,22 +234,6 @@ void CudaExecutable::SetTokens(absl::Span<const int32_t> slots, absl::Span<const
   }
 }
 
-absl::Status CudaExecutable::TakeBackGuesses(int i) {
-  for (BatchRun& run : runs_) {
-    if (run.guesses.empty()) continue;
-    SKEIN_RETURN_IF_ERROR(Wait(run.ticket, kHostStream, absl::InfiniteFuture()).status());
-    for (size_t g = 0; g < run.guesses.size(); ++g) {
-      const SampledTokens& drawn = run.result.sampled[g];
-      const auto right = std::max<int64_t>(static_cast<int64_t>(drawn.tokens.size()) - 1, 0);
-      slots_->TakeBack(drawn.slot, run.guesses[g] - right);
-      slot_draws_[drawn.slot].position += right;
-      if (run.guesses[g] > 0) SKEIN_RETURN_IF_ERROR(PutDownDraws(i, drawn));
-    }
-    run.guesses.clear();
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CudaExecutable::TakeIn(int i) {
   BatchRun& run = runs_[i];
   const Batch& batch = batches_[i];
@@ -261,13 +245,13 @@ absl::Status CudaExecutable::TakeIn(int i) {
     SKEIN_RETURN_IF_ERROR(TakeBackDraws(*update, i));
   }
   SKEIN_RETURN_IF_ERROR(slots_->Fill(batch, rows_));
-  ListDraws(i);
   // Where no operation takes rows out, a batch's outputs are another stage's.
   if (!rules_.outputs) rows_.output_rows.clear();
   run.first_positions.clear();
   for (int64_t s = 0; s < rows_.sequences(); ++s) {
     run.first_positions.push_back(rows_.positions[rows_.row_begin[s]]);
   }
+  ListDraws(i);
   bool guesses = false;
   for (const BatchSequence& sequence : batch.sequences) {
     if (!sequence.draws) continue;
@@ -275,7 +259,7 @@ absl::Status CudaExecutable::TakeIn(int i) {
     guesses |= sequence.guesses > 0;
   }
   if (!guesses) run.guesses.clear();
-  return absl::OkStatus();
+  return guesses ? PutDownGuesses(i) : absl::OkStatus();
 }
 
 absl::Status CudaExecutable::Upload(int i, int32_t padded) {
@@ -320,15 +304,7 @@ absl::Status CudaExecutable::Upload(int i, int32_t padded) {
   put(upload.slots(), rows_.slots);
   put(upload.lengths(), rows_.context_lengths);
   put(upload.output_rows(), rows_.output_rows);
-  auto* greedy = reinterpret_cast<SetPair*>(block + upload.greedy_draws());
-  auto* sampled = reinterpret_cast<SampledDraw*>(block + upload.sampled_draws());
-  SampledDraw* masked = sampled + upload.sampled - runs_[i].masks;
-  for (const BatchRun::Draw& draw : runs_[i].draws) {
-    if (draw.kind == Kind::kGreedy) *greedy++ = {static_cast<int32_t>(draw.output), draw.slot};
-    if (draw.kind == Kind::kSampled) *sampled++ = SampledDrawOf(draw);
-    if (draw.kind == Kind::kMasked) *masked++ = SampledDrawOf(draw);
-    ++slot_draws_[draw.slot].position;
-  }
+  FillDraws(i, block);
   set_tokens_.clear();
 
   auto* const to = workspace_.At<std::byte>(workspace_.places.uploads[i]);

@@ -41,9 +41,9 @@ struct DeviceFacts {
 };
 
 // A batch is one upload, the kernels, and where the Program has logits its draws. They are made on
-// the device, where the next batch finds the tokens; the host reports them while that one runs. The
-// host makes those with guesses, from rows of logits; the next batch waits for it. Shards sum up
-// what each of them has of a row, so that all draw from the whole one.
+// the device, where the next batch finds the tokens; the host reports them while that one runs, and
+// says which guesses were right. The few that it makes itself, from rows of logits, the next batch
+// waits for. Shards sum up what each of them has of a row, so that all draw from the whole one.
 //
 // The host keeps a mirror of the slots: a batch's rows are known as it is enqueued, but for what
 // guesses before it gave; a batch behind one with guesses waits for it.
@@ -103,10 +103,16 @@ class CudaExecutable final : public Executable {
     OwnedEvent masked;  // the masks are in the host's pinned memory
     // For its draws, which come later: what the slots said as it was enqueued.
     bool by_host = false;  // some of them
+    // Or a prompt's token that its row tells of.
     struct Draw {
       int64_t output = 0;
       int32_t slot = 0;
       Kind kind = Kind::kByHost;
+      int32_t guesses = 0;  // before it
+      bool leaves = true;   // as SampledDraw has it
+      int32_t token = -1;   // the prompt's, with `logprobs`
+      int32_t logprobs = -1;
+      bool begins() const { return token < 0 && guesses == 0; }  // the first one of a sequence
     };
     std::vector<Draw> draws;
     int32_t masks = 0;          // of those that the device makes
@@ -163,10 +169,15 @@ class CudaExecutable final : public Executable {
   SlotMemory MemoryOfSlots() const;
   bool CanSample() const;  // on the device
   Kind KindOf(const BatchSequence& sequence) const;
+  void ListPromptTokens(const BatchSequence& sequence, int64_t first_position, int64_t first_output,
+                        BatchRun& run) const;
   SampledDraw SampledDrawOf(const BatchRun::Draw& draw) const;
   // Which draws the batch has, and who makes them.
   void ListDraws(int i);
-  DeviceDraw* MadeBy(int i) const;  // [slots]
+  // The guesses of slots whose draws depend on their histories.
+  absl::Status PutDownGuesses(int i);
+  void FillDraws(int i, std::byte* block);  // of the upload; slots are longer by a draw then
+  DeviceDraw* MadeBy(int i) const;          // [outputs]
   absl::Status EnqueueDraws(int i);
   absl::Status EnqueueGreedy(const BatchRun& run, const DrawRows& rows);
   absl::Status EnqueueSampled(BatchRun& run, const DrawRows& rows);
@@ -174,7 +185,7 @@ class CudaExecutable final : public Executable {
   absl::Status SumOverShards(int64_t place, int64_t floats);
   static void AwaitMasks(void* run);
   absl::Status AwaitMasks(const BatchRun& run);
-  uint32_t* BitsOf(int i) const;  // [slots, MaskWords]
+  uint32_t* BitsOf(int i) const;  // [outputs, MaskWords]
   absl::Status CopyRows(const BatchRun& run);
   absl::Status DrawWithOthers(BatchRun& run);
   void TakeUpDraws(const BatchRun& run);
@@ -203,8 +214,8 @@ class CudaExecutable final : public Executable {
   DeviceMemory memory_;
   PinnedMemory uploads_;   // [batches], as places_.uploads
   PinnedMemory drawn_;     // SetPair [batches][slots]
-  PinnedMemory made_;      // DeviceDraw [batches][slots]: by kind
-  PinnedMemory bits_;      // of masks, [batches][slots][MaskWords], in the order of their draws
+  PinnedMemory made_;      // DeviceDraw [batches][outputs]: by kind
+  PinnedMemory bits_;      // of masks, [batches][outputs][MaskWords], in the order of their draws
   PinnedMemory put_down_;  // [batches][kPutDownBytes]
   int64_t put_down_bytes_ = 0;  // of the batch that is enqueued
   PinnedMemory logits_;         // float [outputs, cols], of the batch that draws last

@@ -1,4 +1,5 @@
-// The draws of a CudaExecutable: which the device makes, and what the host does for the others.
+// The draws of a CudaExecutable's batches: which the device makes, and what the host does for the
+// others.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -23,154 +24,95 @@
 
 namespace skein::kernels::cuda {
 
-// ---- Slots ----
-
-absl::Status CudaExecutable::PutDown(int i, void* to, const void* from, int64_t bytes) {
-  std::byte* const staging = put_down_.data() + i * kPutDownBytes;
-  while (bytes > 0) {
-    if (put_down_bytes_ == kPutDownBytes) {
-      SKEIN_RETURN_IF_ERROR(AwaitStream());
-      put_down_bytes_ = 0;
-    }
-    const int64_t some = std::min(bytes, kPutDownBytes - put_down_bytes_);
-    std::memcpy(staging + put_down_bytes_, from, static_cast<size_t>(some));
-    SKEIN_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to, staging + put_down_bytes_,
-                                               static_cast<size_t>(some), cudaMemcpyHostToDevice,
-                                               CudaStream(stream_.get())));
-    put_down_bytes_ += some;
-    bytes -= some;
-    to = static_cast<std::byte*>(to) + some;
-    from = static_cast<const std::byte*>(from) + some;
-  }
-  return absl::OkStatus();
-}
-
-SlotMemory CudaExecutable::MemoryOfSlots() const {
-  const DevicePlaces& places = workspace_.places;
-  return {.histories = workspace_.At<int32_t>(places.histories),
-          .history_stride = places.history_stride,
-          .lists = workspace_.At<SetPair>(places.lists),
-          .mus = workspace_.At<float>(places.mus),
-          .breakers = workspace_.At<uint32_t>(places.breakers),
-          .breaker_words = MaskWords(program_.vocab_size)};
-}
-
-absl::Status CudaExecutable::PutDownTokens(int i, int32_t slot, int64_t position,
-                                           absl::Span<const int32_t> tokens) {
-  const SlotMemory memory = MemoryOfSlots();
-  return PutDown(i, memory.histories + slot * memory.history_stride + position, tokens.data(),
-                 static_cast<int64_t>(tokens.size() * sizeof(int32_t)));
-}
-
-absl::Status CudaExecutable::PutDownMu(int i, int32_t slot, float mu) {
-  return PutDown(i, MemoryOfSlots().mus + slot, &mu, sizeof(mu));
-}
-
-bool CudaExecutable::CanSample() const {
-  return HopperForms() && program_.vocab_size <= kMaxSampledTokens;
-}
-
-absl::Status CudaExecutable::StartDraws(const SlotStart& start, int i) {
-  const serving::SamplingParams& sampling = start.sampling;
-  SlotDraws& draws = slot_draws_[start.slot];
-  draws = {.sampling = sampling, .position = start.output.size()};
-  draws.prompt = start.prompt_of >= 0 ? slot_draws_[start.prompt_of].prompt
-                                      : std::make_shared<const std::vector<int32_t>>(start.prompt);
-  if (program_.logits < 0) return absl::OkStatus();
-  if (TakesMostLikely(sampling)) {
-    draws.kind = Kind::kGreedy;
-    return absl::OkStatus();
-  }
-  const SlotParameters parameters = SlotParametersOf(sampling, program_.vocab_size);
-  draws.draw = parameters.draw;
-  const SlotMemory memory = MemoryOfSlots();
-  const auto prompt = static_cast<int64_t>(draws.prompt->size());
-  const auto history = prompt + static_cast<int64_t>(start.output.size());
-  if (!CanSample() || parameters.list.size() > size_t{kSlotEntries} ||
-      sampling.logprobs > DeviceDraw::kMostTold ||
-      (draws.draw.remembers() && history >= memory.history_stride)) {
-    return absl::OkStatus();
-  }
-  draws.kind = Kind::kSampled;
-  if (draws.draw.remembers()) {
-    SKEIN_RETURN_IF_ERROR(PutDownTokens(i, start.slot, 0, *draws.prompt));
-    SKEIN_RETURN_IF_ERROR(PutDownTokens(i, start.slot, prompt, start.output));
-  }
-  const auto put_down = [&](auto* to, const auto& list) {
-    return PutDown(i, to, list.data(), static_cast<int64_t>(list.size() * sizeof(list[0])));
-  };
-  SKEIN_RETURN_IF_ERROR(
-      put_down(memory.lists + int64_t{start.slot} * kSlotEntries, parameters.list));
-  SKEIN_RETURN_IF_ERROR(
-      put_down(memory.breakers + start.slot * memory.breaker_words, parameters.breakers));
-  if (sampling.mirostat_tau == 0.0f) return absl::OkStatus();
-  return PutDownMu(i, start.slot, start.mu.value_or(2 * sampling.mirostat_tau));
-}
-
-absl::Status CudaExecutable::TakeBackDraws(const SlotUpdate& update, int i) {
-  SlotDraws& draws = slot_draws_[update.slot];
-  const auto left =
-      static_cast<uint64_t>(DrawsLeft(*update.length, static_cast<int64_t>(draws.prompt->size())));
-  draws.position = std::min(draws.position, left);
-  if (!update.mu.has_value() || draws.kind != Kind::kSampled) return absl::OkStatus();
-  return PutDownMu(i, update.slot, *update.mu);
-}
-
-absl::Status CudaExecutable::PutDownDraws(int i, const SampledTokens& drawn) {
-  const SlotDraws& draws = slot_draws_[drawn.slot];
-  if (draws.kind != Kind::kSampled || drawn.tokens.empty()) return absl::OkStatus();
-  if (draws.draw.remembers()) {
-    std::vector<int32_t> ids;
-    for (const serving::SampledToken& token : drawn.tokens) ids.push_back(token.id);
-    const int64_t end = static_cast<int64_t>(draws.prompt->size() + draws.position);
-    SKEIN_RETURN_IF_ERROR(
-        PutDownTokens(i, drawn.slot, end - static_cast<int64_t>(ids.size()), ids));
-  }
-  if (draws.sampling.mirostat_tau == 0.0f) return absl::OkStatus();
-  return PutDownMu(i, drawn.slot, drawn.tokens.back().mu);
-}
-
-// ---- Batches ----
-
 CudaExecutable::Kind CudaExecutable::KindOf(const BatchSequence& sequence) const {
-  if (sequence.guesses > 0) return Kind::kByHost;
-  const SlotDraws& draws = slot_draws_[sequence.slot];
-  if (!sequence.masked || draws.kind == Kind::kByHost) return draws.kind;
+  const Kind kind = slot_draws_[sequence.slot].kind;
+  if (!sequence.masked || kind == Kind::kByHost) return kind;
   return CanSample() ? Kind::kMasked : Kind::kByHost;
+}
+
+void CudaExecutable::ListPromptTokens(const BatchSequence& sequence, int64_t first_position,
+                                      int64_t first_output, BatchRun& run) const {
+  const bool here = CanSample() && sequence.prompt_logprobs <= DeviceDraw::kMostTold;
+  const std::vector<int32_t>& prompt = *slot_draws_[sequence.slot].prompt;
+  for (int64_t row = 0; row < sequence.rows; ++row) {
+    const int64_t next = first_position + row + 1;
+    if (next >= static_cast<int64_t>(prompt.size())) break;  // nothing follows the last token
+    run.draws.push_back({.output = first_output + row,
+                         .slot = sequence.slot,
+                         .kind = here ? Kind::kSampled : Kind::kByHost,
+                         .leaves = false,
+                         .token = std::max(prompt[next], 0),  // the sampler refuses others
+                         .logprobs = sequence.prompt_logprobs});
+  }
 }
 
 void CudaExecutable::ListDraws(int i) {
   BatchRun& run = runs_[i];
   const Batch& batch = batches_[i];
   run.draws.clear();
-  run.by_host = false;
-  run.masks = 0;
   int64_t outputs = 0;
-  for (const BatchSequence& sequence : batch.sequences) {
+  for (size_t s = 0; s < batch.sequences.size(); ++s) {
+    const BatchSequence& sequence = batch.sequences[s];
+    if (sequence.prompt_logprobs >= 0) {
+      ListPromptTokens(sequence, run.first_positions[s], outputs, run);
+    }
     outputs += sequence.outputs;
-    run.by_host |= sequence.prompt_logprobs >= 0;
     if (!sequence.draws) continue;
     const Kind kind = KindOf(sequence);
-    run.draws.push_back({.output = outputs - 1, .slot = sequence.slot, .kind = kind});
-    run.by_host |= kind == Kind::kByHost;
-    run.masks += kind == Kind::kMasked ? 1 : 0;
+    const bool may_guess = slot_draws_[sequence.slot].sampling.mirostat_tau == 0.0f;
+    for (int32_t g = 0; g <= (may_guess ? sequence.guesses : 0); ++g) {
+      run.draws.push_back({.output = outputs - 1 - sequence.guesses + g,
+                           .slot = sequence.slot,
+                           .kind = kind,
+                           .guesses = g,
+                           .leaves = sequence.guesses == 0});
+    }
+  }
+  run.by_host = false;
+  run.masks = 0;
+  for (const BatchRun::Draw& draw : run.draws) {
+    run.by_host |= draw.kind == Kind::kByHost;
+    run.masks += draw.kind == Kind::kMasked ? 1 : 0;
   }
 }
 
 SampledDraw CudaExecutable::SampledDrawOf(const BatchRun::Draw& draw) const {
   const SlotDraws& slot = slot_draws_[draw.slot];
-  SampledDraw sampled = DrawBehind(slot.draw, slot.sampling,
-                                   static_cast<int64_t>(slot.prompt->size()), slot.position);
+  SampledDraw sampled;
+  if (draw.token >= 0) {
+    sampled.token = draw.token;
+    sampled.logprobs = draw.logprobs;
+  } else {
+    sampled = DrawBehind(slot.draw, slot.sampling, static_cast<int64_t>(slot.prompt->size()),
+                         slot.position + draw.guesses);
+  }
   sampled.row = static_cast<int32_t>(draw.output);
   sampled.slot = draw.slot;
+  sampled.leaves = draw.leaves;
   return sampled;
 }
 
-// To the host: all that the device does not draw from. Rows that follow each other at once.
+void CudaExecutable::FillDraws(int i, std::byte* block) {
+  auto* greedy = reinterpret_cast<SetPair*>(block + upload_.greedy_draws());
+  auto* sampled = reinterpret_cast<SampledDraw*>(block + upload_.sampled_draws());
+  SampledDraw* masked = sampled + upload_.sampled - runs_[i].masks;
+  for (const BatchRun::Draw& draw : runs_[i].draws) {
+    if (draw.kind == Kind::kGreedy) {
+      *greedy++ = {static_cast<int32_t>(draw.output), draw.leaves ? draw.slot : -1};
+    }
+    if (draw.kind == Kind::kSampled) *sampled++ = SampledDrawOf(draw);
+    if (draw.kind == Kind::kMasked) *masked++ = SampledDrawOf(draw);
+  }
+  for (const BatchRun::Draw& draw : runs_[i].draws) {
+    if (draw.begins()) ++slot_draws_[draw.slot].position;
+  }
+}
+
+// To the host: what it draws from. Rows that follow each other at once.
 absl::Status CudaExecutable::CopyRows(const BatchRun& run) {
   const View logits = port(program_.logits, run.batch);
   const int64_t row_bytes = DTypeBytes(logits.dtype, logits.cols);
-  std::vector<bool> wanted(rows_.outputs(), true);
+  std::vector<bool> wanted(rows_.outputs(), false);
   for (const BatchRun::Draw& draw : run.draws) wanted[draw.output] = draw.kind == Kind::kByHost;
   for (int64_t begin = 0, end = 0; begin < rows_.outputs(); begin = end + 1) {
     end = begin;
@@ -206,7 +148,7 @@ absl::Status CudaExecutable::EnqueueDraws(int i) {
   SKEIN_CUDA_RETURN_IF_ERROR(
       cudaLaunchHostFunc(CudaStream(host_stream_.get()), &CudaExecutable::Draw, &run));
   SKEIN_RETURN_IF_ERROR(run.done.Record(host_stream_.get()));
-  if (!run.by_host) return absl::OkStatus();
+  if (!run.by_host && run.guesses.empty()) return absl::OkStatus();
   TakeUpDraws(run);
   return run.done.Delay(stream_.get());
 }
@@ -307,7 +249,9 @@ absl::Status CudaExecutable::AwaitMasks(const BatchRun& run) {
     SKEIN_ASSIGN_OR_RETURN(const absl::Span<const uint32_t> mask,
                            masks_.Await(run.batch, draw.slot, [this] { return CheckAborted(); }));
     // The sampler refuses one of another size.
-    std::copy_n(mask.begin(), std::min<int64_t>(words, static_cast<int64_t>(mask.size())), bits);
+    const int64_t end = std::min((draw.guesses + 1) * words, static_cast<int64_t>(mask.size()));
+    const int64_t begin = std::min(draw.guesses * words, end);
+    std::copy(mask.begin() + begin, mask.begin() + end, bits);
     bits += words;
   }
   return absl::OkStatus();
@@ -315,14 +259,16 @@ absl::Status CudaExecutable::AwaitMasks(const BatchRun& run) {
 
 uint32_t* CudaExecutable::BitsOf(int i) const {
   return reinterpret_cast<uint32_t*>(bits_.data()) +
-         int64_t{i} * limits_.slots * MaskWords(program_.vocab_size);
+         int64_t{i} * limits_.outputs * MaskWords(program_.vocab_size);
 }
 
 // The next batch finds them in the host's memory.
 void CudaExecutable::TakeUpDraws(const BatchRun& run) {
   last_drawn_ =
       reinterpret_cast<const SetPair*>(drawn_.data()) + int64_t{run.batch} * limits_.slots;
-  last_drawn_count_ = static_cast<int32_t>(run.draws.size());
+  last_drawn_count_ =
+      static_cast<int32_t>(std::count_if(run.draws.begin(), run.draws.end(),
+                                         [](const BatchRun::Draw& draw) { return draw.begins(); }));
 }
 
 // Collectives are for the thread that makes a batch's calls.
@@ -338,7 +284,7 @@ absl::Status CudaExecutable::DrawWithOthers(BatchRun& run) {
 }
 
 DeviceDraw* CudaExecutable::MadeBy(int i) const {
-  return reinterpret_cast<DeviceDraw*>(made_.data()) + int64_t{i} * limits_.slots;
+  return reinterpret_cast<DeviceDraw*>(made_.data()) + int64_t{i} * limits_.outputs;
 }
 
 // By kind, and each kind in the batch's order.

@@ -31,7 +31,8 @@ struct DrawCandidate {
 // The most likely token of each row as it comes; the first one where several are.
 struct GreedyDraws {
   int32_t draws = 0;
-  const SetPair* rows = nullptr;  // [draws], on the device: row of logits, slot
+  // [draws], on the device: row of logits; slot, or -1 where the token is put down nowhere.
+  const SetPair* rows = nullptr;
   DrawRows of;
   uint64_t* best = nullptr;     // [draws], 0 at first and afterwards; used by one launch at a time
   uint32_t* arrived = nullptr;  // [draws], likewise

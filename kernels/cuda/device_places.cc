@@ -95,8 +95,8 @@ PinnedSizes PinnedBy(const Program& program, const Limits& limits) {
   constexpr int64_t kBatches = Executable::kBatches;
   PinnedSizes sizes = {.uploads = kBatches * BatchUpload::MaxBytes(limits)};
   if (program.logits < 0) return sizes;
-  const int64_t draws = kBatches * limits.slots;
-  sizes.drawn = draws * static_cast<int64_t>(sizeof(SetPair));
+  sizes.drawn = kBatches * limits.slots * static_cast<int64_t>(sizeof(SetPair));
+  const int64_t draws = kBatches * limits.outputs;
   sizes.made = draws * static_cast<int64_t>(sizeof(DeviceDraw));
   sizes.masks = draws * MaskWords(program.vocab_size) * static_cast<int64_t>(sizeof(uint32_t));
   sizes.put_down = kBatches * kPutDownBytes;
@@ -111,7 +111,7 @@ int64_t MostPinnedBytes(const Program& program, const Limits& limits) {
 }
 
 int64_t CandidateFloats(const Program& program, const Limits& limits) {
-  return int64_t{2} * program.vocab_shards * limits.slots;
+  return int64_t{2} * program.vocab_shards * limits.outputs;
 }
 
 DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int64_t page_size,
@@ -157,8 +157,8 @@ DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int64_t
   }
   places.upload_bytes = BatchUpload::MaxBytes(limits);
   for (int64_t& upload : places.uploads) upload = take(places.upload_bytes);
-  places.best = ints(2 * limits.slots);
-  places.arrived = ints(limits.slots);
+  places.best = ints(2 * limits.outputs);
+  places.arrived = ints(limits.outputs);
   int64_t partials = 0;
   for (const Op& op : program.ops) {
     if (const auto* a = std::get_if<AttentionOp>(&op)) {

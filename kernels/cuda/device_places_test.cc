@@ -47,7 +47,7 @@ TEST(PinnedByTest, LogitsAndBatchesOfManySequencesWeighMost) {
   program.buffers = {{.cols = 4096}, {.cols = 128256}};
   program.weights = {{.spec = {.rows = 2048, .cols = 1024}}};
   Limits limits = {.rows = 2048, .outputs = 272, .slots = 256, .slot_pages = 512};
-  const int64_t upload = 2048 * (8 + 4 + 4) + 256 * (8 + 512 * 8 + 8 + 104 + 3 * 4) + 4 + 272 * 4;
+  const int64_t upload = 2048 * (8 + 4 + 4) + 256 * (8 + 512 * 8 + 3 * 4) + 4 + 272 * (8 + 108 + 4);
   EXPECT_EQ(PinnedBy(program, limits).sum(), 2 * upload);
   EXPECT_EQ(MostPinnedBytes(program, limits), int64_t{4} << 20);  // all weights on their way
   program.logits = 1;
@@ -55,8 +55,8 @@ TEST(PinnedByTest, LogitsAndBatchesOfManySequencesWeighMost) {
   const PinnedSizes sizes = PinnedBy(program, limits);
   EXPECT_EQ(sizes.logits, int64_t{272} * 128256 * 4);
   EXPECT_EQ(sizes.drawn, 2 * 256 * 8);
-  EXPECT_EQ(sizes.made, 2 * 256 * (16 + 16 + 20 * 8));
-  EXPECT_EQ(sizes.masks, 2 * 256 * 4008 * 4);
+  EXPECT_EQ(sizes.made, 2 * 272 * (16 + 16 + 20 * 8));
+  EXPECT_EQ(sizes.masks, 2 * 272 * 4008 * 4);
   EXPECT_EQ(sizes.put_down, 2 * 512 * 1024);
   EXPECT_EQ(sizes.sum(),
             2 * upload + sizes.drawn + sizes.made + sizes.masks + sizes.put_down + sizes.logits);

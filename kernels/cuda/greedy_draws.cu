@@ -73,7 +73,9 @@ __global__ void __launch_bounds__(kThreads) GreedyDrawsKernel(GreedyDraws op) {
   op.of.drawn[blockIdx.y].largest = token.logit;
   op.of.drawn[blockIdx.y].id = token.id;
   // Any token serves where the draw fails: what comes of it is void.
-  if (op.of.newest_tokens != nullptr) op.of.newest_tokens[row.value] = max(token.id, 0);
+  if (op.of.newest_tokens != nullptr && row.value >= 0) {
+    op.of.newest_tokens[row.value] = max(token.id, 0);
+  }
 }
 
 // A thread a draw.
@@ -91,7 +93,7 @@ __global__ void __launch_bounds__(kThreads) JoinGreedyDrawsKernel(JoinGreedyDraw
   op.drawn[draw].largest = best.logit;
   op.drawn[draw].id = id;
   // Any token serves where the draw fails: what comes of it is void.
-  op.newest_tokens[op.rows[draw].value] = max(id, 0);
+  if (const int32_t slot = op.rows[draw].value; slot >= 0) op.newest_tokens[slot] = max(id, 0);
 }
 
 // Blocks (chunk of a row, draw).

@@ -188,6 +188,11 @@ struct Drawer {
 
   __device__ void Work(DeviceDraw& out, const uint32_t* mask) {
     Load();
+    if (draw.token >= 0) {
+      Tell(draw.token, out);
+      row.cluster.sync();  // nobody's memory goes while another reads it
+      return;
+    }
     const RowAdjuster adjuster = {draw, op.slots, raw, row, op.of.tokens};
     const bool adjusted = adjuster.Adjust(mask);
     const float range = row.FindLargest();
@@ -205,6 +210,7 @@ struct Drawer {
     out.largest = largest;
     out.id = drawable ? op.of.first_id + id : -1;
     out.mu = mu;
+    if (!draw.leaves) return;
     if (draw.mirostat_tau > 0) op.slots.mus[draw.slot] = mu;
     // Any token serves where the draw fails: what comes of it is void.
     const int32_t newest = max(out.id, 0);

@@ -233,9 +233,7 @@ absl::Status Sampler::Sample(const Batch& batch, const Rows& rows, BatchResult& 
   result.sampled.clear();
   result.prompt_logprobs.clear();
   SKEIN_RETURN_IF_ERROR(Ask(batch, rows, result));
-  for (Row& row : rows_) {
-    if (row.draws) row.made = rows.made(row.output);
-  }
+  for (Row& row : rows_) row.made = rows.made(row.output);
   AnswerAlone(rows);
   if (shards_ > 1) {
     SKEIN_RETURN_IF_ERROR(AnswerBySummaries(rows));

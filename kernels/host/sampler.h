@@ -41,7 +41,8 @@ class Sampler {
   struct Rows {
     // Returns this shard's logits of an output.
     absl::FunctionRef<absl::Span<const float>(int64_t output)> logits;
-    // Returns the draw that devices have made of an output, every shard's the same, else null.
+    // Returns the draw that devices have made of an output, or what they tell of the prompt's next
+    // token, every shard's the same, else null.
     absl::FunctionRef<const DeviceDraw*(int64_t output)> made;
     // Returns the position of a sequence's first row.
     absl::FunctionRef<int64_t(int64_t sequence)> first_position;

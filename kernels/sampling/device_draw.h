@@ -1,4 +1,4 @@
-// A draw that a device has made.
+// A draw that a device has made, or what it tells of a token.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct DeviceDraw {
   struct Told {
     double sum = 0;        // of e^(logit - largest)
     float largest = 0;     // NaN where one is
-    float logit = 0;       // the token's
+    float logit = 0;       // the drawn token's, or the one's that was asked about
     Token top[kMostTold];  // the most likely ones, as many as were asked for, in any order
   };
   float largest = 0;  // logit that was drawn from; NaN where one is

@@ -332,13 +332,14 @@ bool TakesMostLikely(const serving::SamplingParams& params) {
 }
 
 absl::StatusOr<serving::SampledToken> Take(const RowQuestion& question, const DeviceDraw& draw) {
-  SKEIN_RETURN_IF_ERROR(
-      Check({.largest = draw.largest, .nan = std::isnan(draw.largest)}, question.vocabulary));
-  serving::SampledToken token{.id = draw.id};
-  SKEIN_ASSIGN_OR_RETURN(token.mu, CurrentMu(*question.sampling, question.mu));
-  const bool moves =
-      question.sampling->mirostat_tau > 0.0f && question.sampling->temperature > 0.0f;
-  if (moves) token.mu = draw.mu;
+  serving::SampledToken token{.id = question.token};
+  if (const serving::SamplingParams* const params = question.sampling; params != nullptr) {
+    SKEIN_RETURN_IF_ERROR(
+        Check({.largest = draw.largest, .nan = std::isnan(draw.largest)}, question.vocabulary));
+    token.id = draw.id;
+    SKEIN_ASSIGN_OR_RETURN(token.mu, CurrentMu(*params, question.mu));
+    if (params->mirostat_tau > 0.0f && params->temperature > 0.0f) token.mu = draw.mu;
+  }
   if (question.logprobs < 0) return token;
   const DeviceDraw::Told& told = draw.told;
   SKEIN_RETURN_IF_ERROR(

@@ -55,7 +55,8 @@ bool NeedsAllLogits(const RowQuestion& question);
 // and tell nothing beside it.
 bool TakesMostLikely(const serving::SamplingParams& params);
 
-// Returns the token of a draw that a device has made. Errors as Sample's.
+// Returns the token of a draw that a device has made, or what it has told of the question's token.
+// Errors as Sample's.
 absl::StatusOr<serving::SampledToken> Take(const RowQuestion& question, const DeviceDraw& draw);
 
 // A summary consists of these, eight bytes each.
