@@ -74,7 +74,8 @@ float AttentionShape::scale() const { return 1.0f / std::sqrt(static_cast<float>
 std::string AttentionShape::Name() const {
   return std::string(DTypeName(dtype)) + " heads " + std::to_string(heads) + "/" +
          std::to_string(kv_heads) + " x " + std::to_string(head_dim) + " page " +
-         std::to_string(page_size) + " window " + std::to_string(window) + (int8 ? " int8" : "");
+         std::to_string(page_size) + " window " + std::to_string(window) + (int8 ? " int8" : "") +
+         (values == 1 ? "" : " values to " + std::to_string(values));
 }
 
 std::vector<AttentionShape> AttentionShapes() {
@@ -98,6 +99,12 @@ std::vector<AttentionShape> AttentionShapes() {
   }
   shapes.push_back({DType::kBF16, 4, 2, 128, 48, 0});
   shapes.push_back({DType::kBF16, 4, 2, 64, 48, 0, true});
+  // Whose scales are near the ends of f16's range.
+  for (int32_t head_dim : {64, 96, 128}) {
+    for (float values : {0x1p-11f, 0x1p15f}) {
+      shapes.push_back({DType::kF16, 4, 2, head_dim, 16, 0, true, values});
+    }
+  }
   return shapes;
 }
 
@@ -122,6 +129,9 @@ PagedProblem::PagedProblem(const AttentionShape& shape, std::vector<Piece> piece
     const int64_t per_position = int64_t{shape.kv_heads} * 2 * vector;
     kv_values_.push_back(RandomValues(seed + 3 + static_cast<uint32_t>(s),
                                       pieces_[s].length * per_position, shape.dtype, 1));
+    for (size_t i = 0; i < kv_values_[s].size(); ++i) {
+      if (i / vector % 2 == 1) kv_values_[s][i] *= shape.values;
+    }
     PlantNeedles(s);
     for (int64_t p = 0; p < pieces_[s].length; ++p) {
       const int64_t page = tables_[slots_[s] * table_stride_ + p / shape.page_size];
@@ -203,8 +213,8 @@ const float* PagedProblem::KeyAt(int64_t sequence, int64_t position, int64_t kv_
 // e^x has that relative error; weights are rounded to the dtype before they meet the values; the
 // sums over positions are such instructions' again; the result is rounded. Of int8, scores and
 // weights are multiplied with a scale each, in float, and it is the product of weight and scale
-// that is rounded: where that is among the least numbers, its error is of the integer's size; and
-// queries may be rounded by 1 / 65,278 of their largest element.
+// that is rounded: where that is among the least numbers, its error is of the integer's size, of
+// which F16 has 64ths; and queries may be rounded by 1 / 65,278 of their largest element.
 void PagedProblem::Attend(int64_t sequence, int64_t row, int64_t head, Expected& expected) const {
   const Piece& piece = pieces_[sequence];
   const int64_t d = shape_.head_dim;
@@ -252,7 +262,7 @@ void PagedProblem::Attend(int64_t sequence, int64_t row, int64_t head, Expected&
       const double weight = weights[p - first] / total;
       sum += weight * value;
       magnitude += weight * std::abs(value);
-      values += shape_.int8 ? 127 : std::abs(value);
+      values += shape_.int8 ? 127 / (shape_.dtype == DType::kF16 ? 64.0 : 1.0) : std::abs(value);
     }
     expected.Add(sum, relative * magnitude + LeastError(shape_.dtype) * (1 + values / total) +
                           UnitRoundoff(shape_.dtype) * std::abs(sum));

@@ -22,6 +22,7 @@ struct AttentionShape {
   int32_t page_size = 16;
   int32_t window = 0;
   bool int8 = false;  // the cache
+  float values = 1;   // no value is larger; a power of two
 
   float scale() const;
   std::string Name() const;

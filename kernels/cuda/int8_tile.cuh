@@ -1,5 +1,9 @@
 // Int8 keys and values on their way to matrix instructions. Every int8 number is one of bf16 and of
 // f16, so that widening rounds nothing; scales are multiplied with scores and weights, in float.
+//
+// A weight times a scale is rounded to 16 bits, and an f16 has few of them below 2^-14: of values
+// around 1 that is a weight of 1/128. So in f16 numbers are widened to 64ths, and such products are
+// 64 times as large: 33,025 at most, of values that were f16 themselves, by a weight of 1.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +18,14 @@
 
 namespace skein::kernels::cuda {
 
-// Four int8 numbers as two pairs of T: bytes 0 and 2 of the word, and bytes 1 and 3.
+// What scales are multiplied with where numbers are widened.
+template <typename T>
+inline constexpr float kInt8Parts = 1;
+template <>
+inline constexpr float kInt8Parts<__half> = 64;
+
+// Four int8 numbers as two pairs of T, of so many parts each: bytes 0 and 2 of the word, and bytes
+// 1 and 3.
 template <typename T>
 __device__ void Widen(uint32_t word, uint32_t (&pairs)[2]);
 
@@ -32,13 +43,13 @@ __device__ inline void Widen<__nv_bfloat16>(uint32_t word, uint32_t (&pairs)[2])
   }
 }
 
-// 0x64xx is 1024 + xx, and 0x6480 is what a zero gives.
+// 0x4cxx is 16 + xx / 64, and 0x4c80 is what a zero gives.
 template <>
 __device__ inline void Widen<__half>(uint32_t word, uint32_t (&pairs)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const uint32_t biased = (word >> 8 * i & 0x00ff00ffu) ^ 0x64806480u;
-    const uint32_t zero = 0x64806480u;
+    const uint32_t biased = (word >> 8 * i & 0x00ff00ffu) ^ 0x4c804c80u;
+    const uint32_t zero = 0x4c804c80u;
     const __half2 pair =
         __hsub2(reinterpret_cast<const __half2&>(biased), reinterpret_cast<const __half2&>(zero));
     pairs[i] = reinterpret_cast<const uint32_t&>(pair);
@@ -175,13 +186,16 @@ __device__ void Int8Scores(const Int8Queries<kHeadDim>& q, char* const (&keys)[k
   }
 }
 
-// o += p * values; p: weights times scales, rounded to T.
+// o += p * values; p: weights times scales, which are rounded to T.
 template <typename T, int kHeadDim>
 __device__ void AddInt8Values(const BlockScores& p, const char* values,
                               float (&o)[kHeadDim / 8][4]) {
   constexpr int kWords = kHeadDim / 32;
+  BlockScores parts;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) parts[i / 4][i % 4] = p[i / 4][i % 4] * kInt8Parts<T>;
   uint32_t a[4];
-  RoundWeights<T>(p, a);
+  RoundWeights<T>(parts, a);
   uint32_t words[4][kWords];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -253,16 +267,16 @@ __device__ void WidenTile(const char* blocks, bool values, int thread, const Pla
   }
 }
 
-// Scales of kRows positions from `at` on. Values of positions outside of [begin, end) may have any:
-// they get 0, since a weight of 0 does not hide a NaN.
-template <int kHeadDim, int kRows>
+// Scales of kRows positions from `at` on, times kInt8Parts. Values of positions outside of [begin,
+// end) may have any: they get 0, since a weight of 0 does not hide a NaN.
+template <typename T, int kHeadDim, int kRows>
 __device__ void CopyScales(const char* blocks, int at, int begin, int end, int thread, float* keys,
                            float* values) {
   if (thread >= kRows) return;
   const char* block = blocks + thread / kKvBlock * KvBlockBytes(kHeadDim, true);
   const auto scale = [&](bool of_values) {
-    return reinterpret_cast<const float*>(block +
-                                          KvScalesByte(kHeadDim, of_values))[thread % kKvBlock];
+    return kInt8Parts<T> * reinterpret_cast<const float*>(
+                               block + KvScalesByte(kHeadDim, of_values))[thread % kKvBlock];
   };
   keys[thread] = scale(false);
   values[thread] = at + thread >= begin && at + thread < end ? scale(true) : 0.0f;

@@ -123,7 +123,7 @@ struct PrefillBlock {
       WidenTile<T, kHeadDim, kTile, kThreads>(stage, part == 1, thread, place);
     }
     auto* scales = reinterpret_cast<float*>(wide + kWideElements);
-    CopyScales<kHeadDim, kTile>(stage, at, tile.begin, tile.end, thread, scales, scales + kTile);
+    CopyScales<T, kHeadDim, kTile>(stage, at, tile.begin, tile.end, thread, scales, scales + kTile);
   }
 
   // Adds positions [at, at + kTile), of a tile in 16 bits.

@@ -165,8 +165,8 @@ struct WideningFetcher {
       WaitFor(&arrived[from.stage], from.parity);
       WaitFor(&ring.keys_empty[place.stage], place.parity ^ 1);
       float* scales = ring.Scales(place.stage);
-      CopyScales<kHeadDim, kTile>(blocks, at, tile.begin, tile.end, thread(), scales,
-                                  scales + kTile);
+      CopyScales<T, kHeadDim, kTile>(blocks, at, tile.begin, tile.end, thread(), scales,
+                                     scales + kTile);
       WidenPart(blocks, false, ring.Keys(place.stage), &ring.keys_full[place.stage]);
       WaitFor(&ring.values_empty[place.stage], place.parity ^ 1);
       WidenPart(blocks, true, ring.Values(place.stage), &ring.values_full[place.stage]);
