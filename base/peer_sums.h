@@ -48,8 +48,12 @@ class PeerSums {
   // Closes the others' memory, which must not be gone before. No stream has sums any more.
   virtual void Close() = 0;
 
-  // The most bytes of a sum.
+  // The most bytes of a sum, and of one that may take one shot.
   virtual int64_t most_bytes() const = 0;
+  virtual int64_t most_one_shot_bytes() const = 0;
+  // By size sums take one shot up to so many bytes from now on, and two beyond; the same on all
+  // ranks. At first it is what arithmetic gives.
+  virtual void set_one_shot_bytes(int64_t bytes) = 0;
   // Whether Sum takes such a view: F32, BF16 or F16, to most_bytes(), a multiple of 8, aligned so.
   virtual bool Takes(const View& data) const = 0;
   // Queues that `data` becomes the sum of all ranks', in place, joined as a binary tree of floats.

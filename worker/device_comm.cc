@@ -179,10 +179,13 @@ std::string DescribePeerSums(const std::string& group, const comm::PeerTransport
   if (!made.why_not.empty()) {
     return absl::StrCat("sums of '", group, "' go over NCCL, not over peer memory: ", made.why_not);
   }
-  return absl::StrCat(
-      "sums of '", group, "' up to ", FormatBytes(made.most_bytes),
-      " go over peer memory, larger ones over NCCL",
-      made.times.empty() ? "" : ", by what each took: ", comm::DescribeTimes(made.times));
+  return absl::StrCat("sums of '", group, "' up to ", FormatBytes(made.most_bytes),
+                      " go over peer memory, larger ones over NCCL",
+                      made.times.empty()
+                          ? ""
+                          : absl::StrCat(" (in one shot to ", FormatBytes(made.one_shot_bytes),
+                                         "), by what each took: "),
+                      comm::DescribeTimes(made.times));
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<DeviceCopies>>> ConnectGpus(

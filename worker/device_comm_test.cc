@@ -140,10 +140,11 @@ TEST(DescribePeerSums, TellsTheLimitOrWhyThereIsNone) {
   comm::PeerTransport made = {.most_bytes = 1 << 19};
   EXPECT_EQ(DescribePeerSums("tp", made),
             "sums of 'tp' up to 512.0 KiB go over peer memory, larger ones over NCCL");
+  made.one_shot_bytes = 1 << 17;
   made.times = {{.bytes = 1 << 19, .over_memory = 6e-6, .over_rest = 9.5e-6}};
   EXPECT_EQ(DescribePeerSums("tp", made),
-            "sums of 'tp' up to 512.0 KiB go over peer memory, larger ones over NCCL, by what each "
-            "took: 512.0 KiB 6.0 and 9.5 us");
+            "sums of 'tp' up to 512.0 KiB go over peer memory, larger ones over NCCL (in one shot "
+            "to 128.0 KiB), by what each took: 512.0 KiB 6.0 and 9.5 us");
   made.why_not = "rank 1 of the group: CUDA IPC is refused here";
   EXPECT_EQ(DescribePeerSums("tp", made),
             "sums of 'tp' go over NCCL, not over peer memory: rank 1 of the group: CUDA IPC is "

@@ -27,6 +27,7 @@ class CudaPeerSums final : public PeerSums {
   CudaPeerSums(int device, int rank, int ranks) : device_(device) {
     memory_.rank = rank;
     memory_.ranks = ranks;
+    memory_.one_shot_bytes = OneShotBytes(ranks);
   }
   ~CudaPeerSums() override { Close(); }
 
@@ -75,6 +76,8 @@ class CudaPeerSums final : public PeerSums {
   }
 
   int64_t most_bytes() const override { return kMostPeerSumBytes; }
+  int64_t most_one_shot_bytes() const override { return MostOneShotBytes(memory_.ranks); }
+  void set_one_shot_bytes(int64_t bytes) override { memory_.one_shot_bytes = bytes; }
   bool Takes(const View& data) const override {
     const bool floats =
         data.dtype == DType::kF32 || data.dtype == DType::kBF16 || data.dtype == DType::kF16;

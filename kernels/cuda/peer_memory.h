@@ -46,6 +46,7 @@ struct PeerMemory {
   void* exchange[kMostPeers] = {};  // by rank, as this device addresses them: ExchangeBytes each
   PeerTurn* turn = nullptr;
   PeerReport* report = nullptr;
+  int64_t one_shot_bytes = 0;  // larger sums take two; the same on all ranks
 };
 
 namespace kernels::cuda {

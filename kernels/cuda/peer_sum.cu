@@ -1,8 +1,6 @@
 // Each thread has 8 bytes of data, or in two shots 8 of each rank's part. It sends them as one
 // packet to each rank that sums them, and looks at its own buffer until the others' packets are
 // there: it waits for nobody but the threads of its number on the other ranks.
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
@@ -105,7 +103,7 @@ __global__ void BeginPeerStepKernel(BeginPeerStep op) {
 template <typename T, int kRanks>
 absl::Status Start(const PeerSum& op, Stream stream) {
   const bool one = op.shots == PeerSum::Shots::kOne ||
-                   (op.shots == PeerSum::Shots::kBySize && op.bytes <= MostOneShotBytes(kRanks));
+                   (op.shots == PeerSum::Shots::kBySize && op.bytes <= op.memory.one_shot_bytes);
   const int64_t units = op.bytes / kPacketData;
   const int64_t of_block = one ? units : (units + kRanks - 1) / kRanks;
   const auto blocks = static_cast<unsigned>(1 + (of_block + kThreads - 1) / kThreads);
@@ -143,13 +141,13 @@ absl::Status StartFor(const PeerSum& op, Stream stream) {
 absl::Status Enqueue(const PeerSum& op, Stream stream) {
   const PeerMemory& memory = op.memory;
   if (memory.ranks < 2 || memory.ranks > kMostPeers || memory.rank < 0 ||
-      memory.rank >= memory.ranks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a peer sum of rank ", memory.rank, " of ", memory.ranks));
+      memory.rank >= memory.ranks || memory.one_shot_bytes > MostOneShotBytes(memory.ranks)) {
+    return absl::InvalidArgumentError(absl::StrCat("a peer sum of rank ", memory.rank, " of ",
+                                                   memory.ranks, ", with one shot to ",
+                                                   memory.one_shot_bytes, " bytes"));
   }
-  const int64_t most = op.shots == PeerSum::Shots::kOne
-                           ? std::min(kMostPeerSumBytes, RoomForOneShot(memory.ranks))
-                           : kMostPeerSumBytes;
+  const int64_t most =
+      op.shots == PeerSum::Shots::kOne ? MostOneShotBytes(memory.ranks) : kMostPeerSumBytes;
   if (op.bytes < 0 || op.bytes > most || op.bytes % kPacketData != 0 ||
       reinterpret_cast<uintptr_t>(op.data) % kPacketData != 0) {
     return absl::InvalidArgumentError(absl::StrCat("a peer sum of ", op.bytes,

@@ -18,17 +18,19 @@ struct PeerSum {
   DType dtype = DType::kBF16;    // or F32, or F16
   int64_t bytes = 0;             // a multiple of 8, to kMostPeerSumBytes
   void* data = nullptr;          // 8-byte aligned
-  Shots shots = Shots::kBySize;  // one to MostOneShotBytes
+  Shots shots = Shots::kBySize;  // one to memory.one_shot_bytes
 };
 
-// The most bytes that are summed faster by one shot than by two, whose bits are equal: a second one
-// costs some 1.5 us, in which links carry 0.5 MB, and of n ranks' packets the first has n / 2 times
-// as many. By arithmetic, not measured on more than one GPU yet.
-constexpr int64_t MostOneShotBytes(int ranks) {
+// Where nothing is measured, the most bytes that are summed faster by one shot than by two, whose
+// bits are equal: a second one costs some 1.5 us, in which links carry 0.5 MB, and of n ranks'
+// packets the first has n / 2 times as many.
+constexpr int64_t OneShotBytes(int ranks) {
   return ranks == 2 ? kMostPeerSumBytes : int64_t{ranks <= 4 ? 128 : 64} * 1024;
 }
 // The most for which one shot has places.
-constexpr int64_t RoomForOneShot(int ranks) { return 2 * kMostPeerSumBytes / ranks; }
+constexpr int64_t MostOneShotBytes(int ranks) {
+  return ranks == 2 ? kMostPeerSumBytes : 2 * kMostPeerSumBytes / kMostPeers;
+}
 
 // Queues it. Every rank gives the same dtype, bytes and shots, in the same order. InvalidArgument
 // or Unimplemented for what breaks the above.

@@ -120,7 +120,7 @@ bool HasKernel(const PeerSumNorm& op) {
          (norm.dtype == DType::kBF16 || norm.dtype == DType::kF16) &&
          norm.delta_dtype == norm.dtype &&
          norm.cols <= int64_t{kMaxThreads} * kMaxVectors * kVector &&
-         DTypeBytes(norm.dtype, norm.rows * norm.cols) <= MostOneShotBytes(ranks);
+         DTypeBytes(norm.dtype, norm.rows * norm.cols) <= op.memory.one_shot_bytes;
 }
 
 absl::Status Enqueue(const PeerSumNorm& op, Stream stream) {

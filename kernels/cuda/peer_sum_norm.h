@@ -19,8 +19,8 @@ struct PeerSumNorm {
   void* delta = nullptr;  // norm.delta
 };
 
-// Whether there is a kernel for it: BF16 or F16, 2, 4 or 8 ranks, rows to 16,384 columns, and few
-// bytes, for which one shot is the faster way.
+// Whether there is a kernel for it: BF16 or F16, 2, 4 or 8 ranks, rows to 16,384 columns, and
+// memory.one_shot_bytes at most.
 bool HasKernel(const PeerSumNorm& op);
 
 // Queues it, in the place of a sum. InvalidArgument for what breaks the above and RmsNorm's.

@@ -70,7 +70,8 @@ class Peers {
     PeerMemory memory = {.rank = rank,
                          .ranks = ranks_,
                          .turn = reinterpret_cast<PeerTurn*>(turns_[rank].data()),
-                         .report = reinterpret_cast<PeerReport*>(reports_[rank].data())};
+                         .report = reinterpret_cast<PeerReport*>(reports_[rank].data()),
+                         .one_shot_bytes = OneShotBytes(ranks_)};
     for (int peer = 0; peer < ranks_; ++peer) memory.exchange[peer] = exchange_[peer].data();
     return memory;
   }
@@ -143,6 +144,8 @@ TEST_P(PeerSumTest, SumsAreTreesOfFloatsRoundedOnce) {
   constexpr auto kBySize = PeerSum::Shots::kBySize;
   constexpr auto kOne = PeerSum::Shots::kOne;
   constexpr auto kTwo = PeerSum::Shots::kTwo;
+  // Kernels of all ranks are on the one device at once.
+  const int64_t one_shot = std::min(MostOneShotBytes(ranks), kMostPeerSumBytes / ranks / 8 * 8);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     int sum = 0;
     for (const auto& [bytes, shots] : {Case{8, kBySize},
@@ -154,7 +157,7 @@ TEST_P(PeerSumTest, SumsAreTreesOfFloatsRoundedOnce) {
                                        {131072, kBySize},
                                        {8192, kTwo},
                                        {64, kOne},
-                                       {RoomForOneShot(ranks) / 16 * 8, kOne},
+                                       {one_shot, kOne},
                                        {kMostPeerSumBytes - 8, kTwo},
                                        {8, kOne},
                                        {kMostPeerSumBytes, kBySize}}) {
@@ -413,6 +416,11 @@ TEST(PeerSumRefusals, NameWhatIsWrong) {
   EXPECT_FALSE(
       Enqueue(PeerSum{.memory = {.rank = 2, .ranks = 2}, .bytes = 8, .data = &data}, {}).ok());
   EXPECT_FALSE(Enqueue(PeerSum{.memory = {.ranks = 9}, .bytes = 8, .data = &data}, {}).ok());
+  EXPECT_FALSE(Enqueue(PeerSum{.memory = {.ranks = 8, .one_shot_bytes = kMostPeerSumBytes / 2},
+                               .bytes = 8,
+                               .data = &data},
+                       {})
+                   .ok());
   // One shot of 8 ranks has places for a quarter.
   EXPECT_FALSE(Enqueue(PeerSum{.memory = {.ranks = 8},
                                .bytes = kMostPeerSumBytes / 2,

@@ -178,8 +178,7 @@ class DeviceCommBench {
     using Shots = PeerSums::Shots;
     for (const auto& [shots, name] :
          {std::pair{Shots::kOne, "one shot"}, {Shots::kTwo, "two shots"}}) {
-      // Of many ranks one shot takes less.
-      if (shots == Shots::kOne && bytes * group_.size() > 2 * sums_->most_bytes()) continue;
+      if (shots == Shots::kOne && bytes > sums_->most_one_shot_bytes()) continue;
       SKEIN_RETURN_IF_ERROR(
           Time({.name = absl::StrCat("all-reduce of ", FormatBytes(bytes), ", peers, ", name),
                 .message_bytes = bytes,

@@ -59,6 +59,15 @@ int64_t CrossoverOf(absl::Span<const SumTimes> times) {
   return most;
 }
 
+int64_t OneShotOf(absl::Span<const SumTimes> times) {
+  int64_t most = 0;
+  for (const SumTimes& at : times) {
+    if (!at.one_shot) break;
+    most = at.bytes;
+  }
+  return most;
+}
+
 std::string DescribeTimes(absl::Span<const SumTimes> times) {
   return absl::StrJoin(times, ", ", [](std::string* out, const SumTimes& at) {
     absl::StrAppendFormat(out, "%s %.1f and %.1f us", FormatBytes(at.bytes), at.over_memory * 1e6,
@@ -80,7 +89,17 @@ absl::StatusOr<std::vector<SumTimes>> TimeSums(Communicator& group, PeerSums& su
   for (int64_t bytes = kLeastBytes; bytes <= sums.most_bytes(); bytes *= 2) {
     const View view = {data, DType::kBF16, 1, bytes / 2};  // zeros, which stay so
     SumTimes& at = times.emplace_back(SumTimes{.bytes = bytes});
-    SKEIN_ASSIGN_OR_RETURN(at.over_memory, time([&] { return sums.Sum(view, timer.stream()); }));
+    const auto over_memory = [&](PeerSums::Shots shots) {
+      return time([&, shots] { return sums.Sum(view, timer.stream(), shots); });
+    };
+    at.one_shot = bytes <= sums.most_one_shot_bytes();
+    using Shots = PeerSums::Shots;
+    SKEIN_ASSIGN_OR_RETURN(at.over_memory, over_memory(at.one_shot ? Shots::kOne : Shots::kTwo));
+    if (at.one_shot && group.size() > 2) {
+      SKEIN_ASSIGN_OR_RETURN(const double two, over_memory(Shots::kTwo));
+      at.one_shot = at.over_memory <= two;
+      at.over_memory = std::min(at.over_memory, two);
+    }
     const Call call = {.operation = Operation::kAllReduce, .bytes = bytes};
     SKEIN_ASSIGN_OR_RETURN(
         at.over_rest, time([&] { return rest.AllReduce(call, view, timer.stream(), Patience()); }));

@@ -37,21 +37,27 @@ absl::StatusOr<InGraph> TimeInGraph(Communicator& group, DeviceTimer& timer, con
 // Seconds of a sum in a graph of several, medians.
 struct SumTimes {
   int64_t bytes = 0;
-  double over_memory = 0;
+  double over_memory = 0;  // in one shot or in two, the faster way
   double over_rest = 0;
+  bool one_shot = false;  // it is
 };
 
 // Returns the largest size up to which no sum is slower over memory; 0 where the smallest one is.
 // `times` are of growing sizes. Pure.
 int64_t CrossoverOf(absl::Span<const SumTimes> times);
 
+// Returns the largest size up to which all sums were faster in one shot; 0 where the smallest one
+// was not. Pure.
+int64_t OneShotOf(absl::Span<const SumTimes> times);
+
 // "8.0 KiB 3.1 and 6.6 us, 1.0 MiB 9.2 and 14.1 us"
 std::string DescribeTimes(absl::Span<const SumTimes> times);
 
 // Times sums of both kinds, from 8 KiB to what `sums` takes, in doubling sizes, on `timer`'s
-// device. A call of all ranks of `group`, which make as many sums of each kind, one kind after the
-// other; the times are the calling rank's own. Takes some 20 ms where each rank has a device of its
-// own. DeadlineExceeded where a sum is not over within `timeout`; behind any error sums may be
+// device; over memory in one shot and in two, where ranks are more than two, for whom one carries
+// as little. A call of all ranks of `group`, which make as many sums of each kind, one kind after
+// the other; the times are the calling rank's own. Takes some 20 ms where each rank has a device of
+// its own. DeadlineExceeded where a sum is not over within `timeout`; behind any error sums may be
 // under way until both are aborted.
 absl::StatusOr<std::vector<SumTimes>> TimeSums(Communicator& group, PeerSums& sums,
                                                DeviceTransport& rest, DeviceTimer& timer,

@@ -124,9 +124,11 @@ absl::Status FindCrossover(Communicator& group, const PeerEnd& end, PeerTranspor
     return times.status();
   }
   made.times = *std::move(times);
-  made.most_bytes = CrossoverOf(made.times);
-  SKEIN_RETURN_IF_ERROR(
-      group.Broadcast({&made.most_bytes, DType::kU8, 1, sizeof(made.most_bytes)}, 0, kHostStream));
+  int64_t limits[] = {CrossoverOf(made.times), OneShotOf(made.times)};
+  SKEIN_RETURN_IF_ERROR(group.Broadcast({limits, DType::kU8, 1, sizeof(limits)}, 0, kHostStream));
+  made.most_bytes = limits[0];
+  made.one_shot_bytes = limits[1];
+  sums.set_one_shot_bytes(made.one_shot_bytes);
   if (made.most_bytes == 0) {
     made.why_not = absl::StrCat("it is slower at all sizes: ", DescribeTimes(made.times));
   }

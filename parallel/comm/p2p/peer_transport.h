@@ -31,7 +31,8 @@ struct PeerTransport {
   std::unique_ptr<DeviceTransport> transport;
   std::string why_not;          // it is `rest` alone; empty where small sums go over memory
   int64_t most_bytes = 0;       // of these
-  std::vector<SumTimes> times;  // where they were measured, this rank's
+  int64_t one_shot_bytes = 0;   // of those that take one shot, where they were measured
+  std::vector<SumTimes> times;  // likewise, this rank's
 };
 
 // A call of all ranks of `group`, over which handles are exchanged. All ranks sum alike: `rest`

@@ -43,12 +43,15 @@ class FakeSums final : public PeerSums {
   }
   void Close() override { ++closed; }
   int64_t most_bytes() const override { return 64 * kKiB; }
+  int64_t most_one_shot_bytes() const override { return 64 * kKiB; }
+  void set_one_shot_bytes(int64_t bytes) override { one_shot_bytes = bytes; }
   bool Takes(const View& data) const override { return data.bytes() <= most_bytes(); }
   int64_t memory_bytes() const override { return 0; }
   absl::Status CopyToNext(Stream) override { return absl::UnimplementedError("no test copies"); }
-  absl::Status Sum(View data, Stream, Shots) override {
+  absl::Status Sum(View data, Stream, Shots shots) override {
     ++sums;
     last_bytes = data.bytes();
+    last_shots = shots;
     return absl::OkStatus();
   }
   absl::Status BeginStep(int64_t step, uint32_t order, Stream) override {
@@ -67,6 +70,8 @@ class FakeSums final : public PeerSums {
   absl::Status open;
   int sums = 0;
   int64_t last_bytes = 0;
+  Shots last_shots = Shots::kBySize;
+  int64_t one_shot_bytes = -1;  // as it was set
   int closed = 0;
   int aborts = 0;
 
@@ -264,9 +269,51 @@ TEST_F(PeerTransportTest, AllTakeTheLimitThatRankZeroMeasures) {
   ExpectRestAlone("it is slower at all sizes: 8.0 KiB ");
 }
 
+// Of three ranks one shot carries more, and two shots wait twice.
+TEST(PeerTransportOfThreeTest, AllTakeOneShotToWhereRankZeroMeasuresTwoAsFaster) {
+  auto groups = MakeInProcessGroup(3, "trio");
+  std::vector<FakeSums*> sums(3);
+  std::vector<absl::StatusOr<PeerTransport>> made(3);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      auto own = std::make_unique<FakeSums>(i);
+      auto rest = std::make_unique<FakeTransport>();
+      sums[i] = own.get();
+      FakeTimer timer(*own, *rest, [&, i](bool over_memory, int64_t bytes) {
+        const double packet = 1e-6 * static_cast<double>(bytes) / (8.0 * kKiB);
+        if (!over_memory) return 6.5e-6;
+        if (sums[i]->last_shots == PeerSums::Shots::kTwo) return 4e-6 + packet / 4;
+        return 2e-6 + packet * (i == 0 ? 1 : 100);
+      });
+      made[i] = MakePeerTransport(*groups[i],
+                                  {.self = absl::StrCat("rank ", i, " on a"),
+                                   .host = "a",
+                                   .sums = std::move(own),
+                                   .timer = &timer,
+                                   .timeout = absl::Seconds(10)},
+                                  std::move(rest));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < 3; ++i) {
+    SKEIN_ASSERT_OK(made[i]);
+    EXPECT_EQ(sums[i]->one_shot_bytes, 16 * kKiB);  // 4 us, and 4.5; 6 and 5 behind it
+    EXPECT_EQ(made[i]->one_shot_bytes, 16 * kKiB);
+    EXPECT_EQ(made[i]->most_bytes, 64 * kKiB);  // 6 us by the faster way
+  }
+}
+
 TEST_F(PeerTransportTest, WhereAFirstSumDoesNotComeThroughNoneGoesOverMemory) {
   Make({.seconds = {Faster, Faster}, .never = true});
   ExpectRestAlone("rank 1 of the group: a first sum over peer memory was not over within 50ms");
+}
+
+TEST(OneShotOf, IsTheLastSizeBeforeOneThatTwoShotsSumFaster) {
+  const SumTimes one = {.bytes = 8, .one_shot = true};
+  EXPECT_EQ(OneShotOf({}), 0);
+  EXPECT_EQ(OneShotOf({{.bytes = 8}}), 0);
+  EXPECT_EQ(OneShotOf({one, {.bytes = 16}, {.bytes = 32, .one_shot = true}}), 8);
 }
 
 TEST(CrossoverOf, IsTheLastSizeBeforeASlowerOne) {
