@@ -237,7 +237,7 @@ class CudaExecutable final : public Executable {
   std::array<BatchRun, kBatches> runs_;
   Ticket tickets_ = 0;
   bool warm_ = false;
-  absl::Status after_;  // of After, for the next batch to tell
+  absl::Status between_;  // of After and SetTokens, for the next batch to tell
 
   std::optional<Sampler> sampler_;  // used in the order of host_stream_ alone
   TokenMasks masks_;

@@ -423,6 +423,18 @@ BatchRules RulesOf(const Program& program, const Limits& limits, const KvSpec* k
   return rules;
 }
 
+absl::Status ValidateTokens(const BatchRules& rules, absl::Span<const int32_t> slots,
+                            absl::Span<const int32_t> tokens) {
+  if (slots.size() != tokens.size()) {
+    return Invalid(tokens.size(), " tokens for ", slots.size(), " slots");
+  }
+  for (size_t i = 0; i < slots.size(); ++i) {
+    SKEIN_RETURN_IF_ERROR(ValidateSlot(rules, "a newest token", slots[i]));
+    if (tokens[i] < 0) return Invalid("slot ", slots[i], ": a newest token of ", tokens[i]);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateBatch(const BatchRules& rules, const Batch& batch) {
   if (batch.rows() > rules.limits.rows) {
     return Invalid("a batch of ", batch.rows(), " rows; there may be ", rules.limits.rows);

@@ -48,4 +48,8 @@ BatchRules RulesOf(const Program& program, const Limits& limits, const KvSpec* k
 // Allocates only for an error's message.
 absl::Status ValidateBatch(const BatchRules& rules, const Batch& batch);
 
+// Checks what Executable::SetTokens is given, likewise.
+absl::Status ValidateTokens(const BatchRules& rules, absl::Span<const int32_t> slots,
+                            absl::Span<const int32_t> tokens);
+
 }  // namespace skein::kernels

@@ -208,6 +208,17 @@ TEST(ValidateBatchTest, Table) {
   }
 }
 
+TEST(ValidateTokensTest, Table) {
+  const BatchRules rules = RulesOf(Good(), kLimits, &kKv, nullptr);
+  SKEIN_EXPECT_OK(ValidateTokens(rules, {}, {}));
+  SKEIN_EXPECT_OK(ValidateTokens(rules, {3, 0}, {0, 9}));
+  EXPECT_THAT(ValidateTokens(rules, {3, 4}, {0, 9}),
+              StatusIs(kInvalid, "a newest token: no slot 4 of 4"));
+  EXPECT_THAT(ValidateTokens(rules, {-1}, {0}), StatusIs(kInvalid, HasSubstr("no slot -1")));
+  EXPECT_THAT(ValidateTokens(rules, {2}, {-1}), StatusIs(kInvalid, "slot 2: a newest token of -1"));
+  EXPECT_THAT(ValidateTokens(rules, {2, 1}, {5}), StatusIs(kInvalid, "1 tokens for 2 slots"));
+}
+
 TEST(ValidateBatchTest, AsksForWhatTheProgramUses) {
   Program p = Good();
   p.ops = {RmsNormOp{0, 1, 1e-5f, 1}};
