@@ -41,6 +41,7 @@ TEST_F(CudaBackendTest, DrawsAreTheSamplersOfTheseLogits) {
       {.temperature = 0.4f,
        .seed = 2,
        .logprobs = 1,
+       .logit_bias = {{3, 8}, {9, 8}, {14, 8}, {20, 8}},  // these repeat
        .dry_multiplier = 3,
        .dry_allowed_length = 1,
        .dry_breakers = {{9}, {3, 14}}},

@@ -28,7 +28,11 @@ class GuessesTest : public CudaBackendTest {
     return {{.temperature = 0},
             kStateful,
             without_mirostat,
-            {.temperature = 0.2f, .seed = 9, .dry_multiplier = 2, .dry_allowed_length = 1},
+            {.temperature = 0.2f,
+             .seed = 9,
+             .logit_bias = {{3, 8}, {9, 8}, {14, 8}, {20, 8}},  // these repeat
+             .dry_multiplier = 2,
+             .dry_allowed_length = 1},
             {.temperature = 0.9f, .top_p = 0.9f, .seed = 4, .logprobs = 0},
             kByHost,
             without_mirostat};

@@ -37,10 +37,10 @@ struct Problem {
   float* Row(int64_t r) { return logits.data() + r * stride; }
 
   // What draws from these rows, each with the slot of its row plus 1, give; twice, so that what one
-  // launch leaves behind shows in the next.
-  std::vector<DeviceDraw> Run(const std::vector<int32_t>& rows) {
+  // launch leaves behind shows in the next. `put_down`: the tokens are, by slot.
+  std::vector<DeviceDraw> Run(const std::vector<int32_t>& rows, bool put_down = true) {
     std::vector<SetPair> pairs;
-    for (int32_t row : rows) pairs.push_back({row, row + 1});
+    for (int32_t row : rows) pairs.push_back({row, put_down ? row + 1 : -1});
     const DeviceArray<SetPair> device_rows(pairs);
     const DeviceBytes device_logits = Encoded(DType::kF32, logits);
     const DeviceArray<uint64_t> best(std::vector<uint64_t>(rows.size(), 0));
@@ -141,6 +141,10 @@ struct Slots {
     std::vector<SampledDraw> draws;
     for (const Drawing& of : drawings)
       draws.push_back(DrawOf(of, static_cast<int32_t>(draws.size())));
+    return Draw(problem, draws, masks);
+  }
+  std::vector<DeviceDraw> Draw(const Problem& problem, const std::vector<SampledDraw>& draws,
+                               const std::vector<uint32_t>& masks) {
     const DeviceArray<SampledDraw> device_draws(draws);
     const DeviceBytes device_logits = Encoded(DType::kF32, problem.logits);
     const DeviceArray<uint32_t> device_masks(masks);

@@ -16,6 +16,8 @@
 namespace skein::kernels::cuda {
 namespace {
 
+using ::testing::Each;
+
 TEST(GreedyDrawsTest, AgreesWithASearch) {
   SKEIN_NEED_GPU();
   for (const int64_t tokens : {1, 3, 500, 8191, 8192, 8193, 128256}) {
@@ -33,6 +35,8 @@ TEST(GreedyDrawsTest, AgreesWithASearch) {
       EXPECT_EQ(problem.newest[rows[i] + 1], drawn[i].id);
     }
     EXPECT_EQ(problem.newest[2], -5);  // of a row that nobody draws from
+    EXPECT_EQ(problem.Run(rows, /*put_down=*/false).at(1).id, drawn[1].id);
+    EXPECT_THAT(problem.newest, Each(-5));
   }
 }
 
@@ -99,6 +103,7 @@ TEST(ShardsOfDrawsTest, DrawAsFromTheWholeRow) {
     pairs.push_back({row, row + 1});
     draws.push_back({.row = row});
   }
+  pairs.back().value = -1;
   const DeviceArray<SetPair> device_pairs(pairs);
   const DeviceArray<SampledDraw> device_draws(draws);
   const DeviceBytes candidates(kShards * count * int64_t{sizeof(DrawCandidate)});
@@ -158,7 +163,7 @@ TEST(ShardsOfDrawsTest, DrawAsFromTheWholeRow) {
     EXPECT_EQ(got[i].id, want[i].id < 0 ? -1 : want[i].id - 1000);
     EXPECT_TRUE(got[i].largest == want[i].largest || std::isnan(want[i].largest));
     EXPECT_EQ(std::isnan(got[i].largest), std::isnan(want[i].largest));
-    EXPECT_EQ(At<int32_t>(newest, rows[i] + 1), std::max(got[i].id, 0));
+    EXPECT_EQ(At<int32_t>(newest, rows[i] + 1), i + 1 < count ? std::max(got[i].id, 0) : -5);
   }
   EXPECT_EQ(At<int32_t>(newest, 1), -5);  // of a row that nobody draws from
 }

@@ -101,49 +101,129 @@ std::vector<Drawing> Drawings(int64_t tokens, uint32_t seed) {
   return drawings;
 }
 
+// Draws from rows of all shapes, which begin with the `seed`th; every second seed has masks.
+void ExpectTheSamplers(int64_t tokens, const std::vector<Drawing>& drawings, uint32_t seed) {
+  const auto rows = static_cast<int64_t>(drawings.size());
+  Problem problem(tokens, rows + seed);
+  Shape(problem, rows + seed);
+  problem.logits.erase(problem.logits.begin(), problem.logits.begin() + seed * problem.stride);
+  // Some tokens may be drawn, never less than one.
+  std::vector<uint32_t> masks;
+  std::mt19937 random(seed);
+  const int64_t words = MaskWords(tokens);
+  if (seed % 2 == 1) {
+    masks.resize(rows * words);
+    for (uint32_t& word : masks) word = random() & random();
+    for (int64_t r = 0; r < rows; ++r) {
+      masks[r * words + tokens / 2 / 32] |= uint32_t{1} << (tokens / 2 % 32);
+    }
+  }
+  Slots slots(drawings, tokens);
+  const std::vector<DeviceDraw> drawn = slots.Draw(problem, drawings, masks);
+  for (int64_t r = 0; r < rows; ++r) {
+    SCOPED_TRACE(r);
+    const Drawing& of = drawings[r];
+    const auto mask = absl::MakeConstSpan(masks);
+    ExpectSame(of, of.Question(tokens, masks.empty() ? mask : mask.subspan(r * words, words)),
+               drawn[r], {problem.Row(r), static_cast<size_t>(tokens)});
+    const int32_t newest = std::max(drawn[r].id, 0);
+    EXPECT_EQ(At<int32_t>(slots.newest, r), newest);
+    const int64_t end = r * slots.stride + 230;
+    EXPECT_EQ(At<int32_t>(slots.histories, end), slots.DrawOf(of, 0).remembers() ? newest : -7);
+    EXPECT_EQ(At<int32_t>(slots.histories, end + 1), -7);
+    if (of.params.mirostat_tau > 0) {
+      EXPECT_EQ(At<float>(slots.mus, r), drawn[r].mu);
+    }
+  }
+}
+
 TEST(SampledDrawsTest, AreTheSamplers) {
   SKEIN_NEED_HOPPER();
   for (const int64_t tokens : {1, 2, 9, 500, 8192, 50257, 128256}) {
     SCOPED_TRACE(tokens);
     for (uint32_t seed = 0; seed < 4; ++seed) {
-      const std::vector<Drawing> drawings = Drawings(tokens, seed);
-      const auto rows = static_cast<int64_t>(drawings.size());
-      // Another shape for each variant.
-      Problem problem(tokens, rows + seed);
-      Shape(problem, rows + seed);
-      problem.logits.erase(problem.logits.begin(), problem.logits.begin() + seed * problem.stride);
-      // Some tokens may be drawn in every second run, never less than one.
-      std::vector<uint32_t> masks;
-      std::mt19937 random(seed);
-      if (seed % 2 == 1) {
-        masks.resize(rows * MaskWords(tokens));
-        for (uint32_t& word : masks) word = random() & random();
-        for (int64_t r = 0; r < rows; ++r) {
-          masks[r * MaskWords(tokens) + tokens / 2 / 32] |= uint32_t{1} << (tokens / 2 % 32);
-        }
-      }
-      Slots slots(drawings, tokens);
-      const std::vector<DeviceDraw> drawn = slots.Draw(problem, drawings, masks);
-      for (int64_t r = 0; r < rows; ++r) {
-        SCOPED_TRACE(r);
-        const Drawing& of = drawings[r];
-        const auto mask = absl::MakeConstSpan(masks);
-        ExpectSame(of,
-                   of.Question(tokens, masks.empty() ? mask
-                                                     : mask.subspan(r * MaskWords(tokens),
-                                                                    MaskWords(tokens))),
-                   drawn[r], {problem.Row(r), static_cast<size_t>(tokens)});
-        const int32_t newest = std::max(drawn[r].id, 0);
-        EXPECT_EQ(At<int32_t>(slots.newest, r), newest);
-        const int64_t end = r * slots.stride + 230;
-        EXPECT_EQ(At<int32_t>(slots.histories, end), slots.DrawOf(of, 0).remembers() ? newest : -7);
-        EXPECT_EQ(At<int32_t>(slots.histories, end + 1), -7);
-        if (of.params.mirostat_tau > 0) {
-          EXPECT_EQ(At<float>(slots.mus, r), drawn[r].mu);
-        }
-      }
+      ExpectTheSamplers(tokens, Drawings(tokens, seed), seed);
     }
   }
+}
+
+// What a sanitizer can look at in a minute; the ties of some rows are more than are listed.
+TEST(FewDrawsTest, AreTheSamplers) {
+  SKEIN_NEED_HOPPER();
+  constexpr int64_t kTokens = 5000;
+  for (uint32_t seed = 0; seed < 2; ++seed) {
+    const std::vector<Drawing> all = Drawings(kTokens, seed);
+    std::vector<Drawing> few;
+    for (size_t d = 3; d < all.size(); d += 6) few.push_back(all[d]);
+    ExpectTheSamplers(kTokens, few, seed);
+  }
+}
+
+// Each sum has one order: a row gives the same bits whatever is drawn beside it, and wherever it
+// lies.
+TEST(SampledDrawsTest, NeighboursLeaveBitsAlone) {
+  SKEIN_NEED_HOPPER();
+  constexpr int64_t kTokens = 20000;
+  std::vector<Drawing> drawings = Drawings(kTokens, 7);
+  for (Drawing& drawing : drawings) drawing.params.logprobs = 0;
+  const auto rows = static_cast<int64_t>(drawings.size());
+  Problem problem(kTokens, rows);
+  Shape(problem, rows);
+  const std::vector<DeviceDraw> together = Slots(drawings, kTokens).Draw(problem, drawings, {});
+  for (int64_t r = 0; r < rows; r += 3) {
+    SCOPED_TRACE(r);
+    Problem one(kTokens, 1);
+    std::copy_n(problem.Row(r), kTokens, one.Row(0));
+    const std::vector<Drawing> alone = {drawings[r]};
+    const DeviceDraw drawn = Slots(alone, kTokens).Draw(one, alone, {}).at(0);
+    EXPECT_EQ(drawn.id, together[r].id);
+    EXPECT_EQ(drawn.told.sum, together[r].told.sum);
+    if (drawings[r].params.mirostat_tau > 0) {
+      EXPECT_EQ(drawn.mu, together[r].mu);
+    }
+  }
+}
+
+// A prompt's tokens: nothing is drawn, nothing changes.
+TEST(SampledDrawsTest, TellOfTokensThatAreNamed) {
+  SKEIN_NEED_HOPPER();
+  for (const int64_t tokens : {7, 128256}) {
+    SCOPED_TRACE(tokens);
+    Problem problem(tokens, 6);
+    Shape(problem, 6);
+    problem.Row(5)[tokens / 3] = kNan;
+    const std::vector<Drawing> drawings(6, {.params = {.presence_penalty = 1}});
+    Slots slots(drawings, tokens);
+    std::vector<SampledDraw> draws;
+    for (int32_t r = 0; r < 6; ++r) {
+      draws.push_back({.row = r, .slot = r, .logprobs = 4 * r, .token = 0, .leaves = false});
+      draws.back().token = static_cast<int32_t>(r < 3 ? r : tokens - r + 2);
+    }
+    const std::vector<DeviceDraw> told = slots.Draw(problem, draws, {});
+    for (int32_t r = 0; r < 6; ++r) {
+      SCOPED_TRACE(r);
+      ExpectSame({.params = {.logprobs = 4 * r}},
+                 {.vocabulary = tokens, .token = draws[r].token, .logprobs = 4 * r}, told[r],
+                 {problem.Row(r), static_cast<size_t>(tokens)});
+      EXPECT_EQ(At<int32_t>(slots.newest, r), -7);
+      EXPECT_EQ(At<int32_t>(slots.histories, r * slots.stride), -7);
+    }
+  }
+}
+
+TEST(SampledDrawsTest, LeaveNothingWhereTheyAreToLeaveNothing) {
+  SKEIN_NEED_HOPPER();
+  Problem problem(500, 1);
+  const std::vector<Drawing> drawings = {
+      {.params = {.presence_penalty = 1, .mirostat_tau = 3}, .prompt = {1, 2}, .mu = 5}};
+  Slots slots(drawings, 500);
+  std::vector<SampledDraw> draws = {slots.DrawOf(drawings[0], 0)};
+  draws[0].leaves = false;
+  const DeviceDraw drawn = slots.Draw(problem, draws, {}).at(0);
+  ExpectSame(drawings[0], drawings[0].Question(500, {}), drawn, {problem.Row(0), 500});
+  EXPECT_EQ(At<int32_t>(slots.newest, 0), -7);
+  EXPECT_EQ(At<int32_t>(slots.histories, 2), -7);
+  EXPECT_EQ(At<float>(slots.mus, 0), 5);
 }
 
 // What a draw leaves with its slot is what the next one needs.

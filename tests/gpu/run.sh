@@ -68,8 +68,11 @@ rows() {
   while read -r part program seconds arguments; do
     case $1 in
       memcheck | racecheck)
-        [[ $part =~ ^(kernels|engine)$ ]] || continue
-        seconds=$((seconds * sanitizer_factor))
+        if [[ $part != checks ]]; then
+          [[ $part =~ ^(kernels|engine)$ ]] || continue
+          ! grep -qE "^checks +$program " "$table" || continue
+          seconds=$((seconds * sanitizer_factor))
+        fi
         ;;
       "$part") ;;
       *) continue ;;

@@ -107,6 +107,11 @@ PATH=$root/path:$PATH
 counts '3 passed, 0 failed, 0 skipped' --part memcheck good_test
 counts '3 passed, 1 failed, 0 skipped' --part racecheck good_test
 says 'status 99, and no case failed'
+# A program may have a row of its own for that.
+test_program kernels large_test 60 'Fake.Passes*'
+test_program checks large_test 60 'Fake.Passes'
+sed -i "s/'Fake/\"\$@\" '&/" "$project/bazel-bin/kernels/cuda/large_test"
+counts '1 passed, 0 failed, 0 skipped' --part memcheck large_test
 
 # As in a package, called from elsewhere.
 mkdir "$project/gpu" && cp "$project/bazel-bin/kernels/cuda/good_test" "$project/gpu"
