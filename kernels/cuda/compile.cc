@@ -17,6 +17,7 @@
 #include "base/dtype.h"
 #include "base/status_util.h"
 #include "kernels/cuda/batch_invariant_linear.h"
+#include "kernels/cuda/check_kernels.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/few_rows_linear.h"
@@ -42,23 +43,17 @@ class Compiled final : public CompiledProgram {
         bindings_(bindings),
         weights_(static_cast<const CudaWeights*>(bindings.weights)),
         kv_(static_cast<const CudaKv*>(bindings.kv)),
-        w_(std::move(workspace)) {}
+        w_(std::move(workspace)),
+        dtype_(DTypeOfMatrices(program)) {}
 
   absl::Status Compile() {
-    SKEIN_RETURN_IF_ERROR(ChooseDType());
-    if (program_.logits >= 0 && DTypeOf(program_.logits) != DType::kF32) {
-      return absl::UnimplementedError("logits of other than F32");
-    }
+    SKEIN_RETURN_IF_ERROR(CheckKernels(program_, kv_ == nullptr ? nullptr : &kv_->spec()));
     if (program_.deterministic) SKEIN_RETURN_IF_ERROR(NeedHopper("--deterministic"));
-    SKEIN_RETURN_IF_ERROR(CheckHop(program_.input));
-    SKEIN_RETURN_IF_ERROR(CheckHop(program_.output));
     for (size_t i = 0; i < program_.ops.size(); ++i) {
       before_ = i > 0 ? &program_.ops[i - 1] : nullptr;
       next_ = i + 1 < program_.ops.size() ? &program_.ops[i + 1] : nullptr;
       fused_ = false;
-      const absl::Status status =
-          std::visit([&](const auto& op) { return Add(op); }, program_.ops[i]);
-      SKEIN_RETURN_IF_ERROR(Annotate(status, absl::StrCat("operation ", i)));
+      std::visit([&](const auto& op) { Add(op); }, program_.ops[i]);
       marks_.resize(steps_.size(), MarkOf(i));
       if (fused_) ++i;
     }
@@ -142,44 +137,7 @@ class Compiled final : public CompiledProgram {
     return At(id).rows == BufferSpec::Rows::kTokens ? shape.rows : shape.outputs;
   }
 
-  // All is of one dtype of 16 bits, what is of F32 aside.
-  absl::Status ChooseDType() {
-    dtype_ = DTypeOfMatrices(program_);  // its weights were held against it
-    const std::string computes =
-        absl::StrCat("; GPUs compute this Program in ", std::string(DTypeName(dtype_)));
-    for (const BufferSpec& buffer : program_.buffers) {
-      if (buffer.dtype == dtype_ || buffer.dtype == DType::kF32) continue;
-      return absl::UnimplementedError(absl::StrCat("buffer ", buffer.name, " is of ",
-                                                   std::string(DTypeName(buffer.dtype)), computes));
-    }
-    const KvDType own = dtype_ == DType::kF16 ? KvDType::kF16 : KvDType::kBF16;
-    if (kv_ != nullptr && kv_->spec().dtype != own && kv_->spec().dtype != KvDType::kInt8) {
-      return absl::UnimplementedError(absl::StrCat(
-          "the cache is neither of int8 nor of the activations' dtype, as --kv-dtype has it",
-          computes));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckHop(BufferId port) const {
-    if (port < 0 || DTypeOf(port) == program_.hop_dtype) return absl::OkStatus();
-    return absl::UnimplementedError(absl::StrCat(
-        "hops of ", std::string(DTypeName(program_.hop_dtype)), " with activations of ",
-        std::string(DTypeName(DTypeOf(port))), "; on GPUs they are equal"));
-  }
-  // For what kernels take in 16 bits and in F32.
-  absl::Status NeedFloats(BufferId id) const {
-    return DTypeOf(id) == DType::kF32 ? absl::OkStatus() : Need16Bits(id);
-  }
-  // For what they take in 16 bits only.
-  absl::Status Need16Bits(BufferId id) const {
-    if (DTypeOf(id) == dtype_) return absl::OkStatus();
-    return absl::UnimplementedError(
-        absl::StrCat("buffer ", At(id).name, " is of ", std::string(DTypeName(DTypeOf(id))),
-                     "; GPUs take ", std::string(DTypeName(dtype_)), " there"));
-  }
-
-  absl::Status Add(const EmbedOp& op) {
+  void Add(const EmbedOp& op) {
     steps_.push_back([=, this](const BatchShape& shape) {
       return cuda::Enqueue(GatherRows{.in_dtype = dtype_,
                                       .out_dtype = DTypeOf(op.out),
@@ -194,26 +152,15 @@ class Compiled final : public CompiledProgram {
                                       .out_stride = Cols(op.out)},
                            w_.stream);
     });
-    return absl::OkStatus();
   }
 
-  absl::Status Add(const RmsNormOp& op) {
-    return AddNorm(op.in, /*delta=*/-1, op.gain, op.eps, op.out);
-  }
-  absl::Status Add(const AddRmsNormOp& op) {
-    return AddNorm(op.residual, op.delta, op.gain, op.eps, op.out);
-  }
+  void Add(const RmsNormOp& op) { AddNorm(op.in, /*delta=*/-1, op.gain, op.eps, op.out); }
+  void Add(const AddRmsNormOp& op) { AddNorm(op.residual, op.delta, op.gain, op.eps, op.out); }
 
-  absl::Status AddNorm(BufferId residual, BufferId delta, WeightId gain, float eps, BufferId out) {
-    SKEIN_RETURN_IF_ERROR(CheckNorm(delta, out));
+  void AddNorm(BufferId residual, BufferId delta, WeightId gain, float eps, BufferId out) {
     steps_.push_back([=, this](const BatchShape& shape) {
       return cuda::Enqueue(NormOf({residual, delta, gain, eps, out}, shape), w_.stream);
     });
-    return absl::OkStatus();
-  }
-  absl::Status CheckNorm(BufferId delta, BufferId out) const {
-    if (delta >= 0) SKEIN_RETURN_IF_ERROR(NeedFloats(delta));
-    return Need16Bits(out);
   }
   // delta < 0: there is none.
   RmsNorm NormOf(const AddRmsNormOp& op, const BatchShape& shape) const {
@@ -233,9 +180,7 @@ class Compiled final : public CompiledProgram {
             .out_stride = cols};
   }
 
-  absl::Status Add(const AddOp& op) {
-    SKEIN_RETURN_IF_ERROR(NeedFloats(op.delta));
-    if (DTypeOf(op.out) != DTypeOf(op.residual)) return Need16Bits(op.out);
+  void Add(const AddOp& op) {
     steps_.push_back([=, this](const BatchShape& shape) {
       const int64_t rows = RowsOf(op.out, shape);
       const int64_t cols = Cols(op.out);
@@ -257,7 +202,6 @@ class Compiled final : public CompiledProgram {
                                    .out_stride = cols},
                            w_.stream);
     });
-    return absl::OkStatus();
   }
 
   // The kernel that was the fastest in steps of 8B and 1B models on an H200. With fewer tiles than
@@ -329,26 +273,16 @@ class Compiled final : public CompiledProgram {
                              : Activate(*swiglu, GateUpLayout::kInterleaved, shape);
   }
 
-  absl::Status Add(const MatMulOp& op) {
-    SKEIN_RETURN_IF_ERROR(Need16Bits(op.in));
-    const WeightSpec& spec = program_.weights[op.weight].spec;
-    if (spec.rows % 8 != 0 || spec.cols % 8 != 0) {
-      return absl::UnimplementedError(absl::StrCat("weight ", program_.weights[op.weight].name,
-                                                   " is ", spec.rows, " by ", spec.cols,
-                                                   "; GPUs multiply multiples of 8"));
-    }
+  void Add(const MatMulOp& op) {
     const auto* swiglu = next_ == nullptr ? nullptr : std::get_if<SwiGluOp>(next_);
     if (!weights_->interleaved(op.weight) || swiglu == nullptr) {
       steps_.push_back([=, this](const BatchShape& shape) { return Multiply(op, nullptr, shape); });
-      return absl::OkStatus();
+      return;
     }
     fused_ = true;
-    SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
-    SKEIN_RETURN_IF_ERROR(Need16Bits(swiglu->out));
     steps_.push_back([=, this, swiglu = *swiglu](const BatchShape& shape) {
       return Multiply(op, &swiglu, shape);
     });
-    return absl::OkStatus();
   }
 
   absl::Status Activate(const SwiGluOp& op, GateUpLayout layout, const BatchShape& shape) const {
@@ -362,16 +296,12 @@ class Compiled final : public CompiledProgram {
                                 .out_stride = Cols(op.out)},
                          w_.stream);
   }
-  absl::Status Add(const SwiGluOp& op) {
-    SKEIN_RETURN_IF_ERROR(Need16Bits(op.gate_up));
-    SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
+  void Add(const SwiGluOp& op) {
     steps_.push_back(
         [=, this](const BatchShape& shape) { return Activate(op, GateUpLayout::kHalves, shape); });
-    return absl::OkStatus();
   }
 
-  absl::Status Add(const RopeAppendKvOp& op) {
-    SKEIN_RETURN_IF_ERROR(Need16Bits(op.qkv));
+  void Add(const RopeAppendKvOp& op) {
     steps_.push_back([=, this](const BatchShape& shape) {
       return cuda::Enqueue(
           RopeAppendKv{.dtype = dtype_,
@@ -385,7 +315,6 @@ class Compiled final : public CompiledProgram {
                        .kv_slots = w_.At<int64_t>(w_.places.kv_slots)},
           w_.stream);
     });
-    return absl::OkStatus();
   }
 
   PagedBatch Paged(const BatchShape& shape) const {
@@ -397,13 +326,7 @@ class Compiled final : public CompiledProgram {
             .page_table_stride = w_.page_table_stride};
   }
 
-  absl::Status Add(const AttentionOp& op) {
-    SKEIN_RETURN_IF_ERROR(Need16Bits(op.qkv));
-    SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
-    if (op.heads / op.kv_heads > kMaxGroup) {
-      return absl::UnimplementedError(absl::StrCat(
-          op.heads, " heads on ", op.kv_heads, " KV heads; GPUs do up to ", kMaxGroup, " on each"));
-    }
+  void Add(const AttentionOp& op) {
     // Layers of equal windows have one plan. It goes before the first operation, so that attention
     // need not wait for it.
     const int64_t place = w_.places.decode_plans.at(op.window);
@@ -462,11 +385,9 @@ class Compiled final : public CompiledProgram {
                            .form = HopperForms() ? PrefillForm::kWarpgroups : PrefillForm::kWarps},
           w_.stream);
     });
-    return absl::OkStatus();
   }
 
-  absl::Status Add(const GatherRowsOp& op) {
-    if (DTypeOf(op.out) != DTypeOf(op.in)) SKEIN_RETURN_IF_ERROR(Need16Bits(op.in));
+  void Add(const GatherRowsOp& op) {
     steps_.push_back([=, this](const BatchShape& shape) {
       return cuda::Enqueue(GatherRows{.in_dtype = DTypeOf(op.in),
                                       .out_dtype = DTypeOf(op.out),
@@ -480,20 +401,17 @@ class Compiled final : public CompiledProgram {
                                       .out_stride = Cols(op.in)},
                            w_.stream);
     });
-    return absl::OkStatus();
   }
 
-  absl::Status Add(const AllReduceOp& op) {
+  void Add(const AllReduceOp& op) {
     const auto* norm = next_ == nullptr ? nullptr : std::get_if<AddRmsNormOp>(next_);
     fused_ = norm != nullptr && norm->delta == op.buffer;
     if (fused_) {
-      SKEIN_RETURN_IF_ERROR(CheckNorm(norm->delta, norm->out));
       steps_.push_back(
           [=, this, norm = *norm](const BatchShape& shape) { return SumAndNorm(op, norm, shape); });
     } else {
       steps_.push_back([=, this](const BatchShape& shape) { return Sum(op, shape); });
     }
-    return absl::OkStatus();
   }
   View ViewOf(BufferId id, const BatchShape& shape) const {
     return {w_.Buffer(id, shape.batch), DTypeOf(id), RowsOf(id, shape), Cols(id)};
@@ -525,7 +443,7 @@ class Compiled final : public CompiledProgram {
   const CudaWeights* const weights_;
   const CudaKv* const kv_;
   const Workspace w_;
-  DType dtype_ = DType::kBF16;  // of what has 16 bits
+  const DType dtype_;           // of what has 16 bits; its weights were held against it
   const Op* before_ = nullptr;  // of the one that is added
   const Op* next_ = nullptr;
   bool fused_ = false;         // the next operation was done, too

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "base/status_util.h"
+#include "kernels/cuda/check_kernels.h"
 #include "kernels/cuda/copy_page.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_places.h"
@@ -77,13 +78,6 @@ class CudaWeights::PinnedStaging final : public Staging {
   std::unique_ptr<Lent> lent_;
   const int64_t bytes_;
 };
-
-DType DTypeOfMatrices(const Program& program) {
-  for (const BufferSpec& buffer : program.buffers) {
-    if (buffer.dtype == DType::kBF16 || buffer.dtype == DType::kF16) return buffer.dtype;
-  }
-  return DType::kBF16;
-}
 
 absl::StatusOr<std::unique_ptr<CudaWeights>> CudaWeights::Create(const Program& program,
                                                                  int device) {

@@ -17,13 +17,9 @@
 
 namespace skein::kernels::cuda {
 
-// Returns the dtype of 16 bits that a GPU computes a Program in, its buffers': BF16 where none has
-// one.
-DType DTypeOfMatrices(const Program& program);
-
-// Matrices of that dtype, row-major as they come, and vectors as F32. A matrix of gates and ups
-// that only a SwiGluOp reads the product of is interleaved, so that a tile of its product has both:
-// 8 rows of gates, their 8 ups, the next 8 gates ...
+// Matrices of DTypeOfMatrices, row-major as they come, and vectors as F32. A matrix of gates and
+// ups that only a SwiGluOp reads the product of is interleaved, so that a tile of its product has
+// both: 8 rows of gates, their 8 ups, the next 8 gates ...
 class CudaWeights final : public Weights {
  public:
   // Unimplemented for a matrix of another dtype, with its name.

@@ -18,9 +18,6 @@
 
 namespace skein::kernels::cuda {
 
-// Query heads that share a KV head, at most: the rows of one mma.
-inline constexpr int kMaxGroup = 16;
-
 struct PlanDecode {
   PagedBatch batch;
   int32_t kv_heads = 0;

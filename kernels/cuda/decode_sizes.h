@@ -5,6 +5,9 @@
 
 namespace skein::kernels::cuda {
 
+// Query heads that share a KV head, at most: the rows of one mma.
+inline constexpr int kMaxGroup = 16;
+
 // Warps of a block, one block a multiprocessor: each is a worker, has its own ring and never waits
 // for another.
 inline constexpr int kDecodeWarps = 8;
