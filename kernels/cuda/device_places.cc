@@ -24,6 +24,12 @@ constexpr int64_t RoundUp(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// Of a row of the whole vocabulary, in floats.
+int64_t GatheredStride(const Program& program) {
+  constexpr int64_t kVector = 4;
+  return (program.vocab_size + kVector - 1) / kVector * kVector;
+}
+
 // Beyond, launches are hidden behind what they launch.
 constexpr int32_t kMostGraphRows = 512;
 
@@ -114,6 +120,11 @@ int64_t CandidateFloats(const Program& program, const Limits& limits) {
   return int64_t{2} * program.vocab_shards * limits.outputs;
 }
 
+int64_t DrawFloats(const Program& program, const Limits& limits) {
+  if (program.logits < 0 || program.vocab_shards <= 1) return 0;
+  return std::max(CandidateFloats(program, limits), kSampledAtOnce * GatheredStride(program));
+}
+
 DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int64_t page_size,
                            int32_t multiprocessors) {
   DevicePlaces places;
@@ -150,8 +161,7 @@ DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int64_t
     places.mus = ints(limits.slots);
   }
   if (program.logits >= 0 && program.vocab_shards > 1) {
-    constexpr int64_t kVector = 4;
-    places.gathered_stride = (program.vocab_size + kVector - 1) / kVector * kVector;
+    places.gathered_stride = GatheredStride(program);
     places.gathered = ints(kSampledAtOnce * places.gathered_stride);
     places.candidates = ints(CandidateFloats(program, limits));
   }

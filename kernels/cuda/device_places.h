@@ -71,6 +71,9 @@ inline constexpr int64_t kSampledAtOnce = 32;
 
 // Floats of all shards' candidates for a batch's greedy draws: DrawCandidate, [shards, draws].
 int64_t CandidateFloats(const Program& program, const Limits& limits);
+// The most floats that shards sum up at once to draw: those, or rows of the vocabulary. 0 where
+// this shard has all logits, or none.
+int64_t DrawFloats(const Program& program, const Limits& limits);
 
 // In bytes from the begin.
 struct DevicePlaces {

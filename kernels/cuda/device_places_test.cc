@@ -97,6 +97,8 @@ TEST(PlaceOnDeviceTest, HasRoomForWhatDrawsDependOn) {
   program.vocab_shards = 2;
   const DevicePlaces shard = PlaceOnDevice(program, limits, 16, 132);
   EXPECT_EQ(shard.gathered_stride, 36);
+  EXPECT_EQ(DrawFloats(program, limits), kSampledAtOnce * 36);
+  EXPECT_EQ(DrawFloats(program, {.outputs = 800}), 2 * 2 * 800);
   EXPECT_GE(shard.bytes - places.bytes, kSampledAtOnce * 36 * 4 + 2 * 2 * 3 * 4);
 }
 

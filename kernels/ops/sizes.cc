@@ -36,6 +36,7 @@ ProgramSizes CudaSizes(const Program& program, const KvSpec& kv, const Limits& l
   sizes.context = cuda::kContextBytes + cuda::kLibraryBytes;
   sizes.graphs = cuda::GraphBytes(program, limits);
   sizes.pinned = cuda::MostPinnedBytes(program, limits);
+  sizes.draws = DTypeBytes(DType::kF32, cuda::DrawFloats(program, limits));
   return sizes;
 }
 

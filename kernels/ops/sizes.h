@@ -24,6 +24,7 @@ struct ProgramSizes {
   int64_t context = 0;    // a GPU's: what its driver and libraries take, whatever the Program
   int64_t graphs = 0;     // captured ones
   int64_t pinned = 0;     // of the host's memory instead, where the device has its own
+  int64_t draws = 0;      // the most that a GPU's draws sum up over shards at once
 };
 // Of limits that CheckLimits takes.
 ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,

@@ -54,9 +54,11 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   if (device_sums && limits.peers) {
     memory.exchange_bytes += kernels::PeerSumBytes(limits.device, limits.tp_size);
   }
-  const DType staged = limits.deterministic ? DType::kF32 : limits.hop_dtype;
-  memory.pinned_bytes += (hops + sums - over_nccl) *
-                         DTypeBytes(staged, limits.max_micro_batch_rows * model.hidden_size);
+  // What is staged: activations of a micro-batch, for each group; draws' sums go the way of others.
+  const DType dtype = limits.deterministic ? DType::kF32 : limits.hop_dtype;
+  const int64_t staged = DTypeBytes(dtype, limits.max_micro_batch_rows * model.hidden_size);
+  if (!limits.nccl) memory.pinned_bytes += hops * staged;
+  if (sums && !device_sums) memory.pinned_bytes += std::max(staged, sizes.draws);
   return memory;
 }
 
