@@ -126,7 +126,7 @@ struct Slots {
     lists.Upload(all_lists.data(), lists.bytes());
     breakers.Upload(all_breakers.data(), breakers.bytes());
     mus.Upload(all_mus.data(), mus.bytes());
-    newest.Upload(all_histories.data(), newest.bytes());
+    newest.Upload(std::vector<int32_t>(slots, -7).data(), newest.bytes());
   }
 
   SampledDraw DrawOf(const Drawing& of, int32_t slot) const {

@@ -155,9 +155,8 @@ struct Drawer {
     return static_cast<int32_t>(reached.place & ((Place{1} << kIdBits) - 1));
   }
 
-  // What is told of a token beside its id: `logits` are as they came.
-  __device__ void Tell(int32_t id, DeviceDraw& out) const {
-    const float range = row.FindLargest();
+  // What is told of a token beside its id: logits are as they came, `range` is FindLargest's.
+  __device__ void Tell(int32_t id, float range, DeviceDraw& out) const {
     const bool finite = isfinite(row.largest);
     row.weight.scale = 1;
     row.filter = {};
@@ -189,7 +188,7 @@ struct Drawer {
   __device__ void Work(DeviceDraw& out, const uint32_t* mask) {
     Load();
     if (draw.token >= 0) {
-      Tell(draw.token, out);
+      Tell(draw.token, row.FindLargest(), out);
       row.cluster.sync();  // nobody's memory goes while another reads it
       return;
     }
@@ -203,7 +202,7 @@ struct Drawer {
     if (drawable) id = draw.temperature > 0 ? DrawByChance(range) : MostLikely();
     if (draw.logprobs >= 0 && drawable) {
       if (adjusted) Load();
-      Tell(id, out);
+      Tell(id, adjusted ? row.FindLargest() : range, out);
     }
     row.cluster.sync();  // nobody's memory goes while another reads it
     if (threadIdx.x != 0 || row.cluster.block_rank() != 0) return;
