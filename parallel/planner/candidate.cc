@@ -153,11 +153,22 @@ int64_t MaxBatchedTokens(const Job& job, const Layout& layout) {
   return std::max<int64_t>(int64_t{job.micro_batch_rows} * layout.pp_size, job.max_num_seqs);
 }
 
+// Whether some stage's shards are all on one node.
+bool SharesANode(const Job& job, const Layout& layout) {
+  for (int32_t first = 0; first < job.ranks(); first += layout.tp_size) {
+    const auto* const shards = job.machine.devices.data() + first;
+    const bool alike = std::all_of(shards, shards + layout.tp_size,
+                                   [&](const auto& device) { return device.node == shards->node; });
+    if (alike) return true;
+  }
+  return false;
+}
+
 ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {
   ReplicaLimits limits;
   limits.device = job.device;
   limits.nccl = job.machine.devices.front().nccl;
-  limits.peers = job.machine.devices.front().peers;
+  limits.peers = job.machine.devices.front().peers && SharesANode(job, layout);
   limits.tp_size = layout.tp_size;
   limits.context_length = job.context_length;
   limits.max_num_seqs = job.max_num_seqs;

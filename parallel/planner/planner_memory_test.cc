@@ -132,8 +132,19 @@ TEST(PlanJob, CountsWhatGpusExchangeByAndWhatTheirHostsPin) {
   const int64_t page = over_nccl.plans[0].ranks[0].kv_bytes / over_nccl.plans[0].pages;
   EXPECT_NEAR(static_cast<double>((by_host.plans[0].pages - over_nccl.plans[0].pages) * page),
               420 << 20, static_cast<double>(page));
-  // Staging of 256 MiB, 576 for the driver and 64 for the process, each, of 7/8 of what is free.
+  // Sums over peer memory have a buffer on each, where the two are on one host.
   machine.devices[0].nccl = machine.devices[1].nccl = true;
+  machine.devices[0].peers = machine.devices[1].peers = true;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning over_memory, plan());
+  EXPECT_THAT(Reasons(over_memory.plans[0]), HasSubstr(", exchange 430.0 MiB, programs"));
+  machine.nodes.push_back(machine.nodes[0]);
+  machine.nodes[1].host = "beta";
+  machine.devices[1].node = 1;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning between_hosts, plan());
+  EXPECT_THAT(Reasons(between_hosts.plans[0]), HasSubstr(", exchange 420.0 MiB, programs"));
+  machine.nodes.pop_back();
+  machine.devices[1].node = 0;
+  // Staging of 256 MiB, 576 for the driver and 64 for the process, each, of 7/8 of what is free.
   machine.nodes[0].memory_bytes = int64_t{1792} * 8 / 7 << 20;
   SKEIN_EXPECT_OK(plan());
   machine.nodes[0].memory_bytes -= 2 << 20;
