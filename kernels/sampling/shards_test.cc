@@ -203,6 +203,14 @@ TEST(ShardsTest, TakeADevicesDraw) {
   }
   SKEIN_ASSERT_OK_AND_ASSIGN(const serving::SampledToken got, Take(question, draw));
   ExpectSame(got, want);
+  // Of a token that it was asked about it tells the same; nothing was drawn.
+  draw.largest = draw.mu = std::nanf("");
+  draw.id = -1;
+  SKEIN_ASSERT_OK_AND_ASSIGN(serving::SampledToken told,
+                             Take({.vocabulary = 300, .token = want.id, .logprobs = 3}, draw));
+  told.mu = want.mu;
+  ExpectSame(told, want);
+  draw.largest = 7.125f;
   serving::SamplingParams greedy = params;
   greedy.temperature = 0;
   question.sampling = &greedy;
