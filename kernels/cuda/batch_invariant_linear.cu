@@ -24,102 +24,31 @@ struct Work {
 // Where steps of k begin, block by block: the last one of a block may be a short one.
 class Steps {
  public:
-  __device__ explicit Steps(const BatchInvariantLinear& op)
-      : block_cols_(static_cast<int>(op.k) / op.blocks), k_(static_cast<int>(op.k)) {
-    block_end_ = block_cols_;
-  }
-  __device__ bool left() const { return next_ < k_; }
-  __device__ int Next() {
-    const int step = next_;
-    next_ = min(step + kStepK, block_end_);
-    if (next_ == block_end_) block_end_ += block_cols_;
-    return step;
+  __device__ Steps(const BatchInvariantLinear& op, int weight_row, int in_row)
+      : block_cols_(static_cast<int>(op.k) / op.blocks),
+        k_(static_cast<int>(op.k)),
+        block_end_(block_cols_),
+        place_{0, weight_row, in_row} {}
+  __device__ bool left() const { return place_.column < k_; }
+  __device__ TilePlace Next() {
+    const TilePlace place = place_;
+    place_.column = min(place_.column + kStepK, block_end_);
+    if (place_.column == block_end_) block_end_ += block_cols_;
+    return place;
   }
 
  private:
   int block_cols_;
   int k_;
   int block_end_;
-  int next_ = 0;
-};
-
-// The fetching thread. Weights depend on no kernel before: as many as the ring takes come first.
-template <typename F>
-struct Fetcher {
-  const Work& work;
-  char* ring;
-  TileBarriers<F>& shared;
-  int weight_row;
-  int in_row;
-  uint64_t keep = EvictLast();
-
-  __device__ void Weight(int stage, int column) {
-    ExpectBytes(&shared.full[stage], F::kStageBytes);
-    TensorCopy(ring + stage * F::kStageBytes, work.weight, column, weight_row, &shared.full[stage],
-               keep);
-  }
-  __device__ void In(int stage, int column) {
-    TensorCopy(ring + stage * F::kStageBytes + kWeightBytes, work.in, column, in_row,
-               &shared.full[stage], keep);
-  }
-
-  __device__ void Run() {
-    Steps weights(work.op);
-    Steps ins(work.op);
-    int ahead = 0;
-    while (ahead < F::kStages && weights.left()) Weight(ahead++, weights.Next());
-    WaitForPrevious();
-    LetNextBegin();
-    RingPlace<F::kStages> place;
-    for (int i = 0; i < ahead; ++i) {
-      In(i, ins.Next());
-      place.Next();
-    }
-    while (weights.left()) {
-      WaitFor(&shared.empty[place.stage], place.parity ^ 1);
-      const int column = weights.Next();
-      Weight(place.stage, column);
-      In(place.stage, column);
-      place.Next();
-    }
-  }
+  TilePlace place_;
 };
 
 // A thread of a multiplying group.
 template <typename T, typename F>
-struct Multiplier {
-  static constexpr int kSums = F::kRows / 2;
-
-  const char* ring;
-  TileBarriers<F>& shared;
-  int group;
-  RingPlace<F::kStages> place;
-  float sums[kSums];
-
-  __device__ void Release(int stage) {
-    if (Lane() == 0) Arrive(&shared.empty[stage]);
-  }
-
-  // sums = of so many columns.
-  __device__ void Multiply(int columns) {
-    int before = -1;
-    Pin(sums);
-    for (int done = 0; done < columns; done += kStepK) {
-      WaitFor(&shared.full[place.stage], place.parity);
-      BeginProducts();
-      MultiplyStage<T, F>(ring, place.stage, group, columns - done, /*fresh=*/done == 0, sums);
-      CommitProducts();
-      if (before >= 0) {
-        WaitForProducts<1>();
-        Release(before);
-      }
-      before = place.stage;
-      place.Next();
-    }
-    WaitForProducts<0>();
-    Pin(sums);
-    Release(before);
-  }
+struct Multiplier : TileMultiplier<T, F> {
+  using TileMultiplier<T, F>::kSums;
+  using TileMultiplier<T, F>::sums;
 
   // sums = left + sums.
   __device__ void Join(const float (&left)[kSums]) {
@@ -133,10 +62,11 @@ struct Multiplier {
 
   // The blocks' sums as a binary tree: of the subtrees that wait for their right neighbour one
   // each of 1, 2 and 4 blocks.
+  template <bool kShort>
   __device__ void MultiplyBlocks(int blocks, int columns) {
     float one[kSums], two[kSums], four[kSums];
     for (int block = 0; block < blocks; ++block) {
-      Multiply(columns);
+      this->template Multiply<kShort>(columns);
       if ((block & 1) == 0) {
         Keep(one);
         continue;
@@ -157,7 +87,8 @@ struct Multiplier {
 };
 
 // Blocks (tiles of rows of `in`, tiles of weight rows): those that share weights run together.
-template <typename T, typename Out, typename F, bool kTree>
+// kShort: a block's last step is a short one.
+template <typename T, typename Out, typename F, bool kTree, bool kShort>
 __global__ void __launch_bounds__(kTileThreads, 1)
     BatchInvariantKernel(const __grid_constant__ Work work) {
   if constexpr (kHopper) {
@@ -174,25 +105,27 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     }
     __syncthreads();
     if (warp == kGroups * kGroupWarps) {
-      if (Lane() == 0) Fetcher<F>{work, ring, shared, weight_row, in_row}.Run();
+      if (Lane() == 0) {
+        TileFetcher<F, Steps>{work.weight, work.in, ring, shared, EvictLast()}.Run(
+            Steps(work.op, weight_row, in_row));
+      }
       __syncwarp();
     } else {
       WaitForPrevious();
       LetNextBegin();
       const BatchInvariantLinear& op = work.op;
-      Multiplier<T, F> multiplier = {ring, shared, warp / kGroupWarps};
+      Multiplier<T, F> multiplier = {{ring, shared, warp / kGroupWarps}};
       if constexpr (kTree) {
-        multiplier.MultiplyBlocks(op.blocks, static_cast<int>(op.k) / op.blocks);
+        multiplier.template MultiplyBlocks<kShort>(op.blocks, static_cast<int>(op.k) / op.blocks);
       } else {
-        multiplier.Multiply(static_cast<int>(op.k));
+        multiplier.template Multiply<kShort>(static_cast<int>(op.k));
       }
-      WriteSums<T, Out, F::kRows>(TileOut::Of(op), multiplier.sums, in_row,
-                                  weight_row + multiplier.group * kGroupRows);
+      WriteSums<Out>(TileOut::Of(op), multiplier, in_row, weight_row);
     }
   }
 }
 
-template <typename T, typename Out, typename F, bool kTree>
+template <typename T, typename Out, typename F, bool kTree, bool kShort>
 absl::Status Start(const BatchInvariantLinear& op, Stream stream) {
   Work work = {.op = op};
   SKEIN_ASSIGN_OR_RETURN(work.weight,
@@ -200,21 +133,28 @@ absl::Status Start(const BatchInvariantLinear& op, Stream stream) {
   SKEIN_ASSIGN_OR_RETURN(work.in, MapOf(op.dtype, op.in, op.rows, op.k, op.in_stride, F::kRows));
   const dim3 grid(static_cast<unsigned>((op.rows + F::kRows - 1) / F::kRows),
                   static_cast<unsigned>((op.n + kTileRows - 1) / kTileRows));
-  return Launch(BatchInvariantKernel<T, Out, F, kTree>,
+  return Launch(BatchInvariantKernel<T, Out, F, kTree, kShort>,
                 {"BatchInvariantLinear", grid, dim3(kTileThreads), F::kLaunchBytes}, stream, work);
 }
 
 // However many rows a tile has, a row's sums are added by the same instructions in the same order.
 // The subtrees that wait leave registers for tiles of 64 rows.
-template <typename T, typename Out>
+template <typename T, typename Out, bool kShort>
 absl::Status StartForRows(const BatchInvariantLinear& op, Stream stream) {
   if (op.blocks > 1) {
-    if (op.rows <= 16) return Start<T, Out, Form<16>, true>(op, stream);
-    return Start<T, Out, Form<64>, true>(op, stream);
+    if (op.rows <= 16) return Start<T, Out, Form<16>, true, kShort>(op, stream);
+    return Start<T, Out, Form<64>, true, kShort>(op, stream);
   }
-  if (op.rows <= 16) return Start<T, Out, Form<16>, false>(op, stream);
-  if (op.rows <= 64) return Start<T, Out, Form<64>, false>(op, stream);
-  return Start<T, Out, Form<256>, false>(op, stream);
+  if (op.rows <= 16) return Start<T, Out, Form<16>, false, kShort>(op, stream);
+  if (op.rows <= 64) return Start<T, Out, Form<64>, false, kShort>(op, stream);
+  return Start<T, Out, Form<256>, false, kShort>(op, stream);
+}
+
+// Without short steps the compiler sees that products follow each other, and lets them.
+template <typename T, typename Out>
+absl::Status StartForColumns(const BatchInvariantLinear& op, Stream stream) {
+  return op.k / op.blocks % kStepK == 0 ? StartForRows<T, Out, false>(op, stream)
+                                        : StartForRows<T, Out, true>(op, stream);
 }
 
 }  // namespace
@@ -247,13 +187,14 @@ absl::Status Enqueue(const BatchInvariantLinear& op, Stream stream) {
   SKEIN_RETURN_IF_ERROR(NeedHopper("BatchInvariantLinear"));
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
     return WithFloatOr<T>(op.out_dtype, op.dtype, [&]<typename Out>(TypeTag<Out>) {
-      return StartForRows<T, Out>(op, stream);
+      return StartForColumns<T, Out>(op, stream);
     });
   });
 }
 
 const void* KernelOfBatchInvariantLinear() {
-  return reinterpret_cast<const void*>(BatchInvariantKernel<__nv_bfloat16, float, Form<16>, false>);
+  return reinterpret_cast<const void*>(
+      BatchInvariantKernel<__nv_bfloat16, float, Form<16>, false, false>);
 }
 
 }  // namespace skein::kernels::cuda

@@ -29,6 +29,7 @@
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append_kv.h"
+#include "kernels/cuda/split_k_linear.h"
 #include "kernels/cuda/stream_k_linear.h"
 #include "kernels/cuda/stream_k_sizes.h"
 #include "kernels/cuda/swiglu.h"
@@ -145,7 +146,7 @@ void BenchProduct(
             seconds);
 }
 
-// FewRowsLinear or StreamKLinear; `op` has what only one of them has.
+// FewRowsLinear, SplitKLinear or StreamKLinear; `op` has what only one of them has.
 template <typename Linear>
 void BenchOwn(Bench& bench, const char* kernel, const Matrix& m, int64_t rows, Linear op) {
   op.swiglu = m.swiglu;
@@ -155,7 +156,7 @@ void BenchOwn(Bench& bench, const char* kernel, const Matrix& m, int64_t rows, L
   op.in_stride = m.k;
   op.weight_stride = m.k;
   op.out_stride = m.swiglu ? m.n / 2 : m.n;
-  op.multiprocessors = bench.multiprocessors();
+  if constexpr (requires { op.multiprocessors; }) op.multiprocessors = bench.multiprocessors();
   BenchProduct(bench, kernel, m, rows, m.swiglu,
                [&](const void* in, const void* weight, void* out) {
                  op.in = in;
@@ -168,6 +169,11 @@ void BenchOwn(Bench& bench, const char* kernel, const Matrix& m, int64_t rows, L
 void BenchFewRows(Bench& bench, const Matrix& m, int64_t rows) {
   if (!HopperForms()) return;
   BenchOwn(bench, "few rows", m, rows, FewRowsLinear{});
+}
+
+void BenchSplitK(Bench& bench, const Matrix& m, int64_t rows) {
+  if (!HopperForms() || SplitKBlocks(m.n) == 1) return;
+  BenchOwn(bench, "split-K", m, rows, SplitKLinear{.blocks = SplitKBlocks(m.n)});
 }
 
 void BenchStreamK(Bench& bench, const Matrix& m, int64_t rows) {
@@ -476,7 +482,10 @@ void RunAll(Bench& bench) {
     for (const Matrix& m : matrices) BenchFewRows(bench, m, rows);
   }
   for (const int64_t rows : {1, 8, 16, 32, 64}) {
-    for (const Matrix& m : matrices) BenchStreamK(bench, m, rows);
+    for (const Matrix& m : matrices) {
+      BenchSplitK(bench, m, rows);
+      BenchStreamK(bench, m, rows);
+    }
   }
   for (const int64_t rows : {1, 8, 16, 32, 64, 128, 192, 256, 2048}) {
     for (int i = 0; i < 5; ++i) BenchBlas(bench, matrices[i], rows);

@@ -74,6 +74,18 @@ struct RingPlace {
   }
 };
 
+// How L2 keeps what is read once, and what is read again.
+__device__ inline uint64_t EvictFirst() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint64_t EvictLast() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // `bytes`, a multiple of 16, to `to`; both 16-byte aligned.
 __device__ inline void BulkCopy(void* to, const void* from, uint32_t bytes,
                                 ArrivalBarrier* barrier) {
@@ -83,19 +95,33 @@ __device__ inline void BulkCopy(void* to, const void* from, uint32_t bytes,
       "l"(from), "r"(bytes), "r"(SharedAddress(barrier))
       : "memory");
 }
+__device__ inline void BulkCopy(void* to, const void* from, uint32_t bytes, ArrivalBarrier* barrier,
+                                uint64_t cache_policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(SharedAddress(to)),
+      "l"(from), "r"(bytes), "r"(SharedAddress(barrier)), "l"(cache_policy)
+      : "memory");
+}
 
 // Of a barrier that WarpCopy arrives at.
 inline constexpr uint32_t kCopyArrivals = kHopper ? 1 : kWarp;
 
 // By all lanes of a warp: each copies its `bytes`, which may be 0; `total` is their sum. In
 // Hopper's form these are bulk copies; else the lanes copy one lane's bytes after the other's, 16
-// each at once.
-__device__ inline void WarpCopy(void* to, const void* from, uint32_t bytes, uint32_t total,
-                                ArrivalBarrier* barrier) {
+// each at once. kOnce: nobody reads them again soon.
+template <bool kOnce = false>
+__device__ void WarpCopy(void* to, const void* from, uint32_t bytes, uint32_t total,
+                         ArrivalBarrier* barrier) {
   if constexpr (kHopper) {
     if (Lane() == 0) ExpectBytes(barrier, total);
     __syncwarp();
-    if (bytes > 0) BulkCopy(to, from, bytes, barrier);
+    if (bytes == 0) return;
+    if constexpr (kOnce) {
+      BulkCopy(to, from, bytes, barrier, EvictFirst());
+    } else {
+      BulkCopy(to, from, bytes, barrier);
+    }
   } else {
     const auto source = reinterpret_cast<unsigned long long>(from);
     unsigned left = __ballot_sync(0xffffffffu, bytes > 0);
@@ -128,17 +154,6 @@ __device__ inline void TensorCopy(void* to, const CUtensorMap& map, int x, int y
 }
 __device__ inline void PrefetchMap(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-// For what is read once, and for what is read again.
-__device__ inline uint64_t EvictFirst() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ inline uint64_t EvictLast() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
 }
 
 // Between this thread's own accesses to shared memory and later bulk copies to the same place.

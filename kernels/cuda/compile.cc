@@ -29,6 +29,7 @@
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append_kv.h"
+#include "kernels/cuda/split_k_linear.h"
 #include "kernels/cuda/stream_k_linear.h"
 #include "kernels/cuda/stream_k_sizes.h"
 #include "kernels/cuda/swiglu.h"
@@ -207,13 +208,20 @@ class Compiled final : public CompiledProgram {
   // The kernel that was the fastest in steps of 8B and 1B models on an H200. With fewer tiles than
   // 32, too many blocks share one; with many rows, a tile that blocks share costs more than
   // cuBLASLt's ways to split.
-  enum class ProductKind { kFewRows, kStreamK, kBlas, kBatchInvariant };
+  enum class ProductKind { kFewRows, kSplitK, kStreamK, kBlas, kBatchInvariant };
+  // Whether clusters take at least half of the multiprocessors.
+  bool SplitKPays(const WeightSpec& weight) const {
+    const int64_t blocks = SplitKBlocks(weight.rows);
+    const int64_t tiles = (weight.rows + kStreamKTileRows - 1) / kStreamKTileRows;
+    return blocks > 1 && 2 * tiles * blocks >= w_.multiprocessors;
+  }
   ProductKind KindOf(int64_t rows, const WeightSpec& weight) const {
     if (program_.deterministic) return ProductKind::kBatchInvariant;
     if (!HopperForms()) return ProductKind::kBlas;
     const int64_t tiles = weight.rows / kStreamKTileRows;
     const bool split_pays = tiles >= (rows <= 32 ? 32 : w_.multiprocessors);
     if (rows <= 4 || (rows <= kFewRows && !split_pays)) return ProductKind::kFewRows;
+    if (rows > kFewRows && rows <= kSplitKRows && SplitKPays(weight)) return ProductKind::kSplitK;
     return rows <= kStreamKRows && split_pays ? ProductKind::kStreamK : ProductKind::kBlas;
   }
 
@@ -258,6 +266,8 @@ class Compiled final : public CompiledProgram {
       case ProductKind::kFewRows:
         return cuda::Enqueue(linear(FewRowsLinear{.multiprocessors = w_.multiprocessors}),
                              w_.stream);
+      case ProductKind::kSplitK:
+        return cuda::Enqueue(linear(SplitKLinear{.blocks = SplitKBlocks(spec.rows)}), w_.stream);
       case ProductKind::kStreamK:
         return cuda::Enqueue(
             linear(StreamKLinear{.multiprocessors = w_.multiprocessors,

@@ -39,21 +39,26 @@ struct Cursor {
   }
 };
 
-// Page ids of a sequence, 32 at a time, one a lane.
+// Page ids of a sequence, 32 at a time, one a lane. The next 32 are on their way meanwhile.
 struct PageIds {
   int index = -1;  // of the sequence
   int first = 0;
   int id = 0;
+  int next = 0;  // of the page 32 further on
 
+  __device__ static int Load(const PagedBatch& batch, const Sequence& of, int page, int page_size) {
+    const int pages = (of.length + page_size - 1) / page_size;
+    if (page >= pages) return 0;
+    return __ldcg(batch.page_tables + of.slot * batch.page_table_stride + page);
+  }
   __device__ int Get(const PagedBatch& batch, const Cursor& at, int page, int page_size) {
-    if (index != at.index || page < first || page >= first + kWarp) {
-      const int lane = static_cast<int>(threadIdx.x) % kWarp;
-      const int pages = (at.sequence.length + page_size - 1) / page_size;
+    const bool same = index == at.index && page >= first;
+    if (!same || page >= first + kWarp) {
+      const bool known = same && page < first + 2 * kWarp;
       index = at.index;
-      first = page;
-      if (first + lane < pages) {
-        id = __ldcg(batch.page_tables + at.sequence.slot * batch.page_table_stride + first + lane);
-      }
+      first = known ? first + kWarp : page;
+      id = known ? next : Load(batch, at.sequence, first + Lane(), page_size);
+      next = Load(batch, at.sequence, first + kWarp + Lane(), page_size);
     }
     return __shfl_sync(0xffffffffu, id, page - first);
   }
@@ -105,8 +110,9 @@ struct DecodeWarp {
     FindBlock();
     const int64_t id = page_ids.Get(op.batch, fill, page, op.kv.page_size);
     const int64_t block = op.kv.BlockNumber(id, fill.kv_head, in_page * kKvBlock);
-    WarpCopy(ring + stage * kBlockBytes, static_cast<const char*>(op.kv.data) + block * kBlockBytes,
-             lane() == 0 ? kBlockBytes : 0, kBlockBytes, &barriers[stage]);
+    WarpCopy</*kOnce=*/true>(ring + stage * kBlockBytes,
+                             static_cast<const char*>(op.kv.data) + block * kBlockBytes,
+                             lane() == 0 ? kBlockBytes : 0, kBlockBytes, &barriers[stage]);
     ++fill.block;
     if (++in_page == page_blocks()) in_page = 0, ++page;
   }

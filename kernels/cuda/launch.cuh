@@ -45,7 +45,15 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;  // dynamic
+  unsigned cluster = 1;     // blocks that run at once as a cluster; divides the grid's x
 };
+
+inline cudaLaunchAttribute ClusterOf(unsigned blocks) {
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {blocks, 1, 1};
+  return cluster;
+}
 
 // Bytes of dynamic shared memory that a kernel gets without asking: 48 KB less what it may have of
 // its own.
@@ -62,16 +70,21 @@ absl::Status Launch(void (*kernel)(Params...), const LaunchShape& shape, Stream 
           code, absl::StrCat(shape.shared_bytes, " bytes of shared memory for ", shape.name));
     }
   }
-  cudaLaunchAttribute overlap;
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (HopperForms()) {  // kernels of the other form do not wait
+    cudaLaunchAttribute& overlap = attributes[count++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) attributes[count++] = ClusterOf(shape.cluster);
   cudaLaunchConfig_t config = {};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = CudaStream(stream);
-  config.attrs = &overlap;
-  config.numAttrs = HopperForms() ? 1 : 0;  // kernels of the other form do not wait
+  config.attrs = attributes;
+  config.numAttrs = count;
   const cudaError_t code = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
   if (code == cudaSuccess) return absl::OkStatus();
   return CudaStatus(code, absl::StrCat("launch of ", shape.name));

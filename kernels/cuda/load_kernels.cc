@@ -14,12 +14,25 @@ namespace skein::kernels::cuda {
 namespace {
 
 constexpr const void* (*kFiles[])() = {
-    KernelOfBatchInvariantLinear, KernelOfCopyPage,         KernelOfDecodeAttention,
-    KernelOfDecodePlan,           KernelOfFewRowsLinear,    KernelOfGatherRows,
-    KernelOfGreedyDraws,          KernelOfMakeRows,         KernelOfPeerSum,
-    KernelOfPeerSumNorm,          KernelOfPrefillAttention, KernelOfPrefillAttentionWgmma,
-    KernelOfPrepareBatch,         KernelOfRmsNorm,          KernelOfRopeAppendKv,
-    KernelOfSampledDraws,         KernelOfStreamKLinear,    KernelOfSwiGlu,
+    KernelOfBatchInvariantLinear,
+    KernelOfCopyPage,
+    KernelOfDecodeAttention,
+    KernelOfDecodePlan,
+    KernelOfFewRowsLinear,
+    KernelOfGatherRows,
+    KernelOfGreedyDraws,
+    KernelOfMakeRows,
+    KernelOfPeerSum,
+    KernelOfPeerSumNorm,
+    KernelOfPrefillAttention,
+    KernelOfPrefillAttentionWgmma,
+    KernelOfPrepareBatch,
+    KernelOfRmsNorm,
+    KernelOfRopeAppendKv,
+    KernelOfSampledDraws,
+    KernelOfSplitKLinear,
+    KernelOfStreamKLinear,
+    KernelOfSwiGlu,
 };
 
 // Functions of the driver came with this version of CUDA, or before.

@@ -68,15 +68,14 @@ class Steps {
  public:
   __device__ Steps(const Work& work, Share share)
       : segments_(work, share), left_(static_cast<int>(share.end - share.begin)) {}
-  __device__ int left() const { return left_; }
-  __device__ void Next(int& tile, int& step) {
+  __device__ bool left() const { return left_ > 0; }
+  __device__ TilePlace Next() {
     if (next_ == segment_.end) {
       segments_.Next(segment_);
       next_ = segment_.first;
     }
     --left_;
-    tile = segment_.tile;
-    step = next_++;
+    return {next_++ * kStepK, segment_.tile * kTileRows, 0};
   }
 
  private:
@@ -84,50 +83,6 @@ class Steps {
   int left_;
   Segment segment_ = {0, 0, 0};
   int next_ = 0;
-};
-
-// The fetching thread. Weights depend on no kernel before: as many as the ring takes come first.
-template <typename F>
-struct Fetcher {
-  const Work& work;
-  char* ring;
-  TileBarriers<F>& shared;
-  uint64_t once = EvictFirst();
-  uint64_t often = EvictLast();
-
-  __device__ void Weight(int stage, Steps& steps) {
-    int tile, step;
-    steps.Next(tile, step);
-    ExpectBytes(&shared.full[stage], F::kStageBytes);
-    TensorCopy(ring + stage * F::kStageBytes, work.weight, step * kStepK, tile * kTileRows,
-               &shared.full[stage], once);
-  }
-  __device__ void In(int stage, Steps& steps) {
-    int tile, step;
-    steps.Next(tile, step);
-    TensorCopy(ring + stage * F::kStageBytes + kWeightBytes, work.in, step * kStepK, 0,
-               &shared.full[stage], often);
-  }
-
-  __device__ void Run(Share share) {
-    Steps weights(work, share);
-    Steps ins(work, share);
-    RingPlace<F::kStages> place;
-    const int ahead = min(F::kStages, weights.left());
-    for (int i = 0; i < ahead; ++i) Weight(i, weights);
-    WaitForPrevious();
-    LetNextBegin();
-    for (int i = 0; i < ahead; ++i) {
-      In(i, ins);
-      place.Next();
-    }
-    while (weights.left() > 0) {
-      WaitFor(&shared.empty[place.stage], place.parity ^ 1);
-      Weight(place.stage, weights);
-      In(place.stage, ins);
-      place.Next();
-    }
-  }
 };
 
 // A word of a part before it is written: no sum has these bits, a NaN's.
@@ -157,42 +112,18 @@ __device__ inline uint32_t WordOf(float sum) {
 
 // A thread of a multiplying group.
 template <typename T, typename Out, typename F>
-struct Multiplier {
-  static constexpr int kSums = F::kRows / 2;
-  static constexpr int kQuads = kSums / 4;
+struct Multiplier : TileMultiplier<T, F> {
+  using Base = TileMultiplier<T, F>;
+  using Base::group;
+  using Base::sums;
+  static constexpr int kQuads = Base::kSums / 4;
 
   const Work& work;
-  const char* ring;
-  TileBarriers<F>& shared;
-  int group;
-  RingPlace<F::kStages> place;
-  float sums[kSums];
+
+  __device__ Multiplier(const Work& of, const char* ring, TileBarriers<F>& shared, int group)
+      : Base{ring, shared, group}, work(of) {}
 
   __device__ int thread() const { return static_cast<int>(threadIdx.x) % kGroupThreads; }
-
-  __device__ void Release(int stage) {
-    if (Lane() == 0) Arrive(&shared.empty[stage]);
-  }
-
-  __device__ void Multiply(const Segment& segment) {
-    int before = -1;
-    Pin(sums);
-    for (int step = segment.first; step < segment.end; ++step) {
-      WaitFor(&shared.full[place.stage], place.parity);
-      BeginProducts();
-      MultiplyStage<T, F>(ring, place.stage, group, kStepK, /*fresh=*/step == segment.first, sums);
-      CommitProducts();
-      if (before >= 0) {
-        WaitForProducts<1>();
-        Release(before);
-      }
-      before = place.stage;
-      place.Next();
-    }
-    WaitForProducts<0>();
-    Pin(sums);
-    Release(before);
-  }
 
   __device__ uint4 Words(int quad) const {
     const float* const four = sums + 4 * quad;
@@ -251,7 +182,7 @@ struct Multiplier {
     const Share share = ShareOf(work, block, blocks);
     Segments segments(work, share);
     for (Segment segment; segments.Next(segment);) {
-      Multiply(segment);
+      this->template Multiply</*kShort=*/false>((segment.end - segment.first) * kStepK);
       if (segment.end < work.steps) {
         Leave(block);
         continue;
@@ -260,8 +191,8 @@ struct Multiplier {
       int first = block;
       while (ShareOf(work, first, blocks).begin > tile_begin) --first;
       Collect(block, block - first);
-      WriteSums<T, Out, F::kRows>(TileOut::Of(work.op), sums, /*first_row=*/0,
-                                  int64_t{segment.tile} * kTileRows + group * kGroupRows);
+      WriteSums<Out>(TileOut::Of(work.op), *this, /*first_row=*/0,
+                     int64_t{segment.tile} * kTileRows);
     }
   }
 };
@@ -284,15 +215,14 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     __syncthreads();
     if (warp == kGroups * kGroupWarps) {
       if (Lane() == 0) {
-        Fetcher<F> fetcher = {work, ring, shared};
-        fetcher.Run(ShareOf(work, block, blocks));
+        TileFetcher<F, Steps>{work.weight, work.in, ring, shared, EvictFirst()}.Run(
+            Steps(work, ShareOf(work, block, blocks)));
       }
       __syncwarp();
     } else {
       WaitForPrevious();
       LetNextBegin();
-      Multiplier<T, Out, F> multiplier = {work, ring, shared, warp / kGroupWarps};
-      multiplier.Run(block, blocks);
+      Multiplier<T, Out, F>(work, ring, shared, warp / kGroupWarps).Run(block, blocks);
     }
   }
 }
