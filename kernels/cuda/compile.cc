@@ -209,11 +209,12 @@ class Compiled final : public CompiledProgram {
   // 32, too many blocks share one; with many rows, a tile that blocks share costs more than
   // cuBLASLt's ways to split.
   enum class ProductKind { kFewRows, kSplitK, kStreamK, kBlas, kBatchInvariant };
-  // Whether clusters take at least half of the multiprocessors.
+  // Whether clusters take most of the multiprocessors. GPUs of one kind differ in how many clusters
+  // they run at once.
   bool SplitKPays(const WeightSpec& weight) const {
     const int64_t blocks = SplitKBlocks(weight.rows);
     const int64_t tiles = (weight.rows + kStreamKTileRows - 1) / kStreamKTileRows;
-    return blocks > 1 && 2 * tiles * blocks >= w_.multiprocessors;
+    return blocks > 1 && 10 * tiles * blocks >= 7 * w_.multiprocessors;
   }
   ProductKind KindOf(int64_t rows, const WeightSpec& weight) const {
     if (program_.deterministic) return ProductKind::kBatchInvariant;
