@@ -46,8 +46,6 @@ inline constexpr int kListed = kRowThreads;
 // Of weights, which are at most 1: a row of 2^18.6 tokens has sums below 2^63. A token that rounds
 // to 0 is beyond all that 24 random bits can reach.
 inline constexpr int kWeightBits = 44;
-inline constexpr int kLimbBits = 16;  // a block's 2^15.6 tokens add up in 32
-inline constexpr int kLimbs = 3;
 
 // A token's place in an order: a key of 32 bits, then its id.
 using Place = uint64_t;
@@ -96,7 +94,7 @@ struct Reached {
 };
 
 struct alignas(16) RowShared {
-  uint32_t limbs[kLimbs][kBuckets];
+  uint32_t sums[2][kBuckets];  // of this block's weights: the low half, the high one
   // Of the buckets that this block adds up: what they hold, and what those before them in it do.
   uint64_t weights[kOwnedBuckets], weights_before[kOwnedBuckets];
   ListedToken own_list[kListed];  // of this block's tokens
@@ -241,41 +239,54 @@ struct RowInCluster {
     Join(values, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
   }
 
-  // Finds the largest logit, NaN where one is, and the distance of the smallest finite one.
-  __device__ float FindLargest() {
+  // What a thread has seen of logits.
+  struct Ends {
     uint32_t least_key = ~0u;
-    uint32_t most_key = 0;
+    uint32_t most_key = 0;  // of finite ones
     bool nan = false;
-    ForEachLogit([&](float logit, int32_t) {
+
+    __device__ void Take(float logit) {
       const uint32_t key = DescendingKey(logit);
       least_key = min(least_key, key);
       if (isfinite(logit)) most_key = max(most_key, key);
       nan |= isnan(logit);
-    });
+    }
+  };
+  // Finds the largest logit, NaN where one is, and the distance of the smallest finite one.
+  __device__ float FindLargest(const Ends& seen) {
     constexpr uint64_t kNan = uint64_t{1} << 32;
-    uint64_t ends[2] = {nan ? kNan : uint64_t{~least_key}, most_key};
+    uint64_t ends[2] = {seen.nan ? kNan : uint64_t{~seen.least_key}, seen.most_key};
     Maximum(ends);
     largest = ends[0] >= kNan ? NAN : LogitOf(~static_cast<uint32_t>(ends[0]));
     weight.largest = double{largest};
     return largest - LogitOf(static_cast<uint32_t>(ends[1]));
   }
+  __device__ float FindLargest() {
+    Ends ends;
+    ForEachLogit([&](float logit, int32_t) { ends.Take(logit); });
+    return FindLargest(ends);
+  }
 
   // ---- Buckets ----
 
   __device__ static void Clear() {
-    uint32_t* const limbs = SharedOfRow().limbs[0];
-    for (int i = static_cast<int>(threadIdx.x); i < kLimbs * kBuckets; i += kRowThreads) {
-      limbs[i] = 0;
-    }
+    uint32_t* const sums = SharedOfRow().sums[0];
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kBuckets; i += kRowThreads) sums[i] = 0;
     __syncthreads();
   }
-  // Any thread.
+  // Any thread; the weight is 1 where tokens are not weighed. Shared memory adds 32 bits at a time,
+  // and most tokens weigh less.
+  template <bool kWeighs>
   __device__ static void Put(int bucket, uint64_t weight) {
-#pragma unroll
-    for (int l = 0; l < kLimbs; ++l) {
-      const auto limb = static_cast<uint32_t>(weight >> (l * kLimbBits)) & ((1u << kLimbBits) - 1);
-      if (limb != 0) atomicAdd(&SharedOfRow().limbs[l][bucket], limb);
+    RowShared& shared = SharedOfRow();
+    if constexpr (!kWeighs) {
+      atomicAdd(&shared.sums[0][bucket], 1u);
+      return;
     }
+    const auto low = static_cast<uint32_t>(weight);
+    auto high = static_cast<uint32_t>(weight >> 32);
+    if (low != 0 && atomicAdd(&shared.sums[0][bucket], low) + low < low) ++high;
+    if (high != 0) atomicAdd(&shared.sums[1][bucket], high);
   }
   // Adds up what the blocks have put, each block a part of the buckets.
   __device__ void AddUp() {
@@ -289,10 +300,8 @@ struct RowInCluster {
     if (t < kOwnedBuckets) {
 #pragma unroll
       for (int block = 0; block < kRowBlocks; ++block) {
-        for (int l = 0; l < kLimbs; ++l) {
-          const uint32_t limb = OfBlock(shared.limbs[l], block)[rank * kOwnedBuckets + t];
-          own += uint64_t{limb} << (l * kLimbBits);
-        }
+        own += OfBlock(shared.sums[0], block)[rank * kOwnedBuckets + t];
+        own += uint64_t{OfBlock(shared.sums[1], block)[rank * kOwnedBuckets + t]} << 32;
       }
     }
     uint64_t sum = own;  // up to this thread's, in the warp
@@ -331,7 +340,8 @@ struct RowInCluster {
       const TokenFilter keep = filter;
       const TokenWeight weigh = weight;
       ForEachLogit([&](float logit, int32_t id) {
-        if (keep.Keeps(logit, id)) Put(order.Bucket(logit), kWeighs ? weigh.Integer(logit) : 1);
+        if (keep.Keeps(logit, id))
+          Put<kWeighs>(order.Bucket(logit), kWeighs ? weigh.Integer(logit) : 1);
       });
     }
     AddUp();
@@ -421,7 +431,8 @@ struct RowInCluster {
       ForEachLogit([&](float logit, int32_t id) {
         const Place place = PlaceOf(order.Key(logit), id);
         if (!inside(logit, id, place)) return;
-        Put(static_cast<int>((place - begin) >> shift), kWeighs ? weigh.Integer(logit) : 1);
+        Put<kWeighs>(static_cast<int>((place - begin) >> shift),
+                     kWeighs ? weigh.Integer(logit) : 1);
       });
       AddUp();
       counts_order = false;

@@ -29,9 +29,10 @@ struct Drawer {
   LogitOrder order = {0, 0};
   float mu = 0;
 
-  __device__ void Load() const {
+  __device__ RowInCluster::Ends Load() const {
     constexpr int kStep = 4 * kRowThreads;
     constexpr int kInFlight = 4;
+    RowInCluster::Ends ends;
     float* const logits = LogitsOfRow();
     const int end = row.count;
     for (int i = 4 * static_cast<int>(threadIdx.x); i < end; i += kInFlight * kStep) {
@@ -45,10 +46,17 @@ struct Drawer {
 #pragma unroll
       for (int l = 0; l < kInFlight; ++l) {
         const int at = i + l * kStep;
-        if (at < end) *reinterpret_cast<float4*>(logits + at) = loaded[l];
+        if (at >= end) continue;
+        *reinterpret_cast<float4*>(logits + at) = loaded[l];
+        const float values[4] = {loaded[l].x, loaded[l].y, loaded[l].z, loaded[l].w};
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          if (at + v < end) ends.Take(values[v]);
+        }
       }
     }
     __syncthreads();
+    return ends;
   }
 
   // The weight of the kept tokens that weigh at least so much.
@@ -186,23 +194,22 @@ struct Drawer {
   }
 
   __device__ void Work(DeviceDraw& out, const uint32_t* mask) {
-    Load();
+    const RowInCluster::Ends ends = Load();
     if (draw.token >= 0) {
-      Tell(draw.token, row.FindLargest(), out);
+      Tell(draw.token, row.FindLargest(ends), out);
       row.cluster.sync();  // nobody's memory goes while another reads it
       return;
     }
     const RowAdjuster adjuster = {draw, op.slots, raw, row, op.of.tokens};
     const bool adjusted = adjuster.Adjust(mask);
-    const float range = row.FindLargest();
+    const float range = adjusted ? row.FindLargest() : row.FindLargest(ends);
     const bool drawable = isfinite(row.largest);
     const float largest = row.largest;
     if (draw.mirostat_tau > 0) mu = op.slots.mus[draw.slot];
     int32_t id = -1;
     if (drawable) id = draw.temperature > 0 ? DrawByChance(range) : MostLikely();
     if (draw.logprobs >= 0 && drawable) {
-      if (adjusted) Load();
-      Tell(id, adjusted ? row.FindLargest() : range, out);
+      Tell(id, adjusted ? row.FindLargest(Load()) : range, out);
     }
     row.cluster.sync();  // nobody's memory goes while another reads it
     if (threadIdx.x != 0 || row.cluster.block_rank() != 0) return;
