@@ -184,18 +184,20 @@ int NcclVersion(int* version) {
 
 void* Between(const char* name, void* real);
 
-void Replace(const char* name, void** found) {
-  // Under this name it gives any version of itself.
-  if (std::strcmp(name, "cuGetProcAddress") != 0) *found = Between(name, *found);
+// The runtime asks cuGetProcAddress for itself, too. Since CUDA 12.0 that is what
+// cuGetProcAddress_v2 is for others.
+void Replace(const char* name, int version, void** found) {
+  const bool second = std::strcmp(name, "cuGetProcAddress") == 0 && version >= 12000;
+  *found = Between(second ? "cuGetProcAddress_v2" : name, *found);
 }
 int ProcAddress2(const char* name, void** found, int version, uint64_t flags, void* status) {
   const int code = Call(proc_address_2, name, found, version, flags, status);
-  if (code == kSuccess) Replace(name, found);
+  if (code == kSuccess) Replace(name, version, found);
   return code;
 }
 int ProcAddress(const char* name, void** found, int version, uint64_t flags) {
   const int code = Call(proc_address, name, found, version, flags);
-  if (code == kSuccess) Replace(name, found);
+  if (code == kSuccess) Replace(name, version, found);
   return code;
 }
 
