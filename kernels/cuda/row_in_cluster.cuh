@@ -46,6 +46,8 @@ inline constexpr int kListed = kRowThreads;
 // Of weights, which are at most 1: a row of 2^18.6 tokens has sums below 2^63. A token that rounds
 // to 0 is beyond all that 24 random bits can reach.
 inline constexpr int kWeightBits = 44;
+inline constexpr int kLimbBits = 16;  // a block's 2^15.6 tokens add up in 32
+inline constexpr int kLimbs = 3;
 
 // A token's place in an order: a key of 32 bits, then its id.
 using Place = uint64_t;
@@ -94,7 +96,7 @@ struct Reached {
 };
 
 struct alignas(16) RowShared {
-  uint32_t sums[2][kBuckets];  // of this block's weights: the low half, the high one
+  uint32_t limbs[kLimbs][kBuckets];
   // Of the buckets that this block adds up: what they hold, and what those before them in it do.
   uint64_t weights[kOwnedBuckets], weights_before[kOwnedBuckets];
   ListedToken own_list[kListed];  // of this block's tokens
@@ -239,54 +241,41 @@ struct RowInCluster {
     Join(values, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
   }
 
-  // What a thread has seen of logits.
-  struct Ends {
+  // Finds the largest logit, NaN where one is, and the distance of the smallest finite one.
+  __device__ float FindLargest() {
     uint32_t least_key = ~0u;
-    uint32_t most_key = 0;  // of finite ones
+    uint32_t most_key = 0;
     bool nan = false;
-
-    __device__ void Take(float logit) {
+    ForEachLogit([&](float logit, int32_t) {
       const uint32_t key = DescendingKey(logit);
       least_key = min(least_key, key);
       if (isfinite(logit)) most_key = max(most_key, key);
       nan |= isnan(logit);
-    }
-  };
-  // Finds the largest logit, NaN where one is, and the distance of the smallest finite one.
-  __device__ float FindLargest(const Ends& seen) {
+    });
     constexpr uint64_t kNan = uint64_t{1} << 32;
-    uint64_t ends[2] = {seen.nan ? kNan : uint64_t{~seen.least_key}, seen.most_key};
+    uint64_t ends[2] = {nan ? kNan : uint64_t{~least_key}, most_key};
     Maximum(ends);
     largest = ends[0] >= kNan ? NAN : LogitOf(~static_cast<uint32_t>(ends[0]));
     weight.largest = double{largest};
     return largest - LogitOf(static_cast<uint32_t>(ends[1]));
   }
-  __device__ float FindLargest() {
-    Ends ends;
-    ForEachLogit([&](float logit, int32_t) { ends.Take(logit); });
-    return FindLargest(ends);
-  }
 
   // ---- Buckets ----
 
   __device__ static void Clear() {
-    uint32_t* const sums = SharedOfRow().sums[0];
-    for (int i = static_cast<int>(threadIdx.x); i < 2 * kBuckets; i += kRowThreads) sums[i] = 0;
+    uint32_t* const limbs = SharedOfRow().limbs[0];
+    for (int i = static_cast<int>(threadIdx.x); i < kLimbs * kBuckets; i += kRowThreads) {
+      limbs[i] = 0;
+    }
     __syncthreads();
   }
-  // Any thread; the weight is 1 where tokens are not weighed. Shared memory adds 32 bits at a time,
-  // and most tokens weigh less.
-  template <bool kWeighs>
+  // Any thread.
   __device__ static void Put(int bucket, uint64_t weight) {
-    RowShared& shared = SharedOfRow();
-    if constexpr (!kWeighs) {
-      atomicAdd(&shared.sums[0][bucket], 1u);
-      return;
+#pragma unroll
+    for (int l = 0; l < kLimbs; ++l) {
+      const auto limb = static_cast<uint32_t>(weight >> (l * kLimbBits)) & ((1u << kLimbBits) - 1);
+      if (limb != 0) atomicAdd(&SharedOfRow().limbs[l][bucket], limb);
     }
-    const auto low = static_cast<uint32_t>(weight);
-    auto high = static_cast<uint32_t>(weight >> 32);
-    if (low != 0 && atomicAdd(&shared.sums[0][bucket], low) + low < low) ++high;
-    if (high != 0) atomicAdd(&shared.sums[1][bucket], high);
   }
   // Adds up what the blocks have put, each block a part of the buckets.
   __device__ void AddUp() {
@@ -300,8 +289,10 @@ struct RowInCluster {
     if (t < kOwnedBuckets) {
 #pragma unroll
       for (int block = 0; block < kRowBlocks; ++block) {
-        own += OfBlock(shared.sums[0], block)[rank * kOwnedBuckets + t];
-        own += uint64_t{OfBlock(shared.sums[1], block)[rank * kOwnedBuckets + t]} << 32;
+        for (int l = 0; l < kLimbs; ++l) {
+          const uint32_t limb = OfBlock(shared.limbs[l], block)[rank * kOwnedBuckets + t];
+          own += uint64_t{limb} << (l * kLimbBits);
+        }
       }
     }
     uint64_t sum = own;  // up to this thread's, in the warp
@@ -340,8 +331,7 @@ struct RowInCluster {
       const TokenFilter keep = filter;
       const TokenWeight weigh = weight;
       ForEachLogit([&](float logit, int32_t id) {
-        if (keep.Keeps(logit, id))
-          Put<kWeighs>(order.Bucket(logit), kWeighs ? weigh.Integer(logit) : 1);
+        if (keep.Keeps(logit, id)) Put(order.Bucket(logit), kWeighs ? weigh.Integer(logit) : 1);
       });
     }
     AddUp();
@@ -431,8 +421,7 @@ struct RowInCluster {
       ForEachLogit([&](float logit, int32_t id) {
         const Place place = PlaceOf(order.Key(logit), id);
         if (!inside(logit, id, place)) return;
-        Put<kWeighs>(static_cast<int>((place - begin) >> shift),
-                     kWeighs ? weigh.Integer(logit) : 1);
+        Put(static_cast<int>((place - begin) >> shift), kWeighs ? weigh.Integer(logit) : 1);
       });
       AddUp();
       counts_order = false;

@@ -29,10 +29,9 @@ struct Drawer {
   LogitOrder order = {0, 0};
   float mu = 0;
 
-  __device__ RowInCluster::Ends Load() const {
+  __device__ void Load() const {
     constexpr int kStep = 4 * kRowThreads;
     constexpr int kInFlight = 4;
-    RowInCluster::Ends ends;
     float* const logits = LogitsOfRow();
     const int end = row.count;
     for (int i = 4 * static_cast<int>(threadIdx.x); i < end; i += kInFlight * kStep) {
@@ -46,17 +45,10 @@ struct Drawer {
 #pragma unroll
       for (int l = 0; l < kInFlight; ++l) {
         const int at = i + l * kStep;
-        if (at >= end) continue;
-        *reinterpret_cast<float4*>(logits + at) = loaded[l];
-        const float values[4] = {loaded[l].x, loaded[l].y, loaded[l].z, loaded[l].w};
-#pragma unroll
-        for (int v = 0; v < 4; ++v) {
-          if (at + v < end) ends.Take(values[v]);
-        }
+        if (at < end) *reinterpret_cast<float4*>(logits + at) = loaded[l];
       }
     }
     __syncthreads();
-    return ends;
   }
 
   // The weight of the kept tokens that weigh at least so much.
@@ -194,22 +186,23 @@ struct Drawer {
   }
 
   __device__ void Work(DeviceDraw& out, const uint32_t* mask) {
-    const RowInCluster::Ends ends = Load();
+    Load();
     if (draw.token >= 0) {
-      Tell(draw.token, row.FindLargest(ends), out);
+      Tell(draw.token, row.FindLargest(), out);
       row.cluster.sync();  // nobody's memory goes while another reads it
       return;
     }
     const RowAdjuster adjuster = {draw, op.slots, raw, row, op.of.tokens};
     const bool adjusted = adjuster.Adjust(mask);
-    const float range = adjusted ? row.FindLargest() : row.FindLargest(ends);
+    const float range = row.FindLargest();
     const bool drawable = isfinite(row.largest);
     const float largest = row.largest;
     if (draw.mirostat_tau > 0) mu = op.slots.mus[draw.slot];
     int32_t id = -1;
     if (drawable) id = draw.temperature > 0 ? DrawByChance(range) : MostLikely();
     if (draw.logprobs >= 0 && drawable) {
-      Tell(id, adjusted ? row.FindLargest(Load()) : range, out);
+      if (adjusted) Load();
+      Tell(id, adjusted ? row.FindLargest() : range, out);
     }
     row.cluster.sync();  // nobody's memory goes while another reads it
     if (threadIdx.x != 0 || row.cluster.block_rank() != 0) return;
