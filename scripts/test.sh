@@ -26,12 +26,22 @@ if [[ -d ../shared ]]; then
   test_flags+=("--test_env=SKEIN_SHARED=$(cd ../shared && pwd -P)")
   count_flags+=(--shared)
 fi
+build_cuda() {
+  say "bazel build --config=cuda //..."
+  bazel build "${bazel_flags[@]}" --config=cuda //... && say "passed bazel build --config=cuda" >>"$work/checks"
+}
+
+all=$(($# == 0))
 (($# > 0)) || set -- //...
 say "bazel test $*"
 bazel_limits
 status=0
 run bazel test --keep_going --test_summary=none "--build_event_json_file=$work/events" "${bazel_flags[@]}" "${test_flags[@]}" "$@" || status=$?
 
+# What needs CUDA is built where nvcc is; tests that need a GPU are tests/gpu/run.sh's.
+if ((all)) && [[ -x /usr/local/cuda/bin/nvcc ]]; then
+  checks "bazel build --config=cuda" build_cuda
+fi
 [[ -z $tidy ]] || checks "clang-tidy" scripts/tidy.sh --changed --report "$work/checks"
 
 say "took $SECONDS s"
