@@ -170,7 +170,8 @@ class Rank {
     RankGroups& groups = serving_->groups;
     SKEIN_ASSIGN_OR_RETURN(groups,
                            MakeRankGroups(mpi_, plan, self,
-                                          {.tracker = &tracker_,
+                                          {.device = self.device.kind,
+                                           .tracker = &tracker_,
                                            .timeout = kStartTimeout,
                                            .on_group = [this](auto& group) { AddReport(group); }}));
     // Ranks of CPUs and of GPUs are in no job together.

@@ -97,6 +97,9 @@ absl::StatusOr<RankGroups> MakeRankGroups(comm::MpiRuntime& mpi, const plan::Pla
         const bool reports = rank.pp_rank == layout.pp_size - 1 && rank.tp_rank == 0;
         return same_replica(rank) && (rank.pp_rank == 0 || reports);
       }));
+  if (groups.tokens != nullptr && options.device == DeviceKind::kCuda) {
+    groups.tokens->set_spin(kSpinForTokens);
+  }
   return groups;
 }
 

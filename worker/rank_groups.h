@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/device_copies.h"
+#include "base/device_kind.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
@@ -36,7 +37,12 @@ struct RankGroups {
   }
 };
 
+// How long a first stage of a GPU polls for tokens before it sleeps between polls: its device
+// stands still until it has them, and ranks of GPUs have cores to spare. Longer than most steps.
+inline constexpr absl::Duration kSpinForTokens = absl::Milliseconds(100);
+
 struct RankGroupOptions {
+  DeviceKind device = DeviceKind::kCpu;       // of all ranks
   comm::OperationTracker* tracker = nullptr;  // heartbeats tell of the groups' calls
   absl::Duration timeout;                     // of what ranks do to meet
   // Sees every group before its first call; may be null.

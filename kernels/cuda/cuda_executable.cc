@@ -174,7 +174,7 @@ absl::Status CudaExecutable::WarmUp() {
     SKEIN_RETURN_IF_ERROR(SumOverShards(places.candidates, CandidateFloats(program_, limits_)));
     SKEIN_RETURN_IF_ERROR(AwaitStream());
   }
-  if (program_.logits >= 0 && compiled_->CanBeCaptured()) SKEIN_RETURN_IF_ERROR(CaptureGraphs());
+  if (compiled_->CanBeCaptured()) SKEIN_RETURN_IF_ERROR(CaptureGraphs());
   warm_ = true;
   return absl::OkStatus();
 }

@@ -54,7 +54,6 @@ std::vector<int32_t> GraphRows(const Limits& limits) {
 }
 
 int64_t GraphBytes(const Program& program, const Limits& limits) {
-  if (program.logits < 0) return 0;
   constexpr int64_t kKernelBytes = 2048;
   auto kernels = static_cast<int64_t>(program.ops.size());
   std::set<int32_t> windows;  // each has a plan

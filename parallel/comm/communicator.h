@@ -93,6 +93,10 @@ class Communicator {
   // How long a call that begins from now on may take; InfiniteDuration by default. Any thread may
   // call it.
   void set_timeout(absl::Duration timeout) { timeout_ns_ = absl::ToInt64Nanoseconds(timeout); }
+  // How long a call on the host's memory that begins from now on waits by polling, before it sleeps
+  // between polls: for a rank whose device stands still until it is woken.
+  void set_spin(absl::Duration spin) { patience_.spin = spin; }
+  absl::Duration spin() const { return patience_.spin; }
   // Heartbeats say of calls from now on that they belong to this step. Without it they belong to
   // the step that the host has in hand, which a device may be behind. `order` is a digest of what
   // the step computes, as all ranks have to have it.

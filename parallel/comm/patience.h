@@ -18,6 +18,9 @@ struct Patience {
   // call is stuck there. May be null.
   Pulse* pulse = nullptr;
   std::atomic<bool> failed = false;  // set when the wait must end
+  // How long a host's transport keeps the core, but for yields, before it sleeps between polls.
+  // Longer than an exchange of activations among ranks that run (20-60 us), shorter than a step.
+  absl::Duration spin = absl::Microseconds(200);
 };
 
 }  // namespace skein::comm

@@ -1,8 +1,10 @@
 // Preloaded into a program, stands between it and its GPU's driver, NVML and NCCL, and makes of
-// them what SKEIN_FAULTY_DRIVER asks for. FAULT:FILE begins once FILE is there:
+// them what SKEIN_FAULTY_DRIVER asks for. FAULT:FILE begins once FILE is there, and lets each graph
+// take 10 ms more until then, so that an answer of some tokens is under way when FILE comes:
 //   illegal-address, trap  before the next graph a kernel writes where no memory is, or traps
 //   ecc                    the next graph meets an uncorrectable ECC error, as do later looks
 //   stuck                  the next graph's launch never returns
+//   slow                   nothing happens, and graphs take 10 ms more for ever
 // or waits until FILE is there:
 //   late-check, late-load  before the second look at what memory is free, or the first large
 //                          allocation behind it
@@ -104,28 +106,50 @@ constexpr char kKernels[] = R"(
 }
 )";
 
-void LaunchFailing(const char* kernel, void* stream) {
-  void* const cuda = dlopen("libcuda.so.1", RTLD_NOW);
-  const Real load = FindReal(cuda, "cuModuleLoadData");
-  const Real get = FindReal(cuda, "cuModuleGetFunction");
-  const Real launch = FindReal(cuda, "cuLaunchKernel");
-  void* module = nullptr;
-  void* function = nullptr;
-  void** const none = nullptr;
-  const int loaded = Call(load, &module, static_cast<const void*>(kKernels));
-  const int got = loaded != kSuccess ? loaded : Call(get, &function, module, kernel);
-  const int launched = got != kSuccess
-                           ? got
-                           : Call(launch, function, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none, none);
-  if (launched != kSuccess) std::fprintf(stderr, "faulty driver: CUDA error %d\n", launched);
-}
+// A kernel that fails, loaded by the first graph, and launched by one: loading waits for the GPU.
+class FailingKernel {
+ public:
+  explicit FailingKernel(const char* name) {
+    const Real load = FindReal(cuda_, "cuModuleLoadData");
+    const Real get = FindReal(cuda_, "cuModuleGetFunction");
+    void* module = nullptr;
+    code_ = Call(load, &module, static_cast<const void*>(kKernels));
+    if (code_ == kSuccess) code_ = Call(get, &function_, module, name);
+  }
+  void Launch(void* stream) {
+    const Real launch = FindReal(cuda_, "cuLaunchKernel");
+    void** const none = nullptr;
+    if (code_ == kSuccess) {
+      code_ = Call(launch, function_, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none, none);
+    }
+    code_ == kSuccess ? Say("launched") : Say("cannot be launched");
+  }
+
+ private:
+  void* const cuda_ = dlopen("libcuda.so.1", RTLD_NOW);
+  void* function_ = nullptr;
+  int code_ = kSuccess;
+};
 
 Real graph_launch, event_query, stream_query, memory_info, allocate, driver_version;
 Real device_attribute, device_name, nvml_by_uuid, proc_address, proc_address_2;
 
+void FailWith(const char* fault, const char* name, void* stream) {
+  if (!IsAsked(fault)) return;
+  static FailingKernel kernel(name);
+  if (Begins(fault)) kernel.Launch(stream);
+}
+
+void TakeLonger() {
+  const bool waits = IsAsked("illegal-address") || IsAsked("trap") || IsAsked("ecc") ||
+                     IsAsked("stuck") || IsAsked("slow");
+  if (waits && !begun) usleep(10'000);
+}
+
 int GraphLaunch(void* graph, void* stream) {
-  if (Begins("illegal-address")) LaunchFailing("illegal_address", stream);
-  if (Begins("trap")) LaunchFailing("trapped", stream);
+  TakeLonger();
+  FailWith("illegal-address", "illegal_address", stream);
+  FailWith("trap", "trapped", stream);
   if (Begins("ecc")) return kEccUncorrectable;
   if (Begins("stuck")) {
     while (true) pause();

@@ -43,7 +43,6 @@ Process& StartPair(Cluster& cluster, const std::vector<std::string>& second,
 }
 
 v1::GenerateRequest LongRequest() {
-  // On a GPU that ranks share a step takes some 80 ms, since their kernels take turns.
   v1::GenerateRequest request = GreedyRequest("ROMEO:", 80);
   request.mutable_sampling()->set_ignore_eos(true);
   return request;

@@ -19,12 +19,12 @@ std::vector<std::string> SmallSteps(const std::vector<std::string>& more = {"--k
 // mpirun's arguments that preload faulty_driver.cc with this fault.
 std::vector<std::string> FaultyDriver(const std::string& fault);
 
-// Two ranks that share the GPU and exchange over NCCL, which takes them for two hosts, or over
-// `comm`. `second` are mpirun's arguments for rank 1.
+// Two ranks that have a GPU each, or share one, and exchange over NCCL, which takes them for two
+// hosts, or over `comm`. `second` are mpirun's arguments for rank 1.
 Process& StartPair(Cluster& cluster, const std::vector<std::string>& second = {},
                    const std::string& comm = "nccl", const std::vector<std::string>& flags = {});
 
-// Returns an answer's request that takes some seconds.
+// Returns an answer's request that takes a second and more, where a rank's driver is a slow one.
 v1::GenerateRequest LongRequest();
 // Waits until some tokens of the first answer have come.
 bool WaitForTokens(Cluster& cluster);

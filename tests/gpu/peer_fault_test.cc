@@ -1,5 +1,6 @@
-// A rank that never enters a sum over peer memory: real jobs, of two ranks that share one GPU. That
-// the kernel of the rank that waits ends before its process does is nccl_test's PeersTest.
+// A rank that never enters a sum over peer memory: real jobs, of two ranks that have a GPU each, or
+// share one. That the kernel of the rank that waits ends before its process does is nccl_test's
+// PeersTest.
 #include <signal.h>
 
 #include <cstdio>

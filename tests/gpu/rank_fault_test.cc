@@ -1,6 +1,6 @@
 // Ranks with a GPU that die or stop, or whose GPU fails, inside a step whose sums a captured graph
-// makes: real jobs over NCCL, of two ranks that share one GPU and pass for two hosts. Errors that
-// no test can bring about are injected.
+// makes: real jobs over NCCL, of two ranks that have a GPU each, or share one, and pass for two
+// hosts. Errors that no test can bring about are injected.
 #include <signal.h>
 #include <unistd.h>
 
@@ -57,8 +57,8 @@ TEST_P(RankFaultTest, IsNamedAndItsAnswerGoesOnWithTheNextJob) {
   const Fault& fault = GetParam();
   Cluster cluster({.layout = "tp=2", .coordinator_flags = SmallSteps()});
   const std::string now = cluster.scratch() + "/now";
-  Process& job = StartPair(cluster, fault.driver.empty() ? std::vector<std::string>{}
-                                                         : FaultyDriver(fault.driver + ":" + now));
+  Process& job =
+      StartPair(cluster, FaultyDriver((fault.driver.empty() ? "slow" : fault.driver) + ":" + now));
   ASSERT_TRUE(cluster.WaitForServing(1)) << job.Output();
   EXPECT_THAT(job.Output(), HasSubstr("from GPU to GPU over NCCL"));
   const cluster::v1::JobStatus lost = cluster.ServingJob(0);

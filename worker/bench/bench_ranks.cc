@@ -95,7 +95,9 @@ absl::StatusOr<RankDevice> BenchRanks::Find(std::optional<DeviceKind> asked) {
 absl::Status BenchRanks::Connect(const RankDevice& device, bool deterministic) {
   if (mpi_ == nullptr) return absl::OkStatus();
   SKEIN_ASSIGN_OR_RETURN(
-      groups_, MakeRankGroups(*mpi_, plan_, self(), {.tracker = &tracker_, .timeout = kTimeout}));
+      groups_,
+      MakeRankGroups(*mpi_, plan_, self(),
+                     {.device = device.device.kind, .tracker = &tracker_, .timeout = kTimeout}));
   if (device.device.kind == DeviceKind::kCuda) {
     SKEIN_ASSIGN_OR_RETURN(
         groups_.copies,

@@ -53,7 +53,7 @@ absl::Status MpiLink::StartReceive(Bytes bytes, int from, Lane lane, MPI_Request
 
 absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests) {
   finished_.resize(requests.size());
-  Backoff backoff;
+  Backoff backoff(patience_.spin);
   while (true) {
     int count = 0;
     SKEIN_RETURN_IF_MPI_ERROR(MPI_Testsome(static_cast<int>(requests.size()), requests.data(),

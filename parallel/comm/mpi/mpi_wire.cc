@@ -4,6 +4,7 @@
 #include "parallel/comm/mpi/backoff.h"
 #include "parallel/comm/mpi/mpi_status.h"
 #include "parallel/comm/mpi/shared_segments.h"
+#include "parallel/comm/patience.h"
 
 namespace skein::comm {
 
@@ -45,7 +46,7 @@ void MpiWire::Abandon(absl::Span<const MPI_Request> requests, std::vector<std::b
 
 bool MpiWire::Settle(absl::Duration patience) {
   const absl::Time deadline = absl::Now() + patience;
-  Backoff backoff;
+  Backoff backoff(Patience().spin);
   while (!abandoned_.empty()) {
     int done = 0;
     if (MPI_Testall(static_cast<int>(abandoned_.size()), abandoned_.data(), &done,
