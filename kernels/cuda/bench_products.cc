@@ -10,9 +10,9 @@
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/few_rows_linear.h"
 #include "kernels/cuda/forms.h"
-#include "kernels/cuda/split_k_linear.h"
 #include "kernels/cuda/stream_k_linear.h"
 #include "kernels/cuda/stream_k_sizes.h"
+#include "kernels/cuda/wide_tile_linear.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -45,7 +45,7 @@ void BenchProduct(
             seconds);
 }
 
-// FewRowsLinear, SplitKLinear or StreamKLinear; `op` has what only one of them has.
+// FewRowsLinear, WideTileLinear or StreamKLinear; `op` has what only one of them has.
 template <typename Linear>
 void BenchOwn(Bench& bench, const char* kernel, const Matrix& m, int64_t rows, Linear op) {
   op.swiglu = m.swiglu;
@@ -70,13 +70,15 @@ void BenchFewRows(Bench& bench, const Matrix& m, int64_t rows) {
   BenchOwn(bench, "few rows", m, rows, FewRowsLinear{});
 }
 
-void BenchSplitK(Bench& bench, const Matrix& m, int64_t rows) {
-  if (!HopperForms() || SplitKBlocks(m.n) == 1) return;
-  BenchOwn(bench, "split-K", m, rows, SplitKLinear{.blocks = SplitKBlocks(m.n)});
+void BenchWideTile(Bench& bench, const Matrix& m, int64_t rows) {
+  if (!HopperForms()) return;
+  const WideTile tile = WideTileOf(m.n, m.k, bench.multiprocessors());
+  const std::string kernel = absl::StrCat("tile ", tile.rows, " by ", tile.blocks);
+  BenchOwn(bench, kernel.c_str(), m, rows, WideTileLinear{.tile = tile});
 }
 
 void BenchStreamK(Bench& bench, const Matrix& m, int64_t rows) {
-  if (!HopperForms()) return;
+  if (!HopperForms() || rows > kStreamKRows) return;
   const DeviceBytes workspace(StreamKWorkspaceBytes(bench.multiprocessors()));
   BenchOwn(bench, "stream-K", m, rows, StreamKLinear{.workspace = workspace.data()});
 }
@@ -114,7 +116,7 @@ void BenchProducts(Bench& bench) {
   }
   for (const int64_t rows : {1, 8, 16, 32, 64}) {
     for (const Matrix& m : matrices) {
-      BenchSplitK(bench, m, rows);
+      BenchWideTile(bench, m, rows);
       BenchStreamK(bench, m, rows);
     }
   }

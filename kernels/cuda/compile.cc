@@ -29,10 +29,10 @@
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append_kv.h"
-#include "kernels/cuda/split_k_linear.h"
 #include "kernels/cuda/stream_k_linear.h"
 #include "kernels/cuda/stream_k_sizes.h"
 #include "kernels/cuda/swiglu.h"
+#include "kernels/cuda/wide_tile_linear.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -51,7 +51,7 @@ class Compiled final : public CompiledProgram {
     SKEIN_RETURN_IF_ERROR(CheckKernels(program_, kv_ == nullptr ? nullptr : &kv_->spec()));
     if (program_.deterministic) SKEIN_RETURN_IF_ERROR(NeedHopper("--deterministic"));
     for (size_t i = 0; i < program_.ops.size(); ++i) {
-      before_ = i > 0 ? &program_.ops[i - 1] : nullptr;
+      at_ = i;
       next_ = i + 1 < program_.ops.size() ? &program_.ops[i + 1] : nullptr;
       fused_ = false;
       std::visit([&](const auto& op) { Add(op); }, program_.ops[i]);
@@ -131,6 +131,11 @@ class Compiled final : public CompiledProgram {
   std::string NameOf(const GatherRowsOp&) const { return "gather"; }
   std::string NameOf(const AllReduceOp&) const { return "all-reduce"; }
 
+  // Whether the operation that is added has such a one so many places before it.
+  template <typename Before>
+  bool Follows(size_t places) const {
+    return at_ >= places && std::holds_alternative<Before>(program_.ops[at_ - places]);
+  }
   const BufferSpec& At(BufferId id) const { return program_.buffers[id]; }
   DType DTypeOf(BufferId id) const { return At(id).dtype; }
   int64_t Cols(BufferId id) const { return At(id).cols; }
@@ -206,24 +211,22 @@ class Compiled final : public CompiledProgram {
   }
 
   // The kernel that was the fastest in steps of 8B and 1B models on an H200. With fewer tiles than
-  // 32, too many blocks share one; with many rows, a tile that blocks share costs more than
-  // cuBLASLt's ways to split.
-  enum class ProductKind { kFewRows, kSplitK, kStreamK, kBlas, kBatchInvariant };
-  // Whether clusters take most of the multiprocessors. GPUs of one kind differ in how many clusters
-  // they run at once.
-  bool SplitKPays(const WeightSpec& weight) const {
-    const int64_t blocks = SplitKBlocks(weight.rows);
-    const int64_t tiles = (weight.rows + kStreamKTileRows - 1) / kStreamKTileRows;
-    return blocks > 1 && 10 * tiles * blocks >= 7 * w_.multiprocessors;
+  // 32, too many blocks of stream-K share one. Wide tiles win where they keep the device busy, and
+  // with many rows, whose parts of tiles cost stream-K too much, also where they do less so.
+  enum class ProductKind { kFewRows, kStreamK, kWideTile, kBlas, kBatchInvariant };
+  WideTile TileOf(const WeightSpec& weight) const {
+    return WideTileOf(weight.rows, weight.cols, w_.multiprocessors);
   }
   ProductKind KindOf(int64_t rows, const WeightSpec& weight) const {
     if (program_.deterministic) return ProductKind::kBatchInvariant;
     if (!HopperForms()) return ProductKind::kBlas;
-    const int64_t tiles = weight.rows / kStreamKTileRows;
-    const bool split_pays = tiles >= (rows <= 32 ? 32 : w_.multiprocessors);
-    if (rows <= 4 || (rows <= kFewRows && !split_pays)) return ProductKind::kFewRows;
-    if (rows > kFewRows && rows <= kSplitKRows && SplitKPays(weight)) return ProductKind::kSplitK;
-    return rows <= kStreamKRows && split_pays ? ProductKind::kStreamK : ProductKind::kBlas;
+    const bool stream_k_pays = rows <= kStreamKRows && weight.rows / kStreamKTileRows >= 32;
+    if (rows <= 4 || (rows <= kFewRows && !stream_k_pays)) return ProductKind::kFewRows;
+    if (rows > kFewRows && rows <= kWideTileInRows &&
+        TileOf(weight).used >= (stream_k_pays ? 0.9 : 0.6)) {
+      return ProductKind::kWideTile;
+    }
+    return stream_k_pays ? ProductKind::kStreamK : ProductKind::kBlas;
   }
 
   BlasLinear ProductOf(const MatMulOp& op, const BatchShape& shape) const {
@@ -267,12 +270,14 @@ class Compiled final : public CompiledProgram {
       case ProductKind::kFewRows:
         return cuda::Enqueue(linear(FewRowsLinear{.multiprocessors = w_.multiprocessors}),
                              w_.stream);
-      case ProductKind::kSplitK:
-        return cuda::Enqueue(linear(SplitKLinear{.blocks = SplitKBlocks(spec.rows)}), w_.stream);
       case ProductKind::kStreamK:
         return cuda::Enqueue(
             linear(StreamKLinear{.multiprocessors = w_.multiprocessors,
                                  .workspace = w_.At<void>(w_.places.stream_k_workspace)}),
+            w_.stream);
+      case ProductKind::kWideTile:
+        return cuda::Enqueue(
+            linear(WideTileLinear{.tile = TileOf(spec), .multiprocessors = w_.multiprocessors}),
             w_.stream);
       case ProductKind::kBatchInvariant:
         return cuda::Enqueue(linear(BatchInvariantLinear{.blocks = spec.inner_blocks}), w_.stream);
@@ -353,8 +358,8 @@ class Compiled final : public CompiledProgram {
                              w_.stream);
       });
     }
-    // It writes the newest positions, and stands between this and the plan.
-    const bool early = before_ != nullptr && std::holds_alternative<RopeAppendKvOp>(*before_);
+    // It writes the newest positions. When it begins, what stands before the product has ended.
+    const bool early = Follows<RopeAppendKvOp>(1) && Follows<MatMulOp>(2);
     steps_.push_back([=, this](const BatchShape& shape) {
       void* const plan = w_.At<void>(place);
       const PagedBatch batch = Paged(shape);
@@ -454,8 +459,8 @@ class Compiled final : public CompiledProgram {
   const CudaWeights* const weights_;
   const CudaKv* const kv_;
   const Workspace w_;
-  const DType dtype_;           // of what has 16 bits; its weights were held against it
-  const Op* before_ = nullptr;  // of the one that is added
+  const DType dtype_;  // of what has 16 bits; its weights were held against it
+  size_t at_ = 0;      // the operation that is added
   const Op* next_ = nullptr;
   bool fused_ = false;         // the next operation was done, too
   std::set<int32_t> planned_;  // windows

@@ -42,8 +42,9 @@ struct DecodeAttention {
   int32_t window = 0;
   int32_t multiprocessors = 0;
   const void* plan = nullptr;
-  // The kernel right before writes no plan, lengths nor page tables, and of the cache the
-  // sequences' last positions alone: all else is fetched while it still runs.
+  // The two kernels before write no plan, lengths nor page tables, and of the cache the sequences'
+  // last positions alone, by the second one: all else is fetched while they still run. The first
+  // one begins the second behind its own wait (launch.cuh).
   bool early = false;
   void* partials = nullptr;  // DecodePartialBytes
   const void* q = nullptr;   // [rows, heads * head_dim], 16-byte aligned, as out

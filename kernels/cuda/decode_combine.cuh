@@ -53,8 +53,8 @@ __device__ inline bool FindSplit(const DecodeAttention& op, Split& split) {
   const PlanView plan = ViewOf(op.plan, DecodeWorkers(op.multiprocessors));
   split = LoadRecord(plan.splits + blockIdx.x);
   const bool found = static_cast<int>(blockIdx.x) < __ldcg(plan.splits_count);
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   return found;
 }
 

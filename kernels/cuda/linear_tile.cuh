@@ -1,9 +1,10 @@
 // What products by wgmma share: a block's tile of weight rows, the ring that its operands come by,
 // and how sums are written.
 //
-// Weights are the product's A, rows of `in` columns of its B. Two groups of four warps multiply,
-// each 64 weight rows with all rows of `in`; a warp fetches. Lane l of warp w of a group has D's
-// weight rows 16 * w + l / 4 and 8 more, rows 8 * j + l % 4 * 2 and the next of `in`.
+// Two groups of four warps multiply, a warp fetches. A form says which operand is the product's A,
+// and what a group has of each. In `Form` weights are: a group multiplies 64 weight rows with all
+// rows of `in`, and lane l of warp w of it has D's weight rows 16 * w + l / 4 and 8 more, rows
+// 8 * j + l % 4 * 2 and the next of `in`.
 #pragma once
 
 #include <cstddef>
@@ -28,20 +29,27 @@ static_assert(kTileRows == kGroups * kGroupRows);
 // A step of k: 128 bytes of a row, which are a swizzled line of shared memory.
 inline constexpr int kStepK = 64;
 inline constexpr int kLineBytes = 128;
-inline constexpr int kWeightBytes = kTileRows * kLineBytes;
 // Of a block's ring, at most; tensor copies swizzle by the address.
 inline constexpr int kSharedBytes = 224 << 10;
 inline constexpr int kSharedAlignment = 1024;
 
-// A kernel for so many rows of `in`, or fewer. A stage holds a step's weights, then its `in`.
-// kBehind: bytes behind the ring.
-template <int kInRows, int kBehind = 0>
-struct Form {
+// A stage holds a step's weights, then its `in`.
+template <int kWeightRows, int kInRows>
+struct Ring {
+  static constexpr int kWeightBytes = kWeightRows * kLineBytes;
+  static constexpr int kStageBytes = kWeightBytes + kInRows * kLineBytes;
+  static constexpr int kStages = kSharedBytes / kStageBytes;
+  static constexpr size_t kLaunchBytes = size_t{kStages} * kStageBytes + kSharedAlignment;
+};
+
+// A kernel for so many rows of `in`, or fewer.
+template <int kInRows>
+struct Form : Ring<kTileRows, kInRows> {
   static constexpr int kRows = kInRows;
-  static constexpr int kStageBytes = kWeightBytes + kRows * kLineBytes;
-  static constexpr int kStages = (kSharedBytes - kBehind) / kStageBytes;
-  static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr size_t kLaunchBytes = size_t{kRingBytes} + kBehind + kSharedAlignment;
+  static constexpr int kSums = kRows / 2;  // of a thread
+  // Where a group's operands lie in a stage.
+  __device__ static constexpr int AByte(int group) { return group * kGroupRows * kLineBytes; }
+  __device__ static constexpr int BByte(int) { return Form::kWeightBytes; }
 };
 
 // Returns the ring in a block's dynamic shared memory, of kLaunchBytes.
@@ -88,7 +96,7 @@ struct TileFetcher {
                &shared.full[stage], weight_policy);
   }
   __device__ void In(int stage, const TilePlace& place) {
-    TensorCopy(ring + stage * F::kStageBytes + kWeightBytes, in, place.column, place.in_row,
+    TensorCopy(ring + stage * F::kStageBytes + F::kWeightBytes, in, place.column, place.in_row,
                &shared.full[stage], in_policy);
   }
 
@@ -113,7 +121,7 @@ struct TileFetcher {
 // A thread of a multiplying group.
 template <typename T, typename F>
 struct TileMultiplier {
-  static constexpr int kSums = F::kRows / 2;
+  static constexpr int kSums = F::kSums;
 
   const char* ring;
   TileBarriers<F>& shared;
@@ -152,8 +160,8 @@ struct TileMultiplier {
   template <bool kShort>
   __device__ void AddStep(int columns, bool fresh) {
     const uint32_t at = SharedAddress(ring) + place.stage * F::kStageBytes;
-    const uint64_t a = Descriptor(at + group * kGroupRows * kLineBytes, kLineBytes, 0);
-    const uint64_t b = Descriptor(at + kWeightBytes, kLineBytes, 0);
+    const uint64_t a = Descriptor(at + F::AByte(group), kLineBytes, 0);
+    const uint64_t b = Descriptor(at + F::BByte(group), kLineBytes, 0);
 #pragma unroll
     for (int i = 0; i < kStepK / 16; ++i) {
       if (kShort && i * 16 >= columns) break;

@@ -30,7 +30,7 @@ constexpr const void* (*kFiles[])() = {
     KernelOfRmsNorm,
     KernelOfRopeAppendKv,
     KernelOfSampledDraws,
-    KernelOfSplitKLinear,
+    KernelOfWideTileLinear,
     KernelOfStreamKLinear,
     KernelOfSwiGlu,
 };

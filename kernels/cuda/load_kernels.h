@@ -23,7 +23,7 @@ const void* KernelOfPrepareBatch();
 const void* KernelOfRmsNorm();
 const void* KernelOfRopeAppendKv();
 const void* KernelOfSampledDraws();
-const void* KernelOfSplitKLinear();
+const void* KernelOfWideTileLinear();
 const void* KernelOfStreamKLinear();
 const void* KernelOfSwiGlu();
 

@@ -21,8 +21,8 @@ template <typename T, typename Residual, int kVectors, int kRanks>
 __global__ void __launch_bounds__(kMaxThreads)
     PeerSumNormKernel(PeerMemory memory, RmsNorm op, T* all, uint32_t size) {
   __shared__ float scratch[kWarp];
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const PeerPlaces places(memory);
   if (blockIdx.x == 0) {
     ExchangeHeads(memory, places, size);

@@ -19,8 +19,8 @@ constexpr int kMaxVectors = 4;
 template <typename T, typename Residual, typename Delta, int kVectors>
 __global__ void __launch_bounds__(kMaxThreads) RmsNormKernel(RmsNorm op) {
   __shared__ float scratch[kWarp];
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
 
   const int64_t row = blockIdx.x;
   auto* residual = static_cast<Residual*>(op.residual) + row * op.residual_stride;

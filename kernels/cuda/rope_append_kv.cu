@@ -128,8 +128,8 @@ __device__ void Quantize(const RopeAppendKv& op, int64_t row, int64_t slot, int 
 // A block a row. Task: a head's 8 pairs, or 16 columns of a value; head_dim / 16 tasks a head.
 template <typename T>
 __global__ void __launch_bounds__(kMaxThreads<false>) RopeAppendKvKernel(RopeAppendKv op) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t row = blockIdx.x;
   const int64_t slot = op.kv_slots[row];
   if (slot < 0) return;
@@ -154,8 +154,8 @@ __host__ __device__ int QueryWarps(const RopeAppendKv& op) {
 // A block a row. First warps have the queries' tasks, the others a key or a value each.
 template <typename T>
 __global__ void __launch_bounds__(kMaxThreads<true>) RopeAppendInt8KvKernel(RopeAppendKv op) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t row = blockIdx.x;
   const int64_t slot = op.kv_slots[row];
   if (slot < 0) return;

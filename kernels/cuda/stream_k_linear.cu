@@ -244,8 +244,7 @@ template <typename T, typename Out>
 absl::Status StartForRows(const StreamKLinear& op, Stream stream) {
   if (op.rows <= 8) return Start<T, Out, Form<8>>(op, stream);
   if (op.rows <= 16) return Start<T, Out, Form<16>>(op, stream);
-  if (op.rows <= 32) return Start<T, Out, Form<32>>(op, stream);
-  return Start<T, Out, Form<64>>(op, stream);
+  return Start<T, Out, Form<32>>(op, stream);
 }
 
 }  // namespace

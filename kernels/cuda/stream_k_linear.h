@@ -1,4 +1,4 @@
-// A product of up to 64 rows with a large matrix, which is read once.
+// A product of up to 32 rows with a large matrix, which is read once.
 //
 // Blocks have equal shares of all (tile of weight rows, step of k), wherever tiles end: "stream-K"
 // (Osama et al., Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix
@@ -13,7 +13,7 @@
 
 namespace skein::kernels::cuda {
 
-inline constexpr int64_t kStreamKRows = 64;
+inline constexpr int64_t kStreamKRows = 32;
 
 // out[r, n] = sum over k of in[r, k] * weight[n, k], accumulated in float. With swiglu as
 // FewRowsLinear has it.
@@ -22,7 +22,7 @@ struct StreamKLinear {
   DType dtype = DType::kBF16;      // of in and weight: BF16 or F16
   DType out_dtype = DType::kBF16;  // dtype, or F32
   bool swiglu = false;             // n is a multiple of 16, out of dtype
-  int64_t rows = 0;                // 1 to 64
+  int64_t rows = 0;                // 1 to 32
   int64_t n = 0;                   // a multiple of 8
   int64_t k = 0;                   // a multiple of 8
   const void* in = nullptr;        // [rows, k], 16-byte aligned, as all of these

@@ -5,10 +5,10 @@
 
 namespace skein::kernels::cuda {
 
-// A block's parts of a tile: two groups of 64 weight rows, by up to 64 rows.
+// A block's parts of a tile: two groups of 64 weight rows, by up to 32 rows.
 inline constexpr int kStreamKTileRows = 128;
 inline constexpr int kStreamKGroups = 2;
-inline constexpr int kStreamKPartialFloats = 64 * 64;
+inline constexpr int kStreamKPartialFloats = 64 * 32;
 
 // All bytes are 0xff when no product runs: nothing has been left there.
 constexpr int64_t StreamKWorkspaceBytes(int32_t multiprocessors) {

@@ -16,8 +16,8 @@ constexpr int64_t kMaxGridRows = 65535;
 // Blocks (columns / 2048, rows); a thread makes 8 columns of a row.
 template <typename T, GateUpLayout kLayout>
 __global__ void __launch_bounds__(kThreads) SwiGluKernel(SwiGlu op) {
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t col = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;
   if (col >= op.cols) return;
   const int64_t gate_at = kLayout == GateUpLayout::kHalves ? col : 2 * col;

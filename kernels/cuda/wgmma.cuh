@@ -78,6 +78,9 @@ struct WgmmaShared;
   SKEIN_D32                                  \
   ", %32, %33, %34, %35, %36, %37, %38, %39" \
   ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define SKEIN_D56                            \
+  SKEIN_D48                                  \
+  ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define SKEIN_D64                            \
   SKEIN_D48                                  \
   ", %48, %49, %50, %51, %52, %53, %54, %55" \
@@ -99,6 +102,7 @@ struct WgmmaShared;
 #define SKEIN_R16(i) SKEIN_R8(i), SKEIN_R8((i) + 8)
 #define SKEIN_R32(i) SKEIN_R16(i), SKEIN_R16((i) + 16)
 #define SKEIN_R48(i) SKEIN_R32(i), SKEIN_R16((i) + 32)
+#define SKEIN_R56(i) SKEIN_R48(i), SKEIN_R8((i) + 48)
 #define SKEIN_R64(i) SKEIN_R32(i), SKEIN_R32((i) + 32)
 #define SKEIN_R96(i) SKEIN_R64(i), SKEIN_R32((i) + 64)
 #define SKEIN_R128(i) SKEIN_R64(i), SKEIN_R64((i) + 64)
@@ -132,6 +136,8 @@ struct WgmmaShared;
   SKEIN_WGMMA_SHARED(TYPES, "16", 8, "%8", "%9", "%10")     \
   SKEIN_WGMMA_SHARED(TYPES, "32", 16, "%16", "%17", "%18")  \
   SKEIN_WGMMA_SHARED(TYPES, "64", 32, "%32", "%33", "%34")  \
+  SKEIN_WGMMA_SHARED(TYPES, "96", 48, "%48", "%49", "%50")  \
+  SKEIN_WGMMA_SHARED(TYPES, "112", 56, "%56", "%57", "%58") \
   SKEIN_WGMMA_SHARED(TYPES, "128", 64, "%64", "%65", "%66") \
   SKEIN_WGMMA_SHARED(TYPES, "192", 96, "%96", "%97", "%98") \
   SKEIN_WGMMA_SHARED(TYPES, "256", 128, "%128", "%129", "%130")
@@ -158,6 +164,7 @@ struct WgmmaShared<__half> {
 #undef SKEIN_D16
 #undef SKEIN_D32
 #undef SKEIN_D48
+#undef SKEIN_D56
 #undef SKEIN_D64
 #undef SKEIN_D96
 #undef SKEIN_D128
@@ -166,6 +173,7 @@ struct WgmmaShared<__half> {
 #undef SKEIN_R16
 #undef SKEIN_R32
 #undef SKEIN_R48
+#undef SKEIN_R56
 #undef SKEIN_R64
 #undef SKEIN_R96
 #undef SKEIN_R128

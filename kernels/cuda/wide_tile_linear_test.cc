@@ -1,4 +1,4 @@
-#include "kernels/cuda/split_k_linear.h"
+#include "kernels/cuda/wide_tile_linear.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace skein::kernels::cuda {
 namespace {
 
-SplitKLinear OpOf(const Case& c, const Data& data, const DeviceBytes& out, int32_t blocks) {
+WideTileLinear OpOf(const Case& c, const Data& data, const DeviceBytes& out, WideTile tile) {
   return {.dtype = c.dtype,
           .out_dtype = c.out_dtype,
           .rows = c.rows,
@@ -27,10 +27,25 @@ SplitKLinear OpOf(const Case& c, const Data& data, const DeviceBytes& out, int32
           .in_stride = c.k + c.pad,
           .weight_stride = c.k + c.pad,
           .out_stride = c.n + c.pad,
-          .blocks = blocks};
+          .tile = tile,
+          .multiprocessors = Multiprocessors()};
 }
 
-TEST(SplitKLinearTest, AgreesWithTheDefinition) {
+const std::vector<WideTile>& AllTiles() {
+  static const std::vector<WideTile> tiles = [] {
+    std::vector<WideTile> all;
+    for (const int32_t rows : kWideTileRows) {
+      for (const int32_t blocks : {1, 2, 4, 8}) all.push_back({.rows = rows, .blocks = blocks});
+    }
+    return all;
+  }();
+  return tiles;
+}
+std::string NameOf(const WideTile& tile) {
+  return std::to_string(tile.rows) + " weight rows by " + std::to_string(tile.blocks);
+}
+
+TEST(WideTileLinearTest, AgreesWithTheDefinition) {
   SKEIN_NEED_HOPPER();
   std::vector<Case> cases;
   for (DType dtype : {DType::kBF16, DType::kF16}) {
@@ -42,22 +57,23 @@ TEST(SplitKLinearTest, AgreesWithTheDefinition) {
     cases.push_back({dtype, dtype, 1, 8, 8});  // fewer steps than blocks
     cases.push_back({dtype, dtype, 64, 136, 200});
     cases.push_back({dtype, dtype, 64, 512, 16384});
+    cases.push_back({dtype, DType::kF32, 33, 34000, 64});  // several tiles for each block alone
   }
   for (const Case& c : cases) {
     const Data data(c);
     const Expected expected = ExpectedOf(c, data);
-    for (const int32_t blocks : {1, 2, 4, 8}) {
-      SCOPED_TRACE(c.Name() + " by " + std::to_string(blocks));
+    for (const WideTile& tile : AllTiles()) {
+      SCOPED_TRACE(c.Name() + ", " + NameOf(tile));
       OwnStream stream;
       const DeviceBytes out(DTypeBytes(c.out_dtype, c.rows * (c.n + c.pad)));
-      SKEIN_ASSERT_OK(Enqueue(OpOf(c, data, out, blocks), stream));
+      SKEIN_ASSERT_OK(Enqueue(OpOf(c, data, out, tile), stream));
       SKEIN_ASSERT_OK(stream.Finish());
       EXPECT_TRUE(Agrees(RowsOf(c, Decoded(c.out_dtype, out)), expected));
     }
   }
 }
 
-TEST(SplitKLinearTest, AppliesSwiGlu) {
+TEST(WideTileLinearTest, AppliesSwiGlu) {
   SKEIN_NEED_HOPPER();
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (const int64_t rows : {1, 9, 32, 64}) {
@@ -65,20 +81,24 @@ TEST(SplitKLinearTest, AppliesSwiGlu) {
       SCOPED_TRACE(c.Name());
       OwnStream stream;
       const Data data(c);
-      const DeviceBytes out(DTypeBytes(dtype, rows * c.n / 2));
-      SplitKLinear op = OpOf(c, data, out, 4);
-      op.swiglu = true;
-      op.out_stride = c.n / 2;
-      SKEIN_ASSERT_OK(Enqueue(op, stream));
-      SKEIN_ASSERT_OK(stream.Finish());
-      EXPECT_TRUE(Agrees(Decoded(dtype, out), ExpectedSwiGlu(c, data)));
+      const Expected expected = ExpectedSwiGlu(c, data);
+      for (const WideTile& tile : AllTiles()) {
+        SCOPED_TRACE(NameOf(tile));
+        const DeviceBytes out(DTypeBytes(dtype, rows * c.n / 2));
+        WideTileLinear op = OpOf(c, data, out, tile);
+        op.swiglu = true;
+        op.out_stride = c.n / 2;
+        SKEIN_ASSERT_OK(Enqueue(op, stream));
+        SKEIN_ASSERT_OK(stream.Finish());
+        EXPECT_TRUE(Agrees(Decoded(dtype, out), expected));
+      }
     }
   }
 }
 
 // Launches begin while those before them end, each one's `in` is what the one before wrote, and
 // clusters take turns where there are more than run at once.
-TEST(SplitKLinearTest, FollowsItselfAndKeepsARowsBits) {
+TEST(WideTileLinearTest, FollowsItselfAndKeepsARowsBits) {
   SKEIN_NEED_HOPPER();
   for (const int64_t rows : {16, 32, 64}) {
     const Case c = {.rows = rows, .n = 4096, .k = 4096};
@@ -88,10 +108,10 @@ TEST(SplitKLinearTest, FollowsItselfAndKeepsARowsBits) {
     OwnStream stream;
     const Data data(c);
     const int64_t bytes = 2 * c.rows * c.n;
-    const auto chain = [&](const Case& of, int32_t blocks) {
+    const auto chain = [&](const Case& of, const WideTile& tile) {
       const DeviceBytes a(bytes);
       const DeviceBytes b(bytes);
-      SplitKLinear op = OpOf(of, data, a, blocks);
+      WideTileLinear op = OpOf(of, data, a, tile);
       for (int i = 0; i < 8; ++i) {
         EXPECT_TRUE(Enqueue(op, stream).ok());
         op.in = op.out;
@@ -102,40 +122,41 @@ TEST(SplitKLinearTest, FollowsItselfAndKeepsARowsBits) {
       got.resize(static_cast<size_t>(of.rows * of.n));
       return got;
     };
-    for (const int32_t blocks : {1, 4, 8}) {
-      const std::vector<float> all = chain(c, blocks);
-      const std::vector<float> but_one = chain(fewer, blocks);
+    for (const WideTile& tile : AllTiles()) {
+      SCOPED_TRACE(NameOf(tile));
+      const std::vector<float> all = chain(c, tile);
+      const std::vector<float> but_one = chain(fewer, tile);
       EXPECT_TRUE(std::none_of(all.begin(), all.end(), [](float x) { return std::isnan(x); }));
-      EXPECT_TRUE(SameBits(but_one, {all.begin(), all.begin() + static_cast<long>(but_one.size())}))
-          << blocks;
-      EXPECT_TRUE(SameBits(chain(c, blocks), all)) << blocks;
+      EXPECT_TRUE(
+          SameBits(but_one, {all.begin(), all.begin() + static_cast<long>(but_one.size())}));
+      EXPECT_TRUE(SameBits(chain(c, tile), all));
     }
   }
 }
 
-TEST(SplitKLinearTest, BlocksShareTilesOfMatricesThatHaveFew) {
+// What ChooseWideTile makes of it is wide_tile_test's.
+TEST(WideTileLinearTest, AsksTheDeviceForItsClusters) {
   SKEIN_NEED_HOPPER();
-  EXPECT_EQ(SplitKBlocks(int64_t{128} * Multiprocessors()), 1);
-  EXPECT_EQ(SplitKBlocks(128), 8);
-  int32_t before = 8;
-  for (int64_t n = 128; n < int64_t{128} * Multiprocessors(); n += 128) {
-    const int32_t blocks = SplitKBlocks(n);
-    EXPECT_LE(blocks, before) << n;
-    EXPECT_LE(blocks == 1 ? 0 : blocks * (n / 128), Multiprocessors()) << n;
-    before = blocks;
-  }
+  const WideTile one = WideTileOf(128, 4096, Multiprocessors());
+  EXPECT_EQ(one.blocks, 8);
+  const WideTile many = WideTileOf(int64_t{1000} * Multiprocessors(), 4096, Multiprocessors());
+  EXPECT_EQ(many.blocks, 1);
+  EXPECT_GE(many.used, 0.9);
 }
 
-TEST(SplitKLinearTest, RefusesWhatDoesNotFit) {
-  const auto refuses = [](const SplitKLinear& op, const char* message) {
+TEST(WideTileLinearTest, RefusesWhatDoesNotFit) {
+  const auto refuses = [](const WideTileLinear& op, const char* message) {
     EXPECT_THAT(Enqueue(op, {}),
                 StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr(message)));
   };
   refuses({.rows = 65, .n = 8, .k = 8}, "65 rows");
   refuses({.rows = 1, .n = 12, .k = 8}, "multiples of 8");
   refuses({.swiglu = true, .rows = 1, .n = 8, .k = 8}, "SwiGlu");
-  refuses({.rows = 1, .n = 8, .k = 8, .blocks = 3}, "3 blocks");
-  SplitKLinear op = {.rows = 1, .n = 8, .k = 8};
+  refuses({.rows = 1, .n = 8, .k = 8, .tile = {.blocks = 3}, .multiprocessors = 1}, "3 blocks");
+  refuses({.rows = 1, .n = 8, .k = 8, .tile = {.rows = 64}, .multiprocessors = 1},
+          "64 weight rows");
+  refuses({.rows = 1, .n = 8, .k = 8}, "multiprocessors");
+  WideTileLinear op = {.rows = 1, .n = 8, .k = 8, .multiprocessors = 1};
   refuses(op, "in place");
   op.in = reinterpret_cast<const void*>(uintptr_t{24});
   refuses(op, "16-byte");

@@ -1,8 +1,9 @@
-// A product of up to 64 rows with a matrix of few tiles, which is read once.
+// A product of up to 64 rows with a matrix, which is read once.
 //
-// Blocks of a cluster each multiply a part of k for the same tile of weight rows, and add their
-// sums through each other's shared memory. For matrices whose tiles, so split, fill the device
-// once: there nobody waits for global memory, as products by stream-K do.
+// A block has a tile of weight rows that is as wide as registers allow, so that `in` is fetched
+// from the L2 cache few times. Where tiles are few, the blocks of a cluster share one: each
+// multiplies a part of k, and they add their sums through each other's shared memory. Nobody waits
+// for global memory, as products by stream-K do.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,16 @@
 #include "absl/status/status.h"
 #include "base/dtype.h"
 #include "base/stream.h"
+#include "kernels/cuda/wide_tile.h"
 
 namespace skein::kernels::cuda {
 
-inline constexpr int64_t kSplitKRows = 64;
+inline constexpr int64_t kWideTileInRows = 64;
 
 // out[r, n] = sum over k of in[r, k] * weight[n, k], accumulated in float. With swiglu as
 // FewRowsLinear has it.
-// A row's bits depend on no other row; on how many there are, and on the device, they do.
-struct SplitKLinear {
+// A row's bits depend on no other row; on the tile, and so on the device, they do.
+struct WideTileLinear {
   DType dtype = DType::kBF16;      // of in and weight: BF16 or F16
   DType out_dtype = DType::kBF16;  // dtype, or F32
   bool swiglu = false;             // n is a multiple of 16, out of dtype
@@ -31,14 +33,14 @@ struct SplitKLinear {
   int64_t in_stride = 0;           // elements from row to row, multiples of 8
   int64_t weight_stride = 0;
   int64_t out_stride = 0;
-  int32_t blocks = 1;  // of a cluster: 1, 2, 4 or 8, as SplitKBlocks() says
+  WideTile tile;                // as WideTileOf(n, k) says
+  int32_t multiprocessors = 0;  // of the device, or fewer: blocks, where there are no clusters
 };
 
-// How many blocks of a cluster share a tile of a matrix of n rows, so that all clusters run at once
-// on the current device: 8, 4, 2; or 1, where only whole tiles do or those are too many. Asks the
-// device on its first call only: a process has one. Errors count as 1.
-int32_t SplitKBlocks(int64_t n);
+// ChooseWideTile() for the current device, which is asked on the first call only: a process has
+// one. Errors count as a device without clusters.
+WideTile WideTileOf(int64_t n, int64_t k, int32_t multiprocessors);
 
-absl::Status Enqueue(const SplitKLinear& op, Stream stream);
+absl::Status Enqueue(const WideTileLinear& op, Stream stream);
 
 }  // namespace skein::kernels::cuda
