@@ -215,8 +215,9 @@ class Rank {
       stage.Abort(warm);  // who waits for this rank need not
       return warm;
     }
-    serving_->device_watch.emplace(shard.executable.get(),
-                                   [this](const absl::Status& why) { EndWithDevice(why); });
+    serving_->device_watch.emplace(
+        shard.executable.get(), [this](const absl::Status& why) { EndWithDevice(why); },
+        DeviceWatchOptions{.tracker = &tracker_});
     attachment_->SendReady(ready);
     const bool leads = self.pp_rank == 0 && self.tp_rank == 0;
     if (!leads) return RunFollower(stage, *groups.control, kLastResort);

@@ -219,6 +219,11 @@ absl::Status CudaExecutable::Health() const {
                   newest_.empty() ? "before the first step" : newest_ + ", or one before");
 }
 
+std::string CudaExecutable::Newest() const {
+  MutexLock lock(&mutex_);
+  return newest_;
+}
+
 BatchShape CudaExecutable::ShapeOf(int i) const {
   BatchShape shape = {.batch = i,
                       .rows = static_cast<int32_t>(rows_.rows()),

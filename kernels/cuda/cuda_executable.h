@@ -72,6 +72,7 @@ class CudaExecutable final : public Executable {
   }
   void Abort(const absl::Status& why) override;
   absl::Status Health() const override;
+  std::string Newest() const override;
 
  private:
   // Of draws. Masked ones are sampled, and wait for their masks.

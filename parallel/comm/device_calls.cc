@@ -12,18 +12,32 @@ SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
 
-absl::Status DeviceCalls::Add(const DeviceCall& call, Stream stream) {
+absl::Status DeviceCalls::failed() const {
   MutexLock lock(&mutex_);
-  SKEIN_RETURN_IF_ERROR(failed_);
+  return failed_;
+}
+
+std::optional<int> DeviceCalls::Oldest() const {
+  MutexLock lock(&mutex_);
+  if (!failed_.ok() || pending_.empty()) return std::nullopt;
+  return pending_.front().event;
+}
+
+absl::Status DeviceCalls::Add(const DeviceCall& call, Stream stream) {
+  MutexLock device(&device_mutex_);
+  SKEIN_RETURN_IF_ERROR(failed());
   SKEIN_ASSIGN_OR_RETURN(const int event, events_->Record(stream));
+  MutexLock lock(&mutex_);
   pending_.push_back({call, event, Now()});
   if (!IsMessage(call.call.operation)) entered_ = std::max(entered_, call.last);
   return absl::OkStatus();
 }
 
 void DeviceCalls::Look() const {
-  while (failed_.ok() && !pending_.empty()) {
-    const absl::StatusOr<bool> done = events_->Done(pending_.front().event);
+  MutexLock device(&device_mutex_);
+  while (const std::optional<int> event = Oldest()) {
+    const absl::StatusOr<bool> done = events_->Done(*event);
+    MutexLock lock(&mutex_);
     failed_ = done.status();
     if (!done.ok() || !*done) return;
     pending_.pop_front();
@@ -32,8 +46,8 @@ void DeviceCalls::Look() const {
 }
 
 absl::StatusOr<std::optional<DeviceCall>> DeviceCalls::Late() const {
-  MutexLock lock(&mutex_);
   Look();
+  MutexLock lock(&mutex_);
   SKEIN_RETURN_IF_ERROR(failed_);
   if (pending_.empty()) return std::nullopt;
   const Pending& oldest = pending_.front();
@@ -43,7 +57,6 @@ absl::StatusOr<std::optional<DeviceCall>> DeviceCalls::Late() const {
 
 std::optional<Call> DeviceCalls::InProgress() const {
   MutexLock lock(&mutex_);
-  Look();
   if (pending_.empty()) return std::nullopt;
   return pending_.front().call.call;
 }

@@ -41,6 +41,7 @@ class DeviceCalls final : public DeviceReport {
   // when the call before it was seen to have ended. Errors are those of the device.
   absl::StatusOr<std::optional<DeviceCall>> Late() const;
 
+  void Look() const override;
   std::optional<Call> InProgress() const override;
   int64_t entered() const override;
   std::optional<int64_t> step() const override;
@@ -51,11 +52,14 @@ class DeviceCalls final : public DeviceReport {
     int event = 0;
     SteadyTime since;
   };
-  // Forgets calls that have ended.
-  void Look() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status failed() const;
+  // The event of the oldest call, as far as no call has failed.
+  std::optional<int> Oldest() const;
 
-  const std::shared_ptr<DeviceEvents> events_ ABSL_PT_GUARDED_BY(mutex_);
-  mutable Mutex mutex_;
+  // Of who asks the device, which may take its time to answer: nobody who only tells waits for it.
+  mutable Mutex device_mutex_;
+  const std::shared_ptr<DeviceEvents> events_ ABSL_PT_GUARDED_BY(device_mutex_);
+  mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(device_mutex_);
   mutable std::deque<Pending> pending_ ABSL_GUARDED_BY(mutex_);
   mutable absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   int64_t entered_ ABSL_GUARDED_BY(mutex_) = 0;

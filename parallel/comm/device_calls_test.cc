@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,7 +40,10 @@ class DeviceCallsTest : public ::testing::Test {
       return absl::OkStatus();
     });
   }
-  std::optional<OperationInProgress> Told() { return tracker_.Read().operation; }
+  std::optional<OperationInProgress> Told() {
+    tracker_.LookAtDevices();
+    return tracker_.Read().operation;
+  }
 
   int handle_ = 0;
   const Stream stream_ = {&handle_};
@@ -92,6 +96,22 @@ TEST_F(DeviceCallsTest, ACallIsToldOfUntilTheDeviceHasMadeIt) {
   events_->reached = 2;
   EXPECT_FALSE(Told().has_value());
   SKEIN_EXPECT_OK(rank_.Check());
+}
+
+// A driver may hold whoever asks it, for ever: heartbeats go on, and tell where the rank is.
+TEST_F(DeviceCallsTest, WhoTellsOfCallsWaitsForNoDriver) {
+  rank_.set_step(9);
+  SKEIN_EXPECT_OK(Sum());
+  events_->silent = true;
+  std::thread looks([this] { tracker_.LookAtDevices(); });
+  while (events_->asked == 0) absl::SleepFor(absl::Milliseconds(1));
+  const Progress progress = tracker_.Read();
+  ASSERT_TRUE(progress.operation.has_value());
+  EXPECT_EQ(progress.operation->call.number, 1);
+  EXPECT_EQ(progress.step, 9);
+  EXPECT_THAT(progress.entered, ElementsAre(Pair("trio", 1)));
+  events_->silent = false;
+  looks.join();
 }
 
 TEST_F(DeviceCallsTest, ACallThatIsNotOverInTimeFails) {

@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/device_events.h"
 #include "parallel/comm/device_transport.h"
 
@@ -23,6 +25,8 @@ class FakeEvents final : public DeviceEvents {
   }
   absl::StatusOr<int> Record(Stream) override { return recorded++; }
   absl::StatusOr<bool> Done(int event) override {
+    ++asked;
+    while (silent) absl::SleepFor(absl::Milliseconds(1));
     if (broken) return absl::InternalError("the device is broken");
     return event < reached;
   }
@@ -31,6 +35,8 @@ class FakeEvents final : public DeviceEvents {
   std::atomic<int> recorded = 0;
   std::atomic<int> reached = 0;  // points, in their order
   std::atomic<bool> broken = false;
+  std::atomic<int> asked = 0;
+  std::atomic<bool> silent = false;  // Done does not return
 };
 
 class FakeTransport final : public DeviceTransport {

@@ -99,6 +99,10 @@ std::optional<OperationInProgress> OperationTracker::Group::OnDevice() const {
   return out;
 }
 
+void OperationTracker::Group::LookAtDevice() const {
+  if (const std::shared_ptr<const DeviceReport> device = Device()) device->Look();
+}
+
 int64_t OperationTracker::Group::entered() const {
   const int64_t on_host = Unpack(collective_.call.load(std::memory_order_acquire)).number;
   const std::shared_ptr<const DeviceReport> device = Device();
@@ -125,6 +129,15 @@ void OperationTracker::BeginStep(int64_t step, absl::Duration deadline) {
 void OperationTracker::EndStep(std::optional<int64_t> next) {
   oldest_.store(next.value_or(kNoStep), std::memory_order_relaxed);
   if (!next.has_value()) step_.store(kNoStep, std::memory_order_relaxed);
+}
+
+void OperationTracker::LookAtDevices() const {
+  std::vector<const Group*> groups;  // nobody waits for this look
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& group : groups_) groups.push_back(group.get());
+  }
+  for (const Group* const group : groups) group->LookAtDevice();
 }
 
 Progress OperationTracker::Read() const {

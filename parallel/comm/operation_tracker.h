@@ -25,7 +25,9 @@ namespace skein::comm {
 class DeviceReport {
  public:
   virtual ~DeviceReport() = default;
-  // The call that the device is in. Any thread, at any time, without waiting for the device.
+  // Asks the device which calls have ended. It may take its time to answer, or never do.
+  virtual void Look() const {}
+  // The call that the device was in at the last look. Any thread, at any time, without asking it.
   virtual std::optional<Call> InProgress() const = 0;
   virtual int64_t entered() const = 0;  // the number of the last collective
   // The step that the call in progress belongs to; none: the one that the host has in hand.
@@ -47,8 +49,14 @@ class OperationTracker {
   void BeginStep(int64_t step, absl::Duration deadline);
   void EndStep(std::optional<int64_t> next = std::nullopt);
 
-  // Any thread may call it. Parts that change meanwhile may be of two moments, such as a step that
-  // is newer than its call. A call is never said to last longer than it does.
+  // Asks the devices that make calls by themselves how far they are: what Read() tells of them is
+  // of the last such look, or of a wait's. A thread that may wait for a device calls it now and
+  // then.
+  void LookAtDevices() const;
+
+  // Any thread may call it, at any time: it waits for nobody. Parts that change meanwhile may be of
+  // two moments, such as a step that is newer than its call. A call is never said to last longer
+  // than it does.
   Progress Read() const;
 
  private:
@@ -99,6 +107,7 @@ class OperationTracker::Group {
   // device that waits polls all the time.
   std::optional<OperationInProgress> InProgress() const;
   int64_t entered() const;  // collectives
+  void LookAtDevice() const;
 
  private:
   // The last call of a kind, whether it goes on, and since when. The time is written first: who

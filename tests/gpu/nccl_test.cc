@@ -185,6 +185,7 @@ void ExpectLoss(Group& group, bool in_graph, absl::StatusCode code, const std::s
                                           [&] { return graph.Launch(group.stream.get()); })
                            : group.AllReduce(view, group.stream.get()));
   absl::SleepFor(absl::Milliseconds(200));
+  group.tracker.LookAtDevices();
   const Progress seen = group.tracker.Read();
   ASSERT_TRUE(seen.operation.has_value());
   EXPECT_EQ(seen.operation->call.number, group.calls() - (in_graph ? 1 : 0));

@@ -3,14 +3,19 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
 namespace skein::worker {
 
 DeviceWatch::DeviceWatch(const kernels::Executable* executable,
                          std::function<void(const absl::Status&)> on_failure,
-                         absl::Duration interval)
+                         const DeviceWatchOptions& options)
     : executable_(executable),
       on_failure_(std::move(on_failure)),
-      thread_([this, interval] { Look(interval); }) {}
+      options_(options),
+      looks_([this] { Look(); }),
+      times_([this] { TimeLooks(); }) {}
 
 DeviceWatch::~DeviceWatch() {
   {
@@ -18,20 +23,52 @@ DeviceWatch::~DeviceWatch() {
     ended_ = true;
     changed_.NotifyAll();
   }
-  thread_.join();
+  looks_.join();
+  times_.join();
 }
 
-void DeviceWatch::Look(absl::Duration interval) {
+bool DeviceWatch::Sleep() {
+  const auto end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.interval);
+  while (!ended_ && std::chrono::steady_clock::now() < end) changed_.WaitUntil(&mutex_, end);
+  return !ended_;
+}
+
+void DeviceWatch::Look() {
   absl::Status health;
+  while (health.ok()) {
+    {
+      MutexLock lock(&mutex_);
+      if (!Sleep()) return;
+      asked_ = std::chrono::steady_clock::now();
+    }
+    health = executable_->Health();
+    if (options_.tracker != nullptr) options_.tracker->LookAtDevices();
+    MutexLock lock(&mutex_);
+    asked_.reset();
+  }
+  Tell(health);
+}
+
+void DeviceWatch::TimeLooks() {
   {
     MutexLock lock(&mutex_);
-    while (!ended_ && health.ok()) {
-      changed_.WaitUntil(&mutex_,
-                         std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(interval));
-      if (!ended_) health = executable_->Health();
-    }
+    do {
+      if (!Sleep()) return;
+    } while (!asked_.has_value() ||
+             absl::FromChrono(std::chrono::steady_clock::now() - *asked_) < options_.patience);
   }
-  if (!health.ok()) on_failure_(health);
+  const std::string newest = executable_->Newest();
+  Tell(absl::UnavailableError(absl::StrCat(newest, newest.empty() ? "" : ": ",
+                                           "the device's driver has not answered for ",
+                                           absl::FormatDuration(options_.patience))));
+}
+
+void DeviceWatch::Tell(const absl::Status& why) {
+  {
+    MutexLock lock(&mutex_);
+    if (std::exchange(told_, true)) return;
+  }
+  on_failure_(why);
 }
 
 }  // namespace skein::worker

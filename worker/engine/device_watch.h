@@ -1,8 +1,9 @@
 // Looks whether the own device has failed while the thread that uses it waits for another rank, or
-// for an order: nobody else would look.
+// for an order: nobody else would look. Asks it, too, how far its calls are, which heartbeats tell.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -10,28 +11,48 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "kernels/ops/backend.h"
+#include "parallel/comm/operation_tracker.h"
+#include "parallel/comm/patience.h"
 
 namespace skein::worker {
 
+struct DeviceWatchOptions {
+  const comm::OperationTracker* tracker = nullptr;  // may be null
+  absl::Duration interval = absl::Milliseconds(200);
+  // Until a driver that does not answer has failed. After some errors of a kernel its calls never
+  // return, on any thread. Longer than a call may wait for room in a queue that is full.
+  absl::Duration patience = absl::Seconds(2);
+};
+
 class DeviceWatch {
  public:
-  // Calls `on_failure` once, on a thread of its own, within some `interval` of a failure. The
-  // executable is warm, and outlives the watch.
+  // Calls `on_failure` once, on a thread of its own, within some intervals of a failure: with the
+  // executable's Health, or with Unavailable, which names the newest batch, where the driver does
+  // not answer. The executable is warm; it and the tracker outlive the watch.
   DeviceWatch(const kernels::Executable* executable,
               std::function<void(const absl::Status&)> on_failure,
-              absl::Duration interval = absl::Milliseconds(200));
-  ~DeviceWatch();  // waits for a call under way
+              const DeviceWatchOptions& options = {});
+  ~DeviceWatch();  // waits for a look under way, and for on_failure
   DeviceWatch(const DeviceWatch&) = delete;
 
  private:
-  void Look(absl::Duration interval);
+  // Sleeps for an interval; false when the watch ends.
+  bool Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Look();
+  void TimeLooks();
+  void Tell(const absl::Status& why);
 
   const kernels::Executable* const executable_;
   const std::function<void(const absl::Status&)> on_failure_;
+  const DeviceWatchOptions options_;
   Mutex mutex_;
   CondVar changed_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // the last one: it uses the others
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<comm::SteadyTime> asked_ ABSL_GUARDED_BY(mutex_);  // the look under way
+  // The last ones: they use the others.
+  std::thread looks_;
+  std::thread times_;
 };
 
 }  // namespace skein::worker
