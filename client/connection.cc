@@ -7,14 +7,17 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace skein::client {
 namespace {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& coordinator) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);                     // the coordinator is trusted
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);  // `status --wait` notices soon
+  arguments.SetMaxReceiveMessageSize(-1);  // the coordinator is trusted
+  // Who waits for a coordinator notices it soon.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -47,6 +50,11 @@ Connection::Connection(const std::string& coordinator)
 
 bool Connection::answers() const {
   return channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+}
+
+void Connection::Pause(absl::Duration most) const {
+  if (answers()) return absl::SleepFor(most);
+  channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + most));
 }
 
 std::string Connection::Explain(const grpc::Status& status) const {

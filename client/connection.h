@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
+
 namespace skein::client {
 
 // "UNAVAILABLE"
@@ -18,8 +20,11 @@ class Connection {
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
-  // As far as calls have found out.
+  // As far as calls and waits have found out.
   bool answers() const;
+  // Sleeps before somebody asks again: so long, or until the first answer of a coordinator that had
+  // none yet. gRPC looks at a connection that it makes only once in 5 s while nobody waits for it.
+  void Pause(absl::Duration most) const;
   // What failed, for a person: when nobody listens, how to start a coordinator.
   std::string Explain(const grpc::Status& status) const;
 

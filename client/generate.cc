@@ -193,7 +193,7 @@ int Generate(const std::string& coordinator, const GenerateFlags& flags) {
                                          : absl::StrCat("no coordinator answers at ", coordinator),
                     absl::FormatDuration(flags.wait));
     }
-    absl::SleepFor(kAskEvery);
+    connection.Pause(kAskEvery);
   }
 }
 

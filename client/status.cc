@@ -101,7 +101,7 @@ int Status(const std::string& coordinator, const StatusFlags& flags) {
     status.Clear();
     result = stub->GetStatus(&context, {}, &status);
     if (!flags.wait || (result.ok() && status.serving()) || absl::Now() >= until) break;
-    absl::SleepFor(kLookEvery);
+    connection.Pause(kLookEvery);
   }
   if (!result.ok()) {
     absl::FPrintF(stderr, "skein: %s\n", connection.Explain(result));
