@@ -75,11 +75,12 @@ struct RowAdjuster {
       if (const int i = IndexOf(history[h]); i >= 0) atomicAdd(&bits[i], 1u);
     });
     __syncthreads();
-    // Threads that meet at a token write the same.
+    // Threads that meet at a token write the same, or find it written: who reads and writes it at
+    // once does so by atomics.
     ForEach(0, all, [&](int h) {
       const int i = IndexOf(history[h]);
       if (i < 0) return;
-      const uint32_t tagged = reinterpret_cast<volatile uint32_t*>(bits)[i];
+      const uint32_t tagged = atomicOr(&bits[i], 0u);
       if ((tagged & ~kCount) != kTag) return;
       float logit = WithBias(i);
       logit = logit > 0 ? __fdiv_rn(logit, draw.repetition_penalty)
@@ -88,8 +89,7 @@ struct RowAdjuster {
         const float frequency = __fmul_rn(static_cast<float>(count), draw.frequency_penalty);
         logit = __fsub_rn(logit, __fadd_rn(draw.presence_penalty, frequency));
       }
-      reinterpret_cast<volatile uint32_t*>(bits)[i] =
-          isnan(logit) ? 0xffffffffu : __float_as_uint(logit);
+      atomicExch(&bits[i], isnan(logit) ? 0xffffffffu : __float_as_uint(logit));
     });
     __syncthreads();
   }

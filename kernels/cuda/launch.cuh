@@ -1,9 +1,9 @@
 // How kernels are started: on Hopper so that the next one on the stream may begin before this one
 // ends.
 //
-// Every block of every kernel calls WaitForPrevious() before it touches what other kernels write. In
-// front of its wait it reads only what no kernel of the stream writes, as weights: what the kernels
-// before it wrote is sure to be seen behind the wait alone, even where they have ended.
+// Every block of every kernel calls WaitForPrevious() before it touches what other kernels write.
+// In front of its wait it reads only what no kernel of the stream writes, as weights: what the
+// kernels before it wrote is sure to be seen behind the wait alone, even where they have ended.
 //
 // A kernel that fills the device calls LetNextBegin() behind its wait: all kernels before it have
 // ended when the next one begins. A short one between two of these calls it first, so that the next

@@ -78,8 +78,8 @@ struct WgmmaShared;
   SKEIN_D32                                  \
   ", %32, %33, %34, %35, %36, %37, %38, %39" \
   ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define SKEIN_D56                            \
-  SKEIN_D48                                  \
+#define SKEIN_D56 \
+  SKEIN_D48       \
   ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define SKEIN_D64                            \
   SKEIN_D48                                  \
