@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/peer_sums.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
@@ -31,9 +33,22 @@ struct Case {
 
 class DeviceMemoryTest : public testing::TestWithParam<Case> {};
 
+// What is free once processes that have ended have given theirs back: when nothing changes for a
+// second.
+int64_t SettledFreeBytes() {
+  int64_t free = kernels::cuda::FreeMemoryBytes().value_or(0);
+  for (int same = 0, looks = 0; same < 5 && looks < 100; ++same, ++looks) {
+    absl::SleepFor(absl::Milliseconds(200));
+    const int64_t now = kernels::cuda::FreeMemoryBytes().value_or(0);
+    if (now != free) same = -1;
+    free = now;
+  }
+  return free;
+}
+
 // What was free before the first case, which alone takes the context: the others find it there.
 int64_t FreeAtFirst() {
-  static const int64_t free = kernels::cuda::FreeMemoryBytes().value_or(0);
+  static const int64_t free = SettledFreeBytes();
   return free;
 }
 
