@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -267,6 +268,19 @@ TEST_F(PeerTransportTest, AllTakeTheLimitThatRankZeroMeasures) {
 
   Make({.seconds = {Slower, Faster}});
   ExpectRestAlone("it is slower at all sizes: 8.0 KiB ");
+}
+
+// The other rank comes late to the first replay of each kind, and to the first that counts.
+TEST_F(PeerTransportTest, ALateRankChangesNoLimit) {
+  std::map<std::pair<bool, int64_t>, int> replays;
+  Make({.seconds = {[&](bool over_memory, int64_t bytes) {
+                      const int replay = replays[{over_memory, bytes}]++;
+                      const bool late = over_memory && (replay == 0 || replay == 2);
+                      return Faster(over_memory, bytes) + (late ? 5e-4 : 0);
+                    },
+                    Faster}});
+  for (const auto& made : made_) EXPECT_EQ(made->most_bytes, 32 * kKiB);
+  EXPECT_EQ(made_[0]->times[0].over_memory, 4e-6);
 }
 
 // Of three ranks one shot carries more, and two shots wait twice.
