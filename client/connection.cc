@@ -54,7 +54,8 @@ bool Connection::answers() const {
 
 void Connection::Pause(absl::Duration most) const {
   if (answers()) return absl::SleepFor(most);
-  channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + most));
+  constexpr absl::Duration kLeast = absl::Milliseconds(20);  // of who answers, and then breaks off
+  if (channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + most))) absl::SleepFor(kLeast);
 }
 
 std::string Connection::Explain(const grpc::Status& status) const {

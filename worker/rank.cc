@@ -239,7 +239,8 @@ class Rank {
   // are left to the process's end, so that nobody notices before it is reported.
   void EndWithDevice(const absl::Status& why) {
     serving_->shard.executable->Abort(why);
-    absl::SleepFor(absl::Seconds(1));  // it knows more, if it is not stuck
+    // It knows more, if it is not stuck, as where the driver does not answer.
+    if (!absl::IsUnavailable(why)) absl::SleepFor(absl::Seconds(1));
     EndStuck(why);
   }
 

@@ -181,7 +181,8 @@ absl::Status CudaExecutable::WarmUp() {
 
 int32_t CudaExecutable::GraphRows() const {
   const int64_t rows = rows_.rows();
-  if (rows == 0 || rows_.sequences() != rows || rows_.outputs() != rows) return 0;
+  if (rows == 0 || rows_.sequences() != rows) return 0;
+  if (rules_.outputs && rows_.outputs() != rows) return 0;
   const auto graph = graphs_[0].lower_bound(static_cast<int32_t>(rows));
   return graph == graphs_[0].end() ? 0 : graph->first;
 }

@@ -7,7 +7,7 @@ namespace skein::kernels::cuda {
 WideTile ChooseWideTile(int64_t n, int64_t k, int32_t multiprocessors,
                         const std::array<int32_t, kWideTileClusters.size()>& clusters_at_once) {
   constexpr double kEnough = 0.9;
-  constexpr int64_t kLeastColumns = 8 * 64;  // some 8 stages of a ring
+  constexpr int64_t kLeastColumns = 8 * 64;  // a ring has 6 to 9 stages of 64
   WideTile best;
   for (const int32_t rows : kWideTileRows) {
     const int64_t tiles = (n + rows - 1) / rows;
@@ -16,7 +16,8 @@ WideTile ChooseWideTile(int64_t n, int64_t k, int32_t multiprocessors,
     WideTile tile = {rows, 1, static_cast<double>(tiles) / (turns * multiprocessors)};
     for (size_t i = 0; i < kWideTileClusters.size(); ++i) {
       const int32_t blocks = kWideTileClusters[i];
-      if (tiles > clusters_at_once[i] || k < blocks * kLeastColumns) continue;
+      if (tiles > clusters_at_once[i] || tiles * blocks > multiprocessors) continue;
+      if (k < blocks * kLeastColumns) continue;
       tile.blocks = blocks;
       tile.used = static_cast<double>(tiles * blocks) / multiprocessors;
       break;

@@ -22,10 +22,10 @@ struct WideTile {
 };
 
 // For a matrix of `n` rows of `k` columns. clusters_at_once: of each size of kWideTileClusters, how
-// many run at once. The wider a tile, the fewer times `in` is fetched from the L2 cache, which
-// binds before the device's memory does: so the widest one that keeps nine in ten multiprocessors
-// busy, else the one that keeps the most. No block of a cluster has less of k than what it fetches
-// ahead.
+// many run at once on the whole device. The wider a tile, the fewer times `in` is fetched from the
+// L2 cache, which binds before the device's memory does: so the widest one that keeps nine in ten
+// multiprocessors busy, else the one that keeps the most. Each block of a cluster has 512 columns
+// of k at least, about what it fetches ahead.
 WideTile ChooseWideTile(int64_t n, int64_t k, int32_t multiprocessors,
                         const std::array<int32_t, kWideTileClusters.size()>& clusters_at_once);
 

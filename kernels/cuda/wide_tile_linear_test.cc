@@ -31,6 +31,32 @@ WideTileLinear OpOf(const Case& c, const Data& data, const DeviceBytes& out, Wid
           .multiprocessors = Multiprocessors()};
 }
 
+// A ring runs on from a tile to the next one.
+TEST(WideTileLinearTest, ABlockTakesSeveralTilesInTurn) {
+  SKEIN_NEED_HOPPER();
+  for (const bool swiglu : {false, true}) {
+    const Case c = {.rows = 33, .n = 992, .k = 1096};
+    const Data data(c);
+    const Expected expected = swiglu ? ExpectedSwiGlu(c, data) : ExpectedOf(c, data);
+    for (const int32_t rows : kWideTileRows) {
+      for (const int32_t blocks : {1, 3}) {
+        SCOPED_TRACE(testing::Message() << rows << " weight rows, " << blocks << " blocks");
+        OwnStream stream;
+        const DeviceBytes out(DTypeBytes(c.out_dtype, c.rows * c.n));
+        WideTileLinear op = OpOf(c, data, out, {.rows = rows});
+        op.multiprocessors = blocks;
+        op.swiglu = swiglu;
+        op.out_stride = swiglu ? c.n / 2 : c.n;
+        SKEIN_ASSERT_OK(Enqueue(op, stream));
+        SKEIN_ASSERT_OK(stream.Finish());
+        std::vector<float> got = Decoded(c.out_dtype, out);
+        got.resize(static_cast<size_t>(c.rows * op.out_stride));
+        EXPECT_TRUE(Agrees(got, expected));
+      }
+    }
+  }
+}
+
 const std::vector<WideTile>& AllTiles() {
   static const std::vector<WideTile> tiles = [] {
     std::vector<WideTile> all;

@@ -50,6 +50,13 @@ TEST(ChooseWideTileTest, ClustersRunAtOnce) {
   EXPECT_NEAR(none.used, 32.0 / 132, 1e-9);
 }
 
+// As where some are left to others: 66 clusters of 2 run at once, and 128 blocks are wanted.
+TEST(ChooseWideTileTest, ClustersStayWithinTheMultiprocessorsThatAreGiven) {
+  const WideTile tile = ChooseWideTile(14336, 4096, 120, kClusters);
+  EXPECT_LE((14336 + tile.rows - 1) / tile.rows * tile.blocks, 120);
+  EXPECT_LE(tile.used, 1);
+}
+
 TEST(ChooseWideTileTest, TellsWhatItUsesForAnySize) {
   for (int64_t n = 8; n < 200'000; n += 8) {
     const WideTile tile = ChooseWideTile(n, 4096, kMultiprocessors, kClusters);

@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
                             .driver = "trap",
                             // Driver 580 tells it, or never answers again, on any thread.
                             .says = ".*step [0-9]+: .*(cuda[A-Za-z]*: cudaErrorLaunchFailure|the "
-                                    "device's driver has not answered for 2s)"},
+                                    "device's driver has not answered for 3s)"},
                       Fault{.name = "Ecc",
                             .driver = "ecc",
                             .says = ".*step [0-9]+: .*cuda[A-Za-z]*: cudaErrorECCUncorrectable"}),

@@ -27,10 +27,9 @@ DeviceWatch::~DeviceWatch() {
   times_.join();
 }
 
-bool DeviceWatch::Sleep() {
-  const auto end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.interval);
-  while (!ended_ && std::chrono::steady_clock::now() < end) changed_.WaitUntil(&mutex_, end);
-  return !ended_;
+void DeviceWatch::Sleep() {
+  changed_.WaitUntil(
+      &mutex_, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.interval));
 }
 
 void DeviceWatch::Look() {
@@ -38,13 +37,15 @@ void DeviceWatch::Look() {
   while (health.ok()) {
     {
       MutexLock lock(&mutex_);
-      if (!Sleep()) return;
+      if (!ended_) Sleep();
+      if (ended_) return;
       asked_ = std::chrono::steady_clock::now();
     }
     health = executable_->Health();
-    if (options_.tracker != nullptr) options_.tracker->LookAtDevices();
+    if (health.ok() && options_.tracker != nullptr) options_.tracker->LookAtDevices();
     MutexLock lock(&mutex_);
     asked_.reset();
+    changed_.NotifyAll();
   }
   Tell(health);
 }
@@ -53,12 +54,13 @@ void DeviceWatch::TimeLooks() {
   {
     MutexLock lock(&mutex_);
     do {
-      if (!Sleep()) return;
+      if (ended_ && !asked_.has_value()) return;
+      Sleep();
     } while (!asked_.has_value() ||
              absl::FromChrono(std::chrono::steady_clock::now() - *asked_) < options_.patience);
   }
   const std::string newest = executable_->Newest();
-  Tell(absl::UnavailableError(absl::StrCat(newest, newest.empty() ? "" : ": ",
+  Tell(absl::UnavailableError(absl::StrCat(newest, newest.empty() ? "" : ", or one before: ",
                                            "the device's driver has not answered for ",
                                            absl::FormatDuration(options_.patience))));
 }

@@ -20,8 +20,9 @@ struct DeviceWatchOptions {
   const comm::OperationTracker* tracker = nullptr;  // may be null
   absl::Duration interval = absl::Milliseconds(200);
   // Until a driver that does not answer has failed. After some errors of a kernel its calls never
-  // return, on any thread. Longer than a call may wait for room in a queue that is full.
-  absl::Duration patience = absl::Seconds(2);
+  // return, on any thread. As long as a rank may be silent: where another one is, whose sums hold
+  // up this one's full queue, the coordinator names that one first.
+  absl::Duration patience = absl::Seconds(3);
 };
 
 class DeviceWatch {
@@ -32,12 +33,12 @@ class DeviceWatch {
   DeviceWatch(const kernels::Executable* executable,
               std::function<void(const absl::Status&)> on_failure,
               const DeviceWatchOptions& options = {});
-  ~DeviceWatch();  // waits for a look under way, and for on_failure
+  ~DeviceWatch();  // waits for a look under way, which may fail, and for on_failure
   DeviceWatch(const DeviceWatch&) = delete;
 
  private:
-  // Sleeps for an interval; false when the watch ends.
-  bool Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sleeps for an interval, or until something changes.
+  void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Look();
   void TimeLooks();
   void Tell(const absl::Status& why);

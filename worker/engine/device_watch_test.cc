@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -34,6 +35,15 @@ class Failing final : public kernels::FakeExecutable {
   absl::Status Run(int, const kernels::Batch&, kernels::BatchResult&) override {
     return absl::OkStatus();
   }
+};
+
+class Looks final : public comm::DeviceReport {
+ public:
+  void Look() const override { ++looks; }
+  std::optional<comm::Call> InProgress() const override { return std::nullopt; }
+  int64_t entered() const override { return 0; }
+
+  mutable std::atomic<int> looks = 0;
 };
 
 TEST(DeviceWatchTest, TellsAFailureOnce) {
@@ -81,18 +91,39 @@ TEST(DeviceWatchTest, TellsOfADriverThatDoesNotAnswer) {
   }
   EXPECT_EQ(told, 1);
   EXPECT_THAT(what, StatusIs(absl::StatusCode::kUnavailable,
-                             "step 7: 2 sequences of 2 rows: the device's driver has not answered "
-                             "for 50ms"));
+                             "step 7: 2 sequences of 2 rows, or one before: the device's driver "
+                             "has not answered for 50ms"));
 }
 
-class Looks final : public comm::DeviceReport {
- public:
-  void Look() const override { ++looks; }
-  std::optional<comm::Call> InProgress() const override { return std::nullopt; }
-  int64_t entered() const override { return 0; }
+// Nobody waits for ever for a watch that ends.
+TEST(DeviceWatchTest, TellsOfADriverThatDoesNotAnswerWhileItEnds) {
+  Failing executable;
+  executable.silent = true;
+  absl::Notification heard;
+  std::optional<DeviceWatch> watch;
+  watch.emplace(
+      &executable, [&](const absl::Status&) { heard.Notify(); },
+      DeviceWatchOptions{.interval = absl::Milliseconds(1), .patience = absl::Milliseconds(200)});
+  while (executable.looks < 1) absl::SleepFor(absl::Milliseconds(1));
+  std::thread end([&] { watch.reset(); });
+  EXPECT_TRUE(heard.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  executable.answers.Notify();
+  end.join();
+}
 
-  mutable std::atomic<int> looks = 0;
-};
+// Its calls may never return once a kernel has failed.
+TEST(DeviceWatchTest, ADeviceThatHasFailedIsAskedNothingMore) {
+  Failing executable;
+  executable.failed = true;
+  comm::OperationTracker tracker;
+  const auto device = std::make_shared<Looks>();
+  tracker.AddGroup("tp", {0, 1}, 0)->set_device(device);
+  absl::Notification heard;
+  DeviceWatch watch(&executable, [&](const absl::Status&) { heard.Notify(); },
+                    {.tracker = &tracker, .interval = absl::Milliseconds(1)});
+  EXPECT_TRUE(heard.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_EQ(device->looks, 0);
+}
 
 TEST(DeviceWatchTest, AsksHowFarTheDevicesCallsAre) {
   Failing executable;

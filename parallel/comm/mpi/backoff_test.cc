@@ -1,5 +1,7 @@
 #include "parallel/comm/mpi/backoff.h"
 
+#include <functional>
+
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
@@ -7,30 +9,36 @@
 namespace skein::comm {
 namespace {
 
-// How often it polls for something that does not come.
-int Polls(absl::Duration spin, absl::Duration wait) {
-  Backoff backoff(spin);
+constexpr absl::Duration kWait = absl::Milliseconds(50);
+// Sleeps of 20 us, then twice as long each time, are 7 in the first 2.5 ms, then 1 ms each.
+constexpr int kOfSleeps = 60;
+
+int PollsIn(absl::Duration wait, const std::function<void()>& pause) {
   int polls = 0;
-  for (const absl::Time end = absl::Now() + wait; absl::Now() < end; ++polls) backoff.Pause();
+  for (const absl::Time end = absl::Now() + wait; absl::Now() < end; ++polls) pause();
   return polls;
 }
+// In one of several runs: where others want the core, a yield may last as long as a sleep.
+bool PollsMoreThanItCouldSleep(const std::function<void()>& pause) {
+  for (int run = 0; run < 40; ++run) {
+    if (PollsIn(kWait, pause) > kOfSleeps) return true;
+  }
+  return false;
+}
 
-// Sleeps of 20 us, then twice as long each time, are 7 in the first 2.5 ms, then 1 ms each.
 TEST(BackoffTest, SleepsLongerAndLongerOnceItHasSpun) {
-  constexpr absl::Duration kWait = absl::Milliseconds(50);
-  EXPECT_LE(Polls(absl::ZeroDuration(), kWait), 60);
-  EXPECT_GE(Polls(absl::InfiniteDuration(), kWait), 600);
+  Backoff sleeps(absl::ZeroDuration());
+  EXPECT_LE(PollsIn(kWait, [&] { sleeps.Pause(); }), kOfSleeps);
+  Backoff spins(absl::InfiniteDuration());
+  EXPECT_TRUE(PollsMoreThanItCouldSleep([&] { spins.Pause(); }));
 }
 
 TEST(BackoffTest, SpinsAnewBehindAPollThatFoundSomething) {
   Backoff backoff(absl::Milliseconds(1));
-  const absl::Time end = absl::Now() + absl::Milliseconds(50);
-  int polls = 0;
-  for (; absl::Now() < end; ++polls) {
+  EXPECT_TRUE(PollsMoreThanItCouldSleep([&] {
     backoff.Pause();
     backoff.Reset();
-  }
-  EXPECT_GE(polls, 600);
+  }));
 }
 
 }  // namespace
