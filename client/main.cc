@@ -16,6 +16,7 @@
 #include "client/load/bench_serve.h"
 #include "client/plan.h"
 #include "client/status.h"
+#include "client/topo.h"
 
 namespace skein::client {
 namespace {
@@ -60,6 +61,11 @@ int Main(int argc, char** argv) {
       "plan", "Plan a job on this host, without a coordinator; --gantt draws its pipeline");
   DeclarePlan(*plan, plan_flags);
 
+  TopoFlags topo_flags;
+  CLI::App* topo = app.add_subcommand(
+      "topo", "Show how GPUs and NICs are connected, by what `nvidia-smi topo -m` printed");
+  DeclareTopo(*topo, topo_flags);
+
   std::string worker;
   CLI::App* bench = app.add_subcommand(
       "bench",
@@ -85,7 +91,8 @@ int Main(int argc, char** argv) {
       throw CLI::ValidationError(absl::StrCat("flags of `bench serve` stand behind `serve`, not: ",
                                               absl::StrJoin(bench->remaining(), " ")));
     }
-    if (named->count() > 0 && (plan->parsed() || (bench->parsed() && !serve->parsed()))) {
+    if (named->count() > 0 &&
+        (plan->parsed() || topo->parsed() || (bench->parsed() && !serve->parsed()))) {
       throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
     }
   });
@@ -95,6 +102,7 @@ int Main(int argc, char** argv) {
   if (status->parsed()) return Status(coordinator, status_flags);
   if (models->parsed()) return Models(coordinator, models_json);
   if (plan->parsed()) return Plan(plan_flags);
+  if (topo->parsed()) return Topo(topo_flags);
   if (serve->parsed()) return BenchServe(coordinator, serve_flags);
   const std::vector<std::string> arguments = bench->remaining();
   if (!arguments.empty() && IsHelp(arguments.front())) {

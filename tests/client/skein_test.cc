@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/file.h"
+#include "base/test_util.h"
 #include "coordinator/rpc/fake_job.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
@@ -337,6 +338,10 @@ TEST(SkeinUsageTest, WrongUsageIsExitCode2AndNamesTheFlag) {
        "--max-num-batched-tokens: 3 is less than"},
       {"plan --model m --read-bandwidth 0", "--read-bandwidth: must be a number in [0.001, "},
       {"plan --model m --coordinator h:1", "--coordinator: this command asks no coordinator"},
+      {"topo", "file"},
+      {"topo ''", "file: must not be empty"},
+      {"topo f --jsn", "--jsn"},
+      {"topo f --coordinator h:1", "--coordinator: this command asks no coordinator"},
       {"--coordinator h:1 bench", "--coordinator: this command asks no coordinator"},
       {"bench --coordinator h:1 serve", "stand behind `serve`, not: --coordinator h:1"},
       {"bench --worker w serve", "--worker: `bench serve` starts no worker"},
@@ -358,7 +363,7 @@ TEST(SkeinUsageTest, WrongUsageIsExitCode2AndNamesTheFlag) {
 
 TEST(SkeinUsageTest, HelpIsExitCode0) {
   for (const char* help : {"--help", "generate --help", "status --help", "plan --help",
-                           "bench serve --help", "--version"}) {
+                           "topo --help", "bench serve --help", "--version"}) {
     EXPECT_EQ(Skein(help).exit_code, 0) << help;
   }
   EXPECT_THAT(Skein("--help").out, HasSubstr("bench"));
@@ -395,6 +400,38 @@ TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
               HasSubstr("--context-length: 99999999 is too long for synthetic:tiny"));
   EXPECT_THAT(Skein("plan --model synthetic:tiny --gantt /nowhere/file").err,
               HasSubstr("--gantt: cannot write '/nowhere/file'"));
+}
+
+TEST(SkeinUsageTest, TopoShowsHowGpusAreConnected) {
+  const std::string file = absl::StrCat(::testing::TempDir(), "/topo.txt");
+  const std::string text =
+      "\t\033[4mGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\033[0m\n"
+      "GPU0\t X \tNV4\tSYS\tPIX\t0-3,8\t0\n"
+      "GPU1\tNV4\t X \tSYS\tPHB\t0-3,8\t0\n"
+      "GPU2\tSYS\tSYS\t X \tSYS\t4-7\t1\n"
+      "NIC0\tPIX\tPHB\tSYS\t X \t\t\n"
+      "\nNIC Legend:\n\n  NIC0: mlx5_0\n";
+  SKEIN_ASSERT_OK(WriteFile(file, text));
+  const Outcome shown = Skein("topo " + file);
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out,
+              AllOf(StartsWith("3 GPUs, 1 NIC\n"), HasSubstr("\n  GPU0  -     NV4   SYS   PIX\n"),
+                    HasSubstr("\nGPU0: cores 0-3,8, NUMA node 0, NIC0 (mlx5_0) over PIX\n"),
+                    HasSubstr("\nGPU2: cores 4-7, NUMA node 1, NIC0 (mlx5_0) over SYS\n"),
+                    HasSubstr("\nNVLink connects each two of: GPU0 GPU1 | GPU2\n")));
+  const Outcome piped = Skein(absl::StrCat("topo --json - <", file));
+  EXPECT_EQ(piped.exit_code, 0) << piped.err;
+  EXPECT_THAT(piped.out,
+              AllOf(HasSubstr("{\"name\":\"GPU2\",\"numa_node\":1,\"cpus\":[4,5,6,7]}"),
+                    HasSubstr("{\"name\":\"NIC0\",\"device\":\"mlx5_0\"}"),
+                    HasSubstr("\"connections\":[{\"to\":[\"X\",\"NV4\",\"SYS\",\"PIX\"]}"),
+                    HasSubstr("\"islands\":[{\"gpus\":[0,1]},{\"gpus\":[2]}]")));
+  SKEIN_ASSERT_OK(WriteFile(file, text.substr(0, text.find("GPU2\tSYS"))));
+  const Outcome cut = Skein("topo " + file);
+  EXPECT_EQ(cut.exit_code, 1);
+  EXPECT_EQ(cut.out, "");
+  EXPECT_EQ(cut.err, absl::StrCat("skein: ", file, ": line 1: 'GPU2' has no row of its own\n"));
+  EXPECT_THAT(Skein("topo /nowhere").err, HasSubstr("/nowhere"));
 }
 
 // An installation has both programs in one folder, a build each in its own.

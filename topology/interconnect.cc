@@ -1,0 +1,62 @@
+#include "topology/interconnect.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::topology {
+
+std::string_view PathName(Path path) {
+  switch (path) {
+    case Path::kSelf:
+      return "X";
+    case Path::kNvlink:
+      return "NV";
+    case Path::kSwitch:
+      return "PIX";
+    case Path::kSwitches:
+      return "PXB";
+    case Path::kBridge:
+      return "PHB";
+    case Path::kNode:
+      return "NODE";
+    case Path::kSystem:
+      return "SYS";
+  }
+  return "";
+}
+
+std::string ToString(const Connection& connection) {
+  const std::string name(PathName(connection.path));
+  return connection.path == Path::kNvlink ? absl::StrCat(name, connection.nvlinks) : name;
+}
+
+std::vector<std::vector<int>> Islands(const Interconnect& of, Path longest) {
+  std::vector<std::vector<int>> islands;
+  for (int gpu = 0; gpu < static_cast<int>(of.gpus.size()); ++gpu) {
+    const auto fits = [&](const std::vector<int>& island) {
+      return std::all_of(island.begin(), island.end(),
+                         [&](int other) { return of.OfGpus(gpu, other).path <= longest; });
+    };
+    const auto island = std::find_if(islands.begin(), islands.end(), fits);
+    if (island == islands.end()) {
+      islands.push_back({gpu});
+    } else {
+      island->push_back(gpu);
+    }
+  }
+  return islands;
+}
+
+std::vector<int> NearestNics(const Interconnect& of, int gpu) {
+  std::vector<int> nearest;
+  for (int nic = 0; nic < static_cast<int>(of.nics.size()); ++nic) {
+    const Path path = of.OfGpuAndNic(gpu, nic).path;
+    const bool nearer = nearest.empty() || path < of.OfGpuAndNic(gpu, nearest.front()).path;
+    if (nearer) nearest.clear();
+    if (nearer || path == of.OfGpuAndNic(gpu, nearest.front()).path) nearest.push_back(nic);
+  }
+  return nearest;
+}
+
+}  // namespace skein::topology

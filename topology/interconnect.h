@@ -1,0 +1,67 @@
+// The GPUs and NICs of one node, and what lies between each two of them, as plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace skein::topology {
+
+// What traffic between two devices passes, nearest first, by nvidia-smi's names.
+enum class Path : uint8_t {
+  kSelf,      // X
+  kNvlink,    // NV#: NVLinks, straight or through NVSwitches
+  kSwitch,    // PIX: one PCIe switch at most
+  kSwitches,  // PXB: several of them, no host bridge
+  kBridge,    // PHB: a host bridge of PCIe, mostly the CPU's
+  kNode,      // NODE: host bridges of one NUMA node
+  kSystem,    // SYS: the link between NUMA nodes
+};
+std::string_view PathName(Path path);  // "PIX"
+
+struct Connection {
+  Path path = Path::kSelf;
+  int32_t nvlinks = 0;  // of kNvlink
+
+  friend bool operator==(const Connection&, const Connection&) = default;
+};
+std::string ToString(const Connection& connection);  // "NV18", "PIX"
+
+struct Gpu {
+  std::string name;           // "GPU0"
+  std::vector<int32_t> cpus;  // near it, ascending; empty: not told
+  int32_t numa_node = -1;     // not told
+
+  friend bool operator==(const Gpu&, const Gpu&) = default;
+};
+
+struct Nic {
+  std::string name;    // "NIC0"
+  std::string device;  // of the system, "mlx5_0"; empty: not told
+
+  friend bool operator==(const Nic&, const Nic&) = default;
+};
+
+struct Interconnect {
+  std::vector<Gpu> gpus;
+  std::vector<Nic> nics;
+  // [gpus + nics][gpus + nics], by GPU, then by NIC. Symmetric.
+  std::vector<std::vector<Connection>> connections;
+
+  const Connection& OfGpus(int i, int j) const { return connections[i][j]; }
+  const Connection& OfGpuAndNic(int gpu, int nic) const {
+    return connections[gpu][static_cast<int>(gpus.size()) + nic];
+  }
+
+  friend bool operator==(const Interconnect&, const Interconnect&) = default;
+};
+
+// GPUs in groups in which each two are connected by NVLink, or by a path no longer than `longest`:
+// where tensor parallelism may go. Each GPU is in the first group that it fits, in their order.
+std::vector<std::vector<int>> Islands(const Interconnect& of, Path longest = Path::kNvlink);
+
+// The NICs nearest to a GPU, of which there may be several; none where the node has none.
+std::vector<int> NearestNics(const Interconnect& of, int gpu);
+
+}  // namespace skein::topology
