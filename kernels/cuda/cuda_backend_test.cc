@@ -3,7 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/dtype.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
@@ -126,6 +130,44 @@ TEST_F(CudaBackendTest, AProfileEndsAfterItsStepsAndChangesNothing) {
   for (int32_t step = 0; step < 3; ++step) {
     RunAndCompare(Decode({0}, 7 + step));
     EXPECT_EQ(ended, 1);
+  }
+}
+
+// As one before the last: each of its two batches has an output of its own, and so a graph.
+TEST_F(CudaBackendTest, AStageWithoutLogitsReplaysGraphs) {
+  constexpr int64_t kCols = 64;
+  constexpr int32_t kTokens = 16;
+  const auto backend = *MakeCudaBackend({});
+  TestProgram p;
+  p.limits = {.rows = 8, .outputs = 8, .slots = 4, .slot_pages = 1};
+  const std::vector<float> table = kernels::Rounded(RandomFloats(1, kTokens * kCols), DType::kBF16);
+  const BufferId out = p.AddBuffer(kCols);
+  p.program.buffers[out].dtype = DType::kBF16;
+  p.program.buffers[out].port = true;
+  p.program.output = out;
+  p.Add(EmbedOp{p.AddWeight({.rows = kTokens, .cols = kCols, .dtype = DType::kBF16}, table), 0,
+                kTokens, out});
+  p.Bind(*backend);
+  for (const int32_t token : {3, 7}) {
+    for (const int i : {0, 1}) {
+      p.executable->batch(i) = BatchOf(
+          {{.pages = {0}, .token_ids = {token + i}}, {.pages = {1}, .token_ids = {token + i + 4}}});
+      p.executable->batch(i).step = 10 * token + i;
+      SKEIN_ASSERT_OK_AND_ASSIGN(const Ticket ticket, p.executable->Enqueue(i));
+      EXPECT_EQ(p.executable->Newest(),
+                absl::StrCat("step ", 10 * token + i, ": 2 sequences of 2 rows, the graph of 2"));
+      SKEIN_ASSERT_OK(p.executable->Wait(ticket, kHostStream, absl::InfiniteFuture()).status());
+      std::vector<std::byte> stored(2 * kCols * 2);
+      ASSERT_EQ(cudaMemcpy(stored.data(), p.executable->port(out, i).data, stored.size(),
+                           cudaMemcpyDeviceToHost),
+                cudaSuccess);
+      std::vector<float> got(2 * kCols);
+      ConvertToFloat(DType::kBF16, stored.data(), static_cast<int64_t>(got.size()), got.data());
+      for (int row = 0; row < 2; ++row) {
+        const auto want = table.begin() + (token + i + 4 * row) * kCols;
+        EXPECT_TRUE(std::equal(want, want + kCols, got.begin() + row * kCols)) << row;
+      }
+    }
   }
 }
 
