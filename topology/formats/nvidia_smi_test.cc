@@ -17,7 +17,6 @@ namespace skein::topology {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // Two pairs of GPUs, a NIC beside each pair.
