@@ -15,6 +15,7 @@
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append_kv.h"
 
 namespace skein::kernels::cuda {
@@ -35,7 +36,8 @@ DeviceBytes Decode(const PagedProblem& problem, int32_t multiprocessors, bool ea
                              .plan = plan.data()},
                   stream));
   const DeviceBytes rows(16);
-  if (early) {  // a kernel stands between
+  // Behind a kernel that waits first, and one that lets the next begin first.
+  if (early) {
     Require(Enqueue(GatherRows{.rows = 1,
                                .cols = 8,
                                .ids = problem.batch().row_begin,
@@ -43,6 +45,8 @@ DeviceBytes Decode(const PagedProblem& problem, int32_t multiprocessors, bool ea
                                .out = rows.data(),
                                .in_stride = 8,
                                .out_stride = 8},
+                    stream));
+    Require(Enqueue(RmsNorm{.rows = 1, .cols = 8, .residual = rows.data(), .residual_stride = 8},
                     stream));
   }
   Require(Enqueue(DecodeAttention{.dtype = shape.dtype,
