@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "client/json.h"
 #include "proto/topology.pb.h"
+#include "topology/cpus.h"
 #include "topology/formats/nvidia_smi.h"
 #include "topology/interconnect.h"
 
@@ -45,17 +46,6 @@ std::string NameOf(const topology::Nic& nic) {
   return both ? absl::StrCat(nic.name, " (", nic.device, ")") : nic.name;
 }
 
-// "0-3,8-9"
-std::string Ranges(const std::vector<int32_t>& cpus) {
-  std::vector<std::string> ranges;
-  for (size_t begin = 0, end = 0; begin < cpus.size(); begin = end) {
-    for (end = begin + 1; end < cpus.size() && cpus[end] == cpus[end - 1] + 1;) ++end;
-    ranges.push_back(end == begin + 1 ? absl::StrCat(cpus[begin])
-                                      : absl::StrCat(cpus[begin], "-", cpus[end - 1]));
-  }
-  return absl::StrJoin(ranges, ",");
-}
-
 void PrintMatrix(const Interconnect& of) {
   std::vector<std::string> names;
   for (const topology::Gpu& gpu : of.gpus) names.push_back(gpu.name);
@@ -81,7 +71,7 @@ void PrintGpus(const Interconnect& of) {
   for (size_t i = 0; i < of.gpus.size(); ++i) {
     const topology::Gpu& gpu = of.gpus[i];
     std::vector<std::string> near;
-    if (!gpu.cpus.empty()) near.push_back(absl::StrCat("cores ", Ranges(gpu.cpus)));
+    if (!gpu.cpus.empty()) near.push_back(absl::StrCat("cores ", topology::FormatCpus(gpu.cpus)));
     if (gpu.numa_node >= 0) near.push_back(absl::StrCat("NUMA node ", gpu.numa_node));
     std::vector<std::string> nics;
     for (const int nic : topology::NearestNics(of, static_cast<int>(i))) {

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "topology/cpus.h"
+
 namespace skein::topology {
 
 // What traffic between two devices passes, nearest first, by nvidia-smi's names.
@@ -29,9 +31,9 @@ struct Connection {
 std::string ToString(const Connection& connection);  // "NV18", "PIX"
 
 struct Gpu {
-  std::string name;           // "GPU0"
-  std::vector<int32_t> cpus;  // near it, ascending; empty: not told
-  int32_t numa_node = -1;     // not told
+  std::string name;        // "GPU0"
+  Cpus cpus;               // near it; empty: not told
+  int32_t numa_node = -1;  // not told
 
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };

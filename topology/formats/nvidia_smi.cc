@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,13 +17,13 @@
 #include "absl/strings/strip.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
+#include "topology/cpus.h"
 
 namespace skein::topology {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 20;
 constexpr size_t kMostDevices = 64;  // of a node: the largest have 16 GPUs and as many NICs
-constexpr int32_t kMostCpus = 8192;  // as Linux is built for
 constexpr int32_t kMostNvlinks = 1000;
 
 absl::Status At(size_t line, const std::string& what) {
@@ -85,24 +84,6 @@ std::optional<Connection> ConnectionOf(absl::string_view word) {
   return std::nullopt;
 }
 
-// "0-31,64-95"; nothing where it is no such list, as "N/A".
-std::vector<int32_t> CpusOf(absl::string_view list) {
-  std::vector<int32_t> cpus;
-  for (const absl::string_view part : absl::StrSplit(list, ',')) {
-    const std::pair<absl::string_view, absl::string_view> ends =
-        absl::StrSplit(part, absl::MaxSplits('-', 1));
-    int32_t first = 0;
-    if (!absl::SimpleAtoi(ends.first, &first)) return {};
-    int32_t last = first;
-    if (absl::StrContains(part, '-') && !absl::SimpleAtoi(ends.second, &last)) return {};
-    if (first < 0 || last < first || last >= kMostCpus) return {};
-    for (int32_t cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
-  }
-  std::sort(cpus.begin(), cpus.end());
-  cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
-  return cpus;
-}
-
 class Reader {
  public:
   explicit Reader(absl::string_view text)
@@ -127,7 +108,7 @@ class Reader {
   struct Row {
     size_t line = 0;
     std::vector<Connection> connections;  // empty: not read yet
-    std::vector<int32_t> cpus;
+    Cpus cpus;
     int32_t numa_node = -1;
   };
 
@@ -188,7 +169,7 @@ class Reader {
     }
     if (!IsGpu(*device)) return absl::OkStatus();
     const size_t behind = devices_.size() + 1;
-    if (cells.size() > behind) row.cpus = CpusOf(cells[behind]);
+    if (cells.size() > behind) row.cpus = ParseCpus(std::string(cells[behind]));
     if (cells.size() > behind + 1 && !absl::SimpleAtoi(cells[behind + 1], &row.numa_node)) {
       row.numa_node = -1;
     }

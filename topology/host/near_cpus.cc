@@ -11,8 +11,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/status_util.h"
 
@@ -36,35 +34,6 @@ absl::Status BindTo(const cpu_set_t& set) {
 }
 
 }  // namespace
-
-Cpus ParseCpus(std::string_view list) {
-  Cpus cpus;
-  const std::string text(absl::StripAsciiWhitespace(absl::string_view(list.data(), list.size())));
-  for (const std::string& part : std::vector<std::string>(absl::StrSplit(text, ','))) {
-    const std::vector<std::string> ends = absl::StrSplit(part, '-');
-    int first = 0, last = 0;
-    if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) ||
-        !absl::SimpleAtoi(ends.back(), &last) || first < 0 || last < first || last >= kMaxCpus) {
-      return {};
-    }
-    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
-  }
-  std::sort(cpus.begin(), cpus.end());
-  cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
-  return cpus;
-}
-
-std::string FormatCpus(const Cpus& cpus) {
-  std::vector<std::string> parts;
-  for (size_t i = 0; i < cpus.size();) {
-    size_t end = i + 1;
-    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
-    parts.push_back(end - i > 1 ? absl::StrCat(cpus[i], "-", cpus[end - 1])
-                                : absl::StrCat(cpus[i]));
-    i = end;
-  }
-  return absl::StrJoin(parts, ",");
-}
 
 Cpus CpusNear(std::string_view pci_address, const std::string& root) {
   const std::string address =

@@ -3,19 +3,12 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "topology/cpus.h"
 
 namespace skein::topology {
-
-// Processors by the kernel's numbers, ascending.
-using Cpus = std::vector<int>;
-
-// "0-3,8" is 0, 1, 2, 3 and 8; none for what is no such list.
-Cpus ParseCpus(std::string_view list);
-std::string FormatCpus(const Cpus& cpus);
 
 // The processors near a PCI device, "0000:9A:00.0", by /sys; none where nothing is told. `root` is
 // put before the path.
