@@ -38,7 +38,8 @@ std::string FreeAddress() { return Server("127.0.0.1:0").address(); }
 TEST(ConnectionTest, NoticesSoonThatACoordinatorHasCome) {
   const std::string address = FreeAddress();
   const Connection connection(address);
-  for (int i = 0; i < 3; ++i) connection.Pause(absl::Milliseconds(100));
+  // By then gRPC's own back-off is at several seconds, as is one that only begins with less.
+  for (int i = 0; i < 120; ++i) connection.Pause(absl::Milliseconds(100));
   EXPECT_FALSE(connection.answers());
   const Server server(address);
   const absl::Time begin = absl::Now();
