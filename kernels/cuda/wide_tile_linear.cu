@@ -97,10 +97,7 @@ __device__ void WriteSixteen(const TileOut& to, const float4 (&d)[2], int64_t n)
 }
 
 template <typename T, typename F>
-using Multiplier = TileMultiplier<T, F>;
-
-template <typename T, typename F>
-__device__ void SumsOf(const Multiplier<T, F>& of, int sixteen, float4 (&d)[2]) {
+__device__ void SumsOf(const TileMultiplier<T, F>& of, int sixteen, float4 (&d)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float* const four = of.sums + 8 * sixteen + 4 * i;
@@ -154,7 +151,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       shared.Init();
     }
     __syncthreads();
-    Multiplier<T, F> multiplier = {ring, shared, warp / kGroupWarps};
+    TileMultiplier<T, F> multiplier = {ring, shared, warp / kGroupWarps};
     const bool multiplies = warp < kGroups * kGroupWarps;
     const bool alone = work.op.tile.blocks == 1;
     if (!multiplies) {
