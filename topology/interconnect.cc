@@ -26,6 +26,18 @@ std::string_view PathName(Path path) {
   return "";
 }
 
+std::string_view NicKindName(NicKind kind) {
+  switch (kind) {
+    case NicKind::kUnknown:
+      return "";
+    case NicKind::kEthernet:
+      return "ethernet";
+    case NicKind::kInfiniBand:
+      return "infiniband";
+  }
+  return "";
+}
+
 std::string ToString(const Connection& connection) {
   const std::string name(PathName(connection.path));
   return connection.path == Path::kNvlink ? absl::StrCat(name, connection.nvlinks) : name;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "topology/cpus.h"
+#include "topology/rates.h"
 
 namespace skein::topology {
 
@@ -31,16 +32,26 @@ struct Connection {
 std::string ToString(const Connection& connection);  // "NV18", "PIX"
 
 struct Gpu {
-  std::string name;        // "GPU0"
-  Cpus cpus;               // near it; empty: not told
-  int32_t numa_node = -1;  // not told
+  std::string name;          // "GPU0"
+  std::string model;         // as its maker calls it, "NVIDIA H200"; empty: not told
+  std::string bus_id;        // of PCI, "0000:9a:00.0"; empty: not told
+  int64_t memory_bytes = 0;  // that is there to take; 0: not told
+  Cpus cpus;                 // near it; empty: not told
+  int32_t numa_node = -1;    // not told
+  DeviceRates rates;
 
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
 
+enum class NicKind : uint8_t { kUnknown, kEthernet, kInfiniBand };
+std::string_view NicKindName(NicKind kind);  // "", "ethernet", "infiniband"
+
 struct Nic {
   std::string name;    // "NIC0"
   std::string device;  // of the system, "mlx5_0"; empty: not told
+  std::string bus_id;  // of PCI; empty: not told, or none
+  NicKind kind = NicKind::kUnknown;
+  double bytes_per_s = 0;  // each way; 0: not told
 
   friend bool operator==(const Nic&, const Nic&) = default;
 };
@@ -50,6 +61,7 @@ struct Interconnect {
   std::vector<Nic> nics;
   // [gpus + nics][gpus + nics], by GPU, then by NIC. Symmetric.
   std::vector<std::vector<Connection>> connections;
+  int32_t nvswitches = 0;  // that NVLinks pass; 0: none, or not told
 
   const Connection& OfGpus(int i, int j) const { return connections[i][j]; }
   const Connection& OfGpuAndNic(int gpu, int nic) const {

@@ -209,9 +209,10 @@ class Reader {
         order.push_back(i);
         const std::string name(devices_[i]);
         if (gpus) {
-          read.gpus.push_back({name, rows_[i].cpus, rows_[i].numa_node});
+          read.gpus.push_back(
+              {.name = name, .cpus = rows_[i].cpus, .numa_node = rows_[i].numa_node});
         } else {
-          read.nics.push_back({name, DeviceOfNic(name)});
+          read.nics.push_back({.name = name, .device = DeviceOfNic(name)});
         }
       }
     }

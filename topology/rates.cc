@@ -1,0 +1,29 @@
+#include "topology/rates.h"
+
+namespace skein::topology {
+
+std::string_view OriginName(Origin origin) {
+  switch (origin) {
+    case Origin::kUnknown:
+      return "";
+    case Origin::kModelled:
+      return "modelled";
+    case Origin::kMeasured:
+      return "measured";
+  }
+  return "";
+}
+
+std::string_view ExchangeName(Exchange exchange) {
+  switch (exchange) {
+    case Exchange::kAllReduce:
+      return "all_reduce";
+    case Exchange::kAllGather:
+      return "all_gather";
+    case Exchange::kSendReceive:
+      return "send_receive";
+  }
+  return "";
+}
+
+}  // namespace skein::topology

@@ -1,0 +1,78 @@
+// What devices and the ways between them do in a second, as a planner weighs layouts by it. Plain
+// data: measured by a probe, or taken from datasheets.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/dtype.h"
+
+namespace skein::topology {
+
+enum class Origin : uint8_t {
+  kUnknown,
+  kModelled,  // from datasheets
+  kMeasured,
+};
+std::string_view OriginName(Origin origin);  // "", "modelled", "measured"
+
+// Reading the same `working_set_bytes` again and again: caches hold small ones.
+struct ReadRate {
+  int64_t working_set_bytes = 0;
+  double alone_bytes_per_s = 0;     // of a rank while the others of its node are idle
+  double together_bytes_per_s = 0;  // of each rank while all of its node read
+
+  friend bool operator==(const ReadRate&, const ReadRate&) = default;
+};
+
+// Products [rows, K] x [K, N] with K and N of a model's layer. A multiply-add is two operations.
+struct ProductRate {
+  DType dtype = DType::kBF16;
+  int64_t rows = 0;
+  double operations_per_s = 0;
+
+  friend bool operator==(const ProductRate&, const ProductRate&) = default;
+};
+
+struct DeviceRates {
+  Origin origin = Origin::kUnknown;
+  std::vector<ReadRate> reads;        // by working set, ascending
+  std::vector<ProductRate> products;  // by dtype, then by rows, ascending
+  absl::Duration step;                // what a step costs that computes nothing
+
+  friend bool operator==(const DeviceRates&, const DeviceRates&) = default;
+};
+
+// A message of `bytes` takes latency + bytes / bytes_per_s, one way.
+struct LinkRate {
+  Origin origin = Origin::kUnknown;
+  absl::Duration latency;
+  double bytes_per_s = 0;  // 0: not told
+
+  friend bool operator==(const LinkRate&, const LinkRate&) = default;
+};
+
+enum class Exchange : uint8_t { kAllReduce, kAllGather, kSendReceive };
+std::string_view ExchangeName(Exchange exchange);  // "all_reduce", "all_gather", "send_receive"
+
+struct ExchangeTime {
+  int64_t bytes = 0;  // of the result, on each rank
+  absl::Duration time;
+
+  friend bool operator==(const ExchangeTime&, const ExchangeTime&) = default;
+};
+
+// The times of an exchange, by the very code that serves, among `ranks` of one node or, `across`,
+// among one of each of so many nodes.
+struct ExchangeCurve {
+  Exchange exchange = Exchange::kAllReduce;
+  int32_t ranks = 2;
+  bool across = false;
+  std::vector<ExchangeTime> times;  // by bytes, ascending
+
+  friend bool operator==(const ExchangeCurve&, const ExchangeCurve&) = default;
+};
+
+}  // namespace skein::topology
