@@ -1,0 +1,380 @@
+#include "proto/convert/machines.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/dtype.h"
+#include "base/printable.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "topology/cpus.h"
+#include "topology/interconnect.h"
+
+namespace skein::convert {
+namespace {
+
+namespace v1 = topology::v1;
+using topology::Path;
+
+constexpr int kMaxDepth = 16;  // of a topology that is written: 9
+
+// The value of `values` that `name_of` calls `name`.
+template <typename T, size_t n>
+absl::StatusOr<T> Named(const std::array<T, n>& values, std::string_view (*name_of)(T),
+                        const std::string& name, std::string_view where) {
+  std::string known;
+  for (const T value : values) {
+    if (name_of(value) == name) return value;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", "'", std::string(name_of(value)), "'");
+  }
+  return absl::InvalidArgumentError(absl::StrCat(std::string(where), ": '", Printable(name),
+                                                 "' is not known; there are: ", known));
+}
+
+constexpr std::array kPaths = {Path::kSelf,   Path::kNvlink, Path::kSwitch, Path::kSwitches,
+                               Path::kBridge, Path::kNode,   Path::kSystem};
+constexpr std::array kOrigins = {topology::Origin::kUnknown, topology::Origin::kModelled,
+                                 topology::Origin::kMeasured};
+constexpr std::array kNicKinds = {topology::NicKind::kUnknown, topology::NicKind::kEthernet,
+                                  topology::NicKind::kInfiniBand};
+constexpr std::array kExchanges = {topology::Exchange::kAllReduce, topology::Exchange::kAllGather,
+                                   topology::Exchange::kSendReceive};
+
+absl::StatusOr<topology::Origin> ParseOrigin(const std::string& name, std::string_view where) {
+  return Named(kOrigins, topology::OriginName, name, where);
+}
+
+// "NV18", "PIX".
+absl::StatusOr<topology::Connection> ParseConnection(std::string_view text,
+                                                     std::string_view where) {
+  topology::Connection connection;
+  std::string name(text);
+  absl::string_view links(text.data(), text.size());
+  if (absl::ConsumePrefix(&links, "NV") && !links.empty()) {
+    if (!absl::SimpleAtoi(links, &connection.nvlinks)) connection.nvlinks = 0;
+    name = connection.nvlinks > 0 ? "NV" : name;
+  }
+  SKEIN_ASSIGN_OR_RETURN(connection.path, Named(kPaths, topology::PathName, name, where));
+  return connection;
+}
+
+absl::StatusOr<topology::Cpus> ParseCpuList(const std::string& list, std::string_view where) {
+  topology::Cpus cpus = topology::ParseCpus(list);
+  if (cpus.empty() && !list.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(where), ": '", Printable(list),
+                                                   "' is no list of processors like 0-3,8"));
+  }
+  return cpus;
+}
+
+void Write(const topology::DeviceRates& rates, v1::DeviceRates& wire) {
+  wire.set_origin(std::string(topology::OriginName(rates.origin)));
+  for (const topology::ReadRate& read : rates.reads) {
+    v1::DeviceRates::Read& to = *wire.add_reads();
+    to.set_working_set_bytes(read.working_set_bytes);
+    to.set_alone_bytes_per_s(read.alone_bytes_per_s);
+    to.set_together_bytes_per_s(read.together_bytes_per_s);
+  }
+  for (const topology::ProductRate& product : rates.products) {
+    v1::DeviceRates::Product& to = *wire.add_products();
+    to.set_dtype(std::string(DTypeName(product.dtype)));
+    to.set_rows(product.rows);
+    to.set_operations_per_s(product.operations_per_s);
+  }
+  wire.set_step_us(absl::ToDoubleMicroseconds(rates.step));
+}
+
+absl::StatusOr<topology::DeviceRates> Read(const v1::DeviceRates& wire) {
+  topology::DeviceRates rates;
+  SKEIN_ASSIGN_OR_RETURN(rates.origin, ParseOrigin(wire.origin(), "origin"));
+  for (const v1::DeviceRates::Read& read : wire.reads()) {
+    rates.reads.push_back(
+        {read.working_set_bytes(), read.alone_bytes_per_s(), read.together_bytes_per_s()});
+  }
+  for (const v1::DeviceRates::Product& product : wire.products()) {
+    const absl::StatusOr<DType> dtype = ParseDType(product.dtype());
+    if (!dtype.ok()) return Annotate(dtype.status(), "products");
+    rates.products.push_back({*dtype, product.rows(), product.operations_per_s()});
+  }
+  rates.step = absl::Microseconds(wire.step_us());
+  return rates;
+}
+
+void Write(const topology::LinkRate& link, v1::LinkRate& wire) {
+  wire.set_origin(std::string(topology::OriginName(link.origin)));
+  wire.set_latency_us(absl::ToDoubleMicroseconds(link.latency));
+  wire.set_bytes_per_s(link.bytes_per_s);
+}
+
+absl::StatusOr<topology::LinkRate> Read(const v1::LinkRate& wire) {
+  topology::LinkRate link;
+  SKEIN_ASSIGN_OR_RETURN(link.origin, ParseOrigin(wire.origin(), "origin"));
+  link.latency = absl::Microseconds(wire.latency_us());
+  link.bytes_per_s = wire.bytes_per_s();
+  return link;
+}
+
+void Write(const topology::Interconnect& of, v1::Interconnect& wire) {
+  for (const topology::Gpu& gpu : of.gpus) {
+    v1::Gpu& to = *wire.add_gpus();
+    to.set_name(gpu.name);
+    to.set_numa_node(gpu.numa_node);
+    to.set_cpus(topology::FormatCpus(gpu.cpus));
+    to.set_model(gpu.model);
+    to.set_bus_id(gpu.bus_id);
+    to.set_memory_bytes(gpu.memory_bytes);
+    if (!(gpu.rates == topology::DeviceRates{})) Write(gpu.rates, *to.mutable_rates());
+  }
+  for (const topology::Nic& nic : of.nics) {
+    v1::Nic& to = *wire.add_nics();
+    to.set_name(nic.name);
+    to.set_device(nic.device);
+    to.set_bus_id(nic.bus_id);
+    to.set_kind(std::string(topology::NicKindName(nic.kind)));
+    to.set_bytes_per_s(nic.bytes_per_s);
+  }
+  for (const std::vector<topology::Connection>& row : of.connections) {
+    auto& to = *wire.add_connections()->mutable_to();
+    for (const topology::Connection& connection : row) *to.Add() = topology::ToString(connection);
+  }
+  for (const std::vector<int>& island : topology::Islands(of)) {
+    wire.add_islands()->mutable_gpus()->Add(island.begin(), island.end());
+  }
+  wire.set_nvswitches(of.nvswitches);
+}
+
+absl::StatusOr<topology::Interconnect> Read(const v1::Interconnect& wire) {
+  topology::Interconnect of;
+  for (int i = 0; i < wire.gpus_size(); ++i) {
+    const v1::Gpu& gpu = wire.gpus(i);
+    const std::string where = absl::StrCat("gpus[", i, "]");
+    topology::Gpu to{.name = gpu.name(),
+                     .model = gpu.model(),
+                     .bus_id = gpu.bus_id(),
+                     .memory_bytes = gpu.memory_bytes(),
+                     .numa_node = gpu.numa_node()};
+    SKEIN_ASSIGN_OR_RETURN(to.cpus, ParseCpuList(gpu.cpus(), where));
+    absl::StatusOr<topology::DeviceRates> rates = Read(gpu.rates());
+    if (!rates.ok()) return Annotate(rates.status(), where);
+    to.rates = *std::move(rates);
+    of.gpus.push_back(std::move(to));
+  }
+  for (int i = 0; i < wire.nics_size(); ++i) {
+    const v1::Nic& nic = wire.nics(i);
+    topology::Nic to{.name = nic.name(), .device = nic.device(), .bus_id = nic.bus_id()};
+    SKEIN_ASSIGN_OR_RETURN(to.kind, Named(kNicKinds, topology::NicKindName, nic.kind(),
+                                          absl::StrCat("nics[", i, "].kind")));
+    to.bytes_per_s = nic.bytes_per_s();
+    of.nics.push_back(std::move(to));
+  }
+  for (int i = 0; i < wire.connections_size(); ++i) {
+    std::vector<topology::Connection>& row = of.connections.emplace_back();
+    for (int j = 0; j < wire.connections(i).to_size(); ++j) {
+      SKEIN_ASSIGN_OR_RETURN(row.emplace_back(),
+                             ParseConnection(wire.connections(i).to(j),
+                                             absl::StrCat("connections[", i, "][", j, "]")));
+    }
+  }
+  of.nvswitches = wire.nvswitches();
+  return of;
+}
+
+v1::Host ToProto(const topology::Host& host) {
+  v1::Host wire;
+  wire.set_name(host.name);
+  wire.set_cpu(host.cpu);
+  wire.set_sockets(host.sockets);
+  wire.set_cores(host.cores);
+  wire.set_memory_bytes(host.memory_bytes);
+  wire.set_l2_bytes(host.l2_bytes);
+  wire.set_l3_bytes(host.l3_bytes);
+  wire.set_shm_bytes(host.shm_bytes);
+  for (const topology::NumaNode& numa : host.numa_nodes) {
+    v1::NumaNode& to = *wire.add_numa_nodes();
+    to.set_cpus(topology::FormatCpus(numa.cpus));
+    to.set_memory_bytes(numa.memory_bytes);
+  }
+  Write(host.interconnect, *wire.mutable_interconnect());
+  if (!(host.core_rates == topology::DeviceRates{})) {
+    Write(host.core_rates, *wire.mutable_core_rates());
+  }
+  for (const auto& [path, link] : host.links) {
+    v1::LinkRate& to = *wire.add_links();
+    to.set_path(std::string(topology::PathName(path)));
+    Write(link, to);
+  }
+  for (const topology::ExchangeCurve& curve : host.exchanges) {
+    v1::ExchangeCurve& to = *wire.add_exchanges();
+    to.set_exchange(std::string(topology::ExchangeName(curve.exchange)));
+    to.set_ranks(curve.ranks);
+    to.set_across(curve.across);
+    for (const topology::ExchangeTime& time : curve.times) {
+      v1::ExchangeCurve::Time& point = *to.add_times();
+      point.set_bytes(time.bytes);
+      point.set_us(absl::ToDoubleMicroseconds(time.time));
+    }
+  }
+  return wire;
+}
+
+absl::Status ReadExchanges(const v1::Host& wire, topology::Host& host) {
+  for (int i = 0; i < wire.exchanges_size(); ++i) {
+    const v1::ExchangeCurve& from = wire.exchanges(i);
+    topology::ExchangeCurve curve{.ranks = from.ranks(), .across = from.across()};
+    SKEIN_ASSIGN_OR_RETURN(curve.exchange,
+                           Named(kExchanges, topology::ExchangeName, from.exchange(),
+                                 absl::StrCat("exchanges[", i, "].exchange")));
+    for (const v1::ExchangeCurve::Time& time : from.times()) {
+      curve.times.push_back({time.bytes(), absl::Microseconds(time.us())});
+    }
+    host.exchanges.push_back(std::move(curve));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<topology::Host> FromProto(const v1::Host& wire) {
+  topology::Host host{.name = wire.name(),
+                      .cpu = wire.cpu(),
+                      .sockets = wire.sockets(),
+                      .cores = wire.cores(),
+                      .memory_bytes = wire.memory_bytes(),
+                      .l2_bytes = wire.l2_bytes(),
+                      .l3_bytes = wire.l3_bytes(),
+                      .shm_bytes = wire.shm_bytes()};
+  for (int i = 0; i < wire.numa_nodes_size(); ++i) {
+    topology::NumaNode& numa = host.numa_nodes.emplace_back();
+    SKEIN_ASSIGN_OR_RETURN(
+        numa.cpus, ParseCpuList(wire.numa_nodes(i).cpus(), absl::StrCat("numa_nodes[", i, "]")));
+    numa.memory_bytes = wire.numa_nodes(i).memory_bytes();
+  }
+  SKEIN_ASSIGN_OR_RETURN(host.interconnect, Read(wire.interconnect()));
+  SKEIN_ASSIGN_OR_RETURN(host.core_rates, Read(wire.core_rates()));
+  for (int i = 0; i < wire.links_size(); ++i) {
+    const std::string where = absl::StrCat("links[", i, "]");
+    std::pair<Path, topology::LinkRate>& link = host.links.emplace_back();
+    SKEIN_ASSIGN_OR_RETURN(link.first,
+                           Named(kPaths, topology::PathName, wire.links(i).path(), where));
+    absl::StatusOr<topology::LinkRate> rate = Read(wire.links(i));
+    if (!rate.ok()) return Annotate(rate.status(), where);
+    link.second = *rate;
+  }
+  SKEIN_RETURN_IF_ERROR(ReadExchanges(wire, host));
+  return host;
+}
+
+// What the names of all hosts have in front of their numbers 0, 1, ...; empty where hosts differ in
+// anything else.
+std::string SharedName(const std::vector<topology::Host>& hosts) {
+  if (hosts.size() < 2) return "";
+  std::string shared = hosts.front().name;
+  if (shared.empty() || shared.back() != '0') return "";
+  shared.pop_back();
+  topology::Host alike = hosts.front();
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    alike.name = absl::StrCat(shared, i);
+    if (!(alike == hosts[i])) return "";
+  }
+  return shared;
+}
+
+// Line and column of syntax errors; the depth, which protobuf's own parser would follow further.
+absl::Status CheckSyntax(std::string_view text) {
+  bool deep = false;
+  const auto watch = [&deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    deep = deep || depth > kMaxDepth;
+    return !deep;  // what is deeper is read, and not kept
+  };
+  try {
+    const nlohmann::json ignored = nlohmann::json::parse(text, watch);
+  } catch (const nlohmann::json::parse_error& error) {
+    std::string what = error.what();
+    const size_t place = what.find("parse error at ");
+    if (place != std::string::npos)
+      what = what.substr(place + std::string("parse error at ").size());
+    return absl::InvalidArgumentError(Printable(what));
+  }
+  if (deep) {
+    return absl::InvalidArgumentError(absl::StrCat("values are nested deeper than ", kMaxDepth));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+v1::Topology ToProto(const topology::Topology& topology) {
+  v1::Topology wire;
+  wire.set_name(topology.name);
+  if (const std::string shared = SharedName(topology.hosts); !shared.empty()) {
+    v1::Host& host = *wire.add_hosts() = ToProto(topology.hosts.front());
+    host.set_name(shared);
+    host.set_count(static_cast<int32_t>(topology.hosts.size()));
+  } else {
+    for (const topology::Host& host : topology.hosts) *wire.add_hosts() = ToProto(host);
+  }
+  if (!(topology.fabric == topology::Fabric{})) {
+    wire.mutable_fabric()->set_name(topology.fabric.name);
+    Write(topology.fabric.link, *wire.mutable_fabric()->mutable_link());
+  }
+  return wire;
+}
+
+absl::StatusOr<topology::Topology> FromProto(const v1::Topology& wire) {
+  topology::Topology topology{.name = wire.name()};
+  for (int i = 0; i < wire.hosts_size(); ++i) {
+    const std::string where = absl::StrCat("hosts[", i, "]");
+    absl::StatusOr<topology::Host> host = FromProto(wire.hosts(i));
+    if (!host.ok()) return Annotate(host.status(), where);
+    const int32_t count = wire.hosts(i).count();
+    if (count < 0 || count > topology::kMaxHosts) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ".count: ", count, " hosts; at most ",
+                                                     topology::kMaxHosts, " can be"));
+    }
+    if (count == 0) topology.hosts.push_back(*host);
+    const std::string shared = host->name;
+    for (int32_t j = 0; j < count; ++j) {
+      host->name = absl::StrCat(shared, j);
+      topology.hosts.push_back(*host);
+    }
+    if (topology.hosts.size() > topology::kMaxHosts) break;  // CheckTopology refuses it
+  }
+  topology.fabric.name = wire.fabric().name();
+  absl::StatusOr<topology::LinkRate> link = Read(wire.fabric().link());
+  if (!link.ok()) return Annotate(link.status(), "fabric");
+  topology.fabric.link = *link;
+  SKEIN_RETURN_IF_ERROR(topology::CheckTopology(topology));
+  return topology;
+}
+
+std::string TopologyToJson(const topology::Topology& topology) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.add_whitespace = true;
+  std::string json;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(ToProto(topology), &json, options);
+  return status.ok() ? json : "{}";  // it fails for strings alone that are not UTF-8
+}
+
+absl::StatusOr<topology::Topology> TopologyFromJson(std::string_view json) {
+  if (json.size() > kMaxTopologyBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("more than ", kMaxTopologyBytes, " bytes are no topology"));
+  }
+  SKEIN_RETURN_IF_ERROR(CheckSyntax(json));
+  v1::Topology wire;
+  const auto status = google::protobuf::util::JsonStringToMessage(std::string(json), &wire);
+  if (!status.ok()) {
+    return absl::InvalidArgumentError(Printable(std::string(status.message())));
+  }
+  return FromProto(wire);
+}
+
+}  // namespace skein::convert

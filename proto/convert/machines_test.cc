@@ -1,0 +1,117 @@
+#include "proto/convert/machines.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "topology/presets/presets.h"
+
+namespace skein::convert {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// With something in every field.
+topology::Topology Full() {
+  topology::Topology topology = *topology::MakePreset("dgx-1v", 2);
+  topology::Host& host = topology.hosts[1];
+  host.l2_bytes = 1 << 20;
+  host.l3_bytes = 1 << 25;
+  host.core_rates = {topology::Origin::kMeasured,
+                     {{1 << 20, 2e10, 1e10}, {1 << 30, 1e10, 5e9}},
+                     {{DType::kF32, 1, 1e10}, {DType::kF32, 64, 2e10}},
+                     absl::Microseconds(12)};
+  host.exchanges = {{topology::Exchange::kAllGather, 4, true, {{1024, absl::Microseconds(40)}}},
+                    {topology::Exchange::kSendReceive, 2, false, {{1, absl::Nanoseconds(1500)}}}};
+  host.interconnect.gpus[0].bus_id = "0000:06:00.0";
+  host.interconnect.nics[0].device = "mlx5_0";
+  host.interconnect.nics[0].bus_id = "0000:05:00.0";
+  return topology;
+}
+
+TEST(MachinesTest, ComesBackAsItWas) {
+  for (const topology::Topology& topology :
+       {Full(), *topology::MakePreset("pcie-4"), *topology::MakePreset("dgx-h100", 128)}) {
+    const absl::StatusOr<topology::Topology> read = TopologyFromJson(TopologyToJson(topology));
+    SKEIN_ASSERT_OK(read);
+    EXPECT_EQ(*read, topology);
+  }
+}
+
+TEST(MachinesTest, AlikeHostsAreWrittenOnce) {
+  const std::string one = TopologyToJson(*topology::MakePreset("dgx-h100"));
+  const std::string many = TopologyToJson(*topology::MakePreset("dgx-h100", 1024));
+  EXPECT_LT(many.size(), one.size() + 500);
+  EXPECT_THAT(many, HasSubstr("\"count\": 1024"));
+  EXPECT_EQ(ToProto(Full()).hosts_size(), 2);
+}
+
+TEST(MachinesTest, ByHand) {
+  const absl::StatusOr<topology::Topology> read = TopologyFromJson(R"({
+    "hosts": [{
+      "name": "box", "cores": 8, "memory_bytes": 1e9,
+      "interconnect": {
+        "gpus": [{"name": "GPU0", "cpus": "0-3"}, {"name": "GPU1", "numa_node": 1}],
+        "connections": [{"to": ["X", "NV4"]}, {"to": ["NV4", "X"]}]
+      },
+      "links": [{"path": "NV", "bytes_per_s": 25e9, "latency_us": 2}]
+    }]
+  })");
+  SKEIN_ASSERT_OK(read);
+  const topology::Host& host = read->hosts.at(0);
+  EXPECT_EQ(host.memory_bytes, 1000000000);
+  EXPECT_EQ(host.interconnect.gpus[0].cpus, (topology::Cpus{0, 1, 2, 3}));
+  EXPECT_EQ(host.interconnect.connections[0][1],
+            (topology::Connection{topology::Path::kNvlink, 4}));
+  EXPECT_EQ(host.links[0].second.latency, absl::Microseconds(2));
+}
+
+TEST(MachinesTest, WhatIsWrongIsNamed) {
+  const std::string good = TopologyToJson(Full());
+  const auto with = [&good](const std::string& from, const std::string& to) {
+    EXPECT_THAT(good, HasSubstr(from));
+    return absl::StrReplaceAll(good, {{from, to}});
+  };
+  struct Fault {
+    std::string json, says;
+  };
+  const std::vector<Fault> faults = {
+      {"", "line 1, column 1"},
+      {"{\n  \"hosts\": [}\n", "line 2, column 13"},
+      {"[]", ""},
+      {"{}", "hosts: 0 of them"},
+      {"\xff", "line 1, column 1"},
+      {absl::StrCat(std::string(100, '['), std::string(100, ']')), "nested deeper than 16"},
+      {std::string(kMaxTopologyBytes + 1, ' '), "16777216 bytes"},
+      {with("\"sockets\"", "\"socket\""), "socket"},
+      {with("\"sockets\": 2", "\"sockets\": \"two\""), "sockets"},
+      {with("\"sockets\": 2", "\"sockets\": -2"), "hosts[0]: -2 is no amount"},
+      {with("\"SYS\"", "\"NVX\""), "hosts[0]: connections[0][5]: 'NVX' is not known"},
+      {with("\"NV2\"", "\"NV\""), "0 NVLinks over NV"},
+      {with("\"NV2\"", "\"NV99999999999\""), "'NV99999999999' is not known"},
+      {with("\"measured\"", "\"guessed\""), "hosts[1]: origin: 'guessed' is not known"},
+      {with("\"F32\"", "\"F99\""), "hosts[1]: products: "},
+      {with("\"all_gather\"", "\"gossip\""), "exchanges[0].exchange: 'gossip'"},
+      {with("\"infiniband\"", "\"pigeon\""), "hosts[0]: nics[0].kind: 'pigeon'"},
+      {with("\"0-19\"", "\"0-\""), "'0-' is no list of processors"},
+      {with("\"node1\"", "\"node0\""), "another host is called node0"},
+      {R"({"hosts": [{"name": "a", "cores": 1, "count": 1025}]})", "hosts[0].count: 1025"},
+      {R"({"hosts": [{"name": "a", "cores": 1, "count": 2}]})", "what connects the hosts"},
+      {R"({"hosts": [{"name": "a", "cores": 1, "links": [{"path": "NV", "latency_us": 1e300}]}]})",
+       "links[0].latency"},
+  };
+  for (const Fault& fault : faults) {
+    const absl::StatusOr<topology::Topology> read = TopologyFromJson(fault.json);
+    EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument) << fault.says;
+    EXPECT_THAT(std::string(read.status().message()), HasSubstr(fault.says));
+    EXPECT_THAT(std::string(read.status().message()), Not(HasSubstr("\n")));
+  }
+}
+
+}  // namespace
+}  // namespace skein::convert
