@@ -58,12 +58,13 @@ int Main(int argc, char** argv) {
 
   PlanFlags plan_flags;
   CLI::App* plan = app.add_subcommand(
-      "plan", "Plan a job on this host, without a coordinator; --gantt draws its pipeline");
+      "plan",
+      "Plan a job without a coordinator: on this host, or for machines that need not be there");
   DeclarePlan(*plan, plan_flags);
 
   TopoFlags topo_flags;
   CLI::App* topo = app.add_subcommand(
-      "topo", "Show how GPUs and NICs are connected, by what `nvidia-smi topo -m` printed");
+      "topo", "Show machines: how GPUs and NICs are connected, and what they do in a second");
   DeclareTopo(*topo, topo_flags);
 
   std::string worker;

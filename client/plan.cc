@@ -30,6 +30,7 @@ namespace skein::client {
 namespace {
 
 constexpr int32_t kDrawnSteps = 4;
+constexpr int kExitDoesNotFit = 3;
 
 absl::StatusOr<plan::ModelFacts> ReadModel(const std::string& model) {
   plan::ModelFacts facts = {.name = model, .path = model};
@@ -111,6 +112,18 @@ absl::Status Run(const PlanFlags& flags) {
                                   : DrawGantt(flags, best, machine, model->config);
 }
 
+absl::StatusOr<bool> RankOnMachines(const PlanFlags& flags) {
+  const absl::StatusOr<plan::ModelFacts> model = ReadModel(flags.model);
+  if (!model.ok()) return Annotate(model.status(), "--model");
+  RankFlags rank = flags.rank;
+  rank.task.layout = flags.constraints.layout;
+  rank.task.context_length = flags.constraints.context_length;
+  rank.task.max_num_seqs = flags.constraints.max_num_seqs;
+  rank.task.kv_dtype = flags.constraints.kv_dtype;
+  rank.task.deterministic = flags.constraints.deterministic;
+  return RankLayouts(rank, model->name, model->config);
+}
+
 }  // namespace
 
 void DeclarePlan(CLI::App& command, PlanFlags& flags) {
@@ -121,6 +134,7 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
       ->check(InRange(1, plan::kMaxWays))
       ->capture_default_str();
   plan::DeclarePlanning(command, flags.constraints);
+  DeclareRankFlags(command, flags.rank);
   command
       .add_option("--gantt", flags.gantt_file,
                   "Draw what the pipeline's stages do while they decode into this SVG file")
@@ -128,7 +142,14 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
 }
 
 int Plan(const PlanFlags& flags) {
-  const absl::Status status = Run(flags);
+  absl::Status status;
+  if (flags.rank.used()) {
+    const absl::StatusOr<bool> fits = RankOnMachines(flags);
+    if (fits.ok()) return *fits ? kExitOk : kExitDoesNotFit;
+    status = fits.status();
+  } else {
+    status = Run(flags);
+  }
   if (status.ok()) return kExitOk;
   absl::FPrintF(stderr, "skein: %s\n", std::string(status.message()));
   return kExitError;

@@ -9,31 +9,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/file.h"
+#include "base/dtype.h"
 #include "base/flags/flags.h"
-#include "base/status_util.h"
 #include "base/units.h"
-#include "client/json.h"
-#include "proto/topology.pb.h"
+#include "proto/convert/machines.h"
 #include "topology/cpus.h"
-#include "topology/formats/nvidia_smi.h"
 #include "topology/interconnect.h"
+#include "topology/topology.h"
 
 namespace skein::client {
 namespace {
 
+using topology::Host;
 using topology::Interconnect;
-
-constexpr int64_t kMostBytes = int64_t{1} << 20;
-
-absl::StatusOr<Interconnect> Read(const std::string& file) {
-  const absl::StatusOr<std::string> text =
-      file == "-" ? ReadStandardInput(kMostBytes) : ReadFileOrPipe(file, kMostBytes);
-  if (!text.ok()) return text.status();
-  const absl::StatusOr<Interconnect> read = topology::ParseNvidiaSmi(*text);
-  if (!read.ok()) return Annotate(read.status(), file == "-" ? "standard input" : file);
-  return read;
-}
 
 std::vector<std::string> NamesOf(const Interconnect& of, const std::vector<int>& gpus) {
   std::vector<std::string> names;
@@ -83,7 +71,7 @@ void PrintGpus(const Interconnect& of) {
   }
 }
 
-void Print(const Interconnect& of) {
+void PrintInterconnect(const Interconnect& of) {
   absl::PrintF("%s, %s\n\n", FormatCount(static_cast<int64_t>(of.gpus.size()), "GPU"),
                FormatCount(static_cast<int64_t>(of.nics.size()), "NIC"));
   PrintMatrix(of);
@@ -98,49 +86,103 @@ void Print(const Interconnect& of) {
   absl::PrintF("\nNVLink connects each two of: %s\n", absl::StrJoin(islands, " | "));
 }
 
-topology::v1::Interconnect ToProto(const Interconnect& of) {
-  topology::v1::Interconnect message;
-  for (const topology::Gpu& from : of.gpus) {
-    topology::v1::Gpu& to = *message.add_gpus();
-    to.set_name(from.name);
-    to.set_numa_node(from.numa_node);
-    to.mutable_cpus()->Add(from.cpus.begin(), from.cpus.end());
+// What a host has besides GPUs and NICs; nothing where nothing is told.
+void PrintHost(const Host& host) {
+  if (host.cores == 0) return;
+  std::vector<std::string> has = {FormatCount(host.cores, "core")};
+  if (host.sockets > 0) has.back() += absl::StrCat(" on ", FormatCount(host.sockets, "socket"));
+  if (!host.cpu.empty()) has.push_back(host.cpu);
+  has.push_back(FormatBytes(host.memory_bytes) + " of memory");
+  if (!host.numa_nodes.empty()) {
+    has.push_back(FormatCount(static_cast<int64_t>(host.numa_nodes.size()), "NUMA node"));
   }
-  for (const topology::Nic& from : of.nics) {
-    topology::v1::Nic& to = *message.add_nics();
-    to.set_name(from.name);
-    to.set_device(from.device);
+  if (host.l2_bytes > 0) has.push_back(absl::StrCat("L2 ", FormatBytes(host.l2_bytes), " a core"));
+  if (host.l3_bytes > 0) has.push_back(absl::StrCat("L3 ", FormatBytes(host.l3_bytes)));
+  if (host.shm_bytes > 0) has.push_back(absl::StrCat("/dev/shm ", FormatBytes(host.shm_bytes)));
+  absl::PrintF("%s: %s\n\n", host.name, absl::StrJoin(has, ", "));
+}
+
+std::string RatesName(const topology::DeviceRates& rates) {
+  const topology::ReadRate& read = rates.reads.back();
+  std::string text = absl::StrCat("reads ", FormatBytesPerSecond(read.alone_bytes_per_s));
+  if (!rates.products.empty()) {
+    const topology::ProductRate& product = rates.products.front();
+    absl::StrAppend(
+        &text, absl::StrFormat(", multiplies %.4g TFLOP/s in %s", product.operations_per_s / 1e12,
+                               std::string(DTypeName(product.dtype))));
   }
-  for (const std::vector<topology::Connection>& row : of.connections) {
-    auto& to = *message.add_connections()->mutable_to();
-    for (const topology::Connection& connection : row) *to.Add() = topology::ToString(connection);
+  return absl::StrCat(text, " (", std::string(topology::OriginName(rates.origin)), ")");
+}
+
+void PrintRates(const Host& host) {
+  for (const topology::Gpu& gpu : host.interconnect.gpus) {
+    if (gpu.rates.reads.empty()) continue;
+    absl::PrintF("%s: %s, %s, %s\n", gpu.name, gpu.model, FormatBytes(gpu.memory_bytes),
+                 RatesName(gpu.rates));
   }
-  for (const std::vector<int>& island : topology::Islands(of)) {
-    message.add_islands()->mutable_gpus()->Add(island.begin(), island.end());
+  if (!host.core_rates.reads.empty()) {
+    absl::PrintF("A core %s\n", RatesName(host.core_rates));
   }
-  return message;
+  for (const auto& [path, link] : host.links) {
+    if (link.bytes_per_s == 0) continue;
+    absl::PrintF("%s: %s each way, %s (%s)\n",
+                 path == topology::Path::kNvlink ? "an NVLink" : std::string(PathName(path)),
+                 FormatBytesPerSecond(link.bytes_per_s), absl::FormatDuration(link.latency),
+                 std::string(topology::OriginName(link.origin)));
+  }
+}
+
+// Alike hosts are shown once.
+void Print(const topology::Topology& topology) {
+  const auto alike = [](const Host& a, Host b) {
+    b.name = a.name;
+    return a == b;
+  };
+  for (size_t i = 0; i < topology.hosts.size();) {
+    const Host& host = topology.hosts[i];
+    size_t end = i + 1;
+    while (end < topology.hosts.size() && alike(host, topology.hosts[end])) ++end;
+    if (topology.hosts.size() > 1) {
+      absl::PrintF(
+          "%s%s%s\n", i > 0 ? "\n" : "", host.name,
+          end > i + 1 ? absl::StrCat(" to ", topology.hosts[end - 1].name, ", alike") : "");
+    }
+    PrintHost(host);
+    if (!host.interconnect.gpus.empty()) PrintInterconnect(host.interconnect);
+    PrintRates(host);
+    i = end;
+  }
+  const topology::LinkRate& link = topology.fabric.link;
+  if (link.bytes_per_s > 0) {
+    absl::PrintF("\nbetween hosts: %s, %s from NIC to NIC, %s (%s)\n", topology.fabric.name,
+                 FormatBytesPerSecond(link.bytes_per_s), absl::FormatDuration(link.latency),
+                 std::string(topology::OriginName(link.origin)));
+  }
 }
 
 }  // namespace
 
 void DeclareTopo(CLI::App& command, TopoFlags& flags) {
   command
-      .add_option("file", flags.file,
-                  "What `nvidia-smi topo -m` printed; -: standard input, as in `nvidia-smi topo -m "
-                  "| skein topo -`")
+      .add_option("machines", flags.topology.source,
+                  absl::StrCat("A file: Skein's JSON, or what `nvidia-smi topo -m` printed; -: "
+                               "standard input, as in `nvidia-smi topo -m | skein topo -`. Or a "
+                               "preset: ",
+                               PresetNames()))
       ->required()
       ->check(NotEmpty());
-  command.add_flag("--json", flags.json, "Print JSON");
+  DeclareTopologyFlags(command, flags.topology);
+  command.add_flag("--json", flags.json, "Print JSON, which `skein plan --topology` reads");
 }
 
 int Topo(const TopoFlags& flags) {
-  const absl::StatusOr<Interconnect> read = Read(flags.file);
+  const absl::StatusOr<topology::Topology> read = ReadTopology(flags.topology);
   if (!read.ok()) {
     absl::FPrintF(stderr, "skein: %s\n", std::string(read.status().message()));
     return kExitError;
   }
   if (flags.json) {
-    absl::PrintF("%s\n", ToJson(ToProto(*read)));
+    absl::PrintF("%s\n", convert::TopologyToJson(*read));
   } else {
     Print(*read);
   }

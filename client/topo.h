@@ -1,21 +1,20 @@
 // skein topo
 #pragma once
 
-#include <string>
-
 #include "CLI/CLI.hpp"
+#include "client/read_topology.h"
 
 namespace skein::client {
 
 struct TopoFlags {
-  std::string file;
+  TopologyFlags topology;
   bool json = false;
 };
 
 void DeclareTopo(CLI::App& command, TopoFlags& flags);
 
-// Shows what a file of `nvidia-smi topo -m` says: connections, islands of NVLink, each GPU's
-// nearest NICs and processors. Returns the exit code.
+// Shows machines that a file or a preset tells of: connections, islands of NVLink, each GPU's
+// nearest NICs and processors, rates. Returns the exit code.
 int Topo(const TopoFlags& flags);
 
 }  // namespace skein::client

@@ -58,10 +58,6 @@ struct Candidate {
   std::string micro_batch_reason;  // why so many, as a sentence; empty with one stage
 };
 
-// The part of a node's or a device's memory that ranks may take. The rest is for the page cache of
-// the files being read and for other processes: free memory is a snapshot.
-constexpr int64_t UsableBytes(int64_t memory_bytes) { return memory_bytes - memory_bytes / 8; }
-
 // layout.ranks() == job.ranks().
 Candidate JudgeLayout(const Job& job, const Layout& layout);
 

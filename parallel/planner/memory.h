@@ -42,6 +42,10 @@ struct ReplicaLimits {
 // model that answered had 30 MB; 23 MB of them were program files that the ranks of a node share.
 inline constexpr int64_t kProcessBytes = int64_t{64} << 20;
 
+// The part of a node's or a device's memory that ranks may take. The rest is for the page cache of
+// the files being read and for other processes: free memory is a snapshot.
+constexpr int64_t UsableBytes(int64_t memory_bytes) { return memory_bytes - memory_bytes / 8; }
+
 // What NCCL takes of a device for a rank's first group, and for each further one: measured with
 // NCCL 2.28 and two ranks on an H200 that talk over sockets.
 inline constexpr int64_t kNcclBytes = int64_t{420} << 20;

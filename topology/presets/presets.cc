@@ -18,7 +18,7 @@ constexpr double kGigabit = 1e9 / 8;
 // What datasheets do not tell: round figures of what a message takes before its first byte is
 // there, launch of the kernel that waits for it included.
 constexpr absl::Duration kNvlinkLatency = absl::Microseconds(3);
-constexpr absl::Duration kPcieLatency = absl::Microseconds(8);
+constexpr absl::Duration kPcieLatency = absl::Microseconds(10);
 constexpr absl::Duration kInfiniBandLatency = absl::Microseconds(10);
 constexpr absl::Duration kEthernetLatency = absl::Microseconds(30);
 // A step's order, launch and reply.
@@ -31,18 +31,18 @@ struct GpuKind {
   double operations_per_s;    // of 16-bit products, dense
   DType dtype;                // that those are for, with F16
   double nvlink_bytes_per_s;  // of one link, each way
-  double pcie_bytes_per_s;    // of 16 lanes, each way
+  double pcie_bytes_per_s;  // of 16 lanes, each way, less a fifth for packets' headers and credits
 };
 constexpr GpuKind kV100 = {
-    "Tesla V100-SXM2-32GB", 32768 * kMiB, 900e9, 125e12, DType::kF16, 25e9, 15.75e9};
+    "Tesla V100-SXM2-32GB", 32768 * kMiB, 900e9, 125e12, DType::kF16, 25e9, 12.5e9};
 constexpr GpuKind kA100 = {
-    "NVIDIA A100-SXM4-80GB", 81920 * kMiB, 2039e9, 312e12, DType::kBF16, 25e9, 31.5e9};
+    "NVIDIA A100-SXM4-80GB", 81920 * kMiB, 2039e9, 312e12, DType::kBF16, 25e9, 25e9};
 constexpr GpuKind kA100Pcie = {
-    "NVIDIA A100 80GB PCIe", 81920 * kMiB, 1935e9, 312e12, DType::kBF16, 25e9, 31.5e9};
+    "NVIDIA A100 80GB PCIe", 81920 * kMiB, 1935e9, 312e12, DType::kBF16, 25e9, 25e9};
 constexpr GpuKind kH100 = {
-    "NVIDIA H100 80GB HBM3", 81559 * kMiB, 3350e9, 989e12, DType::kBF16, 25e9, 63e9};
-constexpr GpuKind kH200 = {"NVIDIA H200", 143771 * kMiB, 4800e9, 989e12, DType::kBF16, 25e9, 63e9};
-constexpr GpuKind kL40S = {"NVIDIA L40S", 46068 * kMiB, 864e9, 362e12, DType::kBF16, 0, 31.5e9};
+    "NVIDIA H100 80GB HBM3", 81559 * kMiB, 3350e9, 989e12, DType::kBF16, 25e9, 50e9};
+constexpr GpuKind kH200 = {"NVIDIA H200", 143771 * kMiB, 4800e9, 989e12, DType::kBF16, 25e9, 50e9};
+constexpr GpuKind kL40S = {"NVIDIA L40S", 46068 * kMiB, 864e9, 362e12, DType::kBF16, 0, 25e9};
 
 struct Machine {
   Preset preset;
@@ -275,8 +275,8 @@ Host HostOf(const Machine& machine) {
   for (const Path path : {Path::kSwitch, Path::kSwitches, Path::kBridge, Path::kNode}) {
     add(path, kPcieLatency, gpu.pcie_bytes_per_s);
   }
-  // The link between sockets carries what all GPUs of a socket send each other.
-  add(Path::kSystem, 2 * kPcieLatency, gpu.pcie_bytes_per_s / 2);
+  // GPUs of two sockets meet on the link between those.
+  add(Path::kSystem, kPcieLatency, gpu.pcie_bytes_per_s / 2);
   return host;
 }
 
@@ -355,6 +355,32 @@ absl::StatusOr<Topology> MakePreset(std::string_view name, int32_t nodes, std::s
   }
   SKEIN_ASSIGN_OR_RETURN(topology.fabric, MakeFabric(fabric.empty() ? machine->fabric : fabric));
   return topology;
+}
+
+absl::Status CompleteLike(std::string_view preset, Topology& topology) {
+  SKEIN_ASSIGN_OR_RETURN(const Topology two, MakePreset(preset, 2));
+  const Host& like = two.hosts.front();
+  const Gpu& gpu_like = like.interconnect.gpus.front();
+  for (Host& host : topology.hosts) {
+    if (host.name.empty()) host.name = "host";
+    if (host.cores == 0) host.cores = like.cores;
+    if (host.memory_bytes == 0) host.memory_bytes = like.memory_bytes;
+    for (Gpu& gpu : host.interconnect.gpus) {
+      if (gpu.model.empty()) gpu.model = gpu_like.model;
+      if (gpu.memory_bytes == 0) gpu.memory_bytes = gpu_like.memory_bytes;
+      if (gpu.rates.reads.empty()) gpu.rates = gpu_like.rates;
+    }
+    for (const auto& link : like.links) {
+      const auto known = [&](const auto& other) { return other.first == link.first; };
+      if (std::none_of(host.links.begin(), host.links.end(), known)) host.links.push_back(link);
+    }
+    std::sort(host.links.begin(), host.links.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+  }
+  if (topology.hosts.size() > 1 && topology.fabric.link.bytes_per_s == 0) {
+    topology.fabric = two.fabric;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::topology

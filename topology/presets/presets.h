@@ -28,6 +28,10 @@ const std::vector<std::string>& FabricNames();
 absl::StatusOr<Topology> MakePreset(std::string_view name, int32_t nodes = 1,
                                     std::string_view fabric = "");
 
+// Gives `topology` the figures that it lacks, as those of a preset: of its hosts, GPUs, links and
+// of the fabric. What it tells stays. NotFound as above.
+absl::Status CompleteLike(std::string_view preset, Topology& topology);
+
 // Of a name, as above.
 absl::StatusOr<Fabric> MakeFabric(std::string_view name);
 

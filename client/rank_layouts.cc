@@ -1,0 +1,276 @@
+#include "client/rank_layouts.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/flags/flags.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "client/json.h"
+#include "proto/plan.pb.h"
+
+namespace skein::client {
+namespace {
+
+using plan::Choice;
+using plan::SearchResult;
+using topology::Topology;
+
+constexpr size_t kShown = 8;          // layouts, without --all
+constexpr size_t kShownReplicas = 4;  // of the map of ranks
+
+std::string Milliseconds(absl::Duration duration) {
+  return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(duration));
+}
+
+std::string SiteName(const Topology& topology, const cost::Site& site) {
+  if (site.gpu < 0) return "a core";
+  return topology.hosts[site.host].interconnect.gpus[site.gpu].name;
+}
+
+void PrintMachines(const Topology& topology) {
+  const topology::Host& host = topology.hosts.front();
+  const std::vector<topology::Gpu>& gpus = host.interconnect.gpus;
+  std::string what = FormatCount(static_cast<int64_t>(topology.hosts.size()), "host");
+  if (gpus.empty()) {
+    absl::StrAppend(&what, ", ", FormatCount(host.cores, "core"), " on the first");
+  } else {
+    absl::StrAppend(&what, ", ", FormatCount(static_cast<int64_t>(gpus.size()), "GPU"),
+                    " on the first (", gpus.front().model, ", ",
+                    FormatBytes(gpus.front().memory_bytes), ", ",
+                    FormatBytesPerSecond(gpus.front().rates.reads.back().alone_bytes_per_s), ")");
+  }
+  if (topology.hosts.size() > 1) {
+    absl::StrAppend(&what, ", ", topology.fabric.name, " of ",
+                    FormatBytesPerSecond(topology.fabric.link.bytes_per_s));
+  }
+  const topology::DeviceRates& rates = gpus.empty() ? host.core_rates : gpus.front().rates;
+  const std::string origin(topology::OriginName(rates.origin));
+  absl::PrintF("%s\n%s%s\n", what, "Rates are ",
+               origin.empty() ? "as the file tells"
+                              : origin + (origin == "modelled" ? ": of datasheets" : ""));
+}
+
+std::string TaskName(const plan::SearchTask& task) {
+  return absl::StrFormat(
+      "%d at once, each %d tokens in and %d out; best by %s", task.workload.concurrency,
+      task.workload.prompt_tokens, task.workload.output_tokens,
+      task.objective == plan::Objective::kLatency ? "the time of an answer" : "tokens a second");
+}
+
+void PrintTable(const SearchResult& result, size_t shown) {
+  absl::PrintF("%-18s %5s %10s %10s %10s %11s %9s %6s %8s\n", "layout", "ranks", "memory", "TTFT",
+               "TPOT", "tokens/s", "a rank", "idle", "exchange");
+  for (size_t i = 0; i < std::min(shown, result.choices.size()); ++i) {
+    const Choice& choice = result.choices[i];
+    absl::PrintF("%-18s %5d %10s %10s %10s %11.5g %9.4g %5.0f%% %7.0f%%\n",
+                 choice.layout.ToString(), choice.devices, FormatBytes(choice.needed_bytes),
+                 Milliseconds(choice.cost.ttft), Milliseconds(choice.cost.tpot),
+                 choice.output_tokens_per_s, choice.output_tokens_per_s / choice.devices,
+                 100 * choice.cost.bubble, 100 * choice.cost.exchange_share);
+  }
+  if (shown < result.choices.size()) {
+    absl::PrintF("(%s more: --all)\n",
+                 FormatCount(static_cast<int64_t>(result.choices.size() - shown), "layout"));
+  }
+  absl::PrintF(
+      "\nmemory: of the fullest rank. TTFT: of a prompt alone. TPOT: prompts of others between.\n"
+      "idle: of the stages' time. exchange: the share of a step that sums and hops take.\n");
+}
+
+// "host node0: GPU0 GPU1"
+std::string GroupName(const Topology& topology, const std::vector<cost::Site>& sites) {
+  std::string text;
+  for (size_t i = 0; i < sites.size(); ++i) {
+    if (i == 0 || sites[i].host != sites[i - 1].host) {
+      absl::StrAppend(&text, i > 0 ? ", " : "", topology.hosts[sites[i].host].name, ":");
+    }
+    absl::StrAppend(&text, " ", SiteName(topology, sites[i]));
+  }
+  return text;
+}
+
+void PrintMap(const Topology& topology, const Choice& best) {
+  absl::PrintF("\n%s puts\n", best.layout.ToString());
+  int32_t rank = 0;
+  for (size_t i = 0; i < std::min(kShownReplicas, best.replicas.size()); ++i) {
+    const cost::Replica& replica = best.replicas[i];
+    for (size_t stage = 0; stage < replica.stages.size(); ++stage) {
+      const cost::Stage& of = replica.stages[stage];
+      const int32_t last = rank + static_cast<int32_t>(of.sites.size()) - 1;
+      const std::string ranks =
+          last > rank ? absl::StrCat("ranks ", rank, "-", last) : absl::StrCat("rank ", rank);
+      absl::PrintF("- %s on %s (replica %d, layers %d-%d)\n", ranks, GroupName(topology, of.sites),
+                   i, of.layers.begin, of.layers.end - 1);
+      rank = last + 1;
+    }
+    if (replica.stages.size() > 1) {
+      absl::PrintF("  %s at once, decoding in %d micro-batches\n",
+                   FormatCount(replica.sequences, "sequence"), replica.micro_batches);
+    }
+  }
+  if (best.replicas.size() > kShownReplicas) {
+    absl::PrintF("- and %s likewise\n",
+                 FormatCount(static_cast<int64_t>(best.replicas.size() - kShownReplicas),
+                             "further replica"));
+  }
+}
+
+void PrintBehind(const SearchResult& result, const RankFlags& flags) {
+  const size_t shown =
+      flags.all ? result.choices.size() : std::min<size_t>(4, result.choices.size());
+  if (shown > 1) absl::PrintF("\nbehind it\n");
+  for (size_t i = 1; i < shown; ++i) {
+    absl::PrintF("- %s: %s\n", result.choices[i].layout.ToString(),
+                 WhyItIsBehind(result.choices[i], result.choices.front(), flags.task));
+  }
+}
+
+void PrintRejected(const SearchResult& result) {
+  if (!result.rejected.empty()) absl::PrintF("\ncannot be\n");
+  for (const plan::RejectedLayout& rejected : result.rejected) {
+    absl::PrintF("- %s: %s\n", rejected.layout.ToString(), rejected.reason);
+  }
+}
+
+plan::v1::RankedLayout ToProto(const Topology& topology, const Choice& choice) {
+  plan::v1::RankedLayout wire;
+  wire.set_layout(choice.layout.ToString());
+  wire.set_ranks(choice.devices);
+  wire.set_memory_bytes(choice.needed_bytes);
+  wire.set_usable_bytes(choice.usable_bytes);
+  wire.set_ttft_ms(absl::ToDoubleMilliseconds(choice.cost.ttft));
+  wire.set_tpot_ms(absl::ToDoubleMilliseconds(choice.cost.tpot));
+  wire.set_output_tokens_per_s(choice.output_tokens_per_s);
+  wire.set_bubble(choice.cost.bubble);
+  wire.set_exchange_share(choice.cost.exchange_share);
+  wire.set_within_limits(choice.within_limits);
+  for (const cost::Replica& from : choice.replicas) {
+    plan::v1::PlacedReplica& to = *wire.add_replicas();
+    to.set_sequences(from.sequences);
+    to.set_micro_batches(from.micro_batches);
+    for (const cost::Stage& stage : from.stages) {
+      plan::v1::PlacedReplica::Stage& of = *to.add_stages();
+      of.set_first_layer(stage.layers.begin);
+      of.set_layers(stage.layers.size());
+      for (const cost::Site& site : stage.sites) {
+        plan::v1::PlacedReplica::Site& shard = *of.add_shards();
+        shard.set_host(topology.hosts[site.host].name);
+        shard.set_gpu(site.gpu);
+      }
+    }
+  }
+  return wire;
+}
+
+void PrintJson(const Topology& topology, const SearchResult& result, const plan::SearchTask& task) {
+  plan::v1::RankedLayouts wire;
+  for (const Choice& choice : result.choices) {
+    plan::v1::RankedLayout& to = *wire.add_layouts() = ToProto(topology, choice);
+    if (&choice != &result.choices.front()) {
+      to.set_behind(WhyItIsBehind(choice, result.choices.front(), task));
+    }
+  }
+  for (const plan::RejectedLayout& rejected : result.rejected) {
+    plan::v1::RejectedLayout& to = *wire.add_rejected();
+    to.set_layout(rejected.layout.ToString());
+    to.set_reason(rejected.reason);
+  }
+  wire.set_pruned(result.pruned);
+  absl::PrintF("%s\n", ToJson(wire));
+}
+
+void Print(const Topology& topology, const std::string& model_name, const SearchResult& result,
+           const RankFlags& flags) {
+  PrintMachines(topology);
+  absl::PrintF("%s, %s\n\n", model_name, TaskName(flags.task));
+  if (result.choices.empty()) {
+    absl::PrintF("No layout fits.\n");
+  } else {
+    PrintTable(result, flags.all ? result.choices.size() : kShown);
+    PrintMap(topology, result.choices.front());
+    PrintBehind(result, flags);
+  }
+  if (flags.all || result.choices.empty()) PrintRejected(result);
+  if (!result.pruned.empty()) absl::PrintF("\n%s\n", result.pruned);
+}
+
+absl::StatusOr<plan::Objective> ParseObjective(std::string_view text) {
+  if (text == "throughput") return plan::Objective::kThroughput;
+  if (text == "latency") return plan::Objective::kLatency;
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", std::string(text), "' is neither throughput nor latency"));
+}
+
+}  // namespace
+
+void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
+  command
+      .add_option(
+          "--topology", flags.topology.source,
+          absl::StrCat("Plan for other machines than this host, ranked by prediction: a file "
+                       "of `skein topo --json`, what `nvidia-smi topo -m` printed, -: "
+                       "standard input; or a preset: ",
+                       PresetNames()))
+      ->check(NotEmpty());
+  DeclareTopologyFlags(command, flags.topology);
+  cost::Workload& work = flags.task.workload;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  command.add_option("--prompt-tokens", work.prompt_tokens, "Tokens of each prompt")
+      ->check(InRange<int64_t>(1, kMost))
+      ->capture_default_str();
+  command.add_option("--output-tokens", work.output_tokens, "Tokens of each answer")
+      ->check(InRange<int64_t>(1, kMost))
+      ->capture_default_str();
+  work.concurrency = 256;
+  command.add_option("--concurrency", work.concurrency, "Requests at once, over all replicas")
+      ->check(InRange<int64_t>(1, kMost))
+      ->capture_default_str();
+  AddParsed(command, "--objective", flags.task.objective, ParseObjective,
+            "throughput: tokens a second; latency: the time of one answer")
+      ->default_str("throughput");
+  const auto limit = [&command](const char* name, std::optional<absl::Duration>& into,
+                                const char* what) {
+    AddParsed(
+        command, name, into,
+        [](std::string_view text) -> absl::StatusOr<std::optional<absl::Duration>> {
+          absl::Duration duration;
+          if (!absl::ParseDuration(std::string(text), &duration) ||
+              duration <= absl::ZeroDuration()) {
+            return absl::InvalidArgumentError(
+                absl::StrCat("'", std::string(text), "' is no time like 200ms"));
+          }
+          return duration;
+        },
+        what)
+        ->default_str("none");
+  };
+  limit("--ttft-limit", flags.task.ttft_limit,
+        "Layouts with a longer time to the first token come last");
+  limit("--tpot-limit", flags.task.tpot_limit,
+        "Layouts with a longer time from token to token come last");
+  command.add_flag("--all", flags.all, "With --topology: all layouts, and why others cannot be");
+  command.add_flag("--json", flags.json, "With --topology: print JSON");
+}
+
+absl::StatusOr<bool> RankLayouts(const RankFlags& flags, const std::string& model_name,
+                                 const model::ModelConfig& model) {
+  SKEIN_ASSIGN_OR_RETURN(const Topology topology, ReadTopology(flags.topology));
+  SKEIN_ASSIGN_OR_RETURN(const SearchResult result,
+                         plan::SearchLayouts(topology, model, flags.task));
+  if (flags.json) {
+    PrintJson(topology, result, flags.task);
+  } else {
+    Print(topology, model_name, result, flags);
+  }
+  return !result.choices.empty();
+}
+
+}  // namespace skein::client

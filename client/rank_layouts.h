@@ -1,0 +1,32 @@
+// Ranks the layouts of machines that are told by a file or a preset, and shows them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/read_topology.h"
+#include "model/config/model_config.h"
+#include "parallel/planner/search.h"
+
+namespace skein::client {
+
+struct RankFlags {
+  TopologyFlags topology;
+  plan::SearchTask task;
+  bool all = false;
+  bool json = false;
+
+  bool used() const { return !topology.source.empty(); }
+};
+
+void DeclareRankFlags(CLI::App& command, RankFlags& flags);
+
+// Prints the ranked layouts and where the best one puts ranks. Returns whether any layout fits.
+absl::StatusOr<bool> RankLayouts(const RankFlags& flags, const std::string& model_name,
+                                 const model::ModelConfig& model);
+
+}  // namespace skein::client

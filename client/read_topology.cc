@@ -1,0 +1,110 @@
+#include "client/read_topology.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "base/file.h"
+#include "base/flags/flags.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "proto/convert/machines.h"
+#include "topology/formats/nvidia_smi.h"
+#include "topology/interconnect.h"
+#include "topology/presets/presets.h"
+
+namespace skein::client {
+namespace {
+
+using topology::Topology;
+
+absl::StatusOr<Topology> Parse(const std::string& text) {
+  const absl::string_view begin = absl::StripLeadingAsciiWhitespace(text);
+  if (!begin.empty() && begin.front() == '{') return convert::TopologyFromJson(text);
+  absl::StatusOr<topology::Interconnect> read = topology::ParseNvidiaSmi(text);
+  if (!read.ok()) return read.status();
+  Topology topology;
+  topology.hosts.emplace_back().interconnect = *std::move(read);
+  return topology;
+}
+
+absl::StatusOr<Topology> ReadFile(const std::string& file) {
+  const absl::StatusOr<std::string> text = file == "-"
+                                               ? ReadStandardInput(convert::kMaxTopologyBytes)
+                                               : ReadFileOrPipe(file, convert::kMaxTopologyBytes);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<Topology> topology = Parse(*text);
+  if (!topology.ok()) return Annotate(topology.status(), file == "-" ? "standard input" : file);
+  return topology;
+}
+
+// So many of the one host that a file tells of.
+absl::Status Repeat(int32_t nodes, Topology& topology) {
+  if (nodes == 1) return absl::OkStatus();
+  if (topology.hosts.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--nodes: the file tells of ", topology.hosts.size(), " hosts already"));
+  }
+  const topology::Host host = topology.hosts.front();
+  topology.hosts.clear();
+  for (int32_t i = 0; i < nodes; ++i) {
+    topology.hosts.push_back(host);
+    topology.hosts.back().name = absl::StrCat("node", i);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void DeclareTopologyFlags(CLI::App& command, TopologyFlags& flags) {
+  command.add_option("--nodes", flags.nodes, "So many alike hosts")
+      ->check(InRange(1, topology::kMaxHosts))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--fabric", flags.fabric,
+          absl::StrCat("What connects hosts: ", absl::StrJoin(topology::FabricNames(), ", "),
+                       "; default: the preset's, or the file's"))
+      ->check(NotEmpty());
+  command
+      .add_option("--like", flags.like,
+                  "Take the figures that a file lacks (of GPUs, links, hosts) from this preset")
+      ->check(NotEmpty());
+}
+
+absl::StatusOr<Topology> ReadTopology(const TopologyFlags& flags) {
+  if (topology::IsPreset(flags.source)) {
+    if (!flags.like.empty()) {
+      return absl::InvalidArgumentError("--like: a preset lacks nothing; it is for files");
+    }
+    absl::StatusOr<Topology> preset = topology::MakePreset(flags.source, flags.nodes, flags.fabric);
+    if (!preset.ok()) return Annotate(preset.status(), "--fabric");
+    return preset;
+  }
+  absl::StatusOr<Topology> read = ReadFile(flags.source);
+  if (absl::IsNotFound(read.status()) && flags.source.find('/') == std::string::npos) {
+    return absl::NotFoundError(
+        absl::StrCat(std::string(read.status().message()), "; presets are: ", PresetNames()));
+  }
+  SKEIN_RETURN_IF_ERROR(read.status());
+  SKEIN_RETURN_IF_ERROR(Repeat(flags.nodes, *read));
+  if (!flags.fabric.empty()) {
+    absl::StatusOr<topology::Fabric> fabric = topology::MakeFabric(flags.fabric);
+    if (!fabric.ok()) return Annotate(fabric.status(), "--fabric");
+    read->fabric = *fabric;
+  }
+  if (!flags.like.empty()) {
+    SKEIN_RETURN_IF_ERROR(Annotate(topology::CompleteLike(flags.like, *read), "--like"));
+  }
+  return read;
+}
+
+std::string PresetNames() {
+  return absl::StrJoin(topology::Presets(), ", ",
+                       [](std::string* out, const auto& preset) { *out += preset.name; });
+}
+
+}  // namespace skein::client

@@ -1,0 +1,31 @@
+// Machines that a user names: a preset, or a file in any format that is known.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "topology/topology.h"
+
+namespace skein::client {
+
+struct TopologyFlags {
+  std::string source;  // a preset, a file, or "-" for standard input
+  int32_t nodes = 1;
+  std::string fabric;
+  std::string like;
+};
+
+// Declares all but the source.
+void DeclareTopologyFlags(CLI::App& command, TopologyFlags& flags);
+
+// Formats are told apart by what they begin with: "{" is Skein's JSON, anything else what
+// `nvidia-smi topo -m` printed. Errors name the file and the line. A file may lack figures: what
+// plans checks them.
+absl::StatusOr<topology::Topology> ReadTopology(const TopologyFlags& flags);
+
+// "dgx-1v, dgx-a100, ...", for help texts.
+std::string PresetNames();
+
+}  // namespace skein::client

@@ -1,0 +1,42 @@
+// The rates of one rank, by what a probe or a datasheet tells. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "topology/rates.h"
+#include "topology/topology.h"
+
+namespace skein::cost {
+
+// Where a rank computes.
+struct Site {
+  int32_t host = 0;
+  int32_t gpu = -1;  // of the host; -1: on its cores
+
+  friend bool operator==(const Site&, const Site&) = default;
+};
+
+// How a rank shares its host's cores; a GPU is a rank's own.
+struct CoreShare {
+  int32_t threads = 1;
+  double of_a_core = 1;   // that a thread has: less than 1 where there are more threads than cores
+  bool together = false;  // whether other cores of the host read memory at the same time
+};
+
+// InvalidArgument where some GPU, or the cores of a host without GPUs, have no rates, or some path
+// between GPUs has none: it names the first, and says where rates come from.
+absl::Status CheckRates(const topology::Topology& topology);
+
+const topology::DeviceRates& RatesOf(const topology::Topology& topology, const Site& site);
+
+// Of a working set; of the largest known where it is larger. Needs a rate.
+double ReadBytesPerS(const topology::DeviceRates& rates, int64_t working_set_bytes,
+                     const CoreShare& share = {});
+
+// Of products of so many rows, between the rows that are known in proportion. Where `dtype` is not
+// among the rates, the first that is stands for it. Needs a rate.
+double OperationsPerS(const topology::DeviceRates& rates, DType dtype, int64_t rows,
+                      const CoreShare& share = {});
+
+}  // namespace skein::cost

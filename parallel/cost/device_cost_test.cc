@@ -1,0 +1,80 @@
+#include "parallel/cost/device_cost.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "topology/presets/presets.h"
+
+namespace skein::cost {
+namespace {
+
+using ::testing::HasSubstr;
+using topology::DeviceRates;
+using topology::Topology;
+
+// 1 MiB stays in a cache, 1 GiB does not.
+DeviceRates Rates() {
+  DeviceRates rates;
+  rates.reads = {{1 << 20, 40e9, 30e9}, {1 << 30, 10e9, 6e9}};
+  rates.products = {{DType::kF32, 1, 1e9}, {DType::kF32, 101, 11e9}, {DType::kBF16, 4, 8e9}};
+  return rates;
+}
+
+TEST(DeviceCostTest, CachesCountForSmallWorkingSets) {
+  const DeviceRates rates = Rates();
+  EXPECT_EQ(ReadBytesPerS(rates, 1), 40e9);
+  EXPECT_EQ(ReadBytesPerS(rates, 1 << 20), 40e9);
+  EXPECT_EQ(ReadBytesPerS(rates, (1 << 20) + 1), 10e9);
+  EXPECT_EQ(ReadBytesPerS(rates, int64_t{1} << 40), 10e9);
+}
+
+TEST(DeviceCostTest, RanksThatShareCoresShareRates) {
+  const DeviceRates rates = Rates();
+  const CoreShare two = {.threads = 2, .together = true};
+  EXPECT_EQ(ReadBytesPerS(rates, 1 << 30, two), 12e9);
+  const CoreShare half = {.threads = 1, .of_a_core = 0.5, .together = true};
+  EXPECT_EQ(ReadBytesPerS(rates, 1 << 30, half), 3e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 101, two), 22e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 101, half), 5.5e9);
+}
+
+TEST(DeviceCostTest, ProductsGoByRows) {
+  const DeviceRates rates = Rates();
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 1), 1e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 51), 6e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 1000), 11e9);
+  // One row takes as long as the four that are known.
+  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 1), 2e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 64), 8e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF16, 1), 1e9);  // the first stands for it
+}
+
+TEST(DeviceCostTest, WhatLacksRatesIsNamed) {
+  SKEIN_EXPECT_OK(CheckRates(*topology::MakePreset("dgx-1v", 2)));
+  Topology cores;
+  cores.hosts = {{.name = "box", .cores = 2}};
+  cores.hosts[0].core_rates = Rates();
+  cores.hosts[0].links = {{topology::Path::kSelf, {.bytes_per_s = 1e9}}};
+  SKEIN_EXPECT_OK(CheckRates(cores));
+  const auto refusal = [](Topology topology, const std::function<void(topology::Host&)>& lose) {
+    lose(topology.hosts.back());
+    return std::string(CheckRates(topology).message());
+  };
+  EXPECT_THAT(refusal(cores, [](auto& host) { host.core_rates.products.clear(); }),
+              HasSubstr("how fast the cores of host box are: take those of a preset"));
+  EXPECT_THAT(refusal(cores, [](auto& host) { host.links.clear(); }), HasSubstr("host box"));
+  const Topology gpus = *topology::MakePreset("pcie-4", 2);
+  EXPECT_THAT(refusal(gpus, [](auto& host) { host.interconnect.gpus[2].rates.reads.clear(); }),
+              HasSubstr("how fast GPU2 of host node1 is"));
+  EXPECT_THAT(refusal(gpus, [](auto& host) { host.interconnect.gpus[3].memory_bytes = 0; }),
+              HasSubstr("the memory of GPU3 of host node1"));
+  EXPECT_THAT(refusal(gpus, [](auto& host) { host.links.pop_back(); }),
+              HasSubstr("how fast SYS is, which connects GPU0 and GPU2 of host node1"));
+}
+
+}  // namespace
+}  // namespace skein::cost

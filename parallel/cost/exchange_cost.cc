@@ -1,0 +1,212 @@
+#include "parallel/cost/exchange_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace skein::cost {
+namespace {
+
+using topology::Exchange;
+using topology::Host;
+using topology::LinkRate;
+using topology::Path;
+
+LinkRate LinkOfHost(const Host& host, const topology::Connection& connection) {
+  for (const auto& [path, link] : host.links) {
+    if (path != connection.path) continue;
+    LinkRate all = link;
+    if (path == Path::kNvlink) all.bytes_per_s *= connection.nvlinks;
+    return all;
+  }
+  return {};
+}
+
+// What the nearest NIC of a site leaves of the fabric.
+double NicBytesPerS(const Host& host, const Site& site, double fabric_bytes_per_s) {
+  const topology::Interconnect& of = host.interconnect;
+  if (site.gpu < 0 || of.nics.empty()) return fabric_bytes_per_s;
+  double most = 0;
+  for (const int nic : topology::NearestNics(of, site.gpu)) {
+    most = std::max(most, of.nics[nic].bytes_per_s);
+  }
+  return most > 0 ? std::min(most, fabric_bytes_per_s) : fabric_bytes_per_s;
+}
+
+absl::Duration TimeOf(const LinkRate& link, double bytes) {
+  return link.latency + absl::Seconds(bytes / link.bytes_per_s);
+}
+
+// A curve between its points in proportion; beyond them by the rate of the last two.
+absl::Duration Interpolate(const topology::ExchangeCurve& curve, int64_t bytes) {
+  const auto& times = curve.times;
+  const auto above = std::find_if(times.begin(), times.end(), [&](const topology::ExchangeTime& t) {
+    return t.bytes >= bytes;
+  });
+  if (above == times.begin()) return times.front().time;
+  if (times.size() == 1) return times.front().time;
+  const auto upper = above == times.end() ? times.end() - 1 : above;
+  const auto lower = upper - 1;
+  const double part =
+      static_cast<double>(bytes - lower->bytes) / static_cast<double>(upper->bytes - lower->bytes);
+  return lower->time + part * (upper->time - lower->time);
+}
+
+bool OnOneHost(absl::Span<const Site> sites) {
+  return std::all_of(sites.begin(), sites.end(),
+                     [&](const Site& site) { return site.host == sites.front().host; });
+}
+
+// The curve of just so many ranks, or none.
+std::optional<absl::Duration> Measured(const topology::Topology& topology, Exchange exchange,
+                                       absl::Span<const Site> sites, int64_t bytes) {
+  const bool across = !OnOneHost(sites);
+  for (const topology::ExchangeCurve& curve : topology.hosts[sites.front().host].exchanges) {
+    if (curve.exchange == exchange && curve.across == across &&
+        curve.ranks == static_cast<int32_t>(sites.size())) {
+      return Interpolate(curve, bytes);
+    }
+  }
+  return std::nullopt;
+}
+
+// Links that bind a ring of sites: its slowest bandwidth and its longest latency.
+class Rings {
+ public:
+  Rings(const topology::Topology& topology, absl::Span<const Site> sites) : size_(sites.size()) {
+    for (const Site& from : sites) {
+      for (const Site& to : sites) {
+        links_.push_back(&from == &to ? LinkRate{} : LinkBetween(topology, from, to));
+      }
+    }
+  }
+
+  LinkRate Best() {
+    std::vector<double> rates;
+    for (const LinkRate& link : links_) rates.push_back(link.bytes_per_s);
+    std::sort(rates.begin(), rates.end(), std::greater<>());
+    rates.erase(std::unique(rates.begin(), rates.end()), rates.end());
+    ring_.resize(size_);
+    std::iota(ring_.begin(), ring_.end(), size_t{0});
+    for (const double rate : rates) {
+      if (Bind().bytes_per_s >= rate) break;
+      if (size_ <= kSearched && Extend({0}, rate)) break;
+    }
+    return Bind();
+  }
+
+ private:
+  static constexpr size_t kSearched = 8;  // (n - 1)! rings at most
+
+  const LinkRate& Of(size_t from, size_t to) const { return links_[from * size_ + to]; }
+
+  LinkRate Bind() const {
+    LinkRate slowest = Of(ring_[0], ring_[1]);
+    for (size_t i = 1; i < size_; ++i) {
+      const LinkRate& link = Of(ring_[i], ring_[(i + 1) % size_]);
+      slowest.latency = std::max(slowest.latency, link.latency);
+      slowest.bytes_per_s = std::min(slowest.bytes_per_s, link.bytes_per_s);
+    }
+    return slowest;
+  }
+
+  // Finds a ring of links of `rate` at least that begins with `path`.
+  bool Extend(std::vector<size_t> path, double rate) {
+    const size_t last = path.back();
+    if (path.size() == size_) {
+      if (Of(last, path.front()).bytes_per_s < rate) return false;
+      ring_ = std::move(path);
+      return true;
+    }
+    for (size_t next = 0; next < size_; ++next) {
+      if (std::find(path.begin(), path.end(), next) != path.end()) continue;
+      if (Of(last, next).bytes_per_s < rate) continue;
+      path.push_back(next);
+      if (Extend(path, rate)) return true;
+      path.pop_back();
+    }
+    return false;
+  }
+
+  size_t size_;
+  std::vector<LinkRate> links_;  // [size][size]
+  std::vector<size_t> ring_;
+};
+
+// Each site to each other, where all reach each other's memory: those of single NVLinks have one to
+// each, others share what one site sends. The slowest pair binds.
+std::optional<absl::Duration> OneShotTime(const topology::Topology& topology,
+                                          absl::Span<const Site> sites, int64_t bytes) {
+  absl::Duration slowest;
+  for (const Site& from : sites) {
+    for (const Site& to : sites) {
+      if (&from == &to) continue;
+      double sent = static_cast<double>(bytes) * static_cast<double>(sites.size() - 1);
+      if (from.host != to.host) return std::nullopt;
+      if (from.gpu >= 0) {
+        const topology::Interconnect& of = topology.hosts[from.host].interconnect;
+        const Path path = of.OfGpus(from.gpu, to.gpu).path;
+        if (path > Path::kSwitches) return std::nullopt;
+        if (path == Path::kNvlink && of.nvswitches == 0) sent = static_cast<double>(bytes);
+      }
+      slowest = std::max(slowest, TimeOf(LinkBetween(topology, from, to), sent));
+    }
+  }
+  return slowest;
+}
+
+}  // namespace
+
+LinkRate LinkBetween(const topology::Topology& topology, const Site& a, const Site& b) {
+  const Host& host = topology.hosts[a.host];
+  if (a.host == b.host) {
+    if (a.gpu < 0 || b.gpu < 0) return LinkOfHost(host, {});
+    return LinkOfHost(host, host.interconnect.OfGpus(a.gpu, b.gpu));
+  }
+  LinkRate link = topology.fabric.link;
+  const double fabric = link.bytes_per_s;
+  link.bytes_per_s =
+      std::min(NicBytesPerS(host, a, fabric), NicBytesPerS(topology.hosts[b.host], b, fabric));
+  return link;
+}
+
+absl::Duration SendTime(const topology::Topology& topology, const Site& from, const Site& to,
+                        int64_t bytes) {
+  if (from == to && from.gpu >= 0) return absl::ZeroDuration();
+  const Site both[] = {from, to};
+  const auto measured = Measured(topology, Exchange::kSendReceive, both, bytes);
+  return measured ? *measured : TimeOf(LinkBetween(topology, from, to), static_cast<double>(bytes));
+}
+
+absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<const Site> sites,
+                             int64_t bytes) {
+  if (sites.size() < 2) return absl::ZeroDuration();
+  if (const auto measured = Measured(topology, Exchange::kAllReduce, sites, bytes)) {
+    return *measured;
+  }
+  const auto n = static_cast<double>(sites.size());
+  const LinkRate slowest = Rings(topology, sites).Best();
+  // Latency as of a tree there and back, which libraries take for what is small.
+  const absl::Duration ring =
+      slowest.latency * 2 * std::ceil(std::log2(n)) +
+      absl::Seconds(2 * (n - 1) / n * static_cast<double>(bytes) / slowest.bytes_per_s);
+  return std::min(ring, OneShotTime(topology, sites, bytes).value_or(ring));
+}
+
+absl::Duration AllGatherTime(const topology::Topology& topology, absl::Span<const Site> sites,
+                             int64_t bytes) {
+  if (sites.size() < 2) return absl::ZeroDuration();
+  if (const auto measured = Measured(topology, Exchange::kAllGather, sites, bytes)) {
+    return *measured;
+  }
+  const auto n = static_cast<double>(sites.size());
+  const LinkRate slowest = Rings(topology, sites).Best();
+  return slowest.latency * std::ceil(std::log2(n)) +
+         absl::Seconds((n - 1) / n * static_cast<double>(bytes) / slowest.bytes_per_s);
+}
+
+}  // namespace skein::cost

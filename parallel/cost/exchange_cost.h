@@ -1,0 +1,32 @@
+// What ranks take to exchange data: by curves that a probe measured where there are such, else by
+// latency and bandwidth of the links. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "parallel/cost/device_cost.h"
+#include "topology/topology.h"
+
+namespace skein::cost {
+
+// Of all links of one pair together. Needs rates (CheckRates), and a fabric between hosts.
+topology::LinkRate LinkBetween(const topology::Topology& topology, const Site& a, const Site& b);
+
+// A message of `bytes`, one way.
+absl::Duration SendTime(const topology::Topology& topology, const Site& from, const Site& to,
+                        int64_t bytes);
+
+// Sums `bytes` on each of `sites`: in one shot, in which each sends all it has to each, where
+// NVLink or PCIe switches connect each two; or around a ring, in which each sends 2 (n - 1) / n of
+// it; whichever takes less. The ring is the one whose slowest link is the fastest (of up to 8
+// sites; of more in their order). 0 for one site.
+absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<const Site> sites,
+                             int64_t bytes);
+
+// Each gets what all others have, `bytes` in all.
+absl::Duration AllGatherTime(const topology::Topology& topology, absl::Span<const Site> sites,
+                             int64_t bytes);
+
+}  // namespace skein::cost

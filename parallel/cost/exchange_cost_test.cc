@@ -1,0 +1,89 @@
+#include "parallel/cost/exchange_cost.h"
+
+#include <vector>
+
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "topology/presets/presets.h"
+
+namespace skein::cost {
+namespace {
+
+using topology::Exchange;
+using topology::MakePreset;
+using topology::Topology;
+
+double Us(absl::Duration duration) { return absl::ToDoubleMicroseconds(duration); }
+
+TEST(ExchangeCostTest, LinksByTheirPath) {
+  const Topology dgx1 = *MakePreset("dgx-1v", 2);
+  EXPECT_EQ(LinkBetween(dgx1, {0, 0}, {0, 1}).bytes_per_s, 25e9);    // NV1
+  EXPECT_EQ(LinkBetween(dgx1, {0, 0}, {0, 3}).bytes_per_s, 50e9);    // NV2
+  EXPECT_EQ(LinkBetween(dgx1, {0, 0}, {0, 7}).bytes_per_s, 6.25e9);  // SYS
+  EXPECT_EQ(LinkBetween(dgx1, {0, 0}, {1, 0}).bytes_per_s, 12.5e9);  // EDR
+  EXPECT_EQ(LinkBetween(*MakePreset("dgx-h100"), {0, 0}, {0, 7}).bytes_per_s, 450e9);
+}
+
+TEST(ExchangeCostTest, ASlowNicBindsAFastFabric) {
+  Topology two = *MakePreset("pcie-4", 2, "ib-ndr");
+  EXPECT_EQ(LinkBetween(two, {0, 0}, {1, 3}).bytes_per_s, 12.5e9);
+  two.hosts[1].interconnect.nics[0].bytes_per_s = 1e9;
+  EXPECT_EQ(LinkBetween(two, {0, 0}, {1, 3}).bytes_per_s, 1e9);
+  EXPECT_EQ(LinkBetween(two, {1, 3}, {0, 0}).bytes_per_s, 1e9);
+}
+
+// By hand: 3 us a hop and 450 GB/s each way.
+TEST(ExchangeCostTest, SumsTakeOneShotOrARing) {
+  const Topology dgx = *MakePreset("dgx-h100");
+  const std::vector<Site> two = {{0, 0}, {0, 1}};
+  const std::vector<Site> eight = {{0, 0}, {0, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 5}, {0, 6}, {0, 7}};
+  EXPECT_EQ(AllReduceTime(dgx, {two.data(), 1}, 1 << 20), absl::ZeroDuration());
+  EXPECT_NEAR(Us(AllReduceTime(dgx, two, 45'000)), 3 + 0.1, 1e-3);
+  EXPECT_NEAR(Us(AllReduceTime(dgx, eight, 45'000)), 3 + 0.7, 1e-3);
+  // 2 x 3 hops there and back, 7/4 of the bytes.
+  EXPECT_NEAR(Us(AllReduceTime(dgx, eight, 450'000'000)), 18 + 1750, 1e-3);
+  EXPECT_NEAR(Us(AllGatherTime(dgx, eight, 450'000'000)), 9 + 875, 1e-3);
+}
+
+TEST(ExchangeCostTest, TheSlowestLinkBindsARing) {
+  const Topology bridged = *MakePreset("pcie-4-bridged");
+  const std::vector<Site> four = {{0, 0}, {0, 1}, {0, 2}, {0, 3}};
+  const std::vector<Site> pair = {{0, 0}, {0, 1}};
+  constexpr int64_t kBytes = 100'000'000;
+  EXPECT_NEAR(Us(AllReduceTime(bridged, four, kBytes)), 4 * 10 + 1.5e8 / 12.5e9 * 1e6, 1e-3);
+  EXPECT_LT(AllReduceTime(bridged, pair, kBytes), AllReduceTime(bridged, four, kBytes) / 10);
+}
+
+// A cube mesh has a ring of NVLinks, though not in the order of its GPUs; of two each there is
+// none.
+TEST(ExchangeCostTest, RingsGoOverTheFastestLinks) {
+  const Topology dgx1 = *MakePreset("dgx-1v");
+  std::vector<Site> all;
+  for (int gpu = 0; gpu < 8; ++gpu) all.push_back({0, gpu});
+  EXPECT_NEAR(Us(AllGatherTime(dgx1, all, 25'000'000'000)), 9 + 437'500, 1);
+}
+
+TEST(ExchangeCostTest, CurvesThatWereMeasuredCount) {
+  Topology dgx = *MakePreset("dgx-h100", 2);
+  const auto us = [](double us) { return absl::Microseconds(us); };
+  for (topology::Host& host : dgx.hosts) {
+    host.exchanges = {
+        {Exchange::kAllReduce, 2, false, {{1000, us(5)}, {2000, us(7)}, {4000, us(20)}}},
+        {Exchange::kAllReduce, 2, true, {{1000, us(50)}}},
+        {Exchange::kSendReceive, 2, false, {{1000, us(1)}, {2000, us(2)}}}};
+  }
+  const std::vector<Site> two = {{0, 0}, {0, 1}};
+  EXPECT_NEAR(Us(AllReduceTime(dgx, two, 1)), 5, 1e-9);
+  EXPECT_NEAR(Us(AllReduceTime(dgx, two, 1500)), 6, 1e-9);
+  EXPECT_NEAR(Us(AllReduceTime(dgx, two, 4000)), 20, 1e-9);
+  EXPECT_NEAR(Us(AllReduceTime(dgx, two, 6000)), 33, 1e-9);  // on by the last two
+  const std::vector<Site> across = {{0, 0}, {1, 0}};
+  EXPECT_NEAR(Us(AllReduceTime(dgx, across, 9000)), 50, 1e-9);
+  const std::vector<Site> three = {{0, 0}, {0, 1}, {0, 2}};
+  EXPECT_NEAR(Us(AllReduceTime(dgx, three, 4500)), 3.02, 1e-3);  // of links
+  EXPECT_NEAR(Us(SendTime(dgx, {0, 0}, {0, 5}, 1500)), 1.5, 1e-9);
+  EXPECT_NEAR(Us(SendTime(dgx, {0, 0}, {1, 5}, 50'000)), 10 + 1, 1e-9);  // of the fabric
+}
+
+}  // namespace
+}  // namespace skein::cost

@@ -1,0 +1,271 @@
+#include "parallel/cost/replica_cost.h"
+
+#include <algorithm>
+
+#include "base/status_macros.h"
+#include "parallel/cost/exchange_cost.h"
+#include "parallel/pipeline/pipeline_schedule.h"
+#include "parallel/pipeline/simulate.h"
+
+namespace skein::cost {
+namespace {
+
+using model::ModelConfig;
+using topology::Topology;
+
+// As parallel/pipeline predicts: the ramp is over after the first step.
+constexpr int32_t kSteps = 16;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int32_t ShardsOf(const Stage& stage) { return static_cast<int32_t>(stage.sites.size()); }
+
+// A micro-batch: `rows` of it, each with `context` tokens before it, of which `reads` are read
+// apart: decodes read each their own, a prompt's rows share theirs.
+struct Rows {
+  int64_t rows = 0;
+  int64_t context = 0;
+  int64_t reads = 0;
+};
+
+struct StageTime {
+  absl::Duration compute;
+  absl::Duration exchange;
+
+  absl::Duration total() const { return compute + exchange; }
+};
+
+int64_t ActivationBytes(const Replica& replica, int64_t values) {
+  return DTypeBytes(replica.activations, values);
+}
+
+// Keys and values of one token in one layer of a shard.
+double TokenBytes(const ModelConfig& model, const Replica& replica, int32_t tp_size) {
+  const int64_t heads = std::max<int64_t>(1, model.num_kv_heads / tp_size);
+  return 2.0 * static_cast<double>(heads * model.head_dim) * replica.kv_bytes_per_value;
+}
+
+// The time of the slowest shard to read and multiply.
+absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType dtype, double bytes,
+                           int64_t working_set_bytes, double operations, int64_t rows) {
+  absl::Duration slowest;
+  for (const Site& site : stage.sites) {
+    const topology::DeviceRates& rates = RatesOf(topology, site);
+    const double read = bytes / ReadBytesPerS(rates, working_set_bytes, stage.share);
+    const double multiply = operations / OperationsPerS(rates, dtype, rows, stage.share);
+    slowest = std::max(slowest, absl::Seconds(std::max(read, multiply)));
+  }
+  return slowest;
+}
+
+// What a rank of a stage holds, which caches may keep from step to step.
+int64_t WorkingSet(const ModelConfig& model, const Replica& replica, const Stage& stage,
+                   bool has_output, int64_t sequences, int64_t context) {
+  const int32_t tp = ShardsOf(stage);
+  const auto layers = static_cast<double>(stage.layers.size());
+  const double kv = layers * TokenBytes(model, replica, tp) * static_cast<double>(sequences) *
+                    static_cast<double>(context);
+  return LayerWeightBytes(model, tp) * stage.layers.size() +
+         (has_output ? OutputWeightBytes(model, tp) : 0) + static_cast<int64_t>(kv);
+}
+
+StageTime LayersTime(const Topology& topology, const ModelConfig& model, const Replica& replica,
+                     const Stage& stage, const Rows& batch, int64_t layers, int64_t working_set) {
+  const int32_t tp = ShardsOf(stage);
+  const auto rows = static_cast<double>(batch.rows);
+  const double weights = static_cast<double>(LayerWeightBytes(model, tp));
+  const double values = weights / static_cast<double>(DTypeBytes(model.dtype, 1));
+  // Rows pass through memory between products: in and out of each, and of the norms.
+  const double passed =
+      rows * static_cast<double>(ActivationBytes(
+                 replica, 8 * model.hidden_size +
+                              2 * (model.num_heads + 2 * model.num_kv_heads) * model.head_dim / tp +
+                              3 * model.intermediate_size / tp));
+  const double kv = TokenBytes(model, replica, tp) * static_cast<double>(batch.context) *
+                    static_cast<double>(batch.reads);
+  const double attention = 4.0 * static_cast<double>(model.num_heads / tp * model.head_dim) *
+                           static_cast<double>(batch.context) * rows;
+  const auto count = static_cast<double>(layers);
+  StageTime time;
+  time.compute = ComputeTime(topology, stage, model.dtype, count * (weights + passed + kv),
+                             working_set, count * (2 * values * rows + attention), batch.rows);
+  // Behind attention and behind the MLP.
+  time.exchange = 2 * layers *
+                  AllReduceTime(topology, stage.sites,
+                                ActivationBytes(replica, batch.rows * model.hidden_size));
+  return time;
+}
+
+StageTime LogitsTime(const Topology& topology, const ModelConfig& model, const Replica& replica,
+                     const Stage& stage, int64_t rows, int64_t working_set) {
+  const int32_t tp = ShardsOf(stage);
+  const auto weights = static_cast<double>(OutputWeightBytes(model, tp));
+  const double values = weights / static_cast<double>(DTypeBytes(model.dtype, 1));
+  StageTime time;
+  time.compute = ComputeTime(topology, stage, model.dtype, weights, working_set,
+                             2 * values * static_cast<double>(rows), rows);
+  // Shards exchange what each row drew, not its logits.
+  time.exchange = AllGatherTime(topology, stage.sites, rows * int64_t{16} * tp);
+  return time;
+}
+
+// A stage's times, for micro-batches of a workload.
+class StageClock {
+ public:
+  StageClock(const Topology& topology, const ModelConfig& model, const Replica& replica,
+             const Workload& workload)
+      : topology_(topology), model_(model), replica_(replica) {
+    // An answer is at its middle, on the average.
+    context_ = workload.prompt_tokens + workload.output_tokens / 2;
+  }
+
+  int64_t context() const { return context_; }
+  bool IsLast(size_t stage) const { return stage + 1 == replica_.stages.size(); }
+
+  // `outputs` of the rows have logits.
+  StageTime Of(size_t index, const Rows& batch, int64_t outputs) const {
+    const Stage& stage = replica_.stages[index];
+    const int64_t set =
+        WorkingSet(model_, replica_, stage, IsLast(index), replica_.sequences, context_);
+    StageTime time =
+        LayersTime(topology_, model_, replica_, stage, batch, stage.layers.size(), set);
+    if (IsLast(index) && outputs > 0) {
+      const StageTime logits = LogitsTime(topology_, model_, replica_, stage, outputs, set);
+      time.compute += logits.compute;
+      time.exchange += logits.exchange;
+    }
+    absl::Duration step;
+    for (const Site& site : stage.sites) step = std::max(step, RatesOf(topology_, site).step);
+    time.compute += step;
+    return time;
+  }
+  StageTime OfDecodes(size_t index, int64_t rows) const {
+    return Of(index, {rows, context_, rows}, rows);
+  }
+
+  // The longest way between two stages, activations of `rows`.
+  absl::Duration Hop(int64_t rows) const {
+    absl::Duration longest;
+    for (size_t i = 1; i < replica_.stages.size(); ++i) {
+      const std::vector<Site>& from = replica_.stages[i - 1].sites;
+      const std::vector<Site>& to = replica_.stages[i].sites;
+      for (size_t shard = 0; shard < from.size(); ++shard) {
+        longest = std::max(longest, SendTime(topology_, from[shard], to[shard],
+                                             ActivationBytes(replica_, rows * model_.hidden_size)));
+      }
+    }
+    return longest;
+  }
+  absl::Duration TokenHop(int64_t rows) const {
+    if (replica_.stages.size() < 2) return absl::ZeroDuration();
+    return SendTime(topology_, replica_.stages.back().sites.front(),
+                    replica_.stages.front().sites.front(), rows * int64_t{4});
+  }
+
+ private:
+  const Topology& topology_;
+  const ModelConfig& model_;
+  const Replica& replica_;
+  int64_t context_ = 0;
+};
+
+// Steady decode.
+absl::Status PredictSteps(const Replica& replica, const StageClock& clock, ReplicaCost& cost) {
+  const auto stages = static_cast<int32_t>(replica.stages.size());
+  if (stages == 1) {
+    const StageTime time = clock.OfDecodes(0, replica.sequences);
+    cost.step = time.total();
+    cost.exchange_share = absl::FDivDuration(time.exchange, cost.step);
+    return absl::OkStatus();
+  }
+  const int64_t rows = CeilDiv(replica.sequences, replica.micro_batches);
+  std::vector<StageTime> times;
+  for (size_t i = 0; i < replica.stages.size(); ++i) times.push_back(clock.OfDecodes(i, rows));
+  schedule::Costs costs;
+  costs.compute = [&](int32_t stage, schedule::MicroBatchId) { return times[stage].total(); };
+  costs.hop = clock.Hop(rows);
+  costs.token_hop = clock.TokenHop(rows);
+  SKEIN_ASSIGN_OR_RETURN(
+      const schedule::Timeline timeline,
+      schedule::Simulate(schedule::Decode(stages, replica.micro_batches, kSteps), costs));
+  const schedule::SteadyState steady = schedule::FindSteadyState(timeline);
+  cost.step = steady.step_period;
+  cost.bubble = steady.bubble;
+  absl::Duration exchange;
+  for (const StageTime& time : times) exchange = std::max(exchange, time.exchange);
+  cost.exchange_share = absl::FDivDuration(replica.micro_batches * exchange, cost.step);
+  return absl::OkStatus();
+}
+
+// A prompt in chunks: until its first token is drawn, and as the slowest stage is busy with it.
+struct PromptTime {
+  absl::Duration first_token;
+  absl::Duration busy;
+};
+PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Workload& workload) {
+  PromptTime time;
+  std::vector<absl::Duration> stage_free(replica.stages.size());
+  std::vector<absl::Duration> busy(replica.stages.size());
+  int64_t before = 0;
+  while (before < workload.prompt_tokens) {
+    const int64_t rows = std::min(replica.max_micro_batch_rows, workload.prompt_tokens - before);
+    const bool last = before + rows == workload.prompt_tokens;
+    const absl::Duration hop = clock.Hop(rows);
+    absl::Duration arrived;
+    for (size_t i = 0; i < replica.stages.size(); ++i) {
+      const absl::Duration takes = clock.Of(i, {rows, before + rows / 2, 1}, last ? 1 : 0).total();
+      stage_free[i] = std::max(stage_free[i], arrived) + takes;
+      busy[i] += takes;
+      arrived = stage_free[i] + hop;
+    }
+    before += rows;
+  }
+  time.first_token = stage_free.back();
+  time.busy = *std::max_element(busy.begin(), busy.end());
+  return time;
+}
+
+}  // namespace
+
+int64_t LayerWeightBytes(const ModelConfig& model, int32_t tp_size) {
+  const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / tp_size);
+  const int64_t heads = model.num_heads / tp_size;
+  const int64_t values = model.hidden_size * ((2 * heads + 2 * kv_heads) * model.head_dim +
+                                              3 * (model.intermediate_size / tp_size));
+  return DTypeBytes(model.dtype, values);
+}
+
+int64_t OutputWeightBytes(const ModelConfig& model, int32_t tp_size) {
+  return DTypeBytes(model.dtype, CeilDiv(model.vocab_size, tp_size) * model.hidden_size);
+}
+
+absl::Duration LayerTime(const Topology& topology, const ModelConfig& model, const Replica& replica,
+                         const Stage& stage, int64_t rows, int64_t context) {
+  // As of the whole stage, whatever layers it gets: what is out of caches decides.
+  const int64_t set = LayerWeightBytes(model, ShardsOf(stage)) * model.num_layers;
+  return LayersTime(topology, model, replica, stage, {rows, context, rows}, 1, set).total();
+}
+
+absl::Duration OutputTime(const Topology& topology, const ModelConfig& model,
+                          const Replica& replica, const Stage& stage, int64_t rows) {
+  const int64_t set = LayerWeightBytes(model, ShardsOf(stage)) * model.num_layers;
+  return LogitsTime(topology, model, replica, stage, rows, set).total();
+}
+
+absl::StatusOr<ReplicaCost> PredictReplica(const Topology& topology, const ModelConfig& model,
+                                           const Replica& replica, const Workload& workload) {
+  const StageClock clock(topology, model, replica, workload);
+  ReplicaCost cost;
+  SKEIN_RETURN_IF_ERROR(PredictSteps(replica, clock, cost));
+  const PromptTime prompt = TimePrompt(replica, clock, workload);
+  const auto outputs = static_cast<double>(workload.output_tokens);
+  const double sequences = replica.sequences;
+  cost.ttft = prompt.first_token;
+  // While a sequence draws its tokens, each other one begins an answer, once.
+  cost.tpot = cost.step + prompt.busy * (sequences - 1) / outputs;
+  const absl::Duration round = prompt.busy * sequences + cost.step * outputs;
+  cost.output_tokens_per_s = sequences * outputs / absl::ToDoubleSeconds(round);
+  return cost;
+}
+
+}  // namespace skein::cost

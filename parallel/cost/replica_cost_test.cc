@@ -1,0 +1,161 @@
+#include "parallel/cost/replica_cost.h"
+
+#include <string>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "topology/presets/presets.h"
+
+namespace skein::cost {
+namespace {
+
+using topology::MakePreset;
+using topology::Topology;
+
+model::ModelConfig Llama8B() {
+  model::ModelConfig model;
+  model.architecture = "LlamaForCausalLM";
+  model.vocab_size = 128256;
+  model.hidden_size = 4096;
+  model.intermediate_size = 14336;
+  model.num_layers = 32;
+  model.num_heads = 32;
+  model.num_kv_heads = 8;
+  model.head_dim = 128;
+  model.max_position_embeddings = 8192;
+  return model;
+}
+
+// `pp` stages of `tp` GPUs each, of the first host, layers split evenly.
+Replica Even(int32_t tp, int32_t pp, int32_t sequences) {
+  Replica replica;
+  for (int32_t stage = 0; stage < pp; ++stage) {
+    Stage& of = replica.stages.emplace_back();
+    of.layers = {stage * 32 / pp, (stage + 1) * 32 / pp};
+    for (int32_t shard = 0; shard < tp; ++shard) of.sites.push_back({0, stage * tp + shard});
+  }
+  replica.sequences = sequences;
+  replica.micro_batches = std::min(pp, sequences);
+  replica.max_micro_batch_rows = 2048;
+  replica.activations = DType::kBF16;
+  replica.kv_bytes_per_value = 2;
+  return replica;
+}
+
+ReplicaCost Predict(const std::string& preset, const Replica& replica, const Workload& workload) {
+  const absl::StatusOr<ReplicaCost> cost =
+      PredictReplica(*MakePreset(preset), Llama8B(), replica, workload);
+  EXPECT_TRUE(cost.ok()) << cost.status();
+  return cost.value_or(ReplicaCost{});
+}
+
+// The weights by the model's own count of parameters, one table of the two aside, as 8.03e9
+// parameters of a published 8B are: one stage holds them all.
+TEST(ReplicaCostTest, WeightsAreThoseOfTheModel) {
+  const model::ModelConfig model = Llama8B();
+  const int64_t table = model.vocab_size * model.hidden_size;
+  const int64_t norms = (2 * model.num_layers + 1) * model.hidden_size;
+  EXPECT_EQ(LayerWeightBytes(model, 1) * model.num_layers + OutputWeightBytes(model, 1),
+            2 * (model.ParameterCount() - table - norms));
+  for (const int32_t tp : {2, 4, 8}) {
+    EXPECT_EQ(LayerWeightBytes(model, tp) * tp, LayerWeightBytes(model, 1));
+    EXPECT_EQ(OutputWeightBytes(model, tp) * tp, OutputWeightBytes(model, 1));
+  }
+  // KV heads are repeated beyond 8 shards.
+  EXPECT_GT(LayerWeightBytes(model, 16) * 16, LayerWeightBytes(model, 1));
+}
+
+// 15.0 GB of weights, and 640 tokens of 128 KiB a sequence, over 3.35 TB/s, and 50 us a step.
+TEST(ReplicaCostTest, ADecodeReadsWeightsAndContexts) {
+  const Workload workload = {512, 256, 1};
+  const double weights = 15.01e9, kv = 640 * 131072.0;
+  const auto expected_ms = [&](double sequences) {
+    return (weights + sequences * kv) / 3350e9 * 1e3 + 0.05;
+  };
+  const ReplicaCost one = Predict("dgx-h100", Even(1, 1, 1), workload);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(one.step), expected_ms(1), 0.01 * expected_ms(1));
+  EXPECT_EQ(one.tpot, one.step);  // nobody else
+  EXPECT_EQ(one.bubble, 0);
+  EXPECT_EQ(one.exchange_share, 0);
+  const ReplicaCost many = Predict("dgx-h100", Even(1, 1, 64), workload);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(many.step), expected_ms(64), 0.03 * expected_ms(64));
+  EXPECT_GT(many.tpot, many.step);
+  // All that is given out, by what each sequence waits.
+  EXPECT_NEAR(many.output_tokens_per_s, 64 / absl::ToDoubleSeconds(many.tpot),
+              0.05 * many.output_tokens_per_s);
+}
+
+// 2 x 7.5e9 operations a token, over 989 TFLOP/s.
+TEST(ReplicaCostTest, APromptMultiplies) {
+  const ReplicaCost cost = Predict("dgx-h100", Even(1, 1, 1), {2048, 16, 1});
+  const double operations = 2048.0 * 2 * (15.01e9 / 2 - 128256 * 4096.0);
+  const double attention = 4.0 * 4096 * 1024 * 2048 * 32;
+  const double ms = (operations + attention) / 989e12 * 1e3;
+  EXPECT_GT(absl::ToDoubleMilliseconds(cost.ttft), ms);
+  EXPECT_LT(absl::ToDoubleMilliseconds(cost.ttft), 1.1 * ms + 0.5);
+}
+
+TEST(ReplicaCostTest, ShardsShareReadingAndExchange) {
+  const Workload workload = {512, 256, 1};
+  const ReplicaCost one = Predict("dgx-h100", Even(1, 1, 1), workload);
+  const ReplicaCost two = Predict("dgx-h100", Even(2, 1, 1), workload);
+  const ReplicaCost eight = Predict("dgx-h100", Even(8, 1, 1), workload);
+  EXPECT_LT(two.step, one.step);
+  // 64 sums of 3 us, and one gather.
+  const double exchange_us = two.exchange_share * absl::ToDoubleMicroseconds(two.step);
+  EXPECT_NEAR(exchange_us, 65 * 3.0, 6);
+  EXPECT_GT(two.step, one.step / 2);
+  EXPECT_GT(eight.exchange_share, two.exchange_share);
+  // Over PCIe they exchange for longer.
+  const ReplicaCost pcie = Predict("pcie-4", Even(2, 1, 64), workload);
+  EXPECT_GT(pcie.exchange_share, Predict("dgx-h100", Even(2, 1, 64), workload).exchange_share);
+}
+
+TEST(ReplicaCostTest, StagesWorkAtTheSameTimeOnManySequencesOnly) {
+  const Workload workload = {512, 256, 1};
+  const ReplicaCost alone = Predict("dgx-h100", Even(1, 4, 1), workload);
+  EXPECT_NEAR(alone.bubble, 0.75, 0.02);
+  const ReplicaCost one_stage = Predict("dgx-h100", Even(1, 1, 1), workload);
+  EXPECT_GE(alone.step, one_stage.step);
+  const ReplicaCost many = Predict("dgx-h100", Even(1, 4, 64), workload);
+  EXPECT_LT(many.bubble, 0.3);
+  // Four micro-batches read a quarter of the weights each, and contexts but once.
+  const ReplicaCost together = Predict("dgx-h100", Even(1, 1, 64), workload);
+  EXPECT_LT(many.step, together.step);
+  EXPECT_GT(many.output_tokens_per_s, together.output_tokens_per_s);
+}
+
+// Each micro-batch reads the weights.
+TEST(ReplicaCostTest, MicroBatchesCostReads) {
+  Replica replica = Even(1, 2, 64);
+  const Workload workload = {512, 256, 64};
+  const ReplicaCost two = Predict("dgx-h100", replica, workload);
+  replica.micro_batches = 8;
+  const ReplicaCost eight = Predict("dgx-h100", replica, workload);
+  EXPECT_GT(eight.step, 2 * two.step);
+}
+
+// Cores: the working set's rate, shared.
+TEST(ReplicaCostTest, CoresHaveCachesAndShares) {
+  Topology box;
+  box.hosts = {{.name = "box", .cores = 2, .memory_bytes = int64_t{1} << 36}};
+  topology::DeviceRates& rates = box.hosts[0].core_rates;
+  rates.reads = {{int64_t{1} << 24, 50e9, 40e9}, {int64_t{1} << 40, 10e9, 6e9}};
+  rates.products = {{DType::kF32, 1, 1e15}};
+  Replica replica = Even(1, 1, 1);
+  replica.stages[0].sites = {{0, -1}};
+  replica.activations = DType::kF32;
+  const auto step = [&](const CoreShare& share) {
+    replica.stages[0].share = share;
+    return absl::ToDoubleSeconds(
+        PredictReplica(box, Llama8B(), replica, {512, 256, 1}).value_or(ReplicaCost{}).step);
+  };
+  const double alone = step({});
+  EXPECT_NEAR(alone, 15.2e9 / 10e9, 0.02 * alone);
+  EXPECT_NEAR(step({.threads = 2, .together = true}), alone * 10 / 12, 1e-3);
+  EXPECT_NEAR(step({.threads = 1, .of_a_core = 0.5, .together = true}), alone * 10 / 3, 1e-3);
+}
+
+}  // namespace
+}  // namespace skein::cost

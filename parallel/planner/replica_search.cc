@@ -1,0 +1,265 @@
+#include "parallel/planner/replica_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "kernels/ops/sizes.h"
+#include "parallel/planner/layer_split.h"
+
+namespace skein::plan {
+namespace {
+
+using cost::Replica;
+using cost::Site;
+using cost::Stage;
+using kernels::KvDType;
+
+double KvBytesPerValue(KvDType dtype, int64_t head_dim) {
+  switch (dtype) {
+    case KvDType::kF32:
+      return 4;
+    case KvDType::kBF16:
+    case KvDType::kF16:
+      return 2;
+    case KvDType::kInt8:
+      return 1 + 4.0 / static_cast<double>(head_dim);  // a float scale for each head's vector
+  }
+  return 0;
+}
+
+cost::CoreShare ShareOf(const topology::Host& host, const Site& site, const HostShare& share) {
+  if (site.gpu >= 0) return {};
+  const int32_t threads = std::max(1, host.cores / share.ranks);
+  const int32_t busy = threads * share.active;
+  return {.threads = threads,
+          .of_a_core = std::min(1.0, static_cast<double>(host.cores) / busy),
+          .together = busy > 1};
+}
+
+// What a rank takes of the memory that its site has.
+int64_t NeededBytes(const RankMemory& memory, const Site& site) {
+  return site.gpu >= 0 ? memory.device_bytes() : memory.total();
+}
+
+std::string NameOf(const topology::Topology& topology, const Site& site) {
+  const topology::Host& host = topology.hosts[site.host];
+  if (site.gpu < 0) return absl::StrCat("a rank on host ", host.name);
+  return absl::StrCat(host.interconnect.gpus[site.gpu].name, " of host ", host.name);
+}
+
+}  // namespace
+
+ReplicaSearch::ReplicaSearch(const ReplicaTask& task) : task_(task) {
+  const std::vector<topology::Host>& hosts = task_.topology.hosts;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    topology::Host renamed = hosts[i];
+    int32_t kind = static_cast<int32_t>(i);
+    // Hosts are alike in runs, mostly: the last kind is looked at first.
+    if (i > 0) {
+      const int32_t last = kinds_.back();
+      renamed.name = hosts[last].name;
+      if (renamed == hosts[last]) kind = last;
+    }
+    for (size_t j = 0; j < i && kind == static_cast<int32_t>(i); ++j) {
+      renamed.name = hosts[j].name;
+      if (kinds_[j] == static_cast<int32_t>(j) && renamed == hosts[j])
+        kind = static_cast<int32_t>(j);
+    }
+    kinds_.push_back(kind);
+  }
+}
+
+// Hosts by their kind, and which sites share one.
+std::string ReplicaSearch::KeyOf(const std::vector<Group>& stages, int32_t sequences,
+                                 const HostShare& share) const {
+  std::string key = absl::StrCat(sequences, ";", share.ranks, ";", share.active, ";");
+  std::map<int32_t, size_t> order;
+  for (const Group& group : stages) {
+    for (const Site& site : group) {
+      const size_t place = order.emplace(site.host, order.size()).first->second;
+      absl::StrAppend(&key, place, ":", kinds_[site.host], ".", site.gpu, ",");
+    }
+    key += '|';
+  }
+  return key;
+}
+
+absl::StatusOr<JudgedReplica> ReplicaSearch::Judge(const std::vector<Group>& stages,
+                                                   int32_t sequences, const HostShare& share) {
+  const std::string key = KeyOf(stages, sequences, share);
+  auto found = judged_.find(key);
+  if (found == judged_.end()) {
+    found = judged_.emplace(key, JudgeAnew(stages, sequences, share)).first;
+  }
+  absl::StatusOr<JudgedReplica> judged = found->second;
+  if (!judged.ok()) return judged;
+  for (size_t i = 0; i < stages.size(); ++i) judged->replica.stages[i].sites = stages[i];
+  return judged;
+}
+
+absl::StatusOr<JudgedReplica> ReplicaSearch::JudgeAnew(const std::vector<Group>& stages,
+                                                       int32_t sequences, const HostShare& share) {
+  const auto pp = static_cast<int32_t>(stages.size());
+  JudgedReplica judged;
+  Replica& replica = judged.replica;
+  replica.sequences = sequences;
+  replica.max_micro_batch_rows = task_.max_micro_batch_rows;
+  replica.activations = task_.activations;
+  replica.kv_bytes_per_value = KvBytesPerValue(task_.kv_dtype, task_.model.head_dim);
+  for (const Group& group : stages) {
+    const Site& site = group.front();
+    replica.stages.push_back(
+        {.sites = group, .share = ShareOf(task_.topology.hosts[site.host], site, share)});
+  }
+  const ReplicaLimits limits = LimitsOf(stages);
+  replica.micro_batches = std::min(pp, sequences);
+  SKEIN_RETURN_IF_ERROR(Split(limits, share, replica));
+  SKEIN_RETURN_IF_ERROR(FitMemory(limits, share, sequences, judged));
+  replica.micro_batches = std::min(pp, replica.sequences);
+  SKEIN_ASSIGN_OR_RETURN(
+      judged.cost, cost::PredictReplica(task_.topology, task_.model, replica, task_.workload));
+  if (pp == 1 || replica.sequences <= pp) return judged;
+  // One more than stages may hide hops.
+  Replica more = replica;
+  more.micro_batches = pp + 1;
+  SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
+                         cost::PredictReplica(task_.topology, task_.model, more, task_.workload));
+  if (cost.step < judged.cost.step) {
+    judged.cost = cost;
+    replica = std::move(more);
+  }
+  return judged;
+}
+
+ReplicaLimits ReplicaSearch::LimitsOf(const std::vector<Group>& stages) const {
+  ReplicaLimits limits;
+  limits.tp_size = static_cast<int32_t>(stages.front().size());
+  limits.context_length = task_.context_length;
+  limits.max_num_seqs = task_.max_num_seqs;
+  limits.max_micro_batch_rows = task_.max_micro_batch_rows;
+  limits.page_size = kernels::PageTokens(task_.device);
+  limits.kv_dtype = task_.kv_dtype;
+  limits.hop_dtype = task_.activations;
+  limits.deterministic = task_.deterministic;
+  limits.pages = limits.context_pages();
+  limits.device = task_.device;
+  limits.nccl = task_.device == DeviceKind::kCuda;
+  limits.peers = limits.nccl && stages.front().front().host == stages.front().back().host;
+  return limits;
+}
+
+// Of the first shard, which none is larger than. `layers` counts by its size and ends alone.
+absl::StatusOr<RankMemory> ReplicaSearch::MemoryOf(const ReplicaLimits& limits, Range layers) {
+  const auto key = std::tuple(limits.tp_size, limits.peers, layers.size(), layers.begin == 0,
+                              layers.end == task_.model.num_layers);
+  const auto found = memories_.find(key);
+  if (found != memories_.end()) return found->second;
+  SKEIN_ASSIGN_OR_RETURN(const RankMemory memory,
+                         MemoryOfRank(task_.model, /*shard=*/0, layers, limits));
+  memories_.emplace(key, memory);
+  return memory;
+}
+
+int64_t ReplicaSearch::UsableBytesOf(const Site& site, const HostShare& share) const {
+  const topology::Host& host = task_.topology.hosts[site.host];
+  if (site.gpu >= 0) return UsableBytes(host.interconnect.gpus[site.gpu].memory_bytes);
+  return UsableBytes(host.memory_bytes) / share.ranks;
+}
+
+// A rank's memory grows by the same with each layer.
+absl::StatusOr<int64_t> ReplicaSearch::MostLayers(const ReplicaLimits& limits, const Group& sites,
+                                                  bool first, bool last, const HostShare& share) {
+  const int64_t layers = task_.model.num_layers;
+  const auto range = [&](int64_t count) {
+    if (first) return Range{0, count};
+    return last ? Range{layers - count, layers} : Range{1, 1 + count};
+  };
+  const int64_t more = layers - (first ? 0 : 1) - (last ? 0 : 1);  // that such a stage can have
+  if (more < 2) return std::max<int64_t>(more, 1);
+  SKEIN_ASSIGN_OR_RETURN(const RankMemory one, MemoryOf(limits, range(1)));
+  SKEIN_ASSIGN_OR_RETURN(const RankMemory two, MemoryOf(limits, range(2)));
+  int64_t most = layers;
+  for (const Site& site : sites) {
+    const int64_t left = UsableBytesOf(site, share) - NeededBytes(one, site);
+    const int64_t each = std::max<int64_t>(1, NeededBytes(two, site) - NeededBytes(one, site));
+    most = std::min(most, left < 0 ? 0 : 1 + left / each);
+  }
+  return most;
+}
+
+absl::Status ReplicaSearch::Split(const ReplicaLimits& limits, const HostShare& share,
+                                  Replica& replica) {
+  const size_t pp = replica.stages.size();
+  if (pp == 1) {
+    replica.stages[0].layers = {0, task_.model.num_layers};
+    return absl::OkStatus();
+  }
+  const int64_t context = task_.workload.prompt_tokens + task_.workload.output_tokens / 2;
+  const int64_t rows = std::max<int64_t>(1, replica.sequences / replica.micro_batches);
+  std::vector<StageSpeed> speeds;
+  for (size_t i = 0; i < pp; ++i) {
+    const Stage& stage = replica.stages[i];
+    StageSpeed speed;
+    speed.layer = LayerTime(task_.topology, task_.model, replica, stage, rows, context);
+    if (i + 1 == pp) {
+      speed.beside = OutputTime(task_.topology, task_.model, replica, stage, rows);
+    }
+    SKEIN_ASSIGN_OR_RETURN(speed.max_layers,
+                           MostLayers(limits, stage.sites, i == 0, i + 1 == pp, share));
+    speeds.push_back(speed);
+  }
+  const std::vector<Range> split = SplitLayers(task_.model.num_layers, speeds);
+  if (split.empty()) {
+    int64_t room = 0;
+    for (const StageSpeed& speed : speeds) room += speed.max_layers;
+    return absl::FailedPreconditionError(
+        absl::StrCat("memory has room for ", room, " of ", task_.model.num_layers,
+                     " layers, with one sequence of ", limits.context_length, " tokens"));
+  }
+  for (size_t i = 0; i < pp; ++i) replica.stages[i].layers = split[i];
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaSearch::FitMemory(const ReplicaLimits& limits, const HostShare& share,
+                                      int32_t sequences, JudgedReplica& judged) {
+  int64_t pages = limits.max_num_seqs * limits.context_pages();
+  double least_room = std::numeric_limits<double>::infinity();
+  RankMemory fullest;
+  bool has_gpu = false;
+  for (const Stage& stage : judged.replica.stages) {
+    SKEIN_ASSIGN_OR_RETURN(const RankMemory memory, MemoryOf(limits, stage.layers));
+    for (const Site& site : stage.sites) {
+      const int64_t usable = UsableBytesOf(site, share);
+      const int64_t needed = NeededBytes(memory, site);
+      if (needed > usable) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            NameOf(task_.topology, site), " would need ", FormatBytes(needed), " (weights ",
+            FormatBytes(memory.weight_bytes), ") with one sequence of ", limits.context_length,
+            " tokens, and has ", FormatBytes(usable), " to use"));
+      }
+      const int64_t fits = (usable - needed + memory.kv_bytes) / memory.page_bytes;
+      pages = std::min(pages, fits);
+      const double room = static_cast<double>(fits) / static_cast<double>(limits.context_pages());
+      if (room < least_room) {
+        least_room = room;
+        fullest = memory;
+        has_gpu = site.gpu >= 0;
+        judged.usable_bytes = usable;
+      }
+    }
+  }
+  fullest.kv_bytes = pages * fullest.page_bytes;
+  judged.needed_bytes = has_gpu ? fullest.device_bytes() : fullest.total();
+  const int64_t tokens = task_.workload.prompt_tokens + task_.workload.output_tokens;
+  const int64_t each = (tokens + limits.page_size - 1) / limits.page_size;
+  judged.replica.sequences =
+      static_cast<int32_t>(std::max<int64_t>(1, std::min<int64_t>(sequences, pages / each)));
+  return absl::OkStatus();
+}
+
+}  // namespace skein::plan

@@ -1,0 +1,79 @@
+// The best replica of one layout on given sites: layer split, memory, micro-batches. Pure, but for
+// what it keeps of earlier answers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/device_kind.h"
+#include "model/config/model_config.h"
+#include "parallel/cost/replica_cost.h"
+#include "parallel/planner/memory.h"
+#include "parallel/planner/placement.h"
+#include "topology/topology.h"
+
+namespace skein::plan {
+
+struct JudgedReplica {
+  cost::Replica replica;
+  cost::ReplicaCost cost;
+  int64_t needed_bytes = 0;  // of the rank with the least room
+  int64_t usable_bytes = 0;
+};
+
+// What is the same for all replicas of a search.
+struct ReplicaTask {
+  const topology::Topology& topology;
+  const model::ModelConfig& model;
+  cost::Workload workload;  // its concurrency is not read
+  DeviceKind device = DeviceKind::kCpu;
+  int64_t context_length = 0;
+  int32_t max_num_seqs = 0;
+  int32_t max_micro_batch_rows = 0;
+  DType activations = DType::kF32;
+  kernels::KvDType kv_dtype = kernels::KvDType::kF32;
+  bool deterministic = false;
+};
+
+// How the ranks of a replica share their hosts with others.
+struct HostShare {
+  int32_t ranks = 1;   // on each host, of all replicas
+  int32_t active = 1;  // of them, that compute at the same time
+};
+
+class ReplicaSearch {
+ public:
+  explicit ReplicaSearch(const ReplicaTask& task);
+
+  // `sequences`, or as many of them as memory holds. FailedPrecondition, with the numbers, where
+  // memory does not hold one; others are MemoryOfRank's and PredictReplica's. Replicas on alike
+  // sites are judged once.
+  absl::StatusOr<JudgedReplica> Judge(const std::vector<Group>& stages, int32_t sequences,
+                                      const HostShare& share);
+
+ private:
+  absl::StatusOr<JudgedReplica> JudgeAnew(const std::vector<Group>& stages, int32_t sequences,
+                                          const HostShare& share);
+  ReplicaLimits LimitsOf(const std::vector<Group>& stages) const;
+  absl::StatusOr<RankMemory> MemoryOf(const ReplicaLimits& limits, Range layers);
+  absl::StatusOr<int64_t> MostLayers(const ReplicaLimits& limits, const Group& sites, bool first,
+                                     bool last, const HostShare& share);
+  absl::Status Split(const ReplicaLimits& limits, const HostShare& share, cost::Replica& replica);
+  absl::Status FitMemory(const ReplicaLimits& limits, const HostShare& share, int32_t sequences,
+                         JudgedReplica& judged);
+  int64_t UsableBytesOf(const cost::Site& site, const HostShare& share) const;
+  std::string KeyOf(const std::vector<Group>& stages, int32_t sequences,
+                    const HostShare& share) const;
+
+  const ReplicaTask task_;
+  std::vector<int32_t> kinds_;  // by host: the first that is alike
+  std::map<std::string, absl::StatusOr<JudgedReplica>> judged_;
+  // (tp, whether its nodes share peers, layers, first, last) to the memory of a rank.
+  std::map<std::tuple<int32_t, bool, int64_t, bool, bool>, RankMemory> memories_;
+};
+
+}  // namespace skein::plan

@@ -1,0 +1,351 @@
+#include "parallel/planner/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "kernels/ops/sizes.h"
+#include "parallel/cost/device_cost.h"
+#include "parallel/plan/shard.h"
+#include "parallel/planner/defaults.h"
+#include "parallel/planner/placement.h"
+#include "parallel/planner/replica_search.h"
+
+namespace skein::plan {
+namespace {
+
+using topology::Topology;
+
+// Pipelines of so many times the stages that memory asks for are not looked at: a stage more adds
+// hops and orders, and reads no weight less often. So few stages are always looked at.
+constexpr int32_t kDeeper = 4;
+constexpr int32_t kFewStages = 8;
+
+absl::Status CheckTask(const model::ModelConfig& model, const SearchTask& task) {
+  const cost::Workload& work = task.workload;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  for (const auto& [value, what] : {std::pair(work.prompt_tokens, "tokens of a prompt"),
+                                    std::pair(work.output_tokens, "tokens of an answer"),
+                                    std::pair(work.concurrency, "requests at once")}) {
+    if (value < 1 || value > kMost) {
+      return absl::InvalidArgumentError(absl::StrCat(value, " ", what, " cannot be"));
+    }
+  }
+  const int64_t tokens = work.prompt_tokens + work.output_tokens;
+  const int64_t longest =
+      task.context_length > 0 ? task.context_length : model.max_position_embeddings;
+  if (tokens > longest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompts of ", work.prompt_tokens, " and answers of ", work.output_tokens,
+                     " tokens do not fit into a context of ", longest));
+  }
+  if (task.context_length < 0 || task.context_length > model.max_position_embeddings) {
+    return absl::InvalidArgumentError(absl::StrCat("a context of ", task.context_length,
+                                                   " tokens cannot be: the model takes 1 to ",
+                                                   model.max_position_embeddings));
+  }
+  if (task.max_num_seqs < 0 || task.max_num_seqs > kMaxNumSeqs || task.core_ranks < 0 ||
+      task.core_ranks > kMaxWays) {
+    return absl::InvalidArgumentError("more sequences or ranks than can be");
+  }
+  return absl::OkStatus();
+}
+
+class Search {
+ public:
+  Search(const Topology& topology, const model::ModelConfig& model, const SearchTask& task,
+         const ReplicaTask& replica_task)
+      : topology_(topology),
+        model_(model),
+        task_(task),
+        replica_task_(replica_task),
+        replicas_(replica_task) {
+    const bool gpus = replica_task_.device == DeviceKind::kCuda;
+    for (int32_t host = 0; host < static_cast<int32_t>(topology.hosts.size()); ++host) {
+      const int32_t cores = topology.hosts[host].cores;
+      const int32_t ranks = gpus ? 0 : task.core_ranks > 0 ? task.core_ranks : cores;
+      core_ranks_ = host == 0 ? ranks : std::min(core_ranks_, ranks);
+      largest_host_ = std::max(largest_host_,
+                               static_cast<int32_t>(SitesOf(topology, host, core_ranks_).size()));
+    }
+    for (int32_t host = 0; host < static_cast<int32_t>(topology.hosts.size()); ++host) {
+      sites_ += static_cast<int32_t>(SitesOf(topology, host, core_ranks_).size());
+    }
+  }
+
+  SearchResult Run() {
+    // Shards over hosts must be asked for: each layer's sums would cross the network.
+    const int32_t most = task_.layout.tp_size ? sites_ : largest_host_;
+    for (int32_t tp = 1; tp <= most; ++tp) {
+      if (task_.layout.tp_size && *task_.layout.tp_size != tp) continue;
+      absl::Status can_be = CheckTensorParallel(model_, tp);
+      if (can_be.ok() && task_.deterministic && !SumsAgreeAcrossLayouts(tp)) {
+        can_be = absl::FailedPreconditionError(
+            absl::StrCat("tp=", tp,
+                         " sums in an order of its own, and --deterministic asks for "
+                         "that of 1, 2, 4 and 8"));
+      }
+      if (!can_be.ok()) {
+        Reject({tp, 1, sites_ / tp}, can_be);
+        continue;
+      }
+      SearchPipelines(tp, TensorGroups(topology_, core_ranks_, tp));
+    }
+    Rank();
+    return std::move(result_);
+  }
+
+ private:
+  void Reject(const Layout& layout, const absl::Status& why) {
+    result_.rejected.push_back({layout, std::string(why.message())});
+  }
+
+  void SearchPipelines(int32_t tp, const std::vector<Group>& groups) {
+    const auto most = static_cast<int32_t>(
+        std::min<int64_t>(static_cast<int64_t>(groups.size()), model_.num_layers));
+    int32_t fits = 0;  // the fewest stages that do
+    for (int32_t pp = 1; pp <= most; ++pp) {
+      if (task_.layout.pp_size && *task_.layout.pp_size != pp) continue;
+      if (fits > 0 && pp > std::max(kFewStages, kDeeper * fits) && !task_.layout.pp_size) {
+        result_.pruned = absl::StrCat("Pipelines of more than ", kFewStages,
+                                      " stages were looked at only up to ", kDeeper,
+                                      " times those that memory asks for.");
+        return;
+      }
+      if (SearchReplicas(tp, PlaceReplicas(groups, pp), pp) && fits == 0) fits = pp;
+    }
+  }
+
+  // Whether any number of replicas works.
+  bool SearchReplicas(int32_t tp, const std::vector<std::vector<Group>>& placed, int32_t pp) {
+    auto most = static_cast<int32_t>(
+        std::min<int64_t>(static_cast<int64_t>(placed.size()), task_.workload.concurrency));
+    if (most == 0) return false;
+    if (task_.layout.dp_size) {
+      if (*task_.layout.dp_size > most) {
+        Reject({tp, pp, *task_.layout.dp_size},
+               absl::FailedPreconditionError(absl::StrCat("only ", FormatCount(most, "replica"),
+                                                          " of these can be at once")));
+        return false;
+      }
+      most = *task_.layout.dp_size;
+    }
+    // More replicas serve no less, where each has devices of its own; cores and unlike cards may.
+    const bool only_all =
+        task_.layout.dp_size || (replica_task_.device == DeviceKind::kCuda && CardsAreAlike());
+    bool works = false;
+    for (int32_t dp = only_all ? most : 1; dp <= most; ++dp) {
+      absl::StatusOr<Choice> choice = Judge({tp, pp, dp}, placed);
+      if (choice.ok()) {
+        works = true;
+        result_.choices.push_back(*std::move(choice));
+      } else if (dp == most) {
+        Reject({tp, pp, dp}, choice.status());
+      }
+    }
+    return works;
+  }
+
+  bool CardsAreAlike() const {
+    const topology::Gpu* first = nullptr;
+    for (const topology::Host& host : topology_.hosts) {
+      for (const topology::Gpu& gpu : host.interconnect.gpus) {
+        if (first == nullptr) first = &gpu;
+        if (!(gpu.rates == first->rates) || gpu.memory_bytes != first->memory_bytes) return false;
+      }
+    }
+    return true;
+  }
+
+  HostShare ShareOf(const Layout& layout) const {
+    if (replica_task_.device == DeviceKind::kCuda) return {};
+    const auto hosts = static_cast<int32_t>(topology_.hosts.size());
+    const int32_t ranks = (layout.ranks() + hosts - 1) / hosts;
+    // With fewer sequences than stages some stages idle at any time.
+    const int64_t sequences = std::max<int64_t>(1, task_.workload.concurrency / layout.dp_size);
+    const int64_t active = sequences < layout.pp_size ? ranks * sequences / layout.pp_size : ranks;
+    return {ranks,
+            static_cast<int32_t>(std::max<int64_t>(active, std::min(ranks, layout.tp_size)))};
+  }
+
+  int32_t SequencesOf(double share) const {
+    const auto sequences = static_cast<int64_t>(
+        std::ceil(static_cast<double>(task_.workload.concurrency) * share - 1e-9));
+    return static_cast<int32_t>(std::clamp<int64_t>(sequences, 1, replica_task_.max_num_seqs));
+  }
+
+  // The first dp of the placed replicas. Requests go to each by its speed.
+  absl::StatusOr<Choice> Judge(const Layout& layout,
+                               const std::vector<std::vector<Group>>& placed) {
+    const HostShare share = ShareOf(layout);
+    const int32_t dp = layout.dp_size;
+    std::vector<double> speeds;
+    double all = 0;
+    for (int32_t i = 0; i < dp; ++i) {
+      SKEIN_ASSIGN_OR_RETURN(const JudgedReplica judged,
+                             replicas_.Judge(placed[i], SequencesOf(1.0 / dp), share));
+      speeds.push_back(judged.cost.output_tokens_per_s);
+      all += speeds.back();
+    }
+    const bool alike = std::all_of(speeds.begin(), speeds.end(),
+                                   [&](double speed) { return speed == speeds.front(); });
+    Choice choice;
+    choice.layout = layout;
+    choice.devices = layout.ranks();
+    for (int32_t i = 0; i < dp; ++i) {
+      SKEIN_ASSIGN_OR_RETURN(
+          JudgedReplica judged,
+          replicas_.Judge(placed[i], SequencesOf(alike ? 1.0 / dp : speeds[i] / all), share));
+      Add(std::move(judged), choice);
+    }
+    choice.within_limits = (!task_.ttft_limit || choice.cost.ttft <= *task_.ttft_limit) &&
+                           (!task_.tpot_limit || choice.cost.tpot <= *task_.tpot_limit);
+    return choice;
+  }
+
+  static void Add(JudgedReplica judged, Choice& choice) {
+    const bool first = choice.replicas.empty();
+    choice.output_tokens_per_s += judged.cost.output_tokens_per_s;
+    if (first || judged.cost.tpot > choice.cost.tpot) {
+      const absl::Duration ttft = std::max(choice.cost.ttft, judged.cost.ttft);
+      choice.cost = judged.cost;
+      choice.cost.ttft = ttft;
+    }
+    choice.cost.ttft = std::max(choice.cost.ttft, judged.cost.ttft);
+    const auto ratio = [](int64_t needed, int64_t usable) {
+      return static_cast<double>(needed) / static_cast<double>(std::max<int64_t>(usable, 1));
+    };
+    if (first || ratio(judged.needed_bytes, judged.usable_bytes) >
+                     ratio(choice.needed_bytes, choice.usable_bytes)) {
+      choice.needed_bytes = judged.needed_bytes;
+      choice.usable_bytes = judged.usable_bytes;
+    }
+    choice.replicas.push_back(std::move(judged.replica));
+  }
+
+  // Whether NVLink does not connect each two shards of some stage. Replicas are alike enough.
+  bool LeavesIsland(const Choice& choice) const {
+    for (const cost::Stage& stage : choice.replicas.front().stages) {
+      for (const cost::Site& site : stage.sites) {
+        if (site.gpu < 0 || site == stage.sites.front()) continue;
+        const topology::Interconnect& of = topology_.hosts[site.host].interconnect;
+        const bool one_host = site.host == stage.sites.front().host;
+        if (!one_host ||
+            of.OfGpus(stage.sites.front().gpu, site.gpu).path > topology::Path::kNvlink) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  // More is better.
+  double Score(const Choice& choice) const {
+    switch (task_.objective) {
+      case Objective::kThroughput:
+        return choice.output_tokens_per_s;
+      case Objective::kLatency:
+        return 1 / absl::ToDoubleSeconds(choice.AnswerTime(task_.workload));
+    }
+    return 0;
+  }
+
+  void Rank() {
+    std::vector<Choice>& choices = result_.choices;
+    const auto simpler = [this](const Choice& choice) {
+      const Layout& layout = choice.layout;
+      const bool leaves = LeavesIsland(choice);
+      return std::tuple(layout.tp_size * layout.pp_size, leaves,
+                        leaves ? layout.tp_size : layout.pp_size, layout.dp_size);
+    };
+    std::sort(choices.begin(), choices.end(), [&](const Choice& a, const Choice& b) {
+      return std::tuple(b.within_limits, Score(b), simpler(a)) <
+             std::tuple(a.within_limits, Score(a), simpler(b));
+    });
+    for (auto begin = choices.begin(); begin != choices.end();) {
+      const auto end = std::find_if(begin, choices.end(), [&](const Choice& choice) {
+        return choice.within_limits != begin->within_limits ||
+               Score(choice) < Score(*begin) * (1 - kAlike);
+      });
+      std::sort(begin, end,
+                [&](const Choice& a, const Choice& b) { return simpler(a) < simpler(b); });
+      begin = end;
+    }
+  }
+
+  const Topology& topology_;
+  const model::ModelConfig& model_;
+  const SearchTask& task_;
+  const ReplicaTask replica_task_;
+  ReplicaSearch replicas_;
+  int32_t core_ranks_ = 0;
+  int32_t largest_host_ = 0;
+  int32_t sites_ = 0;
+  SearchResult result_;
+};
+
+}  // namespace
+
+absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
+                                           const model::ModelConfig& model,
+                                           const SearchTask& task) {
+  SKEIN_RETURN_IF_ERROR(topology::CheckTopology(topology));
+  SKEIN_RETURN_IF_ERROR(cost::CheckRates(topology));
+  SKEIN_RETURN_IF_ERROR(CheckTask(model, task));
+  const bool gpus = std::any_of(topology.hosts.begin(), topology.hosts.end(),
+                                [](const auto& host) { return !host.interconnect.gpus.empty(); });
+  ReplicaTask replica{topology, model, task.workload};
+  replica.device = gpus ? DeviceKind::kCuda : DeviceKind::kCpu;
+  const Defaults defaults = DefaultsOf(replica.device);
+  replica.context_length = task.context_length > 0
+                               ? task.context_length
+                               : task.workload.prompt_tokens + task.workload.output_tokens;
+  replica.max_num_seqs = task.max_num_seqs > 0 ? task.max_num_seqs : defaults.max_num_seqs;
+  replica.max_micro_batch_rows = std::max(defaults.micro_batch_rows, replica.max_num_seqs);
+  replica.activations = kernels::ActivationDType(replica.device, model.dtype);
+  const KvDType own = !gpus                                ? KvDType::kF32
+                      : replica.activations == DType::kF16 ? KvDType::kF16
+                                                           : KvDType::kBF16;
+  replica.kv_dtype = task.kv_dtype.value_or(own);
+  replica.deterministic = task.deterministic;
+  return Search(topology, model, task, replica).Run();
+}
+
+std::string WhyItIsBehind(const Choice& choice, const Choice& best, const SearchTask& task) {
+  if (!choice.within_limits) {
+    const bool ttft = task.ttft_limit && choice.cost.ttft > *task.ttft_limit;
+    return absl::StrFormat("%s is %.3g ms, beyond its limit", ttft ? "TTFT" : "TPOT",
+                           absl::ToDoubleMilliseconds(ttft ? choice.cost.ttft : choice.cost.tpot));
+  }
+  const auto percent = [](double share) { return absl::StrFormat("%.0f%%", 100 * share); };
+  if (choice.cost.exchange_share > best.cost.exchange_share + 0.1) {
+    return absl::StrCat("exchanges take ", percent(choice.cost.exchange_share), " of a step");
+  }
+  if (choice.cost.bubble > best.cost.bubble + 0.1) {
+    return absl::StrCat("stages idle ", percent(choice.cost.bubble), " of the time");
+  }
+  const auto sequences = [](const Choice& of) {
+    int64_t all = 0;
+    for (const cost::Replica& replica : of.replicas) all += replica.sequences;
+    return all;
+  };
+  if (sequences(choice) < sequences(best)) {
+    return absl::StrCat("memory holds ", FormatCount(sequences(choice), "sequence"),
+                        " at once, not ", sequences(best));
+  }
+  if (choice.devices < best.devices) {
+    return absl::StrCat(best.devices - choice.devices, " more ranks help");
+  }
+  if (choice.replicas.size() > best.replicas.size()) {
+    return "each replica reads all weights for fewer sequences";
+  }
+  return "more ranks share each layer's work for no gain";
+}
+
+}  // namespace skein::plan

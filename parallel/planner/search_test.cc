@@ -1,0 +1,286 @@
+#include "parallel/planner/search.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "parallel/planner/planner_test_util.h"
+#include "topology/presets/presets.h"
+
+namespace skein::plan {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using topology::MakePreset;
+using topology::Topology;
+
+model::ModelConfig Model70B() {
+  model::ModelConfig model = Llama8B().config;
+  model.num_layers = 80;
+  model.hidden_size = 8192;
+  model.intermediate_size = 28672;
+  model.num_heads = 64;
+  return model;
+}
+
+SearchTask Task(int64_t concurrency, Objective objective = Objective::kThroughput) {
+  SearchTask task;
+  task.workload = {512, 256, concurrency};
+  task.objective = objective;
+  return task;
+}
+
+SearchResult Search(const Topology& topology, const model::ModelConfig& model,
+                    const SearchTask& task) {
+  absl::StatusOr<SearchResult> result = SearchLayouts(topology, model, task);
+  EXPECT_TRUE(result.ok()) << result.status();
+  if (!result.ok() || result->choices.empty()) return {{Choice{}}, {}, ""};
+  return *std::move(result);
+}
+
+std::string Best(const Topology& topology, const model::ModelConfig& model,
+                 const SearchTask& task) {
+  return Search(topology, model, task).choices.front().layout.ToString();
+}
+
+// A choice is one that could run: each layer once in each replica, no site twice, memory that fits.
+void ExpectSound(const Topology& topology, const model::ModelConfig& model,
+                 const SearchResult& result) {
+  std::set<std::string> layouts;
+  for (const Choice& choice : result.choices) {
+    SCOPED_TRACE(choice.layout.ToString());
+    EXPECT_TRUE(layouts.insert(choice.layout.ToString()).second);
+    EXPECT_EQ(choice.replicas.size(), static_cast<size_t>(choice.layout.dp_size));
+    EXPECT_LE(choice.needed_bytes, choice.usable_bytes);
+    EXPECT_GT(choice.output_tokens_per_s, 0);
+    EXPECT_GT(choice.cost.ttft, absl::ZeroDuration());
+    EXPECT_GE(choice.cost.tpot, choice.cost.step);
+    std::set<std::pair<int32_t, int32_t>> used;
+    for (const cost::Replica& replica : choice.replicas) {
+      EXPECT_EQ(replica.stages.size(), static_cast<size_t>(choice.layout.pp_size));
+      int64_t layer = 0;
+      for (const cost::Stage& stage : replica.stages) {
+        EXPECT_EQ(stage.layers.begin, layer);
+        EXPECT_GT(stage.layers.size(), 0);
+        layer = stage.layers.end;
+        EXPECT_EQ(stage.sites.size(), static_cast<size_t>(choice.layout.tp_size));
+        for (const cost::Site& site : stage.sites) {
+          ASSERT_LT(site.host, static_cast<int32_t>(topology.hosts.size()));
+          if (site.gpu >= 0) EXPECT_TRUE(used.insert({site.host, site.gpu}).second);
+        }
+      }
+      EXPECT_EQ(layer, model.num_layers);
+    }
+  }
+}
+
+// Machines as they are sold: what a 70B gets with many and with one request. With many, shards stay
+// where NVLink or a PCIe switch connects them, and stages go over what is slow. One alone waits for
+// each read of weights, so that shards pay even over PCIe: their sums are small.
+TEST(SearchTest, WhatA70BGetsOnEachPreset) {
+  struct Case {
+    std::string preset;
+    std::string many, one;
+    std::string why;
+  };
+  const std::vector<Case> cases = {
+      {"dgx-1v", "tp=4,pp=2,dp=1", "tp=8,pp=1,dp=1", "NVLink connects four, a ring of it eight"},
+      {"dgx-a100", "tp=4,pp=1,dp=2", "tp=8,pp=1,dp=1", "NVSwitch connects all"},
+      {"dgx-h100", "tp=4,pp=1,dp=2", "tp=8,pp=1,dp=1", "NVSwitch connects all"},
+      {"dgx-h200", "tp=4,pp=1,dp=2", "tp=8,pp=1,dp=1", "NVSwitch connects all"},
+      {"pcie-4-bridged", "tp=2,pp=2,dp=1", "tp=4,pp=1,dp=1", "NVLink connects pairs"},
+      {"pcie-8", "tp=2,pp=4,dp=1", "tp=8,pp=1,dp=1", "a switch connects pairs"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(absl::StrCat(c.preset, ": ", c.why));
+    const Topology topology = *MakePreset(c.preset);
+    const SearchResult many = Search(topology, Model70B(), Task(256));
+    ExpectSound(topology, Model70B(), many);
+    EXPECT_EQ(many.choices.front().layout.ToString(), c.many);
+    EXPECT_EQ(Best(topology, Model70B(), Task(1, Objective::kLatency)), c.one);
+  }
+}
+
+TEST(SearchTest, ShardsAreInsideAnIsland) {
+  for (const Choice& choice : Search(*MakePreset("dgx-1v"), Model70B(), Task(256)).choices) {
+    if (choice.layout.tp_size != 4) continue;
+    for (const cost::Stage& stage : choice.replicas[0].stages) {
+      EXPECT_EQ(stage.sites.front().gpu / 4, stage.sites.back().gpu / 4);
+    }
+  }
+}
+
+TEST(SearchTest, ReplicasWhereTheModelFitsAndRequestsAreMany) {
+  // So many that reading weights is shared by many rows anyway, without NVLink.
+  EXPECT_EQ(Best(*MakePreset("pcie-4"), Llama8B().config, Task(1024)), "tp=1,pp=1,dp=4");
+  EXPECT_EQ(Best(*MakePreset("pcie-4", 2, "ethernet-10g"), Llama8B().config, Task(2048)),
+            "tp=1,pp=1,dp=8");
+}
+
+TEST(SearchTest, FewerRanksWhereMoreWouldBeSlower) {
+  // Cores that exchange slowly: one does as well as two.
+  Topology box;
+  topology::Host& host = box.hosts.emplace_back();
+  host = {.name = "box", .cores = 4, .memory_bytes = int64_t{64} << 30};
+  host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
+  host.core_rates.products = {{DType::kF32, 1, 1e11}};
+  host.links = {{topology::Path::kSelf, {.latency = absl::Milliseconds(5), .bytes_per_s = 1e9}}};
+  SearchTask task = Task(1, Objective::kLatency);
+  task.core_ranks = 4;
+  const SearchResult slow = Search(box, Bard().config, task);
+  EXPECT_EQ(slow.choices.front().layout.ToString(), "tp=1,pp=1,dp=1");
+  ExpectSound(box, Bard().config, slow);
+  // And all of them where exchanging costs next to nothing: a rank then reads its shard alone.
+  host.links[0].second.latency = absl::Nanoseconds(10);
+  host.core_rates.reads = {{int64_t{1} << 23, 100e9, 100e9}, {int64_t{1} << 40, 10e9, 10e9}};
+  EXPECT_EQ(Best(box, Bard().config, task), "tp=4,pp=1,dp=1");
+}
+
+TEST(SearchTest, OddNumbersOfGpusGetARealPlan) {
+  for (const int gpus : {3, 5, 6, 7}) {
+    Topology topology = *MakePreset("dgx-h100");
+    topology::Interconnect& of = topology.hosts[0].interconnect;
+    of.nics.clear();
+    of.gpus.resize(gpus);
+    of.connections.resize(gpus);
+    for (auto& row : of.connections) row.resize(gpus);
+    for (const auto& model : {Llama8B().config, Model70B()}) {
+      const SearchResult result = Search(topology, model, Task(256));
+      ExpectSound(topology, model, result);
+      const Choice& best = result.choices.front();
+      EXPECT_GE(best.devices, gpus - 1) << best.layout.ToString();
+    }
+  }
+}
+
+// A quarter of the cards is half as fast: stages on them get fewer layers, replicas fewer requests.
+TEST(SearchTest, UnlikeCardsGetTheirShare) {
+  Topology topology = *MakePreset("pcie-4");
+  topology::Gpu& slow = topology.hosts[0].interconnect.gpus[3];
+  slow.model = "half";
+  slow.rates.reads[0].alone_bytes_per_s /= 2;
+  slow.rates.reads[0].together_bytes_per_s /= 2;
+  SearchTask task = Task(64);
+  task.layout = {.tp_size = 1, .pp_size = 4, .dp_size = 1};
+  const Choice stages = Search(topology, Llama8B().config, task).choices.front();
+  const auto& of = stages.replicas[0].stages;
+  EXPECT_LT(of[3].layers.size(), of[2].layers.size() * 0.6);
+  task.layout = {.tp_size = 1, .pp_size = 1, .dp_size = 4};
+  const Choice replicas = Search(topology, Llama8B().config, task).choices.front();
+  EXPECT_LT(replicas.replicas[3].sequences, replicas.replicas[0].sequences);
+}
+
+TEST(SearchTest, LimitsRuleLayoutsOut) {
+  const Topology topology = *MakePreset("dgx-h100");
+  SearchTask task = Task(256);
+  const Choice free = Search(topology, Model70B(), task).choices.front();
+  task.ttft_limit = free.cost.ttft * 0.8;
+  const SearchResult limited = Search(topology, Model70B(), task);
+  EXPECT_LE(limited.choices.front().cost.ttft, *task.ttft_limit);
+  EXPECT_TRUE(limited.choices.front().within_limits);
+  EXPECT_FALSE(limited.choices.back().within_limits);
+  EXPECT_THAT(WhyItIsBehind(limited.choices.back(), limited.choices.front(), task),
+              HasSubstr("beyond its limit"));
+  task.ttft_limit.reset();
+  task.tpot_limit = absl::Nanoseconds(1);
+  EXPECT_FALSE(Search(topology, Model70B(), task).choices.front().within_limits);
+}
+
+TEST(SearchTest, FixedPartsStayAndWhatCannotBeSaysWhy) {
+  SearchTask task = Task(64);
+  task.layout = {.tp_size = 2, .pp_size = 3};
+  for (const Choice& choice : Search(*MakePreset("dgx-h100"), Model70B(), task).choices) {
+    EXPECT_EQ(choice.layout.tp_size, 2);
+    EXPECT_EQ(choice.layout.pp_size, 3);
+  }
+  task.layout = {.tp_size = 16};  // over hosts, since it was asked for
+  EXPECT_EQ(Best(*MakePreset("dgx-h100", 2), Model70B(), task), "tp=16,pp=1,dp=1");
+  task.layout = {.tp_size = 3};
+  const absl::StatusOr<SearchResult> three =
+      SearchLayouts(*MakePreset("dgx-h100"), Model70B(), task);
+  SKEIN_ASSERT_OK(three);
+  EXPECT_TRUE(three->choices.empty());
+  ASSERT_EQ(three->rejected.size(), 1U);
+  EXPECT_THAT(three->rejected[0].reason, HasSubstr("64 heads cannot be split into 3"));
+  task.layout = {};
+  const absl::StatusOr<SearchResult> small = SearchLayouts(
+      *MakePreset("pcie-4"),
+      [] {
+        model::ModelConfig model = Model70B();
+        model.num_layers = 160;
+        return model;
+      }(),
+      task);
+  SKEIN_ASSERT_OK(small);
+  EXPECT_TRUE(small->choices.empty());
+  std::string all;
+  for (const RejectedLayout& rejected : small->rejected) all += rejected.reason + "\n";
+  EXPECT_THAT(all, HasSubstr("GPU0 of host pcie-4 would need"));
+  EXPECT_THAT(all, HasSubstr("memory has room for"));
+}
+
+TEST(SearchTest, MemoryBoundsSequences) {
+  SearchTask task = Task(4096);
+  task.workload.prompt_tokens = 7000;
+  task.layout = {.tp_size = 1, .pp_size = 1, .dp_size = 1};
+  const Choice choice = Search(*MakePreset("pcie-4"), Llama8B().config, task).choices.front();
+  // 1 MiB a token of 8 is left for 128 KiB each: 24 GiB hold some 27 of 7,256 tokens.
+  EXPECT_GT(choice.replicas[0].sequences, 15);
+  EXPECT_LT(choice.replicas[0].sequences, 30);
+}
+
+TEST(SearchTest, LayoutsThatAreAlikeDoNotFlap) {
+  Topology topology = *MakePreset("dgx-h100");
+  const std::string best = Best(topology, Model70B(), Task(256));
+  for (topology::Gpu& gpu : topology.hosts[0].interconnect.gpus) {
+    for (topology::ReadRate& read : gpu.rates.reads) {
+      read.alone_bytes_per_s *= 1.02;
+      read.together_bytes_per_s *= 1.02;
+    }
+  }
+  EXPECT_EQ(Best(topology, Model70B(), Task(256)), best);
+}
+
+TEST(SearchTest, IsQuickAndSaysWhatItPruned) {
+  struct Case {
+    int32_t nodes;
+    double seconds;
+  };
+  for (const Case& c : {Case{1, 1}, Case{8, 5}, Case{128, 10}}) {
+    const absl::Time begin = absl::Now();
+    const SearchResult result =
+        Search(*MakePreset("dgx-h100", c.nodes), Model70B(), Task(64 * c.nodes));
+    EXPECT_LT(absl::ToDoubleSeconds(absl::Now() - begin), c.seconds);
+    EXPECT_GE(result.choices.size(), 10U);
+    EXPECT_EQ(result.pruned.empty(), c.nodes == 1);
+  }
+}
+
+TEST(SearchTest, WhatMakesNoSenseIsRefused) {
+  const Topology topology = *MakePreset("pcie-4");
+  const auto refusal = [&](const SearchTask& task) {
+    const auto result = SearchLayouts(topology, Llama8B().config, task);
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(result.status().message());
+  };
+  EXPECT_THAT(refusal(Task(0)), HasSubstr("0 requests at once"));
+  SearchTask task = Task(1);
+  task.workload.prompt_tokens = 8192;
+  EXPECT_THAT(refusal(task), HasSubstr("do not fit into a context of 8192"));
+  task = Task(1);
+  task.context_length = 9000;
+  EXPECT_THAT(refusal(task), HasSubstr("a context of 9000 tokens cannot be"));
+  Topology bare = topology;
+  bare.hosts[0].links.clear();
+  EXPECT_THAT(std::string(SearchLayouts(bare, Llama8B().config, Task(1)).status().message()),
+              HasSubstr("--like=PRESET"));
+}
+
+}  // namespace
+}  // namespace skein::plan
