@@ -48,7 +48,7 @@ void PrintMachines(const Topology& topology) {
                     FormatBytesPerSecond(gpus.front().rates.reads.back().alone_bytes_per_s), ")");
   }
   if (topology.hosts.size() > 1) {
-    absl::StrAppend(&what, ", ", topology.fabric.name, " of ",
+    absl::StrAppend(&what, "\nBetween hosts: ", topology.fabric.name, ", ",
                     FormatBytesPerSecond(topology.fabric.link.bytes_per_s));
   }
   const topology::DeviceRates& rates = gpus.empty() ? host.core_rates : gpus.front().rates;
