@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace skein::topology {
 namespace {
@@ -43,6 +45,28 @@ std::string FormatCpus(const Cpus& cpus) {
     i = end;
   }
   return absl::StrJoin(parts, ",");
+}
+
+std::optional<Cpus> ParseCpuMask(std::string_view mask) {
+  const std::string text(mask);
+  std::vector<std::string> words = absl::StrSplit(text, ',');
+  std::reverse(words.begin(), words.end());
+  if (words.size() > kMostCpus / 32 || words.back().empty()) return std::nullopt;
+  Cpus cpus;
+  for (size_t i = 0; i < words.size(); ++i) {
+    absl::string_view digits = words[i];
+    absl::ConsumePrefix(&digits, "0x");
+    if (digits.empty() && !words[i].empty()) return std::nullopt;  // "0x"
+    if (digits.size() > 8 || !std::all_of(digits.begin(), digits.end(), absl::ascii_isxdigit)) {
+      return std::nullopt;
+    }
+    uint32_t word = 0;
+    if (!digits.empty() && !absl::SimpleHexAtoi(digits, &word)) return std::nullopt;
+    for (int bit = 0; bit < 32; ++bit) {
+      if ((word >> bit & 1) != 0) cpus.push_back(static_cast<int>(i) * 32 + bit);
+    }
+  }
+  return cpus;
 }
 
 }  // namespace skein::topology
