@@ -1,6 +1,5 @@
 // What the driver's NVML tells of a GPU: whether it is a slice, what of its memory is free, and who
-// has the rest. libnvidia-ml.so.1 is opened at run time; its few functions are declared here, so
-// that no build needs its header.
+// has the rest.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "topology/host/gpu_process.h"
 
 namespace skein::topology {
-
-struct GpuProcess {
-  int64_t pid = 0;    // as the host numbers processes: in a container they have other numbers
-  std::string name;   // of its program; empty where NVML may not tell
-  int64_t bytes = 0;  // of the GPU's memory; 0 where NVML may not tell
-};
 
 struct GpuState {
   std::string uuid;  // "GPU-..." or "MIG-..."

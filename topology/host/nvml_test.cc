@@ -29,7 +29,8 @@ class NvmlTest : public ::testing::Test {
     ASSERT_NE(handle_, nullptr);
     fake_ = static_cast<FakeNvml*>(dlsym(handle_, "fake_nvml"));
     ASSERT_NE(fake_, nullptr);
-    *fake_ = {.uuid = kGpu, .total = 140 * kGiB, .free = 10 * kGiB};
+    *fake_ = {};
+    gpu() = {.uuid = kGpu, .total = 140 * kGiB, .free = 10 * kGiB};
   }
   void TearDown() override {
     EXPECT_EQ(fake_->inits, fake_->ends + (fake_->init_code == 0 ? 0 : 1));
@@ -37,51 +38,53 @@ class NvmlTest : public ::testing::Test {
   }
   static absl::StatusOr<GpuState> Ask() { return AskNvml(kDigits, {Fake("nvml")}); }
 
+  FakeGpu& gpu() { return fake_->gpus[0]; }
+
   void* handle_ = nullptr;
   FakeNvml* fake_ = nullptr;
 };
 
 TEST_F(NvmlTest, TellsWhoHasTheMemory) {
-  fake_->processes = 3;
-  SKEIN_ASSERT_OK_AND_ASSIGN(const GpuState gpu, Ask());
-  EXPECT_EQ(gpu.uuid, kGpu);
-  EXPECT_FALSE(gpu.mig);
-  ASSERT_EQ(gpu.processes.size(), 3u);
-  EXPECT_EQ(gpu.processes[0].pid, 102);
-  EXPECT_EQ(gpu.processes[0].bytes, int64_t{2} << 30);
-  EXPECT_EQ(gpu.processes[2].bytes, 0);
-  EXPECT_EQ(FormatGpuUsers(gpu),
+  gpu().processes = 3;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const GpuState state, Ask());
+  EXPECT_EQ(state.uuid, kGpu);
+  EXPECT_FALSE(state.mig);
+  ASSERT_EQ(state.processes.size(), 3u);
+  EXPECT_EQ(state.processes[0].pid, 102);
+  EXPECT_EQ(state.processes[0].bytes, int64_t{2} << 30);
+  EXPECT_EQ(state.processes[2].bytes, 0);
+  EXPECT_EQ(FormatGpuUsers(state),
             "10.00 GiB of 140.00 GiB are free; train102 (pid 102) has 2.00 GiB, train101 (pid 101) "
             "has 1.00 GiB, a process (pid 100)");
 }
 
 TEST_F(NvmlTest, ManyProcessesAreCounted) {
-  fake_->processes = 100;  // more than are asked for at first
-  SKEIN_ASSERT_OK_AND_ASSIGN(const GpuState gpu, Ask());
-  EXPECT_EQ(gpu.processes.size(), 100u);
-  EXPECT_EQ(gpu.processes.front().bytes, int64_t{99} << 30);
-  EXPECT_THAT(FormatGpuUsers(gpu), HasSubstr("train195 (pid 195) has 95.00 GiB, 95 more"));
+  gpu().processes = 100;  // more than are asked for at first
+  SKEIN_ASSERT_OK_AND_ASSIGN(const GpuState state, Ask());
+  EXPECT_EQ(state.processes.size(), 100u);
+  EXPECT_EQ(state.processes.front().bytes, int64_t{99} << 30);
+  EXPECT_THAT(FormatGpuUsers(state), HasSubstr("train195 (pid 195) has 95.00 GiB, 95 more"));
   EXPECT_THAT(FormatGpuUsers({.free_bytes = 1, .total_bytes = 2}),
               HasSubstr("NVML names no process on it"));
 }
 
 TEST_F(NvmlTest, ASliceIsKnownByItsUuid) {
-  fake_->uuid = kMig;
-  SKEIN_ASSERT_OK_AND_ASSIGN(const GpuState gpu, Ask());
-  EXPECT_TRUE(gpu.mig);
-  EXPECT_EQ(gpu.uuid, kMig);
+  gpu().uuid = kMig;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const GpuState state, Ask());
+  EXPECT_TRUE(state.mig);
+  EXPECT_EQ(state.uuid, kMig);
 }
 
 TEST_F(NvmlTest, WhatCannotBeAskedIsSaid) {
-  fake_->uuid = "GPU-another";
+  gpu().uuid = "GPU-another";
   EXPECT_THAT(Ask().status(), StatusIs(absl::StatusCode::kNotFound, HasSubstr(kMig)));
-  fake_->uuid = kGpu;
-  fake_->memory_code = 15;
+  gpu().uuid = kGpu;
+  gpu().memory_code = 15;
   EXPECT_THAT(Ask().status(),
               StatusIs(absl::StatusCode::kUnavailable, "NVML: memory: GPU is lost"));
   fake_->init_code = 9;
   EXPECT_THAT(Ask().status(),
-              StatusIs(absl::StatusCode::kUnavailable, "NVML: nvmlInit: some error"));
+              StatusIs(absl::StatusCode::kUnavailable, "NVML: nvmlInit: Driver Not Loaded"));
 }
 
 TEST(AskNvmlTest, ALibraryThatIsMissingOrOldIsSaid) {
@@ -93,7 +96,7 @@ TEST(AskNvmlTest, ALibraryThatIsMissingOrOldIsSaid) {
   void* const old = dlopen(Fake("old_nvml").c_str(), RTLD_NOW);
   ASSERT_NE(old, nullptr);
   auto* const fake = static_cast<FakeNvml*>(dlsym(old, "fake_nvml"));
-  *fake = {.uuid = kGpu, .total = 2, .free = 1};
+  fake->gpus[0] = {.uuid = kGpu, .total = 2, .free = 1};
   SKEIN_ASSERT_OK_AND_ASSIGN(const GpuState gpu, AskNvml(kDigits, {Fake("old_nvml")}));
   EXPECT_EQ(gpu.free_bytes, 1);
   EXPECT_TRUE(gpu.processes.empty());
