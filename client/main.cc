@@ -1,5 +1,6 @@
 // skein: the command line of a coordinator's clients.
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -103,7 +104,12 @@ int Main(int argc, char** argv) {
   if (status->parsed()) return Status(coordinator, status_flags);
   if (models->parsed()) return Models(coordinator, models_json);
   if (plan->parsed()) return Plan(plan_flags);
-  if (topo->parsed()) return Topo(topo_flags);
+  if (topo->parsed()) {
+    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+      topo_flags.topology.visible_devices = visible;
+    }
+    return Topo(topo_flags);
+  }
   if (serve->parsed()) return BenchServe(coordinator, serve_flags);
   const std::vector<std::string> arguments = bench->remaining();
   if (!arguments.empty() && IsHelp(arguments.front())) {

@@ -215,10 +215,11 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
   command
       .add_option(
           "--topology", flags.topology.source,
-          absl::StrCat("Plan for other machines than this host, ranked by prediction: a file "
-                       "of `skein topo --json`, what `nvidia-smi topo -m` printed, -: "
-                       "standard input; or a preset: ",
-                       PresetNames()))
+          absl::StrCat(
+              "Plan for other machines than this host, ranked by prediction: a file "
+              "of `skein topo --json`, of NCCL or hwloc, what `nvidia-smi topo -m` printed, -: "
+              "standard input; or a preset: ",
+              PresetNames()))
       ->check(NotEmpty());
   DeclareTopologyFlags(command, flags.topology);
   cost::Workload& work = flags.task.workload;

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -12,7 +13,10 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "proto/convert/machines.h"
+#include "topology/formats/hwloc_xml.h"
+#include "topology/formats/nccl_xml.h"
 #include "topology/formats/nvidia_smi.h"
+#include "topology/host/detect.h"
 #include "topology/interconnect.h"
 #include "topology/presets/presets.h"
 
@@ -21,23 +25,41 @@ namespace {
 
 using topology::Topology;
 
-absl::StatusOr<Topology> Parse(const std::string& text) {
+absl::StatusOr<topology::Host> ParseHost(const std::string& text,
+                                         const std::optional<int32_t>& nvlinks) {
+  const absl::string_view begin = absl::StripLeadingAsciiWhitespace(text);
+  const bool xml = !begin.empty() && begin.front() == '<';
+  if (xml && absl::StrContains(text, "<topology")) {
+    return topology::ParseHwlocXml(text, {.nvlinks = nvlinks});
+  }
+  topology::Host host;
+  SKEIN_ASSIGN_OR_RETURN(host.interconnect, xml ? topology::ParseNcclXml(text, {.nvlinks = nvlinks})
+                                                : topology::ParseNvidiaSmi(text));
+  return host;
+}
+
+absl::StatusOr<Topology> Parse(const std::string& text, const std::optional<int32_t>& nvlinks) {
   const absl::string_view begin = absl::StripLeadingAsciiWhitespace(text);
   if (!begin.empty() && begin.front() == '{') return convert::TopologyFromJson(text);
-  absl::StatusOr<topology::Interconnect> read = topology::ParseNvidiaSmi(text);
-  if (!read.ok()) return read.status();
   Topology topology;
-  topology.hosts.emplace_back().interconnect = *std::move(read);
+  SKEIN_ASSIGN_OR_RETURN(topology.hosts.emplace_back(), ParseHost(text, nvlinks));
   return topology;
 }
 
-absl::StatusOr<Topology> ReadFile(const std::string& file) {
+absl::StatusOr<Topology> ReadFile(const std::string& file, const std::optional<int32_t>& nvlinks) {
   const absl::StatusOr<std::string> text = file == "-"
                                                ? ReadStandardInput(convert::kMaxTopologyBytes)
                                                : ReadFileOrPipe(file, convert::kMaxTopologyBytes);
   if (!text.ok()) return text.status();
-  absl::StatusOr<Topology> topology = Parse(*text);
+  absl::StatusOr<Topology> topology = Parse(*text, nvlinks);
   if (!topology.ok()) return Annotate(topology.status(), file == "-" ? "standard input" : file);
+  return topology;
+}
+
+absl::StatusOr<Topology> ThisHost(const std::optional<std::string>& visible_devices) {
+  Topology topology;
+  SKEIN_ASSIGN_OR_RETURN(topology.hosts.emplace_back(),
+                         topology::DetectHost({.visible_devices = visible_devices}));
   return topology;
 }
 
@@ -70,6 +92,12 @@ void DeclareTopologyFlags(CLI::App& command, TopologyFlags& flags) {
                        "; default: the preset's, or the file's"))
       ->check(NotEmpty());
   command
+      .add_option(
+          "--nvlinks", flags.nvlinks,
+          "NVLinks between each two GPUs, where a file of NCCL or hwloc leaves them out; 0: "
+          "there are none")
+      ->check(InRange(0, 64));
+  command
       .add_option("--like", flags.like,
                   "Take the figures that a file lacks (of GPUs, links, hosts) from this preset")
       ->check(NotEmpty());
@@ -84,7 +112,8 @@ absl::StatusOr<Topology> ReadTopology(const TopologyFlags& flags) {
     if (!preset.ok()) return Annotate(preset.status(), "--fabric");
     return preset;
   }
-  absl::StatusOr<Topology> read = ReadFile(flags.source);
+  absl::StatusOr<Topology> read = flags.source.empty() ? ThisHost(flags.visible_devices)
+                                                       : ReadFile(flags.source, flags.nvlinks);
   if (absl::IsNotFound(read.status()) && flags.source.find('/') == std::string::npos) {
     return absl::NotFoundError(
         absl::StrCat(std::string(read.status().message()), "; presets are: ", PresetNames()));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -11,18 +12,20 @@
 namespace skein::client {
 
 struct TopologyFlags {
-  std::string source;  // a preset, a file, or "-" for standard input
+  std::string source;  // a preset, a file, "-" for standard input; empty: this host
   int32_t nodes = 1;
   std::string fabric;
   std::string like;
+  std::optional<int32_t> nvlinks;
+  std::optional<std::string> visible_devices;  // of this host: CUDA_VISIBLE_DEVICES' value
 };
 
 // Declares all but the source.
 void DeclareTopologyFlags(CLI::App& command, TopologyFlags& flags);
 
-// Formats are told apart by what they begin with: "{" is Skein's JSON, anything else what
-// `nvidia-smi topo -m` printed. Errors name the file and the line. A file may lack figures: what
-// plans checks them.
+// Formats are told apart by what they begin with: "{" is Skein's JSON, "<" XML of NCCL or of hwloc,
+// anything else what `nvidia-smi topo -m` printed. Errors name the file and the line. A file, and
+// this host, may lack figures: what plans checks them.
 absl::StatusOr<topology::Topology> ReadTopology(const TopologyFlags& flags);
 
 // "dgx-1v, dgx-a100, ...", for help texts.

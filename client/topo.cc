@@ -165,11 +165,10 @@ void Print(const topology::Topology& topology) {
 void DeclareTopo(CLI::App& command, TopoFlags& flags) {
   command
       .add_option("machines", flags.topology.source,
-                  absl::StrCat("A file: Skein's JSON, or what `nvidia-smi topo -m` printed; -: "
-                               "standard input, as in `nvidia-smi topo -m | skein topo -`. Or a "
-                               "preset: ",
-                               PresetNames()))
-      ->required()
+                  absl::StrCat("A file: Skein's JSON, XML of NCCL or of hwloc, or what `nvidia-smi "
+                               "topo -m` printed; -: standard input, as in `nvidia-smi topo -m | "
+                               "skein topo -`. Or a preset: ",
+                               PresetNames(), ". Default: this host, as it is found"))
       ->check(NotEmpty());
   DeclareTopologyFlags(command, flags.topology);
   command.add_flag("--json", flags.json, "Print JSON, which `skein plan --topology` reads");

@@ -1,4 +1,6 @@
 // The skein program against a coordinator in the test's process.
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -444,8 +446,7 @@ TEST(SkeinUsageTest, PlanRanksLayoutsOfMachinesThatAreNotThere) {
       AllOf(StartsWith("2 hosts, 8 GPUs on the first (NVIDIA H100 80GB HBM3"),
             HasSubstr("\nRates are modelled: of datasheets\n"),
             HasSubstr("64 at once, each 512 tokens in and 256 out; best by tokens a second"),
-            HasSubstr("\n- ranks 8-15 on node1: GPU0 GPU1 GPU2 GPU3"),
-            HasSubstr("\nbehind it\n")));
+            HasSubstr("\n- ranks 8-15 on node1: GPU0 GPU1 GPU2 GPU3"), HasSubstr("\nbehind it\n")));
   size_t begin = 0;
   for (size_t end; (end = ranked.out.find('\n', begin)) != std::string::npos; begin = end + 1) {
     EXPECT_LE(end - begin, 100U) << ranked.out.substr(begin, end - begin);
@@ -457,6 +458,34 @@ TEST(SkeinUsageTest, PlanRanksLayoutsOfMachinesThatAreNotThere) {
   const Outcome json = Skein(model + "--topology pcie-4 --json");
   EXPECT_THAT(json.out, AllOf(HasSubstr("{\"layouts\":[{\"layout\":\"tp="),
                               HasSubstr("\"shards\":[{\"host\":\"pcie-4\",\"gpu\":0}")));
+}
+
+// This host, by what the system itself says of it.
+TEST(SkeinUsageTest, TopoShowsThisHost) {
+  const Outcome here = Skein("topo");
+  EXPECT_EQ(here.exit_code, 0) << here.err;
+  char name[256] = {};
+  ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
+  EXPECT_THAT(here.out, AllOf(StartsWith(absl::StrCat(name, ": ")), HasSubstr(" of memory")));
+  EXPECT_THAT(Skein("topo --json").out, HasSubstr(absl::StrCat("\"name\": \"", name, "\"")));
+}
+
+// NCCL fills NVLinks in on the host itself; a file that leaves them out is no machine without them.
+TEST(SkeinUsageTest, TopoAsksForWhatAFileLeavesOut) {
+  const std::string file = absl::StrCat(::testing::TempDir(), "/nccl.xml");
+  SKEIN_ASSERT_OK(WriteFile(file,
+                            "<system version=\"1\">\n<cpu numaid=\"0\">\n"
+                            "<pci busid=\"0000:10:00.0\" class=\"0x030200\"/>\n"
+                            "<pci busid=\"0000:11:00.0\" class=\"0x030200\"/>\n"
+                            "</cpu>\n</system>\n"));
+  const Outcome asked = Skein("topo " + file);
+  EXPECT_EQ(asked.exit_code, 1);
+  EXPECT_THAT(asked.err, AllOf(HasSubstr("line 3: "), HasSubstr("--nvlinks")));
+  const Outcome told = Skein(absl::StrCat("topo ", file, " --nvlinks 4"));
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  EXPECT_THAT(told.out, HasSubstr("NVLink connects each two of: GPU0 GPU1\n"));
+  const std::string plan = absl::StrCat("plan --model synthetic:llama3-8b --topology ", file);
+  EXPECT_EQ(Skein(plan + " --nvlinks 0 --like pcie-4 --concurrency 8").exit_code, 0);
 }
 
 TEST(SkeinUsageTest, PlanForMachinesSaysWhatItLacks) {

@@ -82,20 +82,20 @@ bool IsGpu(const PciType& type) {
 // Where an object is.
 struct Around {
   pugi::xml_node holder;  // the innermost that has processors
-  PciPlace place;
+  TreePlace place;
   int bridges = 0;  // between the host bridge and here, that one too
 };
 
 struct FoundGpu {
   pugi::xml_node node;
   pugi::xml_node holder;
-  PciPlace place;
+  TreePlace place;
   PciType type;
   Gpu gpu;
 };
 struct FoundNic {
   pugi::xml_node holder;
-  PciPlace place;
+  TreePlace place;
   Nic nic;
 };
 struct FoundNumaNode {
@@ -246,7 +246,8 @@ class Reader {
       return file_.Error(object, absl::StrCat("pci_type=", QuotedXml(text),
                                               " is no class and device, as \"0302 [10de:2330]\""));
     }
-    const std::optional<std::string> address = PciAddress(object.attribute("pci_busid").value());
+    const std::optional<std::string> address =
+        ParsePciAddress(object.attribute("pci_busid").value());
     if (!address.has_value()) {
       return file_.Error(
           object, absl::StrCat("pci_busid=", QuotedXml(object.attribute("pci_busid").value()),
@@ -361,7 +362,7 @@ class Reader {
              std::pair(b.gpu.bus_id.size(), b.gpu.bus_id);
     });
     Interconnect& to = host_.interconnect;
-    std::vector<PciPlace> places;
+    std::vector<TreePlace> places;
     for (FoundGpu& found : gpus_) {
       SKEIN_ASSIGN_OR_RETURN(found.gpu.numa_node, NumaNodeOf(found.holder, found.gpu.cpus));
       found.gpu.name = absl::StrCat("GPU", to.gpus.size());

@@ -60,7 +60,7 @@ NicKind NicKindOfName(const std::string& name) {
 
 struct FoundGpu {
   pugi::xml_node pci;
-  PciPlace place;
+  TreePlace place;
   Gpu gpu;
   std::optional<int64_t> dev;
   // NVLinks
@@ -71,7 +71,7 @@ struct FoundGpu {
 };
 
 struct FoundNic {
-  PciPlace place;
+  TreePlace place;
   Nic nic;
 };
 
@@ -117,13 +117,13 @@ class Reader {
     SKEIN_ASSIGN_OR_RETURN(const auto numa_node, file_.Integer(cpu, "numaid", -1, kMostNumaNode));
     SKEIN_ASSIGN_OR_RETURN(const auto cpus, file_.Mask(cpu, "affinity"));
     near_ = cpus.value_or(Cpus());
-    const PciPlace place = {.host_bridge = number_of_cpus_++,
-                            .numa_node = static_cast<int32_t>(numa_node.value_or(-1))};
+    const TreePlace place = {.host_bridge = number_of_cpus_++,
+                             .numa_node = static_cast<int32_t>(numa_node.value_or(-1))};
     return ReadBelow(cpu, place);
   }
 
   // The tree is not deeper than kMostXmlDepth.
-  absl::Status ReadBelow(pugi::xml_node parent, const PciPlace& place) {
+  absl::Status ReadBelow(pugi::xml_node parent, const TreePlace& place) {
     for (const pugi::xml_node node : parent) {
       if (IsMisplaced(node)) return Misplaced(node);
       if (Is(node, "pci")) SKEIN_RETURN_IF_ERROR(ReadPci(node, place));
@@ -132,7 +132,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadPci(pugi::xml_node pci, PciPlace place) {
+  absl::Status ReadPci(pugi::xml_node pci, TreePlace place) {
     SKEIN_ASSIGN_OR_RETURN(const std::optional<uint32_t> pci_class, Class(pci, "class"));
     const pugi::xml_node gpu = pci.child("gpu");
     const pugi::xml_node nic = pci.child("nic");
@@ -179,7 +179,7 @@ class Reader {
   // Of a GPU or a NIC.
   absl::StatusOr<std::string> BusId(pugi::xml_node pci) {
     const char* const text = pci.attribute("busid").value();
-    const std::optional<std::string> address = PciAddress(text);
+    const std::optional<std::string> address = ParsePciAddress(text);
     if (!address.has_value()) {
       return file_.Error(pci, absl::StrCat("busid=", QuotedXml(text),
                                            " is no address of PCI, as \"0000:9a:00.0\""));
@@ -190,7 +190,7 @@ class Reader {
     return *address;
   }
 
-  absl::Status ReadGpu(pugi::xml_node pci, const PciPlace& place) {
+  absl::Status ReadGpu(pugi::xml_node pci, const TreePlace& place) {
     SKEIN_ASSIGN_OR_RETURN(const std::string bus_id, BusId(pci));
     if (gpus_.size() == kMostDevices) {
       return file_.Error(pci, absl::StrCat("more than ", kMostDevices, " GPUs"));
@@ -212,7 +212,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadNic(pugi::xml_node pci, const PciPlace& place,
+  absl::Status ReadNic(pugi::xml_node pci, const TreePlace& place,
                        std::optional<uint32_t> pci_class) {
     SKEIN_ASSIGN_OR_RETURN(const std::string bus_id, BusId(pci));
     const Nic nic = {.bus_id = bus_id, .kind = NicKindOfClass(pci_class.value_or(0))};
@@ -223,7 +223,7 @@ class Reader {
     return nics_.size() > before ? absl::OkStatus() : AddNic(pci, place, nic);
   }
 
-  absl::Status ReadNets(pugi::xml_node ports, const PciPlace& place, Nic nic) {
+  absl::Status ReadNets(pugi::xml_node ports, const TreePlace& place, Nic nic) {
     for (const pugi::xml_node net : ports) {
       if (IsMisplaced(net)) return Misplaced(net);
       if (!Is(net, "net")) continue;
@@ -236,7 +236,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status AddNic(pugi::xml_node node, const PciPlace& place, Nic nic) {
+  absl::Status AddNic(pugi::xml_node node, const TreePlace& place, Nic nic) {
     if (nics_.size() == kMostDevices) {
       return file_.Error(node, absl::StrCat("more than ", kMostDevices, " NICs"));
     }
@@ -266,7 +266,7 @@ class Reader {
                              file_.RequiredInteger(link, "count", 1, kMostNvlinks));
       SKEIN_ASSIGN_OR_RETURN(const std::optional<uint32_t> target_class, Class(link, "tclass"));
       const std::string target = link.attribute("target").value();
-      const std::optional<std::string> address = PciAddress(target);
+      const std::optional<std::string> address = ParsePciAddress(target);
       const auto peer = std::find_if(gpus_.begin(), gpus_.end(), [&](const FoundGpu& other) {
         return other.gpu.bus_id == address;
       });
@@ -343,7 +343,7 @@ class Reader {
 
   Interconnect Assemble() const {
     Interconnect read;
-    std::vector<PciPlace> places;
+    std::vector<TreePlace> places;
     for (const FoundGpu& gpu : gpus_) {
       read.gpus.push_back(gpu.gpu);
       places.push_back(gpu.place);

@@ -8,7 +8,7 @@
 
 namespace skein::topology {
 
-std::optional<std::string> PciAddress(std::string_view text) {
+std::optional<std::string> ParsePciAddress(std::string_view text) {
   const std::string address = absl::AsciiStrToLower(absl::string_view(text.data(), text.size()));
   const size_t domain = address.find(':');  // 4 digits, and more where domains are virtual
   if (domain == std::string::npos || domain < 4 || domain > 8) return std::nullopt;
@@ -34,7 +34,7 @@ NicKind NicKindOfClass(uint32_t pci_class) {
   }
 }
 
-Path PathBetween(const PciPlace& a, const PciPlace& b) {
+Path PathBetween(const TreePlace& a, const TreePlace& b) {
   if (a.host_bridge < 0 || a.host_bridge != b.host_bridge) {
     return a.numa_node >= 0 && a.numa_node == b.numa_node ? Path::kNode : Path::kSystem;
   }
@@ -45,7 +45,7 @@ Path PathBetween(const PciPlace& a, const PciPlace& b) {
   return others ? Path::kSwitches : Path::kSwitch;
 }
 
-std::vector<std::vector<Connection>> ConnectionsBetween(const std::vector<PciPlace>& places) {
+std::vector<std::vector<Connection>> ConnectionsBetween(const std::vector<TreePlace>& places) {
   std::vector<std::vector<Connection>> connections(places.size());
   for (size_t i = 0; i < places.size(); ++i) {
     for (size_t j = 0; j < places.size(); ++j) {

@@ -10,13 +10,13 @@ namespace skein::topology {
 namespace {
 
 TEST(PciAddressTest, HasFourParts) {
-  EXPECT_EQ(PciAddress("0000:9A:00.0"), "0000:9a:00.0");
-  EXPECT_EQ(PciAddress("10000:e1:00.7"), "10000:e1:00.7");
-  EXPECT_EQ(PciAddress("ffff:ff:01.0"), "ffff:ff:01.0");
+  EXPECT_EQ(ParsePciAddress("0000:9A:00.0"), "0000:9a:00.0");
+  EXPECT_EQ(ParsePciAddress("10000:e1:00.7"), "10000:e1:00.7");
+  EXPECT_EQ(ParsePciAddress("ffff:ff:01.0"), "ffff:ff:01.0");
   for (const char* text : {"", ":", "9a:00.0", "000:9a:00.0", "000000000:9a:00.0", "0000:9a:00",
                            "0000:9a:00.", "0000:9a:00.00", "0000:9a:00:0", "0000.9a:00.0",
                            "0000:xx:00.0", "0000:9a:0 .0", "fffffff:ffff:ff", "0000:9a:00.0 "}) {
-    EXPECT_EQ(PciAddress(text), std::nullopt) << text;
+    EXPECT_EQ(ParsePciAddress(text), std::nullopt) << text;
   }
 }
 
@@ -30,7 +30,7 @@ TEST(NicKindOfClassTest, TellsTwo) {
 
 TEST(PathBetweenTest, IsByTheNearestThatBothHave) {
   const struct {
-    PciPlace a, b;
+    TreePlace a, b;
     Path path;
   } cases[] = {
       {{0, 0, {1}}, {0, 0, {1}}, Path::kSwitch},
@@ -49,7 +49,7 @@ TEST(PathBetweenTest, IsByTheNearestThatBothHave) {
       {{-1, -1, {}}, {-1, -1, {}}, Path::kSystem},
       {{-1, 0, {}}, {0, 0, {1}}, Path::kNode},
   };
-  std::vector<PciPlace> places;
+  std::vector<TreePlace> places;
   for (const auto& c : cases) {
     SCOPED_TRACE(&c - cases);
     EXPECT_EQ(PathBetween(c.a, c.b), c.path);
