@@ -15,7 +15,6 @@
 namespace skein::plan {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using topology::MakePreset;
 using topology::Topology;

@@ -23,5 +23,6 @@ class SharedCluster {
 FlagCases GenerateCases(SharedCluster& shared);
 FlagCases SamplingCases(SharedCluster& shared);  // of generate, too
 FlagCases BenchServeCases(SharedCluster& shared);
+FlagCases MachinesCases();  // no cluster is asked
 
 }  // namespace skein::testing

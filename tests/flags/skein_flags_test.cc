@@ -116,18 +116,6 @@ FlagCases PlanCases() {
   return cases;
 }
 
-// ---- topo ----
-
-void TopoPrintsJson() {
-  const std::string path = NewPath("topo");
-  std::ofstream(path) << "GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n";
-  const Outcome shown = Run(kSkein, absl::StrCat("topo ", path));
-  EXPECT_THAT(shown.out, StartsWith("2 GPUs, 0 NICs\n"));
-  const Outcome outcome = Run(kSkein, absl::StrCat("topo --json ", path));
-  ASSERT_TRUE(json::accept(outcome.out)) << outcome.out << outcome.err;
-  EXPECT_EQ(json::parse(outcome.out)["gpus"].size(), 2u) << outcome.out;
-}
-
 // ---- bench ----
 
 void BenchWorker() {
@@ -148,8 +136,6 @@ FlagCases OtherCases(SharedCluster& shared) {
       {{"status", "--json"}, [&] { PrintsJson(shared, "status", "jobs"); }},
       HelpCase(kSkein, "models"),
       {{"models", "--json"}, [&] { PrintsJson(shared, "models", "models"); }},
-      HelpCase(kSkein, "topo"),
-      {{"topo", "--json"}, TopoPrintsJson},
       {{"bench", "--worker"}, BenchWorker},
   };
 }
@@ -157,8 +143,9 @@ FlagCases OtherCases(SharedCluster& shared) {
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   SharedCluster shared;
-  RegisterFlagTests(kSkein, Concatenated({OtherCases(shared), PlanCases(), GenerateCases(shared),
-                                          SamplingCases(shared), BenchServeCases(shared)}));
+  RegisterFlagTests(
+      kSkein, Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), GenerateCases(shared),
+                            SamplingCases(shared), BenchServeCases(shared)}));
   return RUN_ALL_TESTS();
 }
 

@@ -1,0 +1,125 @@
+// The flags of `skein topo` and of `skein plan --topology`: machines that need not be there.
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/flags/ask.h"
+#include "tests/flags/flag_cases.h"
+#include "tests/flags/run.h"
+#include "tests/flags/skein_cases.h"
+
+namespace skein::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+using nlohmann::json;
+
+// What a command line prints with `flags`, and does not print with `base` alone.
+struct Changed {
+  const char* command;
+  const char* flag;
+  const char* base;
+  const char* flags;
+  const char* says;
+};
+constexpr char kPreset[] = "--model=synthetic:llama3-8b --topology=pcie-4";
+constexpr Changed kChanged[] = {
+    {"topo", "--nodes", "pcie-4", "--nodes=3", "node0 to node2, alike"},
+    {"topo", "--fabric", "pcie-4 --nodes=2", "--fabric=ib-hdr", "InfiniBand HDR, 25.0 GB/s"},
+    {"plan", "--topology", "--model=synthetic:llama3-8b", "--topology=dgx-a100",
+     "8 GPUs on the first (NVIDIA A100-SXM4-80GB"},
+    {"plan", "--nodes", kPreset, "--nodes=2", "2 hosts, "},
+    {"plan", "--fabric", "--model=synthetic:llama3-8b --topology=pcie-4 --nodes=2",
+     "--fabric=ethernet-10g", "Between hosts: 10 Gb/s Ethernet, 1.2 GB/s"},
+    {"plan", "--prompt-tokens", kPreset, "--prompt-tokens=1000", "each 1000 tokens in"},
+    {"plan", "--output-tokens", kPreset, "--output-tokens=77", "and 77 out"},
+    {"plan", "--concurrency", kPreset, "--concurrency=1", "\ntp=1,pp=1,dp=1 "},
+    {"plan", "--objective", "--model=synthetic:llama3-70b --topology=pcie-8 --concurrency=1",
+     "--objective=latency", "best by the time of an answer"},
+    {"plan", "--ttft-limit", kPreset, "--ttft-limit=1us", "TTFT is "},
+    {"plan", "--tpot-limit", kPreset, "--tpot-limit=1us", "TPOT is "},
+    {"plan", "--all", kPreset, "--all", "\ncannot be\n- tp=3,"},
+};
+
+void Changes(const Changed& c) {
+  const std::string line = absl::StrCat(c.command, " ", c.base);
+  const Outcome without = Run(kSkein, line);
+  const Outcome with = Run(kSkein, absl::StrCat(line, " ", c.flags));
+  EXPECT_TRUE(without.ok()) << without.err;
+  EXPECT_TRUE(with.ok()) << with.err;
+  EXPECT_THAT(without.out, Not(HasSubstr(c.says)));
+  EXPECT_THAT(with.out, HasSubstr(c.says));
+}
+
+void TopoPrintsJson() {
+  const std::string path = NewPath("topo");
+  std::ofstream(path) << "GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n";
+  const Outcome shown = Run(kSkein, absl::StrCat("topo ", path));
+  EXPECT_THAT(shown.out, StartsWith("2 GPUs, 0 NICs\n"));
+  const Outcome outcome = Run(kSkein, absl::StrCat("topo --json ", path));
+  ASSERT_TRUE(json::accept(outcome.out)) << outcome.out << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out)["hosts"][0]["interconnect"]["gpus"].size(), 2u);
+}
+
+void PlanPrintsJson() {
+  const std::string line = absl::StrCat("plan ", kPreset);
+  EXPECT_FALSE(json::accept(Run(kSkein, line).out));
+  const Outcome outcome = Run(kSkein, line + " --json");
+  ASSERT_TRUE(json::accept(outcome.out)) << outcome.out << outcome.err;
+  EXPECT_GT(json::parse(outcome.out)["layouts"].size(), 2u);
+}
+
+// Two GPUs of which a file of NCCL tells no NVLinks.
+std::string FileWithoutNvlinks() {
+  const std::string path = NewPath("nccl");
+  std::ofstream(path) << "<system version=\"1\"><cpu numaid=\"0\">"
+                         "<pci busid=\"0000:10:00.0\" class=\"0x030200\"/>"
+                         "<pci busid=\"0000:11:00.0\" class=\"0x030200\"/></cpu></system>";
+  return path;
+}
+
+void TopoNvlinks() {
+  const std::string line = absl::StrCat("topo ", FileWithoutNvlinks());
+  EXPECT_EQ(Run(kSkein, line).exit_code, 1);
+  EXPECT_THAT(Run(kSkein, line + " --nvlinks=3").out, HasSubstr("NV3"));
+}
+
+void TopoLike() {
+  const std::string line = absl::StrCat("topo ", FileWithoutNvlinks(), " --nvlinks=3");
+  EXPECT_THAT(Run(kSkein, line).out, Not(HasSubstr("NVIDIA H200")));
+  EXPECT_THAT(Run(kSkein, line + " --like=dgx-h200").out, HasSubstr("NVIDIA H200"));
+}
+
+void PlanNvlinksAndLike(const std::string& lacking) {
+  const std::string line =
+      absl::StrCat("plan --model=synthetic:llama3-8b --topology=", FileWithoutNvlinks());
+  const Outcome outcome = Run(kSkein, absl::StrCat(line, " ", lacking));
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.out;
+  const Outcome whole = Run(kSkein, line + " --nvlinks=3 --like=dgx-h200");
+  EXPECT_TRUE(whole.ok()) << whole.err;
+  EXPECT_THAT(whole.out, HasSubstr("2 GPUs on the first (NVIDIA H200"));
+}
+
+}  // namespace
+
+FlagCases MachinesCases() {
+  FlagCases cases = {
+      HelpCase(kSkein, "topo"),
+      {{"topo", "--json"}, TopoPrintsJson},
+      {{"topo", "--nvlinks"}, TopoNvlinks},
+      {{"topo", "--like"}, TopoLike},
+      {{"plan", "--json"}, PlanPrintsJson},
+      {{"plan", "--nvlinks"}, [] { PlanNvlinksAndLike("--like=dgx-h200"); }},
+      {{"plan", "--like"}, [] { PlanNvlinksAndLike("--nvlinks=3"); }},
+  };
+  for (const Changed& c : kChanged) cases.push_back({{c.command, c.flag}, [&c] { Changes(c); }});
+  return cases;
+}
+
+}  // namespace skein::testing
