@@ -139,6 +139,17 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
       .add_option("--gantt", flags.gantt_file,
                   "Draw what the pipeline's stages do while they decode into this SVG file")
       ->check(NotEmpty());
+  // What one of the two ways to plan does not read.
+  CLI::Option* const topology = command.get_option("--topology");
+  for (const char* name :
+       {"--nodes", "--fabric", "--nvlinks", "--like", "--prompt-tokens", "--output-tokens",
+        "--concurrency", "--objective", "--ttft-limit", "--tpot-limit", "--all", "--json"}) {
+    command.get_option(name)->needs(topology);
+  }
+  for (const char* name : {"--ranks", "--kv-memory", "--hop-dtype", "--swap-memory",
+                           "--max-num-batched-tokens", "--read-bandwidth", "--hop", "--gantt"}) {
+    command.get_option(name)->excludes(topology);
+  }
 }
 
 int Plan(const PlanFlags& flags) {
