@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "base/picture.h"
 #include "client/load/report.h"
 
 namespace skein::client {
@@ -51,10 +51,6 @@ text { fill: #e6edf3 }
 }
 </style>
 )";
-
-std::string Escape(const std::string& text) {
-  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
-}
 
 // Apart by 1, 2 or 5 times a power of ten, at most `ticks` of them in `span`.
 double TickStep(double span, double ticks) {
@@ -164,8 +160,8 @@ void DrawThroughput(const LoadTest& test, std::string& svg) {
 
 std::string LoadTestToSvg(const LoadTest& test) {
   const Summary& summary = test.summary;
-  const std::string title = Escape(absl::StrCat(test.model, ": ", test.load, ", ", test.lengths,
-                                                test.interrupted ? ", interrupted" : ""));
+  const std::string title = EscapeXml(absl::StrCat(test.model, ": ", test.load, ", ", test.lengths,
+                                                   test.interrupted ? ", interrupted" : ""));
   std::string svg = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
       "height=\"%.0f\" role=\"img\">\n<title>%s</title>\n%s"

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/picture.h"
 
 namespace skein::schedule {
 namespace {
@@ -26,10 +26,7 @@ constexpr double kPlot = kWidth - kLeft - kRight;
 constexpr double kDigit = 8;    // the width of one, at 12 px
 constexpr double kTicks = 100;  // apart, about
 
-// White text is readable on each (contrast 4.5 and more), and each stands out from both papers.
-constexpr const char* kColours[] = {"#3568b0", "#b04f00", "#2a7a4b", "#a63a5b",
-                                    "#6a52b3", "#0c7480", "#7d6608", "#8a4596"};
-constexpr int64_t kColourCount = std::size(kColours);
+constexpr int64_t kMostKeys = 8;  // SvgColour repeats after so many
 
 constexpr const char* kStyle = R"(<style>
 text { font: 12px system-ui, sans-serif; fill: #1f2328 }
@@ -53,39 +50,14 @@ text { fill: #e6edf3 }
 </style>
 )";
 
-// Text as XML 1.0 allows it: control characters, for which there is no escape, become spaces.
-std::string Escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
-
 double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
-
-const char* Colour(int64_t step) {
-  return kColours[(step % kColourCount + kColourCount) % kColourCount];
-}
 
 double RowTop(int32_t stage) { return kTop + stage * (kRow + kGap); }
 
 class Picture {
  public:
   Picture(const Timeline& timeline, std::string_view title) : timeline_(timeline) {
-    if (!title.empty()) title_ = absl::StrCat(Escape(title), ": ");
+    if (!title.empty()) title_ = absl::StrCat(EscapeXml(title), ": ");
     absl::StrAppendFormat(&title_, "%.1f%% bubble", 100 * BubbleFraction(timeline));
     for (const Interval& interval : timeline.intervals) {
       span_ms_ = std::max(span_ms_, Milliseconds(interval.end));
@@ -118,11 +90,11 @@ class Picture {
   void DrawKey() {
     double x = kLeft;
     for (const int64_t step : steps_) {
-      if (x > kLeft + (kColourCount - 1) * kTicks) break;
+      if (x > kLeft + (kMostKeys - 1) * kTicks) break;
       absl::StrAppendFormat(&svg_,
                             "<rect class=\"key\" x=\"%.0f\" y=\"46\" width=\"12\" height=\"12\" "
                             "fill=\"%s\"/><text x=\"%.0f\" y=\"56\">step %d</text>\n",
-                            x, Colour(step), x + 18, step);
+                            x, SvgColour(step), x + 18, step);
       x += kTicks;
     }
   }
@@ -164,7 +136,7 @@ class Picture {
         &svg_,
         "<rect class=\"box%s\" x=\"%.2f\" y=\"%.0f\" width=\"%.2f\" height=\"%.0f\" fill=\"%s\">"
         "<title>stage %d, step %d, micro-batch %d%s: %.3f to %.3f ms</title></rect>\n",
-        sample ? " sample" : "", x, top, width, kRow, Colour(interval.what.step), interval.stage,
+        sample ? " sample" : "", x, top, width, kRow, SvgColour(interval.what.step), interval.stage,
         interval.what.step, interval.what.micro_batch, sample ? ", sampling" : "", begin, end);
     const std::string number = absl::StrCat(interval.what.micro_batch);
     if (sample || width < kDigit * (number.size() + 0.5)) return;

@@ -173,7 +173,7 @@ TEST(GanttSvg, WritesNumbersOnlyWhereThereIsRoom) {
 TEST(GanttSvg, TakesAnyTitle) {
   const std::string svg = GanttSvg(DecodeTimeline(1, 1, 1), "<a> & \"b\"\x01 100%");
   EXPECT_EQ(XmlError(svg), "");
-  EXPECT_THAT(svg, HasSubstr("<title>&lt;a&gt; &amp; \"b\"  100%: 0.0% bubble</title>"));
+  EXPECT_THAT(svg, HasSubstr("<title>&lt;a&gt; &amp; &quot;b&quot;  100%: 0.0% bubble</title>"));
 }
 
 TEST(GanttSvg, DrawsNothingToo) { EXPECT_EQ(XmlError(GanttSvg(Timeline(), "")), ""); }
