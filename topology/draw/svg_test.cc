@@ -242,7 +242,7 @@ TEST(TopologySvg, DrawsNvswitchesAsABar) {
               ElementsAre("NVLink · NV18 · 450 GB/s each way"));
 }
 
-// Each lane ends on the two GPUs that it joins.
+// Each lane ends on the two GPUs that it joins, and crosses none of those that end there, too.
 std::multiset<std::string> LanesOf(const std::string& svg) {
   pugi::xml_document document;
   EXPECT_TRUE(document.load_string(svg.c_str()));
@@ -258,11 +258,25 @@ std::multiset<std::string> LanesOf(const std::string& svg) {
     return std::string("?");
   };
   std::multiset<std::string> lanes;
+  std::vector<std::vector<std::pair<Point, Point>>> drawn;  // up, across, down
   for (const auto& found : document.select_nodes("//path[@class='lane']")) {
     Drawn one;
     ReadPath(found.node().attribute("d").value(), one);
     lanes.insert(absl::StrCat(at(one.lines.front().first), "-", at(one.lines.back().second), " ",
                               found.node().attribute("stroke-width").value()));
+    drawn.push_back(one.lines);
+  }
+  for (const auto& a : drawn) {
+    for (const auto& b : drawn) {
+      std::set<std::string> ends;
+      for (const auto& lane : {a, b}) ends.insert({at(lane[0].first), at(lane[2].second)});
+      if (ends.size() > 3) continue;
+      for (const size_t upright : {0, 2}) {
+        const double x = b[upright].first.x;
+        EXPECT_FALSE(a[1].first.x < x && x < a[1].second.x && b[1].first.y < a[1].first.y)
+            << "lanes of one GPU cross";
+      }
+    }
   }
   return lanes;
 }
@@ -283,6 +297,10 @@ TEST(TopologySvg, DrawsNvlinksOfPairsAsLines) {
     }
   }
   EXPECT_EQ(LanesOf(svg), expected);
+  for (const TextBox& text : drawn.texts) {
+    if (text.kind != "node") continue;
+    for (const auto& [from, to] : drawn.lines) EXPECT_GT(std::min(from.y, to.y), text.box.bottom());
+  }
   // Where there is room, rates stand on the lines.
   Host pairs = PlainHost(4, 0);
   Connect(pairs, 0, 1, {Path::kNvlink, 4});

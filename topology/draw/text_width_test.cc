@@ -30,6 +30,7 @@ TEST(TextWidth, IsThatOfTheWidestFontOrMore) {
     EXPECT_DOUBLE_EQ(TextWidth(c.text, {12}), 12 * TextWidth(c.text, {1}));
   }
   EXPECT_EQ(TextWidth("", {12}), 0);
+  EXPECT_GE(TextWidth("ÄÖÜß", {1}), 2.833);
   EXPECT_GE(TextWidth("日本", {1}), 2);
   EXPECT_GE(TextWidth("🧵", {1}), 1.5);
   EXPECT_LE(TextWidth("größer", {1}), 6 * 0.9);
