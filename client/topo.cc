@@ -10,10 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/dtype.h"
+#include "base/file.h"
 #include "base/flags/flags.h"
 #include "base/units.h"
 #include "proto/convert/machines.h"
 #include "topology/cpus.h"
+#include "topology/draw/svg.h"
 #include "topology/interconnect.h"
 #include "topology/topology.h"
 
@@ -171,6 +173,8 @@ void DeclareTopo(CLI::App& command, TopoFlags& flags) {
                                PresetNames(), ". Default: this host, as it is found"))
       ->check(NotEmpty());
   DeclareTopologyFlags(command, flags.topology);
+  command.add_option("--svg", flags.svg_file, "Draw them into this SVG file, too")
+      ->check(NotEmpty());
   command.add_flag("--json", flags.json, "Print JSON, which `skein plan --topology` reads");
 }
 
@@ -179,6 +183,14 @@ int Topo(const TopoFlags& flags) {
   if (!read.ok()) {
     absl::FPrintF(stderr, "skein: %s\n", std::string(read.status().message()));
     return kExitError;
+  }
+  if (!flags.svg_file.empty()) {
+    const absl::Status written =
+        WriteFile(flags.svg_file, topology::TopologySvg(*read, {}, read->name));
+    if (!written.ok()) {
+      absl::FPrintF(stderr, "skein: --svg: %s\n", std::string(written.message()));
+      return kExitError;
+    }
   }
   if (flags.json) {
     absl::PrintF("%s\n", convert::TopologyToJson(*read));

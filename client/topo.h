@@ -1,6 +1,8 @@
 // skein topo
 #pragma once
 
+#include <string>
+
 #include "CLI/CLI.hpp"
 #include "client/read_topology.h"
 
@@ -9,6 +11,7 @@ namespace skein::client {
 struct TopoFlags {
   TopologyFlags topology;
   bool json = false;
+  std::string svg_file;
 };
 
 void DeclareTopo(CLI::App& command, TopoFlags& flags);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/flags/ask.h"
@@ -14,6 +15,7 @@
 namespace skein::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -67,6 +69,13 @@ void TopoPrintsJson() {
   EXPECT_EQ(json::parse(outcome.out)["hosts"][0]["interconnect"]["gpus"].size(), 2u);
 }
 
+void TopoSvg() {
+  const std::string path = NewPath("picture");
+  EXPECT_TRUE(Run(kSkein, absl::StrCat("topo pcie-4 --svg=", path)).ok());
+  EXPECT_THAT(ReadFileOrEmpty(path), AllOf(StartsWith("<svg"), HasSubstr("GPU3")));
+  EXPECT_EQ(Run(kSkein, "topo pcie-4 --svg=/nowhere/picture").exit_code, 1);
+}
+
 void PlanPrintsJson() {
   const std::string line = absl::StrCat("plan ", kPreset);
   EXPECT_FALSE(json::accept(Run(kSkein, line).out));
@@ -112,6 +121,7 @@ FlagCases MachinesCases() {
   FlagCases cases = {
       HelpCase(kSkein, "topo"),
       {{"topo", "--json"}, TopoPrintsJson},
+      {{"topo", "--svg"}, TopoSvg},
       {{"topo", "--nvlinks"}, TopoNvlinks},
       {{"topo", "--like"}, TopoLike},
       {{"plan", "--json"}, PlanPrintsJson},
