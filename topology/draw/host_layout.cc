@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "topology/draw/lanes.h"
 #include "topology/draw/measures.h"

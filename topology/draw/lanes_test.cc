@@ -1,6 +1,7 @@
 #include "topology/draw/lanes.h"
 
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"

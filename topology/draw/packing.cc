@@ -121,7 +121,6 @@ class Packer {
 
   void PackDevices() {
     for (const Place& place : places_) {
-      if (place.groups.empty() && beside_) Add(BarePart(place));
       Packing::Part part = {.numa_node = place.numa_node, .width = 2 * kPartPad};
       for (Packing::Unit& unit : UnitsOf(place)) {
         if (!part.units.empty()) {
@@ -139,6 +138,9 @@ class Packer {
         part.units.push_back(std::move(unit));
       }
       if (!part.units.empty()) Add(std::move(part));
+    }
+    for (const Place& place : places_) {  // behind, so that links between the others can be drawn
+      if (place.groups.empty() && beside_) Add(BarePart(place));
     }
     Break();
   }

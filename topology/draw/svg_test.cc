@@ -1,6 +1,7 @@
 #include "topology/draw/svg.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <pugixml.hpp>
 #include <random>
@@ -315,6 +316,9 @@ TEST(TopologySvg, DrawsPcieByPath) {
   EXPECT_THAT(drawn.Texts("bridge"),
               ElementsAre("host bridges · NODE · 22 GB/s", "host bridges · NODE · 22 GB/s"));
   EXPECT_THAT(drawn.Texts("system"), ElementsAre("SYS", "18 GB/s"));
+  Topology far = Pcie4();  // a NUMA node without devices is between
+  for (const int gpu : {2, 3}) far.hosts[0].interconnect.gpus[gpu].numa_node = 2;
+  EXPECT_THAT(ReadSvg(TopologySvg(far)).Texts("system"), ElementsAre("SYS", "18 GB/s"));
   Host host = PlainHost(4, 0);
   Connect(host, 0, 1, {Path::kSwitch});
   Connect(host, 2, 3, {Path::kBridge});

@@ -1,11 +1,9 @@
 #include "topology/draw/words.h"
 
-#include <algorithm>
 #include <array>
 #include <set>
+#include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"

@@ -22,14 +22,13 @@ std::string RateOf(const Host& host, const Connection& connection);
 std::string ConnectionWords(const Host& host, const Connection& connection);
 // "host bridge", of what traffic between GPUs passes.
 std::string_view PathWords(Path path);
-// "NVSwitch × 4 · NV18 · 450 GB/s each way", "NVLink · NV1 to NV2 · 25 to 50 GB/s each way".
+// "NVSwitch × 4 · NV18 · 450 GB/s each way", "NVLink · NV1 to NV2 · 25 GB/s to 50 GB/s each way".
 std::string MeshWords(const Host& host, const NvlinkMesh& mesh);
 
 std::string ReadWords(const DeviceRates& rates);  // "3.35 TB/s", of what no cache holds; or empty
 std::string NicWords(const Nic& nic);             // "InfiniBand · 50 GB/s"; may be empty
-std::string FabricWords(
-    const Fabric& fabric);  // "InfiniBand NDR · 50 GB/s a NIC · 2 us · modelled"
-
+// "InfiniBand NDR · 50 GB/s a NIC each way · 2 µs · modelled"
+std::string FabricWords(const Fabric& fabric);
 // "NUMA 0", "1 TiB", "CPUs 0-55".
 std::vector<std::string> NodeFacts(const Host& host, int32_t numa_node);
 // What a card says of its host: processor, sockets, cores, caches, memory, reads of a core.

@@ -1,8 +1,5 @@
 #include "topology/draw/words.h"
 
-#include <string>
-#include <vector>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "topology/draw/test_topologies.h"
