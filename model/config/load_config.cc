@@ -3,10 +3,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/json/json.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "model/config/model_config.h"
-#include "model/format/json.h"
 
 namespace skein::model {
 namespace {

@@ -2,11 +2,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/json/json.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "model/config/field_reader.h"
 #include "model/config/model_config.h"
-#include "model/format/json.h"
 
 namespace skein::model {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/json/json.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "model/format/file.h"
-#include "model/format/json.h"
 #include "model/format/safetensors_header.h"
 
 namespace skein::model {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/json/json.h"
 #include "base/status_macros.h"
-#include "model/format/json.h"
 
 namespace skein::model {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/json/json.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
-#include "model/format/json.h"
 #include "model/tokenizer/byte_alphabet.h"
 #include "model/tokenizer/json_field.h"
 

@@ -3,7 +3,6 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/dtype.h"
+#include "base/json/json.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
@@ -285,28 +285,6 @@ std::string SharedName(const std::vector<topology::Host>& hosts) {
   return shared;
 }
 
-// Line and column of syntax errors; the depth, which protobuf's own parser would follow further.
-absl::Status CheckSyntax(std::string_view text) {
-  bool deep = false;
-  const auto watch = [&deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    deep = deep || depth > kMaxDepth;
-    return !deep;  // what is deeper is read, and not kept
-  };
-  try {
-    const nlohmann::json ignored = nlohmann::json::parse(text, watch);
-  } catch (const nlohmann::json::parse_error& error) {
-    std::string what = error.what();
-    const size_t place = what.find("parse error at ");
-    if (place != std::string::npos)
-      what = what.substr(place + std::string("parse error at ").size());
-    return absl::InvalidArgumentError(Printable(what));
-  }
-  if (deep) {
-    return absl::InvalidArgumentError(absl::StrCat("values are nested deeper than ", kMaxDepth));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 v1::Topology ToProto(const topology::Topology& topology) {
@@ -368,7 +346,8 @@ absl::StatusOr<topology::Topology> TopologyFromJson(std::string_view json) {
     return absl::InvalidArgumentError(
         absl::StrCat("more than ", kMaxTopologyBytes, " bytes are no topology"));
   }
-  SKEIN_RETURN_IF_ERROR(CheckSyntax(json));
+  // Protobuf's own parser tells no line, takes the last of two equal keys, and follows any depth.
+  SKEIN_RETURN_IF_ERROR(ParseJson(json, {.max_depth = kMaxDepth}).status());
   v1::Topology wire;
   const auto status = google::protobuf::util::JsonStringToMessage(std::string(json), &wire);
   if (!status.ok()) {

@@ -1,10 +1,10 @@
-#include "model/format/json.h"
+#include "base/json/json.h"
 
 #include <string>
 
 #include "base/test_util.h"
 
-namespace skein::model {
+namespace skein {
 namespace {
 
 using ::testing::HasSubstr;
@@ -52,4 +52,4 @@ TEST(JsonTest, RefusesWithAReason) {
 }
 
 }  // namespace
-}  // namespace skein::model
+}  // namespace skein

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 
-namespace skein::model {
+namespace skein {
 
 struct JsonLimits {
   int max_depth = 64;  // a tokenizer.json nests 8 deep
@@ -56,4 +56,4 @@ class JsonCursor {
   const char** next_;
 };
 
-}  // namespace skein::model
+}  // namespace skein

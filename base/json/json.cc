@@ -1,4 +1,4 @@
-#include "model/format/json.h"
+#include "base/json/json.h"
 
 #include <functional>
 #include <set>
@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace skein::model {
+namespace skein {
 namespace {
 
 using nlohmann::json;
@@ -92,4 +92,4 @@ absl::StatusOr<json> ParseJson(std::string_view text, const JsonLimits& limits) 
   }
 }
 
-}  // namespace skein::model
+}  // namespace skein
