@@ -136,14 +136,10 @@ void PrintRates(const Host& host) {
 
 // Alike hosts are shown once.
 void Print(const topology::Topology& topology) {
-  const auto alike = [](const Host& a, Host b) {
-    b.name = a.name;
-    return a == b;
-  };
   for (size_t i = 0; i < topology.hosts.size();) {
     const Host& host = topology.hosts[i];
     size_t end = i + 1;
-    while (end < topology.hosts.size() && alike(host, topology.hosts[end])) ++end;
+    while (end < topology.hosts.size() && AlikeButForName(host, topology.hosts[end])) ++end;
     if (topology.hosts.size() > 1) {
       absl::PrintF(
           "%s%s%s\n", i > 0 ? "\n" : "", host.name,

@@ -151,6 +151,12 @@ absl::Status CheckHost(const std::string& where, const Host& host) {
 
 }  // namespace
 
+bool AlikeButForName(const Host& a, const Host& b) {
+  Host renamed = b;
+  renamed.name = a.name;
+  return a == renamed;
+}
+
 absl::Status CheckTopology(const Topology& topology) {
   if (topology.hosts.empty() || topology.hosts.size() > kMaxHosts) {
     return Error("hosts",

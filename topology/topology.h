@@ -46,6 +46,9 @@ struct Host {
   friend bool operator==(const Host&, const Host&) = default;
 };
 
+// Whether they differ in their names alone.
+bool AlikeButForName(const Host& a, const Host& b);
+
 // What connects nodes.
 struct Fabric {
   std::string name;  // "InfiniBand NDR"; empty: not told

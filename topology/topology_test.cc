@@ -37,6 +37,13 @@ Topology Two() {
 
 TEST(TopologyTest, WhatIsWholeIsAccepted) { SKEIN_EXPECT_OK(CheckTopology(Two())); }
 
+TEST(TopologyTest, HostsAreAlikeButForTheirNames) {
+  Topology topology = Two();
+  EXPECT_TRUE(AlikeButForName(topology.hosts[0], topology.hosts[1]));
+  topology.hosts[1].interconnect.gpus[1].rates.step = absl::Microseconds(1);
+  EXPECT_FALSE(AlikeButForName(topology.hosts[0], topology.hosts[1]));
+}
+
 struct Fault {
   std::string says;
   std::function<void(Topology&)> make;

@@ -56,21 +56,14 @@ std::string NameOf(const topology::Topology& topology, const Site& site) {
 
 ReplicaSearch::ReplicaSearch(const ReplicaTask& task) : task_(task) {
   const std::vector<topology::Host>& hosts = task_.topology.hosts;
-  for (size_t i = 0; i < hosts.size(); ++i) {
-    topology::Host renamed = hosts[i];
-    int32_t kind = static_cast<int32_t>(i);
-    // Hosts are alike in runs, mostly: the last kind is looked at first.
-    if (i > 0) {
-      const int32_t last = kinds_.back();
-      renamed.name = hosts[last].name;
-      if (renamed == hosts[last]) kind = last;
-    }
-    for (size_t j = 0; j < i && kind == static_cast<int32_t>(i); ++j) {
-      renamed.name = hosts[j].name;
-      if (kinds_[j] == static_cast<int32_t>(j) && renamed == hosts[j])
-        kind = static_cast<int32_t>(j);
-    }
-    kinds_.push_back(kind);
+  std::vector<int32_t> firsts;  // of each kind
+  for (int32_t host = 0; host < static_cast<int32_t>(hosts.size()); ++host) {
+    const auto alike = [&](int32_t first) {
+      return topology::AlikeButForName(hosts[first], hosts[host]);
+    };
+    auto first = std::find_if(firsts.begin(), firsts.end(), alike);
+    if (first == firsts.end()) first = firsts.insert(firsts.end(), host);
+    kinds_.push_back(*first);
   }
 }
 

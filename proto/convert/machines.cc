@@ -277,10 +277,9 @@ std::string SharedName(const std::vector<topology::Host>& hosts) {
   std::string shared = hosts.front().name;
   if (shared.empty() || shared.back() != '0') return "";
   shared.pop_back();
-  topology::Host alike = hosts.front();
   for (size_t i = 0; i < hosts.size(); ++i) {
-    alike.name = absl::StrCat(shared, i);
-    if (!(alike == hosts[i])) return "";
+    const bool numbered = hosts[i].name == absl::StrCat(shared, i);
+    if (!numbered || !topology::AlikeButForName(hosts.front(), hosts[i])) return "";
   }
   return shared;
 }

@@ -22,6 +22,7 @@
 #include "topology/formats/nvlinks.h"
 #include "topology/formats/pci.h"
 #include "topology/formats/xml.h"
+#include "topology/pci_address.h"
 
 namespace skein::topology {
 namespace {
@@ -246,21 +247,20 @@ class Reader {
       return file_.Error(object, absl::StrCat("pci_type=", QuotedXml(text),
                                               " is no class and device, as \"0302 [10de:2330]\""));
     }
-    const std::optional<std::string> address =
-        ParsePciAddress(object.attribute("pci_busid").value());
-    if (!address.has_value()) {
+    const std::string address = PciAddress(object.attribute("pci_busid").value());
+    if (address.empty()) {
       return file_.Error(
           object, absl::StrCat("pci_busid=", QuotedXml(object.attribute("pci_busid").value()),
                                " is no address of PCI, as \"0000:9a:00.0\""));
     }
-    if (!bus_ids_.insert(*address).second) {
-      return file_.Error(object, absl::StrCat("a second device ", *address));
+    if (!bus_ids_.insert(address).second) {
+      return file_.Error(object, absl::StrCat("a second device ", address));
     }
-    if (IsGpu(*type)) return ReadGpu(object, around, *type, *address);
+    if (IsGpu(*type)) return ReadGpu(object, around, *type, address);
     if (type->vendor == kNvidia && type->pci_class == 0x0680) {
       objects_.roles[object.attribute("gp_index").as_llong(-1)] = HwlocObjects::kSwitch;
     }
-    return ReadNics(object, around, *type, *address);
+    return ReadNics(object, around, *type, address);
   }
 
   absl::Status ReadGpu(pugi::xml_node object, const Around& around, const PciType& type,

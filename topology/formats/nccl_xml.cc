@@ -20,6 +20,7 @@
 #include "topology/formats/nvlinks.h"
 #include "topology/formats/pci.h"
 #include "topology/formats/xml.h"
+#include "topology/pci_address.h"
 
 namespace skein::topology {
 namespace {
@@ -179,15 +180,15 @@ class Reader {
   // Of a GPU or a NIC.
   absl::StatusOr<std::string> BusId(pugi::xml_node pci) {
     const char* const text = pci.attribute("busid").value();
-    const std::optional<std::string> address = ParsePciAddress(text);
-    if (!address.has_value()) {
+    const std::string address = PciAddress(text);
+    if (address.empty()) {
       return file_.Error(pci, absl::StrCat("busid=", QuotedXml(text),
                                            " is no address of PCI, as \"0000:9a:00.0\""));
     }
-    if (!bus_ids_.insert(*address).second) {
-      return file_.Error(pci, absl::StrCat("a second device ", *address));
+    if (!bus_ids_.insert(address).second) {
+      return file_.Error(pci, absl::StrCat("a second device ", address));
     }
-    return *address;
+    return address;
   }
 
   absl::Status ReadGpu(pugi::xml_node pci, const TreePlace& place) {
@@ -266,7 +267,7 @@ class Reader {
                              file_.RequiredInteger(link, "count", 1, kMostNvlinks));
       SKEIN_ASSIGN_OR_RETURN(const std::optional<uint32_t> target_class, Class(link, "tclass"));
       const std::string target = link.attribute("target").value();
-      const std::optional<std::string> address = ParsePciAddress(target);
+      const std::string address = PciAddress(target);
       const auto peer = std::find_if(gpus_.begin(), gpus_.end(), [&](const FoundGpu& other) {
         return other.gpu.bus_id == address;
       });

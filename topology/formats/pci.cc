@@ -3,25 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/string_view.h"
-
 namespace skein::topology {
-
-std::optional<std::string> ParsePciAddress(std::string_view text) {
-  const std::string address = absl::AsciiStrToLower(absl::string_view(text.data(), text.size()));
-  const size_t domain = address.find(':');  // 4 digits, and more where domains are virtual
-  if (domain == std::string::npos || domain < 4 || domain > 8) return std::nullopt;
-  const absl::string_view kBehind = ":xx:xx.x";
-  if (address.size() != domain + kBehind.size()) return std::nullopt;
-  for (size_t i = 0; i < address.size(); ++i) {
-    const char expected = i < domain ? 'x' : kBehind[i - domain];
-    if (expected == 'x' ? !absl::ascii_isxdigit(address[i]) : address[i] != expected) {
-      return std::nullopt;
-    }
-  }
-  return address;
-}
 
 NicKind NicKindOfClass(uint32_t pci_class) {
   switch (pci_class >> 8) {

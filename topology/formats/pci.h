@@ -2,17 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "topology/interconnect.h"
 
 namespace skein::topology {
 
-// "0000:9a:00.0" of "0000:9A:00.0"; nothing for what is no address of four parts.
-std::optional<std::string> ParsePciAddress(std::string_view text);
 // By its class, 0x020700: InfiniBand or ethernet, or unknown.
 NicKind NicKindOfClass(uint32_t pci_class);
 

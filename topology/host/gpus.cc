@@ -13,8 +13,8 @@
 #include "base/printable.h"
 #include "base/status_macros.h"
 #include "topology/host/nvml_library.h"
-#include "topology/host/pci.h"
 #include "topology/host/visible_devices.h"
+#include "topology/pci_address.h"
 #include "topology/topology.h"
 
 namespace skein::topology {

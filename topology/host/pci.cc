@@ -2,26 +2,17 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <filesystem>
 #include <system_error>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "base/file.h"
+#include "topology/pci_address.h"
 
 namespace skein::topology {
 namespace {
-
-bool ReadHex(absl::string_view digits, size_t most, uint32_t& number) {
-  return !digits.empty() && digits.size() <= most &&
-         std::all_of(digits.begin(), digits.end(), absl::ascii_isxdigit) &&
-         absl::SimpleHexAtoi(digits, &number);
-}
 
 // The real path of a file, in parts; none where there is no such file.
 std::vector<std::string> PartsOf(const std::string& path) {
@@ -36,19 +27,6 @@ std::vector<std::string> PartsOf(const std::string& path) {
 bool IsAddress(const std::string& part) { return !part.empty() && PciAddress(part) == part; }
 
 }  // namespace
-
-std::string PciAddress(std::string_view text) {
-  const std::vector<absl::string_view> fields =
-      absl::StrSplit(absl::string_view(text.data(), text.size()), absl::ByAnyChar(":."));
-  uint32_t domain = 0, bus = 0, device = 0, function = 0;
-  if (fields.size() != 4 || !ReadHex(fields[0], 8, domain) || !ReadHex(fields[1], 2, bus) ||
-      !ReadHex(fields[2], 2, device) || !ReadHex(fields[3], 1, function)) {
-    return "";
-  }
-  char address[32];
-  std::snprintf(address, sizeof(address), "%04x:%02x:%02x.%x", domain, bus, device, function);
-  return address;
-}
 
 std::string PciAddressOfFile(const std::string& path) {
   const std::vector<std::string> parts = PartsOf(path);

@@ -13,10 +13,6 @@
 
 namespace skein::topology {
 
-// "0000:9a:00.0", as the kernel writes it, of "00000000:9A:00.0" and the like; empty for what is no
-// address.
-std::string PciAddress(std::string_view text);
-
 // The address of the PCI device that a file or folder of /sys lies in or links to; empty for none.
 std::string PciAddressOfFile(const std::string& path);
 

@@ -12,17 +12,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(PciAddress, IsAsTheKernelWritesIt) {
-  EXPECT_EQ(PciAddress("0000:9a:00.0"), "0000:9a:00.0");
-  EXPECT_EQ(PciAddress("00000000:9A:00.0"), "0000:9a:00.0");
-  EXPECT_EQ(PciAddress("00010001:0A:1F.7"), "10001:0a:1f.7");
-  for (const char* const none :
-       {"", "9a:00.0", "0000:9a:00", "0000:9a:00.0:1", "0000:9a0:00.0", "0000:xx:00.0",
-        "../x:1:2.3", "0000::00.0", "0000:9a:-1.0", "000000000:9a:00.0"}) {
-    EXPECT_EQ(PciAddress(none), "") << none;
-  }
-}
-
 TEST(PlaceOf, IsTheChainFromTheHostBridge) {
   const FakeSys sys;
   sys.Pci("pci0000:15/0000:15:01.0/0000:16:00.0", "1\n");
