@@ -224,13 +224,15 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
   DeclareTopologyFlags(command, flags.topology);
   cost::Workload& work = flags.task.workload;
   constexpr int64_t kMost = int64_t{1} << 30;
-  command.add_option("--prompt-tokens", work.prompt_tokens, "Tokens of each prompt")
+  command
+      .add_option("--prompt-tokens", work.prompt_tokens,
+                  "Tokens of each prompt. Without --context-length a context holds such "
+                  "a prompt and its answer, and no more")
       ->check(InRange<int64_t>(1, kMost))
       ->capture_default_str();
   command.add_option("--output-tokens", work.output_tokens, "Tokens of each answer")
       ->check(InRange<int64_t>(1, kMost))
       ->capture_default_str();
-  work.concurrency = 256;
   command.add_option("--concurrency", work.concurrency, "Requests at once, over all replicas")
       ->check(InRange<int64_t>(1, kMost))
       ->capture_default_str();

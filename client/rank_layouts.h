@@ -16,7 +16,7 @@ namespace skein::client {
 
 struct RankFlags {
   TopologyFlags topology;
-  plan::SearchTask task;
+  plan::SearchTask task = {.workload = {.concurrency = 256}};
   bool all = false;
   bool json = false;
 

@@ -5,27 +5,15 @@
 
 #include "base/test_util.h"
 #include "gtest/gtest.h"
+#include "model/config/test_models.h"
 #include "topology/presets/presets.h"
 
 namespace skein::cost {
 namespace {
 
+using model::Llama8B;
 using topology::MakePreset;
 using topology::Topology;
-
-model::ModelConfig Llama8B() {
-  model::ModelConfig model;
-  model.architecture = "LlamaForCausalLM";
-  model.vocab_size = 128256;
-  model.hidden_size = 4096;
-  model.intermediate_size = 14336;
-  model.num_layers = 32;
-  model.num_heads = 32;
-  model.num_kv_heads = 8;
-  model.head_dim = 128;
-  model.max_position_embeddings = 8192;
-  return model;
-}
 
 // `pp` stages of `tp` GPUs each, of the first host, layers split evenly.
 Replica Even(int32_t tp, int32_t pp, int32_t sequences) {
@@ -124,6 +112,31 @@ TEST(ReplicaCostTest, StagesWorkAtTheSameTimeOnManySequencesOnly) {
   const ReplicaCost together = Predict("dgx-h100", Even(1, 1, 64), workload);
   EXPECT_LT(many.step, together.step);
   EXPECT_GT(many.output_tokens_per_s, together.output_tokens_per_s);
+}
+
+// A token goes on to the next stage, and what it drew back to the first.
+TEST(ReplicaCostTest, HopsTakeTime) {
+  Topology two = *MakePreset("dgx-h100", 2);
+  Replica replica = Even(1, 2, 1);
+  replica.stages[1].sites = {{1, 0}};
+  const auto cost = [&](absl::Duration latency) {
+    two.fabric.link.latency = latency;
+    return PredictReplica(two, Llama8B(), replica, {512, 256, 1}).value_or(ReplicaCost{});
+  };
+  const ReplicaCost near = cost(absl::ZeroDuration()), far = cost(absl::Milliseconds(5));
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(far.step - near.step), 10, 0.1);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(far.ttft - near.ttft), 5, 0.1);
+}
+
+// Stages work on the chunks of one prompt at the same time.
+TEST(ReplicaCostTest, ChunksOfAPromptFollowEachOther) {
+  Replica replica = Even(1, 4, 1);
+  const Workload workload = {4096, 16, 1};
+  replica.max_micro_batch_rows = 4096;
+  const absl::Duration whole = Predict("dgx-h100", replica, workload).ttft;
+  replica.max_micro_batch_rows = 512;  // 8 of them in 4 stages: 11 of 32 parts
+  const absl::Duration chunked = Predict("dgx-h100", replica, workload).ttft;
+  EXPECT_NEAR(absl::FDivDuration(chunked, whole), 11.0 / 32, 0.06);
 }
 
 // Each micro-batch reads the weights.

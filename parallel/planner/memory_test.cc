@@ -5,22 +5,14 @@
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/config/test_models.h"
 
 namespace skein::plan {
 namespace {
 
 // Sizes that packing does not pad: rows in whole tiles.
 model::ModelConfig Model(bool tied) {
-  model::ModelConfig model;
-  model.architecture = "LlamaForCausalLM";
-  model.vocab_size = 2048;
-  model.hidden_size = 256;
-  model.intermediate_size = 768;
-  model.num_layers = 8;
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  model.head_dim = 64;
-  model.max_position_embeddings = 1024;
+  model::ModelConfig model = model::Bard();
   model.tie_word_embeddings = tied;
   model.dtype = DType::kBF16;
   return model;

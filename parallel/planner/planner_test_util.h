@@ -8,42 +8,15 @@
 
 #include "base/test_util.h"
 #include "gtest/gtest.h"
+#include "model/config/test_models.h"
 #include "parallel/planner/planner.h"
 
 namespace skein::plan {
 
 inline constexpr int64_t kGiB = int64_t{1} << 30;
 
-inline ModelFacts Bard() {
-  ModelFacts facts{"bard", "/models/bard", "1d", {}};
-  model::ModelConfig& model = facts.config;
-  model.architecture = "LlamaForCausalLM";
-  model.vocab_size = 2048;
-  model.hidden_size = 256;
-  model.intermediate_size = 768;
-  model.num_layers = 8;
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  model.head_dim = 64;
-  model.max_position_embeddings = 1024;
-  model.tie_word_embeddings = true;
-  return facts;
-}
-
-inline ModelFacts Llama8B() {
-  ModelFacts facts{"llama3-8b", "/models/llama3-8b", "8b", {}};
-  model::ModelConfig& model = facts.config;
-  model.architecture = "LlamaForCausalLM";
-  model.vocab_size = 128256;
-  model.hidden_size = 4096;
-  model.intermediate_size = 14336;
-  model.num_layers = 32;
-  model.num_heads = 32;
-  model.num_kv_heads = 8;
-  model.head_dim = 128;
-  model.max_position_embeddings = 8192;
-  return facts;
-}
+inline ModelFacts Bard() { return {"bard", "/models/bard", "1d", model::Bard()}; }
+inline ModelFacts Llama8B() { return {"llama3-8b", "/models/llama3-8b", "8b", model::Llama8B()}; }
 
 // `ranks` ranks on each node, in the order of the nodes.
 inline topology::Machine Machine(std::vector<std::pair<topology::Node, int32_t>> nodes) {

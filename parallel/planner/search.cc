@@ -66,16 +66,18 @@ class Search {
         task_(task),
         replica_task_(replica_task),
         replicas_(replica_task) {
-    const bool gpus = replica_task_.device == DeviceKind::kCuda;
-    for (int32_t host = 0; host < static_cast<int32_t>(topology.hosts.size()); ++host) {
-      const int32_t cores = topology.hosts[host].cores;
-      const int32_t ranks = gpus ? 0 : task.core_ranks > 0 ? task.core_ranks : cores;
-      core_ranks_ = host == 0 ? ranks : std::min(core_ranks_, ranks);
-      largest_host_ = std::max(largest_host_,
-                               static_cast<int32_t>(SitesOf(topology, host, core_ranks_).size()));
+    const auto hosts = static_cast<int32_t>(topology.hosts.size());
+    if (replica_task_.device == DeviceKind::kCpu) {
+      core_ranks_ = task.core_ranks;
+      for (const topology::Host& host : topology.hosts) {
+        if (task.core_ranks > 0) break;
+        core_ranks_ = core_ranks_ == 0 ? host.cores : std::min(core_ranks_, host.cores);
+      }
     }
-    for (int32_t host = 0; host < static_cast<int32_t>(topology.hosts.size()); ++host) {
-      sites_ += static_cast<int32_t>(SitesOf(topology, host, core_ranks_).size());
+    for (int32_t host = 0; host < hosts; ++host) {
+      const auto sites = static_cast<int32_t>(SitesOf(topology, host, core_ranks_).size());
+      largest_host_ = std::max(largest_host_, sites);
+      sites_ += sites;
     }
   }
 
@@ -212,12 +214,9 @@ class Search {
   static void Add(JudgedReplica judged, Choice& choice) {
     const bool first = choice.replicas.empty();
     choice.output_tokens_per_s += judged.cost.output_tokens_per_s;
-    if (first || judged.cost.tpot > choice.cost.tpot) {
-      const absl::Duration ttft = std::max(choice.cost.ttft, judged.cost.ttft);
-      choice.cost = judged.cost;
-      choice.cost.ttft = ttft;
-    }
-    choice.cost.ttft = std::max(choice.cost.ttft, judged.cost.ttft);
+    const absl::Duration ttft = std::max(choice.cost.ttft, judged.cost.ttft);
+    if (first || judged.cost.tpot > choice.cost.tpot) choice.cost = judged.cost;
+    choice.cost.ttft = ttft;
     const auto ratio = [](int64_t needed, int64_t usable) {
       return static_cast<double>(needed) / static_cast<double>(std::max<int64_t>(usable, 1));
     };
@@ -284,7 +283,7 @@ class Search {
   const SearchTask& task_;
   const ReplicaTask replica_task_;
   ReplicaSearch replicas_;
-  int32_t core_ranks_ = 0;
+  int32_t core_ranks_ = 0;  // of each host, where there are no GPUs
   int32_t largest_host_ = 0;
   int32_t sites_ = 0;
   SearchResult result_;

@@ -30,7 +30,7 @@ struct SearchTask {
   std::optional<absl::Duration> ttft_limit;
   std::optional<absl::Duration> tpot_limit;
   LayoutRequest layout;        // parts that are fixed
-  int32_t core_ranks = 0;      // of a host without GPUs; 0: one a core
+  int32_t core_ranks = 0;      // of each host, where there are no GPUs; 0: as cores of the smallest
   int64_t context_length = 0;  // 0: the workload's prompt and answer
   int32_t max_num_seqs = 0;    // of a replica; 0: 16 on cores, 256 on GPUs
   std::optional<KvDType> kv_dtype;
@@ -71,7 +71,8 @@ inline constexpr double kAlike = 0.05;
 absl::StatusOr<SearchResult> SearchLayouts(const topology::Topology& topology,
                                            const model::ModelConfig& model, const SearchTask& task);
 
-// "tp=8 is 12% slower: each step it exchanges 40% of its time", of a choice beside the best.
+// "exchanges take 40% of a step": what a choice that is not the best suffers from, by what it
+// differs in the most plainly.
 std::string WhyItIsBehind(const Choice& choice, const Choice& best, const SearchTask& task);
 
 }  // namespace skein::plan
