@@ -141,9 +141,9 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
       ->check(NotEmpty());
   // What one of the two ways to plan does not read.
   CLI::Option* const topology = command.get_option("--topology");
-  for (const char* name :
-       {"--nodes", "--fabric", "--nvlinks", "--like", "--prompt-tokens", "--output-tokens",
-        "--concurrency", "--objective", "--ttft-limit", "--tpot-limit", "--all", "--json"}) {
+  for (const char* name : {"--nodes", "--fabric", "--nvlinks", "--like", "--prompt-tokens",
+                           "--output-tokens", "--concurrency", "--objective", "--ttft-limit",
+                           "--tpot-limit", "--all", "--json", "--svg"}) {
     command.get_option(name)->needs(topology);
   }
   for (const char* name : {"--ranks", "--kv-memory", "--hop-dtype", "--swap-memory",

@@ -10,11 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/file.h"
 #include "base/flags/flags.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 #include "base/units.h"
 #include "client/json.h"
 #include "proto/plan.pb.h"
+#include "topology/draw/svg.h"
 
 namespace skein::client {
 namespace {
@@ -202,6 +205,21 @@ void Print(const Topology& topology, const std::string& model_name, const Search
   if (!result.pruned.empty()) absl::PrintF("\n%s\n", result.pruned);
 }
 
+// The machines with the ranks of a choice, coloured by replica.
+std::string Picture(const Topology& topology, const Choice& choice) {
+  std::vector<topology::RankLabel> labels;
+  for (size_t replica = 0; replica < choice.replicas.size(); ++replica) {
+    for (const cost::Stage& stage : choice.replicas[replica].stages) {
+      for (const cost::Site& site : stage.sites) {
+        labels.push_back({site.host, site.gpu, absl::StrCat("rank ", labels.size()),
+                          static_cast<int32_t>(replica)});
+      }
+    }
+  }
+  const std::string name = topology.name.empty() ? "" : absl::StrCat(topology.name, ": ");
+  return topology::TopologySvg(topology, labels, name + choice.layout.ToString());
+}
+
 absl::StatusOr<plan::Objective> ParseObjective(std::string_view text) {
   if (text == "throughput") return plan::Objective::kThroughput;
   if (text == "latency") return plan::Objective::kLatency;
@@ -261,6 +279,10 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
         "Layouts with a longer time from token to token come last");
   command.add_flag("--all", flags.all, "With --topology: all layouts, and why others cannot be");
   command.add_flag("--json", flags.json, "With --topology: print JSON");
+  command
+      .add_option("--svg", flags.svg_file,
+                  "With --topology: draw the machines with the best layout's ranks into this file")
+      ->check(NotEmpty());
 }
 
 absl::StatusOr<bool> RankLayouts(const RankFlags& flags, const std::string& model_name,
@@ -268,6 +290,10 @@ absl::StatusOr<bool> RankLayouts(const RankFlags& flags, const std::string& mode
   SKEIN_ASSIGN_OR_RETURN(const Topology topology, ReadTopology(flags.topology));
   SKEIN_ASSIGN_OR_RETURN(const SearchResult result,
                          plan::SearchLayouts(topology, model, flags.task));
+  if (!flags.svg_file.empty() && !result.choices.empty()) {
+    SKEIN_RETURN_IF_ERROR(
+        Annotate(WriteFile(flags.svg_file, Picture(topology, result.choices.front())), "--svg"));
+  }
   if (flags.json) {
     PrintJson(topology, result, flags.task);
   } else {

@@ -19,13 +19,15 @@ struct RankFlags {
   plan::SearchTask task = {.workload = {.concurrency = 256}};
   bool all = false;
   bool json = false;
+  std::string svg_file;
 
   bool used() const { return !topology.source.empty(); }
 };
 
 void DeclareRankFlags(CLI::App& command, RankFlags& flags);
 
-// Prints the ranked layouts and where the best one puts ranks. Returns whether any layout fits.
+// Prints the ranked layouts and where the best one puts ranks, and draws that if asked. Returns
+// whether any layout fits.
 absl::StatusOr<bool> RankLayouts(const RankFlags& flags, const std::string& model_name,
                                  const model::ModelConfig& model);
 

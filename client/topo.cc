@@ -12,9 +12,12 @@
 #include "base/dtype.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
 #include "base/units.h"
 #include "proto/convert/machines.h"
 #include "topology/cpus.h"
+#include "topology/draw/dot.h"
 #include "topology/draw/svg.h"
 #include "topology/interconnect.h"
 #include "topology/topology.h"
@@ -158,6 +161,15 @@ void Print(const topology::Topology& topology) {
   }
 }
 
+absl::Status Draw(const TopoFlags& flags, const topology::Topology& topology) {
+  if (!flags.svg_file.empty()) {
+    SKEIN_RETURN_IF_ERROR(
+        Annotate(WriteFile(flags.svg_file, topology::TopologySvg(topology)), "--svg"));
+  }
+  if (flags.dot_file.empty()) return absl::OkStatus();
+  return Annotate(WriteFile(flags.dot_file, topology::TopologyDot(topology)), "--dot");
+}
+
 }  // namespace
 
 void DeclareTopo(CLI::App& command, TopoFlags& flags) {
@@ -171,6 +183,8 @@ void DeclareTopo(CLI::App& command, TopoFlags& flags) {
   DeclareTopologyFlags(command, flags.topology);
   command.add_option("--svg", flags.svg_file, "Draw them into this SVG file, too")
       ->check(NotEmpty());
+  command.add_option("--dot", flags.dot_file, "Write them for Graphviz into this file, too")
+      ->check(NotEmpty());
   command.add_flag("--json", flags.json, "Print JSON, which `skein plan --topology` reads");
 }
 
@@ -180,13 +194,9 @@ int Topo(const TopoFlags& flags) {
     absl::FPrintF(stderr, "skein: %s\n", std::string(read.status().message()));
     return kExitError;
   }
-  if (!flags.svg_file.empty()) {
-    const absl::Status written =
-        WriteFile(flags.svg_file, topology::TopologySvg(*read, {}, read->name));
-    if (!written.ok()) {
-      absl::FPrintF(stderr, "skein: --svg: %s\n", std::string(written.message()));
-      return kExitError;
-    }
+  if (const absl::Status drawn = Draw(flags, *read); !drawn.ok()) {
+    absl::FPrintF(stderr, "skein: %s\n", std::string(drawn.message()));
+    return kExitError;
   }
   if (flags.json) {
     absl::PrintF("%s\n", convert::TopologyToJson(*read));

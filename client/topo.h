@@ -12,6 +12,7 @@ struct TopoFlags {
   TopologyFlags topology;
   bool json = false;
   std::string svg_file;
+  std::string dot_file;
 };
 
 void DeclareTopo(CLI::App& command, TopoFlags& flags);

@@ -76,6 +76,22 @@ void TopoSvg() {
   EXPECT_EQ(Run(kSkein, "topo pcie-4 --svg=/nowhere/picture").exit_code, 1);
 }
 
+void TopoDot() {
+  const std::string path = NewPath("graph");
+  EXPECT_TRUE(Run(kSkein, absl::StrCat("topo pcie-4 --dot=", path)).ok());
+  EXPECT_THAT(ReadFileOrEmpty(path), AllOf(StartsWith("graph "), HasSubstr("GPU3")));
+}
+
+// With the ranks where the table puts them.
+void PlanSvg() {
+  const std::string path = NewPath("plan");
+  const std::string line = absl::StrCat("plan ", kPreset, " --layout=tp=2,pp=1 --svg=");
+  EXPECT_TRUE(Run(kSkein, line + path).ok());
+  EXPECT_THAT(ReadFileOrEmpty(path), AllOf(StartsWith("<svg"), HasSubstr("pcie-4: tp=2,pp=1,dp=2"),
+                                           HasSubstr("rank 3"), Not(HasSubstr("rank 4"))));
+  EXPECT_EQ(Run(kSkein, line + "/nowhere/picture").exit_code, 1);
+}
+
 void PlanPrintsJson() {
   const std::string line = absl::StrCat("plan ", kPreset);
   EXPECT_FALSE(json::accept(Run(kSkein, line).out));
@@ -122,6 +138,8 @@ FlagCases MachinesCases() {
       HelpCase(kSkein, "topo"),
       {{"topo", "--json"}, TopoPrintsJson},
       {{"topo", "--svg"}, TopoSvg},
+      {{"topo", "--dot"}, TopoDot},
+      {{"plan", "--svg"}, PlanSvg},
       {{"topo", "--nvlinks"}, TopoNvlinks},
       {{"topo", "--like"}, TopoLike},
       {{"plan", "--json"}, PlanPrintsJson},
