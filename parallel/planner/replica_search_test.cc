@@ -12,7 +12,6 @@
 namespace skein::plan {
 namespace {
 
-using cost::Site;
 using topology::MakePreset;
 using topology::Topology;
 

@@ -19,7 +19,6 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
 
 // What a reader of the part of DOT that is written here sees.

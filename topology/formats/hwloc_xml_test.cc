@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "topology/formats/hwloc_machine.h"
+#include "topology/formats/test_text.h"
 
 namespace skein::topology {
 namespace {
@@ -20,20 +20,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-constexpr char kWhatToDo[] =
-    ". Say how many connect each two GPUs, --nvlinks=N (0: there are none), or plan for a preset "
-    "such as dgx-a100";
-
-std::string Text(const Interconnect& of) {
-  std::string text;
-  for (const auto& row : of.connections) {
-    std::vector<std::string> cells;
-    for (const Connection& connection : row) cells.push_back(ToString(connection));
-    absl::StrAppend(&text, absl::StrJoin(cells, " "), "\n");
-  }
-  return text;
-}
 
 absl::Status Check(Host host) {
   if (host.name.empty()) host.name = "unnamed";

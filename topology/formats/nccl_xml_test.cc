@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "topology/cpus.h"
+#include "topology/formats/test_text.h"
 #include "topology/interconnect.h"
 
 namespace skein::topology {
@@ -22,10 +22,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::StartsWith;
-
-constexpr char kWhatToDo[] =
-    ". Say how many connect each two GPUs, --nvlinks=N (0: there are none), or plan for a preset "
-    "such as dgx-a100";
 
 // As NCCL writes it of a node with two switches below the first processor: GPUs by pairs, in
 // reverse order, a NIC with two ports beside the first pair, one of ethernet below the second
@@ -72,16 +68,6 @@ constexpr char kDump[] = R"(<system version="1">
   </cpu>
 </system>
 )";
-
-std::string Text(const Interconnect& of) {
-  std::string text;
-  for (const auto& row : of.connections) {
-    std::vector<std::string> cells;
-    for (const Connection& connection : row) cells.push_back(ToString(connection));
-    absl::StrAppend(&text, absl::StrJoin(cells, " "), "\n");
-  }
-  return text;
-}
 
 TEST(ParseNcclXml, ReadsWhatNcclWrites) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Interconnect read, ParseNcclXml(kDump));
