@@ -145,6 +145,7 @@ TEST_F(CudaBackendTest, AStageWithoutLogitsReplaysGraphs) {
   p.program.buffers[out].dtype = DType::kBF16;
   p.program.buffers[out].port = true;
   p.program.output = out;
+  p.program.hop_dtype = DType::kBF16;
   p.Add(EmbedOp{p.AddWeight({.rows = kTokens, .cols = kCols, .dtype = DType::kBF16}, table), 0,
                 kTokens, out});
   p.Bind(*backend);
