@@ -12,7 +12,7 @@
 #include "base/flags/flags.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
-#include "proto/convert/machines.h"
+#include "proto/convert/machines_json.h"
 #include "topology/formats/hwloc_xml.h"
 #include "topology/formats/nccl_xml.h"
 #include "topology/formats/nvidia_smi.h"

@@ -15,7 +15,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
-#include "proto/convert/machines.h"
+#include "proto/convert/machines_json.h"
 #include "topology/cpus.h"
 #include "topology/draw/dot.h"
 #include "topology/draw/svg.h"

@@ -39,6 +39,7 @@ struct Gpu {
   Cpus cpus;                 // near it; empty: not told
   int32_t numa_node = -1;    // not told
   DeviceRates rates;
+  LinkRate to_host;  // from pinned memory and back, the slower way
 
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };

@@ -27,9 +27,12 @@ struct ReadRate {
   friend bool operator==(const ReadRate&, const ReadRate&) = default;
 };
 
-// Products [rows, K] x [K, N] with K and N of a model's layer. A multiply-add is two operations.
+// Products [rows, K] x [K, N] of a model's layers, with what passes between them. A multiply-add is
+// two operations.
 struct ProductRate {
   DType dtype = DType::kBF16;
+  // Of weights that are multiplied in turn: caches hold small ones. 0: that caches do not hold.
+  int64_t working_set_bytes = 0;
   int64_t rows = 0;
   double operations_per_s = 0;
 
@@ -39,8 +42,11 @@ struct ProductRate {
 struct DeviceRates {
   Origin origin = Origin::kUnknown;
   std::vector<ReadRate> reads;        // by working set, ascending
-  std::vector<ProductRate> products;  // by dtype, then by rows, ascending
-  absl::Duration step;                // what a step costs that computes nothing
+  std::vector<ProductRate> products;  // by dtype, then by working set, then by rows, ascending
+  absl::Duration step;                // what a step costs that has no layers
+  absl::Duration layer;               // and what each layer adds that multiplies next to nothing
+  // Of measurements: half of them were within this share of their median, for the worst rate.
+  double spread = 0;
 
   friend bool operator==(const DeviceRates&, const DeviceRates&) = default;
 };
@@ -71,6 +77,7 @@ struct ExchangeCurve {
   int32_t ranks = 2;
   bool across = false;
   std::vector<ExchangeTime> times;  // by bytes, ascending
+  double spread = 0;                // DeviceRates'
 
   friend bool operator==(const ExchangeCurve&, const ExchangeCurve&) = default;
 };

@@ -23,6 +23,23 @@ absl::Status CheckDuration(const std::string& where, absl::Duration duration) {
   return Error(where, absl::StrCat(absl::FormatDuration(duration), " is no time that it takes"));
 }
 
+// Those that caches do not hold stand behind all others.
+absl::Status CheckOrder(const std::string& at, const ProductRate& before,
+                        const ProductRate& product) {
+  if (before.dtype != product.dtype) return absl::OkStatus();
+  if (before.working_set_bytes == product.working_set_bytes) {
+    if (before.rows < product.rows) return absl::OkStatus();
+    return Error(
+        at, absl::StrCat(product.rows, " rows are not more than the ", before.rows, " before"));
+  }
+  const bool ascends =
+      before.working_set_bytes != 0 &&
+      (product.working_set_bytes == 0 || product.working_set_bytes > before.working_set_bytes);
+  if (ascends) return absl::OkStatus();
+  return Error(at, absl::StrCat("a working set of ", product.working_set_bytes,
+                                " bytes, which is not more than ", before.working_set_bytes));
+}
+
 absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
   int64_t before = 0;
   for (size_t i = 0; i < rates.reads.size(); ++i) {
@@ -43,13 +60,12 @@ absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
     const std::string at = absl::StrCat(where, ".products[", i, "]");
     SKEIN_RETURN_IF_ERROR(CheckAmount(at, product.operations_per_s));
     if (product.operations_per_s == 0) return Error(at, "a rate of 0 never ends");
+    SKEIN_RETURN_IF_ERROR(CheckAmount(at, static_cast<double>(product.working_set_bytes)));
     if (product.rows < 1) return Error(at, absl::StrCat(product.rows, " rows are none"));
-    if (i > 0 && rates.products[i - 1].dtype == product.dtype &&
-        rates.products[i - 1].rows >= product.rows) {
-      return Error(at, absl::StrCat(product.rows, " rows are not more than the ",
-                                    rates.products[i - 1].rows, " before"));
-    }
+    if (i > 0) SKEIN_RETURN_IF_ERROR(CheckOrder(at, rates.products[i - 1], product));
   }
+  SKEIN_RETURN_IF_ERROR(CheckAmount(where + ".spread", rates.spread));
+  SKEIN_RETURN_IF_ERROR(CheckDuration(where + ".layer", rates.layer));
   return CheckDuration(where + ".step", rates.step);
 }
 
@@ -98,6 +114,7 @@ absl::Status CheckInterconnect(const std::string& where, const Interconnect& of)
     SKEIN_RETURN_IF_ERROR(
         CheckAmount(at + ".memory_bytes", static_cast<double>(of.gpus[i].memory_bytes)));
     SKEIN_RETURN_IF_ERROR(CheckRates(at + ".rates", of.gpus[i].rates));
+    SKEIN_RETURN_IF_ERROR(CheckLink(at + ".to_host", of.gpus[i].to_host));
   }
   for (size_t i = 0; i < of.nics.size(); ++i) {
     SKEIN_RETURN_IF_ERROR(
@@ -111,6 +128,7 @@ absl::Status CheckExchange(const std::string& where, const ExchangeCurve& curve)
     return Error(where, absl::StrCat("an exchange of ", curve.ranks, " ranks"));
   }
   if (curve.times.empty()) return Error(where, "no times");
+  SKEIN_RETURN_IF_ERROR(CheckAmount(where + ".spread", curve.spread));
   int64_t before = -1;
   for (size_t i = 0; i < curve.times.size(); ++i) {
     const std::string at = absl::StrCat(where, ".times[", i, "]");

@@ -25,7 +25,7 @@ Topology Two() {
     host.interconnect.connections = {{self, nvlink, near}, {nvlink, self, far}, {near, far, self}};
     for (Gpu& gpu : host.interconnect.gpus) {
       gpu.rates.reads = {{1 << 20, 8e12, 8e12}, {1 << 30, 4e12, 4e12}};
-      gpu.rates.products = {{DType::kBF16, 1, 4e12}, {DType::kBF16, 512, 7e14}};
+      gpu.rates.products = {{DType::kBF16, 0, 1, 4e12}, {DType::kBF16, 0, 512, 7e14}};
     }
     host.links = {{Path::kNvlink, {.bytes_per_s = 25e9}}, {Path::kSystem, {.bytes_per_s = 1e10}}};
     host.exchanges = {{.times = {{0, absl::Microseconds(3)}, {1024, absl::Microseconds(4)}}}};

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/cache_folder.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
 #include "base/log/log.h"
@@ -22,6 +23,7 @@
 #include "worker/device.h"
 #include "worker/device_comm.h"
 #include "worker/job_identity.h"
+#include "worker/probe/probe_command.h"
 #include "worker/rank.h"
 
 namespace {
@@ -49,6 +51,10 @@ void EndPredecessors(const skein::worker::JobIdentity& job) {
                        absl::StrCat("SKEIN_JOB_ID=", job.id));
 }
 
+void SetNcclEnvironment() {
+  for (const auto& [name, value] : skein::comm::NcclEnvironment()) setenv(name, value, 1);
+}
+
 int JobMain(skein::worker::RankOptions& options) {
   const auto job =
       skein::worker::ParseJobIdentity(getenv("SKEIN_JOB_ID"), getenv("SKEIN_JOB_SECRET"));
@@ -61,7 +67,7 @@ int JobMain(skein::worker::RankOptions& options) {
   options.bound_by_default = getenv("OMPI_COMM_WORLD_SIZE") != nullptr &&
                              getenv("OMPI_MCA_hwloc_base_binding_policy") == nullptr &&
                              getenv("PRTE_MCA_hwloc_default_binding_policy") == nullptr;
-  for (const auto& [name, value] : skein::comm::NcclEnvironment()) setenv(name, value, 1);
+  SetNcclEnvironment();
   auto mpi = skein::comm::MpiRuntime::Create();
   if (!mpi.ok()) {
     std::fprintf(stderr, "worker: %s\n", mpi.status().ToString().c_str());
@@ -130,7 +136,12 @@ int main(int argc, char** argv) {
   skein::AddLogLevel(app, options.log_level);
 
   const skein::worker::BenchCommand bench(app);
+  const skein::worker::ProbeCommand probe(app);
 
   if (const std::optional<int> code = skein::ParseCommandLine(app, argc, argv)) return *code;
+  if (probe.parsed()) {
+    SetNcclEnvironment();
+    return probe.Run(skein::CacheFolder(getenv("XDG_CACHE_HOME"), getenv("HOME")));
+  }
   return bench.parsed() ? bench.Run(getenv("OMPI_COMM_WORLD_SIZE") != nullptr) : JobMain(options);
 }

@@ -1,11 +1,13 @@
 #include "parallel/cost/device_cost.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 
 namespace skein::cost {
 namespace {
@@ -18,6 +20,54 @@ constexpr char kWhereRatesComeFrom[] =
     ": take those of a preset with --like=PRESET, or write them into a file of `skein topo --json`";
 
 bool HasRates(const DeviceRates& rates) { return !rates.reads.empty() && !rates.products.empty(); }
+
+// How far a working set is on its way from one that is known to the next, in doublings: of what
+// lies between, a cache holds less and less.
+double PartBetween(int64_t below, int64_t above, int64_t working_set_bytes) {
+  const auto doublings = [](int64_t bytes) { return std::log2(static_cast<double>(bytes)); };
+  return (doublings(working_set_bytes) - doublings(below)) / (doublings(above) - doublings(below));
+}
+
+// Times are between those of rates, not rates.
+double RateBetween(double below, double above, double part) {
+  return 1 / ((1 - part) / below + part / above);
+}
+
+using Products = absl::Span<const topology::ProductRate>;
+
+// Those of one dtype, else of the first.
+Products OfDType(const DeviceRates& rates, DType dtype) {
+  const auto is_of = [](DType wanted) {
+    return [wanted](const topology::ProductRate& product) { return product.dtype == wanted; };
+  };
+  auto begin = std::find_if(rates.products.begin(), rates.products.end(), is_of(dtype));
+  if (begin == rates.products.end()) begin = rates.products.begin();
+  const auto end = std::find_if_not(begin, rates.products.end(), is_of(begin->dtype));
+  return absl::MakeConstSpan(rates.products).subspan(begin - rates.products.begin(), end - begin);
+}
+
+// The first ones, which have one working set.
+Products OfFirstWorkingSet(Products products) {
+  const auto end = std::find_if_not(products.begin(), products.end(), [&](const auto& product) {
+    return product.working_set_bytes == products.front().working_set_bytes;
+  });
+  return products.first(end - products.begin());
+}
+
+// By rows, of one working set.
+double RateOfRows(Products products, int64_t rows) {
+  const auto above = std::find_if(products.begin(), products.end(),
+                                  [&](const auto& product) { return product.rows >= rows; });
+  if (above == products.end()) return products.back().operations_per_s;
+  if (above == products.begin()) {
+    // Fewer rows than are known take as long as those.
+    return above->operations_per_s * static_cast<double>(rows) / static_cast<double>(above->rows);
+  }
+  const auto below = above - 1;
+  const double part =
+      static_cast<double>(rows - below->rows) / static_cast<double>(above->rows - below->rows);
+  return below->operations_per_s + part * (above->operations_per_s - below->operations_per_s);
+}
 
 bool HasLink(const Host& host, Path path) {
   return std::any_of(host.links.begin(), host.links.end(), [&](const auto& link) {
@@ -63,35 +113,40 @@ const DeviceRates& RatesOf(const topology::Topology& topology, const Site& site)
 }
 
 double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, const CoreShare& share) {
-  const auto fits = [&](const topology::ReadRate& read) {
-    return read.working_set_bytes >= working_set_bytes;
+  const auto of = [&](const topology::ReadRate& read) {
+    return share.together ? read.together_bytes_per_s : read.alone_bytes_per_s;
   };
-  const auto found = std::find_if(rates.reads.begin(), rates.reads.end(), fits);
-  const topology::ReadRate& read = found == rates.reads.end() ? rates.reads.back() : *found;
-  const double of_core = share.together ? read.together_bytes_per_s : read.alone_bytes_per_s;
+  const auto above = std::find_if(rates.reads.begin(), rates.reads.end(), [&](const auto& read) {
+    return read.working_set_bytes >= working_set_bytes;
+  });
+  double of_core = of(rates.reads.back());
+  if (above == rates.reads.begin()) {
+    of_core = of(*above);
+  } else if (above != rates.reads.end()) {
+    const auto below = above - 1;
+    of_core = RateBetween(
+        of(*below), of(*above),
+        PartBetween(below->working_set_bytes, above->working_set_bytes, working_set_bytes));
+  }
   return of_core * share.threads * share.of_a_core;
 }
 
-double OperationsPerS(const DeviceRates& rates, DType dtype, int64_t rows, const CoreShare& share) {
-  const auto is_of = [](DType wanted) {
-    return [wanted](const topology::ProductRate& product) { return product.dtype == wanted; };
-  };
-  auto at = std::find_if(rates.products.begin(), rates.products.end(), is_of(dtype));
-  if (at == rates.products.end()) at = rates.products.begin();
-  const auto end = std::find_if_not(at, rates.products.end(), is_of(at->dtype));
-  const auto above = std::find_if(
-      at, end, [&](const topology::ProductRate& product) { return product.rows >= rows; });
-  double rate = 0;
-  if (above == end) {
-    rate = (end - 1)->operations_per_s;
-  } else if (above == at) {
-    // Fewer rows than are known take as long as those.
-    rate = at->operations_per_s * static_cast<double>(rows) / static_cast<double>(at->rows);
-  } else {
-    const auto below = above - 1;
-    const double part =
-        static_cast<double>(rows - below->rows) / static_cast<double>(above->rows - below->rows);
-    rate = below->operations_per_s + part * (above->operations_per_s - below->operations_per_s);
+double OperationsPerS(const DeviceRates& rates, DType dtype, int64_t working_set_bytes,
+                      int64_t rows, const CoreShare& share) {
+  Products left = OfDType(rates, dtype);
+  Products at = OfFirstWorkingSet(left);
+  double rate = RateOfRows(at, rows);
+  while (at.front().working_set_bytes != 0 && at.front().working_set_bytes < working_set_bytes &&
+         at.size() < left.size()) {
+    left.remove_prefix(at.size());
+    const Products above = OfFirstWorkingSet(left);
+    const int64_t holds = above.front().working_set_bytes;
+    const double next = RateOfRows(above, rows);
+    rate = holds > working_set_bytes
+               ? RateBetween(rate, next,
+                             PartBetween(at.front().working_set_bytes, holds, working_set_bytes))
+               : next;
+    at = above;
   }
   return rate * share.threads * share.of_a_core;
 }

@@ -30,13 +30,14 @@ absl::Status CheckRates(const topology::Topology& topology);
 
 const topology::DeviceRates& RatesOf(const topology::Topology& topology, const Site& site);
 
-// Of a working set; of the largest known where it is larger. Needs a rate.
+// Of a working set: between two that are known the time is, too, by doublings; one beyond the
+// largest is read like that. Needs a rate.
 double ReadBytesPerS(const topology::DeviceRates& rates, int64_t working_set_bytes,
                      const CoreShare& share = {});
 
-// Of products of so many rows, between the rows that are known in proportion. Where `dtype` is not
-// among the rates, the first that is stands for it. Needs a rate.
-double OperationsPerS(const topology::DeviceRates& rates, DType dtype, int64_t rows,
-                      const CoreShare& share = {});
+// Of products of so many rows with weights of a working set, as of reads; between the rows that are
+// known in proportion. Where `dtype` is not among the rates, the first that is stands for it. Needs a rate.
+double OperationsPerS(const topology::DeviceRates& rates, DType dtype, int64_t working_set_bytes,
+                      int64_t rows, const CoreShare& share = {});
 
 }  // namespace skein::cost

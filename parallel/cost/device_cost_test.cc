@@ -20,7 +20,8 @@ using topology::Topology;
 DeviceRates Rates() {
   DeviceRates rates;
   rates.reads = {{1 << 20, 40e9, 30e9}, {1 << 30, 10e9, 6e9}};
-  rates.products = {{DType::kF32, 1, 1e9}, {DType::kF32, 101, 11e9}, {DType::kBF16, 4, 8e9}};
+  rates.products = {
+      {DType::kF32, 0, 1, 1e9}, {DType::kF32, 0, 101, 11e9}, {DType::kBF16, 0, 4, 8e9}};
   return rates;
 }
 
@@ -28,7 +29,9 @@ TEST(DeviceCostTest, CachesCountForSmallWorkingSets) {
   const DeviceRates rates = Rates();
   EXPECT_EQ(ReadBytesPerS(rates, 1), 40e9);
   EXPECT_EQ(ReadBytesPerS(rates, 1 << 20), 40e9);
-  EXPECT_EQ(ReadBytesPerS(rates, (1 << 20) + 1), 10e9);
+  EXPECT_NEAR(ReadBytesPerS(rates, 1 << 25), 16e9, 1);  // half way from 2^20 to 2^30
+  EXPECT_NEAR(ReadBytesPerS(rates, 1 << 25, {.together = true}), 10e9, 1);
+  EXPECT_EQ(ReadBytesPerS(rates, 1 << 30), 10e9);
   EXPECT_EQ(ReadBytesPerS(rates, int64_t{1} << 40), 10e9);
 }
 
@@ -38,19 +41,34 @@ TEST(DeviceCostTest, RanksThatShareCoresShareRates) {
   EXPECT_EQ(ReadBytesPerS(rates, 1 << 30, two), 12e9);
   const CoreShare half = {.threads = 1, .of_a_core = 0.5, .together = true};
   EXPECT_EQ(ReadBytesPerS(rates, 1 << 30, half), 3e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 101, two), 22e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 101, half), 5.5e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 101, two), 22e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 101, half), 5.5e9);
 }
 
 TEST(DeviceCostTest, ProductsGoByRows) {
   const DeviceRates rates = Rates();
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 1), 1e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 51), 6e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 1000), 11e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 1), 1e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 51), 6e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 1000), 11e9);
   // One row takes as long as the four that are known.
-  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 1), 2e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 64), 8e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF16, 1), 1e9);  // the first stands for it
+  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 0, 1), 2e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 0, 64), 8e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF16, 0, 1), 1e9);  // the first stands for it
+}
+
+TEST(DeviceCostTest, ProductsGoByWhatCachesHold) {
+  DeviceRates rates;
+  rates.products = {{DType::kF32, 1 << 20, 1, 9e9},  {DType::kF32, 1 << 20, 4, 12e9},
+                    {DType::kF32, 1 << 24, 1, 3e9},  {DType::kF32, 1 << 30, 1, 1e9},
+                    {DType::kBF16, 1 << 10, 1, 7e9}, {DType::kBF16, 0, 1, 6e9}};
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 1, 1), 9e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 1 << 20, 4), 12e9);
+  EXPECT_NEAR(OperationsPerS(rates, DType::kF32, 1 << 22, 1), 4.5e9, 1);  // half way
+  EXPECT_NEAR(OperationsPerS(rates, DType::kF32, 1 << 24, 1), 3e9, 1);
+  EXPECT_NEAR(OperationsPerS(rates, DType::kF32, 1 << 27, 1), 1.5e9, 1);
+  EXPECT_EQ(OperationsPerS(rates, DType::kF32, int64_t{1} << 40, 1), 1e9);  // the largest known
+  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 1 << 10, 1), 7e9);
+  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 1 << 11, 1), 6e9);  // no cache holds it
 }
 
 TEST(DeviceCostTest, WhatLacksRatesIsNamed) {

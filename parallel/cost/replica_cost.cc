@@ -45,15 +45,17 @@ double TokenBytes(const ModelConfig& model, const Replica& replica, int32_t tp_s
   return 2.0 * static_cast<double>(heads * model.head_dim) * replica.kv_bytes_per_value;
 }
 
-// The time of the slowest shard to read and multiply.
+// The time of the slowest shard to read and multiply, and to begin so many layers.
 absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType dtype, double bytes,
-                           int64_t working_set_bytes, double operations, int64_t rows) {
+                           int64_t working_set_bytes, double operations, int64_t rows,
+                           int64_t layers) {
   absl::Duration slowest;
   for (const Site& site : stage.sites) {
     const topology::DeviceRates& rates = RatesOf(topology, site);
     const double read = bytes / ReadBytesPerS(rates, working_set_bytes, stage.share);
-    const double multiply = operations / OperationsPerS(rates, dtype, rows, stage.share);
-    slowest = std::max(slowest, absl::Seconds(std::max(read, multiply)));
+    const double multiply =
+        operations / OperationsPerS(rates, dtype, working_set_bytes, rows, stage.share);
+    slowest = std::max(slowest, absl::Seconds(std::max(read, multiply)) + layers * rates.layer);
   }
   return slowest;
 }
@@ -87,8 +89,9 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
                            static_cast<double>(batch.context) * rows;
   const auto count = static_cast<double>(layers);
   StageTime time;
-  time.compute = ComputeTime(topology, stage, model.dtype, count * (weights + passed + kv),
-                             working_set, count * (2 * values * rows + attention), batch.rows);
+  time.compute =
+      ComputeTime(topology, stage, model.dtype, count * (weights + passed + kv), working_set,
+                  count * (2 * values * rows + attention), batch.rows, layers);
   // Behind attention and behind the MLP.
   time.exchange = 2 * layers *
                   AllReduceTime(topology, stage.sites,
@@ -103,7 +106,7 @@ StageTime LogitsTime(const Topology& topology, const ModelConfig& model, const R
   const double values = weights / static_cast<double>(DTypeBytes(model.dtype, 1));
   StageTime time;
   time.compute = ComputeTime(topology, stage, model.dtype, weights, working_set,
-                             2 * values * static_cast<double>(rows), rows);
+                             2 * values * static_cast<double>(rows), rows, /*layers=*/0);
   // Shards exchange what each row drew, not its logits.
   time.exchange = AllGatherTime(topology, stage.sites, rows * int64_t{16} * tp);
   return time;

@@ -139,6 +139,20 @@ TEST(ReplicaCostTest, ChunksOfAPromptFollowEachOther) {
   EXPECT_NEAR(absl::FDivDuration(chunked, whole), 11.0 / 32, 0.06);
 }
 
+// A layer costs what it costs to begin, whatever is in it.
+TEST(ReplicaCostTest, LayersAreBegun) {
+  const Replica replica = Even(1, 1, 1);
+  Topology box = *topology::MakePreset("dgx-h100");
+  const auto step = [&] {
+    return PredictReplica(box, Llama8B(), replica, {512, 256, 1}).value_or(ReplicaCost{}).step;
+  };
+  const absl::Duration before = step();
+  for (topology::Gpu& gpu : box.hosts[0].interconnect.gpus) {
+    gpu.rates.layer = absl::Microseconds(7);
+  }
+  EXPECT_EQ(step() - before, Llama8B().num_layers * absl::Microseconds(7));
+}
+
 // Each micro-batch reads the weights.
 TEST(ReplicaCostTest, MicroBatchesCostReads) {
   Replica replica = Even(1, 2, 64);
@@ -154,8 +168,8 @@ TEST(ReplicaCostTest, CoresHaveCachesAndShares) {
   Topology box;
   box.hosts = {{.name = "box", .cores = 2, .memory_bytes = int64_t{1} << 36}};
   topology::DeviceRates& rates = box.hosts[0].core_rates;
-  rates.reads = {{int64_t{1} << 24, 50e9, 40e9}, {int64_t{1} << 40, 10e9, 6e9}};
-  rates.products = {{DType::kF32, 1, 1e15}};
+  rates.reads = {{1 << 24, 50e9, 40e9}, {1 << 25, 10e9, 6e9}};
+  rates.products = {{DType::kF32, 0, 1, 1e15}};
   Replica replica = Even(1, 1, 1);
   replica.stages[0].sites = {{0, -1}};
   replica.activations = DType::kF32;

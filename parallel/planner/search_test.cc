@@ -123,7 +123,7 @@ TEST(SearchTest, FewerRanksWhereMoreWouldBeSlower) {
   topology::Host& host = box.hosts.emplace_back();
   host = {.name = "box", .cores = 4, .memory_bytes = int64_t{64} << 30};
   host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
-  host.core_rates.products = {{DType::kF32, 1, 1e11}};
+  host.core_rates.products = {{DType::kF32, 0, 1, 1e11}};
   host.links = {{topology::Path::kSelf, {.latency = absl::Milliseconds(5), .bytes_per_s = 1e9}}};
   SearchTask task = Task(1, Objective::kLatency);
   task.core_ranks = 4;
@@ -132,7 +132,7 @@ TEST(SearchTest, FewerRanksWhereMoreWouldBeSlower) {
   ExpectSound(box, Bard(), slow);
   // And all of them where exchanging costs next to nothing: a rank then reads its shard alone.
   host.links[0].second.latency = absl::Nanoseconds(10);
-  host.core_rates.reads = {{int64_t{1} << 23, 100e9, 100e9}, {int64_t{1} << 40, 10e9, 10e9}};
+  host.core_rates.reads = {{1 << 23, 100e9, 100e9}, {(1 << 23) + 1, 10e9, 10e9}};
   EXPECT_EQ(Best(box, Bard(), task), "tp=4,pp=1,dp=1");
 }
 
@@ -243,7 +243,7 @@ TEST(SearchTest, StagesThatIdleShareNoCores) {
   topology::Host& host = box.hosts.emplace_back();
   host = {.name = "box", .cores = 2, .memory_bytes = int64_t{64} << 30};
   host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
-  host.core_rates.products = {{DType::kF32, 1, 1e13}};
+  host.core_rates.products = {{DType::kF32, 0, 1, 1e13}};
   host.links = {{topology::Path::kSelf, {.latency = absl::Nanoseconds(1), .bytes_per_s = 1e12}}};
   const auto tpot = [&](int32_t stages) {
     SearchTask task = Task(1);
@@ -259,7 +259,7 @@ TEST(SearchTest, RanksOfAHostShareItsMemory) {
   topology::Host& host = box.hosts.emplace_back();
   host = {.name = "box", .cores = 16, .memory_bytes = int64_t{900} << 20};
   host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
-  host.core_rates.products = {{DType::kF32, 1, 1e11}};
+  host.core_rates.products = {{DType::kF32, 0, 1, 1e11}};
   host.links = {{topology::Path::kSelf, {.latency = absl::Nanoseconds(1), .bytes_per_s = 1e12}}};
   SearchTask task = Task(64);
   task.layout = {.tp_size = 1, .pp_size = 1};

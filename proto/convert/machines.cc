@@ -1,7 +1,5 @@
 #include "proto/convert/machines.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <array>
 #include <utility>
 
@@ -11,7 +9,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/dtype.h"
-#include "base/json/json.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
@@ -23,8 +20,6 @@ namespace {
 
 namespace v1 = topology::v1;
 using topology::Path;
-
-constexpr int kMaxDepth = 16;  // of a topology that is written: 9
 
 // The value of `values` that `name_of` calls `name`.
 template <typename T, size_t n>
@@ -87,9 +82,12 @@ void Write(const topology::DeviceRates& rates, v1::DeviceRates& wire) {
     v1::DeviceRates::Product& to = *wire.add_products();
     to.set_dtype(std::string(DTypeName(product.dtype)));
     to.set_rows(product.rows);
+    to.set_working_set_bytes(product.working_set_bytes);
     to.set_operations_per_s(product.operations_per_s);
   }
   wire.set_step_us(absl::ToDoubleMicroseconds(rates.step));
+  wire.set_layer_us(absl::ToDoubleMicroseconds(rates.layer));
+  wire.set_spread(rates.spread);
 }
 
 absl::StatusOr<topology::DeviceRates> Read(const v1::DeviceRates& wire) {
@@ -102,9 +100,12 @@ absl::StatusOr<topology::DeviceRates> Read(const v1::DeviceRates& wire) {
   for (const v1::DeviceRates::Product& product : wire.products()) {
     const absl::StatusOr<DType> dtype = ParseDType(product.dtype());
     if (!dtype.ok()) return Annotate(dtype.status(), "products");
-    rates.products.push_back({*dtype, product.rows(), product.operations_per_s()});
+    rates.products.push_back(
+        {*dtype, product.working_set_bytes(), product.rows(), product.operations_per_s()});
   }
   rates.step = absl::Microseconds(wire.step_us());
+  rates.layer = absl::Microseconds(wire.layer_us());
+  rates.spread = wire.spread();
   return rates;
 }
 
@@ -132,6 +133,7 @@ void Write(const topology::Interconnect& of, v1::Interconnect& wire) {
     to.set_bus_id(gpu.bus_id);
     to.set_memory_bytes(gpu.memory_bytes);
     if (!(gpu.rates == topology::DeviceRates{})) Write(gpu.rates, *to.mutable_rates());
+    if (!(gpu.to_host == topology::LinkRate{})) Write(gpu.to_host, *to.mutable_to_host());
   }
   for (const topology::Nic& nic : of.nics) {
     v1::Nic& to = *wire.add_nics();
@@ -165,6 +167,9 @@ absl::StatusOr<topology::Interconnect> Read(const v1::Interconnect& wire) {
     absl::StatusOr<topology::DeviceRates> rates = Read(gpu.rates());
     if (!rates.ok()) return Annotate(rates.status(), where);
     to.rates = *std::move(rates);
+    absl::StatusOr<topology::LinkRate> to_host = Read(gpu.to_host());
+    if (!to_host.ok()) return Annotate(to_host.status(), where);
+    to.to_host = *to_host;
     of.gpus.push_back(std::move(to));
   }
   for (int i = 0; i < wire.nics_size(); ++i) {
@@ -216,6 +221,7 @@ v1::Host ToProto(const topology::Host& host) {
     to.set_exchange(std::string(topology::ExchangeName(curve.exchange)));
     to.set_ranks(curve.ranks);
     to.set_across(curve.across);
+    to.set_spread(curve.spread);
     for (const topology::ExchangeTime& time : curve.times) {
       v1::ExchangeCurve::Time& point = *to.add_times();
       point.set_bytes(time.bytes);
@@ -228,7 +234,8 @@ v1::Host ToProto(const topology::Host& host) {
 absl::Status ReadExchanges(const v1::Host& wire, topology::Host& host) {
   for (int i = 0; i < wire.exchanges_size(); ++i) {
     const v1::ExchangeCurve& from = wire.exchanges(i);
-    topology::ExchangeCurve curve{.ranks = from.ranks(), .across = from.across()};
+    topology::ExchangeCurve curve{
+        .ranks = from.ranks(), .across = from.across(), .spread = from.spread()};
     SKEIN_ASSIGN_OR_RETURN(curve.exchange,
                            Named(kExchanges, topology::ExchangeName, from.exchange(),
                                  absl::StrCat("exchanges[", i, "].exchange")));
@@ -328,31 +335,6 @@ absl::StatusOr<topology::Topology> FromProto(const v1::Topology& wire) {
   topology.fabric.link = *link;
   SKEIN_RETURN_IF_ERROR(topology::CheckTopology(topology));
   return topology;
-}
-
-std::string TopologyToJson(const topology::Topology& topology) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  options.add_whitespace = true;
-  std::string json;
-  const auto status =
-      google::protobuf::util::MessageToJsonString(ToProto(topology), &json, options);
-  return status.ok() ? json : "{}";  // it fails for strings alone that are not UTF-8
-}
-
-absl::StatusOr<topology::Topology> TopologyFromJson(std::string_view json) {
-  if (json.size() > kMaxTopologyBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("more than ", kMaxTopologyBytes, " bytes are no topology"));
-  }
-  // Protobuf's own parser tells no line, takes the last of two equal keys, and follows any depth.
-  SKEIN_RETURN_IF_ERROR(ParseJson(json, {.max_depth = kMaxDepth}).status());
-  v1::Topology wire;
-  const auto status = google::protobuf::util::JsonStringToMessage(std::string(json), &wire);
-  if (!status.ok()) {
-    return absl::InvalidArgumentError(Printable(std::string(status.message())));
-  }
-  return FromProto(wire);
 }
 
 }  // namespace skein::convert

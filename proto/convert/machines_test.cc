@@ -8,6 +8,7 @@
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/convert/machines_json.h"
 #include "topology/presets/presets.h"
 
 namespace skein::convert {
@@ -22,10 +23,14 @@ topology::Topology Full() {
   topology::Host& host = topology.hosts[1];
   host.l2_bytes = 1 << 20;
   host.l3_bytes = 1 << 25;
-  host.core_rates = {topology::Origin::kMeasured,
-                     {{1 << 20, 2e10, 1e10}, {1 << 30, 1e10, 5e9}},
-                     {{DType::kF32, 1, 1e10}, {DType::kF32, 64, 2e10}},
-                     absl::Microseconds(12)};
+  host.core_rates = {
+      topology::Origin::kMeasured,
+      {{1 << 20, 2e10, 1e10}, {1 << 30, 1e10, 5e9}},
+      {{DType::kF32, 1 << 20, 1, 3e10}, {DType::kF32, 0, 1, 1e10}, {DType::kF32, 0, 64, 2e10}},
+      absl::Microseconds(12),
+      absl::Microseconds(3),
+      0.0625};
+  host.interconnect.gpus[0].to_host = {topology::Origin::kMeasured, absl::Microseconds(9), 5e10};
   host.exchanges = {{topology::Exchange::kAllGather, 4, true, {{1024, absl::Microseconds(40)}}},
                     {topology::Exchange::kSendReceive, 2, false, {{1, absl::Nanoseconds(1500)}}}};
   host.interconnect.gpus[0].bus_id = "0000:06:00.0";
@@ -96,7 +101,7 @@ TEST(MachinesTest, WhatIsWrongIsNamed) {
       {with("\"SYS\"", "\"NVX\""), "hosts[0]: connections[0][5]: 'NVX' is not known"},
       {with("\"NV2\"", "\"NV\""), "0 NVLinks over NV"},
       {with("\"NV2\"", "\"NV99999999999\""), "'NV99999999999' is not known"},
-      {with("\"measured\"", "\"guessed\""), "hosts[1]: origin: 'guessed' is not known"},
+      {with("\"measured\"", "\"guessed\""), "hosts[1]: gpus[0]: origin: 'guessed' is not known"},
       {with("\"F32\"", "\"F99\""), "hosts[1]: products: "},
       {with("\"all_gather\"", "\"gossip\""), "exchanges[0].exchange: 'gossip'"},
       {with("\"infiniband\"", "\"pigeon\""), "hosts[0]: nics[0].kind: 'pigeon'"},

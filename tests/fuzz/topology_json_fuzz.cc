@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "proto/convert/machines.h"
+#include "proto/convert/machines_json.h"
 #include "topology/topology.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -226,9 +227,9 @@ Interconnect InterconnectOf(const Machine& machine) {
     gpu.rates.origin = Origin::kModelled;
     gpu.rates.reads = {{kind.memory_bytes, kind.read_bytes_per_s, kind.read_bytes_per_s}};
     if (kind.dtype == DType::kBF16) {
-      gpu.rates.products.push_back({DType::kBF16, 1, kind.operations_per_s});
+      gpu.rates.products.push_back({DType::kBF16, 0, 1, kind.operations_per_s});
     }
-    gpu.rates.products.push_back({DType::kF16, 1, kind.operations_per_s});
+    gpu.rates.products.push_back({DType::kF16, 0, 1, kind.operations_per_s});
     gpu.rates.step = kStep;
     of.gpus.push_back(gpu);
   }
@@ -294,6 +295,28 @@ constexpr std::array kFabrics = {
     NamedFabric{"ethernet-25g", "25 Gb/s Ethernet", 25, kEthernetLatency},
     NamedFabric{"ethernet-100g", "100 Gb/s Ethernet", 100, kEthernetLatency},
 };
+
+// The preset whose figures GPUs of this name have.
+std::string_view PresetLike(const std::string& model) {
+  for (const auto& [part, preset] : {std::pair{"H200", "dgx-h200"},
+                                     {"H100", "dgx-h100"},
+                                     {"V100", "dgx-1v"},
+                                     {"L40", "pcie-8"}}) {
+    if (absl::StrContains(model, part)) return preset;
+  }
+  return "dgx-a100";
+}
+
+// A core of a small server, and two ranks that exchange through its memory.
+DeviceRates AssumedCore() {
+  return {.origin = Origin::kModelled,
+          .reads = {{32 * kMiB, 20e9, 20e9}, {kGiB, 10e9, 6e9}},
+          .products = {{DType::kBF16, 0, 1, 10e9}, {DType::kBF16, 0, 16, 60e9}},
+          .step = absl::Microseconds(100),
+          .layer = absl::Microseconds(30)};
+}
+constexpr LinkRate kAssumedMemory = {Origin::kModelled, absl::Microseconds(20), 4e9};
+constexpr double kAssumedFabricGigabits = 10;
 
 }  // namespace
 
@@ -381,6 +404,24 @@ absl::Status CompleteLike(std::string_view preset, Topology& topology) {
     topology.fabric = two.fabric;
   }
   return absl::OkStatus();
+}
+
+void AssumeFigures(Topology& topology) {
+  for (Host& host : topology.hosts) {
+    if (host.interconnect.gpus.empty()) {
+      if (host.core_rates.reads.empty()) host.core_rates = AssumedCore();
+      const bool linked = std::any_of(host.links.begin(), host.links.end(),
+                                      [](const auto& link) { return link.first == Path::kSelf; });
+      if (!linked) host.links.insert(host.links.begin(), {Path::kSelf, kAssumedMemory});
+      continue;
+    }
+    Topology alone{.hosts = {std::move(host)}};
+    CompleteLike(PresetLike(alone.hosts[0].interconnect.gpus[0].model), alone).IgnoreError();
+    host = std::move(alone.hosts[0]);
+  }
+  if (topology.hosts.size() > 1 && topology.fabric.link.bytes_per_s == 0) {
+    topology.fabric.link = {Origin::kModelled, kEthernetLatency, kAssumedFabricGigabits * kGigabit};
+  }
 }
 
 }  // namespace skein::topology

@@ -32,6 +32,10 @@ absl::StatusOr<Topology> MakePreset(std::string_view name, int32_t nodes = 1,
 // of the fabric. What it tells stays. NotFound as above.
 absl::Status CompleteLike(std::string_view preset, Topology& topology);
 
+// Gives `topology` what it lacks where nobody measured: its GPUs and links by the makers' names, or
+// as of a GPU of some years ago; cores as of a small server. The figures are marked as modelled.
+void AssumeFigures(Topology& topology);
+
 // Of a name, as above.
 absl::StatusOr<Fabric> MakeFabric(std::string_view name);
 

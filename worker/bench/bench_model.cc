@@ -64,7 +64,10 @@ absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(const BenchModelOpt
 }
 
 absl::Status BenchModel::Open() {
-  if (model::IsSyntheticSpec(options_.model)) {
+  if (options_.config) {
+    config_ = *options_.config;
+    tensors_ = model::MakeSyntheticWeights(config_, "random weights");
+  } else if (model::IsSyntheticSpec(options_.model)) {
     SKEIN_ASSIGN_OR_RETURN(model::SyntheticModel synthetic,
                            model::ParseSyntheticSpec(options_.model));
     config_ = synthetic.config;
@@ -103,6 +106,7 @@ absl::Status BenchModel::Load() {
   load.progress = [&](int64_t done, int64_t total) {
     ShowProgress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));
   };
+  if (options_.config) load.progress = nullptr;
   SKEIN_ASSIGN_OR_RETURN(shard_, LoadShard(*tensors_, program_, *device_.backend, load));
   SKEIN_RETURN_IF_ERROR(ranks_.Connect(device_.device, options_.deterministic));
   SKEIN_ASSIGN_OR_RETURN(kv_, device_.backend->AllocateKv(program_.kv));
@@ -123,7 +127,7 @@ absl::Status BenchModel::Load() {
                                                 .groups = ranks_.groups()},
                                    program_.program, executable_.get());
   cost_ = CostOf(program_, shard_);
-  ShowProgress("warming up");
+  if (!options_.config) ShowProgress("warming up");
   return stage_->WarmUp();
 }
 
@@ -139,6 +143,19 @@ StepOrder BenchModel::PrefillOrder(int32_t slot, int32_t tokens) {
   }
   order.micro_batches = {{chunk}};
   return order;
+}
+
+StepOrder BenchModel::StartOrder(int32_t sequences) {
+  StepOrder all;
+  for (int32_t slot = 0; slot < sequences; ++slot) {
+    StepOrder one = PrefillOrder(slot, 1);
+    all.step = one.step;
+    all.starts.push_back(std::move(one.starts.front()));
+    all.updates.push_back(std::move(one.updates.front()));
+    all.micro_batches.resize(1);
+    all.micro_batches.front().push_back(std::move(one.micro_batches.front().front()));
+  }
+  return all;
 }
 
 StepOrder BenchModel::DecodeOrder(int32_t sequences) {

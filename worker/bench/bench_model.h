@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ struct StepCost {
 
 struct BenchModelOptions {
   std::string model;           // a folder, or synthetic:NAME
+  // Random weights of this shape instead.
+  std::optional<model::ModelConfig> config;
   int32_t sequences = 1;       // at once
   int32_t most_rows = 1;       // of a step
   int32_t most_tokens = 1;     // of a sequence
@@ -63,6 +66,8 @@ class BenchModel {
 
   // Starts a sequence anew and computes a prompt of so many tokens.
   StepOrder PrefillOrder(int32_t slot, int32_t tokens);
+  // Starts the first `sequences` anew, each with a prompt of one token.
+  StepOrder StartOrder(int32_t sequences);
   // The next token of the first `sequences`, in a micro-batch for each stage; each sequence is
   // given its newest one.
   StepOrder DecodeOrder(int32_t sequences);

@@ -1,0 +1,407 @@
+#include "worker/probe/exchange_probe.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "base/stream.h"
+#include "base/view.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/ops/backend.h"
+#include "kernels/ops/sizes.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/operation_tracker.h"
+#include "parallel/plan/plan.h"
+#include "worker/engine/stage_groups.h"
+#include "worker/probe/samples.h"
+#include "worker/rank_groups.h"
+
+namespace skein::worker {
+namespace {
+
+using topology::Exchange;
+using topology::ExchangeCurve;
+
+// From a row of a small model to many rows of a large one.
+constexpr int64_t kSizes[] = {int64_t{1} << 10, int64_t{1} << 14, int64_t{1} << 18,
+                              int64_t{1} << 22};
+constexpr int64_t kLeastBytes = kSizes[0];
+constexpr int64_t kMostBytes = kSizes[std::size(kSizes) - 1];
+constexpr int kSums = 8;   // of a Program, one behind the other as layers have them
+constexpr int kCalls = 4;  // that a sample of other exchanges is the mean of
+constexpr int kLeastSamples = 5;
+constexpr int kMostSamples = 31;
+constexpr absl::Duration kBudget = absl::Milliseconds(15);  // of one size
+constexpr absl::Duration kTimeout = absl::Minutes(1);
+// A stage on cores computes for so long before it sends: who waits for it sleeps by then, and is
+// woken late.
+constexpr absl::Duration kStageTime = absl::Microseconds(400);
+
+// Where ranks are: hosts in the order of their first rank, ranks of a host by rank.
+struct Places {
+  std::vector<int> host;   // [size]
+  std::vector<int> local;  // [size]
+  int hosts = 0;
+  int least_local = 0;  // ranks that each host has at least
+
+  explicit Places(const comm::MpiRuntime& mpi) {
+    std::vector<int> count;
+    for (int rank = 0; rank < mpi.size(); ++rank) {
+      const int of = mpi.host_of(rank);
+      if (of >= static_cast<int>(count.size())) count.resize(of + 1);
+      host.push_back(of);
+      local.push_back(count[of]++);
+    }
+    hosts = static_cast<int>(count.size());
+    least_local = *std::min_element(count.begin(), count.end());
+  }
+};
+
+// Makes a plan of groups: `place` gives each rank its group and its place there, of `size`; a
+// group's ranks are shards of a stage, or stages.
+struct Seat {
+  int group = -1;  // none: idle
+  int place = 0;
+};
+plan::Plan PlanOf(int ranks, int size, bool stages, absl::FunctionRef<Seat(int rank)> seat_of) {
+  plan::Plan plan;
+  plan.layout.dp_size = ranks;  // more than there are: idle ranks have one each
+  (stages ? plan.layout.pp_size : plan.layout.tp_size) = size;
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    const Seat seat = seat_of(rank);
+    plan::RankPlan& of = plan.ranks.emplace_back();
+    of.rank = rank;
+    of.dp_rank = seat.group < 0 ? ranks + rank : seat.group;
+    (stages ? of.pp_rank : of.tp_rank) = seat.place;
+  }
+  return plan;
+}
+
+class ExchangeProbe {
+ public:
+  ExchangeProbe(comm::MpiRuntime& mpi, const ExchangeProbeOptions& options)
+      : mpi_(mpi), options_(options), places_(mpi) {}
+
+  absl::StatusOr<ProbedExchanges> Run() {
+    if (mpi_.size() == 1) return ProbedExchanges{};
+    SKEIN_RETURN_IF_ERROR(Open());
+    const int ranks = places_.least_local;
+    for (int size = 2; size <= ranks; ++size) {
+      if (ranks % size == 0) SKEIN_RETURN_IF_ERROR(TimeGroups(size));
+    }
+    SKEIN_RETURN_IF_ERROR(TimePairs());
+    if (places_.hosts > 1) SKEIN_RETURN_IF_ERROR(TimeAcross());
+    return std::move(probed_);
+  }
+
+ private:
+  bool is_gpu() const { return options_.device.device.kind == DeviceKind::kCuda; }
+  int host() const { return places_.host[mpi_.rank()]; }
+  int local() const { return places_.local[mpi_.rank()]; }
+  void Say(const std::string& what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
+  absl::Status Open() {
+    if (is_gpu()) {
+      SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCudaBackend({.device = options_.device.gpu}));
+    } else {
+      SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCpuBackend({.threads = 1}));
+    }
+    return absl::OkStatus();
+  }
+
+  // The groups of a plan, connected as a job's are.
+  struct Group {
+    RankGroups groups;
+    std::unique_ptr<kernels::Collectives> collectives;
+  };
+  absl::StatusOr<Group> Connect(const plan::Plan& plan) {
+    Group group;
+    SKEIN_ASSIGN_OR_RETURN(group.groups, MakeRankGroups(mpi_, plan, plan.ranks[mpi_.rank()],
+                                                        {.device = options_.device.device.kind,
+                                                         .tracker = &tracker_,
+                                                         .timeout = kTimeout}));
+    if (is_gpu()) {
+      SKEIN_ASSIGN_OR_RETURN(group.groups.copies,
+                             ConnectGpus({.asked = options_.device_comm,
+                                          .why_not_nccl = AgreeOnNccl(
+                                              mpi_.world(), options_.device_comm, options_.device),
+                                          .gpu = options_.device.gpu,
+                                          .self = absl::StrCat("rank ", mpi_.rank()),
+                                          .timeout = kTimeout},
+                                         mpi_, group.groups.tp.get(), group.groups.Hops()));
+    }
+    for (comm::Communicator* const of : group.groups.view().All()) of->set_timeout(kTimeout);
+    group.collectives = MakeCollectives(group.groups.view());
+    return group;
+  }
+
+  // A Program over an array, [rows, 1 KiB], whose rows are added up so many times among norms, as a
+  // layer has it: residuals and gains are 0, and so are all sums.
+  struct Array {
+    kernels::Program program;
+    std::unique_ptr<kernels::Weights> weights;
+    std::unique_ptr<kernels::Executable> executable;
+  };
+  absl::StatusOr<std::unique_ptr<Array>> MakeArray(bool sums, kernels::Collectives* collectives) {
+    auto array = std::make_unique<Array>();
+    const DType dtype = kernels::ActivationDType(options_.device.device.kind, DType::kBF16);
+    const int64_t cols = kLeastBytes / DTypeBytes(dtype, 1);
+    array->program.buffers = {{.name = "array", .cols = cols, .port = true, .dtype = dtype},
+                              {.name = "residual", .cols = cols, .dtype = dtype}};
+    array->program.hop_dtype = dtype;
+    array->program.weights = {
+        {.name = "gain",
+         .spec = {.kind = kernels::WeightSpec::Kind::kVector, .rows = 1, .cols = cols}}};
+    for (int i = 0; i < kSums; ++i) {
+      if (sums) array->program.ops.push_back(kernels::AllReduceOp{0});
+      array->program.ops.push_back(kernels::AddRmsNormOp{1, 0, 0, 1e-5f, 0});
+    }
+    SKEIN_ASSIGN_OR_RETURN(array->weights, backend_->AllocateWeights(array->program));
+    SKEIN_RETURN_IF_ERROR(array->weights->FinishLoading());
+    SKEIN_ASSIGN_OR_RETURN(
+        array->executable,
+        backend_->Compile(array->program, {.rows = kMostBytes / kLeastBytes},
+                          {.weights = array->weights.get(), .collectives = collectives}));
+    SKEIN_RETURN_IF_ERROR(array->executable->WarmUp());
+    return array;
+  }
+
+  // Seconds of a call, of as many samples as rank 0 says, so that all ranks make as many; those
+  // that are `idle` make none.
+  absl::StatusOr<Sampled> Time(bool idle, absl::FunctionRef<absl::Status()> call) {
+    absl::Duration first;
+    if (!idle) {
+      SKEIN_RETURN_IF_ERROR(call());  // what meets or is chosen at the first time
+      const absl::Time begin = absl::Now();
+      SKEIN_RETURN_IF_ERROR(call());
+      first = absl::Now() - begin;
+    }
+    const double fit = absl::FDivDuration(kBudget, std::max(first, absl::Microseconds(1)));
+    auto samples = static_cast<int32_t>(std::clamp<double>(fit, kLeastSamples, kMostSamples));
+    SKEIN_RETURN_IF_ERROR(
+        mpi_.world().Broadcast(HostView(absl::MakeSpan(&samples, 1)), 0, kHostStream));
+    std::vector<double> seconds;
+    for (int32_t i = 0; !idle && i < samples; ++i) {
+      const absl::Time begin = absl::Now();
+      SKEIN_RETURN_IF_ERROR(call());
+      seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
+    }
+    return idle ? Sampled{} : Summarise(std::move(seconds));
+  }
+
+  static absl::Status RunOnce(Array& array, int64_t rows) {
+    array.executable->batch(0) = {.sequences = {{.rows = static_cast<int32_t>(rows)}},
+                                  .token_ids = std::vector<int32_t>(static_cast<size_t>(rows))};
+    SKEIN_ASSIGN_OR_RETURN(const kernels::Ticket ticket, array.executable->Enqueue(0));
+    SKEIN_ASSIGN_OR_RETURN(const bool over,
+                           array.executable->Wait(ticket, kHostStream, absl::Now() + kTimeout));
+    if (!over) return absl::DeadlineExceededError("a sum of the probe takes too long");
+    return absl::OkStatus();
+  }
+
+  absl::Status TimeSums(const plan::Plan& plan, int size, bool across) {
+    SKEIN_ASSIGN_OR_RETURN(Group group, Connect(plan));
+    const bool idle = group.groups.tp == nullptr;
+    std::unique_ptr<Array> with, without;
+    if (!idle) {
+      SKEIN_ASSIGN_OR_RETURN(with, MakeArray(true, group.collectives.get()));
+      SKEIN_ASSIGN_OR_RETURN(without, MakeArray(false, nullptr));
+    }
+    ExchangeCurve sums = {.exchange = Exchange::kAllReduce, .ranks = size, .across = across};
+    ExchangeCurve gathers = {.exchange = Exchange::kAllGather, .ranks = size, .across = across};
+    for (const int64_t bytes : kSizes) {
+      const int64_t rows = bytes / kLeastBytes;
+      SKEIN_ASSIGN_OR_RETURN(const Sampled both, Time(idle, [&] { return RunOnce(*with, rows); }));
+      SKEIN_ASSIGN_OR_RETURN(const Sampled norms,
+                             Time(idle, [&] { return RunOnce(*without, rows); }));
+      Add(sums, bytes, std::max(both.median - norms.median, both.median / 20) / kSums, both.spread);
+      // What shards draw goes by way of the hosts' memory.
+      std::vector<std::byte> mine(bytes / size), all(mine.size() * size);
+      SKEIN_ASSIGN_OR_RETURN(const Sampled gather, Time(idle, [&]() -> absl::Status {
+                               for (int i = 0; i < kCalls; ++i) {
+                                 SKEIN_RETURN_IF_ERROR(group.groups.tp->AllGather(
+                                     HostView(absl::Span<const std::byte>(mine)),
+                                     HostView(absl::MakeSpan(all)), kHostStream));
+                               }
+                               return absl::OkStatus();
+                             }));
+      Add(gathers, bytes, gather.median / kCalls, gather.spread);
+    }
+    probed_.curves.push_back(std::move(sums));
+    probed_.curves.push_back(std::move(gathers));
+    return absl::OkStatus();
+  }
+
+  static void Add(ExchangeCurve& curve, int64_t bytes, double seconds, double spread) {
+    // Times of more bytes are no less, whatever the noise.
+    absl::Duration time = absl::Seconds(seconds);
+    if (!curve.times.empty()) time = std::max(time, curve.times.back().time);
+    curve.times.push_back({bytes, time});
+    curve.spread = std::max(curve.spread, spread);
+  }
+
+  // Groups of a host measure at the same time, as replicas compute.
+  absl::Status TimeGroups(int size) {
+    Say(absl::StrCat("sums of ", size, " ranks"));
+    const int groups = places_.least_local / size;
+    return TimeSums(PlanOf(mpi_.size(), size, /*stages=*/false,
+                           [&](int rank) -> Seat {
+                             const int at = places_.local[rank];
+                             if (at >= groups * size) return {};
+                             return {places_.host[rank] * groups + at / size, at % size};
+                           }),
+                    size, /*across=*/false);
+  }
+
+  static void Compute(absl::Duration time) {
+    const absl::Time end = absl::Now() + time;
+    while (absl::Now() < end) {
+    }
+  }
+
+  // The mean time of a message each way between two stages.
+  absl::StatusOr<ExchangeCurve> TimeHops(const plan::Plan& plan) {
+    SKEIN_ASSIGN_OR_RETURN(Group group, Connect(plan));
+    comm::Communicator* const next = group.groups.next.get();
+    comm::Communicator* const hop = next != nullptr ? next : group.groups.previous.get();
+    std::unique_ptr<Array> array;
+    if (hop != nullptr) {
+      SKEIN_ASSIGN_OR_RETURN(array, MakeArray(false, nullptr));
+    }
+    ExchangeCurve curve = {.exchange = Exchange::kSendReceive, .ranks = 2};
+    for (const int64_t bytes : kSizes) {
+      const auto round = [&]() -> absl::Status {
+        const View data = array->executable->port(0, 0).First(bytes / kLeastBytes);
+        const Stream stream = array->executable->port_stream(0);
+        for (int i = 0; i < kCalls; ++i) {
+          if (next == nullptr) SKEIN_RETURN_IF_ERROR(hop->Receive(data, 0, stream));
+          if (!is_gpu()) Compute(kStageTime);
+          SKEIN_RETURN_IF_ERROR(hop->Send(data, next == nullptr ? 0 : 1, stream));
+          if (next != nullptr) SKEIN_RETURN_IF_ERROR(hop->Receive(data, 1, stream));
+        }
+        // A batch waits for what the stream was given.
+        if (!is_gpu()) return absl::OkStatus();
+        array->executable->After(0, stream);
+        return RunOnce(*array, 1);
+      };
+      SKEIN_ASSIGN_OR_RETURN(const Sampled sampled, Time(hop == nullptr, round));
+      double batch = 2 * kCalls * absl::ToDoubleSeconds(kStageTime);
+      if (is_gpu()) {
+        SKEIN_ASSIGN_OR_RETURN(const Sampled alone,
+                               Time(hop == nullptr, [&] { return RunOnce(*array, 1); }));
+        batch = alone.median;
+      }
+      Add(curve, bytes, std::max(sampled.median - batch, sampled.median / 20) / (2 * kCalls),
+          sampled.spread);
+    }
+    if (hop != nullptr) SKEIN_RETURN_IF_ERROR(hop->Flush(next == nullptr ? 0 : 1));
+    return curve;
+  }
+
+  // By rounds in which each rank of a host has another one; ranks of CPUs are alike, and one round
+  // is enough.
+  absl::Status TimePairs() {
+    const int ranks = places_.least_local;
+    const int seats = ranks + ranks % 2;
+    for (int round = 0; round < std::max(1, seats - 1); ++round) {
+      if (ranks < 2 || (round > 0 && !is_gpu())) break;
+      Say("messages between two ranks");
+      // The circle method: the last seat stays, the others move on.
+      const auto partner = [&](int at) {
+        if (at == seats - 1) return round;
+        const int other = ((2 * round - at) % (seats - 1) + seats - 1) % (seats - 1);
+        return other == at ? seats - 1 : other;
+      };
+      const plan::Plan plan = PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
+        const int at = places_.local[rank];
+        if (at >= ranks) return {};
+        const int other = partner(at);
+        if (other >= ranks || other == at) return {};
+        return {places_.host[rank] * ranks + std::min(at, other), at < other ? 0 : 1};
+      });
+      SKEIN_ASSIGN_OR_RETURN(const ExchangeCurve curve, TimeHops(plan));
+      SKEIN_RETURN_IF_ERROR(ShareRound(round, curve, partner));
+    }
+    return absl::OkStatus();
+  }
+
+  // Tells all ranks what each pair took.
+  absl::Status ShareRound(int round, const ExchangeCurve& curve,
+                          absl::FunctionRef<int(int)> partner) {
+    constexpr size_t kCount = std::size(kSizes);
+    std::vector<double> mine, all(mpi_.size() * (kCount + 1));
+    for (const topology::ExchangeTime& time : curve.times) {
+      mine.push_back(absl::ToDoubleSeconds(time.time));
+    }
+    mine.push_back(curve.spread);
+    const auto bytes = [](std::vector<double>& values) {
+      return View{values.data(), DType::kU8, 1,
+                  static_cast<int64_t>(values.size() * sizeof(double))};
+    };
+    SKEIN_RETURN_IF_ERROR(mpi_.world().AllGather(bytes(mine), bytes(all), kHostStream));
+    for (int rank = 0; rank < mpi_.size(); ++rank) {
+      const int at = places_.local[rank];
+      if (places_.host[rank] != host() || at >= places_.least_local) continue;
+      const int other = partner(at);
+      if (other <= at || other >= places_.least_local) continue;
+      const double* const seconds = all.data() + rank * (kCount + 1);
+      const double carried = static_cast<double>(kSizes[kCount - 1] - kSizes[kCount - 2]);
+      const double longer = std::max(seconds[kCount - 1] - seconds[kCount - 2], 1e-9);
+      probed_.pairs.push_back(
+          {at, other, {topology::Origin::kMeasured, absl::Seconds(seconds[0]), carried / longer}});
+      // Where all pairs are alike, their curve tells more than latency and bandwidth do.
+      if (is_gpu() || round > 0 || at > 0) continue;
+      ExchangeCurve whole = {.exchange = Exchange::kSendReceive, .ranks = 2};
+      for (size_t i = 0; i < kCount; ++i) Add(whole, kSizes[i], seconds[i], seconds[kCount]);
+      probed_.curves.push_back(std::move(whole));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TimeAcross() {
+    Say("exchanges between hosts");
+    SKEIN_RETURN_IF_ERROR(TimeSums(PlanOf(mpi_.size(), places_.hosts, /*stages=*/false,
+                                          [&](int rank) -> Seat {
+                                            if (places_.local[rank] > 0) return {};
+                                            return {0, places_.host[rank]};
+                                          }),
+                                   places_.hosts, /*across=*/true));
+    SKEIN_ASSIGN_OR_RETURN(ExchangeCurve hops,
+                           TimeHops(PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
+                             if (places_.local[rank] > 0 || places_.host[rank] > 1) return {};
+                             return {0, places_.host[rank]};
+                           })));
+    hops.across = true;
+    probed_.curves.push_back(std::move(hops));
+    return absl::OkStatus();
+  }
+
+  comm::MpiRuntime& mpi_;
+  const ExchangeProbeOptions& options_;
+  const Places places_;
+  comm::OperationTracker tracker_;
+  std::unique_ptr<kernels::Backend> backend_;
+  ProbedExchanges probed_;
+};
+
+}  // namespace
+
+absl::StatusOr<ProbedExchanges> ProbeExchanges(comm::MpiRuntime& mpi,
+                                               const ExchangeProbeOptions& options) {
+  return ExchangeProbe(mpi, options).Run();
+}
+
+}  // namespace skein::worker

@@ -1,0 +1,42 @@
+// Measures what ranks take to exchange data, over the groups and by the operations that serve.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "parallel/comm/mpi/mpi_runtime.h"
+#include "topology/rates.h"
+#include "worker/device.h"
+#include "worker/device_comm.h"
+
+namespace skein::worker {
+
+struct ExchangeProbeOptions {
+  RankDevice device;  // this rank's
+  DeviceComm device_comm = DeviceComm::kAuto;
+  // Told what is measured next; may be null.
+  std::function<void(std::string_view)> progress;
+};
+
+// A way between two ranks of one host, by their places among that host's ranks.
+struct PairRate {
+  int first = 0;
+  int second = 0;
+  topology::LinkRate rate;
+};
+
+struct ProbedExchanges {
+  // Within this host, by groups of 2 and more ranks that divide the host's; and `across`, of one
+  // rank of each host and of two.
+  std::vector<topology::ExchangeCurve> curves;
+  std::vector<PairRate> pairs;  // of this host
+};
+
+// A call of all ranks of a job; hosts measure at the same time. What a group of one host takes is
+// what its first rank saw. Empty where the job has one rank. Errors are those of the groups' calls.
+absl::StatusOr<ProbedExchanges> ProbeExchanges(comm::MpiRuntime& mpi,
+                                               const ExchangeProbeOptions& options);
+
+}  // namespace skein::worker

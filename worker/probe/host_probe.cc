@@ -1,0 +1,311 @@
+#include "worker/probe/host_probe.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/bench/report.h"
+#include "base/status_macros.h"
+#include "base/stream.h"
+#include "base/view.h"
+#include "kernels/cpu/ceilings.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_copies.h"
+#include "kernels/cuda/cuda_rates.h"
+#include "kernels/cuda/cuda_timer.h"
+#include "parallel/comm/gather_strings.h"
+#include "proto/convert/machines_json.h"
+#include "topology/pci_address.h"
+#include "worker/bench/bench_device.h"
+#include "worker/probe/exchange_probe.h"
+#include "worker/probe/layer_probe.h"
+#include "worker/probe/samples.h"
+
+namespace skein::worker {
+namespace {
+
+using topology::Host;
+using topology::Origin;
+using topology::Path;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kMostRead = int64_t{1} << 30;
+constexpr int kReadPasses = 7;
+constexpr absl::Duration kReadSample = absl::Milliseconds(2);  // at least
+constexpr int kCopies = 7;
+
+class HostProbe {
+ public:
+  HostProbe(comm::MpiRuntime& mpi, const HostProbeOptions& options, topology::Topology& topology)
+      : mpi_(mpi), options_(options), topology_(topology), host_(topology.hosts.front()) {}
+
+  absl::Status Run() {
+    if (is_gpu()) {
+      SKEIN_RETURN_IF_ERROR(ProbeGpu());
+    } else {
+      SKEIN_RETURN_IF_ERROR(ProbeCores());
+    }
+    SKEIN_ASSIGN_OR_RETURN(ProbedExchanges exchanges,
+                           ProbeExchanges(mpi_, {.device = options_.device,
+                                                 .device_comm = options_.device_comm,
+                                                 .progress = options_.progress}));
+    host_.exchanges = std::move(exchanges.curves);
+    SetLinks(exchanges.pairs);
+    SetFabric();
+    return absl::OkStatus();
+  }
+
+ private:
+  bool is_gpu() const { return options_.device.device.kind == DeviceKind::kCuda; }
+  bool first_of_host() const { return mpi_.local_rank() == 0; }
+  // Of all ranks, the first error: none goes on alone.
+  absl::Status Agree(const absl::Status& mine) {
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                           comm::GatherStrings(mpi_.world(), std::string(mine.message())));
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank].empty()) continue;
+      return absl::FailedPreconditionError(absl::StrCat("rank ", rank, ": ", all[rank]));
+    }
+    return absl::OkStatus();
+  }
+  void Say(std::string_view what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
+  // --- Cores ---
+
+  // One rank of each host computes layers while the others stand still, then all read.
+  absl::Status ProbeCores() {
+    SKEIN_RETURN_IF_ERROR(Agree(first_of_host() ? ProbeLayersOfCores() : absl::OkStatus()));
+    Say("reads of memory");
+    const std::vector<int64_t> sizes = WorkingSets();
+    std::vector<double> alone(sizes.size()), together(sizes.size());
+    SKEIN_RETURN_IF_ERROR(
+        Agree(first_of_host() ? ReadAll(sizes, /*threads=*/1, alone) : absl::OkStatus()));
+    SKEIN_RETURN_IF_ERROR(Agree(ReadAll(sizes, options_.threads, together)));
+    SKEIN_ASSIGN_OR_RETURN(together, MeanOfHost(together));
+    if (!first_of_host()) return absl::OkStatus();
+    // A rank alone reads no slower than beside others.
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      host_.core_rates.reads.push_back({sizes[i], std::max(alone[i], together[i]), together[i]});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ProbeLayersOfCores() {
+    BenchDevice device{.device = options_.device, .threads = options_.threads};
+    SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCpuBackend({.threads = options_.threads}));
+    SKEIN_ASSIGN_OR_RETURN(host_.core_rates, ProbeLayers(device, {.cache_bytes = host_.l3_bytes,
+                                                                  .progress = options_.progress}));
+    return absl::OkStatus();
+  }
+
+  // Of a rank. Those of all hosts are as many; the largest is beyond caches.
+  std::vector<int64_t> WorkingSets() {
+    const int64_t most = std::clamp(host_.memory_bytes / 8 / mpi_.local_size(), 64 * kMiB,
+                                    std::max(std::min(4 * host_.l3_bytes, kMostRead), 256 * kMiB));
+    return {kMiB, 4 * kMiB, 16 * kMiB, most / kMiB * kMiB};
+  }
+
+  // Bytes a second of each thread, by working set.
+  absl::Status ReadAll(const std::vector<int64_t>& sizes, int threads, std::vector<double>& rates) {
+    for (size_t at = 0; at < sizes.size(); ++at) {
+      const int used = static_cast<int>(std::min<int64_t>(threads, sizes[at] / kMiB));
+      SKEIN_ASSIGN_OR_RETURN(auto probe, kernels::ReadProbe::Create(used, sizes[at]));
+      std::vector<double> samples;
+      probe.Pass();
+      for (int i = 0; i < kReadPasses; ++i) {
+        std::vector<double> passes;
+        const absl::Time begin = absl::Now();
+        do {
+          passes.push_back(probe.Pass());
+        } while (absl::Now() - begin < kReadSample);
+        samples.push_back(Median(std::move(passes)) / used);
+      }
+      const Sampled sampled = Summarise(std::move(samples));
+      host_.core_rates.spread = std::max(host_.core_rates.spread, sampled.spread);
+      rates[at] = sampled.median;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<double>> MeanOfHost(const std::vector<double>& mine) {
+    std::vector<double> all(mine.size() * mpi_.size());
+    SKEIN_RETURN_IF_ERROR(mpi_.world().AllGather(Bytes(mine), Bytes(all), kHostStream));
+    std::vector<double> mean(mine.size());
+    for (int rank = 0; rank < mpi_.size(); ++rank) {
+      if (mpi_.host_of(rank) != mpi_.host_of(mpi_.rank())) continue;
+      for (size_t i = 0; i < mean.size(); ++i) {
+        mean[i] += all[rank * mean.size() + i] / mpi_.local_size();
+      }
+    }
+    return mean;
+  }
+
+  static ConstView Bytes(const std::vector<double>& values) {
+    return {values.data(), DType::kU8, 1, static_cast<int64_t>(values.size() * sizeof(double))};
+  }
+  static View Bytes(std::vector<double>& values) {
+    return {values.data(), DType::kU8, 1, static_cast<int64_t>(values.size() * sizeof(double))};
+  }
+
+  // --- GPUs ---
+
+  // All at the same time: they share no memory. Each rank tells the others of its own.
+  absl::Status ProbeGpu() {
+    topology::Gpu* const gpu = GpuAt(options_.device.pci_address);
+    SKEIN_RETURN_IF_ERROR(Agree(MeasureGpu(gpu)));
+    return ShareGpu(*gpu);
+  }
+
+  absl::Status MeasureGpu(topology::Gpu* gpu) {
+    if (gpu == nullptr) {
+      return absl::InternalError(absl::StrCat("the GPU at ", options_.device.pci_address,
+                                              " is not among those that were found"));
+    }
+    Say("reads and products");
+    SKEIN_ASSIGN_OR_RETURN(const kernels::CudaRates ceilings,
+                           kernels::MeasureCudaRates(options_.device.gpu));
+    BenchDevice device{.device = options_.device, .threads = options_.threads};
+    SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCudaBackend({.device = options_.device.gpu,
+                                                                     .threads = options_.threads}));
+    SKEIN_ASSIGN_OR_RETURN(gpu->rates, ProbeLayers(device, {.progress = options_.progress}));
+    gpu->rates.reads = {{gpu->memory_bytes, ceilings.read_bytes_per_s, ceilings.read_bytes_per_s}};
+    return TimeCopies(*gpu);
+  }
+
+  topology::Gpu* GpuAt(const std::string& pci_address) {
+    for (topology::Gpu& gpu : host_.interconnect.gpus) {
+      if (topology::PciAddress(gpu.bus_id) == topology::PciAddress(pci_address)) return &gpu;
+    }
+    return nullptr;
+  }
+
+  // Copies between pinned memory and the device, small and large.
+  absl::Status TimeCopies(topology::Gpu& gpu) {
+    Say("copies between host and device");
+    constexpr int64_t kSmall = 4096;
+    constexpr int64_t kLarge = 64 * kMiB;
+    SKEIN_ASSIGN_OR_RETURN(const auto copies, kernels::MakeCudaCopies(options_.device.gpu));
+    SKEIN_ASSIGN_OR_RETURN(const auto timer, kernels::MakeCudaTimer(options_.device.gpu));
+    SKEIN_ASSIGN_OR_RETURN(void* const memory, timer->Memory(kLarge));
+    SKEIN_ASSIGN_OR_RETURN(const absl::Span<std::byte> pinned, copies->Buffer(kLarge));
+    const auto wait = [] { return absl::OkStatus(); };
+    const auto time = [&](int64_t bytes, bool back) -> absl::StatusOr<double> {
+      std::vector<double> seconds;
+      const View device = {memory, DType::kU8, 1, bytes};
+      for (int i = 0; i < kCopies; ++i) {
+        const absl::Time begin = absl::Now();
+        SKEIN_RETURN_IF_ERROR(back
+                                  ? copies->ToHost(device, pinned.data(), timer->stream(), wait)
+                                  : copies->ToDevice(pinned.data(), device, timer->stream(), wait));
+        seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
+      }
+      return Summarise(std::move(seconds)).median;
+    };
+    double latency = 0, slowest = 0;
+    for (const bool back : {false, true}) {
+      SKEIN_ASSIGN_OR_RETURN(const double small, time(kSmall, back));
+      SKEIN_ASSIGN_OR_RETURN(const double large, time(kLarge, back));
+      latency = std::max(latency, small);
+      slowest = std::max(slowest, std::max(large - small, large / 2));
+    }
+    gpu.to_host = {Origin::kMeasured, absl::Seconds(latency),
+                   static_cast<double>(kLarge - kSmall) / slowest};
+    return absl::OkStatus();
+  }
+
+  absl::Status ShareGpu(const topology::Gpu& mine) {
+    topology::Topology alone;
+    alone.hosts = {{.name = "host", .cores = 1}};
+    alone.hosts[0].interconnect.gpus = {mine};
+    alone.hosts[0].interconnect.connections = {{{}}};
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                           comm::GatherStrings(mpi_.world(), convert::TopologyToJson(alone)));
+    for (int rank = 0; rank < mpi_.size(); ++rank) {
+      if (mpi_.host_of(rank) != mpi_.host_of(mpi_.rank())) continue;
+      SKEIN_ASSIGN_OR_RETURN(const topology::Topology told, convert::TopologyFromJson(all[rank]));
+      const topology::Gpu& other = told.hosts[0].interconnect.gpus[0];
+      if (topology::Gpu* const gpu = GpuAt(other.bus_id)) {
+        gpu->rates = other.rates;
+        gpu->to_host = other.to_host;
+      }
+    }
+    // By their places among the host's ranks.
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> addresses,
+                           comm::GatherStrings(mpi_.world(), options_.device.pci_address));
+    for (int rank = 0; rank < mpi_.size(); ++rank) {
+      if (mpi_.host_of(rank) == mpi_.host_of(mpi_.rank())) places_.push_back(addresses[rank]);
+    }
+    return absl::OkStatus();
+  }
+
+  // --- Links ---
+
+  Path PathOf(const PairRate& pair) {
+    if (!is_gpu()) return Path::kSelf;
+    const auto& gpus = host_.interconnect.gpus;
+    const auto first = GpuAt(places_[pair.first]) - gpus.data();
+    const auto second = GpuAt(places_[pair.second]) - gpus.data();
+    return host_.interconnect.OfGpus(static_cast<int>(first), static_cast<int>(second)).path;
+  }
+
+  // The median pair of each path.
+  void SetLinks(const std::vector<PairRate>& pairs) {
+    for (const Path path : {Path::kSelf, Path::kNvlink, Path::kSwitch, Path::kSwitches,
+                            Path::kBridge, Path::kNode, Path::kSystem}) {
+      std::vector<topology::LinkRate> rates;
+      for (const PairRate& pair : pairs) {
+        if (PathOf(pair) != path) continue;
+        rates.push_back(pair.rate);
+        if (path != Path::kNvlink) continue;
+        const auto& gpus = host_.interconnect.gpus;
+        const auto first = GpuAt(places_[pair.first]) - gpus.data();
+        const auto second = GpuAt(places_[pair.second]) - gpus.data();
+        rates.back().bytes_per_s /=
+            host_.interconnect.OfGpus(static_cast<int>(first), static_cast<int>(second)).nvlinks;
+      }
+      if (rates.empty()) continue;
+      std::nth_element(rates.begin(), rates.begin() + rates.size() / 2, rates.end(),
+                       [](const auto& a, const auto& b) { return a.bytes_per_s < b.bytes_per_s; });
+      host_.links.push_back({path, rates[rates.size() / 2]});
+    }
+  }
+
+  void SetFabric() {
+    for (const topology::ExchangeCurve& curve : host_.exchanges) {
+      if (!curve.across || curve.exchange != topology::Exchange::kSendReceive) continue;
+      const auto& times = curve.times;
+      const auto& last = times[times.size() - 1];
+      const auto& before = times[times.size() - 2];
+      const absl::Duration longer = std::max(last.time - before.time, absl::Nanoseconds(1));
+      topology_.fabric.link = {
+          Origin::kMeasured, times.front().time,
+          static_cast<double>(last.bytes - before.bytes) / absl::ToDoubleSeconds(longer)};
+    }
+  }
+
+  comm::MpiRuntime& mpi_;
+  const HostProbeOptions& options_;
+  topology::Topology& topology_;
+  Host& host_;
+  std::vector<std::string> places_;  // PCI addresses of the host's ranks
+};
+
+}  // namespace
+
+absl::Status ProbeHosts(comm::MpiRuntime& mpi, const HostProbeOptions& options,
+                        topology::Topology& topology) {
+  return HostProbe(mpi, options, topology).Run();
+}
+
+}  // namespace skein::worker

@@ -1,0 +1,286 @@
+#include "worker/probe/job_topology.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/version.h"
+#include "parallel/comm/gather_strings.h"
+#include "proto/convert/machines_json.h"
+#include "topology/cpus.h"
+#include "topology/host/cores.h"
+#include "topology/host/detect.h"
+#include "topology/host/host.h"
+#include "topology/host/near_cpus.h"
+#include "topology/pci_address.h"
+#include "topology/presets/presets.h"
+#include "worker/probe/host_probe.h"
+#include "worker/probe/probe_cache.h"
+
+namespace skein::worker {
+namespace {
+
+using topology::Connection;
+using topology::Path;
+
+// For a probe of another job to end.
+constexpr absl::Duration kPatience = absl::Seconds(30);
+// Raise it when what is measured, or how, changes.
+constexpr int kEdition = 1;
+
+// The first line of a file of the kernel.
+std::string FirstLine(const char* path) {
+  const std::string text = ReadFileOrEmpty(path);
+  return text.substr(0, text.find('\n'));
+}
+
+class Finder {
+ public:
+  Finder(comm::MpiRuntime& mpi, const JobTopologyOptions& options) : mpi_(mpi), options_(options) {}
+
+  absl::StatusOr<JobTopology> Run() {
+    SKEIN_RETURN_IF_ERROR(Detect());
+    const std::string key = Key();
+    SKEIN_ASSIGN_OR_RETURN(const bool kept, ReadKeptEverywhere(key));
+    const bool wanted =
+        options_.probing == Probing::kAlways || (options_.probing == Probing::kWhenNew && !kept);
+    SKEIN_ASSIGN_OR_RETURN(const std::string why_not, wanted ? WhyNotProbe() : "");
+    if (wanted && why_not.empty()) {
+      SKEIN_RETURN_IF_ERROR(Probe(key));
+    } else if (kept) {
+      TakeFigures(*kept_, found_.topology);
+      found_.says = "as they were measured before";
+    } else {
+      found_.says = absl::StrCat("assumed: ", why_not.empty() ? "nothing is measured" : why_not);
+    }
+    topology::AssumeFigures(found_.topology);
+    if (!options_.folder.empty()) found_.lock.Share(kPatience);
+    return std::move(found_);
+  }
+
+ private:
+  bool is_gpu() const { return options_.device.device.kind == DeviceKind::kCuda; }
+  bool IsOfHost(int rank) const { return mpi_.host_of(rank) == mpi_.host_of(mpi_.rank()); }
+
+  // Every rank's text, of this host's ranks.
+  absl::StatusOr<std::vector<std::string>> Tell(const std::string& text) {
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                           comm::GatherStrings(mpi_.world(), text));
+    std::vector<std::string> of_host;
+    for (int rank = 0; rank < mpi_.size(); ++rank) {
+      if (IsOfHost(rank)) of_host.push_back(all[rank]);
+    }
+    return of_host;
+  }
+  // The first text that is not empty, of all ranks.
+  absl::StatusOr<std::string> FirstOf(const std::string& text) {
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                           comm::GatherStrings(mpi_.world(), text));
+    for (const std::string& one : all) {
+      if (!one.empty()) return one;
+    }
+    return "";
+  }
+
+  absl::Status Detect() {
+    topology::Host& host = found_.topology.hosts.emplace_back();
+    // A launcher may show ranks different GPUs: all of the host's are looked at.
+    topology::DetectOptions detect;
+    if (!is_gpu()) detect.visible_devices = "";
+    absl::StatusOr<topology::Host> detected = topology::DetectHost(detect);
+    if (!detected.ok()) {  // a driver that tells CUDA, but not NVML
+      detected = topology::DetectHost({.visible_devices = ""});
+    }
+    SKEIN_RETURN_IF_ERROR(detected.status());
+    host = *std::move(detected);
+    SKEIN_RETURN_IF_ERROR(JoinCores(host));
+    const RankDevice& device = options_.device;
+    SKEIN_ASSIGN_OR_RETURN(
+        const std::vector<std::string> told,
+        Tell(absl::StrJoin({device.device.name, device.pci_address,
+                            absl::StrCat(device.device.memory_bytes), device.uuid},
+                           "\t")));
+    if (!is_gpu()) {
+      host.interconnect = {};
+      return absl::OkStatus();
+    }
+    std::vector<RankGpu> gpus;
+    for (const std::string& rank : told) {
+      const std::vector<std::string> parts = absl::StrSplit(rank, '\t');
+      RankGpu& gpu = gpus.emplace_back();
+      gpu.model = parts[0];
+      gpu.pci_address = parts[1];
+      static_cast<void>(absl::SimpleAtoi(parts[2], &gpu.memory_bytes));
+      shares_ = shares_ || !uuids_.insert(parts[3]).second;
+    }
+    KeepGpusOfRanks(gpus, host);
+    return absl::OkStatus();
+  }
+
+  // A launcher may have bound each rank to a part of the cores that all have together.
+  absl::Status JoinCores(topology::Host& host) {
+    const absl::StatusOr<topology::Cpus> mine = topology::AllowedCpus();
+    const absl::StatusOr<int32_t> cores = topology::AffinityCores();
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> told,
+                           Tell(topology::FormatCpus(mine.value_or(topology::Cpus{}))));
+    std::set<int> all;
+    for (const std::string& cpus : told) {
+      for (const int cpu : topology::ParseCpus(cpus)) all.insert(cpu);
+    }
+    if (mine.ok() && cores.ok() && !mine->empty() && all.size() > mine->size()) {
+      const auto joined = static_cast<int32_t>(*cores * all.size() / mine->size());
+      SKEIN_ASSIGN_OR_RETURN(const topology::Node node,
+                             topology::DescribeHost({.affinity_cores = joined}));
+      host.cores = node.cores;
+    }
+    found_.threads = std::max(1, host.cores / mpi_.local_size());
+    return absl::OkStatus();
+  }
+
+  // All that the figures depend on.
+  std::string Key() const {
+    const topology::Host& host = found_.topology.hosts.front();
+    std::string key = absl::StrFormat(
+        "skein %s, probe %d: %s on %s, %d cores, %s; ranks %d of %d; %s", kVersion, kEdition,
+        host.name, host.cpu, host.cores, FirstLine("/proc/sys/kernel/osrelease"), mpi_.local_size(),
+        mpi_.size(), std::string(DeviceCommName(options_.device_comm)));
+    for (const topology::Gpu& gpu : host.interconnect.gpus) {
+      absl::StrAppend(&key, "; ", gpu.model, " at ", gpu.bus_id);
+    }
+    if (is_gpu()) absl::StrAppend(&key, "; ", FirstLine("/proc/driver/nvidia/version"));
+    return key;
+  }
+
+  absl::StatusOr<bool> ReadKeptEverywhere(const std::string& key) {
+    if (!options_.folder.empty()) kept_ = ReadKept(options_.folder, key);
+    SKEIN_ASSIGN_OR_RETURN(const std::string missing, FirstOf(kept_ ? "" : "missing"));
+    return missing.empty();
+  }
+
+  absl::StatusOr<std::string> WhyNotProbe() {
+    if (options_.device.mig) shares_ = true;
+    SKEIN_ASSIGN_OR_RETURN(
+        const std::string shared,
+        FirstOf(shares_ ? "several ranks share a GPU, or have slices of one" : ""));
+    if (!shared.empty()) return shared;
+    std::string busy;
+    const bool locks = !options_.folder.empty() && (is_gpu() || mpi_.local_rank() == 0);
+    if (locks) {
+      const std::string device = is_gpu() ? options_.device.uuid : "cores";
+      absl::StatusOr<DeviceLock> lock = DeviceLock::Open(options_.folder, device);
+      // Who cannot write there keeps nothing, and measures all the same.
+      if (lock.ok()) {
+        if (!lock->TryOwn()) {
+          busy = absl::StrCat("another job serves on ", is_gpu() ? "GPU " + device : "these cores",
+                              ", or measures them");
+        }
+        found_.lock = *std::move(lock);
+      }
+    }
+    if (busy.empty() && !options_.device.users.empty()) {
+      busy = "others use a GPU: " + options_.device.users;
+    }
+    return FirstOf(busy);
+  }
+
+  absl::Status Probe(const std::string& key) {
+    const absl::Time begin = absl::Now();
+    const topology::Topology before = found_.topology;
+    const absl::Status probed = ProbeHosts(mpi_,
+                                           {.device = options_.device,
+                                            .device_comm = options_.device_comm,
+                                            .threads = found_.threads,
+                                            .progress = options_.progress},
+                                           found_.topology);
+    // A call between ranks that failed has lost the job.
+    SKEIN_RETURN_IF_ERROR(mpi_.world().failure());
+    SKEIN_ASSIGN_OR_RETURN(const std::string failed, FirstOf(std::string(probed.message())));
+    if (!failed.empty()) {
+      found_.topology = before;
+      found_.says = absl::StrCat("assumed, since measuring failed: ", failed);
+      return absl::OkStatus();
+    }
+    found_.says = absl::StrFormat("measured in %.1f s", absl::ToDoubleSeconds(absl::Now() - begin));
+    if (options_.folder.empty() || mpi_.local_rank() != 0) return absl::OkStatus();
+    const absl::Status kept = Keep(options_.folder, key, found_.topology);
+    if (!kept.ok()) absl::StrAppend(&found_.says, ", and not kept: ", std::string(kept.message()));
+    return absl::OkStatus();
+  }
+
+  comm::MpiRuntime& mpi_;
+  const JobTopologyOptions& options_;
+  JobTopology found_;
+  std::optional<topology::Topology> kept_;
+  std::set<std::string> uuids_;
+  bool shares_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<JobTopology> FindJobTopology(comm::MpiRuntime& mpi,
+                                            const JobTopologyOptions& options) {
+  return Finder(mpi, options).Run();
+}
+
+absl::StatusOr<topology::Topology> GatherHosts(comm::MpiRuntime& mpi,
+                                               const topology::Topology& mine) {
+  SKEIN_ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      comm::GatherStrings(mpi.world(), mpi.local_rank() == 0 ? convert::TopologyToJson(mine) : ""));
+  topology::Topology topology;
+  topology.fabric = mine.fabric;
+  for (const std::string& json : all) {
+    if (json.empty()) continue;
+    SKEIN_ASSIGN_OR_RETURN(topology::Topology one, convert::TopologyFromJson(json));
+    topology.hosts.push_back(std::move(one.hosts.front()));
+  }
+  return topology;
+}
+
+void KeepGpusOfRanks(const std::vector<RankGpu>& ranks, topology::Host& host) {
+  const topology::Interconnect all = std::move(host.interconnect);
+  topology::Interconnect& of = host.interconnect;
+  of = {.nics = all.nics, .nvswitches = all.nvswitches};
+  std::vector<int> places;  // among all devices; -1: not found
+  for (const RankGpu& rank : ranks) {
+    const auto found = std::find_if(all.gpus.begin(), all.gpus.end(), [&](const auto& gpu) {
+      return topology::PciAddress(gpu.bus_id) == topology::PciAddress(rank.pci_address);
+    });
+    const bool known = found != all.gpus.end();
+    topology::Gpu gpu = known ? *found : topology::Gpu{.bus_id = rank.pci_address};
+    gpu.name = absl::StrCat("GPU", of.gpus.size());
+    gpu.model = rank.model;
+    gpu.memory_bytes = rank.memory_bytes;
+    of.gpus.push_back(std::move(gpu));
+    places.push_back(known ? static_cast<int>(found - all.gpus.begin()) : -1);
+  }
+  for (size_t nic = 0; nic < all.nics.size(); ++nic) {
+    places.push_back(static_cast<int>(all.gpus.size() + nic));
+  }
+  for (size_t i = 0; i < places.size(); ++i) {
+    std::vector<Connection>& row = of.connections.emplace_back();
+    for (size_t j = 0; j < places.size(); ++j) {
+      if (i == j) {
+        row.push_back({});
+      } else if (places[i] < 0 || places[j] < 0) {
+        row.push_back({Path::kBridge});
+      } else if (places[i] == places[j]) {
+        row.push_back({Path::kSwitch});
+      } else {
+        row.push_back(all.connections[places[i]][places[j]]);
+      }
+    }
+  }
+}
+
+}  // namespace skein::worker

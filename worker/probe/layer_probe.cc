@@ -1,0 +1,208 @@
+#include "worker/probe/layer_probe.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "model/config/model_config.h"
+#include "worker/bench/bench_model.h"
+#include "worker/bench/bench_ranks.h"
+#include "worker/probe/samples.h"
+
+namespace skein::worker {
+namespace {
+
+using topology::DeviceRates;
+using topology::ProductRate;
+
+struct Shape {
+  int64_t hidden = 0;
+  int64_t intermediate = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t layers = 0;
+};
+
+// Its products are short beside what it costs to begin them.
+constexpr Shape kNothing = {64, 64, 1, 64, 1};
+constexpr int64_t kManyLayers = 9;
+// Of 1B's and 8B's shape, narrower for a CPU: what is multiplied is far beyond caches.
+constexpr Shape kLargeOnCpu = {1536, 4608, 24, 64, 1};
+constexpr Shape kLargeOnGpu = {4096, 14336, 32, 128, 2};
+// Some 2 and 14 MB of bf16, for models that stay in caches.
+constexpr Shape kSmall = {256, 768, 4, 64, 1};
+constexpr Shape kMiddle = {512, 1536, 8, 64, 2};
+
+constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
+constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
+constexpr int32_t kGpuPrompts[] = {512, 2048};
+
+constexpr int kLeastSamples = 3;
+constexpr int kMostSamples = 41;
+constexpr absl::Duration kBudget = absl::Milliseconds(30);  // of one point
+
+model::ModelConfig ConfigOf(const Shape& shape, DType dtype) {
+  model::ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.vocab_size = 256;
+  config.hidden_size = shape.hidden;
+  config.intermediate_size = shape.intermediate;
+  config.num_layers = shape.layers;
+  config.num_heads = shape.heads;
+  config.num_kv_heads = std::max<int64_t>(1, shape.heads / 4);
+  config.head_dim = shape.head_dim;
+  config.max_position_embeddings = 4096;
+  config.dtype = dtype;
+  return config;
+}
+
+int64_t LayerBytes(const Shape& shape, DType dtype) {
+  return DTypeBytes(dtype, ConfigOf(shape, dtype).ParameterCount()) / shape.layers;
+}
+
+class LayerProbe {
+ public:
+  LayerProbe(BenchDevice& device, const LayerProbeOptions& options)
+      : device_(device), options_(options) {}
+
+  absl::StatusOr<DeviceRates> Run() {
+    SKEIN_ASSIGN_OR_RETURN(alone_, BenchRanks::Start({}));
+    rates_.origin = topology::Origin::kMeasured;
+    SKEIN_RETURN_IF_ERROR(TimeNothing());
+    for (const DType dtype : device_.is_gpu()
+                                 ? std::vector<DType>{DType::kBF16}
+                                 : std::vector<DType>{DType::kBF16, DType::kF32, DType::kF16}) {
+      if (device_.is_gpu()) {
+        SKEIN_RETURN_IF_ERROR(TimeShape(kLargeOnGpu, dtype));
+        continue;
+      }
+      for (const Shape& shape : {kSmall, kMiddle}) {
+        SKEIN_RETURN_IF_ERROR(TimeShape(shape, dtype));
+      }
+      Shape large = kLargeOnCpu;
+      large.layers = std::clamp<int64_t>(2 * options_.cache_bytes / LayerBytes(large, dtype), 1, 4);
+      SKEIN_RETURN_IF_ERROR(TimeShape(large, dtype));
+    }
+    return std::move(rates_);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<BenchModel>> Load(const Shape& shape, DType dtype,
+                                                   int32_t sequences, int32_t rows) {
+    if (options_.progress) {
+      options_.progress(
+          absl::StrCat("layers of ", shape.hidden, " columns in ", std::string(DTypeName(dtype))));
+    }
+    return BenchModel::Load({.config = ConfigOf(shape, dtype),
+                             .sequences = sequences,
+                             .most_rows = std::max(rows, sequences),
+                             .most_tokens = std::max(rows, 2 * kMostSamples) + 8},
+                            device_, *alone_);
+  }
+
+  // Seconds of a step that decodes so many sequences, the next order always at hand.
+  absl::StatusOr<double> TimeDecodes(BenchModel& model, int32_t rows) {
+    SKEIN_RETURN_IF_ERROR(model.TimeStep(model.StartOrder(rows)).status());
+    const auto order = [&] { return model.DecodeOrder(rows); };
+    SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(order()));
+    const int samples = SamplesFor(first);
+    std::vector<absl::Time> ends;
+    model.stage().Begin(order());
+    for (int i = 0; i < samples + 2; ++i) {
+      if (i < samples + 1) model.stage().Begin(order());
+      SKEIN_RETURN_IF_ERROR(model.Finish());
+      ends.push_back(absl::Now());
+    }
+    std::vector<double> seconds;  // two batches take turns
+    for (size_t i = 2; i < ends.size(); ++i) {
+      seconds.push_back(absl::ToDoubleSeconds(ends[i] - ends[i - 2]) / 2);
+    }
+    return Note(std::move(seconds));
+  }
+
+  absl::StatusOr<double> TimePrompt(BenchModel& model, int32_t rows) {
+    SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.PrefillOrder(0, rows)));
+    std::vector<double> seconds;
+    for (int i = 0; i < SamplesFor(first); ++i) {
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
+                             model.TimeStep(model.PrefillOrder(0, rows)));
+      seconds.push_back(absl::ToDoubleSeconds(time));
+    }
+    return Note(std::move(seconds));
+  }
+
+  static int SamplesFor(absl::Duration one) {
+    const double fit = absl::FDivDuration(kBudget, std::max(one, absl::Microseconds(1)));
+    return static_cast<int>(std::clamp<double>(fit, kLeastSamples, kMostSamples));
+  }
+
+  double Note(std::vector<double> samples) {
+    const Sampled sampled = Summarise(std::move(samples));
+    rates_.spread = std::max(rates_.spread, sampled.spread);
+    return sampled.median;
+  }
+
+  absl::Status TimeNothing() {
+    Shape many = kNothing;
+    many.layers = kManyLayers;
+    double seconds[2] = {};
+    for (const auto& [shape, at] : {std::pair(kNothing, 0), std::pair(many, 1)}) {
+      SKEIN_ASSIGN_OR_RETURN(const auto model, Load(shape, DType::kBF16, 1, 1));
+      SKEIN_ASSIGN_OR_RETURN(seconds[at], TimeDecodes(*model, 1));
+    }
+    const double layer = std::max(0.0, (seconds[1] - seconds[0]) / (kManyLayers - 1));
+    rates_.layer = absl::Seconds(layer);
+    rates_.step = absl::Seconds(std::max(0.0, seconds[0] - layer));
+    return absl::OkStatus();
+  }
+
+  absl::Status TimeShape(const Shape& shape, DType dtype) {
+    const auto rows =
+        device_.is_gpu() ? absl::MakeConstSpan(kGpuRows) : absl::MakeConstSpan(kCpuRows);
+    const auto prompts =
+        device_.is_gpu() ? absl::MakeConstSpan(kGpuPrompts) : absl::Span<const int32_t>();
+    const int32_t most = prompts.empty() ? rows.back() : prompts.back();
+    SKEIN_ASSIGN_OR_RETURN(const auto model, Load(shape, dtype, rows.back(), most));
+    const auto add = [&](int32_t count, double seconds, double context) {
+      const StepCost& cost = model->cost();
+      const double operations = count * (cost.flops_per_row + context * cost.flops_per_pair);
+      const double begun = absl::ToDoubleSeconds(rates_.step + shape.layers * rates_.layer);
+      // What a step costs as such is part of it, whatever the noise of either measurement.
+      const double multiplied = std::max(seconds - begun, seconds / 4);
+      rates_.products.push_back({.dtype = dtype,
+                                 .working_set_bytes = device_.is_gpu() ? 0 : cost.weight_bytes,
+                                 .rows = count,
+                                 .operations_per_s = operations / multiplied / Cores()});
+    };
+    for (const int32_t count : rows) {
+      SKEIN_ASSIGN_OR_RETURN(const double seconds, TimeDecodes(*model, count));
+      add(count, seconds, kMostSamples / 2.0);
+    }
+    for (const int32_t count : prompts) {
+      SKEIN_ASSIGN_OR_RETURN(const double seconds, TimePrompt(*model, count));
+      add(count, seconds, count / 2.0);
+    }
+    return absl::OkStatus();
+  }
+
+  int Cores() const { return device_.is_gpu() ? 1 : device_.threads; }
+
+  BenchDevice& device_;
+  const LayerProbeOptions& options_;
+  std::unique_ptr<BenchRanks> alone_;
+  DeviceRates rates_;
+};
+
+}  // namespace
+
+absl::StatusOr<DeviceRates> ProbeLayers(BenchDevice& device, const LayerProbeOptions& options) {
+  return LayerProbe(device, options).Run();
+}
+
+}  // namespace skein::worker

@@ -1,0 +1,32 @@
+// Measures what a rank's device does in a second, by the very code that serves: steps of small
+// models with random weights.
+//
+// A step of a model whose layers hold next to nothing tells what steps and layers cost as such.
+// Steps of models of other sizes, with this taken off, tell how fast products are, whether or not
+// caches hold their weights.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "topology/rates.h"
+#include "worker/bench/bench_device.h"
+
+namespace skein::worker {
+
+struct LayerProbeOptions {
+  int64_t cache_bytes = 0;  // of the last level that a rank's cores share; of CPUs
+  // Told what is measured next; may be null.
+  std::function<void(std::string_view)> progress;
+};
+
+// DeviceRates without reads. On CPUs rates are of one core; `device.threads` cores work together.
+// Takes up to 0.5 GiB of memory, or 1 GiB of a GPU's, and 2 s. Errors are those of the back end.
+absl::StatusOr<topology::DeviceRates> ProbeLayers(BenchDevice& device,
+                                                  const LayerProbeOptions& options);
+
+}  // namespace skein::worker

@@ -1,0 +1,24 @@
+// Keeps what was measured of a host, in files of a folder: one for each key, which says all that
+// the figures depend on.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "topology/topology.h"
+
+namespace skein::worker {
+
+// What is kept under `key`: of the host its rates, links and exchanges, and the fabric. Nothing
+// where there is no such file, it cannot be read, or it is another key's.
+std::optional<topology::Topology> ReadKept(const std::string& folder, const std::string& key);
+
+// Keeps a topology of one host; a reader sees all of it or nothing. Errors of the system name the
+// path.
+absl::Status Keep(const std::string& folder, const std::string& key, topology::Topology topology);
+
+// Gives `topology`, of one host as it is now, the figures of what was kept.
+void TakeFigures(const topology::Topology& kept, topology::Topology& topology);
+
+}  // namespace skein::worker
