@@ -18,11 +18,12 @@
 #include "base/units.h"
 #include "model/config/model_config.h"
 #include "model/synthetic/synthetic.h"
+#include "parallel/cost/replica_cost.h"
 #include "parallel/pipeline/gantt.h"
-#include "parallel/pipeline/predict.h"
+#include "parallel/pipeline/simulate.h"
 #include "parallel/plan/plan.h"
-#include "parallel/planner/micro_batches.h"
 #include "parallel/planner/planning_flags.h"
+#include "parallel/planner/predict_plan.h"
 #include "topology/host/host.h"
 #include "topology/machine.h"
 
@@ -58,19 +59,21 @@ absl::StatusOr<plan::Planning> PlanOnHost(const PlanFlags& flags, const plan::Mo
   return Annotate(planning.status(), "--layout");
 }
 
-// Steady decode of as many sequences as may run, in the middle of their contexts.
+// Steady decode of as many sequences as the plan is made for.
 absl::Status DrawGantt(const PlanFlags& flags, const plan::Plan& plan,
                        const topology::Machine& machine, const model::ModelConfig& config) {
-  const schedule::Rates rates = plan::RatesOf(flags.constraints.rates, machine, plan);
-  SKEIN_ASSIGN_OR_RETURN(
-      const schedule::Timeline timeline,
-      schedule::PredictDecode(plan::DecodeWork(plan, config), rates, plan.max_num_seqs,
-                              plan.micro_batches, kDrawnSteps));
-  const std::string title = absl::StrCat(
-      plan.model_name, ", ", plan.layout.ToString(), ": decode of ",
-      FormatCount(plan.max_num_seqs, "sequence"), " in ", plan.micro_batches,
-      plan.micro_batches == 1 ? " micro-batch at " : " micro-batches at ",
-      FormatBytesPerSecond(rates.bytes_per_s), " a rank, each at token ", plan.context_length / 2);
+  const topology::Topology topology = topology::TopologyOf(machine);
+  const cost::Workload workload = {.prompt_tokens = plan.prediction.prompt_tokens,
+                                   .output_tokens = plan.prediction.output_tokens,
+                                   .concurrency = plan.prediction.concurrency};
+  const cost::Replica replica =
+      plan::ReplicaOfPlan(machine, topology, config, plan, /*dp_rank=*/0, workload);
+  SKEIN_ASSIGN_OR_RETURN(const schedule::Timeline timeline,
+                         cost::SimulateDecodes(topology, config, replica, workload, kDrawnSteps));
+  const std::string title =
+      absl::StrCat(plan.model_name, ", ", plan.layout.ToString(), ": decode of ",
+                   FormatCount(replica.sequences, "sequence"), " in ", replica.micro_batches,
+                   replica.micro_batches == 1 ? " micro-batch" : " micro-batches");
   return Annotate(WriteFile(flags.gantt_file, schedule::GanttSvg(timeline, title)), "--gantt");
 }
 
@@ -116,6 +119,7 @@ absl::StatusOr<bool> RankOnMachines(const PlanFlags& flags) {
   const absl::StatusOr<plan::ModelFacts> model = ReadModel(flags.model);
   if (!model.ok()) return Annotate(model.status(), "--model");
   RankFlags rank = flags.rank;
+  static_cast<plan::Goal&>(rank.task) = flags.constraints.goal;
   rank.task.layout = flags.constraints.layout;
   rank.task.context_length = flags.constraints.context_length;
   rank.task.max_num_seqs = flags.constraints.max_num_seqs;
@@ -141,13 +145,12 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
       ->check(NotEmpty());
   // What one of the two ways to plan does not read.
   CLI::Option* const topology = command.get_option("--topology");
-  for (const char* name : {"--nodes", "--fabric", "--nvlinks", "--like", "--prompt-tokens",
-                           "--output-tokens", "--concurrency", "--objective", "--ttft-limit",
-                           "--tpot-limit", "--all", "--json", "--svg"}) {
+  for (const char* name :
+       {"--nodes", "--fabric", "--nvlinks", "--like", "--all", "--json", "--svg"}) {
     command.get_option(name)->needs(topology);
   }
   for (const char* name : {"--ranks", "--kv-memory", "--hop-dtype", "--swap-memory",
-                           "--max-num-batched-tokens", "--read-bandwidth", "--hop", "--gantt"}) {
+                           "--max-num-batched-tokens", "--gantt"}) {
     command.get_option(name)->excludes(topology);
   }
 }

@@ -220,13 +220,6 @@ std::string Picture(const Topology& topology, const Choice& choice) {
   return topology::TopologySvg(topology, labels, name + choice.layout.ToString());
 }
 
-absl::StatusOr<plan::Objective> ParseObjective(std::string_view text) {
-  if (text == "throughput") return plan::Objective::kThroughput;
-  if (text == "latency") return plan::Objective::kLatency;
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", std::string(text), "' is neither throughput nor latency"));
-}
-
 }  // namespace
 
 void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
@@ -240,43 +233,6 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
               PresetNames()))
       ->check(NotEmpty());
   DeclareTopologyFlags(command, flags.topology);
-  cost::Workload& work = flags.task.workload;
-  constexpr int64_t kMost = int64_t{1} << 30;
-  command
-      .add_option("--prompt-tokens", work.prompt_tokens,
-                  "Tokens of each prompt. Without --context-length a context holds such "
-                  "a prompt and its answer, and no more")
-      ->check(InRange<int64_t>(1, kMost))
-      ->capture_default_str();
-  command.add_option("--output-tokens", work.output_tokens, "Tokens of each answer")
-      ->check(InRange<int64_t>(1, kMost))
-      ->capture_default_str();
-  command.add_option("--concurrency", work.concurrency, "Requests at once, over all replicas")
-      ->check(InRange<int64_t>(1, kMost))
-      ->capture_default_str();
-  AddParsed(command, "--objective", flags.task.objective, ParseObjective,
-            "throughput: tokens a second; latency: the time of one answer")
-      ->default_str("throughput");
-  const auto limit = [&command](const char* name, std::optional<absl::Duration>& into,
-                                const char* what) {
-    AddParsed(
-        command, name, into,
-        [](std::string_view text) -> absl::StatusOr<std::optional<absl::Duration>> {
-          absl::Duration duration;
-          if (!absl::ParseDuration(std::string(text), &duration) ||
-              duration <= absl::ZeroDuration()) {
-            return absl::InvalidArgumentError(
-                absl::StrCat("'", std::string(text), "' is no time like 200ms"));
-          }
-          return duration;
-        },
-        what)
-        ->default_str("none");
-  };
-  limit("--ttft-limit", flags.task.ttft_limit,
-        "Layouts with a longer time to the first token come last");
-  limit("--tpot-limit", flags.task.tpot_limit,
-        "Layouts with a longer time from token to token come last");
   command.add_flag("--all", flags.all, "With --topology: all layouts, and why others cannot be");
   command.add_flag("--json", flags.json, "With --topology: print JSON");
   command

@@ -16,7 +16,7 @@ namespace skein::client {
 
 struct RankFlags {
   TopologyFlags topology;
-  plan::SearchTask task = {.workload = {.concurrency = 256}};
+  plan::SearchTask task;
   bool all = false;
   bool json = false;
   std::string svg_file;

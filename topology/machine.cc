@@ -1,10 +1,43 @@
 #include "topology/machine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "topology/presets/presets.h"
 
 namespace skein::topology {
+namespace {
+
+// GPUs of which nobody has said how they are connected.
+Interconnect Unknown(std::vector<Gpu> gpus) {
+  Interconnect of;
+  const size_t count = gpus.size();
+  for (size_t i = 0; i < count; ++i) {
+    of.connections.emplace_back(count, Connection{Path::kBridge})[i] = {};
+  }
+  of.gpus = std::move(gpus);
+  return of;
+}
+
+void AddTold(const std::vector<RankReport>& reports, Machine& machine) {
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const std::optional<Topology>& told = reports[rank].told;
+    if (!told.has_value() || told->hosts.size() != 1) continue;
+    Topology& topology = machine.topology;
+    topology.hosts.resize(machine.nodes.size());
+    topology.hosts[machine.devices[rank].node] = told->hosts.front();
+    // Hosts measure what connects them together; the slower figure counts.
+    const LinkRate& link = told->fabric.link;
+    const bool slower =
+        topology.fabric.link.bytes_per_s == 0 ||
+        (link.bytes_per_s > 0 && link.bytes_per_s < topology.fabric.link.bytes_per_s);
+    if (slower) topology.fabric = told->fabric;
+  }
+}
+
+}  // namespace
 
 Machine MachineFromRanks(const std::vector<RankReport>& reports) {
   Machine machine;
@@ -19,7 +52,30 @@ Machine MachineFromRanks(const std::vector<RankReport>& reports) {
     Device& device = machine.devices.emplace_back(report.device);
     device.node = entry->second;
   }
+  AddTold(reports, machine);
   return machine;
+}
+
+Topology TopologyOf(const Machine& machine) {
+  Topology topology = machine.topology;
+  topology.hosts.resize(machine.nodes.size());
+  for (size_t i = 0; i < machine.nodes.size(); ++i) {
+    Host& host = topology.hosts[i];
+    std::vector<Gpu> gpus;
+    for (const Device& device : machine.devices) {
+      if (device.node != static_cast<int32_t>(i) || device.kind == DeviceKind::kCpu) continue;
+      gpus.push_back({.name = absl::StrCat("GPU", gpus.size()),
+                      .model = device.name,
+                      .memory_bytes = device.memory_bytes});
+    }
+    if (host.interconnect.gpus.size() != gpus.size()) host = {};
+    host.name = machine.nodes[i].host;
+    host.cores = machine.nodes[i].cores;
+    host.memory_bytes = machine.nodes[i].memory_bytes;
+    if (host.interconnect.gpus.empty()) host.interconnect = Unknown(std::move(gpus));
+  }
+  AssumeFigures(topology);
+  return topology;
 }
 
 }  // namespace skein::topology

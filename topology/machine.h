@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/device_kind.h"
+#include "topology/topology.h"
 
 namespace skein::topology {
 
@@ -39,12 +41,17 @@ struct Device {
 struct RankReport {
   Node node;
   Device device;  // its node is not known yet
+  // Of one rank of each host: what was found and measured of it, and of what connects it to others.
+  // GPUs are those of its ranks, in their order.
+  std::optional<Topology> told = std::nullopt;
 };
 
 // The devices of one job; device i belongs to rank i.
 struct Machine {
   std::vector<Node> nodes;
   std::vector<Device> devices;
+  // What the nodes do in a second, [nodes]; empty: nobody has told.
+  Topology topology = {};
 
   friend bool operator==(const Machine&, const Machine&) = default;
 };
@@ -54,5 +61,9 @@ struct Machine {
 // counts, since some ranks may have begun to take theirs. The most cores count, since a launcher
 // may have bound a rank to a part of them.
 Machine MachineFromRanks(const std::vector<RankReport>& reports);
+
+// The machine's nodes with figures: those that ranks told where they tell of the node's very ranks,
+// else assumed ones (AssumeFigures). Rank i of a node computes on its GPU i, or on its cores.
+Topology TopologyOf(const Machine& machine);
 
 }  // namespace skein::topology

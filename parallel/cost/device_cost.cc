@@ -107,6 +107,29 @@ absl::Status CheckRates(const topology::Topology& topology) {
   return absl::OkStatus();
 }
 
+CoreShare ShareOfCores(int32_t cores, int32_t threads, int32_t active_ranks) {
+  const int32_t busy = threads * active_ranks;
+  return {.threads = threads,
+          .of_a_core = std::min(1.0, static_cast<double>(cores) / busy),
+          .together = busy > 1};
+}
+
+int32_t ActiveRanks(int32_t ranks, int32_t tp_size, int32_t pp_size, int64_t sequences) {
+  const int64_t active = sequences < pp_size ? ranks * sequences / pp_size : ranks;
+  return static_cast<int32_t>(std::max<int64_t>(active, std::min(ranks, tp_size)));
+}
+
+bool CardsAreAlike(const topology::Gpu& a, const topology::Gpu& b) {
+  // Chips of one kind differ by some percent, and so do what drivers leave of their memory.
+  const auto within = [](double x, double y, double share) {
+    return std::abs(x - y) <= share * std::max(x, y);
+  };
+  return a.model == b.model &&
+         within(static_cast<double>(a.memory_bytes), static_cast<double>(b.memory_bytes), 0.02) &&
+         within(a.rates.reads.back().alone_bytes_per_s, b.rates.reads.back().alone_bytes_per_s,
+                0.1);
+}
+
 const DeviceRates& RatesOf(const topology::Topology& topology, const Site& site) {
   const Host& host = topology.hosts[site.host];
   return site.gpu < 0 ? host.core_rates : host.interconnect.gpus[site.gpu].rates;

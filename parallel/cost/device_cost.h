@@ -24,9 +24,18 @@ struct CoreShare {
   bool together = false;  // whether other cores of the host read memory at the same time
 };
 
+// A rank of `threads` on a host of which so many ranks of as many threads compute at once.
+CoreShare ShareOfCores(int32_t cores, int32_t threads, int32_t active_ranks);
+
+// How many of a host's ranks compute at once: with fewer sequences than stages some stages idle.
+int32_t ActiveRanks(int32_t ranks, int32_t tp_size, int32_t pp_size, int64_t sequences);
+
 // InvalidArgument where some GPU, or the cores of a host without GPUs, have no rates, or some path
 // between GPUs has none: it names the first, and says where rates come from.
 absl::Status CheckRates(const topology::Topology& topology);
+
+// Of one make and size, and as fast as measurements tell: work is spread evenly over such.
+bool CardsAreAlike(const topology::Gpu& a, const topology::Gpu& b);
 
 const topology::DeviceRates& RatesOf(const topology::Topology& topology, const Site& site);
 
@@ -36,7 +45,8 @@ double ReadBytesPerS(const topology::DeviceRates& rates, int64_t working_set_byt
                      const CoreShare& share = {});
 
 // Of products of so many rows with weights of a working set, as of reads; between the rows that are
-// known in proportion. Where `dtype` is not among the rates, the first that is stands for it. Needs a rate.
+// known in proportion. Where `dtype` is not among the rates, the first that is stands for it. Needs
+// a rate.
 double OperationsPerS(const topology::DeviceRates& rates, DType dtype, int64_t working_set_bytes,
                       int64_t rows, const CoreShare& share = {});
 

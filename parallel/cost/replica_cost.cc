@@ -172,6 +172,27 @@ class StageClock {
   int64_t context_ = 0;
 };
 
+int64_t RowsOf(const Replica& replica) { return CeilDiv(replica.sequences, replica.micro_batches); }
+
+// Of a micro-batch, by stage.
+std::vector<StageTime> DecodeTimes(const Replica& replica, const StageClock& clock) {
+  std::vector<StageTime> times;
+  for (size_t i = 0; i < replica.stages.size(); ++i) {
+    times.push_back(clock.OfDecodes(i, RowsOf(replica)));
+  }
+  return times;
+}
+
+absl::StatusOr<schedule::Timeline> Simulate(const Replica& replica, const StageClock& clock,
+                                            const std::vector<StageTime>& times, int32_t steps) {
+  schedule::Costs costs;
+  costs.compute = [&](int32_t stage, schedule::MicroBatchId) { return times[stage].total(); };
+  costs.hop = clock.Hop(RowsOf(replica));
+  costs.token_hop = clock.TokenHop(RowsOf(replica));
+  const auto stages = static_cast<int32_t>(replica.stages.size());
+  return schedule::Simulate(schedule::Decode(stages, replica.micro_batches, steps), costs);
+}
+
 // Steady decode.
 absl::Status PredictSteps(const Replica& replica, const StageClock& clock, ReplicaCost& cost) {
   const auto stages = static_cast<int32_t>(replica.stages.size());
@@ -181,16 +202,9 @@ absl::Status PredictSteps(const Replica& replica, const StageClock& clock, Repli
     cost.exchange_share = absl::FDivDuration(time.exchange, cost.step);
     return absl::OkStatus();
   }
-  const int64_t rows = CeilDiv(replica.sequences, replica.micro_batches);
-  std::vector<StageTime> times;
-  for (size_t i = 0; i < replica.stages.size(); ++i) times.push_back(clock.OfDecodes(i, rows));
-  schedule::Costs costs;
-  costs.compute = [&](int32_t stage, schedule::MicroBatchId) { return times[stage].total(); };
-  costs.hop = clock.Hop(rows);
-  costs.token_hop = clock.TokenHop(rows);
-  SKEIN_ASSIGN_OR_RETURN(
-      const schedule::Timeline timeline,
-      schedule::Simulate(schedule::Decode(stages, replica.micro_batches, kSteps), costs));
+  const std::vector<StageTime> times = DecodeTimes(replica, clock);
+  SKEIN_ASSIGN_OR_RETURN(const schedule::Timeline timeline,
+                         Simulate(replica, clock, times, kSteps));
   const schedule::SteadyState steady = schedule::FindSteadyState(timeline);
   cost.step = steady.step_period;
   cost.bubble = steady.bubble;
@@ -253,6 +267,13 @@ absl::Duration OutputTime(const Topology& topology, const ModelConfig& model,
                           const Replica& replica, const Stage& stage, int64_t rows) {
   const int64_t set = LayerWeightBytes(model, ShardsOf(stage)) * model.num_layers;
   return LogitsTime(topology, model, replica, stage, rows, set).total();
+}
+
+absl::StatusOr<schedule::Timeline> SimulateDecodes(const Topology& topology,
+                                                   const ModelConfig& model, const Replica& replica,
+                                                   const Workload& workload, int32_t steps) {
+  const StageClock clock(topology, model, replica, workload);
+  return Simulate(replica, clock, DecodeTimes(replica, clock), steps);
 }
 
 absl::StatusOr<ReplicaCost> PredictReplica(const Topology& topology, const ModelConfig& model,

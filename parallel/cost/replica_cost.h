@@ -16,6 +16,7 @@
 #include "base/range.h"
 #include "model/config/model_config.h"
 #include "parallel/cost/device_cost.h"
+#include "parallel/pipeline/simulate.h"
 #include "topology/topology.h"
 
 namespace skein::cost {
@@ -60,6 +61,12 @@ struct ReplicaCost {
 absl::StatusOr<ReplicaCost> PredictReplica(const topology::Topology& topology,
                                            const model::ModelConfig& model, const Replica& replica,
                                            const Workload& workload);
+
+// So many steps of steady decode: what the stages do when. Errors as above.
+absl::StatusOr<schedule::Timeline> SimulateDecodes(const topology::Topology& topology,
+                                                   const model::ModelConfig& model,
+                                                   const Replica& replica, const Workload& workload,
+                                                   int32_t steps);
 
 // A layer's, and the output's, as one rank of tp_size reads them.
 int64_t LayerWeightBytes(const model::ModelConfig& model, int32_t tp_size);

@@ -69,6 +69,17 @@ std::string FormatPlan(const Plan& plan) {
   if (plan.deterministic) {
     AppendItem("deterministic: bits depend neither on the batch nor on the layout", out);
   }
+  if (const Prediction& of = plan.prediction; of.prompt_tokens > 0) {
+    absl::StrAppend(&out, "predicted, by figures that ",
+                    of.measured ? "were measured" : "are assumed", "\n");
+    AppendItem(
+        absl::StrFormat("%.4g tokens/s, TTFT %.3g ms, TPOT %.3g ms, with %s at once, of %d "
+                        "and %d tokens",
+                        of.output_tokens_per_s, absl::ToDoubleMilliseconds(of.ttft),
+                        absl::ToDoubleMilliseconds(of.tpot), FormatCount(of.concurrency, "request"),
+                        of.prompt_tokens, of.output_tokens),
+        out);
+  }
   if (!plan.reasons.empty()) absl::StrAppend(&out, "why\n");
   for (const std::string& reason : plan.reasons) AppendItem(reason, out);
   return out;

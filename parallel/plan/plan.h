@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/range.h"
 #include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
@@ -80,6 +81,19 @@ constexpr int32_t MaxOutputs(int32_t max_num_seqs, int32_t max_micro_batch_rows)
   return std::min(max_micro_batch_rows, max_num_seqs + kLogitRows);
 }
 
+// What a plan is expected to do, and with which load.
+struct Prediction {
+  int64_t prompt_tokens = 0;  // of each request; 0: nothing was predicted
+  int64_t output_tokens = 0;
+  int64_t concurrency = 0;  // requests at once, over all replicas
+  absl::Duration ttft;      // of a prompt that nobody delays
+  absl::Duration tpot;      // of the slowest replica
+  double output_tokens_per_s = 0;
+  bool measured = false;  // by figures that were measured, not assumed
+
+  friend bool operator==(const Prediction&, const Prediction&) = default;
+};
+
 struct Plan {
   std::string job_id;
   std::string model_name;      // what clients call it
@@ -101,6 +115,7 @@ struct Plan {
   bool deterministic = false;          // kernels::Program's
   int64_t context_length = 0;          // tokens of one sequence at most, prompt included
 
+  Prediction prediction;
   std::vector<std::string> reasons;  // why this plan, a sentence each
 
   int32_t RankOf(int32_t dp_rank, int32_t pp_rank, int32_t tp_rank) const {

@@ -8,11 +8,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/memory.h"
+#include "parallel/planner/predict_plan.h"
 
 namespace skein::plan {
 namespace {
@@ -127,23 +129,17 @@ std::string Sequences(int32_t count, int64_t context_length) {
   return absl::StrCat(FormatCount(count, "sequence"), " of ", FormatCount(context_length, "token"));
 }
 
-// Judges which nodes and cores the shards of every stage find.
+// Judges which nodes the shards of every stage find.
 void JudgePlacement(const Job& job, Candidate& candidate) {
   const Layout& layout = candidate.layout;
-  candidate.useful_shards = layout.tp_size;
-  for (int32_t first = 0; first < job.ranks(); first += layout.tp_size) {
+  for (int32_t first = 0; first < job.ranks() && candidate.crossing.empty();
+       first += layout.tp_size) {
     std::set<int32_t> nodes;
     for (int32_t i = 0; i < layout.tp_size; ++i) nodes.insert(job.machine.devices[first + i].node);
-    int64_t cores = 0;
+    if (nodes.size() == 1) continue;
     std::vector<std::string> hosts;
-    for (int32_t node : nodes) {
-      cores += job.machine.nodes[node].cores;
-      hosts.push_back(job.machine.nodes[node].host);
-    }
-    candidate.useful_shards = std::min(candidate.useful_shards, cores);
-    if (hosts.size() > 1 && candidate.crossing.empty()) {
-      candidate.crossing = absl::StrJoin(hosts, " and ");
-    }
+    for (int32_t node : nodes) hosts.push_back(job.machine.nodes[node].host);
+    candidate.crossing = absl::StrJoin(hosts, " and ");
   }
 }
 
@@ -322,17 +318,53 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
   }
 }
 
-// The last to judge: it reads the rest of the plan. Memory holds one micro-batch at a time, so that
-// their number takes none.
-void JudgeMicroBatches(const Job& job, Candidate& candidate) {
-  absl::StatusOr<MicroBatchCount> micro_batches =
-      CountMicroBatches(job.rates, job.machine, job.model, candidate.plan);
-  if (!micro_batches.ok()) {
-    candidate.refusal = micro_batches.status();
-    return;
+std::string MicroBatchReason(const Plan& plan, absl::Duration taken, absl::Duration other) {
+  const int32_t stages = plan.layout.pp_size;
+  if (plan.micro_batches < stages) {
+    return absl::StrCat("A micro-batch of decodes for each sequence: with ", plan.micro_batches,
+                        " of them some of the ", stages, " stages idle.");
   }
-  candidate.plan.micro_batches = micro_batches->count;
-  candidate.micro_batch_reason = std::move(micro_batches->reason);
+  const bool more = plan.micro_batches > stages;
+  const std::string reason =
+      absl::StrCat(plan.micro_batches, " micro-batches of decodes, ",
+                   more ? "one more than stages, to hide their hops"
+                        : "one for each stage, so that all stages work at the same time");
+  if (other == absl::ZeroDuration()) return reason + ".";
+  const auto ms = [](absl::Duration time) {
+    return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(time));
+  };
+  return absl::StrCat(reason, ": a step would take ", ms(taken), ", with ",
+                      more ? stages : stages + 1, " ", ms(other), ".");
+}
+
+// The last to judge: it reads the rest of the plan. P stages get P micro-batches of decodes, or P +
+// 1 where that makes steps shorter, and none more than sequences. Memory holds one micro-batch at a
+// time, so that their number takes none.
+void JudgeTime(const Job& job, Candidate& candidate) {
+  Plan& plan = candidate.plan;
+  const int32_t stages = plan.layout.pp_size;
+  const auto predict = [&](int32_t micro_batches) {
+    plan.micro_batches = micro_batches;
+    return PredictPlan(job.machine, job.topology, job.model, plan, job.workload);
+  };
+  absl::StatusOr<Standing> taken = predict(std::min(stages, plan.max_num_seqs));
+  absl::Duration other;
+  if (taken.ok() && stages > 1 && plan.max_num_seqs > stages) {
+    absl::StatusOr<Standing> more = predict(stages + 1);
+    const bool shorter = more.ok() && more->cost.step < taken->cost.step;
+    if (more.ok()) other = shorter ? taken->cost.step : more->cost.step;
+    if (shorter) {
+      taken = std::move(more);
+    } else {
+      plan.micro_batches = stages;
+    }
+  }
+  candidate.refusal = taken.status();
+  if (!taken.ok()) return;
+  candidate.standing = *taken;
+  if (stages > 1) {
+    candidate.micro_batch_reason = MicroBatchReason(plan, taken->cost.step, other);
+  }
 }
 
 }  // namespace
@@ -366,7 +398,7 @@ Candidate JudgeLayout(const Job& job, const Layout& layout) {
   if (!candidate.refusal.ok()) return candidate;
   JudgePlacement(job, candidate);
   JudgeMemory(job, candidate);
-  if (candidate.refusal.ok()) JudgeMicroBatches(job, candidate);
+  if (candidate.refusal.ok()) JudgeTime(job, candidate);
   return candidate;
 }
 

@@ -9,15 +9,17 @@
 #include "base/device_kind.h"
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
+#include "parallel/planner/goal.h"
 #include "parallel/planner/kv_memory.h"
-#include "parallel/planner/micro_batches.h"
 #include "topology/machine.h"
+#include "topology/topology.h"
 
 namespace skein::plan {
 
 // The planner's task.
 struct Job {
   const topology::Machine& machine;
+  const topology::Topology& topology;  // TopologyOf(machine)
   const model::ModelConfig& model;
   DeviceKind device = DeviceKind::kCpu;  // of all ranks
   int64_t page_size = 0;
@@ -30,7 +32,7 @@ struct Job {
   bool deterministic = false;
   int64_t swap_memory_bytes = 0;       // per rank
   int64_t max_num_batched_tokens = 0;  // 0: a micro-batch a stage; otherwise at least max_num_seqs
-  PipelineRates rates;
+  cost::Workload workload;
 
   int32_t ranks() const { return static_cast<int32_t>(machine.devices.size()); }
   const topology::Node& NodeOf(int32_t rank) const {
@@ -49,10 +51,9 @@ struct Candidate {
   // Whether shards of a deterministic job on GPUs add by way of the hosts' memory, as more than two
   // do.
   bool sums_by_hosts = false;
-  // The least number of shards of a stage that find a core of their own.
-  int64_t useful_shards = 0;
-  // Filled where refusal is OK, without names and reasons.
+  // Filled where refusal is OK, without names, reasons and prediction.
   Plan plan;
+  Standing standing;
   std::string memory_reason;       // what the fullest one holds, as a sentence
   std::string cache_reason;        // why so many pages, in sentences
   std::string micro_batch_reason;  // why so many, as a sentence; empty with one stage

@@ -77,6 +77,16 @@ std::vector<Group> TensorGroups(const Topology& topology, int32_t core_ranks, in
   return groups;
 }
 
+bool IsIsland(const Topology& topology, const Group& group) {
+  const Site& first = group.front();
+  return std::all_of(group.begin(), group.end(), [&](const Site& site) {
+    if (site.host != first.host) return false;
+    if (site.gpu < 0 || site == first) return true;
+    const topology::Interconnect& of = topology.hosts[site.host].interconnect;
+    return of.OfGpus(first.gpu, site.gpu).path <= topology::Path::kNvlink;
+  });
+}
+
 std::vector<std::vector<Group>> PlaceReplicas(const std::vector<Group>& groups, int32_t pp_size) {
   std::map<int32_t, std::vector<Group>> by_host;
   for (const Group& group : groups) by_host[group.front().host].push_back(group);

@@ -22,6 +22,9 @@ using Group = std::vector<cost::Site>;
 std::vector<Group> TensorGroups(const topology::Topology& topology, int32_t core_ranks,
                                 int32_t size);
 
+// Whether NVLink, or a host's memory for ranks on cores, connects each two.
+bool IsIsland(const topology::Topology& topology, const Group& group);
+
 // Replicas of `pp_size` groups. A replica stays on one host while that has so many; what hosts have
 // left makes further replicas, from host to host.
 std::vector<std::vector<Group>> PlaceReplicas(const std::vector<Group>& groups, int32_t pp_size);

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "base/units.h"
@@ -15,6 +15,7 @@
 #include "parallel/plan/shard.h"
 #include "parallel/planner/candidate.h"
 #include "parallel/planner/defaults.h"
+#include "parallel/planner/predict_plan.h"
 
 namespace skein::plan {
 namespace {
@@ -77,12 +78,13 @@ absl::Status CheckConstraints(const ModelFacts& model, const Constraints& constr
                      kMaxBatchedTokens, " can, and each of ",
                      FormatCount(constraints.max_num_seqs, "sequence"), " needs one"));
   }
-  const PipelineRates& rates = constraints.rates;
-  if (!(rates.read_bytes_per_s > 0) || std::isinf(rates.read_bytes_per_s) ||
-      rates.hop < absl::ZeroDuration() || rates.hop == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("reading ", rates.read_bytes_per_s,
-                                                   " bytes/s and hops of ",
-                                                   absl::FormatDuration(rates.hop), " cannot be"));
+  const cost::Workload& work = constraints.goal.workload;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (work.prompt_tokens < 1 || work.output_tokens < 1 || work.concurrency < 0 ||
+      std::max({work.prompt_tokens, work.output_tokens, work.concurrency}) > kMost) {
+    return absl::InvalidArgumentError(absl::StrCat(work.concurrency, " requests at once, of ",
+                                                   work.prompt_tokens, " and ", work.output_tokens,
+                                                   " tokens, cannot be"));
   }
   return absl::OkStatus();
 }
@@ -93,28 +95,25 @@ bool Matches(const LayoutRequest& request, const Layout& layout) {
          request.dp_size.value_or(layout.dp_size) == layout.dp_size;
 }
 
-// The rule: cores first, then no shards beyond them, then no stages that memory does not ask for.
-bool IsBetter(const Candidate& a, const Candidate& b) {
-  const auto key = [](const Candidate& c) {
-    return std::tuple(-c.useful_shards, c.layout.tp_size, c.layout.pp_size);
-  };
-  return key(a) < key(b);
+// "123 tokens/s": what a layout is ranked by.
+std::string Merit(const Goal& goal, const cost::Workload& workload, const Standing& standing) {
+  switch (goal.objective) {
+    case Objective::kThroughput:
+      return absl::StrFormat("%.4g tokens/s", standing.output_tokens_per_s);
+    case Objective::kLatency:
+      return absl::StrFormat("%.4g ms an answer",
+                             absl::ToDoubleMilliseconds(standing.AnswerTime(workload)));
+  }
+  return "";
 }
 
-std::string WhyItLost(const Candidate& loser, const Candidate& best) {
-  const std::string than = best.layout.ToString();
-  if (loser.useful_shards < best.useful_shards) {
-    return absl::StrCat(FormatCount(loser.useful_shards, "shard"),
-                        " of a layer would work at the same time, with ", than, " it is ",
-                        best.useful_shards);
-  }
-  if (loser.layout.tp_size > best.layout.tp_size) {
-    return absl::StrCat("shards beyond the ", FormatCount(best.useful_shards, "core"),
-                        " that they share gain nothing, and exchange more than with ", than);
-  }
-  return absl::StrCat("a token would pass ", loser.layout.pp_size,
-                      " stages one after the other, and memory does not ask for it: ", than,
-                      " fits");
+std::string WhyItLost(const Goal& goal, const cost::Workload& workload, const Standing& loser,
+                      const Standing& best) {
+  const std::string merits =
+      absl::StrCat(Merit(goal, workload, loser), ", where ", best.layout.ToString(), " has ",
+                   Merit(goal, workload, best));
+  const std::string why = WhyItIsBehind(goal, loser, best);
+  return why.empty() ? merits : absl::StrCat(merits, ": ", why);
 }
 
 absl::Status CrossingRefusal(const Candidate& candidate) {
@@ -154,7 +153,6 @@ std::vector<Candidate> JudgeAllLayouts(const Job& job) {
       candidates.push_back(JudgeLayout(job, {tp_size, pp_size, rest / pp_size}));
     }
   }
-  std::sort(candidates.begin(), candidates.end(), IsBetter);
   return candidates;
 }
 
@@ -185,13 +183,30 @@ double Distance(const LayoutRequest& request, const Layout& layout) {
          part(request.dp_size, layout.dp_size);
 }
 
+// The places of candidates that work, best first.
+std::vector<const Candidate*> RankCandidates(const Job& job, const Goal& goal,
+                                             const std::vector<Candidate>& candidates) {
+  std::vector<const Candidate*> works;
+  std::vector<Standing> standings;
+  for (const Candidate& candidate : candidates) {
+    if (!candidate.refusal.ok()) continue;
+    works.push_back(&candidate);
+    standings.push_back(candidate.standing);
+  }
+  std::vector<const Candidate*> ranked;
+  for (const size_t place : RankStandings(goal, job.workload, standings)) {
+    ranked.push_back(works[place]);
+  }
+  return ranked;
+}
+
 // The working layouts nearest to the request, by name.
-std::vector<std::string> NearestLayouts(const std::vector<Candidate>& candidates,
+std::vector<std::string> NearestLayouts(const std::vector<const Candidate*>& ranked,
                                         const LayoutRequest& request) {
-  std::vector<Layout> works;  // in the order of IsBetter, which breaks ties below
-  for (const Candidate& c : candidates) {
-    const bool may_cross = request.tp_size && *request.tp_size == c.layout.tp_size;
-    if (c.refusal.ok() && (c.crossing.empty() || may_cross)) works.push_back(c.layout);
+  std::vector<Layout> works;  // best first, which breaks ties below
+  for (const Candidate* const c : ranked) {
+    const bool may_cross = request.tp_size && *request.tp_size == c->layout.tp_size;
+    if (c->crossing.empty() || may_cross) works.push_back(c->layout);
   }
   std::stable_sort(works.begin(), works.end(), [&](const Layout& a, const Layout& b) {
     return Distance(request, a) < Distance(request, b);
@@ -225,7 +240,8 @@ std::vector<std::string> WhyNoneFits(const std::vector<Candidate>& candidates,
 }
 
 absl::Status Refuse(const Job& job, const ModelFacts& model, const LayoutRequest& request,
-                    const std::vector<Candidate>& candidates) {
+                    const std::vector<Candidate>& candidates,
+                    const std::vector<const Candidate*>& ranked) {
   std::vector<std::string> reasons = WhatDoesNotDivide(job, request);
   if (reasons.empty()) reasons = WhyNoneFits(candidates, request);
   const std::string why = absl::StrCat("\n  ", absl::StrJoin(reasons, "\n  "));
@@ -234,7 +250,7 @@ absl::Status Refuse(const Job& job, const ModelFacts& model, const LayoutRequest
     return absl::FailedPreconditionError(
         absl::StrCat("no layout works for ", model.name, " on ", ranks, ":", why));
   }
-  const std::vector<std::string> nearest = NearestLayouts(candidates, request);
+  const std::vector<std::string> nearest = NearestLayouts(ranked, request);
   return absl::FailedPreconditionError(absl::StrCat(
       "layout ", request.ToString(), " does not work for ", model.name, " on ", ranks, ":", why,
       nearest.empty() ? "\nNo other layout of these ranks works either"
@@ -260,6 +276,20 @@ void AddThreadReasons(const Job& job, std::vector<std::string>& reasons) {
   }
 }
 
+std::string RankedBy(const Goal& goal, const Standing& chosen) {
+  std::string reason = goal.objective == Objective::kLatency ? "Ranked by the time of an answer"
+                                                             : "Ranked by tokens a second";
+  std::vector<std::string> limits;
+  const auto add = [&](const char* what, const std::optional<absl::Duration>& limit) {
+    if (limit) limits.push_back(absl::StrCat(what, " of at most ", absl::FormatDuration(*limit)));
+  };
+  add("TTFT", goal.ttft_limit);
+  add("TPOT", goal.tpot_limit);
+  if (limits.empty()) return reason + ".";
+  return absl::StrCat(reason, ", with ", absl::StrJoin(limits, " and "),
+                      WithinLimits(goal, chosen) ? "." : ", which no layout keeps.");
+}
+
 // Why no layout like `best` with fewer stages was taken; "" where there is none.
 std::string WhyStages(const Candidate& best, const std::vector<Candidate>& candidates) {
   for (const Candidate& c : candidates) {
@@ -272,24 +302,16 @@ std::string WhyStages(const Candidate& best, const std::vector<Candidate>& candi
   return "";
 }
 
-std::vector<std::string> WhyThisLayout(const Candidate& chosen, const LayoutRequest& request,
+std::vector<std::string> WhyThisLayout(const Candidate& chosen, const Constraints& constraints,
                                        const std::vector<Candidate>& candidates) {
+  const LayoutRequest& request = constraints.layout;
   const Layout& layout = chosen.layout;
   std::vector<std::string> reasons;
   if (request != LayoutRequest{}) reasons.push_back(request.ToString() + " was asked for.");
-  if (!request.tp_size) {
-    reasons.push_back(absl::StrCat(
-        "tp=", layout.tp_size, ": ", FormatCount(chosen.useful_shards, "shard"),
-        " of a layer can work at the same time; no layout that works has more",
-        layout.tp_size > chosen.useful_shards ? ", nor as many with fewer shards." : "."));
-  }
+  reasons.push_back(RankedBy(constraints.goal, chosen.standing));
   if (!request.pp_size && layout.pp_size > 1) {
     std::string why = WhyStages(chosen, candidates);
     if (!why.empty()) reasons.push_back(std::move(why));
-  }
-  if (!request.dp_size && layout.dp_size > 1) {
-    reasons.push_back(absl::StrCat("dp=", layout.dp_size,
-                                   ": the other ranks hold further replicas, for other requests."));
   }
   if (!chosen.crossing.empty()) {
     reasons.push_back(absl::StrCat("Shards of a stage are spread over nodes ", chosen.crossing,
@@ -350,6 +372,7 @@ Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candid
   plan.model_path = model.path;
   plan.model_identity = model.identity;
   plan.reasons = std::move(layout_reasons);
+  plan.prediction = PredictionOf(job.topology, candidate.standing, job.workload);
   if (!SumsAgreeAcrossLayouts(plan.layout.tp_size)) {
     plan.reasons.push_back(
         absl::StrCat("tp=", plan.layout.tp_size,
@@ -376,7 +399,8 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   SKEIN_RETURN_IF_ERROR(CheckMachine(machine));
   SKEIN_RETURN_IF_ERROR(CheckConstraints(model, constraints));
   const LayoutRequest& request = constraints.layout;
-  Job job{machine, model.config};
+  const topology::Topology topology = topology::TopologyOf(machine);
+  Job job{machine, topology, model.config};
   job.device = machine.devices.front().kind;
   job.page_size = kernels::PageTokens(job.device);
   job.context_length = constraints.context_length > 0 ? constraints.context_length
@@ -396,29 +420,36 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   SKEIN_RETURN_IF_ERROR(CheckDeterministic(job));
   job.swap_memory_bytes = constraints.swap_memory_bytes;
   job.max_num_batched_tokens = constraints.max_num_batched_tokens;
-  job.rates = constraints.rates;
+  job.workload = WorkloadOf(constraints.goal, job.device, job.context_length);
 
   const std::vector<Candidate> candidates = JudgeAllLayouts(job);
+  const std::vector<const Candidate*> ranked = RankCandidates(job, constraints.goal, candidates);
   Planning planning;
   const Candidate* best = nullptr;
-  for (const Candidate& candidate : candidates) {
-    const absl::Status can_be = CheckCandidate(candidate, request);
+  for (const Candidate* const candidate : ranked) {
+    const absl::Status can_be = CheckCandidate(*candidate, request);
     if (!can_be.ok()) {
-      planning.rejected.push_back({candidate.layout, std::string(can_be.message())});
+      planning.rejected.push_back({candidate->layout, std::string(can_be.message())});
       continue;
     }
     if (best == nullptr) {
-      best = &candidate;
+      best = candidate;
       planning.plans.push_back(
-          FinishPlan(job, model, candidate, WhyThisLayout(candidate, request, candidates)));
+          FinishPlan(job, model, *candidate, WhyThisLayout(*candidate, constraints, candidates)));
       continue;
     }
-    std::string why_not = WhyItLost(candidate, *best);
+    std::string why_not =
+        WhyItLost(constraints.goal, job.workload, candidate->standing, best->standing);
     planning.plans.push_back(
-        FinishPlan(job, model, candidate, {absl::StrCat("Not the best: ", why_not, ".")}));
-    planning.rejected.push_back({candidate.layout, std::move(why_not)});
+        FinishPlan(job, model, *candidate, {absl::StrCat("Not the best: ", why_not, ".")}));
+    planning.rejected.push_back({candidate->layout, std::move(why_not)});
   }
-  if (best == nullptr) return Refuse(job, model, request, candidates);
+  if (best == nullptr) return Refuse(job, model, request, candidates, ranked);
+  for (const Candidate& candidate : candidates) {
+    if (candidate.refusal.ok()) continue;
+    const absl::Status can_not = CheckCandidate(candidate, request);
+    planning.rejected.push_back({candidate.layout, std::string(can_not.message())});
+  }
   return planning;
 }
 

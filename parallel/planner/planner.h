@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
+#include "parallel/planner/goal.h"
 #include "parallel/planner/kv_memory.h"
-#include "parallel/planner/micro_batches.h"
 #include "topology/machine.h"
 
 namespace skein::plan {
@@ -31,7 +31,7 @@ struct Constraints {
   bool deterministic = false;          // kernels::Program's
   int64_t swap_memory_bytes = 0;       // per rank
   int64_t max_num_batched_tokens = 0;  // per replica; 0: the planner's choice
-  PipelineRates rates;                 // say how many micro-batches a pipeline has
+  Goal goal;
 };
 
 struct ModelFacts {
@@ -51,9 +51,9 @@ struct Planning {
   std::vector<RejectedLayout> rejected;  // every layout but the best: why it lost or cannot be
 };
 
-// Plans one job of machine.devices.size() ranks. The rule: shards up to the cores of a node, never
-// over several nodes unless tp is asked for; stages only where memory asks for them; what ranks
-// are left hold further replicas. Errors: InvalidArgument for a machine or constraints that make
+// Plans one job of machine.devices.size() ranks: ranks the layouts that work by what each would do
+// (goal.h), on the figures of the machine. Shards are never spread over several nodes unless tp is
+// asked for. Errors: InvalidArgument for a machine or constraints that make
 // no sense. Unimplemented for dtypes that GPUs do not compute with. FailedPrecondition when nothing
 // works: it says why the asked layout cannot be (which numbers do not divide, which node lacks how
 // much memory), a line for each reason, and names the nearest layouts that work.

@@ -7,7 +7,6 @@
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "parallel/planner/micro_batches.h"
 #include "parallel/planner/planner_test_util.h"
 
 namespace skein::plan {
@@ -19,33 +18,106 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-TEST(PlanJob, GivesBardTheNodesCoresThenReplicas) {
+// A replica for each rank, since bard fits into each, exchanges are slow, and as many requests as
+// run at once by default keep all of them busy.
+TEST(PlanJob, ManyRequestsGetReplicas) {
   struct Case {
-    int32_t cores, ranks;
-    Layout want;
-    int32_t threads;
+    int32_t cores, ranks, threads;
   };
-  const Case cases[] = {
-      {1, 1, {1, 1, 1}, 1},    {2, 1, {1, 1, 1}, 2},  {1, 4, {1, 1, 4}, 1},   {2, 2, {2, 1, 1}, 1},
-      {2, 3, {1, 1, 3}, 1},    {2, 4, {2, 1, 2}, 1},  {2, 5, {1, 1, 5}, 1},   {2, 6, {2, 1, 3}, 1},
-      {2, 7, {1, 1, 7}, 1},    {2, 8, {2, 1, 4}, 1},  {2, 9, {1, 1, 9}, 1},   {2, 10, {2, 1, 5}, 1},
-      {2, 11, {1, 1, 11}, 1},  {2, 12, {2, 1, 6}, 1}, {2, 13, {1, 1, 13}, 1}, {2, 14, {2, 1, 7}, 1},
-      {2, 15, {1, 1, 15}, 1},  {2, 16, {2, 1, 8}, 1}, {3, 4, {4, 1, 1}, 1},   {4, 4, {4, 1, 1}, 1},
-      {16, 4, {4, 1, 1}, 4},   {16, 8, {4, 1, 2}, 2}, {64, 16, {4, 1, 4}, 4}, {16, 6, {2, 1, 3}, 2},
-      {100, 12, {4, 1, 3}, 8},
-  };
-  for (const Case& c : cases) {
+  for (const Case& c : {Case{1, 1, 1},
+                        {2, 1, 2},
+                        {1, 4, 1},
+                        {2, 2, 1},
+                        {2, 3, 1},
+                        {2, 7, 1},
+                        {16, 4, 4},
+                        {16, 8, 2},
+                        {100, 12, 8}}) {
     SCOPED_TRACE(testing::Message() << c.ranks << " ranks on " << c.cores << " cores");
-    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
-                               PlanJob(OneNode(c.cores, 64 * kGiB, c.ranks), Bard(), {}));
+    const auto machine = WithLatency(OneNode(c.cores, 64 * kGiB, c.ranks), absl::Milliseconds(1));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));
     ExpectSound(planning, Bard(), c.ranks);
     const Plan& plan = planning.plans[0];
-    EXPECT_EQ(plan.layout, c.want) << plan.layout.ToString();
+    EXPECT_EQ(plan.layout, (Layout{1, 1, c.ranks})) << plan.layout.ToString();
     EXPECT_EQ(plan.ranks.back().threads, c.threads);
     EXPECT_EQ(plan.max_num_seqs, 16);
     EXPECT_EQ(plan.pages, 1024);
     EXPECT_EQ(plan.context_length, 1024);
   }
+}
+
+// One stream gains by shards where they exchange fast, and by nothing where they do not.
+TEST(PlanJob, OneStreamGetsShardsWhereExchangesAreFast) {
+  Constraints constraints;
+  constraints.goal.workload.concurrency = 1;
+  constraints.goal.objective = Objective::kLatency;
+  const auto best = [&](absl::Duration latency) {
+    return PlanJob(WithLatency(OneNode(4, 64 * kGiB, 4), latency), Bard(), constraints)
+        ->plans[0]
+        .layout;
+  };
+  EXPECT_EQ(best(absl::Nanoseconds(100)), (Layout{4, 1, 1}));
+  EXPECT_EQ(best(absl::Milliseconds(5)), (Layout{1, 1, 4}));
+}
+
+// Slow cores: four together compute a prompt sooner than one, slow exchanges or not.
+TEST(PlanJob, WhatIsBeyondALimitLoses) {
+  Constraints constraints;
+  auto machine = WithLatency(OneNode(4, 64 * kGiB, 4), absl::Milliseconds(1));
+  machine.topology.hosts[0].core_rates.products[0].operations_per_s = 1e10;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning free, PlanJob(machine, Bard(), constraints));
+  EXPECT_EQ(free.plans[0].layout, (Layout{1, 1, 4}));
+  constraints.goal.ttft_limit = free.plans[0].prediction.ttft / 2;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning bound, PlanJob(machine, Bard(), constraints));
+  EXPECT_EQ(bound.plans[0].layout, (Layout{4, 1, 1}));
+  EXPECT_LE(bound.plans[0].prediction.ttft, *constraints.goal.ttft_limit);
+  EXPECT_THAT(bound.rejected,
+              Contains(testing::Field(&RejectedLayout::reason, HasSubstr("beyond its limit"))));
+  // Another limit, that only replicas hold.
+  constraints.goal.ttft_limit.reset();
+  constraints.goal.tpot_limit = free.plans[0].prediction.tpot;
+  EXPECT_EQ(PlanJob(machine, Bard(), constraints)->plans[0].layout, (Layout{1, 1, 4}));
+}
+
+// One request keeps one of four replicas busy.
+TEST(PlanJob, ReplicasWithoutRequestsDoNothing) {
+  Constraints constraints{.layout = {.dp_size = 4}};
+  const auto machine = WithLatency(OneNode(4, 64 * kGiB, 4), absl::Milliseconds(1));
+  const auto tokens_per_s = [&](int64_t concurrency) {
+    constraints.goal.workload.concurrency = concurrency;
+    return PlanJob(machine, Bard(), constraints)->plans[0].prediction.output_tokens_per_s;
+  };
+  EXPECT_NEAR(tokens_per_s(4) / tokens_per_s(1), 4, 0.01);
+  EXPECT_NEAR(tokens_per_s(3) / tokens_per_s(1), 3, 0.01);
+  EXPECT_GT(tokens_per_s(5), tokens_per_s(4));
+}
+
+TEST(PlanJob, SaysWhatItIsRankedBy) {
+  Constraints constraints;
+  const auto machine = WithLatency(OneNode(4, 64 * kGiB, 4), absl::Milliseconds(1));
+  const auto reasons = [&] { return Reasons(PlanJob(machine, Bard(), constraints)->plans[0]); };
+  EXPECT_THAT(reasons(), HasSubstr("Ranked by tokens a second."));
+  constraints.goal = {.objective = Objective::kLatency, .ttft_limit = absl::Hours(1)};
+  EXPECT_THAT(reasons(), HasSubstr("Ranked by the time of an answer, with TTFT of at most 1h."));
+  constraints.goal.tpot_limit = absl::Nanoseconds(1);
+  EXPECT_THAT(reasons(), HasSubstr("1h and TPOT of at most 1ns, which no layout keeps."));
+}
+
+TEST(PlanJob, PlansSayWhatIsPredictedAndForWhichLoad) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
+                             PlanJob(OneNode(2, 64 * kGiB, 2), Bard(), {.context_length = 90}));
+  const Prediction& predicted = planning.plans[0].prediction;
+  EXPECT_EQ(predicted.prompt_tokens, 60);
+  EXPECT_EQ(predicted.output_tokens, 30);
+  EXPECT_EQ(predicted.concurrency, 16);
+  EXPECT_GT(predicted.output_tokens_per_s, 0);
+  EXPECT_GT(predicted.tpot, absl::ZeroDuration());
+  EXPECT_GT(predicted.ttft, absl::ZeroDuration());
+  EXPECT_FALSE(predicted.measured);
+  topology::Machine measured = WithLatency(OneNode(2, 64 * kGiB, 2), absl::Microseconds(1));
+  measured.topology.hosts[0].core_rates.origin = topology::Origin::kMeasured;
+  EXPECT_TRUE(PlanJob(measured, Bard(), {})->plans[0].prediction.measured);
+  EXPECT_THAT(FormatPlan(planning.plans[0]), HasSubstr("predicted, by figures that are assumed"));
 }
 
 TEST(PlanJob, IsDeterministic) {
@@ -62,10 +134,9 @@ TEST(PlanJob, AskedLayoutOverrides) {
     Layout want;
   };
   const Case cases[] = {
-      {"tp=1", {1, 1, 8}},      {"tp=4", {4, 1, 2}},      {"pp=2", {2, 2, 2}},
-      {"pp=8", {1, 8, 1}},      {"dp=2", {2, 2, 2}},      {"tp=2,pp=2", {2, 2, 2}},
-      {"tp=4,pp=2", {4, 2, 1}}, {"tp=1,pp=4", {1, 4, 2}}, {"tp=2,pp=2,dp=2", {2, 2, 2}},
-      {"tp=2,dp=1", {2, 4, 1}}, {"pp=1,dp=8", {1, 1, 8}},
+      {"tp=1", {1, 1, 8}},           {"tp=4", {4, 1, 2}},      {"pp=8", {1, 8, 1}},
+      {"tp=2,pp=2", {2, 2, 2}},      {"tp=4,pp=2", {4, 2, 1}}, {"tp=1,pp=4", {1, 4, 2}},
+      {"tp=2,pp=2,dp=2", {2, 2, 2}}, {"tp=2,dp=1", {2, 4, 1}}, {"pp=1,dp=8", {1, 1, 8}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.asked);
@@ -115,11 +186,12 @@ TEST(PlanJob, OddShardsSayThatTheySumInTheirOwnOrder) {
   model.config.num_kv_heads = 6;
   for (const int32_t ranks : {3, 6}) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
-                               PlanJob(OneNode(8, 64 * kGiB, ranks), model, {}));
+                               PlanJob(OneNode(8, 64 * kGiB, ranks), model, {{ranks, {}, {}}}));
     EXPECT_EQ(planning.plans[0].layout.tp_size, ranks);
     EXPECT_THAT(Reasons(planning.plans[0]), HasSubstr("may differ in the last bits"));
   }
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(OneNode(8, 64 * kGiB, 2), model, {}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
+                             PlanJob(OneNode(8, 64 * kGiB, 2), model, {{2, {}, {}}}));
   EXPECT_THAT(Reasons(planning.plans[0]), Not(HasSubstr("last bits")));
 }
 
@@ -141,7 +213,7 @@ TEST(PlanJob, KeepsShardsOfAStageOnOneNodeUnlessAsked) {
 
 TEST(PlanJob, UnequalNodesGetTheirOwnThreadsAndMemory) {
   const auto machine = Machine({{{"big", 12, 64 * kGiB}, 2}, {{"small", 2, 8 * kGiB}, 2}});
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {{2, {}, {}}}));
   const Plan& plan = planning.plans[0];
   EXPECT_EQ(plan.layout, (Layout{2, 1, 2}));
   EXPECT_EQ(plan.ranks[0].threads, 6);
@@ -151,11 +223,10 @@ TEST(PlanJob, UnequalNodesGetTheirOwnThreadsAndMemory) {
                                    HasSubstr("node small, the fullest")));
 }
 
-TEST(PlanJob, TakesStagesOnlyWhereMemoryAsksForThem) {
+TEST(PlanJob, SaysWhereMemoryAsksForStages) {
   // 16 GiB of weights a copy: two copies fit into 64 GiB, four do not.
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
-                             PlanJob(OneNode(1, 64 * kGiB, 4), Llama8B(), {}));
-  ExpectSound(planning, Llama8B(), 4);
+                             PlanJob(OneNode(1, 64 * kGiB, 4), Llama8B(), {{1, {}, 2}}));
   const Plan& plan = planning.plans[0];
   EXPECT_EQ(plan.layout, (Layout{1, 2, 2}));
   EXPECT_THAT(Reasons(plan), HasSubstr("memory asks for stages. With tp=1,pp=1,dp=4 node alpha"));
@@ -212,10 +283,10 @@ TEST(PlanJob, SlowHopsAskForOneMicroBatchMore) {
   };
   const Case cases[] = {
       {"pp=1", 16, 1, 1, ""},
-      {"pp=2", 16, 2, 3, "3 micro-batches of decodes, one more than stages, to hide their hops"},
+      {"pp=2", 16, 2, 3,
+       "3 micro-batches of decodes, one more than stages, to hide their hops: a step would take "},
       {"pp=4", 20, 4, 5, "5 micro-batches of decodes, one more than stages, to hide their hops"},
       {"pp=8", 72, 8, 9, "9 micro-batches of decodes, one more than stages, to hide their hops"},
-      {"tp=2,pp=2", 16, 2, 3, "16 sequences would take "},
       {"pp=4", 16, 4, 4, "4 micro-batches of decodes, one for each stage"},  // of 4, or of 4 and 3
       {"pp=4", 5, 4, 5, "5 micro-batches"},
       {"pp=4", 4, 4, 4, "one for each stage, so that all stages work at the same time."},
@@ -228,12 +299,14 @@ TEST(PlanJob, SlowHopsAskForOneMicroBatchMore) {
     SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest(c.layout));
     const int32_t ranks =
         constraints.layout.tp_size.value_or(1) * constraints.layout.pp_size.value_or(1);
-    constraints.rates.hop = absl::Microseconds(1);
-    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning fast,
-                               PlanJob(OneNode(8, 64 * kGiB, ranks), Bard(), constraints));
-    constraints.rates.hop = absl::Milliseconds(10);
-    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning slow,
-                               PlanJob(OneNode(8, 64 * kGiB, ranks), Bard(), constraints));
+    constraints.goal.workload.concurrency = c.sequences;
+    const topology::Machine machine = OneNode(8, 64 * kGiB, ranks);
+    SKEIN_ASSERT_OK_AND_ASSIGN(
+        const Planning fast,
+        PlanJob(WithLatency(machine, absl::Nanoseconds(100)), Bard(), constraints));
+    SKEIN_ASSERT_OK_AND_ASSIGN(
+        const Planning slow,
+        PlanJob(WithLatency(machine, absl::Milliseconds(10)), Bard(), constraints));
     ExpectSound(fast, Bard(), ranks);
     ExpectSound(slow, Bard(), ranks);
     EXPECT_EQ(fast.plans[0].micro_batches, c.fast);
@@ -243,49 +316,22 @@ TEST(PlanJob, SlowHopsAskForOneMicroBatchMore) {
     Plan same = slow.plans[0];
     same.micro_batches = fast.plans[0].micro_batches;
     same.reasons = fast.plans[0].reasons;
+    same.prediction = fast.plans[0].prediction;
     EXPECT_EQ(same, fast.plans[0]);
   }
 }
 
-TEST(DecodeWork, LooksUpTheEmbeddingAndReadsTheRest) {
-  const auto read = [](const char* layout, const ModelFacts& model, int32_t ranks) {
-    Constraints constraints;
-    constraints.layout = *ParseLayoutRequest(layout);
-    const Plan plan = PlanJob(OneNode(8, 256 * kGiB, ranks), model, constraints)->plans[0];
-    return DecodeWork(plan, model.config);
-  };
-  // Two norms, four matrices of attention, three of the MLP; in 2 bytes each.
-  constexpr double kLayer = 2.0 * (2 * 4096 * 5120 + 3 * 4096 * 14336);
-  constexpr double kTable = 2.0 * 128256 * 4096;
-  constexpr double kNear = 0.001;
-  const auto whole = read("pp=1", Llama8B(), 1);
-  EXPECT_NEAR(whole[0].weight_bytes / (32 * kLayer + kTable), 1, kNear);
-  const auto stages = read("tp=2,pp=2", Llama8B(), 4);
-  EXPECT_NEAR((stages[0].weight_bytes + stages[1].weight_bytes) / (16 * kLayer + kTable / 2), 1,
-              kNear);
-  EXPECT_NEAR(stages[0].row_operations / stages[0].weight_bytes, 1, kNear);
-  // Balanced as the layers were cut.
-  EXPECT_NEAR(static_cast<double>(stages[0].weight_bytes) / stages[1].weight_bytes, 1, 0.05);
-  // A tied table is the output's, too, where one stage has both.
-  const auto tied = read("pp=1", Bard(), 1);
-  const auto cut = read("pp=2", Bard(), 2);
-  EXPECT_NEAR(
-      static_cast<double>(tied[0].weight_bytes) / (cut[0].weight_bytes + cut[1].weight_bytes), 1,
-      kNear);
-}
-
-TEST(PlanJob, HopsBetweenHostsAreSlowerUnlessTold) {
+TEST(PlanJob, HopsBetweenHostsGoOverTheFabric) {
   Constraints constraints;
   SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest("pp=2"));
-  constraints.rates.read_bytes_per_s = 60e9;
-  const auto micro_batches = [&](const topology::Machine& machine) {
+  auto machine = WithLatency(Machine({{{"a", 4, 64 * kGiB}, 1}, {{"b", 4, 64 * kGiB}, 1}}),
+                             absl::Nanoseconds(100));
+  const auto micro_batches = [&](absl::Duration latency) {
+    machine.topology.fabric.link = {.latency = latency, .bytes_per_s = 1e10};
     return PlanJob(machine, Bard(), constraints)->plans[0].micro_batches;
   };
-  const auto two = Machine({{{"a", 4, 64 * kGiB}, 1}, {{"b", 4, 64 * kGiB}, 1}});
-  EXPECT_EQ(micro_batches(OneNode(8, 64 * kGiB, 2)), 2);
-  EXPECT_EQ(micro_batches(two), 3);
-  constraints.rates.hop = kHopInHost;
-  EXPECT_EQ(micro_batches(two), 2);
+  EXPECT_EQ(micro_batches(absl::Nanoseconds(100)), 2);
+  EXPECT_EQ(micro_batches(absl::Milliseconds(10)), 3);
 }
 
 TEST(PlanJob, TakesAskedSequencesAndContext) {
@@ -324,10 +370,12 @@ TEST(PlanJob, RefusesSenselessInput) {
       {OneNode(2, kGiB, 1), {.kv_memory = {0, kMaxRankBytes + 1}}, "one of a fraction and bytes"},
       {OneNode(2, kGiB, 1), {.swap_memory_bytes = -1}, "a swap memory of -1"},
       {OneNode(2, kGiB, 1), {.max_num_batched_tokens = -1}, "steps of -1"},
-      {OneNode(2, kGiB, 1), {.rates = {.read_bytes_per_s = 0}}, "reading 0 bytes/s"},
-      {OneNode(2, kGiB, 1), {.rates = {.read_bytes_per_s = NAN}}, "reading nan bytes/s"},
-      {OneNode(2, kGiB, 1), {.rates = {.hop = -absl::Seconds(1)}}, "hops of -1s"},
-      {OneNode(2, kGiB, 1), {.rates = {.hop = absl::InfiniteDuration()}}, "hops of inf"},
+      {OneNode(2, kGiB, 1),
+       {.goal = {.workload = {.prompt_tokens = 0}}},
+       "1 requests at once, of 0 and 256 tokens"},
+      {OneNode(2, kGiB, 1),
+       {.goal = {.workload = {.output_tokens = int64_t{1} << 31}}},
+       "of 512 and 2147483648 tokens"},
       {OneNode(2, kGiB, 1), {.max_num_batched_tokens = 1 << 21}, "steps of 2097152"},
       {OneNode(2, kGiB, 1),
        {.max_num_seqs = 9, .max_num_batched_tokens = 8},
@@ -399,7 +447,7 @@ TEST(PlanJob, PlansDeterministicJobs) {
   ModelFacts model = Bard();
   model.config.num_heads = model.config.num_kv_heads = 6;
   model.config.head_dim = 64;
-  EXPECT_EQ(PlanJob(machine, model, {})->plans[0].layout.tp_size, 3);
+  EXPECT_EQ(PlanJob(machine, model, {{3, {}, {}}})->plans[0].layout.tp_size, 3);
   EXPECT_FALSE(PlanJob(machine, model, {})->plans[0].deterministic);
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
                              PlanJob(machine, model, {.deterministic = true}));
@@ -432,32 +480,34 @@ TEST(PlanJob, MoreThanTwoDeterministicGpusAddOnlyWhereTheyAreAskedTo) {
     device.memory_bytes = 16 * kGiB;
   }
   const auto tp = [&](const Constraints& constraints) {
-    return PlanJob(machine, Bard(), constraints)->plans[0].layout.tp_size;
+    return PlanJob(machine, Llama8B(), constraints)->plans[0].layout.tp_size;
   };
-  EXPECT_EQ(tp({}), 4);
-  EXPECT_EQ(tp({.deterministic = true}), 2);
+  // One stream of a large model gains by each shard, over NVLink.
+  topology::Host& host = machine.topology.hosts.emplace_back();
+  host.interconnect.gpus.resize(4);
+  for (size_t i = 0; i < 4; ++i) {
+    host.interconnect.connections.emplace_back(
+        4, topology::Connection{topology::Path::kNvlink, 12})[i] = {};
+  }
+  const Goal one_stream = {.workload = {.concurrency = 1}, .objective = Objective::kLatency};
+  EXPECT_EQ(tp({.context_length = 1024, .goal = one_stream}), 4);
+  EXPECT_EQ(tp({.context_length = 1024, .deterministic = true, .goal = one_stream}), 2);
   EXPECT_EQ(tp({.layout = {.tp_size = 4}, .deterministic = true}), 4);
 }
 
 TEST(PlanJob, SaysWhyOthersLost) {
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
-                             PlanJob(OneNode(2, 64 * kGiB, 8), Bard(), {}));
-  std::string all;
-  for (const RejectedLayout& rejected : planning.rejected) {
-    all += rejected.layout.ToString() + ": " + rejected.reason + "\n";
-  }
-  EXPECT_EQ(
-      all,
-      R"(tp=2,pp=2,dp=2: a token would pass 2 stages one after the other, and memory does not ask for it: tp=2,pp=1,dp=4 fits
-tp=2,pp=4,dp=1: a token would pass 4 stages one after the other, and memory does not ask for it: tp=2,pp=1,dp=4 fits
-tp=4,pp=1,dp=2: shards beyond the 2 cores that they share gain nothing, and exchange more than with tp=2,pp=1,dp=4
-tp=4,pp=2,dp=1: shards beyond the 2 cores that they share gain nothing, and exchange more than with tp=2,pp=1,dp=4
-tp=1,pp=1,dp=8: 1 shard of a layer would work at the same time, with tp=2,pp=1,dp=4 it is 2
-tp=1,pp=2,dp=4: 1 shard of a layer would work at the same time, with tp=2,pp=1,dp=4 it is 2
-tp=1,pp=4,dp=2: 1 shard of a layer would work at the same time, with tp=2,pp=1,dp=4 it is 2
-tp=1,pp=8,dp=1: 1 shard of a layer would work at the same time, with tp=2,pp=1,dp=4 it is 2
-tp=8,pp=1,dp=1: tp=8: 4 heads cannot be split into 8 shards
-)");
+  const auto machine = WithLatency(OneNode(2, 64 * kGiB, 8), absl::Milliseconds(1));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));
+  EXPECT_EQ(planning.plans[0].layout, (Layout{1, 1, 8}));
+  const auto why = [&](const Layout& layout) -> std::string {
+    for (const RejectedLayout& rejected : planning.rejected) {
+      if (rejected.layout == layout) return rejected.reason;
+    }
+    return "";
+  };
+  EXPECT_EQ(why({8, 1, 1}), "tp=8: 4 heads cannot be split into 8 shards");
+  EXPECT_THAT(why({4, 1, 2}), AllOf(HasSubstr(" tokens/s, where tp=1,pp=1,dp=8 has "),
+                                    HasSubstr(": exchanges take ")));
 }
 
 }  // namespace

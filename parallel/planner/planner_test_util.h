@@ -6,10 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 #include "model/config/test_models.h"
 #include "parallel/planner/planner.h"
+#include "topology/machine.h"
 
 namespace skein::plan {
 
@@ -31,6 +33,17 @@ inline topology::Machine Machine(std::vector<std::pair<topology::Node, int32_t>>
 
 inline topology::Machine OneNode(int32_t cores, int64_t memory_bytes, int32_t ranks) {
   return Machine({{{"alpha", cores, memory_bytes}, ranks}});
+}
+
+// With figures of its cores, on which ranks exchange messages after `latency`.
+inline topology::Machine WithLatency(topology::Machine machine, absl::Duration latency) {
+  machine.topology.hosts.resize(machine.nodes.size());
+  for (topology::Host& host : machine.topology.hosts) {
+    host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
+    host.core_rates.products = {{DType::kBF16, 0, 1, 1e12}};
+    host.links = {{topology::Path::kSelf, {.latency = latency, .bytes_per_s = 1e12}}};
+  }
+  return machine;
 }
 
 inline std::string Reasons(const Plan& plan) {

@@ -1,13 +1,66 @@
 #include "parallel/planner/planning_flags.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/flags/flags.h"
 #include "parallel/plan/plan.h"
+#include "parallel/planner/goal.h"
 #include "parallel/planner/kv_memory.h"
 
 namespace skein::plan {
+namespace {
+
+absl::StatusOr<Objective> ParseObjective(std::string_view text) {
+  if (text == "throughput") return Objective::kThroughput;
+  if (text == "latency") return Objective::kLatency;
+  return absl::InvalidArgumentError(
+      absl::StrCat("must be throughput or latency, not '", std::string(text), "'"));
+}
+
+absl::StatusOr<std::optional<absl::Duration>> ParseLimit(std::string_view text) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(std::string(text), &duration) || duration <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", std::string(text), "' is no time like 200ms"));
+  }
+  return duration;
+}
+
+void DeclareGoal(CLI::App& command, Goal& goal) {
+  cost::Workload& work = goal.workload;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  command
+      .add_option("--prompt-tokens", work.prompt_tokens,
+                  "Plan for prompts of so many tokens, at most two thirds of a context")
+      ->check(InRange<int64_t>(1, kMost))
+      ->capture_default_str();
+  command.add_option("--output-tokens", work.output_tokens, "Plan for answers of so many tokens")
+      ->check(InRange<int64_t>(1, kMost))
+      ->capture_default_str();
+  command
+      .add_option("--concurrency", work.concurrency,
+                  "Plan for so many requests at once, over all replicas")
+      ->check(InRange<int64_t>(1, kMost))
+      ->default_str("16, on GPUs 256");
+  AddParsed(command, "--objective", goal.objective, ParseObjective,
+            "What layouts are ranked by. throughput: tokens a second; latency: the time of one "
+            "answer")
+      ->default_str("throughput");
+  AddParsed(command, "--ttft-limit", goal.ttft_limit, ParseLimit,
+            "Layouts with a longer time to the first token come last")
+      ->default_str("none");
+  AddParsed(command, "--tpot-limit", goal.tpot_limit, ParseLimit,
+            "Layouts with a longer time from token to token come last")
+      ->default_str("none");
+}
+
+}  // namespace
 
 void DeclarePlanning(CLI::App& command, Constraints& constraints) {
   AddParsed(command, "--layout", constraints.layout, ParseLayoutRequest,
@@ -57,17 +110,7 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
           "0 lets the planner choose")
       ->check(InRange<int64_t>(0, kMaxBatchedTokens))
       ->capture_default_str();
-  command
-      .add_option_function<double>(
-          "--read-bandwidth",
-          [&constraints](double gb_s) { constraints.rates.read_bytes_per_s = gb_s * 1e9; },
-          "GB/s that a rank reads from memory (`skein bench decode` measures it). With --hop it "
-          "says how many micro-batches a pipeline has")
-      ->check(InRange(0.001, 100000.0))
-      ->default_str(absl::StrCat(constraints.rates.read_bytes_per_s / 1e9));
-  AddDuration(command, "--hop", constraints.rates.hop,
-              "How long a message takes from one stage of a pipeline to the next; 0: 20us inside a "
-              "host, 200us between hosts");
+  DeclareGoal(command, constraints.goal);
   command.callback([&constraints] {
     if (constraints.max_num_batched_tokens == 0 ||
         constraints.max_num_batched_tokens >= constraints.max_num_seqs) {

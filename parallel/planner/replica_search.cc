@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kernels/ops/sizes.h"
+#include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/layer_split.h"
 
 namespace skein::plan {
@@ -17,28 +18,10 @@ namespace {
 using cost::Replica;
 using cost::Site;
 using cost::Stage;
-using kernels::KvDType;
-
-double KvBytesPerValue(KvDType dtype, int64_t head_dim) {
-  switch (dtype) {
-    case KvDType::kF32:
-      return 4;
-    case KvDType::kBF16:
-    case KvDType::kF16:
-      return 2;
-    case KvDType::kInt8:
-      return 1 + 4.0 / static_cast<double>(head_dim);  // a float scale for each head's vector
-  }
-  return 0;
-}
 
 cost::CoreShare ShareOf(const topology::Host& host, const Site& site, const HostShare& share) {
   if (site.gpu >= 0) return {};
-  const int32_t threads = std::max(1, host.cores / share.ranks);
-  const int32_t busy = threads * share.active;
-  return {.threads = threads,
-          .of_a_core = std::min(1.0, static_cast<double>(host.cores) / busy),
-          .together = busy > 1};
+  return cost::ShareOfCores(host.cores, std::max(1, host.cores / share.ranks), share.active);
 }
 
 // What a rank takes of the memory that its site has.

@@ -159,7 +159,7 @@ class Search {
     for (const topology::Host& host : topology_.hosts) {
       for (const topology::Gpu& gpu : host.interconnect.gpus) {
         if (first == nullptr) first = &gpu;
-        if (!(gpu.rates == first->rates) || gpu.memory_bytes != first->memory_bytes) return false;
+        if (!cost::CardsAreAlike(gpu, *first)) return false;
       }
     }
     return true;
@@ -169,11 +169,8 @@ class Search {
     if (replica_task_.device == DeviceKind::kCuda) return {};
     const auto hosts = static_cast<int32_t>(topology_.hosts.size());
     const int32_t ranks = (layout.ranks() + hosts - 1) / hosts;
-    // With fewer sequences than stages some stages idle at any time.
     const int64_t sequences = std::max<int64_t>(1, task_.workload.concurrency / layout.dp_size);
-    const int64_t active = sequences < layout.pp_size ? ranks * sequences / layout.pp_size : ranks;
-    return {ranks,
-            static_cast<int32_t>(std::max<int64_t>(active, std::min(ranks, layout.tp_size)))};
+    return {ranks, cost::ActiveRanks(ranks, layout.tp_size, layout.pp_size, sequences)};
   }
 
   int32_t SequencesOf(double share) const {
@@ -206,8 +203,7 @@ class Search {
           replicas_.Judge(placed[i], SequencesOf(alike ? 1.0 / dp : speeds[i] / all), share));
       Add(std::move(judged), choice);
     }
-    choice.within_limits = (!task_.ttft_limit || choice.cost.ttft <= *task_.ttft_limit) &&
-                           (!task_.tpot_limit || choice.cost.tpot <= *task_.tpot_limit);
+    choice.within_limits = WithinLimits(task_, choice);
     return choice;
   }
 
@@ -228,54 +224,21 @@ class Search {
     choice.replicas.push_back(std::move(judged.replica));
   }
 
-  // Whether NVLink does not connect each two shards of some stage. Replicas are alike enough.
-  bool LeavesIsland(const Choice& choice) const {
-    for (const cost::Stage& stage : choice.replicas.front().stages) {
-      for (const cost::Site& site : stage.sites) {
-        if (site.gpu < 0 || site == stage.sites.front()) continue;
-        const topology::Interconnect& of = topology_.hosts[site.host].interconnect;
-        const bool one_host = site.host == stage.sites.front().host;
-        if (!one_host ||
-            of.OfGpus(stage.sites.front().gpu, site.gpu).path > topology::Path::kNvlink) {
-          return true;
-        }
-      }
-    }
-    return false;
-  }
-
-  // More is better.
-  double Score(const Choice& choice) const {
-    switch (task_.objective) {
-      case Objective::kThroughput:
-        return choice.output_tokens_per_s;
-      case Objective::kLatency:
-        return 1 / absl::ToDoubleSeconds(choice.AnswerTime(task_.workload));
-    }
-    return 0;
-  }
-
   void Rank() {
     std::vector<Choice>& choices = result_.choices;
-    const auto simpler = [this](const Choice& choice) {
-      const Layout& layout = choice.layout;
-      const bool leaves = LeavesIsland(choice);
-      return std::tuple(layout.tp_size * layout.pp_size, leaves,
-                        leaves ? layout.tp_size : layout.pp_size, layout.dp_size);
-    };
-    std::sort(choices.begin(), choices.end(), [&](const Choice& a, const Choice& b) {
-      return std::tuple(b.within_limits, Score(b), simpler(a)) <
-             std::tuple(a.within_limits, Score(a), simpler(b));
-    });
-    for (auto begin = choices.begin(); begin != choices.end();) {
-      const auto end = std::find_if(begin, choices.end(), [&](const Choice& choice) {
-        return choice.within_limits != begin->within_limits ||
-               Score(choice) < Score(*begin) * (1 - kAlike);
-      });
-      std::sort(begin, end,
-                [&](const Choice& a, const Choice& b) { return simpler(a) < simpler(b); });
-      begin = end;
+    std::vector<Standing> standings;
+    for (Choice& choice : choices) {
+      // Replicas are alike enough.
+      for (const cost::Stage& stage : choice.replicas.front().stages) {
+        choice.leaves_island |= !IsIsland(topology_, stage.sites);
+      }
+      standings.push_back(choice);
     }
+    std::vector<Choice> ranked;
+    for (const size_t place : RankStandings(task_, task_.workload, standings)) {
+      ranked.push_back(std::move(choices[place]));
+    }
+    choices = std::move(ranked);
   }
 
   const Topology& topology_;
@@ -293,14 +256,19 @@ class Search {
 
 absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
                                            const model::ModelConfig& model,
-                                           const SearchTask& task) {
+                                           const SearchTask& asked) {
   SKEIN_RETURN_IF_ERROR(topology::CheckTopology(topology));
   SKEIN_RETURN_IF_ERROR(cost::CheckRates(topology));
-  SKEIN_RETURN_IF_ERROR(CheckTask(model, task));
   const bool gpus = std::any_of(topology.hosts.begin(), topology.hosts.end(),
                                 [](const auto& host) { return !host.interconnect.gpus.empty(); });
+  const DeviceKind device = gpus ? DeviceKind::kCuda : DeviceKind::kCpu;
+  SearchTask task = asked;
+  if (task.workload.concurrency == 0) {
+    task.workload.concurrency = DefaultsOf(device).max_num_seqs;
+  }
+  SKEIN_RETURN_IF_ERROR(CheckTask(model, task));
   ReplicaTask replica{topology, model, task.workload};
-  replica.device = gpus ? DeviceKind::kCuda : DeviceKind::kCpu;
+  replica.device = device;
   const Defaults defaults = DefaultsOf(replica.device);
   replica.context_length = task.context_length > 0
                                ? task.context_length
@@ -317,18 +285,8 @@ absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
 }
 
 std::string WhyItIsBehind(const Choice& choice, const Choice& best, const SearchTask& task) {
-  if (!choice.within_limits) {
-    const bool ttft = task.ttft_limit && choice.cost.ttft > *task.ttft_limit;
-    return absl::StrFormat("%s is %.3g ms, beyond its limit", ttft ? "TTFT" : "TPOT",
-                           absl::ToDoubleMilliseconds(ttft ? choice.cost.ttft : choice.cost.tpot));
-  }
-  const auto percent = [](double share) { return absl::StrFormat("%.0f%%", 100 * share); };
-  if (choice.cost.exchange_share > best.cost.exchange_share + 0.1) {
-    return absl::StrCat("exchanges take ", percent(choice.cost.exchange_share), " of a step");
-  }
-  if (choice.cost.bubble > best.cost.bubble + 0.1) {
-    return absl::StrCat("stages idle ", percent(choice.cost.bubble), " of the time");
-  }
+  std::string plain = WhyItIsBehind(static_cast<const Goal&>(task), choice, best);
+  if (!plain.empty()) return plain;
   const auto sequences = [](const Choice& of) {
     int64_t all = 0;
     for (const cost::Replica& replica : of.replicas) all += replica.sequences;

@@ -365,7 +365,7 @@ TEST(SearchTest, WhatMakesNoSenseIsRefused) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(result.status().message());
   };
-  EXPECT_THAT(refusal(Task(0)), HasSubstr("0 requests at once"));
+  EXPECT_THAT(refusal(Task(-1)), HasSubstr("-1 requests at once"));
   SearchTask task = Task(1);
   task.workload.prompt_tokens = 8192;
   EXPECT_THAT(refusal(task), HasSubstr("do not fit into a context of 8192"));

@@ -61,6 +61,15 @@ plan::v1::Plan ToProto(const plan::Plan& plan) {
   wire.set_deterministic(plan.deterministic);
   wire.set_context_length(plan.context_length);
   for (const std::string& reason : plan.reasons) wire.add_reasons(reason);
+  const plan::Prediction& prediction = plan.prediction;
+  plan::v1::Prediction& to = *wire.mutable_prediction();
+  to.set_prompt_tokens(prediction.prompt_tokens);
+  to.set_output_tokens(prediction.output_tokens);
+  to.set_concurrency(prediction.concurrency);
+  to.set_ttft_ms(absl::ToDoubleMilliseconds(prediction.ttft));
+  to.set_tpot_ms(absl::ToDoubleMilliseconds(prediction.tpot));
+  to.set_output_tokens_per_s(prediction.output_tokens_per_s);
+  to.set_measured(prediction.measured);
   return wire;
 }
 
@@ -84,6 +93,13 @@ absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
   plan.deterministic = wire.deterministic();
   plan.context_length = wire.context_length();
   plan.reasons.assign(wire.reasons().begin(), wire.reasons().end());
+  plan.prediction = {.prompt_tokens = wire.prediction().prompt_tokens(),
+                     .output_tokens = wire.prediction().output_tokens(),
+                     .concurrency = wire.prediction().concurrency(),
+                     .ttft = absl::Milliseconds(wire.prediction().ttft_ms()),
+                     .tpot = absl::Milliseconds(wire.prediction().tpot_ms()),
+                     .output_tokens_per_s = wire.prediction().output_tokens_per_s(),
+                     .measured = wire.prediction().measured()};
   SKEIN_RETURN_IF_ERROR(plan::CheckPlan(plan));
   SKEIN_ASSIGN_OR_RETURN(plan.hop_dtype, ParseDType(wire.hop_dtype()));
   SKEIN_ASSIGN_OR_RETURN(plan.kv_dtype, plan::ParseKvDType(wire.kv_dtype()));

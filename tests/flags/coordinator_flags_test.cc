@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/file.h"
@@ -163,20 +164,29 @@ void MaxNumBatchedTokens() {
   EXPECT_EQ(cluster.Load().steps(), (prompt + kBatchedTokens - 1) / kBatchedTokens);
 }
 
-int MicroBatches(const std::vector<std::string>& flags) {
-  std::vector<std::string> all = {"--layout=pp=2"};
-  all.insert(all.end(), flags.begin(), flags.end());
-  return Serving(all, 2).ServingJob(0).plan().micro_batches();
+// What a plan is made for, and a flag by which it says so.
+struct Goal {
+  const char* flag;
+  const char* value;
+  const char* says;
+};
+constexpr Goal kGoals[] = {
+    {"--prompt-tokens", "100", "at once, of 100 and 256 tokens"},
+    {"--output-tokens", "100", "at once, of 512 and 100 tokens"},
+    {"--concurrency", "3", "with 3 requests at once"},
+    {"--objective", "latency", "Ranked by the time of an answer"},
+    {"--ttft-limit", "1us", "TTFT of at most 1us, which no layout keeps"},
+    {"--tpot-limit", "1us", "TPOT of at most 1us, which no layout keeps"},
+};
+
+// Lines of the table are folded.
+std::string PlanOf(const std::vector<std::string>& flags) {
+  return absl::StrReplaceAll(Serving(flags).ServingJob(0).plan_table(), {{"\n  ", " "}});
 }
 
-// A pipeline of two stages has a third micro-batch where hops take long against reading weights.
-void ReadBandwidth() {
-  EXPECT_EQ(MicroBatches({"--hop=1ms"}), 3);
-  EXPECT_EQ(MicroBatches({"--hop=1ms", "--read-bandwidth=0.01"}), 2);
-}
-void Hop() {
-  EXPECT_EQ(MicroBatches({"--hop=10ms"}), 3);
-  EXPECT_EQ(MicroBatches({"--hop=1us"}), 2);
+void HasGoal(const Goal& goal) {
+  EXPECT_THAT(PlanOf({}), Not(HasSubstr(goal.says)));
+  EXPECT_THAT(PlanOf({absl::StrCat(goal.flag, "=", goal.value)}), HasSubstr(goal.says));
 }
 
 // ---- Requests ----
@@ -242,7 +252,7 @@ void HeartbeatTimeout() {
 }
 
 FlagCases CoordinatorCases() {
-  return {
+  FlagCases cases = {
       HelpCase(kCoordinator, ""),
       VersionCase(kCoordinator),
       {{"", "--model"}, Model},
@@ -258,14 +268,14 @@ FlagCases CoordinatorCases() {
       {{"", "--deterministic"}, Deterministic},
       {{"", "--swap-memory"}, SwapMemory},
       {{"", "--max-num-batched-tokens"}, MaxNumBatchedTokens},
-      {{"", "--read-bandwidth"}, ReadBandwidth},
-      {{"", "--hop"}, Hop},
       {{"", "--max-queue"}, MaxQueue},
       {{"", "--max-retries"}, MaxRetries},
       {{"", "--replica-wait"}, ReplicaWait},
       {{"", "--drain-timeout"}, DrainTimeout},
       {{"", "--heartbeat-timeout"}, HeartbeatTimeout},
   };
+  for (const Goal& goal : kGoals) cases.push_back({{"", goal.flag}, [&goal] { HasGoal(goal); }});
+  return cases;
 }
 
 int Main(int argc, char** argv) {

@@ -71,8 +71,7 @@ struct Planned {
   const char* says;
   const char* others = "--model=checkpoints/bard --ranks=2";
 };
-constexpr char kPipeline[] = "--model=checkpoints/bard --ranks=2 --layout=pp=2 --hop=1ms";
-constexpr char kPipelineOnly[] = "--model=checkpoints/bard --ranks=2 --layout=pp=2";
+constexpr char kPipeline[] = "--model=checkpoints/bard --ranks=2 --layout=pp=2";
 constexpr Planned kPlanned[] = {
     {"--ranks", "3", "for a job of 3 ranks", "--model=checkpoints/bard"},
     {"--layout", "pp=2", "plan tp=1,pp=2,dp=1"},
@@ -80,12 +79,10 @@ constexpr Planned kPlanned[] = {
     {"--max-num-seqs", "3", "- 3 sequences at once"},
     {"--kv-memory", "16MiB", "16.0 MiB per rank, as asked"},
     {"--kv-dtype", "bf16", "  32.0 MiB\n"},
-    {"--hop-dtype", "f16", "activations in f16", kPipelineOnly},
+    {"--hop-dtype", "f16", "activations in f16", kPipeline},
     {"--deterministic", "true", "- deterministic: "},
     {"--swap-memory", "16MiB", "and 256 to swap to"},
     {"--max-num-batched-tokens", "64", "- steps of at most 64 tokens"},
-    {"--read-bandwidth", "0.01", "2 micro-batches of decodes", kPipeline},
-    {"--hop", "10ms", "3 micro-batches of decodes", kPipelineOnly},
 };
 
 void ChangesPlan(const Planned& c) {

@@ -413,6 +413,47 @@ void BenchDeviceComm(const std::string& command) {
   EXPECT_TRUE(BenchOnRanks(2, command, "--device=cpu --device-comm=nccl").ok());
 }
 
+// ---- worker probe ----
+
+void ProbeDevice() {
+  EXPECT_THAT(Run(WorkerWith("lacking"), "probe --device=cuda").err,
+              HasSubstr("libskein_absent.so"));
+  EXPECT_THAT(Run(WorkerWith("library"), "probe").err, HasSubstr("fake GPU 0 has no kernels"));
+}
+
+void ProbeDeviceComm() {
+  EXPECT_THAT(Run(kWorker, "probe --device-comm=mpi").err,
+              HasSubstr("--device-comm: must be auto, nccl, peers or host, not 'mpi'"));
+}
+
+// Of two ranks of this host, whose figures are all there, and some 5 s away at most.
+void ProbeJson() {
+  const std::string file = NewPath("probe.json");
+  const Outcome outcome =
+      Run("tests/mpi/mpirun.sh", absl::StrCat("2 ", kWorker, " probe --device=cpu --json=", file));
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("measured in "));
+  const json report = json::parse(ReadFileOrEmpty(file), nullptr, /*allow_exceptions=*/false);
+  ASSERT_EQ(report["hosts"].size(), 1);
+  const json& host = report["hosts"][0];
+  EXPECT_EQ(host["core_rates"]["origin"], "measured");
+  EXPECT_GE(host["core_rates"]["reads"].size(), 3);
+  EXPECT_GE(host["core_rates"]["products"].size(), 12);
+  EXPECT_EQ(host["links"][0]["path"], "X");
+  EXPECT_EQ(host["exchanges"].size(), 3);
+  // The same without the file.
+  EXPECT_TRUE(json::accept(Run(kWorker, "probe --device=cpu").out));
+  EXPECT_THAT(Run(kWorker, "probe --device=cpu --json=/nowhere/probe.json").err,
+              HasSubstr("--json: "));
+}
+
+FlagCases ProbeCases() {
+  return {HelpCase(kWorker, "probe"),
+          {{"probe", "--device"}, ProbeDevice},
+          {{"probe", "--device-comm"}, ProbeDeviceComm},
+          {{"probe", "--json"}, ProbeJson}};
+}
+
 FlagCases BenchCases() {
   FlagCases cases = {
       HelpCase(kWorker, "bench"),
@@ -469,7 +510,7 @@ FlagCases WorkerCases() {
 
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  RegisterFlagTests(kWorker, Concatenated({WorkerCases(), BenchCases()}));
+  RegisterFlagTests(kWorker, Concatenated({WorkerCases(), BenchCases(), ProbeCases()}));
   return RUN_ALL_TESTS();
 }
 

@@ -1,0 +1,107 @@
+#include "parallel/planner/predict_plan.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "kernels/ops/sizes.h"
+#include "parallel/planner/kv_bytes.h"
+#include "parallel/planner/placement.h"
+
+namespace skein::plan {
+namespace {
+
+// A rank's place among those of its node.
+int32_t LocalRank(const topology::Machine& machine, int32_t rank) {
+  const auto* const begin = machine.devices.data();
+  return static_cast<int32_t>(std::count_if(begin, begin + rank, [&](const auto& device) {
+    return device.node == machine.devices[rank].node;
+  }));
+}
+
+// Of the requests at once, those that a replica has.
+int64_t SequencesOf(const Layout& layout, const cost::Workload& workload, int32_t dp_rank) {
+  return (workload.concurrency + layout.dp_size - 1 - dp_rank) / layout.dp_size;
+}
+
+int32_t RanksOfNode(const topology::Machine& machine, int32_t node) {
+  return static_cast<int32_t>(
+      std::count_if(machine.devices.begin(), machine.devices.end(),
+                    [&](const auto& device) { return device.node == node; }));
+}
+
+}  // namespace
+
+cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::Topology& topology,
+                            const model::ModelConfig& model, const Plan& plan, int32_t dp_rank,
+                            const cost::Workload& workload) {
+  const Layout& layout = plan.layout;
+  const int64_t share = SequencesOf(layout, workload, dp_rank);
+  const int64_t tokens = workload.prompt_tokens + workload.output_tokens;
+  const int64_t each = (tokens + plan.page_size - 1) / plan.page_size;
+  const int64_t most =
+      std::min<int64_t>(plan.max_num_seqs, std::max<int64_t>(1, plan.pages / each));
+  cost::Replica replica;
+  replica.sequences = static_cast<int32_t>(std::clamp<int64_t>(share, 1, most));
+  replica.micro_batches = std::min(plan.micro_batches, replica.sequences);
+  replica.max_micro_batch_rows = plan.max_micro_batch_rows;
+  const DeviceKind kind = machine.devices.front().kind;
+  replica.activations = kernels::ActivationDType(kind, model.dtype);
+  replica.kv_bytes_per_value = KvBytesPerValue(plan.kv_dtype, model.head_dim);
+  for (int32_t pp_rank = 0; pp_rank < layout.pp_size; ++pp_rank) {
+    cost::Stage& stage = replica.stages.emplace_back();
+    for (int32_t tp_rank = 0; tp_rank < layout.tp_size; ++tp_rank) {
+      const RankPlan& rank = plan.ranks[plan.RankOf(dp_rank, pp_rank, tp_rank)];
+      const int32_t node = machine.devices[rank.rank].node;
+      stage.layers = rank.layers;
+      stage.sites.push_back({node, kind == DeviceKind::kCpu ? -1 : LocalRank(machine, rank.rank)});
+      if (kind == DeviceKind::kCpu) {
+        stage.share =
+            cost::ShareOfCores(topology.hosts[node].cores, rank.threads,
+                               cost::ActiveRanks(RanksOfNode(machine, node), layout.tp_size,
+                                                 layout.pp_size, replica.sequences));
+      }
+    }
+  }
+  return replica;
+}
+
+absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
+                                     const topology::Topology& topology,
+                                     const model::ModelConfig& model, const Plan& plan,
+                                     const cost::Workload& workload) {
+  Standing standing{.layout = plan.layout};
+  for (int32_t dp_rank = 0; dp_rank < plan.layout.dp_size; ++dp_rank) {
+    if (SequencesOf(plan.layout, workload, dp_rank) == 0) break;  // it idles, and all behind it
+    const cost::Replica replica = ReplicaOfPlan(machine, topology, model, plan, dp_rank, workload);
+    SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
+                           cost::PredictReplica(topology, model, replica, workload));
+    standing.output_tokens_per_s += cost.output_tokens_per_s;
+    const absl::Duration ttft = std::max(standing.cost.ttft, cost.ttft);
+    if (dp_rank == 0 || cost.tpot > standing.cost.tpot) standing.cost = cost;
+    standing.cost.ttft = ttft;
+    for (const cost::Stage& stage : replica.stages) {
+      standing.leaves_island |= !IsIsland(topology, stage.sites);
+    }
+  }
+  return standing;
+}
+
+Prediction PredictionOf(const topology::Topology& topology, const Standing& standing,
+                        const cost::Workload& workload) {
+  const bool measured =
+      std::all_of(topology.hosts.begin(), topology.hosts.end(), [](const topology::Host& host) {
+        const auto& gpus = host.interconnect.gpus;
+        const topology::DeviceRates& rates = gpus.empty() ? host.core_rates : gpus.front().rates;
+        return rates.origin == topology::Origin::kMeasured;
+      });
+  return {.prompt_tokens = workload.prompt_tokens,
+          .output_tokens = workload.output_tokens,
+          .concurrency = workload.concurrency,
+          .ttft = standing.cost.ttft,
+          .tpot = standing.cost.tpot,
+          .output_tokens_per_s = standing.output_tokens_per_s,
+          .measured = measured};
+}
+
+}  // namespace skein::plan

@@ -1,0 +1,32 @@
+// What a plan of a job will do, by the cost model. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "model/config/model_config.h"
+#include "parallel/cost/replica_cost.h"
+#include "parallel/plan/plan.h"
+#include "parallel/planner/goal.h"
+#include "topology/machine.h"
+#include "topology/topology.h"
+
+namespace skein::plan {
+
+// A replica of a plan as the cost model sees it; `topology` is TopologyOf(machine). Requests are
+// spread evenly over replicas; one runs as many at once as its limits and pages allow.
+cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::Topology& topology,
+                            const model::ModelConfig& model, const Plan& plan, int32_t dp_rank,
+                            const cost::Workload& workload);
+
+// Errors are PredictReplica's.
+absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
+                                     const topology::Topology& topology,
+                                     const model::ModelConfig& model, const Plan& plan,
+                                     const cost::Workload& workload);
+
+// As a plan holds it.
+Prediction PredictionOf(const topology::Topology& topology, const Standing& standing,
+                        const cost::Workload& workload);
+
+}  // namespace skein::plan
