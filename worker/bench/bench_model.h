@@ -39,7 +39,7 @@ struct StepCost {
 };
 
 struct BenchModelOptions {
-  std::string model;           // a folder, or synthetic:NAME
+  std::string model;  // a folder, or synthetic:NAME
   // Random weights of this shape instead.
   std::optional<model::ModelConfig> config;
   int32_t sequences = 1;       // at once
