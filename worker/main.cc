@@ -23,6 +23,7 @@
 #include "worker/device.h"
 #include "worker/device_comm.h"
 #include "worker/job_identity.h"
+#include "worker/probe/job_topology.h"
 #include "worker/probe/probe_command.h"
 #include "worker/rank.h"
 
@@ -38,6 +39,7 @@ Examples:
 Environment:
   SKEIN_JOB_ID, SKEIN_JOB_SECRET   set by who starts the job and asks the coordinator for it; both or
                                    neither (random ones); the secret has 16 to 256 bytes
+  SKEIN_NO_PROBE                   as --no-probe
   SKEIN_JOB_SLOT                   with them: jobs that follow one another; a rank first kills what
                                    another job of its slot has left on its host
 )";
@@ -130,18 +132,27 @@ int main(int argc, char** argv) {
       "its job, named by the coordinator; 1s or more",
       kLeastStepTimeout)
       ->default_str("10 times what the step should take, at least 30s");
+  bool probe = getenv("SKEIN_NO_PROBE") == nullptr;
+  app.add_flag("--probe,!--no-probe", probe,
+               "before the rank attaches, measure what its host does in a second, for plans, where "
+               "that was not measured before and nobody serves there (default, unless "
+               "SKEIN_NO_PROBE is set); off: plans go by what was measured before, or by "
+               "assumptions");
   skein::worker::AddProfile(app, options.profile_steps);
   app.add_flag("--overlap,!--no-overlap", options.overlap,
                "plan and send the next step while one runs (default); off: for comparison");
   skein::AddLogLevel(app, options.log_level);
 
   const skein::worker::BenchCommand bench(app);
-  const skein::worker::ProbeCommand probe(app);
+  const skein::worker::ProbeCommand probe_command(app);
 
   if (const std::optional<int> code = skein::ParseCommandLine(app, argc, argv)) return *code;
-  if (probe.parsed()) {
+  const std::string folder = skein::CacheFolder(getenv("XDG_CACHE_HOME"), getenv("HOME"));
+  if (probe_command.parsed()) {
     SetNcclEnvironment();
-    return probe.Run(skein::CacheFolder(getenv("XDG_CACHE_HOME"), getenv("HOME")));
+    return probe_command.Run(folder);
   }
+  options.probing = probe ? skein::worker::Probing::kWhenNew : skein::worker::Probing::kNever;
+  options.probe_folder = folder;
   return bench.parsed() ? bench.Run(getenv("OMPI_COMM_WORLD_SIZE") != nullptr) : JobMain(options);
 }

@@ -43,6 +43,8 @@
 #include "worker/job_identity.h"
 #include "worker/lack_of_memory.h"
 #include "worker/model_shard.h"
+#include "worker/probe/device_lock.h"
+#include "worker/probe/job_topology.h"
 #include "worker/rank_groups.h"
 #include "worker/rpc/attachment.h"
 
@@ -100,18 +102,22 @@ class Rank {
     why_not_nccl_ = AgreeOnNccl(mpi_.world(), options_.device_comm, device);
     device.device.nccl = why_not_nccl_.ok() && why_not_nccl_->empty() && mpi_.size() > 1;
     device.device.peers = device.device.nccl && options_.device_comm != DeviceComm::kNccl;
+    SKEIN_ASSIGN_OR_RETURN(JobTopology found, FindTopology(device));
+    node.cores = found.topology.hosts.front().cores;
     attachment_ = std::make_unique<Attachment>(
-        AttachmentOptions{.coordinator = options_.coordinator,
-                          .job = job,
-                          .rank = mpi_.rank(),
-                          .job_size = mpi_.size(),
-                          .node = node,
-                          .device = device.device,
-                          .layout = options_.layout,
-                          .tracker = &tracker_,
-                          .beats = &beats_,
-                          .orphan_timeout = options_.orphan_timeout,
-                          .announces = mpi_.local_rank() == 0},
+        AttachmentOptions{
+            .coordinator = options_.coordinator,
+            .job = job,
+            .rank = mpi_.rank(),
+            .job_size = mpi_.size(),
+            .node = node,
+            .device = device.device,
+            .layout = options_.layout,
+            .told = mpi_.local_rank() == 0 ? std::optional(found.topology) : std::nullopt,
+            .tracker = &tracker_,
+            .beats = &beats_,
+            .orphan_timeout = options_.orphan_timeout,
+            .announces = mpi_.local_rank() == 0},
         &inbox_, [this](const absl::Status& why, int code) { OnEnd(why, code); });
     absl::StatusOr<plan::Plan> plan = attachment_->WaitForPlan();
     if (absl::IsCancelled(plan.status())) return absl::OkStatus();  // drained before it began
@@ -120,6 +126,23 @@ class Rank {
   }
 
  private:
+  // A call of all ranks.
+  absl::StatusOr<JobTopology> FindTopology(RankDevice& device) {
+    SKEIN_ASSIGN_OR_RETURN(JobTopology found,
+                           FindJobTopology(mpi_, {.device = device,
+                                                  .device_comm = options_.device_comm,
+                                                  .probing = options_.probing,
+                                                  .folder = options_.probe_folder}));
+    lock_ = std::move(found.lock);
+    if (mpi_.local_rank() == 0) spdlog::info("figures of this host: {}", found.says);
+    if (!found.measured || device.device.kind == DeviceKind::kCpu) return found;
+    // Libraries that were opened for it have taken memory.
+    SKEIN_ASSIGN_OR_RETURN(const RankDevice now,
+                           FindDevice(mpi_, options_.device, options_.oversubscribe_devices));
+    device.device.memory_bytes = now.device.memory_bytes;
+    return found;
+  }
+
   // A GPU's rank reads and draws with several threads, and waits with others.
   void LeaveOneCore() const {
     if (!options_.bound_by_default || topology::AffinityCores().value_or(0) != 1) return;
@@ -354,6 +377,7 @@ class Rank {
   std::string host_;
   int gpu_ = 0;
   std::string uuid_;  // the GPU's
+  DeviceLock lock_;   // nobody measures meanwhile
   absl::StatusOr<std::string> why_not_nccl_ = "";
   Inbox inbox_;
   comm::OperationTracker tracker_;

@@ -15,6 +15,7 @@
 #include "parallel/plan/plan.h"
 #include "worker/device_comm.h"
 #include "worker/job_identity.h"
+#include "worker/probe/job_topology.h"
 
 namespace skein::worker {
 
@@ -27,7 +28,10 @@ struct RankOptions {
   DeviceComm device_comm = DeviceComm::kAuto;
   // mpirun has bound this process without being asked how: a lone rank to one core.
   bool bound_by_default = false;
-  std::string backend = "cpu";     // on CPUs; or "reference"
+  std::string backend = "cpu";  // on CPUs; or "reference"
+  // Before the rank attaches, what its host does in a second (probe/job_topology.h).
+  Probing probing = Probing::kNever;
+  std::string probe_folder;        // where that is kept; empty: nowhere
   plan::LayoutRequest layout;      // of this job, the same on all ranks; empty: the coordinator's
   std::optional<JobIdentity> job;  // of rank 0 counts; nothing: a random one
   absl::Duration orphan_timeout = absl::Seconds(60);

@@ -142,7 +142,7 @@ Rank* Cluster::FindLive(RankId id, Job** job) {
 void Cluster::PlanAndLoad(Job& job) {
   std::vector<topology::RankReport> reports;
   for (const auto& [number, rank] : job.ranks) {
-    reports.push_back({rank.hello.node, rank.hello.device});
+    reports.push_back({rank.hello.node, rank.hello.device, rank.hello.told});
   }
   plan::Constraints constraints = options_.constraints;
   if (job.layout != plan::LayoutRequest()) constraints.layout = job.layout;

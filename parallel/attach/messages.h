@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
 #include "parallel/comm/progress.h"
 #include "parallel/plan/plan.h"
 #include "topology/machine.h"
+#include "topology/topology.h"
 
 namespace skein::attach {
 
@@ -26,6 +28,8 @@ struct Hello {
   topology::Node node;
   topology::Device device;
   plan::LayoutRequest layout;  // the job's; nothing asked: the coordinator's
+  // Of one rank of each host: that host alone, as it was found and measured; RankReport's.
+  std::optional<topology::Topology> told = std::nullopt;
 };
 
 // The rank's shard is loaded. The coordinator compares digests between replicas.

@@ -10,8 +10,10 @@
 #include "absl/time/time.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 #include "parallel/comm/call.h"
 #include "parallel/plan/plan.h"
+#include "proto/convert/machines.h"
 #include "proto/convert/topology.h"
 
 namespace skein::convert {
@@ -89,6 +91,7 @@ wire::Hello ToProto(const attach::Hello& hello) {
   *out.mutable_node() = ToProto(hello.node);
   *out.mutable_device() = ToProto(hello.device);
   out.set_layout(hello.layout.ToString());
+  if (hello.told) *out.mutable_told() = ToProto(*hello.told);
   return out;
 }
 
@@ -108,6 +111,14 @@ absl::StatusOr<attach::Hello> FromProto(const wire::Hello& hello) {
   SKEIN_ASSIGN_OR_RETURN(const std::string device, Name("device: name", hello.device().name()));
   SKEIN_ASSIGN_OR_RETURN(out.device, FromProto(hello.device()));
   out.device.name = device;
+  if (!hello.has_told()) return out;
+  absl::StatusOr<topology::Topology> told = FromProto(hello.told());
+  if (!told.ok()) return Annotate(told.status(), "told");
+  if (told->hosts.size() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("told: ", told->hosts.size(), " hosts; a rank tells of its own alone"));
+  }
+  out.told = *std::move(told);
   return out;
 }
 

@@ -1,5 +1,6 @@
 // What each flag of the worker, and of `worker bench`, does.
 #include <signal.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/file.h"
@@ -488,6 +490,30 @@ FlagCases BenchCases() {
   return cases;
 }
 
+// What the plan says of its figures, and the rank of when they were measured.
+std::string FiguresWith(const std::string& cache, const std::vector<std::string>& flags) {
+  unsetenv("SKEIN_NO_PROBE");
+  setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  Serving cluster(flags);
+  const std::string plan = cluster.ServingJob(0).plan_table();
+  const std::string log = cluster.job().Output();
+  setenv("SKEIN_NO_PROBE", "1", 1);
+  unsetenv("XDG_CACHE_HOME");
+  std::string how = "never";
+  if (absl::StrContains(log, "host: measured in ")) how = "now";
+  if (absl::StrContains(log, "host: as they were measured ")) how = "before";
+  return absl::StrCat(how, absl::StrContains(plan, "that were measured") ? "" : ", assumed");
+}
+
+void Probe() {
+  const std::string cache = NewPath("cache");
+  EXPECT_EQ(FiguresWith(cache, {"--no-probe"}), "never, assumed");
+  EXPECT_EQ(FiguresWith(cache, {}), "now");
+  EXPECT_EQ(FiguresWith(cache, {}), "before");
+  EXPECT_EQ(FiguresWith(cache, {"--no-probe"}), "before");
+  EXPECT_EQ(FiguresWith(NewPath("cache"), {"--probe"}), "now");
+}
+
 FlagCases WorkerCases() {
   return {
       HelpCase(kWorker, ""),
@@ -499,6 +525,8 @@ FlagCases WorkerCases() {
       {{"", "--device-comm"}, DeviceComm},
       {{"", "--backend"}, Backend},
       {{"", "--layout"}, Layout},
+      {{"", "--probe"}, Probe},
+      {{"", "--no-probe"}, Probe},
       {{"", "--profile"}, Profile},
       {{"", "--orphan-timeout"}, OrphanTimeout},
       {{"", "--step-timeout"}, StepTimeout},

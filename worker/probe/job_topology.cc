@@ -210,6 +210,7 @@ class Finder {
       found_.says = absl::StrCat("assumed, since measuring failed: ", failed);
       return absl::OkStatus();
     }
+    found_.measured = true;
     found_.says = absl::StrFormat("measured in %.1f s", absl::ToDoubleSeconds(absl::Now() - begin));
     if (options_.folder.empty() || mpi_.local_rank() != 0) return absl::OkStatus();
     const absl::Status kept = Keep(options_.folder, key, found_.topology);

@@ -35,9 +35,10 @@ struct JobTopology {
   // This rank's host alone, without GPUs where ranks compute on cores, else with its ranks' GPUs in
   // the order of the ranks.
   topology::Topology topology;
-  int threads = 1;   // of each rank of the host, on CPUs
-  std::string says;  // where the figures come from, for the log
-  DeviceLock lock;   // of who serves; while it is there, nobody measures this device
+  int threads = 1;        // of each rank of the host, on CPUs
+  bool measured = false;  // now, on all ranks
+  std::string says;       // where the figures come from, for the log
+  DeviceLock lock;        // of who serves; while it is there, nobody measures this device
 };
 
 // A call of all ranks. It measures, where it is to, unless somebody serves on one of the devices or

@@ -55,7 +55,8 @@ attach::Hello HelloOf(const AttachmentOptions& options) {
           .pid = getpid(),
           .node = options.node,
           .device = options.device,
-          .layout = options.layout};
+          .layout = options.layout,
+          .told = options.told};
 }
 
 attach::Heartbeat HeartbeatOf(const AttachmentOptions& options, const Inbox& inbox) {

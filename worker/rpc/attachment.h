@@ -23,6 +23,7 @@
 #include "parallel/plan/plan.h"
 #include "serving/request.h"
 #include "topology/machine.h"
+#include "topology/topology.h"
 #include "worker/engine/inbox.h"
 #include "worker/engine/step_report.h"
 #include "worker/engine/thread_beats.h"
@@ -38,6 +39,7 @@ struct AttachmentOptions {
   topology::Node node;
   topology::Device device;
   plan::LayoutRequest layout;  // the job's; empty: the coordinator's
+  std::optional<topology::Topology> told = std::nullopt;  // attach::Hello's
   // Heartbeats tell what these hold; both outlive the attachment and may be null.
   const comm::OperationTracker* tracker = nullptr;
   const ThreadBeats* beats = nullptr;
