@@ -38,7 +38,7 @@ struct AttachmentOptions {
   int32_t job_size = 1;
   topology::Node node;
   topology::Device device;
-  plan::LayoutRequest layout;  // the job's; empty: the coordinator's
+  plan::LayoutRequest layout;                             // the job's; empty: the coordinator's
   std::optional<topology::Topology> told = std::nullopt;  // attach::Hello's
   // Heartbeats tell what these hold; both outlive the attachment and may be null.
   const comm::OperationTracker* tracker = nullptr;
