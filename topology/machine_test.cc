@@ -41,6 +41,46 @@ TEST(MachineFromRanks, KeepsEveryRanksDevice) {
   EXPECT_EQ(machine.devices[1].node, 1);
 }
 
+Topology Told(const std::string& name, double bytes_per_s) {
+  Topology told{.hosts = {{.name = name, .cores = 1, .memory_bytes = 1}}};
+  told.hosts[0].core_rates.reads = {{1 << 20, bytes_per_s, bytes_per_s}};
+  told.hosts[0].core_rates.origin = Origin::kMeasured;
+  return told;
+}
+
+TEST(TopologyOf, WhatRanksToldStaysWithTheNodesOfNow) {
+  RankReport first{{"a", 4, 90}, {}, Told("sometime-else", 5)};
+  first.told->fabric.link = {.bytes_per_s = 3e9};
+  RankReport third{{"b", 2, 50}, {}, Told("b", 7)};
+  third.told->fabric.link = {.bytes_per_s = 2e9};
+  const Topology topology = TopologyOf(MachineFromRanks({first, {{"a", 4, 80}, {}}, third}));
+  ASSERT_EQ(topology.hosts.size(), 2u);
+  EXPECT_EQ(topology.hosts[0].name, "a");
+  EXPECT_EQ(topology.hosts[0].cores, 4);
+  EXPECT_EQ(topology.hosts[0].memory_bytes, 80);
+  EXPECT_EQ(topology.hosts[0].core_rates.reads[0].alone_bytes_per_s, 5);
+  EXPECT_EQ(topology.hosts[1].core_rates.reads[0].alone_bytes_per_s, 7);
+  EXPECT_EQ(topology.fabric.link.bytes_per_s, 2e9);  // the slower one
+  EXPECT_TRUE(CheckTopology(topology).ok());
+}
+
+TEST(TopologyOf, WhatNobodyToldIsAssumed) {
+  const RankReport cpu{{"a", 4, 90}, {}};
+  const Topology cores = TopologyOf(MachineFromRanks({cpu, {{"b", 4, 90}, {}}}));
+  EXPECT_EQ(cores.hosts[1].core_rates.origin, Origin::kModelled);
+  EXPECT_FALSE(cores.hosts[1].core_rates.reads.empty());
+  EXPECT_GT(cores.fabric.link.bytes_per_s, 0);
+  EXPECT_TRUE(CheckTopology(cores).ok());
+
+  const Device h200{.kind = DeviceKind::kCuda, .name = "NVIDIA H200", .memory_bytes = 100};
+  RankReport gpu{{"a", 4, 90}, h200, Told("a", 5)};  // which tells of no GPUs
+  const Topology gpus = TopologyOf(MachineFromRanks({gpu, {{"a", 4, 90}, h200}}));
+  ASSERT_EQ(gpus.hosts[0].interconnect.gpus.size(), 2u);
+  EXPECT_EQ(gpus.hosts[0].interconnect.gpus[1].memory_bytes, 100);
+  EXPECT_EQ(gpus.hosts[0].interconnect.gpus[1].rates.reads[0].alone_bytes_per_s, 4800e9);
+  EXPECT_TRUE(CheckTopology(gpus).ok());
+}
+
 TEST(MachineFromRanks, NoRanksAreNoMachine) { EXPECT_EQ(MachineFromRanks({}), Machine{}); }
 
 }  // namespace

@@ -133,11 +133,13 @@ int main(int argc, char** argv) {
       kLeastStepTimeout)
       ->default_str("10 times what the step should take, at least 30s");
   bool probe = getenv("SKEIN_NO_PROBE") == nullptr;
-  app.add_flag("--probe,!--no-probe", probe,
-               "before the rank attaches, measure what its host does in a second, for plans, where "
-               "that was not measured before and nobody serves there (default, unless "
-               "SKEIN_NO_PROBE is set); off: plans go by what was measured before, or by "
-               "assumptions");
+  const CLI::Option* const probe_flag = app.add_flag(
+      "--probe,!--no-probe", probe,
+      "before the rank attaches, measure what its host does in a second, for plans, where that was "
+      "not measured before and nobody serves there (default for CPUs, unless SKEIN_NO_PROBE is "
+      "set; "
+      "GPUs are measured where this is given, or by `worker probe`); off: plans go by what was "
+      "measured before, or by assumptions");
   skein::worker::AddProfile(app, options.profile_steps);
   app.add_flag("--overlap,!--no-overlap", options.overlap,
                "plan and send the next step while one runs (default); off: for comparison");
@@ -153,6 +155,7 @@ int main(int argc, char** argv) {
     return probe_command.Run(folder);
   }
   options.probing = probe ? skein::worker::Probing::kWhenNew : skein::worker::Probing::kNever;
+  options.probe_gpus = probe_flag->count() > 0;
   options.probe_folder = folder;
   return bench.parsed() ? bench.Run(getenv("OMPI_COMM_WORLD_SIZE") != nullptr) : JobMain(options);
 }

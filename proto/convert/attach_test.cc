@@ -89,6 +89,30 @@ TEST(HelloTest, EveryFieldOfTheWireIsRead) {
   EXPECT_EQ(got.layout, want.layout);
 }
 
+TEST(HelloTest, ARankTellsOfItsHostAlone) {
+  EXPECT_FALSE(ToProto(PlainHello()).has_told());
+  SKEIN_ASSERT_OK_AND_ASSIGN(const attach::Hello silent, FromProto(WireHello()));
+  EXPECT_FALSE(silent.told.has_value());
+
+  attach::Hello hello = PlainHello();
+  hello.told = {.hosts = {{.name = "node7", .cores = 64}}};
+  hello.told->hosts[0].core_rates.reads = {{1 << 20, 2e10, 1e10}};
+  hello.told->fabric.link.bytes_per_s = 1e9;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const attach::Hello back, FromProto(ToProto(hello)));
+  ASSERT_TRUE(back.told.has_value());
+  EXPECT_EQ(*back.told, *hello.told);
+
+  wire::Hello two = ToProto(hello);
+  *two.mutable_told()->add_hosts() = two.told().hosts(0);
+  two.mutable_told()->mutable_hosts(1)->set_name("node8");
+  EXPECT_THAT(FromProto(two).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("told: 2 hosts")));
+  wire::Hello senseless = ToProto(hello);
+  senseless.mutable_told()->mutable_hosts(0)->set_cores(-1);
+  EXPECT_THAT(FromProto(senseless).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("told: ")));
+}
+
 TEST(HelloTest, NothingAskedIsAnEmptyLayout) {
   attach::Hello hello = PlainHello();
   hello.layout = {};

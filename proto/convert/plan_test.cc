@@ -50,6 +50,13 @@ plan::Plan DistinctPlan() {
   plan.deterministic = true;
   plan.context_length = 1900;
   plan.reasons = {"first", "second"};
+  plan.prediction = {.prompt_tokens = 300,
+                     .output_tokens = 200,
+                     .concurrency = 12,
+                     .ttft = absl::Milliseconds(41),
+                     .tpot = absl::Milliseconds(5),
+                     .output_tokens_per_s = 2345,
+                     .measured = true};
   return plan;
 }
 

@@ -144,5 +144,30 @@ TEST(PresetsTest, NodesAndFabrics) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(PresetsTest, WhatNobodyMeasuredIsAssumed) {
+  Topology topology = *MakePreset("pcie-4");
+  Host& host = topology.hosts[0];
+  const Interconnect of = host.interconnect;
+  host.links.clear();
+  for (Gpu& gpu : host.interconnect.gpus) gpu.rates = {};
+  host.interconnect.gpus[1].rates.reads = {{1, 2, 3}};
+  AssumeFigures(topology);
+  EXPECT_EQ(host.interconnect.gpus[0].rates, of.gpus[0].rates);  // of its name
+  EXPECT_EQ(host.interconnect.gpus[1].rates.reads, (std::vector<ReadRate>{{1, 2, 3}}));
+  EXPECT_FALSE(host.links.empty());
+  // Of a name that nobody knows: something.
+  for (Gpu& gpu : host.interconnect.gpus) gpu = {.name = gpu.name, .model = "a card"};
+  AssumeFigures(topology);
+  EXPECT_FALSE(host.interconnect.gpus[0].rates.reads.empty());
+  SKEIN_EXPECT_OK(CheckTopology(topology));
+  // Cores keep what was measured of them.
+  Topology cores{.hosts = {{.name = "a", .cores = 2}, {.name = "b", .cores = 2}}};
+  cores.hosts[0].links = {{Path::kSelf, {.bytes_per_s = 7}}};
+  AssumeFigures(cores);
+  EXPECT_EQ(cores.hosts[0].links[0].second.bytes_per_s, 7);
+  EXPECT_EQ(cores.hosts[0].core_rates, cores.hosts[1].core_rates);
+  SKEIN_EXPECT_OK(CheckTopology(cores));
+}
+
 }  // namespace
 }  // namespace skein::topology

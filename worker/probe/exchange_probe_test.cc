@@ -1,0 +1,61 @@
+#include "worker/probe/exchange_probe.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "tests/mpi/mpi_test_main.h"
+
+namespace skein::worker {
+namespace {
+
+using topology::Exchange;
+using topology::ExchangeCurve;
+
+// Each group size that divides the ranks has a curve of sums and one of gathers, on every rank; two
+// ranks next to each other have a way, and a rank that is left over waits for them.
+TEST(ExchangeProbeTest, MeasuresEachGroup) {
+  comm::MpiRuntime& mpi = comm::TestRuntime();
+  const absl::Time begin = absl::Now();
+  std::vector<std::string> said;
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      const ProbedExchanges probed,
+      ProbeExchanges(mpi, {.progress = [&](auto what) { said.emplace_back(what); }}));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
+  EXPECT_FALSE(said.empty());
+  std::vector<int> sums, gathers, hops;
+  for (const ExchangeCurve& curve : probed.curves) {
+    EXPECT_FALSE(curve.across);
+    ASSERT_GE(curve.times.size(), 3u);
+    for (size_t i = 1; i < curve.times.size(); ++i) {
+      EXPECT_GT(curve.times[i].bytes, curve.times[i - 1].bytes);
+      EXPECT_GE(curve.times[i].time, curve.times[i - 1].time);
+    }
+    (curve.exchange == Exchange::kAllReduce   ? sums
+     : curve.exchange == Exchange::kAllGather ? gathers
+                                              : hops)
+        .push_back(curve.ranks);
+    if (curve.exchange != Exchange::kSendReceive && mpi.rank() != 0) continue;
+    EXPECT_GT(curve.times.back().time, absl::ZeroDuration());
+    EXPECT_LT(curve.times.back().time, absl::Seconds(1));
+  }
+  std::vector<int> sizes;
+  for (int size = 2; size <= mpi.size(); ++size) {
+    if (mpi.size() % size == 0) sizes.push_back(size);
+  }
+  EXPECT_EQ(sums, sizes);
+  EXPECT_EQ(gathers, sizes);
+  EXPECT_EQ(hops, std::vector<int>{2});
+  ASSERT_FALSE(probed.pairs.empty());
+  for (const PairRate& pair : probed.pairs) {
+    EXPECT_LT(pair.first, pair.second);
+    EXPECT_GT(pair.rate.bytes_per_s, 0);
+    EXPECT_GT(pair.rate.latency, absl::ZeroDuration());
+  }
+}
+
+}  // namespace
+}  // namespace skein::worker

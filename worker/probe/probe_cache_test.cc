@@ -1,0 +1,91 @@
+#include "worker/probe/probe_cache.h"
+
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "topology/presets/presets.h"
+
+namespace skein::worker {
+namespace {
+
+topology::Topology Measured() {
+  topology::Topology topology = *topology::MakePreset("pcie-4");
+  topology::Host& host = topology.hosts[0];
+  host.core_rates.reads = {{1 << 20, 2e10, 1e10}};
+  host.core_rates.origin = topology::Origin::kMeasured;
+  host.exchanges = {{topology::Exchange::kAllReduce, 2, false, {{1024, absl::Microseconds(3)}}}};
+  for (size_t i = 0; i < host.interconnect.gpus.size(); ++i) {
+    host.interconnect.gpus[i].bus_id = absl::StrCat("0000:0", i, ":00.0");
+  }
+  host.interconnect.gpus[1].to_host.bytes_per_s = 5e10;
+  topology.fabric.link.bytes_per_s = 1e9;
+  return topology;
+}
+
+class ProbeCacheTest : public ::testing::Test {
+ protected:
+  // Made by the first that is kept.
+  const std::string folder_ =
+      absl::StrCat(::testing::TempDir(), "/",
+                   ::testing::UnitTest::GetInstance()->current_test_info()->name(), "/a/b");
+};
+
+TEST_F(ProbeCacheTest, KeepsByKey) {
+  EXPECT_FALSE(ReadKept(folder_, "this host").has_value());
+  SKEIN_ASSERT_OK(Keep(folder_, "this host", Measured()));
+  EXPECT_FALSE(ReadKept(folder_, "another host").has_value());
+  const auto kept = ReadKept(folder_, "this host");
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_EQ(kept->hosts, Measured().hosts);
+  // The newest counts, and no draft is left.
+  topology::Topology newer = Measured();
+  newer.hosts[0].exchanges.clear();
+  SKEIN_ASSERT_OK(Keep(folder_, "this host", newer));
+  EXPECT_TRUE(ReadKept(folder_, "this host")->hosts[0].exchanges.empty());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(ProbeCacheTest, WhatIsGarbledOrOfAnotherKeyIsNothing) {
+  SKEIN_ASSERT_OK(Keep(folder_, "this host", Measured()));
+  const std::string path = std::filesystem::directory_iterator(folder_)->path().string();
+  const std::string text = *ReadFile(path, 1 << 20);
+  SKEIN_ASSERT_OK(WriteFile(path, text.substr(0, text.size() / 2)));
+  EXPECT_FALSE(ReadKept(folder_, "this host").has_value());
+  std::string other = text;
+  other.replace(other.find("this host"), 9, "that host");
+  SKEIN_ASSERT_OK(WriteFile(path, other));
+  EXPECT_FALSE(ReadKept(folder_, "this host").has_value());
+  SKEIN_ASSERT_OK(WriteFile(path, text));
+  EXPECT_TRUE(ReadKept(folder_, "this host").has_value());
+}
+
+TEST_F(ProbeCacheTest, ErrorsNameThePath) {
+  EXPECT_FALSE(Keep("/proc/nowhere", "this host", Measured()).ok());
+  EXPECT_NE(Keep("/proc/nowhere", "this host", Measured()).message().find("/proc/nowhere"),
+            std::string::npos);
+}
+
+// What is there now stays, figures aside.
+TEST_F(ProbeCacheTest, FiguresAreTaken) {
+  topology::Topology now = *topology::MakePreset("pcie-4");
+  now.hosts[0].memory_bytes = 12345;
+  now.hosts[0].links.clear();
+  for (topology::Gpu& gpu : now.hosts[0].interconnect.gpus) gpu.rates = {};
+  now.hosts[0].interconnect.gpus[0].bus_id = "0000:01:00.0";  // was the second
+  TakeFigures(Measured(), now);
+  const topology::Host& host = now.hosts[0];
+  EXPECT_EQ(host.memory_bytes, 12345);
+  EXPECT_EQ(host.core_rates, Measured().hosts[0].core_rates);
+  EXPECT_EQ(host.links, Measured().hosts[0].links);
+  EXPECT_EQ(host.exchanges, Measured().hosts[0].exchanges);
+  EXPECT_EQ(host.interconnect.gpus[0].to_host.bytes_per_s, 5e10);
+  EXPECT_TRUE(host.interconnect.gpus[1].rates.reads.empty());  // nobody measured it
+  EXPECT_EQ(now.fabric, Measured().fabric);
+}
+
+}  // namespace
+}  // namespace skein::worker
