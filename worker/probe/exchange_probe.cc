@@ -363,7 +363,7 @@ class ExchangeProbe {
       probed_.pairs.push_back(
           {at, other, {topology::Origin::kMeasured, absl::Seconds(seconds[0]), carried / longer}});
       // Where all pairs are alike, their curve tells more than latency and bandwidth do.
-      if (is_gpu() || round > 0 || at > 0) continue;
+      if (is_gpu() || probed_.pairs.size() > 1) continue;
       ExchangeCurve whole = {.exchange = Exchange::kSendReceive, .ranks = 2};
       for (size_t i = 0; i < kCount; ++i) Add(whole, kSizes[i], seconds[i], seconds[kCount]);
       probed_.curves.push_back(std::move(whole));
