@@ -50,9 +50,9 @@ Topology Told(const std::string& name, double bytes_per_s) {
 
 TEST(TopologyOf, WhatRanksToldStaysWithTheNodesOfNow) {
   RankReport first{{"a", 4, 90}, {}, Told("sometime-else", 5)};
-  first.told->fabric.link = {.bytes_per_s = 3e9};
+  first.told->fabric.link = {.bytes_per_s = 2e9};
   RankReport third{{"b", 2, 50}, {}, Told("b", 7)};
-  third.told->fabric.link = {.bytes_per_s = 2e9};
+  third.told->fabric.link = {.bytes_per_s = 3e9};
   const Topology topology = TopologyOf(MachineFromRanks({first, {{"a", 4, 80}, {}}, third}));
   ASSERT_EQ(topology.hosts.size(), 2u);
   EXPECT_EQ(topology.hosts[0].name, "a");
@@ -79,6 +79,12 @@ TEST(TopologyOf, WhatNobodyToldIsAssumed) {
   EXPECT_EQ(gpus.hosts[0].interconnect.gpus[1].memory_bytes, 100);
   EXPECT_EQ(gpus.hosts[0].interconnect.gpus[1].rates.reads[0].alone_bytes_per_s, 4800e9);
   EXPECT_TRUE(CheckTopology(gpus).ok());
+  // Nor of other GPUs than these.
+  Host& host = gpu.told->hosts[0];
+  host.interconnect.gpus.resize(1);
+  host.interconnect.connections = {{{}}};
+  const Topology others = TopologyOf(MachineFromRanks({gpu, {{"a", 4, 90}, h200}}));
+  EXPECT_EQ(others.hosts[0].interconnect.gpus.size(), 2u);
 }
 
 TEST(MachineFromRanks, NoRanksAreNoMachine) { EXPECT_EQ(MachineFromRanks({}), Machine{}); }

@@ -45,6 +45,19 @@ TEST(DeviceCostTest, RanksThatShareCoresShareRates) {
   EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 101, half), 5.5e9);
 }
 
+TEST(DeviceCostTest, ThreadsShareCores) {
+  const CoreShare alone = ShareOfCores(4, 1, 1);
+  EXPECT_EQ(alone.of_a_core, 1);
+  EXPECT_FALSE(alone.together);
+  EXPECT_EQ(ShareOfCores(4, 4, 1).of_a_core, 1);
+  EXPECT_TRUE(ShareOfCores(4, 4, 1).together);
+  EXPECT_EQ(ShareOfCores(2, 1, 4).of_a_core, 0.5);
+  EXPECT_TRUE(ShareOfCores(2, 1, 4).together);
+  EXPECT_EQ(ActiveRanks(4, 1, 4, 1), 1);
+  EXPECT_EQ(ActiveRanks(4, 2, 2, 1), 2);
+  EXPECT_EQ(ActiveRanks(4, 1, 4, 8), 4);
+}
+
 TEST(DeviceCostTest, ProductsGoByRows) {
   const DeviceRates rates = Rates();
   EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 1), 1e9);
