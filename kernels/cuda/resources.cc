@@ -1,13 +1,13 @@
 #include "kernels/cuda/resources.h"
 
 #include <cuda_runtime_api.h>
-#include <sys/prctl.h>
 
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/precise_timers.h"
 #include "base/units.h"
 #include "kernels/cuda/cuda_status.h"
 
@@ -18,13 +18,6 @@ namespace {
 // would be.
 constexpr absl::Duration kSpin = absl::Microseconds(50);
 constexpr absl::Duration kNap = absl::Microseconds(20);
-
-// Linux lets a thread sleep 50 us longer than it asked for, unless it asks for less.
-void SleepToThePoint() {
-  constexpr unsigned long kSlackNanoseconds = 1000;
-  thread_local const bool asked = prctl(PR_SET_TIMERSLACK, kSlackNanoseconds) == 0;
-  static_cast<void>(asked);
-}
 
 cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
 
@@ -134,7 +127,7 @@ absl::StatusOr<bool> OwnedEvent::Await(absl::Time deadline,
     if (now - begin < kSpin) {
       std::this_thread::yield();
     } else {
-      SleepToThePoint();
+      LetTimersBePrecise();
       absl::SleepFor(kNap);
     }
   }

@@ -2,19 +2,19 @@
 #pragma once
 
 #include <sched.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/precise_timers.h"
 
 namespace skein::comm {
 
 // Gives the core away between polls: yields for as long as `spin`, for a peer that is about to
 // answer, then sleeps longer and longer, so that a rank which waits for a slow one costs about 1%
-// of a core. It sleeps a small part of what it has waited: two ranks that wait for each other in
-// turn, each late by as much as it waits, would soon sleep as long as they may.
+// of a core. It sleeps half of what it has waited: two ranks that wait for each other in turn, each
+// late by as much as it waits, would soon sleep as long as they may.
 class Backoff {
  public:
   explicit Backoff(absl::Duration spin) : spin_(spin) {}
@@ -36,15 +36,7 @@ class Backoff {
  private:
   static constexpr absl::Duration kShortestSleep = absl::Microseconds(20);
   static constexpr absl::Duration kLongestSleep = absl::Milliseconds(1);
-  static constexpr int kPartOfWait = 8;
-
-  // Linux may end a thread's sleep 50 us late, to wake several at once, unless the thread asks for
-  // less.
-  static void LetTimersBePrecise() {
-    constexpr unsigned long kSlackNanoseconds = 1000;  // NOLINT(google-runtime-int): prctl's type
-    thread_local const bool asked = prctl(PR_SET_TIMERSLACK, kSlackNanoseconds) == 0;
-    static_cast<void>(asked);
-  }
+  static constexpr int kPartOfWait = 2;
 
   absl::Duration spin_;
   absl::Time idle_since_ = absl::InfinitePast();

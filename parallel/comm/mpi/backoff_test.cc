@@ -10,7 +10,7 @@ namespace skein::comm {
 namespace {
 
 constexpr absl::Duration kWait = absl::Milliseconds(50);
-// Sleeps of 20 us, then twice as long each time, are 7 in the first 2.5 ms, then 1 ms each.
+// Sleeps of 20 us, then of half of what was waited, are 12 in the first 2 ms, then 1 ms each.
 constexpr int kOfSleeps = 60;
 
 int PollsIn(absl::Duration wait, const std::function<void()>& pause) {
