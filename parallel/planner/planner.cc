@@ -183,7 +183,7 @@ double Distance(const LayoutRequest& request, const Layout& layout) {
          part(request.dp_size, layout.dp_size);
 }
 
-// The places of candidates that work, best first.
+// Those that work, best first.
 std::vector<const Candidate*> RankCandidates(const Job& job, const Goal& goal,
                                              const std::vector<Candidate>& candidates) {
   std::vector<const Candidate*> works;

@@ -18,108 +18,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// A replica for each rank, since bard fits into each, exchanges are slow, and as many requests as
-// run at once by default keep all of them busy.
-TEST(PlanJob, ManyRequestsGetReplicas) {
-  struct Case {
-    int32_t cores, ranks, threads;
-  };
-  for (const Case& c : {Case{1, 1, 1},
-                        {2, 1, 2},
-                        {1, 4, 1},
-                        {2, 2, 1},
-                        {2, 3, 1},
-                        {2, 7, 1},
-                        {16, 4, 4},
-                        {16, 8, 2},
-                        {100, 12, 8}}) {
-    SCOPED_TRACE(testing::Message() << c.ranks << " ranks on " << c.cores << " cores");
-    const auto machine = WithLatency(OneNode(c.cores, 64 * kGiB, c.ranks), absl::Milliseconds(1));
-    SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));
-    ExpectSound(planning, Bard(), c.ranks);
-    const Plan& plan = planning.plans[0];
-    EXPECT_EQ(plan.layout, (Layout{1, 1, c.ranks})) << plan.layout.ToString();
-    EXPECT_EQ(plan.ranks.back().threads, c.threads);
-    EXPECT_EQ(plan.max_num_seqs, 16);
-    EXPECT_EQ(plan.pages, 1024);
-    EXPECT_EQ(plan.context_length, 1024);
-  }
-}
-
-// One stream gains by shards where they exchange fast, and by nothing where they do not.
-TEST(PlanJob, OneStreamGetsShardsWhereExchangesAreFast) {
-  Constraints constraints;
-  constraints.goal.workload.concurrency = 1;
-  constraints.goal.objective = Objective::kLatency;
-  const auto best = [&](absl::Duration latency) {
-    return PlanJob(WithLatency(OneNode(4, 64 * kGiB, 4), latency), Bard(), constraints)
-        ->plans[0]
-        .layout;
-  };
-  EXPECT_EQ(best(absl::Nanoseconds(100)), (Layout{4, 1, 1}));
-  EXPECT_EQ(best(absl::Milliseconds(5)), (Layout{1, 1, 4}));
-}
-
-// Slow cores: four together compute a prompt sooner than one, slow exchanges or not.
-TEST(PlanJob, WhatIsBeyondALimitLoses) {
-  Constraints constraints;
-  auto machine = WithLatency(OneNode(4, 64 * kGiB, 4), absl::Milliseconds(1));
-  machine.topology.hosts[0].core_rates.products[0].operations_per_s = 1e10;
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning free, PlanJob(machine, Bard(), constraints));
-  EXPECT_EQ(free.plans[0].layout, (Layout{1, 1, 4}));
-  constraints.goal.ttft_limit = free.plans[0].prediction.ttft / 2;
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning bound, PlanJob(machine, Bard(), constraints));
-  EXPECT_EQ(bound.plans[0].layout, (Layout{4, 1, 1}));
-  EXPECT_LE(bound.plans[0].prediction.ttft, *constraints.goal.ttft_limit);
-  EXPECT_THAT(bound.rejected,
-              Contains(testing::Field(&RejectedLayout::reason, HasSubstr("beyond its limit"))));
-  // Another limit, that only replicas hold.
-  constraints.goal.ttft_limit.reset();
-  constraints.goal.tpot_limit = free.plans[0].prediction.tpot;
-  EXPECT_EQ(PlanJob(machine, Bard(), constraints)->plans[0].layout, (Layout{1, 1, 4}));
-}
-
-// One request keeps one of four replicas busy.
-TEST(PlanJob, ReplicasWithoutRequestsDoNothing) {
-  Constraints constraints{.layout = {.dp_size = 4}};
-  const auto machine = WithLatency(OneNode(4, 64 * kGiB, 4), absl::Milliseconds(1));
-  const auto tokens_per_s = [&](int64_t concurrency) {
-    constraints.goal.workload.concurrency = concurrency;
-    return PlanJob(machine, Bard(), constraints)->plans[0].prediction.output_tokens_per_s;
-  };
-  EXPECT_NEAR(tokens_per_s(4) / tokens_per_s(1), 4, 0.01);
-  EXPECT_NEAR(tokens_per_s(3) / tokens_per_s(1), 3, 0.01);
-  EXPECT_GT(tokens_per_s(5), tokens_per_s(4));
-}
-
-TEST(PlanJob, SaysWhatItIsRankedBy) {
-  Constraints constraints;
-  const auto machine = WithLatency(OneNode(4, 64 * kGiB, 4), absl::Milliseconds(1));
-  const auto reasons = [&] { return Reasons(PlanJob(machine, Bard(), constraints)->plans[0]); };
-  EXPECT_THAT(reasons(), HasSubstr("Ranked by tokens a second."));
-  constraints.goal = {.objective = Objective::kLatency, .ttft_limit = absl::Hours(1)};
-  EXPECT_THAT(reasons(), HasSubstr("Ranked by the time of an answer, with TTFT of at most 1h."));
-  constraints.goal.tpot_limit = absl::Nanoseconds(1);
-  EXPECT_THAT(reasons(), HasSubstr("1h and TPOT of at most 1ns, which no layout keeps."));
-}
-
-TEST(PlanJob, PlansSayWhatIsPredictedAndForWhichLoad) {
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning,
-                             PlanJob(OneNode(2, 64 * kGiB, 2), Bard(), {.context_length = 90}));
-  const Prediction& predicted = planning.plans[0].prediction;
-  EXPECT_EQ(predicted.prompt_tokens, 60);
-  EXPECT_EQ(predicted.output_tokens, 30);
-  EXPECT_EQ(predicted.concurrency, 16);
-  EXPECT_GT(predicted.output_tokens_per_s, 0);
-  EXPECT_GT(predicted.tpot, absl::ZeroDuration());
-  EXPECT_GT(predicted.ttft, absl::ZeroDuration());
-  EXPECT_FALSE(predicted.measured);
-  topology::Machine measured = WithLatency(OneNode(2, 64 * kGiB, 2), absl::Microseconds(1));
-  measured.topology.hosts[0].core_rates.origin = topology::Origin::kMeasured;
-  EXPECT_TRUE(PlanJob(measured, Bard(), {})->plans[0].prediction.measured);
-  EXPECT_THAT(FormatPlan(planning.plans[0]), HasSubstr("predicted, by figures that are assumed"));
-}
-
 TEST(PlanJob, IsDeterministic) {
   const auto machine = Machine({{{"a", 8, 32 * kGiB}, 7}, {{"b", 3, 16 * kGiB}, 5}});
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning one, PlanJob(machine, Bard(), {}));
@@ -493,21 +391,6 @@ TEST(PlanJob, MoreThanTwoDeterministicGpusAddOnlyWhereTheyAreAskedTo) {
   EXPECT_EQ(tp({.context_length = 1024, .goal = one_stream}), 4);
   EXPECT_EQ(tp({.context_length = 1024, .deterministic = true, .goal = one_stream}), 2);
   EXPECT_EQ(tp({.layout = {.tp_size = 4}, .deterministic = true}), 4);
-}
-
-TEST(PlanJob, SaysWhyOthersLost) {
-  const auto machine = WithLatency(OneNode(2, 64 * kGiB, 8), absl::Milliseconds(1));
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));
-  EXPECT_EQ(planning.plans[0].layout, (Layout{1, 1, 8}));
-  const auto why = [&](const Layout& layout) -> std::string {
-    for (const RejectedLayout& rejected : planning.rejected) {
-      if (rejected.layout == layout) return rejected.reason;
-    }
-    return "";
-  };
-  EXPECT_EQ(why({8, 1, 1}), "tp=8: 4 heads cannot be split into 8 shards");
-  EXPECT_THAT(why({4, 1, 2}), AllOf(HasSubstr(" tokens/s, where tp=1,pp=1,dp=8 has "),
-                                    HasSubstr(": exchanges take ")));
 }
 
 }  // namespace
