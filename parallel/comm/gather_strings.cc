@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/status_macros.h"
 
@@ -24,6 +25,14 @@ absl::StatusOr<std::vector<std::string>> GatherStrings(Communicator& group, std:
     texts.emplace_back(reinterpret_cast<const char*>(all.data()) + rank * width, sizes[rank]);
   }
   return texts;
+}
+
+absl::StatusOr<std::optional<RankText>> FirstText(Communicator& group, std::string_view text) {
+  SKEIN_ASSIGN_OR_RETURN(std::vector<std::string> all, GatherStrings(group, text));
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (!all[rank].empty()) return RankText{rank, std::move(all[rank])};
+  }
+  return std::optional<RankText>();
 }
 
 }  // namespace skein::comm

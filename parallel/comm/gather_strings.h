@@ -1,6 +1,7 @@
 // Strings of different sizes from all ranks, for setting up: addresses, host names, reports.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,5 +14,14 @@ namespace skein::comm {
 // Every rank's `text`, in rank order. A collective call of all ranks: two all-gathers, as wide as
 // the longest text.
 absl::StatusOr<std::vector<std::string>> GatherStrings(Communicator& group, std::string_view text);
+
+// A text that some rank has.
+struct RankText {
+  int rank = 0;
+  std::string text;
+};
+// The first of all ranks' texts that is not empty, the same on all of them: for what only works
+// where it does on each. A call as above.
+absl::StatusOr<std::optional<RankText>> FirstText(Communicator& group, std::string_view text);
 
 }  // namespace skein::comm

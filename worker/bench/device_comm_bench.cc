@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,14 +68,11 @@ class DeviceCommBench {
  private:
   // Whether all ranks can; else the first one's reason is noted.
   absl::StatusOr<bool> Agree(const std::string& what, const absl::Status& own) {
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                           comm::GatherStrings(group_, std::string(own.message())));
-    for (int rank = 0; rank < group_.size(); ++rank) {
-      if (all[rank].empty()) continue;
-      options_.note(absl::StrCat(what, ": none, rank ", rank, ": ", all[rank]));
-      return false;
-    }
-    return true;
+    SKEIN_ASSIGN_OR_RETURN(const std::optional<comm::RankText> reason,
+                           comm::FirstText(group_, std::string(own.message())));
+    if (!reason) return true;
+    options_.note(absl::StrCat(what, ": none, rank ", reason->rank, ": ", reason->text));
+    return false;
   }
 
   absl::Status OpenPeers() {
