@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -103,7 +104,8 @@ class Rank {
     device.device.nccl = why_not_nccl_.ok() && why_not_nccl_->empty() && mpi_.size() > 1;
     device.device.peers = device.device.nccl && options_.device_comm != DeviceComm::kNccl;
     SKEIN_ASSIGN_OR_RETURN(JobTopology found, FindTopology(device));
-    node.cores = found.topology.hosts.front().cores;
+    // A rank of a GPU is bound by now.
+    node.cores = std::max(node.cores, found.topology.hosts.front().cores);
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{
             .coordinator = options_.coordinator,

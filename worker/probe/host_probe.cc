@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,13 +70,10 @@ class HostProbe {
   bool first_of_host() const { return mpi_.local_rank() == 0; }
   // Of all ranks, the first error: none goes on alone.
   absl::Status Agree(const absl::Status& mine) {
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                           comm::GatherStrings(mpi_.world(), std::string(mine.message())));
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      if (all[rank].empty()) continue;
-      return absl::FailedPreconditionError(absl::StrCat("rank ", rank, ": ", all[rank]));
-    }
-    return absl::OkStatus();
+    SKEIN_ASSIGN_OR_RETURN(const std::optional<comm::RankText> error,
+                           comm::FirstText(mpi_.world(), std::string(mine.message())));
+    if (!error) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("rank ", error->rank, ": ", error->text));
   }
   void Say(std::string_view what) const {
     if (options_.progress) options_.progress(what);

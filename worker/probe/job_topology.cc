@@ -50,21 +50,33 @@ class Finder {
 
   absl::StatusOr<JobTopology> Run() {
     SKEIN_RETURN_IF_ERROR(Detect());
+    OpenLock();
     const std::string key = Key();
-    SKEIN_ASSIGN_OR_RETURN(const bool kept, ReadKeptEverywhere(key));
+    SKEIN_ASSIGN_OR_RETURN(bool kept, ReadKeptEverywhere(key));
     const bool wanted =
         options_.probing == Probing::kAlways || (options_.probing == Probing::kWhenNew && !kept);
-    SKEIN_ASSIGN_OR_RETURN(const std::string why_not, wanted ? WhyNotProbe() : "");
-    if (wanted && why_not.empty()) {
-      SKEIN_RETURN_IF_ERROR(Probe(key));
+    SKEIN_ASSIGN_OR_RETURN(std::string why_not, wanted ? WhyNotProbe() : "nothing is measured");
+    if (why_not.empty()) {
+      SKEIN_ASSIGN_OR_RETURN(why_not, Probe(key));
+    }
+    // From here on nobody measures what this job serves on. Who waited for another job's
+    // measurements has them now.
+    found_.lock.Share(kPatience);
+    if (!found_.measured && wanted) {
+      SKEIN_ASSIGN_OR_RETURN(kept, ReadKeptEverywhere(key));
+    }
+    if (found_.measured) {
+      found_.says = why_not_kept_.empty()
+                        ? absl::StrCat("measured in ", took_)
+                        : absl::StrCat("measured in ", took_, ", and not kept: ", why_not_kept_);
     } else if (kept) {
       TakeFigures(*kept_, found_.topology);
       found_.says = "as they were measured before";
     } else {
-      found_.says = absl::StrCat("assumed: ", why_not.empty() ? "nothing is measured" : why_not);
+      found_.says = absl::StrCat("assumed: ", why_not);
     }
+    found_.why_not = found_.measured ? "" : why_not;
     topology::AssumeFigures(found_.topology);
-    if (!options_.folder.empty()) found_.lock.Share(kPatience);
     return std::move(found_);
   }
 
@@ -82,14 +94,11 @@ class Finder {
     }
     return of_host;
   }
-  // The first text that is not empty, of all ranks.
-  absl::StatusOr<std::string> FirstOf(const std::string& text) {
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                           comm::GatherStrings(mpi_.world(), text));
-    for (const std::string& one : all) {
-      if (!one.empty()) return one;
-    }
-    return "";
+  // Why some rank cannot, the same on all; empty where each can.
+  absl::StatusOr<std::string> FirstOf(const std::string& reason) {
+    SKEIN_ASSIGN_OR_RETURN(const std::optional<comm::RankText> first,
+                           comm::FirstText(mpi_.world(), reason));
+    return first ? first->text : "";
   }
 
   absl::Status Detect() {
@@ -167,33 +176,33 @@ class Finder {
     return missing.empty();
   }
 
-  absl::StatusOr<std::string> WhyNotProbe() {
-    if (options_.device.mig) shares_ = true;
-    SKEIN_ASSIGN_OR_RETURN(
-        const std::string shared,
-        FirstOf(shares_ ? "several ranks share a GPU, or have slices of one" : ""));
-    if (!shared.empty()) return shared;
-    std::string busy;
-    const bool locks = !options_.folder.empty() && (is_gpu() || mpi_.local_rank() == 0);
-    if (locks) {
-      const std::string device = is_gpu() ? options_.device.uuid : "cores";
-      absl::StatusOr<DeviceLock> lock = DeviceLock::Open(options_.folder, device);
-      // Who cannot write there keeps nothing, and measures all the same.
-      if (lock.ok()) {
-        if (!lock->TryOwn()) {
-          busy = absl::StrCat("another job serves on ", is_gpu() ? "GPU " + device : "these cores",
-                              ", or measures them");
-        }
-        found_.lock = *std::move(lock);
-      }
-    }
-    if (busy.empty() && !options_.device.users.empty()) {
-      busy = "others use a GPU: " + options_.device.users;
-    }
-    return FirstOf(busy);
+  // Who cannot write there has none, keeps nothing, and measures all the same.
+  void OpenLock() {
+    if (options_.folder.empty() || !(is_gpu() || mpi_.local_rank() == 0)) return;
+    absl::StatusOr<DeviceLock> lock =
+        DeviceLock::Open(options_.folder, is_gpu() ? options_.device.uuid : "cores");
+    if (!lock.ok()) return;
+    found_.lock = *std::move(lock);
+    locks_ = true;
   }
 
-  absl::Status Probe(const std::string& key) {
+  // Empty where every device of the job is free to be measured; then it is this job's.
+  absl::StatusOr<std::string> WhyNotProbe() {
+    std::string why;
+    if (shares_ || options_.device.mig) {
+      why = "several ranks share a GPU, or have slices of one";
+    } else if (!options_.device.users.empty()) {
+      why = "others use a GPU: " + options_.device.users;
+    } else if (locks_ && !found_.lock.TryOwn()) {
+      why = absl::StrCat("another job serves on ",
+                         is_gpu() ? "GPU " + options_.device.uuid : "these cores",
+                         ", or measures them");
+    }
+    return FirstOf(why);
+  }
+
+  // Returns why that failed; empty where it did not. An error has lost the job.
+  absl::StatusOr<std::string> Probe(const std::string& key) {
     const absl::Time begin = absl::Now();
     const topology::Topology before = found_.topology;
     const absl::Status probed = ProbeHosts(mpi_,
@@ -202,20 +211,17 @@ class Finder {
                                             .threads = found_.threads,
                                             .progress = options_.progress},
                                            found_.topology);
-    // A call between ranks that failed has lost the job.
     SKEIN_RETURN_IF_ERROR(mpi_.world().failure());
     SKEIN_ASSIGN_OR_RETURN(const std::string failed, FirstOf(std::string(probed.message())));
     if (!failed.empty()) {
       found_.topology = before;
-      found_.says = absl::StrCat("assumed, since measuring failed: ", failed);
-      return absl::OkStatus();
+      return absl::StrCat("measuring failed: ", failed);
     }
     found_.measured = true;
-    found_.says = absl::StrFormat("measured in %.1f s", absl::ToDoubleSeconds(absl::Now() - begin));
-    if (options_.folder.empty() || mpi_.local_rank() != 0) return absl::OkStatus();
-    const absl::Status kept = Keep(options_.folder, key, found_.topology);
-    if (!kept.ok()) absl::StrAppend(&found_.says, ", and not kept: ", std::string(kept.message()));
-    return absl::OkStatus();
+    took_ = absl::StrFormat("%.1f s", absl::ToDoubleSeconds(absl::Now() - begin));
+    if (options_.folder.empty() || mpi_.local_rank() != 0) return "";
+    why_not_kept_ = std::string(Keep(options_.folder, key, found_.topology).message());
+    return "";
   }
 
   comm::MpiRuntime& mpi_;
@@ -224,6 +230,9 @@ class Finder {
   std::optional<topology::Topology> kept_;
   std::set<std::string> uuids_;
   bool shares_ = false;
+  bool locks_ = false;
+  std::string took_;          // to measure
+  std::string why_not_kept_;  // what was measured
 };
 
 }  // namespace

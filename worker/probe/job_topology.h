@@ -37,6 +37,7 @@ struct JobTopology {
   topology::Topology topology;
   int threads = 1;        // of each rank of the host, on CPUs
   bool measured = false;  // now, on all ranks
+  std::string why_not;    // it was not measured now
   std::string says;       // where the figures come from, for the log
   DeviceLock lock;        // of who serves; while it is there, nobody measures this device
 };

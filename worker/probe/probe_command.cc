@@ -50,6 +50,8 @@ absl::Status Probe(const Options& options, const std::string& folder, comm::MpiR
     };
   }
   SKEIN_ASSIGN_OR_RETURN(const JobTopology found, FindJobTopology(mpi, find));
+  // Older figures, or assumptions, are not what was asked for.
+  if (!found.measured) return absl::FailedPreconditionError(found.why_not);
   SKEIN_ASSIGN_OR_RETURN(const topology::Topology topology, GatherHosts(mpi, found.topology));
   if (!first) return absl::OkStatus();
   std::fprintf(stderr, "%s\n", found.says.c_str());

@@ -1,0 +1,266 @@
+// The flags of `worker bench`.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster.h"
+#include "tests/flags/flag_cases.h"
+#include "tests/flags/run.h"
+#include "tests/flags/worker_cases.h"
+
+namespace skein::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using nlohmann::json;
+
+void BenchProfile(const std::string& command) {
+  const Outcome outcome = Run(kWorker, "bench " + command + " --device=cpu --profile=2");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("--profile marks the kernels of GPUs"));
+}
+
+// That GPUs compute so is cuda_deterministic_test's.
+void BenchDeterministic(const std::string& command) {
+  const Outcome outcome = Run(kWorker, "bench " + command + " --device=cpu --deterministic");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("--deterministic is for GPUs"));
+}
+
+constexpr char kSmall[] = " --model=checkpoints/bard --prompt-tokens=8 ";
+
+// A command of `worker bench`, made small.
+Outcome Bench(const std::string& command, const std::string& flags) {
+  return Run(kWorker, absl::StrCat("bench ", command, kSmall, flags));
+}
+
+// What it writes into the file that --json names.
+json BenchJson(const std::string& arguments) {
+  const std::string file = NewPath("bench.json");
+  const Outcome outcome = Run(kWorker, absl::StrCat("bench ", arguments, " --json=", file));
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  return json::parse(ReadFileOrEmpty(file), nullptr, /*allow_exceptions=*/false);
+}
+
+void BenchDevice(const std::string& command) {
+  for (const auto& [fake, says] : kNoGpu) {
+    EXPECT_THAT(Said(Run(WorkerWith(fake), command + " --device=cuda")),
+                AllOf(HasSubstr("status 1\n"), HasSubstr(says)));
+    EXPECT_THAT(Said(Run(WorkerWith(fake), command)),
+                AllOf(HasSubstr("status 0\n"), HasSubstr("no GPU: "), HasSubstr(says)));
+  }
+  EXPECT_THAT(Said(Run(WorkerWith("library"), command)),
+              AllOf(HasSubstr("status 1\n"), HasSubstr("fake GPU 0 has no kernels")));
+  EXPECT_THAT(Said(Run(WorkerWith("library"), command + " --device=cpu")),
+              AllOf(HasSubstr("status 0\n"), Not(HasSubstr("GPU"))));
+}
+
+void BenchJsonFile(const std::string& arguments, const std::string& row) {
+  const json report = BenchJson(arguments);
+  ASSERT_TRUE(report.is_object());
+  ASSERT_FALSE(report["rows"].empty());
+  EXPECT_THAT(report["rows"][0]["name"], HasSubstr(row));
+  const Outcome nowhere =
+      Run(kWorker, absl::StrCat("bench ", arguments, " --json=/nowhere/bench.json"));
+  EXPECT_EQ(nowhere.exit_code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("--json: "));
+  EXPECT_THAT(nowhere.out, Not(HasSubstr(row)));  // told before anything is measured
+}
+
+void BenchModel(const std::string& command) {
+  EXPECT_THAT(Bench(command, "").out, HasSubstr("weights of 13.0 MiB"));
+  EXPECT_THAT(Run(kWorker, absl::StrCat("bench ", command, " --model=/nowhere")).err,
+              HasSubstr("/nowhere"));
+}
+
+// The most that the process has had at once.
+int MostThreads(const std::string& arguments) {
+  Process bench({.name = "bench",
+                 .argv = {"sh", "-c", absl::StrCat("exec ", kWorker, " bench ", arguments)}});
+  const std::filesystem::path tasks = absl::StrCat("/proc/", bench.pid(), "/task");
+  int most = 0;
+  while (!bench.Wait(absl::Milliseconds(5))) {
+    std::error_code gone;
+    std::filesystem::directory_iterator entries(tasks, gone);
+    const auto count = static_cast<int>(std::distance(entries, {}));
+    most = std::max(most, count);
+  }
+  return most;
+}
+
+// Each of its parts that compute has so many more.
+void BenchThreads(const std::string& arguments) {
+  EXPECT_GE(MostThreads(arguments + " --threads=9") - MostThreads(arguments + " --threads=2"), 7);
+}
+
+// All of the ceiling is more than there is; to steps of a small model caches may give more.
+void BenchMinFraction(const std::string& command) {
+  EXPECT_TRUE(Bench(command, "").ok());
+  const char* const flags = command == "prefill" ? "--prompt-tokens=256" : "--prompt-tokens=8";
+  const Outcome outcome = Run(kWorker, absl::StrCat("bench ", command, " --model=checkpoints/bard ",
+                                                    flags, " --min-fraction=1"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, AnyOf(HasSubstr("may stay in a cache"), HasSubstr("asked were 100%")));
+}
+
+void BenchBatch() {
+  const json rows = BenchJson(absl::StrCat("decode", kSmall, "--batch=1,64"))["rows"];
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_EQ(rows[1]["batch"], 64);
+  // 63 sequences more, with the keys and values of the mean context, in 8 layers: 2 KV heads of 64
+  // floats each.
+  const double context = 8 + 1 + 15 / 2.0;
+  EXPECT_EQ(double{rows[1]["bytes"]} - double{rows[0]["bytes"]}, 63 * context * 8 * 2 * 2 * 64 * 4);
+}
+
+void BenchPromptTokens() {
+  const Outcome outcome =
+      Run(kWorker, "bench decode --model=checkpoints/bard --prompt-tokens=1020");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("1037 tokens exceed the model's context of 1024"));
+}
+
+void BenchPrompts() {
+  const json rows = BenchJson("prefill --model=checkpoints/bard --prompt-tokens=8,16")["rows"];
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_EQ(rows[0]["prompt_tokens"], 8);
+  EXPECT_EQ(rows[1]["prompt_tokens"], 16);
+}
+
+void BenchDecodeTokens() {
+  const std::string decode = absl::StrCat("decode", kSmall);
+  EXPECT_EQ(BenchJson(decode + "--decode-tokens=5")["rows"][0]["samples"], 5);
+  EXPECT_EQ(BenchJson(decode)["rows"][0]["samples"], 16);
+}
+
+constexpr char kOneKernel[] = "kernels --only='of 2: 1B o'";
+
+void BenchOnly() {
+  const json rows = BenchJson(kOneKernel)["rows"];
+  ASSERT_EQ(rows.size(), 1);
+  EXPECT_EQ(rows[0]["name"], "product of 2: 1B o 2048 x 2048");
+  EXPECT_TRUE(BenchJson("kernels --only=nothing")["rows"].empty());
+}
+
+// `worker bench comm` on two ranks.
+Outcome Comm(const std::string& worker, const std::string& flags) {
+  return Run("tests/mpi/mpirun.sh", absl::StrCat("2 ", worker, " bench comm ", flags));
+}
+
+void CommDevice() {
+  EXPECT_THAT(Comm(WorkerWith("lacking"), "--device=cuda").err, HasSubstr("libskein_absent.so"));
+  EXPECT_THAT(Comm(WorkerWith("library"), "").err, HasSubstr("fake GPU 0 has no kernels"));
+  EXPECT_THAT(Comm(WorkerWith("library"), "--device=cpu").out, HasSubstr("hop of 64.0 MiB"));
+}
+
+void CommJson() {
+  const std::string file = NewPath("comm.json");
+  EXPECT_TRUE(Comm(kWorker, "--json=" + file).ok());
+  const json report = json::parse(ReadFileOrEmpty(file), nullptr, /*allow_exceptions=*/false);
+  ASSERT_EQ(report["rows"].size(), 10);
+  EXPECT_EQ(report["rows"][1]["name"], "hop of 8.0 KiB");
+  EXPECT_EQ(report["rows"][1]["ranks"], 2);
+  EXPECT_THAT(Comm(kWorker, "--json=/nowhere/comm.json").err, HasSubstr("--json: "));
+}
+
+// It is taken, and changes nothing on CPUs; as OversubscribeDevices.
+void CommOversubscribeDevices() {
+  EXPECT_TRUE(Comm(kWorker, "--device=cpu --oversubscribe-devices").ok());
+}
+
+// `worker bench decode|prefill` on several ranks.
+Outcome BenchOnRanks(int ranks, const std::string& command, const std::string& flags) {
+  return Run("tests/mpi/mpirun.sh",
+             absl::StrCat(ranks, " ", kWorker, " bench ", command, kSmall, flags));
+}
+json JsonOfRanks(int ranks, const std::string& command, const std::string& flags) {
+  const std::string file = NewPath("ranks.json");
+  const Outcome outcome = BenchOnRanks(ranks, command, absl::StrCat(flags, " --json=", file));
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  return json::parse(ReadFileOrEmpty(file), nullptr, /*allow_exceptions=*/false);
+}
+
+void BenchLayout(const std::string& command) {
+  const json alone = BenchJson(command + kSmall);
+  const json shards = JsonOfRanks(2, command, "");
+  const json stages = JsonOfRanks(2, command, "--layout=pp=2");
+  const json both = JsonOfRanks(4, command, "--layout=tp=2,pp=2");
+  const auto of = [](const json& report, const char* what) {
+    return double{report["rows"][0][what]};
+  };
+  // Shards read what one rank does, but for the vocabulary's padding.
+  EXPECT_NEAR(of(shards, "bytes"), of(alone, "bytes"), 0.01 * of(alone, "bytes"));
+  EXPECT_NEAR(of(shards, "operations"), of(alone, "operations"), 0.01 * of(alone, "operations"));
+  for (const json* const report : {&stages, &both}) {
+    if (command == "prefill") {  // a prompt goes through all stages
+      EXPECT_NEAR(of(*report, "operations"), of(alone, "operations"),
+                  0.01 * of(alone, "operations"));
+    } else {  // the slowest one has half of the layers, and the output matrix or not
+      EXPECT_GT(of(*report, "bytes"), 0.4 * of(alone, "bytes"));
+      EXPECT_LT(of(*report, "bytes"), 0.7 * of(alone, "bytes"));
+    }
+  }
+  EXPECT_THAT(BenchOnRanks(2, command, "--layout=pp=3").err,
+              HasSubstr("--layout: tp=1,pp=3,dp=1 has 3 ranks; mpirun started 2"));
+  EXPECT_THAT(Bench(command, "--layout=tp=2").err, HasSubstr("has 2 ranks; mpirun started 1"));
+}
+
+// It is taken, and changes nothing on CPUs; as OversubscribeDevices.
+void BenchOversubscribeDevices(const std::string& command) {
+  EXPECT_TRUE(BenchOnRanks(2, command, "--device=cpu --oversubscribe-devices").ok());
+}
+
+void BenchDeviceComm(const std::string& command) {
+  EXPECT_THAT(Bench(command, "--device-comm=mpi").err,
+              HasSubstr("--device-comm: must be auto, nccl, peers or host, not 'mpi'"));
+  EXPECT_TRUE(BenchOnRanks(2, command, "--device=cpu --device-comm=nccl").ok());
+}
+
+}  // namespace
+
+FlagCases WorkerBenchCases() {
+  FlagCases cases = {
+      HelpCase(kWorker, "bench"),
+      {{"bench decode", "--batch"}, BenchBatch},
+      {{"bench decode", "--prompt-tokens"}, BenchPromptTokens},
+      {{"bench decode", "--decode-tokens"}, BenchDecodeTokens},
+      {{"bench prefill", "--prompt-tokens"}, BenchPrompts},
+      {{"bench kernels", "--only"}, BenchOnly},
+      {{"bench comm", "--device"}, CommDevice},
+      {{"bench comm", "--json"}, CommJson},
+      {{"bench comm", "--oversubscribe-devices"}, CommOversubscribeDevices},
+  };
+  for (const std::string command : {"decode", "prefill", "kernels", "comm"}) {
+    cases.push_back(HelpCase(kWorker, "bench " + command));
+    if (command == "comm") continue;
+    const bool kernels = command == "kernels";
+    const std::string name = "bench " + command;
+    const std::string small = kernels ? kOneKernel : command + kSmall;
+    cases.push_back({{name, "--device"}, [=] { BenchDevice("bench " + small); }});
+    cases.push_back({{name, "--json"}, [=] { BenchJsonFile(small, kernels ? "1B o" : command); }});
+    cases.push_back({{name, "--threads"}, [=] { BenchThreads(small); }});
+    if (kernels) continue;
+    cases.push_back({{name, "--profile"}, [=] { BenchProfile(command); }});
+    cases.push_back({{name, "--deterministic"}, [=] { BenchDeterministic(command); }});
+    cases.push_back({{name, "--model"}, [=] { BenchModel(command); }});
+    cases.push_back({{name, "--min-fraction"}, [=] { BenchMinFraction(command); }});
+    cases.push_back({{name, "--layout"}, [=] { BenchLayout(command); }});
+    cases.push_back(
+        {{name, "--oversubscribe-devices"}, [=] { BenchOversubscribeDevices(command); }});
+    cases.push_back({{name, "--device-comm"}, [=] { BenchDeviceComm(command); }});
+  }
+  return cases;
+}
+
+}  // namespace skein::testing

@@ -1,0 +1,105 @@
+// The flags of `worker probe`, and those by which jobs measure their hosts.
+#include <stdlib.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/flags/flag_cases.h"
+#include "tests/flags/run.h"
+#include "tests/flags/worker_cases.h"
+
+namespace skein::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+using nlohmann::json;
+
+void ProbeDevice() {
+  EXPECT_THAT(Run(WorkerWith("lacking"), "probe --device=cuda").err,
+              HasSubstr("libskein_absent.so"));
+  EXPECT_THAT(Run(WorkerWith("library"), "probe").err, HasSubstr("fake GPU 0 has no kernels"));
+}
+
+void ProbeDeviceComm() {
+  EXPECT_THAT(Run(kWorker, "probe --device-comm=mpi").err,
+              HasSubstr("--device-comm: must be auto, nccl, peers or host, not 'mpi'"));
+}
+
+// Of two ranks of this host, whose figures are all there, and some 5 s away at most.
+void ProbeJson() {
+  const std::string file = NewPath("probe.json");
+  const Outcome outcome =
+      Run("tests/mpi/mpirun.sh", absl::StrCat("2 ", kWorker, " probe --device=cpu --json=", file));
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("measured in "));
+  const json report = json::parse(ReadFileOrEmpty(file), nullptr, /*allow_exceptions=*/false);
+  ASSERT_EQ(report["hosts"].size(), 1);
+  const json& host = report["hosts"][0];
+  EXPECT_EQ(host["core_rates"]["origin"], "measured");
+  EXPECT_GE(host["core_rates"]["reads"].size(), 3);
+  EXPECT_GE(host["core_rates"]["products"].size(), 12);
+  EXPECT_EQ(host["links"][0]["path"], "X");
+  EXPECT_EQ(host["exchanges"].size(), 3);
+  // The same without the file.
+  EXPECT_TRUE(json::accept(Run(kWorker, "probe --device=cpu").out));
+  EXPECT_THAT(Run(kWorker, "probe --device=cpu --json=/nowhere/probe.json").err,
+              HasSubstr("--json: "));
+}
+
+// What a job says of its figures, and whether its plan says that they were assumed.
+std::string FiguresWith(const std::string& cache, const std::vector<std::string>& flags) {
+  unsetenv("SKEIN_NO_PROBE");
+  setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  Serving cluster(flags);
+  const std::string plan = cluster.ServingJob(0).plan_table();
+  const std::string log = cluster.job().Output();
+  setenv("SKEIN_NO_PROBE", "1", 1);
+  unsetenv("XDG_CACHE_HOME");
+  std::string how = "never";
+  if (absl::StrContains(log, "host: measured in ")) how = "now";
+  if (absl::StrContains(log, "host: as they were measured ")) how = "before";
+  return absl::StrCat(how, absl::StrContains(plan, "that were measured") ? "" : ", assumed");
+}
+
+void Probe() {
+  const std::string cache = NewPath("cache");
+  EXPECT_EQ(FiguresWith(cache, {"--no-probe"}), "never, assumed");
+  EXPECT_EQ(FiguresWith(cache, {}), "now");
+  EXPECT_EQ(FiguresWith(cache, {}), "before");
+  EXPECT_EQ(FiguresWith(cache, {"--no-probe"}), "before");
+  EXPECT_EQ(FiguresWith(NewPath("cache"), {"--probe"}), "now");
+}
+
+// A job that serves on figures that were kept, or on none, is measured beside by nobody.
+void ProbeIsNeverBesideAJob() {
+  const std::string cache = NewPath("cache");
+  setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  for (const char* flag : {"--no-probe", "--probe", "--probe"}) {
+    Serving cluster({flag});
+    const Outcome refused = Run(kWorker, "probe --device=cpu");
+    EXPECT_EQ(refused.exit_code, 1) << flag;
+    EXPECT_THAT(refused.err, HasSubstr("another job serves on these cores")) << flag;
+  }
+  EXPECT_TRUE(Run(kWorker, "probe --device=cpu").ok());
+  unsetenv("XDG_CACHE_HOME");
+}
+
+}  // namespace
+
+FlagCases WorkerProbeCases() {
+  return {HelpCase(kWorker, "probe"),
+          {{"probe", "--device"}, ProbeDevice},
+          {{"probe", "--device-comm"}, ProbeDeviceComm},
+          {{"probe", "--json"}, ProbeJson},
+          {{"", "--probe"}, ProbeIsNeverBesideAJob},
+          {{"", "--no-probe"}, Probe}};
+}
+
+}  // namespace skein::testing
