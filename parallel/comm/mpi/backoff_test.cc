@@ -10,7 +10,7 @@ namespace skein::comm {
 namespace {
 
 constexpr absl::Duration kWait = absl::Milliseconds(50);
-// Sleeps of 20 us, then of half of what was waited, are 12 in the first 2 ms, then 1 ms each.
+// Sleeps of 20 us, then of an eighth of what was waited, are 50 in the first 24 ms, then 3 ms each.
 constexpr int kOfSleeps = 60;
 
 int PollsIn(absl::Duration wait, const std::function<void()>& pause) {
@@ -31,6 +31,15 @@ TEST(BackoffTest, SleepsLongerAndLongerOnceItHasSpun) {
   EXPECT_LE(PollsIn(kWait, [&] { sleeps.Pause(); }), kOfSleeps);
   Backoff spins(absl::InfiniteDuration());
   EXPECT_TRUE(PollsMoreThanItCouldSleep([&] { spins.Pause(); }));
+}
+
+TEST(BackoffTest, IsLateByAnEighthOfItsWaitAtMost) {
+  for (const int us : {160, 1000, 5000, 24000}) {
+    const absl::Duration waited = absl::Microseconds(us);
+    EXPECT_EQ(Backoff::SleepAfter(waited), waited / 8);
+  }
+  EXPECT_EQ(Backoff::SleepAfter(absl::ZeroDuration()), absl::Microseconds(20));
+  EXPECT_EQ(Backoff::SleepAfter(absl::Seconds(1)), absl::Milliseconds(3));
 }
 
 TEST(BackoffTest, SpinsAnewBehindAPollThatFoundSomething) {
