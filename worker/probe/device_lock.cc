@@ -5,12 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_util.h"
 
@@ -27,13 +23,9 @@ DeviceLock& DeviceLock::operator=(DeviceLock&& other) noexcept {
   return *this;
 }
 
-absl::StatusOr<DeviceLock> DeviceLock::Open(const std::string& folder, const std::string& device) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return ErrnoStatus(error.value(), folder);
-  const std::string path = absl::StrCat(folder, "/", device, ".lock");
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (file < 0) return ErrnoStatus(errno, path);
+absl::StatusOr<DeviceLock> DeviceLock::Open(const std::string& folder) {
+  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return ErrnoStatus(errno, folder);
   return DeviceLock(file);
 }
 

@@ -1,7 +1,8 @@
 // Keeps who measures a device apart from who serves on it, whatever jobs they are of.
 //
-// A lock is a file of the folder in which measurements are kept, named by the device; the kernel
-// gives it up when the process ends.
+// What is locked is a folder of the kernel's that stands for the device: it is the host's own, all
+// users see it, and nothing is made or left behind. The kernel gives the lock up when the process
+// ends.
 #pragma once
 
 #include <string>
@@ -18,9 +19,8 @@ class DeviceLock {
   DeviceLock(DeviceLock&& other) noexcept;
   DeviceLock& operator=(DeviceLock&& other) noexcept;
 
-  // Opens the device's file, which is made with its folder where it is not there. PermissionDenied
-  // and other errors of the system name the path.
-  static absl::StatusOr<DeviceLock> Open(const std::string& folder, const std::string& device);
+  // Errors of the system name the folder.
+  static absl::StatusOr<DeviceLock> Open(const std::string& folder);
 
   // Whether nobody else serves or measures; then nobody can until Share or the end.
   bool TryOwn();

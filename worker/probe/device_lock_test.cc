@@ -1,13 +1,14 @@
 #include "worker/probe/device_lock.h"
 
+#include <filesystem>
 #include <string>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/test_util.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace skein::worker {
@@ -15,8 +16,10 @@ namespace {
 
 class DeviceLockTest : public ::testing::Test {
  protected:
-  DeviceLock Open(const std::string& device = "cores") {
-    return *DeviceLock::Open(absl::StrCat(::testing::TempDir(), "/locks"), device);
+  static DeviceLock Open(const std::string& device = "cores") {
+    const std::string folder = absl::StrCat(::testing::TempDir(), "/devices/", device);
+    std::filesystem::create_directories(folder);
+    return *DeviceLock::Open(folder);
   }
 };
 
@@ -51,11 +54,19 @@ TEST_F(DeviceLockTest, WhoServesWaitsForWhoMeasures) {
   EXPECT_TRUE(serving.Share(absl::ZeroDuration()));
 }
 
+TEST_F(DeviceLockTest, LeavesNothing) {
+  DeviceLock lock = Open("clean");
+  EXPECT_TRUE(lock.TryOwn());
+  EXPECT_TRUE(std::filesystem::is_empty(absl::StrCat(::testing::TempDir(), "/devices/clean")));
+}
+
 TEST_F(DeviceLockTest, ALockOfNothingIsNone) {
   DeviceLock none;
   EXPECT_FALSE(none.TryOwn());
   EXPECT_FALSE(none.Share(absl::ZeroDuration()));
-  EXPECT_FALSE(DeviceLock::Open("/proc/nowhere", "cores").ok());
+  EXPECT_TRUE(DeviceLock::Open("/dev/shm").ok());  // which stands for cores
+  EXPECT_THAT(std::string(DeviceLock::Open("/proc/nowhere").status().message()),
+              ::testing::HasSubstr("/proc/nowhere"));
 }
 
 }  // namespace

@@ -176,11 +176,14 @@ class Finder {
     return missing.empty();
   }
 
-  // Who cannot write there has none, keeps nothing, and measures all the same.
+  // Processes that share a host's cores share its /dev/shm, for which MPI needs it, too. Where the
+  // system shows no such folder there is no lock.
   void OpenLock() {
-    if (options_.folder.empty() || !(is_gpu() || mpi_.local_rank() == 0)) return;
+    if (!is_gpu() && mpi_.local_rank() != 0) return;
     absl::StatusOr<DeviceLock> lock =
-        DeviceLock::Open(options_.folder, is_gpu() ? options_.device.uuid : "cores");
+        DeviceLock::Open(is_gpu() ? absl::StrCat("/sys/bus/pci/devices/",
+                                                 topology::PciAddress(options_.device.pci_address))
+                                  : "/dev/shm");
     if (!lock.ok()) return;
     found_.lock = *std::move(lock);
     locks_ = true;
