@@ -19,7 +19,6 @@ namespace skein::worker {
 namespace {
 
 using topology::DeviceRates;
-using topology::ProductRate;
 
 struct Shape {
   int64_t hidden = 0;
