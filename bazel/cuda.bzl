@@ -43,7 +43,7 @@ def _cuda_library_impl(ctx):
         args.add_all(["-ccbin", cc_toolchain.compiler_executable, "-std=c++20"])
         args.add_all(["-Xcompiler", "-fPIC,-Wall,-Wextra,-Wno-missing-field-initializers"])
         args.add_all(optimise)
-        args.add("--expt-relaxed-constexpr")
+        args.add_all(["--expt-relaxed-constexpr", "--compress-mode=size"])
         args.add_all(_archs(ctx))
         args.add_all(["-I", "."])
         args.add_all(compilation.defines, format_each = "-D%s")

@@ -47,6 +47,26 @@ absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text) {
   return absl::InvalidArgumentError(absl::StrCat("must be cpu or cuda, not '", text, "'"));
 }
 
+absl::StatusOr<kernels::DecodeForm> ParseDecodeForm(const std::string& text) {
+  using enum kernels::DecodeForm;
+  for (const kernels::DecodeForm form : {kAuto, kGraph, kPersistent}) {
+    if (text == DecodeFormName(form)) return form;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("must be auto, graph or persistent, not '", text, "'"));
+}
+
+std::string_view DecodeFormName(kernels::DecodeForm form) {
+  switch (form) {
+    case kernels::DecodeForm::kGraph:
+      return "graph";
+    case kernels::DecodeForm::kPersistent:
+      return "persistent";
+    default:
+      return "auto";
+  }
+}
+
 int32_t ThreadsWithin(int32_t planned, const absl::StatusOr<int32_t>& cores) {
   return cores.ok() ? std::max(1, std::min(planned, *cores)) : planned;
 }
@@ -56,6 +76,14 @@ absl::Status CheckProfile(int steps, const RankDevice& device) {
   return absl::UnimplementedError(
       "--profile marks the kernels of GPUs, and this computes on a CPU, whose functions `perf "
       "record` sees without marks");
+}
+
+absl::Status CheckDecodeForm(kernels::DecodeForm form, const RankDevice& device) {
+  if (form == kernels::DecodeForm::kAuto || device.device.kind == DeviceKind::kCuda) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat("--decode=", std::string(DecodeFormName(form)),
+                                               " is for GPUs, and this computes on a CPU"));
 }
 
 SeenGpus SeeGpus(std::optional<DeviceKind> asked) {

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/device_kind.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "topology/host/nvml.h"
 #include "topology/machine.h"
 
@@ -16,6 +18,10 @@ namespace skein::worker {
 
 // "cpu" or "cuda".
 absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text);
+
+// "auto", "graph" or "persistent".
+absl::StatusOr<kernels::DecodeForm> ParseDecodeForm(const std::string& text);
+std::string_view DecodeFormName(kernels::DecodeForm form);
 
 struct RankDevice {
   topology::Device device;
@@ -63,6 +69,8 @@ int32_t ThreadsWithin(int32_t planned, const absl::StatusOr<int32_t>& cores);
 
 // Unimplemented, with what to do instead, for steps to be profiled (kernels::CudaOptions) on a CPU.
 absl::Status CheckProfile(int steps, const RankDevice& device);
+// Likewise for a form of decoding that only GPUs have.
+absl::Status CheckDecodeForm(kernels::DecodeForm form, const RankDevice& device);
 
 // A rank's part of its host's GPUs.
 struct GpuShare {

@@ -140,6 +140,7 @@ int main(int argc, char** argv) {
       "set; "
       "GPUs are measured where this is given, or by `worker probe`); off: plans go by what was "
       "measured before, or by assumptions");
+  skein::worker::AddDecodeForm(app, options.decode);
   skein::worker::AddProfile(app, options.profile_steps);
   app.add_flag("--overlap,!--no-overlap", options.overlap,
                "plan and send the next step while one runs (default); off: for comparison");

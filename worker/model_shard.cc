@@ -71,6 +71,8 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const plan::RankPl
                                      .threads = rank.threads,
                                      .profile_steps = options.profile_steps,
                                      .profile_ended = options.profile_ended,
+                                     .decode = options.decode,
+                                     .remark = options.remark,
                                      .warming_up = options.warming_up});
   }
   const std::string& name = options.backend;

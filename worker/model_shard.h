@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/ops/backend.h"
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
@@ -33,9 +34,12 @@ struct ModelShardOptions {
   std::string model_root;       // see RankOptions
   std::string backend = "cpu";  // on CPUs: "cpu" or "reference"
   int gpu = 0;                  // on GPUs: CUDA's number
-  int profile_steps = 0;        // on GPUs; kernels::CudaOptions
+  // On GPUs; kernels::CudaOptions.
+  kernels::DecodeForm decode = kernels::DecodeForm::kAuto;
+  int profile_steps = 0;
   std::function<void()> profile_ended;
-  std::function<void(std::string_view)> warming_up;  // on GPUs; kernels::CudaOptions
+  std::function<void(std::string_view)> remark;
+  std::function<void(std::string_view)> warming_up;
   // See RankOptions; may be null.
   std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> wrap_backend;
   kernels::Collectives* collectives = nullptr;                            // see kernels::Bindings

@@ -79,6 +79,7 @@ class Rank {
     SKEIN_RETURN_IF_ERROR(CheckSameFlags(
         mpi_.world(),
         absl::StrCat("--device-comm=", std::string(DeviceCommName(options_.device_comm)),
+                     " --decode=", std::string(DecodeFormName(options_.decode)),
                      " --profile=", options_.profile_steps)));
     SKEIN_ASSIGN_OR_RETURN(
         RankDevice device,
@@ -97,6 +98,7 @@ class Rank {
       spdlog::info("GPU {} is in use before it is loaded: {}", device.gpu, device.users);
     }
     SKEIN_RETURN_IF_ERROR(CheckProfile(options_.profile_steps, device));
+    SKEIN_RETURN_IF_ERROR(CheckDecodeForm(options_.decode, device));
     gpu_ = device.gpu;
     uuid_ = device.uuid;
     // An error is told once the coordinator can hear it.
@@ -314,13 +316,15 @@ class Rank {
     ModelShardOptions options{.model_root = options_.model_root,
                               .backend = options_.backend,
                               .gpu = gpu_,
+                              .decode = options_.decode,
                               .profile_steps = options_.profile_steps,
                               .wrap_backend = options_.wrap_backend,
                               .collectives = collectives};
     options.profile_ended = [steps = options_.profile_steps] {
       spdlog::info("the profile has ended: {} step(s) ran without graphs, with NVTX ranges", steps);
     };
-    // Called by a stage that warms up.
+    // These are called by a stage that warms up.
+    options.remark = [](std::string_view text) { spdlog::info("{}", text); };
     options.warming_up = [this](std::string_view what) { serving_->warm_up_watch->Enter(what); };
     absl::Time next = absl::Now() + absl::Seconds(2);
     options.progress = [&](int64_t done, int64_t total) {

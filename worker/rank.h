@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/device_kind.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/ops/backend.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
@@ -41,6 +42,7 @@ struct RankOptions {
   std::optional<absl::Duration> step_timeout;
   // From the moment that all ranks have loaded.
   absl::Duration warm_up_timeout = absl::Minutes(2);
+  kernels::DecodeForm decode = kernels::DecodeForm::kAuto;  // on GPUs
   int profile_steps = 0;  // of GPUs: the first ones are marked for profilers; 0: none
   bool overlap = true;    // the next step is planned and sent while one runs
   std::string log_level = "info";

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -36,65 +37,103 @@ inline std::vector<float> Matrix(uint32_t seed, int64_t rows, int64_t cols) {
   return RandomFloats(seed, rows * cols, std::sqrt(3.0f / static_cast<float>(cols)));
 }
 
+struct LayerShape {
+  int64_t vocabulary = kVocabulary;
+  int64_t columns = kColumns;  // of logits: the vocabulary and more, 8 blocks
+  int64_t hidden = kHidden;
+  int64_t ffn = kFfn;
+  int32_t heads = kHeads;
+  int32_t kv_heads = kKvHeads;
+  int32_t head_dim = kHeadDim;
+  int64_t page_size = 16;
+  int64_t pages = 64;
+  Limits limits = {.rows = 300, .outputs = 64, .slots = 40, .slot_pages = 32};
+  KvDType kv_dtype = KvDType::kBF16;
+  DType dtype = DType::kBF16;  // of weights and activations
+  int32_t window = 0;          // of the second layer
+  bool tied = true;            // the output's matrix is the embedding, where there is one shard
+  // Each has its part of the logits, and all of the rest.
+  int32_t shard = 0;
+  int32_t shards = 1;
+  bool deterministic = false;
+};
+
 class Layer {
  public:
-  // Of several shards each has its part of the logits, and all of the rest.
   explicit Layer(std::unique_ptr<Backend> backend, Collectives* collectives = nullptr,
                  KvDType kv_dtype = KvDType::kBF16, DType dtype = DType::kBF16, int32_t window = 0,
                  int32_t shard = 0, int32_t shards = 1, bool deterministic = false)
-      : backend_(std::move(backend)), dtype_(dtype) {
+      : Layer(std::move(backend),
+              LayerShape{.kv_dtype = kv_dtype,
+                         .dtype = dtype,
+                         .window = window,
+                         .shard = shard,
+                         .shards = shards,
+                         .deterministic = deterministic},
+              collectives) {}
+  Layer(std::unique_ptr<Backend> backend, const LayerShape& of, Collectives* collectives = nullptr)
+      : backend_(std::move(backend)), of_(of) {
     p_.kv_spec = {.layers = 2,
-                  .kv_heads = kKvHeads,
-                  .head_dim = kHeadDim,
-                  .page_size = 16,
-                  .pages = 64,
-                  .dtype = kv_dtype};
-    p_.limits = {.rows = 300, .outputs = 64, .slots = 40, .slot_pages = 32};
-    const BufferId residual = Buffer(kHidden);
-    const BufferId normed = Buffer(kHidden);
-    const BufferId delta = Buffer(kHidden);
-    const BufferId qkv = Buffer((kHeads + 2 * kKvHeads) * kHeadDim);
-    const BufferId attended = Buffer(kHeads * kHeadDim);
-    const BufferId gate_up = Buffer(2 * kFfn);
-    const BufferId activation = Buffer(kFfn);
-    const BufferId last = Buffer(kHidden, BufferSpec::Rows::kOutputs);
-    const BufferId logits = p_.AddBuffer(kColumns / shards, BufferSpec::Rows::kOutputs);
-    const WeightId table = Weight(1, kColumns, kHidden, 1.7f);
+                  .kv_heads = of.kv_heads,
+                  .head_dim = of.head_dim,
+                  .page_size = of.page_size,
+                  .pages = of.pages,
+                  .dtype = of.kv_dtype};
+    p_.limits = of.limits;
+    const int64_t qkv_cols = int64_t{of.heads + 2 * of.kv_heads} * of.head_dim;
+    const int64_t attended_cols = int64_t{of.heads} * of.head_dim;
+    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(of.head_dim)));
+    const BufferId residual = Buffer(of.hidden);
+    const BufferId normed = Buffer(of.hidden);
+    const BufferId delta = Buffer(of.hidden);
+    const BufferId qkv = Buffer(qkv_cols);
+    const BufferId attended = Buffer(attended_cols);
+    const BufferId gate_up = Buffer(2 * of.ffn);
+    const BufferId activation = Buffer(of.ffn);
+    const BufferId last = Buffer(of.hidden, BufferSpec::Rows::kOutputs);
+    const BufferId logits = p_.AddBuffer(of.columns / of.shards, BufferSpec::Rows::kOutputs);
+    const WeightId table = Weight(1, of.columns, of.hidden, 1.7f);
     const WeightId frequencies = p_.AddVector(Frequencies());
-    p_.Add(EmbedOp{table, 0, kVocabulary, residual});
+    p_.Add(EmbedOp{table, 0, of.vocabulary, residual});
     for (int32_t layer = 0; layer < 2; ++layer) {
       const uint32_t seed = 10 * (1 + layer);
-      const WeightId gain = p_.AddVector(RandomFloats(seed, kHidden, 2));
+      const WeightId gain = p_.AddVector(RandomFloats(seed, of.hidden, 2));
       if (layer == 0) {
         p_.Add(RmsNormOp{residual, gain, kEps, normed});
       } else {
         p_.Add(AddRmsNormOp{residual, delta, gain, kEps, normed});
       }
-      p_.Add(MatMulOp{normed, Weight(seed + 1, (kHeads + 2 * kKvHeads) * kHeadDim, kHidden), qkv});
-      p_.Add(RopeAppendKvOp{qkv, kHeads, kKvHeads, kHeadDim, frequencies, layer});
+      p_.Add(MatMulOp{normed, Weight(seed + 1, qkv_cols, of.hidden), qkv});
+      p_.Add(RopeAppendKvOp{qkv, of.heads, of.kv_heads, of.head_dim, frequencies, layer});
       // Layers may differ in what they see.
-      p_.Add(AttentionOp{qkv, kHeads, kKvHeads, kHeadDim, 0.125f, layer, attended,
-                         layer == 0 ? 0 : window});
-      p_.Add(MatMulOp{attended, Weight(seed + 2, kHidden, kHeads * kHeadDim), delta});
-      p_.Add(AddRmsNormOp{residual, delta, p_.AddVector(RandomFloats(seed + 3, kHidden, 2)), kEps,
+      p_.Add(AttentionOp{qkv, of.heads, of.kv_heads, of.head_dim, scale, layer, attended,
+                         layer == 0 ? 0 : of.window});
+      p_.Add(MatMulOp{attended, Weight(seed + 2, of.hidden, attended_cols), delta});
+      p_.Add(AddRmsNormOp{residual, delta, p_.AddVector(RandomFloats(seed + 3, of.hidden, 2)), kEps,
                           normed});
-      p_.Add(MatMulOp{normed, Weight(seed + 4, 2 * kFfn, kHidden), gate_up});
+      p_.Add(MatMulOp{normed, Weight(seed + 4, 2 * of.ffn, of.hidden), gate_up});
       p_.Add(SwiGluOp{gate_up, activation});
-      p_.Add(MatMulOp{activation, Weight(seed + 5, kHidden, kFfn), delta});
+      p_.Add(MatMulOp{activation, Weight(seed + 5, of.hidden, of.ffn), delta});
     }
     p_.Add(AddOp{residual, delta, residual});
     p_.Add(GatherRowsOp{residual, last});
-    p_.Add(RmsNormOp{last, p_.AddVector(RandomFloats(5, kHidden, 2)), kEps, last});
-    p_.Add(MatMulOp{last, shards == 1 ? table : Head(shard, shards), logits});
+    p_.Add(RmsNormOp{last, p_.AddVector(RandomFloats(5, of.hidden, 2)), kEps, last});
+    WeightId head = table;
+    if (of.shards > 1) {
+      head = Head(of.shard, of.shards);
+    } else if (!of.tied) {
+      head = Weight(6, of.columns, of.hidden, 1.7f);
+    }
+    p_.Add(MatMulOp{last, head, logits});
     p_.program.logits = logits;
-    p_.program.deterministic = deterministic;
-    p_.program.vocab_size = kVocabulary;
-    const int32_t blocks = kVocabularyBlocks / shards;
-    p_.program.vocab_part = {.first = shard * (kColumns / shards),
-                             .block = kColumns / kVocabularyBlocks,
+    p_.program.deterministic = of.deterministic;
+    p_.program.vocab_size = of.vocabulary;
+    const int32_t blocks = kVocabularyBlocks / of.shards;
+    p_.program.vocab_part = {.first = of.shard * (of.columns / of.shards),
+                             .block = of.columns / kVocabularyBlocks,
                              .blocks = blocks};
-    p_.program.vocab_shards = shards;
-    if (shards > 1) p_.collectives = collectives;
+    p_.program.vocab_shards = of.shards;
+    if (of.shards > 1) p_.collectives = collectives;
     p_.Bind(*backend_);
     KvSpec swap = p_.kv_spec;
     swap.pages = 4;
@@ -108,6 +147,7 @@ class Layer {
   }
 
   Executable& executable() { return *p_.executable; }
+  const LayerShape& shape() const { return of_; }
 
   absl::Status Run(const Batch& batch, int i = 0) {
     executable().batch(i) = batch;
@@ -134,67 +174,73 @@ class Layer {
   BufferId Buffer(int64_t cols, BufferSpec::Rows rows = BufferSpec::Rows::kTokens) {
     const BufferId id = p_.AddBuffer(cols, rows);
     p_.program.buffers[id].port = false;
-    p_.program.buffers[id].dtype = dtype_;
+    p_.program.buffers[id].dtype = of_.dtype;
     return id;
   }
   WeightId Weight(uint32_t seed, int64_t rows, int64_t cols, float scale = 1) {
     std::vector<float> values = Matrix(seed, rows, cols);
     for (float& value : values) value *= scale;
-    return p_.AddWeight({.rows = rows, .cols = cols, .dtype = dtype_}, std::move(values));
+    return p_.AddWeight({.rows = rows, .cols = cols, .dtype = of_.dtype}, std::move(values));
   }
   // A shard's rows of the embedding.
   WeightId Head(int32_t shard, int32_t shards) {
-    const int64_t rows = kColumns / shards;
-    std::vector<float> values = Matrix(1, kColumns, kHidden);
-    values.erase(values.begin(), values.begin() + shard * rows * kHidden);
-    values.resize(rows * kHidden);
+    const int64_t rows = of_.columns / shards;
+    std::vector<float> values = Matrix(1, of_.columns, of_.hidden);
+    values.erase(values.begin(), values.begin() + shard * rows * of_.hidden);
+    values.resize(rows * of_.hidden);
     for (float& value : values) value *= 1.7f;
-    return p_.AddWeight({.rows = rows, .cols = kHidden, .dtype = dtype_}, std::move(values));
+    return p_.AddWeight({.rows = rows, .cols = of_.hidden, .dtype = of_.dtype}, std::move(values));
   }
-  static std::vector<float> Frequencies() {
+  std::vector<float> Frequencies() const {
     std::vector<float> frequencies;
-    for (int i = 0; i < kHeadDim / 2; ++i) {
-      frequencies.push_back(static_cast<float>(std::pow(10000.0, -2.0 * i / kHeadDim)));
+    for (int i = 0; i < of_.head_dim / 2; ++i) {
+      frequencies.push_back(static_cast<float>(std::pow(10000.0, -2.0 * i / of_.head_dim)));
     }
     return frequencies;
   }
 
   const std::unique_ptr<Backend> backend_;
-  const DType dtype_;  // of weights and activations
+  const LayerShape of_;
   std::unique_ptr<KvCache> swap_;
   TestProgram p_;
 };
+
+// Of the batch that ran last on both. Logits pass some 20 roundings to 8 bits, whose errors of 2^-9
+// add up as a random walk's; they are about 1.7 times 1. `finer`: how many times more numbers the
+// dtype has, 8 of F16.
+inline void CompareLogits(Layer& gpu, Layer& reference, int64_t rows, double finer = 1) {
+  const std::vector<float> ours = gpu.Logits(rows);
+  const std::vector<float> theirs = reference.Logits(rows);
+  const int64_t columns = gpu.shape().columns;
+  const int64_t vocabulary = gpu.shape().vocabulary;
+  double squares = 0, errors = 0, worst = 0;
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    if (i % columns >= vocabulary) continue;
+    ASSERT_TRUE(std::isfinite(ours[i])) << "row " << i / columns;
+    const double error = double{ours[i]} - double{theirs[i]};
+    squares += double{theirs[i]} * double{theirs[i]};
+    errors += error * error;
+    worst = std::max(worst, std::abs(error));
+  }
+  const double scale = std::sqrt(squares / static_cast<double>(rows * vocabulary));
+  EXPECT_GT(scale, 0.1);
+  EXPECT_LT(std::sqrt(errors / squares), 0.02 / finer) << "relative error of all logits";
+  EXPECT_LT(worst, 0.15 * scale / finer);
+}
 
 class CudaBackendTest : public testing::Test {
  protected:
   void SetUp() override {
     SKEIN_NEED_GPU();
-    gpu_ = std::make_unique<Layer>(*MakeCudaBackend({}));
+    gpu_ = std::make_unique<Layer>(*MakeCudaBackend({.decode = DecodeForm::kGraph}));
     reference_ = std::make_unique<Layer>(MakeReferenceBackend());
   }
 
-  // Runs the batch on both and compares the logits of its outputs. They pass some 20 roundings to
-  // 8 bits, whose errors of 2^-9 add up as a random walk's; logits are about 1.7 times 1. `finer`:
-  // how many times more numbers the dtype has, 8 of F16.
+  // Runs the batch on both and compares the logits of its outputs.
   void RunAndCompare(const Batch& batch, double finer = 1) {
     SKEIN_ASSERT_OK(gpu_->Run(batch));
     SKEIN_ASSERT_OK(reference_->Run(batch));
-    const int64_t rows = batch.outputs();
-    const std::vector<float> ours = gpu_->Logits(rows);
-    const std::vector<float> theirs = reference_->Logits(rows);
-    double squares = 0, errors = 0, worst = 0;
-    for (int64_t i = 0; i < rows * kColumns; ++i) {
-      if (i % kColumns >= kVocabulary) continue;
-      ASSERT_TRUE(std::isfinite(ours[i])) << "row " << i / kColumns;
-      const double error = double{ours[i]} - double{theirs[i]};
-      squares += double{theirs[i]} * double{theirs[i]};
-      errors += error * error;
-      worst = std::max(worst, std::abs(error));
-    }
-    const double scale = std::sqrt(squares / static_cast<double>(rows * kVocabulary));
-    EXPECT_GT(scale, 0.1);
-    EXPECT_LT(std::sqrt(errors / squares), 0.02 / finer) << "relative error of all logits";
-    EXPECT_LT(worst, 0.15 * scale / finer);
+    CompareLogits(*gpu_, *reference_, batch.outputs(), finer);
   }
 
  public:

@@ -152,6 +152,16 @@ __device__ inline void TensorCopy(void* to, const CUtensorMap& map, int x, int y
       "l"(&map), "r"(x), "r"(y), "r"(SharedAddress(barrier)), "l"(cache_policy)
       : "memory");
 }
+// Of a matrix in panels: see PanelMapOf. x: the column in each panel; y: the first row; z: the
+// first panel.
+__device__ inline void TensorCopy(void* to, const CUtensorMap& map, int x, int y, int z,
+                                  ArrivalBarrier* barrier, uint64_t cache_policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(SharedAddress(to)),
+      "l"(&map), "r"(x), "r"(y), "r"(z), "r"(SharedAddress(barrier)), "l"(cache_policy)
+      : "memory");
+}
 __device__ inline void PrefetchMap(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }

@@ -18,6 +18,7 @@
 #include "base/status_util.h"
 #include "kernels/cuda/batch_invariant_linear.h"
 #include "kernels/cuda/check_kernels.h"
+#include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/few_rows_linear.h"

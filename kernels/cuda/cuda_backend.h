@@ -33,6 +33,10 @@ absl::StatusOr<std::vector<std::string>> ListCudaDevices();
 // was found and what is needed.
 absl::StatusOr<CudaDevice> DescribeCudaDevice(int device);
 
+// How batches of up to 16 rows are computed: by the graphs of larger ones, or by one kernel that
+// runs a whole step, where it can; whichever was faster in WarmUp, by counts of rows.
+enum class DecodeForm : uint8_t { kAuto, kGraph, kPersistent };
+
 struct CudaOptions {
   int device = 0;
   int threads = 1;  // that draw tokens
@@ -40,6 +44,10 @@ struct CudaOptions {
   // and operation, which the replay of a captured graph has none of.
   int profile_steps = 0;
   std::function<void()> profile_ended;  // when the last of them was enqueued; may be null
+  DecodeForm decode = DecodeForm::kAuto;
+  // Told once in WarmUp how small batches will be computed, and why, as a sentence without its end.
+  // May be null.
+  std::function<void(std::string_view)> remark;
   // Told what WarmUp does from now on: "capturing the graph of 64 rows". May be null.
   std::function<void(std::string_view)> warming_up;
 };

@@ -46,10 +46,11 @@ TEST_F(CudaBackendTest, PromptsAndDecodingAgreeWithTheReference) {
 // Both round keys and values, which differ by what came before them, to the same integers or to
 // neighbours: an error of up to a step, max / 127, where there was none. Logits still agree.
 TEST_F(CudaBackendTest, AnInt8CacheIsTheReferences) {
-  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({}), nullptr, KvDType::kInt8);
+  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({.decode = DecodeForm::kGraph}), nullptr,
+                                 KvDType::kInt8);
   reference_ = std::make_unique<Layer>(MakeReferenceBackend(), nullptr, KvDType::kInt8);
   RunAndCompare(Start(0, 20, 10));  // on pages 10 and 17
-  Layer wider(*MakeCudaBackend({}));
+  Layer wider(*MakeCudaBackend({.decode = DecodeForm::kGraph}));
   SKEIN_ASSERT_OK(wider.Run(Start(0, 20, 10)));
   EXPECT_NE(gpu_->Logits(1), wider.Logits(1));
   Batch mixed = Decode({0}, 9);
@@ -67,7 +68,8 @@ TEST_F(CudaBackendTest, AnInt8CacheIsTheReferences) {
 }
 
 TEST_F(CudaBackendTest, F16AgreesWithTheReferenceAsCloselyAsItCan) {
-  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({}), nullptr, KvDType::kF16, DType::kF16);
+  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({.decode = DecodeForm::kGraph}), nullptr,
+                                 KvDType::kF16, DType::kF16);
   reference_ = std::make_unique<Layer>(MakeReferenceBackend(), nullptr, KvDType::kF16, DType::kF16);
   constexpr double kFiner = 8;
   RunAndCompare(Start(0, 3, 5), kFiner);    // few rows
@@ -77,7 +79,8 @@ TEST_F(CudaBackendTest, F16AgreesWithTheReferenceAsCloselyAsItCan) {
   RunAndCompare(mixed, kFiner);
   RunAndCompare(Decode({2, 1, 0}, 30), kFiner);
   // A cache of int8 goes with it.
-  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({}), nullptr, KvDType::kInt8, DType::kF16);
+  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({.decode = DecodeForm::kGraph}), nullptr,
+                                 KvDType::kInt8, DType::kF16);
   reference_ =
       std::make_unique<Layer>(MakeReferenceBackend(), nullptr, KvDType::kInt8, DType::kF16);
   RunAndCompare(Start(1, 100, 20));
@@ -86,7 +89,8 @@ TEST_F(CudaBackendTest, F16AgreesWithTheReferenceAsCloselyAsItCan) {
 
 TEST_F(CudaBackendTest, LayersMayHaveWindows) {
   constexpr auto kOf16Bits = DType::kBF16;
-  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({}), nullptr, KvDType::kBF16, kOf16Bits, 21);
+  gpu_ = std::make_unique<Layer>(*MakeCudaBackend({.decode = DecodeForm::kGraph}), nullptr,
+                                 KvDType::kBF16, kOf16Bits, 21);
   reference_ =
       std::make_unique<Layer>(MakeReferenceBackend(), nullptr, KvDType::kBF16, kOf16Bits, 21);
   RunAndCompare(Start(0, 60, 10));
@@ -96,14 +100,14 @@ TEST_F(CudaBackendTest, LayersMayHaveWindows) {
   RunAndCompare(mixed);
   RunAndCompare(Decode({2, 1, 0}, 30));
   // It matters.
-  Layer other(*MakeCudaBackend({}));
+  Layer other(*MakeCudaBackend({.decode = DecodeForm::kGraph}));
   SKEIN_ASSERT_OK(gpu_->Run(Start(3, 60, 10)));
   SKEIN_ASSERT_OK(other.Run(Start(3, 60, 10)));
   EXPECT_NE(gpu_->Logits(1), other.Logits(1));
 }
 
 TEST_F(CudaBackendTest, DTypesOf16BitsDoNotMix) {
-  SKEIN_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCudaBackend({}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCudaBackend({.decode = DecodeForm::kGraph}));
   TestProgram p;
   const BufferId in = p.AddBuffer(16);
   const BufferId out = p.AddBuffer(16);
@@ -137,7 +141,7 @@ TEST_F(CudaBackendTest, AProfileEndsAfterItsStepsAndChangesNothing) {
 TEST_F(CudaBackendTest, AStageWithoutLogitsReplaysGraphs) {
   constexpr int64_t kCols = 64;
   constexpr int32_t kTokens = 16;
-  const auto backend = *MakeCudaBackend({});
+  const auto backend = *MakeCudaBackend({.decode = DecodeForm::kGraph});
   TestProgram p;
   p.limits = {.rows = 8, .outputs = 8, .slots = 4, .slot_pages = 1};
   const std::vector<float> table = kernels::Rounded(RandomFloats(1, kTokens * kCols), DType::kBF16);
@@ -206,7 +210,7 @@ TEST_F(CudaBackendTest, ABatchTakesTheTokensOfTheOneBeforeItWhileThatRuns) {
   take(0, first);
   take(1, second);
   // One after the other, with tokens that are named.
-  Layer other(*MakeCudaBackend({}));
+  Layer other(*MakeCudaBackend({.decode = DecodeForm::kGraph}));
   SKEIN_ASSERT_OK(other.Run(Start(0, 5, 10)));
   const int32_t a = other.executable().result(0).sampled.at(0).tokens.at(0).id;
   SKEIN_ASSERT_OK(other.Run(Start(1, 9, 20)));
@@ -230,7 +234,7 @@ TEST_F(CudaBackendTest, SetTokensReplacesWhatWasDrawn) {
   gpu_->executable().SetTokens({0}, {42});
   SKEIN_ASSERT_OK(gpu_->Run(Decode({0}, kNewestToken)));
   const std::vector<float> set = gpu_->Logits(1);
-  Layer other(*MakeCudaBackend({}));
+  Layer other(*MakeCudaBackend({.decode = DecodeForm::kGraph}));
   SKEIN_ASSERT_OK(other.Run(Start(0, 5, 10)));
   Batch named = Decode({0}, 0);
   named.token_ids = {42};
@@ -262,7 +266,7 @@ TEST_F(CudaBackendTest, GuessesAreTakenBackBeforeTheNextBatch) {
   ASSERT_EQ(tokens.size(), 1u);
   SKEIN_ASSERT_OK(gpu_->Run(Decode({0}, kNewestToken)));
   const int32_t last = gpu_->executable().result(0).sampled.at(0).tokens.at(0).id;
-  Layer other(*MakeCudaBackend({}));
+  Layer other(*MakeCudaBackend({.decode = DecodeForm::kGraph}));
   SKEIN_ASSERT_OK(other.Run(Start(0, 5, 10)));
   SKEIN_ASSERT_OK(other.Run(Decode({0}, kNewestToken)));
   EXPECT_EQ(other.executable().result(0).sampled.at(0).tokens.at(0).id, tokens[0].id);
@@ -331,7 +335,7 @@ TEST_F(CudaBackendTest, NoStepTakesMemoryOfTheDevice) {
 }
 
 TEST_F(CudaBackendTest, RefusesWhatThereAreNoKernelsFor) {
-  SKEIN_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCudaBackend({}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCudaBackend({.decode = DecodeForm::kGraph}));
   Program program;
   program.weights.push_back({"w", {.rows = 16, .cols = 16, .dtype = DType::kF32}});
   EXPECT_THAT(backend->AllocateWeights(program).status(),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
@@ -175,8 +176,68 @@ absl::Status CudaExecutable::WarmUp() {
     SKEIN_RETURN_IF_ERROR(AwaitStream());
   }
   if (compiled_->CanBeCaptured()) SKEIN_RETURN_IF_ERROR(CaptureGraphs());
+  SKEIN_RETURN_IF_ERROR(ChooseDecode());
   warm_ = true;
   return absl::OkStatus();
+}
+
+absl::StatusOr<float> CudaExecutable::TimeDecode(int32_t rows, bool persistent) {
+  constexpr int kSteps = 5;
+  const BatchShape shape = {.rows = rows, .sequences = rows, .outputs = rows, .decodes = true};
+  SKEIN_RETURN_IF_ERROR(Prepare({}, shape));
+  SKEIN_ASSIGN_OR_RETURN(OwnedEvent begin, OwnedEvent::Create(/*timed=*/true));
+  SKEIN_ASSIGN_OR_RETURN(OwnedEvent end, OwnedEvent::Create(/*timed=*/true));
+  const auto step = [&] {
+    return persistent ? persistent_->Enqueue(shape)
+                      : graphs_[0].lower_bound(rows)->second.Launch(stream_.get());
+  };
+  SKEIN_RETURN_IF_ERROR(step());
+  SKEIN_RETURN_IF_ERROR(begin.Record(stream_.get()));
+  for (int i = 0; i < kSteps; ++i) SKEIN_RETURN_IF_ERROR(step());
+  SKEIN_RETURN_IF_ERROR(end.Record(stream_.get()));
+  SKEIN_RETURN_IF_ERROR(AwaitStream());
+  SKEIN_RETURN_IF_ERROR(end.Synchronize());
+  SKEIN_ASSIGN_OR_RETURN(const float milliseconds, end.MillisecondsSince(begin));
+  return milliseconds / kSteps;
+}
+
+absl::Status CudaExecutable::ChooseDecode() {
+  const auto remark = [this](const std::string& text) {
+    if (options_.remark) options_.remark(text);
+  };
+  if (options_.decode == DecodeForm::kGraph) return absl::OkStatus();
+  Tell("preparing the persistent step");
+  absl::StatusOr<std::unique_ptr<PersistentProgram>> made = PersistentProgram::Create(
+      program_, bindings_, workspace_, limits_.rows, facts_.multiprocessors);
+  if (absl::IsUnimplemented(made.status())) {
+    remark(absl::StrCat("small batches are decoded by graphs: ", made.status().message()));
+    return absl::OkStatus();
+  }
+  SKEIN_RETURN_IF_ERROR(made.status());
+  persistent_ = *std::move(made);
+  if (options_.decode == DecodeForm::kPersistent || graphs_[0].empty()) {
+    goes_persistent_.fill(true);
+    remark("batches of up to 16 rows are decoded by one kernel a step, as --decode has it");
+    return absl::OkStatus();
+  }
+  // A bucket of rows at a time.
+  std::string times;
+  int32_t from = 1;
+  for (const int32_t rows : {1, 2, 4, 8, 16}) {
+    if (rows > limits_.rows || graphs_[0].lower_bound(rows) == graphs_[0].end()) break;
+    Tell(absl::StrCat("timing steps of ", FormatCount(rows, "row")));
+    SKEIN_ASSIGN_OR_RETURN(const float by_graph, TimeDecode(rows, /*persistent=*/false));
+    SKEIN_ASSIGN_OR_RETURN(const float by_kernel, TimeDecode(rows, /*persistent=*/true));
+    for (; from <= rows; ++from) goes_persistent_[from] = by_kernel < by_graph;
+    absl::StrAppend(&times, times.empty() ? "" : ", ", FormatCount(rows, "row"), " ",
+                    absl::StrFormat("%.3f and %.3f ms", by_kernel, by_graph));
+  }
+  remark(absl::StrCat("steps by one kernel and by graphs take: ", times));
+  return absl::OkStatus();
+}
+
+bool CudaExecutable::GoesPersistent(const BatchShape& shape) const {
+  return persistent_ != nullptr && persistent_->Takes(shape) && goes_persistent_[shape.rows];
 }
 
 int32_t CudaExecutable::GraphRows() const {
@@ -202,6 +263,7 @@ absl::Status CudaExecutable::CheckAborted() {
 }
 
 absl::Status CudaExecutable::CheckCollectives() {
+  if (persistent_ != nullptr) SKEIN_RETURN_IF_ERROR(persistent_->Check());
   return bindings_.collectives == nullptr ? absl::OkStatus() : bindings_.collectives->Check();
 }
 
@@ -209,6 +271,7 @@ void CudaExecutable::Abort(const absl::Status& why) {
   masks_.Fail(why);
   MutexLock lock(&mutex_);
   if (aborted_.ok()) aborted_ = why;
+  if (persistent_ != nullptr) persistent_->Abort();
 }
 
 absl::Status CudaExecutable::Health() const {
@@ -261,10 +324,15 @@ absl::Status CudaExecutable::Run(int i) {
   SKEIN_RETURN_IF_ERROR(TakeIn(i));
   if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch);
   SKEIN_RETURN_IF_ERROR(CopyPages(batch));
-  const int32_t padded = profile_steps_ > 0 ? 0 : GraphRows();
-  runs_[i].what = absl::StrCat(
-      "step ", batch.step, ": ", FormatCount(rows_.sequences(), "sequence"), " of ",
-      FormatCount(rows_.rows(), "row"), padded > 0 ? absl::StrCat(", the graph of ", padded) : "");
+  const BatchShape shape = ShapeOf(i);
+  const bool persistent = profile_steps_ == 0 && GoesPersistent(shape);
+  const int32_t padded = profile_steps_ > 0 || persistent ? 0 : GraphRows();
+  runs_[i].what =
+      absl::StrCat("step ", batch.step, ": ", FormatCount(rows_.sequences(), "sequence"), " of ",
+                   FormatCount(rows_.rows(), "row"),
+                   persistent   ? ", by one kernel"
+                   : padded > 0 ? absl::StrCat(", the graph of ", padded)
+                                : "");
   {
     MutexLock lock(&mutex_);
     newest_ = runs_[i].what;
@@ -272,7 +340,9 @@ absl::Status CudaExecutable::Run(int i) {
   if (profile_steps_ > 0) return RunMarked(i);
   SKEIN_RETURN_IF_ERROR(Upload(i, padded));
   SKEIN_RETURN_IF_ERROR(AwaitExchanges(i));
-  if (padded > 0) {
+  if (persistent) {
+    SKEIN_RETURN_IF_ERROR(persistent_->Enqueue(shape));
+  } else if (padded > 0) {
     const bool ports = !graphs_[1].empty();
     const OwnedGraph& graph = graphs_[ports ? i : 0].at(padded);
     const auto launch = [&] { return graph.Launch(stream_.get()); };
@@ -280,7 +350,7 @@ absl::Status CudaExecutable::Run(int i) {
     SKEIN_RETURN_IF_ERROR(sums == 0 ? launch()
                                     : bindings_.collectives->Replay(sums, stream_.get(), launch));
   } else {
-    SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(ShapeOf(i)));
+    SKEIN_RETURN_IF_ERROR(compiled_->Enqueue(shape));
   }
   return EnqueueDraws(i);
 }

@@ -26,6 +26,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/device_draws.h"
+#include "kernels/cuda/persistent/persistent_program.h"
 #include "kernels/cuda/resources.h"
 #include "kernels/host/masks.h"
 #include "kernels/host/sampler.h"
@@ -157,6 +158,12 @@ class CudaExecutable final : public Executable {
   // A batch of padding alone, to its end.
   absl::Status RunForNobody(const BatchShape& shape);
   absl::Status CaptureGraphs();
+  // Which batches go by the persistent step.
+  absl::Status ChooseDecode();
+  // Milliseconds of a step of so many rows, by either.
+  absl::StatusOr<float> TimeDecode(int32_t rows, bool persistent);
+  // Whether batch `i`, whose rows are known, does.
+  bool GoesPersistent(const BatchShape& shape) const;
   void Tell(std::string_view stage) const;  // of WarmUp
   absl::Status CopyPages(const Batch& batch);
   absl::Status StartDraws(const SlotStart& start, int i);
@@ -225,6 +232,9 @@ class CudaExecutable final : public Executable {
   std::unique_ptr<CompiledProgram> compiled_;
   // Of batches in which every row is its sequence's only one, and an output: by their rows.
   std::array<std::map<int32_t, OwnedGraph>, kBatches> graphs_;
+  // Of batches of few rows; null where there is none. By rows: whether it takes them.
+  std::unique_ptr<PersistentProgram> persistent_;
+  std::array<bool, kMostStepRows + 1> goes_persistent_ = {};
   std::unique_ptr<ThreadPool> pool_;
 
   std::optional<SlotStates> slots_;

@@ -1,13 +1,11 @@
 #include <algorithm>
-#include <type_traits>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/decode_combine.cuh"
 #include "kernels/cuda/decode_plan.cuh"
-#include "kernels/cuda/int8_tile.cuh"
+#include "kernels/cuda/decode_tile.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/vectors.cuh"
@@ -72,11 +70,8 @@ struct DecodeWarp {
   // those of int8 are there too soon for one after the other.
   static constexpr int kTogether = !kInt8 ? 1 : (kHeadDim == 64 ? 4 : 2);
 
-  // What is known of a KV head: softmax, and sums of weight * value.
-  struct State {
-    OnlineSoftmax softmax;
-    float o[kHeadDim / 8][4] = {};
-  };
+  using Tile = DecodeTile<T, kHeadDim, kInt8>;
+  using State = typename Tile::State;
 
   const DecodeAttention& op;
   PlanView plan;
@@ -86,8 +81,7 @@ struct DecodeWarp {
   int page;  // of the sequence, where `fill` is, and the block in it
   int in_page;
   PageIds page_ids;
-  // As products with the cache's elements take them.
-  std::conditional_t<kInt8, Int8Queries<kHeadDim>, uint32_t[kHeadDim / 16][4]> q;
+  Tile tile;
 
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % kWarp; }
   __device__ int group() const { return op.heads / op.kv.kv_heads; }
@@ -117,110 +111,24 @@ struct DecodeWarp {
     if (++in_page == page_blocks()) in_page = 0, ++page;
   }
 
-  // Rows of q beyond the group are zeros.
   __device__ void LoadQueries(const Cursor& at) {
-    const T* head = static_cast<const T*>(op.q) + at.sequence.row * op.q_stride +
-                    int64_t{at.kv_head} * group() * kHeadDim;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane() / 4 + half * 8;
-      if constexpr (kInt8) {
-        q.template Load<T>(head + row * kHeadDim, row < group(), half);
-      } else {
-#pragma unroll
-        for (int k = 0; k < kHeadDim / 16; ++k) {
-          const T* pair = head + row * kHeadDim + k * 16 + lane() % 4 * 2;
-          q[k][half] = row < group() ? *reinterpret_cast<const uint32_t*>(pair) : 0;
-          q[k][half + 2] = row < group() ? *reinterpret_cast<const uint32_t*>(pair + 8) : 0;
-        }
-      }
-    }
-  }
-
-  // Positions outside of [begin, end) may hold anything, and a weight of 0 does not hide a NaN.
-  __device__ void ClearValues(char* block, int position, int begin, int end) {
-    if constexpr (kInt8) {
-      auto* scales = reinterpret_cast<float*>(block + KvScalesByte(kHeadDim, true));
-      const bool unseen = position + lane() < begin || position + lane() >= end;
-      if (lane() < kKvBlock && unseen) scales[lane()] = 0;
-      FenceBeforeBulkCopy();
-      __syncwarp();
-      return;
-    }
-    T* values = reinterpret_cast<T*>(block + KvValuesByte(kHeadDim, kInt8));
-    for (int i = lane(); i < kKvBlock * kHeadDim / kKvChunk; i += kWarp) {
-      const int row = i / (kHeadDim / kKvChunk);
-      if (position + row >= begin && position + row < end) continue;
-      const int at = KvChunkOffset(kHeadDim, row, i % (kHeadDim / kKvChunk));
-      *reinterpret_cast<uint4*>(values + at) = make_uint4(0, 0, 0, 0);
-    }
-    FenceBeforeBulkCopy();
-    __syncwarp();
-  }
-
-  __device__ const float* Scales(const char* block, bool of_values) const {
-    return reinterpret_cast<const float*>(block + KvScalesByte(kHeadDim, of_values));
+    tile.LoadQueries(static_cast<const T*>(op.q) + at.sequence.row * op.q_stride +
+                         int64_t{at.kv_head} * group() * kHeadDim,
+                     kHeadDim, group());
   }
 
   // Adds kBlocks blocks, from `stage` on.
   template <int kBlocks>
   __device__ void Attend(const Cursor& at, int stage, State& state) {
     char* blocks[kBlocks];
-    const char* values[kBlocks];
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int place = stage + b < kStages ? stage + b : stage + b - kStages;
       blocks[b] = ring + place * kBlockBytes;
-      values[b] = blocks[b] + KvValuesByte(kHeadDim, kInt8);
     }
-    BlockScores s[kBlocks] = {};
-    if constexpr (kInt8) {
-      Int8Scores(q, blocks, s);
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) ScalePositions(s[b], Scales(blocks[b], false));
-    } else {
-      AddScores<T, kHeadDim>(q, SharedAddress(blocks[0]), s[0]);
-    }
-    const int position = at.block * kKvBlock;
     const int end = at.sequence.length;
     const int begin = op.window > 0 ? max(0, end - op.window) : 0;
-    if (position < begin || position + kBlocks * kKvBlock > end) {
-      const int begins[2] = {begin, begin};
-      const int ends[2] = {end, end};
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        MaskScores(s[b], position + b * kKvBlock, begins, ends);
-        ClearValues(blocks[b], position + b * kKvBlock, begin, end);
-      }
-    }
-    state.softmax.Weigh(s, op.scale * kLog2E);
-    state.softmax.Shrink(state.o);
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      if constexpr (kInt8) {
-        ScalePositions(s[b], Scales(blocks[b], true));
-        AddInt8Values<T, kHeadDim>(s[b], values[b], state.o);
-      } else {
-        AddValues<T, kHeadDim>(s[b], SharedAddress(values[b]), state.o);
-      }
-    }
-  }
-
-  // Calls f(column, sum, next column's sum) for this lane's sums of a row.
-  template <typename F>
-  __device__ static void ForEachPair(const State& state, int half, const F& f) {
-#pragma unroll
-    for (int d = 0; d < kHeadDim / 8; ++d) {
-      const auto& sums = state.o[d];
-      if constexpr (!kInt8) {
-        f(d * 8 + Lane() % 4 * 2, sums[2 * half], sums[2 * half + 1]);
-      } else if (d % 2 == 0) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          f(Int8SumColumn<kHeadDim>(d, i), sums[2 * half + i], state.o[d + 1][2 * half + i]);
-        }
-      }
-    }
+    tile.Attend(blocks, at.block * kKvBlock, begin, end, op.scale, state);
   }
 
   // The KV head's result, where this worker has all of it.
@@ -232,7 +140,7 @@ struct DecodeWarp {
       const float inverse = 1.0f / QuadSum(state.softmax.sum[half]);
       const int row = lane() / 4 + half * 8;
       if (row >= group()) continue;
-      ForEachPair(state, half, [&](int column, float first, float second) {
+      Tile::ForEachPair(state, half, [&](int column, float first, float second) {
         *reinterpret_cast<uint32_t*>(out + row * kHeadDim + column) =
             RoundedPair<T>(first * inverse, second * inverse);
       });
@@ -248,7 +156,7 @@ struct DecodeWarp {
       const float sum = QuadSum(state.softmax.sum[half]);
       const int row = lane() / 4 + half * 8;
       if (row >= group()) continue;
-      ForEachPair(state, half, [&](int column, float first, float second) {
+      Tile::ForEachPair(state, half, [&](int column, float first, float second) {
         *reinterpret_cast<float2*>(partial + row * kHeadDim + column) = make_float2(first, second);
       });
       if (lane() % 4 == 0) {

@@ -104,18 +104,17 @@ struct Int8Queries {
   uint32_t low[kHeadDim / 32][4];
   float step[2];
 
-  // The query of row group + 8 * half; zeros where it is not real. A row that is not finite has a
-  // step of NaN.
-  template <typename T>
-  __device__ void Load(const T* row, bool real, int half) {
+  // The query of row group + 8 * half; zeros where it is not real. words_of(column): four columns
+  // of it. A row that is not finite has a step of NaN.
+  template <typename T, typename WordsOf>
+  __device__ void Load(const WordsOf& words_of, bool real, int half) {
     constexpr int kLaneWords = kHeadDim / 16;
     constexpr int kMost = 127 * 256 + 127;
     uint2 raw[kLaneWords];
     uint32_t largest = 0;
 #pragma unroll
     for (int w = 0; w < kLaneWords; ++w) {
-      raw[w] = real ? *reinterpret_cast<const uint2*>(row + Int8WordColumn<kHeadDim>(w))
-                    : make_uint2(0, 0);
+      raw[w] = real ? words_of(Int8WordColumn<kHeadDim>(w)) : make_uint2(0, 0);
       const float2 first = FloatsOf<T>(raw[w].x);
       const float2 second = FloatsOf<T>(raw[w].y);
       largest = max(max(largest, max(MagnitudeBits(first.x), MagnitudeBits(first.y))),

@@ -15,9 +15,11 @@ namespace {
 
 constexpr const void* (*kFiles[])() = {
     KernelOfBatchInvariantLinear,
+    KernelOfBf16Step,
     KernelOfCopyPage,
     KernelOfDecodeAttention,
     KernelOfDecodePlan,
+    KernelOfF16Step,
     KernelOfFewRowsLinear,
     KernelOfGatherRows,
     KernelOfGreedyDraws,

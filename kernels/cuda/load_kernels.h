@@ -8,9 +8,11 @@ namespace skein::kernels::cuda {
 
 // A kernel of each source file, by which CUDA finds the file's others.
 const void* KernelOfBatchInvariantLinear();
+const void* KernelOfBf16Step();
 const void* KernelOfCopyPage();
 const void* KernelOfDecodeAttention();
 const void* KernelOfDecodePlan();
+const void* KernelOfF16Step();
 const void* KernelOfFewRowsLinear();
 const void* KernelOfGatherRows();
 const void* KernelOfGreedyDraws();

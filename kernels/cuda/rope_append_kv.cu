@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/kv_write.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/rope_append_kv.h"
 #include "kernels/cuda/vectors.cuh"
-#include "kernels/packing/kv_codec.h"
 
 namespace skein::kernels::cuda {
 namespace {
@@ -14,14 +14,6 @@ namespace {
 // or a value each.
 template <bool kInt8>
 inline constexpr int kMaxThreads = kInt8 ? 768 : 384;
-
-// Angles reach a million radians, where a float's sine would need a long reduction: the turns are
-// counted in double, whose error there is 1e-10.
-__device__ void SineCosine(float angle, float* sine, float* cosine) {
-  constexpr double kTurnsPerRadian = 0.15915494309189533577;
-  const double turns = static_cast<double>(angle) * kTurnsPerRadian;
-  sincospif(2.0f * static_cast<float>(turns - rint(turns)), sine, cosine);
-}
 
 // Where the block of a row's key (or value) of a head has its keys (values).
 __device__ char* KvRows(const KvLayer& kv, int64_t slot, int head, bool value) {
@@ -105,24 +97,8 @@ __device__ void Quantize(const RopeAppendKv& op, int64_t row, int64_t slot, int 
       x[i] = x[i] * cosine + theirs * (low ? -sine : sine);
     }
   }
-  uint32_t largest = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) largest = max(largest, MagnitudeBits(x[i]));
-  const float scale = Int8Scale(__reduce_max_sync(0xffffffffu, largest));
-  if (Lane() >= lanes) return;
-  const int in_block = static_cast<int>(slot % kKvBlock);
-  char* block = KvRows(op.kv, slot, vector - (is_value ? op.kv.kv_heads : 0), false);
-  char* to = block + (is_value ? KvValuesByte(op.kv.head_dim, true) : 0) +
-             KvInt8Word(op.kv.head_dim, in_block, lane * 4);
-  uint32_t word = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    // As KvInt8Offset says.
-    word |= uint32_t{static_cast<uint8_t>(ToInt8(x[i], scale))} << 8 * (i / 2 + i % 2 * 2);
-  }
-  *reinterpret_cast<uint32_t*>(to) = word;
-  if (lane > 0) return;
-  reinterpret_cast<float*>(block + KvScalesByte(op.kv.head_dim, is_value))[in_block] = scale;
+  char* const block = KvRows(op.kv, slot, vector - (is_value ? op.kv.kv_heads : 0), false);
+  WriteInt8Row(block, op.kv.head_dim, is_value, static_cast<int>(slot % kKvBlock), x);
 }
 
 // A block a row. Task: a head's 8 pairs, or 16 columns of a value; head_dim / 16 tasks a head.

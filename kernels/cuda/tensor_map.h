@@ -16,4 +16,10 @@ namespace skein::kernels::cuda {
 absl::StatusOr<CUtensorMap> MapOf(DType dtype, const void* data, int64_t rows, int64_t cols,
                                   int64_t stride, int box_rows);
 
+// Of data [rows, cols] without gaps, cols a multiple of 64, as panels of 64 columns. Copies take
+// `box_panels` panels of `box_rows` rows, one panel after the other, swizzled likewise; what lies
+// beyond comes as zeros.
+absl::StatusOr<CUtensorMap> PanelMapOf(DType dtype, const void* data, int64_t rows, int64_t cols,
+                                       int box_rows, int box_panels);
+
 }  // namespace skein::kernels::cuda

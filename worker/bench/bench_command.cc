@@ -54,6 +54,7 @@ void AddList(CLI::App& command, const char* name, std::vector<int32_t>& list, in
 
 void AddModel(CLI::App& command, ModelBenchOptions& options) {
   AddProfile(command, options.device.profile_steps);
+  AddDecodeForm(command, options.device.decode);
   AddDevice(command, options.device.device);
   AddJson(command, options.json_file);
   AddThreads(command, options.device.threads);
@@ -86,6 +87,15 @@ void AddProfile(CLI::App& app, int& steps) {
                  "3/attention'")
       ->type_name("STEPS")
       ->check(InRange(1, 1000000));
+}
+
+void AddDecodeForm(CLI::App& app, kernels::DecodeForm& form) {
+  AddParsed(
+      app, "--decode", form, ParseDecodeForm,
+      "on GPUs, how steps of up to 16 rows are computed: persistent, by one kernel that runs "
+      "all of a step, where it can; graph, as larger ones; or auto: by what was the faster in "
+      "the warm-up")
+      ->default_str("auto");
 }
 
 struct BenchCommand::Flags {

@@ -4,11 +4,13 @@
 #include <memory>
 
 #include "CLI/CLI.hpp"
+#include "kernels/cuda/cuda_backend.h"
 
 namespace skein::worker {
 
-// Adds --profile, which a rank has, too.
+// Add --profile and --decode, which a rank has, too.
 void AddProfile(CLI::App& app, int& steps);
+void AddDecodeForm(CLI::App& app, kernels::DecodeForm& form);
 
 class BenchCommand {
  public:

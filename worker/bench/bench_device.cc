@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,7 @@ absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options, B
     std::fprintf(stderr, "computing on the CPU, no GPU: %s\n", bench.device.no_gpu.c_str());
   }
   SKEIN_RETURN_IF_ERROR(CheckProfile(options.profile_steps, bench.device));
+  SKEIN_RETURN_IF_ERROR(CheckDecodeForm(options.decode, bench.device));
   bench.threads = options.threads;
   if (bench.threads == 0) {
     SKEIN_ASSIGN_OR_RETURN(const int cores, topology::AffinityCores());
@@ -51,10 +54,18 @@ absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options, B
   SKEIN_RETURN_IF_ERROR(ranks.Barrier());
   if (bench.is_gpu()) {
     SKEIN_ASSIGN_OR_RETURN(bench.machine.ceilings, GpuCeilings(bench.device.gpu));
+    std::function<void(std::string_view)> remark;
+    if (ranks.prints()) {
+      remark = [](std::string_view text) {
+        std::fprintf(stderr, "%s\n", std::string(text).c_str());
+      };
+    }
     SKEIN_ASSIGN_OR_RETURN(bench.backend,
                            kernels::MakeCudaBackend({.device = bench.device.gpu,
                                                      .threads = bench.threads,
-                                                     .profile_steps = options.profile_steps}));
+                                                     .profile_steps = options.profile_steps,
+                                                     .decode = options.decode,
+                                                     .remark = remark}));
     return bench;
   }
   bench.machine.threads = bench.threads;

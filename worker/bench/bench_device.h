@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/bench/report.h"
 #include "base/device_kind.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/ops/backend.h"
 #include "worker/bench/bench_ranks.h"
 #include "worker/device.h"
@@ -16,7 +17,8 @@ namespace skein::worker {
 struct BenchDeviceOptions {
   std::optional<DeviceKind> device;  // none: a GPU where there is one
   int threads = 0;                   // of the host; 0: the cores that this process may use
-  int profile_steps = 0;             // kernels::CudaOptions
+  int profile_steps = 0;             // kernels::CudaOptions, as the next
+  kernels::DecodeForm decode = kernels::DecodeForm::kAuto;
 };
 
 struct BenchDevice {

@@ -1,0 +1,349 @@
+// Attention of the persistent kernel: a block's segments of the KV cache, and the sums of the parts
+// that warps have of one KV head.
+//
+// A warp takes every eighth piece of a segment, rotates the queries for itself, and publishes what
+// it has, so that no warp waits for another. Then warps all over the device put the parts together.
+//
+// Keys and values of the positions of this very step come from the arena, not from the cache: each
+// reader rotates, rounds and quantises them as the cache has them, and lays them into the block
+// that has come over the ring. Who has a row's last block writes the row's own ones to the cache.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/decode_tile.cuh"
+#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/kv_write.cuh"
+#include "kernels/cuda/persistent/block.cuh"
+#include "kernels/cuda/persistent/exchange.cuh"
+#include "kernels/cuda/vectors.cuh"
+
+namespace skein::kernels::cuda {
+
+template <typename T, int kHeadDim, bool kInt8>
+class Attention {
+ public:
+  static constexpr int kStageBlocks = KvBlocksOfStage(kHeadDim, kInt8);
+  static constexpr int kBlockBytes = KvBlockBytes(kHeadDim, kInt8);
+
+  __device__ Attention(const PersistentStep& step, BlockMemory& memory, const StepOp& op,
+                       int number)
+      : step_(step),
+        memory_(memory),
+        op_(op),
+        number_(number),
+        warp_(static_cast<int>(threadIdx.x) / kWarp),
+        group_(step.attention.heads / step.attention.kv_heads),
+        work_(step, memory, op.window) {}
+
+  __device__ void Run(RingPlace<kStepStages>& ring) {
+    int pieces = 0;  // of the segments so far
+    work_.ForEach([&](const Segment& segment) { AttendTo(segment, pieces, ring); });
+    Combine();
+  }
+
+ private:
+  using Tile = DecodeTile<T, kHeadDim, kInt8>;
+  static constexpr int kPairs = kHeadDim / 2;
+  static constexpr int kFours = kHeadDim / 4;
+
+  // Element `col` of what the products gave for queries, keys and values of a row.
+  __device__ const char* QkvAt(int row, int col) const {
+    return PlaceIn(step_.arena, step_.rows, op_.in) + (int64_t{row} * op_.cols + col) * 2;
+  }
+  // Four columns of a part of a query head.
+  __device__ char* PartAt(int row, int head, int part, int four) const {
+    const int64_t of_head = int64_t{row} * step_.attention.heads + head;
+    const int most = MostSegments(step_.attention.kv_heads) * kSegmentParts;
+    return step_.parts + ((of_head * most + part) * kFours + four) * int64_t{sizeof(Part)};
+  }
+  __device__ uint32_t PartNumber() const { return step_.epoch + number_; }
+
+  __device__ static void Split(uint2 words, float (&x)[4]) {
+    const float2 first = FloatsOf<T>(words.x);
+    const float2 second = FloatsOf<T>(words.y);
+    x[0] = first.x, x[1] = first.y, x[2] = second.x, x[3] = second.y;
+  }
+  __device__ const float2* RotationAt(int row, int pair) const {
+    return memory_.rotations + row * kPairs + pair;
+  }
+
+  // Four columns of a query, rotated.
+  __device__ uint2 RotatedFour(int row, int head, int col) const {
+    const bool low = col < kPairs;
+    const int other_col = low ? col + kPairs : col - kPairs;
+    const char* const own = QkvAt(row, head * kHeadDim + col);
+    const char* const other = QkvAt(row, head * kHeadDim + other_col);
+    const uint2 own_look = LoadShared2(own);
+    const uint2 other_look = LoadShared2(other);
+    float a[4], b[4];
+    Split(Await(own, own_look, step_.report, number_), a);
+    Split(Await(other, other_look, step_.report, number_), b);
+    const float2* const rotation = RotationAt(row, low ? col : other_col);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      a[c] = a[c] * rotation[c].x + b[c] * (low ? -rotation[c].y : rotation[c].y);
+    }
+    return make_uint2(RoundedPair<T>(a[0], a[1]), RoundedPair<T>(a[2], a[3]));
+  }
+
+  // The queries of a KV head, as operands; rows from the group on are zeros.
+  __device__ void TakeQueries(int row, int kv_head, Tile& tile) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int of_group = Lane() / 4 + half * 8;
+      const bool real = of_group < group_;
+      const int head = kv_head * group_ + of_group;
+      if constexpr (kInt8) {
+        tile.q.template Load<T>([&](int column) { return RotatedFour(row, head, column); }, real,
+                                half);
+        __syncwarp();
+      } else {
+        // A pair and the one that it is rotated with are the same lane's.
+        constexpr int kSteps = kHeadDim / 16;
+        uint32_t words[kSteps][2];
+        const auto at = [&](int k, int i) {
+          return QkvAt(row, head * kHeadDim + k * 16 + i * 8 + Lane() % 4 * 2);
+        };
+#pragma unroll
+        for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) words[k][i] = real ? LoadShared(at(k, i)) : 0;
+        }
+        Patience patience(step_.report, number_);
+        bool here = false;
+        while (!here) {
+          here = true;
+#pragma unroll
+          for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              if (words[k][i] != kAbsent) continue;
+              words[k][i] = LoadShared(at(k, i));
+              here = false;
+            }
+          }
+          if (patience.Ends()) break;
+        }
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < kSteps / 2; ++k) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const float4 turns =
+                *reinterpret_cast<const float4*>(RotationAt(row, k * 16 + i * 8 + Lane() % 4 * 2));
+            const float2 a = FloatsOf<T>(words[k][i]);
+            const float2 b = FloatsOf<T>(words[k + kSteps / 2][i]);
+            tile.q[k][half + 2 * i] =
+                RoundedPair<T>(a.x * turns.x - b.x * turns.y, a.y * turns.z - b.y * turns.w);
+            tile.q[k + kSteps / 2][half + 2 * i] =
+                RoundedPair<T>(b.x * turns.x + a.x * turns.y, b.y * turns.z + a.y * turns.w);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ void WriteRow(char* block, bool is_value, int in_block, const float (&x)[4]) const {
+    if constexpr (kInt8) {
+      WriteInt8Row(block, kHeadDim, is_value, in_block, x);
+    } else {
+      Write16BitRow<T>(block, kHeadDim, is_value, in_block, x);
+    }
+  }
+
+  // Lays the newest positions of the row's sequence, up to its own, into the block where it has
+  // them. number: of the block in the sequence.
+  __device__ void LayNewest(const Segment& segment, int number, char* block) const {
+    const int own = memory_.positions[segment.row];
+    const int first_row = memory_.first_rows[segment.row];
+    const int first_new = own - (segment.row - first_row);
+    const int begin = max(first_new, number * kKvBlock);
+    const int end = min(own + 1, (number + 1) * kKvBlock);
+    if (begin >= end) return;
+    const int lane = min(Lane(), kFours - 1);  // what is more does the same again
+    const bool low = lane < kFours / 2;
+    const int other = low ? lane + kFours / 2 : lane - kFours / 2;
+    const AttentionShape& attention = step_.attention;
+    for (int position = begin; position < end; ++position) {
+      const int row = first_row + position - first_new;
+      const char* const key = QkvAt(row, (attention.heads + segment.kv_head) * kHeadDim + lane * 4);
+      const char* const value = key + int64_t{attention.kv_heads} * kHeadDim * 2;
+      const uint2 key_look = LoadShared2(key);
+      const uint2 value_look = LoadShared2(value);
+      float k[4], v[4], turned[4];
+      Split(Await(key, key_look, step_.report, number_), k);
+      Split(Await(value, value_look, step_.report, number_), v);
+      __syncwarp();
+      const float2* const rotation = RotationAt(row, (low ? lane : other) * 4);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const float theirs = __shfl_sync(0xffffffffu, k[c], other);
+        turned[c] = k[c] * rotation[c].x + theirs * (low ? -rotation[c].y : rotation[c].y);
+      }
+      const int in_block = position % kKvBlock;
+      WriteRow(block, false, in_block, turned);
+      WriteRow(block, true, in_block, v);
+      if (position < own) continue;
+      const int64_t slot = step_.kv_slots[segment.row];
+      if (slot < 0) continue;  // of nobody
+      KvLayer layer = step_.kv;
+      layer.data = op_.memory;
+      char* const in_cache = layer.Block(slot / layer.page_size, segment.kv_head,
+                                         static_cast<int>(slot % layer.page_size));
+      WriteRow(in_cache, false, in_block, turned);
+      WriteRow(in_cache, true, in_block, v);
+    }
+    FenceBeforeBulkCopy();
+    __syncwarp();
+  }
+
+  __device__ void AttendTo(const Segment& segment, int& pieces_before,
+                           RingPlace<kStepStages>& ring) {
+    const int pieces = (segment.blocks + kStageBlocks - 1) / kStageBlocks;
+    const int first = (warp_ - pieces_before % kComputeWarps + kComputeWarps) % kComputeWarps;
+    pieces_before += pieces;
+    const bool has_part = first < pieces;
+    Tile tile;
+    typename Tile::State state;
+    if (has_part) TakeQueries(segment.row, segment.kv_head, tile);
+    const int end = memory_.positions[segment.row] + 1;
+    const int begin = op_.window > 0 ? max(0, end - op_.window) : 0;
+#pragma unroll 1
+    for (int piece = 0; piece < pieces; ++piece, ring.Next()) {
+      WaitFor(&memory_.full[ring.stage], ring.parity);
+      if (piece % kSegmentParts == first) {
+        const int blocks = min(kStageBlocks, segment.blocks - piece * kStageBlocks);
+#pragma unroll 1
+        for (int i = 0; i < blocks; ++i) {
+          char* const block = memory_.ring[ring.stage] + i * kBlockBytes;
+          const int number = segment.block + piece * kStageBlocks + i;
+          LayNewest(segment, number, block);
+          char* const all[1] = {block};
+          tile.Attend(all, number * kKvBlock, begin, end, op_.scale, state);
+        }
+      }
+      __syncwarp();
+      if (Lane() == 0) Arrive(&memory_.empty[ring.stage]);
+    }
+    if (has_part) PublishPart(segment, first, pieces, state);
+  }
+
+  // part: of the segment.
+  __device__ void PublishPart(const Segment& segment, int part, int pieces,
+                              const typename Tile::State& state) const {
+    const int of_row = segment.number * work_.PartsOf(segment.row).of_segment + part;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (8 * half >= group_) break;
+      const int of_group = Lane() / 4 + half * 8;
+      const int head = segment.kv_head * group_ + of_group;
+      const bool real = of_group < group_;
+      const float weight = QuadSum(state.softmax.sum[half]);
+      const float inverse = 1.0f / weight;
+      const float logarithm = state.softmax.largest[half] * (op_.scale * kLog2E) + __log2f(weight);
+      const auto publish = [&](int four, uint32_t first, uint32_t second) {
+        if (!real) return;
+        Publish(PartAt(segment.row, head, of_row, four),
+                Part{make_uint2(first, second), logarithm, PartNumber()});
+      };
+      if constexpr (kInt8) {
+#pragma unroll
+        for (int d = 0; d < kHeadDim / 8; d += 4) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const auto sum = [&](int more) { return state.o[d + more][2 * half + i] * inverse; };
+            publish(Int8SumColumn<kHeadDim>(d, i) / 4, RoundedPair<T>(sum(0), sum(1)),
+                    RoundedPair<T>(sum(2), sum(3)));
+          }
+        }
+      } else {
+        // Two lanes have two columns of four each: one takes these, one those 8 further on.
+        const bool odd = Lane() % 2 != 0;
+#pragma unroll
+        for (int d = 0; d < kHeadDim / 8; d += 2) {
+          const uint32_t here =
+              RoundedPair<T>(state.o[d][2 * half] * inverse, state.o[d][2 * half + 1] * inverse);
+          const uint32_t further = RoundedPair<T>(state.o[d + 1][2 * half] * inverse,
+                                                  state.o[d + 1][2 * half + 1] * inverse);
+          const uint32_t theirs = __shfl_xor_sync(0xffffffffu, odd ? here : further, 1);
+          publish((d + (odd ? 1 : 0)) * 2 + Lane() % 4 / 2, odd ? theirs : here,
+                  odd ? further : theirs);
+        }
+      }
+    }
+  }
+
+  // Puts the parts of every query head together: a warp has some columns of one, its lanes four
+  // columns and every so manieth part.
+  __device__ void Combine() {
+    int job = static_cast<int>(blockIdx.x) + warp_ * static_cast<int>(gridDim.x);
+    int first_job = 0;  // of the row
+    for (int row = 0; row < step_.rows; ++row) {
+      const int parts = work_.PartsOf(row).all;
+      const int lanes = parts <= 4 ? 4 : (parts <= 8 ? 8 : (parts <= 16 ? 16 : 32));
+      const int fours = kWarp / lanes;  // of a job
+      const int jobs = step_.attention.heads * kFours / fours;
+      for (; job < first_job + jobs; job += kComputeWarps * static_cast<int>(gridDim.x)) {
+        const int four = (job - first_job) * fours + Lane() % fours;
+        CombineFour(row, four / kFours, four % kFours, parts, fours);
+      }
+      first_job += jobs;
+    }
+  }
+
+  __device__ void CombineFour(int row, int head, int four, int parts, int fours) const {
+    float largest = -INFINITY;
+    float total = 0;
+    float sums[4] = {};
+    const int lanes = kWarp / fours;
+    for (int i = Lane() / fours; i < parts; i += lanes) {
+      const char* const from = PartAt(row, head, i, four);
+      Part part = LoadPart(from);
+      Patience patience(step_.report, number_);
+      while (part.number != PartNumber() && !patience.Ends()) part = LoadPart(from);
+      float values[4];
+      Split(part.elements, values);
+      const float top = fmaxf(largest, part.logarithm);
+      const float before = Exp2(largest - top);
+      const float now = Exp2(part.logarithm - top);
+      largest = top;
+      total = total * before + now;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sums[c] = sums[c] * before + values[c] * now;
+    }
+    __syncwarp();
+    float top = largest;
+    for (int distance = fours; distance < kWarp; distance *= 2) {
+      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, distance));
+    }
+    const float factor = Exp2(largest - top);
+    total *= factor;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sums[c] *= factor;
+    for (int distance = fours; distance < kWarp; distance *= 2) {
+      total += __shfl_xor_sync(0xffffffffu, total, distance);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
+    }
+    if (Lane() >= fours) return;
+    const float inverse = 1.0f / total;
+    const int col = head * kHeadDim + 4 * four;
+    char* const to = PlaceIn(step_.arena, step_.rows, op_.out) +
+                     OperandPlace(col / kTileCols, step_.rows, row, col % 8 / 2) + col / 8 % 2 * 4;
+    Publish(to, RoundedPair<T>(sums[0] * inverse, sums[1] * inverse));
+    Publish(to + 8, RoundedPair<T>(sums[2] * inverse, sums[3] * inverse));
+  }
+
+  const PersistentStep& step_;
+  BlockMemory& memory_;
+  const StepOp& op_;
+  const int number_;
+  const int warp_, group_;
+  const AttentionWork<kStageBlocks> work_;
+};
+
+}  // namespace skein::kernels::cuda

@@ -1,0 +1,181 @@
+#include "kernels/cuda/persistent/persistent_program.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "kernels/cuda/check_kernels.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/forms.h"
+#include "kernels/cuda/persistent/launch_step.h"
+#include "kernels/cuda/tensor_map.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+using Kind = ScheduledOp::Kind;
+using Then = ScheduledOp::Then;
+
+// Units of 16 KB on their way at once; the fastest of 4 to 8, and of 2 to 5, on an H100.
+constexpr int32_t kInFlight = 6;
+constexpr int32_t kInFlightAhead = 3;
+
+template <typename T>
+absl::StatusOr<DeviceMemory> Put(const std::vector<T>& values, const char* what) {
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
+  SKEIN_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(bytes, what));
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaMemcpy(memory.data(), values.data(), static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+  return memory;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PersistentProgram>> PersistentProgram::Create(
+    const Program& program, const Bindings& bindings, const Workspace& workspace, int64_t most_rows,
+    int32_t blocks) {
+  SKEIN_RETURN_IF_ERROR(NeedHopper("the persistent step"));
+  auto made = std::unique_ptr<PersistentProgram>(new PersistentProgram(
+      program, workspace, std::min<int64_t>(most_rows, kMostStepRows), blocks));
+  SKEIN_RETURN_IF_ERROR(made->Init(bindings));
+  return made;
+}
+
+absl::StatusOr<StepOp> PersistentProgram::Bind(const ScheduledOp& op, const CudaWeights& weights,
+                                               const CudaKv& kv,
+                                               std::vector<CUtensorMap>& maps) const {
+  const auto bytes = [](int64_t place) { return static_cast<uint32_t>(place); };
+  StepOp bound = {.kind = static_cast<int32_t>(op.kind),
+                  .then = static_cast<int32_t>(op.then),
+                  .in = bytes(op.in),
+                  .old = bytes(op.old),
+                  .out = bytes(op.out),
+                  .cols = static_cast<int32_t>(op.cols),
+                  .rows = static_cast<int32_t>(op.rows),
+                  .gain = op.gain < 0 ? nullptr : weights.floats(op.gain),
+                  .eps = op.eps,
+                  .first_id = static_cast<int32_t>(op.first_id),
+                  .count = static_cast<int32_t>(op.count),
+                  .window = op.window,
+                  .scale = op.scale};
+  switch (op.kind) {
+    case Kind::kEmbed:
+      bound.memory = const_cast<std::byte*>(weights.data(op.weight));
+      bound.stride = bound.cols;
+      break;
+    case Kind::kReadPort:
+      return absl::UnimplementedError(
+          "the persistent step has no ports: a hop's kernel may wait for another stage, and keep a "
+          "multiprocessor");
+    case Kind::kAttention:
+      bound.memory = kv.layer(op.layer).data;
+      break;
+    case Kind::kProduct: {
+      if (op.then == Then::kSwiGlu && !weights.interleaved(op.weight)) {
+        return absl::UnimplementedError("the persistent step needs gates and ups interleaved");
+      }
+      bound.map = static_cast<int32_t>(maps.size());
+      SKEIN_ASSIGN_OR_RETURN(
+          const CUtensorMap map,
+          PanelMapOf(dtype_, weights.data(op.weight), op.rows, op.cols, kUnitRows, kUnitCols / 64));
+      maps.push_back(map);
+      if (op.then == Then::kLogits) {
+        bound.memory = workspace_.Buffer(program_.logits, 0);
+        bound.stride = static_cast<int32_t>(program_.buffers[program_.logits].cols);
+      }
+      break;
+    }
+  }
+  return bound;
+}
+
+absl::Status PersistentProgram::Init(const Bindings& bindings) {
+  if (program_.input >= 0 || program_.output >= 0) {
+    return absl::UnimplementedError(
+        "the persistent step has no ports: a hop's kernel may wait for another stage, and keep a "
+        "multiprocessor");
+  }
+  dtype_ = DTypeOfMatrices(program_);
+  SKEIN_ASSIGN_OR_RETURN(schedule_, MakeSchedule(program_, blocks_));
+  const auto& weights = *static_cast<const CudaWeights*>(bindings.weights);
+  const auto& kv = *static_cast<const CudaKv*>(bindings.kv);
+  std::vector<StepOp> ops;
+  std::vector<CUtensorMap> maps;
+  for (const ScheduledOp& op : schedule_.ops) {
+    SKEIN_ASSIGN_OR_RETURN(const StepOp bound, Bind(op, weights, kv, maps));
+    ops.push_back(bound);
+  }
+  SKEIN_ASSIGN_OR_RETURN(ops_, Put(ops, "a persistent step"));
+  SKEIN_ASSIGN_OR_RETURN(shares_, Put(schedule_.shares, "a persistent step"));
+  SKEIN_ASSIGN_OR_RETURN(maps_, Put(maps, "a persistent step"));
+  const StepMemory memory = MemoryOf(schedule_, most_rows_);
+  arena_bytes_ = memory.arena;
+  SKEIN_ASSIGN_OR_RETURN(memory_,
+                         DeviceMemory::Allocate(memory.sum(), "vectors of a persistent step"));
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaMemset(memory_.data(), 0xff, static_cast<size_t>(2 * arena_bytes_)));
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceSynchronize());
+  SKEIN_ASSIGN_OR_RETURN(report_, PinnedMemory::Allocate(sizeof(StepReport), "a step's report"));
+  new (report_.data()) StepReport;
+  const AttentionShape& attention = schedule_.attention;
+  const DevicePlaces& places = workspace_.places;
+  step_ = {.ops = reinterpret_cast<const StepOp*>(ops_.data()),
+           .shares = reinterpret_cast<const uint16_t*>(shares_.data()),
+           .maps = reinterpret_cast<const CUtensorMap*>(maps_.data()),
+           .op_count = static_cast<int32_t>(ops.size()),
+           .parts = reinterpret_cast<char*>(memory_.data()) + 2 * arena_bytes_,
+           .batch = {.row_begin = workspace_.At<int32_t>(places.row_begin),
+                     .slots = workspace_.At<int32_t>(places.slots),
+                     .lengths = workspace_.At<int32_t>(places.lengths),
+                     .page_tables = workspace_.At<int32_t>(places.page_tables),
+                     .page_table_stride = workspace_.page_table_stride},
+           .token_ids = workspace_.At<int32_t>(places.token_ids),
+           .positions = workspace_.At<int32_t>(places.positions),
+           .kv_slots = workspace_.At<int64_t>(places.kv_slots),
+           .output_rows = workspace_.At<int32_t>(places.output_rows),
+           .attention = attention,
+           .kv = kv.layer(0),
+           .inverse_frequencies = weights.floats(attention.inverse_frequencies),
+           .in_flight = kInFlight,
+           .in_flight_ahead = kInFlightAhead,
+           .report = reinterpret_cast<StepReport*>(report_.data())};
+  return absl::OkStatus();
+}
+
+absl::Status PersistentProgram::Enqueue(const BatchShape& shape) {
+  PersistentStep step = step_;
+  step.rows = shape.rows;
+  step.outputs = shape.outputs;
+  step.batch.sequences = shape.sequences;
+  auto* const arenas = reinterpret_cast<char*>(memory_.data());
+  step.arena = arenas + steps_ % 2 * arena_bytes_;
+  step.idle_arena = arenas + (steps_ + 1) % 2 * arena_bytes_;
+  step.idle_bytes = rows_before_ * schedule_.row_bytes;
+  // Of memory that was zero at first.
+  step.epoch = static_cast<uint32_t>(steps_ * step.op_count + 1);
+  rows_before_ = shape.rows;
+  ++steps_;
+  return dtype_ == DType::kF16 ? LaunchF16Step(step, blocks_, workspace_.stream)
+                               : LaunchBf16Step(step, blocks_, workspace_.stream);
+}
+
+void PersistentProgram::Abort() {
+  reinterpret_cast<volatile StepReport*>(report_.data())->aborted = 1;
+}
+
+absl::Status PersistentProgram::Check() const {
+  const auto& report = *reinterpret_cast<const volatile StepReport*>(report_.data());
+  if (report.aborted == 0) return absl::OkStatus();
+  const uint32_t op = report.op;
+  const uint32_t block = report.block;
+  if (op >= schedule_.ops.size()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("a persistent step was given up: block ", block,
+                                          " waited too long in operation ", schedule_.ops[op].op));
+}
+
+}  // namespace skein::kernels::cuda

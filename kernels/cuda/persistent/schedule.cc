@@ -1,0 +1,275 @@
+#include "kernels/cuda/persistent/schedule.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+
+namespace skein::kernels::cuda {
+namespace {
+
+using Kind = ScheduledOp::Kind;
+using Then = ScheduledOp::Then;
+
+// Bytes of an element of the arena.
+constexpr int64_t kElementBytes = 2;
+// Columns of a panel of a unit, which one warp multiplies.
+constexpr int64_t kPanelCols = 64;
+
+template <typename... Args>
+absl::Status Cannot(const Args&... args) {
+  return absl::UnimplementedError(absl::StrCat("the persistent step has no ", args...));
+}
+
+class Scheduler {
+ public:
+  Scheduler(const Program& program, int32_t blocks) : program_(program), blocks_(blocks) {}
+
+  absl::StatusOr<Schedule> Make() {
+    if (program_.deterministic) return Cannot("sums that do not depend on the layout");
+    while (at_ < program_.ops.size()) {
+      const size_t first = at_;
+      const absl::Status status =
+          std::visit([this](const auto& op) { return Add(op); }, program_.ops[at_]);
+      SKEIN_RETURN_IF_ERROR(Annotate(status, absl::StrCat("operation ", first)));
+      ++at_;
+    }
+    if (schedule_.attention.heads == 0) return Cannot("Program without attention");
+    Share();
+    return std::move(schedule_);
+  }
+
+ private:
+  // A buffer as the operations that come see it.
+  struct Vector {
+    ArenaPlace place = 0;
+    WeightId gain = -1;  // it is what lies there, normalised
+    float eps = 0;
+  };
+
+  const BufferSpec& Buffer(BufferId id) const { return program_.buffers[id]; }
+  // The operation so many places further on, if it is such a one.
+  template <typename Next>
+  const Next* Following(size_t places) const {
+    return at_ + places < program_.ops.size() ? std::get_if<Next>(&program_.ops[at_ + places])
+                                              : nullptr;
+  }
+
+  ArenaPlace Take(int64_t cols) {
+    return std::exchange(schedule_.row_bytes, schedule_.row_bytes + cols * kElementBytes);
+  }
+
+  ScheduledOp& Push(Kind kind) {
+    ScheduledOp& op = schedule_.ops.emplace_back();
+    op.kind = kind;
+    op.op = static_cast<int32_t>(at_);
+    return op;
+  }
+
+  absl::Status Need16Bits(BufferId id) const {
+    if (Buffer(id).dtype != DType::kF32) return absl::OkStatus();
+    return Cannot("buffers of F32, as ", Buffer(id).name, " is");
+  }
+  absl::StatusOr<Vector> Find(BufferId id) const {
+    const auto found = vectors_.find(id);
+    if (found != vectors_.end()) return found->second;
+    return Cannot("way to read ", Buffer(id).name, " here");
+  }
+  // As it lies.
+  absl::StatusOr<ArenaPlace> FindPlain(BufferId id) const {
+    SKEIN_ASSIGN_OR_RETURN(const Vector vector, Find(id));
+    if (vector.gain < 0) return vector.place;
+    return Cannot("norm of a norm, as of ", Buffer(id).name);
+  }
+
+  absl::Status Add(const EmbedOp& op) {
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
+    ScheduledOp& embed = Push(Kind::kEmbed);
+    embed.weight = op.table;
+    embed.first_id = op.first_id;
+    embed.count = op.count;
+    embed.cols = Buffer(op.out).cols;
+    embed.out = Take(embed.cols);
+    vectors_[op.out] = {embed.out};
+    return absl::OkStatus();
+  }
+
+  // Of the first stage's Programs an embedding comes first; of others what has come in the port.
+  absl::Status ReadInput() {
+    const BufferId in = program_.input;
+    if (in < 0 || vectors_.contains(in)) return absl::OkStatus();
+    SKEIN_RETURN_IF_ERROR(Need16Bits(in));
+    ScheduledOp& read = Push(Kind::kReadPort);
+    read.cols = Buffer(in).cols;
+    read.out = Take(read.cols);
+    vectors_[in] = {read.out};
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const RmsNormOp& op) {
+    SKEIN_RETURN_IF_ERROR(ReadInput());
+    SKEIN_ASSIGN_OR_RETURN(const ArenaPlace place, FindPlain(op.in));
+    vectors_[op.out] = {place, op.gain, op.eps};
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const GatherRowsOp& op) {
+    // All rows are computed, and those that are outputs written.
+    SKEIN_ASSIGN_OR_RETURN(vectors_[op.out], Find(op.in));
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const MatMulOp& op) {
+    SKEIN_RETURN_IF_ERROR(ReadInput());
+    const WeightSpec& spec = program_.weights[op.weight].spec;
+    if (spec.cols % kPanelCols != 0) {
+      return Cannot("product over ", spec.cols, " columns: it takes multiples of ", kPanelCols);
+    }
+    if (spec.rows > int64_t{kUnitRows} * std::numeric_limits<uint16_t>::max()) {
+      return Cannot("product of ", spec.rows, " rows");
+    }
+    SKEIN_ASSIGN_OR_RETURN(const Vector in, Find(op.in));
+    ScheduledOp& product = Push(Kind::kProduct);
+    product.in = in.place;
+    product.gain = in.gain;
+    product.eps = in.eps;
+    product.weight = op.weight;
+    product.cols = spec.cols;
+    product.rows = spec.rows;
+    if (op.out == program_.logits) {
+      product.then = Then::kLogits;
+      return absl::OkStatus();
+    }
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
+    if (spec.rows % kUnitRows != 0) {
+      return Cannot("product of ", spec.rows, " rows: it takes multiples of ", kUnitRows);
+    }
+    if (const auto* add = Following<AddRmsNormOp>(1); add != nullptr && add->delta == op.out) {
+      SKEIN_RETURN_IF_ERROR(AddTo(product, add->residual, add->residual));
+      vectors_[add->out] = {product.out, add->gain, add->eps};
+      ++at_;
+      return absl::OkStatus();
+    }
+    if (const auto* add = Following<AddOp>(1); add != nullptr && add->delta == op.out) {
+      ++at_;
+      return AddTo(product, add->residual, add->out);
+    }
+    if (const auto* swiglu = Following<SwiGluOp>(1);
+        swiglu != nullptr && swiglu->gate_up == op.out) {
+      product.then = Then::kSwiGlu;
+      product.out = Take(spec.rows / 2);
+      vectors_[swiglu->out] = {product.out};
+      ++at_;
+      return absl::OkStatus();
+    }
+    const auto* rope = Following<RopeAppendKvOp>(1);
+    const auto* attention = Following<AttentionOp>(2);
+    if (rope != nullptr && attention != nullptr && rope->qkv == op.out &&
+        attention->qkv == op.out) {
+      product.then = Then::kQkv;
+      product.out = Take(spec.rows);
+      at_ += 2;
+      return AddAttention(*rope, *attention, product.out);
+    }
+    return Cannot("use for what comes of weight ", program_.weights[op.weight].name);
+  }
+
+  // product: of which `from` takes the sum, as `to`.
+  absl::Status AddTo(ScheduledOp& product, BufferId from, BufferId to) {
+    SKEIN_RETURN_IF_ERROR(Need16Bits(from));
+    SKEIN_RETURN_IF_ERROR(Need16Bits(to));
+    SKEIN_ASSIGN_OR_RETURN(product.old, FindPlain(from));
+    if (to == program_.output) {
+      product.then = Then::kAddToPort;
+      return absl::OkStatus();
+    }
+    product.then = Then::kAdd;
+    product.out = Take(product.rows);
+    vectors_[to] = {product.out};
+    return absl::OkStatus();
+  }
+
+  absl::Status AddAttention(const RopeAppendKvOp& rope, const AttentionOp& op, ArenaPlace qkv) {
+    SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
+    const AttentionShape shape = {op.heads, op.kv_heads, op.head_dim, rope.inverse_frequencies};
+    AttentionShape& common = schedule_.attention;
+    if (common.heads == 0) common = shape;
+    if (common.heads != shape.heads || common.kv_heads != shape.kv_heads ||
+        common.head_dim != shape.head_dim ||
+        common.inverse_frequencies != shape.inverse_frequencies) {
+      return Cannot("layers of unlike heads or frequencies");
+    }
+    ScheduledOp& attention = Push(Kind::kAttention);
+    attention.in = qkv;
+    attention.cols = Buffer(op.qkv).cols;
+    attention.layer = op.layer;
+    attention.window = op.window;
+    attention.scale = op.scale;
+    attention.out = Take(Buffer(op.out).cols);
+    vectors_[op.out] = {attention.out};
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const AddRmsNormOp&) { return Cannot("norm of a sum that follows no product"); }
+  absl::Status Add(const AddOp&) { return Cannot("sum that follows no product"); }
+  absl::Status Add(const SwiGluOp&) { return Cannot("SwiGLU that follows no product"); }
+  absl::Status Add(const RopeAppendKvOp&) { return Cannot("rotation that follows no product"); }
+  absl::Status Add(const AttentionOp&) { return Cannot("attention that follows no rotation"); }
+  absl::Status Add(const AllReduceOp&) { return Cannot("sums over shards"); }
+
+  // Tiles of every product, in order of blocks, each some or one more: those blocks get one more
+  // that have read the least so far.
+  void Share() {
+    schedule_.shares.assign(schedule_.ops.size() * (blocks_ + 1), 0);
+    std::vector<int64_t> read(blocks_);
+    std::vector<int32_t> order(blocks_);
+    for (size_t i = 0; i < schedule_.ops.size(); ++i) {
+      const ScheduledOp& op = schedule_.ops[i];
+      if (op.kind != Kind::kProduct) continue;
+      const int64_t tiles = (op.rows + kUnitRows - 1) / kUnitRows;
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int32_t a, int32_t b) { return read[a] < read[b]; });
+      std::vector<int64_t> counts(blocks_, tiles / blocks_);
+      for (int64_t more = 0; more < tiles % blocks_; ++more) ++counts[order[more]];
+      uint16_t* const begins = &schedule_.shares[i * (blocks_ + 1)];
+      for (int32_t b = 0; b < blocks_; ++b) {
+        begins[b + 1] = static_cast<uint16_t>(begins[b] + counts[b]);
+        read[b] += counts[b] * op.cols;
+      }
+    }
+  }
+
+  const Program& program_;
+  const int32_t blocks_;
+  size_t at_ = 0;
+  Schedule schedule_;
+  std::map<BufferId, Vector> vectors_;
+};
+
+}  // namespace
+
+StepMemory MemoryOf(const Schedule& schedule, int64_t rows) {
+  constexpr int64_t kAlignment = 256;
+  const auto aligned = [](int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  const AttentionShape& attention = schedule.attention;
+  // Of four elements 16 bytes.
+  const int64_t parts_of_row = int64_t{attention.heads} * attention.head_dim * 4 *
+                               MostSegments(attention.kv_heads) * kSegmentParts;
+  return {.arena = aligned(rows * schedule.row_bytes), .parts = aligned(rows * parts_of_row)};
+}
+
+absl::StatusOr<Schedule> MakeSchedule(const Program& program, int32_t blocks) {
+  return Scheduler(program, blocks).Make();
+}
+
+}  // namespace skein::kernels::cuda

@@ -1,0 +1,95 @@
+// A Program as one persistent kernel runs it: which operations go together, what blocks exchange,
+// and who does how much. Pure.
+//
+// Every block of the kernel runs all of these operations, each on its share. A product's share is
+// whole tiles of 16 rows of the weight; attention's is computed on the device, since it depends on
+// lengths. What an operation gives is exchanged by way of an arena, in which every vector of every
+// layer has a place of its own, so that its words say themselves whether they have come.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/ops/program.h"
+#include "kernels/packing/layout.h"
+
+namespace skein::kernels::cuda {
+
+// Rows of a step, at most: two tiles of mma's.
+inline constexpr int kMostStepRows = 16;
+// A unit of weights, which one copy brings: rows by columns of 16 bits.
+inline constexpr int kUnitRows = 16;
+inline constexpr int kUnitCols = 512;
+
+// Where a vector lies in the arena of a step of `rows` rows: at rows * place.
+using ArenaPlace = int64_t;  // bytes a row
+
+struct ScheduledOp {
+  enum class Kind : uint8_t {
+    kEmbed,      // out = rows of a table, by token
+    kReadPort,   // out = the input port
+    kProduct,    // in * weight^T, and what `then` says
+    kAttention,  // over the KV cache, which takes the batch's keys and values first
+  };
+  // Behind a product.
+  enum class Then : uint8_t {
+    kQkv,        // out, row by row, for attention
+    kSwiGlu,     // out = silu(gates) * ups
+    kAdd,        // out = old + product
+    kAddToPort,  // the output port = old + product
+    kLogits,     // the port of logits
+  };
+  Kind kind = Kind::kProduct;
+  Then then = Then::kQkv;
+  ArenaPlace in = 0, old = 0, out = 0;
+  WeightId weight = -1;  // of a product; an embedding's table
+  WeightId gain = -1;    // >= 0: `in` is normalised on its way
+  float eps = 0;
+  int64_t cols = 0;                 // of a product's `in`, and of an embedding
+  int64_t rows = 0;                 // of a product's weight
+  int64_t first_id = 0, count = 0;  // of an embedding
+  // Attention's.
+  int32_t layer = 0;
+  int32_t window = 0;
+  float scale = 0;
+  int32_t op = 0;  // of the Program, for messages
+};
+
+// What attention has in common in all layers.
+struct AttentionShape {
+  int32_t heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  WeightId inverse_frequencies = -1;
+};
+
+struct Schedule {
+  std::vector<ScheduledOp> ops;
+  AttentionShape attention;
+  int64_t row_bytes = 0;  // of the arena
+  // [ops][blocks + 1]: block b has tiles [at(b), at(b + 1)) of a product's weight.
+  std::vector<uint16_t> shares;
+};
+
+// Segments of a KV head, which attention gives to blocks of the kernel: so many at most that one
+// row keeps all of them busy. And warps that have parts of a segment.
+constexpr int MostSegments(int kv_heads) {
+  return kv_heads >= 8 ? 16 : (128 + kv_heads - 1) / kv_heads;
+}
+inline constexpr int kSegmentParts = 8;
+
+// Bytes of the device's memory for steps of so many rows.
+struct StepMemory {
+  int64_t arena = 0;  // of one of two
+  int64_t parts = 0;  // of attention: see exchange.cuh
+
+  int64_t sum() const { return 2 * arena + parts; }
+};
+StepMemory MemoryOf(const Schedule& schedule, int64_t rows);
+
+// For `blocks` blocks, one a multiprocessor. Unimplemented, with the operation's index and what it
+// is, for Programs that such a kernel cannot run.
+absl::StatusOr<Schedule> MakeSchedule(const Program& program, int32_t blocks);
+
+}  // namespace skein::kernels::cuda

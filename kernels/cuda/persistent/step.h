@@ -1,0 +1,78 @@
+// What the persistent kernel takes: the operations of a step, and the batch.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/paged_batch.h"
+#include "kernels/cuda/persistent/schedule.h"
+
+namespace skein::kernels::cuda {
+
+// A ScheduledOp, bound to a device's memory. The lanes of a warp load a word each, the last two of
+// which are its block's share.
+struct StepOp {
+  int32_t kind = 0;                   // ScheduledOp::Kind
+  int32_t then = 0;                   // ScheduledOp::Then
+  uint32_t in = 0, old = 0, out = 0;  // ArenaPlace
+  int32_t cols = 0;
+  int32_t rows = 0;
+  int32_t map = 0;              // of a product's weight
+  const float* gain = nullptr;  // [cols]; null: `in` comes as it is
+  // An embedding's table, what a port has, a layer's cache; where a product goes that leaves.
+  void* memory = nullptr;
+  int32_t stride = 0;  // elements of `memory` from row to row
+  float eps = 0;
+  int32_t first_id = 0, count = 0;
+  int32_t window = 0;
+  float scale = 0;
+  int32_t unused[12] = {};
+  int32_t first_tile = 0, end_tile = 0;  // not in memory: see PersistentStep::shares
+};
+static_assert(sizeof(StepOp) == 32 * sizeof(uint32_t));
+inline constexpr int kStepOpWords = sizeof(StepOp) / sizeof(uint32_t);
+
+// Of the host's memory: what the kernel tells, and is told.
+struct StepReport {
+  static constexpr uint32_t kNoOp = 0xffffffff;
+
+  uint32_t aborted = 0;  // not 0: nobody waits any more, data are void
+  // Of the wait that took too long, which has set `aborted`.
+  uint32_t block = 0;
+  uint32_t op = kNoOp;  // of the step
+};
+
+// One launch. All memory but the report is the device's.
+struct PersistentStep {
+  const StepOp* ops = nullptr;  // [op_count]
+  // [op_count][blocks + 1]: see Schedule::shares.
+  const uint16_t* shares = nullptr;
+  const CUtensorMap* maps = nullptr;
+  int32_t op_count = 0;
+  int32_t rows = 0;     // 1 to kMostStepRows
+  int32_t outputs = 0;  // to be written to the logits
+  // Exchanged vectors; all its words are 0xffffffff. The idle one, so far as it was used, becomes
+  // so.
+  char* arena = nullptr;
+  char* idle_arena = nullptr;
+  int64_t idle_bytes = 0;
+  // Of attention: see exchange.cuh. Its number of an operation is epoch + that in `ops`; no two
+  // steps have the same ones.
+  char* parts = nullptr;
+  uint32_t epoch = 0;
+  PagedBatch batch;
+  const int32_t* token_ids = nullptr;    // [rows]
+  const int32_t* positions = nullptr;    // [rows]
+  const int64_t* kv_slots = nullptr;     // [rows]: page * page_size + offset
+  const int32_t* output_rows = nullptr;  // [outputs]
+  AttentionShape attention;
+  KvLayer kv;                                  // of all layers, but for the data
+  const float* inverse_frequencies = nullptr;  // [head_dim / 2]
+  // Units on their way at once: within the operation that the block is at, and beyond it.
+  int32_t in_flight = 0, in_flight_ahead = 0;
+  StepReport* report = nullptr;
+};
+
+}  // namespace skein::kernels::cuda
