@@ -39,7 +39,7 @@ class Attention {
         group_(step.attention.heads / step.attention.kv_heads),
         work_(step, memory, op.window) {}
 
-  __device__ void Run(RingPlace<kStepStages>& ring) {
+  __device__ void Run(RingUnit& ring) {
     int pieces = 0;  // of the segments so far
     work_.ForEach([&](const Segment& segment) { AttendTo(segment, pieces, ring); });
     Combine();
@@ -49,6 +49,8 @@ class Attention {
   using Tile = DecodeTile<T, kHeadDim, kInt8>;
   static constexpr int kPairs = kHeadDim / 2;
   static constexpr int kFours = kHeadDim / 4;
+  // Parts that a lane has on their way at once.
+  static constexpr int kPartsAtOnce = 8;
 
   // Element `col` of what the products gave for queries, keys and values of a row.
   __device__ const char* QkvAt(int row, int col) const {
@@ -105,26 +107,22 @@ class Attention {
         // A pair and the one that it is rotated with are the same lane's.
         constexpr int kSteps = kHeadDim / 16;
         uint32_t words[kSteps][2];
-        const auto at = [&](int k, int i) {
-          return QkvAt(row, head * kHeadDim + k * 16 + i * 8 + Lane() % 4 * 2);
-        };
-#pragma unroll
-        for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) words[k][i] = real ? LoadShared(at(k, i)) : 0;
-        }
+        const char* const from = QkvAt(row, head * kHeadDim + Lane() % 4 * 2);
         Patience patience(step_.report, number_);
         bool here = false;
+#pragma unroll 1
         while (!here) {
           here = true;
 #pragma unroll
           for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-              if (words[k][i] != kAbsent) continue;
-              words[k][i] = LoadShared(at(k, i));
-              here = false;
+              words[k][i] = real ? LoadShared(from + k * 32 + i * 16) : 0;
             }
+          }
+#pragma unroll
+          for (int k = 0; k < kSteps; ++k) {
+            here = here && words[k][0] != kAbsent && words[k][1] != kAbsent;
           }
           if (patience.Ends()) break;
         }
@@ -201,8 +199,7 @@ class Attention {
     __syncwarp();
   }
 
-  __device__ void AttendTo(const Segment& segment, int& pieces_before,
-                           RingPlace<kStepStages>& ring) {
+  __device__ void AttendTo(const Segment& segment, int& pieces_before, RingUnit& ring) {
     const int pieces = (segment.blocks + kStageBlocks - 1) / kStageBlocks;
     const int first = (warp_ - pieces_before % kComputeWarps + kComputeWarps) % kComputeWarps;
     pieces_before += pieces;
@@ -212,23 +209,24 @@ class Attention {
     if (has_part) TakeQueries(segment.row, segment.kv_head, tile);
     const int end = memory_.positions[segment.row] + 1;
     const int begin = op_.window > 0 ? max(0, end - op_.window) : 0;
+    RingUnit unit = ring;
+    unit.Skip(first);
 #pragma unroll 1
-    for (int piece = 0; piece < pieces; ++piece, ring.Next()) {
-      WaitFor(&memory_.full[ring.stage], ring.parity);
-      if (piece % kSegmentParts == first) {
-        const int blocks = min(kStageBlocks, segment.blocks - piece * kStageBlocks);
+    for (int piece = first; piece < pieces; piece += kSegmentParts, unit.Skip(kSegmentParts)) {
+      WaitForOwn(memory_, unit);
+      const int blocks = min(kStageBlocks, segment.blocks - piece * kStageBlocks);
 #pragma unroll 1
-        for (int i = 0; i < blocks; ++i) {
-          char* const block = memory_.ring[ring.stage] + i * kBlockBytes;
-          const int number = segment.block + piece * kStageBlocks + i;
-          LayNewest(segment, number, block);
-          char* const all[1] = {block};
-          tile.Attend(all, number * kKvBlock, begin, end, op_.scale, state);
-        }
+      for (int i = 0; i < blocks; ++i) {
+        char* const block = memory_.ring[unit.stage] + i * kBlockBytes;
+        const int number = segment.block + piece * kStageBlocks + i;
+        LayNewest(segment, number, block);
+        char* const all[1] = {block};
+        tile.Attend(all, number * kKvBlock, begin, end, op_.scale, state);
       }
       __syncwarp();
-      if (Lane() == 0) Arrive(&memory_.empty[ring.stage]);
+      if (Lane() < kComputeWarps) Arrive(&memory_.empty[unit.stage]);  // for all warps
     }
+    ring.Skip(pieces);
     if (has_part) PublishPart(segment, first, pieces, state);
   }
 
@@ -245,9 +243,10 @@ class Attention {
       const float weight = QuadSum(state.softmax.sum[half]);
       const float inverse = 1.0f / weight;
       const float logarithm = state.softmax.largest[half] * (op_.scale * kLog2E) + __log2f(weight);
+      char* const to = PartAt(segment.row, head, of_row, 0);
       const auto publish = [&](int four, uint32_t first, uint32_t second) {
         if (!real) return;
-        Publish(PartAt(segment.row, head, of_row, four),
+        Publish(to + four * static_cast<int>(sizeof(Part)),
                 Part{make_uint2(first, second), logarithm, PartNumber()});
       };
       if constexpr (kInt8) {
@@ -263,6 +262,7 @@ class Attention {
       } else {
         // Two lanes have two columns of four each: one takes these, one those 8 further on.
         const bool odd = Lane() % 2 != 0;
+        const int four = (odd ? 2 : 0) + Lane() % 4 / 2;
 #pragma unroll
         for (int d = 0; d < kHeadDim / 8; d += 2) {
           const uint32_t here =
@@ -270,50 +270,77 @@ class Attention {
           const uint32_t further = RoundedPair<T>(state.o[d + 1][2 * half] * inverse,
                                                   state.o[d + 1][2 * half + 1] * inverse);
           const uint32_t theirs = __shfl_xor_sync(0xffffffffu, odd ? here : further, 1);
-          publish((d + (odd ? 1 : 0)) * 2 + Lane() % 4 / 2, odd ? theirs : here,
-                  odd ? further : theirs);
+          publish(four + 2 * d, odd ? theirs : here, odd ? further : theirs);
         }
       }
     }
   }
 
   // Puts the parts of every query head together: a warp has some columns of one, its lanes four
-  // columns and every so manieth part.
+  // columns and every so manieth part. How many lanes share the parts depends on these alone.
   __device__ void Combine() {
     int job = static_cast<int>(blockIdx.x) + warp_ * static_cast<int>(gridDim.x);
     int first_job = 0;  // of the row
     for (int row = 0; row < step_.rows; ++row) {
       const int parts = work_.PartsOf(row).all;
-      const int lanes = parts <= 4 ? 4 : (parts <= 8 ? 8 : (parts <= 16 ? 16 : 32));
+      const int lanes = parts <= 4 * kPartsAtOnce ? 4 : 16;
       const int fours = kWarp / lanes;  // of a job
-      const int jobs = step_.attention.heads * kFours / fours;
+      const int jobs = (step_.attention.heads * kFours + fours - 1) / fours;
       for (; job < first_job + jobs; job += kComputeWarps * static_cast<int>(gridDim.x)) {
         const int four = (job - first_job) * fours + Lane() % fours;
-        CombineFour(row, four / kFours, four % kFours, parts, fours);
+        CombineFour(row, four, parts, fours);
       }
       first_job += jobs;
     }
   }
 
-  __device__ void CombineFour(int row, int head, int four, int parts, int fours) const {
+  // four: of the row's heads; beyond them nothing is stored.
+  __device__ void CombineFour(int row, int four, int parts, int fours) const {
+    const bool real = four < step_.attention.heads * kFours;
+    if (!real) four = 0;
+    const int head = four / kFours;
+    const int lanes = kWarp / fours;
     float largest = -INFINITY;
     float total = 0;
     float sums[4] = {};
-    const int lanes = kWarp / fours;
-    for (int i = Lane() / fours; i < parts; i += lanes) {
-      const char* const from = PartAt(row, head, i, four);
-      Part part = LoadPart(from);
+    const char* const from = PartAt(row, head, 0, four % kFours);
+    constexpr int kPartStride = kFours * static_cast<int>(sizeof(Part));
+#pragma unroll 1
+    for (int first = Lane() / fours; first < parts; first += kPartsAtOnce * lanes) {
+      Part loaded[kPartsAtOnce];
       Patience patience(step_.report, number_);
-      while (part.number != PartNumber() && !patience.Ends()) part = LoadPart(from);
-      float values[4];
-      Split(part.elements, values);
-      const float top = fmaxf(largest, part.logarithm);
-      const float before = Exp2(largest - top);
-      const float now = Exp2(part.logarithm - top);
-      largest = top;
-      total = total * before + now;
+      bool here = false;
+#pragma unroll 1
+      while (!here) {
+        here = true;
 #pragma unroll
-      for (int c = 0; c < 4; ++c) sums[c] = sums[c] * before + values[c] * now;
+        for (int i = 0; i < kPartsAtOnce; ++i) {
+          loaded[i] = LoadPart(from + min(first + i * lanes, parts - 1) * kPartStride);
+        }
+#pragma unroll
+        for (int i = 0; i < kPartsAtOnce; ++i) here = here && loaded[i].number == PartNumber();
+        if (patience.Ends()) break;
+      }
+      float top = largest;
+#pragma unroll
+      for (int i = 0; i < kPartsAtOnce; ++i) {
+        if (first + i * lanes >= parts) loaded[i].logarithm = -INFINITY;
+        top = fmaxf(top, loaded[i].logarithm);
+      }
+      const float before = Exp2(largest - top);
+      largest = top;
+      total *= before;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sums[c] *= before;
+#pragma unroll
+      for (int i = 0; i < kPartsAtOnce; ++i) {
+        float values[4];
+        Split(loaded[i].elements, values);
+        const float weight = Exp2(loaded[i].logarithm - top);
+        total += weight;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sums[c] += values[c] * weight;
+      }
     }
     __syncwarp();
     float top = largest;
@@ -329,9 +356,9 @@ class Attention {
 #pragma unroll
       for (int c = 0; c < 4; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
     }
-    if (Lane() >= fours) return;
+    if (!real || Lane() >= fours) return;
     const float inverse = 1.0f / total;
-    const int col = head * kHeadDim + 4 * four;
+    const int col = 4 * four;
     char* const to = PlaceIn(step_.arena, step_.rows, op_.out) +
                      OperandPlace(col / kTileCols, step_.rows, row, col % 8 / 2) + col / 8 % 2 * 4;
     Publish(to, RoundedPair<T>(sums[0] * inverse, sums[1] * inverse));

@@ -2,8 +2,8 @@
 // ring by which weights, keys and values come.
 //
 // Warps 0 to 7 compute. Warp 8 fills the ring, operation after operation, with no regard to where
-// the others are, but for how much is on its way; warp 9 prepares the arena of the next step. Warps
-// 10 and 11 are there so that these four give their registers to the others.
+// the others are, but for how much is on its way; warp 9 prepares the arena of the next step; warps
+// 10 and 11 find the factors of norms.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +20,8 @@ namespace skein::kernels::cuda {
 
 inline constexpr int kComputeWarps = 8;
 inline constexpr int kComputeThreads = kComputeWarps * kWarp;
-inline constexpr int kStepThreads = kComputeThreads + 4 * kWarp;
+inline constexpr int kFactorWarps = 2;
+inline constexpr int kStepThreads = kComputeThreads + (2 + kFactorWarps) * kWarp;
 static_assert(kSegmentParts == kComputeWarps);
 
 inline constexpr int kUnitBytes = kUnitRows * kUnitCols * 2;
@@ -35,20 +36,51 @@ inline constexpr int kMostSums = 8;
 // Shared memory, all of it dynamic.
 struct BlockMemory {
   alignas(1024) char ring[kStepStages][kUnitBytes];
-  // Of products.
-  float sums[kComputeWarps][kMostSums][kSumFloats];
+  union OfWarp {
+    float sums[kMostSums][kSumFloats];                    // of a product
+    char staged[kMostSums * kSumFloats * sizeof(float)];  // of its `in`, before
+  } of_warps[kComputeWarps];
   // Cosine and sine, [rows][head_dim / 2].
   float2 rotations[kMostStepRows * 64];
-  float squares[kComputeWarps][kMostStepRows];
+  float factors[kMostStepRows];  // of the norm
   // Of the batch.
   int32_t positions[kMostStepRows];
   int32_t slots[kMostStepRows];
   int32_t first_rows[kMostStepRows];  // of its sequence
   int32_t outputs[kMostStepRows];     // row of the logits, or -1
   ArrivalBarrier full[kStepStages], empty[kStepStages];
+  int32_t tiles[kStepStages];        // of a free tile's first unit; -1: there is none any more
+  uint32_t asked_for[kStepStages];   // the unit that the stage has, or will have
   StepOp ops[kStepThreads / kWarp];  // that each warp is at
   int32_t at;                        // the operation that the block computes
 };
+
+// A unit's place in the ring. A warp that computes takes the units of a product one after the
+// other, as all warps do, and those of attention alone, and none of the others'.
+struct RingUnit {
+  uint32_t number = 0;
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void Next() {
+    ++number;
+    if (++stage == kStepStages) stage = 0, parity ^= 1;
+  }
+  __device__ void Skip(int units) {
+    number += units;
+    stage = static_cast<int>(number % kStepStages);
+    parity = number / kStepStages % 2;
+  }
+};
+
+// Waits for a unit when those before it in the same stage were perhaps not waited for: a barrier
+// tells a round from the next one, not from that behind.
+__device__ inline void WaitForOwn(BlockMemory& memory, const RingUnit& unit) {
+  const auto* asked_for = const_cast<volatile uint32_t*>(&memory.asked_for[unit.stage]);
+  while (*asked_for != unit.number) {
+  }
+  WaitFor(&memory.full[unit.stage], unit.parity);
+}
 
 // Of the warps that compute.
 __device__ inline void ComputeBarrier() {
@@ -62,6 +94,17 @@ __device__ inline void BatchIsTaken() {
 }
 __device__ inline void AwaitBatch() {
   asm volatile("bar.sync 2, %0;" ::"n"(kComputeThreads + kWarp) : "memory");
+}
+
+// The factors of an operation's norm are in shared memory: said by the warps that find them,
+// awaited by all threads that compute, in the place of a barrier of theirs.
+__device__ inline void FactorsAreFound() {
+  // One that has nothing to find runs ahead of no other.
+  asm volatile("bar.sync 4, %0;" ::"n"(kFactorWarps * kWarp) : "memory");
+  asm volatile("bar.arrive 3, %0;" ::"n"(kComputeThreads + kFactorWarps * kWarp) : "memory");
+}
+__device__ inline void ComputeBarrierWithFactors() {
+  asm volatile("bar.sync 3, %0;" ::"n"(kComputeThreads + kFactorWarps * kWarp) : "memory");
 }
 
 // The words of an operation, one a lane, loaded ahead.
@@ -125,7 +168,8 @@ class AttentionWork {
       if (lane >= distance) sum += before;
     }
     begin_ = sum - pieces_ * kv_heads_;
-    const int64_t all = __shfl_sync(0xffffffffu, sum, kMostStepRows - 1);
+    // 16 rows of 64 KV heads of 131,072 positions have 4 million pieces.
+    const uint32_t all = __shfl_sync(0xffffffffu, sum, kMostStepRows - 1);
     share_begin_ = static_cast<int>(all * blockIdx.x / gridDim.x);
     share_end_ = static_cast<int>(all * (blockIdx.x + 1) / gridDim.x);
   }

@@ -27,10 +27,23 @@ __device__ inline int64_t OperandPlace(int tile, int rows, int row, int quad) {
   return ((int64_t{tile} * rows + row) * 4 + quad) * 8;
 }
 
+// Likewise of the sum of squares of a row's tile, a float; [rows][tiles].
+__device__ inline int64_t SquarePlace(int tile, int tiles, int row) {
+  return (int64_t{row} * tiles + tile) * 4;
+}
+
 __device__ inline uint2 LoadShared2(const void* from) {
   uint2 words;
   asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];"
                : "=r"(words.x), "=r"(words.y)
+               : "l"(from)
+               : "memory");
+  return words;
+}
+__device__ inline uint4 LoadShared4(const void* from) {
+  uint4 words;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
                : "l"(from)
                : "memory");
   return words;
@@ -48,6 +61,9 @@ __device__ inline void Publish(void* to, uint32_t word) {
   asm volatile("st.volatile.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
 }
 __device__ inline bool Absent(uint2 words) { return words.x == kAbsent || words.y == kAbsent; }
+__device__ inline bool Absent(uint4 words) {
+  return words.x == kAbsent || words.y == kAbsent || words.z == kAbsent || words.w == kAbsent;
+}
 
 // Four elements of a part of attention, the logarithm of what they weigh, and a number that tells
 // which operation of which step they are of. 16 bytes that are stored and loaded at once, so that
@@ -93,7 +109,8 @@ class Patience {
   // Whether data are void and nobody is waited for any more.
   __device__ bool Ends() {
     if (++looks_ % kLooks != 0) return false;
-    return Ask();
+    since_ = Ask(report_, op_, since_);
+    return since_ == kEnded;
   }
 
  private:
@@ -101,19 +118,22 @@ class Patience {
   static constexpr int kLooks = 1024;
   // Longer than any step may take: the host's own deadline comes before.
   static constexpr uint64_t kMostNanoseconds = 30'000'000'000;
+  static constexpr uint64_t kEnded = 1;
 
-  __device__ __noinline__ bool Ask() {
-    volatile StepReport& report = *report_;
-    if (report.aborted != 0) return true;
+  // since: when the wait was asked for first; 0: it was not. Code that hardly ever runs is kept
+  // out of the way.
+  __device__ __noinline__ static uint64_t Ask(StepReport* told, uint32_t op, uint64_t since) {
+    volatile StepReport& report = *told;
+    if (report.aborted != 0) return kEnded;
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    if (since_ == 0) since_ = now;
-    if (now - since_ < kMostNanoseconds) return false;
+    if (since == 0) return now;
+    if (now - since < kMostNanoseconds) return since;
     report.block = blockIdx.x;
-    report.op = op_;
+    report.op = op;
     __threadfence_system();
     report.aborted = 1;
-    return true;
+    return kEnded;
   }
 
   StepReport* const report_;

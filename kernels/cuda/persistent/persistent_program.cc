@@ -21,9 +21,9 @@ namespace {
 using Kind = ScheduledOp::Kind;
 using Then = ScheduledOp::Then;
 
-// Units of 16 KB on their way at once; the fastest of 4 to 8, and of 2 to 5, on an H100.
-constexpr int32_t kInFlight = 6;
-constexpr int32_t kInFlightAhead = 3;
+// Units of 16 KB on their way at once; the fastest of 3 to 11, and of 2 to 11, on an H100.
+constexpr int32_t kInFlight = 4;
+constexpr int32_t kInFlightAhead = 2;
 
 template <typename T>
 absl::StatusOr<DeviceMemory> Put(const std::vector<T>& values, const char* what) {
@@ -55,14 +55,19 @@ absl::StatusOr<StepOp> PersistentProgram::Bind(const ScheduledOp& op, const Cuda
                   .in = bytes(op.in),
                   .old = bytes(op.old),
                   .out = bytes(op.out),
+                  .normed = bytes(op.normed),
+                  .squares = bytes(op.squares),
+                  .in_squares = bytes(op.in_squares),
                   .cols = static_cast<int32_t>(op.cols),
                   .rows = static_cast<int32_t>(op.rows),
+                  .of_normed = op.of_normed ? 1 : 0,
                   .gain = op.gain < 0 ? nullptr : weights.floats(op.gain),
                   .eps = op.eps,
                   .first_id = static_cast<int32_t>(op.first_id),
                   .count = static_cast<int32_t>(op.count),
                   .window = op.window,
-                  .scale = op.scale};
+                  .scale = op.scale,
+                  .first_free_tile = op.first_free_tile};
   switch (op.kind) {
     case Kind::kEmbed:
       bound.memory = const_cast<std::byte*>(weights.data(op.weight));
@@ -120,6 +125,9 @@ absl::Status PersistentProgram::Init(const Bindings& bindings) {
   SKEIN_CUDA_RETURN_IF_ERROR(
       cudaMemset(memory_.data(), 0xff, static_cast<size_t>(2 * arena_bytes_)));
   SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceSynchronize());
+  SKEIN_ASSIGN_OR_RETURN(
+      given_, DeviceMemory::Allocate(2 * static_cast<int64_t>(ops.size() * sizeof(uint32_t)),
+                                     "a persistent step"));
   SKEIN_ASSIGN_OR_RETURN(report_, PinnedMemory::Allocate(sizeof(StepReport), "a step's report"));
   new (report_.data()) StepReport;
   const AttentionShape& attention = schedule_.attention;
@@ -158,6 +166,9 @@ absl::Status PersistentProgram::Enqueue(const BatchShape& shape) {
   step.idle_bytes = rows_before_ * schedule_.row_bytes;
   // Of memory that was zero at first.
   step.epoch = static_cast<uint32_t>(steps_ * step.op_count + 1);
+  auto* const given = reinterpret_cast<uint32_t*>(given_.data());
+  step.given = given + steps_ % 2 * step.op_count;
+  step.idle_given = given + (steps_ + 1) % 2 * step.op_count;
   rows_before_ = shape.rows;
   ++steps_;
   return dtype_ == DType::kF16 ? LaunchF16Step(step, blocks_, workspace_.stream)

@@ -57,7 +57,7 @@ class PersistentProgram {
   DType dtype_ = DType::kBF16;
   Schedule schedule_;
   PersistentStep step_;  // but for what differs from batch to batch
-  DeviceMemory ops_, shares_, maps_;
+  DeviceMemory ops_, shares_, maps_, given_;
   DeviceMemory memory_;  // two arenas, and parts
   PinnedMemory report_;
   int64_t arena_bytes_ = 0;  // of one of the two

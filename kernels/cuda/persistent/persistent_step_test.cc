@@ -130,6 +130,20 @@ TEST_F(PersistentStepTest, SequencesMayHaveSeveralRows) {
   }
 }
 
+// Of which blocks take those that nobody has.
+TEST_F(PersistentStepTest, ManyTilesAgreeWithTheReference) {
+  const LayerShape shape = {
+      .vocabulary = 21195, .columns = 21200, .hidden = 128, .ffn = 10624, .pages = 100};
+  Make(shape);
+  Sequences sequences(shape, 6);
+  for (const int32_t rows : {1, 3, 9, 16, 2}) {
+    SCOPED_TRACE(rows);
+    Batch batch;
+    sequences.Add(batch, 1, rows);
+    RunAndCompare(batch);
+  }
+}
+
 TEST_F(PersistentStepTest, OnlyOutputsGetLogits) {
   const LayerShape shape = {};
   Make(shape);

@@ -1,9 +1,10 @@
 // Products of the persistent kernel: a block's share of out[r] = in[r] * weight^T.
 //
 // A unit of 16 weight rows by 512 columns is mma's operand A; its 8 panels of 64 columns are a
-// warp's each, so that a warp needs but its own columns of `in`, and reads them from the arena
-// straight into registers. Some tiles of 16 weight rows go together over all columns, since `in` is
-// read anew for each such group. Then the warps' sums are added up, each warp one tile of 16 by 8.
+// warp's each, so that a warp needs but its own columns of `in`: a chunk of 128 bytes a row for
+// each unit, which it stages some chunks ahead. Some tiles of 16 weight rows go together over all
+// columns, since `in` is read anew for each such group. Then the warps' sums are added up, each
+// warp one tile of 16 by 8.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,49 +32,95 @@ class Product {
         number_(number),
         warp_(static_cast<int>(threadIdx.x) / kWarp),
         group_(Lane() / 4),
-        quad_(Lane() % 4) {}
+        quad_(Lane() % 4),
+        depth_(step.rows > 8 ? 2 : (step.rows > 4 ? 4 : 8)) {}
 
-  __device__ void Run(RingPlace<kStepStages>& ring) {
-    for (int first = op_.first_tile; first < op_.end_tile; first += kGroup) {
-      RunGroup(first, min(kGroup, op_.end_tile - first), ring);
+  __device__ void Run(RingUnit& ring) {
+    const bool has_free = op_.first_free_tile < (op_.rows + kUnitRows - 1) / kUnitRows;
+    int first = op_.first_tile;
+    int tiles = min(kGroup, op_.end_tile - first);
+#pragma unroll 1
+    while (true) {
+      if (tiles <= 0) {  // of its own
+        if (!has_free) return;
+        WaitFor(&memory_.full[ring.stage], ring.parity);
+        first = memory_.tiles[ring.stage];
+        if (first < 0) break;
+        tiles = 1;
+      }
+      RunGroup(first, tiles, ring);
+      first += tiles;
+      tiles = min(kGroup, op_.end_tile - first);
     }
+    __syncwarp();
+    if (Lane() == 0) Arrive(&memory_.empty[ring.stage]);
+    ring.Next();
   }
 
  private:
   using Then = ScheduledOp::Then;
   static constexpr int kSteps = 4;  // of mma in a panel
   static constexpr int kUnitPanels = kUnitCols / 64;
+  static constexpr int kStagedRowBytes = 128;
 
   // A warp's columns of a chunk of 512, of all rows.
   struct Operand {
     uint2 words[kRowTiles][kSteps];
   };
-  // Of the norm, for the same columns.
-  struct Gains {
-    float2 low[kSteps], high[kSteps];
-  };
 
   __device__ int RowOf(int tile) const { return tile * 8 + group_; }
   __device__ bool HasPanel(int chunk) const { return chunk * kUnitPanels + warp_ < op_.cols / 64; }
-  __device__ const char* WordsAt(int chunk, int tile, int k) const {
-    const int tile_of_cols = (chunk * kUnitPanels + warp_) * kSteps + k;
+  // The warp's part of a chunk is one run of memory, as it is in staging.
+  __device__ const char* ChunkAt(int chunk) const {
     return PlaceIn(step_.arena, step_.rows, op_.in) +
-           OperandPlace(tile_of_cols, step_.rows, RowOf(tile), quad_);
+           OperandPlace((chunk * kUnitPanels + warp_) * kSteps, step_.rows, 0, 0);
   }
-  // What has come by now.
-  __device__ void Look(int chunk, Operand& operand) const {
+  __device__ int InChunk(int tile, int k) const {
+    return static_cast<int>(OperandPlace(k, step_.rows, RowOf(tile), quad_));
+  }
+  __device__ char* StagedAt(int chunk) const {
+    return memory_.of_warps[warp_].staged +
+           chunk % depth_ * (static_cast<int>(sizeof(BlockMemory::OfWarp)) / depth_);
+  }
+
+  // Starts the copy of what has come of a chunk by now. One group of copies, which may be empty.
+  __device__ void Stage(int chunk, int chunks) const {
+    if (chunk < chunks && HasPanel(chunk)) {
+      const char* const from = ChunkAt(chunk);
+      const uint32_t to = SharedAddress(StagedAt(chunk));
+      for (int i = Lane() * 16; i < step_.rows * kStagedRowBytes; i += kWarp * 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i)
+                     : "memory");
+      }
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  // Takes a chunk that was staged, and waits for what was not there.
+  __device__ void Take(int chunk, Operand& operand) const {
+    // All but the newest depth_ - 1 groups.
+    if (kRowTiles > 1) {
+      asm volatile("cp.async.wait_group 1;" ::: "memory");
+    } else if (depth_ == 4) {
+      asm volatile("cp.async.wait_group 3;" ::: "memory");
+    } else {
+      asm volatile("cp.async.wait_group 7;" ::: "memory");
+    }
+    __syncwarp();
+    const char* const staged = StagedAt(chunk);
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
       const bool real = HasPanel(chunk) && RowOf(t) < step_.rows;
 #pragma unroll
       for (int k = 0; k < kSteps; ++k) {
-        operand.words[t][k] = real ? LoadShared2(WordsAt(chunk, t, k)) : make_uint2(0, 0);
+        operand.words[t][k] =
+            real ? *reinterpret_cast<const uint2*>(staged + InChunk(t, k)) : make_uint2(0, 0);
       }
     }
+    __syncwarp();
   }
-  // The rest of it.
   __device__ void AwaitRest(int chunk, Operand& operand) const {
     Patience patience(step_.report, number_);
+#pragma unroll 1
     while (true) {
       bool here = true;
 #pragma unroll
@@ -81,64 +128,42 @@ class Product {
 #pragma unroll
         for (int k = 0; k < kSteps; ++k) here = here && !Absent(operand.words[t][k]);
       }
-      if (__all_sync(0xffffffffu, here)) return;
+      if (__all_sync(0xffffffffu, here) || __any_sync(0xffffffffu, patience.Ends())) return;
+      if (here) continue;
+      const char* const from = ChunkAt(chunk);
 #pragma unroll
       for (int t = 0; t < kRowTiles; ++t) {
+        if (RowOf(t) >= step_.rows) continue;
 #pragma unroll
         for (int k = 0; k < kSteps; ++k) {
-          if (Absent(operand.words[t][k])) operand.words[t][k] = LoadShared2(WordsAt(chunk, t, k));
+          operand.words[t][k] = LoadShared2(from + InChunk(t, k));
         }
-      }
-      if (__any_sync(0xffffffffu, patience.Ends())) return;
-    }
-  }
-  __device__ void LoadGains(int chunk, Gains& gains) const {
-    if (op_.gain == nullptr || !HasPanel(chunk)) return;
-    const float* const gain = op_.gain + (chunk * kUnitPanels + warp_) * 64 + 2 * quad_;
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-      gains.low[k] = __ldg(reinterpret_cast<const float2*>(gain + k * kTileCols));
-      gains.high[k] = __ldg(reinterpret_cast<const float2*>(gain + k * kTileCols + 8));
-    }
-  }
-  // Multiplies with the gains; the rest of the norm is a factor of whole rows.
-  __device__ void Normalise(const Gains& gains, Operand& operand, float (&squares)[kRowTiles]) {
-#pragma unroll
-    for (int t = 0; t < kRowTiles; ++t) {
-#pragma unroll
-      for (int k = 0; k < kSteps; ++k) {
-        uint2& words = operand.words[t][k];
-        const float2 low = FloatsOf<T>(words.x);
-        const float2 high = FloatsOf<T>(words.y);
-        squares[t] += low.x * low.x + low.y * low.y + high.x * high.x + high.y * high.y;
-        words.x = RoundedPair<T>(low.x * gains.low[k].x, low.y * gains.low[k].y);
-        words.y = RoundedPair<T>(high.x * gains.high[k].x, high.y * gains.high[k].y);
       }
     }
   }
 
-  __device__ void RunGroup(int first, int tiles, RingPlace<kStepStages>& ring) {
+  // What the end of a group needs, and has come long before.
+  struct Early {
+    uint2 old = {};
+    float2 low_gain = {}, high_gain = {};
+  };
+
+  __device__ void RunGroup(int first, int tiles, RingUnit& ring) {
     const int chunks = (op_.cols + kUnitCols - 1) / kUnitCols;
     float sums[kGroup][kRowTiles][4] = {};
-    float squares[kRowTiles] = {};
-    Operand next;
-    Gains next_gains = {};
-    Look(0, next);
-    LoadGains(0, next_gains);
-    const uint2 old = LookAtOld(first, tiles);
+    ComputeBarrier();  // sums that were there have been read
+#pragma unroll 1
+    for (int chunk = 0; chunk < depth_; ++chunk) Stage(chunk, chunks);
+    const Early early = LookEarly(first, tiles);
     // Where a lane's rows of a panel begin, and how their chunks of 16 bytes are permuted.
     const uint32_t row_place = warp_ * kPanelBytes + Lane() % 16 * 128;
     const uint32_t permuted = Lane() % 8;
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      Operand in = next;
-      const Gains gains = next_gains;
+      Operand in;
+      Take(chunk, in);
+      Stage(chunk + depth_, chunks);
       AwaitRest(chunk, in);
-      if (chunk + 1 < chunks) {
-        Look(chunk + 1, next);
-        LoadGains(chunk + 1, next_gains);
-      }
-      if (op_.gain != nullptr) Normalise(gains, in, squares);
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
         if (i < tiles) {
@@ -159,26 +184,21 @@ class Product {
         }
       }
     }
-    ComputeBarrier();  // what was there has been read
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       if (i >= tiles) break;
 #pragma unroll
       for (int t = 0; t < kRowTiles; ++t) {
-        reinterpret_cast<float4*>(memory_.sums[warp_][i * kRowTiles + t])[Lane()] =
+        reinterpret_cast<float4*>(memory_.of_warps[warp_].sums[i * kRowTiles + t])[Lane()] =
             make_float4(sums[i][t][0], sums[i][t][1], sums[i][t][2], sums[i][t][3]);
       }
     }
-    if (op_.gain != nullptr) {
-#pragma unroll
-      for (int t = 0; t < kRowTiles; ++t) {
-        const float sum = squares[t] + __shfl_xor_sync(0xffffffffu, squares[t], 1);
-        const float all = sum + __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (quad_ == 0) memory_.squares[warp_][RowOf(t)] = all;
-      }
+    if (op_.of_normed != 0 && first == op_.first_tile) {
+      ComputeBarrierWithFactors();
+    } else {
+      ComputeBarrier();
     }
-    ComputeBarrier();
-    if (warp_ < tiles * kRowTiles) Finish(first + warp_ / kRowTiles, old);
+    if (warp_ < tiles * kRowTiles) Finish(first + warp_ / kRowTiles, early);
   }
 
   // ---- A warp has one tile of 16 weight rows by 8 rows of the batch. Sums lie as mma's D: a lane
@@ -187,30 +207,24 @@ class Product {
 
   __device__ int FirstRow() const { return warp_ % kRowTiles * 8; }
   __device__ int OwnRow() const { return FirstRow() + 2 * quad_ + group_ % 2; }
-  __device__ char* OutPlace(int tile_of_cols) const {
-    return PlaceIn(step_.arena, step_.rows, op_.out) +
+  __device__ char* PlaceOf(uint32_t vector, int tile_of_cols) const {
+    return PlaceIn(step_.arena, step_.rows, vector) +
            OperandPlace(tile_of_cols, step_.rows, OwnRow(), group_ / 2);
-  }
-  __device__ const char* OldPlace(int tile) const {
-    return PlaceIn(step_.arena, step_.rows, op_.old) +
-           OperandPlace(tile, step_.rows, OwnRow(), group_ / 2);
   }
   __device__ bool Adds() const {
     return op_.then == static_cast<int>(Then::kAdd) ||
            op_.then == static_cast<int>(Then::kAddToPort);
   }
-  // It is needed at the end, and has come long ago.
-  __device__ uint2 LookAtOld(int first, int tiles) const {
-    if (!Adds() || warp_ >= tiles * kRowTiles || OwnRow() >= step_.rows) return make_uint2(0, 0);
-    return LoadShared2(OldPlace(first + warp_ / kRowTiles));
-  }
-
-  // 1 / sqrt(mean(in[row]^2) + eps).
-  __device__ float Factor(int row) const {
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < kComputeWarps; ++w) sum += memory_.squares[w][row];
-    return rsqrtf(sum / static_cast<float>(op_.cols) + op_.eps);
+  __device__ Early LookEarly(int first, int tiles) const {
+    Early early;
+    if (!Adds() || warp_ >= tiles * kRowTiles || OwnRow() >= step_.rows) return early;
+    const int tile = first + warp_ / kRowTiles;
+    early.old = LoadShared2(PlaceOf(op_.old, tile));
+    if (op_.gain == nullptr) return early;
+    const float* const gain = op_.gain + tile * kTileCols + group_ / 2 * 2;
+    early.low_gain = __ldg(reinterpret_cast<const float2*>(gain));
+    early.high_gain = __ldg(reinterpret_cast<const float2*>(gain + 8));
+    return early;
   }
 
   // The value of the row that a lane keeps, and that of the neighbouring weight row, in the order
@@ -221,16 +235,16 @@ class Product {
     return odd ? make_float2(theirs, of_odd) : make_float2(of_even, theirs);
   }
 
-  __device__ void Finish(int tile, uint2 old) {
+  __device__ void Finish(int tile, const Early& early) {
     float4 sum = {};
 #pragma unroll
     for (int w = 0; w < kComputeWarps; ++w) {
-      const float4 more = reinterpret_cast<const float4*>(memory_.sums[w][warp_])[Lane()];
+      const float4 more = reinterpret_cast<const float4*>(memory_.of_warps[w].sums[warp_])[Lane()];
       sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
     }
-    if (op_.gain != nullptr) {
-      const float even = Factor(FirstRow() + 2 * quad_);
-      const float odd = Factor(FirstRow() + 2 * quad_ + 1);
+    if (op_.of_normed != 0) {
+      const float even = memory_.factors[FirstRow() + 2 * quad_];
+      const float odd = memory_.factors[FirstRow() + 2 * quad_ + 1];
       sum.x *= even, sum.z *= even, sum.y *= odd, sum.w *= odd;
     }
     const bool real = OwnRow() < step_.rows;
@@ -244,7 +258,7 @@ class Product {
         // Of 16 weight rows the first 8 are gates.
         const float2 pair = OwnPair(Silu(sum.x) * sum.z, Silu(sum.y) * sum.w);
         if (real) {
-          Publish(OutPlace(tile / 2) + tile % 2 * 4, RoundedPair<T>(pair.x, pair.y));
+          Publish(PlaceOf(op_.out, tile / 2) + tile % 2 * 4, RoundedPair<T>(pair.x, pair.y));
         }
         break;
       }
@@ -259,26 +273,50 @@ class Product {
         break;
       }
       case Then::kAdd:
-      case Then::kAddToPort: {
-        float2 low = OwnPair(sum.x, sum.y);
-        float2 high = OwnPair(sum.z, sum.w);
-        if (!real) break;
-        old = Await(OldPlace(tile), old, step_.report, number_);
-        const float2 old_low = FloatsOf<T>(old.x);
-        const float2 old_high = FloatsOf<T>(old.y);
-        const uint2 words = make_uint2(RoundedPair<T>(old_low.x + low.x, old_low.y + low.y),
-                                       RoundedPair<T>(old_high.x + high.x, old_high.y + high.y));
-        if (op_.then == static_cast<int>(Then::kAdd)) {
-          Publish(OutPlace(tile), words);
-        } else {
-          auto* const to = static_cast<T*>(op_.memory) + int64_t{OwnRow()} * op_.stride +
-                           tile * kUnitRows + group_ / 2 * 2;
-          *reinterpret_cast<uint32_t*>(to) = words.x;
-          *reinterpret_cast<uint32_t*>(to + 8) = words.y;
-        }
+      case Then::kAddToPort:
+        Add(tile, early, OwnPair(sum.x, sum.y), OwnPair(sum.z, sum.w));
         break;
+    }
+  }
+
+  __device__ void Add(int tile, const Early& early, float2 low, float2 high) const {
+    const bool real = OwnRow() < step_.rows;
+    uint2 words = {};
+    if (real) {
+      const uint2 old = Await(PlaceOf(op_.old, tile), early.old, step_.report, number_);
+      const float2 old_low = FloatsOf<T>(old.x);
+      const float2 old_high = FloatsOf<T>(old.y);
+      words = make_uint2(RoundedPair<T>(old_low.x + low.x, old_low.y + low.y),
+                         RoundedPair<T>(old_high.x + high.x, old_high.y + high.y));
+    }
+    __syncwarp();
+    if (op_.then == static_cast<int>(Then::kAddToPort)) {
+      if (!real) return;
+      auto* const to = static_cast<T*>(op_.memory) + int64_t{OwnRow()} * op_.stride +
+                       tile * kUnitRows + group_ / 2 * 2;
+      *reinterpret_cast<uint32_t*>(to) = words.x;
+      *reinterpret_cast<uint32_t*>(to + 8) = words.y;
+      return;
+    }
+    if (op_.gain != nullptr) {
+      const float2 a = FloatsOf<T>(words.x);
+      const float2 b = FloatsOf<T>(words.y);
+      if (real) {
+        Publish(PlaceOf(op_.normed, tile),
+                make_uint2(RoundedPair<T>(a.x * early.low_gain.x, a.y * early.low_gain.y),
+                           RoundedPair<T>(b.x * early.high_gain.x, b.y * early.high_gain.y)));
+      }
+      // Over the row's 16 columns.
+      float squares = a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
+      squares += __shfl_xor_sync(0xffffffffu, squares, 8);
+      squares += __shfl_xor_sync(0xffffffffu, squares, 16);
+      if (real && group_ < 2) {
+        Publish(PlaceIn(step_.arena, step_.rows, op_.squares) +
+                    SquarePlace(tile, op_.rows / kTileCols, OwnRow()),
+                __float_as_uint(squares));
       }
     }
+    if (real) Publish(PlaceOf(op_.out, tile), words);
   }
 
   __device__ void StoreLogits(int col, float even, float odd) const {
@@ -296,6 +334,45 @@ class Product {
   const StepOp& op_;
   const int number_;
   const int warp_, group_, quad_;
+  const int depth_;  // chunks that are staged: as many as there is room for
 };
+
+// The factors of a norm's rows, 1 / sqrt(mean of squares + eps), by kFactorWarps warps: `warp` is
+// one of them.
+__device__ inline void FindFactors(const PersistentStep& step, BlockMemory& memory,
+                                   const StepOp& op, int number, int warp) {
+  constexpr int kRows = 4;                // that are on their way at once
+  const int tiles = op.cols / kTileCols;  // a multiple of 4
+  const auto at = [&](int row, int four) {
+    return PlaceIn(step.arena, step.rows, op.in_squares) + SquarePlace(4 * four, tiles, row);
+  };
+  for (int first = warp * kRows; first < step.rows; first += kFactorWarps * kRows) {
+    float sums[kRows] = {};
+    for (int four = Lane(); four < tiles / 4; four += kWarp) {
+      uint4 words[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        words[r] =
+            first + r < step.rows ? LoadShared4(at(first + r, four)) : make_uint4(0, 0, 0, 0);
+      }
+      Patience patience(step.report, number);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        while (Absent(words[r]) && !patience.Ends()) words[r] = LoadShared4(at(first + r, four));
+        sums[r] += (__uint_as_float(words[r].x) + __uint_as_float(words[r].y)) +
+                   (__uint_as_float(words[r].z) + __uint_as_float(words[r].w));
+      }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float sum = WarpSum(sums[r]);
+      if (Lane() == 0 && first + r < step.rows) {
+        memory.factors[first + r] = rsqrtf(sum / static_cast<float>(op.cols) + op.eps);
+      }
+    }
+  }
+  __syncwarp();
+}
 
 }  // namespace skein::kernels::cuda

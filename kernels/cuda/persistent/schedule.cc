@@ -22,6 +22,8 @@ using Then = ScheduledOp::Then;
 constexpr int64_t kElementBytes = 2;
 // Columns of a panel of a unit, which one warp multiplies.
 constexpr int64_t kPanelCols = 64;
+constexpr int64_t kTileCols = 16;
+constexpr int64_t kFloatBytes = 4;
 
 template <typename... Args>
 absl::Status Cannot(const Args&... args) {
@@ -50,7 +52,8 @@ class Scheduler {
   // A buffer as the operations that come see it.
   struct Vector {
     ArenaPlace place = 0;
-    WeightId gain = -1;  // it is what lies there, normalised
+    size_t maker = 0;     // the operation that gives it
+    bool normed = false;  // it is a norm of `out` of that one
     float eps = 0;
   };
 
@@ -85,8 +88,27 @@ class Scheduler {
   // As it lies.
   absl::StatusOr<ArenaPlace> FindPlain(BufferId id) const {
     SKEIN_ASSIGN_OR_RETURN(const Vector vector, Find(id));
-    if (vector.gain < 0) return vector.place;
-    return Cannot("norm of a norm, as of ", Buffer(id).name);
+    if (!vector.normed) return vector.place;
+    return Cannot("sum or norm of a norm, as of ", Buffer(id).name);
+  }
+  // What the newest operation gives.
+  Vector Made(ArenaPlace place) const { return {place, schedule_.ops.size() - 1}; }
+
+  // A norm of what lies in `in`, as `out`.
+  absl::Status AddNorm(BufferId in, WeightId gain, float eps, BufferId out) {
+    SKEIN_ASSIGN_OR_RETURN(Vector vector, Find(in));
+    if (vector.normed) return Cannot("norm of a norm, as of ", Buffer(in).name);
+    ScheduledOp& maker = schedule_.ops[vector.maker];
+    if (maker.gain >= 0) return Cannot("two norms of one vector, ", Buffer(in).name);
+    const int64_t cols = Buffer(in).cols;
+    maker.gain = gain;
+    maker.normed = Take(cols);
+    maker.squares = Take(cols / kTileCols * kFloatBytes / kElementBytes);
+    vector.normed = true;
+    vector.place = maker.normed;
+    vector.eps = eps;
+    vectors_[out] = vector;
+    return absl::OkStatus();
   }
 
   absl::Status Add(const EmbedOp& op) {
@@ -97,7 +119,7 @@ class Scheduler {
     embed.count = op.count;
     embed.cols = Buffer(op.out).cols;
     embed.out = Take(embed.cols);
-    vectors_[op.out] = {embed.out};
+    vectors_[op.out] = Made(embed.out);
     return absl::OkStatus();
   }
 
@@ -109,15 +131,13 @@ class Scheduler {
     ScheduledOp& read = Push(Kind::kReadPort);
     read.cols = Buffer(in).cols;
     read.out = Take(read.cols);
-    vectors_[in] = {read.out};
+    vectors_[in] = Made(read.out);
     return absl::OkStatus();
   }
 
   absl::Status Add(const RmsNormOp& op) {
     SKEIN_RETURN_IF_ERROR(ReadInput());
-    SKEIN_ASSIGN_OR_RETURN(const ArenaPlace place, FindPlain(op.in));
-    vectors_[op.out] = {place, op.gain, op.eps};
-    return absl::OkStatus();
+    return AddNorm(op.in, op.gain, op.eps, op.out);
   }
 
   absl::Status Add(const GatherRowsOp& op) {
@@ -138,8 +158,11 @@ class Scheduler {
     SKEIN_ASSIGN_OR_RETURN(const Vector in, Find(op.in));
     ScheduledOp& product = Push(Kind::kProduct);
     product.in = in.place;
-    product.gain = in.gain;
-    product.eps = in.eps;
+    if (in.normed) {
+      product.of_normed = true;
+      product.in_squares = schedule_.ops[in.maker].squares;
+      product.eps = in.eps;
+    }
     product.weight = op.weight;
     product.cols = spec.cols;
     product.rows = spec.rows;
@@ -153,9 +176,8 @@ class Scheduler {
     }
     if (const auto* add = Following<AddRmsNormOp>(1); add != nullptr && add->delta == op.out) {
       SKEIN_RETURN_IF_ERROR(AddTo(product, add->residual, add->residual));
-      vectors_[add->out] = {product.out, add->gain, add->eps};
       ++at_;
-      return absl::OkStatus();
+      return AddNorm(add->residual, add->gain, add->eps, add->out);
     }
     if (const auto* add = Following<AddOp>(1); add != nullptr && add->delta == op.out) {
       ++at_;
@@ -165,7 +187,7 @@ class Scheduler {
         swiglu != nullptr && swiglu->gate_up == op.out) {
       product.then = Then::kSwiGlu;
       product.out = Take(spec.rows / 2);
-      vectors_[swiglu->out] = {product.out};
+      vectors_[swiglu->out] = Made(product.out);
       ++at_;
       return absl::OkStatus();
     }
@@ -192,7 +214,7 @@ class Scheduler {
     }
     product.then = Then::kAdd;
     product.out = Take(product.rows);
-    vectors_[to] = {product.out};
+    vectors_[to] = Made(product.out);
     return absl::OkStatus();
   }
 
@@ -213,7 +235,7 @@ class Scheduler {
     attention.window = op.window;
     attention.scale = op.scale;
     attention.out = Take(Buffer(op.out).cols);
-    vectors_[op.out] = {attention.out};
+    vectors_[op.out] = Made(attention.out);
     return absl::OkStatus();
   }
 
@@ -224,26 +246,34 @@ class Scheduler {
   absl::Status Add(const AttentionOp&) { return Cannot("attention that follows no rotation"); }
   absl::Status Add(const AllReduceOp&) { return Cannot("sums over shards"); }
 
-  // Tiles of every product, in order of blocks, each some or one more: those blocks get one more
-  // that have read the least so far.
+  // Of a product with many tiles for each block some stay free: multiprocessors differ in how fast
+  // they read. Of others the tiles are given in order of blocks, each some or one more: those
+  // blocks get one more that have read the least so far.
   void Share() {
+    constexpr int64_t kMany = 10;  // that a tile is no great part of a share
     schedule_.shares.assign(schedule_.ops.size() * (blocks_ + 1), 0);
     std::vector<int64_t> read(blocks_);
     std::vector<int32_t> order(blocks_);
     for (size_t i = 0; i < schedule_.ops.size(); ++i) {
-      const ScheduledOp& op = schedule_.ops[i];
+      ScheduledOp& op = schedule_.ops[i];
       if (op.kind != Kind::kProduct) continue;
       const int64_t tiles = (op.rows + kUnitRows - 1) / kUnitRows;
-      std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(),
-                       [&](int32_t a, int32_t b) { return read[a] < read[b]; });
       std::vector<int64_t> counts(blocks_, tiles / blocks_);
-      for (int64_t more = 0; more < tiles % blocks_; ++more) ++counts[order[more]];
+      if (counts[0] >= kMany) {
+        // About a sixth is free.
+        counts.assign(blocks_, tiles * 5 / (6 * blocks_));
+      } else {
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(),
+                         [&](int32_t a, int32_t b) { return read[a] < read[b]; });
+        for (int64_t more = 0; more < tiles % blocks_; ++more) ++counts[order[more]];
+        for (int32_t b = 0; b < blocks_; ++b) read[b] += counts[b] * op.cols;
+      }
       uint16_t* const begins = &schedule_.shares[i * (blocks_ + 1)];
       for (int32_t b = 0; b < blocks_; ++b) {
         begins[b + 1] = static_cast<uint16_t>(begins[b] + counts[b]);
-        read[b] += counts[b] * op.cols;
       }
+      op.first_free_tile = begins[blocks_];
     }
   }
 

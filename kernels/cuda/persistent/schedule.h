@@ -43,11 +43,21 @@ struct ScheduledOp {
   Kind kind = Kind::kProduct;
   Then then = Then::kQkv;
   ArenaPlace in = 0, old = 0, out = 0;
-  WeightId weight = -1;  // of a product; an embedding's table
-  WeightId gain = -1;    // >= 0: `in` is normalised on its way
+  // gain >= 0: a norm of `out` is read, too. Who makes `out` also gives normed = out * gain, and
+  // the sums of its squares over tiles of 16 columns, [tiles] floats a row.
+  WeightId gain = -1;
+  ArenaPlace normed = 0, squares = 0;
+  // Of a product whose `in` is such a normed vector: the other factor of its rows is
+  // 1 / sqrt(mean + eps), from the squares.
+  bool of_normed = false;
+  ArenaPlace in_squares = 0;
   float eps = 0;
-  int64_t cols = 0;                 // of a product's `in`, and of an embedding
-  int64_t rows = 0;                 // of a product's weight
+  WeightId weight = -1;  // of a product; an embedding's table
+  int64_t cols = 0;      // of a product's `in`, and of an embedding
+  int64_t rows = 0;      // of a product's weight
+  // Tiles of 16 weight rows from this one on are nobody's share: blocks take one after the other,
+  // as they are done with their own.
+  int32_t first_free_tile = 0;
   int64_t first_id = 0, count = 0;  // of an embedding
   // Attention's.
   int32_t layer = 0;
@@ -68,7 +78,8 @@ struct Schedule {
   std::vector<ScheduledOp> ops;
   AttentionShape attention;
   int64_t row_bytes = 0;  // of the arena
-  // [ops][blocks + 1]: block b has tiles [at(b), at(b + 1)) of a product's weight.
+  // [ops][blocks + 1]: block b has tiles [at(b), at(b + 1)) of a product's weight, those that are
+  // free aside.
   std::vector<uint16_t> shares;
 };
 

@@ -14,13 +14,15 @@ namespace skein::kernels::cuda {
 // A ScheduledOp, bound to a device's memory. The lanes of a warp load a word each, the last two of
 // which are its block's share.
 struct StepOp {
-  int32_t kind = 0;                   // ScheduledOp::Kind
-  int32_t then = 0;                   // ScheduledOp::Then
-  uint32_t in = 0, old = 0, out = 0;  // ArenaPlace
+  int32_t kind = 0;  // ScheduledOp::Kind
+  int32_t then = 0;  // ScheduledOp::Then
+  // ArenaPlace.
+  uint32_t in = 0, old = 0, out = 0, normed = 0, squares = 0, in_squares = 0;
   int32_t cols = 0;
   int32_t rows = 0;
-  int32_t map = 0;              // of a product's weight
-  const float* gain = nullptr;  // [cols]; null: `in` comes as it is
+  int32_t map = 0;  // of a product's weight
+  int32_t of_normed = 0;
+  const float* gain = nullptr;  // of `normed`; null: there is none
   // An embedding's table, what a port has, a layer's cache; where a product goes that leaves.
   void* memory = nullptr;
   int32_t stride = 0;  // elements of `memory` from row to row
@@ -28,7 +30,8 @@ struct StepOp {
   int32_t first_id = 0, count = 0;
   int32_t window = 0;
   float scale = 0;
-  int32_t unused[12] = {};
+  int32_t first_free_tile = 0;
+  int32_t unused[7] = {};
   int32_t first_tile = 0, end_tile = 0;  // not in memory: see PersistentStep::shares
 };
 static_assert(sizeof(StepOp) == 32 * sizeof(uint32_t));
@@ -53,6 +56,10 @@ struct PersistentStep {
   int32_t op_count = 0;
   int32_t rows = 0;     // 1 to kMostStepRows
   int32_t outputs = 0;  // to be written to the logits
+  // [op_count]: how many of an operation's free tiles were given out; and those of the next step,
+  // which become zeros.
+  uint32_t* given = nullptr;
+  uint32_t* idle_given = nullptr;
   // Exchanged vectors; all its words are 0xffffffff. The idle one, so far as it was used, becomes
   // so.
   char* arena = nullptr;

@@ -55,12 +55,16 @@ __device__ void TakeBatch(const PersistentStep& step, BlockMemory& memory) {
 
 // out = rows of 16-bit elements from memory, [rows, cols]; each thread of all blocks has some.
 // row_of(r): null for zeros.
-template <typename RowOf>
+template <typename T, typename RowOf>
 __device__ void CopyRows(const PersistentStep& step, const StepOp& op, const RowOf& row_of) {
   char* const out = PlaceIn(step.arena, step.rows, op.out);
   const int quads = op.cols / 4;  // of a row, 8 bytes of the arena each
-  for (int i = static_cast<int>(blockIdx.x) * kComputeThreads + static_cast<int>(threadIdx.x);
-       i < step.rows * quads; i += static_cast<int>(gridDim.x) * kComputeThreads) {
+  const int all = step.rows * quads;
+  // Whole warps, since four lanes have a tile together.
+  for (int first = static_cast<int>(blockIdx.x) * kComputeThreads +
+                   static_cast<int>(threadIdx.x) / kWarp * kWarp;
+       first < all; first += static_cast<int>(gridDim.x) * kComputeThreads) {
+    const int i = min(first + Lane(), all - 1);
     const int row = i / quads;
     const int tile = i % quads / 4;
     const int quad = i % 4;
@@ -73,7 +77,21 @@ __device__ void CopyRows(const PersistentStep& step, const StepOp& op, const Row
     // A model may have such bits, which stand for NaN.
     if (words.x == kAbsent) words.x = 0x7fff7fff;
     if (words.y == kAbsent) words.y = 0x7fff7fff;
-    Publish(out + OperandPlace(tile, step.rows, row, quad), words);
+    if (first + Lane() < all) Publish(out + OperandPlace(tile, step.rows, row, quad), words);
+    if (op.gain == nullptr) continue;
+    const float2 a = FloatsOf<T>(words.x);
+    const float2 b = FloatsOf<T>(words.y);
+    const float* const gain = op.gain + tile * kTileCols + 2 * quad;
+    const float squares = QuadSum(a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y);
+    if (first + Lane() >= all) continue;
+    Publish(PlaceIn(step.arena, step.rows, op.normed) + OperandPlace(tile, step.rows, row, quad),
+            make_uint2(RoundedPair<T>(a.x * gain[0], a.y * gain[1]),
+                       RoundedPair<T>(b.x * gain[8], b.y * gain[9])));
+    if (quad == 0) {
+      Publish(
+          PlaceIn(step.arena, step.rows, op.squares) + SquarePlace(tile, op.cols / kTileCols, row),
+          __float_as_uint(squares));
+    }
   }
 }
 
@@ -82,7 +100,7 @@ __device__ void Compute(const PersistentStep& step, BlockMemory& memory) {
   uint32_t next = LoadStepOp(step, 0);
   WaitForPrevious();
   TakeBatch<kHeadDim>(step, memory);
-  RingPlace<kStepStages> ring;
+  RingUnit ring;
 #pragma unroll 1
   for (int number = 0; number < step.op_count; ++number) {
     const StepOp& op = ShareOut(next, memory);
@@ -90,14 +108,14 @@ __device__ void Compute(const PersistentStep& step, BlockMemory& memory) {
     if (threadIdx.x == 0) *const_cast<volatile int32_t*>(&memory.at) = number;
     switch (static_cast<ScheduledOp::Kind>(op.kind)) {
       case ScheduledOp::Kind::kEmbed:
-        CopyRows(step, op, [&](int row) -> const uint16_t* {
+        CopyRows<T>(step, op, [&](int row) -> const uint16_t* {
           const int id = step.token_ids[row] - op.first_id;
           if (id < 0 || id >= op.count) return nullptr;
           return static_cast<const uint16_t*>(op.memory) + int64_t{id} * op.stride;
         });
         break;
       case ScheduledOp::Kind::kReadPort:
-        CopyRows(step, op, [&](int row) -> const uint16_t* {
+        CopyRows<T>(step, op, [&](int row) -> const uint16_t* {
           return static_cast<const uint16_t*>(op.memory) + int64_t{row} * op.stride;
         });
         break;
@@ -119,6 +137,7 @@ __device__ void RunStep(const PersistentStep& step, BlockMemory& memory) {
     for (int i = 0; i < kStepStages; ++i) {
       InitBarrier(&memory.full[i]);
       InitBarrier(&memory.empty[i], kComputeWarps);
+      memory.asked_for[i] = 0xffffffff;
     }
     PublishBarriers();
   }
@@ -141,10 +160,25 @@ __device__ void RunStep(const PersistentStep& step, BlockMemory& memory) {
         .template Run<Work::kStageBlocks, Work::kBlockBytes>(Product<T, kRowTiles>::kGroup);
   } else if (warp == kComputeWarps + 1) {
     WaitForPrevious();
+    for (int i = static_cast<int>(blockIdx.x) * kWarp + Lane(); i < step.op_count;
+         i += static_cast<int>(gridDim.x) * kWarp) {
+      step.idle_given[i] = 0;
+    }
     auto* const idle = reinterpret_cast<uint4*>(step.idle_arena);
     const int64_t stride = int64_t{gridDim.x} * kWarp;
     for (int64_t i = int64_t{blockIdx.x} * kWarp + Lane(); i < step.idle_bytes / 16; i += stride) {
       idle[i] = make_uint4(kAbsent, kAbsent, kAbsent, kAbsent);
+    }
+  } else {
+    WaitForPrevious();
+    uint32_t next = LoadStepOp(step, 0);
+#pragma unroll 1
+    for (int number = 0; number < step.op_count; ++number) {
+      const StepOp& op = ShareOut(next, memory);
+      next = LoadStepOp(step, number + 1);
+      if (op.of_normed == 0 || op.first_tile == op.end_tile) continue;
+      FindFactors(step, memory, op, number, warp - kComputeWarps - 2);
+      FactorsAreFound();
     }
   }
 }
