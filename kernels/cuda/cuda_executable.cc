@@ -214,7 +214,10 @@ absl::Status CudaExecutable::ChooseDecode() {
     return absl::OkStatus();
   }
   SKEIN_RETURN_IF_ERROR(made.status());
-  persistent_ = *std::move(made);
+  {
+    MutexLock lock(&mutex_);  // Abort reads it
+    persistent_ = *std::move(made);
+  }
   if (options_.decode == DecodeForm::kPersistent || graphs_[0].empty()) {
     goes_persistent_.fill(true);
     remark("batches of up to 16 rows are decoded by one kernel a step, as --decode has it");

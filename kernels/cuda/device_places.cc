@@ -11,6 +11,7 @@
 #include "kernels/cuda/batch_upload.h"
 #include "kernels/cuda/decode_sizes.h"
 #include "kernels/cuda/peer_memory.h"
+#include "kernels/cuda/persistent/schedule.h"
 #include "kernels/cuda/stream_k_sizes.h"
 #include "kernels/sampling/device_draw.h"
 
@@ -181,6 +182,10 @@ DevicePlaces PlaceOnDevice(const Program& program, const Limits& limits, int64_t
   places.decode_partials = take(partials);
   places.blas_workspace = take(kBlasWorkspaceBytes);
   places.stream_k_workspace = take(StreamKWorkspaceBytes(multiprocessors));
+  const absl::StatusOr<Schedule> schedule = MakeSchedule(program);
+  if (schedule.ok()) {
+    places.step = take(MemoryOf(*schedule, std::min<int64_t>(limits.rows, kMostStepRows)).sum());
+  }
   return places;
 }
 

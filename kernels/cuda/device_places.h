@@ -94,6 +94,9 @@ struct DevicePlaces {
   int64_t candidates = 0, gathered = 0, gathered_stride = 0;
   std::map<int32_t, int64_t> decode_plans;  // by window
   int64_t decode_partials = 0, blas_workspace = 0, stream_k_workspace = 0;
+  // Of steps by one kernel: two arenas and parts of attention (persistent/schedule.h), for batches
+  // of up to kMostStepRows rows, where the Program can be run so.
+  int64_t step = 0;
   int64_t bytes = 0;
 };
 // `page_size`: positions of a page; 0 without a cache.

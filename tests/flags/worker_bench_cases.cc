@@ -38,6 +38,19 @@ void BenchDeterministic(const std::string& command) {
   EXPECT_THAT(outcome.err, HasSubstr("--deterministic is for GPUs"));
 }
 
+// What GPUs do with it is persistent_step_test's.
+void BenchDecodeForm(const std::string& command) {
+  const std::string bench = "bench " + command + " --device=cpu ";
+  EXPECT_THAT(Run(kWorker, bench + "--decode=fast").err,
+              HasSubstr("--decode: must be auto, graph or persistent, not 'fast'"));
+  for (const std::string form : {"graph", "persistent"}) {
+    const Outcome outcome = Run(kWorker, bench + "--decode=" + form);
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.err,
+                HasSubstr("--decode=" + form + " is for GPUs, and this computes on a CPU"));
+  }
+}
+
 constexpr char kSmall[] = " --model=checkpoints/bard --prompt-tokens=8 ";
 
 // A command of `worker bench`, made small.
@@ -252,6 +265,7 @@ FlagCases WorkerBenchCases() {
     cases.push_back({{name, "--threads"}, [=] { BenchThreads(small); }});
     if (kernels) continue;
     cases.push_back({{name, "--profile"}, [=] { BenchProfile(command); }});
+    cases.push_back({{name, "--decode"}, [=] { BenchDecodeForm(command); }});
     cases.push_back({{name, "--deterministic"}, [=] { BenchDeterministic(command); }});
     cases.push_back({{name, "--model"}, [=] { BenchModel(command); }});
     cases.push_back({{name, "--min-fraction"}, [=] { BenchMinFraction(command); }});

@@ -93,6 +93,14 @@ void Profile() {
 
 // As above. What it decides is worker/device_comm_test's, and tests/gpu/nccl_test runs on a machine
 // with GPUs alone.
+void DecodeForm() {
+  EXPECT_THAT(Said(Run(kWorker, "--decode=fast")),
+              HasSubstr("--decode: must be auto, graph or persistent, not 'fast'"));
+  const Outcome outcome = Run(kWorker, "--coordinator=127.0.0.1:1 --device=cpu --decode=graph");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(Said(outcome), HasSubstr("--decode=graph is for GPUs"));
+}
+
 void DeviceComm() {
   const Outcome refused = Run(kWorker, "--device-comm=mpi");
   EXPECT_THAT(Said(refused),
@@ -172,6 +180,7 @@ FlagCases WorkerCases() {
       {{"", "--model-root"}, ModelRoot},
       {{"", "--device"}, Device},
       {{"", "--oversubscribe-devices"}, OversubscribeDevices},
+      {{"", "--decode"}, DecodeForm},
       {{"", "--device-comm"}, DeviceComm},
       {{"", "--backend"}, Backend},
       {{"", "--layout"}, Layout},

@@ -73,10 +73,6 @@ absl::StatusOr<StepOp> PersistentProgram::Bind(const ScheduledOp& op, const Cuda
       bound.memory = const_cast<std::byte*>(weights.data(op.weight));
       bound.stride = bound.cols;
       break;
-    case Kind::kReadPort:
-      return absl::UnimplementedError(
-          "the persistent step has no ports: a hop's kernel may wait for another stage, and keep a "
-          "multiprocessor");
     case Kind::kAttention:
       bound.memory = kv.layer(op.layer).data;
       break;
@@ -100,13 +96,9 @@ absl::StatusOr<StepOp> PersistentProgram::Bind(const ScheduledOp& op, const Cuda
 }
 
 absl::Status PersistentProgram::Init(const Bindings& bindings) {
-  if (program_.input >= 0 || program_.output >= 0) {
-    return absl::UnimplementedError(
-        "the persistent step has no ports: a hop's kernel may wait for another stage, and keep a "
-        "multiprocessor");
-  }
   dtype_ = DTypeOfMatrices(program_);
-  SKEIN_ASSIGN_OR_RETURN(schedule_, MakeSchedule(program_, blocks_));
+  SKEIN_ASSIGN_OR_RETURN(schedule_, MakeSchedule(program_));
+  ShareTiles(blocks_, schedule_);
   const auto& weights = *static_cast<const CudaWeights*>(bindings.weights);
   const auto& kv = *static_cast<const CudaKv*>(bindings.kv);
   std::vector<StepOp> ops;
@@ -118,12 +110,11 @@ absl::Status PersistentProgram::Init(const Bindings& bindings) {
   SKEIN_ASSIGN_OR_RETURN(ops_, Put(ops, "a persistent step"));
   SKEIN_ASSIGN_OR_RETURN(shares_, Put(schedule_.shares, "a persistent step"));
   SKEIN_ASSIGN_OR_RETURN(maps_, Put(maps, "a persistent step"));
+  // As DevicePlaces has it.
   const StepMemory memory = MemoryOf(schedule_, most_rows_);
   arena_bytes_ = memory.arena;
-  SKEIN_ASSIGN_OR_RETURN(memory_,
-                         DeviceMemory::Allocate(memory.sum(), "vectors of a persistent step"));
-  SKEIN_CUDA_RETURN_IF_ERROR(
-      cudaMemset(memory_.data(), 0xff, static_cast<size_t>(2 * arena_bytes_)));
+  auto* const own = workspace_.At<char>(workspace_.places.step);
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaMemset(own, 0xff, static_cast<size_t>(2 * arena_bytes_)));
   SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceSynchronize());
   SKEIN_ASSIGN_OR_RETURN(
       given_, DeviceMemory::Allocate(2 * static_cast<int64_t>(ops.size() * sizeof(uint32_t)),
@@ -136,7 +127,7 @@ absl::Status PersistentProgram::Init(const Bindings& bindings) {
            .shares = reinterpret_cast<const uint16_t*>(shares_.data()),
            .maps = reinterpret_cast<const CUtensorMap*>(maps_.data()),
            .op_count = static_cast<int32_t>(ops.size()),
-           .parts = reinterpret_cast<char*>(memory_.data()) + 2 * arena_bytes_,
+           .parts = own + 2 * arena_bytes_,
            .batch = {.row_begin = workspace_.At<int32_t>(places.row_begin),
                      .slots = workspace_.At<int32_t>(places.slots),
                      .lengths = workspace_.At<int32_t>(places.lengths),
@@ -160,7 +151,7 @@ absl::Status PersistentProgram::Enqueue(const BatchShape& shape) {
   step.rows = shape.rows;
   step.outputs = shape.outputs;
   step.batch.sequences = shape.sequences;
-  auto* const arenas = reinterpret_cast<char*>(memory_.data());
+  auto* const arenas = workspace_.At<char>(workspace_.places.step);
   step.arena = arenas + steps_ % 2 * arena_bytes_;
   step.idle_arena = arenas + (steps_ + 1) % 2 * arena_bytes_;
   step.idle_bytes = rows_before_ * schedule_.row_bytes;

@@ -58,7 +58,6 @@ class PersistentProgram {
   Schedule schedule_;
   PersistentStep step_;  // but for what differs from batch to batch
   DeviceMemory ops_, shares_, maps_, given_;
-  DeviceMemory memory_;  // two arenas, and parts
   PinnedMemory report_;
   int64_t arena_bytes_ = 0;  // of one of the two
   int64_t steps_ = 0;

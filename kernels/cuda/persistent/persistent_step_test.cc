@@ -80,8 +80,10 @@ class PersistentStepTest : public testing::Test {
   void Make(const LayerShape& shape) {
     gpu_ = Persistent(shape);
     reference_ = std::make_unique<Layer>(MakeReferenceBackend(), shape);
-    // Keys and values that differ by a rounding may become neighbouring integers.
-    finer_ = shape.kv_dtype == KvDType::kInt8 ? 0.5 : (shape.dtype == DType::kF16 ? 8 : 1);
+    // Keys and values that differ by a rounding may become neighbouring integers. F16 has 8 times
+    // as many numbers as BF16, and a step by one kernel some roundings more than kernel by kernel:
+    // of normed vectors before their factors, and of parts of attention.
+    finer_ = shape.kv_dtype == KvDType::kInt8 ? 0.5 : (shape.dtype == DType::kF16 ? 6 : 1);
   }
   void RunAndCompare(const Batch& batch) {
     SKEIN_ASSERT_OK(gpu_->Run(batch));
@@ -235,19 +237,23 @@ TEST_F(PersistentStepTest, RandomShapesAgreeWithTheReference) {
                      : shape.dtype == DType::kF16 ? KvDType::kF16
                                                   : KvDType::kBF16;
     shape.window = one_of({0, 5, 40});
-    shape.limits = {.rows = 128, .outputs = 128, .slots = 16, .slot_pages = 16};
+    // Products of more rows would be tuned, which takes long.
+    shape.limits = {.rows = 16, .outputs = 16, .slots = 16, .slot_pages = 16};
     SCOPED_TRACE(absl::StrCat("shape ", i, ": ", shape.heads, "/", shape.kv_heads, " heads of ",
                               shape.head_dim, ", hidden ", shape.hidden, ", ffn ", shape.ffn,
                               ", vocabulary ", shape.vocabulary, ", pages of ", shape.page_size,
                               ", window ", shape.window, shape.dtype == DType::kF16 ? ", F16" : "",
                               shape.kv_dtype == KvDType::kInt8 ? ", int8" : ""));
     Make(shape);
+    finer_ /= 1.5;  // small shapes average over few columns
     Sequences sequences(shape, static_cast<uint32_t>(i));
     const int slots = pick(1, 6);
     for (int slot = 0; slot < slots; ++slot) {
-      Batch prompt;
-      sequences.Add(prompt, slot, pick(17, 100));
-      RunAndCompare(prompt);
+      for (int chunk = pick(1, 6); chunk > 0; --chunk) {
+        Batch prompt;
+        sequences.Add(prompt, slot, pick(1, 16));
+        RunAndCompare(prompt);
+      }
     }
     for (int step = 0; step < 3; ++step) {
       Batch batch;

@@ -211,10 +211,7 @@ class Product {
     return PlaceIn(step_.arena, step_.rows, vector) +
            OperandPlace(tile_of_cols, step_.rows, OwnRow(), group_ / 2);
   }
-  __device__ bool Adds() const {
-    return op_.then == static_cast<int>(Then::kAdd) ||
-           op_.then == static_cast<int>(Then::kAddToPort);
-  }
+  __device__ bool Adds() const { return op_.then == static_cast<int>(Then::kAdd); }
   __device__ Early LookEarly(int first, int tiles) const {
     Early early;
     if (!Adds() || warp_ >= tiles * kRowTiles || OwnRow() >= step_.rows) return early;
@@ -273,7 +270,6 @@ class Product {
         break;
       }
       case Then::kAdd:
-      case Then::kAddToPort:
         Add(tile, early, OwnPair(sum.x, sum.y), OwnPair(sum.z, sum.w));
         break;
     }
@@ -290,14 +286,6 @@ class Product {
                          RoundedPair<T>(old_high.x + high.x, old_high.y + high.y));
     }
     __syncwarp();
-    if (op_.then == static_cast<int>(Then::kAddToPort)) {
-      if (!real) return;
-      auto* const to = static_cast<T*>(op_.memory) + int64_t{OwnRow()} * op_.stride +
-                       tile * kUnitRows + group_ / 2 * 2;
-      *reinterpret_cast<uint32_t*>(to) = words.x;
-      *reinterpret_cast<uint32_t*>(to + 8) = words.y;
-      return;
-    }
     if (op_.gain != nullptr) {
       const float2 a = FloatsOf<T>(words.x);
       const float2 b = FloatsOf<T>(words.y);

@@ -32,9 +32,12 @@ absl::Status Cannot(const Args&... args) {
 
 class Scheduler {
  public:
-  Scheduler(const Program& program, int32_t blocks) : program_(program), blocks_(blocks) {}
+  explicit Scheduler(const Program& program) : program_(program) {}
 
   absl::StatusOr<Schedule> Make() {
+    if (program_.input >= 0 || program_.output >= 0) {
+      return Cannot("ports: a hop's kernel may wait for another stage, and keep a multiprocessor");
+    }
     if (program_.deterministic) return Cannot("sums that do not depend on the layout");
     while (at_ < program_.ops.size()) {
       const size_t first = at_;
@@ -44,7 +47,6 @@ class Scheduler {
       ++at_;
     }
     if (schedule_.attention.heads == 0) return Cannot("Program without attention");
-    Share();
     return std::move(schedule_);
   }
 
@@ -123,22 +125,7 @@ class Scheduler {
     return absl::OkStatus();
   }
 
-  // Of the first stage's Programs an embedding comes first; of others what has come in the port.
-  absl::Status ReadInput() {
-    const BufferId in = program_.input;
-    if (in < 0 || vectors_.contains(in)) return absl::OkStatus();
-    SKEIN_RETURN_IF_ERROR(Need16Bits(in));
-    ScheduledOp& read = Push(Kind::kReadPort);
-    read.cols = Buffer(in).cols;
-    read.out = Take(read.cols);
-    vectors_[in] = Made(read.out);
-    return absl::OkStatus();
-  }
-
-  absl::Status Add(const RmsNormOp& op) {
-    SKEIN_RETURN_IF_ERROR(ReadInput());
-    return AddNorm(op.in, op.gain, op.eps, op.out);
-  }
+  absl::Status Add(const RmsNormOp& op) { return AddNorm(op.in, op.gain, op.eps, op.out); }
 
   absl::Status Add(const GatherRowsOp& op) {
     // All rows are computed, and those that are outputs written.
@@ -147,7 +134,6 @@ class Scheduler {
   }
 
   absl::Status Add(const MatMulOp& op) {
-    SKEIN_RETURN_IF_ERROR(ReadInput());
     const WeightSpec& spec = program_.weights[op.weight].spec;
     if (spec.cols % kPanelCols != 0) {
       return Cannot("product over ", spec.cols, " columns: it takes multiples of ", kPanelCols);
@@ -208,10 +194,6 @@ class Scheduler {
     SKEIN_RETURN_IF_ERROR(Need16Bits(from));
     SKEIN_RETURN_IF_ERROR(Need16Bits(to));
     SKEIN_ASSIGN_OR_RETURN(product.old, FindPlain(from));
-    if (to == program_.output) {
-      product.then = Then::kAddToPort;
-      return absl::OkStatus();
-    }
     product.then = Then::kAdd;
     product.out = Take(product.rows);
     vectors_[to] = Made(product.out);
@@ -246,39 +228,7 @@ class Scheduler {
   absl::Status Add(const AttentionOp&) { return Cannot("attention that follows no rotation"); }
   absl::Status Add(const AllReduceOp&) { return Cannot("sums over shards"); }
 
-  // Of a product with many tiles for each block some stay free: multiprocessors differ in how fast
-  // they read. Of others the tiles are given in order of blocks, each some or one more: those
-  // blocks get one more that have read the least so far.
-  void Share() {
-    constexpr int64_t kMany = 10;  // that a tile is no great part of a share
-    schedule_.shares.assign(schedule_.ops.size() * (blocks_ + 1), 0);
-    std::vector<int64_t> read(blocks_);
-    std::vector<int32_t> order(blocks_);
-    for (size_t i = 0; i < schedule_.ops.size(); ++i) {
-      ScheduledOp& op = schedule_.ops[i];
-      if (op.kind != Kind::kProduct) continue;
-      const int64_t tiles = (op.rows + kUnitRows - 1) / kUnitRows;
-      std::vector<int64_t> counts(blocks_, tiles / blocks_);
-      if (counts[0] >= kMany) {
-        // About a sixth is free.
-        counts.assign(blocks_, tiles * 5 / (6 * blocks_));
-      } else {
-        std::iota(order.begin(), order.end(), 0);
-        std::stable_sort(order.begin(), order.end(),
-                         [&](int32_t a, int32_t b) { return read[a] < read[b]; });
-        for (int64_t more = 0; more < tiles % blocks_; ++more) ++counts[order[more]];
-        for (int32_t b = 0; b < blocks_; ++b) read[b] += counts[b] * op.cols;
-      }
-      uint16_t* const begins = &schedule_.shares[i * (blocks_ + 1)];
-      for (int32_t b = 0; b < blocks_; ++b) {
-        begins[b + 1] = static_cast<uint16_t>(begins[b] + counts[b]);
-      }
-      op.first_free_tile = begins[blocks_];
-    }
-  }
-
   const Program& program_;
-  const int32_t blocks_;
   size_t at_ = 0;
   Schedule schedule_;
   std::map<BufferId, Vector> vectors_;
@@ -298,8 +248,37 @@ StepMemory MemoryOf(const Schedule& schedule, int64_t rows) {
   return {.arena = aligned(rows * schedule.row_bytes), .parts = aligned(rows * parts_of_row)};
 }
 
-absl::StatusOr<Schedule> MakeSchedule(const Program& program, int32_t blocks) {
-  return Scheduler(program, blocks).Make();
+absl::StatusOr<Schedule> MakeSchedule(const Program& program) { return Scheduler(program).Make(); }
+
+// Of a product with many tiles for each block some stay free: multiprocessors differ in how fast
+// they read. Of others the tiles are given in order of blocks, each some or one more: those blocks
+// get one more that have read the least so far.
+void ShareTiles(int32_t blocks, Schedule& schedule) {
+  constexpr int64_t kMany = 10;  // that a tile is no great part of a share
+  schedule.shares.assign(schedule.ops.size() * (blocks + 1), 0);
+  std::vector<int64_t> read(blocks);
+  std::vector<int32_t> order(blocks);
+  for (size_t i = 0; i < schedule.ops.size(); ++i) {
+    ScheduledOp& op = schedule.ops[i];
+    if (op.kind != ScheduledOp::Kind::kProduct) continue;
+    const int64_t tiles = (op.rows + kUnitRows - 1) / kUnitRows;
+    std::vector<int64_t> counts(blocks, tiles / blocks);
+    if (counts[0] >= kMany) {
+      // About a sixth is free.
+      counts.assign(blocks, tiles * 5 / (6 * blocks));
+    } else {
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int32_t a, int32_t b) { return read[a] < read[b]; });
+      for (int64_t more = 0; more < tiles % blocks; ++more) ++counts[order[more]];
+      for (int32_t b = 0; b < blocks; ++b) read[b] += counts[b] * op.cols;
+    }
+    uint16_t* const begins = &schedule.shares[i * (blocks + 1)];
+    for (int32_t b = 0; b < blocks; ++b) {
+      begins[b + 1] = static_cast<uint16_t>(begins[b] + counts[b]);
+    }
+    op.first_free_tile = begins[blocks];
+  }
 }
 
 }  // namespace skein::kernels::cuda

@@ -28,17 +28,15 @@ using ArenaPlace = int64_t;  // bytes a row
 struct ScheduledOp {
   enum class Kind : uint8_t {
     kEmbed,      // out = rows of a table, by token
-    kReadPort,   // out = the input port
     kProduct,    // in * weight^T, and what `then` says
     kAttention,  // over the KV cache, which takes the batch's keys and values first
   };
   // Behind a product.
   enum class Then : uint8_t {
-    kQkv,        // out, row by row, for attention
-    kSwiGlu,     // out = silu(gates) * ups
-    kAdd,        // out = old + product
-    kAddToPort,  // the output port = old + product
-    kLogits,     // the port of logits
+    kQkv,     // out, row by row, for attention
+    kSwiGlu,  // out = silu(gates) * ups
+    kAdd,     // out = old + product
+    kLogits,  // the port of logits
   };
   Kind kind = Kind::kProduct;
   Then then = Then::kQkv;
@@ -99,8 +97,11 @@ struct StepMemory {
 };
 StepMemory MemoryOf(const Schedule& schedule, int64_t rows);
 
-// For `blocks` blocks, one a multiprocessor. Unimplemented, with the operation's index and what it
-// is, for Programs that such a kernel cannot run.
-absl::StatusOr<Schedule> MakeSchedule(const Program& program, int32_t blocks);
+// Without shares. Unimplemented, with the operation's index and what it is, for Programs that such
+// a kernel cannot run.
+absl::StatusOr<Schedule> MakeSchedule(const Program& program);
+
+// Gives each of `blocks` blocks its share, and leaves some tiles free.
+void ShareTiles(int32_t blocks, Schedule& schedule);
 
 }  // namespace skein::kernels::cuda

@@ -23,7 +23,7 @@ struct StepOp {
   int32_t map = 0;  // of a product's weight
   int32_t of_normed = 0;
   const float* gain = nullptr;  // of `normed`; null: there is none
-  // An embedding's table, what a port has, a layer's cache; where a product goes that leaves.
+  // An embedding's table, a layer's cache, the port of logits.
   void* memory = nullptr;
   int32_t stride = 0;  // elements of `memory` from row to row
   float eps = 0;

@@ -53,10 +53,10 @@ __device__ void TakeBatch(const PersistentStep& step, BlockMemory& memory) {
   ComputeBarrier();
 }
 
-// out = rows of 16-bit elements from memory, [rows, cols]; each thread of all blocks has some.
-// row_of(r): null for zeros.
-template <typename T, typename RowOf>
-__device__ void CopyRows(const PersistentStep& step, const StepOp& op, const RowOf& row_of) {
+// out = the tokens' rows of a table, or zeros where it does not have them; each thread of all
+// blocks has some.
+template <typename T>
+__device__ void Embed(const PersistentStep& step, const StepOp& op) {
   char* const out = PlaceIn(step.arena, step.rows, op.out);
   const int quads = op.cols / 4;  // of a row, 8 bytes of the arena each
   const int all = step.rows * quads;
@@ -69,8 +69,10 @@ __device__ void CopyRows(const PersistentStep& step, const StepOp& op, const Row
     const int tile = i % quads / 4;
     const int quad = i % 4;
     uint2 words = {};
-    if (const uint16_t* const from = row_of(row)) {
-      const uint16_t* const at = from + tile * kTileCols + 2 * quad;
+    const int id = step.token_ids[row] - op.first_id;
+    if (id >= 0 && id < op.count) {
+      const auto* const at =
+          static_cast<const T*>(op.memory) + int64_t{id} * op.stride + tile * kTileCols + 2 * quad;
       words.x = *reinterpret_cast<const uint32_t*>(at);
       words.y = *reinterpret_cast<const uint32_t*>(at + 8);
     }
@@ -108,16 +110,7 @@ __device__ void Compute(const PersistentStep& step, BlockMemory& memory) {
     if (threadIdx.x == 0) *const_cast<volatile int32_t*>(&memory.at) = number;
     switch (static_cast<ScheduledOp::Kind>(op.kind)) {
       case ScheduledOp::Kind::kEmbed:
-        CopyRows<T>(step, op, [&](int row) -> const uint16_t* {
-          const int id = step.token_ids[row] - op.first_id;
-          if (id < 0 || id >= op.count) return nullptr;
-          return static_cast<const uint16_t*>(op.memory) + int64_t{id} * op.stride;
-        });
-        break;
-      case ScheduledOp::Kind::kReadPort:
-        CopyRows<T>(step, op, [&](int row) -> const uint16_t* {
-          return static_cast<const uint16_t*>(op.memory) + int64_t{row} * op.stride;
-        });
+        Embed<T>(step, op);
         break;
       case ScheduledOp::Kind::kProduct:
         Product<T, kRowTiles>(step, memory, op, number).Run(ring);
