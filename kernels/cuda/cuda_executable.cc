@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
+#include "kernels/cuda/check_kernels.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_places.h"
 #include "kernels/cuda/load_kernels.h"
@@ -206,6 +207,12 @@ absl::Status CudaExecutable::ChooseDecode() {
     if (options_.remark) options_.remark(text);
   };
   if (options_.decode == DecodeForm::kGraph) return absl::OkStatus();
+  if (options_.decode == DecodeForm::kAuto && DTypeOfMatrices(program_) == DType::kF16) {
+    remark(
+        "small batches are decoded by graphs: in F16 the persistent step multiplies sums by gains "
+        "before it normalises them, which may overflow");
+    return absl::OkStatus();
+  }
   Tell("preparing the persistent step");
   absl::StatusOr<std::unique_ptr<PersistentProgram>> made = PersistentProgram::Create(
       program_, bindings_, workspace_, limits_.rows, facts_.multiprocessors);
@@ -217,6 +224,7 @@ absl::Status CudaExecutable::ChooseDecode() {
   {
     MutexLock lock(&mutex_);  // Abort reads it
     persistent_ = *std::move(made);
+    if (!aborted_.ok()) persistent_->Abort();
   }
   if (options_.decode == DecodeForm::kPersistent || graphs_[0].empty()) {
     goes_persistent_.fill(true);

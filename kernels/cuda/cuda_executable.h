@@ -131,7 +131,8 @@ class CudaExecutable final : public Executable {
                  const DeviceFacts& facts, const CudaOptions& options);
   absl::Status Init();
   absl::Status CheckAborted();
-  // Of what streams have of the collectives; for the thread of their calls.
+  // Of what streams have of the collectives, for the thread of their calls; and of a step by one
+  // kernel, which may be given up.
   absl::Status CheckCollectives();
   // What a thread does between looks at what it waits for: hears Abort, and helps on what it sent.
   absl::Status Idle();

@@ -65,12 +65,14 @@ TEST(RefusalTest, LayoutsThatCannotBeAreRefusedBeforeLoading) {
 TEST(RefusalTest, RanksOfUnlikeFlagsAreNamedBeforeTheyAttach) {
   Cluster cluster({.layout = "tp=2"});
   Process& job = cluster.StartJob(1, {":", "-np", "1", "worker/worker", "--device-comm=host",
-                                      "--coordinator=" + cluster.address()});
+                                      "--decode=graph", "--coordinator=" + cluster.address()});
   const std::optional<int> status = job.Wait(absl::Seconds(30));
   ASSERT_TRUE(status.has_value());
   EXPECT_NE(*status, 0);
-  EXPECT_THAT(job.Output(), HasSubstr("rank 0 has --device-comm=auto --profile=0 and rank 1 has "
-                                      "--device-comm=host --profile=0: start all ranks"));
+  EXPECT_THAT(job.Output(),
+              HasSubstr("rank 0 has --device-comm=auto --decode=auto --profile=0 and rank "
+                        "1 has --device-comm=host --decode=graph --profile=0: start "
+                        "all ranks"));
   EXPECT_EQ(cluster.Status().jobs_size(), 0);
 }
 

@@ -98,8 +98,12 @@ __device__ inline void AwaitBatch() {
 
 // The factors of an operation's norm are in shared memory: said by the warps that find them,
 // awaited by all threads that compute, in the place of a barrier of theirs.
-__device__ inline void FactorsAreFound() {
-  // One that has nothing to find runs ahead of no other.
+// Nobody arrives for an operation before the block is at it: barriers count arrivals, not whose
+// they are, and these warps wait for nobody where data are void, or have nothing to find.
+__device__ inline void FactorsAreFound(const BlockMemory& memory, int number) {
+  const auto* const at = const_cast<const volatile int32_t*>(&memory.at);
+  while (*at < number) {
+  }
   asm volatile("bar.sync 4, %0;" ::"n"(kFactorWarps * kWarp) : "memory");
   asm volatile("bar.arrive 3, %0;" ::"n"(kComputeThreads + kFactorWarps * kWarp) : "memory");
 }

@@ -116,7 +116,7 @@ class Patience {
  private:
   // Looks between two at the host's memory, which is 1 us away.
   static constexpr int kLooks = 1024;
-  // Longer than any step may take: the host's own deadline comes before.
+  // Longer than any step may take: where the host has a deadline, that comes before.
   static constexpr uint64_t kMostNanoseconds = 30'000'000'000;
   static constexpr uint64_t kEnded = 1;
 
@@ -150,9 +150,6 @@ __device__ inline uint2 Await(const void* from, uint2 words, StepReport* report,
     words = LoadShared2(from);
   } while (Absent(words) && !patience.Ends());
   return words;
-}
-__device__ inline uint2 Await(const void* from, StepReport* report, uint32_t op) {
-  return Await(from, LoadShared2(from), report, op);
 }
 
 }  // namespace skein::kernels::cuda

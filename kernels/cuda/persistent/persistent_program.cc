@@ -130,7 +130,6 @@ absl::Status PersistentProgram::Init(const Bindings& bindings) {
            .parts = own + 2 * arena_bytes_,
            .batch = {.row_begin = workspace_.At<int32_t>(places.row_begin),
                      .slots = workspace_.At<int32_t>(places.slots),
-                     .lengths = workspace_.At<int32_t>(places.lengths),
                      .page_tables = workspace_.At<int32_t>(places.page_tables),
                      .page_table_stride = workspace_.page_table_stride},
            .token_ids = workspace_.At<int32_t>(places.token_ids),

@@ -22,17 +22,15 @@ namespace skein::kernels::cuda {
 class PersistentProgram {
  public:
   // For batches of up to `most_rows` rows; `blocks`: the device's multiprocessors. Workspace as for
-  // CompileProgram; all of it outlives this. Unimplemented, with what it is, for Programs and
-  // devices that the kernel cannot run on. Takes ArenaBytes of the device's memory.
+  // CompileProgram, whose `step` has the arenas; all of it outlives this. Unimplemented, with what
+  // it is, for Programs and devices that the kernel cannot run on.
   static absl::StatusOr<std::unique_ptr<PersistentProgram>> Create(const Program& program,
                                                                    const Bindings& bindings,
                                                                    const Workspace& workspace,
                                                                    int64_t most_rows,
                                                                    int32_t blocks);
 
-  bool Takes(const BatchShape& shape) const {
-    return shape.rows > 0 && shape.rows <= most_rows_ && !shape.marked;
-  }
+  bool Takes(const BatchShape& shape) const { return shape.rows > 0 && shape.rows <= most_rows_; }
   // Launches a step of such a batch, which the workspace has, without padding. One thread at a
   // time.
   absl::Status Enqueue(const BatchShape& shape);

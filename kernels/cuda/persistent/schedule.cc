@@ -102,6 +102,10 @@ class Scheduler {
     if (vector.normed) return Cannot("norm of a norm, as of ", Buffer(in).name);
     ScheduledOp& maker = schedule_.ops[vector.maker];
     if (maker.gain >= 0) return Cannot("two norms of one vector, ", Buffer(in).name);
+    const bool sum = maker.kind == Kind::kProduct && maker.then == Then::kAdd;
+    if (maker.kind != Kind::kEmbed && !sum) {
+      return Cannot("norm of other than a sum or an embedding, as of ", Buffer(in).name);
+    }
     const int64_t cols = Buffer(in).cols;
     maker.gain = gain;
     maker.normed = Take(cols);
@@ -142,6 +146,7 @@ class Scheduler {
       return Cannot("product of ", spec.rows, " rows");
     }
     SKEIN_ASSIGN_OR_RETURN(const Vector in, Find(op.in));
+    vectors_.erase(op.out);  // what it held before
     ScheduledOp& product = Push(Kind::kProduct);
     product.in = in.place;
     if (in.normed) {

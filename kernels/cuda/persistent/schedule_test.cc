@@ -5,6 +5,7 @@
 #include <random>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -273,6 +274,16 @@ TEST(ScheduleTest, WhatItCannotIsNamed) {
                         "multiples of 64"));
   EXPECT_THAT(why([](TestModel& m) { m.program.buffers[m.delta].dtype = DType::kF32; }),
               HasSubstr("operation 5: the persistent step has no buffers of F32, as delta is"));
+  // A norm of attention, of which the product behind it would read.
+  EXPECT_THAT(why([](TestModel& m) {
+                m.program.ops.insert(m.program.ops.begin() + 5,
+                                     RmsNormOp{m.attended, 2, 1e-5f, m.attended});
+              }),
+              HasSubstr("operation 5: the persistent step has no norm of other than a sum or an "
+                        "embedding, as of attention"));
+  // What a product gave is gone with what it was fused into.
+  EXPECT_THAT(why([](TestModel& m) { std::get<MatMulOp>(m.program.ops[9]).in = m.gate_up; }),
+              HasSubstr("operation 9: the persistent step has no way to read gate_up here"));
   EXPECT_THAT(why([](TestModel& m) { m.program.ops.resize(1); }),
               HasSubstr("no Program without attention"));
   EXPECT_THAT(why([](TestModel& m) { m.program.ops[4] = AddOp{m.residual, m.delta, m.residual}; }),

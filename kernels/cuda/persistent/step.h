@@ -65,8 +65,9 @@ struct PersistentStep {
   char* arena = nullptr;
   char* idle_arena = nullptr;
   int64_t idle_bytes = 0;
-  // Of attention: see exchange.cuh. Its number of an operation is epoch + that in `ops`; no two
-  // steps have the same ones.
+  // Of attention: see exchange.cuh. Its number of an operation is epoch + that in `ops`, which
+  // comes again after 2^32 of them: a part that was not written since would be taken for this
+  // step's.
   char* parts = nullptr;
   uint32_t epoch = 0;
   PagedBatch batch;

@@ -2,8 +2,8 @@
 // once, and no barrier between them. See block.cuh for what its warps do, exchange.cuh for how
 // blocks meet.
 //
-// Method: the spikes told in docs/performance.md; others that keep a step in one kernel are Hazy
-// Research's (Look Ma, No Bubbles, 2025) and MPK's (Cheng et al., 2025).
+// Others that keep a step in one kernel are Hazy Research's (Look Ma, No Bubbles, 2025) and MPK's
+// (Cheng et al., 2025).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -171,7 +171,7 @@ __device__ void RunStep(const PersistentStep& step, BlockMemory& memory) {
       next = LoadStepOp(step, number + 1);
       if (op.of_normed == 0 || op.first_tile == op.end_tile) continue;
       FindFactors(step, memory, op, number, warp - kComputeWarps - 2);
-      FactorsAreFound();
+      FactorsAreFound(memory, number);
     }
   }
 }
