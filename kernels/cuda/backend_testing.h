@@ -50,6 +50,7 @@ struct LayerShape {
   Limits limits = {.rows = 300, .outputs = 64, .slots = 40, .slot_pages = 32};
   KvDType kv_dtype = KvDType::kBF16;
   DType dtype = DType::kBF16;  // of weights and activations
+  bool exact = false;          // activations of F32 instead, as no GPU has them
   int32_t window = 0;          // of the second layer
   bool tied = true;            // the output's matrix is the embedding, where there is one shard
   // Each has its part of the logits, and all of the rest.
@@ -174,7 +175,7 @@ class Layer {
   BufferId Buffer(int64_t cols, BufferSpec::Rows rows = BufferSpec::Rows::kTokens) {
     const BufferId id = p_.AddBuffer(cols, rows);
     p_.program.buffers[id].port = false;
-    p_.program.buffers[id].dtype = of_.dtype;
+    p_.program.buffers[id].dtype = of_.exact ? DType::kF32 : of_.dtype;
     return id;
   }
   WeightId Weight(uint32_t seed, int64_t rows, int64_t cols, float scale = 1) {

@@ -67,7 +67,7 @@ TEST_F(CudaBackendTest, DrawsAreTheSamplersOfTheseLogits) {
     followed.Check(*gpu_);
   }
   // Each slot's newest token was its own: the logits are those of tokens that are named.
-  Layer other(*MakeCudaBackend({}));
+  Layer other(*MakeCudaBackend({.decode = DecodeForm::kGraph}));
   Batch named;
   for (const int32_t slot : {0, 3}) {
     std::vector<int32_t> history = followed[slot].prompt;
@@ -83,7 +83,7 @@ TEST_F(CudaBackendTest, DrawsAreTheSamplersOfTheseLogits) {
 
 TEST_F(CudaBackendTest, WhatADrawLeavesIsThereForTheOneBehindItWhileBothAreUnderWay) {
   SKEIN_ASSERT_OK(gpu_->Run(Start(0, 5, 10, kStateful)));
-  Layer other(*MakeCudaBackend({}));
+  Layer other(*MakeCudaBackend({.decode = DecodeForm::kGraph}));
   SKEIN_ASSERT_OK(other.Run(Start(0, 5, 10, kStateful)));
   std::vector<serving::SampledToken> want;
   for (int step = 0; step < 8; ++step) {

@@ -79,7 +79,8 @@ class GuessesTest : public CudaBackendTest {
 // With --deterministic logits have the same bits in any batch, and so have draws.
 TEST_F(GuessesTest, TokensAreThoseOfStepsWithoutGuesses) {
   const auto layer = [] {
-    return Layer(*MakeCudaBackend({}), nullptr, KvDType::kBF16, DType::kBF16, /*window=*/0,
+    return Layer(*MakeCudaBackend({.decode = DecodeForm::kGraph}), nullptr, KvDType::kBF16,
+                 DType::kBF16, /*window=*/0,
                  /*shard=*/0, /*shards=*/1, /*deterministic=*/true);
   };
   Layer plain = layer(), guessing = layer();

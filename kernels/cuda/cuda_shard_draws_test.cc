@@ -85,9 +85,9 @@ class ShardDrawsTest : public CudaBackendTest {
     std::vector<std::unique_ptr<Layer>> layers(2);
     given_.assign(2, {});
     const auto run = [&](int shard) {
-      layers[shard] =
-          std::make_unique<Layer>(*MakeCudaBackend({}), &pair.ends[shard], KvDType::kBF16,
-                                  DType::kBF16, /*window=*/0, shard, 2, deterministic);
+      layers[shard] = std::make_unique<Layer>(*MakeCudaBackend({.decode = DecodeForm::kGraph}),
+                                              &pair.ends[shard], KvDType::kBF16, DType::kBF16,
+                                              /*window=*/0, shard, 2, deterministic);
       Executable& executable = layers[shard]->executable();
       for (const Batch& batch : batches) {
         executable.batch(0) = batch;

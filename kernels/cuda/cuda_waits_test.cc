@@ -65,7 +65,7 @@ TEST_F(CudaBackendTest, AWaitHelpsOnWhatWasSent) {
     }
     int calls = 0;
   } helped;
-  Layer layer(*MakeCudaBackend({}), &helped);
+  Layer layer(*MakeCudaBackend({.decode = DecodeForm::kGraph}), &helped);
   helped.calls = 0;
   Batch batch = Start(0, 5, 10);
   batch.sequences[0].masked = true;
@@ -129,7 +129,7 @@ TEST_F(CudaBackendTest, ABatchWaitsForItsOwnExchangesAlone) {
 
 // After one nothing in the process can use the GPU, so it has a process of its own.
 void FailInAStep(absl::FunctionRef<absl::Status(Stream)> enqueue_failing) {
-  Layer layer(*MakeCudaBackend({}));
+  Layer layer(*MakeCudaBackend({.decode = DecodeForm::kGraph}));
   Executable& executable = layer.executable();
   SKEIN_EXPECT_OK(layer.Run(CudaBackendTest::Start(0, 5, 10)));
   SKEIN_EXPECT_OK(executable.Health());
