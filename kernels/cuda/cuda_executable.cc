@@ -182,22 +182,17 @@ absl::Status CudaExecutable::WarmUp() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<float> CudaExecutable::TimeDecode(int32_t rows, bool persistent) {
+absl::StatusOr<float> CudaExecutable::TimeDecode(int32_t rows,
+                                                 absl::FunctionRef<absl::Status()> launch) {
   constexpr int kSteps = 5;
-  const BatchShape shape = {.rows = rows, .sequences = rows, .outputs = rows, .decodes = true};
-  SKEIN_RETURN_IF_ERROR(Prepare({}, shape));
+  SKEIN_RETURN_IF_ERROR(Prepare({}, {.rows = rows, .sequences = rows, .outputs = rows}));
   SKEIN_ASSIGN_OR_RETURN(OwnedEvent begin, OwnedEvent::Create(/*timed=*/true));
   SKEIN_ASSIGN_OR_RETURN(OwnedEvent end, OwnedEvent::Create(/*timed=*/true));
-  const auto step = [&] {
-    return persistent ? persistent_->Enqueue(shape)
-                      : graphs_[0].lower_bound(rows)->second.Launch(stream_.get());
-  };
-  SKEIN_RETURN_IF_ERROR(step());
+  SKEIN_RETURN_IF_ERROR(launch());
   SKEIN_RETURN_IF_ERROR(begin.Record(stream_.get()));
-  for (int i = 0; i < kSteps; ++i) SKEIN_RETURN_IF_ERROR(step());
+  for (int i = 0; i < kSteps; ++i) SKEIN_RETURN_IF_ERROR(launch());
   SKEIN_RETURN_IF_ERROR(end.Record(stream_.get()));
   SKEIN_RETURN_IF_ERROR(AwaitStream());
-  SKEIN_RETURN_IF_ERROR(end.Synchronize());
   SKEIN_ASSIGN_OR_RETURN(const float milliseconds, end.MillisecondsSince(begin));
   return milliseconds / kSteps;
 }
@@ -226,19 +221,22 @@ absl::Status CudaExecutable::ChooseDecode() {
     persistent_ = *std::move(made);
     if (!aborted_.ok()) persistent_->Abort();
   }
-  if (options_.decode == DecodeForm::kPersistent || graphs_[0].empty()) {
+  if (options_.decode == DecodeForm::kPersistent) {
     goes_persistent_.fill(true);
     remark("batches of up to 16 rows are decoded by one kernel a step, as --decode has it");
     return absl::OkStatus();
   }
-  // A bucket of rows at a time.
+  // By the counts of rows that graphs have.
   std::string times;
   int32_t from = 1;
-  for (const int32_t rows : {1, 2, 4, 8, 16}) {
-    if (rows > limits_.rows || graphs_[0].lower_bound(rows) == graphs_[0].end()) break;
+  for (const auto& [rows, graph] : graphs_[0]) {
+    if (rows > kMostStepRows) break;
     Tell(absl::StrCat("timing steps of ", FormatCount(rows, "row")));
-    SKEIN_ASSIGN_OR_RETURN(const float by_graph, TimeDecode(rows, /*persistent=*/false));
-    SKEIN_ASSIGN_OR_RETURN(const float by_kernel, TimeDecode(rows, /*persistent=*/true));
+    SKEIN_ASSIGN_OR_RETURN(const float by_graph,
+                           TimeDecode(rows, [&] { return graph.Launch(stream_.get()); }));
+    const BatchShape shape = {.rows = rows, .sequences = rows, .outputs = rows};
+    SKEIN_ASSIGN_OR_RETURN(const float by_kernel,
+                           TimeDecode(rows, [&] { return persistent_->Enqueue(shape); }));
     for (; from <= rows; ++from) goes_persistent_[from] = by_kernel < by_graph;
     absl::StrAppend(&times, times.empty() ? "" : ", ", FormatCount(rows, "row"), " ",
                     absl::StrFormat("%.3f and %.3f ms", by_kernel, by_graph));

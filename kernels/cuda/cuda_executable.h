@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -161,9 +162,9 @@ class CudaExecutable final : public Executable {
   absl::Status CaptureGraphs();
   // Which batches go by the persistent step.
   absl::Status ChooseDecode();
-  // Milliseconds of a step of so many rows, by either.
-  absl::StatusOr<float> TimeDecode(int32_t rows, bool persistent);
-  // Whether batch `i`, whose rows are known, does.
+  // Milliseconds of a step of so many rows of nobody, which `launch` gives the stream.
+  absl::StatusOr<float> TimeDecode(int32_t rows, absl::FunctionRef<absl::Status()> launch);
+  // Whether such a batch does.
   bool GoesPersistent(const BatchShape& shape) const;
   void Tell(std::string_view stage) const;  // of WarmUp
   absl::Status CopyPages(const Batch& batch);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/linear_tile.cuh"
 #include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/present_words.cuh"
 #include "kernels/cuda/stream_k_linear.h"
 #include "kernels/cuda/stream_k_sizes.h"
 #include "kernels/cuda/tensor_map.h"
@@ -85,31 +86,6 @@ class Steps {
   int next_ = 0;
 };
 
-// A word of a part before it is written: no sum has these bits, a NaN's.
-constexpr uint32_t kNothing = 0xffffffff;
-
-// Words that another block writes or reads meanwhile, each of them whole.
-__device__ inline uint4 LoadWords(const uint4* from) {
-  uint4 words;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(from)
-               : "memory");
-  return words;
-}
-__device__ inline void StoreWords(uint4* to, const uint4& words) {
-  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
-               "r"(words.y), "r"(words.z), "r"(words.w)
-               : "memory");
-}
-__device__ inline bool Complete(const uint4& words) {
-  return words.x != kNothing && words.y != kNothing && words.z != kNothing && words.w != kNothing;
-}
-__device__ inline uint32_t WordOf(float sum) {
-  const uint32_t word = __float_as_uint(sum);
-  return word == kNothing ? 0x7fffffff : word;
-}
-
 // A thread of a multiplying group.
 template <typename T, typename Out, typename F>
 struct Multiplier : TileMultiplier<T, F> {
@@ -127,7 +103,7 @@ struct Multiplier : TileMultiplier<T, F> {
 
   __device__ uint4 Words(int quad) const {
     const float* const four = sums + 4 * quad;
-    return {WordOf(four[0]), WordOf(four[1]), WordOf(four[2]), WordOf(four[3])};
+    return {PresentWord(four[0]), PresentWord(four[1]), PresentWord(four[2]), PresentWord(four[3])};
   }
   __device__ void AddWords(int quad, const uint4& words) {
     float* const four = sums + 4 * quad;
@@ -161,7 +137,7 @@ struct Multiplier : TileMultiplier<T, F> {
         if (first + part > count) break;
 #pragma unroll
         for (int i = 0; i < kQuads; ++i) {
-          words[part][i] = LoadWords(Part(block - first - part) + i * kGroupThreads);
+          words[part][i] = LoadWords<uint4>(Part(block - first - part) + i * kGroupThreads);
         }
       }
 #pragma unroll
@@ -170,8 +146,8 @@ struct Multiplier : TileMultiplier<T, F> {
 #pragma unroll
         for (int i = 0; i < kQuads; ++i) {
           uint4* const at = Part(block - first - part) + i * kGroupThreads;
-          while (!Complete(words[part][i])) words[part][i] = LoadWords(at);
-          StoreWords(at, {kNothing, kNothing, kNothing, kNothing});
+          while (!Present(words[part][i])) words[part][i] = LoadWords<uint4>(at);
+          StoreWords(at, make_uint4(kAbsent, kAbsent, kAbsent, kAbsent));
           AddWords(i, words[part][i]);
         }
       }

@@ -49,6 +49,7 @@ class Attention {
   using Tile = DecodeTile<T, kHeadDim, kInt8>;
   static constexpr int kPairs = kHeadDim / 2;
   static constexpr int kFours = kHeadDim / 4;
+  static_assert(kFours % 8 == 0);  // jobs of 2 or 8 fill heads
   // Parts that a lane has on their way at once.
   static constexpr int kPartsAtOnce = 8;
 
@@ -79,8 +80,8 @@ class Attention {
     const int other_col = low ? col + kPairs : col - kPairs;
     const char* const own = QkvAt(row, head * kHeadDim + col);
     const char* const other = QkvAt(row, head * kHeadDim + other_col);
-    const uint2 own_look = LoadShared2(own);
-    const uint2 other_look = LoadShared2(other);
+    const uint2 own_look = LoadWords<uint2>(own);
+    const uint2 other_look = LoadWords<uint2>(other);
     float a[4], b[4];
     Split(Await(own, own_look, step_.report, number_), a);
     Split(Await(other, other_look, step_.report, number_), b);
@@ -108,24 +109,21 @@ class Attention {
         constexpr int kSteps = kHeadDim / 16;
         uint32_t words[kSteps][2];
         const char* const from = QkvAt(row, head * kHeadDim + Lane() % 4 * 2);
-        Patience patience(step_.report, number_);
-        bool here = false;
-#pragma unroll 1
-        while (!here) {
-          here = true;
+        AwaitAll(step_.report, number_, [&] {
+          bool here = true;
 #pragma unroll
           for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-              words[k][i] = real ? LoadShared(from + k * 32 + i * 16) : 0;
+              words[k][i] = real ? LoadWords<uint32_t>(from + k * 32 + i * 16) : 0;
             }
           }
 #pragma unroll
           for (int k = 0; k < kSteps; ++k) {
-            here = here && words[k][0] != kAbsent && words[k][1] != kAbsent;
+            here = here && Present(words[k][0]) && Present(words[k][1]);
           }
-          if (patience.Ends()) break;
-        }
+          return here;
+        });
         __syncwarp();
 #pragma unroll
         for (int k = 0; k < kSteps / 2; ++k) {
@@ -165,13 +163,13 @@ class Attention {
     const int lane = min(Lane(), kFours - 1);  // what is more does the same again
     const bool low = lane < kFours / 2;
     const int other = low ? lane + kFours / 2 : lane - kFours / 2;
-    const AttentionShape& attention = step_.attention;
+    const AttentionHeads& attention = step_.attention;
     for (int position = begin; position < end; ++position) {
       const int row = first_row + position - first_new;
       const char* const key = QkvAt(row, (attention.heads + segment.kv_head) * kHeadDim + lane * 4);
       const char* const value = key + int64_t{attention.kv_heads} * kHeadDim * 2;
-      const uint2 key_look = LoadShared2(key);
-      const uint2 value_look = LoadShared2(value);
+      const uint2 key_look = LoadWords<uint2>(key);
+      const uint2 value_look = LoadWords<uint2>(value);
       float k[4], v[4], turned[4];
       Split(Await(key, key_look, step_.report, number_), k);
       Split(Await(value, value_look, step_.report, number_), v);
@@ -227,11 +225,11 @@ class Attention {
       if (Lane() < kComputeWarps) Arrive(&memory_.empty[unit.stage]);  // for all warps
     }
     ring.Skip(pieces);
-    if (has_part) PublishPart(segment, first, pieces, state);
+    if (has_part) PublishPart(segment, first, state);
   }
 
   // part: of the segment.
-  __device__ void PublishPart(const Segment& segment, int part, int pieces,
+  __device__ void PublishPart(const Segment& segment, int part,
                               const typename Tile::State& state) const {
     const int of_row = segment.number * work_.PartsOf(segment.row).of_segment + part;
 #pragma unroll
@@ -246,8 +244,8 @@ class Attention {
       char* const to = PartAt(segment.row, head, of_row, 0);
       const auto publish = [&](int four, uint32_t first, uint32_t second) {
         if (!real) return;
-        Publish(to + four * static_cast<int>(sizeof(Part)),
-                Part{make_uint2(first, second), logarithm, PartNumber()});
+        StorePart(to + four * static_cast<int>(sizeof(Part)),
+                  Part{make_uint2(first, second), logarithm, PartNumber()});
       };
       if constexpr (kInt8) {
 #pragma unroll
@@ -285,7 +283,7 @@ class Attention {
       const int parts = work_.PartsOf(row).all;
       const int lanes = parts <= 4 * kPartsAtOnce ? 4 : 16;
       const int fours = kWarp / lanes;  // of a job
-      const int jobs = (step_.attention.heads * kFours + fours - 1) / fours;
+      const int jobs = step_.attention.heads * kFours / fours;
       for (; job < first_job + jobs; job += kComputeWarps * static_cast<int>(gridDim.x)) {
         const int four = (job - first_job) * fours + Lane() % fours;
         CombineFour(row, four, parts, fours);
@@ -294,10 +292,8 @@ class Attention {
     }
   }
 
-  // four: of the row's heads; beyond them nothing is stored.
+  // four: of the row's heads.
   __device__ void CombineFour(int row, int four, int parts, int fours) const {
-    const bool real = four < step_.attention.heads * kFours;
-    if (!real) four = 0;
     const int head = four / kFours;
     const int lanes = kWarp / fours;
     float largest = -INFINITY;
@@ -308,19 +304,16 @@ class Attention {
 #pragma unroll 1
     for (int first = Lane() / fours; first < parts; first += kPartsAtOnce * lanes) {
       Part loaded[kPartsAtOnce];
-      Patience patience(step_.report, number_);
-      bool here = false;
-#pragma unroll 1
-      while (!here) {
-        here = true;
+      AwaitAll(step_.report, number_, [&] {
+        bool here = true;
 #pragma unroll
         for (int i = 0; i < kPartsAtOnce; ++i) {
           loaded[i] = LoadPart(from + min(first + i * lanes, parts - 1) * kPartStride);
         }
 #pragma unroll
         for (int i = 0; i < kPartsAtOnce; ++i) here = here && loaded[i].number == PartNumber();
-        if (patience.Ends()) break;
-      }
+        return here;
+      });
       float top = largest;
 #pragma unroll
       for (int i = 0; i < kPartsAtOnce; ++i) {
@@ -356,13 +349,13 @@ class Attention {
 #pragma unroll
       for (int c = 0; c < 4; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
     }
-    if (!real || Lane() >= fours) return;
+    if (Lane() >= fours) return;
     const float inverse = 1.0f / total;
     const int col = 4 * four;
     char* const to = PlaceIn(step_.arena, step_.rows, op_.out) +
                      OperandPlace(col / kTileCols, step_.rows, row, col % 8 / 2) + col / 8 % 2 * 4;
-    Publish(to, RoundedPair<T>(sums[0] * inverse, sums[1] * inverse));
-    Publish(to + 8, RoundedPair<T>(sums[2] * inverse, sums[3] * inverse));
+    StoreWords(to, RoundedPair<T>(sums[0] * inverse, sums[1] * inverse));
+    StoreWords(to + 8, RoundedPair<T>(sums[2] * inverse, sums[3] * inverse));
   }
 
   const PersistentStep& step_;

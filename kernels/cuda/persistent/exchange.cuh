@@ -1,9 +1,7 @@
 // How blocks exchange vectors: by words that say themselves whether they have come.
 //
-// Every word of the arena is kAbsent until its value is stored, once in a step, by one thread.
-// Readers look at the words that they need until none is absent; neither fences nor flags nor
-// barriers are between. A value never is kAbsent: as two elements that is two NaNs which no
-// conversion gives, as a float likewise.
+// Every word of the arena is absent (present_words.cuh) until its value is stored, once in a step,
+// by one thread. Readers look at the words that they need until all are present.
 //
 // Vectors that products read lie as operands B of mma: [tiles of 16 columns][rows][4 quads], 8
 // bytes each, for columns 2 * quad, 2 * quad + 1, 8 + 2 * quad and 9 + 2 * quad of the tile. So
@@ -14,13 +12,12 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/persistent/schedule.h"
 #include "kernels/cuda/persistent/step.h"
+#include "kernels/cuda/present_words.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
-
-inline constexpr uint32_t kAbsent = 0xffffffffu;
-inline constexpr int kTileCols = 16;
 
 // Bytes from the begin of a vector.
 __device__ inline int64_t OperandPlace(int tile, int rows, int row, int quad) {
@@ -30,39 +27,6 @@ __device__ inline int64_t OperandPlace(int tile, int rows, int row, int quad) {
 // Likewise of the sum of squares of a row's tile, a float; [rows][tiles].
 __device__ inline int64_t SquarePlace(int tile, int tiles, int row) {
   return (int64_t{row} * tiles + tile) * 4;
-}
-
-__device__ inline uint2 LoadShared2(const void* from) {
-  uint2 words;
-  asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];"
-               : "=r"(words.x), "=r"(words.y)
-               : "l"(from)
-               : "memory");
-  return words;
-}
-__device__ inline uint4 LoadShared4(const void* from) {
-  uint4 words;
-  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(from)
-               : "memory");
-  return words;
-}
-__device__ inline uint32_t LoadShared(const void* from) {
-  uint32_t word;
-  asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
-  return word;
-}
-__device__ inline void Publish(void* to, uint2 words) {
-  asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words.x), "r"(words.y)
-               : "memory");
-}
-__device__ inline void Publish(void* to, uint32_t word) {
-  asm volatile("st.volatile.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
-}
-__device__ inline bool Absent(uint2 words) { return words.x == kAbsent || words.y == kAbsent; }
-__device__ inline bool Absent(uint4 words) {
-  return words.x == kAbsent || words.y == kAbsent || words.z == kAbsent || words.w == kAbsent;
 }
 
 // Four elements of a part of attention, the logarithm of what they weigh, and a number that tells
@@ -88,7 +52,7 @@ __device__ inline Part LoadPart(const void* from) {
   return {make_uint2(static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32)),
           __uint_as_float(static_cast<uint32_t>(high)), static_cast<uint32_t>(high >> 32)};
 }
-__device__ inline void Publish(void* to, const Part& part) {
+__device__ inline void StorePart(void* to, const Part& part) {
   const uint64_t low = part.elements.x | uint64_t{part.elements.y} << 32;
   const uint64_t high = __float_as_uint(part.logarithm) | uint64_t{part.number} << 32;
   asm volatile(
@@ -142,13 +106,19 @@ class Patience {
   uint64_t since_ = 0;
 };
 
+// Calls look() until it says that all is there, or nobody is waited for any more.
+template <typename Look>
+__device__ void AwaitAll(StepReport* report, uint32_t op, const Look& look) {
+  Patience patience(report, op);
+#pragma unroll 1
+  while (!look() && !patience.Ends()) {
+  }
+}
+
 // Waits for 8 bytes. `words`: what a first look has found.
 __device__ inline uint2 Await(const void* from, uint2 words, StepReport* report, uint32_t op) {
-  if (!Absent(words)) return words;
-  Patience patience(report, op);
-  do {
-    words = LoadShared2(from);
-  } while (Absent(words) && !patience.Ends());
+  if (Present(words)) return words;
+  AwaitAll(report, op, [&] { return Present(words = LoadWords<uint2>(from)); });
   return words;
 }
 

@@ -69,8 +69,8 @@ class FillRing {
     const auto copy = [&](int tile, int chunk) {
       if (Lane() == 0) {
         ExpectBytes(&memory_.full[to_.stage], kUnitBytes);
-        TensorCopy(memory_.ring[to_.stage], map, 0, tile * kUnitRows, chunk * (kUnitCols / 64),
-                   &memory_.full[to_.stage], policy);
+        TensorCopy(memory_.ring[to_.stage], map, 0, tile * kUnitRows,
+                   chunk * (kUnitCols / kPanelCols), &memory_.full[to_.stage], policy);
       }
       Next();
     };

@@ -81,9 +81,9 @@ absl::StatusOr<StepOp> PersistentProgram::Bind(const ScheduledOp& op, const Cuda
         return absl::UnimplementedError("the persistent step needs gates and ups interleaved");
       }
       bound.map = static_cast<int32_t>(maps.size());
-      SKEIN_ASSIGN_OR_RETURN(
-          const CUtensorMap map,
-          PanelMapOf(dtype_, weights.data(op.weight), op.rows, op.cols, kUnitRows, kUnitCols / 64));
+      SKEIN_ASSIGN_OR_RETURN(const CUtensorMap map,
+                             PanelMapOf(dtype_, weights.data(op.weight), op.rows, op.cols,
+                                        kUnitRows, kUnitCols / kPanelCols));
       maps.push_back(map);
       if (op.then == Then::kLogits) {
         bound.memory = workspace_.Buffer(program_.logits, 0);
@@ -121,7 +121,7 @@ absl::Status PersistentProgram::Init(const Bindings& bindings) {
                                      "a persistent step"));
   SKEIN_ASSIGN_OR_RETURN(report_, PinnedMemory::Allocate(sizeof(StepReport), "a step's report"));
   new (report_.data()) StepReport;
-  const AttentionShape& attention = schedule_.attention;
+  const AttentionHeads& attention = schedule_.attention;
   const DevicePlaces& places = workspace_.places;
   step_ = {.ops = reinterpret_cast<const StepOp*>(ops_.data()),
            .shares = reinterpret_cast<const uint16_t*>(shares_.data()),

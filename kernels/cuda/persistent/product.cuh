@@ -60,7 +60,7 @@ class Product {
  private:
   using Then = ScheduledOp::Then;
   static constexpr int kSteps = 4;  // of mma in a panel
-  static constexpr int kUnitPanels = kUnitCols / 64;
+  static constexpr int kUnitPanels = kUnitCols / kPanelCols;
   static constexpr int kStagedRowBytes = 128;
 
   // A warp's columns of a chunk of 512, of all rows.
@@ -69,7 +69,9 @@ class Product {
   };
 
   __device__ int RowOf(int tile) const { return tile * 8 + group_; }
-  __device__ bool HasPanel(int chunk) const { return chunk * kUnitPanels + warp_ < op_.cols / 64; }
+  __device__ bool HasPanel(int chunk) const {
+    return chunk * kUnitPanels + warp_ < op_.cols / kPanelCols;
+  }
   // The warp's part of a chunk is one run of memory, as it is in staging.
   __device__ const char* ChunkAt(int chunk) const {
     return PlaceIn(step_.arena, step_.rows, op_.in) +
@@ -126,7 +128,7 @@ class Product {
 #pragma unroll
       for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
-        for (int k = 0; k < kSteps; ++k) here = here && !Absent(operand.words[t][k]);
+        for (int k = 0; k < kSteps; ++k) here = here && Present(operand.words[t][k]);
       }
       if (__all_sync(0xffffffffu, here) || __any_sync(0xffffffffu, patience.Ends())) return;
       if (here) continue;
@@ -136,7 +138,7 @@ class Product {
         if (RowOf(t) >= step_.rows) continue;
 #pragma unroll
         for (int k = 0; k < kSteps; ++k) {
-          operand.words[t][k] = LoadShared2(from + InChunk(t, k));
+          operand.words[t][k] = LoadWords<uint2>(from + InChunk(t, k));
         }
       }
     }
@@ -216,7 +218,7 @@ class Product {
     Early early;
     if (!Adds() || warp_ >= tiles * kRowTiles || OwnRow() >= step_.rows) return early;
     const int tile = first + warp_ / kRowTiles;
-    early.old = LoadShared2(PlaceOf(op_.old, tile));
+    early.old = LoadWords<uint2>(PlaceOf(op_.old, tile));
     if (op_.gain == nullptr) return early;
     const float* const gain = op_.gain + tile * kTileCols + group_ / 2 * 2;
     early.low_gain = __ldg(reinterpret_cast<const float2*>(gain));
@@ -255,7 +257,7 @@ class Product {
         // Of 16 weight rows the first 8 are gates.
         const float2 pair = OwnPair(Silu(sum.x) * sum.z, Silu(sum.y) * sum.w);
         if (real) {
-          Publish(PlaceOf(op_.out, tile / 2) + tile % 2 * 4, RoundedPair<T>(pair.x, pair.y));
+          StoreWords(PlaceOf(op_.out, tile / 2) + tile % 2 * 4, RoundedPair<T>(pair.x, pair.y));
         }
         break;
       }
@@ -265,8 +267,8 @@ class Product {
         if (!real) break;
         char* const to = PlaceIn(step_.arena, step_.rows, op_.out) +
                          (int64_t{OwnRow()} * op_.rows + tile * kUnitRows + group_ / 2 * 2) * 2;
-        Publish(to, RoundedPair<T>(low.x, low.y));
-        Publish(to + 16, RoundedPair<T>(high.x, high.y));
+        StoreWords(to, RoundedPair<T>(low.x, low.y));
+        StoreWords(to + 16, RoundedPair<T>(high.x, high.y));
         break;
       }
       case Then::kAdd:
@@ -290,21 +292,21 @@ class Product {
       const float2 a = FloatsOf<T>(words.x);
       const float2 b = FloatsOf<T>(words.y);
       if (real) {
-        Publish(PlaceOf(op_.normed, tile),
-                make_uint2(RoundedPair<T>(a.x * early.low_gain.x, a.y * early.low_gain.y),
-                           RoundedPair<T>(b.x * early.high_gain.x, b.y * early.high_gain.y)));
+        StoreWords(PlaceOf(op_.normed, tile),
+                   make_uint2(RoundedPair<T>(a.x * early.low_gain.x, a.y * early.low_gain.y),
+                              RoundedPair<T>(b.x * early.high_gain.x, b.y * early.high_gain.y)));
       }
       // Over the row's 16 columns.
       float squares = a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
       squares += __shfl_xor_sync(0xffffffffu, squares, 8);
       squares += __shfl_xor_sync(0xffffffffu, squares, 16);
       if (real && group_ < 2) {
-        Publish(PlaceIn(step_.arena, step_.rows, op_.squares) +
-                    SquarePlace(tile, op_.rows / kTileCols, OwnRow()),
-                __float_as_uint(squares));
+        StoreWords(PlaceIn(step_.arena, step_.rows, op_.squares) +
+                       SquarePlace(tile, op_.rows / kTileCols, OwnRow()),
+                   PresentWord(squares));
       }
     }
-    if (real) Publish(PlaceOf(op_.out, tile), words);
+    if (real) StoreWords(PlaceOf(op_.out, tile), words);
   }
 
   __device__ void StoreLogits(int col, float even, float odd) const {
@@ -341,12 +343,13 @@ __device__ inline void FindFactors(const PersistentStep& step, BlockMemory& memo
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         words[r] =
-            first + r < step.rows ? LoadShared4(at(first + r, four)) : make_uint4(0, 0, 0, 0);
+            first + r < step.rows ? LoadWords<uint4>(at(first + r, four)) : make_uint4(0, 0, 0, 0);
       }
       Patience patience(step.report, number);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        while (Absent(words[r]) && !patience.Ends()) words[r] = LoadShared4(at(first + r, four));
+        while (!Present(words[r]) && !patience.Ends())
+          words[r] = LoadWords<uint4>(at(first + r, four));
         sums[r] += (__uint_as_float(words[r].x) + __uint_as_float(words[r].y)) +
                    (__uint_as_float(words[r].z) + __uint_as_float(words[r].w));
       }

@@ -20,9 +20,6 @@ using Then = ScheduledOp::Then;
 
 // Bytes of an element of the arena.
 constexpr int64_t kElementBytes = 2;
-// Columns of a panel of a unit, which one warp multiplies.
-constexpr int64_t kPanelCols = 64;
-constexpr int64_t kTileCols = 16;
 constexpr int64_t kFloatBytes = 4;
 
 template <typename... Args>
@@ -207,8 +204,8 @@ class Scheduler {
 
   absl::Status AddAttention(const RopeAppendKvOp& rope, const AttentionOp& op, ArenaPlace qkv) {
     SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
-    const AttentionShape shape = {op.heads, op.kv_heads, op.head_dim, rope.inverse_frequencies};
-    AttentionShape& common = schedule_.attention;
+    const AttentionHeads shape = {op.heads, op.kv_heads, op.head_dim, rope.inverse_frequencies};
+    AttentionHeads& common = schedule_.attention;
     if (common.heads == 0) common = shape;
     if (common.heads != shape.heads || common.kv_heads != shape.kv_heads ||
         common.head_dim != shape.head_dim ||
@@ -246,7 +243,7 @@ StepMemory MemoryOf(const Schedule& schedule, int64_t rows) {
   const auto aligned = [](int64_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   };
-  const AttentionShape& attention = schedule.attention;
+  const AttentionHeads& attention = schedule.attention;
   // Of four elements 16 bytes.
   const int64_t parts_of_row = int64_t{attention.heads} * attention.head_dim * 4 *
                                MostSegments(attention.kv_heads) * kSegmentParts;

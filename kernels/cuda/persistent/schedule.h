@@ -21,6 +21,10 @@ inline constexpr int kMostStepRows = 16;
 // A unit of weights, which one copy brings: rows by columns of 16 bits.
 inline constexpr int kUnitRows = 16;
 inline constexpr int kUnitCols = 512;
+// Columns of a panel of a unit, which one warp multiplies, and of a tile of a vector, which one
+// product of mma does.
+inline constexpr int kPanelCols = 64;
+inline constexpr int kTileCols = 16;
 
 // Where a vector lies in the arena of a step of `rows` rows: at rows * place.
 using ArenaPlace = int64_t;  // bytes a row
@@ -65,7 +69,7 @@ struct ScheduledOp {
 };
 
 // What attention has in common in all layers.
-struct AttentionShape {
+struct AttentionHeads {
   int32_t heads = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
@@ -74,7 +78,7 @@ struct AttentionShape {
 
 struct Schedule {
   std::vector<ScheduledOp> ops;
-  AttentionShape attention;
+  AttentionHeads attention;
   int64_t row_bytes = 0;  // of the arena
   // [ops][blocks + 1]: block b has tiles [at(b), at(b + 1)) of a product's weight, those that are
   // free aside.

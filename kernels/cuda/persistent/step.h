@@ -75,7 +75,7 @@ struct PersistentStep {
   const int32_t* positions = nullptr;    // [rows]
   const int64_t* kv_slots = nullptr;     // [rows]: page * page_size + offset
   const int32_t* output_rows = nullptr;  // [outputs]
-  AttentionShape attention;
+  AttentionHeads attention;
   KvLayer kv;                                  // of all layers, but for the data
   const float* inverse_frequencies = nullptr;  // [head_dim / 2]
   // Units on their way at once: within the operation that the block is at, and beyond it.

@@ -79,20 +79,20 @@ __device__ void Embed(const PersistentStep& step, const StepOp& op) {
     // A model may have such bits, which stand for NaN.
     if (words.x == kAbsent) words.x = 0x7fff7fff;
     if (words.y == kAbsent) words.y = 0x7fff7fff;
-    if (first + Lane() < all) Publish(out + OperandPlace(tile, step.rows, row, quad), words);
+    if (first + Lane() < all) StoreWords(out + OperandPlace(tile, step.rows, row, quad), words);
     if (op.gain == nullptr) continue;
     const float2 a = FloatsOf<T>(words.x);
     const float2 b = FloatsOf<T>(words.y);
     const float* const gain = op.gain + tile * kTileCols + 2 * quad;
     const float squares = QuadSum(a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y);
     if (first + Lane() >= all) continue;
-    Publish(PlaceIn(step.arena, step.rows, op.normed) + OperandPlace(tile, step.rows, row, quad),
-            make_uint2(RoundedPair<T>(a.x * gain[0], a.y * gain[1]),
-                       RoundedPair<T>(b.x * gain[8], b.y * gain[9])));
+    StoreWords(PlaceIn(step.arena, step.rows, op.normed) + OperandPlace(tile, step.rows, row, quad),
+               make_uint2(RoundedPair<T>(a.x * gain[0], a.y * gain[1]),
+                          RoundedPair<T>(b.x * gain[8], b.y * gain[9])));
     if (quad == 0) {
-      Publish(
+      StoreWords(
           PlaceIn(step.arena, step.rows, op.squares) + SquarePlace(tile, op.cols / kTileCols, row),
-          __float_as_uint(squares));
+          PresentWord(squares));
     }
   }
 }
