@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,11 +52,15 @@ struct LayerShape {
   KvDType kv_dtype = KvDType::kBF16;
   DType dtype = DType::kBF16;  // of weights and activations
   bool exact = false;          // activations of F32 instead, as no GPU has them
+  float embedded = 1.7f;       // embeddings are so large
+  float last_gain = 2;         // gains of the last norm, at most
   int32_t window = 0;          // of the second layer
   bool tied = true;            // the output's matrix is the embedding, where there is one shard
-  // Each has its part of the logits, and all of the rest.
+  // Each has its part of the logits, and all of the rest; or, where layers are split, its heads and
+  // its part of the embedding and of the MLP, too.
   int32_t shard = 0;
   int32_t shards = 1;
+  bool split = false;
   bool deterministic = false;
 };
 
@@ -81,21 +86,33 @@ class Layer {
                   .pages = of.pages,
                   .dtype = of.kv_dtype};
     p_.limits = of.limits;
-    const int64_t qkv_cols = int64_t{of.heads + 2 * of.kv_heads} * of.head_dim;
-    const int64_t attended_cols = int64_t{of.heads} * of.head_dim;
+    const int32_t parts = of.split ? of.shards : 1;
+    const int32_t heads = of.heads / parts;
+    const int32_t kv_heads = of.kv_heads / parts;
+    p_.kv_spec.kv_heads = kv_heads;
+    const int64_t ffn = of.ffn / parts;
+    const int64_t qkv_cols = int64_t{heads + 2 * kv_heads} * of.head_dim;
+    const int64_t attended_cols = int64_t{heads} * of.head_dim;
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(of.head_dim)));
     const BufferId residual = Buffer(of.hidden);
     const BufferId normed = Buffer(of.hidden);
     const BufferId delta = Buffer(of.hidden);
     const BufferId qkv = Buffer(qkv_cols);
     const BufferId attended = Buffer(attended_cols);
-    const BufferId gate_up = Buffer(2 * of.ffn);
-    const BufferId activation = Buffer(of.ffn);
+    const BufferId gate_up = Buffer(2 * ffn);
+    const BufferId activation = Buffer(ffn);
     const BufferId last = Buffer(of.hidden, BufferSpec::Rows::kOutputs);
     const BufferId logits = p_.AddBuffer(of.columns / of.shards, BufferSpec::Rows::kOutputs);
-    const WeightId table = Weight(1, of.columns, of.hidden, 1.7f);
+    const WeightId table =
+        of.split ? Head(of.shard, of.shards) : Weight(1, of.columns, of.hidden, of.embedded);
     const WeightId frequencies = p_.AddVector(Frequencies());
-    p_.Add(EmbedOp{table, 0, of.vocabulary, residual});
+    const int64_t rows = of.columns / parts;
+    const int64_t first_id = of.split ? of.shard * rows : 0;
+    p_.Add(EmbedOp{table, first_id, std::min(rows, of.vocabulary - first_id), residual});
+    const auto sum = [&](BufferId id) {
+      if (of.split) p_.Add(AllReduceOp{id});
+    };
+    sum(residual);
     for (int32_t layer = 0; layer < 2; ++layer) {
       const uint32_t seed = 10 * (1 + layer);
       const WeightId gain = p_.AddVector(RandomFloats(seed, of.hidden, 2));
@@ -104,23 +121,31 @@ class Layer {
       } else {
         p_.Add(AddRmsNormOp{residual, delta, gain, kEps, normed});
       }
-      p_.Add(MatMulOp{normed, Weight(seed + 1, qkv_cols, of.hidden), qkv});
-      p_.Add(RopeAppendKvOp{qkv, of.heads, of.kv_heads, of.head_dim, frequencies, layer});
+      p_.Add(MatMulOp{
+          normed,
+          RowsOf(seed + 1, of.hidden,
+                 {of.heads * of.head_dim, of.kv_heads * of.head_dim, of.kv_heads * of.head_dim}),
+          qkv});
+      p_.Add(RopeAppendKvOp{qkv, heads, kv_heads, of.head_dim, frequencies, layer});
       // Layers may differ in what they see.
-      p_.Add(AttentionOp{qkv, of.heads, of.kv_heads, of.head_dim, scale, layer, attended,
+      p_.Add(AttentionOp{qkv, heads, kv_heads, of.head_dim, scale, layer, attended,
                          layer == 0 ? 0 : of.window});
-      p_.Add(MatMulOp{attended, Weight(seed + 2, of.hidden, attended_cols), delta});
+      p_.Add(MatMulOp{attended, ColsOf(seed + 2, of.hidden, of.heads * of.head_dim), delta});
+      sum(delta);
       p_.Add(AddRmsNormOp{residual, delta, p_.AddVector(RandomFloats(seed + 3, of.hidden, 2)), kEps,
                           normed});
-      p_.Add(MatMulOp{normed, Weight(seed + 4, 2 * of.ffn, of.hidden), gate_up});
+      p_.Add(MatMulOp{normed, RowsOf(seed + 4, of.hidden, {of.ffn, of.ffn}), gate_up});
       p_.Add(SwiGluOp{gate_up, activation});
-      p_.Add(MatMulOp{activation, Weight(seed + 5, of.hidden, of.ffn), delta});
+      p_.Add(MatMulOp{activation, ColsOf(seed + 5, of.hidden, of.ffn), delta});
+      sum(delta);
     }
     p_.Add(AddOp{residual, delta, residual});
     p_.Add(GatherRowsOp{residual, last});
-    p_.Add(RmsNormOp{last, p_.AddVector(RandomFloats(5, of.hidden, 2)), kEps, last});
+    p_.Add(RmsNormOp{last, p_.AddVector(RandomFloats(5, of.hidden, of.last_gain)), kEps, last});
     WeightId head = table;
-    if (of.shards > 1) {
+    if (of.split) {
+      // As they have the embedding.
+    } else if (of.shards > 1) {
       head = Head(of.shard, of.shards);
     } else if (!of.tied) {
       head = Weight(6, of.columns, of.hidden, 1.7f);
@@ -183,13 +208,40 @@ class Layer {
     for (float& value : values) value *= scale;
     return p_.AddWeight({.rows = rows, .cols = cols, .dtype = of_.dtype}, std::move(values));
   }
+  // This shard's rows of each of the parts that a matrix has of rows, or all of them.
+  WeightId RowsOf(uint32_t seed, int64_t cols, const std::vector<int64_t>& parts) {
+    const int64_t rows = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+    if (!of_.split) return Weight(seed, rows, cols);
+    const std::vector<float> all = Matrix(seed, rows, cols);
+    std::vector<float> own;
+    auto at = all.begin();
+    for (const int64_t part : parts) {
+      const int64_t count = part / of_.shards * cols;
+      own.insert(own.end(), at + of_.shard * count, at + (of_.shard + 1) * count);
+      at += part * cols;
+    }
+    return p_.AddWeight({.rows = rows / of_.shards, .cols = cols, .dtype = of_.dtype},
+                        std::move(own));
+  }
+  // Likewise its columns.
+  WeightId ColsOf(uint32_t seed, int64_t rows, int64_t cols) {
+    if (!of_.split) return Weight(seed, rows, cols);
+    const std::vector<float> all = Matrix(seed, rows, cols);
+    const int64_t count = cols / of_.shards;
+    std::vector<float> own;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto begin = all.begin() + row * cols + of_.shard * count;
+      own.insert(own.end(), begin, begin + count);
+    }
+    return p_.AddWeight({.rows = rows, .cols = count, .dtype = of_.dtype}, std::move(own));
+  }
   // A shard's rows of the embedding.
   WeightId Head(int32_t shard, int32_t shards) {
     const int64_t rows = of_.columns / shards;
     std::vector<float> values = Matrix(1, of_.columns, of_.hidden);
     values.erase(values.begin(), values.begin() + shard * rows * of_.hidden);
     values.resize(rows * of_.hidden);
-    for (float& value : values) value *= 1.7f;
+    for (float& value : values) value *= of_.embedded;
     return p_.AddWeight({.rows = rows, .cols = of_.hidden, .dtype = of_.dtype}, std::move(values));
   }
   std::vector<float> Frequencies() const {
@@ -227,6 +279,31 @@ inline void CompareLogits(Layer& gpu, Layer& reference, int64_t rows, double fin
   EXPECT_GT(scale, 0.1);
   EXPECT_LT(std::sqrt(errors / squares), 0.02 / finer) << "relative error of all logits";
   EXPECT_LT(worst, 0.15 * scale / finer);
+}
+
+// How far logits are from those of activations that nothing rounds.
+struct Distance {
+  double errors = 0, squares = 0;
+
+  void Add(double logit, double exact) {
+    errors += (logit - exact) * (logit - exact);
+    squares += exact * exact;
+  }
+  void Add(const std::vector<float>& logits, const std::vector<float>& exact) {
+    ASSERT_EQ(logits.size(), exact.size());
+    for (size_t i = 0; i < logits.size(); ++i) Add(logits[i], exact[i]);
+  }
+  void Add(const Distance& other) {
+    errors += other.errors;
+    squares += other.squares;
+  }
+  double relative() const { return std::sqrt(errors / squares); }
+};
+// The same model without roundings, but for those of an int8 cache.
+inline LayerShape Exact(LayerShape shape) {
+  shape.exact = true;
+  if (shape.kv_dtype != KvDType::kInt8) shape.kv_dtype = KvDType::kF32;
+  return shape;
 }
 
 class CudaBackendTest : public testing::Test {

@@ -164,6 +164,10 @@ class CudaExecutable final : public Executable {
   absl::Status ChooseDecode();
   // Milliseconds of a step of so many rows of nobody, which `launch` gives the stream.
   absl::StatusOr<float> TimeDecode(int32_t rows, absl::FunctionRef<absl::Status()> launch);
+  // Of this stage's shards, on all of them.
+  absl::StatusOr<std::vector<float>> SumOverRanks(std::vector<float> values);
+  // Gives the stream a step, which has all sums over shards.
+  absl::Status ReplaySums(absl::FunctionRef<absl::Status()> launch);
   // Whether such a batch does.
   bool GoesPersistent(const BatchShape& shape) const;
   void Tell(std::string_view stage) const;  // of WarmUp

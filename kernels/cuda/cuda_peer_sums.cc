@@ -120,7 +120,7 @@ class CudaPeerSums final : public PeerSums {
       if (Read(report.late[rank]) != 0) wait.ranks.push_back(rank);
     }
     if (wait.ranks.empty()) return std::nullopt;
-    wait.sum = Describe(report.own);
+    wait.sum = Describe(report.waits);
     return wait;
   }
 

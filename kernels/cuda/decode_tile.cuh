@@ -32,8 +32,9 @@ struct DecodeTile {
       const int row = Lane() / 4 + half * 8;
       if constexpr (kInt8) {
         q.template Load<T>(
-            [&](int column) {
-              return *reinterpret_cast<const uint2*>(head + row * stride + column);
+            [&](int w) {
+              return *reinterpret_cast<const uint2*>(head + row * stride +
+                                                     Int8WordColumn<kHeadDim>(w));
             },
             row < group, half);
       } else {
@@ -44,6 +45,16 @@ struct DecodeTile {
           q[k][half + 2] = row < group ? *reinterpret_cast<const uint32_t*>(pair + 8) : 0;
         }
       }
+    }
+  }
+
+  // Makes the queries of rows Lane() / 4 + 8 * half zeros.
+  __device__ void ClearQueries(int half) {
+    if constexpr (kInt8) {
+      q.Clear(half);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kHeadDim / 16; ++k) q[k][half] = q[k][half + 2] = 0;
     }
   }
 

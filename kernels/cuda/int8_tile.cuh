@@ -104,8 +104,15 @@ struct Int8Queries {
   uint32_t low[kHeadDim / 32][4];
   float step[2];
 
-  // The query of row group + 8 * half; zeros where it is not real. words_of(column): four columns
-  // of it. A row that is not finite has a step of NaN.
+  __device__ void Clear(int half) {
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 32; ++k) {
+      high[k][half] = high[k][half + 2] = low[k][half] = low[k][half + 2] = 0;
+    }
+    step[half] = 0;
+  }
+  // The query of row group + 8 * half; zeros where it is not real. words_of(w): its four columns
+  // from Int8WordColumn(w) on. A row that is not finite has a step of NaN.
   template <typename T, typename WordsOf>
   __device__ void Load(const WordsOf& words_of, bool real, int half) {
     constexpr int kLaneWords = kHeadDim / 16;
@@ -114,7 +121,7 @@ struct Int8Queries {
     uint32_t largest = 0;
 #pragma unroll
     for (int w = 0; w < kLaneWords; ++w) {
-      raw[w] = real ? words_of(Int8WordColumn<kHeadDim>(w)) : make_uint2(0, 0);
+      raw[w] = real ? words_of(w) : make_uint2(0, 0);
       const float2 first = FloatsOf<T>(raw[w].x);
       const float2 second = FloatsOf<T>(raw[w].y);
       largest = max(max(largest, max(MagnitudeBits(first.x), MagnitudeBits(first.y))),

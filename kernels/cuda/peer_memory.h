@@ -24,7 +24,8 @@ struct PeerSumHead {
 // Of the host's memory: what kernels tell it, and it them.
 struct PeerReport {
   uint32_t aborted = 0;  // not 0: nobody is waited for, data are void
-  PeerSumHead own;       // of the sum that waits, or that others disagree with
+  PeerSumHead waits;     // of the sum that somebody is late for
+  PeerSumHead own;       // of the sum that others disagree with
   // By rank, not 0: its head has been waited for long; it came with another sum's.
   uint32_t late[kMostPeers] = {};
   uint32_t wrong[kMostPeers] = {};

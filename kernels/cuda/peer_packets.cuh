@@ -46,7 +46,9 @@ struct PeerPlaces {
   int64_t half = 0;  // bytes into each exchange buffer
 
   __device__ explicit PeerPlaces(const PeerMemory& memory)
-      : number(LoadWord(&memory.turn->number) + 1), half((number & 1) * kHalfBytes) {}
+      : PeerPlaces(LoadWord(&memory.turn->number) + 1) {}
+  __device__ explicit PeerPlaces(uint32_t number)
+      : number(number), half((number & 1) * kHalfBytes) {}
 
   // Of the `packet`th one of data in a rank's buffer.
   __device__ char* At(const PeerMemory& memory, int rank, int64_t packet) const {
@@ -86,14 +88,15 @@ __device__ inline void TellHead(PeerSumHead& to, const PeerSumHead& head) {
   StoreWord(&to.size, head.size);
 }
 
-// For block 0: each thread sends this rank's head to a rank, and holds that one's against it.
+// For block 0: each thread sends this rank's head to a rank, and holds that one's against it. The
+// head speaks for so many sums, from that of the places on.
 __device__ inline void ExchangeHeads(const PeerMemory& memory, const PeerPlaces& places,
-                                     uint32_t size) {
+                                     uint32_t size, int sums = 1) {
   const auto other = static_cast<int>(threadIdx.x);
   if (other >= memory.ranks || other == memory.rank) return;
   const PeerTurn& turn = *memory.turn;
   const PeerSumHead own = {LoadWord(&turn.step), LoadWord(&turn.order),
-                           places.number - LoadWord(&turn.earlier), size};
+                           places.number - LoadWord(&turn.earlier) + sums - 1, size};
   char* const to = places.Head(memory, other, memory.rank);
   StorePacket(to, own.step, own.order, places.number);
   StorePacket(to + kPacketBytes, own.sum, own.size, places.number);
@@ -103,7 +106,7 @@ __device__ inline void ExchangeHeads(const PeerMemory& memory, const PeerPlaces&
   const auto late = [&] {
     if (told) return;
     told = true;
-    TellHead(report.own, own);
+    TellHead(report.waits, own);
     __threadfence_system();
     StoreWord(&report.late[other], 1);
   };

@@ -142,6 +142,24 @@ void BenchPromptTokens() {
       Run(kWorker, "bench decode --model=checkpoints/bard --prompt-tokens=1020");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("1037 tokens exceed the model's context of 1024"));
+  // Random weights have as long a context as is asked for.
+  const json rows = BenchJson(
+      "decode --model=synthetic:tiny --prompt-tokens=8200 --decode-tokens=4 --device=cpu")["rows"];
+  ASSERT_EQ(rows.size(), 1);
+  EXPECT_EQ(rows[0]["prompt_tokens"], 8200);
+}
+
+void BenchKvDType() {
+  EXPECT_THAT(Bench("decode", "--kv-dtype=f64").err, HasSubstr("--kv-dtype: KV dtype \"f64\""));
+  const auto bytes_of_contexts = [](const std::string& flag) {
+    const json rows = BenchJson(absl::StrCat("decode", kSmall, "--batch=1,3", flag))["rows"];
+    return double{rows[1]["bytes"]} - double{rows[0]["bytes"]};
+  };
+  // Of two sequences, as in BenchBatch; a vector of int8 has a scale of 4 bytes.
+  const double vectors = 2 * (8 + 1 + 15 / 2.0) * 8 * 2 * 2;
+  EXPECT_EQ(bytes_of_contexts(""), vectors * 64 * 4);
+  EXPECT_EQ(bytes_of_contexts(" --kv-dtype=bf16"), vectors * 64 * 2);
+  EXPECT_EQ(bytes_of_contexts(" --kv-dtype=int8"), vectors * (64 + 4));
 }
 
 void BenchPrompts() {
@@ -248,6 +266,7 @@ FlagCases WorkerBenchCases() {
       {{"bench decode", "--batch"}, BenchBatch},
       {{"bench decode", "--prompt-tokens"}, BenchPromptTokens},
       {{"bench decode", "--decode-tokens"}, BenchDecodeTokens},
+      {{"bench decode", "--kv-dtype"}, BenchKvDType},
       {{"bench prefill", "--prompt-tokens"}, BenchPrompts},
       {{"bench kernels", "--only"}, BenchOnly},
       {{"bench comm", "--device"}, CommDevice},

@@ -1,10 +1,11 @@
 // Preloaded into a program, stands between it and its GPU's driver, NVML and NCCL, and makes of
-// them what SKEIN_FAULTY_DRIVER asks for. FAULT:FILE begins once FILE is there, and lets each graph
-// take 10 ms more until then, so that an answer of some tokens is under way when FILE comes:
-//   illegal-address, trap  before the next graph a kernel writes where no memory is, or traps
-//   ecc                    the next graph meets an uncorrectable ECC error, as do later looks
-//   stuck                  the next graph's launch never returns
-//   slow                   nothing happens, and graphs take 10 ms more for ever
+// them what SKEIN_FAULTY_DRIVER asks for. FAULT:FILE begins once FILE is there, and lets each step,
+// a graph or a persistent kernel, take 10 ms more until then, so that an answer of some tokens is
+// under way when FILE comes:
+//   illegal-address, trap  before the next step a kernel writes where no memory is, or traps
+//   ecc                    the next step meets an uncorrectable ECC error, as do later looks
+//   stuck                  the next step's launch never returns
+//   slow                   nothing happens, and steps take 10 ms more for ever
 // or waits until FILE is there:
 //   late-check, late-load  before the second look at what memory is free, or the first large
 //                          allocation behind it
@@ -106,7 +107,7 @@ constexpr char kKernels[] = R"(
 }
 )";
 
-// A kernel that fails, loaded by the first graph, and launched by one: loading waits for the GPU.
+// A kernel that fails, loaded by the first step, and launched by one: loading waits for the GPU.
 class FailingKernel {
  public:
   explicit FailingKernel(const char* name) {
@@ -131,7 +132,7 @@ class FailingKernel {
   int code_ = kSuccess;
 };
 
-Real graph_launch, event_query, stream_query, memory_info, allocate, driver_version;
+Real graph_launch, kernel_launch, event_query, stream_query, memory_info, allocate, driver_version;
 Real device_attribute, device_name, nvml_by_uuid, proc_address, proc_address_2;
 
 void FailWith(const char* fault, const char* name, void* stream) {
@@ -146,7 +147,8 @@ void TakeLonger() {
   if (waits && !begun) usleep(10'000);
 }
 
-int GraphLaunch(void* graph, void* stream) {
+// Before each step.
+int MeetFault(void* stream) {
   TakeLonger();
   FailWith("illegal-address", "illegal_address", stream);
   FailWith("trap", "trapped", stream);
@@ -154,7 +156,30 @@ int GraphLaunch(void* graph, void* stream) {
   if (Begins("stuck")) {
     while (true) pause();
   }
-  return Call(graph_launch, graph, stream);
+  return kSuccess;
+}
+
+int GraphLaunch(void* graph, void* stream) {
+  const int code = MeetFault(stream);
+  return code == kSuccess ? Call(graph_launch, graph, stream) : code;
+}
+
+// As cuda.h has CUlaunchConfig.
+struct LaunchConfig {
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+  void* stream;
+  void* attributes;
+  unsigned attribute_count;
+};
+// No other kernel has as much shared memory, or as many threads with much of it.
+bool IsStep(const LaunchConfig& config) {
+  return config.block[0] == 384 && config.shared_bytes > 190 * 1024;
+}
+int KernelLaunch(const LaunchConfig* config, void* kernel, void** arguments, void** more) {
+  const int code = IsStep(*config) ? MeetFault(config->stream) : kSuccess;
+  return code == kSuccess ? Call(kernel_launch, config, kernel, arguments, more) : code;
 }
 
 bool EccBegan() { return IsAsked("ecc") && begun; }
@@ -238,6 +263,7 @@ const Entry kEntries[] = {
     {"cuGetProcAddress_v2", Address(ProcAddress2), proc_address_2},
     {"cuGetProcAddress", Address(ProcAddress), proc_address},
     {"cuGraphLaunch", Address(GraphLaunch), graph_launch},
+    {"cuLaunchKernelEx", Address(KernelLaunch), kernel_launch},
     {"cuEventQuery", Address(EventQuery), event_query},
     {"cuStreamQuery", Address(StreamQuery), stream_query},
     {"cuMemGetInfo", Address(MemoryInfo), memory_info},

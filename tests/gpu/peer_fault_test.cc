@@ -43,7 +43,8 @@ void ExpectGpuIsFree() {
   EXPECT_LT(took, absl::Seconds(1));
 }
 
-class PeerFaultTest : public ::testing::Test {
+// By how small batches are decoded.
+class PeerFaultTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     SKEIN_NEED_GPU();
@@ -52,10 +53,14 @@ class PeerFaultTest : public ::testing::Test {
         .layout = "tp=2",
         .coordinator_flags = SmallSteps({"--kv-memory=1GiB", "--replica-wait=0s"})});
     now_ = cluster_->scratch() + "/now";
-    job_ = &StartPair(*cluster_, FaultyDriver("stuck:" + now_), "peers",
-                      {"--step-timeout=" + absl::FormatDuration(kDeadline)});
+    job_ =
+        &StartPair(*cluster_, FaultyDriver("stuck:" + now_), "peers",
+                   {"--step-timeout=" + absl::FormatDuration(kDeadline), "--decode=" + GetParam()});
     ASSERT_TRUE(cluster_->WaitForServing(1)) << job_->Output();
     EXPECT_THAT(job_->Output(), HasSubstr("go over peer memory, larger ones over NCCL"));
+    if (GetParam() == "persistent") {
+      EXPECT_THAT(job_->Output(), HasSubstr("are decoded by one kernel a step"));
+    }
     lost_ = cluster_->ServingJob(0);
     answer_ = std::async(std::launch::async, [this] { return cluster_->Generate(LongRequest()); });
     ASSERT_TRUE(WaitForTokens(*cluster_));
@@ -69,7 +74,7 @@ class PeerFaultTest : public ::testing::Test {
   std::future<Answer> answer_;
 };
 
-TEST_F(PeerFaultTest, ARankThatNeverEntersASumIsNamedWithItsOperationAndWhoWaits) {
+TEST_P(PeerFaultTest, ARankThatNeverEntersASumIsNamedWithItsOperationAndWhoWaits) {
   Stick();
   EXPECT_TRUE(cluster_->coordinator().WaitForOutput(WhoIsLost(lost_, 1), kDeadline + 2 * kNamed))
       << job_->Output();
@@ -82,7 +87,7 @@ TEST_F(PeerFaultTest, ARankThatNeverEntersASumIsNamedWithItsOperationAndWhoWaits
 }
 
 // The coordinator hears nothing: the rank that waits gives up by itself.
-TEST_F(PeerFaultTest, WhereNobodyHearsTheRankThatWaitsNamesTheOther) {
+TEST_P(PeerFaultTest, WhereNobodyHearsTheRankThatWaitsNamesTheOther) {
   cluster_->coordinator().Signal(SIGSTOP);
   Stick();
   EXPECT_TRUE(job_->WaitForOutput("this rank's device waits for rank 1 on ", absl::Seconds(20)))
@@ -96,6 +101,9 @@ TEST_F(PeerFaultTest, WhereNobodyHearsTheRankThatWaitsNamesTheOther) {
   answer_.wait();
   ExpectGpuIsFree();
 }
+
+INSTANTIATE_TEST_SUITE_P(Decode, PeerFaultTest, ::testing::Values("graph", "persistent"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace skein::testing

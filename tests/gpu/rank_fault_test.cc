@@ -1,6 +1,6 @@
 // Ranks with a GPU that die or stop, or whose GPU fails, inside a step whose sums a captured graph
-// makes: real jobs over NCCL, of two ranks that have a GPU each, or share one, and pass for two
-// hosts. Errors that no test can bring about are injected.
+// or a persistent kernel makes: real jobs over NCCL, or over peer memory, of two ranks that have a
+// GPU each, or share one, and pass for two hosts. Errors that no test can bring about are injected.
 #include <signal.h>
 #include <unistd.h>
 
@@ -36,6 +36,7 @@ struct Fault {
   int signal = 0;
   std::string driver;  // of faulty_driver.cc
   std::string says;    // of rank 1
+  bool persistent = false;
 };
 
 class RankFaultTest : public ::testing::TestWithParam<Fault> {
@@ -57,10 +58,14 @@ TEST_P(RankFaultTest, IsNamedAndItsAnswerGoesOnWithTheNextJob) {
   const Fault& fault = GetParam();
   Cluster cluster({.layout = "tp=2", .coordinator_flags = SmallSteps()});
   const std::string now = cluster.scratch() + "/now";
-  Process& job =
-      StartPair(cluster, FaultyDriver((fault.driver.empty() ? "slow" : fault.driver) + ":" + now));
+  const auto start = [&](const std::vector<std::string>& second) -> Process& {
+    return fault.persistent ? StartPair(cluster, second, "peers", {"--decode=persistent"})
+                            : StartPair(cluster, second);
+  };
+  Process& job = start(FaultyDriver((fault.driver.empty() ? "slow" : fault.driver) + ":" + now));
   ASSERT_TRUE(cluster.WaitForServing(1)) << job.Output();
-  EXPECT_THAT(job.Output(), HasSubstr("from GPU to GPU over NCCL"));
+  EXPECT_THAT(job.Output(), HasSubstr(fault.persistent ? "are decoded by one kernel a step"
+                                                       : "from GPU to GPU over NCCL"));
   const cluster::v1::JobStatus lost = cluster.ServingJob(0);
   ASSERT_EQ(lost.ranks_size(), 2);
   const v1::GenerateRequest request = LongRequest();
@@ -79,12 +84,12 @@ TEST_P(RankFaultTest, IsNamedAndItsAnswerGoesOnWithTheNextJob) {
   std::printf("named after %s\n", absl::FormatDuration(absl::Now() - begin).c_str());
   ExpectEnds(job, lost);
   if (fault.signal == SIGSTOP) {
-    // The other one's graph has the sums of the step.
+    // The other one's graph, or kernel, has the sums of the step.
     EXPECT_THAT(cluster.coordinator().Output(),
                 ContainsRegex("rank 0 has waited in all-reduce [0-9]+ of 'tp of replica 0, stage "
                               "0' \\(step [0-9]+\\) for [0-9.]+ s"));
   }
-  Process& next = StartPair(cluster);
+  Process& next = start({});
   ASSERT_TRUE(cluster.WaitForServing(1)) << next.Output();
   const Answer got = answer.get();
   EXPECT_TRUE(got.status.ok()) << got.status.error_message();
@@ -95,7 +100,12 @@ TEST_P(RankFaultTest, IsNamedAndItsAnswerGoesOnWithTheNextJob) {
 INSTANTIATE_TEST_SUITE_P(
     Signals, RankFaultTest,
     ::testing::Values(Fault{.name = "Kill", .signal = SIGKILL},
-                      Fault{.name = "Stop", .signal = SIGSTOP, .says = "it has been silent"}),
+                      Fault{.name = "Stop", .signal = SIGSTOP, .says = "it has been silent"},
+                      Fault{.name = "KillInOneKernel", .signal = SIGKILL, .persistent = true},
+                      Fault{.name = "StopInOneKernel",
+                            .signal = SIGSTOP,
+                            .says = "it has been silent",
+                            .persistent = true}),
     [](const auto& info) { return info.param.name; });
 
 // The rank itself names step and operation, mostly within half a second.

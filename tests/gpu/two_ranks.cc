@@ -148,6 +148,8 @@ bool Group::Ends() {
   return false;
 }
 
+void GroupSums::BeginBatch(const kernels::Batch& batch) { group_.set_step(batch.step, order); }
+
 std::vector<float> Input(int rank, int64_t count, DType dtype) {
   std::vector<float> values(count);
   for (int64_t i = 0; i < count; ++i) {

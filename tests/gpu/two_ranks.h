@@ -11,12 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/device_events.h"
 #include "base/dtype.h"
+#include "base/stream.h"
 #include "base/view.h"
 #include "kernels/cuda/resources.h"
+#include "kernels/ops/backend.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/comm/p2p/crossover.h"
@@ -67,6 +70,40 @@ class Group final : public Communicator {
   absl::Status DoBarrier(const Call&, Stream) override { return None(); }
   absl::Status DoSend(const Call&, ConstView, Stream) override { return None(); }
   absl::Status DoReceive(const Call&, View, Stream) override { return None(); }
+};
+
+// Sums over a group, which count those that kernels of the back end make.
+class GroupSums final : public kernels::Collectives {
+ public:
+  explicit GroupSums(Group& group) : group_(group) {}
+  void BeginBatch(const kernels::Batch& batch) override;
+  bool RunOnDevice() const override { return true; }
+  absl::Status AllReduce(View data, Stream stream) override {
+    return group_.AllReduce(data, stream);
+  }
+  absl::Status AllGather(ConstView, View, Stream) override {
+    return absl::UnimplementedError("no test gathers");
+  }
+  absl::Status CaptureAllReduce(View data, Stream stream) override {
+    return group_.CaptureAllReduce(data, stream);
+  }
+  const PeerMemory* PeersOf(const View& data) const override { return group_.PeersOf(data); }
+  absl::Status AllReduceBy(View data, Stream stream,
+                           absl::FunctionRef<absl::Status()> give) override {
+    ++fused;
+    return group_.AllReduceBy(data, stream, give);
+  }
+  absl::Status Replay(int64_t sums, Stream stream,
+                      absl::FunctionRef<absl::Status()> launch) override {
+    return group_.Replay(sums, stream, launch);
+  }
+  absl::Status Check() override { return group_.Check(); }
+
+  int fused = 0;
+  uint32_t order = 0;  // of batches from now on
+
+ private:
+  Group& group_;
 };
 
 // What a rank has in a dtype: of both signs and many magnitudes.

@@ -23,7 +23,7 @@ namespace skein::worker {
 namespace {
 
 // What a run of this takes is minutes on a GPU, and more on CPUs.
-constexpr int32_t kMostTokens = 65536;
+constexpr int32_t kMostTokens = 1 << 20;
 constexpr int32_t kMostSequences = 1024;
 
 void AddDevice(CLI::App& command, std::optional<DeviceKind>& device) {
@@ -130,6 +130,9 @@ BenchCommand::BenchCommand(CLI::App& app) : flags_(std::make_unique<Flags>()) {
                    "steps to time, by which contexts grow")
       ->check(InRange(4, kMostTokens))
       ->default_str("512; on CPUs 16");
+  AddParsed(*f.decode, "--kv-dtype", f.decode_options.kv_dtype, plan::ParseKvDType,
+            "how keys and values are kept, as a coordinator's --kv-dtype has it")
+      ->default_str("as they are computed");
 
   f.prefill = f.bench->add_subcommand("prefill", "prompts, held against multiplying matrices");
   AddModel(*f.prefill, f.prefill_options.of);

@@ -18,6 +18,18 @@
 namespace skein::worker {
 namespace {
 
+// Of a head's key or value.
+int64_t VectorBytes(const kernels::KvSpec& kv) {
+  switch (kv.dtype) {
+    case kernels::KvDType::kF32:
+      return 4 * kv.head_dim;
+    case kernels::KvDType::kInt8:
+      return kv.head_dim + 4;  // and its scale
+    default:
+      return 2 * kv.head_dim;
+  }
+}
+
 StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard) {
   StepCost cost;
   for (const kernels::Op& op : program.program.ops) {
@@ -35,8 +47,7 @@ StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard) {
     cost.weight_bytes += shard.weights->bytes(matmul->weight);
   }
   const kernels::KvSpec& kv = program.kv;
-  const int64_t element_bytes = kv.dtype == kernels::KvDType::kF32 ? 4 : 2;
-  cost.kv_bytes = kv.layers * 2 * kv.kv_heads * kv.head_dim * element_bytes;
+  cost.kv_bytes = kv.layers * 2 * kv.kv_heads * VectorBytes(kv);
   return cost;
 }
 
@@ -71,6 +82,9 @@ absl::Status BenchModel::Open() {
     SKEIN_ASSIGN_OR_RETURN(model::SyntheticModel synthetic,
                            model::ParseSyntheticSpec(options_.model));
     config_ = synthetic.config;
+    // Random weights know no positions.
+    config_.max_position_embeddings =
+        std::max<int64_t>(config_.max_position_embeddings, options_.most_tokens);
     tensors_ = std::move(synthetic.weights);
   } else {
     SKEIN_ASSIGN_OR_RETURN(config_, model::LoadModelConfig(options_.model));
@@ -98,7 +112,7 @@ absl::Status BenchModel::Load() {
                                                                             ranks_.self().pp_rank),
                                         .page_size = page_size,
                                         .pages = pages_per_sequence_ * options_.sequences,
-                                        .kv_dtype = KvOf(activations),
+                                        .kv_dtype = options_.kv_dtype.value_or(KvOf(activations)),
                                         .hop_dtype = activations,
                                         .activations = activations,
                                         .deterministic = options_.deterministic}));
@@ -143,6 +157,21 @@ StepOrder BenchModel::PrefillOrder(int32_t slot, int32_t tokens) {
   }
   order.micro_batches = {{chunk}};
   return order;
+}
+
+absl::Status BenchModel::Prefill(int32_t slot, int32_t tokens) {
+  StepOrder all = PrefillOrder(slot, tokens);
+  const ChunkOrder prompt = std::move(all.micro_batches.front().front());
+  for (int32_t begin = 0; begin < tokens; begin += options_.most_rows) {
+    const int32_t end = std::min(tokens, begin + options_.most_rows);
+    StepOrder order = std::exchange(all, {});  // the first one starts the sequence
+    if (begin > 0) order.step = ++orders_;
+    ChunkOrder chunk = {.slot = slot, .draws = end == tokens};
+    chunk.tokens.assign(prompt.tokens.begin() + begin, prompt.tokens.begin() + end);
+    order.micro_batches = {{chunk}};
+    SKEIN_RETURN_IF_ERROR(TimeStep(order).status());
+  }
+  return absl::OkStatus();
 }
 
 StepOrder BenchModel::StartOrder(int32_t sequences) {

@@ -44,8 +44,10 @@ struct BenchModelOptions {
   std::optional<model::ModelConfig> config;
   int32_t sequences = 1;       // at once
   int32_t most_rows = 1;       // of a step
-  int32_t most_tokens = 1;     // of a sequence
+  int32_t most_tokens = 1;     // of a sequence; of synthetic models, as many as asked for
   bool deterministic = false;  // kernels::Program's
+  // Of the cache; none: as keys and values are computed.
+  std::optional<kernels::KvDType> kv_dtype;
 };
 
 // Sequence s of the batch has slot s and pages of its own.
@@ -66,6 +68,8 @@ class BenchModel {
 
   // Starts a sequence anew and computes a prompt of so many tokens.
   StepOrder PrefillOrder(int32_t slot, int32_t tokens);
+  // Likewise, in steps of up to most_rows; waits for them.
+  absl::Status Prefill(int32_t slot, int32_t tokens);
   // Starts the first `sequences` anew, each with a prompt of one token.
   StepOrder StartOrder(int32_t sequences);
   // The next token of the first `sequences`, in a micro-batch for each stage; each sequence is

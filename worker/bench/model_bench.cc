@@ -25,6 +25,8 @@ namespace {
 
 constexpr int32_t kGpuSteps = 512;
 constexpr int32_t kCpuSteps = 16;  // they vary less, and take longer
+// Of a prompt at once, before steps of decoding: more takes memory that long contexts need.
+constexpr int32_t kPromptRows = 2048;
 constexpr int kGpuPrompts = 7;
 constexpr int kCpuPrompts = 3;
 // Of decoding on a GPU, which are not counted: the first one's order is not sent ahead.
@@ -151,13 +153,13 @@ class DecodeBench {
     if (steps_ == 0) steps_ = bench_.device().is_gpu() ? kGpuSteps : kCpuSteps;
     SKEIN_RETURN_IF_ERROR(bench_.Load(
         {.sequences = *std::max_element(options_.batches.begin(), options_.batches.end()),
-         .most_rows = options_.prompt_tokens,
-         .most_tokens = options_.prompt_tokens + steps_ + 1}));
+         .most_rows = std::min(options_.prompt_tokens, kPromptRows),
+         .most_tokens = options_.prompt_tokens + steps_ + 1,
+         .kv_dtype = options_.kv_dtype}));
     for (const int32_t batch : options_.batches) {
       for (int32_t slot = 0; slot < batch; ++slot) {
         ShowProgress(absl::StrFormat("batch %d: prompt %d", batch, slot + 1));
-        SKEIN_RETURN_IF_ERROR(
-            model().TimeStep(model().PrefillOrder(slot, options_.prompt_tokens)).status());
+        SKEIN_RETURN_IF_ERROR(model().Prefill(slot, options_.prompt_tokens));
       }
       ShowProgress(absl::StrFormat("batch %d: %d steps", batch, steps_));
       BenchRow row = {.name = absl::StrCat("decode, batch ", batch),

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/ops/backend.h"
 #include "worker/bench/bench_device.h"
 
 namespace skein::worker {
@@ -24,6 +26,8 @@ struct DecodeBenchOptions {
   std::vector<int32_t> batches = {1};  // sequences that decode together: a row each
   int32_t prompt_tokens = 512;         // of each sequence, before the steps that are timed
   int32_t steps = 0;                   // 0: 512, on CPUs 16
+  // Of keys and values; none: as they are computed.
+  std::optional<kernels::KvDType> kv_dtype;
 };
 
 // Times steps of decoding: all layers, the output head and greedy draws, while contexts grow. A row

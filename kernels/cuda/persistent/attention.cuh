@@ -50,6 +50,9 @@ class Attention {
   static constexpr int kPairs = kHeadDim / 2;
   static constexpr int kFours = kHeadDim / 4;
   static_assert(kFours % 8 == 0);  // jobs of 2 or 8 fill heads
+  // Blocks that a warp works on at once, so that their chains of products and exponents overlap:
+  // those of int8 are there too soon for one after the other.
+  static constexpr int kTogether = kInt8 ? 2 : 1;
   // Parts that a lane has on their way at once.
   static constexpr int kPartsAtOnce = 8;
 
@@ -74,18 +77,13 @@ class Attention {
     return memory_.rotations + row * kPairs + pair;
   }
 
-  // Four columns of a query, rotated.
-  __device__ uint2 RotatedFour(int row, int head, int col) const {
+  // Four columns of a query, rotated: `own`, from `col` on, with those that they are rotated with.
+  __device__ uint2 RotatedFour(int row, int col, uint2 own, uint2 other) const {
     const bool low = col < kPairs;
-    const int other_col = low ? col + kPairs : col - kPairs;
-    const char* const own = QkvAt(row, head * kHeadDim + col);
-    const char* const other = QkvAt(row, head * kHeadDim + other_col);
-    const uint2 own_look = LoadWords<uint2>(own);
-    const uint2 other_look = LoadWords<uint2>(other);
     float a[4], b[4];
-    Split(Await(own, own_look, step_.report, number_), a);
-    Split(Await(other, other_look, step_.report, number_), b);
-    const float2* const rotation = RotationAt(row, low ? col : other_col);
+    Split(own, a);
+    Split(other, b);
+    const float2* const rotation = RotationAt(row, low ? col : col - kPairs);
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       a[c] = a[c] * rotation[c].x + b[c] * (low ? -rotation[c].y : rotation[c].y);
@@ -100,16 +98,39 @@ class Attention {
       const int of_group = Lane() / 4 + half * 8;
       const bool real = of_group < group_;
       const int head = kv_head * group_ + of_group;
+      if (8 * half >= group_) {
+        tile.ClearQueries(half);
+        continue;
+      }
       if constexpr (kInt8) {
-        tile.q.template Load<T>([&](int column) { return RotatedFour(row, head, column); }, real,
-                                half);
+        constexpr int kWords = kHeadDim / 16;
+        uint2 own[kWords] = {}, other[kWords] = {};
+        const char* const from = QkvAt(row, head * kHeadDim);
+        if (real) {
+          AwaitAll(step_, number_, [&] {
+#pragma unroll
+            for (int w = 0; w < kWords; ++w) {
+              const int col = Int8WordColumn<kHeadDim>(w);
+              own[w] = LoadWords<uint2>(from + col * 2);
+              other[w] = LoadWords<uint2>(from + (col + kPairs) % kHeadDim * 2);
+            }
+            bool here = true;
+#pragma unroll
+            for (int w = 0; w < kWords; ++w) here = here && Present(own[w]) && Present(other[w]);
+            return here;
+          });
+        }
+        __syncwarp();
+        tile.q.template Load<T>(
+            [&](int w) { return RotatedFour(row, Int8WordColumn<kHeadDim>(w), own[w], other[w]); },
+            real, half);
         __syncwarp();
       } else {
         // A pair and the one that it is rotated with are the same lane's.
         constexpr int kSteps = kHeadDim / 16;
         uint32_t words[kSteps][2];
         const char* const from = QkvAt(row, head * kHeadDim + Lane() % 4 * 2);
-        AwaitAll(step_.report, number_, [&] {
+        AwaitAll(step_, number_, [&] {
           bool here = true;
 #pragma unroll
           for (int k = 0; k < kSteps; ++k) {
@@ -171,8 +192,8 @@ class Attention {
       const uint2 key_look = LoadWords<uint2>(key);
       const uint2 value_look = LoadWords<uint2>(value);
       float k[4], v[4], turned[4];
-      Split(Await(key, key_look, step_.report, number_), k);
-      Split(Await(value, value_look, step_.report, number_), v);
+      Split(Await(key, key_look, step_, number_), k);
+      Split(Await(value, value_look, step_, number_), v);
       __syncwarp();
       const float2* const rotation = RotationAt(row, (low ? lane : other) * 4);
 #pragma unroll
@@ -213,14 +234,24 @@ class Attention {
     for (int piece = first; piece < pieces; piece += kSegmentParts, unit.Skip(kSegmentParts)) {
       WaitForOwn(memory_, unit);
       const int blocks = min(kStageBlocks, segment.blocks - piece * kStageBlocks);
+      char* const first_block = memory_.ring[unit.stage];
+      const int number = segment.block + piece * kStageBlocks;
+      const auto attend = [&]<int kBlocks>(int i) {
+        char* all[kBlocks];
+#pragma unroll
+        for (int b = 0; b < kBlocks; ++b) {
+          all[b] = first_block + (i + b) * kBlockBytes;
+          LayNewest(segment, number + i + b, all[b]);
+        }
+        tile.Attend(all, (number + i) * kKvBlock, begin, end, op_.scale, state);
+      };
+      int i = 0;
+      if constexpr (kTogether > 1) {
 #pragma unroll 1
-      for (int i = 0; i < blocks; ++i) {
-        char* const block = memory_.ring[unit.stage] + i * kBlockBytes;
-        const int number = segment.block + piece * kStageBlocks + i;
-        LayNewest(segment, number, block);
-        char* const all[1] = {block};
-        tile.Attend(all, number * kKvBlock, begin, end, op_.scale, state);
+        for (; i + kTogether <= blocks; i += kTogether) attend.template operator()<kTogether>(i);
       }
+#pragma unroll 1
+      for (; i < blocks; ++i) attend.template operator()<1>(i);
       __syncwarp();
       if (Lane() < kComputeWarps) Arrive(&memory_.empty[unit.stage]);  // for all warps
     }
@@ -304,7 +335,7 @@ class Attention {
 #pragma unroll 1
     for (int first = Lane() / fours; first < parts; first += kPartsAtOnce * lanes) {
       Part loaded[kPartsAtOnce];
-      AwaitAll(step_.report, number_, [&] {
+      AwaitAll(step_, number_, [&] {
         bool here = true;
 #pragma unroll
         for (int i = 0; i < kPartsAtOnce; ++i) {

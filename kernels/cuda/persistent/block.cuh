@@ -53,6 +53,7 @@ struct BlockMemory {
   uint32_t asked_for[kStepStages];   // the unit that the stage has, or will have
   StepOp ops[kStepThreads / kWarp];  // that each warp is at
   int32_t at;                        // the operation that the block computes
+  uint32_t first_sum;                // over shards: the number of the step's first one
 };
 
 // A unit's place in the ring. A warp that computes takes the units of a product one after the

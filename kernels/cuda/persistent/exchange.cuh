@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/peer_packets.cuh"
 #include "kernels/cuda/persistent/schedule.h"
 #include "kernels/cuda/persistent/step.h"
 #include "kernels/cuda/present_words.cuh"
@@ -65,42 +66,50 @@ __device__ inline void StorePart(void* to, const Part& part) {
       : "memory");
 }
 
+__device__ inline uint64_t Nanoseconds() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+// Nobody waits any more; the host reads why.
+__device__ inline void GiveUp(const PersistentStep& step, uint32_t op, uint32_t peer) {
+  StepReport& report = *step.report;
+  StoreWord(&report.block, blockIdx.x);
+  StoreWord(&report.peer, peer);
+  StoreWord(&report.op, op);
+  __threadfence_system();
+  StoreWord(&report.aborted, 1);
+}
+
 // What a thread that waits asks now and then: whether to wait on.
 class Patience {
  public:
-  __device__ Patience(StepReport* report, uint32_t op) : report_(report), op_(op) {}
+  __device__ Patience(const PersistentStep& step, uint32_t op) : step_(step), op_(op) {}
 
   // Whether data are void and nobody is waited for any more.
   __device__ bool Ends() {
     if (++looks_ % kLooks != 0) return false;
-    since_ = Ask(report_, op_, since_);
+    since_ = Ask(step_, op_, since_);
     return since_ == kEnded;
   }
 
  private:
-  // Looks between two at the host's memory, which is 1 us away.
-  static constexpr int kLooks = 1024;
-  // Longer than any step may take: where the host has a deadline, that comes before.
-  static constexpr uint64_t kMostNanoseconds = 30'000'000'000;
   static constexpr uint64_t kEnded = 1;
 
   // since: when the wait was asked for first; 0: it was not. Code that hardly ever runs is kept
   // out of the way.
-  __device__ __noinline__ static uint64_t Ask(StepReport* told, uint32_t op, uint64_t since) {
-    volatile StepReport& report = *told;
-    if (report.aborted != 0) return kEnded;
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  __device__ __noinline__ static uint64_t Ask(const PersistentStep& step, uint32_t op,
+                                              uint64_t since) {
+    if (LoadWord(&step.report->aborted) != 0) return kEnded;
+    const uint64_t now = Nanoseconds();
     if (since == 0) return now;
-    if (now - since < kMostNanoseconds) return since;
-    report.block = blockIdx.x;
-    report.op = op;
-    __threadfence_system();
-    report.aborted = 1;
+    if (now - since < step.most_nanoseconds) return since;
+    GiveUp(step, op, StepReport::kNone);
     return kEnded;
   }
 
-  StepReport* const report_;
+  const PersistentStep& step_;
   const uint32_t op_;
   int looks_ = 0;
   uint64_t since_ = 0;
@@ -108,17 +117,18 @@ class Patience {
 
 // Calls look() until it says that all is there, or nobody is waited for any more.
 template <typename Look>
-__device__ void AwaitAll(StepReport* report, uint32_t op, const Look& look) {
-  Patience patience(report, op);
+__device__ void AwaitAll(const PersistentStep& step, uint32_t op, const Look& look) {
+  Patience patience(step, op);
 #pragma unroll 1
   while (!look() && !patience.Ends()) {
   }
 }
 
 // Waits for 8 bytes. `words`: what a first look has found.
-__device__ inline uint2 Await(const void* from, uint2 words, StepReport* report, uint32_t op) {
+__device__ inline uint2 Await(const void* from, uint2 words, const PersistentStep& step,
+                              uint32_t op) {
   if (Present(words)) return words;
-  AwaitAll(report, op, [&] { return Present(words = LoadWords<uint2>(from)); });
+  AwaitAll(step, op, [&] { return Present(words = LoadWords<uint2>(from)); });
   return words;
 }
 

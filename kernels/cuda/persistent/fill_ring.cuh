@@ -111,7 +111,7 @@ class FillRing {
   // A lane finds the place of a block, of as many pieces at once as the warp has lanes for: their
   // pages are loaded together.
   template <int kStageBlocks, int kBlockBytes>
-  __device__ void FillAttention(const StepOp& op, int number) {
+  __device__ void FillAttention(const StepOp& op, int op_number) {
     constexpr int kPieces = kWarp / kStageBlocks;
     const int page_blocks = step_.kv.page_size / kKvBlock;
     const uint64_t policy = EvictFirst();
@@ -121,21 +121,26 @@ class FillRing {
     int64_t first_page = 0;  // of the page table
     int block = 0, kv_head = 0;
     const auto copy = [&] {
-      const char* from = nullptr;
       const int in_piece = Lane() % kStageBlocks;
-      if (Lane() / kStageBlocks < pieces && in_piece < blocks) {
+      const bool real = Lane() / kStageBlocks < pieces && in_piece < blocks;
+      int64_t number = -1;  // of the block in the cache
+      if (real) {
         const int64_t page = __ldcg(step_.batch.page_tables + first_page + block / page_blocks);
-        from = static_cast<const char*>(op.memory) +
-               step_.kv.BlockNumber(page, kv_head, block % page_blocks * kKvBlock) *
-                   int64_t{kBlockBytes};
+        number = step_.kv.BlockNumber(page, kv_head, block % page_blocks * kKvBlock);
       }
+      // A copy brings blocks that follow each other: mostly, all of a piece.
+      const int64_t before = __shfl_up_sync(0xffffffffu, number, 1);
+      const bool follows = real && in_piece > 0 && before + 1 == number;
+      const uint32_t others = ~__ballot_sync(0xffffffffu, follows) >> 1 >> Lane();
+      const int run = others == 0 ? kWarp - Lane() : __ffs(static_cast<int>(others));
+      const char* const from = static_cast<const char*>(op.memory) + number * kBlockBytes;
       for (int piece = 0; piece < pieces; ++piece) {
-        Turn(number);
+        Turn(op_number);
         const bool own = Lane() / kStageBlocks == piece;
         if (own && in_piece == 0) ExpectBytes(&memory_.full[to_.stage], blocks * kBlockBytes);
         __syncwarp();
-        if (own && from != nullptr) {
-          BulkCopy(memory_.ring[to_.stage] + in_piece * kBlockBytes, from, kBlockBytes,
+        if (own && real && !follows) {
+          BulkCopy(memory_.ring[to_.stage] + in_piece * kBlockBytes, from, run * kBlockBytes,
                    &memory_.full[to_.stage], policy);
         }
         Next();

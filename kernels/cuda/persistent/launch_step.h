@@ -14,4 +14,9 @@ namespace skein::kernels::cuda {
 absl::Status LaunchBf16Step(const PersistentStep& step, int32_t blocks, Stream stream);
 absl::Status LaunchF16Step(const PersistentStep& step, int32_t blocks, Stream stream);
 
+// Whether so many blocks of all kernels that such a step may take are on the device at once, as
+// they wait for each other: Unimplemented, with what there is. Others' kernels do not count.
+absl::Status CheckBf16StepFits(const PersistentStep& step, int32_t blocks);
+absl::Status CheckF16StepFits(const PersistentStep& step, int32_t blocks);
+
 }  // namespace skein::kernels::cuda

@@ -86,30 +86,13 @@ class PersistentStepTest : public testing::Test {
   void RunAndCompare(const Batch& batch) {
     SKEIN_ASSERT_OK(gpu_->Run(batch));
     SKEIN_ASSERT_OK(reference_->Run(batch));
-    if (batch.rows() <= 16) EXPECT_THAT(gpu_->executable().Newest(), HasSubstr("by one kernel"));
+    if (batch.rows() <= 16) {
+      EXPECT_THAT(gpu_->executable().Newest(), HasSubstr("by one kernel"));
+    }
     CompareLogits(*gpu_, *reference_, batch.outputs());
   }
 
   std::unique_ptr<Layer> gpu_, reference_;
-};
-
-// How far a shape's logits are from those of activations that nothing rounds.
-struct Distance {
-  double errors = 0, squares = 0;
-
-  void Add(const std::vector<float>& logits, const std::vector<float>& exact) {
-    ASSERT_EQ(logits.size(), exact.size());
-    for (size_t i = 0; i < logits.size(); ++i) {
-      const double error = double{logits[i]} - double{exact[i]};
-      errors += error * error;
-      squares += double{exact[i]} * double{exact[i]};
-    }
-  }
-  void Add(const Distance& other) {
-    errors += other.errors;
-    squares += other.squares;
-  }
-  double relative() const { return std::sqrt(errors / squares); }
 };
 
 TEST_F(PersistentStepTest, EveryCountOfRowsAgreesWithTheReference) {
@@ -159,6 +142,43 @@ TEST_F(PersistentStepTest, ManyTilesAgreeWithTheReference) {
     Batch batch;
     sequences.Add(batch, 1, rows);
     RunAndCompare(batch);
+  }
+}
+
+// Sums of up to 300 times gains of up to 1,000 are more than F16 has; the norm is not.
+TEST_F(PersistentStepTest, SumsTimesGainsDoNotOverflow) {
+  const LayerShape shape = {.kv_dtype = KvDType::kF16,
+                            .dtype = DType::kF16,
+                            .embedded = 100,
+                            .last_gain = 1000,
+                            .tied = false};
+  Make(shape);
+  Sequences sequences(shape, 7);
+  for (const int32_t rows : {1, 16}) {
+    Batch batch;
+    sequences.Add(batch, 2, rows);
+    SKEIN_ASSERT_OK(gpu_->Run(batch));
+    SKEIN_ASSERT_OK(reference_->Run(batch));
+    CompareLogits(*gpu_, *reference_, batch.outputs(), /*finer=*/8);
+  }
+}
+
+// A part of a prompt that wants no logits leaves out the product that gives them.
+TEST_F(PersistentStepTest, NothingIsComputedOfNoOutputs) {
+  const LayerShape shape = {
+      .vocabulary = 21195, .columns = 21200, .hidden = 128, .ffn = 10624, .pages = 100};
+  Make(shape);
+  Sequences sequences(shape, 8);
+  for (const int32_t outputs : {3, 0, 0, 2, 0, 1}) {
+    Batch batch;
+    sequences.Add(batch, 2, 5);
+    batch.sequences[0].outputs = outputs;
+    if (outputs > 0) {
+      RunAndCompare(batch);
+    } else {
+      SKEIN_ASSERT_OK(gpu_->Run(batch));
+      SKEIN_ASSERT_OK(reference_->Run(batch));
+    }
   }
 }
 
@@ -261,10 +281,7 @@ TEST_F(PersistentStepTest, RandomShapesAgreeWithTheReference) {
                               ", window ", shape.window, shape.dtype == DType::kF16 ? ", F16" : "",
                               shape.kv_dtype == KvDType::kInt8 ? ", int8" : ""));
     Make(shape);
-    LayerShape unrounded = shape;
-    unrounded.exact = true;
-    if (shape.kv_dtype != KvDType::kInt8) unrounded.kv_dtype = KvDType::kF32;
-    Layer exact(MakeReferenceBackend(), unrounded);
+    Layer exact(MakeReferenceBackend(), Exact(shape));
     Distance ours, theirs;
     // How much roundings cost is the shape's own: the reference makes as many of them. Both errors
     // are of a batch's few rows, of which each has a chain of its own.

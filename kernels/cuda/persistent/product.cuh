@@ -15,6 +15,8 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/persistent/block.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
+#include "kernels/cuda/persistent/residual.cuh"
+#include "kernels/cuda/persistent/shards.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
@@ -121,7 +123,7 @@ class Product {
     __syncwarp();
   }
   __device__ void AwaitRest(int chunk, Operand& operand) const {
-    Patience patience(step_.report, number_);
+    Patience patience(step_, number_);
 #pragma unroll 1
     while (true) {
       bool here = true;
@@ -147,7 +149,7 @@ class Product {
   // What the end of a group needs, and has come long before.
   struct Early {
     uint2 old = {};
-    float2 low_gain = {}, high_gain = {};
+    FourGains gains = {};
   };
 
   __device__ void RunGroup(int first, int tiles, RingUnit& ring) {
@@ -219,10 +221,7 @@ class Product {
     if (!Adds() || warp_ >= tiles * kRowTiles || OwnRow() >= step_.rows) return early;
     const int tile = first + warp_ / kRowTiles;
     early.old = LoadWords<uint2>(PlaceOf(op_.old, tile));
-    if (op_.gain == nullptr) return early;
-    const float* const gain = op_.gain + tile * kTileCols + group_ / 2 * 2;
-    early.low_gain = __ldg(reinterpret_cast<const float2*>(gain));
-    early.high_gain = __ldg(reinterpret_cast<const float2*>(gain + 8));
+    if (op_.gain != nullptr) early.gains = LoadGains(op_, tile, group_ / 2);
     return early;
   }
 
@@ -274,14 +273,24 @@ class Product {
       case Then::kAdd:
         Add(tile, early, OwnPair(sum.x, sum.y), OwnPair(sum.z, sum.w));
         break;
+      case Then::kSend: {
+        const float2 low = OwnPair(sum.x, sum.y);
+        const float2 high = OwnPair(sum.z, sum.w);
+        if (!real) break;
+        const ShardSum to(step_, memory_.first_sum, op_, op_.rows);
+        to.Send(to.PacketOf(tile, OwnRow(), group_ / 2),
+                make_uint2(RoundedPair<T>(low.x, low.y), RoundedPair<T>(high.x, high.y)));
+        break;
+      }
     }
   }
 
   __device__ void Add(int tile, const Early& early, float2 low, float2 high) const {
     const bool real = OwnRow() < step_.rows;
+    const FourPlace at = {tile, OwnRow(), group_ / 2};
     uint2 words = {};
     if (real) {
-      const uint2 old = Await(PlaceOf(op_.old, tile), early.old, step_.report, number_);
+      const uint2 old = Await(PlaceOf(op_.old, tile), early.old, step_, number_);
       const float2 old_low = FloatsOf<T>(old.x);
       const float2 old_high = FloatsOf<T>(old.y);
       words = make_uint2(RoundedPair<T>(old_low.x + low.x, old_low.y + low.y),
@@ -289,24 +298,14 @@ class Product {
     }
     __syncwarp();
     if (op_.gain != nullptr) {
-      const float2 a = FloatsOf<T>(words.x);
-      const float2 b = FloatsOf<T>(words.y);
-      if (real) {
-        StoreWords(PlaceOf(op_.normed, tile),
-                   make_uint2(RoundedPair<T>(a.x * early.low_gain.x, a.y * early.low_gain.y),
-                              RoundedPair<T>(b.x * early.high_gain.x, b.y * early.high_gain.y)));
-      }
+      float squares = 0;
+      if (real) squares = PublishNormed<T>(step_, op_, at, words, early.gains);
       // Over the row's 16 columns.
-      float squares = a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
       squares += __shfl_xor_sync(0xffffffffu, squares, 8);
       squares += __shfl_xor_sync(0xffffffffu, squares, 16);
-      if (real && group_ < 2) {
-        StoreWords(PlaceIn(step_.arena, step_.rows, op_.squares) +
-                       SquarePlace(tile, op_.rows / kTileCols, OwnRow()),
-                   PresentWord(squares));
-      }
+      if (real && group_ < 2) PublishSquares(step_, op_, tile, OwnRow(), op_.rows, squares);
     }
-    if (real) StoreWords(PlaceOf(op_.out, tile), words);
+    if (real) PublishFour(step_, op_, at, op_.rows, words);
   }
 
   __device__ void StoreLogits(int col, float even, float odd) const {
@@ -327,8 +326,8 @@ class Product {
   const int depth_;  // chunks that are staged: as many as there is room for
 };
 
-// The factors of a norm's rows, 1 / sqrt(mean of squares + eps), by kFactorWarps warps: `warp` is
-// one of them.
+// The factors of a norm's rows, op.factor / sqrt(mean of squares + eps), by kFactorWarps warps:
+// `warp` is one of them.
 __device__ inline void FindFactors(const PersistentStep& step, BlockMemory& memory,
                                    const StepOp& op, int number, int warp) {
   constexpr int kRows = 4;                // that are on their way at once
@@ -345,7 +344,7 @@ __device__ inline void FindFactors(const PersistentStep& step, BlockMemory& memo
         words[r] =
             first + r < step.rows ? LoadWords<uint4>(at(first + r, four)) : make_uint4(0, 0, 0, 0);
       }
-      Patience patience(step.report, number);
+      Patience patience(step, number);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         while (!Present(words[r]) && !patience.Ends())
@@ -359,7 +358,7 @@ __device__ inline void FindFactors(const PersistentStep& step, BlockMemory& memo
     for (int r = 0; r < kRows; ++r) {
       const float sum = WarpSum(sums[r]);
       if (Lane() == 0 && first + r < step.rows) {
-        memory.factors[first + r] = rsqrtf(sum / static_cast<float>(op.cols) + op.eps);
+        memory.factors[first + r] = op.factor * rsqrtf(sum / static_cast<float>(op.cols) + op.eps);
       }
     }
   }

@@ -21,6 +21,7 @@ using Then = ScheduledOp::Then;
 // Bytes of an element of the arena.
 constexpr int64_t kElementBytes = 2;
 constexpr int64_t kFloatBytes = 4;
+constexpr ArenaPlace kNowhere = -1;
 
 template <typename... Args>
 absl::Status Cannot(const Args&... args) {
@@ -32,10 +33,14 @@ class Scheduler {
   explicit Scheduler(const Program& program) : program_(program) {}
 
   absl::StatusOr<Schedule> Make() {
-    if (program_.input >= 0 || program_.output >= 0) {
-      return Cannot("ports: a hop's kernel may wait for another stage, and keep a multiprocessor");
-    }
     if (program_.deterministic) return Cannot("sums that do not depend on the layout");
+    if (program_.input >= 0) {
+      SKEIN_RETURN_IF_ERROR(Need16Bits(program_.input));
+      ScheduledOp& take_in = Push(Kind::kTakeIn);
+      take_in.cols = Buffer(program_.input).cols;
+      take_in.out = Take(take_in.cols);
+      vectors_[program_.input] = Made(take_in.out);
+    }
     while (at_ < program_.ops.size()) {
       const size_t first = at_;
       const absl::Status status =
@@ -44,6 +49,13 @@ class Scheduler {
       ++at_;
     }
     if (schedule_.attention.heads == 0) return Cannot("Program without attention");
+    if (program_.output >= 0) {
+      const auto output = vectors_.find(program_.output);
+      if (output == vectors_.end() || !MakesResidual(schedule_.ops[output->second.maker])) {
+        return Cannot("way to give an output that is no sum");
+      }
+      schedule_.ops[output->second.maker].to_port = true;
+    }
     return std::move(schedule_);
   }
 
@@ -54,7 +66,24 @@ class Scheduler {
     size_t maker = 0;     // the operation that gives it
     bool normed = false;  // it is a norm of `out` of that one
     float eps = 0;
+    int32_t sums = 0;  // over shards that it depends on: those before this one
   };
+
+  // Whether a norm of what it gives, and the output port, can be had on the way.
+  static bool MakesResidual(const ScheduledOp& op) {
+    switch (op.kind) {
+      case Kind::kEmbed:
+        return op.sum < 0;
+      case Kind::kProduct:
+        return op.then == Then::kAdd;
+      case Kind::kTakeIn:
+      case Kind::kSum:
+        return true;
+      case Kind::kAttention:
+        break;
+    }
+    return false;
+  }
 
   const BufferSpec& Buffer(BufferId id) const { return program_.buffers[id]; }
   // The operation so many places further on, if it is such a one.
@@ -91,7 +120,9 @@ class Scheduler {
     return Cannot("sum or norm of a norm, as of ", Buffer(id).name);
   }
   // What the newest operation gives.
-  Vector Made(ArenaPlace place) const { return {place, schedule_.ops.size() - 1}; }
+  Vector Made(ArenaPlace place, int32_t sums = 0) const {
+    return {.place = place, .maker = schedule_.ops.size() - 1, .sums = sums};
+  }
 
   // A norm of what lies in `in`, as `out`.
   absl::Status AddNorm(BufferId in, WeightId gain, float eps, BufferId out) {
@@ -99,8 +130,7 @@ class Scheduler {
     if (vector.normed) return Cannot("norm of a norm, as of ", Buffer(in).name);
     ScheduledOp& maker = schedule_.ops[vector.maker];
     if (maker.gain >= 0) return Cannot("two norms of one vector, ", Buffer(in).name);
-    const bool sum = maker.kind == Kind::kProduct && maker.then == Then::kAdd;
-    if (maker.kind != Kind::kEmbed && !sum) {
+    if (!MakesResidual(maker)) {
       return Cannot("norm of other than a sum or an embedding, as of ", Buffer(in).name);
     }
     const int64_t cols = Buffer(in).cols;
@@ -121,9 +151,31 @@ class Scheduler {
     embed.first_id = op.first_id;
     embed.count = op.count;
     embed.cols = Buffer(op.out).cols;
+    if (IsSummed(op.out)) {
+      embed.sum = schedule_.sums;
+      ++at_;
+      PushSum(embed.cols, kNowhere, op.out);
+      return absl::OkStatus();
+    }
     embed.out = Take(embed.cols);
     vectors_[op.out] = Made(embed.out);
     return absl::OkStatus();
+  }
+
+  // Whether the next operation sums the buffer over shards.
+  bool IsSummed(BufferId id) const {
+    const auto* sum = Following<AllReduceOp>(1);
+    return sum != nullptr && sum->buffer == id;
+  }
+  // out = what lies in `old` + what the newest operation has sent.
+  void PushSum(int64_t cols, ArenaPlace old, BufferId out) {
+    ScheduledOp& sum = Push(Kind::kSum);
+    sum.sum = schedule_.sums++;
+    sum.cols = cols;
+    sum.old = old;
+    sum.out = Take(cols);
+    schedule_.sum_cols = std::max(schedule_.sum_cols, cols);
+    vectors_[out] = Made(sum.out, schedule_.sums);
   }
 
   absl::Status Add(const RmsNormOp& op) { return AddNorm(op.in, op.gain, op.eps, op.out); }
@@ -162,20 +214,28 @@ class Scheduler {
     if (spec.rows % kUnitRows != 0) {
       return Cannot("product of ", spec.rows, " rows: it takes multiples of ", kUnitRows);
     }
-    if (const auto* add = Following<AddRmsNormOp>(1); add != nullptr && add->delta == op.out) {
-      SKEIN_RETURN_IF_ERROR(AddTo(product, add->residual, add->residual));
-      ++at_;
+    const size_t behind = IsSummed(op.out) ? 2 : 1;
+    if (behind == 2) {
+      // A shard that is two sums on has heard of all others' last one: see exchange.cuh.
+      if (in.sums != schedule_.sums) return Cannot("sum over shards that does not need the last");
+      product.then = Then::kSend;
+      product.sum = schedule_.sums;
+    }
+    if (const auto* add = Following<AddRmsNormOp>(behind); add != nullptr && add->delta == op.out) {
+      SKEIN_RETURN_IF_ERROR(AddTo(product, add->residual, add->residual, in.sums));
+      at_ += behind;
       return AddNorm(add->residual, add->gain, add->eps, add->out);
     }
-    if (const auto* add = Following<AddOp>(1); add != nullptr && add->delta == op.out) {
-      ++at_;
-      return AddTo(product, add->residual, add->out);
+    if (const auto* add = Following<AddOp>(behind); add != nullptr && add->delta == op.out) {
+      at_ += behind;
+      return AddTo(product, add->residual, add->out, in.sums);
     }
+    if (behind == 2) return Cannot("sum over shards that nothing is added to");
     if (const auto* swiglu = Following<SwiGluOp>(1);
         swiglu != nullptr && swiglu->gate_up == op.out) {
       product.then = Then::kSwiGlu;
       product.out = Take(spec.rows / 2);
-      vectors_[swiglu->out] = Made(product.out);
+      vectors_[swiglu->out] = Made(product.out, in.sums);
       ++at_;
       return absl::OkStatus();
     }
@@ -186,23 +246,31 @@ class Scheduler {
       product.then = Then::kQkv;
       product.out = Take(spec.rows);
       at_ += 2;
-      return AddAttention(*rope, *attention, product.out);
+      return AddAttention(*rope, *attention, product.out, in.sums);
     }
     return Cannot("use for what comes of weight ", program_.weights[op.weight].name);
   }
 
-  // product: of which `from` takes the sum, as `to`.
-  absl::Status AddTo(ScheduledOp& product, BufferId from, BufferId to) {
+  // product: of which `from` takes the sum, as `to`; over shards, where it sends. sums: of what it
+  // reads, as Vector has it.
+  absl::Status AddTo(ScheduledOp& product, BufferId from, BufferId to, int32_t sums) {
     SKEIN_RETURN_IF_ERROR(Need16Bits(from));
     SKEIN_RETURN_IF_ERROR(Need16Bits(to));
-    SKEIN_ASSIGN_OR_RETURN(product.old, FindPlain(from));
+    SKEIN_ASSIGN_OR_RETURN(const ArenaPlace old, FindPlain(from));
+    if (product.then == Then::kSend) {
+      PushSum(product.rows, old, to);
+      return absl::OkStatus();
+    }
     product.then = Then::kAdd;
+    product.old = old;
     product.out = Take(product.rows);
-    vectors_[to] = Made(product.out);
+    vectors_[to] = Made(product.out, sums);
     return absl::OkStatus();
   }
 
-  absl::Status AddAttention(const RopeAppendKvOp& rope, const AttentionOp& op, ArenaPlace qkv) {
+  // sums: likewise.
+  absl::Status AddAttention(const RopeAppendKvOp& rope, const AttentionOp& op, ArenaPlace qkv,
+                            int32_t sums) {
     SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
     const AttentionHeads shape = {op.heads, op.kv_heads, op.head_dim, rope.inverse_frequencies};
     AttentionHeads& common = schedule_.attention;
@@ -219,7 +287,7 @@ class Scheduler {
     attention.window = op.window;
     attention.scale = op.scale;
     attention.out = Take(Buffer(op.out).cols);
-    vectors_[op.out] = Made(attention.out);
+    vectors_[op.out] = Made(attention.out, sums);
     return absl::OkStatus();
   }
 
@@ -228,7 +296,7 @@ class Scheduler {
   absl::Status Add(const SwiGluOp&) { return Cannot("SwiGLU that follows no product"); }
   absl::Status Add(const RopeAppendKvOp&) { return Cannot("rotation that follows no product"); }
   absl::Status Add(const AttentionOp&) { return Cannot("attention that follows no rotation"); }
-  absl::Status Add(const AllReduceOp&) { return Cannot("sums over shards"); }
+  absl::Status Add(const AllReduceOp&) { return Cannot("sum over shards that follows no product"); }
 
   const Program& program_;
   size_t at_ = 0;

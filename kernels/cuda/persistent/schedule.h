@@ -31,20 +31,25 @@ using ArenaPlace = int64_t;  // bytes a row
 
 struct ScheduledOp {
   enum class Kind : uint8_t {
-    kEmbed,      // out = rows of a table, by token
+    kEmbed,      // out = rows of a table, by token; or it sends them, as a product does
+    kTakeIn,     // out = the input port
     kProduct,    // in * weight^T, and what `then` says
     kAttention,  // over the KV cache, which takes the batch's keys and values first
+    kSum,        // out = old + what the shards sent, of which each gives all of it to each
   };
   // Behind a product.
   enum class Then : uint8_t {
     kQkv,     // out, row by row, for attention
     kSwiGlu,  // out = silu(gates) * ups
     kAdd,     // out = old + product
+    kSend,    // to all shards, for the sum behind it
     kLogits,  // the port of logits
   };
   Kind kind = Kind::kProduct;
   Then then = Then::kQkv;
-  ArenaPlace in = 0, old = 0, out = 0;
+  ArenaPlace in = 0, old = 0, out = 0;  // old < 0: there is none
+  int32_t sum = -1;                     // over shards, its number: of what sends and what sums
+  bool to_port = false;                 // `out` is the output port, too
   // gain >= 0: a norm of `out` is read, too. Who makes `out` also gives normed = out * gain, and
   // the sums of its squares over tiles of 16 columns, [tiles] floats a row.
   WeightId gain = -1;
@@ -55,7 +60,7 @@ struct ScheduledOp {
   ArenaPlace in_squares = 0;
   float eps = 0;
   WeightId weight = -1;  // of a product; an embedding's table
-  int64_t cols = 0;      // of a product's `in`, and of an embedding
+  int64_t cols = 0;      // of a product's `in`; else of `out`
   int64_t rows = 0;      // of a product's weight
   // Tiles of 16 weight rows from this one on are nobody's share: blocks take one after the other,
   // as they are done with their own.
@@ -80,6 +85,8 @@ struct Schedule {
   std::vector<ScheduledOp> ops;
   AttentionHeads attention;
   int64_t row_bytes = 0;  // of the arena
+  int32_t sums = 0;       // over shards
+  int64_t sum_cols = 0;   // of the widest
   // [ops][blocks + 1]: block b has tiles [at(b), at(b + 1)) of a product's weight, those that are
   // free aside.
   std::vector<uint16_t> shares;

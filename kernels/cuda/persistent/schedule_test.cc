@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -31,9 +32,11 @@ struct Shape {
   int32_t head_dim = 64;
   int64_t vocabulary = 1000;
   int layers = 2;
+  bool shards = false;  // others have a part of each layer, too
+  bool stage = false;   // in the middle of a pipeline
 };
 
-// As parallel/program builds one of a single rank.
+// As parallel/program builds one.
 class TestModel {
  public:
   explicit TestModel(const Shape& shape) {
@@ -51,7 +54,12 @@ class TestModel {
     program.buffers[program.logits].dtype = DType::kF32;
     const WeightId table = Weight(shape.vocabulary, shape.hidden);
     const WeightId frequencies = Weight(1, shape.head_dim / 2);
-    Add(EmbedOp{table, 0, shape.vocabulary, residual});
+    if (shape.stage) {
+      program.input = residual;
+    } else {
+      Add(EmbedOp{table, 0, shape.vocabulary, residual});
+      if (shape.shards) Add(AllReduceOp{residual});
+    }
     for (int32_t layer = 0; layer < shape.layers; ++layer) {
       const WeightId gain = Weight(1, shape.hidden);
       if (layer == 0) {
@@ -63,10 +71,18 @@ class TestModel {
       Add(RopeAppendKvOp{qkv, shape.heads, shape.kv_heads, shape.head_dim, frequencies, layer});
       Add(AttentionOp{qkv, shape.heads, shape.kv_heads, shape.head_dim, 0.125f, layer, attended});
       Add(MatMulOp{attended, Weight(shape.hidden, attended_cols), delta});
+      if (shape.shards) Add(AllReduceOp{delta});
       Add(AddRmsNormOp{residual, delta, Weight(1, shape.hidden), 1e-5f, normed});
       Add(MatMulOp{normed, Weight(2 * shape.ffn, shape.hidden), gate_up});
       Add(SwiGluOp{gate_up, activation});
       Add(MatMulOp{activation, Weight(shape.hidden, shape.ffn), delta});
+      if (shape.shards) Add(AllReduceOp{delta});
+    }
+    if (shape.stage) {
+      program.logits = -1;
+      program.output = Buffer("output", shape.hidden);
+      Add(AddOp{residual, delta, program.output});
+      return;
     }
     Add(AddOp{residual, delta, residual});
     Add(GatherRowsOp{residual, last});
@@ -95,6 +111,10 @@ std::string Name(const ScheduledOp& op) {
   switch (op.kind) {
     case Kind::kEmbed:
       return "embed";
+    case Kind::kTakeIn:
+      return "take in";
+    case Kind::kSum:
+      return "sum";
     case Kind::kAttention:
       return "attention";
     case Kind::kProduct:
@@ -107,19 +127,25 @@ std::string Name(const ScheduledOp& op) {
       return "swiglu";
     case Then::kAdd:
       return "add";
+    case Then::kSend:
+      return "send";
     case Then::kLogits:
       return "logits";
   }
   return "";
 }
 
+std::vector<std::string> Names(const Schedule& schedule) {
+  std::vector<std::string> names;
+  for (const ScheduledOp& op : schedule.ops) names.push_back(Name(op));
+  return names;
+}
+
 TEST(ScheduleTest, AModelsOperationsGoTogether) {
   const TestModel model({});
   SKEIN_ASSERT_OK_AND_ASSIGN(const Schedule schedule, MakeSchedule(model.program));
-  std::vector<std::string> names;
-  for (const ScheduledOp& op : schedule.ops) names.push_back(Name(op));
-  EXPECT_THAT(names, ElementsAre("embed", "qkv", "attention", "add", "swiglu", "add", "qkv",
-                                 "attention", "add", "swiglu", "add", "logits"));
+  EXPECT_THAT(Names(schedule), ElementsAre("embed", "qkv", "attention", "add", "swiglu", "add",
+                                           "qkv", "attention", "add", "swiglu", "add", "logits"));
   EXPECT_EQ(schedule.attention.heads, 4);
   EXPECT_EQ(schedule.attention.kv_heads, 2);
   EXPECT_EQ(schedule.attention.head_dim, 64);
@@ -145,6 +171,43 @@ TEST(ScheduleTest, AModelsOperationsGoTogether) {
   EXPECT_EQ(ops[11].op, static_cast<int32_t>(model.program.ops.size()) - 1);
 }
 
+TEST(ScheduleTest, ShardsSendWhatIsSummed) {
+  const TestModel model({.layers = 1, .shards = true});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Schedule schedule, MakeSchedule(model.program));
+  EXPECT_THAT(Names(schedule), ElementsAre("embed", "sum", "qkv", "attention", "send", "sum",
+                                           "swiglu", "send", "sum", "logits"));
+  EXPECT_EQ(schedule.sums, 3);
+  EXPECT_EQ(schedule.sum_cols, 256);
+  const std::vector<ScheduledOp>& ops = schedule.ops;
+  // What sends, and the sum behind it, have one number.
+  for (const auto& [send, sum, number] : {std::tuple(0, 1, 0), {4, 5, 1}, {7, 8, 2}}) {
+    EXPECT_EQ(ops[send].sum, number);
+    EXPECT_EQ(ops[sum].sum, number);
+    EXPECT_EQ(ops[sum].cols, 256);
+    EXPECT_GE(ops[sum].gain, 0);
+  }
+  EXPECT_LT(ops[1].old, 0);  // of nothing but embeddings
+  EXPECT_EQ(ops[5].old, ops[1].out);
+  EXPECT_EQ(ops[8].old, ops[5].out);
+  EXPECT_EQ(ops[2].in, ops[1].normed);
+  EXPECT_EQ(ops[6].in, ops[5].normed);
+  EXPECT_EQ(ops[9].in_squares, ops[8].squares);
+}
+
+TEST(ScheduleTest, AStageTakesInAndGives) {
+  for (const bool shards : {false, true}) {
+    const TestModel model({.layers = 1, .shards = shards, .stage = true});
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Schedule schedule, MakeSchedule(model.program));
+    const std::vector<ScheduledOp>& ops = schedule.ops;
+    EXPECT_EQ(Names(schedule).front(), "take in");
+    EXPECT_EQ(Names(schedule).back(), shards ? "sum" : "add");
+    EXPECT_EQ(ops[1].in, ops[0].normed);
+    EXPECT_EQ(ops[shards ? 4 : 3].old, ops[0].out);
+    for (const ScheduledOp& op : ops) EXPECT_EQ(op.to_port, &op == &ops.back());
+    EXPECT_LT(ops.back().gain, 0);
+  }
+}
+
 // Of random shapes.
 TEST(ScheduleTest, VectorsHavePlacesOfTheirOwn) {
   std::mt19937 random(1);
@@ -156,7 +219,9 @@ TEST(ScheduleTest, VectorsHavePlacesOfTheirOwn) {
                    .ffn = 64 * pick(1, 40),
                    .kv_heads = pick(1, 4),
                    .vocabulary = 8 * pick(1, 500),
-                   .layers = pick(1, 5)};
+                   .layers = pick(1, 5),
+                   .shards = pick(0, 1) == 0,
+                   .stage = pick(0, 1) == 0};
     shape.heads = shape.kv_heads * pick(1, 8);
     const TestModel model(shape);
     SKEIN_ASSERT_OK_AND_ASSIGN(const Schedule schedule, MakeSchedule(model.program));
@@ -169,7 +234,9 @@ TEST(ScheduleTest, VectorsHavePlacesOfTheirOwn) {
       int64_t cols = op.kind == Kind::kProduct ? op.rows : op.cols;
       if (op.kind == Kind::kAttention) cols = int64_t{shape.heads} * shape.head_dim;
       if (op.then == Then::kSwiGlu && op.kind == Kind::kProduct) cols /= 2;
-      if (op.then != Then::kLogits || op.kind != Kind::kProduct) add(op.out, cols * 2);
+      const bool sends = op.sum >= 0 && op.kind != Kind::kSum;
+      const bool logits = op.then == Then::kLogits && op.kind == Kind::kProduct;
+      if (!sends && !logits) add(op.out, cols * 2);
       if (op.gain < 0) continue;
       add(op.normed, cols * 2);
       add(op.squares, cols / 16 * 4);
@@ -264,11 +331,25 @@ TEST(ScheduleTest, WhatItCannotIsNamed) {
   };
   EXPECT_THAT(why([](TestModel& m) { m.program.deterministic = true; }),
               HasSubstr("no sums that do not depend on the layout"));
-  EXPECT_THAT(why([](TestModel& m) { m.program.input = m.residual; }), HasSubstr("no ports"));
+  EXPECT_THAT(why([](TestModel& m) { m.program.output = m.attended; }),
+              HasSubstr("no way to give an output that is no sum"));
   EXPECT_THAT(why([](TestModel& m) {
-                m.program.ops.insert(m.program.ops.begin() + 1, AllReduceOp{m.residual});
+                m.program.ops.insert(m.program.ops.begin() + 2, AllReduceOp{m.normed});
               }),
-              HasSubstr("operation 1: the persistent step has no sums over shards"));
+              HasSubstr("operation 2: the persistent step has no sum over shards that follows no "
+                        "product"));
+  EXPECT_THAT(why([](TestModel& m) {
+                m.program.ops.insert(m.program.ops.begin() + 6, AllReduceOp{m.delta});
+                m.program.ops.erase(m.program.ops.begin() + 7);
+              }),
+              HasSubstr("no sum over shards that nothing is added to"));
+  // Both of a layer's sums of one attention: a shard might be two sums ahead.
+  EXPECT_THAT(why([](TestModel& m) {
+                m = TestModel({.shards = true});
+                std::get<MatMulOp>(m.program.ops[11]).in = m.attended;
+              }),
+              HasSubstr("operation 11: the persistent step has no sum over shards that does not "
+                        "need the last"));
   EXPECT_THAT(why([](TestModel& m) { m.program.weights[3].spec.cols = 72; }),
               HasSubstr("operation 2: the persistent step has no product over 72 columns: it takes "
                         "multiples of 64"));

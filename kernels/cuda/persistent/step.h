@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/kv_layout.h"
 #include "kernels/cuda/paged_batch.h"
+#include "kernels/cuda/peer_memory.h"
 #include "kernels/cuda/persistent/schedule.h"
 
 namespace skein::kernels::cuda {
@@ -16,7 +17,8 @@ namespace skein::kernels::cuda {
 struct StepOp {
   int32_t kind = 0;  // ScheduledOp::Kind
   int32_t then = 0;  // ScheduledOp::Then
-  // ArenaPlace.
+  // ArenaPlace; kNowhere of what is none.
+  static constexpr uint32_t kNowhere = 0xffffffff;
   uint32_t in = 0, old = 0, out = 0, normed = 0, squares = 0, in_squares = 0;
   int32_t cols = 0;
   int32_t rows = 0;
@@ -31,7 +33,10 @@ struct StepOp {
   int32_t window = 0;
   float scale = 0;
   int32_t first_free_tile = 0;
-  int32_t unused[7] = {};
+  int32_t sum = -1;     // over shards: see ScheduledOp
+  int32_t to_port = 0;  // likewise
+  float factor = 1;     // of_normed: of what its rows' factors are to be multiplied by, too
+  int32_t unused[4] = {};
   int32_t first_tile = 0, end_tile = 0;  // not in memory: see PersistentStep::shares
 };
 static_assert(sizeof(StepOp) == 32 * sizeof(uint32_t));
@@ -39,12 +44,13 @@ inline constexpr int kStepOpWords = sizeof(StepOp) / sizeof(uint32_t);
 
 // Of the host's memory: what the kernel tells, and is told.
 struct StepReport {
-  static constexpr uint32_t kNoOp = 0xffffffff;
+  static constexpr uint32_t kNone = 0xffffffff;
 
   uint32_t aborted = 0;  // not 0: nobody waits any more, data are void
   // Of the wait that took too long, which has set `aborted`.
   uint32_t block = 0;
-  uint32_t op = kNoOp;  // of the step
+  uint32_t op = kNone;    // of the step
+  uint32_t peer = kNone;  // the shard that was waited for, if it was one
 };
 
 // One launch. All memory but the report is the device's.
@@ -53,11 +59,12 @@ struct PersistentStep {
   // [op_count][blocks + 1]: see Schedule::shares.
   const uint16_t* shares = nullptr;
   const CUtensorMap* maps = nullptr;
-  int32_t op_count = 0;
-  int32_t rows = 0;     // 1 to kMostStepRows
-  int32_t outputs = 0;  // to be written to the logits
-  // [op_count]: how many of an operation's free tiles were given out; and those of the next step,
-  // which become zeros.
+  int32_t op_count = 0;  // the last one is left out where nothing is wanted of it
+  int32_t rows = 0;      // 1 to kMostStepRows
+  int32_t outputs = 0;   // to be written to the logits
+  // [given_count]: how many of an operation's free tiles were given out; and those of the next
+  // step, which become zeros.
+  int32_t given_count = 0;
   uint32_t* given = nullptr;
   uint32_t* idle_given = nullptr;
   // Exchanged vectors; all its words are 0xffffffff. The idle one, so far as it was used, becomes
@@ -81,6 +88,13 @@ struct PersistentStep {
   // Units on their way at once: within the operation that the block is at, and beyond it.
   int32_t in_flight = 0, in_flight_ahead = 0;
   StepReport* report = nullptr;
+  uint64_t most_nanoseconds = 0;  // that anybody waits
+  // Ports, [rows, cols]; null where there are none.
+  const char* input = nullptr;
+  char* output = nullptr;
+  // Of shards, where the step has sums over them.
+  int32_t sums = 0;
+  PeerMemory peers;
 };
 
 }  // namespace skein::kernels::cuda

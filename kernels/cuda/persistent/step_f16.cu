@@ -8,6 +8,10 @@ absl::Status LaunchF16Step(const PersistentStep& step, int32_t blocks, Stream st
   return LaunchStepOf<__half>(step, blocks, stream);
 }
 
+absl::Status CheckF16StepFits(const PersistentStep& step, int32_t blocks) {
+  return CheckStepFits<__half>(step, blocks);
+}
+
 const void* KernelOfF16Step() {
   return reinterpret_cast<const void*>(StepKernel<__half, 128, false, 1>);
 }

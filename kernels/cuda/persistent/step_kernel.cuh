@@ -11,6 +11,9 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/kv_write.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/persistent/attention.cuh"
@@ -18,6 +21,8 @@
 #include "kernels/cuda/persistent/exchange.cuh"
 #include "kernels/cuda/persistent/fill_ring.cuh"
 #include "kernels/cuda/persistent/product.cuh"
+#include "kernels/cuda/persistent/residual.cuh"
+#include "kernels/cuda/persistent/shards.cuh"
 #include "kernels/cuda/persistent/step.h"
 
 namespace skein::kernels::cuda {
@@ -26,6 +31,7 @@ namespace skein::kernels::cuda {
 template <int kHeadDim>
 __device__ void TakeBatch(const PersistentStep& step, BlockMemory& memory) {
   const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0 && step.sums > 0) memory.first_sum = LoadWord(&step.peers.turn->number) + 1;
   if (thread < kMostStepRows) {
     const int row = thread;
     memory.positions[row] = row < step.rows ? step.positions[row] : -1;
@@ -53,50 +59,6 @@ __device__ void TakeBatch(const PersistentStep& step, BlockMemory& memory) {
   ComputeBarrier();
 }
 
-// out = the tokens' rows of a table, or zeros where it does not have them; each thread of all
-// blocks has some.
-template <typename T>
-__device__ void Embed(const PersistentStep& step, const StepOp& op) {
-  char* const out = PlaceIn(step.arena, step.rows, op.out);
-  const int quads = op.cols / 4;  // of a row, 8 bytes of the arena each
-  const int all = step.rows * quads;
-  // Whole warps, since four lanes have a tile together.
-  for (int first = static_cast<int>(blockIdx.x) * kComputeThreads +
-                   static_cast<int>(threadIdx.x) / kWarp * kWarp;
-       first < all; first += static_cast<int>(gridDim.x) * kComputeThreads) {
-    const int i = min(first + Lane(), all - 1);
-    const int row = i / quads;
-    const int tile = i % quads / 4;
-    const int quad = i % 4;
-    uint2 words = {};
-    const int id = step.token_ids[row] - op.first_id;
-    if (id >= 0 && id < op.count) {
-      const auto* const at =
-          static_cast<const T*>(op.memory) + int64_t{id} * op.stride + tile * kTileCols + 2 * quad;
-      words.x = *reinterpret_cast<const uint32_t*>(at);
-      words.y = *reinterpret_cast<const uint32_t*>(at + 8);
-    }
-    // A model may have such bits, which stand for NaN.
-    if (words.x == kAbsent) words.x = 0x7fff7fff;
-    if (words.y == kAbsent) words.y = 0x7fff7fff;
-    if (first + Lane() < all) StoreWords(out + OperandPlace(tile, step.rows, row, quad), words);
-    if (op.gain == nullptr) continue;
-    const float2 a = FloatsOf<T>(words.x);
-    const float2 b = FloatsOf<T>(words.y);
-    const float* const gain = op.gain + tile * kTileCols + 2 * quad;
-    const float squares = QuadSum(a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y);
-    if (first + Lane() >= all) continue;
-    StoreWords(PlaceIn(step.arena, step.rows, op.normed) + OperandPlace(tile, step.rows, row, quad),
-               make_uint2(RoundedPair<T>(a.x * gain[0], a.y * gain[1]),
-                          RoundedPair<T>(b.x * gain[8], b.y * gain[9])));
-    if (quad == 0) {
-      StoreWords(
-          PlaceIn(step.arena, step.rows, op.squares) + SquarePlace(tile, op.cols / kTileCols, row),
-          PresentWord(squares));
-    }
-  }
-}
-
 template <typename T, int kHeadDim, bool kInt8, int kRowTiles>
 __device__ void Compute(const PersistentStep& step, BlockMemory& memory) {
   uint32_t next = LoadStepOp(step, 0);
@@ -110,7 +72,10 @@ __device__ void Compute(const PersistentStep& step, BlockMemory& memory) {
     if (threadIdx.x == 0) *const_cast<volatile int32_t*>(&memory.at) = number;
     switch (static_cast<ScheduledOp::Kind>(op.kind)) {
       case ScheduledOp::Kind::kEmbed:
-        Embed<T>(step, op);
+        Embed<T>(step, memory, op);
+        break;
+      case ScheduledOp::Kind::kTakeIn:
+        TakeIn<T>(step, op);
         break;
       case ScheduledOp::Kind::kProduct:
         Product<T, kRowTiles>(step, memory, op, number).Run(ring);
@@ -118,8 +83,12 @@ __device__ void Compute(const PersistentStep& step, BlockMemory& memory) {
       case ScheduledOp::Kind::kAttention:
         Attention<T, kHeadDim, kInt8>(step, memory, op, number).Run(ring);
         break;
+      case ScheduledOp::Kind::kSum:
+        SumOverShards<T>(step, memory, op, number);
+        break;
     }
   }
+  if (step.sums > 0 && threadIdx.x == 0) CountSums(step, memory.first_sum);
 }
 
 template <typename T, int kHeadDim, bool kInt8, int kRowTiles>
@@ -153,7 +122,7 @@ __device__ void RunStep(const PersistentStep& step, BlockMemory& memory) {
         .template Run<Work::kStageBlocks, Work::kBlockBytes>(Product<T, kRowTiles>::kGroup);
   } else if (warp == kComputeWarps + 1) {
     WaitForPrevious();
-    for (int i = static_cast<int>(blockIdx.x) * kWarp + Lane(); i < step.op_count;
+    for (int i = static_cast<int>(blockIdx.x) * kWarp + Lane(); i < step.given_count;
          i += static_cast<int>(gridDim.x) * kWarp) {
       step.idle_given[i] = 0;
     }
@@ -185,28 +154,56 @@ __global__ void __launch_bounds__(kStepThreads, 1)
   }
 }
 
-// Of activations, and a cache of 16 bits, of type T.
-template <typename T>
-absl::Status LaunchStepOf(const PersistentStep& step, int32_t blocks, Stream stream) {
-  const LaunchShape shape = {"PersistentStep", dim3(static_cast<unsigned>(blocks)),
-                             dim3(kStepThreads), sizeof(BlockMemory)};
-  const auto launch = [&]<int kHeadDim, bool kInt8>() {
-    return Launch(
-        step.rows <= 8 ? StepKernel<T, kHeadDim, kInt8, 1> : StepKernel<T, kHeadDim, kInt8, 2>,
-        shape, stream, step);
+// Calls f(kernel) for steps of activations, and a cache of 16 bits, of type T. row_tiles: as
+// Product has it.
+template <typename T, typename F>
+absl::Status WithStepKernel(const PersistentStep& step, int row_tiles, const F& f) {
+  const auto with = [&]<int kHeadDim, bool kInt8>() {
+    return f(row_tiles == 1 ? StepKernel<T, kHeadDim, kInt8, 1>
+                            : StepKernel<T, kHeadDim, kInt8, 2>);
   };
   const bool int8 = step.kv.int8;
   switch (step.kv.head_dim) {
     case 64:
-      return int8 ? launch.template operator()<64, true>()
-                  : launch.template operator()<64, false>();
+      return int8 ? with.template operator()<64, true>() : with.template operator()<64, false>();
     case 96:
-      return int8 ? launch.template operator()<96, true>()
-                  : launch.template operator()<96, false>();
+      return int8 ? with.template operator()<96, true>() : with.template operator()<96, false>();
     default:
-      return int8 ? launch.template operator()<128, true>()
-                  : launch.template operator()<128, false>();
+      return int8 ? with.template operator()<128, true>() : with.template operator()<128, false>();
   }
+}
+
+template <typename T>
+absl::Status LaunchStepOf(const PersistentStep& step, int32_t blocks, Stream stream) {
+  const LaunchShape shape = {"PersistentStep", dim3(static_cast<unsigned>(blocks)),
+                             dim3(kStepThreads), sizeof(BlockMemory)};
+  return WithStepKernel<T>(step, step.rows <= 8 ? 1 : 2,
+                           [&](auto* kernel) { return Launch(kernel, shape, stream, step); });
+}
+
+template <typename T>
+absl::Status CheckStepFits(const PersistentStep& step, int32_t blocks) {
+  const auto check = [blocks](auto* kernel) -> absl::Status {
+    int each = 0;
+    const int multiprocessors = [] {
+      int device = 0, count = 0;
+      cudaGetDevice(&device);
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+      return count;
+    }();
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(BlockMemory)));
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &each, kernel, kStepThreads, sizeof(BlockMemory)));
+    if (each * multiprocessors >= blocks) return absl::OkStatus();
+    return absl::UnimplementedError(absl::StrCat("the persistent step needs ", blocks,
+                                                 " blocks at once, and this process has room for ",
+                                                 each * multiprocessors));
+  };
+  for (const int row_tiles : {1, 2}) {
+    SKEIN_RETURN_IF_ERROR(WithStepKernel<T>(step, row_tiles, check));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::kernels::cuda
