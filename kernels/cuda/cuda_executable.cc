@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -183,105 +182,6 @@ absl::Status CudaExecutable::WarmUp() {
   SKEIN_RETURN_IF_ERROR(ChooseDecode());
   warm_ = true;
   return absl::OkStatus();
-}
-
-absl::StatusOr<float> CudaExecutable::TimeDecode(int32_t rows,
-                                                 absl::FunctionRef<absl::Status()> launch) {
-  constexpr int kSteps = 5;
-  SKEIN_RETURN_IF_ERROR(Prepare({}, {.rows = rows, .sequences = rows, .outputs = rows}));
-  SKEIN_ASSIGN_OR_RETURN(OwnedEvent begin, OwnedEvent::Create(/*timed=*/true));
-  SKEIN_ASSIGN_OR_RETURN(OwnedEvent end, OwnedEvent::Create(/*timed=*/true));
-  SKEIN_RETURN_IF_ERROR(ReplaySums(launch));
-  SKEIN_RETURN_IF_ERROR(begin.Record(stream_.get()));
-  for (int i = 0; i < kSteps; ++i) SKEIN_RETURN_IF_ERROR(ReplaySums(launch));
-  SKEIN_RETURN_IF_ERROR(end.Record(stream_.get()));
-  SKEIN_RETURN_IF_ERROR(AwaitStream());
-  SKEIN_ASSIGN_OR_RETURN(const float milliseconds, end.MillisecondsSince(begin));
-  return milliseconds / kSteps;
-}
-
-absl::Status CudaExecutable::ChooseDecode() {
-  const auto remark = [this](const std::string& text) {
-    if (options_.remark) options_.remark(text);
-  };
-  if (options_.decode == DecodeForm::kGraph) return absl::OkStatus();
-  Tell("preparing the persistent step");
-  absl::StatusOr<std::unique_ptr<PersistentProgram>> made =
-      PersistentProgram::Create(program_, bindings_, workspace_, limits_.rows);
-  if (!made.ok() && !absl::IsUnimplemented(made.status())) return made.status();
-  // Shards go the same way, or none would hear of the others' sums.
-  const auto own = static_cast<float>(workspace_.multiprocessors);
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<float> all,
-                         SumOverRanks({1, made.ok() ? 1.0f : 0.0f, own}));
-  std::string why_not(made.status().message());
-  if (made.ok() && all[1] < all[0]) why_not = "a shard cannot run the persistent step";
-  if (made.ok() && all[2] != all[0] * own) why_not = "shards have unlike GPUs";
-  if (!why_not.empty()) {
-    remark(absl::StrCat("small batches are decoded by graphs: ", why_not));
-    return absl::OkStatus();
-  }
-  {
-    MutexLock lock(&mutex_);  // Abort reads it
-    persistent_ = *std::move(made);
-    if (!aborted_.ok()) persistent_->Abort();
-  }
-  if (options_.decode == DecodeForm::kPersistent) {
-    goes_persistent_.fill(true);
-    remark("batches of up to 16 rows are decoded by one kernel a step, as --decode has it");
-    return absl::OkStatus();
-  }
-  // By the counts of rows that graphs have.
-  std::vector<float> times;
-  for (const auto& [rows, graph] : graphs_[0]) {
-    const BatchShape shape = {.rows = rows, .sequences = rows, .outputs = rows};
-    if (!persistent_->Takes(shape)) break;
-    Tell(absl::StrCat("timing steps of ", FormatCount(rows, "row")));
-    for (const auto& launch : {std::function([&] { return persistent_->Enqueue(shape); }),
-                               std::function([&] { return graph.Launch(stream_.get()); })}) {
-      SKEIN_ASSIGN_OR_RETURN(const float milliseconds, TimeDecode(rows, launch));
-      times.push_back(milliseconds);
-    }
-  }
-  SKEIN_ASSIGN_OR_RETURN(times, SumOverRanks(std::move(times)));
-  std::string text;
-  int32_t from = 1;
-  auto graph = graphs_[0].begin();
-  for (size_t i = 0; i + 1 < times.size(); i += 2, ++graph) {
-    const float by_kernel = times[i] / all[0];
-    const float by_graph = times[i + 1] / all[0];
-    for (; from <= graph->first; ++from) goes_persistent_[from] = by_kernel < by_graph;
-    absl::StrAppend(&text, text.empty() ? "" : ", ", FormatCount(graph->first, "row"), " ",
-                    absl::StrFormat("%.3f and %.3f ms", by_kernel, by_graph));
-  }
-  remark(absl::StrCat("steps by one kernel and by graphs take: ", text));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<float>> CudaExecutable::SumOverRanks(std::vector<float> values) {
-  if (compiled_->sums() == 0 || values.empty()) return values;
-  const size_t count = values.size();
-  values.resize(count + count % 2);  // sums are of 8 bytes and more
-  const size_t bytes = values.size() * sizeof(float);
-  SKEIN_ASSIGN_OR_RETURN(DeviceMemory memory,
-                         DeviceMemory::Allocate(static_cast<int64_t>(bytes), "decisions"));
-  SKEIN_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy(memory.data(), values.data(), bytes, cudaMemcpyHostToDevice));
-  SKEIN_RETURN_IF_ERROR(bindings_.collectives->AllReduce(
-      {memory.data(), DType::kF32, 1, static_cast<int64_t>(values.size())}, stream_.get()));
-  SKEIN_RETURN_IF_ERROR(AwaitStream());
-  SKEIN_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy(values.data(), memory.data(), bytes, cudaMemcpyDeviceToHost));
-  values.resize(count);
-  return values;
-}
-
-absl::Status CudaExecutable::ReplaySums(absl::FunctionRef<absl::Status()> launch) {
-  const int64_t sums = compiled_->sums();
-  return sums == 0 ? launch() : bindings_.collectives->Replay(sums, stream_.get(), launch);
-}
-
-bool CudaExecutable::GoesPersistent(const BatchShape& shape) const {
-  return persistent_ != nullptr && persistent_->Takes(shape) && goes_persistent_[shape.rows];
 }
 
 int32_t CudaExecutable::GraphRows() const {

@@ -27,6 +27,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/device_draws.h"
+#include "kernels/cuda/persistent/decode_choice.h"
 #include "kernels/cuda/persistent/persistent_program.h"
 #include "kernels/cuda/resources.h"
 #include "kernels/host/masks.h"
@@ -162,8 +163,13 @@ class CudaExecutable final : public Executable {
   absl::Status CaptureGraphs();
   // Which batches go by the persistent step.
   absl::Status ChooseDecode();
-  // Milliseconds of a step of so many rows of nobody, which `launch` gives the stream.
-  absl::StatusOr<float> TimeDecode(int32_t rows, absl::FunctionRef<absl::Status()> launch);
+  // Of a step of so many sequences, of one row each at the end of so many positions; the mean of
+  // shards.
+  absl::StatusOr<StepTimes> TimeDecode(int32_t rows, const OwnedGraph& graph, int64_t length);
+  // The length at which contexts are timed, for which there are pages; 1 where there are none.
+  int64_t TimedLength(int32_t rows) const;
+  // What PrepareBatch fills, as if rows were of such sequences, but for their places in the cache.
+  absl::Status PretendContexts(int32_t rows, int64_t length);
   // Of this stage's shards, on all of them.
   absl::StatusOr<std::vector<float>> SumOverRanks(std::vector<float> values);
   // Gives the stream a step, which has all sums over shards.
@@ -238,9 +244,9 @@ class CudaExecutable final : public Executable {
   std::unique_ptr<CompiledProgram> compiled_;
   // Of batches in which every row is its sequence's only one, and an output: by their rows.
   std::array<std::map<int32_t, OwnedGraph>, kBatches> graphs_;
-  // Of batches of few rows; null where there is none. By rows: whether it takes them.
+  // Of batches of few rows; null where there is none. And which of them it takes.
   std::unique_ptr<PersistentProgram> persistent_;
-  std::array<bool, kMostStepRows + 1> goes_persistent_ = {};
+  DecodeChoice decode_choice_;
   std::unique_ptr<ThreadPool> pool_;
 
   std::optional<SlotStates> slots_;
