@@ -91,8 +91,7 @@ void Profile() {
   EXPECT_THAT(Said(outcome), HasSubstr("--profile marks the kernels of GPUs"));
 }
 
-// As above. What it decides is worker/device_comm_test's, and tests/gpu/nccl_test runs on a machine
-// with GPUs alone.
+// As above. That it reaches GPUs' workers is tests/gpu/rank_fault_test's.
 void DecodeForm() {
   EXPECT_THAT(Said(Run(kWorker, "--decode=fast")),
               HasSubstr("--decode: must be auto, graph or persistent, not 'fast'"));
@@ -101,6 +100,8 @@ void DecodeForm() {
   EXPECT_THAT(Said(outcome), HasSubstr("--decode=graph is for GPUs"));
 }
 
+// As above. What it decides is worker/device_comm_test's, and tests/gpu/nccl_test runs on a machine
+// with GPUs alone.
 void DeviceComm() {
   const Outcome refused = Run(kWorker, "--device-comm=mpi");
   EXPECT_THAT(Said(refused),
