@@ -98,7 +98,11 @@ class CudaLayoutTest : public testing::Test {
     options.kv_dtype = kv_dtype_;
     options.hop_dtype = kernels::ActivationDType(DeviceKind::kCuda, config_.dtype);
     options.observe = false;
-    options.make_backend = [] { return *kernels::MakeCudaBackend({.threads = 2}); };
+    // Persistent steps of two ranks would keep each other from the multiprocessors.
+    const bool alone = options.layout.ranks() == 1;
+    options.make_backend = [form = alone ? decode_ : kernels::DecodeForm::kGraph] {
+      return *kernels::MakeCudaBackend({.threads = 2, .decode = form});
+    };
     options.make_copies = [] { return *kernels::MakeCudaCopies(0); };
     return *LocalReplica::Create(config_, tensors == nullptr ? *tensors_ : *tensors, options);
   }
@@ -110,6 +114,7 @@ class CudaLayoutTest : public testing::Test {
   }
 
   kernels::KvDType kv_dtype_ = kernels::KvDType::kBF16;
+  kernels::DecodeForm decode_ = kernels::DecodeForm::kAuto;
   model::ModelConfig config_;
   std::unique_ptr<model::TensorSource> tensors_;
 };
@@ -144,15 +149,21 @@ void ExpectSameAnswers(const std::vector<serving::Request>& requests,
   EXPECT_GE(same, static_cast<int64_t>(requests.size()) * 48 / 2);
 }
 
+// However small batches are decoded.
 TEST_F(CudaLayoutTest, GreedyAnswersAreTheCpus) {
   const std::vector<serving::Request> requests = Requests(config_.vocab_size);
   const SchedulerLimits limits = {.max_num_batched_tokens = 128, .max_micro_batch_rows = 128};
   const LocalReplicaOptions options = {.pages = 1024, .max_num_seqs = 16};
   const auto cpu = OnCpu(options);
   SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers want, cpu->Generate(requests, limits));
-  const auto gpu = OnGpu(options);
-  SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got, gpu->Generate(requests, limits));
-  ExpectSameAnswers(requests, got, want, cpu->logits());
+  using Form = kernels::DecodeForm;
+  for (const Form form : {Form::kAuto, Form::kGraph, Form::kPersistent}) {
+    SCOPED_TRACE(testing::Message() << "form " << static_cast<int>(form));
+    decode_ = form;
+    const auto gpu = OnGpu(options);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got, gpu->Generate(requests, limits));
+    ExpectSameAnswers(requests, got, want, cpu->logits());
+  }
 }
 
 TEST_F(CudaLayoutTest, GreedyAnswersWithAnInt8CacheAreTheCpus) {

@@ -26,7 +26,8 @@ namespace {
 using Kind = ScheduledOp::Kind;
 using Then = ScheduledOp::Then;
 
-// Units of 16 KB on their way at once; the fastest of 3 to 11, and of 2 to 11, on an H100.
+// Units of 16 KB on their way at once; the fastest of 3 to 11, and of 2 to 11, on an H100, and of 4
+// to 8, and of 2 to 4, on an H200.
 constexpr int32_t kInFlight = 4;
 constexpr int32_t kInFlightAhead = 2;
 
