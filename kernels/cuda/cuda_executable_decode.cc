@@ -23,11 +23,13 @@ namespace {
 // weights' of a model of some billions, and few to wait for.
 constexpr int64_t kTimedPositions = 65536;
 
+// It is there when this returns, for any stream.
 template <typename T>
 absl::Status PutOnDevice(T* to, const std::vector<T>& values) {
-  return CudaStatus(
-      cudaMemcpy(to, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-      "cudaMemcpy of a batch that is timed");
+  SKEIN_CUDA_RETURN_IF_ERROR(
+      cudaMemcpy(to, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaDeviceSynchronize());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -44,10 +46,11 @@ absl::Status CudaExecutable::ChooseDecode() {
   // Shards go the same way, or none would hear of the others' sums.
   const auto own = static_cast<float>(workspace_.multiprocessors);
   SKEIN_ASSIGN_OR_RETURN(const std::vector<float> all,
-                         SumOverRanks({1, made.ok() ? 1.0f : 0.0f, own}));
+                         SumOverRanks({1, made.ok() ? 1.0f : 0.0f, own, own * own}));
   std::string why_not(made.status().message());
   if (made.ok() && all[1] < all[0]) why_not = "a shard cannot run the persistent step";
-  if (made.ok() && all[2] != all[0] * own) why_not = "shards have unlike GPUs";
+  // As all shards see it: a mean may be one's own.
+  if (made.ok() && all[0] * all[3] != all[2] * all[2]) why_not = "shards have unlike GPUs";
   if (!why_not.empty()) {
     remark(absl::StrCat("small batches are decoded by graphs: ", why_not));
     return absl::OkStatus();
@@ -101,7 +104,9 @@ absl::Status CudaExecutable::PretendContexts(int32_t rows, int64_t length) {
   const int64_t pages = (length + page_size - 1) / page_size;
   std::vector<int32_t> table(pages);
   for (int32_t row = 0; row < rows; ++row) {
-    std::iota(table.begin(), table.end(), static_cast<int32_t>(row * pages));
+    for (int64_t i = 0; i < pages; ++i) {
+      table[i] = static_cast<int32_t>((row * pages + i) % kv_->spec().pages);
+    }
     SKEIN_RETURN_IF_ERROR(put(
         places.page_tables + row * workspace_.page_table_stride * int64_t{sizeof(int32_t)}, table));
   }
@@ -137,8 +142,8 @@ bool CudaExecutable::GoesPersistent(const BatchShape& shape) const {
   if (persistent_ == nullptr || !persistent_->Takes(shape)) return false;
   const int64_t of_rows =
       std::accumulate(rows_.positions.begin(), rows_.positions.end(), int64_t{0});
-  const int64_t of_sequences =
-      std::accumulate(rows_.context_lengths.begin(), rows_.context_lengths.end(), int64_t{0});
+  const int64_t of_sequences = std::accumulate(rows_.context_lengths.begin(),
+                                               rows_.context_lengths.end(), -rows_.sequences());
   return decode_choice_.Takes(shape.rows, of_rows, of_sequences);
 }
 
@@ -149,8 +154,7 @@ absl::StatusOr<std::vector<float>> CudaExecutable::SumOverRanks(std::vector<floa
   const size_t bytes = values.size() * sizeof(float);
   SKEIN_ASSIGN_OR_RETURN(DeviceMemory memory,
                          DeviceMemory::Allocate(static_cast<int64_t>(bytes), "decisions"));
-  SKEIN_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy(memory.data(), values.data(), bytes, cudaMemcpyHostToDevice));
+  SKEIN_RETURN_IF_ERROR(PutOnDevice(reinterpret_cast<float*>(memory.data()), values));
   SKEIN_RETURN_IF_ERROR(bindings_.collectives->AllReduce(
       {memory.data(), DType::kF32, 1, static_cast<int64_t>(values.size())}, stream_.get()));
   SKEIN_RETURN_IF_ERROR(AwaitStream());

@@ -13,7 +13,8 @@ namespace skein {
 
 inline constexpr int kMostPeers = 8;
 
-// What ranks of a group must agree on, sum by sum.
+// What ranks of a group must agree on, sum by sum; or for all sums of a step by one kernel at once,
+// of which it names the last one.
 struct PeerSumHead {
   uint32_t step = 0;   // its low bits
   uint32_t order = 0;  // digest of what the step computes

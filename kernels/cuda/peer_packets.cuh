@@ -3,9 +3,9 @@
 // A packet is 16 bytes: two words of data, each with the number of the sum beside it. A word and
 // its number are written at once, so that no fence and no flag is needed. A rank that writes to a
 // half again has the heads of the sum between, whose sender had read that half: two halves are
-// enough.
+// enough. Block 0 of each such kernel exchanges heads alone, so that the others send data at once.
 //
-// Block 0 of each such kernel exchanges heads alone, so that the others send data at once.
+// A persistent step has the head of its first sum alone, for all of them: persistent/shards.cuh.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,8 @@ struct PeerPlaces {
   }
 };
 
-// Waits for a packet. Returns false where nobody is to be waited for. `late` is called with each
-// look at the host's memory.
+// Waits for a packet. Returns false where nobody is to be waited for. late() is called with each
+// look at the host's memory, and says whether to end.
 template <typename Late>
 __device__ bool AwaitPacket(const PeerMemory& memory, const char* from, uint32_t number,
                             uint2& data, Late late) {
@@ -69,7 +69,7 @@ __device__ bool AwaitPacket(const PeerMemory& memory, const char* from, uint32_t
   for (int looks = 1; packet.y != number || packet.w != number; ++looks) {
     if (looks % kLooks == 0) {
       if (LoadWord(&memory.report->aborted) != 0) return false;
-      late();
+      if (late()) return false;
     }
     packet = LoadPacket(from);
   }
@@ -78,7 +78,7 @@ __device__ bool AwaitPacket(const PeerMemory& memory, const char* from, uint32_t
 }
 __device__ inline bool AwaitPacket(const PeerMemory& memory, const char* from, uint32_t number,
                                    uint2& data) {
-  return AwaitPacket(memory, from, number, data, [] {});
+  return AwaitPacket(memory, from, number, data, [] { return false; });
 }
 
 __device__ inline void TellHead(PeerSumHead& to, const PeerSumHead& head) {
@@ -89,9 +89,11 @@ __device__ inline void TellHead(PeerSumHead& to, const PeerSumHead& head) {
 }
 
 // For block 0: each thread sends this rank's head to a rank, and holds that one's against it. The
-// head speaks for so many sums, from that of the places on.
-__device__ inline void ExchangeHeads(const PeerMemory& memory, const PeerPlaces& places,
-                                     uint32_t size, int sums = 1) {
+// head speaks for so many sums, from that of the places on, and names the last one. ends(rank) is
+// called now and then while a rank's head is waited for, and says whether to end.
+template <typename Ends>
+__device__ void ExchangeHeads(const PeerMemory& memory, const PeerPlaces& places, uint32_t size,
+                              int sums, const Ends& ends) {
   const auto other = static_cast<int>(threadIdx.x);
   if (other >= memory.ranks || other == memory.rank) return;
   const PeerTurn& turn = *memory.turn;
@@ -103,12 +105,15 @@ __device__ inline void ExchangeHeads(const PeerMemory& memory, const PeerPlaces&
   const char* const from = places.Head(memory, memory.rank, other);
   PeerReport& report = *memory.report;
   bool told = false;
+  // Again and again: others may take it back.
   const auto late = [&] {
-    if (told) return;
     told = true;
-    TellHead(report.waits, own);
+    PeerSumHead waits = own;
+    waits.sum -= sums - 1;
+    TellHead(report.waits, waits);
     __threadfence_system();
     StoreWord(&report.late[other], 1);
+    return ends(other);
   };
   uint2 first, second;
   if (!AwaitPacket(memory, from, places.number, first, late)) return;
@@ -124,6 +129,11 @@ __device__ inline void ExchangeHeads(const PeerMemory& memory, const PeerPlaces&
   __threadfence_system();
   StoreWord(&report.wrong[other], 1);
   StoreWord(&report.aborted, 1);
+}
+
+__device__ inline void ExchangeHeads(const PeerMemory& memory, const PeerPlaces& places,
+                                     uint32_t size) {
+  ExchangeHeads(memory, places, size, 1, [](int) { return false; });
 }
 
 // At the end of every block, for all of its threads. The block that comes last counts the sum: all

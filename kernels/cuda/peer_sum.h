@@ -32,6 +32,10 @@ constexpr int64_t MostOneShotBytes(int ranks) {
   return ranks == 2 ? kMostPeerSumBytes : 2 * kMostPeerSumBytes / kMostPeers;
 }
 
+// Of all ranks, two bytes of packets for each of data.
+static_assert(2 * 2 * MostOneShotBytes(2) <= 4 * kMostPeerSumBytes);
+static_assert(2 * kMostPeers * MostOneShotBytes(kMostPeers) <= 4 * kMostPeerSumBytes);
+
 // Queues it. Every rank gives the same dtype, bytes and shots, in the same order. InvalidArgument
 // or Unimplemented for what breaks the above.
 absl::Status Enqueue(const PeerSum& op, Stream stream);

@@ -267,9 +267,9 @@ TEST_P(PeerSumTest, WhoWaitsInVainEndsWhenItIsAborted) {
     for (int other = 0; other < ranks; ++other) {
       EXPECT_EQ(report.late[other] != 0, other == ranks - 1) << rank << " of " << other;
     }
-    EXPECT_EQ(report.own.step, 4u);
-    EXPECT_EQ(report.own.sum, 1u);
-    EXPECT_EQ(report.own.size & 0xffffff, 8192u);
+    EXPECT_EQ(report.waits.step, 4u);
+    EXPECT_EQ(report.waits.sum, 1u);
+    EXPECT_EQ(report.waits.size & 0xffffff, 8192u);
   }
   peers.Abort();
   for (int rank = 0; rank + 1 < ranks; ++rank) EXPECT_TRUE(peers.Ends(rank));
@@ -308,7 +308,7 @@ void ExpectFound(int ranks, uint32_t step, uint32_t order, int sums, int64_t byt
     for (int other = 0; other < ranks; ++other) {
       EXPECT_EQ(report.wrong[other] != 0, other == ranks - 1) << rank << " of " << other;
     }
-    const PeerSumHead own = report.own, theirs = report.theirs[ranks - 1];
+    const PeerSumHead own = report.waits, theirs = report.theirs[ranks - 1];
     EXPECT_TRUE(own.step != theirs.step || own.order != theirs.order || own.sum != theirs.sum ||
                 own.size != theirs.size);
   }

@@ -53,7 +53,8 @@ class Collectives {
                                    absl::FunctionRef<absl::Status()> give) {
     return give();
   }
-  // Calls `launch`, which gives `stream` a graph that has captured so many sums.
+  // Calls `launch`, which gives `stream` a graph that has captured so many sums, or a kernel that
+  // makes them.
   virtual absl::Status Replay(int64_t /*sums*/, Stream /*stream*/,
                               absl::FunctionRef<absl::Status()> launch) {
     return launch();

@@ -137,7 +137,8 @@ class Communicator {
   // As AllReduce, by a kernel of the caller's, which `give` gives the stream. In a stream that is
   // being captured it takes the place of CaptureAllReduce without a call.
   absl::Status AllReduceBy(View data, Stream stream, absl::FunctionRef<absl::Status()> give);
-  // Calls `launch`, which gives `stream` a graph that has captured so many sums.
+  // Calls `launch`, which gives `stream` a graph that has captured so many sums, or a kernel that
+  // makes them.
   absl::Status Replay(int64_t sums, Stream stream, absl::FunctionRef<absl::Status()> launch);
 
   // For tests that record or hold up calls: `before` runs before a call is published, `inside`

@@ -31,9 +31,10 @@ using Then = ScheduledOp::Then;
 constexpr int32_t kInFlight = 4;
 constexpr int32_t kInFlightAhead = 2;
 
-// Longer than any step may take; but shards wait for each other as long as the host lets them.
+// Longer than any step may take. Where other ranks are waited for, by its sums or by hops that keep
+// multiprocessors from it, the host has a deadline, and this is longer.
 constexpr absl::Duration kMostWait = absl::Seconds(30);
-constexpr absl::Duration kMostWaitOfShards = absl::Minutes(10);
+constexpr absl::Duration kMostWaitForOthers = absl::Hours(1);
 
 template <typename T>
 absl::StatusOr<DeviceMemory> Put(const std::vector<T>& values, const char* what) {
@@ -161,6 +162,7 @@ absl::Status PersistentProgram::Init(const Bindings& bindings) {
                                      "a persistent step"));
   SKEIN_ASSIGN_OR_RETURN(report_, PinnedMemory::Allocate(sizeof(StepReport), "a step's report"));
   new (report_.data()) StepReport;
+  const bool others = schedule_.sums > 0 || program_.input >= 0 || program_.output >= 0;
   const AttentionHeads& attention = schedule_.attention;
   const DevicePlaces& places = workspace_.places;
   step_ = {.ops = reinterpret_cast<const StepOp*>(ops_.data()),
@@ -184,7 +186,7 @@ absl::Status PersistentProgram::Init(const Bindings& bindings) {
            .in_flight_ahead = kInFlightAhead,
            .report = reinterpret_cast<StepReport*>(report_.data()),
            .most_nanoseconds = static_cast<uint64_t>(
-               absl::ToInt64Nanoseconds(schedule_.sums > 0 ? kMostWaitOfShards : kMostWait)),
+               absl::ToInt64Nanoseconds(others ? kMostWaitForOthers : kMostWait)),
            .sums = schedule_.sums};
   SKEIN_RETURN_IF_ERROR(dtype_ == DType::kF16
                             ? CheckF16StepFits(step_, workspace_.multiprocessors)

@@ -159,12 +159,29 @@ TEST_F(PersistentStepTest, SumsTimesGainsDoNotOverflow) {
     sequences.Add(batch, 2, rows);
     SKEIN_ASSERT_OK(gpu_->Run(batch));
     SKEIN_ASSERT_OK(reference_->Run(batch));
+    EXPECT_THAT(gpu_->executable().Newest(), HasSubstr("by one kernel"));
     CompareLogits(*gpu_, *reference_, batch.outputs(), /*finer=*/8);
   }
 }
 
-// A part of a prompt that wants no logits leaves out the product that gives them.
-TEST_F(PersistentStepTest, NothingIsComputedOfNoOutputs) {
+// Small sums beside one large gain, by which all are divided: as near as BF16 comes.
+TEST_F(PersistentStepTest, SmallSumsOutliveLargeGains) {
+  const LayerShape shape = {.kv_dtype = KvDType::kF16,
+                            .dtype = DType::kF16,
+                            .embedded = 0.01f,
+                            .last_gain = 1000,
+                            .tied = false};
+  Make(shape);
+  Sequences sequences(shape, 9);
+  for (const int32_t rows : {1, 16}) {
+    Batch batch;
+    sequences.Add(batch, 2, rows);
+    RunAndCompare(batch);
+  }
+}
+
+// Such a step leaves out the last product, and what is counted of its tiles.
+TEST_F(PersistentStepTest, StepsWithoutOutputsGoBetweenOthers) {
   const LayerShape shape = {
       .vocabulary = 21195, .columns = 21200, .hidden = 128, .ffn = 10624, .pages = 100};
   Make(shape);
@@ -178,6 +195,7 @@ TEST_F(PersistentStepTest, NothingIsComputedOfNoOutputs) {
     } else {
       SKEIN_ASSERT_OK(gpu_->Run(batch));
       SKEIN_ASSERT_OK(reference_->Run(batch));
+      EXPECT_THAT(gpu_->executable().Newest(), HasSubstr("by one kernel"));
     }
   }
 }

@@ -140,7 +140,7 @@ __device__ __noinline__ void SumOverShards(const PersistentStep& step, const Blo
                                            const StepOp& op, int number) {
   const ShardSum shards(step, memory.first_sum, op, op.cols);
   if (op.sum == 0 && blockIdx.x == 0 && threadIdx.x < kWarp) {
-    shards.template ExchangeHeadsOfStep<T>();
+    shards.template ExchangeHeadsOfStep<T>(number);
   }
   MakeResidual<T>(step, op, [&](const FourPlace& at) {
     float sum[4] = {};

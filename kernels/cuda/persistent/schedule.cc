@@ -51,7 +51,8 @@ class Scheduler {
     if (schedule_.attention.heads == 0) return Cannot("Program without attention");
     if (program_.output >= 0) {
       const auto output = vectors_.find(program_.output);
-      if (output == vectors_.end() || !MakesResidual(schedule_.ops[output->second.maker])) {
+      if (output == vectors_.end() || output->second.normed ||
+          !MakesResidual(schedule_.ops[output->second.maker])) {
         return Cannot("way to give an output that is no sum");
       }
       schedule_.ops[output->second.maker].to_port = true;
@@ -216,7 +217,7 @@ class Scheduler {
     }
     const size_t behind = IsSummed(op.out) ? 2 : 1;
     if (behind == 2) {
-      // A shard that is two sums on has heard of all others' last one: see exchange.cuh.
+      // A shard that is two sums on has heard of all others' last one: see shards.cuh.
       if (in.sums != schedule_.sums) return Cannot("sum over shards that does not need the last");
       product.then = Then::kSend;
       product.sum = schedule_.sums;

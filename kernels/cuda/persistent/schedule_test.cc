@@ -333,6 +333,8 @@ TEST(ScheduleTest, WhatItCannotIsNamed) {
               HasSubstr("no sums that do not depend on the layout"));
   EXPECT_THAT(why([](TestModel& m) { m.program.output = m.attended; }),
               HasSubstr("no way to give an output that is no sum"));
+  EXPECT_THAT(why([](TestModel& m) { m.program.output = m.normed; }),
+              HasSubstr("no way to give an output that is no sum"));
   EXPECT_THAT(why([](TestModel& m) {
                 m.program.ops.insert(m.program.ops.begin() + 2, AllReduceOp{m.normed});
               }),

@@ -50,8 +50,9 @@ class ShardSum {
     const int64_t stride = int64_t{of_shard_} * kPacketBytes;
     uint4 packets[kMostPeers];
     Wait wait;
+    uint32_t missing;
     for (int looks = 1;; ++looks) {
-      uint32_t missing = 0;
+      missing = 0;
 #pragma unroll
       for (int r = 0; r < kMostPeers; ++r) {
         if (r < peers.ranks) packets[r] = LoadPacket(from + r * stride);
@@ -64,7 +65,7 @@ class ShardSum {
       if (missing == 0) break;
       if (looks % kLooks == 0 && Ends(missing, number, Size<T>(), wait)) break;
     }
-    if (wait.told != 0) TakeBack(wait);
+    if (missing == 0 && wait.told != 0) TakeBack(wait);
 #pragma unroll
     for (int r = 0; r < kMostPeers; ++r) {
       if (r >= peers.ranks) continue;
@@ -76,8 +77,16 @@ class ShardSum {
 
   // Of the step's first sum, by the first warp of all.
   template <typename T>
-  __device__ __noinline__ void ExchangeHeadsOfStep() const {
-    ExchangeHeads(step_.peers, places_, Size<T>(), step_.sums);
+  __device__ __noinline__ void ExchangeHeadsOfStep(int number) const {
+    const uint64_t since = Nanoseconds();
+    ExchangeHeads(step_.peers, places_, Size<T>(), step_.sums, [&](int rank) {
+      if (LoadWord(&step_.report->aborted) != 0) return true;
+      if (Nanoseconds() - since < step_.most_nanoseconds) return false;
+      GiveUp(step_, static_cast<uint32_t>(number), static_cast<uint32_t>(rank));
+      return true;
+    });
+    // Those of this shard that wait for each other hear of no other word.
+    if (LoadWord(&step_.peers.report->aborted) != 0) StoreWord(&step_.report->aborted, 1);
     __syncwarp();
   }
 
@@ -105,14 +114,17 @@ class ShardSum {
     TellHead(peers.report->waits, {LoadWord(&turn.step), LoadWord(&turn.order),
                                    places_.number - LoadWord(&turn.earlier), size});
     __threadfence_system();
+    missing &= ~(1u << peers.rank);
     for (int r = 0; r < peers.ranks; ++r) {
-      if ((missing >> r & 1) != 0 && r != peers.rank) StoreWord(&peers.report->late[r], 1);
+      if ((missing >> r & 1) != 0) StoreWord(&peers.report->late[r], 1);
     }
     wait.told |= missing;
     const uint64_t now = Nanoseconds();
     if (wait.since == 0) wait.since = now;
     if (now - wait.since < step_.most_nanoseconds) return false;
-    GiveUp(step_, static_cast<uint32_t>(number), __ffs(static_cast<int>(missing)) - 1);
+    // The first shard that is missing; kNone where it is this one.
+    GiveUp(step_, static_cast<uint32_t>(number),
+           static_cast<uint32_t>(__ffs(static_cast<int>(missing)) - 1));
     return true;
   }
   __device__ __noinline__ void TakeBack(const Wait& wait) const {
