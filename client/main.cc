@@ -15,6 +15,7 @@
 #include "client/bench.h"
 #include "client/generate.h"
 #include "client/load/bench_serve.h"
+#include "client/memory.h"
 #include "client/plan.h"
 #include "client/status.h"
 #include "client/topo.h"
@@ -63,6 +64,11 @@ int Main(int argc, char** argv) {
       "Plan a job without a coordinator: on this host, or for machines that need not be there");
   DeclarePlan(*plan, plan_flags);
 
+  MemoryFlags memory_flags;
+  CLI::App* memory = app.add_subcommand(
+      "memory", "Show what a model needs of each rank, layout by layout, without any machine");
+  DeclareMemory(*memory, memory_flags);
+
   TopoFlags topo_flags;
   CLI::App* topo = app.add_subcommand(
       "topo", "Show machines: how GPUs and NICs are connected, and what they do in a second");
@@ -93,8 +99,8 @@ int Main(int argc, char** argv) {
       throw CLI::ValidationError(absl::StrCat("flags of `bench serve` stand behind `serve`, not: ",
                                               absl::StrJoin(bench->remaining(), " ")));
     }
-    if (named->count() > 0 &&
-        (plan->parsed() || topo->parsed() || (bench->parsed() && !serve->parsed()))) {
+    if (named->count() > 0 && (plan->parsed() || memory->parsed() || topo->parsed() ||
+                               (bench->parsed() && !serve->parsed()))) {
       throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
     }
   });
@@ -104,6 +110,7 @@ int Main(int argc, char** argv) {
   if (status->parsed()) return Status(coordinator, status_flags);
   if (models->parsed()) return Models(coordinator, models_json);
   if (plan->parsed()) return Plan(plan_flags);
+  if (memory->parsed()) return Memory(memory_flags);
   if (topo->parsed()) {
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
       topo_flags.topology.visible_devices = visible;

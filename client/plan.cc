@@ -16,8 +16,8 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
+#include "client/read_model.h"
 #include "model/config/model_config.h"
-#include "model/synthetic/synthetic.h"
 #include "parallel/cost/replica_cost.h"
 #include "parallel/pipeline/gantt.h"
 #include "parallel/pipeline/simulate.h"
@@ -32,17 +32,6 @@ namespace {
 
 constexpr int32_t kDrawnSteps = 4;
 constexpr int kExitDoesNotFit = 3;
-
-absl::StatusOr<plan::ModelFacts> ReadModel(const std::string& model) {
-  plan::ModelFacts facts = {.name = model, .path = model};
-  if (model::IsSyntheticSpec(model)) {
-    SKEIN_ASSIGN_OR_RETURN(const model::SyntheticModel synthetic, model::ParseSyntheticSpec(model));
-    facts.config = synthetic.config;
-  } else {
-    SKEIN_ASSIGN_OR_RETURN(facts.config, model::LoadModelConfig(model));
-  }
-  return facts;
-}
 
 // Names the flag that is at fault.
 absl::StatusOr<plan::Planning> PlanOnHost(const PlanFlags& flags, const plan::ModelFacts& model,

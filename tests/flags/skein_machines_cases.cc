@@ -1,4 +1,5 @@
-// The flags of `skein topo` and of `skein plan --topology`: machines that need not be there.
+// The flags of `skein topo`, `skein plan --topology` and `skein memory`: machines that need not be
+// there.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -47,6 +48,11 @@ constexpr Changed kChanged[] = {
     {"plan", "--ttft-limit", kPreset, "--ttft-limit=1us", "TTFT is "},
     {"plan", "--tpot-limit", kPreset, "--tpot-limit=1us", "TPOT is "},
     {"plan", "--all", kPreset, "--all", "\ncannot be\n- tp=3,"},
+    {"memory", "--context", "synthetic:llama3-8b", "--context=1000", " of 1000 tokens each"},
+    {"memory", "--streams", "synthetic:llama3-8b", "--streams=3", ": 3 streams of "},
+    {"memory", "--device", "synthetic:llama3-8b", "--device=cpu", " on cores: 16 streams"},
+    {"memory", "--kv-dtype", "synthetic:llama3-8b", "--kv-dtype=int8", "keys and values in int8"},
+    {"memory", "--most-ranks", "synthetic:llama3-8b", "--most-ranks=16", "\ntp=16,pp=1 "},
 };
 
 void Changes(const Changed& c) {
@@ -100,6 +106,29 @@ void PlanPrintsJson() {
   EXPECT_GT(json::parse(outcome.out)["layouts"].size(), 2u);
 }
 
+// Every number of the table, and of the stage that it is of.
+void MemoryPrintsJson() {
+  const std::string line = "memory synthetic:llama3-8b --context=4096 --streams=8";
+  EXPECT_FALSE(json::accept(Run(kSkein, line).out));
+  const Outcome outcome = Run(kSkein, line + " --json");
+  ASSERT_TRUE(json::accept(outcome.out)) << outcome.out << outcome.err;
+  const json layouts = json::parse(outcome.out)["layouts"];
+  ASSERT_EQ(layouts.size(), 10u);
+  EXPECT_EQ(layouts[0]["layout"], "tp=1,pp=1");
+  // Integers of 64 bits are strings in JSON of protobuf: 4 GiB of KV, and half of it of two shards.
+  EXPECT_EQ(layouts[0]["kv_bytes"], "4294967296");
+  EXPECT_EQ(layouts[1]["kv_bytes"], "2147483648");
+}
+
+void MemoryDeterministic() {
+  // Sums of more than two shards go by way of the hosts' memory, not over NCCL.
+  const std::string line = "memory synthetic:llama3-8b --context=4096 --streams=8 --json";
+  const auto other = [](const std::string& text) {
+    return std::stoll(json::parse(text)["layouts"][3]["other_bytes"].get<std::string>());
+  };
+  EXPECT_LT(other(Run(kSkein, line + " --deterministic").out), other(Run(kSkein, line).out));
+}
+
 // Two GPUs of which a file of NCCL tells no NVLinks.
 std::string FileWithoutNvlinks() {
   const std::string path = NewPath("nccl");
@@ -143,6 +172,9 @@ FlagCases MachinesCases() {
       {{"topo", "--nvlinks"}, TopoNvlinks},
       {{"topo", "--like"}, TopoLike},
       {{"plan", "--json"}, PlanPrintsJson},
+      HelpCase(kSkein, "memory"),
+      {{"memory", "--json"}, MemoryPrintsJson},
+      {{"memory", "--deterministic"}, MemoryDeterministic},
       {{"plan", "--nvlinks"}, [] { PlanNvlinksAndLike("--like=dgx-h200"); }},
       {{"plan", "--like"}, [] { PlanNvlinksAndLike("--nvlinks=3"); }},
   };
