@@ -164,22 +164,6 @@ TEST_F(PersistentStepTest, SumsTimesGainsDoNotOverflow) {
   }
 }
 
-// Small sums beside one large gain, by which all are divided: as near as BF16 comes.
-TEST_F(PersistentStepTest, SmallSumsOutliveLargeGains) {
-  const LayerShape shape = {.kv_dtype = KvDType::kF16,
-                            .dtype = DType::kF16,
-                            .embedded = 0.01f,
-                            .last_gain = 1000,
-                            .tied = false};
-  Make(shape);
-  Sequences sequences(shape, 9);
-  for (const int32_t rows : {1, 16}) {
-    Batch batch;
-    sequences.Add(batch, 2, rows);
-    RunAndCompare(batch);
-  }
-}
-
 // Such a step leaves out the last product, and what is counted of its tiles.
 TEST_F(PersistentStepTest, StepsWithoutOutputsGoBetweenOthers) {
   const LayerShape shape = {
