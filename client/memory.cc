@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/flags/flags.h"
+#include "base/flags/parse_device_kind.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
@@ -26,13 +27,6 @@ using plan::RankMemory;
 // "tp=2,pp=2": of one replica, all of which are alike.
 std::string LayoutName(const plan::Layout& layout) {
   return absl::StrCat("tp=", layout.tp_size, ",pp=", layout.pp_size);
-}
-
-absl::StatusOr<DeviceKind> ParseDevice(const std::string& text) {
-  for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
-    if (text == DeviceKindName(kind)) return kind;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("must be cpu or cuda, not '", text, "'"));
 }
 
 int64_t OtherBytes(const RankMemory& rank) {
@@ -120,9 +114,9 @@ void DeclareMemory(CLI::App& command, MemoryFlags& flags) {
       .add_option("--streams", flags.task.streams,
                   "Sequences that a replica runs at once, each with a full context; 0: as many as "
                   "coordinators take, 256 on GPUs and 16 on cores")
-      ->check(InRange(0, 4096))
+      ->check(InRange(0, plan::kMaxNumSeqs))
       ->capture_default_str();
-  AddParsed(command, "--device", flags.task.device, ParseDevice, "What computes: cpu or cuda")
+  AddParsed(command, "--device", flags.task.device, ParseDeviceKind, "What computes: cpu or cuda")
       ->default_str("cuda");
   AddParsed(command, "--kv-dtype", flags.task.kv_dtype, plan::ParseKvDType,
             "How keys and values are kept, as a coordinator's --kv-dtype has it")
@@ -131,7 +125,7 @@ void DeclareMemory(CLI::App& command, MemoryFlags& flags) {
                    "As of a coordinator that is given this flag");
   command
       .add_option("--most-ranks", flags.task.most_ranks, "Of a replica: layouts of 1, 2, 4, ...")
-      ->check(InRange(1, 1024))
+      ->check(InRange(1, plan::kMaxWays))
       ->capture_default_str();
   command.add_flag("--json", flags.json, "Print JSON");
 }

@@ -40,13 +40,6 @@ std::string NameUsers(const absl::StatusOr<topology::GpuState>& state) {
   return topology::FormatGpuUsers(*state);
 }
 
-absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text) {
-  for (const DeviceKind kind : kDeviceKinds) {
-    if (text == DeviceKindName(kind)) return kind;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("must be cpu or cuda, not '", text, "'"));
-}
-
 absl::StatusOr<kernels::DecodeForm> ParseDecodeForm(const std::string& text) {
   using enum kernels::DecodeForm;
   for (const kernels::DecodeForm form : {kAuto, kGraph, kPersistent}) {

@@ -16,9 +16,6 @@
 
 namespace skein::worker {
 
-// "cpu" or "cuda".
-absl::StatusOr<DeviceKind> ParseDeviceKind(const std::string& text);
-
 // "auto", "graph" or "persistent".
 absl::StatusOr<kernels::DecodeForm> ParseDecodeForm(const std::string& text);
 std::string_view DecodeFormName(kernels::DecodeForm form);

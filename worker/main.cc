@@ -13,6 +13,7 @@
 #include "base/cache_folder.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
+#include "base/flags/parse_device_kind.h"
 #include "base/log/log.h"
 #include "base/processes.h"
 #include "base/version.h"
@@ -98,7 +99,7 @@ int main(int argc, char** argv) {
   app.add_option("--model-root", options.model_root,
                  "folder in which this node's copy of the model lies under the last name of the "
                  "coordinator's path: /local for /local/bard (default: the coordinator's path)");
-  skein::AddParsed(app, "--device", options.device, skein::worker::ParseDeviceKind,
+  skein::AddParsed(app, "--device", options.device, skein::ParseDeviceKind,
                    "cpu or cuda: what ranks compute on; with cuda each rank of a host has one of "
                    "its GPUs")
       ->default_str("cuda where it can be used and sees a GPU, else cpu");

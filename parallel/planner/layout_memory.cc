@@ -9,20 +9,10 @@
 #include "kernels/ops/sizes.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/defaults.h"
+#include "parallel/planner/kv_bytes.h"
 
 namespace skein::plan {
 namespace {
-
-KvDType KvAsComputed(DType activations) {
-  switch (activations) {
-    case DType::kBF16:
-      return KvDType::kBF16;
-    case DType::kF16:
-      return KvDType::kF16;
-    default:
-      return KvDType::kF32;
-  }
-}
 
 // The first of a stage's shards, which none is larger than, of the stage that needs the most.
 absl::StatusOr<LayoutMemory> Fullest(const model::ModelConfig& model, const Layout& layout,

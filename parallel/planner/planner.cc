@@ -15,6 +15,7 @@
 #include "parallel/plan/shard.h"
 #include "parallel/planner/candidate.h"
 #include "parallel/planner/defaults.h"
+#include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/predict_plan.h"
 
 namespace skein::plan {
@@ -347,7 +348,7 @@ absl::Status ChooseDTypes(const Constraints& constraints, Job& job) {
     job.kv_dtype = constraints.kv_dtype.value_or(KvDType::kF32);
     return absl::OkStatus();
   }
-  const KvDType own = activations == DType::kF16 ? KvDType::kF16 : KvDType::kBF16;
+  const KvDType own = KvAsComputed(activations);
   job.kv_dtype = constraints.kv_dtype.value_or(own);
   const std::string computed = absl::StrCat(", which GPUs compute this model in: its weights are ",
                                             std::string(DTypeName(job.model.dtype)));

@@ -14,6 +14,7 @@
 #include "parallel/cost/device_cost.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/defaults.h"
+#include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/placement.h"
 #include "parallel/planner/replica_search.h"
 
@@ -276,10 +277,7 @@ absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
   replica.max_num_seqs = task.max_num_seqs > 0 ? task.max_num_seqs : defaults.max_num_seqs;
   replica.max_micro_batch_rows = std::max(defaults.micro_batch_rows, replica.max_num_seqs);
   replica.activations = kernels::ActivationDType(replica.device, model.dtype);
-  const KvDType own = !gpus                                ? KvDType::kF32
-                      : replica.activations == DType::kF16 ? KvDType::kF16
-                                                           : KvDType::kBF16;
-  replica.kv_dtype = task.kv_dtype.value_or(own);
+  replica.kv_dtype = task.kv_dtype.value_or(KvAsComputed(replica.activations));
   replica.deterministic = task.deterministic;
   return Search(topology, model, task, replica).Run();
 }

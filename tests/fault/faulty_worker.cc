@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/flags/flags.h"
+#include "base/flags/parse_device_kind.h"
 #include "base/log/log.h"
 #include "kernels/ops/backend.h"
 #include "kernels/testing/late_backend.h"
@@ -138,7 +139,7 @@ int Main(int argc, char** argv) {
   absl::Duration slow;
   AddAddress(app, "--coordinator", options.coordinator, "where the coordinator listens");
   AddDuration(app, "--orphan-timeout", options.orphan_timeout, "as of the worker");
-  AddParsed(app, "--device", options.device, worker::ParseDeviceKind, "as of the worker");
+  AddParsed(app, "--device", options.device, ParseDeviceKind, "as of the worker");
   app.add_flag("--oversubscribe-devices", options.oversubscribe_devices, "as of the worker");
   AddParsed(app, "--layout", options.layout, plan::ParseLayoutRequest, "as of the worker");
   AddDuration(app, "--step-timeout", options.step_timeout, "as of the worker",

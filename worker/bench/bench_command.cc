@@ -12,6 +12,7 @@
 #include "base/bench/report.h"
 #include "base/device_kind.h"
 #include "base/flags/flags.h"
+#include "base/flags/parse_device_kind.h"
 #include "parallel/plan/plan.h"
 #include "worker/bench/comm_bench.h"
 #include "worker/bench/kernel_bench.h"

@@ -1,6 +1,7 @@
 #include "worker/bench/bench_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -14,21 +15,10 @@
 #include "model/format/open.h"
 #include "model/synthetic/synthetic.h"
 #include "parallel/plan/shard.h"
+#include "parallel/planner/kv_bytes.h"
 
 namespace skein::worker {
 namespace {
-
-// Of a head's key or value.
-int64_t VectorBytes(const kernels::KvSpec& kv) {
-  switch (kv.dtype) {
-    case kernels::KvDType::kF32:
-      return 4 * kv.head_dim;
-    case kernels::KvDType::kInt8:
-      return kv.head_dim + 4;  // and its scale
-    default:
-      return 2 * kv.head_dim;
-  }
-}
 
 StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard) {
   StepCost cost;
@@ -47,20 +37,9 @@ StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard) {
     cost.weight_bytes += shard.weights->bytes(matmul->weight);
   }
   const kernels::KvSpec& kv = program.kv;
-  cost.kv_bytes = kv.layers * 2 * kv.kv_heads * VectorBytes(kv);
+  const auto values = static_cast<double>(kv.layers * 2 * kv.kv_heads * kv.head_dim);
+  cost.kv_bytes = std::llround(values * plan::KvBytesPerValue(kv.dtype, kv.head_dim));
   return cost;
-}
-
-// Keys and values as they are computed.
-kernels::KvDType KvOf(DType activations) {
-  switch (activations) {
-    case DType::kBF16:
-      return kernels::KvDType::kBF16;
-    case DType::kF16:
-      return kernels::KvDType::kF16;
-    default:
-      return kernels::KvDType::kF32;
-  }
 }
 
 }  // namespace
@@ -105,17 +84,18 @@ absl::Status BenchModel::Load() {
   const DType activations = kernels::ActivationDType(kind, config_.dtype);
   const plan::Layout& layout = ranks_.layout();
   SKEIN_ASSIGN_OR_RETURN(
-      program_, plan::BuildRankProgram(config_, tensors_.get(),
-                                       {.tp_size = layout.tp_size,
-                                        .tp_rank = ranks_.self().tp_rank,
-                                        .layers = plan::BalancedStageLayers(config_, layout.pp_size,
-                                                                            ranks_.self().pp_rank),
-                                        .page_size = page_size,
-                                        .pages = pages_per_sequence_ * options_.sequences,
-                                        .kv_dtype = options_.kv_dtype.value_or(KvOf(activations)),
-                                        .hop_dtype = activations,
-                                        .activations = activations,
-                                        .deterministic = options_.deterministic}));
+      program_,
+      plan::BuildRankProgram(
+          config_, tensors_.get(),
+          {.tp_size = layout.tp_size,
+           .tp_rank = ranks_.self().tp_rank,
+           .layers = plan::BalancedStageLayers(config_, layout.pp_size, ranks_.self().pp_rank),
+           .page_size = page_size,
+           .pages = pages_per_sequence_ * options_.sequences,
+           .kv_dtype = options_.kv_dtype.value_or(plan::KvAsComputed(activations)),
+           .hop_dtype = activations,
+           .activations = activations,
+           .deterministic = options_.deterministic}));
   ShardLoadOptions load{.threads = device_.threads};
   load.progress = [&](int64_t done, int64_t total) {
     ShowProgress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));

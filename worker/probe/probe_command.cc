@@ -12,6 +12,7 @@
 #include "base/device_kind.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
+#include "base/flags/parse_device_kind.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
