@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/call_once.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -301,7 +301,8 @@ class Rank {
     const bool told = !step.has_value() || absl::StrContains(why.message(), "step ");
     absl::Status status =
         Annotate(told ? why : Annotate(why, absl::StrCat("step ", *step)), Name());
-    if (!reported_.exchange(true)) attachment_->SendFailure(status);
+    // Whoever comes second waits: the process may end when this returns.
+    absl::call_once(reported_, [&] { attachment_->SendFailure(status); });
     return status;
   }
 
@@ -391,7 +392,7 @@ class Rank {
   comm::OperationTracker tracker_;
   ThreadBeats beats_;
   std::unique_ptr<Serving> serving_;
-  std::atomic<bool> reported_ = false;
+  absl::once_flag reported_;
   std::unique_ptr<Attachment> attachment_;  // uses inbox, tracker and beats
 };
 

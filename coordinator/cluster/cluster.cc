@@ -343,11 +343,14 @@ void Cluster::Lose(Job& job, Rank& culprit, const std::string& why) {
   const std::string reason = absl::StrCat(RankName(culprit.hello), " is lost: ", why);
   culprit.state = Rank::State::kLost;
   EndJob(job, Job::State::kLost, reason);
-  if (culprit.link != nullptr) {
-    std::exchange(culprit.link, nullptr)->Close(absl::AbortedError(reason));
-  }
   for (auto& [number, rank] : job.ranks) {
-    if (rank.link != nullptr) rank.link->SendShutdown(reason, /*exit_code=*/1);
+    if (rank.link == nullptr) continue;
+    // A rank that said why it ends waits for this.
+    if (&rank == &culprit || !rank.failure.empty()) {
+      std::exchange(rank.link, nullptr)->Close(absl::AbortedError(reason));
+    } else {
+      rank.link->SendShutdown(reason, /*exit_code=*/1);
+    }
   }
 }
 

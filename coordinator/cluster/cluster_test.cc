@@ -150,6 +150,9 @@ TEST_F(ClusterTest, TheFirstRankToFailIsBlamed) {
   cluster_.OnFailure(*ranks[0].id, absl::InternalError("rank 2 of the replica has failed"));
   Pass(1, {});
   EXPECT_THAT(ranks[1].link->shutdowns, ElementsAre(HasSubstr("its GPU has failed")));
+  // They wait for the verdict, and end when their streams do.
+  EXPECT_THAT(ranks[0].link->closed, SizeIs(1));
+  EXPECT_THAT(ranks[2].link->closed, SizeIs(1));
 }
 
 TEST_F(ClusterTest, ADeadRankIsBlamedBeforeOnesThatFailForItsSake) {

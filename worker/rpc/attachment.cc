@@ -28,7 +28,7 @@ constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
 constexpr absl::Duration kConnectTime = absl::Seconds(1);
 // Messages that the coordinator is not there are so far apart.
 constexpr absl::Duration kWaitMessageInterval = absl::Seconds(5);
-// Last words have so long to leave.
+// A coordinator has so long to end a stream that this rank ends.
 constexpr absl::Duration kHangUpTime = absl::Seconds(1);
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -165,7 +165,7 @@ Attachment::Attachment(AttachmentOptions options, Inbox* inbox, EndCallback on_e
 }
 
 Attachment::~Attachment() {
-  HangUp([](Stream&) {});
+  HangUp([](Stream& stream) { stream.HalfClose(); });
   for (std::thread* thread : {&reader_, &heartbeat_, &watch_}) thread->join();
 }
 
@@ -216,7 +216,7 @@ void Attachment::SendFailure(const absl::Status& why) {
   HangUp([message](Stream& stream) { stream.Write(message); });
 }
 
-void Attachment::HangUp(std::function<void(Stream&)> last_words) {
+void Attachment::HangUp(const std::function<void(Stream&)>& last_words) {
   std::shared_ptr<Stream> stream;
   {
     MutexLock lock(&mutex_);
@@ -226,12 +226,9 @@ void Attachment::HangUp(std::function<void(Stream&)> last_words) {
   }
   if (stream == nullptr) return;
   // Another thread says goodbye, since a coordinator that does not read would hold this rank.
-  std::thread goodbye([&] {
-    last_words(*stream);
-    stream->HalfClose();
-  });
+  std::thread goodbye([&] { last_words(*stream); });
   {
-    // The coordinator ends the stream when it has heard; then the reader drops it.
+    // The coordinator ends the stream; then the reader drops it.
     MutexLock lock(&mutex_);
     const auto deadline = SteadyTimeIn(kHangUpTime);
     while (stream_ != nullptr && changed_.WaitUntil(&mutex_, deadline)) {
@@ -241,13 +238,14 @@ void Attachment::HangUp(std::function<void(Stream&)> last_words) {
   goodbye.join();
 }
 
-void Attachment::OnEnd(const absl::Status& why, int exit_code) {
+bool Attachment::OnEnd(const absl::Status& why, int exit_code) {
   {
     MutexLock lock(&mutex_);
-    if (std::exchange(ended_, true)) return;
+    if (std::exchange(ended_, true)) return false;
     changed_.NotifyAll();
   }
   on_end_(why, exit_code);
+  return true;
 }
 
 void Attachment::ReadLoop() {
@@ -260,16 +258,20 @@ void Attachment::ReadLoop() {
       if (ended_) return;
       silence = Silence();
     }
-    if (!IsLoss(status)) return OnEnd(status, 1);
+    if (!IsLoss(status)) {
+      OnEnd(status, 1);
+      return;
+    }
     {
       MutexLock lock(&mutex_);
       epoch_ = inbox_->NewEpoch();
     }
     if (silence > options_.orphan_timeout) {
-      return OnEnd(absl::DeadlineExceededError(absl::StrCat(
-                       "no coordinator at ", options_.coordinator, " for ",
-                       absl::FormatDuration(options_.orphan_timeout), " (--orphan-timeout)")),
-                   1);
+      OnEnd(absl::DeadlineExceededError(
+                absl::StrCat("no coordinator at ", options_.coordinator, " for ",
+                             absl::FormatDuration(options_.orphan_timeout), " (--orphan-timeout)")),
+            1);
+      return;
     }
     if (options_.announces && absl::Now() >= next_message) {
       spdlog::info("waiting for a coordinator at {} ({}); start one with: coordinator --model=...",
@@ -306,7 +308,11 @@ absl::Status Attachment::RunStream() {
         OnUpdates(convert::FromProto(message.updates(), absl::Now()));
         break;
       case pb::CoordinatorMessage::kShutdown:
-        OnEnd(absl::CancelledError(message.shutdown().reason()), message.shutdown().exit_code());
+        // A rank that ends by itself waits for no other verdict.
+        if (!OnEnd(absl::CancelledError(message.shutdown().reason()),
+                   message.shutdown().exit_code())) {
+          stream->HalfClose();
+        }
         break;
       case pb::CoordinatorMessage::kHeartbeat:
         stream->OnMessagesTaken(message.heartbeat().messages_taken());

@@ -67,7 +67,8 @@ class Attachment {
   // Reports a step of a leader. A report is dropped while there is no coordinator, and when its
   // requests are an earlier one's.
   void SendStep(const StepReport& report);
-  // Says the last words of a rank that ends; waits up to a second for them to leave.
+  // Says the last words of a rank that ends; waits up to a second until the coordinator has lost
+  // the job. The launcher ends the others with this process, and they would seem to be the cause.
   void SendFailure(const absl::Status& why);
 
  private:
@@ -80,10 +81,11 @@ class Attachment {
   absl::Status RunStream();
   absl::Status OnPlan(plan::Plan plan);
   void OnUpdates(serving::RequestUpdates updates);
-  void OnEnd(const absl::Status& why, int exit_code);
-  // Ends the conversation: says the last words, waits a little for the coordinator to agree, then
-  // cuts it off.
-  void HangUp(std::function<void(Stream&)> last_words);
+  // False when the rank was to end already.
+  bool OnEnd(const absl::Status& why, int exit_code);
+  // Ends the conversation: says the last words, waits a little for the coordinator to end the
+  // stream, then cuts it off.
+  void HangUp(const std::function<void(Stream&)>& last_words);
   absl::Duration Silence() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sleeps until the next heartbeat is due; true as soon as the rank is to end.
   bool EndsWithinABeat() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

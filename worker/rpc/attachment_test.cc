@@ -3,10 +3,12 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -72,6 +74,24 @@ class FakeCoordinators final : public pb::Cluster::Service {
   bool AwaitReady() {
     return Await([&] { return ready_; });
   }
+  // Waits until the present one has heard why the rank ends.
+  bool AwaitFailure() {
+    return Await([&] { return failed_; });
+  }
+  // Waits until the rank has said that it says no more.
+  bool AwaitHalfClose() {
+    return Await([&] { return half_closed_; });
+  }
+  bool attached() {
+    MutexLock lock(&mutex_);
+    return rpc_ != nullptr;
+  }
+  void SendShutdown() {
+    pb::CoordinatorMessage message;
+    message.mutable_shutdown()->set_exit_code(1);
+    MutexLock lock(&mutex_);
+    rpc_->Write(message);
+  }
   void SendPlan(const plan::Plan& plan) {
     pb::CoordinatorMessage message;
     *message.mutable_plan() = convert::ToProto(plan);
@@ -102,12 +122,14 @@ class FakeCoordinators final : public pb::Cluster::Service {
         taken_ = message.heartbeat().messages_taken();
       }
       if (message.has_ready()) ready_ = true;
+      if (message.has_failure()) failed_ = true;
       for (const pb::AnswerOutput& answer : message.step().answers()) {
         steps_.push_back(answer.request_id());
       }
     }
     // Whoever uses the context holds the mutex.
     MutexLock lock(&mutex_);
+    half_closed_ = !context->IsCancelled();
     if (context_ == context) {
       context_ = nullptr;
       rpc_ = nullptr;
@@ -136,6 +158,8 @@ class FakeCoordinators final : public pb::Cluster::Service {
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<uint64_t> taken_ ABSL_GUARDED_BY(mutex_);
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
+  bool failed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint64_t> steps_ ABSL_GUARDED_BY(mutex_);
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
@@ -251,6 +275,34 @@ class End {
   absl::Status why_ ABSL_GUARDED_BY(mutex_);
   int code_ ABSL_GUARDED_BY(mutex_) = -1;
 };
+
+// The launcher ends the other ranks with the process of one that failed. The coordinator, which
+// then hears that they are gone, has to lose the job before that.
+TEST(AttachmentTest, ARankThatFailsStaysUntilTheCoordinatorHasLostItsJob) {
+  for (const bool shutdown : {false, true}) {
+    SCOPED_TRACE(shutdown);
+    FakeCoordinators coordinators;
+    Inbox inbox;
+    Attachment attachment(OptionsOfOneRank(coordinators), &inbox, [](const absl::Status&, int) {});
+    ASSERT_TRUE(coordinators.AwaitHeartbeatOf(1));
+    std::atomic<bool> over = false;
+    std::thread failing([&] {
+      attachment.SendFailure(absl::InternalError("its GPU has failed"));
+      over = true;
+    });
+    EXPECT_TRUE(coordinators.AwaitFailure());
+    absl::SleepFor(absl::Milliseconds(300));
+    EXPECT_FALSE(over);
+    EXPECT_TRUE(coordinators.attached());
+    if (shutdown) {  // another rank was blamed meanwhile
+      coordinators.SendShutdown();
+      EXPECT_TRUE(coordinators.AwaitHalfClose());
+    } else {
+      coordinators.BreakConnection();
+    }
+    failing.join();
+  }
+}
 
 // The plan comes at the first attach, and at a later one.
 TEST(AttachmentTest, APlanForAnotherDeviceIsRefused) {
