@@ -2,24 +2,30 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "base/dtype.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
+#include "client/gpu_health.h"
 #include "proto/convert/machines_json.h"
 #include "topology/cpus.h"
 #include "topology/draw/dot.h"
 #include "topology/draw/svg.h"
+#include "topology/host/detect.h"
 #include "topology/interconnect.h"
+#include "topology/rates.h"
 #include "topology/topology.h"
 
 namespace skein::client {
@@ -107,16 +113,74 @@ void PrintHost(const Host& host) {
   absl::PrintF("%s: %s\n\n", host.name, absl::StrJoin(has, ", "));
 }
 
+// "measured ±3%", "modelled"
+std::string OriginOf(topology::Origin origin, double spread) {
+  const std::string name(topology::OriginName(origin));
+  if (origin != topology::Origin::kMeasured || spread <= 0) return name;
+  return absl::StrFormat("%s ±%.2g%%", name, 100 * spread);
+}
+
+std::string ShortTime(absl::Duration time) {
+  return time < absl::Milliseconds(1)
+             ? absl::StrFormat("%.3g us", absl::ToDoubleMicroseconds(time))
+             : absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(time));
+}
+
 std::string RatesName(const topology::DeviceRates& rates) {
   const topology::ReadRate& read = rates.reads.back();
   std::string text = absl::StrCat("reads ", FormatBytesPerSecond(read.alone_bytes_per_s));
-  if (!rates.products.empty()) {
-    const topology::ProductRate& product = rates.products.front();
-    absl::StrAppend(
-        &text, absl::StrFormat(", multiplies %.4g TFLOP/s in %s", product.operations_per_s / 1e12,
-                               std::string(DTypeName(product.dtype))));
+  if (read.together_bytes_per_s > 0 && read.together_bytes_per_s < 0.98 * read.alone_bytes_per_s) {
+    absl::StrAppend(&text, " (", FormatBytesPerSecond(read.together_bytes_per_s),
+                    " beside others)");
   }
-  return absl::StrCat(text, " (", std::string(topology::OriginName(rates.origin)), ")");
+  if (!rates.products.empty()) {
+    const topology::ProductRate& most = *std::max_element(
+        rates.products.begin(), rates.products.end(),
+        [](const auto& a, const auto& b) { return a.operations_per_s < b.operations_per_s; });
+    const bool tera = most.operations_per_s >= 1e12;
+    absl::StrAppend(&text, absl::StrFormat(", multiplies %.4g %sFLOP/s in %s",
+                                           most.operations_per_s / (tera ? 1e12 : 1e9),
+                                           tera ? "T" : "G", std::string(DTypeName(most.dtype))));
+  }
+  if (rates.step > absl::ZeroDuration()) {
+    absl::StrAppend(&text, ", needs ", ShortTime(rates.step), " a step and ",
+                    ShortTime(rates.layer), " a layer beside that");
+  }
+  return absl::StrCat(text, " (", OriginOf(rates.origin, rates.spread), ")");
+}
+
+// Times by size, a line for each exchange and group.
+void PrintExchanges(const Host& host) {
+  if (host.exchanges.empty()) return;
+  absl::PrintF("\nexchanges of ranks (measured)\n");
+  for (const topology::ExchangeCurve& curve : host.exchanges) {
+    std::vector<std::string> times;
+    for (const topology::ExchangeTime& time : curve.times) {
+      times.push_back(absl::StrCat(FormatBytes(time.bytes), " ", ShortTime(time.time)));
+    }
+    absl::PrintF("  %-12s  %d %s: %s (±%.2g%%)\n",
+                 std::string(topology::ExchangeName(curve.exchange)), curve.ranks,
+                 curve.across ? "hosts" : "ranks", absl::StrJoin(times, ", "), 100 * curve.spread);
+  }
+}
+
+// Of this host, as it is found.
+void PrintHealth(const std::optional<std::string>& visible_devices) {
+  const absl::StatusOr<topology::DetectedHost> detected =
+      topology::DetectHostAndHealth({.visible_devices = visible_devices});
+  if (!detected.ok()) return;  // who was just found and is gone
+  for (size_t i = 0; i < detected->health.size(); ++i) {
+    if (i == 0) absl::PrintF("\n");
+    for (const std::string& line :
+         DescribeHealth(detected->host.interconnect.gpus[i], detected->health[i])) {
+      absl::PrintF("%s\n", line);
+    }
+  }
+}
+
+std::string NameOf(topology::Path path) {
+  if (path == topology::Path::kSelf) return "between two cores";
+  return path == topology::Path::kNvlink ? "an NVLink" : std::string(PathName(path));
 }
 
 void PrintRates(const Host& host) {
@@ -130,10 +194,8 @@ void PrintRates(const Host& host) {
   }
   for (const auto& [path, link] : host.links) {
     if (link.bytes_per_s == 0) continue;
-    absl::PrintF("%s: %s each way, %s (%s)\n",
-                 path == topology::Path::kNvlink ? "an NVLink" : std::string(PathName(path)),
-                 FormatBytesPerSecond(link.bytes_per_s), absl::FormatDuration(link.latency),
-                 std::string(topology::OriginName(link.origin)));
+    absl::PrintF("%s: %s each way, %s (%s)\n", NameOf(path), FormatBytesPerSecond(link.bytes_per_s),
+                 ShortTime(link.latency), std::string(topology::OriginName(link.origin)));
   }
 }
 
@@ -151,12 +213,13 @@ void Print(const topology::Topology& topology) {
     PrintHost(host);
     if (!host.interconnect.gpus.empty()) PrintInterconnect(host.interconnect);
     PrintRates(host);
+    PrintExchanges(host);
     i = end;
   }
   const topology::LinkRate& link = topology.fabric.link;
   if (link.bytes_per_s > 0) {
     absl::PrintF("\nbetween hosts: %s, %s from NIC to NIC, %s (%s)\n", topology.fabric.name,
-                 FormatBytesPerSecond(link.bytes_per_s), absl::FormatDuration(link.latency),
+                 FormatBytesPerSecond(link.bytes_per_s), ShortTime(link.latency),
                  std::string(topology::OriginName(link.origin)));
   }
 }
@@ -181,6 +244,11 @@ void DeclareTopo(CLI::App& command, TopoFlags& flags) {
                                PresetNames(), ". Default: this host, as it is found"))
       ->check(NotEmpty());
   DeclareTopologyFlags(command, flags.topology);
+  DeclareProbeFlags(command, flags.probe);
+  // They are of machines that cannot be measured from here.
+  for (const char* name : {"machines", "--nodes", "--fabric", "--nvlinks", "--like"}) {
+    command.get_option("--probe")->excludes(command.get_option(name));
+  }
   command.add_option("--svg", flags.svg_file, "Draw them into this SVG file, too")
       ->check(NotEmpty());
   command.add_option("--dot", flags.dot_file, "Write them for Graphviz into this file, too")
@@ -189,7 +257,9 @@ void DeclareTopo(CLI::App& command, TopoFlags& flags) {
 }
 
 int Topo(const TopoFlags& flags) {
-  const absl::StatusOr<topology::Topology> read = ReadTopology(flags.topology);
+  const std::optional<std::string>& visible = flags.topology.visible_devices;
+  const absl::StatusOr<topology::Topology> read =
+      flags.probe.probe ? ProbeHost(flags.probe, visible) : ReadTopology(flags.topology);
   if (!read.ok()) {
     absl::FPrintF(stderr, "skein: %s\n", std::string(read.status().message()));
     return kExitError;
@@ -202,6 +272,7 @@ int Topo(const TopoFlags& flags) {
     absl::PrintF("%s\n", convert::TopologyToJson(*read));
   } else {
     Print(*read);
+    if (flags.topology.source.empty()) PrintHealth(visible);
   }
   return kExitOk;
 }

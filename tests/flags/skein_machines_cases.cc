@@ -1,5 +1,7 @@
 // The flags of `skein topo`, `skein plan --topology` and `skein memory`: machines that need not be
 // there.
+#include <sys/stat.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -88,6 +90,43 @@ void TopoDot() {
   EXPECT_THAT(ReadFileOrEmpty(path), AllOf(StartsWith("graph "), HasSubstr("GPU3")));
 }
 
+// A worker that measures nothing, and tells of a host that is called by the number of its ranks.
+std::string FakeWorker() {
+  const std::string path = NewPath("worker");
+  std::ofstream(path) << "#!/bin/sh\n"
+                         "[ $OMPI_COMM_WORLD_RANK != 0 ] ||\n"
+                         "  echo \"{\\\"hosts\\\": [{\\\"name\\\": "
+                         "\\\"host$OMPI_COMM_WORLD_SIZE\\\", \\\"cores\\\": 4}]}\"\n";
+  chmod(path.c_str(), 0755);
+  return path;
+}
+
+Outcome Probed(const std::string& flags) {
+  const std::string folder = NewPath("m");
+  mkdir(folder.c_str(), 0755);
+  return Run("sh", absl::StrCat("-c '. scripts/env.sh; exec \"$@\"' - ", kSkein, " topo ", flags),
+             {{"TMPDIR", folder}, {"HOME", folder}});
+}
+
+void TopoProbe() {
+  EXPECT_THAT(Probed(absl::StrCat("--probe --np=1 --worker=", FakeWorker())).out,
+              StartsWith("host1: 4 cores"));
+  for (const char* other : {"pcie-4", "--nodes=2", "--fabric=ib-ndr", "--like=pcie-4"}) {
+    EXPECT_EQ(Probed(absl::StrCat("--probe ", other)).exit_code, 2) << other;
+  }
+}
+
+void TopoNp() {
+  EXPECT_THAT(Probed(absl::StrCat("--probe --np=3 --worker=", FakeWorker())).out,
+              StartsWith("host3: 4 cores"));
+  EXPECT_EQ(Probed("--np=1").exit_code, 2);
+}
+
+void TopoWorker() {
+  EXPECT_THAT(Probed("--probe --worker=/nowhere/worker").err, HasSubstr("/nowhere/worker"));
+  EXPECT_EQ(Probed("--worker=/nowhere/worker").exit_code, 2);
+}
+
 // With the ranks where the table puts them.
 void PlanSvg() {
   const std::string path = NewPath("plan");
@@ -168,6 +207,9 @@ FlagCases MachinesCases() {
       {{"topo", "--json"}, TopoPrintsJson},
       {{"topo", "--svg"}, TopoSvg},
       {{"topo", "--dot"}, TopoDot},
+      {{"topo", "--probe"}, TopoProbe},
+      {{"topo", "--np"}, TopoNp},
+      {{"topo", "--worker"}, TopoWorker},
       {{"plan", "--svg"}, PlanSvg},
       {{"topo", "--nvlinks"}, TopoNvlinks},
       {{"topo", "--like"}, TopoLike},

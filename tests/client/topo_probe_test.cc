@@ -1,0 +1,63 @@
+// `skein topo --probe`, with the worker and the mpirun that it starts.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/skein_program.h"
+
+namespace skein::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// As after `. scripts/env.sh`; mpirun has a folder of its own.
+constexpr char kSkein[] =
+    "sh -c '. scripts/env.sh; export TMPDIR=$(mktemp -d /tmp/m.XXXXXX) HOME=/tmp; "
+    "\"$@\"; status=$?; rm -r $TMPDIR; exit $status' - client/skein";
+
+TEST(TopoProbeTest, WhatIsMeasuredIsShownWithItsSpread) {
+  const Outcome shown = Skein("topo --probe", kSkein);
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.err, AllOf(HasSubstr("measuring "), HasSubstr("measured in ")));
+  EXPECT_THAT(
+      shown.out,
+      AllOf(HasSubstr("\nbetween two cores: "),
+            ContainsRegex("A core reads [0-9.]+ [GM]B/s.*, multiplies .* a step and .* a layer "
+                          "beside that \\(measured ±[0-9.e-]+%\\)\n"),
+            HasSubstr("\nexchanges of ranks (measured)\n"),
+            ContainsRegex("  all_reduce    2 ranks: 1.0 KiB [0-9.]+ us, .*4.0 MiB [0-9.]+ [um]s "
+                          "\\(±[0-9.e-]+%\\)\n")));
+}
+
+TEST(TopoProbeTest, PlansAreMadeOfTheJson) {
+  const std::string file = absl::StrCat(::testing::TempDir(), "/measured.json");
+  const Outcome alone = Skein(absl::StrCat("topo --probe --np 1 --json >", file), kSkein);
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  const Outcome plan = Skein(absl::StrCat("plan --model synthetic:llama3-1b --topology ", file));
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("\nRates are measured\n"));
+}
+
+TEST(TopoProbeTest, WhatCannotBeMeasuredSaysWhy) {
+  const Outcome failed = Skein("topo --probe --np 1 --worker=/bin/false", kSkein);
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_EQ(failed.out, "");
+  EXPECT_THAT(failed.err, AllOf(HasSubstr("this host was not measured: mpirun has ended with "
+                                          "status 1, see above"),
+                                EndsWith(" is tested with\n")));
+  const Outcome silent = Skein("topo --probe --np 1 --worker=/bin/true", kSkein);
+  EXPECT_EQ(silent.exit_code, 1);
+  EXPECT_THAT(silent.err, Not(HasSubstr("was not measured")));
+  const Outcome bare =
+      Skein("topo --probe --worker=/bin/true", "/usr/bin/env PATH=/nowhere client/skein");
+  EXPECT_EQ(bare.exit_code, 1);
+  EXPECT_THAT(bare.err, HasSubstr("cannot run mpirun: No such file or directory"));
+}
+
+}  // namespace
+}  // namespace skein::client
