@@ -143,8 +143,10 @@ std::string RatesName(const topology::DeviceRates& rates) {
                                            tera ? "T" : "G", std::string(DTypeName(most.dtype))));
   }
   if (rates.step > absl::ZeroDuration()) {
-    absl::StrAppend(&text, ", needs ", ShortTime(rates.step), " a step and ",
-                    ShortTime(rates.layer), " a layer beside that");
+    absl::StrAppend(&text, ",\n  and a step costs ", ShortTime(rates.step));
+  }
+  if (rates.layer > absl::ZeroDuration()) {
+    absl::StrAppend(&text, ", each of its layers ", ShortTime(rates.layer));
   }
   return absl::StrCat(text, " (", OriginOf(rates.origin, rates.spread), ")");
 }
@@ -183,14 +185,28 @@ std::string NameOf(topology::Path path) {
   return path == topology::Path::kNvlink ? "an NVLink" : std::string(PathName(path));
 }
 
-void PrintRates(const Host& host) {
-  for (const topology::Gpu& gpu : host.interconnect.gpus) {
-    if (gpu.rates.reads.empty()) continue;
-    absl::PrintF("%s: %s, %s, %s\n", gpu.name, gpu.model, FormatBytes(gpu.memory_bytes),
-                 RatesName(gpu.rates));
+// Alike GPUs are shown once.
+void PrintGpuRates(const std::vector<topology::Gpu>& gpus) {
+  for (size_t i = 0; i < gpus.size();) {
+    const topology::Gpu& gpu = gpus[i];
+    size_t end = i + 1;
+    while (end < gpus.size() && gpus[end].model == gpu.model &&
+           gpus[end].memory_bytes == gpu.memory_bytes && gpus[end].rates == gpu.rates) {
+      ++end;
+    }
+    if (!gpu.rates.reads.empty()) {
+      absl::PrintF("%s%s: %s, %s\n  %s\n", gpu.name,
+                   end > i + 1 ? absl::StrCat(" to ", gpus[end - 1].name) : "", gpu.model,
+                   FormatBytes(gpu.memory_bytes), RatesName(gpu.rates));
+    }
+    i = end;
   }
+}
+
+void PrintRates(const Host& host) {
+  PrintGpuRates(host.interconnect.gpus);
   if (!host.core_rates.reads.empty()) {
-    absl::PrintF("A core %s\n", RatesName(host.core_rates));
+    absl::PrintF("a core %s\n", RatesName(host.core_rates));
   }
   for (const auto& [path, link] : host.links) {
     if (link.bytes_per_s == 0) continue;

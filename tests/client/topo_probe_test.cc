@@ -17,7 +17,7 @@ using ::testing::Not;
 
 // As after `. scripts/env.sh`; mpirun has a folder of its own.
 constexpr char kSkein[] =
-    "sh -c '. scripts/env.sh; export TMPDIR=$(mktemp -d /tmp/m.XXXXXX) HOME=/tmp; "
+    "sh -c '. scripts/env.sh; export TMPDIR=$(mktemp -d /tmp/m.XXXXXX); export HOME=$TMPDIR; "
     "\"$@\"; status=$?; rm -r $TMPDIR; exit $status' - client/skein";
 
 TEST(TopoProbeTest, WhatIsMeasuredIsShownWithItsSpread) {
@@ -27,8 +27,8 @@ TEST(TopoProbeTest, WhatIsMeasuredIsShownWithItsSpread) {
   EXPECT_THAT(
       shown.out,
       AllOf(HasSubstr("\nbetween two cores: "),
-            ContainsRegex("A core reads [0-9.]+ [GM]B/s.*, multiplies .* a step and .* a layer "
-                          "beside that \\(measured ±[0-9.e-]+%\\)\n"),
+            ContainsRegex("a core reads [0-9.]+ [GM]B/s.*, multiplies .*,\n  and a step costs .* "
+                          "us, each of its layers .* us \\(measured ±[0-9.e-]+%\\)\n"),
             HasSubstr("\nexchanges of ranks (measured)\n"),
             ContainsRegex("  all_reduce    2 ranks: 1.0 KiB [0-9.]+ us, .*4.0 MiB [0-9.]+ [um]s "
                           "\\(±[0-9.e-]+%\\)\n")));
