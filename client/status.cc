@@ -60,6 +60,14 @@ void PrintReplica(const cluster::v1::ReplicaStatus& replica) {
       100 * Ratio(static_cast<double>(load.cached_tokens()), load.prompt_tokens()),
       load.prompt_tokens(), load.preemptions_swapped(), load.preemptions_recomputed(),
       1e6 * Ratio(load.host_seconds(), load.steps()));
+  if (!replica.has_decode()) return;
+  const cluster::v1::DecodeComparison& decode = replica.decode();
+  absl::PrintF(
+      "    a decode step: %.3g ms, of %.1f sequences at %.0f tokens; predicted: %.3g ms "
+      "(%+.0f%%)\n",
+      1e3 * decode.measured_seconds(), decode.rows(), decode.context(),
+      1e3 * decode.predicted_seconds(),
+      100 * (decode.measured_seconds() / decode.predicted_seconds() - 1));
 }
 
 void Print(const cluster::v1::ClusterStatus& status) {

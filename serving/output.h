@@ -58,7 +58,12 @@ struct ReplicaLoad {
   int64_t cached_tokens = 0;  // of those, found in the prefix cache
   int64_t preemptions_swapped = 0;
   int64_t preemptions_recomputed = 0;
-  absl::Duration host_time;  // of the scheduling thread's CPU, from results to the next order
+  // Of steps that decode alone, a row a sequence.
+  int64_t decode_steps = 0;
+  int64_t decode_rows = 0;
+  int64_t decode_context = 0;  // tokens before each row, over all rows
+  absl::Duration decode_time;  // from the result of the step before
+  absl::Duration host_time;    // of the scheduling thread's CPU, from results to the next order
 };
 
 // What a replica gave since its last output: about one a step.

@@ -7,8 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/device_kind.h"
 #include "base/units.h"
+#include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/hang.h"
+#include "parallel/planner/predict_plan.h"
 #include "spdlog/spdlog.h"
 #include "topology/machine.h"
 
@@ -30,6 +33,11 @@ void LogPlan(const plan::Plan& plan) {
     spdlog::info("{}", std::string(line));
   }
 }
+
+bool HasGpus(const Job& job) { return job.machine.devices.front().kind == DeviceKind::kCuda; }
+
+// How far steps may be from their prediction: cores are shared with other programs.
+double ToleranceOf(const Job& job) { return HasGpus(job) ? 0.2 : 0.4; }
 
 // Others fail for its sake. Null where none has failed.
 Rank* FirstToFail(Job& job) {
@@ -146,7 +154,8 @@ void Cluster::PlanAndLoad(Job& job) {
   }
   plan::Constraints constraints = options_.constraints;
   if (job.layout != plan::LayoutRequest()) constraints.layout = job.layout;
-  auto planning = options_.planner(topology::MachineFromRanks(reports), model_, constraints);
+  job.machine = topology::MachineFromRanks(reports);
+  auto planning = options_.planner(job.machine, model_, constraints);
   if (!planning.ok()) return Refuse(job, planning.status());
   job.plan = std::move(planning->plans.front());
   job.plan->job_id = job.id;
@@ -211,7 +220,9 @@ void Cluster::Serve(Job& job) {
                                        .free_pages = job.plan->pages,
                                        .total_swap_pages = job.plan->swap_pages,
                                        .free_swap_pages = job.plan->swap_pages};
-    job.replicas.push_back({.id = next_replica_, .load = idle});
+    job.replicas.push_back({.id = next_replica_,
+                            .load = idle,
+                            .decodes = DecodeWatch(DecodesOf(job, i), ToleranceOf(job))});
     listener_->OnReplicaUp({.id = next_replica_,
                             .name = absl::StrCat("replica ", i, " of job ", job.id),
                             .max_num_seqs = job.plan->max_num_seqs,
@@ -220,6 +231,32 @@ void Cluster::Serve(Job& job) {
                             .pages = job.plan->pages,
                             .context_length = job.plan->context_length});
     ++next_replica_;
+  }
+}
+
+// The job's plan is not changed any more.
+DecodeWatch::Predictor Cluster::DecodesOf(const Job& job, int32_t dp_rank) const {
+  return [this, machine = job.machine, topology = topology::TopologyOf(job.machine),
+          plan = *job.plan, dp_rank](double rows, double context) {
+    return plan::PredictDecode(machine, topology, model_.config, plan, dp_rank, rows, context)
+        .value_or(absl::ZeroDuration());
+  };
+}
+
+void Cluster::CompareDecodes(Job& job) {
+  if (job.state != Job::State::kServing) return;
+  for (size_t i = 0; i < job.replicas.size(); ++i) {
+    Replica& replica = job.replicas[i];
+    const std::optional<DecodeWatch::Remark> remark = replica.decodes.Look(replica.load);
+    if (!remark.has_value()) continue;
+    const std::string what =
+        absl::StrCat("replica ", i, " of job ", job.id, ": ", FormatComparison(remark->comparison));
+    if (!remark->warns) {
+      spdlog::info("{}", what);
+      continue;
+    }
+    spdlog::warn("{}, for a minute; {}", what,
+                 LikelyCause(remark->comparison, job.plan->prediction.measured, HasGpus(job)));
   }
 }
 
@@ -312,6 +349,7 @@ void Cluster::Tick() {
       }
     }
     if (job.over() || job.activities.empty()) continue;
+    CompareDecodes(job);
     for (const auto& [number, rank] : job.ranks) {
       job.activities[number].age = now - rank.last_heard;
     }

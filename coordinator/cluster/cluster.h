@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/strong_id.h"
+#include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/job.h"
 #include "coordinator/cluster/links.h"
 #include "parallel/attach/messages.h"
@@ -101,6 +102,10 @@ class Cluster {
   // Returns the rank, and its job in `job`; null when the job is over.
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PlanAndLoad(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a replica whose job is planned.
+  DecodeWatch::Predictor DecodesOf(const Job& job, int32_t dp_rank) const;
+  // Tells what steps take beside what was predicted.
+  void CompareDecodes(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Serve(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Aborted, with the reason, for a leader that is stuck though its heartbeats come.
   absl::Status CheckMoves(const Job& job, Rank& rank, absl::Time now) const;

@@ -4,10 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "base/device_kind.h"
 #include "base/test_util.h"
 #include "coordinator/cluster/cluster_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/config/test_models.h"
+#include "parallel/planner/predict_plan.h"
+#include "topology/machine.h"
 
 namespace skein::coordinator {
 namespace {
@@ -15,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 using ClusterWatchTest = ClusterTest;
@@ -210,6 +215,85 @@ TEST_F(ClusterWatchTest, ACoordinatorThatWasStoppedBlamesNobody) {
   EXPECT_EQ(StateOf("a"), "serving");
   Pass(7, {});
   EXPECT_EQ(StateOf("a"), "lost");
+}
+
+// As a coordinator plans; nobody measured the hosts.
+class ClusterDecodeTest : public ClusterTest {
+ protected:
+  // Steps of two sequences at 100 tokens that take `times` what is predicted, for so long.
+  void Decode(const TestRank& leader, double times, int seconds) {
+    const absl::Duration predicted = *plan::PredictDecode(
+        machine_, topology::TopologyOf(machine_), model_.config, leader.link->plans.front(),
+        /*dp_rank=*/0, /*sequences=*/2, /*context=*/100);
+    const int64_t steps = absl::Seconds(1) / (times * predicted) + 1;
+    for (int i = 0; i < seconds; ++i) {
+      load_.decode_steps += steps;
+      load_.decode_rows += 2 * steps;
+      load_.decode_context += 200 * steps;
+      load_.decode_time += steps * times * predicted;
+      cluster.OnStep(*leader.id, {.load = load_});
+      clock_.Advance(absl::Seconds(1));
+      cluster.OnHeartbeat(*leader.id);
+      cluster.Tick();
+    }
+  }
+  TestRank Serve(const topology::Device& device = {}) {
+    TestRank rank;
+    attach::Hello hello = Hello("a", 0, 1);
+    hello.device = device;
+    machine_ = topology::MachineFromRanks({{{hello.node, hello.device, hello.told}}});
+    rank.id = cluster.Attach(hello, /*secret_digest=*/"", rank.link);
+    cluster.OnReady(*rank.id, {.slice_key = "s", .slice_digest = "d", .model_path = "/m"});
+    return rank;
+  }
+
+  const plan::ModelFacts model_ = {"bard", "/models/bard", "1d", model::Bard()};
+  topology::Machine machine_;
+  serving::ReplicaLoad load_;
+  Cluster cluster{{.version = "1"}, model_, &listener_, &clock_};
+};
+
+TEST_F(ClusterDecodeTest, WhatStepsTakeIsShownBesideWhatWasPredicted) {
+  const TestRank rank = Serve();
+  ASSERT_EQ(cluster.Status().front().state, "serving");
+  EXPECT_FALSE(cluster.Status().front().replicas.front().decodes.has_value());
+  ::testing::internal::CaptureStdout();
+  Decode(rank, 1.25, 20);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("replica 0 of job a: "),
+                    HasSubstr(" ms for a step of 2.0 sequences at 100 tokens; predicted were "),
+                    HasSubstr(" ms (+25%)")));
+  const DecodeComparison shown = *cluster.Status().front().replicas.front().decodes;
+  EXPECT_EQ(shown.rows, 2);
+  EXPECT_EQ(shown.context, 100);
+  EXPECT_NEAR(shown.excess(), 0.25, 1e-6);
+}
+
+// On cores 40% are tolerated, which others may use, too.
+TEST_F(ClusterDecodeTest, AMinuteFarFromThePredictionIsAWarning) {
+  const TestRank rank = Serve();
+  ::testing::internal::CaptureStdout();
+  Decode(rank, 1.38, 70);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), Not(HasSubstr("for a minute")));
+  ::testing::internal::CaptureStdout();
+  Decode(rank, 1.42, 70);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("(+42%), for a minute; the figures of its hosts are assumed"));
+}
+
+TEST_F(ClusterDecodeTest, OnGpusItIsOneSooner) {
+  const TestRank rank = Serve({.kind = DeviceKind::kCuda,
+                               .name = "NVIDIA H100 80GB HBM3",
+                               .memory_bytes = int64_t{80} << 30});
+  ASSERT_EQ(cluster.Status().front().state, "serving") << cluster.Status().front().detail;
+  ::testing::internal::CaptureStdout();
+  Decode(rank, 1.18, 70);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), Not(HasSubstr("for a minute")));
+  ::testing::internal::CaptureStdout();
+  Decode(rank, 1.22, 70);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("(+22%), for a minute; the figures of its hosts are assumed; start workers "
+                        "with --probe"));
 }
 
 }  // namespace

@@ -12,12 +12,14 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/acknowledgements.h"
+#include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/hang.h"
 #include "coordinator/cluster/links.h"
 #include "coordinator/cluster/token_rate.h"
 #include "parallel/attach/messages.h"
 #include "parallel/plan/plan.h"
 #include "serving/output.h"
+#include "topology/machine.h"
 
 namespace skein::coordinator {
 
@@ -39,6 +41,7 @@ struct Replica {
   serving::ReplicaLoad load;
   TokenRate rate;
   int64_t tokens_total = 0;
+  DecodeWatch decodes;
 };
 
 struct Job {
@@ -51,6 +54,7 @@ struct Job {
   std::map<int32_t, Rank> ranks;  // only those that have attached: a claimed size costs nothing
   // By rank, each as of its last heartbeat. Empty until all ranks have attached.
   std::vector<RankActivity> activities;
+  topology::Machine machine;  // that the plan is for
   std::optional<plan::Plan> plan;
   std::vector<Replica> replicas;  // by RankPlan::replica
   std::string detail;             // why it is lost or has ended
@@ -89,6 +93,7 @@ struct ReplicaStatus {
   serving::ReplicaLoad load;
   double tokens_per_second = 0;
   int64_t tokens_total = 0;
+  std::optional<DecodeComparison> decodes;
 };
 
 struct JobStatus {

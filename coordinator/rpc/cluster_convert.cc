@@ -37,6 +37,13 @@ wire::JobStatus ToProto(const JobStatus& status) {
     *to.mutable_load() = convert::ToProto(replica.load);
     to.set_tokens_per_second(replica.tokens_per_second);
     to.set_tokens_total(replica.tokens_total);
+    if (!replica.decodes.has_value()) continue;
+    wire::DecodeComparison& decode = *to.mutable_decode();
+    decode.set_steps(replica.decodes->steps);
+    decode.set_rows(replica.decodes->rows);
+    decode.set_context(replica.decodes->context);
+    decode.set_measured_seconds(absl::ToDoubleSeconds(replica.decodes->measured));
+    decode.set_predicted_seconds(absl::ToDoubleSeconds(replica.decodes->predicted));
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #include "parallel/planner/predict_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/status_macros.h"
@@ -85,6 +86,28 @@ absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
     }
   }
   return standing;
+}
+
+absl::StatusOr<absl::Duration> PredictDecode(const topology::Machine& machine,
+                                             const topology::Topology& topology,
+                                             const model::ModelConfig& model, const Plan& plan,
+                                             int32_t dp_rank, double sequences, double context) {
+  const auto step = [&](double rows) -> absl::StatusOr<absl::Duration> {
+    cost::Replica replica =
+        ReplicaOfPlan(machine, topology, model, plan, dp_rank,
+                      {.concurrency = static_cast<int64_t>(rows) * plan.layout.dp_size});
+    replica.sequences = static_cast<int32_t>(rows);  // whatever pages they have
+    replica.micro_batches = std::min(plan.micro_batches, replica.sequences);
+    const cost::Workload workload = {.prompt_tokens = std::llround(context), .output_tokens = 1};
+    SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
+                           cost::PredictReplica(topology, model, replica, workload));
+    return cost.step;
+  };
+  const double whole = std::max(1.0, std::floor(sequences));
+  SKEIN_ASSIGN_OR_RETURN(const absl::Duration at_least, step(whole));
+  if (sequences <= whole) return at_least;
+  SKEIN_ASSIGN_OR_RETURN(const absl::Duration at_most, step(whole + 1));
+  return at_least + (at_most - at_least) * (sequences - whole);
 }
 
 Prediction PredictionOf(const topology::Topology& topology, const Standing& standing,

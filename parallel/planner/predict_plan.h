@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "model/config/model_config.h"
 #include "parallel/cost/replica_cost.h"
 #include "parallel/plan/plan.h"
@@ -24,6 +25,13 @@ absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
                                      const topology::Topology& topology,
                                      const model::ModelConfig& model, const Plan& plan,
                                      const cost::Workload& workload);
+
+// The time of a replica's steps that decode so many sequences, with `context` tokens before each,
+// on the average. Errors are PredictReplica's.
+absl::StatusOr<absl::Duration> PredictDecode(const topology::Machine& machine,
+                                             const topology::Topology& topology,
+                                             const model::ModelConfig& model, const Plan& plan,
+                                             int32_t dp_rank, double sequences, double context);
 
 // As a plan holds it.
 Prediction PredictionOf(const topology::Topology& topology, const Standing& standing,

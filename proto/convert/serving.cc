@@ -191,6 +191,10 @@ wire::ReplicaLoad ToProto(const serving::ReplicaLoad& load) {
   out.set_cached_tokens(load.cached_tokens);
   out.set_preemptions_swapped(load.preemptions_swapped);
   out.set_preemptions_recomputed(load.preemptions_recomputed);
+  out.set_decode_steps(load.decode_steps);
+  out.set_decode_rows(load.decode_rows);
+  out.set_decode_context(load.decode_context);
+  out.set_decode_seconds(absl::ToDoubleSeconds(load.decode_time));
   out.set_host_seconds(absl::ToDoubleSeconds(load.host_time));
   return out;
 }
@@ -210,6 +214,10 @@ serving::ReplicaLoad FromProto(const wire::ReplicaLoad& load) {
           .cached_tokens = load.cached_tokens(),
           .preemptions_swapped = load.preemptions_swapped(),
           .preemptions_recomputed = load.preemptions_recomputed(),
+          .decode_steps = load.decode_steps(),
+          .decode_rows = load.decode_rows(),
+          .decode_context = load.decode_context(),
+          .decode_time = absl::Seconds(load.decode_seconds()),
           .host_time = absl::Seconds(load.host_seconds())};
 }
 

@@ -257,6 +257,10 @@ TEST(ServingTest, ALoadKeepsItsFields) {
   EXPECT_EQ(got.cached_tokens, wire.cached_tokens());
   EXPECT_EQ(got.preemptions_swapped, wire.preemptions_swapped());
   EXPECT_EQ(got.preemptions_recomputed, wire.preemptions_recomputed());
+  EXPECT_EQ(got.decode_steps, wire.decode_steps());
+  EXPECT_EQ(got.decode_rows, wire.decode_rows());
+  EXPECT_EQ(got.decode_context, wire.decode_context());
+  EXPECT_EQ(got.decode_time, absl::Seconds(wire.decode_seconds()));
   EXPECT_EQ(got.host_time, absl::Seconds(wire.host_seconds()));
   // With what was read field by field, writing is held, too.
   EXPECT_EQ(ToProto(got).DebugString(), wire.DebugString());

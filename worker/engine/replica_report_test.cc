@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/test_util.h"
 #include "worker/engine/replica_state.h"
 #include "worker/engine/replica_test_util.h"
@@ -160,6 +161,24 @@ TEST(ReplicaReportTest, AReportKeepsTheOrderOfStepsSequencesAndPieces) {
   }
   EXPECT_THAT(tokens, ElementsAre(Pair(1, 50), Pair(2, 51), Pair(3, 52), Pair(1, 53), Pair(2, 54),
                                   Pair(3, 55)));
+}
+
+// What a coordinator holds against its prediction: steps with a prompt in them are none of these.
+TEST(ReplicaReportTest, StepsThatDecodeAloneAreCounted) {
+  Replica replica;
+  const auto step = [&](absl::Duration time) { replica.Finish(replica.Next(), 50, time); };
+  replica.Add(Request(1, {1, 2, 3, 4, 5}, 9));
+  step(absl::Milliseconds(100));  // its prompt
+  step(absl::Milliseconds(3));    // at 5 tokens
+  step(absl::Milliseconds(4));    // at 6
+  replica.Add(Request(2, {1, 2, 3}, 9));
+  step(absl::Milliseconds(200));  // a prompt beside a decode
+  step(absl::Milliseconds(5));    // at 8 and 3
+  const serving::ReplicaLoad load = replica.state.TakeReport().load;
+  EXPECT_EQ(load.decode_steps, 3);
+  EXPECT_EQ(load.decode_rows, 4);
+  EXPECT_EQ(load.decode_context, 5 + 6 + 8 + 3);
+  EXPECT_EQ(load.decode_time, absl::Milliseconds(12));
 }
 
 }  // namespace

@@ -230,6 +230,7 @@ absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now)
     for (const Chunk& chunk : chunks) {
       SKEIN_RETURN_IF_ERROR(Compute(chunk, order, batch));
       outstanding.rows += chunk.count;
+      outstanding.context += chunk.begin;
       outstanding.chunks.push_back({batch.back().slot, chunk.id, chunk.draws});
     }
   }
@@ -422,6 +423,12 @@ absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration durati
   outputs_.reserve(outputs_.size() + sampling.size());
   for (size_t i = 0; i < sampling.size(); ++i) {
     if (Sequence* const sequence = Find(sampling[i].id)) ApplyRow(*sequence, result.sampled[i]);
+  }
+  if (expected.decodes()) {
+    ++counters_.decode_steps;
+    counters_.decode_rows += expected.rows;
+    counters_.decode_context += expected.context;
+    counters_.decode_time += duration;
   }
   if (expected.rows >= kPrefillRows && duration > absl::ZeroDuration()) {
     const double rate = static_cast<double>(expected.rows) / absl::ToDoubleSeconds(duration);

@@ -6,6 +6,7 @@
 // have been its last, the surplus one is dropped.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -110,7 +111,14 @@ class ReplicaState {
   struct Outstanding {
     int64_t step = 0;
     int64_t rows = 0;
+    int64_t context = 0;  // tokens before each row, over all rows
     std::vector<Worked> chunks;
+
+    // Whether each row is a sequence's next token.
+    bool decodes() const {
+      return rows > 0 && rows == static_cast<int64_t>(chunks.size()) &&
+             std::all_of(chunks.begin(), chunks.end(), [](const Worked& of) { return of.draws; });
+    }
   };
 
   absl::Status Validate(const serving::Request& request) const;

@@ -1,0 +1,56 @@
+#include "parallel/planner/predict_plan.h"
+
+#include "absl/time/time.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "parallel/planner/planner.h"
+#include "parallel/planner/planner_test_util.h"
+#include "topology/machine.h"
+
+namespace skein::plan {
+namespace {
+
+// One rank on one core, which reads 10 GB/s and multiplies in no time.
+class PredictDecodeTest : public ::testing::Test {
+ protected:
+  absl::Duration Step(double sequences, double context) {
+    const absl::StatusOr<absl::Duration> step = PredictDecode(
+        machine_, topology::TopologyOf(machine_), model_.config, plan_, 0, sequences, context);
+    SKEIN_EXPECT_OK(step.status());
+    return step.value_or(absl::ZeroDuration());
+  }
+
+  const ModelFacts model_ = Bard();
+  const topology::Machine machine_ = WithLatency(OneNode(1, 8 * kGiB, 1), absl::Microseconds(1));
+  const Plan plan_ = PlanJob(machine_, model_, {})->plans.front();
+};
+
+TEST_F(PredictDecodeTest, AStepReadsWeightsAndWhatItsSequencesHold) {
+  const double seconds = absl::ToDoubleSeconds(Step(4, 100));
+  const double weights = static_cast<double>(plan_.ranks[0].weight_bytes) / 10e9;
+  EXPECT_GT(seconds, 0.9 * weights);  // an embedding is looked up, not read
+  EXPECT_LT(seconds, 1.5 * weights);
+  // Keys and values in f32.
+  const model::ModelConfig& of = model_.config;
+  const auto token = static_cast<double>(of.num_layers * of.num_kv_heads * of.head_dim * 2 * 4);
+  EXPECT_NEAR(absl::ToDoubleSeconds(Step(4, 300) - Step(4, 100)), 4 * 200 * token / 10e9, 1e-8);
+}
+
+TEST_F(PredictDecodeTest, MeansAreBetweenWholeNumbers) {
+  EXPECT_GT(Step(3, 50), Step(2, 50));
+  EXPECT_LE(absl::AbsDuration(Step(2.5, 50) - (Step(2, 50) + Step(3, 50)) / 2),
+            absl::Nanoseconds(1));
+  EXPECT_EQ(Step(0.5, 50), Step(1, 50));
+}
+
+// A token of a request that is alone takes a step.
+TEST_F(PredictDecodeTest, PredictionsOfPlansAgree) {
+  const cost::Workload alone = {.prompt_tokens = 64, .output_tokens = 32, .concurrency = 1};
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      const Standing standing,
+      PredictPlan(machine_, topology::TopologyOf(machine_), model_.config, plan_, alone));
+  EXPECT_EQ(Step(1, 80), standing.cost.tpot);
+}
+
+}  // namespace
+}  // namespace skein::plan
