@@ -16,11 +16,10 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
+#include "client/gantt.h"
 #include "client/read_model.h"
 #include "model/config/model_config.h"
 #include "parallel/cost/replica_cost.h"
-#include "parallel/pipeline/gantt.h"
-#include "parallel/pipeline/simulate.h"
 #include "parallel/plan/plan.h"
 #include "parallel/planner/planning_flags.h"
 #include "parallel/planner/predict_plan.h"
@@ -30,7 +29,6 @@
 namespace skein::client {
 namespace {
 
-constexpr int32_t kDrawnSteps = 4;
 constexpr int kExitDoesNotFit = 3;
 
 // Names the flag that is at fault.
@@ -49,21 +47,16 @@ absl::StatusOr<plan::Planning> PlanOnHost(const PlanFlags& flags, const plan::Mo
 }
 
 // Steady decode of as many sequences as the plan is made for.
-absl::Status DrawGantt(const PlanFlags& flags, const plan::Plan& plan,
-                       const topology::Machine& machine, const model::ModelConfig& config) {
+absl::Status DrawPlan(const PlanFlags& flags, const plan::Plan& plan,
+                      const topology::Machine& machine, const model::ModelConfig& config) {
   const topology::Topology topology = topology::TopologyOf(machine);
   const cost::Workload workload = {.prompt_tokens = plan.prediction.prompt_tokens,
                                    .output_tokens = plan.prediction.output_tokens,
                                    .concurrency = plan.prediction.concurrency};
-  const cost::Replica replica =
-      plan::ReplicaOfPlan(machine, topology, config, plan, /*dp_rank=*/0, workload);
-  SKEIN_ASSIGN_OR_RETURN(const schedule::Timeline timeline,
-                         cost::SimulateDecodes(topology, config, replica, workload, kDrawnSteps));
-  const std::string title =
-      absl::StrCat(plan.model_name, ", ", plan.layout.ToString(), ": decode of ",
-                   FormatCount(replica.sequences, "sequence"), " in ", replica.micro_batches,
-                   replica.micro_batches == 1 ? " micro-batch" : " micro-batches");
-  return Annotate(WriteFile(flags.gantt_file, schedule::GanttSvg(timeline, title)), "--gantt");
+  return DrawGantt(flags.gantt_file, absl::StrCat(plan.model_name, ", ", plan.layout.ToString()),
+                   topology, config,
+                   plan::ReplicaOfPlan(machine, topology, config, plan, /*dp_rank=*/0, workload),
+                   workload);
 }
 
 // Each reason once, in the order of the best layout that it holds for.
@@ -101,7 +94,7 @@ absl::Status Run(const PlanFlags& flags) {
                FormatBytes(node.memory_bytes), plan::FormatPlan(best));
   PrintRejected(planning.rejected);
   return flags.gantt_file.empty() ? absl::OkStatus()
-                                  : DrawGantt(flags, best, machine, model->config);
+                                  : DrawPlan(flags, best, machine, model->config);
 }
 
 absl::StatusOr<bool> RankOnMachines(const PlanFlags& flags) {
@@ -114,6 +107,7 @@ absl::StatusOr<bool> RankOnMachines(const PlanFlags& flags) {
   rank.task.max_num_seqs = flags.constraints.max_num_seqs;
   rank.task.kv_dtype = flags.constraints.kv_dtype;
   rank.task.deterministic = flags.constraints.deterministic;
+  rank.gantt_file = flags.gantt_file;
   return RankLayouts(rank, model->name, model->config);
 }
 
@@ -130,16 +124,17 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
   DeclareRankFlags(command, flags.rank);
   command
       .add_option("--gantt", flags.gantt_file,
-                  "Draw what the pipeline's stages do while they decode into this SVG file")
+                  "Draw what the stages of the best plan's first replica do while they decode "
+                  "into this SVG file")
       ->check(NotEmpty());
   // What one of the two ways to plan does not read.
   CLI::Option* const topology = command.get_option("--topology");
   for (const char* name :
-       {"--nodes", "--fabric", "--nvlinks", "--like", "--all", "--json", "--svg"}) {
+       {"--nodes", "--fabric", "--nvlinks", "--like", "--all", "--json", "--svg", "--pareto"}) {
     command.get_option(name)->needs(topology);
   }
-  for (const char* name : {"--ranks", "--kv-memory", "--hop-dtype", "--swap-memory",
-                           "--max-num-batched-tokens", "--gantt"}) {
+  for (const char* name :
+       {"--ranks", "--kv-memory", "--hop-dtype", "--swap-memory", "--max-num-batched-tokens"}) {
     command.get_option(name)->excludes(topology);
   }
 }

@@ -15,7 +15,9 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
+#include "client/gantt.h"
 #include "client/json.h"
+#include "client/pareto.h"
 #include "proto/plan.pb.h"
 #include "topology/draw/svg.h"
 
@@ -58,7 +60,9 @@ void PrintMachines(const Topology& topology) {
   const std::string origin(topology::OriginName(rates.origin));
   absl::PrintF("%s\n%s%s\n", what, "Rates are ",
                origin.empty() ? "as the file tells"
-                              : origin + (origin == "modelled" ? ": of datasheets" : ""));
+                              : origin + (rates.origin == topology::Origin::kModelled
+                                              ? ": of datasheets"
+                                              : absl::StrFormat(" ±%.2g%%", 100 * rates.spread)));
 }
 
 std::string TaskName(const plan::SearchTask& task) {
@@ -220,6 +224,27 @@ std::string Picture(const Topology& topology, const Choice& choice) {
   return topology::TopologySvg(topology, labels, name + choice.layout.ToString());
 }
 
+absl::Status Draw(const RankFlags& flags, const Topology& topology, const std::string& model_name,
+                  const model::ModelConfig& model, const Choice& best) {
+  const std::string name = absl::StrCat(model_name, ", ", best.layout.ToString());
+  if (!flags.svg_file.empty()) {
+    SKEIN_RETURN_IF_ERROR(Annotate(WriteFile(flags.svg_file, Picture(topology, best)), "--svg"));
+  }
+  if (!flags.gantt_file.empty()) {
+    SKEIN_RETURN_IF_ERROR(DrawGantt(flags.gantt_file, name, topology, model, best.replicas.front(),
+                                    flags.task.workload));
+  }
+  if (flags.pareto_file.empty()) return absl::OkStatus();
+  SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(flags.pareto_file), "--pareto"));
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<OperatingPoint> points,
+                         OperatingPoints(topology, model, flags.task));
+  const std::string title =
+      absl::StrFormat("%s on %s: %d tokens in and %d out", model_name,
+                      topology.name.empty() ? topology.hosts.front().name : topology.name,
+                      flags.task.workload.prompt_tokens, flags.task.workload.output_tokens);
+  return Annotate(WriteFile(flags.pareto_file, ParetoSvg(points, title)), "--pareto");
+}
+
 }  // namespace
 
 void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
@@ -239,6 +264,11 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
       .add_option("--svg", flags.svg_file,
                   "With --topology: draw the machines with the best layout's ranks into this file")
       ->check(NotEmpty());
+  command
+      .add_option("--pareto", flags.pareto_file,
+                  "With --topology: draw into this SVG file what layouts give each stream and each "
+                  "device, from 1 request at once to 4 times --concurrency")
+      ->check(NotEmpty());
 }
 
 absl::StatusOr<bool> RankLayouts(const RankFlags& flags, const std::string& model_name,
@@ -246,9 +276,8 @@ absl::StatusOr<bool> RankLayouts(const RankFlags& flags, const std::string& mode
   SKEIN_ASSIGN_OR_RETURN(const Topology topology, ReadTopology(flags.topology));
   SKEIN_ASSIGN_OR_RETURN(const SearchResult result,
                          plan::SearchLayouts(topology, model, flags.task));
-  if (!flags.svg_file.empty() && !result.choices.empty()) {
-    SKEIN_RETURN_IF_ERROR(
-        Annotate(WriteFile(flags.svg_file, Picture(topology, result.choices.front())), "--svg"));
+  if (!result.choices.empty()) {
+    SKEIN_RETURN_IF_ERROR(Draw(flags, topology, model_name, model, result.choices.front()));
   }
   if (flags.json) {
     PrintJson(topology, result, flags.task);

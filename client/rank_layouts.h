@@ -20,13 +20,15 @@ struct RankFlags {
   bool all = false;
   bool json = false;
   std::string svg_file;
+  std::string gantt_file;
+  std::string pareto_file;
 
   bool used() const { return !topology.source.empty(); }
 };
 
 void DeclareRankFlags(CLI::App& command, RankFlags& flags);
 
-// Prints the ranked layouts and where the best one puts ranks, and draws that if asked. Returns
+// Prints the ranked layouts and where the best one puts ranks, and draws what is asked for. Returns
 // whether any layout fits.
 absl::StatusOr<bool> RankLayouts(const RankFlags& flags, const std::string& model_name,
                                  const model::ModelConfig& model);

@@ -70,8 +70,10 @@ std::string FormatPlan(const Plan& plan) {
     AppendItem("deterministic: bits depend neither on the batch nor on the layout", out);
   }
   if (const Prediction& of = plan.prediction; of.prompt_tokens > 0) {
-    absl::StrAppend(&out, "predicted, by figures that ",
-                    of.measured ? "were measured" : "are assumed", "\n");
+    absl::StrAppend(
+        &out, "predicted, by figures that ",
+        of.measured ? absl::StrFormat("were measured ±%.2g%%", 100 * of.spread) : "are assumed",
+        "\n");
     AppendItem(
         absl::StrFormat("%.4g tokens/s, TTFT %.3g ms, TPOT %.3g ms, with %s at once, of %d "
                         "and %d tokens",

@@ -112,19 +112,22 @@ absl::StatusOr<absl::Duration> PredictDecode(const topology::Machine& machine,
 
 Prediction PredictionOf(const topology::Topology& topology, const Standing& standing,
                         const cost::Workload& workload) {
-  const bool measured =
-      std::all_of(topology.hosts.begin(), topology.hosts.end(), [](const topology::Host& host) {
-        const auto& gpus = host.interconnect.gpus;
-        const topology::DeviceRates& rates = gpus.empty() ? host.core_rates : gpus.front().rates;
-        return rates.origin == topology::Origin::kMeasured;
-      });
+  bool measured = true;
+  double spread = 0;
+  for (const topology::Host& host : topology.hosts) {
+    const auto& gpus = host.interconnect.gpus;
+    const topology::DeviceRates& rates = gpus.empty() ? host.core_rates : gpus.front().rates;
+    measured &= rates.origin == topology::Origin::kMeasured;
+    spread = std::max(spread, rates.spread);
+  }
   return {.prompt_tokens = workload.prompt_tokens,
           .output_tokens = workload.output_tokens,
           .concurrency = workload.concurrency,
           .ttft = standing.cost.ttft,
           .tpot = standing.cost.tpot,
           .output_tokens_per_s = standing.output_tokens_per_s,
-          .measured = measured};
+          .measured = measured,
+          .spread = measured ? spread : 0};
 }
 
 }  // namespace skein::plan

@@ -52,5 +52,20 @@ TEST_F(PredictDecodeTest, PredictionsOfPlansAgree) {
   EXPECT_EQ(Step(1, 80), standing.cost.tpot);
 }
 
+// The worst of all hosts is told.
+TEST(PredictionOfTest, SpreadIsThatOfWhatWasMeasured) {
+  topology::Topology topology;
+  topology.hosts.resize(2);
+  for (topology::Host& host : topology.hosts) host.core_rates.origin = topology::Origin::kMeasured;
+  topology.hosts[0].core_rates.spread = 0.03;
+  topology.hosts[1].core_rates.spread = 0.07;
+  const Prediction measured = PredictionOf(topology, {}, {});
+  EXPECT_TRUE(measured.measured);
+  EXPECT_EQ(measured.spread, 0.07);
+  topology.hosts[0].core_rates.origin = topology::Origin::kModelled;
+  EXPECT_FALSE(PredictionOf(topology, {}, {}).measured);
+  EXPECT_EQ(PredictionOf(topology, {}, {}).spread, 0);
+}
+
 }  // namespace
 }  // namespace skein::plan

@@ -70,6 +70,7 @@ plan::v1::Plan ToProto(const plan::Plan& plan) {
   to.set_tpot_ms(absl::ToDoubleMilliseconds(prediction.tpot));
   to.set_output_tokens_per_s(prediction.output_tokens_per_s);
   to.set_measured(prediction.measured);
+  to.set_spread(prediction.spread);
   return wire;
 }
 
@@ -99,7 +100,8 @@ absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
                      .ttft = absl::Milliseconds(wire.prediction().ttft_ms()),
                      .tpot = absl::Milliseconds(wire.prediction().tpot_ms()),
                      .output_tokens_per_s = wire.prediction().output_tokens_per_s(),
-                     .measured = wire.prediction().measured()};
+                     .measured = wire.prediction().measured(),
+                     .spread = wire.prediction().spread()};
   SKEIN_RETURN_IF_ERROR(plan::CheckPlan(plan));
   SKEIN_ASSIGN_OR_RETURN(plan.hop_dtype, ParseDType(wire.hop_dtype()));
   SKEIN_ASSIGN_OR_RETURN(plan.kv_dtype, plan::ParseKvDType(wire.kv_dtype()));

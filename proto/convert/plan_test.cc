@@ -56,7 +56,8 @@ plan::Plan DistinctPlan() {
                      .ttft = absl::Milliseconds(41),
                      .tpot = absl::Milliseconds(5),
                      .output_tokens_per_s = 2345,
-                     .measured = true};
+                     .measured = true,
+                     .spread = 0.125};
   return plan;
 }
 

@@ -104,6 +104,13 @@ void Gantt() {
   const std::string path = NewPath("gantt");
   EXPECT_TRUE(Run(kSkein, absl::StrCat("plan ", kPipeline, " --gantt=", path)).ok());
   EXPECT_THAT(ReadFileOrEmpty(path), StartsWith("<svg"));
+  // Of machines that are not here: the best layout's first replica.
+  const std::string line =
+      "plan --model=synthetic:llama3-8b --topology=pcie-4 --layout=pp=2,tp=1 --gantt=";
+  EXPECT_TRUE(Run(kSkein, line + path).ok());
+  EXPECT_THAT(ReadFileOrEmpty(path), AllOf(StartsWith("<svg"), HasSubstr("tp=1,pp=2,dp=2: decode"),
+                                           HasSubstr("stage 1"), Not(HasSubstr("stage 2"))));
+  EXPECT_THAT(Run(kSkein, line + "/nowhere/picture").err, HasSubstr("--gantt: "));
 }
 
 FlagCases PlanCases() {

@@ -137,6 +137,15 @@ void PlanSvg() {
   EXPECT_EQ(Run(kSkein, line + "/nowhere/picture").exit_code, 1);
 }
 
+void PlanPareto() {
+  const std::string path = NewPath("pareto");
+  const std::string line = absl::StrCat("plan ", kPreset, " --pareto=");
+  EXPECT_TRUE(Run(kSkein, line + path).ok());
+  EXPECT_THAT(ReadFileOrEmpty(path), AllOf(StartsWith("<svg"), HasSubstr("llama3-8b on pcie-4: "),
+                                           HasSubstr("<polyline")));
+  EXPECT_THAT(Run(kSkein, line + "/nowhere/picture").err, HasSubstr("--pareto: "));
+}
+
 void PlanPrintsJson() {
   const std::string line = absl::StrCat("plan ", kPreset);
   EXPECT_FALSE(json::accept(Run(kSkein, line).out));
@@ -211,6 +220,7 @@ FlagCases MachinesCases() {
       {{"topo", "--np"}, TopoNp},
       {{"topo", "--worker"}, TopoWorker},
       {{"plan", "--svg"}, PlanSvg},
+      {{"plan", "--pareto"}, PlanPareto},
       {{"topo", "--nvlinks"}, TopoNvlinks},
       {{"topo", "--like"}, TopoLike},
       {{"plan", "--json"}, PlanPrintsJson},
