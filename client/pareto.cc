@@ -98,9 +98,12 @@ std::string ParetoSvg(const std::vector<OperatingPoint>& points, std::string_vie
   for (size_t i = 0; i < front.size(); ++i) {
     DrawPoint(frame, front[i], "dot", 4, svg);
     if (i > 0 && front[i].layout == front[i - 1].layout) continue;
-    absl::StrAppendFormat(&svg, "<text class=\"left\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
-                          frame.X(front[i].tokens_per_s_stream) - 8,
-                          frame.Y(front[i].tokens_per_s_device) + 16, EscapeXml(front[i].layout));
+    // Towards the middle, where there is room.
+    const double x = frame.X(front[i].tokens_per_s_stream);
+    const bool right = x > frame.left + frame.width / 2;
+    absl::StrAppendFormat(&svg, "<text%s x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+                          right ? " class=\"left\"" : "", right ? x : x + 10,
+                          frame.Y(front[i].tokens_per_s_device) - 12, EscapeXml(front[i].layout));
   }
   svg += "</svg>\n";
   return svg;

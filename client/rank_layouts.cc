@@ -155,6 +155,7 @@ plan::v1::RankedLayout ToProto(const Topology& topology, const Choice& choice) {
   wire.set_usable_bytes(choice.usable_bytes);
   wire.set_ttft_ms(absl::ToDoubleMilliseconds(choice.cost.ttft));
   wire.set_tpot_ms(absl::ToDoubleMilliseconds(choice.cost.tpot));
+  wire.set_step_ms(absl::ToDoubleMilliseconds(choice.cost.step));
   wire.set_output_tokens_per_s(choice.output_tokens_per_s);
   wire.set_bubble(choice.cost.bubble);
   wire.set_exchange_share(choice.cost.exchange_share);

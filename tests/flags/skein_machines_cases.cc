@@ -151,7 +151,11 @@ void PlanPrintsJson() {
   EXPECT_FALSE(json::accept(Run(kSkein, line).out));
   const Outcome outcome = Run(kSkein, line + " --json");
   ASSERT_TRUE(json::accept(outcome.out)) << outcome.out << outcome.err;
-  EXPECT_GT(json::parse(outcome.out)["layouts"].size(), 2u);
+  const json layouts = json::parse(outcome.out)["layouts"];
+  ASSERT_GT(layouts.size(), 2u);
+  // Prompts of others come between the steps.
+  EXPECT_GT(layouts[0]["step_ms"], 0);
+  EXPECT_LT(layouts[0]["step_ms"], layouts[0]["tpot_ms"]);
 }
 
 // Every number of the table, and of the stage that it is of.
