@@ -141,6 +141,11 @@ int main(int argc, char** argv) {
       "set; "
       "GPUs are measured where this is given, or by `worker probe`); off: plans go by what was "
       "measured before, or by assumptions");
+  app.add_option("--figures", options.figures_file,
+                 "take what hosts do in a second from this file, of `worker probe` or `skein topo "
+                 "--probe --json`, instead of measuring: a host of the file that has the name, or "
+                 "else the first; all hosts have the file at this path")
+      ->check(skein::NotEmpty());
   skein::worker::AddDecodeForm(app, options.decode);
   skein::worker::AddProfile(app, options.profile_steps);
   app.add_flag("--overlap,!--no-overlap", options.overlap,

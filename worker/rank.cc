@@ -138,7 +138,8 @@ class Rank {
         FindJobTopology(mpi_, {.device = device,
                                .device_comm = options_.device_comm,
                                .probing = may ? options_.probing : Probing::kNever,
-                               .folder = options_.probe_folder}));
+                               .folder = options_.probe_folder,
+                               .figures_file = options_.figures_file}));
     lock_ = std::move(found.lock);
     if (mpi_.local_rank() == 0) spdlog::info("figures of this host: {}", found.says);
     if (!found.measured || device.device.kind == DeviceKind::kCpu) return found;

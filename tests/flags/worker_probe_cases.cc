@@ -7,7 +7,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/file.h"
+#include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/flags/flag_cases.h"
@@ -91,6 +93,26 @@ void ProbeIsNeverBesideAJob() {
   unsetenv("XDG_CACHE_HOME");
 }
 
+// Those of a file that no probe of now gives.
+void Figures() {
+  const std::string file = NewPath("figures.json");
+  ASSERT_TRUE(Run(kWorker, absl::StrCat("probe --device=cpu --json=", file)).ok());
+  json figures = json::parse(ReadFileOrEmpty(file));
+  json& rates = figures["hosts"][0]["core_rates"];
+  rates["spread"] = 0.77;
+  SKEIN_ASSERT_OK(WriteFile(file, figures.dump()));
+  Serving given({"--figures=" + file});
+  EXPECT_THAT(given.ServingJob(0).plan_table(), HasSubstr("that were measured ±77%"));
+  EXPECT_THAT(given.job().Output(), HasSubstr(absl::StrCat("figures of this host: as ", file)));
+
+  rates.erase("reads");
+  SKEIN_ASSERT_OK(WriteFile(file, figures.dump()));
+  Cluster cluster({});
+  Process& lacking = cluster.StartJob(2, {"--figures=" + file});
+  EXPECT_NE(lacking.Wait(absl::Seconds(20)).value_or(0), 0);
+  EXPECT_THAT(lacking.Output(), HasSubstr(absl::StrCat("--figures: ", file, ": it has no rates")));
+}
+
 }  // namespace
 
 FlagCases WorkerProbeCases() {
@@ -98,6 +120,7 @@ FlagCases WorkerProbeCases() {
           {{"probe", "--device"}, ProbeDevice},
           {{"probe", "--device-comm"}, ProbeDeviceComm},
           {{"probe", "--json"}, ProbeJson},
+          {{"", "--figures"}, Figures},
           {{"", "--probe"}, ProbeIsNeverBesideAJob},
           {{"", "--no-probe"}, Probe}};
 }

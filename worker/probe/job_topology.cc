@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 #include "base/version.h"
 #include "parallel/comm/gather_strings.h"
 #include "proto/convert/machines_json.h"
@@ -24,6 +25,7 @@
 #include "topology/host/near_cpus.h"
 #include "topology/pci_address.h"
 #include "topology/presets/presets.h"
+#include "worker/probe/given_figures.h"
 #include "worker/probe/host_probe.h"
 #include "worker/probe/probe_cache.h"
 
@@ -51,6 +53,7 @@ class Finder {
   absl::StatusOr<JobTopology> Run() {
     SKEIN_RETURN_IF_ERROR(Detect());
     OpenLock();
+    if (!options_.figures_file.empty()) return RunGiven();
     const std::string key = Key();
     SKEIN_ASSIGN_OR_RETURN(bool kept, ReadKeptEverywhere(key));
     const bool wanted =
@@ -81,6 +84,20 @@ class Finder {
   }
 
  private:
+  absl::StatusOr<JobTopology> RunGiven() {
+    const absl::StatusOr<topology::Topology> given = ReadFigures(options_.figures_file);
+    const absl::Status taken =
+        given.ok() ? Annotate(TakeGivenFigures(*given, found_.topology), options_.figures_file)
+                   : given.status();
+    SKEIN_ASSIGN_OR_RETURN(const std::string wrong, FirstOf(std::string(taken.message())));
+    if (!wrong.empty()) return absl::FailedPreconditionError(absl::StrCat("--figures: ", wrong));
+    found_.lock.Share(kPatience);
+    found_.why_not = "nothing is measured";
+    found_.says = absl::StrCat("as ", options_.figures_file, " has them");
+    topology::AssumeFigures(found_.topology);
+    return std::move(found_);
+  }
+
   bool is_gpu() const { return options_.device.device.kind == DeviceKind::kCuda; }
   bool IsOfHost(int rank) const { return mpi_.host_of(rank) == mpi_.host_of(mpi_.rank()); }
 

@@ -28,6 +28,7 @@ struct JobTopologyOptions {
   DeviceComm device_comm = DeviceComm::kAuto;
   Probing probing = Probing::kWhenNew;
   std::string folder;                              // where measurements are kept; empty: nowhere
+  std::string figures_file;                        // given_figures.h; where it is, nobody measures
   std::function<void(std::string_view)> progress;  // may be null
 };
 
@@ -43,7 +44,8 @@ struct JobTopology {
 };
 
 // A call of all ranks. It measures, where it is to, unless somebody serves on one of the devices or
-// several ranks share one. Measurements that fail are no error: `says` tells.
+// several ranks share one. Measurements that fail are no error: `says` tells. A file of figures
+// that cannot be read, or that lacks what is here, is one, the same on all ranks.
 absl::StatusOr<JobTopology> FindJobTopology(comm::MpiRuntime& mpi,
                                             const JobTopologyOptions& options);
 

@@ -1,0 +1,71 @@
+#include "worker/probe/given_figures.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "proto/convert/machines_json.h"
+#include "topology/pci_address.h"
+
+namespace skein::worker {
+namespace {
+
+using topology::Gpu;
+using topology::Host;
+
+const Host& HostOf(const topology::Topology& given, const std::string& name) {
+  const auto named = std::find_if(given.hosts.begin(), given.hosts.end(),
+                                  [&](const Host& host) { return host.name == name; });
+  return named == given.hosts.end() ? given.hosts.front() : *named;
+}
+
+const Gpu* GpuLike(const std::vector<Gpu>& given, const Gpu& mine) {
+  const auto same = [&](const Gpu& gpu) {
+    return gpu.model == mine.model &&
+           topology::PciAddress(gpu.bus_id) == topology::PciAddress(mine.bus_id);
+  };
+  auto found = std::find_if(given.begin(), given.end(), same);
+  if (found == given.end()) {
+    found = std::find_if(given.begin(), given.end(),
+                         [&](const Gpu& gpu) { return gpu.model == mine.model; });
+  }
+  return found == given.end() || found->rates.reads.empty() ? nullptr : &*found;
+}
+
+}  // namespace
+
+absl::StatusOr<topology::Topology> ReadFigures(const std::string& file) {
+  SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, convert::kMaxTopologyBytes));
+  absl::StatusOr<topology::Topology> given = convert::TopologyFromJson(text);
+  if (!given.ok()) return Annotate(given.status(), file);
+  return given;
+}
+
+absl::Status TakeGivenFigures(const topology::Topology& given, topology::Topology& mine) {
+  Host& to = mine.hosts.front();
+  const Host& from = HostOf(given, to.name);
+  for (Gpu& gpu : to.interconnect.gpus) {
+    const Gpu* const like = GpuLike(from.interconnect.gpus, gpu);
+    if (like == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("it has no rates of a ", gpu.model, " on host ", from.name));
+    }
+    gpu.rates = like->rates;
+    gpu.to_host = like->to_host;
+  }
+  if (to.interconnect.gpus.empty() && from.core_rates.reads.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it has no rates of a core of host ", from.name));
+  }
+  to.core_rates = from.core_rates;
+  to.links = from.links;
+  to.exchanges = from.exchanges;
+  mine.fabric = given.fabric;
+  return absl::OkStatus();
+}
+
+}  // namespace skein::worker

@@ -1,0 +1,22 @@
+// Figures of hosts that somebody gives a job in a file, so that nobody measures: of hosts that are
+// alike, or of tests.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "topology/topology.h"
+
+namespace skein::worker {
+
+// A file of `worker probe` or `skein topo --json`. Errors name it.
+absl::StatusOr<topology::Topology> ReadFigures(const std::string& file);
+
+// Gives `mine`, of one host as it is now, figures of the host of `given` that has its name, else of
+// the first one; its GPUs, those of the GPU at the same address, else of the first of that model.
+// Its own cores and GPUs, and what connects them, stay. FailedPrecondition where `given` has no
+// rates for what computes here: a GPU, or cores where there is none.
+absl::Status TakeGivenFigures(const topology::Topology& given, topology::Topology& mine);
+
+}  // namespace skein::worker

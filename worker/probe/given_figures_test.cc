@@ -1,0 +1,94 @@
+#include "worker/probe/given_figures.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "topology/presets/presets.h"
+
+namespace skein::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Two hosts of four GPUs, of which each reads at its own rate.
+topology::Topology Given() {
+  topology::Topology given = *topology::MakePreset("pcie-4", 2, "ethernet-10g");
+  double rate = 1e12;
+  for (topology::Host& host : given.hosts) {
+    host.core_rates.reads = {{1 << 20, rate += 1e9, rate}};
+    for (size_t i = 0; i < host.interconnect.gpus.size(); ++i) {
+      topology::Gpu& gpu = host.interconnect.gpus[i];
+      gpu.bus_id = absl::StrCat("0000:0", i, ":00.0");
+      gpu.rates.reads = {{1 << 20, rate += 1e9, rate}};
+    }
+    host.exchanges = {
+        {topology::Exchange::kAllReduce, 2, false, {{1024, absl::Nanoseconds(rate)}}}};
+  }
+  return given;
+}
+
+topology::Topology Bare(const std::string& name, int gpus) {
+  topology::Topology bare;
+  topology::Host& host = bare.hosts.emplace_back(Given().hosts[0]);
+  host.name = name;
+  host.core_rates = {};
+  host.exchanges.clear();
+  host.interconnect.gpus.resize(gpus);
+  for (topology::Gpu& gpu : host.interconnect.gpus) gpu.rates = {};
+  return bare;
+}
+
+TEST(GivenFiguresTest, AHostTakesThoseOfItsName) {
+  const topology::Topology given = Given();
+  topology::Topology mine = Bare("node1", 2);
+  SKEIN_ASSERT_OK(TakeGivenFigures(given, mine));
+  const topology::Host& of = mine.hosts.front();
+  EXPECT_EQ(of.core_rates, given.hosts[1].core_rates);
+  EXPECT_EQ(of.exchanges, given.hosts[1].exchanges);
+  EXPECT_EQ(of.interconnect.gpus[1].rates, given.hosts[1].interconnect.gpus[1].rates);
+  EXPECT_EQ(mine.fabric, given.fabric);
+}
+
+// Hosts that are alike need no file each.
+TEST(GivenFiguresTest, AnotherHostTakesThoseOfTheFirst) {
+  const topology::Topology given = Given();
+  topology::Topology mine = Bare("elsewhere", 2);
+  mine.hosts[0].interconnect.gpus[0].bus_id = "0000:77:00.0";
+  // CUDA writes addresses otherwise than sysfs does.
+  mine.hosts[0].interconnect.gpus[1].bus_id = "00000000:02:00.0";
+  SKEIN_ASSERT_OK(TakeGivenFigures(given, mine));
+  const topology::Host& of = mine.hosts.front();
+  EXPECT_EQ(of.name, "elsewhere");
+  EXPECT_EQ(of.core_rates, given.hosts[0].core_rates);
+  EXPECT_EQ(of.interconnect.gpus[0].rates, given.hosts[0].interconnect.gpus[0].rates);
+  EXPECT_EQ(of.interconnect.gpus[1].rates, given.hosts[0].interconnect.gpus[2].rates);
+}
+
+TEST(GivenFiguresTest, WhatHasNoRatesIsRefused) {
+  topology::Topology mine = Bare("node0", 1);
+  mine.hosts[0].interconnect.gpus[0].model = "NVIDIA H900";
+  EXPECT_THAT(TakeGivenFigures(Given(), mine),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("no rates of a NVIDIA H900 on host node0")));
+  topology::Topology cores = Bare("node0", 0);
+  SKEIN_EXPECT_OK(TakeGivenFigures(Given(), cores));
+  topology::Topology without = Given();
+  without.hosts[0].core_rates = {};
+  EXPECT_THAT(TakeGivenFigures(without, cores),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("a core of host node0")));
+}
+
+TEST(GivenFiguresTest, FilesThatCannotBeReadAreNamed) {
+  EXPECT_THAT(ReadFigures("/nowhere/figures.json").status().message(),
+              HasSubstr("/nowhere/figures.json"));
+  const std::string file = absl::StrCat(::testing::TempDir(), "/figures.json");
+  SKEIN_ASSERT_OK(WriteFile(file, "{"));
+  EXPECT_THAT(ReadFigures(file).status().message(), HasSubstr(file));
+}
+
+}  // namespace
+}  // namespace skein::worker
