@@ -1,5 +1,7 @@
 #include "client/gpu_health.h"
 
+#include <cstdint>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

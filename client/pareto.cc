@@ -1,6 +1,7 @@
 #include "client/pareto.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -43,6 +44,7 @@ absl::StatusOr<std::vector<OperatingPoint>> OperatingPoints(const topology::Topo
     SKEIN_ASSIGN_OR_RETURN(const plan::SearchResult result,
                            plan::SearchLayouts(topology, model, at));
     for (const plan::Choice& choice : result.choices) {
+      if (!choice.within_limits) continue;
       points.push_back({choice.layout.ToString(), concurrency,
                         1 / absl::ToDoubleSeconds(choice.cost.tpot),
                         choice.output_tokens_per_s / choice.devices});

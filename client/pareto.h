@@ -1,4 +1,4 @@
-// What machines can give at most: tokens for each client against tokens for all of them.
+// What machines can give at most: tokens for each stream against tokens of each device.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,9 @@ struct OperatingPoint {
   friend bool operator==(const OperatingPoint&, const OperatingPoint&) = default;
 };
 
-// All layouts of the task, at 1, 2, 4, ... requests at once, up to 4 times the task's and 64 at
-// least. Takes as long as so many searches. SearchLayouts' errors.
+// All layouts of the task that are within its limits, at 1, 2, 4, ... requests at once, up to 4
+// times the task's, which is told, and 64 at least. Takes as long as so many searches.
+// SearchLayouts' errors.
 absl::StatusOr<std::vector<OperatingPoint>> OperatingPoints(const topology::Topology& topology,
                                                             const model::ModelConfig& model,
                                                             const plan::SearchTask& task);

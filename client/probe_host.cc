@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/flags/flags.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 #include "client/find_worker.h"
 #include "proto/convert/machines_json.h"
 #include "topology/host/detect.h"
@@ -22,14 +22,14 @@
 namespace skein::client {
 namespace {
 
-// What fits into it is no slice of a machine: more than a job can have.
+// Of one host.
 constexpr int32_t kMostRanks = 1024;
 
 absl::StatusOr<int32_t> RanksOfThisHost(const std::optional<std::string>& visible_devices) {
   SKEIN_ASSIGN_OR_RETURN(const topology::Host host,
                          topology::DetectHost({.visible_devices = visible_devices}));
   const auto gpus = static_cast<int32_t>(host.interconnect.gpus.size());
-  return gpus > 0 ? gpus : std::min(2, host.cores);
+  return gpus > 0 ? gpus : std::clamp(host.cores, 1, 2);
 }
 
 // What the program says on standard output, once it has ended.
@@ -63,8 +63,10 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& command) {
   }
   close(ends[0]);
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  pid_t ended = 0;
+  while ((ended = waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
   }
+  if (ended < 0) return absl::ErrnoToStatus(errno, "nobody knows how mpirun has ended");
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return output;
   return absl::FailedPreconditionError(absl::StrCat(
       "this host was not measured: mpirun has ended with ",
@@ -79,7 +81,8 @@ void DeclareProbeFlags(CLI::App& command, ProbeFlags& flags) {
   CLI::Option* const probe = command.add_flag(
       "--probe", flags.probe,
       "Measure this host first, which takes some seconds: what its devices and the ways between "
-      "them do, by the code that serves. What was measured is kept for jobs of as many ranks");
+      "them do, by the code that serves. It takes mpirun, and the settings of scripts/env.sh. "
+      "What was measured is kept for jobs of as many ranks on this host alone");
   command
       .add_option("--np", flags.ranks,
                   "Measure with so many ranks; default: one a GPU, or else 2, on cores")
@@ -99,7 +102,11 @@ absl::StatusOr<topology::Topology> ProbeHost(const ProbeFlags& flags,
   }
   SKEIN_ASSIGN_OR_RETURN(const std::string json,
                          OutputOf({"mpirun", "-np", absl::StrCat(ranks), worker, "probe"}));
-  return convert::TopologyFromJson(json);
+  absl::StatusOr<topology::Topology> topology = convert::TopologyFromJson(json);
+  if (!topology.ok()) {
+    return Annotate(topology.status(), absl::StrCat("what ", worker, " probe printed"));
+  }
+  return topology;
 }
 
 }  // namespace skein::client

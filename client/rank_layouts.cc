@@ -18,6 +18,7 @@
 #include "client/gantt.h"
 #include "client/json.h"
 #include "client/pareto.h"
+#include "parallel/planner/goal.h"
 #include "proto/plan.pb.h"
 #include "topology/draw/svg.h"
 
@@ -57,12 +58,12 @@ void PrintMachines(const Topology& topology) {
                     FormatBytesPerSecond(topology.fabric.link.bytes_per_s));
   }
   const topology::DeviceRates& rates = gpus.empty() ? host.core_rates : gpus.front().rates;
-  const std::string origin(topology::OriginName(rates.origin));
-  absl::PrintF("%s\n%s%s\n", what, "Rates are ",
-               origin.empty() ? "as the file tells"
-                              : origin + (rates.origin == topology::Origin::kModelled
-                                              ? ": of datasheets"
-                                              : absl::StrFormat(" ±%.2g%%", 100 * rates.spread)));
+  std::string origin = "as the file tells";
+  if (rates.origin != topology::Origin::kUnknown) {
+    origin = topology::OriginText(rates.origin, rates.spread);
+  }
+  if (rates.origin == topology::Origin::kModelled) absl::StrAppend(&origin, ": of datasheets");
+  absl::PrintF("%s\nRates are %s\n", what, origin);
 }
 
 std::string TaskName(const plan::SearchTask& task) {
@@ -266,15 +267,18 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
                   "With --topology: draw the machines with the best layout's ranks into this file")
       ->check(NotEmpty());
   command
-      .add_option("--pareto", flags.pareto_file,
-                  "With --topology: draw into this SVG file what layouts give each stream and each "
-                  "device, from 1 request at once to 4 times --concurrency")
+      .add_option(
+          "--pareto", flags.pareto_file,
+          "With --topology: draw into this SVG file what layouts within the limits give each "
+          "stream and each device, at 1, 2, 4, ... requests at once, up to 4 times "
+          "--concurrency and 64 at least")
       ->check(NotEmpty());
 }
 
-absl::StatusOr<bool> RankLayouts(const RankFlags& flags, const std::string& model_name,
+absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
                                  const model::ModelConfig& model) {
   SKEIN_ASSIGN_OR_RETURN(const Topology topology, ReadTopology(flags.topology));
+  flags.task.workload.concurrency = plan::ConcurrencyOf(flags.task, plan::DeviceOf(topology));
   SKEIN_ASSIGN_OR_RETURN(const SearchResult result,
                          plan::SearchLayouts(topology, model, flags.task));
   if (!result.choices.empty()) {

@@ -30,7 +30,7 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags);
 
 // Prints the ranked layouts and where the best one puts ranks, and draws what is asked for. Returns
 // whether any layout fits.
-absl::StatusOr<bool> RankLayouts(const RankFlags& flags, const std::string& model_name,
+absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
                                  const model::ModelConfig& model);
 
 }  // namespace skein::client

@@ -113,13 +113,6 @@ void PrintHost(const Host& host) {
   absl::PrintF("%s: %s\n\n", host.name, absl::StrJoin(has, ", "));
 }
 
-// "measured ±3%", "modelled"
-std::string OriginOf(topology::Origin origin, double spread) {
-  const std::string name(topology::OriginName(origin));
-  if (origin != topology::Origin::kMeasured || spread <= 0) return name;
-  return absl::StrFormat("%s ±%.2g%%", name, 100 * spread);
-}
-
 std::string ShortTime(absl::Duration time) {
   return time < absl::Milliseconds(1)
              ? absl::StrFormat("%.3g us", absl::ToDoubleMicroseconds(time))
@@ -148,21 +141,21 @@ std::string RatesName(const topology::DeviceRates& rates) {
   if (rates.layer > absl::ZeroDuration()) {
     absl::StrAppend(&text, ", each of its layers ", ShortTime(rates.layer));
   }
-  return absl::StrCat(text, " (", OriginOf(rates.origin, rates.spread), ")");
+  return absl::StrCat(text, " (", topology::OriginText(rates.origin, rates.spread), ")");
 }
 
 // Times by size, a line for each exchange and group.
 void PrintExchanges(const Host& host) {
   if (host.exchanges.empty()) return;
-  absl::PrintF("\nexchanges of ranks (measured)\n");
+  absl::PrintF("\nexchanges of ranks\n");
   for (const topology::ExchangeCurve& curve : host.exchanges) {
     std::vector<std::string> times;
     for (const topology::ExchangeTime& time : curve.times) {
       times.push_back(absl::StrCat(FormatBytes(time.bytes), " ", ShortTime(time.time)));
     }
-    absl::PrintF("  %-12s  %d %s: %s (±%.2g%%)\n",
-                 std::string(topology::ExchangeName(curve.exchange)), curve.ranks,
-                 curve.across ? "hosts" : "ranks", absl::StrJoin(times, ", "), 100 * curve.spread);
+    absl::PrintF("  %-12s  %d %s: %s (%s)\n", std::string(topology::ExchangeName(curve.exchange)),
+                 curve.ranks, curve.across ? "hosts" : "ranks", absl::StrJoin(times, ", "),
+                 topology::OriginText(topology::Origin::kMeasured, curve.spread));
   }
 }
 
@@ -170,7 +163,7 @@ void PrintExchanges(const Host& host) {
 void PrintHealth(const std::optional<std::string>& visible_devices) {
   const absl::StatusOr<topology::DetectedHost> detected =
       topology::DetectHostAndHealth({.visible_devices = visible_devices});
-  if (!detected.ok()) return;  // who was just found and is gone
+  if (!detected.ok()) return;  // the driver answered a moment ago
   for (size_t i = 0; i < detected->health.size(); ++i) {
     if (i == 0) absl::PrintF("\n");
     for (const std::string& line :

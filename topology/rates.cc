@@ -1,5 +1,7 @@
 #include "topology/rates.h"
 
+#include "absl/strings/str_format.h"
+
 namespace skein::topology {
 
 std::string_view OriginName(Origin origin) {
@@ -12,6 +14,14 @@ std::string_view OriginName(Origin origin) {
       return "measured";
   }
   return "";
+}
+
+std::string OriginText(Origin origin, double spread) {
+  std::string text(OriginName(origin));
+  if (origin == Origin::kMeasured && spread > 0) {
+    absl::StrAppendFormat(&text, " ±%.2g%%", 100 * spread);
+  }
+  return text;
 }
 
 std::string_view ExchangeName(Exchange exchange) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,8 @@ enum class Origin : uint8_t {
   kMeasured,
 };
 std::string_view OriginName(Origin origin);  // "", "modelled", "measured"
+// The same with a spread (DeviceRates') where there is one: "measured ±3%".
+std::string OriginText(Origin origin, double spread);
 
 // Reading the same `working_set_bytes` again and again: caches hold small ones.
 struct ReadRate {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -215,6 +216,7 @@ void Cluster::Serve(Job& job) {
   spdlog::info("job {} serves with {}: {} read in {:.2f} s", job.id,
                FormatCount(job.plan->layout.dp_size, "replica"), FormatBytes(bytes),
                absl::ToDoubleSeconds(slowest));
+  std::vector<DecodeWatch::Predictor> predictors = DecodesOf(job);
   for (int32_t i = 0; i < job.plan->layout.dp_size; ++i) {
     const serving::ReplicaLoad idle = {.total_pages = job.plan->pages,
                                        .free_pages = job.plan->pages,
@@ -222,7 +224,7 @@ void Cluster::Serve(Job& job) {
                                        .free_swap_pages = job.plan->swap_pages};
     job.replicas.push_back({.id = next_replica_,
                             .load = idle,
-                            .decodes = DecodeWatch(DecodesOf(job, i), ToleranceOf(job))});
+                            .decodes = DecodeWatch(std::move(predictors[i]), ToleranceOf(job))});
     listener_->OnReplicaUp({.id = next_replica_,
                             .name = absl::StrCat("replica ", i, " of job ", job.id),
                             .max_num_seqs = job.plan->max_num_seqs,
@@ -234,13 +236,24 @@ void Cluster::Serve(Job& job) {
   }
 }
 
-// The job's plan is not changed any more.
-DecodeWatch::Predictor Cluster::DecodesOf(const Job& job, int32_t dp_rank) const {
-  return [this, machine = job.machine, topology = topology::TopologyOf(job.machine),
-          plan = *job.plan, dp_rank](double rows, double context) {
-    return plan::PredictDecode(machine, topology, model_.config, plan, dp_rank, rows, context)
-        .value_or(absl::ZeroDuration());
+std::vector<DecodeWatch::Predictor> Cluster::DecodesOf(const Job& job) const {
+  // The job's plan is not changed any more.
+  struct Planned {
+    topology::Machine machine;
+    topology::Topology topology;
+    plan::Plan plan;
   };
+  const auto of = std::make_shared<const Planned>(
+      Planned{job.machine, topology::TopologyOf(job.machine), *job.plan});
+  std::vector<DecodeWatch::Predictor> predictors;
+  for (int32_t i = 0; i < job.plan->layout.dp_size; ++i) {
+    predictors.emplace_back([this, of, i](double rows, double context) {
+      return plan::PredictDecode(of->machine, of->topology, model_.config, of->plan, i, rows,
+                                 context)
+          .value_or(absl::ZeroDuration());
+    });
+  }
+  return predictors;
 }
 
 void Cluster::CompareDecodes(Job& job) {
@@ -299,9 +312,18 @@ void Cluster::OnFailure(RankId id, const absl::Status& status) {
   MutexLock lock(&mutex_);
   Job* job = nullptr;
   Rank* rank = FindLive(id, &job);
-  if (rank == nullptr || !rank->failure.empty()) return;
+  if (rank == nullptr) return CloseOfOver(id);
+  if (!rank->failure.empty()) return;
   rank->failure = std::string(status.message());
   rank->failed_at = clock_->Now();
+}
+
+void Cluster::CloseOfOver(RankId id) {
+  const auto found = jobs_.find(id.job);
+  if (found == jobs_.end()) return;
+  Rank& rank = found->second.ranks.at(id.rank);
+  if (rank.link == nullptr) return;
+  std::exchange(rank.link, nullptr)->Close(absl::AbortedError(found->second.detail));
 }
 
 void Cluster::OnGone(RankId id, const absl::Status& status) {

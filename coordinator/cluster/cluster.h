@@ -102,14 +102,16 @@ class Cluster {
   // Returns the rank, and its job in `job`; null when the job is over.
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PlanAndLoad(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of a replica whose job is planned.
-  DecodeWatch::Predictor DecodesOf(const Job& job, int32_t dp_rank) const;
+  // By replica, of a job that is planned.
+  std::vector<DecodeWatch::Predictor> DecodesOf(const Job& job) const;
   // Tells what steps take beside what was predicted.
   void CompareDecodes(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Serve(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Aborted, with the reason, for a leader that is stuck though its heartbeats come.
   absl::Status CheckMoves(const Job& job, Rank& rank, absl::Time now) const;
   void Lose(Job& job, Rank& culprit, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the stream of a rank that fails when its job is over.
+  void CloseOfOver(RankId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refuse(Job& job, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndJob(Job& job, Job::State state, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

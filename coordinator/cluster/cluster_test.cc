@@ -155,6 +155,16 @@ TEST_F(ClusterTest, TheFirstRankToFailIsBlamed) {
   EXPECT_THAT(ranks[2].link->closed, SizeIs(1));
 }
 
+// As one that was told to end, and fails meanwhile.
+TEST_F(ClusterTest, ARankThatFailsWhenItsJobIsOverIsLetGoAtOnce) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  cluster_.Shutdown("bye", 0);
+  EXPECT_THAT(ranks[1].link->closed, IsEmpty());
+  cluster_.OnFailure(*ranks[1].id, absl::InternalError("its GPU has failed"));
+  EXPECT_THAT(ranks[1].link->closed, SizeIs(1));
+  EXPECT_THAT(ranks[0].link->closed, IsEmpty());
+}
+
 TEST_F(ClusterTest, ADeadRankIsBlamedBeforeOnesThatFailForItsSake) {
   const std::vector<TestRank> ranks = ServeJob("a", 4);
   cluster_.OnFailure(*ranks[0].id, absl::UnavailableError("rank 2 of the replica is gone"));

@@ -1,7 +1,9 @@
 // Whom the cluster holds lost: ranks that fall silent, hold up others or do not move.
 #include <malloc.h>
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/device_kind.h"
@@ -227,6 +229,7 @@ class ClusterDecodeTest : public ClusterTest {
         /*dp_rank=*/0, /*sequences=*/2, /*context=*/100);
     const int64_t steps = absl::Seconds(1) / (times * predicted) + 1;
     for (int i = 0; i < seconds; ++i) {
+      load_.steps += steps;
       load_.decode_steps += steps;
       load_.decode_rows += 2 * steps;
       load_.decode_context += 200 * steps;
@@ -291,9 +294,31 @@ TEST_F(ClusterDecodeTest, OnGpusItIsOneSooner) {
   EXPECT_THAT(::testing::internal::GetCapturedStdout(), Not(HasSubstr("for a minute")));
   ::testing::internal::CaptureStdout();
   Decode(rank, 1.22, 70);
-  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              HasSubstr("(+22%), for a minute; the figures of its hosts are assumed; start workers "
-                        "with --probe"));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStdout(),
+      HasSubstr("(+22%), for a minute; the figures of its hosts are assumed; workers that are "
+                "started with --probe measure them"));
+}
+
+// What no replica can have would take the cost model for ever.
+TEST_F(ClusterDecodeTest, WhatThePlanDoesNotAllowIsNotCompared) {
+  const TestRank rank = Serve();
+  const plan::Plan& plan = rank.link->plans.front();
+  cluster.OnStep(*rank.id, {.load = {.steps = 1}});
+  cluster.Tick();
+  for (const auto& [rows, context] : {std::pair<int64_t, int64_t>{plan.max_num_seqs + 1, 1},
+                                      {int64_t{1} << 40, 1},
+                                      {1, plan.context_length + 1},
+                                      {1, int64_t{1} << 50}}) {
+    load_.steps += 2;
+    load_.decode_steps += 1;
+    load_.decode_rows += rows;
+    load_.decode_context += rows * context % (int64_t{1} << 51);
+    load_.decode_time += absl::Seconds(2);
+    cluster.OnStep(*rank.id, {.load = load_});
+    cluster.Tick();
+    EXPECT_FALSE(cluster.Status().front().replicas.front().decodes.has_value()) << rows;
+  }
 }
 
 }  // namespace

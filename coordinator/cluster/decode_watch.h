@@ -36,8 +36,8 @@ class DecodeWatch {
   // said.
   using Predictor = std::function<absl::Duration(double rows, double context)>;
 
-  // What is to be told: once there is a first comparison, and once whenever nearly each second of a
-  // minute of steps was further than the tolerance from its prediction.
+  // What is to be told: the first comparison, and a warning once nearly all of 60 in a row were
+  // further than the tolerance from their prediction. Each is over a second of steps or more.
   struct Remark {
     DecodeComparison comparison;
     bool warns = false;
@@ -46,19 +46,20 @@ class DecodeWatch {
   // `tolerance`: a share of the prediction.
   DecodeWatch(Predictor predictor, double tolerance);
 
-  // Takes up what the counters of `load`, the replica's newest, have gained. Call it some times a
-  // second.
+  // Takes up what the counters of `load`, the newest that the replica has reported, have gained
+  // since the first one: a replica may be older than its coordinator. Counters that cannot be begin
+  // anew. Call it some times a second.
   std::optional<Remark> Look(const serving::ReplicaLoad& load);
 
-  // Over the last minute of steps, however much time was between them; nothing before a second.
+  // Over the last 60, however much time was between them; nothing before the first.
   std::optional<DecodeComparison> Recent() const;
 
  private:
   Predictor predictor_;
   double tolerance_;
-  serving::ReplicaLoad before_;
-  std::deque<DecodeComparison> seconds_;  // of steps, the newest last
-  bool warned_ = false;                   // and they are far from their prediction since
+  std::optional<serving::ReplicaLoad> before_;
+  std::deque<DecodeComparison> newest_;  // the last one is the newest
+  bool warned_ = false;                  // and most of them are far from their prediction since
 };
 
 // Why steps may take other than predicted, in a sentence; `measured`: the figures that predictions

@@ -34,6 +34,8 @@ class Decoding {
   void Seconds(int seconds, absl::Duration each) {
     for (int i = 0; i < seconds; ++i) Second(each);
   }
+  Decoding() { watch.Look({.steps = 1}); }  // its first report
+
   int warnings() const {
     int count = 0;
     for (const DecodeWatch::Remark& remark : remarks) count += remark.warns ? 1 : 0;
@@ -54,8 +56,10 @@ class Decoding {
 
 TEST(DecodeWatchTest, TheFirstSecondIsToldOnce) {
   Decoding replica;
-  EXPECT_FALSE(replica.watch.Look(
-      {.decode_steps = 99, .decode_rows = 99, .decode_time = absl::Milliseconds(999)}));
+  EXPECT_FALSE(replica.watch.Look({.steps = 99,
+                                   .decode_steps = 99,
+                                   .decode_rows = 99,
+                                   .decode_time = absl::Milliseconds(999)}));
   EXPECT_FALSE(replica.watch.Recent().has_value());
   replica.Second(absl::Milliseconds(8));
   ASSERT_EQ(replica.remarks.size(), 1U);
@@ -107,44 +111,72 @@ TEST(DecodeWatchTest, SecondsFarFromThePredictionAreNone) {
   EXPECT_EQ(replica.warnings(), 0);
   // Nor is one step that stood still for a minute.
   replica.Seconds(100, absl::Milliseconds(10));
-  replica.watch.Look(
-      {.decode_steps = 1'000'000, .decode_rows = 1'000'000, .decode_time = absl::Hours(1)});
+  replica.watch.Look({.steps = 1'000'000,
+                      .decode_steps = 1'000'000,
+                      .decode_rows = 1'000'000,
+                      .decode_time = absl::Hours(1)});
   EXPECT_EQ(replica.warnings(), 0);
+}
+
+serving::ReplicaLoad Load(int64_t steps, int64_t rows, int64_t context, absl::Duration time) {
+  return {.steps = steps,
+          .decode_steps = steps,
+          .decode_rows = rows,
+          .decode_context = context,
+          .decode_time = time};
+}
+
+// A coordinator that was started again knows nothing of the minutes before.
+TEST(DecodeWatchTest, AReplicasLifeBeforeItsFirstReportIsNotCompared) {
+  DecodeWatch watch([](double, double) { return absl::Milliseconds(1); }, 0.2);
+  watch.Look({});
+  EXPECT_FALSE(watch.Look(Load(1'000'000, 9'000'000, 9, absl::Hours(3))).has_value());
+  EXPECT_FALSE(watch.Recent().has_value());
+  watch.Look(Load(1'000'500, 9'000'500, 9, absl::Hours(3) + absl::Seconds(1)));
+  ASSERT_TRUE(watch.Recent().has_value());
+  EXPECT_EQ(watch.Recent()->steps, 500);
+  EXPECT_EQ(watch.Recent()->rows, 1);
 }
 
 // Workers are not believed, and a plan of which nothing can be said is none to hold steps against.
 TEST(DecodeWatchTest, WhatCannotBeIsNotCompared) {
   DecodeWatch watch([](double, double) { return absl::Milliseconds(1); }, 0.2);
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const serving::ReplicaLoad loads[] = {
-      {.decode_steps = 100, .decode_rows = 99, .decode_time = absl::Seconds(1)},
-      {.decode_steps = 100, .decode_rows = 300, .decode_time = absl::Seconds(3)},
-      {.decode_steps = 400,
-       .decode_rows = 700,
-       .decode_context = -1,
-       .decode_time = absl::Seconds(5)},
-      {.decode_steps = 500, .decode_rows = 900, .decode_time = absl::Seconds(nan)}};
-  for (const serving::ReplicaLoad& load : loads) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const absl::Duration second = absl::Seconds(1);
+  watch.Look(Load(1, 1, 1, absl::ZeroDuration()));
+  serving::ReplicaLoad host = Load(600, 1000, 0, 9 * second);
+  host.host_time = -second;
+  for (const serving::ReplicaLoad& load :
+       {Load(100, 99, 1, second), Load(100, 300, 1, 3 * second), Load(400, 700, 0, 5 * second),
+        Load(500, 900, 0, absl::Seconds(nan)), Load(600, 1000, 0, absl::InfiniteDuration()),
+        Load(kMost, kMost, kMost, 7 * second), Load(-kMost - 1, 0, 0, 8 * second), host}) {
     EXPECT_FALSE(watch.Look(load).has_value()) << load.decode_steps;
   }
   EXPECT_FALSE(watch.Recent().has_value());
+  // From then on it is believed again.
+  watch.Look(Load(1000, 1000, 0, second));
+  EXPECT_TRUE(watch.Look(Load(2000, 2000, 0, 2 * second)).has_value());
+
   DecodeWatch silent([](double, double) { return absl::ZeroDuration(); }, 0.2);
-  EXPECT_FALSE(
-      silent.Look({.decode_steps = 20, .decode_rows = 20, .decode_time = absl::Seconds(2)}));
+  silent.Look(Load(1, 1, 1, absl::ZeroDuration()));
+  EXPECT_FALSE(silent.Look(Load(20, 20, 1, 2 * second)));
 }
 
 TEST(DecodeWatchTest, CausesAreNamed) {
   const DecodeComparison slow = {.measured = absl::Milliseconds(20),
                                  .predicted = absl::Milliseconds(10)};
   DecodeComparison busy = slow;
-  busy.host_time = absl::Milliseconds(6);
+  busy.host_time = absl::Milliseconds(15);
   const DecodeComparison fast = {.measured = absl::Milliseconds(5),
                                  .predicted = absl::Milliseconds(10)};
-  EXPECT_THAT(LikelyCause(slow, false, true), HasSubstr("assumed; start workers with --probe"));
-  EXPECT_THAT(LikelyCause(slow, false, false), HasSubstr("assumed; start workers without"));
+  EXPECT_THAT(LikelyCause(slow, false, true),
+              HasSubstr("assumed; workers that are started with --probe"));
+  EXPECT_THAT(LikelyCause(slow, false, false), HasSubstr("assumed; the workers' log"));
   EXPECT_THAT(LikelyCause(slow, true, true), HasSubstr("a GPU of its hosts"));
   EXPECT_THAT(LikelyCause(slow, true, false), HasSubstr("use the cores or the memory of"));
-  EXPECT_THAT(LikelyCause(busy, true, false), HasSubstr("the scheduling thread needs 6 ms a step"));
+  EXPECT_THAT(LikelyCause(busy, true, false),
+              HasSubstr("the thread that schedules needs 15 ms a step"));
   EXPECT_THAT(LikelyCause(fast, true, false), HasSubstr("were busy with other things"));
 }
 

@@ -276,6 +276,14 @@ absl::StatusOr<schedule::Timeline> SimulateDecodes(const Topology& topology,
   return Simulate(replica, clock, DecodeTimes(replica, clock), steps);
 }
 
+absl::StatusOr<absl::Duration> DecodeStepTime(const Topology& topology, const ModelConfig& model,
+                                              const Replica& replica, int64_t context) {
+  const StageClock clock(topology, model, replica, {.prompt_tokens = context, .output_tokens = 0});
+  ReplicaCost cost;
+  SKEIN_RETURN_IF_ERROR(PredictSteps(replica, clock, cost));
+  return cost.step;
+}
+
 absl::StatusOr<ReplicaCost> PredictReplica(const Topology& topology, const ModelConfig& model,
                                            const Replica& replica, const Workload& workload) {
   const StageClock clock(topology, model, replica, workload);

@@ -62,6 +62,11 @@ absl::StatusOr<ReplicaCost> PredictReplica(const topology::Topology& topology,
                                            const model::ModelConfig& model, const Replica& replica,
                                            const Workload& workload);
 
+// The time of a step of steady decode, each sequence `context` tokens long. Errors as above.
+absl::StatusOr<absl::Duration> DecodeStepTime(const topology::Topology& topology,
+                                              const model::ModelConfig& model,
+                                              const Replica& replica, int64_t context);
+
 // So many steps of steady decode: what the stages do when. Errors as above.
 absl::StatusOr<schedule::Timeline> SimulateDecodes(const topology::Topology& topology,
                                                    const model::ModelConfig& model,

@@ -33,9 +33,14 @@ std::tuple<int32_t, bool, int32_t, int32_t> Size(const Standing& standing) {
 
 }  // namespace
 
+int64_t ConcurrencyOf(const Goal& goal, DeviceKind device) {
+  return goal.workload.concurrency != 0 ? goal.workload.concurrency
+                                        : DefaultsOf(device).max_num_seqs;
+}
+
 cost::Workload WorkloadOf(const Goal& goal, DeviceKind device, int64_t context_length) {
   cost::Workload workload = goal.workload;
-  if (workload.concurrency == 0) workload.concurrency = DefaultsOf(device).max_num_seqs;
+  workload.concurrency = ConcurrencyOf(goal, device);
   if (workload.prompt_tokens + workload.output_tokens > context_length) {
     workload.prompt_tokens = std::max<int64_t>(1, context_length * 2 / 3);
     workload.output_tokens = std::max<int64_t>(1, context_length - workload.prompt_tokens);

@@ -27,8 +27,10 @@ struct Goal {
   friend bool operator==(const Goal&, const Goal&) = default;
 };
 
-// The load that a plan is made for: the goal's, of as many requests at once as a replica runs by
-// default where nobody says, and no longer than a context.
+// The goal's requests at once, or as many as a replica runs by default where nobody says.
+int64_t ConcurrencyOf(const Goal& goal, DeviceKind device);
+
+// The load that a plan is made for: the goal's, and no longer than a context.
 cost::Workload WorkloadOf(const Goal& goal, DeviceKind device, int64_t context_length);
 
 // What a layout would do, by which it is ranked.

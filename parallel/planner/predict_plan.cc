@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/ops/sizes.h"
 #include "parallel/planner/kv_bytes.h"
@@ -92,16 +94,17 @@ absl::StatusOr<absl::Duration> PredictDecode(const topology::Machine& machine,
                                              const topology::Topology& topology,
                                              const model::ModelConfig& model, const Plan& plan,
                                              int32_t dp_rank, double sequences, double context) {
-  const auto step = [&](double rows) -> absl::StatusOr<absl::Duration> {
-    cost::Replica replica =
+  if (sequences > plan.max_num_seqs || context > static_cast<double>(plan.context_length)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan is of no ", sequences, " sequences at ", context, " tokens"));
+  }
+  const auto step = [&](double rows) {
+    const cost::Replica replica =
         ReplicaOfPlan(machine, topology, model, plan, dp_rank,
-                      {.concurrency = static_cast<int64_t>(rows) * plan.layout.dp_size});
-    replica.sequences = static_cast<int32_t>(rows);  // whatever pages they have
-    replica.micro_batches = std::min(plan.micro_batches, replica.sequences);
-    const cost::Workload workload = {.prompt_tokens = std::llround(context), .output_tokens = 1};
-    SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
-                           cost::PredictReplica(topology, model, replica, workload));
-    return cost.step;
+                      {.prompt_tokens = 1,  // whatever pages they have
+                       .output_tokens = 0,
+                       .concurrency = static_cast<int64_t>(rows) * plan.layout.dp_size});
+    return cost::DecodeStepTime(topology, model, replica, std::llround(context));
   };
   const double whole = std::max(1.0, std::floor(sequences));
   SKEIN_ASSIGN_OR_RETURN(const absl::Duration at_least, step(whole));

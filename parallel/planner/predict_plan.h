@@ -27,7 +27,8 @@ absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
                                      const cost::Workload& workload);
 
 // The time of a replica's steps that decode so many sequences, with `context` tokens before each,
-// on the average. Errors are PredictReplica's.
+// on the average, all replicas alike. InvalidArgument for more than a replica runs at once, and for
+// a longer context than the plan's; other errors are PredictReplica's.
 absl::StatusOr<absl::Duration> PredictDecode(const topology::Machine& machine,
                                              const topology::Topology& topology,
                                              const model::ModelConfig& model, const Plan& plan,

@@ -2,6 +2,7 @@
 
 #include "absl/time/time.h"
 #include "base/test_util.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "parallel/planner/planner.h"
 #include "parallel/planner/planner_test_util.h"
@@ -9,6 +10,8 @@
 
 namespace skein::plan {
 namespace {
+
+using ::testing::HasSubstr;
 
 // One rank on one core, which reads 10 GB/s and multiplies in no time.
 class PredictDecodeTest : public ::testing::Test {
@@ -41,6 +44,34 @@ TEST_F(PredictDecodeTest, MeansAreBetweenWholeNumbers) {
   EXPECT_LE(absl::AbsDuration(Step(2.5, 50) - (Step(2, 50) + Step(3, 50)) / 2),
             absl::Nanoseconds(1));
   EXPECT_EQ(Step(0.5, 50), Step(1, 50));
+}
+
+TEST_F(PredictDecodeTest, ThePlansLimitsHold) {
+  const topology::Topology topology = topology::TopologyOf(machine_);
+  const auto asked = [&](double sequences, double context) {
+    return PredictDecode(machine_, topology, model_.config, plan_, 0, sequences, context).status();
+  };
+  const double most = plan_.max_num_seqs;
+  const auto longest = static_cast<double>(plan_.context_length);
+  SKEIN_EXPECT_OK(asked(most, longest));
+  EXPECT_THAT(asked(most + 0.5, longest),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the plan is of no ")));
+  EXPECT_THAT(asked(1, longest + 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the plan is of no ")));
+}
+
+// Micro-batches of unlike means, of stages whose pages are fewer than what all sequences may have.
+TEST(PredictDecodeOfStagesTest, MeansAreBetweenWholeNumbers) {
+  const ModelFacts model = Bard();
+  const topology::Machine machine = WithLatency(OneNode(2, 8 * kGiB, 2), absl::Microseconds(1));
+  Plan plan = PlanJob(machine, model, {.layout = {.pp_size = 2}})->plans.front();
+  plan.pages = plan.max_num_seqs;
+  const topology::Topology topology = topology::TopologyOf(machine);
+  const auto step = [&](double sequences) {
+    return *PredictDecode(machine, topology, model.config, plan, 0, sequences, 50);
+  };
+  EXPECT_GT(step(8), step(4));
+  EXPECT_LE(absl::AbsDuration(step(4.5) - (step(4) + step(5)) / 2), absl::Nanoseconds(1));
 }
 
 // A token of a request that is alone takes a step.

@@ -255,18 +255,20 @@ class Search {
 
 }  // namespace
 
+DeviceKind DeviceOf(const Topology& topology) {
+  const bool gpus = std::any_of(topology.hosts.begin(), topology.hosts.end(),
+                                [](const auto& host) { return !host.interconnect.gpus.empty(); });
+  return gpus ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
+
 absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
                                            const model::ModelConfig& model,
                                            const SearchTask& asked) {
   SKEIN_RETURN_IF_ERROR(topology::CheckTopology(topology));
   SKEIN_RETURN_IF_ERROR(cost::CheckRates(topology));
-  const bool gpus = std::any_of(topology.hosts.begin(), topology.hosts.end(),
-                                [](const auto& host) { return !host.interconnect.gpus.empty(); });
-  const DeviceKind device = gpus ? DeviceKind::kCuda : DeviceKind::kCpu;
+  const DeviceKind device = DeviceOf(topology);
   SearchTask task = asked;
-  if (task.workload.concurrency == 0) {
-    task.workload.concurrency = DefaultsOf(device).max_num_seqs;
-  }
+  task.workload.concurrency = ConcurrencyOf(task, device);
   SKEIN_RETURN_IF_ERROR(CheckTask(model, task));
   ReplicaTask replica{topology, model, task.workload};
   replica.device = device;

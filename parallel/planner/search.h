@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/device_kind.h"
 #include "model/config/model_config.h"
 #include "parallel/cost/replica_cost.h"
 #include "parallel/plan/plan.h"
@@ -42,6 +43,9 @@ struct SearchResult {
   std::vector<RejectedLayout> rejected;  // that cannot be, dp as if it could; in order of tp, pp
   std::string pruned;                    // a sentence on layouts that were not looked at, or none
 };
+
+// What ranks of these machines compute on: GPUs where any host has some.
+DeviceKind DeviceOf(const topology::Topology& topology);
 
 // InvalidArgument for a workload or constraints that make no sense, and a topology without rates
 // (cost::CheckRates). A result without choices says by `rejected` why there are none. Costs some

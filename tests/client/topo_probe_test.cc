@@ -13,7 +13,6 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 // As after `. scripts/env.sh`; mpirun has a folder of its own.
 constexpr char kSkein[] =
@@ -24,14 +23,13 @@ TEST(TopoProbeTest, WhatIsMeasuredIsShownWithItsSpread) {
   const Outcome shown = Skein("topo --probe", kSkein);
   EXPECT_EQ(shown.exit_code, 0) << shown.err;
   EXPECT_THAT(shown.err, AllOf(HasSubstr("measuring "), HasSubstr("measured in ")));
-  EXPECT_THAT(
-      shown.out,
-      AllOf(HasSubstr("\nbetween two cores: "),
-            ContainsRegex("a core reads [0-9.]+ [GM]B/s.*, multiplies .*,\n  and a step costs .* "
-                          "us, each of its layers .* us \\(measured ±[0-9.e-]+%\\)\n"),
-            HasSubstr("\nexchanges of ranks (measured)\n"),
-            ContainsRegex("  all_reduce    2 ranks: 1.0 KiB [0-9.]+ us, .*4.0 MiB [0-9.]+ [um]s "
-                          "\\(±[0-9.e-]+%\\)\n")));
+  EXPECT_THAT(shown.out,
+              AllOf(HasSubstr("\nbetween two cores: "),
+                    ContainsRegex("a core reads [0-9.]+ [GM]B/s.*, multiplies .*FLOP/s in .*,\n  "
+                                  "and a step costs .* \\(measured ±[0-9.e+-]+%\\)\n"),
+                    HasSubstr("\nexchanges of ranks\n"),
+                    ContainsRegex("  all_reduce    2 ranks: 1.0 KiB [0-9.e+]+ [um]s, .*4.0 MiB "
+                                  "[0-9.e+]+ [um]s \\(measured")));
 }
 
 TEST(TopoProbeTest, PlansAreMadeOfTheJson) {
@@ -40,7 +38,7 @@ TEST(TopoProbeTest, PlansAreMadeOfTheJson) {
   EXPECT_EQ(alone.exit_code, 0) << alone.err;
   const Outcome plan = Skein(absl::StrCat("plan --model synthetic:llama3-1b --topology ", file));
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
-  EXPECT_THAT(plan.out, ContainsRegex("\nRates are measured ±[0-9.]+%\n"));
+  EXPECT_THAT(plan.out, ContainsRegex("\nRates are measured ±[0-9.e+-]+%\n"));
 }
 
 TEST(TopoProbeTest, WhatCannotBeMeasuredSaysWhy) {
@@ -52,7 +50,7 @@ TEST(TopoProbeTest, WhatCannotBeMeasuredSaysWhy) {
                                 EndsWith(" is tested with\n")));
   const Outcome silent = Skein("topo --probe --np 1 --worker=/bin/true", kSkein);
   EXPECT_EQ(silent.exit_code, 1);
-  EXPECT_THAT(silent.err, Not(HasSubstr("was not measured")));
+  EXPECT_THAT(silent.err, HasSubstr("skein: what /bin/true probe printed: "));
   const Outcome bare =
       Skein("topo --probe --worker=/bin/true", "/usr/bin/env PATH=/nowhere client/skein");
   EXPECT_EQ(bare.exit_code, 1);

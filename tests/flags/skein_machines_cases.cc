@@ -144,6 +144,9 @@ void PlanPareto() {
   EXPECT_THAT(ReadFileOrEmpty(path), AllOf(StartsWith("<svg"), HasSubstr("llama3-8b on pcie-4: "),
                                            HasSubstr("<polyline")));
   EXPECT_THAT(Run(kSkein, line + "/nowhere/picture").err, HasSubstr("--pareto: "));
+  // 4 times the 256 that are the default of GPUs.
+  EXPECT_THAT(ReadFileOrEmpty(path), HasSubstr(", 1024 at once: "));
+  EXPECT_THAT(Run(kSkein, line + path).out, HasSubstr("\nsynthetic:llama3-8b, 256 at once, "));
 }
 
 void PlanPrintsJson() {

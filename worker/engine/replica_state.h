@@ -111,7 +111,7 @@ class ReplicaState {
   struct Outstanding {
     int64_t step = 0;
     int64_t rows = 0;
-    int64_t context = 0;  // tokens before each row, over all rows
+    int64_t context = 0;  // tokens before each chunk, over all of them
     std::vector<Worked> chunks;
 
     // Whether each row is a sequence's next token.

@@ -165,7 +165,7 @@ Attachment::Attachment(AttachmentOptions options, Inbox* inbox, EndCallback on_e
 }
 
 Attachment::~Attachment() {
-  HangUp([](Stream& stream) { stream.HalfClose(); });
+  HangUp([](Stream& stream) { stream.HalfClose(); }, kHangUpTime);
   for (std::thread* thread : {&reader_, &heartbeat_, &watch_}) thread->join();
 }
 
@@ -175,9 +175,10 @@ absl::Duration Attachment::Silence() {
 
 bool Attachment::EndsWithinABeat() {
   const auto deadline = SteadyTimeIn(options_.heartbeat_interval);
-  while (!ended_ && changed_.WaitUntil(&mutex_, deadline)) {
+  // A coordinator that has yet to end the stream is to hear that this rank lives.
+  while (!(ended_ && stream_ == nullptr) && changed_.WaitUntil(&mutex_, deadline)) {
   }
-  return ended_;
+  return ended_ && stream_ == nullptr;
 }
 
 absl::StatusOr<plan::Plan> Attachment::WaitForPlan() {
@@ -213,10 +214,10 @@ void Attachment::SendStep(const StepReport& report) {
 void Attachment::SendFailure(const absl::Status& why) {
   pb::WorkerMessage message;
   *message.mutable_failure() = convert::ToProto(why);
-  HangUp([message](Stream& stream) { stream.Write(message); });
+  HangUp([message](Stream& stream) { stream.Write(message); }, options_.verdict_time);
 }
 
-void Attachment::HangUp(const std::function<void(Stream&)>& last_words) {
+void Attachment::HangUp(const std::function<void(Stream&)>& last_words, absl::Duration patience) {
   std::shared_ptr<Stream> stream;
   {
     MutexLock lock(&mutex_);
@@ -230,7 +231,7 @@ void Attachment::HangUp(const std::function<void(Stream&)>& last_words) {
   {
     // The coordinator ends the stream; then the reader drops it.
     MutexLock lock(&mutex_);
-    const auto deadline = SteadyTimeIn(kHangUpTime);
+    const auto deadline = SteadyTimeIn(patience);
     while (stream_ != nullptr && changed_.WaitUntil(&mutex_, deadline)) {
     }
   }

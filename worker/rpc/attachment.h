@@ -46,6 +46,8 @@ struct AttachmentOptions {
   absl::Duration heartbeat_interval = absl::Milliseconds(500);
   // A rank lives so long without a coordinator, or with one that takes none of its reports.
   absl::Duration orphan_timeout = absl::Seconds(60);
+  // A rank that fails waits so long for the coordinator to lose its job.
+  absl::Duration verdict_time = absl::Seconds(3);
   bool announces = true;  // the log says that it waits; one rank of a host does so
 };
 
@@ -67,8 +69,9 @@ class Attachment {
   // Reports a step of a leader. A report is dropped while there is no coordinator, and when its
   // requests are an earlier one's.
   void SendStep(const StepReport& report);
-  // Says the last words of a rank that ends; waits up to a second until the coordinator has lost
-  // the job. The launcher ends the others with this process, and they would seem to be the cause.
+  // Says the last words of a rank that ends; waits until the coordinator has lost the job, for the
+  // verdict time at most. The launcher ends the others with this process, and they would seem to be
+  // the cause.
   void SendFailure(const absl::Status& why);
 
  private:
@@ -85,9 +88,10 @@ class Attachment {
   bool OnEnd(const absl::Status& why, int exit_code);
   // Ends the conversation: says the last words, waits a little for the coordinator to end the
   // stream, then cuts it off.
-  void HangUp(const std::function<void(Stream&)>& last_words);
+  void HangUp(const std::function<void(Stream&)>& last_words, absl::Duration patience);
   absl::Duration Silence() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Sleeps until the next heartbeat is due; true as soon as the rank is to end.
+  // Sleeps until the next heartbeat is due; true as soon as the rank is to end and its stream is
+  // over.
   bool EndsWithinABeat() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const AttachmentOptions options_;

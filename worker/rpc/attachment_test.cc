@@ -82,6 +82,10 @@ class FakeCoordinators final : public pb::Cluster::Service {
   bool AwaitHalfClose() {
     return Await([&] { return half_closed_; });
   }
+  void ForgetHeartbeats() {
+    MutexLock lock(&mutex_);
+    heard_ = false;
+  }
   bool attached() {
     MutexLock lock(&mutex_);
     return rpc_ != nullptr;
@@ -283,7 +287,9 @@ TEST(AttachmentTest, ARankThatFailsStaysUntilTheCoordinatorHasLostItsJob) {
     SCOPED_TRACE(shutdown);
     FakeCoordinators coordinators;
     Inbox inbox;
-    Attachment attachment(OptionsOfOneRank(coordinators), &inbox, [](const absl::Status&, int) {});
+    AttachmentOptions options = OptionsOfOneRank(coordinators);
+    options.verdict_time = absl::Minutes(2);
+    Attachment attachment(options, &inbox, [](const absl::Status&, int) {});
     ASSERT_TRUE(coordinators.AwaitHeartbeatOf(1));
     std::atomic<bool> over = false;
     std::thread failing([&] {
@@ -291,9 +297,12 @@ TEST(AttachmentTest, ARankThatFailsStaysUntilTheCoordinatorHasLostItsJob) {
       over = true;
     });
     EXPECT_TRUE(coordinators.AwaitFailure());
+    coordinators.ForgetHeartbeats();
     absl::SleepFor(absl::Milliseconds(300));
     EXPECT_FALSE(over);
     EXPECT_TRUE(coordinators.attached());
+    EXPECT_TRUE(coordinators.AwaitHeartbeatOf(1));  // it lives
+    const absl::Time verdict = absl::Now();
     if (shutdown) {  // another rank was blamed meanwhile
       coordinators.SendShutdown();
       EXPECT_TRUE(coordinators.AwaitHalfClose());
@@ -301,6 +310,7 @@ TEST(AttachmentTest, ARankThatFailsStaysUntilTheCoordinatorHasLostItsJob) {
       coordinators.BreakConnection();
     }
     failing.join();
+    EXPECT_LT(absl::Now() - verdict, absl::Minutes(1));
   }
 }
 
