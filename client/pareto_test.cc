@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -55,6 +56,19 @@ TEST_F(PresetTest, LoadsAreTriedUpToFourTimesTheTasks) {
   }
   EXPECT_EQ(least, 1);
   EXPECT_EQ(most, 128);
+}
+
+TEST(ParetoTest, LayoutsBeyondTheLimitsAreLeftOut) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology topology, topology::MakePreset("pcie-4"));
+  plan::SearchTask task;
+  task.workload.concurrency = 8;
+  task.tpot_limit = absl::Milliseconds(10);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<OperatingPoint> within,
+                             OperatingPoints(topology, model::Llama8B(), task));
+  ASSERT_FALSE(within.empty());
+  for (const OperatingPoint& point : within) EXPECT_GE(point.tokens_per_s_stream, 100);
+  task.tpot_limit.reset();
+  EXPECT_GT(OperatingPoints(topology, model::Llama8B(), task)->size(), within.size());
 }
 
 // Every point is on the front or beaten by one that is.

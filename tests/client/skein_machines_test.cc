@@ -1,6 +1,7 @@
 // `skein topo` and `skein plan --topology`: this host, and machines that need not be there.
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(SkeinMachinesTest, TopoShowsHowGpusAreConnected) {
@@ -78,6 +80,18 @@ TEST(SkeinMachinesTest, TopoShowsThisHost) {
   ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
   EXPECT_THAT(here.out, AllOf(StartsWith(absl::StrCat(name, ": ")), HasSubstr(" of memory")));
   EXPECT_THAT(Skein("topo --json").out, HasSubstr(absl::StrCat("\"name\": \"", name, "\"")));
+}
+
+// With a library that tells of one GPU, of which it knows nothing.
+TEST(SkeinMachinesTest, TopoShowsHowThisHostsGpusAre) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/nvml");
+  std::filesystem::create_directory(folder);
+  std::filesystem::copy_file("topology/host/fake_nvml.so", folder + "/libnvidia-ml.so.1");
+  const std::string program = absl::StrCat("env LD_LIBRARY_PATH=", folder, " client/skein");
+  const Outcome here = Skein("topo", program);
+  EXPECT_EQ(here.exit_code, 0) << here.err;
+  EXPECT_THAT(here.out, HasSubstr("\nGPU0: 0 B of 0 B free\n"));
+  EXPECT_THAT(Skein("topo pcie-4", program).out, Not(HasSubstr(" free\n")));
 }
 
 // NCCL fills NVLinks in on the host itself; a file that leaves them out is no machine without them.

@@ -24,6 +24,7 @@ topology::Topology Given() {
       topology::Gpu& gpu = host.interconnect.gpus[i];
       gpu.bus_id = absl::StrCat("0000:0", i, ":00.0");
       gpu.rates.reads = {{1 << 20, rate += 1e9, rate}};
+      gpu.to_host.bytes_per_s = rate += 1e9;
     }
     host.exchanges = {
         {topology::Exchange::kAllReduce, 2, false, {{1024, absl::Nanoseconds(rate)}}}};
@@ -37,8 +38,12 @@ topology::Topology Bare(const std::string& name, int gpus) {
   host.name = name;
   host.core_rates = {};
   host.exchanges.clear();
+  host.links.clear();
   host.interconnect.gpus.resize(gpus);
-  for (topology::Gpu& gpu : host.interconnect.gpus) gpu.rates = {};
+  for (topology::Gpu& gpu : host.interconnect.gpus) {
+    gpu.rates = {};
+    gpu.to_host = {};
+  }
   return bare;
 }
 
@@ -50,6 +55,8 @@ TEST(GivenFiguresTest, AHostTakesThoseOfItsName) {
   EXPECT_EQ(of.core_rates, given.hosts[1].core_rates);
   EXPECT_EQ(of.exchanges, given.hosts[1].exchanges);
   EXPECT_EQ(of.interconnect.gpus[1].rates, given.hosts[1].interconnect.gpus[1].rates);
+  EXPECT_EQ(of.interconnect.gpus[1].to_host, given.hosts[1].interconnect.gpus[1].to_host);
+  EXPECT_EQ(of.links, given.hosts[1].links);
   EXPECT_EQ(mine.fabric, given.fabric);
 }
 
