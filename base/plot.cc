@@ -9,16 +9,6 @@ namespace {
 
 constexpr double kTickWidth = 70;  // in pixels
 
-// Apart by 1, 2 or 5 times a power of ten, at most `ticks` of them in `span`.
-double TickStep(double span, double ticks) {
-  const double wanted = span / ticks;
-  const double decade = std::pow(10, std::floor(std::log10(wanted)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * decade >= wanted) return factor * decade;
-  }
-  return 10 * decade;
-}
-
 }  // namespace
 
 const char* const kPlotStyle = R"(<style>
@@ -46,6 +36,15 @@ text { fill: #e6edf3 }
 }
 </style>
 )";
+
+double TickStep(double span, double ticks) {
+  const double wanted = span / ticks;
+  const double decade = std::pow(10, std::floor(std::log10(wanted)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * decade >= wanted) return factor * decade;
+  }
+  return 10 * decade;
+}
 
 void DrawAxes(const PlotFrame& frame, std::string& svg, std::string_view y_suffix, double y_scale) {
   const double x_step = TickStep(frame.largest_x, frame.width / kTickWidth);

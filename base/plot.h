@@ -21,6 +21,9 @@ struct PlotFrame {
   double Y(double y) const { return top + height - std::min(y / largest_y, 1.0) * height; }
 };
 
+// Apart by 1, 2 or 5 times a power of ten, at most `ticks` of them in `span`.
+double TickStep(double span, double ticks);
+
 // Appends a grid with numbers at round values; those of y are multiplied by `y_scale` and end in
 // `y_suffix`.
 void DrawAxes(const PlotFrame& frame, std::string& svg, std::string_view y_suffix = "",

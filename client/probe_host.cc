@@ -16,14 +16,12 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "client/find_worker.h"
+#include "parallel/plan/plan.h"
 #include "proto/convert/machines_json.h"
 #include "topology/host/detect.h"
 
 namespace skein::client {
 namespace {
-
-// Of one host.
-constexpr int32_t kMostRanks = 1024;
 
 absl::StatusOr<int32_t> RanksOfThisHost(const std::optional<std::string>& visible_devices) {
   SKEIN_ASSIGN_OR_RETURN(const topology::Host host,
@@ -86,7 +84,7 @@ void DeclareProbeFlags(CLI::App& command, ProbeFlags& flags) {
   command
       .add_option("--np", flags.ranks,
                   "Measure with so many ranks; default: one a GPU, or else 2, on cores")
-      ->check(InRange(1, kMostRanks))
+      ->check(InRange(1, plan::kMaxWays))
       ->needs(probe);
   command.add_option("--worker", flags.worker, "The worker program; default: beside this one")
       ->check(NotEmpty())

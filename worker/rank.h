@@ -34,7 +34,7 @@ struct RankOptions {
   Probing probing = Probing::kNever;
   bool probe_gpus = false;         // also where ranks compute on GPUs
   std::string probe_folder;        // where that is kept; empty: nowhere
-  std::string figures_file;        // instead (probe/given_figures.h)
+  std::string figures_file;        // instead (probe/figures.h)
   plan::LayoutRequest layout;      // of this job, the same on all ranks; empty: the coordinator's
   std::optional<JobIdentity> job;  // of rank 0 counts; nothing: a random one
   absl::Duration orphan_timeout = absl::Seconds(60);

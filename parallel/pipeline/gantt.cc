@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/picture.h"
+#include "base/plot.h"
 
 namespace skein::schedule {
 namespace {
@@ -110,12 +111,8 @@ class Picture {
     }
   }
 
-  // Ticks at 1, 2 or 5 times a power of ten.
   void DrawAxis(double bottom) {
-    const double wanted = span_ms_ * kTicks / kPlot;
-    const double decade = std::pow(10, std::floor(std::log10(wanted)));
-    const double ratio = wanted / decade;
-    const double apart = decade * (ratio <= 1 ? 1 : ratio <= 2 ? 2 : ratio <= 5 ? 5 : 10);
+    const double apart = TickStep(span_ms_, kPlot / kTicks);
     const int decimals = std::max(0, static_cast<int>(-std::floor(std::log10(apart) + 1e-9)));
     for (int64_t i = 0; i * apart <= span_ms_ * (1 + 1e-9); ++i) {
       const double x = X(i * apart);

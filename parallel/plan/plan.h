@@ -90,7 +90,7 @@ struct Prediction {
   absl::Duration tpot;      // of the slowest replica
   double output_tokens_per_s = 0;
   bool measured = false;  // by figures that were measured, not assumed
-  double spread = 0;      // of these, topology::DeviceRates', the largest of all hosts
+  double spread = 0;      // of these, topology::DeviceRates', the largest of all devices
 
   friend bool operator==(const Prediction&, const Prediction&) = default;
 };

@@ -117,11 +117,13 @@ Prediction PredictionOf(const topology::Topology& topology, const Standing& stan
                         const cost::Workload& workload) {
   bool measured = true;
   double spread = 0;
-  for (const topology::Host& host : topology.hosts) {
-    const auto& gpus = host.interconnect.gpus;
-    const topology::DeviceRates& rates = gpus.empty() ? host.core_rates : gpus.front().rates;
+  const auto count = [&](const topology::DeviceRates& rates) {
     measured &= rates.origin == topology::Origin::kMeasured;
     spread = std::max(spread, rates.spread);
+  };
+  for (const topology::Host& host : topology.hosts) {
+    if (host.interconnect.gpus.empty()) count(host.core_rates);
+    for (const topology::Gpu& gpu : host.interconnect.gpus) count(gpu.rates);
   }
   return {.prompt_tokens = workload.prompt_tokens,
           .output_tokens = workload.output_tokens,

@@ -96,6 +96,17 @@ TEST(PredictionOfTest, SpreadIsThatOfWhatWasMeasured) {
   topology.hosts[0].core_rates.origin = topology::Origin::kModelled;
   EXPECT_FALSE(PredictionOf(topology, {}, {}).measured);
   EXPECT_EQ(PredictionOf(topology, {}, {}).spread, 0);
+  // Of each GPU, where ranks compute on these.
+  for (topology::Host& host : topology.hosts) {
+    host.interconnect.gpus.resize(2);
+    for (topology::Gpu& gpu : host.interconnect.gpus) {
+      gpu.rates = {.origin = topology::Origin::kMeasured, .spread = 0.01};
+    }
+  }
+  topology.hosts[1].interconnect.gpus[1].rates.spread = 0.02;
+  EXPECT_EQ(PredictionOf(topology, {}, {}).spread, 0.02);
+  topology.hosts[1].interconnect.gpus[1].rates.origin = topology::Origin::kModelled;
+  EXPECT_FALSE(PredictionOf(topology, {}, {}).measured);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@
 #include "topology/host/near_cpus.h"
 #include "topology/pci_address.h"
 #include "topology/presets/presets.h"
-#include "worker/probe/given_figures.h"
+#include "worker/probe/figures.h"
 #include "worker/probe/host_probe.h"
 #include "worker/probe/probe_cache.h"
 
@@ -72,8 +72,7 @@ class Finder {
       found_.says = why_not_kept_.empty()
                         ? absl::StrCat("measured in ", took_)
                         : absl::StrCat("measured in ", took_, ", and not kept: ", why_not_kept_);
-    } else if (kept) {
-      TakeFigures(*kept_, found_.topology);
+    } else if (kept && TakeFigures(*kept_, found_.topology).ok()) {
       found_.says = "as they were measured before";
     } else {
       found_.says = absl::StrCat("assumed: ", why_not);
@@ -87,7 +86,7 @@ class Finder {
   absl::StatusOr<JobTopology> RunGiven() {
     const absl::StatusOr<topology::Topology> given = ReadFigures(options_.figures_file);
     const absl::Status taken =
-        given.ok() ? Annotate(TakeGivenFigures(*given, found_.topology), options_.figures_file)
+        given.ok() ? Annotate(TakeFigures(*given, found_.topology), options_.figures_file)
                    : given.status();
     SKEIN_ASSIGN_OR_RETURN(const std::string wrong, FirstOf(std::string(taken.message())));
     if (!wrong.empty()) return absl::FailedPreconditionError(absl::StrCat("--figures: ", wrong));

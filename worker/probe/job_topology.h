@@ -28,7 +28,7 @@ struct JobTopologyOptions {
   DeviceComm device_comm = DeviceComm::kAuto;
   Probing probing = Probing::kWhenNew;
   std::string folder;                              // where measurements are kept; empty: nowhere
-  std::string figures_file;                        // given_figures.h; where it is, nobody measures
+  std::string figures_file;                        // figures.h; where it is, nobody measures
   std::function<void(std::string_view)> progress;  // may be null
 };
 

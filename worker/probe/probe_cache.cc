@@ -50,20 +50,4 @@ absl::Status Keep(const std::string& folder, const std::string& key, topology::T
   return error ? ErrnoStatus(error.value(), path) : absl::OkStatus();
 }
 
-void TakeFigures(const topology::Topology& kept, topology::Topology& topology) {
-  const topology::Host& from = kept.hosts.front();
-  topology::Host& to = topology.hosts.front();
-  to.core_rates = from.core_rates;
-  to.links = from.links;
-  to.exchanges = from.exchanges;
-  for (topology::Gpu& gpu : to.interconnect.gpus) {
-    for (const topology::Gpu& other : from.interconnect.gpus) {
-      if (other.bus_id != gpu.bus_id) continue;
-      gpu.rates = other.rates;
-      gpu.to_host = other.to_host;
-    }
-  }
-  topology.fabric = kept.fabric;
-}
-
 }  // namespace skein::worker

@@ -18,7 +18,4 @@ std::optional<topology::Topology> ReadKept(const std::string& folder, const std:
 // path.
 absl::Status Keep(const std::string& folder, const std::string& key, topology::Topology topology);
 
-// Gives `topology`, of one host as it is now, the figures of what was kept.
-void TakeFigures(const topology::Topology& kept, topology::Topology& topology);
-
 }  // namespace skein::worker

@@ -69,23 +69,5 @@ TEST_F(ProbeCacheTest, ErrorsNameThePath) {
             std::string::npos);
 }
 
-// What is there now stays, figures aside.
-TEST_F(ProbeCacheTest, FiguresAreTaken) {
-  topology::Topology now = *topology::MakePreset("pcie-4");
-  now.hosts[0].memory_bytes = 12345;
-  now.hosts[0].links.clear();
-  for (topology::Gpu& gpu : now.hosts[0].interconnect.gpus) gpu.rates = {};
-  now.hosts[0].interconnect.gpus[0].bus_id = "0000:01:00.0";  // was the second
-  TakeFigures(Measured(), now);
-  const topology::Host& host = now.hosts[0];
-  EXPECT_EQ(host.memory_bytes, 12345);
-  EXPECT_EQ(host.core_rates, Measured().hosts[0].core_rates);
-  EXPECT_EQ(host.links, Measured().hosts[0].links);
-  EXPECT_EQ(host.exchanges, Measured().hosts[0].exchanges);
-  EXPECT_EQ(host.interconnect.gpus[0].to_host.bytes_per_s, 5e10);
-  EXPECT_TRUE(host.interconnect.gpus[1].rates.reads.empty());  // nobody measured it
-  EXPECT_EQ(now.fabric, Measured().fabric);
-}
-
 }  // namespace
 }  // namespace skein::worker

@@ -1,5 +1,5 @@
-// Figures of hosts that somebody gives a job in a file, so that nobody measures: of hosts that are
-// alike, or of tests.
+// Figures of hosts from elsewhere than a measurement of now: what was kept of an earlier one, or
+// what somebody gives a job in a file, of hosts that are alike, or of tests.
 #pragma once
 
 #include <string>
@@ -17,6 +17,6 @@ absl::StatusOr<topology::Topology> ReadFigures(const std::string& file);
 // the first one; its GPUs, those of the GPU at the same address, else of the first of that model.
 // Its own cores and GPUs, and what connects them, stay. FailedPrecondition where `given` has no
 // rates for what computes here: a GPU, or cores where there is none.
-absl::Status TakeGivenFigures(const topology::Topology& given, topology::Topology& mine);
+absl::Status TakeFigures(const topology::Topology& given, topology::Topology& mine);
 
 }  // namespace skein::worker

@@ -1,4 +1,4 @@
-#include "worker/probe/given_figures.h"
+#include "worker/probe/figures.h"
 
 #include <string>
 
@@ -47,27 +47,31 @@ topology::Topology Bare(const std::string& name, int gpus) {
   return bare;
 }
 
-TEST(GivenFiguresTest, AHostTakesThoseOfItsName) {
+TEST(FiguresTest, AHostTakesThoseOfItsName) {
   const topology::Topology given = Given();
   topology::Topology mine = Bare("node1", 2);
-  SKEIN_ASSERT_OK(TakeGivenFigures(given, mine));
+  mine.hosts[0].memory_bytes = 12345;
+  SKEIN_ASSERT_OK(TakeFigures(given, mine));
   const topology::Host& of = mine.hosts.front();
   EXPECT_EQ(of.core_rates, given.hosts[1].core_rates);
   EXPECT_EQ(of.exchanges, given.hosts[1].exchanges);
   EXPECT_EQ(of.interconnect.gpus[1].rates, given.hosts[1].interconnect.gpus[1].rates);
   EXPECT_EQ(of.interconnect.gpus[1].to_host, given.hosts[1].interconnect.gpus[1].to_host);
   EXPECT_EQ(of.links, given.hosts[1].links);
+  // What is there now stays, figures aside.
+  EXPECT_EQ(of.memory_bytes, 12345);
+  EXPECT_EQ(of.interconnect.gpus.size(), 2U);
   EXPECT_EQ(mine.fabric, given.fabric);
 }
 
 // Hosts that are alike need no file each.
-TEST(GivenFiguresTest, AnotherHostTakesThoseOfTheFirst) {
+TEST(FiguresTest, AnotherHostTakesThoseOfTheFirst) {
   const topology::Topology given = Given();
   topology::Topology mine = Bare("elsewhere", 2);
   mine.hosts[0].interconnect.gpus[0].bus_id = "0000:77:00.0";
   // CUDA writes addresses otherwise than sysfs does.
   mine.hosts[0].interconnect.gpus[1].bus_id = "00000000:02:00.0";
-  SKEIN_ASSERT_OK(TakeGivenFigures(given, mine));
+  SKEIN_ASSERT_OK(TakeFigures(given, mine));
   const topology::Host& of = mine.hosts.front();
   EXPECT_EQ(of.name, "elsewhere");
   EXPECT_EQ(of.core_rates, given.hosts[0].core_rates);
@@ -75,21 +79,21 @@ TEST(GivenFiguresTest, AnotherHostTakesThoseOfTheFirst) {
   EXPECT_EQ(of.interconnect.gpus[1].rates, given.hosts[0].interconnect.gpus[2].rates);
 }
 
-TEST(GivenFiguresTest, WhatHasNoRatesIsRefused) {
+TEST(FiguresTest, WhatHasNoRatesIsRefused) {
   topology::Topology mine = Bare("node0", 1);
   mine.hosts[0].interconnect.gpus[0].model = "NVIDIA H900";
-  EXPECT_THAT(TakeGivenFigures(Given(), mine),
+  EXPECT_THAT(TakeFigures(Given(), mine),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("no rates of a NVIDIA H900 on host node0")));
   topology::Topology cores = Bare("node0", 0);
-  SKEIN_EXPECT_OK(TakeGivenFigures(Given(), cores));
+  SKEIN_EXPECT_OK(TakeFigures(Given(), cores));
   topology::Topology without = Given();
   without.hosts[0].core_rates = {};
-  EXPECT_THAT(TakeGivenFigures(without, cores),
+  EXPECT_THAT(TakeFigures(without, cores),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("a core of host node0")));
 }
 
-TEST(GivenFiguresTest, FilesThatCannotBeReadAreNamed) {
+TEST(FiguresTest, FilesThatCannotBeReadAreNamed) {
   EXPECT_THAT(ReadFigures("/nowhere/figures.json").status().message(),
               HasSubstr("/nowhere/figures.json"));
   const std::string file = absl::StrCat(::testing::TempDir(), "/figures.json");

@@ -1,4 +1,4 @@
-#include "worker/probe/given_figures.h"
+#include "worker/probe/figures.h"
 
 #include <algorithm>
 #include <utility>
@@ -45,7 +45,7 @@ absl::StatusOr<topology::Topology> ReadFigures(const std::string& file) {
   return given;
 }
 
-absl::Status TakeGivenFigures(const topology::Topology& given, topology::Topology& mine) {
+absl::Status TakeFigures(const topology::Topology& given, topology::Topology& mine) {
   Host& to = mine.hosts.front();
   const Host& from = HostOf(given, to.name);
   for (Gpu& gpu : to.interconnect.gpus) {
