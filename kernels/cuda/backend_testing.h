@@ -55,6 +55,7 @@ struct LayerShape {
   float embedded = 1.7f;       // embeddings are so large
   float last_gain = 2;         // gains of the last norm, at most
   int32_t window = 0;          // of the second layer
+  double sharpness = 1;        // what attention multiplies its usual scores by
   bool tied = true;            // the output's matrix is the embedding, where there is one shard
   // Each has its part of the logits, and all of the rest; or, where layers are split, its heads and
   // its part of the embedding and of the MLP, too.
@@ -93,7 +94,8 @@ class Layer {
     const int64_t ffn = of.ffn / parts;
     const int64_t qkv_cols = int64_t{heads + 2 * kv_heads} * of.head_dim;
     const int64_t attended_cols = int64_t{heads} * of.head_dim;
-    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(of.head_dim)));
+    const auto scale =
+        static_cast<float>(of.sharpness / std::sqrt(static_cast<double>(of.head_dim)));
     const BufferId residual = Buffer(of.hidden);
     const BufferId normed = Buffer(of.hidden);
     const BufferId delta = Buffer(of.hidden);

@@ -15,15 +15,19 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/backend_testing.h"
+#include "kernels/cuda/busy_kernel.h"
 #include "kernels/cuda/copy_page.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/failing_kernel.h"
+#include "kernels/cuda/forms.h"
+#include "kernels/cuda/resources.h"
 
 namespace skein::kernels {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(CudaBackendTest, DrawsWaitForMasksAndAbortsAreHeard) {
@@ -125,6 +129,32 @@ TEST_F(CudaBackendTest, ABatchWaitsForItsOwnExchangesAlone) {
   SKEIN_EXPECT_OK(gpu_->Run(Decode({0}, kNewestToken), 0));
   EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
   EXPECT_EQ(cudaFreeHost(host), cudaSuccess);
+}
+
+// Another kernel keeps a multiprocessor, so that one block of the step cannot begin.
+TEST_F(CudaBackendTest, AStepThatWaitsForItsOwnBlockIsGivenUp) {
+  SKEIN_NEED_HOPPER();
+  Layer layer(*MakeCudaBackend({.decode = DecodeForm::kPersistent}));
+  SKEIN_ASSERT_OK(layer.Run(Start(0, 5, 10)));
+  SKEIN_ASSERT_OK(layer.Run(Decode({0}, kNewestToken)));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const cuda::PinnedMemory word,
+                             cuda::PinnedMemory::Allocate(sizeof(int32_t), "a word"));
+  auto* const over = reinterpret_cast<volatile int32_t*>(word.data());
+  *over = 0;
+  const cuda::OwnStream busy;
+  cuda::EnqueueBusy(over, busy);
+  const absl::Time begin = absl::Now();
+  const absl::Status late = layer.Run(Decode({0}, kNewestToken));
+  EXPECT_THAT(late, StatusIs(absl::StatusCode::kInternal,
+                             AllOf(HasSubstr("a persistent step was given up: block "),
+                                   HasSubstr(" waited too long in operation "))));
+  EXPECT_GT(absl::Now() - begin, absl::Seconds(29));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(40));
+  EXPECT_EQ(cudaStreamQuery(static_cast<cudaStream_t>(Stream(busy).handle)), cudaErrorNotReady);
+  layer.executable().Abort(late);  // as an engine does
+  *over = 1;
+  SKEIN_EXPECT_OK(busy.Finish());
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // no kernel spins
 }
 
 // After one nothing in the process can use the GPU, so it has a process of its own.

@@ -13,10 +13,16 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // As after `. scripts/env.sh`; mpirun has a folder of its own.
 constexpr char kSkein[] =
     "sh -c '. scripts/env.sh; export TMPDIR=$(mktemp -d /tmp/m.XXXXXX); export HOME=$TMPDIR; "
+    "\"$@\"; status=$?; rm -r $TMPDIR; exit $status' - client/skein";
+
+constexpr char kChattySkein[] =
+    "sh -c '. scripts/env.sh; export TMPDIR=$(mktemp -d /tmp/m.XXXXXX); export HOME=$TMPDIR; "
+    "export OMPI_MCA_orte_map_stddiag_to_stdout=1 OMPI_MCA_pml_base_verbose=10; "
     "\"$@\"; status=$?; rm -r $TMPDIR; exit $status' - client/skein";
 
 TEST(TopoProbeTest, WhatIsMeasuredIsShownWithItsSpread) {
@@ -39,6 +45,14 @@ TEST(TopoProbeTest, PlansAreMadeOfTheJson) {
   const Outcome plan = Skein(absl::StrCat("plan --model synthetic:llama3-1b --topology ", file));
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, ContainsRegex("\nRates are measured ±[0-9.e+-]+%\n"));
+}
+
+// As Open MPI does here, and NCCL with its warnings.
+TEST(TopoProbeTest, WhatLibrariesPrintIsNoJson) {
+  const Outcome shown = Skein("topo --probe --np 1 --json", kChattySkein);
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.err, HasSubstr("mca: base: components_open: opening pml components"));
+  EXPECT_THAT(shown.out, StartsWith("{"));
 }
 
 TEST(TopoProbeTest, WhatCannotBeMeasuredSaysWhy) {

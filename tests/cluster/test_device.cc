@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 
@@ -31,7 +32,11 @@ bool OnGpus() {
 
 std::vector<std::string> WorkerDeviceFlags() {
   if (!OnGpus()) return {};
-  return {"--device=cuda", "--oversubscribe-devices"};
+  std::vector<std::string> flags = {"--device=cuda", "--oversubscribe-devices"};
+  if (const char* const decode = std::getenv("SKEIN_TEST_DECODE"); decode != nullptr) {
+    flags.push_back(absl::StrCat("--decode=", decode));
+  }
+  return flags;
 }
 
 std::vector<std::string> CoordinatorDeviceFlags(const std::vector<std::string>& given) {
@@ -39,6 +44,8 @@ std::vector<std::string> CoordinatorDeviceFlags(const std::vector<std::string>& 
   if (!OnGpus()) return flags;
   for (const std::string_view flag : {"--deterministic", "--max-num-seqs=16",
                                       "--max-num-batched-tokens=256", "--kv-memory=1GiB"}) {
+    // Equal bits go by graphs.
+    if (flag == "--deterministic" && std::getenv("SKEIN_TEST_DECODE") != nullptr) continue;
     const std::string name(flag.substr(0, flag.find('=')));
     const bool is_given = std::any_of(given.begin(), given.end(), [&](const std::string& other) {
       return other == name || other.starts_with(name + "=");

@@ -1,5 +1,6 @@
 // What the ranks of tests compute on: CPUs, or GPUs where SKEIN_TEST_DEVICE is cuda. Tests of jobs
-// that know of none run on both; on a machine without a GPU the latter are skipped.
+// that know of none run on both; on a machine without a GPU the latter are skipped. There
+// SKEIN_TEST_DECODE is the workers' --decode; then answers may depend on neighbours.
 #pragma once
 
 #include <string>

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <optional>
 #include <string_view>
@@ -33,7 +34,9 @@ struct Options {
   std::string json_file;
 };
 
-absl::Status Probe(const Options& options, const std::string& folder, comm::MpiRuntime& mpi) {
+// `output`: of rank 0's JSON.
+absl::Status Probe(const Options& options, const std::string& folder, comm::MpiRuntime& mpi,
+                   int output) {
   mpi.world().set_timeout(kTimeout);
   const bool first = mpi.rank() == 0;
   if (first && !options.json_file.empty()) {
@@ -60,7 +63,8 @@ absl::Status Probe(const Options& options, const std::string& folder, comm::MpiR
   if (!options.json_file.empty()) {
     return Annotate(WriteFile(options.json_file, json), "--json");
   }
-  std::printf("%s\n", json.c_str());
+  if (dprintf(output, "%s\n", json.c_str()) < 0)
+    return absl::ErrnoToStatus(errno, "writing the JSON");
   return absl::OkStatus();
 }
 
@@ -91,8 +95,12 @@ ProbeCommand::~ProbeCommand() = default;
 bool ProbeCommand::parsed() const { return flags_->probe->parsed(); }
 
 int ProbeCommand::Run(const std::string& folder) const {
+  // Libraries write to standard output, too, as NCCL does with its warnings.
+  const int output = dup(STDOUT_FILENO);
+  dup2(STDERR_FILENO, STDOUT_FILENO);
   auto mpi = comm::MpiRuntime::Create();
-  const absl::Status status = mpi.ok() ? Probe(flags_->options, folder, **mpi) : mpi.status();
+  const absl::Status status =
+      mpi.ok() ? Probe(flags_->options, folder, **mpi, output) : mpi.status();
   if (status.ok()) return kExitOk;
   std::fprintf(stderr, "worker probe: %s\n", std::string(status.message()).c_str());
   // Finalizing MPI would wait for ranks that are stuck.

@@ -24,6 +24,7 @@ namespace skein::kernels {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Sequences under way, each in a slot with pages of its own.
 class Sequences {
@@ -194,6 +195,60 @@ TEST_F(PersistentStepTest, OnlyOutputsGetLogits) {
   batch.sequences[0].outputs = 2;
   batch.sequences[1].outputs = 1;
   RunAndCompare(batch);
+}
+
+// Of segments of many pieces. The largest of 131,000 scores decide, wherever they stand: what
+// forgets half of them answers otherwise. The graphs' kernels have tests of their own contexts.
+TEST_F(PersistentStepTest, LongContextsAgreeWithGraphs) {
+  constexpr int32_t kChunk = 512;
+  const std::vector<int32_t> lengths = {131000, 3000, 40100};
+  for (const KvDType kv_dtype : {KvDType::kBF16, KvDType::kInt8}) {
+    LayerShape shape = {.heads = 8,
+                        .kv_heads = 2,
+                        .head_dim = 128,
+                        .page_size = 64,
+                        .pages = 2800,
+                        .limits = {.rows = kChunk, .outputs = 16, .slots = 3, .slot_pages = 2060},
+                        .kv_dtype = kv_dtype,
+                        .sharpness = 3};
+    gpu_ = Persistent(shape);
+    const auto by_graphs = [](const LayerShape& of) {
+      return std::make_unique<Layer>(*MakeCudaBackend({.decode = DecodeForm::kGraph}), of);
+    };
+    const std::unique_ptr<Layer> graphs = by_graphs(shape);
+    shape.window = lengths[0] / 2;
+    const std::unique_ptr<Layer> forgetful = by_graphs(shape);
+    const auto run = [&](const Batch& batch) {
+      for (Layer* const layer : {gpu_.get(), graphs.get(), forgetful.get()}) {
+        SKEIN_ASSERT_OK(layer->Run(batch));
+      }
+    };
+    Sequences sequences(shape, 9);
+    for (int32_t slot = 0; slot < 3; ++slot) {
+      for (int32_t done = 0; done < lengths[slot]; done += kChunk) {
+        Batch prompt;
+        sequences.Add(prompt, slot, std::min(kChunk, lengths[slot] - done));
+        prompt.sequences[0].outputs = 1;
+        run(prompt);
+      }
+    }
+    Distance ours, forgotten;
+    for (const std::vector<int32_t>& rows : std::vector<std::vector<int32_t>>{
+             {1, 0, 0}, {1, 1, 1}, {16, 0, 0}, {5, 2, 9}, {1, 0, 0}}) {
+      Batch batch;
+      for (int32_t slot = 0; slot < 3; ++slot) {
+        if (rows[slot] > 0) sequences.Add(batch, slot, rows[slot]);
+      }
+      run(batch);
+      EXPECT_THAT(gpu_->executable().Newest(), HasSubstr("by one kernel"));
+      EXPECT_THAT(graphs->executable().Newest(), Not(HasSubstr("by one kernel")));
+      const std::vector<float> right = graphs->Logits(batch.outputs());
+      ours.Add(gpu_->Logits(batch.outputs()), right);
+      forgotten.Add(forgetful->Logits(batch.outputs()), right);
+    }
+    EXPECT_LT(ours.relative(), 0.08);
+    EXPECT_GT(forgotten.relative(), 0.25);
+  }
 }
 
 // A row's bits do not depend on what else is in the batch, nor on what was before.
