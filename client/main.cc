@@ -17,6 +17,7 @@
 #include "client/load/bench_serve.h"
 #include "client/memory.h"
 #include "client/plan.h"
+#include "client/scale/bench_scale.h"
 #include "client/status.h"
 #include "client/topo.h"
 
@@ -78,13 +79,19 @@ int Main(int argc, char** argv) {
   CLI::App* bench = app.add_subcommand(
       "bench",
       "Measure this machine, without a coordinator: decode, prefill, kernels or comm, which the "
-      "worker program does. Or `bench serve`: load a coordinator");
+      "worker program does. Or `bench serve`: load a coordinator; or `bench scale`: how steps "
+      "scale with ranks");
   const CLI::Option* worker_named =
       bench->add_option("--worker", worker, "The worker program; default: beside this one");
   BenchServeFlags serve_flags;
   CLI::App* serve =
       bench->add_subcommand("serve", "Load a coordinator; show latencies, throughput and goodput");
   serve->fallthrough(false);
+  BenchScaleFlags scale_flags;
+  CLI::App* scale = bench->add_subcommand(
+      "scale", "Steps with 1, 2, ... ranks of this host, or of several: predicted, then measured");
+  scale->fallthrough(false);
+  DeclareBenchScale(*scale, scale_flags);
   // `bench` takes what it does not know, so that the coordinator is named here once more.
   AddAddress(*serve, "--coordinator", coordinator, "The coordinator");
   DeclareBenchServe(*serve, serve_flags);
@@ -95,9 +102,11 @@ int Main(int argc, char** argv) {
     if (serve->parsed() && worker_named->count() > 0) {
       throw CLI::ValidationError(worker_named->get_name(), "`bench serve` starts no worker");
     }
-    if (serve->parsed() && bench->remaining_size() > 0) {
-      throw CLI::ValidationError(absl::StrCat("flags of `bench serve` stand behind `serve`, not: ",
-                                              absl::StrJoin(bench->remaining(), " ")));
+    for (const CLI::App* own : {serve, scale}) {
+      if (!own->parsed() || bench->remaining_size() == 0) continue;
+      throw CLI::ValidationError(absl::StrCat("flags of `bench ", own->get_name(),
+                                              "` stand behind `", own->get_name(),
+                                              "`, not: ", absl::StrJoin(bench->remaining(), " ")));
     }
     if (named->count() > 0 && (plan->parsed() || memory->parsed() || topo->parsed() ||
                                (bench->parsed() && !serve->parsed()))) {
@@ -118,6 +127,10 @@ int Main(int argc, char** argv) {
     return Topo(topo_flags);
   }
   if (serve->parsed()) return BenchServe(coordinator, serve_flags);
+  if (scale->parsed()) {
+    if (scale_flags.worker.empty()) scale_flags.worker = worker;
+    return BenchScale(scale_flags);
+  }
   const std::vector<std::string> arguments = bench->remaining();
   if (!arguments.empty() && IsHelp(arguments.front())) {
     absl::PrintF("%s\n", bench->help(app.get_name()));

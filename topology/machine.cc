@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/units.h"
 #include "topology/presets/presets.h"
 
 namespace skein::topology {
@@ -53,6 +55,37 @@ Machine MachineFromRanks(const std::vector<RankReport>& reports) {
     device.node = entry->second;
   }
   AddTold(reports, machine);
+  return machine;
+}
+
+absl::StatusOr<Machine> MachineOf(const Topology& topology, int32_t ranks) {
+  Machine machine{.topology = topology};
+  const auto hosts = static_cast<int32_t>(topology.hosts.size());
+  int32_t gpus = 0;
+  for (const Host& host : topology.hosts) {
+    gpus += static_cast<int32_t>(host.interconnect.gpus.size());
+  }
+  if (gpus > 0 ? ranks != gpus : ranks < hosts) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        ranks, " ranks on ", gpus > 0 ? FormatCount(gpus, "GPU") : FormatCount(hosts, "host")));
+  }
+  for (int32_t i = 0; i < hosts; ++i) {
+    const Host& host = topology.hosts[i];
+    machine.nodes.push_back({host.name, host.cores, host.memory_bytes});
+    for (const Gpu& gpu : host.interconnect.gpus) {
+      machine.devices.push_back({.kind = DeviceKind::kCuda,
+                                 .node = i,
+                                 .name = gpu.model,
+                                 .memory_bytes = gpu.memory_bytes,
+                                 .nccl = ranks > 1,
+                                 .peers = ranks > 1});
+    }
+    if (gpus > 0) continue;
+    const int32_t of_host = ranks / hosts + (i < ranks % hosts ? 1 : 0);
+    for (int32_t rank = 0; rank < of_host; ++rank) {
+      machine.devices.push_back({.node = i, .name = host.cpu});
+    }
+  }
   return machine;
 }
 

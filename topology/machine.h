@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/device_kind.h"
 #include "topology/topology.h"
 
@@ -61,6 +62,11 @@ struct Machine {
 // counts, since some ranks may have begun to take theirs. The most cores count, since a launcher
 // may have bound a rank to a part of them.
 Machine MachineFromRanks(const std::vector<RankReport>& reports);
+
+// A job of so many ranks on hosts as a probe tells of them: one on each GPU, host after host, or,
+// where no host has any, as many on each host, the first ones one more. InvalidArgument for another
+// number of ranks than of GPUs, and for fewer ranks than hosts.
+absl::StatusOr<Machine> MachineOf(const Topology& topology, int32_t ranks);
 
 // The machine's nodes with figures: those that ranks told where they tell of the node's very ranks,
 // else assumed ones (AssumeFigures). Rank i of a node computes on its GPU i, or on its cores.

@@ -1,7 +1,9 @@
 #include "topology/machine.h"
 
+#include "base/device_kind.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "topology/presets/presets.h"
 
 namespace skein::topology {
 namespace {
@@ -88,6 +90,31 @@ TEST(TopologyOf, WhatNobodyToldIsAssumed) {
 }
 
 TEST(MachineFromRanks, NoRanksAreNoMachine) { EXPECT_EQ(MachineFromRanks({}), Machine{}); }
+
+TEST(MachineOfTest, GpusAreTheRanksHostAfterHost) {
+  Topology topology = *MakePreset("pcie-4");
+  topology.hosts.push_back(topology.hosts.front());
+  topology.hosts[0].name = "a";
+  topology.hosts[1].name = "b";
+  const Machine machine = *MachineOf(topology, 8);
+  EXPECT_THAT(NodesOfRanks(machine), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+  EXPECT_EQ(machine.nodes[1].host, "b");
+  EXPECT_EQ(machine.devices[7].kind, DeviceKind::kCuda);
+  EXPECT_EQ(machine.devices[7].memory_bytes, topology.hosts[1].interconnect.gpus[3].memory_bytes);
+  EXPECT_EQ(TopologyOf(machine).hosts[1].interconnect.gpus[3].rates.reads,
+            topology.hosts[1].interconnect.gpus[3].rates.reads);
+  EXPECT_THAT(MachineOf(topology, 7).status().message(), testing::HasSubstr("7 ranks on 8 GPUs"));
+}
+
+TEST(MachineOfTest, RanksOnCoresAreSpreadEvenly) {
+  Topology topology;
+  topology.hosts = {{.name = "a", .cores = 4, .memory_bytes = 10}, {.name = "b", .cores = 2}};
+  const Machine machine = *MachineOf(topology, 5);
+  EXPECT_THAT(NodesOfRanks(machine), ElementsAre(0, 0, 0, 1, 1));
+  EXPECT_THAT(machine.nodes, ElementsAre(Node{"a", 4, 10}, Node{"b", 2, 0}));
+  EXPECT_EQ(machine.devices[0].kind, DeviceKind::kCpu);
+  EXPECT_THAT(MachineOf(topology, 1).status().message(), testing::HasSubstr("1 ranks on 2 hosts"));
+}
 
 }  // namespace
 }  // namespace skein::topology

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/file.h"
+#include "base/status_util.h"
 #include "base/version.h"
 #include "nlohmann/json.hpp"
 
@@ -171,6 +172,18 @@ std::string BenchReport::ToJson() const {
   for (const BenchRow& row : rows_) rows.push_back(skein::ToJson(row));
   return json.dump(/*indent=*/1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) +
          "\n";
+}
+
+absl::Status BenchReport::WriteJson(const std::string& file) const {
+  if (file.empty()) return absl::OkStatus();
+  if (file != "-") return Annotate(WriteFile(file, ToJson()), "--json");
+  absl::PrintF("%s", ToJson());
+  return absl::OkStatus();
+}
+
+absl::Status CheckJsonFile(const std::string& file) {
+  if (file.empty() || file == "-") return absl::OkStatus();
+  return Annotate(CheckWritable(file), "--json");
 }
 
 absl::Status BenchReport::CheckFractions(double least) const {

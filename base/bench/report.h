@@ -59,6 +59,8 @@ class BenchReport {
   void Add(BenchRow row);
 
   std::string ToJson() const;
+  // Writes that into the file of --json; "-": to standard output, behind the table; "": nowhere.
+  absl::Status WriteJson(const std::string& file) const;
   // FailedPrecondition names a row that reached less than this share of its ceiling.
   absl::Status CheckFractions(double least) const;
 
@@ -69,6 +71,9 @@ class BenchReport {
   std::vector<BenchRow> rows_;
   std::vector<std::pair<std::string, double>> notes_;
 };
+
+// What a command asks of --json before it measures: whether WriteJson can write there.
+absl::Status CheckJsonFile(const std::string& file);
 
 // The median; the upper one of an even count. `values` is not empty.
 double Median(std::vector<double> values);

@@ -8,7 +8,6 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/file.h"
 #include "base/flags/flags.h"
 #include "kernels/cuda/bench_harness.h"
 #include "kernels/cuda/bench_rows.h"
@@ -38,9 +37,8 @@ int main(int argc, char** argv) {
   skein::kernels::cuda::BenchAttention(bench);
   skein::kernels::cuda::BenchElementwise(bench);
   skein::kernels::cuda::BenchDraws(bench);
-  if (json_file.empty()) return skein::kExitOk;
-  const absl::Status written = skein::WriteFile(json_file, bench.report().ToJson());
+  const absl::Status written = bench.report().WriteJson(json_file);
   if (written.ok()) return skein::kExitOk;
-  std::fprintf(stderr, "--json: %s\n", std::string(written.message()).c_str());
+  std::fprintf(stderr, "%s\n", std::string(written.message()).c_str());
   return skein::kExitError;
 }

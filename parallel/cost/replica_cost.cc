@@ -1,6 +1,7 @@
 #include "parallel/cost/replica_cost.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "base/status_macros.h"
 #include "parallel/cost/exchange_cost.h"
@@ -45,17 +46,27 @@ double TokenBytes(const ModelConfig& model, const Replica& replica, int32_t tp_s
   return 2.0 * static_cast<double>(heads * model.head_dim) * replica.kv_bytes_per_value;
 }
 
-// The time of the slowest shard to read and multiply, and to begin so many layers.
-absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType dtype, double bytes,
-                           int64_t working_set_bytes, double operations, int64_t rows,
-                           int64_t layers) {
+// What one kernel after the other reads and multiplies with. Reading overlaps with multiplying
+// within a part, and not beyond it.
+struct Part {
+  double bytes = 0;
+  double operations = 0;
+};
+
+// The time of the slowest shard to read and multiply, part after part, and to begin so many layers.
+absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType dtype,
+                           std::initializer_list<Part> parts, int64_t working_set_bytes,
+                           int64_t rows, int64_t layers) {
   absl::Duration slowest;
   for (const Site& site : stage.sites) {
     const topology::DeviceRates& rates = RatesOf(topology, site);
-    const double read = bytes / ReadBytesPerS(rates, working_set_bytes, stage.share);
-    const double multiply =
-        operations / OperationsPerS(rates, dtype, working_set_bytes, rows, stage.share);
-    slowest = std::max(slowest, absl::Seconds(std::max(read, multiply)) + layers * rates.layer);
+    const double read = ReadBytesPerS(rates, working_set_bytes, stage.share);
+    const double multiplied = OperationsPerS(rates, dtype, working_set_bytes, rows, stage.share);
+    absl::Duration time = layers * rates.layer;
+    for (const Part& part : parts) {
+      time += absl::Seconds(std::max(part.bytes / read, part.operations / multiplied));
+    }
+    slowest = std::max(slowest, time);
   }
   return slowest;
 }
@@ -89,9 +100,10 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
                            static_cast<double>(batch.context) * rows;
   const auto count = static_cast<double>(layers);
   StageTime time;
-  time.compute =
-      ComputeTime(topology, stage, model.dtype, count * (weights + passed + kv), working_set,
-                  count * (2 * values * rows + attention), batch.rows, layers);
+  time.compute = ComputeTime(
+      topology, stage, model.dtype,
+      {{count * (weights + passed), count * 2 * values * rows}, {count * kv, count * attention}},
+      working_set, batch.rows, layers);
   // Behind attention and behind the MLP.
   time.exchange = 2 * layers *
                   AllReduceTime(topology, stage.sites,
@@ -105,8 +117,9 @@ StageTime LogitsTime(const Topology& topology, const ModelConfig& model, const R
   const auto weights = static_cast<double>(OutputWeightBytes(model, tp));
   const double values = weights / static_cast<double>(DTypeBytes(model.dtype, 1));
   StageTime time;
-  time.compute = ComputeTime(topology, stage, model.dtype, weights, working_set,
-                             2 * values * static_cast<double>(rows), rows, /*layers=*/0);
+  time.compute = ComputeTime(topology, stage, model.dtype,
+                             {{weights, 2 * values * static_cast<double>(rows)}}, working_set, rows,
+                             /*layers=*/0);
   // Shards exchange what each row drew, not its logits.
   time.exchange = AllGatherTime(topology, stage.sites, rows * int64_t{16} * tp);
   return time;

@@ -47,7 +47,7 @@ TEST(TopoProbeTest, PlansAreMadeOfTheJson) {
   EXPECT_THAT(plan.out, ContainsRegex("\nRates are measured ±[0-9.e+-]+%\n"));
 }
 
-// As Open MPI does here, and NCCL with its warnings.
+// As Open MPI does here.
 TEST(TopoProbeTest, WhatLibrariesPrintIsNoJson) {
   const Outcome shown = Skein("topo --probe --np 1 --json", kChattySkein);
   EXPECT_EQ(shown.exit_code, 0) << shown.err;

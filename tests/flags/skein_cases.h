@@ -24,5 +24,6 @@ FlagCases GenerateCases(SharedCluster& shared);
 FlagCases SamplingCases(SharedCluster& shared);  // of generate, too
 FlagCases BenchServeCases(SharedCluster& shared);
 FlagCases MachinesCases();  // no cluster is asked
+FlagCases BenchScaleCases();  // likewise
 
 }  // namespace skein::testing

@@ -147,9 +147,9 @@ FlagCases OtherCases(SharedCluster& shared) {
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   SharedCluster shared;
-  RegisterFlagTests(
-      kSkein, Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), GenerateCases(shared),
-                            SamplingCases(shared), BenchServeCases(shared)}));
+  RegisterFlagTests(kSkein, Concatenated({OtherCases(shared), PlanCases(), MachinesCases(),
+                                          BenchScaleCases(), GenerateCases(shared),
+                                          SamplingCases(shared), BenchServeCases(shared)}));
   return RUN_ALL_TESTS();
 }
 

@@ -33,7 +33,10 @@ void AddDevice(CLI::App& command, std::optional<DeviceKind>& device) {
 }
 
 void AddJson(CLI::App& command, std::string& file) {
-  command.add_option("--json", file, "write the rows, the machine and its ceilings into this file")
+  command
+      .add_option("--json", file,
+                  "write the rows, the machine and its ceilings into this file; -: print them "
+                  "behind the table")
       ->check(NotEmpty());
 }
 

@@ -17,9 +17,7 @@
 #include "absl/time/time.h"
 #include "base/bench/report.h"
 #include "base/device_copies.h"
-#include "base/file.h"
 #include "base/status_macros.h"
-#include "base/status_util.h"
 #include "base/units.h"
 #include "base/view.h"
 #include "kernels/cpu/ceilings.h"
@@ -78,8 +76,7 @@ class CommBench {
       SKEIN_RETURN_IF_ERROR(TimeHop(bytes, ceilings));
     }
     if (is_gpu()) SKEIN_RETURN_IF_ERROR(TimeCopies());
-    if (!prints() || options_.json_file.empty()) return absl::OkStatus();
-    return Annotate(WriteFile(options_.json_file, report_->ToJson()), "--json");
+    return prints() ? report_->WriteJson(options_.json_file) : absl::OkStatus();
   }
 
  private:
@@ -254,9 +251,7 @@ class CommBench {
 }  // namespace
 
 absl::Status RunCommBench(const CommBenchOptions& options) {
-  if (!options.json_file.empty()) {
-    SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(options.json_file), "--json"));
-  }
+  SKEIN_RETURN_IF_ERROR(CheckJsonFile(options.json_file));
   SKEIN_ASSIGN_OR_RETURN(const auto ranks,
                          BenchRanks::Start({.started = true,
                                             .oversubscribe_devices = options.oversubscribe_devices,

@@ -17,9 +17,7 @@
 #include "absl/time/time.h"
 #include "base/bench/report.h"
 #include "base/dtype.h"
-#include "base/file.h"
 #include "base/status_macros.h"
-#include "base/status_util.h"
 #include "kernels/cpu/ceilings.h"
 #include "kernels/packing/layout.h"
 #include "worker/bench/bench_device.h"
@@ -147,8 +145,7 @@ absl::Status TimeOnCpu(const KernelBenchOptions& options) {
                   .ceilings = ceilings});
     }
   }
-  if (options.json_file.empty()) return absl::OkStatus();
-  return Annotate(WriteFile(options.json_file, report.ToJson()), "--json");
+  return report.WriteJson(options.json_file);
 }
 
 // Where a package has it, and where Bazel puts it.
@@ -180,9 +177,7 @@ absl::Status BecomeBenchKernels(const KernelBenchOptions& options) {
 }  // namespace
 
 absl::Status RunKernelBench(const KernelBenchOptions& options) {
-  if (!options.json_file.empty()) {
-    SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(options.json_file), "--json"));
-  }
+  SKEIN_RETURN_IF_ERROR(CheckJsonFile(options.json_file));
   SKEIN_ASSIGN_OR_RETURN(const RankDevice device, ChooseDevice({.asked = options.device}));
   return device.device.kind == DeviceKind::kCuda ? BecomeBenchKernels(options) : TimeOnCpu(options);
 }

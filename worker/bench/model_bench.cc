@@ -13,9 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/file.h"
 #include "base/status_macros.h"
-#include "base/status_util.h"
 #include "base/units.h"
 #include "kernels/cpu/ceilings.h"
 #include "worker/bench/bench_model.h"
@@ -46,9 +44,7 @@ class ModelBench {
 
   absl::Status Open() {
     SKEIN_ASSIGN_OR_RETURN(ranks_, BenchRanks::Start(options_.ranks));
-    if (ranks_->prints() && !options_.json_file.empty()) {
-      SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(options_.json_file), "--json"));
-    }
+    if (ranks_->prints()) SKEIN_RETURN_IF_ERROR(CheckJsonFile(options_.json_file));
     SKEIN_ASSIGN_OR_RETURN(device_, OpenBenchDevice(options_.device, *ranks_));
     if (options_.deterministic && !device_.is_gpu()) {
       return absl::InvalidArgumentError("--deterministic is for GPUs; CPUs compute so anyway");
@@ -97,9 +93,7 @@ class ModelBench {
 
   absl::Status Finish() const {
     if (!ranks_->prints()) return absl::OkStatus();
-    if (!options_.json_file.empty()) {
-      SKEIN_RETURN_IF_ERROR(Annotate(WriteFile(options_.json_file, report_->ToJson()), "--json"));
-    }
+    SKEIN_RETURN_IF_ERROR(report_->WriteJson(options_.json_file));
     return report_->CheckFractions(options_.min_fraction);
   }
 

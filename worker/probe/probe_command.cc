@@ -95,7 +95,7 @@ ProbeCommand::~ProbeCommand() = default;
 bool ProbeCommand::parsed() const { return flags_->probe->parsed(); }
 
 int ProbeCommand::Run(const std::string& folder) const {
-  // Libraries write to standard output, too, as NCCL does with its warnings.
+  // What is logged, and what libraries say, goes to standard output, too.
   const int output = dup(STDOUT_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   auto mpi = comm::MpiRuntime::Create();

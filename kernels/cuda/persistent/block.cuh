@@ -28,18 +28,12 @@ inline constexpr int kUnitBytes = kUnitRows * kUnitCols * 2;
 inline constexpr int kPanelBytes = kUnitRows * 128;
 inline constexpr int kStepStages = 11;
 
-// Floats that warps add up: a tile of 16 by 8 from each.
-inline constexpr int kSumFloats = 16 * 8;
-// Tiles of sums that a warp has at once, at most, over all tiles of 8 rows.
-inline constexpr int kMostSums = 8;
+static_assert(kMostSums == kComputeWarps);  // warp s adds up the sums of slot s
 
 // Shared memory, all of it dynamic.
 struct BlockMemory {
   alignas(1024) char ring[kStepStages][kUnitBytes];
-  union OfWarp {
-    float sums[kMostSums][kSumFloats];                    // of a product
-    char staged[kMostSums * kSumFloats * sizeof(float)];  // of its `in`, before
-  } of_warps[kComputeWarps];
+  char of_warps[kComputeWarps][kOfWarpBytes];  // of a product
   // Cosine and sine, [rows][head_dim / 2].
   float2 rotations[kMostStepRows * 64];
   float factors[kMostStepRows];  // of the norm

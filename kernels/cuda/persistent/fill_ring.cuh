@@ -25,15 +25,15 @@ class FillRing {
         within_{kStepStages - step.in_flight, 1},
         ahead_{kStepStages - step.in_flight_ahead, 1} {}
 
-  // group: tiles that a product takes together.
-  template <int kStageBlocks, int kBlockBytes>
-  __device__ void Run(int group) {
+  // kRowTiles: of 8 rows of the batch.
+  template <int kStageBlocks, int kBlockBytes, int kRowTiles>
+  __device__ void Run() {
     uint32_t next = LoadStepOp(step_, 0);
     for (int number = 0; number < step_.op_count; ++number) {
       const StepOp& op = ShareOut(next, memory_);
       next = LoadStepOp(step_, number + 1);
       if (op.kind == static_cast<int>(ScheduledOp::Kind::kProduct)) {
-        FillProduct(op, number, group);
+        FillProduct(op, number, SumSlots(step_.rows, op.cols) / kRowTiles);
       } else if (op.kind == static_cast<int>(ScheduledOp::Kind::kAttention)) {
         if (!waited_) AwaitPrevious();
         FillAttention<kStageBlocks, kBlockBytes>(op, number);
@@ -61,6 +61,7 @@ class FillRing {
     within_.Next();
     ahead_.Next();
   }
+  // group: tiles that go together.
   __device__ void FillProduct(const StepOp& op, int number, int group) {
     const CUtensorMap& map = step_.maps[op.map];
     if (Lane() == 0) PrefetchMap(map);

@@ -97,7 +97,6 @@ absl::StatusOr<StepOp> PersistentProgram::Bind(const ScheduledOp& op, const Cuda
                   .count = static_cast<int32_t>(op.count),
                   .window = op.window,
                   .scale = op.scale,
-                  .first_free_tile = op.first_free_tile,
                   .sum = op.sum,
                   .to_port = op.to_port ? 1 : 0};
   if (const auto scaled = scaled_.find(op.normed); op.gain >= 0 && scaled != scaled_.end()) {
@@ -139,7 +138,6 @@ absl::StatusOr<StepOp> PersistentProgram::Bind(const ScheduledOp& op, const Cuda
 absl::Status PersistentProgram::Init(const Bindings& bindings) {
   dtype_ = DTypeOfMatrices(program_);
   SKEIN_ASSIGN_OR_RETURN(schedule_, MakeSchedule(program_));
-  ShareTiles(workspace_.multiprocessors, schedule_);
   const StepMemory memory = MemoryOf(schedule_, most_rows_);  // as DevicePlaces has it
   const auto& weights = *static_cast<const CudaWeights*>(bindings.weights);
   const auto& kv = *static_cast<const CudaKv*>(bindings.kv);
@@ -150,8 +148,14 @@ absl::Status PersistentProgram::Init(const Bindings& bindings) {
     SKEIN_ASSIGN_OR_RETURN(const StepOp bound, Bind(op, weights, kv, maps));
     ops.push_back(bound);
   }
-  SKEIN_ASSIGN_OR_RETURN(ops_, Put(ops, "a persistent step"));
-  SKEIN_ASSIGN_OR_RETURN(shares_, Put(schedule_.shares, "a persistent step"));
+  for (Shared* const shared : {&few_, &many_}) {
+    ShareTiles(workspace_.multiprocessors, shared == &few_ ? kFewRows : kMostStepRows, schedule_);
+    for (size_t i = 0; i < ops.size(); ++i) {
+      ops[i].first_free_tile = schedule_.ops[i].first_free_tile;
+    }
+    SKEIN_ASSIGN_OR_RETURN(shared->ops, Put(ops, "a persistent step"));
+    SKEIN_ASSIGN_OR_RETURN(shared->shares, Put(schedule_.shares, "a persistent step"));
+  }
   SKEIN_ASSIGN_OR_RETURN(maps_, Put(maps, "a persistent step"));
   arena_bytes_ = memory.arena;
   auto* const own = workspace_.At<char>(workspace_.places.step);
@@ -165,9 +169,7 @@ absl::Status PersistentProgram::Init(const Bindings& bindings) {
   const bool others = schedule_.sums > 0 || program_.input >= 0 || program_.output >= 0;
   const AttentionHeads& attention = schedule_.attention;
   const DevicePlaces& places = workspace_.places;
-  step_ = {.ops = reinterpret_cast<const StepOp*>(ops_.data()),
-           .shares = reinterpret_cast<const uint16_t*>(shares_.data()),
-           .maps = reinterpret_cast<const CUtensorMap*>(maps_.data()),
+  step_ = {.maps = reinterpret_cast<const CUtensorMap*>(maps_.data()),
            .op_count = static_cast<int32_t>(ops.size()),
            .given_count = static_cast<int32_t>(ops.size()),
            .parts = own + 2 * arena_bytes_,
@@ -211,6 +213,9 @@ absl::Status PersistentProgram::MeetShards(const Bindings& bindings) {
 
 absl::Status PersistentProgram::Enqueue(const BatchShape& shape) {
   PersistentStep step = step_;
+  const Shared& shared = shape.rows <= kFewRows ? few_ : many_;
+  step.ops = reinterpret_cast<const StepOp*>(shared.ops.data());
+  step.shares = reinterpret_cast<const uint16_t*>(shared.shares.data());
   step.rows = shape.rows;
   step.outputs = shape.outputs;
   step.batch.sequences = shape.sequences;

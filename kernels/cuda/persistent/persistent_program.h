@@ -56,7 +56,11 @@ class PersistentProgram {
   DType dtype_ = DType::kBF16;
   Schedule schedule_;
   PersistentStep step_;  // but for what differs from batch to batch
-  DeviceMemory ops_, shares_, maps_, given_;
+  struct Shared {
+    DeviceMemory ops, shares;
+  };
+  Shared few_, many_;  // for steps of up to kFewRows rows, and of more
+  DeviceMemory maps_, given_;
   // What is multiplied by in the place of a gain, and the power of two that is left over.
   struct ScaledGain {
     DeviceMemory gain;

@@ -3,8 +3,8 @@
 // A unit of 16 weight rows by 512 columns is mma's operand A; its 8 panels of 64 columns are a
 // warp's each, so that a warp needs but its own columns of `in`: a chunk of 128 bytes a row for
 // each unit, which it stages some chunks ahead. Some tiles of 16 weight rows go together over all
-// columns, since `in` is read anew for each such group. Then the warps' sums are added up, each
-// warp one tile of 16 by 8.
+// columns; for the next such group `in` is there, or is staged anew. Then the warps' sums are added
+// up, each warp one tile of 16 by 8, while the others go on.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,8 +25,6 @@ namespace skein::kernels::cuda {
 template <typename T, int kRowTiles>
 class Product {
  public:
-  static constexpr int kGroup = kMostSums / kRowTiles;  // tiles that go together
-
   __device__ Product(const PersistentStep& step, BlockMemory& memory, const StepOp& op, int number)
       : step_(step),
         memory_(memory),
@@ -35,12 +33,18 @@ class Product {
         warp_(static_cast<int>(threadIdx.x) / kWarp),
         group_(Lane() / 4),
         quad_(Lane() % 4),
-        depth_(step.rows > 8 ? 2 : (step.rows > 4 ? 4 : 8)) {}
+        depth_(step.rows > 8 ? 2 : (step.rows > 4 ? 4 : 8)),
+        keeps_(KeptBytes(step.rows, op.cols) > 0),
+        slots_(SumSlots(step.rows, op.cols)),
+        staged_mask_(keeps_ ? ~0 : depth_ - 1),
+        staged_bytes_(keeps_ ? step.rows * kStagedRowBytes
+                             : kOfWarpBytes / kMostDepth * (kMostDepth / depth_)) {}
 
   __device__ void Run(RingUnit& ring) {
     const bool has_free = op_.first_free_tile < (op_.rows + kUnitRows - 1) / kUnitRows;
+    const int group = slots_ / kRowTiles;
     int first = op_.first_tile;
-    int tiles = min(kGroup, op_.end_tile - first);
+    int tiles = min(group, op_.end_tile - first);
 #pragma unroll 1
     while (true) {
       if (tiles <= 0) {  // of its own
@@ -52,7 +56,7 @@ class Product {
       }
       RunGroup(first, tiles, ring);
       first += tiles;
-      tiles = min(kGroup, op_.end_tile - first);
+      tiles = min(group, op_.end_tile - first);
     }
     __syncwarp();
     if (Lane() == 0) Arrive(&memory_.empty[ring.stage]);
@@ -61,9 +65,10 @@ class Product {
 
  private:
   using Then = ScheduledOp::Then;
+  static constexpr int kGroup = kMostSums / kRowTiles;  // tiles that go together, at most
+  static constexpr int kMostDepth = 8;
   static constexpr int kSteps = 4;  // of mma in a panel
   static constexpr int kUnitPanels = kUnitCols / kPanelCols;
-  static constexpr int kStagedRowBytes = 128;
 
   // A warp's columns of a chunk of 512, of all rows.
   struct Operand {
@@ -83,8 +88,16 @@ class Product {
     return static_cast<int>(OperandPlace(k, step_.rows, RowOf(tile), quad_));
   }
   __device__ char* StagedAt(int chunk) const {
-    return memory_.of_warps[warp_].staged +
-           chunk % depth_ * (static_cast<int>(sizeof(BlockMemory::OfWarp)) / depth_);
+    return memory_.of_warps[warp_] + (chunk & staged_mask_) * staged_bytes_;
+  }
+  // Where the group's sum `number` is, up to slots_.
+  __device__ int Slot(int number) const {
+    const int slot = slot_ + number;
+    return slot < slots_ ? slot : slot - slots_;
+  }
+  __device__ float4* SumsAt(int warp, int slot) const {
+    return reinterpret_cast<float4*>(memory_.of_warps[warp] + kOfWarpBytes -
+                                     (slot + 1) * kSumBytes);
   }
 
   // Starts the copy of what has come of a chunk by now. One group of copies, which may be empty.
@@ -99,8 +112,8 @@ class Product {
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
-  // Takes a chunk that was staged, and waits for what was not there.
-  __device__ void Take(int chunk, Operand& operand) const {
+  // Waits for the copy of the chunk that was staged first.
+  __device__ void AwaitCopy() const {
     // All but the newest depth_ - 1 groups.
     if (kRowTiles > 1) {
       asm volatile("cp.async.wait_group 1;" ::: "memory");
@@ -110,6 +123,8 @@ class Product {
       asm volatile("cp.async.wait_group 7;" ::: "memory");
     }
     __syncwarp();
+  }
+  __device__ void Read(int chunk, Operand& operand) const {
     const char* const staged = StagedAt(chunk);
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
@@ -120,10 +135,11 @@ class Product {
             real ? *reinterpret_cast<const uint2*>(staged + InChunk(t, k)) : make_uint2(0, 0);
       }
     }
-    __syncwarp();
   }
+  // Waits for what was not there.
   __device__ void AwaitRest(int chunk, Operand& operand) const {
     Patience patience(step_, number_);
+    bool waited = false;
 #pragma unroll 1
     while (true) {
       bool here = true;
@@ -132,7 +148,8 @@ class Product {
 #pragma unroll
         for (int k = 0; k < kSteps; ++k) here = here && Present(operand.words[t][k]);
       }
-      if (__all_sync(0xffffffffu, here) || __any_sync(0xffffffffu, patience.Ends())) return;
+      if (__all_sync(0xffffffffu, here) || __any_sync(0xffffffffu, patience.Ends())) break;
+      waited = true;
       if (here) continue;
       const char* const from = ChunkAt(chunk);
 #pragma unroll
@@ -142,6 +159,17 @@ class Product {
         for (int k = 0; k < kSteps; ++k) {
           operand.words[t][k] = LoadWords<uint2>(from + InChunk(t, k));
         }
+      }
+    }
+    if (!waited || !keeps_) return;
+    // A lane reads what it wrote itself.
+    char* const staged = StagedAt(chunk);
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t) {
+      if (!HasPanel(chunk) || RowOf(t) >= step_.rows) continue;
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        *reinterpret_cast<uint2*>(staged + InChunk(t, k)) = operand.words[t][k];
       }
     }
   }
@@ -155,19 +183,21 @@ class Product {
   __device__ void RunGroup(int first, int tiles, RingUnit& ring) {
     const int chunks = (op_.cols + kUnitCols - 1) / kUnitCols;
     float sums[kGroup][kRowTiles][4] = {};
-    ComputeBarrier();  // sums that were there have been read
+    // Sums that were where these will be, or `in`, have been read: those of the group before the
+    // last one had been when that one's were all there.
+    const int slots = tiles * kRowTiles;
+    if (!kept_ || taken_ + slots > slots_) ComputeBarrier();
+    slot_ = kept_ ? Slot(taken_) : 0;
+    taken_ = slots;
+    if (!kept_) {
 #pragma unroll 1
-    for (int chunk = 0; chunk < depth_; ++chunk) Stage(chunk, chunks);
+      for (int chunk = 0; chunk < depth_; ++chunk) Stage(chunk, chunks);
+    }
     const Early early = LookEarly(first, tiles);
     // Where a lane's rows of a panel begin, and how their chunks of 16 bytes are permuted.
     const uint32_t row_place = warp_ * kPanelBytes + Lane() % 16 * 128;
     const uint32_t permuted = Lane() % 8;
-#pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      Operand in;
-      Take(chunk, in);
-      Stage(chunk + depth_, chunks);
-      AwaitRest(chunk, in);
+    const auto multiply = [&](const Operand& in) {
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
         if (i < tiles) {
@@ -187,29 +217,55 @@ class Product {
           ring.Next();
         }
       }
+    };
+    // A loop for each case: the second one has no time for what the first one asks.
+    if (kept_) {
+#pragma unroll 1
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        Operand in;
+        Read(chunk, in);
+        multiply(in);
+      }
+    } else {
+#pragma unroll 1
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        Operand in;
+        AwaitCopy();
+        Read(chunk, in);
+        __syncwarp();
+        Stage(chunk + depth_, chunks);
+        AwaitRest(chunk, in);
+        multiply(in);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       if (i >= tiles) break;
 #pragma unroll
       for (int t = 0; t < kRowTiles; ++t) {
-        reinterpret_cast<float4*>(memory_.of_warps[warp_].sums[i * kRowTiles + t])[Lane()] =
+        SumsAt(warp_, Slot(i * kRowTiles + t))[Lane()] =
             make_float4(sums[i][t][0], sums[i][t][1], sums[i][t][2], sums[i][t][3]);
       }
     }
+    kept_ = keeps_;
     if (op_.of_normed != 0 && first == op_.first_tile) {
       ComputeBarrierWithFactors();
     } else {
       ComputeBarrier();
     }
-    if (warp_ < tiles * kRowTiles) Finish(first + warp_ / kRowTiles, early);
+    if (OwnSlot() < slots) Finish(first + OwnSlot() / kRowTiles, early);
   }
 
   // ---- A warp has one tile of 16 weight rows by 8 rows of the batch. Sums lie as mma's D: a lane
   // has weight rows group and group + 8, for rows 2 * quad and 2 * quad + 1. Neighbouring groups
   // exchange two of the four, so that each lane has two neighbours of one row, twice. ----
 
-  __device__ int FirstRow() const { return warp_ % kRowTiles * 8; }
+  // The number of this warp's slot among those of the group.
+  __device__ int OwnSlot() const {
+    if (warp_ >= slots_) return kMostSums;
+    return warp_ >= slot_ ? warp_ - slot_ : warp_ - slot_ + slots_;
+  }
+  __device__ int FirstRow() const { return OwnSlot() % kRowTiles * 8; }
   __device__ int OwnRow() const { return FirstRow() + 2 * quad_ + group_ % 2; }
   __device__ char* PlaceOf(uint32_t vector, int tile_of_cols) const {
     return PlaceIn(step_.arena, step_.rows, vector) +
@@ -218,8 +274,8 @@ class Product {
   __device__ bool Adds() const { return op_.then == static_cast<int>(Then::kAdd); }
   __device__ Early LookEarly(int first, int tiles) const {
     Early early;
-    if (!Adds() || warp_ >= tiles * kRowTiles || OwnRow() >= step_.rows) return early;
-    const int tile = first + warp_ / kRowTiles;
+    if (!Adds() || OwnSlot() >= tiles * kRowTiles || OwnRow() >= step_.rows) return early;
+    const int tile = first + OwnSlot() / kRowTiles;
     early.old = LoadWords<uint2>(PlaceOf(op_.old, tile));
     if (op_.gain != nullptr) early.gains = LoadGains(op_, tile, group_ / 2);
     return early;
@@ -237,7 +293,7 @@ class Product {
     float4 sum = {};
 #pragma unroll
     for (int w = 0; w < kComputeWarps; ++w) {
-      const float4 more = reinterpret_cast<const float4*>(memory_.of_warps[w].sums[warp_])[Lane()];
+      const float4 more = SumsAt(w, warp_)[Lane()];
       sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
     }
     if (op_.of_normed != 0) {
@@ -323,7 +379,13 @@ class Product {
   const StepOp& op_;
   const int number_;
   const int warp_, group_, quad_;
-  const int depth_;  // chunks that are staged: as many as there is room for
+  const int depth_;                       // chunks that are on their way
+  const bool keeps_;                      // `in` stays for all groups,
+  bool kept_ = false;                     // and is all there
+  const int slots_;                       // of sums
+  const int staged_mask_, staged_bytes_;  // of a chunk's number, and a chunk
+  int slot_ = 0;                          // of the group's first tile
+  int taken_ = 0;                         // by the group
 };
 
 // The factors of a norm's rows, op.factor / sqrt(mean of squares + eps), by kFactorWarps warps:

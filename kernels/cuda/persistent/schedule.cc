@@ -322,10 +322,10 @@ StepMemory MemoryOf(const Schedule& schedule, int64_t rows) {
 absl::StatusOr<Schedule> MakeSchedule(const Program& program) { return Scheduler(program).Make(); }
 
 // Of a product with many tiles for each block some stay free: multiprocessors differ in how fast
-// they read. Of others the tiles are given in order of blocks, each some or one more: those blocks
-// get one more that have read the least so far.
-void ShareTiles(int32_t blocks, Schedule& schedule) {
-  constexpr int64_t kMany = 10;  // that a tile is no great part of a share
+// they read. A tile alone takes longer where `in` has to be staged for it. Of others the tiles are
+// given in order of blocks, each some or one more: those blocks get one more that have read the
+// least so far.
+void ShareTiles(int32_t blocks, int32_t rows, Schedule& schedule) {
   schedule.shares.assign(schedule.ops.size() * (blocks + 1), 0);
   std::vector<int64_t> read(blocks);
   std::vector<int32_t> order(blocks);
@@ -334,7 +334,8 @@ void ShareTiles(int32_t blocks, Schedule& schedule) {
     if (op.kind != ScheduledOp::Kind::kProduct) continue;
     const int64_t tiles = (op.rows + kUnitRows - 1) / kUnitRows;
     std::vector<int64_t> counts(blocks, tiles / blocks);
-    if (counts[0] >= kMany) {
+    const bool kept = KeptBytes(rows, static_cast<int>(op.cols)) > 0;
+    if (counts[0] >= (kept ? 5 : 10)) {
       // About a sixth is free.
       counts.assign(blocks, tiles * 5 / (6 * blocks));
     } else {

@@ -92,6 +92,22 @@ struct Schedule {
   std::vector<uint16_t> shares;
 };
 
+// What a warp has of a block's memory for a product: at the begin columns of `in`, at the end sums.
+// Where all of a warp's columns leave room for enough sums, they stay there for all of the
+// operation; else some at a time, and where sums will be.
+inline constexpr int kSumBytes = 16 * 8 * 4;  // of a tile of 16 weight rows and 8 rows
+inline constexpr int kMostSums = 8;           // tiles of them
+inline constexpr int kOfWarpBytes = kMostSums * kSumBytes;
+inline constexpr int kStagedRowBytes = 128;  // of kUnitCols columns
+// Bytes of `in` that stay, of so many rows; 0: it does not.
+constexpr int KeptBytes(int rows, int cols) {
+  const int bytes = rows * ((cols + kUnitCols - 1) / kUnitCols) * kStagedRowBytes;
+  return bytes <= kOfWarpBytes / 2 ? bytes : 0;
+}
+constexpr int SumSlots(int rows, int cols) {
+  return (kOfWarpBytes - KeptBytes(rows, cols)) / kSumBytes;
+}
+
 // Segments of a KV head, which attention gives to blocks of the kernel: so many at most that one
 // row keeps all of them busy. And warps that have parts of a segment.
 constexpr int MostSegments(int kv_heads) {
@@ -112,7 +128,10 @@ StepMemory MemoryOf(const Schedule& schedule, int64_t rows);
 // a kernel cannot run.
 absl::StatusOr<Schedule> MakeSchedule(const Program& program);
 
-// Gives each of `blocks` blocks its share, and leaves some tiles free.
-void ShareTiles(int32_t blocks, Schedule& schedule);
+// Steps of up to so many rows, and of more, have shares of their own.
+inline constexpr int kFewRows = 2;
+
+// Gives each of `blocks` blocks its share for steps of so many rows, and leaves some tiles free.
+void ShareTiles(int32_t blocks, int32_t rows, Schedule& schedule);
 
 }  // namespace skein::kernels::cuda

@@ -249,6 +249,41 @@ TEST(ScheduleTest, VectorsHavePlacesOfTheirOwn) {
   }
 }
 
+// A tile alone costs less where `in` is there.
+TEST(ShareTilesTest, SomeAreFreeOfSmallSharesWhereTheInputStays) {
+  const auto free_tiles = [](int64_t tiles_of_block, int32_t rows) {
+    constexpr int32_t kBlocks = 132;
+    Schedule schedule;
+    schedule.ops = {
+        {.kind = Kind::kProduct, .cols = 4096, .rows = tiles_of_block * kBlocks * kUnitRows}};
+    ShareTiles(kBlocks, rows, schedule);
+    return tiles_of_block * kBlocks - schedule.ops[0].first_free_tile;
+  };
+  EXPECT_GT(free_tiles(12, kMostStepRows), 0);
+  EXPECT_EQ(free_tiles(7, kMostStepRows), 0);
+  EXPECT_GT(free_tiles(7, kFewRows), 0);
+  EXPECT_EQ(free_tiles(3, kFewRows), 0);
+}
+
+// What stays leaves room for sums of half as many tiles, at least.
+TEST(ShareTilesTest, WhatAWarpKeepsLeavesRoomForSums) {
+  EXPECT_EQ(KeptBytes(1, 4096), 1024);
+  EXPECT_EQ(SumSlots(1, 4096), 6);
+  EXPECT_EQ(KeptBytes(2, 4096), 2048);
+  EXPECT_EQ(SumSlots(2, 4096), 4);
+  EXPECT_EQ(KeptBytes(3, 4096), 0);
+  EXPECT_EQ(SumSlots(3, 4096), kMostSums);
+  for (int rows = 1; rows <= kMostStepRows; ++rows) {
+    for (int cols = 64; cols <= 32768; cols += 64) {
+      EXPECT_LE(KeptBytes(rows, cols) + SumSlots(rows, cols) * kSumBytes, kOfWarpBytes);
+      EXPECT_GE(SumSlots(rows, cols), kMostSums / 2);
+      if (KeptBytes(rows, cols) > 0) {
+        EXPECT_GE(KeptBytes(rows, cols) * 4, rows * cols);  // a warp has an eighth of 2 bytes each
+      }
+    }
+  }
+}
+
 TEST(ShareTilesTest, EveryTileIsSomebodysOrFree) {
   std::mt19937 random(2);
   const auto pick = [&](int least, int most) {
@@ -264,7 +299,7 @@ TEST(ShareTilesTest, EveryTileIsSomebodysOrFree) {
                               .rows = 8 * pick(1, 20 * blocks)});
       largest = std::max(largest, schedule.ops.back().cols);
     }
-    ShareTiles(blocks, schedule);
+    ShareTiles(blocks, pick(1, kMostStepRows), schedule);
     ASSERT_EQ(schedule.shares.size(), schedule.ops.size() * (blocks + 1));
     std::vector<int64_t> read(blocks);
     for (size_t o = 0; o < schedule.ops.size(); ++o) {

@@ -118,8 +118,7 @@ __device__ void RunStep(const PersistentStep& step, BlockMemory& memory) {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFewer));
   if (warp == kComputeWarps) {
     using Work = Attention<T, kHeadDim, kInt8>;
-    FillRing(step, memory)
-        .template Run<Work::kStageBlocks, Work::kBlockBytes>(Product<T, kRowTiles>::kGroup);
+    FillRing(step, memory).template Run<Work::kStageBlocks, Work::kBlockBytes, kRowTiles>();
   } else if (warp == kComputeWarps + 1) {
     WaitForPrevious();
     for (int i = static_cast<int>(blockIdx.x) * kWarp + Lane(); i < step.given_count;

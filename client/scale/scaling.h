@@ -1,0 +1,58 @@
+// What a scaling experiment gave: times of steps by number of ranks, predicted and measured. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parallel/plan/plan.h"
+
+namespace skein::client {
+
+// A layout at a load.
+struct ScalingRun {
+  plan::Layout layout;
+  int32_t batch = 1;             // sequences that decode together
+  bool chosen = false;           // the best layout of as many ranks, by prediction
+  double predicted_s = 0;        // of a step
+  std::optional<double> step_s;  // measured; none: not yet
+
+  double tokens_per_s() const { return batch / step_s.value(); }
+  // (predicted - measured) / measured.
+  double error() const { return predicted_s / step_s.value() - 1; }
+
+  friend bool operator==(const ScalingRun&, const ScalingRun&) = default;
+};
+
+// How a run compares with the experiment's first number of ranks, by tokens/s of what was measured.
+struct Speedup {
+  double factor = 1;
+  double efficiency = 1;  // by ranks
+};
+
+struct ScalingExperiment {
+  std::string model;
+  bool weak = false;  // the batch grows with the ranks; else it is the same
+  int64_t prompt_tokens = 0;
+  int32_t steps = 0;
+  double spread = 0;             // of what predictions are made of: topology::DeviceRates'
+  std::vector<ScalingRun> runs;  // by ranks, of these by batch, of these the predicted order
+
+  // Against the chosen run of the fewest ranks that has the same batch (strong) or the same batch
+  // for each rank (weak); none where that was not measured.
+  std::optional<Speedup> SpeedupOf(const ScalingRun& run) const;
+  // Of all measured runs: |error|.
+  std::vector<double> Errors() const;
+};
+
+// A line for each run, and what they say of predictions and of what was chosen.
+std::string FormatScaling(const ScalingExperiment& experiment);
+// The same for programs.
+std::string ScalingToJson(const ScalingExperiment& experiment);
+// Speed-ups over ranks, and predicted beside measured times. Stand-alone, light or dark as the
+// viewer asks.
+std::string ScalingSvg(const ScalingExperiment& experiment);
+
+}  // namespace skein::client

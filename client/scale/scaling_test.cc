@@ -1,0 +1,102 @@
+#include "client/scale/scaling.h"
+
+#include <string>
+
+#include "base/json/json.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Two numbers of ranks; of the second both layouts, of which the other one proves to be faster.
+ScalingExperiment Experiment() {
+  return {
+      .model = "a <model>",
+      .prompt_tokens = 128,
+      .steps = 64,
+      .spread = 0.07,
+      .runs = {
+          {.layout = {1, 1, 1}, .batch = 2, .chosen = true, .predicted_s = 0.010, .step_s = 0.008},
+          {.layout = {2, 1, 1}, .batch = 2, .chosen = true, .predicted_s = 0.006, .step_s = 0.005},
+          {.layout = {1, 2, 1}, .batch = 2, .predicted_s = 0.007, .step_s = 0.004}}};
+}
+
+TEST(ScalingTest, SpeedupIsOfTokensAgainstTheFewestRanks) {
+  const ScalingExperiment experiment = Experiment();
+  EXPECT_DOUBLE_EQ(experiment.SpeedupOf(experiment.runs[0])->factor, 1);
+  const Speedup chosen = *experiment.SpeedupOf(experiment.runs[1]);
+  EXPECT_DOUBLE_EQ(chosen.factor, 1.6);
+  EXPECT_DOUBLE_EQ(chosen.efficiency, 0.8);
+  EXPECT_DOUBLE_EQ(experiment.SpeedupOf(experiment.runs[2])->efficiency, 1);
+}
+
+TEST(ScalingTest, WeakScalingComparesEqualLoadsOfARank) {
+  ScalingExperiment experiment = Experiment();
+  experiment.weak = true;
+  EXPECT_FALSE(experiment.SpeedupOf(experiment.runs[1])->factor > 1.6);  // 1 a rank: its own base
+  experiment.runs[1].batch = 4;
+  const Speedup grown = *experiment.SpeedupOf(experiment.runs[1]);
+  EXPECT_DOUBLE_EQ(grown.factor, 3.2);
+  EXPECT_DOUBLE_EQ(grown.efficiency, 1.6);
+}
+
+TEST(ScalingTest, WhatWasNotMeasuredHasNoSpeedup) {
+  ScalingExperiment experiment = Experiment();
+  experiment.runs[1].step_s.reset();
+  EXPECT_FALSE(experiment.SpeedupOf(experiment.runs[1]).has_value());
+  EXPECT_TRUE(experiment.SpeedupOf(experiment.runs[2]).has_value());
+  experiment.runs[0].step_s.reset();
+  EXPECT_FALSE(experiment.SpeedupOf(experiment.runs[2]).has_value());
+  EXPECT_THAT(experiment.Errors(), ElementsAre(DoubleNear(0.75, 1e-9)));
+}
+
+TEST(ScalingTest, TheTableTellsErrorsAndWhatWasChosen) {
+  EXPECT_EQ(
+      FormatScaling(Experiment()),
+      "ranks  layout              batch    predicted     measured   error   tokens/s  speed-up "
+      "efficiency\n"
+      "1      tp=1,pp=1,dp=1          2        10 ms         8 ms  +25.0%        250         1 "
+      "      100%\n"
+      "2      tp=2,pp=1,dp=1          2         6 ms         5 ms  +20.0%        400       1.6 "
+      "       80%\n"
+      "2      tp=1,pp=2,dp=1          2         7 ms         4 ms  +75.0%        500         2 "
+      "      100%\n"
+      "\n"
+      "steps are predicted with an error of 25.0% at the median, 75.0% at most; figures spread "
+      "by 7%\n"
+      "2 ranks, batch 2: tp=2,pp=1,dp=1 is chosen, and takes 25.0% longer than tp=1,pp=2,dp=1\n");
+  ScalingExperiment before = Experiment();
+  for (ScalingRun& run : before.runs) run.step_s.reset();
+  EXPECT_THAT(FormatScaling(before), Not(AnyOf(HasSubstr("steps are predicted"), HasSubstr("%"))));
+}
+
+TEST(ScalingTest, JsonHasNothingMeasuredBeforeItIs) {
+  ScalingExperiment experiment = Experiment();
+  experiment.runs[2].step_s.reset();
+  const nlohmann::json json = *ParseJson(ScalingToJson(experiment));
+  EXPECT_EQ(json["scaling"], "strong");
+  ASSERT_EQ(json["runs"].size(), 3);
+  EXPECT_EQ(json["runs"][1]["layout"], "tp=2,pp=1,dp=1");
+  EXPECT_DOUBLE_EQ(json["runs"][1]["measured_ms"].get<double>(), 5);
+  EXPECT_DOUBLE_EQ(json["runs"][1]["speedup"].get<double>(), 1.6);
+  EXPECT_NEAR(json["runs"][1]["error"].get<double>(), 0.2, 1e-9);
+  EXPECT_TRUE(json["runs"][2]["measured_ms"].is_null());
+  EXPECT_FALSE(json["runs"][2].contains("error"));
+}
+
+TEST(ScalingTest, ThePictureHasEachRunAndTheSpeedups) {
+  const std::string svg = ScalingSvg(Experiment());
+  EXPECT_THAT(svg, AllOf(HasSubstr("a &lt;model&gt;, strong scaling"), HasSubstr("tp=1,pp=2,dp=1"),
+                         HasSubstr("4 ms, +75.0%"), HasSubstr("tp=2,pp=1,dp=1, batch 2: 1.6")));
+}
+
+}  // namespace
+}  // namespace skein::client

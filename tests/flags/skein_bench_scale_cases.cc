@@ -1,0 +1,209 @@
+// Flags of `skein bench scale`: what they change in the commands that it runs, and in its report.
+#include <sys/stat.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/flags/ask.h"
+#include "tests/flags/run.h"
+#include "tests/flags/skein_cases.h"
+
+namespace skein::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+using nlohmann::json;
+
+// A worker that measures nothing: a host of 4 cores, and steps of 1 s, or 2 s of two stages. It
+// counts on `log` how often it was asked for steps.
+std::string FakeWorker() {
+  const std::string path = NewPath("worker");
+  std::ofstream(path) << R"(#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exit 0
+if [ "$1" = probe ]; then
+  echo '{"hosts": [{"name": "fake", "cores": 4, "memory_bytes": 1e11}]}'
+  exit
+fi
+seconds=1
+for flag; do
+  case $flag in
+    --batch=*) batches=$(echo "${flag#--batch=}" | tr , ' ') ;;
+    --layout=*pp=2) seconds=2 ;;
+  esac
+done
+echo "a library's remark"
+rows=
+for batch in $batches; do rows="$rows{\"seconds\": $seconds},"; done
+echo "{\"rows\": [${rows%,}]}"
+)";
+  chmod(path.c_str(), 0755);
+  return path;
+}
+
+// With settings for mpirun.
+Outcome Scale(const std::string& flags) {
+  const std::string folder = NewPath("m");
+  mkdir(folder.c_str(), 0755);
+  return Run("sh",
+             absl::StrCat("-c '. scripts/env.sh; exec \"$@\"' - ", kSkein, " bench scale ", flags),
+             {{"TMPDIR", folder}, {"HOME", folder}});
+}
+
+// By the fake worker.
+Outcome Faked(const std::string& flags, const std::string& model = "checkpoints/bard") {
+  Outcome outcome = Scale(absl::StrCat("--model=", model, " --worker=", FakeWorker(), " ", flags));
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  return outcome;
+}
+
+json Report(const std::string& flags, const std::string& model = "checkpoints/bard") {
+  const std::string path = NewPath("scaling");
+  Faked(absl::StrCat("--json=", path, " ", flags), model);
+  return json::parse(ReadFileOrEmpty(path), nullptr, /*allow_exceptions=*/false);
+}
+
+void Model() {
+  EXPECT_THAT(Faked("--np=1").err, HasSubstr(" --model=checkpoints/bard "));
+  const Outcome nowhere = Scale("--model=/nowhere");
+  EXPECT_EQ(nowhere.exit_code, 1);
+  EXPECT_THAT(nowhere.err, AllOf(HasSubstr("--model: "), HasSubstr("/nowhere")));
+}
+
+void Np() {
+  EXPECT_THAT(Faked("--np=1,4").err,
+              AllOf(ContainsRegex("mpirun -np 1 .* probe\n"),
+                    ContainsRegex("mpirun -np 4 .* probe\n"), Not(HasSubstr("-np 2"))));
+  const json report = Report("");
+  EXPECT_EQ(report["runs"].size(), 2);
+  EXPECT_EQ(report["runs"][1]["ranks"], 2);
+}
+
+void Weak() {
+  EXPECT_THAT(Faked("--weak --np=2 --batch=3").err, HasSubstr("--batch=6 "));
+  EXPECT_EQ(Report("--weak")["scaling"], "weak");
+}
+
+void Strong() {
+  EXPECT_THAT(Faked("--strong --np=2 --batch=3").err, HasSubstr("--batch=3 "));
+  EXPECT_EQ(Report("--strong")["scaling"], "strong");
+  EXPECT_EQ(Scale("--strong --weak").exit_code, 2);
+}
+
+void Batch() {
+  const json report = Report("--np=1 --batch=2,5");
+  ASSERT_EQ(report["runs"].size(), 2);
+  EXPECT_EQ(report["runs"][1]["batch"], 5);
+  EXPECT_DOUBLE_EQ(report["runs"][1]["tokens_per_s"].get<double>(), 5);
+}
+
+// Of two ranks both layouts, of which one is chosen.
+void All() {
+  EXPECT_EQ(Report("--np=2")["runs"].size(), 1);
+  const json report = Report("--np=2 --all");
+  ASSERT_EQ(report["runs"].size(), 2);
+  EXPECT_TRUE(report["runs"][0]["chosen"].get<bool>());
+  EXPECT_FALSE(report["runs"][1]["chosen"].get<bool>());
+  EXPECT_THAT(Faked("--np=2 --all").out,
+              HasSubstr("2 ranks, batch 1: tp=2,pp=1,dp=1 is chosen, and is the fastest\n"));
+}
+
+void PromptTokens() {
+  EXPECT_THAT(Faked("--np=1 --prompt-tokens=77").err, HasSubstr(" --prompt-tokens=77 "));
+  // Longer contexts take longer.
+  const auto predicted = [](const std::string& flags) {
+    const json report = Report("--np=1 --batch=16 " + flags, "synthetic:llama3-8b");
+    return report["runs"][0]["predicted_ms"].get<double>();
+  };
+  EXPECT_GT(predicted("--prompt-tokens=8000"), 1.05 * predicted("--prompt-tokens=8"));
+}
+
+void DecodeTokens() {
+  EXPECT_THAT(Faked("--np=1 --decode-tokens=9").err, HasSubstr(" --decode-tokens=9 "));
+  EXPECT_EQ(Report("--decode-tokens=9")["steps"], 9);
+}
+
+void Mpirun() {
+  EXPECT_THAT(Faked("--np=1 '--mpirun=--map-by slot  -x PRESENT=1'").err,
+              HasSubstr("mpirun --map-by slot -x PRESENT=1 -np 1 "));
+}
+
+// Whatever bard's prediction is, it is not a second.
+void MaxError() {
+  const std::string line =
+      absl::StrCat("--model=checkpoints/bard --np=1 --worker=", FakeWorker(), " --max-error=");
+  EXPECT_EQ(Scale(line + "100").exit_code, 0);
+  const Outcome off = Scale(line + "5");
+  EXPECT_EQ(off.exit_code, 1);
+  EXPECT_THAT(off.err, ContainsRegex("--max-error: a step was predicted with an error of [0-9]"));
+}
+
+void Worker() {
+  EXPECT_THAT(Scale("--worker=/nowhere/worker").err, HasSubstr("/nowhere/worker"));
+  const Outcome failed = Scale("--worker=/bin/false");
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.err, HasSubstr("mpirun has ended with status 1; the command stands above"));
+  const Outcome silent = Scale("--worker=/bin/true");
+  EXPECT_EQ(silent.exit_code, 1);
+  EXPECT_THAT(silent.err, HasSubstr("skein: what `worker probe` printed: "));
+}
+
+// What was predicted is there when steps are measured, and nothing is lost with a run that fails.
+void Json() {
+  const std::string path = NewPath("scaling");
+  const std::string worker = NewPath("worker");
+  std::ofstream(worker) << "#!/bin/sh\nif [ \"$1\" = probe ]; then exec " << FakeWorker()
+                        << " probe; fi\ncp " << path << " " << path << ".before\nexit 1\n";
+  chmod(worker.c_str(), 0755);
+  const Outcome failed =
+      Scale(absl::StrCat("--model=checkpoints/bard --np=1 --json=", path, " --worker=", worker));
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.out, StartsWith("predictions for checkpoints/bard"));
+  for (const char* name : {"", ".before"}) {
+    const json report =
+        json::parse(ReadFileOrEmpty(path + name), nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(report.is_object()) << name;
+    EXPECT_GT(report["runs"][0]["predicted_ms"].get<double>(), 0) << name;
+    EXPECT_TRUE(report["runs"][0]["measured_ms"].is_null()) << name;
+  }
+  EXPECT_THAT(Scale("--json=/nowhere/scaling").err, HasSubstr("--json: "));
+}
+
+void Svg() {
+  const std::string path = NewPath("picture");
+  Faked(absl::StrCat("--svg=", path));
+  EXPECT_THAT(ReadFileOrEmpty(path), AllOf(StartsWith("<svg"), HasSubstr("strong scaling")));
+  EXPECT_THAT(Scale("--svg=/nowhere/picture").err, HasSubstr("--svg: "));
+}
+
+}  // namespace
+
+FlagCases BenchScaleCases() {
+  return {
+      HelpCase(kSkein, "bench scale"),
+      {{"bench scale", "--model"}, Model},
+      {{"bench scale", "--np"}, Np},
+      {{"bench scale", "--weak"}, Weak},
+      {{"bench scale", "--strong"}, Strong},
+      {{"bench scale", "--batch"}, Batch},
+      {{"bench scale", "--all"}, All},
+      {{"bench scale", "--prompt-tokens"}, PromptTokens},
+      {{"bench scale", "--decode-tokens"}, DecodeTokens},
+      {{"bench scale", "--mpirun"}, Mpirun},
+      {{"bench scale", "--max-error"}, MaxError},
+      {{"bench scale", "--worker"}, Worker},
+      {{"bench scale", "--json"}, Json},
+      {{"bench scale", "--svg"}, Svg},
+  };
+}
+
+}  // namespace skein::testing
