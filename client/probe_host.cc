@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "client/find_worker.h"
-#include "client/run_program.h"
+#include "client/mpirun.h"
 #include "parallel/plan/plan.h"
 #include "proto/convert/machines_json.h"
 #include "topology/host/detect.h"
@@ -21,20 +21,6 @@ absl::StatusOr<int32_t> RanksOfThisHost(const std::optional<std::string>& visibl
                          topology::DetectHost({.visible_devices = visible_devices}));
   const auto gpus = static_cast<int32_t>(host.interconnect.gpus.size());
   return gpus > 0 ? gpus : std::clamp(host.cores, 1, 2);
-}
-
-// Says what a newcomer may lack.
-absl::Status Explain(const absl::Status& failed) {
-  if (absl::IsNotFound(failed)) {
-    return absl::NotFoundError(
-        absl::StrCat(failed.message(), "; it is Open MPI's, and must be in PATH"));
-  }
-  return absl::Status(
-      failed.code(),
-      absl::StrCat(
-          "this host was not measured: ", failed.message(),
-          ", see above; `. scripts/env.sh` gives it the settings that the worker is tested "
-          "with"));
 }
 
 }  // namespace
@@ -63,8 +49,8 @@ absl::StatusOr<topology::Topology> ProbeHost(const ProbeFlags& flags,
     SKEIN_ASSIGN_OR_RETURN(ranks, RanksOfThisHost(visible_devices));
   }
   const absl::StatusOr<std::string> json =
-      OutputOf({"mpirun", "-np", absl::StrCat(ranks), worker, "probe"});
-  if (!json.ok()) return Explain(json.status());
+      OutputOfMpirun({"-np", absl::StrCat(ranks), worker, "probe"});
+  if (!json.ok()) return Annotate(json.status(), "this host was not measured");
   absl::StatusOr<topology::Topology> topology = convert::TopologyFromJson(*json);
   if (!topology.ok()) {
     return Annotate(topology.status(), absl::StrCat("what ", worker, " probe printed"));

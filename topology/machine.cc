@@ -66,8 +66,9 @@ absl::StatusOr<Machine> MachineOf(const Topology& topology, int32_t ranks) {
     gpus += static_cast<int32_t>(host.interconnect.gpus.size());
   }
   if (gpus > 0 ? ranks != gpus : ranks < hosts) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        ranks, " ranks on ", gpus > 0 ? FormatCount(gpus, "GPU") : FormatCount(hosts, "host")));
+    return absl::InvalidArgumentError(
+        absl::StrCat(FormatCount(ranks, "rank"), " on ",
+                     gpus > 0 ? FormatCount(gpus, "GPU") : FormatCount(hosts, "host")));
   }
   for (int32_t i = 0; i < hosts; ++i) {
     const Host& host = topology.hosts[i];

@@ -113,7 +113,7 @@ TEST(MachineOfTest, RanksOnCoresAreSpreadEvenly) {
   EXPECT_THAT(NodesOfRanks(machine), ElementsAre(0, 0, 0, 1, 1));
   EXPECT_THAT(machine.nodes, ElementsAre(Node{"a", 4, 10}, Node{"b", 2, 0}));
   EXPECT_EQ(machine.devices[0].kind, DeviceKind::kCpu);
-  EXPECT_THAT(MachineOf(topology, 1).status().message(), testing::HasSubstr("1 ranks on 2 hosts"));
+  EXPECT_THAT(MachineOf(topology, 1).status().message(), testing::HasSubstr("1 rank on 2 hosts"));
 }
 
 }  // namespace

@@ -50,12 +50,6 @@ std::string PackageCommit() {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-std::string FormatSeconds(double seconds) {
-  if (seconds < 1e-3) return absl::StrFormat("%.2f us", seconds * 1e6);
-  if (seconds < 1) return absl::StrFormat("%.3f ms", seconds * 1e3);
-  return absl::StrFormat("%.3f s", seconds);
-}
-
 std::string FormatRate(Bound bound, double per_s) {
   if (bound == Bound::kBytes) return absl::StrFormat("%.1f GB/s", per_s / 1e9);
   return per_s < 1e12 ? absl::StrFormat("%.1f GF/s", per_s / 1e9)
@@ -194,6 +188,12 @@ absl::Status BenchReport::CheckFractions(double least) const {
                         FractionOf(row) * 100, least * 100));
   }
   return absl::OkStatus();
+}
+
+std::string FormatSeconds(double seconds) {
+  if (seconds < 1e-3) return absl::StrFormat("%.2f us", seconds * 1e6);
+  if (seconds < 1) return absl::StrFormat("%.3f ms", seconds * 1e3);
+  return absl::StrFormat("%.3f s", seconds);
 }
 
 double Median(std::vector<double> values) {

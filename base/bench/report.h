@@ -75,6 +75,9 @@ class BenchReport {
 // What a command asks of --json before it measures: whether WriteJson can write there.
 absl::Status CheckJsonFile(const std::string& file);
 
+// "4.025 ms"
+std::string FormatSeconds(double seconds);
+
 // The median; the upper one of an even count. `values` is not empty.
 double Median(std::vector<double> values);
 

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
-#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -20,10 +19,13 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "client/find_worker.h"
+#include "client/mpirun.h"
 #include "client/read_model.h"
-#include "client/run_program.h"
 #include "client/scale/scaling.h"
+#include "model/synthetic/synthetic.h"
+#include "nlohmann/json.hpp"
 #include "parallel/cost/replica_cost.h"
+#include "parallel/plan/plan.h"
 #include "parallel/planner/planner.h"
 #include "parallel/planner/predict_plan.h"
 #include "proto/convert/machines_json.h"
@@ -33,28 +35,53 @@
 namespace skein::client {
 namespace {
 
-constexpr int32_t kMostRanks = 1024;
-constexpr int32_t kMostBatch = 4096;
+constexpr int32_t kMostBatch = 1024;  // as the worker's bench has it
 constexpr int64_t kMostTokens = 1 << 20;
 
-// A layout that is to be measured: a run for each batch.
+// A layout that is to be measured, with all of its batches at once.
 struct Measurement {
   plan::Layout layout;
   int32_t threads = 0;       // of a rank, on cores; 0: it has a GPU
   std::vector<size_t> runs;  // of the experiment
 };
 
+// What the worker's bench prints behind its table: lines from "{" to "}". Libraries may have said
+// something before and after.
+absl::StatusOr<std::vector<double>> SecondsOfRows(std::string_view output, size_t rows) {
+  const absl::Status other = absl::InternalError(absl::StrCat(
+      "`worker bench decode` did not print the ", rows, " rows that it was asked for"));
+  size_t begin = 0;
+  while (begin != std::string_view::npos && !output.substr(begin).starts_with("{\n")) {
+    begin = output.find('\n', begin);
+    if (begin != std::string_view::npos) ++begin;
+  }
+  const size_t end = output.rfind("\n}\n");
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return other;
+  SKEIN_ASSIGN_OR_RETURN(const nlohmann::json report,
+                         ParseJson(output.substr(begin, end + 2 - begin)));
+  const auto all = report.find("rows");
+  if (all == report.end() || !all->is_array() || all->size() != rows) return other;
+  std::vector<double> seconds;
+  for (const nlohmann::json& row : *all) {
+    const auto time = row.is_object() ? row.find("seconds") : row.end();
+    if (time == row.end() || !time->is_number() || !(time->get<double>() > 0)) return other;
+    seconds.push_back(time->get<double>());
+  }
+  return seconds;
+}
+
 class Experiment {
  public:
   Experiment(const BenchScaleFlags& flags, std::string worker, plan::ModelFacts model)
       : flags_(flags), worker_(std::move(worker)), model_(std::move(model)) {
-    result_.model = model_.name;
-    result_.weak = flags.weak;
-    result_.prompt_tokens = flags.prompt_tokens;
-    result_.steps = flags.steps;
+    result_ = {.model = model_.name,
+               .weak = flags.weak,
+               .prompt_tokens = flags.prompt_tokens,
+               .steps = flags.steps};
   }
 
   absl::Status Run() {
+    SKEIN_RETURN_IF_ERROR(CheckSizes());
     for (const int32_t ranks : flags_.ranks) SKEIN_RETURN_IF_ERROR(Predict(ranks));
     absl::PrintF("predictions for %s, %d tokens of prompt\n%s\n", result_.model,
                  result_.prompt_tokens, FormatScaling(result_));
@@ -72,88 +99,100 @@ class Experiment {
   }
 
  private:
-  // mpirun and what stands behind it, for so many ranks.
-  std::vector<std::string> Command(int32_t ranks, const std::vector<std::string>& arguments) const {
-    std::vector<std::string> command = {"mpirun"};
-    for (const absl::string_view word : absl::StrSplit(flags_.mpirun, ' ', absl::SkipEmpty())) {
-      command.emplace_back(word);
-    }
-    command.insert(command.end(), {"-np", absl::StrCat(ranks), worker_});
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    return command;
-  }
-  absl::StatusOr<std::string> Output(int32_t ranks, const std::vector<std::string>& arguments) {
-    const std::vector<std::string> command = Command(ranks, arguments);
-    absl::FPrintF(stderr, "%s\n", absl::StrJoin(command, " "));
-    absl::StatusOr<std::string> output = OutputOf(command);
-    if (output.ok()) return output;
-    return absl::Status(output.status().code(),
-                        absl::StrCat(output.status().message(),
-                                     "; the command stands above, as does what it said"));
-  }
-
   int32_t BatchOf(int32_t batch, int32_t ranks) const {
     return flags_.weak ? batch * ranks : batch;
   }
+  int64_t Context() const { return flags_.prompt_tokens + flags_.steps + 1; }
 
-  absl::Status Predict(int32_t ranks) {
+  // What would fail behind all probes.
+  absl::Status CheckSizes() {
+    const int32_t most = BatchOf(flags_.batches.back(), flags_.ranks.back());
+    if (most > kMostBatch) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--batch, --np: ", most, " sequences are more than ", kMostBatch));
+    }
+    int64_t& longest = model_.config.max_position_embeddings;
+    // Random weights know no positions.
+    if (model::IsSyntheticSpec(flags_.model)) longest = std::max(longest, Context());
+    if (Context() <= longest) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("--prompt-tokens, --decode-tokens: ", Context(),
+                                                   " tokens are more than the model's context of ",
+                                                   longest));
+  }
+
+  // Of the worker, as so many ranks.
+  absl::StatusOr<std::string> Output(int32_t ranks, const std::vector<std::string>& arguments) {
+    std::vector<std::string> command = absl::StrSplit(flags_.mpirun, ' ', absl::SkipEmpty());
+    command.insert(command.end(), {"-np", absl::StrCat(ranks), worker_});
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    absl::FPrintF(stderr, "mpirun %s\n", absl::StrJoin(command, " "));
+    return OutputOfMpirun(command);
+  }
+
+  absl::StatusOr<topology::Topology> Probe(int32_t ranks) {
     SKEIN_ASSIGN_OR_RETURN(const std::string json, Output(ranks, {"probe"}));
-    const absl::StatusOr<topology::Topology> measured = convert::TopologyFromJson(json);
+    absl::StatusOr<topology::Topology> measured = convert::TopologyFromJson(json);
     if (!measured.ok()) return Annotate(measured.status(), "what `worker probe` printed");
-    SKEIN_ASSIGN_OR_RETURN(const topology::Machine machine, topology::MachineOf(*measured, ranks));
-    const topology::Topology topology = topology::TopologyOf(machine);
-    std::vector<std::pair<plan::Plan, int32_t>> layouts;  // and the threads of a rank
+    return measured;
+  }
+
+  // The layouts of one replica that work, and on standard error why others do not.
+  absl::StatusOr<std::vector<plan::Plan>> PlansOf(const topology::Machine& machine, int32_t ranks) {
+    std::vector<plan::Plan> plans;
     absl::Status last;
     for (int32_t tp_size = ranks; tp_size > 0; --tp_size) {
       if (ranks % tp_size != 0) continue;
-      plan::Constraints constraints = {.layout = {tp_size, ranks / tp_size, 1}};
-      constraints.context_length =
-          std::min(model_.config.max_position_embeddings, flags_.prompt_tokens + flags_.steps + 1);
-      constraints.max_num_seqs =
-          BatchOf(*std::max_element(flags_.batches.begin(), flags_.batches.end()), ranks);
-      constraints.goal.workload = {.prompt_tokens = flags_.prompt_tokens,
-                                   .output_tokens = flags_.steps,
-                                   .concurrency = constraints.max_num_seqs};
+      const int32_t most = BatchOf(flags_.batches.back(), ranks);
+      const plan::Constraints constraints = {
+          .layout = {tp_size, ranks / tp_size, 1},
+          .context_length = Context(),
+          .max_num_seqs = most,
+          .goal = {.workload = {flags_.prompt_tokens, flags_.steps, most}}};
       absl::StatusOr<plan::Planning> planning = plan::PlanJob(machine, model_, constraints);
-      if (!planning.ok()) {
-        last = planning.status();
+      if (planning.ok()) {
+        plans.push_back(std::move(planning->plans.front()));
         continue;
       }
-      result_.spread = std::max(result_.spread, planning->plans.front().prediction.spread);
-      layouts.emplace_back(std::move(planning->plans.front()), 0);
+      last = planning.status();
+      absl::FPrintF(stderr, "%s\n", std::string(last.message()));
     }
-    if (layouts.empty()) return Annotate(last, absl::StrCat("--np: ", ranks, " ranks"));
-    std::map<plan::Layout, Measurement,
-             decltype([](const auto& a, const auto& b) { return a.tp_size > b.tp_size; })>
-        measurements;
-    for (const int32_t batch : flags_.batches) {
-      std::vector<ScalingRun> runs;
-      for (const auto& [plan, unused] : layouts) {
+    if (plans.empty()) return Annotate(last, absl::StrCat("--np: ", ranks));
+    return plans;
+  }
+
+  absl::Status Predict(int32_t ranks) {
+    SKEIN_ASSIGN_OR_RETURN(const topology::Topology measured, Probe(ranks));
+    const absl::StatusOr<topology::Machine> machine = topology::MachineOf(measured, ranks);
+    if (!machine.ok()) return Annotate(machine.status(), "--np");
+    const topology::Topology topology = topology::TopologyOf(*machine);
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<plan::Plan> plans, PlansOf(*machine, ranks));
+    std::vector<Measurement> measurements(plans.size());
+    for (const int32_t of_flag : flags_.batches) {
+      const int32_t batch = BatchOf(of_flag, ranks);
+      std::vector<std::pair<absl::Duration, size_t>> order;  // of a step; the plan's place
+      for (size_t i = 0; i < plans.size(); ++i) {
         SKEIN_ASSIGN_OR_RETURN(const absl::Duration step,
-                               PredictStep(machine, topology, plan, BatchOf(batch, ranks)));
-        runs.push_back({.layout = plan.layout,
-                        .batch = BatchOf(batch, ranks),
-                        .predicted_s = absl::ToDoubleSeconds(step)});
+                               PredictStep(*machine, topology, plans[i], batch));
+        order.emplace_back(step, i);
       }
-      std::stable_sort(runs.begin(), runs.end(),
-                       [](const auto& a, const auto& b) { return a.predicted_s < b.predicted_s; });
-      runs.front().chosen = true;
-      if (!flags_.all) runs.resize(1);
-      for (ScalingRun& run : runs) {
-        Measurement& measurement = measurements[run.layout];
-        measurement.layout = run.layout;
-        measurement.runs.push_back(result_.runs.size());
-        if (machine.devices.front().kind == DeviceKind::kCpu) {
-          const auto of = std::find_if(layouts.begin(), layouts.end(), [&](const auto& other) {
-            return other.first.layout == run.layout;
-          });
-          measurement.threads = of->first.ranks.front().threads;
-        }
-        result_.runs.push_back(std::move(run));
+      std::sort(order.begin(), order.end());
+      if (!flags_.all) order.resize(1);
+      for (const auto& [step, i] : order) {
+        measurements[i].runs.push_back(result_.runs.size());
+        result_.runs.push_back({.layout = plans[i].layout,
+                                .batch = batch,
+                                .chosen = i == order.front().second,
+                                .predicted_s = absl::ToDoubleSeconds(step)});
       }
     }
-    for (auto& [layout, measurement] : measurements)
-      measurements_.push_back(std::move(measurement));
+    for (size_t i = 0; i < plans.size(); ++i) {
+      result_.spread = std::max(result_.spread, plans[i].prediction.spread);
+      if (measurements[i].runs.empty()) continue;
+      measurements[i].layout = plans[i].layout;
+      const bool on_cores = machine->devices.front().kind == DeviceKind::kCpu;
+      if (on_cores) measurements[i].threads = plans[i].ranks.front().threads;
+      measurements_.push_back(std::move(measurements[i]));
+    }
     return absl::OkStatus();
   }
 
@@ -185,23 +224,14 @@ class Experiment {
         absl::StrCat("--prompt-tokens=", flags_.prompt_tokens),
         absl::StrCat("--decode-tokens=", flags_.steps),
         "--json=-"};
-    if (measurement.threads > 0)
+    if (measurement.threads > 0) {
       arguments.push_back(absl::StrCat("--threads=", measurement.threads));
-    SKEIN_ASSIGN_OR_RETURN(const std::string output, Output(layout.ranks(), arguments));
-    // Libraries may have said something before.
-    const absl::StatusOr<nlohmann::json> report =
-        ParseJson(std::string_view(output).substr(std::min(output.find('{'), output.size())));
-    if (!report.ok()) return Annotate(report.status(), "what `worker bench decode` printed");
-    const auto rows = report->find("rows");
-    if (rows == report->end() || !rows->is_array() || rows->size() != measurement.runs.size()) {
-      return absl::InternalError("`worker bench decode` printed other rows than it was asked for");
     }
-    for (size_t i = 0; i < measurement.runs.size(); ++i) {
-      const nlohmann::json& seconds = (*rows)[i]["seconds"];
-      if (!seconds.is_number() || !(seconds.get<double>() > 0)) {
-        return absl::InternalError("`worker bench decode` printed a row without its time");
-      }
-      result_.runs[measurement.runs[i]].step_s = seconds.get<double>();
+    SKEIN_ASSIGN_OR_RETURN(const std::string output, Output(layout.ranks(), arguments));
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<double> seconds,
+                           SecondsOfRows(output, measurement.runs.size()));
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      result_.runs[measurement.runs[i]].step_s = seconds[i];
     }
     return absl::OkStatus();
   }
@@ -212,17 +242,17 @@ class Experiment {
   }
 
   absl::Status CheckErrors() const {
-    if (flags_.max_error == 0) return absl::OkStatus();
     const std::vector<double> errors = result_.Errors();
-    const double worst = *std::max_element(errors.begin(), errors.end());
-    if (100 * worst <= flags_.max_error) return absl::OkStatus();
+    if (!flags_.max_error.has_value() || errors.empty()) return absl::OkStatus();
+    const double worst = 100 * *std::max_element(errors.begin(), errors.end());
+    if (worst <= *flags_.max_error) return absl::OkStatus();
     return absl::FailedPreconditionError(
-        absl::StrFormat("--max-error: a step was predicted with an error of %.1f%%", 100 * worst));
+        absl::StrFormat("--max-error: a step was predicted with an error of %.1f%%", worst));
   }
 
   const BenchScaleFlags& flags_;
   const std::string worker_;
-  const plan::ModelFacts model_;
+  plan::ModelFacts model_;
   ScalingExperiment result_;
   std::vector<Measurement> measurements_;
 };
@@ -238,6 +268,12 @@ absl::Status Run(const BenchScaleFlags& flags) {
   return Experiment(flags, std::move(worker), *std::move(model)).Run();
 }
 
+// Each number once, the least first.
+void Sort(std::vector<int32_t>& numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+}
+
 }  // namespace
 
 void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
@@ -246,7 +282,8 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
       ->capture_default_str();
   command.add_option("--np", flags.ranks, "Numbers of ranks: 1,2,4")
       ->delimiter(',')
-      ->check(InRange(1, kMostRanks))
+      ->allow_extra_args(false)
+      ->check(InRange(1, plan::kMaxWays))
       ->default_str("1,2");
   CLI::Option* const strong = command.add_flag(
       "--strong", flags.strong, "The same batch for all numbers of ranks, as by default");
@@ -255,17 +292,18 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
   command
       .add_option("--batch", flags.batches, "Sequences that decode together; 1,8 makes two runs")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(InRange(1, kMostBatch))
       ->default_str("1");
   command.add_flag("--all", flags.all,
-                   "Measure all layouts of each number of ranks, not the best predicted one alone");
+                   "Measure all layouts of one replica, not the best predicted one alone");
   command
       .add_option("--prompt-tokens", flags.prompt_tokens,
                   "Of each sequence, before the steps that are timed")
       ->check(InRange(int64_t{1}, kMostTokens))
       ->capture_default_str();
   command.add_option("--decode-tokens", flags.steps, "Steps to time")
-      ->check(InRange(4, 1 << 20))
+      ->check(InRange(4, static_cast<int32_t>(kMostTokens)))
       ->capture_default_str();
   command.add_option("--mpirun", flags.mpirun,
                      "Further arguments of mpirun, like \"--hostfile hosts\", for several hosts");
@@ -282,7 +320,9 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
   command.add_option("--svg", flags.svg_file, "Draw them into this SVG file")->check(NotEmpty());
 }
 
-int BenchScale(const BenchScaleFlags& flags) {
+int BenchScale(BenchScaleFlags flags) {
+  Sort(flags.ranks);
+  Sort(flags.batches);
   const absl::Status status = Run(flags);
   if (status.ok()) return kExitOk;
   absl::FPrintF(stderr, "skein: %s\n", std::string(status.message()));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,9 @@ struct BenchScaleFlags {
   bool all = false;
   int64_t prompt_tokens = 128;
   int32_t steps = 64;
-  std::string mpirun;  // further arguments of it
-  double max_error = 0;
-  std::string worker;  // the program; empty: beside this one
+  std::string mpirun;               // further arguments of it
+  std::optional<double> max_error;  // in percent
+  std::string worker;               // the program; empty: beside this one
   std::string json_file;
   std::string svg_file;
 };
@@ -31,6 +32,6 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags);
 // predictions, and only then measures the steps. Prints a table to standard output, progress to
 // standard error. Returns the exit code: 1 where something failed, or predictions are further off
 // than asked.
-int BenchScale(const BenchScaleFlags& flags);
+int BenchScale(BenchScaleFlags flags);
 
 }  // namespace skein::client

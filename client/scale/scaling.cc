@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/bench/report.h"
 #include "base/picture.h"
 #include "base/plot.h"
 #include "nlohmann/json.hpp"
@@ -15,17 +16,6 @@ namespace skein::client {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string FormatSeconds(double seconds) {
-  return seconds < 1 ? absl::StrFormat("%.4g ms", seconds * 1e3)
-                     : absl::StrFormat("%.4g s", seconds);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 // Runs of one number of ranks and one batch, in the order of `runs`.
 std::vector<std::vector<const ScalingRun*>> ByLoad(const std::vector<ScalingRun>& runs) {
@@ -36,7 +26,7 @@ std::vector<std::vector<const ScalingRun*>> ByLoad(const std::vector<ScalingRun>
   return all;
 }
 
-// "2 ranks, batch 8: tp=2,pp=1,dp=1 was chosen; it takes 3.1% longer than tp=1,pp=2,dp=1"; empty
+// "2 ranks, batch 8: tp=2,pp=1,dp=1 is chosen, and takes 3.1% longer than tp=1,pp=2,dp=1"; empty
 // where nothing else was measured.
 std::string FormatChoice(const std::vector<const ScalingRun*>& load) {
   const ScalingRun* chosen = nullptr;
@@ -108,7 +98,7 @@ void DrawSpeedups(const ScalingExperiment& experiment, std::string& svg) {
 
 // A bar a run: what was measured; a mark: what was predicted.
 void DrawTimes(const ScalingExperiment& experiment, double top, std::string& svg) {
-  double longest = 0;
+  double longest = 1e-9;
   for (const ScalingRun& run : experiment.runs) {
     longest = std::max({longest, run.predicted_s, run.step_s.value_or(0)});
   }
@@ -227,8 +217,8 @@ std::string ScalingSvg(const ScalingExperiment& experiment) {
       "height=\"%.0f\" role=\"img\">\n<title>%s</title>\n%s"
       "<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n"
       "<text class=\"title\" x=\"40\" y=\"34\">%s</text>\n"
-      "<text class=\"soft\" x=\"40\" y=\"58\">decoding behind %d tokens; the best predicted layout "
-      "of each number of ranks</text>\n",
+      "<text class=\"soft\" x=\"40\" y=\"58\">decoding behind %d tokens; speed-ups are of the best "
+      "predicted layouts</text>\n",
       kWidth, height, kWidth, height, name, kPlotStyle, name, experiment.prompt_tokens);
   DrawSpeedups(experiment, svg);
   DrawTimes(experiment, times, svg);

@@ -19,7 +19,10 @@ int main(int argc, char** argv) {
   std::string only;
   std::string json_file;
   app.add_option("only,--only", only, "only rows whose name holds this");
-  app.add_option("--json", json_file, "write the rows, the machine and its ceilings into this file")
+  app.add_option(
+         "--json", json_file,
+         "write the rows, the machine and its ceilings into this file; -: print them behind the "
+         "table")
       ->check(skein::NotEmpty());
   if (const std::optional<int> code = skein::ParseCommandLine(app, argc, argv)) return *code;
   const absl::StatusOr<bool> has_gpu = skein::kernels::cuda::HasGpu();

@@ -3,12 +3,19 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "base/stream.h"
 
 namespace skein::kernels::cuda {
 
-// One block, with all of the shared memory that a block may have, until *over, of memory that the
-// device reads on the host, is not 0.
-void EnqueueBusy(const volatile int32_t* over, Stream stream);
+// Of memory that the host and the device see.
+struct BusyWords {
+  volatile int32_t begun;  // becomes 1
+  volatile int32_t over;   // the kernel ends when this is 1
+};
+
+// Enqueues one block that takes all of the shared memory that a block may have, and waits until it
+// runs.
+absl::Status BeginBusy(BusyWords* words, Stream stream);
 
 }  // namespace skein::kernels::cuda

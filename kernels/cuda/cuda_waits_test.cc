@@ -137,12 +137,11 @@ TEST_F(CudaBackendTest, AStepThatWaitsForItsOwnBlockIsGivenUp) {
   Layer layer(*MakeCudaBackend({.decode = DecodeForm::kPersistent}));
   SKEIN_ASSERT_OK(layer.Run(Start(0, 5, 10)));
   SKEIN_ASSERT_OK(layer.Run(Decode({0}, kNewestToken)));
-  SKEIN_ASSERT_OK_AND_ASSIGN(const cuda::PinnedMemory word,
-                             cuda::PinnedMemory::Allocate(sizeof(int32_t), "a word"));
-  auto* const over = reinterpret_cast<volatile int32_t*>(word.data());
-  *over = 0;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const cuda::PinnedMemory memory,
+                             cuda::PinnedMemory::Allocate(sizeof(cuda::BusyWords), "words"));
+  auto* const words = reinterpret_cast<cuda::BusyWords*>(memory.data());
   const cuda::OwnStream busy;
-  cuda::EnqueueBusy(over, busy);
+  SKEIN_ASSERT_OK(cuda::BeginBusy(words, busy));
   const absl::Time begin = absl::Now();
   const absl::Status late = layer.Run(Decode({0}, kNewestToken));
   EXPECT_THAT(late, StatusIs(absl::StatusCode::kInternal,
@@ -152,7 +151,7 @@ TEST_F(CudaBackendTest, AStepThatWaitsForItsOwnBlockIsGivenUp) {
   EXPECT_LT(absl::Now() - begin, absl::Seconds(40));
   EXPECT_EQ(cudaStreamQuery(static_cast<cudaStream_t>(Stream(busy).handle)), cudaErrorNotReady);
   layer.executable().Abort(late);  // as an engine does
-  *over = 1;
+  words->over = 1;
   SKEIN_EXPECT_OK(busy.Finish());
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // no kernel spins
 }

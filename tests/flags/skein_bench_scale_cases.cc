@@ -2,13 +2,13 @@
 #include <sys/stat.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/flags/ask.h"
 #include "tests/flags/run.h"
 #include "tests/flags/skein_cases.h"
@@ -24,8 +24,7 @@ using ::testing::StartsWith;
 
 using nlohmann::json;
 
-// A worker that measures nothing: a host of 4 cores, and steps of 1 s, or 2 s of two stages. It
-// counts on `log` how often it was asked for steps.
+// A worker that measures nothing: a host of 4 cores, and steps of 1 s, or 2 s of two stages.
 std::string FakeWorker() {
   const std::string path = NewPath("worker");
   std::ofstream(path) << R"(#!/bin/sh
@@ -41,10 +40,11 @@ for flag; do
     --layout=*pp=2) seconds=2 ;;
   esac
 done
-echo "a library's remark"
+echo "a library's {remark}"
 rows=
 for batch in $batches; do rows="$rows{\"seconds\": $seconds},"; done
-echo "{\"rows\": [${rows%,}]}"
+printf '{\n"rows": [%s]\n}\n' "${rows%,}"
+echo "{}, says MPI, and ends"
 )";
   chmod(path.c_str(), 0755);
   return path;
@@ -99,7 +99,20 @@ void Strong() {
   EXPECT_EQ(Scale("--strong --weak").exit_code, 2);
 }
 
+int Count(const std::string& text, const std::string& of) {
+  int count = 0;
+  for (size_t at = text.find(of); at != std::string::npos; at = text.find(of, at + 1)) ++count;
+  return count;
+}
+
+// Of one mpirun, whatever their order.
 void Batch() {
+  const std::string asked = Faked("--np=1 --batch=5,2,5").err;
+  EXPECT_THAT(asked, HasSubstr("--batch=2,5 "));
+  EXPECT_EQ(Count(asked, " bench decode "), 1);
+  const Outcome many = Scale("--model=checkpoints/bard --weak --np=4 --batch=500");
+  EXPECT_EQ(many.exit_code, 1);
+  EXPECT_THAT(many.err, StartsWith("skein: --batch, --np: 2000 sequences"));
   const json report = Report("--np=1 --batch=2,5");
   ASSERT_EQ(report["runs"].size(), 2);
   EXPECT_EQ(report["runs"][1]["batch"], 5);
@@ -118,6 +131,8 @@ void All() {
 }
 
 void PromptTokens() {
+  EXPECT_THAT(Scale("--model=checkpoints/bard --prompt-tokens=9000").err,
+              StartsWith("skein: --prompt-tokens, --decode-tokens: 9065 tokens"));
   EXPECT_THAT(Faked("--np=1 --prompt-tokens=77").err, HasSubstr(" --prompt-tokens=77 "));
   // Longer contexts take longer.
   const auto predicted = [](const std::string& flags) {
@@ -151,7 +166,13 @@ void Worker() {
   EXPECT_THAT(Scale("--worker=/nowhere/worker").err, HasSubstr("/nowhere/worker"));
   const Outcome failed = Scale("--worker=/bin/false");
   EXPECT_EQ(failed.exit_code, 1);
-  EXPECT_THAT(failed.err, HasSubstr("mpirun has ended with status 1; the command stands above"));
+  EXPECT_THAT(failed.err, HasSubstr("mpirun has ended with status 1, see above; "));
+  const std::string rowless = NewPath("worker");
+  std::ofstream(rowless) << "#!/bin/sh\nif [ \"$1\" = probe ]; then exec " << FakeWorker()
+                         << " probe; fi\nprintf '{\\n\"rows\": [{}]\\n}\\n'\n";
+  chmod(rowless.c_str(), 0755);
+  EXPECT_THAT(Scale("--model=checkpoints/bard --np=1 --worker=" + rowless).err,
+              HasSubstr("did not print the 1 rows"));
   const Outcome silent = Scale("--worker=/bin/true");
   EXPECT_EQ(silent.exit_code, 1);
   EXPECT_THAT(silent.err, HasSubstr("skein: what `worker probe` printed: "));

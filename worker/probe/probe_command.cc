@@ -1,9 +1,11 @@
 #include "worker/probe/probe_command.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -95,12 +97,17 @@ ProbeCommand::~ProbeCommand() = default;
 bool ProbeCommand::parsed() const { return flags_->probe->parsed(); }
 
 int ProbeCommand::Run(const std::string& folder) const {
-  // What is logged, and what libraries say, goes to standard output, too.
-  const int output = dup(STDOUT_FILENO);
-  dup2(STDERR_FILENO, STDOUT_FILENO);
+  // The log and libraries print to standard output, too. Theirs becomes standard error, so that the
+  // JSON stands alone.
+  const int output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (output < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+    std::fprintf(stderr, "worker probe: standard output: %s\n", std::strerror(errno));
+    return kExitError;
+  }
   auto mpi = comm::MpiRuntime::Create();
   const absl::Status status =
       mpi.ok() ? Probe(flags_->options, folder, **mpi, output) : mpi.status();
+  if (status.ok()) close(output);
   if (status.ok()) return kExitOk;
   std::fprintf(stderr, "worker probe: %s\n", std::string(status.message()).c_str());
   // Finalizing MPI would wait for ranks that are stuck.

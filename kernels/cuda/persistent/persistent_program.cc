@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -148,8 +149,9 @@ absl::Status PersistentProgram::Init(const Bindings& bindings) {
     SKEIN_ASSIGN_OR_RETURN(const StepOp bound, Bind(op, weights, kv, maps));
     ops.push_back(bound);
   }
-  for (Shared* const shared : {&few_, &many_}) {
-    ShareTiles(workspace_.multiprocessors, shared == &few_ ? kFewRows : kMostStepRows, schedule_);
+  for (const auto& [shared, rows] :
+       {std::pair(&few_, kFewRows), std::pair(&many_, kMostStepRows)}) {
+    ShareTiles(workspace_.multiprocessors, rows, schedule_);
     for (size_t i = 0; i < ops.size(); ++i) {
       ops[i].first_free_tile = schedule_.ops[i].first_free_tile;
     }

@@ -90,7 +90,7 @@ class Product {
   __device__ char* StagedAt(int chunk) const {
     return memory_.of_warps[warp_] + (chunk & staged_mask_) * staged_bytes_;
   }
-  // Where the group's sum `number` is, up to slots_.
+  // Where the group's sum `number` is, which is slots_ at most.
   __device__ int Slot(int number) const {
     const int slot = slot_ + number;
     return slot < slots_ ? slot : slot - slots_;
@@ -183,8 +183,8 @@ class Product {
   __device__ void RunGroup(int first, int tiles, RingUnit& ring) {
     const int chunks = (op_.cols + kUnitCols - 1) / kUnitCols;
     float sums[kGroup][kRowTiles][4] = {};
-    // Sums that were where these will be, or `in`, have been read: those of the group before the
-    // last one had been when that one's were all there.
+    // Who has come to the end of a group has read the sums of the group before it, so that only
+    // those of the last group may still be read.
     const int slots = tiles * kRowTiles;
     if (!kept_ || taken_ + slots > slots_) ComputeBarrier();
     slot_ = kept_ ? Slot(taken_) : 0;

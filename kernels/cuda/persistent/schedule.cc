@@ -326,6 +326,9 @@ absl::StatusOr<Schedule> MakeSchedule(const Program& program) { return Scheduler
 // given in order of blocks, each some or one more: those blocks get one more that have read the
 // least so far.
 void ShareTiles(int32_t blocks, int32_t rows, Schedule& schedule) {
+  // Tiles of a share of which a tile alone is no great part, and, where `in` stays, costs little.
+  constexpr int64_t kMany = 10;
+  constexpr int64_t kManyKept = 5;
   schedule.shares.assign(schedule.ops.size() * (blocks + 1), 0);
   std::vector<int64_t> read(blocks);
   std::vector<int32_t> order(blocks);
@@ -335,7 +338,7 @@ void ShareTiles(int32_t blocks, int32_t rows, Schedule& schedule) {
     const int64_t tiles = (op.rows + kUnitRows - 1) / kUnitRows;
     std::vector<int64_t> counts(blocks, tiles / blocks);
     const bool kept = KeptBytes(rows, static_cast<int>(op.cols)) > 0;
-    if (counts[0] >= (kept ? 5 : 10)) {
+    if (counts[0] >= (kept ? kManyKept : kMany)) {
       // About a sixth is free.
       counts.assign(blocks, tiles * 5 / (6 * blocks));
     } else {
