@@ -1,5 +1,6 @@
 // A libskein_cuda.so that has 3 GPUs of which none can be used, for tests. Defines say what is
 // wrong with it.
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@ namespace {
 absl::StatusOr<std::vector<std::string>> List() {
 #ifdef SKEIN_FAKE_NEEDS
   skein_absent();
+#endif
+#ifdef SKEIN_FAKE_REMARKS
+  std::puts("a remark of a library that sees no GPU");
+  return std::vector<std::string>();
 #endif
   return std::vector<std::string>{"a", "b", "c"};
 }

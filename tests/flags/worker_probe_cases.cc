@@ -51,6 +51,10 @@ void ProbeJson() {
   EXPECT_EQ(host["exchanges"].size(), 3);
   // The same without the file.
   EXPECT_TRUE(json::accept(Run(kWorker, "probe --device=cpu").out));
+  // Whatever libraries print.
+  const Outcome remarked = Run(WorkerWith("remarking"), "probe");
+  EXPECT_THAT(remarked.err, HasSubstr("a remark of a library that sees no GPU\n"));
+  EXPECT_TRUE(json::accept(remarked.out)) << remarked.out;
   EXPECT_THAT(Run(kWorker, "probe --device=cpu --json=/nowhere/probe.json").err,
               HasSubstr("--json: "));
 }
