@@ -54,7 +54,8 @@ TEST(TopoProbeTest, WhatCannotBeMeasuredSaysWhy) {
   const Outcome bare =
       Skein("topo --probe --worker=/bin/true", "/usr/bin/env PATH=/nowhere client/skein");
   EXPECT_EQ(bare.exit_code, 1);
-  EXPECT_THAT(bare.err, HasSubstr("cannot run mpirun; it is Open MPI's, and must be in PATH: No such file"));
+  EXPECT_THAT(bare.err,
+              HasSubstr("cannot run mpirun; it is Open MPI's, and must be in PATH: No such file"));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class SharedCluster {
 FlagCases GenerateCases(SharedCluster& shared);
 FlagCases SamplingCases(SharedCluster& shared);  // of generate, too
 FlagCases BenchServeCases(SharedCluster& shared);
-FlagCases MachinesCases();  // no cluster is asked
+FlagCases MachinesCases();    // no cluster is asked
 FlagCases BenchScaleCases();  // likewise
 
 }  // namespace skein::testing
