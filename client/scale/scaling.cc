@@ -55,8 +55,7 @@ constexpr double kRow = 22;
 constexpr double kNames = 260;  // of runs
 
 std::string LoadName(const ScalingExperiment& experiment, const ScalingRun& run) {
-  return experiment.weak ? absl::StrFormat("batch %d a rank", run.batch / run.layout.ranks())
-                         : absl::StrFormat("batch %d", run.batch);
+  return absl::StrFormat("batch %d%s", experiment.LoadOf(run), experiment.weak ? " a rank" : "");
 }
 
 void DrawSpeedups(const ScalingExperiment& experiment, std::string& svg) {
@@ -133,12 +132,9 @@ void DrawTimes(const ScalingExperiment& experiment, double top, std::string& svg
 }  // namespace
 
 std::optional<Speedup> ScalingExperiment::SpeedupOf(const ScalingRun& run) const {
-  const auto load = [this](const ScalingRun& of) {
-    return weak ? of.batch / of.layout.ranks() : of.batch;
-  };
   const ScalingRun* base = nullptr;
   for (const ScalingRun& other : runs) {
-    if (!other.chosen || load(other) != load(run)) continue;
+    if (!other.chosen || LoadOf(other) != LoadOf(run)) continue;
     if (base == nullptr || other.layout.ranks() < base->layout.ranks()) base = &other;
   }
   if (base == nullptr || !base->step_s.has_value() || !run.step_s.has_value()) return std::nullopt;

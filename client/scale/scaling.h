@@ -40,8 +40,12 @@ struct ScalingExperiment {
   double spread = 0;             // of what predictions are made of: topology::DeviceRates'
   std::vector<ScalingRun> runs;  // by ranks, of these by batch, of these the predicted order
 
-  // Against the chosen run of the fewest ranks that has the same batch (strong) or the same batch
-  // for each rank (weak); none where that was not measured.
+  // Its batch (strong), or that of each rank (weak): runs of one load are compared.
+  int32_t LoadOf(const ScalingRun& run) const {
+    return weak ? run.batch / run.layout.ranks() : run.batch;
+  }
+  // Against the chosen run of the fewest ranks that has the same load; none where that was not
+  // measured.
   std::optional<Speedup> SpeedupOf(const ScalingRun& run) const;
   // Of all measured runs: |error|.
   std::vector<double> Errors() const;

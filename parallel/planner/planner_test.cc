@@ -96,7 +96,18 @@ TEST(PlanJob, OddShardsSayThatTheySumInTheirOwnOrder) {
 TEST(PlanJob, KeepsShardsOfAStageOnOneNodeUnlessAsked) {
   const auto machine = Machine({{{"a", 4, 64 * kGiB}, 2}, {{"b", 4, 64 * kGiB}, 2}});
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));
-  EXPECT_LE(planning.plans[0].layout.tp_size, 2);
+  EXPECT_EQ(planning.plans[0].layout, (Layout{1, 1, 4}));  // as on one node
+  for (const Plan& plan : planning.plans) {
+    for (const RankPlan& rank : plan.ranks) {
+      const int32_t first = plan.RankOf(rank.dp_rank, rank.pp_rank, /*tp_rank=*/0);
+      EXPECT_EQ(rank.device.node, plan.ranks[first].device.node) << plan.layout.ToString();
+    }
+  }
+  // Where shards are asked for, they are those of a node.
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning pairs, PlanJob(machine, Bard(), {{2, 1, {}}}));
+  EXPECT_EQ(pairs.plans[0].layout, (Layout{2, 1, 2}));
+  EXPECT_EQ(pairs.plans[0].ranks[1].device.node, 0);
+  EXPECT_EQ(pairs.plans[0].ranks[2].device.node, 1);
   EXPECT_THAT(planning.rejected,
               Contains(AllOf(testing::Field(&RejectedLayout::layout, Layout{4, 1, 1}),
                              testing::Field(&RejectedLayout::reason, HasSubstr("a and b")))));

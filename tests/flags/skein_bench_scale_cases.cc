@@ -164,6 +164,9 @@ void MaxError() {
 
 void Worker() {
   EXPECT_THAT(Scale("--worker=/nowhere/worker").err, HasSubstr("/nowhere/worker"));
+  // Also in front of `scale`, as for what the worker's bench does.
+  EXPECT_THAT(Run(kSkein, "bench --worker=/nowhere/worker scale").err,
+              HasSubstr("/nowhere/worker"));
   const Outcome failed = Scale("--worker=/bin/false");
   EXPECT_EQ(failed.exit_code, 1);
   EXPECT_THAT(failed.err, HasSubstr("mpirun has ended with status 1, see above; "));

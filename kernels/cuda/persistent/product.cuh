@@ -90,7 +90,7 @@ class Product {
   __device__ char* StagedAt(int chunk) const {
     return memory_.of_warps[warp_] + (chunk & staged_mask_) * staged_bytes_;
   }
-  // Where the group's sum `number` is, which is slots_ at most.
+  // Where the group's sum `number` is. `number` is slots_ at most.
   __device__ int Slot(int number) const {
     const int slot = slot_ + number;
     return slot < slots_ ? slot : slot - slots_;
@@ -218,7 +218,7 @@ class Product {
         }
       }
     };
-    // A loop for each case: the second one has no time for what the first one asks.
+    // One loop with branches made steps 1% longer.
     if (kept_) {
 #pragma unroll 1
       for (int chunk = 0; chunk < chunks; ++chunk) {
