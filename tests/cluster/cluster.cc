@@ -81,6 +81,9 @@ Process& Cluster::StartJob(int ranks, const std::vector<std::string>& flags,
   // With the settings that the README tells users to take.
   std::vector<std::string> argv = {"sh", "-c", ". scripts/env.sh && exec mpirun \"$@\"", "mpirun"};
   argv.insert(argv.end(), launch.begin(), launch.end());
+  for (const std::string& argument : LaunchDeviceFlags(static_cast<int>(jobs_.size()), ranks)) {
+    argv.push_back(argument);
+  }
   argv.insert(argv.end(), {"-np", absl::StrCat(ranks), FindProgram(options_.worker),
                            "--coordinator=" + (coordinator.empty() ? address_ : coordinator)});
   for (const std::string& flag : WorkerDeviceFlags()) argv.push_back(flag);

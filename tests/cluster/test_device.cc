@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 
@@ -37,6 +39,16 @@ std::vector<std::string> WorkerDeviceFlags() {
     flags.push_back(absl::StrCat("--decode=", decode));
   }
   return flags;
+}
+
+std::vector<std::string> LaunchDeviceFlags(int index, int ranks) {
+  if (!OnGpus()) return {};
+  const auto gpus = kernels::ListCudaDevices();
+  const int jobs = gpus.ok() ? static_cast<int>(gpus->size()) / ranks : 0;
+  if (jobs < 2) return {};
+  std::vector<int> own(ranks);
+  std::iota(own.begin(), own.end(), index % jobs * ranks);
+  return {"-x", absl::StrCat("CUDA_VISIBLE_DEVICES=", absl::StrJoin(own, ","))};
 }
 
 std::vector<std::string> CoordinatorDeviceFlags(const std::vector<std::string>& given) {

@@ -22,22 +22,12 @@
 #include "model/format/open.h"
 #include "model/format/tensor_source.h"
 #include "tests/engine/local_replica.h"
+#include "tests/engine/tie_gap.h"
 
 namespace skein::worker {
 namespace {
 
 constexpr const char* kBard = "checkpoints/bard";
-
-// Activations are rounded to 8 bits some 6 times in each of 8 layers: errors of 2^-9 each, which
-// add up as a random walk's, make 0.0135 of what the most likely logits differ by, some 3. Two
-// logits, twice the deviation.
-constexpr float kTieGap = 0.12f;
-// An int8 cache keeps a vector in steps of s = 2.9 / 127 of its root mean square. Two vectors that
-// differ by d = 0.0135 / 2, as half way through the layers, are kept a step apart in d / s of their
-// elements: by sqrt(d * s) = 0.0124, nearly twice d. Twice the gap.
-constexpr float kInt8TieGap = 0.24f;
-// F16 has 11 bits.
-constexpr float kF16TieGap = kTieGap / 8;
 
 // A model of BF16 as one of F16.
 class F16Tensors final : public model::TensorSource {

@@ -285,7 +285,9 @@ TEST_P(LoadSoakTest, EveryRequestEndsOnceAndNothingIsLeft) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, LoadSoakTest,
-                         ::testing::Values(SoakCase{"tp2_pp2", "tp=2,pp=2", {4}},
+                         ::testing::Values(SoakCase{"tp4", "tp=4", {4}},
+                                           SoakCase{"pp4", "pp=4", {4}},
+                                           SoakCase{"tp2_pp2", "tp=2,pp=2", {4}},
                                            SoakCase{"two_jobs_of_tp2", "tp=2,pp=1", {2, 2}}),
                          [](const auto& info) { return info.param.name; });
 
