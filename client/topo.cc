@@ -135,11 +135,14 @@ std::string RatesName(const topology::DeviceRates& rates) {
                                            most.operations_per_s / (tera ? 1e12 : 1e9),
                                            tera ? "T" : "G", std::string(DTypeName(most.dtype))));
   }
-  if (rates.step > absl::ZeroDuration()) {
-    absl::StrAppend(&text, ",\n  and a step costs ", ShortTime(rates.step));
-  }
-  if (rates.layer > absl::ZeroDuration()) {
-    absl::StrAppend(&text, ", each of its layers ", ShortTime(rates.layer));
+  if (!rates.overheads.empty()) {
+    const topology::Overhead& least = rates.overheads.front();
+    absl::StrAppend(&text, ",\n  and a step costs ", ShortTime(least.step), ", each of its layers ",
+                    ShortTime(least.layer));
+    if (const topology::Overhead& most = rates.overheads.back(); most.rows > least.rows) {
+      absl::StrAppend(&text, ", or with ", most.rows, " rows ", ShortTime(most.step), " and ",
+                      ShortTime(most.layer));
+    }
   }
   return absl::StrCat(text, " (", topology::OriginText(rates.origin, rates.spread), ")");
 }

@@ -42,12 +42,20 @@ struct ProductRate {
   friend bool operator==(const ProductRate&, const ProductRate&) = default;
 };
 
+// What a step of so many rows costs beside what it reads and multiplies.
+struct Overhead {
+  int64_t rows = 1;
+  absl::Duration step;   // that has no layers
+  absl::Duration layer;  // and what each of its layers adds
+
+  friend bool operator==(const Overhead&, const Overhead&) = default;
+};
+
 struct DeviceRates {
   Origin origin = Origin::kUnknown;
   std::vector<ReadRate> reads;        // by working set, ascending
   std::vector<ProductRate> products;  // by dtype, then by working set, then by rows, ascending
-  absl::Duration step;                // what a step costs that has no layers
-  absl::Duration layer;               // and what each layer adds that multiplies next to nothing
+  std::vector<Overhead> overheads;    // by rows, ascending; none: nothing
   // Of measurements: half of them were within this share of their median, for the worst rate.
   double spread = 0;
 

@@ -64,9 +64,18 @@ absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
     if (product.rows < 1) return Error(at, absl::StrCat(product.rows, " rows are none"));
     if (i > 0) SKEIN_RETURN_IF_ERROR(CheckOrder(at, rates.products[i - 1], product));
   }
-  SKEIN_RETURN_IF_ERROR(CheckAmount(where + ".spread", rates.spread));
-  SKEIN_RETURN_IF_ERROR(CheckDuration(where + ".layer", rates.layer));
-  return CheckDuration(where + ".step", rates.step);
+  int64_t rows = 0;
+  for (size_t i = 0; i < rates.overheads.size(); ++i) {
+    const Overhead& overhead = rates.overheads[i];
+    const std::string at = absl::StrCat(where, ".overheads[", i, "]");
+    if (overhead.rows <= rows) {
+      return Error(at, absl::StrCat(overhead.rows, " rows are not more than ", rows));
+    }
+    rows = overhead.rows;
+    SKEIN_RETURN_IF_ERROR(CheckDuration(at + ".step", overhead.step));
+    SKEIN_RETURN_IF_ERROR(CheckDuration(at + ".layer", overhead.layer));
+  }
+  return CheckAmount(where + ".spread", rates.spread);
 }
 
 absl::Status CheckLink(const std::string& where, const LinkRate& link) {

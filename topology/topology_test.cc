@@ -40,7 +40,7 @@ TEST(TopologyTest, WhatIsWholeIsAccepted) { SKEIN_EXPECT_OK(CheckTopology(Two())
 TEST(TopologyTest, HostsAreAlikeButForTheirNames) {
   Topology topology = Two();
   EXPECT_TRUE(AlikeButForName(topology.hosts[0], topology.hosts[1]));
-  topology.hosts[1].interconnect.gpus[1].rates.step = absl::Microseconds(1);
+  topology.hosts[1].interconnect.gpus[1].rates.overheads = {{1, absl::Microseconds(1)}};
   EXPECT_FALSE(AlikeButForName(topology.hosts[0], topology.hosts[1]));
 }
 
@@ -79,6 +79,12 @@ TEST(TopologyTest, WhatIsNotIsRefusedByItsPlace) {
        [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.products[0].operations_per_s = 0; }},
       {"gpus[0].rates.products[1]: 1 rows are not more than the 1",
        [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.products[1].rows = 1; }},
+      {"gpus[0].rates.overheads[1]: 8 rows are not more than 8",
+       [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.overheads = {{8}, {8}}; }},
+      {"gpus[0].rates.overheads[0].layer: -1us is no time",
+       [](Topology& t) {
+         t.hosts[0].interconnect.gpus[0].rates.overheads = {{1, {}, absl::Microseconds(-1)}};
+       }},
       {"nics[0].bytes_per_s: inf",
        [](Topology& t) { t.hosts[0].interconnect.nics[0].bytes_per_s = kInfinite; }},
       {"links[1]: paths go from", [](Topology& t) { t.hosts[1].links[1].first = Path::kNvlink; }},

@@ -154,6 +154,22 @@ double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, const 
   return of_core * share.threads * share.of_a_core;
 }
 
+topology::Overhead OverheadOf(const DeviceRates& rates, int64_t rows) {
+  if (rates.overheads.empty()) return {.rows = rows};
+  const auto above = std::find_if(rates.overheads.begin(), rates.overheads.end(),
+                                  [&](const auto& overhead) { return overhead.rows >= rows; });
+  topology::Overhead at = above == rates.overheads.end() ? rates.overheads.back() : *above;
+  if (above != rates.overheads.begin() && above != rates.overheads.end()) {
+    const topology::Overhead& below = *(above - 1);
+    const double part =
+        static_cast<double>(rows - below.rows) / static_cast<double>(above->rows - below.rows);
+    at.step = below.step + part * (above->step - below.step);
+    at.layer = below.layer + part * (above->layer - below.layer);
+  }
+  at.rows = rows;
+  return at;
+}
+
 double OperationsPerS(const DeviceRates& rates, DType dtype, int64_t working_set_bytes,
                       int64_t rows, const CoreShare& share) {
   Products left = OfDType(rates, dtype);

@@ -44,6 +44,10 @@ const topology::DeviceRates& RatesOf(const topology::Topology& topology, const S
 double ReadBytesPerS(const topology::DeviceRates& rates, int64_t working_set_bytes,
                      const CoreShare& share = {});
 
+// What a step of so many rows costs beside reading and multiplying: between those that are known in
+// proportion, of fewer and more rows as of the nearest.
+topology::Overhead OverheadOf(const topology::DeviceRates& rates, int64_t rows);
+
 // Of products of so many rows with weights of a working set, as of reads; between the rows that are
 // known in proportion. Where `dtype` is not among the rates, the first that is stands for it. Needs
 // a rate.

@@ -69,6 +69,22 @@ TEST(DeviceCostTest, ProductsGoByRows) {
   EXPECT_EQ(OperationsPerS(rates, DType::kF16, 0, 1), 1e9);  // the first stands for it
 }
 
+TEST(DeviceCostTest, OverheadsGoByRows) {
+  DeviceRates rates;
+  EXPECT_EQ(OverheadOf(rates, 8).layer, absl::ZeroDuration());
+  rates.overheads = {{4, absl::Microseconds(10), absl::Microseconds(2)},
+                     {20, absl::Microseconds(50), absl::Microseconds(6)}};
+  const auto is = [&](int64_t rows, int step, int layer) {
+    return OverheadOf(rates, rows) ==
+           topology::Overhead{rows, absl::Microseconds(step), absl::Microseconds(layer)};
+  };
+  EXPECT_TRUE(is(1, 10, 2));
+  EXPECT_TRUE(is(4, 10, 2));
+  EXPECT_TRUE(is(12, 30, 4));
+  EXPECT_TRUE(is(20, 50, 6));
+  EXPECT_TRUE(is(300, 50, 6));
+}
+
 TEST(DeviceCostTest, ProductsGoByWhatCachesHold) {
   DeviceRates rates;
   rates.products = {{DType::kF32, 1 << 20, 1, 9e9},  {DType::kF32, 1 << 20, 4, 12e9},

@@ -62,7 +62,7 @@ absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType d
     const topology::DeviceRates& rates = RatesOf(topology, site);
     const double read = ReadBytesPerS(rates, working_set_bytes, stage.share);
     const double multiplied = OperationsPerS(rates, dtype, working_set_bytes, rows, stage.share);
-    absl::Duration time = layers * rates.layer;
+    absl::Duration time = layers * OverheadOf(rates, rows).layer;
     for (const Part& part : parts) {
       time += absl::Seconds(std::max(part.bytes / read, part.operations / multiplied));
     }
@@ -151,7 +151,9 @@ class StageClock {
       time.exchange += logits.exchange;
     }
     absl::Duration step;
-    for (const Site& site : stage.sites) step = std::max(step, RatesOf(topology_, site).step);
+    for (const Site& site : stage.sites) {
+      step = std::max(step, OverheadOf(RatesOf(topology_, site), batch.rows).step);
+    }
     time.compute += step;
     return time;
   }

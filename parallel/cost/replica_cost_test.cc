@@ -158,7 +158,7 @@ TEST(ReplicaCostTest, LayersAreBegun) {
   };
   const absl::Duration before = step();
   for (topology::Gpu& gpu : box.hosts[0].interconnect.gpus) {
-    gpu.rates.layer = absl::Microseconds(7);
+    gpu.rates.overheads.front().layer = absl::Microseconds(7);
   }
   EXPECT_EQ(step() - before, Llama8B().num_layers * absl::Microseconds(7));
 }

@@ -85,8 +85,12 @@ void Write(const topology::DeviceRates& rates, v1::DeviceRates& wire) {
     to.set_working_set_bytes(product.working_set_bytes);
     to.set_operations_per_s(product.operations_per_s);
   }
-  wire.set_step_us(absl::ToDoubleMicroseconds(rates.step));
-  wire.set_layer_us(absl::ToDoubleMicroseconds(rates.layer));
+  for (const topology::Overhead& overhead : rates.overheads) {
+    v1::DeviceRates::Overhead& to = *wire.add_overheads();
+    to.set_rows(overhead.rows);
+    to.set_step_us(absl::ToDoubleMicroseconds(overhead.step));
+    to.set_layer_us(absl::ToDoubleMicroseconds(overhead.layer));
+  }
   wire.set_spread(rates.spread);
 }
 
@@ -103,8 +107,10 @@ absl::StatusOr<topology::DeviceRates> Read(const v1::DeviceRates& wire) {
     rates.products.push_back(
         {*dtype, product.working_set_bytes(), product.rows(), product.operations_per_s()});
   }
-  rates.step = absl::Microseconds(wire.step_us());
-  rates.layer = absl::Microseconds(wire.layer_us());
+  for (const v1::DeviceRates::Overhead& overhead : wire.overheads()) {
+    rates.overheads.push_back({overhead.rows(), absl::Microseconds(overhead.step_us()),
+                               absl::Microseconds(overhead.layer_us())});
+  }
   rates.spread = wire.spread();
   return rates;
 }

@@ -27,8 +27,8 @@ topology::Topology Full() {
       topology::Origin::kMeasured,
       {{1 << 20, 2e10, 1e10}, {1 << 30, 1e10, 5e9}},
       {{DType::kF32, 1 << 20, 1, 3e10}, {DType::kF32, 0, 1, 1e10}, {DType::kF32, 0, 64, 2e10}},
-      absl::Microseconds(12),
-      absl::Microseconds(3),
+      {{1, absl::Microseconds(12), absl::Microseconds(3)},
+       {64, absl::Microseconds(80), absl::Microseconds(9)}},
       0.0625};
   host.interconnect.gpus[0].to_host = {topology::Origin::kMeasured, absl::Microseconds(9), 5e10};
   host.exchanges = {{topology::Exchange::kAllGather, 4, true, {{1024, absl::Microseconds(40)}}},

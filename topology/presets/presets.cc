@@ -230,7 +230,7 @@ Interconnect InterconnectOf(const Machine& machine) {
       gpu.rates.products.push_back({DType::kBF16, 0, 1, kind.operations_per_s});
     }
     gpu.rates.products.push_back({DType::kF16, 0, 1, kind.operations_per_s});
-    gpu.rates.step = kStep;
+    gpu.rates.overheads = {{.step = kStep}};
     of.gpus.push_back(gpu);
   }
   for (int32_t i = 0; i < machine.nics; ++i) {
@@ -312,8 +312,7 @@ DeviceRates AssumedCore() {
   return {.origin = Origin::kModelled,
           .reads = {{32 * kMiB, 20e9, 20e9}, {kGiB, 10e9, 6e9}},
           .products = {{DType::kBF16, 0, 1, 10e9}, {DType::kBF16, 0, 16, 60e9}},
-          .step = absl::Microseconds(100),
-          .layer = absl::Microseconds(30)};
+          .overheads = {{.step = absl::Microseconds(100), .layer = absl::Microseconds(30)}}};
 }
 constexpr LinkRate kAssumedMemory = {Origin::kModelled, absl::Microseconds(20), 4e9};
 constexpr double kAssumedFabricGigabits = 10;

@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "model/config/model_config.h"
+#include "parallel/cost/device_cost.h"
 #include "worker/bench/bench_model.h"
 #include "worker/bench/bench_ranks.h"
 #include "worker/probe/samples.h"
@@ -41,6 +42,10 @@ constexpr Shape kMiddle = {512, 1536, 8, 64, 2};
 constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
+// Of steps that hold next to nothing. A GPU's few rows go by one kernel, and more by a graph; of
+// cores' many rows even these products take their time.
+constexpr int32_t kCpuOverheadRows[] = {1};
+constexpr int32_t kGpuOverheadRows[] = {1, 8, 64, 256};
 
 constexpr int kLeastSamples = 3;
 constexpr int kMostSamples = 41;
@@ -148,16 +153,23 @@ class LayerProbe {
   }
 
   absl::Status TimeNothing() {
-    Shape many = kNothing;
-    many.layers = kManyLayers;
-    double seconds[2] = {};
-    for (const auto& [shape, at] : {std::pair(kNothing, 0), std::pair(many, 1)}) {
-      SKEIN_ASSIGN_OR_RETURN(const auto model, Load(shape, DType::kBF16, 1, 1));
-      SKEIN_ASSIGN_OR_RETURN(seconds[at], TimeDecodes(*model, 1));
+    const auto rows = device_.is_gpu() ? absl::MakeConstSpan(kGpuOverheadRows)
+                                       : absl::MakeConstSpan(kCpuOverheadRows);
+    std::vector<double> one, many;  // seconds, by rows
+    for (const auto& [layers, seconds] : {std::pair(int64_t{1}, &one), {kManyLayers, &many}}) {
+      Shape shape = kNothing;
+      shape.layers = layers;
+      SKEIN_ASSIGN_OR_RETURN(const auto model, Load(shape, DType::kBF16, rows.back(), rows.back()));
+      for (const int32_t count : rows) {
+        SKEIN_ASSIGN_OR_RETURN(seconds->emplace_back(), TimeDecodes(*model, count));
+      }
     }
-    const double layer = std::max(0.0, (seconds[1] - seconds[0]) / (kManyLayers - 1));
-    rates_.layer = absl::Seconds(layer);
-    rates_.step = absl::Seconds(std::max(0.0, seconds[0] - layer));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const double layer = std::max(0.0, (many[i] - one[i]) / (kManyLayers - 1));
+      rates_.overheads.push_back({.rows = rows[i],
+                                  .step = absl::Seconds(std::max(0.0, one[i] - layer)),
+                                  .layer = absl::Seconds(layer)});
+    }
     return absl::OkStatus();
   }
 
@@ -171,7 +183,8 @@ class LayerProbe {
     const auto add = [&](int32_t count, double seconds, double context) {
       const StepCost& cost = model->cost();
       const double operations = count * (cost.flops_per_row + context * cost.flops_per_pair);
-      const double begun = absl::ToDoubleSeconds(rates_.step + shape.layers * rates_.layer);
+      const topology::Overhead overhead = cost::OverheadOf(rates_, count);
+      const double begun = absl::ToDoubleSeconds(overhead.step + shape.layers * overhead.layer);
       // What a step costs as such is part of it, whatever the noise of either measurement.
       const double multiplied = std::max(seconds - begun, seconds / 4);
       rates_.products.push_back({.dtype = dtype,
