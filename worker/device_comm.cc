@@ -11,6 +11,7 @@
 #include "base/device_timer.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/cuda_events.h"
 #include "kernels/cuda/cuda_peer_sums.h"
@@ -77,7 +78,9 @@ absl::StatusOr<std::unique_ptr<comm::DeviceTransport>> OverPeers(
 absl::StatusOr<std::string> ConnectByNccl(const GpuEnd& end, comm::MpiRuntime& mpi,
                                           comm::Communicator& group, bool sums) {
   SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<DeviceEvents> events, kernels::MakeCudaEvents(end.gpu));
-  auto transport = comm::MakeNcclTransport(group, end.self, events, end.timeout);
+  // A stage in the middle has two hops.
+  auto transport = comm::MakeNcclTransport(group, end.self, events, end.timeout,
+                                           sums ? 0 : kernels::kHopMultiprocessors / 2);
   SKEIN_ASSIGN_OR_RETURN(std::string why, WhyRefused(end.asked, transport.status()));
   if (why.empty()) {
     if (sums && end.asked != DeviceComm::kNccl) {

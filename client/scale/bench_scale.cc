@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -43,13 +44,16 @@ struct Measurement {
   plan::Layout layout;
   int32_t threads = 0;       // of a rank, on cores; 0: it has a GPU
   std::vector<size_t> runs;  // of the experiment
+  std::optional<size_t> prompt;
 };
 
 // What the worker's bench prints behind its table: lines from "{" to "}". Libraries may have said
 // something before and after.
-absl::StatusOr<std::vector<double>> SecondsOfRows(std::string_view output, size_t rows) {
-  const absl::Status other = absl::InternalError(absl::StrCat(
-      "`worker bench decode` did not print the ", rows, " rows that it was asked for"));
+absl::StatusOr<std::vector<double>> SecondsOfRows(std::string_view bench, std::string_view output,
+                                                  size_t rows) {
+  const absl::Status other =
+      absl::InternalError(absl::StrCat("`worker bench ", std::string(bench), "` did not print the ",
+                                       rows, " rows that it was asked for"));
   size_t begin = 0;
   while (begin != std::string_view::npos && !output.substr(begin).starts_with("{\n")) {
     begin = output.find('\n', begin);
@@ -191,6 +195,13 @@ class Experiment {
       measurements[i].layout = plans[i].layout;
       const bool on_cores = machine->devices.front().kind == DeviceKind::kCpu;
       if (on_cores) measurements[i].threads = plans[i].ranks.front().threads;
+      if (flags_.prefill) {
+        SKEIN_ASSIGN_OR_RETURN(const absl::Duration prompt,
+                               PredictPrompt(*machine, topology, plans[i]));
+        measurements[i].prompt = result_.prompts.size();
+        result_.prompts.push_back(
+            {.layout = plans[i].layout, .predicted_s = absl::ToDoubleSeconds(prompt)});
+      }
       measurements_.push_back(std::move(measurements[i]));
     }
     return absl::OkStatus();
@@ -209,30 +220,54 @@ class Experiment {
                                 flags_.prompt_tokens + flags_.steps / 2);
   }
 
+  // As the worker's bench computes it: the whole prompt at once.
+  absl::StatusOr<absl::Duration> PredictPrompt(const topology::Machine& machine,
+                                               const topology::Topology& topology,
+                                               const plan::Plan& plan) const {
+    const cost::Workload workload = {
+        .prompt_tokens = flags_.prompt_tokens, .output_tokens = 1, .concurrency = 1};
+    cost::Replica replica =
+        plan::ReplicaOfPlan(machine, topology, model_.config, plan, /*dp_rank=*/0, workload);
+    replica.max_micro_batch_rows = flags_.prompt_tokens;
+    SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
+                           cost::PredictReplica(topology, model_.config, replica, workload));
+    return cost.ttft;
+  }
+
+  // What `worker bench BENCH` says of so many rows.
+  absl::StatusOr<std::vector<double>> Bench(const char* bench, const Measurement& measurement,
+                                            const std::vector<std::string>& more, size_t rows) {
+    const plan::Layout& layout = measurement.layout;
+    std::vector<std::string> arguments = {
+        "bench", bench, absl::StrCat("--model=", flags_.model),
+        absl::StrFormat("--layout=tp=%d,pp=%d", layout.tp_size, layout.pp_size),
+        absl::StrCat("--prompt-tokens=", flags_.prompt_tokens)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.emplace_back("--json=-");
+    if (measurement.threads > 0) {
+      arguments.push_back(absl::StrCat("--threads=", measurement.threads));
+    }
+    SKEIN_ASSIGN_OR_RETURN(const std::string output, Output(layout.ranks(), arguments));
+    return SecondsOfRows(bench, output, rows);
+  }
+
   absl::Status Measure(const Measurement& measurement) {
     std::vector<std::string> batches;
     for (const size_t run : measurement.runs) {
       batches.push_back(absl::StrCat(result_.runs[run].batch));
     }
-    const plan::Layout& layout = measurement.layout;
-    std::vector<std::string> arguments = {
-        "bench",
-        "decode",
-        absl::StrCat("--model=", flags_.model),
-        absl::StrFormat("--layout=tp=%d,pp=%d", layout.tp_size, layout.pp_size),
-        absl::StrCat("--batch=", absl::StrJoin(batches, ",")),
-        absl::StrCat("--prompt-tokens=", flags_.prompt_tokens),
-        absl::StrCat("--decode-tokens=", flags_.steps),
-        "--json=-"};
-    if (measurement.threads > 0) {
-      arguments.push_back(absl::StrCat("--threads=", measurement.threads));
-    }
-    SKEIN_ASSIGN_OR_RETURN(const std::string output, Output(layout.ranks(), arguments));
     SKEIN_ASSIGN_OR_RETURN(const std::vector<double> seconds,
-                           SecondsOfRows(output, measurement.runs.size()));
+                           Bench("decode", measurement,
+                                 {absl::StrCat("--batch=", absl::StrJoin(batches, ",")),
+                                  absl::StrCat("--decode-tokens=", flags_.steps)},
+                                 measurement.runs.size()));
     for (size_t i = 0; i < seconds.size(); ++i) {
       result_.runs[measurement.runs[i]].step_s = seconds[i];
     }
+    if (!measurement.prompt.has_value()) return absl::OkStatus();
+    SKEIN_RETURN_IF_ERROR(Write());
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<double> prompt, Bench("prefill", measurement, {}, 1));
+    result_.prompts[*measurement.prompt].measured_s = prompt.front();
     return absl::OkStatus();
   }
 
@@ -297,6 +332,8 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
       ->default_str("1");
   command.add_flag("--all", flags.all,
                    "Measure all layouts of one replica, not the best predicted one alone");
+  command.add_flag("--prefill", flags.prefill,
+                   "Measure a prompt of --prompt-tokens with each layout, too");
   command
       .add_option("--prompt-tokens", flags.prompt_tokens,
                   "Of each sequence, before the steps that are timed")

@@ -17,6 +17,7 @@ struct BenchScaleFlags {
   bool weak = false;
   std::vector<int32_t> batches = {1};
   bool all = false;
+  bool prefill = false;
   int64_t prompt_tokens = 128;
   int32_t steps = 64;
   std::string mpirun;               // further arguments of it

@@ -47,6 +47,31 @@ std::string FormatChoice(const std::vector<const ScalingRun*>& load) {
                                             fastest->layout.ToString()));
 }
 
+// "3.1% at the median, 8.0% at most"
+std::string FormatErrors(const std::vector<double>& errors) {
+  return absl::StrFormat("%.1f%% at the median, %.1f%% at most", 100 * Median(errors),
+                         100 * *std::max_element(errors.begin(), errors.end()));
+}
+
+// A line for each prompt, behind an empty one; empty where there are none.
+std::string FormatPrompts(const ScalingExperiment& experiment) {
+  std::string text;
+  if (experiment.prompts.empty()) return text;
+  absl::StrAppendFormat(&text, "\n%-6s %-18s %6s %12s %12s %7s\n", "ranks", "layout", "prompt",
+                        "predicted", "measured", "error");
+  for (const PromptRun& prompt : experiment.prompts) {
+    absl::StrAppendFormat(&text, "%-6d %-18s %6d %12s", prompt.layout.ranks(),
+                          prompt.layout.ToString(), experiment.prompt_tokens,
+                          FormatSeconds(prompt.predicted_s));
+    if (prompt.measured_s.has_value()) {
+      absl::StrAppendFormat(&text, " %12s %+6.1f%%", FormatSeconds(*prompt.measured_s),
+                            100 * prompt.error());
+    }
+    text += "\n";
+  }
+  return text;
+}
+
 // In pixels.
 constexpr double kWidth = 960;
 constexpr double kPlotHeight = 320;
@@ -150,6 +175,14 @@ std::vector<double> ScalingExperiment::Errors() const {
   return errors;
 }
 
+std::vector<double> ScalingExperiment::PromptErrors() const {
+  std::vector<double> errors;
+  for (const PromptRun& prompt : prompts) {
+    if (prompt.measured_s.has_value()) errors.push_back(std::abs(prompt.error()));
+  }
+  return errors;
+}
+
 std::string FormatScaling(const ScalingExperiment& experiment) {
   std::string text =
       absl::StrFormat("%-6s %-18s %6s %12s %12s %7s %10s %9s %10s\n", "ranks", "layout", "batch",
@@ -166,13 +199,16 @@ std::string FormatScaling(const ScalingExperiment& experiment) {
     }
     text += "\n";
   }
+  text += FormatPrompts(experiment);
   const std::vector<double> errors = experiment.Errors();
   if (errors.empty()) return text;
   absl::StrAppendFormat(&text,
-                        "\nsteps are predicted with an error of %.1f%% at the median, %.1f%% at "
-                        "most; figures spread by %.0f%%\n",
-                        100 * Median(errors), 100 * *std::max_element(errors.begin(), errors.end()),
-                        100 * experiment.spread);
+                        "\nsteps are predicted with an error of %s; figures spread by %.0f%%\n",
+                        FormatErrors(errors), 100 * experiment.spread);
+  const std::vector<double> of_prompts = experiment.PromptErrors();
+  if (!of_prompts.empty()) {
+    absl::StrAppend(&text, "prompts with one of ", FormatErrors(of_prompts), "\n");
+  }
   for (const auto& load : ByLoad(experiment.runs)) text += FormatChoice(load);
   return text;
 }
@@ -199,6 +235,17 @@ std::string ScalingToJson(const ScalingExperiment& experiment) {
       to["speedup"] = speedup->factor;
       to["efficiency"] = speedup->efficiency;
     }
+  }
+  if (experiment.prompts.empty()) return json.dump(/*indent=*/1) + "\n";
+  Json& prompts = json["prompts"] = Json::array();
+  for (const PromptRun& prompt : experiment.prompts) {
+    Json& to = prompts.emplace_back(Json{{"ranks", prompt.layout.ranks()},
+                                         {"layout", prompt.layout.ToString()},
+                                         {"predicted_ms", prompt.predicted_s * 1e3},
+                                         {"measured_ms", nullptr}});
+    if (!prompt.measured_s.has_value()) continue;
+    to["measured_ms"] = *prompt.measured_s * 1e3;
+    to["error"] = prompt.error();
   }
   return json.dump(/*indent=*/1) + "\n";
 }

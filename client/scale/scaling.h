@@ -26,6 +26,17 @@ struct ScalingRun {
   friend bool operator==(const ScalingRun&, const ScalingRun&) = default;
 };
 
+// A prompt that a layout computes alone.
+struct PromptRun {
+  plan::Layout layout;
+  double predicted_s = 0;            // to its first token
+  std::optional<double> measured_s;  // none: not yet
+
+  double error() const { return predicted_s / measured_s.value() - 1; }
+
+  friend bool operator==(const PromptRun&, const PromptRun&) = default;
+};
+
 // How a run compares with the experiment's first number of ranks, by tokens/s of what was measured.
 struct Speedup {
   double factor = 1;
@@ -37,8 +48,9 @@ struct ScalingExperiment {
   bool weak = false;  // the batch grows with the ranks; else it is the same
   int64_t prompt_tokens = 0;
   int32_t steps = 0;
-  double spread = 0;             // of what predictions are made of: topology::DeviceRates'
-  std::vector<ScalingRun> runs;  // by ranks, of these by batch, of these the predicted order
+  double spread = 0;               // of what predictions are made of: topology::DeviceRates'
+  std::vector<ScalingRun> runs;    // by ranks, of these by batch, of these the predicted order
+  std::vector<PromptRun> prompts;  // of the layouts of `runs`, where they are asked for
 
   // Its batch (strong), or that of each rank (weak): runs of one load are compared.
   int32_t LoadOf(const ScalingRun& run) const {
@@ -47,8 +59,9 @@ struct ScalingExperiment {
   // Against the chosen run of the fewest ranks that has the same load; none where that was not
   // measured.
   std::optional<Speedup> SpeedupOf(const ScalingRun& run) const;
-  // Of all measured runs: |error|.
+  // Of all measured runs, and of all measured prompts: |error|.
   std::vector<double> Errors() const;
+  std::vector<double> PromptErrors() const;
 };
 
 // A line for each run, and what they say of predictions and of what was chosen.

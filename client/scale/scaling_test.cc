@@ -78,6 +78,24 @@ TEST(ScalingTest, TheTableTellsErrorsAndWhatWasChosen) {
   EXPECT_THAT(FormatScaling(before), Not(AnyOf(HasSubstr("steps are predicted"), HasSubstr("%"))));
 }
 
+TEST(ScalingTest, PromptsHaveATableOfTheirOwn) {
+  ScalingExperiment experiment = Experiment();
+  experiment.prompts = {{.layout = {1, 1, 1}, .predicted_s = 0.12, .measured_s = 0.1},
+                        {.layout = {2, 1, 1}, .predicted_s = 0.03, .measured_s = 0.05},
+                        {.layout = {1, 2, 1}, .predicted_s = 0.09}};
+  EXPECT_THAT(
+      FormatScaling(experiment),
+      AllOf(HasSubstr("\n\nranks  layout             prompt    predicted     measured   error\n"
+                      "1      tp=1,pp=1,dp=1        128   120.000 ms   100.000 ms  +20.0%\n"
+                      "2      tp=2,pp=1,dp=1        128    30.000 ms    50.000 ms  -40.0%\n"
+                      "2      tp=1,pp=2,dp=1        128    90.000 ms\n\n"),
+            HasSubstr("\nprompts with one of 30.0% at the median, 40.0% at most\n")));
+  const nlohmann::json json = *ParseJson(ScalingToJson(experiment));
+  ASSERT_EQ(json["prompts"].size(), 3);
+  EXPECT_NEAR(json["prompts"][1]["error"].get<double>(), -0.4, 1e-9);
+  EXPECT_TRUE(json["prompts"][2]["measured_ms"].is_null());
+}
+
 TEST(ScalingTest, JsonHasNothingMeasuredBeforeItIs) {
   ScalingExperiment experiment = Experiment();
   experiment.runs[2].step_s.reset();

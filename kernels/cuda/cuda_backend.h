@@ -37,6 +37,11 @@ absl::StatusOr<CudaDevice> DescribeCudaDevice(int device);
 // runs a whole step, where it can; whichever was faster in WarmUp, by counts of rows.
 enum class DecodeForm : uint8_t { kAuto, kGraph, kPersistent };
 
+// What steps of a stage leave to the kernels of its two hops, which wait on the device for another
+// stage. Blocks of a step wait for one another: were hops to keep more from it, the step might wait
+// for them while they wait for what depends on it.
+inline constexpr int32_t kHopMultiprocessors = 4;
+
 struct CudaOptions {
   int device = 0;
   int threads = 1;  // that draw tokens

@@ -24,10 +24,6 @@
 namespace skein::kernels::cuda {
 namespace {
 
-// Left to the kernels of hops, which wait on the device for the other stage, a block on each: a
-// kernel that has a block on every multiprocessor would begin its last one when another one ends.
-constexpr int32_t kHopMultiprocessors = 4;
-
 // The rows by which products are tuned: those of graphs, then twice as many each time.
 std::vector<int32_t> TunedRows(const Limits& limits) {
   std::vector<int32_t> all = GraphRows(limits);

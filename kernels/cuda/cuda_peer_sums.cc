@@ -36,6 +36,7 @@ class CudaPeerSums final : public PeerSums {
     // An allocation of its own: a handle opens all of one.
     SKEIN_ASSIGN_OR_RETURN(exchange_,
                            DeviceMemory::Allocate(kExchangeBytes, "sums over peer memory"));
+    SKEIN_RETURN_IF_ERROR(ClearExchange(exchange_.data()));
     SKEIN_ASSIGN_OR_RETURN(turn_, DeviceMemory::Allocate(sizeof(PeerTurn), "peer sums"));
     SKEIN_ASSIGN_OR_RETURN(report_, PinnedMemory::Allocate(sizeof(PeerReport), "peer sums"));
     memory_.exchange[memory_.rank] = exchange_.data();

@@ -1,12 +1,13 @@
 // What kernels share that sum over devices of one host: a rank's end of a group, as they take it.
 //
 // A rank's exchange buffer has two halves, which sums use in turn. A half begins with a head for
-// each rank, which tells what sum the data are of; behind it lie packets, as each kind of sum has
-// them.
+// each rank, which tells what sum the data are of; behind it lie the packets of sums inside of a
+// persistent step, then the words of all other sums.
 #pragma once
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "base/dtype.h"
 
 namespace skein {
@@ -60,12 +61,19 @@ constexpr uint32_t SizeOfHead(DType dtype, int64_t bytes) {
 
 inline constexpr int64_t kMostPeerSumBytes = int64_t{1} << 20;
 
-// Of a half, before the packets.
+// Parts of a half.
 inline constexpr int64_t kHeadsBytes = 32 * kMostPeers;
-// Packets are twice their data: two shots of all ranks' parts, which are rounded up to a packet, or
-// one of 2 ranks' data.
-inline constexpr int64_t kHalfBytes = kHeadsBytes + 4 * kMostPeerSumBytes + 2 * 16 * kMostPeers;
+// Packets are twice their data, of 2 ranks or, of less data, of more.
+inline constexpr int64_t kPacketsBytes = 4 * kMostPeerSumBytes;
+// Two shots of all ranks' parts, which are rounded up to a row of a sum with a norm, or one of 2
+// ranks' data.
+inline constexpr int64_t kMostNormCols = 16384;
+inline constexpr int64_t kWordsBytes = 2 * kMostPeerSumBytes + kMostPeers * 2 * kMostNormCols;
+inline constexpr int64_t kHalfBytes = kHeadsBytes + kPacketsBytes + kWordsBytes;
 inline constexpr int64_t kExchangeBytes = 2 * kHalfBytes;
+
+// A new buffer, before any rank uses it.
+absl::Status ClearExchange(void* exchange);
 
 }  // namespace kernels::cuda
 }  // namespace skein

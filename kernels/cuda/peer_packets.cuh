@@ -1,16 +1,19 @@
 // How kernels send to other devices, and wait for what these send.
 //
-// A packet is 16 bytes: two words of data, each with the number of the sum beside it. A word and
-// its number are written at once, so that no fence and no flag is needed. A rank that writes to a
-// half again has the heads of the sum between, whose sender had read that half: two halves are
-// enough. Block 0 of each such kernel exchanges heads alone, so that the others send data at once.
+// Data are words that say themselves that they are there (present_words.cuh): no fence and no flag
+// is needed, and links carry nothing else. Who has read a word puts kAbsent in its place. A rank
+// that writes to a half again has the heads of the sum between, whose sender had read that half and
+// cleared it: two halves are enough. Block 0 of each such kernel exchanges heads alone, so that the
+// others send data at once.
 //
-// A persistent step has the head of its first sum alone, for all of them: persistent/shards.cuh.
+// Heads are packets, of 16 bytes: two words, each with the number of the sum beside it. So are the
+// data of a persistent step, which has the head of its first sum alone: persistent/shards.cuh.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cuda/peer_memory.h"
+#include "kernels/cuda/present_words.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
@@ -33,6 +36,35 @@ __device__ inline uint4 LoadPacket(const void* from) {
                : "memory");
   return packet;
 }
+// Words for another device, and from one: of the whole system.
+__device__ inline void SendWords(void* to, uint2 words) {
+  asm volatile("st.relaxed.sys.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(PresentWord(words.x)),
+               "r"(PresentWord(words.y))
+               : "memory");
+}
+__device__ inline void SendWords(void* to, uint4 words) {
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+               "r"(PresentWord(words.x)), "r"(PresentWord(words.y)), "r"(PresentWord(words.z)),
+               "r"(PresentWord(words.w))
+               : "memory");
+}
+__device__ inline void SeeWords(const void* from, uint2& words) {
+  asm volatile("ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];"
+               : "=r"(words.x), "=r"(words.y)
+               : "l"(from)
+               : "memory");
+}
+__device__ inline void SeeWords(const void* from, uint4& words) {
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from)
+               : "memory");
+}
+__device__ inline void ClearWords(uint2* at) { StoreWords(at, make_uint2(kAbsent, kAbsent)); }
+__device__ inline void ClearWords(uint4* at) {
+  StoreWords(at, make_uint4(kAbsent, kAbsent, kAbsent, kAbsent));
+}
+
 __device__ inline uint32_t LoadWord(const uint32_t* from) {
   return *const_cast<const volatile uint32_t*>(from);
 }
@@ -40,7 +72,7 @@ __device__ inline void StoreWord(uint32_t* to, uint32_t word) {
   *const_cast<volatile uint32_t*>(to) = word;
 }
 
-// Where a sum's packets go, and its number.
+// Where a sum's words and packets go, and its number.
 struct PeerPlaces {
   uint32_t number = 0;
   int64_t half = 0;  // bytes into each exchange buffer
@@ -50,6 +82,13 @@ struct PeerPlaces {
   __device__ explicit PeerPlaces(uint32_t number)
       : number(number), half((number & 1) * kHalfBytes) {}
 
+  // Of the `unit`th one of words in a rank's buffer.
+  template <typename Words>
+  __device__ Words* WordsAt(const PeerMemory& memory, int rank, int64_t unit) const {
+    return reinterpret_cast<Words*>(static_cast<char*>(memory.exchange[rank]) + half + kHeadsBytes +
+                                    kPacketsBytes) +
+           unit;
+  }
   // Of the `packet`th one of data in a rank's buffer.
   __device__ char* At(const PeerMemory& memory, int rank, int64_t packet) const {
     return static_cast<char*>(memory.exchange[rank]) + half + kHeadsBytes + packet * kPacketBytes;
@@ -75,10 +114,6 @@ __device__ bool AwaitPacket(const PeerMemory& memory, const char* from, uint32_t
   }
   data = make_uint2(packet.x, packet.z);
   return true;
-}
-__device__ inline bool AwaitPacket(const PeerMemory& memory, const char* from, uint32_t number,
-                                   uint2& data) {
-  return AwaitPacket(memory, from, number, data, [] { return false; });
 }
 
 __device__ inline void TellHead(PeerSumHead& to, const PeerSumHead& head) {
@@ -179,23 +214,70 @@ __device__ uint32_t SumOf(const uint32_t (&words)[kRanks]) {
   }
 }
 
-// Gives the sum of `mine` and the others' packets, which lie at packet(rank). Returns false where
-// nobody is to be waited for.
-template <typename T, int kRanks, typename Packet>
-__device__ bool SumUnit(const PeerMemory& memory, const PeerPlaces& places, uint2 mine,
-                        Packet packet, uint2& sum) {
-  uint32_t first[kRanks], second[kRanks];
-  bool here = true;
+template <typename T, int kRanks>
+__device__ uint2 SumOf(const uint2 (&all)[kRanks]) {
+  uint32_t words[2][kRanks];
+#pragma unroll
+  for (int r = 0; r < kRanks; ++r) words[0][r] = all[r].x, words[1][r] = all[r].y;
+  return make_uint2(SumOf<T, kRanks>(words[0]), SumOf<T, kRanks>(words[1]));
+}
+template <typename T, int kRanks>
+__device__ uint4 SumOf(const uint4 (&all)[kRanks]) {
+  uint2 low[kRanks], high[kRanks];
 #pragma unroll
   for (int r = 0; r < kRanks; ++r) {
-    uint2 theirs = mine;
-    if (r != memory.rank && here) {
-      here = AwaitPacket(memory, places.At(memory, memory.rank, packet(r)), places.number, theirs);
-    }
-    first[r] = theirs.x;
-    second[r] = theirs.y;
+    low[r] = make_uint2(all[r].x, all[r].y);
+    high[r] = make_uint2(all[r].z, all[r].w);
   }
-  sum = make_uint2(SumOf<T, kRanks>(first), SumOf<T, kRanks>(second));
+  const uint2 first = SumOf<T, kRanks>(low), second = SumOf<T, kRanks>(high);
+  return make_uint4(first.x, first.y, second.x, second.y);
+}
+
+// Waits until see() says that all is there. Returns false where nobody is to be waited for.
+template <typename See>
+__device__ bool AwaitAll(const PeerMemory& memory, const See& see) {
+  for (int looks = 1; !see(); ++looks) {
+    if (looks % kLooks == 0 && LoadWord(&memory.report->aborted) != 0) return false;
+  }
+  return true;
+}
+
+// Takes words of this rank's buffer. Returns false, and takes nothing, where nobody is to be waited
+// for.
+template <typename Words>
+__device__ bool TakeWords(const PeerMemory& memory, Words* from, Words& words) {
+  const bool here = AwaitAll(memory, [&] {
+    SeeWords(from, words);
+    return Present(words);
+  });
+  if (here) ClearWords(from);
+  return here;
+}
+
+// Gives the sum of `mine` and what the others have sent, which lies at from(rank). Returns false
+// where nobody is to be waited for.
+template <typename T, int kRanks, typename Words, typename From>
+__device__ bool TakeSum(const PeerMemory& memory, const Words& mine, const From& from, Words& sum) {
+  Words all[kRanks];
+  const bool here = AwaitAll(memory, [&] {
+  // All loads are on their way at once.
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) {
+      all[r] = mine;
+      if (r != memory.rank) SeeWords(from(r), all[r]);
+    }
+    bool present = true;
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) present &= r == memory.rank || Present(all[r]);
+    return present;
+  });
+  if (here) {
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) {
+      if (r != memory.rank) ClearWords(from(r));
+    }
+  }
+  sum = SumOf<T, kRanks>(all);
   return here;
 }
 

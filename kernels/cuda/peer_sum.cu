@@ -1,7 +1,8 @@
-// Each thread has 8 bytes of data, or in two shots 8 of each rank's part. It sends them as one
-// packet to each rank that sums them, and looks at its own buffer until the others' packets are
-// there: it waits for nobody but the threads of its number on the other ranks.
+// Each thread has 8 bytes of data, or in two shots 8 of each rank's part. It sends them to each
+// rank that sums them, and looks at its own buffer until the others' are there: it waits for nobody
+// but the threads of its number on the other ranks.
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
 #include "kernels/cuda/peer_packets.cuh"
@@ -11,6 +12,7 @@ namespace skein::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kUnit = sizeof(uint2);
 
 struct Params {
   PeerMemory memory;
@@ -19,7 +21,7 @@ struct Params {
   uint32_t size;  // as a head tells it
 };
 
-// Blocks of kThreads units behind block 0. Packet p of sender s is packet s * units + p.
+// Blocks of kThreads units behind block 0. Unit u of sender s is unit s * units + u of the words.
 template <typename T, int kRanks>
 __global__ void __launch_bounds__(kThreads) OneShotKernel(Params op) {
   WaitForPrevious();
@@ -34,19 +36,19 @@ __global__ void __launch_bounds__(kThreads) OneShotKernel(Params op) {
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) {
       if (r == memory.rank) continue;
-      StorePacket(places.At(memory, r, memory.rank * op.units + unit), mine.x, mine.y,
-                  places.number);
+      SendWords(places.WordsAt<uint2>(memory, r, memory.rank * op.units + unit), mine);
     }
     uint2 sum;
-    if (SumUnit<T, kRanks>(memory, places, mine, [&](int r) { return r * op.units + unit; }, sum)) {
-      op.data[unit] = sum;
-    }
+    const auto from = [&](int r) {
+      return places.WordsAt<uint2>(memory, memory.rank, r * op.units + unit);
+    };
+    if (TakeSum<T, kRanks>(memory, mine, from, sum)) op.data[unit] = sum;
   }
   CountSum(memory, places);
 }
 
 // Rank r sums units [r * part, (r + 1) * part) of all. Blocks of kThreads units of each part behind
-// block 0. Packets as above, of parts; those of the second shot lie behind them.
+// block 0. Words as above, of parts; those of the second shot lie behind them.
 template <typename T, int kRanks>
 __global__ void __launch_bounds__(kThreads) TwoShotKernel(Params op) {
   WaitForPrevious();
@@ -66,26 +68,26 @@ __global__ void __launch_bounds__(kThreads) TwoShotKernel(Params op) {
 #pragma unroll
   for (int r = 0; r < kRanks; ++r) {
     if (r == memory.rank || !has(r)) continue;
-    const uint2 mine = op.data[at(r)];
-    StorePacket(places.At(memory, r, at(memory.rank)), mine.x, mine.y, places.number);
+    SendWords(places.WordsAt<uint2>(memory, r, at(memory.rank)), op.data[at(r)]);
   }
   const int64_t second = kRanks * part;
   bool here = true;
   if (has(memory.rank)) {
     uint2 sum;
-    here = SumUnit<T, kRanks>(memory, places, op.data[at(memory.rank)], at, sum);
+    const auto from = [&](int r) { return places.WordsAt<uint2>(memory, memory.rank, at(r)); };
+    here = TakeSum<T, kRanks>(memory, op.data[at(memory.rank)], from, sum);
     if (here) op.data[at(memory.rank)] = sum;
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) {
       if (r == memory.rank || !here) continue;
-      StorePacket(places.At(memory, r, second + at(memory.rank)), sum.x, sum.y, places.number);
+      SendWords(places.WordsAt<uint2>(memory, r, second + at(memory.rank)), sum);
     }
   }
 #pragma unroll
   for (int r = 0; r < kRanks; ++r) {
     if (r == memory.rank || !has(r) || !here) continue;
     uint2 sum;
-    here = AwaitPacket(memory, places.At(memory, memory.rank, second + at(r)), places.number, sum);
+    here = TakeWords(memory, places.WordsAt<uint2>(memory, memory.rank, second + at(r)), sum);
     if (here) op.data[at(r)] = sum;
   }
   CountSum(memory, places);
@@ -104,7 +106,7 @@ template <typename T, int kRanks>
 absl::Status Start(const PeerSum& op, Stream stream) {
   const bool one = op.shots == PeerSum::Shots::kOne ||
                    (op.shots == PeerSum::Shots::kBySize && op.bytes <= op.memory.one_shot_bytes);
-  const int64_t units = op.bytes / kPacketData;
+  const int64_t units = op.bytes / kUnit;
   const int64_t of_block = one ? units : (units + kRanks - 1) / kRanks;
   const auto blocks = static_cast<unsigned>(1 + (of_block + kThreads - 1) / kThreads);
   const LaunchShape shape = {.name = "peer sum", .grid = {blocks}, .block = {kThreads}};
@@ -148,10 +150,10 @@ absl::Status Enqueue(const PeerSum& op, Stream stream) {
   }
   const int64_t most =
       op.shots == PeerSum::Shots::kOne ? MostOneShotBytes(memory.ranks) : kMostPeerSumBytes;
-  if (op.bytes < 0 || op.bytes > most || op.bytes % kPacketData != 0 ||
-      reinterpret_cast<uintptr_t>(op.data) % kPacketData != 0) {
+  if (op.bytes < 0 || op.bytes > most || op.bytes % kUnit != 0 ||
+      reinterpret_cast<uintptr_t>(op.data) % kUnit != 0) {
     return absl::InvalidArgumentError(absl::StrCat("a peer sum of ", op.bytes,
-                                                   " bytes: they are multiples of ", kPacketData,
+                                                   " bytes: they are multiples of ", kUnit,
                                                    ", aligned so, up to ", most));
   }
   if (op.bytes == 0) return absl::OkStatus();
@@ -160,6 +162,16 @@ absl::Status Enqueue(const PeerSum& op, Stream stream) {
   if (op.dtype == DType::kF16) return StartFor<__half>(op, stream);
   return absl::UnimplementedError(absl::StrCat("a peer sum of ", std::string(DTypeName(op.dtype)),
                                                "; there are F32, BF16 and F16"));
+}
+
+absl::Status ClearExchange(void* exchange) {
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaMemset(exchange, 0, kExchangeBytes));
+  for (int half = 0; half < 2; ++half) {
+    char* const words =
+        static_cast<char*>(exchange) + half * kHalfBytes + kHeadsBytes + kPacketsBytes;
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaMemset(words, 0xff, kWordsBytes));
+  }
+  return CudaStatus(cudaDeviceSynchronize(), "cudaMemset of an exchange buffer");
 }
 
 absl::Status Enqueue(const BeginPeerStep& op, Stream stream) {

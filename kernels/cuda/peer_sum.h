@@ -32,9 +32,11 @@ constexpr int64_t MostOneShotBytes(int ranks) {
   return ranks == 2 ? kMostPeerSumBytes : 2 * kMostPeerSumBytes / kMostPeers;
 }
 
-// Of all ranks, two bytes of packets for each of data.
-static_assert(2 * 2 * MostOneShotBytes(2) <= 4 * kMostPeerSumBytes);
-static_assert(2 * kMostPeers * MostOneShotBytes(kMostPeers) <= 4 * kMostPeerSumBytes);
+static_assert(2 * MostOneShotBytes(2) <= kWordsBytes);
+static_assert(kMostPeers * MostOneShotBytes(kMostPeers) <= kWordsBytes);
+// A persistent step's packets, of as many bytes, are twice their data.
+static_assert(2 * 2 * MostOneShotBytes(2) <= kPacketsBytes);
+static_assert(2 * kMostPeers * MostOneShotBytes(kMostPeers) <= kPacketsBytes);
 
 // Queues it. Every rank gives the same dtype, bytes and shots, in the same order. InvalidArgument
 // or Unimplemented for what breaks the above.

@@ -1,5 +1,6 @@
 // A block for each row, behind block 0, which exchanges heads. A thread has vectors of the row, as
-// in rms_norm.cu; each is two packets to every other rank. While they travel it reads the residual.
+// in rms_norm.cu, and sends them to every other rank, or in two shots to the one that sums the row
+// and sends that to all. While they travel it reads the residual.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -16,8 +17,11 @@ namespace {
 constexpr int kMaxThreads = 1024;
 // Of a row, that a thread has. More of them, with all ranks' packets, are more than its registers.
 constexpr int kMaxVectors = 2;
+static_assert(kMostNormCols == int64_t{kMaxThreads} * kMaxVectors * kVector);
 
-template <typename T, typename Residual, int kVectors, int kRanks>
+int64_t BytesOf(const RmsNorm& norm) { return DTypeBytes(norm.dtype, norm.rows * norm.cols); }
+
+template <typename T, typename Residual, int kVectors, int kRanks, bool kTwoShots>
 __global__ void __launch_bounds__(kMaxThreads)
     PeerSumNormKernel(PeerMemory memory, RmsNorm op, T* all, uint32_t size) {
   __shared__ float scratch[kWarp];
@@ -32,13 +36,21 @@ __global__ void __launch_bounds__(kMaxThreads)
   const int64_t row = int64_t{blockIdx.x} - 1;
   auto* const residual = static_cast<Residual*>(op.residual) + row * op.residual_stride;
   T* const delta = all + row * op.cols;
-  const int64_t vectors = op.rows * op.cols / kVector;  // of a rank
   const auto col = [&](int v) {
     return (v * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kVector;
   };
-  // The first of a vector's two packets from a rank.
-  const auto packet = [&](int rank, int v) {
-    return 2 * (rank * vectors + (row * op.cols + col(v)) / kVector);
+  // Rank r sums rows r, r + kRanks and so on.
+  const int owner = static_cast<int>(row % kRanks);
+  const bool sums = !kTwoShots || owner == memory.rank;
+  const int64_t rows = kTwoShots ? (op.rows + kRanks - 1) / kRanks : op.rows;  // that a rank sums
+  const int64_t row_of_rank = kTwoShots ? row / kRanks : row;
+  // A vector's place in rank `to`'s buffer, of what rank `from` has of a row, and of a row's sum.
+  const auto part = [&](int to, int from, int v) {
+    return places.WordsAt<uint4>(memory, to,
+                                 ((from * rows + row_of_rank) * op.cols + col(v)) / kVector);
+  };
+  const auto whole = [&](int to, int v) {
+    return places.WordsAt<uint4>(memory, to, ((kRanks * rows + row) * op.cols + col(v)) / kVector);
   };
 
   uint4 mine[kVectors];
@@ -48,10 +60,8 @@ __global__ void __launch_bounds__(kMaxThreads)
     mine[v] = *reinterpret_cast<const uint4*>(delta + col(v));
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) {
-      if (r == memory.rank) continue;
-      char* const to = places.At(memory, r, packet(memory.rank, v));
-      StorePacket(to, mine[v].x, mine[v].y, places.number);
-      StorePacket(to + kPacketBytes, mine[v].z, mine[v].w, places.number);
+      if (r == memory.rank || (kTwoShots && r != owner)) continue;
+      SendWords(part(r, memory.rank, v), mine[v]);
     }
   }
   float x[kVectors][kVector];
@@ -60,14 +70,19 @@ __global__ void __launch_bounds__(kMaxThreads)
   for (int v = 0; v < kVectors; ++v) {
     if (col(v) >= op.cols) break;
     LoadVector(residual + col(v), x[v]);
-    uint2 low, high;
     // Where nobody is waited for, data are void.
-    SumUnit<T, kRanks>(
-        memory, places, make_uint2(mine[v].x, mine[v].y), [&](int r) { return packet(r, v); }, low);
-    SumUnit<T, kRanks>(
-        memory, places, make_uint2(mine[v].z, mine[v].w), [&](int r) { return packet(r, v) + 1; },
-        high);
-    const uint4 sum = make_uint4(low.x, low.y, high.x, high.y);
+    uint4 sum;
+    if (sums) {
+      TakeSum<T, kRanks>(memory, mine[v], [&](int r) { return part(memory.rank, r, v); }, sum);
+    } else {
+      TakeWords(memory, whole(memory.rank, v), sum);
+    }
+    if (kTwoShots && sums) {
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        if (r != memory.rank) SendWords(whole(r, v), sum);
+      }
+    }
     *reinterpret_cast<uint4*>(delta + col(v)) = sum;
     float add[kVector];
     Unpack<T>(sum, add);
@@ -95,20 +110,31 @@ __global__ void __launch_bounds__(kMaxThreads)
   CountSum(memory, places);
 }
 
-template <typename T, typename Residual, int kRanks>
-absl::Status Start(const PeerSumNorm& op, Stream stream) {
+template <typename T, typename Residual, int kRanks, bool kTwoShots>
+absl::Status StartShots(const PeerSumNorm& op, Stream stream) {
   const RmsNorm& norm = op.norm;
   // As RmsNorm's, so that squares are added in its order.
   const int64_t vectors = norm.cols / kVector;
   const int64_t threads = std::min<int64_t>((vectors + kWarp - 1) / kWarp * kWarp, kMaxThreads);
   const LaunchShape shape = {"peer sum and RmsNorm", dim3(static_cast<unsigned>(norm.rows + 1)),
                              dim3(static_cast<unsigned>(threads))};
-  const uint32_t size = SizeOfHead(norm.dtype, DTypeBytes(norm.dtype, norm.rows * norm.cols));
+  const uint32_t size = SizeOfHead(norm.dtype, BytesOf(norm));
   const auto start = [&](auto* kernel) {
     return Launch(kernel, shape, stream, op.memory, norm, static_cast<T*>(op.delta), size);
   };
-  return vectors <= threads ? start(PeerSumNormKernel<T, Residual, 1, kRanks>)
-                            : start(PeerSumNormKernel<T, Residual, kMaxVectors, kRanks>);
+  return vectors <= threads ? start(PeerSumNormKernel<T, Residual, 1, kRanks, kTwoShots>)
+                            : start(PeerSumNormKernel<T, Residual, kMaxVectors, kRanks, kTwoShots>);
+}
+
+template <typename T, typename Residual, int kRanks>
+absl::Status Start(const PeerSumNorm& op, Stream stream) {
+  // Of two ranks one shot carries as little.
+  if constexpr (kRanks > 2) {
+    if (BytesOf(op.norm) > op.memory.one_shot_bytes) {
+      return StartShots<T, Residual, kRanks, true>(op, stream);
+    }
+  }
+  return StartShots<T, Residual, kRanks, false>(op, stream);
 }
 
 }  // namespace
@@ -118,9 +144,8 @@ bool HasKernel(const PeerSumNorm& op) {
   const RmsNorm& norm = op.norm;
   return (ranks == 2 || ranks == 4 || ranks == 8) &&
          (norm.dtype == DType::kBF16 || norm.dtype == DType::kF16) &&
-         norm.delta_dtype == norm.dtype &&
-         norm.cols <= int64_t{kMaxThreads} * kMaxVectors * kVector &&
-         DTypeBytes(norm.dtype, norm.rows * norm.cols) <= op.memory.one_shot_bytes;
+         norm.delta_dtype == norm.dtype && norm.cols <= kMostNormCols &&
+         BytesOf(norm) <= kMostPeerSumBytes;
 }
 
 absl::Status Enqueue(const PeerSumNorm& op, Stream stream) {
@@ -150,7 +175,7 @@ absl::Status Enqueue(const PeerSumNorm& op, Stream stream) {
 }
 
 const void* KernelOfPeerSumNorm() {
-  return reinterpret_cast<const void*>(PeerSumNormKernel<__nv_bfloat16, float, 1, 2>);
+  return reinterpret_cast<const void*>(PeerSumNormKernel<__nv_bfloat16, float, 1, 2, false>);
 }
 
 }  // namespace skein::kernels::cuda

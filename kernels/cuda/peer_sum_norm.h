@@ -10,8 +10,9 @@
 
 namespace skein::kernels::cuda {
 
-// delta = the sum of all ranks' delta, and then `norm` with it: the bits of PeerSum in one shot and
-// RmsNorm, one after the other.
+// delta = the sum of all ranks' delta, and then `norm` with it: the bits of PeerSum and RmsNorm,
+// one after the other. In one shot as PeerSum; in two a rank sums every so many-th row and sends
+// that on.
 struct PeerSumNorm {
   PeerMemory memory;
   // delta_stride is cols. `out` may be `delta`, where no sum is left then.
@@ -19,8 +20,8 @@ struct PeerSumNorm {
   void* delta = nullptr;  // norm.delta
 };
 
-// Whether there is a kernel for it: BF16 or F16, 2, 4 or 8 ranks, rows to 16,384 columns, and
-// memory.one_shot_bytes at most.
+// Whether there is a kernel for it: BF16 or F16, 2, 4 or 8 ranks, rows to kMostNormCols, and
+// kMostPeerSumBytes at most.
 bool HasKernel(const PeerSumNorm& op);
 
 // Queues it, in the place of a sum. InvalidArgument for what breaks the above and RmsNorm's.

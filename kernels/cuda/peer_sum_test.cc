@@ -60,6 +60,7 @@ class Peers {
   explicit Peers(int ranks) : ranks_(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       exchange_.push_back(*DeviceMemory::Allocate(kExchangeBytes, "a test"));
+      Require(ClearExchange(exchange_.back().data()));
       turns_.push_back(*DeviceMemory::Allocate(sizeof(PeerTurn), "a test"));
       reports_.push_back(*PinnedMemory::Allocate(sizeof(PeerReport), "a test"));
       new (reports_.back().data()) PeerReport;
@@ -368,8 +369,7 @@ void ExpectFused(int ranks, int64_t rows, int64_t cols, DType residual_dtype, bo
         ASSERT_TRUE(HasKernel(ops[rank]));
         SKEIN_ASSERT_OK(cuda::Enqueue(ops[rank], peers.stream(rank)));
       } else {
-        SKEIN_ASSERT_OK(
-            peers.Enqueue(rank, dtype, delta[rank].data(), 2 * count, PeerSum::Shots::kOne));
+        SKEIN_ASSERT_OK(peers.Enqueue(rank, dtype, delta[rank].data(), 2 * count));
         SKEIN_ASSERT_OK(cuda::Enqueue(ops[rank].norm, peers.stream(rank)));
       }
       SKEIN_ASSERT_OK(sum_other());
@@ -400,6 +400,12 @@ TEST_P(PeerSumTest, ANormOnTheWayChangesNoBit) {
     ExpectFused(ranks, 5, 2056, residual, false);
     ExpectFused(ranks, 1, 16384, residual, true);
     ExpectFused(ranks, 16, 2048, residual, false);
+  }
+  // In two shots, where ranks are more than two; few enough for all blocks to run at once.
+  for (const DType residual : {DType::kBF16, DType::kF32}) {
+    ExpectFused(ranks, 13, 8192, residual, false);
+    ExpectFused(ranks, 7, 16384, residual, true);
+    ExpectFused(ranks, 33, 2056, residual, false);
   }
   ExpectFused(ranks, 3, 4096, DType::kF16, false, DType::kF16);
   if (ranks == 2) ExpectFused(ranks, 128, 4096, DType::kBF16, false);

@@ -60,9 +60,10 @@ __device__ inline bool Present(const uint4& words) {
   return Present(words.x) && Present(words.y) && Present(words.z) && Present(words.w);
 }
 
-__device__ inline uint32_t PresentWord(float x) {
-  const uint32_t word = __float_as_uint(x);
-  return word == kAbsent ? 0x7fffffff : word;
+// A word that can be left: NaNs in the place of others, whether it is a float or two of 16 bits.
+__device__ inline uint32_t PresentWord(uint32_t word) {
+  return word == kAbsent ? 0x7fffffffu : word;
 }
+__device__ inline uint32_t PresentWord(float x) { return PresentWord(__float_as_uint(x)); }
 
 }  // namespace skein::kernels::cuda

@@ -42,7 +42,7 @@ for flag; do
 done
 echo "a library's {remark}"
 rows=
-for batch in $batches; do rows="$rows{\"seconds\": $seconds},"; done
+for batch in ${batches:-1}; do rows="$rows{\"seconds\": $seconds},"; done
 printf '{\n"rows": [%s]\n}\n' "${rows%,}"
 echo "{}, says MPI, and ends"
 )";
@@ -128,6 +128,21 @@ void All() {
   EXPECT_FALSE(report["runs"][1]["chosen"].get<bool>());
   EXPECT_THAT(Faked("--np=2 --all").out,
               HasSubstr("2 ranks, batch 1: tp=2,pp=1,dp=1 is chosen, and is the fastest\n"));
+}
+
+// One for each layout, of a size that is not a step's.
+void Prefill() {
+  const std::string asked = Faked("--np=2 --all --prefill --prompt-tokens=77").err;
+  EXPECT_THAT(asked, ContainsRegex(" bench prefill --model=checkpoints/bard --layout=tp=2,pp=1 "
+                                   "--prompt-tokens=77 --json=- "));
+  EXPECT_EQ(Count(asked, " bench prefill "), 2);
+  EXPECT_THAT(Faked("--np=2").err, Not(HasSubstr("prefill")));
+  const json report = Report("--np=2 --all --prefill --prompt-tokens=512", "synthetic:llama3-8b");
+  ASSERT_EQ(report["prompts"].size(), 2);
+  EXPECT_EQ(report["prompts"][0]["layout"], report["runs"][0]["layout"]);
+  EXPECT_EQ(report["prompts"][0]["measured_ms"].get<double>(), 1000);
+  EXPECT_GT(report["prompts"][0]["predicted_ms"].get<double>(),
+            2 * report["runs"][0]["predicted_ms"].get<double>());
 }
 
 void PromptTokens() {
@@ -220,6 +235,7 @@ FlagCases BenchScaleCases() {
       {{"bench scale", "--strong"}, Strong},
       {{"bench scale", "--batch"}, Batch},
       {{"bench scale", "--all"}, All},
+      {{"bench scale", "--prefill"}, Prefill},
       {{"bench scale", "--prompt-tokens"}, PromptTokens},
       {{"bench scale", "--decode-tokens"}, DecodeTokens},
       {{"bench scale", "--mpirun"}, Mpirun},

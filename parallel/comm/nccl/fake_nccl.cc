@@ -34,6 +34,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId id, int 
                                     ncclConfig_t* config) {
   ++fake_nccl.inits;
   fake_nccl.blocking_inits += config->blocking == 1 ? 1 : 0;
+  fake_nccl.most_blocks = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs;
   const int code = fake_nccl.init_code;
   if (rank == fake_nccl.refused_rank) return static_cast<ncclResult_t>(code);
   while (fake_nccl.init_waits) usleep(1000);

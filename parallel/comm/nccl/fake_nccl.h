@@ -14,6 +14,7 @@ struct FakeNccl {
   std::atomic<int> async_code = 0;
   std::atomic<int> inits = 0;
   std::atomic<int> blocking_inits = 0;
+  std::atomic<int> most_blocks = 0;  // of the last one; 0: not said
   std::atomic<int> sums = 0;
   std::atomic<int> bf16_sums = 0;
   std::atomic<int> f16_sums = 0;

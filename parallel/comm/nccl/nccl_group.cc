@@ -83,12 +83,11 @@ absl::StatusOr<ncclDataType_t> TypeOf(DType dtype) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<NcclGroup>> NcclGroup::Create(const NcclFunctions& nccl,
-                                                             Communicator& group,
-                                                             const std::string& self,
-                                                             std::shared_ptr<DeviceEvents> device,
-                                                             absl::Duration timeout) {
-  auto made = std::unique_ptr<NcclGroup>(new NcclGroup(nccl, group.name(), group.rank()));
+absl::StatusOr<std::unique_ptr<NcclGroup>> NcclGroup::Create(
+    const NcclFunctions& nccl, Communicator& group, const std::string& self,
+    std::shared_ptr<DeviceEvents> device, absl::Duration timeout, int most_blocks) {
+  auto made =
+      std::unique_ptr<NcclGroup>(new NcclGroup(nccl, group.name(), group.rank(), most_blocks));
   SKEIN_RETURN_IF_ERROR(Annotate(made->Meet(group, self, std::move(device), timeout),
                                  absl::StrCat("NCCL for '", group.name(), "'")));
   return made;
@@ -127,10 +126,11 @@ absl::Status NcclGroup::Init(Communicator& group, const ncclUniqueId& id,
   };
   const auto attempt = std::make_shared<Attempt>();
   const Apart init([nccl = nccl_, attempt, id, device = std::move(device), rank = rank_,
-                    size = group.size()]() -> absl::Status {
+                    size = group.size(), most_blocks = most_blocks_]() -> absl::Status {
     SKEIN_RETURN_IF_ERROR(device->Select());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
+    if (most_blocks > 0) config.maxCTAs = most_blocks;
     ncclComm_t comm = nullptr;
     SKEIN_RETURN_IF_ERROR(NcclStatus(nccl,
                                      nccl.comm_init_rank_config(&comm, size, id, rank, &config),

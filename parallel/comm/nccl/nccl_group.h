@@ -25,11 +25,9 @@ namespace skein::comm {
 class NcclGroup final : public DeviceTransport {
  public:
   // As MakeNcclTransport.
-  static absl::StatusOr<std::unique_ptr<NcclGroup>> Create(const NcclFunctions& nccl,
-                                                           Communicator& group,
-                                                           const std::string& self,
-                                                           std::shared_ptr<DeviceEvents> device,
-                                                           absl::Duration timeout);
+  static absl::StatusOr<std::unique_ptr<NcclGroup>> Create(
+      const NcclFunctions& nccl, Communicator& group, const std::string& self,
+      std::shared_ptr<DeviceEvents> device, absl::Duration timeout, int most_blocks = 0);
   // Ends with the others, or by force where they do not come.
   ~NcclGroup() override;
 
@@ -55,8 +53,8 @@ class NcclGroup final : public DeviceTransport {
     std::atomic<bool> freed = false;  // by one of them
   };
 
-  NcclGroup(const NcclFunctions& nccl, std::string name, int rank)
-      : nccl_(nccl), name_(std::move(name)), rank_(rank) {}
+  NcclGroup(const NcclFunctions& nccl, std::string name, int rank, int most_blocks)
+      : nccl_(nccl), name_(std::move(name)), rank_(rank), most_blocks_(most_blocks) {}
 
   absl::Status Meet(Communicator& group, const std::string& self,
                     std::shared_ptr<DeviceEvents> device, absl::Duration timeout);
@@ -75,6 +73,7 @@ class NcclGroup final : public DeviceTransport {
   const NcclFunctions nccl_;
   const std::string name_;
   const int rank_;
+  const int most_blocks_;
   std::vector<std::string> members_;  // by rank
   ncclComm_t comm_ = nullptr;         // null where it could not be made
   const std::shared_ptr<Use> use_ = std::make_shared<Use>();

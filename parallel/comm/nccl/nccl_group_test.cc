@@ -72,14 +72,14 @@ class NcclGroupTest : public ::testing::Test {
 
   // Both ranks of a pair at once.
   using Made = absl::StatusOr<std::unique_ptr<NcclGroup>>;
-  std::vector<Made> Make(absl::Duration timeout) {
+  std::vector<Made> Make(absl::Duration timeout, int most_blocks = 0) {
     hosts_ = MakeInProcessGroup(2, "tp of replica 0");
     std::vector<Made> made(2);
     std::vector<std::thread> threads;
     for (int i = 0; i < 2; ++i) {
       threads.emplace_back([&, i] {
         made[i] = NcclGroup::Create(nccl_, *hosts_[i], i == 0 ? "rank 4 on a" : "rank 5 on b",
-                                    events_, timeout);
+                                    events_, timeout, most_blocks);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -100,6 +100,13 @@ class NcclGroupTest : public ::testing::Test {
   const Stream stream_ = {&handle_};
   const Call call_ = {.operation = Operation::kAllReduce, .number = 812, .bytes = 12};
 };
+
+TEST_F(NcclGroupTest, KernelsHaveAsManyBlocksAsAreAsked) {
+  for (const int most : {2, 0}) {
+    for (const Made& made : Make(absl::Seconds(10), most)) SKEIN_ASSERT_OK(made);
+    EXPECT_EQ(fake_->most_blocks, most);
+  }
+}
 
 TEST_F(NcclGroupTest, RanksMeetUseTheGroupAndEndTogether) {
   const int inits = fake_->inits, ends = fake_->destroys, aborts = fake_->aborts;

@@ -36,9 +36,9 @@ absl::Status OpenNccl() { return Opened().status(); }
 
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(
     Communicator& group, const std::string& self, std::shared_ptr<DeviceEvents> device,
-    absl::Duration timeout) {
+    absl::Duration timeout, int most_blocks) {
   SKEIN_RETURN_IF_ERROR(OpenNccl());
-  return NcclGroup::Create(*Opened(), group, self, std::move(device), timeout);
+  return NcclGroup::Create(*Opened(), group, self, std::move(device), timeout, most_blocks);
 }
 
 }  // namespace skein::comm

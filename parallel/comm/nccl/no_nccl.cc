@@ -12,7 +12,7 @@ absl::Status OpenNccl() {
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(Communicator&,
                                                                    const std::string&,
                                                                    std::shared_ptr<DeviceEvents>,
-                                                                   absl::Duration) {
+                                                                   absl::Duration, int) {
   return OpenNccl();
 }
 
