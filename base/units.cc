@@ -19,7 +19,8 @@ std::string FormatBytes(int64_t bytes) {
 }
 
 std::string FormatBytesPerSecond(double bytes_per_s) {
-  return absl::StrFormat("%.1f GB/s", bytes_per_s / 1e9);
+  return bytes_per_s < 0.95e9 ? absl::StrFormat("%.3g MB/s", bytes_per_s / 1e6)
+                              : absl::StrFormat("%.1f GB/s", bytes_per_s / 1e9);
 }
 
 std::string FormatCount(int64_t count, std::string_view noun) {

@@ -7,8 +7,9 @@
 
 namespace skein {
 
-std::string FormatBytes(int64_t bytes);                // "512 B", "1.5 KiB", "2.00 GiB"
-std::string FormatBytesPerSecond(double bytes_per_s);  // "33.5 GB/s" (decimal, as vendors do)
+std::string FormatBytes(int64_t bytes);  // "512 B", "1.5 KiB", "2.00 GiB"
+std::string FormatBytesPerSecond(
+    double bytes_per_s);  // "33.5 GB/s", "120 MB/s": decimal, as vendors do
 std::string FormatCount(int64_t count, std::string_view noun);  // "1 core", "2 cores"
 
 }  // namespace skein

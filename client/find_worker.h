@@ -1,4 +1,4 @@
-// The worker program, for commands that it carries out.
+// Programs that commands start, or name.
 #pragma once
 
 #include <string>
@@ -7,7 +7,11 @@
 
 namespace skein::client {
 
-// `named`, or the one beside this program where none is named. NotFound says how to get one.
+// The program of this name that was built, or unpacked, together with this one. NotFound says where
+// it was looked for.
+absl::StatusOr<std::string> FindProgram(const std::string& name);
+
+// `named`, or the worker beside this program where none is named. NotFound says how to get one.
 absl::StatusOr<std::string> FindWorker(const std::string& named);
 
 }  // namespace skein::client

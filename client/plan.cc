@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,15 +12,18 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
+#include "client/find_worker.h"
 #include "client/gantt.h"
 #include "client/read_model.h"
 #include "model/config/model_config.h"
+#include "model/synthetic/synthetic.h"
 #include "parallel/cost/replica_cost.h"
 #include "parallel/plan/plan.h"
 #include "parallel/planner/planning_flags.h"
@@ -97,6 +102,36 @@ absl::Status Run(const PlanFlags& flags) {
                                   : DrawPlan(flags, best, machine, model->config);
 }
 
+// What the commands name beside the layout.
+absl::Status PrepareLaunch(const PlanFlags& flags, LaunchTask& launch) {
+  if (model::IsSyntheticSpec(flags.model)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--emit: a coordinator serves a model's folder, and ", flags.model, " is none"));
+  }
+  launch.model = std::filesystem::absolute(flags.model).lexically_normal().string();
+  SKEIN_ASSIGN_OR_RETURN(launch.coordinator, FindProgram("coordinator"));
+  SKEIN_ASSIGN_OR_RETURN(launch.worker, FindProgram("worker"));
+  const plan::Constraints& constraints = flags.constraints;
+  std::vector<std::string>& more = launch.coordinator_flags;
+  if (constraints.context_length > 0) {
+    more.push_back(absl::StrCat("--context-length=", constraints.context_length));
+  }
+  if (constraints.max_num_seqs > 0) {
+    more.push_back(absl::StrCat("--max-num-seqs=", constraints.max_num_seqs));
+  }
+  if (constraints.kv_dtype.has_value()) {
+    more.push_back(
+        absl::StrCat("--kv-dtype=", std::string(plan::KvDTypeName(*constraints.kv_dtype))));
+  }
+  if (constraints.deterministic) more.emplace_back("--deterministic");
+  if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    SKEIN_ASSIGN_OR_RETURN(const topology::Node node, topology::DescribeHost());
+    launch.this_host = node.host;
+    launch.visible_devices = absl::StrSplit(visible, ',', absl::SkipEmpty());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> RankOnMachines(const PlanFlags& flags) {
   const absl::StatusOr<plan::ModelFacts> model = ReadModel(flags.model);
   if (!model.ok()) return Annotate(model.status(), "--model");
@@ -108,6 +143,7 @@ absl::StatusOr<bool> RankOnMachines(const PlanFlags& flags) {
   rank.task.kv_dtype = flags.constraints.kv_dtype;
   rank.task.deterministic = flags.constraints.deterministic;
   rank.gantt_file = flags.gantt_file;
+  if (!rank.emit.empty()) SKEIN_RETURN_IF_ERROR(PrepareLaunch(flags, rank.launch));
   return RankLayouts(rank, model->name, model->config);
 }
 
@@ -122,6 +158,7 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
       ->capture_default_str();
   plan::DeclarePlanning(command, flags.constraints);
   DeclareRankFlags(command, flags.rank);
+  DeclareLaunchFlags(command, flags.rank);
   command
       .add_option("--gantt", flags.gantt_file,
                   "Draw what the stages of the best plan's first replica do while they decode "
@@ -129,8 +166,8 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
       ->check(NotEmpty());
   // What one of the two ways to plan does not read.
   CLI::Option* const topology = command.get_option("--topology");
-  for (const char* name :
-       {"--nodes", "--fabric", "--nvlinks", "--like", "--all", "--json", "--svg", "--pareto"}) {
+  for (const char* name : {"--nodes", "--fabric", "--nvlinks", "--like", "--all", "--json", "--svg",
+                           "--pareto", "--emit"}) {
     command.get_option(name)->needs(topology);
   }
   for (const char* name :

@@ -54,7 +54,8 @@ void PrintMachines(const Topology& topology) {
                     FormatBytesPerSecond(gpus.front().rates.reads.back().alone_bytes_per_s), ")");
   }
   if (topology.hosts.size() > 1) {
-    absl::StrAppend(&what, "\nBetween hosts: ", topology.fabric.name, ", ",
+    const std::string& name = topology.fabric.name;
+    absl::StrAppend(&what, "\nBetween hosts: ", name, name.empty() ? "" : ", ",
                     FormatBytesPerSecond(topology.fabric.link.bytes_per_s));
   }
   const topology::DeviceRates& rates = gpus.empty() ? host.core_rates : gpus.front().rates;
@@ -247,6 +248,11 @@ absl::Status Draw(const RankFlags& flags, const Topology& topology, const std::s
   return Annotate(WriteFile(flags.pareto_file, ParetoSvg(points, title)), "--pareto");
 }
 
+absl::StatusOr<std::string> ParseStarter(const std::string& text) {
+  if (text == "mpirun") return text;
+  return absl::InvalidArgumentError(absl::StrCat("must be mpirun, not '", text, "'"));
+}
+
 }  // namespace
 
 void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
@@ -275,6 +281,24 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
       ->check(NotEmpty());
 }
 
+void DeclareLaunchFlags(CLI::App& command, RankFlags& flags) {
+  CLI::Option* const emit = AddParsed(
+      command, "--emit", flags.emit, ParseStarter,
+      "With --topology: print commands that start the best layout, one job a replica, instead; "
+      "mpirun: a script for bash");
+  emit->excludes(command.get_option("--all"))->excludes(command.get_option("--json"));
+  AddParsed(command, "--port-range", flags.launch.ports, ParsePortRange,
+            "With --emit: the ports that coordinator, mpirun and ranks listen on, like 41000-41099")
+      ->needs(emit)
+      ->default_str("50051, and free ones");
+  command
+      .add_option("--interface", flags.launch.interface,
+                  "With --emit: the network card that hosts reach each other by, like eth1")
+      ->needs(emit)
+      ->check(NotEmpty())
+      ->default_str("the only one of the first host, else all");
+}
+
 absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
                                  const model::ModelConfig& model) {
   SKEIN_ASSIGN_OR_RETURN(const Topology topology, ReadTopology(flags.topology));
@@ -284,7 +308,12 @@ absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
   if (!result.choices.empty()) {
     SKEIN_RETURN_IF_ERROR(Draw(flags, topology, model_name, model, result.choices.front()));
   }
-  if (flags.json) {
+  if (!flags.emit.empty() && !result.choices.empty()) {
+    absl::StatusOr<std::string> script =
+        MpirunScript(topology, result.choices.front(), flags.launch);
+    if (!script.ok()) return Annotate(script.status(), "--port-range");
+    absl::PrintF("%s", *script);
+  } else if (flags.json) {
     PrintJson(topology, result, flags.task);
   } else {
     Print(topology, model_name, result, flags);

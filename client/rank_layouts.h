@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/launch_script.h"
 #include "client/read_topology.h"
 #include "model/config/model_config.h"
 #include "parallel/planner/search.h"
@@ -22,14 +23,20 @@ struct RankFlags {
   std::string svg_file;
   std::string gantt_file;
   std::string pareto_file;
+  // As commands instead: of "mpirun"; empty: not so.
+  std::string emit;
+  LaunchTask launch;
 
   bool used() const { return !topology.source.empty(); }
 };
 
 void DeclareRankFlags(CLI::App& command, RankFlags& flags);
 
-// Prints the ranked layouts and where the best one puts ranks, and draws what is asked for. Returns
-// whether any layout fits.
+// Behind DeclareRankFlags.
+void DeclareLaunchFlags(CLI::App& command, RankFlags& flags);
+
+// Prints the ranked layouts and where the best one puts ranks, or the commands that start it, and
+// draws what is asked for. Returns whether any layout fits.
 absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
                                  const model::ModelConfig& model);
 

@@ -230,9 +230,10 @@ void Print(const topology::Topology& topology) {
   }
   const topology::LinkRate& link = topology.fabric.link;
   if (link.bytes_per_s > 0) {
-    absl::PrintF("\nbetween hosts: %s, %s from NIC to NIC, %s (%s)\n", topology.fabric.name,
-                 FormatBytesPerSecond(link.bytes_per_s), ShortTime(link.latency),
-                 std::string(topology::OriginName(link.origin)));
+    const std::string& name = topology.fabric.name;
+    absl::PrintF("\nbetween hosts: %s%s%s from NIC to NIC, %s (%s)\n", name,
+                 name.empty() ? "" : ", ", FormatBytesPerSecond(link.bytes_per_s),
+                 ShortTime(link.latency), std::string(topology::OriginName(link.origin)));
   }
 }
 

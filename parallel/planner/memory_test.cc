@@ -173,7 +173,7 @@ TEST(MemoryOfRank, GpusExchangeOverNcclOrByTheHostsMemory) {
   EXPECT_EQ(memory(2, {3, 5}, true).exchange_bytes, 0);
 }
 
-// A buffer of 8 MiB and some, in pieces of 2 MiB.
+// A buffer of 12.5 MiB and some, in pieces of 2 MiB.
 TEST(MemoryOfRank, SumsOverPeerMemoryHaveABufferEach) {
   ReplicaLimits limits = Limits(2);
   limits.device = DeviceKind::kCuda;
@@ -187,11 +187,11 @@ TEST(MemoryOfRank, SumsOverPeerMemoryHaveABufferEach) {
     limits.peers = true;
     return (MemoryOfRank(Model(true), 0, layers, limits)->device_bytes() - without) >> 20;
   };
-  EXPECT_EQ(peers(2, {0, 8}), 10);
-  EXPECT_EQ(peers(4, {3, 5}), 10);
+  EXPECT_EQ(peers(2, {0, 8}), 14);
+  EXPECT_EQ(peers(4, {3, 5}), 14);
   EXPECT_EQ(peers(1, {3, 5}), 0);  // hops have none
   limits.deterministic = true;
-  EXPECT_EQ(peers(2, {0, 8}), 10);
+  EXPECT_EQ(peers(2, {0, 8}), 14);
   EXPECT_EQ(peers(4, {0, 8}), 0);  // by the hosts
   limits.deterministic = limits.nccl = false;
   EXPECT_EQ(peers(2, {0, 8}), 0);

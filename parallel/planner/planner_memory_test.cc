@@ -136,7 +136,7 @@ TEST(PlanJob, CountsWhatGpusExchangeByAndWhatTheirHostsPin) {
   machine.devices[0].nccl = machine.devices[1].nccl = true;
   machine.devices[0].peers = machine.devices[1].peers = true;
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning over_memory, plan());
-  EXPECT_THAT(Reasons(over_memory.plans[0]), HasSubstr(", exchange 430.0 MiB, programs"));
+  EXPECT_THAT(Reasons(over_memory.plans[0]), HasSubstr(", exchange 434.0 MiB, programs"));
   machine.nodes.push_back(machine.nodes[0]);
   machine.nodes[1].host = "beta";
   machine.devices[1].node = 1;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -121,8 +122,22 @@ class Search {
                                       " times those that memory asks for.");
         return;
       }
-      if (SearchReplicas(tp, PlaceReplicas(groups, pp), pp) && fits == 0) fits = pp;
+      if (SearchReplicas(tp, Spread(PlaceReplicas(groups, pp)), pp) && fits == 0) fits = pp;
     }
+  }
+
+  // Ranks of a host share its cores: hosts take turns, so that few replicas have many each.
+  std::vector<std::vector<Group>> Spread(std::vector<std::vector<Group>> placed) const {
+    if (replica_task_.device == DeviceKind::kCuda) return placed;
+    std::map<int32_t, int32_t> of_host;
+    std::vector<std::pair<int32_t, size_t>> turns;
+    for (size_t i = 0; i < placed.size(); ++i) {
+      turns.emplace_back(of_host[placed[i].front().front().host]++, i);
+    }
+    std::sort(turns.begin(), turns.end());
+    std::vector<std::vector<Group>> spread;
+    for (const auto& [turn, i] : turns) spread.push_back(std::move(placed[i]));
+    return spread;
   }
 
   // Whether any number of replicas works.
@@ -166,10 +181,17 @@ class Search {
     return true;
   }
 
-  HostShare ShareOf(const Layout& layout) const {
+  // Of the host that has the most ranks of the first dp replicas.
+  HostShare ShareOf(const Layout& layout, const std::vector<std::vector<Group>>& placed) const {
     if (replica_task_.device == DeviceKind::kCuda) return {};
-    const auto hosts = static_cast<int32_t>(topology_.hosts.size());
-    const int32_t ranks = (layout.ranks() + hosts - 1) / hosts;
+    std::map<int32_t, int32_t> of_host;
+    for (int32_t i = 0; i < layout.dp_size; ++i) {
+      for (const Group& group : placed[i]) {
+        for (const cost::Site& site : group) ++of_host[site.host];
+      }
+    }
+    int32_t ranks = 0;
+    for (const auto& [host, count] : of_host) ranks = std::max(ranks, count);
     const int64_t sequences = std::max<int64_t>(1, task_.workload.concurrency / layout.dp_size);
     return {ranks, cost::ActiveRanks(ranks, layout.tp_size, layout.pp_size, sequences)};
   }
@@ -183,7 +205,7 @@ class Search {
   // The first dp of the placed replicas. Requests go to each by its speed.
   absl::StatusOr<Choice> Judge(const Layout& layout,
                                const std::vector<std::vector<Group>>& placed) {
-    const HostShare share = ShareOf(layout);
+    const HostShare share = ShareOf(layout, placed);
     const int32_t dp = layout.dp_size;
     std::vector<double> speeds;
     double all = 0;

@@ -254,6 +254,34 @@ TEST(SearchTest, StagesThatIdleShareNoCores) {
   EXPECT_NEAR(absl::FDivDuration(tpot(4), tpot(1)), 2, 0.05);
 }
 
+// Replicas go where cores are idle, and each has those of the fullest host at least.
+TEST(SearchTest, ReplicasOnCoresTakeTurnsOfHosts) {
+  Topology two;
+  topology::Host host = {.name = "a", .cores = 2, .memory_bytes = int64_t{64} << 30};
+  host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
+  host.core_rates.products = {{DType::kF32, 0, 1, 1e13}};
+  host.links = {{topology::Path::kSelf, {.latency = absl::Nanoseconds(1), .bytes_per_s = 1e12}}};
+  two.hosts = {host, host};
+  two.hosts[1].name = "b";
+  two.fabric.link.bytes_per_s = 1e9;
+  const auto placed = [&](int32_t stages, int32_t replicas) {
+    SearchTask task = Task(4);
+    task.layout = {.tp_size = 1, .pp_size = stages, .dp_size = replicas};
+    std::vector<std::pair<int32_t, int32_t>> hosts_and_threads;
+    const SearchResult result = Search(two, Bard(), task);
+    for (const cost::Replica& replica : result.choices.front().replicas) {
+      const cost::Stage& stage = replica.stages.front();
+      hosts_and_threads.emplace_back(stage.sites.front().host, stage.share.threads);
+    }
+    return hosts_and_threads;
+  };
+  using Placed = std::vector<std::pair<int32_t, int32_t>>;
+  EXPECT_EQ(placed(1, 1), (Placed{{0, 2}}));
+  EXPECT_EQ(placed(1, 2), (Placed{{0, 2}, {1, 2}}));
+  EXPECT_EQ(placed(1, 3), (Placed{{0, 1}, {1, 1}, {0, 1}}));
+  EXPECT_EQ(placed(2, 1), (Placed{{0, 1}}));
+}
+
 TEST(SearchTest, RanksOfAHostShareItsMemory) {
   Topology box;
   topology::Host& host = box.hosts.emplace_back();

@@ -19,6 +19,7 @@ namespace skein::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -149,6 +150,47 @@ void PlanPareto() {
   EXPECT_THAT(Run(kSkein, line + path).out, HasSubstr("\nsynthetic:llama3-8b, 256 at once, "));
 }
 
+constexpr char kEmit[] =
+    "plan --model=checkpoints/bard --topology=pcie-4 --nodes=2 --layout=tp=2,pp=2,dp=2 "
+    "--emit=mpirun ";
+
+// tests/client/launch_script_test runs one.
+void PlanEmit() {
+  const Outcome outcome = Run(kSkein, absl::StrCat(kEmit, "--max-num-seqs=3 --kv-dtype=int8"));
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  EXPECT_THAT(
+      outcome.out,
+      AllOf(StartsWith("#!/usr/bin/env bash\n# tp=2,pp=2,dp=2: 2 jobs, "),
+            ContainsRegex("\n/.*/coordinator/coordinator .*\n  --model=/.*/checkpoints/bard "
+                          "--layout=tp=2,pp=2 --listen=node0:50051 --max-num-seqs=3 "
+                          "--kv-dtype=int8 &\n"),
+            ContainsRegex("\n  -np 4 --host node1:4 /.*/worker/worker --coordinator=")));
+  EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--context-length=1000 --deterministic")).out,
+              HasSubstr(" --context-length=1000 --deterministic &\n"));
+  EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=mpirun")).err,
+              HasSubstr("--emit: a coordinator serves a model's folder"));
+  EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=pbs")).err,
+              HasSubstr("--emit: must be mpirun, not 'pbs'"));
+  EXPECT_EQ(Run(kSkein, absl::StrCat(kEmit, "--json")).exit_code, 2);
+}
+
+void PlanPortRange() {
+  EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--port-range=42000-42012")).out,
+              AllOf(HasSubstr("--listen=node0:42000 "), HasSubstr("ipv4_ports=42001-42002 ")));
+  const Outcome few = Run(kSkein, absl::StrCat(kEmit, "--port-range=42000-42011"));
+  EXPECT_EQ(few.exit_code, 1);
+  EXPECT_THAT(few.err, HasSubstr("--port-range: it has 12 ports, and tp=2,pp=2,dp=2 takes 13"));
+  EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--port-range=42")).err,
+              HasSubstr("--port-range: must be FIRST-LAST"));
+  EXPECT_EQ(Run(kSkein, absl::StrCat("plan ", kPreset, " --port-range=42000-42011")).exit_code, 2);
+}
+
+void PlanInterface() {
+  EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--interface=eth7")).out,
+              HasSubstr("export NCCL_SOCKET_IFNAME==eth7\n"));
+  EXPECT_EQ(Run(kSkein, absl::StrCat("plan ", kPreset, " --interface=eth7")).exit_code, 2);
+}
+
 void PlanPrintsJson() {
   const std::string line = absl::StrCat("plan ", kPreset);
   EXPECT_FALSE(json::accept(Run(kSkein, line).out));
@@ -228,6 +270,9 @@ FlagCases MachinesCases() {
       {{"topo", "--worker"}, TopoWorker},
       {{"plan", "--svg"}, PlanSvg},
       {{"plan", "--pareto"}, PlanPareto},
+      {{"plan", "--emit"}, PlanEmit},
+      {{"plan", "--port-range"}, PlanPortRange},
+      {{"plan", "--interface"}, PlanInterface},
       {{"topo", "--nvlinks"}, TopoNvlinks},
       {{"topo", "--like"}, TopoLike},
       {{"plan", "--json"}, PlanPrintsJson},

@@ -1,0 +1,43 @@
+// A planned layout as commands that start it. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "parallel/planner/search.h"
+#include "topology/topology.h"
+
+namespace skein::client {
+
+struct PortRange {
+  int first = 0;
+  int last = 0;
+};
+// Parses "41000-41099". InvalidArgument says what is wanted.
+absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
+
+struct LaunchTask {
+  std::string model;  // the folder, at the same place on every host
+  // The programs' paths, on every host.
+  std::string coordinator;
+  std::string worker;
+  // What the coordinator is told beside model, layout and address: "--context-length=4096".
+  std::vector<std::string> coordinator_flags;
+  std::optional<PortRange> ports;  // none: the coordinator's own one, and free ones
+  std::string interface;           // of the network between hosts; empty: the only one, or all
+  // What CUDA_VISIBLE_DEVICES names on this host, in its order; empty: it is not set.
+  std::string this_host;
+  std::vector<std::string> visible_devices;
+};
+
+// A script of bash for the first host that the choice has ranks on: it starts a coordinator there,
+// and a job for each replica, whose ranks go where the choice puts them. INT and TERM drain the
+// coordinator, with which all ends. InvalidArgument for a range with too few ports, which says how
+// many it takes.
+absl::StatusOr<std::string> MpirunScript(const topology::Topology& topology,
+                                         const plan::Choice& choice, const LaunchTask& task);
+
+}  // namespace skein::client

@@ -1,0 +1,151 @@
+#include "client/launch_script.h"
+
+#include <string>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "parallel/planner/search.h"
+#include "topology/presets/presets.h"
+#include "topology/topology.h"
+
+namespace skein::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using topology::Topology;
+
+// Each stage's sites, of each replica.
+using Sites = std::vector<std::vector<std::vector<cost::Site>>>;
+
+plan::Choice Placed(const Sites& replicas) {
+  plan::Choice choice;
+  for (const auto& stages : replicas) {
+    cost::Replica& replica = choice.replicas.emplace_back();
+    for (const std::vector<cost::Site>& sites : stages) replica.stages.push_back({.sites = sites});
+  }
+  choice.layout = {static_cast<int32_t>(replicas.front().front().size()),
+                   static_cast<int32_t>(replicas.front().size()),
+                   static_cast<int32_t>(replicas.size())};
+  return choice;
+}
+
+Topology Machines(const char* preset, int32_t nodes = 1) {
+  return *topology::MakePreset(preset, nodes);
+}
+
+LaunchTask Task() {
+  return {.model = "/models/a b", .coordinator = "/opt/coordinator", .worker = "/opt/worker"};
+}
+
+std::string Script(const Topology& topology, const plan::Choice& choice,
+                   const LaunchTask& task = Task()) {
+  const absl::StatusOr<std::string> script = MpirunScript(topology, choice, task);
+  SKEIN_EXPECT_OK(script);
+  return script.value_or("");
+}
+
+TEST(LaunchScriptTest, AJobForEachReplicaWithItsGpus) {
+  const Topology box = Machines("dgx-h100");
+  const std::string script = Script(
+      box, Placed({{{{0, 0}, {0, 1}}, {{0, 2}, {0, 3}}}, {{{0, 6}, {0, 5}}, {{0, 4}, {0, 7}}}}));
+  EXPECT_THAT(script, StartsWith("#!/usr/bin/env bash\n# tp=2,pp=2,dp=2: 2 jobs, one a replica, of "
+                                 "4 ranks, on 1 host. Run it on "));
+  EXPECT_THAT(script, HasSubstr("\n/opt/coordinator \\\n  --model='/models/a b' --layout=tp=2,pp=2 "
+                                "--listen=127.0.0.1:50051 &\ncoordinator=$!\n"));
+  EXPECT_THAT(script, HasSubstr("\nmpirun \\\n  -np 4 -x CUDA_VISIBLE_DEVICES=0,1,2,3 /opt/worker "
+                                "--coordinator=127.0.0.1:50051 &\n\nmpirun \\\n  -np 4 -x "
+                                "CUDA_VISIBLE_DEVICES=6,5,4,7 /opt/worker "));
+  // Of one host.
+  EXPECT_THAT(script, AllOf(Not(HasSubstr("--host")), Not(HasSubstr("if_include")),
+                            Not(HasSubstr("keepalive"))));
+}
+
+TEST(LaunchScriptTest, AllGpusInTheirOrderNeedNoNames) {
+  const Topology box = Machines("pcie-4");
+  const plan::Choice all = Placed({{{{0, 0}, {0, 1}, {0, 2}, {0, 3}}}});
+  EXPECT_THAT(Script(box, all), Not(HasSubstr("CUDA_VISIBLE_DEVICES")));
+  LaunchTask task = Task();
+  task.this_host = box.hosts[0].name;
+  task.visible_devices = {"7", "5", "GPU-3", "1"};
+  EXPECT_THAT(Script(box, all, task), HasSubstr("CUDA_VISIBLE_DEVICES=7,5,GPU-3,1 "));
+  task.this_host = "elsewhere";
+  EXPECT_THAT(Script(box, all, task), Not(HasSubstr("CUDA_VISIBLE_DEVICES")));
+}
+
+// A replica goes on where it has begun, and comes back: ranks of a host share its list of GPUs.
+TEST(LaunchScriptTest, RanksGoFromHostToHost) {
+  Topology two = Machines("pcie-4", 2);
+  two.hosts[0].name = "alpha";
+  two.hosts[1].name = "beta";
+  for (topology::Host& host : two.hosts) host.interconnect.nics.clear();
+  const plan::Choice choice = Placed({{{{0, 3}}, {{1, 1}}, {{0, 2}}}});
+  const std::string script = Script(two, choice);
+  EXPECT_THAT(script, HasSubstr("mpirun \\\n"
+                                "  -np 1 --host alpha:2 -x CUDA_VISIBLE_DEVICES=3,2 /opt/worker "
+                                "--coordinator=alpha:50051 : \\\n"
+                                "  -np 1 --host beta:1 -x CUDA_VISIBLE_DEVICES=1 /opt/worker "
+                                "--coordinator=alpha:50051 : \\\n"
+                                "  -np 1 --host alpha:2 -x CUDA_VISIBLE_DEVICES=3,2 /opt/worker "));
+  EXPECT_THAT(script, AllOf(HasSubstr("Run it on alpha;"), HasSubstr("--listen=alpha:50051 "),
+                            HasSubstr("--interface NAME"), HasSubstr("tcp_keepalive_time=1")));
+  LaunchTask task = Task();
+  task.interface = "eth1";
+  EXPECT_THAT(Script(two, choice, task),
+              AllOf(HasSubstr("export OMPI_MCA_btl_tcp_if_include=eth1\n"),
+                    HasSubstr("export OMPI_MCA_oob_tcp_if_include=eth1\n"),
+                    HasSubstr("export PRTE_MCA_prte_if_include=eth1\n"),
+                    HasSubstr("export NCCL_SOCKET_IFNAME==eth1\n"), Not(HasSubstr("--interface"))));
+  // One that is the only one.
+  two.hosts[0].interconnect.nics = {{.device = "mlx5_0", .kind = topology::NicKind::kInfiniBand},
+                                    {.device = "eno1", .kind = topology::NicKind::kEthernet}};
+  EXPECT_THAT(Script(two, choice), HasSubstr("btl_tcp_if_include=eno1\n"));
+}
+
+TEST(LaunchScriptTest, CoresHaveNoGpus) {
+  Topology cores;
+  cores.hosts = {{.name = "box", .cores = 4}};
+  EXPECT_THAT(Script(cores, Placed({{{{0, -1}, {0, -1}}}})),
+              HasSubstr("mpirun \\\n  -np 2 /opt/worker --coordinator=127.0.0.1:50051 "
+                        "--device=cpu &\n"));
+}
+
+TEST(LaunchScriptTest, PortsAreOfTheRangeAndNobodySharesOne) {
+  const Topology box = Machines("dgx-h100");
+  const plan::Choice two = Placed({{{{0, 0}, {0, 1}}}, {{{0, 2}, {0, 3}}}});
+  LaunchTask task = Task();
+  task.ports = PortRange{41000, 41008};  // 1 + 2 * (2 + 2)
+  const std::string script = Script(box, two, task);
+  EXPECT_THAT(script, AllOf(HasSubstr("--listen=127.0.0.1:41000 "),
+                            HasSubstr("\nOMPI_MCA_oob_tcp_dynamic_ipv4_ports=41001-41002 "
+                                      "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=41001-41002 \\\n"
+                                      "OMPI_MCA_btl_tcp_port_min_v4=41003 "
+                                      "OMPI_MCA_btl_tcp_port_range_v4=2 \\\nmpirun "),
+                            HasSubstr("\nOMPI_MCA_oob_tcp_dynamic_ipv4_ports=41005-41006 "
+                                      "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=41005-41006 \\\n"
+                                      "OMPI_MCA_btl_tcp_port_min_v4=41007 ")));
+  task.ports->last = 41007;
+  EXPECT_THAT(MpirunScript(box, two, task),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("it has 8 ports, and tp=2,pp=1,dp=2 takes 9: ")));
+}
+
+TEST(LaunchScriptTest, RangesAreParsed) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const PortRange range, ParsePortRange("2000-2000"));
+  EXPECT_EQ(range.first, 2000);
+  EXPECT_EQ(range.last, 2000);
+  for (const char* text :
+       {"", "2000", "2001-2000", "80-2000", "2000-65536", "2000-2001-2", "a-b"}) {
+    EXPECT_THAT(ParsePortRange(text), StatusIs(absl::StatusCode::kInvalidArgument,
+                                               HasSubstr("must be FIRST-LAST, from 1024")))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace skein::client

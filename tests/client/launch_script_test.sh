@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# What `skein plan --emit mpirun` prints starts as it stands, on this host: two jobs of two stages serve, other hosts reach
+# ports of the range alone, and all ends when the script is told to.
+set -euo pipefail
+
+work=$(mktemp -d /tmp/skein-emit.XXXXXX)
+fail() {
+  echo "FAILED: $*" >&2
+  tail -n 100 "$work"/* >&2
+  exit 1
+}
+script=
+trap '[[ -z $script ]] || kill -KILL -- "-$script" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+cat >"$work/topology.json" <<'JSON'
+{"hosts": [{"name": "here", "cores": 4, "memory_bytes": 8e9,
+  "core_rates": {"reads": [{"working_set_bytes": 1e9, "alone_bytes_per_s": 1e10, "together_bytes_per_s": 6e9}],
+                 "products": [{"dtype": "BF16", "rows": 1, "operations_per_s": 1e10}]},
+  "links": [{"path": "X", "latency_us": 20, "bytes_per_s": 4e9}]}]}
+JSON
+skein() { client/skein "$@"; }
+first=$((20000 + RANDOM % 10000))
+skein plan --model=checkpoints/bard --topology="$work/topology.json" --layout=tp=1,pp=2,dp=2 --max-num-seqs=4 \
+  --emit=mpirun --port-range="$first-$((first + 8))" >"$work/start.sh" || fail "no script"
+# A process group of its own, so that nothing of it is left behind.
+SKEIN_NO_PROBE=1 TMPDIR=$work HOME=$work setsid bash "$work/start.sh" >"$work/log" 2>&1 &
+script=$!
+address=127.0.0.1:$first
+for _ in {1..300}; do
+  [[ $(skein status --coordinator="$address" 2>/dev/null | grep -c '^job .*: serving, 2 of 2 ranks') -eq 2 ]] && break
+  kill -0 "$script" 2>/dev/null || fail "the script has ended"
+  sleep 0.2
+done
+skein status --coordinator="$address" >"$work/status" || fail "no status"
+grep -q 'tp=1,pp=2' "$work/status" || fail "another layout"
+skein generate --coordinator="$address" --prompt=ROMEO: --max-tokens=16 --temperature=0 >"$work/answer" || fail "no answer"
+[[ -s $work/answer ]] || fail "an empty answer"
+
+# What processes of the group listen on.
+cat >"$work/listening.py" <<'PYTHON'
+import os, sys
+for pid in sys.argv[1:]:
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{fd}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    for family in ("tcp", "tcp6"):
+        for line in open(f"/proc/{pid}/net/{family}").readlines()[1:]:
+            words = line.split()
+            address = words[1].split(":")[0]
+            inside = address.endswith("7F") if family == "tcp" else address == "0" * 24 + "01000000"
+            if words[3] == "0A" and words[9] in inodes and (not inside or len(sys.argv) == 2):
+                print(int(words[1].split(":")[1], 16), family, open(f"/proc/{pid}/comm").read().strip())
+PYTHON
+python3 "$work/listening.py" "$(pgrep -g "$script" coordinator)" | grep -q "^$first tcp coordinator" ||
+  fail "the coordinator does not listen on $first"
+# Within the host anything may be, as between mpirun and its ranks.
+# shellcheck disable=SC2046
+python3 "$work/listening.py" $(pgrep -g "$script") >"$work/ports"
+grep -q "tcp mpirun" "$work/ports" || fail "no mpirun listens"
+[[ $(mpirun --version) != *"Open MPI) 4"* ]] || while read -r port rest; do
+  ((port >= first && port <= first + 8)) || fail "$rest listens on $port"
+done <"$work/ports"
+
+kill -TERM "$script"
+for _ in {1..300}; do kill -0 "$script" 2>/dev/null || break; sleep 0.1; done
+wait "$script" && status=0 || status=$?
+((status == 0)) || fail "the script ended with $status"
+if pgrep -g "$script" >&2; then fail "processes are left"; fi
+script=
