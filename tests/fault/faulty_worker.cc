@@ -142,6 +142,7 @@ int Main(int argc, char** argv) {
   AddParsed(app, "--device", options.device, ParseDeviceKind, "as of the worker");
   app.add_flag("--oversubscribe-devices", options.oversubscribe_devices, "as of the worker");
   AddParsed(app, "--layout", options.layout, plan::ParseLayoutRequest, "as of the worker");
+  AddParsed(app, "--decode", options.decode, worker::ParseDecodeForm, "as of the worker");
   AddDuration(app, "--step-timeout", options.step_timeout, "as of the worker",
               absl::Milliseconds(1));
   app.add_flag("--overlap,!--no-overlap", options.overlap, "as of the worker");
