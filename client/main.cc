@@ -13,6 +13,7 @@
 #include "base/flags/flags.h"
 #include "base/version.h"
 #include "client/bench.h"
+#include "client/doctor.h"
 #include "client/generate.h"
 #include "client/load/bench_serve.h"
 #include "client/memory.h"
@@ -75,6 +76,11 @@ int Main(int argc, char** argv) {
       "topo", "Show machines: how GPUs and NICs are connected, and what they do in a second");
   DeclareTopo(*topo, topo_flags);
 
+  DoctorFlags doctor_flags;
+  CLI::App* doctor = app.add_subcommand(
+      "doctor", "Look for what is wrong with hosts, before anything is loaded, and say what to do");
+  DeclareDoctor(*doctor, doctor_flags);
+
   std::string worker;
   CLI::App* bench = app.add_subcommand(
       "bench",
@@ -109,7 +115,7 @@ int Main(int argc, char** argv) {
                                               "`, not: ", absl::StrJoin(bench->remaining(), " ")));
     }
     if (named->count() > 0 && (plan->parsed() || memory->parsed() || topo->parsed() ||
-                               (bench->parsed() && !serve->parsed()))) {
+                               doctor->parsed() || (bench->parsed() && !serve->parsed()))) {
       throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
     }
   });
@@ -120,6 +126,7 @@ int Main(int argc, char** argv) {
   if (models->parsed()) return Models(coordinator, models_json);
   if (plan->parsed()) return Plan(plan_flags);
   if (memory->parsed()) return Memory(memory_flags);
+  if (doctor->parsed()) return Doctor(doctor_flags);
   if (topo->parsed()) {
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
       topo_flags.topology.visible_devices = visible;

@@ -46,6 +46,22 @@ generate JULIET: 900 >"$work/want.other"
 stop
 wait "$lone" || fail "the lone rank ended with $?"
 
+# What is wrong with hosts is named: nothing; a name that stands for loopback; a network that reaches nobody, over which
+# ranks do not even meet.
+doctor() { # ARGUMENT OF MPIRUN...
+  on host1 "$bin/client/skein" doctor --np=4 --port=0 --model="$PWD/checkpoints/bard" \
+    --mpirun="--host host1:2,host2:2 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle $*" >"$work/doctor" 2>"$work/doctor.log"
+}
+doctor || fail "the doctor finds something: $(cat "$work/doctor")"
+grep -q 'all hosts are in 10.77.0.0/24' "$work/doctor" || fail "the doctor does not see the network"
+printf '127.0.0.1 localhost\n10.77.0.2 host1\n127.0.1.1 host2\n' >"$work/wrong_hosts"
+on host2 mount --bind "$work/wrong_hosts" /etc/hosts
+if doctor; then fail "a name of loopback is not found"; fi
+grep -q 'error *host names *host2: its own name stands for 127.0.1.1' "$work/doctor" || fail "a name of loopback is not named"
+on host2 umount /etc/hosts
+if doctor -x OMPI_MCA_btl_tcp_if_include=lo; then fail "a wrong network is not found"; fi
+grep -q 'error *network *host1: OMPI_MCA_btl_tcp_if_include=lo names loopback alone' "$work/doctor" || fail "a wrong network is not named"
+
 # Two hosts, as they are measured.
 on host1 mpirun --host host1:2,host2:2 -np 4 "${settings[@]}" "$bin/worker/worker" probe >"$work/hosts.json" 2>"$work/probe.log" || fail "no probe"
 cat >"$work/check.py" <<'PYTHON'

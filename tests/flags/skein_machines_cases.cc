@@ -1,6 +1,9 @@
 // The flags of `skein topo`, `skein plan --topology` and `skein memory`: machines that need not be
 // there.
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -257,6 +260,73 @@ void PlanNvlinksAndLike(const std::string& lacking) {
   EXPECT_THAT(whole.out, HasSubstr("2 GPUs on the first (NVIDIA H200"));
 }
 
+// With settings for mpirun.
+Outcome Doctor(const std::string& flags) {
+  const std::string folder = NewPath("d");
+  mkdir(folder.c_str(), 0755);
+  return Run("sh", absl::StrCat("-c '. scripts/env.sh; exec \"$@\"' - ", kSkein, " doctor ", flags),
+             {{"TMPDIR", folder}, {"HOME", folder}});
+}
+
+void DoctorNp() {
+  const Outcome outcome = Doctor("--np=2 --port=0");
+  EXPECT_TRUE(outcome.ok()) << outcome.out << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(ContainsRegex("\nok +cores +the slowest does"), HasSubstr(" on all 2 ranks\n"),
+                    HasSubstr("\n0 errors, "), Not(HasSubstr("model")), Not(HasSubstr("port"))));
+}
+
+void DoctorModel() {
+  EXPECT_THAT(Doctor("--port=0 --model=checkpoints/bard").out,
+              HasSubstr("checkpoints/bard is the same on all ranks"));
+  const Outcome none = Doctor("--port=0 --np=2 --model=/nowhere");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.out, AllOf(ContainsRegex("\nerror +model +rank 0 on .*: /nowhere: No such"),
+                              HasSubstr("\n1 error, ")));
+}
+
+void DoctorPort() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string port = absl::StrCat(ntohs(address.sin_port));
+  const Outcome taken = Doctor("--port=" + port);
+  EXPECT_EQ(taken.exit_code, 1);
+  EXPECT_THAT(taken.out, ContainsRegex(absl::StrCat("\nerror +port +.*: ", port,
+                                                    ": another program listens there")));
+  close(fd);
+  EXPECT_THAT(Doctor("--port=" + port).out,
+              ContainsRegex(absl::StrCat("\nok +port +", port, " of ")));
+}
+
+// A setting that names no interface here. Limits that are too low are those of the shell.
+void DoctorMpirun() {
+  const Outcome outcome =
+      Doctor("--port=0 '--mpirun=--mca btl self,vader -x NCCL_SOCKET_IFNAME=nothing7'");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("NCCL_SOCKET_IFNAME=nothing7 names no interface of it"));
+}
+
+// Ranks that do not meet are asked alone.
+void DoctorWorker() {
+  EXPECT_THAT(Doctor("--worker=/nowhere/worker").err, HasSubstr("/nowhere/worker"));
+  const std::string worker = NewPath("worker");
+  std::ofstream(worker) << "#!/bin/sh\n[ \"$3\" = --alone ] && exec " << "worker/worker"
+                        << " \"$@\"\nexit 1\n";
+  chmod(worker.c_str(), 0755);
+  const Outcome apart = Doctor("--np=2 --worker=" + worker + " --model=checkpoints/bard --port=0");
+  EXPECT_EQ(apart.exit_code, 1);
+  EXPECT_THAT(apart.err, HasSubstr("the ranks did not meet; each is asked alone"));
+  EXPECT_THAT(apart.out, AllOf(ContainsRegex("\nerror +MPI +the ranks do not meet\n"),
+                               HasSubstr(" on all 2 ranks\n"), HasSubstr("\n1 error, ")));
+  EXPECT_THAT(Doctor("--worker=/bin/true").err, HasSubstr("told of no rank"));
+}
+
 }  // namespace
 
 FlagCases MachinesCases() {
@@ -277,6 +347,12 @@ FlagCases MachinesCases() {
       {{"topo", "--like"}, TopoLike},
       {{"plan", "--json"}, PlanPrintsJson},
       HelpCase(kSkein, "memory"),
+      HelpCase(kSkein, "doctor"),
+      {{"doctor", "--np"}, DoctorNp},
+      {{"doctor", "--model"}, DoctorModel},
+      {{"doctor", "--port"}, DoctorPort},
+      {{"doctor", "--mpirun"}, DoctorMpirun},
+      {{"doctor", "--worker"}, DoctorWorker},
       {{"memory", "--json"}, MemoryPrintsJson},
       {{"memory", "--deterministic"}, MemoryDeterministic},
       {{"plan", "--nvlinks"}, [] { PlanNvlinksAndLike("--like=dgx-h200"); }},

@@ -20,6 +20,7 @@ namespace skein::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using nlohmann::json;
 
@@ -119,8 +120,35 @@ void Figures() {
 
 }  // namespace
 
+// The JSON of one rank, which is its own world.
+std::string Told(const std::string& flags) {
+  const Outcome outcome = Run(kWorker, "doctor " + flags);
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  return outcome.out;
+}
+
+void DoctorModel() {
+  EXPECT_THAT(Told(""), HasSubstr("\"model\":\"\""));
+  EXPECT_THAT(Told("--model=checkpoints/bard"), HasSubstr("\"model_path\":\"checkpoints/bard\""));
+}
+
+void DoctorPort() {
+  EXPECT_THAT(Told(""), HasSubstr("\"port\":0,"));
+  EXPECT_THAT(Told("--port=45678"), HasSubstr("\"port\":45678,"));
+}
+
+// MPI would tell when ranks had met.
+void DoctorAlone() {
+  EXPECT_THAT(Told(""), Not(HasSubstr("\"clock_s\":0.0")));
+  EXPECT_THAT(Told("--alone"), HasSubstr("\"clock_s\":0.0"));
+}
+
 FlagCases WorkerProbeCases() {
   return {HelpCase(kWorker, "probe"),
+          HelpCase(kWorker, "doctor"),
+          {{"doctor", "--model"}, DoctorModel},
+          {{"doctor", "--port"}, DoctorPort},
+          {{"doctor", "--alone"}, DoctorAlone},
           {{"probe", "--device"}, ProbeDevice},
           {{"probe", "--device-comm"}, ProbeDeviceComm},
           {{"probe", "--json"}, ProbeJson},

@@ -1,0 +1,450 @@
+#include "topology/doctor/diagnose.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/units.h"
+
+namespace skein::topology {
+namespace {
+
+constexpr double kClockWarning = 1;  // seconds
+constexpr double kClockError = 30;
+// Of /dev/shm, for each rank of a host: Open MPI's segments, and the windows that ranks share.
+constexpr int64_t kShmError = int64_t{16} << 20;
+constexpr int64_t kShmWarning = int64_t{64} << 20;
+constexpr int64_t kFilesError = 256;
+constexpr int64_t kFilesWarning = 1024;
+constexpr int64_t kMemlockWarning = int64_t{1} << 30;
+constexpr double kSlow = 0.7;  // of what peers do
+
+// "rank 3 on b"
+std::string Who(const RankFacts& rank) {
+  return absl::StrCat("rank ", rank.rank, " on ", rank.host);
+}
+
+// "a, b", or "a, b, c and 5 more".
+std::string Names(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 3;
+  if (names.size() <= kShown + 1) return absl::StrJoin(names, ", ");
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + kShown, ", "), " and ",
+                      names.size() - kShown, " more");
+}
+
+// The first rank of each host.
+std::vector<const RankFacts*> Hosts(absl::Span<const RankFacts> ranks) {
+  std::vector<const RankFacts*> hosts;
+  std::set<std::string> seen;
+  for (const RankFacts& rank : ranks) {
+    if (seen.insert(rank.host).second) hosts.push_back(&rank);
+  }
+  return hosts;
+}
+
+uint32_t AddressOf(const std::string& text) {
+  uint32_t address = 0;
+  int parts = 0;
+  for (const auto part : absl::StrSplit(text, '.')) {
+    uint32_t value = 0;
+    if (!absl::SimpleAtoi(part, &value) || value > 255) return 0;
+    address = address << 8 | value;
+    ++parts;
+  }
+  return parts == 4 ? address : 0;
+}
+uint32_t MaskOf(int32_t prefix) {
+  return prefix <= 0 ? 0 : ~uint32_t{0} << (32 - std::min(prefix, 32));
+}
+// "10.77.0.0/24"
+std::string NetworkOf(const InterfaceFacts& interface) {
+  const uint32_t network = AddressOf(interface.address) & MaskOf(interface.prefix);
+  return absl::StrCat(network >> 24, ".", network >> 16 & 255, ".", network >> 8 & 255, ".",
+                      network & 255, "/", interface.prefix);
+}
+
+// Whether a list like "eth0,10.0.0.0/8" names an interface: exactly, as Open MPI has it; or by how
+// its name begins, as NCCL has it but behind "=".
+bool IsNamed(std::string_view list, bool by_prefix, const InterfaceFacts& interface) {
+  if (by_prefix && list.starts_with("=")) {
+    list.remove_prefix(1);
+    by_prefix = false;
+  }
+  for (const auto entry : absl::StrSplit(absl::string_view(list.data(), list.size()), ',')) {
+    const std::vector<std::string> network = absl::StrSplit(entry, '/');
+    int32_t prefix = 0;
+    if (network.size() == 2 && absl::SimpleAtoi(network[1], &prefix)) {
+      const uint32_t mask = MaskOf(prefix);
+      if ((AddressOf(network[0]) & mask) == (AddressOf(interface.address) & mask)) return true;
+      continue;
+    }
+    const std::string name(entry);
+    if (!name.empty() &&
+        (interface.name == name || (by_prefix && interface.name.starts_with(name)))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+class Doctor {
+ public:
+  explicit Doctor(absl::Span<const RankFacts> ranks) : ranks_(ranks), hosts_(Hosts(ranks)) {}
+
+  std::vector<Finding> Run() {
+    Versions();
+    Model();
+    Clocks();
+    HostNames();
+    Network();
+    Shm();
+    Memlock();
+    OpenFiles();
+    Cores();
+    Gpus();
+    Links();
+    Port();
+    return std::move(findings_);
+  }
+
+ private:
+  bool several() const { return hosts_.size() > 1; }
+
+  void Found(Level level, std::string says, std::string advice) {
+    ++wrong_;
+    findings_.push_back({level, check_, std::move(says), std::move(advice)});
+  }
+  void Begin(const char* check) {
+    check_ = check;
+    wrong_ = 0;
+  }
+  // Where nothing was found.
+  void End(std::string says) {
+    if (wrong_ == 0) findings_.push_back({Level::kOk, check_, std::move(says), ""});
+  }
+
+  // Ranks that have the same, the most first.
+  std::vector<std::pair<std::string, std::vector<std::string>>> GroupsOf(
+      const std::function<std::string(const RankFacts&)>& of) const {
+    std::map<std::string, std::vector<std::string>> groups;
+    for (const RankFacts& rank : ranks_) groups[of(rank)].push_back(Who(rank));
+    std::vector<std::pair<std::string, std::vector<std::string>>> all(groups.begin(), groups.end());
+    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return a.second.size() > b.second.size();
+    });
+    return all;
+  }
+
+  void Versions() {
+    Begin("versions");
+    const auto groups = GroupsOf([](const RankFacts& rank) { return rank.version; });
+    for (size_t i = 1; i < groups.size(); ++i) {
+      Found(Level::kError,
+            absl::StrCat(Names(groups[i].second), ": Skein ", groups[i].first,
+                         ", where the others have ", groups[0].first),
+            "install one version at the same place on every host; the coordinator refuses others");
+    }
+    End(absl::StrCat("Skein ", groups[0].first, " on all ", FormatCount(ranks_.size(), "rank")));
+  }
+
+  void Model() {
+    Begin("model");
+    bool asked = false;
+    std::set<std::pair<std::string, std::string>> said;  // once a host
+    for (const RankFacts& rank : ranks_) {
+      asked = asked || !rank.model.empty() || !rank.no_model.empty();
+      if (rank.no_model.empty() || !said.insert({rank.host, rank.no_model}).second) continue;
+      Found(Level::kError, absl::StrCat(Who(rank), ": ", rank.no_model),
+            "copy the model to the same folder on every host, or name it with --model-root");
+    }
+    if (!asked) return;
+    std::vector<RankFacts> with;
+    for (const RankFacts& rank : ranks_) {
+      if (!rank.model.empty()) with.push_back(rank);
+    }
+    const auto groups = Doctor(with).GroupsOf([](const RankFacts& rank) { return rank.model; });
+    for (size_t i = 1; i < groups.size(); ++i) {
+      Found(Level::kError,
+            absl::StrCat(Names(groups[i].second), ": ", with.front().model_path,
+                         " is another model than on ", Names(groups[0].second)),
+            "copy it again: config, tokenizer, or names and sizes of tensors and files differ");
+    }
+    if (!with.empty()) End(absl::StrCat(with.front().model_path, " is the same on all ranks"));
+  }
+
+  void Clocks() {
+    Begin("clocks");
+    double most = 0;
+    if (ranks_[0].clock_s == 0) return;
+    for (const RankFacts* const host : hosts_) {
+      const double apart = std::abs(host->clock_s - ranks_[0].clock_s);
+      most = std::max(most, apart);
+      if (apart < kClockWarning) continue;
+      Found(apart < kClockError ? Level::kWarning : Level::kError,
+            absl::StrFormat("%s: its clock is %.1f s apart from %s's", host->host, apart,
+                            ranks_[0].host),
+            "let chrony or ntpd set clocks: logs of hosts cannot be compared");
+    }
+    if (several()) End(absl::StrFormat("within %.2f s", most));
+  }
+
+  void HostNames() {
+    if (!several()) return;
+    Begin("host names");
+    for (const RankFacts* const host : hosts_) {
+      if (host->own_address.starts_with("127.")) {
+        Found(Level::kError,
+              absl::StrCat(host->host, ": its own name stands for ", host->own_address,
+                           ", which other hosts take for themselves"),
+              "give it the address in /etc/hosts that the others reach it by");
+      } else if (host->own_address.empty()) {
+        Found(Level::kWarning, absl::StrCat(host->host, ": its own name stands for no address"),
+              "add it to /etc/hosts or DNS: MPI and logs name hosts so");
+      }
+    }
+    End("each stands for an address that others reach");
+  }
+
+  // What a host's setting names; all that are up but loopback where there is none.
+  std::vector<InterfaceFacts> Used(const RankFacts& host, const char* setting,
+                                   bool by_prefix) const {
+    const auto found = host.settings.find(setting);
+    std::vector<InterfaceFacts> used;
+    for (const InterfaceFacts& interface : host.interfaces) {
+      const bool named = found == host.settings.end()
+                             ? interface.up && !interface.loopback
+                             : IsNamed(found->second, by_prefix, interface);
+      if (named) used.push_back(interface);
+    }
+    return used;
+  }
+
+  void Setting(const RankFacts& host, const char* setting, bool by_prefix) {
+    const auto found = host.settings.find(setting);
+    if (found == host.settings.end() || found->second.starts_with("^")) return;
+    const std::vector<InterfaceFacts> used = Used(host, setting, by_prefix);
+    const std::string says = absl::StrCat(host.host, ": ", setting, "=", found->second, " names ");
+    std::vector<std::string> there;
+    for (const InterfaceFacts& interface : host.interfaces) {
+      there.push_back(absl::StrCat(interface.name, " (", interface.address, ")"));
+    }
+    const std::string advice = absl::StrCat("name one of ", absl::StrJoin(there, ", "));
+    if (used.empty()) {
+      Found(Level::kError, says + "no interface of it", advice);
+    } else if (several() &&
+               std::all_of(used.begin(), used.end(), [](const auto& i) { return i.loopback; })) {
+      Found(Level::kError, says + "loopback alone, which reaches no other host", advice);
+    } else if (std::none_of(used.begin(), used.end(), [](const auto& i) { return i.up; })) {
+      Found(Level::kError, absl::StrCat(says, used.front().name, ", which is down"), advice);
+    }
+  }
+
+  void Network() {
+    Begin("network");
+    for (const RankFacts* const host : hosts_) {
+      Setting(*host, "OMPI_MCA_btl_tcp_if_include", false);
+      Setting(*host, "OMPI_MCA_oob_tcp_if_include", false);
+      Setting(*host, "NCCL_SOCKET_IFNAME", true);
+    }
+    if (!several()) {
+      if (wrong_ > 0) return;
+      return End("one host: ranks exchange by its memory");
+    }
+    if (wrong_ > 0) return;
+    std::map<std::string, size_t> of_network;  // hosts
+    for (const RankFacts* const host : hosts_) {
+      std::set<std::string> networks;
+      for (const InterfaceFacts& i : Used(*host, "OMPI_MCA_btl_tcp_if_include", false)) {
+        networks.insert(NetworkOf(i));
+      }
+      for (const std::string& network : networks) ++of_network[network];
+    }
+    for (const auto& [network, count] : of_network) {
+      if (count == hosts_.size()) return End(absl::StrCat("all hosts are in ", network));
+    }
+    Found(Level::kWarning, "no network has all hosts in it",
+          "see that every host reaches every other one by the interfaces that MPI may use "
+          "(OMPI_MCA_btl_tcp_if_include)");
+  }
+
+  void Shm() {
+    Begin("/dev/shm");
+    int64_t least = -1;
+    for (const RankFacts* const host : hosts_) {
+      const int64_t ranks = std::count_if(
+          ranks_.begin(), ranks_.end(), [&](const auto& rank) { return rank.host == host->host; });
+      if (least < 0 || host->shm_bytes < least) least = host->shm_bytes;
+      if (host->shm_bytes >= kShmWarning * ranks) continue;
+      Found(host->shm_bytes < kShmError * ranks ? Level::kError : Level::kWarning,
+            absl::StrCat(host->host, ": ", FormatBytes(host->shm_bytes), " free, for ",
+                         FormatCount(ranks, "rank")),
+            absl::StrCat("remove what is left in it, or make it larger (docker run --shm-size=",
+                         FormatBytes(kShmWarning * ranks), ")"));
+    }
+    End(absl::StrCat(FormatBytes(least), " free at least"));
+  }
+
+  bool HasGpus() const {
+    return std::any_of(hosts_.begin(), hosts_.end(), [](const RankFacts* host) {
+      return std::any_of(host->cards.begin(), host->cards.end(),
+                         [](const CardFacts& card) { return card.name.starts_with("GPU"); });
+    });
+  }
+
+  void Memlock() {
+    Begin("memlock");
+    for (const RankFacts* const host : hosts_) {
+      if (host->memlock_bytes < 0 || host->memlock_bytes >= kMemlockWarning) continue;
+      if (!several() && !HasGpus()) continue;
+      Found(Level::kWarning,
+            absl::StrCat(host->host, ": at most ", FormatBytes(host->memlock_bytes),
+                         " may be locked in memory"),
+            "`ulimit -l unlimited`, or limits.conf and the service's LimitMEMLOCK: network cards "
+            "and GPUs read and write locked memory alone");
+    }
+    End("enough may be locked");
+  }
+
+  void OpenFiles() {
+    Begin("open files");
+    int64_t least = -1;
+    for (const RankFacts* const host : hosts_) {
+      const int64_t files = host->open_files;
+      if (files >= 0 && (least < 0 || files < least)) least = files;
+      if (files < 0 || files >= kFilesWarning) continue;
+      Found(files < kFilesError ? Level::kError : Level::kWarning,
+            absl::StrCat(host->host, ": ", files, " at most"),
+            "`ulimit -n 65536`: ranks and coordinators have a socket for each other and each "
+            "client");
+    }
+    End(least < 0 ? "no limit" : absl::StrCat(least, " at least"));
+  }
+
+  void Cores() {
+    Begin("cores");
+    std::vector<double> rates;
+    for (const RankFacts& rank : ranks_) rates.push_back(rank.operations_per_s);
+    std::sort(rates.begin(), rates.end());
+    const double median = rates[rates.size() / 2];
+    for (const RankFacts& rank : ranks_) {
+      if (rank.operations_per_s >= kSlow * median) continue;
+      Found(Level::kWarning,
+            absl::StrFormat("%s: its core does %.0f%% of what its peers' do", Who(rank),
+                            100 * rank.operations_per_s / median),
+            "look for another process there (top), heat (sensors), a power limit or the governor "
+            "(cpupower frequency-info): all ranks wait for the slowest");
+    }
+    End(absl::StrFormat("the slowest does %.0f%% of the median", 100 * rates.front() / median));
+  }
+
+  void Gpus() {
+    Begin("GPUs");
+    int64_t count = 0;
+    for (const RankFacts* const host : hosts_) {
+      if (!host->no_gpus.empty()) {
+        Found(Level::kError, absl::StrCat(host->host, ": ", host->no_gpus),
+              "see what `nvidia-smi` says there");
+      }
+      for (const CardFacts& card : host->cards) {
+        count += card.name.starts_with("GPU") ? 1 : 0;
+        const std::string who = absl::StrCat(host->host, ": ", card.name);
+        if (card.ecc_errors > 0) {
+          Found(Level::kError,
+                absl::StrCat(who, " had ", FormatCount(card.ecc_errors, "memory error"),
+                             " that ECC could not correct"),
+                "reset it, and have it replaced if they come again (nvidia-smi -q -d ECC)");
+        }
+        if (!card.slowed_by.empty()) {
+          Found(Level::kWarning,
+                absl::StrCat(who, " is slowed by ", absl::StrJoin(card.slowed_by, ", ")),
+                "see to its power and cooling (nvidia-smi -q -d PERFORMANCE)");
+        }
+      }
+    }
+    if (count > 0) End(absl::StrCat(FormatCount(count, "GPU"), ", no errors, not slowed"));
+  }
+
+  void Links() {
+    Begin("links");
+    std::map<std::string, double> fastest;  // by card
+    int64_t count = 0;
+    for (const RankFacts* const host : hosts_) {
+      for (const CardFacts& card : host->cards) {
+        ++count;
+        fastest[card.name] = std::max(fastest[card.name], card.bytes_per_s);
+      }
+    }
+    for (const RankFacts* const host : hosts_) {
+      for (const CardFacts& card : host->cards) {
+        const std::string who = absl::StrCat(host->host, ": ", card.name);
+        if (card.pcie_width > 0 && card.pcie_width < card.most_pcie_width) {
+          Found(Level::kWarning,
+                absl::StrCat(who, " has ", card.pcie_width, " of ", card.most_pcie_width,
+                             " lanes of PCIe"),
+                "seat the card anew, or take another slot");
+        }
+        if (card.nvlinks_down > 0) {
+          Found(Level::kWarning,
+                absl::StrCat(who, ": ", FormatCount(card.nvlinks_down, "NVLink"), " down"),
+                "reset the GPU, and see `nvidia-smi nvlink -e`");
+        }
+        if (card.bytes_per_s > 0 && card.bytes_per_s < kSlow * fastest[card.name]) {
+          Found(Level::kWarning,
+                absl::StrCat(who, " runs at ", FormatBytesPerSecond(card.bytes_per_s),
+                             ", on another host at ", FormatBytesPerSecond(fastest[card.name])),
+                "look at cable and switch port (ethtool, ibstat): all wait for the slowest link");
+        }
+      }
+    }
+    if (count > 0) End("no card has fewer lanes, links or a lower rate than it could");
+  }
+
+  void Port() {
+    Begin("port");
+    for (const RankFacts& rank : ranks_) {
+      if (rank.port == 0) continue;
+      if (!rank.port_taken.empty()) {
+        Found(Level::kError, absl::StrCat(rank.host, ": ", rank.port, ": ", rank.port_taken),
+              "end what listens there (ss -ltnp), or give the coordinator another --listen");
+      }
+      End(absl::StrCat(rank.port, " of ", rank.host, " is free for a coordinator"));
+    }
+  }
+
+  const absl::Span<const RankFacts> ranks_;
+  const std::vector<const RankFacts*> hosts_;
+  std::vector<Finding> findings_;
+  const char* check_ = "";
+  int wrong_ = 0;  // findings of this check
+};
+
+}  // namespace
+
+std::vector<Finding> Diagnose(absl::Span<const RankFacts> ranks) { return Doctor(ranks).Run(); }
+
+std::string FormatFindings(absl::Span<const Finding> findings) {
+  std::string text;
+  int64_t errors = 0, warnings = 0;
+  for (const Finding& finding : findings) {
+    const char* const level = finding.level == Level::kOk        ? "ok"
+                              : finding.level == Level::kWarning ? "warning"
+                                                                 : "error";
+    errors += finding.level == Level::kError ? 1 : 0;
+    warnings += finding.level == Level::kWarning ? 1 : 0;
+    absl::StrAppendFormat(&text, "%-8s %-11s %s\n", level, finding.check, finding.says);
+    if (!finding.advice.empty()) absl::StrAppendFormat(&text, "%21s-> %s\n", "", finding.advice);
+  }
+  absl::StrAppend(&text, FormatCount(errors, "error"), ", ", FormatCount(warnings, "warning"),
+                  "\n");
+  return text;
+}
+
+}  // namespace skein::topology

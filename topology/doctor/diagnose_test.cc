@@ -1,0 +1,207 @@
+#include "topology/doctor/diagnose.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "topology/doctor/facts.h"
+
+namespace skein::topology {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::EndsWith;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+// Two ranks on each of two hosts with a GPU and a card, which have nothing.
+std::vector<RankFacts> Healthy() {
+  std::vector<RankFacts> ranks;
+  for (int32_t i = 0; i < 4; ++i) {
+    RankFacts& rank = ranks.emplace_back();
+    const bool second = i > 1;
+    rank.rank = i;
+    rank.host = second ? "b" : "a";
+    rank.version = "1.2.3";
+    rank.model = "0123";
+    rank.model_path = "/models/bard";
+    rank.clock_s = 1e9 + 0.01 * i;
+    rank.shm_bytes = int64_t{1} << 30;
+    rank.open_files = 4096;
+    rank.cores = 8;
+    rank.operations_per_s = 1e10 * (1 + 0.01 * i);
+    rank.interfaces = {{"lo", "127.0.0.1", 8, true, true},
+                       {"eth0", second ? "10.1.0.3" : "10.1.0.2", 24, true, false}};
+    rank.own_address = rank.interfaces[1].address;
+    if (i == 0) rank.port = 50051;
+    if (i % 2 != 0) continue;
+    rank.cards = {{.name = "GPU0", .pcie_width = 16, .most_pcie_width = 16},
+                  {.name = "mlx5_0", .bytes_per_s = 5e10}};
+  }
+  return ranks;
+}
+
+std::vector<Finding> Wrong(const std::vector<RankFacts>& ranks) {
+  std::vector<Finding> findings = Diagnose(ranks);
+  std::erase_if(findings, [](const Finding& finding) { return finding.level == Level::kOk; });
+  return findings;
+}
+
+TEST(DiagnoseTest, NothingIsWrongWithWhatIsWell) {
+  const std::vector<Finding> findings = Diagnose(Healthy());
+  EXPECT_THAT(findings, Each(Field(&Finding::level, Level::kOk)));
+  EXPECT_THAT(findings, Each(Field(&Finding::advice, IsEmpty())));
+  const std::string text = FormatFindings(findings);
+  for (const char* line :
+       {"ok       versions    Skein 1.2.3 on all 4 ranks\n",
+        "ok       model       /models/bard is the same on all ranks\n",
+        "ok       clocks      within 0.02 s\n", "ok       host names  each stands for",
+        "ok       network     all hosts are in 10.1.0.0/24\n",
+        "ok       /dev/shm    1.00 GiB free at least\n", "ok       memlock     enough",
+        "ok       open files  4096 at least\n", "ok       cores       the slowest does 98% of",
+        "ok       GPUs        2 GPUs, no errors", "ok       links       no card",
+        "ok       port        50051 of a is free"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_THAT(text, EndsWith("\n0 errors, 0 warnings\n"));
+}
+
+struct Fault {
+  std::string check;
+  Level level;
+  std::string says;
+  std::function<void(std::vector<RankFacts>&)> plant;
+};
+
+// Each is named, with what to do, and nothing else is.
+TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
+  const std::vector<Fault> faults = {
+      {"versions", Level::kError, "rank 3 on b: Skein 1.2.2, where the others have 1.2.3",
+       [](auto& r) { r[3].version = "1.2.2"; }},
+      {"model", Level::kError,
+       "rank 2 on b: /models/bard is another model than on rank 0 on a, rank 1 on a, rank 3 on b",
+       [](auto& r) { r[2].model = "4567"; }},
+      {"model", Level::kError, "rank 3 on b: no such folder",
+       [](auto& r) { r[3].model.clear(), r[3].no_model = "no such folder"; }},
+      {"clocks", Level::kWarning, "b: its clock is 2.0 s apart from a's",
+       [](auto& r) { r[2].clock_s = r[0].clock_s + 2; }},
+      {"clocks", Level::kError, "b: its clock is 60.0 s apart",
+       [](auto& r) { r[2].clock_s = r[0].clock_s - 60; }},
+      {"host names", Level::kError, "b: its own name stands for 127.0.1.1",
+       [](auto& r) { r[2].own_address = "127.0.1.1"; }},
+      {"host names", Level::kWarning, "b: its own name stands for no address",
+       [](auto& r) { r[2].own_address.clear(); }},
+      {"network", Level::kError, "b: OMPI_MCA_btl_tcp_if_include=eth1 names no interface of it",
+       [](auto& r) { r[2].settings["OMPI_MCA_btl_tcp_if_include"] = "eth1"; }},
+      {"network", Level::kError, "a: OMPI_MCA_btl_tcp_if_include=lo names loopback alone",
+       [](auto& r) { r[0].settings["OMPI_MCA_btl_tcp_if_include"] = "lo"; }},
+      {"network", Level::kError, "a: OMPI_MCA_oob_tcp_if_include=10.1.0.0/16 names eth0, which is",
+       [](auto& r) {
+         r[0].settings["OMPI_MCA_oob_tcp_if_include"] = "10.1.0.0/16";
+         r[0].interfaces[1].up = false;
+         r[0].interfaces.push_back({"eth1", "10.1.0.9", 24, true, false});
+         r[0].interfaces[2].address = "10.2.0.9";
+         r[0].interfaces.push_back({"eth2", "10.1.0.8", 24, true, false});
+         r[0].interfaces[3].up = false;
+         r[0].settings["OMPI_MCA_btl_tcp_if_include"] = "eth1";
+       }},
+      {"network", Level::kError, "a: NCCL_SOCKET_IFNAME==eth names no interface of it",
+       [](auto& r) { r[0].settings["NCCL_SOCKET_IFNAME"] = "=eth"; }},
+      {"network", Level::kWarning, "no network has all hosts in it",
+       [](auto& r) { r[2].interfaces[1].address = "10.2.0.3"; }},
+      {"/dev/shm", Level::kError, "b: 8.0 MiB free, for 2 ranks",
+       [](auto& r) { r[2].shm_bytes = 8 << 20; }},
+      {"/dev/shm", Level::kWarning, "b: 64.0 MiB free, for 2 ranks",
+       [](auto& r) { r[2].shm_bytes = 64 << 20; }},
+      {"memlock", Level::kWarning, "b: at most 64.0 KiB may be locked",
+       [](auto& r) { r[2].memlock_bytes = 64 << 10; }},
+      {"open files", Level::kWarning, "b: 512 at most", [](auto& r) { r[2].open_files = 512; }},
+      {"open files", Level::kError, "b: 64 at most", [](auto& r) { r[2].open_files = 64; }},
+      {"cores", Level::kWarning, "rank 1 on a: its core does 50% of what its peers' do",
+       [](auto& r) { r[1].operations_per_s = 0.505e10 * 1.02; }},
+      {"GPUs", Level::kError, "b: GPU0 had 2 memory errors that ECC could not correct",
+       [](auto& r) { r[2].cards[0].ecc_errors = 2; }},
+      {"GPUs", Level::kWarning, "b: GPU0 is slowed by heat (hardware)",
+       [](auto& r) { r[2].cards[0].slowed_by = {"heat (hardware)"}; }},
+      {"GPUs", Level::kError, "b: the driver is gone",
+       [](auto& r) { r[2].no_gpus = "the driver is gone"; }},
+      {"links", Level::kWarning, "b: GPU0 has 4 of 16 lanes of PCIe",
+       [](auto& r) { r[2].cards[0].pcie_width = 4; }},
+      {"links", Level::kWarning, "b: GPU0: 1 NVLink down",
+       [](auto& r) { r[2].cards[0].nvlinks_down = 1; }},
+      {"links", Level::kWarning, "b: mlx5_0 runs at 12.5 GB/s, on another host at 50.0 GB/s",
+       [](auto& r) { r[2].cards[1].bytes_per_s = 1.25e10; }},
+      {"port", Level::kError, "a: 50051: another program listens there",
+       [](auto& r) { r[0].port_taken = "another program listens there"; }},
+  };
+  for (const Fault& fault : faults) {
+    SCOPED_TRACE(fault.says);
+    std::vector<RankFacts> ranks = Healthy();
+    fault.plant(ranks);
+    const std::vector<Finding> wrong = Wrong(ranks);
+    if (fault.check == "network" && fault.says.starts_with("a: OMPI_MCA_oob")) {
+      EXPECT_EQ(wrong.at(0).says.substr(0, fault.says.size()), fault.says);
+      continue;
+    }
+    ASSERT_THAT(wrong, SizeIs(1)) << FormatFindings(wrong);
+    EXPECT_EQ(wrong[0].check, fault.check);
+    EXPECT_EQ(wrong[0].level, fault.level);
+    EXPECT_THAT(wrong[0].says, StartsWith(fault.says));
+    EXPECT_THAT(wrong[0].advice, testing::Not(IsEmpty()));
+    EXPECT_THAT(FormatFindings(wrong), HasSubstr(wrong[0].advice));
+  }
+}
+
+// What is wrong only between hosts.
+TEST(DiagnoseTest, OneHostNeedsNoNetwork) {
+  std::vector<RankFacts> ranks = Healthy();
+  ranks.resize(2);
+  for (RankFacts& rank : ranks) {
+    rank.own_address = "127.0.1.1";
+    rank.memlock_bytes = 64 << 10;
+    rank.cards.clear();
+    rank.settings["OMPI_MCA_btl_tcp_if_include"] = "lo";
+  }
+  EXPECT_THAT(Wrong(ranks), IsEmpty());
+}
+
+TEST(DiagnoseTest, InterfacesAreNamedAsTheirReadersHaveIt) {
+  std::vector<RankFacts> ranks = Healthy();
+  const auto wrong = [&](const char* setting, const char* value) {
+    for (RankFacts& rank : ranks) rank.settings = {{setting, value}};
+    return !Wrong(ranks).empty();
+  };
+  EXPECT_FALSE(wrong("NCCL_SOCKET_IFNAME", "eth"));
+  EXPECT_FALSE(wrong("NCCL_SOCKET_IFNAME", "^docker"));
+  EXPECT_FALSE(wrong("NCCL_SOCKET_IFNAME", "=eth0"));
+  EXPECT_TRUE(wrong("NCCL_SOCKET_IFNAME", "ib"));
+  EXPECT_FALSE(wrong("OMPI_MCA_btl_tcp_if_include", "ib0,eth0"));
+  EXPECT_FALSE(wrong("OMPI_MCA_btl_tcp_if_include", "10.1.0.0/24"));
+  EXPECT_TRUE(wrong("OMPI_MCA_btl_tcp_if_include", "eth"));
+  EXPECT_TRUE(wrong("OMPI_MCA_btl_tcp_if_include", "10.9.0.0/24"));
+}
+
+TEST(FactsTest, ComeBackAsTheyWere) {
+  std::vector<RankFacts> ranks = Healthy();
+  ranks[1].settings["NCCL_SOCKET_IFNAME"] = "eth0";
+  ranks[2].cards[0].slowed_by = {"heat"};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<RankFacts> back, FactsFromJson(FactsToJson(ranks)));
+  EXPECT_EQ(FactsToJson(back), FactsToJson(ranks));
+  ASSERT_EQ(back.size(), 4u);
+  EXPECT_EQ(back[2].cards[0].slowed_by.at(0), "heat");
+  EXPECT_EQ(back[3].interfaces[1].address, "10.1.0.3");
+  for (const char* text : {"", "{}", "[]", R"({"ranks": 3})", R"({"ranks": [{"rank": "x"}]})"}) {
+    EXPECT_FALSE(FactsFromJson(text).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace skein::topology

@@ -1,0 +1,202 @@
+#include "worker/doctor/gather.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/file.h"
+#include "base/version.h"
+#include "model/config/model_config.h"
+#include "model/format/identity.h"
+#include "model/format/open.h"
+#include "model/synthetic/synthetic.h"
+
+namespace skein::worker {
+namespace {
+
+using topology::RankFacts;
+
+int64_t LimitOf(int resource) {
+  rlimit limit{};
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return -1;
+  return static_cast<int64_t>(limit.rlim_cur);
+}
+
+std::string TextOf(const sockaddr* address) {
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof(text));
+  return text;
+}
+
+std::vector<topology::InterfaceFacts> Interfaces() {
+  std::vector<topology::InterfaceFacts> interfaces;
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return interfaces;
+  for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
+    const auto* const mask = reinterpret_cast<const sockaddr_in*>(at->ifa_netmask);
+    interfaces.push_back({.name = at->ifa_name,
+                          .address = TextOf(at->ifa_addr),
+                          .prefix = mask == nullptr ? 32 : std::popcount(mask->sin_addr.s_addr),
+                          .up = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_RUNNING) != 0,
+                          .loopback = (at->ifa_flags & IFF_LOOPBACK) != 0});
+  }
+  freeifaddrs(first);
+  return interfaces;
+}
+
+std::string AddressOf(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0 || found == nullptr) return "";
+  std::string address = TextOf(found->ai_addr);
+  freeaddrinfo(found);
+  return address;
+}
+
+// Why nobody can listen there.
+std::string WhyTaken(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return std::strerror(errno);
+  const int reuse = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  std::string why;
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(fd, 1) != 0) {
+    why = errno == EADDRINUSE ? "another program listens there" : std::strerror(errno);
+  }
+  close(fd);
+  return why;
+}
+
+absl::StatusOr<std::string> IdentityOf(const std::string& model) {
+  const bool synthetic = model::IsSyntheticSpec(model);
+  const auto tensors = model::OpenTensorSource(model);
+  if (!tensors.ok()) return tensors.status();
+  return model::ComputeModelIdentity(synthetic ? "" : model, **tensors);
+}
+
+// A number that a file of the kernel has; 0: none.
+int32_t NumberIn(const std::string& path) {
+  std::string text = ReadFileOrEmpty(path);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  int32_t number = 0;
+  return absl::SimpleAtoi(text, &number) ? number : 0;
+}
+
+void AddLanes(const std::string& root, const std::string& bus_id, topology::CardFacts& card) {
+  if (bus_id.empty()) return;
+  const std::string device = absl::StrCat(root, "/sys/bus/pci/devices/", bus_id, "/");
+  card.pcie_width = NumberIn(device + "current_link_width");
+  card.most_pcie_width = NumberIn(device + "max_link_width");
+}
+
+void AddCards(const topology::DetectOptions& options, RankFacts& facts) {
+  const absl::StatusOr<topology::DetectedHost> found = topology::DetectHostAndHealth(options);
+  if (!found.ok()) {
+    facts.no_gpus = std::string(found.status().message());
+    return;
+  }
+  const topology::Interconnect& of = found->host.interconnect;
+  for (size_t i = 0; i < of.gpus.size(); ++i) {
+    const topology::GpuHealth& health = found->health[i];
+    topology::CardFacts& card = facts.cards.emplace_back();
+    card.name = of.gpus[i].name;
+    card.ecc_errors = health.errors_since_boot.value_or(0);
+    card.slowed_by = health.slowed_by;
+    card.nvlinks_down = health.nvlinks_down;
+    AddLanes(options.root, of.gpus[i].bus_id, card);
+  }
+  for (const topology::Nic& nic : of.nics) {
+    topology::CardFacts& card = facts.cards.emplace_back();
+    card.name = nic.device.empty() ? nic.name : nic.device;
+    card.bytes_per_s = nic.bytes_per_s;
+    AddLanes(options.root, nic.bus_id, card);
+  }
+}
+
+}  // namespace
+
+RankFacts GatherFacts(const GatherOptions& options) {
+  RankFacts facts;
+  facts.version = std::string(kVersion);
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  facts.host = name;
+  if (!options.model.empty()) {
+    facts.model_path = options.model;
+    absl::StatusOr<std::string> identity = IdentityOf(options.model);
+    if (identity.ok()) {
+      facts.model = *std::move(identity);
+    } else {
+      facts.no_model = std::string(identity.status().message());
+    }
+  }
+  const absl::StatusOr<topology::Host> host =
+      topology::DetectHost({.root = options.detect.root, .visible_devices = ""});
+  if (host.ok()) {
+    facts.cores = host->cores;
+    facts.shm_bytes = host->shm_bytes;
+  }
+  facts.memlock_bytes = LimitOf(RLIMIT_MEMLOCK);
+  facts.open_files = LimitOf(RLIMIT_NOFILE);
+  facts.interfaces = Interfaces();
+  facts.own_address = AddressOf(facts.host);
+  for (const char* setting :
+       {"OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "NCCL_SOCKET_IFNAME"}) {
+    if (const char* const value = std::getenv(setting)) facts.settings[setting] = value;
+  }
+  if (options.port > 0) {
+    facts.port = options.port;
+    facts.port_taken = WhyTaken(options.port);
+  }
+  if (options.cards) AddCards(options.detect, facts);
+  return facts;
+}
+
+double MeasureCore() {
+  constexpr int kRounds = 5;
+  constexpr absl::Duration kRound = absl::Milliseconds(20);
+  constexpr int kAtOnce = 1 << 14;
+  std::vector<double> rates;
+  for (int round = 0; round < kRounds; ++round) {
+    float sums[16] = {};
+    int64_t done = 0;
+    const absl::Time begin = absl::Now();
+    absl::Duration taken;
+    while ((taken = absl::Now() - begin) < kRound) {
+      for (int i = 0; i < kAtOnce; ++i) {
+        for (float& sum : sums) sum = sum * 0.999f + 1.0f;
+      }
+      // The compiler must not leave the loop out.
+      asm volatile("" : : "r"(sums) : "memory");
+      done += kAtOnce;
+    }
+    rates.push_back(static_cast<double>(done) * 2 * 16 / absl::ToDoubleSeconds(taken));
+  }
+  std::sort(rates.begin(), rates.end());
+  return rates[kRounds / 2];
+}
+
+}  // namespace skein::worker

@@ -1,0 +1,133 @@
+#include "worker/doctor/gather.h"
+
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "topology/host/fake_sys.h"
+#include "topology/host/planted_nvml.h"
+
+namespace skein::worker {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using topology::RankFacts;
+
+GatherOptions NoGpus() { return {.detect = {.visible_devices = ""}}; }
+
+TEST(GatherTest, LimitsAreThoseOfTheProcess) {
+  const RankFacts before = GatherFacts(NoGpus());
+  for (const auto& [resource, facts] : {std::pair(RLIMIT_NOFILE, &RankFacts::open_files),
+                                        {RLIMIT_MEMLOCK, &RankFacts::memlock_bytes}}) {
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(resource, &limit), 0);
+    const rlim_t soft = limit.rlim_cur;
+    limit.rlim_cur = resource == RLIMIT_NOFILE ? 100 : 65536;
+    ASSERT_EQ(setrlimit(resource, &limit), 0);
+    EXPECT_EQ(GatherFacts(NoGpus()).*facts, static_cast<int64_t>(limit.rlim_cur));
+    limit.rlim_cur = soft;
+    ASSERT_EQ(setrlimit(resource, &limit), 0);
+    EXPECT_EQ(GatherFacts(NoGpus()).*facts, before.*facts);
+  }
+}
+
+TEST(GatherTest, ThisHostHasANameLoopbackAndMemory) {
+  const RankFacts facts = GatherFacts(NoGpus());
+  EXPECT_THAT(facts.host, Not(IsEmpty()));
+  EXPECT_GT(facts.shm_bytes, 0);
+  EXPECT_GE(facts.cores, 1);
+  const auto loopback = std::find_if(facts.interfaces.begin(), facts.interfaces.end(),
+                                     [](const auto& interface) { return interface.loopback; });
+  ASSERT_NE(loopback, facts.interfaces.end());
+  EXPECT_EQ(loopback->address, "127.0.0.1");
+  EXPECT_EQ(loopback->prefix, 8);
+  EXPECT_TRUE(loopback->up);
+  EXPECT_GT(MeasureCore(), 1e7);
+}
+
+TEST(GatherTest, SettingsAreThoseOfTheEnvironment) {
+  EXPECT_THAT(GatherFacts(NoGpus()).settings.count("NCCL_SOCKET_IFNAME"), 0);
+  setenv("NCCL_SOCKET_IFNAME", "eth7", 1);
+  EXPECT_EQ(GatherFacts(NoGpus()).settings.at("NCCL_SOCKET_IFNAME"), "eth7");
+  unsetenv("NCCL_SOCKET_IFNAME");
+}
+
+TEST(GatherTest, APortThatIsTakenIsSeen) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  GatherOptions options = NoGpus();
+  EXPECT_EQ(GatherFacts(options).port, 0);
+  options.port = ntohs(address.sin_port);
+  EXPECT_EQ(GatherFacts(options).port_taken, "another program listens there");
+  close(fd);
+  EXPECT_EQ(GatherFacts(options).port_taken, "");
+  EXPECT_EQ(GatherFacts(options).port, options.port);
+}
+
+TEST(GatherTest, ModelsAreHeldAgainstEachOther) {
+  GatherOptions options = NoGpus();
+  EXPECT_EQ(GatherFacts(options).model, "");
+  options.model = "checkpoints/bard";
+  const std::string bard = GatherFacts(options).model;
+  EXPECT_EQ(bard.size(), 32u);
+  const std::string copy = ::testing::TempDir() + "/copy";
+  std::filesystem::copy(std::filesystem::canonical("checkpoints/bard"), copy,
+                        std::filesystem::copy_options::recursive);
+  options.model = copy;
+  EXPECT_EQ(GatherFacts(options).model, bard);
+  std::filesystem::permissions(copy + "/config.json", std::filesystem::perms::owner_write,
+                               std::filesystem::perm_options::add);
+  std::ofstream(copy + "/config.json", std::ios::app) << "\n";
+  EXPECT_NE(GatherFacts(options).model, bard);
+  options.model = "/nowhere";
+  const RankFacts none = GatherFacts(options);
+  EXPECT_EQ(none.model, "");
+  EXPECT_THAT(none.no_model, HasSubstr("/nowhere"));
+}
+
+// By an NVML that pretends, and files of a /sys that does.
+TEST(GatherTest, CardsTellOfErrorsAndLanes) {
+  topology::PlantedNvml nvml(2);
+  nvml[1].ecc = 1;
+  nvml[1].errors_since_boot = 3;
+  const topology::FakeSys sys;
+  for (const char* bus : {"0000:10:00.0", "0000:11:00.0"}) {
+    const std::string address = sys.Pci(std::string("pci0000:00/") + bus);
+    sys.Write("/sys/bus/pci/devices/" + address + "/max_link_width", "16\n");
+    sys.Write("/sys/bus/pci/devices/" + address + "/current_link_width",
+              std::string(bus) == "0000:10:00.0" ? "8\n" : "16\n");
+  }
+  GatherOptions options;
+  options.detect = {.root = sys.root(), .nvml_libraries = {topology::PlantedNvml::Path("nvml")}};
+  const RankFacts facts = GatherFacts(options);
+  ASSERT_EQ(facts.no_gpus, "");
+  ASSERT_GE(facts.cards.size(), 2u);
+  EXPECT_EQ(facts.cards[0].name, "GPU0");
+  EXPECT_EQ(facts.cards[0].pcie_width, 8);
+  EXPECT_EQ(facts.cards[0].most_pcie_width, 16);
+  EXPECT_EQ(facts.cards[0].ecc_errors, 0);
+  EXPECT_EQ(facts.cards[1].ecc_errors, 3);
+  EXPECT_EQ(facts.cards[1].pcie_width, 16);
+  options.cards = false;
+  EXPECT_THAT(GatherFacts(options).cards, IsEmpty());
+}
+
+}  // namespace
+}  // namespace skein::worker
