@@ -12,8 +12,8 @@ bool OnGpus();
 
 // Flags of a worker, which shares the GPU with others: none on CPUs.
 std::vector<std::string> WorkerDeviceFlags();
-// mpirun's arguments for the `index`-th job, of `ranks`: GPUs of its own, where there are enough for
-// two such jobs; job after job takes the next ones.
+// mpirun's arguments for the `index`-th job, of `ranks`: GPUs of its own, where there are enough
+// for two such jobs; job after job takes the next ones.
 std::vector<std::string> LaunchDeviceFlags(int index, int ranks);
 // Flags of a coordinator beside `given`, which count first. On GPUs answers do not depend on
 // neighbours and layouts, little is warmed up, and there is memory for several jobs at once.
