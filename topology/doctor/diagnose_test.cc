@@ -13,7 +13,6 @@
 namespace skein::topology {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::EndsWith;
 using ::testing::Field;
