@@ -163,6 +163,23 @@ TEST(ReplicaCostTest, LayersAreBegun) {
   EXPECT_EQ(step() - before, Llama8B().num_layers * absl::Microseconds(7));
 }
 
+// What steps and layers cost as such is that of a micro-batch's rows.
+TEST(ReplicaCostTest, OverheadsAreOfTheRows) {
+  Topology box = *topology::MakePreset("dgx-h100");
+  const auto step = [&](int32_t rows, topology::Overhead most) {
+    most.rows = 64;
+    for (topology::Gpu& gpu : box.hosts[0].interconnect.gpus) {
+      gpu.rates.overheads = {{.rows = 1}, most};
+    }
+    const cost::Workload workload = {512, 256, rows};
+    return PredictReplica(box, Llama8B(), Even(1, 1, rows), workload).value_or(ReplicaCost{}).step;
+  };
+  constexpr absl::Duration kStep = absl::Microseconds(5), kLayer = absl::Microseconds(2);
+  EXPECT_EQ(step(64, {.step = kStep}) - step(64, {}), kStep);
+  EXPECT_EQ(step(64, {.layer = kLayer}) - step(64, {}), Llama8B().num_layers * kLayer);
+  EXPECT_EQ(step(1, {.step = kStep, .layer = kLayer}), step(1, {}));
+}
+
 // Each micro-batch reads the weights.
 TEST(ReplicaCostTest, MicroBatchesCostReads) {
   Replica replica = Even(1, 2, 64);

@@ -141,8 +141,11 @@ void Prefill() {
   ASSERT_EQ(report["prompts"].size(), 2);
   EXPECT_EQ(report["prompts"][0]["layout"], report["runs"][0]["layout"]);
   EXPECT_EQ(report["prompts"][0]["measured_ms"].get<double>(), 1000);
-  EXPECT_GT(report["prompts"][0]["predicted_ms"].get<double>(),
-            2 * report["runs"][0]["predicted_ms"].get<double>());
+  // Of many rows at once: far less than a step each.
+  const double prompt = report["prompts"][0]["predicted_ms"].get<double>();
+  const double step = report["runs"][0]["predicted_ms"].get<double>();
+  EXPECT_GT(prompt, 2 * step);
+  EXPECT_LT(prompt, 200 * step);
 }
 
 void PromptTokens() {
