@@ -43,17 +43,12 @@ absl::StatusOr<v1::Model> AskModel(const Connection& connection) {
   return response.models(0);
 }
 
-// Millions of lines.
-constexpr int64_t kMaxLengthsBytes = 64 << 20;
-
 absl::StatusOr<std::vector<Lengths>> MakeLengths(const BenchServeFlags& flags) {
   if (flags.lengths_file.empty()) {
     return std::vector<Lengths>{{flags.prompt_tokens, flags.answer_tokens}};
   }
-  const absl::StatusOr<std::string> text = ReadFileOrPipe(flags.lengths_file, kMaxLengthsBytes);
-  if (!text.ok()) return Annotate(text.status(), "--lengths");
-  auto lengths = ParseLengths(*text);
-  if (!lengths.ok()) return Annotate(lengths.status(), "--lengths: " + flags.lengths_file);
+  auto lengths = ReadLengths(flags.lengths_file);
+  if (!lengths.ok()) return Annotate(lengths.status(), "--lengths");
   return lengths;
 }
 

@@ -10,7 +10,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/file.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 
 namespace skein::client {
 namespace {
@@ -72,6 +74,14 @@ absl::StatusOr<std::vector<Lengths>> ParseLengths(std::string_view csv) {
     lengths.push_back(entry);
   }
   if (lengths.empty()) return absl::InvalidArgumentError("there is no line PROMPT,ANSWER in it");
+  return lengths;
+}
+
+absl::StatusOr<std::vector<Lengths>> ReadLengths(const std::string& path) {
+  constexpr int64_t kMostBytes = 64 << 20;  // millions of lines
+  SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFileOrPipe(path, kMostBytes));
+  absl::StatusOr<std::vector<Lengths>> lengths = ParseLengths(text);
+  if (!lengths.ok()) return Annotate(lengths.status(), path);
   return lengths;
 }
 

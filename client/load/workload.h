@@ -19,6 +19,8 @@ struct Lengths {
 
 // "PROMPT,ANSWER" tokens a line; empty lines are skipped. InvalidArgument names the line.
 absl::StatusOr<std::vector<Lengths>> ParseLengths(std::string_view csv);
+// Those of a file, or a pipe; its errors, too, which name it.
+absl::StatusOr<std::vector<Lengths>> ReadLengths(const std::string& path);
 
 struct Workload {
   int64_t requests = 0;

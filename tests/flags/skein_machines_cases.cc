@@ -194,6 +194,22 @@ void PlanInterface() {
   EXPECT_EQ(Run(kSkein, absl::StrCat("plan ", kPreset, " --interface=eth7")).exit_code, 2);
 }
 
+// Means, and the longest one's context.
+void PlanLengths() {
+  const std::string file = NewPath("lengths");
+  std::ofstream(file) << "100,50\n\n300,30\n2000,100\n";
+  const std::string line = absl::StrCat("plan ", kPreset, " --lengths=", file);
+  EXPECT_THAT(Run(kSkein, line).out, HasSubstr("each 800 tokens in and 60 out"));
+  EXPECT_THAT(Run(kSkein, line + " --context-length=2000").err,
+              HasSubstr("has 2100 tokens of one request, and --context-length is 2000"));
+  EXPECT_EQ(Run(kSkein, line + " --prompt-tokens=3").exit_code, 2);
+  EXPECT_EQ(Run(kSkein, line + " --output-tokens=3").exit_code, 2);
+  EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --lengths=/nowhere")).err,
+              HasSubstr("--lengths: cannot read '/nowhere'"));
+  std::ofstream(file) << "100,fifty\n";
+  EXPECT_THAT(Run(kSkein, line).err, HasSubstr(absl::StrCat("--lengths: ", file, ": ")));
+}
+
 void PlanPrintsJson() {
   const std::string line = absl::StrCat("plan ", kPreset);
   EXPECT_FALSE(json::accept(Run(kSkein, line).out));
@@ -340,6 +356,7 @@ FlagCases MachinesCases() {
       {{"topo", "--worker"}, TopoWorker},
       {{"plan", "--svg"}, PlanSvg},
       {{"plan", "--pareto"}, PlanPareto},
+      {{"plan", "--lengths"}, PlanLengths},
       {{"plan", "--emit"}, PlanEmit},
       {{"plan", "--port-range"}, PlanPortRange},
       {{"plan", "--interface"}, PlanInterface},
