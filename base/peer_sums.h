@@ -61,7 +61,7 @@ class PeerSums {
   // takes it, too. InvalidArgument for more data than one shot takes, where it is asked for.
   virtual absl::Status Sum(View data, Stream stream, Shots shots = Shots::kBySize) = 0;
   // For benchmarks: copies all of this rank's memory over the next rank's, before the first sum,
-  // while both hold zeros.
+  // while both hold the same.
   virtual int64_t memory_bytes() const = 0;
   virtual absl::Status CopyToNext(Stream stream) = 0;
   // Sums that `stream` gets from now on are those of this step, of which ranks have to have the

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 
@@ -27,13 +28,13 @@ constexpr int kDaemonPorts = 2;  // of a job: mpirun's, and its daemons'
 
 // A coordinator that ends well has drained its jobs, which end by themselves.
 constexpr char kEnd[] = R"(
+# A signal ends a wait, and bash remembers how a job has ended.
+while kill -0 "$coordinator" 2>/dev/null; do wait "$coordinator" || true; done
 status=0
-while kill -0 "$coordinator" 2>/dev/null; do
-  status=0
-  wait "$coordinator" || status=$?
-done
+wait "$coordinator" || status=$?
+trap 'kill $(jobs -p) 2>/dev/null || true' INT TERM
 ((status == 0)) || kill $(jobs -p) 2>/dev/null || true
-wait
+while [[ -n $(jobs -pr) ]]; do wait || true; done
 exit "$status"
 )";
 
@@ -52,62 +53,81 @@ std::string Quoted(const std::string& text) {
   return plain ? text : absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-std::vector<Context> ContextsOf(const cost::Replica& replica) {
-  std::vector<Context> contexts;
-  for (const cost::Stage& stage : replica.stages) {
-    for (const cost::Site& site : stage.sites) {
-      if (contexts.empty() || contexts.back().host != site.host) contexts.push_back({site.host, 0});
-      ++contexts.back().ranks;
+using Job = std::vector<const cost::Replica*>;
+
+// Replicas that share the cores of a host are one job, which parts them among its ranks.
+std::vector<Job> JobsOf(const Choice& choice) {
+  std::set<int32_t> hosts;
+  bool shared = false;
+  for (const cost::Replica& replica : choice.replicas) {
+    std::set<int32_t> own;
+    for (const cost::Stage& stage : replica.stages) {
+      for (const cost::Site& site : stage.sites) {
+        if (site.gpu < 0) own.insert(site.host);
+      }
     }
+    for (const int32_t host : own) shared |= !hosts.insert(host).second;
+  }
+  std::vector<Job> jobs;
+  for (const cost::Replica& replica : choice.replicas) {
+    if (jobs.empty() || !shared) jobs.emplace_back();
+    jobs.back().push_back(&replica);
+  }
+  return jobs;
+}
+
+// In the order of ranks.
+std::vector<cost::Site> SitesOf(const Job& job) {
+  std::vector<cost::Site> sites;
+  for (const cost::Replica* const replica : job) {
+    for (const cost::Stage& stage : replica->stages) {
+      sites.insert(sites.end(), stage.sites.begin(), stage.sites.end());
+    }
+  }
+  return sites;
+}
+
+int RanksOf(const Job& job) { return static_cast<int>(SitesOf(job).size()); }
+
+std::vector<Context> ContextsOf(const Job& job) {
+  std::vector<Context> contexts;
+  for (const cost::Site& site : SitesOf(job)) {
+    if (contexts.empty() || contexts.back().host != site.host) contexts.push_back({site.host, 0});
+    ++contexts.back().ranks;
   }
   return contexts;
 }
 
-int32_t RanksOf(const cost::Replica& replica) {
-  int32_t ranks = 0;
-  for (const Context& context : ContextsOf(replica)) ranks += context.ranks;
-  return ranks;
-}
-
-// The GPUs that a replica has on a host, by the ranks' order there.
-std::vector<int32_t> GpusOf(const cost::Replica& replica, int32_t host) {
+// The GPUs that a job has on a host, by the ranks' order there.
+std::vector<int32_t> GpusOf(const Job& job, int32_t host) {
   std::vector<int32_t> gpus;
-  for (const cost::Stage& stage : replica.stages) {
-    for (const cost::Site& site : stage.sites) {
-      if (site.host == host && site.gpu >= 0) gpus.push_back(site.gpu);
-    }
+  for (const cost::Site& site : SitesOf(job)) {
+    if (site.host == host && site.gpu >= 0) gpus.push_back(site.gpu);
   }
   return gpus;
-}
-
-// The only network card of a host that TCP goes over; empty where there are several, or none is
-// known.
-std::string OnlyInterface(const topology::Host& host) {
-  std::set<std::string> names;
-  for (const topology::Nic& nic : host.interconnect.nics) {
-    if (nic.kind == topology::NicKind::kEthernet && !nic.device.empty()) names.insert(nic.device);
-  }
-  return names.size() == 1 ? *names.begin() : "";
 }
 
 class Script {
  public:
   Script(const Topology& topology, const Choice& choice, const LaunchTask& task)
-      : topology_(topology), choice_(choice), task_(task) {
-    for (const cost::Replica& replica : choice.replicas) {
-      for (const Context& context : ContextsOf(replica)) hosts_.insert(context.host);
+      : topology_(topology), choice_(choice), task_(task), jobs_(JobsOf(choice)) {
+    for (const Job& job : jobs_) {
+      for (const cost::Site& site : SitesOf(job)) hosts_.insert(site.host);
     }
-    first_ = ContextsOf(choice.replicas.front()).front().host;
-    interface_ = task.interface;
-    if (interface_.empty() && hosts_.size() > 1) interface_ = OnlyInterface(topology.hosts[first_]);
+    first_ = SitesOf(jobs_.front()).front().host;
   }
 
   absl::StatusOr<std::string> Make() {
+    SKEIN_RETURN_IF_ERROR(CheckNames());
     SKEIN_RETURN_IF_ERROR(CheckPorts());
     AddHead();
     AddSettings();
     AddCoordinator();
-    for (size_t i = 0; i < choice_.replicas.size(); ++i) AddJob(i);
+    int port = task_.ports ? task_.ports->first + 1 : 0;
+    for (const Job& job : jobs_) {
+      AddJob(job, port);
+      port += kDaemonPorts + RanksOf(job);
+    }
     absl::StrAppend(&text_, kEnd);
     return std::move(text_);
   }
@@ -121,30 +141,46 @@ class Script {
                         task_.ports ? task_.ports->first : kDefaultPort);
   }
 
+  // A shell and mpirun read them.
+  absl::Status CheckNames() const {
+    for (const int32_t host : hosts_) {
+      const std::string& name = NameOf(host);
+      const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.';
+      });
+      if (plain && !name.starts_with('-')) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--emit: '", Printable(name), "' is no name that a host is reached by"));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status CheckPorts() const {
     if (!task_.ports) return absl::OkStatus();
     int needed = 1;
-    for (const cost::Replica& replica : choice_.replicas) needed += kDaemonPorts + RanksOf(replica);
+    for (const Job& job : jobs_) needed += kDaemonPorts + RanksOf(job);
     const int given = task_.ports->last - task_.ports->first + 1;
     if (given >= needed) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("it has ", FormatCount(given, "port"), ", and ", choice_.layout.ToString(),
-                     " takes ", needed, ": one of the coordinator, and of each job one a rank and ",
-                     kDaemonPorts, " of mpirun"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--port-range: it has ", FormatCount(given, "port"), ", and ", choice_.layout.ToString(),
+        " takes ", needed, ": one of the coordinator, and of each job one a rank and ",
+        kDaemonPorts, " of mpirun"));
   }
 
   void AddHead() {
     absl::StrAppend(&text_, "#!/usr/bin/env bash\n# ", choice_.layout.ToString(), ": ",
-                    FormatCount(static_cast<int64_t>(choice_.replicas.size()), "job"),
-                    ", one a replica, of ", FormatCount(RanksOf(choice_.replicas.front()), "rank"),
-                    ", on ", FormatCount(static_cast<int64_t>(hosts_.size()), "host"),
-                    ". Run it on ", NameOf(first_), "; Ctrl-C ends all of it.\n");
+                    FormatCount(static_cast<int64_t>(jobs_.size()), "job"), " of ",
+                    FormatCount(RanksOf(jobs_.front()), "rank"), " on ",
+                    FormatCount(static_cast<int64_t>(hosts_.size()), "host"), ". Run it on ",
+                    NameOf(first_), "; Ctrl-C ends all of it.\n");
     if (several_hosts()) {
       absl::StrAppend(&text_,
                       "# Programs and model lie at the same place on every host, and this one "
                       "reaches the others by ssh.\n");
     }
-    absl::StrAppend(&text_, "set -euo pipefail\n");
+    absl::StrAppend(&text_,
+                    "set -euo pipefail\n"
+                    "set -m  # Ctrl-C is for this script: mpirun would end its ranks at once\n");
   }
 
   void Export(std::string_view name, const std::string& value) {
@@ -174,28 +210,18 @@ class Script {
       Export("OMPI_MCA_oob_tcp_keepalive_probes", "2");
       Export("PRTE_MCA_oob_tcp_keepalive_probes", "3");
     }
-    // Of ranks, whose ports below are those of IPv4.
-    if (task_.ports) Export("OMPI_MCA_btl_tcp_disable_family", "6");
-    if (!several_hosts() && task_.interface.empty()) return;
-    if (interface_.empty()) {
-      absl::StrAppend(&text_,
-                      "# All networks are tried. Where hosts share only one, or one is to be kept "
-                      "free: --interface NAME.\n");
-      return;
-    }
+    if (task_.interface.empty()) return;
     absl::StrAppend(&text_, "# The network between hosts.\n");
-    Export("OMPI_MCA_btl_tcp_if_include", interface_);
-    Export("OMPI_MCA_oob_tcp_if_include", interface_);
-    Export("PRTE_MCA_prte_if_include", interface_);
-    Export("NCCL_SOCKET_IFNAME", "=" + interface_);
+    Export("OMPI_MCA_btl_tcp_if_include", task_.interface);
+    Export("OMPI_MCA_oob_tcp_if_include", task_.interface);
+    Export("PRTE_MCA_prte_if_include", task_.interface);
+    Export("NCCL_SOCKET_IFNAME", "=" + task_.interface);
   }
 
   void AddCoordinator() {
-    plan::Layout of_job = choice_.layout;
-    of_job.dp_size = 1;
     absl::StrAppend(&text_, "\n", Quoted(task_.coordinator), " \\\n  --model=", Quoted(task_.model),
-                    " --layout=tp=", of_job.tp_size, ",pp=", of_job.pp_size,
-                    " --listen=", Address());
+                    " --layout=tp=", choice_.layout.tp_size, ",pp=", choice_.layout.pp_size,
+                    ",dp=", jobs_.front().size(), " --listen=", Address());
     for (const std::string& flag : task_.coordinator_flags) {
       absl::StrAppend(&text_, " ", Quoted(flag));
     }
@@ -205,9 +231,9 @@ class Script {
                     "trap 'kill \"$coordinator\" 2>/dev/null || true' INT TERM\n");
   }
 
-  // CUDA_VISIBLE_DEVICES, which is not needed where a replica has all of a host's, in its order.
-  std::string VisibleDevices(const cost::Replica& replica, int32_t host) const {
-    const std::vector<int32_t> gpus = GpusOf(replica, host);
+  // CUDA_VISIBLE_DEVICES, which is not needed where a job has all of a host's, in its order.
+  std::string VisibleDevices(const Job& job, int32_t host) const {
+    const std::vector<int32_t> gpus = GpusOf(job, host);
     if (gpus.empty()) return "";
     const bool named = NameOf(host) == task_.this_host && !task_.visible_devices.empty();
     std::vector<std::string> names;
@@ -221,19 +247,18 @@ class Script {
     return all ? "" : absl::StrJoin(names, ",");
   }
 
-  void AddJob(size_t index) {
-    const cost::Replica& replica = choice_.replicas[index];
+  // `port`: its first one, where there is a range.
+  void AddJob(const Job& job, int port) {
     absl::StrAppend(&text_, "\n");
-    const std::vector<Context> contexts = ContextsOf(replica);
+    const std::vector<Context> contexts = ContextsOf(job);
     if (task_.ports) {
-      int first = task_.ports->first + 1;
-      for (size_t i = 0; i < index; ++i) first += kDaemonPorts + RanksOf(choice_.replicas[i]);
       absl::StrAppendFormat(
           &text_,
           "OMPI_MCA_oob_tcp_dynamic_ipv4_ports=%1$d-%2$d "
           "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=%1$d-%2$d \\\n"
-          "OMPI_MCA_btl_tcp_port_min_v4=%3$d OMPI_MCA_btl_tcp_port_range_v4=%4$d \\\n",
-          first, first + kDaemonPorts - 1, first + kDaemonPorts, RanksOf(replica));
+          "OMPI_MCA_btl_tcp_port_min_v4=%3$d OMPI_MCA_btl_tcp_port_range_v4=%4$d \\\n"
+          "OMPI_MCA_btl_tcp_port_min_v6=%3$d OMPI_MCA_btl_tcp_port_range_v6=%4$d \\\n",
+          port, port + kDaemonPorts - 1, port + kDaemonPorts, RanksOf(job));
     }
     absl::StrAppend(&text_, "mpirun");
     for (size_t i = 0; i < contexts.size(); ++i) {
@@ -243,7 +268,7 @@ class Script {
       if (several_hosts()) {
         absl::StrAppend(&text_, " --host ", Quoted(NameOf(host)), ":", SlotsOf(contexts, host));
       }
-      const std::string visible = VisibleDevices(replica, host);
+      const std::string visible = VisibleDevices(job, host);
       if (!visible.empty()) absl::StrAppend(&text_, " -x CUDA_VISIBLE_DEVICES=", Quoted(visible));
       absl::StrAppend(&text_, " ", Quoted(task_.worker), " --coordinator=", Address());
       if (topology_.hosts[host].interconnect.gpus.empty()) {
@@ -262,9 +287,9 @@ class Script {
   const Topology& topology_;
   const Choice& choice_;
   const LaunchTask& task_;
+  const std::vector<Job> jobs_;
   std::set<int32_t> hosts_;
   int32_t first_ = 0;  // host
-  std::string interface_;
   std::string text_;
 };
 

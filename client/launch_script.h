@@ -27,16 +27,17 @@ struct LaunchTask {
   // What the coordinator is told beside model, layout and address: "--context-length=4096".
   std::vector<std::string> coordinator_flags;
   std::optional<PortRange> ports;  // none: the coordinator's own one, and free ones
-  std::string interface;           // of the network between hosts; empty: the only one, or all
+  std::string interface;           // of the network between hosts; empty: all are tried
   // What CUDA_VISIBLE_DEVICES names on this host, in its order; empty: it is not set.
   std::string this_host;
   std::vector<std::string> visible_devices;
 };
 
 // A script of bash for the first host that the choice has ranks on: it starts a coordinator there,
-// and a job for each replica, whose ranks go where the choice puts them. INT and TERM drain the
-// coordinator, with which all ends. InvalidArgument for a range with too few ports, which says how
-// many it takes.
+// and a job for each replica, or one of all where they share cores, whose ranks go where the choice
+// puts them. INT and TERM drain the coordinator, with which all ends. InvalidArgument, naming the
+// flag, for a range with too few ports, which says how many it takes, and for hosts whose names are
+// none.
 absl::StatusOr<std::string> MpirunScript(const topology::Topology& topology,
                                          const plan::Choice& choice, const LaunchTask& task);
 

@@ -53,10 +53,11 @@ TEST(LaunchScriptTest, AJobForEachReplicaWithItsGpus) {
   const Topology box = Machines("dgx-h100");
   const std::string script = Script(
       box, Placed({{{{0, 0}, {0, 1}}, {{0, 2}, {0, 3}}}, {{{0, 6}, {0, 5}}, {{0, 4}, {0, 7}}}}));
-  EXPECT_THAT(script, StartsWith("#!/usr/bin/env bash\n# tp=2,pp=2,dp=2: 2 jobs, one a replica, of "
-                                 "4 ranks, on 1 host. Run it on "));
-  EXPECT_THAT(script, HasSubstr("\n/opt/coordinator \\\n  --model='/models/a b' --layout=tp=2,pp=2 "
-                                "--listen=127.0.0.1:50051 &\ncoordinator=$!\n"));
+  EXPECT_THAT(script, StartsWith("#!/usr/bin/env bash\n# tp=2,pp=2,dp=2: 2 jobs of 4 ranks on 1 "
+                                 "host. Run it on "));
+  EXPECT_THAT(script,
+              HasSubstr("\n/opt/coordinator \\\n  --model='/models/a b' --layout=tp=2,pp=2,dp=1 "
+                        "--listen=127.0.0.1:50051 &\ncoordinator=$!\n"));
   EXPECT_THAT(script, HasSubstr("\nmpirun \\\n  -np 4 -x CUDA_VISIBLE_DEVICES=0,1,2,3 /opt/worker "
                                 "--coordinator=127.0.0.1:50051 &\n\nmpirun \\\n  -np 4 -x "
                                 "CUDA_VISIBLE_DEVICES=6,5,4,7 /opt/worker "));
@@ -92,18 +93,18 @@ TEST(LaunchScriptTest, RanksGoFromHostToHost) {
                                 "--coordinator=alpha:50051 : \\\n"
                                 "  -np 1 --host alpha:2 -x CUDA_VISIBLE_DEVICES=3,2 /opt/worker "));
   EXPECT_THAT(script, AllOf(HasSubstr("Run it on alpha;"), HasSubstr("--listen=alpha:50051 "),
-                            HasSubstr("--interface NAME"), HasSubstr("tcp_keepalive_time=1")));
+                            Not(HasSubstr("if_include"))));
   LaunchTask task = Task();
   task.interface = "eth1";
   EXPECT_THAT(Script(two, choice, task),
               AllOf(HasSubstr("export OMPI_MCA_btl_tcp_if_include=eth1\n"),
                     HasSubstr("export OMPI_MCA_oob_tcp_if_include=eth1\n"),
                     HasSubstr("export PRTE_MCA_prte_if_include=eth1\n"),
-                    HasSubstr("export NCCL_SOCKET_IFNAME==eth1\n"), Not(HasSubstr("--interface"))));
-  // One that is the only one.
-  two.hosts[0].interconnect.nics = {{.device = "mlx5_0", .kind = topology::NicKind::kInfiniBand},
-                                    {.device = "eno1", .kind = topology::NicKind::kEthernet}};
-  EXPECT_THAT(Script(two, choice), HasSubstr("btl_tcp_if_include=eno1\n"));
+                    HasSubstr("export NCCL_SOCKET_IFNAME==eth1\n")));
+  two.hosts[1].name = "$(reboot)";
+  EXPECT_THAT(MpirunScript(two, choice, task),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--emit: '$(reboot)' is no name that a host is reached by")));
 }
 
 TEST(LaunchScriptTest, CoresHaveNoGpus) {
@@ -112,6 +113,19 @@ TEST(LaunchScriptTest, CoresHaveNoGpus) {
   EXPECT_THAT(Script(cores, Placed({{{{0, -1}, {0, -1}}}})),
               HasSubstr("mpirun \\\n  -np 2 /opt/worker --coordinator=127.0.0.1:50051 "
                         "--device=cpu &\n"));
+}
+
+// Or each would take all of them.
+TEST(LaunchScriptTest, ReplicasThatShareCoresAreOneJob) {
+  Topology cores;
+  cores.hosts = {{.name = "a", .cores = 4}, {.name = "b", .cores = 4}};
+  const std::string shared = Script(cores, Placed({{{{0, -1}}}, {{{1, -1}}}, {{{0, -1}}}}));
+  EXPECT_THAT(shared, AllOf(HasSubstr("--layout=tp=1,pp=1,dp=3 "),
+                            HasSubstr("-np 1 --host a:2 /opt/worker --coordinator=a:50051 "
+                                      "--device=cpu : \\\n  -np 1 --host b:1 "),
+                            HasSubstr(": 1 job of 3 ranks on 2 hosts")));
+  EXPECT_THAT(Script(cores, Placed({{{{0, -1}}}, {{{1, -1}}}})),
+              AllOf(HasSubstr("--layout=tp=1,pp=1,dp=1 "), HasSubstr(": 2 jobs of 1 rank on")));
 }
 
 TEST(LaunchScriptTest, PortsAreOfTheRangeAndNobodySharesOne) {
@@ -124,7 +138,9 @@ TEST(LaunchScriptTest, PortsAreOfTheRangeAndNobodySharesOne) {
                             HasSubstr("\nOMPI_MCA_oob_tcp_dynamic_ipv4_ports=41001-41002 "
                                       "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=41001-41002 \\\n"
                                       "OMPI_MCA_btl_tcp_port_min_v4=41003 "
-                                      "OMPI_MCA_btl_tcp_port_range_v4=2 \\\nmpirun "),
+                                      "OMPI_MCA_btl_tcp_port_range_v4=2 \\\n"
+                                      "OMPI_MCA_btl_tcp_port_min_v6=41003 "
+                                      "OMPI_MCA_btl_tcp_port_range_v6=2 \\\nmpirun "),
                             HasSubstr("\nOMPI_MCA_oob_tcp_dynamic_ipv4_ports=41005-41006 "
                                       "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=41005-41006 \\\n"
                                       "OMPI_MCA_btl_tcp_port_min_v4=41007 ")));

@@ -296,7 +296,7 @@ void DeclareLaunchFlags(CLI::App& command, RankFlags& flags) {
                   "With --emit: the network card that hosts reach each other by, like eth1")
       ->needs(emit)
       ->check(NotEmpty())
-      ->default_str("the only one of the first host, else all");
+      ->default_str("all are tried");
 }
 
 absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
@@ -309,10 +309,9 @@ absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
     SKEIN_RETURN_IF_ERROR(Draw(flags, topology, model_name, model, result.choices.front()));
   }
   if (!flags.emit.empty() && !result.choices.empty()) {
-    absl::StatusOr<std::string> script =
-        MpirunScript(topology, result.choices.front(), flags.launch);
-    if (!script.ok()) return Annotate(script.status(), "--port-range");
-    absl::PrintF("%s", *script);
+    SKEIN_ASSIGN_OR_RETURN(const std::string script,
+                           MpirunScript(topology, result.choices.front(), flags.launch));
+    absl::PrintF("%s", script);
   } else if (flags.json) {
     PrintJson(topology, result, flags.task);
   } else {

@@ -11,8 +11,8 @@
 namespace skein::kernels::cuda {
 
 // delta = the sum of all ranks' delta, and then `norm` with it: the bits of PeerSum and RmsNorm,
-// one after the other. In one shot as PeerSum; in two a rank sums every so many-th row and sends
-// that on.
+// one after the other. Beyond memory.one_shot_bytes, and with more than 2 ranks, in two shots, in
+// which a rank sums every so many-th row and sends that on.
 struct PeerSumNorm {
   PeerMemory memory;
   // delta_stride is cols. `out` may be `delta`, where no sum is left then.

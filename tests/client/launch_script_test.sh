@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `skein plan --emit mpirun` prints starts as it stands, on this host: two jobs of two stages serve, other hosts reach
-# ports of the range alone, and all ends when the script is told to.
+# What `skein plan --emit mpirun` prints starts as it stands, on this host: two replicas of two stages serve, other hosts reach
+# ports of the range alone, and all ends when the script is told to. It sets what scripts/env.sh does.
 set -euo pipefail
 
 work=$(mktemp -d /tmp/skein-emit.XXXXXX)
@@ -10,7 +10,7 @@ fail() {
   exit 1
 }
 script=
-trap '[[ -z $script ]] || kill -KILL -- "-$script" 2>/dev/null || true; rm -rf "$work"' EXIT
+trap '[[ -z $script ]] || pkill -KILL -s "$script" || true; rm -rf "$work"' EXIT
 
 cat >"$work/topology.json" <<'JSON'
 {"hosts": [{"name": "here", "cores": 4, "memory_bytes": 8e9,
@@ -21,18 +21,19 @@ JSON
 skein() { client/skein "$@"; }
 first=$((20000 + RANDOM % 10000))
 skein plan --model=checkpoints/bard --topology="$work/topology.json" --layout=tp=1,pp=2,dp=2 --max-num-seqs=4 \
-  --emit=mpirun --port-range="$first-$((first + 8))" >"$work/start.sh" || fail "no script"
-# A process group of its own, so that nothing of it is left behind.
+  --emit=mpirun --port-range="$first-$((first + 6))" >"$work/start.sh" || fail "no script"
+# A session of its own, so that nothing of it is left behind.
 SKEIN_NO_PROBE=1 TMPDIR=$work HOME=$work setsid bash "$work/start.sh" >"$work/log" 2>&1 &
 script=$!
 address=127.0.0.1:$first
 for _ in {1..300}; do
-  [[ $(skein status --coordinator="$address" 2>/dev/null | grep -c '^job .*: serving, 2 of 2 ranks') -eq 2 ]] && break
+  skein status --coordinator="$address" 2>/dev/null | grep -q '^job .*: serving, 4 of 4 ranks' && break
   kill -0 "$script" 2>/dev/null || fail "the script has ended"
   sleep 0.2
 done
 skein status --coordinator="$address" >"$work/status" || fail "no status"
-grep -q 'tp=1,pp=2' "$work/status" || fail "another layout"
+grep -q '^job .*: serving, 4 of 4 ranks' "$work/status" || fail "it does not serve"
+grep -q '^plan tp=1,pp=2,dp=2 ' "$work/status" || fail "another layout"
 skein generate --coordinator="$address" --prompt=ROMEO: --max-tokens=16 --temperature=0 >"$work/answer" || fail "no answer"
 [[ -s $work/answer ]] || fail "an empty answer"
 
@@ -56,19 +57,25 @@ for pid in sys.argv[1:]:
             if words[3] == "0A" and words[9] in inodes and (not inside or len(sys.argv) == 2):
                 print(int(words[1].split(":")[1], 16), family, open(f"/proc/{pid}/comm").read().strip())
 PYTHON
-python3 "$work/listening.py" "$(pgrep -g "$script" coordinator)" | grep -q "^$first tcp coordinator" ||
+python3 "$work/listening.py" "$(pgrep -s "$script" coordinator)" | grep -q "^$first tcp coordinator" ||
   fail "the coordinator does not listen on $first"
 # Within the host anything may be, as between mpirun and its ranks.
 # shellcheck disable=SC2046
-python3 "$work/listening.py" $(pgrep -g "$script") >"$work/ports"
-grep -q "tcp mpirun" "$work/ports" || fail "no mpirun listens"
+python3 "$work/listening.py" $(pgrep -s "$script") >"$work/ports"
+grep -Eq "tcp (mpirun|prterun)" "$work/ports" || fail "no mpirun listens"
 [[ $(mpirun --version) != *"Open MPI) 4"* ]] || while read -r port rest; do
-  ((port >= first && port <= first + 8)) || fail "$rest listens on $port"
+  ((port >= first && port <= first + 6)) || fail "$rest listens on $port"
 done <"$work/ports"
 
 kill -TERM "$script"
 for _ in {1..300}; do kill -0 "$script" 2>/dev/null || break; sleep 0.1; done
 wait "$script" && status=0 || status=$?
 ((status == 0)) || fail "the script ended with $status"
-if pgrep -g "$script" >&2; then fail "processes are left"; fi
+if pgrep -s "$script" >&2; then fail "processes are left"; fi
 script=
+
+# Of several hosts all of env.sh's settings are there.
+skein plan --model=checkpoints/bard --topology=pcie-4 --nodes=2 --layout=tp=1,pp=8,dp=1 --emit=mpirun >"$work/many.sh" || fail "no script"
+settings=$(grep -oE '(OMPI|PRTE)_[A-Za-z_]+=[^ ]+' scripts/env.sh)
+(($(wc -l <<<"$settings") > 10)) || fail "env.sh has no settings"
+while read -r setting; do grep -qF -- "$setting" "$work/many.sh" || fail "the script lacks $setting"; done <<<"$settings"

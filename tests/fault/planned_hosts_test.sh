@@ -56,8 +56,8 @@ doctor || fail "the doctor finds something: $(cat "$work/doctor")"
 grep -q 'all hosts are in 10.77.0.0/24' "$work/doctor" || fail "the doctor does not see the network"
 printf '127.0.0.1 localhost\n10.77.0.2 host1\n127.0.1.1 host2\n' >"$work/wrong_hosts"
 on host2 mount --bind "$work/wrong_hosts" /etc/hosts
-if doctor; then fail "a name of loopback is not found"; fi
-grep -q 'error *host names *host2: its own name stands for 127.0.1.1' "$work/doctor" || fail "a name of loopback is not named"
+doctor || fail "a name of loopback is an error"
+grep -q 'warning *host names *host2: its own name stands for 127.0.1.1' "$work/doctor" || fail "a name of loopback is not named"
 on host2 umount /etc/hosts
 if doctor -x OMPI_MCA_btl_tcp_if_include=lo; then fail "a wrong network is not found"; fi
 grep -q 'error *network *host1: OMPI_MCA_btl_tcp_if_include=lo names loopback alone' "$work/doctor" || fail "a wrong network is not named"
@@ -113,6 +113,7 @@ for _ in {1..600}; do
   [[ $(skein status 2>/dev/null | grep -c '^job .*: serving, 4 of 4 ranks') -eq 2 ]] && break
   sleep 0.1
 done
+[[ $(skein status 2>/dev/null | grep -c '^job .*: serving, 4 of 4 ranks') -eq 2 ]] || fail "two jobs do not serve"
 pids=()
 for i in 1 2 3 4; do
   prompt=ROMEO: && ((i % 2)) || prompt=JULIET:

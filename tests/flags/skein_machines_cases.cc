@@ -163,9 +163,9 @@ void PlanEmit() {
   EXPECT_TRUE(outcome.ok()) << outcome.err;
   EXPECT_THAT(
       outcome.out,
-      AllOf(StartsWith("#!/usr/bin/env bash\n# tp=2,pp=2,dp=2: 2 jobs, "),
+      AllOf(StartsWith("#!/usr/bin/env bash\n# tp=2,pp=2,dp=2: 2 jobs of "),
             ContainsRegex("\n/.*/coordinator/coordinator .*\n  --model=/.*/checkpoints/bard "
-                          "--layout=tp=2,pp=2 --listen=node0:50051 --max-num-seqs=3 "
+                          "--layout=tp=2,pp=2,dp=1 --listen=node0:50051 --max-num-seqs=3 "
                           "--kv-dtype=int8 &\n"),
             ContainsRegex("\n  -np 4 --host node1:4 /.*/worker/worker --coordinator=")));
   EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--context-length=1000 --deterministic")).out,

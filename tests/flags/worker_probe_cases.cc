@@ -118,8 +118,6 @@ void Figures() {
   EXPECT_THAT(lacking.Output(), HasSubstr(absl::StrCat("--figures: ", file, ": it has no rates")));
 }
 
-}  // namespace
-
 // The JSON of one rank, which is its own world.
 std::string Told(const std::string& flags) {
   const Outcome outcome = Run(kWorker, "doctor " + flags);
@@ -142,6 +140,8 @@ void DoctorAlone() {
   EXPECT_THAT(Told(""), Not(HasSubstr("\"clock_s\":0.0")));
   EXPECT_THAT(Told("--alone"), HasSubstr("\"clock_s\":0.0"));
 }
+
+}  // namespace
 
 FlagCases WorkerProbeCases() {
   return {HelpCase(kWorker, "probe"),

@@ -40,12 +40,14 @@ std::string Names(const std::vector<std::string>& names) {
                       names.size() - kShown, " more");
 }
 
+std::string HostKey(const RankFacts& rank) { return absl::StrCat(rank.host, " ", rank.boot); }
+
 // The first rank of each host.
 std::vector<const RankFacts*> Hosts(absl::Span<const RankFacts> ranks) {
   std::vector<const RankFacts*> hosts;
   std::set<std::string> seen;
   for (const RankFacts& rank : ranks) {
-    if (seen.insert(rank.host).second) hosts.push_back(&rank);
+    if (seen.insert(HostKey(rank)).second) hosts.push_back(&rank);
   }
   return hosts;
 }
@@ -108,6 +110,7 @@ class Doctor {
     Shm();
     Memlock();
     OpenFiles();
+    Ranks();
     Cores();
     Gpus();
     Links();
@@ -199,12 +202,18 @@ class Doctor {
   void HostNames() {
     if (!several()) return;
     Begin("host names");
+    std::map<std::string, int> named;
     for (const RankFacts* const host : hosts_) {
-      if (host->own_address.starts_with("127.")) {
-        Found(Level::kError,
-              absl::StrCat(host->host, ": its own name stands for ", host->own_address,
-                           ", which other hosts take for themselves"),
-              "give it the address in /etc/hosts that the others reach it by");
+      if (++named[host->host] == 2) {
+        Found(Level::kError, absl::StrCat(host->host, ": two hosts have this name"),
+              "give each host a name of its own: logs, errors and plans tell them apart by it");
+      }
+      if (host->own_address.starts_with("127.") || host->own_address == "::1") {
+        // A coordinator that is told to listen on the name would listen to its own host alone.
+        Found(host->port > 0 ? Level::kError : Level::kWarning,
+              absl::StrCat(host->host, ": its own name stands for ", host->own_address, " there"),
+              "give it the address in /etc/hosts that the others reach it by, or use addresses for "
+              "--listen and --coordinator");
       } else if (host->own_address.empty()) {
         Found(Level::kWarning, absl::StrCat(host->host, ": its own name stands for no address"),
               "add it to /etc/hosts or DNS: MPI and logs name hosts so");
@@ -234,7 +243,9 @@ class Doctor {
     const std::string says = absl::StrCat(host.host, ": ", setting, "=", found->second, " names ");
     std::vector<std::string> there;
     for (const InterfaceFacts& interface : host.interfaces) {
-      there.push_back(absl::StrCat(interface.name, " (", interface.address, ")"));
+      there.push_back(interface.address.empty()
+                          ? interface.name
+                          : absl::StrCat(interface.name, " (", interface.address, ")"));
     }
     const std::string advice = absl::StrCat("name one of ", absl::StrJoin(there, ", "));
     if (used.empty()) {
@@ -259,17 +270,20 @@ class Doctor {
       return End("one host: ranks exchange by its memory");
     }
     if (wrong_ > 0) return;
-    std::map<std::string, size_t> of_network;  // hosts
+    // Those that each host has for itself, as of containers, have the same addresses on all.
+    std::map<std::string, std::set<std::string>> of_network;  // hosts' addresses
     for (const RankFacts* const host : hosts_) {
-      std::set<std::string> networks;
+      std::map<std::string, std::string> own;  // the first address in each network
       for (const InterfaceFacts& i : Used(*host, "OMPI_MCA_btl_tcp_if_include", false)) {
-        networks.insert(NetworkOf(i));
+        if (!i.address.empty()) own.emplace(NetworkOf(i), i.address);
       }
-      for (const std::string& network : networks) ++of_network[network];
+      for (const auto& [network, address] : own) of_network[network].insert(address);
     }
-    for (const auto& [network, count] : of_network) {
-      if (count == hosts_.size()) return End(absl::StrCat("all hosts are in ", network));
+    for (const auto& [network, addresses] : of_network) {
+      if (addresses.size() == hosts_.size()) return End(absl::StrCat("all hosts are in ", network));
     }
+    // By routes, or over IPv6.
+    if (ranks_[0].clock_s != 0) return End("ranks on all hosts have met");
     Found(Level::kWarning, "no network has all hosts in it",
           "see that every host reaches every other one by the interfaces that MPI may use "
           "(OMPI_MCA_btl_tcp_if_include)");
@@ -279,31 +293,31 @@ class Doctor {
     Begin("/dev/shm");
     int64_t least = -1;
     for (const RankFacts* const host : hosts_) {
-      const int64_t ranks = std::count_if(
-          ranks_.begin(), ranks_.end(), [&](const auto& rank) { return rank.host == host->host; });
+      const int64_t ranks = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
+        return HostKey(rank) == HostKey(*host);
+      });
+      if (host->shm_bytes < 0) continue;
       if (least < 0 || host->shm_bytes < least) least = host->shm_bytes;
       if (host->shm_bytes >= kShmWarning * ranks) continue;
       Found(host->shm_bytes < kShmError * ranks ? Level::kError : Level::kWarning,
             absl::StrCat(host->host, ": ", FormatBytes(host->shm_bytes), " free, for ",
                          FormatCount(ranks, "rank")),
             absl::StrCat("remove what is left in it, or make it larger (docker run --shm-size=",
-                         FormatBytes(kShmWarning * ranks), ")"));
+                         (kShmWarning >> 20) * ranks, "m)"));
     }
-    End(absl::StrCat(FormatBytes(least), " free at least"));
+    if (least >= 0) End(absl::StrCat(FormatBytes(least), " free at least"));
   }
 
-  bool HasGpus() const {
-    return std::any_of(hosts_.begin(), hosts_.end(), [](const RankFacts* host) {
-      return std::any_of(host->cards.begin(), host->cards.end(),
-                         [](const CardFacts& card) { return card.name.starts_with("GPU"); });
-    });
-  }
+  static bool IsGpu(const CardFacts& card) { return card.name.starts_with("GPU"); }
 
   void Memlock() {
     Begin("memlock");
     for (const RankFacts* const host : hosts_) {
       if (host->memlock_bytes < 0 || host->memlock_bytes >= kMemlockWarning) continue;
-      if (!several() && !HasGpus()) continue;
+      if (std::none_of(host->cards.begin(), host->cards.end(),
+                       [](const CardFacts& card) { return card.rdma || IsGpu(card); })) {
+        continue;
+      }
       Found(Level::kWarning,
             absl::StrCat(host->host, ": at most ", FormatBytes(host->memlock_bytes),
                          " may be locked in memory"),
@@ -328,6 +342,22 @@ class Doctor {
     End(least < 0 ? "no limit" : absl::StrCat(least, " at least"));
   }
 
+  // Of hosts that compute on their cores.
+  void Ranks() {
+    Begin("ranks");
+    for (const RankFacts* const host : hosts_) {
+      const int64_t ranks = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
+        return HostKey(rank) == HostKey(*host);
+      });
+      if (std::any_of(host->cards.begin(), host->cards.end(), IsGpu)) continue;
+      if (host->cores == 0 || ranks <= host->cores) continue;
+      Found(Level::kWarning,
+            absl::StrCat(host->host, ": ", FormatCount(ranks, "rank"), " on ",
+                         FormatCount(host->cores, "core")),
+            "start as many as there are cores, or fewer: `skein plan` says how many are worth it");
+    }
+  }
+
   void Cores() {
     Begin("cores");
     std::vector<double> rates;
@@ -347,14 +377,24 @@ class Doctor {
 
   void Gpus() {
     Begin("GPUs");
-    int64_t count = 0;
+    int64_t count = 0, most = 0;
+    const auto gpus_of = [](const RankFacts& host) {
+      return std::count_if(host.cards.begin(), host.cards.end(), IsGpu);
+    };
+    for (const RankFacts* const host : hosts_) most = std::max<int64_t>(most, gpus_of(*host));
     for (const RankFacts* const host : hosts_) {
+      if (gpus_of(*host) < most && host->no_gpus.empty()) {
+        Found(Level::kWarning,
+              absl::StrCat(host->host, ": ", FormatCount(gpus_of(*host), "GPU"),
+                           ", where another host has ", most),
+              "see `nvidia-smi -L`, the driver, and CUDA_VISIBLE_DEVICES there");
+      }
       if (!host->no_gpus.empty()) {
         Found(Level::kError, absl::StrCat(host->host, ": ", host->no_gpus),
               "see what `nvidia-smi` says there");
       }
       for (const CardFacts& card : host->cards) {
-        count += card.name.starts_with("GPU") ? 1 : 0;
+        count += IsGpu(card) ? 1 : 0;
         const std::string who = absl::StrCat(host->host, ": ", card.name);
         if (card.ecc_errors > 0) {
           Found(Level::kError,
@@ -365,7 +405,7 @@ class Doctor {
         if (!card.slowed_by.empty()) {
           Found(Level::kWarning,
                 absl::StrCat(who, " is slowed by ", absl::StrJoin(card.slowed_by, ", ")),
-                "see to its power and cooling (nvidia-smi -q -d PERFORMANCE)");
+                "see its settings (nvidia-smi -q -d CLOCK,POWER), and to its power and cooling");
         }
       }
     }
@@ -375,14 +415,25 @@ class Doctor {
   void Links() {
     Begin("links");
     std::map<std::string, double> fastest;  // by card
-    int64_t count = 0;
+    std::map<std::string, size_t> hosts_with;
     for (const RankFacts* const host : hosts_) {
       for (const CardFacts& card : host->cards) {
-        ++count;
         fastest[card.name] = std::max(fastest[card.name], card.bytes_per_s);
+        hosts_with[card.name] += card.rdma ? 1 : 0;
       }
     }
+    const size_t count = fastest.size();
     for (const RankFacts* const host : hosts_) {
+      for (const auto& [name, with] : hosts_with) {
+        if (with == 0 || with == hosts_.size()) continue;
+        if (std::any_of(host->cards.begin(), host->cards.end(),
+                        [&name = name](const CardFacts& card) { return card.name == name; })) {
+          continue;
+        }
+        Found(Level::kWarning,
+              absl::StrCat(host->host, ": no ", name, " is up, which other hosts have"),
+              "look at its cable and port (ibstat)");
+      }
       for (const CardFacts& card : host->cards) {
         const std::string who = absl::StrCat(host->host, ": ", card.name);
         if (card.pcie_width > 0 && card.pcie_width < card.most_pcie_width) {

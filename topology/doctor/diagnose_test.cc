@@ -29,6 +29,7 @@ std::vector<RankFacts> Healthy() {
     const bool second = i > 1;
     rank.rank = i;
     rank.host = second ? "b" : "a";
+    rank.boot = second ? "2" : "1";
     rank.version = "1.2.3";
     rank.model = "0123";
     rank.model_path = "/models/bard";
@@ -43,7 +44,7 @@ std::vector<RankFacts> Healthy() {
     if (i == 0) rank.port = 50051;
     if (i % 2 != 0) continue;
     rank.cards = {{.name = "GPU0", .pcie_width = 16, .most_pcie_width = 16},
-                  {.name = "mlx5_0", .bytes_per_s = 5e10}};
+                  {.name = "mlx5_0", .bytes_per_s = 5e10, .rdma = true}};
   }
   return ranks;
 }
@@ -94,8 +95,12 @@ TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
        [](auto& r) { r[2].clock_s = r[0].clock_s + 2; }},
       {"clocks", Level::kError, "b: its clock is 60.0 s apart",
        [](auto& r) { r[2].clock_s = r[0].clock_s - 60; }},
-      {"host names", Level::kError, "b: its own name stands for 127.0.1.1",
+      {"host names", Level::kWarning, "b: its own name stands for 127.0.1.1",
        [](auto& r) { r[2].own_address = "127.0.1.1"; }},
+      {"host names", Level::kError, "a: its own name stands for 127.0.1.1",
+       [](auto& r) { r[0].own_address = "127.0.1.1"; }},
+      {"host names", Level::kError, "a: two hosts have this name",
+       [](auto& r) { r[2].host = r[3].host = "a"; }},
       {"host names", Level::kWarning, "b: its own name stands for no address",
        [](auto& r) { r[2].own_address.clear(); }},
       {"network", Level::kError, "b: OMPI_MCA_btl_tcp_if_include=eth1 names no interface of it",
@@ -115,13 +120,28 @@ TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
       {"network", Level::kError, "a: NCCL_SOCKET_IFNAME==eth names no interface of it",
        [](auto& r) { r[0].settings["NCCL_SOCKET_IFNAME"] = "=eth"; }},
       {"network", Level::kWarning, "no network has all hosts in it",
-       [](auto& r) { r[2].interfaces[1].address = "10.2.0.3"; }},
+       [](auto& r) {
+         r[2].interfaces[1].address = "10.2.0.3";
+         for (RankFacts& rank : r) rank.clock_s = 0;  // nor have they met
+       }},
+      {"network", Level::kWarning, "no network has all hosts in it",
+       [](auto& r) {
+         for (RankFacts& rank : r) {
+           rank.interfaces[1] = {"docker0", "172.17.0.1", 16, true, false};
+           rank.clock_s = 0;
+         }
+       }},
       {"/dev/shm", Level::kError, "b: 8.0 MiB free, for 2 ranks",
        [](auto& r) { r[2].shm_bytes = 8 << 20; }},
       {"/dev/shm", Level::kWarning, "b: 64.0 MiB free, for 2 ranks",
        [](auto& r) { r[2].shm_bytes = 64 << 20; }},
       {"memlock", Level::kWarning, "b: at most 64.0 KiB may be locked",
        [](auto& r) { r[2].memlock_bytes = 64 << 10; }},
+      {"ranks", Level::kWarning, "b: 2 ranks on 1 core",
+       [](auto& r) {
+         for (RankFacts& rank : r) rank.cards.clear();
+         r[2].cores = r[3].cores = 1;
+       }},
       {"open files", Level::kWarning, "b: 512 at most", [](auto& r) { r[2].open_files = 512; }},
       {"open files", Level::kError, "b: 64 at most", [](auto& r) { r[2].open_files = 64; }},
       {"cores", Level::kWarning, "rank 1 on a: its core does 50% of what its peers' do",
@@ -130,6 +150,8 @@ TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
        [](auto& r) { r[2].cards[0].ecc_errors = 2; }},
       {"GPUs", Level::kWarning, "b: GPU0 is slowed by heat (hardware)",
        [](auto& r) { r[2].cards[0].slowed_by = {"heat (hardware)"}; }},
+      {"GPUs", Level::kWarning, "b: 0 GPUs, where another host has 1",
+       [](auto& r) { r[2].cards.erase(r[2].cards.begin()); }},
       {"GPUs", Level::kError, "b: the driver is gone",
        [](auto& r) { r[2].no_gpus = "the driver is gone"; }},
       {"links", Level::kWarning, "b: GPU0 has 4 of 16 lanes of PCIe",
@@ -138,6 +160,8 @@ TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
        [](auto& r) { r[2].cards[0].nvlinks_down = 1; }},
       {"links", Level::kWarning, "b: mlx5_0 runs at 12.5 GB/s, on another host at 50.0 GB/s",
        [](auto& r) { r[2].cards[1].bytes_per_s = 1.25e10; }},
+      {"links", Level::kWarning, "b: no mlx5_0 is up, which other hosts have",
+       [](auto& r) { r[2].cards.pop_back(); }},
       {"port", Level::kError, "a: 50051: another program listens there",
        [](auto& r) { r[0].port_taken = "another program listens there"; }},
   };

@@ -11,9 +11,10 @@
 
 namespace skein::topology {
 
+// One for each address of IPv4, or one without where an interface has none.
 struct InterfaceFacts {
   std::string name;     // "eth0"
-  std::string address;  // of IPv4, "10.77.0.2"
+  std::string address;  // "10.77.0.2"
   int32_t prefix = 0;   // bits of it that its network has
   bool up = false;
   bool loopback = false;
@@ -28,24 +29,26 @@ struct CardFacts {
   int32_t pcie_width = 0;  // lanes, now and at most; 0: not told
   int32_t most_pcie_width = 0;
   double bytes_per_s = 0;  // of a network card; 0: not told
+  bool rdma = false;       // it reads and writes memory by itself
 };
 
 struct RankFacts {
   int32_t rank = 0;
   std::string host;
+  std::string boot;     // of the kernel: two hosts of one name have unlike ones; empty: not told
   std::string version;  // of Skein
   std::string model;    // ComputeModelIdentity's; empty: no model was asked for
   std::string model_path;
-  std::string no_model;   // why there is none
-  double clock_s = 0;     // seconds since 1970, when all ranks had met; 0: they did not
-  int64_t shm_bytes = 0;  // of /dev/shm, free
+  std::string no_model;    // why there is none
+  double clock_s = 0;      // seconds since 1970, when all ranks had met; 0: they did not
+  int64_t shm_bytes = -1;  // of /dev/shm, free; -1: not told
   // Limits of the process; -1: none.
   int64_t memlock_bytes = -1;
   int64_t open_files = -1;
   int32_t cores = 0;            // that it may use, as affinity and cgroups allow
   double operations_per_s = 0;  // of one of them, while all ranks compute
   std::vector<InterfaceFacts> interfaces;
-  std::string own_address;  // that the host's own name stands for; empty: for none
+  std::string own_address;  // that the host's name stands for there; empty: for none
   // Of the environment, what says which interfaces are used.
   std::map<std::string, std::string> settings;
   int32_t port = 0;              // that a coordinator is to listen on; 0: this rank was not asked

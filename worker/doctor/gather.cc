@@ -14,7 +14,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <filesystem>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -48,27 +49,34 @@ std::vector<topology::InterfaceFacts> Interfaces() {
   std::vector<topology::InterfaceFacts> interfaces;
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return interfaces;
+  const auto add = [&](const ifaddrs& at, std::string address, int32_t prefix) {
+    interfaces.push_back({.name = at.ifa_name,
+                          .address = std::move(address),
+                          .prefix = prefix,
+                          .up = (at.ifa_flags & IFF_UP) != 0 && (at.ifa_flags & IFF_RUNNING) != 0,
+                          .loopback = (at.ifa_flags & IFF_LOOPBACK) != 0});
+  };
   for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
     if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
     const auto* const mask = reinterpret_cast<const sockaddr_in*>(at->ifa_netmask);
-    interfaces.push_back({.name = at->ifa_name,
-                          .address = TextOf(at->ifa_addr),
-                          .prefix = mask == nullptr ? 32 : std::popcount(mask->sin_addr.s_addr),
-                          .up = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_RUNNING) != 0,
-                          .loopback = (at->ifa_flags & IFF_LOOPBACK) != 0});
+    add(*at, TextOf(at->ifa_addr), mask == nullptr ? 32 : std::popcount(mask->sin_addr.s_addr));
+  }
+  for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
+    const bool known = std::any_of(interfaces.begin(), interfaces.end(),
+                                   [&](const auto& other) { return other.name == at->ifa_name; });
+    if (!known) add(*at, "", 0);
   }
   freeifaddrs(first);
   return interfaces;
 }
 
 std::string AddressOf(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0 || found == nullptr) return "";
-  std::string address = TextOf(found->ai_addr);
+  if (getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0 || found == nullptr) return "";
+  char text[NI_MAXHOST] = {};
+  getnameinfo(found->ai_addr, found->ai_addrlen, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
   freeaddrinfo(found);
-  return address;
+  return text;
 }
 
 // Why nobody can listen there.
@@ -132,6 +140,8 @@ void AddCards(const topology::DetectOptions& options, RankFacts& facts) {
     topology::CardFacts& card = facts.cards.emplace_back();
     card.name = nic.device.empty() ? nic.name : nic.device;
     card.bytes_per_s = nic.bytes_per_s;
+    card.rdma =
+        std::filesystem::exists(absl::StrCat(options.root, "/sys/class/infiniband/", card.name));
     AddLanes(options.root, nic.bus_id, card);
   }
 }
@@ -141,9 +151,6 @@ void AddCards(const topology::DetectOptions& options, RankFacts& facts) {
 RankFacts GatherFacts(const GatherOptions& options) {
   RankFacts facts;
   facts.version = std::string(kVersion);
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  facts.host = name;
   if (!options.model.empty()) {
     facts.model_path = options.model;
     absl::StatusOr<std::string> identity = IdentityOf(options.model);
@@ -156,9 +163,12 @@ RankFacts GatherFacts(const GatherOptions& options) {
   const absl::StatusOr<topology::Host> host =
       topology::DetectHost({.root = options.detect.root, .visible_devices = ""});
   if (host.ok()) {
+    facts.host = host->name;
     facts.cores = host->cores;
-    facts.shm_bytes = host->shm_bytes;
+    if (host->shm_bytes > 0) facts.shm_bytes = host->shm_bytes;
   }
+  facts.boot = ReadFileOrEmpty("/proc/sys/kernel/random/boot_id");
+  while (!facts.boot.empty() && facts.boot.back() == '\n') facts.boot.pop_back();
   facts.memlock_bytes = LimitOf(RLIMIT_MEMLOCK);
   facts.open_files = LimitOf(RLIMIT_NOFILE);
   facts.interfaces = Interfaces();
