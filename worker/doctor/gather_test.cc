@@ -21,7 +21,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using topology::RankFacts;
 
 GatherOptions NoGpus() { return {.detect = {.visible_devices = ""}}; }
