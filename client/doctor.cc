@@ -44,8 +44,7 @@ absl::StatusOr<std::vector<topology::RankFacts>> FactsIn(const std::string& outp
 
 absl::StatusOr<Answer> Ask(const DoctorFlags& flags) {
   SKEIN_ASSIGN_OR_RETURN(const std::string worker, FindWorker(flags.worker));
-  std::vector<std::string> command = absl::StrSplit(flags.mpirun, ' ', absl::SkipEmpty());
-  command.insert(command.end(), {"-np", absl::StrCat(flags.ranks), worker, "doctor"});
+  std::vector<std::string> command = RanksOf(flags.ranks, flags.mpirun, {worker, "doctor"});
   if (!flags.model.empty()) command.push_back(absl::StrCat("--model=", flags.model));
   if (flags.port > 0) command.push_back(absl::StrCat("--port=", flags.port));
   Answer answer;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace skein::client {
 namespace {
@@ -26,6 +27,15 @@ absl::StatusOr<std::string> ReadAll(int from) {
 }
 
 }  // namespace
+
+std::vector<std::string> RanksOf(int32_t ranks, std::string_view more,
+                                 const std::vector<std::string>& command) {
+  std::vector<std::string> arguments =
+      absl::StrSplit(absl::string_view(more.data(), more.size()), ' ', absl::SkipEmpty());
+  arguments.insert(arguments.end(), {"-np", absl::StrCat(ranks)});
+  arguments.insert(arguments.end(), command.begin(), command.end());
+  return arguments;
+}
 
 absl::StatusOr<std::string> OutputOfMpirun(const std::vector<std::string>& arguments) {
   int ends[2];

@@ -48,8 +48,7 @@ absl::StatusOr<topology::Topology> ProbeHost(const ProbeFlags& flags,
   if (ranks == 0) {
     SKEIN_ASSIGN_OR_RETURN(ranks, RanksOfThisHost(visible_devices));
   }
-  const absl::StatusOr<std::string> json =
-      OutputOfMpirun({"-np", absl::StrCat(ranks), worker, "probe"});
+  const absl::StatusOr<std::string> json = OutputOfMpirun(RanksOf(ranks, "", {worker, "probe"}));
   if (!json.ok()) return Annotate(json.status(), "this host was not measured");
   absl::StatusOr<topology::Topology> topology = convert::TopologyFromJson(*json);
   if (!topology.ok()) {

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/device_kind.h"
 #include "base/file.h"
@@ -125,10 +124,9 @@ class Experiment {
   }
 
   // Of the worker, as so many ranks.
-  absl::StatusOr<std::string> Output(int32_t ranks, const std::vector<std::string>& arguments) {
-    std::vector<std::string> command = absl::StrSplit(flags_.mpirun, ' ', absl::SkipEmpty());
-    command.insert(command.end(), {"-np", absl::StrCat(ranks), worker_});
-    command.insert(command.end(), arguments.begin(), arguments.end());
+  absl::StatusOr<std::string> Output(int32_t ranks, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), worker_);
+    const std::vector<std::string> command = RanksOf(ranks, flags_.mpirun, arguments);
     absl::FPrintF(stderr, "mpirun %s\n", absl::StrJoin(command, " "));
     return OutputOfMpirun(command);
   }
