@@ -1,9 +1,6 @@
 // The coordinator's program: flags, files, signals.
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/listening_socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -230,28 +228,8 @@ TEST(CoordinatorTest, FilesThatDoNotEndAreRefusedAtOnce) {
   }
 }
 
-// A socket of this process that listens on loopback.
-class Listener {
- public:
-  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof(address);
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(fd_, generic, size), 0);
-    EXPECT_EQ(listen(fd_, 1), 0);
-    EXPECT_EQ(getsockname(fd_, generic, &size), 0);
-    port_ = ntohs(address.sin_port);
-  }
-  ~Listener() { close(fd_); }
-  int port() const { return port_; }
-
- private:
-  const int fd_;
-  int port_ = 0;
-};
-
 TEST(CoordinatorTest, APortInUseIsNamedBeforeTheModelIsLoaded) {
-  const Listener listener;
+  const ListeningSocket listener;
   const std::string address = absl::StrCat("127.0.0.1:", listener.port());
   const Outcome outcome =
       Execute(absl::StrCat(kProgram, "--model=checkpoints/none --listen=", address));

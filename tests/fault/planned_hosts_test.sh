@@ -22,7 +22,6 @@ done
 unset PRTE_MCA_rmaps_default_mapping_policy
 settings=(-x TMPDIR -x OMPI_MCA_mpi_yield_when_idle)
 
-# What a lone rank answers.
 start_coordinator() { # NAME FLAGS...
   rm -f "$work/port"
   "$bin/coordinator/coordinator" --model=checkpoints/bard --listen=10.77.0.1:0 --port-file="$work/port" "${@:2}" >"$work/$1.log" 2>&1 &
@@ -36,6 +35,8 @@ stop() {
   kill -TERM "$coordinator"
   wait "$coordinator" || fail "a coordinator ended with $?"
 }
+
+# What a lone rank answers.
 start_coordinator alone
 on host1 mpirun -np 1 "${settings[@]}" "$bin/worker/worker" --no-probe --coordinator="$address" >"$work/lone.log" 2>&1 &
 lone=$!

@@ -1,9 +1,6 @@
 // The flags of `skein topo`, `skein plan --topology` and `skein memory`: machines that need not be
 // there.
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/listening_socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/flags/ask.h"
@@ -302,20 +300,15 @@ void DoctorModel() {
 }
 
 void DoctorPort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(fd, 1), 0);
-  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  const std::string port = absl::StrCat(ntohs(address.sin_port));
-  const Outcome taken = Doctor("--port=" + port);
-  EXPECT_EQ(taken.exit_code, 1);
-  EXPECT_THAT(taken.out, ContainsRegex(absl::StrCat("\nerror +port +.*: ", port,
-                                                    ": another program listens there")));
-  close(fd);
+  std::string port;
+  {
+    const ListeningSocket held;
+    port = absl::StrCat(held.port());
+    const Outcome taken = Doctor("--port=" + port);
+    EXPECT_EQ(taken.exit_code, 1);
+    EXPECT_THAT(taken.out, ContainsRegex(absl::StrCat("\nerror +port +.*: ", port,
+                                                      ": another program listens there")));
+  }
   EXPECT_THAT(Doctor("--port=" + port).out,
               ContainsRegex(absl::StrCat("\nok +port +", port, " of ")));
 }

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/units.h"
+#include "topology/doctor/networks.h"
 
 namespace skein::topology {
 namespace {
@@ -52,50 +50,20 @@ std::vector<const RankFacts*> Hosts(absl::Span<const RankFacts> ranks) {
   return hosts;
 }
 
-uint32_t AddressOf(const std::string& text) {
-  uint32_t address = 0;
-  int parts = 0;
-  for (const auto part : absl::StrSplit(text, '.')) {
-    uint32_t value = 0;
-    if (!absl::SimpleAtoi(part, &value) || value > 255) return 0;
-    address = address << 8 | value;
-    ++parts;
+// Ranks that have the same of something, the most first.
+using Groups = std::vector<std::pair<std::string, std::vector<std::string>>>;
+Groups GroupsOf(absl::Span<const RankFacts> ranks, std::string RankFacts::* of) {
+  std::map<std::string, std::vector<std::string>> groups;
+  for (const RankFacts& rank : ranks) {
+    if (!(rank.*of).empty()) groups[rank.*of].push_back(Who(rank));
   }
-  return parts == 4 ? address : 0;
-}
-uint32_t MaskOf(int32_t prefix) {
-  return prefix <= 0 ? 0 : ~uint32_t{0} << (32 - std::min(prefix, 32));
-}
-// "10.77.0.0/24"
-std::string NetworkOf(const InterfaceFacts& interface) {
-  const uint32_t network = AddressOf(interface.address) & MaskOf(interface.prefix);
-  return absl::StrCat(network >> 24, ".", network >> 16 & 255, ".", network >> 8 & 255, ".",
-                      network & 255, "/", interface.prefix);
+  Groups all(groups.begin(), groups.end());
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  return all;
 }
 
-// Whether a list like "eth0,10.0.0.0/8" names an interface: exactly, as Open MPI has it; or by how
-// its name begins, as NCCL has it but behind "=".
-bool IsNamed(std::string_view list, bool by_prefix, const InterfaceFacts& interface) {
-  if (by_prefix && list.starts_with("=")) {
-    list.remove_prefix(1);
-    by_prefix = false;
-  }
-  for (const auto entry : absl::StrSplit(absl::string_view(list.data(), list.size()), ',')) {
-    const std::vector<std::string> network = absl::StrSplit(entry, '/');
-    int32_t prefix = 0;
-    if (network.size() == 2 && absl::SimpleAtoi(network[1], &prefix)) {
-      const uint32_t mask = MaskOf(prefix);
-      if ((AddressOf(network[0]) & mask) == (AddressOf(interface.address) & mask)) return true;
-      continue;
-    }
-    const std::string name(entry);
-    if (!name.empty() &&
-        (interface.name == name || (by_prefix && interface.name.starts_with(name)))) {
-      return true;
-    }
-  }
-  return false;
-}
+bool IsGpu(const CardFacts& card) { return card.name.starts_with("GPU"); }
 
 class Doctor {
  public:
@@ -134,21 +102,14 @@ class Doctor {
     if (wrong_ == 0) findings_.push_back({Level::kOk, check_, std::move(says), ""});
   }
 
-  // Ranks that have the same, the most first.
-  std::vector<std::pair<std::string, std::vector<std::string>>> GroupsOf(
-      const std::function<std::string(const RankFacts&)>& of) const {
-    std::map<std::string, std::vector<std::string>> groups;
-    for (const RankFacts& rank : ranks_) groups[of(rank)].push_back(Who(rank));
-    std::vector<std::pair<std::string, std::vector<std::string>>> all(groups.begin(), groups.end());
-    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-      return a.second.size() > b.second.size();
-    });
-    return all;
+  int64_t RanksOn(const RankFacts& host) const {
+    return std::count_if(ranks_.begin(), ranks_.end(),
+                         [&](const RankFacts& rank) { return HostKey(rank) == HostKey(host); });
   }
 
   void Versions() {
     Begin("versions");
-    const auto groups = GroupsOf([](const RankFacts& rank) { return rank.version; });
+    const Groups groups = GroupsOf(ranks_, &RankFacts::version);
     for (size_t i = 1; i < groups.size(); ++i) {
       Found(Level::kError,
             absl::StrCat(Names(groups[i].second), ": Skein ", groups[i].first,
@@ -164,29 +125,26 @@ class Doctor {
     std::set<std::pair<std::string, std::string>> said;  // once a host
     for (const RankFacts& rank : ranks_) {
       asked = asked || !rank.model.empty() || !rank.no_model.empty();
-      if (rank.no_model.empty() || !said.insert({rank.host, rank.no_model}).second) continue;
+      if (rank.no_model.empty() || !said.insert({HostKey(rank), rank.no_model}).second) continue;
       Found(Level::kError, absl::StrCat(Who(rank), ": ", rank.no_model),
             "copy the model to the same folder on every host, or name it with --model-root");
     }
     if (!asked) return;
-    std::vector<RankFacts> with;
-    for (const RankFacts& rank : ranks_) {
-      if (!rank.model.empty()) with.push_back(rank);
-    }
-    const auto groups = Doctor(with).GroupsOf([](const RankFacts& rank) { return rank.model; });
+    const std::string& path = ranks_[0].model_path;
+    const Groups groups = GroupsOf(ranks_, &RankFacts::model);
     for (size_t i = 1; i < groups.size(); ++i) {
       Found(Level::kError,
-            absl::StrCat(Names(groups[i].second), ": ", with.front().model_path,
-                         " is another model than on ", Names(groups[0].second)),
+            absl::StrCat(Names(groups[i].second), ": ", path, " is another model than on ",
+                         Names(groups[0].second)),
             "copy it again: config, tokenizer, or names and sizes of tensors and files differ");
     }
-    if (!with.empty()) End(absl::StrCat(with.front().model_path, " is the same on all ranks"));
+    End(absl::StrCat(path, " is the same on all ranks"));
   }
 
   void Clocks() {
     Begin("clocks");
-    double most = 0;
     if (ranks_[0].clock_s == 0) return;
+    double most = 0;
     for (const RankFacts* const host : hosts_) {
       const double apart = std::abs(host->clock_s - ranks_[0].clock_s);
       most = std::max(most, apart);
@@ -265,19 +223,18 @@ class Doctor {
       Setting(*host, "OMPI_MCA_oob_tcp_if_include", false);
       Setting(*host, "NCCL_SOCKET_IFNAME", true);
     }
-    if (!several()) {
-      if (wrong_ > 0) return;
-      return End("one host: ranks exchange by its memory");
-    }
     if (wrong_ > 0) return;
+    if (!several()) return End("one host: ranks exchange by its memory");
     // Those that each host has for itself, as of containers, have the same addresses on all.
     std::map<std::string, std::set<std::string>> of_network;  // hosts' addresses
     for (const RankFacts* const host : hosts_) {
       std::map<std::string, std::string> own;  // the first address in each network
       for (const InterfaceFacts& i : Used(*host, "OMPI_MCA_btl_tcp_if_include", false)) {
-        if (!i.address.empty()) own.emplace(NetworkOf(i), i.address);
+        own.emplace(NetworkOf(i), i.address);
       }
-      for (const auto& [network, address] : own) of_network[network].insert(address);
+      for (const auto& [network, address] : own) {
+        if (!network.empty()) of_network[network].insert(address);
+      }
     }
     for (const auto& [network, addresses] : of_network) {
       if (addresses.size() == hosts_.size()) return End(absl::StrCat("all hosts are in ", network));
@@ -293,10 +250,8 @@ class Doctor {
     Begin("/dev/shm");
     int64_t least = -1;
     for (const RankFacts* const host : hosts_) {
-      const int64_t ranks = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
-        return HostKey(rank) == HostKey(*host);
-      });
       if (host->shm_bytes < 0) continue;
+      const int64_t ranks = RanksOn(*host);
       if (least < 0 || host->shm_bytes < least) least = host->shm_bytes;
       if (host->shm_bytes >= kShmWarning * ranks) continue;
       Found(host->shm_bytes < kShmError * ranks ? Level::kError : Level::kWarning,
@@ -307,8 +262,6 @@ class Doctor {
     }
     if (least >= 0) End(absl::StrCat(FormatBytes(least), " free at least"));
   }
-
-  static bool IsGpu(const CardFacts& card) { return card.name.starts_with("GPU"); }
 
   void Memlock() {
     Begin("memlock");
@@ -346,9 +299,7 @@ class Doctor {
   void Ranks() {
     Begin("ranks");
     for (const RankFacts* const host : hosts_) {
-      const int64_t ranks = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
-        return HostKey(rank) == HostKey(*host);
-      });
+      const int64_t ranks = RanksOn(*host);
       if (std::any_of(host->cards.begin(), host->cards.end(), IsGpu)) continue;
       if (host->cores == 0 || ranks <= host->cores) continue;
       Found(Level::kWarning,

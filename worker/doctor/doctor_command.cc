@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/flags/flags.h"
 #include "base/status_macros.h"
+#include "kernels/cpu/ceilings.h"
 #include "parallel/comm/gather_strings.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "topology/doctor/facts.h"
@@ -46,7 +47,7 @@ int NumberOf(const char* variable) {
 void TellAlone(const GatherOptions& options) {
   topology::RankFacts facts =
       FactsOf(options, NumberOf("OMPI_COMM_WORLD_RANK"), NumberOf("OMPI_COMM_WORLD_LOCAL_RANK"));
-  facts.operations_per_s = MeasureCore();
+  facts.operations_per_s = kernels::MeasureArithmetic(/*threads=*/1).value_or(0);
   std::printf("%s\n", topology::FactsToJson({facts}).c_str());
 }
 
@@ -56,7 +57,7 @@ absl::Status TellTogether(const GatherOptions& options, comm::MpiRuntime& mpi) {
   // All at once: what is slow shows beside its peers.
   SKEIN_RETURN_IF_ERROR(comm::GatherStrings(mpi.world(), "").status());
   facts.clock_s = absl::ToUnixNanos(absl::Now()) / 1e9;
-  facts.operations_per_s = MeasureCore();
+  SKEIN_ASSIGN_OR_RETURN(facts.operations_per_s, kernels::MeasureArithmetic(/*threads=*/1));
   SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                          comm::GatherStrings(mpi.world(), topology::FactsToJson({facts})));
   if (mpi.rank() != 0) return absl::OkStatus();

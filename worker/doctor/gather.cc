@@ -19,14 +19,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/file.h"
 #include "base/version.h"
-#include "model/config/model_config.h"
 #include "model/format/identity.h"
 #include "model/format/open.h"
 #include "model/synthetic/synthetic.h"
+#include "parallel/comm/host_identity.h"
 
 namespace skein::worker {
 namespace {
@@ -107,10 +105,8 @@ absl::StatusOr<std::string> IdentityOf(const std::string& model) {
 
 // A number that a file of the kernel has; 0: none.
 int32_t NumberIn(const std::string& path) {
-  std::string text = ReadFileOrEmpty(path);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
   int32_t number = 0;
-  return absl::SimpleAtoi(text, &number) ? number : 0;
+  return absl::SimpleAtoi(ReadFileOrEmpty(path), &number) ? number : 0;
 }
 
 void AddLanes(const std::string& root, const std::string& bus_id, topology::CardFacts& card) {
@@ -151,6 +147,10 @@ void AddCards(const topology::DetectOptions& options, RankFacts& facts) {
 RankFacts GatherFacts(const GatherOptions& options) {
   RankFacts facts;
   facts.version = std::string(kVersion);
+  if (const absl::StatusOr<comm::HostIdentity> own = comm::ReadHostIdentity(); own.ok()) {
+    facts.host = own->name;
+    facts.boot = own->boot_id;
+  }
   if (!options.model.empty()) {
     facts.model_path = options.model;
     absl::StatusOr<std::string> identity = IdentityOf(options.model);
@@ -163,12 +163,9 @@ RankFacts GatherFacts(const GatherOptions& options) {
   const absl::StatusOr<topology::Host> host =
       topology::DetectHost({.root = options.detect.root, .visible_devices = ""});
   if (host.ok()) {
-    facts.host = host->name;
     facts.cores = host->cores;
     if (host->shm_bytes > 0) facts.shm_bytes = host->shm_bytes;
   }
-  facts.boot = ReadFileOrEmpty("/proc/sys/kernel/random/boot_id");
-  while (!facts.boot.empty() && facts.boot.back() == '\n') facts.boot.pop_back();
   facts.memlock_bytes = LimitOf(RLIMIT_MEMLOCK);
   facts.open_files = LimitOf(RLIMIT_NOFILE);
   facts.interfaces = Interfaces();
@@ -183,30 +180,6 @@ RankFacts GatherFacts(const GatherOptions& options) {
   }
   if (options.cards) AddCards(options.detect, facts);
   return facts;
-}
-
-double MeasureCore() {
-  constexpr int kRounds = 5;
-  constexpr absl::Duration kRound = absl::Milliseconds(20);
-  constexpr int kAtOnce = 1 << 14;
-  std::vector<double> rates;
-  for (int round = 0; round < kRounds; ++round) {
-    float sums[16] = {};
-    int64_t done = 0;
-    const absl::Time begin = absl::Now();
-    absl::Duration taken;
-    while ((taken = absl::Now() - begin) < kRound) {
-      for (int i = 0; i < kAtOnce; ++i) {
-        for (float& sum : sums) sum = sum * 0.999f + 1.0f;
-      }
-      // The compiler must not leave the loop out.
-      asm volatile("" : : "r"(sums) : "memory");
-      done += kAtOnce;
-    }
-    rates.push_back(static_cast<double>(done) * 2 * 16 / absl::ToDoubleSeconds(taken));
-  }
-  std::sort(rates.begin(), rates.end());
-  return rates[kRounds / 2];
 }
 
 }  // namespace skein::worker

@@ -16,12 +16,8 @@ struct GatherOptions {
   topology::DetectOptions detect;
 };
 
-// All but rank, clock and speed. What cannot be read is said in the facts, or not told. Reads the
-// model's headers and some hundred small files.
+// All but rank, clock and operations_per_s. What cannot be read is said in the facts, or not told.
+// Reads the model's headers and some hundred small files.
 topology::RankFacts GatherFacts(const GatherOptions& options);
-
-// Multiplications and additions in registers that this thread does in a second: the median of
-// several rounds, 0.1 s in all.
-double MeasureCore();
 
 }  // namespace skein::worker
