@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "base/dtype.h"
 
 namespace skein {
@@ -69,11 +68,9 @@ inline constexpr int64_t kPacketsBytes = 4 * kMostPeerSumBytes;
 // ranks' data.
 inline constexpr int64_t kMostNormCols = 16384;
 inline constexpr int64_t kWordsBytes = 2 * kMostPeerSumBytes + kMostPeers * 2 * kMostNormCols;
-inline constexpr int64_t kHalfBytes = kHeadsBytes + kPacketsBytes + kWordsBytes;
+inline constexpr int64_t kWordsBegin = kHeadsBytes + kPacketsBytes;
+inline constexpr int64_t kHalfBytes = kWordsBegin + kWordsBytes;
 inline constexpr int64_t kExchangeBytes = 2 * kHalfBytes;
-
-// A new buffer, before any rank uses it.
-absl::Status ClearExchange(void* exchange);
 
 }  // namespace kernels::cuda
 }  // namespace skein

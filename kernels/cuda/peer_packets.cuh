@@ -85,9 +85,8 @@ struct PeerPlaces {
   // Of the `unit`th one of words in a rank's buffer.
   template <typename Words>
   __device__ Words* WordsAt(const PeerMemory& memory, int rank, int64_t unit) const {
-    return reinterpret_cast<Words*>(static_cast<char*>(memory.exchange[rank]) + half + kHeadsBytes +
-                                    kPacketsBytes) +
-           unit;
+    char* const words = static_cast<char*>(memory.exchange[rank]) + half + kWordsBegin;
+    return reinterpret_cast<Words*>(words) + unit;
   }
   // Of the `packet`th one of data in a rank's buffer.
   __device__ char* At(const PeerMemory& memory, int rank, int64_t packet) const {

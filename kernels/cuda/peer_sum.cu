@@ -167,8 +167,7 @@ absl::Status Enqueue(const PeerSum& op, Stream stream) {
 absl::Status ClearExchange(void* exchange) {
   SKEIN_CUDA_RETURN_IF_ERROR(cudaMemset(exchange, 0, kExchangeBytes));
   for (int half = 0; half < 2; ++half) {
-    char* const words =
-        static_cast<char*>(exchange) + half * kHalfBytes + kHeadsBytes + kPacketsBytes;
+    char* const words = static_cast<char*>(exchange) + half * kHalfBytes + kWordsBegin;
     SKEIN_CUDA_RETURN_IF_ERROR(cudaMemset(words, 0xff, kWordsBytes));
   }
   return CudaStatus(cudaDeviceSynchronize(), "cudaMemset of an exchange buffer");

@@ -38,6 +38,9 @@ static_assert(kMostPeers * MostOneShotBytes(kMostPeers) <= kWordsBytes);
 static_assert(2 * 2 * MostOneShotBytes(2) <= kPacketsBytes);
 static_assert(2 * kMostPeers * MostOneShotBytes(kMostPeers) <= kPacketsBytes);
 
+// Makes an exchange buffer of kExchangeBytes ready, before any rank uses it.
+absl::Status ClearExchange(void* exchange);
+
 // Queues it. Every rank gives the same dtype, bytes and shots, in the same order. InvalidArgument
 // or Unimplemented for what breaks the above.
 absl::Status Enqueue(const PeerSum& op, Stream stream);

@@ -41,14 +41,18 @@ std::vector<std::string> WorkerDeviceFlags() {
   return flags;
 }
 
+std::vector<std::string> WithGpus(int first, int gpus) {
+  std::vector<int> numbers(gpus);
+  std::iota(numbers.begin(), numbers.end(), first);
+  return {"-x", absl::StrCat("CUDA_VISIBLE_DEVICES=", absl::StrJoin(numbers, ","))};
+}
+
 std::vector<std::string> LaunchDeviceFlags(int index, int ranks) {
   if (!OnGpus()) return {};
   const auto gpus = kernels::ListCudaDevices();
   const int jobs = gpus.ok() ? static_cast<int>(gpus->size()) / ranks : 0;
   if (jobs < 2) return {};
-  std::vector<int> own(ranks);
-  std::iota(own.begin(), own.end(), index % jobs * ranks);
-  return {"-x", absl::StrCat("CUDA_VISIBLE_DEVICES=", absl::StrJoin(own, ","))};
+  return WithGpus(index % jobs * ranks, ranks);
 }
 
 std::vector<std::string> CoordinatorDeviceFlags(const std::vector<std::string>& given) {

@@ -12,6 +12,9 @@ bool OnGpus();
 
 // Flags of a worker, which shares the GPU with others: none on CPUs.
 std::vector<std::string> WorkerDeviceFlags();
+// mpirun's arguments by which ranks see so many GPUs, from `first` on.
+std::vector<std::string> WithGpus(int first, int gpus);
+
 // mpirun's arguments for the `index`-th job, of `ranks`: GPUs of its own, where there are enough
 // for two such jobs; job after job takes the next ones.
 std::vector<std::string> LaunchDeviceFlags(int index, int ranks);

@@ -8,12 +8,10 @@
 #include <cstdio>
 #include <future>
 #include <map>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/test_util.h"
@@ -21,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/cluster/cluster.h"
+#include "tests/cluster/test_device.h"
 #include "tests/engine/tie_gap.h"
 #include "tests/gpu/gpu_job.h"
 
@@ -48,10 +47,7 @@ std::vector<std::string> Flags(std::vector<std::string> more) {
 // A job whose ranks have the GPUs from `first` on.
 Process& StartOnGpus(Cluster& cluster, int ranks, int first, std::vector<std::string> flags = {},
                      std::vector<std::string> launch = {}) {
-  std::vector<int> gpus(ranks);
-  std::iota(gpus.begin(), gpus.end(), first);
-  launch.insert(launch.end(),
-                {"-x", absl::StrCat("CUDA_VISIBLE_DEVICES=", absl::StrJoin(gpus, ","))});
+  for (const std::string& argument : WithGpus(first, ranks)) launch.push_back(argument);
   flags.emplace_back("--device=cuda");
   return cluster.StartJob(ranks, flags, "", launch);
 }
