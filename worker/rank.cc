@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -190,7 +191,9 @@ class Rank {
   }
 
   absl::Status Serve(const plan::Plan& plan) {
-    plan::RankPlan self = plan.ranks[mpi_.rank()];
+    const plan::RankPlan* const part = plan.Find(mpi_.rank());
+    plan::RankPlan self =
+        part != nullptr ? *part : plan::RankPlan{.rank = mpi_.rank(), .dp_rank = plan::kNoReplica};
     if (self.device.kind == DeviceKind::kCuda) {
       self.threads = ThreadsWithin(self.threads, topology::AffinityCores());
     }
@@ -204,6 +207,7 @@ class Rank {
                                            .tracker = &tracker_,
                                            .timeout = kStartTimeout,
                                            .on_group = [this](auto& group) { AddReport(group); }}));
+    if (part == nullptr) return Idle();
     // Ranks of CPUs and of GPUs are in no job together.
     if (self.device.kind == DeviceKind::kCuda) {
       SKEIN_ASSIGN_OR_RETURN(groups.copies, ConnectGpus({.asked = options_.device_comm,
@@ -254,10 +258,24 @@ class Rank {
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);
   }
 
-  absl::Status WarmUp(Stage& stage) {
-    // Ranks load for unlike times, which are no hang.
+  // Without a part in the plan: until the job ends.
+  absl::Status Idle() {
+    spdlog::info("the plan does without this rank, which idles");
+    SKEIN_RETURN_IF_ERROR(WaitUntilAllHaveLoaded());
+    attachment_->SendReady({});
+    while (!inbox_.Take(std::chrono::steady_clock::now() + std::chrono::hours(1)).stop) {
+    }
+    return absl::OkStatus();
+  }
+
+  // Ranks load for unlike times, which are no hang.
+  absl::Status WaitUntilAllHaveLoaded() {
     mpi_.world().set_timeout(absl::InfiniteDuration());
-    SKEIN_RETURN_IF_ERROR(mpi_.world().Barrier(kHostStream));
+    return mpi_.world().Barrier(kHostStream);
+  }
+
+  absl::Status WarmUp(Stage& stage) {
+    SKEIN_RETURN_IF_ERROR(WaitUntilAllHaveLoaded());
     serving_->warm_up_watch.emplace(&tracker_, options_.warm_up_timeout,
                                     [this](const absl::Status& why) { EndStuck(why); });
     SKEIN_RETURN_IF_ERROR(stage.WarmUp());

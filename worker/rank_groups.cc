@@ -26,7 +26,7 @@ class GroupMaker {
   absl::StatusOr<std::unique_ptr<comm::Communicator>> Make(int color, const std::string& name,
                                                            Belongs belongs) {
     SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> group,
-                           mpi_.Split(belongs(self_) ? color : -1, Place(self_), name));
+                           mpi_.Split(!idles() && belongs(self_) ? color : -1, Place(self_), name));
     if (group == nullptr || group->size() == 1) return nullptr;
     std::vector<const plan::RankPlan*> members;
     for (const plan::RankPlan& rank : plan_.ranks) {
@@ -42,6 +42,8 @@ class GroupMaker {
   }
 
  private:
+  bool idles() const { return self_.dp_rank == plan::kNoReplica; }
+
   // In its replica.
   int Place(const plan::RankPlan& rank) const {
     return rank.pp_rank * plan_.layout.tp_size + rank.tp_rank;

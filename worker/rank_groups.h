@@ -49,7 +49,8 @@ struct RankGroupOptions {
   std::function<void(comm::Communicator&)> on_group;
 };
 
-// A call of all ranks of the job. Of the plan it takes the layout, and the ranks' places in it.
+// A call of all ranks of the job, also of those without a part, which get no groups. Of the plan it
+// takes the layout, and the ranks' places in it.
 // Errors are those of MPI, and of the control channel.
 absl::StatusOr<RankGroups> MakeRankGroups(comm::MpiRuntime& mpi, const plan::Plan& plan,
                                           const plan::RankPlan& self,

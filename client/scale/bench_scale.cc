@@ -26,6 +26,7 @@
 #include "nlohmann/json.hpp"
 #include "parallel/cost/replica_cost.h"
 #include "parallel/plan/plan.h"
+#include "parallel/plan/shard.h"
 #include "parallel/planner/planner.h"
 #include "parallel/planner/predict_plan.h"
 #include "proto/convert/machines_json.h"
@@ -205,13 +206,24 @@ class Experiment {
     return absl::OkStatus();
   }
 
+  // A plan's replica with layers as the worker's bench splits them.
+  cost::Replica EvenReplica(const topology::Machine& machine, const topology::Topology& topology,
+                            const plan::Plan& plan, const cost::Workload& workload) const {
+    cost::Replica replica =
+        plan::ReplicaOfPlan(machine, topology, model_.config, plan, /*dp_rank=*/0, workload);
+    for (int32_t stage = 0; stage < plan.layout.pp_size; ++stage) {
+      replica.stages[stage].layers =
+          plan::BalancedStageLayers(model_.config, plan.layout.pp_size, stage);
+    }
+    return replica;
+  }
+
   // As the worker's bench decodes: a micro-batch a stage.
   absl::StatusOr<absl::Duration> PredictStep(const topology::Machine& machine,
                                              const topology::Topology& topology,
                                              const plan::Plan& plan, int32_t batch) const {
-    cost::Replica replica =
-        plan::ReplicaOfPlan(machine, topology, model_.config, plan, /*dp_rank=*/0,
-                            {.prompt_tokens = 1, .output_tokens = 0, .concurrency = batch});
+    cost::Replica replica = EvenReplica(
+        machine, topology, plan, {.prompt_tokens = 1, .output_tokens = 0, .concurrency = batch});
     replica.sequences = batch;
     replica.micro_batches = std::min(batch, plan.layout.pp_size);
     return cost::DecodeStepTime(topology, model_.config, replica,
@@ -224,8 +236,7 @@ class Experiment {
                                                const plan::Plan& plan) const {
     const cost::Workload workload = {
         .prompt_tokens = flags_.prompt_tokens, .output_tokens = 1, .concurrency = 1};
-    cost::Replica replica =
-        plan::ReplicaOfPlan(machine, topology, model_.config, plan, /*dp_rank=*/0, workload);
+    cost::Replica replica = EvenReplica(machine, topology, plan, workload);
     replica.max_micro_batch_rows = flags_.prompt_tokens;
     SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
                            cost::PredictReplica(topology, model_.config, replica, workload));

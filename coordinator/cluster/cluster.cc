@@ -228,7 +228,7 @@ void Cluster::Serve(Job& job) {
     listener_->OnReplicaUp({.id = next_replica_,
                             .name = absl::StrCat("replica ", i, " of job ", job.id),
                             .max_num_seqs = job.plan->max_num_seqs,
-                            .leader = job.ranks.at(job.plan->RankOf(i, 0, 0)).link,
+                            .leader = job.ranks.at(job.plan->At(i, 0, 0).rank).link,
                             .page_size = job.plan->page_size,
                             .pages = job.plan->pages,
                             .context_length = job.plan->context_length});
@@ -285,8 +285,8 @@ void Cluster::OnStep(RankId id, const serving::StepOutput& output) {
     if (job->state != Job::State::kServing) {
       return Lose(*job, *rank, "it sent a step's output before its job served");
     }
-    const plan::RankPlan* part = &job->plan->ranks[id.rank];
-    if (part->pp_rank != 0 || part->tp_rank != 0) {
+    const plan::RankPlan* const part = job->plan->Find(id.rank);
+    if (part == nullptr || part->pp_rank != 0 || part->tp_rank != 0) {
       return Lose(*job, *rank, "it sent a step's output, which only leaders may");
     }
     Replica& replica = job->replicas[part->dp_rank];

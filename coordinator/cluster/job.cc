@@ -72,8 +72,10 @@ JobStatus StatusOfJob(const Job& job, absl::Time now) {
   status.detail = job.detail;
   if (job.over()) status.over_for = now - job.over_since;
   for (const auto& [number, rank] : job.ranks) {
+    const bool idles = rank.state == Rank::State::kReady && job.plan->Find(number) == nullptr;
     status.ranks.push_back({rank.hello.rank, rank.hello.node.host, rank.hello.pid,
-                            StateName(rank.state), now - rank.last_heard, rank.ready.bytes_read});
+                            idles ? "idle" : StateName(rank.state), now - rank.last_heard,
+                            rank.ready.bytes_read});
   }
   for (const Replica& replica : job.replicas) {
     status.replicas.push_back({static_cast<int32_t>(status.replicas.size()), replica.load,

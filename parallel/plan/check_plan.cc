@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -52,15 +53,13 @@ absl::Status CheckLimits(const Plan& plan) {
 // `layers_begin` is where the stage before ended.
 absl::Status CheckRank(const Plan& plan, int32_t replica, int32_t stage, int32_t shard,
                        int64_t layers_begin) {
-  const int32_t index = plan.RankOf(replica, stage, shard);
-  const RankPlan& rank = plan.ranks[index];
-  SKEIN_RETURN_IF_ERROR(InRange("rank", rank.rank, index, index));
+  const RankPlan& rank = plan.At(replica, stage, shard);
   SKEIN_RETURN_IF_ERROR(InRange("dp_rank", rank.dp_rank, replica, replica));
   SKEIN_RETURN_IF_ERROR(InRange("pp_rank", rank.pp_rank, stage, stage));
   SKEIN_RETURN_IF_ERROR(InRange("tp_rank", rank.tp_rank, shard, shard));
   SKEIN_RETURN_IF_ERROR(InRange("layers' begin", rank.layers.begin, layers_begin, layers_begin));
   SKEIN_RETURN_IF_ERROR(InRange("layers' end", rank.layers.end, layers_begin + 1, kMaxInt32));
-  const int64_t stage_end = plan.ranks[plan.RankOf(replica, stage, 0)].layers.end;
+  const int64_t stage_end = plan.At(replica, stage, 0).layers.end;
   SKEIN_RETURN_IF_ERROR(InRange("layers' end", rank.layers.end, stage_end, stage_end));
   SKEIN_RETURN_IF_ERROR(InRange("threads", rank.threads, 1, kMaxThreads));
   SKEIN_RETURN_IF_ERROR(InRange("weight_bytes", rank.weight_bytes, 1, kMaxInt64));
@@ -73,11 +72,28 @@ absl::Status CheckReplica(const Plan& plan, int32_t replica) {
     for (int32_t shard = 0; shard < plan.layout.tp_size; ++shard) {
       if (absl::Status status = CheckRank(plan, replica, stage, shard, layers_begin);
           !status.ok()) {
-        return Annotate(status, absl::StrCat("rank ", plan.RankOf(replica, stage, shard)));
+        return Annotate(status, absl::StrCat("rank ", plan.At(replica, stage, shard).rank));
       }
     }
-    layers_begin = plan.ranks[plan.RankOf(replica, stage, 0)].layers.end;
+    layers_begin = plan.At(replica, stage, 0).layers.end;
   }
+  return absl::OkStatus();
+}
+
+// Every rank of the job has one part, or none.
+absl::Status CheckNumbers(const Plan& plan) {
+  const int32_t size = plan.job_size();
+  std::vector<bool> taken(size, false);
+  const auto take = [&](int32_t rank) {
+    SKEIN_RETURN_IF_ERROR(InRange("rank", rank, 0, size - 1));
+    if (taken[rank]) {
+      return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " is there twice"));
+    }
+    taken[rank] = true;
+    return absl::OkStatus();
+  };
+  for (const RankPlan& part : plan.ranks) SKEIN_RETURN_IF_ERROR(take(part.rank));
+  for (const int32_t rank : plan.idle_ranks) SKEIN_RETURN_IF_ERROR(take(rank));
   return absl::OkStatus();
 }
 
@@ -90,6 +106,9 @@ absl::Status CheckParts(const Plan& plan) {
                                                    plan.layout.ranks(), " ranks; the plan has ",
                                                    plan.ranks.size()));
   }
+  SKEIN_RETURN_IF_ERROR(
+      InRange("idle ranks", static_cast<int64_t>(plan.idle_ranks.size()), 0, kMaxWays));
+  SKEIN_RETURN_IF_ERROR(CheckNumbers(plan));
   SKEIN_RETURN_IF_ERROR(CheckLimits(plan));
   for (int32_t replica = 0; replica < plan.layout.dp_size; ++replica) {
     SKEIN_RETURN_IF_ERROR(CheckReplica(plan, replica));
@@ -102,7 +121,7 @@ absl::Status CheckModel(const Plan& plan, const model::ModelConfig& model) {
   SKEIN_RETURN_IF_ERROR(
       InRange("context_length", plan.context_length, 1, model.max_position_embeddings));
   for (int32_t replica = 0; replica < plan.layout.dp_size; ++replica) {
-    const RankPlan& last = plan.ranks[plan.RankOf(replica, plan.layout.pp_size - 1, 0)];
+    const RankPlan& last = plan.At(replica, plan.layout.pp_size - 1, 0);
     if (last.layers.end != model.num_layers) {
       return absl::InvalidArgumentError(absl::StrCat("replica ", replica, " holds layers 0 to ",
                                                      last.layers.end - 1, "; the model has ",

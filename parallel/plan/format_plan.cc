@@ -36,7 +36,7 @@ std::string FormatLayers(const Range& layers) {
 std::string FormatPlan(const Plan& plan) {
   std::string out = absl::StrCat("plan ", plan.layout.ToString(), " of ", plan.model_name, " for ",
                                  plan.job_id.empty() ? "a job" : absl::StrCat("job ", plan.job_id),
-                                 " of ", FormatCount(plan.ranks.size(), "rank"), "\n");
+                                 " of ", FormatCount(plan.job_size(), "rank"), "\n");
   absl::StrAppend(&out,
                   " rank  replica  stage  shard     layers  threads     weights          KV\n");
   for (const RankPlan& rank : plan.ranks) {
@@ -44,6 +44,9 @@ std::string FormatPlan(const Plan& plan) {
         &out, absl::StrFormat("%5d  %7d  %5d  %5d  %9s  %7d  %10s  %10s\n", rank.rank, rank.dp_rank,
                               rank.pp_rank, rank.tp_rank, FormatLayers(rank.layers), rank.threads,
                               FormatBytes(rank.weight_bytes), FormatBytes(rank.kv_bytes)));
+  }
+  for (const int32_t rank : plan.idle_ranks) {
+    absl::StrAppend(&out, absl::StrFormat("%5d  idle\n", rank));
   }
   absl::StrAppend(&out, "limits of a replica\n");
   AppendItem(absl::StrCat(FormatCount(plan.max_num_seqs, "sequence"), " at once, of at most ",

@@ -49,6 +49,15 @@ struct LayoutRequest {
   std::optional<int32_t> pp_size;
   std::optional<int32_t> dp_size;
 
+  bool Allows(const Layout& layout) const {
+    return tp_size.value_or(layout.tp_size) == layout.tp_size &&
+           pp_size.value_or(layout.pp_size) == layout.pp_size &&
+           dp_size.value_or(layout.dp_size) == layout.dp_size;
+  }
+  // That the set parts ask for; the job has a multiple of it, or leaves some idle.
+  int64_t ranks() const {
+    return int64_t{tp_size.value_or(1)} * pp_size.value_or(1) * dp_size.value_or(1);
+  }
   std::string ToString() const;  // "tp=2,dp=2"; "" when nothing is asked
   friend bool operator==(const LayoutRequest&, const LayoutRequest&) = default;
 };
@@ -57,10 +66,10 @@ struct LayoutRequest {
 absl::StatusOr<LayoutRequest> ParseLayoutRequest(std::string_view text);
 
 // The part of one rank. A stage is the ranks of one pp_rank in a replica, a shard what one tp_rank
-// holds. rank = (dp_rank * pp_size + pp_rank) * tp_size + tp_rank.
+// holds.
 struct RankPlan {
-  int32_t rank = 0;
-  int32_t dp_rank = 0;       // the replica, within the job
+  int32_t rank = 0;          // as mpirun numbers it
+  int32_t dp_rank = 0;       // the replica, within the job; kNoReplica: the rank has no part
   int32_t pp_rank = 0;       // the stage
   int32_t tp_rank = 0;       // the shard
   Range layers;              // of the model
@@ -71,6 +80,8 @@ struct RankPlan {
 
   friend bool operator==(const RankPlan&, const RankPlan&) = default;
 };
+
+inline constexpr int32_t kNoReplica = -1;
 
 // The most rows of a step that compute log probabilities of prompts: enough to make reading the
 // weights once for a prompt worth it, few enough for the logits of a large vocabulary (16 MiB).
@@ -101,7 +112,8 @@ struct Plan {
   std::string model_path;      // as the coordinator was given it
   std::string model_identity;  // hash of config, tokenizer, tensor headers and file sizes
   Layout layout;
-  std::vector<RankPlan> ranks;  // by rank
+  std::vector<RankPlan> ranks;      // by PlaceOf: shards fastest, replicas slowest
+  std::vector<int32_t> idle_ranks;  // of the job, that have no part
 
   // The scheduler's limits, per replica.
   int32_t micro_batches = 1;           // that a step's decodes are spread over; prompts make more
@@ -119,9 +131,19 @@ struct Plan {
   Prediction prediction;
   std::vector<std::string> reasons;  // why this plan, a sentence each
 
-  int32_t RankOf(int32_t dp_rank, int32_t pp_rank, int32_t tp_rank) const {
+  int32_t PlaceOf(int32_t dp_rank, int32_t pp_rank, int32_t tp_rank) const {
     return (dp_rank * layout.pp_size + pp_rank) * layout.tp_size + tp_rank;
   }
+  const RankPlan& At(int32_t dp_rank, int32_t pp_rank, int32_t tp_rank) const {
+    return ranks[PlaceOf(dp_rank, pp_rank, tp_rank)];
+  }
+  // Null for a rank without a part.
+  const RankPlan* Find(int32_t rank) const {
+    const auto found = std::find_if(ranks.begin(), ranks.end(),
+                                    [&](const RankPlan& part) { return part.rank == rank; });
+    return found == ranks.end() ? nullptr : &*found;
+  }
+  int32_t job_size() const { return static_cast<int32_t>(ranks.size() + idle_ranks.size()); }
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 

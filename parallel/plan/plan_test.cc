@@ -46,7 +46,7 @@ Plan GoodPlan(const Layout& layout = {2, 2, 2}) {
   for (int32_t replica = 0; replica < layout.dp_size; ++replica) {
     for (int32_t stage = 0; stage < layout.pp_size; ++stage) {
       for (int32_t shard = 0; shard < layout.tp_size; ++shard) {
-        plan.ranks.push_back({plan.RankOf(replica, stage, shard), replica, stage, shard,
+        plan.ranks.push_back({plan.PlaceOf(replica, stage, shard), replica, stage, shard,
                               StageLayers(8, layout.pp_size, stage), 1, 3 << 19, 4 << 20});
       }
     }
@@ -137,10 +137,24 @@ TEST(Layout, NumbersRanksShardFastest) {
   const Plan plan = GoodPlan({2, 4, 3});
   EXPECT_EQ(plan.layout.ranks(), 24);
   EXPECT_EQ(plan.layout.ToString(), "tp=2,pp=4,dp=3");
-  EXPECT_EQ(plan.RankOf(0, 0, 1), 1);
-  EXPECT_EQ(plan.RankOf(0, 1, 0), 2);
-  EXPECT_EQ(plan.RankOf(1, 0, 0), 8);
-  EXPECT_EQ(plan.RankOf(2, 3, 1), 23);
+  EXPECT_EQ(plan.PlaceOf(0, 0, 1), 1);
+  EXPECT_EQ(plan.PlaceOf(0, 1, 0), 2);
+  EXPECT_EQ(plan.PlaceOf(1, 0, 0), 8);
+  EXPECT_EQ(plan.PlaceOf(2, 3, 1), 23);
+}
+
+TEST(Plan, RanksHaveAnyPlaceOrNone) {
+  Plan plan = GoodPlan({2, 1, 1});
+  plan.ranks[0].rank = 3;
+  plan.ranks[1].rank = 0;
+  plan.idle_ranks = {2, 1};
+  SKEIN_EXPECT_OK(ValidatePlan(plan, Bard()));
+  EXPECT_EQ(plan.job_size(), 4);
+  EXPECT_EQ(plan.At(0, 0, 1).rank, 0);
+  ASSERT_NE(plan.Find(3), nullptr);
+  EXPECT_EQ(plan.Find(3)->tp_rank, 0);
+  EXPECT_EQ(plan.Find(1), nullptr);
+  EXPECT_THAT(FormatPlan(plan), AllOf(HasSubstr(" of 4 ranks\n"), HasSubstr("\n    1  idle\n")));
 }
 
 TEST(ValidatePlan, AcceptsEveryLayoutOfBard) {
@@ -167,7 +181,12 @@ TEST(ValidatePlan, ChecksEveryNumber) {
       {"a rank too few", [](Plan& p) { p.ranks.pop_back(); }, "needs 8 ranks; the plan has 7"},
       {"a rank too many", [](Plan& p) { p.ranks.push_back(p.ranks[0]); }, "the plan has 9"},
       {"no ranks", [](Plan& p) { p.ranks.clear(); }, "the plan has 0"},
-      {"swapped ranks", [](Plan& p) { std::swap(p.ranks[2], p.ranks[3]); }, "rank 2: rank is 3"},
+      {"swapped parts", [](Plan& p) { std::swap(p.ranks[2], p.ranks[3]); }, "rank 3: tp_rank is 1"},
+      {"a rank twice", [](Plan& p) { p.ranks[2].rank = 3; }, "rank 3 is there twice"},
+      {"a rank that idles and works", [](Plan& p) { p.idle_ranks = {3}; }, "rank 3 is there twice"},
+      {"no such rank", [](Plan& p) { p.ranks[2].rank = 8; }, "rank is 8; it must be from 0 to 7"},
+      {"no such rank idles", [](Plan& p) { p.idle_ranks = {9}; }, "rank is 9"},
+      {"many idle", [](Plan& p) { p.idle_ranks.resize(2000); }, "idle ranks is 2000"},
       {"replica", [](Plan& p) { p.ranks[5].dp_rank = 0; }, "rank 5: dp_rank is 0; it must be 1"},
       {"stage", [](Plan& p) { p.ranks[5].pp_rank = 1; }, "rank 5: pp_rank is 1; it must be 0"},
       {"shard", [](Plan& p) { p.ranks[5].tp_rank = 7; }, "rank 5: tp_rank is 7; it must be 1"},

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,6 +15,7 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "parallel/plan/shard.h"
+#include "parallel/planner/job_placement.h"
 #include "parallel/planner/memory.h"
 #include "parallel/planner/predict_plan.h"
 
@@ -52,29 +55,32 @@ struct Pool {
 class Fit {
  public:
   // `limits` without pages. Errors are MemoryOfRank's.
-  static absl::StatusOr<Fit> Create(const Job& job, const Layout& layout,
+  static absl::StatusOr<Fit> Create(const Job& job, const Candidate& of,
                                     const ReplicaLimits& limits) {
     Fit fit;
     for (const topology::Node& node : job.machine.nodes) {
       fit.pools_.push_back(
           {.name = absl::StrCat("node ", node.host), .free_bytes = node.memory_bytes});
     }
-    // Replicas are alike.
-    const int32_t ranks = layout.tp_size * layout.pp_size;
-    std::vector<RankMemory> memories;
-    for (int32_t rank = 0; rank < ranks; ++rank) {
-      const Range layers = BalancedStageLayers(job.model, layout.pp_size, rank / layout.tp_size);
-      SKEIN_ASSIGN_OR_RETURN(memories.emplace_back(),
-                             MemoryOfRank(job.model, rank % layout.tp_size, layers, limits));
-    }
-    for (int32_t rank = 0; rank < job.ranks(); ++rank) {
-      fit.Add(rank, job.machine.devices[rank], memories[rank % ranks]);
+    // Replicas may be alike.
+    std::map<std::tuple<int32_t, int64_t, int64_t>, RankMemory> memories;
+    for (size_t place = 0; place < of.ranks.size(); ++place) {
+      const int32_t shard = static_cast<int32_t>(place) % of.layout.tp_size;
+      const Range layers = of.layers[place];
+      auto found = memories.find({shard, layers.begin, layers.end});
+      if (found == memories.end()) {
+        SKEIN_ASSIGN_OR_RETURN(const RankMemory memory,
+                               MemoryOfRank(job.model, shard, layers, limits));
+        found = memories.emplace(std::tuple(shard, layers.begin, layers.end), memory).first;
+      }
+      const int32_t rank = of.ranks[place];
+      fit.Add(rank, job.machine.devices[rank], found->second);
     }
     return fit;
   }
 
-  // A rank's memory, without pages.
-  const RankMemory& rank(int32_t index) const { return ranks_[index]; }
+  // The memory of the rank at a place, without pages.
+  const RankMemory& at(size_t place) const { return ranks_[place]; }
   // On the rank whose pages take the most.
   int64_t PageBytes() const { return largest_page_bytes_; }
   int64_t PagesIn(int64_t bytes_per_rank) const { return bytes_per_rank / largest_page_bytes_; }
@@ -132,10 +138,12 @@ std::string Sequences(int32_t count, int64_t context_length) {
 // Judges which nodes the shards of every stage find.
 void JudgePlacement(const Job& job, Candidate& candidate) {
   const Layout& layout = candidate.layout;
-  for (int32_t first = 0; first < job.ranks() && candidate.crossing.empty();
+  for (int32_t first = 0; first < layout.ranks() && candidate.crossing.empty();
        first += layout.tp_size) {
     std::set<int32_t> nodes;
-    for (int32_t i = 0; i < layout.tp_size; ++i) nodes.insert(job.machine.devices[first + i].node);
+    for (int32_t i = 0; i < layout.tp_size; ++i) {
+      nodes.insert(job.machine.devices[candidate.ranks[first + i]].node);
+    }
     if (nodes.size() == 1) continue;
     std::vector<std::string> hosts;
     for (int32_t node : nodes) hosts.push_back(job.machine.nodes[node].host);
@@ -150,21 +158,23 @@ int64_t MaxBatchedTokens(const Job& job, const Layout& layout) {
 }
 
 // Whether some stage's shards are all on one node.
-bool SharesANode(const Job& job, const Layout& layout) {
-  for (int32_t first = 0; first < job.ranks(); first += layout.tp_size) {
-    const auto* const shards = job.machine.devices.data() + first;
-    const bool alike = std::all_of(shards, shards + layout.tp_size,
-                                   [&](const auto& device) { return device.node == shards->node; });
-    if (alike) return true;
+bool SharesANode(const Job& job, const Candidate& of) {
+  const auto node = [&](int32_t rank) { return job.machine.devices[rank].node; };
+  for (auto stage = of.ranks.begin(); stage != of.ranks.end(); stage += of.layout.tp_size) {
+    if (std::all_of(stage, stage + of.layout.tp_size,
+                    [&](int32_t rank) { return node(rank) == node(*stage); })) {
+      return true;
+    }
   }
   return false;
 }
 
-ReplicaLimits LimitsWithoutPages(const Job& job, const Layout& layout) {
+ReplicaLimits LimitsWithoutPages(const Job& job, const Candidate& of) {
+  const Layout& layout = of.layout;
   ReplicaLimits limits;
   limits.device = job.device;
   limits.nccl = job.machine.devices.front().nccl;
-  limits.peers = job.machine.devices.front().peers && SharesANode(job, layout);
+  limits.peers = job.machine.devices.front().peers && SharesANode(job, of);
   limits.tp_size = layout.tp_size;
   limits.context_length = job.context_length;
   limits.max_num_seqs = job.max_num_seqs;
@@ -280,8 +290,8 @@ absl::Status ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
 }
 
 void JudgeMemory(const Job& job, Candidate& candidate) {
-  ReplicaLimits limits = LimitsWithoutPages(job, candidate.layout);
-  const absl::StatusOr<Fit> made = Fit::Create(job, candidate.layout, limits);
+  ReplicaLimits limits = LimitsWithoutPages(job, candidate);
+  const absl::StatusOr<Fit> made = Fit::Create(job, candidate, limits);
   if (!made.ok()) {
     candidate.refusal = made.status();
     return;
@@ -302,19 +312,25 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
   plan.hop_dtype = limits.hop_dtype;
   plan.deterministic = limits.deterministic;
   plan.context_length = limits.context_length;
-  const std::vector<int32_t> ranks_of_nodes = RanksOfNodes(job.machine);
-  for (int32_t i = 0; i < job.ranks(); ++i) {
+  plan.ranks.clear();
+  const std::vector<int32_t> ranks_of_nodes = RanksOfNodes(job.machine, candidate.ranks);
+  for (size_t place = 0; place < candidate.ranks.size(); ++place) {
+    const auto at = static_cast<int32_t>(place);
     RankPlan rank;
-    rank.rank = i;
-    rank.tp_rank = i % plan.layout.tp_size;
-    rank.pp_rank = i / plan.layout.tp_size % plan.layout.pp_size;
-    rank.dp_rank = i / (plan.layout.tp_size * plan.layout.pp_size);
-    rank.layers = BalancedStageLayers(job.model, plan.layout.pp_size, rank.pp_rank);
-    rank.threads = std::max(1, job.NodeOf(i).cores / ranks_of_nodes[job.machine.devices[i].node]);
-    rank.device = job.machine.devices[i];
-    rank.weight_bytes = fit.rank(i).weight_bytes;
-    rank.kv_bytes = plan.pages * fit.rank(i).page_bytes;
+    rank.rank = candidate.ranks[place];
+    rank.tp_rank = at % plan.layout.tp_size;
+    rank.pp_rank = at / plan.layout.tp_size % plan.layout.pp_size;
+    rank.dp_rank = at / (plan.layout.tp_size * plan.layout.pp_size);
+    rank.layers = candidate.layers[place];
+    rank.device = job.machine.devices[rank.rank];
+    rank.threads = std::max(1, job.NodeOf(rank.rank).cores / ranks_of_nodes[rank.device.node]);
+    rank.weight_bytes = fit.at(place).weight_bytes;
+    rank.kv_bytes = plan.pages * fit.at(place).page_bytes;
     plan.ranks.push_back(rank);
+  }
+  plan.idle_ranks.clear();
+  for (int32_t rank = 0; rank < job.ranks(); ++rank) {
+    if (plan.Find(rank) == nullptr) plan.idle_ranks.push_back(rank);
   }
 }
 
@@ -367,13 +383,83 @@ void JudgeTime(const Job& job, Candidate& candidate) {
   }
 }
 
-}  // namespace
-
-std::vector<int32_t> RanksOfNodes(const topology::Machine& machine) {
-  std::vector<int32_t> ranks(machine.nodes.size(), 0);
-  for (const topology::Device& device : machine.devices) ++ranks[device.node];
-  return ranks;
+// What a stage holds by bytes, for each rank.
+std::vector<Range> EvenLayers(const Job& job, const Layout& layout) {
+  std::vector<Range> layers;
+  for (int32_t place = 0; place < layout.ranks(); ++place) {
+    layers.push_back(
+        BalancedStageLayers(job.model, layout.pp_size, place / layout.tp_size % layout.pp_size));
+  }
+  return layers;
 }
+
+// What makes stages take equally long, for each rank. Errors are ReplicaSearch's.
+absl::StatusOr<std::vector<Range>> LayersBySpeed(const Job& job, const Candidate& of,
+                                                 ReplicaSearch& splits) {
+  const Layout& layout = of.layout;
+  const std::vector<int32_t> on_node = RanksOfNodes(job.machine, of.ranks);
+  const int64_t share = job.workload.concurrency / layout.dp_size;
+  const auto sequences = static_cast<int32_t>(std::clamp<int64_t>(share, 1, job.max_num_seqs));
+  std::vector<Range> layers;
+  auto rank = of.ranks.begin();
+  for (int32_t replica = 0; replica < layout.dp_size; ++replica) {
+    HostShare host;
+    std::vector<Group> stages(layout.pp_size);
+    for (Group& stage : stages) {
+      for (int32_t shard = 0; shard < layout.tp_size; ++shard) {
+        stage.push_back(SiteOfRank(job.machine, *rank++));
+        host.ranks = std::max(host.ranks, on_node[stage.back().host]);
+      }
+    }
+    host.active = cost::ActiveRanks(host.ranks, layout.tp_size, layout.pp_size, sequences);
+    SKEIN_ASSIGN_OR_RETURN(const JudgedReplica judged, splits.Judge(stages, sequences, host));
+    for (const cost::Stage& stage : judged.replica.stages) {
+      layers.insert(layers.end(), layout.tp_size, stage.layers);
+    }
+  }
+  return layers;
+}
+
+// Of the first replica: "20 + 12".
+std::string StageSizes(const Candidate& of) {
+  std::vector<int64_t> sizes;
+  for (int32_t stage = 0; stage < of.layout.pp_size; ++stage) {
+    sizes.push_back(of.layers[stage * of.layout.tp_size].size());
+  }
+  return absl::StrJoin(sizes, " + ");
+}
+
+void JudgeSplit(const Job& job, Candidate& candidate) {
+  JudgeMemory(job, candidate);
+  if (candidate.refusal.ok()) JudgeTime(job, candidate);
+}
+
+// Replaces the candidate where another split is worth it.
+void TryLayersBySpeed(const Job& job, ReplicaSearch& splits, Candidate& candidate) {
+  const absl::StatusOr<std::vector<Range>> layers = LayersBySpeed(job, candidate, splits);
+  if (!layers.ok() || *layers == candidate.layers) return;
+  Candidate other = candidate;
+  other.refusal = absl::OkStatus();
+  other.layers = *layers;
+  JudgeSplit(job, other);
+  if (!other.refusal.ok()) return;
+  const double speed = other.standing.output_tokens_per_s;
+  const double even = candidate.standing.output_tokens_per_s;
+  if (!candidate.refusal.ok()) {
+    other.split_reason =
+        absl::StrCat("Stages have ", StageSizes(other), " layers: with ", StageSizes(candidate),
+                     " ", std::string(candidate.refusal.message()), ".");
+  } else if (speed > even * (1 + kAlike)) {
+    other.split_reason = absl::StrFormat(
+        "Stages have %s layers, by how fast each is: %.4g tokens/s, where %s would do %.4g.",
+        StageSizes(other), speed, StageSizes(candidate), even);
+  } else {
+    return;
+  }
+  candidate = std::move(other);
+}
+
+}  // namespace
 
 absl::Status CheckPipelineParallel(const model::ModelConfig& model, int32_t pp_size) {
   if (pp_size <= model.num_layers) return absl::OkStatus();
@@ -382,9 +468,11 @@ absl::Status CheckPipelineParallel(const model::ModelConfig& model, int32_t pp_s
                    " layers cannot be, since a stage holds at least one"));
 }
 
-Candidate JudgeLayout(const Job& job, const Layout& layout) {
+Candidate JudgeLayout(const Job& job, const Layout& layout, std::vector<int32_t> ranks,
+                      ReplicaSearch& splits) {
   Candidate candidate;
   candidate.layout = layout;
+  candidate.ranks = std::move(ranks);
   candidate.refusal = CheckTensorParallel(job.model, layout.tp_size);
   if (candidate.refusal.ok() && job.deterministic && !SumsAgreeAcrossLayouts(layout.tp_size)) {
     candidate.refusal = absl::FailedPreconditionError(
@@ -397,8 +485,9 @@ Candidate JudgeLayout(const Job& job, const Layout& layout) {
   candidate.refusal.Update(CheckPipelineParallel(job.model, layout.pp_size));
   if (!candidate.refusal.ok()) return candidate;
   JudgePlacement(job, candidate);
-  JudgeMemory(job, candidate);
-  if (candidate.refusal.ok()) JudgeTime(job, candidate);
+  candidate.layers = EvenLayers(job, layout);
+  JudgeSplit(job, candidate);
+  if (layout.pp_size > 1) TryLayersBySpeed(job, splits, candidate);
   return candidate;
 }
 

@@ -7,10 +7,12 @@
 
 #include "absl/status/status.h"
 #include "base/device_kind.h"
+#include "base/range.h"
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
 #include "parallel/planner/goal.h"
 #include "parallel/planner/kv_memory.h"
+#include "parallel/planner/replica_search.h"
 #include "topology/machine.h"
 #include "topology/topology.h"
 
@@ -42,7 +44,9 @@ struct Job {
 
 struct Candidate {
   Layout layout;
-  absl::Status refusal;  // why it cannot be; OK when it can
+  std::vector<int32_t> ranks;  // of the job, by Plan::PlaceOf; all others idle
+  std::vector<Range> layers;   // of each of them
+  absl::Status refusal;        // why it cannot be; OK when it can
   // Needed over usable memory of the fullest node or device; 0 when unknown.
   double memory_ratio = 0;
   // The nodes that the shards of one stage are spread over, "a and b"; empty when every stage is
@@ -57,15 +61,15 @@ struct Candidate {
   std::string memory_reason;       // what the fullest one holds, as a sentence
   std::string cache_reason;        // why so many pages, in sentences
   std::string micro_batch_reason;  // why so many, as a sentence; empty with one stage
+  std::string split_reason;        // why stages differ, as a sentence; empty where they do not
 };
 
-// layout.ranks() == job.ranks().
-Candidate JudgeLayout(const Job& job, const Layout& layout);
+// The layout on layout.ranks() of the job's ranks, by Plan::PlaceOf. Layers are split evenly, by
+// bytes, unless that does not fit or other numbers are faster by more than kAlike.
+Candidate JudgeLayout(const Job& job, const Layout& layout, std::vector<int32_t> ranks,
+                      ReplicaSearch& splits);
 
 // InvalidArgument when the model has fewer layers than stages.
 absl::Status CheckPipelineParallel(const model::ModelConfig& model, int32_t pp_size);
-
-// The number of ranks on each node.
-std::vector<int32_t> RanksOfNodes(const topology::Machine& machine);
 
 }  // namespace skein::plan

@@ -12,23 +12,13 @@
 namespace skein::plan {
 namespace {
 
-// More is better.
-double Score(const Goal& goal, const cost::Workload& workload, const Standing& standing) {
-  switch (goal.objective) {
-    case Objective::kThroughput:
-      return standing.output_tokens_per_s;
-    case Objective::kLatency:
-      return 1 / absl::ToDoubleSeconds(standing.AnswerTime(workload));
-  }
-  return 0;
-}
-
 // Less is better.
-std::tuple<int32_t, bool, int32_t, int32_t> Size(const Standing& standing) {
+using StandingSize = std::tuple<bool, int32_t, bool, int32_t, int32_t>;
+StandingSize Size(const Standing& standing) {
   const Layout& layout = standing.layout;
   const bool leaves = standing.leaves_island;
-  return {layout.tp_size * layout.pp_size, leaves, leaves ? layout.tp_size : layout.pp_size,
-          layout.dp_size};
+  return {standing.idle_ranks > 0, layout.tp_size * layout.pp_size, leaves,
+          leaves ? layout.tp_size : layout.pp_size, layout.dp_size};
 }
 
 }  // namespace
@@ -48,6 +38,16 @@ cost::Workload WorkloadOf(const Goal& goal, DeviceKind device, int64_t context_l
   return workload;
 }
 
+double Score(const Goal& goal, const cost::Workload& workload, const Standing& standing) {
+  switch (goal.objective) {
+    case Objective::kThroughput:
+      return standing.output_tokens_per_s;
+    case Objective::kLatency:
+      return 1 / absl::ToDoubleSeconds(standing.AnswerTime(workload));
+  }
+  return 0;
+}
+
 bool WithinLimits(const Goal& goal, const Standing& standing) {
   return (!goal.ttft_limit || standing.cost.ttft <= *goal.ttft_limit) &&
          (!goal.tpot_limit || standing.cost.tpot <= *goal.tpot_limit);
@@ -59,7 +59,7 @@ std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& worklo
     size_t place;
     bool within;
     double score;
-    std::tuple<int32_t, bool, int32_t, int32_t> size;
+    StandingSize size;
   };
   std::vector<Row> rows;
   for (size_t i = 0; i < standings.size(); ++i) {

@@ -39,6 +39,7 @@ struct Standing {
   // Of the slowest replica; tokens of all. Where replicas differ, requests are spread evenly.
   cost::ReplicaCost cost;
   double output_tokens_per_s = 0;
+  int32_t idle_ranks = 0;      // of a job, that it does without
   bool leaves_island = false;  // NVLink does not connect each two shards of some stage
 
   absl::Duration AnswerTime(const cost::Workload& workload) const {
@@ -46,11 +47,14 @@ struct Standing {
   }
 };
 
+// By the objective alone; more is better.
+double Score(const Goal& goal, const cost::Workload& workload, const Standing& standing);
+
 bool WithinLimits(const Goal& goal, const Standing& standing);
 
-// Layouts within this of each other count as equal. First among such is the one with the smallest
-// replicas, then one whose shards NVLink connects, by fewer stages; of others that with fewer
-// shards. So plans do not flap with measurements.
+// Layouts within this of each other count as equal. First among such are those that leave no rank
+// of a job idle, then the one with the smallest replicas, then one whose shards NVLink connects, by
+// fewer stages; of others that with fewer shards. So plans do not flap with measurements.
 inline constexpr double kAlike = 0.05;
 
 // The places of `standings`, best first.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace skein::plan {
 namespace {
@@ -61,12 +62,20 @@ std::vector<Site> SitesOf(const Topology& topology, int32_t host, int32_t core_r
   return sites;
 }
 
-std::vector<Group> TensorGroups(const Topology& topology, int32_t core_ranks, int32_t size) {
+std::vector<std::vector<Site>> SitesOfHosts(const Topology& topology, int32_t core_ranks) {
+  std::vector<std::vector<Site>> sites;
+  for (size_t host = 0; host < topology.hosts.size(); ++host) {
+    sites.push_back(SitesOf(topology, static_cast<int32_t>(host), core_ranks));
+  }
+  return sites;
+}
+
+std::vector<Group> TensorGroups(const Topology& topology,
+                                std::vector<std::vector<Site>> sites_of_hosts, int32_t size) {
   std::vector<Group> groups;
   std::vector<Site> left;
   bool some_host_has = false;
-  for (int32_t host = 0; host < static_cast<int32_t>(topology.hosts.size()); ++host) {
-    std::vector<Site> free = SitesOf(topology, host, core_ranks);
+  for (std::vector<Site>& free : sites_of_hosts) {
     while (static_cast<int32_t>(free.size()) >= size) {
       groups.push_back(TakeGroup(topology, free, size));
       some_host_has = true;
@@ -98,6 +107,16 @@ std::vector<std::vector<Group>> PlaceReplicas(const std::vector<Group>& groups, 
   }
   TakeRuns(left, static_cast<size_t>(pp_size), replicas);
   return replicas;
+}
+
+std::vector<size_t> TakingTurns(const std::vector<int32_t>& hosts) {
+  std::map<int32_t, int32_t> of_host;
+  std::vector<std::pair<int32_t, size_t>> turns;
+  for (size_t i = 0; i < hosts.size(); ++i) turns.emplace_back(of_host[hosts[i]]++, i);
+  std::sort(turns.begin(), turns.end());
+  std::vector<size_t> order;
+  for (const auto& [turn, i] : turns) order.push_back(i);
+  return order;
 }
 
 }  // namespace skein::plan

@@ -13,8 +13,11 @@
 #include "base/units.h"
 #include "kernels/ops/sizes.h"
 #include "parallel/plan/shard.h"
+#include "parallel/planner/admission.h"
 #include "parallel/planner/candidate.h"
 #include "parallel/planner/defaults.h"
+#include "parallel/planner/job_placement.h"
+#include "parallel/planner/judge_layouts.h"
 #include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/predict_plan.h"
 
@@ -90,12 +93,6 @@ absl::Status CheckConstraints(const ModelFacts& model, const Constraints& constr
   return absl::OkStatus();
 }
 
-bool Matches(const LayoutRequest& request, const Layout& layout) {
-  return request.tp_size.value_or(layout.tp_size) == layout.tp_size &&
-         request.pp_size.value_or(layout.pp_size) == layout.pp_size &&
-         request.dp_size.value_or(layout.dp_size) == layout.dp_size;
-}
-
 // "123 tokens/s": what a layout is ranked by.
 std::string Merit(const Goal& goal, const cost::Workload& workload, const Standing& standing) {
   switch (goal.objective) {
@@ -117,46 +114,6 @@ std::string WhyItLost(const Goal& goal, const cost::Workload& workload, const St
   return why.empty() ? merits : absl::StrCat(merits, ": ", why);
 }
 
-absl::Status CrossingRefusal(const Candidate& candidate) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("the shards of a stage would be spread over nodes ", candidate.crossing,
-                   ", and every layer's sums cross the network; it must be asked for by tp=",
-                   candidate.layout.tp_size));
-}
-
-absl::Status SlowSumsRefusal(const Candidate& candidate) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "with --deterministic more than two GPUs add by way of the hosts' memory; it must "
-      "be asked for by tp=",
-      candidate.layout.tp_size));
-}
-
-// Refuses a layout that cannot be, whatever else works.
-absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& request) {
-  if (!Matches(request, candidate.layout)) {
-    return absl::FailedPreconditionError(request.ToString() + " was asked for");
-  }
-  SKEIN_RETURN_IF_ERROR(candidate.refusal);
-  const bool tensor_is_asked = request.tp_size || (request.pp_size && request.dp_size);
-  if (!candidate.crossing.empty() && !tensor_is_asked) return CrossingRefusal(candidate);
-  if (candidate.sums_by_hosts && !tensor_is_asked) return SlowSumsRefusal(candidate);
-  return absl::OkStatus();
-}
-
-std::vector<Candidate> JudgeAllLayouts(const Job& job) {
-  std::vector<Candidate> candidates;
-  const int32_t ranks = job.ranks();
-  for (int32_t tp_size = 1; tp_size <= ranks; ++tp_size) {
-    if (ranks % tp_size != 0) continue;
-    const int32_t rest = ranks / tp_size;
-    for (int32_t pp_size = 1; pp_size <= rest; ++pp_size) {
-      if (rest % pp_size != 0) continue;
-      candidates.push_back(JudgeLayout(job, {tp_size, pp_size, rest / pp_size}));
-    }
-  }
-  return candidates;
-}
-
 // Why the request cannot be whatever the machine, a sentence part each.
 std::vector<std::string> WhatDoesNotDivide(const Job& job, const LayoutRequest& request) {
   std::vector<std::string> reasons;
@@ -165,11 +122,10 @@ std::vector<std::string> WhatDoesNotDivide(const Job& job, const LayoutRequest& 
   };
   if (request.tp_size) note(CheckTensorParallel(job.model, *request.tp_size));
   if (request.pp_size) note(CheckPipelineParallel(job.model, *request.pp_size));
-  const int64_t product = int64_t{request.tp_size.value_or(1)} * request.pp_size.value_or(1) *
-                          request.dp_size.value_or(1);
+  const int64_t product = request.ranks();
   const bool all_given = request.tp_size && request.pp_size && request.dp_size;
-  if (all_given ? product != job.ranks() : job.ranks() % product != 0) {
-    reasons.push_back(absl::StrCat(request.ToString(), " needs ", all_given ? "" : "a multiple of ",
+  if (all_given ? product != job.ranks() : product > job.ranks()) {
+    reasons.push_back(absl::StrCat(request.ToString(), " needs ", all_given ? "" : "at least ",
                                    product, " ranks; the job has ", job.ranks()));
   }
   return reasons;
@@ -223,7 +179,7 @@ std::vector<std::string> WhyNoneFits(const std::vector<Candidate>& candidates,
                                      const LayoutRequest& request) {
   std::vector<const Candidate*> asked;
   for (const Candidate& c : candidates) {
-    if (Matches(request, c.layout)) asked.push_back(&c);
+    if (request.Allows(c.layout)) asked.push_back(&c);
   }
   // A layout that the numbers rule out (its memory is unknown) says least.
   const auto ratio = [](const Candidate* c) {
@@ -259,8 +215,8 @@ absl::Status Refuse(const Job& job, const ModelFacts& model, const LayoutRequest
 }
 
 // One sentence for all nodes with the same cores and ranks.
-void AddThreadReasons(const Job& job, std::vector<std::string>& reasons) {
-  const std::vector<int32_t> ranks = RanksOfNodes(job.machine);
+void AddThreadReasons(const Job& job, const Candidate& of, std::vector<std::string>& reasons) {
+  const std::vector<int32_t> ranks = RanksOfNodes(job.machine, of.ranks);
   std::map<std::pair<int32_t, int32_t>, std::vector<size_t>> alike;  // (cores, ranks) to nodes
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] > 0) alike[{job.machine.nodes[i].cores, ranks[i]}].push_back(i);
@@ -301,6 +257,27 @@ std::string WhyStages(const Candidate& best, const std::vector<Candidate>& candi
     }
   }
   return "";
+}
+
+// "Ranks 2 and 3 idle: ...", where some do.
+std::string WhySomeIdle(const Candidate& chosen, const Constraints& constraints,
+                        const cost::Workload& workload,
+                        const std::vector<const Candidate*>& ranked) {
+  const std::vector<int32_t>& idle = chosen.plan.idle_ranks;
+  if (idle.empty()) return "";
+  const int32_t size = chosen.plan.job_size();
+  const std::string who =
+      absl::StrCat(idle.size() == 1 ? "Rank " : "Ranks ", absl::StrJoin(idle, ", "),
+                   idle.size() == 1 ? " idles: " : " idle: ");
+  for (const Candidate* const other : ranked) {
+    if (!other->plan.idle_ranks.empty() || !CheckCandidate(*other, constraints.layout).ok())
+      continue;
+    return absl::StrCat(who, "with all ", size, " ", other->layout.ToString(),
+                        " would be the best, with ",
+                        Merit(constraints.goal, workload, other->standing), ", where this has ",
+                        Merit(constraints.goal, workload, chosen.standing), ".");
+  }
+  return absl::StrCat(who, "no layout of all ", size, " works.");
 }
 
 std::vector<std::string> WhyThisLayout(const Candidate& chosen, const Constraints& constraints,
@@ -386,8 +363,9 @@ Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candid
         "Activations are rounded to ", std::string(HopDTypeName(plan.hop_dtype)),
         " between stages: answers may differ in the last bits from those of other pipelines."));
   }
+  if (!candidate.split_reason.empty()) plan.reasons.push_back(candidate.split_reason);
   if (plan.layout.pp_size > 1) plan.reasons.push_back(candidate.micro_batch_reason);
-  AddThreadReasons(job, plan.reasons);
+  AddThreadReasons(job, candidate, plan.reasons);
   plan.reasons.push_back(candidate.memory_reason);
   plan.reasons.push_back(candidate.cache_reason);
   return plan;
@@ -423,7 +401,9 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   job.max_num_batched_tokens = constraints.max_num_batched_tokens;
   job.workload = WorkloadOf(constraints.goal, job.device, job.context_length);
 
-  const std::vector<Candidate> candidates = JudgeAllLayouts(job);
+  std::vector<Candidate> candidates = JudgeLayouts(job, request);
+  KeepSumsOnNodes(request, candidates);
+  UseRanks(job, constraints, EvidenceOf(topology), candidates);
   const std::vector<const Candidate*> ranked = RankCandidates(job, constraints.goal, candidates);
   Planning planning;
   const Candidate* best = nullptr;
@@ -435,8 +415,10 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
     }
     if (best == nullptr) {
       best = candidate;
-      planning.plans.push_back(
-          FinishPlan(job, model, *candidate, WhyThisLayout(*candidate, constraints, candidates)));
+      std::vector<std::string> why = WhyThisLayout(*candidate, constraints, candidates);
+      std::string idle = WhySomeIdle(*candidate, constraints, job.workload, ranked);
+      if (!idle.empty()) why.push_back(std::move(idle));
+      planning.plans.push_back(FinishPlan(job, model, *candidate, std::move(why)));
       continue;
     }
     std::string why_not =

@@ -257,7 +257,7 @@ TEST(PlanJob, RefusesWhatMemoryCannotHold) {
        {"layout tp=1,pp=1 does not work for llama3-8b on 4 ranks",
         "\n  tp=1,pp=1,dp=4: node alpha would need ",
         "Nearest that work: tp=4,pp=1,dp=1; tp=2,pp=2,dp=1; tp=1,pp=4,dp=1"}},
-      {"",
+      {"dp=2",
        Machine({{{"big", 8, 64 * kGiB}, 1}, {{"tiny", 8, 2 * kGiB}, 1}}),
        {"node tiny would need "}},
       {"", OneNode(8, 18 * kGiB, 2), {"one sequence with a context of "}},

@@ -59,11 +59,11 @@ TEST(PlanJob, RefusesWhatDoesNotDivideAndNamesTheNearest) {
       {"pp=9", 9, {"9 stages of 8 layers", "tp=1,pp=3,dp=3"}},
       {"pp=9",
        8,
-       {"9 stages of 8 layers", "a multiple of 9 ranks; the job has 8", "tp=1,pp=8,dp=1"}},
+       {"9 stages of 8 layers", "pp=9 needs at least 9 ranks; the job has 8", "tp=1,pp=8,dp=1"}},
       {"tp=3,pp=9", 27, {"3 shards", "9 stages of 8 layers"}},
       {"tp=2,pp=2,dp=3", 8, {"needs 12 ranks; the job has 8", "tp=2,pp=2,dp=2"}},
       {"tp=2,pp=2,dp=1", 8, {"needs 4 ranks; the job has 8", "tp=2,pp=2,dp=2"}},
-      {"tp=2", 3, {"a multiple of 2 ranks; the job has 3", "tp=1,pp=1,dp=3"}},
+      {"tp=2,pp=1,dp=1", 3, {"needs 2 ranks; the job has 3", "tp=1,pp=1,dp=3"}},
       {"tp=1024,pp=1024,dp=1024", 2, {"needs 1073741824 ranks", "Nearest that work: "}},
   };
   for (const Case& c : cases) {
@@ -99,7 +99,7 @@ TEST(PlanJob, KeepsShardsOfAStageOnOneNodeUnlessAsked) {
   EXPECT_EQ(planning.plans[0].layout, (Layout{1, 1, 4}));  // as on one node
   for (const Plan& plan : planning.plans) {
     for (const RankPlan& rank : plan.ranks) {
-      const int32_t first = plan.RankOf(rank.dp_rank, rank.pp_rank, /*tp_rank=*/0);
+      const int32_t first = plan.PlaceOf(rank.dp_rank, rank.pp_rank, /*tp_rank=*/0);
       EXPECT_EQ(rank.device.node, plan.ranks[first].device.node) << plan.layout.ToString();
     }
   }

@@ -8,29 +8,16 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/ops/sizes.h"
+#include "parallel/planner/job_placement.h"
 #include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/placement.h"
 
 namespace skein::plan {
 namespace {
 
-// A rank's place among those of its node.
-int32_t LocalRank(const topology::Machine& machine, int32_t rank) {
-  const auto* const begin = machine.devices.data();
-  return static_cast<int32_t>(std::count_if(begin, begin + rank, [&](const auto& device) {
-    return device.node == machine.devices[rank].node;
-  }));
-}
-
 // Of the requests at once, those that a replica has.
 int64_t SequencesOf(const Layout& layout, const cost::Workload& workload, int32_t dp_rank) {
   return (workload.concurrency + layout.dp_size - 1 - dp_rank) / layout.dp_size;
-}
-
-int32_t RanksOfNode(const topology::Machine& machine, int32_t node) {
-  return static_cast<int32_t>(
-      std::count_if(machine.devices.begin(), machine.devices.end(),
-                    [&](const auto& device) { return device.node == node; }));
 }
 
 }  // namespace
@@ -51,18 +38,19 @@ cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::To
   const DeviceKind kind = machine.devices.front().kind;
   replica.activations = kernels::ActivationDType(kind, model.dtype);
   replica.kv_bytes_per_value = KvBytesPerValue(plan.kv_dtype, model.head_dim);
+  std::vector<int32_t> ranks;
+  for (const RankPlan& rank : plan.ranks) ranks.push_back(rank.rank);
+  const std::vector<int32_t> on_node = RanksOfNodes(machine, ranks);
   for (int32_t pp_rank = 0; pp_rank < layout.pp_size; ++pp_rank) {
     cost::Stage& stage = replica.stages.emplace_back();
     for (int32_t tp_rank = 0; tp_rank < layout.tp_size; ++tp_rank) {
-      const RankPlan& rank = plan.ranks[plan.RankOf(dp_rank, pp_rank, tp_rank)];
-      const int32_t node = machine.devices[rank.rank].node;
+      const RankPlan& rank = plan.At(dp_rank, pp_rank, tp_rank);
+      const cost::Site& site = stage.sites.emplace_back(SiteOfRank(machine, rank.rank));
       stage.layers = rank.layers;
-      stage.sites.push_back({node, kind == DeviceKind::kCpu ? -1 : LocalRank(machine, rank.rank)});
       if (kind == DeviceKind::kCpu) {
-        stage.share =
-            cost::ShareOfCores(topology.hosts[node].cores, rank.threads,
-                               cost::ActiveRanks(RanksOfNode(machine, node), layout.tp_size,
-                                                 layout.pp_size, replica.sequences));
+        stage.share = cost::ShareOfCores(topology.hosts[site.host].cores, rank.threads,
+                                         cost::ActiveRanks(on_node[site.host], layout.tp_size,
+                                                           layout.pp_size, replica.sequences));
       }
     }
   }
@@ -73,7 +61,8 @@ absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
                                      const topology::Topology& topology,
                                      const model::ModelConfig& model, const Plan& plan,
                                      const cost::Workload& workload) {
-  Standing standing{.layout = plan.layout};
+  Standing standing{.layout = plan.layout,
+                    .idle_ranks = static_cast<int32_t>(plan.idle_ranks.size())};
   for (int32_t dp_rank = 0; dp_rank < plan.layout.dp_size; ++dp_rank) {
     if (SequencesOf(plan.layout, workload, dp_rank) == 0) break;  // it idles, and all behind it
     const cost::Replica replica = ReplicaOfPlan(machine, topology, model, plan, dp_rank, workload);
@@ -113,26 +102,31 @@ absl::StatusOr<absl::Duration> PredictDecode(const topology::Machine& machine,
   return at_least + (at_most - at_least) * (sequences - whole);
 }
 
-Prediction PredictionOf(const topology::Topology& topology, const Standing& standing,
-                        const cost::Workload& workload) {
-  bool measured = true;
-  double spread = 0;
+Evidence EvidenceOf(const topology::Topology& topology) {
+  Evidence evidence{.measured = true};
   const auto count = [&](const topology::DeviceRates& rates) {
-    measured &= rates.origin == topology::Origin::kMeasured;
-    spread = std::max(spread, rates.spread);
+    evidence.measured &= rates.origin == topology::Origin::kMeasured;
+    evidence.spread = std::max(evidence.spread, rates.spread);
   };
   for (const topology::Host& host : topology.hosts) {
     if (host.interconnect.gpus.empty()) count(host.core_rates);
     for (const topology::Gpu& gpu : host.interconnect.gpus) count(gpu.rates);
   }
+  if (!evidence.measured) evidence.spread = 0;
+  return evidence;
+}
+
+Prediction PredictionOf(const topology::Topology& topology, const Standing& standing,
+                        const cost::Workload& workload) {
+  const Evidence evidence = EvidenceOf(topology);
   return {.prompt_tokens = workload.prompt_tokens,
           .output_tokens = workload.output_tokens,
           .concurrency = workload.concurrency,
           .ttft = standing.cost.ttft,
           .tpot = standing.cost.tpot,
           .output_tokens_per_s = standing.output_tokens_per_s,
-          .measured = measured,
-          .spread = measured ? spread : 0};
+          .measured = evidence.measured,
+          .spread = evidence.spread};
 }
 
 }  // namespace skein::plan

@@ -34,6 +34,13 @@ absl::StatusOr<absl::Duration> PredictDecode(const topology::Machine& machine,
                                              const model::ModelConfig& model, const Plan& plan,
                                              int32_t dp_rank, double sequences, double context);
 
+// What a prediction rests on.
+struct Evidence {
+  bool measured = false;  // rather than assumed, of every device
+  double spread = 0;      // topology::DeviceRates', the largest; 0: not measured
+};
+Evidence EvidenceOf(const topology::Topology& topology);
+
 // As a plan holds it.
 Prediction PredictionOf(const topology::Topology& topology, const Standing& standing,
                         const cost::Workload& workload);

@@ -99,7 +99,7 @@ class Search {
         Reject({tp, 1, sites_ / tp}, can_be);
         continue;
       }
-      SearchPipelines(tp, TensorGroups(topology_, core_ranks_, tp));
+      SearchPipelines(tp, TensorGroups(topology_, SitesOfHosts(topology_, core_ranks_), tp));
     }
     Rank();
     return std::move(result_);
@@ -126,17 +126,13 @@ class Search {
     }
   }
 
-  // Ranks of a host share its cores: hosts take turns, so that few replicas have many each.
+  // Ranks of a host share its cores.
   std::vector<std::vector<Group>> Spread(std::vector<std::vector<Group>> placed) const {
     if (replica_task_.device == DeviceKind::kCuda) return placed;
-    std::map<int32_t, int32_t> of_host;
-    std::vector<std::pair<int32_t, size_t>> turns;
-    for (size_t i = 0; i < placed.size(); ++i) {
-      turns.emplace_back(of_host[placed[i].front().front().host]++, i);
-    }
-    std::sort(turns.begin(), turns.end());
+    std::vector<int32_t> hosts;
+    for (const auto& replica : placed) hosts.push_back(replica.front().front().host);
     std::vector<std::vector<Group>> spread;
-    for (const auto& [turn, i] : turns) spread.push_back(std::move(placed[i]));
+    for (const size_t i : TakingTurns(hosts)) spread.push_back(std::move(placed[i]));
     return spread;
   }
 

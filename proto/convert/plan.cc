@@ -49,6 +49,7 @@ plan::v1::Plan ToProto(const plan::Plan& plan) {
   wire.mutable_layout()->set_pp_size(plan.layout.pp_size);
   wire.mutable_layout()->set_dp_size(plan.layout.dp_size);
   for (const plan::RankPlan& rank : plan.ranks) *wire.add_ranks() = RankToProto(rank);
+  for (const int32_t rank : plan.idle_ranks) wire.add_idle_ranks(rank);
   wire.set_micro_batches(plan.micro_batches);
   wire.set_max_num_seqs(plan.max_num_seqs);
   wire.set_max_micro_batch_rows(plan.max_micro_batch_rows);
@@ -84,6 +85,7 @@ absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
   for (const plan::v1::RankPlan& rank : wire.ranks()) {
     SKEIN_ASSIGN_OR_RETURN(plan.ranks.emplace_back(), RankFromProto(rank));
   }
+  plan.idle_ranks.assign(wire.idle_ranks().begin(), wire.idle_ranks().end());
   plan.micro_batches = wire.micro_batches();
   plan.max_num_seqs = wire.max_num_seqs();
   plan.max_micro_batch_rows = wire.max_micro_batch_rows();

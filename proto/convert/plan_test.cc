@@ -38,6 +38,8 @@ plan::Plan DistinctPlan() {
                            .nccl = true,
                            .peers = true}});
   }
+  std::swap(plan.ranks[3].rank, plan.ranks[4].rank);
+  plan.idle_ranks = {30, 31};
   plan.micro_batches = 7;
   plan.max_num_seqs = 11;
   plan.max_micro_batch_rows = 13;
@@ -95,6 +97,7 @@ TEST(PlanOnTheWire, ChecksWhatItReads) {
       {[](auto& w) { w.clear_layout(); }, "layout.tp_size is 0"},
       {[](auto& w) { w.mutable_layout()->set_pp_size(1 << 30); }, "layout.pp_size is 1073741824"},
       {[](auto& w) { w.set_hop_dtype("I32"); }, "unknown element type 'I32'"},
+      {[](auto& w) { w.set_idle_ranks(1, 32); }, "rank is 32; it must be from 0 to 31"},
       {[](auto& w) { w.clear_ranks(); }, "needs 30 ranks; the plan has 0"},
       {[](auto& w) { w.mutable_ranks(3)->clear_device(); }, "device: kind is unknown"},
       {[](auto& w) { w.mutable_ranks(29)->set_tp_rank(0); }, "rank 29: tp_rank is 0"},

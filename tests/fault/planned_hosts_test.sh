@@ -102,19 +102,21 @@ wait "$script" || fail "the script ended with $?"
 
 # Two jobs on four hosts, slow enough that answers are in their middle when a cable is pulled.
 start_coordinator four --layout=tp=2,pp=2
-start_job() { # HOSTS LOG
-  on "${1%%:*}" mpirun --host "$1" -np 4 "${settings[@]}" "$bin/tests/fault/faulty_worker" --slow=8ms --coordinator="$address" \
+start_job() { # HOSTS LOG FLAGS OF MPIRUN...
+  on "${1%%:*}" mpirun --host "$1" "${@:3}" -np 4 "${settings[@]}" "$bin/tests/fault/faulty_worker" --slow=8ms --coordinator="$address" \
     --orphan-timeout=8s >"$work/$2.log" 2>&1 &
 }
 start_job host1:2,host2:2 first
 first=$!
-start_job host3:2,host4:2 second
+# Its ranks are dealt to hosts in turn; shards are on one nevertheless.
+start_job host3:2,host4:2 second --map-by node
 second=$!
 for _ in {1..600}; do
   [[ $(skein status 2>/dev/null | grep -c '^job .*: serving, 4 of 4 ranks') -eq 2 ]] && break
   sleep 0.1
 done
 [[ $(skein status 2>/dev/null | grep -c '^job .*: serving, 4 of 4 ranks') -eq 2 ]] || fail "two jobs do not serve"
+grep -Eq '\| +2 +0 +0 +1 ' "$work/four.log" || fail "the second shard is not rank 2: $(cat "$work/four.log")"
 pids=()
 for i in 1 2 3 4; do
   prompt=ROMEO: && ((i % 2)) || prompt=JULIET:

@@ -338,17 +338,18 @@ void Attachment::OnUpdates(serving::RequestUpdates updates) {
 }
 
 absl::Status Attachment::OnPlan(plan::Plan plan) {
-  if (options_.rank >= static_cast<int32_t>(plan.ranks.size())) {
+  if (options_.job_size != plan.job_size()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the plan is of ", plan.ranks.size(), " ranks"));
+        absl::StrCat("the plan is of ", plan.job_size(), " ranks, the job of ", options_.job_size));
   }
-  // The plan names the device's node.
-  topology::Device planned = plan.ranks[options_.rank].device;
-  planned.node = options_.device.node;
-  if (planned != options_.device) {
-    return absl::FailedPreconditionError(absl::StrCat("the plan is for another device ('",
-                                                      planned.name, "') than this rank has ('",
-                                                      options_.device.name, "')"));
+  if (const plan::RankPlan* const part = plan.Find(options_.rank); part != nullptr) {
+    topology::Device planned = part->device;
+    planned.node = options_.device.node;  // the plan names it
+    if (planned != options_.device) {
+      return absl::FailedPreconditionError(absl::StrCat("the plan is for another device ('",
+                                                        planned.name, "') than this rank has ('",
+                                                        options_.device.name, "')"));
+    }
   }
   std::optional<attach::Ready> ready;
   {

@@ -1,0 +1,102 @@
+#include "parallel/planner/judge_layouts.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+
+#include "kernels/ops/sizes.h"
+#include "parallel/plan/shard.h"
+#include "parallel/planner/job_placement.h"
+#include "parallel/planner/replica_search.h"
+
+namespace skein::plan {
+namespace {
+
+// Whether ranks may idle. Who says all three parts, or two of which the third follows, has counted
+// them.
+bool MayIdle(const Job& job, const LayoutRequest& request) {
+  const int32_t given = int32_t{request.tp_size.has_value()} +
+                        int32_t{request.pp_size.has_value()} + int32_t{request.dp_size.has_value()};
+  return given < 2 || (given == 2 && job.ranks() % request.ranks() != 0);
+}
+
+// Judges layouts of all ranks of a job, and of some.
+class LayoutJudge {
+ public:
+  LayoutJudge(const Job& job, const LayoutRequest& request)
+      : job_(job),
+        request_(request),
+        may_idle_(MayIdle(job, request)),
+        splits_({.topology = job.topology,
+                 .model = job.model,
+                 .workload = job.workload,
+                 .device = job.device,
+                 .context_length = job.context_length,
+                 .max_num_seqs = job.max_num_seqs,
+                 .max_micro_batch_rows = std::max(job.micro_batch_rows, job.max_num_seqs),
+                 .activations = kernels::ActivationDType(job.device, job.model.dtype),
+                 .kv_dtype = job.kv_dtype,
+                 .deterministic = job.deterministic}) {}
+
+  std::vector<Candidate> All() {
+    const int32_t ranks = job_.ranks();
+    for (int32_t tp_size = 1; tp_size <= ranks; ++tp_size) {
+      for (int32_t pp_size = 1; pp_size <= ranks / tp_size; ++pp_size) {
+        const bool whole = ranks % (tp_size * pp_size) == 0;
+        if (whole || MaySome(tp_size, pp_size)) Judge(tp_size, pp_size, whole);
+      }
+    }
+    return std::move(candidates_);
+  }
+
+ private:
+  // Stages that idle ranks would make deeper are seldom worth a look.
+  static constexpr int32_t kFewStages = 8;
+
+  bool MaySome(int32_t tp_size, int32_t pp_size) const {
+    return may_idle_ && CheckTensorParallel(job_.model, tp_size).ok() &&
+           CheckPipelineParallel(job_.model, pp_size).ok() &&
+           request_.tp_size.value_or(tp_size) == tp_size &&
+           (request_.pp_size ? *request_.pp_size == pp_size : pp_size <= kFewStages);
+  }
+
+  void Judge(int32_t tp_size, int32_t pp_size, bool whole) {
+    const std::vector<ReplicaRanks> placed =
+        PlaceJob(job_.machine, job_.topology, tp_size, pp_size);
+    const auto most = static_cast<int32_t>(placed.size());
+    const int32_t all = whole ? job_.ranks() / (tp_size * pp_size) : 0;
+    if (whole) {
+      // Where stages cannot all be on a node each, they are in the order of ranks.
+      std::vector<int32_t> ranks(job_.ranks());
+      std::iota(ranks.begin(), ranks.end(), 0);
+      if (most == all) ranks = RanksOfReplicas(job_.machine, placed, all);
+      Add({tp_size, pp_size, all}, std::move(ranks));
+    }
+    if (!MaySome(tp_size, pp_size)) return;
+    // Fewer replicas than there can be pay where they share cores.
+    for (int32_t dp_size = job_.device == DeviceKind::kCpu ? 1 : most; dp_size <= most;
+         dp_size = dp_size == most ? most + 1 : std::min(2 * dp_size, most)) {
+      if (dp_size == 0 || dp_size == all || request_.dp_size.value_or(dp_size) != dp_size) continue;
+      Add({tp_size, pp_size, dp_size}, RanksOfReplicas(job_.machine, placed, dp_size));
+    }
+  }
+
+  void Add(const Layout& layout, std::vector<int32_t> ranks) {
+    candidates_.push_back(JudgeLayout(job_, layout, std::move(ranks), splits_));
+  }
+
+  const Job& job_;
+  const LayoutRequest& request_;
+  const bool may_idle_;
+  ReplicaSearch splits_;
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace
+
+std::vector<Candidate> JudgeLayouts(const Job& job, const LayoutRequest& request) {
+  return LayoutJudge(job, request).All();
+}
+
+}  // namespace skein::plan
