@@ -18,6 +18,7 @@
 #include "client/load/bench_serve.h"
 #include "client/memory.h"
 #include "client/plan.h"
+#include "client/read_topology.h"
 #include "client/scale/bench_scale.h"
 #include "client/status.h"
 #include "client/topo.h"
@@ -61,9 +62,10 @@ int Main(int argc, char** argv) {
   models->add_flag("--json", models_json, "Print JSON");
 
   PlanFlags plan_flags;
-  CLI::App* plan = app.add_subcommand(
-      "plan",
-      "Plan a job without a coordinator: on this host, or for machines that need not be there");
+  CLI::App* plan = app.add_subcommand("plan",
+                                      "Plan a job before it is started: on this host, on the hosts "
+                                      "of a cluster, or for machines that "
+                                      "need not be there");
   DeclarePlan(*plan, plan_flags);
 
   MemoryFlags memory_flags;
@@ -114,8 +116,11 @@ int Main(int argc, char** argv) {
                                               "` stand behind `", own->get_name(),
                                               "`, not: ", absl::StrJoin(bench->remaining(), " ")));
     }
-    if (named->count() > 0 && (plan->parsed() || memory->parsed() || topo->parsed() ||
-                               doctor->parsed() || (bench->parsed() && !serve->parsed()))) {
+    const bool live = (plan->parsed() && plan_flags.rank.topology.source == kLive) ||
+                      (topo->parsed() && topo_flags.topology.source == kLive);
+    if (named->count() > 0 && !live &&
+        (plan->parsed() || memory->parsed() || topo->parsed() || doctor->parsed() ||
+         (bench->parsed() && !serve->parsed()))) {
       throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
     }
   });
@@ -124,6 +129,7 @@ int Main(int argc, char** argv) {
   if (generate->parsed()) return Generate(coordinator, generate_flags);
   if (status->parsed()) return Status(coordinator, status_flags);
   if (models->parsed()) return Models(coordinator, models_json);
+  plan_flags.rank.topology.coordinator = topo_flags.topology.coordinator = coordinator;
   if (plan->parsed()) return Plan(plan_flags);
   if (memory->parsed()) return Memory(memory_flags);
   if (doctor->parsed()) return Doctor(doctor_flags);

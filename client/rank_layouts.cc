@@ -262,8 +262,8 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
           absl::StrCat(
               "Plan for other machines than this host, ranked by prediction: a file "
               "of `skein topo --json`, of NCCL or hwloc, what `nvidia-smi topo -m` printed, -: "
-              "standard input; or a preset: ",
-              PresetNames()))
+              "standard input; or ",
+              SourceNames()))
       ->check(NotEmpty());
   DeclareTopologyFlags(command, flags.topology);
   command.add_flag("--all", flags.all, "With --topology: all layouts, and why others cannot be");

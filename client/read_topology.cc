@@ -12,6 +12,7 @@
 #include "base/flags/flags.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "client/live_topology.h"
 #include "proto/convert/machines_json.h"
 #include "topology/formats/hwloc_xml.h"
 #include "topology/formats/nccl_xml.h"
@@ -112,11 +113,12 @@ absl::StatusOr<Topology> ReadTopology(const TopologyFlags& flags) {
     if (!preset.ok()) return Annotate(preset.status(), "--fabric");
     return preset;
   }
-  absl::StatusOr<Topology> read = flags.source.empty() ? ThisHost(flags.visible_devices)
-                                                       : ReadFile(flags.source, flags.nvlinks);
+  absl::StatusOr<Topology> read = flags.source.empty()    ? ThisHost(flags.visible_devices)
+                                  : flags.source == kLive ? FetchTopology(flags.coordinator)
+                                                          : ReadFile(flags.source, flags.nvlinks);
   if (absl::IsNotFound(read.status()) && flags.source.find('/') == std::string::npos) {
-    return absl::NotFoundError(
-        absl::StrCat(std::string(read.status().message()), "; presets are: ", PresetNames()));
+    return absl::NotFoundError(absl::StrCat(std::string(read.status().message()),
+                                            "; other than files there is ", SourceNames()));
   }
   SKEIN_RETURN_IF_ERROR(read.status());
   SKEIN_RETURN_IF_ERROR(Repeat(flags.nodes, *read));
@@ -131,9 +133,11 @@ absl::StatusOr<Topology> ReadTopology(const TopologyFlags& flags) {
   return read;
 }
 
-std::string PresetNames() {
-  return absl::StrJoin(topology::Presets(), ", ",
-                       [](std::string* out, const auto& preset) { *out += preset.name; });
+std::string SourceNames() {
+  return absl::StrCat(
+      "live: the hosts of the coordinator's jobs; or a preset: ",
+      absl::StrJoin(topology::Presets(), ", ",
+                    [](std::string* out, const auto& preset) { *out += preset.name; }));
 }
 
 }  // namespace skein::client

@@ -11,8 +11,13 @@
 
 namespace skein::client {
 
+inline constexpr char kLive[] = "live";
+
 struct TopologyFlags {
-  std::string source;  // a preset, a file, "-" for standard input; empty: this host
+  // A preset, a file, "-" for standard input, kLive for the hosts of the coordinator's jobs; empty:
+  // this host.
+  std::string source;
+  std::string coordinator;  // "host:50051", where kLive is the source
   int32_t nodes = 1;
   std::string fabric;
   std::string like;
@@ -28,7 +33,7 @@ void DeclareTopologyFlags(CLI::App& command, TopologyFlags& flags);
 // this host, may lack figures: what plans checks them.
 absl::StatusOr<topology::Topology> ReadTopology(const TopologyFlags& flags);
 
-// "dgx-1v, dgx-a100, ...", for help texts.
-std::string PresetNames();
+// "live: the hosts of the coordinator's jobs; or a preset: dgx-1v, ...", for help texts.
+std::string SourceNames();
 
 }  // namespace skein::client

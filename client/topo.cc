@@ -253,8 +253,8 @@ void DeclareTopo(CLI::App& command, TopoFlags& flags) {
       .add_option("machines", flags.topology.source,
                   absl::StrCat("A file: Skein's JSON, XML of NCCL or of hwloc, or what `nvidia-smi "
                                "topo -m` printed; -: standard input, as in `nvidia-smi topo -m | "
-                               "skein topo -`. Or a preset: ",
-                               PresetNames(), ". Default: this host, as it is found"))
+                               "skein topo -`. Or ",
+                               SourceNames(), ". Default: this host, as it is found"))
       ->check(NotEmpty());
   DeclareTopologyFlags(command, flags.topology);
   DeclareProbeFlags(command, flags.probe);

@@ -20,13 +20,13 @@ class GroupMaker {
       : mpi_(mpi), plan_(plan), self_(self), options_(options) {}
 
   // A call of all ranks, also of those that need no group. Ranks of one `color` form one, by stage
-  // and shard; `belongs` holds for these in the eyes of each of them. Null where it does not hold
+  // and shard; without a part, kNoReplica makes every color negative, which none has; `belongs` holds for these in the eyes of each of them. Null where it does not hold
   // for this rank.
   using Belongs = absl::FunctionRef<bool(const plan::RankPlan&)>;
   absl::StatusOr<std::unique_ptr<comm::Communicator>> Make(int color, const std::string& name,
                                                            Belongs belongs) {
     SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> group,
-                           mpi_.Split(!idles() && belongs(self_) ? color : -1, Place(self_), name));
+                           mpi_.Split(belongs(self_) ? color : -1, Place(self_), name));
     if (group == nullptr || group->size() == 1) return nullptr;
     std::vector<const plan::RankPlan*> members;
     for (const plan::RankPlan& rank : plan_.ranks) {
@@ -42,8 +42,6 @@ class GroupMaker {
   }
 
  private:
-  bool idles() const { return self_.dp_rank == plan::kNoReplica; }
-
   // In its replica.
   int Place(const plan::RankPlan& rank) const {
     return rank.pp_rank * plan_.layout.tp_size + rank.tp_rank;

@@ -22,6 +22,7 @@
 #include "parallel/attach/messages.h"
 #include "parallel/planner/planner.h"
 #include "serving/output.h"
+#include "topology/topology.h"
 
 namespace skein::coordinator {
 
@@ -92,6 +93,10 @@ class Cluster {
   // The status of one job, for a caller that knows its secret. Nothing when no rank of it has
   // attached, or when it was over so long ago that it is forgotten.
   std::optional<JobStatus> Find(const std::string& job_id, const std::string& secret_digest) const;
+  // The hosts of all jobs that have a plan and are not over, as their ranks told of them. NotFound:
+  // there are none. FailedPrecondition: two jobs have GPUs of one host, and how these are connected
+  // was not told.
+  absl::StatusOr<topology::Topology> Hosts() const;
 
  private:
   absl::Status CheckHello(const attach::Hello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

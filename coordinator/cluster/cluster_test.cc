@@ -271,5 +271,39 @@ TEST_F(ClusterTest, OfJobsThatAreOverTheLastFewAreKept) {
   EXPECT_EQ(StateOf("odd4"), "lost");
 }
 
+TEST_F(ClusterTest, HostsAreThoseOfJobsThatHaveAPlan) {
+  EXPECT_THAT(cluster_.Hosts().status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no job")));
+  Attach(Hello("waiting", 0, 2));
+  EXPECT_FALSE(cluster_.Hosts().ok());
+  const std::vector<TestRank> first = ServeJob("first", 2);
+  ServeJob("second", 4);  // of these hosts, and two more
+  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology hosts, cluster_.Hosts());
+  ASSERT_EQ(hosts.hosts.size(), 4U);
+  EXPECT_EQ(hosts.hosts[0].name, "node0");
+  EXPECT_EQ(hosts.hosts[3].name, "node3");
+  EXPECT_EQ(hosts.hosts[3].cores, 4);
+  EXPECT_EQ(hosts.hosts[3].memory_bytes, 1 << 30);
+}
+
+TEST_F(ClusterTest, GpusOfAHostThatTwoJobsShareAreNotGuessedAt) {
+  const auto serve = [&](const std::string& job) {
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      attach::Hello hello = Hello(job, rank, 2);
+      hello.node.host = "node";
+      hello.device = {.kind = DeviceKind::kCuda, .name = "card", .memory_bytes = 1 << 30};
+      Attach(hello);
+    }
+  };
+  serve("first");
+  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology hosts, cluster_.Hosts());
+  ASSERT_EQ(hosts.hosts.size(), 1U);
+  EXPECT_EQ(hosts.hosts[0].interconnect.gpus.size(), 2U);
+  serve("second");
+  EXPECT_THAT(cluster_.Hosts().status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("several jobs have GPUs of node, and none has told")));
+}
+
 }  // namespace
 }  // namespace skein::coordinator

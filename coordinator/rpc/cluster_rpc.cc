@@ -11,6 +11,8 @@
 #include "coordinator/rpc/raw_message.h"
 #include "coordinator/rpc/sha256.h"
 #include "proto/convert/attach.h"
+#include "proto/convert/machines.h"
+#include "topology/topology.h"
 
 namespace skein::coordinator {
 
@@ -38,6 +40,17 @@ grpc::ServerUnaryReactor* ClusterRpc::GetJob(grpc::CallbackServerContext* contex
   return AnswerUnary<wire::GetJobRequest, wire::JobStatus>(
       context, *request, response,
       [this](const auto& asked, auto& job) { return FindJob(asked, job); });
+}
+
+grpc::ServerUnaryReactor* ClusterRpc::GetTopology(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return AnswerUnary<wire::GetTopologyRequest, topology::v1::Topology>(
+      context, *request, response, [this](const auto& /*request*/, auto& to) {
+        SKEIN_ASSIGN_OR_RETURN(const topology::Topology topology, cluster_->Hosts());
+        to = convert::ToProto(topology);
+        return absl::OkStatus();
+      });
 }
 
 absl::Status ClusterRpc::FindJob(const wire::GetJobRequest& request,

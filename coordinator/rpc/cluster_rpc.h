@@ -14,7 +14,9 @@ namespace skein::coordinator {
 // The methods that take one message get it as bytes: see raw_message.h.
 using RawCluster = cluster::v1::Cluster::WithCallbackMethod_Attach<
     cluster::v1::Cluster::WithRawCallbackMethod_GetStatus<
-        cluster::v1::Cluster::WithRawCallbackMethod_GetJob<cluster::v1::Cluster::Service>>>;
+        cluster::v1::Cluster::WithRawCallbackMethod_GetJob<
+            cluster::v1::Cluster::WithRawCallbackMethod_GetTopology<
+                cluster::v1::Cluster::Service>>>>;
 
 // Thread-safe.
 class ClusterRpc final : public RawCluster {
@@ -38,6 +40,9 @@ class ClusterRpc final : public RawCluster {
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
 
  private:
   absl::Status FindJob(const cluster::v1::GetJobRequest& request,

@@ -395,12 +395,14 @@ TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
                 .exit_code,
             0);
   EXPECT_THAT(ReadFileOrEmpty(svg), HasSubstr("1 sequence in 1 micro-batch"));
-  const Outcome impossible = Skein("plan --model synthetic:tiny --ranks 3 --layout tp=2");
+  const Outcome impossible = Skein("plan --model synthetic:tiny --ranks 3 --layout tp=2,dp=2");
   EXPECT_EQ(impossible.exit_code, 1);
   EXPECT_THAT(impossible.err,
-              MatchesRegex("skein: --layout: layout tp=2 does not work for synthetic:tiny on 3 "
-                           "ranks:\n  tp=2 needs a multiple of 2 ranks; the job has 3\n"
-                           "Nearest that work: tp=1,[^\n]*\n"));
+              MatchesRegex("skein: --layout: layout tp=2,dp=2 does not work for "
+                           "synthetic:tiny on 3 ranks:\n  tp=2,dp=2 needs at least 4 ranks; the "
+                           "job has 3\nNearest that work: tp=[^\n]*\n"));
+  EXPECT_THAT(Skein("plan --model synthetic:tiny --ranks 3 --layout tp=2").out,
+              AllOf(HasSubstr(" of 3 ranks\n"), HasSubstr("\n    2  idle\n")));
   EXPECT_THAT(Skein("plan --model synthetic:tiny --ranks 8 --layout tp=1,pp=2,dp=4").out,
               MatchesRegex("(.|\n)*\nother layouts\n- tp=1,pp=2,dp=4 was asked for:\n"
                            "(    tp=[0-9tpd=, ]*\n){2}"));
