@@ -20,8 +20,8 @@ class GroupMaker {
       : mpi_(mpi), plan_(plan), self_(self), options_(options) {}
 
   // A call of all ranks, also of those that need no group. Ranks of one `color` form one, by stage
-  // and shard; without a part, kNoReplica makes every color negative, which none has; `belongs` holds for these in the eyes of each of them. Null where it does not hold
-  // for this rank.
+  // and shard; without a part, kNoReplica makes every color negative, which none has; `belongs`
+  // holds for these in the eyes of each of them. Null where it does not hold for this rank.
   using Belongs = absl::FunctionRef<bool(const plan::RankPlan&)>;
   absl::StatusOr<std::unique_ptr<comm::Communicator>> Make(int color, const std::string& name,
                                                            Belongs belongs) {

@@ -277,13 +277,15 @@ TEST_F(ClusterTest, HostsAreThoseOfJobsThatHaveAPlan) {
   Attach(Hello("waiting", 0, 2));
   EXPECT_FALSE(cluster_.Hosts().ok());
   const std::vector<TestRank> first = ServeJob("first", 2);
-  ServeJob("second", 4);  // of these hosts, and two more
+  const std::vector<TestRank> second = ServeJob("second", 4);  // of these hosts, and two more
   SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology hosts, cluster_.Hosts());
   ASSERT_EQ(hosts.hosts.size(), 4U);
   EXPECT_EQ(hosts.hosts[0].name, "node0");
   EXPECT_EQ(hosts.hosts[3].name, "node3");
   EXPECT_EQ(hosts.hosts[3].cores, 4);
   EXPECT_EQ(hosts.hosts[3].memory_bytes, 1 << 30);
+  cluster_.OnGone(*second[3].id, absl::UnavailableError("killed"));
+  EXPECT_EQ(cluster_.Hosts()->hosts.size(), 2U);
 }
 
 TEST_F(ClusterTest, GpusOfAHostThatTwoJobsShareAreNotGuessedAt) {
