@@ -24,7 +24,7 @@ using topology::Topology;
 
 constexpr int kDefaultPort = 50051;
 constexpr int kLeastPort = 1024;
-constexpr int kDaemonPorts = 2;  // of a job: mpirun's, and its daemons'
+constexpr int kDaemonPorts = 2;  // of a job: mpirun's, and its daemons'; srun's are Slurm's own
 
 // A coordinator that ends well has drained its jobs, which end by themselves.
 constexpr char kEnd[] = R"(
@@ -126,18 +126,22 @@ class Script {
     int port = task_.ports ? task_.ports->first + 1 : 0;
     for (const Job& job : jobs_) {
       AddJob(job, port);
-      port += kDaemonPorts + RanksOf(job);
+      port += PortsOf(job);
     }
     absl::StrAppend(&text_, kEnd);
     return std::move(text_);
   }
 
  private:
+  bool slurm() const { return task_.starter == Starter::kSlurm; }
   bool several_hosts() const { return hosts_.size() > 1; }
+  int PortsOf(const Job& job) const { return (slurm() ? 0 : kDaemonPorts) + RanksOf(job); }
   const std::string& NameOf(int32_t host) const { return topology_.hosts[host].name; }
+  // For a shell. Within a host nothing listens to others.
   std::string Address() const {
-    // Within a host nothing listens to others.
-    return absl::StrCat(several_hosts() ? NameOf(first_) : "127.0.0.1", ":",
+    // Slurm runs the script on whichever host is its first.
+    const std::string far = slurm() ? "\"$SLURMD_NODENAME\"" : NameOf(first_);
+    return absl::StrCat(several_hosts() ? far : "127.0.0.1", ":",
                         task_.ports ? task_.ports->first : kDefaultPort);
   }
 
@@ -158,29 +162,50 @@ class Script {
   absl::Status CheckPorts() const {
     if (!task_.ports) return absl::OkStatus();
     int needed = 1;
-    for (const Job& job : jobs_) needed += kDaemonPorts + RanksOf(job);
+    for (const Job& job : jobs_) needed += PortsOf(job);
     const int given = task_.ports->last - task_.ports->first + 1;
     if (given >= needed) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         "--port-range: it has ", FormatCount(given, "port"), ", and ", choice_.layout.ToString(),
-        " takes ", needed, ": one of the coordinator, and of each job one a rank and ",
-        kDaemonPorts, " of mpirun"));
+        " takes ", needed, ": one of the coordinator, and of each job one a rank",
+        slurm() ? "" : absl::StrCat(" and ", kDaemonPorts, " of mpirun")));
   }
 
   void AddHead() {
-    absl::StrAppend(&text_, "#!/usr/bin/env bash\n# ", choice_.layout.ToString(), ": ",
-                    FormatCount(static_cast<int64_t>(jobs_.size()), "job"), " of ",
-                    FormatCount(RanksOf(jobs_.front()), "rank"), " on ",
-                    FormatCount(static_cast<int64_t>(hosts_.size()), "host"), ". Run it on ",
-                    NameOf(first_), "; Ctrl-C ends all of it.\n");
+    const std::string what = absl::StrCat(
+        choice_.layout.ToString(), ": ", FormatCount(static_cast<int64_t>(jobs_.size()), "job"),
+        " of ", FormatCount(RanksOf(jobs_.front()), "rank"), " on ",
+        FormatCount(static_cast<int64_t>(hosts_.size()), "host"));
+    absl::StrAppend(&text_, "#!/usr/bin/env bash\n# ", what);
+    if (slurm()) {
+      AddAllocation();
+    } else {
+      absl::StrAppend(&text_, ". Run it on ", NameOf(first_), "; Ctrl-C ends all of it.\n");
+    }
     if (several_hosts()) {
-      absl::StrAppend(&text_,
-                      "# Programs and model lie at the same place on every host, and this one "
-                      "reaches the others by ssh.\n");
+      absl::StrAppend(&text_, "# Programs and model lie at the same place on every host",
+                      slurm() ? "" : ", and this one reaches the others by ssh", ".\n");
     }
     absl::StrAppend(&text_,
                     "set -euo pipefail\n"
                     "set -m  # Ctrl-C is for this script: mpirun would end its ranks at once\n");
+  }
+
+  // What sbatch reads: whole hosts.
+  void AddAllocation() {
+    std::vector<std::string> names;
+    size_t gpus = 0;
+    for (const int32_t host : hosts_) {
+      names.push_back(NameOf(host));
+      gpus = std::max(gpus, topology_.hosts[host].interconnect.gpus.size());
+    }
+    absl::StrAppend(
+        &text_,
+        ", for sbatch.\n# scancel --batch --signal=TERM JOB lets it finish what it has begun; "
+        "scancel JOB ends it.\n#SBATCH --job-name=skein\n#SBATCH --nodes=",
+        names.size(), "\n#SBATCH --nodelist=", absl::StrJoin(names, ","),
+        "\n#SBATCH --exclusive\n");
+    if (gpus > 0) absl::StrAppend(&text_, "#SBATCH --gpus-per-node=", gpus, "\n");
   }
 
   void Export(std::string_view name, const std::string& value) {
@@ -189,12 +214,29 @@ class Script {
 
   // Of scripts/env.sh, and of the network.
   void AddSettings() {
+    absl::StrAppend(&text_, "\n");
+    if (slurm()) {
+      absl::StrAppend(&text_, "folder=$(mktemp -d)\ntrap 'rm -rf \"$folder\"' EXIT\n");
+    } else {
+      AddMpirunSettings();
+    }
+    Export("OMPI_MCA_mpi_yield_when_idle", "1");
+    if (task_.interface.empty()) return;
+    absl::StrAppend(&text_, "# The network between hosts.\n");
+    Export("OMPI_MCA_btl_tcp_if_include", task_.interface);
+    if (!slurm()) {
+      Export("OMPI_MCA_oob_tcp_if_include", task_.interface);
+      Export("PRTE_MCA_prte_if_include", task_.interface);
+    }
+    Export("NCCL_SOCKET_IFNAME", "=" + task_.interface);
+  }
+
+  void AddMpirunSettings() {
     absl::StrAppend(&text_,
-                    "\n# Open MPI 4 reads OMPI_, the launcher of 5 PRTE_. Ranks bind themselves to "
+                    "# Open MPI 4 reads OMPI_, the launcher of 5 PRTE_. Ranks bind themselves to "
                     "their GPU's cores.\n");
     Export("OMPI_MCA_rmaps_base_oversubscribe", "1");
     Export("OMPI_MCA_hwloc_base_binding_policy", "none");
-    Export("OMPI_MCA_mpi_yield_when_idle", "1");
     Export("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
     Export("PRTE_MCA_hwloc_default_binding_policy", "none");
     absl::StrAppend(&text_,
@@ -202,20 +244,13 @@ class Script {
                     "  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
                     "  export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
                     "fi\n");
-    if (several_hosts()) {
-      for (const char* parameter : {"tcp_keepalive_time", "tcp_keepalive_intvl"}) {
-        Export(absl::StrCat("OMPI_MCA_oob_", parameter), "1");
-        Export(absl::StrCat("PRTE_MCA_oob_", parameter), "1");
-      }
-      Export("OMPI_MCA_oob_tcp_keepalive_probes", "2");
-      Export("PRTE_MCA_oob_tcp_keepalive_probes", "3");
+    if (!several_hosts()) return;
+    for (const char* parameter : {"tcp_keepalive_time", "tcp_keepalive_intvl"}) {
+      Export(absl::StrCat("OMPI_MCA_oob_", parameter), "1");
+      Export(absl::StrCat("PRTE_MCA_oob_", parameter), "1");
     }
-    if (task_.interface.empty()) return;
-    absl::StrAppend(&text_, "# The network between hosts.\n");
-    Export("OMPI_MCA_btl_tcp_if_include", task_.interface);
-    Export("OMPI_MCA_oob_tcp_if_include", task_.interface);
-    Export("PRTE_MCA_prte_if_include", task_.interface);
-    Export("NCCL_SOCKET_IFNAME", "=" + task_.interface);
+    Export("OMPI_MCA_oob_tcp_keepalive_probes", "2");
+    Export("PRTE_MCA_oob_tcp_keepalive_probes", "3");
   }
 
   void AddCoordinator() {
@@ -250,15 +285,14 @@ class Script {
   // `port`: its first one, where there is a range.
   void AddJob(const Job& job, int port) {
     absl::StrAppend(&text_, "\n");
+    if (slurm()) return AddSrun(job, port);
     const std::vector<Context> contexts = ContextsOf(job);
     if (task_.ports) {
-      absl::StrAppendFormat(
-          &text_,
-          "OMPI_MCA_oob_tcp_dynamic_ipv4_ports=%1$d-%2$d "
-          "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=%1$d-%2$d \\\n"
-          "OMPI_MCA_btl_tcp_port_min_v4=%3$d OMPI_MCA_btl_tcp_port_range_v4=%4$d \\\n"
-          "OMPI_MCA_btl_tcp_port_min_v6=%3$d OMPI_MCA_btl_tcp_port_range_v6=%4$d \\\n",
-          port, port + kDaemonPorts - 1, port + kDaemonPorts, RanksOf(job));
+      absl::StrAppendFormat(&text_,
+                            "OMPI_MCA_oob_tcp_dynamic_ipv4_ports=%1$d-%2$d "
+                            "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=%1$d-%2$d \\\n",
+                            port, port + kDaemonPorts - 1);
+      AddRankPorts(job, port + kDaemonPorts);
     }
     absl::StrAppend(&text_, "mpirun");
     for (size_t i = 0; i < contexts.size(); ++i) {
@@ -270,12 +304,51 @@ class Script {
       }
       const std::string visible = VisibleDevices(job, host);
       if (!visible.empty()) absl::StrAppend(&text_, " -x CUDA_VISIBLE_DEVICES=", Quoted(visible));
-      absl::StrAppend(&text_, " ", Quoted(task_.worker), " --coordinator=", Address());
-      if (topology_.hosts[host].interconnect.gpus.empty()) {
-        absl::StrAppend(&text_, " --device=cpu");
-      }
+      absl::StrAppend(&text_, " ", Worker(host));
     }
     absl::StrAppend(&text_, " &\n");
+  }
+
+  void AddRankPorts(const Job& job, int first) {
+    absl::StrAppendFormat(
+        &text_,
+        "OMPI_MCA_btl_tcp_port_min_v4=%1$d OMPI_MCA_btl_tcp_port_range_v4=%2$d \\\n"
+        "OMPI_MCA_btl_tcp_port_min_v6=%1$d OMPI_MCA_btl_tcp_port_range_v6=%2$d \\\n",
+        first, RanksOf(job));
+  }
+
+  std::string Worker(int32_t host) const {
+    return absl::StrCat(Quoted(task_.worker), " --coordinator=", Address(),
+                        topology_.hosts[host].interconnect.gpus.empty() ? " --device=cpu" : "");
+  }
+
+  // Ranks in their order, by a list of hosts: a job step has all of its hosts' cores and GPUs.
+  void AddSrun(const Job& job, int port) {
+    std::vector<std::string> hosts;
+    std::string devices;  // of hosts where ranks do not have all, in their order
+    std::set<int32_t> seen;
+    for (const cost::Site& site : SitesOf(job)) {
+      hosts.push_back(NameOf(site.host));
+      const std::string visible = VisibleDevices(job, site.host);
+      if (!seen.insert(site.host).second || visible.empty()) continue;
+      absl::StrAppend(&devices, "  ", hosts.back(),
+                      ") export CUDA_VISIBLE_DEVICES=", Quoted(visible), " ;;\n");
+    }
+    const std::string list = absl::StrCat("\"$folder\"/job", jobs_added_++);
+    absl::StrAppend(&text_, "printf '%s\\n' ", absl::StrJoin(hosts, " "), " >", list, "\n");
+    if (task_.ports) AddRankPorts(job, port);
+    absl::StrAppend(&text_, "SLURM_HOSTFILE=", list,
+                    " srun --mpi=pmix --distribution=arbitrary --overlap "
+                    "--overcommit \\\n  --kill-on-bad-exit=1 --cpu-bind=none --input=none --nodes=",
+                    seen.size(), " --ntasks=", hosts.size(), " \\\n  ");
+    // Ranks of a job compute on one kind of device.
+    const std::string worker = Worker(SitesOf(job).front().host);
+    if (devices.empty()) {
+      absl::StrAppend(&text_, worker, " &\n");
+      return;
+    }
+    absl::StrAppend(&text_, "bash -c 'case $SLURMD_NODENAME in\n", devices,
+                    "  esac; exec \"$@\"' bash ", worker, " &\n");
   }
 
   static int32_t SlotsOf(const std::vector<Context>& contexts, int32_t host) {
@@ -290,6 +363,7 @@ class Script {
   const std::vector<Job> jobs_;
   std::set<int32_t> hosts_;
   int32_t first_ = 0;  // host
+  int jobs_added_ = 0;
   std::string text_;
 };
 
@@ -307,7 +381,13 @@ absl::StatusOr<PortRange> ParsePortRange(const std::string& text) {
                                                  " to 65535, like 41000-41099, not '", text, "'"));
 }
 
-absl::StatusOr<std::string> MpirunScript(const Topology& topology, const Choice& choice,
+absl::StatusOr<Starter> ParseStarter(const std::string& text) {
+  if (text == "mpirun") return Starter::kMpirun;
+  if (text == "slurm") return Starter::kSlurm;
+  return absl::InvalidArgumentError(absl::StrCat("must be mpirun or slurm, not '", text, "'"));
+}
+
+absl::StatusOr<std::string> LaunchScript(const Topology& topology, const Choice& choice,
                                          const LaunchTask& task) {
   return Script(topology, choice, task).Make();
 }

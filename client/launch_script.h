@@ -19,7 +19,12 @@ struct PortRange {
 // Parses "41000-41099". InvalidArgument says what is wanted.
 absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
 
+enum class Starter : uint8_t { kMpirun, kSlurm };
+// InvalidArgument for other than "mpirun" and "slurm".
+absl::StatusOr<Starter> ParseStarter(const std::string& text);
+
 struct LaunchTask {
+  Starter starter = Starter::kMpirun;
   std::string model;  // the folder, at the same place on every host
   // The programs' paths, on every host.
   std::string coordinator;
@@ -33,12 +38,12 @@ struct LaunchTask {
   std::vector<std::string> visible_devices;
 };
 
-// A script of bash for the first host that the choice has ranks on: it starts a coordinator there,
-// and a job for each replica, or one of all where they share cores, whose ranks go where the choice
-// puts them. INT and TERM drain the coordinator, with which all ends. InvalidArgument, naming the
-// flag, for a range with too few ports, which says how many it takes, and for hosts whose names are
-// none.
-absl::StatusOr<std::string> MpirunScript(const topology::Topology& topology,
+// A script of bash for the first host that the choice has ranks on, or for sbatch: it starts a
+// coordinator where it runs, and a job for each replica, or one of all where they share cores,
+// whose ranks go where the choice puts them. INT and TERM drain the coordinator, with which all
+// ends. InvalidArgument, naming the flag, for a range with too few ports, which says how many it
+// takes, and for hosts whose names are none.
+absl::StatusOr<std::string> LaunchScript(const topology::Topology& topology,
                                          const plan::Choice& choice, const LaunchTask& task);
 
 }  // namespace skein::client

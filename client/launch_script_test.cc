@@ -44,7 +44,7 @@ LaunchTask Task() {
 
 std::string Script(const Topology& topology, const plan::Choice& choice,
                    const LaunchTask& task = Task()) {
-  const absl::StatusOr<std::string> script = MpirunScript(topology, choice, task);
+  const absl::StatusOr<std::string> script = LaunchScript(topology, choice, task);
   SKEIN_EXPECT_OK(script);
   return script.value_or("");
 }
@@ -102,7 +102,7 @@ TEST(LaunchScriptTest, RanksGoFromHostToHost) {
                     HasSubstr("export PRTE_MCA_prte_if_include=eth1\n"),
                     HasSubstr("export NCCL_SOCKET_IFNAME==eth1\n")));
   two.hosts[1].name = "$(reboot)";
-  EXPECT_THAT(MpirunScript(two, choice, task),
+  EXPECT_THAT(LaunchScript(two, choice, task),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("--emit: '$(reboot)' is no name that a host is reached by")));
 }
@@ -145,9 +145,61 @@ TEST(LaunchScriptTest, PortsAreOfTheRangeAndNobodySharesOne) {
                                       "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=41005-41006 \\\n"
                                       "OMPI_MCA_btl_tcp_port_min_v4=41007 ")));
   task.ports->last = 41007;
-  EXPECT_THAT(MpirunScript(box, two, task),
+  EXPECT_THAT(LaunchScript(box, two, task),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("it has 8 ports, and tp=2,pp=1,dp=2 takes 9: ")));
+}
+
+// Slurm has the whole hosts; ranks are placed by a list, and take the GPUs of their job.
+TEST(LaunchScriptTest, SlurmStartsTheSame) {
+  Topology two = Machines("pcie-4", 2);
+  two.hosts[0].name = "alpha";
+  two.hosts[1].name = "beta";
+  LaunchTask task = Task();
+  task.starter = Starter::kSlurm;
+  task.interface = "eth1";
+  task.ports = PortRange{41000, 41004};  // 1 + 3 + 1
+  const plan::Choice uneven = Placed({{{{0, 3}}, {{1, 1}}, {{0, 2}}}, {{{1, 0}}}});
+  const std::string script = Script(two, uneven, task);
+  EXPECT_THAT(script,
+              StartsWith("#!/usr/bin/env bash\n# tp=1,pp=3,dp=2: 2 jobs of 3 ranks on 2 hosts, for "
+                         "sbatch.\n# scancel --batch --signal=TERM JOB "));
+  EXPECT_THAT(script, HasSubstr("\n#SBATCH --job-name=skein\n#SBATCH --nodes=2\n#SBATCH "
+                                "--nodelist=alpha,beta\n#SBATCH --exclusive\n#SBATCH "
+                                "--gpus-per-node=4\n"));
+  EXPECT_THAT(script, HasSubstr(" --listen=\"$SLURMD_NODENAME\":41000 &\ncoordinator=$!\n"));
+  EXPECT_THAT(
+      script,
+      HasSubstr("\nprintf '%s\\n' alpha beta alpha >\"$folder\"/job0\n"
+                "OMPI_MCA_btl_tcp_port_min_v4=41001 OMPI_MCA_btl_tcp_port_range_v4=3 \\\n"
+                "OMPI_MCA_btl_tcp_port_min_v6=41001 OMPI_MCA_btl_tcp_port_range_v6=3 \\\n"
+                "SLURM_HOSTFILE=\"$folder\"/job0 srun --mpi=pmix --distribution=arbitrary "));
+  EXPECT_THAT(script, HasSubstr(" --nodes=2 --ntasks=3 \\\n  bash -c 'case $SLURMD_NODENAME in\n"
+                                "  alpha) export CUDA_VISIBLE_DEVICES=3,2 ;;\n"
+                                "  beta) export CUDA_VISIBLE_DEVICES=1 ;;\n"
+                                "  esac; exec \"$@\"' bash /opt/worker "
+                                "--coordinator=\"$SLURMD_NODENAME\":41000 &\n"));
+  EXPECT_THAT(script, AllOf(HasSubstr("export OMPI_MCA_btl_tcp_if_include=eth1\n"),
+                            HasSubstr("NCCL_SOCKET_IFNAME==eth1\n"), Not(HasSubstr("mpirun -")),
+                            Not(HasSubstr("PRTE_")), Not(HasSubstr("--host "))));
+  task.ports->last = 41003;
+  EXPECT_THAT(LaunchScript(two, uneven, task),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("takes 5: one of the coordinator, and of each job one a rank")));
+  // All GPUs of one host.
+  task.ports.reset();
+  const std::string whole =
+      Script(Machines("pcie-4"), Placed({{{{0, 0}, {0, 1}, {0, 2}, {0, 3}}}}), task);
+  EXPECT_THAT(whole,
+              AllOf(HasSubstr(" --ntasks=4 \\\n  /opt/worker --coordinator=127.0.0.1:50051 &\n"),
+                    Not(HasSubstr("CUDA_VISIBLE_DEVICES"))));
+}
+
+TEST(LaunchScriptTest, StartersAreParsed) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Starter slurm, ParseStarter("slurm"));
+  EXPECT_EQ(slurm, Starter::kSlurm);
+  EXPECT_THAT(ParseStarter("pbs"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                            HasSubstr("must be mpirun or slurm, not 'pbs'")));
 }
 
 TEST(LaunchScriptTest, RangesAreParsed) {

@@ -169,7 +169,7 @@ absl::StatusOr<bool> RankOnMachines(const PlanFlags& flags) {
   rank.task.kv_dtype = flags.constraints.kv_dtype;
   rank.task.deterministic = flags.constraints.deterministic;
   rank.gantt_file = flags.gantt_file;
-  if (!rank.emit.empty()) SKEIN_RETURN_IF_ERROR(PrepareLaunch(flags, rank.launch));
+  if (rank.emit) SKEIN_RETURN_IF_ERROR(PrepareLaunch(flags, rank.launch));
   return RankLayouts(rank, model->name, model->config);
 }
 

@@ -248,11 +248,6 @@ absl::Status Draw(const RankFlags& flags, const Topology& topology, const std::s
   return Annotate(WriteFile(flags.pareto_file, ParetoSvg(points, title)), "--pareto");
 }
 
-absl::StatusOr<std::string> ParseStarter(const std::string& text) {
-  if (text == "mpirun") return text;
-  return absl::InvalidArgumentError(absl::StrCat("must be mpirun, not '", text, "'"));
-}
-
 }  // namespace
 
 void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
@@ -285,7 +280,7 @@ void DeclareLaunchFlags(CLI::App& command, RankFlags& flags) {
   CLI::Option* const emit = AddParsed(
       command, "--emit", flags.emit, ParseStarter,
       "With --topology: print commands that start the best layout, one job a replica, instead; "
-      "mpirun: a script for bash");
+      "mpirun: a script for bash; slurm: one for sbatch");
   emit->excludes(command.get_option("--all"))->excludes(command.get_option("--json"));
   AddParsed(command, "--port-range", flags.launch.ports, ParsePortRange,
             "With --emit: the ports that coordinator, mpirun and ranks listen on, like 41000-41099")
@@ -308,9 +303,10 @@ absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
   if (!result.choices.empty()) {
     SKEIN_RETURN_IF_ERROR(Draw(flags, topology, model_name, model, result.choices.front()));
   }
-  if (!flags.emit.empty() && !result.choices.empty()) {
+  if (flags.emit && !result.choices.empty()) {
+    flags.launch.starter = *flags.emit;
     SKEIN_ASSIGN_OR_RETURN(const std::string script,
-                           MpirunScript(topology, result.choices.front(), flags.launch));
+                           LaunchScript(topology, result.choices.front(), flags.launch));
     absl::PrintF("%s", script);
   } else if (flags.json) {
     PrintJson(topology, result, flags.task);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -23,8 +24,7 @@ struct RankFlags {
   std::string svg_file;
   std::string gantt_file;
   std::string pareto_file;
-  // As commands instead: of "mpirun"; empty: not so.
-  std::string emit;
+  std::optional<Starter> emit;  // as commands instead
   LaunchTask launch;
 
   bool used() const { return !topology.source.empty(); }

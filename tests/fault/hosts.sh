@@ -1,7 +1,8 @@
 # For tests: hosts with names, networks, processes and shared memory of their own on one machine (namespaces), so that
 # what passes between them passes over TCP, and one cannot see the other's processes. Sourced.
 #
-#   enter_hosts "$@"             at a test's begin: runs the test again inside, where $work is a folder that goes with it
+#   enter_hosts "$@"             at a test's begin: runs the test again inside, where $work is a folder that goes with it;
+#                                as root itself where $HOSTS_AS_ROOT is set
 #   add_host NAME ADDRESS        of 10.77.0.0/24; the test itself is at 10.77.0.1
 #   on NAME COMMAND...           as if logged in there
 #   unplug NAME, plug_in NAME    its cable
@@ -24,10 +25,13 @@ enter_hosts() {
     make_agent
     return
   fi
-  unshare -Urn true 2>/dev/null || { echo "this system lets its users make no network namespaces" >&2; exit 1; }
+  local user=(--user --map-root-user)
+  # Slurm's daemons set groups, which a user's namespace does not let them.
+  [[ -z ${HOSTS_AS_ROOT:-} ]] || user=()
+  unshare "${user[@]}" --net true 2>/dev/null || { echo "this system lets its users make no network namespaces" >&2; exit 1; }
   local folder status=0
   folder=$(mktemp -d /tmp/skein-hosts.XXXXXX)
-  timeout --signal=KILL "${HOSTS_TIMEOUT:-150}" unshare --user --map-root-user --net --mount --uts --pid --fork --kill-child "$0" inside "$folder" || status=$?
+  timeout --signal=KILL "${HOSTS_TIMEOUT:-150}" unshare "${user[@]}" --net --mount --uts --pid --fork --kill-child "$0" inside "$folder" || status=$?
   rmdir "$folder"
   exit "$status"
 }

@@ -171,7 +171,9 @@ void PlanEmit() {
   EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=mpirun")).err,
               HasSubstr("--emit: a coordinator serves a model's folder"));
   EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=pbs")).err,
-              HasSubstr("--emit: must be mpirun, not 'pbs'"));
+              HasSubstr("--emit: must be mpirun or slurm, not 'pbs'"));
+  EXPECT_THAT(Run(kSkein, "plan --model=checkpoints/bard --topology=pcie-4 --emit=slurm").out,
+              HasSubstr("\n#SBATCH --nodes=1\n"));
   EXPECT_EQ(Run(kSkein, absl::StrCat(kEmit, "--json")).exit_code, 2);
 }
 
