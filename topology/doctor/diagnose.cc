@@ -76,6 +76,7 @@ class Doctor {
     HostNames();
     Network();
     Shm();
+    Memory();
     Memlock();
     OpenFiles();
     Ranks();
@@ -261,6 +262,22 @@ class Doctor {
                          (kShmWarning >> 20) * ranks, "m)"));
     }
     if (least >= 0) End(absl::StrCat(FormatBytes(least), " free at least"));
+  }
+
+  void Memory() {
+    Begin("memory");
+    int64_t least = 0;
+    for (const RankFacts* const host : hosts_) {
+      if (host->free_bytes == 0) continue;
+      if (least == 0 || host->memory_bytes < least) least = host->memory_bytes;
+      if (host->memory_bytes >= host->free_bytes / 2) continue;
+      Found(Level::kWarning,
+            absl::StrCat(host->host, ": a cgroup leaves ", FormatBytes(host->memory_bytes), " of ",
+                         FormatBytes(host->free_bytes), " that are free"),
+            "raise its limit (docker run --memory, MemoryMax= of a systemd unit, --mem of Slurm): "
+            "ranks hold weights and caches in what it leaves");
+    }
+    if (least > 0) End(absl::StrCat(FormatBytes(least), " free at least"));
   }
 
   void Memlock() {

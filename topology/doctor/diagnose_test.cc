@@ -37,6 +37,8 @@ std::vector<RankFacts> Healthy() {
     rank.shm_bytes = int64_t{1} << 30;
     rank.open_files = 4096;
     rank.cores = 8;
+    rank.free_bytes = int64_t{64} << 30;
+    rank.memory_bytes = int64_t{40} << 30;
     rank.operations_per_s = 1e10 * (1 + 0.01 * i);
     rank.interfaces = {{"lo", "127.0.0.1", 8, true, true},
                        {"eth0", second ? "10.1.0.3" : "10.1.0.2", 24, true, false}};
@@ -65,7 +67,8 @@ TEST(DiagnoseTest, NothingIsWrongWithWhatIsWell) {
         "ok       model       /models/bard is the same on all ranks\n",
         "ok       clocks      within 0.02 s\n", "ok       host names  each stands for",
         "ok       network     all hosts are in 10.1.0.0/24\n",
-        "ok       /dev/shm    1.00 GiB free at least\n", "ok       memlock     enough",
+        "ok       /dev/shm    1.00 GiB free at least\n",
+        "ok       memory      40.00 GiB free at least\n", "ok       memlock     enough",
         "ok       open files  4096 at least\n", "ok       cores       the slowest does 98% of",
         "ok       GPUs        2 GPUs, no errors", "ok       links       no card",
         "ok       port        50051 of a is free"}) {
@@ -130,6 +133,8 @@ TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
        [](auto& r) { r[2].shm_bytes = 8 << 20; }},
       {"/dev/shm", Level::kWarning, "b: 64.0 MiB free, for 2 ranks",
        [](auto& r) { r[2].shm_bytes = 64 << 20; }},
+      {"memory", Level::kWarning, "b: a cgroup leaves 2.00 GiB of 64.00 GiB that are free",
+       [](auto& r) { r[2].memory_bytes = int64_t{2} << 30; }},
       {"memlock", Level::kWarning, "b: at most 64.0 KiB may be locked",
        [](auto& r) { r[2].memlock_bytes = 64 << 10; }},
       {"ranks", Level::kWarning, "b: 2 ranks on 1 core",

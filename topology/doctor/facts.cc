@@ -14,9 +14,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CardFacts, name, ecc_errors, slo
                                                 bytes_per_s, rdma)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RankFacts, rank, host, boot, version, model,
                                                 model_path, no_model, clock_s, shm_bytes,
-                                                memlock_bytes, open_files, cores, operations_per_s,
-                                                interfaces, own_address, settings, port, port_taken,
-                                                cards, no_gpus)
+                                                free_bytes, memory_bytes, memlock_bytes, open_files,
+                                                cores, operations_per_s, interfaces, own_address,
+                                                settings, port, port_taken, cards, no_gpus)
 
 std::string FactsToJson(const std::vector<RankFacts>& ranks) {
   return nlohmann::json{{"ranks", ranks}}.dump(/*indent=*/-1, ' ', /*ensure_ascii=*/false,

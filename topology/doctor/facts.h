@@ -39,9 +39,11 @@ struct RankFacts {
   std::string version;  // of Skein
   std::string model;    // ComputeModelIdentity's; empty: no model was asked for
   std::string model_path;
-  std::string no_model;    // why there is none
-  double clock_s = 0;      // seconds since 1970, when all ranks had met; 0: they did not
-  int64_t shm_bytes = -1;  // of /dev/shm, free; -1: not told
+  std::string no_model;      // why there is none
+  double clock_s = 0;        // seconds since 1970, when all ranks had met; 0: they did not
+  int64_t shm_bytes = -1;    // of /dev/shm, free; -1: not told
+  int64_t free_bytes = 0;    // of the host's memory; 0: not told
+  int64_t memory_bytes = 0;  // of it, what cgroups leave to its ranks
   // Limits of the process; -1: none.
   int64_t memlock_bytes = -1;
   int64_t open_files = -1;

@@ -55,7 +55,7 @@ absl::StatusOr<Node> DescribeHost(const HostOptions& options) {
   } else {
     SKEIN_ASSIGN_OR_RETURN(node.cores, AffinityCores());
   }
-  SKEIN_ASSIGN_OR_RETURN(node.memory_bytes, MemoryAvailable(options.root));
+  SKEIN_ASSIGN_OR_RETURN(node.memory_bytes, FreeMemory(options));
   const CgroupLimits limits = ReadCgroupLimits(options.root);
   if (limits.cpus && *limits.cpus < node.cores) {
     node.cores = std::max(1, static_cast<int32_t>(*limits.cpus));
@@ -64,6 +64,10 @@ absl::StatusOr<Node> DescribeHost(const HostOptions& options) {
     node.memory_bytes = std::min(node.memory_bytes, *limits.memory_left_bytes);
   }
   return node;
+}
+
+absl::StatusOr<int64_t> FreeMemory(const HostOptions& options) {
+  return MemoryAvailable(options.root);
 }
 
 Device DescribeCpu(const HostOptions& options) {

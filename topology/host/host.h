@@ -25,6 +25,9 @@ struct HostOptions {
 // what is available.
 absl::StatusOr<Node> DescribeHost(const HostOptions& options = {});
 
+// What the host has free, whatever a cgroup leaves of it. FailedPrecondition as above.
+absl::StatusOr<int64_t> FreeMemory(const HostOptions& options = {});
+
 // The processor: its name is the first "model name" of /proc/cpuinfo, or "CPU" where there is none.
 Device DescribeCpu(const HostOptions& options = {});
 

@@ -25,6 +25,8 @@
 #include "model/format/open.h"
 #include "model/synthetic/synthetic.h"
 #include "parallel/comm/host_identity.h"
+#include "topology/host/host.h"
+#include "topology/machine.h"
 
 namespace skein::worker {
 namespace {
@@ -165,6 +167,11 @@ RankFacts GatherFacts(const GatherOptions& options) {
   if (host.ok()) {
     facts.cores = host->cores;
     if (host->shm_bytes > 0) facts.shm_bytes = host->shm_bytes;
+  }
+  const topology::HostOptions files = {.root = options.detect.root};
+  if (const absl::StatusOr<topology::Node> node = topology::DescribeHost(files); node.ok()) {
+    facts.memory_bytes = node->memory_bytes;
+    facts.free_bytes = topology::FreeMemory(files).value_or(0);
   }
   facts.memlock_bytes = LimitOf(RLIMIT_MEMLOCK);
   facts.open_files = LimitOf(RLIMIT_NOFILE);

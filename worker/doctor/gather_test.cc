@@ -55,6 +55,25 @@ TEST(GatherTest, ThisHostHasANameLoopbackAndMemory) {
   EXPECT_TRUE(loopback->up);
 }
 
+TEST(GatherTest, ACgroupsLimitIsSeen) {
+  const RankFacts own = GatherFacts(NoGpus());
+  EXPECT_GT(own.memory_bytes, 0);
+  EXPECT_GE(own.free_bytes, own.memory_bytes);
+  const std::string root = ::testing::TempDir() + "/limited";
+  for (const auto& [path, text] :
+       {std::pair("/proc/meminfo", "MemAvailable: 8388608 kB\n"),
+        {"/proc/self/cgroup", "0::/job\n"},
+        {"/proc/self/mountinfo", "31 23 0:28 / /cg rw - cgroup2 cgroup2 rw\n"},
+        {"/cg/job/memory.max", "3221225472\n"},
+        {"/cg/job/memory.current", "1073741824\n"}}) {
+    std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
+    std::ofstream(root + path) << text;
+  }
+  const RankFacts limited = GatherFacts({.detect = {.root = root, .visible_devices = ""}});
+  EXPECT_EQ(limited.free_bytes, int64_t{8} << 30);
+  EXPECT_EQ(limited.memory_bytes, int64_t{2} << 30);
+}
+
 TEST(GatherTest, SettingsAreThoseOfTheEnvironment) {
   EXPECT_THAT(GatherFacts(NoGpus()).settings.count("NCCL_SOCKET_IFNAME"), 0);
   setenv("NCCL_SOCKET_IFNAME", "eth7", 1);
