@@ -62,10 +62,9 @@ int Main(int argc, char** argv) {
   models->add_flag("--json", models_json, "Print JSON");
 
   PlanFlags plan_flags;
-  CLI::App* plan = app.add_subcommand("plan",
-                                      "Plan a job before it is started: on this host, on the hosts "
-                                      "of a cluster, or for machines that "
-                                      "need not be there");
+  CLI::App* plan = app.add_subcommand(
+      "plan",
+      "Plan a job before it is started: on this host, on the hosts of a cluster, or for others");
   DeclarePlan(*plan, plan_flags);
 
   MemoryFlags memory_flags;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "kernels/ops/sizes.h"
@@ -74,10 +75,15 @@ class LayoutJudge {
       Add({tp_size, pp_size, all}, std::move(ranks));
     }
     if (!MaySome(tp_size, pp_size)) return;
-    // Fewer replicas than there can be pay where they share cores.
-    for (int32_t dp_size = job_.device == DeviceKind::kCpu ? 1 : most; dp_size <= most;
-         dp_size = dp_size == most ? most + 1 : std::min(2 * dp_size, most)) {
-      if (dp_size == 0 || dp_size == all || request_.dp_size.value_or(dp_size) != dp_size) continue;
+    std::set<int32_t> some = {most};
+    if (request_.dp_size) {
+      some = {*request_.dp_size};
+    } else if (job_.device == DeviceKind::kCpu) {
+      // Fewer replicas than there can be pay where they share cores.
+      for (int32_t dp_size = 1; dp_size < most; dp_size *= 2) some.insert(dp_size);
+    }
+    for (const int32_t dp_size : some) {
+      if (dp_size < 1 || dp_size > most || dp_size == all) continue;
       Add({tp_size, pp_size, dp_size}, RanksOfReplicas(job_.machine, placed, dp_size));
     }
   }

@@ -91,6 +91,7 @@ TEST(PlanJob, RanksIdleWhereNoLayoutHasWorkForAll) {
         Reasons(plan),
         HasSubstr(absl::StrCat("Rank ", ranks - 1, " idles: no layout of all ", ranks, " works.")));
   }
+  EXPECT_EQ(Best(OneNode(8, 64 * kGiB, 11), Bard(), "tp=2,dp=3").layout, (Layout{2, 1, 3}));
   // One whose node has no room.
   const Plan big =
       Best(Machine({{{"tiny", 8, 2 * kGiB}, 1}, {{"big", 8, 64 * kGiB}, 2}}), Llama8B(), "");
