@@ -120,6 +120,7 @@ class Script {
   absl::StatusOr<std::string> Make() {
     SKEIN_RETURN_IF_ERROR(CheckNames());
     SKEIN_RETURN_IF_ERROR(CheckPorts());
+    SKEIN_RETURN_IF_ERROR(CheckCards());
     AddHead();
     AddSettings();
     AddCoordinator();
@@ -186,26 +187,41 @@ class Script {
       absl::StrAppend(&text_, "# Programs and model lie at the same place on every host",
                       slurm() ? "" : ", and this one reaches the others by ssh", ".\n");
     }
+    absl::StrAppend(&text_, "set -euo pipefail\n");
+    if (slurm()) return;
     absl::StrAppend(&text_,
-                    "set -euo pipefail\n"
                     "set -m  # Ctrl-C is for this script: mpirun would end its ranks at once\n");
   }
 
-  // What sbatch reads: whole hosts.
+  // What sbatch reads: whole hosts, with all of their memory.
   void AddAllocation() {
     std::vector<std::string> names;
-    size_t gpus = 0;
-    for (const int32_t host : hosts_) {
-      names.push_back(NameOf(host));
-      gpus = std::max(gpus, topology_.hosts[host].interconnect.gpus.size());
-    }
+    for (const int32_t host : hosts_) names.push_back(NameOf(host));
+    const int64_t gpus = CardsOf(*hosts_.begin());
     absl::StrAppend(
         &text_,
         ", for sbatch.\n# scancel --batch --signal=TERM JOB lets it finish what it has begun; "
         "scancel JOB ends it.\n#SBATCH --job-name=skein\n#SBATCH --nodes=",
         names.size(), "\n#SBATCH --nodelist=", absl::StrJoin(names, ","),
-        "\n#SBATCH --exclusive\n");
+        "\n#SBATCH --exclusive\n#SBATCH --mem=0\n");
     if (gpus > 0) absl::StrAppend(&text_, "#SBATCH --gpus-per-node=", gpus, "\n");
+  }
+
+  int64_t CardsOf(int32_t host) const {
+    return static_cast<int64_t>(topology_.hosts[host].interconnect.gpus.size());
+  }
+
+  // An allocation has as many on each host.
+  absl::Status CheckCards() const {
+    const int32_t first = *hosts_.begin();
+    for (const int32_t host : hosts_) {
+      if (!slurm() || CardsOf(host) == CardsOf(first)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--emit: ", NameOf(first), " has ", FormatCount(CardsOf(first), "GPU"), " and ",
+          NameOf(host), " ", CardsOf(host),
+          "; an allocation of Slurm has as many of each host: plan for hosts that are alike"));
+    }
+    return absl::OkStatus();
   }
 
   void Export(std::string_view name, const std::string& value) {
@@ -347,8 +363,9 @@ class Script {
       absl::StrAppend(&text_, worker, " &\n");
       return;
     }
-    absl::StrAppend(&text_, "bash -c 'case $SLURMD_NODENAME in\n", devices,
-                    "  esac; exec \"$@\"' bash ", worker, " &\n");
+    const std::string program =
+        absl::StrCat("case $SLURMD_NODENAME in\n", devices, "  esac; exec \"$@\"");
+    absl::StrAppend(&text_, "bash -c ", Quoted(program), " bash ", worker, " &\n");
   }
 
   static int32_t SlotsOf(const std::vector<Context>& contexts, int32_t host) {

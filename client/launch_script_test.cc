@@ -164,9 +164,10 @@ TEST(LaunchScriptTest, SlurmStartsTheSame) {
   EXPECT_THAT(script,
               StartsWith("#!/usr/bin/env bash\n# tp=1,pp=3,dp=2: 2 jobs of 3 ranks on 2 hosts, for "
                          "sbatch.\n# scancel --batch --signal=TERM JOB "));
-  EXPECT_THAT(script, HasSubstr("\n#SBATCH --job-name=skein\n#SBATCH --nodes=2\n#SBATCH "
-                                "--nodelist=alpha,beta\n#SBATCH --exclusive\n#SBATCH "
-                                "--gpus-per-node=4\n"));
+  EXPECT_THAT(script,
+              HasSubstr("\n#SBATCH --job-name=skein\n#SBATCH --nodes=2\n#SBATCH "
+                        "--nodelist=alpha,beta\n#SBATCH --exclusive\n#SBATCH --mem=0\n#SBATCH "
+                        "--gpus-per-node=4\n"));
   EXPECT_THAT(script, HasSubstr(" --listen=\"$SLURMD_NODENAME\":41000 &\ncoordinator=$!\n"));
   EXPECT_THAT(
       script,
@@ -180,14 +181,23 @@ TEST(LaunchScriptTest, SlurmStartsTheSame) {
                                 "  esac; exec \"$@\"' bash /opt/worker "
                                 "--coordinator=\"$SLURMD_NODENAME\":41000 &\n"));
   EXPECT_THAT(script, AllOf(HasSubstr("export OMPI_MCA_btl_tcp_if_include=eth1\n"),
-                            HasSubstr("NCCL_SOCKET_IFNAME==eth1\n"), Not(HasSubstr("mpirun -")),
+                            HasSubstr("NCCL_SOCKET_IFNAME==eth1\n"), Not(HasSubstr("mpirun")),
                             Not(HasSubstr("PRTE_")), Not(HasSubstr("--host "))));
   task.ports->last = 41003;
   EXPECT_THAT(LaunchScript(two, uneven, task),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("takes 5: one of the coordinator, and of each job one a rank")));
-  // All GPUs of one host.
   task.ports.reset();
+  // A name that a shell would cut.
+  task.this_host = "beta";
+  task.visible_devices = {"0", "a b", "c", "d"};
+  EXPECT_THAT(Script(two, uneven, task),
+              HasSubstr("  beta) export CUDA_VISIBLE_DEVICES='\\''a b'\\'' ;;\n"));
+  two.hosts[1].interconnect.gpus.pop_back();
+  EXPECT_THAT(LaunchScript(two, uneven, task),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--emit: alpha has 4 GPUs and beta 3; an allocation")));
+  // All GPUs of one host.
   const std::string whole =
       Script(Machines("pcie-4"), Placed({{{{0, 0}, {0, 1}, {0, 2}, {0, 3}}}}), task);
   EXPECT_THAT(whole,

@@ -283,7 +283,8 @@ void DeclareLaunchFlags(CLI::App& command, RankFlags& flags) {
       "mpirun: a script for bash; slurm: one for sbatch");
   emit->excludes(command.get_option("--all"))->excludes(command.get_option("--json"));
   AddParsed(command, "--port-range", flags.launch.ports, ParsePortRange,
-            "With --emit: the ports that coordinator, mpirun and ranks listen on, like 41000-41099")
+            "With --emit: the ports that coordinator, ranks and mpirun (not of slurm) listen on, "
+            "like 41000-41099")
       ->needs(emit)
       ->default_str("50051, and free ones");
   command

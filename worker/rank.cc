@@ -258,7 +258,7 @@ class Rank {
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);
   }
 
-  // Without a part in the plan: until the job ends.
+  // Waits, without a part in the plan, until the job ends.
   absl::Status Idle() {
     spdlog::info("the plan does without this rank, which idles");
     SKEIN_RETURN_IF_ERROR(WaitUntilAllHaveLoaded());

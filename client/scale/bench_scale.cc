@@ -27,6 +27,7 @@
 #include "parallel/cost/replica_cost.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/shard.h"
+#include "parallel/planner/job_placement.h"
 #include "parallel/planner/planner.h"
 #include "parallel/planner/predict_plan.h"
 #include "proto/convert/machines_json.h"
@@ -206,14 +207,17 @@ class Experiment {
     return absl::OkStatus();
   }
 
-  // A plan's replica with layers as the worker's bench splits them.
+  // A plan's replica with layers and ranks where the worker's bench puts them.
   cost::Replica EvenReplica(const topology::Machine& machine, const topology::Topology& topology,
                             const plan::Plan& plan, const cost::Workload& workload) const {
     cost::Replica replica =
         plan::ReplicaOfPlan(machine, topology, model_.config, plan, /*dp_rank=*/0, workload);
     for (int32_t stage = 0; stage < plan.layout.pp_size; ++stage) {
-      replica.stages[stage].layers =
-          plan::BalancedStageLayers(model_.config, plan.layout.pp_size, stage);
+      cost::Stage& of = replica.stages[stage];
+      of.layers = plan::BalancedStageLayers(model_.config, plan.layout.pp_size, stage);
+      for (int32_t shard = 0; shard < plan.layout.tp_size; ++shard) {
+        of.sites[shard] = plan::SiteOfRank(machine, stage * plan.layout.tp_size + shard);
+      }
     }
     return replica;
   }

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/hang.h"
+#include "coordinator/cluster/join_hosts.h"
 #include "parallel/planner/predict_plan.h"
 #include "spdlog/spdlog.h"
 #include "topology/machine.h"
@@ -499,26 +500,11 @@ std::optional<JobStatus> Cluster::Find(const std::string& job_id,
 
 absl::StatusOr<topology::Topology> Cluster::Hosts() const {
   MutexLock lock(&mutex_);
-  topology::Topology all;
+  std::vector<topology::Topology> of_jobs;
   for (const auto& [number, job] : jobs_) {
-    if (job.over() || !job.plan.has_value()) continue;
-    topology::Topology of_job = topology::TopologyOf(job.machine);
-    if (of_job.hosts.size() > 1) all.fabric = of_job.fabric;
-    for (topology::Host& host : of_job.hosts) {
-      const auto there = std::find_if(all.hosts.begin(), all.hosts.end(),
-                                      [&](const auto& other) { return other.name == host.name; });
-      if (there == all.hosts.end()) {
-        all.hosts.push_back(std::move(host));
-      } else if (!there->interconnect.gpus.empty() || !host.interconnect.gpus.empty()) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("several jobs have GPUs of ", host.name,
-                         ", and none has told how those are connected: ask that host (skein topo "
-                         "--probe --json)"));
-      }
-    }
+    if (!job.over() && job.plan) of_jobs.push_back(topology::TopologyOf(job.machine));
   }
-  if (all.hosts.empty()) return absl::NotFoundError("no job is there whose hosts could be told of");
-  return all;
+  return JoinHosts(std::move(of_jobs));
 }
 
 }  // namespace skein::coordinator

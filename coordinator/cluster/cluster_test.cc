@@ -7,6 +7,7 @@
 #include "coordinator/cluster/cluster_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "topology/topology.h"
 
 namespace skein::coordinator {
 namespace {
@@ -286,6 +287,49 @@ TEST_F(ClusterTest, HostsAreThoseOfJobsThatHaveAPlan) {
   EXPECT_EQ(hosts.hosts[3].memory_bytes, 1 << 30);
   cluster_.OnGone(*second[3].id, absl::UnavailableError("killed"));
   EXPECT_EQ(cluster_.Hosts()->hosts.size(), 2U);
+}
+
+// Rank 2 leads the first replica, rank 0 the second one; rank 1 idles.
+TEST_F(ClusterTest, PlacesSayWhoLeadsAndWhoIdles) {
+  const auto plan_places = [](const topology::Machine&, const plan::ModelFacts&,
+                              const plan::Constraints&) -> absl::StatusOr<plan::Planning> {
+    plan::Plan plan;
+    plan.layout.dp_size = 2;
+    plan.max_num_seqs = 4;
+    plan.ranks = {{.rank = 2, .dp_rank = 0}, {.rank = 0, .dp_rank = 1}};
+    plan.idle_ranks = {1};
+    return plan::Planning{.plans = {plan}};
+  };
+  Cluster cluster({.version = "1", .planner = plan_places}, {}, &listener_, &clock_);
+  std::vector<TestRank> ranks(3);
+  for (int32_t i = 0; i < 3; ++i) ranks[i].id = cluster.Attach(Hello("a", i, 3), "", ranks[i].link);
+  for (const TestRank& rank : ranks) cluster.OnReady(*rank.id, {});
+  ASSERT_THAT(listener_.up, SizeIs(2));
+  EXPECT_EQ(listener_.up.begin()->second.leader, ranks[2].link);
+  EXPECT_EQ(listener_.up.rbegin()->second.leader, ranks[0].link);
+  const JobStatus status = cluster.Status()[0];
+  EXPECT_EQ(status.ranks[0].state, "ready");
+  EXPECT_EQ(status.ranks[1].state, "idle");
+  cluster.OnStep(*ranks[2].id, {});
+  ASSERT_THAT(listener_.outputs, SizeIs(1));
+  EXPECT_EQ(listener_.outputs[0].first, listener_.up.begin()->first);
+  cluster.OnStep(*ranks[1].id, {});
+  EXPECT_THAT(cluster.Status()[0].detail, HasSubstr("which only leaders may"));
+}
+
+// Each job has its fabric to itself; what is between them is assumed.
+TEST_F(ClusterTest, HostsOfSeveralJobsAreACluster) {
+  for (const char* job : {"a", "b"}) {
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      attach::Hello hello = Hello(job, rank, 2);
+      hello.node.host = job;
+      Attach(hello);
+    }
+  }
+  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology hosts, cluster_.Hosts());
+  ASSERT_EQ(hosts.hosts.size(), 2U);
+  EXPECT_GT(hosts.fabric.link.bytes_per_s, 0);
+  SKEIN_EXPECT_OK(topology::CheckTopology(hosts));
 }
 
 TEST_F(ClusterTest, GpusOfAHostThatTwoJobsShareAreNotGuessedAt) {

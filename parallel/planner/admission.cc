@@ -37,9 +37,11 @@ absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& req
   return absl::OkStatus();
 }
 
-void KeepSumsOnNodes(const LayoutRequest& request, std::vector<Candidate>& candidates) {
+void KeepSumsOnNodes(const Job& job, const LayoutRequest& request,
+                     std::vector<Candidate>& candidates) {
   const auto without = std::find_if(candidates.begin(), candidates.end(), [&](const auto& of) {
-    return of.crossing.empty() && CheckCandidate(of, request).ok();
+    return of.crossing.empty() && 2 * of.layout.ranks() >= job.ranks() &&
+           CheckCandidate(of, request).ok();
   });
   if (without == candidates.end()) return;
   for (Candidate& candidate : candidates) {
@@ -66,11 +68,10 @@ void UseRanks(const Job& job, const Constraints& constraints, const Evidence& ev
     most = std::max(most, of.layout.ranks());
     if (of.layout.ranks() == most) best_of_most = std::max(best_of_most, rank(of));
   }
+  // Who sets a limit wants it kept, by fewer ranks if need be.
+  if (best.first && !best_of_most.first) return;
   const double gain = 1 + std::max(kAlike, evidence.spread);
-  const bool worth_it =
-      best.first > best_of_most.first ||
-      (best.first == best_of_most.first && best.second > best_of_most.second * gain);
-  if (evidence.measured && worth_it) return;
+  if (evidence.measured && best.second > best_of_most.second * gain) return;
   std::erase_if(candidates, [&](const Candidate& of) { return of.layout.ranks() < most; });
 }
 

@@ -15,11 +15,14 @@ namespace skein::plan {
 // nodes, or with slow ones, must be asked for.
 absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& request);
 
-// Refuses layouts with sums between nodes where one that was asked for does without.
-void KeepSumsOnNodes(const LayoutRequest& request, std::vector<Candidate>& candidates);
+// Refuses layouts with sums between nodes where one that was asked for does without, and has work
+// for half of the ranks at least.
+void KeepSumsOnNodes(const Job& job, const LayoutRequest& request,
+                     std::vector<Candidate>& candidates);
 
-// Drops layouts that leave more ranks idle than one that works, unless measurements tell beyond
-// their own spread that this is worth it: what was started is used.
+// Drops layouts that leave more ranks idle than one that works, unless they alone keep the goal's
+// limits, or measurements tell beyond their own spread that they are worth it: what was started is
+// used.
 void UseRanks(const Job& job, const Constraints& constraints, const Evidence& evidence,
               std::vector<Candidate>& candidates);
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "parallel/cost/device_cost.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/memory.h"
@@ -420,11 +421,11 @@ absl::StatusOr<std::vector<Range>> LayersBySpeed(const Job& job, const Candidate
   return layers;
 }
 
-// Of the first replica: "20 + 12".
-std::string StageSizes(const Candidate& of) {
+// Of one replica: "20 + 12".
+std::string StageSizes(const Candidate& of, int32_t replica) {
   std::vector<int64_t> sizes;
   for (int32_t stage = 0; stage < of.layout.pp_size; ++stage) {
-    sizes.push_back(of.layers[stage * of.layout.tp_size].size());
+    sizes.push_back(of.layers[(replica * of.layout.pp_size + stage) * of.layout.tp_size].size());
   }
   return absl::StrJoin(sizes, " + ");
 }
@@ -443,16 +444,19 @@ void TryLayersBySpeed(const Job& job, ReplicaSearch& splits, Candidate& candidat
   other.layers = *layers;
   JudgeSplit(job, other);
   if (!other.refusal.ok()) return;
+  int32_t differs = 0;  // a replica
+  while (StageSizes(other, differs) == StageSizes(candidate, differs)) ++differs;
+  const std::string sizes = StageSizes(other, differs);
+  const std::string even_sizes = StageSizes(candidate, differs);
   const double speed = other.standing.output_tokens_per_s;
   const double even = candidate.standing.output_tokens_per_s;
   if (!candidate.refusal.ok()) {
-    other.split_reason =
-        absl::StrCat("Stages have ", StageSizes(other), " layers: with ", StageSizes(candidate),
-                     " ", std::string(candidate.refusal.message()), ".");
+    other.split_reason = absl::StrCat("Stages have ", sizes, " layers: with ", even_sizes, " ",
+                                      std::string(candidate.refusal.message()), ".");
   } else if (speed > even * (1 + kAlike)) {
     other.split_reason = absl::StrFormat(
-        "Stages have %s layers, by how fast each is: %.4g tokens/s, where %s would do %.4g.",
-        StageSizes(other), speed, StageSizes(candidate), even);
+        "Stages have %s layers, by how fast each is: %.4g tokens/s, where %s would do %.4g.", sizes,
+        speed, even_sizes, even);
   } else {
     return;
   }

@@ -14,7 +14,7 @@ bool SharesCores(const topology::Machine& machine) {
   return machine.devices.front().kind == DeviceKind::kCpu;
 }
 
-// Of each node, in their order.
+// The ranks of each node, in their order.
 std::vector<ReplicaRanks> ByNode(const topology::Machine& machine) {
   std::vector<ReplicaRanks> ranks(machine.nodes.size());
   for (size_t rank = 0; rank < machine.devices.size(); ++rank) {

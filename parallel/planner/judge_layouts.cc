@@ -63,8 +63,10 @@ class LayoutJudge {
   }
 
   void Judge(int32_t tp_size, int32_t pp_size, bool whole) {
-    const std::vector<ReplicaRanks> placed =
-        PlaceJob(job_.machine, job_.topology, tp_size, pp_size);
+    std::vector<ReplicaRanks> placed;  // of what cannot be, no places are looked for
+    if (CheckTensorParallel(job_.model, tp_size).ok()) {
+      placed = PlaceJob(job_.machine, job_.topology, tp_size, pp_size);
+    }
     const auto most = static_cast<int32_t>(placed.size());
     const int32_t all = whole ? job_.ranks() / (tp_size * pp_size) : 0;
     if (whole) {

@@ -23,6 +23,11 @@ Distance DistanceOf(const Topology& topology, const Site& a, const Site& b) {
 
 // Takes a group out of `free`, which has `size` sites at least.
 Group TakeGroup(const Topology& topology, std::vector<Site>& free, int32_t size) {
+  if (free.front().gpu < 0) {  // cores of a host are all alike
+    Group cores(free.begin(), free.begin() + size);
+    free.erase(free.begin(), free.begin() + size);
+    return cores;
+  }
   Group group = {free.front()};
   free.erase(free.begin());
   while (static_cast<int32_t>(group.size()) < size) {

@@ -251,7 +251,7 @@ std::string RankedBy(const Goal& goal, const Standing& chosen) {
 std::string WhyStages(const Candidate& best, const std::vector<Candidate>& candidates) {
   for (const Candidate& c : candidates) {
     if (c.layout.tp_size == best.layout.tp_size && c.layout.pp_size < best.layout.pp_size &&
-        !c.refusal.ok()) {
+        c.crossing.empty() && !c.refusal.ok()) {
       return absl::StrCat("pp=", best.layout.pp_size, ": memory asks for stages. With ",
                           c.layout.ToString(), " ", std::string(c.refusal.message()), ".");
     }
@@ -261,8 +261,8 @@ std::string WhyStages(const Candidate& best, const std::vector<Candidate>& candi
 
 // "Ranks 2 and 3 idle: ...", where some do.
 std::string WhySomeIdle(const Candidate& chosen, const Constraints& constraints,
-                        const cost::Workload& workload,
-                        const std::vector<const Candidate*>& ranked) {
+                        const cost::Workload& workload, const std::vector<const Candidate*>& ranked,
+                        const std::vector<Candidate>& candidates) {
   const std::vector<int32_t>& idle = chosen.plan.idle_ranks;
   if (idle.empty()) return "";
   const int32_t size = chosen.plan.job_size();
@@ -276,6 +276,15 @@ std::string WhySomeIdle(const Candidate& chosen, const Constraints& constraints,
                         " would be the best, with ",
                         Merit(constraints.goal, workload, other->standing), ", where this has ",
                         Merit(constraints.goal, workload, chosen.standing), ".");
+  }
+  for (const Candidate& other : candidates) {
+    if (other.crossing.empty() || other.layout.ranks() < size ||
+        !constraints.layout.Allows(other.layout)) {
+      continue;
+    }
+    return absl::StrCat(who, other.layout.ToString(),
+                        " has work for all, but its shards are spread over nodes ", other.crossing,
+                        "; ask for all three parts of it if you want that.");
   }
   return absl::StrCat(who, "no layout of all ", size, " works.");
 }
@@ -402,7 +411,7 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   job.workload = WorkloadOf(constraints.goal, job.device, job.context_length);
 
   std::vector<Candidate> candidates = JudgeLayouts(job, request);
-  KeepSumsOnNodes(request, candidates);
+  KeepSumsOnNodes(job, request, candidates);
   UseRanks(job, constraints, EvidenceOf(topology), candidates);
   const std::vector<const Candidate*> ranked = RankCandidates(job, constraints.goal, candidates);
   Planning planning;
@@ -416,7 +425,7 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
     if (best == nullptr) {
       best = candidate;
       std::vector<std::string> why = WhyThisLayout(*candidate, constraints, candidates);
-      std::string idle = WhySomeIdle(*candidate, constraints, job.workload, ranked);
+      std::string idle = WhySomeIdle(*candidate, constraints, job.workload, ranked, candidates);
       if (!idle.empty()) why.push_back(std::move(idle));
       planning.plans.push_back(FinishPlan(job, model, *candidate, std::move(why)));
       continue;

@@ -48,7 +48,7 @@ struct RejectedLayout {
 
 struct Planning {
   std::vector<Plan> plans;               // best first; at least one. The caller sets job_id.
-  std::vector<RejectedLayout> rejected;  // every layout but the best: why it lost or cannot be
+  std::vector<RejectedLayout> rejected;  // of those that were looked at: why not these
 };
 
 // Plans one job of machine.devices.size() ranks: ranks the layouts that work by what each would do

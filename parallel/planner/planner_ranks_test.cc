@@ -44,7 +44,7 @@ Plan Best(const topology::Machine& machine, const ModelFacts& model, const std::
   return planning->plans[0];
 }
 
-// Four nodes' ranks in turn, as mpirun --map-by node deals them.
+// Ranks that were dealt to nodes in turn, as mpirun --map-by node deals them.
 topology::Machine Dealt(int32_t nodes, int32_t ranks) {
   topology::Machine machine;
   for (int32_t i = 0; i < nodes; ++i) {
@@ -77,7 +77,13 @@ TEST(PlanJob, RanksIdleRatherThanAddBetweenNodes) {
   EXPECT_EQ(plan.layout, (Layout{2, 1, 2}));
   EXPECT_THAT(RanksOf(plan), ElementsAre(0, 1, 3, 4));
   EXPECT_THAT(plan.idle_ranks, ElementsAre(2, 5));
-  EXPECT_THAT(Reasons(plan), HasSubstr("Ranks 2, 5 idle: no layout of all 6 works."));
+  EXPECT_THAT(Reasons(plan), HasSubstr("Ranks 2, 5 idle: tp=2,pp=1,dp=3 has work for all, but its "
+                                       "shards are spread over nodes a and b; ask for all three"));
+  EXPECT_THAT(RanksOf(Best(machine, Bard(), "tp=2,pp=1,dp=3")), ElementsAre(0, 1, 2, 3, 4, 5));
+  // But not nearly all of them.
+  std::vector<std::pair<topology::Node, int32_t>> nodes = {{{"pair", 3, 64 * kGiB}, 2}};
+  for (int i = 0; i < 4; ++i) nodes.push_back({{absl::StrCat("one", i), 3, 64 * kGiB}, 1});
+  EXPECT_EQ(Best(Machine(nodes), Bard(), "tp=2").layout.ranks(), 6);
   EXPECT_THAT(FormatPlan(plan), AllOf(HasSubstr(" of 6 ranks\n"), HasSubstr("\n    5  idle\n")));
   EXPECT_EQ(plan.ranks[0].threads, 1);
   EXPECT_EQ(Best(Machine({{{"a", 4, 64 * kGiB}, 3}}), Bard(), "tp=2").ranks[0].threads, 2);
@@ -170,6 +176,22 @@ TEST(PlanJob, OddNumbersOfGpusGetAPlan) {
   }
 }
 
+// Of three ranks two are shards, which answer one stream sooner than three stages.
+TEST(PlanJob, ALimitThatFewerRanksKeepIsKept) {
+  const auto machine = WithLatency(OneNode(3, 64 * kGiB, 3), absl::Nanoseconds(100));
+  Constraints constraints;
+  constraints.goal.workload.concurrency = 1;
+  const Plan all = Best(machine, Bard(), "", constraints);
+  EXPECT_THAT(all.idle_ranks, IsEmpty());
+  const absl::Duration least = Best(machine, Bard(), "tp=2", constraints).prediction.tpot;
+  ASSERT_LT(least, 0.9 * all.prediction.tpot);
+  constraints.goal.tpot_limit = 1.05 * least;
+  const Plan plan = Best(machine, Bard(), "", constraints);
+  EXPECT_LE(plan.prediction.tpot, *constraints.goal.tpot_limit);
+  EXPECT_THAT(plan.idle_ranks, Not(IsEmpty()));
+  EXPECT_THAT(Reasons(plan), Not(HasSubstr("which no layout keeps")));
+}
+
 // As the coordinator's lock is held meanwhile.
 TEST(PlanJob, ManyGpusAreSoonPlanned) {
   topology::Topology topology = *topology::MakePreset("dgx-h100", 8);
@@ -179,6 +201,7 @@ TEST(PlanJob, ManyGpusAreSoonPlanned) {
   }
   const absl::Time begin = absl::Now();
   EXPECT_EQ(Best(Gpus(topology, 64), Llama8B(), "").job_size(), 64);
+  EXPECT_EQ(Best(OneNode(64, 64 * kGiB, 1024), Bard(), "").job_size(), 1024);
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
 }
 

@@ -52,7 +52,8 @@ TEST_F(IdleRanksTest, TheOthersAnswer) {
 
 TEST_F(IdleRanksTest, ItsLossIsTheJobs) {
   ASSERT_EQ(kill(cluster_.ServingJob(0).ranks(2).pid(), SIGKILL), 0);
-  EXPECT_TRUE(cluster_.coordinator().WaitForOutput("rank 2 on ", absl::Seconds(5)));
+  EXPECT_TRUE(cluster_.coordinator().WaitForOutput(" is lost: ", absl::Seconds(5)));
+  EXPECT_THAT(cluster_.coordinator().Output(), ::testing::ContainsRegex("rank 2 on .* is lost: "));
   const std::optional<int> status = job_->Wait(absl::Seconds(5));
   ASSERT_TRUE(status.has_value());
   EXPECT_NE(*status, 0);

@@ -47,9 +47,9 @@ TEST(LivePlanTest, LayoutsAreRankedForTheHostsOfTheClustersJobs) {
   EXPECT_EQ(shown.status, 0) << shown.output;
   EXPECT_THAT(shown.output,
               AllOf(HasSubstr(absl::StrCat(HostName(), ": ")), HasSubstr("a core reads")));
-  // What the client's host has at this moment is not asked.
   const Outcome larger = Skein(cluster, {"plan", "--topology=live", "--model=checkpoints/bard",
                                          "--nodes=2", "--fabric=ethernet-10g"});
+  EXPECT_EQ(larger.status, 0) << larger.output;
   EXPECT_THAT(larger.output, HasSubstr("2 hosts"));
   cluster.coordinator().Signal(SIGKILL);
   ASSERT_TRUE(cluster.coordinator().Wait(absl::Seconds(5)).has_value());

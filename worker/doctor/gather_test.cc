@@ -58,7 +58,7 @@ TEST(GatherTest, ThisHostHasANameLoopbackAndMemory) {
 TEST(GatherTest, ACgroupsLimitIsSeen) {
   const RankFacts own = GatherFacts(NoGpus());
   EXPECT_GT(own.memory_bytes, 0);
-  EXPECT_GE(own.free_bytes, own.memory_bytes);
+  EXPECT_GT(own.free_bytes, 0);
   const std::string root = ::testing::TempDir() + "/limited";
   for (const auto& [path, text] :
        {std::pair("/proc/meminfo", "MemAvailable: 8388608 kB\n"),
