@@ -41,16 +41,6 @@ bool HasGpus(const Job& job) { return job.machine.devices.front().kind == Device
 // How far steps may be from their prediction: cores are shared with other programs.
 double ToleranceOf(const Job& job) { return HasGpus(job) ? 0.2 : 0.4; }
 
-// Others fail for its sake. Null where none has failed.
-Rank* FirstToFail(Job& job) {
-  Rank* first = nullptr;
-  for (auto& [number, rank] : job.ranks) {
-    if (rank.failure.empty()) continue;
-    if (first == nullptr || rank.failed_at < first->failed_at) first = &rank;
-  }
-  return first;
-}
-
 }  // namespace
 
 Cluster::Cluster(Options options, plan::ModelFacts model, ReplicaListener* listener,

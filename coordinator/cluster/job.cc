@@ -49,6 +49,15 @@ std::string RankName(const attach::Hello& hello) {
   return absl::StrCat("rank ", hello.rank, " on ", hello.node.host, " (pid ", hello.pid, ")");
 }
 
+Rank* FirstToFail(Job& job) {
+  Rank* first = nullptr;
+  for (auto& [number, rank] : job.ranks) {
+    if (rank.failure.empty()) continue;
+    if (first == nullptr || rank.failed_at < first->failed_at) first = &rank;
+  }
+  return first;
+}
+
 absl::Status CheckSlices(const Job& job, const Rank& rank, const Job& other) {
   for (const auto& [number, peer] : other.ranks) {
     if (&peer == &rank || peer.state != Rank::State::kReady) continue;

@@ -74,6 +74,9 @@ const char* StateName(Job::State state);   // "waiting for ranks"
 // "rank 3 on node7 (pid 4711)"
 std::string RankName(const attach::Hello& hello);
 
+// The rank that has failed first: others fail for its sake. Null where none has.
+Rank* FirstToFail(Job& job);
+
 // Two ranks that read the same slices must have read the same bytes. FailedPrecondition when
 // `rank` of `job` and another ready rank of `other` (which may be `job`) did not: which, and what.
 absl::Status CheckSlices(const Job& job, const Rank& rank, const Job& other);

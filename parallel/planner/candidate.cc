@@ -453,7 +453,7 @@ void TryLayersBySpeed(const Job& job, ReplicaSearch& splits, Candidate& candidat
   if (!candidate.refusal.ok()) {
     other.split_reason = absl::StrCat("Stages have ", sizes, " layers: with ", even_sizes, " ",
                                       std::string(candidate.refusal.message()), ".");
-  } else if (speed > even * (1 + kAlike)) {
+  } else if (speed > even * (1 + std::max(kAlike, EvidenceOf(job.topology).spread))) {
     other.split_reason = absl::StrFormat(
         "Stages have %s layers, by how fast each is: %.4g tokens/s, where %s would do %.4g.", sizes,
         speed, even_sizes, even);

@@ -65,7 +65,7 @@ struct Candidate {
 };
 
 // The layout on layout.ranks() of the job's ranks, by Plan::PlaceOf. Layers are split evenly, by
-// bytes, unless that does not fit or other numbers are faster by more than kAlike.
+// bytes, unless that does not fit or other numbers are faster by more than kAlike and the spread.
 Candidate JudgeLayout(const Job& job, const Layout& layout, std::vector<int32_t> ranks,
                       ReplicaSearch& splits);
 

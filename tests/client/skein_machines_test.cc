@@ -129,7 +129,7 @@ TEST(SkeinMachinesTest, PlanForMachinesSaysWhatItLacks) {
               HasSubstr("--like: no preset is called 'dgx-9'; there are: dgx-1v"));
   EXPECT_THAT(Skein(model + "dgx-h100 --nodes 2 --fabric string").err,
               HasSubstr("--fabric: no fabric is called 'string'"));
-  EXPECT_THAT(Skein(model + "dgx-h10").err, HasSubstr("; presets are: dgx-1v"));
+  EXPECT_THAT(Skein(model + "dgx-h10").err, HasSubstr("; or a preset: dgx-1v"));
 }
 
 }  // namespace
