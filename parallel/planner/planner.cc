@@ -272,10 +272,9 @@ std::string WhySomeIdle(const Candidate& chosen, const Constraints& constraints,
   for (const Candidate* const other : ranked) {
     if (!other->plan.idle_ranks.empty() || !CheckCandidate(*other, constraints.layout).ok())
       continue;
-    return absl::StrCat(who, "with all ", size, " ", other->layout.ToString(),
-                        " would be the best, with ",
-                        Merit(constraints.goal, workload, other->standing), ", where this has ",
-                        Merit(constraints.goal, workload, chosen.standing), ".");
+    return absl::StrCat(
+        who, "of all ", size, " the best would be ", other->layout.ToString(), ", with ",
+        WhyItLost(constraints.goal, workload, other->standing, chosen.standing), ".");
   }
   for (const Candidate& other : candidates) {
     if (other.crossing.empty() || other.layout.ranks() < size ||

@@ -124,8 +124,10 @@ TEST(PlanJob, RanksThatWouldSlowTheOthersIdleWhereThatIsMeasured) {
   const Plan plan = Best(machine, Bard(), "");
   EXPECT_EQ(plan.layout, (Layout{1, 1, 1}));
   EXPECT_THAT(plan.idle_ranks, ElementsAre(1, 2, 3));
-  EXPECT_THAT(Reasons(plan), AllOf(HasSubstr("Ranks 1, 2, 3 idle: with all 4 tp=1,pp=1,dp=4 would"),
-                                   HasSubstr(" tokens/s, where this has ")));
+  EXPECT_THAT(
+      Reasons(plan),
+      AllOf(HasSubstr("Ranks 1, 2, 3 idle: of all 4 the best would be tp=1,pp=1,dp=4, with "),
+            HasSubstr(" tokens/s, where tp=1,pp=1,dp=1 has ")));
   EXPECT_EQ(Best(machine, Bard(), "dp=4").layout.dp_size, 4);
   // Beyond what is predicted to be gained.
   machine.topology.hosts[0].core_rates.spread = 5;
@@ -189,7 +191,8 @@ TEST(PlanJob, ALimitThatFewerRanksKeepIsKept) {
   const Plan plan = Best(machine, Bard(), "", constraints);
   EXPECT_LE(plan.prediction.tpot, *constraints.goal.tpot_limit);
   EXPECT_THAT(plan.idle_ranks, Not(IsEmpty()));
-  EXPECT_THAT(Reasons(plan), Not(HasSubstr("which no layout keeps")));
+  EXPECT_THAT(Reasons(plan),
+              AllOf(Not(HasSubstr("which no layout keeps")), HasSubstr(" ms, beyond its limit.")));
 }
 
 // As the coordinator's lock is held meanwhile.

@@ -29,22 +29,6 @@ absl::StatusOr<std::string> HostName() {
   return std::string(name);
 }
 
-// /proc/meminfo has lines "MemAvailable:   21758876 kB".
-absl::StatusOr<int64_t> MemoryAvailable(const std::string& root) {
-  const std::string path = root + "/proc/meminfo";
-  const std::vector<std::string> lines = absl::StrSplit(ReadFileOrEmpty(path), '\n');
-  for (const std::string& line : lines) {
-    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
-    int64_t kib = 0;
-    if (words.size() == 3 && words[0] == "MemAvailable:" && absl::SimpleAtoi(words[1], &kib) &&
-        kib >= 0 && kib <= std::numeric_limits<int64_t>::max() / 1024) {
-      return kib * 1024;
-    }
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(path, " has no line MemAvailable; Linux 3.14 or newer writes one"));
-}
-
 }  // namespace
 
 absl::StatusOr<Node> DescribeHost(const HostOptions& options) {
@@ -66,8 +50,20 @@ absl::StatusOr<Node> DescribeHost(const HostOptions& options) {
   return node;
 }
 
+// /proc/meminfo has lines "MemAvailable:   21758876 kB".
 absl::StatusOr<int64_t> FreeMemory(const HostOptions& options) {
-  return MemoryAvailable(options.root);
+  const std::string path = options.root + "/proc/meminfo";
+  const std::vector<std::string> lines = absl::StrSplit(ReadFileOrEmpty(path), '\n');
+  for (const std::string& line : lines) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    int64_t kib = 0;
+    if (words.size() == 3 && words[0] == "MemAvailable:" && absl::SimpleAtoi(words[1], &kib) &&
+        kib >= 0 && kib <= std::numeric_limits<int64_t>::max() / 1024) {
+      return kib * 1024;
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " has no line MemAvailable; Linux 3.14 or newer writes one"));
 }
 
 Device DescribeCpu(const HostOptions& options) {
