@@ -32,6 +32,8 @@ std::string_view ExchangeName(Exchange exchange) {
       return "all_gather";
     case Exchange::kSendReceive:
       return "send_receive";
+    case Exchange::kTokenReturn:
+      return "token_return";
   }
   return "";
 }

@@ -71,8 +71,16 @@ struct LinkRate {
   friend bool operator==(const LinkRate&, const LinkRate&) = default;
 };
 
-enum class Exchange : uint8_t { kAllReduce, kAllGather, kSendReceive };
-std::string_view ExchangeName(Exchange exchange);  // "all_reduce", "all_gather", "send_receive"
+enum class Exchange : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kSendReceive,
+  // Drawn tokens, from the last stage of a pipeline to the first: from the end of a micro-batch
+  // there to the begin of its next step here, 4 bytes for each row.
+  kTokenReturn,
+};
+// "all_reduce", "all_gather", "send_receive", "token_return"
+std::string_view ExchangeName(Exchange exchange);
 
 struct ExchangeTime {
   int64_t bytes = 0;  // of the result, on each rank

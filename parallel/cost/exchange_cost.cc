@@ -182,6 +182,14 @@ absl::Duration SendTime(const topology::Topology& topology, const Site& from, co
   return measured ? *measured : TimeOf(LinkBetween(topology, from, to), static_cast<double>(bytes));
 }
 
+absl::Duration TokenReturnTime(const topology::Topology& topology, const Site& last,
+                               const Site& first, int64_t rows) {
+  const int64_t bytes = rows * int64_t{sizeof(int32_t)};
+  const Site both[] = {last, first};
+  const auto measured = Measured(topology, Exchange::kTokenReturn, both, bytes);
+  return measured ? *measured : SendTime(topology, last, first, bytes);
+}
+
 absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<const Site> sites,
                              int64_t bytes) {
   if (sites.size() < 2) return absl::ZeroDuration();

@@ -18,6 +18,11 @@ topology::LinkRate LinkBetween(const topology::Topology& topology, const Site& a
 absl::Duration SendTime(const topology::Topology& topology, const Site& from, const Site& to,
                         int64_t bytes);
 
+// The tokens that a pipeline's last stage drew for so many rows, until its first stage begins with
+// them: as a probe measured it, else as a message.
+absl::Duration TokenReturnTime(const topology::Topology& topology, const Site& last,
+                               const Site& first, int64_t rows);
+
 // Sums `bytes` on each of `sites`: in one shot, in which each sends all it has to each, where
 // NVLink or PCIe switches connect each two; or around a ring, in which each sends 2 (n - 1) / n of
 // it; whichever takes less. The ring is the one whose slowest link is the fastest (of up to 8

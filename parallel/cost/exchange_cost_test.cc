@@ -70,7 +70,8 @@ TEST(ExchangeCostTest, CurvesThatWereMeasuredCount) {
     host.exchanges = {
         {Exchange::kAllReduce, 2, false, {{1000, us(5)}, {2000, us(7)}, {4000, us(20)}}},
         {Exchange::kAllReduce, 2, true, {{1000, us(50)}}},
-        {Exchange::kSendReceive, 2, false, {{1000, us(1)}, {2000, us(2)}}}};
+        {Exchange::kSendReceive, 2, false, {{1000, us(1)}, {2000, us(2)}}},
+        {Exchange::kTokenReturn, 2, false, {{4, us(100)}, {256, us(226)}}}};
   }
   const std::vector<Site> two = {{0, 0}, {0, 1}};
   EXPECT_NEAR(Us(AllReduceTime(dgx, two, 1)), 5, 1e-9);
@@ -83,6 +84,8 @@ TEST(ExchangeCostTest, CurvesThatWereMeasuredCount) {
   EXPECT_NEAR(Us(AllReduceTime(dgx, three, 4500)), 3.02, 1e-3);  // of links
   EXPECT_NEAR(Us(SendTime(dgx, {0, 0}, {0, 5}, 1500)), 1.5, 1e-9);
   EXPECT_NEAR(Us(SendTime(dgx, {0, 0}, {1, 5}, 50'000)), 10 + 1, 1e-9);  // of the fabric
+  EXPECT_NEAR(Us(TokenReturnTime(dgx, {0, 5}, {0, 0}, 16)), 130, 1e-9);
+  EXPECT_NEAR(Us(TokenReturnTime(dgx, {1, 0}, {0, 0}, 16)), 10, 0.01);  // as a message
 }
 
 }  // namespace

@@ -176,8 +176,8 @@ class StageClock {
   }
   absl::Duration TokenHop(int64_t rows) const {
     if (replica_.stages.size() < 2) return absl::ZeroDuration();
-    return SendTime(topology_, replica_.stages.back().sites.front(),
-                    replica_.stages.front().sites.front(), rows * int64_t{4});
+    return TokenReturnTime(topology_, replica_.stages.back().sites.front(),
+                           replica_.stages.front().sites.front(), rows);
   }
 
  private:

@@ -136,6 +136,13 @@ TEST(ReplicaCostTest, HopsTakeTime) {
   const ReplicaCost near = cost(absl::ZeroDuration()), far = cost(absl::Milliseconds(5));
   EXPECT_NEAR(absl::ToDoubleMilliseconds(far.step - near.step), 10, 0.1);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(far.ttft - near.ttft), 5, 0.1);
+  // Tokens come back as it was measured, whatever a message takes.
+  for (topology::Host& host : two.hosts) {
+    host.exchanges = {{topology::Exchange::kTokenReturn, 2, true, {{4, absl::Milliseconds(7)}}}};
+  }
+  const ReplicaCost late = cost(absl::ZeroDuration());
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(late.step - near.step), 7, 0.1);
+  EXPECT_EQ(late.ttft, near.ttft);
 }
 
 // Stages work on the chunks of one prompt at the same time.

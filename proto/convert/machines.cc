@@ -41,7 +41,8 @@ constexpr std::array kOrigins = {topology::Origin::kUnknown, topology::Origin::k
 constexpr std::array kNicKinds = {topology::NicKind::kUnknown, topology::NicKind::kEthernet,
                                   topology::NicKind::kInfiniBand};
 constexpr std::array kExchanges = {topology::Exchange::kAllReduce, topology::Exchange::kAllGather,
-                                   topology::Exchange::kSendReceive};
+                                   topology::Exchange::kSendReceive,
+                                   topology::Exchange::kTokenReturn};
 
 absl::StatusOr<topology::Origin> ParseOrigin(const std::string& name, std::string_view where) {
   return Named(kOrigins, topology::OriginName, name, where);

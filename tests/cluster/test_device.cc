@@ -32,6 +32,13 @@ bool OnGpus() {
   return device != nullptr && std::string_view(device) == "cuda";
 }
 
+bool StepsTakeTurns(int ranks) {
+  const char* const decode = std::getenv("SKEIN_TEST_DECODE");
+  if (!OnGpus() || decode == nullptr || std::string_view(decode) != "persistent") return false;
+  const auto gpus = kernels::ListCudaDevices();
+  return gpus.ok() && static_cast<int>(gpus->size()) < ranks;
+}
+
 std::vector<std::string> WorkerDeviceFlags() {
   if (!OnGpus()) return {};
   std::vector<std::string> flags = {"--device=cuda", "--oversubscribe-devices"};

@@ -9,6 +9,9 @@
 namespace skein::testing {
 
 bool OnGpus();
+// Whether steps by one kernel, which takes a whole GPU, would take turns: a step of several ranks
+// is then over in seconds.
+bool StepsTakeTurns(int ranks);
 
 // Flags of a worker, which shares the GPU with others: none on CPUs.
 std::vector<std::string> WorkerDeviceFlags();

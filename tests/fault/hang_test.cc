@@ -22,6 +22,7 @@
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/running_answer.h"
+#include "tests/cluster/test_device.h"
 
 namespace skein::testing {
 namespace {
@@ -78,6 +79,7 @@ class StoppedThread {
 };
 
 TEST(HangTest, AStoppedRankIsNamedWithItsOperationAndThoseWhoWait) {
+  if (StepsTakeTurns(4)) GTEST_SKIP() << "needs a GPU for each of 4 ranks";
   Cluster cluster({.layout = "tp=2,pp=2",
                    .coordinator_flags = {"--replica-wait=0s"},
                    .worker = "tests/fault/faulty_worker"});
@@ -163,6 +165,7 @@ class ShortDeadlineTest : public ::testing::TestWithParam<PipelineFault> {};
 
 // Ranks at both sides wait for it, as long as each other and shorter than a stuck one is known for.
 TEST_P(ShortDeadlineTest, NamesTheRightOneOfThreeStages) {
+  if (StepsTakeTurns(3)) GTEST_SKIP() << "needs a GPU for each of 3 ranks";
   const PipelineFault& fault = GetParam();
   Cluster cluster({.layout = "tp=1,pp=3",
                    .coordinator_flags = {"--replica-wait=0s"},

@@ -59,7 +59,8 @@ absl::StatusOr<std::unique_ptr<BenchRanks>> BenchRanks::Start(const BenchRankOpt
   int count = 1;
   if (options.started || options.layout != plan::LayoutRequest{}) {
     for (const auto& [name, value] : comm::NcclEnvironment()) setenv(name, value, 1);
-    SKEIN_ASSIGN_OR_RETURN(ranks->mpi_, comm::MpiRuntime::Create());
+    SKEIN_ASSIGN_OR_RETURN(ranks->started_, comm::MpiRuntime::Create());
+    ranks->mpi_ = ranks->started_.get();
     ranks->mpi_->world().set_timeout(kTimeout);
     count = ranks->mpi_->size();
   }
@@ -71,6 +72,14 @@ absl::StatusOr<std::unique_ptr<BenchRanks>> BenchRanks::Start(const BenchRankOpt
     ranks->plan_.ranks.push_back(
         {.rank = rank, .pp_rank = rank / layout->tp_size, .tp_rank = rank % layout->tp_size});
   }
+  return ranks;
+}
+
+std::unique_ptr<BenchRanks> BenchRanks::Of(comm::MpiRuntime& mpi, plan::Plan plan,
+                                           DeviceComm device_comm) {
+  auto ranks = std::unique_ptr<BenchRanks>(new BenchRanks({.device_comm = device_comm}));
+  ranks->mpi_ = &mpi;
+  ranks->plan_ = std::move(plan);
   return ranks;
 }
 
@@ -132,8 +141,6 @@ absl::StatusOr<double> BenchRanks::OfWhoDraws(double seconds) {
   return seconds;
 }
 
-void BenchRanks::Abandon() {
-  if (mpi_ != nullptr) mpi_.release();  // NOLINT(bugprone-unused-return-value)
-}
+void BenchRanks::Abandon() { static_cast<void>(started_.release()); }
 
 }  // namespace skein::worker

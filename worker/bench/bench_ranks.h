@@ -37,6 +37,11 @@ class BenchRanks {
   // NCCL reads of the environment.
   static absl::StatusOr<std::unique_ptr<BenchRanks>> Start(const BenchRankOptions& options);
 
+  // The ranks of a job that this process is in already, each with its place in `plan`: one of a
+  // group, or idle. A call of all ranks; `mpi` outlives it.
+  static std::unique_ptr<BenchRanks> Of(comm::MpiRuntime& mpi, plan::Plan plan,
+                                        DeviceComm device_comm);
+
   const plan::Layout& layout() const { return plan_.layout; }
   const plan::RankPlan& self() const { return plan_.ranks[mpi_ == nullptr ? 0 : mpi_->rank()]; }
   int size() const { return plan_.layout.ranks(); }
@@ -66,8 +71,9 @@ class BenchRanks {
   explicit BenchRanks(const BenchRankOptions& options) : options_(options) {}
 
   const BenchRankOptions options_;
-  std::unique_ptr<comm::MpiRuntime> mpi_;  // null: this process is alone
-  plan::Plan plan_;                        // the layout, and the ranks' places
+  std::unique_ptr<comm::MpiRuntime> started_;
+  comm::MpiRuntime* mpi_ = nullptr;  // none: this process is alone
+  plan::Plan plan_;                  // the layout, and the ranks' places
   comm::OperationTracker tracker_;
   RankGroups groups_;
   std::unique_ptr<kernels::Collectives> collectives_;

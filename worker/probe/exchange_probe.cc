@@ -21,9 +21,13 @@
 #include "kernels/ops/backend.h"
 #include "kernels/ops/sizes.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/comm/gather_strings.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
+#include "proto/convert/machines_json.h"
+#include "topology/topology.h"
 #include "worker/engine/stage_groups.h"
+#include "worker/probe/group_plan.h"
 #include "worker/probe/samples.h"
 #include "worker/rank_groups.h"
 
@@ -42,51 +46,14 @@ constexpr int kSums = 8;   // of a Program, one behind the other as layers have 
 constexpr int kCalls = 4;  // that a sample of other exchanges is the mean of
 constexpr int kLeastSamples = 5;
 constexpr int kMostSamples = 31;
+// What takes as long, over a slow network, is the same each time.
+constexpr int kLongSamples = 2;
+constexpr absl::Duration kLong = absl::Milliseconds(100);
 constexpr absl::Duration kBudget = absl::Milliseconds(15);  // of one size
 constexpr absl::Duration kTimeout = absl::Minutes(1);
 // A stage on cores computes for so long before it sends: who waits for it sleeps by then, and is
 // woken late.
 constexpr absl::Duration kStageTime = absl::Microseconds(400);
-
-// Where ranks are: hosts in the order of their first rank, ranks of a host by rank.
-struct Places {
-  std::vector<int> host;   // [size]
-  std::vector<int> local;  // [size]
-  int hosts = 0;
-  int least_local = 0;  // ranks that each host has at least
-
-  explicit Places(const comm::MpiRuntime& mpi) {
-    std::vector<int> count;
-    for (int rank = 0; rank < mpi.size(); ++rank) {
-      const int of = mpi.host_of(rank);
-      if (of >= static_cast<int>(count.size())) count.resize(of + 1);
-      host.push_back(of);
-      local.push_back(count[of]++);
-    }
-    hosts = static_cast<int>(count.size());
-    least_local = *std::min_element(count.begin(), count.end());
-  }
-};
-
-// Makes a plan of groups: `place` gives each rank its group and its place there, of `size`; a
-// group's ranks are shards of a stage, or stages.
-struct Seat {
-  int group = -1;  // none: idle
-  int place = 0;
-};
-plan::Plan PlanOf(int ranks, int size, bool stages, absl::FunctionRef<Seat(int rank)> seat_of) {
-  plan::Plan plan;
-  plan.layout.dp_size = ranks;  // more than there are: idle ranks have one each
-  (stages ? plan.layout.pp_size : plan.layout.tp_size) = size;
-  for (int32_t rank = 0; rank < ranks; ++rank) {
-    const Seat seat = seat_of(rank);
-    plan::RankPlan& of = plan.ranks.emplace_back();
-    of.rank = rank;
-    of.dp_rank = seat.group < 0 ? ranks + rank : seat.group;
-    (stages ? of.pp_rank : of.tp_rank) = seat.place;
-  }
-  return plan;
-}
 
 class ExchangeProbe {
  public:
@@ -190,7 +157,8 @@ class ExchangeProbe {
       first = absl::Now() - begin;
     }
     const double fit = absl::FDivDuration(kBudget, std::max(first, absl::Microseconds(1)));
-    auto samples = static_cast<int32_t>(std::clamp<double>(fit, kLeastSamples, kMostSamples));
+    const int least = first > kLong ? kLongSamples : kLeastSamples;
+    auto samples = static_cast<int32_t>(std::clamp<double>(fit, least, kMostSamples));
     SKEIN_RETURN_IF_ERROR(
         mpi_.world().Broadcast(HostView(absl::MakeSpan(&samples, 1)), 0, kHostStream));
     std::vector<double> seconds;
@@ -385,6 +353,7 @@ class ExchangeProbe {
                              return {0, places_.host[rank]};
                            })));
     hops.across = true;
+    SKEIN_RETURN_IF_ERROR(ShareCurve(mpi_, hops));  // of two hosts, for all
     probed_.curves.push_back(std::move(hops));
     return absl::OkStatus();
   }
@@ -398,6 +367,17 @@ class ExchangeProbe {
 };
 
 }  // namespace
+
+absl::Status ShareCurve(comm::MpiRuntime& mpi, topology::ExchangeCurve& curve) {
+  // By JSON, as all that hosts tell of each other.
+  topology::Topology topology;
+  topology.hosts = {{.name = "host", .cores = 1, .exchanges = {curve}}};
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                         comm::GatherStrings(mpi.world(), convert::TopologyToJson(topology)));
+  SKEIN_ASSIGN_OR_RETURN(const topology::Topology told, convert::TopologyFromJson(all.front()));
+  curve = told.hosts.front().exchanges.front();
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ProbedExchanges> ProbeExchanges(comm::MpiRuntime& mpi,
                                                const ExchangeProbeOptions& options) {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "topology/rates.h"
@@ -38,5 +39,8 @@ struct ProbedExchanges {
 // what its first rank saw. Empty where the job has one rank. Errors are those of the groups' calls.
 absl::StatusOr<ProbedExchanges> ProbeExchanges(comm::MpiRuntime& mpi,
                                                const ExchangeProbeOptions& options);
+
+// What rank 0 has, on all ranks. A call of all ranks.
+absl::Status ShareCurve(comm::MpiRuntime& mpi, topology::ExchangeCurve& curve);
 
 }  // namespace skein::worker

@@ -28,8 +28,10 @@
 #include "topology/pci_address.h"
 #include "worker/bench/bench_device.h"
 #include "worker/probe/exchange_probe.h"
+#include "worker/probe/group_plan.h"
 #include "worker/probe/layer_probe.h"
 #include "worker/probe/samples.h"
+#include "worker/probe/token_probe.h"
 
 namespace skein::worker {
 namespace {
@@ -62,7 +64,7 @@ class HostProbe {
     host_.exchanges = std::move(exchanges.curves);
     SetLinks(exchanges.pairs);
     SetFabric();
-    return absl::OkStatus();
+    return is_gpu() && mpi_.size() > 1 ? ProbeTokens(exchanges.pairs) : absl::OkStatus();
   }
 
  private:
@@ -245,6 +247,38 @@ class HostProbe {
       if (mpi_.host_of(rank) == mpi_.host_of(mpi_.rank())) places_.push_back(addresses[rank]);
     }
     return absl::OkStatus();
+  }
+
+  // What hosts take to return tokens, over two ranks of each host and over two hosts. Messages
+  // between cores are measured as hosts wait for them; a GPU's host has more to do.
+  absl::Status ProbeTokens(const std::vector<PairRate>& pairs) {
+    Say("tokens from the last stage to the first");
+    const Places places(mpi_);
+    BenchDevice device{.device = options_.device, .threads = options_.threads};
+    SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCudaBackend({.device = options_.device.gpu,
+                                                                     .threads = options_.threads}));
+    const auto probe = [&](bool across, const topology::LinkRate& hop) -> absl::Status {
+      const plan::Plan plan = PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
+        const int host = places.host[rank], local = places.local[rank];
+        if (across) return local == 0 && host < 2 ? Seat{0, host} : Seat{};
+        return local < 2 ? Seat{host, local} : Seat{};
+      });
+      SKEIN_ASSIGN_OR_RETURN(
+          topology::ExchangeCurve curve,
+          ProbeTokenReturn(mpi_, device,
+                           {.plan = plan, .device_comm = options_.device_comm, .hop = hop}));
+      curve.across = across;
+      if (across) SKEIN_RETURN_IF_ERROR(ShareCurve(mpi_, curve));
+      host_.exchanges.push_back(std::move(curve));
+      return absl::OkStatus();
+    };
+    if (places.least_local > 1) {
+      const auto first = std::find_if(pairs.begin(), pairs.end(), [](const PairRate& pair) {
+        return pair.first == 0 && pair.second == 1;
+      });
+      SKEIN_RETURN_IF_ERROR(probe(/*across=*/false, first->rate));
+    }
+    return places.hosts > 1 ? probe(/*across=*/true, topology_.fabric.link) : absl::OkStatus();
   }
 
   // --- Links ---

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/dtype.h"
@@ -14,6 +13,7 @@
 #include "parallel/cost/device_cost.h"
 #include "worker/bench/bench_model.h"
 #include "worker/bench/bench_ranks.h"
+#include "worker/probe/decode_times.h"
 #include "worker/probe/samples.h"
 
 namespace skein::worker {
@@ -110,23 +110,12 @@ class LayerProbe {
                             device_, *alone_);
   }
 
-  // Seconds of a step that decodes so many sequences, the next order always at hand.
-  absl::StatusOr<double> TimeDecodes(BenchModel& model, int32_t rows) {
+  // Seconds of a step.
+  absl::StatusOr<double> TimeRows(BenchModel& model, int32_t rows) {
     SKEIN_RETURN_IF_ERROR(model.TimeStep(model.StartOrder(rows)).status());
-    const auto order = [&] { return model.DecodeOrder(rows); };
-    SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(order()));
-    const int samples = SamplesFor(first);
-    std::vector<absl::Time> ends;
-    model.stage().Begin(order());
-    for (int i = 0; i < samples + 2; ++i) {
-      if (i < samples + 1) model.stage().Begin(order());
-      SKEIN_RETURN_IF_ERROR(model.Finish());
-      ends.push_back(absl::Now());
-    }
-    std::vector<double> seconds;  // two batches take turns
-    for (size_t i = 2; i < ends.size(); ++i) {
-      seconds.push_back(absl::ToDoubleSeconds(ends[i] - ends[i - 2]) / 2);
-    }
+    SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.DecodeOrder(rows)));
+    SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds,
+                           TimeDecodes(model, rows, SamplesFor(first)));
     return Note(std::move(seconds));
   }
 
@@ -161,7 +150,7 @@ class LayerProbe {
       shape.layers = layers;
       SKEIN_ASSIGN_OR_RETURN(const auto model, Load(shape, DType::kBF16, rows.back(), rows.back()));
       for (const int32_t count : rows) {
-        SKEIN_ASSIGN_OR_RETURN(seconds->emplace_back(), TimeDecodes(*model, count));
+        SKEIN_ASSIGN_OR_RETURN(seconds->emplace_back(), TimeRows(*model, count));
       }
     }
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -193,7 +182,7 @@ class LayerProbe {
                                  .operations_per_s = operations / multiplied / Cores()});
     };
     for (const int32_t count : rows) {
-      SKEIN_ASSIGN_OR_RETURN(const double seconds, TimeDecodes(*model, count));
+      SKEIN_ASSIGN_OR_RETURN(const double seconds, TimeRows(*model, count));
       add(count, seconds, kMostSamples / 2.0);
     }
     for (const int32_t count : prompts) {

@@ -1,0 +1,107 @@
+#include "worker/probe/token_probe.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "model/config/model_config.h"
+#include "worker/bench/bench_model.h"
+#include "worker/bench/bench_ranks.h"
+#include "worker/probe/decode_times.h"
+#include "worker/probe/samples.h"
+
+namespace skein::worker {
+namespace {
+
+constexpr int32_t kRows[] = {1, 8, 64};  // of a micro-batch
+constexpr int kSamples = 21;
+
+// A stage takes long enough for its host to have the next batch at hand.
+model::ModelConfig ConfigOf(bool gpu, int64_t layers) {
+  model::ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.vocab_size = 256;
+  config.hidden_size = gpu ? 4096 : 512;
+  config.intermediate_size = gpu ? 14336 : 1536;
+  config.num_layers = layers;
+  config.head_dim = gpu ? 128 : 64;
+  config.num_heads = config.hidden_size / config.head_dim;
+  config.num_kv_heads = config.num_heads / 4;
+  config.max_position_embeddings = 4096;
+  config.dtype = DType::kBF16;
+  return config;
+}
+
+// Of each of kRows, as a step of one micro-batch or of several.
+struct Times {
+  double seconds[std::size(kRows)] = {};
+  double spread = 0;
+};
+
+absl::StatusOr<Times> TimeModel(BenchRanks& ranks, BenchDevice& device, int32_t stages) {
+  const int32_t most = kRows[std::size(kRows) - 1] * stages;
+  SKEIN_ASSIGN_OR_RETURN(const auto model,
+                         BenchModel::Load({.config = ConfigOf(device.is_gpu(), stages),
+                                           .sequences = most,
+                                           .most_rows = most,
+                                           .most_tokens = kSamples + 8},
+                                          device, ranks));
+  Times times;
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    // One row is one micro-batch, whatever the stages: a sequence is in one at a time.
+    const int32_t sequences = kRows[i] == 1 ? 1 : kRows[i] * stages;
+    SKEIN_RETURN_IF_ERROR(model->TimeStep(model->StartOrder(sequences)).status());
+    SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds, TimeDecodes(*model, sequences, kSamples));
+    const Sampled sampled = Summarise(std::move(seconds));
+    times.seconds[i] = sampled.median;
+    times.spread = std::max(times.spread, sampled.spread);
+  }
+  return times;
+}
+
+}  // namespace
+
+absl::StatusOr<topology::ExchangeCurve> ProbeTokenReturn(comm::MpiRuntime& mpi, BenchDevice& device,
+                                                         const TokenProbeOptions& options) {
+  const auto& places = options.plan.ranks;
+  const auto partner = std::find_if(places.begin(), places.end(), [&](const plan::RankPlan& rank) {
+    return rank.rank != mpi.rank() && rank.dp_rank == places[mpi.rank()].dp_rank;
+  });
+  const auto ranks = BenchRanks::Of(mpi, options.plan, options.device_comm);
+  Times alone, together;
+  if (partner == places.end()) {
+    SKEIN_RETURN_IF_ERROR(ranks->Connect(device.device, /*deterministic=*/false));
+  } else {
+    SKEIN_ASSIGN_OR_RETURN(const auto nobody, BenchRanks::Start({}));
+    SKEIN_ASSIGN_OR_RETURN(alone, TimeModel(*nobody, device, /*stages=*/1));
+    SKEIN_ASSIGN_OR_RETURN(together, TimeModel(*ranks, device, /*stages=*/2));
+  }
+  std::vector<Times> all(mpi.size());
+  SKEIN_RETURN_IF_ERROR(
+      ranks->Gather({reinterpret_cast<const std::byte*>(&alone), sizeof(Times)},
+                    {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(Times)}));
+  topology::ExchangeCurve curve = {.exchange = topology::Exchange::kTokenReturn, .ranks = 2};
+  if (partner == places.end()) return curve;
+  const double hop_bytes = static_cast<double>(DTypeBytes(DType::kBF16, 1)) *
+                           static_cast<double>(ConfigOf(device.is_gpu(), 1).hidden_size);
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    const double stages = alone.seconds[i] + all[partner->rank].seconds[i];
+    const double hop =
+        absl::ToDoubleSeconds(options.hop.latency) + hop_bytes * kRows[i] / options.hop.bytes_per_s;
+    absl::Duration time = absl::Seconds(std::max(together.seconds[i] - stages - hop, 0.0));
+    // More tokens take no less, whatever the noise.
+    if (!curve.times.empty()) time = std::max(time, curve.times.back().time);
+    curve.times.push_back({kRows[i] * int64_t{sizeof(int32_t)}, time});
+  }
+  curve.spread = std::max(alone.spread, together.spread);
+  return curve;
+}
+
+}  // namespace skein::worker
