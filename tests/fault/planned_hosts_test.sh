@@ -63,6 +63,18 @@ on host2 umount /etc/hosts
 if doctor -x OMPI_MCA_btl_tcp_if_include=lo; then fail "a wrong network is not found"; fi
 grep -q 'error *network *host1: OMPI_MCA_btl_tcp_if_include=lo names loopback alone' "$work/doctor" || fail "a wrong network is not named"
 
+# A slow cable among three is named, too.
+three_hosts() {
+  on host1 "$bin/client/skein" doctor --np=3 --port=0 --mpirun="--host host1,host2,host3 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle" \
+    >"$work/doctor" 2>"$work/doctor.log" || fail "the doctor finds an error among three hosts: $(cat "$work/doctor")"
+}
+three_hosts
+grep -q 'ok *messages *hosts exchange' "$work/doctor" || fail "three alike hosts are not: $(cat "$work/doctor")"
+on host3 tc qdisc change dev eth0 root tbf rate 80mbit burst 128kb latency 20ms
+three_hosts
+grep -q 'warning *messages *host3 exchanges' "$work/doctor" || fail "a slow cable is not named: $(cat "$work/doctor")"
+on host3 tc qdisc change dev eth0 root tbf rate 800mbit burst 128kb latency 20ms
+
 # Two hosts, as they are measured.
 on host1 mpirun --host host1:2,host2:2 -np 4 "${settings[@]}" "$bin/worker/worker" probe >"$work/hosts.json" 2>"$work/probe.log" || fail "no probe"
 cat >"$work/check.py" <<'PYTHON'

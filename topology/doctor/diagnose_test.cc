@@ -44,6 +44,8 @@ std::vector<RankFacts> Healthy() {
                        {"eth0", second ? "10.1.0.3" : "10.1.0.2", 24, true, false}};
     rank.own_address = rank.interfaces[1].address;
     if (i == 0) rank.port = 50051;
+    if (i == 0) rank.ways = {{.rank = 2, .latency_us = 20, .bytes_per_s = 1e10}};
+    rank.nccl_bytes_per_s = 2e11;
     if (i % 2 != 0) continue;
     rank.cards = {{.name = "GPU0", .pcie_width = 16, .most_pcie_width = 16},
                   {.name = "mlx5_0", .bytes_per_s = 5e10, .rdma = true}};
@@ -71,6 +73,8 @@ TEST(DiagnoseTest, NothingIsWrongWithWhatIsWell) {
         "ok       memory      40.00 GiB free at least\n", "ok       memlock     enough",
         "ok       open files  4096 at least\n", "ok       cores       the slowest does 98% of",
         "ok       GPUs        2 GPUs, no errors", "ok       links       no card",
+        "ok       messages    hosts exchange 10.0 GB/s at least, and answer within 20 us\n",
+        "ok       exchanges   NCCL sums 64 MiB at 200.0 GB/s, and GPUs write into",
         "ok       port        50051 of a is free"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
@@ -162,6 +166,14 @@ TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
        [](auto& r) { r[2].cards[1].bytes_per_s = 1.25e10; }},
       {"links", Level::kWarning, "b: no mlx5_0 is up, which other hosts have",
        [](auto& r) { r[2].cards.pop_back(); }},
+      {"exchanges", Level::kWarning,
+       "GPUs exchange by way of the hosts' memory, which is slow: rank 3: no libnccl.so.2",
+       [](auto& r) {
+         for (RankFacts& rank : r) rank.no_nccl = "rank 3: no libnccl.so.2";
+       }},
+      {"exchanges", Level::kWarning,
+       "b: no GPU writes into another one's memory: rank 1 of the group: no access",
+       [](auto& r) { r[2].no_peers = r[3].no_peers = "rank 1 of the group: no access"; }},
       {"port", Level::kError, "a: 50051: another program listens there",
        [](auto& r) { r[0].port_taken = "another program listens there"; }},
   };
@@ -177,6 +189,36 @@ TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
     EXPECT_THAT(wrong[0].advice, testing::Not(IsEmpty()));
     EXPECT_THAT(FormatFindings(wrong), HasSubstr(wrong[0].advice));
   }
+}
+
+// Four hosts of a rank each. A host of which all ways are slow is named alone, else each slow way.
+TEST(DiagnoseTest, SlowWaysAreNamed) {
+  std::vector<RankFacts> ranks;
+  for (int32_t i = 0; i < 4; ++i) {
+    RankFacts& rank = ranks.emplace_back(Healthy()[i < 2 ? 0 : 2]);
+    rank.rank = i;
+    rank.host = rank.boot = std::string(1, static_cast<char>('a' + i));
+    rank.ways.clear();
+    for (int32_t other = i + 1; other < 4; ++other) rank.ways.push_back({other, 20, 1e10});
+  }
+  EXPECT_THAT(Wrong(ranks), IsEmpty());
+  std::vector<RankFacts> pair = ranks;
+  pair[1].ways[0].bytes_per_s = 1e9;  // to c
+  ASSERT_THAT(Wrong(pair), SizeIs(1));
+  EXPECT_EQ(Wrong(pair)[0].says, "b and c exchange 1.0 GB/s, where others have 10.0 GB/s");
+  std::vector<RankFacts> host = ranks;
+  host[0].ways[1].bytes_per_s = host[1].ways[0].bytes_per_s = 1e9;
+  host[2].ways[0].bytes_per_s = 2e9;
+  ASSERT_THAT(Wrong(host), SizeIs(1));
+  EXPECT_EQ(Wrong(host)[0].says,
+            "c exchanges 2.0 GB/s with other hosts, where they have 10.0 GB/s");
+  // Of three hosts one alone makes two of three ways slow.
+  host.pop_back();
+  for (RankFacts& rank : host) {
+    std::erase_if(rank.ways, [](const WayFacts& way) { return way.rank == 3; });
+  }
+  ASSERT_THAT(Wrong(host), SizeIs(1));
+  EXPECT_THAT(Wrong(host)[0].says, StartsWith("c exchanges 1.0 GB/s with other hosts"));
 }
 
 // What is wrong only between hosts.
@@ -212,11 +254,15 @@ TEST(FactsTest, ComeBackAsTheyWere) {
   std::vector<RankFacts> ranks = Healthy();
   ranks[1].settings["NCCL_SOCKET_IFNAME"] = "eth0";
   ranks[2].cards[0].slowed_by = {"heat"};
+  ranks[3].no_peers = "no access";
   SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<RankFacts> back, FactsFromJson(FactsToJson(ranks)));
   EXPECT_EQ(FactsToJson(back), FactsToJson(ranks));
   ASSERT_EQ(back.size(), 4u);
   EXPECT_EQ(back[2].cards[0].slowed_by.at(0), "heat");
   EXPECT_EQ(back[3].interfaces[1].address, "10.1.0.3");
+  EXPECT_EQ(back[0].ways.at(0).rank, 2);
+  EXPECT_EQ(back[0].nccl_bytes_per_s, 2e11);
+  EXPECT_EQ(back[3].no_peers, "no access");
   for (const char* text : {"", "{}", "[]", R"({"ranks": 3})", R"({"ranks": [{"rank": "x"}]})"}) {
     EXPECT_FALSE(FactsFromJson(text).ok()) << text;
   }

@@ -32,6 +32,13 @@ struct CardFacts {
   bool rdma = false;       // it reads and writes memory by itself
 };
 
+// The way between two hosts, as messages go over MPI.
+struct WayFacts {
+  int32_t rank = 0;  // the other host's first one
+  double latency_us = 0;
+  double bytes_per_s = 0;
+};
+
 struct RankFacts {
   int32_t rank = 0;
   std::string host;
@@ -57,6 +64,11 @@ struct RankFacts {
   std::string port_taken;        // why it cannot
   std::vector<CardFacts> cards;  // of the host's first rank
   std::string no_gpus;           // why they cannot be asked
+  // As ranks tried it together; nothing where they did not.
+  std::vector<WayFacts> ways;   // from a host's first rank to those of hosts behind it
+  double nccl_bytes_per_s = 0;  // of a large sum over all ranks' GPUs, of its bytes
+  std::string no_nccl;          // why GPUs do not exchange over NCCL
+  std::string no_peers;         // why GPUs of this host do not write into each other's memory
 };
 
 // In one line.

@@ -1,6 +1,5 @@
 #include "worker/bench/device_comm_bench.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +23,7 @@
 #include "parallel/comm/gather_strings.h"
 #include "parallel/comm/nccl/nccl_transport.h"
 #include "parallel/comm/p2p/crossover.h"
+#include "parallel/comm/p2p/peer_transport.h"
 
 namespace skein::worker {
 namespace {
@@ -66,35 +66,25 @@ class DeviceCommBench {
   }
 
  private:
-  // Whether all ranks can; else the first one's reason is noted.
-  absl::StatusOr<bool> Agree(const std::string& what, const absl::Status& own) {
-    SKEIN_ASSIGN_OR_RETURN(const std::optional<comm::RankText> reason,
-                           comm::FirstText(group_, std::string(own.message())));
-    if (!reason) return true;
-    options_.note(absl::StrCat(what, ": none, rank ", reason->rank, ": ", reason->text));
-    return false;
-  }
-
   absl::Status OpenPeers() {
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
-                           comm::GatherStrings(group_, options_.host));
-    const bool one = std::all_of(hosts.begin(), hosts.end(),
-                                 [&](const auto& host) { return host == options_.host; });
     auto made = kernels::MakeCudaPeerSums(options_.gpu, group_.rank(), group_.size());
-    absl::Status can = made.status();
-    if (!one) can = absl::FailedPreconditionError("the ranks are on several hosts");
-    SKEIN_ASSIGN_OR_RETURN(bool all, Agree("peer memory", can));
-    if (!all) return absl::OkStatus();
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> handles,
-                           comm::GatherStrings(group_, (*made)->handle()));
-    SKEIN_ASSIGN_OR_RETURN(all, Agree("peer memory", (*made)->Open(handles)));
-    if (all) sums_ = *std::move(made);
+    SKEIN_ASSIGN_OR_RETURN(const std::string why_not,
+                           comm::OpenPeerSums(group_, options_.host, made));
+    if (why_not.empty()) {
+      sums_ = *std::move(made);
+    } else {
+      options_.note(absl::StrCat("peer memory: none, ", why_not));
+    }
     return absl::OkStatus();
   }
 
   absl::Status OpenNccl() {
-    SKEIN_ASSIGN_OR_RETURN(const bool all, Agree("NCCL", comm::OpenNccl()));
-    if (!all) return absl::OkStatus();
+    SKEIN_ASSIGN_OR_RETURN(const std::optional<comm::RankText> reason,
+                           comm::FirstText(group_, std::string(comm::OpenNccl().message())));
+    if (reason) {
+      options_.note(absl::StrCat("NCCL: none, rank ", reason->rank, ": ", reason->text));
+      return absl::OkStatus();
+    }
     SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<DeviceEvents> events,
                            kernels::MakeCudaEvents(options_.gpu));
     SKEIN_ASSIGN_OR_RETURN(nccl_,
@@ -187,11 +177,9 @@ class DeviceCommBench {
     return absl::OkStatus();
   }
 
-  // All close before one's memory goes.
   absl::Status Close() {
     timer_ = nullptr;  // with its graph
-    if (sums_ != nullptr) sums_->Close();
-    return group_.Barrier(kHostStream);
+    return sums_ == nullptr ? absl::OkStatus() : comm::ClosePeerSums(group_, *sums_);
   }
 
   comm::Communicator& group_;

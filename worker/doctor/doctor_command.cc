@@ -17,7 +17,9 @@
 #include "kernels/cpu/ceilings.h"
 #include "parallel/comm/gather_strings.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
+#include "parallel/comm/nccl/nccl_transport.h"
 #include "topology/doctor/facts.h"
+#include "worker/doctor/exchanges.h"
 #include "worker/doctor/gather.h"
 
 namespace skein::worker {
@@ -58,6 +60,7 @@ absl::Status TellTogether(const GatherOptions& options, comm::MpiRuntime& mpi) {
   SKEIN_RETURN_IF_ERROR(comm::GatherStrings(mpi.world(), "").status());
   facts.clock_s = absl::ToUnixNanos(absl::Now()) / 1e9;
   SKEIN_ASSIGN_OR_RETURN(facts.operations_per_s, kernels::MeasureArithmetic(/*threads=*/1));
+  SKEIN_RETURN_IF_ERROR(TryExchanges(mpi, kTimeout, facts));
   SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                          comm::GatherStrings(mpi.world(), topology::FactsToJson({facts})));
   if (mpi.rank() != 0) return absl::OkStatus();
@@ -106,9 +109,14 @@ int DoctorCommand::Run() const {
     TellAlone(flags_->options);
     return kExitOk;
   }
+  for (const auto& [name, value] : comm::NcclEnvironment()) setenv(name, value, 1);
   auto mpi = comm::MpiRuntime::Create({.startup_timeout = kTimeout});
   const absl::Status status = mpi.ok() ? TellTogether(flags_->options, **mpi) : mpi.status();
-  if (status.ok()) return kExitOk;
+  if (status.ok()) {
+    mpi->reset();
+    std::fflush(nullptr);
+    _exit(kExitOk);  // a thread may wait in NCCL
+  }
   std::fprintf(stderr, "worker doctor: %s\n", std::string(status.message()).c_str());
   // Finalizing MPI would wait for ranks that are stuck.
   std::fflush(nullptr);

@@ -287,17 +287,12 @@ class ExchangeProbe {
     for (int round = 0; round < std::max(1, seats - 1); ++round) {
       if (ranks < 2 || (round > 0 && !is_gpu())) break;
       Say("messages between two ranks");
-      // The circle method: the last seat stays, the others move on.
-      const auto partner = [&](int at) {
-        if (at == seats - 1) return round;
-        const int other = ((2 * round - at) % (seats - 1) + seats - 1) % (seats - 1);
-        return other == at ? seats - 1 : other;
-      };
+      const auto partner = [&](int at) { return PartnerIn(round, at, ranks); };
       const plan::Plan plan = PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
         const int at = places_.local[rank];
         if (at >= ranks) return {};
         const int other = partner(at);
-        if (other >= ranks || other == at) return {};
+        if (other < 0) return {};
         return {places_.host[rank] * ranks + std::min(at, other), at < other ? 0 : 1};
       });
       SKEIN_ASSIGN_OR_RETURN(const ExchangeCurve curve, TimeHops(plan));
@@ -324,7 +319,7 @@ class ExchangeProbe {
       const int at = places_.local[rank];
       if (places_.host[rank] != host() || at >= places_.least_local) continue;
       const int other = partner(at);
-      if (other <= at || other >= places_.least_local) continue;
+      if (other <= at) continue;
       const double* const seconds = all.data() + rank * (kCount + 1);
       const double carried = static_cast<double>(kSizes[kCount - 1] - kSizes[kCount - 2]);
       const double longer = std::max(seconds[kCount - 1] - seconds[kCount - 2], 1e-9);

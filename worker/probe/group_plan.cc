@@ -17,6 +17,17 @@ Places::Places(const comm::MpiRuntime& mpi) {
   least_local = *std::min_element(count.begin(), count.end());
 }
 
+int PartnerIn(int round, int at, int count) {
+  // The circle method: the last seat stays, the others move on. One too many meets nobody.
+  const int seats = count + count % 2;
+  int other = round;
+  if (at != seats - 1) {
+    other = ((2 * round - at) % (seats - 1) + seats - 1) % (seats - 1);
+    if (other == at) other = seats - 1;
+  }
+  return other < count ? other : -1;
+}
+
 plan::Plan PlanOf(int ranks, int size, bool stages, absl::FunctionRef<Seat(int rank)> seat_of) {
   plan::Plan plan;
   plan.layout.dp_size = ranks;  // more than there are: idle ranks have one each

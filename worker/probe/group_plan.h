@@ -19,6 +19,10 @@ struct Places {
   explicit Places(const comm::MpiRuntime& mpi);
 };
 
+// Whom one of `count` meets in a round; -1: nobody. In count - 1 rounds (one more where count is
+// odd) each meets each other one once.
+int PartnerIn(int round, int at, int count);
+
 struct Seat {
   int group = -1;  // none: the rank idles
   int place = 0;

@@ -137,30 +137,39 @@ absl::Status FindCrossover(Communicator& group, const PeerEnd& end, PeerTranspor
 
 }  // namespace
 
+absl::StatusOr<std::string> OpenPeerSums(Communicator& group, const std::string& host,
+                                         const absl::StatusOr<std::unique_ptr<PeerSums>>& sums) {
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, GatherStrings(group, host));
+  if (std::any_of(hosts.begin(), hosts.end(), [&](const auto& of) { return of != host; })) {
+    return "the group's ranks are on several hosts";
+  }
+  SKEIN_ASSIGN_OR_RETURN(const std::string lacks, Agree(group, Message(sums.status())));
+  if (!lacks.empty()) return lacks;
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> handles,
+                         GatherStrings(group, (*sums)->handle()));
+  SKEIN_ASSIGN_OR_RETURN(std::string why_not, Agree(group, Message((*sums)->Open(handles))));
+  if (!why_not.empty()) SKEIN_RETURN_IF_ERROR(ClosePeerSums(group, **sums));
+  return why_not;
+}
+
+absl::Status ClosePeerSums(Communicator& group, PeerSums& sums) {
+  sums.Close();
+  return group.Barrier(kHostStream);
+}
+
 absl::StatusOr<PeerTransport> MakePeerTransport(Communicator& group, PeerEnd end,
                                                 std::unique_ptr<DeviceTransport> rest) {
   PeerTransport made = {.transport = std::move(rest)};
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, GatherStrings(group, end.host));
-  if (std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host != end.host; })) {
-    made.why_not = "the group's ranks are on several hosts";
-    return made;
-  }
-  SKEIN_ASSIGN_OR_RETURN(made.why_not, Agree(group, Message(end.sums.status())));
+  SKEIN_ASSIGN_OR_RETURN(made.why_not, OpenPeerSums(group, end.host, end.sums));
   if (!made.why_not.empty()) return made;
-  PeerSums& sums = **end.sums;
   SKEIN_ASSIGN_OR_RETURN(std::vector<std::string> members, GatherStrings(group, end.self));
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> handles,
-                         GatherStrings(group, sums.handle()));
-  SKEIN_ASSIGN_OR_RETURN(made.why_not, Agree(group, Message(sums.Open(handles))));
-  if (made.why_not.empty()) SKEIN_RETURN_IF_ERROR(FindCrossover(group, end, made));
-  if (made.why_not.empty()) {
-    made.transport = std::make_unique<SumsOverMemory>(
-        *std::move(end.sums), std::move(made.transport), std::move(members), made.most_bytes);
+  SKEIN_RETURN_IF_ERROR(FindCrossover(group, end, made));
+  if (!made.why_not.empty()) {
+    SKEIN_RETURN_IF_ERROR(ClosePeerSums(group, **end.sums));
     return made;
   }
-  sums.Close();
-  // All have closed before one's memory goes.
-  SKEIN_RETURN_IF_ERROR(group.Barrier(kHostStream));
+  made.transport = std::make_unique<SumsOverMemory>(*std::move(end.sums), std::move(made.transport),
+                                                    std::move(members), made.most_bytes);
   return made;
 }
 

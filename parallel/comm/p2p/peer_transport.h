@@ -27,6 +27,15 @@ struct PeerEnd {
   absl::Duration timeout = absl::InfiniteDuration();  // of a sum that is measured
 };
 
+// Opens the ends of all ranks of `group` for each other, where `host` is the same text on all.
+// Returns why none is open, the same on all ranks; empty where each is. A call of all ranks; errors
+// are those of `group`.
+absl::StatusOr<std::string> OpenPeerSums(Communicator& group, const std::string& host,
+                                         const absl::StatusOr<std::unique_ptr<PeerSums>>& sums);
+
+// Closes what is open of them. A call of all ranks: all have closed before one's memory goes.
+absl::Status ClosePeerSums(Communicator& group, PeerSums& sums);
+
 struct PeerTransport {
   std::unique_ptr<DeviceTransport> transport;
   std::string why_not;          // it is `rest` alone; empty where small sums go over memory
