@@ -63,7 +63,9 @@ absl::Status CheckRank(const Plan& plan, int32_t replica, int32_t stage, int32_t
   SKEIN_RETURN_IF_ERROR(InRange("layers' end", rank.layers.end, stage_end, stage_end));
   SKEIN_RETURN_IF_ERROR(InRange("threads", rank.threads, 1, kMaxThreads));
   SKEIN_RETURN_IF_ERROR(InRange("weight_bytes", rank.weight_bytes, 1, kMaxInt64));
-  return InRange("kv_bytes", rank.kv_bytes, 1, kMaxInt64);
+  SKEIN_RETURN_IF_ERROR(InRange("kv_bytes", rank.kv_bytes, 1, kMaxInt64));
+  SKEIN_RETURN_IF_ERROR(InRange("memory_bytes", rank.memory_bytes, 0, kMaxInt64));
+  return InRange("host_bytes", rank.host_bytes, 0, kMaxInt64);
 }
 
 absl::Status CheckReplica(const Plan& plan, int32_t replica) {

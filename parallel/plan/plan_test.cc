@@ -47,7 +47,8 @@ Plan GoodPlan(const Layout& layout = {2, 2, 2}) {
     for (int32_t stage = 0; stage < layout.pp_size; ++stage) {
       for (int32_t shard = 0; shard < layout.tp_size; ++shard) {
         plan.ranks.push_back({plan.PlaceOf(replica, stage, shard), replica, stage, shard,
-                              StageLayers(8, layout.pp_size, stage), 1, 3 << 19, 4 << 20});
+                              StageLayers(8, layout.pp_size, stage), 1, 3 << 19, 4 << 20, 19 << 19,
+                              19 << 19});
       }
     }
   }
@@ -202,6 +203,8 @@ TEST(ValidatePlan, ChecksEveryNumber) {
       {"many threads", [](Plan& p) { p.ranks[4].threads = 5000; }, "threads is 5000"},
       {"weights", [](Plan& p) { p.ranks[4].weight_bytes = 0; }, "weight_bytes is 0"},
       {"KV", [](Plan& p) { p.ranks[4].kv_bytes = -1; }, "kv_bytes is -1"},
+      {"Memory", [](Plan& p) { p.ranks[4].memory_bytes = -1; }, "memory_bytes is -1"},
+      {"OfHost", [](Plan& p) { p.ranks[4].host_bytes = -1; }, "host_bytes is -1"},
       {"micro-batches", [](Plan& p) { p.micro_batches = 0; }, "micro_batches is 0"},
       {"sequences", [](Plan& p) { p.max_num_seqs = 0; }, "max_num_seqs is 0"},
       {"rows", [](Plan& p) { p.max_micro_batch_rows = 0; }, "max_micro_batch_rows is 0"},
@@ -256,11 +259,11 @@ TEST(FormatPlan, IsATable) {
                   "This sentence is longer than a line of the table and is therefore broken at a "
                   "blank, so that it can be read in a terminal."};
   EXPECT_EQ(FormatPlan(plan), R"(plan tp=2,pp=2,dp=1 of bard for job ab12 of 4 ranks
- rank  replica  stage  shard     layers  threads     weights          KV
-    0        0      0      0        0-3        1     1.5 MiB     4.0 MiB
-    1        0      0      1        0-3        1     1.5 MiB     4.0 MiB
-    2        0      1      0        4-7        1     1.5 MiB     4.0 MiB
-    3        0      1      1        4-7        1     1.5 MiB     4.0 MiB
+ rank  replica  stage  shard     layers  threads     weights          KV      in all
+    0        0      0      0        0-3        1     1.5 MiB     4.0 MiB     9.5 MiB
+    1        0      0      1        0-3        1     1.5 MiB     4.0 MiB     9.5 MiB
+    2        0      1      0        4-7        1     1.5 MiB     4.0 MiB     9.5 MiB
+    3        0      1      1        4-7        1     1.5 MiB     4.0 MiB     9.5 MiB
 limits of a replica
 - 16 sequences at once, of at most 1024 tokens
 - steps of at most 512 tokens, in micro-batches of at most 256, decodes in 2
@@ -289,7 +292,7 @@ TEST(FormatPlan, FitsATerminalWhateverTheNumbers) {
   Plan plan = GoodPlan({4, 8, 32});
   for (RankPlan& rank : plan.ranks) {
     rank.layers = {1000, 1001};
-    rank.weight_bytes = rank.kv_bytes = (int64_t{1} << 40) - 1;
+    rank.weight_bytes = rank.kv_bytes = rank.memory_bytes = (int64_t{1} << 40) - 1;
   }
   std::istringstream lines(FormatPlan(plan));
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 96u) << line;

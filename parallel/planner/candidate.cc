@@ -325,8 +325,14 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
     rank.layers = candidate.layers[place];
     rank.device = job.machine.devices[rank.rank];
     rank.threads = std::max(1, job.NodeOf(rank.rank).cores / ranks_of_nodes[rank.device.node]);
-    rank.weight_bytes = fit.at(place).weight_bytes;
-    rank.kv_bytes = plan.pages * fit.at(place).page_bytes;
+    RankMemory memory = fit.at(place);
+    memory.kv_bytes = plan.pages * memory.page_bytes;
+    memory.swap_bytes = plan.swap_pages * memory.page_bytes;
+    rank.weight_bytes = memory.weight_bytes;
+    rank.kv_bytes = memory.kv_bytes;
+    const bool own = rank.device.memory_bytes > 0;
+    rank.memory_bytes = own ? memory.device_bytes() : memory.total();
+    rank.host_bytes = own ? memory.process_bytes() + memory.swap_bytes : rank.memory_bytes;
     plan.ranks.push_back(rank);
   }
   plan.idle_ranks.clear();

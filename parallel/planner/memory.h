@@ -38,9 +38,9 @@ struct ReplicaLimits {
 };
 
 // An allowance for what a worker takes besides weights, KV cache and activations: libraries,
-// buffers of MPI and gRPC, stacks, and the pages of a file that is being read. A rank of a small
-// model that answered had 30 MB; 23 MB of them were program files that the ranks of a node share.
-inline constexpr int64_t kProcessBytes = int64_t{64} << 20;
+// buffers of MPI and gRPC, and stacks. Ranks of a small model that answered had 15 to 21 MiB, their
+// parts of the program files that the ranks of a node share among them (scripts/memory.sh).
+inline constexpr int64_t kProcessBytes = int64_t{24} << 20;
 
 // The part of a node's or a device's memory that ranks may take. The rest is for the page cache of
 // the files being read and for other processes: free memory is a snapshot.
@@ -53,7 +53,7 @@ inline constexpr int64_t kNcclGroupBytes = int64_t{90} << 20;
 
 // And where it computes on a GPU, of the host: what the driver, cuBLASLt and NCCL keep there. Such
 // a rank of a small model had 631 MiB that it shared with nobody, on an H200 with driver 580.
-inline constexpr int64_t kDriverBytes = int64_t{576} << 20;
+inline constexpr int64_t kDriverBytes = int64_t{616} << 20;
 
 struct RankMemory {
   int64_t weight_bytes = 0;  // packed

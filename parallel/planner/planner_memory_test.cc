@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "parallel/planner/kv_memory.h"
+#include "parallel/planner/memory.h"
 #include "parallel/planner/planner.h"
 #include "parallel/planner/planner_test_util.h"
 
@@ -27,10 +28,14 @@ TEST(PlanJob, GivesPagesWhatSequencesNeedAndMemoryHas) {
   const Plan all = plan_of({});
   EXPECT_EQ(all.pages, 16 * 512);
   EXPECT_EQ(all.ranks[0].kv_bytes, all.pages * kPageBytes);
+  // All that is there, and of the host's memory as well.
+  EXPECT_NEAR(all.ranks[0].memory_bytes,
+              all.ranks[0].weight_bytes + all.ranks[0].kv_bytes + ((80 + 24) << 20), 1 << 20);
+  EXPECT_EQ(all.ranks[0].host_bytes, all.ranks[0].memory_bytes);
   EXPECT_THAT(Reasons(all), HasSubstr("16 sequences of 8192 tokens have room at the same time."));
   // 8.03e9 parameters in bf16; 256 rows of 65,536 floats, and 32 of 4,096 and the vocabulary.
   EXPECT_THAT(Reasons(all), HasSubstr(": weights 14.96 GiB, KV 32.00 GiB, buffers 80.2 MiB, "
-                                      "programs 64.0 MiB."));
+                                      "programs 24.0 MiB."));
   EXPECT_EQ(plan_of({{}, 100, 3}).pages, 3 * 7);
 
   // More sequences than have room at their full length, as asked.
@@ -79,7 +84,7 @@ TEST(PlanJob, CountsTheMemoryOfDevicesThatHaveTheirOwn) {
   EXPECT_THAT(Reasons(less.plans[0]), HasSubstr("the device of rank 1 (accelerator), the fullest"));
 
   constraints.swap_memory_bytes = 9 * kGiB;  // of each rank, in 17.5 GiB
-  EXPECT_THAT(plan().status().message(), HasSubstr("node alpha would need 18.12 GiB"));
+  EXPECT_THAT(plan().status().message(), HasSubstr("node alpha would need 18.05 GiB"));
   constraints.swap_memory_bytes = 8 * kGiB;
   SKEIN_EXPECT_OK(plan());
   machine.devices[1].memory_bytes = 10 * kGiB;
@@ -105,6 +110,10 @@ TEST(PlanJob, PlansGpusWithTheirContextAndWhatIsFree) {
   // With the buffers of 256 sequences it is all that may be taken.
   constexpr int64_t kContext = int64_t{538} << 20;
   EXPECT_LE(rank.weight_bytes + rank.kv_bytes + kContext, 139 * kGiB / 8 * 7);
+  EXPECT_GT(rank.memory_bytes, rank.weight_bytes + rank.kv_bytes + kContext);
+  EXPECT_LE(rank.memory_bytes, 139 * kGiB / 8 * 7);
+  EXPECT_GT(rank.host_bytes, kDriverBytes + kProcessBytes);
+  EXPECT_LT(rank.host_bytes, 2 * (kDriverBytes + kProcessBytes));
   EXPECT_GT(rank.weight_bytes + rank.kv_bytes + kContext, 139 * kGiB / 8 * 7 - kGiB);
   gpu.memory_bytes = 20 * kGiB;
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning beside, plan());
@@ -144,7 +153,7 @@ TEST(PlanJob, CountsWhatGpusExchangeByAndWhatTheirHostsPin) {
   EXPECT_THAT(Reasons(between_hosts.plans[0]), HasSubstr(", exchange 420.0 MiB, programs"));
   machine.nodes.pop_back();
   machine.devices[1].node = 0;
-  // Staging of 256 MiB, 576 for the driver and 64 for the process, each, of 7/8 of what is free.
+  // Staging of 256 MiB, 616 for the driver and 24 for the process, each, of 7/8 of what is free.
   machine.nodes[0].memory_bytes = int64_t{1792} * 8 / 7 << 20;
   SKEIN_EXPECT_OK(plan());
   machine.nodes[0].memory_bytes -= 2 << 20;

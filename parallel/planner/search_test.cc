@@ -285,14 +285,15 @@ TEST(SearchTest, ReplicasOnCoresTakeTurnsOfHosts) {
 TEST(SearchTest, RanksOfAHostShareItsMemory) {
   Topology box;
   topology::Host& host = box.hosts.emplace_back();
-  host = {.name = "box", .cores = 16, .memory_bytes = int64_t{900} << 20};
+  host = {.name = "box", .cores = 16, .memory_bytes = int64_t{500} << 20};
   host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
   host.core_rates.products = {{DType::kF32, 0, 1, 1e11}};
   host.links = {{topology::Path::kSelf, {.latency = absl::Nanoseconds(1), .bytes_per_s = 1e12}}};
   SearchTask task = Task(64);
   task.layout = {.tp_size = 1, .pp_size = 1};
   const SearchResult result = Search(box, Bard(), task);
-  EXPECT_LT(result.choices.front().layout.dp_size, 12);  // of 64 MiB for the program of each alone
+  EXPECT_LT(result.choices.front().layout.dp_size,
+            12);  // of 40 MiB for program and weights of each alone
   ASSERT_FALSE(result.rejected.empty());
   EXPECT_EQ(result.rejected[0].layout.dp_size, 16);
   EXPECT_THAT(result.rejected[0].reason, HasSubstr("a rank on host box would need"));

@@ -20,6 +20,8 @@ plan::v1::RankPlan RankToProto(const plan::RankPlan& rank) {
   *wire.mutable_device() = ToProto(rank.device);
   wire.set_weight_bytes(rank.weight_bytes);
   wire.set_kv_bytes(rank.kv_bytes);
+  wire.set_memory_bytes(rank.memory_bytes);
+  wire.set_host_bytes(rank.host_bytes);
   return wire;
 }
 
@@ -33,6 +35,8 @@ absl::StatusOr<plan::RankPlan> RankFromProto(const plan::v1::RankPlan& wire) {
   rank.threads = wire.threads();
   rank.weight_bytes = wire.weight_bytes();
   rank.kv_bytes = wire.kv_bytes();
+  rank.memory_bytes = wire.memory_bytes();
+  rank.host_bytes = wire.host_bytes();
   SKEIN_ASSIGN_OR_RETURN(rank.device, FromProto(wire.device()));
   return rank;
 }

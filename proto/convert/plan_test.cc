@@ -33,6 +33,8 @@ plan::Plan DistinctPlan() {
                           100 + rank,
                           (int64_t{1} << 40) + rank,
                           (int64_t{1} << 41) + rank,
+                          (int64_t{1} << 42) + rank,
+                          (int64_t{1} << 43) + rank,
                           {.name = "cpu " + std::to_string(rank),
                            .memory_bytes = 1 + rank,
                            .nccl = true,

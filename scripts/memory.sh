@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Holds what plans count for each rank against what the system tells: the process's share of the host's memory (Pss) and,
+# where ranks compute on GPUs, what NVML tells of theirs. Each rank needs a GPU of its own that nobody else uses. Fails where
+# a rank has more than 3% more or less than was planned, and more than 16 MiB: of tiny models the rest is how many processes
+# share the pages of libraries. Takes some 10 s for each layout, and as much memory as the models.
+#   scripts/memory.sh [--bin DIR] [MODEL LAYOUT]...
+#   --bin: where the programs are, as in bazel-bin
+#   MODEL LAYOUT: a folder and a layout; without any, checkpoints/bard and a model of 2.4 GiB in several
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+most_percent=3
+most_mib=16
+wait_s=120  # for a model to be loaded
+# Few enough tokens for each page to be written within seconds: pages that nobody wrote take nothing on cores.
+sequences=4
+context=256
+bin=bazel-bin
+[[ ! -d bin ]] || bin=bin  # of a package
+cases=()
+while (($# > 0)); do
+  case $1 in
+    --bin)
+      [[ -n ${2:-} ]] || misuse "--bin needs a folder"
+      bin=$(given "$2")
+      ;;
+    -*) misuse "unknown argument '$1'" ;;
+    *)
+      [[ -n ${2:-} ]] || misuse "'$1' needs a layout behind it, like tp=2"
+      cases+=("$(given "$1") $2")
+      ;;
+  esac
+  shift 2
+done
+has_programs "$bin" coordinator/coordinator client/skein worker/worker
+skein=$(program "$bin" client/skein)
+if ((${#cases[@]} == 0)); then
+  has_programs "$bin" tests/perf/write_model
+  run "$(program "$bin" tests/perf/write_model)" synthetic:llama3-1b "$work/llama3-1b" checkpoints/bard >/dev/null || die "cannot write a model"
+  for layout in tp=1,pp=1 tp=2,pp=1 tp=1,pp=2; do cases+=("checkpoints/bard $layout" "$work/llama3-1b $layout"); done
+fi
+export HOME=${HOME:-$work}  # Open MPI 5 asks for one
+# shellcheck source=scripts/env.sh
+. scripts/env.sh
+
+# MiB that each GPU has used, one a line.
+used_of_gpus() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null || true; }
+
+missed=0
+printf '%-28s %-14s %5s %-5s %11s %11s %7s\n' model layout rank of planned used error
+# usage: hold MODEL LAYOUT
+hold() {
+  local ranks=1 part before
+  for part in ${2//,/ }; do ranks=$((ranks * ${part#*=})); done
+  before=$(used_of_gpus)
+  rm -f "$work/address"
+  start "$(program "$bin" coordinator/coordinator)" --model="$1" --layout="$2" --listen=127.0.0.1:0 --port-file="$work/address" \
+    --max-num-seqs="$sequences" --context-length="$context" >"$work/coordinator.log" 2>&1
+  local coordinator=$child
+  until [[ -s $work/address ]]; do
+    [[ -d /proc/$coordinator ]] || { cat "$work/coordinator.log" >&2 && die "the coordinator ended"; }
+    sleep 0.05
+  done
+  address=$(<"$work/address")
+  start mpirun -np "$ranks" "$(program "$bin" worker/worker)" --no-probe --coordinator="$address" >"$work/workers.log" 2>&1
+  local workers=$child
+  run "$skein" status --coordinator="$address" --wait="${wait_s}s" >"$work/status.log" 2>&1 || { cat "$work"/*.log >&2 && die "no replica serves"; }
+  run "$skein" bench serve --coordinator="$address" --concurrency="$sequences" --requests="$((3 * sequences))" --prompt-tokens="$((context - 16))" --answer-tokens=16 \
+    >"$work/load.log" 2>&1 || die "no load: $(cat "$work/load.log")"
+  "$skein" status --coordinator="$address" --json >"$work/status.json"
+  python3 - "$1" "$2" "$most_percent" "$most_mib" "$work/status.json" "$before" "$(used_of_gpus)" <<'PYTHON' || missed=$((missed + 1))
+import json, os, sys
+model, layout, most, most_mib, status, before, after = sys.argv[1:]
+job = json.load(open(status))["jobs"][0]
+pids = {rank.get("rank", 0): rank["pid"] for rank in job["ranks"]}
+used = [(int(b) - int(a)) << 20 for a, b in zip(before.split(), after.split())]
+missed = False
+def show(rank, of, planned, found):
+    global missed
+    error = 100 * (planned / found - 1)
+    off = abs(error) > float(most) and abs(planned - found) > int(most_mib) << 20
+    missed = missed or off
+    print("%-28s %-14s %5d %-5s %7.1f MiB %7.1f MiB %+6.1f%%%s" %
+          (os.path.basename(model), layout, rank, of, planned / 2**20, found / 2**20, error, "  MISSED" if off else ""))
+for rank in job["plan"]["ranks"]:
+    number = rank.get("rank", 0)
+    if rank["device"].get("kind") == "cuda":
+        show(number, "GPU", int(rank["memory_bytes"]), used[number])
+    for line in open(f"/proc/{pids[number]}/smaps_rollup"):
+        if line.startswith("Pss:"):
+            show(number, "host", int(rank["host_bytes"]), int(line.split()[1]) << 10)
+sys.exit(missed)
+PYTHON
+  send TERM "$coordinator"
+  finish "$coordinator" || die "the coordinator ended with status $?"
+  finish "$workers" || die "the workers ended with status $?"
+}
+for each in "${cases[@]}"; do hold "${each% *}" "${each##* }"; done
+((missed == 0)) || die "$missed of ${#cases[@]} layouts need more or less than was planned"
+say "all ranks have what was planned, within $most_percent% or $most_mib MiB"
