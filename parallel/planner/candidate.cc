@@ -1,10 +1,7 @@
 #include "parallel/planner/candidate.h"
 
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -16,121 +13,13 @@
 #include "base/units.h"
 #include "parallel/cost/device_cost.h"
 #include "parallel/plan/shard.h"
+#include "parallel/planner/fit.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/memory.h"
 #include "parallel/planner/predict_plan.h"
 
 namespace skein::plan {
 namespace {
-
-// Page ids are int32.
-constexpr int64_t kMaxPages = std::numeric_limits<int32_t>::max();
-
-// Memory that ranks share: a node's, or a device's own. What its ranks take of it.
-struct Pool {
-  std::string name;  // "node alpha"
-  int64_t free_bytes = 0;
-
-  int64_t weight_bytes = 0;
-  int64_t buffer_bytes = 0;
-  int64_t context_bytes = 0;
-  int64_t graph_bytes = 0;
-  int64_t exchange_bytes = 0;
-  int64_t program_bytes = 0;
-  int64_t page_bytes = 0;       // of a page of each of its ranks' caches
-  int64_t swap_page_bytes = 0;  // and of a page that is swapped out
-
-  int64_t usable_bytes() const { return UsableBytes(free_bytes); }
-  int64_t NeededBytes(int64_t pages, int64_t swap_pages) const {
-    return weight_bytes + buffer_bytes + context_bytes + graph_bytes + exchange_bytes +
-           program_bytes + pages * page_bytes + swap_pages * swap_page_bytes;
-  }
-  double Ratio(int64_t pages, int64_t swap_pages) const {
-    return static_cast<double>(NeededBytes(pages, swap_pages)) /
-           static_cast<double>(std::max<int64_t>(usable_bytes(), 1));
-  }
-};
-
-// One layout of a job whose shards and stages are known to divide the model, and what its ranks
-// take of every pool of memory. Pages are swapped to the node's, where a device has its own.
-class Fit {
- public:
-  // `limits` without pages. Errors are MemoryOfRank's.
-  static absl::StatusOr<Fit> Create(const Job& job, const Candidate& of,
-                                    const ReplicaLimits& limits) {
-    Fit fit;
-    for (const topology::Node& node : job.machine.nodes) {
-      fit.pools_.push_back(
-          {.name = absl::StrCat("node ", node.host), .free_bytes = node.memory_bytes});
-    }
-    // Replicas may be alike.
-    std::map<std::tuple<int32_t, int64_t, int64_t>, RankMemory> memories;
-    for (size_t place = 0; place < of.ranks.size(); ++place) {
-      const int32_t shard = static_cast<int32_t>(place) % of.layout.tp_size;
-      const Range layers = of.layers[place];
-      auto found = memories.find({shard, layers.begin, layers.end});
-      if (found == memories.end()) {
-        SKEIN_ASSIGN_OR_RETURN(const RankMemory memory,
-                               MemoryOfRank(job.model, shard, layers, limits));
-        found = memories.emplace(std::tuple(shard, layers.begin, layers.end), memory).first;
-      }
-      const int32_t rank = of.ranks[place];
-      fit.Add(rank, job.machine.devices[rank], found->second);
-    }
-    return fit;
-  }
-
-  // The memory of the rank at a place, without pages.
-  const RankMemory& at(size_t place) const { return ranks_[place]; }
-  // On the rank whose pages take the most.
-  int64_t PageBytes() const { return largest_page_bytes_; }
-  int64_t PagesIn(int64_t bytes_per_rank) const { return bytes_per_rank / largest_page_bytes_; }
-
-  // The one with the largest part of its usable memory taken, by so many pages of every rank.
-  const Pool& Fullest(int64_t pages, int64_t swap_pages) const {
-    return *std::max_element(pools_.begin(), pools_.end(), [&](const Pool& a, const Pool& b) {
-      return a.Ratio(pages, swap_pages) < b.Ratio(pages, swap_pages);
-    });
-  }
-
-  // The pages that every rank may have in this fraction of what all else and `swap_pages` leave.
-  int64_t FittingPages(double fraction, int64_t swap_pages) const {
-    int64_t pages = kMaxPages;
-    for (const Pool& pool : pools_) {
-      if (pool.page_bytes == 0) continue;  // without caches
-      const int64_t left = pool.usable_bytes() - pool.NeededBytes(0, swap_pages);
-      const auto share = static_cast<int64_t>(fraction * static_cast<double>(left));
-      pages = std::min(pages, share / pool.page_bytes);
-    }
-    return std::max<int64_t>(pages, 0);
-  }
-
- private:
-  Fit() = default;
-
-  void Add(int32_t rank, const topology::Device& device, const RankMemory& memory) {
-    ranks_.push_back(memory);
-    Pool& node = pools_[device.node];
-    node.program_bytes += memory.process_bytes();
-    node.swap_page_bytes += memory.page_bytes;
-    if (device.memory_bytes > 0) {
-      pools_.push_back({.name = absl::StrCat("the device of rank ", rank, " (", device.name, ")"),
-                        .free_bytes = device.memory_bytes});
-    }
-    Pool& own = device.memory_bytes > 0 ? pools_.back() : pools_[device.node];
-    own.weight_bytes += memory.weight_bytes;
-    own.buffer_bytes += memory.activation_bytes;
-    own.context_bytes += memory.context_bytes;
-    own.graph_bytes += memory.graph_bytes;
-    own.exchange_bytes += memory.exchange_bytes;
-    own.page_bytes += memory.page_bytes;
-    largest_page_bytes_ = std::max(largest_page_bytes_, memory.page_bytes);
-  }
-
-  std::vector<RankMemory> ranks_;
-  std::vector<Pool> pools_;  // nodes' first
-  int64_t largest_page_bytes_ = 0;
-};
 
 std::string Sequences(int32_t count, int64_t context_length) {
   return absl::StrCat(FormatCount(count, "sequence"), " of ", FormatCount(context_length, "token"));

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "base/device_kind.h"
 #include "base/range.h"
 #include "model/config/model_config.h"
@@ -35,6 +37,8 @@ struct Job {
   int64_t swap_memory_bytes = 0;       // per rank
   int64_t max_num_batched_tokens = 0;  // 0: a micro-batch a stage; otherwise at least max_num_seqs
   cost::Workload workload;
+  // Replicas run fewer sequences at once where that keeps TPOT within it.
+  std::optional<absl::Duration> tpot_limit;
 
   int32_t ranks() const { return static_cast<int32_t>(machine.devices.size()); }
   const topology::Node& NodeOf(int32_t rank) const {
@@ -61,6 +65,7 @@ struct Candidate {
   std::string memory_reason;       // what the fullest one holds, as a sentence
   std::string cache_reason;        // why so many pages, in sentences
   std::string micro_batch_reason;  // why so many, as a sentence; empty with one stage
+  std::string limit_reason;        // why a replica runs fewer sequences, as a sentence; or empty
   std::string split_reason;        // why stages differ, as a sentence; empty where they do not
 };
 

@@ -53,6 +53,15 @@ bool WithinLimits(const Goal& goal, const Standing& standing) {
          (!goal.tpot_limit || standing.cost.tpot <= *goal.tpot_limit);
 }
 
+int32_t MostSequences(int32_t all, absl::FunctionRef<bool(int32_t sequences)> keeps) {
+  int32_t most = 0, too_many = all;
+  while (most + 1 < too_many) {
+    const int32_t middle = most + (too_many - most) / 2;
+    (keeps(middle) ? most : too_many) = middle;
+  }
+  return most;
+}
+
 std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& workload,
                                   const std::vector<Standing>& standings) {
   struct Row {

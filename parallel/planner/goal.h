@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "base/device_kind.h"
 #include "parallel/cost/replica_cost.h"
@@ -51,6 +52,9 @@ struct Standing {
 double Score(const Goal& goal, const cost::Workload& workload, const Standing& standing);
 
 bool WithinLimits(const Goal& goal, const Standing& standing);
+
+// The most sequences, fewer than `all`, that keep a limit which fewer keep more easily; 0: none do.
+int32_t MostSequences(int32_t all, absl::FunctionRef<bool(int32_t sequences)> keeps);
 
 // Layouts within this of each other count as equal. First among such are those that leave no rank
 // of a job idle, then the one with the smallest replicas, then one whose shards NVLink connects, by

@@ -4,11 +4,19 @@
 #include <cstdint>
 #include <numeric>
 #include <set>
+#include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/units.h"
 #include "kernels/ops/sizes.h"
 #include "parallel/plan/shard.h"
+#include "parallel/planner/goal.h"
 #include "parallel/planner/job_placement.h"
+#include "parallel/planner/predict_plan.h"
 #include "parallel/planner/replica_search.h"
 
 namespace skein::plan {
@@ -92,6 +100,36 @@ class LayoutJudge {
 
   void Add(const Layout& layout, std::vector<int32_t> ranks) {
     candidates_.push_back(JudgeLayout(job_, layout, std::move(ranks), splits_));
+    KeepTpot(candidates_.back());
+  }
+
+  void KeepTpot(Candidate& candidate) {
+    if (!candidate.refusal.ok() || !job_.tpot_limit ||
+        candidate.standing.cost.tpot <= *job_.tpot_limit) {
+      return;
+    }
+    Plan plan = candidate.plan;
+    const int64_t share = (job_.workload.concurrency - 1) / plan.layout.dp_size + 1;
+    const auto all = static_cast<int32_t>(std::min<int64_t>(plan.max_num_seqs, share));
+    Job fewer = job_;
+    fewer.max_num_seqs = MostSequences(all, [&](int32_t sequences) {
+      plan.max_num_seqs = sequences;
+      const absl::StatusOr<Standing> standing =
+          PredictPlan(job_.machine, job_.topology, job_.model, plan, job_.workload);
+      return standing.ok() && standing->cost.tpot <= *job_.tpot_limit;
+    });
+    if (fewer.max_num_seqs == 0) return;
+    Candidate kept = JudgeLayout(fewer, candidate.layout, candidate.ranks, splits_);
+    if (!kept.refusal.ok()) return;
+    kept.limit_reason = absl::StrCat("A replica runs ", FormatCount(fewer.max_num_seqs, "sequence"),
+                                     " at once, not ", all, ", which would take ",
+                                     FormatMs(candidate.standing.cost.tpot),
+                                     " a token: the limit is ", FormatMs(*job_.tpot_limit), ".");
+    candidate = std::move(kept);
+  }
+
+  static std::string FormatMs(absl::Duration time) {
+    return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(time));
   }
 
   const Job& job_;

@@ -371,6 +371,7 @@ Plan FinishPlan(const Job& job, const ModelFacts& model, const Candidate& candid
         "Activations are rounded to ", std::string(HopDTypeName(plan.hop_dtype)),
         " between stages: answers may differ in the last bits from those of other pipelines."));
   }
+  if (!candidate.limit_reason.empty()) plan.reasons.push_back(candidate.limit_reason);
   if (!candidate.split_reason.empty()) plan.reasons.push_back(candidate.split_reason);
   if (plan.layout.pp_size > 1) plan.reasons.push_back(candidate.micro_batch_reason);
   AddThreadReasons(job, candidate, plan.reasons);
@@ -408,6 +409,7 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   job.swap_memory_bytes = constraints.swap_memory_bytes;
   job.max_num_batched_tokens = constraints.max_num_batched_tokens;
   job.workload = WorkloadOf(constraints.goal, job.device, job.context_length);
+  if (constraints.max_num_seqs == 0) job.tpot_limit = constraints.goal.tpot_limit;
 
   std::vector<Candidate> candidates = JudgeLayouts(job, request);
   KeepSumsOnNodes(job, request, candidates);

@@ -83,6 +83,34 @@ TEST(PlanJob, ManyRequestsGetReplicas) {
   }
 }
 
+// A limit on TPOT leaves a replica as many sequences at once as keep it, unless their number is
+// asked for.
+TEST(PlanJob, ALimitOnTpotBoundsSequences) {
+  const auto machine = OneNode(8, 80 * kGiB, 1);
+  Constraints constraints;
+  constraints.layout = {.tp_size = 1, .pp_size = 1, .dp_size = 1};
+  const auto plan = [&] { return PlanJob(machine, Llama8B(), constraints)->plans[0]; };
+  const Plan free = plan();
+  EXPECT_EQ(free.max_num_seqs, 16);
+  constraints.max_num_seqs = 5;
+  const absl::Duration limit = plan().prediction.tpot;
+  ASSERT_LT(limit, free.prediction.tpot);
+  constraints.max_num_seqs = 0;
+  constraints.goal.tpot_limit = limit;
+  const Plan kept = plan();
+  EXPECT_EQ(kept.max_num_seqs, 5);
+  EXPECT_EQ(kept.prediction.tpot, limit);
+  EXPECT_LT(kept.pages, free.pages);
+  EXPECT_THAT(Reasons(kept), HasSubstr("A replica runs 5 sequences at once, not 16, which would "
+                                       "take "));
+  // It may be just one, or be broken.
+  constraints.goal.tpot_limit = absl::Nanoseconds(1);
+  EXPECT_EQ(plan().max_num_seqs, 16);
+  constraints.goal.tpot_limit = limit;
+  constraints.max_num_seqs = 16;
+  EXPECT_EQ(plan().max_num_seqs, 16);
+}
+
 // One stream gains by shards where they exchange fast, and by nothing where they do not.
 TEST(PlanJob, OneStreamGetsShardsWhereExchangesAreFast) {
   Constraints constraints;

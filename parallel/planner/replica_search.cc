@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kernels/ops/sizes.h"
+#include "parallel/planner/goal.h"
 #include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/layer_split.h"
 
@@ -96,10 +97,24 @@ absl::StatusOr<JudgedReplica> ReplicaSearch::JudgeAnew(const std::vector<Group>&
   replica.micro_batches = std::min(pp, sequences);
   SKEIN_RETURN_IF_ERROR(Split(limits, share, replica));
   SKEIN_RETURN_IF_ERROR(FitMemory(limits, share, sequences, judged));
-  replica.micro_batches = std::min(pp, replica.sequences);
+  const int32_t most = replica.sequences;
+  SKEIN_RETURN_IF_ERROR(Time(most, judged));
+  if (!task_.tpot_limit || judged.cost.tpot <= *task_.tpot_limit) return judged;
+  const int32_t kept = MostSequences(most, [&](int32_t fewer) {
+    return Time(fewer, judged).ok() && judged.cost.tpot <= *task_.tpot_limit;
+  });
+  SKEIN_RETURN_IF_ERROR(Time(kept > 0 ? kept : most, judged));
+  return judged;
+}
+
+absl::Status ReplicaSearch::Time(int32_t sequences, JudgedReplica& judged) const {
+  Replica& replica = judged.replica;
+  const auto pp = static_cast<int32_t>(replica.stages.size());
+  replica.sequences = sequences;
+  replica.micro_batches = std::min(pp, sequences);
   SKEIN_ASSIGN_OR_RETURN(
       judged.cost, cost::PredictReplica(task_.topology, task_.model, replica, task_.workload));
-  if (pp == 1 || replica.sequences <= pp) return judged;
+  if (pp == 1 || sequences <= pp) return absl::OkStatus();
   // One more than stages may hide hops.
   Replica more = replica;
   more.micro_batches = pp + 1;
@@ -109,7 +124,7 @@ absl::StatusOr<JudgedReplica> ReplicaSearch::JudgeAnew(const std::vector<Group>&
     judged.cost = cost;
     replica = std::move(more);
   }
-  return judged;
+  return absl::OkStatus();
 }
 
 ReplicaLimits ReplicaSearch::LimitsOf(const std::vector<Group>& stages) const {

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/device_kind.h"
 #include "model/config/model_config.h"
 #include "parallel/cost/replica_cost.h"
@@ -37,6 +40,7 @@ struct ReplicaTask {
   DType activations = DType::kF32;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   bool deterministic = false;
+  std::optional<absl::Duration> tpot_limit;  // that fewer sequences than asked for may keep
 };
 
 // How the ranks of a replica share their hosts with others.
@@ -49,7 +53,8 @@ class ReplicaSearch {
  public:
   explicit ReplicaSearch(const ReplicaTask& task);
 
-  // `sequences`, or as many of them as memory holds. FailedPrecondition, with the numbers, where
+  // `sequences`, or as many of them as memory holds and as keep the limit on TPOT; where none do,
+  // the limit is broken. FailedPrecondition, with the numbers, where
   // memory does not hold one; others are MemoryOfRank's and PredictReplica's. Replicas on alike
   // sites are judged once.
   absl::StatusOr<JudgedReplica> Judge(const std::vector<Group>& stages, int32_t sequences,
@@ -58,6 +63,9 @@ class ReplicaSearch {
  private:
   absl::StatusOr<JudgedReplica> JudgeAnew(const std::vector<Group>& stages, int32_t sequences,
                                           const HostShare& share);
+  // Of so many sequences, with as many micro-batches as take the least time. Errors are
+  // PredictReplica's.
+  absl::Status Time(int32_t sequences, JudgedReplica& judged) const;
   ReplicaLimits LimitsOf(const std::vector<Group>& stages) const;
   absl::StatusOr<RankMemory> MemoryOf(const ReplicaLimits& limits, Range layers);
   absl::StatusOr<int64_t> MostLayers(const ReplicaLimits& limits, const Group& sites, bool first,

@@ -299,6 +299,7 @@ absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
   replica.activations = kernels::ActivationDType(replica.device, model.dtype);
   replica.kv_dtype = task.kv_dtype.value_or(KvAsComputed(replica.activations));
   replica.deterministic = task.deterministic;
+  if (task.max_num_seqs == 0) replica.tpot_limit = task.tpot_limit;
   return Search(topology, model, task, replica).Run();
 }
 
@@ -311,8 +312,9 @@ std::string WhyItIsBehind(const Choice& choice, const Choice& best, const Search
     return all;
   };
   if (sequences(choice) < sequences(best)) {
-    return absl::StrCat("memory holds ", FormatCount(sequences(choice), "sequence"),
-                        " at once, not ", sequences(best));
+    return absl::StrCat(task.tpot_limit ? "memory and the limit on TPOT leave " : "memory holds ",
+                        FormatCount(sequences(choice), "sequence"), " at once, not ",
+                        sequences(best));
   }
   if (choice.devices < best.devices) {
     return absl::StrCat(best.devices - choice.devices, " more ranks help");

@@ -236,6 +236,32 @@ TEST(SearchTest, WhatIsAskedOfAReplicaReachesIt) {
   EXPECT_GT(small.replicas[0].sequences, 1.8 * free.replicas[0].sequences);
 }
 
+// As many as keep it, of each layout; one that cannot keep it with any has all.
+TEST(SearchTest, ALimitOnTpotBoundsSequences) {
+  SearchTask task = Task(256);
+  task.layout = {.pp_size = 1, .dp_size = 1};
+  const Topology topology = *MakePreset("pcie-4");
+  const auto of_one = [&](const SearchTask& asked) {
+    const SearchResult result = Search(topology, Llama8B(), asked);
+    const auto found =
+        std::find_if(result.choices.begin(), result.choices.end(),
+                     [](const Choice& choice) { return choice.layout.tp_size == 1; });
+    return found == result.choices.end() ? Choice() : *found;
+  };
+  const Choice free = of_one(task);
+  task.max_num_seqs = free.replicas[0].sequences / 3;
+  const Choice fewer = of_one(task);
+  task.max_num_seqs = 0;
+  task.tpot_limit = fewer.cost.tpot;
+  const Choice kept = of_one(task);
+  EXPECT_EQ(kept.replicas[0].sequences, fewer.replicas[0].sequences);
+  EXPECT_TRUE(kept.within_limits);
+  EXPECT_EQ(kept.output_tokens_per_s, fewer.output_tokens_per_s);
+  task.tpot_limit = absl::Nanoseconds(1);
+  EXPECT_EQ(of_one(task).replicas[0].sequences, free.replicas[0].sequences);
+  EXPECT_FALSE(of_one(task).within_limits);
+}
+
 // Four stages of one sequence work one after the other: each has a core while it does, and what a
 // rank of one stage and two threads takes is half of all theirs.
 TEST(SearchTest, StagesThatIdleShareNoCores) {
