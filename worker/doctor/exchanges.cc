@@ -135,14 +135,13 @@ class Exchanges {
       return nccl->AllReduce({.operation = comm::Operation::kAllReduce, .bytes = bytes},
                              {memory, DType::kF32, 1, bytes / 4}, timer->stream(), patience);
     };
-    // A first sum connects ranks, which is nothing for a graph.
-    absl::Status status = sum(kSmall);
-    absl::StatusOr<comm::InGraph> timed = status;
-    if (status.ok()) {
-      timed = comm::TimeInGraph(
+    const auto time = [&]() -> absl::StatusOr<comm::InGraph> {
+      SKEIN_RETURN_IF_ERROR(sum(kSmall));  // connects ranks, which is nothing for a graph
+      return comm::TimeInGraph(
           group, *timer, {.calls = 2, .timeout = timeout_}, [&] { return nccl->Check(); },
           [&] { return sum(kSum); });
-    }
+    };
+    const absl::StatusOr<comm::InGraph> timed = time();
     if (!timed.ok()) nccl->Abort();
     SKEIN_RETURN_IF_ERROR(timed.status());
     return timed->seconds;
