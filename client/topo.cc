@@ -144,6 +144,11 @@ std::string RatesName(const topology::DeviceRates& rates) {
                       ShortTime(most.layer));
     }
   }
+  if (!rates.attention.empty()) {
+    const topology::AttentionRate& most = rates.attention.back();
+    absl::StrAppend(&text, ",\n  contexts of ", FormatCount(most.rows, "sequence"), " are read at ",
+                    FormatBytesPerSecond(most.bytes_per_s));
+  }
   return absl::StrCat(text, " (", topology::OriginText(rates.origin, rates.spread), ")");
 }
 

@@ -51,6 +51,15 @@ struct Overhead {
   friend bool operator==(const Overhead&, const Overhead&) = default;
 };
 
+// Attention of decodes, each of which reads its own keys and values.
+struct AttentionRate {
+  int64_t rows = 0;
+  double bytes_per_s = 0;  // of keys and values
+  double operations_per_s = 0;
+
+  friend bool operator==(const AttentionRate&, const AttentionRate&) = default;
+};
+
 struct DeviceRates {
   Origin origin = Origin::kUnknown;
   std::vector<ReadRate> reads;        // by working set, ascending
@@ -58,6 +67,8 @@ struct DeviceRates {
   std::vector<Overhead> overheads;    // by rows, ascending; none: nothing
   // Of measurements: half of them were within this share of their median, for the worst rate.
   double spread = 0;
+  // By rows, ascending; none: as reads and products.
+  std::vector<AttentionRate> attention;
 
   friend bool operator==(const DeviceRates&, const DeviceRates&) = default;
 };

@@ -75,6 +75,19 @@ absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
     SKEIN_RETURN_IF_ERROR(CheckDuration(at + ".step", overhead.step));
     SKEIN_RETURN_IF_ERROR(CheckDuration(at + ".layer", overhead.layer));
   }
+  rows = 0;
+  for (size_t i = 0; i < rates.attention.size(); ++i) {
+    const AttentionRate& attention = rates.attention[i];
+    const std::string at = absl::StrCat(where, ".attention[", i, "]");
+    if (attention.rows <= rows) {
+      return Error(at, absl::StrCat(attention.rows, " rows are not more than ", rows));
+    }
+    rows = attention.rows;
+    for (const double rate : {attention.bytes_per_s, attention.operations_per_s}) {
+      SKEIN_RETURN_IF_ERROR(CheckAmount(at, rate));
+      if (rate == 0) return Error(at, "a rate of 0 never ends");
+    }
+  }
   return CheckAmount(where + ".spread", rates.spread);
 }
 

@@ -170,6 +170,25 @@ topology::Overhead OverheadOf(const DeviceRates& rates, int64_t rows) {
   return at;
 }
 
+topology::AttentionRate AttentionOf(const DeviceRates& rates, int64_t rows,
+                                    const CoreShare& share) {
+  const auto above = std::find_if(rates.attention.begin(), rates.attention.end(),
+                                  [&](const auto& attention) { return attention.rows >= rows; });
+  topology::AttentionRate at = above == rates.attention.end() ? rates.attention.back() : *above;
+  if (above != rates.attention.begin() && above != rates.attention.end()) {
+    const topology::AttentionRate& below = *(above - 1);
+    const double part =
+        static_cast<double>(rows - below.rows) / static_cast<double>(above->rows - below.rows);
+    at.bytes_per_s = below.bytes_per_s + part * (above->bytes_per_s - below.bytes_per_s);
+    at.operations_per_s =
+        below.operations_per_s + part * (above->operations_per_s - below.operations_per_s);
+  }
+  at.rows = rows;
+  at.bytes_per_s *= share.threads * share.of_a_core;
+  at.operations_per_s *= share.threads * share.of_a_core;
+  return at;
+}
+
 double OperationsPerS(const DeviceRates& rates, DType dtype, int64_t working_set_bytes,
                       int64_t rows, const CoreShare& share) {
   Products left = OfDType(rates, dtype);

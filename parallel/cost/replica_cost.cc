@@ -1,7 +1,6 @@
 #include "parallel/cost/replica_cost.h"
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "base/status_macros.h"
 #include "parallel/cost/exchange_cost.h"
@@ -53,20 +52,34 @@ struct Part {
   double operations = 0;
 };
 
-// The time of the slowest shard to read and multiply, part after part, and to begin so many layers.
+// The seconds of attention. What a probe measured of decodes is of one number of queries for each
+// key: a GPU is bound by reading, cores by arithmetic.
+double AttentionTime(const topology::DeviceRates& rates, const Stage& stage, const Site& site,
+                     const Part& attention, bool decodes, int64_t rows, double read_bytes_per_s,
+                     double multiplied_per_s) {
+  const double read = attention.bytes / read_bytes_per_s;
+  if (!decodes || rates.attention.empty()) {
+    return std::max(read, attention.operations / multiplied_per_s);
+  }
+  const topology::AttentionRate rate = AttentionOf(rates, rows, stage.share);
+  return std::max(read, site.gpu < 0 ? attention.operations / rate.operations_per_s
+                                     : attention.bytes / rate.bytes_per_s);
+}
+
+// The time of the slowest shard to read and multiply, with weights and then in attention, and to
+// begin so many layers.
 absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType dtype,
-                           std::initializer_list<Part> parts, int64_t working_set_bytes,
-                           int64_t rows, int64_t layers) {
+                           const Part& products, const Part& attention, bool decodes,
+                           int64_t working_set_bytes, int64_t rows, int64_t layers) {
   absl::Duration slowest;
   for (const Site& site : stage.sites) {
     const topology::DeviceRates& rates = RatesOf(topology, site);
     const double read = ReadBytesPerS(rates, working_set_bytes, stage.share);
     const double multiplied = OperationsPerS(rates, dtype, working_set_bytes, rows, stage.share);
-    absl::Duration time = layers * OverheadOf(rates, rows).layer;
-    for (const Part& part : parts) {
-      time += absl::Seconds(std::max(part.bytes / read, part.operations / multiplied));
-    }
-    slowest = std::max(slowest, time);
+    const double seconds =
+        std::max(products.bytes / read, products.operations / multiplied) +
+        AttentionTime(rates, stage, site, attention, decodes, rows, read, multiplied);
+    slowest = std::max(slowest, layers * OverheadOf(rates, rows).layer + absl::Seconds(seconds));
   }
   return slowest;
 }
@@ -101,9 +114,9 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
   const auto count = static_cast<double>(layers);
   StageTime time;
   time.compute = ComputeTime(
-      topology, stage, model.dtype,
-      {{count * (weights + passed), count * 2 * values * rows}, {count * kv, count * attention}},
-      working_set, batch.rows, layers);
+      topology, stage, model.dtype, {count * (weights + passed), count * 2 * values * rows},
+      {count * kv, count * attention},
+      /*decodes=*/batch.reads == batch.rows, working_set, batch.rows, layers);
   // Behind attention and behind the MLP.
   time.exchange = 2 * layers *
                   AllReduceTime(topology, stage.sites,
@@ -118,8 +131,8 @@ StageTime LogitsTime(const Topology& topology, const ModelConfig& model, const R
   const double values = weights / static_cast<double>(DTypeBytes(model.dtype, 1));
   StageTime time;
   time.compute = ComputeTime(topology, stage, model.dtype,
-                             {{weights, 2 * values * static_cast<double>(rows)}}, working_set, rows,
-                             /*layers=*/0);
+                             {weights, 2 * values * static_cast<double>(rows)}, {},
+                             /*decodes=*/false, working_set, rows, /*layers=*/0);
   // Shards exchange what each row drew, not its logits.
   time.exchange = AllGatherTime(topology, stage.sites, rows * int64_t{16} * tp);
   return time;

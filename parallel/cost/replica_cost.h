@@ -2,9 +2,10 @@
 // and exchanges, against rates that were measured or are of datasheets. Pure; any thread.
 //
 // A micro-batch of a stage takes the longer of reading weights and of multiplying with them, then
-// that of reading the keys and values of its contexts and of multiplying with those, what it costs
-// to begin its layers, then its exchanges: the sums of each layer over the shards, and on the last
-// stage what draws need. A pipeline's steps are those of parallel/pipeline.
+// that of reading the keys and values of its contexts and of multiplying with those (as attention
+// of decodes was measured, where it was), what it costs to begin its layers, then its exchanges:
+// the sums of each layer over the shards, and on the last stage what draws need. A pipeline's steps
+// are those of parallel/pipeline.
 #pragma once
 
 #include <cstdint>

@@ -92,6 +92,12 @@ void Write(const topology::DeviceRates& rates, v1::DeviceRates& wire) {
     to.set_step_us(absl::ToDoubleMicroseconds(overhead.step));
     to.set_layer_us(absl::ToDoubleMicroseconds(overhead.layer));
   }
+  for (const topology::AttentionRate& attention : rates.attention) {
+    v1::DeviceRates::Attention& to = *wire.add_attention();
+    to.set_rows(attention.rows);
+    to.set_bytes_per_s(attention.bytes_per_s);
+    to.set_operations_per_s(attention.operations_per_s);
+  }
   wire.set_spread(rates.spread);
 }
 
@@ -111,6 +117,10 @@ absl::StatusOr<topology::DeviceRates> Read(const v1::DeviceRates& wire) {
   for (const v1::DeviceRates::Overhead& overhead : wire.overheads()) {
     rates.overheads.push_back({overhead.rows(), absl::Microseconds(overhead.step_us()),
                                absl::Microseconds(overhead.layer_us())});
+  }
+  for (const v1::DeviceRates::Attention& attention : wire.attention()) {
+    rates.attention.push_back(
+        {attention.rows(), attention.bytes_per_s(), attention.operations_per_s()});
   }
   rates.spread = wire.spread();
   return rates;

@@ -47,6 +47,12 @@ constexpr int32_t kGpuPrompts[] = {512, 2048};
 constexpr int32_t kCpuOverheadRows[] = {1};
 constexpr int32_t kGpuOverheadRows[] = {1, 8, 64, 256};
 
+// Of decodes whose contexts take their time.
+constexpr int32_t kCpuAttentionRows[] = {1, 8};
+constexpr int32_t kGpuAttentionRows[] = {1, 8, 64};
+constexpr int32_t kContext = 768;
+constexpr int32_t kPromptRows = 256;  // of a step of the prompts that make them
+
 constexpr int kLeastSamples = 3;
 constexpr int kMostSamples = 41;
 constexpr absl::Duration kBudget = absl::Milliseconds(30);  // of one point
@@ -79,6 +85,7 @@ class LayerProbe {
     SKEIN_ASSIGN_OR_RETURN(alone_, BenchRanks::Start({}));
     rates_.origin = topology::Origin::kMeasured;
     SKEIN_RETURN_IF_ERROR(TimeNothing());
+    SKEIN_RETURN_IF_ERROR(TimeAttention());
     for (const DType dtype : device_.is_gpu()
                                  ? std::vector<DType>{DType::kBF16}
                                  : std::vector<DType>{DType::kBF16, DType::kF32, DType::kF16}) {
@@ -98,7 +105,8 @@ class LayerProbe {
 
  private:
   absl::StatusOr<std::unique_ptr<BenchModel>> Load(const Shape& shape, DType dtype,
-                                                   int32_t sequences, int32_t rows) {
+                                                   int32_t sequences, int32_t rows,
+                                                   int32_t context = 0) {
     if (options_.progress) {
       options_.progress(
           absl::StrCat("layers of ", shape.hidden, " columns in ", std::string(DTypeName(dtype))));
@@ -106,7 +114,7 @@ class LayerProbe {
     return BenchModel::Load({.config = ConfigOf(shape, dtype),
                              .sequences = sequences,
                              .most_rows = std::max(rows, sequences),
-                             .most_tokens = std::max(rows, 2 * kMostSamples) + 8},
+                             .most_tokens = std::max(rows, context + 2 * kMostSamples) + 8},
                             device_, *alone_);
   }
 
@@ -158,6 +166,33 @@ class LayerProbe {
       rates_.overheads.push_back({.rows = rows[i],
                                   .step = absl::Seconds(std::max(0.0, one[i] - layer)),
                                   .layer = absl::Seconds(layer)});
+    }
+    return absl::OkStatus();
+  }
+
+  // What longer contexts add to a step.
+  absl::Status TimeAttention() {
+    const auto rows = device_.is_gpu() ? absl::MakeConstSpan(kGpuAttentionRows)
+                                       : absl::MakeConstSpan(kCpuAttentionRows);
+    SKEIN_ASSIGN_OR_RETURN(const auto model,
+                           Load(device_.is_gpu() ? kLargeOnGpu : kSmall, DType::kBF16, rows.back(),
+                                kPromptRows, kContext));
+    for (const int32_t count : rows) {
+      SKEIN_ASSIGN_OR_RETURN(const double brief, TimeRows(*model, count));
+      for (int32_t slot = 0; slot < count; ++slot) {
+        SKEIN_RETURN_IF_ERROR(model->Prefill(slot, kContext));
+      }
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration first,
+                             model->TimeStep(model->DecodeOrder(count)));
+      SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds,
+                             TimeDecodes(*model, count, SamplesFor(first)));
+      const double longer = Note(std::move(seconds));
+      const double positions = static_cast<double>(count) * kContext;
+      const double added = std::max(longer - brief, longer / 20);
+      rates_.attention.push_back(
+          {.rows = count,
+           .bytes_per_s = positions * static_cast<double>(model->cost().kv_bytes) / added / Cores(),
+           .operations_per_s = positions * model->cost().flops_per_pair / added / Cores()});
     }
     return absl::OkStatus();
   }
