@@ -305,9 +305,13 @@ absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
     SKEIN_RETURN_IF_ERROR(Draw(flags, topology, model_name, model, result.choices.front()));
   }
   if (flags.emit && !result.choices.empty()) {
+    const plan::Choice& best = result.choices.front();
     flags.launch.starter = *flags.emit;
-    SKEIN_ASSIGN_OR_RETURN(const std::string script,
-                           LaunchScript(topology, result.choices.front(), flags.launch));
+    if (best.bounded) {  // a coordinator is told of no load
+      flags.launch.coordinator_flags.push_back(
+          absl::StrCat("--max-num-seqs=", best.replicas.front().sequences));
+    }
+    SKEIN_ASSIGN_OR_RETURN(const std::string script, LaunchScript(topology, best, flags.launch));
     absl::PrintF("%s", script);
   } else if (flags.json) {
     PrintJson(topology, result, flags.task);

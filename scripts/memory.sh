@@ -5,7 +5,7 @@
 # share the pages of libraries. Takes some 10 s for each layout, and as much memory as the models.
 #   scripts/memory.sh [--bin DIR] [MODEL LAYOUT]...
 #   --bin: where the programs are, as in bazel-bin
-#   MODEL LAYOUT: a folder and a layout; without any, checkpoints/bard and a model of 2.4 GiB in several
+#   MODEL LAYOUT: a folder and a layout; without any, checkpoints/bard in several and, of a built tree, a model of 2.4 GiB
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -19,6 +19,7 @@ context=256
 bin=bazel-bin
 [[ ! -d bin ]] || bin=bin  # of a package
 cases=()
+[[ -z ${CUDA_VISIBLE_DEVICES:-} ]] || die "CUDA_VISIBLE_DEVICES is set: which of NVML's GPUs are the ranks'? Unset it"
 while (($# > 0)); do
   case $1 in
     --bin)
@@ -36,9 +37,14 @@ done
 has_programs "$bin" coordinator/coordinator client/skein worker/worker
 skein=$(program "$bin" client/skein)
 if ((${#cases[@]} == 0)); then
-  has_programs "$bin" tests/perf/write_model
-  run "$(program "$bin" tests/perf/write_model)" synthetic:llama3-1b "$work/llama3-1b" checkpoints/bard >/dev/null || die "cannot write a model"
-  for layout in tp=1,pp=1 tp=2,pp=1 tp=1,pp=2; do cases+=("checkpoints/bard $layout" "$work/llama3-1b $layout"); done
+  models=(checkpoints/bard)
+  if [[ -x $(program "$bin" tests/perf/write_model) ]]; then
+    run "$(program "$bin" tests/perf/write_model)" synthetic:llama3-1b "$work/llama3-1b" checkpoints/bard >/dev/null || die "cannot write a model"
+    models+=("$work/llama3-1b")
+  fi
+  for model in "${models[@]}"; do
+    for layout in tp=1,pp=1 tp=2,pp=1 tp=1,pp=2; do cases+=("$model $layout"); done
+  done
 fi
 export HOME=${HOME:-$work}  # Open MPI 5 asks for one
 # shellcheck source=scripts/env.sh
@@ -51,7 +57,7 @@ missed=0
 printf '%-28s %-14s %5s %-5s %11s %11s %7s\n' model layout rank of planned used error
 # usage: hold MODEL LAYOUT
 hold() {
-  local ranks=1 part before
+  local ranks=1 part before status=0
   for part in ${2//,/ }; do ranks=$((ranks * ${part#*=})); done
   before=$(used_of_gpus)
   rm -f "$work/address"
@@ -69,7 +75,7 @@ hold() {
   run "$skein" bench serve --coordinator="$address" --concurrency="$sequences" --requests="$((3 * sequences))" --prompt-tokens="$((context - 16))" --answer-tokens=16 \
     >"$work/load.log" 2>&1 || die "no load: $(cat "$work/load.log")"
   "$skein" status --coordinator="$address" --json >"$work/status.json"
-  python3 - "$1" "$2" "$most_percent" "$most_mib" "$work/status.json" "$before" "$(used_of_gpus)" <<'PYTHON' || missed=$((missed + 1))
+  python3 - "$1" "$2" "$most_percent" "$most_mib" "$work/status.json" "$before" "$(used_of_gpus)" <<'PYTHON' || status=$?
 import json, os, sys
 model, layout, most, most_mib, status, before, after = sys.argv[1:]
 job = json.load(open(status))["jobs"][0]
@@ -90,8 +96,10 @@ for rank in job["plan"]["ranks"]:
     for line in open(f"/proc/{pids[number]}/smaps_rollup"):
         if line.startswith("Pss:"):
             show(number, "host", int(rank["host_bytes"]), int(line.split()[1]) << 10)
-sys.exit(missed)
+sys.exit(3 if missed else 0)
 PYTHON
+  ((status != 1)) || die "no figures of $1 with $2"
+  ((status == 0)) || missed=$((missed + 1))
   send TERM "$coordinator"
   finish "$coordinator" || die "the coordinator ended with status $?"
   finish "$workers" || die "the workers ended with status $?"

@@ -37,6 +37,9 @@ answers 2 '--report needs a file' scripts/tidy.sh --changed --report
 answers 2 "unknown argument 'x'" scripts/setup.sh --checks x
 answers 2 '--bin needs a folder' scripts/perf.sh --bin ''
 answers 1 '/nowhere/coordinator/coordinator is not there' scripts/perf.sh --bin /nowhere
+answers 2 '--bin needs a folder' scripts/memory.sh --bin ''
+answers 1 '/nowhere/coordinator/coordinator is not there' scripts/memory.sh --bin /nowhere
+answers 2 "'checkpoints/bard' needs a layout behind it" scripts/memory.sh checkpoints/bard
 answers 2 "unknown argument 'x'" scripts/sanitize.sh asan x
 answers 2 "'0' is not a number" scripts/fuzz.sh 0
 answers 2 '--out needs a file' scripts/package.sh --cuda --out

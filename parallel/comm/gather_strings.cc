@@ -35,4 +35,11 @@ absl::StatusOr<std::optional<RankText>> FirstText(Communicator& group, std::stri
   return std::optional<RankText>();
 }
 
+absl::Status FirstError(Communicator& group, const absl::Status& mine) {
+  SKEIN_ASSIGN_OR_RETURN(const std::optional<RankText> error,
+                         FirstText(group, std::string(mine.message())));
+  if (!error) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("rank ", error->rank, ": ", error->text));
+}
+
 }  // namespace skein::comm

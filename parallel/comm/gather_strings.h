@@ -24,4 +24,8 @@ struct RankText {
 // where it does on each. A call as above.
 absl::StatusOr<std::optional<RankText>> FirstText(Communicator& group, std::string_view text);
 
+// The same as an error, FailedPrecondition with "rank 3: " before its message; OK where each rank
+// has none. A call as above: none goes on alone.
+absl::Status FirstError(Communicator& group, const absl::Status& mine);
+
 }  // namespace skein::comm

@@ -21,7 +21,7 @@ enum class Objective : uint8_t {
 struct Goal {
   cost::Workload workload = {.concurrency = 0};  // 0: DefaultsOf's
   Objective objective = Objective::kThroughput;
-  // Layouts beyond these lose to all within.
+  // Layouts beyond these lose to all within. Fewer sequences at once may keep the one on TPOT.
   std::optional<absl::Duration> ttft_limit;
   std::optional<absl::Duration> tpot_limit;
 

@@ -109,8 +109,9 @@ class LayoutJudge {
       return;
     }
     Plan plan = candidate.plan;
-    const int64_t share = (job_.workload.concurrency - 1) / plan.layout.dp_size + 1;
-    const auto all = static_cast<int32_t>(std::min<int64_t>(plan.max_num_seqs, share));
+    const int32_t all =
+        ReplicaOfPlan(job_.machine, job_.topology, job_.model, plan, /*dp_rank=*/0, job_.workload)
+            .sequences;
     Job fewer = job_;
     fewer.max_num_seqs = MostSequences(all, [&](int32_t sequences) {
       plan.max_num_seqs = sequences;
@@ -120,7 +121,8 @@ class LayoutJudge {
     });
     if (fewer.max_num_seqs == 0) return;
     Candidate kept = JudgeLayout(fewer, candidate.layout, candidate.ranks, splits_);
-    if (!kept.refusal.ok()) return;
+    // Other sequences may have another split, or another number of micro-batches.
+    if (!kept.refusal.ok() || kept.standing.cost.tpot > *job_.tpot_limit) return;
     kept.limit_reason = absl::StrCat("A replica runs ", FormatCount(fewer.max_num_seqs, "sequence"),
                                      " at once, not ", all, ", which would take ",
                                      FormatMs(candidate.standing.cost.tpot),

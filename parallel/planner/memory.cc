@@ -50,7 +50,11 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   const bool as_tree = limits.deterministic && limits.tp_size > 2;  // which NCCL's sums are not
   const bool device_sums = sums && limits.nccl && !as_tree;
   const int64_t over_nccl = limits.nccl ? hops + device_sums : 0;
-  if (over_nccl > 0) memory.exchange_bytes = kNcclBytes + (over_nccl - 1) * kNcclGroupBytes;
+  if (over_nccl > 0) {
+    memory.exchange_bytes = kNcclBytes + (over_nccl - 1) * kNcclGroupBytes;
+    memory.driver_bytes += kNcclHostBytes;
+  }
+  if (device_sums) memory.exchange_bytes += kNcclSumBytes;
   if (device_sums && limits.peers) {
     memory.exchange_bytes += kernels::PeerSumBytes(limits.device, limits.tp_size);
   }

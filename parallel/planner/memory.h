@@ -38,22 +38,26 @@ struct ReplicaLimits {
 };
 
 // An allowance for what a worker takes besides weights, KV cache and activations: libraries,
-// buffers of MPI and gRPC, and stacks. Ranks of a small model that answered had 15 to 21 MiB, their
-// parts of the program files that the ranks of a node share among them (scripts/memory.sh).
+// buffers of MPI and gRPC, and stacks. A rank of a small model that answered had 21 MiB alone, and
+// 15 beside another one, with which it shared the pages of program files (scripts/memory.sh).
 inline constexpr int64_t kProcessBytes = int64_t{24} << 20;
 
 // The part of a node's or a device's memory that ranks may take. The rest is for the page cache of
 // the files being read and for other processes: free memory is a snapshot.
 constexpr int64_t UsableBytes(int64_t memory_bytes) { return memory_bytes - memory_bytes / 8; }
 
-// What NCCL takes of a device for a rank's first group, and for each further one: measured with
-// NCCL 2.28 and two ranks on an H200 that talk over sockets.
-inline constexpr int64_t kNcclBytes = int64_t{420} << 20;
+// What NCCL takes of a device for a rank's first group, for each further one, and beside it for one
+// that sums, which has channels for all that NVLink carries: as NVML tells it of H200s with NVLink
+// and NCCL 2.28 (scripts/memory.sh).
+inline constexpr int64_t kNcclBytes = int64_t{500} << 20;
 inline constexpr int64_t kNcclGroupBytes = int64_t{90} << 20;
+inline constexpr int64_t kNcclSumBytes = int64_t{630} << 20;
 
-// And where it computes on a GPU, of the host: what the driver, cuBLASLt and NCCL keep there. Such
-// a rank of a small model had 631 MiB that it shared with nobody, on an H200 with driver 580.
-inline constexpr int64_t kDriverBytes = int64_t{616} << 20;
+// And where it computes on a GPU, of the host: what the driver and cuBLASLt keep there, and NCCL.
+// Pss of ranks on H200s with driver 580, beside the process and what is pinned: 496 MiB of one that
+// was alone, 452 of each of two, 370 to 390 more with NCCL (scripts/memory.sh).
+inline constexpr int64_t kDriverBytes = int64_t{473} << 20;
+inline constexpr int64_t kNcclHostBytes = int64_t{372} << 20;
 
 struct RankMemory {
   int64_t weight_bytes = 0;  // packed

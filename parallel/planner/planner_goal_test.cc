@@ -103,7 +103,14 @@ TEST(PlanJob, ALimitOnTpotBoundsSequences) {
   EXPECT_LT(kept.pages, free.pages);
   EXPECT_THAT(Reasons(kept), HasSubstr("A replica runs 5 sequences at once, not 16, which would "
                                        "take "));
-  // It may be just one, or be broken.
+  // With two stages micro-batches follow the sequences.
+  constraints.layout = {.tp_size = 1, .pp_size = 2, .dp_size = 1};
+  const auto two = OneNode(8, 80 * kGiB, 2);
+  const Plan stages = PlanJob(two, Llama8B(), constraints)->plans[0];
+  EXPECT_LT(stages.max_num_seqs, 16);
+  EXPECT_LE(stages.prediction.tpot, limit);
+  constraints.layout = {.tp_size = 1, .pp_size = 1, .dp_size = 1};
+  // One that none keeps is broken.
   constraints.goal.tpot_limit = absl::Nanoseconds(1);
   EXPECT_EQ(plan().max_num_seqs, 16);
   constraints.goal.tpot_limit = limit;

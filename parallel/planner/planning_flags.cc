@@ -56,8 +56,8 @@ void DeclareGoal(CLI::App& command, Goal& goal) {
             "Layouts with a longer time to the first token come last")
       ->default_str("none");
   AddParsed(command, "--tpot-limit", goal.tpot_limit, ParseLimit,
-            "Replicas run as many sequences at once as keep the time from token to token below it; "
-            "layouts that cannot come last")
+            "Where the planned load would take longer from token to token, replicas run as many "
+            "sequences at once as keep this; layouts that cannot come last")
       ->default_str("none");
 }
 

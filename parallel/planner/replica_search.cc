@@ -103,7 +103,8 @@ absl::StatusOr<JudgedReplica> ReplicaSearch::JudgeAnew(const std::vector<Group>&
   const int32_t kept = MostSequences(most, [&](int32_t fewer) {
     return Time(fewer, judged).ok() && judged.cost.tpot <= *task_.tpot_limit;
   });
-  SKEIN_RETURN_IF_ERROR(Time(kept > 0 ? kept : most, judged));
+  judged.bounded = kept > 0;
+  SKEIN_RETURN_IF_ERROR(Time(judged.bounded ? kept : most, judged));
   return judged;
 }
 

@@ -26,6 +26,7 @@ struct JudgedReplica {
   cost::ReplicaCost cost;
   int64_t needed_bytes = 0;  // of the rank with the least room
   int64_t usable_bytes = 0;
+  bool bounded = false;  // to fewer sequences than memory holds, by the limit on TPOT
 };
 
 // What is the same for all replicas of a search.

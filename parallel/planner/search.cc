@@ -240,6 +240,7 @@ class Search {
       choice.needed_bytes = judged.needed_bytes;
       choice.usable_bytes = judged.usable_bytes;
     }
+    choice.bounded |= judged.bounded;
     choice.replicas.push_back(std::move(judged.replica));
   }
 
@@ -312,7 +313,7 @@ std::string WhyItIsBehind(const Choice& choice, const Choice& best, const Search
     return all;
   };
   if (sequences(choice) < sequences(best)) {
-    return absl::StrCat(task.tpot_limit ? "memory and the limit on TPOT leave " : "memory holds ",
+    return absl::StrCat(choice.bounded ? "memory and the limit on TPOT leave " : "memory holds ",
                         FormatCount(sequences(choice), "sequence"), " at once, not ",
                         sequences(best));
   }

@@ -24,7 +24,8 @@ struct SearchTask : Goal {
   LayoutRequest layout;        // parts that are fixed
   int32_t core_ranks = 0;      // of each host, where there are no GPUs; 0: as cores of the smallest
   int64_t context_length = 0;  // 0: the workload's prompt and answer
-  int32_t max_num_seqs = 0;    // of a replica; 0: 16 on cores, 256 on GPUs
+  // Of a replica; 0: 16 on cores, 256 on GPUs, or as many as keep the limit on TPOT.
+  int32_t max_num_seqs = 0;
   std::optional<KvDType> kv_dtype;
   bool deterministic = false;
 };
@@ -36,6 +37,7 @@ struct Choice : Standing {
   int64_t needed_bytes = 0;
   int64_t usable_bytes = 0;
   bool within_limits = true;
+  bool bounded = false;  // some replica runs fewer sequences, by the limit on TPOT
 };
 
 struct SearchResult {

@@ -256,6 +256,8 @@ TEST(SearchTest, ALimitOnTpotBoundsSequences) {
   const Choice kept = of_one(task);
   EXPECT_EQ(kept.replicas[0].sequences, fewer.replicas[0].sequences);
   EXPECT_TRUE(kept.within_limits);
+  EXPECT_TRUE(kept.bounded);
+  EXPECT_FALSE(fewer.bounded);
   EXPECT_EQ(kept.output_tokens_per_s, fewer.output_tokens_per_s);
   task.tpot_limit = absl::Nanoseconds(1);
   EXPECT_EQ(of_one(task).replicas[0].sequences, free.replicas[0].sequences);

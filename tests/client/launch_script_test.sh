@@ -22,6 +22,10 @@ skein() { client/skein "$@"; }
 first=$((20000 + RANDOM % 10000))
 skein plan --model=checkpoints/bard --topology="$work/topology.json" --layout=tp=1,pp=2,dp=2 --max-num-seqs=4 \
   --emit=mpirun --port-range="$first-$((first + 6))" >"$work/start.sh" || fail "no script"
+# A limit that fewer sequences keep reaches the coordinator as their number.
+skein plan --model=checkpoints/bard --topology="$work/topology.json" --layout=tp=1,pp=1,dp=1 --tpot-limit=8ms --emit=mpirun >"$work/limited.sh" ||
+  fail "no script within a limit"
+grep -qE -- '--max-num-seqs=([1-9]|1[0-5]) ' "$work/limited.sh" || fail "the limit reaches no coordinator: $(grep -- --layout "$work/limited.sh")"
 # A session of its own, so that nothing of it is left behind.
 SKEIN_NO_PROBE=1 TMPDIR=$work HOME=$work setsid bash "$work/start.sh" >"$work/log" 2>&1 &
 script=$!

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/units.h"
+#include "topology/doctor/exchanges.h"
 #include "topology/doctor/networks.h"
 
 namespace skein::topology {
@@ -23,8 +24,7 @@ constexpr int64_t kShmWarning = int64_t{64} << 20;
 constexpr int64_t kFilesError = 256;
 constexpr int64_t kFilesWarning = 1024;
 constexpr int64_t kMemlockWarning = int64_t{1} << 30;
-constexpr double kSlow = 0.7;     // of what peers do
-constexpr double kSlowWay = 0.5;  // networks are noisier
+constexpr double kSlow = 0.7;  // of what peers do
 
 // "rank 3 on b"
 std::string Who(const RankFacts& rank) {
@@ -84,13 +84,16 @@ class Doctor {
     Cores();
     Gpus();
     Links();
-    Ways();
-    Exchanges();
+    Take(FindSlowWays(ranks_));
+    Take(FindExchanges(ranks_));
     Port();
     return std::move(findings_);
   }
 
  private:
+  void Take(std::vector<Finding> findings) {
+    for (Finding& finding : findings) findings_.push_back(std::move(finding));
+  }
   bool several() const { return hosts_.size() > 1; }
 
   void Found(Level level, std::string says, std::string advice) {
@@ -427,92 +430,6 @@ class Doctor {
       }
     }
     if (count > 0) End("no card has fewer lanes, links or a lower rate than it could");
-  }
-
-  // A host of which each way is slow is named once, whatever its peers' ways to it.
-  void Ways() {
-    Begin("messages");
-    struct Way {
-      const RankFacts* from = nullptr;
-      const RankFacts* to = nullptr;
-      double bytes_per_s = 0;
-    };
-    std::vector<Way> ways;
-    std::vector<double> rates;
-    double latency_us = 0;
-    for (const RankFacts* const host : hosts_) {
-      for (const WayFacts& way : host->ways) {
-        const auto to = std::find_if(ranks_.begin(), ranks_.end(),
-                                     [&](const RankFacts& rank) { return rank.rank == way.rank; });
-        if (to == ranks_.end()) continue;
-        ways.push_back({host, &*to, way.bytes_per_s});
-        rates.push_back(way.bytes_per_s);
-        latency_us = std::max(latency_us, way.latency_us);
-      }
-    }
-    if (ways.empty()) return;
-    std::sort(rates.begin(), rates.end());
-    // More than half of the ways may be those of one host among three: the best ones are the rule.
-    const double usual = rates[rates.size() - 1 - rates.size() / 4];
-    const auto is_slow = [&](const Way& way) { return way.bytes_per_s < kSlowWay * usual; };
-    const auto has = [](const Way& way, const RankFacts* host) {
-      return HostKey(*way.from) == HostKey(*host) || HostKey(*way.to) == HostKey(*host);
-    };
-    const char* const advice =
-        "look at cable, switch port and what else uses them (ethtool, iperf3): all wait for the "
-        "slowest link";
-    std::set<const RankFacts*> slow_hosts;
-    for (const RankFacts* const host : hosts_) {
-      double most = 0;
-      bool all = true;
-      for (const Way& way : ways) {
-        if (!has(way, host)) continue;
-        all = all && is_slow(way);
-        most = std::max(most, way.bytes_per_s);
-      }
-      if (!all) continue;
-      slow_hosts.insert(host);
-      Found(Level::kWarning,
-            absl::StrCat(host->host, " exchanges ", FormatBytesPerSecond(most),
-                         " with other hosts, where they have ", FormatBytesPerSecond(usual)),
-            advice);
-    }
-    for (const Way& way : ways) {
-      if (!is_slow(way) || std::any_of(slow_hosts.begin(), slow_hosts.end(),
-                                       [&](const auto* host) { return has(way, host); })) {
-        continue;
-      }
-      Found(Level::kWarning,
-            absl::StrCat(way.from->host, " and ", way.to->host, " exchange ",
-                         FormatBytesPerSecond(way.bytes_per_s), ", where others have ",
-                         FormatBytesPerSecond(usual)),
-            advice);
-    }
-    End(absl::StrFormat("hosts exchange %s at least, and answer within %.0f us",
-                        FormatBytesPerSecond(rates.front()), latency_us));
-  }
-
-  // As GPUs do it.
-  void Exchanges() {
-    Begin("exchanges");
-    if (!ranks_[0].no_nccl.empty()) {
-      Found(Level::kWarning,
-            absl::StrCat("GPUs exchange by way of the hosts' memory, which is slow: ",
-                         ranks_[0].no_nccl),
-            "give each rank a GPU of its own; see that libnccl.so.2 is found, what it says "
-            "(NCCL_DEBUG=INFO), and which interface it takes (NCCL_SOCKET_IFNAME)");
-    }
-    for (const RankFacts* const host : hosts_) {
-      if (host->no_peers.empty()) continue;
-      Found(Level::kWarning,
-            absl::StrCat(host->host, ": no GPU writes into another one's memory: ", host->no_peers),
-            "see `nvidia-smi topo -p2p w`: small sums take NCCL, which is slower; containers need "
-            "each other's processes and /dev/shm (docker run --ipc=host --pid=host)");
-    }
-    if (ranks_[0].nccl_bytes_per_s > 0) {
-      End(absl::StrCat("NCCL sums 64 MiB at ", FormatBytesPerSecond(ranks_[0].nccl_bytes_per_s),
-                       ", and GPUs write into each other's memory"));
-    }
   }
 
   void Port() {

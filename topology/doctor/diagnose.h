@@ -20,8 +20,8 @@ struct Finding {
 };
 
 // A finding for each check that can be made, in their order, or several where several are wrong:
-// versions, model, clocks, host names, network, /dev/shm, limits, cores, GPUs, links, port. Of at
-// least one rank.
+// versions, model, clocks, host names, network, /dev/shm, limits, cores, GPUs, links, messages
+// between hosts, exchanges of GPUs, port. Of at least one rank.
 std::vector<Finding> Diagnose(absl::Span<const RankFacts> ranks);
 
 // A line for each, with its advice below, and how many are wrong in the last one.

@@ -74,7 +74,8 @@ TEST(DiagnoseTest, NothingIsWrongWithWhatIsWell) {
         "ok       open files  4096 at least\n", "ok       cores       the slowest does 98% of",
         "ok       GPUs        2 GPUs, no errors", "ok       links       no card",
         "ok       messages    hosts exchange 10.0 GB/s at least, and answer within 20 us\n",
-        "ok       exchanges   NCCL sums 64 MiB at 200.0 GB/s, and GPUs write into",
+        "ok       exchanges   NCCL sums 64 MiB at 200.0 GB/s, and GPUs of a host write into each "
+        "other's memory",
         "ok       port        50051 of a is free"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
@@ -219,6 +220,31 @@ TEST(DiagnoseTest, SlowWaysAreNamed) {
   }
   ASSERT_THAT(Wrong(host), SizeIs(1));
   EXPECT_THAT(Wrong(host)[0].says, StartsWith("c exchanges 1.0 GB/s with other hosts"));
+}
+
+// Two of four: the way between the two others is the rule.
+TEST(DiagnoseTest, SeveralSlowHostsAreNamed) {
+  std::vector<RankFacts> ranks;
+  for (int32_t i = 0; i < 4; ++i) {
+    RankFacts& rank = ranks.emplace_back(Healthy()[i < 2 ? 0 : 2]);
+    rank.rank = i;
+    rank.host = rank.boot = std::string(1, static_cast<char>('a' + i));
+    rank.ways.clear();
+    for (int32_t other = i + 1; other < 4; ++other) {
+      rank.ways.push_back({other, 20, i == 0 && other == 1 ? 1e10 : 1e9});
+    }
+  }
+  const std::vector<Finding> wrong = Wrong(ranks);
+  ASSERT_THAT(wrong, SizeIs(2));
+  EXPECT_THAT(wrong[0].says, StartsWith("c exchanges 1.0 GB/s"));
+  EXPECT_THAT(wrong[1].says, StartsWith("d exchanges 1.0 GB/s"));
+}
+
+// With a GPU on each host there is nothing to say of peers.
+TEST(DiagnoseTest, LoneGpusHaveNoPeers) {
+  const std::vector<RankFacts> all = Healthy();
+  const std::string text = FormatFindings(Diagnose({all[0], all[2]}));
+  EXPECT_THAT(text, HasSubstr("NCCL sums 64 MiB at 200.0 GB/s\n"));
 }
 
 // What is wrong only between hosts.

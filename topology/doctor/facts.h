@@ -65,10 +65,11 @@ struct RankFacts {
   std::vector<CardFacts> cards;  // of the host's first rank
   std::string no_gpus;           // why they cannot be asked
   // As ranks tried it together; nothing where they did not.
-  std::vector<WayFacts> ways;   // from a host's first rank to those of hosts behind it
-  double nccl_bytes_per_s = 0;  // of a large sum over all ranks' GPUs, of its bytes
-  std::string no_nccl;          // why GPUs do not exchange over NCCL
-  std::string no_peers;         // why GPUs of this host do not write into each other's memory
+  std::vector<WayFacts> ways;  // from a host's first rank to those of hosts behind it
+  double nccl_bytes_per_s =
+      0;                 // of a large sum over all ranks' GPUs, of its bytes; 0: none was made
+  std::string no_nccl;   // why GPUs do not exchange over NCCL
+  std::string no_peers;  // why GPUs of this host do not write into each other's memory
 };
 
 // In one line.

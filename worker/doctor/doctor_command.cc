@@ -83,10 +83,10 @@ struct DoctorCommand::Flags {
 
 DoctorCommand::DoctorCommand(CLI::App& app) : flags_(std::make_unique<Flags>()) {
   Flags& f = *flags_;
-  f.doctor = app.add_subcommand(
-      "doctor",
-      "what the ranks and hosts that mpirun starts it on say of themselves: limits, networks, "
-      "cards; prints JSON, which `skein doctor` explains");
+  f.doctor = app.add_subcommand("doctor",
+                                "what the ranks and hosts that mpirun starts it on say of "
+                                "themselves, and how they exchange: limits, networks, "
+                                "cards; prints JSON, which `skein doctor` explains");
   f.doctor
       ->add_option("--model", f.options.model,
                    "hold this folder's copies on all hosts against each other")

@@ -38,7 +38,8 @@ namespace {
 constexpr int64_t kSmall = 1024;
 constexpr int64_t kLarge = int64_t{1} << 20;
 constexpr int64_t kSum = int64_t{64} << 20;
-constexpr int kRounds = 5;  // there and back
+constexpr int kRounds = 5;                                // there and back
+constexpr absl::Duration kLong = absl::Milliseconds(50);  // once is enough
 
 class Exchanges {
  public:
@@ -48,6 +49,10 @@ class Exchanges {
   absl::Status Run() {
     mpi_.world().set_timeout(timeout_);
     SKEIN_RETURN_IF_ERROR(TimeWays());
+    // Who is no host's first waits for those that are: a round may take as long as a call.
+    mpi_.world().set_timeout(places_.hosts * timeout_);
+    SKEIN_RETURN_IF_ERROR(mpi_.world().Barrier(kHostStream));
+    mpi_.world().set_timeout(3 * timeout_);  // for whom waits for NCCL, and gives up
     return TryGpus();
   }
 
@@ -69,7 +74,8 @@ class Exchanges {
       SKEIN_ASSIGN_OR_RETURN(const double small, TimeWay(way.rank, kSmall));
       SKEIN_ASSIGN_OR_RETURN(const double large, TimeWay(way.rank, kLarge));
       way.latency_us = small * 1e6;
-      way.bytes_per_s = static_cast<double>(kLarge - kSmall) / std::max(large - small, 1e-9);
+      // Latency included, so that noise makes no rate up.
+      way.bytes_per_s = static_cast<double>(kLarge) / large;
       if (host < other) facts_.ways.push_back(way);
     }
     return absl::OkStatus();
@@ -81,12 +87,19 @@ class Exchanges {
     std::vector<std::byte> data(bytes);
     const View view = HostView(absl::MakeSpan(data));
     std::vector<double> seconds;
-    for (int i = 0; i < kRounds; ++i) {
+    int32_t rounds = 1;
+    for (int32_t i = 0; i < rounds; ++i) {
       const absl::Time begin = absl::Now();
       if (mpi_.rank() > other) SKEIN_RETURN_IF_ERROR(world.Receive(view, other, kHostStream));
       SKEIN_RETURN_IF_ERROR(world.Send(view, other, kHostStream));
       if (mpi_.rank() < other) SKEIN_RETURN_IF_ERROR(world.Receive(view, other, kHostStream));
       seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin) / 2);
+      if (i > 0) continue;
+      // The first round, which connects the two, tells how many more both make.
+      rounds = absl::Now() - begin < kLong ? kRounds : 1;
+      const View told = HostView(absl::MakeSpan(&rounds, 1));
+      SKEIN_RETURN_IF_ERROR(mpi_.rank() < other ? world.Send(told, other, kHostStream)
+                                                : world.Receive(told, other, kHostStream));
     }
     SKEIN_RETURN_IF_ERROR(world.Flush(other));
     return Median(std::move(seconds));
@@ -97,10 +110,17 @@ class Exchanges {
     const absl::StatusOr<RankDevice> found =
         FindDevice(mpi_, /*asked=*/std::nullopt, /*oversubscribe=*/true);
     SKEIN_RETURN_IF_ERROR(mpi_.world().failure());
-    const RankDevice device = found.value_or(RankDevice{});
+    RankDevice device;
+    if (found.ok()) device = *found;
     const bool is_gpu = device.device.kind == DeviceKind::kCuda;
     SKEIN_ASSIGN_OR_RETURN(const auto any, comm::FirstText(mpi_.world(), is_gpu ? "GPU" : ""));
     if (!any) return absl::OkStatus();
+    SKEIN_ASSIGN_OR_RETURN(const auto lacks,
+                           comm::FirstText(mpi_.world(), std::string(found.status().message())));
+    if (lacks) {
+      facts_.no_nccl = absl::StrCat("rank ", lacks->rank, ": ", lacks->text);
+      return absl::OkStatus();
+    }
     SKEIN_ASSIGN_OR_RETURN(facts_.no_nccl, AgreeOnNccl(mpi_.world(), DeviceComm::kAuto, device));
     if (!facts_.no_nccl.empty()) return absl::OkStatus();
     SKEIN_RETURN_IF_ERROR(TryNccl(device));

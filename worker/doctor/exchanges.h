@@ -10,7 +10,7 @@
 namespace skein::worker {
 
 // Fills in what `facts` has of exchanges. A call of all ranks, which takes milliseconds for each
-// two hosts, and with GPUs some seconds; each of its parts ends within `timeout`. What GPUs cannot
+// two hosts, and with GPUs some seconds; a message ends within `timeout`. What GPUs cannot
 // do is no error, but behind it a thread may wait in NCCL for good. Errors are those of MPI.
 absl::Status TryExchanges(comm::MpiRuntime& mpi, absl::Duration timeout,
                           topology::RankFacts& facts);

@@ -70,13 +70,7 @@ class HostProbe {
  private:
   bool is_gpu() const { return options_.device.device.kind == DeviceKind::kCuda; }
   bool first_of_host() const { return mpi_.local_rank() == 0; }
-  // Of all ranks, the first error: none goes on alone.
-  absl::Status Agree(const absl::Status& mine) {
-    SKEIN_ASSIGN_OR_RETURN(const std::optional<comm::RankText> error,
-                           comm::FirstText(mpi_.world(), std::string(mine.message())));
-    if (!error) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("rank ", error->rank, ": ", error->text));
-  }
+  absl::Status Agree(const absl::Status& mine) { return comm::FirstError(mpi_.world(), mine); }
   void Say(std::string_view what) const {
     if (options_.progress) options_.progress(what);
   }
@@ -255,8 +249,10 @@ class HostProbe {
     Say("tokens from the last stage to the first");
     const Places places(mpi_);
     BenchDevice device{.device = options_.device, .threads = options_.threads};
-    SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCudaBackend({.device = options_.device.gpu,
-                                                                     .threads = options_.threads}));
+    auto backend =
+        kernels::MakeCudaBackend({.device = options_.device.gpu, .threads = options_.threads});
+    SKEIN_RETURN_IF_ERROR(Agree(backend.status()));
+    device.backend = *std::move(backend);
     const auto probe = [&](bool across, const topology::LinkRate& hop) -> absl::Status {
       const plan::Plan plan = PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
         const int host = places.host[rank], local = places.local[rank];
@@ -276,6 +272,7 @@ class HostProbe {
       const auto first = std::find_if(pairs.begin(), pairs.end(), [](const PairRate& pair) {
         return pair.first == 0 && pair.second == 1;
       });
+      if (first == pairs.end()) return absl::InternalError("no message of ranks 0 and 1 was timed");
       SKEIN_RETURN_IF_ERROR(probe(/*across=*/false, first->rate));
     }
     return places.hosts > 1 ? probe(/*across=*/true, topology_.fabric.link) : absl::OkStatus();

@@ -8,10 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "model/config/model_config.h"
+#include "parallel/comm/gather_strings.h"
 #include "worker/bench/bench_model.h"
 #include "worker/bench/bench_ranks.h"
 #include "worker/probe/decode_times.h"
@@ -75,14 +77,20 @@ absl::StatusOr<topology::ExchangeCurve> ProbeTokenReturn(comm::MpiRuntime& mpi, 
     return rank.rank != mpi.rank() && rank.dp_rank == places[mpi.rank()].dp_rank;
   });
   const auto ranks = BenchRanks::Of(mpi, options.plan, options.device_comm);
+  const auto time = [&](BenchRanks& of, int32_t stages, Times& times) -> absl::Status {
+    SKEIN_ASSIGN_OR_RETURN(times, TimeModel(of, device, stages));
+    return absl::OkStatus();
+  };
   Times alone, together;
-  if (partner == places.end()) {
-    SKEIN_RETURN_IF_ERROR(ranks->Connect(device.device, /*deterministic=*/false));
-  } else {
+  absl::Status status;
+  if (partner != places.end()) {
     SKEIN_ASSIGN_OR_RETURN(const auto nobody, BenchRanks::Start({}));
-    SKEIN_ASSIGN_OR_RETURN(alone, TimeModel(*nobody, device, /*stages=*/1));
-    SKEIN_ASSIGN_OR_RETURN(together, TimeModel(*ranks, device, /*stages=*/2));
+    status = time(*nobody, /*stages=*/1, alone);
   }
+  SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi.world(), status));
+  status = partner == places.end() ? ranks->Connect(device.device, /*deterministic=*/false)
+                                   : time(*ranks, /*stages=*/2, together);
+  SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi.world(), status));
   std::vector<Times> all(mpi.size());
   SKEIN_RETURN_IF_ERROR(
       ranks->Gather({reinterpret_cast<const std::byte*>(&alone), sizeof(Times)},

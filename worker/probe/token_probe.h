@@ -21,8 +21,8 @@ struct TokenProbeOptions {
   topology::LinkRate hop;  // between two stages
 };
 
-// A call of all ranks. Each rank of a pair gets its pair's curve, and others an empty one. Takes 1
-// GiB of a GPU's memory and a second. Errors are those of the model's steps.
+// A call of all ranks. Each rank of a pair gets its curve, as it saw it, others an empty one. Takes
+// 1 GiB of a GPU's memory and a second. Errors are those of the model's steps.
 absl::StatusOr<topology::ExchangeCurve> ProbeTokenReturn(comm::MpiRuntime& mpi, BenchDevice& device,
                                                          const TokenProbeOptions& options);
 

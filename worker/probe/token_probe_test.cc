@@ -38,6 +38,8 @@ TEST(TokenProbeTest, APairHasTheTimeBeyondStagesAndHop) {
   EXPECT_EQ(curve.times[2].bytes, 256);
   EXPECT_GT(curve.times[0].time, absl::Milliseconds(900));
   EXPECT_LT(curve.times[2].time, absl::Milliseconds(1500));
+  EXPECT_EQ(curve.times[1].bytes, 32);
+  ASSERT_EQ(none.times.size(), 3u);
   for (const topology::ExchangeTime& time : none.times) {
     EXPECT_EQ(time.time, absl::ZeroDuration());
   }

@@ -86,15 +86,14 @@ absl::StatusOr<ncclDataType_t> TypeOf(DType dtype) {
 absl::StatusOr<std::unique_ptr<NcclGroup>> NcclGroup::Create(
     const NcclFunctions& nccl, Communicator& group, const std::string& self,
     std::shared_ptr<DeviceEvents> device, absl::Duration timeout, int most_blocks) {
-  auto made =
-      std::unique_ptr<NcclGroup>(new NcclGroup(nccl, group.name(), group.rank(), most_blocks));
-  SKEIN_RETURN_IF_ERROR(Annotate(made->Meet(group, self, std::move(device), timeout),
-                                 absl::StrCat("NCCL for '", group.name(), "'")));
+  auto made = std::unique_ptr<NcclGroup>(
+      new NcclGroup(nccl, group.name(), group.rank(), std::move(device), most_blocks));
+  SKEIN_RETURN_IF_ERROR(
+      Annotate(made->Meet(group, self, timeout), absl::StrCat("NCCL for '", group.name(), "'")));
   return made;
 }
 
-absl::Status NcclGroup::Meet(Communicator& group, const std::string& self,
-                             std::shared_ptr<DeviceEvents> device, absl::Duration timeout) {
+absl::Status NcclGroup::Meet(Communicator& group, const std::string& self, absl::Duration timeout) {
   group.set_timeout(timeout);
   SKEIN_ASSIGN_OR_RETURN(members_, GatherStrings(group, self));
   ncclUniqueId id = {};
@@ -102,7 +101,7 @@ absl::Status NcclGroup::Meet(Communicator& group, const std::string& self,
   if (rank_ == 0) got = NcclStatus(nccl_, nccl_.get_unique_id(&id), "ncclGetUniqueId");
   SKEIN_RETURN_IF_ERROR(Agree(group, got));
   SKEIN_RETURN_IF_ERROR(group.Broadcast({&id, DType::kU8, 1, sizeof(id)}, 0, kHostStream));
-  return Init(group, id, std::move(device), timeout);
+  return Init(group, id, timeout);
 }
 
 absl::Status NcclGroup::Agree(Communicator& group, const absl::Status& own) const {
@@ -117,16 +116,15 @@ absl::Status NcclGroup::Agree(Communicator& group, const absl::Status& own) cons
 
 // NCCL's own waiting tells a rank nothing of one that was refused. So all of them look at each
 // other, round by round, and leave in the same one.
-absl::Status NcclGroup::Init(Communicator& group, const ncclUniqueId& id,
-                             std::shared_ptr<DeviceEvents> device, absl::Duration timeout) {
+absl::Status NcclGroup::Init(Communicator& group, const ncclUniqueId& id, absl::Duration timeout) {
   struct Attempt {
     Mutex mutex;
     ncclComm_t comm ABSL_GUARDED_BY(mutex) = nullptr;
     bool left ABSL_GUARDED_BY(mutex) = false;  // nobody takes it any more
   };
   const auto attempt = std::make_shared<Attempt>();
-  const Apart init([nccl = nccl_, attempt, id, device = std::move(device), rank = rank_,
-                    size = group.size(), most_blocks = most_blocks_]() -> absl::Status {
+  const Apart init([nccl = nccl_, attempt, id, device = device_, rank = rank_, size = group.size(),
+                    most_blocks = most_blocks_]() -> absl::Status {
     SKEIN_RETURN_IF_ERROR(device->Select());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
@@ -172,7 +170,8 @@ absl::Status NcclGroup::Init(Communicator& group, const ncclUniqueId& id,
 
 NcclGroup::~NcclGroup() {
   if (comm_ == nullptr || use_->aborted) return;
-  const auto end = [nccl = nccl_, comm = comm_, use = use_]() -> absl::Status {
+  const auto end = [nccl = nccl_, comm = comm_, use = use_, device = device_]() -> absl::Status {
+    SKEIN_RETURN_IF_ERROR(device->Select());
     SKEIN_RETURN_IF_ERROR(NcclStatus(nccl, nccl.comm_finalize(comm), "ncclCommFinalize"));
     // An abort ends what finalizing waits for, and frees the communicator.
     if (use->freed.exchange(true)) return absl::OkStatus();
@@ -186,7 +185,8 @@ void NcclGroup::Abort() { AbortWithin(absl::ZeroDuration()); }
 
 void NcclGroup::AbortWithin(absl::Duration timeout) {
   if (comm_ == nullptr || use_->aborted.exchange(true)) return;
-  RunFor(timeout, [nccl = nccl_, comm = comm_, use = use_] {
+  RunFor(timeout, [nccl = nccl_, comm = comm_, use = use_, device = device_] {
+    device->Select().IgnoreError();
     // A call that goes on longer waits for another rank; NCCL ends that one.
     const absl::Time deadline = absl::Now() + kCallTime;
     while (use->in_call && absl::Now() < deadline) std::this_thread::yield();
@@ -214,6 +214,7 @@ ncclResult_t NcclGroup::With(Body body) {
 }
 
 absl::Status NcclGroup::Give(const Call& call, Body body) {
+  SKEIN_RETURN_IF_ERROR(device_->Select());
   const ncclResult_t code = With(body);
   if (use_->aborted) return absl::CancelledError(absl::StrCat(Where(call), " was aborted"));
   return NcclStatus(nccl_, code, Where(call));

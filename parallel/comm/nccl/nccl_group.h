@@ -53,13 +53,16 @@ class NcclGroup final : public DeviceTransport {
     std::atomic<bool> freed = false;  // by one of them
   };
 
-  NcclGroup(const NcclFunctions& nccl, std::string name, int rank, int most_blocks)
-      : nccl_(nccl), name_(std::move(name)), rank_(rank), most_blocks_(most_blocks) {}
+  NcclGroup(const NcclFunctions& nccl, std::string name, int rank,
+            std::shared_ptr<DeviceEvents> device, int most_blocks)
+      : nccl_(nccl),
+        name_(std::move(name)),
+        rank_(rank),
+        device_(std::move(device)),
+        most_blocks_(most_blocks) {}
 
-  absl::Status Meet(Communicator& group, const std::string& self,
-                    std::shared_ptr<DeviceEvents> device, absl::Duration timeout);
-  absl::Status Init(Communicator& group, const ncclUniqueId& id,
-                    std::shared_ptr<DeviceEvents> device, absl::Duration timeout);
+  absl::Status Meet(Communicator& group, const std::string& self, absl::Duration timeout);
+  absl::Status Init(Communicator& group, const ncclUniqueId& id, absl::Duration timeout);
   // FailedPrecondition on all ranks where one has an error, the first one's.
   absl::Status Agree(Communicator& group, const absl::Status& own) const;
   // "NCCL in all-reduce 3 of 'tp', with rank 1 on b"
@@ -73,6 +76,9 @@ class NcclGroup final : public DeviceTransport {
   const NcclFunctions nccl_;
   const std::string name_;
   const int rank_;
+  // NCCL selects its device, and behind a call the thread's own again: a thread that had none gets
+  // half a GiB of the first device by that. So every thread selects it before.
+  const std::shared_ptr<DeviceEvents> device_;
   const int most_blocks_;
   std::vector<std::string> members_;  // by rank
   ncclComm_t comm_ = nullptr;         // null where it could not be made

@@ -141,7 +141,9 @@ TEST_F(NcclGroupTest, RanksMeetUseTheGroupAndEndTogether) {
     SKEIN_EXPECT_OK((*made[0])->Receive(receive, {data, DType::kBF16, 2, 3}, stream_, patience_));
     EXPECT_EQ(fake_->received_from, 1);
     EXPECT_EQ((*made[0])->Others(call_), "rank 5 on b");
+    EXPECT_EQ(events_->selected, 2 + 5);  // by each call, whichever thread makes it
   }
+  EXPECT_EQ(events_->selected, 2 + 5 + 2);
   EXPECT_EQ(fake_->finalizes, fake_->destroys);
   EXPECT_EQ(fake_->destroys, ends + 2);
   EXPECT_EQ(fake_->aborts, aborts);
