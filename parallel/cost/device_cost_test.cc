@@ -85,6 +85,16 @@ TEST(DeviceCostTest, OverheadsGoByRows) {
   EXPECT_TRUE(is(300, 50, 6));
 }
 
+TEST(DeviceCostTest, AttentionGoesByRowsAndShares) {
+  DeviceRates rates;
+  rates.attention = {{4, 1e9, 4e9}, {20, 3e9, 12e9}};
+  EXPECT_EQ(AttentionOf(rates, 1), (topology::AttentionRate{1, 1e9, 4e9}));
+  EXPECT_EQ(AttentionOf(rates, 12), (topology::AttentionRate{12, 2e9, 8e9}));
+  EXPECT_EQ(AttentionOf(rates, 64), (topology::AttentionRate{64, 3e9, 12e9}));
+  EXPECT_EQ(AttentionOf(rates, 4, {.threads = 3, .of_a_core = 0.5}),
+            (topology::AttentionRate{4, 1.5e9, 6e9}));
+}
+
 TEST(DeviceCostTest, ProductsGoByWhatCachesHold) {
   DeviceRates rates;
   rates.products = {{DType::kF32, 1 << 20, 1, 9e9},  {DType::kF32, 1 << 20, 4, 12e9},

@@ -187,6 +187,33 @@ TEST(ReplicaCostTest, OverheadsAreOfTheRows) {
   EXPECT_EQ(step(1, {.step = kStep, .layer = kLayer}), step(1, {}));
 }
 
+// Decodes' contexts take as long as attention was measured to: on a GPU by their bytes, on cores by
+// operations. Prompts, whose rows share theirs, do not.
+TEST(ReplicaCostTest, ContextsAreReadAsAttentionWasMeasured) {
+  Topology box = *topology::MakePreset("dgx-h100");
+  box.hosts[0].core_rates.reads = {{int64_t{1} << 40, 1e15, 1e15}};
+  box.hosts[0].core_rates.products = {{DType::kBF16, 0, 1, 1e18}};
+  const auto cost = [&](const Replica& replica, const topology::AttentionRate& rate) {
+    box.hosts[0].core_rates.attention = {rate};
+    for (topology::Gpu& gpu : box.hosts[0].interconnect.gpus) gpu.rates.attention = {rate};
+    return PredictReplica(box, Llama8B(), replica, {512, 256, 64}).value_or(ReplicaCost{});
+  };
+  // 64 contexts of 640 tokens in 32 layers of 8 heads of 128, keys and values of 2 bytes.
+  const double bytes = 64.0 * 640 * 32 * 2 * 8 * 128 * 2;
+  const double operations = 64.0 * 640 * 32 * 4 * 32 * 128;
+  const auto seconds = [](absl::Duration time) { return absl::ToDoubleSeconds(time); };
+  Replica replica = Even(1, 1, 64);
+  const ReplicaCost fast = cost(replica, {1, 1e11, 1e18}), slow = cost(replica, {1, 1e10, 1e18});
+  EXPECT_NEAR(seconds(slow.step - fast.step), bytes / 1e10 - bytes / 1e11, 1e-5);
+  EXPECT_EQ(slow.ttft, fast.ttft);
+  EXPECT_EQ(cost(replica, {1, 1e11, 1e9}).step, fast.step);
+  replica.stages[0].sites = {{0, -1}};
+  const ReplicaCost of_cores = cost(replica, {1, 1e18, 1e12});
+  EXPECT_NEAR(seconds(cost(replica, {1, 1e18, 1e11}).step - of_cores.step),
+              operations / 1e11 - operations / 1e12, 1e-5);
+  EXPECT_EQ(cost(replica, {1, 1e3, 1e12}).step, of_cores.step);
+}
+
 // Each micro-batch reads the weights.
 TEST(ReplicaCostTest, MicroBatchesCostReads) {
   Replica replica = Even(1, 2, 64);

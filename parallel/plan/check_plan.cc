@@ -64,7 +64,9 @@ absl::Status CheckRank(const Plan& plan, int32_t replica, int32_t stage, int32_t
   SKEIN_RETURN_IF_ERROR(InRange("threads", rank.threads, 1, kMaxThreads));
   SKEIN_RETURN_IF_ERROR(InRange("weight_bytes", rank.weight_bytes, 1, kMaxInt64));
   SKEIN_RETURN_IF_ERROR(InRange("kv_bytes", rank.kv_bytes, 1, kMaxInt64));
-  SKEIN_RETURN_IF_ERROR(InRange("memory_bytes", rank.memory_bytes, 0, kMaxInt64));
+  // 0: of a plan that does not tell.
+  const int64_t least = rank.memory_bytes == 0 ? 0 : std::max(rank.weight_bytes, rank.kv_bytes);
+  SKEIN_RETURN_IF_ERROR(InRange("memory_bytes", rank.memory_bytes, least, kMaxInt64));
   return InRange("host_bytes", rank.host_bytes, 0, kMaxInt64);
 }
 

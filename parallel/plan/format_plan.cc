@@ -42,10 +42,11 @@ std::string FormatPlan(const Plan& plan) {
                   "in all\n");
   for (const RankPlan& rank : plan.ranks) {
     absl::StrAppend(
-        &out, absl::StrFormat("%5d  %7d  %5d  %5d  %9s  %7d  %10s  %10s  %10s\n", rank.rank,
-                              rank.dp_rank, rank.pp_rank, rank.tp_rank, FormatLayers(rank.layers),
-                              rank.threads, FormatBytes(rank.weight_bytes),
-                              FormatBytes(rank.kv_bytes), FormatBytes(rank.memory_bytes)));
+        &out,
+        absl::StrFormat("%5d  %7d  %5d  %5d  %9s  %7d  %10s  %10s  %10s\n", rank.rank, rank.dp_rank,
+                        rank.pp_rank, rank.tp_rank, FormatLayers(rank.layers), rank.threads,
+                        FormatBytes(rank.weight_bytes), FormatBytes(rank.kv_bytes),
+                        rank.memory_bytes > 0 ? FormatBytes(rank.memory_bytes) : "-"));
   }
   for (const int32_t rank : plan.idle_ranks) {
     absl::StrAppend(&out, absl::StrFormat("%5d  idle\n", rank));

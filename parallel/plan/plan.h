@@ -76,7 +76,7 @@ struct RankPlan {
   int32_t threads = 1;       // to compute with
   int64_t weight_bytes = 0;  // packed
   int64_t kv_bytes = 0;
-  // All that it needs of its device, and of the host: on cores the same.
+  // All that it needs of its device, and of the host: on cores the same. 0: not told.
   int64_t memory_bytes = 0;
   int64_t host_bytes = 0;
   topology::Device device;  // that the plan was made for

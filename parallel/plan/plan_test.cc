@@ -204,6 +204,7 @@ TEST(ValidatePlan, ChecksEveryNumber) {
       {"weights", [](Plan& p) { p.ranks[4].weight_bytes = 0; }, "weight_bytes is 0"},
       {"KV", [](Plan& p) { p.ranks[4].kv_bytes = -1; }, "kv_bytes is -1"},
       {"Memory", [](Plan& p) { p.ranks[4].memory_bytes = -1; }, "memory_bytes is -1"},
+      {"LessThanKV", [](Plan& p) { p.ranks[4].memory_bytes = 1; }, "memory_bytes is 1"},
       {"OfHost", [](Plan& p) { p.ranks[4].host_bytes = -1; }, "host_bytes is -1"},
       {"micro-batches", [](Plan& p) { p.micro_batches = 0; }, "micro_batches is 0"},
       {"sequences", [](Plan& p) { p.max_num_seqs = 0; }, "max_num_seqs is 0"},

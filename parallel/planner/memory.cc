@@ -54,7 +54,10 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
     memory.exchange_bytes = kNcclBytes + (over_nccl - 1) * kNcclGroupBytes;
     memory.driver_bytes += kNcclHostBytes;
   }
-  if (device_sums) memory.exchange_bytes += kNcclSumBytes;
+  if (device_sums) {
+    memory.exchange_bytes += kNcclSumBytes + (limits.tp_size - 2) * kNcclShardBytes;
+    memory.driver_bytes += kNcclSumHostBytes;
+  }
   if (device_sums && limits.peers) {
     memory.exchange_bytes += kernels::PeerSumBytes(limits.device, limits.tp_size);
   }

@@ -47,17 +47,20 @@ inline constexpr int64_t kProcessBytes = int64_t{24} << 20;
 constexpr int64_t UsableBytes(int64_t memory_bytes) { return memory_bytes - memory_bytes / 8; }
 
 // What NCCL takes of a device for a rank's first group, for each further one, and beside it for one
-// that sums, which has channels for all that NVLink carries: as NVML tells it of H200s with NVLink
-// and NCCL 2.28 (scripts/memory.sh).
+// that sums, which has channels for all that NVLink carries, and for each of its shards beyond two:
+// as NVML tells it of two and four H200s with NVLink and NCCL 2.28 (scripts/memory.sh).
 inline constexpr int64_t kNcclBytes = int64_t{500} << 20;
 inline constexpr int64_t kNcclGroupBytes = int64_t{90} << 20;
 inline constexpr int64_t kNcclSumBytes = int64_t{630} << 20;
+inline constexpr int64_t kNcclShardBytes = int64_t{95} << 20;
 
 // And where it computes on a GPU, of the host: what the driver and cuBLASLt keep there, and NCCL.
 // Pss of ranks on H200s with driver 580, beside the process and what is pinned: 496 MiB of one that
-// was alone, 452 of each of two, 370 to 390 more with NCCL (scripts/memory.sh).
-inline constexpr int64_t kDriverBytes = int64_t{473} << 20;
-inline constexpr int64_t kNcclHostBytes = int64_t{372} << 20;
+// was alone, 452 of each of two, 320 to 360 more with NCCL, and some more with sums
+// (scripts/memory.sh).
+inline constexpr int64_t kDriverBytes = int64_t{475} << 20;
+inline constexpr int64_t kNcclHostBytes = int64_t{340} << 20;
+inline constexpr int64_t kNcclSumHostBytes = int64_t{27} << 20;
 
 struct RankMemory {
   int64_t weight_bytes = 0;  // packed

@@ -48,6 +48,14 @@ void ProbeJson() {
   EXPECT_EQ(host["core_rates"]["origin"], "measured");
   EXPECT_GE(host["core_rates"]["reads"].size(), 3);
   EXPECT_GE(host["core_rates"]["products"].size(), 12);
+  ASSERT_EQ(host["core_rates"]["attention"].size(), 2);
+  for (const json& attention : host["core_rates"]["attention"]) {
+    // Four queries of 64 values for each key of 4 bytes a value: 2 operations a byte.
+    EXPECT_NEAR(
+        attention["operations_per_s"].get<double>() / attention["bytes_per_s"].get<double>(), 2,
+        0.01);
+    EXPECT_GT(attention["bytes_per_s"], 1e8);
+  }
   EXPECT_EQ(host["links"][0]["path"], "X");
   EXPECT_EQ(host["exchanges"].size(), 3);
   // The same without the file.

@@ -71,6 +71,7 @@ class Exchanges {
       const int other = PartnerIn(round, host, places_.hosts);
       if (other < 0) continue;
       topology::WayFacts way = {.rank = firsts[other]};
+      SKEIN_RETURN_IF_ERROR(TimeWay(way.rank, 1).status());  // connects the two
       SKEIN_ASSIGN_OR_RETURN(const double small, TimeWay(way.rank, kSmall));
       SKEIN_ASSIGN_OR_RETURN(const double large, TimeWay(way.rank, kLarge));
       way.latency_us = small * 1e6;
@@ -95,7 +96,7 @@ class Exchanges {
       if (mpi_.rank() < other) SKEIN_RETURN_IF_ERROR(world.Receive(view, other, kHostStream));
       seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin) / 2);
       if (i > 0) continue;
-      // The first round, which connects the two, tells how many more both make.
+      // The first round tells how many more both make.
       rounds = absl::Now() - begin < kLong ? kRounds : 1;
       const View told = HostView(absl::MakeSpan(&rounds, 1));
       SKEIN_RETURN_IF_ERROR(mpi_.rank() < other ? world.Send(told, other, kHostStream)

@@ -81,11 +81,8 @@ class SumsOverMemory final : public DeviceTransport {
 
 // The first rank's reason; empty where none has one.
 absl::StatusOr<std::string> Agree(Communicator& group, const std::string& why_not) {
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all, GatherStrings(group, why_not));
-  for (int rank = 0; rank < group.size(); ++rank) {
-    if (!all[rank].empty()) return absl::StrCat("rank ", rank, " of the group: ", all[rank]);
-  }
-  return "";
+  SKEIN_ASSIGN_OR_RETURN(const std::optional<RankText> first, FirstText(group, why_not));
+  return first ? absl::StrCat("rank ", first->rank, " of the group: ", first->text) : "";
 }
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
