@@ -78,7 +78,7 @@ constexpr Planned kPlanned[] = {
     {"--context-length", "512", "at once, of at most 512 tokens"},
     {"--max-num-seqs", "3", "- 3 sequences at once"},
     {"--kv-memory", "16MiB", "16.0 MiB per rank, as asked"},
-    {"--kv-dtype", "bf16", "  32.0 MiB\n"},
+    {"--kv-dtype", "bf16", "  32.0 MiB  "},
     {"--hop-dtype", "f16", "activations in f16", kPipeline},
     {"--deterministic", "true", "- deterministic: "},
     {"--swap-memory", "16MiB", "and 256 to swap to"},
