@@ -69,6 +69,25 @@ double RateOfRows(Products products, int64_t rows) {
   return below->operations_per_s + part * (above->operations_per_s - below->operations_per_s);
 }
 
+// The points that `rows` lies between, and how far; the nearest one twice where they are fewer or
+// more than are known. `points` are by rows, and not empty.
+template <typename Point>
+struct Around {
+  const Point& below;
+  const Point& above;
+  double part = 0;
+};
+template <typename Point>
+Around<Point> AroundRows(const std::vector<Point>& points, int64_t rows) {
+  const auto above = std::find_if(points.begin(), points.end(),
+                                  [&](const Point& point) { return point.rows >= rows; });
+  if (above == points.begin()) return {*above, *above};
+  if (above == points.end()) return {points.back(), points.back()};
+  const auto below = above - 1;
+  return {*below, *above,
+          static_cast<double>(rows - below->rows) / static_cast<double>(above->rows - below->rows)};
+}
+
 bool HasLink(const Host& host, Path path) {
   return std::any_of(host.links.begin(), host.links.end(), [&](const auto& link) {
     return link.first == path && link.second.bytes_per_s > 0;
@@ -156,37 +175,20 @@ double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, const 
 
 topology::Overhead OverheadOf(const DeviceRates& rates, int64_t rows) {
   if (rates.overheads.empty()) return {.rows = rows};
-  const auto above = std::find_if(rates.overheads.begin(), rates.overheads.end(),
-                                  [&](const auto& overhead) { return overhead.rows >= rows; });
-  topology::Overhead at = above == rates.overheads.end() ? rates.overheads.back() : *above;
-  if (above != rates.overheads.begin() && above != rates.overheads.end()) {
-    const topology::Overhead& below = *(above - 1);
-    const double part =
-        static_cast<double>(rows - below.rows) / static_cast<double>(above->rows - below.rows);
-    at.step = below.step + part * (above->step - below.step);
-    at.layer = below.layer + part * (above->layer - below.layer);
-  }
-  at.rows = rows;
-  return at;
+  const auto [below, above, part] = AroundRows(rates.overheads, rows);
+  return {.rows = rows,
+          .step = below.step + part * (above.step - below.step),
+          .layer = below.layer + part * (above.layer - below.layer)};
 }
 
 topology::AttentionRate AttentionOf(const DeviceRates& rates, int64_t rows,
                                     const CoreShare& share) {
-  const auto above = std::find_if(rates.attention.begin(), rates.attention.end(),
-                                  [&](const auto& attention) { return attention.rows >= rows; });
-  topology::AttentionRate at = above == rates.attention.end() ? rates.attention.back() : *above;
-  if (above != rates.attention.begin() && above != rates.attention.end()) {
-    const topology::AttentionRate& below = *(above - 1);
-    const double part =
-        static_cast<double>(rows - below.rows) / static_cast<double>(above->rows - below.rows);
-    at.bytes_per_s = below.bytes_per_s + part * (above->bytes_per_s - below.bytes_per_s);
-    at.operations_per_s =
-        below.operations_per_s + part * (above->operations_per_s - below.operations_per_s);
-  }
-  at.rows = rows;
-  at.bytes_per_s *= share.threads * share.of_a_core;
-  at.operations_per_s *= share.threads * share.of_a_core;
-  return at;
+  const auto [below, above, part] = AroundRows(rates.attention, rows);
+  const auto between = [&](double least, double most) {
+    return (least + part * (most - least)) * share.threads * share.of_a_core;
+  };
+  return {rows, between(below.bytes_per_s, above.bytes_per_s),
+          between(below.operations_per_s, above.operations_per_s)};
 }
 
 double OperationsPerS(const DeviceRates& rates, DType dtype, int64_t working_set_bytes,

@@ -191,8 +191,8 @@ TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
   }
 }
 
-// Four hosts of a rank each. A host of which all ways are slow is named alone, else each slow way.
-TEST(DiagnoseTest, SlowWaysAreNamed) {
+// Hosts a, b, c and d of a rank each, whose ways are all alike.
+std::vector<RankFacts> FourHosts() {
   std::vector<RankFacts> ranks;
   for (int32_t i = 0; i < 4; ++i) {
     RankFacts& rank = ranks.emplace_back(Healthy()[i < 2 ? 0 : 2]);
@@ -201,6 +201,12 @@ TEST(DiagnoseTest, SlowWaysAreNamed) {
     rank.ways.clear();
     for (int32_t other = i + 1; other < 4; ++other) rank.ways.push_back({other, 20, 1e10});
   }
+  return ranks;
+}
+
+// A host of which all ways are slow is named alone, else each slow way.
+TEST(DiagnoseTest, SlowWaysAreNamed) {
+  const std::vector<RankFacts> ranks = FourHosts();
   EXPECT_THAT(Wrong(ranks), IsEmpty());
   std::vector<RankFacts> pair = ranks;
   pair[1].ways[0].bytes_per_s = 1e9;  // to c
@@ -223,14 +229,10 @@ TEST(DiagnoseTest, SlowWaysAreNamed) {
 
 // Two of four: the way between the two others is the rule.
 TEST(DiagnoseTest, SeveralSlowHostsAreNamed) {
-  std::vector<RankFacts> ranks;
-  for (int32_t i = 0; i < 4; ++i) {
-    RankFacts& rank = ranks.emplace_back(Healthy()[i < 2 ? 0 : 2]);
-    rank.rank = i;
-    rank.host = rank.boot = std::string(1, static_cast<char>('a' + i));
-    rank.ways.clear();
-    for (int32_t other = i + 1; other < 4; ++other) {
-      rank.ways.push_back({other, 20, i == 0 && other == 1 ? 1e10 : 1e9});
+  std::vector<RankFacts> ranks = FourHosts();
+  for (RankFacts& rank : ranks) {
+    for (WayFacts& way : rank.ways) {
+      if (rank.rank > 0 || way.rank > 1) way.bytes_per_s = 1e9;
     }
   }
   const std::vector<Finding> wrong = Wrong(ranks);
