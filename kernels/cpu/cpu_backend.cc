@@ -78,7 +78,7 @@ class CpuExecutable final : public HostExecutable {
   };
 
   // Fuses operation `at` with those before it: a RopeAppendKvOp that writes just what the attention
-  // reads, and the product that it rotates.
+  // reads, and the product that it rotates, biases and norms aside.
   void Fuse(size_t at, const AttentionOp& attention) {
     const std::vector<Op>& ops = program().ops;
     const auto* rope = at < 1 ? nullptr : std::get_if<RopeAppendKvOp>(&ops[at - 1]);
@@ -86,8 +86,15 @@ class CpuExecutable final : public HostExecutable {
     steps_[at].rope = rope;
     steps_[at].rotation = steps_[at - 1].rotation;
     steps_[at - 1].done_later = true;
-    const auto* product = at < 2 ? nullptr : std::get_if<MatMulOp>(&ops[at - 2]);
-    if (product != nullptr && product->out == rope->qkv) steps_[at - 2].fetches_for = &attention;
+    size_t before = at - 1;
+    while (before > 0 && (std::holds_alternative<AddBiasOp>(ops[before - 1]) ||
+                          std::holds_alternative<QkNormOp>(ops[before - 1]))) {
+      --before;
+    }
+    const auto* product = before < 1 ? nullptr : std::get_if<MatMulOp>(&ops[before - 1]);
+    if (product != nullptr && product->out == rope->qkv) {
+      steps_[before - 1].fetches_for = &attention;
+    }
   }
 
   // Holds cosines and sines [max_rows, 2, half] of a batch's positions, the same for all layers.
@@ -255,6 +262,23 @@ class CpuExecutable final : public HostExecutable {
                       .fetch = {.blocks = fetch.blocks + fetch_begin,
                                 .count = fetch_end - fetch_begin,
                                 .bytes = fetch.bytes}});
+    });
+  }
+
+  void Do(const AddBiasOp& op, const Step&, const HostBatch& batch) {
+    const int64_t n = cols(op.buffer);
+    ForRows(RowsOf(op.buffer, batch), n, [&](int64_t r, int) {
+      simd_.add(row(op.buffer, r), Packed().floats(op.bias), n, row(op.buffer, r));
+    });
+  }
+
+  void Do(const QkNormOp& op, const Step&, const HostBatch& batch) {
+    ForRows(batch.rows(), int64_t{op.heads + op.kv_heads} * op.head_dim, [&](int64_t r, int) {
+      for (int64_t h = 0; h < op.heads + op.kv_heads; ++h) {
+        float* const head = row(op.qkv, r) + h * op.head_dim;
+        simd_.rms_norm(head, Packed().floats(h < op.heads ? op.q_gain : op.k_gain), op.eps,
+                       op.head_dim, head);
+      }
     });
   }
 

@@ -56,6 +56,8 @@ struct LayerShape {
   float last_gain = 2;         // gains of the last norm, at most
   int32_t window = 0;          // of the second layer
   double sharpness = 1;        // what attention multiplies its usual scores by
+  bool biases = false;         // of every product
+  bool qk_norms = false;       // of query and key heads
   bool tied = true;            // the output's matrix is the embedding, where there is one shard
   // Each has its part of the logits, and all of the rest; or, where layers are split, its heads and
   // its part of the embedding and of the MLP, too.
@@ -115,6 +117,14 @@ class Layer {
       if (of.split) p_.Add(AllReduceOp{id});
     };
     sum(residual);
+    // parts: of which a shard has its part each; none: it has all.
+    const auto bias = [&](BufferId id, uint32_t seed, const std::vector<int64_t>& parts) {
+      if (!of.biases) return;
+      const int64_t cols = p_.program.buffers[id].cols;
+      const int64_t all = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+      p_.Add(AddBiasOp{id, p_.AddVector(parts.empty() ? RandomFloats(seed, cols)
+                                                      : Own(RandomFloats(seed, all), 1, parts))});
+    };
     for (int32_t layer = 0; layer < 2; ++layer) {
       const uint32_t seed = 10 * (1 + layer);
       const WeightId gain = p_.AddVector(RandomFloats(seed, of.hidden, 2));
@@ -128,18 +138,29 @@ class Layer {
           RowsOf(seed + 1, of.hidden,
                  {of.heads * of.head_dim, of.kv_heads * of.head_dim, of.kv_heads * of.head_dim}),
           qkv});
+      const std::vector<int64_t> qkv_parts = {of.heads * of.head_dim, of.kv_heads * of.head_dim,
+                                              of.kv_heads * of.head_dim};
+      bias(qkv, seed + 6, qkv_parts);
+      if (of.qk_norms) {
+        const WeightId q_gain = p_.AddVector(RandomFloats(seed + 7, of.head_dim, 2));
+        p_.Add(QkNormOp{qkv, heads, kv_heads, of.head_dim, q_gain,
+                        p_.AddVector(RandomFloats(seed + 8, of.head_dim, 2)), kEps});
+      }
       p_.Add(RopeAppendKvOp{qkv, heads, kv_heads, of.head_dim, frequencies, layer});
       // Layers may differ in what they see.
       p_.Add(AttentionOp{qkv, heads, kv_heads, of.head_dim, scale, layer, attended,
                          layer == 0 ? 0 : of.window});
       p_.Add(MatMulOp{attended, ColsOf(seed + 2, of.hidden, of.heads * of.head_dim), delta});
       sum(delta);
+      bias(delta, seed + 9, {});
       p_.Add(AddRmsNormOp{residual, delta, p_.AddVector(RandomFloats(seed + 3, of.hidden, 2)), kEps,
                           normed});
       p_.Add(MatMulOp{normed, RowsOf(seed + 4, of.hidden, {of.ffn, of.ffn}), gate_up});
+      bias(gate_up, seed + 50, {of.ffn, of.ffn});
       p_.Add(SwiGluOp{gate_up, activation});
       p_.Add(MatMulOp{activation, ColsOf(seed + 5, of.hidden, of.ffn), delta});
       sum(delta);
+      bias(delta, seed + 51, {});
     }
     p_.Add(AddOp{residual, delta, residual});
     p_.Add(GatherRowsOp{residual, last});
@@ -153,6 +174,11 @@ class Layer {
       head = Weight(6, of.columns, of.hidden, 1.7f);
     }
     p_.Add(MatMulOp{last, head, logits});
+    if (of.biases) {
+      const std::vector<float> all = RandomFloats(7, of.columns);
+      const auto first = all.begin() + of.shard * (of.columns / of.shards);
+      p_.Add(AddBiasOp{logits, p_.AddVector({first, first + of.columns / of.shards})});
+    }
     p_.program.logits = logits;
     p_.program.deterministic = of.deterministic;
     p_.program.vocab_size = of.vocabulary;
@@ -214,7 +240,13 @@ class Layer {
   WeightId RowsOf(uint32_t seed, int64_t cols, const std::vector<int64_t>& parts) {
     const int64_t rows = std::accumulate(parts.begin(), parts.end(), int64_t{0});
     if (!of_.split) return Weight(seed, rows, cols);
-    const std::vector<float> all = Matrix(seed, rows, cols);
+    return p_.AddWeight({.rows = rows / of_.shards, .cols = cols, .dtype = of_.dtype},
+                        Own(Matrix(seed, rows, cols), cols, parts));
+  }
+  // Likewise of such a matrix's values.
+  std::vector<float> Own(std::vector<float> all, int64_t cols,
+                         const std::vector<int64_t>& parts) const {
+    if (!of_.split) return all;
     std::vector<float> own;
     auto at = all.begin();
     for (const int64_t part : parts) {
@@ -222,8 +254,7 @@ class Layer {
       own.insert(own.end(), at + of_.shard * count, at + (of_.shard + 1) * count);
       at += part * cols;
     }
-    return p_.AddWeight({.rows = rows / of_.shards, .cols = cols, .dtype = of_.dtype},
-                        std::move(own));
+    return own;
   }
   // Likewise its columns.
   WeightId ColsOf(uint32_t seed, int64_t rows, int64_t cols) {

@@ -62,6 +62,13 @@ class Checker {
     }
     return Need16Bits(op.in);
   }
+  absl::Status Check(const AddBiasOp& op) const {
+    const BufferSpec& buffer = program_.buffers[op.buffer];
+    if (buffer.cols % 8 == 0) return absl::OkStatus();
+    return None("a bias of ", buffer.cols, " columns, as of ", buffer.name,
+                "; GPUs add multiples of 8");
+  }
+  absl::Status Check(const QkNormOp& op) const { return Need16Bits(op.qkv); }
   absl::Status Check(const SwiGluOp& op) const {
     SKEIN_RETURN_IF_ERROR(Need16Bits(op.gate_up));
     return Need16Bits(op.out);

@@ -31,7 +31,9 @@ Program Layer(DType dtype = DType::kBF16) {
   program.weights = {{"qkv", {.rows = 192, .cols = 64, .dtype = dtype}},
                      {"up", {.rows = 32, .cols = 64, .dtype = dtype}},
                      {"head", {.rows = 128, .cols = 64, .dtype = dtype}},
-                     {"gain", {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = 64}}};
+                     {"gain", {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = 64}},
+                     {"bias", {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = 192}},
+                     {"heads", {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = 16}}};
   program.ops = {RmsNormOp{kResidual, 3, 1e-5f, kNormed},
                  MatMulOp{kNormed, 0, kQkv},
                  RopeAppendKvOp{.qkv = kQkv, .heads = 4, .kv_heads = 1, .head_dim = 16},
@@ -42,7 +44,9 @@ Program Layer(DType dtype = DType::kBF16) {
                  AddRmsNormOp{kResidual, kSum, 3, 1e-5f, kNormed},
                  GatherRowsOp{kNormed, kLast},
                  MatMulOp{kLast, 2, kLogits},
-                 AllReduceOp{kSum}};
+                 AllReduceOp{kSum},
+                 AddBiasOp{kQkv, 4},
+                 QkNormOp{kQkv, 4, 1, 16, 5, 5, 1e-5f}};
   program.logits = kLogits;
   return program;
 }
@@ -88,6 +92,13 @@ TEST(CheckKernels, WhatThereIsNoneForIsNamed) {
        "operation 4: buffers residual and sum are of F32 and BF16; GPUs take one dtype there"},
       {[](Program& p) { p.ops[kGather] = GatherRowsOp{kResidual, kLast}; },
        "operation 8: buffer residual is of F32"},
+      {[](Program& p) {
+         p.buffers[kQkv].dtype = DType::kF32;
+         p.ops = {p.ops.back()};
+       },
+       "operation 0: buffer qkv is of F32"},
+      {[](Program& p) { p.buffers[kQkv].cols = 196; },
+       "operation 11: a bias of 196 columns, as of qkv; GPUs add multiples of 8"},
   };
   for (const Case& c : cases) {
     Program program = Layer();

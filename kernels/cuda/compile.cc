@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "base/status_util.h"
+#include "kernels/cuda/add_bias.h"
 #include "kernels/cuda/batch_invariant_linear.h"
 #include "kernels/cuda/check_kernels.h"
 #include "kernels/cuda/cuda_memory.h"
@@ -28,6 +29,7 @@
 #include "kernels/cuda/paged_batch.h"
 #include "kernels/cuda/peer_sum_norm.h"
 #include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/qk_norm.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append_kv.h"
 #include "kernels/cuda/stream_k_linear.h"
@@ -51,13 +53,11 @@ class Compiled final : public CompiledProgram {
   absl::Status Compile() {
     SKEIN_RETURN_IF_ERROR(CheckKernels(program_, kv_ == nullptr ? nullptr : &kv_->spec()));
     if (program_.deterministic) SKEIN_RETURN_IF_ERROR(NeedHopper("--deterministic"));
-    for (size_t i = 0; i < program_.ops.size(); ++i) {
+    for (size_t i = 0; i < program_.ops.size(); i += done_) {
       at_ = i;
-      next_ = i + 1 < program_.ops.size() ? &program_.ops[i + 1] : nullptr;
-      fused_ = false;
+      done_ = 1;
       std::visit([&](const auto& op) { Add(op); }, program_.ops[i]);
       marks_.resize(steps_.size(), MarkOf(i));
-      if (fused_) ++i;
     }
     return absl::OkStatus();
   }
@@ -126,12 +126,20 @@ class Compiled final : public CompiledProgram {
   std::string NameOf(const MatMulOp& op) const {
     return absl::StrCat("product ", program_.weights[op.weight].name);
   }
+  std::string NameOf(const AddBiasOp&) const { return "bias"; }
+  std::string NameOf(const QkNormOp&) const { return "qk norm"; }
   std::string NameOf(const SwiGluOp&) const { return "swiglu"; }
   std::string NameOf(const RopeAppendKvOp&) const { return "rope"; }
   std::string NameOf(const AttentionOp&) const { return "attention"; }
   std::string NameOf(const GatherRowsOp&) const { return "gather"; }
   std::string NameOf(const AllReduceOp&) const { return "all-reduce"; }
 
+  // The operation so many places behind the one that is added, if it is such a one.
+  template <typename Next>
+  const Next* Following(size_t places) const {
+    return at_ + places < program_.ops.size() ? std::get_if<Next>(&program_.ops[at_ + places])
+                                              : nullptr;
+  }
   // Whether the operation that is added has such a one so many places before it.
   template <typename Before>
   bool Follows(size_t places) const {
@@ -291,14 +299,54 @@ class Compiled final : public CompiledProgram {
   }
 
   void Add(const MatMulOp& op) {
-    const auto* swiglu = next_ == nullptr ? nullptr : std::get_if<SwiGluOp>(next_);
-    if (!weights_->interleaved(op.weight) || swiglu == nullptr) {
+    if (!weights_->interleaved(op.weight)) {
       steps_.push_back([=, this](const BatchShape& shape) { return Multiply(op, nullptr, shape); });
       return;
     }
-    fused_ = true;
-    steps_.push_back([=, this, swiglu = *swiglu](const BatchShape& shape) {
-      return Multiply(op, &swiglu, shape);
+    if (const auto* swiglu = Following<SwiGluOp>(1)) {
+      done_ = 2;
+      steps_.push_back([=, this, swiglu = *swiglu](const BatchShape& shape) {
+        return Multiply(op, &swiglu, shape);
+      });
+      return;
+    }
+    done_ = 3;
+    steps_.push_back([=, this, bias = *Following<AddBiasOp>(1),
+                      swiglu = *Following<SwiGluOp>(2)](const BatchShape& shape) {
+      SKEIN_RETURN_IF_ERROR(Multiply(op, nullptr, shape));
+      SKEIN_RETURN_IF_ERROR(Bias(bias, GateUpLayout::kInterleaved, shape));
+      return Activate(swiglu, GateUpLayout::kInterleaved, shape);
+    });
+  }
+
+  absl::Status Bias(const AddBiasOp& op, GateUpLayout layout, const BatchShape& shape) const {
+    return cuda::Enqueue(AddBias{.dtype = DTypeOf(op.buffer),
+                                 .rows = RowsOf(op.buffer, shape),
+                                 .cols = Cols(op.buffer),
+                                 .x = w_.Buffer(op.buffer, shape.batch),
+                                 .bias = weights_->floats(op.bias),
+                                 .stride = Cols(op.buffer),
+                                 .layout = layout},
+                         w_.stream);
+  }
+  void Add(const AddBiasOp& op) {
+    steps_.push_back(
+        [=, this](const BatchShape& shape) { return Bias(op, GateUpLayout::kHalves, shape); });
+  }
+
+  void Add(const QkNormOp& op) {
+    steps_.push_back([=, this](const BatchShape& shape) {
+      return cuda::Enqueue(QkNorm{.dtype = dtype_,
+                                  .rows = shape.rows,
+                                  .heads = op.heads,
+                                  .kv_heads = op.kv_heads,
+                                  .head_dim = op.head_dim,
+                                  .qkv = w_.Buffer(op.qkv, shape.batch),
+                                  .qkv_stride = Cols(op.qkv),
+                                  .q_gain = weights_->floats(op.q_gain),
+                                  .k_gain = weights_->floats(op.k_gain),
+                                  .eps = op.eps},
+                           w_.stream);
     });
   }
 
@@ -421,9 +469,9 @@ class Compiled final : public CompiledProgram {
   }
 
   void Add(const AllReduceOp& op) {
-    const auto* norm = next_ == nullptr ? nullptr : std::get_if<AddRmsNormOp>(next_);
-    fused_ = norm != nullptr && norm->delta == op.buffer;
-    if (fused_) {
+    const auto* norm = Following<AddRmsNormOp>(1);
+    if (norm != nullptr && norm->delta == op.buffer) {
+      done_ = 2;
       steps_.push_back(
           [=, this, norm = *norm](const BatchShape& shape) { return SumAndNorm(op, norm, shape); });
     } else {
@@ -460,10 +508,9 @@ class Compiled final : public CompiledProgram {
   const CudaWeights* const weights_;
   const CudaKv* const kv_;
   const Workspace w_;
-  const DType dtype_;  // of what has 16 bits; its weights were held against it
-  size_t at_ = 0;      // the operation that is added
-  const Op* next_ = nullptr;
-  bool fused_ = false;         // the next operation was done, too
+  const DType dtype_;          // of what has 16 bits; its weights were held against it
+  size_t at_ = 0;              // the operation that is added
+  size_t done_ = 1;            // from it on, together
   std::set<int32_t> planned_;  // windows
   std::vector<Step> steps_;
   std::vector<Mark> marks_;  // [steps]

@@ -106,6 +106,24 @@ TEST_F(CudaBackendTest, LayersMayHaveWindows) {
   EXPECT_NE(gpu_->Logits(1), other.Logits(1));
 }
 
+TEST_F(CudaBackendTest, BiasesAndNormsOfHeadsAgreeWithTheReference) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const double finer = dtype == DType::kF16 ? 8 : 1;
+    LayerShape shape = {.kv_dtype = dtype == DType::kF16 ? KvDType::kF16 : KvDType::kBF16,
+                        .dtype = dtype,
+                        .biases = true,
+                        .qk_norms = true};
+    gpu_ = std::make_unique<Layer>(*MakeCudaBackend({.decode = DecodeForm::kGraph}), shape);
+    reference_ = std::make_unique<Layer>(MakeReferenceBackend(), shape);
+    RunAndCompare(Start(3, 1, 5), finer);    // few rows
+    RunAndCompare(Start(0, 17, 10), finer);  // by stream-K, where there are tiles enough
+    Batch mixed = Decode({3, 0}, 9);
+    Join(mixed, Start(1, 100, 20));  // by cuBLAS
+    RunAndCompare(mixed, finer);
+    RunAndCompare(Decode({1, 0, 3}, 30), finer);
+  }
+}
+
 TEST_F(CudaBackendTest, DTypesOf16BitsDoNotMix) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCudaBackend({.decode = DecodeForm::kGraph}));
   TestProgram p;

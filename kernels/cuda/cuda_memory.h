@@ -18,8 +18,8 @@
 namespace skein::kernels::cuda {
 
 // Matrices of DTypeOfMatrices, row-major as they come, and vectors as F32. A matrix of gates and
-// ups that only a SwiGluOp reads the product of is interleaved, so that a tile of its product has
-// both: 8 rows of gates, their 8 ups, the next 8 gates ...
+// ups whose product, with a bias or without, only a SwiGluOp reads is interleaved, so that a tile
+// of the product has both: 8 rows of gates, their 8 ups, the next 8 gates ...
 class CudaWeights final : public Weights {
  public:
   // Unimplemented for a matrix of another dtype, with its name.

@@ -1,4 +1,4 @@
-// RmsNorm, SwiGlu and GatherRows against loops in double.
+// RmsNorm, QkNorm, AddBias, SwiGlu and GatherRows against loops in double.
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -6,9 +6,11 @@
 #include "base/dtype.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/add_bias.h"
 #include "kernels/cuda/comparison.h"
 #include "kernels/cuda/device_testing.h"
 #include "kernels/cuda/gather_rows.h"
+#include "kernels/cuda/qk_norm.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/swiglu.h"
 
@@ -147,6 +149,93 @@ TEST(RmsNormTest, WorksInPlaceAndOnlyAdds) {
   EXPECT_TRUE(SameBits(Decoded(DType::kBF16, sums[2]), Decoded(DType::kBF16, sums[0])));
 }
 
+TEST(QkNormTest, AgreesWithTheDefinition) {
+  SKEIN_NEED_GPU();
+  struct Case {
+    int64_t rows;
+    int32_t heads, kv_heads, head_dim;
+  };
+  constexpr float kEps = 1e-5f;
+  for (const DType dtype : kDTypes) {
+    for (const Case& c : {Case{1, 1, 1, 64}, {3, 7, 1, 96}, {70, 32, 8, 128}, {2, 5, 5, 8}}) {
+      SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.heads << "/" << c.kv_heads
+                                      << " heads of " << c.head_dim);
+      const int32_t normed = c.heads + c.kv_heads;
+      const Shape shape = {c.rows, int64_t{normed + c.kv_heads} * c.head_dim, 8};
+      const std::vector<float> before = RandomValues(1, shape.rows * shape.cols, dtype, 3);
+      const std::vector<float> gains[] = {RandomValues(2, c.head_dim, DType::kF32),
+                                          RandomValues(3, c.head_dim, DType::kF32)};
+      Expected expected;
+      for (int64_t i = 0; i < shape.rows * shape.cols; ++i) {
+        const int64_t head = i % shape.cols / c.head_dim;
+        double value = before[i];
+        if (head < normed) {
+          double squares = 0;
+          const int64_t begin = i - i % c.head_dim;
+          for (int64_t d = 0; d < c.head_dim; ++d) squares += std::pow(before[begin + d], 2);
+          value *= gains[head < c.heads ? 0 : 1][i % c.head_dim] /
+                   std::sqrt(squares / c.head_dim + kEps);
+        }
+        // 4 squares in a thread and 5 levels of the warp, then a few roundings more.
+        expected.Add(value,
+                     std::abs(value) * (UnitRoundoff(dtype) + 16 * 0x1p-24) + LeastError(dtype));
+      }
+      OwnStream stream;
+      const DeviceBytes qkv = Encoded(dtype, Spread(before, shape));
+      const DeviceArray<float> q_gain(gains[0]), k_gain(gains[1]);
+      SKEIN_ASSERT_OK(Enqueue(QkNorm{.dtype = dtype,
+                                     .rows = shape.rows,
+                                     .heads = c.heads,
+                                     .kv_heads = c.kv_heads,
+                                     .head_dim = c.head_dim,
+                                     .qkv = qkv.data(),
+                                     .qkv_stride = shape.cols + shape.pad,
+                                     .q_gain = q_gain.get(),
+                                     .k_gain = k_gain.get(),
+                                     .eps = kEps},
+                              stream));
+      SKEIN_ASSERT_OK(stream.Finish());
+      EXPECT_TRUE(Agrees(Dense(Decoded(dtype, qkv), shape), expected));
+    }
+  }
+}
+
+TEST(AddBiasTest, AgreesWithTheDefinition) {
+  SKEIN_NEED_GPU();
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const GateUpLayout layout : {GateUpLayout::kHalves, GateUpLayout::kInterleaved}) {
+      for (const Shape& shape : {Shape{1, 16, 0}, Shape{3, 1008, 8}, Shape{17, 4096, 0},
+                                 Shape{1, 28672, 0}, Shape{70000, 16, 0}}) {
+        SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " " << shape.rows << " x "
+                                        << shape.cols << ", layout " << static_cast<int>(layout));
+        const std::vector<float> before = RandomValues(1, shape.rows * shape.cols, dtype, 3);
+        const std::vector<float> bias = RandomValues(2, shape.cols, DType::kF32);
+        std::vector<float> sums = before;
+        for (size_t i = 0; i < sums.size(); ++i) {
+          const int64_t c = static_cast<int64_t>(i) % shape.cols;
+          const int64_t of = layout == GateUpLayout::kHalves
+                                 ? c
+                                 : c / 16 * 8 + c % 8 + (c % 16 < 8 ? 0 : shape.cols / 2);
+          sums[i] += bias[of];
+        }
+        OwnStream stream;
+        const DeviceBytes x = Encoded(dtype, Spread(before, shape));
+        const DeviceArray<float> biases(bias);
+        SKEIN_ASSERT_OK(Enqueue(AddBias{.dtype = dtype,
+                                        .rows = shape.rows,
+                                        .cols = shape.cols,
+                                        .x = x.data(),
+                                        .bias = biases.get(),
+                                        .stride = shape.cols + shape.pad,
+                                        .layout = layout},
+                                stream));
+        SKEIN_ASSERT_OK(stream.Finish());
+        EXPECT_TRUE(SameBits(Decoded(dtype, x), Spread(Rounded(dtype, sums), shape)));
+      }
+    }
+  }
+}
+
 void TestSwiGlu(DType dtype, GateUpLayout layout, const Shape& shape) {
   SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " " << shape.rows << " x " << shape.cols);
   const std::vector<float> gate = RandomValues(1, shape.rows * shape.cols, dtype, 12);
@@ -262,6 +351,14 @@ TEST(ElementwiseTest, RefusesWhatDoesNotFit) {
               StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("12 columns")));
   EXPECT_THAT(Enqueue(RmsNorm{.dtype = DType::kF32, .rows = 1, .cols = 16}, {}),
               StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("F32")));
+  EXPECT_THAT(Enqueue(AddBias{.rows = 1, .cols = 12}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("12 columns")));
+  EXPECT_THAT(Enqueue(AddBias{.rows = 1, .cols = 24, .layout = GateUpLayout::kInterleaved}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("a multiple of 16")));
+  EXPECT_THAT(Enqueue(QkNorm{.rows = 1, .heads = 1, .head_dim = 256}, {}),
+              StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("heads of 256")));
+  EXPECT_THAT(Enqueue(QkNorm{.rows = 1, .head_dim = 64}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("0 heads")));
   EXPECT_THAT(Enqueue(SwiGlu{.rows = 1, .cols = 9}, {}),
               StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("9 columns")));
   EXPECT_THAT(Enqueue(GatherRows{.rows = 1, .cols = 1}, {}),

@@ -14,6 +14,7 @@ namespace skein::kernels::cuda {
 namespace {
 
 constexpr const void* (*kFiles[])() = {
+    KernelOfAddBias,
     KernelOfBatchInvariantLinear,
     KernelOfBf16Step,
     KernelOfCopyPage,
@@ -29,6 +30,7 @@ constexpr const void* (*kFiles[])() = {
     KernelOfPrefillAttention,
     KernelOfPrefillAttentionWgmma,
     KernelOfPrepareBatch,
+    KernelOfQkNorm,
     KernelOfRmsNorm,
     KernelOfRopeAppendKv,
     KernelOfSampledDraws,

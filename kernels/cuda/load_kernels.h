@@ -7,6 +7,7 @@
 namespace skein::kernels::cuda {
 
 // A kernel of each source file, by which CUDA finds the file's others.
+const void* KernelOfAddBias();
 const void* KernelOfBatchInvariantLinear();
 const void* KernelOfBf16Step();
 const void* KernelOfCopyPage();
@@ -22,6 +23,7 @@ const void* KernelOfPeerSumNorm();
 const void* KernelOfPrefillAttention();
 const void* KernelOfPrefillAttentionWgmma();
 const void* KernelOfPrepareBatch();
+const void* KernelOfQkNorm();
 const void* KernelOfRmsNorm();
 const void* KernelOfRopeAppendKv();
 const void* KernelOfSampledDraws();

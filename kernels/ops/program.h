@@ -79,6 +79,24 @@ struct MatMulOp {
   BufferId out;
 };
 
+// buffer[r] += bias, in place. Where shards sum the buffer, the bias is added behind the sum.
+struct AddBiasOp {
+  BufferId buffer;
+  WeightId bias;  // vector [cols]
+};
+
+// Queries and keys of qkv [rows, (heads + 2 * kv_heads) * head_dim], head by head and in place:
+// x / sqrt(mean(x^2) + eps) * gain.
+struct QkNormOp {
+  BufferId qkv;
+  int32_t heads;
+  int32_t kv_heads;
+  int32_t head_dim;
+  WeightId q_gain;  // vector [head_dim], as the next
+  WeightId k_gain;
+  float eps;
+};
+
 // Rotates queries and keys of qkv [rows, (heads + 2 * kv_heads) * head_dim] in place by their
 // position (pairs i, i + head_dim / 2; angle = position * inverse_frequencies[i], product in
 // float), and writes keys and values into the KV cache of `layer`.
@@ -129,8 +147,8 @@ struct AllReduceOp {
 // counts from a buffer that the routing operation has written. The operations behind have kTokens
 // rows again.
 
-using Op = std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, RopeAppendKvOp,
-                        AttentionOp, SwiGluOp, GatherRowsOp, AllReduceOp>;
+using Op = std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, AddBiasOp, QkNormOp,
+                        RopeAppendKvOp, AttentionOp, SwiGluOp, GatherRowsOp, AllReduceOp>;
 
 struct Program {
   std::vector<BufferSpec> buffers;

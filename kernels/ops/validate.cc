@@ -90,13 +90,22 @@ class Checker {
     SKEIN_RETURN_IF_ERROR(Columns("in", op.in, Spec(op.weight).cols));
     return Columns("out", op.out, Spec(op.weight).rows);
   }
+  absl::Status Check(const AddBiasOp& op) const {
+    SKEIN_RETURN_IF_ERROR(Buffer("buffer", op.buffer));
+    return Vector("bias", op.bias, Cols(op.buffer));
+  }
+  absl::Status Check(const QkNormOp& op) const {
+    SKEIN_RETURN_IF_ERROR(Heads(op));
+    SKEIN_RETURN_IF_ERROR(Vector("q_gain", op.q_gain, op.head_dim));
+    return Vector("k_gain", op.k_gain, op.head_dim);
+  }
   absl::Status Check(const RopeAppendKvOp& op) const {
-    SKEIN_RETURN_IF_ERROR(Heads(op.qkv, op.heads, op.kv_heads, op.head_dim, op.layer));
+    SKEIN_RETURN_IF_ERROR(CachedHeads(op));
     if (op.head_dim % 2 != 0) return Invalid("head_dim ", op.head_dim, " is odd");
     return Vector("inverse_frequencies", op.inverse_frequencies, op.head_dim / 2);
   }
   absl::Status Check(const AttentionOp& op) const {
-    SKEIN_RETURN_IF_ERROR(Heads(op.qkv, op.heads, op.kv_heads, op.head_dim, op.layer));
+    SKEIN_RETURN_IF_ERROR(CachedHeads(op));
     SKEIN_RETURN_IF_ERROR(SameRows("qkv", op.qkv, "out", op.out));
     if (op.window < 0) return Invalid("a window of ", op.window, " positions");
     return Columns("out", op.out, int64_t{op.heads} * op.head_dim);
@@ -185,21 +194,25 @@ class Checker {
     SKEIN_RETURN_IF_ERROR(Buffer(a_name, a));
     return Columns(b_name, b, Cols(a));
   }
-  absl::Status Heads(BufferId qkv, int32_t heads, int32_t kv_heads, int32_t head_dim,
-                     int32_t layer) const {
-    SKEIN_RETURN_IF_ERROR(Buffer("qkv", qkv));
-    if (!Tokens(qkv)) return Invalid("qkv must have a row for each token");
-    if (heads < 1 || kv_heads < 1 || head_dim < 1 || heads % kv_heads != 0) {
-      return Invalid(heads, " heads, ", kv_heads, " KV heads of ", head_dim);
+  template <typename T>
+  absl::Status Heads(const T& op) const {
+    SKEIN_RETURN_IF_ERROR(Buffer("qkv", op.qkv));
+    if (!Tokens(op.qkv)) return Invalid("qkv must have a row for each token");
+    if (op.heads < 1 || op.kv_heads < 1 || op.head_dim < 1 || op.heads % op.kv_heads != 0) {
+      return Invalid(op.heads, " heads, ", op.kv_heads, " KV heads of ", op.head_dim);
     }
-    SKEIN_RETURN_IF_ERROR(Columns("qkv", qkv, (int64_t{heads} + 2 * kv_heads) * head_dim));
+    return Columns("qkv", op.qkv, (int64_t{op.heads} + 2 * op.kv_heads) * op.head_dim);
+  }
+  template <typename T>
+  absl::Status CachedHeads(const T& op) const {
+    SKEIN_RETURN_IF_ERROR(Heads(op));
     if (kv_ == nullptr) return Invalid("there is no KV cache");
-    if (kv_->kv_heads != kv_heads || kv_->head_dim != head_dim) {
-      return Invalid(kv_heads, " KV heads of ", head_dim, ", but the cache has ", kv_->kv_heads,
-                     " of ", kv_->head_dim);
+    if (kv_->kv_heads != op.kv_heads || kv_->head_dim != op.head_dim) {
+      return Invalid(op.kv_heads, " KV heads of ", op.head_dim, ", but the cache has ",
+                     kv_->kv_heads, " of ", kv_->head_dim);
     }
-    if (layer >= 0 && layer < kv_->layers) return absl::OkStatus();
-    return Invalid("layer ", layer, " of a cache of ", kv_->layers);
+    if (op.layer >= 0 && op.layer < kv_->layers) return absl::OkStatus();
+    return Invalid("layer ", op.layer, " of a cache of ", kv_->layers);
   }
 
   const Program& program_;

@@ -35,13 +35,13 @@ Program Good() {
                {.name = "attended", .cols = 16, .port = true},
                {"gathered", outputs, 8, true},
                {"logits", outputs, 10, true}};
-  p.weights = {{"table", Matrix(10, 8)},
-               {"gain", Vector(8)},
-               {"wqkv", Matrix(32, 8)},
-               {"frequencies", Vector(2)}};
+  p.weights = {{"table", Matrix(10, 8)},   {"gain", Vector(8)},      {"wqkv", Matrix(32, 8)},
+               {"frequencies", Vector(2)}, {"head gain", Vector(4)}, {"bias", Vector(32)}};
   p.ops = {EmbedOp{0, 0, 10, 0},
            RmsNormOp{0, 1, 1e-5f, 1},
            MatMulOp{1, 2, 2},
+           AddBiasOp{2, 5},
+           QkNormOp{2, 4, 2, 4, 4, 4, 1e-5f},
            RopeAppendKvOp{2, 4, 2, 4, 3, 0},
            AttentionOp{2, 4, 2, 4, 0.5f, 0, 3},
            SwiGluOp{3, 1},
@@ -82,6 +82,13 @@ TEST(ValidateProgramTest, Table) {
       {MatMulOp{3, 2, 2}, "attended has 16 columns instead of 8"},
       {MatMulOp{0, 2, 3}, "attended has 16 columns instead of 32"},
       {MatMulOp{0, 0, 5}, "different kinds of rows"},
+      {AddBiasOp{9, 1}, "no buffer 9"},
+      {AddBiasOp{0, 0}, "table is not a vector"},
+      {AddBiasOp{2, 1}, "bias: weight gain has 8 elements instead of 32"},
+      {QkNormOp{0, 4, 2, 4, 4, 4, 0}, "x has 8 columns instead of 32"},
+      {QkNormOp{2, 3, 2, 4, 4, 4, 0}, "3 heads, 2 KV heads"},
+      {QkNormOp{2, 4, 2, 4, 1, 4, 0}, "q_gain: weight gain has 8 elements instead of 4"},
+      {QkNormOp{2, 4, 2, 4, 4, 1, 0}, "k_gain: weight gain has 8 elements instead of 4"},
       {RopeAppendKvOp{2, 4, 2, 4, 3, 2}, "layer 2 of a cache of 2"},
       {RopeAppendKvOp{2, 4, 2, 4, 3, -1}, "layer -1"},
       {RopeAppendKvOp{2, 4, 2, 4, 1, 0}, "gain has 8 elements instead of 2"},
@@ -102,7 +109,7 @@ TEST(ValidateProgramTest, Table) {
     Program p = Good();
     p.ops.push_back(c.op);
     EXPECT_THAT(ValidateProgram(p, kLimits, &kKv), StatusIs(kInvalid, HasSubstr(c.message)));
-    EXPECT_THAT(ValidateProgram(p, kLimits, &kKv), StatusIs(kInvalid, HasSubstr("operation 11: ")));
+    EXPECT_THAT(ValidateProgram(p, kLimits, &kKv), StatusIs(kInvalid, HasSubstr("operation 13: ")));
   }
 }
 
@@ -134,7 +141,7 @@ TEST(ValidateProgramTest, WhatIsNotAnOperation) {
     EXPECT_THAT(ValidateProgram(p, kLimits, &kKv), StatusIs(kInvalid, HasSubstr(c.message)));
   }
   EXPECT_THAT(ValidateProgram(Good(), kLimits, nullptr),
-              StatusIs(kInvalid, HasSubstr("operation 3: there is no KV cache")));
+              StatusIs(kInvalid, HasSubstr("operation 5: there is no KV cache")));
 }
 
 TEST(ValidateProgramTest, Limits) {

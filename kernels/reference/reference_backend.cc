@@ -151,6 +151,8 @@ class ReferenceExecutable final : public HostExecutable {
             Wrote(o.out);
           } else if constexpr (requires { o.qkv; }) {
             Wrote(o.qkv);
+          } else {
+            Wrote(o.buffer);
           }
         },
         op);
@@ -205,6 +207,21 @@ class ReferenceExecutable final : public HostExecutable {
     for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
       for (int64_t n = 0; n < cols(op.out); ++n) {
         row(op.out, r)[n] = SumOfBlocks(row(op.in, r), Row(op.weight, n), weight);
+      }
+    }
+  }
+
+  void Do(const AddBiasOp& op, const HostBatch& batch) {
+    for (int64_t r = 0; r < RowsOf(op.buffer, batch); ++r) {
+      for (int64_t c = 0; c < cols(op.buffer); ++c) row(op.buffer, r)[c] += Row(op.bias, 0)[c];
+    }
+  }
+
+  void Do(const QkNormOp& op, const HostBatch& batch) {
+    for (int64_t r = 0; r < batch.rows(); ++r) {
+      for (int64_t h = 0; h < op.heads + op.kv_heads; ++h) {
+        float* const head = row(op.qkv, r) + h * op.head_dim;
+        Norm(head, h < op.heads ? op.q_gain : op.k_gain, op.eps, op.head_dim, head);
       }
     }
   }

@@ -48,6 +48,10 @@ struct Model {
     p.Add(RmsNormOp{x, gain(), 1e-5f, y});
     for (int32_t layer = 0; layer < kLayers; ++layer) {
       p.Add(MatMulOp{y, matrix(p.program.buffers[qkv].cols, kHidden, DType::kBF16, 1), qkv});
+      p.Add(AddBiasOp{qkv, p.AddVector(RandomFloats(++seed, p.program.buffers[qkv].cols))});
+      p.Add(QkNormOp{qkv, kHeads, kKvHeads, kHeadDim,
+                     p.AddVector(RandomFloats(++seed, kHeadDim, 2)),
+                     p.AddVector(RandomFloats(++seed, kHeadDim, 2)), 1e-5f});
       p.Add(RopeAppendKvOp{qkv, kHeads, kKvHeads, kHeadDim, frequencies, layer});
       p.Add(AttentionOp{qkv, kHeads, kKvHeads, kHeadDim, 0.25f, layer, attended,
                         /*window=*/layer == 0 ? 0 : 23});

@@ -84,6 +84,25 @@ TEST_P(LiteralTest, MatMul) {
   EXPECT_EQ(p_.Get(out, 2), (std::vector<float>{7, 7, 5.75f, 6}));
 }
 
+TEST_P(LiteralTest, AddBias) {
+  const BufferId x = p_.AddBuffer(3);
+  p_.Add(AddBiasOp{x, p_.AddVector({1, -2, 0.5f})});
+  p_.Bind(*backend_);
+  p_.Set(x, {0, 1, 2, -3, 4, 0.25f});
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0, 0})));
+  EXPECT_EQ(p_.Get(x, 2), (std::vector<float>{1, -1, 2.5f, -2, 2, 0.75f}));
+}
+
+// Means of squares and eps are 12.5 + 3.5 = 16 of both queries, and 0.5 + 3.5 = 4 of the key.
+TEST_P(LiteralTest, QkNormIsOfEachHead) {
+  const BufferId qkv = p_.AddBuffer(8);
+  p_.Add(QkNormOp{qkv, 2, 1, 2, p_.AddVector({1, 2}), p_.AddVector({-1, 0.5f}), 3.5f});
+  p_.Bind(*backend_);
+  p_.Set(qkv, {3, 4, -4, 3, 0, 1, 7, 8});
+  SKEIN_ASSERT_OK(p_.Run(Tokens({0})));
+  ExpectNear(p_.Get(qkv, 1), {0.75f, 2, -1, 1.5f, 0, 0.25f, 7, 8});
+}
+
 // 2^24 + 1 rounds to 2^24: what stays shows which terms were joined first.
 TEST_P(LiteralTest, InnerBlocksAreJoinedAsATree) {
   const float big = 0x1p24f;

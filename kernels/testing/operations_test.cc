@@ -276,6 +276,37 @@ TEST_P(OperationsTest, AddRmsNorm) {
   }
 }
 
+TEST_P(OperationsTest, AddBias) {
+  for (int64_t rows : {0, 1, 7, 64}) {
+    for (int64_t cols : {1, 17, 1030}) {
+      SCOPED_TRACE(absl::StrCat(rows, " x ", cols));
+      TestProgram p;
+      const BufferId x = p.AddBuffer(cols);
+      p.Add(AddBiasOp{x, p.AddVector(RandomFloats(8, cols))});
+      const Results r = Both(p, x, RandomFloats(9, rows * cols), Rows(rows), x);
+      EXPECT_TRUE(SameBits(r.actual, r.expected));
+    }
+  }
+}
+
+TEST_P(OperationsTest, QkNorm) {
+  struct Case {
+    int32_t heads, kv_heads, head_dim;
+  };
+  for (int64_t rows : {0, 1, 5, 40}) {
+    for (const Case& c : {Case{1, 1, 1}, {3, 1, 10}, {4, 2, 64}, {6, 3, 97}, {8, 8, 128}}) {
+      SCOPED_TRACE(absl::StrCat(rows, " rows, ", c.heads, "/", c.kv_heads, " of ", c.head_dim));
+      const int64_t cols = int64_t{c.heads + 2 * c.kv_heads} * c.head_dim;
+      TestProgram p;
+      const BufferId qkv = p.AddBuffer(cols);
+      p.Add(QkNormOp{qkv, c.heads, c.kv_heads, c.head_dim, p.AddVector(RandomFloats(3, c.head_dim)),
+                     p.AddVector(RandomFloats(4, c.head_dim)), 1e-6f});
+      const Results r = Both(p, qkv, RandomFloats(5, rows * cols, 5), Rows(rows), qkv);
+      EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), ErrorOfSum(c.head_dim) / 2 + 6));
+    }
+  }
+}
+
 TEST_P(OperationsTest, SwiGlu) {
   for (int64_t rows : {1, 3, 64}) {
     for (int64_t cols : {1, 15, 16, 70, 512}) {

@@ -127,6 +127,12 @@ TEST(PersistentShardsTest, OddShapesAgreeWithTheReference) {
   });
 }
 
+// A bias of what shards sum is added once.
+TEST(PersistentShardsTest, BiasesAndNormsOfHeadsAgreeWithTheReference) {
+  OnRanks(
+      [](Rank& rank) { DecodeAll(rank, {.limits = kLimits, .biases = true, .qk_norms = true}); });
+}
+
 // Both ranks choose by the same times.
 TEST(PersistentShardsTest, AllShardsDecodeInOneForm) {
   OnRanks([](Rank& rank) {

@@ -7,6 +7,7 @@
 // Keys and values of the positions of this very step come from the arena, not from the cache: each
 // reader rotates, rounds and quantises them as the cache has them, and lays them into the block
 // that has come over the ring. Who has a row's last block writes the row's own ones to the cache.
+// Norms of queries and keys, where the model has them, are made by each reader, too.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -73,6 +74,26 @@ class Attention {
     const float2 second = FloatsOf<T>(words.y);
     x[0] = first.x, x[1] = first.y, x[2] = second.x, x[3] = second.y;
   }
+  // ---- Norms of heads, rounded as a buffer would have them. ----
+
+  __device__ bool HasNorms() const { return op_.gain != nullptr; }
+  __device__ static float SquaresOf(uint32_t words) {
+    const float2 x = FloatsOf<T>(words);
+    return x.x * x.x + x.y * x.y;
+  }
+  // squares: of a head.
+  __device__ float NormFactor(float squares) const {
+    return rsqrtf(squares / static_cast<float>(kHeadDim) + op_.eps);
+  }
+  __device__ static uint32_t Normed(uint32_t words, float factor, const float* gain) {
+    const float2 x = FloatsOf<T>(words);
+    const float2 gains = __ldg(reinterpret_cast<const float2*>(gain));
+    return RoundedPair<T>(x.x * factor * gains.x, x.y * factor * gains.y);
+  }
+  __device__ static uint2 Normed(uint2 words, float factor, const float* gain) {
+    return make_uint2(Normed(words.x, factor, gain), Normed(words.y, factor, gain + 2));
+  }
+
   __device__ const float2* RotationAt(int row, int pair) const {
     return memory_.rotations + row * kPairs + pair;
   }
@@ -121,6 +142,18 @@ class Attention {
           });
         }
         __syncwarp();
+        if (HasNorms()) {
+          float squares = 0;
+#pragma unroll
+          for (int w = 0; w < kWords; ++w) squares += SquaresOf(own[w].x) + SquaresOf(own[w].y);
+          const float factor = NormFactor(QuadSum(squares));
+#pragma unroll
+          for (int w = 0; w < kWords; ++w) {
+            const int col = Int8WordColumn<kHeadDim>(w);
+            own[w] = Normed(own[w], factor, op_.gain + col);
+            other[w] = Normed(other[w], factor, op_.gain + (col + kPairs) % kHeadDim);
+          }
+        }
         tile.q.template Load<T>(
             [&](int w) { return RotatedFour(row, Int8WordColumn<kHeadDim>(w), own[w], other[w]); },
             real, half);
@@ -146,6 +179,22 @@ class Attention {
           return here;
         });
         __syncwarp();
+        if (HasNorms()) {
+          float squares = 0;
+#pragma unroll
+          for (int k = 0; k < kSteps; ++k) {
+            squares += SquaresOf(words[k][0]) + SquaresOf(words[k][1]);
+          }
+          const float factor = NormFactor(QuadSum(squares));
+          const float* const gain = op_.gain + Lane() % 4 * 2;
+#pragma unroll
+          for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              words[k][i] = Normed(words[k][i], factor, gain + k * 16 + i * 8);
+            }
+          }
+        }
 #pragma unroll
         for (int k = 0; k < kSteps / 2; ++k) {
 #pragma unroll
@@ -192,9 +241,15 @@ class Attention {
       const uint2 key_look = LoadWords<uint2>(key);
       const uint2 value_look = LoadWords<uint2>(value);
       float k[4], v[4], turned[4];
-      Split(Await(key, key_look, step_, number_), k);
+      uint2 key_words = Await(key, key_look, step_, number_);
       Split(Await(value, value_look, step_, number_), v);
       __syncwarp();
+      if (HasNorms()) {
+        const float squares = SquaresOf(key_words.x) + SquaresOf(key_words.y);
+        key_words = Normed(key_words, NormFactor(WarpSum(Lane() < kFours ? squares : 0)),
+                           op_.k_gain + lane * 4);
+      }
+      Split(key_words, k);
       const float2* const rotation = RotationAt(row, (low ? lane : other) * 4);
 #pragma unroll
       for (int c = 0; c < 4; ++c) {

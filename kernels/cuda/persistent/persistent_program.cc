@@ -81,6 +81,7 @@ absl::StatusOr<StepOp> PersistentProgram::Bind(const ScheduledOp& op, const Cuda
                                                const CudaKv& kv,
                                                std::vector<CUtensorMap>& maps) const {
   const auto bytes = [](int64_t place) { return static_cast<uint32_t>(place); };
+  const auto floats = [&](WeightId id) { return id < 0 ? nullptr : weights.floats(id); };
   StepOp bound = {.kind = static_cast<int32_t>(op.kind),
                   .then = static_cast<int32_t>(op.then),
                   .in = bytes(op.in),
@@ -92,14 +93,15 @@ absl::StatusOr<StepOp> PersistentProgram::Bind(const ScheduledOp& op, const Cuda
                   .cols = static_cast<int32_t>(op.cols),
                   .rows = static_cast<int32_t>(op.rows),
                   .of_normed = op.of_normed ? 1 : 0,
-                  .gain = op.gain < 0 ? nullptr : weights.floats(op.gain),
+                  .gain = floats(op.gain),
                   .eps = op.eps,
                   .first_id = static_cast<int32_t>(op.first_id),
                   .count = static_cast<int32_t>(op.count),
                   .window = op.window,
                   .scale = op.scale,
                   .sum = op.sum,
-                  .to_port = op.to_port ? 1 : 0};
+                  .to_port = op.to_port ? 1 : 0,
+                  .bias = floats(op.bias)};
   if (const auto scaled = scaled_.find(op.normed); op.gain >= 0 && scaled != scaled_.end()) {
     bound.gain = reinterpret_cast<const float*>(scaled->second.gain.data());
   }
@@ -113,6 +115,8 @@ absl::StatusOr<StepOp> PersistentProgram::Bind(const ScheduledOp& op, const Cuda
       break;
     case Kind::kAttention:
       bound.memory = kv.layer(op.layer).data;
+      bound.gain = floats(op.q_gain);
+      bound.k_gain = floats(op.k_gain);
       break;
     case Kind::kTakeIn:
     case Kind::kSum:

@@ -132,6 +132,28 @@ TEST_F(PersistentStepTest, SequencesMayHaveSeveralRows) {
   }
 }
 
+TEST_F(PersistentStepTest, BiasesAndNormsOfHeadsAgreeWithTheReference) {
+  for (const KvDType kv_dtype : {KvDType::kBF16, KvDType::kInt8}) {
+    for (const int32_t head_dim : {64, 96, 128}) {
+      const LayerShape shape = {.heads = 20,
+                                .kv_heads = 2,
+                                .head_dim = head_dim,
+                                .pages = 100,
+                                .kv_dtype = kv_dtype,
+                                .biases = true,
+                                .qk_norms = true};
+      SCOPED_TRACE(absl::StrCat("heads of ", head_dim));
+      Make(shape);
+      Sequences sequences(shape, 10);
+      for (const int32_t rows : {5, 16, 1, 30, 2, 1}) {
+        Batch batch;
+        sequences.Add(batch, 3, rows);
+        RunAndCompare(batch);
+      }
+    }
+  }
+}
+
 // Of which blocks take those that nobody has.
 TEST_F(PersistentStepTest, ManyTilesAgreeWithTheReference) {
   const LayerShape shape = {
@@ -330,13 +352,16 @@ TEST_F(PersistentStepTest, RandomShapesAgreeWithTheReference) {
                      : shape.dtype == DType::kF16 ? KvDType::kF16
                                                   : KvDType::kBF16;
     shape.window = one_of({0, 5, 40});
+    shape.biases = pick(0, 1) == 0;
+    shape.qk_norms = pick(0, 1) == 0;
     // Products of more rows would be tuned, which takes long.
     shape.limits = {.rows = 16, .outputs = 16, .slots = 16, .slot_pages = 16};
     SCOPED_TRACE(absl::StrCat("shape ", i, ": ", shape.heads, "/", shape.kv_heads, " heads of ",
                               shape.head_dim, ", hidden ", shape.hidden, ", ffn ", shape.ffn,
                               ", vocabulary ", shape.vocabulary, ", pages of ", shape.page_size,
                               ", window ", shape.window, shape.dtype == DType::kF16 ? ", F16" : "",
-                              shape.kv_dtype == KvDType::kInt8 ? ", int8" : ""));
+                              shape.kv_dtype == KvDType::kInt8 ? ", int8" : "",
+                              shape.biases ? ", biases" : "", shape.qk_norms ? ", norms" : ""));
     Make(shape);
     Layer exact(MakeReferenceBackend(), Exact(shape));
     Distance ours, theirs;

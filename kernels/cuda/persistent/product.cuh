@@ -177,7 +177,8 @@ class Product {
   // What the end of a group needs, and has come long before.
   struct Early {
     uint2 old = {};
-    FourGains gains = {};
+    FourFloats gains = {};
+    float2 bias = {};  // of weight rows group and group + 8
   };
 
   __device__ void RunGroup(int first, int tiles, RingUnit& ring) {
@@ -274,11 +275,24 @@ class Product {
   __device__ bool Adds() const { return op_.then == static_cast<int>(Then::kAdd); }
   __device__ Early LookEarly(int first, int tiles) const {
     Early early;
-    if (!Adds() || OwnSlot() >= tiles * kRowTiles || OwnRow() >= step_.rows) return early;
     const int tile = first + OwnSlot() / kRowTiles;
+    if (OwnSlot() >= tiles * kRowTiles) return early;
+    if (op_.bias != nullptr) early.bias = LoadBias(tile);
+    if (!Adds() || OwnRow() >= step_.rows) return early;
     early.old = LoadWords<uint2>(PlaceOf(op_.old, tile));
-    if (op_.gain != nullptr) early.gains = LoadGains(op_, tile, group_ / 2);
+    if (op_.gain != nullptr) early.gains = LoadFour(op_.gain, tile, group_ / 2);
     return early;
+  }
+
+  // Gates come first, though their rows of the weight and those of ups take turns.
+  __device__ float2 LoadBias(int tile) const {
+    if (op_.then == static_cast<int>(Then::kSwiGlu)) {
+      const float* const gate = op_.bias + tile * (kUnitRows / 2) + group_;
+      return make_float2(__ldg(gate), __ldg(gate + op_.rows / 2));
+    }
+    const int row = tile * kUnitRows + group_;
+    const int last = op_.rows - 1;
+    return make_float2(__ldg(op_.bias + min(row, last)), __ldg(op_.bias + min(row + 8, last)));
   }
 
   // The value of the row that a lane keeps, and that of the neighbouring weight row, in the order
@@ -301,6 +315,7 @@ class Product {
       const float odd = memory_.factors[FirstRow() + 2 * quad_ + 1];
       sum.x *= even, sum.z *= even, sum.y *= odd, sum.w *= odd;
     }
+    sum.x += early.bias.x, sum.y += early.bias.x, sum.z += early.bias.y, sum.w += early.bias.y;
     const bool real = OwnRow() < step_.rows;
     switch (static_cast<Then>(op_.then)) {
       case Then::kLogits: {

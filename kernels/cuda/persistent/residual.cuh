@@ -22,21 +22,21 @@ struct FourPlace {
   int quad;
 };
 
-// What the norm of four columns is multiplied by.
-struct FourGains {
+// Of four columns of a vector of the model: gains, or a bias.
+struct FourFloats {
   float2 low, high;
 };
-__device__ inline FourGains LoadGains(const StepOp& op, int tile, int quad) {
-  const float* const gain = op.gain + tile * kTileCols + 2 * quad;
-  return {__ldg(reinterpret_cast<const float2*>(gain)),
-          __ldg(reinterpret_cast<const float2*>(gain + 8))};
+__device__ inline FourFloats LoadFour(const float* vector, int tile, int quad) {
+  const float* const from = vector + tile * kTileCols + 2 * quad;
+  return {__ldg(reinterpret_cast<const float2*>(from)),
+          __ldg(reinterpret_cast<const float2*>(from + 8))};
 }
 
 // Gives four columns times the gain to the products that read the norm. Returns the sum of their
 // squares.
 template <typename T>
 __device__ float PublishNormed(const PersistentStep& step, const StepOp& op, const FourPlace& at,
-                               uint2 words, const FourGains& gains) {
+                               uint2 words, const FourFloats& gains) {
   const float2 a = FloatsOf<T>(words.x);
   const float2 b = FloatsOf<T>(words.y);
   StoreWords(
@@ -82,8 +82,8 @@ __device__ void MakeResidual(const PersistentStep& step, const StepOp& op, const
     // Whole warps, since four lanes have a tile together.
     const int i = min(first + Lane(), all - 1);
     const FourPlace at = {i % quads / 4, i / quads, i % 4};
-    FourGains gains = {};
-    if (op.gain != nullptr) gains = LoadGains(op, at.tile, at.quad);
+    FourFloats gains = {};
+    if (op.gain != nullptr) gains = LoadFour(op.gain, at.tile, at.quad);
     const uint2 words = take(at);
     const bool real = first + Lane() < all;
     __syncwarp();
@@ -134,7 +134,7 @@ __device__ __noinline__ void TakeIn(const PersistentStep& step, const StepOp& op
   });
 }
 
-// out = old + what the shards have sent, rounded once.
+// out = old + bias + what the shards have sent, rounded once.
 template <typename T>
 __device__ __noinline__ void SumOverShards(const PersistentStep& step, const BlockMemory& memory,
                                            const StepOp& op, int number) {
@@ -144,6 +144,10 @@ __device__ __noinline__ void SumOverShards(const PersistentStep& step, const Blo
   }
   MakeResidual<T>(step, op, [&](const FourPlace& at) {
     float sum[4] = {};
+    if (op.bias != nullptr) {
+      const FourFloats bias = LoadFour(op.bias, at.tile, at.quad);
+      sum[0] = bias.low.x, sum[1] = bias.low.y, sum[2] = bias.high.x, sum[3] = bias.high.y;
+    }
     const bool has_old = op.old != StepOp::kNowhere;
     const char* const old =
         PlaceIn(step.arena, step.rows, op.old) + OperandPlace(at.tile, step.rows, at.row, at.quad);

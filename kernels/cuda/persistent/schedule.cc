@@ -155,7 +155,7 @@ class Scheduler {
     if (IsSummed(op.out)) {
       embed.sum = schedule_.sums;
       ++at_;
-      PushSum(embed.cols, kNowhere, op.out);
+      PushSum(embed.cols, kNowhere, /*bias=*/-1, op.out);
       return absl::OkStatus();
     }
     embed.out = Take(embed.cols);
@@ -168,10 +168,16 @@ class Scheduler {
     const auto* sum = Following<AllReduceOp>(1);
     return sum != nullptr && sum->buffer == id;
   }
-  // out = what lies in `old` + what the newest operation has sent.
-  void PushSum(int64_t cols, ArenaPlace old, BufferId out) {
+  // A bias of the buffer so many places further on.
+  const AddBiasOp* FollowingBias(BufferId id, size_t places) const {
+    const auto* bias = Following<AddBiasOp>(places);
+    return bias != nullptr && bias->buffer == id ? bias : nullptr;
+  }
+  // out = what lies in `old` + the bias + what the newest operation has sent.
+  void PushSum(int64_t cols, ArenaPlace old, WeightId bias, BufferId out) {
     ScheduledOp& sum = Push(Kind::kSum);
     sum.sum = schedule_.sums++;
+    sum.bias = bias;
     sum.cols = cols;
     sum.old = old;
     sum.out = Take(cols);
@@ -209,14 +215,23 @@ class Scheduler {
     product.rows = spec.rows;
     if (op.out == program_.logits) {
       product.then = Then::kLogits;
+      if (const auto* bias = FollowingBias(op.out, 1)) {
+        product.bias = bias->bias;
+        ++at_;
+      }
       return absl::OkStatus();
     }
     SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
     if (spec.rows % kUnitRows != 0) {
       return Cannot("product of ", spec.rows, " rows: it takes multiples of ", kUnitRows);
     }
-    const size_t behind = IsSummed(op.out) ? 2 : 1;
-    if (behind == 2) {
+    const bool sends = IsSummed(op.out);
+    size_t behind = sends ? 2 : 1;
+    if (const auto* bias = FollowingBias(op.out, behind)) {
+      product.bias = bias->bias;
+      ++behind;
+    }
+    if (sends) {
       // A shard that is two sums on has heard of all others' last one: see shards.cuh.
       if (in.sums != schedule_.sums) return Cannot("sum over shards that does not need the last");
       product.then = Then::kSend;
@@ -231,23 +246,26 @@ class Scheduler {
       at_ += behind;
       return AddTo(product, add->residual, add->out, in.sums);
     }
-    if (behind == 2) return Cannot("sum over shards that nothing is added to");
-    if (const auto* swiglu = Following<SwiGluOp>(1);
+    if (sends) return Cannot("sum over shards that nothing is added to");
+    if (const auto* swiglu = Following<SwiGluOp>(behind);
         swiglu != nullptr && swiglu->gate_up == op.out) {
       product.then = Then::kSwiGlu;
       product.out = Take(spec.rows / 2);
       vectors_[swiglu->out] = Made(product.out, in.sums);
-      ++at_;
+      at_ += behind;
       return absl::OkStatus();
     }
-    const auto* rope = Following<RopeAppendKvOp>(1);
-    const auto* attention = Following<AttentionOp>(2);
+    const auto* norm = Following<QkNormOp>(behind);
+    if (norm != nullptr && norm->qkv != op.out) norm = nullptr;
+    if (norm != nullptr) ++behind;
+    const auto* rope = Following<RopeAppendKvOp>(behind);
+    const auto* attention = Following<AttentionOp>(behind + 1);
     if (rope != nullptr && attention != nullptr && rope->qkv == op.out &&
         attention->qkv == op.out) {
       product.then = Then::kQkv;
       product.out = Take(spec.rows);
-      at_ += 2;
-      return AddAttention(*rope, *attention, product.out, in.sums);
+      at_ += behind + 1;
+      return AddAttention(norm, *rope, *attention, product.out, in.sums);
     }
     return Cannot("use for what comes of weight ", program_.weights[op.weight].name);
   }
@@ -259,7 +277,7 @@ class Scheduler {
     SKEIN_RETURN_IF_ERROR(Need16Bits(to));
     SKEIN_ASSIGN_OR_RETURN(const ArenaPlace old, FindPlain(from));
     if (product.then == Then::kSend) {
-      PushSum(product.rows, old, to);
+      PushSum(product.rows, old, std::exchange(product.bias, -1), to);
       return absl::OkStatus();
     }
     product.then = Then::kAdd;
@@ -269,9 +287,9 @@ class Scheduler {
     return absl::OkStatus();
   }
 
-  // sums: likewise.
-  absl::Status AddAttention(const RopeAppendKvOp& rope, const AttentionOp& op, ArenaPlace qkv,
-                            int32_t sums) {
+  // norm: null, where there is none. sums: likewise.
+  absl::Status AddAttention(const QkNormOp* norm, const RopeAppendKvOp& rope, const AttentionOp& op,
+                            ArenaPlace qkv, int32_t sums) {
     SKEIN_RETURN_IF_ERROR(Need16Bits(op.out));
     const AttentionHeads shape = {op.heads, op.kv_heads, op.head_dim, rope.inverse_frequencies};
     AttentionHeads& common = schedule_.attention;
@@ -284,6 +302,11 @@ class Scheduler {
     ScheduledOp& attention = Push(Kind::kAttention);
     attention.in = qkv;
     attention.cols = Buffer(op.qkv).cols;
+    if (norm != nullptr) {
+      attention.q_gain = norm->q_gain;
+      attention.k_gain = norm->k_gain;
+      attention.eps = norm->eps;
+    }
     attention.layer = op.layer;
     attention.window = op.window;
     attention.scale = op.scale;
@@ -294,6 +317,8 @@ class Scheduler {
 
   absl::Status Add(const AddRmsNormOp&) { return Cannot("norm of a sum that follows no product"); }
   absl::Status Add(const AddOp&) { return Cannot("sum that follows no product"); }
+  absl::Status Add(const AddBiasOp&) { return Cannot("bias that follows no product"); }
+  absl::Status Add(const QkNormOp&) { return Cannot("norm of heads that follows no product"); }
   absl::Status Add(const SwiGluOp&) { return Cannot("SwiGLU that follows no product"); }
   absl::Status Add(const RopeAppendKvOp&) { return Cannot("rotation that follows no product"); }
   absl::Status Add(const AttentionOp&) { return Cannot("attention that follows no rotation"); }

@@ -35,7 +35,7 @@ struct ScheduledOp {
     kTakeIn,     // out = the input port
     kProduct,    // in * weight^T, and what `then` says
     kAttention,  // over the KV cache, which takes the batch's keys and values first
-    kSum,        // out = old + what the shards sent, of which each gives all of it to each
+    kSum,        // out = old + bias + what the shards sent, of which each gives all to each
   };
   // Behind a product.
   enum class Then : uint8_t {
@@ -60,13 +60,15 @@ struct ScheduledOp {
   ArenaPlace in_squares = 0;
   float eps = 0;
   WeightId weight = -1;  // of a product; an embedding's table
+  WeightId bias = -1;    // of a product or a sum; < 0: there is none
   int64_t cols = 0;      // of a product's `in`; else of `out`
   int64_t rows = 0;      // of a product's weight
   // Tiles of 16 weight rows from this one on are nobody's share: blocks take one after the other,
   // as they are done with their own.
   int32_t first_free_tile = 0;
   int64_t first_id = 0, count = 0;  // of an embedding
-  // Attention's.
+  // Attention's. Gains of norms of query and key heads, whose eps is the operation's; < 0: of none.
+  WeightId q_gain = -1, k_gain = -1;
   int32_t layer = 0;
   int32_t window = 0;
   float scale = 0;

@@ -32,8 +32,10 @@ struct Shape {
   int32_t head_dim = 64;
   int64_t vocabulary = 1000;
   int layers = 2;
-  bool shards = false;  // others have a part of each layer, too
-  bool stage = false;   // in the middle of a pipeline
+  bool biases = false;    // of every product
+  bool qk_norms = false;  // of query and key heads
+  bool shards = false;    // others have a part of each layer, too
+  bool stage = false;     // in the middle of a pipeline
 };
 
 // As parallel/program builds one.
@@ -67,16 +69,27 @@ class TestModel {
       } else {
         Add(AddRmsNormOp{residual, delta, gain, 1e-5f, normed});
       }
+      const auto bias = [&](BufferId of) {
+        if (shape.biases) Add(AddBiasOp{of, Weight(1, program.buffers[of].cols)});
+      };
       Add(MatMulOp{normed, Weight(qkv_cols, shape.hidden), qkv});
+      bias(qkv);
+      if (shape.qk_norms) {
+        Add(QkNormOp{qkv, shape.heads, shape.kv_heads, shape.head_dim, Weight(1, shape.head_dim),
+                     Weight(1, shape.head_dim), 1e-6f});
+      }
       Add(RopeAppendKvOp{qkv, shape.heads, shape.kv_heads, shape.head_dim, frequencies, layer});
       Add(AttentionOp{qkv, shape.heads, shape.kv_heads, shape.head_dim, 0.125f, layer, attended});
       Add(MatMulOp{attended, Weight(shape.hidden, attended_cols), delta});
       if (shape.shards) Add(AllReduceOp{delta});
+      bias(delta);
       Add(AddRmsNormOp{residual, delta, Weight(1, shape.hidden), 1e-5f, normed});
       Add(MatMulOp{normed, Weight(2 * shape.ffn, shape.hidden), gate_up});
+      bias(gate_up);
       Add(SwiGluOp{gate_up, activation});
       Add(MatMulOp{activation, Weight(shape.hidden, shape.ffn), delta});
       if (shape.shards) Add(AllReduceOp{delta});
+      bias(delta);
     }
     if (shape.stage) {
       program.logits = -1;
@@ -88,6 +101,7 @@ class TestModel {
     Add(GatherRowsOp{residual, last});
     Add(RmsNormOp{last, Weight(1, shape.hidden), 1e-5f, last});
     Add(MatMulOp{last, table, program.logits});
+    if (shape.biases) Add(AddBiasOp{program.logits, Weight(1, shape.vocabulary)});
     program.vocab_size = shape.vocabulary;
   }
 
@@ -194,6 +208,37 @@ TEST(ScheduleTest, ShardsSendWhatIsSummed) {
   EXPECT_EQ(ops[9].in_squares, ops[8].squares);
 }
 
+TEST(ScheduleTest, BiasesAndNormsOfHeadsGoWithWhatGivesOrReadsThem) {
+  const Shape shape = {.layers = 1, .biases = true, .qk_norms = true};
+  const TestModel model(shape);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Schedule schedule, MakeSchedule(model.program));
+  EXPECT_THAT(Names(schedule),
+              ElementsAre("embed", "qkv", "attention", "add", "swiglu", "add", "logits"));
+  const auto cols = [&](WeightId id) { return model.program.weights[id].spec.cols; };
+  const std::vector<ScheduledOp>& ops = schedule.ops;
+  for (const size_t product : {1, 3, 4, 5, 6}) {
+    ASSERT_GE(ops[product].bias, 0) << product;
+    EXPECT_EQ(cols(ops[product].bias), ops[product].rows);
+  }
+  ASSERT_GE(ops[2].q_gain, 0);
+  EXPECT_EQ(cols(ops[2].q_gain), shape.head_dim);
+  EXPECT_EQ(ops[2].k_gain, ops[2].q_gain + 1);
+  EXPECT_EQ(ops[2].eps, 1e-6f);
+}
+
+// Only one of the shards may add it, or what sums.
+TEST(ScheduleTest, BiasesOfSumsOverShardsAreAddedOnce) {
+  const TestModel model({.layers = 1, .biases = true, .shards = true});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Schedule schedule, MakeSchedule(model.program));
+  EXPECT_THAT(Names(schedule), ElementsAre("embed", "sum", "qkv", "attention", "send", "sum",
+                                           "swiglu", "send", "sum", "logits"));
+  for (const ScheduledOp& op : schedule.ops) {
+    const bool sends = op.kind == Kind::kProduct && op.then == Then::kSend;
+    const bool sums = op.kind == Kind::kSum && op.old >= 0;
+    EXPECT_EQ(op.bias >= 0, sums || (op.kind == Kind::kProduct && !sends)) << Name(op);
+  }
+}
+
 TEST(ScheduleTest, AStageTakesInAndGives) {
   for (const bool shards : {false, true}) {
     const TestModel model({.layers = 1, .shards = shards, .stage = true});
@@ -220,6 +265,8 @@ TEST(ScheduleTest, VectorsHavePlacesOfTheirOwn) {
                    .kv_heads = pick(1, 4),
                    .vocabulary = 8 * pick(1, 500),
                    .layers = pick(1, 5),
+                   .biases = pick(0, 1) == 0,
+                   .qk_norms = pick(0, 1) == 0,
                    .shards = pick(0, 1) == 0,
                    .stage = pick(0, 1) == 0};
     shape.heads = shape.kv_heads * pick(1, 8);
@@ -402,6 +449,15 @@ TEST(ScheduleTest, WhatItCannotIsNamed) {
   // What a product gave is gone with what it was fused into.
   EXPECT_THAT(why([](TestModel& m) { std::get<MatMulOp>(m.program.ops[9]).in = m.gate_up; }),
               HasSubstr("operation 9: the persistent step has no way to read gate_up here"));
+  EXPECT_THAT(why([](TestModel& m) {
+                m.program.ops.insert(m.program.ops.begin() + 2, AddBiasOp{m.normed, 2});
+              }),
+              HasSubstr("operation 2: the persistent step has no bias that follows no product"));
+  EXPECT_THAT(why([](TestModel& m) {
+                m.program.ops.insert(m.program.ops.begin() + 4,
+                                     QkNormOp{m.qkv, 4, 2, 64, 2, 2, 1e-5f});
+              }),
+              HasSubstr("operation 2: the persistent step has no use for what comes of weight w3"));
   EXPECT_THAT(why([](TestModel& m) { m.program.ops.resize(1); }),
               HasSubstr("no Program without attention"));
   EXPECT_THAT(why([](TestModel& m) { m.program.ops[4] = AddOp{m.residual, m.delta, m.residual}; }),

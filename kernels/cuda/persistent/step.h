@@ -24,7 +24,7 @@ struct StepOp {
   int32_t rows = 0;
   int32_t map = 0;  // of a product's weight
   int32_t of_normed = 0;
-  const float* gain = nullptr;  // of `normed`; null: there is none
+  const float* gain = nullptr;  // of `normed`, attention's of query heads; null: there is none
   // An embedding's table, a layer's cache, the port of logits.
   void* memory = nullptr;
   int32_t stride = 0;  // elements of `memory` from row to row
@@ -33,10 +33,11 @@ struct StepOp {
   int32_t window = 0;
   float scale = 0;
   int32_t first_free_tile = 0;
-  int32_t sum = -1;     // over shards: see ScheduledOp
-  int32_t to_port = 0;  // likewise
-  float factor = 1;     // of_normed: of what its rows' factors are to be multiplied by, too
-  int32_t unused[4] = {};
+  int32_t sum = -1;             // over shards: see ScheduledOp
+  int32_t to_port = 0;          // likewise
+  float factor = 1;             // of_normed: of what its rows' factors are to be multiplied by, too
+  const float* bias = nullptr;  // of a product or a sum; null: there is none
+  const float* k_gain = nullptr;         // attention's, of key heads
   int32_t first_tile = 0, end_tile = 0;  // not in memory: see PersistentStep::shares
 };
 static_assert(sizeof(StepOp) == 32 * sizeof(uint32_t));
