@@ -32,6 +32,8 @@ std::string_view ExchangeName(Exchange exchange) {
       return "all_gather";
     case Exchange::kSendReceive:
       return "send_receive";
+    case Exchange::kSendToAwake:
+      return "send_to_awake";
     case Exchange::kTokenReturn:
       return "token_return";
   }

@@ -51,11 +51,13 @@ struct Overhead {
   friend bool operator==(const Overhead&, const Overhead&) = default;
 };
 
-// Attention of decodes, each of which reads its own keys and values.
+// Attention of decodes, each of which reads its own keys and values, all of the working set. Reads
+// and arithmetic follow each other; 0 operations per second: arithmetic takes no time of its own.
 struct AttentionRate {
   int64_t rows = 0;
-  double bytes_per_s = 0;  // of keys and values
+  double bytes_per_s = 0;
   double operations_per_s = 0;
+  int64_t working_set_bytes = 0;
 
   friend bool operator==(const AttentionRate&, const AttentionRate&) = default;
 };
@@ -86,11 +88,14 @@ enum class Exchange : uint8_t {
   kAllReduce,
   kAllGather,
   kSendReceive,
+  // Likewise, between cores, to a rank that has only begun to wait. Who waits for longer sleeps,
+  // and is woken late.
+  kSendToAwake,
   // Drawn tokens, from the last stage of a pipeline to the first: from the end of a micro-batch
   // there to the begin of its next step here, 4 bytes for each row.
   kTokenReturn,
 };
-// "all_reduce", "all_gather", "send_receive", "token_return"
+// "all_reduce", "all_gather", "send_receive", "send_to_awake", "token_return"
 std::string_view ExchangeName(Exchange exchange);
 
 struct ExchangeTime {
@@ -108,6 +113,8 @@ struct ExchangeCurve {
   bool across = false;
   std::vector<ExchangeTime> times;  // by bytes, ascending
   double spread = 0;                // DeviceRates'
+  // Of a node that has fewer cores than ranks: the other groups stood still meanwhile.
+  bool alone = false;
 
   friend bool operator==(const ExchangeCurve&, const ExchangeCurve&) = default;
 };

@@ -83,10 +83,10 @@ absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
       return Error(at, absl::StrCat(attention.rows, " rows are not more than ", rows));
     }
     rows = attention.rows;
-    for (const double rate : {attention.bytes_per_s, attention.operations_per_s}) {
-      SKEIN_RETURN_IF_ERROR(CheckAmount(at, rate));
-      if (rate == 0) return Error(at, "a rate of 0 never ends");
-    }
+    SKEIN_RETURN_IF_ERROR(CheckAmount(at, attention.bytes_per_s));
+    if (attention.bytes_per_s == 0) return Error(at, "a rate of 0 never ends");
+    SKEIN_RETURN_IF_ERROR(CheckAmount(at, attention.operations_per_s));
+    SKEIN_RETURN_IF_ERROR(CheckAmount(at, static_cast<double>(attention.working_set_bytes)));
   }
   return CheckAmount(where + ".spread", rates.spread);
 }

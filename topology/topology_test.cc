@@ -86,7 +86,7 @@ TEST(TopologyTest, WhatIsNotIsRefusedByItsPlace) {
          t.hosts[0].interconnect.gpus[0].rates.attention = {{8, 1, 1}, {8, 1, 1}};
        }},
       {"gpus[0].rates.attention[0]: a rate of 0 never ends",
-       [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.attention = {{8, 1, 0}}; }},
+       [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.attention = {{8, 0, 1}}; }},
       {"gpus[0].rates.overheads[0].layer: -1us is no time",
        [](Topology& t) {
          t.hosts[0].interconnect.gpus[0].rates.overheads = {{1, {}, absl::Microseconds(-1)}};

@@ -188,7 +188,10 @@ topology::AttentionRate AttentionOf(const DeviceRates& rates, int64_t rows,
     return (least + part * (most - least)) * share.threads * share.of_a_core;
   };
   return {rows, between(below.bytes_per_s, above.bytes_per_s),
-          between(below.operations_per_s, above.operations_per_s)};
+          between(below.operations_per_s, above.operations_per_s),
+          below.working_set_bytes +
+              static_cast<int64_t>(
+                  part * static_cast<double>(above.working_set_bytes - below.working_set_bytes))};
 }
 
 double OperationsPerS(const DeviceRates& rates, DType dtype, int64_t working_set_bytes,

@@ -87,12 +87,12 @@ TEST(DeviceCostTest, OverheadsGoByRows) {
 
 TEST(DeviceCostTest, AttentionGoesByRowsAndShares) {
   DeviceRates rates;
-  rates.attention = {{4, 1e9, 4e9}, {20, 3e9, 12e9}};
-  EXPECT_EQ(AttentionOf(rates, 1), (topology::AttentionRate{1, 1e9, 4e9}));
-  EXPECT_EQ(AttentionOf(rates, 12), (topology::AttentionRate{12, 2e9, 8e9}));
-  EXPECT_EQ(AttentionOf(rates, 64), (topology::AttentionRate{64, 3e9, 12e9}));
+  rates.attention = {{4, 1e9, 4e9, 1000}, {20, 3e9, 12e9, 5000}};
+  EXPECT_EQ(AttentionOf(rates, 1), (topology::AttentionRate{1, 1e9, 4e9, 1000}));
+  EXPECT_EQ(AttentionOf(rates, 12), (topology::AttentionRate{12, 2e9, 8e9, 3000}));
+  EXPECT_EQ(AttentionOf(rates, 64), (topology::AttentionRate{64, 3e9, 12e9, 5000}));
   EXPECT_EQ(AttentionOf(rates, 4, {.threads = 3, .of_a_core = 0.5}),
-            (topology::AttentionRate{4, 1.5e9, 6e9}));
+            (topology::AttentionRate{4, 1.5e9, 6e9, 1000}));
 }
 
 TEST(DeviceCostTest, ProductsGoByWhatCachesHold) {

@@ -61,17 +61,22 @@ bool OnOneHost(absl::Span<const Site> sites) {
                      [&](const Site& site) { return site.host == sites.front().host; });
 }
 
-// The curve of just so many ranks, or none.
+// By the curve of just so many ranks, or none. Ranks with cores of their own take what was measured
+// of a group alone, where there is such a curve.
 std::optional<absl::Duration> Measured(const topology::Topology& topology, Exchange exchange,
-                                       absl::Span<const Site> sites, int64_t bytes) {
+                                       absl::Span<const Site> sites, int64_t bytes,
+                                       const CoreShare& share) {
   const bool across = !OnOneHost(sites);
+  const topology::ExchangeCurve* found = nullptr;
   for (const topology::ExchangeCurve& curve : topology.hosts[sites.front().host].exchanges) {
     if (curve.exchange == exchange && curve.across == across &&
-        curve.ranks == static_cast<int32_t>(sites.size())) {
-      return Interpolate(curve, bytes);
+        curve.ranks == static_cast<int32_t>(sites.size()) &&
+        (curve.alone ? share.of_a_core >= 1 : found == nullptr)) {
+      found = &curve;
     }
   }
-  return std::nullopt;
+  if (found == nullptr) return std::nullopt;
+  return Interpolate(*found, bytes);
 }
 
 // Links that bind a ring of sites: its slowest bandwidth and its longest latency.
@@ -175,25 +180,29 @@ LinkRate LinkBetween(const topology::Topology& topology, const Site& a, const Si
 }
 
 absl::Duration SendTime(const topology::Topology& topology, const Site& from, const Site& to,
-                        int64_t bytes) {
+                        int64_t bytes, Receiver receiver) {
   if (from == to && from.gpu >= 0) return absl::ZeroDuration();
   const Site both[] = {from, to};
-  const auto measured = Measured(topology, Exchange::kSendReceive, both, bytes);
+  if (receiver == Receiver::kAwake) {
+    const auto awake = Measured(topology, Exchange::kSendToAwake, both, bytes, {});
+    if (awake) return *awake;
+  }
+  const auto measured = Measured(topology, Exchange::kSendReceive, both, bytes, {});
   return measured ? *measured : TimeOf(LinkBetween(topology, from, to), static_cast<double>(bytes));
 }
 
 absl::Duration TokenReturnTime(const topology::Topology& topology, const Site& last,
-                               const Site& first, int64_t rows) {
+                               const Site& first, int64_t rows, Receiver receiver) {
   const int64_t bytes = rows * int64_t{sizeof(int32_t)};
   const Site both[] = {last, first};
-  const auto measured = Measured(topology, Exchange::kTokenReturn, both, bytes);
-  return measured ? *measured : SendTime(topology, last, first, bytes);
+  const auto measured = Measured(topology, Exchange::kTokenReturn, both, bytes, {});
+  return measured ? *measured : SendTime(topology, last, first, bytes, receiver);
 }
 
 absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<const Site> sites,
-                             int64_t bytes) {
+                             int64_t bytes, const CoreShare& share) {
   if (sites.size() < 2) return absl::ZeroDuration();
-  if (const auto measured = Measured(topology, Exchange::kAllReduce, sites, bytes)) {
+  if (const auto measured = Measured(topology, Exchange::kAllReduce, sites, bytes, share)) {
     return *measured;
   }
   const auto n = static_cast<double>(sites.size());
@@ -206,9 +215,9 @@ absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<cons
 }
 
 absl::Duration AllGatherTime(const topology::Topology& topology, absl::Span<const Site> sites,
-                             int64_t bytes) {
+                             int64_t bytes, const CoreShare& share) {
   if (sites.size() < 2) return absl::ZeroDuration();
-  if (const auto measured = Measured(topology, Exchange::kAllGather, sites, bytes)) {
+  if (const auto measured = Measured(topology, Exchange::kAllGather, sites, bytes, share)) {
     return *measured;
   }
   const auto n = static_cast<double>(sites.size());

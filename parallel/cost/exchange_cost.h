@@ -14,24 +14,30 @@ namespace skein::cost {
 // Of all links of one pair together. Needs rates (CheckRates), and a fabric between hosts.
 topology::LinkRate LinkBetween(const topology::Topology& topology, const Site& a, const Site& b);
 
+// Whether who receives has waited for so long that it sleeps, or has just begun to: on cores it is
+// woken late.
+enum class Receiver : uint8_t { kAsleep, kAwake };
+
 // A message of `bytes`, one way.
 absl::Duration SendTime(const topology::Topology& topology, const Site& from, const Site& to,
-                        int64_t bytes);
+                        int64_t bytes, Receiver receiver = Receiver::kAsleep);
 
 // The tokens that a pipeline's last stage drew for so many rows, until its first stage begins with
 // them: as a probe measured it, else as a message.
 absl::Duration TokenReturnTime(const topology::Topology& topology, const Site& last,
-                               const Site& first, int64_t rows);
+                               const Site& first, int64_t rows,
+                               Receiver receiver = Receiver::kAsleep);
 
 // Sums `bytes` on each of `sites`: in one shot, in which each sends all it has to each, where
 // NVLink or PCIe switches connect each two; or around a ring, in which each sends 2 (n - 1) / n of
 // it; whichever takes less. The ring is the one whose slowest link is the fastest (of up to 8
-// sites; of more in their order). 0 for one site.
+// sites; of more in their order). 0 for one site. share: of cores, while they sum: where they have
+// cores enough, what was measured of such a group alone counts.
 absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<const Site> sites,
-                             int64_t bytes);
+                             int64_t bytes, const CoreShare& share = {});
 
-// Each gets what all others have, `bytes` in all.
+// Each gets what all others have, `bytes` in all. share: likewise.
 absl::Duration AllGatherTime(const topology::Topology& topology, absl::Span<const Site> sites,
-                             int64_t bytes);
+                             int64_t bytes, const CoreShare& share = {});
 
 }  // namespace skein::cost

@@ -88,5 +88,35 @@ TEST(ExchangeCostTest, CurvesThatWereMeasuredCount) {
   EXPECT_NEAR(Us(TokenReturnTime(dgx, {1, 0}, {0, 0}, 16)), 10, 0.01);  // as a message
 }
 
+TEST(ExchangeCostTest, WhoIsAwakeReceivesSooner) {
+  Topology box;
+  const auto us = [](double us) { return absl::Microseconds(us); };
+  box.hosts = {{.name = "box", .cores = 2}};
+  box.hosts[0].exchanges = {{Exchange::kSendReceive, 2, false, {{1000, us(150)}}},
+                            {Exchange::kSendToAwake, 2, false, {{1000, us(5)}}}};
+  EXPECT_NEAR(Us(SendTime(box, {0, -1}, {0, -1}, 1)), 150, 1e-9);
+  EXPECT_NEAR(Us(SendTime(box, {0, -1}, {0, -1}, 1, Receiver::kAwake)), 5, 1e-9);
+  EXPECT_NEAR(Us(TokenReturnTime(box, {0, -1}, {0, -1}, 1, Receiver::kAwake)), 5, 1e-9);
+  box.hosts[0].exchanges.pop_back();
+  EXPECT_NEAR(Us(SendTime(box, {0, -1}, {0, -1}, 1, Receiver::kAwake)), 150, 1e-9);
+}
+
+TEST(ExchangeCostTest, RanksWithCoresOfTheirOwnSumAsAGroupAlone) {
+  Topology box;
+  const auto us = [](double us) { return absl::Microseconds(us); };
+  box.hosts = {{.name = "box", .cores = 2}};
+  const std::vector<Site> two = {{0, -1}, {0, -1}};
+  for (const bool alone_first : {false, true}) {
+    box.hosts[0].exchanges = {
+        {.exchange = Exchange::kAllReduce, .ranks = 2, .times = {{1000, us(15)}}},
+        {.exchange = Exchange::kAllReduce, .ranks = 2, .times = {{1000, us(3)}}, .alone = true},
+        {.exchange = Exchange::kAllGather, .ranks = 2, .times = {{1000, us(4)}}}};
+    if (alone_first) std::swap(box.hosts[0].exchanges[0], box.hosts[0].exchanges[1]);
+    EXPECT_NEAR(Us(AllReduceTime(box, two, 1, {.of_a_core = 0.5})), 15, 1e-9);
+    EXPECT_NEAR(Us(AllReduceTime(box, two, 1, {.of_a_core = 1})), 3, 1e-9);
+    EXPECT_NEAR(Us(AllGatherTime(box, two, 1, {.of_a_core = 1})), 4, 1e-9);  // there is no other
+  }
+}
+
 }  // namespace
 }  // namespace skein::cost

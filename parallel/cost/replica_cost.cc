@@ -50,20 +50,19 @@ double TokenBytes(const ModelConfig& model, const Replica& replica, int32_t tp_s
 struct Part {
   double bytes = 0;
   double operations = 0;
+  int64_t tasks = 1;  // of attention, which threads have one each at a time
 };
 
-// The seconds of attention. What a probe measured of decodes is of one number of queries for each
-// key: a GPU is bound by reading, cores by arithmetic.
-double AttentionTime(const topology::DeviceRates& rates, const Stage& stage, const Site& site,
-                     const Part& attention, bool decodes, int64_t rows, double read_bytes_per_s,
-                     double multiplied_per_s) {
-  const double read = attention.bytes / read_bytes_per_s;
-  if (!decodes || rates.attention.empty()) {
-    return std::max(read, attention.operations / multiplied_per_s);
-  }
-  const topology::AttentionRate rate = AttentionOf(rates, rows, stage.share);
-  return std::max(read, site.gpu < 0 ? attention.operations / rate.operations_per_s
-                                     : attention.bytes / rate.bytes_per_s);
+// The seconds of decodes' attention, as a probe measured it. Keys and values that caches do not
+// hold take as much longer as others do.
+double MeasuredAttention(const topology::DeviceRates& rates, CoreShare share, const Part& attention,
+                         int64_t rows, int64_t working_set_bytes) {
+  share.threads = static_cast<int32_t>(std::min<int64_t>(share.threads, attention.tasks));
+  const topology::AttentionRate rate = AttentionOf(rates, rows, share);
+  const double longer = ReadBytesPerS(rates, rate.working_set_bytes, share) /
+                        ReadBytesPerS(rates, working_set_bytes, share);
+  const double read = attention.bytes / rate.bytes_per_s * std::max(1.0, longer);
+  return rate.operations_per_s > 0 ? read + attention.operations / rate.operations_per_s : read;
 }
 
 // The time of the slowest shard to read and multiply, with weights and then in attention, and to
@@ -76,9 +75,12 @@ absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType d
     const topology::DeviceRates& rates = RatesOf(topology, site);
     const double read = ReadBytesPerS(rates, working_set_bytes, stage.share);
     const double multiplied = OperationsPerS(rates, dtype, working_set_bytes, rows, stage.share);
+    const double attended =
+        decodes && !rates.attention.empty()
+            ? MeasuredAttention(rates, stage.share, attention, rows, working_set_bytes)
+            : std::max(attention.bytes / read, attention.operations / multiplied);
     const double seconds =
-        std::max(products.bytes / read, products.operations / multiplied) +
-        AttentionTime(rates, stage, site, attention, decodes, rows, read, multiplied);
+        std::max(products.bytes / read, products.operations / multiplied) + attended;
     slowest = std::max(slowest, layers * OverheadOf(rates, rows).layer + absl::Seconds(seconds));
   }
   return slowest;
@@ -115,12 +117,14 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
   StageTime time;
   time.compute = ComputeTime(
       topology, stage, model.dtype, {count * (weights + passed), count * 2 * values * rows},
-      {count * kv, count * attention},
+      {count * kv, count * attention,
+       /*tasks=*/batch.rows * std::max<int64_t>(1, model.num_kv_heads / tp)},
       /*decodes=*/batch.reads == batch.rows, working_set, batch.rows, layers);
   // Behind attention and behind the MLP.
-  time.exchange = 2 * layers *
-                  AllReduceTime(topology, stage.sites,
-                                ActivationBytes(replica, batch.rows * model.hidden_size));
+  time.exchange =
+      2 * layers *
+      AllReduceTime(topology, stage.sites, ActivationBytes(replica, batch.rows * model.hidden_size),
+                    stage.share);
   return time;
 }
 
@@ -134,7 +138,7 @@ StageTime LogitsTime(const Topology& topology, const ModelConfig& model, const R
                              {weights, 2 * values * static_cast<double>(rows)}, {},
                              /*decodes=*/false, working_set, rows, /*layers=*/0);
   // Shards exchange what each row drew, not its logits.
-  time.exchange = AllGatherTime(topology, stage.sites, rows * int64_t{16} * tp);
+  time.exchange = AllGatherTime(topology, stage.sites, rows * int64_t{16} * tp, stage.share);
   return time;
 }
 
@@ -174,15 +178,22 @@ class StageClock {
     return Of(index, {rows, context_, rows}, rows);
   }
 
+  // With a micro-batch for each stage nobody waits for long.
+  Receiver ReceiverOfDecodes() const {
+    return replica_.micro_batches < static_cast<int32_t>(replica_.stages.size()) ? Receiver::kAsleep
+                                                                                 : Receiver::kAwake;
+  }
+
   // The longest way between two stages, activations of `rows`.
-  absl::Duration Hop(int64_t rows) const {
+  absl::Duration Hop(int64_t rows, Receiver receiver) const {
     absl::Duration longest;
     for (size_t i = 1; i < replica_.stages.size(); ++i) {
       const std::vector<Site>& from = replica_.stages[i - 1].sites;
       const std::vector<Site>& to = replica_.stages[i].sites;
       for (size_t shard = 0; shard < from.size(); ++shard) {
-        longest = std::max(longest, SendTime(topology_, from[shard], to[shard],
-                                             ActivationBytes(replica_, rows * model_.hidden_size)));
+        longest = std::max(
+            longest, SendTime(topology_, from[shard], to[shard],
+                              ActivationBytes(replica_, rows * model_.hidden_size), receiver));
       }
     }
     return longest;
@@ -190,7 +201,7 @@ class StageClock {
   absl::Duration TokenHop(int64_t rows) const {
     if (replica_.stages.size() < 2) return absl::ZeroDuration();
     return TokenReturnTime(topology_, replica_.stages.back().sites.front(),
-                           replica_.stages.front().sites.front(), rows);
+                           replica_.stages.front().sites.front(), rows, ReceiverOfDecodes());
   }
 
  private:
@@ -215,7 +226,7 @@ absl::StatusOr<schedule::Timeline> Simulate(const Replica& replica, const StageC
                                             const std::vector<StageTime>& times, int32_t steps) {
   schedule::Costs costs;
   costs.compute = [&](int32_t stage, schedule::MicroBatchId) { return times[stage].total(); };
-  costs.hop = clock.Hop(RowsOf(replica));
+  costs.hop = clock.Hop(RowsOf(replica), clock.ReceiverOfDecodes());
   costs.token_hop = clock.TokenHop(RowsOf(replica));
   const auto stages = static_cast<int32_t>(replica.stages.size());
   return schedule::Simulate(schedule::Decode(stages, replica.micro_batches, steps), costs);
@@ -255,7 +266,7 @@ PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Wor
   while (before < workload.prompt_tokens) {
     const int64_t rows = std::min(replica.max_micro_batch_rows, workload.prompt_tokens - before);
     const bool last = before + rows == workload.prompt_tokens;
-    const absl::Duration hop = clock.Hop(rows);
+    const absl::Duration hop = clock.Hop(rows, Receiver::kAsleep);
     absl::Duration arrived;
     for (size_t i = 0; i < replica.stages.size(); ++i) {
       const absl::Duration takes = clock.Of(i, {rows, before + rows / 2, 1}, last ? 1 : 0).total();

@@ -143,6 +143,22 @@ TEST(ReplicaCostTest, HopsTakeTime) {
   const ReplicaCost late = cost(absl::ZeroDuration());
   EXPECT_NEAR(absl::ToDoubleMilliseconds(late.step - near.step), 7, 0.1);
   EXPECT_EQ(late.ttft, near.ttft);
+  // With a micro-batch for each stage those that receive are awake.
+  const auto by_messages = [&](double asleep_ms, double awake_ms) {
+    for (topology::Host& host : two.hosts) {
+      host.exchanges = {
+          {topology::Exchange::kSendReceive, 2, true, {{1, absl::Milliseconds(asleep_ms)}}},
+          {topology::Exchange::kSendToAwake, 2, true, {{1, absl::Milliseconds(awake_ms)}}}};
+    }
+    return absl::ToDoubleMilliseconds(cost(absl::ZeroDuration()).step);
+  };
+  EXPECT_NEAR(by_messages(9, 1), by_messages(9, 3), 1e-9);
+  EXPECT_NEAR(by_messages(9, 1) - by_messages(4, 1), 2 * 5, 0.1);
+  replica = Even(1, 2, 2);
+  replica.stages[1].sites = {{1, 0}};
+  replica.micro_batches = 2;
+  EXPECT_NEAR(by_messages(9, 1), by_messages(4, 1), 1e-9);
+  EXPECT_NEAR(by_messages(9, 30) - by_messages(9, 20), 2 * 10, 0.1);
 }
 
 // Stages work on the chunks of one prompt at the same time.
@@ -187,14 +203,15 @@ TEST(ReplicaCostTest, OverheadsAreOfTheRows) {
   EXPECT_EQ(step(1, {.step = kStep, .layer = kLayer}), step(1, {}));
 }
 
-// Decodes' contexts take as long as attention was measured to: on a GPU by their bytes, on cores by
-// operations. Prompts, whose rows share theirs, do not.
+// Decodes' contexts take as long as attention was measured to, by their bytes and by operations.
+// Prompts, whose rows share theirs, do not.
 TEST(ReplicaCostTest, ContextsAreReadAsAttentionWasMeasured) {
   Topology box = *topology::MakePreset("dgx-h100");
-  box.hosts[0].core_rates.reads = {{int64_t{1} << 40, 1e15, 1e15}};
-  box.hosts[0].core_rates.products = {{DType::kBF16, 0, 1, 1e18}};
+  topology::DeviceRates& cores = box.hosts[0].core_rates;
+  cores.reads = {{int64_t{1} << 30, 4e15, 4e15}, {int64_t{1} << 31, 1e15, 1e15}};
+  cores.products = {{DType::kBF16, 0, 1, 1e18}};
   const auto cost = [&](const Replica& replica, const topology::AttentionRate& rate) {
-    box.hosts[0].core_rates.attention = {rate};
+    cores.attention = {rate};
     for (topology::Gpu& gpu : box.hosts[0].interconnect.gpus) gpu.rates.attention = {rate};
     return PredictReplica(box, Llama8B(), replica, {512, 256, 64}).value_or(ReplicaCost{});
   };
@@ -203,15 +220,27 @@ TEST(ReplicaCostTest, ContextsAreReadAsAttentionWasMeasured) {
   const double operations = 64.0 * 640 * 32 * 4 * 32 * 128;
   const auto seconds = [](absl::Duration time) { return absl::ToDoubleSeconds(time); };
   Replica replica = Even(1, 1, 64);
-  const ReplicaCost fast = cost(replica, {1, 1e11, 1e18}), slow = cost(replica, {1, 1e10, 1e18});
+  const ReplicaCost fast = cost(replica, {1, 1e11, 0}), slow = cost(replica, {1, 1e10, 0});
   EXPECT_NEAR(seconds(slow.step - fast.step), bytes / 1e10 - bytes / 1e11, 1e-5);
   EXPECT_EQ(slow.ttft, fast.ttft);
-  EXPECT_EQ(cost(replica, {1, 1e11, 1e9}).step, fast.step);
+  EXPECT_NEAR(seconds(cost(replica, {1, 1e11, 1e12}).step - fast.step), operations / 1e12, 1e-5);
   replica.stages[0].sites = {{0, -1}};
-  const ReplicaCost of_cores = cost(replica, {1, 1e18, 1e12});
-  EXPECT_NEAR(seconds(cost(replica, {1, 1e18, 1e11}).step - of_cores.step),
+  const ReplicaCost of_cores = cost(replica, {1, 1e11, 1e12, int64_t{1} << 40});
+  EXPECT_NEAR(seconds(cost(replica, {1, 1e11, 1e11, int64_t{1} << 40}).step - of_cores.step),
               operations / 1e11 - operations / 1e12, 1e-5);
-  EXPECT_EQ(cost(replica, {1, 1e3, 1e12}).step, of_cores.step);
+  // A row has 8 heads' tasks: more threads than these idle.
+  const auto of_row = [&](int32_t threads) {
+    Replica one = Even(1, 1, 1);
+    one.stages[0].sites = {{0, -1}};
+    one.stages[0].share.threads = threads;
+    cores.attention = {{1, 1e9, 0, int64_t{1} << 40}};
+    return PredictReplica(box, Llama8B(), one, {512, 256, 1}).value_or(ReplicaCost{}).step;
+  };
+  EXPECT_NEAR(seconds(of_row(4) - of_row(8)), bytes / 64 / 1e9 * (1.0 / 4 - 1.0 / 8), 1e-5);
+  EXPECT_NEAR(seconds(of_row(8)), seconds(of_row(16)), 1e-5);
+  // What was measured in a cache takes as much longer beyond it as reads do.
+  EXPECT_NEAR(seconds(cost(replica, {1, 1e11, 1e12, int64_t{1} << 30}).step - of_cores.step),
+              3 * bytes / 1e11, 1e-5);
 }
 
 // Each micro-batch reads the weights.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/range.h"
 #include "base/status_macros.h"
+#include "parallel/planner/job_placement.h"
 
 namespace skein::plan {
 
@@ -15,18 +16,21 @@ absl::StatusOr<Fit> Fit::Create(const Job& job, const Candidate& of, const Repli
     fit.pools_.push_back(
         {.name = absl::StrCat("node ", node.host), .free_bytes = node.memory_bytes});
   }
+  const std::vector<int32_t> ranks_of_nodes = RanksOfNodes(job.machine, of.ranks);
   // Replicas may be alike.
-  std::map<std::tuple<int32_t, int64_t, int64_t>, RankMemory> memories;
+  std::map<std::tuple<int32_t, int64_t, int64_t, int32_t>, RankMemory> memories;
   for (size_t place = 0; place < of.ranks.size(); ++place) {
     const int32_t shard = static_cast<int32_t>(place) % of.layout.tp_size;
     const Range layers = of.layers[place];
-    auto found = memories.find({shard, layers.begin, layers.end});
-    if (found == memories.end()) {
-      SKEIN_ASSIGN_OR_RETURN(const RankMemory memory,
-                             MemoryOfRank(job.model, shard, layers, limits));
-      found = memories.emplace(std::tuple(shard, layers.begin, layers.end), memory).first;
-    }
     const int32_t rank = of.ranks[place];
+    ReplicaLimits own = limits;
+    own.ranks_of_host = ranks_of_nodes[job.machine.devices[rank].node];
+    const auto key = std::tuple(shard, layers.begin, layers.end, own.ranks_of_host);
+    auto found = memories.find(key);
+    if (found == memories.end()) {
+      SKEIN_ASSIGN_OR_RETURN(const RankMemory memory, MemoryOfRank(job.model, shard, layers, own));
+      found = memories.emplace(key, memory).first;
+    }
     fit.Add(rank, job.machine.devices[rank], found->second);
   }
   return fit;

@@ -42,8 +42,13 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   memory.context_bytes = sizes.context;
   memory.graph_bytes = sizes.graphs;
   memory.pinned_bytes = sizes.pinned;
-  if (limits.device == DeviceKind::kCuda) memory.driver_bytes = kDriverBytes;
+  // A rank's share of memory of which ranks of a host share a part.
+  const auto part_of = [&](int64_t bytes, int64_t shared_bytes) {
+    return bytes - shared_bytes + shared_bytes / limits.ranks_of_host;
+  };
+  memory.program_bytes = part_of(kProcessBytes, kProcessSharedBytes);
   if (limits.device == DeviceKind::kCpu) return memory;
+  memory.driver_bytes = part_of(kDriverBytes, kDriverSharedBytes);
   // Its stage's shards; the stage before and the one behind.
   const bool sums = limits.tp_size > 1;
   const int64_t hops = (layers.begin > 0) + (layers.end < model.num_layers);
@@ -52,7 +57,8 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   const int64_t over_nccl = limits.nccl ? hops + device_sums : 0;
   if (over_nccl > 0) {
     memory.exchange_bytes = kNcclBytes + (over_nccl - 1) * kNcclGroupBytes;
-    memory.driver_bytes += kNcclHostBytes;
+    memory.driver_bytes +=
+        part_of(kNcclHostBytes, kNcclHostSharedBytes) + (over_nccl - 1) * kNcclHostGroupBytes;
   }
   if (device_sums) {
     memory.exchange_bytes += kNcclSumBytes + (limits.tp_size - 2) * kNcclShardBytes;

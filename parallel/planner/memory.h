@@ -29,6 +29,7 @@ struct ReplicaLimits {
   int64_t swap_pages = 0;
   DeviceKind device = DeviceKind::kCpu;  // of all ranks
   bool nccl = false, peers = false;      // see topology::Device
+  int32_t ranks_of_host = 1;             // of the job: they share the pages of program files
 
   // Those of a plan that was made for such devices.
   static ReplicaLimits Of(const Plan& plan, const topology::Device& device);
@@ -41,6 +42,7 @@ struct ReplicaLimits {
 // buffers of MPI and gRPC, and stacks. A rank of a small model that answered had 21 MiB alone, and
 // 15 beside another one, with which it shared the pages of program files (scripts/memory.sh).
 inline constexpr int64_t kProcessBytes = int64_t{24} << 20;
+inline constexpr int64_t kProcessSharedBytes = int64_t{12} << 20;  // of these
 
 // The part of a node's or a device's memory that ranks may take. The rest is for the page cache of
 // the files being read and for other processes: free memory is a snapshot.
@@ -54,13 +56,17 @@ inline constexpr int64_t kNcclGroupBytes = int64_t{90} << 20;
 inline constexpr int64_t kNcclSumBytes = int64_t{630} << 20;
 inline constexpr int64_t kNcclShardBytes = int64_t{95} << 20;
 
-// And where it computes on a GPU, of the host: what the driver and cuBLASLt keep there, and NCCL.
-// Pss of ranks on H200s with driver 580, beside the process and what is pinned: 496 MiB of one that
-// was alone, 452 of each of two, 320 to 360 more with NCCL, and some more with sums
+// And where it computes on a GPU, of the host: what the driver and cuBLASLt keep there, and NCCL
+// for a first group, for each further one and for sums. Ranks of a host share the pages of their
+// files. Pss of ranks on H200s with driver 580, beside the process and what is pinned: 498 MiB of
+// one that was alone, 458 of each of two; with NCCL's sums 868 of each of two, and 829 of four
 // (scripts/memory.sh).
-inline constexpr int64_t kDriverBytes = int64_t{475} << 20;
-inline constexpr int64_t kNcclHostBytes = int64_t{340} << 20;
-inline constexpr int64_t kNcclSumHostBytes = int64_t{27} << 20;
+inline constexpr int64_t kDriverBytes = int64_t{498} << 20;
+inline constexpr int64_t kDriverSharedBytes = int64_t{80} << 20;  // of these
+inline constexpr int64_t kNcclHostBytes = int64_t{420} << 20;
+inline constexpr int64_t kNcclHostSharedBytes = int64_t{88} << 20;  // of these
+inline constexpr int64_t kNcclHostGroupBytes = int64_t{35} << 20;
+inline constexpr int64_t kNcclSumHostBytes = int64_t{34} << 20;
 
 struct RankMemory {
   int64_t weight_bytes = 0;  // packed
@@ -74,13 +80,14 @@ struct RankMemory {
   // Of the host's memory, where the device has its own.
   int64_t pinned_bytes = 0;
   int64_t driver_bytes = 0;
+  int64_t program_bytes = 0;  // of the host's memory, too
 
   // Of a device that has its own memory.
   int64_t device_bytes() const {
     return weight_bytes + kv_bytes + activation_bytes + context_bytes + graph_bytes +
            exchange_bytes;
   }
-  int64_t process_bytes() const { return pinned_bytes + driver_bytes + kProcessBytes; }
+  int64_t process_bytes() const { return pinned_bytes + driver_bytes + program_bytes; }
   int64_t total() const { return device_bytes() + swap_bytes + process_bytes(); }
 };
 

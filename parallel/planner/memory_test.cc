@@ -116,7 +116,12 @@ TEST(MemoryOfRank, GpusHaveAContextAndGraphs) {
                                       whole.context_bytes + whole.graph_bytes);
   EXPECT_EQ(cpu.pinned_bytes, 0);
   EXPECT_EQ(whole.total(),
-            whole.device_bytes() + whole.pinned_bytes + (int64_t{475} << 20) + kProcessBytes);
+            whole.device_bytes() + whole.pinned_bytes + (int64_t{498} << 20) + kProcessBytes);
+  // Of two of a host each has half of what they share.
+  limits.ranks_of_host = 2;
+  EXPECT_EQ(whole.process_bytes() - memory({0, 8}).process_bytes(), int64_t{40 + 6} << 20);
+  EXPECT_EQ(memory({0, 8}).device_bytes(), whole.device_bytes());
+  limits.ranks_of_host = 1;
   // Hundreds of MiB, whatever the model; with an H200 and driver 580 they are 524, and some.
   EXPECT_GE(whole.context_bytes, int64_t{524} << 20);
   EXPECT_LT(whole.context_bytes, int64_t{560} << 20);
@@ -160,8 +165,9 @@ TEST(MemoryOfRank, GpusExchangeOverNcclOrByTheHostsMemory) {
     // What is staged: a micro-batch's activations for each group, or where shards draw, 32 rows of
     // logits.
     const int64_t more = c.tp_size > 1 && c.layers.end == 8 ? 32 * 2048 * 4 - 256 * 256 * 2 : 0;
-    EXPECT_EQ(over_nccl.driver_bytes - by_host.driver_bytes,
-              c.groups == 0 ? 0 : int64_t{340 + (c.tp_size > 1 ? 27 : 0)} << 20);
+    EXPECT_EQ(
+        over_nccl.driver_bytes - by_host.driver_bytes,
+        c.groups == 0 ? 0 : int64_t{420 + (c.groups - 1) * 35 + (c.tp_size > 1 ? 34 : 0)} << 20);
     EXPECT_EQ(by_host.pinned_bytes - over_nccl.pinned_bytes, c.groups * 256 * 256 * 2 + more);
   }
   EXPECT_EQ(memory(4, {0, 8}, true).exchange_bytes, int64_t{500 + 630 + 2 * 95} << 20);

@@ -42,6 +42,7 @@ constexpr std::array kNicKinds = {topology::NicKind::kUnknown, topology::NicKind
                                   topology::NicKind::kInfiniBand};
 constexpr std::array kExchanges = {topology::Exchange::kAllReduce, topology::Exchange::kAllGather,
                                    topology::Exchange::kSendReceive,
+                                   topology::Exchange::kSendToAwake,
                                    topology::Exchange::kTokenReturn};
 
 absl::StatusOr<topology::Origin> ParseOrigin(const std::string& name, std::string_view where) {
@@ -97,6 +98,7 @@ void Write(const topology::DeviceRates& rates, v1::DeviceRates& wire) {
     to.set_rows(attention.rows);
     to.set_bytes_per_s(attention.bytes_per_s);
     to.set_operations_per_s(attention.operations_per_s);
+    to.set_working_set_bytes(attention.working_set_bytes);
   }
   wire.set_spread(rates.spread);
 }
@@ -119,8 +121,8 @@ absl::StatusOr<topology::DeviceRates> Read(const v1::DeviceRates& wire) {
                                absl::Microseconds(overhead.layer_us())});
   }
   for (const v1::DeviceRates::Attention& attention : wire.attention()) {
-    rates.attention.push_back(
-        {attention.rows(), attention.bytes_per_s(), attention.operations_per_s()});
+    rates.attention.push_back({attention.rows(), attention.bytes_per_s(),
+                               attention.operations_per_s(), attention.working_set_bytes()});
   }
   rates.spread = wire.spread();
   return rates;
@@ -239,6 +241,7 @@ v1::Host ToProto(const topology::Host& host) {
     to.set_ranks(curve.ranks);
     to.set_across(curve.across);
     to.set_spread(curve.spread);
+    to.set_alone(curve.alone);
     for (const topology::ExchangeTime& time : curve.times) {
       v1::ExchangeCurve::Time& point = *to.add_times();
       point.set_bytes(time.bytes);
@@ -251,8 +254,10 @@ v1::Host ToProto(const topology::Host& host) {
 absl::Status ReadExchanges(const v1::Host& wire, topology::Host& host) {
   for (int i = 0; i < wire.exchanges_size(); ++i) {
     const v1::ExchangeCurve& from = wire.exchanges(i);
-    topology::ExchangeCurve curve{
-        .ranks = from.ranks(), .across = from.across(), .spread = from.spread()};
+    topology::ExchangeCurve curve{.ranks = from.ranks(),
+                                  .across = from.across(),
+                                  .spread = from.spread(),
+                                  .alone = from.alone()};
     SKEIN_ASSIGN_OR_RETURN(curve.exchange,
                            Named(kExchanges, topology::ExchangeName, from.exchange(),
                                  absl::StrCat("exchanges[", i, "].exchange")));

@@ -64,8 +64,11 @@ class ExchangeProbe {
     if (mpi_.size() == 1) return ProbedExchanges{};
     SKEIN_RETURN_IF_ERROR(Open());
     const int ranks = places_.least_local;
+    SKEIN_ASSIGN_OR_RETURN(const bool crowded, IsCrowded());
     for (int size = 2; size <= ranks; ++size) {
-      if (ranks % size == 0) SKEIN_RETURN_IF_ERROR(TimeGroups(size));
+      if (ranks % size != 0) continue;
+      SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/false));
+      if (crowded && size < ranks) SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/true));
     }
     SKEIN_RETURN_IF_ERROR(TimePairs());
     if (places_.hosts > 1) SKEIN_RETURN_IF_ERROR(TimeAcross());
@@ -78,6 +81,16 @@ class ExchangeProbe {
   int local() const { return places_.local[mpi_.rank()]; }
   void Say(const std::string& what) const {
     if (options_.progress) options_.progress(what);
+  }
+
+  // Whether some host has fewer cores than ranks, so that groups take longer beside others.
+  absl::StatusOr<bool> IsCrowded() {
+    const char mine = !is_gpu() && places_.least_local > options_.cores ? 1 : 0;
+    std::vector<char> all(mpi_.size());
+    SKEIN_RETURN_IF_ERROR(mpi_.world().AllGather({const_cast<char*>(&mine), DType::kU8, 1, 1},
+                                                 {all.data(), DType::kU8, mpi_.size(), 1},
+                                                 kHostStream));
+    return std::any_of(all.begin(), all.end(), [](char of) { return of != 0; });
   }
 
   absl::Status Open() {
@@ -180,7 +193,8 @@ class ExchangeProbe {
     return absl::OkStatus();
   }
 
-  absl::Status TimeSums(const plan::Plan& plan, int size, bool across) {
+  // like: what is measured, but for the exchange and the times.
+  absl::Status TimeSums(const plan::Plan& plan, const ExchangeCurve& like) {
     SKEIN_ASSIGN_OR_RETURN(Group group, Connect(plan));
     const bool idle = group.groups.tp == nullptr;
     std::unique_ptr<Array> with, without;
@@ -188,8 +202,9 @@ class ExchangeProbe {
       SKEIN_ASSIGN_OR_RETURN(with, MakeArray(true, group.collectives.get()));
       SKEIN_ASSIGN_OR_RETURN(without, MakeArray(false, nullptr));
     }
-    ExchangeCurve sums = {.exchange = Exchange::kAllReduce, .ranks = size, .across = across};
-    ExchangeCurve gathers = {.exchange = Exchange::kAllGather, .ranks = size, .across = across};
+    ExchangeCurve sums = like, gathers = like;
+    sums.exchange = Exchange::kAllReduce;
+    gathers.exchange = Exchange::kAllGather;
     for (const int64_t bytes : kSizes) {
       const int64_t rows = bytes / kLeastBytes;
       SKEIN_ASSIGN_OR_RETURN(const Sampled both, Time(idle, [&] { return RunOnce(*with, rows); }));
@@ -197,7 +212,7 @@ class ExchangeProbe {
                              Time(idle, [&] { return RunOnce(*without, rows); }));
       Add(sums, bytes, std::max(both.median - norms.median, both.median / 20) / kSums, both.spread);
       // What shards draw goes by way of the hosts' memory.
-      std::vector<std::byte> mine(bytes / size), all(mine.size() * size);
+      std::vector<std::byte> mine(bytes / like.ranks), all(mine.size() * like.ranks);
       SKEIN_ASSIGN_OR_RETURN(const Sampled gather, Time(idle, [&]() -> absl::Status {
                                for (int i = 0; i < kCalls; ++i) {
                                  SKEIN_RETURN_IF_ERROR(group.groups.tp->AllGather(
@@ -221,17 +236,18 @@ class ExchangeProbe {
     curve.spread = std::max(curve.spread, spread);
   }
 
-  // Groups of a host measure at the same time, as replicas compute.
-  absl::Status TimeGroups(int size) {
-    Say(absl::StrCat("sums of ", size, " ranks"));
-    const int groups = places_.least_local / size;
+  // Groups of a host measure at the same time, as replicas compute, or the first one alone, as a
+  // stage does while others wait for it.
+  absl::Status TimeGroups(int size, bool alone) {
+    Say(absl::StrCat("sums of ", size, " ranks", alone ? " alone" : ""));
+    const int groups = alone ? 1 : places_.least_local / size;
     return TimeSums(PlanOf(mpi_.size(), size, /*stages=*/false,
                            [&](int rank) -> Seat {
                              const int at = places_.local[rank];
                              if (at >= groups * size) return {};
                              return {places_.host[rank] * groups + at / size, at % size};
                            }),
-                    size, /*across=*/false);
+                    {.ranks = size, .alone = alone});
   }
 
   static void Compute(absl::Duration time) {
@@ -240,8 +256,11 @@ class ExchangeProbe {
     }
   }
 
-  // The mean time of a message each way between two stages.
-  absl::StatusOr<ExchangeCurve> TimeHops(const plan::Plan& plan) {
+  // The mean time of a message each way between two stages. exchange: kSendReceive or, on cores,
+  // kSendToAwake.
+  absl::StatusOr<ExchangeCurve> TimeHops(const plan::Plan& plan,
+                                         Exchange exchange = Exchange::kSendReceive) {
+    const bool computes = !is_gpu() && exchange == Exchange::kSendReceive;
     SKEIN_ASSIGN_OR_RETURN(Group group, Connect(plan));
     comm::Communicator* const next = group.groups.next.get();
     comm::Communicator* const hop = next != nullptr ? next : group.groups.previous.get();
@@ -249,14 +268,14 @@ class ExchangeProbe {
     if (hop != nullptr) {
       SKEIN_ASSIGN_OR_RETURN(array, MakeArray(false, nullptr));
     }
-    ExchangeCurve curve = {.exchange = Exchange::kSendReceive, .ranks = 2};
+    ExchangeCurve curve = {.exchange = exchange, .ranks = 2};
     for (const int64_t bytes : kSizes) {
       const auto round = [&]() -> absl::Status {
         const View data = array->executable->port(0, 0).First(bytes / kLeastBytes);
         const Stream stream = array->executable->port_stream(0);
         for (int i = 0; i < kCalls; ++i) {
           if (next == nullptr) SKEIN_RETURN_IF_ERROR(hop->Receive(data, 0, stream));
-          if (!is_gpu()) Compute(kStageTime);
+          if (computes) Compute(kStageTime);
           SKEIN_RETURN_IF_ERROR(hop->Send(data, next == nullptr ? 0 : 1, stream));
           if (next != nullptr) SKEIN_RETURN_IF_ERROR(hop->Receive(data, 1, stream));
         }
@@ -266,7 +285,7 @@ class ExchangeProbe {
         return RunOnce(*array, 1);
       };
       SKEIN_ASSIGN_OR_RETURN(const Sampled sampled, Time(hop == nullptr, round));
-      double batch = 2 * kCalls * absl::ToDoubleSeconds(kStageTime);
+      double batch = computes ? 2 * kCalls * absl::ToDoubleSeconds(kStageTime) : 0;
       if (is_gpu()) {
         SKEIN_ASSIGN_OR_RETURN(const Sampled alone,
                                Time(hop == nullptr, [&] { return RunOnce(*array, 1); }));
@@ -296,14 +315,21 @@ class ExchangeProbe {
         return {places_.host[rank] * ranks + std::min(at, other), at < other ? 0 : 1};
       });
       SKEIN_ASSIGN_OR_RETURN(const ExchangeCurve curve, TimeHops(plan));
-      SKEIN_RETURN_IF_ERROR(ShareRound(round, curve, partner));
+      SKEIN_ASSIGN_OR_RETURN(const auto pairs, Share(curve, partner));
+      for (const auto& [at, of] : pairs) AddPair(at, partner(at), of);
+      if (is_gpu()) continue;
+      // Where all pairs are alike, their curves tell more than latency and bandwidth do.
+      SKEIN_ASSIGN_OR_RETURN(const ExchangeCurve awake, TimeHops(plan, Exchange::kSendToAwake));
+      SKEIN_ASSIGN_OR_RETURN(const auto awake_pairs, Share(awake, partner));
+      probed_.curves.push_back(pairs.front().second);
+      probed_.curves.push_back(awake_pairs.front().second);
     }
     return absl::OkStatus();
   }
 
-  // Tells all ranks what each pair took.
-  absl::Status ShareRound(int round, const ExchangeCurve& curve,
-                          absl::FunctionRef<int(int)> partner) {
+  // Tells all ranks of a host what its pairs took, by the first rank of each.
+  absl::StatusOr<std::vector<std::pair<int, ExchangeCurve>>> Share(
+      const ExchangeCurve& curve, absl::FunctionRef<int(int)> partner) {
     constexpr size_t kCount = std::size(kSizes);
     std::vector<double> mine, all(mpi_.size() * (kCount + 1));
     for (const topology::ExchangeTime& time : curve.times) {
@@ -315,23 +341,25 @@ class ExchangeProbe {
                   static_cast<int64_t>(values.size() * sizeof(double))};
     };
     SKEIN_RETURN_IF_ERROR(mpi_.world().AllGather(bytes(mine), bytes(all), kHostStream));
+    std::vector<std::pair<int, ExchangeCurve>> pairs;
     for (int rank = 0; rank < mpi_.size(); ++rank) {
       const int at = places_.local[rank];
-      if (places_.host[rank] != host() || at >= places_.least_local) continue;
-      const int other = partner(at);
-      if (other <= at) continue;
+      if (places_.host[rank] != host() || at >= places_.least_local || partner(at) <= at) continue;
       const double* const seconds = all.data() + rank * (kCount + 1);
-      const double carried = static_cast<double>(kSizes[kCount - 1] - kSizes[kCount - 2]);
-      const double longer = std::max(seconds[kCount - 1] - seconds[kCount - 2], 1e-9);
-      probed_.pairs.push_back(
-          {at, other, {topology::Origin::kMeasured, absl::Seconds(seconds[0]), carried / longer}});
-      // Where all pairs are alike, their curve tells more than latency and bandwidth do.
-      if (is_gpu() || probed_.pairs.size() > 1) continue;
-      ExchangeCurve whole = {.exchange = Exchange::kSendReceive, .ranks = 2};
-      for (size_t i = 0; i < kCount; ++i) Add(whole, kSizes[i], seconds[i], seconds[kCount]);
-      probed_.curves.push_back(std::move(whole));
+      ExchangeCurve of = {.exchange = curve.exchange, .ranks = curve.ranks};
+      for (size_t i = 0; i < kCount; ++i) Add(of, kSizes[i], seconds[i], seconds[kCount]);
+      pairs.emplace_back(at, std::move(of));
     }
-    return absl::OkStatus();
+    return pairs;
+  }
+
+  void AddPair(int first, int second, const ExchangeCurve& curve) {
+    const topology::ExchangeTime& most = curve.times.back();
+    const topology::ExchangeTime& fewer = curve.times[curve.times.size() - 2];
+    const double longer = std::max(absl::ToDoubleSeconds(most.time - fewer.time), 1e-9);
+    const double carried = static_cast<double>(most.bytes - fewer.bytes);
+    probed_.pairs.push_back(
+        {first, second, {topology::Origin::kMeasured, curve.times.front().time, carried / longer}});
   }
 
   absl::Status TimeAcross() {
@@ -341,7 +369,7 @@ class ExchangeProbe {
                                             if (places_.local[rank] > 0) return {};
                                             return {0, places_.host[rank]};
                                           }),
-                                   places_.hosts, /*across=*/true));
+                                   {.ranks = places_.hosts, .across = true}));
     SKEIN_ASSIGN_OR_RETURN(ExchangeCurve hops,
                            TimeHops(PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
                              if (places_.local[rank] > 0 || places_.host[rank] > 1) return {};

@@ -18,15 +18,17 @@ using topology::ExchangeCurve;
 // Each group size that divides the ranks has a curve of sums and one of gathers, on every rank; two
 // ranks next to each other have a way, and a rank that is left over waits for them.
 TEST(ExchangeProbeTest, MeasuresEachGroup) {
+  constexpr int32_t kEnough = 1024;
   comm::MpiRuntime& mpi = comm::TestRuntime();
   const absl::Time begin = absl::Now();
   std::vector<std::string> said;
-  SKEIN_ASSERT_OK_AND_ASSIGN(
-      const ProbedExchanges probed,
-      ProbeExchanges(mpi, {.progress = [&](auto what) { said.emplace_back(what); }}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ProbedExchanges probed,
+                             ProbeExchanges(mpi, {.cores = kEnough, .progress = [&](auto what) {
+                                                    said.emplace_back(what);
+                                                  }}));
   EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
   EXPECT_FALSE(said.empty());
-  std::vector<int> sums, gathers, hops;
+  std::vector<int> sums, gathers, hops, hops_to_awake;
   for (const ExchangeCurve& curve : probed.curves) {
     EXPECT_FALSE(curve.across);
     ASSERT_GE(curve.times.size(), 3u);
@@ -34,9 +36,10 @@ TEST(ExchangeProbeTest, MeasuresEachGroup) {
       EXPECT_GT(curve.times[i].bytes, curve.times[i - 1].bytes);
       EXPECT_GE(curve.times[i].time, curve.times[i - 1].time);
     }
-    (curve.exchange == Exchange::kAllReduce   ? sums
-     : curve.exchange == Exchange::kAllGather ? gathers
-                                              : hops)
+    (curve.exchange == Exchange::kAllReduce     ? sums
+     : curve.exchange == Exchange::kAllGather   ? gathers
+     : curve.exchange == Exchange::kSendToAwake ? hops_to_awake
+                                                : hops)
         .push_back(curve.ranks);
     if (curve.exchange != Exchange::kSendReceive && mpi.rank() != 0) continue;
     EXPECT_GT(curve.times.back().time, absl::ZeroDuration());
@@ -49,12 +52,30 @@ TEST(ExchangeProbeTest, MeasuresEachGroup) {
   EXPECT_EQ(sums, sizes);
   EXPECT_EQ(gathers, sizes);
   EXPECT_EQ(hops, std::vector<int>{2});
+  EXPECT_EQ(hops_to_awake, std::vector<int>{2});
   ASSERT_FALSE(probed.pairs.empty());
   for (const PairRate& pair : probed.pairs) {
     EXPECT_LT(pair.first, pair.second);
     EXPECT_GT(pair.rate.bytes_per_s, 0);
     EXPECT_GT(pair.rate.latency, absl::ZeroDuration());
   }
+}
+
+// Groups of a host with fewer cores than ranks sum beside others, and one of them alone.
+TEST(ExchangeProbeTest, GroupsOfACrowdedHostAreMeasuredAlone) {
+  comm::MpiRuntime& mpi = comm::TestRuntime();
+  // Whatever other hosts have, all ranks measure it.
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ProbedExchanges probed,
+                             ProbeExchanges(mpi, {.cores = mpi.rank() == 0 ? 1 : 1024}));
+  std::vector<int> alone;
+  for (const ExchangeCurve& curve : probed.curves) {
+    if (curve.exchange == Exchange::kAllReduce && curve.alone) alone.push_back(curve.ranks);
+  }
+  std::vector<int> sizes;
+  for (int size = 2; size < mpi.size(); ++size) {
+    if (mpi.size() % size == 0) sizes.push_back(size);
+  }
+  EXPECT_EQ(alone, sizes);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ using topology::Path;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kMostRead = int64_t{1} << 30;
-constexpr int kReadPasses = 7;
+constexpr int kReadPasses = 5;
 constexpr absl::Duration kReadSample = absl::Milliseconds(2);  // at least
 constexpr int kCopies = 7;
 
@@ -60,6 +60,7 @@ class HostProbe {
     SKEIN_ASSIGN_OR_RETURN(ProbedExchanges exchanges,
                            ProbeExchanges(mpi_, {.device = options_.device,
                                                  .device_comm = options_.device_comm,
+                                                 .cores = host_.cores,
                                                  .progress = options_.progress}));
     host_.exchanges = std::move(exchanges.curves);
     SetLinks(exchanges.pairs);
@@ -85,7 +86,10 @@ class HostProbe {
     std::vector<double> alone(sizes.size()), together(sizes.size());
     SKEIN_RETURN_IF_ERROR(
         Agree(first_of_host() ? ReadAll(sizes, /*threads=*/1, alone) : absl::OkStatus()));
-    SKEIN_RETURN_IF_ERROR(Agree(ReadAll(sizes, options_.threads, together)));
+    // As many as have cores of their own: what shares one is slower by what the share says.
+    const bool reads = (mpi_.local_rank() + 1) * options_.threads <= std::max(host_.cores, 1);
+    SKEIN_RETURN_IF_ERROR(Agree(
+        reads || first_of_host() ? ReadAll(sizes, options_.threads, together) : absl::OkStatus()));
     SKEIN_ASSIGN_OR_RETURN(together, MeanOfHost(together));
     if (!first_of_host()) return absl::OkStatus();
     // A rank alone reads no slower than beside others.
@@ -107,7 +111,9 @@ class HostProbe {
   std::vector<int64_t> WorkingSets() {
     const int64_t most = std::clamp(host_.memory_bytes / 8 / mpi_.local_size(), 64 * kMiB,
                                     std::max(std::min(4 * host_.l3_bytes, kMostRead), 256 * kMiB));
-    return {kMiB, 4 * kMiB, 16 * kMiB, most / kMiB * kMiB};
+    std::vector<int64_t> sizes = {kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB};
+    if (most > sizes.back()) sizes.push_back(most / kMiB * kMiB);
+    return sizes;
   }
 
   // Bytes a second of each thread, by working set.
@@ -132,16 +138,19 @@ class HostProbe {
     return absl::OkStatus();
   }
 
+  // Of those ranks of the host that have measured.
   absl::StatusOr<std::vector<double>> MeanOfHost(const std::vector<double>& mine) {
     std::vector<double> all(mine.size() * mpi_.size());
     SKEIN_RETURN_IF_ERROR(mpi_.world().AllGather(Bytes(mine), Bytes(all), kHostStream));
     std::vector<double> mean(mine.size());
+    int measured = 0;
     for (int rank = 0; rank < mpi_.size(); ++rank) {
-      if (mpi_.host_of(rank) != mpi_.host_of(mpi_.rank())) continue;
-      for (size_t i = 0; i < mean.size(); ++i) {
-        mean[i] += all[rank * mean.size() + i] / mpi_.local_size();
-      }
+      const double* const of = all.data() + rank * mean.size();
+      if (mpi_.host_of(rank) != mpi_.host_of(mpi_.rank()) || of[0] == 0) continue;
+      ++measured;
+      for (size_t i = 0; i < mean.size(); ++i) mean[i] += of[i];
     }
+    for (double& rate : mean) rate /= measured;
     return mean;
   }
 

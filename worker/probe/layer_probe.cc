@@ -21,12 +21,15 @@ namespace {
 
 using topology::DeviceRates;
 
+constexpr int64_t kQueriesOfKey = 4;
+
 struct Shape {
   int64_t hidden = 0;
   int64_t intermediate = 0;
   int64_t heads = 0;
   int64_t head_dim = 0;
   int64_t layers = 0;
+  int64_t queries_of_key = kQueriesOfKey;
 };
 
 // Its products are short beside what it costs to begin them.
@@ -40,6 +43,8 @@ constexpr Shape kSmall = {256, 768, 4, 64, 1};
 constexpr Shape kMiddle = {512, 1536, 8, 64, 2};
 
 constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
+// Of weights beyond caches. More rows are bound by arithmetic wherever weights are.
+constexpr int32_t kReadBoundRows[] = {1, 4};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
 // Of steps that hold next to nothing. A GPU's few rows go by one kernel, and more by a graph; of
@@ -47,11 +52,15 @@ constexpr int32_t kGpuPrompts[] = {512, 2048};
 constexpr int32_t kCpuOverheadRows[] = {1};
 constexpr int32_t kGpuOverheadRows[] = {1, 8, 64, 256};
 
-// Of decodes whose contexts take their time.
-constexpr int32_t kCpuAttentionRows[] = {1, 8};
+// Of decodes whose contexts take their time. On cores a key is read by one query or by four, with
+// as many bytes of keys and values: what more queries take is arithmetic. A GPU's reads hide it.
+// On cores a row's time is its own, and rows keep all threads busy.
+constexpr int32_t kCpuAttentionRows = 8;
 constexpr int32_t kGpuAttentionRows[] = {1, 8, 64};
 constexpr int32_t kContext = 768;
 constexpr int32_t kPromptRows = 256;  // of a step of the prompts that make them
+
+constexpr int64_t kMostLarge = int64_t{256} << 20;
 
 constexpr int kLeastSamples = 3;
 constexpr int kMostSamples = 41;
@@ -65,7 +74,7 @@ model::ModelConfig ConfigOf(const Shape& shape, DType dtype) {
   config.intermediate_size = shape.intermediate;
   config.num_layers = shape.layers;
   config.num_heads = shape.heads;
-  config.num_kv_heads = std::max<int64_t>(1, shape.heads / 4);
+  config.num_kv_heads = std::max<int64_t>(1, shape.heads / shape.queries_of_key);
   config.head_dim = shape.head_dim;
   config.max_position_embeddings = 4096;
   config.dtype = dtype;
@@ -90,15 +99,16 @@ class LayerProbe {
                                  ? std::vector<DType>{DType::kBF16}
                                  : std::vector<DType>{DType::kBF16, DType::kF32, DType::kF16}) {
       if (device_.is_gpu()) {
-        SKEIN_RETURN_IF_ERROR(TimeShape(kLargeOnGpu, dtype));
+        SKEIN_RETURN_IF_ERROR(TimeShape(kLargeOnGpu, dtype, kGpuRows));
         continue;
       }
       for (const Shape& shape : {kSmall, kMiddle}) {
-        SKEIN_RETURN_IF_ERROR(TimeShape(shape, dtype));
+        SKEIN_RETURN_IF_ERROR(TimeShape(shape, dtype, kCpuRows));
       }
       Shape large = kLargeOnCpu;
-      large.layers = std::clamp<int64_t>(2 * options_.cache_bytes / LayerBytes(large, dtype), 1, 4);
-      SKEIN_RETURN_IF_ERROR(TimeShape(large, dtype));
+      large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, dtype));
+      SKEIN_RETURN_IF_ERROR(TimeShape(large, dtype, kReadBoundRows));
+      AddRowsBoundByArithmetic();
     }
     return std::move(rates_);
   }
@@ -170,36 +180,77 @@ class LayerProbe {
     return absl::OkStatus();
   }
 
-  // What longer contexts add to a step.
-  absl::Status TimeAttention() {
-    const auto rows = device_.is_gpu() ? absl::MakeConstSpan(kGpuAttentionRows)
-                                       : absl::MakeConstSpan(kCpuAttentionRows);
-    SKEIN_ASSIGN_OR_RETURN(const auto model,
-                           Load(device_.is_gpu() ? kLargeOnGpu : kSmall, DType::kBF16, rows.back(),
-                                kPromptRows, kContext));
+  // The seconds that contexts of so many positions add to a step, by rows.
+  absl::StatusOr<std::vector<double>> TimeContexts(BenchModel& model,
+                                                   absl::Span<const int32_t> rows,
+                                                   int32_t context) {
+    std::vector<double> added;
     for (const int32_t count : rows) {
-      SKEIN_ASSIGN_OR_RETURN(const double brief, TimeRows(*model, count));
+      SKEIN_ASSIGN_OR_RETURN(const double brief, TimeRows(model, count));
       for (int32_t slot = 0; slot < count; ++slot) {
-        SKEIN_RETURN_IF_ERROR(model->Prefill(slot, kContext));
+        SKEIN_RETURN_IF_ERROR(model.Prefill(slot, context));
       }
-      SKEIN_ASSIGN_OR_RETURN(const absl::Duration first,
-                             model->TimeStep(model->DecodeOrder(count)));
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.DecodeOrder(count)));
       SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds,
-                             TimeDecodes(*model, count, SamplesFor(first)));
+                             TimeDecodes(model, count, SamplesFor(first)));
       const double longer = Note(std::move(seconds));
-      const double positions = static_cast<double>(count) * kContext;
-      const double added = std::max(longer - brief, longer / 20);
+      added.push_back(std::max(longer - brief, longer / 20));
+    }
+    return added;
+  }
+
+  absl::Status TimeAttention() {
+    const int32_t of_cores[] = {std::max(kCpuAttentionRows, device_.threads)};
+    const auto rows =
+        device_.is_gpu() ? absl::MakeConstSpan(kGpuAttentionRows) : absl::MakeConstSpan(of_cores);
+    Shape shape = device_.is_gpu() ? kLargeOnGpu : kSmall;
+    SKEIN_ASSIGN_OR_RETURN(const auto shared,
+                           Load(shape, DType::kBF16, rows.back(), kPromptRows, kContext));
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<double> all, TimeContexts(*shared, rows, kContext));
+    std::vector<double> of_reads = all;
+    if (!device_.is_gpu()) {
+      constexpr auto kShort = static_cast<int32_t>(kContext / kQueriesOfKey);
+      shape.queries_of_key = 1;
+      SKEIN_ASSIGN_OR_RETURN(const auto own,
+                             Load(shape, DType::kBF16, rows.back(), kPromptRows, kShort));
+      SKEIN_ASSIGN_OR_RETURN(of_reads, TimeContexts(*own, rows, kShort));
+    }
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const double positions = static_cast<double>(rows[i]) * kContext;
+      const double bytes = positions * static_cast<double>(shared->cost().kv_bytes);
+      const double operations = positions * shared->cost().flops_per_pair;
+      // Queries of their own are a fourth of the arithmetic.
+      const double arithmetic = std::clamp(
+          (all[i] - of_reads[i]) * kQueriesOfKey / (kQueriesOfKey - 1), 0.0, all[i] * 0.95);
       rates_.attention.push_back(
-          {.rows = count,
-           .bytes_per_s = positions * static_cast<double>(model->cost().kv_bytes) / added / Cores(),
-           .operations_per_s = positions * model->cost().flops_per_pair / added / Cores()});
+          {.rows = rows[i],
+           .bytes_per_s = bytes / (all[i] - arithmetic) / Cores(),
+           .operations_per_s = arithmetic > 0 ? operations / arithmetic / Cores() : 0,
+           .working_set_bytes = device_.is_gpu() ? 0 : static_cast<int64_t>(bytes)});
     }
     return absl::OkStatus();
   }
 
-  absl::Status TimeShape(const Shape& shape, DType dtype) {
-    const auto rows =
-        device_.is_gpu() ? absl::MakeConstSpan(kGpuRows) : absl::MakeConstSpan(kCpuRows);
+  // Weights of which caches keep next to nothing from step to step: a small part of a set stays
+  // there even where it is read from end to end.
+  int64_t LargeBytes() const {
+    return std::max(2 * options_.cache_bytes, std::min(8 * options_.cache_bytes, kMostLarge));
+  }
+
+  // The newest set takes many rows at the rates of the one before it.
+  void AddRowsBoundByArithmetic() {
+    std::vector<topology::ProductRate>& products = rates_.products;
+    const topology::ProductRate newest = products.back();
+    const size_t before = products.size() - std::size(kReadBoundRows) - std::size(kCpuRows);
+    for (size_t i = 0; i < std::size(kCpuRows); ++i) {
+      topology::ProductRate rate = products[before + i];
+      if (rate.rows <= newest.rows) continue;
+      rate.working_set_bytes = newest.working_set_bytes;
+      products.push_back(rate);
+    }
+  }
+
+  absl::Status TimeShape(const Shape& shape, DType dtype, absl::Span<const int32_t> rows) {
     const auto prompts =
         device_.is_gpu() ? absl::MakeConstSpan(kGpuPrompts) : absl::Span<const int32_t>();
     const int32_t most = prompts.empty() ? rows.back() : prompts.back();
