@@ -161,7 +161,7 @@ void PrintExchanges(const Host& host) {
     for (const topology::ExchangeTime& time : curve.times) {
       times.push_back(absl::StrCat(FormatBytes(time.bytes), " ", ShortTime(time.time)));
     }
-    absl::PrintF("  %-12s  %d %s%s: %s (%s)\n", std::string(topology::ExchangeName(curve.exchange)),
+    absl::PrintF("  %-13s  %d %s%s: %s (%s)\n", std::string(topology::ExchangeName(curve.exchange)),
                  curve.ranks, curve.across ? "hosts" : "ranks", curve.alone ? " alone" : "",
                  absl::StrJoin(times, ", "),
                  topology::OriginText(topology::Origin::kMeasured, curve.spread));

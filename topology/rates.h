@@ -51,13 +51,13 @@ struct Overhead {
   friend bool operator==(const Overhead&, const Overhead&) = default;
 };
 
-// Attention of decodes, each of which reads its own keys and values, all of the working set. Reads
-// and arithmetic follow each other; 0 operations per second: arithmetic takes no time of its own.
+// Attention of decodes, each of which reads its own keys and values. Its time is that of reads and
+// of arithmetic, one behind the other.
 struct AttentionRate {
   int64_t rows = 0;
-  double bytes_per_s = 0;
-  double operations_per_s = 0;
-  int64_t working_set_bytes = 0;
+  double bytes_per_s = 0;         // of keys and values
+  double operations_per_s = 0;    // 0: arithmetic takes no time of its own
+  int64_t working_set_bytes = 0;  // that was read from step to step; 0: no cache held it
 
   friend bool operator==(const AttentionRate&, const AttentionRate&) = default;
 };
@@ -87,10 +87,8 @@ struct LinkRate {
 enum class Exchange : uint8_t {
   kAllReduce,
   kAllGather,
-  kSendReceive,
-  // Likewise, between cores, to a rank that has only begun to wait. Who waits for longer sleeps,
-  // and is woken late.
-  kSendToAwake,
+  kSendReceive,  // a message one way; on cores to a rank that has waited for so long that it sleeps
+  kSendToAwake,  // likewise, on cores alone, to a rank that polls still
   // Drawn tokens, from the last stage of a pipeline to the first: from the end of a micro-batch
   // there to the begin of its next step here, 4 bytes for each row.
   kTokenReturn,

@@ -68,7 +68,12 @@ class Checker {
     return None("a bias of ", buffer.cols, " columns, as of ", buffer.name,
                 "; GPUs add multiples of 8");
   }
-  absl::Status Check(const QkNormOp& op) const { return Need16Bits(op.qkv); }
+  absl::Status Check(const QkNormOp& op) const {
+    if (op.head_dim % 4 != 0 || op.head_dim > 128) {
+      return None("norms of heads of ", op.head_dim, "; GPUs do multiples of 4, up to 128");
+    }
+    return Need16Bits(op.qkv);
+  }
   absl::Status Check(const SwiGluOp& op) const {
     SKEIN_RETURN_IF_ERROR(Need16Bits(op.gate_up));
     return Need16Bits(op.out);

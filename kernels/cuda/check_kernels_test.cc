@@ -97,6 +97,8 @@ TEST(CheckKernels, WhatThereIsNoneForIsNamed) {
          p.ops = {p.ops.back()};
        },
        "operation 0: buffer qkv is of F32"},
+      {[](Program& p) { std::get<QkNormOp>(p.ops.back()).head_dim = 256; },
+       "operation 12: norms of heads of 256; GPUs do multiples of 4, up to 128"},
       {[](Program& p) { p.buffers[kQkv].cols = 196; },
        "operation 11: a bias of 196 columns, as of qkv; GPUs add multiples of 8"},
   };

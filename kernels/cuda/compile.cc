@@ -137,8 +137,7 @@ class Compiled final : public CompiledProgram {
   // The operation so many places behind the one that is added, if it is such a one.
   template <typename Next>
   const Next* Following(size_t places) const {
-    return at_ + places < program_.ops.size() ? std::get_if<Next>(&program_.ops[at_ + places])
-                                              : nullptr;
+    return OpAt<Next>(program_, at_ + places);
   }
   // Whether the operation that is added has such a one so many places before it.
   template <typename Before>
@@ -299,11 +298,13 @@ class Compiled final : public CompiledProgram {
   }
 
   void Add(const MatMulOp& op) {
-    if (!weights_->interleaved(op.weight)) {
+    const auto* bias = Following<AddBiasOp>(1);
+    const auto* swiglu = Following<SwiGluOp>(bias == nullptr ? 1 : 2);
+    if (!weights_->interleaved(op.weight) || swiglu == nullptr) {
       steps_.push_back([=, this](const BatchShape& shape) { return Multiply(op, nullptr, shape); });
       return;
     }
-    if (const auto* swiglu = Following<SwiGluOp>(1)) {
+    if (bias == nullptr) {
       done_ = 2;
       steps_.push_back([=, this, swiglu = *swiglu](const BatchShape& shape) {
         return Multiply(op, &swiglu, shape);
@@ -311,8 +312,7 @@ class Compiled final : public CompiledProgram {
       return;
     }
     done_ = 3;
-    steps_.push_back([=, this, bias = *Following<AddBiasOp>(1),
-                      swiglu = *Following<SwiGluOp>(2)](const BatchShape& shape) {
+    steps_.push_back([=, this, bias = *bias, swiglu = *swiglu](const BatchShape& shape) {
       SKEIN_RETURN_IF_ERROR(Multiply(op, nullptr, shape));
       SKEIN_RETURN_IF_ERROR(Bias(bias, GateUpLayout::kInterleaved, shape));
       return Activate(swiglu, GateUpLayout::kInterleaved, shape);

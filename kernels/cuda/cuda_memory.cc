@@ -23,12 +23,6 @@ namespace {
 // Staging comes in pieces of at least this, so that pieces serve one another's requests.
 constexpr int64_t kStagingPiece = int64_t{4} << 20;
 
-// The operation there, if it is such a one.
-template <typename T>
-const T* At(const Program& program, size_t i) {
-  return i < program.ops.size() ? std::get_if<T>(&program.ops[i]) : nullptr;
-}
-
 // Whether a SwiGluOp right behind, or behind a bias, reads what comes of the matrix, each time.
 // Programs read it nowhere else.
 bool FeedsSwiGluAlone(const Program& program, WeightId weight) {
@@ -40,8 +34,8 @@ bool FeedsSwiGluAlone(const Program& program, WeightId weight) {
     const auto* product = std::get_if<MatMulOp>(&program.ops[i]);
     if (product == nullptr || product->weight != weight) continue;
     size_t next = i + 1;
-    if (const auto* bias = At<AddBiasOp>(program, next)) next += bias->buffer == product->out;
-    const auto* swiglu = At<SwiGluOp>(program, next);
+    if (const auto* bias = OpAt<AddBiasOp>(program, next)) next += bias->buffer == product->out;
+    const auto* swiglu = OpAt<SwiGluOp>(program, next);
     if (swiglu == nullptr || swiglu->gate_up != product->out) return false;
     if (program.buffers[product->out].port) return false;
     feeds = true;

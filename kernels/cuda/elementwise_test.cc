@@ -357,6 +357,8 @@ TEST(ElementwiseTest, RefusesWhatDoesNotFit) {
               StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("a multiple of 16")));
   EXPECT_THAT(Enqueue(QkNorm{.rows = 1, .heads = 1, .head_dim = 256}, {}),
               StatusIs(absl::StatusCode::kUnimplemented, testing::HasSubstr("heads of 256")));
+  EXPECT_THAT(Enqueue(QkNorm{.rows = 1, .heads = 1, .head_dim = 64, .qkv_stride = 60}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("strides")));
   EXPECT_THAT(Enqueue(QkNorm{.rows = 1, .head_dim = 64}, {}),
               StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("0 heads")));
   EXPECT_THAT(Enqueue(SwiGlu{.rows = 1, .cols = 9}, {}),

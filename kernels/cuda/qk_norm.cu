@@ -39,10 +39,12 @@ __global__ void __launch_bounds__(kWarps* kWarp) QkNormKernel(QkNorm op) {
 }  // namespace
 
 absl::Status Enqueue(const QkNorm& op, Stream stream) {
-  if (op.head_dim <= 0 || op.head_dim % 4 != 0 || op.head_dim > kMaxHeadDim ||
-      op.qkv_stride % kVector != 0) {
+  if (op.head_dim <= 0 || op.head_dim % 4 != 0 || op.head_dim > kMaxHeadDim) {
     return absl::UnimplementedError(
         absl::StrCat("QkNorm of heads of ", op.head_dim, ": a multiple of 4, up to ", kMaxHeadDim));
+  }
+  if (op.qkv_stride % kVector != 0) {
+    return absl::InvalidArgumentError("QkNorm: strides are multiples of 8");
   }
   if (op.heads < 0 || op.kv_heads < 0 || op.heads + op.kv_heads == 0) {
     return absl::InvalidArgumentError(

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -79,7 +80,7 @@ struct MatMulOp {
   BufferId out;
 };
 
-// buffer[r] += bias, in place. Where shards sum the buffer, the bias is added behind the sum.
+// buffer[r] += bias, in place. Where shards sum the buffer, the bias is added behind the sum, once.
 struct AddBiasOp {
   BufferId buffer;
   WeightId bias;  // vector [cols]
@@ -179,5 +180,11 @@ struct Program {
                                vocab_part.block * vocab_part.blocks);
   }
 };
+
+// The operation at `i`, if it is such a one.
+template <typename T>
+const T* OpAt(const Program& program, size_t i) {
+  return i < program.ops.size() ? std::get_if<T>(&program.ops[i]) : nullptr;
+}
 
 }  // namespace skein::kernels

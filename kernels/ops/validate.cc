@@ -100,12 +100,12 @@ class Checker {
     return Vector("k_gain", op.k_gain, op.head_dim);
   }
   absl::Status Check(const RopeAppendKvOp& op) const {
-    SKEIN_RETURN_IF_ERROR(CachedHeads(op));
+    SKEIN_RETURN_IF_ERROR(LayerHeads(op));
     if (op.head_dim % 2 != 0) return Invalid("head_dim ", op.head_dim, " is odd");
     return Vector("inverse_frequencies", op.inverse_frequencies, op.head_dim / 2);
   }
   absl::Status Check(const AttentionOp& op) const {
-    SKEIN_RETURN_IF_ERROR(CachedHeads(op));
+    SKEIN_RETURN_IF_ERROR(LayerHeads(op));
     SKEIN_RETURN_IF_ERROR(SameRows("qkv", op.qkv, "out", op.out));
     if (op.window < 0) return Invalid("a window of ", op.window, " positions");
     return Columns("out", op.out, int64_t{op.heads} * op.head_dim);
@@ -122,6 +122,15 @@ class Checker {
     return Columns("out", op.out, Cols(op.in));
   }
   absl::Status Check(const AllReduceOp& op) const { return Buffer("buffer", op.buffer); }
+
+  // What two operations that follow each other may not do.
+  absl::Status Pair(size_t first) const {
+    const auto* bias = OpAt<AddBiasOp>(program_, first);
+    const auto* sum = OpAt<AllReduceOp>(program_, first + 1);
+    if (bias == nullptr || sum == nullptr || bias->buffer != sum->buffer) return absl::OkStatus();
+    return Invalid("a bias of ", At(bias->buffer).name,
+                   ", which shards sum: each would add it; it goes behind the sum");
+  }
 
  private:
   static bool IsFloat(DType dtype) { return dtype != DType::kI32 && dtype != DType::kU8; }
@@ -194,6 +203,7 @@ class Checker {
     SKEIN_RETURN_IF_ERROR(Buffer(a_name, a));
     return Columns(b_name, b, Cols(a));
   }
+  // Requires that qkv has such heads and, where there is one, the cache.
   template <typename T>
   absl::Status Heads(const T& op) const {
     SKEIN_RETURN_IF_ERROR(Buffer("qkv", op.qkv));
@@ -201,16 +211,19 @@ class Checker {
     if (op.heads < 1 || op.kv_heads < 1 || op.head_dim < 1 || op.heads % op.kv_heads != 0) {
       return Invalid(op.heads, " heads, ", op.kv_heads, " KV heads of ", op.head_dim);
     }
-    return Columns("qkv", op.qkv, (int64_t{op.heads} + 2 * op.kv_heads) * op.head_dim);
+    const int64_t cols = (int64_t{op.heads} + 2 * op.kv_heads) * op.head_dim;
+    SKEIN_RETURN_IF_ERROR(Columns("qkv", op.qkv, cols));
+    if (kv_ == nullptr || (kv_->kv_heads == op.kv_heads && kv_->head_dim == op.head_dim)) {
+      return absl::OkStatus();
+    }
+    return Invalid(op.kv_heads, " KV heads of ", op.head_dim, ", but the cache has ", kv_->kv_heads,
+                   " of ", kv_->head_dim);
   }
+  // And that the cache has the layer.
   template <typename T>
-  absl::Status CachedHeads(const T& op) const {
+  absl::Status LayerHeads(const T& op) const {
     SKEIN_RETURN_IF_ERROR(Heads(op));
     if (kv_ == nullptr) return Invalid("there is no KV cache");
-    if (kv_->kv_heads != op.kv_heads || kv_->head_dim != op.head_dim) {
-      return Invalid(op.kv_heads, " KV heads of ", op.head_dim, ", but the cache has ",
-                     kv_->kv_heads, " of ", kv_->head_dim);
-    }
     if (op.layer >= 0 && op.layer < kv_->layers) return absl::OkStatus();
     return Invalid("layer ", op.layer, " of a cache of ", kv_->layers);
   }
@@ -397,6 +410,7 @@ absl::Status ValidateProgram(const Program& program, const Limits& limits, const
     const absl::Status status =
         std::visit([&](const auto& op) { return checker.Check(op); }, program.ops[i]);
     SKEIN_RETURN_IF_ERROR(Annotate(status, absl::StrCat("operation ", i)));
+    SKEIN_RETURN_IF_ERROR(Annotate(checker.Pair(i), absl::StrCat("operation ", i)));
   }
   return absl::OkStatus();
 }

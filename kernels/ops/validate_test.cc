@@ -87,6 +87,7 @@ TEST(ValidateProgramTest, Table) {
       {AddBiasOp{2, 1}, "bias: weight gain has 8 elements instead of 32"},
       {QkNormOp{0, 4, 2, 4, 4, 4, 0}, "x has 8 columns instead of 32"},
       {QkNormOp{2, 3, 2, 4, 4, 4, 0}, "3 heads, 2 KV heads"},
+      {QkNormOp{2, 12, 2, 2, 3, 3, 0}, "2 KV heads of 2, but the cache has 2 of 4"},
       {QkNormOp{2, 4, 2, 4, 1, 4, 0}, "q_gain: weight gain has 8 elements instead of 4"},
       {QkNormOp{2, 4, 2, 4, 4, 1, 0}, "k_gain: weight gain has 8 elements instead of 4"},
       {RopeAppendKvOp{2, 4, 2, 4, 3, 2}, "layer 2 of a cache of 2"},
@@ -134,6 +135,8 @@ TEST(ValidateProgramTest, WhatIsNotAnOperation) {
       {[](Program& p) { p.input = p.output = 3; }, "input and output are both buffer attended"},
       {[](Program& p) { p.weights[1].spec.rows = 2; }, "weight gain: a vector of 2 rows"},
       {[](Program& p) { p.weights[0].spec.inner_blocks = 0; }, "weight table: inner_blocks is 0"},
+      {[](Program& p) { p.ops = {AddBiasOp{0, 1}, AllReduceOp{0}}; },
+       "operation 0: a bias of x, which shards sum"},
   };
   for (const Case& c : cases) {
     Program p = Good();

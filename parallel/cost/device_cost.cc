@@ -184,8 +184,11 @@ topology::Overhead OverheadOf(const DeviceRates& rates, int64_t rows) {
 topology::AttentionRate AttentionOf(const DeviceRates& rates, int64_t rows,
                                     const CoreShare& share) {
   const auto [below, above, part] = AroundRows(rates.attention, rows);
+  // Of the time in proportion; none at the rate 0.
   const auto between = [&](double least, double most) {
-    return (least + part * (most - least)) * share.threads * share.of_a_core;
+    const auto time = [](double rate) { return rate > 0 ? 1 / rate : 0; };
+    const double taken = time(least) + part * (time(most) - time(least));
+    return taken > 0 ? share.threads * share.of_a_core / taken : 0;
   };
   return {rows, between(below.bytes_per_s, above.bytes_per_s),
           between(below.operations_per_s, above.operations_per_s),

@@ -88,11 +88,22 @@ TEST(DeviceCostTest, OverheadsGoByRows) {
 TEST(DeviceCostTest, AttentionGoesByRowsAndShares) {
   DeviceRates rates;
   rates.attention = {{4, 1e9, 4e9, 1000}, {20, 3e9, 12e9, 5000}};
-  EXPECT_EQ(AttentionOf(rates, 1), (topology::AttentionRate{1, 1e9, 4e9, 1000}));
-  EXPECT_EQ(AttentionOf(rates, 12), (topology::AttentionRate{12, 2e9, 8e9, 3000}));
-  EXPECT_EQ(AttentionOf(rates, 64), (topology::AttentionRate{64, 3e9, 12e9, 5000}));
-  EXPECT_EQ(AttentionOf(rates, 4, {.threads = 3, .of_a_core = 0.5}),
-            (topology::AttentionRate{4, 1.5e9, 6e9, 1000}));
+  const auto expect = [&](int64_t rows, double bytes_per_s, double operations_per_s,
+                          int64_t working_set_bytes, const CoreShare& share = {}) {
+    const topology::AttentionRate rate = AttentionOf(rates, rows, share);
+    EXPECT_EQ(rate.rows, rows);
+    EXPECT_NEAR(rate.bytes_per_s, bytes_per_s, 1) << rows;
+    EXPECT_NEAR(rate.operations_per_s, operations_per_s, 1) << rows;
+    EXPECT_EQ(rate.working_set_bytes, working_set_bytes) << rows;
+  };
+  expect(1, 1e9, 4e9, 1000);
+  expect(12, 1.5e9, 6e9, 3000);  // half of either time
+  expect(64, 3e9, 12e9, 5000);
+  expect(4, 1.5e9, 6e9, 1000, {.threads = 3, .of_a_core = 0.5});
+  // Arithmetic that takes no time with 4 rows takes half as long with 12 as with 20.
+  rates.attention[0].operations_per_s = 0;
+  expect(4, 1e9, 0, 1000);
+  expect(12, 1.5e9, 24e9, 3000);
 }
 
 TEST(DeviceCostTest, ProductsGoByWhatCachesHold) {

@@ -1,6 +1,7 @@
 #include "parallel/cost/replica_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/status_macros.h"
 #include "parallel/cost/exchange_cost.h"
@@ -50,18 +51,23 @@ double TokenBytes(const ModelConfig& model, const Replica& replica, int32_t tp_s
 struct Part {
   double bytes = 0;
   double operations = 0;
-  int64_t tasks = 1;  // of attention, which threads have one each at a time
+  int64_t tasks = 1;  // of attention: a thread has one at a time
 };
 
-// The seconds of decodes' attention, as a probe measured it. Keys and values that caches do not
-// hold take as much longer as others do.
+// The seconds of decodes' attention, as a probe measured it. Reads of keys and values wait for each
+// line: where caches do not hold them, they take as much longer as plain reads do.
 double MeasuredAttention(const topology::DeviceRates& rates, CoreShare share, const Part& attention,
                          int64_t rows, int64_t working_set_bytes) {
-  share.threads = static_cast<int32_t>(std::min<int64_t>(share.threads, attention.tasks));
+  // Of the last round of tasks some threads may have none.
+  const auto tasks = static_cast<double>(attention.tasks);
+  share.of_a_core *= tasks / share.threads / std::ceil(tasks / share.threads);
   const topology::AttentionRate rate = AttentionOf(rates, rows, share);
-  const double longer = ReadBytesPerS(rates, rate.working_set_bytes, share) /
-                        ReadBytesPerS(rates, working_set_bytes, share);
-  const double read = attention.bytes / rate.bytes_per_s * std::max(1.0, longer);
+  double longer = 1;
+  if (rate.working_set_bytes > 0) {
+    longer = std::max(longer, ReadBytesPerS(rates, rate.working_set_bytes, share) /
+                                  ReadBytesPerS(rates, working_set_bytes, share));
+  }
+  const double read = attention.bytes / rate.bytes_per_s * longer;
   return rate.operations_per_s > 0 ? read + attention.operations / rate.operations_per_s : read;
 }
 
@@ -178,7 +184,8 @@ class StageClock {
     return Of(index, {rows, context_, rows}, rows);
   }
 
-  // With a micro-batch for each stage nobody waits for long.
+  // With a micro-batch for each stage those that others wait for are awake: who waits for less than
+  // Patience::spin is. Stages that have less to do may sleep, which costs the others nothing.
   Receiver ReceiverOfDecodes() const {
     return replica_.micro_batches < static_cast<int32_t>(replica_.stages.size()) ? Receiver::kAsleep
                                                                                  : Receiver::kAwake;

@@ -29,7 +29,8 @@ struct ReplicaLimits {
   int64_t swap_pages = 0;
   DeviceKind device = DeviceKind::kCpu;  // of all ranks
   bool nccl = false, peers = false;      // see topology::Device
-  int32_t ranks_of_host = 1;             // of the job: they share the pages of program files
+  // Of the job: they share the pages of program files. 1 where it is not known, which is most.
+  int32_t ranks_of_host = 1;
 
   // Those of a plan that was made for such devices.
   static ReplicaLimits Of(const Plan& plan, const topology::Device& device);
@@ -59,8 +60,8 @@ inline constexpr int64_t kNcclShardBytes = int64_t{95} << 20;
 // And where it computes on a GPU, of the host: what the driver and cuBLASLt keep there, and NCCL
 // for a first group, for each further one and for sums. Ranks of a host share the pages of their
 // files. Pss of ranks on H200s with driver 580, beside the process and what is pinned: 498 MiB of
-// one that was alone, 458 of each of two; with NCCL's sums 868 of each of two, and 829 of four
-// (scripts/memory.sh).
+// one that was alone, 458 of each of two; with NCCL's sums 868 of each of two, and 829 of four; 834
+// of two with a hop in their place, 864 of four with sums and a hop (scripts/memory.sh).
 inline constexpr int64_t kDriverBytes = int64_t{498} << 20;
 inline constexpr int64_t kDriverSharedBytes = int64_t{80} << 20;  // of these
 inline constexpr int64_t kNcclHostBytes = int64_t{420} << 20;

@@ -64,7 +64,7 @@ class ExchangeProbe {
     if (mpi_.size() == 1) return ProbedExchanges{};
     SKEIN_RETURN_IF_ERROR(Open());
     const int ranks = places_.least_local;
-    SKEIN_ASSIGN_OR_RETURN(const bool crowded, IsCrowded());
+    SKEIN_ASSIGN_OR_RETURN(const bool crowded, SomeHostIsCrowded());
     for (int size = 2; size <= ranks; ++size) {
       if (ranks % size != 0) continue;
       SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/false));
@@ -83,13 +83,14 @@ class ExchangeProbe {
     if (options_.progress) options_.progress(what);
   }
 
-  // Whether some host has fewer cores than ranks, so that groups take longer beside others.
-  absl::StatusOr<bool> IsCrowded() {
-    const char mine = !is_gpu() && places_.least_local > options_.cores ? 1 : 0;
+  // Whether some host has fewer cores than ranks, so that groups take longer beside others. All
+  // ranks measure such groups alone then; those of a host that has cores enough do so for nothing.
+  absl::StatusOr<bool> SomeHostIsCrowded() {
+    crowded_ = !is_gpu() && places_.least_local > options_.cores;
+    const char mine = crowded_ ? 1 : 0;
     std::vector<char> all(mpi_.size());
-    SKEIN_RETURN_IF_ERROR(mpi_.world().AllGather({const_cast<char*>(&mine), DType::kU8, 1, 1},
-                                                 {all.data(), DType::kU8, mpi_.size(), 1},
-                                                 kHostStream));
+    SKEIN_RETURN_IF_ERROR(mpi_.world().AllGather(
+        {&mine, DType::kU8, 1, 1}, {all.data(), DType::kU8, mpi_.size(), 1}, kHostStream));
     return std::any_of(all.begin(), all.end(), [](char of) { return of != 0; });
   }
 
@@ -193,7 +194,7 @@ class ExchangeProbe {
     return absl::OkStatus();
   }
 
-  // like: what is measured, but for the exchange and the times.
+  // like: the ranks of both curves, and whether they are `across` or `alone`.
   absl::Status TimeSums(const plan::Plan& plan, const ExchangeCurve& like) {
     SKEIN_ASSIGN_OR_RETURN(Group group, Connect(plan));
     const bool idle = group.groups.tp == nullptr;
@@ -223,6 +224,7 @@ class ExchangeProbe {
                              }));
       Add(gathers, bytes, gather.median / kCalls, gather.spread);
     }
+    if (like.alone && !crowded_) return absl::OkStatus();
     probed_.curves.push_back(std::move(sums));
     probed_.curves.push_back(std::move(gathers));
     return absl::OkStatus();
@@ -386,6 +388,7 @@ class ExchangeProbe {
   const Places places_;
   comm::OperationTracker tracker_;
   std::unique_ptr<kernels::Backend> backend_;
+  bool crowded_ = false;  // this host
   ProbedExchanges probed_;
 };
 

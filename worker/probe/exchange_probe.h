@@ -17,7 +17,7 @@ namespace skein::worker {
 struct ExchangeProbeOptions {
   RankDevice device;  // this rank's
   DeviceComm device_comm = DeviceComm::kAuto;
-  int32_t cores = 0;  // of this host; of CPUs
+  int32_t cores = 0;  // of this host, where ranks compute on them
   // Told what is measured next; may be null.
   std::function<void(std::string_view)> progress;
 };
@@ -31,7 +31,7 @@ struct PairRate {
 
 struct ProbedExchanges {
   // Within this host, by groups of 2 and more ranks that divide the host's, of all groups at once
-  // and, where some host has fewer cores than ranks, of one `alone`; and `across`, of one rank of
+  // and, where it has fewer cores than ranks, of one `alone`; and `across`, of one rank of
   // each host and of two.
   std::vector<topology::ExchangeCurve> curves;
   std::vector<PairRate> pairs;  // of this host

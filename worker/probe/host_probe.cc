@@ -41,7 +41,8 @@ using topology::Origin;
 using topology::Path;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kMostRead = int64_t{1} << 30;
+// Virtual machines show the cache of all of their host.
+constexpr int64_t kMostRead = 512 * kMiB;
 constexpr int kReadPasses = 5;
 constexpr absl::Duration kReadSample = absl::Milliseconds(2);  // at least
 constexpr int kCopies = 7;
@@ -107,13 +108,14 @@ class HostProbe {
     return absl::OkStatus();
   }
 
-  // Of a rank. Those of all hosts are as many; the largest is beyond caches.
+  // Of a rank. All hosts have as many, which their ranks tell each other; the largest is beyond
+  // caches.
   std::vector<int64_t> WorkingSets() {
-    const int64_t most = std::clamp(host_.memory_bytes / 8 / mpi_.local_size(), 64 * kMiB,
-                                    std::max(std::min(4 * host_.l3_bytes, kMostRead), 256 * kMiB));
-    std::vector<int64_t> sizes = {kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB};
-    if (most > sizes.back()) sizes.push_back(most / kMiB * kMiB);
-    return sizes;
+    const int64_t ranks = mpi_.local_size();
+    const int64_t most =
+        std::clamp(host_.memory_bytes / 8 / ranks, 128 * kMiB,
+                   std::max(std::min(4 * host_.l3_bytes / ranks, kMostRead), 256 * kMiB));
+    return {kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, most / kMiB * kMiB};
   }
 
   // Bytes a second of each thread, by working set.

@@ -43,7 +43,7 @@ constexpr Shape kSmall = {256, 768, 4, 64, 1};
 constexpr Shape kMiddle = {512, 1536, 8, 64, 2};
 
 constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
-// Of weights beyond caches. More rows are bound by arithmetic wherever weights are.
+// Of weights beyond caches. What more rows compute takes longer than to read these.
 constexpr int32_t kReadBoundRows[] = {1, 4};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
@@ -54,12 +54,13 @@ constexpr int32_t kGpuOverheadRows[] = {1, 8, 64, 256};
 
 // Of decodes whose contexts take their time. On cores a key is read by one query or by four, with
 // as many bytes of keys and values: what more queries take is arithmetic. A GPU's reads hide it.
-// On cores a row's time is its own, and rows keep all threads busy.
-constexpr int32_t kCpuAttentionRows = 8;
+// On cores a row is attended to by itself, whatever others do, but for what is fetched ahead of it.
+constexpr int32_t kCpuAttentionRows = 8;  // at least: a multiple of threads
 constexpr int32_t kGpuAttentionRows[] = {1, 8, 64};
 constexpr int32_t kContext = 768;
 constexpr int32_t kPromptRows = 256;  // of a step of the prompts that make them
 
+// Virtual machines show the cache of all of their host.
 constexpr int64_t kMostLarge = int64_t{256} << 20;
 
 constexpr int kLeastSamples = 3;
@@ -102,13 +103,13 @@ class LayerProbe {
         SKEIN_RETURN_IF_ERROR(TimeShape(kLargeOnGpu, dtype, kGpuRows));
         continue;
       }
-      for (const Shape& shape : {kSmall, kMiddle}) {
-        SKEIN_RETURN_IF_ERROR(TimeShape(shape, dtype, kCpuRows));
-      }
+      SKEIN_RETURN_IF_ERROR(TimeShape(kSmall, dtype, kCpuRows));
+      const size_t of_middle = rates_.products.size();
+      SKEIN_RETURN_IF_ERROR(TimeShape(kMiddle, dtype, kCpuRows));
       Shape large = kLargeOnCpu;
       large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, dtype));
       SKEIN_RETURN_IF_ERROR(TimeShape(large, dtype, kReadBoundRows));
-      AddRowsBoundByArithmetic();
+      AddRowsBoundByArithmetic(of_middle);
     }
     return std::move(rates_);
   }
@@ -200,50 +201,49 @@ class LayerProbe {
   }
 
   absl::Status TimeAttention() {
-    const int32_t of_cores[] = {std::max(kCpuAttentionRows, device_.threads)};
+    const int32_t of_cores[] = {(kCpuAttentionRows + device_.threads - 1) / device_.threads *
+                                device_.threads};
     const auto rows =
         device_.is_gpu() ? absl::MakeConstSpan(kGpuAttentionRows) : absl::MakeConstSpan(of_cores);
     Shape shape = device_.is_gpu() ? kLargeOnGpu : kSmall;
     SKEIN_ASSIGN_OR_RETURN(const auto shared,
                            Load(shape, DType::kBF16, rows.back(), kPromptRows, kContext));
     SKEIN_ASSIGN_OR_RETURN(const std::vector<double> all, TimeContexts(*shared, rows, kContext));
-    std::vector<double> of_reads = all;
+    // With reads R and arithmetic A, all = R + A; with a fourth of the queries it is R + A / 4.
+    std::vector<double> with_fewer = all;
     if (!device_.is_gpu()) {
       constexpr auto kShort = static_cast<int32_t>(kContext / kQueriesOfKey);
       shape.queries_of_key = 1;
       SKEIN_ASSIGN_OR_RETURN(const auto own,
                              Load(shape, DType::kBF16, rows.back(), kPromptRows, kShort));
-      SKEIN_ASSIGN_OR_RETURN(of_reads, TimeContexts(*own, rows, kShort));
+      SKEIN_ASSIGN_OR_RETURN(with_fewer, TimeContexts(*own, rows, kShort));
     }
     for (size_t i = 0; i < rows.size(); ++i) {
       const double positions = static_cast<double>(rows[i]) * kContext;
       const double bytes = positions * static_cast<double>(shared->cost().kv_bytes);
       const double operations = positions * shared->cost().flops_per_pair;
-      // Queries of their own are a fourth of the arithmetic.
       const double arithmetic = std::clamp(
-          (all[i] - of_reads[i]) * kQueriesOfKey / (kQueriesOfKey - 1), 0.0, all[i] * 0.95);
+          (all[i] - with_fewer[i]) * kQueriesOfKey / (kQueriesOfKey - 1), 0.0, all[i] * 0.95);
       rates_.attention.push_back(
           {.rows = rows[i],
            .bytes_per_s = bytes / (all[i] - arithmetic) / Cores(),
            .operations_per_s = arithmetic > 0 ? operations / arithmetic / Cores() : 0,
-           .working_set_bytes = device_.is_gpu() ? 0 : static_cast<int64_t>(bytes)});
+           .working_set_bytes =
+               device_.is_gpu() ? 0 : static_cast<int64_t>(bytes) + shared->cost().weight_bytes});
     }
     return absl::OkStatus();
   }
 
   // Weights of which caches keep next to nothing from step to step: a small part of a set stays
   // there even where it is read from end to end.
-  int64_t LargeBytes() const {
-    return std::max(2 * options_.cache_bytes, std::min(8 * options_.cache_bytes, kMostLarge));
-  }
+  int64_t LargeBytes() const { return std::min(8 * options_.cache_bytes, kMostLarge); }
 
-  // The newest set takes many rows at the rates of the one before it.
-  void AddRowsBoundByArithmetic() {
+  // The newest set takes many rows at the rates of the one whose products begin at `from`.
+  void AddRowsBoundByArithmetic(size_t from) {
     std::vector<topology::ProductRate>& products = rates_.products;
     const topology::ProductRate newest = products.back();
-    const size_t before = products.size() - std::size(kReadBoundRows) - std::size(kCpuRows);
-    for (size_t i = 0; i < std::size(kCpuRows); ++i) {
-      topology::ProductRate rate = products[before + i];
+    for (size_t i = from; i < from + std::size(kCpuRows); ++i) {
+      topology::ProductRate rate = products[i];
       if (rate.rows <= newest.rows) continue;
       rate.working_set_bytes = newest.working_set_bytes;
       products.push_back(rate);

@@ -24,8 +24,9 @@ struct LayerProbeOptions {
   std::function<void(std::string_view)> progress;
 };
 
-// DeviceRates without reads. On CPUs rates are of one core; `device.threads` cores work together.
-// Takes up to 0.5 GiB of memory, or 1 GiB of a GPU's, and 2 s. Errors are those of the back end.
+// DeviceRates without reads: overheads, attention and products. On CPUs rates are of one core;
+// `device.threads` cores work together. Takes up to 0.6 GiB of memory, or 1 GiB of a GPU's, and 2
+// s. Errors are those of the back end.
 absl::StatusOr<topology::DeviceRates> ProbeLayers(BenchDevice& device,
                                                   const LayerProbeOptions& options);
 

@@ -74,6 +74,7 @@ class Attention {
     const float2 second = FloatsOf<T>(words.y);
     x[0] = first.x, x[1] = first.y, x[2] = second.x, x[3] = second.y;
   }
+
   // ---- Norms of heads, rounded as a buffer would have them. ----
 
   __device__ bool HasNorms() const { return op_.gain != nullptr; }

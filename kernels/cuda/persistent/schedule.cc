@@ -90,8 +90,7 @@ class Scheduler {
   // The operation so many places further on, if it is such a one.
   template <typename Next>
   const Next* Following(size_t places) const {
-    return at_ + places < program_.ops.size() ? std::get_if<Next>(&program_.ops[at_ + places])
-                                              : nullptr;
+    return OpAt<Next>(program_, at_ + places);
   }
 
   ArenaPlace Take(int64_t cols) {

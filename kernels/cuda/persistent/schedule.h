@@ -67,7 +67,8 @@ struct ScheduledOp {
   // as they are done with their own.
   int32_t first_free_tile = 0;
   int64_t first_id = 0, count = 0;  // of an embedding
-  // Attention's. Gains of norms of query and key heads, whose eps is the operation's; < 0: of none.
+  // Attention's. The gains of norms of query and key heads, of which `eps` is; < 0: heads are not
+  // normalised.
   WeightId q_gain = -1, k_gain = -1;
   int32_t layer = 0;
   int32_t window = 0;
