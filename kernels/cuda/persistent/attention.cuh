@@ -75,16 +75,27 @@ class Attention {
     x[0] = first.x, x[1] = first.y, x[2] = second.x, x[3] = second.y;
   }
 
-  // ---- Norms of heads, rounded as a buffer would have them. ----
+  // ---- Norms of heads, rounded as a buffer would have them. They are functions of their own, so
+  // that models without them pay no registers. ----
+
+  // A lane's part of a query, of which a quad has all, in 16 bits: columns k * 16 + i * 8 and on.
+  struct Query {
+    uint32_t words[kHeadDim / 16][2];
+  };
+  // Likewise for int8: four columns a word, and those that they are rotated with.
+  struct WideQuery {
+    uint2 own[kHeadDim / 16], other[kHeadDim / 16];
+  };
 
   __device__ bool HasNorms() const { return op_.gain != nullptr; }
   __device__ static float SquaresOf(uint32_t words) {
     const float2 x = FloatsOf<T>(words);
     return x.x * x.x + x.y * x.y;
   }
+  __device__ static float SquaresOf(uint2 words) { return SquaresOf(words.x) + SquaresOf(words.y); }
   // squares: of a head.
-  __device__ float NormFactor(float squares) const {
-    return rsqrtf(squares / static_cast<float>(kHeadDim) + op_.eps);
+  __device__ static float NormFactor(float squares, float eps) {
+    return rsqrtf(squares / static_cast<float>(kHeadDim) + eps);
   }
   __device__ static uint32_t Normed(uint32_t words, float factor, const float* gain) {
     const float2 x = FloatsOf<T>(words);
@@ -93,6 +104,40 @@ class Attention {
   }
   __device__ static uint2 Normed(uint2 words, float factor, const float* gain) {
     return make_uint2(Normed(words.x, factor, gain), Normed(words.y, factor, gain + 2));
+  }
+  __device__ __noinline__ static Query NormedQuery(Query query, const float* gain, float eps) {
+    float squares = 0;
+#pragma unroll
+    for (const auto& pair : query.words) squares += SquaresOf(pair[0]) + SquaresOf(pair[1]);
+    const float factor = NormFactor(QuadSum(squares), eps);
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        query.words[k][i] =
+            Normed(query.words[k][i], factor, gain + k * 16 + i * 8 + Lane() % 4 * 2);
+      }
+    }
+    return query;
+  }
+  __device__ __noinline__ static WideQuery NormedQuery(WideQuery query, const float* gain,
+                                                       float eps) {
+    float squares = 0;
+#pragma unroll
+    for (const uint2 words : query.own) squares += SquaresOf(words);
+    const float factor = NormFactor(QuadSum(squares), eps);
+#pragma unroll
+    for (int w = 0; w < kHeadDim / 16; ++w) {
+      const int col = Int8WordColumn<kHeadDim>(w);
+      query.own[w] = Normed(query.own[w], factor, gain + col);
+      query.other[w] = Normed(query.other[w], factor, gain + (col + kPairs) % kHeadDim);
+    }
+    return query;
+  }
+  // words: four columns of a key a lane; lanes beyond the head have the last ones.
+  __device__ __noinline__ static uint2 NormedKey(uint2 words, const float* gain, float eps) {
+    const float squares = WarpSum(Lane() < kFours ? SquaresOf(words) : 0.0f);
+    return Normed(words, NormFactor(squares, eps), gain + min(Lane(), kFours - 1) * 4);
   }
 
   __device__ const float2* RotationAt(int row, int pair) const {
@@ -126,7 +171,8 @@ class Attention {
       }
       if constexpr (kInt8) {
         constexpr int kWords = kHeadDim / 16;
-        uint2 own[kWords] = {}, other[kWords] = {};
+        WideQuery query = {};
+        auto& [own, other] = query;
         const char* const from = QkvAt(row, head * kHeadDim);
         if (real) {
           AwaitAll(step_, number_, [&] {
@@ -143,18 +189,7 @@ class Attention {
           });
         }
         __syncwarp();
-        if (HasNorms()) {
-          float squares = 0;
-#pragma unroll
-          for (int w = 0; w < kWords; ++w) squares += SquaresOf(own[w].x) + SquaresOf(own[w].y);
-          const float factor = NormFactor(QuadSum(squares));
-#pragma unroll
-          for (int w = 0; w < kWords; ++w) {
-            const int col = Int8WordColumn<kHeadDim>(w);
-            own[w] = Normed(own[w], factor, op_.gain + col);
-            other[w] = Normed(other[w], factor, op_.gain + (col + kPairs) % kHeadDim);
-          }
-        }
+        if (HasNorms()) query = NormedQuery(query, op_.gain, op_.eps);
         tile.q.template Load<T>(
             [&](int w) { return RotatedFour(row, Int8WordColumn<kHeadDim>(w), own[w], other[w]); },
             real, half);
@@ -162,7 +197,8 @@ class Attention {
       } else {
         // A pair and the one that it is rotated with are the same lane's.
         constexpr int kSteps = kHeadDim / 16;
-        uint32_t words[kSteps][2];
+        Query query;
+        auto& words = query.words;
         const char* const from = QkvAt(row, head * kHeadDim + Lane() % 4 * 2);
         AwaitAll(step_, number_, [&] {
           bool here = true;
@@ -180,22 +216,7 @@ class Attention {
           return here;
         });
         __syncwarp();
-        if (HasNorms()) {
-          float squares = 0;
-#pragma unroll
-          for (int k = 0; k < kSteps; ++k) {
-            squares += SquaresOf(words[k][0]) + SquaresOf(words[k][1]);
-          }
-          const float factor = NormFactor(QuadSum(squares));
-          const float* const gain = op_.gain + Lane() % 4 * 2;
-#pragma unroll
-          for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              words[k][i] = Normed(words[k][i], factor, gain + k * 16 + i * 8);
-            }
-          }
-        }
+        if (HasNorms()) query = NormedQuery(query, op_.gain, op_.eps);
 #pragma unroll
         for (int k = 0; k < kSteps / 2; ++k) {
 #pragma unroll
@@ -245,11 +266,7 @@ class Attention {
       uint2 key_words = Await(key, key_look, step_, number_);
       Split(Await(value, value_look, step_, number_), v);
       __syncwarp();
-      if (HasNorms()) {
-        const float squares = SquaresOf(key_words.x) + SquaresOf(key_words.y);
-        key_words = Normed(key_words, NormFactor(WarpSum(Lane() < kFours ? squares : 0)),
-                           op_.k_gain + lane * 4);
-      }
+      if (HasNorms()) key_words = NormedKey(key_words, op_.k_gain, op_.eps);
       Split(key_words, k);
       const float2* const rotation = RotationAt(row, (low ? lane : other) * 4);
 #pragma unroll
