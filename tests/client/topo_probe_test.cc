@@ -23,14 +23,14 @@ TEST(TopoProbeTest, WhatIsMeasuredIsShownWithItsSpread) {
   const Outcome shown = Skein("topo --probe", kSkein);
   EXPECT_EQ(shown.exit_code, 0) << shown.err;
   EXPECT_THAT(shown.err, AllOf(HasSubstr("measuring "), HasSubstr("measured in ")));
-  EXPECT_THAT(shown.out,
-              AllOf(HasSubstr("\nbetween two cores: "),
-                    ContainsRegex("a core reads [0-9.]+ [GM]B/s.*, multiplies .*FLOP/s in .*,\n  "
-                                  "and a step costs .* \\(measured ±[0-9.e+-]+%\\)\n"),
-                    HasSubstr("\nexchanges of ranks\n"),
-                    HasSubstr("\n  send_to_awake  2 ranks: 1.0 KiB "),
-                    ContainsRegex("  all_reduce     2 ranks: 1.0 KiB [0-9.e+]+ [um]s, .*4.0 MiB "
-                                  "[0-9.e+]+ [um]s \\(measured")));
+  EXPECT_THAT(
+      shown.out,
+      AllOf(HasSubstr("\nbetween two cores: "),
+            ContainsRegex("a core reads [0-9.]+ [GM]B/s.*, multiplies .*FLOP/s in .*,\n  "
+                          "and a step costs .* \\(measured ±[0-9.e+-]+%\\)\n"),
+            HasSubstr("\nexchanges of ranks\n"), HasSubstr("\n  send_to_awake  2 ranks: 1.0 KiB "),
+            ContainsRegex("  all_reduce     2 ranks: 1.0 KiB [0-9.e+]+ [um]s, .*4.0 MiB "
+                          "[0-9.e+]+ [um]s \\(measured")));
 }
 
 TEST(TopoProbeTest, PlansAreMadeOfTheJson) {
