@@ -1,23 +1,18 @@
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/add_bias.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
+#include "kernels/cuda/row_launch.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-// The grid's y dimension ends there; blocks take further rows in turn.
-constexpr int64_t kMaxGridRows = 65535;
-
 // Blocks (columns / 2048, rows); a thread has 8 columns of a row.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) AddBiasKernel(AddBias op) {
+__global__ void __launch_bounds__(kRowThreads) AddBiasKernel(AddBias op) {
   LetNextBegin();
-  const int64_t vector = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t vector = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
   const int64_t col = vector * kVector;
   if (col >= op.cols) return;
   const bool halves = op.layout == GateUpLayout::kHalves;
@@ -46,11 +41,7 @@ absl::Status Enqueue(const AddBias& op, Stream stream) {
     return absl::InvalidArgumentError("AddBias: operands are 16-byte aligned");
   }
   if (op.rows == 0) return absl::OkStatus();
-  const int64_t vectors = op.cols / kVector;
-  const LaunchShape shape = {"AddBias",
-                             dim3(static_cast<unsigned>((vectors + kThreads - 1) / kThreads),
-                                  static_cast<unsigned>(std::min(op.rows, kMaxGridRows))),
-                             dim3(kThreads)};
+  const LaunchShape shape = ShapeOfRows("AddBias", op.rows, op.cols);
   if (op.dtype == DType::kF32) return Launch(AddBiasKernel<float>, shape, stream, op);
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
     return Launch(AddBiasKernel<T>, shape, stream, op);

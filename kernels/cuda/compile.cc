@@ -26,14 +26,15 @@
 #include "kernels/cuda/forms.h"
 #include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/nvtx_range.h"
+#include "kernels/cuda/op_name.h"
 #include "kernels/cuda/paged_batch.h"
 #include "kernels/cuda/peer_sum_norm.h"
 #include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/product_kind.h"
 #include "kernels/cuda/qk_norm.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append_kv.h"
 #include "kernels/cuda/stream_k_linear.h"
-#include "kernels/cuda/stream_k_sizes.h"
 #include "kernels/cuda/swiglu.h"
 #include "kernels/cuda/wide_tile_linear.h"
 
@@ -116,24 +117,8 @@ class Compiled final : public CompiledProgram {
 
   Mark MarkOf(size_t op) const {
     const int32_t layer = op < program_.op_layers.size() ? program_.op_layers[op] : -1;
-    return {layer < 0 ? "" : absl::StrCat("layer ", layer),
-            std::visit([this](const auto& of) { return NameOf(of); }, program_.ops[op])};
+    return {layer < 0 ? "" : absl::StrCat("layer ", layer), NameOfOp(program_, program_.ops[op])};
   }
-  std::string NameOf(const EmbedOp&) const { return "embedding"; }
-  std::string NameOf(const RmsNormOp&) const { return "norm"; }
-  std::string NameOf(const AddRmsNormOp&) const { return "norm"; }
-  std::string NameOf(const AddOp&) const { return "add"; }
-  std::string NameOf(const MatMulOp& op) const {
-    return absl::StrCat("product ", program_.weights[op.weight].name);
-  }
-  std::string NameOf(const AddBiasOp&) const { return "bias"; }
-  std::string NameOf(const QkNormOp&) const { return "qk norm"; }
-  std::string NameOf(const SwiGluOp&) const { return "swiglu"; }
-  std::string NameOf(const RopeAppendKvOp&) const { return "rope"; }
-  std::string NameOf(const AttentionOp&) const { return "attention"; }
-  std::string NameOf(const GatherRowsOp&) const { return "gather"; }
-  std::string NameOf(const AllReduceOp&) const { return "all-reduce"; }
-
   // The operation so many places behind the one that is added, if it is such a one.
   template <typename Next>
   const Next* Following(size_t places) const {
@@ -218,23 +203,8 @@ class Compiled final : public CompiledProgram {
     });
   }
 
-  // The kernel that was the fastest in steps of 8B and 1B models on an H200. With fewer tiles than
-  // 32, too many blocks of stream-K share one. Wide tiles win where they keep the device busy, and
-  // with many rows, whose parts of tiles cost stream-K too much, also where they do less so.
-  enum class ProductKind { kFewRows, kStreamK, kWideTile, kBlas, kBatchInvariant };
-  WideTile TileOf(const WeightSpec& weight) const {
-    return WideTileOf(weight.rows, weight.cols, w_.multiprocessors);
-  }
   ProductKind KindOf(int64_t rows, const WeightSpec& weight) const {
-    if (program_.deterministic) return ProductKind::kBatchInvariant;
-    if (!HopperForms()) return ProductKind::kBlas;
-    const bool stream_k_pays = rows <= kStreamKRows && weight.rows / kStreamKTileRows >= 32;
-    if (rows <= 4 || (rows <= kFewRows && !stream_k_pays)) return ProductKind::kFewRows;
-    if (rows > kFewRows && rows <= kWideTileInRows &&
-        TileOf(weight).used >= (stream_k_pays ? 0.9 : 0.6)) {
-      return ProductKind::kWideTile;
-    }
-    return stream_k_pays ? ProductKind::kStreamK : ProductKind::kBlas;
+    return KindOfProduct(rows, weight, program_.deterministic, w_.multiprocessors);
   }
 
   BlasLinear ProductOf(const MatMulOp& op, const BatchShape& shape) const {
@@ -285,7 +255,8 @@ class Compiled final : public CompiledProgram {
             w_.stream);
       case ProductKind::kWideTile:
         return cuda::Enqueue(
-            linear(WideTileLinear{.tile = TileOf(spec), .multiprocessors = w_.multiprocessors}),
+            linear(WideTileLinear{.tile = WideTileOf(spec.rows, spec.cols, w_.multiprocessors),
+                                  .multiprocessors = w_.multiprocessors}),
             w_.stream);
       case ProductKind::kBatchInvariant:
         return cuda::Enqueue(linear(BatchInvariantLinear{.blocks = spec.inner_blocks}), w_.stream);

@@ -1,24 +1,19 @@
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
+#include "kernels/cuda/row_launch.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-// The grid's y dimension ends there; blocks take further rows in turn.
-constexpr int64_t kMaxGridRows = 65535;
-
 // Blocks (columns / 2048, rows); a thread copies 8 columns of a row.
 template <typename In, typename Out>
-__global__ void __launch_bounds__(kThreads) GatherRowsKernel(GatherRows op) {
+__global__ void __launch_bounds__(kRowThreads) GatherRowsKernel(GatherRows op) {
   WaitForPrevious();
   LetNextBegin();
-  const int64_t col = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;
+  const int64_t col = (int64_t{blockIdx.x} * kRowThreads + threadIdx.x) * kVector;
   if (col >= op.cols) return;
   for (int64_t row = blockIdx.y; row < op.rows; row += gridDim.y) {
     const int64_t id = op.ids[row] - op.first_id;
@@ -41,11 +36,7 @@ absl::Status Enqueue(const GatherRows& op, Stream stream) {
     return absl::InvalidArgumentError("GatherRows: operands are 16-byte aligned");
   }
   if (op.rows == 0) return absl::OkStatus();
-  const int64_t vectors = op.cols / kVector;
-  const LaunchShape shape = {"GatherRows",
-                             dim3(static_cast<unsigned>((vectors + kThreads - 1) / kThreads),
-                                  static_cast<unsigned>(std::min(op.rows, kMaxGridRows))),
-                             dim3(kThreads)};
+  const LaunchShape shape = ShapeOfRows("GatherRows", op.rows, op.cols);
   if (op.in_dtype == DType::kF32 && op.out_dtype == DType::kF32) {
     return Launch(GatherRowsKernel<float, float>, shape, stream, op);
   }

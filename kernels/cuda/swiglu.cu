@@ -1,24 +1,19 @@
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kernels.h"
+#include "kernels/cuda/row_launch.cuh"
 #include "kernels/cuda/swiglu.h"
 #include "kernels/cuda/vectors.cuh"
 
 namespace skein::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-// The grid's y dimension ends there; blocks take further rows in turn.
-constexpr int64_t kMaxGridRows = 65535;
-
 // Blocks (columns / 2048, rows); a thread makes 8 columns of a row.
 template <typename T, GateUpLayout kLayout>
-__global__ void __launch_bounds__(kThreads) SwiGluKernel(SwiGlu op) {
+__global__ void __launch_bounds__(kRowThreads) SwiGluKernel(SwiGlu op) {
   LetNextBegin();
   WaitForPrevious();
-  const int64_t col = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;
+  const int64_t col = (int64_t{blockIdx.x} * kRowThreads + threadIdx.x) * kVector;
   if (col >= op.cols) return;
   const int64_t gate_at = kLayout == GateUpLayout::kHalves ? col : 2 * col;
   const int64_t up_at = kLayout == GateUpLayout::kHalves ? op.cols + col : 2 * col + kVector;
@@ -45,11 +40,7 @@ absl::Status Enqueue(const SwiGlu& op, Stream stream) {
     return absl::InvalidArgumentError("SwiGlu: operands are 16-byte aligned");
   }
   if (op.rows == 0) return absl::OkStatus();
-  const int64_t vectors = op.cols / kVector;
-  const LaunchShape shape = {"SwiGlu",
-                             dim3(static_cast<unsigned>((vectors + kThreads - 1) / kThreads),
-                                  static_cast<unsigned>(std::min(op.rows, kMaxGridRows))),
-                             dim3(kThreads)};
+  const LaunchShape shape = ShapeOfRows("SwiGlu", op.rows, op.cols);
   return With16BitType(op.dtype, [&]<typename T>(TypeTag<T>) {
     return op.layout == GateUpLayout::kHalves
                ? Launch(SwiGluKernel<T, GateUpLayout::kHalves>, shape, stream, op)
