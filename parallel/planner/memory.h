@@ -29,7 +29,7 @@ struct ReplicaLimits {
   int64_t swap_pages = 0;
   DeviceKind device = DeviceKind::kCpu;  // of all ranks
   bool nccl = false, peers = false;      // see topology::Device
-  // Of the job: they share the pages of program files. 1 where it is not known, which is most.
+  // Of the job: they share the pages of program files. 1 where it is not known: each counts all.
   int32_t ranks_of_host = 1;
 
   // Those of a plan that was made for such devices.
