@@ -51,13 +51,13 @@ struct Overhead {
   friend bool operator==(const Overhead&, const Overhead&) = default;
 };
 
-// Attention of decodes, each of which reads its own keys and values. Its time is that of reads and
-// of arithmetic, one behind the other.
+// Attention of decodes, each of which reads its own keys and values, on cores beside others of the
+// host. Its time is that of reads and of arithmetic, one behind the other.
 struct AttentionRate {
   int64_t rows = 0;
   double bytes_per_s = 0;         // of keys and values
   double operations_per_s = 0;    // 0: arithmetic takes no time of its own
-  int64_t working_set_bytes = 0;  // that was read from step to step; 0: no cache held it
+  int64_t working_set_bytes = 0;  // as ProductRate's
 
   friend bool operator==(const AttentionRate&, const AttentionRate&) = default;
 };
@@ -69,7 +69,7 @@ struct DeviceRates {
   std::vector<Overhead> overheads;    // by rows, ascending; none: nothing
   // Of measurements: half of them were within this share of their median, for the worst rate.
   double spread = 0;
-  // By rows, ascending; none: as reads and products.
+  // By working set, then by rows, ascending; none: as reads and products.
   std::vector<AttentionRate> attention;
 
   friend bool operator==(const DeviceRates&, const DeviceRates&) = default;

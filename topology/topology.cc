@@ -23,20 +23,19 @@ absl::Status CheckDuration(const std::string& where, absl::Duration duration) {
   return Error(where, absl::StrCat(absl::FormatDuration(duration), " is no time that it takes"));
 }
 
-// Those that caches do not hold stand behind all others.
-absl::Status CheckOrder(const std::string& at, const ProductRate& before,
-                        const ProductRate& product) {
-  if (before.dtype != product.dtype) return absl::OkStatus();
-  if (before.working_set_bytes == product.working_set_bytes) {
-    if (before.rows < product.rows) return absl::OkStatus();
-    return Error(
-        at, absl::StrCat(product.rows, " rows are not more than the ", before.rows, " before"));
+// By working set, then by rows. Those that caches do not hold stand behind all others.
+template <typename Rate>
+absl::Status CheckOrder(const std::string& at, const Rate& before, const Rate& rate) {
+  if (before.working_set_bytes == rate.working_set_bytes) {
+    if (before.rows < rate.rows) return absl::OkStatus();
+    return Error(at,
+                 absl::StrCat(rate.rows, " rows are not more than the ", before.rows, " before"));
   }
   const bool ascends =
       before.working_set_bytes != 0 &&
-      (product.working_set_bytes == 0 || product.working_set_bytes > before.working_set_bytes);
+      (rate.working_set_bytes == 0 || rate.working_set_bytes > before.working_set_bytes);
   if (ascends) return absl::OkStatus();
-  return Error(at, absl::StrCat("a working set of ", product.working_set_bytes,
+  return Error(at, absl::StrCat("a working set of ", rate.working_set_bytes,
                                 " bytes, which is not more than ", before.working_set_bytes));
 }
 
@@ -62,7 +61,9 @@ absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
     if (product.operations_per_s == 0) return Error(at, "a rate of 0 never ends");
     SKEIN_RETURN_IF_ERROR(CheckAmount(at, static_cast<double>(product.working_set_bytes)));
     if (product.rows < 1) return Error(at, absl::StrCat(product.rows, " rows are none"));
-    if (i > 0) SKEIN_RETURN_IF_ERROR(CheckOrder(at, rates.products[i - 1], product));
+    if (i > 0 && rates.products[i - 1].dtype == product.dtype) {
+      SKEIN_RETURN_IF_ERROR(CheckOrder(at, rates.products[i - 1], product));
+    }
   }
   int64_t rows = 0;
   for (size_t i = 0; i < rates.overheads.size(); ++i) {
@@ -75,18 +76,15 @@ absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
     SKEIN_RETURN_IF_ERROR(CheckDuration(at + ".step", overhead.step));
     SKEIN_RETURN_IF_ERROR(CheckDuration(at + ".layer", overhead.layer));
   }
-  rows = 0;
   for (size_t i = 0; i < rates.attention.size(); ++i) {
     const AttentionRate& attention = rates.attention[i];
     const std::string at = absl::StrCat(where, ".attention[", i, "]");
-    if (attention.rows <= rows) {
-      return Error(at, absl::StrCat(attention.rows, " rows are not more than ", rows));
-    }
-    rows = attention.rows;
+    if (attention.rows < 1) return Error(at, absl::StrCat(attention.rows, " rows are none"));
     SKEIN_RETURN_IF_ERROR(CheckAmount(at, attention.bytes_per_s));
     if (attention.bytes_per_s == 0) return Error(at, "a rate of 0 never ends");
     SKEIN_RETURN_IF_ERROR(CheckAmount(at, attention.operations_per_s));
     SKEIN_RETURN_IF_ERROR(CheckAmount(at, static_cast<double>(attention.working_set_bytes)));
+    if (i > 0) SKEIN_RETURN_IF_ERROR(CheckOrder(at, rates.attention[i - 1], attention));
   }
   return CheckAmount(where + ".spread", rates.spread);
 }

@@ -81,10 +81,16 @@ TEST(TopologyTest, WhatIsNotIsRefusedByItsPlace) {
        [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.products[1].rows = 1; }},
       {"gpus[0].rates.overheads[1]: 8 rows are not more than 8",
        [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.overheads = {{8}, {8}}; }},
-      {"gpus[0].rates.attention[1]: 8 rows are not more than 8",
+      {"gpus[0].rates.attention[1]: 8 rows are not more than the 8",
        [](Topology& t) {
          t.hosts[0].interconnect.gpus[0].rates.attention = {{8, 1, 1}, {8, 1, 1}};
        }},
+      {"gpus[0].rates.attention[1]: a working set of 5 bytes, which is not more than 6",
+       [](Topology& t) {
+         t.hosts[0].interconnect.gpus[0].rates.attention = {{8, 1, 1, 6}, {8, 1, 1, 5}};
+       }},
+      {"gpus[0].rates.attention[0]: 0 rows are none",
+       [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.attention = {{0, 1, 1}}; }},
       {"gpus[0].rates.attention[0]: a rate of 0 never ends",
        [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.attention = {{8, 0, 1}}; }},
       {"gpus[0].rates.overheads[0].layer: -1us is no time",

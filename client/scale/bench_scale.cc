@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "base/bench/report.h"
 #include "base/device_kind.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
@@ -40,12 +41,19 @@ namespace {
 constexpr int32_t kMostBatch = 1024;  // as the worker's bench has it
 constexpr int64_t kMostTokens = 1 << 20;
 
+// Seconds by round.
+struct Rounds {
+  size_t run = 0;  // of the experiment's runs, or prompts
+  std::vector<double> predicted;
+  std::vector<double> measured;
+};
+
 // A layout that is to be measured, with all of its batches at once.
 struct Measurement {
-  plan::Layout layout;
-  int32_t threads = 0;       // of a rank, on cores; 0: it has a GPU
-  std::vector<size_t> runs;  // of the experiment
-  std::optional<size_t> prompt;
+  plan::Plan plan;
+  int32_t threads = 0;  // of a rank, on cores; 0: it has a GPU
+  std::vector<Rounds> steps;
+  std::optional<Rounds> prompt;
 };
 
 // What the worker's bench prints behind its table: lines from "{" to "}". Libraries may have said
@@ -82,19 +90,24 @@ class Experiment {
     result_ = {.model = model_.name,
                .weak = flags.weak,
                .prompt_tokens = flags.prompt_tokens,
-               .steps = flags.steps};
+               .steps = flags.steps,
+               .rounds = flags.rounds};
   }
 
   absl::Status Run() {
     SKEIN_RETURN_IF_ERROR(CheckSizes());
-    for (const int32_t ranks : flags_.ranks) SKEIN_RETURN_IF_ERROR(Predict(ranks));
-    absl::PrintF("predictions for %s, %d tokens of prompt\n%s\n", result_.model,
-                 result_.prompt_tokens, FormatScaling(result_));
-    std::fflush(stdout);
-    SKEIN_RETURN_IF_ERROR(Write());
-    for (const Measurement& measurement : measurements_) {
-      SKEIN_RETURN_IF_ERROR(Measure(measurement));
+    for (int32_t round = 0; round < flags_.rounds; ++round) {
+      for (const int32_t ranks : flags_.ranks) SKEIN_RETURN_IF_ERROR(Predict(ranks, round));
+      if (round == 0) {
+        absl::PrintF("predictions for %s, %d tokens of prompt\n%s\n", result_.model,
+                     result_.prompt_tokens, FormatScaling(result_));
+        std::fflush(stdout);
+      }
       SKEIN_RETURN_IF_ERROR(Write());
+      for (Measurement& measurement : measurements_) {
+        SKEIN_RETURN_IF_ERROR(Measure(measurement));
+        SKEIN_RETURN_IF_ERROR(Write());
+      }
     }
     absl::PrintF("predicted and measured\n%s", FormatScaling(result_));
     if (!flags_.svg_file.empty()) {
@@ -106,6 +119,10 @@ class Experiment {
  private:
   int32_t BatchOf(int32_t batch, int32_t ranks) const {
     return flags_.weak ? batch * ranks : batch;
+  }
+  // The most sequences that a replica has of a batch.
+  static int32_t OfReplica(int32_t batch, const plan::Layout& layout) {
+    return (batch + layout.dp_size - 1) / layout.dp_size;
   }
   int64_t Context() const { return flags_.prompt_tokens + flags_.steps + 1; }
 
@@ -140,17 +157,28 @@ class Experiment {
     return measured;
   }
 
-  // The layouts of one replica that work, and on standard error why others do not.
+  // Of so many ranks: one replica first, of these the most shards.
+  static std::vector<plan::Layout> LayoutsOf(int32_t ranks) {
+    std::vector<plan::Layout> layouts;
+    for (int32_t dp_size = 1; dp_size <= ranks; ++dp_size) {
+      for (int32_t tp_size = ranks / dp_size; tp_size > 0; --tp_size) {
+        const int32_t pp_size = ranks / dp_size / tp_size;
+        if (tp_size * pp_size * dp_size == ranks) layouts.push_back({tp_size, pp_size, dp_size});
+      }
+    }
+    return layouts;
+  }
+
+  // The layouts that work, and on standard error why others do not.
   absl::StatusOr<std::vector<plan::Plan>> PlansOf(const topology::Machine& machine, int32_t ranks) {
     std::vector<plan::Plan> plans;
     absl::Status last;
-    for (int32_t tp_size = ranks; tp_size > 0; --tp_size) {
-      if (ranks % tp_size != 0) continue;
+    for (const plan::Layout& layout : LayoutsOf(ranks)) {
       const int32_t most = BatchOf(flags_.batches.back(), ranks);
       const plan::Constraints constraints = {
-          .layout = {tp_size, ranks / tp_size, 1},
+          .layout = {layout.tp_size, layout.pp_size, layout.dp_size},
           .context_length = Context(),
-          .max_num_seqs = most,
+          .max_num_seqs = OfReplica(most, layout),
           .goal = {.workload = {flags_.prompt_tokens, flags_.steps, most}}};
       absl::StatusOr<plan::Planning> planning = plan::PlanJob(machine, model_, constraints);
       if (planning.ok()) {
@@ -164,46 +192,64 @@ class Experiment {
     return plans;
   }
 
-  absl::Status Predict(int32_t ranks) {
-    SKEIN_ASSIGN_OR_RETURN(const topology::Topology measured, Probe(ranks));
-    const absl::StatusOr<topology::Machine> machine = topology::MachineOf(measured, ranks);
-    if (!machine.ok()) return Annotate(machine.status(), "--np");
-    const topology::Topology topology = topology::TopologyOf(*machine);
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<plan::Plan> plans, PlansOf(*machine, ranks));
+  // Chooses what is measured of so many ranks, by a first prediction.
+  absl::Status Choose(int32_t ranks, const topology::Machine& machine,
+                      const topology::Topology& topology) {
+    SKEIN_ASSIGN_OR_RETURN(std::vector<plan::Plan> plans, PlansOf(machine, ranks));
     std::vector<Measurement> measurements(plans.size());
     for (const int32_t of_flag : flags_.batches) {
       const int32_t batch = BatchOf(of_flag, ranks);
       std::vector<std::pair<absl::Duration, size_t>> order;  // of a step; the plan's place
       for (size_t i = 0; i < plans.size(); ++i) {
         SKEIN_ASSIGN_OR_RETURN(const absl::Duration step,
-                               PredictStep(*machine, topology, plans[i], batch));
+                               PredictStep(machine, topology, plans[i], batch));
         order.emplace_back(step, i);
       }
       std::sort(order.begin(), order.end());
       if (!flags_.all) order.resize(1);
       for (const auto& [step, i] : order) {
-        measurements[i].runs.push_back(result_.runs.size());
-        result_.runs.push_back({.layout = plans[i].layout,
-                                .batch = batch,
-                                .chosen = i == order.front().second,
-                                .predicted_s = absl::ToDoubleSeconds(step)});
+        measurements[i].steps.push_back({.run = result_.runs.size()});
+        result_.runs.push_back({.layout = plans[i].layout, .batch = batch});
       }
     }
     for (size_t i = 0; i < plans.size(); ++i) {
-      result_.spread = std::max(result_.spread, plans[i].prediction.spread);
-      if (measurements[i].runs.empty()) continue;
-      measurements[i].layout = plans[i].layout;
-      const bool on_cores = machine->devices.front().kind == DeviceKind::kCpu;
+      if (measurements[i].steps.empty()) continue;
+      const bool on_cores = machine.devices.front().kind == DeviceKind::kCpu;
       if (on_cores) measurements[i].threads = plans[i].ranks.front().threads;
-      if (flags_.prefill) {
-        SKEIN_ASSIGN_OR_RETURN(const absl::Duration prompt,
-                               PredictPrompt(*machine, topology, plans[i]));
-        measurements[i].prompt = result_.prompts.size();
-        result_.prompts.push_back(
-            {.layout = plans[i].layout, .predicted_s = absl::ToDoubleSeconds(prompt)});
+      if (flags_.prefill && plans[i].layout.dp_size == 1) {
+        measurements[i].prompt = {.run = result_.prompts.size()};
+        result_.prompts.push_back({.layout = plans[i].layout});
       }
+      measurements[i].plan = std::move(plans[i]);
       measurements_.push_back(std::move(measurements[i]));
     }
+    return absl::OkStatus();
+  }
+
+  // A round: measures the hosts with so many ranks, and predicts by that.
+  absl::Status Predict(int32_t ranks, int32_t round) {
+    SKEIN_ASSIGN_OR_RETURN(const topology::Topology measured, Probe(ranks));
+    const absl::StatusOr<topology::Machine> machine = topology::MachineOf(measured, ranks);
+    if (!machine.ok()) return Annotate(machine.status(), "--np");
+    const topology::Topology topology = topology::TopologyOf(*machine);
+    result_.spread = std::max(result_.spread, plan::EvidenceOf(topology).spread);
+    if (round == 0) SKEIN_RETURN_IF_ERROR(Choose(ranks, *machine, topology));
+    for (Measurement& measurement : measurements_) {
+      if (measurement.plan.layout.ranks() != ranks) continue;
+      for (Rounds& rounds : measurement.steps) {
+        ScalingRun& run = result_.runs[rounds.run];
+        SKEIN_ASSIGN_OR_RETURN(const absl::Duration step,
+                               PredictStep(*machine, topology, measurement.plan, run.batch));
+        rounds.predicted.push_back(absl::ToDoubleSeconds(step));
+        run.predicted_s = Median(rounds.predicted);
+      }
+      if (!measurement.prompt.has_value()) continue;
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration prompt,
+                             PredictPrompt(*machine, topology, measurement.plan));
+      measurement.prompt->predicted.push_back(absl::ToDoubleSeconds(prompt));
+      result_.prompts[measurement.prompt->run].predicted_s = Median(measurement.prompt->predicted);
+    }
+    MarkChosen(result_.runs);
     return absl::OkStatus();
   }
 
@@ -228,8 +274,8 @@ class Experiment {
                                              const plan::Plan& plan, int32_t batch) const {
     cost::Replica replica = EvenReplica(
         machine, topology, plan, {.prompt_tokens = 1, .output_tokens = 0, .concurrency = batch});
-    replica.sequences = batch;
-    replica.micro_batches = std::min(batch, plan.layout.pp_size);
+    replica.sequences = OfReplica(batch, plan.layout);
+    replica.micro_batches = std::min(replica.sequences, plan.layout.pp_size);
     return cost::DecodeStepTime(topology, model_.config, replica,
                                 flags_.prompt_tokens + flags_.steps / 2);
   }
@@ -250,11 +296,10 @@ class Experiment {
   // What `worker bench BENCH` says of so many rows.
   absl::StatusOr<std::vector<double>> Bench(const char* bench, const Measurement& measurement,
                                             const std::vector<std::string>& more, size_t rows) {
-    const plan::Layout& layout = measurement.layout;
-    std::vector<std::string> arguments = {
-        "bench", bench, absl::StrCat("--model=", flags_.model),
-        absl::StrFormat("--layout=tp=%d,pp=%d", layout.tp_size, layout.pp_size),
-        absl::StrCat("--prompt-tokens=", flags_.prompt_tokens)};
+    const plan::Layout& layout = measurement.plan.layout;
+    std::vector<std::string> arguments = {"bench", bench, absl::StrCat("--model=", flags_.model),
+                                          absl::StrCat("--layout=", layout.ToString()),
+                                          absl::StrCat("--prompt-tokens=", flags_.prompt_tokens)};
     arguments.insert(arguments.end(), more.begin(), more.end());
     arguments.emplace_back("--json=-");
     if (measurement.threads > 0) {
@@ -264,23 +309,27 @@ class Experiment {
     return SecondsOfRows(bench, output, rows);
   }
 
-  absl::Status Measure(const Measurement& measurement) {
+  // A round of a layout.
+  absl::Status Measure(Measurement& measurement) {
     std::vector<std::string> batches;
-    for (const size_t run : measurement.runs) {
-      batches.push_back(absl::StrCat(result_.runs[run].batch));
+    for (const Rounds& rounds : measurement.steps) {
+      batches.push_back(absl::StrCat(result_.runs[rounds.run].batch));
     }
     SKEIN_ASSIGN_OR_RETURN(const std::vector<double> seconds,
                            Bench("decode", measurement,
                                  {absl::StrCat("--batch=", absl::StrJoin(batches, ",")),
                                   absl::StrCat("--decode-tokens=", flags_.steps)},
-                                 measurement.runs.size()));
+                                 measurement.steps.size()));
     for (size_t i = 0; i < seconds.size(); ++i) {
-      result_.runs[measurement.runs[i]].step_s = seconds[i];
+      Rounds& rounds = measurement.steps[i];
+      rounds.measured.push_back(seconds[i]);
+      result_.runs[rounds.run].step_s = Median(rounds.measured);
     }
     if (!measurement.prompt.has_value()) return absl::OkStatus();
     SKEIN_RETURN_IF_ERROR(Write());
     SKEIN_ASSIGN_OR_RETURN(const std::vector<double> prompt, Bench("prefill", measurement, {}, 1));
-    result_.prompts[*measurement.prompt].measured_s = prompt.front();
+    measurement.prompt->measured.push_back(prompt.front());
+    result_.prompts[measurement.prompt->run].measured_s = Median(measurement.prompt->measured);
     return absl::OkStatus();
   }
 
@@ -343,10 +392,9 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
       ->allow_extra_args(false)
       ->check(InRange(1, kMostBatch))
       ->default_str("1");
-  command.add_flag("--all", flags.all,
-                   "Measure all layouts of one replica, not the best predicted one alone");
+  command.add_flag("--all", flags.all, "Measure all layouts, not the best predicted one alone");
   command.add_flag("--prefill", flags.prefill,
-                   "Measure a prompt of --prompt-tokens with each layout, too");
+                   "Measure a prompt of --prompt-tokens with each layout of one replica, too");
   command
       .add_option("--prompt-tokens", flags.prompt_tokens,
                   "Of each sequence, before the steps that are timed")
@@ -354,6 +402,11 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
       ->capture_default_str();
   command.add_option("--decode-tokens", flags.steps, "Steps to time")
       ->check(InRange(4, static_cast<int32_t>(kMostTokens)))
+      ->capture_default_str();
+  command
+      .add_option("--rounds", flags.rounds,
+                  "Measure hosts, predict and measure all layouts so many times, for the medians")
+      ->check(InRange(1, 1000))
       ->capture_default_str();
   command.add_option("--mpirun", flags.mpirun,
                      "Further arguments of mpirun, like \"--hostfile hosts\", for several hosts");

@@ -20,6 +20,7 @@ struct BenchScaleFlags {
   bool prefill = false;
   int64_t prompt_tokens = 128;
   int32_t steps = 64;
+  int32_t rounds = 1;
   std::string mpirun;               // further arguments of it
   std::optional<double> max_error;  // in percent
   std::string worker;               // the program; empty: beside this one
@@ -30,7 +31,8 @@ struct BenchScaleFlags {
 void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags);
 
 // Measures the hosts with each number of ranks, predicts steps of their layouts, prints the
-// predictions, and only then measures the steps. Prints a table to standard output, progress to
+// predictions, and only then measures the steps; in several rounds, where a host's other work comes
+// and goes. Prints a table to standard output, progress to
 // standard error. Returns the exit code: 1 where something failed, or predictions are further off
 // than asked.
 int BenchScale(BenchScaleFlags flags);

@@ -183,6 +183,16 @@ std::vector<double> ScalingExperiment::PromptErrors() const {
   return errors;
 }
 
+void MarkChosen(std::vector<ScalingRun>& runs) {
+  std::map<std::pair<int32_t, int32_t>, ScalingRun*> fastest;
+  for (ScalingRun& run : runs) {
+    run.chosen = false;
+    ScalingRun*& of_load = fastest[{run.layout.ranks(), run.batch}];
+    if (of_load == nullptr || run.predicted_s < of_load->predicted_s) of_load = &run;
+  }
+  for (const auto& [load, run] : fastest) run->chosen = true;
+}
+
 std::string FormatScaling(const ScalingExperiment& experiment) {
   std::string text =
       absl::StrFormat("%-6s %-18s %6s %12s %12s %7s %10s %9s %10s\n", "ranks", "layout", "batch",
@@ -218,6 +228,7 @@ std::string ScalingToJson(const ScalingExperiment& experiment) {
                {"scaling", experiment.weak ? "weak" : "strong"},
                {"prompt_tokens", experiment.prompt_tokens},
                {"steps", experiment.steps},
+               {"rounds", experiment.rounds},
                {"spread", experiment.spread}};
   Json& runs = json["runs"] = Json::array();
   for (const ScalingRun& run : experiment.runs) {

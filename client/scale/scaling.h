@@ -48,6 +48,7 @@ struct ScalingExperiment {
   bool weak = false;  // the batch grows with the ranks; else it is the same
   int64_t prompt_tokens = 0;
   int32_t steps = 0;
+  int32_t rounds = 1;              // figures are medians of so many
   double spread = 0;               // of what predictions are made of: topology::DeviceRates'
   std::vector<ScalingRun> runs;    // by ranks, of these by batch, of these the predicted order
   std::vector<PromptRun> prompts;  // of the layouts of `runs`, where they are asked for
@@ -63,6 +64,9 @@ struct ScalingExperiment {
   std::vector<double> Errors() const;
   std::vector<double> PromptErrors() const;
 };
+
+// Marks the runs of each number of ranks and batch that are predicted to be the fastest.
+void MarkChosen(std::vector<ScalingRun>& runs);
 
 // A line for each run, and what they say of predictions and of what was chosen.
 std::string FormatScaling(const ScalingExperiment& experiment);

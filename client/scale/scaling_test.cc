@@ -38,6 +38,16 @@ TEST(ScalingTest, SpeedupIsOfTokensAgainstTheFewestRanks) {
   EXPECT_DOUBLE_EQ(experiment.SpeedupOf(experiment.runs[2])->efficiency, 1);
 }
 
+TEST(ScalingTest, TheFastestByPredictionIsChosenOfEachLoad) {
+  std::vector<ScalingRun> runs = Experiment().runs;
+  runs.push_back({.layout = {1, 2, 1}, .batch = 8, .predicted_s = 0.1});
+  runs.push_back({.layout = {2, 1, 1}, .batch = 8, .chosen = true, .predicted_s = 0.2});
+  MarkChosen(runs);
+  std::vector<bool> chosen;
+  for (const ScalingRun& run : runs) chosen.push_back(run.chosen);
+  EXPECT_THAT(chosen, ElementsAre(true, true, false, true, false));
+}
+
 TEST(ScalingTest, WeakScalingComparesEqualLoadsOfARank) {
   ScalingExperiment experiment = Experiment();
   experiment.weak = true;

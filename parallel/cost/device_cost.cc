@@ -47,11 +47,36 @@ Products OfDType(const DeviceRates& rates, DType dtype) {
 }
 
 // The first ones, which have one working set.
-Products OfFirstWorkingSet(Products products) {
-  const auto end = std::find_if_not(products.begin(), products.end(), [&](const auto& product) {
-    return product.working_set_bytes == products.front().working_set_bytes;
+template <typename Point>
+absl::Span<const Point> OfFirstWorkingSet(absl::Span<const Point> points) {
+  const auto end = std::find_if_not(points.begin(), points.end(), [&](const Point& point) {
+    return point.working_set_bytes == points.front().working_set_bytes;
   });
-  return products.first(end - products.begin());
+  return points.first(end - points.begin());
+}
+
+// What `time_of` the points of one working set says, between those of two. `points` are by working
+// sets; those that caches do not hold stand last, with the working set 0.
+template <typename Point, typename TimeOf>
+double TimeOfWorkingSet(absl::Span<const Point> points, int64_t working_set_bytes,
+                        const TimeOf& time_of) {
+  absl::Span<const Point> at = OfFirstWorkingSet(points);
+  double time = time_of(at);
+  while (at.front().working_set_bytes != 0 && at.front().working_set_bytes < working_set_bytes &&
+         at.size() < points.size()) {
+    points.remove_prefix(at.size());
+    const absl::Span<const Point> above = OfFirstWorkingSet(points);
+    const int64_t holds = above.front().working_set_bytes;
+    const double next = time_of(above);
+    if (holds > working_set_bytes) {
+      const double part = PartBetween(at.front().working_set_bytes, holds, working_set_bytes);
+      time += part * (next - time);
+    } else {
+      time = next;
+    }
+    at = above;
+  }
+  return time;
 }
 
 // By rows, of one working set.
@@ -78,7 +103,7 @@ struct Around {
   double part = 0;
 };
 template <typename Point>
-Around<Point> AroundRows(const std::vector<Point>& points, int64_t rows) {
+Around<Point> AroundRows(absl::Span<const Point> points, int64_t rows) {
   const auto above = std::find_if(points.begin(), points.end(),
                                   [&](const Point& point) { return point.rows >= rows; });
   if (above == points.begin()) return {*above, *above};
@@ -175,46 +200,40 @@ double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, const 
 
 topology::Overhead OverheadOf(const DeviceRates& rates, int64_t rows) {
   if (rates.overheads.empty()) return {.rows = rows};
-  const auto [below, above, part] = AroundRows(rates.overheads, rows);
+  const auto [below, above, part] = AroundRows(absl::MakeConstSpan(rates.overheads), rows);
   return {.rows = rows,
           .step = below.step + part * (above.step - below.step),
           .layer = below.layer + part * (above.layer - below.layer)};
 }
 
-topology::AttentionRate AttentionOf(const DeviceRates& rates, int64_t rows,
-                                    const CoreShare& share) {
-  const auto [below, above, part] = AroundRows(rates.attention, rows);
-  // Of the time in proportion; none at the rate 0.
-  const auto between = [&](double least, double most) {
-    const auto time = [](double rate) { return rate > 0 ? 1 / rate : 0; };
-    const double taken = time(least) + part * (time(most) - time(least));
-    return taken > 0 ? share.threads * share.of_a_core / taken : 0;
+topology::AttentionRate AttentionOf(const DeviceRates& rates, int64_t working_set_bytes,
+                                    int64_t rows, const CoreShare& share) {
+  using Attention = topology::AttentionRate;
+  // Of what takes no time the rate is 0.
+  const auto rate_of = [&](double Attention::* rate) {
+    const auto time_of = [&](absl::Span<const Attention> points) {
+      const auto time = [&](const Attention& point) {
+        return point.*rate > 0 ? 1 / (point.*rate) : 0;
+      };
+      const auto [below, above, part] = AroundRows(points, rows);
+      return time(below) + part * (time(above) - time(below));
+    };
+    const double time =
+        TimeOfWorkingSet(absl::MakeConstSpan(rates.attention), working_set_bytes, time_of);
+    return time > 0 ? share.threads * share.of_a_core / time : 0;
   };
-  return {rows, between(below.bytes_per_s, above.bytes_per_s),
-          between(below.operations_per_s, above.operations_per_s),
-          below.working_set_bytes +
-              static_cast<int64_t>(
-                  part * static_cast<double>(above.working_set_bytes - below.working_set_bytes))};
+  return {.rows = rows,
+          .bytes_per_s = rate_of(&Attention::bytes_per_s),
+          .operations_per_s = rate_of(&Attention::operations_per_s),
+          .working_set_bytes = working_set_bytes};
 }
 
 double OperationsPerS(const DeviceRates& rates, DType dtype, int64_t working_set_bytes,
                       int64_t rows, const CoreShare& share) {
-  Products left = OfDType(rates, dtype);
-  Products at = OfFirstWorkingSet(left);
-  double rate = RateOfRows(at, rows);
-  while (at.front().working_set_bytes != 0 && at.front().working_set_bytes < working_set_bytes &&
-         at.size() < left.size()) {
-    left.remove_prefix(at.size());
-    const Products above = OfFirstWorkingSet(left);
-    const int64_t holds = above.front().working_set_bytes;
-    const double next = RateOfRows(above, rows);
-    rate = holds > working_set_bytes
-               ? RateBetween(rate, next,
-                             PartBetween(at.front().working_set_bytes, holds, working_set_bytes))
-               : next;
-    at = above;
-  }
-  return rate * share.threads * share.of_a_core;
+  const double time =
+      TimeOfWorkingSet(OfDType(rates, dtype), working_set_bytes,
+                       [&](Products products) { return 1 / RateOfRows(products, rows); });
+  return share.threads * share.of_a_core / time;
 }
 
 }  // namespace skein::cost

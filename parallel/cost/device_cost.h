@@ -48,10 +48,10 @@ double ReadBytesPerS(const topology::DeviceRates& rates, int64_t working_set_byt
 // proportion, of fewer and more rows as of the nearest.
 topology::Overhead OverheadOf(const topology::DeviceRates& rates, int64_t rows);
 
-// Of so many decodes at once, of all threads: between the rows that are known in proportion, of
-// fewer and more as of the nearest. Needs attention's rates.
-topology::AttentionRate AttentionOf(const topology::DeviceRates& rates, int64_t rows,
-                                    const CoreShare& share = {});
+// Of so many decodes at once of a working set, as of reads, of all threads: between the rows that
+// are known in proportion, of fewer and more as of the nearest. Needs attention's rates.
+topology::AttentionRate AttentionOf(const topology::DeviceRates& rates, int64_t working_set_bytes,
+                                    int64_t rows, const CoreShare& share = {});
 
 // Of products of so many rows with weights of a working set, as of reads; between the rows that are
 // known in proportion. Where `dtype` is not among the rates, the first that is stands for it. Needs

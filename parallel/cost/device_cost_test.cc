@@ -41,8 +41,8 @@ TEST(DeviceCostTest, RanksThatShareCoresShareRates) {
   EXPECT_EQ(ReadBytesPerS(rates, 1 << 30, two), 12e9);
   const CoreShare half = {.threads = 1, .of_a_core = 0.5, .together = true};
   EXPECT_EQ(ReadBytesPerS(rates, 1 << 30, half), 3e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 101, two), 22e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 101, half), 5.5e9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 101, two), 22e9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 101, half), 5.5e9);
 }
 
 TEST(DeviceCostTest, ThreadsShareCores) {
@@ -60,13 +60,13 @@ TEST(DeviceCostTest, ThreadsShareCores) {
 
 TEST(DeviceCostTest, ProductsGoByRows) {
   const DeviceRates rates = Rates();
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 1), 1e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 51), 6e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 0, 1000), 11e9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 1), 1e9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 51), 6e9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 1000), 11e9);
   // One row takes as long as the four that are known.
-  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 0, 1), 2e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 0, 64), 8e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF16, 0, 1), 1e9);  // the first stands for it
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kBF16, 0, 1), 2e9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kBF16, 0, 64), 8e9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF16, 0, 1), 1e9);  // the first stands for it
 }
 
 TEST(DeviceCostTest, OverheadsGoByRows) {
@@ -87,23 +87,39 @@ TEST(DeviceCostTest, OverheadsGoByRows) {
 
 TEST(DeviceCostTest, AttentionGoesByRowsAndShares) {
   DeviceRates rates;
-  rates.attention = {{4, 1e9, 4e9, 1000}, {20, 3e9, 12e9, 5000}};
+  rates.attention = {{4, 1e9, 4e9}, {20, 3e9, 12e9}};
   const auto expect = [&](int64_t rows, double bytes_per_s, double operations_per_s,
-                          int64_t working_set_bytes, const CoreShare& share = {}) {
-    const topology::AttentionRate rate = AttentionOf(rates, rows, share);
+                          const CoreShare& share = {}) {
+    const topology::AttentionRate rate = AttentionOf(rates, int64_t{1} << 30, rows, share);
     EXPECT_EQ(rate.rows, rows);
     EXPECT_NEAR(rate.bytes_per_s, bytes_per_s, 1) << rows;
     EXPECT_NEAR(rate.operations_per_s, operations_per_s, 1) << rows;
-    EXPECT_EQ(rate.working_set_bytes, working_set_bytes) << rows;
   };
-  expect(1, 1e9, 4e9, 1000);
-  expect(12, 1.5e9, 6e9, 3000);  // half of either time
-  expect(64, 3e9, 12e9, 5000);
-  expect(4, 1.5e9, 6e9, 1000, {.threads = 3, .of_a_core = 0.5});
+  expect(1, 1e9, 4e9);
+  expect(12, 1.5e9, 6e9);  // half of either time
+  expect(64, 3e9, 12e9);
+  expect(4, 1.5e9, 6e9, {.threads = 3, .of_a_core = 0.5});
   // Arithmetic that takes no time with 4 rows takes half as long with 12 as with 20.
   rates.attention[0].operations_per_s = 0;
-  expect(4, 1e9, 0, 1000);
-  expect(12, 1.5e9, 24e9, 3000);
+  expect(4, 1e9, 0);
+  expect(12, 1.5e9, 24e9);
+}
+
+TEST(DeviceCostTest, AttentionGoesByWhatCachesHold) {
+  DeviceRates rates;
+  rates.attention = {{8, 6e9, 5e9, 1 << 20}, {8, 3e9, 5e9, 1 << 22}, {8, 1e9, 5e9, 1 << 26}};
+  const auto bytes = [&](int64_t working_set_bytes) {
+    const topology::AttentionRate rate = AttentionOf(rates, working_set_bytes, 8);
+    EXPECT_NEAR(rate.operations_per_s, 5e9, 1) << working_set_bytes;
+    EXPECT_EQ(rate.working_set_bytes, working_set_bytes);
+    return rate.bytes_per_s;
+  };
+  EXPECT_NEAR(bytes(1), 6e9, 1);
+  EXPECT_NEAR(bytes(1 << 20), 6e9, 1);
+  EXPECT_NEAR(bytes(1 << 21), 4e9, 1);  // half of either time
+  EXPECT_NEAR(bytes(1 << 22), 3e9, 1);
+  EXPECT_NEAR(bytes(1 << 24), 1.5e9, 1);
+  EXPECT_NEAR(bytes(int64_t{1} << 40), 1e9, 1);
 }
 
 TEST(DeviceCostTest, ProductsGoByWhatCachesHold) {
@@ -111,14 +127,15 @@ TEST(DeviceCostTest, ProductsGoByWhatCachesHold) {
   rates.products = {{DType::kF32, 1 << 20, 1, 9e9},  {DType::kF32, 1 << 20, 4, 12e9},
                     {DType::kF32, 1 << 24, 1, 3e9},  {DType::kF32, 1 << 30, 1, 1e9},
                     {DType::kBF16, 1 << 10, 1, 7e9}, {DType::kBF16, 0, 1, 6e9}};
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 1, 1), 9e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, 1 << 20, 4), 12e9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 1, 1), 9e9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 1 << 20, 4), 12e9);
   EXPECT_NEAR(OperationsPerS(rates, DType::kF32, 1 << 22, 1), 4.5e9, 1);  // half way
   EXPECT_NEAR(OperationsPerS(rates, DType::kF32, 1 << 24, 1), 3e9, 1);
   EXPECT_NEAR(OperationsPerS(rates, DType::kF32, 1 << 27, 1), 1.5e9, 1);
-  EXPECT_EQ(OperationsPerS(rates, DType::kF32, int64_t{1} << 40, 1), 1e9);  // the largest known
-  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 1 << 10, 1), 7e9);
-  EXPECT_EQ(OperationsPerS(rates, DType::kBF16, 1 << 11, 1), 6e9);  // no cache holds it
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, int64_t{1} << 40, 1),
+                   1e9);  // the largest known
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kBF16, 1 << 10, 1), 7e9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kBF16, 1 << 11, 1), 6e9);  // no cache holds it
 }
 
 TEST(DeviceCostTest, WhatLacksRatesIsNamed) {

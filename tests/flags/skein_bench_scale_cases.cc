@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -18,13 +19,15 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
 using nlohmann::json;
 
-// A worker that measures nothing: a host of 4 cores, and steps of 1 s, or 2 s of two stages.
+// A worker that measures nothing: a host of 4 cores, and steps of 1 s, 2 s of two stages or 3 s of
+// two replicas.
 std::string FakeWorker() {
   const std::string path = NewPath("worker");
   std::ofstream(path) << R"(#!/bin/sh
@@ -37,7 +40,8 @@ seconds=1
 for flag; do
   case $flag in
     --batch=*) batches=$(echo "${flag#--batch=}" | tr , ' ') ;;
-    --layout=*pp=2) seconds=2 ;;
+    --layout=*pp=2,*) seconds=2 ;;
+    --layout=*dp=2) seconds=3 ;;
   esac
 done
 echo "a library's {remark}"
@@ -119,22 +123,49 @@ void Batch() {
   EXPECT_DOUBLE_EQ(report["runs"][1]["tokens_per_s"].get<double>(), 5);
 }
 
-// Of two ranks both layouts, of which one is chosen.
+// Of two ranks all three layouts, of which one is chosen.
 void All() {
   EXPECT_EQ(Report("--np=2")["runs"].size(), 1);
   const json report = Report("--np=2 --all");
-  ASSERT_EQ(report["runs"].size(), 2);
-  EXPECT_TRUE(report["runs"][0]["chosen"].get<bool>());
-  EXPECT_FALSE(report["runs"][1]["chosen"].get<bool>());
+  ASSERT_EQ(report["runs"].size(), 3);
+  std::set<std::string> layouts;
+  for (const json& run : report["runs"]) {
+    EXPECT_EQ(run["chosen"].get<bool>(), layouts.empty());
+    layouts.insert(run["layout"].get<std::string>());
+  }
+  EXPECT_THAT(layouts, ElementsAre("tp=1,pp=1,dp=2", "tp=1,pp=2,dp=1", "tp=2,pp=1,dp=1"));
   EXPECT_THAT(Faked("--np=2 --all").out,
               HasSubstr("2 ranks, batch 1: tp=2,pp=1,dp=1 is chosen, and is the fastest\n"));
 }
 
-// One for each layout, of a size that is not a step's.
+// By turns: each layout's times are 9, 1 and 2 s.
+void Rounds() {
+  const std::string worker = NewPath("worker");
+  std::ofstream(worker) << "#!/bin/sh\nif [ \"$1\" = probe ]; then exec " << FakeWorker()
+                        << " probe; fi\n[ \"$OMPI_COMM_WORLD_RANK\" = 0 ] || exit 0\n"
+                        << "file=$0.$(echo \"$@\" | tr -dc 0-9)\necho >> $file\n"
+                        << "set -- 9 1 2\nshift $(($(wc -l < $file) - 1))\n"
+                        << "printf '{\n\"rows\": [{\"seconds\": %s}]\n}\n' $1\n";
+  chmod(worker.c_str(), 0755);
+  const std::string path = NewPath("scaling");
+  const Outcome outcome = Scale(absl::StrCat(
+      "--model=checkpoints/bard --np=2 --all --rounds=3 --worker=", worker, " --json=", path));
+  EXPECT_TRUE(outcome.ok()) << outcome.err;
+  const json report = json::parse(ReadFileOrEmpty(path), nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(report["rounds"], 3);
+  for (const json& run : report["runs"]) EXPECT_EQ(run["measured_ms"], 2000) << run["layout"];
+  EXPECT_EQ(Count(outcome.err, " bench decode "), 9);
+  EXPECT_EQ(Count(outcome.err, " probe\n"), 3);
+  EXPECT_THAT(outcome.err, ContainsRegex("--layout=tp=2(.|\n)*dp=2(.|\n)*--layout=tp=2"));
+  EXPECT_EQ(Count(Faked("--np=2 --all").err, " bench decode "), 3);
+}
+
+// One for each layout of one replica, of a size that is not a step's.
 void Prefill() {
   const std::string asked = Faked("--np=2 --all --prefill --prompt-tokens=77").err;
-  EXPECT_THAT(asked, ContainsRegex(" bench prefill --model=checkpoints/bard --layout=tp=2,pp=1 "
-                                   "--prompt-tokens=77 --json=- "));
+  EXPECT_THAT(asked,
+              ContainsRegex(" bench prefill --model=checkpoints/bard --layout=tp=2,pp=1,dp=1 "
+                            "--prompt-tokens=77 --json=- "));
   EXPECT_EQ(Count(asked, " bench prefill "), 2);
   EXPECT_THAT(Faked("--np=2").err, Not(HasSubstr("prefill")));
   const json report = Report("--np=2 --all --prefill --prompt-tokens=512", "synthetic:llama3-8b");
@@ -239,6 +270,7 @@ FlagCases BenchScaleCases() {
       {{"bench scale", "--batch"}, Batch},
       {{"bench scale", "--all"}, All},
       {{"bench scale", "--prefill"}, Prefill},
+      {{"bench scale", "--rounds"}, Rounds},
       {{"bench scale", "--prompt-tokens"}, PromptTokens},
       {{"bench scale", "--decode-tokens"}, DecodeTokens},
       {{"bench scale", "--mpirun"}, Mpirun},

@@ -242,6 +242,19 @@ void BenchLayout(const std::string& command) {
       EXPECT_LT(of(*report, "bytes"), 0.7 * of(alone, "bytes"));
     }
   }
+  if (command == "prefill") {
+    EXPECT_THAT(BenchOnRanks(2, command, "--layout=dp=2").err,
+                HasSubstr("--layout: one replica computes a prompt: leave dp out"));
+  } else {  // each replica reads the weights, and its part of the batch
+    const json replicas = JsonOfRanks(2, command, "--layout=dp=2 --batch=3");
+    const json batch = BenchJson(command + kSmall + "--batch=3");
+    EXPECT_NEAR(of(replicas, "bytes"), of(batch, "bytes") + of(alone, "bytes"),
+                0.02 * of(alone, "bytes"));
+    EXPECT_NEAR(of(replicas, "operations"), of(batch, "operations"),
+                0.01 * of(batch, "operations"));
+    // Of one sequence a replica has none.
+    EXPECT_GT(of(JsonOfRanks(2, command, "--layout=dp=2"), "seconds"), 0);
+  }
   EXPECT_THAT(BenchOnRanks(2, command, "--layout=pp=3").err,
               HasSubstr("--layout: tp=1,pp=3,dp=1 has 3 ranks; mpirun started 2"));
   EXPECT_THAT(Bench(command, "--layout=tp=2").err, HasSubstr("has 2 ranks; mpirun started 1"));

@@ -154,10 +154,20 @@ absl::Status BenchModel::Prefill(int32_t slot, int32_t tokens) {
   return absl::OkStatus();
 }
 
-StepOrder BenchModel::StartOrder(int32_t sequences) {
+absl::Status BenchModel::FillPages() {
+  SKEIN_RETURN_IF_ERROR(Prefill(0, static_cast<int32_t>(program_.kv.page_size)));
+  StepOrder order = StartOrder(1);
+  for (int32_t page = 1; page < program_.kv.pages; ++page) {
+    order.copies.push_back({.from = 0, .to = page});
+  }
+  return TimeStep(order).status();
+}
+
+StepOrder BenchModel::StartOrder(int32_t sequences, int64_t positions) {
   StepOrder all;
   for (int32_t slot = 0; slot < sequences; ++slot) {
     StepOrder one = PrefillOrder(slot, 1);
+    one.updates.front().length = positions;
     all.step = one.step;
     all.starts.push_back(std::move(one.starts.front()));
     all.updates.push_back(std::move(one.updates.front()));

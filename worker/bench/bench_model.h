@@ -70,8 +70,11 @@ class BenchModel {
   StepOrder PrefillOrder(int32_t slot, int32_t tokens);
   // Likewise, in steps of up to most_rows; waits for them.
   absl::Status Prefill(int32_t slot, int32_t tokens);
-  // Starts the first `sequences` anew, each with a prompt of one token.
-  StepOrder StartOrder(int32_t sequences);
+  // Starts the first `sequences` anew, each with a prompt of one token behind so many positions of
+  // whatever its pages hold.
+  StepOrder StartOrder(int32_t sequences, int64_t positions = 0);
+  // Puts keys and values into all pages: memory that was never written may be read from a cache.
+  absl::Status FillPages();
   // The next token of the first `sequences`, in a micro-batch for each stage; each sequence is
   // given its newest one.
   StepOrder DecodeOrder(int32_t sequences);

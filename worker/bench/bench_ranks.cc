@@ -10,11 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/dtype.h"
 #include "base/status_macros.h"
 #include "base/stream.h"
 #include "base/units.h"
-#include "base/view.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/gather_strings.h"
 #include "parallel/comm/nccl/nccl_transport.h"
@@ -43,11 +41,8 @@ void TakeForHosts(int rank) {
 absl::StatusOr<plan::Layout> LayoutOfBench(const plan::LayoutRequest& asked, int ranks) {
   plan::Layout layout;
   layout.pp_size = asked.pp_size.value_or(1);
-  layout.tp_size = asked.tp_size.value_or(std::max(1, ranks / layout.pp_size));
   layout.dp_size = asked.dp_size.value_or(1);
-  if (layout.dp_size != 1) {
-    return absl::InvalidArgumentError("--layout: a benchmark is of one replica: leave dp out");
-  }
+  layout.tp_size = asked.tp_size.value_or(std::max(1, ranks / layout.pp_size / layout.dp_size));
   if (layout.ranks() == ranks) return layout;
   return absl::InvalidArgumentError(absl::StrCat("--layout: ", layout.ToString(), " has ",
                                                  FormatCount(layout.ranks(), "rank"),
@@ -69,8 +64,10 @@ absl::StatusOr<std::unique_ptr<BenchRanks>> BenchRanks::Start(const BenchRankOpt
   SKEIN_RETURN_IF_ERROR(layout.status());
   ranks->plan_.layout = *layout;
   for (int32_t rank = 0; rank < count; ++rank) {
-    ranks->plan_.ranks.push_back(
-        {.rank = rank, .pp_rank = rank / layout->tp_size, .tp_rank = rank % layout->tp_size});
+    ranks->plan_.ranks.push_back({.rank = rank,
+                                  .dp_rank = rank / layout->tp_size / layout->pp_size,
+                                  .pp_rank = rank / layout->tp_size % layout->pp_size,
+                                  .tp_rank = rank % layout->tp_size});
   }
   return ranks;
 }
@@ -133,12 +130,17 @@ absl::Status BenchRanks::Gather(absl::Span<const std::byte> mine, absl::Span<std
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> BenchRanks::OfWhoDraws(double seconds) {
-  if (mpi_ == nullptr) return seconds;
-  const int who = (plan_.layout.pp_size - 1) * plan_.layout.tp_size;
+absl::StatusOr<double> BenchRanks::LongestOfWhoDraw(double seconds) {
+  std::vector<double> all(size());
   SKEIN_RETURN_IF_ERROR(
-      mpi_->world().Broadcast({&seconds, DType::kU8, 1, sizeof(seconds)}, who, kHostStream));
-  return seconds;
+      Gather({reinterpret_cast<const std::byte*>(&seconds), sizeof(seconds)},
+             {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(double)}));
+  double longest = 0;
+  for (const plan::RankPlan& rank : plan_.ranks) {
+    const bool draws = rank.tp_rank == 0 && rank.pp_rank + 1 == plan_.layout.pp_size;
+    if (draws) longest = std::max(longest, all[rank.rank]);
+  }
+  return longest;
 }
 
 void BenchRanks::Abandon() { static_cast<void>(started_.release()); }

@@ -1,4 +1,4 @@
-// The ranks that compute a model's benchmark together, as the shards and stages of one replica.
+// The ranks that compute a model's benchmark together, as shards, stages and replicas.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ struct BenchRankOptions {
 };
 
 // Whether the ranks that mpirun started are a layout, and which. InvalidArgument, naming the flag,
-// for another number of ranks, and for replicas. Pure.
+// for another number of ranks. Pure.
 absl::StatusOr<plan::Layout> LayoutOfBench(const plan::LayoutRequest& asked, int ranks);
 
 // Any error is followed by Abandon, and by the process's end.
@@ -60,8 +60,9 @@ class BenchRanks {
   absl::Status Barrier();
   // Every rank's `bytes`, by rank; all are as long.
   absl::Status Gather(absl::Span<const std::byte> mine, absl::Span<std::byte> all);
-  // The seconds of the rank that draws: the first shard of the last stage.
-  absl::StatusOr<double> OfWhoDraws(double seconds);
+  // The longest seconds of a rank that draws: the first shard of the last stage of a replica. A
+  // call of all ranks.
+  absl::StatusOr<double> LongestOfWhoDraw(double seconds);
 
   comm::MpiRuntime& mpi() { return *mpi_; }  // where it was started
   // Leaves MPI as it is: nothing of it is waited for.

@@ -16,16 +16,17 @@ TEST(LayoutOfBench, IsThatOfAllRanks) {
   EXPECT_EQ(*LayoutOfBench({.pp_size = 2}, 2), (plan::Layout{1, 2, 1}));
   EXPECT_EQ(*LayoutOfBench({.pp_size = 2}, 4), (plan::Layout{2, 2, 1}));
   EXPECT_EQ(*LayoutOfBench({.tp_size = 2, .pp_size = 3}, 6), (plan::Layout{2, 3, 1}));
+  EXPECT_EQ(*LayoutOfBench({.dp_size = 2}, 4), (plan::Layout{2, 1, 2}));
+  EXPECT_EQ(*LayoutOfBench({.pp_size = 2, .dp_size = 2}, 8), (plan::Layout{2, 2, 2}));
   for (const auto& [asked, ranks] : {std::pair{plan::LayoutRequest{.tp_size = 2}, 1},
                                      {plan::LayoutRequest{.tp_size = 2}, 4},
+                                     {plan::LayoutRequest{.dp_size = 3}, 2},
                                      {plan::LayoutRequest{.pp_size = 3}, 2},
                                      {plan::LayoutRequest{.pp_size = 2}, 3}}) {
     EXPECT_THAT(LayoutOfBench(asked, ranks),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--layout: tp=")))
         << asked.ToString() << " of " << ranks;
   }
-  EXPECT_THAT(LayoutOfBench({.tp_size = 1, .dp_size = 2}, 2),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one replica")));
 }
 
 }  // namespace

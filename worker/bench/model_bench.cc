@@ -30,7 +30,7 @@ constexpr int kCpuPrompts = 3;
 // Of decoding on a GPU, which are not counted: the first one's order is not sent ahead.
 constexpr int32_t kWarmUpSteps = 2;
 
-// A stage's part of a step, over its shards.
+// A stage's part of a step, over its shards and replicas: each replica reads weights of its own.
 struct StageWork {
   StepCost cost;
   Ceilings ceilings;
@@ -68,7 +68,9 @@ class ModelBench {
     report_->Begin();
     if (ranks_->size() > 1) {
       report_->Note(absl::StrCat(ranks_->layout().ToString(), ", of which this is rank 0"),
-                    {{"tp_size", ranks_->layout().tp_size}, {"pp_size", ranks_->layout().pp_size}});
+                    {{"tp_size", ranks_->layout().tp_size},
+                     {"pp_size", ranks_->layout().pp_size},
+                     {"dp_size", ranks_->layout().dp_size}});
     }
     if (!ranks_->shared().empty()) report_->Note(ranks_->shared(), {});
     const double seconds = absl::ToDoubleSeconds(model_->load_time());
@@ -85,7 +87,7 @@ class ModelBench {
 
   // A row whose seconds are this rank's. All ranks add it.
   absl::Status Add(BenchRow row) {
-    SKEIN_ASSIGN_OR_RETURN(row.seconds, ranks_->OfWhoDraws(row.seconds));
+    SKEIN_ASSIGN_OR_RETURN(row.seconds, ranks_->LongestOfWhoDraw(row.seconds));
     if (row.ceilings.bytes_per_s == 0) row.ceilings = device_.machine.ceilings;
     if (ranks_->prints()) report_->Add(std::move(row));
     return absl::OkStatus();
@@ -106,8 +108,13 @@ class ModelBench {
                        {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(mine)}));
     stages_.resize(ranks_->layout().pp_size);
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      StageWork& stage = stages_[rank / ranks_->layout().tp_size];
-      stage.cost.Add(all[rank].cost);
+      const plan::Layout& layout = ranks_->layout();
+      StageWork& stage = stages_[rank / layout.tp_size % layout.pp_size];
+      if (rank < all.size() / layout.dp_size) {
+        stage.cost.Add(all[rank].cost);
+      } else {
+        stage.cost.weight_bytes += all[rank].cost.weight_bytes;
+      }
       stage.ceilings.bytes_per_s += all[rank].ceilings.bytes_per_s;
       stage.ceilings.operations_per_s += all[rank].ceilings.operations_per_s;
     }
@@ -146,12 +153,13 @@ class DecodeBench {
     steps_ = options_.steps;
     if (steps_ == 0) steps_ = bench_.device().is_gpu() ? kGpuSteps : kCpuSteps;
     SKEIN_RETURN_IF_ERROR(bench_.Load(
-        {.sequences = *std::max_element(options_.batches.begin(), options_.batches.end()),
+        {.sequences = std::max(
+             1, OfReplica(*std::max_element(options_.batches.begin(), options_.batches.end()))),
          .most_rows = std::min(options_.prompt_tokens, kPromptRows),
          .most_tokens = options_.prompt_tokens + steps_ + 1,
          .kv_dtype = options_.kv_dtype}));
     for (const int32_t batch : options_.batches) {
-      for (int32_t slot = 0; slot < batch; ++slot) {
+      for (int32_t slot = 0; slot < OfReplica(batch); ++slot) {
         ShowProgress(absl::StrFormat("batch %d: prompt %d", batch, slot + 1));
         SKEIN_RETURN_IF_ERROR(model().Prefill(slot, options_.prompt_tokens));
       }
@@ -162,6 +170,7 @@ class DecodeBench {
                                  {"decode_tokens", steps_}},
                       .tokens = static_cast<double>(batch)};
       const bool queued = bench_.device().is_gpu() || bench_.ranks().size() > 1;
+      SKEIN_RETURN_IF_ERROR(bench_.ranks().Barrier());  // replicas are timed at once
       SKEIN_RETURN_IF_ERROR(queued ? TimeQueued(batch, row) : TimeBesideReads(batch, row));
       SKEIN_RETURN_IF_ERROR(bench_.Add(std::move(row)));
     }
@@ -169,6 +178,11 @@ class DecodeBench {
   }
 
   BenchModel& model() { return bench_.model(); }
+  // The sequences of a batch that this replica decodes, as requests are dealt.
+  int32_t OfReplica(int32_t batch) {
+    const BenchRanks& ranks = bench_.ranks();
+    return (batch + ranks.layout().dp_size - 1 - ranks.self().dp_rank) / ranks.layout().dp_size;
+  }
 
   // Positions that a step's rows attend to, on average over steps [first, end).
   double MeanContext(int32_t first, int32_t end) const {
@@ -181,7 +195,9 @@ class DecodeBench {
   }
   // Of the stage that takes longest, which reads its weights for each micro-batch.
   void SetWork(int32_t batch, double context, BenchRow& row) {
-    const int32_t micro_batches = std::min(batch, bench_.ranks().layout().pp_size);
+    const plan::Layout& layout = bench_.ranks().layout();
+    const int32_t micro_batches =
+        std::min((batch + layout.dp_size - 1) / layout.dp_size, layout.pp_size);
     double longest = 0;
     for (const auto& [cost, ceilings] : bench_.stages()) {
       BenchRow stage = {.ceilings = ceilings};
@@ -199,10 +215,13 @@ class DecodeBench {
 
   // A sample is the mean of two steps: there are two batches, in turn.
   absl::Status TimeQueued(int32_t batch, BenchRow& row) {
+    SetWork(batch, MeanContext(kWarmUpSteps, steps_), row);
+    const int32_t sequences = OfReplica(batch);
+    if (sequences == 0) return absl::OkStatus();  // others have them all
     std::vector<absl::Time> ends;
-    model().stage().Begin(model().DecodeOrder(batch));
+    model().stage().Begin(model().DecodeOrder(sequences));
     for (int32_t step = 0; step < steps_; ++step) {
-      if (step + 1 < steps_) model().stage().Begin(model().DecodeOrder(batch));
+      if (step + 1 < steps_) model().stage().Begin(model().DecodeOrder(sequences));
       SKEIN_RETURN_IF_ERROR(model().Finish());
       ends.push_back(absl::Now());
     }
@@ -212,7 +231,6 @@ class DecodeBench {
     }
     row.samples = static_cast<int>(seconds.size());
     row.seconds = Median(std::move(seconds));
-    SetWork(batch, MeanContext(kWarmUpSteps, steps_), row);
     return absl::OkStatus();
   }
 
@@ -276,6 +294,9 @@ namespace {
 
 absl::Status MeasurePrefill(const PrefillBenchOptions& options, ModelBench& bench) {
   SKEIN_RETURN_IF_ERROR(bench.Open());
+  if (bench.ranks().layout().dp_size > 1) {
+    return absl::InvalidArgumentError("--layout: one replica computes a prompt: leave dp out");
+  }
   const int32_t most =
       *std::max_element(options.prompt_tokens.begin(), options.prompt_tokens.end());
   SKEIN_RETURN_IF_ERROR(bench.Load({.most_rows = most, .most_tokens = most + 1}));

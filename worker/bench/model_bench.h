@@ -36,9 +36,10 @@ struct DecodeBenchOptions {
 // memory stand between the steps, and a row's share is the median over steps of their share of the
 // reads around.
 //
-// Started by mpirun, its ranks are the shards and stages of one replica, and rows are those of the
-// rank that draws. The ceiling of a step is that of the stage that takes longest at the rates of
-// its devices, all of its micro-batches taken together: it reads its weights for each of them.
+// Started by mpirun, its ranks are shards, stages and replicas. Replicas share a batch, and decode
+// at once; a row's time is the longest of a rank that draws. The ceiling of a step is that of the
+// stage that takes longest at the rates of its devices, all of its micro-batches taken together: it
+// reads its weights for each of them.
 //
 // Rank 0 prints a report to standard output, progress to standard error where that is a terminal.
 // FailedPrecondition when a row stays below min_fraction.
@@ -51,6 +52,7 @@ struct PrefillBenchOptions {
 
 // Times prompts, from the order to the first token; of attention's operations the causal half
 // counts. Stages compute a prompt one after the other, so that their operations are added up.
+// Ranks are of one replica: InvalidArgument for more.
 // Otherwise as RunDecodeBench.
 absl::Status RunPrefillBench(const PrefillBenchOptions& options);
 

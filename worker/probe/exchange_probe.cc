@@ -48,7 +48,7 @@ constexpr int kLeastSamples = 5;
 constexpr int kMostSamples = 31;
 // What takes as long, over a slow network, is the same each time.
 constexpr int kLongSamples = 2;
-constexpr absl::Duration kLong = absl::Milliseconds(100);
+constexpr absl::Duration kLong = absl::Milliseconds(20);
 constexpr absl::Duration kBudget = absl::Milliseconds(15);  // of one size
 constexpr absl::Duration kTimeout = absl::Minutes(1);
 // A stage on cores computes for so long before it sends: who waits for it sleeps by then, and is

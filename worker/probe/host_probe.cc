@@ -27,9 +27,11 @@
 #include "proto/convert/machines_json.h"
 #include "topology/pci_address.h"
 #include "worker/bench/bench_device.h"
+#include "worker/probe/attention_probe.h"
 #include "worker/probe/exchange_probe.h"
 #include "worker/probe/group_plan.h"
 #include "worker/probe/layer_probe.h"
+#include "worker/probe/mean_rates.h"
 #include "worker/probe/samples.h"
 #include "worker/probe/token_probe.h"
 
@@ -79,32 +81,62 @@ class HostProbe {
 
   // --- Cores ---
 
-  // One rank of each host computes layers while the others stand still, then all read.
+  // As ranks compute: beside each other, but only as many as have cores of their own. What shares a
+  // core is slower by what the share says.
   absl::Status ProbeCores() {
-    SKEIN_RETURN_IF_ERROR(Agree(first_of_host() ? ProbeLayersOfCores() : absl::OkStatus()));
+    const bool measures = mpi_.local_rank() < MeasuringRanks();
+    SKEIN_RETURN_IF_ERROR(Agree(measures ? ProbeStepsOfCores() : absl::OkStatus()));
     Say("reads of memory");
     const std::vector<int64_t> sizes = WorkingSets();
-    std::vector<double> alone(sizes.size()), together(sizes.size());
+    std::vector<double> alone(sizes.size());
     SKEIN_RETURN_IF_ERROR(
         Agree(first_of_host() ? ReadAll(sizes, /*threads=*/1, alone) : absl::OkStatus()));
-    // As many as have cores of their own: what shares one is slower by what the share says.
-    const bool reads = (mpi_.local_rank() + 1) * options_.threads <= std::max(host_.cores, 1);
-    SKEIN_RETURN_IF_ERROR(Agree(
-        reads || first_of_host() ? ReadAll(sizes, options_.threads, together) : absl::OkStatus()));
-    SKEIN_ASSIGN_OR_RETURN(together, MeanOfHost(together));
-    if (!first_of_host()) return absl::OkStatus();
-    // A rank alone reads no slower than beside others.
+    std::vector<double> together(sizes.size());
+    SKEIN_RETURN_IF_ERROR(
+        Agree(measures ? ReadAll(sizes, options_.threads, together) : absl::OkStatus()));
     for (size_t i = 0; i < sizes.size(); ++i) {
       host_.core_rates.reads.push_back({sizes[i], std::max(alone[i], together[i]), together[i]});
     }
+    return ShareCoreRates(measures);
+  }
+
+  int64_t MeasuringRanks() const {
+    return std::clamp<int64_t>(host_.cores / options_.threads, 1, mpi_.local_size());
+  }
+
+  // All but reads.
+  absl::Status ProbeStepsOfCores() {
+    BenchDevice device{.device = options_.device, .threads = options_.threads};
+    SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCpuBackend({.threads = options_.threads}));
+    // They share caches, and what is beyond them.
+    SKEIN_ASSIGN_OR_RETURN(host_.core_rates,
+                           ProbeLayers(device, {.cache_bytes = host_.l3_bytes / MeasuringRanks(),
+                                                .progress = options_.progress}));
+    Say("contexts");
+    SKEIN_ASSIGN_OR_RETURN(
+        ProbedAttention probed,
+        ProbeAttention(device, {.most_bytes = WorkingSets().back() / MeasuringRanks(),
+                                .progress = options_.progress}));
+    host_.core_rates.attention = std::move(probed.rates);
+    host_.core_rates.spread = std::max(host_.core_rates.spread, probed.spread);
     return absl::OkStatus();
   }
 
-  absl::Status ProbeLayersOfCores() {
-    BenchDevice device{.device = options_.device, .threads = options_.threads};
-    SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCpuBackend({.threads = options_.threads}));
-    SKEIN_ASSIGN_OR_RETURN(host_.core_rates, ProbeLayers(device, {.cache_bytes = host_.l3_bytes,
-                                                                  .progress = options_.progress}));
+  // Makes this rank's rates the mean of those of its host that have measured.
+  absl::Status ShareCoreRates(bool measured) {
+    const topology::DeviceRates mine = host_.core_rates;
+    topology::Topology told;
+    told.hosts = {{.name = "host", .cores = 1, .core_rates = mine}};
+    SKEIN_ASSIGN_OR_RETURN(
+        const std::vector<std::string> all,
+        comm::GatherStrings(mpi_.world(), measured ? convert::TopologyToJson(told) : ""));
+    std::vector<topology::DeviceRates> of_host;
+    for (int rank = 0; rank < mpi_.size(); ++rank) {
+      if (mpi_.host_of(rank) != mpi_.host_of(mpi_.rank()) || all[rank].empty()) continue;
+      SKEIN_ASSIGN_OR_RETURN(told, convert::TopologyFromJson(all[rank]));
+      of_host.push_back(std::move(told.hosts[0].core_rates));
+    }
+    host_.core_rates = MeanRates(of_host);
     return absl::OkStatus();
   }
 
@@ -140,29 +172,6 @@ class HostProbe {
     return absl::OkStatus();
   }
 
-  // Of those ranks of the host that have measured.
-  absl::StatusOr<std::vector<double>> MeanOfHost(const std::vector<double>& mine) {
-    std::vector<double> all(mine.size() * mpi_.size());
-    SKEIN_RETURN_IF_ERROR(mpi_.world().AllGather(Bytes(mine), Bytes(all), kHostStream));
-    std::vector<double> mean(mine.size());
-    int measured = 0;
-    for (int rank = 0; rank < mpi_.size(); ++rank) {
-      const double* const of = all.data() + rank * mean.size();
-      if (mpi_.host_of(rank) != mpi_.host_of(mpi_.rank()) || of[0] == 0) continue;
-      ++measured;
-      for (size_t i = 0; i < mean.size(); ++i) mean[i] += of[i];
-    }
-    for (double& rate : mean) rate /= measured;
-    return mean;
-  }
-
-  static ConstView Bytes(const std::vector<double>& values) {
-    return {values.data(), DType::kU8, 1, static_cast<int64_t>(values.size() * sizeof(double))};
-  }
-  static View Bytes(std::vector<double>& values) {
-    return {values.data(), DType::kU8, 1, static_cast<int64_t>(values.size() * sizeof(double))};
-  }
-
   // --- GPUs ---
 
   // All at the same time: they share no memory. Each rank tells the others of its own.
@@ -184,6 +193,10 @@ class HostProbe {
     SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCudaBackend({.device = options_.device.gpu,
                                                                      .threads = options_.threads}));
     SKEIN_ASSIGN_OR_RETURN(gpu->rates, ProbeLayers(device, {.progress = options_.progress}));
+    SKEIN_ASSIGN_OR_RETURN(ProbedAttention probed,
+                           ProbeAttention(device, {.progress = options_.progress}));
+    gpu->rates.attention = std::move(probed.rates);
+    gpu->rates.spread = std::max(gpu->rates.spread, probed.spread);
     gpu->rates.reads = {{gpu->memory_bytes, ceilings.read_bytes_per_s, ceilings.read_bytes_per_s}};
     return TimeCopies(*gpu);
   }

@@ -9,41 +9,28 @@
 #include "absl/types/span.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
-#include "model/config/model_config.h"
 #include "parallel/cost/device_cost.h"
 #include "worker/bench/bench_model.h"
-#include "worker/bench/bench_ranks.h"
-#include "worker/probe/decode_times.h"
-#include "worker/probe/samples.h"
+#include "worker/probe/probe_model.h"
 
 namespace skein::worker {
 namespace {
 
 using topology::DeviceRates;
 
-constexpr int64_t kQueriesOfKey = 4;
-
-struct Shape {
-  int64_t hidden = 0;
-  int64_t intermediate = 0;
-  int64_t heads = 0;
-  int64_t head_dim = 0;
-  int64_t layers = 0;
-  int64_t queries_of_key = kQueriesOfKey;
-};
-
 // Its products are short beside what it costs to begin them.
-constexpr Shape kNothing = {64, 64, 1, 64, 1};
+constexpr ProbeShape kNothing = {64, 64, 1, 64, 1};
 constexpr int64_t kManyLayers = 9;
 // Of 1B's and 8B's shape, narrower for a CPU: what is multiplied is far beyond caches.
-constexpr Shape kLargeOnCpu = {1536, 4608, 24, 64, 1};
-constexpr Shape kLargeOnGpu = {4096, 14336, 32, 128, 2};
+constexpr ProbeShape kLargeOnCpu = {1536, 4608, 24, 64, 1};
+constexpr ProbeShape kLargeOnGpu = {4096, 14336, 32, 128, 2};
 // Some 2 and 14 MB of bf16, for models that stay in caches.
-constexpr Shape kSmall = {256, 768, 4, 64, 1};
-constexpr Shape kMiddle = {512, 1536, 8, 64, 2};
+constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
+constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
 
 constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
-// Of weights beyond caches. What more rows compute takes longer than to read these.
+// The first of these, of weights beyond caches: what more rows compute takes longer than to read
+// them.
 constexpr int32_t kReadBoundRows[] = {1, 4};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
@@ -52,124 +39,43 @@ constexpr int32_t kGpuPrompts[] = {512, 2048};
 constexpr int32_t kCpuOverheadRows[] = {1};
 constexpr int32_t kGpuOverheadRows[] = {1, 8, 64, 256};
 
-// Of decodes whose contexts take their time. On cores a key is read by one query or by four, with
-// as many bytes of keys and values: what more queries take is arithmetic. A GPU's reads hide it.
-// On cores a row is attended to by itself, whatever others do, but for what is fetched ahead of it.
-constexpr int32_t kCpuAttentionRows = 8;  // at least: a multiple of threads
-constexpr int32_t kGpuAttentionRows[] = {1, 8, 64};
-constexpr int32_t kContext = 768;
-constexpr int32_t kPromptRows = 256;  // of a step of the prompts that make them
-
 // Virtual machines show the cache of all of their host.
 constexpr int64_t kMostLarge = int64_t{256} << 20;
 
-constexpr int kLeastSamples = 3;
-constexpr int kMostSamples = 41;
-constexpr absl::Duration kBudget = absl::Milliseconds(30);  // of one point
-
-model::ModelConfig ConfigOf(const Shape& shape, DType dtype) {
-  model::ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.vocab_size = 256;
-  config.hidden_size = shape.hidden;
-  config.intermediate_size = shape.intermediate;
-  config.num_layers = shape.layers;
-  config.num_heads = shape.heads;
-  config.num_kv_heads = std::max<int64_t>(1, shape.heads / shape.queries_of_key);
-  config.head_dim = shape.head_dim;
-  config.max_position_embeddings = 4096;
-  config.dtype = dtype;
-  return config;
-}
-
-int64_t LayerBytes(const Shape& shape, DType dtype) {
+int64_t LayerBytes(const ProbeShape& shape, DType dtype) {
   return DTypeBytes(dtype, ConfigOf(shape, dtype).ParameterCount()) / shape.layers;
 }
 
 class LayerProbe {
  public:
-  LayerProbe(BenchDevice& device, const LayerProbeOptions& options)
-      : device_(device), options_(options) {}
+  LayerProbe(BenchDevice& device, const LayerProbeOptions& options, StepTimer& timer)
+      : device_(device), options_(options), timer_(timer) {}
 
   absl::StatusOr<DeviceRates> Run() {
-    SKEIN_ASSIGN_OR_RETURN(alone_, BenchRanks::Start({}));
     rates_.origin = topology::Origin::kMeasured;
     SKEIN_RETURN_IF_ERROR(TimeNothing());
-    SKEIN_RETURN_IF_ERROR(TimeAttention());
-    for (const DType dtype : device_.is_gpu()
-                                 ? std::vector<DType>{DType::kBF16}
-                                 : std::vector<DType>{DType::kBF16, DType::kF32, DType::kF16}) {
-      if (device_.is_gpu()) {
-        SKEIN_RETURN_IF_ERROR(TimeShape(kLargeOnGpu, dtype, kGpuRows));
-        continue;
-      }
-      SKEIN_RETURN_IF_ERROR(TimeShape(kSmall, dtype, kCpuRows));
-      const size_t of_middle = rates_.products.size();
-      SKEIN_RETURN_IF_ERROR(TimeShape(kMiddle, dtype, kCpuRows));
-      Shape large = kLargeOnCpu;
-      large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, dtype));
-      SKEIN_RETURN_IF_ERROR(TimeShape(large, dtype, kReadBoundRows));
-      AddRowsBoundByArithmetic(of_middle);
+    if (device_.is_gpu()) {
+      SKEIN_RETURN_IF_ERROR(TimeShape(kLargeOnGpu, DType::kBF16, kGpuRows));
+    } else {
+      SKEIN_RETURN_IF_ERROR(TimeDTypesOfCores());
     }
+    rates_.spread = timer_.spread();
     return std::move(rates_);
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<BenchModel>> Load(const Shape& shape, DType dtype,
-                                                   int32_t sequences, int32_t rows,
-                                                   int32_t context = 0) {
-    if (options_.progress) {
-      options_.progress(
-          absl::StrCat("layers of ", shape.hidden, " columns in ", std::string(DTypeName(dtype))));
-    }
-    return BenchModel::Load({.config = ConfigOf(shape, dtype),
-                             .sequences = sequences,
-                             .most_rows = std::max(rows, sequences),
-                             .most_tokens = std::max(rows, context + 2 * kMostSamples) + 8},
-                            device_, *alone_);
-  }
-
-  // Seconds of a step.
-  absl::StatusOr<double> TimeRows(BenchModel& model, int32_t rows) {
-    SKEIN_RETURN_IF_ERROR(model.TimeStep(model.StartOrder(rows)).status());
-    SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.DecodeOrder(rows)));
-    SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds,
-                           TimeDecodes(model, rows, SamplesFor(first)));
-    return Note(std::move(seconds));
-  }
-
-  absl::StatusOr<double> TimePrompt(BenchModel& model, int32_t rows) {
-    SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.PrefillOrder(0, rows)));
-    std::vector<double> seconds;
-    for (int i = 0; i < SamplesFor(first); ++i) {
-      SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
-                             model.TimeStep(model.PrefillOrder(0, rows)));
-      seconds.push_back(absl::ToDoubleSeconds(time));
-    }
-    return Note(std::move(seconds));
-  }
-
-  static int SamplesFor(absl::Duration one) {
-    const double fit = absl::FDivDuration(kBudget, std::max(one, absl::Microseconds(1)));
-    return static_cast<int>(std::clamp<double>(fit, kLeastSamples, kMostSamples));
-  }
-
-  double Note(std::vector<double> samples) {
-    const Sampled sampled = Summarise(std::move(samples));
-    rates_.spread = std::max(rates_.spread, sampled.spread);
-    return sampled.median;
-  }
-
   absl::Status TimeNothing() {
     const auto rows = device_.is_gpu() ? absl::MakeConstSpan(kGpuOverheadRows)
                                        : absl::MakeConstSpan(kCpuOverheadRows);
     std::vector<double> one, many;  // seconds, by rows
     for (const auto& [layers, seconds] : {std::pair(int64_t{1}, &one), {kManyLayers, &many}}) {
-      Shape shape = kNothing;
+      ProbeShape shape = kNothing;
       shape.layers = layers;
-      SKEIN_ASSIGN_OR_RETURN(const auto model, Load(shape, DType::kBF16, rows.back(), rows.back()));
+      SKEIN_ASSIGN_OR_RETURN(const auto model,
+                             timer_.Load(shape, DType::kBF16, {.sequences = rows.back()}));
       for (const int32_t count : rows) {
-        SKEIN_ASSIGN_OR_RETURN(seconds->emplace_back(), TimeRows(*model, count));
+        SKEIN_ASSIGN_OR_RETURN(const StepTime step, timer_.Decodes(*model, count));
+        seconds->push_back(step.seconds);
       }
     }
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -181,55 +87,21 @@ class LayerProbe {
     return absl::OkStatus();
   }
 
-  // The seconds that contexts of so many positions add to a step, by rows.
-  absl::StatusOr<std::vector<double>> TimeContexts(BenchModel& model,
-                                                   absl::Span<const int32_t> rows,
-                                                   int32_t context) {
-    std::vector<double> added;
-    for (const int32_t count : rows) {
-      SKEIN_ASSIGN_OR_RETURN(const double brief, TimeRows(model, count));
-      for (int32_t slot = 0; slot < count; ++slot) {
-        SKEIN_RETURN_IF_ERROR(model.Prefill(slot, context));
+  absl::Status TimeDTypesOfCores() {
+    std::vector<topology::ProductRate> large;
+    for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF16}) {
+      SKEIN_RETURN_IF_ERROR(TimeShape(kSmall, dtype, kCpuRows));
+      const size_t of_middle = rates_.products.size();
+      SKEIN_RETURN_IF_ERROR(TimeShape(kMiddle, dtype, kCpuRows));
+      if (large.empty()) {
+        ProbeShape shape = kLargeOnCpu;
+        shape.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(shape, dtype));
+        const size_t of_large = rates_.products.size();
+        SKEIN_RETURN_IF_ERROR(TimeShape(shape, dtype, kReadBoundRows));
+        large.assign(rates_.products.begin() + of_large, rates_.products.end());
+        rates_.products.resize(of_large);
       }
-      SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.DecodeOrder(count)));
-      SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds,
-                             TimeDecodes(model, count, SamplesFor(first)));
-      const double longer = Note(std::move(seconds));
-      added.push_back(std::max(longer - brief, longer / 20));
-    }
-    return added;
-  }
-
-  absl::Status TimeAttention() {
-    const int32_t of_cores[] = {(kCpuAttentionRows + device_.threads - 1) / device_.threads *
-                                device_.threads};
-    const auto rows =
-        device_.is_gpu() ? absl::MakeConstSpan(kGpuAttentionRows) : absl::MakeConstSpan(of_cores);
-    Shape shape = device_.is_gpu() ? kLargeOnGpu : kSmall;
-    SKEIN_ASSIGN_OR_RETURN(const auto shared,
-                           Load(shape, DType::kBF16, rows.back(), kPromptRows, kContext));
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<double> all, TimeContexts(*shared, rows, kContext));
-    // With reads R and arithmetic A, all = R + A; with a fourth of the queries it is R + A / 4.
-    std::vector<double> with_fewer = all;
-    if (!device_.is_gpu()) {
-      constexpr auto kShort = static_cast<int32_t>(kContext / kQueriesOfKey);
-      shape.queries_of_key = 1;
-      SKEIN_ASSIGN_OR_RETURN(const auto own,
-                             Load(shape, DType::kBF16, rows.back(), kPromptRows, kShort));
-      SKEIN_ASSIGN_OR_RETURN(with_fewer, TimeContexts(*own, rows, kShort));
-    }
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const double positions = static_cast<double>(rows[i]) * kContext;
-      const double bytes = positions * static_cast<double>(shared->cost().kv_bytes);
-      const double operations = positions * shared->cost().flops_per_pair;
-      const double arithmetic = std::clamp(
-          (all[i] - with_fewer[i]) * kQueriesOfKey / (kQueriesOfKey - 1), 0.0, all[i] * 0.95);
-      rates_.attention.push_back(
-          {.rows = rows[i],
-           .bytes_per_s = bytes / (all[i] - arithmetic) / Cores(),
-           .operations_per_s = arithmetic > 0 ? operations / arithmetic / Cores() : 0,
-           .working_set_bytes =
-               device_.is_gpu() ? 0 : static_cast<int64_t>(bytes) + shared->cost().weight_bytes});
+      AddLarge(dtype, of_middle, large);
     }
     return absl::OkStatus();
   }
@@ -238,23 +110,31 @@ class LayerProbe {
   // there even where it is read from end to end.
   int64_t LargeBytes() const { return std::min(8 * options_.cache_bytes, kMostLarge); }
 
-  // The newest set takes many rows at the rates of the one whose products begin at `from`.
-  void AddRowsBoundByArithmetic(size_t from) {
-    std::vector<topology::ProductRate>& products = rates_.products;
-    const topology::ProductRate newest = products.back();
-    for (size_t i = from; i < from + std::size(kCpuRows); ++i) {
-      topology::ProductRate rate = products[i];
-      if (rate.rows <= newest.rows) continue;
-      rate.working_set_bytes = newest.working_set_bytes;
-      products.push_back(rate);
+  // Weights beyond caches. Few rows are bound by the reads of `large`, which another dtype's
+  // weights take as long for as they have bytes; more rows by arithmetic, as the newest set is,
+  // whose rates begin at `newest`.
+  void AddLarge(DType dtype, size_t newest, const std::vector<topology::ProductRate>& large) {
+    const auto relative = static_cast<double>(DTypeBytes(large.front().dtype, 1)) /
+                          static_cast<double>(DTypeBytes(dtype, 1));
+    for (size_t i = 0; i < std::size(kCpuRows); ++i) {
+      topology::ProductRate rate = rates_.products[newest + i];
+      rate.working_set_bytes = large.front().working_set_bytes;
+      if (i < large.size()) {
+        const double read = large[i].operations_per_s * relative;
+        rate.operations_per_s =
+            dtype == large[i].dtype ? read : std::min(rate.operations_per_s, read);
+      }
+      rates_.products.push_back(rate);
     }
   }
 
-  absl::Status TimeShape(const Shape& shape, DType dtype, absl::Span<const int32_t> rows) {
+  absl::Status TimeShape(const ProbeShape& shape, DType dtype, absl::Span<const int32_t> rows) {
     const auto prompts =
         device_.is_gpu() ? absl::MakeConstSpan(kGpuPrompts) : absl::Span<const int32_t>();
-    const int32_t most = prompts.empty() ? rows.back() : prompts.back();
-    SKEIN_ASSIGN_OR_RETURN(const auto model, Load(shape, dtype, rows.back(), most));
+    SKEIN_ASSIGN_OR_RETURN(
+        const auto model,
+        timer_.Load(shape, dtype,
+                    {.sequences = rows.back(), .rows = prompts.empty() ? 1 : prompts.back()}));
     const auto add = [&](int32_t count, double seconds, double context) {
       const StepCost& cost = model->cost();
       const double operations = count * (cost.flops_per_row + context * cost.flops_per_pair);
@@ -268,11 +148,11 @@ class LayerProbe {
                                  .operations_per_s = operations / multiplied / Cores()});
     };
     for (const int32_t count : rows) {
-      SKEIN_ASSIGN_OR_RETURN(const double seconds, TimeRows(*model, count));
-      add(count, seconds, kMostSamples / 2.0);
+      SKEIN_ASSIGN_OR_RETURN(const StepTime step, timer_.Decodes(*model, count));
+      add(count, step.seconds, step.context);
     }
     for (const int32_t count : prompts) {
-      SKEIN_ASSIGN_OR_RETURN(const double seconds, TimePrompt(*model, count));
+      SKEIN_ASSIGN_OR_RETURN(const double seconds, timer_.Prompt(*model, count));
       add(count, seconds, count / 2.0);
     }
     return absl::OkStatus();
@@ -282,14 +162,15 @@ class LayerProbe {
 
   BenchDevice& device_;
   const LayerProbeOptions& options_;
-  std::unique_ptr<BenchRanks> alone_;
+  StepTimer& timer_;
   DeviceRates rates_;
 };
 
 }  // namespace
 
 absl::StatusOr<DeviceRates> ProbeLayers(BenchDevice& device, const LayerProbeOptions& options) {
-  return LayerProbe(device, options).Run();
+  SKEIN_ASSIGN_OR_RETURN(StepTimer timer, StepTimer::Start(device, options.progress));
+  return LayerProbe(device, options, timer).Run();
 }
 
 }  // namespace skein::worker

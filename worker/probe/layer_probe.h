@@ -19,12 +19,12 @@
 namespace skein::worker {
 
 struct LayerProbeOptions {
-  int64_t cache_bytes = 0;  // of the last level that a rank's cores share; of CPUs
+  int64_t cache_bytes = 0;  // of the last level, this rank's part; of CPUs
   // Told what is measured next; may be null.
   std::function<void(std::string_view)> progress;
 };
 
-// DeviceRates without reads: overheads, attention and products. On CPUs rates are of one core;
+// DeviceRates without reads and attention: overheads and products. On CPUs rates are of one core;
 // `device.threads` cores work together. Takes up to 0.6 GiB of memory, or 1 GiB of a GPU's, and 2
 // s. Errors are those of the back end.
 absl::StatusOr<topology::DeviceRates> ProbeLayers(BenchDevice& device,

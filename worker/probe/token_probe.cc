@@ -12,11 +12,11 @@
 #include "absl/time/time.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
-#include "model/config/model_config.h"
 #include "parallel/comm/gather_strings.h"
 #include "worker/bench/bench_model.h"
 #include "worker/bench/bench_ranks.h"
 #include "worker/probe/decode_times.h"
+#include "worker/probe/probe_model.h"
 #include "worker/probe/samples.h"
 
 namespace skein::worker {
@@ -26,19 +26,8 @@ constexpr int32_t kRows[] = {1, 8, 64};  // of a micro-batch
 constexpr int kSamples = 21;
 
 // A stage takes long enough for its host to have the next batch at hand.
-model::ModelConfig ConfigOf(bool gpu, int64_t layers) {
-  model::ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.vocab_size = 256;
-  config.hidden_size = gpu ? 4096 : 512;
-  config.intermediate_size = gpu ? 14336 : 1536;
-  config.num_layers = layers;
-  config.head_dim = gpu ? 128 : 64;
-  config.num_heads = config.hidden_size / config.head_dim;
-  config.num_kv_heads = config.num_heads / 4;
-  config.max_position_embeddings = 4096;
-  config.dtype = DType::kBF16;
-  return config;
+ProbeShape ShapeOf(bool gpu, int64_t stages) {
+  return gpu ? ProbeShape{4096, 14336, 32, 128, stages} : ProbeShape{512, 1536, 8, 64, stages};
 }
 
 // Of each of kRows, as a step of one micro-batch or of several.
@@ -49,12 +38,13 @@ struct Times {
 
 absl::StatusOr<Times> TimeModel(BenchRanks& ranks, BenchDevice& device, int32_t stages) {
   const int32_t most = kRows[std::size(kRows) - 1] * stages;
-  SKEIN_ASSIGN_OR_RETURN(const auto model,
-                         BenchModel::Load({.config = ConfigOf(device.is_gpu(), stages),
-                                           .sequences = most,
-                                           .most_rows = most,
-                                           .most_tokens = kSamples + 8},
-                                          device, ranks));
+  SKEIN_ASSIGN_OR_RETURN(
+      const auto model,
+      BenchModel::Load({.config = ConfigOf(ShapeOf(device.is_gpu(), stages), DType::kBF16),
+                        .sequences = most,
+                        .most_rows = most,
+                        .most_tokens = kSamples + 8},
+                       device, ranks));
   Times times;
   for (size_t i = 0; i < std::size(kRows); ++i) {
     // One row is one micro-batch, whatever the stages: a sequence is in one at a time.
@@ -98,7 +88,7 @@ absl::StatusOr<topology::ExchangeCurve> ProbeTokenReturn(comm::MpiRuntime& mpi, 
   topology::ExchangeCurve curve = {.exchange = topology::Exchange::kTokenReturn, .ranks = 2};
   if (partner == places.end()) return curve;
   const double hop_bytes = static_cast<double>(DTypeBytes(DType::kBF16, 1)) *
-                           static_cast<double>(ConfigOf(device.is_gpu(), 1).hidden_size);
+                           static_cast<double>(ShapeOf(device.is_gpu(), 1).hidden);
   for (size_t i = 0; i < std::size(kRows); ++i) {
     const double stages = alone.seconds[i] + all[partner->rank].seconds[i];
     const double hop =

@@ -1,0 +1,33 @@
+// Measures what contexts cost a device: attention of decodes, each of which reads its own keys and
+// values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "topology/rates.h"
+#include "worker/bench/bench_device.h"
+
+namespace skein::worker {
+
+struct AttentionProbeOptions {
+  int64_t most_bytes = 0;  // of keys and values, on CPUs; as many as 128 MiB where these are fewer
+  // Told what is measured next; may be null.
+  std::function<void(std::string_view)> progress;
+};
+
+struct ProbedAttention {
+  // As topology::DeviceRates has them: of a GPU by rows; of one core, of which `device.threads`
+  // work together, by working set.
+  std::vector<topology::AttentionRate> rates;
+  double spread = 0;
+};
+
+// Takes most_bytes of memory and a second, or 1 GiB of a GPU's. Errors are those of the back end.
+absl::StatusOr<ProbedAttention> ProbeAttention(BenchDevice& device,
+                                               const AttentionProbeOptions& options);
+
+}  // namespace skein::worker

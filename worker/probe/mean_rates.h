@@ -1,0 +1,14 @@
+// What ranks of a host say of their cores together. Pure.
+#pragma once
+
+#include "absl/types/span.h"
+#include "topology/rates.h"
+
+namespace skein::worker {
+
+// The mean of rates, and of times, that ranks have measured beside each other, at the same points;
+// the largest spread. Reads alone are those of the first, which alone has measured them, but no
+// slower than beside others. `ranks` is not empty.
+topology::DeviceRates MeanRates(absl::Span<const topology::DeviceRates> ranks);
+
+}  // namespace skein::worker

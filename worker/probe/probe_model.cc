@@ -1,0 +1,88 @@
+#include "worker/probe/probe_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "worker/probe/decode_times.h"
+#include "worker/probe/samples.h"
+
+namespace skein::worker {
+namespace {
+
+constexpr int kLeastSamples = 3;
+constexpr absl::Duration kBudget = absl::Milliseconds(30);  // of one point
+
+int SamplesFor(absl::Duration one) {
+  const double fit = absl::FDivDuration(kBudget, std::max(one, absl::Microseconds(1)));
+  return static_cast<int>(std::clamp<double>(fit, kLeastSamples, kMostSamples));
+}
+
+}  // namespace
+
+model::ModelConfig ConfigOf(const ProbeShape& shape, DType dtype) {
+  model::ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.vocab_size = 256;
+  config.hidden_size = shape.hidden;
+  config.intermediate_size = shape.intermediate;
+  config.num_layers = shape.layers;
+  config.num_heads = shape.heads;
+  config.num_kv_heads = std::max<int64_t>(1, shape.heads / shape.queries_of_key);
+  config.head_dim = shape.head_dim;
+  config.max_position_embeddings = 8192;
+  config.dtype = dtype;
+  return config;
+}
+
+absl::StatusOr<StepTimer> StepTimer::Start(BenchDevice& device,
+                                           std::function<void(std::string_view)> progress) {
+  StepTimer timer(device, std::move(progress));
+  SKEIN_ASSIGN_OR_RETURN(timer.alone_, BenchRanks::Start({}));
+  return timer;
+}
+
+absl::StatusOr<std::unique_ptr<BenchModel>> StepTimer::Load(const ProbeShape& shape, DType dtype,
+                                                            const ProbeSizes& sizes) {
+  if (progress_) {
+    progress_(
+        absl::StrCat("layers of ", shape.hidden, " columns in ", std::string(DTypeName(dtype))));
+  }
+  return BenchModel::Load(
+      {.config = ConfigOf(shape, dtype),
+       .sequences = sizes.sequences,
+       .most_rows = std::max(sizes.rows, sizes.sequences),
+       .most_tokens = std::max(sizes.rows, sizes.context + 2 * kMostSamples) + 8},
+      device_, *alone_);
+}
+
+absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences,
+                                            int32_t positions) {
+  SKEIN_RETURN_IF_ERROR(model.TimeStep(model.StartOrder(sequences, positions)).status());
+  SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.DecodeOrder(sequences)));
+  const int samples = SamplesFor(first);
+  SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds, TimeDecodes(model, sequences, samples));
+  // Behind the token that begins, the first step and two that TimeDecodes leaves out.
+  return StepTime{Note(std::move(seconds)), positions + 4 + samples / 2.0};
+}
+
+absl::StatusOr<double> StepTimer::Prompt(BenchModel& model, int32_t tokens) {
+  SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.PrefillOrder(0, tokens)));
+  std::vector<double> seconds;
+  for (int i = 0; i < SamplesFor(first); ++i) {
+    SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
+                           model.TimeStep(model.PrefillOrder(0, tokens)));
+    seconds.push_back(absl::ToDoubleSeconds(time));
+  }
+  return Note(std::move(seconds));
+}
+
+double StepTimer::Note(std::vector<double> samples) {
+  const Sampled sampled = Summarise(std::move(samples));
+  spread_ = std::max(spread_, sampled.spread);
+  return sampled.median;
+}
+
+}  // namespace skein::worker

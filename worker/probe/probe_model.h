@@ -1,0 +1,74 @@
+// Small models with random weights, by whose steps probes tell what devices do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
+#include "model/config/model_config.h"
+#include "worker/bench/bench_device.h"
+#include "worker/bench/bench_model.h"
+#include "worker/bench/bench_ranks.h"
+
+namespace skein::worker {
+
+struct ProbeShape {
+  int64_t hidden = 0;
+  int64_t intermediate = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t layers = 0;
+  int64_t queries_of_key = 4;
+};
+
+model::ModelConfig ConfigOf(const ProbeShape& shape, DType dtype);
+
+// The most steps that a StepTimer times in a row.
+inline constexpr int kMostSamples = 41;
+
+struct StepTime {
+  double seconds = 0;  // the median
+  double context = 0;  // positions that a row attended to, on average
+};
+
+struct ProbeSizes {
+  int32_t sequences = 1;  // at once
+  int32_t rows = 1;       // of a step, at most
+  int32_t context = 0;    // of a sequence, before the steps that are timed
+};
+
+// Times steps of models on a device that no other rank takes part in. `device` outlives it.
+class StepTimer {
+ public:
+  // `progress` is told what is measured next; may be null.
+  static absl::StatusOr<StepTimer> Start(BenchDevice& device,
+                                         std::function<void(std::string_view)> progress);
+
+  absl::StatusOr<std::unique_ptr<BenchModel>> Load(const ProbeShape& shape, DType dtype,
+                                                   const ProbeSizes& sizes);
+
+  // Decodes `sequences` that begin with so many positions of whatever their pages hold.
+  absl::StatusOr<StepTime> Decodes(BenchModel& model, int32_t sequences, int32_t positions = 0);
+  // Seconds that a prompt takes at once, the median.
+  absl::StatusOr<double> Prompt(BenchModel& model, int32_t tokens);
+
+  // The worst of all that was timed, as topology::DeviceRates has it.
+  double spread() const { return spread_; }
+
+ private:
+  StepTimer(BenchDevice& device, std::function<void(std::string_view)> progress)
+      : device_(device), progress_(std::move(progress)) {}
+  double Note(std::vector<double> samples);
+
+  BenchDevice& device_;
+  const std::function<void(std::string_view)> progress_;
+  std::unique_ptr<BenchRanks> alone_;
+  double spread_ = 0;
+};
+
+}  // namespace skein::worker
