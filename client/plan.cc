@@ -1,7 +1,6 @@
 #include "client/plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -22,7 +21,6 @@
 #include "base/units.h"
 #include "client/find_worker.h"
 #include "client/gantt.h"
-#include "client/load/workload.h"
 #include "client/read_model.h"
 #include "model/config/model_config.h"
 #include "model/synthetic/synthetic.h"
@@ -104,30 +102,6 @@ absl::Status Run(const PlanFlags& flags) {
                                   : DrawPlan(flags, best, machine, model->config);
 }
 
-absl::Status TakeLengths(PlanFlags& flags) {
-  if (flags.lengths_file.empty()) return absl::OkStatus();
-  const absl::StatusOr<std::vector<Lengths>> all = ReadLengths(flags.lengths_file);
-  if (!all.ok()) return Annotate(all.status(), "--lengths");
-  double prompts = 0, answers = 0;
-  int64_t longest = 0;
-  for (const Lengths& lengths : *all) {
-    prompts += static_cast<double>(lengths.prompt);
-    answers += static_cast<double>(lengths.answer);
-    longest = std::max(longest, lengths.prompt + lengths.answer);
-  }
-  const auto mean = [&](double sum) {
-    return std::max<int64_t>(1, std::llround(sum / static_cast<double>(all->size())));
-  };
-  plan::Constraints& constraints = flags.constraints;
-  constraints.goal.workload.prompt_tokens = mean(prompts);
-  constraints.goal.workload.output_tokens = mean(answers);
-  if (constraints.context_length == 0) constraints.context_length = longest;
-  if (constraints.context_length >= longest) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--lengths: ", flags.lengths_file, " has ", longest,
-                   " tokens of one request, and --context-length is ", constraints.context_length));
-}
-
 // What the commands name beside the layout.
 absl::Status PrepareLaunch(const PlanFlags& flags, LaunchTask& launch) {
   if (model::IsSyntheticSpec(flags.model)) {
@@ -183,13 +157,6 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
       ->check(InRange(1, plan::kMaxWays))
       ->capture_default_str();
   plan::DeclarePlanning(command, flags.constraints);
-  command
-      .add_option("--lengths", flags.lengths_file,
-                  "Plan for requests like those of this file, PROMPT,ANSWER tokens a line, as "
-                  "`skein bench serve` takes it")
-      ->check(NotEmpty())
-      ->excludes(command.get_option("--prompt-tokens"))
-      ->excludes(command.get_option("--output-tokens"));
   DeclareRankFlags(command, flags.rank);
   DeclareLaunchFlags(command, flags.rank);
   command
@@ -210,12 +177,12 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
 }
 
 int Plan(PlanFlags flags) {
-  absl::Status status = TakeLengths(flags);
-  if (status.ok() && flags.rank.used()) {
+  absl::Status status;
+  if (flags.rank.used()) {
     const absl::StatusOr<bool> fits = RankOnMachines(flags);
     if (fits.ok()) return *fits ? kExitOk : kExitDoesNotFit;
     status = fits.status();
-  } else if (status.ok()) {
+  } else {
     status = Run(flags);
   }
   if (status.ok()) return kExitOk;

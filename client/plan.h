@@ -15,14 +15,11 @@ struct PlanFlags {
   int32_t ranks = 1;
   plan::Constraints constraints;
   std::string gantt_file;
-  std::string lengths_file;  // empty: the goal's workload has them
   RankFlags rank;
 };
 
 void DeclarePlan(CLI::App& command, PlanFlags& flags);
 
-// Lengths of a file are planned for by their means, and contexts hold the longest.
-//
 // Plans a job of `ranks` ranks on this host as a coordinator would, without one: prints the plan
 // and why other layouts lost. Or ranks layouts of other machines. Returns the exit code, 3 where
 // the model fits into none.

@@ -30,8 +30,8 @@ struct ReadRate {
   friend bool operator==(const ReadRate&, const ReadRate&) = default;
 };
 
-// Products [rows, K] x [K, N] of a model's layers, with what passes between them. A multiply-add is
-// two operations.
+// Products [rows, K] x [K, N] of a model's layers, with what passes between them, on cores beside
+// others of the host. A multiply-add is two operations.
 struct ProductRate {
   DType dtype = DType::kBF16;
   // Of weights that are multiplied in turn: caches hold small ones. 0: that caches do not hold.
@@ -57,7 +57,7 @@ struct AttentionRate {
   int64_t rows = 0;
   double bytes_per_s = 0;         // of keys and values
   double operations_per_s = 0;    // 0: arithmetic takes no time of its own
-  int64_t working_set_bytes = 0;  // as ProductRate's
+  int64_t working_set_bytes = 0;  // weights and these; 0: that caches do not hold
 
   friend bool operator==(const AttentionRate&, const AttentionRate&) = default;
 };

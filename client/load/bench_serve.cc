@@ -43,11 +43,11 @@ absl::StatusOr<v1::Model> AskModel(const Connection& connection) {
   return response.models(0);
 }
 
-absl::StatusOr<std::vector<Lengths>> MakeLengths(const BenchServeFlags& flags) {
+absl::StatusOr<std::vector<plan::Lengths>> MakeLengths(const BenchServeFlags& flags) {
   if (flags.lengths_file.empty()) {
-    return std::vector<Lengths>{{flags.prompt_tokens, flags.answer_tokens}};
+    return std::vector<plan::Lengths>{{flags.prompt_tokens, flags.answer_tokens}};
   }
-  auto lengths = ReadLengths(flags.lengths_file);
+  auto lengths = plan::ReadLengths(flags.lengths_file);
   if (!lengths.ok()) return Annotate(lengths.status(), "--lengths");
   return lengths;
 }
@@ -102,8 +102,8 @@ struct Requests {
   std::vector<PlannedRequest> measured;
 };
 
-absl::StatusOr<Requests> MakeRequests(const BenchServeFlags& flags, std::vector<Lengths> lengths,
-                                      const v1::Model& model) {
+absl::StatusOr<Requests> MakeRequests(const BenchServeFlags& flags,
+                                      std::vector<plan::Lengths> lengths, const v1::Model& model) {
   Workload workload = {.requests = flags.requests,
                        .lengths = std::move(lengths),
                        .shared_prefix = flags.shared_prefix,
@@ -123,7 +123,7 @@ absl::StatusOr<bool> Run(const std::string& coordinator, const BenchServeFlags& 
                          const std::function<void(LoadGenerator*)>& interrupted) {
   SKEIN_RETURN_IF_ERROR(Check("--json", flags.json_file));
   SKEIN_RETURN_IF_ERROR(Check("--svg", flags.svg_file));
-  SKEIN_ASSIGN_OR_RETURN(std::vector<Lengths> lengths, MakeLengths(flags));
+  SKEIN_ASSIGN_OR_RETURN(std::vector<plan::Lengths> lengths, MakeLengths(flags));
   const Connection connection(coordinator);
   SKEIN_ASSIGN_OR_RETURN(const v1::Model model, AskModel(connection));
   SKEIN_ASSIGN_OR_RETURN(const Requests requests, MakeRequests(flags, std::move(lengths), model));

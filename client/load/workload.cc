@@ -6,18 +6,13 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "base/file.h"
 #include "base/status_macros.h"
-#include "base/status_util.h"
 
 namespace skein::client {
 namespace {
 
-absl::Status CheckLengths(const Lengths& lengths, const Workload& workload) {
+absl::Status CheckLengths(const plan::Lengths& lengths, const Workload& workload) {
   const std::string what =
       absl::StrCat("a prompt of ", lengths.prompt, " and an answer of ", lengths.answer, " tokens");
   if (lengths.prompt < 1 || lengths.answer < 1) {
@@ -57,37 +52,9 @@ class Random {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Lengths>> ParseLengths(std::string_view csv) {
-  std::vector<Lengths> lengths;
-  int64_t number = 0;
-  for (const auto line : absl::StrSplit(absl::string_view(csv.data(), csv.size()), '\n')) {
-    ++number;
-    const absl::string_view text = absl::StripAsciiWhitespace(line);
-    if (text.empty()) continue;
-    const std::vector<absl::string_view> fields = absl::StrSplit(text, ',');
-    Lengths entry;
-    if (fields.size() != 2 || !absl::SimpleAtoi(fields[0], &entry.prompt) ||
-        !absl::SimpleAtoi(fields[1], &entry.answer)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "line ", number, ": '", text, "' is not PROMPT,ANSWER in tokens, like 128,64"));
-    }
-    lengths.push_back(entry);
-  }
-  if (lengths.empty()) return absl::InvalidArgumentError("there is no line PROMPT,ANSWER in it");
-  return lengths;
-}
-
-absl::StatusOr<std::vector<Lengths>> ReadLengths(const std::string& path) {
-  constexpr int64_t kMostBytes = 64 << 20;  // millions of lines
-  SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFileOrPipe(path, kMostBytes));
-  absl::StatusOr<std::vector<Lengths>> lengths = ParseLengths(text);
-  if (!lengths.ok()) return Annotate(lengths.status(), path);
-  return lengths;
-}
-
 absl::StatusOr<std::vector<PlannedRequest>> PlanRequests(const Workload& workload,
                                                          uint64_t stream) {
-  for (const Lengths& lengths : workload.lengths) {
+  for (const plan::Lengths& lengths : workload.lengths) {
     SKEIN_RETURN_IF_ERROR(CheckLengths(lengths, workload));
   }
   constexpr uint64_t kPrefixStream = ~uint64_t{0};
@@ -100,7 +67,8 @@ absl::StatusOr<std::vector<PlannedRequest>> PlanRequests(const Workload& workloa
   std::vector<PlannedRequest> requests;
   double at_s = 0;
   for (int64_t i = 0; i < workload.requests; ++i) {
-    const Lengths& lengths = workload.lengths[static_cast<size_t>(i) % workload.lengths.size()];
+    const plan::Lengths& lengths =
+        workload.lengths[static_cast<size_t>(i) % workload.lengths.size()];
     PlannedRequest request;
     request.prompt = prefix;
     while (static_cast<int64_t>(request.prompt.size()) < lengths.prompt) {

@@ -2,31 +2,19 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "parallel/planner/lengths.h"
 
 namespace skein::client {
 
-struct Lengths {
-  int64_t prompt = 0;
-  int64_t answer = 0;
-
-  friend bool operator==(const Lengths&, const Lengths&) = default;
-};
-
-// "PROMPT,ANSWER" tokens a line; empty lines are skipped. InvalidArgument names the line.
-absl::StatusOr<std::vector<Lengths>> ParseLengths(std::string_view csv);
-// Those of a file, or a pipe; its errors, too, which name it.
-absl::StatusOr<std::vector<Lengths>> ReadLengths(const std::string& path);
-
 struct Workload {
   int64_t requests = 0;
-  std::vector<Lengths> lengths;  // at least one; taken in turn, again and again
-  int64_t shared_prefix = 0;     // tokens that all prompts begin with
-  double rate_per_s = 0;         // arrivals as a Poisson process; 0: all are there at once
+  std::vector<plan::Lengths> lengths;  // at least one; taken in turn, again and again
+  int64_t shared_prefix = 0;           // tokens that all prompts begin with
+  double rate_per_s = 0;               // arrivals as a Poisson process; 0: all are there at once
   uint64_t seed = 0;
   // The model's.
   int64_t vocabulary = 0;

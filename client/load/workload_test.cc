@@ -9,7 +9,6 @@ namespace skein::client {
 namespace {
 
 using ::testing::Each;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Lt;
 
@@ -21,21 +20,6 @@ Workload Base() {
   workload.vocabulary = 100;
   workload.context_length = 64;
   return workload;
-}
-
-TEST(ParseLengthsTest, TakesALineEach) {
-  SKEIN_ASSERT_OK_AND_ASSIGN(const auto lengths, ParseLengths("12,3\r\n\n 400 , 50 \n"));
-  EXPECT_THAT(lengths, ElementsAre(Lengths{12, 3}, Lengths{400, 50}));
-}
-
-TEST(ParseLengthsTest, NamesTheLineThatIsWrong) {
-  for (const char* wrong : {"1,2\nprompt,answer\n", "1,2\n3\n", "1,2\n3,4,5\n", "1,2\n1.5,2\n"}) {
-    EXPECT_THAT(ParseLengths(wrong),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("line 2: '")))
-        << wrong;
-  }
-  EXPECT_THAT(ParseLengths("\n"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no line")));
 }
 
 TEST(PlanRequestsTest, LengthsAreTakenInTurnAndPromptsDiffer) {
@@ -97,7 +81,7 @@ TEST(PlanRequestsTest, ArrivalsArePoisson) {
 
 TEST(PlanRequestsTest, RefusesLengthsThatCannotBe) {
   struct Case {
-    Lengths lengths;
+    plan::Lengths lengths;
     const char* message;
   };
   for (const auto& [lengths, message] : std::vector<Case>{

@@ -120,10 +120,6 @@ class Experiment {
   int32_t BatchOf(int32_t batch, int32_t ranks) const {
     return flags_.weak ? batch * ranks : batch;
   }
-  // The most sequences that a replica has of a batch.
-  static int32_t OfReplica(int32_t batch, const plan::Layout& layout) {
-    return (batch + layout.dp_size - 1) / layout.dp_size;
-  }
   int64_t Context() const { return flags_.prompt_tokens + flags_.steps + 1; }
 
   // What would fail behind all probes.
@@ -178,7 +174,8 @@ class Experiment {
       const plan::Constraints constraints = {
           .layout = {layout.tp_size, layout.pp_size, layout.dp_size},
           .context_length = Context(),
-          .max_num_seqs = OfReplica(most, layout),
+          .max_num_seqs =
+              static_cast<int32_t>(plan::SequencesOfReplica(most, layout.dp_size, /*dp_rank=*/0)),
           .goal = {.workload = {flags_.prompt_tokens, flags_.steps, most}}};
       absl::StatusOr<plan::Planning> planning = plan::PlanJob(machine, model_, constraints);
       if (planning.ok()) {
@@ -201,6 +198,7 @@ class Experiment {
       const int32_t batch = BatchOf(of_flag, ranks);
       std::vector<std::pair<absl::Duration, size_t>> order;  // of a step; the plan's place
       for (size_t i = 0; i < plans.size(); ++i) {
+        if (plans[i].layout.dp_size > batch) continue;  // as fewer ranks
         SKEIN_ASSIGN_OR_RETURN(const absl::Duration step,
                                PredictStep(machine, topology, plans[i], batch));
         order.emplace_back(step, i);
@@ -216,7 +214,10 @@ class Experiment {
       if (measurements[i].steps.empty()) continue;
       const bool on_cores = machine.devices.front().kind == DeviceKind::kCpu;
       if (on_cores) measurements[i].threads = plans[i].ranks.front().threads;
-      if (flags_.prefill && plans[i].layout.dp_size == 1) {
+      if (flags_.prefill && plans[i].layout.dp_size > 1) {
+        absl::FPrintF(stderr, "no prompt with %s: one of its replicas computes it\n",
+                      plans[i].layout.ToString());
+      } else if (flags_.prefill) {
         measurements[i].prompt = {.run = result_.prompts.size()};
         result_.prompts.push_back({.layout = plans[i].layout});
       }
@@ -255,29 +256,37 @@ class Experiment {
 
   // A plan's replica with layers and ranks where the worker's bench puts them.
   cost::Replica EvenReplica(const topology::Machine& machine, const topology::Topology& topology,
-                            const plan::Plan& plan, const cost::Workload& workload) const {
+                            const plan::Plan& plan, int32_t dp_rank,
+                            const cost::Workload& workload) const {
     cost::Replica replica =
-        plan::ReplicaOfPlan(machine, topology, model_.config, plan, /*dp_rank=*/0, workload);
+        plan::ReplicaOfPlan(machine, topology, model_.config, plan, dp_rank, workload);
+    int32_t rank = dp_rank * plan.layout.pp_size * plan.layout.tp_size;
     for (int32_t stage = 0; stage < plan.layout.pp_size; ++stage) {
       cost::Stage& of = replica.stages[stage];
       of.layers = plan::BalancedStageLayers(model_.config, plan.layout.pp_size, stage);
-      for (int32_t shard = 0; shard < plan.layout.tp_size; ++shard) {
-        of.sites[shard] = plan::SiteOfRank(machine, stage * plan.layout.tp_size + shard);
-      }
+      for (cost::Site& site : of.sites) site = plan::SiteOfRank(machine, rank++);
     }
     return replica;
   }
 
-  // As the worker's bench decodes: a micro-batch a stage.
+  // As the worker's bench decodes: a micro-batch a stage, and as long as the slowest replica takes.
   absl::StatusOr<absl::Duration> PredictStep(const topology::Machine& machine,
                                              const topology::Topology& topology,
                                              const plan::Plan& plan, int32_t batch) const {
-    cost::Replica replica = EvenReplica(
-        machine, topology, plan, {.prompt_tokens = 1, .output_tokens = 0, .concurrency = batch});
-    replica.sequences = OfReplica(batch, plan.layout);
-    replica.micro_batches = std::min(replica.sequences, plan.layout.pp_size);
-    return cost::DecodeStepTime(topology, model_.config, replica,
-                                flags_.prompt_tokens + flags_.steps / 2);
+    absl::Duration slowest;
+    for (int32_t dp_rank = 0; dp_rank < plan.layout.dp_size; ++dp_rank) {
+      cost::Replica replica =
+          EvenReplica(machine, topology, plan, dp_rank,
+                      {.prompt_tokens = 1, .output_tokens = 0, .concurrency = batch});
+      replica.sequences =
+          static_cast<int32_t>(plan::SequencesOfReplica(batch, plan.layout.dp_size, dp_rank));
+      replica.micro_batches = std::min(replica.sequences, plan.layout.pp_size);
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration step,
+                             cost::DecodeStepTime(topology, model_.config, replica,
+                                                  flags_.prompt_tokens + flags_.steps / 2));
+      slowest = std::max(slowest, step);
+    }
+    return slowest;
   }
 
   // As the worker's bench computes it: the whole prompt at once.
@@ -286,7 +295,7 @@ class Experiment {
                                                const plan::Plan& plan) const {
     const cost::Workload workload = {
         .prompt_tokens = flags_.prompt_tokens, .output_tokens = 1, .concurrency = 1};
-    cost::Replica replica = EvenReplica(machine, topology, plan, workload);
+    cost::Replica replica = EvenReplica(machine, topology, plan, /*dp_rank=*/0, workload);
     replica.max_micro_batch_rows = flags_.prompt_tokens;
     SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
                            cost::PredictReplica(topology, model_.config, replica, workload));

@@ -48,9 +48,9 @@ struct ScalingExperiment {
   bool weak = false;  // the batch grows with the ranks; else it is the same
   int64_t prompt_tokens = 0;
   int32_t steps = 0;
-  int32_t rounds = 1;              // figures are medians of so many
+  int32_t rounds = 1;              // that are asked for: figures are medians of those that are over
   double spread = 0;               // of what predictions are made of: topology::DeviceRates'
-  std::vector<ScalingRun> runs;    // by ranks, of these by batch, of these the predicted order
+  std::vector<ScalingRun> runs;    // by ranks, of these by batch, of these as first predicted
   std::vector<PromptRun> prompts;  // of the layouts of `runs`, where they are asked for
 
   // Its batch (strong), or that of each rank (weak): runs of one load are compared.

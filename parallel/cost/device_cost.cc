@@ -151,11 +151,12 @@ absl::Status CheckRates(const topology::Topology& topology) {
   return absl::OkStatus();
 }
 
-CoreShare ShareOfCores(int32_t cores, int32_t threads, int32_t active_ranks) {
+CoreShare ShareOfCores(int32_t cores, int32_t threads, int32_t ranks, int32_t active_ranks) {
   const int32_t busy = threads * active_ranks;
   return {.threads = threads,
           .of_a_core = std::min(1.0, static_cast<double>(cores) / busy),
-          .together = busy > 1};
+          .together = busy > 1,
+          .sets = std::max(1.0, static_cast<double>(threads) * ranks / cores)};
 }
 
 int32_t ActiveRanks(int32_t ranks, int32_t tp_size, int32_t pp_size, int64_t sequences) {

@@ -22,10 +22,12 @@ struct CoreShare {
   int32_t threads = 1;
   double of_a_core = 1;   // that a thread has: less than 1 where there are more threads than cores
   bool together = false;  // whether other cores of the host read memory at the same time
+  double sets = 1;        // so many ranks' working sets pass through a core's caches in turn
 };
 
-// A rank of `threads` on a host of which so many ranks of as many threads compute at once.
-CoreShare ShareOfCores(int32_t cores, int32_t threads, int32_t active_ranks);
+// A rank of `threads` on a host with so many ranks of as many threads, of which some compute at
+// once.
+CoreShare ShareOfCores(int32_t cores, int32_t threads, int32_t ranks, int32_t active_ranks);
 
 // How many of a host's ranks compute at once: with fewer sequences than stages some stages idle.
 int32_t ActiveRanks(int32_t ranks, int32_t tp_size, int32_t pp_size, int64_t sequences);

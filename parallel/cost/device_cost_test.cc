@@ -46,13 +46,15 @@ TEST(DeviceCostTest, RanksThatShareCoresShareRates) {
 }
 
 TEST(DeviceCostTest, ThreadsShareCores) {
-  const CoreShare alone = ShareOfCores(4, 1, 1);
+  const CoreShare alone = ShareOfCores(4, 1, 4, 1);
   EXPECT_EQ(alone.of_a_core, 1);
   EXPECT_FALSE(alone.together);
-  EXPECT_EQ(ShareOfCores(4, 4, 1).of_a_core, 1);
-  EXPECT_TRUE(ShareOfCores(4, 4, 1).together);
-  EXPECT_EQ(ShareOfCores(2, 1, 4).of_a_core, 0.5);
-  EXPECT_TRUE(ShareOfCores(2, 1, 4).together);
+  EXPECT_EQ(ShareOfCores(4, 4, 1, 1).of_a_core, 1);
+  EXPECT_TRUE(ShareOfCores(4, 4, 1, 1).together);
+  EXPECT_EQ(ShareOfCores(2, 1, 4, 4).of_a_core, 0.5);
+  EXPECT_TRUE(ShareOfCores(2, 1, 4, 4).together);
+  EXPECT_EQ(ShareOfCores(4, 1, 4, 4).sets, 1);
+  EXPECT_EQ(ShareOfCores(2, 1, 4, 1).sets, 2);
   EXPECT_EQ(ActiveRanks(4, 1, 4, 1), 1);
   EXPECT_EQ(ActiveRanks(4, 2, 2, 1), 2);
   EXPECT_EQ(ActiveRanks(4, 1, 4, 8), 4);

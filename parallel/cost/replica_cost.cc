@@ -54,6 +54,11 @@ struct Part {
   int64_t tasks = 1;  // of attention: a thread has one at a time
 };
 
+CoreShare Beside(CoreShare share) {
+  share.together = true;
+  return share;
+}
+
 // The seconds of decodes' attention, as a probe measured it. On cores it was measured beside
 // others; alone it is as much faster as plain reads are.
 double MeasuredAttention(const topology::DeviceRates& rates, CoreShare share, const Part& attention,
@@ -64,9 +69,7 @@ double MeasuredAttention(const topology::DeviceRates& rates, CoreShare share, co
   const topology::AttentionRate rate = AttentionOf(rates, working_set_bytes, rows, share);
   double read = attention.bytes / rate.bytes_per_s;
   if (!share.together) {
-    CoreShare beside = share;
-    beside.together = true;
-    read *= ReadBytesPerS(rates, working_set_bytes, beside) /
+    read *= ReadBytesPerS(rates, working_set_bytes, Beside(share)) /
             ReadBytesPerS(rates, working_set_bytes, share);
   }
   return rate.operations_per_s > 0 ? read + attention.operations / rate.operations_per_s : read;
@@ -86,8 +89,14 @@ absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType d
         decodes && !rates.attention.empty()
             ? MeasuredAttention(rates, stage.share, attention, rows, working_set_bytes)
             : std::max(attention.bytes / read, attention.operations / multiplied);
-    const double seconds =
-        std::max(products.bytes / read, products.operations / multiplied) + attended;
+    double multiplying = std::max(products.bytes / read, products.operations / multiplied);
+    if (!stage.share.together) {
+      // Products were measured beside others: alone their reads take less.
+      const double beside =
+          products.bytes / ReadBytesPerS(rates, working_set_bytes, Beside(stage.share));
+      multiplying = std::max(products.bytes / read, multiplying - beside + products.bytes / read);
+    }
+    const double seconds = multiplying + attended;
     slowest = std::max(slowest, layers * OverheadOf(rates, rows).layer + absl::Seconds(seconds));
   }
   return slowest;
@@ -103,7 +112,7 @@ int64_t WorkingSet(const ModelConfig& model, const Replica& replica, const Stage
                     static_cast<double>(context);
   const int64_t weights = LayerWeightBytes(model, tp) * stage.layers.size() +
                           (has_output ? OutputWeightBytes(model, tp) : 0);
-  return static_cast<int64_t>((static_cast<double>(weights) + kv) / stage.share.of_a_core);
+  return static_cast<int64_t>((static_cast<double>(weights) + kv) * stage.share.sets);
 }
 
 StageTime LayersTime(const Topology& topology, const ModelConfig& model, const Replica& replica,
@@ -305,16 +314,26 @@ int64_t OutputWeightBytes(const ModelConfig& model, int32_t tp_size) {
   return DTypeBytes(model.dtype, CeilDiv(model.vocab_size, tp_size) * model.hidden_size);
 }
 
+namespace {
+
+// Of a stage, whatever layers it gets: what is out of caches decides.
+int64_t WholeSet(const ModelConfig& model, const Stage& stage) {
+  return static_cast<int64_t>(
+      static_cast<double>(LayerWeightBytes(model, ShardsOf(stage)) * model.num_layers) *
+      stage.share.sets);
+}
+
+}  // namespace
+
 absl::Duration LayerTime(const Topology& topology, const ModelConfig& model, const Replica& replica,
                          const Stage& stage, int64_t rows, int64_t context) {
-  // As of the whole stage, whatever layers it gets: what is out of caches decides.
-  const int64_t set = LayerWeightBytes(model, ShardsOf(stage)) * model.num_layers;
+  const int64_t set = WholeSet(model, stage);
   return LayersTime(topology, model, replica, stage, {rows, context, rows}, 1, set).total();
 }
 
 absl::Duration OutputTime(const Topology& topology, const ModelConfig& model,
                           const Replica& replica, const Stage& stage, int64_t rows) {
-  const int64_t set = LayerWeightBytes(model, ShardsOf(stage)) * model.num_layers;
+  const int64_t set = WholeSet(model, stage);
   return LogitsTime(topology, model, replica, stage, rows, set).total();
 }
 

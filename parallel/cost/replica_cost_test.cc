@@ -279,6 +279,29 @@ TEST(ReplicaCostTest, CoresHaveCachesAndShares) {
   EXPECT_NEAR(alone, 15.2e9 / 10e9, 0.02 * alone);
   EXPECT_NEAR(step({.threads = 2, .together = true}), alone * 10 / 12, 1e-3);
   EXPECT_NEAR(step({.threads = 1, .of_a_core = 0.5, .together = true}), alone * 10 / 3, 1e-3);
+  // Two sets in turn are beyond a cache that holds one.
+  rates.reads = {{int64_t{1} << 34, 50e9, 40e9}, {int64_t{1} << 35, 10e9, 6e9}};
+  EXPECT_GT(step({.sets = 2}), 4 * step({}));
+}
+
+// Products that were measured beside others are read faster alone; arithmetic takes as long.
+TEST(ReplicaCostTest, LoneRanksReadFaster) {
+  Topology box;
+  box.hosts = {{.name = "box", .cores = 2, .memory_bytes = int64_t{1} << 36}};
+  topology::DeviceRates& rates = box.hosts[0].core_rates;
+  rates.reads = {{1 << 24, 10e9, 5e9}};
+  Replica replica = Even(1, 1, 1);
+  replica.stages[0].sites = {{0, -1}};
+  const auto step = [&](double operations_per_s, bool together) {
+    rates.products = {{DType::kF32, 0, 1, operations_per_s}};
+    replica.stages[0].share.together = together;
+    return absl::ToDoubleSeconds(
+        PredictReplica(box, Llama8B(), replica, {512, 256, 1}).value_or(ReplicaCost{}).step);
+  };
+  EXPECT_NEAR(step(1e15, true), 2 * step(1e15, false), 0.01);
+  const double reads = step(1e15, true);         // as slow as reads beside others
+  const double bound = 2 * 7.5e9 / (2 * reads);  // twice as slow
+  EXPECT_NEAR(step(bound, true) - step(bound, false), reads / 2, 0.02 * reads);
 }
 
 }  // namespace

@@ -29,6 +29,12 @@ struct ShardSpec {
   friend bool operator==(const ShardSpec&, const ShardSpec&) = default;
 };
 
+// How many of so many sequences a replica has: they are spread evenly, the first replicas take what
+// is left.
+constexpr int64_t SequencesOfReplica(int64_t sequences, int32_t dp_size, int32_t dp_rank) {
+  return (sequences + dp_size - 1 - dp_rank) / dp_size;
+}
+
 // True if tp_size shards give the same bits as 1, 2, 4 and 8 shards do. Other numbers sum in an
 // order of their own, and agree only with themselves.
 constexpr bool SumsAgreeAcrossLayouts(int32_t tp_size) { return tp_size > 0 && 8 % tp_size == 0; }

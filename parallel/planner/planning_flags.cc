@@ -1,5 +1,6 @@
 #include "parallel/planner/planning_flags.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "parallel/plan/plan.h"
 #include "parallel/planner/goal.h"
 #include "parallel/planner/kv_memory.h"
+#include "parallel/planner/lengths.h"
 
 namespace skein::plan {
 namespace {
@@ -32,7 +34,8 @@ absl::StatusOr<std::optional<absl::Duration>> ParseLimit(std::string_view text) 
   return duration;
 }
 
-void DeclareGoal(CLI::App& command, Goal& goal) {
+// Returns where the name of a file of lengths will stand.
+std::shared_ptr<std::string> DeclareGoal(CLI::App& command, Goal& goal) {
   cost::Workload& work = goal.workload;
   constexpr int64_t kMost = int64_t{1} << 30;
   command
@@ -48,6 +51,15 @@ void DeclareGoal(CLI::App& command, Goal& goal) {
                   "Plan for so many requests at once, over all replicas")
       ->check(InRange<int64_t>(1, kMost))
       ->default_str("16, on GPUs 256");
+  auto lengths = std::make_shared<std::string>();
+  command
+      .add_option_function<std::string>(
+          "--lengths", [lengths](const std::string& file) { *lengths = file; },
+          "Plan for requests like those of this file, PROMPT,ANSWER tokens a line, as "
+          "`skein bench serve` takes it: for their means, in contexts that hold the longest")
+      ->check(NotEmpty())
+      ->excludes(command.get_option("--prompt-tokens"))
+      ->excludes(command.get_option("--output-tokens"));
   AddParsed(command, "--objective", goal.objective, ParseObjective,
             "What layouts are ranked by. throughput: tokens a second; latency: the time of one "
             "answer")
@@ -59,6 +71,7 @@ void DeclareGoal(CLI::App& command, Goal& goal) {
             "Where the planned load would take longer from token to token, replicas run as many "
             "sequences at once as keep this; layouts that cannot come last")
       ->default_str("none");
+  return lengths;
 }
 
 }  // namespace
@@ -111,8 +124,12 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
           "0 lets the planner choose")
       ->check(InRange<int64_t>(0, kMaxBatchedTokens))
       ->capture_default_str();
-  DeclareGoal(command, constraints.goal);
-  command.callback([&constraints] {
+  const std::shared_ptr<std::string> lengths = DeclareGoal(command, constraints.goal);
+  command.callback([&constraints, lengths] {
+    if (!lengths->empty()) {
+      const absl::Status status = PlanForLengths(*lengths, constraints);
+      if (!status.ok()) throw CLI::ValidationError("--lengths", std::string(status.message()));
+    }
     if (constraints.max_num_batched_tokens == 0 ||
         constraints.max_num_batched_tokens >= constraints.max_num_seqs) {
       return;

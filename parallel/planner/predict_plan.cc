@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/ops/sizes.h"
+#include "parallel/plan/shard.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/placement.h"
@@ -17,7 +18,7 @@ namespace {
 
 // Of the requests at once, those that a replica has.
 int64_t SequencesOf(const Layout& layout, const cost::Workload& workload, int32_t dp_rank) {
-  return (workload.concurrency + layout.dp_size - 1 - dp_rank) / layout.dp_size;
+  return SequencesOfReplica(workload.concurrency, layout.dp_size, dp_rank);
 }
 
 }  // namespace
@@ -38,10 +39,8 @@ cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::To
   const DeviceKind kind = machine.devices.front().kind;
   replica.activations = kernels::ActivationDType(kind, model.dtype);
   replica.kv_bytes_per_value = KvBytesPerValue(plan.kv_dtype, model.head_dim);
-  std::vector<int32_t> ranks;  // that compute
-  for (const RankPlan& rank : plan.ranks) {
-    if (SequencesOf(layout, workload, rank.dp_rank) > 0) ranks.push_back(rank.rank);
-  }
+  std::vector<int32_t> ranks;
+  for (const RankPlan& rank : plan.ranks) ranks.push_back(rank.rank);
   const std::vector<int32_t> on_node = RanksOfNodes(machine, ranks);
   for (int32_t pp_rank = 0; pp_rank < layout.pp_size; ++pp_rank) {
     cost::Stage& stage = replica.stages.emplace_back();
@@ -50,9 +49,10 @@ cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::To
       const cost::Site& site = stage.sites.emplace_back(SiteOfRank(machine, rank.rank));
       stage.layers = rank.layers;
       if (kind == DeviceKind::kCpu) {
-        stage.share = cost::ShareOfCores(topology.hosts[site.host].cores, rank.threads,
-                                         cost::ActiveRanks(on_node[site.host], layout.tp_size,
-                                                           layout.pp_size, replica.sequences));
+        stage.share =
+            cost::ShareOfCores(topology.hosts[site.host].cores, rank.threads, on_node[site.host],
+                               cost::ActiveRanks(on_node[site.host], layout.tp_size, layout.pp_size,
+                                                 replica.sequences));
       }
     }
   }

@@ -22,7 +22,8 @@ using cost::Stage;
 
 cost::CoreShare ShareOf(const topology::Host& host, const Site& site, const HostShare& share) {
   if (site.gpu >= 0) return {};
-  return cost::ShareOfCores(host.cores, std::max(1, host.cores / share.ranks), share.active);
+  return cost::ShareOfCores(host.cores, std::max(1, host.cores / share.ranks), share.ranks,
+                            share.active);
 }
 
 // What a rank takes of the memory that its site has.

@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <string>
 #include <utility>
@@ -184,6 +185,19 @@ std::string PlanOf(const std::vector<std::string>& flags) {
   return absl::StrReplaceAll(Serving(flags).ServingJob(0).plan_table(), {{"\n  ", " "}});
 }
 
+// Means, and the longest one's context.
+void GoalOfLengths() {
+  const std::string file = NewPath("lengths");
+  std::ofstream(file) << "30,10\n10,10\n";
+  Serving cluster({absl::StrCat("--lengths=", file)});
+  EXPECT_THAT(absl::StrReplaceAll(cluster.ServingJob(0).plan_table(), {{"\n  ", " "}}),
+              HasSubstr("at once, of 20 and 10 tokens"));
+  v1::GenerateRequest request = GreedyRequest("ROMEO:", 0);
+  request.clear_max_tokens();
+  request.mutable_sampling()->set_ignore_eos(true);
+  EXPECT_EQ(cluster.Generate(request).tokens.size(), 40 - 3);  // the prompt has three
+}
+
 void HasGoal(const Goal& goal) {
   EXPECT_THAT(PlanOf({}), Not(HasSubstr(goal.says)));
   EXPECT_THAT(PlanOf({absl::StrCat(goal.flag, "=", goal.value)}), HasSubstr(goal.says));
@@ -274,6 +288,7 @@ FlagCases CoordinatorCases() {
       {{"", "--drain-timeout"}, DrainTimeout},
       {{"", "--heartbeat-timeout"}, HeartbeatTimeout},
   };
+  cases.push_back({{"", "--lengths"}, GoalOfLengths});
   for (const Goal& goal : kGoals) cases.push_back({{"", goal.flag}, [&goal] { HasGoal(goal); }});
   return cases;
 }

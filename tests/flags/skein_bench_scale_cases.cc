@@ -160,6 +160,35 @@ void Rounds() {
   EXPECT_EQ(Count(Faked("--np=2 --all").err, " bench decode "), 3);
 }
 
+// A host that is measured anew in each round, and is 1, 4 and 2 times as fast: predictions are
+// of 2.
+void RoundsPredict() {
+  const auto predicted = [](const std::string& speeds, const std::string& flags) {
+    const std::string worker = NewPath("worker");
+    std::ofstream(worker) << "#!/bin/sh\nif [ \"$1\" != probe ]; then exec " << FakeWorker()
+                          << " \"$@\"; fi\necho >> $0.count\nset -- " << speeds
+                          << "\nshift $(($(wc -l < $0.count) - 1))\n"
+                          << R"(cat << END
+{"hosts": [{"name": "fake", "cores": 4, "memory_bytes": 1e11,
+ "links": [{"path": "X", "latency_us": 1, "bytes_per_s": 1e10}],
+ "core_rates": {"origin": "measured",
+  "reads": [{"working_set_bytes": 1e9, "alone_bytes_per_s": ${1}e9, "together_bytes_per_s": ${1}e9}],
+  "products": [{"dtype": "BF16", "rows": 1, "operations_per_s": 1e15}]}}]}
+END
+)";
+    chmod(worker.c_str(), 0755);
+    const std::string path = NewPath("scaling");
+    const Outcome outcome = Scale(absl::StrCat("--model=checkpoints/bard --np=1 --worker=", worker,
+                                               " --json=", path, " ", flags));
+    EXPECT_TRUE(outcome.ok()) << outcome.err;
+    const json report = json::parse(ReadFileOrEmpty(path), nullptr, /*allow_exceptions=*/false);
+    return report["runs"][0]["predicted_ms"].get<double>();
+  };
+  const double median = predicted("1 4 2", "--rounds=3");
+  EXPECT_DOUBLE_EQ(median, predicted("2", ""));
+  EXPECT_LT(median, 0.6 * predicted("1", ""));
+}
+
 // One for each layout of one replica, of a size that is not a step's.
 void Prefill() {
   const std::string asked = Faked("--np=2 --all --prefill --prompt-tokens=77").err;
@@ -270,7 +299,11 @@ FlagCases BenchScaleCases() {
       {{"bench scale", "--batch"}, Batch},
       {{"bench scale", "--all"}, All},
       {{"bench scale", "--prefill"}, Prefill},
-      {{"bench scale", "--rounds"}, Rounds},
+      {{"bench scale", "--rounds"},
+       [] {
+         Rounds();
+         RoundsPredict();
+       }},
       {{"bench scale", "--prompt-tokens"}, PromptTokens},
       {{"bench scale", "--decode-tokens"}, DecodeTokens},
       {{"bench scale", "--mpirun"}, Mpirun},

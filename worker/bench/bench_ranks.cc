@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/stream.h"
 #include "base/units.h"
+#include "base/view.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/gather_strings.h"
 #include "parallel/comm/nccl/nccl_transport.h"
@@ -24,6 +25,8 @@ namespace {
 
 // For what ranks do together, loading aside.
 constexpr absl::Duration kTimeout = absl::Minutes(2);
+// Replicas that have their prompts wait for those that have one more.
+constexpr absl::Duration kReplicaTimeout = absl::Hours(1);
 
 // NCCL takes ranks of one GPU for ranks of hosts of their own, which talk over sockets.
 void TakeForHosts(int rank) {
@@ -63,6 +66,7 @@ absl::StatusOr<std::unique_ptr<BenchRanks>> BenchRanks::Start(const BenchRankOpt
   if (!layout.ok()) ranks->Abandon();
   SKEIN_RETURN_IF_ERROR(layout.status());
   ranks->plan_.layout = *layout;
+  if (layout->dp_size > 1) ranks->mpi_->world().set_timeout(kReplicaTimeout);
   for (int32_t rank = 0; rank < count; ++rank) {
     ranks->plan_.ranks.push_back({.rank = rank,
                                   .dp_rank = rank / layout->tp_size / layout->pp_size,

@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kernels/cpu/ceilings.h"
+#include "parallel/plan/shard.h"
 #include "worker/bench/bench_model.h"
 
 namespace skein::worker {
@@ -150,14 +151,14 @@ class DecodeBench {
  private:
   absl::Status Measure() {
     SKEIN_RETURN_IF_ERROR(bench_.Open());
+    SKEIN_RETURN_IF_ERROR(CheckBatches());
     steps_ = options_.steps;
     if (steps_ == 0) steps_ = bench_.device().is_gpu() ? kGpuSteps : kCpuSteps;
-    SKEIN_RETURN_IF_ERROR(bench_.Load(
-        {.sequences = std::max(
-             1, OfReplica(*std::max_element(options_.batches.begin(), options_.batches.end()))),
-         .most_rows = std::min(options_.prompt_tokens, kPromptRows),
-         .most_tokens = options_.prompt_tokens + steps_ + 1,
-         .kv_dtype = options_.kv_dtype}));
+    SKEIN_RETURN_IF_ERROR(bench_.Load({.sequences = OfReplica(*std::max_element(
+                                           options_.batches.begin(), options_.batches.end())),
+                                       .most_rows = std::min(options_.prompt_tokens, kPromptRows),
+                                       .most_tokens = options_.prompt_tokens + steps_ + 1,
+                                       .kv_dtype = options_.kv_dtype}));
     for (const int32_t batch : options_.batches) {
       for (int32_t slot = 0; slot < OfReplica(batch); ++slot) {
         ShowProgress(absl::StrFormat("batch %d: prompt %d", batch, slot + 1));
@@ -178,10 +179,18 @@ class DecodeBench {
   }
 
   BenchModel& model() { return bench_.model(); }
-  // The sequences of a batch that this replica decodes, as requests are dealt.
+  // The sequences of a batch that this replica decodes.
   int32_t OfReplica(int32_t batch) {
     const BenchRanks& ranks = bench_.ranks();
-    return (batch + ranks.layout().dp_size - 1 - ranks.self().dp_rank) / ranks.layout().dp_size;
+    return static_cast<int32_t>(
+        plan::SequencesOfReplica(batch, ranks.layout().dp_size, ranks.self().dp_rank));
+  }
+  absl::Status CheckBatches() {
+    const int32_t least = *std::min_element(options_.batches.begin(), options_.batches.end());
+    const int32_t replicas = bench_.ranks().layout().dp_size;
+    if (least >= replicas) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch: ", FormatCount(least, "sequence"), " for ", replicas, " replicas"));
   }
 
   // Positions that a step's rows attend to, on average over steps [first, end).
@@ -196,12 +205,16 @@ class DecodeBench {
   // Of the stage that takes longest, which reads its weights for each micro-batch.
   void SetWork(int32_t batch, double context, BenchRow& row) {
     const plan::Layout& layout = bench_.ranks().layout();
-    const int32_t micro_batches =
-        std::min((batch + layout.dp_size - 1) / layout.dp_size, layout.pp_size);
+    int64_t micro_batches = 0;  // of all replicas
+    for (int32_t dp_rank = 0; dp_rank < layout.dp_size; ++dp_rank) {
+      micro_batches += std::min<int64_t>(plan::SequencesOfReplica(batch, layout.dp_size, dp_rank),
+                                         layout.pp_size);
+    }
     double longest = 0;
     for (const auto& [cost, ceilings] : bench_.stages()) {
       BenchRow stage = {.ceilings = ceilings};
-      stage.bytes = micro_batches * static_cast<double>(cost.weight_bytes) +
+      stage.bytes = static_cast<double>(micro_batches) *
+                        static_cast<double>(cost.weight_bytes / layout.dp_size) +
                     batch * context * static_cast<double>(cost.kv_bytes);
       stage.operations =
           batch * (cost.flops_per_row + cost.flops_per_output + context * cost.flops_per_pair);
@@ -217,7 +230,6 @@ class DecodeBench {
   absl::Status TimeQueued(int32_t batch, BenchRow& row) {
     SetWork(batch, MeanContext(kWarmUpSteps, steps_), row);
     const int32_t sequences = OfReplica(batch);
-    if (sequences == 0) return absl::OkStatus();  // others have them all
     std::vector<absl::Time> ends;
     model().stage().Begin(model().DecodeOrder(sequences));
     for (int32_t step = 0; step < steps_; ++step) {

@@ -14,7 +14,8 @@
 namespace skein::worker {
 
 struct AttentionProbeOptions {
-  int64_t most_bytes = 0;  // of keys and values, on CPUs; as many as 128 MiB where these are fewer
+  // Of keys and values, on CPUs: they take up to as many, 256 MiB at most, or 0.5 MiB a thread.
+  int64_t most_bytes = 0;
   // Told what is measured next; may be null.
   std::function<void(std::string_view)> progress;
 };
@@ -26,7 +27,7 @@ struct ProbedAttention {
   double spread = 0;
 };
 
-// Takes most_bytes of memory and a second, or 1 GiB of a GPU's. Errors are those of the back end.
+// Takes as much memory and a second, or 1 GiB of a GPU's. Errors are those of the back end.
 absl::StatusOr<ProbedAttention> ProbeAttention(BenchDevice& device,
                                                const AttentionProbeOptions& options);
 

@@ -46,7 +46,8 @@ constexpr int kSums = 8;   // of a Program, one behind the other as layers have 
 constexpr int kCalls = 4;  // that a sample of other exchanges is the mean of
 constexpr int kLeastSamples = 5;
 constexpr int kMostSamples = 31;
-// What takes as long, over a slow network, is the same each time.
+// What takes as long, over a slow network or among ranks that share cores, is nearly the same each
+// time.
 constexpr int kLongSamples = 2;
 constexpr absl::Duration kLong = absl::Milliseconds(20);
 constexpr absl::Duration kBudget = absl::Milliseconds(15);  // of one size

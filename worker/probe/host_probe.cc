@@ -15,7 +15,6 @@
 #include "absl/time/time.h"
 #include "base/bench/report.h"
 #include "base/status_macros.h"
-#include "base/stream.h"
 #include "base/view.h"
 #include "kernels/cpu/ceilings.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -85,7 +84,8 @@ class HostProbe {
   // core is slower by what the share says.
   absl::Status ProbeCores() {
     const bool measures = mpi_.local_rank() < MeasuringRanks();
-    SKEIN_RETURN_IF_ERROR(Agree(measures ? ProbeStepsOfCores() : absl::OkStatus()));
+    SKEIN_RETURN_IF_ERROR(Agree(measures ? ProbeLayersOfCores() : absl::OkStatus()));
+    SKEIN_RETURN_IF_ERROR(Agree(measures ? ProbeContextsOfCores() : absl::OkStatus()));
     Say("reads of memory");
     const std::vector<int64_t> sizes = WorkingSets();
     std::vector<double> alone(sizes.size());
@@ -104,18 +104,28 @@ class HostProbe {
     return std::clamp<int64_t>(host_.cores / options_.threads, 1, mpi_.local_size());
   }
 
-  // All but reads.
-  absl::Status ProbeStepsOfCores() {
+  absl::StatusOr<BenchDevice> Cores() {
     BenchDevice device{.device = options_.device, .threads = options_.threads};
     SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCpuBackend({.threads = options_.threads}));
+    return device;
+  }
+
+  absl::Status ProbeLayersOfCores() {
+    SKEIN_ASSIGN_OR_RETURN(BenchDevice device, Cores());
     // They share caches, and what is beyond them.
     SKEIN_ASSIGN_OR_RETURN(host_.core_rates,
                            ProbeLayers(device, {.cache_bytes = host_.l3_bytes / MeasuringRanks(),
                                                 .progress = options_.progress}));
-    Say("contexts");
+    return absl::OkStatus();
+  }
+
+  absl::Status ProbeContextsOfCores() {
+    SKEIN_ASSIGN_OR_RETURN(BenchDevice device, Cores());
+    // What caches keep of sets beyond them is little, and time is short.
+    const int64_t beyond = std::max(4 * host_.l3_bytes / MeasuringRanks(), 128 * kMiB);
     SKEIN_ASSIGN_OR_RETURN(
         ProbedAttention probed,
-        ProbeAttention(device, {.most_bytes = WorkingSets().back() / MeasuringRanks(),
+        ProbeAttention(device, {.most_bytes = std::min(beyond, WorkingSets().back()),
                                 .progress = options_.progress}));
     host_.core_rates.attention = std::move(probed.rates);
     host_.core_rates.spread = std::max(host_.core_rates.spread, probed.spread);
@@ -124,24 +134,25 @@ class HostProbe {
 
   // Makes this rank's rates the mean of those of its host that have measured.
   absl::Status ShareCoreRates(bool measured) {
-    const topology::DeviceRates mine = host_.core_rates;
     topology::Topology told;
-    told.hosts = {{.name = "host", .cores = 1, .core_rates = mine}};
+    told.hosts = {{.name = "host", .cores = 1, .core_rates = host_.core_rates}};
     SKEIN_ASSIGN_OR_RETURN(
         const std::vector<std::string> all,
         comm::GatherStrings(mpi_.world(), measured ? convert::TopologyToJson(told) : ""));
     std::vector<topology::DeviceRates> of_host;
+    absl::Status status;
     for (int rank = 0; rank < mpi_.size(); ++rank) {
       if (mpi_.host_of(rank) != mpi_.host_of(mpi_.rank()) || all[rank].empty()) continue;
-      SKEIN_ASSIGN_OR_RETURN(told, convert::TopologyFromJson(all[rank]));
-      of_host.push_back(std::move(told.hosts[0].core_rates));
+      const absl::StatusOr<topology::Topology> of_rank = convert::TopologyFromJson(all[rank]);
+      status.Update(of_rank.status());
+      if (of_rank.ok()) of_host.push_back(of_rank->hosts[0].core_rates);
     }
+    SKEIN_RETURN_IF_ERROR(Agree(status));
     host_.core_rates = MeanRates(of_host);
     return absl::OkStatus();
   }
 
-  // Of a rank. All hosts have as many, which their ranks tell each other; the largest is beyond
-  // caches.
+  // Of a rank. The largest is beyond caches.
   std::vector<int64_t> WorkingSets() {
     const int64_t ranks = mpi_.local_size();
     const int64_t most =

@@ -1,6 +1,7 @@
 #include "worker/probe/layer_probe.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,6 @@ constexpr ProbeShape kNothing = {64, 64, 1, 64, 1};
 constexpr int64_t kManyLayers = 9;
 // Of 1B's and 8B's shape, narrower for a CPU: what is multiplied is far beyond caches.
 constexpr ProbeShape kLargeOnCpu = {1536, 4608, 24, 64, 1};
-constexpr ProbeShape kLargeOnGpu = {4096, 14336, 32, 128, 2};
 // Some 2 and 14 MB of bf16, for models that stay in caches.
 constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
 constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
@@ -55,7 +55,7 @@ class LayerProbe {
     rates_.origin = topology::Origin::kMeasured;
     SKEIN_RETURN_IF_ERROR(TimeNothing());
     if (device_.is_gpu()) {
-      SKEIN_RETURN_IF_ERROR(TimeShape(kLargeOnGpu, DType::kBF16, kGpuRows));
+      SKEIN_RETURN_IF_ERROR(TimeShape(kShapeOf8B, DType::kBF16, kGpuRows));
     } else {
       SKEIN_RETURN_IF_ERROR(TimeDTypesOfCores());
     }
@@ -65,6 +65,7 @@ class LayerProbe {
 
  private:
   absl::Status TimeNothing() {
+    timer_.Say("steps");
     const auto rows = device_.is_gpu() ? absl::MakeConstSpan(kGpuOverheadRows)
                                        : absl::MakeConstSpan(kCpuOverheadRows);
     std::vector<double> one, many;  // seconds, by rows
@@ -110,25 +111,30 @@ class LayerProbe {
   // there even where it is read from end to end.
   int64_t LargeBytes() const { return std::min(8 * options_.cache_bytes, kMostLarge); }
 
-  // Weights beyond caches. Few rows are bound by the reads of `large`, which another dtype's
-  // weights take as long for as they have bytes; more rows by arithmetic, as the newest set is,
-  // whose rates begin at `newest`.
+  // Adds products with weights beyond caches, as `large` has them for few rows of its dtype. The
+  // newest set is in a cache: its rates begin at `newest`. What few rows take longer beyond caches
+  // grows with a dtype's bytes; more rows are bound by arithmetic, wherever weights are.
   void AddLarge(DType dtype, size_t newest, const std::vector<topology::ProductRate>& large) {
-    const auto relative = static_cast<double>(DTypeBytes(large.front().dtype, 1)) /
-                          static_cast<double>(DTypeBytes(dtype, 1));
+    if (in_cache_.empty()) {
+      in_cache_.assign(rates_.products.begin() + newest, rates_.products.end());
+    }
+    const auto relative = static_cast<double>(DTypeBytes(dtype, 1)) /
+                          static_cast<double>(DTypeBytes(large.front().dtype, 1));
     for (size_t i = 0; i < std::size(kCpuRows); ++i) {
       topology::ProductRate rate = rates_.products[newest + i];
       rate.working_set_bytes = large.front().working_set_bytes;
       if (i < large.size()) {
-        const double read = large[i].operations_per_s * relative;
-        rate.operations_per_s =
-            dtype == large[i].dtype ? read : std::min(rate.operations_per_s, read);
+        const double longer =
+            std::max(0.0, 1 / large[i].operations_per_s - 1 / in_cache_[i].operations_per_s);
+        rate.operations_per_s = 1 / (1 / rate.operations_per_s + relative * longer);
       }
       rates_.products.push_back(rate);
     }
   }
 
   absl::Status TimeShape(const ProbeShape& shape, DType dtype, absl::Span<const int32_t> rows) {
+    timer_.Say(
+        absl::StrCat("layers of ", shape.hidden, " columns in ", std::string(DTypeName(dtype))));
     const auto prompts =
         device_.is_gpu() ? absl::MakeConstSpan(kGpuPrompts) : absl::Span<const int32_t>();
     SKEIN_ASSIGN_OR_RETURN(
@@ -164,6 +170,7 @@ class LayerProbe {
   const LayerProbeOptions& options_;
   StepTimer& timer_;
   DeviceRates rates_;
+  std::vector<topology::ProductRate> in_cache_;  // of the dtype of weights beyond caches
 };
 
 }  // namespace

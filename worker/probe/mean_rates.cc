@@ -12,13 +12,27 @@ namespace {
 using topology::DeviceRates;
 
 // Makes `field` of each of `points` the mean of all ranks' points there.
-template <typename Point, typename Number>
-void TakeMean(absl::Span<const DeviceRates> ranks, std::vector<Point> DeviceRates::* points,
-              Number Point::* field, DeviceRates& mean) {
+template <typename Point>
+void TakeMeanTime(absl::Span<const DeviceRates> ranks, std::vector<Point> DeviceRates::* points,
+                  absl::Duration Point::* field, DeviceRates& mean) {
   for (size_t i = 0; i < (mean.*points).size(); ++i) {
-    Number sum{};
+    absl::Duration sum;
     for (const DeviceRates& rank : ranks) sum += (rank.*points)[i].*field;
     (mean.*points)[i].*field = sum / ranks.size();
+  }
+}
+
+// The same of rates: the rate of the mean time. What takes no time has the rate 0.
+template <typename Point>
+void TakeMeanRate(absl::Span<const DeviceRates> ranks, std::vector<Point> DeviceRates::* points,
+                  double Point::* field, DeviceRates& mean) {
+  for (size_t i = 0; i < (mean.*points).size(); ++i) {
+    double sum = 0;
+    for (const DeviceRates& rank : ranks) {
+      const double rate = (rank.*points)[i].*field;
+      if (rate > 0) sum += 1 / rate;
+    }
+    (mean.*points)[i].*field = sum > 0 ? static_cast<double>(ranks.size()) / sum : 0;
   }
 }
 
@@ -26,15 +40,15 @@ void TakeMean(absl::Span<const DeviceRates> ranks, std::vector<Point> DeviceRate
 
 DeviceRates MeanRates(absl::Span<const DeviceRates> ranks) {
   DeviceRates mean = ranks.front();
-  TakeMean(ranks, &DeviceRates::reads, &topology::ReadRate::together_bytes_per_s, mean);
+  TakeMeanRate(ranks, &DeviceRates::reads, &topology::ReadRate::together_bytes_per_s, mean);
   for (topology::ReadRate& read : mean.reads) {
     read.alone_bytes_per_s = std::max(read.alone_bytes_per_s, read.together_bytes_per_s);
   }
-  TakeMean(ranks, &DeviceRates::products, &topology::ProductRate::operations_per_s, mean);
-  TakeMean(ranks, &DeviceRates::overheads, &topology::Overhead::step, mean);
-  TakeMean(ranks, &DeviceRates::overheads, &topology::Overhead::layer, mean);
-  TakeMean(ranks, &DeviceRates::attention, &topology::AttentionRate::bytes_per_s, mean);
-  TakeMean(ranks, &DeviceRates::attention, &topology::AttentionRate::operations_per_s, mean);
+  TakeMeanRate(ranks, &DeviceRates::products, &topology::ProductRate::operations_per_s, mean);
+  TakeMeanTime(ranks, &DeviceRates::overheads, &topology::Overhead::step, mean);
+  TakeMeanTime(ranks, &DeviceRates::overheads, &topology::Overhead::layer, mean);
+  TakeMeanRate(ranks, &DeviceRates::attention, &topology::AttentionRate::bytes_per_s, mean);
+  TakeMeanRate(ranks, &DeviceRates::attention, &topology::AttentionRate::operations_per_s, mean);
   for (const DeviceRates& rank : ranks) mean.spread = std::max(mean.spread, rank.spread);
   return mean;
 }

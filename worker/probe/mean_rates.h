@@ -6,9 +6,9 @@
 
 namespace skein::worker {
 
-// The mean of rates, and of times, that ranks have measured beside each other, at the same points;
-// the largest spread. Reads alone are those of the first, which alone has measured them, but no
-// slower than beside others. `ranks` is not empty.
+// The mean of the times, of which rates are the inverse, that ranks have measured beside each
+// other; of the points of the first, and the largest spread. Reads alone are those of the first,
+// which alone has measured them, but no slower than beside others. `ranks` is not empty.
 topology::DeviceRates MeanRates(absl::Span<const topology::DeviceRates> ranks);
 
 }  // namespace skein::worker

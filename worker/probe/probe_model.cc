@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "worker/probe/decode_times.h"
@@ -13,6 +12,7 @@ namespace skein::worker {
 namespace {
 
 constexpr int kLeastSamples = 3;
+constexpr int kMostSamples = 41;
 constexpr absl::Duration kBudget = absl::Milliseconds(30);  // of one point
 
 int SamplesFor(absl::Duration one) {
@@ -44,28 +44,27 @@ absl::StatusOr<StepTimer> StepTimer::Start(BenchDevice& device,
   return timer;
 }
 
-absl::StatusOr<std::unique_ptr<BenchModel>> StepTimer::Load(const ProbeShape& shape, DType dtype,
-                                                            const ProbeSizes& sizes) {
-  if (progress_) {
-    progress_(
-        absl::StrCat("layers of ", shape.hidden, " columns in ", std::string(DTypeName(dtype))));
-  }
-  return BenchModel::Load(
-      {.config = ConfigOf(shape, dtype),
-       .sequences = sizes.sequences,
-       .most_rows = std::max(sizes.rows, sizes.sequences),
-       .most_tokens = std::max(sizes.rows, sizes.context + 2 * kMostSamples) + 8},
-      device_, *alone_);
+void StepTimer::Say(std::string_view what) const {
+  if (progress_) progress_(what);
 }
 
-absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences,
-                                            int32_t positions) {
+absl::StatusOr<std::unique_ptr<BenchModel>> StepTimer::Load(const ProbeShape& shape, DType dtype,
+                                                            const ProbeSizes& sizes) {
+  return BenchModel::Load({.config = ConfigOf(shape, dtype),
+                           .sequences = sizes.sequences,
+                           .most_rows = std::max(sizes.rows, sizes.sequences),
+                           .most_tokens = std::max(sizes.rows, sizes.context + kMostSamples) + 8},
+                          device_, *alone_);
+}
+
+absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences, int32_t positions,
+                                            int samples) {
   SKEIN_RETURN_IF_ERROR(model.TimeStep(model.StartOrder(sequences, positions)).status());
   SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.DecodeOrder(sequences)));
-  const int samples = SamplesFor(first);
+  if (samples == 0) samples = SamplesFor(first);
   SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds, TimeDecodes(model, sequences, samples));
   // Behind the token that begins, the first step and two that TimeDecodes leaves out.
-  return StepTime{Note(std::move(seconds)), positions + 4 + samples / 2.0};
+  return StepTime{Note(std::move(seconds)), positions + 4 + samples / 2.0, samples};
 }
 
 absl::StatusOr<double> StepTimer::Prompt(BenchModel& model, int32_t tokens) {

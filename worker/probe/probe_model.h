@@ -26,14 +26,16 @@ struct ProbeShape {
   int64_t queries_of_key = 4;
 };
 
-model::ModelConfig ConfigOf(const ProbeShape& shape, DType dtype);
+// Layers of an 8B, which keep a GPU busy.
+inline constexpr ProbeShape kShapeOf8B = {
+    .hidden = 4096, .intermediate = 14336, .heads = 32, .head_dim = 128, .layers = 2};
 
-// The most steps that a StepTimer times in a row.
-inline constexpr int kMostSamples = 41;
+model::ModelConfig ConfigOf(const ProbeShape& shape, DType dtype);
 
 struct StepTime {
   double seconds = 0;  // the median
   double context = 0;  // positions that a row attended to, on average
+  int samples = 0;
 };
 
 struct ProbeSizes {
@@ -42,18 +44,23 @@ struct ProbeSizes {
   int32_t context = 0;    // of a sequence, before the steps that are timed
 };
 
-// Times steps of models on a device that no other rank takes part in. `device` outlives it.
+// Times steps of models on one rank's device. `device` outlives it.
 class StepTimer {
  public:
-  // `progress` is told what is measured next; may be null.
+  // `progress` takes what is said; may be null.
   static absl::StatusOr<StepTimer> Start(BenchDevice& device,
                                          std::function<void(std::string_view)> progress);
+
+  // What is measured next.
+  void Say(std::string_view what) const;
 
   absl::StatusOr<std::unique_ptr<BenchModel>> Load(const ProbeShape& shape, DType dtype,
                                                    const ProbeSizes& sizes);
 
-  // Decodes `sequences` that begin with so many positions of whatever their pages hold.
-  absl::StatusOr<StepTime> Decodes(BenchModel& model, int32_t sequences, int32_t positions = 0);
+  // Decodes `sequences` that begin with so many positions of whatever their pages hold; 0 samples:
+  // as many as are worth it.
+  absl::StatusOr<StepTime> Decodes(BenchModel& model, int32_t sequences, int32_t positions = 0,
+                                   int samples = 0);
   // Seconds that a prompt takes at once, the median.
   absl::StatusOr<double> Prompt(BenchModel& model, int32_t tokens);
 

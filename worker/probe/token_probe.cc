@@ -27,7 +27,9 @@ constexpr int kSamples = 21;
 
 // A stage takes long enough for its host to have the next batch at hand.
 ProbeShape ShapeOf(bool gpu, int64_t stages) {
-  return gpu ? ProbeShape{4096, 14336, 32, 128, stages} : ProbeShape{512, 1536, 8, 64, stages};
+  ProbeShape shape = gpu ? kShapeOf8B : ProbeShape{512, 1536, 8, 64};
+  shape.layers = stages;
+  return shape;
 }
 
 // Of each of kRows, as a step of one micro-batch or of several.
