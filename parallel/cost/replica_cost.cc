@@ -90,7 +90,7 @@ absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType d
             ? MeasuredAttention(rates, stage.share, attention, rows, working_set_bytes)
             : std::max(attention.bytes / read, attention.operations / multiplied);
     double multiplying = std::max(products.bytes / read, products.operations / multiplied);
-    if (!stage.share.together) {
+    if (site.gpu < 0 && !stage.share.together) {
       // Products were measured beside others: alone their reads take less.
       const double beside =
           products.bytes / ReadBytesPerS(rates, working_set_bytes, Beside(stage.share));

@@ -30,6 +30,8 @@ constexpr int kGpuPrompts = 7;
 constexpr int kCpuPrompts = 3;
 // Of decoding on a GPU, which are not counted: the first one's order is not sent ahead.
 constexpr int32_t kWarmUpSteps = 2;
+// Of decoding on cores: several of a scheduler's slices.
+constexpr absl::Duration kTurns = absl::Milliseconds(40);
 
 // A stage's part of a step, over its shards and replicas: each replica reads weights of its own.
 struct StageWork {
@@ -226,7 +228,8 @@ class DecodeBench {
     }
   }
 
-  // A sample is the mean of two steps: there are two batches, in turn.
+  // A sample is the mean of two steps: there are two batches, in turn. On cores that ranks share it
+  // is that of as many as take kTurns, in which each rank has its turn.
   absl::Status TimeQueued(int32_t batch, BenchRow& row) {
     SetWork(batch, MeanContext(kWarmUpSteps, steps_), row);
     const int32_t sequences = OfReplica(batch);
@@ -237,9 +240,17 @@ class DecodeBench {
       SKEIN_RETURN_IF_ERROR(model().Finish());
       ends.push_back(absl::Now());
     }
+    size_t window = 2;
+    if (!bench_.device().is_gpu()) {
+      const size_t steps = ends.size() - kWarmUpSteps;
+      const double fit = absl::FDivDuration(kTurns * static_cast<double>(steps),
+                                            ends.back() - ends[kWarmUpSteps - 1]);
+      window = std::clamp(static_cast<size_t>(fit), window, steps);
+    }
     std::vector<double> seconds;
-    for (size_t step = kWarmUpSteps + 1; step < ends.size(); ++step) {
-      seconds.push_back(absl::ToDoubleSeconds(ends[step] - ends[step - 2]) / 2);
+    for (size_t step = kWarmUpSteps + window - 1; step < ends.size(); ++step) {
+      seconds.push_back(absl::ToDoubleSeconds(ends[step] - ends[step - window]) /
+                        static_cast<double>(window));
     }
     row.samples = static_cast<int>(seconds.size());
     row.seconds = Median(std::move(seconds));
