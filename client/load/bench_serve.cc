@@ -23,6 +23,7 @@
 #include "client/interrupt.h"
 #include "client/load/generator.h"
 #include "client/load/report.h"
+#include "parallel/planner/lengths.h"
 
 namespace skein::client {
 namespace {

@@ -198,10 +198,16 @@ class Experiment {
       const int32_t batch = BatchOf(of_flag, ranks);
       std::vector<std::pair<absl::Duration, size_t>> order;  // of a step; the plan's place
       for (size_t i = 0; i < plans.size(); ++i) {
-        if (plans[i].layout.dp_size > batch) continue;  // as fewer ranks
+        if (plans[i].layout.dp_size > batch) continue;  // some replicas would have no sequence
         SKEIN_ASSIGN_OR_RETURN(const absl::Duration step,
                                PredictStep(machine, topology, plans[i], batch));
         order.emplace_back(step, i);
+      }
+      if (order.empty()) {
+        return absl::InvalidArgumentError(absl::StrCat("--np, --batch: ", ranks,
+                                                       " ranks have no layout that gives each "
+                                                       "replica one of ",
+                                                       batch, " sequences"));
       }
       std::sort(order.begin(), order.end());
       if (!flags_.all) order.resize(1);
@@ -401,7 +407,10 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
       ->allow_extra_args(false)
       ->check(InRange(1, kMostBatch))
       ->default_str("1");
-  command.add_flag("--all", flags.all, "Measure all layouts, not the best predicted one alone");
+  command.add_flag(
+      "--all", flags.all,
+      "Measure all layouts that give each replica a sequence, not the best predicted one "
+      "alone");
   command.add_flag("--prefill", flags.prefill,
                    "Measure a prompt of --prompt-tokens with each layout of one replica, too");
   command

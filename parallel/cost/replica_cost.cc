@@ -91,10 +91,15 @@ absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType d
             : std::max(attention.bytes / read, attention.operations / multiplied);
     double multiplying = std::max(products.bytes / read, products.operations / multiplied);
     if (site.gpu < 0 && !stage.share.together) {
-      // Products were measured beside others: alone their reads take less.
-      const double beside =
-          products.bytes / ReadBytesPerS(rates, working_set_bytes, Beside(stage.share));
-      multiplying = std::max(products.bytes / read, multiplying - beside + products.bytes / read);
+      // Products were measured beside others. What they take longer than in a cache is reads, which
+      // take less alone.
+      const double beside = ReadBytesPerS(rates, working_set_bytes, Beside(stage.share));
+      const double saved = products.bytes / beside - products.bytes / read;
+      const double in_cache =
+          products.operations /
+          OperationsPerS(rates, dtype, /*working_set_bytes=*/1, rows, stage.share);
+      const double least = std::max(products.bytes / read, in_cache);
+      multiplying = std::min(multiplying, std::max(multiplying - saved, least));
     }
     const double seconds = multiplying + attended;
     slowest = std::max(slowest, layers * OverheadOf(rates, rows).layer + absl::Seconds(seconds));

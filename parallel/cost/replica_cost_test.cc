@@ -292,8 +292,8 @@ TEST(ReplicaCostTest, LoneRanksReadFaster) {
   rates.reads = {{1 << 24, 10e9, 5e9}};
   Replica replica = Even(1, 1, 1);
   replica.stages[0].sites = {{0, -1}};
-  const auto step = [&](double operations_per_s, bool together) {
-    rates.products = {{DType::kF32, 0, 1, operations_per_s}};
+  const auto step = [&](double operations_per_s, bool together, double in_cache = 1e15) {
+    rates.products = {{DType::kF32, 1 << 20, 1, in_cache}, {DType::kF32, 0, 1, operations_per_s}};
     replica.stages[0].share.together = together;
     return absl::ToDoubleSeconds(
         PredictReplica(box, Llama8B(), replica, {512, 256, 1}).value_or(ReplicaCost{}).step);
@@ -302,6 +302,8 @@ TEST(ReplicaCostTest, LoneRanksReadFaster) {
   const double reads = step(1e15, true);         // as slow as reads beside others
   const double bound = 2 * 7.5e9 / (2 * reads);  // twice as slow
   EXPECT_NEAR(step(bound, true) - step(bound, false), reads / 2, 0.02 * reads);
+  // What takes as long in a cache is no read.
+  EXPECT_NEAR(step(bound, true, bound), step(bound, false, bound), 1e-9);
 }
 
 }  // namespace

@@ -12,6 +12,11 @@
 #include "base/status_util.h"
 
 namespace skein::plan {
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{1} << 30;  // as the flags have it
+
+}  // namespace
 
 absl::StatusOr<std::vector<Lengths>> ParseLengths(std::string_view csv) {
   std::vector<Lengths> lengths;
@@ -22,8 +27,10 @@ absl::StatusOr<std::vector<Lengths>> ParseLengths(std::string_view csv) {
     if (text.empty()) continue;
     const std::vector<absl::string_view> fields = absl::StrSplit(text, ',');
     Lengths entry;
-    if (fields.size() != 2 || !absl::SimpleAtoi(fields[0], &entry.prompt) ||
-        !absl::SimpleAtoi(fields[1], &entry.answer)) {
+    const auto read = [](absl::string_view field, int64_t& tokens) {
+      return absl::SimpleAtoi(field, &tokens) && tokens >= 1 && tokens <= kMostTokens;
+    };
+    if (fields.size() != 2 || !read(fields[0], entry.prompt) || !read(fields[1], entry.answer)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "line ", number, ": '", text, "' is not PROMPT,ANSWER in tokens, like 128,64"));
     }

@@ -20,7 +20,8 @@ struct Lengths {
   friend bool operator==(const Lengths&, const Lengths&) = default;
 };
 
-// "PROMPT,ANSWER" tokens a line; empty lines are skipped. InvalidArgument names the line.
+// "PROMPT,ANSWER" tokens a line, 1 to 2^30; empty lines are skipped. InvalidArgument names the
+// line.
 absl::StatusOr<std::vector<Lengths>> ParseLengths(std::string_view csv);
 // Those of a file, or a pipe; its errors, too, which name it.
 absl::StatusOr<std::vector<Lengths>> ReadLengths(const std::string& path);

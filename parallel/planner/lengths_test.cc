@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/test_util.h"
+#include "parallel/planner/planner.h"
 
 namespace skein::plan {
 namespace {
@@ -19,7 +20,8 @@ TEST(ParseLengthsTest, TakesALineEach) {
 }
 
 TEST(ParseLengthsTest, NamesTheLineThatIsWrong) {
-  for (const char* wrong : {"1,2\nprompt,answer\n", "1,2\n3\n", "1,2\n3,4,5\n", "1,2\n1.5,2\n"}) {
+  for (const char* wrong : {"1,2\nprompt,answer\n", "1,2\n3\n", "1,2\n3,4,5\n", "1,2\n1.5,2\n",
+                            "1,2\n0,1\n", "1,2\n1,-1\n", "1,2\n9223372036854775807,1\n"}) {
     EXPECT_THAT(ParseLengths(wrong),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("line 2: '")))
         << wrong;

@@ -56,7 +56,8 @@ std::shared_ptr<std::string> DeclareGoal(CLI::App& command, Goal& goal) {
       .add_option_function<std::string>(
           "--lengths", [lengths](const std::string& file) { *lengths = file; },
           "Plan for requests like those of this file, PROMPT,ANSWER tokens a line, as "
-          "`skein bench serve` takes it: for their means, in contexts that hold the longest")
+          "`skein bench serve` takes it: for their means; contexts hold the longest and no more, "
+          "unless --context-length says how much")
       ->check(NotEmpty())
       ->excludes(command.get_option("--prompt-tokens"))
       ->excludes(command.get_option("--output-tokens"));

@@ -39,8 +39,10 @@ cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::To
   const DeviceKind kind = machine.devices.front().kind;
   replica.activations = kernels::ActivationDType(kind, model.dtype);
   replica.kv_bytes_per_value = KvBytesPerValue(plan.kv_dtype, model.head_dim);
-  std::vector<int32_t> ranks;
-  for (const RankPlan& rank : plan.ranks) ranks.push_back(rank.rank);
+  std::vector<int32_t> ranks;  // of replicas that have something to do
+  for (const RankPlan& rank : plan.ranks) {
+    if (SequencesOf(layout, workload, rank.dp_rank) > 0) ranks.push_back(rank.rank);
+  }
   const std::vector<int32_t> on_node = RanksOfNodes(machine, ranks);
   for (int32_t pp_rank = 0; pp_rank < layout.pp_size; ++pp_rank) {
     cost::Stage& stage = replica.stages.emplace_back();

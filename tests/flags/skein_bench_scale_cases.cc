@@ -126,7 +126,8 @@ void Batch() {
 // Of two ranks all three layouts, of which one is chosen.
 void All() {
   EXPECT_EQ(Report("--np=2")["runs"].size(), 1);
-  const json report = Report("--np=2 --all");
+  EXPECT_EQ(Report("--np=2 --all")["runs"].size(), 2);  // a replica would have no sequence
+  const json report = Report("--np=2 --all --batch=2");
   ASSERT_EQ(report["runs"].size(), 3);
   std::set<std::string> layouts;
   for (const json& run : report["runs"]) {
@@ -134,8 +135,8 @@ void All() {
     layouts.insert(run["layout"].get<std::string>());
   }
   EXPECT_THAT(layouts, ElementsAre("tp=1,pp=1,dp=2", "tp=1,pp=2,dp=1", "tp=2,pp=1,dp=1"));
-  EXPECT_THAT(Faked("--np=2 --all").out,
-              HasSubstr("2 ranks, batch 1: tp=2,pp=1,dp=1 is chosen, and is the fastest\n"));
+  EXPECT_THAT(Faked("--np=2 --all --batch=2").out,
+              HasSubstr("2 ranks, batch 2: tp=2,pp=1,dp=1 is chosen, and is the fastest\n"));
 }
 
 // By turns: each layout's times are 9, 1 and 2 s.
@@ -148,8 +149,9 @@ void Rounds() {
                         << "printf '{\n\"rows\": [{\"seconds\": %s}]\n}\n' $1\n";
   chmod(worker.c_str(), 0755);
   const std::string path = NewPath("scaling");
-  const Outcome outcome = Scale(absl::StrCat(
-      "--model=checkpoints/bard --np=2 --all --rounds=3 --worker=", worker, " --json=", path));
+  const Outcome outcome = Scale(
+      absl::StrCat("--model=checkpoints/bard --np=2 --all --batch=2 --rounds=3 --worker=", worker,
+                   " --json=", path));
   EXPECT_TRUE(outcome.ok()) << outcome.err;
   const json report = json::parse(ReadFileOrEmpty(path), nullptr, /*allow_exceptions=*/false);
   EXPECT_EQ(report["rounds"], 3);
@@ -157,7 +159,7 @@ void Rounds() {
   EXPECT_EQ(Count(outcome.err, " bench decode "), 9);
   EXPECT_EQ(Count(outcome.err, " probe\n"), 3);
   EXPECT_THAT(outcome.err, ContainsRegex("--layout=tp=2(.|\n)*dp=2(.|\n)*--layout=tp=2"));
-  EXPECT_EQ(Count(Faked("--np=2 --all").err, " bench decode "), 3);
+  EXPECT_EQ(Count(Faked("--np=2 --all --batch=2").err, " bench decode "), 3);
 }
 
 // A host that is measured anew in each round, and is 1, 4 and 2 times as fast: predictions are

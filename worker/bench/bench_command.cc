@@ -63,7 +63,8 @@ void AddModel(CLI::App& command, ModelBenchOptions& options) {
   AddJson(command, options.json_file);
   AddThreads(command, options.device.threads);
   AddParsed(command, "--layout", options.ranks.layout, plan::ParseLayoutRequest,
-            "with ranks that mpirun starts: \"tp=2,pp=2\", or \"dp=2\" to decode")
+            "with ranks that mpirun starts: \"tp=2,pp=2\", or, to decode a sequence or more each, "
+            "\"dp=2\"")
       ->default_str("all ranks are shards");
   command.add_flag("--oversubscribe-devices", options.ranks.oversubscribe_devices,
                    "let ranks share GPUs: to try out layouts, not for speed");

@@ -44,10 +44,9 @@ absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options, B
   SKEIN_RETURN_IF_ERROR(CheckProfile(options.profile_steps, bench.device));
   SKEIN_RETURN_IF_ERROR(CheckDecodeForm(options.decode, bench.device));
   bench.threads = options.threads;
-  if (bench.threads == 0) {
-    SKEIN_ASSIGN_OR_RETURN(const int cores, topology::AffinityCores());
-    bench.threads = std::max(1, cores / ranks.local_size());
-  }
+  SKEIN_ASSIGN_OR_RETURN(const int cores, topology::AffinityCores());
+  if (bench.threads == 0) bench.threads = std::max(1, cores / ranks.local_size());
+  bench.crowded = !bench.is_gpu() && bench.threads * ranks.local_size() > cores;
   bench.machine = {.kind = std::string(DeviceKindName(bench.device.device.kind)),
                    .device = bench.device.device.name};
   ShowProgress("measuring the machine");

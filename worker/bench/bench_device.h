@@ -23,7 +23,8 @@ struct BenchDeviceOptions {
 
 struct BenchDevice {
   RankDevice device;
-  int threads = 1;  // of the host
+  int threads = 1;       // of the host
+  bool crowded = false;  // ranks of the host have more threads than it has cores
   BenchMachine machine;
   std::unique_ptr<kernels::Backend> backend;
 

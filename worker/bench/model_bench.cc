@@ -241,7 +241,7 @@ class DecodeBench {
       ends.push_back(absl::Now());
     }
     size_t window = 2;
-    if (!bench_.device().is_gpu()) {
+    if (bench_.device().crowded) {
       const size_t steps = ends.size() - kWarmUpSteps;
       const double fit = absl::FDivDuration(kTurns * static_cast<double>(steps),
                                             ends.back() - ends[kWarmUpSteps - 1]);

@@ -14,7 +14,8 @@
 namespace skein::worker {
 
 struct AttentionProbeOptions {
-  // Of keys and values, on CPUs: they take up to as many, 256 MiB at most, or 0.5 MiB a thread.
+  // Of keys and values, on CPUs: they take up to as many, 256 MiB at most, or 0.5 MiB a sequence,
+  // of which there are up to as many as threads.
   int64_t most_bytes = 0;
   // Told what is measured next; may be null.
   std::function<void(std::string_view)> progress;

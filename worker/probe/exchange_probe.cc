@@ -43,7 +43,7 @@ constexpr int64_t kSizes[] = {int64_t{1} << 10, int64_t{1} << 14, int64_t{1} << 
 constexpr int64_t kLeastBytes = kSizes[0];
 constexpr int64_t kMostBytes = kSizes[std::size(kSizes) - 1];
 constexpr int kSums = 8;   // of a Program, one behind the other as layers have them
-constexpr int kCalls = 4;  // that a sample of other exchanges is the mean of
+constexpr int kCalls = 4;  // that a sample of other exchanges is the mean of, but for long ones
 constexpr int kLeastSamples = 5;
 constexpr int kMostSamples = 31;
 // What takes as long, over a slow network or among ranks that share cores, is nearly the same each

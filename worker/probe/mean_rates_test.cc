@@ -33,6 +33,12 @@ TEST(MeanRatesTest, IsOfEveryPoint) {
                             .spread = 0.4,
                             .attention = {{8, 150, 60, 1 << 20}}};
   const DeviceRates got = MeanRates({first, second});
+  EXPECT_EQ(got.origin, mean.origin);
+  ASSERT_EQ(got.reads.size(), mean.reads.size());
+  ASSERT_EQ(got.products.size(), 1);
+  EXPECT_EQ(got.products[0].rows, 1);
+  ASSERT_EQ(got.attention.size(), 1);
+  EXPECT_EQ(got.attention[0].rows, 8);
   EXPECT_EQ(got.overheads, mean.overheads);
   EXPECT_EQ(got.spread, mean.spread);
   for (size_t i = 0; i < mean.reads.size(); ++i) {
