@@ -136,7 +136,8 @@ void All() {
   }
   EXPECT_THAT(layouts, ElementsAre("tp=1,pp=1,dp=2", "tp=1,pp=2,dp=1", "tp=2,pp=1,dp=1"));
   EXPECT_THAT(Faked("--np=2 --all --batch=2").out,
-              HasSubstr("2 ranks, batch 2: tp=2,pp=1,dp=1 is chosen, and is the fastest\n"));
+              HasSubstr("2 ranks, batch 2: tp=1,pp=1,dp=2 is chosen, and takes 200.0% longer than "
+                        "tp=2,pp=1,dp=1\n"));
 }
 
 // By turns: each layout's times are 9, 1 and 2 s.
