@@ -60,6 +60,24 @@ TEST_F(PredictDecodeTest, ThePlansLimitsHold) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the plan is of no ")));
 }
 
+// Replicas without a request leave their core to the others.
+TEST(ReplicaOfPlanTest, IdleReplicasTakeNoCores) {
+  const ModelFacts model = Bard();
+  const topology::Machine machine = WithLatency(OneNode(1, 8 * kGiB, 2), absl::Microseconds(1));
+  const Plan plan = PlanJob(machine, model, {.layout = {.tp_size = 1, .pp_size = 1, .dp_size = 2}})
+                        ->plans.front();
+  const auto share = [&](int64_t concurrency) {
+    return ReplicaOfPlan(machine, topology::TopologyOf(machine), model.config, plan, 0,
+                         {.prompt_tokens = 8, .output_tokens = 8, .concurrency = concurrency})
+        .stages[0]
+        .share;
+  };
+  EXPECT_EQ(share(1).of_a_core, 1);
+  EXPECT_EQ(share(1).sets, 1);
+  EXPECT_EQ(share(2).of_a_core, 0.5);
+  EXPECT_EQ(share(2).sets, 2);
+}
+
 // Micro-batches of unlike means, of stages whose pages are fewer than what all sequences may have.
 TEST(PredictDecodeOfStagesTest, MeansAreBetweenWholeNumbers) {
   const ModelFacts model = Bard();

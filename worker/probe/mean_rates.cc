@@ -36,10 +36,20 @@ void TakeMeanRate(absl::Span<const DeviceRates> ranks, std::vector<Point> Device
   }
 }
 
+bool HasAsManyPoints(const DeviceRates& a, const DeviceRates& b) {
+  return a.reads.size() == b.reads.size() && a.products.size() == b.products.size() &&
+         a.overheads.size() == b.overheads.size() && a.attention.size() == b.attention.size();
+}
+
 }  // namespace
 
-DeviceRates MeanRates(absl::Span<const DeviceRates> ranks) {
-  DeviceRates mean = ranks.front();
+DeviceRates MeanRates(absl::Span<const DeviceRates> all) {
+  DeviceRates mean = all.front();
+  // A rank that sees less free memory than the first may have measured fewer points.
+  std::vector<DeviceRates> ranks;
+  for (const DeviceRates& rank : all) {
+    if (HasAsManyPoints(rank, mean)) ranks.push_back(rank);
+  }
   TakeMeanRate(ranks, &DeviceRates::reads, &topology::ReadRate::together_bytes_per_s, mean);
   for (topology::ReadRate& read : mean.reads) {
     read.alone_bytes_per_s = std::max(read.alone_bytes_per_s, read.together_bytes_per_s);

@@ -51,6 +51,10 @@ TEST(MeanRatesTest, IsOfEveryPoint) {
   // Arithmetic that took no time of its own on one of them takes half of the other's.
   EXPECT_DOUBLE_EQ(got.attention[0].operations_per_s, mean.attention[0].operations_per_s);
   EXPECT_DOUBLE_EQ(MeanRates({first}).products[0].operations_per_s, 10);
+  // A rank that has measured less says nothing.
+  DeviceRates less = second;
+  less.attention.clear();
+  EXPECT_DOUBLE_EQ(MeanRates({first, less}).attention[0].bytes_per_s, 100);
 }
 
 }  // namespace
