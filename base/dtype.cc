@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/quantized_blocks.h"
 
 namespace skein {
 
@@ -19,6 +20,30 @@ std::string_view DTypeName(DType dtype) {
       return "I32";
     case DType::kU8:
       return "U8";
+    case DType::kQ4_0:
+      return "Q4_0";
+    case DType::kQ4_1:
+      return "Q4_1";
+    case DType::kQ5_0:
+      return "Q5_0";
+    case DType::kQ5_1:
+      return "Q5_1";
+    case DType::kQ8_0:
+      return "Q8_0";
+    case DType::kQ2_K:
+      return "Q2_K";
+    case DType::kQ3_K:
+      return "Q3_K";
+    case DType::kQ4_K:
+      return "Q4_K";
+    case DType::kQ5_K:
+      return "Q5_K";
+    case DType::kQ6_K:
+      return "Q6_K";
+    case DType::kIQ4_NL:
+      return "IQ4_NL";
+    case DType::kIQ4_XS:
+      return "IQ4_XS";
   }
   return "?";
 }
@@ -52,6 +77,7 @@ uint16_t FloatToF16(float value) {
 }
 
 void ConvertToFloat(DType dtype, const void* in, int64_t count, float* out) {
+  if (IsQuantized(dtype)) return DequantizeBlocks(dtype, in, count / BlockElements(dtype), out);
   if (dtype == DType::kF32) {
     std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
     return;

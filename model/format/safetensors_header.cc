@@ -244,8 +244,8 @@ absl::StatusOr<int64_t> ReadShape(const RawEntry& raw, TensorInfo& tensor) {
   return bytes;
 }
 
-absl::StatusOr<SafetensorsEntry> CheckEntry(RawEntry raw, int64_t data_begin, int64_t data_bytes) {
-  SafetensorsEntry entry;
+absl::StatusOr<TensorEntry> CheckEntry(RawEntry raw, int64_t data_begin, int64_t data_bytes) {
+  TensorEntry entry;
   SKEIN_ASSIGN_OR_RETURN(entry.tensor.dtype, ReadDType(raw));
   SKEIN_ASSIGN_OR_RETURN(const int64_t bytes, ReadShape(raw, entry.tensor));
   if (raw.data_offsets.size() != 2) {
@@ -267,15 +267,15 @@ absl::StatusOr<SafetensorsEntry> CheckEntry(RawEntry raw, int64_t data_begin, in
   return entry;
 }
 
-int64_t EndOf(const SafetensorsEntry& entry) {
+int64_t EndOf(const TensorEntry& entry) {
   return entry.offset_bytes + DTypeBytes(entry.tensor.dtype, entry.tensor.elements());
 }
 
 // `entries` are sorted by offset, empty tensors before what follows them.
-absl::Status CheckCover(const std::vector<SafetensorsEntry>& entries, int64_t data_begin,
+absl::Status CheckCover(const std::vector<TensorEntry>& entries, int64_t data_begin,
                         int64_t file_bytes) {
   int64_t end = data_begin;
-  for (const SafetensorsEntry& entry : entries) {
+  for (const TensorEntry& entry : entries) {
     if (entry.offset_bytes != end) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensor '", entry.tensor.name, "': begins at offset ", entry.offset_bytes,
@@ -314,8 +314,8 @@ absl::StatusOr<int64_t> ParseSafetensorsPrefix(absl::Span<const std::byte> prefi
   return static_cast<int64_t>(length);
 }
 
-absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view json,
-                                                                     int64_t file_bytes) {
+absl::StatusOr<std::vector<TensorEntry>> ParseSafetensorsHeader(std::string_view json,
+                                                                int64_t file_bytes) {
   const int64_t data_begin = kSafetensorsPrefixBytes + static_cast<int64_t>(json.size());
   if (json.empty() || json[0] != '{') {
     return absl::InvalidArgumentError("the header at offset 8 does not begin with '{'");
@@ -333,17 +333,16 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string
       return TensorError(raw_entries[i], "appears twice");
     }
   }
-  std::vector<SafetensorsEntry> entries;
+  std::vector<TensorEntry> entries;
   entries.reserve(raw_entries.size());
   for (RawEntry& raw : raw_entries) {
     SKEIN_ASSIGN_OR_RETURN(entries.emplace_back(),
                            CheckEntry(std::move(raw), data_begin, file_bytes - data_begin));
   }
-  std::vector<SafetensorsEntry> by_offset = entries;
-  std::sort(by_offset.begin(), by_offset.end(),
-            [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-              return std::pair(a.offset_bytes, EndOf(a)) < std::pair(b.offset_bytes, EndOf(b));
-            });
+  std::vector<TensorEntry> by_offset = entries;
+  std::sort(by_offset.begin(), by_offset.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return std::pair(a.offset_bytes, EndOf(a)) < std::pair(b.offset_bytes, EndOf(b));
+  });
   SKEIN_RETURN_IF_ERROR(CheckCover(by_offset, data_begin, file_bytes));
   return entries;
 }

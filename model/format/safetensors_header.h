@@ -19,16 +19,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "model/format/tensor_source.h"
+#include "model/format/file_source.h"
 
 namespace skein::model {
 
 inline constexpr int64_t kSafetensorsPrefixBytes = 8;
-
-struct SafetensorsEntry {
-  TensorInfo tensor;
-  int64_t offset_bytes = 0;  // in the file
-};
 
 // N, from the file's first 8 bytes; at most 100 MB (the reference's limit) and within the file.
 absl::StatusOr<int64_t> ParseSafetensorsPrefix(absl::Span<const std::byte> prefix,
@@ -38,7 +33,7 @@ absl::StatusOr<int64_t> ParseSafetensorsPrefix(absl::Span<const std::byte> prefi
 // to the JSON, whatever it says. InvalidArgument names tensor, offset (of the
 // tensor's name in the header, or of its data) and reason; Unimplemented a
 // tensor of an element type that the format has and Skein does not read: the whole file is refused.
-absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view json,
-                                                                     int64_t file_bytes);
+absl::StatusOr<std::vector<TensorEntry>> ParseSafetensorsHeader(std::string_view json,
+                                                                int64_t file_bytes);
 
 }  // namespace skein::model

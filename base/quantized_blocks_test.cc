@@ -1,0 +1,67 @@
+#include "base/quantized_blocks.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/dtype.h"
+#include "base/file.h"
+#include "base/test_util.h"
+
+namespace skein {
+namespace {
+
+// Blocks that ggml made of 4 rows of 1,024 numbers, and what it makes of them.
+TEST(QuantizedBlocksTest, ValuesAreThoseOfGgml) {
+  const char* shared = std::getenv("SKEIN_SHARED");
+  if (shared == nullptr) GTEST_SKIP() << "no ../shared: SKEIN_SHARED is not set";
+  for (DType dtype :
+       {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K,
+        DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS}) {
+    // Files are named as types are, but for letters' case: q4_K, iq4_nl.
+    std::string name(DTypeName(dtype));
+    for (char& letter : name) {
+      if (letter != 'K') letter = static_cast<char>(std::tolower(letter));
+    }
+    SCOPED_TRACE(name);
+    const std::string path = absl::StrCat(shared, "/data/quants/", name);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const std::string blocks, ReadFile(path + ".blocks", 1 << 20));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const std::string bytes, ReadFile(path + ".f32", 1 << 20));
+    std::vector<float> expected(bytes.size() / sizeof(float));
+    std::memcpy(expected.data(), bytes.data(), bytes.size());
+    ASSERT_EQ(expected.size(), 4096u);
+    ASSERT_EQ(static_cast<int64_t>(blocks.size()), DTypeBytes(dtype, 4096));
+    std::vector<float> values(expected.size());
+    ConvertToFloat(dtype, blocks.data(), 4096, values.data());
+    EXPECT_EQ(values, expected);
+  }
+}
+
+// By hand, where no other truth is at hand: d = 2, m = 0.5.
+TEST(QuantizedBlocksTest, BlocksOf32ByHand) {
+  const std::string two("\x00\x40", 2);
+  const std::string half("\x00\x38", 2);
+  const auto values = [](DType dtype, const std::string& block) {
+    EXPECT_EQ(static_cast<int64_t>(block.size()), BlockBytes(dtype));
+    std::vector<float> out(static_cast<size_t>(BlockElements(dtype)));
+    DequantizeBlocks(dtype, block.data(), 1, out.data());
+    return out;
+  };
+  // Element 0 is 1, element 16 is 15 in its lower four bits.
+  const std::string nibbles = "\xf1" + std::string(15, '\x00');
+  EXPECT_EQ(values(DType::kQ4_0, two + nibbles)[0], 2.0f * (1 - 8));
+  EXPECT_EQ(values(DType::kQ4_0, two + nibbles)[16], 2.0f * (15 - 8));
+  EXPECT_EQ(values(DType::kQ4_1, two + half + nibbles)[16], 2.0f * 15 + 0.5f);
+  // The fifth bit of element 16 only.
+  const std::string fifth("\x00\x00\x01\x00", 4);
+  EXPECT_EQ(values(DType::kQ5_0, two + fifth + nibbles)[0], 2.0f * (1 - 16));
+  EXPECT_EQ(values(DType::kQ5_0, two + fifth + nibbles)[16], 2.0f * (31 - 16));
+  EXPECT_EQ(values(DType::kQ5_1, two + half + fifth + nibbles)[16], 2.0f * 31 + 0.5f);
+  EXPECT_EQ(values(DType::kQ8_0, two + std::string(31, '\x00') + "\xff")[31], -2.0f);
+  EXPECT_EQ(values(DType::kIQ4_NL, two + nibbles)[16], 2.0f * 113);
+}
+
+}  // namespace
+}  // namespace skein

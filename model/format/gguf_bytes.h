@@ -1,0 +1,102 @@
+// GGUF files for tests, stated byte by byte so that they do not depend on what Skein writes.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/format/gguf_metadata.h"
+
+namespace skein::model {
+
+template <typename Number>
+std::string LittleEndian(Number number) {
+  std::string bytes(sizeof(number), '\0');
+  std::memcpy(bytes.data(), &number, sizeof(number));
+  return bytes;
+}
+
+// A string with its length before it.
+inline std::string GgufString(std::string_view text) {
+  return LittleEndian<uint64_t>(text.size()) + std::string(text);
+}
+
+inline std::string GgufTypeOf(GgufType type) { return LittleEndian(static_cast<uint32_t>(type)); }
+
+// An array's type, count and elements.
+inline std::string GgufArray(GgufType type, const std::vector<std::string>& elements) {
+  std::string bytes = GgufTypeOf(type) + LittleEndian<uint64_t>(elements.size());
+  for (const std::string& element : elements) bytes += element;
+  return bytes;
+}
+
+inline std::string GgufStrings(const std::vector<std::string>& texts) {
+  std::vector<std::string> elements;
+  for (const std::string& text : texts) elements.push_back(GgufString(text));
+  return GgufArray(GgufType::kString, elements);
+}
+
+// The types' numbers in files.
+inline constexpr uint32_t kGgmlF32 = 0;
+inline constexpr uint32_t kGgmlF16 = 1;
+inline constexpr uint32_t kGgmlQ8_0 = 8;
+inline constexpr uint32_t kGgmlQ4_K = 12;
+
+struct GgufBytes {
+  uint32_t version = 3;
+  int64_t alignment = 32;
+  std::string metadata;  // as they lie
+  uint64_t metadata_count = 0;
+  std::string tensors;
+  uint64_t tensor_count = 0;
+  std::string data;
+
+  GgufBytes& Add(std::string_view key, GgufType type, std::string_view value) {
+    metadata += GgufString(key) + GgufTypeOf(type) + std::string(value);
+    ++metadata_count;
+    return *this;
+  }
+  GgufBytes& AddString(std::string_view key, std::string_view value) {
+    return Add(key, GgufType::kString, GgufString(value));
+  }
+  GgufBytes& AddUint32(std::string_view key, uint32_t value) {
+    return Add(key, GgufType::kUint32, LittleEndian(value));
+  }
+  GgufBytes& AddFloat32(std::string_view key, float value) {
+    return Add(key, GgufType::kFloat32, LittleEndian(value));
+  }
+
+  // A listed tensor; `sizes` innermost first.
+  GgufBytes& List(std::string_view name, const std::vector<uint64_t>& sizes, uint32_t type,
+                  uint64_t offset) {
+    tensors += GgufString(name) + LittleEndian(static_cast<uint32_t>(sizes.size()));
+    for (uint64_t size : sizes) tensors += LittleEndian(size);
+    tensors += LittleEndian(type) + LittleEndian(offset);
+    ++tensor_count;
+    return *this;
+  }
+  // The same, with its elements behind those that are there.
+  GgufBytes& AddTensor(std::string_view name, const std::vector<uint64_t>& sizes, uint32_t type,
+                       std::string_view elements) {
+    data.resize((data.size() + static_cast<size_t>(alignment) - 1) /
+                static_cast<size_t>(alignment) * static_cast<size_t>(alignment));
+    List(name, sizes, type, data.size());
+    data += elements;
+    return *this;
+  }
+
+  std::string Header() const {
+    return "GGUF" + LittleEndian(version) + LittleEndian(tensor_count) +
+           LittleEndian(metadata_count) + metadata + tensors;
+  }
+  std::string Build() const {
+    std::string bytes = Header();
+    bytes.resize((bytes.size() + static_cast<size_t>(alignment) - 1) /
+                 static_cast<size_t>(alignment) * static_cast<size_t>(alignment));
+    return bytes + data;
+  }
+};
+
+}  // namespace skein::model
