@@ -1,4 +1,4 @@
-// The files of a Hugging Face folder that describe a model.
+// The files of a Hugging Face folder that describe a model, and a GGUF file's metadata.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -6,7 +6,9 @@
 #include "base/json/json.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "model/config/gguf_config.h"
 #include "model/config/model_config.h"
+#include "model/format/gguf.h"
 
 namespace skein::model {
 namespace {
@@ -36,18 +38,38 @@ absl::StatusOr<std::optional<std::string>> TemplateField(const json& config) {
   return absl::InvalidArgumentError("chat_template is a list without the name 'default'");
 }
 
+absl::StatusOr<ModelConfig> ConfigOfGguf(const std::string& path) {
+  SKEIN_ASSIGN_OR_RETURN(const GgufModel file, OpenGguf(path));
+  const absl::StatusOr<std::string> text = ConfigJsonOfGguf(file);
+  if (!text.ok()) return Annotate(text.status(), path);
+  absl::StatusOr<ModelConfig> config = ParseModelConfig(*text);
+  if (!config.ok()) return Annotate(config.status(), path + ", as its config.json would be");
+  absl::StatusOr<std::vector<float>> divisors = RopeDivisorsOfGguf(file);
+  if (!divisors.ok()) return Annotate(divisors.status(), path);
+  config->rope.divisors = *std::move(divisors);
+  if (!config->rope.divisors.empty() &&
+      static_cast<int64_t>(config->rope.divisors.size()) != config->head_dim / 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": tensor 'rope_freqs.weight' has ", config->rope.divisors.size(),
+                     " numbers, a head has ", config->head_dim / 2, " frequencies"));
+  }
+  return config;
+}
+
 }  // namespace
 
-absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& folder) {
-  const std::string path = folder + "/config.json";
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model) {
+  if (IsGgufPath(model)) return ConfigOfGguf(model);
+  const std::string path = model + "/config.json";
   SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFileBytes));
   absl::StatusOr<ModelConfig> config = ParseModelConfig(text);
   if (!config.ok()) return Annotate(config.status(), path);
   return config;
 }
 
-absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& folder) {
-  const std::string path = folder + "/generation_config.json";
+absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& model) {
+  if (IsGgufPath(model)) return GenerationDefaults{};
+  const std::string path = model + "/generation_config.json";
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
   if (absl::IsNotFound(text.status())) return GenerationDefaults{};
   SKEIN_RETURN_IF_ERROR(text.status());
@@ -56,12 +78,20 @@ absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& fol
   return defaults;
 }
 
-absl::StatusOr<std::optional<std::string>> LoadChatTemplate(const std::string& folder) {
-  absl::StatusOr<std::string> jinja = ReadFile(folder + "/chat_template.jinja", kMaxFileBytes);
+absl::StatusOr<std::optional<std::string>> LoadChatTemplate(const std::string& model) {
+  if (IsGgufPath(model)) {
+    constexpr std::string_view kTemplate = "tokenizer.chat_template";
+    SKEIN_ASSIGN_OR_RETURN(const GgufMetadata metadata, ReadGgufMetadata(model));
+    if (!metadata.Has(kTemplate)) return std::nullopt;
+    const absl::StatusOr<std::string_view> text = metadata.String(kTemplate);
+    if (!text.ok()) return Annotate(text.status(), model);
+    return std::string(*text);
+  }
+  absl::StatusOr<std::string> jinja = ReadFile(model + "/chat_template.jinja", kMaxFileBytes);
   if (jinja.ok()) return *std::move(jinja);
   if (!absl::IsNotFound(jinja.status())) return jinja.status();
 
-  const std::string path = folder + "/tokenizer_config.json";
+  const std::string path = model + "/tokenizer_config.json";
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   SKEIN_RETURN_IF_ERROR(text.status());

@@ -24,6 +24,7 @@ std::vector<float> ModelConfig::RopeInverseFrequencies() const {
         frequency = (1.0 - smooth) * stretched + smooth * frequency;
       }
     }
+    if (!rope.divisors.empty()) frequency /= static_cast<double>(rope.divisors[i]);
     frequencies[i] = static_cast<float>(frequency);
   }
   return frequencies;

@@ -23,6 +23,8 @@ struct RopeConfig {
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   int64_t original_max_position_embeddings = 8192;
+  // What frequencies are divided by, [head_dim / 2], as GGUF files tell a scaling; empty: by 1.
+  std::vector<float> divisors;
 
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
@@ -78,13 +80,15 @@ absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view json
 // A config.json in the form of transformers 5 that ParseModelConfig reads back as an equal config.
 std::string ModelConfigToJson(const ModelConfig& config);
 
-// Reads <folder>/config.json. NotFound names the path.
-absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& folder);
-// Reads <folder>/generation_config.json; a missing file gives empty defaults.
-absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& folder);
+// These take a model: a Hugging Face folder or a GGUF file.
 
-// The chat template as a Jinja text: chat_template.jinja, or the field of tokenizer_config.json;
-// unset when the model has none.
-absl::StatusOr<std::optional<std::string>> LoadChatTemplate(const std::string& folder);
+// Reads <folder>/config.json, or the file's metadata. NotFound names the path.
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model);
+// Reads <folder>/generation_config.json; a missing file, or a GGUF file, gives empty defaults.
+absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& model);
+
+// The chat template as a Jinja text: chat_template.jinja, or the field of tokenizer_config.json or
+// of the metadata; unset when the model has none.
+absl::StatusOr<std::optional<std::string>> LoadChatTemplate(const std::string& model);
 
 }  // namespace skein::model

@@ -167,14 +167,17 @@ absl::StatusOr<GgufMetadata> ReadGgufMetadata(const std::string& path) {
   return std::move(opened.header.metadata);
 }
 
-absl::StatusOr<std::unique_ptr<TensorSource>> OpenGguf(const std::string& path) {
+absl::StatusOr<GgufModel> OpenGguf(const std::string& path) {
   SKEIN_ASSIGN_OR_RETURN(std::vector<OpenedFile> opened, OpenFiles(path));
   SKEIN_RETURN_IF_ERROR(CheckTensors(opened));
+  GgufModel model;
+  model.metadata = std::move(opened[0].header.metadata);
   std::vector<TensorFile> files;
   for (OpenedFile& file : opened) {
     files.push_back({std::move(file.file), std::move(file.header.entries)});
   }
-  return MakeFileSource(path, std::move(files));
+  model.tensors = MakeFileSource(path, std::move(files));
+  return model;
 }
 
 }  // namespace skein::model

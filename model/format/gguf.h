@@ -16,8 +16,13 @@ bool IsGgufPath(const std::string& path);
 // The metadata of the model that `path` is of: that of its first file where it is split.
 absl::StatusOr<GgufMetadata> ReadGgufMetadata(const std::string& path);
 
-// The tensors of a file, under the names that it gives them. Files named PREFIX-00001-of-00003.gguf
-// are one model, any of which may be named. Errors name file, key or tensor, and reason.
-absl::StatusOr<std::unique_ptr<TensorSource>> OpenGguf(const std::string& path);
+struct GgufModel {
+  GgufMetadata metadata;
+  std::unique_ptr<TensorSource> tensors;  // under the names that the file gives them
+};
+
+// Files named PREFIX-00001-of-00003.gguf are one model, any of which may be named. Errors name
+// file, key or tensor, and reason.
+absl::StatusOr<GgufModel> OpenGguf(const std::string& path);
 
 }  // namespace skein::model

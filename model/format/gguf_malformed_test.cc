@@ -283,8 +283,8 @@ TEST(GgufMalformedTest, NeighboursAreAccepted) {
   for (const auto& test : kCases) {
     SCOPED_TRACE(test.name);
     WriteTestFile(path, test.bytes);
-    SKEIN_ASSERT_OK_AND_ASSIGN(auto source, OpenGguf(path));
-    EXPECT_EQ(source->tensors().size(), test.tensors);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const GgufModel model, OpenGguf(path));
+    EXPECT_EQ(model.tensors->tensors().size(), test.tensors);
   }
 }
 

@@ -103,7 +103,8 @@ TEST(GgufTest, ReadsSlicesOfTensors) {
   bytes.AddTensor("plain", {3, 2}, kGgmlF32, Floats({1, 2, 3, 4, 5, 6}))
       .AddTensor("blocks", {64, 2}, kGgmlQ8_0, blocks)
       .AddTensor("scalar", {}, kGgmlF32, Floats({7}));
-  SKEIN_ASSERT_OK_AND_ASSIGN(const auto source, OpenGguf(Written(bytes)));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const GgufModel model, OpenGguf(Written(bytes)));
+  const TensorSource* source = model.tensors.get();
   ASSERT_EQ(source->tensors().size(), 3u);
   EXPECT_EQ(source->files().size(), 1u);
 
@@ -142,7 +143,8 @@ TEST(GgufTest, ReadsVersion2AndOtherAlignments) {
   bytes.AddUint32("general.alignment", 64)
       .AddTensor("a", {1}, kGgmlF32, Floats({1}))
       .AddTensor("b", {1}, kGgmlF32, Floats({2}));
-  SKEIN_ASSERT_OK_AND_ASSIGN(const auto source, OpenGguf(Written(bytes)));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const GgufModel model, OpenGguf(Written(bytes)));
+  const TensorSource* source = model.tensors.get();
   SKEIN_ASSERT_OK_AND_ASSIGN(const TensorInfo* b, source->Find("b"));
   float value = 0;
   SKEIN_ASSERT_OK(source->Read(*b, std::vector<Range>{{0, 1}},
@@ -168,7 +170,8 @@ TEST(GgufTest, SplitFilesAreOneModelWhicheverIsNamed) {
   WriteTestFile(first, Part(1, "a").Build());
   WriteTestFile(second, Part(2, "b").Build());
   for (const std::string& path : {first, second}) {
-    SKEIN_ASSERT_OK_AND_ASSIGN(const auto source, OpenGguf(path));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const GgufModel model, OpenGguf(path));
+    const TensorSource* source = model.tensors.get();
     EXPECT_EQ(source->files().size(), 2u);
     SKEIN_ASSERT_OK_AND_ASSIGN(const TensorInfo* b, source->Find("b"));
     float value = 0;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "model/format/gguf.h"
 
 namespace skein::model {
 namespace {
@@ -39,6 +40,15 @@ class Hasher {
   std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
+void AddValue(const std::string& key, const GgufValue& value, Hasher& hasher) {
+  hasher.AddField(key);
+  hasher.AddNumber(static_cast<int64_t>(value.type));
+  hasher.AddNumber(value.is_array ? value.count : -1);
+  hasher.AddField(value.numbers);
+  for (const std::string& text : value.strings) hasher.AddField(text);
+  for (const GgufValue& array : value.arrays) AddValue("", array, hasher);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ComputeModelIdentity(const std::string& folder,
@@ -46,6 +56,9 @@ absl::StatusOr<std::string> ComputeModelIdentity(const std::string& folder,
   Hasher hasher;
   if (folder.empty()) {
     hasher.AddField(weights.description());
+  } else if (IsGgufPath(folder)) {
+    SKEIN_ASSIGN_OR_RETURN(const GgufMetadata metadata, ReadGgufMetadata(folder));
+    for (const auto& [key, value] : metadata.values()) AddValue(key, value, hasher);
   } else {
     SKEIN_ASSIGN_OR_RETURN(const std::string config,
                            ReadFile(folder + "/config.json", kMaxFileBytes));

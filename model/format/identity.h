@@ -19,10 +19,11 @@
 
 namespace skein::model {
 
-// 32 hex digits: a hash of the bytes of config.json and tokenizer.json, the tensors' names, dtypes
-// and shapes, and the names and sizes of the files of weights. A missing tokenizer.json is not an
-// empty one; a missing config.json is NotFound. An empty `folder` stands for a model without files
-// (synthetic), which its description and tensors identify. Reads the two files, no weights.
+// 32 hex digits: a hash of the bytes of config.json and tokenizer.json, or of a GGUF file's
+// metadata, the tensors' names, dtypes and shapes, and the names and sizes of the files of weights.
+// A missing tokenizer.json is not an empty one; a missing config.json is NotFound. An empty
+// `folder` stands for a model without files (synthetic), which its description and tensors
+// identify. Reads no weights.
 absl::StatusOr<std::string> ComputeModelIdentity(const std::string& folder,
                                                  const TensorSource& weights);
 

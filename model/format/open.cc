@@ -1,18 +1,21 @@
 #include "model/format/open.h"
 
-#include <filesystem>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/status_util.h"
+#include "model/format/gguf.h"
+#include "model/format/gguf_weights.h"
 #include "model/format/safetensors.h"
 
 namespace skein::model {
 
 absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensorSource(const std::string& folder_or_file) {
-  if (std::filesystem::path(folder_or_file).extension() == ".gguf") {
-    return absl::UnimplementedError(
-        absl::StrCat(folder_or_file, ": Skein reads safetensors, not yet GGUF"));
-  }
-  return OpenSafetensors(folder_or_file);
+  if (!IsGgufPath(folder_or_file)) return OpenSafetensors(folder_or_file);
+  SKEIN_ASSIGN_OR_RETURN(GgufModel model, OpenGguf(folder_or_file));
+  absl::StatusOr<std::unique_ptr<TensorSource>> weights = AsHuggingFaceWeights(std::move(model));
+  if (!weights.ok()) return Annotate(weights.status(), folder_or_file);
+  return weights;
 }
 
 }  // namespace skein::model

@@ -9,7 +9,8 @@
 
 namespace skein::model {
 
-// Weights in a folder, or a file of weights. Unimplemented for a format that Skein cannot read.
+// Weights in a folder, or a file of weights: safetensors, or GGUF (*.gguf). Tensors have Hugging
+// Face's names, whatever the format.
 absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensorSource(const std::string& folder_or_file);
 
 }  // namespace skein::model

@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/utf8.h"
 
 namespace skein::model {
 namespace {
@@ -21,11 +23,11 @@ constexpr bool OccursInUtf8(int byte) { return byte != 0xC0 && byte != 0xC1 && b
 
 absl::StatusOr<Bpe> Bpe::Create(const Vocabulary& vocabulary,
                                 const std::vector<std::pair<std::string, std::string>>& merges,
-                                bool ignore_merges) {
+                                bool ignore_merges, int32_t unknown) {
   Bpe bpe;
   for (int byte = 0; byte < 256; ++byte) {
     const auto token = vocabulary.find(SpellByte(static_cast<uint8_t>(byte)));
-    bpe.byte_ids_[byte] = token == vocabulary.end() ? -1 : token->second;
+    bpe.byte_ids_[byte] = token == vocabulary.end() ? unknown : token->second;
     if (bpe.byte_ids_[byte] < 0 && OccursInUtf8(byte)) {
       return absl::InvalidArgumentError(absl::StrCat("the vocabulary has no token for byte ", byte,
                                                      " (\"", SpellByte(static_cast<uint8_t>(byte)),
@@ -33,8 +35,35 @@ absl::StatusOr<Bpe> Bpe::Create(const Vocabulary& vocabulary,
     }
   }
 
-  bpe.merges_.reserve(merges.size());
-  bpe.rank_.reserve(merges.size());
+  SKEIN_RETURN_IF_ERROR(bpe.AddMerges(vocabulary, merges));
+  if (ignore_merges) {
+    for (const auto& [token, id] : vocabulary) {
+      if (std::optional<std::string> bytes = UnspellBytes(token)) bpe.whole_[*bytes] = id;
+    }
+  }
+  return bpe;
+}
+
+absl::StatusOr<Bpe> Bpe::CreateOfCharacters(
+    const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
+    const std::array<int32_t, 256>& bytes, int32_t unknown) {
+  Bpe bpe;
+  bpe.byte_ids_ = bytes;
+  bpe.unknown_ = unknown;
+  for (const auto& [token, id] : vocabulary) {
+    if (token.empty() || FindInvalidUtf8(token) != std::string_view::npos) continue;
+    size_t end = 0;
+    const uint32_t code_point = ReadCodePoint(token, end);
+    if (end == token.size()) bpe.character_ids_[code_point] = id;
+  }
+  SKEIN_RETURN_IF_ERROR(bpe.AddMerges(vocabulary, merges));
+  return bpe;
+}
+
+absl::Status Bpe::AddMerges(const Vocabulary& vocabulary,
+                            const std::vector<std::pair<std::string, std::string>>& merges) {
+  merges_.reserve(merges.size());
+  rank_.reserve(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     std::array<int32_t, 3> ids;  // left, right, result
@@ -48,16 +77,38 @@ absl::StatusOr<Bpe> Bpe::Create(const Vocabulary& vocabulary,
       }
       ids[i] = token->second;
     }
-    bpe.merges_.push_back({ids[0], ids[1], ids[2]});
-    bpe.rank_[PairKey(ids[0], ids[1])] = static_cast<uint32_t>(rank);
+    merges_.push_back({ids[0], ids[1], ids[2]});
+    rank_[PairKey(ids[0], ids[1])] = static_cast<uint32_t>(rank);
   }
+  return absl::OkStatus();
+}
 
-  if (ignore_merges) {
-    for (const auto& [token, id] : vocabulary) {
-      if (std::optional<std::string> bytes = UnspellBytes(token)) bpe.whole_[*bytes] = id;
+void Bpe::Start(std::string_view text, std::vector<Work::Part>& parts) const {
+  parts.clear();
+  const auto add = [&parts](int32_t id) {
+    const auto at = static_cast<int32_t>(parts.size());
+    parts.push_back({id, at - 1, at + 1});
+  };
+  if (character_ids_.empty()) {
+    for (const char byte : text) add(byte_ids_[static_cast<unsigned char>(byte)]);
+  } else {
+    for (size_t at = 0; at < text.size();) {
+      const size_t begin = at;
+      const uint32_t code_point = ReadCodePoint(text, at);
+      if (const auto known = character_ids_.find(code_point); known != character_ids_.end()) {
+        add(known->second);
+        continue;
+      }
+      const std::string_view bytes = text.substr(begin, at - begin);
+      const auto id_of = [this](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
+      if (std::any_of(bytes.begin(), bytes.end(), [&](char byte) { return id_of(byte) < 0; })) {
+        add(unknown_);
+      } else {
+        for (const char byte : bytes) add(id_of(byte));
+      }
     }
   }
-  return bpe;
+  parts.back().next = -1;
 }
 
 bool Bpe::AddCandidate(int32_t at, Work& work) const {
@@ -80,11 +131,8 @@ void Bpe::Encode(std::string_view text, Work& work, std::vector<int32_t>& ids) c
   }
 
   auto& [parts, heap, bytes, candidates] = work;
-  const auto size = static_cast<int32_t>(text.size());
-  parts.resize(text.size());
-  for (int32_t i = 0; i < size; ++i) {
-    parts[i] = {byte_ids_[static_cast<unsigned char>(text[i])], i - 1, i + 1 < size ? i + 1 : -1};
-  }
+  Start(text, parts);
+  const auto size = static_cast<int32_t>(parts.size());
   // A candidate is rank << 32 | position, so that the smallest is the next to merge.
   heap.clear();
   for (int32_t i = 0; i < size; ++i) AddCandidate(i, work);

@@ -1,4 +1,4 @@
-// Byte-pair encoding of one pre-token.
+// Byte-pair encoding of one pre-token, from its bytes or from its characters.
 #pragma once
 
 #include <array>
@@ -33,12 +33,19 @@ class Bpe {
   };
 
   // `merges` are in the order of their ranks; for a pair that is named twice the later rank counts.
-  // With `ignore_merges` a pre-token that is itself a token is not taken apart. InvalidArgument
-  // when a merge names or makes a token that the vocabulary lacks, or when a byte that UTF-8 text
-  // can hold has no token.
+  // With `ignore_merges` a pre-token that is itself a token is not taken apart. A byte that has no
+  // token is `unknown`. InvalidArgument when a merge names or makes a token that the vocabulary
+  // lacks, or when a byte that UTF-8 text can hold has no token and there is no `unknown` (-1).
   static absl::StatusOr<Bpe> Create(const Vocabulary& vocabulary,
                                     const std::vector<std::pair<std::string, std::string>>& merges,
-                                    bool ignore_merges);
+                                    bool ignore_merges, int32_t unknown = -1);
+
+  // Starts from characters, of a vocabulary that spells tokens as they are. A character that is no
+  // token becomes its bytes' tokens `bytes` (-1: there is none), or `unknown` where one is missing.
+  // InvalidArgument when a merge names or makes a token that the vocabulary lacks.
+  static absl::StatusOr<Bpe> CreateOfCharacters(
+      const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
+      const std::array<int32_t, 256>& bytes, int32_t unknown);
 
   // Appends the ids of `text` (UTF-8, less than 2 GiB): merges the adjacent pair of lowest rank,
   // the leftmost first, until none is left. Costs O(n log n) time and 20 bytes of work a byte.
@@ -51,10 +58,17 @@ class Bpe {
     int32_t result;
   };
 
+  absl::Status AddMerges(const Vocabulary& vocabulary,
+                         const std::vector<std::pair<std::string, std::string>>& merges);
+  // Appends the ids that `text` starts with.
+  void Start(std::string_view text, std::vector<Work::Part>& parts) const;
   // Puts the pair that begins at part `at` on the heap, if it can merge.
   bool AddCandidate(int32_t at, Work& work) const;
 
   std::array<int32_t, 256> byte_ids_;
+  // Of code points; empty where text starts from bytes.
+  absl::flat_hash_map<uint32_t, int32_t> character_ids_;
+  int32_t unknown_ = -1;
   std::vector<Merge> merges_;                     // by rank
   absl::flat_hash_map<uint64_t, uint32_t> rank_;  // of left id << 32 | right id
   // Bytes to id of every token; empty unless merges are ignored.

@@ -32,7 +32,7 @@ std::string Prose(size_t bytes) {
 }
 
 // bard's tokenizer with another pre-tokenizer; null: its own.
-std::unique_ptr<ByteLevelTokenizer> Bard(const json& pre_tokenizer) {
+std::unique_ptr<BpeTokenizer> Bard(const json& pre_tokenizer) {
   json document = json::parse(std::ifstream("checkpoints/bard/tokenizer.json"));
   if (!pre_tokenizer.is_null()) document["pre_tokenizer"] = pre_tokenizer;
   return ParseTokenizerJson(document.dump()).value();
@@ -55,7 +55,7 @@ json Llama3() {
 }
 
 // A heap hands out each candidate once, and there is one a byte to begin with and two a merge.
-void ExpectLinear(const ByteLevelTokenizer& tokenizer, const std::string& text) {
+void ExpectLinear(const BpeTokenizer& tokenizer, const std::string& text) {
   Bpe::Work work;
   SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<int32_t> ids,
                              tokenizer.Encode(text, {.add_special_tokens = false}, work));
@@ -88,7 +88,7 @@ TEST(Linear, MergesOnAMebibyte) {
   };
   const struct {
     const char* name;
-    std::unique_ptr<ByteLevelTokenizer> tokenizer;
+    std::unique_ptr<BpeTokenizer> tokenizer;
   } tokenizers[] = {
       {"GPT-2's pattern", Bard(nullptr)},
       {"Llama-3's pattern", Bard(Llama3())},

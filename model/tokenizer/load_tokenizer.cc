@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "model/format/gguf.h"
+#include "model/tokenizer/gguf_tokenizer.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/tokenizer_json.h"
 
@@ -16,10 +18,16 @@ constexpr int64_t kMaxFileBytes = 64 << 20;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& folder) {
-  const std::string path = folder + "/tokenizer.json";
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model) {
+  if (IsGgufPath(model)) {
+    SKEIN_ASSIGN_OR_RETURN(const GgufMetadata metadata, ReadGgufMetadata(model));
+    absl::StatusOr<std::unique_ptr<BpeTokenizer>> tokenizer = ParseGgufTokenizer(metadata);
+    if (!tokenizer.ok()) return Annotate(tokenizer.status(), model);
+    return *std::move(tokenizer);
+  }
+  const std::string path = model + "/tokenizer.json";
   SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFileBytes));
-  absl::StatusOr<std::unique_ptr<ByteLevelTokenizer>> tokenizer = ParseTokenizerJson(text);
+  absl::StatusOr<std::unique_ptr<BpeTokenizer>> tokenizer = ParseTokenizerJson(text);
   if (!tokenizer.ok()) return Annotate(tokenizer.status(), path);
   return *std::move(tokenizer);
 }

@@ -21,7 +21,7 @@ constexpr int32_t kMaxVocabSize = 1 << 22;
 // Bounds the time that looking for added tokens takes; the longest in use have 50 bytes.
 constexpr size_t kMaxAddedTokenBytes = 256;
 
-using Tokens = std::vector<ByteLevelTokenizer::Token>;
+using Tokens = std::vector<BpeTokenizer::Token>;
 
 // Gives `id` its bytes. False when it has some already.
 bool SetToken(int32_t id, std::string bytes, bool special, Tokens& tokens) {
@@ -264,7 +264,7 @@ absl::StatusOr<std::vector<int32_t>> ReadTemplateToken(const JsonField& processo
 }
 
 // What the template puts before and after the text.
-absl::Status ReadTemplate(const JsonField& processor, ByteLevelTokenizer::Parts& parts) {
+absl::Status ReadTemplate(const JsonField& processor, BpeTokenizer::Parts& parts) {
   SKEIN_ASSIGN_OR_RETURN(const JsonField single, processor.Get("single"));
   SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> pieces, single.Elements());
   bool has_text = false;
@@ -287,7 +287,7 @@ absl::Status ReadTemplate(const JsonField& processor, ByteLevelTokenizer::Parts&
   return absl::OkStatus();
 }
 
-absl::Status ReadPostProcessor(const JsonField& root, ByteLevelTokenizer::Parts& parts) {
+absl::Status ReadPostProcessor(const JsonField& root, BpeTokenizer::Parts& parts) {
   SKEIN_ASSIGN_OR_RETURN(const bool has, root.Has("post_processor"));
   if (!has) return absl::OkStatus();
   SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("post_processor"));
@@ -317,7 +317,7 @@ absl::Status CheckDecoder(const JsonField& root) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ByteLevelTokenizer>> ParseTokenizerJson(std::string_view json) {
+absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseTokenizerJson(std::string_view json) {
   SKEIN_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(json));
   const JsonField root(document, "");
   SKEIN_RETURN_IF_ERROR(RefuseUnlessEmpty(root, {"truncation", "padding"}));
@@ -328,10 +328,10 @@ absl::StatusOr<std::unique_ptr<ByteLevelTokenizer>> ParseTokenizerJson(std::stri
   Tokens tokens;
   SKEIN_ASSIGN_OR_RETURN(Bpe bpe, ReadModel(root, vocabulary, tokens));
   SKEIN_ASSIGN_OR_RETURN(AddedTokens added, ReadAddedTokens(root, vocabulary, tokens));
-  ByteLevelTokenizer::Parts parts = {
+  BpeTokenizer::Parts parts = {
       std::move(added), std::move(pre_tokenizer), std::move(bpe), std::move(tokens), {}, {}};
   SKEIN_RETURN_IF_ERROR(ReadPostProcessor(root, parts));
-  return std::make_unique<ByteLevelTokenizer>(std::move(parts));
+  return std::make_unique<BpeTokenizer>(std::move(parts));
 }
 
 }  // namespace skein::model

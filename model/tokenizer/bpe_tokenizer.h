@@ -1,4 +1,4 @@
-// A byte-level BPE tokenizer, put together from its parts.
+// A BPE tokenizer, of bytes or of characters, put together from its parts.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,17 @@
 
 namespace skein::model {
 
-class ByteLevelTokenizer final : public Tokenizer {
+class BpeTokenizer final : public Tokenizer {
  public:
   struct Token {
     std::string bytes;  // empty where ids have a hole
     bool special = false;
+  };
+  // How SentencePiece makes spaces part of words: as U+2581.
+  enum class Spaces {
+    kKept,
+    kMarked,           // each space is a mark
+    kMarkedAndBefore,  // and one is put before the text, and before what follows an added token
   };
   struct Parts {
     AddedTokens added;
@@ -29,9 +35,10 @@ class ByteLevelTokenizer final : public Tokenizer {
     // Ids that the post-processor puts before and after a text.
     std::vector<int32_t> prefix;
     std::vector<int32_t> suffix;
+    Spaces spaces = Spaces::kKept;
   };
 
-  explicit ByteLevelTokenizer(Parts parts) : parts_(std::move(parts)) {}
+  explicit BpeTokenizer(Parts parts) : parts_(std::move(parts)) {}
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options) const override;

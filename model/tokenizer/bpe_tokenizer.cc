@@ -1,4 +1,4 @@
-#include "model/tokenizer/byte_level_tokenizer.h"
+#include "model/tokenizer/bpe_tokenizer.h"
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -10,17 +10,34 @@ namespace {
 // Positions in a pre-token are 32 bits; nobody sends a prompt of this size.
 constexpr size_t kMaxTextBytes = 1 << 30;
 
+constexpr std::string_view kSpaceMark = "\u2581";
+
+// `text` with marks for its spaces, and one before it.
+std::string MarkSpaces(std::string_view text, bool before) {
+  std::string marked;
+  marked.reserve(text.size() + kSpaceMark.size());
+  if (before) marked += kSpaceMark;
+  for (const char c : text) {
+    if (c == ' ') {
+      marked += kSpaceMark;
+    } else {
+      marked += c;
+    }
+  }
+  return marked;
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<int32_t>> ByteLevelTokenizer::Encode(
-    std::string_view text, const EncodeOptions& options) const {
+absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
+                                                          const EncodeOptions& options) const {
   Bpe::Work work;
   return Encode(text, options, work);
 }
 
-absl::StatusOr<std::vector<int32_t>> ByteLevelTokenizer::Encode(std::string_view text,
-                                                                const EncodeOptions& options,
-                                                                Bpe::Work& work) const {
+absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
+                                                          const EncodeOptions& options,
+                                                          Bpe::Work& work) const {
   if (text.size() > kMaxTextBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("text has ", text.size(), " bytes, at most ", kMaxTextBytes, " are taken"));
@@ -35,7 +52,14 @@ absl::StatusOr<std::vector<int32_t>> ByteLevelTokenizer::Encode(std::string_view
       ids.push_back(piece.id);
       continue;
     }
-    SKEIN_ASSIGN_OR_RETURN(const PreTokens pre_tokens, parts_.pre_tokenizer.Cut(piece.text));
+    std::string marked;
+    std::string_view plain = piece.text;
+    if (parts_.spaces != Spaces::kKept) {
+      // Pieces of text are never next to each other.
+      marked = MarkSpaces(plain, parts_.spaces == Spaces::kMarkedAndBefore);
+      plain = marked;
+    }
+    SKEIN_ASSIGN_OR_RETURN(const PreTokens pre_tokens, parts_.pre_tokenizer.Cut(plain));
     for (const std::string_view pre_token : pre_tokens.pieces) {
       parts_.bpe.Encode(pre_token, work, ids);
     }
@@ -46,16 +70,16 @@ absl::StatusOr<std::vector<int32_t>> ByteLevelTokenizer::Encode(std::string_view
   return ids;
 }
 
-const ByteLevelTokenizer::Token* ByteLevelTokenizer::Find(int32_t id) const {
+const BpeTokenizer::Token* BpeTokenizer::Find(int32_t id) const {
   return id >= 0 && id < vocab_size() ? &parts_.tokens[id] : nullptr;
 }
 
-std::string ByteLevelTokenizer::TokenBytes(int32_t id, bool skip_special) const {
+std::string BpeTokenizer::TokenBytes(int32_t id, bool skip_special) const {
   const Token* token = Find(id);
   return token == nullptr || (token->special && skip_special) ? "" : token->bytes;
 }
 
-bool ByteLevelTokenizer::IsSpecial(int32_t id) const {
+bool BpeTokenizer::IsSpecial(int32_t id) const {
   const Token* token = Find(id);
   return token != nullptr && token->special;
 }

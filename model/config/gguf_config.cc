@@ -1,0 +1,248 @@
+#include "model/config/gguf_config.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace skein::model {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kRopeDivisors = "rope_freqs.weight";
+
+// Tokens that end a turn in published models, under whatever key; only control and user-defined
+// tokens are meant by them.
+constexpr std::string_view kEndTokens[] = {
+    "<|eot_id|>", "<|eom_id|>",    "<|im_end|>",      "<|end|>", "<end_of_turn>", "<|eot|>",
+    "<|eom|>",    "<|endoftext|>", "<|end_of_text|>", "<EOT>",   "_<EOT>",
+};
+constexpr int64_t kControl = 3;
+constexpr int64_t kUserDefined = 4;
+
+// Reads keys of one architecture: "block_count" is "llama.block_count".
+class Keys {
+ public:
+  Keys(const GgufMetadata& metadata, std::string_view architecture)
+      : metadata_(metadata), prefix_(absl::StrCat(std::string(architecture), ".")) {}
+
+  std::string Key(std::string_view name) const { return prefix_ + std::string(name); }
+  bool Has(std::string_view name) const { return metadata_.Has(Key(name)); }
+  absl::StatusOr<int64_t> Integer(std::string_view name) const {
+    return metadata_.Integer(Key(name));
+  }
+  absl::StatusOr<double> Number(std::string_view name) const { return metadata_.Number(Key(name)); }
+  absl::StatusOr<std::string_view> String(std::string_view name) const {
+    return metadata_.String(Key(name));
+  }
+
+ private:
+  const GgufMetadata& metadata_;
+  std::string prefix_;
+};
+
+// A number that some files have for each layer. All must be the same.
+absl::StatusOr<int64_t> SameOfLayers(const GgufMetadata& metadata, const std::string& key) {
+  const auto found = metadata.values().find(key);
+  if (found == metadata.values().end() || !found->second.is_array) return metadata.Integer(key);
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<int64_t> integers, metadata.Integers(key));
+  const std::set<int64_t> kinds(integers.begin(), integers.end());
+  if (kinds.size() == 1) return *kinds.begin();
+  return absl::UnimplementedError(absl::StrCat("metadata '", key, "' has ", kinds.size(),
+                                               " values; Skein runs layers that are alike"));
+}
+
+// Sets `field` of the configuration to the integer of `name`, where there is one.
+absl::Status Copy(const GgufMetadata& metadata, const Keys& keys, std::string_view name,
+                  const char* field, bool required, json& config) {
+  if (!required && !keys.Has(name)) return absl::OkStatus();
+  SKEIN_ASSIGN_OR_RETURN(config[field], SameOfLayers(metadata, keys.Key(name)));
+  return absl::OkStatus();
+}
+
+absl::Status ReadShape(const GgufMetadata& metadata, const Keys& keys, json& config) {
+  constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+  if (metadata.Has(kTokens)) {
+    SKEIN_ASSIGN_OR_RETURN(const absl::Span<const std::string> tokens, metadata.Strings(kTokens));
+    config["vocab_size"] = tokens.size();
+  } else {
+    SKEIN_ASSIGN_OR_RETURN(config["vocab_size"], keys.Integer("vocab_size"));
+  }
+  const struct {
+    const char* name;
+    const char* field;
+    bool required;
+  } kFields[] = {
+      {"embedding_length", "hidden_size", true},
+      {"feed_forward_length", "intermediate_size", true},
+      {"block_count", "num_hidden_layers", true},
+      {"attention.head_count", "num_attention_heads", true},
+      {"attention.head_count_kv", "num_key_value_heads", false},
+      {"attention.key_length", "head_dim", false},
+      {"context_length", "max_position_embeddings", true},
+  };
+  for (const auto& [name, field, required] : kFields) {
+    SKEIN_RETURN_IF_ERROR(Copy(metadata, keys, name, field, required, config));
+  }
+  if (keys.Has("attention.value_length")) {
+    SKEIN_ASSIGN_OR_RETURN(const int64_t values, keys.Integer("attention.value_length"));
+    if (config.contains("head_dim") && config["head_dim"] != values) {
+      return absl::UnimplementedError(absl::StrCat(
+          "metadata '", keys.Key("attention.value_length"), "' is ", values, ", keys have ",
+          config["head_dim"].dump(), "; Skein runs heads whose keys and values are of one length"));
+    }
+  }
+  SKEIN_ASSIGN_OR_RETURN(config["rms_norm_eps"], keys.Number("attention.layer_norm_rms_epsilon"));
+  return absl::OkStatus();
+}
+
+// What would change the computation and is not computed.
+absl::Status RefuseUnsupported(const Keys& keys) {
+  for (const auto& [name, runs] :
+       {std::pair("expert_count", "models without experts"),
+        std::pair("attention.sliding_window", "full attention"),
+        std::pair("attn_logit_softcapping", "attention without soft caps"),
+        std::pair("final_logit_softcapping", "logits without soft caps")}) {
+    if (!keys.Has(name)) continue;
+    SKEIN_ASSIGN_OR_RETURN(const double value, keys.Number(name));
+    if (value == 0) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("metadata '", keys.Key(name), "' is ", value, "; Skein runs ", runs));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadRope(const Keys& keys, json& config) {
+  json rope = {{"rope_type", "default"}};
+  if (keys.Has("rope.freq_base")) {
+    SKEIN_ASSIGN_OR_RETURN(rope["rope_theta"], keys.Number("rope.freq_base"));
+  }
+  if (keys.Has("rope.scaling.type")) {
+    SKEIN_ASSIGN_OR_RETURN(const std::string_view type, keys.String("rope.scaling.type"));
+    if (type != "none") rope["rope_type"] = std::string(type);
+  }
+  // Of Llama 1's time.
+  if (keys.Has("rope.scale_linear")) {
+    SKEIN_ASSIGN_OR_RETURN(const double factor, keys.Number("rope.scale_linear"));
+    if (factor != 1.0) rope["rope_type"] = "linear";
+  }
+  if (keys.Has("rope.dimension_count")) {
+    SKEIN_ASSIGN_OR_RETURN(const int64_t rotated, keys.Integer("rope.dimension_count"));
+    const int64_t head_dim =
+        config.contains("head_dim")
+            ? config["head_dim"].get<int64_t>()
+            : config["hidden_size"].get<int64_t>() /
+                  std::max<int64_t>(1, config["num_attention_heads"].get<int64_t>());
+    if (rotated != head_dim) {
+      return absl::UnimplementedError(absl::StrCat("metadata '", keys.Key("rope.dimension_count"),
+                                                   "' is ", rotated,
+                                                   "; Skein rotates whole heads, of ", head_dim));
+    }
+  }
+  config["rope_parameters"] = rope;
+  return absl::OkStatus();
+}
+
+absl::Status ReadTokens(const GgufMetadata& metadata, json& config) {
+  if (constexpr std::string_view kBos = "tokenizer.ggml.bos_token_id"; metadata.Has(kBos)) {
+    SKEIN_ASSIGN_OR_RETURN(config["bos_token_id"], metadata.Integer(kBos));
+  }
+  std::set<int64_t> ends;
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                          "tokenizer.ggml.eom_token_id"}) {
+    if (!metadata.Has(key)) continue;
+    SKEIN_ASSIGN_OR_RETURN(const int64_t id, metadata.Integer(key));
+    ends.insert(id);
+  }
+  constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+  constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
+  if (metadata.Has(kTokens) && metadata.Has(kTypes)) {
+    SKEIN_ASSIGN_OR_RETURN(const absl::Span<const std::string> tokens, metadata.Strings(kTokens));
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<int64_t> types, metadata.Integers(kTypes));
+    for (size_t i = 0; i < std::min(tokens.size(), types.size()); ++i) {
+      if ((types[i] == kControl || types[i] == kUserDefined) &&
+          std::find(std::begin(kEndTokens), std::end(kEndTokens), tokens[i]) !=
+              std::end(kEndTokens)) {
+        ends.insert(static_cast<int64_t>(i));
+      }
+    }
+  }
+  config["eos_token_id"] = ends;
+  return absl::OkStatus();
+}
+
+const TensorInfo* FindTensor(const GgufModel& model, std::string_view name) {
+  const absl::StatusOr<const TensorInfo*> found = model.tensors->Find(name);
+  return found.ok() ? *found : nullptr;
+}
+
+// The type of the matrices: that of most, which plans count with.
+const char* MatrixType(const GgufModel& model) {
+  int64_t halves = 0;
+  int64_t singles = 0;
+  for (const TensorInfo& tensor : model.tensors->tensors()) {
+    if (tensor.shape.size() < 2) continue;
+    if (tensor.dtype == DType::kF16) halves += tensor.elements();
+    if (tensor.dtype == DType::kF32) singles += tensor.elements();
+  }
+  int64_t all = 0;
+  for (const TensorInfo& tensor : model.tensors->tensors()) {
+    if (tensor.shape.size() >= 2) all += tensor.elements();
+  }
+  if (2 * singles > all) return "float32";
+  if (2 * halves > all) return "float16";
+  return "bfloat16";
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model) {
+  const GgufMetadata& metadata = model.metadata;
+  SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture,
+                         metadata.String("general.architecture"));
+  if (architecture != "llama") {
+    return absl::UnimplementedError(absl::StrCat("metadata 'general.architecture' is '",
+                                                 std::string(architecture), "'; Skein runs llama"));
+  }
+  const Keys keys(metadata, architecture);
+  json config = {{"architectures", {"LlamaForCausalLM"}},
+                 {"tie_word_embeddings", FindTensor(model, "output.weight") == nullptr},
+                 {"dtype", MatrixType(model)}};
+  SKEIN_RETURN_IF_ERROR(RefuseUnsupported(keys));
+  SKEIN_RETURN_IF_ERROR(ReadShape(metadata, keys, config));
+  SKEIN_RETURN_IF_ERROR(ReadRope(keys, config));
+  SKEIN_RETURN_IF_ERROR(ReadTokens(metadata, config));
+  return config.dump();
+}
+
+absl::StatusOr<std::vector<float>> RopeDivisorsOfGguf(const GgufModel& model) {
+  const TensorInfo* tensor = FindTensor(model, kRopeDivisors);
+  if (tensor == nullptr) return std::vector<float>{};
+  constexpr int64_t kMost = 4096;
+  if (tensor->dtype != DType::kF32 || tensor->shape.size() != 1 || tensor->shape[0] > kMost) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor '", tensor->name, "' must be a vector of F32 with a number for each frequency"));
+  }
+  std::vector<float> divisors(static_cast<size_t>(tensor->shape[0]));
+  SKEIN_RETURN_IF_ERROR(
+      model.tensors->Read(*tensor, {{Range{0, tensor->shape[0]}}},
+                          absl::MakeSpan(reinterpret_cast<std::byte*>(divisors.data()),
+                                         divisors.size() * sizeof(float))));
+  for (float divisor : divisors) {
+    if (!(divisor >= 1e-3f && divisor <= 1e6f)) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor->name, "' holds ", divisor,
+                                                     ", not a number from 0.001 to 1000000"));
+    }
+  }
+  return divisors;
+}
+
+}  // namespace skein::model

@@ -1,0 +1,186 @@
+#include "model/format/gguf_weights.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/dtype.h"
+#include "base/range.h"
+#include "base/status_macros.h"
+
+namespace skein::model {
+namespace {
+
+struct Name {
+  std::string_view gguf;
+  std::string_view hugging_face;
+};
+
+constexpr Name kNames[] = {
+    {"token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm.weight", "model.norm.weight"},
+    {"output.weight", "lm_head.weight"},
+};
+constexpr Name kLayerNames[] = {
+    {"attn_norm.weight", "input_layernorm.weight"},
+    {"attn_q.weight", "self_attn.q_proj.weight"},
+    {"attn_k.weight", "self_attn.k_proj.weight"},
+    {"attn_v.weight", "self_attn.v_proj.weight"},
+    {"attn_output.weight", "self_attn.o_proj.weight"},
+    {"ffn_norm.weight", "post_attention_layernorm.weight"},
+    {"ffn_gate.weight", "mlp.gate_proj.weight"},
+    {"ffn_up.weight", "mlp.up_proj.weight"},
+    {"ffn_down.weight", "mlp.down_proj.weight"},
+};
+constexpr std::string_view kLayers = "blk.";
+// Facts of the configuration.
+constexpr std::string_view kRopeDivisors = "rope_freqs.weight";
+
+std::string_view Find(absl::Span<const Name> names, std::string_view gguf) {
+  for (const Name& name : names) {
+    if (name.gguf == gguf) return name.hugging_face;
+  }
+  return {};
+}
+
+// "blk.3.attn_q.weight" as "3" and "attn_q.weight".
+struct LayerName {
+  std::string_view layer;
+  std::string_view tensor;
+};
+
+std::optional<LayerName> SplitLayerName(std::string_view name) {
+  if (name.substr(0, kLayers.size()) != kLayers) return std::nullopt;
+  name.remove_prefix(kLayers.size());
+  const size_t dot = name.find('.');
+  if (dot == 0 || dot == name.npos || !std::all_of(name.begin(), name.begin() + dot, ::isdigit)) {
+    return std::nullopt;
+  }
+  return LayerName{name.substr(0, dot), name.substr(dot + 1)};
+}
+
+// A tensor of a layer that has no counterpart keeps its name behind the layer's, so that checks
+// find it in the network.
+std::string HuggingFaceName(std::string_view gguf) {
+  if (const std::string_view name = Find(kNames, gguf); !name.empty()) return std::string(name);
+  const std::optional<LayerName> split = SplitLayerName(gguf);
+  if (!split) return std::string(gguf);
+  const std::string_view name = Find(kLayerNames, split->tensor);
+  return absl::StrCat("model.layers.", std::string(split->layer), ".",
+                      std::string(name.empty() ? split->tensor : name));
+}
+
+class HuggingFaceWeights final : public TensorSource {
+ public:
+  struct Tensor {
+    TensorInfo info;
+    const TensorInfo* stored = nullptr;
+    int64_t head_dim = 0;  // of interleaved rows; 0: they lie in order
+  };
+
+  // `tensors` are sorted by name.
+  HuggingFaceWeights(std::unique_ptr<TensorSource> stored, std::vector<Tensor> tensors)
+      : stored_(std::move(stored)) {
+    for (Tensor& tensor : tensors) {
+      tensors_.push_back(std::move(tensor.info));
+      stored_tensors_.push_back(tensor.stored);
+      head_dims_.push_back(tensor.head_dim);
+    }
+  }
+
+  std::string_view description() const override { return stored_->description(); }
+  absl::Span<const TensorInfo> tensors() const override { return tensors_; }
+  std::vector<FileInfo> files() const override { return stored_->files(); }
+
+ protected:
+  absl::Status ReadChecked(const TensorInfo& tensor, absl::Span<const Range> slice,
+                           absl::Span<std::byte> out) const override {
+    const auto index = static_cast<size_t>(&tensor - tensors_.data());
+    const TensorInfo& stored = *stored_tensors_[index];
+    const int64_t head_dim = head_dims_[index];
+    if (head_dim == 0) return stored_->Read(stored, slice, out);
+    return ReadInterleaved(stored, head_dim, slice[0], slice[1], out);
+  }
+
+ private:
+  // Row i of a head's first half lies at 2 i of it, row i of its second half at 2 i + 1. Takes a
+  // head's rows of memory.
+  absl::Status ReadInterleaved(const TensorInfo& stored, int64_t head_dim, Range rows, Range cols,
+                               absl::Span<std::byte> out) const {
+    const auto row_bytes = static_cast<size_t>(DTypeBytes(stored.dtype, cols.size()));
+    std::vector<std::byte> head(static_cast<size_t>(head_dim) * row_bytes);
+    std::byte* to = out.data();
+    for (int64_t begin = rows.begin / head_dim * head_dim; begin < rows.end; begin += head_dim) {
+      SKEIN_RETURN_IF_ERROR(
+          stored_->Read(stored, {{Range{begin, begin + head_dim}, cols}}, absl::MakeSpan(head)));
+      const int64_t last = std::min(rows.end, begin + head_dim);
+      for (int64_t row = std::max(rows.begin, begin); row < last; ++row, to += row_bytes) {
+        const int64_t i = row - begin;
+        const int64_t at = i < head_dim / 2 ? 2 * i : 2 * (i - head_dim / 2) + 1;
+        std::memcpy(to, head.data() + static_cast<size_t>(at) * row_bytes, row_bytes);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<TensorSource> stored_;
+  std::vector<TensorInfo> tensors_;
+  // Of tensors_.
+  std::vector<const TensorInfo*> stored_tensors_;
+  std::vector<int64_t> head_dims_;
+};
+
+// The rows of a head where a tensor's rows are interleaved; 0 where they are not.
+absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const TensorInfo& tensor) {
+  SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture,
+                         metadata.String("general.architecture"));
+  const std::optional<LayerName> name = SplitLayerName(tensor.name);
+  if (architecture != "llama" || !name) return 0;
+  const bool queries = name->tensor == "attn_q.weight";
+  const bool keys = name->tensor == "attn_k.weight";
+  if (!queries && !keys) return 0;
+  constexpr std::string_view kHeads = "llama.attention.head_count";
+  constexpr std::string_view kKvHeads = "llama.attention.head_count_kv";
+  SKEIN_ASSIGN_OR_RETURN(const int64_t heads,
+                         metadata.Integer(keys && metadata.Has(kKvHeads) ? kKvHeads : kHeads));
+  if (tensor.shape.size() != 2 || heads < 1 || tensor.shape[0] % (2 * heads) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor '", tensor.name, "' has ", tensor.shape.empty() ? 0 : tensor.shape[0],
+                     " rows, not an even number for each of ", heads, " heads"));
+  }
+  return tensor.shape[0] / heads;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TensorSource>> AsHuggingFaceWeights(GgufModel model) {
+  std::vector<HuggingFaceWeights::Tensor> tensors;
+  for (const TensorInfo& stored : model.tensors->tensors()) {
+    if (stored.name == kRopeDivisors) continue;
+    HuggingFaceWeights::Tensor& tensor = tensors.emplace_back();
+    tensor.info = stored;
+    tensor.info.name = HuggingFaceName(stored.name);
+    tensor.stored = &stored;
+    SKEIN_ASSIGN_OR_RETURN(tensor.head_dim, InterleavedHead(model.metadata, stored));
+  }
+  std::sort(tensors.begin(), tensors.end(),
+            [](const auto& a, const auto& b) { return a.info.name < b.info.name; });
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    if (tensors[i - 1].info.name == tensors[i].info.name) {
+      return absl::InvalidArgumentError(absl::StrCat("tensors '", tensors[i - 1].stored->name,
+                                                     "' and '", tensors[i].stored->name,
+                                                     "' have one meaning"));
+    }
+  }
+  return std::make_unique<HuggingFaceWeights>(std::move(model.tensors), std::move(tensors));
+}
+
+}  // namespace skein::model

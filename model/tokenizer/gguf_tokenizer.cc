@@ -1,0 +1,356 @@
+#include "model/tokenizer/gguf_tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/utf8.h"
+
+namespace skein::model {
+namespace {
+
+constexpr std::string_view kModel = "tokenizer.ggml.model";
+constexpr std::string_view kPre = "tokenizer.ggml.pre";
+constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
+constexpr std::string_view kScores = "tokenizer.ggml.scores";
+constexpr std::string_view kMerges = "tokenizer.ggml.merges";
+constexpr std::string_view kUnknownId = "tokenizer.ggml.unknown_token_id";
+constexpr std::string_view kSpaceMark = "\u2581";
+
+constexpr size_t kMaxTokens = 1 << 22;
+// Bounds the time that looking for added tokens takes; longer ones are found as plain text.
+constexpr size_t kMaxAddedTokenBytes = 256;
+
+// token_type's numbers.
+enum TokenType : int64_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
+// Patterns as the models' tokenizer.json have them.
+constexpr std::string_view kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kTekkenPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt4oPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// A way to cut text, one pattern after the other, and what goes with it.
+struct Published {
+  std::vector<std::string_view> names;
+  std::vector<std::string_view> patterns;
+  bool ignore_merges = false;
+  bool add_bos = false;  // where the file does not say
+};
+
+const std::vector<Published>& AllPublished() {
+  static const auto* const all = new std::vector<Published>{
+      {{"gpt-2", "mpt", "olmo", "jais"}, {kGpt2Pattern}},
+      {{"starcoder", "refact", "command-r", "smollm", "codeshell"}, {R"(\p{N})", kGpt2Pattern}},
+      {{"llama3", "llama-v3", "llama-bpe"}, {kLlama3Pattern}, true, true},
+      {{"dbrx", "smaug-bpe", "chatglm-bpe", "glm4"}, {kLlama3Pattern}},
+      {{"qwen2", "stablelm2", "deepseek-r1-qwen"}, {kQwen2Pattern}},
+      {{"deepseek-coder"},
+       {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+",
+        R"(\p{N})"}},
+      {{"tekken"}, {kTekkenPattern}, true, true},
+      {{"gpt-4o", "llama4"}, {kGpt4oPattern}},
+  };
+  return *all;
+}
+
+absl::StatusOr<const Published*> FindPublished(const GgufMetadata& metadata) {
+  if (!metadata.Has(kPre)) {
+    return absl::NotFoundError(
+        absl::StrCat("has no metadata '", std::string(kPre),
+                     "', which files of before May 2024 lack: convert the model again"));
+  }
+  SKEIN_ASSIGN_OR_RETURN(const std::string_view name, metadata.String(kPre));
+  std::vector<std::string> known;
+  for (const Published& published : AllPublished()) {
+    for (const std::string_view each : published.names) {
+      if (each == name) return &published;
+      known.emplace_back(each);
+    }
+  }
+  return absl::UnimplementedError(absl::StrCat("metadata '", std::string(kPre), "' is '",
+                                               std::string(name), "'; Skein knows ",
+                                               absl::StrJoin(known, ", ")));
+}
+
+absl::StatusOr<PreTokenizer> MakePreTokenizer(const std::vector<std::string_view>& patterns) {
+  std::vector<PreTokenizerStep> steps;
+  for (const std::string_view pattern : patterns) {
+    PreTokenizerStep& step = steps.emplace_back();
+    SKEIN_ASSIGN_OR_RETURN(step.regex, Regex::Compile(pattern, /*literal=*/false));
+  }
+  return PreTokenizer(std::move(steps));
+}
+
+// Tokens by id, and their types.
+struct Tokens {
+  absl::Span<const std::string> texts;
+  std::vector<int64_t> types;
+};
+
+absl::StatusOr<Tokens> ReadTokens(const GgufMetadata& metadata) {
+  Tokens tokens;
+  SKEIN_ASSIGN_OR_RETURN(tokens.texts, metadata.Strings(kTokens));
+  if (tokens.texts.empty() || tokens.texts.size() > kMaxTokens) {
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kTokens), "' has ",
+                                                   tokens.texts.size(), " tokens, not 1 to ",
+                                                   kMaxTokens));
+  }
+  if (metadata.Has(kTypes)) {
+    SKEIN_ASSIGN_OR_RETURN(tokens.types, metadata.Integers(kTypes));
+  } else {
+    tokens.types.assign(tokens.texts.size(), kNormal);
+  }
+  if (tokens.types.size() != tokens.texts.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kTypes), "' has ",
+                                                   tokens.types.size(), " types for ",
+                                                   tokens.texts.size(), " tokens"));
+  }
+  return tokens;
+}
+
+// Whether BPE may make the token.
+bool IsPlain(int64_t type) { return type == kNormal || type == kUserDefined || type == kUnused; }
+
+// Tokens of one text: the first is meant.
+Vocabulary PlainTokens(const Tokens& tokens) {
+  Vocabulary vocabulary;
+  vocabulary.reserve(tokens.texts.size());
+  for (size_t id = 0; id < tokens.texts.size(); ++id) {
+    if (!IsPlain(tokens.types[id]) || tokens.texts[id].empty()) continue;
+    vocabulary.try_emplace(tokens.texts[id], static_cast<int32_t>(id));
+  }
+  return vocabulary;
+}
+
+AddedTokens ReadAdded(const Tokens& tokens) {
+  std::vector<AddedToken> added;
+  Vocabulary seen;
+  for (size_t id = 0; id < tokens.texts.size(); ++id) {
+    const int64_t type = tokens.types[id];
+    const std::string& text = tokens.texts[id];
+    if (type != kControl && type != kUnknown && type != kUserDefined) continue;
+    if (text.empty() || text.size() > kMaxAddedTokenBytes) continue;
+    if (!seen.try_emplace(text, static_cast<int32_t>(id)).second) continue;
+    AddedToken token;
+    token.content = text;
+    token.id = static_cast<int32_t>(id);
+    token.special = type != kUserDefined;
+    added.push_back(std::move(token));
+  }
+  return AddedTokens(added);
+}
+
+// The byte of "<0x0A>".
+std::optional<uint8_t> ByteOf(const std::string& text) {
+  uint8_t byte = 0;
+  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return std::nullopt;
+  const auto [end, error] = std::from_chars(text.data() + 3, text.data() + 5, byte, 16);
+  if (error != std::errc() || end != text.data() + 5) return std::nullopt;
+  return byte;
+}
+
+// The bytes that a token stands for. `marked`: spaces are marks.
+absl::StatusOr<BpeTokenizer::Token> Decoded(const std::string& text, int64_t type, bool marked) {
+  if (type == kByte) {
+    const std::optional<uint8_t> byte = ByteOf(text);
+    if (!byte) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("metadata '", std::string(kTokens), "' has '", text,
+                       "', a byte by its type; bytes are spelled as <0x0A>"));
+    }
+    return BpeTokenizer::Token{std::string(1, static_cast<char>(*byte)), false};
+  }
+  if (!IsPlain(type)) return BpeTokenizer::Token{text, true};
+  if (type == kUserDefined) return BpeTokenizer::Token{text, false};
+  if (marked)
+    return BpeTokenizer::Token{absl::StrReplaceAll(text, {{std::string(kSpaceMark), " "}}), false};
+  return BpeTokenizer::Token{UnspellBytes(text).value_or(text), false};
+}
+
+using Merges = std::vector<std::pair<std::string, std::string>>;
+
+// "left right", where either may hold spaces but the left one does not begin with one.
+absl::StatusOr<Merges> ReadMerges(const GgufMetadata& metadata) {
+  SKEIN_ASSIGN_OR_RETURN(const absl::Span<const std::string> texts, metadata.Strings(kMerges));
+  Merges merges;
+  merges.reserve(texts.size());
+  for (const std::string& text : texts) {
+    const size_t space = text.find(' ', 1);
+    if (space == text.npos || space + 1 == text.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kMerges), "' has '",
+                                                     text,
+                                                     "', not two tokens with a space between"));
+    }
+    merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+  }
+  return merges;
+}
+
+// What SentencePiece's scores say as merges: any two tokens that make a third are joined, the one
+// of the highest score first.
+absl::StatusOr<Merges> MergesOfScores(const GgufMetadata& metadata, const Tokens& tokens,
+                                      const Vocabulary& vocabulary) {
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<double> scores, metadata.Numbers(kScores));
+  if (scores.size() != tokens.texts.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kScores), "' has ",
+                                                   scores.size(), " scores for ",
+                                                   tokens.texts.size(), " tokens"));
+  }
+  std::vector<int32_t> by_score;
+  for (const auto& [text, id] : vocabulary) by_score.push_back(id);
+  std::sort(by_score.begin(), by_score.end(), [&scores](int32_t a, int32_t b) {
+    return std::pair(-scores[static_cast<size_t>(a)], a) <
+           std::pair(-scores[static_cast<size_t>(b)], b);
+  });
+  Merges merges;
+  for (const int32_t id : by_score) {
+    const std::string& text = tokens.texts[static_cast<size_t>(id)];
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      if ((text[cut] & 0xC0) == 0x80) continue;  // inside of a character
+      std::string left = text.substr(0, cut);
+      std::string right = text.substr(cut);
+      if (vocabulary.contains(left) && vocabulary.contains(right)) {
+        merges.emplace_back(std::move(left), std::move(right));
+      }
+    }
+  }
+  return merges;
+}
+
+// The token of what no other token stands for; -1: none.
+absl::StatusOr<int32_t> ReadUnknown(const GgufMetadata& metadata, const Tokens& tokens) {
+  if (!metadata.Has(kUnknownId)) return -1;
+  SKEIN_ASSIGN_OR_RETURN(const int64_t id, metadata.Integer(kUnknownId));
+  if (id < 0 || id >= static_cast<int64_t>(tokens.texts.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata '", std::string(kUnknownId), "' is ", id, ", which is no token's"));
+  }
+  return static_cast<int32_t>(id);
+}
+
+absl::StatusOr<Bpe> MakeCharacterBpe(const GgufMetadata& metadata, const Tokens& tokens,
+                                     bool by_scores) {
+  const Vocabulary vocabulary = PlainTokens(tokens);
+  std::array<int32_t, 256> bytes;
+  bytes.fill(-1);
+  for (size_t id = 0; id < tokens.texts.size(); ++id) {
+    if (tokens.types[id] != kByte) continue;
+    if (const std::optional<uint8_t> byte = ByteOf(tokens.texts[id])) {
+      bytes[*byte] = static_cast<int32_t>(id);
+    }
+  }
+  SKEIN_ASSIGN_OR_RETURN(const int32_t unknown, ReadUnknown(metadata, tokens));
+  if (unknown < 0 && std::find(bytes.begin(), bytes.end(), -1) != bytes.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kTokens),
+                                                   "' has no token for some bytes, and there "
+                                                   "is no '",
+                                                   std::string(kUnknownId), "'"));
+  }
+  SKEIN_ASSIGN_OR_RETURN(const Merges merges, by_scores
+                                                  ? MergesOfScores(metadata, tokens, vocabulary)
+                                                  : ReadMerges(metadata));
+  return Bpe::CreateOfCharacters(vocabulary, merges, bytes, unknown);
+}
+
+absl::StatusOr<bool> BoolOr(const GgufMetadata& metadata, std::string_view key, bool fallback) {
+  if (!metadata.Has(key)) return fallback;
+  return metadata.Bool(key);
+}
+
+// The token that `key` names, if the file says that it is added.
+absl::StatusOr<std::vector<int32_t>> ReadAffix(const GgufMetadata& metadata, std::string_view added,
+                                               bool fallback, std::string_view key,
+                                               size_t vocab_size) {
+  SKEIN_ASSIGN_OR_RETURN(const bool add, BoolOr(metadata, added, fallback));
+  if (!add) return std::vector<int32_t>{};
+  SKEIN_ASSIGN_OR_RETURN(const int64_t id, metadata.Integer(key));
+  if (id < 0 || id >= static_cast<int64_t>(vocab_size)) {
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(key), "' is ", id,
+                                                   ", the vocabulary has ", vocab_size, " tokens"));
+  }
+  return std::vector<int32_t>{static_cast<int32_t>(id)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseGgufTokenizer(const GgufMetadata& metadata) {
+  SKEIN_ASSIGN_OR_RETURN(const std::string_view model, metadata.String(kModel));
+  const bool bytes = model == "gpt2";
+  const bool by_scores = model == "llama";
+  if (!bytes && !by_scores && model != "gemma4") {
+    return absl::UnimplementedError(absl::StrCat("metadata '", std::string(kModel), "' is '",
+                                                 std::string(model),
+                                                 "'; Skein knows gpt2, llama and gemma4"));
+  }
+  SKEIN_ASSIGN_OR_RETURN(const Tokens tokens, ReadTokens(metadata));
+  bool add_bos = !bytes;
+  std::vector<std::string_view> patterns;
+  std::optional<Bpe> bpe;
+  auto spaces = BpeTokenizer::Spaces::kKept;
+  if (bytes) {
+    SKEIN_ASSIGN_OR_RETURN(const Published* published, FindPublished(metadata));
+    SKEIN_ASSIGN_OR_RETURN(const Merges merges, ReadMerges(metadata));
+    SKEIN_ASSIGN_OR_RETURN(const int32_t unknown, ReadUnknown(metadata, tokens));
+    SKEIN_ASSIGN_OR_RETURN(
+        bpe, Bpe::Create(PlainTokens(tokens), merges, published->ignore_merges, unknown));
+    patterns = published->patterns;
+    add_bos = published->add_bos;
+  } else {
+    SKEIN_ASSIGN_OR_RETURN(bpe, MakeCharacterBpe(metadata, tokens, by_scores));
+    if (!by_scores) patterns = {R"([^\n]+|\n+)"};
+    SKEIN_ASSIGN_OR_RETURN(const bool before,
+                           BoolOr(metadata, "tokenizer.ggml.add_space_prefix", by_scores));
+    spaces = before ? BpeTokenizer::Spaces::kMarkedAndBefore : BpeTokenizer::Spaces::kMarked;
+  }
+  SKEIN_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, MakePreTokenizer(patterns));
+
+  BpeTokenizer::Parts parts = {
+      ReadAdded(tokens), std::move(pre_tokenizer), *std::move(bpe), {}, {}, {}, spaces};
+  for (size_t id = 0; id < tokens.texts.size(); ++id) {
+    SKEIN_ASSIGN_OR_RETURN(parts.tokens.emplace_back(),
+                           Decoded(tokens.texts[id], tokens.types[id], !bytes));
+  }
+  SKEIN_ASSIGN_OR_RETURN(parts.prefix,
+                         ReadAffix(metadata, "tokenizer.ggml.add_bos_token", add_bos,
+                                   "tokenizer.ggml.bos_token_id", tokens.texts.size()));
+  SKEIN_ASSIGN_OR_RETURN(parts.suffix,
+                         ReadAffix(metadata, "tokenizer.ggml.add_eos_token", false,
+                                   "tokenizer.ggml.eos_token_id", tokens.texts.size()));
+  return std::make_unique<BpeTokenizer>(std::move(parts));
+}
+
+}  // namespace skein::model
