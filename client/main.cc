@@ -15,6 +15,7 @@
 #include "client/bench.h"
 #include "client/doctor.h"
 #include "client/generate.h"
+#include "client/inspect.h"
 #include "client/load/bench_serve.h"
 #include "client/memory.h"
 #include "client/plan.h"
@@ -72,6 +73,11 @@ int Main(int argc, char** argv) {
       "memory", "Show what a model needs of each rank, layout by layout, without any machine");
   DeclareMemory(*memory, memory_flags);
 
+  InspectFlags inspect_flags;
+  CLI::App* inspect =
+      app.add_subcommand("inspect", "Show what a model's files hold, and whether Skein runs them");
+  DeclareInspect(*inspect, inspect_flags);
+
   TopoFlags topo_flags;
   CLI::App* topo = app.add_subcommand(
       "topo", "Show machines: how GPUs and NICs are connected, and what they do in a second");
@@ -118,8 +124,8 @@ int Main(int argc, char** argv) {
     const bool live = (plan->parsed() && plan_flags.rank.topology.source == kLive) ||
                       (topo->parsed() && topo_flags.topology.source == kLive);
     if (named->count() > 0 && !live &&
-        (plan->parsed() || memory->parsed() || topo->parsed() || doctor->parsed() ||
-         (bench->parsed() && !serve->parsed()))) {
+        (plan->parsed() || memory->parsed() || inspect->parsed() || topo->parsed() ||
+         doctor->parsed() || (bench->parsed() && !serve->parsed()))) {
       throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
     }
   });
@@ -131,6 +137,7 @@ int Main(int argc, char** argv) {
   plan_flags.rank.topology.coordinator = topo_flags.topology.coordinator = coordinator;
   if (plan->parsed()) return Plan(plan_flags);
   if (memory->parsed()) return Memory(memory_flags);
+  if (inspect->parsed()) return Inspect(inspect_flags);
   if (doctor->parsed()) return Doctor(doctor_flags);
   if (topo->parsed()) {
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {

@@ -85,11 +85,10 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const plan::RankPl
 absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::RankPlan& rank,
                                           const ModelShardOptions& options) {
   const std::string path = ResolveModelPath(plan.model_path, options.model_root);
-  if (!std::filesystem::is_directory(path)) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no model folder '", path, "' (looked from ",
-                     std::filesystem::current_path().string(),
-                     "); put a copy there, or name the folder that holds it with --model-root"));
+  if (!std::filesystem::exists(path)) {
+    return absl::NotFoundError(absl::StrCat(
+        "there is no model '", path, "' (looked from ", std::filesystem::current_path().string(),
+        "); put a copy there, or name the folder that holds it with --model-root"));
   }
   ModelShard shard;
   SKEIN_ASSIGN_OR_RETURN(shard.config, model::LoadModelConfig(path));

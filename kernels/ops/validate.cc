@@ -124,7 +124,9 @@ class Checker {
   }
 
  private:
-  static bool IsFloat(DType dtype) { return dtype != DType::kI32 && dtype != DType::kU8; }
+  static bool IsFloat(DType dtype) {
+    return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+  }
   static std::string Name(DType dtype) { return std::string(DTypeName(dtype)); }
   const BufferSpec& At(BufferId id) const { return program_.buffers[id]; }
   const WeightSpec& Spec(WeightId id) const { return program_.weights[id].spec; }
@@ -238,6 +240,11 @@ absl::Status ValidateWeightSpec(const WeightSpec& spec) {
     if (part.rows < 1) return Invalid("a part of ", part.rows, " rows");
     if (part.dtype == DType::kI32 || part.dtype == DType::kU8) {
       return Invalid("a weight of ", std::string(DTypeName(part.dtype)));
+    }
+    if (IsQuantized(part.dtype)) {
+      return absl::UnimplementedError(absl::StrCat("a weight of ",
+                                                   std::string(DTypeName(part.dtype)),
+                                                   "; Skein multiplies by F32, F16 and BF16"));
     }
     rows += part.rows;
   }

@@ -236,6 +236,19 @@ void MemoryPrintsJson() {
   EXPECT_EQ(layouts[1]["kv_bytes"], "2147483648");
 }
 
+void InspectPrintsJson() {
+  const std::string line = "inspect checkpoints/bard";
+  const Outcome shown = Run(kSkein, line);
+  EXPECT_FALSE(json::accept(shown.out));
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("LlamaForCausalLM"), HasSubstr("Skein runs it.")));
+  const Outcome outcome = Run(kSkein, line + " --json");
+  ASSERT_TRUE(json::accept(outcome.out)) << outcome.out << outcome.err;
+  const json found = json::parse(outcome.out);
+  EXPECT_EQ(found["vocab_size"], 2048);
+  EXPECT_EQ(found["layers"], 8);
+  EXPECT_EQ(found["runs"], true);
+}
+
 void MemoryDeterministic() {
   // Sums of more than two shards go by way of the hosts' memory, not over NCCL.
   const std::string line = "memory synthetic:llama3-8b --context=4096 --streams=8 --json";
@@ -359,6 +372,8 @@ FlagCases MachinesCases() {
       {{"topo", "--like"}, TopoLike},
       {{"plan", "--json"}, PlanPrintsJson},
       HelpCase(kSkein, "memory"),
+      HelpCase(kSkein, "inspect"),
+      {{"inspect", "--json"}, InspectPrintsJson},
       HelpCase(kSkein, "doctor"),
       {{"doctor", "--np"}, DoctorNp},
       {{"doctor", "--model"}, DoctorModel},
