@@ -48,8 +48,9 @@ void Print(const Inspection& found) {
   PrintLine("name", found.name);
   PrintLine("architecture", found.architecture);
   if (found.parameters > 0) {
-    PrintLine("parameters",
-              absl::StrFormat("%.3f billion", static_cast<double>(found.parameters) / 1e9));
+    const auto millions = static_cast<double>(found.parameters) / 1e6;
+    PrintLine("parameters", millions < 1000 ? absl::StrFormat("%.1f million", millions)
+                                            : absl::StrFormat("%.2f billion", millions / 1000));
   }
   if (found.layers > 0) {
     PrintLine("layers",

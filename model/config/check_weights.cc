@@ -18,6 +18,7 @@ namespace skein::model {
 namespace {
 
 constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
+constexpr std::string_view kNorm = "model.norm.weight";
 constexpr std::string_view kOutput = "lm_head.weight";
 constexpr std::string_view kLayers = "model.layers.";
 
@@ -77,10 +78,24 @@ absl::Status CheckTied(const TensorSource& weights, const TensorInfo& output) {
                    "or remove the tensor"));
 }
 
+// Files that hold a vocabulary alone, or a part of a model.
+absl::Status CheckPresent(const ModelConfig& config, const TensorSource& weights) {
+  std::vector<std::string> needed = {std::string(kEmbedding), std::string(kNorm)};
+  if (!config.tie_word_embeddings) needed.emplace_back(kOutput);
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const std::string_view tensor : kLayerTensors) {
+      needed.push_back(absl::StrCat(std::string(kLayers), layer, ".", std::string(tensor)));
+    }
+  }
+  for (const std::string& name : needed) SKEIN_RETURN_IF_ERROR(weights.Find(name).status());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> CheckWeights(const ModelConfig& config,
                                                       const TensorSource& weights) {
+  SKEIN_RETURN_IF_ERROR(CheckPresent(config, weights));
   int64_t unused = 0;
   std::string first_unused;
   for (const TensorInfo& tensor : weights.tensors()) {
@@ -91,7 +106,7 @@ absl::StatusOr<std::vector<std::string>> CheckWeights(const ModelConfig& config,
                        std::string(DTypeName(tensor.dtype)),
                        "; Skein runs F32, F16 and BF16: take a file of one of these types"));
     }
-    if (name == kEmbedding || name == "model.norm.weight" || IsOfLayer(name, config.num_layers)) {
+    if (name == kEmbedding || name == kNorm || IsOfLayer(name, config.num_layers)) {
       continue;
     }
     if (name == kOutput) {

@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/test_util.h"
@@ -97,6 +100,52 @@ TEST(CheckWeights, TensorsThatTheConfigHasNoPlaceForAreRefusedByName) {
                 StatusIs(kInvalid, AllOf(HasSubstr("model.safetensors"),
                                          HasSubstr(std::string("'") + name + "'"))));
   }
+}
+
+// Another source without one tensor, or with one of another type.
+class ChangedSource final : public TensorSource {
+ public:
+  ChangedSource(const ModelConfig& config, const std::string& name, std::optional<DType> dtype)
+      : base_(MakeSyntheticWeights(config, "base")) {
+    for (TensorInfo tensor : base_->tensors()) {
+      if (tensor.name == name) {
+        if (!dtype) continue;
+        tensor.dtype = *dtype;
+      }
+      tensors_.push_back(std::move(tensor));
+    }
+  }
+  std::string_view description() const override { return "changed"; }
+  absl::Span<const TensorInfo> tensors() const override { return tensors_; }
+
+ protected:
+  absl::Status ReadChecked(const TensorInfo&, absl::Span<const Range>,
+                           absl::Span<std::byte>) const override {
+    return absl::UnimplementedError("headers only");
+  }
+
+ private:
+  std::unique_ptr<TensorSource> base_;
+  std::vector<TensorInfo> tensors_;
+};
+
+TEST(CheckWeights, MissingTensorsAreRefusedByName) {
+  for (const char* name : {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
+                           "model.layers.1.mlp.up_proj.weight"}) {
+    EXPECT_THAT(CheckWeights(SmallConfig(false), ChangedSource(SmallConfig(false), name, {})),
+                StatusIs(absl::StatusCode::kNotFound, HasSubstr(name)));
+  }
+  // Tied embeddings need no output matrix.
+  EXPECT_THAT(
+      *CheckWeights(SmallConfig(true), ChangedSource(SmallConfig(true), "lm_head.weight", {})),
+      IsEmpty());
+}
+
+TEST(CheckWeights, QuantisedTensorsAreRefusedByTypeAndName) {
+  const char* name = "model.layers.0.mlp.up_proj.weight";
+  EXPECT_THAT(
+      CheckWeights(SmallConfig(true), ChangedSource(SmallConfig(true), name, DType::kQ4_K)),
+      StatusIs(absl::StatusCode::kUnimplemented, AllOf(HasSubstr(name), HasSubstr("Q4_K"))));
 }
 
 TEST(CheckWeights, TensorsOutsideOfTheNetworkAreTold) {
