@@ -67,8 +67,9 @@ void DeclareDoctor(CLI::App& command, DoctorFlags& flags) {
       ->check(InRange(1, plan::kMaxWays))
       ->capture_default_str();
   command
-      .add_option("--model", flags.model,
-                  "Hold this folder's copies on all hosts against each other")
+      .add_option(
+          "--model", flags.model,
+          "Hold this model's copies on all hosts, folders or GGUF files, against each other")
       ->check(NotEmpty());
   command
       .add_option("--port", flags.port,

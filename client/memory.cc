@@ -102,7 +102,7 @@ absl::Status Run(const MemoryFlags& flags) {
 }  // namespace
 
 void DeclareMemory(CLI::App& command, MemoryFlags& flags) {
-  command.add_option("MODEL", flags.model, "A model's folder, or synthetic:NAME")
+  command.add_option("MODEL", flags.model, "A model's folder, a GGUF file, or synthetic:NAME")
       ->required()
       ->check(NotEmpty());
   command

@@ -106,7 +106,7 @@ absl::Status Run(const PlanFlags& flags) {
 absl::Status PrepareLaunch(const PlanFlags& flags, LaunchTask& launch) {
   if (model::IsSyntheticSpec(flags.model)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--emit: a coordinator serves a model's folder, and ", flags.model, " is none"));
+        "--emit: a coordinator serves a model's files, and ", flags.model, " is none"));
   }
   launch.model = std::filesystem::absolute(flags.model).lexically_normal().string();
   SKEIN_ASSIGN_OR_RETURN(launch.coordinator, FindProgram("coordinator"));
@@ -150,7 +150,7 @@ absl::StatusOr<bool> RankOnMachines(const PlanFlags& flags) {
 }  // namespace
 
 void DeclarePlan(CLI::App& command, PlanFlags& flags) {
-  command.add_option("--model", flags.model, "A model's folder, or synthetic:NAME")
+  command.add_option("--model", flags.model, "A model's folder, a GGUF file, or synthetic:NAME")
       ->required()
       ->check(NotEmpty());
   command.add_option("--ranks", flags.ranks, "Ranks of the job, all on this host")

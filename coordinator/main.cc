@@ -58,7 +58,8 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   Daemon::Options& daemon = flags.daemon;
   app.add_option("--model", flags.model,
                  "Folder of a model as Hugging Face writes it (config.json, tokenizer.json, "
-                 "*.safetensors); workers open the same path, or one below their --model-root")
+                 "*.safetensors), or a GGUF file; workers open the same path, or one below their "
+                 "--model-root")
       ->required()
       ->check(NotEmpty());
   AddAddress(app, "--listen", daemon.server.listen,

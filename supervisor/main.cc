@@ -82,8 +82,9 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
       ->check(InRange(1, kMost))
       ->capture_default_str();
   AddAddress(app, "--coordinator", options.coordinator, "Where the coordinator listens");
-  app.add_option("--model", options.model,
-                 "Keep a coordinator up there, too, which serves this model folder")
+  app.add_option(
+         "--model", options.model,
+         "Keep a coordinator up there, too, which serves this model, a folder or a GGUF file")
       ->check(NotEmpty());
   app.add_option("--bin", flags.bin,
                  "Where the programs are, as in bazel-bin or in a package's bin")

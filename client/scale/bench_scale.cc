@@ -389,7 +389,7 @@ void Sort(std::vector<int32_t>& numbers) {
 }  // namespace
 
 void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
-  command.add_option("--model", flags.model, "A model's folder, or synthetic:NAME")
+  command.add_option("--model", flags.model, "A model's folder, a GGUF file, or synthetic:NAME")
       ->check(NotEmpty())
       ->capture_default_str();
   command.add_option("--np", flags.ranks, "Numbers of ranks: 1,2,4")

@@ -17,9 +17,9 @@ namespace {
 
 absl::StatusOr<ServedModel> ReadFolder(const std::string& path) {
   if (absl::StartsWith(path, "synthetic:")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", path, "' has no tokenizer; give a model's folder, or measure it ",
-                     "with `skein bench decode --model=", path, "`"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", path, "' has no tokenizer; give a model's folder or GGUF file, or measure it ",
+        "with `skein bench decode --model=", path, "`"));
   }
   ServedModel model;
   model.path = path;

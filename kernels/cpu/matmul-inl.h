@@ -258,8 +258,8 @@ template <DType kType>
 Ahead NextRun(const TileProduct& p, const Run& run, int64_t block, const RowBlocks& blocks) {
   constexpr int64_t kColumnBytes = kTileRows * sizeof(typename Column<kType>::Element);
   const std::byte* next = p.tile + run.end * kColumnBytes;
-  // Up to 4 rows wait for memory whatever is fetched, and the CPU sees by itself what comes next.
-  if (blocks.rows <= 4) return {};
+  // A single row fetches for itself.
+  if (blocks.rows == 1) return {};
   if (blocks.count == 1) return {{next, next + kColumnBytes / 2}, kColumnBytes};
   if (block > 1) return {};  // the first two fetched half each
   next += block * (run.end - run.begin) * kColumnBytes / 2;

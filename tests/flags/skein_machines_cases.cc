@@ -169,7 +169,7 @@ void PlanEmit() {
   EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--context-length=1000 --deterministic")).out,
               HasSubstr(" --context-length=1000 --deterministic &\n"));
   EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=mpirun")).err,
-              HasSubstr("--emit: a coordinator serves a model's folder"));
+              HasSubstr("--emit: a coordinator serves a model's files"));
   EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=pbs")).err,
               HasSubstr("--emit: must be mpirun or slurm, not 'pbs'"));
   EXPECT_THAT(Run(kSkein, "plan --model=checkpoints/bard --topology=pcie-4 --emit=slurm").out,

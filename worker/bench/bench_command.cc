@@ -71,7 +71,7 @@ void AddModel(CLI::App& command, ModelBenchOptions& options) {
   AddParsed(command, "--device-comm", options.ranks.device_comm, ParseDeviceComm,
             "as of a rank: auto, nccl, peers or host")
       ->default_str("auto");
-  command.add_option("--model", options.model, "a model folder or synthetic:NAME")
+  command.add_option("--model", options.model, "a model folder, a GGUF file or synthetic:NAME")
       ->check(NotEmpty())
       ->capture_default_str();
   command.add_flag("--deterministic", options.deterministic,

@@ -88,8 +88,9 @@ DoctorCommand::DoctorCommand(CLI::App& app) : flags_(std::make_unique<Flags>()) 
                                 "themselves, and how they exchange: limits, networks, "
                                 "cards; prints JSON, which `skein doctor` explains");
   f.doctor
-      ->add_option("--model", f.options.model,
-                   "hold this folder's copies on all hosts against each other")
+      ->add_option(
+          "--model", f.options.model,
+          "hold this model's copies on all hosts, folders or GGUF files, against each other")
       ->check(NotEmpty());
   f.doctor
       ->add_option("--port", f.options.port,
