@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "model/format/gguf_keys.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::model {
@@ -17,16 +18,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kRopeDivisors = "rope_freqs.weight";
-
 // Tokens that end a turn in published models, under whatever key; only control and user-defined
 // tokens are meant by them.
 constexpr std::string_view kEndTokens[] = {
     "<|eot_id|>", "<|eom_id|>",    "<|im_end|>",      "<|end|>", "<end_of_turn>", "<|eot|>",
     "<|eom|>",    "<|endoftext|>", "<|end_of_text|>", "<EOT>",   "_<EOT>",
 };
-constexpr int64_t kControl = 3;
-constexpr int64_t kUserDefined = 4;
 
 // Reads keys of one architecture: "block_count" is "llama.block_count".
 class Keys {
@@ -69,9 +66,9 @@ absl::Status Copy(const GgufMetadata& metadata, const Keys& keys, std::string_vi
 }
 
 absl::Status ReadShape(const GgufMetadata& metadata, const Keys& keys, json& config) {
-  constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
-  if (metadata.Has(kTokens)) {
-    SKEIN_ASSIGN_OR_RETURN(const absl::Span<const std::string> tokens, metadata.Strings(kTokens));
+  if (metadata.Has(kGgufTokens)) {
+    SKEIN_ASSIGN_OR_RETURN(const absl::Span<const std::string> tokens,
+                           metadata.Strings(kGgufTokens));
     config["vocab_size"] = tokens.size();
   } else {
     SKEIN_ASSIGN_OR_RETURN(config["vocab_size"], keys.Integer("vocab_size"));
@@ -152,23 +149,22 @@ absl::Status ReadRope(const Keys& keys, json& config) {
 }
 
 absl::Status ReadTokens(const GgufMetadata& metadata, json& config) {
-  if (constexpr std::string_view kBos = "tokenizer.ggml.bos_token_id"; metadata.Has(kBos)) {
-    SKEIN_ASSIGN_OR_RETURN(config["bos_token_id"], metadata.Integer(kBos));
+  if (metadata.Has(kGgufBosId)) {
+    SKEIN_ASSIGN_OR_RETURN(config["bos_token_id"], metadata.Integer(kGgufBosId));
   }
   std::set<int64_t> ends;
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                          "tokenizer.ggml.eom_token_id"}) {
+  for (const std::string_view key : {kGgufEosId, std::string_view("tokenizer.ggml.eot_token_id"),
+                                     std::string_view("tokenizer.ggml.eom_token_id")}) {
     if (!metadata.Has(key)) continue;
     SKEIN_ASSIGN_OR_RETURN(const int64_t id, metadata.Integer(key));
     ends.insert(id);
   }
-  constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
-  constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
-  if (metadata.Has(kTokens) && metadata.Has(kTypes)) {
-    SKEIN_ASSIGN_OR_RETURN(const absl::Span<const std::string> tokens, metadata.Strings(kTokens));
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<int64_t> types, metadata.Integers(kTypes));
+  if (metadata.Has(kGgufTokens) && metadata.Has(kGgufTokenTypes)) {
+    SKEIN_ASSIGN_OR_RETURN(const absl::Span<const std::string> tokens,
+                           metadata.Strings(kGgufTokens));
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<int64_t> types, metadata.Integers(kGgufTokenTypes));
     for (size_t i = 0; i < std::min(tokens.size(), types.size()); ++i) {
-      if ((types[i] == kControl || types[i] == kUserDefined) &&
+      if ((types[i] == kControlToken || types[i] == kUserDefinedToken) &&
           std::find(std::begin(kEndTokens), std::end(kEndTokens), tokens[i]) !=
               std::end(kEndTokens)) {
         ends.insert(static_cast<int64_t>(i));
@@ -206,8 +202,7 @@ const char* MatrixType(const GgufModel& model) {
 
 absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model) {
   const GgufMetadata& metadata = model.metadata;
-  SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture,
-                         metadata.String("general.architecture"));
+  SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture, metadata.String(kGgufArchitecture));
   if (architecture != "llama") {
     return absl::UnimplementedError(absl::StrCat("metadata 'general.architecture' is '",
                                                  std::string(architecture), "'; Skein runs llama"));
@@ -224,7 +219,7 @@ absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model) {
 }
 
 absl::StatusOr<std::vector<float>> RopeDivisorsOfGguf(const GgufModel& model) {
-  const TensorInfo* tensor = FindTensor(model, kRopeDivisors);
+  const TensorInfo* tensor = FindTensor(model, kGgufRopeDivisors);
   if (tensor == nullptr) return std::vector<float>{};
   constexpr int64_t kMost = 4096;
   if (tensor->dtype != DType::kF32 || tensor->shape.size() != 1 || tensor->shape[0] > kMost) {

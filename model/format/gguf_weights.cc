@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/range.h"
 #include "base/status_macros.h"
+#include "model/format/gguf_keys.h"
 
 namespace skein::model {
 namespace {
@@ -41,8 +42,6 @@ constexpr Name kLayerNames[] = {
     {"ffn_down.weight", "mlp.down_proj.weight"},
 };
 constexpr std::string_view kLayers = "blk.";
-// Facts of the configuration.
-constexpr std::string_view kRopeDivisors = "rope_freqs.weight";
 
 std::string_view Find(absl::Span<const Name> names, std::string_view gguf) {
   for (const Name& name : names) {
@@ -140,8 +139,7 @@ class HuggingFaceWeights final : public TensorSource {
 
 // The rows of a head where a tensor's rows are interleaved; 0 where they are not.
 absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const TensorInfo& tensor) {
-  SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture,
-                         metadata.String("general.architecture"));
+  SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture, metadata.String(kGgufArchitecture));
   const std::optional<LayerName> name = SplitLayerName(tensor.name);
   if (architecture != "llama" || !name) return 0;
   const bool queries = name->tensor == "attn_q.weight";
@@ -164,7 +162,7 @@ absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const Tens
 absl::StatusOr<std::unique_ptr<TensorSource>> AsHuggingFaceWeights(GgufModel model) {
   std::vector<HuggingFaceWeights::Tensor> tensors;
   for (const TensorInfo& stored : model.tensors->tensors()) {
-    if (stored.name == kRopeDivisors) continue;
+    if (stored.name == kGgufRopeDivisors) continue;
     HuggingFaceWeights::Tensor& tensor = tensors.emplace_back();
     tensor.info = stored;
     tensor.info.name = HuggingFaceName(stored.name);

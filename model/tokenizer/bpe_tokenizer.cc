@@ -10,8 +10,6 @@ namespace {
 // Positions in a pre-token are 32 bits; nobody sends a prompt of this size.
 constexpr size_t kMaxTextBytes = 1 << 30;
 
-constexpr std::string_view kSpaceMark = "\u2581";
-
 // `text` with marks for its spaces, and one before it.
 std::string MarkSpaces(std::string_view text, bool before) {
   std::string marked;

@@ -15,16 +15,19 @@
 
 namespace skein::model {
 
+// What SentencePiece writes for a space.
+inline constexpr std::string_view kSpaceMark = "\u2581";
+
 class BpeTokenizer final : public Tokenizer {
  public:
   struct Token {
     std::string bytes;  // empty where ids have a hole
     bool special = false;
   };
-  // How SentencePiece makes spaces part of words: as U+2581.
+  // What becomes of spaces before a text is cut.
   enum class Spaces {
     kKept,
-    kMarked,           // each space is a mark
+    kMarked,           // each is a mark
     kMarkedAndBefore,  // and one is put before the text, and before what follows an added token
   };
   struct Parts {

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
+#include "model/format/gguf_keys.h"
 #include "model/tokenizer/byte_alphabet.h"
 #include "model/tokenizer/utf8.h"
 
@@ -24,26 +25,15 @@ namespace {
 
 constexpr std::string_view kModel = "tokenizer.ggml.model";
 constexpr std::string_view kPre = "tokenizer.ggml.pre";
-constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
-constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
 constexpr std::string_view kScores = "tokenizer.ggml.scores";
 constexpr std::string_view kMerges = "tokenizer.ggml.merges";
 constexpr std::string_view kUnknownId = "tokenizer.ggml.unknown_token_id";
-constexpr std::string_view kSpaceMark = "\u2581";
 
 constexpr size_t kMaxTokens = 1 << 22;
 // Bounds the time that looking for added tokens takes; longer ones are found as plain text.
 constexpr size_t kMaxAddedTokenBytes = 256;
-
-// token_type's numbers.
-enum TokenType : int64_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6,
-};
+// Bounds the time that finding merges by scores takes; the longest in use have 93 bytes.
+constexpr size_t kMaxScoredTokenBytes = 1024;
 
 // Patterns as the models' tokenizer.json have them.
 constexpr std::string_view kLlama3Pattern =
@@ -123,27 +113,29 @@ struct Tokens {
 
 absl::StatusOr<Tokens> ReadTokens(const GgufMetadata& metadata) {
   Tokens tokens;
-  SKEIN_ASSIGN_OR_RETURN(tokens.texts, metadata.Strings(kTokens));
+  SKEIN_ASSIGN_OR_RETURN(tokens.texts, metadata.Strings(kGgufTokens));
   if (tokens.texts.empty() || tokens.texts.size() > kMaxTokens) {
-    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kTokens), "' has ",
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kGgufTokens), "' has ",
                                                    tokens.texts.size(), " tokens, not 1 to ",
                                                    kMaxTokens));
   }
-  if (metadata.Has(kTypes)) {
-    SKEIN_ASSIGN_OR_RETURN(tokens.types, metadata.Integers(kTypes));
+  if (metadata.Has(kGgufTokenTypes)) {
+    SKEIN_ASSIGN_OR_RETURN(tokens.types, metadata.Integers(kGgufTokenTypes));
   } else {
-    tokens.types.assign(tokens.texts.size(), kNormal);
+    tokens.types.assign(tokens.texts.size(), kNormalToken);
   }
   if (tokens.types.size() != tokens.texts.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kTypes), "' has ",
-                                                   tokens.types.size(), " types for ",
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kGgufTokenTypes),
+                                                   "' has ", tokens.types.size(), " types for ",
                                                    tokens.texts.size(), " tokens"));
   }
   return tokens;
 }
 
 // Whether BPE may make the token.
-bool IsPlain(int64_t type) { return type == kNormal || type == kUserDefined || type == kUnused; }
+bool IsPlain(int64_t type) {
+  return type == kNormalToken || type == kUserDefinedToken || type == kUnusedToken;
+}
 
 // Tokens of one text: the first is meant.
 Vocabulary PlainTokens(const Tokens& tokens) {
@@ -162,13 +154,13 @@ AddedTokens ReadAdded(const Tokens& tokens) {
   for (size_t id = 0; id < tokens.texts.size(); ++id) {
     const int64_t type = tokens.types[id];
     const std::string& text = tokens.texts[id];
-    if (type != kControl && type != kUnknown && type != kUserDefined) continue;
+    if (type != kControlToken && type != kUnknownToken && type != kUserDefinedToken) continue;
     if (text.empty() || text.size() > kMaxAddedTokenBytes) continue;
     if (!seen.try_emplace(text, static_cast<int32_t>(id)).second) continue;
     AddedToken token;
     token.content = text;
     token.id = static_cast<int32_t>(id);
-    token.special = type != kUserDefined;
+    token.special = type != kUserDefinedToken;
     added.push_back(std::move(token));
   }
   return AddedTokens(added);
@@ -185,17 +177,17 @@ std::optional<uint8_t> ByteOf(const std::string& text) {
 
 // The bytes that a token stands for. `marked`: spaces are marks.
 absl::StatusOr<BpeTokenizer::Token> Decoded(const std::string& text, int64_t type, bool marked) {
-  if (type == kByte) {
+  if (type == kByteToken) {
     const std::optional<uint8_t> byte = ByteOf(text);
     if (!byte) {
       return absl::InvalidArgumentError(
-          absl::StrCat("metadata '", std::string(kTokens), "' has '", text,
+          absl::StrCat("metadata '", std::string(kGgufTokens), "' has '", text,
                        "', a byte by its type; bytes are spelled as <0x0A>"));
     }
     return BpeTokenizer::Token{std::string(1, static_cast<char>(*byte)), false};
   }
   if (!IsPlain(type)) return BpeTokenizer::Token{text, true};
-  if (type == kUserDefined) return BpeTokenizer::Token{text, false};
+  if (type == kUserDefinedToken) return BpeTokenizer::Token{text, false};
   if (marked)
     return BpeTokenizer::Token{absl::StrReplaceAll(text, {{std::string(kSpaceMark), " "}}), false};
   return BpeTokenizer::Token{UnspellBytes(text).value_or(text), false};
@@ -239,6 +231,7 @@ absl::StatusOr<Merges> MergesOfScores(const GgufMetadata& metadata, const Tokens
   Merges merges;
   for (const int32_t id : by_score) {
     const std::string& text = tokens.texts[static_cast<size_t>(id)];
+    if (text.size() > kMaxScoredTokenBytes) continue;
     for (size_t cut = 1; cut < text.size(); ++cut) {
       if ((text[cut] & 0xC0) == 0x80) continue;  // inside of a character
       std::string left = text.substr(0, cut);
@@ -268,14 +261,14 @@ absl::StatusOr<Bpe> MakeCharacterBpe(const GgufMetadata& metadata, const Tokens&
   std::array<int32_t, 256> bytes;
   bytes.fill(-1);
   for (size_t id = 0; id < tokens.texts.size(); ++id) {
-    if (tokens.types[id] != kByte) continue;
+    if (tokens.types[id] != kByteToken) continue;
     if (const std::optional<uint8_t> byte = ByteOf(tokens.texts[id])) {
       bytes[*byte] = static_cast<int32_t>(id);
     }
   }
   SKEIN_ASSIGN_OR_RETURN(const int32_t unknown, ReadUnknown(metadata, tokens));
   if (unknown < 0 && std::find(bytes.begin(), bytes.end(), -1) != bytes.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kTokens),
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kGgufTokens),
                                                    "' has no token for some bytes, and there "
                                                    "is no '",
                                                    std::string(kUnknownId), "'"));
@@ -344,12 +337,10 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseGgufTokenizer(const GgufMetad
     SKEIN_ASSIGN_OR_RETURN(parts.tokens.emplace_back(),
                            Decoded(tokens.texts[id], tokens.types[id], !bytes));
   }
-  SKEIN_ASSIGN_OR_RETURN(parts.prefix,
-                         ReadAffix(metadata, "tokenizer.ggml.add_bos_token", add_bos,
-                                   "tokenizer.ggml.bos_token_id", tokens.texts.size()));
-  SKEIN_ASSIGN_OR_RETURN(parts.suffix,
-                         ReadAffix(metadata, "tokenizer.ggml.add_eos_token", false,
-                                   "tokenizer.ggml.eos_token_id", tokens.texts.size()));
+  SKEIN_ASSIGN_OR_RETURN(parts.prefix, ReadAffix(metadata, "tokenizer.ggml.add_bos_token", add_bos,
+                                                 kGgufBosId, tokens.texts.size()));
+  SKEIN_ASSIGN_OR_RETURN(parts.suffix, ReadAffix(metadata, "tokenizer.ggml.add_eos_token", false,
+                                                 kGgufEosId, tokens.texts.size()));
   return std::make_unique<BpeTokenizer>(std::move(parts));
 }
 
