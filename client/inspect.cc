@@ -1,7 +1,9 @@
 #include "client/inspect.h"
 
-#include <cstdint>
+#include <cstdio>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -127,6 +129,11 @@ void DeclareInspect(CLI::App& command, InspectFlags& flags) {
 }
 
 int Inspect(const InspectFlags& flags) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(flags.model, ignored)) {
+    absl::FPrintF(stderr, "skein: MODEL: there is no file or folder '%s'\n", flags.model);
+    return kExitError;
+  }
   const Inspection found = model::Inspect(flags.model);
   if (flags.json) {
     PrintJson(found);

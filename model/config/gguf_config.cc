@@ -3,12 +3,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <limits>
 #include <set>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
+#include "base/range.h"
 #include "base/status_macros.h"
 #include "model/format/gguf_keys.h"
 #include "nlohmann/json.hpp"
@@ -46,22 +52,11 @@ class Keys {
   std::string prefix_;
 };
 
-// A number that some files have for each layer. All must be the same.
-absl::StatusOr<int64_t> SameOfLayers(const GgufMetadata& metadata, const std::string& key) {
-  const auto found = metadata.values().find(key);
-  if (found == metadata.values().end() || !found->second.is_array) return metadata.Integer(key);
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<int64_t> integers, metadata.Integers(key));
-  const std::set<int64_t> kinds(integers.begin(), integers.end());
-  if (kinds.size() == 1) return *kinds.begin();
-  return absl::UnimplementedError(absl::StrCat("metadata '", key, "' has ", kinds.size(),
-                                               " values; Skein runs layers that are alike"));
-}
-
 // Sets `field` of the configuration to the integer of `name`, where there is one.
 absl::Status Copy(const GgufMetadata& metadata, const Keys& keys, std::string_view name,
                   const char* field, bool required, json& config) {
   if (!required && !keys.Has(name)) return absl::OkStatus();
-  SKEIN_ASSIGN_OR_RETURN(config[field], SameOfLayers(metadata, keys.Key(name)));
+  SKEIN_ASSIGN_OR_RETURN(config[field], metadata.IntegerOfLayers(keys.Key(name)));
   return absl::OkStatus();
 }
 
@@ -117,20 +112,35 @@ absl::Status RefuseUnsupported(const Keys& keys) {
   return absl::OkStatus();
 }
 
+// Llama 3's scaling is a tensor. A factor without a type is linear; one of 0 or 1 does nothing.
+absl::Status RefuseScaling(const Keys& keys) {
+  constexpr char kType[] = "rope.scaling.type";
+  for (const char* name : {"rope.scaling.factor", "rope.scale_linear"}) {  // the second until 2023
+    if (!keys.Has(name)) continue;
+    SKEIN_ASSIGN_OR_RETURN(const double factor, keys.Number(name));
+    if (factor == 0 || factor == 1) continue;
+    if (keys.Has(kType)) {
+      SKEIN_ASSIGN_OR_RETURN(const std::string_view type, keys.String(kType));
+      if (type == "none") continue;
+    }
+    return absl::UnimplementedError(
+        absl::StrCat("metadata '", keys.Key(name), "' is ", factor,
+                     "; Skein runs RoPE without linear or YaRN scaling"));
+  }
+  if (!keys.Has(kType)) return absl::OkStatus();
+  SKEIN_ASSIGN_OR_RETURN(const std::string_view type, keys.String(kType));
+  if (type == "none" || type == "linear") return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("metadata '", keys.Key(kType), "' is '", absl::CHexEscape(std::string(type)),
+                   "'; Skein runs RoPE without scaling, and Llama 3's"));
+}
+
 absl::Status ReadRope(const Keys& keys, json& config) {
   json rope = {{"rope_type", "default"}};
   if (keys.Has("rope.freq_base")) {
     SKEIN_ASSIGN_OR_RETURN(rope["rope_theta"], keys.Number("rope.freq_base"));
   }
-  if (keys.Has("rope.scaling.type")) {
-    SKEIN_ASSIGN_OR_RETURN(const std::string_view type, keys.String("rope.scaling.type"));
-    if (type != "none") rope["rope_type"] = std::string(type);
-  }
-  // Of Llama 1's time.
-  if (keys.Has("rope.scale_linear")) {
-    SKEIN_ASSIGN_OR_RETURN(const double factor, keys.Number("rope.scale_linear"));
-    if (factor != 1.0) rope["rope_type"] = "linear";
-  }
+  SKEIN_RETURN_IF_ERROR(RefuseScaling(keys));
   if (keys.Has("rope.dimension_count")) {
     SKEIN_ASSIGN_OR_RETURN(const int64_t rotated, keys.Integer("rope.dimension_count"));
     const int64_t head_dim =
@@ -149,15 +159,26 @@ absl::Status ReadRope(const Keys& keys, json& config) {
 }
 
 absl::Status ReadTokens(const GgufMetadata& metadata, json& config) {
+  const auto vocab_size = config["vocab_size"].get<int64_t>();
+  // 2^32 - 1 stands for no token.
+  const auto is_token = [&](std::string_view key, int64_t id) -> absl::StatusOr<bool> {
+    if (id == std::numeric_limits<uint32_t>::max()) return false;
+    if (id >= 0 && id < vocab_size) return true;
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(key), "' is ", id,
+                                                   ", the vocabulary has ", vocab_size, " tokens"));
+  };
   if (metadata.Has(kGgufBosId)) {
-    SKEIN_ASSIGN_OR_RETURN(config["bos_token_id"], metadata.Integer(kGgufBosId));
+    SKEIN_ASSIGN_OR_RETURN(const int64_t id, metadata.Integer(kGgufBosId));
+    SKEIN_ASSIGN_OR_RETURN(const bool there, is_token(kGgufBosId, id));
+    if (there) config["bos_token_id"] = id;
   }
   std::set<int64_t> ends;
   for (const std::string_view key : {kGgufEosId, std::string_view("tokenizer.ggml.eot_token_id"),
                                      std::string_view("tokenizer.ggml.eom_token_id")}) {
     if (!metadata.Has(key)) continue;
     SKEIN_ASSIGN_OR_RETURN(const int64_t id, metadata.Integer(key));
-    ends.insert(id);
+    SKEIN_ASSIGN_OR_RETURN(const bool there, is_token(key, id));
+    if (there) ends.insert(id);
   }
   if (metadata.Has(kGgufTokens) && metadata.Has(kGgufTokenTypes)) {
     SKEIN_ASSIGN_OR_RETURN(const absl::Span<const std::string> tokens,
@@ -218,13 +239,13 @@ absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model) {
   return config.dump();
 }
 
-absl::StatusOr<std::vector<float>> RopeDivisorsOfGguf(const GgufModel& model) {
+absl::StatusOr<std::vector<float>> RopeDivisorsOfGguf(const GgufModel& model, int64_t head_dim) {
   const TensorInfo* tensor = FindTensor(model, kGgufRopeDivisors);
   if (tensor == nullptr) return std::vector<float>{};
-  constexpr int64_t kMost = 4096;
-  if (tensor->dtype != DType::kF32 || tensor->shape.size() != 1 || tensor->shape[0] > kMost) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor '", tensor->name, "' must be a vector of F32 with a number for each frequency"));
+  if (tensor->dtype != DType::kF32 || tensor->shape != std::vector<int64_t>{head_dim / 2}) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor->name,
+                                                   "' must be F32 and have a number for each of ",
+                                                   head_dim / 2, " frequencies of a head"));
   }
   std::vector<float> divisors(static_cast<size_t>(tensor->shape[0]));
   SKEIN_RETURN_IF_ERROR(

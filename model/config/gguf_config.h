@@ -1,10 +1,11 @@
 // The configuration of a GGUF file. Internal to model/config.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "model/config/model_config.h"
 #include "model/format/gguf.h"
 
@@ -14,7 +15,8 @@ namespace skein::model {
 // Unimplemented names an architecture that Skein does not run; other errors name key or tensor.
 absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model);
 
-// The divisors of the rotary embedding's frequencies; empty where the file has none.
-absl::StatusOr<std::vector<float>> RopeDivisorsOfGguf(const GgufModel& model);
+// The divisors of the rotary embedding's frequencies, [head_dim / 2]; empty where the file has
+// none.
+absl::StatusOr<std::vector<float>> RopeDivisorsOfGguf(const GgufModel& model, int64_t head_dim);
 
 }  // namespace skein::model

@@ -111,7 +111,9 @@ TEST(GgufConfigTest, WhatIsNotComputedIsRefusedByItsKey) {
        Small().AddUint32("llama.attention.sliding_window", 32)},
       {"'llama.rope.dimension_count' is 4", Small().AddUint32("llama.rope.dimension_count", 4)},
       {"yarn", Small().AddString("llama.rope.scaling.type", "yarn")},
-      {"linear", Small().AddFloat32("llama.rope.scale_linear", 4.0f)},
+      {"'llama.rope.scale_linear' is 4", Small().AddFloat32("llama.rope.scale_linear", 4.0f)},
+      {"'llama.rope.scaling.factor' is 4", Small().AddFloat32("llama.rope.scaling.factor", 4.0f)},
+      {"'\\xff'", Small().AddString("llama.rope.scaling.type", "\xff")},
       {"'llama.attention.value_length' is 16", Small()
                                                    .AddUint32("llama.attention.key_length", 8)
                                                    .AddUint32("llama.attention.value_length", 16)},
@@ -132,8 +134,12 @@ TEST(GgufConfigTest, MissingAndWrongKeysAreNamed) {
   EXPECT_THAT(Load(Small().AddUint32("llama.attention.head_count_kv", 3)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("num_key_value_heads")));
   EXPECT_THAT(Load(Small().AddTensor("rope_freqs.weight", {2}, kGgmlF32, Float(1) + Float(1))),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("2 numbers, a head has 4")));
-  EXPECT_THAT(Load(Small().AddTensor("rope_freqs.weight", {1}, kGgmlF32, Float(0))),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("each of 4 frequencies")));
+  EXPECT_THAT(Load(Small().AddUint32("tokenizer.ggml.eos_token_id", 100)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("'tokenizer.ggml.eos_token_id' is 100"))));
+  EXPECT_THAT(Load(Small().AddTensor("rope_freqs.weight", {4}, kGgmlF32,
+                                     Float(0) + Float(1) + Float(1) + Float(1))),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("holds 0")));
 }
 

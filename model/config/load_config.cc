@@ -1,5 +1,10 @@
 // The files of a Hugging Face folder that describe a model, and a GGUF file's metadata.
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
@@ -44,15 +49,9 @@ absl::StatusOr<ModelConfig> ConfigOfGguf(const std::string& path) {
   if (!text.ok()) return Annotate(text.status(), path);
   absl::StatusOr<ModelConfig> config = ParseModelConfig(*text);
   if (!config.ok()) return Annotate(config.status(), path + ", as its config.json would be");
-  absl::StatusOr<std::vector<float>> divisors = RopeDivisorsOfGguf(file);
+  absl::StatusOr<std::vector<float>> divisors = RopeDivisorsOfGguf(file, config->head_dim);
   if (!divisors.ok()) return Annotate(divisors.status(), path);
   config->rope.divisors = *std::move(divisors);
-  if (!config->rope.divisors.empty() &&
-      static_cast<int64_t>(config->rope.divisors.size()) != config->head_dim / 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": tensor 'rope_freqs.weight' has ", config->rope.divisors.size(),
-                     " numbers, a head has ", config->head_dim / 2, " frequencies"));
-  }
   return config;
 }
 

@@ -77,7 +77,8 @@ struct GenerationDefaults {
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
 absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view json);
 
-// A config.json in the form of transformers 5 that ParseModelConfig reads back as an equal config.
+// A config.json in the form of transformers 5 that ParseModelConfig reads back as an equal config,
+// but for rope.divisors, which that form lacks.
 std::string ModelConfigToJson(const ModelConfig& config);
 
 // These take a model: a Hugging Face folder or a GGUF file.

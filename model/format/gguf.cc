@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -99,21 +100,30 @@ absl::StatusOr<SplitPlace> PlaceOf(const OpenedFile& opened) {
   return SplitPlace{*index + 1, *count};
 }
 
-// The files of the model that `path` is of, in order.
-absl::StatusOr<std::vector<OpenedFile>> OpenFiles(const std::string& path) {
-  std::vector<OpenedFile> files;
-  SKEIN_ASSIGN_OR_RETURN(OpenedFile named, OpenFile(path));
-  SKEIN_ASSIGN_OR_RETURN(const SplitPlace place, PlaceOf(named));
-  files.push_back(std::move(named));
-  if (place.count == 1) return files;
-  const std::optional<SplitName> name = ParseSplitName(path);
+// The name of a file of a split model, which must be what the file says; unset for one alone.
+absl::StatusOr<std::optional<SplitName>> NameOf(const OpenedFile& opened) {
+  SKEIN_ASSIGN_OR_RETURN(const SplitPlace place, PlaceOf(opened));
+  if (place.count == 1) return std::nullopt;
+  const std::string& path = opened.file.path();
+  std::optional<SplitName> name = ParseSplitName(path);
   if (!name || name->number != place.number || name->count != place.count) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: is file %d of %d of a split model; its name must end in -%05d-of-%05d.gguf, as "
         "those of the others beside it",
         path, place.number, place.count, place.number, place.count));
   }
-  files.clear();
+  return name;
+}
+
+// The files of the model that `path` is of, in order.
+absl::StatusOr<std::vector<OpenedFile>> OpenFiles(const std::string& path) {
+  std::vector<OpenedFile> files;
+  SKEIN_ASSIGN_OR_RETURN(OpenedFile named, OpenFile(path));
+  SKEIN_ASSIGN_OR_RETURN(const std::optional<SplitName> name, NameOf(named));
+  if (!name) {
+    files.push_back(std::move(named));
+    return files;
+  }
   for (int64_t i = 1; i <= name->count; ++i) {
     SKEIN_ASSIGN_OR_RETURN(OpenedFile opened, OpenFile(name->Path(i)));
     SKEIN_ASSIGN_OR_RETURN(const SplitPlace other, PlaceOf(opened));
@@ -145,7 +155,9 @@ absl::Status CheckTensors(const std::vector<OpenedFile>& files) {
   }
   const GgufMetadata& metadata = files[0].header.metadata;
   if (!metadata.Has("split.tensors.count")) return absl::OkStatus();
-  SKEIN_ASSIGN_OR_RETURN(const int64_t count, metadata.Integer("split.tensors.count"));
+  const absl::StatusOr<int64_t> said = metadata.Integer("split.tensors.count");
+  if (!said.ok()) return Annotate(said.status(), files[0].file.path());
+  const int64_t count = *said;
   if (count != static_cast<int64_t>(names.size())) {
     return absl::InvalidArgumentError(absl::StrCat(files[0].file.path(), ": the model has ", count,
                                                    " tensors, its files hold ", names.size()));
@@ -155,13 +167,16 @@ absl::Status CheckTensors(const std::vector<OpenedFile>& files) {
 
 }  // namespace
 
-bool IsGgufPath(const std::string& path) { return absl::EndsWith(path, std::string(kEnding)); }
+bool IsGgufPath(const std::string& path) {
+  std::error_code ignored;
+  return absl::EndsWithIgnoreCase(path, std::string(kEnding)) &&
+         !std::filesystem::is_directory(path, ignored);
+}
 
 absl::StatusOr<GgufMetadata> ReadGgufMetadata(const std::string& path) {
   SKEIN_ASSIGN_OR_RETURN(OpenedFile opened, OpenFile(path));
-  SKEIN_ASSIGN_OR_RETURN(const SplitPlace place, PlaceOf(opened));
-  const std::optional<SplitName> name = ParseSplitName(path);
-  if (place.number != 1 && name) {
+  SKEIN_ASSIGN_OR_RETURN(const std::optional<SplitName> name, NameOf(opened));
+  if (name && name->number != 1) {
     SKEIN_ASSIGN_OR_RETURN(opened, OpenFile(name->Path(1)));
   }
   return std::move(opened.header.metadata);

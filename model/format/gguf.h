@@ -10,7 +10,7 @@
 
 namespace skein::model {
 
-// Whether a path names a GGUF file, by its ending.
+// Whether a path names a GGUF file, by its ending; no folder is one.
 bool IsGgufPath(const std::string& path);
 
 // The metadata of the model that `path` is of: that of its first file where it is split.

@@ -224,7 +224,8 @@ absl::StatusOr<DType> ReadDType(Reader& reader, const std::string& of) {
                      "; Skein reads F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, "
                      "IQ4_NL and IQ4_XS"));
   }
-  return reader.Error(absl::StrCat(of, " has type ", id, ", which ggml does not have"));
+  return absl::UnimplementedError(
+      absl::StrCat(of, " has type ", id, ", which Skein does not know"));
 }
 
 // A tensor as it is listed; its offset counts from the data's begin.
@@ -240,11 +241,11 @@ absl::StatusOr<TensorEntry> ReadTensor(Reader& reader, const std::string& number
     return reader.Error(
         absl::StrCat(of, " has ", rank, " dimensions; at most ", kMaxRank, " are read"));
   }
-  int64_t elements = 1;
+  int64_t most = 1;  // as if no size were 0: then any order of products is in range
   for (uint32_t d = 0; d < rank; ++d) {
     SKEIN_ASSIGN_OR_RETURN(const uint64_t size, reader.Read<uint64_t>(of + "'s sizes"));
     if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) ||
-        __builtin_mul_overflow(elements, static_cast<int64_t>(size), &elements)) {
+        __builtin_mul_overflow(most, std::max<int64_t>(1, static_cast<int64_t>(size)), &most)) {
       return reader.Error(of + " has more elements than 63 bits can count");
     }
     entry.tensor.shape.push_back(static_cast<int64_t>(size));
@@ -258,7 +259,7 @@ absl::StatusOr<TensorEntry> ReadTensor(Reader& reader, const std::string& number
                                      std::string(DTypeName(entry.tensor.dtype)), " has ", block));
   }
   int64_t bytes = 0;
-  if (__builtin_mul_overflow(elements / block, BlockBytes(entry.tensor.dtype), &bytes)) {
+  if (__builtin_mul_overflow(most / block, BlockBytes(entry.tensor.dtype), &bytes)) {
     return reader.Error(of + " has more bytes than 63 bits can count");
   }
   SKEIN_ASSIGN_OR_RETURN(const uint64_t offset, reader.Read<uint64_t>(of + "'s offset"));

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -142,6 +143,17 @@ absl::StatusOr<int64_t> GgufMetadata::Integer(std::string_view key) const {
   const std::optional<int64_t> integer = IntegerAt(*value, 0);
   if (!integer) return Unlike(key, *value, "an integer below 2^63");
   return *integer;
+}
+
+absl::StatusOr<int64_t> GgufMetadata::IntegerOfLayers(std::string_view key) const {
+  const auto found = values_.find(key);
+  if (found == values_.end() || !found->second.is_array) return Integer(key);
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<int64_t> integers, Integers(key));
+  const std::set<int64_t> kinds(integers.begin(), integers.end());
+  if (kinds.size() == 1) return *kinds.begin();
+  return absl::UnimplementedError(absl::StrCat("metadata '", std::string(key), "' has ",
+                                               kinds.size(),
+                                               " values; Skein runs layers that are alike"));
 }
 
 absl::StatusOr<double> GgufMetadata::Number(std::string_view key) const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -62,6 +63,8 @@ class GgufMetadata {
   absl::StatusOr<double> Number(std::string_view key) const;
   absl::StatusOr<bool> Bool(std::string_view key) const;
   absl::StatusOr<std::string_view> String(std::string_view key) const;
+  // An integer, or an array with one for each layer, which must be the same: else Unimplemented.
+  absl::StatusOr<int64_t> IntegerOfLayers(std::string_view key) const;
   absl::StatusOr<std::vector<int64_t>> Integers(std::string_view key) const;
   absl::StatusOr<std::vector<double>> Numbers(std::string_view key) const;
   // Valid as long as this object.

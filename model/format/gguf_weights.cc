@@ -147,9 +147,11 @@ absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const Tens
   if (!queries && !keys) return 0;
   constexpr std::string_view kHeads = "llama.attention.head_count";
   constexpr std::string_view kKvHeads = "llama.attention.head_count_kv";
-  SKEIN_ASSIGN_OR_RETURN(const int64_t heads,
-                         metadata.Integer(keys && metadata.Has(kKvHeads) ? kKvHeads : kHeads));
-  if (tensor.shape.size() != 2 || heads < 1 || tensor.shape[0] % (2 * heads) != 0) {
+  SKEIN_ASSIGN_OR_RETURN(
+      const int64_t heads,
+      metadata.IntegerOfLayers(keys && metadata.Has(kKvHeads) ? kKvHeads : kHeads));
+  if (tensor.shape.size() != 2 || heads < 1 || heads > tensor.shape[0] ||
+      tensor.shape[0] % heads != 0 || tensor.shape[0] / heads % 2 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor '", tensor.name, "' has ", tensor.shape.empty() ? 0 : tensor.shape[0],
                      " rows, not an even number for each of ", heads, " heads"));

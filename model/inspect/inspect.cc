@@ -16,6 +16,7 @@
 #include "model/config/check_weights.h"
 #include "model/config/model_config.h"
 #include "model/format/gguf.h"
+#include "model/format/gguf_keys.h"
 #include "model/format/open.h"
 #include "model/format/tensor_source.h"
 #include "model/tokenizer/tokenizer.h"
@@ -84,7 +85,7 @@ class Inspector {
       const absl::StatusOr<std::string_view> value = metadata->String(key);
       return value.ok() ? std::string(*value) : std::string();
     };
-    result_.architecture = text("general.architecture");
+    result_.architecture = text(kGgufArchitecture);
     result_.name = text("general.name");
     result_.tokenizer = text("tokenizer.ggml.model");
     if (const std::string pre = text("tokenizer.ggml.pre"); !pre.empty()) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -46,8 +47,10 @@ absl::StatusOr<Bpe> Bpe::Create(const Vocabulary& vocabulary,
 
 absl::StatusOr<Bpe> Bpe::CreateOfCharacters(
     const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
-    const std::array<int32_t, 256>& bytes, int32_t unknown) {
+    std::vector<uint32_t> orders, const std::array<int32_t, 256>& bytes, int32_t unknown) {
   Bpe bpe;
+  bpe.from_characters_ = true;
+  bpe.orders_ = std::move(orders);
   bpe.byte_ids_ = bytes;
   bpe.unknown_ = unknown;
   for (const auto& [token, id] : vocabulary) {
@@ -89,7 +92,7 @@ void Bpe::Start(std::string_view text, std::vector<Work::Part>& parts) const {
     const auto at = static_cast<int32_t>(parts.size());
     parts.push_back({id, at - 1, at + 1});
   };
-  if (character_ids_.empty()) {
+  if (!from_characters_) {
     for (const char byte : text) add(byte_ids_[static_cast<unsigned char>(byte)]);
   } else {
     for (size_t at = 0; at < text.size();) {
@@ -116,7 +119,8 @@ bool Bpe::AddCandidate(int32_t at, Work& work) const {
   if (next < 0) return false;
   const auto rank = rank_.find(PairKey(work.parts[at].id, work.parts[next].id));
   if (rank == rank_.end()) return false;
-  work.heap.push_back(static_cast<uint64_t>(rank->second) << 32 | static_cast<uint32_t>(at));
+  const uint32_t order = orders_.empty() ? rank->second : orders_[rank->second];
+  work.heap.push_back(static_cast<uint64_t>(order) << 32 | static_cast<uint32_t>(at));
   return true;
 }
 
@@ -140,16 +144,22 @@ void Bpe::Encode(std::string_view text, Work& work, std::vector<int32_t>& ids) c
 
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-    const Merge& merge = merges_[heap.back() >> 32];
+    auto rank = static_cast<uint32_t>(heap.back() >> 32);
     const auto at = static_cast<int32_t>(heap.back() & 0xFFFFFFFF);
     heap.pop_back();
     ++candidates;
 
     // Parts that have changed since then left their candidates behind.
     Work::Part& left = parts[at];
-    if (left.id != merge.left || left.next < 0) continue;
+    if (left.next < 0) continue;
     Work::Part& right = parts[left.next];
-    if (right.id != merge.right) continue;
+    if (!orders_.empty()) {  // the order tells of some merges: the pair tells which
+      const auto now = rank_.find(PairKey(left.id, right.id));
+      if (now == rank_.end() || orders_[now->second] != rank) continue;
+      rank = now->second;
+    }
+    const Merge& merge = merges_[rank];
+    if (left.id != merge.left || right.id != merge.right) continue;
 
     left.id = merge.result;
     right.id = -1;

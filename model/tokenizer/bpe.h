@@ -42,10 +42,12 @@ class Bpe {
 
   // Starts from characters, of a vocabulary that spells tokens as they are. A character that is no
   // token becomes its bytes' tokens `bytes` (-1: there is none), or `unknown` where one is missing.
-  // InvalidArgument when a merge names or makes a token that the vocabulary lacks.
+  // `orders` are of the merges, ascending: of merges of one order the leftmost pair comes first,
+  // as in SentencePiece; empty: each has its own. InvalidArgument when a merge names or makes a
+  // token that the vocabulary lacks.
   static absl::StatusOr<Bpe> CreateOfCharacters(
       const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
-      const std::array<int32_t, 256>& bytes, int32_t unknown);
+      std::vector<uint32_t> orders, const std::array<int32_t, 256>& bytes, int32_t unknown);
 
   // Appends the ids of `text` (UTF-8, less than 2 GiB): merges the adjacent pair of lowest rank,
   // the leftmost first, until none is left. Costs O(n log n) time and 20 bytes of work a byte.
@@ -66,10 +68,11 @@ class Bpe {
   bool AddCandidate(int32_t at, Work& work) const;
 
   std::array<int32_t, 256> byte_ids_;
-  // Of code points; empty where text starts from bytes.
-  absl::flat_hash_map<uint32_t, int32_t> character_ids_;
+  bool from_characters_ = false;
+  absl::flat_hash_map<uint32_t, int32_t> character_ids_;  // of code points
   int32_t unknown_ = -1;
   std::vector<Merge> merges_;                     // by rank
+  std::vector<uint32_t> orders_;                  // of merges_; empty: their ranks
   absl::flat_hash_map<uint64_t, uint32_t> rank_;  // of left id << 32 | right id
   // Bytes to id of every token; empty unless merges are ignored.
   absl::flat_hash_map<std::string, int32_t> whole_;

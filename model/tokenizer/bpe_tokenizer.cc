@@ -56,6 +56,9 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
       // Pieces of text are never next to each other.
       marked = MarkSpaces(plain, parts_.spaces == Spaces::kMarkedAndBefore);
       plain = marked;
+      if (plain.size() > 2 * kMaxTextBytes - 1) {
+        return absl::InvalidArgumentError("text has too many spaces: with marks it passes 2 GiB");
+      }
     }
     SKEIN_ASSIGN_OR_RETURN(const PreTokens pre_tokens, parts_.pre_tokenizer.Cut(plain));
     for (const std::string_view pre_token : pre_tokens.pieces) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -32,8 +33,10 @@ constexpr std::string_view kUnknownId = "tokenizer.ggml.unknown_token_id";
 constexpr size_t kMaxTokens = 1 << 22;
 // Bounds the time that looking for added tokens takes; longer ones are found as plain text.
 constexpr size_t kMaxAddedTokenBytes = 256;
-// Bounds the time that finding merges by scores takes; the longest in use have 93 bytes.
-constexpr size_t kMaxScoredTokenBytes = 1024;
+// Bound the time and memory that finding merges by scores takes; the longest tokens in use have 93
+// bytes, and 262,144 tokens make some million merges.
+constexpr size_t kMaxScoredTokenBytes = 128;
+constexpr size_t kMaxMerges = 1 << 23;
 
 // Patterns as the models' tokenizer.json have them.
 constexpr std::string_view kLlama3Pattern =
@@ -129,6 +132,12 @@ absl::StatusOr<Tokens> ReadTokens(const GgufMetadata& metadata) {
                                                    "' has ", tokens.types.size(), " types for ",
                                                    tokens.texts.size(), " tokens"));
   }
+  for (size_t i = 0; i < tokens.types.size(); ++i) {
+    if (tokens.types[i] >= kNormalToken && tokens.types[i] <= kByteToken) continue;
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kGgufTokenTypes),
+                                                   "' has ", tokens.types[i], " for token ", i,
+                                                   "; 1 to 6 are known"));
+  }
   return tokens;
 }
 
@@ -195,7 +204,7 @@ absl::StatusOr<BpeTokenizer::Token> Decoded(const std::string& text, int64_t typ
 
 using Merges = std::vector<std::pair<std::string, std::string>>;
 
-// "left right", where either may hold spaces but the left one does not begin with one.
+// "left right". Tokens hold no spaces, which are spelled or marked.
 absl::StatusOr<Merges> ReadMerges(const GgufMetadata& metadata) {
   SKEIN_ASSIGN_OR_RETURN(const absl::Span<const std::string> texts, metadata.Strings(kMerges));
   Merges merges;
@@ -214,13 +223,22 @@ absl::StatusOr<Merges> ReadMerges(const GgufMetadata& metadata) {
 
 // What SentencePiece's scores say as merges: any two tokens that make a third are joined, the one
 // of the highest score first.
-absl::StatusOr<Merges> MergesOfScores(const GgufMetadata& metadata, const Tokens& tokens,
-                                      const Vocabulary& vocabulary) {
+struct ScoredMerges {
+  Merges merges;
+  std::vector<uint32_t> orders;  // of equal scores the same
+};
+absl::StatusOr<ScoredMerges> MergesOfScores(const GgufMetadata& metadata, const Tokens& tokens,
+                                            const Vocabulary& vocabulary) {
   SKEIN_ASSIGN_OR_RETURN(const std::vector<double> scores, metadata.Numbers(kScores));
   if (scores.size() != tokens.texts.size()) {
     return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kScores), "' has ",
                                                    scores.size(), " scores for ",
                                                    tokens.texts.size(), " tokens"));
+  }
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (std::isfinite(scores[i])) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata '", std::string(kScores), "' has no number for token ", i));
   }
   std::vector<int32_t> by_score;
   for (const auto& [text, id] : vocabulary) by_score.push_back(id);
@@ -228,8 +246,13 @@ absl::StatusOr<Merges> MergesOfScores(const GgufMetadata& metadata, const Tokens
     return std::pair(-scores[static_cast<size_t>(a)], a) <
            std::pair(-scores[static_cast<size_t>(b)], b);
   });
-  Merges merges;
-  for (const int32_t id : by_score) {
+  ScoredMerges result;
+  uint32_t order = 0;
+  for (size_t i = 0; i < by_score.size(); ++i) {
+    const int32_t id = by_score[i];
+    if (i > 0 && scores[static_cast<size_t>(id)] != scores[static_cast<size_t>(by_score[i - 1])]) {
+      ++order;
+    }
     const std::string& text = tokens.texts[static_cast<size_t>(id)];
     if (text.size() > kMaxScoredTokenBytes) continue;
     for (size_t cut = 1; cut < text.size(); ++cut) {
@@ -237,11 +260,16 @@ absl::StatusOr<Merges> MergesOfScores(const GgufMetadata& metadata, const Tokens
       std::string left = text.substr(0, cut);
       std::string right = text.substr(cut);
       if (vocabulary.contains(left) && vocabulary.contains(right)) {
-        merges.emplace_back(std::move(left), std::move(right));
+        result.merges.emplace_back(std::move(left), std::move(right));
+        result.orders.push_back(order);
       }
     }
+    if (result.merges.size() > kMaxMerges) {
+      return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kGgufTokens),
+                                                     "' makes more than ", kMaxMerges, " merges"));
+    }
   }
-  return merges;
+  return result;
 }
 
 // The token of what no other token stands for; -1: none.
@@ -262,7 +290,8 @@ absl::StatusOr<Bpe> MakeCharacterBpe(const GgufMetadata& metadata, const Tokens&
   bytes.fill(-1);
   for (size_t id = 0; id < tokens.texts.size(); ++id) {
     if (tokens.types[id] != kByteToken) continue;
-    if (const std::optional<uint8_t> byte = ByteOf(tokens.texts[id])) {
+    const std::optional<uint8_t> byte = ByteOf(tokens.texts[id]);
+    if (byte && bytes[*byte] < 0) {
       bytes[*byte] = static_cast<int32_t>(id);
     }
   }
@@ -273,10 +302,13 @@ absl::StatusOr<Bpe> MakeCharacterBpe(const GgufMetadata& metadata, const Tokens&
                                                    "is no '",
                                                    std::string(kUnknownId), "'"));
   }
-  SKEIN_ASSIGN_OR_RETURN(const Merges merges, by_scores
-                                                  ? MergesOfScores(metadata, tokens, vocabulary)
-                                                  : ReadMerges(metadata));
-  return Bpe::CreateOfCharacters(vocabulary, merges, bytes, unknown);
+  ScoredMerges found;
+  if (by_scores) {
+    SKEIN_ASSIGN_OR_RETURN(found, MergesOfScores(metadata, tokens, vocabulary));
+  } else {
+    SKEIN_ASSIGN_OR_RETURN(found.merges, ReadMerges(metadata));
+  }
+  return Bpe::CreateOfCharacters(vocabulary, found.merges, std::move(found.orders), bytes, unknown);
 }
 
 absl::StatusOr<bool> BoolOr(const GgufMetadata& metadata, std::string_view key, bool fallback) {
@@ -289,7 +321,8 @@ absl::StatusOr<std::vector<int32_t>> ReadAffix(const GgufMetadata& metadata, std
                                                bool fallback, std::string_view key,
                                                size_t vocab_size) {
   SKEIN_ASSIGN_OR_RETURN(const bool add, BoolOr(metadata, added, fallback));
-  if (!add) return std::vector<int32_t>{};
+  // Where the file does not say that a token is added, it need not have one.
+  if (!add || (!metadata.Has(added) && !metadata.Has(key))) return std::vector<int32_t>{};
   SKEIN_ASSIGN_OR_RETURN(const int64_t id, metadata.Integer(key));
   if (id < 0 || id >= static_cast<int64_t>(vocab_size)) {
     return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(key), "' is ", id,

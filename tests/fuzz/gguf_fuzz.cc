@@ -1,5 +1,5 @@
-// Opens any bytes as a GGUF file and, when that succeeds, reads every tensor, dequantises it, and
-// reads configuration and tokenizer.
+// Opens any bytes as a GGUF file and, when that succeeds, reads every tensor, under both of its
+// names, dequantises it, and encodes a text with the tokenizer.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -46,9 +46,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     Check(total <= static_cast<int64_t>(size));
     const auto tokenizer = skein::model::ParseGgufTokenizer(model->metadata);
-    if (tokenizer.ok()) Check((*tokenizer)->Encode("some text", {}).ok());
+    if (tokenizer.ok()) {
+      const auto ids = (*tokenizer)->Encode("some text \u4E2D", {});
+      Check(ids.ok());
+      for (const int32_t id : *ids) Check(id >= 0 && id < (*tokenizer)->vocab_size());
+    }
     const auto weights = skein::model::AsHuggingFaceWeights(*std::move(model));
-    if (weights.ok()) Check((*weights)->tensors().size() <= size);
+    if (weights.ok()) {
+      for (const TensorInfo& tensor : (*weights)->tensors()) {
+        std::vector<Range> slice;
+        for (const int64_t length : tensor.shape) slice.push_back({0, length});
+        if (tensor.shape.size() > 1) slice[0] = {tensor.shape[0] / 4, tensor.shape[0]};
+        int64_t elements = 1;
+        for (const Range& range : slice) elements *= range.size();
+        std::vector<std::byte> out(static_cast<size_t>(skein::DTypeBytes(tensor.dtype, elements)));
+        Check((*weights)->Read(tensor, slice, absl::MakeSpan(out)).ok());
+      }
+    }
   }
   close(fd);
   return 0;
