@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
@@ -106,7 +105,7 @@ class Reader {
   absl::StatusOr<Number> Read(std::string_view what) {
     SKEIN_ASSIGN_OR_RETURN(const std::string_view bytes, Bytes(sizeof(Number), what));
     Number number;
-    std::memcpy(&number, bytes.data(), sizeof(number));
+    bytes.copy(reinterpret_cast<char*>(&number), sizeof(number));
     return number;
   }
 

@@ -12,7 +12,6 @@
 namespace skein::model {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kMost = ~0ull;
