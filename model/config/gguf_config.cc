@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
+#include "base/printable.h"
 #include "base/range.h"
 #include "base/status_macros.h"
 #include "model/format/gguf_keys.h"
@@ -42,6 +42,9 @@ class Keys {
   absl::StatusOr<int64_t> Integer(std::string_view name) const {
     return metadata_.Integer(Key(name));
   }
+  absl::StatusOr<int64_t> IntegerOfLayers(std::string_view name) const {
+    return metadata_.IntegerOfLayers(Key(name));
+  }
   absl::StatusOr<double> Number(std::string_view name) const { return metadata_.Number(Key(name)); }
   absl::StatusOr<std::string_view> String(std::string_view name) const {
     return metadata_.String(Key(name));
@@ -51,14 +54,6 @@ class Keys {
   const GgufMetadata& metadata_;
   std::string prefix_;
 };
-
-// Sets `field` of the configuration to the integer of `name`, where there is one.
-absl::Status Copy(const GgufMetadata& metadata, const Keys& keys, std::string_view name,
-                  const char* field, bool required, json& config) {
-  if (!required && !keys.Has(name)) return absl::OkStatus();
-  SKEIN_ASSIGN_OR_RETURN(config[field], metadata.IntegerOfLayers(keys.Key(name)));
-  return absl::OkStatus();
-}
 
 absl::Status ReadShape(const GgufMetadata& metadata, const Keys& keys, json& config) {
   if (metadata.Has(kGgufTokens)) {
@@ -82,7 +77,8 @@ absl::Status ReadShape(const GgufMetadata& metadata, const Keys& keys, json& con
       {"context_length", "max_position_embeddings", true},
   };
   for (const auto& [name, field, required] : kFields) {
-    SKEIN_RETURN_IF_ERROR(Copy(metadata, keys, name, field, required, config));
+    if (!required && !keys.Has(name)) continue;
+    SKEIN_ASSIGN_OR_RETURN(config[field], keys.IntegerOfLayers(name));
   }
   if (keys.Has("attention.value_length")) {
     SKEIN_ASSIGN_OR_RETURN(const int64_t values, keys.Integer("attention.value_length"));
@@ -131,7 +127,7 @@ absl::Status RefuseScaling(const Keys& keys) {
   SKEIN_ASSIGN_OR_RETURN(const std::string_view type, keys.String(kType));
   if (type == "none" || type == "linear") return absl::OkStatus();
   return absl::UnimplementedError(
-      absl::StrCat("metadata '", keys.Key(kType), "' is '", absl::CHexEscape(std::string(type)),
+      absl::StrCat("metadata '", keys.Key(kType), "' is '", Printable(type),
                    "'; Skein runs RoPE without scaling, and Llama 3's"));
 }
 
@@ -201,22 +197,20 @@ const TensorInfo* FindTensor(const GgufModel& model, std::string_view name) {
   return found.ok() ? *found : nullptr;
 }
 
-// The type of the matrices: that of most, which plans count with.
+// The type of most elements of matrices, which plans count with.
 const char* MatrixType(const GgufModel& model) {
-  int64_t halves = 0;
-  int64_t singles = 0;
+  double all = 0;
+  double halves = 0;
+  double singles = 0;
   for (const TensorInfo& tensor : model.tensors->tensors()) {
     if (tensor.shape.size() < 2) continue;
-    if (tensor.dtype == DType::kF16) halves += tensor.elements();
-    if (tensor.dtype == DType::kF32) singles += tensor.elements();
-  }
-  int64_t all = 0;
-  for (const TensorInfo& tensor : model.tensors->tensors()) {
-    if (tensor.shape.size() >= 2) all += tensor.elements();
+    const auto elements = static_cast<double>(tensor.elements());
+    all += elements;
+    if (tensor.dtype == DType::kF16) halves += elements;
+    if (tensor.dtype == DType::kF32) singles += elements;
   }
   if (2 * singles > all) return "float32";
-  if (2 * halves > all) return "float16";
-  return "bfloat16";
+  return 2 * halves > all ? "float16" : "bfloat16";
 }
 
 }  // namespace
@@ -225,8 +219,9 @@ absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model) {
   const GgufMetadata& metadata = model.metadata;
   SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture, metadata.String(kGgufArchitecture));
   if (architecture != "llama") {
-    return absl::UnimplementedError(absl::StrCat("metadata 'general.architecture' is '",
-                                                 std::string(architecture), "'; Skein runs llama"));
+    return absl::UnimplementedError(absl::StrCat("metadata '", std::string(kGgufArchitecture),
+                                                 "' is '", Printable(architecture),
+                                                 "'; Skein runs llama"));
   }
   const Keys keys(metadata, architecture);
   json config = {{"architectures", {"LlamaForCausalLM"}},

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
+#include "base/printable.h"
 #include "base/status_macros.h"
 
 namespace skein::model {
@@ -72,8 +72,7 @@ constexpr std::array kTensorTypes = {
 // Names come from strangers.
 std::string Quoted(std::string_view name) {
   constexpr size_t kMost = 100;
-  return absl::StrCat("'", absl::CHexEscape(std::string(name.substr(0, kMost))),
-                      name.size() > kMost ? "..." : "", "'");
+  return absl::StrCat("'", Printable(name, kMost), "'");
 }
 
 // Takes pieces off the head. After an error nothing more is read.

@@ -7,6 +7,8 @@
 namespace skein::model {
 
 inline constexpr std::string_view kGgufArchitecture = "general.architecture";
+inline constexpr std::string_view kGgufTokenizer = "tokenizer.ggml.model";
+inline constexpr std::string_view kGgufPreTokenizer = "tokenizer.ggml.pre";
 inline constexpr std::string_view kGgufTokens = "tokenizer.ggml.tokens";
 inline constexpr std::string_view kGgufTokenTypes = "tokenizer.ggml.token_type";
 inline constexpr std::string_view kGgufBosId = "tokenizer.ggml.bos_token_id";

@@ -141,7 +141,7 @@ std::vector<Case> Cases() {
        {"takes 1000 bytes"}},
       {"key with control characters",
        GgufBytes().Add("a\n\x1b[2J", GgufType::kBool, "\x02").Build(),
-       {"'a\\n\\x1b[2J'"}},
+       {"'a\\x0a\\x1b[2J'"}},
 
       // Arrays.
       {"array without a type",

@@ -79,10 +79,13 @@ std::string HuggingFaceName(std::string_view gguf) {
 
 class HuggingFaceWeights final : public TensorSource {
  public:
+  struct Stored {
+    const TensorInfo* tensor = nullptr;
+    int64_t head_dim = 0;  // of interleaved rows; 0: they lie in order
+  };
   struct Tensor {
     TensorInfo info;
-    const TensorInfo* stored = nullptr;
-    int64_t head_dim = 0;  // of interleaved rows; 0: they lie in order
+    Stored stored;
   };
 
   // `tensors` are sorted by name.
@@ -91,7 +94,6 @@ class HuggingFaceWeights final : public TensorSource {
     for (Tensor& tensor : tensors) {
       tensors_.push_back(std::move(tensor.info));
       stored_tensors_.push_back(tensor.stored);
-      head_dims_.push_back(tensor.head_dim);
     }
   }
 
@@ -102,11 +104,9 @@ class HuggingFaceWeights final : public TensorSource {
  protected:
   absl::Status ReadChecked(const TensorInfo& tensor, absl::Span<const Range> slice,
                            absl::Span<std::byte> out) const override {
-    const auto index = static_cast<size_t>(&tensor - tensors_.data());
-    const TensorInfo& stored = *stored_tensors_[index];
-    const int64_t head_dim = head_dims_[index];
-    if (head_dim == 0) return stored_->Read(stored, slice, out);
-    return ReadInterleaved(stored, head_dim, slice[0], slice[1], out);
+    const auto& [stored, head_dim] = stored_tensors_[&tensor - tensors_.data()];
+    if (head_dim == 0) return stored_->Read(*stored, slice, out);
+    return ReadInterleaved(*stored, head_dim, slice[0], slice[1], out);
   }
 
  private:
@@ -132,9 +132,7 @@ class HuggingFaceWeights final : public TensorSource {
 
   std::unique_ptr<TensorSource> stored_;
   std::vector<TensorInfo> tensors_;
-  // Of tensors_.
-  std::vector<const TensorInfo*> stored_tensors_;
-  std::vector<int64_t> head_dims_;
+  std::vector<Stored> stored_tensors_;  // of tensors_
 };
 
 // The rows of a head where a tensor's rows are interleaved; 0 where they are not.
@@ -168,16 +166,16 @@ absl::StatusOr<std::unique_ptr<TensorSource>> AsHuggingFaceWeights(GgufModel mod
     HuggingFaceWeights::Tensor& tensor = tensors.emplace_back();
     tensor.info = stored;
     tensor.info.name = HuggingFaceName(stored.name);
-    tensor.stored = &stored;
-    SKEIN_ASSIGN_OR_RETURN(tensor.head_dim, InterleavedHead(model.metadata, stored));
+    tensor.stored.tensor = &stored;
+    SKEIN_ASSIGN_OR_RETURN(tensor.stored.head_dim, InterleavedHead(model.metadata, stored));
   }
   std::sort(tensors.begin(), tensors.end(),
             [](const auto& a, const auto& b) { return a.info.name < b.info.name; });
   for (size_t i = 1; i < tensors.size(); ++i) {
     if (tensors[i - 1].info.name == tensors[i].info.name) {
-      return absl::InvalidArgumentError(absl::StrCat("tensors '", tensors[i - 1].stored->name,
-                                                     "' and '", tensors[i].stored->name,
-                                                     "' have one meaning"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensors '", tensors[i - 1].stored.tensor->name, "' and '",
+                       tensors[i].stored.tensor->name, "' have one meaning"));
     }
   }
   return std::make_unique<HuggingFaceWeights>(std::move(model.tensors), std::move(tensors));

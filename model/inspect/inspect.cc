@@ -87,8 +87,8 @@ class Inspector {
     };
     result_.architecture = text(kGgufArchitecture);
     result_.name = text("general.name");
-    result_.tokenizer = text("tokenizer.ggml.model");
-    if (const std::string pre = text("tokenizer.ggml.pre"); !pre.empty()) {
+    result_.tokenizer = text(kGgufTokenizer);
+    if (const std::string pre = text(kGgufPreTokenizer); !pre.empty()) {
       absl::StrAppend(&result_.tokenizer, " (", pre, ")");
     }
   }

@@ -1,6 +1,7 @@
 // A BPE tokenizer, of bytes or of characters, put together from its parts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,6 +15,11 @@
 #include "model/tokenizer/tokenizer.h"
 
 namespace skein::model {
+
+// The largest vocabulary in use has 262,208 tokens; a table by id is made up to the highest.
+inline constexpr int32_t kMaxVocabSize = 1 << 22;
+// Bounds the time that looking for added tokens takes; the longest in use have 50 bytes.
+inline constexpr size_t kMaxAddedTokenBytes = 256;
 
 // What SentencePiece writes for a space.
 inline constexpr std::string_view kSpaceMark = "\u2581";

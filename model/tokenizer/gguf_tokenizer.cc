@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "base/printable.h"
 #include "base/status_macros.h"
 #include "model/format/gguf_keys.h"
 #include "model/tokenizer/byte_alphabet.h"
@@ -24,15 +25,10 @@
 namespace skein::model {
 namespace {
 
-constexpr std::string_view kModel = "tokenizer.ggml.model";
-constexpr std::string_view kPre = "tokenizer.ggml.pre";
 constexpr std::string_view kScores = "tokenizer.ggml.scores";
 constexpr std::string_view kMerges = "tokenizer.ggml.merges";
 constexpr std::string_view kUnknownId = "tokenizer.ggml.unknown_token_id";
 
-constexpr size_t kMaxTokens = 1 << 22;
-// Bounds the time that looking for added tokens takes; longer ones are found as plain text.
-constexpr size_t kMaxAddedTokenBytes = 256;
 // Bound the time and memory that finding merges by scores takes; the longest tokens in use have 93
 // bytes, and 262,144 tokens make some million merges.
 constexpr size_t kMaxScoredTokenBytes = 128;
@@ -81,12 +77,12 @@ const std::vector<Published>& AllPublished() {
 }
 
 absl::StatusOr<const Published*> FindPublished(const GgufMetadata& metadata) {
-  if (!metadata.Has(kPre)) {
+  if (!metadata.Has(kGgufPreTokenizer)) {
     return absl::NotFoundError(
-        absl::StrCat("has no metadata '", std::string(kPre),
+        absl::StrCat("has no metadata '", std::string(kGgufPreTokenizer),
                      "', which files of before May 2024 lack: convert the model again"));
   }
-  SKEIN_ASSIGN_OR_RETURN(const std::string_view name, metadata.String(kPre));
+  SKEIN_ASSIGN_OR_RETURN(const std::string_view name, metadata.String(kGgufPreTokenizer));
   std::vector<std::string> known;
   for (const Published& published : AllPublished()) {
     for (const std::string_view each : published.names) {
@@ -94,8 +90,8 @@ absl::StatusOr<const Published*> FindPublished(const GgufMetadata& metadata) {
       known.emplace_back(each);
     }
   }
-  return absl::UnimplementedError(absl::StrCat("metadata '", std::string(kPre), "' is '",
-                                               std::string(name), "'; Skein knows ",
+  return absl::UnimplementedError(absl::StrCat("metadata '", std::string(kGgufPreTokenizer),
+                                               "' is '", Printable(name), "'; Skein knows ",
                                                absl::StrJoin(known, ", ")));
 }
 
@@ -117,10 +113,10 @@ struct Tokens {
 absl::StatusOr<Tokens> ReadTokens(const GgufMetadata& metadata) {
   Tokens tokens;
   SKEIN_ASSIGN_OR_RETURN(tokens.texts, metadata.Strings(kGgufTokens));
-  if (tokens.texts.empty() || tokens.texts.size() > kMaxTokens) {
+  if (tokens.texts.empty() || tokens.texts.size() > kMaxVocabSize) {
     return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kGgufTokens), "' has ",
                                                    tokens.texts.size(), " tokens, not 1 to ",
-                                                   kMaxTokens));
+                                                   kMaxVocabSize));
   }
   if (metadata.Has(kGgufTokenTypes)) {
     SKEIN_ASSIGN_OR_RETURN(tokens.types, metadata.Integers(kGgufTokenTypes));
@@ -164,6 +160,7 @@ AddedTokens ReadAdded(const Tokens& tokens) {
     const int64_t type = tokens.types[id];
     const std::string& text = tokens.texts[id];
     if (type != kControlToken && type != kUnknownToken && type != kUserDefinedToken) continue;
+    // Longer ones are found as plain text.
     if (text.empty() || text.size() > kMaxAddedTokenBytes) continue;
     if (!seen.try_emplace(text, static_cast<int32_t>(id)).second) continue;
     AddedToken token;
@@ -190,7 +187,7 @@ absl::StatusOr<BpeTokenizer::Token> Decoded(const std::string& text, int64_t typ
     const std::optional<uint8_t> byte = ByteOf(text);
     if (!byte) {
       return absl::InvalidArgumentError(
-          absl::StrCat("metadata '", std::string(kGgufTokens), "' has '", text,
+          absl::StrCat("metadata '", std::string(kGgufTokens), "' has '", Printable(text),
                        "', a byte by its type; bytes are spelled as <0x0A>"));
     }
     return BpeTokenizer::Token{std::string(1, static_cast<char>(*byte)), false};
@@ -334,12 +331,12 @@ absl::StatusOr<std::vector<int32_t>> ReadAffix(const GgufMetadata& metadata, std
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseGgufTokenizer(const GgufMetadata& metadata) {
-  SKEIN_ASSIGN_OR_RETURN(const std::string_view model, metadata.String(kModel));
+  SKEIN_ASSIGN_OR_RETURN(const std::string_view model, metadata.String(kGgufTokenizer));
   const bool bytes = model == "gpt2";
   const bool by_scores = model == "llama";
   if (!bytes && !by_scores && model != "gemma4") {
-    return absl::UnimplementedError(absl::StrCat("metadata '", std::string(kModel), "' is '",
-                                                 std::string(model),
+    return absl::UnimplementedError(absl::StrCat("metadata '", std::string(kGgufTokenizer),
+                                                 "' is '", Printable(model),
                                                  "'; Skein knows gpt2, llama and gemma4"));
   }
   SKEIN_ASSIGN_OR_RETURN(const Tokens tokens, ReadTokens(metadata));

@@ -16,11 +16,6 @@
 namespace skein::model {
 namespace {
 
-// The largest vocabulary in use has 262,208 tokens; a table by id is made up to the highest.
-constexpr int32_t kMaxVocabSize = 1 << 22;
-// Bounds the time that looking for added tokens takes; the longest in use have 50 bytes.
-constexpr size_t kMaxAddedTokenBytes = 256;
-
 using Tokens = std::vector<BpeTokenizer::Token>;
 
 // Gives `id` its bytes. False when it has some already.
