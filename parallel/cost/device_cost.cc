@@ -79,21 +79,6 @@ double TimeOfWorkingSet(absl::Span<const Point> points, int64_t working_set_byte
   return time;
 }
 
-// By rows, of one working set.
-double RateOfRows(Products products, int64_t rows) {
-  const auto above = std::find_if(products.begin(), products.end(),
-                                  [&](const auto& product) { return product.rows >= rows; });
-  if (above == products.end()) return products.back().operations_per_s;
-  if (above == products.begin()) {
-    // Fewer rows than are known take as long as those.
-    return above->operations_per_s * static_cast<double>(rows) / static_cast<double>(above->rows);
-  }
-  const auto below = above - 1;
-  const double part =
-      static_cast<double>(rows - below->rows) / static_cast<double>(above->rows - below->rows);
-  return below->operations_per_s + part * (above->operations_per_s - below->operations_per_s);
-}
-
 // The points that `rows` lies between, and how far; the nearest one twice where they are fewer or
 // more than are known. `points` are by rows, and not empty.
 template <typename Point>
@@ -111,6 +96,17 @@ Around<Point> AroundRows(absl::Span<const Point> points, int64_t rows) {
   const auto below = above - 1;
   return {*below, *above,
           static_cast<double>(rows - below->rows) / static_cast<double>(above->rows - below->rows)};
+}
+
+// By rows, of one working set: how long all rows take, per operation of one row.
+double TimeOfRows(Products products, int64_t rows) {
+  const auto time = [](const topology::ProductRate& product) {
+    return static_cast<double>(product.rows) / product.operations_per_s;
+  };
+  const auto [below, above, part] = AroundRows(products, rows);
+  // Fewer rows than are known take as long as those; more take as long each.
+  const double more = std::max(1.0, static_cast<double>(rows) / static_cast<double>(above.rows));
+  return (time(below) + part * (time(above) - time(below))) * more;
 }
 
 bool HasLink(const Host& host, Path path) {
@@ -233,8 +229,8 @@ double OperationsPerS(const DeviceRates& rates, DType dtype, int64_t working_set
                       int64_t rows, const CoreShare& share) {
   const double time =
       TimeOfWorkingSet(OfDType(rates, dtype), working_set_bytes,
-                       [&](Products products) { return 1 / RateOfRows(products, rows); });
-  return share.threads * share.of_a_core / time;
+                       [&](Products products) { return TimeOfRows(products, rows); });
+  return static_cast<double>(rows) * share.threads * share.of_a_core / time;
 }
 
 }  // namespace skein::cost

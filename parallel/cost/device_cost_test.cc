@@ -63,7 +63,8 @@ TEST(DeviceCostTest, ThreadsShareCores) {
 TEST(DeviceCostTest, ProductsGoByRows) {
   const DeviceRates rates = Rates();
   EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 1), 1e9);
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 51), 6e9);
+  // Times are on a line: of an operation a row, 1 ns of one row, 101 / 11 ns of 101.
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 51), 51 / ((1e-9 + 101 / 11e9) / 2));
   EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 1000), 11e9);
   // One row takes as long as the four that are known.
   EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kBF16, 0, 1), 2e9);

@@ -108,25 +108,24 @@ class LayoutJudge {
         candidate.standing.cost.tpot <= *job_.tpot_limit) {
       return;
     }
-    Plan plan = candidate.plan;
-    const int32_t all =
-        ReplicaOfPlan(job_.machine, job_.topology, job_.model, plan, /*dp_rank=*/0, job_.workload)
-            .sequences;
+    const int32_t all = ReplicaOfPlan(job_.machine, job_.topology, job_.model, candidate.plan,
+                                      /*dp_rank=*/0, job_.workload)
+                            .sequences;
+    // Fewer sequences may have another split, or another number of micro-batches.
     Job fewer = job_;
-    fewer.max_num_seqs = MostSequences(all, [&](int32_t sequences) {
-      plan.max_num_seqs = sequences;
-      const absl::StatusOr<Standing> standing =
-          PredictPlan(job_.machine, job_.topology, job_.model, plan, job_.workload);
-      return standing.ok() && standing->cost.tpot <= *job_.tpot_limit;
+    Candidate kept;
+    const int32_t most = MostSequences(all, [&](int32_t sequences) {
+      fewer.max_num_seqs = sequences;
+      Candidate judged = JudgeLayout(fewer, candidate.layout, candidate.ranks, splits_);
+      if (!judged.refusal.ok() || judged.standing.cost.tpot > *job_.tpot_limit) return false;
+      kept = std::move(judged);
+      return true;
     });
-    if (fewer.max_num_seqs == 0) return;
-    Candidate kept = JudgeLayout(fewer, candidate.layout, candidate.ranks, splits_);
-    // Other sequences may have another split, or another number of micro-batches.
-    if (!kept.refusal.ok() || kept.standing.cost.tpot > *job_.tpot_limit) return;
-    kept.limit_reason = absl::StrCat("A replica runs ", FormatCount(fewer.max_num_seqs, "sequence"),
-                                     " at once, not ", all, ", which would take ",
-                                     FormatMs(candidate.standing.cost.tpot),
-                                     " a token: the limit is ", FormatMs(*job_.tpot_limit), ".");
+    if (most == 0) return;
+    kept.limit_reason =
+        absl::StrCat("A replica runs ", FormatCount(most, "sequence"), " at once, not ", all,
+                     ", which would take ", FormatMs(candidate.standing.cost.tpot),
+                     " a token: the limit is ", FormatMs(*job_.tpot_limit), ".");
     candidate = std::move(kept);
   }
 

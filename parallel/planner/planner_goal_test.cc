@@ -105,7 +105,7 @@ TEST(PlanJob, ALimitOnTpotBoundsSequences) {
                                        "take "));
   // With two stages micro-batches follow the sequences.
   constraints.layout = {.tp_size = 1, .pp_size = 2, .dp_size = 1};
-  const auto two = OneNode(8, 80 * kGiB, 2);
+  const auto two = OneNode(16, 80 * kGiB, 2);
   const Plan stages = PlanJob(two, Llama8B(), constraints)->plans[0];
   EXPECT_LT(stages.max_num_seqs, 16);
   EXPECT_LE(stages.prediction.tpot, limit);

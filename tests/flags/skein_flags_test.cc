@@ -78,10 +78,10 @@ constexpr Planned kPlanned[] = {
     {"--context-length", "512", "at once, of at most 512 tokens"},
     {"--max-num-seqs", "3", "- 3 sequences at once"},
     {"--kv-memory", "16MiB", "16.0 MiB per rank, as asked"},
-    {"--kv-dtype", "bf16", "  32.0 MiB  "},
+    {"--kv-dtype", "bf16", "  64.0 MiB  "},
     {"--hop-dtype", "f16", "activations in f16", kPipeline},
     {"--deterministic", "true", "- deterministic: "},
-    {"--swap-memory", "16MiB", "and 256 to swap to"},
+    {"--swap-memory", "16MiB", "and 128 to swap to"},
     {"--max-num-batched-tokens", "64", "- steps of at most 64 tokens"},
 };
 

@@ -132,7 +132,9 @@ TEST_F(DetectTest, FindsWhatLiesBetweenGpusAndNics) {
   EXPECT_EQ(all.nics[1].device, "mlx5_1");
   EXPECT_THAT(NearestNics(all, 0), ElementsAre(0));
   EXPECT_THAT(NearestNics(all, 3), ElementsAre(1));
-  EXPECT_EQ(*DetectHost(Options()), host);
+  SKEIN_ASSERT_OK_AND_ASSIGN(Host again, DetectHost(Options()));
+  again.shm_bytes = host.shm_bytes;  // free bytes, of which others may take some meanwhile
+  EXPECT_EQ(again, host);
 }
 
 TEST_F(DetectTest, NvlinksAreNearerThanPcie) {
