@@ -252,6 +252,7 @@ class CpuExecutable final : public HostExecutable {
                       .rows = rows,
                       .cols = matrix.cols,
                       .inner_blocks = matrix.inner_blocks,
+                      .inner_bounds = Packed().inner_bounds(op.weight),
                       .tile = tile.data,
                       .dtype = tile.dtype,
                       .out = data(op.out) + tile.first_row,

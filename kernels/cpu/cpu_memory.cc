@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/dtype.h"
+#include "base/quantized_blocks.h"
 #include "base/status_macros.h"
 #include "kernels/ops/validate.h"
 #include "kernels/packing/kv_codec.h"
@@ -29,6 +30,52 @@ void PackTile(DType dtype, int64_t cols, int64_t first_row, int64_t count, const
         std::memcpy(&out[k * kTileRows], row + k * sizeof(T), sizeof(T));
       }
     }
+  }
+}
+
+// Where row `row` of a unit has its F16 number that stands alone, and its first word.
+std::byte* HalfOf(std::byte* unit, int64_t row) { return unit + row * 2; }
+std::byte* WordsOf(DType dtype, std::byte* unit, int64_t row) {
+  return unit + UnitHalfBytes(dtype) + row * 4;
+}
+constexpr int64_t kWordStride = kTileRows * 4;
+
+// Calls copy(part of the block, its place in the unit, bytes) for all of a block's bytes.
+template <typename Copy>
+void ForBlock(DType dtype, std::byte* unit, int64_t row, const Copy& copy) {
+  const int64_t bytes = BlockBytes(dtype);
+  const bool has_half = UnitHalfBytes(dtype) != 0;
+  if (has_half) copy(HalfInBlock(dtype), HalfOf(unit, row), 2);
+  int64_t at = has_half && HalfInBlock(dtype) == 0 ? 2 : 0;
+  std::byte* word = WordsOf(dtype, unit, row);
+  for (int64_t i = 0; i < bytes / 4; ++i, at += 4, word += kWordStride) copy(at, word, 4);
+}
+
+// A unit at a time, which stays in the L1 cache while its rows are scattered.
+void PackUnits(DType dtype, int64_t cols, int64_t first_row, int64_t count, const std::byte* data,
+               std::byte* tile) {
+  const int64_t blocks = cols / BlockElements(dtype);
+  const int64_t block_bytes = BlockBytes(dtype);
+  for (int64_t b = 0; b < blocks; ++b) {
+    std::byte* const unit = tile + b * UnitBytes(dtype);
+    for (int64_t r = 0; r < count; ++r) {
+      const std::byte* const block = data + (r * blocks + b) * block_bytes;
+      ForBlock(dtype, unit, first_row + r, [block](int64_t at, std::byte* place, int64_t bytes) {
+        std::memcpy(place, block + at, bytes);
+      });
+    }
+  }
+}
+
+void LookupUnits(DType dtype, std::byte* tile, int64_t row, int64_t cols, float* out) {
+  constexpr int64_t kMostBytes = 256;
+  std::byte block[kMostBytes] = {};
+  for (int64_t b = 0; b < cols / BlockElements(dtype); ++b) {
+    ForBlock(dtype, tile + b * UnitBytes(dtype), row,
+             [&block](int64_t at, const std::byte* place, int64_t bytes) {
+               std::memcpy(block + at, place, bytes);
+             });
+    DequantizeBlocks(dtype, block, 1, out + b * BlockElements(dtype));
   }
 }
 
@@ -60,7 +107,9 @@ absl::Status CpuWeights::Allocate() {
   SKEIN_RETURN_IF_ERROR(HostWeights::Allocate(PackedBytes));
   for (WeightId id = 0; id < static_cast<WeightId>(specs().size()); ++id) {
     std::vector<Tile>& tiles = tiles_.emplace_back();
+    std::vector<int64_t>& bounds = inner_bounds_.emplace_back();
     if (spec(id).kind == WeightSpec::Kind::kVector) continue;
+    for (int64_t i = 0; i <= spec(id).inner_blocks; ++i) bounds.push_back(InnerBound(spec(id), i));
     std::byte* next = data(id);
     int64_t begin = 0;
     for (const WeightSpec::Part& part : PartsOf(spec(id))) {
@@ -92,7 +141,9 @@ void CpuWeights::Pack(const WeightRows& rows, const std::byte* data) {
     const Tile& tile = TileOf(rows.weight, row);
     const int64_t first = row - tile.first_row;
     const int64_t count = std::min(rows.first + rows.count - row, tile.rows - first);
-    if (tile.dtype == DType::kF32) {
+    if (IsQuantized(tile.dtype)) {
+      PackUnits(tile.dtype, cols, first, count, data, tile.data);
+    } else if (tile.dtype == DType::kF32) {
       PackTile(tile.dtype, cols, first, count, data, reinterpret_cast<uint32_t*>(tile.data));
     } else {
       PackTile(tile.dtype, cols, first, count, data, reinterpret_cast<uint16_t*>(tile.data));
@@ -104,8 +155,11 @@ void CpuWeights::Pack(const WeightRows& rows, const std::byte* data) {
 
 void CpuWeights::Lookup(WeightId id, int64_t row, float* out) const {
   const Tile& tile = TileOf(id, row);
-  const int64_t position = PositionInTile(tile.dtype, row - tile.first_row);
   const int64_t cols = spec(id).cols;
+  if (IsQuantized(tile.dtype)) {
+    return LookupUnits(tile.dtype, tile.data, row - tile.first_row, cols, out);
+  }
+  const int64_t position = PositionInTile(tile.dtype, row - tile.first_row);
   switch (tile.dtype) {
     case DType::kF32:
       return LookupRow<float>(tile.data, position, cols, [](float v) { return v; }, out);

@@ -33,6 +33,8 @@ class CpuWeights final : public HostWeights {
   const float* floats(WeightId id) const { return reinterpret_cast<const float*>(data(id)); }
   // Returns a matrix's tiles, in order of rows.
   absl::Span<const Tile> tiles(WeightId id) const { return tiles_[id]; }
+  // Returns where its inner blocks begin, and where the last one ends, [inner_blocks + 1].
+  const int64_t* inner_bounds(WeightId id) const { return inner_bounds_[id].data(); }
   // Writes row `row` of a matrix to out [cols]. Costs a cache line an element.
   void Lookup(WeightId id, int64_t row, float* out) const;
 
@@ -40,7 +42,9 @@ class CpuWeights final : public HostWeights {
   void Pack(const WeightRows& rows, const std::byte* data) override;
   const Tile& TileOf(WeightId id, int64_t row) const;
 
-  std::vector<std::vector<Tile>> tiles_;  // [weights]; empty for vectors
+  // These are by weight, and empty for vectors.
+  std::vector<std::vector<Tile>> tiles_;
+  std::vector<std::vector<int64_t>> inner_bounds_;
 };
 
 class CpuKv final : public KvCache {

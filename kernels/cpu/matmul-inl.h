@@ -23,6 +23,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/simd_ops.h"
+#include "kernels/cpu/unpack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace skein::kernels::HWY_NAMESPACE {
@@ -49,16 +50,39 @@ inline constexpr int64_t kGroupRows = 8 * kBlockRows;
 inline constexpr int64_t kLevel = kGroupRows * kTileRows;  // floats
 inline constexpr int kMaxLevels = std::bit_width(static_cast<uint32_t>(kMaxInnerBlocks));
 
+// Of quantised tiles a run is unpacked to floats before it is multiplied: 64 KiB of them, which
+// stay in the L2 cache for all blocks of rows, or, for a single block, 16 KiB, which stay in the L1
+// cache.
+inline constexpr int64_t kUnpackedCols = 256;
+inline constexpr int64_t kUnpackedColsOfBlock = 64;
+
 // A single row takes weights as fast as memory gives them. It fetches this far ahead: what arrives
 // within some of memory's latencies.
 inline constexpr int64_t kPrefetchBytes = 4096;
 
+// Columns of floats that were unpacked, [cols, kTileRows].
+struct FloatColumns {
+  using Element = float;
+  static constexpr bool kInMemory = false;
+  static HWY_INLINE void Load(const float* column, int pair, Vec& low, Vec& high) {
+    low = hn::LoadU(FloatTag(), column + FirstRow(pair));
+    high = hn::LoadU(FloatTag(), column + FirstRow(pair) + 16);
+  }
+};
+
+// Those of a tile of a plain type; others are unpacked.
 template <DType kType>
-struct Column;
+struct Columns : FloatColumns {};
 
 template <>
-struct Column<DType::kBF16> {
+struct Columns<DType::kF32> : FloatColumns {
+  static constexpr bool kInMemory = true;
+};
+
+template <>
+struct Columns<DType::kBF16> {
   using Element = uint16_t;
+  static constexpr bool kInMemory = true;
   static HWY_INLINE void Load(const uint16_t* column, int pair, Vec& low, Vec& high) {
     const FloatTag d;
     const hn::RebindToUnsigned<FloatTag> du;
@@ -70,23 +94,15 @@ struct Column<DType::kBF16> {
 };
 
 template <>
-struct Column<DType::kF16> {
+struct Columns<DType::kF16> {
   using Element = uint16_t;
+  static constexpr bool kInMemory = true;
   static HWY_INLINE void Load(const uint16_t* column, int pair, Vec& low, Vec& high) {
     const FloatTag d;
     const hn::Rebind<hwy::float16_t, FloatTag> dh;
     const auto* rows = reinterpret_cast<const hwy::float16_t*>(column) + FirstRow(pair);
     low = hn::PromoteTo(d, hn::LoadU(dh, rows));
     high = hn::PromoteTo(d, hn::LoadU(dh, rows + 16));
-  }
-};
-
-template <>
-struct Column<DType::kF32> {
-  using Element = float;
-  static HWY_INLINE void Load(const float* column, int pair, Vec& low, Vec& high) {
-    low = hn::LoadU(FloatTag(), column + FirstRow(pair));
-    high = hn::LoadU(FloatTag(), column + FirstRow(pair) + 16);
   }
 };
 
@@ -136,23 +152,20 @@ struct Run {
   int32_t last_block = 0;
 };
 
-HWY_INLINE int64_t BlockBegin(const TileProduct& p, int32_t block) {
-  return block * p.cols / p.inner_blocks;
-}
+HWY_INLINE int64_t BlockBegin(const TileProduct& p, int32_t block) { return p.inner_bounds[block]; }
 
 // Adds in[r, k] * tile[k, n] to the blocks' sums, over the run's k, for kRows rows and the tile's
-// rows of kCount pairs from `pair`. The sums of inner blocks are joined as a binary tree, whose
-// left parts are the largest powers of two of blocks. It is built the way one counts: each bit that
-// is set in a block's number stands for a level below with that many blocks' sums. A block's own
-// begin at the next level, sums[level] [rows, kTileRows], and join those below as soon as they are
-// of as many blocks, or are the last. Loops are unrolled, since sums that a loop goes through would
-// lie in memory.
-template <DType kType, int kRows, int kCount>
-HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run& run, int pair,
-                              Ahead ahead, Fetcher& fetcher, float* sums) {
+// rows of kCount pairs from `pair`; `column` is the run's first. The sums of inner blocks are
+// joined as a binary tree, whose left parts are the largest powers of two of blocks. It is built
+// the way one counts: each bit that is set in a block's number stands for a level below with that
+// many blocks' sums. A block's own begin at the next level, sums[level] [rows, kTileRows], and join
+// those below as soon as they are of as many blocks, or are the last. Loops are unrolled, since
+// sums that a loop goes through would lie in memory.
+template <typename Cols, int kRows, int kCount>
+HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run& run,
+                              const typename Cols::Element* column, int pair, Ahead ahead,
+                              Fetcher& fetcher, float* sums) {
   const FloatTag d;
-  using Element = typename Column<kType>::Element;
-  const auto* column = reinterpret_cast<const Element*>(p.tile) + run.begin * kTileRows;
   const float* in = p.in + first_row * p.cols;
   const int64_t stride = p.cols;
   Fetcher fetch = fetcher;  // a copy stays in registers
@@ -182,9 +195,9 @@ HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run
       Vec w_high[kCount];
 #pragma GCC unroll 8
       for (int c = 0; c < kCount; ++c) {
-        Column<kType>::Load(column, pair + c, w_low[c], w_high[c]);
+        Cols::Load(column, pair + c, w_low[c], w_high[c]);
       }
-      if (kRows == 1) {
+      if (kRows == 1 && Cols::kInMemory) {
         const auto* soon = reinterpret_cast<const std::byte*>(column) + kPrefetchBytes;
         __builtin_prefetch(soon);
         __builtin_prefetch(soon + 64);
@@ -232,12 +245,13 @@ HWY_INLINE void MultiplyPairs(const TileProduct& p, int64_t first_row, const Run
   fetcher = fetch;
 }
 
-template <DType kType, int kRows>
+template <typename Cols, int kRows>
 HWY_NOINLINE void MultiplyRows(const TileProduct& p, int64_t first_row, const Run& run,
-                               const Ahead& ahead, Fetcher& fetcher, float* sums) {
+                               const typename Cols::Element* column, const Ahead& ahead,
+                               Fetcher& fetcher, float* sums) {
   constexpr int kCount = PairsAtOnce(kRows);
   for (int pair = 0; pair < kPairs; pair += kCount) {
-    MultiplyPairs<kType, kRows, kCount>(p, first_row, run, pair, ahead, fetcher, sums);
+    MultiplyPairs<Cols, kRows, kCount>(p, first_row, run, column, pair, ahead, fetcher, sums);
   }
 }
 
@@ -254,30 +268,32 @@ HWY_INLINE int64_t FirstBlock(const TileProduct& p, int64_t part, const RowBlock
 }
 
 // Tells what block `block` of those that share a run fetches of the next one.
-template <DType kType>
+template <typename Cols>
 Ahead NextRun(const TileProduct& p, const Run& run, int64_t block, const RowBlocks& blocks) {
-  constexpr int64_t kColumnBytes = kTileRows * sizeof(typename Column<kType>::Element);
+  constexpr int64_t kColumnBytes = kTileRows * sizeof(typename Cols::Element);
+  // A single row fetches for itself; what was unpacked is in a cache.
+  if (blocks.rows == 1 || !Cols::kInMemory) return {};
   const std::byte* next = p.tile + run.end * kColumnBytes;
-  // A single row fetches for itself.
-  if (blocks.rows == 1) return {};
   if (blocks.count == 1) return {{next, next + kColumnBytes / 2}, kColumnBytes};
   if (block > 1) return {};  // the first two fetched half each
   next += block * (run.end - run.begin) * kColumnBytes / 2;
   return {{next, next + kColumnBytes / 4}, kColumnBytes / 2};
 }
 
-template <DType kType>
+template <typename Cols>
 void MultiplyRun(const TileProduct& p, int64_t first_row, const RowBlocks& blocks, const Run& run,
-                 Fetcher& fetcher, float* sums) {
-  using Rows = void (*)(const TileProduct&, int64_t, const Run&, const Ahead&, Fetcher&, float*);
-  static constexpr Rows kRows[] = {MultiplyRows<kType, 1>, MultiplyRows<kType, 2>,
-                                   MultiplyRows<kType, 3>, MultiplyRows<kType, 4>,
-                                   MultiplyRows<kType, 5>, MultiplyRows<kType, 6>};
+                 const typename Cols::Element* column, Fetcher& fetcher, float* sums) {
+  using Rows = void (*)(const TileProduct&, int64_t, const Run&, const typename Cols::Element*,
+                        const Ahead&, Fetcher&, float*);
+  static constexpr Rows kRows[] = {MultiplyRows<Cols, 1>, MultiplyRows<Cols, 2>,
+                                   MultiplyRows<Cols, 3>, MultiplyRows<Cols, 4>,
+                                   MultiplyRows<Cols, 5>, MultiplyRows<Cols, 6>};
   static_assert(std::size(kRows) == kBlockRows);
   for (int64_t b = FirstBlock(p, p.part, blocks); b < FirstBlock(p, p.part + 1, blocks); ++b) {
     const int64_t row = blocks.RowOf(b);
-    kRows[blocks.RowOf(b + 1) - row - 1](p, first_row + row, run, NextRun<kType>(p, run, b, blocks),
-                                         fetcher, sums + row * kTileRows);
+    kRows[blocks.RowOf(b + 1) - row - 1](p, first_row + row, run, column,
+                                         NextRun<Cols>(p, run, b, blocks), fetcher,
+                                         sums + row * kTileRows);
   }
 }
 
@@ -285,17 +301,30 @@ void MultiplyRun(const TileProduct& p, int64_t first_row, const RowBlocks& block
 template <DType kType>
 void MultiplyRuns(const TileProduct& p, int64_t first_row, const RowBlocks& blocks,
                   Fetcher& fetcher, float* sums) {
+  using Element = typename Columns<kType>::Element;
+  constexpr bool kUnpacks = IsQuantized(kType);
+  alignas(64) float unpacked[kUnpacks ? kUnpackedCols * kTileRows : 1];
+  const int64_t most_cols = !kUnpacks           ? kRunCols
+                            : blocks.count == 1 ? kUnpackedColsOfBlock
+                                                : kUnpackedCols;
   Run run;
   do {
     run.begin = run.end;
-    const int64_t most = run.begin + kRunCols;
+    const int64_t most = run.begin + most_cols;
     run.last_block = run.first_block + 1;
     while (run.last_block < p.inner_blocks && BlockBegin(p, run.last_block + 1) <= most) {
       ++run.last_block;
     }
     const int64_t end = BlockBegin(p, run.last_block);
     run.end = std::min(end, most);
-    MultiplyRun<kType>(p, first_row, blocks, run, fetcher, sums);
+    const Element* column = nullptr;
+    if constexpr (kUnpacks) {
+      Unpack<kType>(p.tile, run.begin, run.end, unpacked);
+      column = unpacked;
+    } else {
+      column = reinterpret_cast<const Element*>(p.tile) + run.begin * kTileRows;
+    }
+    MultiplyRun<Columns<kType>>(p, first_row, blocks, run, column, fetcher, sums);
     if (run.end == end) run.first_block = run.last_block;
   } while (run.first_block < p.inner_blocks);
 }
@@ -326,8 +355,33 @@ void Multiply(const TileProduct& p) {
       return MultiplyTile<DType::kF16>(p);
     case DType::kBF16:
       return MultiplyTile<DType::kBF16>(p);
-    default:
-      break;  // no weight has another dtype
+    case DType::kQ4_0:
+      return MultiplyTile<DType::kQ4_0>(p);
+    case DType::kQ4_1:
+      return MultiplyTile<DType::kQ4_1>(p);
+    case DType::kQ5_0:
+      return MultiplyTile<DType::kQ5_0>(p);
+    case DType::kQ5_1:
+      return MultiplyTile<DType::kQ5_1>(p);
+    case DType::kQ8_0:
+      return MultiplyTile<DType::kQ8_0>(p);
+    case DType::kQ2_K:
+      return MultiplyTile<DType::kQ2_K>(p);
+    case DType::kQ3_K:
+      return MultiplyTile<DType::kQ3_K>(p);
+    case DType::kQ4_K:
+      return MultiplyTile<DType::kQ4_K>(p);
+    case DType::kQ5_K:
+      return MultiplyTile<DType::kQ5_K>(p);
+    case DType::kQ6_K:
+      return MultiplyTile<DType::kQ6_K>(p);
+    case DType::kIQ4_NL:
+      return MultiplyTile<DType::kIQ4_NL>(p);
+    case DType::kIQ4_XS:
+      return MultiplyTile<DType::kIQ4_XS>(p);
+    case DType::kI32:
+    case DType::kU8:
+      break;  // no weight has such a dtype
   }
 }
 

@@ -31,7 +31,9 @@ struct TileProduct {
   int64_t rows = 0;
   int64_t cols = 0;
   int32_t inner_blocks = 1;
-  const std::byte* tile = nullptr;  // [cols, kTileRows] of dtype, permuted by PositionInTile
+  const int64_t* inner_bounds = nullptr;  // [inner_blocks + 1], see WeightSpec
+  // [cols, kTileRows] of dtype, permuted by PositionInTile; units where it is quantised.
+  const std::byte* tile = nullptr;
   DType dtype = DType::kF32;
   float* out = nullptr;  // [rows, out_stride], of which out_cols <= kTileRows columns are written
   int64_t out_stride = 0;

@@ -226,6 +226,34 @@ class Checker {
   const KvSpec* kv_;
 };
 
+// Each begins where the one before ends, and between the blocks of quantised rows.
+absl::Status ValidateInnerBlocks(const WeightSpec& spec) {
+  if (spec.inner_blocks < 1 || spec.inner_blocks > kMaxInnerBlocks) {
+    return Invalid("inner_blocks is ", spec.inner_blocks, ", outside of [1, ", kMaxInnerBlocks,
+                   "]");
+  }
+  const auto bounds = static_cast<int64_t>(spec.inner_bounds.size());
+  if (bounds != 0 && bounds != spec.inner_blocks + 1) {
+    return Invalid(bounds, " bounds of ", spec.inner_blocks, " inner blocks");
+  }
+  if (InnerBound(spec, 0) != 0 || InnerBound(spec, spec.inner_blocks) != spec.cols) {
+    return Invalid("inner blocks from ", InnerBound(spec, 0), " to ",
+                   InnerBound(spec, spec.inner_blocks), " of ", spec.cols, " columns");
+  }
+  const std::vector<WeightSpec::Part> parts = PartsOf(spec);
+  for (int32_t block = 0; block < spec.inner_blocks; ++block) {
+    const int64_t end = InnerBound(spec, block + 1);
+    if (end < InnerBound(spec, block)) return Invalid("inner block ", block, " ends at ", end);
+    for (const WeightSpec::Part& part : parts) {
+      const int64_t elements = BlockElements(part.dtype);
+      if (end % elements == 0) continue;
+      return Invalid("inner block ", block, " ends at column ", end, ", inside of a block of ",
+                     elements, " of ", std::string(DTypeName(part.dtype)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateWeightSpec(const WeightSpec& spec) {
@@ -241,19 +269,13 @@ absl::Status ValidateWeightSpec(const WeightSpec& spec) {
     if (part.dtype == DType::kI32 || part.dtype == DType::kU8) {
       return Invalid("a weight of ", std::string(DTypeName(part.dtype)));
     }
-    if (IsQuantized(part.dtype)) {
-      return absl::UnimplementedError(absl::StrCat("a weight of ",
-                                                   std::string(DTypeName(part.dtype)),
-                                                   "; Skein multiplies by F32, F16 and BF16"));
+    if (spec.kind == WeightSpec::Kind::kVector && IsQuantized(part.dtype)) {
+      return Invalid("a vector of ", std::string(DTypeName(part.dtype)));
     }
     rows += part.rows;
   }
   if (rows != spec.rows) return Invalid("parts of ", rows, " rows of ", spec.rows);
-  if (spec.inner_blocks < 1 || spec.inner_blocks > kMaxInnerBlocks) {
-    return Invalid("inner_blocks is ", spec.inner_blocks, ", outside of [1, ", kMaxInnerBlocks,
-                   "]");
-  }
-  return absl::OkStatus();
+  return ValidateInnerBlocks(spec);
 }
 
 absl::Status ValidateKvSpec(const KvSpec& spec) {

@@ -29,6 +29,11 @@ std::vector<WeightSpec::Part> PartsOf(const WeightSpec& spec) {
   return {{spec.rows, spec.dtype}};
 }
 
+int64_t InnerBound(const WeightSpec& spec, int64_t block) {
+  if (spec.inner_bounds.empty()) return block * spec.cols / spec.inner_blocks;
+  return spec.inner_bounds[block];
+}
+
 int64_t PackedBytes(const WeightSpec& spec) {
   if (spec.kind == WeightSpec::Kind::kVector) {
     return RoundUp(DTypeBytes(DType::kF32, spec.cols), kCacheLine);

@@ -20,10 +20,14 @@ struct WeightSpec {
   int64_t cols = 0;
   DType dtype = DType::kBF16;  // of elements as they are loaded; vectors are kept as F32
 
-  // The inner dimension is summed in this many blocks, bounded by floor(i * cols / blocks), whose
-  // sums are joined as a binary tree. A row-parallel product over tp shards (tp = 1, 2, 4, 8) has
-  // 8 / tp blocks a shard, so that with the all-reduce's tree every tp gives the same bits.
+  // The inner dimension is summed in this many blocks, whose sums are joined as a binary tree. A
+  // row-parallel product over tp shards (tp = 1, 2, 4, 8) has 8 / tp blocks a shard, so that with
+  // the all-reduce's tree every tp gives the same bits.
   int32_t inner_blocks = 1;  // at most kMaxInnerBlocks
+  // Where they begin, and where the last one ends, [inner_blocks + 1]; empty: at
+  // floor(i * cols / blocks). Blocks may be empty. Quantised rows are cut between their own blocks
+  // only.
+  std::vector<int64_t> inner_bounds;
 
   // Rows of unlike dtypes lie one after the other. Without parts, all rows are of `dtype`.
   struct Part {
@@ -68,8 +72,21 @@ inline constexpr int64_t kLanes = 16;
 // of a multiply-add.
 inline constexpr int64_t kTileRows = 64;
 
-// Returns the place of row `row` of a tile in the tile's column. BF16 rows i and i + 16 share 32
-// bits, so that one shift and one mask make two vectors of floats.
+// A tile of a quantised type is a list of units, one for each block of a row, that hold this block
+// of all 64 rows: first, where a block's bytes do not fill words of 32 bits, its F16 number that
+// stands alone, [64]; then its other bytes as words, [words, 64]. Lanes are rows, whatever the
+// type, and four elements that follow each other lie in one word.
+constexpr int64_t UnitBytes(DType dtype) { return kTileRows * BlockBytes(dtype); }
+// Bytes of a unit before its words, and where these two bytes lie in a block.
+constexpr int64_t UnitHalfBytes(DType dtype) {
+  return BlockBytes(dtype) % 4 == 2 ? kTileRows * 2 : 0;
+}
+constexpr int64_t HalfInBlock(DType dtype) {
+  return dtype == DType::kQ3_K || dtype == DType::kQ6_K ? BlockBytes(dtype) - 2 : 0;
+}
+
+// Returns the place of row `row` of a tile of a plain type in the tile's column. BF16 rows i and i
+// + 16 share 32 bits, so that one shift and one mask make two vectors of floats.
 constexpr int64_t PositionInTile(DType dtype, int64_t row) {
   if (dtype != DType::kBF16) return row;
   return row / 32 * 32 + row % 16 * 2 + row % 32 / 16;
@@ -77,6 +94,9 @@ constexpr int64_t PositionInTile(DType dtype, int64_t row) {
 
 // Returns the spec's parts; one where it lists none.
 std::vector<WeightSpec::Part> PartsOf(const WeightSpec& spec);
+
+// Returns where inner block `block` begins; at inner_blocks, where the last one ends.
+int64_t InnerBound(const WeightSpec& spec, int64_t block);
 
 // Returns the bytes of the CPU back end's packed form, padding included. Every part is in whole
 // tiles, on cache lines of its own. Vectors are kept as F32.

@@ -127,8 +127,8 @@ class ReferenceKv final : public KvCache {
 float SumOfBlocks(const float* in, const float* w, const WeightSpec& spec) {
   return TreeSum(0, spec.inner_blocks, [&](int64_t block) {
     double sum = 0;
-    const int64_t end = (block + 1) * spec.cols / spec.inner_blocks;
-    for (int64_t k = block * spec.cols / spec.inner_blocks; k < end; ++k) {
+    const int64_t end = InnerBound(spec, block + 1);
+    for (int64_t k = InnerBound(spec, block); k < end; ++k) {
       sum += double{in[k]} * double{w[k]};
     }
     return static_cast<float>(sum);

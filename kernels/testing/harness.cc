@@ -75,6 +75,38 @@ std::vector<float> RandomFloats(uint32_t seed, int64_t count, float scale) {
   return values;
 }
 
+std::vector<DType> QuantizedDTypes() {
+  std::vector<DType> dtypes;
+  for (int i = 0; i <= static_cast<int>(DType::kIQ4_XS); ++i) {
+    if (IsQuantized(static_cast<DType>(i))) dtypes.push_back(static_cast<DType>(i));
+  }
+  return dtypes;
+}
+
+std::vector<std::byte> RandomBlocks(uint32_t seed, DType dtype, int64_t count) {
+  std::minstd_rand random(seed + 1);
+  const int64_t bytes = BlockBytes(dtype);
+  std::vector<std::byte> blocks(count * bytes);
+  for (std::byte& byte : blocks) byte = static_cast<std::byte>(random() >> 11);
+  // The places of F16 numbers in a block.
+  std::vector<int64_t> halves = {0};
+  if (dtype == DType::kQ2_K) halves = {80, 82};
+  if (dtype == DType::kQ3_K || dtype == DType::kQ6_K) halves = {bytes - 2};
+  if (dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K ||
+      dtype == DType::kQ5_K) {
+    halves = {0, 2};
+  }
+  for (int64_t block = 0; block < count; ++block) {
+    for (const int64_t at : halves) {
+      const float sign = (random() >> 11) % 2 == 0 ? 1.0f : -1.0f;
+      const float size = 0x1p-7f + static_cast<float>((random() >> 11) % 1024) * 0x1p-14f;
+      const uint16_t bits = FloatToF16(sign * size);
+      std::memcpy(&blocks[block * bytes + at], &bits, sizeof(bits));
+    }
+  }
+  return blocks;
+}
+
 std::vector<float> Rounded(std::vector<float> values, DType dtype) {
   const std::vector<std::byte> bytes = Stored(dtype, values);
   ConvertToFloat(dtype, bytes.data(), static_cast<int64_t>(values.size()), values.data());
@@ -100,9 +132,21 @@ BufferId TestProgram::AddBuffer(int64_t cols, BufferSpec::Rows rows) {
 }
 
 WeightId TestProgram::AddWeight(const WeightSpec& spec, std::vector<float> weight) {
+  std::vector<std::byte> bytes;
+  auto next = weight.begin();
+  for (const WeightSpec::Part& part : PartsOf(spec)) {
+    const auto end = next + part.rows * spec.cols;
+    const std::vector<std::byte> of_part = Stored(part.dtype, {next, end});
+    bytes.insert(bytes.end(), of_part.begin(), of_part.end());
+    next = end;
+  }
+  return AddStored(spec, std::move(bytes));
+}
+
+WeightId TestProgram::AddStored(const WeightSpec& spec, std::vector<std::byte> bytes) {
   const auto id = static_cast<WeightId>(program.weights.size());
   program.weights.push_back({"w" + std::to_string(id), spec});
-  values.push_back(std::move(weight));
+  stored.push_back(std::move(bytes));
   return id;
 }
 
@@ -125,14 +169,16 @@ void TestProgram::Bind(Backend& backend) {
   executable.reset();
   kv.reset();
   weights = OrDie(backend.AllocateWeights(program));
-  for (size_t i = 0; i < values.size(); ++i) {
+  for (size_t i = 0; i < stored.size(); ++i) {
     const WeightSpec& spec = program.weights[i].spec;
+    absl::Span<const std::byte> left = stored[i];
     int64_t row = 0;
     for (const WeightSpec::Part& part : PartsOf(spec)) {
-      const auto begin = values[i].begin() + row * spec.cols;
+      const auto bytes = static_cast<size_t>(DTypeBytes(part.dtype, part.rows * spec.cols));
       const WeightRows rows = {
           .weight = static_cast<WeightId>(i), .first = row, .count = part.rows};
-      OrDie(LoadRows(*weights, rows, Stored(part.dtype, {begin, begin + part.rows * spec.cols})));
+      OrDie(LoadRows(*weights, rows, left.subspan(0, bytes)));
+      left.remove_prefix(bytes);
       row += part.rows;
     }
   }

@@ -46,6 +46,12 @@ struct Chunk {
 // output.
 Batch BatchOf(const std::vector<Chunk>& chunks);
 
+// Returns `count` blocks of a quantised dtype, reproducible, whose scales and minima are between
+// 2^-7 and 2^-4, in either sign.
+std::vector<std::byte> RandomBlocks(uint32_t seed, DType dtype, int64_t count);
+// Returns the dtypes that have blocks.
+std::vector<DType> QuantizedDTypes();
+
 // Loads `stored` bytes as these rows.
 absl::Status LoadRows(Weights& weights, const WeightRows& rows, absl::Span<const std::byte> stored);
 
@@ -56,6 +62,8 @@ class TestProgram {
   BufferId AddBuffer(int64_t cols, BufferSpec::Rows rows = BufferSpec::Rows::kTokens);
   // values [spec.rows, spec.cols] are rounded to the spec's dtypes as they are packed.
   WeightId AddWeight(const WeightSpec& spec, std::vector<float> values);
+  // stored holds the rows of the parts as they are in files, one part behind the other.
+  WeightId AddStored(const WeightSpec& spec, std::vector<std::byte> stored);
   WeightId AddVector(std::vector<float> values);
   void Add(Op op) { program.ops.push_back(op); }
 
@@ -70,7 +78,7 @@ class TestProgram {
   Limits limits{.rows = 80, .outputs = 80, .slots = 16, .slot_pages = 256};
   KvSpec kv_spec;  // no cache while pages is 0
   Collectives* collectives = nullptr;
-  std::vector<std::vector<float>> values;
+  std::vector<std::vector<std::byte>> stored;  // [weights]
   std::unique_ptr<Weights> weights;
   std::unique_ptr<KvCache> kv;
   std::unique_ptr<Executable> executable;

@@ -1,0 +1,214 @@
+// Products with quantised weights: the bits of products with the floats that the blocks stand for.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/dtype.h"
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/ops/validate.h"
+#include "kernels/testing/compare.h"
+#include "kernels/testing/harness.h"
+
+namespace skein::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+
+Batch Rows(int64_t rows) { return BatchOf({{{0}, 0, std::vector<int32_t>(rows, 0)}}); }
+
+// The rows of a weight's parts as floats, by base/quantized_blocks.
+std::vector<float> Floats(const WeightSpec& spec, absl::Span<const std::byte> stored) {
+  std::vector<float> values(spec.rows * spec.cols);
+  float* next = values.data();
+  for (const WeightSpec::Part& part : PartsOf(spec)) {
+    const int64_t count = part.rows * spec.cols;
+    ConvertToFloat(part.dtype, stored.data(), count, next);
+    stored.remove_prefix(DTypeBytes(part.dtype, count));
+    next += count;
+  }
+  return values;
+}
+
+std::vector<std::byte> RandomRows(const WeightSpec& spec) {
+  std::vector<std::byte> stored;
+  uint32_t seed = 7;
+  for (const WeightSpec::Part& part : PartsOf(spec)) {
+    const int64_t count = part.rows * spec.cols;
+    std::vector<std::byte> bytes;
+    if (IsQuantized(part.dtype)) {
+      bytes = RandomBlocks(++seed, part.dtype, count / BlockElements(part.dtype));
+    } else {
+      const std::vector<float> values = RandomFloats(++seed, count);
+      bytes.resize(DTypeBytes(part.dtype, count));
+      ConvertFromFloat(part.dtype, values.data(), count, bytes.data());
+    }
+    stored.insert(stored.end(), bytes.begin(), bytes.end());
+  }
+  return stored;
+}
+
+std::vector<float> Product(Backend& backend, const WeightSpec& spec, std::vector<std::byte> stored,
+                           const std::vector<float>& in) {
+  TestProgram p;
+  const BufferId x = p.AddBuffer(spec.cols);
+  const BufferId y = p.AddBuffer(spec.rows);
+  p.Add(MatMulOp{x, p.AddStored(spec, std::move(stored)), y});
+  p.Bind(backend);
+  p.Set(x, in);
+  const int64_t rows = static_cast<int64_t>(in.size()) / spec.cols;
+  SKEIN_EXPECT_OK(p.Run(Rows(rows)));
+  return p.Get(y, rows);
+}
+
+class QuantizedTest : public testing::TestWithParam<BackendCase> {
+ protected:
+  // Multiplies by the blocks and by their floats, summed in the same inner blocks.
+  void Expect(WeightSpec spec, int64_t rows) {
+    const std::vector<float> in = RandomFloats(1, rows * spec.cols, 3);
+    const std::vector<std::byte> stored = RandomRows(spec);
+    const std::vector<float> floats = Floats(spec, stored);
+    const std::vector<float> actual = Product(*backend_, spec, stored, in);
+    spec.dtype = DType::kF32;
+    spec.parts.clear();
+    std::vector<std::byte> bytes(floats.size() * sizeof(float));
+    ConvertFromFloat(DType::kF32, floats.data(), static_cast<int64_t>(floats.size()), bytes.data());
+    EXPECT_TRUE(SameBits(actual, Product(*backend_, spec, bytes, in)));
+  }
+
+  const std::unique_ptr<Backend> backend_ = GetParam().make();
+};
+
+TEST_P(QuantizedTest, ProductsHaveTheBitsOfTheirFloats) {
+  struct Case {
+    int64_t rows, blocks, outputs;
+    std::vector<int64_t> bounds;  // in blocks of 256 columns
+  };
+  const Case cases[] = {
+      {1, 1, 1, {0, 1}},
+      {1, 3, 70, {0, 3}},
+      {2, 2, 64, {0, 1, 2}},
+      {5, 5, 17, {0, 0, 2, 5}},
+      {7, 11, 65, {0, 1, 2, 4, 5, 6, 8, 9, 11}},
+      {50, 3, 130, {0, 1, 1, 3, 3}},
+  };
+  for (DType dtype : QuantizedDTypes()) {
+    for (const Case& c : cases) {
+      SCOPED_TRACE(absl::StrCat(std::string(DTypeName(dtype)), ": ", c.rows, " x ", c.blocks,
+                                " -> ", c.outputs));
+      WeightSpec spec = {.rows = c.outputs, .cols = c.blocks * 256, .dtype = dtype};
+      spec.inner_blocks = static_cast<int32_t>(c.bounds.size()) - 1;
+      for (const int64_t bound : c.bounds) spec.inner_bounds.push_back(bound * 256);
+      Expect(spec, c.rows);
+    }
+  }
+}
+
+// Blocks of 32 need no multiples of 256.
+TEST_P(QuantizedTest, ShortRows) {
+  for (DType dtype : QuantizedDTypes()) {
+    if (BlockElements(dtype) != 32) continue;
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    Expect({.rows = 3, .cols = 32, .dtype = dtype}, 1);
+    Expect(
+        {.rows = 66, .cols = 352, .dtype = dtype, .inner_blocks = 2, .inner_bounds = {0, 160, 352}},
+        9);
+  }
+}
+
+// Q4_K_M has such q, k and v.
+TEST_P(QuantizedTest, PartsMayBeOfUnlikeTypes) {
+  Expect({.rows = 138,
+          .cols = 512,
+          .parts = {{70, DType::kQ4_K}, {3, DType::kF32}, {64, DType::kQ6_K}, {1, DType::kBF16}}},
+         3);
+}
+
+TEST_P(QuantizedTest, RowsAreLookedUp) {
+  for (DType dtype : QuantizedDTypes()) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const WeightSpec spec = {.rows = 130, .cols = 512, .dtype = dtype};
+    const std::vector<std::byte> stored = RandomRows(spec);
+    const std::vector<float> floats = Floats(spec, stored);
+    TestProgram p;
+    const BufferId out = p.AddBuffer(spec.cols);
+    p.Add(EmbedOp{p.AddStored(spec, stored), 0, spec.rows, out});
+    p.Bind(*backend_);
+    const std::vector<int32_t> ids = {0, 1, 63, 64, 129};
+    SKEIN_ASSERT_OK(p.Run(BatchOf({{{0}, 0, ids}})));
+    std::vector<float> expected;
+    for (const int32_t id : ids) {
+      expected.insert(expected.end(), floats.begin() + id * spec.cols,
+                      floats.begin() + (id + 1) * spec.cols);
+    }
+    EXPECT_TRUE(SameBits(p.Get(out, 5), expected));
+  }
+}
+
+// Rows come in pieces, in any order.
+TEST_P(QuantizedTest, PiecesOfRowsMakeTheWhole) {
+  const WeightSpec spec = {.rows = 70, .cols = 256, .dtype = DType::kQ6_K};
+  const std::vector<std::byte> stored = RandomRows(spec);
+  const std::vector<float> in = RandomFloats(1, spec.cols);
+  TestProgram p;
+  const BufferId x = p.AddBuffer(spec.cols);
+  const BufferId y = p.AddBuffer(spec.rows);
+  p.Add(MatMulOp{x, p.AddStored(spec, std::vector<std::byte>(stored.size())), y});
+  p.Bind(*backend_);
+  const auto row_bytes = static_cast<size_t>(DTypeBytes(spec.dtype, spec.cols));
+  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{61, 9}, {0, 1}, {1, 60}}) {
+    SKEIN_ASSERT_OK(
+        LoadRows(*p.weights, {.weight = 0, .first = first, .count = count},
+                 absl::MakeConstSpan(stored).subspan(first * row_bytes, count * row_bytes)));
+  }
+  p.Set(x, in);
+  SKEIN_ASSERT_OK(p.Run(Rows(1)));
+  EXPECT_TRUE(SameBits(p.Get(y, 1), Product(*backend_, spec, stored, in)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantizedTest, testing::ValuesIn(AllBackends()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(ValidateWeightSpecTest, InnerBlocksFollowTheTypesBlocks) {
+  struct Case {
+    WeightSpec spec;
+    std::string message;  // empty: none
+  };
+  const Case cases[] = {
+      {{.rows = 1, .cols = 64, .dtype = DType::kQ8_0}, ""},
+      {{.rows = 1, .cols = 64, .dtype = DType::kQ8_0, .inner_blocks = 2}, ""},
+      {{.rows = 1, .cols = 64, .inner_blocks = 3, .inner_bounds = {0, 0, 5, 64}}, ""},
+      {{.rows = 1, .cols = 48, .dtype = DType::kQ8_0},
+       "ends at column 48, inside of a block of 32 of Q8_0"},
+      {{.rows = 1, .cols = 64, .dtype = DType::kQ8_0, .inner_blocks = 4},
+       "inner block 0 ends at column 16"},
+      {{.rows = 2, .cols = 288, .parts = {{1, DType::kQ8_0}, {1, DType::kQ4_K}}},
+       "inside of a block of 256 of Q4_K"},
+      {{.rows = 1, .cols = 64, .inner_blocks = 2, .inner_bounds = {0, 64}},
+       "2 bounds of 2 inner blocks"},
+      {{.rows = 1, .cols = 64, .inner_blocks = 1, .inner_bounds = {0, 63}},
+       "inner blocks from 0 to 63 of 64 columns"},
+      {{.rows = 1, .cols = 64, .inner_blocks = 2, .inner_bounds = {0, 70, 64}},
+       "inner block 1 ends at 64"},
+      {{.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = 32, .dtype = DType::kQ8_0},
+       "a vector of Q8_0"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.message);
+    if (c.message.empty()) {
+      SKEIN_EXPECT_OK(ValidateWeightSpec(c.spec));
+    } else {
+      EXPECT_THAT(ValidateWeightSpec(c.spec),
+                  StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace skein::kernels
