@@ -1,7 +1,9 @@
 #include "kernels/ops/sizes.h"
 
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "kernels/cuda/device_places.h"
 #include "kernels/packing/layout.h"
@@ -53,6 +55,20 @@ int64_t PeerSumBytes(DeviceKind kind, int ranks) {
 
 absl::Status CheckLimits(DeviceKind kind, const Limits& limits) {
   return kind == DeviceKind::kCpu ? absl::OkStatus() : cuda::CheckLimits(limits);
+}
+
+absl::Status CheckWeightTypes(DeviceKind kind, const Program& program) {
+  if (kind == DeviceKind::kCpu) return absl::OkStatus();
+  for (const auto& [name, spec] : program.weights) {
+    for (const WeightSpec::Part& part : PartsOf(spec)) {
+      if (!IsQuantized(part.dtype)) continue;
+      return absl::UnimplementedError(
+          absl::StrCat(name, " is of ", std::string(DTypeName(part.dtype)),
+                       ", by which GPUs do not multiply yet: compute on cores with --device=cpu, "
+                       "or take the model in BF16 or F16"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 int64_t PageTokens(DeviceKind kind) {

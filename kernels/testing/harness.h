@@ -46,12 +46,6 @@ struct Chunk {
 // output.
 Batch BatchOf(const std::vector<Chunk>& chunks);
 
-// Returns `count` blocks of a quantised dtype, reproducible, whose scales and minima are between
-// 2^-7 and 2^-4, in either sign.
-std::vector<std::byte> RandomBlocks(uint32_t seed, DType dtype, int64_t count);
-// Returns the dtypes that have blocks.
-std::vector<DType> QuantizedDTypes();
-
 // Loads `stored` bytes as these rows.
 absl::Status LoadRows(Weights& weights, const WeightRows& rows, absl::Span<const std::byte> stored);
 

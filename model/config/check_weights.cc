@@ -100,12 +100,6 @@ absl::StatusOr<std::vector<std::string>> CheckWeights(const ModelConfig& config,
   std::string first_unused;
   for (const TensorInfo& tensor : weights.tensors()) {
     const std::string& name = tensor.name;
-    if (IsQuantized(tensor.dtype)) {
-      return absl::UnimplementedError(
-          absl::StrCat(std::string(weights.description()), ": tensor '", name, "' is stored as ",
-                       std::string(DTypeName(tensor.dtype)),
-                       "; Skein runs F32, F16 and BF16: take a file of one of these types"));
-    }
     if (name == kEmbedding || name == kNorm || IsOfLayer(name, config.num_layers)) {
       continue;
     }

@@ -11,7 +11,6 @@
 namespace skein::model {
 
 // NotFound names a tensor of the network that the file lacks.
-// Unimplemented names a tensor of quantised blocks, which no back end multiplies by yet.
 // InvalidArgument, with the tensor's name, where answers would be wrong without a word: a tensor of
 // the network that `config` has no place for (a bias, a norm, a further layer), or tied embeddings
 // beside an output matrix of their own. Returns lines for the log, on tensors that are not the

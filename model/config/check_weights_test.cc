@@ -141,13 +141,6 @@ TEST(CheckWeights, MissingTensorsAreRefusedByName) {
       IsEmpty());
 }
 
-TEST(CheckWeights, QuantisedTensorsAreRefusedByTypeAndName) {
-  const char* name = "model.layers.0.mlp.up_proj.weight";
-  EXPECT_THAT(
-      CheckWeights(SmallConfig(true), ChangedSource(SmallConfig(true), name, DType::kQ4_K)),
-      StatusIs(absl::StatusCode::kUnimplemented, AllOf(HasSubstr(name), HasSubstr("Q4_K"))));
-}
-
 TEST(CheckWeights, TensorsOutsideOfTheNetworkAreTold) {
   SourceWithMore source(SmallConfig(false));
   source.Add("score.weight", {2, 64});

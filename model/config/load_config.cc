@@ -1,5 +1,6 @@
 // The files of a Hugging Face folder that describe a model, and a GGUF file's metadata.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,7 +14,9 @@
 #include "base/status_util.h"
 #include "model/config/gguf_config.h"
 #include "model/config/model_config.h"
+#include "model/config/stored_types.h"
 #include "model/format/gguf.h"
+#include "model/format/gguf_weights.h"
 
 namespace skein::model {
 namespace {
@@ -44,7 +47,7 @@ absl::StatusOr<std::optional<std::string>> TemplateField(const json& config) {
 }
 
 absl::StatusOr<ModelConfig> ConfigOfGguf(const std::string& path) {
-  SKEIN_ASSIGN_OR_RETURN(const GgufModel file, OpenGguf(path));
+  SKEIN_ASSIGN_OR_RETURN(GgufModel file, OpenGguf(path));
   const absl::StatusOr<std::string> text = ConfigJsonOfGguf(file);
   if (!text.ok()) return Annotate(text.status(), path);
   absl::StatusOr<ModelConfig> config = ParseModelConfig(*text);
@@ -52,6 +55,10 @@ absl::StatusOr<ModelConfig> ConfigOfGguf(const std::string& path) {
   absl::StatusOr<std::vector<float>> divisors = RopeDivisorsOfGguf(file, config->head_dim);
   if (!divisors.ok()) return Annotate(divisors.status(), path);
   config->rope.divisors = *std::move(divisors);
+  const absl::StatusOr<std::unique_ptr<TensorSource>> weights =
+      AsHuggingFaceWeights(std::move(file));
+  if (!weights.ok()) return Annotate(weights.status(), path);
+  config->stored = ReadStoredTypes(**weights, config->tie_word_embeddings);
   return config;
 }
 

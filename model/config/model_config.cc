@@ -30,6 +30,11 @@ std::vector<float> ModelConfig::RopeInverseFrequencies() const {
   return frequencies;
 }
 
+DType ModelConfig::DTypeOf(std::string_view tensor) const {
+  const auto found = stored.quantized.find(tensor);
+  return found == stored.quantized.end() ? dtype : found->second;
+}
+
 int64_t ModelConfig::ParameterCount() const {
   const int64_t query = num_heads * head_dim;
   const int64_t kv = num_kv_heads * head_dim;

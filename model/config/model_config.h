@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
+#include "model/config/stored_types.h"
 
 namespace skein::model {
 
@@ -42,6 +43,7 @@ struct ModelConfig {
   double rms_norm_eps = 1e-5;
   bool tie_word_embeddings = false;
   DType dtype = DType::kBF16;  // of the stored weights, as the file says; tensors decide
+  StoredTypes stored;          // of quantised ones
   RopeConfig rope;
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // may be empty
@@ -51,6 +53,8 @@ struct ModelConfig {
   // The inverse frequencies of the rotary embedding, [head_dim / 2], scaling applied. Computed in
   // double and rounded once.
   std::vector<float> RopeInverseFrequencies() const;
+  // The type of a matrix as plans count with it.
+  DType DTypeOf(std::string_view tensor) const;
   // Parameters of the whole model (tied embeddings counted once).
   int64_t ParameterCount() const;
 };
@@ -78,7 +82,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
 absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view json);
 
 // A config.json in the form of transformers 5 that ParseModelConfig reads back as an equal config,
-// but for rope.divisors, which that form lacks.
+// but for rope.divisors and stored, which that form lacks.
 std::string ModelConfigToJson(const ModelConfig& config);
 
 // These take a model: a Hugging Face folder or a GGUF file.

@@ -107,6 +107,16 @@ absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType d
   return slowest;
 }
 
+// Of a layer's matrices on the average.
+double LayerElementBytes(const ModelConfig& model) {
+  if (model.stored.any()) return model.stored.layer_element_bytes;
+  return static_cast<double>(DTypeBytes(model.dtype, 1));
+}
+double OutputElementBytes(const ModelConfig& model) {
+  if (model.stored.any()) return model.stored.output_element_bytes;
+  return static_cast<double>(DTypeBytes(model.dtype, 1));
+}
+
 // What passes through the caches of a rank of a stage from step to step: what it holds, and what
 // those hold that share its cores with it.
 int64_t WorkingSet(const ModelConfig& model, const Replica& replica, const Stage& stage,
@@ -125,7 +135,7 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
   const int32_t tp = ShardsOf(stage);
   const auto rows = static_cast<double>(batch.rows);
   const double weights = static_cast<double>(LayerWeightBytes(model, tp));
-  const double values = weights / static_cast<double>(DTypeBytes(model.dtype, 1));
+  const double values = weights / LayerElementBytes(model);
   // Rows pass through memory between products: in and out of each, and of the norms.
   const double passed =
       rows * static_cast<double>(ActivationBytes(
@@ -155,7 +165,7 @@ StageTime LogitsTime(const Topology& topology, const ModelConfig& model, const R
                      const Stage& stage, int64_t rows, int64_t working_set) {
   const int32_t tp = ShardsOf(stage);
   const auto weights = static_cast<double>(OutputWeightBytes(model, tp));
-  const double values = weights / static_cast<double>(DTypeBytes(model.dtype, 1));
+  const double values = weights / OutputElementBytes(model);
   StageTime time;
   time.compute = ComputeTime(topology, stage, model.dtype,
                              {weights, 2 * values * static_cast<double>(rows)}, {},
@@ -312,11 +322,12 @@ int64_t LayerWeightBytes(const ModelConfig& model, int32_t tp_size) {
   const int64_t heads = model.num_heads / tp_size;
   const int64_t values = model.hidden_size * ((2 * heads + 2 * kv_heads) * model.head_dim +
                                               3 * (model.intermediate_size / tp_size));
-  return DTypeBytes(model.dtype, values);
+  return static_cast<int64_t>(LayerElementBytes(model) * static_cast<double>(values));
 }
 
 int64_t OutputWeightBytes(const ModelConfig& model, int32_t tp_size) {
-  return DTypeBytes(model.dtype, CeilDiv(model.vocab_size, tp_size) * model.hidden_size);
+  const int64_t values = CeilDiv(model.vocab_size, tp_size) * model.hidden_size;
+  return static_cast<int64_t>(OutputElementBytes(model) * static_cast<double>(values));
 }
 
 namespace {

@@ -1,13 +1,38 @@
 #include "parallel/plan/shard.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
 namespace skein::plan {
 
-absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_size) {
+namespace {
+
+// Of so many blocks of a row those before shard `shard` of tp_size. Where blocks do not divide by
+// shards, some shards have one more.
+constexpr int64_t BlocksBefore(int64_t blocks, int32_t tp_size, int64_t shard) {
+  return shard * blocks / tp_size;
+}
+
+// Why blocks of quantised weights are in the way of so many shards; empty where they are not.
+std::string WhyBlocksForbid(const model::ModelConfig& model, int32_t tp_size) {
+  const int64_t attention = model.num_heads * model.head_dim;
+  if (attention / tp_size % model.stored.attention_block != 0) {
+    return absl::StrCat(attention / tp_size, " columns of a shard's heads cut a block of ",
+                        model.stored.attention_block, " quantised weights");
+  }
+  const int64_t blocks = model.intermediate_size / model.stored.mlp_block;
+  if (blocks < tp_size) {
+    return absl::StrCat("the MLP's inner dimension of ", model.intermediate_size, " has ", blocks,
+                        " blocks of ", model.stored.mlp_block, " quantised weights");
+  }
+  return "";
+}
+
+absl::Status CheckHeads(const model::ModelConfig& model, int32_t tp_size) {
   if (tp_size < 1) {
     return absl::InvalidArgumentError(absl::StrCat("tp=", tp_size, ": at least 1 shard is needed"));
   }
@@ -19,6 +44,42 @@ absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_siz
     return absl::InvalidArgumentError(absl::StrCat("tp=", tp_size, ": ", model.num_kv_heads,
                                                    " KV heads can neither be split into ", tp_size,
                                                    " shards nor be repeated evenly over them"));
+  }
+  return absl::OkStatus();
+}
+
+std::string PossibleShards(const model::ModelConfig& model) {
+  std::string possible;
+  constexpr int64_t kMost = 64;
+  for (int32_t tp_size = 1; tp_size <= std::min(model.num_heads, kMost); ++tp_size) {
+    if (!CheckHeads(model, tp_size).ok() || !WhyBlocksForbid(model, tp_size).empty()) continue;
+    absl::StrAppend(&possible, possible.empty() ? "" : ", ", tp_size);
+  }
+  return possible;
+}
+
+// What shard `shard` has of a row's blocks, in inner blocks.
+std::vector<int64_t> BoundsOf(int64_t columns, int64_t block, int32_t tp_size, int32_t shard,
+                              int32_t inner_blocks) {
+  const int64_t first = int64_t{shard} * inner_blocks;
+  const int32_t all = tp_size * inner_blocks;
+  const auto before = [&](int64_t inner) {
+    return BlocksBefore(columns / block, all, inner) * block;
+  };
+  std::vector<int64_t> bounds;
+  for (int64_t i = 0; i <= inner_blocks; ++i) bounds.push_back(before(first + i) - before(first));
+  return bounds;
+}
+
+}  // namespace
+
+absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_size) {
+  SKEIN_RETURN_IF_ERROR(CheckHeads(model, tp_size));
+  if (model.stored.any()) {
+    const std::string why = WhyBlocksForbid(model, tp_size);
+    if (why.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("tp=", tp_size, ": ", why, "; possible are tp=", PossibleShards(model)));
   }
   if (model.intermediate_size % tp_size != 0) {
     return absl::InvalidArgumentError(
@@ -49,6 +110,15 @@ absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_
     spec.kv_heads = {head, head + 1};
   }
   spec.inner_blocks = SumsAgreeAcrossLayouts(tp_size) ? 8 / tp_size : 1;
+  if (model.stored.any()) {
+    const int64_t block = model.stored.mlp_block;
+    const int64_t blocks = model.intermediate_size / block;
+    spec.ffn = {BlocksBefore(blocks, tp_size, shard) * block,
+                BlocksBefore(blocks, tp_size, shard + 1) * block};
+    spec.mlp_bounds = BoundsOf(model.intermediate_size, block, tp_size, shard, spec.inner_blocks);
+    spec.attention_bounds = BoundsOf(model.num_heads * model.head_dim, model.stored.attention_block,
+                                     tp_size, shard, spec.inner_blocks);
+  }
   const int64_t blocks = int64_t{spec.inner_blocks} * tp_size;
   spec.vocab_stride = (model.vocab_size + blocks - 1) / blocks * spec.inner_blocks;
   spec.vocab.begin = std::min(shard * spec.vocab_stride, model.vocab_size);

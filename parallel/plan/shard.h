@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,12 @@ struct ShardSpec {
   // same tree; else 1. Log probabilities sum the shard's part of the vocabulary in as many blocks,
   // each of vocab_stride / inner_blocks rows.
   int32_t inner_blocks = 8;
+  // Where these begin in what this shard has of a product's columns, and where the last one ends,
+  // [inner_blocks + 1], as kernels::WeightSpec has them: of the matrix that reads attention and of
+  // the one that reads the MLP's activations. Empty where the model is not quantised. Sum i of 8
+  // has blocks floor(i n / 8) to floor((i + 1) n / 8) of a row's n quantised blocks.
+  std::vector<int64_t> attention_bounds;
+  std::vector<int64_t> mlp_bounds;
 
   friend bool operator==(const ShardSpec&, const ShardSpec&) = default;
 };
@@ -39,7 +46,8 @@ constexpr int64_t SequencesOfReplica(int64_t sequences, int32_t dp_size, int32_t
 // order of their own, and agree only with themselves.
 constexpr bool SumsAgreeAcrossLayouts(int32_t tp_size) { return tp_size > 0 && 8 % tp_size == 0; }
 
-// InvalidArgument when tp_size shards cannot split the model, with the numbers that do not divide.
+// InvalidArgument when tp_size shards cannot split the model, with the numbers that do not divide;
+// where blocks of quantised weights are in the way, with the numbers of shards that are possible.
 absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_size);
 // InvalidArgument as above, and for a shard that is not in [0, tp_size).
 absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_size,

@@ -14,13 +14,14 @@
 namespace skein::plan {
 namespace {
 
-// The first of a stage's shards, which none is larger than, of the stage that needs the most.
+// The last of a stage's shards, which none is larger than, of the stage that needs the most.
 absl::StatusOr<LayoutMemory> Fullest(const model::ModelConfig& model, const Layout& layout,
                                      const ReplicaLimits& limits) {
   LayoutMemory fullest = {.layout = layout};
   for (int32_t stage = 0; stage < layout.pp_size; ++stage) {
     const Range layers = BalancedStageLayers(model, layout.pp_size, stage);
-    SKEIN_ASSIGN_OR_RETURN(const RankMemory rank, MemoryOfRank(model, /*shard=*/0, layers, limits));
+    SKEIN_ASSIGN_OR_RETURN(const RankMemory rank,
+                           MemoryOfRank(model, layout.tp_size - 1, layers, limits));
     if (stage > 0 && rank.device_bytes() <= fullest.rank.device_bytes()) continue;
     fullest.stage = stage;
     fullest.layers = layers;

@@ -146,14 +146,15 @@ ReplicaLimits ReplicaSearch::LimitsOf(const std::vector<Group>& stages) const {
   return limits;
 }
 
-// Of the first shard, which none is larger than. `layers` counts by its size and ends alone.
+// Of the last shard, which none is larger than. `layers` counts by its size and ends alone; of
+// quantised ones some are larger than others, by little.
 absl::StatusOr<RankMemory> ReplicaSearch::MemoryOf(const ReplicaLimits& limits, Range layers) {
   const auto key = std::tuple(limits.tp_size, limits.peers, layers.size(), layers.begin == 0,
                               layers.end == task_.model.num_layers);
   const auto found = memories_.find(key);
   if (found != memories_.end()) return found->second;
   SKEIN_ASSIGN_OR_RETURN(const RankMemory memory,
-                         MemoryOfRank(task_.model, /*shard=*/0, layers, limits));
+                         MemoryOfRank(task_.model, limits.tp_size - 1, layers, limits));
   memories_.emplace(key, memory);
   return memory;
 }

@@ -20,10 +20,7 @@ class LlamaBuilder {
  public:
   LlamaBuilder(const model::ModelConfig& config, const model::TensorSource* tensors,
                const RankProgramSpec& spec, const ShardSpec& shard)
-      : config_(config),
-        spec_(spec),
-        shard_(shard),
-        builder_(tensors, config.dtype, spec.activations) {}
+      : config_(config), spec_(spec), shard_(shard), builder_(tensors, config, spec.activations) {}
 
   absl::StatusOr<RankProgram> Build() {
     program().hop_dtype = spec_.hop_dtype;
@@ -110,12 +107,12 @@ class LlamaBuilder {
 
   // delta = in * weight^T, summed over the shards that hold the other columns.
   absl::Status AddRowParallel(const std::string& tensor, BufferId in, int64_t total_cols,
-                              Range cols) {
+                              Range cols, const std::vector<int64_t>& bounds) {
     SKEIN_ASSIGN_OR_RETURN(const WeightId weight,
                            builder_.AddMatrix(tensor,
                                               {{tensor, config_.hidden_size, total_cols,
                                                 Range{0, config_.hidden_size}, cols}},
-                                              shard_.inner_blocks));
+                                              shard_.inner_blocks, /*min_rows=*/0, bounds));
     builder_.Add(kernels::MatMulOp{in, weight, delta_});
     if (has_peers()) builder_.Add(kernels::AllReduceOp{delta_});
     has_delta_ = true;
@@ -151,7 +148,8 @@ class LlamaBuilder {
     builder_.Add(
         kernels::AttentionOp{qkv_, heads, kv_heads, head_dim, scale, local_layer, attention_});
     return AddRowParallel(prefix + "self_attn.o_proj.weight", attention_,
-                          config_.num_heads * config_.head_dim, Columns(shard_.heads));
+                          config_.num_heads * config_.head_dim, Columns(shard_.heads),
+                          shard_.attention_bounds);
   }
 
   absl::Status AddMlp(int64_t layer) {
@@ -168,7 +166,7 @@ class LlamaBuilder {
     builder_.Add(kernels::MatMulOp{normed_, gate_up, gate_up_});
     builder_.Add(kernels::SwiGluOp{gate_up_, activation_});
     return AddRowParallel(prefix + "mlp.down_proj.weight", activation_, config_.intermediate_size,
-                          shard_.ffn);
+                          shard_.ffn, shard_.mlp_bounds);
   }
 
   absl::Status AddOutput() {

@@ -20,7 +20,7 @@ kernels::BufferId ProgramBuilder::AddBuffer(kernels::BufferSpec spec) {
 
 absl::StatusOr<DType> ProgramBuilder::DTypeOf(const std::string& tensor,
                                               std::vector<int64_t> shape) const {
-  if (tensors_ == nullptr) return dtype_;
+  if (tensors_ == nullptr) return config_.DTypeOf(tensor);
   SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* info, tensors_->Find(tensor));
   if (info->shape != shape) {
     return absl::InvalidArgumentError(
@@ -33,9 +33,12 @@ absl::StatusOr<DType> ProgramBuilder::DTypeOf(const std::string& tensor,
 
 absl::StatusOr<WeightId> ProgramBuilder::AddMatrix(std::string name,
                                                    std::vector<MatrixSlice> slices,
-                                                   int32_t inner_blocks, int64_t min_rows) {
+                                                   int32_t inner_blocks, int64_t min_rows,
+                                                   std::vector<int64_t> inner_bounds) {
   const WeightId id = static_cast<WeightId>(result_.program.weights.size());
-  WeightSpec spec = {.kind = WeightSpec::Kind::kMatrix, .inner_blocks = inner_blocks};
+  WeightSpec spec = {.kind = WeightSpec::Kind::kMatrix,
+                     .inner_blocks = inner_blocks,
+                     .inner_bounds = std::move(inner_bounds)};
   spec.cols = slices.front().cols.size();
   std::vector<WeightSpec::Part> parts;
   for (size_t i = 0; i < slices.size(); ++i) {

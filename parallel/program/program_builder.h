@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/range.h"
 #include "kernels/ops/program.h"
+#include "model/config/model_config.h"
 #include "model/format/tensor_source.h"
 #include "parallel/program/rank_program.h"
 
@@ -26,10 +27,11 @@ struct MatrixSlice {
 
 class ProgramBuilder {
  public:
-  // `tensors` may be null: then all of them are there, in `dtype`.
-  // Buffers are of `activations`.
-  ProgramBuilder(const model::TensorSource* tensors, DType dtype, DType activations)
-      : tensors_(tensors), dtype_(dtype), activations_(activations) {}
+  // `tensors` may be null: then all of them are there, in the types that `config` says, which
+  // outlives the builder. Buffers are of `activations`.
+  ProgramBuilder(const model::TensorSource* tensors, const model::ModelConfig& config,
+                 DType activations)
+      : tensors_(tensors), config_(config), activations_(activations) {}
 
   kernels::BufferId AddTokenBuffer(std::string name, int64_t cols) {
     return AddTokenBuffer(std::move(name), cols, activations_);
@@ -54,9 +56,10 @@ class ProgramBuilder {
   }
 
   // One weight of slices stacked by rows (q|k|v), whose dtypes may differ; `min_rows` pads with
-  // zero rows. Slices agree in columns.
+  // zero rows. Slices agree in columns, which are summed in inner blocks with these bounds, if any.
   absl::StatusOr<kernels::WeightId> AddMatrix(std::string name, std::vector<MatrixSlice> slices,
-                                              int32_t inner_blocks = 1, int64_t min_rows = 0);
+                                              int32_t inner_blocks = 1, int64_t min_rows = 0,
+                                              std::vector<int64_t> inner_bounds = {});
   absl::StatusOr<kernels::WeightId> AddVector(const std::string& tensor, int64_t size);
   kernels::WeightId AddConstant(std::string name, std::vector<float> values);
 
@@ -75,7 +78,7 @@ class ProgramBuilder {
   absl::StatusOr<DType> DTypeOf(const std::string& tensor, std::vector<int64_t> shape) const;
 
   const model::TensorSource* const tensors_;
-  const DType dtype_;
+  const model::ModelConfig& config_;
   const DType activations_;
   int32_t layer_ = -1;
   RankProgram result_;

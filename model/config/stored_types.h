@@ -1,0 +1,35 @@
+// What types a model's matrices are stored in, where they are not all of ModelConfig::dtype, as in
+// quantised files.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "model/format/tensor_source.h"
+
+namespace skein::model {
+
+struct StoredTypes {
+  // By name; the quantised ones alone. All that follows holds where there are any.
+  std::map<std::string, DType, std::less<>> quantized;
+  // The longest blocks of matrices of which tensor parallelism splits the columns: what reads
+  // attention, and what reads the MLP's activations.
+  int64_t attention_block = 1;
+  int64_t mlp_block = 1;
+  // Bytes of an element of a layer's matrices, and of the output matrix, on the average.
+  double layer_element_bytes = 0;
+  double output_element_bytes = 0;
+
+  bool any() const { return !quantized.empty(); }
+
+  friend bool operator==(const StoredTypes&, const StoredTypes&) = default;
+};
+
+// Reads headers only. `weights` have Hugging Face's names; tensors that a Llama has no matrix for
+// are left to CheckWeights.
+StoredTypes ReadStoredTypes(const TensorSource& weights, bool tie_word_embeddings);
+
+}  // namespace skein::model
