@@ -124,6 +124,7 @@ absl::Status PrepareLaunch(const PlanFlags& flags, LaunchTask& launch) {
         absl::StrCat("--kv-dtype=", std::string(plan::KvDTypeName(*constraints.kv_dtype))));
   }
   if (constraints.deterministic) more.emplace_back("--deterministic");
+  if (constraints.exact) more.emplace_back("--exact");
   if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
     SKEIN_ASSIGN_OR_RETURN(const topology::Node node, topology::DescribeHost());
     launch.this_host = node.host;

@@ -117,7 +117,8 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
                                                  .hop_dtype = plan.hop_dtype,
                                                  .activations = kernels::ActivationDType(
                                                      rank.device.kind, shard.config.dtype),
-                                                 .deterministic = plan.deterministic}));
+                                                 .deterministic = plan.deterministic,
+                                                 .exact = plan.exact}));
   SKEIN_ASSIGN_OR_RETURN(shard.weights,
                          LoadShard(*tensors, shard.program, *shard.backend,
                                    {.threads = rank.threads, .progress = options.progress}));

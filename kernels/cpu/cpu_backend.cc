@@ -19,7 +19,9 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/host/executable.h"
 #include "kernels/host/memory.h"
+#include "kernels/ops/sizes.h"
 #include "kernels/ops/validate.h"
+#include "kernels/packing/quantized_rows.h"
 
 namespace skein::kernels {
 namespace {
@@ -64,6 +66,8 @@ class CpuExecutable final : public HostExecutable {
         Fuse(i, *attention);
       }
     }
+    SKEIN_ASSIGN_OR_RETURN(integers_,
+                           HostMemory::Allocate(IntegerBytes(program(), limits()), "integers"));
     return attends ? PrepareAttention() : absl::OkStatus();
   }
 
@@ -232,6 +236,15 @@ class CpuExecutable final : public HostExecutable {
             .bytes = Kv().layout().head_stride};
   }
 
+  // The input of a product with quantised weights as integers; null where it takes floats.
+  QuantizedRows IntegersOf(const MatMulOp& op, int64_t rows) {
+    if (program().exact || !HasQuantizedRows(spec(op.weight))) return {};
+    const QuantizedRows integers = {.data = integers_.data(), .cols = cols(op.in)};
+    ForRows(rows, integers.cols,
+            [&](int64_t r, int) { simd_.quantize(row(op.in, r), integers.cols, integers, r); });
+    return integers;
+  }
+
   // Each task fetches its share of what the attention behind will read.
   void Do(const MatMulOp& op, const Step& step, const HostBatch& batch) {
     const FetchList fetch = FetchesOf(Fuses(batch) ? step.fetches_for : nullptr, batch);
@@ -239,6 +252,7 @@ class CpuExecutable final : public HostExecutable {
     const auto tile_count = static_cast<int64_t>(tiles.size());
     const WeightSpec& matrix = spec(op.weight);
     const int64_t rows = RowsOf(op.in, batch);
+    const QuantizedRows integers = IntegersOf(op, rows);
     // Few tiles are cut into parts, so that there are tasks enough to share out evenly.
     constexpr int64_t kTasksEach = 16;
     const bool cut = tile_count < kTasksEach * pool_.threads() && rows > kRowsAtOnce;
@@ -249,6 +263,7 @@ class CpuExecutable final : public HostExecutable {
       const int64_t fetch_begin = task * fetch.count / tasks;
       const int64_t fetch_end = (task + 1) * fetch.count / tasks;
       simd_.multiply({.in = data(op.in),
+                      .integers = integers,
                       .rows = rows,
                       .cols = matrix.cols,
                       .inner_blocks = matrix.inner_blocks,
@@ -372,6 +387,7 @@ class CpuExecutable final : public HostExecutable {
   std::vector<int32_t> sequence_of_row_;  // [max_rows]; empty without attention
   HostMemory scores_;                     // [threads, kHeadsAtOnce, scores_stride_]
   int64_t scores_stride_ = 0;
+  HostMemory integers_;                    // IntegersOf's, of the operation that runs
   std::vector<const std::byte*> fetches_;  // FetchesOf's list
   int64_t max_fetches_ = 0;
 };

@@ -347,44 +347,6 @@ void MultiplyTile(const TileProduct& p) {
   }
 }
 
-void Multiply(const TileProduct& p) {
-  switch (p.dtype) {
-    case DType::kF32:
-      return MultiplyTile<DType::kF32>(p);
-    case DType::kF16:
-      return MultiplyTile<DType::kF16>(p);
-    case DType::kBF16:
-      return MultiplyTile<DType::kBF16>(p);
-    case DType::kQ4_0:
-      return MultiplyTile<DType::kQ4_0>(p);
-    case DType::kQ4_1:
-      return MultiplyTile<DType::kQ4_1>(p);
-    case DType::kQ5_0:
-      return MultiplyTile<DType::kQ5_0>(p);
-    case DType::kQ5_1:
-      return MultiplyTile<DType::kQ5_1>(p);
-    case DType::kQ8_0:
-      return MultiplyTile<DType::kQ8_0>(p);
-    case DType::kQ2_K:
-      return MultiplyTile<DType::kQ2_K>(p);
-    case DType::kQ3_K:
-      return MultiplyTile<DType::kQ3_K>(p);
-    case DType::kQ4_K:
-      return MultiplyTile<DType::kQ4_K>(p);
-    case DType::kQ5_K:
-      return MultiplyTile<DType::kQ5_K>(p);
-    case DType::kQ6_K:
-      return MultiplyTile<DType::kQ6_K>(p);
-    case DType::kIQ4_NL:
-      return MultiplyTile<DType::kIQ4_NL>(p);
-    case DType::kIQ4_XS:
-      return MultiplyTile<DType::kIQ4_XS>(p);
-    case DType::kI32:
-    case DType::kU8:
-      break;  // no weight has such a dtype
-  }
-}
-
 }  // namespace skein::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -10,17 +10,68 @@
 #if HWY_NATIVE_FMA
 #include "kernels/cpu/attention-inl.h"
 #include "kernels/cpu/elementwise-inl.h"
+#include "kernels/cpu/integer-inl.h"
 #include "kernels/cpu/matmul-inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();
 namespace skein::kernels::HWY_NAMESPACE {
 
+#if HWY_NATIVE_FMA
+template <DType kType>
+void MultiplyBy(const TileProduct& p) {
+  if constexpr (IsQuantized(kType)) {
+    if (p.integers.data != nullptr) return MultiplyIntegers<kType>(p);
+  }
+  return MultiplyTile<kType>(p);
+}
+
+void Multiply(const TileProduct& p) {
+  switch (p.dtype) {
+    case DType::kF32:
+      return MultiplyBy<DType::kF32>(p);
+    case DType::kF16:
+      return MultiplyBy<DType::kF16>(p);
+    case DType::kBF16:
+      return MultiplyBy<DType::kBF16>(p);
+    case DType::kQ4_0:
+      return MultiplyBy<DType::kQ4_0>(p);
+    case DType::kQ4_1:
+      return MultiplyBy<DType::kQ4_1>(p);
+    case DType::kQ5_0:
+      return MultiplyBy<DType::kQ5_0>(p);
+    case DType::kQ5_1:
+      return MultiplyBy<DType::kQ5_1>(p);
+    case DType::kQ8_0:
+      return MultiplyBy<DType::kQ8_0>(p);
+    case DType::kQ2_K:
+      return MultiplyBy<DType::kQ2_K>(p);
+    case DType::kQ3_K:
+      return MultiplyBy<DType::kQ3_K>(p);
+    case DType::kQ4_K:
+      return MultiplyBy<DType::kQ4_K>(p);
+    case DType::kQ5_K:
+      return MultiplyBy<DType::kQ5_K>(p);
+    case DType::kQ6_K:
+      return MultiplyBy<DType::kQ6_K>(p);
+    case DType::kIQ4_NL:
+      return MultiplyBy<DType::kIQ4_NL>(p);
+    case DType::kIQ4_XS:
+      return MultiplyBy<DType::kIQ4_XS>(p);
+    case DType::kI32:
+    case DType::kU8:
+      break;  // no weight has such a dtype
+  }
+}
+
+#endif
+
 const SimdOps* GetSimdOps() {
 #if HWY_NATIVE_FMA
   static const SimdOps kOps = {
       .name = hwy::TargetName(HWY_TARGET),
       .multiply = Multiply,
+      .quantize = QuantizeRow,
       .attend = Attend,
       .add = Add,
       .rms_norm = RmsNorm,

@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "kernels/packing/layout.h"
+#include "kernels/packing/quantized_rows.h"
 
 namespace skein::kernels {
 
@@ -28,6 +29,7 @@ inline constexpr int64_t kRowsAtOnce = 6;
 // blocks of rows are cut.
 struct TileProduct {
   const float* in = nullptr;  // [rows, cols]
+  QuantizedRows integers;     // the same; quantised tiles multiply these where they are not null
   int64_t rows = 0;
   int64_t cols = 0;
   int32_t inner_blocks = 1;
@@ -73,6 +75,8 @@ inline constexpr int64_t kHeadsAtOnce = 4;
 struct SimdOps {
   const char* name;
   void (*multiply)(const TileProduct& product);
+  // Writes in [n] as row `row` of `out`, whose cols are n.
+  void (*quantize)(const float* in, int64_t n, const QuantizedRows& out, int64_t row);
   void (*attend)(const RowAttention& attention);
   // out[i] = a[i] + b[i]; `out` may be one of them.
   void (*add)(const float* a, const float* b, int64_t n, float* out);

@@ -167,6 +167,9 @@ struct Program {
   // A row's bits are to depend on its sequence alone: not on the batch, nor on how many shards
   // there are. Back ends of the host are always so.
   bool deterministic = false;
+  // Products with quantised weights take their inputs as they are; else rounded to 8 bits (see
+  // QuantizedRows), by back ends that multiply integers faster.
+  bool exact = false;
   // Tokens are drawn from this port, [outputs, >= the part's tokens]; -1 on other than the last
   // stage. Each of `vocab_shards` shards has a part of the vocabulary, all of as many blocks.
   BufferId logits = -1;

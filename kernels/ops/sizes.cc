@@ -1,12 +1,15 @@
 #include "kernels/ops/sizes.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "kernels/cuda/device_places.h"
 #include "kernels/packing/layout.h"
+#include "kernels/packing/quantized_rows.h"
 
 namespace skein::kernels {
 
@@ -23,7 +26,8 @@ ProgramSizes CpuSizes(const Program& program, const KvSpec& kv, const Limits& li
   KvSpec page = kv;
   page.pages = 1;
   sizes.page = KvBytes(page);
-  sizes.workspace = PlaceBuffers(program, limits).bytes + GatherBytes(program);
+  sizes.workspace =
+      PlaceBuffers(program, limits).bytes + GatherBytes(program) + IntegerBytes(program, limits);
   return sizes;
 }
 
@@ -102,6 +106,18 @@ BufferPlaces PlaceBuffers(const Program& program, const Limits& limits) {
     }
   }
   return places;
+}
+
+int64_t IntegerBytes(const Program& program, const Limits& limits) {
+  if (program.exact) return 0;
+  int64_t bytes = 0;
+  for (const Op& op : program.ops) {
+    const auto* product = std::get_if<MatMulOp>(&op);
+    if (product == nullptr || !HasQuantizedRows(program.weights[product->weight].spec)) continue;
+    bytes = std::max(bytes, BufferRows(program.buffers[product->in], limits) *
+                                QuantizedRows::RowBytes(program.buffers[product->in].cols));
+  }
+  return bytes;
 }
 
 int64_t GatherBytes(const Program& program) {

@@ -56,6 +56,10 @@ struct BufferPlaces {
 };
 BufferPlaces PlaceBuffers(const Program& program, const Limits& limits);
 
+// Returns the bytes of the inputs of products with quantised weights, as integers; 0 where there
+// are none.
+int64_t IntegerBytes(const Program& program, const Limits& limits);
+
 // Returns the bytes for joining the logits of all shards, some rows at a time; 0 where this shard
 // has all logits.
 int64_t GatherBytes(const Program& program);

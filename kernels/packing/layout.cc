@@ -1,5 +1,7 @@
 #include "kernels/packing/layout.h"
 
+#include <algorithm>
+
 namespace skein::kernels {
 namespace {
 
@@ -27,6 +29,12 @@ constexpr int64_t ElementBytes(KvDType dtype) {
 std::vector<WeightSpec::Part> PartsOf(const WeightSpec& spec) {
   if (!spec.parts.empty()) return spec.parts;
   return {{spec.rows, spec.dtype}};
+}
+
+bool HasQuantizedRows(const WeightSpec& spec) {
+  const std::vector<WeightSpec::Part> parts = PartsOf(spec);
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const WeightSpec::Part& part) { return IsQuantized(part.dtype); });
 }
 
 int64_t InnerBound(const WeightSpec& spec, int64_t block) {

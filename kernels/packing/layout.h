@@ -95,6 +95,9 @@ constexpr int64_t PositionInTile(DType dtype, int64_t row) {
 // Returns the spec's parts; one where it lists none.
 std::vector<WeightSpec::Part> PartsOf(const WeightSpec& spec);
 
+// Whether some rows are of a quantised type.
+bool HasQuantizedRows(const WeightSpec& spec);
+
 // Returns where inner block `block` begins; at inner_blocks, where the last one ends.
 int64_t InnerBound(const WeightSpec& spec, int64_t block);
 

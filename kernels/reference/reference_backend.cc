@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -18,6 +19,7 @@
 #include "kernels/host/weights.h"
 #include "kernels/ops/validate.h"
 #include "kernels/packing/kv_codec.h"
+#include "kernels/packing/quantized_rows.h"
 
 namespace skein::kernels {
 namespace {
@@ -135,6 +137,19 @@ float SumOfBlocks(const float* in, const float* w, const WeightSpec& spec) {
   });
 }
 
+// What integers times scales stand for, as QuantizedRows has them.
+void RoundToIntegers(std::vector<float>& row) {
+  for (size_t begin = 0; begin < row.size(); begin += kScaledCols) {
+    const auto block = std::span(row).subspan(begin, kScaledCols);
+    float largest = 0;
+    for (const float value : block) largest = std::max(largest, std::abs(value));
+    if (largest == 0) continue;
+    const float scale = largest / kMostInteger;
+    const float factor = kMostInteger / largest;
+    for (float& value : block) value = std::nearbyint(value * factor) * scale;
+  }
+}
+
 class ReferenceExecutable final : public HostExecutable {
  public:
   ReferenceExecutable(const Program& program, const Limits& limits, const Bindings& bindings)
@@ -204,9 +219,17 @@ class ReferenceExecutable final : public HostExecutable {
 
   void Do(const MatMulOp& op, const HostBatch& batch) {
     const WeightSpec& weight = spec(op.weight);
+    std::vector<float> rounded;
     for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
-      for (int64_t n = 0; n < cols(op.out); ++n) {
-        row(op.out, r)[n] = SumOfBlocks(row(op.in, r), Row(op.weight, n), weight);
+      const float* const in = row(op.in, r);
+      rounded.assign(in, in + weight.cols);
+      if (HasQuantizedRows(weight) && !program().exact) RoundToIntegers(rounded);
+      int64_t n = 0;
+      for (const WeightSpec::Part& part : PartsOf(weight)) {
+        const float* const x = IsQuantized(part.dtype) ? rounded.data() : in;
+        for (const int64_t end = n + part.rows; n < end; ++n) {
+          row(op.out, r)[n] = SumOfBlocks(x, Row(op.weight, n), weight);
+        }
       }
     }
   }

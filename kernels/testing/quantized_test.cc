@@ -1,4 +1,6 @@
 // Products with quantised weights: the bits of products with the floats that the blocks stand for.
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/ops/validate.h"
+#include "kernels/reference/reference_backend.h"
 #include "kernels/testing/compare.h"
 #include "kernels/testing/harness.h"
 
@@ -56,8 +59,9 @@ std::vector<std::byte> RandomRows(const WeightSpec& spec) {
 }
 
 std::vector<float> Product(Backend& backend, const WeightSpec& spec, std::vector<std::byte> stored,
-                           const std::vector<float>& in) {
+                           const std::vector<float>& in, bool exact = true) {
   TestProgram p;
+  p.program.exact = exact;
   const BufferId x = p.AddBuffer(spec.cols);
   const BufferId y = p.AddBuffer(spec.rows);
   p.Add(MatMulOp{x, p.AddStored(spec, std::move(stored)), y});
@@ -111,6 +115,81 @@ TEST_P(QuantizedTest, ProductsHaveTheBitsOfTheirFloats) {
   }
 }
 
+// Rows as QuantizedRows have them: integers of blocks of 32, times a scale.
+std::vector<float> RoundedToIntegers(std::vector<float> values) {
+  for (size_t begin = 0; begin < values.size(); begin += 32) {
+    float largest = 0;
+    for (size_t i = begin; i < begin + 32; ++i) largest = std::max(largest, std::abs(values[i]));
+    for (size_t i = begin; i < begin + 32; ++i) {
+      values[i] = largest == 0 ? 0 : std::nearbyint(values[i] * (127 / largest)) * (largest / 127);
+    }
+  }
+  return values;
+}
+
+struct IntegerCase {
+  int64_t rows, blocks, outputs;
+  std::vector<int64_t> bounds;  // in blocks of 256 columns
+};
+const IntegerCase kIntegerCases[] = {
+    {1, 1, 1, {0, 1}},
+    {1, 3, 70, {0, 3}},
+    {6, 5, 65, {0, 0, 2, 5}},
+    {7, 11, 65, {0, 1, 2, 4, 5, 6, 8, 9, 11}},
+    {75, 3, 130, {0, 1, 1, 3, 3}},
+};
+
+// Sums of integers are exact: what floats make of the rounded rows differs by rounding alone.
+TEST_P(QuantizedTest, IntegersAreProductsOfRoundedRows) {
+  for (DType dtype : QuantizedDTypes()) {
+    for (const IntegerCase& c : kIntegerCases) {
+      SCOPED_TRACE(absl::StrCat(std::string(DTypeName(dtype)), ": ", c.rows, " x ", c.blocks,
+                                " -> ", c.outputs));
+      WeightSpec spec = {.rows = c.outputs, .cols = c.blocks * 256, .dtype = dtype};
+      spec.inner_blocks = static_cast<int32_t>(c.bounds.size()) - 1;
+      for (const int64_t bound : c.bounds) spec.inner_bounds.push_back(bound * 256);
+      std::vector<float> in = RandomFloats(1, c.rows * spec.cols, 3);
+      std::fill_n(in.begin() + 32, 32, 0.0f);  // without a scale
+      const std::vector<std::byte> stored = RandomRows(spec);
+      const std::vector<float> actual = Product(*backend_, spec, stored, in, /*exact=*/false);
+      const std::vector<float> rounded = RoundedToIntegers(in);
+      const auto reference = MakeReferenceBackend();
+      const std::vector<float> expected = Product(*reference, spec, stored, rounded);
+      // The sum of magnitudes, of which each term is rounded some times: scaled, added, its minimum
+      // taken away.
+      std::vector<float> magnitudes = Floats(spec, stored);
+      for (float& value : magnitudes) value = std::abs(value);
+      std::vector<float> sizes = rounded;
+      for (float& value : sizes) value = std::abs(value);
+      WeightSpec plain = spec;
+      plain.dtype = DType::kF32;
+      std::vector<std::byte> bytes(magnitudes.size() * sizeof(float));
+      ConvertFromFloat(DType::kF32, magnitudes.data(), static_cast<int64_t>(magnitudes.size()),
+                       bytes.data());
+      EXPECT_TRUE(Close(actual, expected, Product(*reference, plain, bytes, sizes), 40));
+      EXPECT_FALSE(SameBits(actual, Product(*backend_, spec, stored, in)));
+    }
+  }
+}
+
+// Each row has the bits that it has alone, whatever the threads, and on every instruction set.
+TEST_P(QuantizedTest, IntegersHaveOneOrder) {
+  if (GetParam().name == "Reference") return;  // has an order of its own
+  const auto other = CpuBackends().front().make();
+  for (DType dtype : QuantizedDTypes()) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const WeightSpec spec = {
+        .rows = 70, .cols = 768, .dtype = dtype, .inner_blocks = 2, .inner_bounds = {0, 512, 768}};
+    const std::vector<std::byte> stored = RandomRows(spec);
+    const std::vector<float> in = RandomFloats(1, 60 * spec.cols, 3);
+    const std::vector<float> all = Product(*backend_, spec, stored, in, /*exact=*/false);
+    EXPECT_TRUE(SameBits(all, Product(*other, spec, stored, in, /*exact=*/false)));
+    const std::vector<float> last(in.end() - spec.cols, in.end());
+    EXPECT_TRUE(SameBits({all.end() - spec.rows, all.end()},
+                         Product(*backend_, spec, stored, last, /*exact=*/false)));
+  }
+}
+
 // Blocks of 32 need no multiples of 256.
 TEST_P(QuantizedTest, ShortRows) {
   for (DType dtype : QuantizedDTypes()) {
@@ -161,6 +240,7 @@ TEST_P(QuantizedTest, PiecesOfRowsMakeTheWhole) {
   const BufferId x = p.AddBuffer(spec.cols);
   const BufferId y = p.AddBuffer(spec.rows);
   p.Add(MatMulOp{x, p.AddStored(spec, std::vector<std::byte>(stored.size())), y});
+  p.program.exact = true;
   p.Bind(*backend_);
   const auto row_bytes = static_cast<size_t>(DTypeBytes(spec.dtype, spec.cols));
   for (const auto& [first, count] : {std::pair<int64_t, int64_t>{61, 9}, {0, 1}, {1, 60}}) {

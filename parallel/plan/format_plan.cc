@@ -75,6 +75,9 @@ std::string FormatPlan(const Plan& plan) {
   if (plan.deterministic) {
     AppendItem("deterministic: bits depend neither on the batch nor on the layout", out);
   }
+  if (plan.exact) {
+    AppendItem("exact: quantised weights multiply activations as they are, not their 8 bits", out);
+  }
   if (const Prediction& of = plan.prediction; of.prompt_tokens > 0) {
     absl::StrAppend(
         &out, "predicted, by figures that ",

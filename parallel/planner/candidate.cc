@@ -74,6 +74,7 @@ ReplicaLimits LimitsWithoutPages(const Job& job, const Candidate& of) {
   limits.kv_dtype = job.kv_dtype;
   limits.hop_dtype = job.hop_dtype;
   limits.deterministic = job.deterministic;
+  limits.exact = job.exact;
   return limits;
 }
 
@@ -201,6 +202,7 @@ void JudgeMemory(const Job& job, Candidate& candidate) {
   plan.kv_dtype = limits.kv_dtype;
   plan.hop_dtype = limits.hop_dtype;
   plan.deterministic = limits.deterministic;
+  plan.exact = limits.exact;
   plan.context_length = limits.context_length;
   plan.ranks.clear();
   const std::vector<int32_t> ranks_of_nodes = RanksOfNodes(job.machine, candidate.ranks);

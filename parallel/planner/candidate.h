@@ -34,6 +34,7 @@ struct Job {
   KvDType kv_dtype = KvDType::kF32;
   DType hop_dtype = DType::kF32;
   bool deterministic = false;
+  bool exact = false;
   int64_t swap_memory_bytes = 0;       // per rank
   int64_t max_num_batched_tokens = 0;  // 0: a micro-batch a stage; otherwise at least max_num_seqs
   cost::Workload workload;

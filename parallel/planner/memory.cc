@@ -25,7 +25,8 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
                         .kv_dtype = limits.kv_dtype,
                         .hop_dtype = limits.hop_dtype,
                         .activations = kernels::ActivationDType(limits.device, model.dtype),
-                        .deterministic = limits.deterministic}));
+                        .deterministic = limits.deterministic,
+                        .exact = limits.exact}));
   const kernels::Limits batch = {
       .rows = limits.max_micro_batch_rows,
       .outputs = MaxOutputs(limits.max_num_seqs, limits.max_micro_batch_rows),
@@ -85,6 +86,7 @@ ReplicaLimits ReplicaLimits::Of(const Plan& plan, const topology::Device& device
           .kv_dtype = plan.kv_dtype,
           .hop_dtype = plan.hop_dtype,
           .deterministic = plan.deterministic,
+          .exact = plan.exact,
           .pages = plan.pages,
           .swap_pages = plan.swap_pages,
           .device = device.kind,

@@ -25,6 +25,7 @@ struct ReplicaLimits {
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   DType hop_dtype = DType::kF32;
   bool deterministic = false;
+  bool exact = false;
   int64_t pages = 0;
   int64_t swap_pages = 0;
   DeviceKind device = DeviceKind::kCpu;  // of all ranks

@@ -405,6 +405,7 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   job.kv_memory = constraints.kv_memory;
   SKEIN_RETURN_IF_ERROR(ChooseDTypes(constraints, job));
   job.deterministic = constraints.deterministic;
+  job.exact = constraints.exact;
   SKEIN_RETURN_IF_ERROR(CheckDeterministic(job));
   job.swap_memory_bytes = constraints.swap_memory_bytes;
   job.max_num_batched_tokens = constraints.max_num_batched_tokens;

@@ -113,6 +113,9 @@ void DeclarePlanning(CLI::App& command, Constraints& constraints) {
       "Equal requests get equal answers, in every bit, whatever runs beside them, after restarts, "
       "with tp of 1, 2, 4 or 8 and any pp. CPUs do so anyway, unless other tp or a rounding "
       "--hop-dtype are asked for, which this refuses; GPUs are slower with it");
+  command.add_flag("--exact", constraints.exact,
+                   "Quantised weights multiply activations as they are; without it CPUs round them "
+                   "to 8 bits, a scale for each 32, and multiply integers, which is faster");
   AddParsed(command, "--swap-memory", constraints.swap_memory_bytes, ParseSwapMemory,
             "Bytes per rank, like 512MiB, to swap requests to that give way when --kv-memory runs "
             "out; 0: they are recomputed")

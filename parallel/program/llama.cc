@@ -25,6 +25,7 @@ class LlamaBuilder {
   absl::StatusOr<RankProgram> Build() {
     program().hop_dtype = spec_.hop_dtype;
     program().deterministic = spec_.deterministic;
+    program().exact = spec_.exact;
     AddBuffers();
     if (is_first()) {
       SKEIN_RETURN_IF_ERROR(AddEmbedding());

@@ -64,6 +64,7 @@ plan::v1::Plan ToProto(const plan::Plan& plan) {
   wire.set_kv_dtype(std::string(plan::KvDTypeName(plan.kv_dtype)));
   wire.set_hop_dtype(std::string(DTypeName(plan.hop_dtype)));
   wire.set_deterministic(plan.deterministic);
+  wire.set_exact(plan.exact);
   wire.set_context_length(plan.context_length);
   for (const std::string& reason : plan.reasons) wire.add_reasons(reason);
   const plan::Prediction& prediction = plan.prediction;
@@ -98,6 +99,7 @@ absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
   plan.pages = wire.pages();
   plan.swap_pages = wire.swap_pages();
   plan.deterministic = wire.deterministic();
+  plan.exact = wire.exact();
   plan.context_length = wire.context_length();
   plan.reasons.assign(wire.reasons().begin(), wire.reasons().end());
   plan.prediction = {.prompt_tokens = wire.prediction().prompt_tokens(),

@@ -52,6 +52,7 @@ plan::Plan DistinctPlan() {
   plan.kv_dtype = plan::KvDType::kInt8;
   plan.hop_dtype = DType::kBF16;
   plan.deterministic = true;
+  plan.exact = true;
   plan.context_length = 1900;
   plan.reasons = {"first", "second"};
   plan.prediction = {.prompt_tokens = 300,

@@ -79,6 +79,7 @@ absl::StatusOr<Rows> RunGoldenCase(const GoldenCase& golden, const GoldenRun& ru
                               .page_size = kPageSize,
                               .pages = kPages,
                               .kv_dtype = run.kv_dtype,
+                              .exact = run.exact,
                               .make_backend = run.make_backend};
   if (config.num_kv_heads % options.layout.tp_size != 0) options.layout.tp_size = 1;
   SKEIN_ASSIGN_OR_RETURN(auto replica, LocalReplica::Create(config, *tensors, options));

@@ -35,6 +35,7 @@ double RelativeError(const Rows& got, const Rows& want);
 struct GoldenRun {
   plan::Layout layout;  // one shard where the model's KV heads cannot be split
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
+  bool exact = false;                                               // kernels::Program's
   std::function<std::unique_ptr<kernels::Backend>()> make_backend;  // one a rank
 };
 // The rows that `golden` has logits of.

@@ -112,7 +112,8 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                               .kv_dtype = options.kv_dtype,
                               .hop_dtype = options.hop_dtype,
                               .activations = kernels::ActivationDType(options.device, config.dtype),
-                              .deterministic = options.deterministic}));
+                              .deterministic = options.deterministic,
+                              .exact = options.exact}));
       SKEIN_ASSIGN_OR_RETURN(rank->shard, LoadShard(tensors, rank->program, *rank->backend, {}));
       SKEIN_ASSIGN_OR_RETURN(rank->kv, rank->backend->AllocateKv(rank->program.kv));
       if (options.swap_pages > 0) {

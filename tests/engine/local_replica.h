@@ -37,6 +37,7 @@ struct LocalReplicaOptions {
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   DType hop_dtype = DType::kF32;
   bool deterministic = false;
+  bool exact = false;
   DeviceKind device = DeviceKind::kCpu;
   int32_t max_num_seqs = 8;
   PreemptionRates rates;

@@ -155,6 +155,14 @@ void Deterministic() {
   EXPECT_THAT(deterministic.ServingJob(0).plan_table(), HasSubstr("- deterministic: "));
 }
 
+// That it reaches the products is quantized_model_test's and gguf_serving_test's.
+void Exact() {
+  Serving plain({});
+  Serving exact({"--exact"});
+  EXPECT_THAT(plain.ServingJob(0).plan_table(), Not(HasSubstr("- exact: ")));
+  EXPECT_THAT(exact.ServingJob(0).plan_table(), HasSubstr("- exact: "));
+}
+
 void MaxNumBatchedTokens() {
   constexpr int kBatchedTokens = 16;
   Serving cluster({absl::StrCat("--max-num-batched-tokens=", kBatchedTokens)});
@@ -280,6 +288,7 @@ FlagCases CoordinatorCases() {
       {{"", "--kv-dtype"}, KvDType},
       {{"", "--hop-dtype"}, HopDType},
       {{"", "--deterministic"}, Deterministic},
+      {{"", "--exact"}, Exact},
       {{"", "--swap-memory"}, SwapMemory},
       {{"", "--max-num-batched-tokens"}, MaxNumBatchedTokens},
       {{"", "--max-queue"}, MaxQueue},

@@ -81,6 +81,7 @@ constexpr Planned kPlanned[] = {
     {"--kv-dtype", "bf16", "  64.0 MiB  "},
     {"--hop-dtype", "f16", "activations in f16", kPipeline},
     {"--deterministic", "true", "- deterministic: "},
+    {"--exact", "true", "- exact: "},
     {"--swap-memory", "16MiB", "and 128 to swap to"},
     {"--max-num-batched-tokens", "64", "- steps of at most 64 tokens"},
 };

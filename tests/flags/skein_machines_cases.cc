@@ -166,8 +166,8 @@ void PlanEmit() {
                           "--layout=tp=2,pp=2,dp=1 --listen=node0:50051 --max-num-seqs=3 "
                           "--kv-dtype=int8 &\n"),
             ContainsRegex("\n  -np 4 --host node1:4 /.*/worker/worker --coordinator=")));
-  EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--context-length=1000 --deterministic")).out,
-              HasSubstr(" --context-length=1000 --deterministic &\n"));
+  EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--context-length=1000 --deterministic --exact")).out,
+              HasSubstr(" --context-length=1000 --deterministic --exact &\n"));
   EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=mpirun")).err,
               HasSubstr("--emit: a coordinator serves a model's files"));
   EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=pbs")).err,

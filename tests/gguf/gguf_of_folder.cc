@@ -1,8 +1,11 @@
 #include "tests/gguf/gguf_of_folder.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -42,7 +45,18 @@ std::string GgufName(const std::string& name) {
                                     {"mlp.down_proj", "ffn_down"}});
 }
 
-uint32_t GgmlType(DType dtype) { return dtype == DType::kF32 ? 0 : dtype == DType::kF16 ? 1 : 30; }
+uint32_t GgmlType(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kQ8_0:
+      return model::kGgmlQ8_0;
+    default:
+      return 30;  // BF16
+  }
+}
 
 absl::StatusOr<std::string> ReadWhole(const model::TensorSource& tensors,
                                       const model::TensorInfo& tensor) {
@@ -73,6 +87,23 @@ std::string ToFloats(DType dtype, const std::string& bytes) {
   std::vector<float> floats(bytes.size() / static_cast<size_t>(BlockBytes(dtype)));
   ConvertToFloat(dtype, bytes.data(), static_cast<int64_t>(floats.size()), floats.data());
   return {reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)};
+}
+
+std::string ToQ8_0(DType dtype, const std::string& bytes) {
+  const std::string floats = ToFloats(dtype, bytes);
+  std::string blocks;
+  for (size_t at = 0; at < floats.size(); at += 32 * sizeof(float)) {
+    std::array<float, 32> values;
+    std::memcpy(values.data(), floats.data() + at, sizeof(values));
+    float largest = 0;
+    for (const float value : values) largest = std::max(largest, std::abs(value));
+    const float scale = largest / 127;
+    blocks += LittleEndian(FloatToF16(scale));
+    for (const float value : values) {
+      blocks += static_cast<char>(scale == 0 ? 0 : std::lround(value / scale));
+    }
+  }
+  return blocks;
 }
 
 // Llama 3's scaling, as the divisors that its file holds.
@@ -125,7 +156,7 @@ void AddTokenizer(const json& file, model::GgufBytes& gguf) {
 }
 
 absl::Status AddTensors(const model::ModelConfig& config, const model::TensorSource& tensors,
-                        model::GgufBytes& gguf) {
+                        bool q8_0, model::GgufBytes& gguf) {
   for (const model::TensorInfo& tensor : tensors.tensors()) {
     SKEIN_ASSIGN_OR_RETURN(std::string bytes, ReadWhole(tensors, tensor));
     DType dtype = tensor.dtype;
@@ -136,6 +167,10 @@ absl::Status AddTensors(const model::ModelConfig& config, const model::TensorSou
     } else if (tensor.shape.size() == 1) {
       bytes = ToFloats(dtype, bytes);
       dtype = DType::kF32;
+    }
+    if (q8_0 && tensor.shape.size() == 2) {
+      bytes = ToQ8_0(dtype, bytes);
+      dtype = DType::kQ8_0;
     }
     const std::vector<uint64_t> sizes(tensor.shape.rbegin(), tensor.shape.rend());
     gguf.AddTensor(GgufName(tensor.name), sizes, GgmlType(dtype), bytes);
@@ -149,7 +184,7 @@ absl::Status AddTensors(const model::ModelConfig& config, const model::TensorSou
 
 }  // namespace
 
-absl::Status WriteGgufOfFolder(const std::string& folder, const std::string& path) {
+absl::Status WriteGgufOfFolder(const std::string& folder, const std::string& path, bool q8_0) {
   SKEIN_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadModelConfig(folder));
   SKEIN_ASSIGN_OR_RETURN(const auto tensors, model::OpenSafetensors(folder));
   const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
@@ -177,7 +212,7 @@ absl::Status WriteGgufOfFolder(const std::string& folder, const std::string& pat
   if (std::ifstream tokenizer(folder + "/tokenizer.json"); tokenizer) {
     AddTokenizer(json::parse(tokenizer), gguf);
   }
-  SKEIN_RETURN_IF_ERROR(AddTensors(config, *tensors, gguf));
+  SKEIN_RETURN_IF_ERROR(AddTensors(config, *tensors, q8_0, gguf));
   std::ofstream file(path, std::ios::binary);
   file << gguf.Build();
   file.close();
