@@ -82,104 +82,164 @@ constexpr int MostOf() {
   }
 }
 
-// In each lane the sum of kWords times four products of a word's bytes of q with those of x, which
-// all lanes share. Exact.
-template <DType kType, int kWords>
-HWY_INLINE IntVec SumProducts(const Words* quads, const int32_t* x) {
-  const IntTag di;
-  constexpr bool kSigned = Blocks<kType>::kSigned;
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  // Pairs of products are summed in 16 bits, and as many of these as fit; then in 32.
-  constexpr int kPairsFit = std::max(1, 32767 / (2 * MostOf<kType>() * kMostInteger));
-  auto sum = hn::Zero(di);
-  for (int i = 0; i < kWords; i += kPairsFit) {
-    auto pairs = hn::Zero(di);
-    for (int j = i; j < std::min(i + kPairsFit, kWords); ++j) {
-      const auto factor = hn::Set(di, x[j]);
+// Four numbers q a word, of 8 words: as they are, and their magnitudes where they are signed and
+// instructions multiply signed bytes by unsigned ones only.
+template <DType kType>
+struct Quads {
+  Words q[8];
+  Words magnitude[8];
+
+  HWY_INLINE Quads(const UnitRows<kType>& unit, int64_t sub) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      q[i] = Blocks<kType>::Quad(unit, sub, i);
+      if constexpr (Blocks<kType>::kSigned) {
 #if HWY_TARGET == HWY_AVX2
-      if constexpr (kSigned) {
-        const __m256i signs = _mm256_sign_epi8(factor.raw, quads[j].raw);
-        pairs.raw =
-            _mm256_add_epi16(pairs.raw, _mm256_maddubs_epi16(_mm256_abs_epi8(quads[j].raw), signs));
-      } else {
-        pairs.raw = _mm256_add_epi16(pairs.raw, _mm256_maddubs_epi16(quads[j].raw, factor.raw));
-      }
-#else
-      if constexpr (kSigned) {
-        const __m512i signs = _mm512_mask_sub_epi8(factor.raw, _mm512_movepi8_mask(quads[j].raw),
-                                                   _mm512_setzero_si512(), factor.raw);
-        pairs.raw =
-            _mm512_add_epi16(pairs.raw, _mm512_maddubs_epi16(_mm512_abs_epi8(quads[j].raw), signs));
-      } else {
-        pairs.raw = _mm512_add_epi16(pairs.raw, _mm512_maddubs_epi16(quads[j].raw, factor.raw));
-      }
+        magnitude[i].raw = _mm256_abs_epi8(q[i].raw);
+#elif HWY_TARGET == HWY_AVX3
+        magnitude[i].raw = _mm512_abs_epi8(q[i].raw);
 #endif
+      }
     }
+  }
+};
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+// Sums of two products of bytes each, in 16 bits, of word i and the bytes of x, which all lanes
+// share.
+template <DType kType>
+HWY_INLINE IntVec PairSums(const Quads<kType>& quads, int i, int32_t x) {
+  IntVec factor = hn::Set(IntTag(), x);
+  IntVec pairs;
 #if HWY_TARGET == HWY_AVX2
-    sum.raw = _mm256_add_epi32(sum.raw, _mm256_madd_epi16(pairs.raw, _mm256_set1_epi16(1)));
+  if constexpr (Blocks<kType>::kSigned) {
+    factor.raw = _mm256_sign_epi8(factor.raw, quads.q[i].raw);
+    pairs.raw = _mm256_maddubs_epi16(quads.magnitude[i].raw, factor.raw);
+  } else {
+    pairs.raw = _mm256_maddubs_epi16(quads.q[i].raw, factor.raw);
+  }
 #else
-    sum.raw = _mm512_add_epi32(sum.raw, _mm512_madd_epi16(pairs.raw, _mm512_set1_epi16(1)));
+  if constexpr (Blocks<kType>::kSigned) {
+    factor.raw = _mm512_mask_sub_epi8(factor.raw, _mm512_movepi8_mask(quads.q[i].raw),
+                                      _mm512_setzero_si512(), factor.raw);
+    pairs.raw = _mm512_maddubs_epi16(quads.magnitude[i].raw, factor.raw);
+  } else {
+    pairs.raw = _mm512_maddubs_epi16(quads.q[i].raw, factor.raw);
+  }
 #endif
+  return pairs;
+}
+
+HWY_INLINE IntVec AddPairs(IntVec a, IntVec b) {
+  const hn::Repartition<int16_t, IntTag> d16;
+  return hn::BitCast(IntTag(), hn::Add(hn::BitCast(d16, a), hn::BitCast(d16, b)));
+}
+HWY_INLINE IntVec WidenPairs(IntVec pairs) {
+#if HWY_TARGET == HWY_AVX2
+  pairs.raw = _mm256_madd_epi16(pairs.raw, _mm256_set1_epi16(1));
+#else
+  pairs.raw = _mm512_madd_epi16(pairs.raw, _mm512_set1_epi16(1));
+#endif
+  return pairs;
+}
+
+// In each lane the sum of four products for each of kWords words from kFirst, with the bytes of x.
+// Exact: as many pairs as fit are summed in 16 bits.
+template <DType kType, int kFirst, int kWords>
+HWY_INLINE IntVec SumProducts(const Quads<kType>& quads, const int32_t* x) {
+  // No more than four: chains of additions wait for themselves.
+  constexpr int kPairsFit = std::clamp(32767 / (2 * MostOf<kType>() * kMostInteger), 1, 4);
+  IntVec sum = hn::Zero(IntTag());
+#pragma GCC unroll 8
+  for (int i = kFirst; i < kFirst + kWords; i += kPairsFit) {
+    IntVec pairs = PairSums(quads, i, x[i]);
+#pragma GCC unroll 8
+    for (int j = i + 1; j < std::min(i + kPairsFit, kFirst + kWords); ++j) {
+      pairs = AddPairs(pairs, PairSums(quads, j, x[j]));
+    }
+    sum = hn::Add(sum, WidenPairs(pairs));
   }
   return sum;
+}
 #else
-  auto sum = hn::Zero(di);
-  for (int i = 0; i < kWords; ++i) {
+template <DType kType, int kFirst, int kWords>
+HWY_INLINE IntVec SumProducts(const Quads<kType>& quads, const int32_t* x) {
+  const IntTag di;
+  IntVec sum = hn::Zero(di);
+  for (int i = kFirst; i < kFirst + kWords; ++i) {
     for (int byte = 0; byte < 4; ++byte) {
-      auto q = hn::ShiftRightSame(quads[i], 8 * byte);
-      q = hn::And(q, hn::Set(WordTag(), 0xFFu));
-      auto number = hn::BitCast(di, q);
-      if (kSigned) number = hn::ShiftRight<24>(hn::ShiftLeft<24>(number));
+      const Words shifted = ShiftDown(quads.q[i], 8 * byte);
+      IntVec number = hn::BitCast(di, hn::And(shifted, hn::Set(WordTag(), 0xFFu)));
+      if (Blocks<kType>::kSigned) number = hn::ShiftRight<24>(hn::ShiftLeft<24>(number));
       const auto factor = static_cast<int8_t>(static_cast<uint32_t>(x[i]) >> (8 * byte));
       sum = hn::Add(sum, hn::Mul(number, hn::Set(di, factor)));
     }
   }
   return sum;
-#endif
 }
+#endif
 
-// Adds to acc [rows, kTileRows] the products with 32 columns from `k`, for a vector of the tile's
-// rows from `tile_row`.
-template <DType kType>
-HWY_INLINE void MultiplySub(const TileProduct& p, int64_t k, int64_t tile_row, int64_t first_row,
-                            int64_t rows, float* acc) {
+// Columns that share a row's scale, and its integers' sums, from column k.
+struct ScaledColumns {
+  const int32_t* words;
+  const int32_t* sums;
+  float scale;
+
+  HWY_INLINE ScaledColumns(const QuantizedRows& rows, int64_t row, int64_t k)
+      : words(reinterpret_cast<const int32_t*>(rows.integers(row) + k)),
+        sums(rows.sums(row) + k / kSummedCols),
+        scale(rows.scales(row)[k / kScaledCols]) {}
+};
+
+// total += the products with columns kFirst of x on, which have `sum` and share a scale of the
+// weight's.
+template <DType kType, int kFirst, int kWords>
+HWY_INLINE Vec AddProducts(const Quads<kType>& quads, const ScaleOf& of, const ScaledColumns& x,
+                           int32_t sum, Vec total) {
   using B = Blocks<kType>;
   const FloatTag d;
-  const IntTag di;
-  constexpr int kScaleParts = 32 / B::kScaleCols;
-  constexpr int kWords = 8 / kScaleParts;
-  constexpr int64_t kElements = BlockElements(kType);
-  const UnitRows<kType> unit(p.tile + k / kElements * UnitBytes(kType), tile_row);
-  const int64_t sub = k % kElements / 32;
-  ScaleOf scales[kScaleParts];
-  for (int part = 0; part < kScaleParts; ++part) {
-    scales[part] = B::ScaleAt(unit, sub * kScaleParts + part);
+  IntVec products = SumProducts<kType, kFirst, kWords>(quads, x.words);
+  if constexpr (B::kOffset != 0) {
+    products = hn::Sub(products, hn::Set(IntTag(), static_cast<int32_t>(B::kOffset) * sum));
   }
-  Words quads[8];
+  total = hn::MulAdd(hn::Mul(of.scale, hn::Set(d, x.scale)), hn::ConvertTo(d, products), total);
+  if constexpr (B::kHasMin) {
+    total = hn::NegMulAdd(of.min, hn::Set(d, x.scale * static_cast<float>(sum)), total);
+  }
+  return total;
+}
+
+// Adds to acc [rows, kTileRows] the products with a unit's columns, which begin at `k`, for a
+// vector of the tile's rows from `tile_row`. Fetches kStep bytes from `soon` for each 32 columns.
+template <DType kType, int64_t kStep>
+HWY_INLINE void MultiplyUnit(const TileProduct& p, int64_t k, int64_t tile_row, int64_t first_row,
+                             int64_t rows, const std::byte* soon, float* acc) {
+  using B = Blocks<kType>;
+  const FloatTag d;
+  constexpr int kSubs = static_cast<int>(BlockElements(kType) / 32);
+  constexpr int kScaleParts = 32 / B::kScaleCols;
+  const UnitRows<kType> unit(p.tile + k / BlockElements(kType) * UnitBytes(kType), tile_row);
+  ScaleOf scales[kSubs * kScaleParts];
+#pragma GCC unroll 16
+  for (int i = 0; i < kSubs * kScaleParts; ++i) scales[i] = B::ScaleAt(unit, i);
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) quads[i] = B::Quad(unit, sub, i);
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t row = first_row + r;
-    const auto* x = reinterpret_cast<const int32_t*>(p.integers.integers(row) + k);
-    const int32_t* const sums = p.integers.sums(row) + k / kSummedCols;
-    const float scale = p.integers.scales(row)[k / kScaledCols];
-    float* const at = acc + r * kTileRows + tile_row;
-    Vec total = hn::LoadU(d, at);
-#pragma GCC unroll 2
-    for (int part = 0; part < kScaleParts; ++part) {
-      const int32_t sum = kScaleParts == 2 ? sums[part] : sums[0] + sums[1];
-      IntVec products = SumProducts<kType, kWords>(quads + part * kWords, x + part * kWords);
-      if constexpr (!B::kHasMin) {
-        products = hn::Sub(products, hn::Set(di, static_cast<int32_t>(B::kOffset) * sum));
+  for (int sub = 0; sub < kSubs; ++sub) {
+    for (int64_t line = 0; line < kStep; line += 64) __builtin_prefetch(soon + line);
+    soon += kStep;
+    const Quads<kType> quads(unit, sub);
+    const ScaleOf* const of = scales + sub * kScaleParts;
+    for (int64_t r = 0; r < rows; ++r) {
+      const ScaledColumns x(p.integers, first_row + r, k + 32 * sub);
+      float* const at = acc + r * kTileRows + tile_row;
+      Vec total = hn::LoadU(d, at);
+      if constexpr (kScaleParts == 1) {
+        total = AddProducts<kType, 0, 8>(quads, of[0], x, x.sums[0] + x.sums[1], total);
+      } else {
+        total = AddProducts<kType, 0, 4>(quads, of[0], x, x.sums[0], total);
+        total = AddProducts<kType, 4, 4>(quads, of[1], x, x.sums[1], total);
       }
-      const Vec both = hn::Mul(scales[part].scale, hn::Set(d, scale));
-      total = hn::MulAdd(both, hn::ConvertTo(d, products), total);
-      if constexpr (B::kHasMin) {
-        const float scaled_sum = scale * static_cast<float>(sum);
-        total = hn::NegMulAdd(scales[part].min, hn::Set(d, scaled_sum), total);
-      }
+      hn::StoreU(total, d, at);
     }
-    hn::StoreU(total, d, at);
   }
 }
 
@@ -190,19 +250,21 @@ void MultiplyIntegers(const TileProduct& p) {
   const FloatTag d;
   const int64_t begin = p.part * p.rows / p.parts;
   const int64_t end = (p.part + 1) * p.rows / p.parts;
-  // An iteration of the loop over vectors fetches what that of as many bytes further reads.
-  constexpr int64_t kStep = UnitBytes(kType) / (BlockElements(kType) / 32) / (kTileRows / kWidth);
+  constexpr int64_t kElements = BlockElements(kType);
+  // While a unit is multiplied what is a unit, or kPrefetchBytes, further is fetched, evenly.
+  constexpr int64_t kStep = UnitBytes(kType) / (kElements / 32) / (kTileRows / kWidth);
+  constexpr int64_t kAhead = std::max(kPrefetchBytes, UnitBytes(kType));
   for (int64_t first = begin; first < end; first += kGroupRows) {
     const int64_t rows = std::min(kGroupRows, end - first);
     for (int32_t block = 0; block < p.inner_blocks; ++block) {
       const int level = std::popcount(static_cast<uint32_t>(block));
       float* const acc = sums + level * kLevel;
       std::fill_n(acc, rows * kTileRows, 0.0f);
-      for (int64_t k = BlockBegin(p, block); k < BlockBegin(p, block + 1); k += 32) {
-        const std::byte* soon = p.tile + k / 32 * (kTileRows / kWidth) * kStep + kPrefetchBytes;
-        for (int64_t row = 0; row < kTileRows; row += kWidth, soon += kStep) {
-          for (int64_t line = 0; line < kStep; line += 64) __builtin_prefetch(soon + line);
-          MultiplySub<kType>(p, k, row, first, rows, acc);
+      for (int64_t k = BlockBegin(p, block); k < BlockBegin(p, block + 1); k += kElements) {
+        const std::byte* soon = p.tile + k / kElements * UnitBytes(kType) + kAhead;
+        for (int64_t row = 0; row < kTileRows; row += kWidth) {
+          MultiplyUnit<kType, kStep>(p, k, row, first, rows, soon, acc);
+          soon += kElements / 32 * kStep;
         }
       }
       const bool last = block + 1 == p.inner_blocks;

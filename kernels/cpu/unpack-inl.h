@@ -53,15 +53,18 @@ HWY_INLINE Vec LowHalf(Words words) {
 }
 HWY_INLINE Vec HighHalf(Words words) { return LowHalf(hn::ShiftRight<16>(words)); }
 
+// Shifts are known where loops are unrolled: none is made for 0.
+HWY_INLINE Words ShiftDown(Words words, int64_t shift) {
+  if (shift == 0) return words;
+  return hn::Shr(words, hn::Set(WordTag(), static_cast<uint32_t>(shift)));
+}
 // Bits [shift, shift + count) of each word, as an integer.
 HWY_INLINE Words Bits(Words words, int64_t shift, int count) {
-  return hn::And(hn::ShiftRightSame(words, static_cast<int>(shift)),
-                 hn::Set(WordTag(), (1u << count) - 1));
+  return hn::And(ShiftDown(words, shift), hn::Set(WordTag(), (1u << count) - 1));
 }
 // The same bits of each of a word's four bytes; `shift + count` is at most 8.
 HWY_INLINE Words BitsOfBytes(Words words, int64_t shift, int count) {
-  return hn::And(hn::ShiftRightSame(words, static_cast<int>(shift)),
-                 hn::Set(WordTag(), 0x01010101u * ((1u << count) - 1)));
+  return hn::And(ShiftDown(words, shift), hn::Set(WordTag(), 0x01010101u * ((1u << count) - 1)));
 }
 // Bits [shift, shift + 4) of each word, as bit 4 of its four bytes.
 HWY_INLINE Words FifthBits(Words words, int64_t shift) {
@@ -106,6 +109,7 @@ struct BlocksOf32 {
   static constexpr int kScaleCols = 32;
   static constexpr bool kSigned = false;
   static constexpr bool kHasMin = false;
+  static constexpr float kOffset = 0;
 };
 
 template <>
@@ -152,7 +156,6 @@ template <>
 struct Blocks<DType::kQ8_0> : BlocksOf32 {
   using Rows = UnitRows<DType::kQ8_0>;
   static constexpr bool kSigned = true;
-  static constexpr float kOffset = 0;
   static HWY_INLINE ScaleOf ScaleAt(const Rows& rows, int64_t) { return WithoutMin(rows.Half()); }
   static HWY_INLINE Words Quad(const Rows& rows, int64_t, int64_t i) { return rows.Word(i); }
 };
@@ -161,7 +164,6 @@ template <>
 struct Blocks<DType::kIQ4_NL> : BlocksOf32 {
   using Rows = UnitRows<DType::kIQ4_NL>;
   static constexpr bool kSigned = true;
-  static constexpr float kOffset = 0;
   static HWY_INLINE ScaleOf ScaleAt(const Rows& rows, int64_t) { return WithoutMin(rows.Half()); }
   static HWY_INLINE Words Quad(const Rows& rows, int64_t, int64_t i) {
     return Iq4Values(Nibbles(rows, 0, i));
@@ -178,6 +180,7 @@ struct Blocks<DType::kQ2_K> {
   static constexpr int kScaleCols = 16;
   static constexpr bool kSigned = false;
   static constexpr bool kHasMin = true;
+  static constexpr float kOffset = 0;
   static HWY_INLINE ScaleOf ScaleAt(const Rows& rows, int64_t scale) {
     const Words both = rows.Word(scale / 4);
     const int64_t byte = scale % 4 * 8;
@@ -278,7 +281,6 @@ template <>
 struct Blocks<DType::kIQ4_XS> : BlocksOf32 {
   using Rows = UnitRows<DType::kIQ4_XS>;
   static constexpr bool kSigned = true;
-  static constexpr float kOffset = 0;
   static HWY_INLINE ScaleOf ScaleAt(const Rows& rows, int64_t sub) {
     const Words low = Bits(rows.Word(1), sub * 4, 4);
     const Words high = Bits(rows.Word(0), 16 + sub * 2, 2);
