@@ -26,6 +26,9 @@
 #include "kernels/packing/quantized_rows.h"
 
 HWY_BEFORE_NAMESPACE();
+#if HWY_TARGET == HWY_AVX3_DL
+#pragma GCC target("avx512vnni")  // CPUs of this target have it; Highway does not tell the compiler
+#endif
 namespace skein::kernels::HWY_NAMESPACE {
 
 using IntVec = hn::Vec<IntTag>;
@@ -82,8 +85,14 @@ constexpr int MostOf() {
   }
 }
 
-// Four numbers q a word, of 8 words: as they are, and their magnitudes where they are signed and
-// instructions multiply signed bytes by unsigned ones only.
+// What is added to signed q where instructions multiply signed bytes by unsigned ones only, and
+// sum so many that nothing is gained by signs.
+template <DType kType>
+constexpr int AddedToSigned() {
+  return Blocks<kType>::kSigned && HWY_TARGET == HWY_AVX3_DL ? 128 : 0;
+}
+
+// Four numbers q a word, of 8 words: as bytes without a sign, or signed ones with their magnitudes.
 template <DType kType>
 struct Quads {
   Words q[8];
@@ -98,6 +107,8 @@ struct Quads {
         magnitude[i].raw = _mm256_abs_epi8(q[i].raw);
 #elif HWY_TARGET == HWY_AVX3
         magnitude[i].raw = _mm512_abs_epi8(q[i].raw);
+#elif HWY_TARGET == HWY_AVX3_DL
+        q[i] = hn::Xor(q[i], hn::Set(WordTag(), 0x80808080u));
 #endif
       }
     }
@@ -161,6 +172,16 @@ HWY_INLINE IntVec SumProducts(const Quads<kType>& quads, const int32_t* x) {
   }
   return sum;
 }
+#elif HWY_TARGET == HWY_AVX3_DL
+template <DType kType, int kFirst, int kWords>
+HWY_INLINE IntVec SumProducts(const Quads<kType>& quads, const int32_t* x) {
+  IntVec sums[2] = {hn::Zero(IntTag()), hn::Zero(IntTag())};  // a chain waits for itself
+#pragma GCC unroll 8
+  for (int i = kFirst; i < kFirst + kWords; ++i) {
+    sums[i % 2].raw = _mm512_dpbusd_epi32(sums[i % 2].raw, quads.q[i].raw, _mm512_set1_epi32(x[i]));
+  }
+  return hn::Add(sums[0], sums[1]);
+}
 #else
 template <DType kType, int kFirst, int kWords>
 HWY_INLINE IntVec SumProducts(const Quads<kType>& quads, const int32_t* x) {
@@ -199,8 +220,9 @@ HWY_INLINE Vec AddProducts(const Quads<kType>& quads, const ScaleOf& of, const S
   using B = Blocks<kType>;
   const FloatTag d;
   IntVec products = SumProducts<kType, kFirst, kWords>(quads, x.words);
-  if constexpr (B::kOffset != 0) {
-    products = hn::Sub(products, hn::Set(IntTag(), static_cast<int32_t>(B::kOffset) * sum));
+  constexpr int kOffset = static_cast<int>(B::kOffset) + AddedToSigned<kType>();
+  if constexpr (kOffset != 0) {
+    products = hn::Sub(products, hn::Set(IntTag(), kOffset * sum));
   }
   total = hn::MulAdd(hn::Mul(of.scale, hn::Set(d, x.scale)), hn::ConvertTo(d, products), total);
   if constexpr (B::kHasMin) {

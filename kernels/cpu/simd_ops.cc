@@ -1,3 +1,8 @@
+// Products of integers have instructions of their own there.
+#ifndef HWY_WANT_AVX3_DL
+#define HWY_WANT_AVX3_DL
+#endif
+
 #include "kernels/cpu/simd_ops.h"
 
 // Compiles the rest of this file once per instruction set.
