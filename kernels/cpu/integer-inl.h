@@ -12,9 +12,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "base/dtype.h"
 #include "hwy/highway.h"
@@ -37,19 +39,27 @@ using IntVec = hn::Vec<IntTag>;
 void QuantizeRow(const float* in, int64_t n, const QuantizedRows& out, int64_t row) {
   const FloatTag d;
   const IntTag di;
+  const WordTag du;
   const hn::Rebind<int8_t, IntTag> d8;
   static_assert(kScaledCols == 2 * kLanes && kSummedCols == kLanes);
   float* const scales = out.scales(row);
   int32_t* const sums = out.sums(row);
   int8_t* const integers = out.integers(row);
   for (int64_t k = 0; k < n; k += kScaledCols) {
-    Vec largest = hn::Zero(d);
+    // Magnitudes go by their bits, of which those of a NaN are the largest.
+    Words largest = hn::Zero(du);
     for (int64_t i = 0; i < kScaledCols; i += kWidth) {
-      largest = hn::Max(largest, hn::Abs(hn::LoadU(d, in + k + i)));
+      largest = hn::Max(largest, hn::BitCast(du, hn::Abs(hn::LoadU(d, in + k + i))));
     }
-    const float most = hn::GetLane(hn::MaxOfLanes(d, largest));
-    scales[k / kScaledCols] = most / kMostInteger;
-    const Vec factor = hn::Set(d, most > 0 ? kMostInteger / most : 0.0f);
+    const float most = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(du, largest)));
+    const bool zeros = !(most > kLeastMagnitude && most <= std::numeric_limits<float>::max());
+    scales[k / kScaledCols] = most <= kLeastMagnitude ? 0 : zeros ? NAN : most / kMostInteger;
+    if (zeros) {
+      std::fill_n(integers + k, kScaledCols, int8_t{0});
+      std::fill_n(sums + k / kSummedCols, kScaledCols / kSummedCols, 0);
+      continue;
+    }
+    const Vec factor = hn::Set(d, kMostInteger / most);
     for (int64_t i = 0; i < kScaledCols; i += kSummedCols) {
       IntVec sum = hn::Zero(di);
       for (int64_t j = i; j < i + kSummedCols; j += kWidth) {
@@ -235,7 +245,7 @@ HWY_INLINE Vec AddProducts(const Quads<kType>& quads, const ScaleOf& of, const S
 // vector of the tile's rows from `tile_row`. Fetches kStep bytes from `soon` for each 32 columns.
 template <DType kType, int64_t kStep>
 HWY_INLINE void MultiplyUnit(const TileProduct& p, int64_t k, int64_t tile_row, int64_t first_row,
-                             int64_t rows, const std::byte* soon, float* acc) {
+                             int64_t rows, const std::byte* soon, Fetcher& fetcher, float* acc) {
   using B = Blocks<kType>;
   const FloatTag d;
   constexpr int kSubs = static_cast<int>(BlockElements(kType) / 32);
@@ -262,6 +272,7 @@ HWY_INLINE void MultiplyUnit(const TileProduct& p, int64_t k, int64_t tile_row, 
       }
       hn::StoreU(total, d, at);
     }
+    if (rows > 1) fetcher.Step();
   }
 }
 
@@ -276,6 +287,8 @@ void MultiplyIntegers(const TileProduct& p) {
   // While a unit is multiplied what is a unit, or kPrefetchBytes, further is fetched, evenly.
   constexpr int64_t kStep = UnitBytes(kType) / (kElements / 32) / (kTileRows / kWidth);
   constexpr int64_t kAhead = std::max(kPrefetchBytes, UnitBytes(kType));
+  const int64_t groups = (end - begin + kGroupRows - 1) / kGroupRows;
+  Fetcher fetcher(p.fetch, groups * (p.cols / 32) * (kTileRows / kWidth));
   for (int64_t first = begin; first < end; first += kGroupRows) {
     const int64_t rows = std::min(kGroupRows, end - first);
     for (int32_t block = 0; block < p.inner_blocks; ++block) {
@@ -285,7 +298,7 @@ void MultiplyIntegers(const TileProduct& p) {
       for (int64_t k = BlockBegin(p, block); k < BlockBegin(p, block + 1); k += kElements) {
         const std::byte* soon = p.tile + k / kElements * UnitBytes(kType) + kAhead;
         for (int64_t row = 0; row < kTileRows; row += kWidth) {
-          MultiplyUnit<kType, kStep>(p, k, row, first, rows, soon, acc);
+          MultiplyUnit<kType, kStep>(p, k, row, first, rows, soon, fetcher, acc);
           soon += kElements / 32 * kStep;
         }
       }

@@ -11,10 +11,13 @@ inline constexpr int64_t kScaledCols = 32;
 // Sums are kept of as many as share a scale in the superblocks of some types.
 inline constexpr int64_t kSummedCols = 16;
 inline constexpr int kMostInteger = 127;
+// Blocks of no larger magnitude are zeros: 127 / magnitude would overflow.
+inline constexpr float kLeastMagnitude = 1e-30f;
 
 // Rows in one piece of memory, each as scales, sums and integers, on cache lines of their own. A
 // column is its integer, in [-127, 127], times its block's scale, which is the block's largest
-// magnitude / 127. `cols` is a multiple of kScaledCols. May be null.
+// magnitude / 127. A block with a NaN or an infinity has the scale NaN and zeros. `cols` is a
+// multiple of kScaledCols; `data` may be null.
 struct QuantizedRows {
   std::byte* data = nullptr;
   int64_t cols = 0;

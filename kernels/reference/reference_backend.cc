@@ -142,8 +142,15 @@ void RoundToIntegers(std::vector<float>& row) {
   for (size_t begin = 0; begin < row.size(); begin += kScaledCols) {
     const auto block = std::span(row).subspan(begin, kScaledCols);
     float largest = 0;
-    for (const float value : block) largest = std::max(largest, std::abs(value));
-    if (largest == 0) continue;
+    bool finite = true;
+    for (const float value : block) {
+      largest = std::max(largest, std::abs(value));
+      finite &= std::isfinite(value);
+    }
+    if (!finite || largest <= kLeastMagnitude) {
+      std::fill(block.begin(), block.end(), finite ? 0 : NAN);
+      continue;
+    }
     const float scale = largest / kMostInteger;
     const float factor = kMostInteger / largest;
     for (float& value : block) value = std::nearbyint(value * factor) * scale;

@@ -172,9 +172,59 @@ TEST_P(QuantizedTest, IntegersAreProductsOfRoundedRows) {
   }
 }
 
+// Sums of the largest numbers are exact, too: bytes of all ones, of signs alone and of none, times
+// the largest integers of either sign.
+TEST_P(QuantizedTest, LargestIntegersAreSummedExactly) {
+  const auto reference = MakeReferenceBackend();
+  for (DType dtype : QuantizedDTypes()) {
+    for (const int byte : {0xFF, 0x80, 0x7F, 0x00}) {
+      SCOPED_TRACE(absl::StrCat(std::string(DTypeName(dtype)), ": ", byte));
+      const WeightSpec spec = {.rows = 64, .cols = 256, .dtype = dtype};
+      std::vector<std::byte> stored = RandomRows(spec);
+      // Scales stay as they are: F16 numbers at a block's begin or end.
+      const auto block_bytes = static_cast<size_t>(BlockBytes(dtype));
+      for (size_t i = 0; i < stored.size(); ++i) {
+        const bool half = i % block_bytes < 4 || i % block_bytes >= block_bytes - 4;
+        if (!half) stored[i] = static_cast<std::byte>(byte);
+      }
+      for (const auto& sign : {std::pair(1.0f, 1.0f), {-1.0f, -1.0f}, {1.0f, -1.0f}}) {
+        std::vector<float> in(256);
+        for (size_t i = 0; i < in.size(); ++i) in[i] = 2 * (i % 2 == 0 ? sign.first : sign.second);
+        const std::vector<float> actual = Product(*backend_, spec, stored, in, /*exact=*/false);
+        const std::vector<float> expected = Product(*reference, spec, stored, in);
+        std::vector<float> magnitudes(actual.size());
+        const std::vector<float> floats = Floats(spec, stored);
+        for (size_t row = 0; row < magnitudes.size(); ++row) {
+          for (size_t k = 0; k < 256; ++k) magnitudes[row] += 2 * std::abs(floats[row * 256 + k]);
+        }
+        EXPECT_TRUE(Close(actual, expected, magnitudes, 40));
+      }
+    }
+  }
+}
+
+// A NaN or an infinity, wherever it stands, is not lost; tiny values are zeros.
+TEST_P(QuantizedTest, WhatIsNoNumberStaysSo) {
+  const WeightSpec spec = {.rows = 3, .cols = 64, .dtype = DType::kQ8_0};
+  const std::vector<std::byte> stored = RandomRows(spec);
+  for (const size_t at : {0, 8, 15, 17, 31, 40}) {
+    for (const float odd : {NAN, -NAN, INFINITY, -INFINITY}) {
+      std::vector<float> in = RandomFloats(1, 64);
+      in[at] = odd;
+      for (const float value : Product(*backend_, spec, stored, in, /*exact=*/false)) {
+        EXPECT_TRUE(std::isnan(value)) << at << " " << odd;
+      }
+    }
+  }
+  std::vector<float> tiny(64, 1e-38f);
+  for (const float value : Product(*backend_, spec, stored, tiny, /*exact=*/false)) {
+    EXPECT_EQ(value, 0);
+  }
+}
+
 // Each row has the bits that it has alone, whatever the threads, and on every instruction set.
 TEST_P(QuantizedTest, IntegersHaveOneOrder) {
-  if (GetParam().name == "Reference") return;  // has an order of its own
+  if (GetParam().name == "Reference") GTEST_SKIP() << "it has an order of its own";
   const auto other = CpuBackends().front().make();
   for (DType dtype : QuantizedDTypes()) {
     SCOPED_TRACE(std::string(DTypeName(dtype)));

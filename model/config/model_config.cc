@@ -31,8 +31,8 @@ std::vector<float> ModelConfig::RopeInverseFrequencies() const {
 }
 
 DType ModelConfig::DTypeOf(std::string_view tensor) const {
-  const auto found = stored.quantized.find(tensor);
-  return found == stored.quantized.end() ? dtype : found->second;
+  const auto found = stored.matrices.find(tensor);
+  return found == stored.matrices.end() ? dtype : found->second;
 }
 
 int64_t ModelConfig::ParameterCount() const {

@@ -43,7 +43,7 @@ struct ModelConfig {
   double rms_norm_eps = 1e-5;
   bool tie_word_embeddings = false;
   DType dtype = DType::kBF16;  // of the stored weights, as the file says; tensors decide
-  StoredTypes stored;          // of quantised ones
+  StoredTypes stored;          // where weights are quantised, what matrices are stored in
   RopeConfig rope;
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // may be empty
@@ -53,7 +53,7 @@ struct ModelConfig {
   // The inverse frequencies of the rotary embedding, [head_dim / 2], scaling applied. Computed in
   // double and rounded once.
   std::vector<float> RopeInverseFrequencies() const;
-  // The type of a matrix as plans count with it.
+  // The type of a tensor as plans count with it.
   DType DTypeOf(std::string_view tensor) const;
   // Parameters of the whole model (tied embeddings counted once).
   int64_t ParameterCount() const;

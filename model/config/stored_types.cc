@@ -16,7 +16,7 @@ struct Size {
     elements += static_cast<double>(tensor.elements());
     bytes += static_cast<double>(DTypeBytes(tensor.dtype, tensor.elements()));
   }
-  double element_bytes() const { return elements > 0 ? bytes / elements : 0; }
+  double element_bytes() const { return elements > 0 ? bytes / elements : 1; }
 };
 
 }  // namespace
@@ -26,9 +26,11 @@ StoredTypes ReadStoredTypes(const TensorSource& weights, bool tie_word_embedding
   const std::string output = tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
   Size layers;
   Size outputs;
+  bool quantized = false;
   for (const TensorInfo& tensor : weights.tensors()) {
     if (tensor.shape.size() != 2) continue;
-    if (IsQuantized(tensor.dtype)) types.quantized.emplace(tensor.name, tensor.dtype);
+    types.matrices.emplace(tensor.name, tensor.dtype);
+    quantized |= IsQuantized(tensor.dtype);
     if (tensor.name == output) outputs.Add(tensor);
     if (absl::StartsWith(tensor.name, "model.layers.")) layers.Add(tensor);
     const int64_t block = BlockElements(tensor.dtype);
@@ -38,7 +40,7 @@ StoredTypes ReadStoredTypes(const TensorSource& weights, bool tie_word_embedding
       types.mlp_block = std::max(types.mlp_block, block);
     }
   }
-  if (!types.any()) return {};
+  if (!quantized) return {};
   types.layer_element_bytes = layers.element_bytes();
   types.output_element_bytes = outputs.element_bytes();
   return types;

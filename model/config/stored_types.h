@@ -13,17 +13,17 @@
 namespace skein::model {
 
 struct StoredTypes {
-  // By name; the quantised ones alone. All that follows holds where there are any.
-  std::map<std::string, DType, std::less<>> quantized;
+  // Of all matrices, by name, where some are quantised; else empty. What follows holds then.
+  std::map<std::string, DType, std::less<>> matrices;
   // The longest blocks of matrices of which tensor parallelism splits the columns: what reads
   // attention, and what reads the MLP's activations.
   int64_t attention_block = 1;
   int64_t mlp_block = 1;
   // Bytes of an element of a layer's matrices, and of the output matrix, on the average.
-  double layer_element_bytes = 0;
-  double output_element_bytes = 0;
+  double layer_element_bytes = 1;
+  double output_element_bytes = 1;
 
-  bool any() const { return !quantized.empty(); }
+  bool any() const { return !matrices.empty(); }
 
   friend bool operator==(const StoredTypes&, const StoredTypes&) = default;
 };

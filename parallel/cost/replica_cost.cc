@@ -7,6 +7,7 @@
 #include "parallel/cost/exchange_cost.h"
 #include "parallel/pipeline/pipeline_schedule.h"
 #include "parallel/pipeline/simulate.h"
+#include "parallel/plan/shard.h"
 
 namespace skein::cost {
 namespace {
@@ -141,7 +142,7 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
       rows * static_cast<double>(ActivationBytes(
                  replica, 8 * model.hidden_size +
                               2 * (model.num_heads + 2 * model.num_kv_heads) * model.head_dim / tp +
-                              3 * model.intermediate_size / tp));
+                              3 * plan::LargestFfn(model, tp)));
   const double kv = TokenBytes(model, replica, tp) * static_cast<double>(batch.context) *
                     static_cast<double>(batch.reads);
   const double attention = 4.0 * static_cast<double>(model.num_heads / tp * model.head_dim) *
@@ -321,7 +322,7 @@ int64_t LayerWeightBytes(const ModelConfig& model, int32_t tp_size) {
   const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / tp_size);
   const int64_t heads = model.num_heads / tp_size;
   const int64_t values = model.hidden_size * ((2 * heads + 2 * kv_heads) * model.head_dim +
-                                              3 * (model.intermediate_size / tp_size));
+                                              3 * plan::LargestFfn(model, tp_size));
   return static_cast<int64_t>(LayerElementBytes(model) * static_cast<double>(values));
 }
 

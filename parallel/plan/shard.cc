@@ -49,7 +49,7 @@ absl::Status CheckHeads(const model::ModelConfig& model, int32_t tp_size) {
 }
 
 std::string PossibleShards(const model::ModelConfig& model) {
-  std::string possible;
+  std::string possible;  // never empty: a file's rows are whole blocks
   constexpr int64_t kMost = 64;
   for (int32_t tp_size = 1; tp_size <= std::min(model.num_heads, kMost); ++tp_size) {
     if (!CheckHeads(model, tp_size).ok() || !WhyBlocksForbid(model, tp_size).empty()) continue;
@@ -124,6 +124,12 @@ absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_
   spec.vocab.begin = std::min(shard * spec.vocab_stride, model.vocab_size);
   spec.vocab.end = std::min(spec.vocab.begin + spec.vocab_stride, model.vocab_size);
   return spec;
+}
+
+int64_t LargestFfn(const model::ModelConfig& model, int32_t tp_size) {
+  if (!model.stored.any()) return model.intermediate_size / tp_size;
+  const int64_t blocks = model.intermediate_size / model.stored.mlp_block;
+  return (blocks + tp_size - 1) / tp_size * model.stored.mlp_block;
 }
 
 Range StageLayers(int64_t num_layers, int32_t pp_size, int32_t stage) {

@@ -53,6 +53,9 @@ absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_siz
 absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_size,
                                     int32_t tp_rank);
 
+// The part of the MLP's inner dimension that the shard with the most of it has.
+int64_t LargestFfn(const model::ModelConfig& model, int32_t tp_size);
+
 // The layers of one stage. Where layers do not divide by stages, earlier stages take one more.
 // Needs 0 <= stage < pp_size.
 Range StageLayers(int64_t num_layers, int32_t pp_size, int32_t stage);

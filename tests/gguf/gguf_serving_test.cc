@@ -46,7 +46,9 @@ TEST(GgufServingTest, QuantisedFilesAreServed) {
     const Answer greedy = cluster.Generate(GreedyRequest("ROMEO:", 24));
     EXPECT_TRUE(greedy.status.ok()) << greedy.status.error_message();
     EXPECT_EQ(greedy.tokens.size(), 24u);
-    return std::pair(greedy.tokens, cluster.Generate(drawn).tokens);
+    const Answer other = cluster.Generate(drawn);
+    EXPECT_TRUE(other.status.ok()) << other.status.error_message();
+    return std::pair(greedy.tokens, other.tokens);
   };
   const auto shards = answers({.model = path, .layout = "tp=2"});
   EXPECT_EQ(answers({.model = path, .layout = "pp=2"}), shards);
@@ -54,6 +56,7 @@ TEST(GgufServingTest, QuantisedFilesAreServed) {
   EXPECT_NE(exact.second, shards.second);
   const auto folder = answers({.layout = "tp=2"});
   for (const auto& [greedy, other] : {shards, exact}) {
+    ASSERT_EQ(greedy.size(), folder.first.size());
     EXPECT_TRUE(std::equal(greedy.begin(), greedy.begin() + 4, folder.first.begin()));
   }
 }
