@@ -95,8 +95,8 @@ constexpr int MostOf() {
   }
 }
 
-// What is added to signed q where instructions multiply signed bytes by unsigned ones only, and
-// sum so many that nothing is gained by signs.
+// VNNI multiplies unsigned bytes by signed ones. There signed q are taken as q + 128, and what that
+// adds to sums is subtracted.
 template <DType kType>
 constexpr int AddedToSigned() {
   return Blocks<kType>::kSigned && HWY_TARGET == HWY_AVX3_DL ? 128 : 0;

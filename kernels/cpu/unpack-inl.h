@@ -322,7 +322,7 @@ HWY_NOINLINE void Unpack(const std::byte* tile, int64_t begin, int64_t end, floa
   using B = Blocks<kType>;
   constexpr int64_t kElements = BlockElements(kType);
   for (int64_t k = begin; k < end; k += 32, out += 32 * kTileRows) {
-    const std::byte* unit = tile + k / kElements * kTileRows * BlockBytes(kType);
+    const std::byte* unit = tile + k / kElements * UnitBytes(kType);
     const int64_t sub = k % kElements / 32;
     for (int64_t row = 0; row < kTileRows; row += kWidth) {
       const UnitRows<kType> rows(unit, row);

@@ -72,12 +72,57 @@ std::vector<float> Product(Backend& backend, const WeightSpec& spec, std::vector
   return p.Get(y, rows);
 }
 
+struct Case {
+  int64_t rows, blocks, outputs;
+  std::vector<int64_t> bounds;  // in blocks of 256 columns
+};
+const Case kCases[] = {
+    {1, 1, 1, {0, 1}},
+    {1, 3, 70, {0, 3}},
+    {2, 2, 64, {0, 1, 2}},
+    {5, 5, 17, {0, 0, 2, 5}},
+    {7, 11, 65, {0, 1, 2, 4, 5, 6, 8, 9, 11}},
+    {75, 3, 130, {0, 1, 1, 3, 3}},
+};
+
+WeightSpec SpecOf(const Case& c, DType dtype) {
+  WeightSpec spec = {.rows = c.outputs, .cols = c.blocks * 256, .dtype = dtype};
+  spec.inner_blocks = static_cast<int32_t>(c.bounds.size()) - 1;
+  for (const int64_t bound : c.bounds) spec.inner_bounds.push_back(bound * 256);
+  return spec;
+}
+
+std::string Name(const Case& c, DType dtype) {
+  return absl::StrCat(std::string(DTypeName(dtype)), ": ", c.rows, " x ", c.blocks, " -> ",
+                      c.outputs);
+}
+
+// The sums of the magnitudes of all products.
+std::vector<float> Magnitudes(WeightSpec spec, absl::Span<const std::byte> stored,
+                              std::vector<float> in) {
+  std::vector<float> weights = Floats(spec, stored);
+  for (float& value : weights) value = std::abs(value);
+  for (float& value : in) value = std::abs(value);
+  spec.dtype = DType::kF32;
+  spec.parts.clear();
+  std::vector<std::byte> bytes(weights.size() * sizeof(float));
+  ConvertFromFloat(DType::kF32, weights.data(), static_cast<int64_t>(weights.size()), bytes.data());
+  return Product(*MakeReferenceBackend(), spec, bytes, in);
+}
+
+// So often a term is rounded: scaled, added, its minimum taken away.
+constexpr double kRoundings = 40;
+
 class QuantizedTest : public testing::TestWithParam<BackendCase> {
  protected:
-  // Multiplies by the blocks and by their floats, summed in the same inner blocks.
+  // Multiplies by the blocks and by their floats, summed in the same inner blocks; and integers, as
+  // the reference does.
   void Expect(WeightSpec spec, int64_t rows) {
     const std::vector<float> in = RandomFloats(1, rows * spec.cols, 3);
     const std::vector<std::byte> stored = RandomRows(spec);
+    EXPECT_TRUE(Close(Product(*backend_, spec, stored, in, /*exact=*/false),
+                      Product(*MakeReferenceBackend(), spec, stored, in, /*exact=*/false),
+                      Magnitudes(spec, stored, in), kRoundings));
     const std::vector<float> floats = Floats(spec, stored);
     const std::vector<float> actual = Product(*backend_, spec, stored, in);
     spec.dtype = DType::kF32;
@@ -91,26 +136,10 @@ class QuantizedTest : public testing::TestWithParam<BackendCase> {
 };
 
 TEST_P(QuantizedTest, ProductsHaveTheBitsOfTheirFloats) {
-  struct Case {
-    int64_t rows, blocks, outputs;
-    std::vector<int64_t> bounds;  // in blocks of 256 columns
-  };
-  const Case cases[] = {
-      {1, 1, 1, {0, 1}},
-      {1, 3, 70, {0, 3}},
-      {2, 2, 64, {0, 1, 2}},
-      {5, 5, 17, {0, 0, 2, 5}},
-      {7, 11, 65, {0, 1, 2, 4, 5, 6, 8, 9, 11}},
-      {50, 3, 130, {0, 1, 1, 3, 3}},
-  };
   for (DType dtype : QuantizedDTypes()) {
-    for (const Case& c : cases) {
-      SCOPED_TRACE(absl::StrCat(std::string(DTypeName(dtype)), ": ", c.rows, " x ", c.blocks,
-                                " -> ", c.outputs));
-      WeightSpec spec = {.rows = c.outputs, .cols = c.blocks * 256, .dtype = dtype};
-      spec.inner_blocks = static_cast<int32_t>(c.bounds.size()) - 1;
-      for (const int64_t bound : c.bounds) spec.inner_bounds.push_back(bound * 256);
-      Expect(spec, c.rows);
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(Name(c, dtype));
+      Expect(SpecOf(c, dtype), c.rows);
     }
   }
 }
@@ -127,46 +156,20 @@ std::vector<float> RoundedToIntegers(std::vector<float> values) {
   return values;
 }
 
-struct IntegerCase {
-  int64_t rows, blocks, outputs;
-  std::vector<int64_t> bounds;  // in blocks of 256 columns
-};
-const IntegerCase kIntegerCases[] = {
-    {1, 1, 1, {0, 1}},
-    {1, 3, 70, {0, 3}},
-    {6, 5, 65, {0, 0, 2, 5}},
-    {7, 11, 65, {0, 1, 2, 4, 5, 6, 8, 9, 11}},
-    {75, 3, 130, {0, 1, 1, 3, 3}},
-};
-
 // Sums of integers are exact: what floats make of the rounded rows differs by rounding alone.
 TEST_P(QuantizedTest, IntegersAreProductsOfRoundedRows) {
   for (DType dtype : QuantizedDTypes()) {
-    for (const IntegerCase& c : kIntegerCases) {
-      SCOPED_TRACE(absl::StrCat(std::string(DTypeName(dtype)), ": ", c.rows, " x ", c.blocks,
-                                " -> ", c.outputs));
-      WeightSpec spec = {.rows = c.outputs, .cols = c.blocks * 256, .dtype = dtype};
-      spec.inner_blocks = static_cast<int32_t>(c.bounds.size()) - 1;
-      for (const int64_t bound : c.bounds) spec.inner_bounds.push_back(bound * 256);
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(Name(c, dtype));
+      const WeightSpec spec = SpecOf(c, dtype);
       std::vector<float> in = RandomFloats(1, c.rows * spec.cols, 3);
       std::fill_n(in.begin() + 32, 32, 0.0f);  // without a scale
       const std::vector<std::byte> stored = RandomRows(spec);
       const std::vector<float> actual = Product(*backend_, spec, stored, in, /*exact=*/false);
       const std::vector<float> rounded = RoundedToIntegers(in);
-      const auto reference = MakeReferenceBackend();
-      const std::vector<float> expected = Product(*reference, spec, stored, rounded);
-      // The sum of magnitudes, of which each term is rounded some times: scaled, added, its minimum
-      // taken away.
-      std::vector<float> magnitudes = Floats(spec, stored);
-      for (float& value : magnitudes) value = std::abs(value);
-      std::vector<float> sizes = rounded;
-      for (float& value : sizes) value = std::abs(value);
-      WeightSpec plain = spec;
-      plain.dtype = DType::kF32;
-      std::vector<std::byte> bytes(magnitudes.size() * sizeof(float));
-      ConvertFromFloat(DType::kF32, magnitudes.data(), static_cast<int64_t>(magnitudes.size()),
-                       bytes.data());
-      EXPECT_TRUE(Close(actual, expected, Product(*reference, plain, bytes, sizes), 40));
+      const std::vector<float> expected =
+          Product(*MakeReferenceBackend(), spec, stored, rounded, /*exact=*/true);
+      EXPECT_TRUE(Close(actual, expected, Magnitudes(spec, stored, rounded), kRoundings));
       EXPECT_FALSE(SameBits(actual, Product(*backend_, spec, stored, in)));
     }
   }
@@ -192,12 +195,7 @@ TEST_P(QuantizedTest, LargestIntegersAreSummedExactly) {
         for (size_t i = 0; i < in.size(); ++i) in[i] = 2 * (i % 2 == 0 ? sign.first : sign.second);
         const std::vector<float> actual = Product(*backend_, spec, stored, in, /*exact=*/false);
         const std::vector<float> expected = Product(*reference, spec, stored, in);
-        std::vector<float> magnitudes(actual.size());
-        const std::vector<float> floats = Floats(spec, stored);
-        for (size_t row = 0; row < magnitudes.size(); ++row) {
-          for (size_t k = 0; k < 256; ++k) magnitudes[row] += 2 * std::abs(floats[row * 256 + k]);
-        }
-        EXPECT_TRUE(Close(actual, expected, magnitudes, 40));
+        EXPECT_TRUE(Close(actual, expected, Magnitudes(spec, stored, in), kRoundings));
       }
     }
   }

@@ -128,9 +128,9 @@ struct Plan {
   int64_t swap_pages = 0;              // of every rank's second cache, for sequences that gave way
   KvDType kv_dtype = KvDType::kF32;    // of both
   DType hop_dtype = DType::kF32;       // of activations between stages
-  bool deterministic = false;          // kernels::Program's, as the next
-  bool exact = false;
-  int64_t context_length = 0;  // tokens of one sequence at most, prompt included
+  bool deterministic = false;          // kernels::Program's
+  bool exact = false;                  // kernels::Program's
+  int64_t context_length = 0;          // tokens of one sequence at most, prompt included
 
   Prediction prediction;
   std::vector<std::string> reasons;  // why this plan, a sentence each

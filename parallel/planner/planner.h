@@ -27,9 +27,9 @@ struct Constraints {
   KvMemory kv_memory;
   // None: what the device computes with, F32 on CPUs and the model's BF16 or F16 on GPUs.
   std::optional<KvDType> kv_dtype;
-  std::optional<DType> hop_dtype;  // of activations between stages
-  bool deterministic = false;      // kernels::Program's, as the next
-  bool exact = false;
+  std::optional<DType> hop_dtype;      // of activations between stages
+  bool deterministic = false;          // kernels::Program's
+  bool exact = false;                  // kernels::Program's
   int64_t swap_memory_bytes = 0;       // per rank
   int64_t max_num_batched_tokens = 0;  // per replica; 0: the planner's choice
   Goal goal;

@@ -23,8 +23,8 @@ struct RankProgramSpec {
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   DType hop_dtype = DType::kF32;    // of activations between stages
   DType activations = DType::kF32;  // kernels::ActivationDType
-  bool deterministic = false;       // Program's, as the next
-  bool exact = false;
+  bool deterministic = false;       // Program's
+  bool exact = false;               // Program's
 };
 
 // Rows [first_row, first_row + rows of the slice) of a weight are this slice of a tensor.
