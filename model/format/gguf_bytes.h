@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.h"
 #include "model/format/gguf_metadata.h"
 
 namespace skein::model {
@@ -43,6 +44,42 @@ inline constexpr uint32_t kGgmlF32 = 0;
 inline constexpr uint32_t kGgmlF16 = 1;
 inline constexpr uint32_t kGgmlQ8_0 = 8;
 inline constexpr uint32_t kGgmlQ4_K = 12;
+
+// A type's number in files.
+inline uint32_t GgmlType(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_0:
+      return 2;
+    case DType::kQ4_1:
+      return 3;
+    case DType::kQ5_0:
+      return 6;
+    case DType::kQ5_1:
+      return 7;
+    case DType::kQ8_0:
+      return 8;
+    case DType::kQ2_K:
+      return 10;
+    case DType::kQ3_K:
+      return 11;
+    case DType::kQ4_K:
+      return 12;
+    case DType::kQ5_K:
+      return 13;
+    case DType::kQ6_K:
+      return 14;
+    case DType::kIQ4_NL:
+      return 20;
+    case DType::kIQ4_XS:
+      return 23;
+    case DType::kF16:
+      return 1;
+    case DType::kBF16:
+      return 30;
+    default:
+      return 0;  // F32
+  }
+}
 
 struct GgufBytes {
   uint32_t version = 3;

@@ -49,13 +49,13 @@ absl::Status CheckHeads(const model::ModelConfig& model, int32_t tp_size) {
 }
 
 std::string PossibleShards(const model::ModelConfig& model) {
-  std::string possible;  // never empty: a file's rows are whole blocks
+  std::string possible;
   constexpr int64_t kMost = 64;
   for (int32_t tp_size = 1; tp_size <= std::min(model.num_heads, kMost); ++tp_size) {
     if (!CheckHeads(model, tp_size).ok() || !WhyBlocksForbid(model, tp_size).empty()) continue;
     absl::StrAppend(&possible, possible.empty() ? "" : ", ", tp_size);
   }
-  return possible;
+  return possible.empty() ? "none" : "tp=" + possible;
 }
 
 // What shard `shard` has of a row's blocks, in inner blocks.
@@ -79,7 +79,7 @@ absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_siz
     const std::string why = WhyBlocksForbid(model, tp_size);
     if (why.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("tp=", tp_size, ": ", why, "; possible are tp=", PossibleShards(model)));
+        absl::StrCat("tp=", tp_size, ": ", why, "; possible are ", PossibleShards(model)));
   }
   if (model.intermediate_size % tp_size != 0) {
     return absl::InvalidArgumentError(

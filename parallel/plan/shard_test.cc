@@ -76,6 +76,34 @@ TEST(Shard, OnlyDivisorsOfEightShareTheTreeOfSums) {
   }
 }
 
+// 9 blocks over 8 shards: one has two, and costs what two do.
+TEST(Shard, BlocksOfQuantisedWeightsStayWhole) {
+  model::ModelConfig model = Model(8, 8, 9 * 256, 64);
+  model.head_dim = 256;
+  model.stored.matrices["model.layers.0.mlp.down_proj.weight"] = DType::kQ4_K;
+  model.stored.attention_block = model.stored.mlp_block = 256;
+  EXPECT_EQ(LargestFfn(model, 8), 512);
+  EXPECT_EQ(LargestFfn(model, 2), 5 * 256);
+  int64_t end = 0, largest = 0;
+  for (int32_t shard = 0; shard < 8; ++shard) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec spec, MakeShard(model, 8, shard));
+    EXPECT_EQ(spec.ffn.begin, end);
+    EXPECT_EQ(spec.mlp_bounds, (std::vector<int64_t>{0, spec.ffn.size()}));
+    end = spec.ffn.end;
+    largest = std::max(largest, spec.ffn.size());
+  }
+  EXPECT_EQ(end, 9 * 256);
+  EXPECT_EQ(largest, LargestFfn(model, 8));
+  model.intermediate_size = 3 * 256;
+  EXPECT_THAT(CheckTensorParallel(model, 4),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("tp=4: the MLP's inner dimension of 768 has 3 blocks of 256 "
+                                 "quantised weights; possible are tp=1, 2")));
+  model.head_dim = 100;
+  EXPECT_THAT(CheckTensorParallel(model, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("possible are none")));
+}
+
 TEST(Shard, RefusesWhatDoesNotDivide) {
   struct Case {
     model::ModelConfig model;

@@ -10,6 +10,9 @@
 namespace skein::plan {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
 // Sizes that packing does not pad: rows in whole tiles.
 model::ModelConfig Model(bool tied) {
   model::ModelConfig model = model::Bard();
@@ -295,6 +298,28 @@ TEST(ReplicaLimits, GivesASequenceWholePages) {
   EXPECT_EQ((ReplicaLimits{1, 1024, 16, 256, 16}).context_pages(), 64);
   EXPECT_EQ((ReplicaLimits{1, 1025, 3, 256, 16}).context_pages(), 65);
   EXPECT_EQ((ReplicaLimits{1, 1, 2, 256, 16}).context_pages(), 1);
+}
+
+// What GPUs do not multiply by is refused before anything is loaded; cores take it.
+TEST(MemoryOfRank, QuantisedWeightsAreForCores) {
+  model::ModelConfig model = model::Bard();
+  model.stored.matrices["model.layers.0.mlp.up_proj.weight"] = DType::kQ8_0;
+  ReplicaLimits limits = {.context_length = 64,
+                          .max_num_seqs = 1,
+                          .max_micro_batch_rows = 1,
+                          .page_size = 16,
+                          .pages = 4};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const RankMemory cores, MemoryOfRank(model, 0, {0, 1}, limits));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const RankMemory plain,
+                             MemoryOfRank(model::Bard(), 0, {0, 1}, limits));
+  // 34 bytes for 32 elements, instead of 64.
+  EXPECT_EQ(plain.weight_bytes - cores.weight_bytes, 768 * 256 / 32 * 30);
+  limits.device = DeviceKind::kCuda;
+  limits.kv_dtype = kernels::KvDType::kBF16;
+  limits.hop_dtype = DType::kBF16;
+  EXPECT_THAT(MemoryOfRank(model, 0, {0, 1}, limits),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("mlp.gate_up is of Q8_0"), HasSubstr("--device=cpu"))));
 }
 
 }  // namespace

@@ -45,19 +45,6 @@ std::string GgufName(const std::string& name) {
                                     {"mlp.down_proj", "ffn_down"}});
 }
 
-uint32_t GgmlType(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return 0;
-    case DType::kF16:
-      return 1;
-    case DType::kQ8_0:
-      return model::kGgmlQ8_0;
-    default:
-      return 30;  // BF16
-  }
-}
-
 absl::StatusOr<std::string> ReadWhole(const model::TensorSource& tensors,
                                       const model::TensorInfo& tensor) {
   std::string bytes(static_cast<size_t>(DTypeBytes(tensor.dtype, tensor.elements())), '\0');
@@ -173,11 +160,11 @@ absl::Status AddTensors(const model::ModelConfig& config, const model::TensorSou
       dtype = DType::kQ8_0;
     }
     const std::vector<uint64_t> sizes(tensor.shape.rbegin(), tensor.shape.rend());
-    gguf.AddTensor(GgufName(tensor.name), sizes, GgmlType(dtype), bytes);
+    gguf.AddTensor(GgufName(tensor.name), sizes, model::GgmlType(dtype), bytes);
   }
   if (config.rope.scaling == model::RopeConfig::Scaling::kLlama3) {
     gguf.AddTensor("rope_freqs.weight", {static_cast<uint64_t>(config.head_dim / 2)},
-                   GgmlType(DType::kF32), RopeDivisors(config));
+                   model::GgmlType(DType::kF32), RopeDivisors(config));
   }
   return absl::OkStatus();
 }

@@ -34,38 +34,6 @@ constexpr int64_t kKvHeads = 4;
 constexpr int64_t kHeadDim = 64;
 constexpr int64_t kVocabulary = 320;
 
-// The types' numbers in files.
-uint32_t GgmlType(DType dtype) {
-  switch (dtype) {
-    case DType::kQ4_0:
-      return 2;
-    case DType::kQ4_1:
-      return 3;
-    case DType::kQ5_0:
-      return 6;
-    case DType::kQ5_1:
-      return 7;
-    case DType::kQ8_0:
-      return 8;
-    case DType::kQ2_K:
-      return 10;
-    case DType::kQ3_K:
-      return 11;
-    case DType::kQ4_K:
-      return 12;
-    case DType::kQ5_K:
-      return 13;
-    case DType::kQ6_K:
-      return 14;
-    case DType::kIQ4_NL:
-      return 20;
-    case DType::kIQ4_XS:
-      return 23;
-    default:
-      return 0;  // F32
-  }
-}
-
 // Blocks whose values have a mean square of `size` squared.
 std::vector<std::byte> BlocksOf(uint32_t seed, DType dtype, int64_t elements, double size) {
   const int64_t blocks = elements / BlockElements(dtype);
@@ -140,12 +108,13 @@ class ModelFile {
       dtype = DType::kF32;
     }
     gguf_.AddTensor(name + ".weight", {static_cast<uint64_t>(cols), static_cast<uint64_t>(rows)},
-                    GgmlType(dtype), {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+                    model::GgmlType(dtype),
+                    {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
   void Norm(const std::string& name) {
     std::string gains;
     for (int64_t i = 0; i < kHidden; ++i) gains += model::LittleEndian(1.0f);
-    gguf_.AddTensor(name + ".weight", {kHidden}, GgmlType(DType::kF32), gains);
+    gguf_.AddTensor(name + ".weight", {kHidden}, model::GgmlType(DType::kF32), gains);
   }
 
   const bool as_floats_;
