@@ -220,9 +220,9 @@ TEST_P(QuantizedTest, WhatIsNoNumberStaysSo) {
   }
 }
 
-// Each row has the bits that it has alone, whatever the threads, and on every instruction set.
+// Each row has the bits that it has alone, whatever the threads, and on every instruction set (the
+// reference has an order of its own).
 TEST_P(QuantizedTest, IntegersHaveOneOrder) {
-  if (GetParam().name == "Reference") GTEST_SKIP() << "it has an order of its own";
   const auto other = CpuBackends().front().make();
   for (DType dtype : QuantizedDTypes()) {
     SCOPED_TRACE(std::string(DTypeName(dtype)));
@@ -231,7 +231,9 @@ TEST_P(QuantizedTest, IntegersHaveOneOrder) {
     const std::vector<std::byte> stored = RandomRows(spec);
     const std::vector<float> in = RandomFloats(1, 60 * spec.cols, 3);
     const std::vector<float> all = Product(*backend_, spec, stored, in, /*exact=*/false);
-    EXPECT_TRUE(SameBits(all, Product(*other, spec, stored, in, /*exact=*/false)));
+    if (GetParam().name != "Reference") {
+      EXPECT_TRUE(SameBits(all, Product(*other, spec, stored, in, /*exact=*/false)));
+    }
     const std::vector<float> last(in.end() - spec.cols, in.end());
     EXPECT_TRUE(SameBits({all.end() - spec.rows, all.end()},
                          Product(*backend_, spec, stored, last, /*exact=*/false)));
