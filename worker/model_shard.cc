@@ -111,6 +111,7 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
                                                 {.tp_size = plan.layout.tp_size,
                                                  .tp_rank = rank.tp_rank,
                                                  .layers = rank.layers,
+                                                 .context_length = plan.context_length,
                                                  .page_size = plan.page_size,
                                                  .pages = plan.pages,
                                                  .kv_dtype = plan.kv_dtype,

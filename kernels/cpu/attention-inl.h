@@ -1,9 +1,9 @@
 // Attention of the query heads of one row that share a KV head. Included once per instruction set.
 //
 // Phases, for up to kHeadsAtOnce heads at a time: scores of all slots that are seen, page by page,
-// with slots in the lanes and a chain over head_dim; softmax, with its sum in kLanes lanes by
-// position; the weighted sum of values, with head_dim in the lanes and a chain over positions, then
-// divided. No sum knows where a page ends.
+// with slots in the lanes and a chain over head_dim, and capped where asked for; softmax, with its
+// sum in kLanes lanes by position; the weighted sum of values, with head_dim in the lanes and a
+// chain over positions, then divided. No sum knows where a page ends.
 //
 // T is what the cache keeps: float, uint16_t (bfloat16), float16_t or int8_t. Elements become
 // floats exactly; an int8 slot's scale is multiplied into the sum over its key, and into its
@@ -118,6 +118,13 @@ void Score(const RowAttention& a, const float* queries) {
   }
 }
 
+// Caps scores [first, n), and writes from and up to multiples of kLanes.
+HWY_INLINE void CapScores(float* scores, int64_t first, int64_t n, float cap) {
+  for (int64_t i = first / kLanes * kLanes; i < n; i += kWidth) {
+    hn::Store(SoftCap(hn::Load(FloatTag(), scores + i), cap), FloatTag(), scores + i);
+  }
+}
+
 // Turns scores [first, n) into e^(score - largest) and returns their sum. Writes from and up to
 // multiples of kLanes.
 HWY_INLINE float Softmax(float* scores, int64_t first, int64_t n) {
@@ -194,6 +201,9 @@ void AttendHeads(const RowAttention& a, int64_t first_head) {
   Score<T, kHeads>(a, a.queries + first_head * a.head_dim);
   float totals[kHeads];
   for (int h = 0; h < kHeads; ++h) {
+    if (a.softcap > 0) {
+      CapScores(a.scores + h * a.scores_stride, a.slots.first, a.slots.context, a.softcap);
+    }
     totals[h] = Softmax(a.scores + h * a.scores_stride, a.slots.first, a.slots.context);
   }
   float* out = a.out + first_head * a.head_dim;

@@ -59,7 +59,8 @@ class CpuExecutable final : public HostExecutable {
     bool attends = false;
     for (size_t i = 0; i < ops.size(); ++i) {
       if (const auto* rope = std::get_if<RopeAppendKvOp>(&ops[i])) {
-        SKEIN_ASSIGN_OR_RETURN(steps_[i].rotation, AddRotation(rope->inverse_frequencies));
+        SKEIN_ASSIGN_OR_RETURN(steps_[i].rotation,
+                               AddRotation(rope->inverse_frequencies, rope->magnitude));
       }
       if (const auto* attention = std::get_if<AttentionOp>(&ops[i])) {
         attends = true;
@@ -104,22 +105,24 @@ class CpuExecutable final : public HostExecutable {
   // Holds cosines and sines [max_rows, 2, half] of a batch's positions, the same for all layers.
   struct Rotation {
     WeightId frequencies;
+    float magnitude;
     int64_t half;
     HostMemory memory;
     float* cosines(int64_t row) const { return memory.floats() + row * 2 * half; }
     float* sines(int64_t row) const { return cosines(row) + half; }
   };
 
-  // Returns its index. Operations with the same frequencies share one rotation.
-  absl::StatusOr<size_t> AddRotation(WeightId frequencies) {
+  // Returns its index. Operations with the same frequencies and magnitude share one rotation.
+  absl::StatusOr<size_t> AddRotation(WeightId frequencies, float magnitude) {
     for (size_t i = 0; i < rotations_.size(); ++i) {
-      if (rotations_[i].frequencies == frequencies) return i;
+      if (rotations_[i].frequencies == frequencies && rotations_[i].magnitude == magnitude)
+        return i;
     }
     const int64_t half = spec(frequencies).cols;
     SKEIN_ASSIGN_OR_RETURN(
         HostMemory memory,
         HostMemory::Allocate(DTypeBytes(DType::kF32, limits().rows * 2 * half), "rotations"));
-    rotations_.push_back({frequencies, half, std::move(memory)});
+    rotations_.push_back({frequencies, magnitude, half, std::move(memory)});
     return rotations_.size() - 1;
   }
 
@@ -160,8 +163,8 @@ class CpuExecutable final : public HostExecutable {
         for (int64_t i = 0; i < rotation.half; ++i) {
           const float angle = static_cast<float>(batch.positions[r]) * frequencies[i];
           // Doubles are used so that the rounded values do not depend on the C library.
-          rotation.cosines(r)[i] = static_cast<float>(std::cos(double{angle}));
-          rotation.sines(r)[i] = static_cast<float>(std::sin(double{angle}));
+          rotation.cosines(r)[i] = static_cast<float>(std::cos(double{angle}) * rotation.magnitude);
+          rotation.sines(r)[i] = static_cast<float>(std::sin(double{angle}) * rotation.magnitude);
         }
       });
     }
@@ -339,6 +342,7 @@ class CpuExecutable final : public HostExecutable {
                     .heads = group,
                     .head_dim = op.head_dim,
                     .scale = op.scale,
+                    .softcap = op.softcap,
                     .slots = SlotsOf(op, kv_head, r, batch),
                     .next = task + 1 < tasks
                                 ? SlotsOf(op, (task + 1) / rows, (task + 1) % rows, batch)
@@ -360,12 +364,25 @@ class CpuExecutable final : public HostExecutable {
             .first = op.window > 0 ? std::max<int64_t>(0, context - op.window) : 0};
   }
 
-  void Do(const SwiGluOp& op, const Step&, const HostBatch& batch) {
+  void Do(const GluOp& op, const Step&, const HostBatch& batch) {
     const int64_t n = cols(op.out);
     ForRows(RowsOf(op.out, batch), n * kExpWork, [&](int64_t r, int) {
       const float* gate = row(op.gate_up, r);
-      simd_.swiglu(gate, gate + n, n, row(op.out, r));
+      const auto glu = op.activation == GateActivation::kSilu ? simd_.swiglu : simd_.geglu_tanh;
+      glu(gate, gate + n, n, row(op.out, r));
     });
+  }
+
+  void Do(const ScaleOp& op, const Step&, const HostBatch& batch) {
+    const int64_t n = cols(op.buffer);
+    ForRows(RowsOf(op.buffer, batch), n,
+            [&](int64_t r, int) { simd_.scale(row(op.buffer, r), op.scale, n); });
+  }
+
+  void Do(const SoftCapOp& op, const Step&, const HostBatch& batch) {
+    const int64_t n = cols(op.buffer);
+    ForRows(RowsOf(op.buffer, batch), n * kExpWork,
+            [&](int64_t r, int) { simd_.soft_cap(row(op.buffer, r), op.cap, n); });
   }
 
   void Do(const GatherRowsOp& op, const Step&, const HostBatch& batch) {

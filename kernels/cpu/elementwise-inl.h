@@ -1,5 +1,5 @@
-// Computes norms, SwiGLU, rotations and additions; reads as fast as memory allows, and multiplies
-// as fast as the CPU can. Included once per instruction set.
+// Computes norms, gated units, rotations, additions and caps; reads as fast as memory allows, and
+// multiplies as fast as the CPU can. Included once per instruction set.
 #if defined(SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_
 #undef SKEIN_KERNELS_CPU_ELEMENTWISE_INL_H_
@@ -34,12 +34,35 @@ void RmsNorm(const float* in, const float* gain, float eps, int64_t n, float* ou
                     HWY_ATTR { store(hn::Mul(hn::Mul(load(in), scale), load(gain)), out); });
 }
 
+void Scale(float* data, float scale, int64_t n) {
+  const auto factor = hn::Set(FloatTag(), scale);
+  ForVectors(n, [&](int64_t, auto load, auto store)
+                    HWY_ATTR { store(hn::Mul(load(data), factor), data); });
+}
+
+void SoftCapAll(float* data, float cap, int64_t n) {
+  ForVectors(
+      n, [&](int64_t, auto load, auto store) HWY_ATTR { store(SoftCap(load(data), cap), data); });
+}
+
 void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
   const auto one = hn::Set(FloatTag(), 1.0f);
   ForVectors(n, [&](int64_t, auto load, auto store) HWY_ATTR {
     const auto g = load(gate);
     const auto silu = hn::Div(g, hn::Add(one, Exp(hn::Neg(g))));
     store(hn::Mul(silu, load(up)), out);
+  });
+}
+
+// x / 2 * (1 + tanh(u)) is x / (1 + e^(-2 u)).
+void GeGluTanh(const float* gate, const float* up, int64_t n, float* out) {
+  const FloatTag d;
+  const auto one = hn::Set(d, 1.0f);
+  ForVectors(n, [&](int64_t, auto load, auto store) HWY_ATTR {
+    const auto g = load(gate);
+    const auto cubic = hn::MulAdd(hn::Mul(hn::Set(d, 0.044715f), hn::Mul(g, g)), g, g);
+    const auto e = Exp(hn::Mul(hn::Set(d, -1.59576912f), cubic));  // -2 sqrt(2 / pi)
+    store(hn::Mul(hn::Div(g, hn::Add(one, e)), load(up)), out);
   });
 }
 

@@ -90,6 +90,15 @@ HWY_INLINE Vec Exp(Vec x) {
   return hn::IfThenElse(hn::Eq(x, x), result, x);
 }
 
+// Returns cap * tanh(x / cap), within some 4 units in the last place of the cap.
+HWY_INLINE Vec SoftCap(Vec x, float cap) {
+  const FloatTag d;
+  const auto one = hn::Set(d, 1.0f);
+  const auto e = Exp(hn::Mul(x, hn::Set(d, 2.0f / cap)));
+  const auto tanh = hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(e, one)));
+  return hn::Mul(tanh, hn::Set(d, cap));
+}
+
 }  // namespace skein::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -59,6 +59,7 @@ struct RowAttention {
   int64_t heads = 0;
   int64_t head_dim = 0;
   float scale = 1.0f;
+  float softcap = 0.0f;  // of scaled scores; 0: none
   KvSlots slots;
   KvSlots next;  // what this thread probably attends to next; it is fetched on the way
   KvDType dtype = KvDType::kF32;
@@ -81,7 +82,12 @@ struct SimdOps {
   // out[i] = a[i] + b[i]; `out` may be one of them.
   void (*add)(const float* a, const float* b, int64_t n, float* out);
   void (*rms_norm)(const float* in, const float* gain, float eps, int64_t n, float* out);
+  // x *= scale, and x = cap * tanh(x / cap), in place.
+  void (*scale)(float* data, float scale, int64_t n);
+  void (*soft_cap)(float* data, float cap, int64_t n);
+  // out[i] = activation(gate[i]) * up[i].
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
+  void (*geglu_tanh)(const float* gate, const float* up, int64_t n, float* out);
   // Rotates the pairs (a[i], b[i]) by angles of these cosines and sines.
   void (*rotate)(float* a, float* b, const float* cosines, const float* sines, int64_t n);
   // Reads `bytes` (a multiple of 1024, 64-byte aligned) and returns something that depends on all.

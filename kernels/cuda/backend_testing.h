@@ -157,7 +157,7 @@ class Layer {
                           normed});
       p_.Add(MatMulOp{normed, RowsOf(seed + 4, of.hidden, {of.ffn, of.ffn}), gate_up});
       bias(gate_up, seed + 50, {of.ffn, of.ffn});
-      p_.Add(SwiGluOp{gate_up, activation});
+      p_.Add(GluOp{gate_up, activation});
       p_.Add(MatMulOp{activation, ColsOf(seed + 5, of.hidden, of.ffn), delta});
       sum(delta);
       bias(delta, seed + 51, {});

@@ -74,7 +74,9 @@ class Checker {
     }
     return Need16Bits(op.qkv);
   }
-  absl::Status Check(const SwiGluOp& op) const {
+  absl::Status Check(const ScaleOp&) const { return absl::OkStatus(); }
+  absl::Status Check(const SoftCapOp&) const { return absl::OkStatus(); }
+  absl::Status Check(const GluOp& op) const {
     SKEIN_RETURN_IF_ERROR(Need16Bits(op.gate_up));
     return Need16Bits(op.out);
   }
@@ -120,6 +122,7 @@ DType DTypeOfMatrices(const Program& program) {
 }
 
 absl::Status CheckKernels(const Program& program, const KvSpec* kv) {
+  SKEIN_RETURN_IF_ERROR(CheckDeviceKernels(DeviceKind::kCuda, program));
   const Checker checker(program);
   SKEIN_RETURN_IF_ERROR(checker.OneDType(kv));
   SKEIN_RETURN_IF_ERROR(checker.Ports());

@@ -40,7 +40,7 @@ Program Layer(DType dtype = DType::kBF16) {
                  AttentionOp{.qkv = kQkv, .heads = 4, .kv_heads = 1, .head_dim = 16, .out = kHeads},
                  AddOp{kResidual, kHeads, kResidual},
                  MatMulOp{kNormed, 1, kGateUp},
-                 SwiGluOp{kGateUp, kInner},
+                 GluOp{kGateUp, kInner},
                  AddRmsNormOp{kResidual, kSum, 3, 1e-5f, kNormed},
                  GatherRowsOp{kNormed, kLast},
                  MatMulOp{kLast, 2, kLogits},

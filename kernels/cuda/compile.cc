@@ -224,7 +224,7 @@ class Compiled final : public CompiledProgram {
 
   // out[r] = in[r] * weight^T, by the kernel for so many rows; with SwiGLU on the way where it
   // follows.
-  absl::Status Multiply(const MatMulOp& op, const SwiGluOp* swiglu, const BatchShape& shape) const {
+  absl::Status Multiply(const MatMulOp& op, const GluOp* swiglu, const BatchShape& shape) const {
     const WeightSpec& spec = program_.weights[op.weight].spec;
     const int64_t rows = RowsOf(op.in, shape);
     const BufferId to = swiglu == nullptr ? op.out : swiglu->out;
@@ -270,7 +270,7 @@ class Compiled final : public CompiledProgram {
 
   void Add(const MatMulOp& op) {
     const auto* bias = Following<AddBiasOp>(1);
-    const auto* swiglu = Following<SwiGluOp>(bias == nullptr ? 1 : 2);
+    const auto* swiglu = Following<GluOp>(bias == nullptr ? 1 : 2);
     if (!weights_->interleaved(op.weight) || swiglu == nullptr) {
       steps_.push_back([=, this](const BatchShape& shape) { return Multiply(op, nullptr, shape); });
       return;
@@ -321,7 +321,7 @@ class Compiled final : public CompiledProgram {
     });
   }
 
-  absl::Status Activate(const SwiGluOp& op, GateUpLayout layout, const BatchShape& shape) const {
+  absl::Status Activate(const GluOp& op, GateUpLayout layout, const BatchShape& shape) const {
     return cuda::Enqueue(SwiGlu{.dtype = dtype_,
                                 .layout = layout,
                                 .rows = RowsOf(op.out, shape),
@@ -332,10 +332,14 @@ class Compiled final : public CompiledProgram {
                                 .out_stride = Cols(op.out)},
                          w_.stream);
   }
-  void Add(const SwiGluOp& op) {
+  void Add(const GluOp& op) {
     steps_.push_back(
         [=, this](const BatchShape& shape) { return Activate(op, GateUpLayout::kHalves, shape); });
   }
+
+  // CheckDeviceKernels has refused them.
+  void Add(const ScaleOp&) {}
+  void Add(const SoftCapOp&) {}
 
   void Add(const RopeAppendKvOp& op) {
     steps_.push_back([=, this](const BatchShape& shape) {

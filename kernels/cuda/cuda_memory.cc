@@ -23,7 +23,7 @@ namespace {
 // Staging comes in pieces of at least this, so that pieces serve one another's requests.
 constexpr int64_t kStagingPiece = int64_t{4} << 20;
 
-// Whether a SwiGluOp right behind, or behind a bias, reads what comes of the matrix, each time.
+// Whether a GluOp right behind, or behind a bias, reads what comes of the matrix, each time.
 // Programs read it nowhere else.
 bool FeedsSwiGluAlone(const Program& program, WeightId weight) {
   bool feeds = false;
@@ -35,7 +35,7 @@ bool FeedsSwiGluAlone(const Program& program, WeightId weight) {
     if (product == nullptr || product->weight != weight) continue;
     size_t next = i + 1;
     if (const auto* bias = OpAt<AddBiasOp>(program, next)) next += bias->buffer == product->out;
-    const auto* swiglu = OpAt<SwiGluOp>(program, next);
+    const auto* swiglu = OpAt<GluOp>(program, next);
     if (swiglu == nullptr || swiglu->gate_up != product->out) return false;
     if (program.buffers[product->out].port) return false;
     feeds = true;

@@ -18,7 +18,7 @@
 namespace skein::kernels::cuda {
 
 // Matrices of DTypeOfMatrices, row-major as they come, and vectors as F32. A matrix of gates and
-// ups whose product, with a bias or without, only a SwiGluOp reads is interleaved, so that a tile
+// ups whose product, with a bias or without, only a GluOp reads is interleaved, so that a tile
 // of the product has both: 8 rows of gates, their 8 ups, the next 8 gates ...
 class CudaWeights final : public Weights {
  public:

@@ -72,7 +72,7 @@ class MakeRowsTest : public testing::TestWithParam<Case> {
     program.buffers = {{.name = "in", .cols = c.cols},
                        {.name = "product", .cols = c.rows},
                        {.name = "out", .cols = c.rows / 2}};
-    if (c.gates_and_ups) program.ops = {MatMulOp{0, 0, 1}, SwiGluOp{1, 2}};
+    if (c.gates_and_ups) program.ops = {MatMulOp{0, 0, 1}, GluOp{1, 2}};
     return program;
   }
 

@@ -17,7 +17,9 @@ struct Name {
   }
   std::string operator()(const AddBiasOp&) const { return "bias"; }
   std::string operator()(const QkNormOp&) const { return "qk norm"; }
-  std::string operator()(const SwiGluOp&) const { return "swiglu"; }
+  std::string operator()(const GluOp&) const { return "gated unit"; }
+  std::string operator()(const ScaleOp&) const { return "scale"; }
+  std::string operator()(const SoftCapOp&) const { return "soft cap"; }
   std::string operator()(const RopeAppendKvOp&) const { return "rope"; }
   std::string operator()(const AttentionOp&) const { return "attention"; }
   std::string operator()(const GatherRowsOp&) const { return "gather"; }

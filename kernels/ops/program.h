@@ -98,16 +98,17 @@ struct QkNormOp {
   float eps;
 };
 
-// Rotates queries and keys of qkv [rows, (heads + 2 * kv_heads) * head_dim] in place by their
-// position (pairs i, i + head_dim / 2; angle = position * inverse_frequencies[i], product in
-// float), and writes keys and values into the KV cache of `layer`.
+// Rotates the first 2 n dimensions of queries and keys of qkv [rows, (heads + 2 * kv_heads) *
+// head_dim] in place by their position (pairs i, i + n; angle = position * inverse_frequencies[i],
+// product in float), and writes keys and values into the KV cache of `layer`.
 struct RopeAppendKvOp {
   BufferId qkv;
   int32_t heads;
   int32_t kv_heads;
   int32_t head_dim;
-  WeightId inverse_frequencies;  // vector [head_dim / 2]
+  WeightId inverse_frequencies;  // vector [n], n <= head_dim / 2
   int32_t layer;                 // of the rank's KV cache, from 0
+  float magnitude = 1;           // multiplies cosines and sines
 };
 
 // Attends with each row's queries to its sequence's positions up to the row's own; with a window,
@@ -122,12 +123,30 @@ struct AttentionOp {
   int32_t layer;
   BufferId out;
   int32_t window = 0;  // 0: none
+  float softcap = 0;   // scores become softcap * tanh(score / softcap); 0: they stay
 };
 
-// out[r, i] = silu(gate_up[r, i]) * gate_up[r, cols + i]; gate_up [rows, 2 * cols].
-struct SwiGluOp {
+// Of gates; kGeluTanh(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+enum class GateActivation : uint8_t { kSilu, kGeluTanh };
+
+// A gated linear unit: out[r, i] = activation(gate_up[r, i]) * gate_up[r, cols + i]; gate_up [rows,
+// 2 * cols].
+struct GluOp {
   BufferId gate_up;
   BufferId out;
+  GateActivation activation = GateActivation::kSilu;
+};
+
+// buffer[r] *= scale, in place.
+struct ScaleOp {
+  BufferId buffer;
+  float scale;
+};
+
+// x = cap * tanh(x / cap) of all of the buffer, in place; cap > 0.
+struct SoftCapOp {
+  BufferId buffer;
+  float cap;
 };
 
 // out[i] = in[the i-th row that is an output]; `out` has Rows::kOutputs.
@@ -148,8 +167,9 @@ struct AllReduceOp {
 // counts from a buffer that the routing operation has written. The operations behind have kTokens
 // rows again.
 
-using Op = std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, AddBiasOp, QkNormOp,
-                        RopeAppendKvOp, AttentionOp, SwiGluOp, GatherRowsOp, AllReduceOp>;
+using Op =
+    std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, AddBiasOp, QkNormOp,
+                 RopeAppendKvOp, AttentionOp, GluOp, ScaleOp, SoftCapOp, GatherRowsOp, AllReduceOp>;
 
 struct Program {
   std::vector<BufferSpec> buffers;

@@ -92,18 +92,26 @@ class Checker {
   }
   absl::Status Check(const RopeAppendKvOp& op) const {
     SKEIN_RETURN_IF_ERROR(LayerHeads(op));
-    if (op.head_dim % 2 != 0) return Invalid("head_dim ", op.head_dim, " is odd");
-    return Vector("inverse_frequencies", op.inverse_frequencies, op.head_dim / 2);
+    SKEIN_RETURN_IF_ERROR(Vector("inverse_frequencies", op.inverse_frequencies));
+    const int64_t rotated = 2 * Spec(op.inverse_frequencies).cols;
+    if (rotated <= op.head_dim) return absl::OkStatus();
+    return Invalid(rotated, " dimensions to rotate of heads of ", op.head_dim);
   }
   absl::Status Check(const AttentionOp& op) const {
     SKEIN_RETURN_IF_ERROR(LayerHeads(op));
     SKEIN_RETURN_IF_ERROR(SameRows("qkv", op.qkv, "out", op.out));
     if (op.window < 0) return Invalid("a window of ", op.window, " positions");
+    if (!(op.softcap >= 0)) return Invalid("a soft cap of ", op.softcap);
     return Columns("out", op.out, int64_t{op.heads} * op.head_dim);
   }
-  absl::Status Check(const SwiGluOp& op) const {
+  absl::Status Check(const GluOp& op) const {
     SKEIN_RETURN_IF_ERROR(SameRows("gate_up", op.gate_up, "out", op.out));
     return Columns("gate_up", op.gate_up, 2 * Cols(op.out));
+  }
+  absl::Status Check(const ScaleOp& op) const { return Buffer("buffer", op.buffer); }
+  absl::Status Check(const SoftCapOp& op) const {
+    if (!(op.cap > 0)) return Invalid("a soft cap of ", op.cap);
+    return Buffer("buffer", op.buffer);
   }
   absl::Status Check(const GatherRowsOp& op) const {
     SKEIN_RETURN_IF_ERROR(Buffer("in", op.in));
@@ -167,8 +175,11 @@ class Checker {
                    kind == WeightSpec::Kind::kMatrix ? "matrix" : "vector");
   }
   absl::Status Matrix(WeightId id) const { return Weight("weight", id, WeightSpec::Kind::kMatrix); }
+  absl::Status Vector(const char* what, WeightId id) const {
+    return Weight(what, id, WeightSpec::Kind::kVector);
+  }
   absl::Status Vector(const char* what, WeightId id, int64_t cols) const {
-    SKEIN_RETURN_IF_ERROR(Weight(what, id, WeightSpec::Kind::kVector));
+    SKEIN_RETURN_IF_ERROR(Vector(what, id));
     if (Spec(id).cols == cols) return absl::OkStatus();
     return Invalid(what, ": weight ", program_.weights[id].name, " has ", Spec(id).cols,
                    " elements instead of ", cols);

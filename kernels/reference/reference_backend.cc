@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -258,15 +259,15 @@ class ReferenceExecutable final : public HostExecutable {
 
   void Do(const RopeAppendKvOp& op, const HostBatch& batch) {
     const float* frequencies = Row(op.inverse_frequencies, 0);
-    const int64_t half = op.head_dim / 2;
+    const int64_t half = spec(op.inverse_frequencies).cols;
     for (int64_t r = 0; r < batch.rows(); ++r) {
       float* qkv = row(op.qkv, r);
       for (int64_t h = 0; h < op.heads + op.kv_heads; ++h) {
         float* head = qkv + h * op.head_dim;
         for (int64_t i = 0; i < half; ++i) {
           const float angle = static_cast<float>(batch.positions[r]) * frequencies[i];
-          const double cosine = std::cos(double{angle});
-          const double sine = std::sin(double{angle});
+          const double cosine = std::cos(double{angle}) * op.magnitude;
+          const double sine = std::sin(double{angle}) * op.magnitude;
           const double a = head[i];
           const double b = head[i + half];
           head[i] = static_cast<float>(a * cosine - b * sine);
@@ -311,6 +312,7 @@ class ReferenceExecutable final : public HostExecutable {
       double score = 0;
       for (int64_t d = 0; d < op.head_dim; ++d) score += double{query[d]} * key[d];
       weights[p] = score * op.scale;
+      if (op.softcap > 0) weights[p] = op.softcap * std::tanh(weights[p] / op.softcap);
       largest = std::max(largest, weights[p]);
     }
     double total = 0;
@@ -326,14 +328,34 @@ class ReferenceExecutable final : public HostExecutable {
     }
   }
 
-  void Do(const SwiGluOp& op, const HostBatch& batch) {
+  void Do(const GluOp& op, const HostBatch& batch) {
     for (int64_t r = 0; r < RowsOf(op.out, batch); ++r) {
       const float* gate = row(op.gate_up, r);
       const float* up = gate + cols(op.out);
       for (int64_t c = 0; c < cols(op.out); ++c) {
-        row(op.out, r)[c] =
-            static_cast<float>(gate[c] / (1.0 + std::exp(-double{gate[c]})) * up[c]);
+        row(op.out, r)[c] = static_cast<float>(Activate(op.activation, gate[c]) * up[c]);
       }
+    }
+  }
+
+  static double Activate(GateActivation activation, double x) {
+    if (activation == GateActivation::kSilu) return x / (1.0 + std::exp(-x));
+    const double inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+    return 0.5 * x * (1.0 + std::tanh(inner));
+  }
+
+  void Do(const ScaleOp& op, const HostBatch& batch) {
+    ForElements(op.buffer, batch, [&](float x) { return x * op.scale; });
+  }
+
+  void Do(const SoftCapOp& op, const HostBatch& batch) {
+    ForElements(op.buffer, batch, [&](double x) { return op.cap * std::tanh(x / op.cap); });
+  }
+
+  template <typename Fn>
+  void ForElements(BufferId id, const HostBatch& batch, const Fn& fn) {
+    for (int64_t r = 0; r < RowsOf(id, batch); ++r) {
+      for (int64_t c = 0; c < cols(id); ++c) row(id, r)[c] = static_cast<float>(fn(row(id, r)[c]));
     }
   }
 

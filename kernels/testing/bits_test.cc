@@ -58,7 +58,7 @@ struct Model {
       p.Add(MatMulOp{attended, matrix(kHidden, kHeads * kHeadDim, DType::kF16, 8), y});
       p.Add(AddRmsNormOp{x, y, gain(), 1e-5f, y});
       p.Add(MatMulOp{y, matrix(2 * kFfn, kHidden, DType::kBF16, 1), gate_up});
-      p.Add(SwiGluOp{gate_up, activated});
+      p.Add(GluOp{gate_up, activated});
       p.Add(MatMulOp{activated, matrix(kHidden, kFfn, DType::kF32, 8), y});
       p.Add(AddRmsNormOp{x, y, gain(), 1e-5f, y});
     }

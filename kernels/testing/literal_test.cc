@@ -274,7 +274,7 @@ TEST_P(LiteralTest, KeysAreRoundedAsTheyAreWritten) {
 TEST_P(LiteralTest, SwiGlu) {
   const BufferId gate_up = p_.AddBuffer(8);
   const BufferId out = p_.AddBuffer(4);
-  p_.Add(SwiGluOp{gate_up, out});
+  p_.Add(GluOp{gate_up, out});
   p_.Bind(*backend_);
   p_.Set(gate_up, {-3, 0, 0.5f, 20, 2, 7, -1.5f, 1});
   SKEIN_ASSERT_OK(p_.Run(Tokens({0})));

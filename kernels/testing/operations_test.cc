@@ -314,7 +314,7 @@ TEST_P(OperationsTest, SwiGlu) {
       TestProgram p;
       const BufferId in = p.AddBuffer(2 * cols);
       const BufferId out = p.AddBuffer(cols);
-      p.Add(SwiGluOp{in, out});
+      p.Add(GluOp{in, out});
       const Results r = Both(p, in, RandomFloats(7, rows * 2 * cols, 30), Rows(rows), out);
       EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), 6));
     }
@@ -331,7 +331,7 @@ TEST_P(OperationsTest, SwiGluAtTheEdges) {
   TestProgram p;
   const BufferId gate_up = p.AddBuffer(2 * n);
   const BufferId out = p.AddBuffer(n);
-  p.Add(SwiGluOp{gate_up, out});
+  p.Add(GluOp{gate_up, out});
   const Results r = Both(p, gate_up, in, Rows(1), out);
   std::vector<float> magnitude = Abs(r.expected);
   for (float& m : magnitude) {

@@ -4,10 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
 #include <string_view>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/dtype.h"
@@ -18,35 +20,12 @@ namespace skein::model {
 namespace {
 
 constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
-constexpr std::string_view kNorm = "model.norm.weight";
 constexpr std::string_view kOutput = "lm_head.weight";
-constexpr std::string_view kLayers = "model.layers.";
-
-constexpr std::array<std::string_view, 9> kLayerTensors = {
-    "input_layernorm.weight",  "self_attn.q_proj.weight", "self_attn.k_proj.weight",
-    "self_attn.v_proj.weight", "self_attn.o_proj.weight", "post_attention_layernorm.weight",
-    "mlp.gate_proj.weight",    "mlp.up_proj.weight",      "mlp.down_proj.weight",
-};
-// Older files have it; it follows from config.json.
-constexpr std::string_view kRopeFrequencies = "self_attn.rotary_emb.inv_freq";
+// Older files have it in each layer; it follows from config.json.
+constexpr std::string_view kRopeFrequencies = ".self_attn.rotary_emb.inv_freq";
 
 // What of two matrices is compared at once.
 constexpr int64_t kPieceBytes = 4 << 20;
-
-bool IsOfLayer(std::string_view name, int64_t num_layers) {
-  if (name.substr(0, kLayers.size()) != kLayers) return false;
-  name.remove_prefix(kLayers.size());
-  const size_t dot = name.find('.');
-  int64_t layer = -1;
-  if (dot == std::string_view::npos ||
-      !absl::SimpleAtoi(std::string(name.substr(0, dot)), &layer)) {
-    return false;
-  }
-  const std::string_view tensor = name.substr(dot + 1);
-  return absl::StrCat(layer) == std::string(name.substr(0, dot)) && layer < num_layers &&
-         (tensor == kRopeFrequencies ||
-          std::find(kLayerTensors.begin(), kLayerTensors.end(), tensor) != kLayerTensors.end());
-}
 
 absl::StatusOr<bool> SameBytes(const TensorSource& weights, const TensorInfo& a,
                                const TensorInfo& b) {
@@ -78,40 +57,34 @@ absl::Status CheckTied(const TensorSource& weights, const TensorInfo& output) {
                    "or remove the tensor"));
 }
 
-// Files that hold a vocabulary alone, or a part of a model.
-absl::Status CheckPresent(const ModelConfig& config, const TensorSource& weights) {
-  std::vector<std::string> needed = {std::string(kEmbedding), std::string(kNorm)};
-  if (!config.tie_word_embeddings) needed.emplace_back(kOutput);
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    for (const std::string_view tensor : kLayerTensors) {
-      needed.push_back(absl::StrCat(std::string(kLayers), layer, ".", std::string(tensor)));
-    }
-  }
-  for (const std::string& name : needed) SKEIN_RETURN_IF_ERROR(weights.Find(name).status());
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> CheckWeights(const ModelConfig& config,
                                                       const TensorSource& weights) {
-  SKEIN_RETURN_IF_ERROR(CheckPresent(config, weights));
+  std::set<std::string, std::less<>> of_network;
+  for (const NamedShape& tensor : TensorsOf(config)) {
+    // Files may hold a vocabulary alone, or a part of a model.
+    SKEIN_RETURN_IF_ERROR(weights.Find(tensor.name).status());
+    of_network.insert(tensor.name);
+  }
   int64_t unused = 0;
   std::string first_unused;
   for (const TensorInfo& tensor : weights.tensors()) {
     const std::string& name = tensor.name;
-    if (name == kEmbedding || name == kNorm || IsOfLayer(name, config.num_layers)) {
+    if (of_network.contains(name)) continue;
+    if (name == kOutput) {
+      SKEIN_RETURN_IF_ERROR(CheckTied(weights, tensor));
       continue;
     }
-    if (name == kOutput) {
-      if (config.tie_word_embeddings) SKEIN_RETURN_IF_ERROR(CheckTied(weights, tensor));
-      continue;
+    if (const std::string_view view = name; view.ends_with(kRopeFrequencies)) {
+      const std::string layer(view.substr(0, view.size() - kRopeFrequencies.size()));
+      if (of_network.contains(layer + ".input_layernorm.weight")) continue;
     }
     if (absl::StartsWith(name, "model.") || absl::StartsWith(name, "lm_head.")) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          std::string(weights.description()), ": tensor '", name,
-          "' has no place in the model of config.json (", config.architecture, " of ",
-          config.num_layers, " layers, without biases); answers without it would be wrong"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(std::string(weights.description()), ": tensor '", name,
+                       "' has no place in the model of config.json (", config.architecture, " of ",
+                       config.num_layers, " layers); answers without it would be wrong"));
     }
     if (unused++ == 0) first_unused = name;
   }

@@ -1,5 +1,6 @@
 #include "model/config/field_reader.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -85,6 +86,21 @@ void FieldReader::OptionalDouble(const char* field, double low, double high,
   if (Has(field)) RequiredDouble(field, low, high, &value->emplace());
 }
 
+void FieldReader::RequiredDoubles(const char* field, size_t count, double low, double high,
+                                  std::vector<double>* values) {
+  const json& found = Get(field);
+  const auto is_right = [&](const json& value) {
+    return value.is_number() && value.get<double>() >= low && value.get<double>() <= high;
+  };
+  if (!found.is_array() || found.size() != count ||
+      !std::all_of(found.begin(), found.end(), is_right)) {
+    FailField(field,
+              absl::StrCat("must be a list of ", count, " numbers in [", low, ", ", high, "]"));
+    return;
+  }
+  *values = found.get<std::vector<double>>();
+}
+
 void FieldReader::Bool(const char* field, bool* value) {
   if (!Has(field)) return;
   if (!Get(field).is_boolean()) {
@@ -116,6 +132,16 @@ void FieldReader::TokenIds(const char* field, std::vector<int32_t>* ids) {
     }
     ids->push_back(static_cast<int32_t>(*id));
   }
+}
+
+void FieldReader::Object(const char* field, absl::FunctionRef<void(FieldReader&)> read) {
+  if (!Get(field).is_object()) {
+    Fail(absl::InvalidArgumentError(absl::StrCat(prefix_, field, " must be an object")));
+    return;
+  }
+  FieldReader object(Get(field), absl::StrCat(prefix_, field, "."));
+  read(object);
+  Fail(object.status());
 }
 
 }  // namespace skein::model

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
 
@@ -24,7 +25,10 @@ class FieldReader {
   explicit FieldReader(const nlohmann::json& object, std::string prefix = "")
       : object_(object), prefix_(std::move(prefix)) {}
 
+  const nlohmann::json& object() const { return object_; }
   bool Has(const char* field) const;
+  // True also for null, by which some fields mean "none" rather than their default.
+  bool Says(const char* field) const { return object_.contains(field); }
   // The value, or null when the field is absent.
   const nlohmann::json& Get(const char* field) const;
 
@@ -35,10 +39,15 @@ class FieldReader {
   void Double(const char* field, double low, double high, double* value);
   void RequiredDouble(const char* field, double low, double high, double* value);
   void OptionalDouble(const char* field, double low, double high, std::optional<double>* value);
+  // So many numbers.
+  void RequiredDoubles(const char* field, size_t count, double low, double high,
+                       std::vector<double>* values);
   void Bool(const char* field, bool* value);
   void String(const char* field, std::string* value);
   // Reads one id or a list of ids.
   void TokenIds(const char* field, std::vector<int32_t>* ids);
+  // Has an object's fields read; its errors are this reader's.
+  void Object(const char* field, absl::FunctionRef<void(FieldReader&)> read);
 
   void Fail(absl::Status status) {
     if (status_.ok()) status_ = std::move(status);

@@ -16,6 +16,7 @@
 #include "base/printable.h"
 #include "base/range.h"
 #include "base/status_macros.h"
+#include "model/config/architectures/architecture.h"
 #include "model/format/gguf_keys.h"
 #include "nlohmann/json.hpp"
 
@@ -92,13 +93,33 @@ absl::Status ReadShape(const GgufMetadata& metadata, const Keys& keys, json& con
   return absl::OkStatus();
 }
 
+// Keys whose values are config.json's. A value of 0 stands for none.
+absl::Status ReadOptional(const Keys& keys, json& config) {
+  constexpr std::pair<const char*, const char*> kNumbers[] = {
+      {"attn_logit_softcapping", "attn_logit_softcapping"},
+      {"final_logit_softcapping", "final_logit_softcapping"},
+      {"embedding_scale", "embedding_multiplier"},
+      {"residual_scale", "residual_multiplier"},
+      {"attention.scale", "attention_multiplier"},
+      {"logit_scale", "logits_scaling"},
+  };
+  if (keys.Has("attention.sliding_window")) {
+    SKEIN_ASSIGN_OR_RETURN(const int64_t window, keys.IntegerOfLayers("attention.sliding_window"));
+    config["sliding_window"] = window == 0 ? json() : json(window);
+  }
+  for (const auto& [name, field] : kNumbers) {
+    if (!keys.Has(name)) continue;
+    SKEIN_ASSIGN_OR_RETURN(const double value, keys.Number(name));
+    config[field] = value == 0 ? json() : json(value);
+  }
+  return absl::OkStatus();
+}
+
 // What would change the computation and is not computed.
 absl::Status RefuseUnsupported(const Keys& keys) {
-  for (const auto& [name, runs] :
-       {std::pair("expert_count", "models without experts"),
-        std::pair("attention.sliding_window", "full attention"),
-        std::pair("attn_logit_softcapping", "attention without soft caps"),
-        std::pair("final_logit_softcapping", "logits without soft caps")}) {
+  for (const auto& [name, runs] : {std::pair("expert_count", "models without experts"),
+                                   std::pair("attention.clamp_kqv", "projections as they are"),
+                                   std::pair("attention.max_alibi_bias", "rotary embedding")}) {
     if (!keys.Has(name)) continue;
     SKEIN_ASSIGN_OR_RETURN(const double value, keys.Number(name));
     if (value == 0) continue;
@@ -108,48 +129,100 @@ absl::Status RefuseUnsupported(const Keys& keys) {
   return absl::OkStatus();
 }
 
-// Llama 3's scaling is a tensor. A factor without a type is linear; one of 0 or 1 does nothing.
-absl::Status RefuseScaling(const Keys& keys) {
-  constexpr char kType[] = "rope.scaling.type";
-  for (const char* name : {"rope.scaling.factor", "rope.scale_linear"}) {  // the second until 2023
-    if (!keys.Has(name)) continue;
-    SKEIN_ASSIGN_OR_RETURN(const double factor, keys.Number(name));
-    if (factor == 0 || factor == 1) continue;
-    if (keys.Has(kType)) {
-      SKEIN_ASSIGN_OR_RETURN(const std::string_view type, keys.String(kType));
-      if (type == "none") continue;
-    }
-    return absl::UnimplementedError(
-        absl::StrCat("metadata '", keys.Key(name), "' is ", factor,
-                     "; Skein runs RoPE without linear or YaRN scaling"));
-  }
-  if (!keys.Has(kType)) return absl::OkStatus();
-  SKEIN_ASSIGN_OR_RETURN(const std::string_view type, keys.String(kType));
-  if (type == "none" || type == "linear") return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("metadata '", keys.Key(kType), "' is '", Printable(type),
-                   "'; Skein runs RoPE without scaling, and Llama 3's"));
+const TensorInfo* FindTensor(const GgufModel& model, std::string_view name) {
+  const absl::StatusOr<const TensorInfo*> found = model.tensors->Find(name);
+  return found.ok() ? *found : nullptr;
 }
 
-absl::Status ReadRope(const Keys& keys, json& config) {
+// The numbers of a tensor of one for each frequency.
+absl::StatusOr<std::vector<float>> ReadDivisors(const GgufModel& model, const TensorInfo& tensor,
+                                                int64_t frequencies) {
+  if (tensor.dtype != DType::kF32 || tensor.shape != std::vector<int64_t>{frequencies}) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name,
+                                                   "' must be F32 and have a number for each of ",
+                                                   frequencies, " frequencies of a head"));
+  }
+  std::vector<float> divisors(static_cast<size_t>(frequencies));
+  SKEIN_RETURN_IF_ERROR(
+      model.tensors->Read(tensor, {{Range{0, frequencies}}},
+                          absl::MakeSpan(reinterpret_cast<std::byte*>(divisors.data()),
+                                         divisors.size() * sizeof(float))));
+  for (float divisor : divisors) {
+    if (!(divisor >= 1e-3f && divisor <= 1e6f)) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name, "' holds ", divisor,
+                                                     ", not a number from 0.001 to 1000000"));
+    }
+  }
+  return divisors;
+}
+
+// Llama 3's scaling is a tensor, LongRoPE's are two. A factor without a type is linear; one of 0 or
+// 1 does nothing.
+absl::Status ReadScaling(const GgufModel& model, const Keys& keys, int64_t frequencies,
+                         json& rope) {
+  std::string type = "linear";
+  if (keys.Has("rope.scaling.type")) {
+    SKEIN_ASSIGN_OR_RETURN(const std::string_view said, keys.String("rope.scaling.type"));
+    type = std::string(said);
+  }
+  double factor = 1;
+  for (const char* name : {"rope.scaling.factor", "rope.scale_linear"}) {  // the second until 2023
+    if (!keys.Has(name)) continue;
+    SKEIN_ASSIGN_OR_RETURN(factor, keys.Number(name));
+    break;
+  }
+  const TensorInfo* const short_factors = FindTensor(model, kGgufShortDivisors);
+  const TensorInfo* const long_factors = FindTensor(model, kGgufLongDivisors);
+  if (short_factors != nullptr && long_factors != nullptr) {
+    rope["rope_type"] = "longrope";
+    SKEIN_ASSIGN_OR_RETURN(rope["short_factor"], ReadDivisors(model, *short_factors, frequencies));
+    SKEIN_ASSIGN_OR_RETURN(rope["long_factor"], ReadDivisors(model, *long_factors, frequencies));
+  } else if (type == "none" || (type == "linear" && (factor == 0 || factor == 1))) {
+    return absl::OkStatus();
+  } else if (type == "linear" || type == "yarn") {
+    rope["rope_type"] = type;
+    rope["factor"] = factor;
+  } else {
+    return absl::UnimplementedError(
+        absl::StrCat("metadata '", keys.Key("rope.scaling.type"), "' is '", Printable(type),
+                     "'; Skein runs none, linear, yarn, and longrope by its tensors"));
+  }
+  if (keys.Has("rope.scaling.original_context_length")) {
+    SKEIN_ASSIGN_OR_RETURN(rope["original_max_position_embeddings"],
+                           keys.Integer("rope.scaling.original_context_length"));
+  }
+  if (keys.Has("rope.scaling.attn_factor")) {
+    SKEIN_ASSIGN_OR_RETURN(rope["attention_factor"], keys.Number("rope.scaling.attn_factor"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadRope(const GgufModel& model, const Keys& keys, json& config) {
   json rope = {{"rope_type", "default"}};
   if (keys.Has("rope.freq_base")) {
     SKEIN_ASSIGN_OR_RETURN(rope["rope_theta"], keys.Number("rope.freq_base"));
   }
-  SKEIN_RETURN_IF_ERROR(RefuseScaling(keys));
+  if (keys.Has("rope.freq_base_swa")) {
+    SKEIN_ASSIGN_OR_RETURN(config["rope_local_base_freq"], keys.Number("rope.freq_base_swa"));
+  }
+  const int64_t head_dim =
+      config.contains("head_dim")
+          ? config["head_dim"].get<int64_t>()
+          : config["hidden_size"].get<int64_t>() /
+                std::max<int64_t>(1, config["num_attention_heads"].get<int64_t>());
+  int64_t rotated = head_dim;
   if (keys.Has("rope.dimension_count")) {
-    SKEIN_ASSIGN_OR_RETURN(const int64_t rotated, keys.Integer("rope.dimension_count"));
-    const int64_t head_dim =
-        config.contains("head_dim")
-            ? config["head_dim"].get<int64_t>()
-            : config["hidden_size"].get<int64_t>() /
-                  std::max<int64_t>(1, config["num_attention_heads"].get<int64_t>());
+    SKEIN_ASSIGN_OR_RETURN(rotated, keys.Integer("rope.dimension_count"));
+    if (rotated < 2 || rotated > head_dim || rotated % 2 != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("metadata '", keys.Key("rope.dimension_count"),
+                                                     "' is ", rotated, ": must be even and in [2, ",
+                                                     head_dim, "], the dimensions of a head"));
+    }
     if (rotated != head_dim) {
-      return absl::UnimplementedError(absl::StrCat("metadata '", keys.Key("rope.dimension_count"),
-                                                   "' is ", rotated,
-                                                   "; Skein rotates whole heads, of ", head_dim));
+      rope["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim);
     }
   }
+  SKEIN_RETURN_IF_ERROR(ReadScaling(model, keys, rotated / 2, rope));
   config["rope_parameters"] = rope;
   return absl::OkStatus();
 }
@@ -192,11 +265,6 @@ absl::Status ReadTokens(const GgufMetadata& metadata, json& config) {
   return absl::OkStatus();
 }
 
-const TensorInfo* FindTensor(const GgufModel& model, std::string_view name) {
-  const absl::StatusOr<const TensorInfo*> found = model.tensors->Find(name);
-  return found.ok() ? *found : nullptr;
-}
-
 // The type of most elements of matrices, which plans count with.
 const char* MatrixType(const GgufModel& model) {
   double all = 0;
@@ -218,42 +286,36 @@ const char* MatrixType(const GgufModel& model) {
 absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model) {
   const GgufMetadata& metadata = model.metadata;
   SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture, metadata.String(kGgufArchitecture));
-  if (architecture != "llama") {
+  const auto family = std::find_if(
+      Architectures().begin(), Architectures().end(),
+      [&](const Architecture& a) { return !a.gguf.empty() && a.gguf == architecture; });
+  if (family == Architectures().end()) {
+    std::string known;
+    for (const Architecture& a : Architectures()) {
+      if (a.gguf.empty()) continue;
+      absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(a.gguf));
+    }
     return absl::UnimplementedError(absl::StrCat("metadata '", std::string(kGgufArchitecture),
                                                  "' is '", Printable(architecture),
-                                                 "'; Skein runs llama"));
+                                                 "'; Skein runs ", known));
   }
   const Keys keys(metadata, architecture);
-  json config = {{"architectures", {"LlamaForCausalLM"}},
+  json config = {{"architectures", {family->name}},
                  {"tie_word_embeddings", FindTensor(model, "output.weight") == nullptr},
                  {"dtype", MatrixType(model)}};
   SKEIN_RETURN_IF_ERROR(RefuseUnsupported(keys));
   SKEIN_RETURN_IF_ERROR(ReadShape(metadata, keys, config));
-  SKEIN_RETURN_IF_ERROR(ReadRope(keys, config));
+  SKEIN_RETURN_IF_ERROR(ReadOptional(keys, config));
+  SKEIN_RETURN_IF_ERROR(ReadRope(model, keys, config));
   SKEIN_RETURN_IF_ERROR(ReadTokens(metadata, config));
+  if (family->adapt_gguf != nullptr) family->adapt_gguf(model, config);
   return config.dump();
 }
 
-absl::StatusOr<std::vector<float>> RopeDivisorsOfGguf(const GgufModel& model, int64_t head_dim) {
-  const TensorInfo* tensor = FindTensor(model, kGgufRopeDivisors);
+absl::StatusOr<std::vector<float>> RopeDivisorsOfGguf(const GgufModel& model, int64_t frequencies) {
+  const TensorInfo* const tensor = FindTensor(model, kGgufRopeDivisors);
   if (tensor == nullptr) return std::vector<float>{};
-  if (tensor->dtype != DType::kF32 || tensor->shape != std::vector<int64_t>{head_dim / 2}) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor->name,
-                                                   "' must be F32 and have a number for each of ",
-                                                   head_dim / 2, " frequencies of a head"));
-  }
-  std::vector<float> divisors(static_cast<size_t>(tensor->shape[0]));
-  SKEIN_RETURN_IF_ERROR(
-      model.tensors->Read(*tensor, {{Range{0, tensor->shape[0]}}},
-                          absl::MakeSpan(reinterpret_cast<std::byte*>(divisors.data()),
-                                         divisors.size() * sizeof(float))));
-  for (float divisor : divisors) {
-    if (!(divisor >= 1e-3f && divisor <= 1e6f)) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor->name, "' holds ", divisor,
-                                                     ", not a number from 0.001 to 1000000"));
-    }
-  }
-  return divisors;
+  return ReadDivisors(model, *tensor, frequencies);
 }
 
 }  // namespace skein::model

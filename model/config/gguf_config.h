@@ -15,8 +15,8 @@ namespace skein::model {
 // Unimplemented names an architecture that Skein does not run; other errors name key or tensor.
 absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model);
 
-// The divisors of the rotary embedding's frequencies, [head_dim / 2]; empty where the file has
+// The divisors of the rotary embedding's frequencies, [frequencies]; empty where the file has
 // none.
-absl::StatusOr<std::vector<float>> RopeDivisorsOfGguf(const GgufModel& model, int64_t head_dim);
+absl::StatusOr<std::vector<float>> RopeDivisorsOfGguf(const GgufModel& model, int64_t frequencies);
 
 }  // namespace skein::model

@@ -80,8 +80,8 @@ TEST(GgufConfigTest, RopeDivisorsDivideFrequencies) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const ModelConfig divided,
                              Load(Small().AddTensor("rope_freqs.weight", {4}, kGgmlF32,
                                                     Float(1) + Float(1) + Float(4) + Float(8))));
-  const std::vector<float> before = plain.RopeInverseFrequencies();
-  EXPECT_THAT(divided.RopeInverseFrequencies(),
+  const std::vector<float> before = plain.rope.InverseFrequencies(plain.head_dim, 0);
+  EXPECT_THAT(divided.rope.InverseFrequencies(divided.head_dim, 0),
               ElementsAre(before[0], before[1], before[2] / 4, before[3] / 8));
 }
 

@@ -52,9 +52,11 @@ absl::StatusOr<ModelConfig> ConfigOfGguf(const std::string& path) {
   if (!text.ok()) return Annotate(text.status(), path);
   absl::StatusOr<ModelConfig> config = ParseModelConfig(*text);
   if (!config.ok()) return Annotate(config.status(), path + ", as its config.json would be");
-  absl::StatusOr<std::vector<float>> divisors = RopeDivisorsOfGguf(file, config->head_dim);
+  absl::StatusOr<std::vector<float>> divisors =
+      RopeDivisorsOfGguf(file, config->rope.RotaryDim(config->head_dim) / 2);
   if (!divisors.ok()) return Annotate(divisors.status(), path);
   config->rope.divisors = *std::move(divisors);
+  config->norm_offset = 0.0;  // gains are stored with it
   const absl::StatusOr<std::unique_ptr<TensorSource>> weights =
       AsHuggingFaceWeights(std::move(file));
   if (!weights.ok()) return Annotate(weights.status(), path);

@@ -1,34 +1,10 @@
 #include "model/config/model_config.h"
 
-#include <cmath>
-#include <numbers>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace skein::model {
-
-std::vector<float> ModelConfig::RopeInverseFrequencies() const {
-  std::vector<float> frequencies(static_cast<size_t>(head_dim / 2));
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
-    double frequency = std::pow(rope.theta, -exponent);
-    if (rope.scaling == RopeConfig::Scaling::kLlama3) {
-      // Turns within the context that the model was first trained with: many (high frequencies)
-      // stay, few (low ones) are stretched by `factor`, and between them both are blended.
-      const double turns = static_cast<double>(rope.original_max_position_embeddings) * frequency /
-                           (2.0 * std::numbers::pi);
-      const double stretched = frequency / rope.factor;
-      if (turns < rope.low_freq_factor) {
-        frequency = stretched;
-      } else if (turns <= rope.high_freq_factor) {
-        const double smooth =
-            (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
-        frequency = (1.0 - smooth) * stretched + smooth * frequency;
-      }
-    }
-    if (!rope.divisors.empty()) frequency /= static_cast<double>(rope.divisors[i]);
-    frequencies[i] = static_cast<float>(frequency);
-  }
-  return frequencies;
-}
 
 DType ModelConfig::DTypeOf(std::string_view tensor) const {
   const auto found = stored.matrices.find(tensor);
@@ -36,13 +12,57 @@ DType ModelConfig::DTypeOf(std::string_view tensor) const {
 }
 
 int64_t ModelConfig::ParameterCount() const {
-  const int64_t query = num_heads * head_dim;
-  const int64_t kv = num_kv_heads * head_dim;
-  const int64_t attention = hidden_size * (query + 2 * kv) + query * hidden_size;
-  const int64_t mlp = 3 * hidden_size * intermediate_size;
-  const int64_t norms = 2 * hidden_size;
-  const int64_t embeddings = (tie_word_embeddings ? 1 : 2) * vocab_size * hidden_size;
-  return embeddings + num_layers * (attention + mlp + norms) + hidden_size;
+  int64_t count = 0;
+  for (const NamedShape& tensor : TensorsOf(*this)) {
+    int64_t elements = 1;
+    for (const int64_t size : tensor.shape) elements *= size;
+    count += elements;
+  }
+  return count;
+}
+
+std::vector<NamedShape> TensorsOf(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t ffn = config.intermediate_size;
+  const int64_t query = config.num_heads * config.head_dim;
+  const int64_t kv = config.num_kv_heads * config.head_dim;
+  std::vector<NamedShape> tensors = {{"model.embed_tokens.weight", {config.vocab_size, hidden}},
+                                     {"model.norm.weight", {hidden}}};
+  if (!config.tie_word_embeddings)
+    tensors.push_back({"lm_head.weight", {config.vocab_size, hidden}});
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+    const auto norm = [&](const char* name, int64_t size) {
+      tensors.push_back({absl::StrCat(prefix, name, ".weight"), {size}});
+    };
+    const auto projection = [&](const char* name, int64_t rows, int64_t cols, bool bias) {
+      tensors.push_back({absl::StrCat(prefix, name, ".weight"), {rows, cols}});
+      if (bias) tensors.push_back({absl::StrCat(prefix, name, ".bias"), {rows}});
+    };
+    norm("input_layernorm", hidden);
+    norm("post_attention_layernorm", hidden);
+    if (config.post_norms) {
+      norm("pre_feedforward_layernorm", hidden);
+      norm("post_feedforward_layernorm", hidden);
+    }
+    if (config.qk_norm) {
+      norm("self_attn.q_norm", config.head_dim);
+      norm("self_attn.k_norm", config.head_dim);
+    }
+    if (config.joined_projections) {
+      projection("self_attn.qkv_proj", query + 2 * kv, hidden, config.qkv_bias);
+      projection("mlp.gate_up_proj", 2 * ffn, hidden, config.mlp_bias);
+    } else {
+      projection("self_attn.q_proj", query, hidden, config.qkv_bias);
+      projection("self_attn.k_proj", kv, hidden, config.qkv_bias);
+      projection("self_attn.v_proj", kv, hidden, config.qkv_bias);
+      projection("mlp.gate_proj", ffn, hidden, config.mlp_bias);
+      projection("mlp.up_proj", ffn, hidden, config.mlp_bias);
+    }
+    projection("self_attn.o_proj", hidden, query, config.output_bias);
+    projection("mlp.down_proj", hidden, ffn, config.mlp_bias);
+  }
+  return tensors;
 }
 
 }  // namespace skein::model

@@ -9,27 +9,15 @@
 
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
+#include "model/config/rope.h"
 #include "model/config/stored_types.h"
 
 namespace skein::model {
 
-// Rotary position embedding, as in Hugging Face's config.json (both the `rope_theta` +
-// `rope_scaling` form of transformers 4 and the `rope_parameters` form of transformers 5).
-struct RopeConfig {
-  enum class Scaling { kNone, kLlama3 };
-  double theta = 10000.0;
-  Scaling scaling = Scaling::kNone;
-  // Llama-3 scaling only.
-  double factor = 1.0;
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
-  int64_t original_max_position_embeddings = 8192;
-  // What frequencies are divided by, [head_dim / 2], as GGUF files tell a scaling; empty: by 1.
-  std::vector<float> divisors;
+enum class Activation { kSilu, kGeluTanh };
 
-  friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
-};
-
+// A decoder: layers of attention and of a gated MLP, each normalised before it, whose outputs are
+// added up. What architectures differ in are fields, so that one builder makes all their Programs.
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM"
   int64_t vocab_size = 0;
@@ -45,19 +33,49 @@ struct ModelConfig {
   DType dtype = DType::kBF16;  // of the stored weights, as the file says; tensors decide
   StoredTypes stored;          // where weights are quantised, what matrices are stored in
   RopeConfig rope;
+
+  bool qkv_bias = false;     // of the projections to queries, keys and values
+  bool output_bias = false;  // of attention's output
+  bool mlp_bias = false;     // of all three of the MLP's matrices
+  bool qk_norm = false;      // RMSNorm of each head's query and key, before they are rotated
+  bool post_norms = false;   // RMSNorm of what attention and MLP add, too
+  // One matrix for queries, keys and values, and one for gates and ups.
+  bool joined_projections = false;
+  double norm_offset = 0.0;                   // is added to the stored gains of all norms
+  Activation activation = Activation::kSilu;  // of gates
+  // Of each layer, to how many positions it attends, its own and those before; 0: to all. Empty:
+  // all layers to all.
+  std::vector<int64_t> windows;
+  std::optional<RopeConfig> window_rope;  // of layers with a window, where it is not `rope`
+  std::vector<bool> unrotated;            // layers without rotary embedding; empty: none
+  std::optional<double> attention_scale;  // of q . k; absent: 1 / sqrt(head_dim)
+  double attention_softcap = 0.0;         // cap * tanh(x / cap) of scaled q . k; 0: none
+  double logits_softcap = 0.0;            // the same of logits
+  double embedding_scale = 1.0;           // multiplies embeddings,
+  double residual_scale = 1.0;            // what attention and MLP add,
+  double logits_scale = 1.0;              // and logits
+
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // may be empty
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 
-  // The inverse frequencies of the rotary embedding, [head_dim / 2], scaling applied. Computed in
-  // double and rounded once.
-  std::vector<float> RopeInverseFrequencies() const;
+  int64_t WindowOf(int64_t layer) const {
+    return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
+  }
   // The type of a tensor as plans count with it.
   DType DTypeOf(std::string_view tensor) const;
   // Parameters of the whole model (tied embeddings counted once).
   int64_t ParameterCount() const;
 };
+
+// A tensor of a model, under the name that Hugging Face gives it.
+struct NamedShape {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+// All tensors that a model of this configuration has; a tied output matrix is none.
+std::vector<NamedShape> TensorsOf(const ModelConfig& config);
 
 // Defaults of generation_config.json; absent fields are unset.
 struct GenerationDefaults {
@@ -76,13 +94,13 @@ struct GenerationDefaults {
 
 // Fields that transformers always writes are required. Other absent fields get its defaults, except
 // for bos and eos, which stay unset. Errors name the field, its value and what is allowed; a key
-// that appears twice is an error. Unimplemented: an architecture, RoPE type, activation, bias or
+// that appears twice is an error. Unimplemented: an architecture, RoPE type, activation or
 // quantisation that Skein does not run, with what it does run.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
 absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view json);
 
-// A config.json in the form of transformers 5 that ParseModelConfig reads back as an equal config,
-// but for rope.divisors and stored, which that form lacks.
+// A config.json in the form of transformers 5 that ParseModelConfig reads back as an equal config.
+// Of a LlamaForCausalLM with RoPE as it is or Llama 3's, without rope.divisors and stored.
 std::string ModelConfigToJson(const ModelConfig& config);
 
 // These take a model: a Hugging Face folder or a GGUF file.

@@ -235,7 +235,7 @@ TEST(ModelConfigTest, InverseFrequenciesEqualAnIndependentTable) {
       config.rope = {test.theta,   RopeConfig::Scaling::kLlama3, test.factor, test.low, test.high,
                      test.original};
     }
-    const std::vector<float> actual = config.RopeInverseFrequencies();
+    const std::vector<float> actual = config.rope.InverseFrequencies(test.head_dim, 0);
     ASSERT_EQ(actual.size(), test.expected.size());
     for (size_t i = 0; i < actual.size(); ++i) {
       EXPECT_NEAR(actual[i], test.expected[i], 1e-7 * test.expected[i]) << "frequency " << i;

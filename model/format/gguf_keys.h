@@ -16,6 +16,8 @@ inline constexpr std::string_view kGgufEosId = "tokenizer.ggml.eos_token_id";
 
 // A tensor: what the rotary embedding's frequencies are divided by.
 inline constexpr std::string_view kGgufRopeDivisors = "rope_freqs.weight";
+inline constexpr std::string_view kGgufShortDivisors = "rope_factors_short.weight";
+inline constexpr std::string_view kGgufLongDivisors = "rope_factors_long.weight";
 
 // The numbers of kGgufTokenTypes.
 enum GgufTokenType : int64_t {

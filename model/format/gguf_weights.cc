@@ -35,12 +35,30 @@ constexpr Name kLayerNames[] = {
     {"attn_q.weight", "self_attn.q_proj.weight"},
     {"attn_k.weight", "self_attn.k_proj.weight"},
     {"attn_v.weight", "self_attn.v_proj.weight"},
+    {"attn_qkv.weight", "self_attn.qkv_proj.weight"},
     {"attn_output.weight", "self_attn.o_proj.weight"},
+    {"attn_q.bias", "self_attn.q_proj.bias"},
+    {"attn_k.bias", "self_attn.k_proj.bias"},
+    {"attn_v.bias", "self_attn.v_proj.bias"},
+    {"attn_output.bias", "self_attn.o_proj.bias"},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
     {"ffn_norm.weight", "post_attention_layernorm.weight"},
     {"ffn_gate.weight", "mlp.gate_proj.weight"},
     {"ffn_up.weight", "mlp.up_proj.weight"},
     {"ffn_down.weight", "mlp.down_proj.weight"},
+    {"ffn_gate.bias", "mlp.gate_proj.bias"},
+    {"ffn_up.bias", "mlp.up_proj.bias"},
+    {"ffn_down.bias", "mlp.down_proj.bias"},
 };
+// Of architectures with norms behind attention and MLP, too.
+constexpr Name kPostNormNames[] = {
+    {"post_attention_norm.weight", "post_attention_layernorm.weight"},
+    {"ffn_norm.weight", "pre_feedforward_layernorm.weight"},
+    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
+};
+// ffn_up has the gates, too.
+constexpr Name kJoinedNames[] = {{"ffn_up.weight", "mlp.gate_up_proj.weight"}};
 constexpr std::string_view kLayers = "blk.";
 
 std::string_view Find(absl::Span<const Name> names, std::string_view gguf) {
@@ -66,13 +84,36 @@ std::optional<LayerName> SplitLayerName(std::string_view name) {
   return LayerName{name.substr(0, dot), name.substr(dot + 1)};
 }
 
+// In what files of an architecture are unlike Llama's.
+struct Dialect {
+  std::string_view architecture;
+  bool interleaved = false;  // a head's rows of queries and keys lie in pairs
+  absl::Span<const Name> layer_names = {};
+};
+constexpr Dialect kDialects[] = {
+    {"llama", true},
+    {"granite", true},
+    {"smollm3", true},
+    {"phi3", false, kJoinedNames},
+    {"gemma2", false, kPostNormNames},
+    {"gemma3", false, kPostNormNames},
+};
+
+Dialect DialectOf(std::string_view architecture) {
+  for (const Dialect& dialect : kDialects) {
+    if (dialect.architecture == architecture) return dialect;
+  }
+  return {};
+}
+
 // A tensor of a layer that has no counterpart keeps its name behind the layer's, so that checks
 // find it in the network.
-std::string HuggingFaceName(std::string_view gguf) {
+std::string HuggingFaceName(const Dialect& dialect, std::string_view gguf) {
   if (const std::string_view name = Find(kNames, gguf); !name.empty()) return std::string(name);
   const std::optional<LayerName> split = SplitLayerName(gguf);
   if (!split) return std::string(gguf);
-  const std::string_view name = Find(kLayerNames, split->tensor);
+  std::string_view name = Find(dialect.layer_names, split->tensor);
+  if (name.empty()) name = Find(kLayerNames, split->tensor);
   return absl::StrCat("model.layers.", std::string(split->layer), ".",
                       std::string(name.empty() ? split->tensor : name));
 }
@@ -106,20 +147,23 @@ class HuggingFaceWeights final : public TensorSource {
                            absl::Span<std::byte> out) const override {
     const auto& [stored, head_dim] = stored_tensors_[&tensor - tensors_.data()];
     if (head_dim == 0) return stored_->Read(*stored, slice, out);
-    return ReadInterleaved(*stored, head_dim, slice[0], slice[1], out);
+    return ReadInterleaved(*stored, head_dim, slice, out);
   }
 
  private:
-  // Row i of a head's first half lies at 2 i of it, row i of its second half at 2 i + 1. Takes a
-  // head's rows of memory.
-  absl::Status ReadInterleaved(const TensorInfo& stored, int64_t head_dim, Range rows, Range cols,
-                               absl::Span<std::byte> out) const {
-    const auto row_bytes = static_cast<size_t>(DTypeBytes(stored.dtype, cols.size()));
+  // Row i of a head's first half lies at 2 i of it, row i of its second half at 2 i + 1; a bias has
+  // rows of one element. Takes a head's rows of memory.
+  absl::Status ReadInterleaved(const TensorInfo& stored, int64_t head_dim,
+                               absl::Span<const Range> slice, absl::Span<std::byte> out) const {
+    const Range rows = slice[0];
+    std::vector<Range> of_head(slice.begin(), slice.end());
+    const int64_t cols = slice.size() > 1 ? slice[1].size() : 1;
+    const auto row_bytes = static_cast<size_t>(DTypeBytes(stored.dtype, cols));
     std::vector<std::byte> head(static_cast<size_t>(head_dim) * row_bytes);
     std::byte* to = out.data();
     for (int64_t begin = rows.begin / head_dim * head_dim; begin < rows.end; begin += head_dim) {
-      SKEIN_RETURN_IF_ERROR(
-          stored_->Read(stored, {{Range{begin, begin + head_dim}, cols}}, absl::MakeSpan(head)));
+      of_head[0] = {begin, begin + head_dim};
+      SKEIN_RETURN_IF_ERROR(stored_->Read(stored, of_head, absl::MakeSpan(head)));
       const int64_t last = std::min(rows.end, begin + head_dim);
       for (int64_t row = std::max(rows.begin, begin); row < last; ++row, to += row_bytes) {
         const int64_t i = row - begin;
@@ -136,19 +180,20 @@ class HuggingFaceWeights final : public TensorSource {
 };
 
 // The rows of a head where a tensor's rows are interleaved; 0 where they are not.
-absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const TensorInfo& tensor) {
-  SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture, metadata.String(kGgufArchitecture));
+absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const Dialect& dialect,
+                                        const TensorInfo& tensor) {
   const std::optional<LayerName> name = SplitLayerName(tensor.name);
-  if (architecture != "llama" || !name) return 0;
-  const bool queries = name->tensor == "attn_q.weight";
-  const bool keys = name->tensor == "attn_k.weight";
+  if (!dialect.interleaved || !name) return 0;
+  const bool queries = name->tensor == "attn_q.weight" || name->tensor == "attn_q.bias";
+  const bool keys = name->tensor == "attn_k.weight" || name->tensor == "attn_k.bias";
   if (!queries && !keys) return 0;
-  constexpr std::string_view kHeads = "llama.attention.head_count";
-  constexpr std::string_view kKvHeads = "llama.attention.head_count_kv";
+  const std::string prefix(dialect.architecture);
+  const std::string all_heads = prefix + ".attention.head_count";
+  const std::string kv_heads = prefix + ".attention.head_count_kv";
   SKEIN_ASSIGN_OR_RETURN(
       const int64_t heads,
-      metadata.IntegerOfLayers(keys && metadata.Has(kKvHeads) ? kKvHeads : kHeads));
-  if (tensor.shape.size() != 2 || heads < 1 || heads > tensor.shape[0] ||
+      metadata.IntegerOfLayers(keys && metadata.Has(kv_heads) ? kv_heads : all_heads));
+  if (tensor.shape.empty() || tensor.shape.size() > 2 || heads < 1 || heads > tensor.shape[0] ||
       tensor.shape[0] % heads != 0 || tensor.shape[0] / heads % 2 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor '", tensor.name, "' has ", tensor.shape.empty() ? 0 : tensor.shape[0],
@@ -160,14 +205,21 @@ absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const Tens
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TensorSource>> AsHuggingFaceWeights(GgufModel model) {
+  SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture,
+                         model.metadata.String(kGgufArchitecture));
+  const Dialect dialect = DialectOf(architecture);
   std::vector<HuggingFaceWeights::Tensor> tensors;
   for (const TensorInfo& stored : model.tensors->tensors()) {
-    if (stored.name == kGgufRopeDivisors) continue;
+    if (stored.name == kGgufRopeDivisors || stored.name == kGgufShortDivisors ||
+        stored.name == kGgufLongDivisors) {
+      continue;
+    }
     HuggingFaceWeights::Tensor& tensor = tensors.emplace_back();
     tensor.info = stored;
-    tensor.info.name = HuggingFaceName(stored.name);
+    tensor.info.name = HuggingFaceName(dialect, stored.name);
     tensor.stored.tensor = &stored;
-    SKEIN_ASSIGN_OR_RETURN(tensor.stored.head_dim, InterleavedHead(model.metadata, stored));
+    SKEIN_ASSIGN_OR_RETURN(tensor.stored.head_dim,
+                           InterleavedHead(model.metadata, dialect, stored));
   }
   std::sort(tensors.begin(), tensors.end(),
             [](const auto& a, const auto& b) { return a.info.name < b.info.name; });

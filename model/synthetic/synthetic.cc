@@ -49,29 +49,10 @@ ModelConfig ConfigOf(const Preset& preset) {
   return config;
 }
 
-std::vector<TensorInfo> TensorsOf(const ModelConfig& config) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t ffn = config.intermediate_size;
-  const int64_t query = config.num_heads * config.head_dim;
-  const int64_t kv = config.num_kv_heads * config.head_dim;
+std::vector<TensorInfo> SortedTensors(const ModelConfig& config) {
   std::vector<TensorInfo> tensors;
-  const auto add = [&](std::string name, std::vector<int64_t> shape) {
-    tensors.push_back({std::move(name), config.dtype, std::move(shape)});
-  };
-  add("model.embed_tokens.weight", {config.vocab_size, hidden});
-  add("model.norm.weight", {hidden});
-  if (!config.tie_word_embeddings) add("lm_head.weight", {config.vocab_size, hidden});
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-    add(prefix + "input_layernorm.weight", {hidden});
-    add(prefix + "post_attention_layernorm.weight", {hidden});
-    add(prefix + "self_attn.q_proj.weight", {query, hidden});
-    add(prefix + "self_attn.k_proj.weight", {kv, hidden});
-    add(prefix + "self_attn.v_proj.weight", {kv, hidden});
-    add(prefix + "self_attn.o_proj.weight", {hidden, query});
-    add(prefix + "mlp.gate_proj.weight", {ffn, hidden});
-    add(prefix + "mlp.up_proj.weight", {ffn, hidden});
-    add(prefix + "mlp.down_proj.weight", {hidden, ffn});
+  for (NamedShape& tensor : TensorsOf(config)) {
+    tensors.push_back({std::move(tensor.name), config.dtype, std::move(tensor.shape)});
   }
   std::sort(tensors.begin(), tensors.end(),
             [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
@@ -120,7 +101,7 @@ void Fill(const std::array<T, 256>& table, uint64_t seed, uint64_t first, uint64
 class SyntheticSource final : public TensorSource {
  public:
   SyntheticSource(const ModelConfig& config, std::string description)
-      : description_(std::move(description)), tensors_(TensorsOf(config)) {}
+      : description_(std::move(description)), tensors_(SortedTensors(config)) {}
 
   std::string_view description() const override { return description_; }
   absl::Span<const TensorInfo> tensors() const override { return tensors_; }

@@ -35,7 +35,7 @@ bool IsSyntheticSpec(std::string_view model);
 // InvalidArgument names the presets that there are.
 absl::StatusOr<SyntheticModel> ParseSyntheticSpec(std::string_view spec);
 
-// Weights for any config, in its dtype, under the names that Hugging Face gives to Llama's tensors.
+// Weights for any config, in its dtype, under the names that Hugging Face gives its tensors.
 // Nothing is stored: Read makes the values, at more than 2 GB/s a core. Thread-safe.
 std::unique_ptr<TensorSource> MakeSyntheticWeights(const ModelConfig& config,
                                                    std::string description);

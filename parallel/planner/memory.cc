@@ -33,7 +33,7 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
       .slots = limits.max_num_seqs,
       .slot_pages = limits.context_pages()};
   SKEIN_RETURN_IF_ERROR(kernels::CheckLimits(limits.device, batch));
-  SKEIN_RETURN_IF_ERROR(kernels::CheckWeightTypes(limits.device, rank.program));
+  SKEIN_RETURN_IF_ERROR(kernels::CheckDeviceKernels(limits.device, rank.program));
   RankMemory memory;
   const kernels::ProgramSizes sizes = kernels::SizesOf(limits.device, rank.program, rank.kv, batch);
   memory.weight_bytes = sizes.weights;

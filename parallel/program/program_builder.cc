@@ -68,12 +68,15 @@ absl::StatusOr<WeightId> ProgramBuilder::AddMatrix(std::string name,
   return id;
 }
 
-absl::StatusOr<WeightId> ProgramBuilder::AddVector(const std::string& tensor, int64_t size) {
-  SKEIN_ASSIGN_OR_RETURN(const DType dtype, DTypeOf(tensor, {size}));
+absl::StatusOr<WeightId> ProgramBuilder::AddVector(std::vector<VectorSlice> slices, float add) {
   const WeightId id = static_cast<WeightId>(result_.program.weights.size());
-  result_.program.weights.push_back(
-      {tensor, {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = size, .dtype = dtype}});
-  result_.parts.push_back({.weight = id, .tensor = tensor, .slice = {Range{0, size}}});
+  WeightSpec spec = {.kind = WeightSpec::Kind::kVector, .rows = 1, .dtype = DType::kF32};
+  for (const VectorSlice& slice : slices) {
+    SKEIN_RETURN_IF_ERROR(DTypeOf(slice.tensor, {slice.total_size}).status());
+    spec.cols += slice.elements.size();
+  }
+  result_.program.weights.push_back({slices.front().tensor, spec});
+  result_.vectors.push_back({id, std::move(slices), add});
   return id;
 }
 

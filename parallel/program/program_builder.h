@@ -60,7 +60,8 @@ class ProgramBuilder {
   absl::StatusOr<kernels::WeightId> AddMatrix(std::string name, std::vector<MatrixSlice> slices,
                                               int32_t inner_blocks = 1, int64_t min_rows = 0,
                                               std::vector<int64_t> inner_bounds = {});
-  absl::StatusOr<kernels::WeightId> AddVector(const std::string& tensor, int64_t size);
+  // One vector of slices behind each other, to all of which `add` is added.
+  absl::StatusOr<kernels::WeightId> AddVector(std::vector<VectorSlice> slices, float add = 0);
   kernels::WeightId AddConstant(std::string name, std::vector<float> values);
 
   // Operations from here on are of this layer of the model; -1: of none.

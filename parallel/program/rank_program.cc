@@ -2,7 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "parallel/program/llama.h"
+#include "parallel/program/decoder.h"
 
 namespace skein::plan {
 
@@ -14,10 +14,7 @@ absl::StatusOr<RankProgram> BuildRankProgram(const model::ModelConfig& config,
         absl::StrCat("layers ", spec.layers.begin, " to ", spec.layers.end,
                      " are not layers of a model of ", config.num_layers));
   }
-  if (config.architecture == "LlamaForCausalLM") return BuildLlamaProgram(config, tensors, spec);
-  return absl::UnimplementedError(absl::StrCat("there is no program for architecture '",
-                                               config.architecture,
-                                               "'; Skein runs LlamaForCausalLM"));
+  return BuildDecoderProgram(config, tensors, spec);
 }
 
 }  // namespace skein::plan

@@ -21,15 +21,17 @@ namespace {
 constexpr int64_t kPageSize = 16;
 constexpr int64_t kPages = 32;
 
-}  // namespace
-
-std::vector<GoldenCase> ReadGoldenCases() {
-  std::ifstream index_file("tests/golden/logits.json");
+// `stem`.json and `stem`.f32, of so many models and served contexts.
+std::vector<GoldenCase> ReadCases(const std::string& stem, size_t models) {
+  std::ifstream index_file("tests/golden/" + stem + ".json");
   const nlohmann::json index = nlohmann::json::parse(index_file);
-  std::ifstream data("tests/golden/logits.f32", std::ios::binary);
+  std::ifstream data("tests/golden/" + stem + ".f32", std::ios::binary);
   std::vector<GoldenCase> cases;
   for (const nlohmann::json& row : index.at("cases")) {
-    GoldenCase c{.model = row.at("model"), .prompt = row.at("prompt"), .decode = row.at("decode")};
+    GoldenCase c{.model = row.at("model"),
+                 .context_length = row.value("context", int64_t{0}),
+                 .prompt = row.at("prompt"),
+                 .decode = row.at("decode")};
     data.seekg(row.at("offset_bytes").get<int64_t>());
     for (int i = 0; i < row.at("rows").get<int>(); ++i) {
       std::vector<float>& logits = c.logits.emplace_back(row.at("vocab").get<int>());
@@ -39,18 +41,23 @@ std::vector<GoldenCase> ReadGoldenCases() {
     }
     cases.push_back(std::move(c));
   }
-  std::map<std::string, std::vector<size_t>> prompts;
+  std::map<std::pair<std::string, int64_t>, std::vector<size_t>> prompts;
   for (const GoldenCase& c : cases) {
-    prompts[c.model].push_back(c.prompt.size());
+    prompts[{c.model, c.context_length}].push_back(c.prompt.size());
     EXPECT_EQ(c.decode.size(), 20u) << c.model;
     EXPECT_EQ(c.logits.size(), 21u) << c.model;
   }
-  EXPECT_EQ(prompts.size(), 5u);
+  EXPECT_EQ(prompts.size(), models);
   for (const auto& [model, sizes] : prompts) {
-    EXPECT_THAT(sizes, ::testing::ElementsAre(1, 7, 200)) << model;
+    EXPECT_THAT(sizes, ::testing::ElementsAre(1, 7, 200)) << model.first;
   }
   return cases;
 }
+
+}  // namespace
+
+std::vector<GoldenCase> ReadGoldenCases() { return ReadCases("logits", 5); }
+std::vector<GoldenCase> ReadArchitectureCases() { return ReadCases("architectures", 10); }
 
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
   if (got.size() != want.size()) return INFINITY;
@@ -76,6 +83,7 @@ absl::StatusOr<Rows> RunGoldenCase(const GoldenCase& golden, const GoldenRun& ru
   SKEIN_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadModelConfig(golden.model));
   SKEIN_ASSIGN_OR_RETURN(auto tensors, model::OpenTensorSource(golden.model));
   LocalReplicaOptions options{.layout = run.layout,
+                              .context_length = golden.context_length,
                               .page_size = kPageSize,
                               .pages = kPages,
                               .kv_dtype = run.kv_dtype,

@@ -18,14 +18,17 @@ namespace skein::worker {
 using Rows = std::vector<std::vector<float>>;
 
 struct GoldenCase {
-  std::string model;  // folder
+  std::string model;           // folder
+  int64_t context_length = 0;  // LocalReplicaOptions'
   std::vector<int32_t> prompt;
   std::vector<int32_t> decode;  // fed, one a step
   Rows logits;                  // of the prompt's end and of each decode step
 };
 
-// All of tests/golden/logits.json; fails the test where it cannot be read.
+// All of tests/golden/logits.json, of Llamas; fails the test where it cannot be read.
 std::vector<GoldenCase> ReadGoldenCases();
+// All of tests/golden/architectures.json, of the others.
+std::vector<GoldenCase> ReadArchitectureCases();
 
 // ||got - want|| / ||want||; infinite when a value is not finite.
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want);

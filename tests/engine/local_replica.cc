@@ -107,6 +107,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                              {.tp_size = layout.tp_size,
                               .tp_rank = shard,
                               .layers = plan::StageLayers(config.num_layers, layout.pp_size, stage),
+                              .context_length = options.context_length,
                               .page_size = options.page_size,
                               .pages = options.pages,
                               .kv_dtype = options.kv_dtype,

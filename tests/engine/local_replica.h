@@ -30,7 +30,8 @@
 namespace skein::worker {
 
 struct LocalReplicaOptions {
-  plan::Layout layout;  // one replica: data is 1
+  plan::Layout layout;         // one replica: data is 1
+  int64_t context_length = 0;  // RankProgramSpec's
   int64_t page_size = 16;
   int64_t pages = 256;
   int64_t swap_pages = 0;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the golden logits (logits.json, logits.f32) and the small random models beside bard.
+"""Writes golden logits and the small random models beside bard: of Llamas (logits.json, logits.f32)
+and of the other architectures (architectures.json, architectures.f32).
 
     pip install -r scripts/train/requirements.txt
     tests/golden/make_goldens.py             # CPU, about a minute
@@ -9,6 +10,7 @@ The logits come from transformers in float32 with the weights upcast. README.md 
 """
 
 import argparse
+import copy
 import json
 import math
 import pathlib
@@ -17,7 +19,8 @@ import random
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -125,6 +128,149 @@ MODELS = {
 }
 
 
+SMALL = {
+    "bos_token_id": 1,
+    "dtype": "bfloat16",
+    "eos_token_id": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+    "rms_norm_eps": 1e-06,
+    "tie_word_embeddings": False,
+    "transformers_version": "5.24.0",
+    "vocab_size": 256,
+}
+DEFAULT_ROPE = {"rope_theta": 10000.0, "rope_type": "default"}
+
+# A model of each other architecture, with what it has and Llama has not.
+ARCHITECTURES = {
+    # Biases everywhere, and RoPE by the served context.
+    "llama-biases": {
+        **SMALL,
+        **LLAMA,
+        "attention_bias": True,
+        "max_position_embeddings": 64,
+        "mlp_bias": True,
+        "rope_parameters": {"factor": 4.0, "rope_theta": 10000.0, "rope_type": "dynamic"},
+        "served_context": 256,
+    },
+    "mistral": {
+        **SMALL,
+        "architectures": ["MistralForCausalLM"],
+        "hidden_act": "silu",
+        "model_type": "mistral",
+        "rope_scaling": {"factor": 2.0, "type": "linear"},
+        "rope_theta": 10000.0,
+        "sliding_window": 48,
+    },
+    # A window in the last layer alone.
+    "qwen2": {
+        **SMALL,
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_act": "silu",
+        "max_window_layers": 2,
+        "model_type": "qwen2",
+        "rope_parameters": {
+            "factor": 8.0,
+            "original_max_position_embeddings": 64,
+            "rope_theta": 10000.0,
+            "rope_type": "yarn",
+        },
+        "sliding_window": 40,
+        "tie_word_embeddings": True,
+        "use_sliding_window": True,
+    },
+    "qwen3": {
+        **SMALL,
+        "architectures": ["Qwen3ForCausalLM"],
+        "head_dim": 32,
+        "hidden_act": "silu",
+        "model_type": "qwen3",
+        "rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"},
+        "sliding_window": None,
+        "use_sliding_window": False,
+    },
+    # 12 of a head's 16 dimensions are rotated.
+    "phi3": {
+        **SMALL,
+        "architectures": ["Phi3ForCausalLM"],
+        "hidden_act": "silu",
+        "model_type": "phi3",
+        "original_max_position_embeddings": 256,
+        "partial_rotary_factor": 0.75,
+        "rope_scaling": {
+            "long_factor": [1.0, 1.5, 2.5, 4.0, 7.0, 11.0],
+            "short_factor": [1.0, 1.05, 1.1, 1.2, 1.3, 1.5],
+            "type": "longrope",
+        },
+        "rope_theta": 10000.0,
+        "sliding_window": 100,
+    },
+    "gemma2": {
+        **SMALL,
+        "architectures": ["Gemma2ForCausalLM"],
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 4.0,
+        "head_dim": 32,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "model_type": "gemma2",
+        "num_hidden_layers": 4,
+        "query_pre_attn_scalar": 40,
+        "rope_theta": 10000.0,
+        "sliding_window": 32,
+        "tie_word_embeddings": True,
+    },
+    # Two windows to one layer without, of other frequencies.
+    "gemma3": {
+        **SMALL,
+        "architectures": ["Gemma3ForCausalLM"],
+        "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "model_type": "gemma3_text",
+        "num_attention_heads": 2,
+        "query_pre_attn_scalar": 256,
+        "rope_parameters": {
+            "full_attention": {"factor": 8.0, "rope_theta": 1000000.0, "rope_type": "linear"},
+            "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
+        },
+        "sliding_window": 32,
+        "tie_word_embeddings": True,
+    },
+    "granite": {
+        **SMALL,
+        "architectures": ["GraniteForCausalLM"],
+        "attention_bias": False,
+        "attention_multiplier": 0.4,
+        "embedding_multiplier": 6.0,
+        "hidden_act": "silu",
+        "logits_scaling": 8.0,
+        "mlp_bias": False,
+        "model_type": "granite",
+        "residual_multiplier": 0.22,
+        "rope_parameters": DEFAULT_ROPE,
+        "tie_word_embeddings": True,
+    },
+    # Every second layer is not rotated.
+    "smollm3": {
+        **SMALL,
+        "architectures": ["SmolLM3ForCausalLM"],
+        "attention_bias": False,
+        "hidden_act": "silu",
+        "mlp_bias": False,
+        "model_type": "smollm3",
+        "no_rope_layer_interval": 2,
+        "no_rope_layers": [1, 0, 1],
+        "rope_parameters": {"rope_theta": 2000000.0, "rope_type": "default"},
+        "use_sliding_window": False,
+    },
+}
+
+
 def write_json(path, value):
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
@@ -166,6 +312,29 @@ def random_weights(config, seed):
     return weights
 
 
+def random_state(config, seed):
+    """The same of any architecture: transformers names the tensors and gives their shapes."""
+    generator = torch.Generator().manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+    offset = 1.0 if config["model_type"].startswith("gemma") else 0.0  # is added to stored gains
+    scale = 0.1 if config["tie_word_embeddings"] else 1.0
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        shape = tensor.shape
+        if name == "lm_head.weight" and config["tie_word_embeddings"]:
+            continue
+        if "norm" in name:
+            weights[name] = 0.5 - offset + torch.rand(shape, generator=generator)
+        elif name.endswith("bias"):
+            weights[name] = 0.5 * torch.randn(shape, generator=generator)
+        else:
+            gain = {"embed": scale * math.sqrt(shape[1]), "q_proj": 1.5, "lm_head": 2.0}
+            factors = [factor for part, factor in gain.items() if part in name] or [1.0]
+            matrix = torch.randn(shape, generator=generator)
+            weights[name] = matrix * (factors[0] / math.sqrt(shape[1]))
+    return weights
+
+
 def save_in_one_file(folder, weights):
     stored = {name: tensor.to(torch.bfloat16) for name, tensor in weights.items()}
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
@@ -198,6 +367,26 @@ def make_models():
         save(folder, random_weights(config, seed))
         for file in folder.glob("*.safetensors"):
             file.chmod(0o644)
+
+
+def make_architectures():
+    for seed, (name, config) in enumerate(ARCHITECTURES.items(), start=101):
+        folder = HERE / "models" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {key: value for key, value in config.items() if key != "served_context"}
+        write_json(folder / "config.json", config)
+        save_in_one_file(folder, random_state(copy.deepcopy(config), seed))
+        (folder / "model.safetensors").chmod(0o644)
+
+
+def serve(model, context):
+    """Takes the frequencies of this served context for all lengths, as Skein does."""
+    rotary = model.model.rotary_emb
+    init = ROPE_INIT_FUNCTIONS[rotary.rope_type]
+    frequencies, rotary.attention_scaling = init(model.config, seq_len=context)
+    rotary.inv_freq.copy_(frequencies)
+    rotary.original_inv_freq = rotary.long_inv_freq = frequencies.clone()
+    rotary.max_seq_len_cached = rotary.original_max_seq_len = 1 << 30
 
 
 def prompts(folder, vocab):
@@ -242,19 +431,13 @@ def load(folder, dtype):
     ).eval()
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", action="store_true", help="make the random models anew")
-    if parser.parse_args().models:
-        make_models()
-
-    torch.set_num_threads(1)  # the last bits of a sum depend on the number of threads
+def write_logits(stem, runs):
     cases, blob = [], bytearray()
-    folders = [ROOT / "checkpoints" / "bard"] + [HERE / "models" / name for name in MODELS]
-    for folder in folders:
+    for folder, context in runs:
         model, double = load(folder, torch.float32), load(folder, torch.float64)
+        if context:
+            serve(model, context)
+            serve(double, context)
         for prompt in prompts(folder, model.config.vocab_size):
             rows, decode = run(model, prompt, None)
             error = relative_error(rows, run(double, prompt, decode)[0]).item()
@@ -263,6 +446,7 @@ def main():
             cases.append(
                 {
                     "model": str(folder.relative_to(ROOT)),
+                    "context": context,
                     "prompt": prompt,
                     "decode": decode,
                     "rows": rows.shape[0],
@@ -272,14 +456,36 @@ def main():
                 }
             )
             blob += rows.numpy().astype("<f4").tobytes()
-            print(f"{folder.name:12} prompt {len(prompt):3}  float64 differs by {error:.1e}")
-    (HERE / "logits.f32").write_bytes(blob)
+            print(f"{folder.name:12} context {context:3}  prompt {len(prompt):3}  float64 differs by {error:.1e}")
+    (HERE / f"{stem}.f32").write_bytes(blob)
     made_with = {"torch": torch.__version__, "transformers": transformers.__version__}
     lines = ",\n".join("    " + json.dumps(case) for case in cases)
-    (HERE / "logits.json").write_text(
+    (HERE / f"{stem}.json").write_text(
         f'{{\n  "made_with": {json.dumps(made_with)},\n  "cases": [\n{lines}\n  ]\n}}\n',
         encoding="utf-8",
     )
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", action="store_true", help="make the random models anew")
+    parser.add_argument("--only", choices=("logits", "architectures"), help="one of the two files")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the last bits of a sum depend on the number of threads
+    if arguments.only != "architectures":
+        if arguments.models:
+            make_models()
+        folders = [ROOT / "checkpoints" / "bard"] + [HERE / "models" / name for name in MODELS]
+        write_logits("logits", [(folder, 0) for folder in folders])
+    if arguments.only != "logits":
+        if arguments.models:
+            make_architectures()
+        runs = [(HERE / "models" / "phi3", 512)]
+        for name, config in ARCHITECTURES.items():
+            runs.append((HERE / "models" / name, config.get("served_context", 0)))
+        write_logits("architectures", runs)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,9 @@ namespace {
 // Small enough that scratch memory does not count, large enough that calls do not.
 constexpr int64_t kPieceBytes = 4 << 20;
 
-// Some rows of a part: what is read, hashed and packed at once.
+// What is read, hashed and packed at once: some rows of a part, or a whole vector.
 struct Piece {
+  const plan::StoredVector* vector = nullptr;  // if this is one; else what follows
   const plan::WeightPart* part = nullptr;
   const model::TensorInfo* tensor = nullptr;
   std::vector<Range> slice;
@@ -37,20 +38,35 @@ struct Piece {
 absl::Status CutPart(const model::TensorSource& tensors, const plan::WeightPart& part,
                      std::vector<Piece>* pieces) {
   SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* tensor, tensors.Find(part.tensor));
-  const bool vector = part.slice.size() == 1;
-  const int64_t rows = vector ? 1 : part.slice[0].size();
+  const int64_t rows = part.slice[0].size();
   const int64_t row_bytes = DTypeBytes(tensor->dtype, part.slice.back().size());
   const int64_t step = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, row_bytes));
   for (int64_t row = 0; row < rows; row += step) {
     const int64_t count = std::min(step, rows - row);
-    Piece piece{&part, tensor, part.slice, part.first_row + row, count, count * row_bytes};
-    if (!vector) {
-      const int64_t begin = part.slice[0].begin + row;
-      piece.slice[0] = {begin, begin + count};
-    }
+    Piece piece{nullptr, &part, tensor, part.slice, part.first_row + row, count, count * row_bytes};
+    const int64_t begin = part.slice[0].begin + row;
+    piece.slice[0] = {begin, begin + count};
     pieces->push_back(std::move(piece));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Piece> PieceOf(const model::TensorSource& tensors,
+                              const plan::StoredVector& vector) {
+  Piece piece = {.vector = &vector};
+  for (const plan::VectorSlice& slice : vector.slices) {
+    SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* tensor, tensors.Find(slice.tensor));
+    piece.bytes += DTypeBytes(tensor->dtype, slice.elements.size());
+  }
+  return piece;
+}
+
+absl::Status LoadFloats(kernels::WeightId weight, const std::vector<float>& values,
+                        kernels::Weights& weights) {
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
+  SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Staging> staged, weights.Stage(bytes));
+  std::memcpy(staged->bytes().data(), values.data(), static_cast<size_t>(bytes));
+  return weights.Load({.weight = weight, .count = 1}, std::move(staged));
 }
 
 // Works the pieces off with several threads.
@@ -78,7 +94,9 @@ class Loader {
     while (true) {
       const size_t i = next_.fetch_add(1);
       if (i >= pieces_.size()) return;
-      const absl::Status status = Load(pieces_[i]);
+      const Piece& piece = pieces_[i];
+      absl::Status status = piece.vector != nullptr ? LoadVector(*piece.vector) : Load(piece);
+      if (status.ok()) Done(piece.bytes);
       MutexLock lock(&mutex_);
       status_.Update(status);
       if (!status_.ok()) next_ = pieces_.size();
@@ -96,10 +114,29 @@ class Loader {
                                                          .component = piece.part->component},
                                                         std::move(staged)),
                                    piece.part->tensor));
-    MutexLock lock(&mutex_);
-    done_bytes_ += piece.bytes;
-    if (options_.progress) options_.progress(done_bytes_, total_bytes_);
     return absl::OkStatus();
+  }
+
+  absl::Status LoadVector(const plan::StoredVector& vector) {
+    std::vector<float> values;
+    for (const plan::VectorSlice& slice : vector.slices) {
+      SKEIN_ASSIGN_OR_RETURN(const model::TensorInfo* tensor, tensors_.Find(slice.tensor));
+      const int64_t count = slice.elements.size();
+      std::vector<std::byte> stored(static_cast<size_t>(DTypeBytes(tensor->dtype, count)));
+      SKEIN_RETURN_IF_ERROR(tensors_.Read(*tensor, {{slice.elements}}, absl::MakeSpan(stored)));
+      hasher_.Add(slice.tensor, {slice.elements}, stored);
+      const size_t first = values.size();
+      values.resize(first + static_cast<size_t>(count));
+      ConvertToFloat(tensor->dtype, stored.data(), count, values.data() + first);
+    }
+    for (float& value : values) value += vector.add;
+    return LoadFloats(vector.weight, values, *shard_.weights);
+  }
+
+  void Done(int64_t bytes) {
+    MutexLock lock(&mutex_);
+    done_bytes_ += bytes;
+    if (options_.progress) options_.progress(done_bytes_, total_bytes_);
   }
 
   const model::TensorSource& tensors_;
@@ -135,13 +172,6 @@ absl::StatusOr<bool> MakePart(const model::TensorSource& tensors, const plan::We
   return true;
 }
 
-absl::Status LoadConstant(const plan::ConstantVector& constant, kernels::Weights& weights) {
-  const auto bytes = static_cast<int64_t>(constant.values.size() * sizeof(float));
-  SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Staging> staged, weights.Stage(bytes));
-  std::memcpy(staged->bytes().data(), constant.values.data(), bytes);
-  return weights.Load({.weight = constant.weight, .count = 1}, std::move(staged));
-}
-
 }  // namespace
 
 absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
@@ -151,12 +181,15 @@ absl::StatusOr<LoadedShard> LoadShard(const model::TensorSource& tensors,
   LoadedShard shard;
   SKEIN_ASSIGN_OR_RETURN(shard.weights, backend.AllocateWeights(program.program));
   for (const plan::ConstantVector& constant : program.constants) {
-    SKEIN_RETURN_IF_ERROR(LoadConstant(constant, *shard.weights));
+    SKEIN_RETURN_IF_ERROR(LoadFloats(constant.weight, constant.values, *shard.weights));
   }
   std::vector<Piece> pieces;
   for (const plan::WeightPart& part : program.parts) {
     SKEIN_ASSIGN_OR_RETURN(const bool made, MakePart(tensors, part, shard));
     if (!made) SKEIN_RETURN_IF_ERROR(CutPart(tensors, part, &pieces));
+  }
+  for (const plan::StoredVector& vector : program.vectors) {
+    SKEIN_ASSIGN_OR_RETURN(pieces.emplace_back(), PieceOf(tensors, vector));
   }
   SKEIN_RETURN_IF_ERROR(Loader(tensors, pieces, options, shard).Run());
   SKEIN_RETURN_IF_ERROR(shard.weights->FinishLoading());

@@ -246,7 +246,7 @@ class Scheduler {
       return AddTo(product, add->residual, add->out, in.sums);
     }
     if (sends) return Cannot("sum over shards that nothing is added to");
-    if (const auto* swiglu = Following<SwiGluOp>(behind);
+    if (const auto* swiglu = Following<GluOp>(behind);
         swiglu != nullptr && swiglu->gate_up == op.out) {
       product.then = Then::kSwiGlu;
       product.out = Take(spec.rows / 2);
@@ -318,7 +318,9 @@ class Scheduler {
   absl::Status Add(const AddOp&) { return Cannot("sum that follows no product"); }
   absl::Status Add(const AddBiasOp&) { return Cannot("bias that follows no product"); }
   absl::Status Add(const QkNormOp&) { return Cannot("norm of heads that follows no product"); }
-  absl::Status Add(const SwiGluOp&) { return Cannot("SwiGLU that follows no product"); }
+  absl::Status Add(const GluOp&) { return Cannot("gated unit that follows no product"); }
+  absl::Status Add(const ScaleOp&) { return Cannot("scale"); }
+  absl::Status Add(const SoftCapOp&) { return Cannot("soft cap"); }
   absl::Status Add(const RopeAppendKvOp&) { return Cannot("rotation that follows no product"); }
   absl::Status Add(const AttentionOp&) { return Cannot("attention that follows no rotation"); }
   absl::Status Add(const AllReduceOp&) { return Cannot("sum over shards that follows no product"); }

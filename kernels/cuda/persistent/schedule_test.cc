@@ -86,7 +86,7 @@ class TestModel {
       Add(AddRmsNormOp{residual, delta, Weight(1, shape.hidden), 1e-5f, normed});
       Add(MatMulOp{normed, Weight(2 * shape.ffn, shape.hidden), gate_up});
       bias(gate_up);
-      Add(SwiGluOp{gate_up, activation});
+      Add(GluOp{gate_up, activation});
       Add(MatMulOp{activation, Weight(shape.hidden, shape.ffn), delta});
       if (shape.shards) Add(AllReduceOp{delta});
       bias(delta);

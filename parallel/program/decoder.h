@@ -1,4 +1,4 @@
-// The Llama family: RMSNorm, rotary embedding, grouped queries, SwiGLU.
+// The Programs of all decoders that a ModelConfig describes.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -10,8 +10,8 @@ namespace skein::plan {
 
 // Tensor parallel after Shoeybi et al., "Megatron-LM" (2019): attention and MLP are split by
 // columns, then by rows, with one all-reduce each; embedding and output are split by vocabulary.
-absl::StatusOr<RankProgram> BuildLlamaProgram(const model::ModelConfig& config,
-                                              const model::TensorSource* tensors,
-                                              const RankProgramSpec& spec);
+absl::StatusOr<RankProgram> BuildDecoderProgram(const model::ModelConfig& config,
+                                                const model::TensorSource* tensors,
+                                                const RankProgramSpec& spec);
 
 }  // namespace skein::plan

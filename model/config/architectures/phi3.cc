@@ -1,0 +1,23 @@
+// Phi-3 and Phi-4: joined projections, a part of each head rotated, LongRoPE.
+#include "model/config/architectures/architecture.h"
+#include "model/config/decoder_fields.h"
+
+namespace skein::model {
+namespace {
+
+void Read(FieldReader& reader, ModelConfig& config) {
+  const DecoderDefaults defaults = {.rms_norm_eps = 1e-5, .partial_rotary = true};
+  ReadDecoder(reader, defaults, config);
+  ReadActivation(reader, "hidden_act", Activation::kSilu, config);
+  config.joined_projections = true;
+  int64_t window = 0;
+  reader.Int("sliding_window", 1, kMaxPositions, &window);
+  ReadWindows(reader, window, [](int64_t) { return true; }, config);
+  ReadRope(reader, defaults, config);
+}
+
+}  // namespace
+
+const Architecture kPhi3 = {"Phi3ForCausalLM", "phi3", "phi3", Read};
+
+}  // namespace skein::model

@@ -1,0 +1,45 @@
+// The fields of config.json that families of decoders share; each family's file in architectures/
+// says which of them it has.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "model/config/field_reader.h"
+#include "model/config/model_config.h"
+
+namespace skein::model {
+
+inline constexpr int64_t kMaxPositions = 1 << 27;
+inline constexpr int64_t kMaxVocab = 1 << 24;
+
+// In what transformers' defaults and abilities of a family differ.
+struct DecoderDefaults {
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  bool tie_word_embeddings = false;
+  int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
+  bool partial_rotary = false;  // whether a part of a head may be rotated
+};
+
+// Reads shape, dtype and end tokens, and refuses quantised weights. The fields behind may be read
+// where reader.status() is OK.
+void ReadDecoder(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config);
+
+// `field` must name the activation, or be absent.
+void ReadActivation(FieldReader& reader, const char* field, Activation activation,
+                    ModelConfig& config);
+
+// The window of each layer that layer_types calls "sliding_attention" or, in its absence,
+// `is_sliding`; other layers attend to everything. A `window` of 0 is none.
+void ReadWindows(FieldReader& reader, int64_t window, absl::FunctionRef<bool(int64_t)> is_sliding,
+                 ModelConfig& config);
+
+// rope_theta, rope_scaling and rope_parameters.
+void ReadRope(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config);
+// One object of those, on top of what `rope` says; `original_context` is what its surroundings say
+// for original_max_position_embeddings, 0 for nothing.
+void ReadRopeObject(FieldReader& object, const DecoderDefaults& defaults, const ModelConfig& config,
+                    int64_t original_context, RopeConfig& rope);
+
+}  // namespace skein::model
