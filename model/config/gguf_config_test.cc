@@ -85,6 +85,34 @@ TEST(GgufConfigTest, RopeDivisorsDivideFrequencies) {
               ElementsAre(before[0], before[1], before[2] / 4, before[3] / 8));
 }
 
+TEST(GgufConfigTest, ScalingsAreRead) {
+  using Scaling = RopeConfig::Scaling;
+  const struct {
+    GgufBytes bytes;
+    Scaling scaling;
+    double factor;
+  } kCases[] = {
+      {Small().AddFloat32("llama.rope.scale_linear", 4.0f), Scaling::kLinear, 4},
+      {Small().AddFloat32("llama.rope.scaling.factor", 4.0f), Scaling::kLinear, 4},
+      {Small().AddFloat32("llama.rope.scaling.factor", 0.0f), Scaling::kNone, 1},
+      {Small()
+           .AddFloat32("llama.rope.scaling.factor", 4.0f)
+           .AddString("llama.rope.scaling.type", "none"),
+       Scaling::kNone, 1},
+      {Small()
+           .AddFloat32("llama.rope.scaling.factor", 8.0f)
+           .AddString("llama.rope.scaling.type", "yarn")
+           .AddUint32("llama.rope.scaling.original_context_length", 16),
+       Scaling::kYarn, 8},
+  };
+  for (const auto& [bytes, scaling, factor] : kCases) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ModelConfig config, Load(bytes));
+    EXPECT_EQ(config.rope.scaling, scaling);
+    EXPECT_EQ(config.rope.factor, factor);
+    if (scaling == Scaling::kYarn) EXPECT_EQ(config.rope.original_max_position_embeddings, 16);
+  }
+}
+
 TEST(GgufConfigTest, OneNumberForEachLayerIsOneForAll) {
   const auto number = [](uint32_t value) { return LittleEndian(value); };
   GgufBytes alike = Small();
@@ -107,12 +135,9 @@ TEST(GgufConfigTest, WhatIsNotComputedIsRefusedByItsKey) {
   } kCases[] = {
       {"'general.architecture' is 'mamba'", GgufBytes().AddString("general.architecture", "mamba")},
       {"'llama.expert_count' is 8", Small().AddUint32("llama.expert_count", 8)},
-      {"'llama.attention.sliding_window' is 32",
-       Small().AddUint32("llama.attention.sliding_window", 32)},
-      {"'llama.rope.dimension_count' is 4", Small().AddUint32("llama.rope.dimension_count", 4)},
-      {"yarn", Small().AddString("llama.rope.scaling.type", "yarn")},
-      {"'llama.rope.scale_linear' is 4", Small().AddFloat32("llama.rope.scale_linear", 4.0f)},
-      {"'llama.rope.scaling.factor' is 4", Small().AddFloat32("llama.rope.scaling.factor", 4.0f)},
+      {"sliding_window is 32", Small().AddUint32("llama.attention.sliding_window", 32)},
+      {"partial_rotary_factor is 0.5", Small().AddUint32("llama.rope.dimension_count", 4)},
+      {"longrope", Small().AddString("llama.rope.scaling.type", "longrope")},
       {"'\\xff'", Small().AddString("llama.rope.scaling.type", "\xff")},
       {"'llama.attention.value_length' is 16", Small()
                                                    .AddUint32("llama.attention.key_length", 8)
@@ -135,6 +160,10 @@ TEST(GgufConfigTest, MissingAndWrongKeysAreNamed) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("num_key_value_heads")));
   EXPECT_THAT(Load(Small().AddTensor("rope_freqs.weight", {2}, kGgmlF32, Float(1) + Float(1))),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("each of 4 frequencies")));
+  EXPECT_THAT(
+      Load(Small().AddUint32("llama.rope.dimension_count", 16)),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("'llama.rope.dimension_count' is 16: must be even and in [2, 8]")));
   EXPECT_THAT(Load(Small().AddUint32("tokenizer.ggml.eos_token_id", 100)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("'tokenizer.ggml.eos_token_id' is 100"))));

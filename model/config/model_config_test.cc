@@ -107,6 +107,61 @@ TEST(ModelConfigTest, Variants) {
        [](const auto& c) { return c.rope.theta == 7.0; }},
       {R"({"attention_bias": false, "hidden_act": "silu", "partial_rotary_factor": 1.0})",
        [](const auto&) { return true; }},
+      {R"({"attention_bias": true})",
+       [](const auto& c) { return c.qkv_bias && c.output_bias && !c.mlp_bias; }},
+      {R"({"mlp_bias": true})", [](const auto& c) { return c.mlp_bias && !c.qkv_bias; }},
+      // The trained length is served as often as the factor says.
+      {R"({"rope_scaling": {"type": "dynamic", "factor": 2}})",
+       [](const auto& c) {
+         return c.max_position_embeddings == 2048 &&
+                c.rope.original_max_position_embeddings == 1024;
+       }},
+      // Outside the object it counts first.
+      {R"({"original_max_position_embeddings": 128, "rope_scaling": {"type": "yarn", "factor": 2,
+           "original_max_position_embeddings": 256}})",
+       [](const auto& c) { return c.rope.original_max_position_embeddings == 128; }},
+      {R"({"rope_scaling": {"type": "yarn", "factor": 4, "attention_factor": 1.5}})",
+       [](const auto& c) {
+         return c.rope.magnitude == 1.5 && c.rope.original_max_position_embeddings == 1024;
+       }},
+      // transformers' default, which null is not.
+      {R"({"architectures": ["MistralForCausalLM"]})",
+       [](const auto& c) { return c.windows == std::vector<int64_t>(8, 4096); }},
+      {R"({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64, "max_window_layers": 0})",
+       [](const auto& c) { return c.windows.empty() && c.qkv_bias && !c.output_bias; }},
+      {R"({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64, "max_window_layers": 7,
+           "use_sliding_window": true})",
+       [](const auto& c) { return c.windows == std::vector<int64_t>{0, 0, 0, 0, 0, 0, 0, 64}; }},
+      {R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": true})",
+       [](const auto& c) { return c.qk_norm && c.head_dim == 128 && c.output_bias; }},
+      {R"({"architectures": ["Phi3ForCausalLM"], "partial_rotary_factor": 0.75})",
+       [](const auto& c) {
+         return c.joined_projections && c.rope.RotaryDim(c.head_dim) == 48 &&
+                c.rms_norm_eps == 1e-5;
+       }},
+      {R"({"architectures": ["Gemma2ForCausalLM"], "attn_logit_softcapping": 20})",
+       [](const auto& c) {
+         return c.attention_softcap == 20 && c.logits_softcap == 30 && c.WindowOf(0) == 4096 &&
+                c.WindowOf(1) == 0 && c.head_dim == 256 && c.tie_word_embeddings &&
+                c.embedding_scale == 16 && c.attention_scale == 1.0 / 16;
+       }},
+      // As transformers 4 writes it.
+      {R"({"architectures": ["Gemma3ForCausalLM"], "sliding_window": 512, "sliding_window_pattern": 3,
+           "rope_theta": 5e5, "rope_local_base_freq": 2e4,
+           "rope_scaling": {"rope_type": "linear", "factor": 8}})",
+       [](const auto& c) {
+         return c.windows == std::vector<int64_t>{512, 512, 0, 512, 512, 0, 512, 512} &&
+                c.rope.theta == 5e5 && c.rope.factor == 8 && c.window_rope->theta == 2e4 &&
+                c.window_rope->scaling == RopeConfig::Scaling::kNone && c.logits_softcap == 0;
+       }},
+      {R"({"architectures": ["GraniteForCausalLM"]})",
+       [](const auto& c) { return c.attention_scale == 1.0 && c.logits_scale == 1.0; }},
+      {R"({"architectures": ["SmolLM3ForCausalLM"]})",
+       [](const auto& c) {
+         return c.unrotated ==
+                    std::vector<bool>{false, false, false, true, false, false, false, true} &&
+                c.rope.theta == 2e6;
+       }},
   };
   for (const auto& test : kCases) {
     SCOPED_TRACE(test.patch);
@@ -115,15 +170,27 @@ TEST(ModelConfigTest, Variants) {
   }
 }
 
+// By which fields mean "none" that have another default.
+TEST(ModelConfigTest, NullIsNone) {
+  json mistral = json::parse(Small(R"({"architectures": ["MistralForCausalLM"]})"));
+  mistral["sliding_window"] = nullptr;
+  SKEIN_ASSERT_OK_AND_ASSIGN(ModelConfig config, ParseModelConfig(mistral.dump()));
+  EXPECT_THAT(config.windows, IsEmpty());
+  json gemma = json::parse(Small(R"({"architectures": ["Gemma2ForCausalLM"]})"));
+  gemma["attn_logit_softcapping"] = nullptr;
+  gemma["final_logit_softcapping"] = nullptr;
+  SKEIN_ASSERT_OK_AND_ASSIGN(config, ParseModelConfig(gemma.dump()));
+  EXPECT_EQ(config.attention_softcap, 0);
+  EXPECT_EQ(config.logits_softcap, 0);
+}
+
 TEST(ModelConfigTest, WhatIsNotRunIsUnimplemented) {
   const struct {
     const char* patch;
     const char* field;
   } kCases[] = {
-      {R"({"architectures": ["Qwen2ForCausalLM"]})", "architectures is [\"Qwen2ForCausalLM\"]"},
+      {R"({"architectures": ["MambaForCausalLM"]})", "architectures is [\"MambaForCausalLM\"]"},
       {R"({"architectures": null, "model_type": "gpt2"})", "model_type is \"gpt2\""},
-      {R"({"attention_bias": true})", "attention_bias"},
-      {R"({"mlp_bias": true})", "mlp_bias"},
       {R"({"hidden_act": "gelu"})", "hidden_act is \"gelu\""},
       {R"({"quantization_config": {"quant_method": "fp8"}})", "quantization_config"},
       {R"({"sliding_window": 4096})", "sliding_window"},
@@ -132,9 +199,20 @@ TEST(ModelConfigTest, WhatIsNotRunIsUnimplemented) {
        "rope_parameters.partial_rotary_factor"},
       {R"({"rope_parameters": {"full_attention": {"rope_theta": 5}}})",
        "rope_parameters.full_attention"},
-      {R"({"rope_scaling": {"rope_type": "yarn", "factor": 4}})",
-       "rope_scaling.rope_type is \"yarn\""},
-      {R"({"rope_scaling": {"type": "linear", "factor": 4}})", "rope_scaling.type is \"linear\""},
+      {R"({"rope_scaling": {"type": "proportional"}})", "rope_scaling.type is \"proportional\""},
+      {R"({"architectures": ["Qwen2ForCausalLM"], "hidden_act": "gelu"})",
+       "hidden_act is \"gelu\""},
+      {R"({"architectures": ["Gemma2ForCausalLM"], "hidden_activation": "silu"})",
+       "hidden_activation is \"silu\""},
+      {R"({"architectures": ["Gemma3ForCausalLM"], "attention_bias": true})", "attention_bias"},
+      {R"({"architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": true})",
+       "use_bidirectional_attention"},
+      {R"({"architectures": ["SmolLM3ForCausalLM"], "use_sliding_window": true})",
+       "use_sliding_window"},
+      {R"({"architectures": ["Qwen3ForCausalLM"], "layer_types": ["full_attention",
+           "full_attention", "full_attention", "full_attention", "full_attention",
+           "full_attention", "full_attention", "linear_attention"]})",
+       "layer_types"},
       {R"({"torch_dtype": "float8_e4m3fn"})", "torch_dtype is \"float8_e4m3fn\""},
   };
   for (const auto& test : kCases) {
@@ -194,6 +272,21 @@ TEST(ModelConfigTest, NonsenseIsRefusedWithFieldValueAndRange) {
       {Small(R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
                  "high_freq_factor": 4, "original_max_position_embeddings": 8192}})"),
        {"rope_scaling.high_freq_factor is 4", "above low_freq_factor"}},
+      {Small(R"({"rope_scaling": {"type": "linear"}})"), {"rope_scaling.factor is missing"}},
+      {Small(R"({"rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 4}})"),
+       {"rope_scaling.rope_theta is missing", "above 1 for yarn"}},
+      {Small(R"({"rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 2}})"),
+       {"rope_scaling.beta_fast is 1", "below beta_slow, 2"}},
+      {Small(R"({"rope_scaling": {"type": "dynamic", "factor": 2}, "head_dim": 2})"),
+       {"rope_scaling.type is \"dynamic\"", "4 dimensions"}},
+      {Small(R"({"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1]}})"),
+       {"rope_scaling.short_factor is [1]", "a list of 32 numbers"}},
+      {Small(R"({"architectures": ["Phi3ForCausalLM"], "partial_rotary_factor": 0.01})"),
+       {"partial_rotary_factor is 0.01", "nothing to rotate of heads of 64"}},
+      {Small(R"({"architectures": ["Qwen3ForCausalLM"], "layer_types": ["full_attention"]})"),
+       {"layer_types", "each of 8 layers"}},
+      {Small(R"({"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1]})"),
+       {"no_rope_layers is [1]"}},
   };
   for (const auto& test : kCases) {
     SCOPED_TRACE(test.text.substr(0, 300));
@@ -207,7 +300,8 @@ TEST(ModelConfigTest, NonsenseIsRefusedWithFieldValueAndRange) {
 TEST(ModelConfigTest, WrittenJsonReadsBackEqual) {
   for (const std::string& text :
        {std::string(kLlama31), std::string(kSmall),
-        Small(R"({"tie_word_embeddings": true, "dtype": "float16", "eos_token_id": 3})")}) {
+        Small(R"({"tie_word_embeddings": true, "dtype": "float16", "eos_token_id": 3,
+                  "attention_bias": true, "mlp_bias": true})")}) {
     SKEIN_ASSERT_OK_AND_ASSIGN(ModelConfig config, ParseModelConfig(text));
     SKEIN_ASSERT_OK_AND_ASSIGN(ModelConfig again, ParseModelConfig(ModelConfigToJson(config)));
     EXPECT_EQ(again, config);
