@@ -11,7 +11,7 @@ set -euo pipefail
 build_packages=(
   bazel-bootstrap g++ python3
   libabsl-dev libcli11-dev libfmt-dev libgmock-dev libgrpc++-dev libgtest-dev libhwloc-dev libhwy-dev libopenmpi-dev
-  libpcre2-dev libprotobuf-dev libpugixml-dev libspdlog-dev libssl-dev libxxhash-dev nlohmann-json3-dev
+  libpcre2-dev libprotobuf-dev libpugixml-dev libspdlog-dev libssl-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev
   openmpi-bin protobuf-compiler protobuf-compiler-grpc procps
 )
 # To check and to package:

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "kernels/cuda/decode_sizes.h"
+#include "kernels/ops/device_kernels.h"
 
 namespace skein::kernels::cuda {
 namespace {

@@ -33,20 +33,23 @@ Program Layer(DType dtype = DType::kBF16) {
                      {"head", {.rows = 128, .cols = 64, .dtype = dtype}},
                      {"gain", {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = 64}},
                      {"bias", {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = 192}},
-                     {"heads", {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = 16}}};
-  program.ops = {RmsNormOp{kResidual, 3, 1e-5f, kNormed},
-                 MatMulOp{kNormed, 0, kQkv},
-                 RopeAppendKvOp{.qkv = kQkv, .heads = 4, .kv_heads = 1, .head_dim = 16},
-                 AttentionOp{.qkv = kQkv, .heads = 4, .kv_heads = 1, .head_dim = 16, .out = kHeads},
-                 AddOp{kResidual, kHeads, kResidual},
-                 MatMulOp{kNormed, 1, kGateUp},
-                 GluOp{kGateUp, kInner},
-                 AddRmsNormOp{kResidual, kSum, 3, 1e-5f, kNormed},
-                 GatherRowsOp{kNormed, kLast},
-                 MatMulOp{kLast, 2, kLogits},
-                 AllReduceOp{kSum},
-                 AddBiasOp{kQkv, 4},
-                 QkNormOp{kQkv, 4, 1, 16, 5, 5, 1e-5f}};
+                     {"heads", {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = 16}},
+                     {"rope", {.kind = WeightSpec::Kind::kVector, .rows = 1, .cols = 8}}};
+  program.ops = {
+      RmsNormOp{kResidual, 3, 1e-5f, kNormed},
+      MatMulOp{kNormed, 0, kQkv},
+      RopeAppendKvOp{
+          .qkv = kQkv, .heads = 4, .kv_heads = 1, .head_dim = 16, .inverse_frequencies = 6},
+      AttentionOp{.qkv = kQkv, .heads = 4, .kv_heads = 1, .head_dim = 16, .out = kHeads},
+      AddOp{kResidual, kHeads, kResidual},
+      MatMulOp{kNormed, 1, kGateUp},
+      GluOp{kGateUp, kInner},
+      AddRmsNormOp{kResidual, kSum, 3, 1e-5f, kNormed},
+      GatherRowsOp{kNormed, kLast},
+      MatMulOp{kLast, 2, kLogits},
+      AllReduceOp{kSum},
+      AddBiasOp{kQkv, 4},
+      QkNormOp{kQkv, 4, 1, 16, 5, 5, 1e-5f}};
   program.logits = kLogits;
   return program;
 }
@@ -99,6 +102,16 @@ TEST(CheckKernels, WhatThereIsNoneForIsNamed) {
        "operation 0: buffer qkv is of F32"},
       {[](Program& p) { std::get<QkNormOp>(p.ops.back()).head_dim = 256; },
        "operation 12: norms of heads of 256; GPUs do multiples of 4, up to 128"},
+      {[](Program& p) { p.weights[6].spec.cols = 6; },
+       "rotations of 12 of a head's 16 dimensions, which GPUs do not compute yet"},
+      {[](Program& p) { std::get<RopeAppendKvOp>(p.ops[kAttention - 1]).magnitude = 1.5f; },
+       "rotations with a magnitude of 1.5"},
+      {[](Program& p) { std::get<AttentionOp>(p.ops[kAttention]).softcap = 50; },
+       "soft caps of attention"},
+      {[](Program& p) { std::get<GluOp>(p.ops[6]).activation = GateActivation::kGeluTanh; },
+       "gates with GELU"},
+      {[](Program& p) { p.ops.push_back(ScaleOp{kSum, 2}); }, "scaled activations"},
+      {[](Program& p) { p.ops.push_back(SoftCapOp{kLogits, 30}); }, "soft caps of logits"},
       {[](Program& p) { p.buffers[kQkv].cols = 196; },
        "operation 11: a bias of 196 columns, as of qkv; GPUs add multiples of 8"},
   };

@@ -34,9 +34,6 @@ ProgramSizes SizesOf(DeviceKind kind, const Program& program, const KvSpec& kv,
 int64_t PeerSumBytes(DeviceKind kind, int ranks);
 // InvalidArgument, with what is possible, for limits that the device's kernels cannot number.
 absl::Status CheckLimits(DeviceKind kind, const Limits& limits);
-// Unimplemented names what of a Program the device has no kernel for yet: a matrix of a type by
-// which it does not multiply, or an operation.
-absl::Status CheckDeviceKernels(DeviceKind kind, const Program& program);
 // Returns how many tokens a page holds that suits the device's attention.
 int64_t PageTokens(DeviceKind kind);
 // Returns the dtype of buffers between operations, for a model whose weights are stored so; logits

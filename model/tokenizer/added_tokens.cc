@@ -1,65 +1,44 @@
 #include "model/tokenizer/added_tokens.h"
 
 #include <algorithm>
-#include <initializer_list>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "model/tokenizer/white_space.h"
 
 namespace skein::model {
-namespace {
-
-// Bytes of the white space character (Unicode White_Space) that `text` begins with; 0: none.
-size_t LeadingSpace(std::string_view text) {
-  if (text.empty()) return 0;
-  if (text[0] == ' ' || (text[0] >= '\t' && text[0] <= '\r')) return 1;
-  for (const std::string_view space :
-       {"\u0085", "\u00A0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005",
-        "\u2006", "\u2007", "\u2008", "\u2009", "\u200A", "\u2028", "\u2029", "\u202F", "\u205F",
-        "\u3000"}) {
-    if (text.substr(0, space.size()) == space) return space.size();
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, Normalizer normalizer)
+    : normalizer_(std::move(normalizer)) {
+  for (AddedToken& token : tokens) {
+    (token.normalized ? normalized_ : verbatim_).Add(std::move(token));
   }
-  return 0;
-}
-
-size_t SpaceEnd(std::string_view text, size_t at) {
-  while (const size_t size = LeadingSpace(text.substr(at))) at += size;
-  return at;
-}
-
-// The begin of the white space that ends at `at`, not before `least`.
-size_t SpaceBegin(std::string_view text, size_t at, size_t least) {
-  while (at > least) {
-    size_t begin = at - 1;
-    while (begin > least && (text[begin] & 0xC0) == 0x80) --begin;
-    if (LeadingSpace(text.substr(begin)) != at - begin) break;
-    at = begin;
-  }
-  return at;
-}
-
-}  // namespace
-
-AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens) {
-  for (const AddedToken& token : tokens) (token.normalized ? normalized_ : verbatim_).Add(token);
   verbatim_.Sort();
   normalized_.Sort();
 }
 
-std::vector<AddedTokens::Piece> AddedTokens::Cut(std::string_view text, bool parse_special) const {
+absl::StatusOr<AddedTokens::Pieces> AddedTokens::Cut(std::string_view text,
+                                                     bool parse_special) const {
   std::vector<Piece> verbatim;
   verbatim_.Cut(text, parse_special, verbatim);
-  std::vector<Piece> pieces;
+  Pieces result;
   for (const Piece& piece : verbatim) {
     if (piece.id >= 0) {
-      pieces.push_back(piece);
-    } else {
-      normalized_.Cut(piece.text, parse_special, pieces);
+      result.pieces.push_back(piece);
+      continue;
     }
+    std::string_view plain = piece.text;
+    if (!normalizer_.empty()) {
+      SKEIN_ASSIGN_OR_RETURN(result.copies.emplace_back(), normalizer_.Apply(plain));
+      plain = result.copies.back();
+    }
+    normalized_.Cut(plain, parse_special, result.pieces);
   }
-  return pieces;
+  return result;
 }
 
-void AddedTokens::Set::Add(const AddedToken& token) {
-  tokens_.push_back(token);
+void AddedTokens::Set::Add(AddedToken token) {
   begins_[static_cast<unsigned char>(token.content[0])] = true;
+  tokens_.push_back(std::move(token));
 }
 
 void AddedTokens::Set::Sort() {
@@ -103,9 +82,9 @@ void AddedTokens::Set::Cut(std::string_view text, bool parse_special,
     }
     const size_t end = at + token->content.size();
     if (!token->special || parse_special) {
-      add_text(token->lstrip ? SpaceBegin(text, at, done) : at);
+      add_text(token->lstrip ? WhiteSpaceBegin(text, at, done) : at);
       pieces.push_back({token->id, {}});
-      done = std::max(done, token->rstrip ? SpaceEnd(text, end) : end);
+      done = std::max(done, token->rstrip ? WhiteSpaceEnd(text, end) : end);
     }
     at = end;  // what a special token would have taken is no other token's
   }

@@ -1,11 +1,16 @@
-// Tokens that are found in the text before anything else looks at it.
+// Tokens that are found in the text before anything cuts it, and the normalizer, behind which some
+// of them are looked for.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/tokenizer/normalizer.h"
 
 namespace skein::model {
 
@@ -13,9 +18,10 @@ struct AddedToken {
   std::string content;  // UTF-8, not empty
   int32_t id = 0;
   bool special = false;
-  bool lstrip = false;      // takes the white space before it, too
-  bool rstrip = false;      // takes the white space after it, too
-  bool normalized = false;  // is looked for in what the other tokens leave
+  bool lstrip = false;  // takes the white space before it, too
+  bool rstrip = false;  // takes the white space after it, too
+  // Is looked for in what the others leave, when that is normalised; `content` is normalised, too.
+  bool normalized = false;
 };
 
 // Immutable; any thread may use it.
@@ -23,20 +29,26 @@ class AddedTokens {
  public:
   struct Piece {
     int32_t id = -1;        // of the token; -1: plain text
-    std::string_view text;  // plain text, not empty
+    std::string_view text;  // plain text, normalised, not empty
+  };
+  // Views of the text, and of copies that had to be made.
+  struct Pieces {
+    std::vector<Piece> pieces;
+    std::deque<std::string> copies;
   };
 
-  explicit AddedTokens(const std::vector<AddedToken>& tokens);
+  AddedTokens(std::vector<AddedToken> tokens, Normalizer normalizer);
 
-  // Cuts `text` (valid UTF-8) at the leftmost, longest tokens. Special tokens stay plain text
-  // unless `parse_special`. Costs O(bytes of the longest token) a byte.
-  std::vector<Piece> Cut(std::string_view text, bool parse_special) const;
+  // Cuts `text` (valid UTF-8), which must outlive the pieces, at the leftmost, longest tokens.
+  // Special tokens stay plain text unless `parse_special`. Costs O(bytes of the longest token) a
+  // byte. Errors are Normalizer::Apply's.
+  absl::StatusOr<Pieces> Cut(std::string_view text, bool parse_special) const;
 
  private:
   // Tokens that are looked for together.
   class Set {
    public:
-    void Add(const AddedToken& token);
+    void Add(AddedToken token);
     void Sort();
     void Cut(std::string_view text, bool parse_special, std::vector<Piece>& pieces) const;
 
@@ -50,6 +62,7 @@ class AddedTokens {
 
   Set verbatim_;
   Set normalized_;
+  Normalizer normalizer_;
 };
 
 }  // namespace skein::model

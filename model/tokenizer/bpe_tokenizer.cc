@@ -10,21 +10,6 @@ namespace {
 // Positions in a pre-token are 32 bits; nobody sends a prompt of this size.
 constexpr size_t kMaxTextBytes = 1 << 30;
 
-// `text` with marks for its spaces, and one before it.
-std::string MarkSpaces(std::string_view text, bool before) {
-  std::string marked;
-  marked.reserve(text.size() + kSpaceMark.size());
-  if (before) marked += kSpaceMark;
-  for (const char c : text) {
-    if (c == ' ') {
-      marked += kSpaceMark;
-    } else {
-      marked += c;
-    }
-  }
-  return marked;
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
@@ -45,25 +30,20 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
   }
   std::vector<int32_t> ids;
   if (options.add_special_tokens) ids = parts_.prefix;
-  for (const AddedTokens::Piece& piece : parts_.added.Cut(text, options.parse_special)) {
+  SKEIN_ASSIGN_OR_RETURN(const AddedTokens::Pieces pieces,
+                         parts_.added.Cut(text, options.parse_special));
+  bool first = true;
+  for (const AddedTokens::Piece& piece : pieces.pieces) {
     if (piece.id >= 0) {
       ids.push_back(piece.id);
-      continue;
-    }
-    std::string marked;
-    std::string_view plain = piece.text;
-    if (parts_.spaces != Spaces::kKept) {
-      // Pieces of text are never next to each other.
-      marked = MarkSpaces(plain, parts_.spaces == Spaces::kMarkedAndBefore);
-      plain = marked;
-      if (plain.size() > 2 * kMaxTextBytes - 1) {
-        return absl::InvalidArgumentError("text has too many spaces: with marks it passes 2 GiB");
+    } else {
+      SKEIN_ASSIGN_OR_RETURN(const PreTokens pre_tokens,
+                             parts_.pre_tokenizer.Cut(piece.text, first));
+      for (const std::string_view pre_token : pre_tokens.pieces) {
+        parts_.bpe.Encode(pre_token, work, ids);
       }
     }
-    SKEIN_ASSIGN_OR_RETURN(const PreTokens pre_tokens, parts_.pre_tokenizer.Cut(plain));
-    for (const std::string_view pre_token : pre_tokens.pieces) {
-      parts_.bpe.Encode(pre_token, work, ids);
-    }
+    first = false;
   }
   if (options.add_special_tokens) {
     ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());

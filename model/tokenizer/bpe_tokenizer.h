@@ -30,12 +30,6 @@ class BpeTokenizer final : public Tokenizer {
     std::string bytes;  // empty where ids have a hole
     bool special = false;
   };
-  // What becomes of spaces before a text is cut.
-  enum class Spaces {
-    kKept,
-    kMarked,           // each is a mark
-    kMarkedAndBefore,  // and one is put before the text, and before what follows an added token
-  };
   struct Parts {
     AddedTokens added;
     PreTokenizer pre_tokenizer;
@@ -44,7 +38,6 @@ class BpeTokenizer final : public Tokenizer {
     // Ids that the post-processor puts before and after a text.
     std::vector<int32_t> prefix;
     std::vector<int32_t> suffix;
-    Spaces spaces = Spaces::kKept;
   };
 
   explicit BpeTokenizer(Parts parts) : parts_(std::move(parts)) {}

@@ -153,7 +153,7 @@ Vocabulary PlainTokens(const Tokens& tokens) {
   return vocabulary;
 }
 
-AddedTokens ReadAdded(const Tokens& tokens) {
+AddedTokens ReadAdded(const Tokens& tokens, Normalizer normalizer) {
   std::vector<AddedToken> added;
   Vocabulary seen;
   for (size_t id = 0; id < tokens.texts.size(); ++id) {
@@ -169,7 +169,7 @@ AddedTokens ReadAdded(const Tokens& tokens) {
     token.special = type != kUserDefinedToken;
     added.push_back(std::move(token));
   }
-  return AddedTokens(added);
+  return AddedTokens(std::move(added), std::move(normalizer));
 }
 
 // The byte of "<0x0A>".
@@ -343,7 +343,7 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseGgufTokenizer(const GgufMetad
   bool add_bos = !bytes;
   std::vector<std::string_view> patterns;
   std::optional<Bpe> bpe;
-  auto spaces = BpeTokenizer::Spaces::kKept;
+  std::vector<Normalizer::Step> spaces;
   if (bytes) {
     SKEIN_ASSIGN_OR_RETURN(const Published* published, FindPublished(metadata));
     SKEIN_ASSIGN_OR_RETURN(const Merges merges, ReadMerges(metadata));
@@ -357,12 +357,14 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseGgufTokenizer(const GgufMetad
     if (!by_scores) patterns = {R"([^\n]+|\n+)"};
     SKEIN_ASSIGN_OR_RETURN(const bool before,
                            BoolOr(metadata, "tokenizer.ggml.add_space_prefix", by_scores));
-    spaces = before ? BpeTokenizer::Spaces::kMarkedAndBefore : BpeTokenizer::Spaces::kMarked;
+    if (before) spaces.push_back(Normalizer::Prepend{" "});
+    spaces.push_back(Normalizer::Replace{" ", std::string(kSpaceMark)});
   }
   SKEIN_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, MakePreTokenizer(patterns));
 
+  AddedTokens added = ReadAdded(tokens, Normalizer(std::move(spaces)));
   BpeTokenizer::Parts parts = {
-      ReadAdded(tokens), std::move(pre_tokenizer), *std::move(bpe), {}, {}, {}, spaces};
+      std::move(added), std::move(pre_tokenizer), *std::move(bpe), {}, {}, {}};
   for (size_t id = 0; id < tokens.texts.size(); ++id) {
     SKEIN_ASSIGN_OR_RETURN(parts.tokens.emplace_back(),
                            Decoded(tokens.texts[id], tokens.types[id], !bytes));

@@ -17,12 +17,24 @@ namespace skein::model {
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// What a match of a step's pattern becomes.
+enum class SplitBehavior {
+  kIsolated,            // a piece of its own
+  kRemoved,             // nothing
+  kGapsRemoved,         // a piece of its own, and what is between matches nothing
+  kMergedWithPrevious,  // the end of the gap before it
+  kMergedWithNext,      // the begin of the gap behind it
+  kContiguous,          // a piece with those that follow it at once
+};
+
 // One step; a step works on each piece that the one before it left.
 struct PreTokenizerStep {
-  bool add_prefix_space = false;  // first puts " " before a piece that does not begin with one
-  std::optional<Regex> regex;     // then cuts it
-  bool keep_matches = true;
-  bool keep_gaps = true;
+  // First replaces each " " by it, where it is not empty.
+  std::string space_mark;
+  // Then puts it (or " ", where it is empty) before a piece that does not begin with it.
+  enum class Prefix { kNever, kFirst, kAlways } prefix = Prefix::kNever;  // kFirst: of a text
+  std::optional<Regex> regex;                                             // then cuts
+  SplitBehavior behavior = SplitBehavior::kIsolated;
 };
 
 // The pieces of a text: views of it, and of copies that had to be made.
@@ -36,8 +48,9 @@ class PreTokenizer {
  public:
   explicit PreTokenizer(std::vector<PreTokenizerStep> steps) : steps_(std::move(steps)) {}
 
-  // `text` is valid UTF-8 and must outlive the pieces. InvalidArgument as Regex::Cut says.
-  absl::StatusOr<PreTokens> Cut(std::string_view text) const;
+  // `text` is valid UTF-8 and must outlive the pieces; `first`: a text begins with it.
+  // InvalidArgument as Regex::Cut says.
+  absl::StatusOr<PreTokens> Cut(std::string_view text, bool first) const;
 
  private:
   std::vector<PreTokenizerStep> steps_;

@@ -185,10 +185,12 @@ TEST(PreTokenizer, StepsWorkOnThePiecesOfTheOneBefore) {
   std::vector<PreTokenizerStep> steps(2);
   SKEIN_ASSERT_OK_AND_ASSIGN(steps[0].regex, Regex::Compile(",", true));
   SKEIN_ASSERT_OK_AND_ASSIGN(steps[1].regex, Regex::Compile(kGpt2Pattern, false));
-  steps[1].add_prefix_space = true;
+  steps[1].prefix = PreTokenizerStep::Prefix::kAlways;
   const PreTokenizer pre_tokenizer(std::move(steps));
-  const auto pieces = [&](std::string_view text) { return pre_tokenizer.Cut(text)->pieces.size(); };
-  SKEIN_ASSERT_OK_AND_ASSIGN(const PreTokens pre_tokens, pre_tokenizer.Cut("ab cd, e"));
+  const auto pieces = [&](std::string_view text) {
+    return pre_tokenizer.Cut(text, true)->pieces.size();
+  };
+  SKEIN_ASSERT_OK_AND_ASSIGN(const PreTokens pre_tokens, pre_tokenizer.Cut("ab cd, e", true));
   EXPECT_THAT(pre_tokens.pieces, ElementsAre(" ab", " cd", " ,", " e"));
   EXPECT_EQ(pieces(""), 0u);
 }

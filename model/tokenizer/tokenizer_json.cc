@@ -1,12 +1,18 @@
 #include "model/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <initializer_list>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/json/json.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
@@ -18,6 +24,12 @@ namespace {
 
 using Tokens = std::vector<BpeTokenizer::Token>;
 
+// How tokens are spelled.
+enum class Spelling {
+  kBytes,       // by the alphabet of byte_alphabet.h
+  kCharacters,  // as they are, with marks for spaces; "<0x0A>" is a byte
+};
+
 // Gives `id` its bytes. False when it has some already.
 bool SetToken(int32_t id, std::string bytes, bool special, Tokens& tokens) {
   if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(id + 1);
@@ -26,7 +38,30 @@ bool SetToken(int32_t id, std::string bytes, bool special, Tokens& tokens) {
   return true;
 }
 
-absl::StatusOr<Vocabulary> ReadVocabulary(const JsonField& model, Tokens& tokens) {
+// The byte of "<0x0A>".
+std::optional<uint8_t> ByteOf(std::string_view token) {
+  uint8_t byte = 0;
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
+  return byte;
+}
+
+std::string Unmarked(const std::string& token) {
+  return absl::StrReplaceAll(token, {{std::string(kSpaceMark), " "}});
+}
+
+std::string BytesOf(const std::string& token, Spelling spelling) {
+  // A token outside of the alphabet can only be an added one, or is never made.
+  if (spelling == Spelling::kBytes) return UnspellBytes(token).value_or(token);
+  if (const std::optional<uint8_t> byte = ByteOf(token)) {
+    return std::string(1, static_cast<char>(*byte));
+  }
+  return Unmarked(token);
+}
+
+absl::StatusOr<Vocabulary> ReadVocabulary(const JsonField& model, Spelling spelling,
+                                          Tokens& tokens) {
   SKEIN_ASSIGN_OR_RETURN(const JsonField field, model.Get("vocab"));
   if (!field.IsObject()) return field.Error("must be an object of tokens and ids");
   Vocabulary vocabulary;
@@ -36,8 +71,7 @@ absl::StatusOr<Vocabulary> ReadVocabulary(const JsonField& model, Tokens& tokens
     SKEIN_ASSIGN_OR_RETURN(
         const int32_t id,
         JsonField(value, absl::StrCat(field.path(), "[\"", token, "\"]")).Index(kMaxVocabSize));
-    // A token outside of the alphabet can only be an added one, or is never made.
-    if (!SetToken(id, UnspellBytes(token).value_or(token), false, tokens)) {
+    if (!SetToken(id, BytesOf(token, spelling), false, tokens)) {
       return field.Error(absl::StrCat("id ", id, " has two tokens, one of them \"", token, "\""));
     }
     vocabulary.emplace(token, id);
@@ -76,7 +110,25 @@ absl::Status RefuseUnlessEmpty(const JsonField& object, std::initializer_list<co
   return absl::OkStatus();
 }
 
-absl::StatusOr<Bpe> ReadModel(const JsonField& root, Vocabulary& vocabulary, Tokens& tokens) {
+// The tokens of single bytes; every byte must have one, so that no text is unknown.
+absl::StatusOr<std::array<int32_t, 256>> ReadByteTokens(const JsonField& model,
+                                                        const Vocabulary& vocabulary) {
+  SKEIN_ASSIGN_OR_RETURN(const bool fallback, model.Bool("byte_fallback", false));
+  std::array<int32_t, 256> ids;
+  ids.fill(-1);
+  for (const auto& [token, id] : vocabulary) {
+    if (const std::optional<uint8_t> byte = ByteOf(token)) ids[*byte] = id;
+  }
+  if (!fallback || std::find(ids.begin(), ids.end(), -1) != ids.end()) {
+    return model.Unimplemented(
+        "has characters that become unknown; only BPE of bytes, and with byte_fallback and a token "
+        "for each byte, is supported");
+  }
+  return ids;
+}
+
+absl::StatusOr<Bpe> ReadModel(const JsonField& root, Spelling spelling, Vocabulary& vocabulary,
+                              Tokens& tokens) {
   SKEIN_ASSIGN_OR_RETURN(const JsonField model, root.Get("model"));
   // Files of 2020 name no type.
   SKEIN_ASSIGN_OR_RETURN(const bool has_type, model.Has("type"));
@@ -87,10 +139,15 @@ absl::StatusOr<Bpe> ReadModel(const JsonField& root, Vocabulary& vocabulary, Tok
     }
   }
   // unk_token and fuse_unk never matter: every byte has a token.
-  SKEIN_RETURN_IF_ERROR(RefuseUnlessEmpty(
-      model, {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}));
+  SKEIN_RETURN_IF_ERROR(
+      RefuseUnlessEmpty(model, {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}));
+  if (spelling == Spelling::kBytes) {
+    SKEIN_RETURN_IF_ERROR(RefuseUnlessEmpty(model, {"byte_fallback"}));
+  } else {
+    SKEIN_RETURN_IF_ERROR(RefuseUnlessEmpty(model, {"ignore_merges"}));
+  }
   SKEIN_ASSIGN_OR_RETURN(const bool ignore_merges, model.Bool("ignore_merges", false));
-  SKEIN_ASSIGN_OR_RETURN(vocabulary, ReadVocabulary(model, tokens));
+  SKEIN_ASSIGN_OR_RETURN(vocabulary, ReadVocabulary(model, spelling, tokens));
 
   SKEIN_ASSIGN_OR_RETURN(const JsonField merges_field, model.Get("merges"));
   SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> elements, merges_field.Elements());
@@ -100,7 +157,14 @@ absl::StatusOr<Bpe> ReadModel(const JsonField& root, Vocabulary& vocabulary, Tok
     SKEIN_ASSIGN_OR_RETURN(auto merge, ReadMerge(element));
     merges.push_back(std::move(merge));
   }
-  absl::StatusOr<Bpe> bpe = Bpe::Create(vocabulary, merges, ignore_merges);
+  std::array<int32_t, 256> bytes = {};
+  if (spelling == Spelling::kCharacters) {
+    SKEIN_ASSIGN_OR_RETURN(bytes, ReadByteTokens(model, vocabulary));
+  }
+  absl::StatusOr<Bpe> bpe =
+      spelling == Spelling::kBytes
+          ? Bpe::Create(vocabulary, merges, ignore_merges)
+          : Bpe::CreateOfCharacters(vocabulary, merges, /*orders=*/{}, bytes, /*unknown=*/-1);
   if (!bpe.ok()) return Annotate(bpe.status(), model.path());
   return bpe;
 }
@@ -135,10 +199,11 @@ absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& field, const Vocabula
 }
 
 absl::StatusOr<AddedTokens> ReadAddedTokens(const JsonField& root, const Vocabulary& vocabulary,
+                                            Spelling spelling, Normalizer normalizer,
                                             Tokens& tokens) {
   std::vector<AddedToken> added;
   SKEIN_ASSIGN_OR_RETURN(const bool has, root.Has("added_tokens"));
-  if (!has) return AddedTokens(added);
+  if (!has) return AddedTokens({}, std::move(normalizer));
   SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("added_tokens"));
   SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> elements, field.Elements());
   for (const JsonField& element : elements) {
@@ -152,25 +217,93 @@ absl::StatusOr<AddedTokens> ReadAddedTokens(const JsonField& root, const Vocabul
   if (twice != contents.end()) {
     return field.Error(absl::StrCat("\"", std::string(*twice), "\" is there twice"));
   }
-  return AddedTokens(added);
+  for (AddedToken& token : added) {
+    if (token.normalized) {
+      absl::StatusOr<std::string> content = normalizer.Apply(token.content);
+      if (!content.ok()) return Annotate(content.status(), field.path());
+      token.content = *std::move(content);
+    }
+    tokens[token.id].bytes =
+        spelling == Spelling::kCharacters ? Unmarked(token.content) : token.content;
+  }
+  std::erase_if(added, [](const AddedToken& token) { return token.content.empty(); });
+  return AddedTokens(std::move(added), std::move(normalizer));
+}
+
+// A pattern's text, and whether it is a regular expression.
+struct Pattern {
+  std::string text;
+  bool is_regex = false;
+};
+absl::StatusOr<Pattern> ReadPattern(const JsonField& field) {
+  SKEIN_ASSIGN_OR_RETURN(const JsonField pattern, field.Get("pattern"));
+  SKEIN_ASSIGN_OR_RETURN(const bool is_regex, pattern.Has("Regex"));
+  SKEIN_ASSIGN_OR_RETURN(std::string text, pattern.String(is_regex ? "Regex" : "String"));
+  return Pattern{std::move(text), is_regex};
+}
+absl::StatusOr<Regex> CompilePattern(const JsonField& field) {
+  SKEIN_ASSIGN_OR_RETURN(const Pattern pattern, ReadPattern(field));
+  absl::StatusOr<Regex> regex = Regex::Compile(pattern.text, /*literal=*/!pattern.is_regex);
+  if (!regex.ok()) return Annotate(regex.status(), absl::StrCat(field.path(), ".pattern"));
+  return regex;
 }
 
 absl::StatusOr<PreTokenizerStep> ReadSplit(const JsonField& field) {
   PreTokenizerStep step;
-  SKEIN_ASSIGN_OR_RETURN(const JsonField pattern, field.Get("pattern"));
-  SKEIN_ASSIGN_OR_RETURN(const bool is_regex, pattern.Has("Regex"));
-  SKEIN_ASSIGN_OR_RETURN(const std::string text, pattern.String(is_regex ? "Regex" : "String"));
-  absl::StatusOr<Regex> regex = Regex::Compile(text, /*literal=*/!is_regex);
-  if (!regex.ok()) return Annotate(regex.status(), pattern.path());
-  step.regex = *std::move(regex);
-
+  SKEIN_ASSIGN_OR_RETURN(step.regex, CompilePattern(field));
   SKEIN_ASSIGN_OR_RETURN(const bool invert, field.Bool("invert"));
   SKEIN_ASSIGN_OR_RETURN(const std::string behavior, field.String("behavior"));
-  if (behavior == "Removed") {
-    (invert ? step.keep_gaps : step.keep_matches) = false;
-  } else if (behavior != "Isolated") {
+  constexpr std::pair<std::string_view, SplitBehavior> kBehaviors[] = {
+      {"Isolated", SplitBehavior::kIsolated},
+      {"Removed", SplitBehavior::kRemoved},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext},
+      {"Contiguous", SplitBehavior::kContiguous},
+  };
+  const auto found = std::find_if(std::begin(kBehaviors), std::end(kBehaviors),
+                                  [&](const auto& known) { return known.first == behavior; });
+  if (found == std::end(kBehaviors)) {
+    return field.Error(absl::StrCat("behavior ", behavior,
+                                    " is none of Isolated, Removed, MergedWithPrevious, "
+                                    "MergedWithNext and Contiguous"));
+  }
+  step.behavior = found->second;
+  if (!invert || step.behavior == SplitBehavior::kIsolated) return step;
+  if (step.behavior != SplitBehavior::kRemoved) {
     return field.Unimplemented(
-        absl::StrCat("behavior ", behavior, " is not supported, only Isolated and Removed"));
+        absl::StrCat("behavior ", behavior, " with invert is not supported"));
+  }
+  step.behavior = SplitBehavior::kGapsRemoved;
+  return step;
+}
+
+absl::StatusOr<PreTokenizerStep> ReadMetaspace(const JsonField& field) {
+  using Prefix = PreTokenizerStep::Prefix;
+  PreTokenizerStep step;
+  SKEIN_ASSIGN_OR_RETURN(step.space_mark, field.String("replacement"));
+  if (step.space_mark != kSpaceMark) {
+    return field.Unimplemented(absl::StrCat("replacement \"", step.space_mark,
+                                            "\" is not supported, only \"", std::string(kSpaceMark),
+                                            "\""));
+  }
+  SKEIN_ASSIGN_OR_RETURN(const bool has_scheme, field.Has("prepend_scheme"));
+  std::string scheme = "always";
+  if (has_scheme) {
+    SKEIN_ASSIGN_OR_RETURN(scheme, field.String("prepend_scheme"));
+  } else {  // files before 0.14
+    SKEIN_ASSIGN_OR_RETURN(const bool before, field.Bool("add_prefix_space", true));
+    if (!before) scheme = "never";
+  }
+  if (scheme == "always" || scheme == "first") {
+    step.prefix = scheme == "always" ? Prefix::kAlways : Prefix::kFirst;
+  } else if (scheme != "never") {
+    return field.Error(
+        absl::StrCat("prepend_scheme ", scheme, " is none of always, first and never"));
+  }
+  SKEIN_ASSIGN_OR_RETURN(const bool split, field.Bool("split", true));
+  if (split) {
+    SKEIN_ASSIGN_OR_RETURN(step.regex, Regex::Compile(kSpaceMark, /*literal=*/true));
+    step.behavior = SplitBehavior::kMergedWithNext;
   }
   return step;
 }
@@ -187,7 +320,8 @@ absl::StatusOr<PreTokenizerStep> ReadDigits(const JsonField& field) {
 
 absl::StatusOr<PreTokenizerStep> ReadByteLevel(const JsonField& field) {
   PreTokenizerStep step;
-  SKEIN_ASSIGN_OR_RETURN(step.add_prefix_space, field.Bool("add_prefix_space"));
+  SKEIN_ASSIGN_OR_RETURN(const bool prefix, field.Bool("add_prefix_space"));
+  if (prefix) step.prefix = PreTokenizerStep::Prefix::kAlways;
   SKEIN_ASSIGN_OR_RETURN(const bool use_regex, field.Bool("use_regex", true));
   if (use_regex) {
     SKEIN_ASSIGN_OR_RETURN(step.regex, Regex::Compile(kGpt2Pattern, /*literal=*/false));
@@ -204,41 +338,75 @@ absl::StatusOr<std::vector<JsonField>> Flatten(const JsonField& field, const std
   return members.Elements();
 }
 
-// Nothing may change the text: null, or a Sequence of nothing.
-absl::Status CheckNormalizer(const JsonField& root) {
-  SKEIN_ASSIGN_OR_RETURN(const bool has, root.Has("normalizer"));
-  if (!has) return absl::OkStatus();
-  SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("normalizer"));
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> members, Flatten(field, "normalizers"));
-  if (members.empty()) return absl::OkStatus();
-  SKEIN_ASSIGN_OR_RETURN(const std::string type, members[0].String("type"));
-  return members[0].Unimplemented(
-      absl::StrCat("type ", type, " is not supported; make the tokenizer without it"));
+absl::StatusOr<Normalizer::Step> ReadNormalizerStep(const JsonField& field) {
+  SKEIN_ASSIGN_OR_RETURN(const std::string type, field.String("type"));
+  if (type == "NFC") return Normalizer::Form::kNfc;
+  if (type == "NFD") return Normalizer::Form::kNfd;
+  if (type == "NFKC") return Normalizer::Form::kNfkc;
+  if (type == "NFKD") return Normalizer::Form::kNfkd;
+  if (type == "Lowercase") return Normalizer::Lowercase{};
+  if (type == "Strip") {
+    Normalizer::Strip strip;
+    SKEIN_ASSIGN_OR_RETURN(strip.left, field.Bool("strip_left"));
+    SKEIN_ASSIGN_OR_RETURN(strip.right, field.Bool("strip_right"));
+    return strip;
+  }
+  if (type == "Prepend") {
+    SKEIN_ASSIGN_OR_RETURN(std::string text, field.String("prepend"));
+    return Normalizer::Prepend{std::move(text)};
+  }
+  if (type == "Replace") {
+    SKEIN_ASSIGN_OR_RETURN(const Pattern pattern, ReadPattern(field));
+    SKEIN_ASSIGN_OR_RETURN(std::string by, field.String("content"));
+    if (pattern.text.empty()) return field.Error("has an empty pattern");
+    if (!pattern.is_regex) return Normalizer::Replace{pattern.text, std::move(by)};
+    SKEIN_ASSIGN_OR_RETURN(Regex regex, CompilePattern(field));
+    return Normalizer::ReplaceMatches{std::move(regex), std::move(by)};
+  }
+  return field.Unimplemented(absl::StrCat(
+      "type ", type,
+      " is not supported, only NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend and Replace"));
 }
 
-absl::StatusOr<PreTokenizer> ReadPreTokenizer(const JsonField& root) {
-  SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("pre_tokenizer"));
-  if (field.value().is_null()) {
-    return field.Unimplemented("is null; only byte-level tokenizers are supported");
-  }
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> members, Flatten(field, "pretokenizers"));
-  std::vector<PreTokenizerStep> steps;
-  bool byte_level = false;
+absl::StatusOr<Normalizer> ReadNormalizer(const JsonField& root) {
+  std::vector<Normalizer::Step> steps;
+  SKEIN_ASSIGN_OR_RETURN(const bool has, root.Has("normalizer"));
+  if (!has) return Normalizer();
+  SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("normalizer"));
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> members, Flatten(field, "normalizers"));
   for (const JsonField& member : members) {
-    if (byte_level) return member.Unimplemented("comes after ByteLevel, which must be the last");
-    SKEIN_ASSIGN_OR_RETURN(const std::string type, member.String("type"));
-    byte_level = type == "ByteLevel";
-    if (!byte_level && type != "Split" && type != "Digits") {
-      return member.Unimplemented(
-          absl::StrCat("type ", type, " is not supported, only Split, Digits and ByteLevel"));
-    }
-    SKEIN_ASSIGN_OR_RETURN(PreTokenizerStep step, byte_level        ? ReadByteLevel(member)
-                                                  : type == "Split" ? ReadSplit(member)
-                                                                    : ReadDigits(member));
+    SKEIN_ASSIGN_OR_RETURN(Normalizer::Step step, ReadNormalizerStep(member));
     steps.push_back(std::move(step));
   }
-  if (!byte_level) {
-    return field.Unimplemented("has no ByteLevel; only byte-level tokenizers are supported");
+  return Normalizer(std::move(steps));
+}
+
+// `spelling` is that of the tokens into which BPE joins what is cut.
+absl::StatusOr<PreTokenizer> ReadPreTokenizer(const JsonField& root, Spelling& spelling) {
+  spelling = Spelling::kCharacters;
+  std::vector<PreTokenizerStep> steps;
+  SKEIN_ASSIGN_OR_RETURN(const bool has, root.Has("pre_tokenizer"));
+  if (!has) return PreTokenizer(std::move(steps));
+  SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("pre_tokenizer"));
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> members, Flatten(field, "pretokenizers"));
+  for (const JsonField& member : members) {
+    if (spelling == Spelling::kBytes) {
+      return member.Unimplemented("comes after ByteLevel, which must be the last");
+    }
+    SKEIN_ASSIGN_OR_RETURN(const std::string type, member.String("type"));
+    if (type == "ByteLevel") {
+      spelling = Spelling::kBytes;
+      SKEIN_ASSIGN_OR_RETURN(steps.emplace_back(), ReadByteLevel(member));
+    } else if (type == "Split") {
+      SKEIN_ASSIGN_OR_RETURN(steps.emplace_back(), ReadSplit(member));
+    } else if (type == "Digits") {
+      SKEIN_ASSIGN_OR_RETURN(steps.emplace_back(), ReadDigits(member));
+    } else if (type == "Metaspace") {
+      SKEIN_ASSIGN_OR_RETURN(steps.emplace_back(), ReadMetaspace(member));
+    } else {
+      return member.Unimplemented(absl::StrCat(
+          "type ", type, " is not supported, only Split, Digits, Metaspace and ByteLevel"));
+    }
   }
   return PreTokenizer(std::move(steps));
 }
@@ -302,12 +470,33 @@ absl::Status ReadPostProcessor(const JsonField& root, BpeTokenizer::Parts& parts
   return absl::OkStatus();
 }
 
-absl::Status CheckDecoder(const JsonField& root) {
+// Tokens stand for their bytes, marks in them for spaces. What decoders leave out at a text's begin
+// is kept: an answer goes on where its prompt ends.
+absl::Status CheckDecoder(const JsonField& root, Spelling spelling) {
   SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("decoder"));
-  if (field.value().is_null()) return field.Unimplemented("is null, must be ByteLevel");
-  SKEIN_ASSIGN_OR_RETURN(const std::string type, field.String("type"));
-  if (type == "ByteLevel") return absl::OkStatus();
-  return field.Unimplemented(absl::StrCat("type ", type, " is not supported, only ByteLevel"));
+  if (field.value().is_null()) {
+    return field.Unimplemented("is null; only decoders of bytes and of space marks are supported");
+  }
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> members, Flatten(field, "decoders"));
+  for (const JsonField& member : members) {
+    SKEIN_ASSIGN_OR_RETURN(const std::string type, member.String("type"));
+    if (spelling == Spelling::kBytes
+            ? type == "ByteLevel"
+            : type == "Metaspace" || type == "ByteFallback" || type == "Fuse" || type == "Strip") {
+      continue;
+    }
+    if (spelling == Spelling::kCharacters && type == "Replace") {
+      SKEIN_ASSIGN_OR_RETURN(const Pattern pattern, ReadPattern(member));
+      SKEIN_ASSIGN_OR_RETURN(const std::string by, member.String("content"));
+      if (!pattern.is_regex && pattern.text == kSpaceMark && by == " ") continue;
+    }
+    return member.Unimplemented(
+        absl::StrCat("type ", type, " is not supported, only ",
+                     spelling == Spelling::kBytes
+                         ? "ByteLevel"
+                         : "Replace of space marks, Metaspace, ByteFallback, Fuse and Strip"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -316,13 +505,15 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseTokenizerJson(std::string_vie
   SKEIN_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(json));
   const JsonField root(document, "");
   SKEIN_RETURN_IF_ERROR(RefuseUnlessEmpty(root, {"truncation", "padding"}));
-  SKEIN_RETURN_IF_ERROR(CheckNormalizer(root));
-  SKEIN_RETURN_IF_ERROR(CheckDecoder(root));
-  SKEIN_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, ReadPreTokenizer(root));
+  SKEIN_ASSIGN_OR_RETURN(Normalizer normalizer, ReadNormalizer(root));
+  Spelling spelling;
+  SKEIN_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, ReadPreTokenizer(root, spelling));
+  SKEIN_RETURN_IF_ERROR(CheckDecoder(root, spelling));
   Vocabulary vocabulary;
   Tokens tokens;
-  SKEIN_ASSIGN_OR_RETURN(Bpe bpe, ReadModel(root, vocabulary, tokens));
-  SKEIN_ASSIGN_OR_RETURN(AddedTokens added, ReadAddedTokens(root, vocabulary, tokens));
+  SKEIN_ASSIGN_OR_RETURN(Bpe bpe, ReadModel(root, spelling, vocabulary, tokens));
+  SKEIN_ASSIGN_OR_RETURN(AddedTokens added, ReadAddedTokens(root, vocabulary, spelling,
+                                                            std::move(normalizer), tokens));
   BpeTokenizer::Parts parts = {
       std::move(added), std::move(pre_tokenizer), std::move(bpe), std::move(tokens), {}, {}};
   SKEIN_RETURN_IF_ERROR(ReadPostProcessor(root, parts));

@@ -114,33 +114,42 @@ std::vector<Case> AddedTokenCases() {
 }
 
 std::vector<Case> PipelineCases() {
-  const json nfc = {{"type", "NFC"}};
+  const json unknown = {{"type", "BertNormalizer"}};
+  const json replace = {{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", "a"}};
   const json digits = {{"type", "Digits"}, {"individual_digits", 1}};
-  const json metaspace = {{"type", "Metaspace"}};
+  const json metaspace = {{"type", "Metaspace"}, {"replacement", "_"}};
+  const json scheme = {
+      {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "last"}};
+  json inverted = Split({{"String", "a"}}, "Contiguous");
+  inverted["invert"] = true;
   const json two_templates = {Good()["post_processor"], Good()["post_processor"]};
   return {
-      {"/normalizer", nfc, kUnimplemented, "normalizer: type NFC is not supported"},
+      {"/normalizer", unknown, kUnimplemented, "normalizer: type BertNormalizer is not supported"},
+      {"/normalizer", replace, kInvalid, "normalizer: has an empty pattern"},
+      {"/normalizer", {{"type", "Strip"}}, kInvalid, "normalizer.strip_left: is missing"},
       {"/normalizer", {{"type", 5}}, kInvalid, "normalizer.type: must be a string"},
       {"/normalizer", 5, kInvalid, "normalizer: must be an object"},
       {"/normalizer",
-       {{"type", "Sequence"}, {"normalizers", json::array({nfc})}},
+       {{"type", "Sequence"}, {"normalizers", json::array({unknown})}},
        kUnimplemented,
-       "normalizer.normalizers[0]: type NFC is not supported"},
+       "normalizer.normalizers[0]: type BertNormalizer is not supported"},
       {"/normalizer", {{"type", "Sequence"}}, kInvalid, "normalizer.normalizers: is missing"},
       {"/truncation", {{"max_length", 5}}, kUnimplemented, "truncation"},
       {"/padding", {{"strategy", "BatchLongest"}}, kUnimplemented, "padding"},
-      {"/pre_tokenizer", kGone, kInvalid, "pre_tokenizer: is missing"},
-      {"/pre_tokenizer", nullptr, kUnimplemented, "pre_tokenizer: is null"},
+      {"/pre_tokenizer", kGone, kUnimplemented, "decoder: type ByteLevel is not supported"},
+      {"/pre_tokenizer", nullptr, kUnimplemented, "decoder: type ByteLevel is not supported"},
       {"/pre_tokenizer", "ByteLevel", kInvalid, "pre_tokenizer: must be an object"},
-      {"/pre_tokenizer/type", "Metaspace", kUnimplemented, "pre_tokenizer: type Metaspace"},
+      {"/pre_tokenizer/type", "Whitespace", kUnimplemented, "pre_tokenizer: type Whitespace"},
       {"/pre_tokenizer/add_prefix_space", kGone, kInvalid, "add_prefix_space: is missing"},
       {"/pre_tokenizer", SequenceOf({metaspace, kByteLevel}), kUnimplemented,
-       "pre_tokenizer.pretokenizers[0]: type Metaspace"},
+       "pre_tokenizer.pretokenizers[0]: replacement \"_\" is not supported"},
+      {"/pre_tokenizer", SequenceOf({scheme, kByteLevel}), kInvalid,
+       "pre_tokenizer.pretokenizers[0]: prepend_scheme last is none of"},
       {"/pre_tokenizer", SequenceOf({digits, kByteLevel}), kInvalid,
        "pretokenizers[0].individual_digits: must be true or false"},
       {"/pre_tokenizer", SequenceOf({{{"type", "Digits"}}, kByteLevel}), kInvalid,
        "pretokenizers[0].individual_digits: is missing"},
-      {"/pre_tokenizer", SequenceOf(json::array()), kUnimplemented, "has no ByteLevel"},
+      {"/pre_tokenizer", SequenceOf(json::array()), kUnimplemented, "decoder: type ByteLevel"},
       {"/pre_tokenizer", SequenceOf({kByteLevel, kByteLevel}), kUnimplemented,
        "pretokenizers[1]: comes after ByteLevel"},
       {"/pre_tokenizer", SequenceOf({Split({{"Regex", "a("}}, "Isolated"), kByteLevel}), kInvalid,
@@ -149,8 +158,10 @@ std::vector<Case> PipelineCases() {
        kUnimplemented, "pretokenizers[0].pattern: \"\\w\""},
       {"/pre_tokenizer", SequenceOf({Split(json::object(), "Isolated"), kByteLevel}), kInvalid,
        "pattern.String: is missing"},
-      {"/pre_tokenizer", SequenceOf({Split({{"String", "a"}}, "Contiguous"), kByteLevel}),
-       kUnimplemented, "behavior Contiguous"},
+      {"/pre_tokenizer", SequenceOf({Split({{"String", "a"}}, "Merged"), kByteLevel}), kInvalid,
+       "pretokenizers[0]: behavior Merged is none of"},
+      {"/pre_tokenizer", SequenceOf({inverted, kByteLevel}), kUnimplemented,
+       "pretokenizers[0]: behavior Contiguous with invert"},
       {"/post_processor/type", "RobertaProcessing", kUnimplemented, "type RobertaProcessing"},
       {"/post_processor/single", kGone, kInvalid, "post_processor.single: is missing"},
       {"/post_processor/single", json::array(), kUnimplemented, "has no Sequence"},

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "kernels/ops/device_kernels.h"
 #include "kernels/ops/sizes.h"
 #include "kernels/packing/layout.h"
 #include "parallel/plan/plan.h"

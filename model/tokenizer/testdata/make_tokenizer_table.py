@@ -86,6 +86,23 @@ ROMEO:<|endoftext|>JULIET:
 né<|endoftext|>é👍<|endoftext|>
 """.strip("\n").split("\n")
 
+# Texts for what normalizers change, and for tokens that are looked for behind them. The library's
+# Unicode is of 2020: later letters are left out.
+NORMALIZED_TEXTS = """
+a Ｎorm Norm b norm
+norm it
+ norm it
+x norm it y  norm it
+  two  spaces   three 
+▁ mark ▁▁marks
+ﬁ ﬀ Å Å Å ① ½ ㎏ ﷺ カﾞ ｶﾞ ガ 각 각 各 İSTANBUL ΑΣ
+q̣̇ q̣̇ ẛ̣ ̈́ क़ ⫝̸ 𝅗𝅥 각
+thou art thou
+　wide　
+<|endoftext|>a <|endoftext|> b<|endoftext|>plain it
+🤗  􏿿
+""".strip("\n").split("\n")
+
 # Texts for the tokens that ADDED adds.
 ADDED_TEXTS = """
 x  <L>  y
@@ -260,6 +277,81 @@ def variants(size):
   }
 
 
+def replace(pattern, content):
+  return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def normalizers(*members):
+  return {"type": "Sequence", "normalizers": list(members)}
+
+
+def metaspace(scheme, split):
+  return {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": split}
+
+
+def of_characters():
+  """BPE as SentencePiece's, with a token for each byte, trained on the sentences."""
+  tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=True, unk_token="<unk>"))
+  tokenizer.normalizer = tokenizers.normalizers.Replace(" ", "\u2581")
+  trainer = tokenizers.trainers.BpeTrainer(
+      vocab_size=900, special_tokens=["<unk>", "<|endoftext|>", *(f"<0x{i:02X}>" for i in range(256))],
+      show_progress=False, limit_alphabet=120)
+  tokenizer.train_from_iterator([unescape(s) for s in SENTENCES for _ in range(3)], trainer)
+  model = json.loads(tokenizer.to_str())["model"]
+  return {**model, "fuse_unk": True, "byte_fallback": True}
+
+
+def sentence_pieces():
+  model = of_characters()
+  added = [{"id": i, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
+            "normalized": normalized, "special": special}
+           for i, content, special, normalized in [
+               (0, "<unk>", True, False), (1, "<|endoftext|>", True, False),
+               (len(model["vocab"]), "plain", False, False),
+               (len(model["vocab"]) + 1, "norm it", False, True)]]
+  marks = [{"type": "ByteFallback"}, {"type": "Fuse"}]
+  common = {"/model": model, "/added_tokens": added, "/post_processor": None,
+            "/decoder": {"type": "Sequence",
+                         "decoders": [replace({"String": "\u2581"}, " "), *marks]}}
+  to_mark = replace({"String": " "}, "\u2581")
+  return {
+      "Llama-2": {**common, "/pre_tokenizer": None, "/normalizer": normalizers(
+          {"type": "Prepend", "prepend": "\u2581"}, to_mark)},
+      "Gemma": {**common, "/normalizer": to_mark,
+                "/pre_tokenizer": split({"String": " "}, "MergedWithPrevious")},
+      "Mistral": {**common, "/normalizer": None, "/pre_tokenizer": metaspace("first", False)},
+      "Metaspace of words": {**common, "/normalizer": None,
+                             "/pre_tokenizer": metaspace("always", True)},
+      "Metaspace without prefix": {**common, "/normalizer": None,
+                                   "/pre_tokenizer": metaspace("never", True)},
+  }
+
+
+def normalized(size):
+  plain = {"/added_tokens": [
+      {"id": 0, "content": "<|endoftext|>", "single_word": False, "lstrip": False, "rstrip": False,
+       "normalized": False, "special": True},
+      {"id": size, "content": "Ｎorm", "single_word": False, "lstrip": False, "rstrip": False,
+       "normalized": True, "special": False}]}
+  by_words = {"/pre_tokenizer": sequence(split({"Regex": QWEN2}), byte_level())}
+  return {
+      **{form: {**plain, **by_words, "/normalizer": {"type": form}}
+         for form in ("NFC", "NFD", "NFKC", "NFKD")},
+      "several normalizers": {**plain, **by_words, "/normalizer": normalizers(
+          {"type": "Strip", "strip_left": True, "strip_right": True}, {"type": "NFKC"},
+          {"type": "Lowercase"}, replace({"Regex": r"\s+"}, " "), replace({"String": "thou"}, "you"),
+          {"type": "Prepend", "prepend": ">"})},
+      "strips the left": {**plain, "/normalizer": {
+          "type": "Strip", "strip_left": True, "strip_right": False}},
+  }
+
+
+def behaviors():
+  return {f"splits {behavior}": {"/pre_tokenizer": sequence(
+              split({"Regex": r"\p{P}|\s"}, behavior), byte_level())}
+          for behavior in ("MergedWithPrevious", "MergedWithNext", "Contiguous")}
+
+
 def patched(base, patch):
   result = copy.deepcopy(base)
   for pointer, value in patch.items():
@@ -313,13 +405,17 @@ def main():
   base = json.load(open(sys.argv[1], encoding="utf-8"))
   texts = all_texts() + list(random_texts(extra, 3))
   lines = []
-  for name, patch in variants(len(base["model"]["vocab"])).items():
+  size = len(base["model"]["vocab"])
+  all_variants = {**variants(size), **behaviors(), **normalized(size), **sentence_pieces()}
+  for name, patch in all_variants.items():
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(patched(base, patch)))
     if name == "bard":
       mine = texts
     else:
-      mine = [unescape(s) for s in SENTENCES + SPECIALS + ADDED_TEXTS]
+      mine = [unescape(s) for s in SENTENCES + SPECIALS + ADDED_TEXTS + NORMALIZED_TEXTS]
       mine += [t for t in long_runs() if len(t) < 40] + list(random_texts(20 + extra, 4))
+    if patch.get("/normalizer"):
+      mine = [t for t in mine if not any("\U00010780" <= c <= "\U000107bf" for c in t)]
     rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in make_rows(tokenizer, mine))
     lines.append(f'{{"name": {json.dumps(name)}, "patch": {json.dumps(patch)}, "rows": [\n{rows}]}}')
   invalid = ",\n".join(json.dumps(row) for row in invalid_rows())

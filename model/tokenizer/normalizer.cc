@@ -1,0 +1,133 @@
+#include "model/tokenizer/normalizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "model/tokenizer/utf8.h"
+#include "model/tokenizer/white_space.h"
+
+namespace skein::model {
+namespace {
+
+constexpr size_t kMaxBytes = (size_t{1} << 31) - 1;
+// utf8proc sorts marks by exchanging neighbours; Unicode's stream-safe texts have up to 30.
+constexpr int kMaxMarks = 256;
+
+bool IsAscii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
+}
+
+absl::Status CheckMarks(std::string_view text) {
+  int marks = 0;
+  for (size_t at = 0; at < text.size();) {
+    const auto code_point = static_cast<utf8proc_int32_t>(ReadCodePoint(text, at));
+    marks = utf8proc_get_property(code_point)->combining_class == 0 ? 0 : marks + 1;
+    if (marks > kMaxMarks) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "text has more than ", kMaxMarks, " combining marks behind each other at byte ", at));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ApplyStep(Normalizer::Form form, std::string_view text) {
+  if (IsAscii(text)) return std::string(text);
+  SKEIN_RETURN_IF_ERROR(CheckMarks(text));
+  const bool compose = form == Normalizer::Form::kNfc || form == Normalizer::Form::kNfkc;
+  const bool compatible = form == Normalizer::Form::kNfkc || form == Normalizer::Form::kNfkd;
+  const int options = UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+                      (compatible ? UTF8PROC_COMPAT : 0);
+  utf8proc_uint8_t* made = nullptr;
+  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                             static_cast<utf8proc_ssize_t>(text.size()), &made,
+                                             static_cast<utf8proc_option_t>(options));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(made, std::free);
+  if (size < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("text cannot be normalised: ", utf8proc_errmsg(size)));
+  }
+  return std::string(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
+}
+
+void Append(uint32_t code_point, std::string& text) {
+  utf8proc_uint8_t bytes[4];
+  const utf8proc_ssize_t size =
+      utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes);
+  text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
+}
+
+absl::StatusOr<std::string> ApplyStep(Normalizer::Lowercase, std::string_view text) {
+  constexpr uint32_t kDottedCapitalI = 0x130;  // the one letter whose lower case is two
+  std::string lower;
+  lower.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const uint32_t code_point = ReadCodePoint(text, at);
+    if (code_point == kDottedCapitalI) {
+      lower += "i\u0307";
+    } else {
+      Append(static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point))),
+             lower);
+    }
+  }
+  return lower;
+}
+
+absl::StatusOr<std::string> ApplyStep(const Normalizer::Strip& strip, std::string_view text) {
+  const size_t begin = strip.left ? WhiteSpaceEnd(text, 0) : 0;
+  const size_t end = strip.right ? WhiteSpaceBegin(text, text.size(), begin) : text.size();
+  return std::string(text.substr(begin, end - begin));
+}
+
+absl::StatusOr<std::string> ApplyStep(const Normalizer::Prepend& prepend, std::string_view text) {
+  return text.empty() ? "" : absl::StrCat(prepend.text, std::string(text));
+}
+
+absl::StatusOr<std::string> ApplyStep(const Normalizer::Replace& replace, std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  size_t at = 0;
+  for (size_t found; (found = text.find(replace.text, at)) != text.npos;) {
+    result.append(text, at, found - at).append(replace.by);
+    at = found + replace.text.size();
+  }
+  return result.append(text, at);
+}
+
+absl::StatusOr<std::string> ApplyStep(const Normalizer::ReplaceMatches& replace,
+                                      std::string_view text) {
+  SKEIN_ASSIGN_OR_RETURN(const auto gaps, replace.pattern.Cut({text}, /*keep_matches=*/false,
+                                                              /*keep_gaps=*/true));
+  SKEIN_ASSIGN_OR_RETURN(const auto matches, replace.pattern.Cut({text}, /*keep_matches=*/true,
+                                                                 /*keep_gaps=*/false));
+  std::string result;
+  auto gap = gaps.begin();
+  for (const std::string_view match : matches) {
+    if (gap != gaps.end() && gap->data() < match.data()) result += *gap++;
+    result += replace.by;
+  }
+  if (gap != gaps.end()) result += *gap;
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Normalizer::Apply(std::string_view text) const {
+  std::string result(text);
+  for (const Step& step : steps_) {
+    SKEIN_ASSIGN_OR_RETURN(result,
+                           std::visit([&](const auto& s) { return ApplyStep(s, result); }, step));
+    if (result.size() > kMaxBytes) {
+      return absl::InvalidArgumentError("text passes 2 GiB when it is normalised");
+    }
+  }
+  return result;
+}
+
+}  // namespace skein::model

@@ -1,0 +1,51 @@
+// What becomes of a text before it is cut into pre-tokens: Unicode forms, replacements.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/tokenizer/regex.h"
+
+namespace skein::model {
+
+// Immutable; any thread may use it. Costs time linear in the text.
+class Normalizer {
+ public:
+  enum class Form : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
+  // Each letter's lower case, whatever stands around it.
+  struct Lowercase {};
+  // Takes white space off the ends.
+  struct Strip {
+    bool left = true;
+    bool right = true;
+  };
+  // Before a text that is not empty.
+  struct Prepend {
+    std::string text;
+  };
+  struct Replace {
+    std::string text;  // is looked for as it is
+    std::string by;
+  };
+  struct ReplaceMatches {
+    Regex pattern;
+    std::string by;
+  };
+  using Step = std::variant<Form, Lowercase, Strip, Prepend, Replace, ReplaceMatches>;
+
+  explicit Normalizer(std::vector<Step> steps = {}) : steps_(std::move(steps)) {}
+
+  bool empty() const { return steps_.empty(); }
+  // `text` is valid UTF-8. InvalidArgument where it passes 2 GiB, or has more combining marks
+  // behind each other than any language.
+  absl::StatusOr<std::string> Apply(std::string_view text) const;
+
+ private:
+  std::vector<Step> steps_;
+};
+
+}  // namespace skein::model
