@@ -1,5 +1,6 @@
 #include "kernels/ops/validate.h"
 
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -92,6 +93,8 @@ class Checker {
   }
   absl::Status Check(const RopeAppendKvOp& op) const {
     SKEIN_RETURN_IF_ERROR(LayerHeads(op));
+    if (op.head_dim % 2 != 0) return Invalid("head_dim ", op.head_dim, " is odd");
+    if (!std::isfinite(op.magnitude)) return Invalid("a magnitude of ", op.magnitude);
     SKEIN_RETURN_IF_ERROR(Vector("inverse_frequencies", op.inverse_frequencies));
     const int64_t rotated = 2 * Spec(op.inverse_frequencies).cols;
     if (rotated <= op.head_dim) return absl::OkStatus();
@@ -101,16 +104,20 @@ class Checker {
     SKEIN_RETURN_IF_ERROR(LayerHeads(op));
     SKEIN_RETURN_IF_ERROR(SameRows("qkv", op.qkv, "out", op.out));
     if (op.window < 0) return Invalid("a window of ", op.window, " positions");
-    if (!(op.softcap >= 0)) return Invalid("a soft cap of ", op.softcap);
+    if (!(op.softcap >= 0 && std::isfinite(op.softcap)))
+      return Invalid("a soft cap of ", op.softcap);
     return Columns("out", op.out, int64_t{op.heads} * op.head_dim);
   }
   absl::Status Check(const GluOp& op) const {
     SKEIN_RETURN_IF_ERROR(SameRows("gate_up", op.gate_up, "out", op.out));
     return Columns("gate_up", op.gate_up, 2 * Cols(op.out));
   }
-  absl::Status Check(const ScaleOp& op) const { return Buffer("buffer", op.buffer); }
+  absl::Status Check(const ScaleOp& op) const {
+    if (!std::isfinite(op.scale)) return Invalid("a scale of ", op.scale);
+    return Buffer("buffer", op.buffer);
+  }
   absl::Status Check(const SoftCapOp& op) const {
-    if (!(op.cap > 0)) return Invalid("a soft cap of ", op.cap);
+    if (!(op.cap > 0 && std::isfinite(op.cap))) return Invalid("a soft cap of ", op.cap);
     return Buffer("buffer", op.buffer);
   }
   absl::Status Check(const GatherRowsOp& op) const {

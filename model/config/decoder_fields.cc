@@ -106,8 +106,10 @@ double YarnMagnitude(double factor, double scale) {
   return factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
 }
 
-void ReadYarn(FieldReader& reader, RopeConfig& rope) {
-  reader.RequiredDouble("factor", 1.0, kMaxRopeFactor, &rope.factor);
+void ReadYarn(FieldReader& reader, const ModelConfig& config, RopeConfig& rope) {
+  rope.factor = std::max(1.0, static_cast<double>(config.max_position_embeddings) /
+                                  static_cast<double>(rope.original_max_position_embeddings));
+  reader.Double("factor", 1.0, kMaxRopeFactor, &rope.factor);
   reader.Double("beta_fast", 1e-3, kMaxRopeFactor, &rope.beta_fast);
   reader.Double("beta_slow", 1e-3, kMaxRopeFactor, &rope.beta_slow);
   reader.Bool("truncate", &rope.truncate);
@@ -173,38 +175,39 @@ void ReadActivation(FieldReader& reader, const char* field, Activation activatio
   config.activation = activation;
 }
 
-void ReadWindows(FieldReader& reader, int64_t window, absl::FunctionRef<bool(int64_t)> is_sliding,
-                 ModelConfig& config) {
+void SetWindows(int64_t window, absl::FunctionRef<bool(int64_t)> is_sliding, ModelConfig& config) {
   std::vector<int64_t> windows(static_cast<size_t>(config.num_layers));
-  if (reader.Has("layer_types")) {
-    const json& types = reader.Get("layer_types");
-    if (!types.is_array() || types.size() != windows.size()) {
-      reader.FailField("layer_types", absl::StrCat("must be a list of one type for each of ",
-                                                   config.num_layers, " layers"));
-      return;
-    }
-    for (size_t i = 0; i < windows.size(); ++i) {
-      if (types[i] == "sliding_attention") {
-        windows[i] = window;
-      } else if (types[i] != "full_attention") {
-        reader.FailUnimplemented("layer_types",
-                                 "Skein runs 'full_attention' and 'sliding_attention'");
-        return;
-      }
-    }
-  } else {
-    for (size_t i = 0; i < windows.size(); ++i) {
-      if (is_sliding(static_cast<int64_t>(i))) windows[i] = window;
-    }
+  for (size_t i = 0; i < windows.size(); ++i) {
+    if (is_sliding(static_cast<int64_t>(i))) windows[i] = window;
   }
   if (windows != std::vector<int64_t>(windows.size())) config.windows = std::move(windows);
+}
+
+void ReadWindows(FieldReader& reader, int64_t window, absl::FunctionRef<bool(int64_t)> is_sliding,
+                 ModelConfig& config) {
+  if (!reader.Has("layer_types")) return SetWindows(window, is_sliding, config);
+  const json& types = reader.Get("layer_types");
+  if (!types.is_array() || static_cast<int64_t>(types.size()) != config.num_layers) {
+    reader.FailField("layer_types", absl::StrCat("must be a list of one type for each of ",
+                                                 config.num_layers, " layers"));
+    return;
+  }
+  for (const json& type : types) {
+    if (type == "sliding_attention" || type == "full_attention") continue;
+    reader.FailUnimplemented("layer_types", "Skein runs 'full_attention' and 'sliding_attention'");
+    return;
+  }
+  const auto slides = [&](int64_t layer) {
+    return types[static_cast<size_t>(layer)] == "sliding_attention";
+  };
+  SetWindows(window, slides, config);
 }
 
 void ReadRope(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config) {
   config.rope.theta = defaults.rope_theta;
   reader.Double("rope_theta", 1.0, kMaxTheta, &config.rope.theta);
   ReadRotaryShare(reader, defaults, config, config.rope);
-  int64_t original_context = 0;
+  int64_t original_context = defaults.original_context;
   reader.Int("original_max_position_embeddings", 1, kMaxPositions, &original_context);
   const RopeConfig outside = config.rope;
   std::optional<RopeConfig> first;
@@ -224,8 +227,12 @@ void ReadRope(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig&
     }
     first = config.rope;
   }
-  if (config.rope.scaling == RopeConfig::Scaling::kDynamic) {
-    // It is there to serve more than the model was trained with.
+  // These are there to serve more than the model was trained with. Files with YaRN may tell that
+  // length or the longer one.
+  using Scaling = RopeConfig::Scaling;
+  if (config.rope.scaling == Scaling::kDynamic ||
+      (config.rope.scaling == Scaling::kYarn &&
+       config.rope.original_max_position_embeddings == config.max_position_embeddings)) {
     config.max_position_embeddings = std::min(
         kMaxPositions, static_cast<int64_t>(config.rope.factor *
                                             static_cast<double>(config.max_position_embeddings)));
@@ -263,10 +270,10 @@ void ReadRopeObject(FieldReader& object, const DecoderDefaults& defaults, const 
     if (rope.RotaryDim(config.head_dim) < 4) {
       object.FailField(type_field, "needs heads of which 4 dimensions or more are rotated");
     }
-  } else if (type == "yarn") {
+  } else if (type == "yarn" && !defaults.yarn_is_longrope) {
     rope.scaling = Scaling::kYarn;
-    ReadYarn(object, rope);
-  } else if (type == "longrope" || type == "su") {  // `su`: Phi-3 before 4.42
+    ReadYarn(object, config, rope);
+  } else if (type == "longrope" || type == "su" || type == "yarn") {  // `su`: Phi-3 before 4.42
     rope.scaling = Scaling::kLongRope;
     ReadLongRope(object, config, rope);
   } else if (type == "llama3") {

@@ -20,18 +20,22 @@ struct DecoderDefaults {
   bool tie_word_embeddings = false;
   int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
   bool partial_rotary = false;  // whether a part of a head may be rotated
+  // Of original_max_position_embeddings, which counts before what rope_scaling says; 0: none.
+  int64_t original_context = 0;
+  bool yarn_is_longrope = false;  // in files before 2025
 };
 
-// Reads shape, dtype and end tokens, and refuses quantised weights. The fields behind may be read
-// where reader.status() is OK.
+// Reads shape, dtype and end tokens, and refuses quantised weights. Callers may read on after an
+// error; values mean nothing then.
 void ReadDecoder(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config);
 
 // `field` must name the activation, or be absent.
 void ReadActivation(FieldReader& reader, const char* field, Activation activation,
                     ModelConfig& config);
 
-// The window of each layer that layer_types calls "sliding_attention" or, in its absence,
-// `is_sliding`; other layers attend to everything. A `window` of 0 is none.
+// Layers for which it is true have this window, the others attend to everything; 0: none.
+void SetWindows(int64_t window, absl::FunctionRef<bool(int64_t)> is_sliding, ModelConfig& config);
+// The same, but where there is a field layer_types that tells which layers do.
 void ReadWindows(FieldReader& reader, int64_t window, absl::FunctionRef<bool(int64_t)> is_sliding,
                  ModelConfig& config);
 

@@ -1,6 +1,7 @@
 #include "model/config/gguf_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -38,6 +39,9 @@ class Keys {
   Keys(const GgufMetadata& metadata, std::string_view architecture)
       : metadata_(metadata), prefix_(absl::StrCat(std::string(architecture), ".")) {}
 
+  std::string_view Architecture() const {
+    return std::string_view(prefix_).substr(0, prefix_.size() - 1);
+  }
   std::string Key(std::string_view name) const { return prefix_ + std::string(name); }
   bool Has(std::string_view name) const { return metadata_.Has(Key(name)); }
   absl::StatusOr<int64_t> Integer(std::string_view name) const {
@@ -46,6 +50,7 @@ class Keys {
   absl::StatusOr<int64_t> IntegerOfLayers(std::string_view name) const {
     return metadata_.IntegerOfLayers(Key(name));
   }
+  absl::StatusOr<bool> Bool(std::string_view name) const { return metadata_.Bool(Key(name)); }
   absl::StatusOr<double> Number(std::string_view name) const { return metadata_.Number(Key(name)); }
   absl::StatusOr<std::string_view> String(std::string_view name) const {
     return metadata_.String(Key(name));
@@ -93,33 +98,48 @@ absl::Status ReadShape(const GgufMetadata& metadata, const Keys& keys, json& con
   return absl::OkStatus();
 }
 
-// Keys whose values are config.json's. A value of 0 stands for none.
-absl::Status ReadOptional(const Keys& keys, json& config) {
-  constexpr std::pair<const char*, const char*> kNumbers[] = {
+// Keys that some families have. A value of 0 stands for none.
+absl::Status ReadOptional(const Keys& keys, const Architecture& family, json& config) {
+  constexpr std::pair<std::string_view, const char*> kNumbers[] = {
       {"attn_logit_softcapping", "attn_logit_softcapping"},
       {"final_logit_softcapping", "final_logit_softcapping"},
       {"embedding_scale", "embedding_multiplier"},
       {"residual_scale", "residual_multiplier"},
       {"attention.scale", "attention_multiplier"},
       {"logit_scale", "logits_scaling"},
+      {"attention.sliding_window", "sliding_window"},
+      {"attention.sliding_window_pattern", "sliding_window_pattern"},
+      {"rope.freq_base_swa", "rope_local_base_freq"},
   };
-  if (keys.Has("attention.sliding_window")) {
-    SKEIN_ASSIGN_OR_RETURN(const int64_t window, keys.IntegerOfLayers("attention.sliding_window"));
-    config["sliding_window"] = window == 0 ? json() : json(window);
-  }
   for (const auto& [name, field] : kNumbers) {
     if (!keys.Has(name)) continue;
     SKEIN_ASSIGN_OR_RETURN(const double value, keys.Number(name));
-    config[field] = value == 0 ? json() : json(value);
+    if (value != 0 && std::find(family.gguf_keys.begin(), family.gguf_keys.end(), name) ==
+                          family.gguf_keys.end()) {
+      return absl::UnimplementedError(absl::StrCat("metadata '", keys.Key(name), "' is ", value,
+                                                   "; Skein runs ", std::string(family.name),
+                                                   " without it"));
+    }
+    const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+    config[field] = value == 0 ? json() : whole ? json(static_cast<int64_t>(value)) : json(value);
   }
   return absl::OkStatus();
 }
 
 // What would change the computation and is not computed.
 absl::Status RefuseUnsupported(const Keys& keys) {
-  for (const auto& [name, runs] : {std::pair("expert_count", "models without experts"),
-                                   std::pair("attention.clamp_kqv", "projections as they are"),
-                                   std::pair("attention.max_alibi_bias", "rotary embedding")}) {
+  if (keys.Has("rope.scaling.finetuned") && keys.Architecture() == "granite") {
+    SKEIN_ASSIGN_OR_RETURN(const bool rotates, keys.Bool("rope.scaling.finetuned"));
+    if (!rotates) {
+      return absl::UnimplementedError(absl::StrCat("metadata '", keys.Key("rope.scaling.finetuned"),
+                                                   "' is false; Skein runs Granite with RoPE"));
+    }
+  }
+  for (const auto& [name, runs] :
+       {std::pair("expert_count", "models without experts"),
+        std::pair("attention.clamp_kqv", "projections as they are"),
+        std::pair("attention.max_alibi_bias", "rotary embedding"),
+        std::pair("rope.scaling.yarn_log_multiplier", "YaRN as published")}) {
     if (!keys.Has(name)) continue;
     SKEIN_ASSIGN_OR_RETURN(const double value, keys.Number(name));
     if (value == 0) continue;
@@ -158,8 +178,8 @@ absl::StatusOr<std::vector<float>> ReadDivisors(const GgufModel& model, const Te
 
 // Llama 3's scaling is a tensor, LongRoPE's are two. A factor without a type is linear; one of 0 or
 // 1 does nothing.
-absl::Status ReadScaling(const GgufModel& model, const Keys& keys, int64_t frequencies,
-                         json& rope) {
+absl::Status ReadScaling(const GgufModel& model, const Keys& keys, int64_t frequencies, json& rope,
+                         json& config) {
   std::string type = "linear";
   if (keys.Has("rope.scaling.type")) {
     SKEIN_ASSIGN_OR_RETURN(const std::string_view said, keys.String("rope.scaling.type"));
@@ -173,26 +193,50 @@ absl::Status ReadScaling(const GgufModel& model, const Keys& keys, int64_t frequ
   }
   const TensorInfo* const short_factors = FindTensor(model, kGgufShortDivisors);
   const TensorInfo* const long_factors = FindTensor(model, kGgufLongDivisors);
-  if (short_factors != nullptr && long_factors != nullptr) {
+  if ((short_factors == nullptr) != (long_factors == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has one of the tensors '", std::string(kGgufShortDivisors), "' and '",
+                     std::string(kGgufLongDivisors), "', which belong together"));
+  }
+  double magnitude = 1;
+  if (keys.Has("rope.scaling.attn_factor")) {
+    SKEIN_ASSIGN_OR_RETURN(magnitude, keys.Number("rope.scaling.attn_factor"));
+  }
+  if (short_factors != nullptr) {
     rope["rope_type"] = "longrope";
     SKEIN_ASSIGN_OR_RETURN(rope["short_factor"], ReadDivisors(model, *short_factors, frequencies));
     SKEIN_ASSIGN_OR_RETURN(rope["long_factor"], ReadDivisors(model, *long_factors, frequencies));
+    rope["attention_factor"] = magnitude;
+  } else if (magnitude != 1) {
+    return absl::UnimplementedError(absl::StrCat("metadata '", keys.Key("rope.scaling.attn_factor"),
+                                                 "' is ", magnitude,
+                                                 "; Skein runs it with LongRoPE alone"));
   } else if (type == "none" || (type == "linear" && (factor == 0 || factor == 1))) {
     return absl::OkStatus();
   } else if (type == "linear" || type == "yarn") {
     rope["rope_type"] = type;
     rope["factor"] = factor;
+    for (const char* beta : {"beta_fast", "beta_slow"}) {
+      const std::string name = absl::StrCat("rope.scaling.yarn_", beta);
+      if (type != "yarn" || !keys.Has(name)) continue;
+      SKEIN_ASSIGN_OR_RETURN(rope[beta], keys.Number(name));
+    }
+    for (const char* name : {"rope.scaling.yarn_attn_factor", "rope.scaling.yarn_ext_factor"}) {
+      if (type != "yarn" || !keys.Has(name)) continue;
+      SKEIN_ASSIGN_OR_RETURN(const double value, keys.Number(name));
+      if (std::abs(value) != 1) {  // -1: not said
+        return absl::UnimplementedError(
+            absl::StrCat("metadata '", keys.Key(name), "' is ", value, "; Skein runs YaRN with 1"));
+      }
+    }
   } else {
     return absl::UnimplementedError(
         absl::StrCat("metadata '", keys.Key("rope.scaling.type"), "' is '", Printable(type),
                      "'; Skein runs none, linear, yarn, and longrope by its tensors"));
   }
   if (keys.Has("rope.scaling.original_context_length")) {
-    SKEIN_ASSIGN_OR_RETURN(rope["original_max_position_embeddings"],
+    SKEIN_ASSIGN_OR_RETURN(config["original_max_position_embeddings"],
                            keys.Integer("rope.scaling.original_context_length"));
-  }
-  if (keys.Has("rope.scaling.attn_factor")) {
-    SKEIN_ASSIGN_OR_RETURN(rope["attention_factor"], keys.Number("rope.scaling.attn_factor"));
   }
   return absl::OkStatus();
 }
@@ -201,9 +245,6 @@ absl::Status ReadRope(const GgufModel& model, const Keys& keys, json& config) {
   json rope = {{"rope_type", "default"}};
   if (keys.Has("rope.freq_base")) {
     SKEIN_ASSIGN_OR_RETURN(rope["rope_theta"], keys.Number("rope.freq_base"));
-  }
-  if (keys.Has("rope.freq_base_swa")) {
-    SKEIN_ASSIGN_OR_RETURN(config["rope_local_base_freq"], keys.Number("rope.freq_base_swa"));
   }
   const int64_t head_dim =
       config.contains("head_dim")
@@ -218,11 +259,12 @@ absl::Status ReadRope(const GgufModel& model, const Keys& keys, json& config) {
                                                      "' is ", rotated, ": must be even and in [2, ",
                                                      head_dim, "], the dimensions of a head"));
     }
-    if (rotated != head_dim) {
-      rope["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim);
+    if (rotated != head_dim) {  // half a dimension more, so that the share's product has as many
+      rope["partial_rotary_factor"] =
+          (static_cast<double>(rotated) + 0.5) / static_cast<double>(head_dim);
     }
   }
-  SKEIN_RETURN_IF_ERROR(ReadScaling(model, keys, rotated / 2, rope));
+  SKEIN_RETURN_IF_ERROR(ReadScaling(model, keys, rotated / 2, rope, config));
   config["rope_parameters"] = rope;
   return absl::OkStatus();
 }
@@ -305,7 +347,7 @@ absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model) {
                  {"dtype", MatrixType(model)}};
   SKEIN_RETURN_IF_ERROR(RefuseUnsupported(keys));
   SKEIN_RETURN_IF_ERROR(ReadShape(metadata, keys, config));
-  SKEIN_RETURN_IF_ERROR(ReadOptional(keys, config));
+  SKEIN_RETURN_IF_ERROR(ReadOptional(keys, *family, config));
   SKEIN_RETURN_IF_ERROR(ReadRope(model, keys, config));
   SKEIN_RETURN_IF_ERROR(ReadTokens(metadata, config));
   if (family->adapt_gguf != nullptr) family->adapt_gguf(model, config);

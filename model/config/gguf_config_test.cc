@@ -1,4 +1,5 @@
 // The configuration of GGUF files: what keys mean, and what is refused by which name.
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -135,8 +136,13 @@ TEST(GgufConfigTest, WhatIsNotComputedIsRefusedByItsKey) {
   } kCases[] = {
       {"'general.architecture' is 'mamba'", GgufBytes().AddString("general.architecture", "mamba")},
       {"'llama.expert_count' is 8", Small().AddUint32("llama.expert_count", 8)},
-      {"sliding_window is 32", Small().AddUint32("llama.attention.sliding_window", 32)},
+      {"'llama.attention.sliding_window' is 32",
+       Small().AddUint32("llama.attention.sliding_window", 32)},
       {"partial_rotary_factor is 0.5", Small().AddUint32("llama.rope.dimension_count", 4)},
+      {"'llama.final_logit_softcapping' is 30",
+       Small().AddFloat32("llama.final_logit_softcapping", 30.0f)},
+      {"'llama.rope.scaling.attn_factor' is 2",
+       Small().AddFloat32("llama.rope.scaling.attn_factor", 2.0f)},
       {"longrope", Small().AddString("llama.rope.scaling.type", "longrope")},
       {"'\\xff'", Small().AddString("llama.rope.scaling.type", "\xff")},
       {"'llama.attention.value_length' is 16", Small()
@@ -160,6 +166,11 @@ TEST(GgufConfigTest, MissingAndWrongKeysAreNamed) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("num_key_value_heads")));
   EXPECT_THAT(Load(Small().AddTensor("rope_freqs.weight", {2}, kGgmlF32, Float(1) + Float(1))),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("each of 4 frequencies")));
+  EXPECT_THAT(Load(Small().AddFloat32("llama.rope.freq_base", INFINITY)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'llama.rope.freq_base'")));
+  EXPECT_THAT(Load(Small().AddTensor("rope_factors_long.weight", {4}, kGgmlF32,
+                                     Float(1) + Float(1) + Float(1) + Float(1))),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("belong together")));
   EXPECT_THAT(
       Load(Small().AddUint32("llama.rope.dimension_count", 16)),
       StatusIs(absl::StatusCode::kInvalidArgument,

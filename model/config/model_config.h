@@ -100,7 +100,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
 absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view json);
 
 // A config.json in the form of transformers 5 that ParseModelConfig reads back as an equal config.
-// Of a LlamaForCausalLM with RoPE as it is or Llama 3's, without rope.divisors and stored.
+// Takes a LlamaForCausalLM with RoPE as it is or Llama 3's; rope.divisors and stored are left out.
 std::string ModelConfigToJson(const ModelConfig& config);
 
 // These take a model: a Hugging Face folder or a GGUF file.

@@ -116,6 +116,11 @@ TEST(ModelConfigTest, Variants) {
          return c.max_position_embeddings == 2048 &&
                 c.rope.original_max_position_embeddings == 1024;
        }},
+      // The same of YaRN, where the length is the trained one.
+      {R"({"rope_scaling": {"type": "yarn", "factor": 4}})",
+       [](const auto& c) { return c.max_position_embeddings == 4096; }},
+      {R"({"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 256}})",
+       [](const auto& c) { return c.max_position_embeddings == 1024 && c.rope.factor == 4; }},
       // Outside the object it counts first.
       {R"({"original_max_position_embeddings": 128, "rope_scaling": {"type": "yarn", "factor": 2,
            "original_max_position_embeddings": 256}})",
@@ -285,6 +290,9 @@ TEST(ModelConfigTest, NonsenseIsRefusedWithFieldValueAndRange) {
        {"partial_rotary_factor is 0.01", "nothing to rotate of heads of 64"}},
       {Small(R"({"architectures": ["Qwen3ForCausalLM"], "layer_types": ["full_attention"]})"),
        {"layer_types", "each of 8 layers"}},
+      {Small(R"({"architectures": ["SmolLM3ForCausalLM"],
+                 "no_rope_layers": [1, 1, 1, 1, 1, 1, "1", 0]})"),
+       {"no_rope_layers is ["}},
       {Small(R"({"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1]})"),
        {"no_rope_layers is [1]"}},
   };

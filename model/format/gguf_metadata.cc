@@ -1,6 +1,7 @@
 #include "model/format/gguf_metadata.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -159,7 +160,7 @@ absl::StatusOr<int64_t> GgufMetadata::IntegerOfLayers(std::string_view key) cons
 absl::StatusOr<double> GgufMetadata::Number(std::string_view key) const {
   SKEIN_ASSIGN_OR_RETURN(const GgufValue* value, Find(key, false));
   const std::optional<double> number = NumberAt(*value, 0);
-  if (!number) return Unlike(key, *value, "a number");
+  if (!number || !std::isfinite(*number)) return Unlike(key, *value, "a number");
   return *number;
 }
 

@@ -108,5 +108,23 @@ TEST(Linear, TenMebibytesOfSpaces) {
   ExpectLinear(*Bard(nullptr), std::string(10 * kMiB, ' ') + "x");
 }
 
+// Marks are sorted by exchanging neighbours, some of them two in one code point: texts with too
+// many behind each other are refused before.
+TEST(Linear, CombiningMarks) {
+  json document = json::parse(std::ifstream("checkpoints/bard/tokenizer.json"));
+  document["normalizer"] = {{"type", "NFC"}};
+  const auto tokenizer = ParseTokenizerJson(document.dump()).value();
+  for (const std::string& mark : {"\u0301", "\u0f73", "\u0f71\u0f72", "\u0344\u0323"}) {
+    std::string few = "a";
+    std::string many = "a";
+    while (few.size() < 200) few += mark;
+    while (many.size() < 10 * kMiB) many += mark;
+    SKEIN_EXPECT_OK(tokenizer->Encode(few, {}).status());
+    EXPECT_THAT(tokenizer->Encode(many, {}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         ::testing::HasSubstr("more than 256 combining marks")));
+  }
+}
+
 }  // namespace
 }  // namespace skein::model

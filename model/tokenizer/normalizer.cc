@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -24,11 +25,18 @@ bool IsAscii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
 }
 
-absl::Status CheckMarks(std::string_view text) {
+// Counts marks as they are sorted: of what code points decompose into.
+absl::Status CheckMarks(std::string_view text, utf8proc_option_t options) {
   int marks = 0;
   for (size_t at = 0; at < text.size();) {
     const auto code_point = static_cast<utf8proc_int32_t>(ReadCodePoint(text, at));
-    marks = utf8proc_get_property(code_point)->combining_class == 0 ? 0 : marks + 1;
+    utf8proc_int32_t parts[32];  // the longest has 18
+    int boundary = 0;
+    const utf8proc_ssize_t count =
+        utf8proc_decompose_char(code_point, parts, std::ssize(parts), options, &boundary);
+    for (utf8proc_ssize_t i = 0; i < std::min(count, std::ssize(parts)); ++i) {
+      marks = utf8proc_get_property(parts[i])->combining_class == 0 ? 0 : marks + 1;
+    }
     if (marks > kMaxMarks) {
       return absl::InvalidArgumentError(absl::StrCat(
           "text has more than ", kMaxMarks, " combining marks behind each other at byte ", at));
@@ -39,11 +47,12 @@ absl::Status CheckMarks(std::string_view text) {
 
 absl::StatusOr<std::string> ApplyStep(Normalizer::Form form, std::string_view text) {
   if (IsAscii(text)) return std::string(text);
-  SKEIN_RETURN_IF_ERROR(CheckMarks(text));
   const bool compose = form == Normalizer::Form::kNfc || form == Normalizer::Form::kNfkc;
   const bool compatible = form == Normalizer::Form::kNfkc || form == Normalizer::Form::kNfkd;
   const int options = UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
                       (compatible ? UTF8PROC_COMPAT : 0);
+  const int decomposes = UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+  SKEIN_RETURN_IF_ERROR(CheckMarks(text, static_cast<utf8proc_option_t>(decomposes)));
   utf8proc_uint8_t* made = nullptr;
   const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                              static_cast<utf8proc_ssize_t>(text.size()), &made,

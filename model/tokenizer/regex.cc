@@ -111,6 +111,12 @@ absl::StatusOr<Regex> Regex::Compile(std::string_view pattern, bool literal) {
   return regex;
 }
 
+bool Regex::MatchesEmpty() const {
+  uint32_t matches = 0;
+  pcre2_pattern_info(code_.get(), PCRE2_INFO_MATCHEMPTY, &matches);
+  return matches != 0;
+}
+
 absl::StatusOr<std::vector<std::string_view>> Regex::Cut(const std::vector<std::string_view>& texts,
                                                          bool keep_matches, bool keep_gaps) const {
   Matcher matcher(code_.get());

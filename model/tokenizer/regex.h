@@ -21,6 +21,9 @@ class Regex {
   // TranslateOniguruma; InvalidArgument with the offset when it does not compile.
   static absl::StatusOr<Regex> Compile(std::string_view pattern, bool literal);
 
+  // Whether a match may be empty.
+  bool MatchesEmpty() const;
+
   // Cuts each of `texts` (valid UTF-8) into matches and the gaps between them. Returns the pieces
   // of the kinds that are kept, in order; no piece is empty. InvalidArgument when a text asks for
   // more backtracking or memory than is allowed, which no pattern in use does.

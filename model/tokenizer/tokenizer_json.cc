@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "base/json/json.h"
 #include "base/status_macros.h"
@@ -116,8 +118,9 @@ absl::StatusOr<std::array<int32_t, 256>> ReadByteTokens(const JsonField& model,
   SKEIN_ASSIGN_OR_RETURN(const bool fallback, model.Bool("byte_fallback", false));
   std::array<int32_t, 256> ids;
   ids.fill(-1);
-  for (const auto& [token, id] : vocabulary) {
-    if (const std::optional<uint8_t> byte = ByteOf(token)) ids[*byte] = id;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto token = vocabulary.find(absl::StrFormat("<0x%02X>", byte));
+    if (token != vocabulary.end()) ids[static_cast<size_t>(byte)] = token->second;
   }
   if (!fallback || std::find(ids.begin(), ids.end(), -1) != ids.end()) {
     return model.Unimplemented(
@@ -223,10 +226,19 @@ absl::StatusOr<AddedTokens> ReadAddedTokens(const JsonField& root, const Vocabul
       if (!content.ok()) return Annotate(content.status(), field.path());
       token.content = *std::move(content);
     }
+    if (token.content.size() > kMaxAddedTokenBytes) {
+      return field.Error(absl::StrCat("id ", token.id, " has ", token.content.size(),
+                                      " bytes when it is normalised, may have ",
+                                      kMaxAddedTokenBytes));
+    }
     tokens[token.id].bytes =
         spelling == Spelling::kCharacters ? Unmarked(token.content) : token.content;
   }
-  std::erase_if(added, [](const AddedToken& token) { return token.content.empty(); });
+  // Of tokens that are equal when they are normalised the first is found.
+  absl::flat_hash_set<std::string> seen;
+  std::erase_if(added, [&](const AddedToken& token) {
+    return token.content.empty() || (token.normalized && !seen.insert(token.content).second);
+  });
   return AddedTokens(std::move(added), std::move(normalizer));
 }
 
@@ -268,6 +280,11 @@ absl::StatusOr<PreTokenizerStep> ReadSplit(const JsonField& field) {
                                     "MergedWithNext and Contiguous"));
   }
   step.behavior = found->second;
+  if (step.behavior != SplitBehavior::kIsolated && step.behavior != SplitBehavior::kRemoved &&
+      step.regex->MatchesEmpty()) {
+    return field.Unimplemented(
+        absl::StrCat("behavior ", behavior, " with a pattern that matches nothing, too"));
+  }
   if (!invert || step.behavior == SplitBehavior::kIsolated) return step;
   if (step.behavior != SplitBehavior::kRemoved) {
     return field.Unimplemented(
@@ -361,6 +378,7 @@ absl::StatusOr<Normalizer::Step> ReadNormalizerStep(const JsonField& field) {
     if (pattern.text.empty()) return field.Error("has an empty pattern");
     if (!pattern.is_regex) return Normalizer::Replace{pattern.text, std::move(by)};
     SKEIN_ASSIGN_OR_RETURN(Regex regex, CompilePattern(field));
+    if (regex.MatchesEmpty()) return field.Unimplemented("has a pattern that matches nothing, too");
     return Normalizer::ReplaceMatches{std::move(regex), std::move(by)};
   }
   return field.Unimplemented(absl::StrCat(
@@ -478,25 +496,32 @@ absl::Status CheckDecoder(const JsonField& root, Spelling spelling) {
     return field.Unimplemented("is null; only decoders of bytes and of space marks are supported");
   }
   SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> members, Flatten(field, "decoders"));
+  bool bytes = false;
   for (const JsonField& member : members) {
     SKEIN_ASSIGN_OR_RETURN(const std::string type, member.String("type"));
+    bytes |= type == "ByteLevel" || type == "ByteFallback";
     if (spelling == Spelling::kBytes
             ? type == "ByteLevel"
-            : type == "Metaspace" || type == "ByteFallback" || type == "Fuse" || type == "Strip") {
+            : type == "Metaspace" || type == "ByteFallback" || type == "Fuse") {
       continue;
+    }
+    if (spelling == Spelling::kCharacters && type == "Strip") {
+      SKEIN_ASSIGN_OR_RETURN(const std::string content, member.String("content"));
+      if (content == " ") continue;
     }
     if (spelling == Spelling::kCharacters && type == "Replace") {
       SKEIN_ASSIGN_OR_RETURN(const Pattern pattern, ReadPattern(member));
       SKEIN_ASSIGN_OR_RETURN(const std::string by, member.String("content"));
       if (!pattern.is_regex && pattern.text == kSpaceMark && by == " ") continue;
     }
-    return member.Unimplemented(
-        absl::StrCat("type ", type, " is not supported, only ",
-                     spelling == Spelling::kBytes
-                         ? "ByteLevel"
-                         : "Replace of space marks, Metaspace, ByteFallback, Fuse and Strip"));
+    return member.Unimplemented(absl::StrCat(
+        "type ", type, " is not supported, only ",
+        spelling == Spelling::kBytes
+            ? "ByteLevel"
+            : "Replace of space marks, Metaspace, ByteFallback, Fuse and Strip of spaces"));
   }
-  return absl::OkStatus();
+  if (bytes) return absl::OkStatus();
+  return field.Unimplemented("has neither ByteLevel nor ByteFallback");
 }
 
 }  // namespace

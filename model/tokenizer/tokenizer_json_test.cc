@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/str_format.h"
 #include "base/test_util.h"
 #include "model/tokenizer/byte_alphabet.h"
 
@@ -126,6 +127,12 @@ std::vector<Case> PipelineCases() {
   return {
       {"/normalizer", unknown, kUnimplemented, "normalizer: type BertNormalizer is not supported"},
       {"/normalizer", replace, kInvalid, "normalizer: has an empty pattern"},
+      {"/normalizer",
+       {{"type", "Replace"}, {"pattern", {{"Regex", "x*"}}}, {"content", "a"}},
+       kUnimplemented,
+       "normalizer: has a pattern that matches nothing, too"},
+      {"/pre_tokenizer", SequenceOf({Split({{"Regex", "x*"}}, "Contiguous"), kByteLevel}),
+       kUnimplemented, "behavior Contiguous with a pattern that matches nothing, too"},
       {"/normalizer", {{"type", "Strip"}}, kInvalid, "normalizer.strip_left: is missing"},
       {"/normalizer", {{"type", 5}}, kInvalid, "normalizer.type: must be a string"},
       {"/normalizer", 5, kInvalid, "normalizer: must be an object"},
@@ -178,6 +185,62 @@ std::vector<Case> PipelineCases() {
       {"/decoder", nullptr, kUnimplemented, "decoder: is null"},
       {"/decoder/type", "Metaspace", kUnimplemented, "decoder: type Metaspace"},
   };
+}
+
+// The smallest good file of characters.
+json Characters() {
+  json vocab = json::object();
+  for (int byte = 0; byte < 256; ++byte) vocab[absl::StrFormat("<0x%02X>", byte)] = byte;
+  for (const char* token : {"a", "b", "\u2581", "ab"}) vocab[token] = vocab.size();
+  return json{
+      {"normalizer", nullptr},
+      {"pre_tokenizer", nullptr},
+      {"decoder",
+       {{"type", "Sequence"},
+        {"decoders",
+         {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+          {{"type", "ByteFallback"}},
+          {{"type", "Fuse"}},
+          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b"}}, {"byte_fallback", true}}}};
+}
+
+TEST(TokenizerJson, FilesOfCharacters) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto tokenizer, ParseTokenizerJson(Characters().dump()));
+  EXPECT_EQ(*tokenizer->Encode("ab\u2581\u00e9", {}), (std::vector<int32_t>{259, 258, 0xC3, 0xA9}));
+  EXPECT_EQ(tokenizer->TokenBytes(258, false), " ");
+  EXPECT_EQ(tokenizer->TokenBytes(0xC3, false), "\xC3");
+  const Case cases[] = {
+      {"/model/byte_fallback", false, kUnimplemented, "characters that become unknown"},
+      {"/model/vocab/<0x00>", kGone, kUnimplemented, "characters that become unknown"},
+      {"/model/ignore_merges", true, kUnimplemented, "model.ignore_merges"},
+      {"/decoder/decoders/0/content", "_", kUnimplemented, "decoder.decoders[0]: type Replace"},
+      {"/decoder/decoders/1/type", "Fuse", kUnimplemented, "neither ByteLevel nor ByteFallback"},
+      {"/decoder/decoders/3/content", "x", kUnimplemented, "decoder.decoders[3]: type Strip"},
+  };
+  for (const Case& bad : cases) {
+    json document = Characters();
+    const json::json_pointer pointer(bad.pointer);
+    if (bad.value.is_discarded()) {
+      document[pointer.parent_pointer()].erase(pointer.back());
+    } else {
+      document[pointer] = bad.value;
+    }
+    EXPECT_THAT(ParseTokenizerJson(document.dump()), StatusIs(bad.code, HasSubstr(bad.message)))
+        << bad.pointer;
+  }
+}
+
+// Those that are equal when they are normalised, beside text that goes on with a zero.
+TEST(TokenizerJson, TheFirstOfEqualAddedTokensIsFound) {
+  json document = Good();
+  document["normalizer"] = {{"type", "Lowercase"}};
+  document["added_tokens"] = {{{"id", 257}, {"content", "<s>"}, {"special", true}},
+                              {{"id", 258}, {"content", "XY"}},
+                              {{"id", 259}, {"content", "xy"}}};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto tokenizer, ParseTokenizerJson(document.dump()));
+  EXPECT_EQ(*tokenizer->Encode(std::string_view("xy\0Xy", 5), {.add_special_tokens = false}),
+            (std::vector<int32_t>{258, 0, 258}));
 }
 
 TEST(TokenizerJson, TheSmallestGoodFile) {

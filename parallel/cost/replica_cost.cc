@@ -118,6 +118,16 @@ double OutputElementBytes(const ModelConfig& model) {
   return static_cast<double>(DTypeBytes(model.dtype, 1));
 }
 
+// Of `context` tokens, to how many a row attends in a layer, on the average of the layers.
+double SeenTokens(const ModelConfig& model, int64_t context) {
+  if (model.windows.empty()) return static_cast<double>(context);
+  double seen = 0;
+  for (const int64_t window : model.windows) {
+    seen += static_cast<double>(window > 0 ? std::min(window, context) : context);
+  }
+  return seen / static_cast<double>(model.windows.size());
+}
+
 // What passes through the caches of a rank of a stage from step to step: what it holds, and what
 // those hold that share its cores with it.
 int64_t WorkingSet(const ModelConfig& model, const Replica& replica, const Stage& stage,
@@ -125,7 +135,7 @@ int64_t WorkingSet(const ModelConfig& model, const Replica& replica, const Stage
   const int32_t tp = ShardsOf(stage);
   const auto layers = static_cast<double>(stage.layers.size());
   const double kv = layers * TokenBytes(model, replica, tp) * static_cast<double>(sequences) *
-                    static_cast<double>(context);
+                    SeenTokens(model, context);
   const int64_t weights = LayerWeightBytes(model, tp) * stage.layers.size() +
                           (has_output ? OutputWeightBytes(model, tp) : 0);
   return static_cast<int64_t>((static_cast<double>(weights) + kv) * stage.share.sets);
@@ -143,10 +153,10 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
                  replica, 8 * model.hidden_size +
                               2 * (model.num_heads + 2 * model.num_kv_heads) * model.head_dim / tp +
                               3 * plan::LargestFfn(model, tp)));
-  const double kv = TokenBytes(model, replica, tp) * static_cast<double>(batch.context) *
-                    static_cast<double>(batch.reads);
-  const double attention = 4.0 * static_cast<double>(model.num_heads / tp * model.head_dim) *
-                           static_cast<double>(batch.context) * rows;
+  const double seen = SeenTokens(model, batch.context);
+  const double kv = TokenBytes(model, replica, tp) * seen * static_cast<double>(batch.reads);
+  const double attention =
+      4.0 * static_cast<double>(model.num_heads / tp * model.head_dim) * seen * rows;
   const auto count = static_cast<double>(layers);
   StageTime time;
   time.compute = ComputeTime(

@@ -84,6 +84,18 @@ TEST(ReplicaCostTest, ContextsAreReadBehindProducts) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(cost.step), expected_ms, 0.02 * expected_ms);
 }
 
+// As above, but half of the layers read 128 tokens instead of 640.
+TEST(ReplicaCostTest, WindowsBoundWhatIsRead) {
+  model::ModelConfig model = Llama8B();
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
+    model.windows.push_back(layer % 2 == 0 ? 128 : 0);
+  }
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ReplicaCost cost, PredictReplica(*MakePreset("dgx-h100"), model,
+                                                                    Even(1, 1, 64), {512, 256, 1}));
+  const double expected_ms = (15.01e9 + 64 * (640 + 128) / 2 * 131072.0) / 3350e9 * 1e3 + 0.05;
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(cost.step), expected_ms, 0.03 * expected_ms);
+}
+
 // 2 x 7.5e9 operations a token, over 989 TFLOP/s.
 TEST(ReplicaCostTest, APromptMultiplies) {
   const ReplicaCost cost = Predict("dgx-h100", Even(1, 1, 1), {2048, 16, 1});

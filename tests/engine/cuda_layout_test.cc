@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -55,6 +58,43 @@ class F16Tensors final : public model::TensorSource {
 
  private:
   const model::TensorSource& bf16_;
+  std::vector<model::TensorInfo> tensors_;
+};
+
+// A model with the vectors besides that `config` has: biases, and gains of queries and keys, random
+// ones.
+class WithVectors final : public model::TensorSource {
+ public:
+  WithVectors(const model::TensorSource& model, const model::ModelConfig& config) : model_(model) {
+    tensors_.assign(model.tensors().begin(), model.tensors().end());
+    for (model::NamedShape& tensor : model::TensorsOf(config)) {
+      if (model.Find(tensor.name).ok()) continue;
+      tensors_.push_back({std::move(tensor.name), DType::kF32, std::move(tensor.shape)});
+    }
+    std::sort(tensors_.begin(), tensors_.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+  }
+  std::string_view description() const override { return model_.description(); }
+  absl::Span<const model::TensorInfo> tensors() const override { return tensors_; }
+
+ protected:
+  absl::Status ReadChecked(const model::TensorInfo& tensor, absl::Span<const Range> slice,
+                           absl::Span<std::byte> out) const override {
+    const absl::StatusOr<const model::TensorInfo*> stored = model_.Find(tensor.name);
+    if (stored.ok()) return model_.Read(**stored, slice, out);
+    const bool bias = tensor.name.ends_with("bias");
+    std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(tensor.name)));
+    std::vector<float> values(static_cast<size_t>(tensor.elements()));
+    for (float& value : values) {
+      const float unit = static_cast<float>(random() % 1024) / 1024;
+      value = bias ? 0.2f * (unit - 0.5f) : 0.8f + unit;
+    }
+    std::memcpy(out.data(), values.data() + slice[0].begin, out.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  const model::TensorSource& model_;
   std::vector<model::TensorInfo> tensors_;
 };
 
@@ -193,6 +233,41 @@ TEST_F(CudaLayoutTest, AModelOfF16AnswersInF16) {
                                                         .micro_batches = layout.pp_size,
                                                         .max_micro_batch_rows = 128}));
     ExpectSameAnswers(requests, got, want, cpu->logits(), kF16TieGap);
+  }
+}
+
+// What other architectures have and Llama has not, as far as GPUs have kernels for it.
+TEST_F(CudaLayoutTest, VariationsAnswerAsTheCpu) {
+  const model::ModelConfig plain = config_;
+  const std::vector<std::pair<const char*, std::function<void(model::ModelConfig&)>>> kVariations =
+      {
+          {"windows", [](auto& c) { c.windows = {0, 24, 40, 24, 0, 100, 40, 24}; }},
+          {"layers that are not rotated",
+           [](auto& c) { c.unrotated = {false, true, false, false, false, true, false, false}; }},
+          {"biases", [](auto& c) { c.qkv_bias = c.output_bias = c.mlp_bias = true; }},
+          {"norms of queries and keys", [](auto& c) { c.qk_norm = true; }},
+          {"two frequencies",
+           [](auto& c) {
+             c.windows = {0, 24, 40, 24, 0, 100, 40, 24};
+             c.window_rope = model::RopeConfig{.theta = 1000};
+           }},
+      };
+  std::vector<serving::Request> requests = Requests(plain.vocab_size);
+  requests.resize(12);
+  const SchedulerLimits limits = {.max_num_batched_tokens = 128, .max_micro_batch_rows = 128};
+  for (const auto& [name, vary] : kVariations) {
+    SCOPED_TRACE(name);
+    config_ = plain;
+    vary(config_);
+    const WithVectors tensors(*tensors_, config_);
+    const auto cpu = OnCpu({.pages = 1024, .max_num_seqs = 16}, &tensors);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers want, cpu->Generate(requests, limits));
+    for (const plan::Layout& layout : {plan::Layout{}, plan::Layout{.tp_size = 2}}) {
+      SCOPED_TRACE(layout.ToString());
+      const auto gpu = OnGpu({.layout = layout, .pages = 1024, .max_num_seqs = 16}, &tensors);
+      SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers got, gpu->Generate(requests, limits));
+      ExpectSameAnswers(requests, got, want, cpu->logits());
+    }
   }
 }
 

@@ -22,9 +22,11 @@ struct Architecture {
   // Adds to config.json's fields, as they follow from a GGUF file's keys, what this family's files
   // say by other means. May be null.
   void (*adapt_gguf)(const GgufModel& file, nlohmann::json& config) = nullptr;
+  // Keys of GGUF files that some families have and this one takes; the others are refused.
+  absl::Span<const std::string_view> gguf_keys = {};
 };
 
-// In the order in which messages list them.
+// Messages list them in this order.
 absl::Span<const Architecture> Architectures();
 
 // "LlamaForCausalLM, MistralForCausalLM ..."

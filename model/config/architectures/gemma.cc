@@ -53,17 +53,24 @@ void ReadGemma2(FieldReader& reader, ModelConfig& config) {
 void ReadTwoRopes(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config) {
   RopeConfig local = {.theta = 10000.0};
   reader.Double("rope_local_base_freq", 1.0, 1e12, &local.theta);
+  config.rope.theta = defaults.rope_theta;
   const bool nested = reader.Get("rope_parameters").is_object() &&
                       (reader.Get("rope_parameters").contains("full_attention") ||
                        reader.Get("rope_parameters").contains("sliding_attention"));
   if (nested) {
-    config.rope.theta = defaults.rope_theta;
+    reader.Double("rope_theta", 1.0, 1e12, &config.rope.theta);
+    if (reader.Has("rope_scaling")) {
+      reader.FailUnimplemented("rope_scaling", "Skein takes what rope_parameters says alone");
+    }
     reader.Object("rope_parameters", [&](FieldReader& object) {
       for (const auto& [field, rope] :
            {std::pair("full_attention", &config.rope), std::pair("sliding_attention", &local)}) {
         if (!object.Has(field)) continue;
         object.Object(field, [&](FieldReader& of_layers) {
           ReadRopeObject(of_layers, defaults, config, /*original_context=*/0, *rope);
+          if (rope->scaling == RopeConfig::Scaling::kDynamic) {
+            of_layers.FailUnimplemented("rope_type", "Skein runs Gemma without it");
+          }
         });
       }
     });
@@ -94,6 +101,7 @@ void AdaptGguf(const GgufModel&, nlohmann::json& config, int64_t layers_of_large
   config["query_pre_attn_scalar"] =
       largest ? number("hidden_size") / std::max<int64_t>(1, number("num_attention_heads"))
               : head_dim;
+  if (!config.contains("sliding_window")) config["sliding_window"] = nullptr;
 }
 
 void AdaptGemma2(const GgufModel& file, nlohmann::json& config) { AdaptGguf(file, config, 46); }
@@ -101,8 +109,15 @@ void AdaptGemma3(const GgufModel& file, nlohmann::json& config) { AdaptGguf(file
 
 }  // namespace
 
-const Architecture kGemma2 = {"Gemma2ForCausalLM", "gemma2", "gemma2", ReadGemma2, AdaptGemma2};
-const Architecture kGemma3 = {"Gemma3ForCausalLM", "gemma3_text", "gemma3", ReadGemma3,
-                              AdaptGemma3};
+constexpr std::string_view kGemma2Keys[] = {"attention.sliding_window", "attn_logit_softcapping",
+                                            "final_logit_softcapping"};
+constexpr std::string_view kGemma3Keys[] = {
+    "attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
+    "attn_logit_softcapping", "final_logit_softcapping"};
+
+const Architecture kGemma2 = {"Gemma2ForCausalLM", "gemma2",    "gemma2",
+                              ReadGemma2,          AdaptGemma2, kGemma2Keys};
+const Architecture kGemma3 = {"Gemma3ForCausalLM", "gemma3_text", "gemma3",
+                              ReadGemma3,          AdaptGemma3,   kGemma3Keys};
 
 }  // namespace skein::model

@@ -30,6 +30,9 @@ void AdaptGguf(const GgufModel& file, nlohmann::json& config) {
 
 }  // namespace
 
-const Architecture kGranite = {"GraniteForCausalLM", "granite", "granite", Read, AdaptGguf};
+constexpr std::string_view kKeys[] = {"embedding_scale", "residual_scale", "attention.scale",
+                                      "logit_scale"};
+
+const Architecture kGranite = {"GraniteForCausalLM", "granite", "granite", Read, AdaptGguf, kKeys};
 
 }  // namespace skein::model

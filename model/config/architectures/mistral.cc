@@ -11,7 +11,7 @@ void Read(FieldReader& reader, ModelConfig& config) {
   ReadActivation(reader, "hidden_act", Activation::kSilu, config);
   int64_t window = reader.Says("sliding_window") ? 0 : 4096;
   reader.Int("sliding_window", 1, kMaxPositions, &window);
-  ReadWindows(reader, window, [](int64_t) { return true; }, config);
+  SetWindows(window, [](int64_t) { return true; }, config);
   ReadRope(reader, defaults, config);
 }
 

@@ -14,6 +14,12 @@ void ReadUnrotated(FieldReader& reader, ModelConfig& config) {
     reader.FailField("no_rope_layers", "must be a list of 0 or 1 for each layer");
     return;
   }
+  for (const nlohmann::json& element : rotated.is_null() ? nlohmann::json::array() : rotated) {
+    if (element != 0 && element != 1) {
+      reader.FailField("no_rope_layers", "must be a list of 0 or 1 for each layer");
+      return;
+    }
+  }
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const bool is_rotated =
         rotated.is_null() ? (layer + 1) % interval != 0 : rotated[static_cast<size_t>(layer)] != 0;
