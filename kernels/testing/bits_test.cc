@@ -44,7 +44,9 @@ struct Model {
     const auto gain = [&] { return p.AddVector(RandomFloats(++seed, kHidden)); };
     const WeightId embedding = matrix(kVocabulary, kHidden, DType::kBF16, 1);
     const WeightId frequencies = p.AddVector({1, .5f, .25f, .125f, .1f, .05f, .02f, .01f, .001f});
+    const WeightId few_frequencies = p.AddVector({1, .3f, .1f, .03f, .01f});
     p.Add(EmbedOp{embedding, 0, kVocabulary, x});
+    p.Add(ScaleOp{x, 1.5f});
     p.Add(RmsNormOp{x, gain(), 1e-5f, y});
     for (int32_t layer = 0; layer < kLayers; ++layer) {
       p.Add(MatMulOp{y, matrix(p.program.buffers[qkv].cols, kHidden, DType::kBF16, 1), qkv});
@@ -52,18 +54,22 @@ struct Model {
       p.Add(QkNormOp{qkv, kHeads, kKvHeads, kHeadDim,
                      p.AddVector(RandomFloats(++seed, kHeadDim, 2)),
                      p.AddVector(RandomFloats(++seed, kHeadDim, 2)), 1e-5f});
-      p.Add(RopeAppendKvOp{qkv, kHeads, kKvHeads, kHeadDim, frequencies, layer});
+      p.Add(RopeAppendKvOp{qkv, kHeads, kKvHeads, kHeadDim,
+                           layer == 0 ? frequencies : few_frequencies, layer,
+                           /*magnitude=*/layer == 0 ? 1.0f : 1.1f});
       p.Add(AttentionOp{qkv, kHeads, kKvHeads, kHeadDim, 0.25f, layer, attended,
-                        /*window=*/layer == 0 ? 0 : 23});
+                        /*window=*/layer == 0 ? 0 : 23, /*softcap=*/layer == 0 ? 0.0f : 4.0f});
       p.Add(MatMulOp{attended, matrix(kHidden, kHeads * kHeadDim, DType::kF16, 8), y});
       p.Add(AddRmsNormOp{x, y, gain(), 1e-5f, y});
       p.Add(MatMulOp{y, matrix(2 * kFfn, kHidden, DType::kBF16, 1), gate_up});
-      p.Add(GluOp{gate_up, activated});
+      p.Add(GluOp{gate_up, activated,
+                  layer == 0 ? GateActivation::kSilu : GateActivation::kGeluTanh});
       p.Add(MatMulOp{activated, matrix(kHidden, kFfn, DType::kF32, 8), y});
       p.Add(AddRmsNormOp{x, y, gain(), 1e-5f, y});
     }
     p.Add(GatherRowsOp{y, gathered});
     p.Add(MatMulOp{gathered, embedding, logits});
+    p.Add(SoftCapOp{logits, 5});
   }
 
   TestProgram p;

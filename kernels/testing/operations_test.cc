@@ -321,6 +321,46 @@ TEST_P(OperationsTest, SwiGlu) {
   }
 }
 
+// Gates up to 5: where they are small the exponent of e has up to 40 of its own size, whose
+// rounding the power makes as many.
+TEST_P(OperationsTest, GeGluTanh) {
+  for (int64_t rows : {1, 3, 64}) {
+    for (int64_t cols : {1, 15, 16, 70, 512}) {
+      SCOPED_TRACE(absl::StrCat(rows, " x ", cols));
+      TestProgram p;
+      const BufferId in = p.AddBuffer(2 * cols);
+      const BufferId out = p.AddBuffer(cols);
+      p.Add(GluOp{in, out, GateActivation::kGeluTanh});
+      const Results r = Both(p, in, RandomFloats(7, rows * 2 * cols, 5), Rows(rows), out);
+      EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), 50));
+    }
+  }
+}
+
+TEST_P(OperationsTest, ScaleAndSoftCap) {
+  for (int64_t rows : {1, 3, 64}) {
+    for (int64_t cols : {1, 15, 16, 70, 512}) {
+      SCOPED_TRACE(absl::StrCat(rows, " x ", cols));
+      TestProgram p;
+      const BufferId x = p.AddBuffer(cols);
+      p.Add(ScaleOp{x, 0.37f});
+      p.Add(SoftCapOp{x, 8.0f});
+      const Results r = Both(p, x, RandomFloats(7, rows * cols, 60), Rows(rows), x);
+      EXPECT_TRUE(Close(r.actual, r.expected, std::vector<float>(r.expected.size(), 8.0f), 6));
+    }
+  }
+}
+
+TEST_P(OperationsTest, SoftCapAtTheEdges) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> in = {0, -0.0f, 1e-30f, 1000, -1000, 1e30f, -1e30f, inf, -inf};
+  TestProgram p;
+  const BufferId x = p.AddBuffer(static_cast<int64_t>(in.size()));
+  p.Add(SoftCapOp{x, 8.0f});
+  const Results r = Both(p, x, in, Rows(1), x);
+  EXPECT_TRUE(Close(r.actual, r.expected, std::vector<float>(in.size(), 8.0f), 6));
+}
+
 TEST_P(OperationsTest, SwiGluAtTheEdges) {
   const float inf = std::numeric_limits<float>::infinity();
   const std::vector<float> gates = {-0.0f, -85,   -88, -103.5f, -110, -1e30f, 85,
@@ -346,6 +386,9 @@ struct AttentionCase {
   int64_t page_size;
   KvDType dtype;
   int32_t window = 0;
+  int32_t rotated = 0;  // dimensions; 0: all
+  float magnitude = 1;
+  float softcap = 0;
 };
 
 constexpr float kScoreScale = 0.3f;
@@ -362,7 +405,7 @@ using SequenceRows = std::vector<std::vector<float>>;
 // one; its error shifts a weight by as much, relatively. A weighted mean shifts by twice that at
 // most, in units of its values, and takes a sum over the positions itself, as its weights' sum
 // does; then an exponential and a quotient. An int8 slot's scale is one rounding more in each score
-// and weight.
+// and weight. A soft cap is off by 6 roundings of itself.
 std::vector<float> AttentionErrors(const AttentionCase& c, const SequenceRows& rows) {
   std::vector<float> errors;
   for (int32_t h = 0; h < c.heads; ++h) {
@@ -378,11 +421,13 @@ std::vector<float> AttentionErrors(const AttentionCase& c, const SequenceRows& r
         lengths += q * q + k * k;
         value = std::max(value, std::abs(double{row[kv + c.kv_heads * c.head_dim + d]}));
       }
-      const double rotated = kSigmas * kRotationRoundings * kMostRotated * std::sqrt(lengths);
+      const double rotated = kSigmas * kRotationRoundings * kMostRotated *
+                             static_cast<double>(c.magnitude) * std::sqrt(lengths);
       score_error =
           std::max(score_error, ErrorOfProducts(squares, c.head_dim) +
                                     (c.dtype == KvDType::kF32 ? rotated : 0) + 4 * std::abs(score));
     }
+    score_error += 6 * static_cast<double>(c.softcap) / static_cast<double>(kScoreScale);
     const double of_mean = 2 * static_cast<double>(rows.size()) + 10;
     errors.push_back(static_cast<float>((2 * kScoreScale * score_error + of_mean) * value));
   }
@@ -392,26 +437,49 @@ std::vector<float> AttentionErrors(const AttentionCase& c, const SequenceRows& r
 TEST_P(OperationsTest, RopeAndAttention) {
   const auto f32 = KvDType::kF32, bf16 = KvDType::kBF16, f16 = KvDType::kF16, int8 = KvDType::kInt8;
   const AttentionCase cases[] = {
-      {1, 1, 2, 1, f32},       {4, 4, 16, 16, f32},     {2, 1, 10, 5, f32},
-      {6, 2, 64, 32, f32},     {8, 2, 24, 16, f32},     {5, 1, 128, 7, f32},
-      {7, 1, 80, 48, f32},     {1, 1, 2, 1, bf16},      {2, 1, 10, 5, bf16},
-      {6, 2, 64, 32, bf16},    {5, 1, 128, 7, bf16},    {7, 1, 80, 48, bf16},
-      {1, 1, 2, 1, f16},       {6, 2, 64, 32, f16},     {7, 1, 80, 48, f16},
-      {1, 1, 2, 1, int8},      {2, 1, 10, 5, int8},     {6, 2, 64, 32, int8},
-      {5, 1, 128, 7, int8},    {7, 1, 80, 48, int8},    {4, 2, 16, 16, f32, 1},
-      {4, 2, 24, 5, f32, 20},  {5, 1, 64, 32, f32, 17}, {5, 1, 80, 48, f32, 33},
+      {1, 1, 2, 1, f32},
+      {4, 4, 16, 16, f32},
+      {2, 1, 10, 5, f32},
+      {6, 2, 64, 32, f32},
+      {8, 2, 24, 16, f32},
+      {5, 1, 128, 7, f32},
+      {7, 1, 80, 48, f32},
+      {1, 1, 2, 1, bf16},
+      {2, 1, 10, 5, bf16},
+      {6, 2, 64, 32, bf16},
+      {5, 1, 128, 7, bf16},
+      {7, 1, 80, 48, bf16},
+      {1, 1, 2, 1, f16},
+      {6, 2, 64, 32, f16},
+      {7, 1, 80, 48, f16},
+      {1, 1, 2, 1, int8},
+      {2, 1, 10, 5, int8},
+      {6, 2, 64, 32, int8},
+      {5, 1, 128, 7, int8},
+      {7, 1, 80, 48, int8},
+      {4, 2, 16, 16, f32, 1},
+      {4, 2, 24, 5, f32, 20},
+      {5, 1, 64, 32, f32, 17},
+      {5, 1, 80, 48, f32, 33},
       {6, 2, 64, 7, int8, 19},
+      {5, 1, 64, 32, f32, 0, 48},
+      {4, 2, 24, 5, f32, 20, 10, 1.25f},
+      {7, 1, 80, 48, f32, 0, 0, 1, 3},
+      {4, 2, 256, 16, f32, 9, 192, 1.1f, 0.5f},
+      {5, 1, 128, 7, int8, 0, 0, 1, 2},
   };
   for (const AttentionCase& c : cases) {
     SCOPED_TRACE(absl::StrCat(c.heads, "/", c.kv_heads, " heads of ", c.head_dim, ", pages of ",
                               c.page_size, ", dtype ", static_cast<int>(c.dtype), ", window ",
-                              c.window));
+                              c.window, ", rotated ", c.rotated, ", magnitude ", c.magnitude,
+                              ", soft cap ", c.softcap));
     TestProgram p;
     const int64_t qkv_cols = int64_t{c.heads + 2 * c.kv_heads} * c.head_dim;
     const BufferId qkv = p.AddBuffer(qkv_cols);
     const BufferId out = p.AddBuffer(int64_t{c.heads} * c.head_dim);
     std::vector<float> frequencies;
-    for (int i = 0; i < c.head_dim / 2; ++i) {
+    const int32_t rotated_dim = c.rotated == 0 ? c.head_dim : c.rotated;
+    for (int i = 0; i < rotated_dim / 2; ++i) {
       // Where keys are rounded again as they are kept, both back ends must keep the same ones: a
       // rotation by 0 is exact.
       frequencies.push_back(c.dtype == f32 ? std::pow(10000.0f, -2.0f * i / c.head_dim) : 0);
@@ -422,8 +490,10 @@ TEST_P(OperationsTest, RopeAndAttention) {
                  .page_size = c.page_size,
                  .pages = 200,
                  .dtype = c.dtype};
-    p.Add(RopeAppendKvOp{qkv, c.heads, c.kv_heads, c.head_dim, p.AddVector(frequencies), 1});
-    p.Add(AttentionOp{qkv, c.heads, c.kv_heads, c.head_dim, kScoreScale, 1, out, c.window});
+    p.Add(RopeAppendKvOp{qkv, c.heads, c.kv_heads, c.head_dim, p.AddVector(frequencies), 1,
+                         c.magnitude});
+    p.Add(AttentionOp{qkv, c.heads, c.kv_heads, c.head_dim, kScoreScale, 1, out, c.window,
+                      c.softcap});
 
     // Two prefills have 37 and 3 tokens; then the first decodes beside a chunk of the second; then
     // both decode.
@@ -458,7 +528,8 @@ TEST_P(OperationsTest, RopeAndAttention) {
         }
       }
     }
-    EXPECT_TRUE(Close(rotated[1], rotated[0], std::vector<float>(rotated[0].size(), kMostRotated),
+    EXPECT_TRUE(Close(rotated[1], rotated[0],
+                      std::vector<float>(rotated[0].size(), kMostRotated * c.magnitude),
                       kRotationRoundings));
     EXPECT_TRUE(Close(attended[1], attended[0], errors, 1));
   }
