@@ -130,7 +130,7 @@ TEST_F(CudaBackendTest, DTypesOf16BitsDoNotMix) {
   const BufferId in = p.AddBuffer(16);
   const BufferId out = p.AddBuffer(16);
   p.program.buffers[in].dtype = p.program.buffers[out].dtype = DType::kBF16;
-  p.Add(MatMulOp{in, p.AddWeight({.rows = 16, .cols = 16, .dtype = DType::kF16}, {}), out});
+  p.Add(MatMulOp{in, p.AddStored({.rows = 16, .cols = 16, .dtype = DType::kF16}, {}), out});
   // Before anything is loaded.
   EXPECT_THAT(backend->AllocateWeights(p.program).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
