@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes a package: a tarball that runs wherever it is unpacked, on Debian 12 and 13, Ubuntu 24.04 and newer ones, without root.
 #   scripts/package.sh [--cuda] [--archs LIST] [--out FILE]
-#   --cuda: build with --config=cuda; also libskein_cuda.so, by which workers compute on GPUs, and the tests and benches of GPUs
+#   --cuda: build with --config=cuda; also libskein_cuda.so, by which workers compute on GPUs. The tests and benches of GPUs are
+#     a tarball beside it (FILE-tests.tar.gz), to be unpacked over it
 #   --archs: forms of the kernels, with --cuda: 90a (the default, Hopper), or 80,90a as a release has them
 #   --out: the tarball (dist/skein-VERSION.tar.gz, or dist/skein-VERSION-cuda.tar.gz)
 # In it: the programs, stripped; the libraries that a bare system lacks; scripts that start it; checkpoints/bard; pages. Not in it,
@@ -11,7 +12,7 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-most_mib=40  # of the tarball, so that it can be sent anywhere; twice as many with two architectures
+most_mib=40  # of a tarball, so that it can be sent anywhere; twice as many with two architectures
 programs=(//client:skein //coordinator //supervisor //worker)
 
 cuda='' archs=90a out=''
@@ -123,9 +124,20 @@ find "$root" -type f -exec chmod u=rwX,go=rX {} +
 
 # --- The tarball ---
 when=$(git log -1 --format=%ct 2>/dev/null) || when=0
-tar -C "$work" --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner --format=gnu -cf "$work/package.tar" "$name"
-gzip -9n "$work/package.tar"
-bytes=$(stat -c %s "$work/package.tar.gz")
-((bytes <= most_mib << 20)) || die "the package has $((bytes >> 20)) MiB, more than $most_mib"
-mv "$work/package.tar.gz" "$out"
-say "done: $out, $(awk "BEGIN {printf \"%.1f\", $bytes / 1048576}") MiB"
+# usage: pack FILE FOLDER...: a tarball of these
+pack() {
+  local to=$1 bytes
+  shift
+  tar -C "$work" --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner --format=gnu -cf "$work/package.tar" "$@"
+  gzip -9n "$work/package.tar"
+  bytes=$(stat -c %s "$work/package.tar.gz")
+  ((bytes <= most_mib << 20)) || die "${to##*/} has $((bytes >> 20)) MiB, more than $most_mib"
+  mv "$work/package.tar.gz" "$to"
+  say "done: $to, $(awk "BEGIN {printf \"%.1f\", $bytes / 1048576}") MiB"
+}
+if [[ -n $cuda ]]; then
+  tests=${out%.tar.gz}-tests.tar.gz
+  pack "$tests" "$name/gpu" "$name/tests"
+  rm -r "$root/gpu" "$root/tests"
+fi
+pack "$out" "$name"
