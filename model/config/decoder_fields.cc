@@ -22,7 +22,6 @@ constexpr int64_t kMaxIntermediate = 1 << 22;
 constexpr int64_t kMaxLayers = 10000;
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 1024;
-constexpr double kMaxTheta = 1e12;
 constexpr double kMaxRopeFactor = 1e4;
 
 void ReadShape(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config) {
@@ -91,8 +90,7 @@ void ReadRotaryShare(FieldReader& reader, const DecoderDefaults& defaults,
   reader.Double("partial_rotary_factor", 0.0, 1.0, &share);
   if (share != 1.0 && !defaults.partial_rotary) {
     reader.FailUnimplemented("partial_rotary_factor",
-                             "Skein rotates whole heads (1.0) of this "
-                             "architecture");
+                             "Skein rotates whole heads (1.0) of this architecture");
   }
   rope.rotary_share = share;
   if (rope.RotaryDim(config.head_dim) < 2) {
@@ -162,6 +160,16 @@ void ReadDecoder(FieldReader& reader, const DecoderDefaults& defaults, ModelConf
   ReadShape(reader, defaults, config);
   ReadDType(reader, config);
   ReadTokenIds(reader, config);
+}
+
+void ReadAttentionBias(FieldReader& reader, ModelConfig& config) {
+  reader.Bool("attention_bias", &config.qkv_bias);
+  config.output_bias = config.qkv_bias;
+}
+
+void ReadBiases(FieldReader& reader, ModelConfig& config) {
+  ReadAttentionBias(reader, config);
+  reader.Bool("mlp_bias", &config.mlp_bias);
 }
 
 void ReadActivation(FieldReader& reader, const char* field, Activation activation,

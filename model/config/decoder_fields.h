@@ -11,6 +11,7 @@
 namespace skein::model {
 
 inline constexpr int64_t kMaxPositions = 1 << 27;
+inline constexpr double kMaxTheta = 1e12;
 inline constexpr int64_t kMaxVocab = 1 << 24;
 
 // In what transformers' defaults and abilities of a family differ.
@@ -28,6 +29,10 @@ struct DecoderDefaults {
 // Reads shape, dtype and end tokens, and refuses quantised weights. Callers may read on after an
 // error; values mean nothing then.
 void ReadDecoder(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config);
+
+// attention_bias is of the projections to and from attention, mlp_bias of the MLP's three.
+void ReadAttentionBias(FieldReader& reader, ModelConfig& config);
+void ReadBiases(FieldReader& reader, ModelConfig& config);
 
 // `field` must name the activation, or be absent.
 void ReadActivation(FieldReader& reader, const char* field, Activation activation,

@@ -344,7 +344,10 @@ absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model) {
   const Keys keys(metadata, architecture);
   json config = {{"architectures", {family->name}},
                  {"tie_word_embeddings", FindTensor(model, "output.weight") == nullptr},
-                 {"dtype", MatrixType(model)}};
+                 {"dtype", MatrixType(model)},
+                 // Files tell of biases by having them.
+                 {"attention_bias", FindTensor(model, "blk.0.attn_q.bias") != nullptr},
+                 {"mlp_bias", FindTensor(model, "blk.0.ffn_up.bias") != nullptr}};
   SKEIN_RETURN_IF_ERROR(RefuseUnsupported(keys));
   SKEIN_RETURN_IF_ERROR(ReadShape(metadata, keys, config));
   SKEIN_RETURN_IF_ERROR(ReadOptional(keys, *family, config));

@@ -21,9 +21,6 @@ inline constexpr int32_t kMaxVocabSize = 1 << 22;
 // Bounds the time that looking for added tokens takes; the longest in use have 50 bytes.
 inline constexpr size_t kMaxAddedTokenBytes = 256;
 
-// What SentencePiece writes for a space.
-inline constexpr std::string_view kSpaceMark = "\u2581";
-
 class BpeTokenizer final : public Tokenizer {
  public:
   struct Token {

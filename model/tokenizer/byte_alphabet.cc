@@ -1,6 +1,10 @@
 #include "model/tokenizer/byte_alphabet.h"
 
 #include <array>
+#include <charconv>
+#include <system_error>
+
+#include "absl/strings/str_replace.h"
 
 namespace skein::model {
 namespace {
@@ -54,6 +58,18 @@ std::optional<std::string> UnspellBytes(std::string_view spelling) {
     bytes += static_cast<char>(kAlphabet.byte_of_character[character]);
   }
   return bytes;
+}
+
+std::string UnmarkSpaces(std::string_view text) {
+  return absl::StrReplaceAll(std::string(text), {{std::string(kSpaceMark), " "}});
+}
+
+std::optional<uint8_t> ByteOfToken(std::string_view token) {
+  uint8_t byte = 0;
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
+  return byte;
 }
 
 }  // namespace skein::model

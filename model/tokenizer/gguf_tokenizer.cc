@@ -172,19 +172,10 @@ AddedTokens ReadAdded(const Tokens& tokens, Normalizer normalizer) {
   return AddedTokens(std::move(added), std::move(normalizer));
 }
 
-// The byte of "<0x0A>".
-std::optional<uint8_t> ByteOf(const std::string& text) {
-  uint8_t byte = 0;
-  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return std::nullopt;
-  const auto [end, error] = std::from_chars(text.data() + 3, text.data() + 5, byte, 16);
-  if (error != std::errc() || end != text.data() + 5) return std::nullopt;
-  return byte;
-}
-
 // The bytes that a token stands for. `marked`: spaces are marks.
 absl::StatusOr<BpeTokenizer::Token> Decoded(const std::string& text, int64_t type, bool marked) {
   if (type == kByteToken) {
-    const std::optional<uint8_t> byte = ByteOf(text);
+    const std::optional<uint8_t> byte = ByteOfToken(text);
     if (!byte) {
       return absl::InvalidArgumentError(
           absl::StrCat("metadata '", std::string(kGgufTokens), "' has '", Printable(text),
@@ -194,8 +185,7 @@ absl::StatusOr<BpeTokenizer::Token> Decoded(const std::string& text, int64_t typ
   }
   if (!IsPlain(type)) return BpeTokenizer::Token{text, true};
   if (type == kUserDefinedToken) return BpeTokenizer::Token{text, false};
-  if (marked)
-    return BpeTokenizer::Token{absl::StrReplaceAll(text, {{std::string(kSpaceMark), " "}}), false};
+  if (marked) return BpeTokenizer::Token{UnmarkSpaces(text), false};
   return BpeTokenizer::Token{UnspellBytes(text).value_or(text), false};
 }
 
@@ -287,7 +277,7 @@ absl::StatusOr<Bpe> MakeCharacterBpe(const GgufMetadata& metadata, const Tokens&
   bytes.fill(-1);
   for (size_t id = 0; id < tokens.texts.size(); ++id) {
     if (tokens.types[id] != kByteToken) continue;
-    const std::optional<uint8_t> byte = ByteOf(tokens.texts[id]);
+    const std::optional<uint8_t> byte = ByteOfToken(tokens.texts[id]);
     if (byte && bytes[*byte] < 0) {
       bytes[*byte] = static_cast<int32_t>(id);
     }

@@ -40,26 +40,13 @@ bool SetToken(int32_t id, std::string bytes, bool special, Tokens& tokens) {
   return true;
 }
 
-// The byte of "<0x0A>".
-std::optional<uint8_t> ByteOf(std::string_view token) {
-  uint8_t byte = 0;
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
-  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
-  return byte;
-}
-
-std::string Unmarked(const std::string& token) {
-  return absl::StrReplaceAll(token, {{std::string(kSpaceMark), " "}});
-}
-
 std::string BytesOf(const std::string& token, Spelling spelling) {
   // A token outside of the alphabet can only be an added one, or is never made.
   if (spelling == Spelling::kBytes) return UnspellBytes(token).value_or(token);
-  if (const std::optional<uint8_t> byte = ByteOf(token)) {
+  if (const std::optional<uint8_t> byte = ByteOfToken(token)) {
     return std::string(1, static_cast<char>(*byte));
   }
-  return Unmarked(token);
+  return UnmarkSpaces(token);
 }
 
 absl::StatusOr<Vocabulary> ReadVocabulary(const JsonField& model, Spelling spelling,
@@ -232,7 +219,7 @@ absl::StatusOr<AddedTokens> ReadAddedTokens(const JsonField& root, const Vocabul
                                       kMaxAddedTokenBytes));
     }
     tokens[token.id].bytes =
-        spelling == Spelling::kCharacters ? Unmarked(token.content) : token.content;
+        spelling == Spelling::kCharacters ? UnmarkSpaces(token.content) : token.content;
   }
   // Of tokens that are equal when they are normalised the first is found.
   absl::flat_hash_set<std::string> seen;

@@ -59,6 +59,17 @@ struct Case {
 
 const json kGone = json(json::value_t::discarded);
 
+void ExpectRefused(json document, const Case& bad) {
+  const json::json_pointer pointer(bad.pointer);
+  if (bad.value.is_discarded()) {
+    document[pointer.parent_pointer()].erase(pointer.back());
+  } else {
+    document[pointer] = bad.value;
+  }
+  EXPECT_THAT(ParseTokenizerJson(document.dump()), StatusIs(bad.code, HasSubstr(bad.message)))
+      << bad.pointer << " = " << bad.value;
+}
+
 std::vector<Case> ModelCases() {
   return {
       {"/model", kGone, kInvalid, "model: is missing"},
@@ -219,15 +230,7 @@ TEST(TokenizerJson, FilesOfCharacters) {
       {"/decoder/decoders/3/content", "x", kUnimplemented, "decoder.decoders[3]: type Strip"},
   };
   for (const Case& bad : cases) {
-    json document = Characters();
-    const json::json_pointer pointer(bad.pointer);
-    if (bad.value.is_discarded()) {
-      document[pointer.parent_pointer()].erase(pointer.back());
-    } else {
-      document[pointer] = bad.value;
-    }
-    EXPECT_THAT(ParseTokenizerJson(document.dump()), StatusIs(bad.code, HasSubstr(bad.message)))
-        << bad.pointer;
+    ExpectRefused(Characters(), bad);
   }
 }
 
@@ -252,15 +255,7 @@ TEST(TokenizerJson, TheSmallestGoodFile) {
 TEST(TokenizerJson, BadFieldsAreNamed) {
   for (const auto& cases : {ModelCases(), AddedTokenCases(), PipelineCases()}) {
     for (const Case& bad : cases) {
-      json document = Good();
-      const json::json_pointer pointer(bad.pointer);
-      if (bad.value.is_discarded()) {
-        document[pointer.parent_pointer()].erase(pointer.back());
-      } else {
-        document[pointer] = bad.value;
-      }
-      EXPECT_THAT(ParseTokenizerJson(document.dump()), StatusIs(bad.code, HasSubstr(bad.message)))
-          << bad.pointer << " = " << bad.value;
+      ExpectRefused(Good(), bad);
     }
   }
 }

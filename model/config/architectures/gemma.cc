@@ -52,13 +52,13 @@ void ReadGemma2(FieldReader& reader, ModelConfig& config) {
 // beside what is of the others, 5 an object for each.
 void ReadTwoRopes(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config) {
   RopeConfig local = {.theta = 10000.0};
-  reader.Double("rope_local_base_freq", 1.0, 1e12, &local.theta);
+  reader.Double("rope_local_base_freq", 1.0, kMaxTheta, &local.theta);
   config.rope.theta = defaults.rope_theta;
   const bool nested = reader.Get("rope_parameters").is_object() &&
                       (reader.Get("rope_parameters").contains("full_attention") ||
                        reader.Get("rope_parameters").contains("sliding_attention"));
   if (nested) {
-    reader.Double("rope_theta", 1.0, 1e12, &config.rope.theta);
+    reader.Double("rope_theta", 1.0, kMaxTheta, &config.rope.theta);
     if (reader.Has("rope_scaling")) {
       reader.FailUnimplemented("rope_scaling", "Skein takes what rope_parameters says alone");
     }

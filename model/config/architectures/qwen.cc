@@ -27,17 +27,12 @@ void ReadQwen2(FieldReader& reader, ModelConfig& config) {
 void ReadQwen3(FieldReader& reader, ModelConfig& config) {
   ReadLayers(reader, {.head_dim = 128}, config);
   config.qk_norm = true;
-  reader.Bool("attention_bias", &config.qkv_bias);
-  config.output_bias = config.qkv_bias;
-}
-
-void AdaptQwen3(const GgufModel& file, nlohmann::json& config) {
-  config["attention_bias"] = file.tensors->Find("blk.0.attn_q.bias").ok();
+  ReadAttentionBias(reader, config);
 }
 
 }  // namespace
 
 const Architecture kQwen2 = {"Qwen2ForCausalLM", "qwen2", "qwen2", ReadQwen2};
-const Architecture kQwen3 = {"Qwen3ForCausalLM", "qwen3", "qwen3", ReadQwen3, AdaptQwen3};
+const Architecture kQwen3 = {"Qwen3ForCausalLM", "qwen3", "qwen3", ReadQwen3};
 
 }  // namespace skein::model

@@ -31,9 +31,7 @@ void Read(FieldReader& reader, ModelConfig& config) {
   const DecoderDefaults defaults = {.rope_theta = 2e6, .tie_word_embeddings = true};
   ReadDecoder(reader, defaults, config);
   ReadActivation(reader, "hidden_act", Activation::kSilu, config);
-  reader.Bool("attention_bias", &config.qkv_bias);
-  config.output_bias = config.qkv_bias;
-  reader.Bool("mlp_bias", &config.mlp_bias);
+  ReadBiases(reader, config);
   if (!reader.status().ok()) return;
   ReadUnrotated(reader, config);
   bool windows = false;
