@@ -307,32 +307,25 @@ TEST_P(OperationsTest, QkNorm) {
   }
 }
 
-TEST_P(OperationsTest, SwiGlu) {
-  for (int64_t rows : {1, 3, 64}) {
-    for (int64_t cols : {1, 15, 16, 70, 512}) {
-      SCOPED_TRACE(absl::StrCat(rows, " x ", cols));
-      TestProgram p;
-      const BufferId in = p.AddBuffer(2 * cols);
-      const BufferId out = p.AddBuffer(cols);
-      p.Add(GluOp{in, out});
-      const Results r = Both(p, in, RandomFloats(7, rows * 2 * cols, 30), Rows(rows), out);
-      EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), 6));
-    }
-  }
-}
-
-// Gates up to 5: where they are small the exponent of e has up to 40 of its own size, whose
-// rounding the power makes as many.
-TEST_P(OperationsTest, GeGluTanh) {
-  for (int64_t rows : {1, 3, 64}) {
-    for (int64_t cols : {1, 15, 16, 70, 512}) {
-      SCOPED_TRACE(absl::StrCat(rows, " x ", cols));
-      TestProgram p;
-      const BufferId in = p.AddBuffer(2 * cols);
-      const BufferId out = p.AddBuffer(cols);
-      p.Add(GluOp{in, out, GateActivation::kGeluTanh});
-      const Results r = Both(p, in, RandomFloats(7, rows * 2 * cols, 5), Rows(rows), out);
-      EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), 50));
+// GELU's gates go up to 5: where they are small the exponent of e has up to 40 of its own size,
+// whose rounding the power makes as many.
+TEST_P(OperationsTest, GatedUnits) {
+  const struct {
+    GateActivation activation;
+    float largest;
+    double roundings;
+  } kCases[] = {{GateActivation::kSilu, 30, 6}, {GateActivation::kGeluTanh, 5, 50}};
+  for (const auto& [activation, largest, roundings] : kCases) {
+    for (int64_t rows : {1, 3, 64}) {
+      for (int64_t cols : {1, 15, 16, 70, 512}) {
+        SCOPED_TRACE(absl::StrCat(largest, ": ", rows, " x ", cols));
+        TestProgram p;
+        const BufferId in = p.AddBuffer(2 * cols);
+        const BufferId out = p.AddBuffer(cols);
+        p.Add(GluOp{in, out, activation});
+        const Results r = Both(p, in, RandomFloats(7, rows * 2 * cols, largest), Rows(rows), out);
+        EXPECT_TRUE(Close(r.actual, r.expected, Abs(r.expected), roundings));
+      }
     }
   }
 }
