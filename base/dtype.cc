@@ -1,5 +1,6 @@
 #include "base/dtype.h"
 
+#include <limits>
 #include <string>
 
 #include "absl/status/status.h"
@@ -20,6 +21,12 @@ std::string_view DTypeName(DType dtype) {
       return "I32";
     case DType::kU8:
       return "U8";
+    case DType::kI8:
+      return "I8";
+    case DType::kI64:
+      return "I64";
+    case DType::kF8E4M3:
+      return "F8_E4M3";
     case DType::kQ4_0:
       return "Q4_0";
     case DType::kQ4_1:
@@ -44,6 +51,12 @@ std::string_view DTypeName(DType dtype) {
       return "IQ4_NL";
     case DType::kIQ4_XS:
       return "IQ4_XS";
+    case DType::kFp8:
+      return "FP8";
+    case DType::kInt8:
+      return "INT8";
+    case DType::kInt4:
+      return "INT4";
   }
   return "?";
 }
@@ -74,6 +87,13 @@ uint16_t FloatToF16(float value) {
   uint16_t bits;
   std::memcpy(&bits, &half, sizeof(bits));
   return bits;
+}
+
+float E4M3ToFloat(uint8_t bits) {
+  if (IsE4M3Nan(bits)) return std::numeric_limits<float>::quiet_NaN();
+  // F16 has four more bits of mantissa at the end, and an exponent whose zero is 8 higher.
+  const auto half = static_cast<uint16_t>((bits & 0x80) << 8 | (bits & 0x7f) << 7);
+  return F16ToFloat(half) * 256.0f;
 }
 
 void ConvertToFloat(DType dtype, const void* in, int64_t count, float* out) {

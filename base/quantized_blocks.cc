@@ -1,5 +1,6 @@
 #include "base/quantized_blocks.h"
 
+#include <bit>
 #include <cstring>
 
 namespace skein {
@@ -137,6 +138,29 @@ void Iq4Xs(const uint8_t* in, float* out) {
   }
 }
 
+uint32_t Word(const uint8_t* at) {
+  uint32_t word = 0;
+  std::memcpy(&word, at, sizeof(word));
+  return word;
+}
+
+void Fp8(const uint8_t* in, float* out) {
+  const auto d = std::bit_cast<float>(Word(in));
+  for (int i = 0; i < 32; ++i) out[i] = d * E4M3ToFloat(in[4 + i]);
+}
+
+void Int8(const uint8_t* in, float* out) {
+  const auto d = std::bit_cast<float>(Word(in));
+  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(in[4 + i]));
+}
+
+void Int4(const uint8_t* in, float* out) {
+  const uint32_t word = Word(in);
+  const auto d = std::bit_cast<float>(word & ~0xFFu);
+  const int zero = static_cast<int>(word & 0xFFu);
+  Nibbles(in + 4, out, [d, zero](int q, int) { return d * static_cast<float>(q - zero); });
+}
+
 using Dequantize = void (*)(const uint8_t* in, float* out);
 
 Dequantize OfType(DType dtype) {
@@ -165,6 +189,12 @@ Dequantize OfType(DType dtype) {
       return Iq4Nl;
     case DType::kIQ4_XS:
       return Iq4Xs;
+    case DType::kFp8:
+      return Fp8;
+    case DType::kInt8:
+      return Int8;
+    case DType::kInt4:
+      return Int4;
     default:
       return nullptr;  // plain
   }

@@ -1,6 +1,7 @@
-// The blocks of quantised weights, byte by byte, as ggml lays them out and as they are kept in GGUF
-// files and in memory. Numbers are little-endian; d and m are a scale and a minimum in F16; q is an
-// element's small number, s a scale's and o a minimum's in a superblock.
+// The blocks of quantised weights, byte by byte. Numbers are little-endian.
+//
+// Those of GGUF files are kept as ggml lays them out. d and m are a scale and a minimum in F16; q
+// is an element's small number, s a scale's and o a minimum's in a superblock.
 //
 //   type    elements  value                bytes
 //   Q4_0    32        d (q - 8)            d, 16 x two q: element i in the low half of byte i,
@@ -23,9 +24,20 @@
 //
 // Superblocks keep q by halves of 128 elements (Q2_K, Q3_K, Q6_K: 32 or 64 bytes, in which the
 // elements of one byte are 32 apart) or by quarters of 64 (Q4_K, Q5_K: 32 bytes, low halves first).
+//
+// Other checkpoints keep elements and scales apart, and scales for rows, or for groups or tiles of
+// 32 columns or more. In memory each 32 columns have theirs with them; d is in F32.
+//
+//   FP8     32        d E4M3(q)            d, 32 x q
+//   INT8    32        d q                  d, 32 x q, signed
+//   INT4    32        d (q - z)            d, whose lowest 8 bits are z instead, 16 x two q as Q4_0
+//
+// The d of an INT4 has at most 16 significant bits, as all of F16 and BF16 have, so that the values
+// are exact.
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -47,6 +59,11 @@ constexpr ScaleAndMin SubblockOf(const uint8_t* packed, int i) {
   if (i < 4) return {packed[i] & 63, packed[i + 4] & 63};
   return {(packed[i + 4] & 15) | (packed[i - 4] >> 6 << 4),
           (packed[i + 4] >> 4) | (packed[i] >> 6 << 4)};
+}
+
+// The word of an INT4 block's scale, whose lowest 8 bits are zero, and its zero point.
+constexpr uint32_t Int4Scale(float scale, uint8_t zero) {
+  return std::bit_cast<uint32_t>(scale) | zero;
 }
 
 // Writes the values of `blocks` blocks of a quantised dtype: float arithmetic in the order of the

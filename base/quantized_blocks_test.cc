@@ -1,5 +1,6 @@
 #include "base/quantized_blocks.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -61,6 +62,36 @@ TEST(QuantizedBlocksTest, BlocksOf32ByHand) {
   EXPECT_EQ(values(DType::kQ5_1, two + half + fifth + nibbles)[16], 2.0f * 31 + 0.5f);
   EXPECT_EQ(values(DType::kQ8_0, two + std::string(31, '\x00') + "\xff")[31], -2.0f);
   EXPECT_EQ(values(DType::kIQ4_NL, two + nibbles)[16], 2.0f * 113);
+  const std::string one_and_a_half("\x00\x00\xc0\x3f", 4);
+  EXPECT_EQ(values(DType::kInt8, one_and_a_half + std::string(31, '\x00') + "\x80")[31], -192.0f);
+  // Zero point 9.
+  const std::string with_zero("\x09\x00\xc0\x3f", 4);
+  EXPECT_EQ(values(DType::kInt4, with_zero + nibbles)[0], 1.5f * (1 - 9));
+  EXPECT_EQ(values(DType::kInt4, with_zero + nibbles)[16], 1.5f * (15 - 9));
+  // 448, the smallest number, and -1.125.
+  const std::string floats = "\x7e\x01\xb9" + std::string(29, '\x00');
+  EXPECT_EQ(values(DType::kFp8, one_and_a_half + floats)[0], 1.5f * 448);
+  EXPECT_EQ(values(DType::kFp8, one_and_a_half + floats)[1], 1.5f * 0x1p-9f);
+  EXPECT_EQ(values(DType::kFp8, one_and_a_half + floats)[2], 1.5f * -1.125f);
+  EXPECT_EQ(values(DType::kFp8, one_and_a_half + floats)[3], 0.0f);
+}
+
+// All 256 of them, by the definition: no infinities, one NaN of each sign.
+TEST(QuantizedBlocksTest, FloatsOf8Bits) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const int exponent = bits >> 3 & 15;
+    const int mantissa = bits & 7;
+    const float magnitude = exponent == 0
+                                ? std::ldexp(static_cast<float>(mantissa), -9)
+                                : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    const float value = E4M3ToFloat(static_cast<uint8_t>(bits));
+    EXPECT_EQ(IsE4M3Nan(static_cast<uint8_t>(bits)), (bits & 127) == 127);
+    if ((bits & 127) == 127) {
+      EXPECT_TRUE(std::isnan(value));
+    } else {
+      EXPECT_EQ(value, bits < 128 ? magnitude : -magnitude) << bits;
+    }
+  }
 }
 
 }  // namespace

@@ -239,9 +239,9 @@ class CpuExecutable final : public HostExecutable {
             .bytes = Kv().layout().head_stride};
   }
 
-  // The input of a product with quantised weights as integers; null where it takes floats.
+  // The input of a product with weights of integers, as integers; null where it takes floats.
   QuantizedRows IntegersOf(const MatMulOp& op, int64_t rows) {
-    if (program().exact || !HasQuantizedRows(spec(op.weight))) return {};
+    if (program().exact || !HasIntegerRows(spec(op.weight))) return {};
     const QuantizedRows integers = {.data = integers_.data(), .cols = cols(op.in)};
     ForRows(rows, integers.cols,
             [&](int64_t r, int) { simd_.quantize(row(op.in, r), integers.cols, integers, r); });

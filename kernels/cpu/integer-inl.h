@@ -83,6 +83,7 @@ constexpr int MostOf() {
     case DType::kQ4_0:
     case DType::kQ4_1:
     case DType::kQ4_K:
+    case DType::kInt4:
       return 15;
     case DType::kQ5_0:
     case DType::kQ5_1:

@@ -25,7 +25,7 @@ namespace skein::kernels::HWY_NAMESPACE {
 #if HWY_NATIVE_FMA
 template <DType kType>
 void MultiplyBy(const TileProduct& p) {
-  if constexpr (IsQuantized(kType)) {
+  if constexpr (HasIntegers(kType)) {
     if (p.integers.data != nullptr) return MultiplyIntegers<kType>(p);
   }
   return MultiplyTile<kType>(p);
@@ -63,8 +63,17 @@ void Multiply(const TileProduct& p) {
       return MultiplyBy<DType::kIQ4_NL>(p);
     case DType::kIQ4_XS:
       return MultiplyBy<DType::kIQ4_XS>(p);
+    case DType::kFp8:
+      return MultiplyBy<DType::kFp8>(p);
+    case DType::kInt8:
+      return MultiplyBy<DType::kInt8>(p);
+    case DType::kInt4:
+      return MultiplyBy<DType::kInt4>(p);
     case DType::kI32:
     case DType::kU8:
+    case DType::kI8:
+    case DType::kI64:
+    case DType::kF8E4M3:
       break;  // no weight has such a dtype
   }
 }

@@ -292,6 +292,49 @@ struct Blocks<DType::kIQ4_XS> : BlocksOf32 {
   }
 };
 
+template <>
+struct Blocks<DType::kInt8> : BlocksOf32 {
+  using Rows = UnitRows<DType::kInt8>;
+  static constexpr bool kSigned = true;
+  static HWY_INLINE ScaleOf ScaleAt(const Rows& rows, int64_t) {
+    return WithoutMin(hn::BitCast(FloatTag(), rows.Word(0)));
+  }
+  static HWY_INLINE Words Quad(const Rows& rows, int64_t, int64_t i) { return rows.Word(1 + i); }
+};
+
+template <>
+struct Blocks<DType::kInt4> : BlocksOf32 {
+  using Rows = UnitRows<DType::kInt4>;
+  static constexpr bool kHasMin = true;
+  // Both products of such a scale are exact, and so is their difference.
+  static HWY_INLINE ScaleOf ScaleAt(const Rows& rows, int64_t) {
+    const Words word = rows.Word(0);
+    const Vec scale = hn::BitCast(FloatTag(), hn::And(word, hn::Set(WordTag(), ~0xFFu)));
+    return {scale, hn::Mul(scale, ToFloat(hn::And(word, hn::Set(WordTag(), 0xFFu))))};
+  }
+  static HWY_INLINE Words Quad(const Rows& rows, int64_t, int64_t i) { return Nibbles(rows, 1, i); }
+};
+
+// Quads are floats of 8 bits: see UnpackByte.
+template <>
+struct Blocks<DType::kFp8> : Blocks<DType::kInt8> {
+  using Rows = UnitRows<DType::kFp8>;
+  static HWY_INLINE ScaleOf ScaleAt(const Rows& rows, int64_t) {
+    return WithoutMin(hn::BitCast(FloatTag(), rows.Word(0)));
+  }
+  static HWY_INLINE Words Quad(const Rows& rows, int64_t, int64_t i) { return rows.Word(1 + i); }
+};
+
+// Byte j of each word, a float of 8 bits that is no NaN, as E4M3ToFloat has it.
+template <int j>
+HWY_INLINE Vec FloatOfE4M3(Words words) {
+  const WordTag du;
+  const Words byte = hn::ShiftRight<8 * j>(words);
+  const Words half = hn::Or(hn::ShiftLeft<8>(hn::And(byte, hn::Set(du, 0x80u))),
+                            hn::ShiftLeft<7>(hn::And(byte, hn::Set(du, 0x7Fu))));
+  return hn::Mul(LowHalf(half), hn::Set(FloatTag(), 256.0f));
+}
+
 // Byte j of each word, as a float.
 template <bool kSigned, int j>
 HWY_INLINE Vec FloatOfByte(Words words) {
@@ -306,7 +349,12 @@ HWY_INLINE Vec FloatOfByte(Words words) {
 template <DType kType, int j>
 HWY_INLINE void UnpackByte(Words quad, const ScaleOf& of, float* out) {
   using B = Blocks<kType>;
-  Vec value = FloatOfByte<B::kSigned, j>(quad);
+  Vec value;
+  if constexpr (kType == DType::kFp8) {
+    value = FloatOfE4M3<j>(quad);
+  } else {
+    value = FloatOfByte<B::kSigned, j>(quad);
+  }
   if constexpr (B::kHasMin) {
     value = hn::Sub(hn::Mul(of.scale, value), of.min);
   } else {

@@ -99,7 +99,7 @@ int64_t IntegerBytes(const Program& program, const Limits& limits) {
   int64_t bytes = 0;
   for (const Op& op : program.ops) {
     const auto* product = std::get_if<MatMulOp>(&op);
-    if (product == nullptr || !HasQuantizedRows(program.weights[product->weight].spec)) continue;
+    if (product == nullptr || !HasIntegerRows(program.weights[product->weight].spec)) continue;
     bytes = std::max(bytes, BufferRows(program.buffers[product->in], limits) *
                                 QuantizedRows::RowBytes(program.buffers[product->in].cols));
   }

@@ -284,7 +284,7 @@ absl::Status ValidateWeightSpec(const WeightSpec& spec) {
   int64_t rows = 0;
   for (const WeightSpec::Part& part : PartsOf(spec)) {
     if (part.rows < 1) return Invalid("a part of ", part.rows, " rows");
-    if (part.dtype == DType::kI32 || part.dtype == DType::kU8) {
+    if (!IsWeight(part.dtype)) {
       return Invalid("a weight of ", std::string(DTypeName(part.dtype)));
     }
     if (spec.kind == WeightSpec::Kind::kVector && IsQuantized(part.dtype)) {

@@ -31,10 +31,10 @@ std::vector<WeightSpec::Part> PartsOf(const WeightSpec& spec) {
   return {{spec.rows, spec.dtype}};
 }
 
-bool HasQuantizedRows(const WeightSpec& spec) {
+bool HasIntegerRows(const WeightSpec& spec) {
   const std::vector<WeightSpec::Part> parts = PartsOf(spec);
   return std::any_of(parts.begin(), parts.end(),
-                     [](const WeightSpec::Part& part) { return IsQuantized(part.dtype); });
+                     [](const WeightSpec::Part& part) { return HasIntegers(part.dtype); });
 }
 
 int64_t InnerBound(const WeightSpec& spec, int64_t block) {

@@ -95,8 +95,10 @@ constexpr int64_t PositionInTile(DType dtype, int64_t row) {
 // Returns the spec's parts; one where it lists none.
 std::vector<WeightSpec::Part> PartsOf(const WeightSpec& spec);
 
-// Whether some rows are of a quantised type.
-bool HasQuantizedRows(const WeightSpec& spec);
+// Whether elements of a type are integers times scales, by which rows of integers are multiplied.
+constexpr bool HasIntegers(DType dtype) { return IsQuantized(dtype) && dtype != DType::kFp8; }
+// Whether some rows are of such a type.
+bool HasIntegerRows(const WeightSpec& spec);
 
 // Returns where inner block `block` begins; at inner_blocks, where the last one ends.
 int64_t InnerBound(const WeightSpec& spec, int64_t block);

@@ -231,10 +231,10 @@ class ReferenceExecutable final : public HostExecutable {
     for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
       const float* const in = row(op.in, r);
       rounded.assign(in, in + weight.cols);
-      if (HasQuantizedRows(weight) && !program().exact) RoundToIntegers(rounded);
+      if (HasIntegerRows(weight) && !program().exact) RoundToIntegers(rounded);
       int64_t n = 0;
       for (const WeightSpec::Part& part : PartsOf(weight)) {
-        const float* const x = IsQuantized(part.dtype) ? rounded.data() : in;
+        const float* const x = HasIntegers(part.dtype) ? rounded.data() : in;
         for (const int64_t end = n + part.rows; n < end; ++n) {
           row(op.out, r)[n] = SumOfBlocks(x, Row(op.weight, n), weight);
         }

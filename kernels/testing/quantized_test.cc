@@ -156,9 +156,25 @@ std::vector<float> RoundedToIntegers(std::vector<float> values) {
   return values;
 }
 
+std::vector<DType> IntegerDTypes() {
+  std::vector<DType> dtypes = QuantizedDTypes();
+  std::erase_if(dtypes, [](DType dtype) { return !HasIntegers(dtype); });
+  return dtypes;
+}
+
+// FP8 alone has no integers: its products take floats, whether a job is exact or not.
+TEST_P(QuantizedTest, FloatsOf8BitsMultiplyFloats) {
+  EXPECT_EQ(IntegerDTypes().size() + 1, QuantizedDTypes().size());
+  const WeightSpec spec = SpecOf(kCases[3], DType::kFp8);
+  const std::vector<std::byte> stored = RandomRows(spec);
+  const std::vector<float> in = RandomFloats(1, kCases[3].rows * spec.cols, 3);
+  EXPECT_TRUE(SameBits(Product(*backend_, spec, stored, in, /*exact=*/false),
+                       Product(*backend_, spec, stored, in, /*exact=*/true)));
+}
+
 // Sums of integers are exact: what floats make of the rounded rows differs by rounding alone.
 TEST_P(QuantizedTest, IntegersAreProductsOfRoundedRows) {
-  for (DType dtype : QuantizedDTypes()) {
+  for (DType dtype : IntegerDTypes()) {
     for (const Case& c : kCases) {
       SCOPED_TRACE(Name(c, dtype));
       const WeightSpec spec = SpecOf(c, dtype);
@@ -179,12 +195,12 @@ TEST_P(QuantizedTest, IntegersAreProductsOfRoundedRows) {
 // the largest integers of either sign.
 TEST_P(QuantizedTest, LargestIntegersAreSummedExactly) {
   const auto reference = MakeReferenceBackend();
-  for (DType dtype : QuantizedDTypes()) {
+  for (DType dtype : IntegerDTypes()) {
     for (const int byte : {0xFF, 0x80, 0x7F, 0x00}) {
       SCOPED_TRACE(absl::StrCat(std::string(DTypeName(dtype)), ": ", byte));
       const WeightSpec spec = {.rows = 64, .cols = 256, .dtype = dtype};
       std::vector<std::byte> stored = RandomRows(spec);
-      // Scales stay as they are: F16 numbers at a block's begin or end.
+      // Scales stay as they are: numbers at a block's begin or end.
       const auto block_bytes = static_cast<size_t>(BlockBytes(dtype));
       for (size_t i = 0; i < stored.size(); ++i) {
         const bool half = i % block_bytes < 4 || i % block_bytes >= block_bytes - 4;
@@ -258,6 +274,9 @@ TEST_P(QuantizedTest, PartsMayBeOfUnlikeTypes) {
           .cols = 512,
           .parts = {{70, DType::kQ4_K}, {3, DType::kF32}, {64, DType::kQ6_K}, {1, DType::kBF16}}},
          3);
+  Expect(
+      {.rows = 131, .cols = 96, .parts = {{65, DType::kInt4}, {2, DType::kF16}, {64, DType::kFp8}}},
+      3);
 }
 
 TEST_P(QuantizedTest, RowsAreLookedUp) {

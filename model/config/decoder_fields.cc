@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "model/config/quantization_config.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::model {
@@ -152,11 +153,7 @@ void ReadLlama3(FieldReader& reader, RopeConfig& rope) {
 }  // namespace
 
 void ReadDecoder(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config) {
-  for (const char* field : {"quantization_config", "compression_config"}) {
-    if (reader.Has(field)) {
-      reader.FailUnimplemented(field, "use the unquantised model, in F32, F16 or BF16");
-    }
-  }
+  reader.Fail(ReadQuantizationConfig(reader.object()).status());
   ReadShape(reader, defaults, config);
   ReadDType(reader, config);
   ReadTokenIds(reader, config);

@@ -14,9 +14,11 @@
 #include "base/status_util.h"
 #include "model/config/gguf_config.h"
 #include "model/config/model_config.h"
+#include "model/config/quantization_config.h"
 #include "model/config/stored_types.h"
 #include "model/format/gguf.h"
 #include "model/format/gguf_weights.h"
+#include "model/format/open.h"
 
 namespace skein::model {
 namespace {
@@ -72,6 +74,12 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model) {
   SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFileBytes));
   absl::StatusOr<ModelConfig> config = ParseModelConfig(text);
   if (!config.ok()) return Annotate(config.status(), path);
+  SKEIN_ASSIGN_OR_RETURN(const std::optional<QuantizationConfig> quantization,
+                         LoadQuantizationConfig(model));
+  if (quantization) {
+    SKEIN_ASSIGN_OR_RETURN(const auto weights, OpenTensorSource(model));
+    config->stored = ReadStoredTypes(*weights, config->tie_word_embeddings);
+  }
   return config;
 }
 

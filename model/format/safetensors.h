@@ -15,6 +15,8 @@ namespace skein::model {
 // the shards' headers must agree exactly: each mapped tensor is in its shard, each shard's tensors
 // are mapped to it, and a shard's name is that of a file in the folder, not a path.
 //
+// Tensors may be of the types that quantised checkpoints are stored in (quantized_weights.h).
+//
 // Reads the headers now; the source keeps the files open. Reads cost a copy out of the page cache
 // and, for slices that are not whole rows, up to 1 MiB of memory during the call. Errors name file,
 // tensor, offset and reason; a file that shrinks later makes Read answer DataLoss.

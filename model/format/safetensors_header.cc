@@ -25,9 +25,9 @@ constexpr size_t kMaxTensors = 1 << 20;
 constexpr size_t kMaxRank = 8;
 
 // Element types of the format that DType does not have.
-constexpr std::array<std::string_view, 16> kOtherDTypes = {
-    "BOOL", "U8",  "I8",  "F8_E5M2", "F8_E4M3", "F8_E8M0", "F6_E2M3", "F6_E3M2",
-    "F4",   "I16", "U16", "I32",     "U32",     "I64",     "U64",     "F64"};
+constexpr std::array<std::string_view, 12> kOtherDTypes = {
+    "BOOL", "U8",  "F8_E5M2", "F8_E8M0", "F6_E2M3", "F6_E3M2",
+    "F4",   "I16", "U16",     "U32",     "U64",     "F64"};
 
 // One value of the header's object, as it is written.
 struct RawEntry {
@@ -219,6 +219,10 @@ class HeaderReader final : public nlohmann::json_sax<json> {
 };
 
 absl::StatusOr<DType> ReadDType(const RawEntry& raw) {
+  // What quantised checkpoints are stored in, and tensors of a few numbers beside them.
+  for (const DType dtype : {DType::kF8E4M3, DType::kI8, DType::kI32, DType::kI64}) {
+    if (raw.dtype == DTypeName(dtype)) return dtype;
+  }
   const absl::StatusOr<DType> dtype = ParseDType(raw.dtype);
   if (dtype.ok()) return dtype;
   if (std::find(kOtherDTypes.begin(), kOtherDTypes.end(), raw.dtype) != kOtherDTypes.end()) {

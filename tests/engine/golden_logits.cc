@@ -58,6 +58,7 @@ std::vector<GoldenCase> ReadCases(const std::string& stem, size_t models) {
 
 std::vector<GoldenCase> ReadGoldenCases() { return ReadCases("logits", 5); }
 std::vector<GoldenCase> ReadArchitectureCases() { return ReadCases("architectures", 10); }
+std::vector<GoldenCase> ReadQuantizedCases() { return ReadCases("quantized", 10); }
 
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
   if (got.size() != want.size()) return INFINITY;

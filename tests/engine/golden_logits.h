@@ -29,6 +29,8 @@ struct GoldenCase {
 std::vector<GoldenCase> ReadGoldenCases();
 // All of tests/golden/architectures.json, of the others.
 std::vector<GoldenCase> ReadArchitectureCases();
+// All of tests/golden/quantized.json, of quantised checkpoints.
+std::vector<GoldenCase> ReadQuantizedCases();
 
 // ||got - want|| / ||want||; infinite when a value is not finite.
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want);

@@ -432,9 +432,10 @@ def load(folder, dtype):
 
 
 def write_logits(stem, runs):
+    """Of folders, served contexts, and folders with the same values in a form that is loaded."""
     cases, blob = [], bytearray()
-    for folder, context in runs:
-        model, double = load(folder, torch.float32), load(folder, torch.float64)
+    for folder, context, loaded in runs:
+        model, double = load(loaded, torch.float32), load(loaded, torch.float64)
         if context:
             serve(model, context)
             serve(double, context)
@@ -478,13 +479,14 @@ def main():
         if arguments.models:
             make_models()
         folders = [ROOT / "checkpoints" / "bard"] + [HERE / "models" / name for name in MODELS]
-        write_logits("logits", [(folder, 0) for folder in folders])
+        write_logits("logits", [(folder, 0, folder) for folder in folders])
     if arguments.only != "logits":
         if arguments.models:
             make_architectures()
-        runs = [(HERE / "models" / "phi3", 512)]
+        models = HERE / "models"
+        runs = [(models / "phi3", 512, models / "phi3")]
         for name, config in ARCHITECTURES.items():
-            runs.append((HERE / "models" / name, config.get("served_context", 0)))
+            runs.append((models / name, config.get("served_context", 0), models / name))
         write_logits("architectures", runs)
 
 
