@@ -110,6 +110,7 @@ absl::StatusOr<ModelShard> LoadModelShard(const plan::Plan& plan, const plan::Ra
                          plan::BuildRankProgram(shard.config, tensors.get(),
                                                 {.tp_size = plan.layout.tp_size,
                                                  .tp_rank = rank.tp_rank,
+                                                 .ep_size = plan.layout.ep_size,
                                                  .layers = rank.layers,
                                                  .context_length = plan.context_length,
                                                  .page_size = plan.page_size,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -15,24 +16,21 @@
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/experts.h"
+#include "kernels/cpu/products.h"
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/host/executable.h"
 #include "kernels/host/memory.h"
+#include "kernels/host/route.h"
 #include "kernels/ops/sizes.h"
 #include "kernels/ops/validate.h"
-#include "kernels/packing/quantized_rows.h"
 
 namespace skein::kernels {
 namespace {
 
-// An operation of fewer multiply-adds (or as cheap) stays on the calling thread: they take some 1
-// us, as long as handing it out.
-constexpr int64_t kMinParallelWork = 64 * 1024;
-// These cost as many multiply-adds: a sine and a cosine in double, an exponential, a cache line
-// from further away.
+// These cost as many multiply-adds: a sine and a cosine in double, a cache line from further away.
 constexpr int64_t kSineWork = 512;
-constexpr int64_t kExpWork = 16;
 constexpr int64_t kMissWork = 64;
 
 // The size of a core's level 2 cache, the last that it does not share.
@@ -67,8 +65,10 @@ class CpuExecutable final : public HostExecutable {
         Fuse(i, *attention);
       }
     }
-    SKEIN_ASSIGN_OR_RETURN(integers_,
-                           HostMemory::Allocate(IntegerBytes(program(), limits()), "integers"));
+    products_.emplace(simd_, pool_, Packed(), program().exact);
+    SKEIN_RETURN_IF_ERROR(products_->Allocate(IntegerBytes(program(), limits())));
+    experts_.emplace(simd_, pool_, *products_);
+    SKEIN_RETURN_IF_ERROR(experts_->Allocate(ExpertBytes(program(), limits())));
     return attends ? PrepareAttention() : absl::OkStatus();
   }
 
@@ -141,8 +141,7 @@ class CpuExecutable final : public HostExecutable {
   // Calls fn(r, thread) for rows [0, rows), each of `work` multiply-adds.
   template <typename Fn>
   void ForRows(int64_t rows, int64_t work, const Fn& fn) {
-    if (rows * work >= kMinParallelWork) return pool_.ForEach(rows, fn);
-    for (int64_t r = 0; r < rows; ++r) fn(r, 0);
+    ForTasks(pool_, rows, work, fn);
   }
 
   void ForEach(int64_t tasks, absl::FunctionRef<void(int64_t)> task) override {
@@ -239,49 +238,12 @@ class CpuExecutable final : public HostExecutable {
             .bytes = Kv().layout().head_stride};
   }
 
-  // The input of a product with weights of integers, as integers; null where it takes floats.
-  QuantizedRows IntegersOf(const MatMulOp& op, int64_t rows) {
-    if (program().exact || !HasIntegerRows(spec(op.weight))) return {};
-    const QuantizedRows integers = {.data = integers_.data(), .cols = cols(op.in)};
-    ForRows(rows, integers.cols,
-            [&](int64_t r, int) { simd_.quantize(row(op.in, r), integers.cols, integers, r); });
-    return integers;
-  }
-
-  // Each task fetches its share of what the attention behind will read.
   void Do(const MatMulOp& op, const Step& step, const HostBatch& batch) {
-    const FetchList fetch = FetchesOf(Fuses(batch) ? step.fetches_for : nullptr, batch);
-    const absl::Span<const Tile> tiles = Packed().tiles(op.weight);
-    const auto tile_count = static_cast<int64_t>(tiles.size());
-    const WeightSpec& matrix = spec(op.weight);
-    const int64_t rows = RowsOf(op.in, batch);
-    const QuantizedRows integers = IntegersOf(op, rows);
-    // Few tiles are cut into parts, so that there are tasks enough to share out evenly.
-    constexpr int64_t kTasksEach = 16;
-    const bool cut = tile_count < kTasksEach * pool_.threads() && rows > kRowsAtOnce;
-    const int64_t parts = cut ? 2 : 1;
-    const int64_t tasks = tile_count * parts;
-    ForRows(tasks, rows * matrix.cols * kTileRows / parts, [&](int64_t task, int) {
-      const Tile& tile = tiles[task / parts];
-      const int64_t fetch_begin = task * fetch.count / tasks;
-      const int64_t fetch_end = (task + 1) * fetch.count / tasks;
-      simd_.multiply({.in = data(op.in),
-                      .integers = integers,
-                      .rows = rows,
-                      .cols = matrix.cols,
-                      .inner_blocks = matrix.inner_blocks,
-                      .inner_bounds = Packed().inner_bounds(op.weight),
-                      .tile = tile.data,
-                      .dtype = tile.dtype,
-                      .out = data(op.out) + tile.first_row,
-                      .out_stride = matrix.rows,
-                      .out_cols = tile.rows,
-                      .part = task % parts,
-                      .parts = parts,
-                      .fetch = {.blocks = fetch.blocks + fetch_begin,
-                                .count = fetch_end - fetch_begin,
-                                .bytes = fetch.bytes}});
-    });
+    products_->Multiply({.in = data(op.in),
+                         .rows = RowsOf(op.in, batch),
+                         .weight = op.weight,
+                         .out = data(op.out),
+                         .fetch = FetchesOf(Fuses(batch) ? step.fetches_for : nullptr, batch)});
   }
 
   void Do(const AddBiasOp& op, const Step&, const HostBatch& batch) {
@@ -394,6 +356,43 @@ class CpuExecutable final : public HostExecutable {
   // HostExecutable runs it.
   void Do(const AllReduceOp&, const Step&, const HostBatch&) {}
 
+  void Do(const RouteOp& op, const Step&, const HostBatch& batch) {
+    const int64_t experts = cols(op.logits);
+    ForRows(RowsOf(op.logits, batch), 2 * experts * kExpWork, [&](int64_t r, int) {
+      Route(row(op.logits, r), experts, op.chosen, op.normalized, row(op.out, r));
+    });
+  }
+
+  void Do(const ExpertsOp& op, const Step&, const HostBatch& batch) {
+    experts_->Compute(op, {.rows = RowsOf(op.in, batch),
+                           .cols = cols(op.in),
+                           .inner = spec(op.first_weight + 1).cols,
+                           .chosen = cols(op.routes) / 2,
+                           .in = data(op.in),
+                           .routes = data(op.routes),
+                           .out = data(op.out)});
+  }
+
+  void Do(const CombineExpertsOp& op, const Step&, const HostBatch& batch) {
+    const int64_t n = cols(op.out);
+    const int64_t chosen = cols(op.routes) / 2;
+    ForRows(RowsOf(op.out, batch), n * chosen, [&](int64_t r, int) {
+      float* const out = row(op.out, r);
+      std::fill_n(out, n, 0.0f);
+      for (int64_t i = 0; i < chosen; ++i) {
+        simd_.add_scaled(row(op.in, r) + i * n, row(op.routes, r)[chosen + i], n, out);
+      }
+    });
+  }
+
+  void Do(const AddGatedOp& op, const Step&, const HostBatch& batch) {
+    const int64_t n = cols(op.buffer);
+    ForRows(RowsOf(op.buffer, batch), n, [&](int64_t r, int) {
+      const double gate = 1.0 / (1.0 + std::exp(-double{row(op.gate, r)[0]}));
+      simd_.add_scaled(row(op.delta, r), static_cast<float>(gate), n, row(op.buffer, r));
+    });
+  }
+
   const CpuWeights& Packed() const { return static_cast<const CpuWeights&>(weights()); }
   CpuKv& Kv() const { return static_cast<CpuKv&>(*kv()); }
 
@@ -404,7 +403,8 @@ class CpuExecutable final : public HostExecutable {
   std::vector<int32_t> sequence_of_row_;  // [max_rows]; empty without attention
   HostMemory scores_;                     // [threads, kHeadsAtOnce, scores_stride_]
   int64_t scores_stride_ = 0;
-  HostMemory integers_;                    // IntegersOf's, of the operation that runs
+  std::optional<Products> products_;  // set by Init, as the next
+  std::optional<Experts> experts_;
   std::vector<const std::byte*> fetches_;  // FetchesOf's list
   int64_t max_fetches_ = 0;
 };

@@ -22,6 +22,12 @@ void Add(const float* a, const float* b, int64_t n, float* out) {
       n, [&](int64_t, auto load, auto store) HWY_ATTR { store(hn::Add(load(a), load(b)), out); });
 }
 
+void AddScaled(const float* in, float scale, int64_t n, float* out) {
+  const auto factor = hn::Set(FloatTag(), scale);
+  ForVectors(n, [&](int64_t, auto load, auto store)
+                    HWY_ATTR { store(hn::MulAdd(load(in), factor, load(out)), out); });
+}
+
 void RmsNorm(const float* in, const float* gain, float eps, int64_t n, float* out) {
   LaneSums squares;
   ForVectors(n, [&](int64_t i, auto load, auto) HWY_ATTR {

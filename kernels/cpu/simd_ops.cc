@@ -88,6 +88,7 @@ const SimdOps* GetSimdOps() {
       .quantize = QuantizeRow,
       .attend = Attend,
       .add = Add,
+      .add_scaled = AddScaled,
       .rms_norm = RmsNorm,
       .scale = Scale,
       .soft_cap = SoftCapAll,

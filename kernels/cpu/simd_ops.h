@@ -81,6 +81,8 @@ struct SimdOps {
   void (*attend)(const RowAttention& attention);
   // out[i] = a[i] + b[i]; `out` may be one of them.
   void (*add)(const float* a, const float* b, int64_t n, float* out);
+  // out[i] += scale * in[i].
+  void (*add_scaled)(const float* in, float scale, int64_t n, float* out);
   void (*rms_norm)(const float* in, const float* gain, float eps, int64_t n, float* out);
   // x *= scale, and x = cap * tanh(x / cap), in place.
   void (*scale)(float* data, float scale, int64_t n);

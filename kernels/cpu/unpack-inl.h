@@ -328,11 +328,18 @@ struct Blocks<DType::kFp8> : Blocks<DType::kInt8> {
 // Byte j of each word, a float of 8 bits that is no NaN, as E4M3ToFloat has it.
 template <int j>
 HWY_INLINE Vec FloatOfE4M3(Words words) {
+  const FloatTag d;
   const WordTag du;
-  const Words byte = hn::ShiftRight<8 * j>(words);
-  const Words half = hn::Or(hn::ShiftLeft<8>(hn::And(byte, hn::Set(du, 0x80u))),
-                            hn::ShiftLeft<7>(hn::And(byte, hn::Set(du, 0x7Fu))));
-  return hn::Mul(LowHalf(half), hn::Set(FloatTag(), 256.0f));
+  const Words byte = j == 0 ? words : hn::ShiftRight<8 * j>(words);
+  const Words magnitude = hn::And(byte, hn::Set(du, 0x7Fu));
+  // As if all had a leading 1; without an exponent that is 2^-7 + m / 2^10 for m / 2^9.
+  const Vec normal =
+      hn::BitCast(d, hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 0x3C000000u)));
+  const Vec small = hn::MulSub(normal, hn::Set(d, 2.0f), hn::Set(d, 0x1p-6f));
+  const auto has_exponent = hn::Ge(normal, hn::Set(d, 0x1p-6f));
+  const Words sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(du, 0x80u)));
+  return hn::BitCast(
+      d, hn::Or(hn::BitCast(du, hn::IfThenElse(has_exponent, normal, small)), sign));
 }
 
 // Byte j of each word, as a float.

@@ -77,6 +77,10 @@ class Checker {
   }
   absl::Status Check(const ScaleOp&) const { return absl::OkStatus(); }
   absl::Status Check(const SoftCapOp&) const { return absl::OkStatus(); }
+  absl::Status Check(const RouteOp&) const { return absl::OkStatus(); }
+  absl::Status Check(const ExpertsOp&) const { return absl::OkStatus(); }
+  absl::Status Check(const CombineExpertsOp&) const { return absl::OkStatus(); }
+  absl::Status Check(const AddGatedOp&) const { return absl::OkStatus(); }
   absl::Status Check(const GluOp& op) const {
     SKEIN_RETURN_IF_ERROR(Need16Bits(op.gate_up));
     return Need16Bits(op.out);

@@ -340,6 +340,10 @@ class Compiled final : public CompiledProgram {
   // CheckDeviceKernels has refused them.
   void Add(const ScaleOp&) {}
   void Add(const SoftCapOp&) {}
+  void Add(const RouteOp&) {}
+  void Add(const ExpertsOp&) {}
+  void Add(const CombineExpertsOp&) {}
+  void Add(const AddGatedOp&) {}
 
   void Add(const RopeAppendKvOp& op) {
     steps_.push_back([=, this](const BatchShape& shape) {

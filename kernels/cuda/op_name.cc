@@ -20,6 +20,10 @@ struct Name {
   std::string operator()(const GluOp&) const { return "gated unit"; }
   std::string operator()(const ScaleOp&) const { return "scale"; }
   std::string operator()(const SoftCapOp&) const { return "soft cap"; }
+  std::string operator()(const RouteOp&) const { return "route"; }
+  std::string operator()(const ExpertsOp&) const { return "experts"; }
+  std::string operator()(const CombineExpertsOp&) const { return "combine experts"; }
+  std::string operator()(const AddGatedOp&) const { return "add gated"; }
   std::string operator()(const RopeAppendKvOp&) const { return "rope"; }
   std::string operator()(const AttentionOp&) const { return "attention"; }
   std::string operator()(const GatherRowsOp&) const { return "gather"; }

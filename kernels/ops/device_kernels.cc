@@ -28,6 +28,7 @@ std::string MissingOnGpus(const Program&, const AttentionOp& op) {
 std::string MissingOnGpus(const Program&, const GluOp& op) {
   return op.activation == GateActivation::kSilu ? "" : "gates with GELU";
 }
+std::string MissingOnGpus(const Program&, const RouteOp&) { return "experts"; }
 std::string MissingOnGpus(const Program&, const ScaleOp&) { return "scaled activations"; }
 std::string MissingOnGpus(const Program&, const SoftCapOp&) { return "soft caps of logits"; }
 

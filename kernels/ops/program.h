@@ -161,15 +161,48 @@ struct AllReduceOp {
   BufferId buffer;
 };
 
-// Experts fit in as follows, later. Their rows are chosen on the device, so that the host knows
-// only a bound of an operation's count of rows. An operation over experts works on buffers of
-// another kind of Rows, whose place is BufferRows' bound (rows times experts a row), and reads its
-// counts from a buffer that the routing operation has written. The operations behind have kTokens
-// rows again.
+// Chooses each row's experts: those with the `chosen` largest of its logits [rows, experts], the
+// first of equal ones. routes [rows, 2 * chosen]: their numbers, increasing; then their weights, in
+// the same order: softmax of all logits, with `normalized` divided by the chosen ones' sum.
+struct RouteOp {
+  BufferId logits;
+  int32_t chosen;
+  bool normalized;
+  BufferId out;
+};
 
-using Op =
-    std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, AddBiasOp, QkNormOp,
-                 RopeAppendKvOp, AttentionOp, GluOp, ScaleOp, SoftCapOp, GatherRowsOp, AllReduceOp>;
+// Gives each row to those of its experts that this rank has, [first, first + count): gated linear
+// units, down * (activation(gate * x) * (up * x)). Expert first + e has two weights: first_weight +
+// 2 e is [2 * inner, cols of in], gates before ups, first_weight + 2 e + 1 is [cols of in, inner].
+// out [rows, chosen * cols of in]: of a row's i-th expert at i; zeros where another rank has it.
+struct ExpertsOp {
+  BufferId in;
+  BufferId routes;
+  int32_t first;
+  int32_t count;
+  WeightId first_weight;
+  BufferId out;
+  GateActivation activation = GateActivation::kSilu;
+};
+
+// out[r] = sum over i of the weight of row r's i-th expert * in[r, i], one after the other; in
+// [rows, chosen * cols of out].
+struct CombineExpertsOp {
+  BufferId in;
+  BufferId routes;
+  BufferId out;
+};
+
+// buffer[r] += sigmoid(gate[r]) * delta[r]; gate [rows, 1].
+struct AddGatedOp {
+  BufferId gate;
+  BufferId delta;
+  BufferId buffer;
+};
+
+using Op = std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, AddBiasOp, QkNormOp,
+                        RopeAppendKvOp, AttentionOp, GluOp, ScaleOp, SoftCapOp, GatherRowsOp,
+                        AllReduceOp, RouteOp, ExpertsOp, CombineExpertsOp, AddGatedOp>;
 
 struct Program {
   std::vector<BufferSpec> buffers;

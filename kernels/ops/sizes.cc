@@ -26,8 +26,8 @@ ProgramSizes CpuSizes(const Program& program, const KvSpec& kv, const Limits& li
   KvSpec page = kv;
   page.pages = 1;
   sizes.page = KvBytes(page);
-  sizes.workspace =
-      PlaceBuffers(program, limits).bytes + GatherBytes(program) + IntegerBytes(program, limits);
+  sizes.workspace = PlaceBuffers(program, limits).bytes + GatherBytes(program) +
+                    IntegerBytes(program, limits) + ExpertBytes(program, limits);
   return sizes;
 }
 
@@ -97,11 +97,31 @@ BufferPlaces PlaceBuffers(const Program& program, const Limits& limits) {
 int64_t IntegerBytes(const Program& program, const Limits& limits) {
   if (program.exact) return 0;
   int64_t bytes = 0;
+  const auto count = [&](WeightId weight, BufferId in) {
+    const WeightSpec& spec = program.weights[weight].spec;
+    if (!HasIntegerRows(spec)) return;
+    bytes = std::max(bytes,
+                     BufferRows(program.buffers[in], limits) * QuantizedRows::RowBytes(spec.cols));
+  };
   for (const Op& op : program.ops) {
-    const auto* product = std::get_if<MatMulOp>(&op);
-    if (product == nullptr || !HasIntegerRows(program.weights[product->weight].spec)) continue;
-    bytes = std::max(bytes, BufferRows(program.buffers[product->in], limits) *
-                                QuantizedRows::RowBytes(program.buffers[product->in].cols));
+    if (const auto* product = std::get_if<MatMulOp>(&op)) count(product->weight, product->in);
+    if (const auto* experts = std::get_if<ExpertsOp>(&op)) {
+      for (int32_t i = 0; i < 2 * experts->count; ++i)
+        count(experts->first_weight + i, experts->in);
+    }
+  }
+  return bytes;
+}
+
+int64_t ExpertBytes(const Program& program, const Limits& limits) {
+  int64_t bytes = 0;
+  for (const Op& op : program.ops) {
+    const auto* experts = std::get_if<ExpertsOp>(&op);
+    if (experts == nullptr) continue;
+    const BufferSpec& in = program.buffers[experts->in];
+    const int64_t inner = program.weights[experts->first_weight + 1].spec.cols;
+    const int64_t floats = BufferRows(in, limits) * (2 * in.cols + 3 * inner);
+    bytes = std::max(bytes, DTypeBytes(DType::kF32, floats));
   }
   return bytes;
 }

@@ -128,6 +128,40 @@ class Checker {
     return Columns("out", op.out, Cols(op.in));
   }
   absl::Status Check(const AllReduceOp& op) const { return Buffer("buffer", op.buffer); }
+  absl::Status Check(const RouteOp& op) const {
+    SKEIN_RETURN_IF_ERROR(SameRows("logits", op.logits, "out", op.out));
+    if (op.chosen < 1 || op.chosen > Cols(op.logits)) {
+      return Invalid(op.chosen, " experts a row of ", Cols(op.logits));
+    }
+    return Columns("out", op.out, 2 * int64_t{op.chosen});
+  }
+  absl::Status Check(const ExpertsOp& op) const {
+    SKEIN_RETURN_IF_ERROR(Slots("in", op.in, op.routes, "out", op.out));
+    if (op.first < 0 || op.count < 1) return Invalid("experts [", op.first, ", +", op.count, ")");
+    for (int32_t expert = 0; expert < op.count; ++expert) {
+      const WeightId gate_up = op.first_weight + 2 * expert;
+      SKEIN_RETURN_IF_ERROR(Matrix(gate_up));
+      SKEIN_RETURN_IF_ERROR(Matrix(gate_up + 1));
+      const WeightSpec& first = Spec(op.first_weight);
+      if (Spec(gate_up).rows != first.rows || Spec(gate_up).cols != Cols(op.in) ||
+          Spec(gate_up + 1).rows != Cols(op.in) || 2 * Spec(gate_up + 1).cols != first.rows) {
+        return Invalid("expert ", op.first + expert, " has weights of [", Spec(gate_up).rows, ", ",
+                       Spec(gate_up).cols, "] and [", Spec(gate_up + 1).rows, ", ",
+                       Spec(gate_up + 1).cols, "] for rows of ", Cols(op.in));
+      }
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Check(const CombineExpertsOp& op) const {
+    return Slots("out", op.out, op.routes, "in", op.in);
+  }
+  absl::Status Check(const AddGatedOp& op) const {
+    SKEIN_RETURN_IF_ERROR(SameShape("buffer", op.buffer, "delta", op.delta));
+    SKEIN_RETURN_IF_ERROR(Differ("buffer", op.buffer, "delta", op.delta));
+    SKEIN_RETURN_IF_ERROR(SameRows("gate", op.gate, "buffer", op.buffer));
+    SKEIN_RETURN_IF_ERROR(Differ("gate", op.gate, "delta", op.delta));
+    return Columns("gate", op.gate, 1);
+  }
 
   // What two operations that follow each other may not do.
   absl::Status Pair(size_t first) const {
@@ -213,6 +247,15 @@ class Checker {
     if (a != b) SKEIN_RETURN_IF_ERROR(SameRows(a_name, a, b_name, b));
     SKEIN_RETURN_IF_ERROR(Buffer(a_name, a));
     return Columns(b_name, b, Cols(a));
+  }
+  // Requires that `slots` has a row of `rows` for each of a row's experts.
+  absl::Status Slots(const char* rows_name, BufferId rows, BufferId routes, const char* slots_name,
+                     BufferId slots) const {
+    SKEIN_RETURN_IF_ERROR(SameRows(rows_name, rows, slots_name, slots));
+    SKEIN_RETURN_IF_ERROR(SameRows(rows_name, rows, "routes", routes));
+    SKEIN_RETURN_IF_ERROR(Differ(slots_name, slots, "routes", routes));
+    if (Cols(routes) % 2 != 0) return Invalid("routes of ", Cols(routes), " columns");
+    return Columns(slots_name, slots, Cols(routes) / 2 * Cols(rows));
   }
   // Requires that qkv has such heads and, where there is one, the cache.
   template <typename T>

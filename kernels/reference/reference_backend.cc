@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <numbers>
+#include <numeric>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -226,20 +227,24 @@ class ReferenceExecutable final : public HostExecutable {
   }
 
   void Do(const MatMulOp& op, const HostBatch& batch) {
-    const WeightSpec& weight = spec(op.weight);
-    std::vector<float> rounded;
     for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
-      const float* const in = row(op.in, r);
-      rounded.assign(in, in + weight.cols);
-      if (HasIntegerRows(weight) && !program().exact) RoundToIntegers(rounded);
-      int64_t n = 0;
-      for (const WeightSpec::Part& part : PartsOf(weight)) {
-        const float* const x = HasIntegers(part.dtype) ? rounded.data() : in;
-        for (const int64_t end = n + part.rows; n < end; ++n) {
-          row(op.out, r)[n] = SumOfBlocks(x, Row(op.weight, n), weight);
-        }
+      const std::vector<float> product = Product(op.weight, row(op.in, r));
+      std::copy(product.begin(), product.end(), row(op.out, r));
+    }
+  }
+
+  std::vector<float> Product(WeightId id, const float* in) {
+    const WeightSpec& weight = spec(id);
+    std::vector<float> rounded(in, in + weight.cols);
+    if (HasIntegerRows(weight) && !program().exact) RoundToIntegers(rounded);
+    std::vector<float> out;
+    for (const WeightSpec::Part& part : PartsOf(weight)) {
+      const float* const x = HasIntegers(part.dtype) ? rounded.data() : in;
+      for (int64_t i = 0; i < part.rows; ++i) {
+        out.push_back(SumOfBlocks(x, Row(id, static_cast<int64_t>(out.size())), weight));
       }
     }
+    return out;
   }
 
   void Do(const AddBiasOp& op, const HostBatch& batch) {
@@ -367,6 +372,74 @@ class ReferenceExecutable final : public HostExecutable {
 
   // HostExecutable runs it.
   void Do(const AllReduceOp&, const HostBatch&) {}
+
+  void Do(const RouteOp& op, const HostBatch& batch) {
+    const int64_t experts = cols(op.logits);
+    for (int64_t r = 0; r < RowsOf(op.logits, batch); ++r) {
+      const float* const logits = row(op.logits, r);
+      std::vector<int64_t> order(experts);
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+      double all = 0;
+      for (int64_t e = 0; e < experts; ++e) all += std::exp(double{logits[e]} - logits[order[0]]);
+      order.resize(op.chosen);
+      std::sort(order.begin(), order.end());
+      const double largest = *std::max_element(logits, logits + experts);
+      double chosen = 0;
+      for (const int64_t e : order) chosen += std::exp(double{logits[e]} - largest);
+      for (int64_t i = 0; i < op.chosen; ++i) {
+        row(op.out, r)[i] = static_cast<float>(order[i]);
+        row(op.out, r)[op.chosen + i] = static_cast<float>(
+            std::exp(double{logits[order[i]]} - largest) / (op.normalized ? chosen : all));
+      }
+    }
+  }
+
+  void Do(const ExpertsOp& op, const HostBatch& batch) {
+    const int64_t n = cols(op.in);
+    const int64_t chosen = cols(op.routes) / 2;
+    for (int64_t r = 0; r < RowsOf(op.in, batch); ++r) {
+      for (int64_t i = 0; i < chosen; ++i) {
+        float* const out = row(op.out, r) + i * n;
+        const int64_t expert = static_cast<int64_t>(row(op.routes, r)[i]) - op.first;
+        std::fill_n(out, n, 0.0f);
+        if (expert < 0 || expert >= op.count) continue;
+        const auto gate_up = static_cast<WeightId>(op.first_weight + 2 * expert);
+        const std::vector<float> products = Product(gate_up, row(op.in, r));
+        const int64_t inner = spec(gate_up + 1).cols;
+        std::vector<float> units(inner);
+        for (int64_t c = 0; c < inner; ++c) {
+          units[c] = static_cast<float>(Activate(op.activation, products[c]) * products[inner + c]);
+        }
+        const std::vector<float> sums = Product(gate_up + 1, units.data());
+        std::copy(sums.begin(), sums.end(), out);
+      }
+    }
+  }
+
+  void Do(const CombineExpertsOp& op, const HostBatch& batch) {
+    const int64_t n = cols(op.out);
+    const int64_t chosen = cols(op.routes) / 2;
+    for (int64_t r = 0; r < RowsOf(op.out, batch); ++r) {
+      for (int64_t c = 0; c < n; ++c) {
+        float sum = 0;
+        for (int64_t i = 0; i < chosen; ++i) {
+          sum += row(op.routes, r)[chosen + i] * row(op.in, r)[i * n + c];
+        }
+        row(op.out, r)[c] = sum;
+      }
+    }
+  }
+
+  void Do(const AddGatedOp& op, const HostBatch& batch) {
+    for (int64_t r = 0; r < RowsOf(op.buffer, batch); ++r) {
+      const double gate = 1.0 / (1.0 + std::exp(-double{row(op.gate, r)[0]}));
+      for (int64_t c = 0; c < cols(op.buffer); ++c) {
+        row(op.buffer, r)[c] += static_cast<float>(gate * row(op.delta, r)[c]);
+      }
+    }
+  }
 
   void Norm(const float* in, WeightId gain, float eps, int64_t n, float* out) const {
     double squares = 0;

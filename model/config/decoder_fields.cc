@@ -19,10 +19,10 @@ using nlohmann::json;
 // Limits catch nonsense before it is multiplied or allocated: each is some 10 times above the
 // largest published model, and all products of them stay within int64_t.
 constexpr int64_t kMaxHidden = 1 << 20;
-constexpr int64_t kMaxIntermediate = 1 << 22;
 constexpr int64_t kMaxLayers = 10000;
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMaxExperts = 4096;
 constexpr double kMaxRopeFactor = 1e4;
 
 void ReadShape(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config) {
@@ -178,6 +178,18 @@ void ReadActivation(FieldReader& reader, const char* field, Activation activatio
     reader.FailUnimplemented(field, absl::StrCat("Skein runs ", name, " of this architecture"));
   }
   config.activation = activation;
+}
+
+void ReadExperts(FieldReader& reader, const ExpertDefaults& defaults, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  experts.count = defaults.count;
+  experts.chosen = defaults.chosen;
+  reader.Int(defaults.count_field, 1, kMaxExperts, &experts.count);
+  reader.Int("num_experts_per_tok", 1, experts.count, &experts.chosen);
+  if (experts.chosen > experts.count) {
+    reader.FailField("num_experts_per_tok",
+                     absl::StrCat("must be at most the number of experts, ", experts.count));
+  }
 }
 
 void SetWindows(int64_t window, absl::FunctionRef<bool(int64_t)> is_sliding, ModelConfig& config) {

@@ -13,6 +13,7 @@ namespace skein::model {
 inline constexpr int64_t kMaxPositions = 1 << 27;
 inline constexpr double kMaxTheta = 1e12;
 inline constexpr int64_t kMaxVocab = 1 << 24;
+inline constexpr int64_t kMaxIntermediate = 1 << 22;
 
 // In what transformers' defaults and abilities of a family differ.
 struct DecoderDefaults {
@@ -43,6 +44,15 @@ void SetWindows(int64_t window, absl::FunctionRef<bool(int64_t)> is_sliding, Mod
 // The same, but where there is a field layer_types that tells which layers do.
 void ReadWindows(FieldReader& reader, int64_t window, absl::FunctionRef<bool(int64_t)> is_sliding,
                  ModelConfig& config);
+
+struct ExpertDefaults {
+  const char* count_field = "num_experts";
+  int64_t count = 0;
+  int64_t chosen = 0;
+  int64_t intermediate_size = 0;
+};
+// The numbers of experts, and of those of a row.
+void ReadExperts(FieldReader& reader, const ExpertDefaults& defaults, ModelConfig& config);
 
 // rope_theta, rope_scaling and rope_parameters.
 void ReadRope(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config);

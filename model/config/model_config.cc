@@ -11,6 +11,12 @@ DType ModelConfig::DTypeOf(std::string_view tensor) const {
   return found == stored.matrices.end() ? dtype : found->second;
 }
 
+int64_t ModelConfig::LayersOfExperts() const {
+  int64_t layers = 0;
+  for (int64_t layer = 0; layer < num_layers; ++layer) layers += HasExperts(layer) ? 1 : 0;
+  return layers;
+}
+
 int64_t ModelConfig::ParameterCount() const {
   int64_t count = 0;
   for (const NamedShape& tensor : TensorsOf(*this)) {
@@ -35,7 +41,7 @@ std::vector<NamedShape> TensorsOf(const ModelConfig& config) {
     const auto norm = [&](const char* name, int64_t size) {
       tensors.push_back({absl::StrCat(prefix, name, ".weight"), {size}});
     };
-    const auto projection = [&](const char* name, int64_t rows, int64_t cols, bool bias) {
+    const auto projection = [&](const std::string& name, int64_t rows, int64_t cols, bool bias) {
       tensors.push_back({absl::StrCat(prefix, name, ".weight"), {rows, cols}});
       if (bias) tensors.push_back({absl::StrCat(prefix, name, ".bias"), {rows}});
     };
@@ -49,17 +55,37 @@ std::vector<NamedShape> TensorsOf(const ModelConfig& config) {
       norm("self_attn.q_norm", config.head_dim);
       norm("self_attn.k_norm", config.head_dim);
     }
+    const auto unit = [&](const std::string& name, const ExpertsConfig& names, int64_t inner) {
+      projection(absl::StrCat(name, ".", names.gate), inner, hidden, false);
+      projection(absl::StrCat(name, ".", names.up), inner, hidden, false);
+      projection(absl::StrCat(name, ".", names.down), hidden, inner, false);
+    };
     if (config.joined_projections) {
       projection("self_attn.qkv_proj", query + 2 * kv, hidden, config.qkv_bias);
-      projection("mlp.gate_up_proj", 2 * ffn, hidden, config.mlp_bias);
     } else {
       projection("self_attn.q_proj", query, hidden, config.qkv_bias);
       projection("self_attn.k_proj", kv, hidden, config.qkv_bias);
       projection("self_attn.v_proj", kv, hidden, config.qkv_bias);
+    }
+    projection("self_attn.o_proj", hidden, query, config.output_bias);
+    if (config.HasExperts(layer)) {
+      const ExpertsConfig& experts = config.experts;
+      projection(experts.block + ".gate", experts.count, hidden, false);
+      for (int64_t i = 0; i < experts.count; ++i) {
+        unit(absl::StrCat(experts.block, ".experts.", i), experts, experts.intermediate_size);
+      }
+      if (experts.shared_intermediate_size > 0) {
+        projection(experts.block + ".shared_expert_gate", 1, hidden, false);
+        unit(experts.block + ".shared_expert", experts, experts.shared_intermediate_size);
+      }
+      continue;
+    }
+    if (config.joined_projections) {
+      projection("mlp.gate_up_proj", 2 * ffn, hidden, config.mlp_bias);
+    } else {
       projection("mlp.gate_proj", ffn, hidden, config.mlp_bias);
       projection("mlp.up_proj", ffn, hidden, config.mlp_bias);
     }
-    projection("self_attn.o_proj", hidden, query, config.output_bias);
     projection("mlp.down_proj", hidden, ffn, config.mlp_bias);
   }
   return tensors;

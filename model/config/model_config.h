@@ -16,6 +16,24 @@ namespace skein::model {
 
 enum class Activation { kSilu, kGeluTanh };
 
+// A mixture of experts in place of a layer's MLP: gated linear units, of which a router chooses
+// some for each row.
+struct ExpertsConfig {
+  int64_t count = 0;                     // 0: none
+  int64_t chosen = 0;                    // for each row
+  int64_t intermediate_size = 0;         // of each
+  bool normalized = false;               // weights of the chosen are divided by their sum
+  int64_t shared_intermediate_size = 0;  // of one more, gated, that all rows have; 0: none
+  std::vector<bool> absent;              // layers with an MLP all the same; empty: none
+  // Of tensors, behind the layer's: block.gate is the router, block.experts.0.up an expert's.
+  std::string block = "mlp";
+  std::string gate = "gate_proj";
+  std::string up = "up_proj";
+  std::string down = "down_proj";
+
+  friend bool operator==(const ExpertsConfig&, const ExpertsConfig&) = default;
+};
+
 // A decoder: layers of attention and of a gated MLP, each normalised before it, whose outputs are
 // added up. What architectures differ in are fields, so that one builder makes all their Programs.
 struct ModelConfig {
@@ -41,6 +59,7 @@ struct ModelConfig {
   bool post_norms = false;   // RMSNorm of what attention and MLP add, too
   // One matrix for queries, keys and values, and one for gates and ups.
   bool joined_projections = false;
+  ExpertsConfig experts;
   double norm_offset = 0.0;                   // is added to the stored gains of all norms
   Activation activation = Activation::kSilu;  // of gates
   // Of each layer, to how many positions it attends, its own and those before; 0: to all. Empty:
@@ -60,6 +79,12 @@ struct ModelConfig {
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 
+  bool HasExperts(int64_t layer) const {
+    return experts.count > 0 &&
+           (experts.absent.empty() || !experts.absent[static_cast<size_t>(layer)]);
+  }
+  // How many layers do.
+  int64_t LayersOfExperts() const;
   int64_t WindowOf(int64_t layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
   }

@@ -19,6 +19,17 @@ struct Size {
   double element_bytes() const { return elements > 0 ? bytes / elements : 1; }
 };
 
+// Which of `types` a matrix counts for; null for those whose columns are not split.
+int64_t* SplitBlock(const std::string& name, StoredTypes& types) {
+  if (absl::EndsWith(name, ".self_attn.o_proj.weight")) return &types.attention_block;
+  if (!absl::EndsWith(name, ".down_proj.weight") && !absl::EndsWith(name, ".w2.weight")) {
+    return nullptr;
+  }
+  if (absl::StrContains(name, ".experts.")) return &types.expert_block;
+  if (absl::StrContains(name, ".shared_expert.")) return &types.shared_block;
+  return &types.mlp_block;
+}
+
 }  // namespace
 
 StoredTypes ReadStoredTypes(const TensorSource& weights, bool tie_word_embeddings) {
@@ -34,11 +45,8 @@ StoredTypes ReadStoredTypes(const TensorSource& weights, bool tie_word_embedding
     if (tensor.name == output) outputs.Add(tensor);
     if (absl::StartsWith(tensor.name, "model.layers.")) layers.Add(tensor);
     const int64_t block = BlockElements(tensor.dtype);
-    if (absl::EndsWith(tensor.name, ".self_attn.o_proj.weight")) {
-      types.attention_block = std::max(types.attention_block, block);
-    } else if (absl::EndsWith(tensor.name, ".mlp.down_proj.weight")) {
-      types.mlp_block = std::max(types.mlp_block, block);
-    }
+    int64_t* const of = SplitBlock(tensor.name, types);
+    if (of != nullptr) *of = std::max(*of, block);
   }
   if (!quantized) return {};
   types.layer_element_bytes = layers.element_bytes();

@@ -16,9 +16,11 @@ struct StoredTypes {
   // Of all matrices, by name, where some are quantised; else empty. What follows holds then.
   std::map<std::string, DType, std::less<>> matrices;
   // The longest blocks of matrices of which tensor parallelism splits the columns: what reads
-  // attention, and what reads the MLP's activations.
+  // attention, and what reads the activations of the MLP, of experts, and of the shared one.
   int64_t attention_block = 1;
   int64_t mlp_block = 1;
+  int64_t expert_block = 1;
+  int64_t shared_block = 1;
   // Bytes of an element of a layer's matrices, and of the output matrix, on the average.
   double layer_element_bytes = 1;
   double output_element_bytes = 1;

@@ -128,6 +128,42 @@ double SeenTokens(const ModelConfig& model, int64_t context) {
   return seen / static_cast<double>(model.windows.size());
 }
 
+// Of a layer, on the average: how many of them have experts.
+double ShareOfExperts(const ModelConfig& model) {
+  return static_cast<double>(model.LayersOfExperts()) / static_cast<double>(model.num_layers);
+}
+
+// Of how many experts of a layer so many rows are, if they choose evenly.
+double TouchedExperts(const ModelConfig& model, int64_t rows) {
+  const auto count = static_cast<double>(model.experts.count);
+  if (count == 0) return 0;
+  const double missed = 1 - static_cast<double>(model.experts.chosen) / count;
+  return count * (1 - std::pow(missed, static_cast<double>(rows)));
+}
+
+// The inner dimension behind a layer's attention, on the average of the layers, where so many of
+// its experts count.
+double InnerValues(const ModelConfig& model, int32_t tp_size, double experts) {
+  const double share = ShareOfExperts(model);
+  double inner = (1 - share) * static_cast<double>(plan::LargestFfn(model, tp_size));
+  if (share > 0) {
+    inner += share * (static_cast<double>(plan::LargestShared(model, tp_size)) +
+                      experts * static_cast<double>(plan::LargestExperts(model, tp_size)) /
+                          static_cast<double>(model.experts.count));
+  }
+  return inner;
+}
+
+// Of the matrices of a layer, likewise; each shard has the router whole.
+double LayerValues(const ModelConfig& model, int32_t tp_size, double experts) {
+  const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / tp_size);
+  const int64_t heads = model.num_heads / tp_size;
+  return static_cast<double>(model.hidden_size) *
+         (static_cast<double>((2 * heads + 2 * kv_heads) * model.head_dim) +
+          3 * InnerValues(model, tp_size, experts) +
+          ShareOfExperts(model) * static_cast<double>(model.experts.count));
+}
+
 // What passes through the caches of a rank of a stage from step to step: what it holds, and what
 // those hold that share its cores with it.
 int64_t WorkingSet(const ModelConfig& model, const Replica& replica, const Stage& stage,
@@ -145,14 +181,18 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
                      const Stage& stage, const Rows& batch, int64_t layers, int64_t working_set) {
   const int32_t tp = ShardsOf(stage);
   const auto rows = static_cast<double>(batch.rows);
-  const double weights = static_cast<double>(LayerWeightBytes(model, tp));
-  const double values = weights / LayerElementBytes(model);
+  const auto chosen = static_cast<double>(model.experts.chosen);
+  const double weights =
+      LayerElementBytes(model) * LayerValues(model, tp, TouchedExperts(model, batch.rows));
+  const double values = LayerValues(model, tp, chosen);
   // Rows pass through memory between products: in and out of each, and of the norms.
+  const double share = ShareOfExperts(model);
+  const double values_passed =
+      (8 + 2 * share * chosen) * static_cast<double>(model.hidden_size) +
+      static_cast<double>(2 * (model.num_heads + 2 * model.num_kv_heads) * model.head_dim / tp) +
+      3 * InnerValues(model, tp, chosen);
   const double passed =
-      rows * static_cast<double>(ActivationBytes(
-                 replica, 8 * model.hidden_size +
-                              2 * (model.num_heads + 2 * model.num_kv_heads) * model.head_dim / tp +
-                              3 * plan::LargestFfn(model, tp)));
+      rows * static_cast<double>(ActivationBytes(replica, static_cast<int64_t>(values_passed)));
   const double seen = SeenTokens(model, batch.context);
   const double kv = TokenBytes(model, replica, tp) * seen * static_cast<double>(batch.reads);
   const double attention =
@@ -164,11 +204,17 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
       {count * kv, count * attention,
        /*tasks=*/batch.rows * std::max<int64_t>(1, model.num_kv_heads / tp)},
       /*decodes=*/batch.reads == batch.rows, working_set, batch.rows, layers);
-  // Behind attention and behind the MLP.
-  time.exchange =
-      2 * layers *
-      AllReduceTime(topology, stage.sites, ActivationBytes(replica, batch.rows * model.hidden_size),
-                    stage.share);
+  // Behind attention and behind the MLP, or what each chosen expert of a row adds.
+  const auto sum_of = [&](int64_t rows_of_hidden) {
+    return AllReduceTime(topology, stage.sites,
+                         ActivationBytes(replica, rows_of_hidden * model.hidden_size), stage.share);
+  };
+  const absl::Duration sum = sum_of(batch.rows);
+  time.exchange = layers * (2 - share) * sum;
+  if (share > 0) {
+    time.exchange += layers * share * sum_of(batch.rows * model.experts.chosen);
+    if (model.experts.shared_intermediate_size > 0) time.exchange += layers * share * sum;
+  }
   return time;
 }
 
@@ -329,11 +375,9 @@ PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Wor
 }  // namespace
 
 int64_t LayerWeightBytes(const ModelConfig& model, int32_t tp_size) {
-  const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / tp_size);
-  const int64_t heads = model.num_heads / tp_size;
-  const int64_t values = model.hidden_size * ((2 * heads + 2 * kv_heads) * model.head_dim +
-                                              3 * plan::LargestFfn(model, tp_size));
-  return static_cast<int64_t>(LayerElementBytes(model) * static_cast<double>(values));
+  return static_cast<int64_t>(
+      LayerElementBytes(model) *
+      LayerValues(model, tp_size, static_cast<double>(model.experts.count)));
 }
 
 int64_t OutputWeightBytes(const ModelConfig& model, int32_t tp_size) {

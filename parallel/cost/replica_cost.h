@@ -6,6 +6,9 @@
 // of decodes was measured, where it was), what it costs to begin its layers, then its exchanges:
 // the sums of each layer over the shards, and on the last stage what draws need. A pipeline's steps
 // are those of parallel/pipeline.
+//
+// Of experts those are read that some row has chosen, if all are as likely, and a row multiplies
+// with its own; shards sum what each of a row's experts adds, apart.
 #pragma once
 
 #include <cstdint>

@@ -105,6 +105,7 @@ absl::Status CheckParts(const Plan& plan) {
   SKEIN_RETURN_IF_ERROR(InRange("layout.tp_size", plan.layout.tp_size, 1, kMaxWays));
   SKEIN_RETURN_IF_ERROR(InRange("layout.pp_size", plan.layout.pp_size, 1, kMaxWays));
   SKEIN_RETURN_IF_ERROR(InRange("layout.dp_size", plan.layout.dp_size, 1, kMaxWays));
+  SKEIN_RETURN_IF_ERROR(InRange("layout.ep_size", plan.layout.ep_size, 1, plan.layout.tp_size));
   if (plan.ranks.size() != static_cast<size_t>(plan.layout.ranks())) {
     return absl::InvalidArgumentError(absl::StrCat(plan.layout.ToString(), " needs ",
                                                    plan.layout.ranks(), " ranks; the plan has ",
@@ -121,7 +122,7 @@ absl::Status CheckParts(const Plan& plan) {
 }
 
 absl::Status CheckModel(const Plan& plan, const model::ModelConfig& model) {
-  SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, plan.layout.tp_size));
+  SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, plan.layout.tp_size, plan.layout.ep_size));
   SKEIN_RETURN_IF_ERROR(
       InRange("context_length", plan.context_length, 1, model.max_position_embeddings));
   for (int32_t replica = 0; replica < plan.layout.dp_size; ++replica) {

@@ -14,7 +14,7 @@ namespace {
 absl::Status BadLayout(std::string_view text, std::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("layout \"", std::string(text), "\": ", std::string(what),
-                   "; a layout is some of tp, pp and dp, as in tp=2,pp=2,dp=2"));
+                   "; a layout is some of tp, pp, dp and ep, as in tp=2,pp=2,dp=2"));
 }
 
 absl::Status ParsePart(std::string_view text, std::string_view part, LayoutRequest& request) {
@@ -23,6 +23,7 @@ absl::Status ParsePart(std::string_view text, std::string_view part, LayoutReque
   std::optional<int32_t>* field = key == "tp"   ? &request.tp_size
                                   : key == "pp" ? &request.pp_size
                                   : key == "dp" ? &request.dp_size
+                                  : key == "ep" ? &request.ep_size
                                                 : nullptr;
   const std::string name(key);
   if (field == nullptr) return BadLayout(text, absl::StrCat("\"", name, "\" is not known"));
@@ -82,7 +83,8 @@ absl::StatusOr<DType> ParseHopDType(std::string_view name) {
 }
 
 std::string Layout::ToString() const {
-  return absl::StrCat("tp=", tp_size, ",pp=", pp_size, ",dp=", dp_size);
+  return absl::StrCat("tp=", tp_size, ",pp=", pp_size, ",dp=", dp_size,
+                      ep_size == 1 ? "" : absl::StrCat(",ep=", ep_size));
 }
 
 std::string LayoutRequest::ToString() const {
@@ -90,6 +92,7 @@ std::string LayoutRequest::ToString() const {
   if (tp_size) parts.push_back(absl::StrCat("tp=", *tp_size));
   if (pp_size) parts.push_back(absl::StrCat("pp=", *pp_size));
   if (dp_size) parts.push_back(absl::StrCat("dp=", *dp_size));
+  if (ep_size) parts.push_back(absl::StrCat("ep=", *ep_size));
   return absl::StrJoin(parts, ",");
 }
 

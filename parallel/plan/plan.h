@@ -32,14 +32,16 @@ std::string_view HopDTypeName(DType dtype);
 absl::StatusOr<DType> ParseHopDType(std::string_view name);
 
 // The degrees of tensor, pipeline and data parallelism: how many ways the model's matrices, its
-// layers and the requests are split.
+// layers and the requests are split. Expert parallelism takes no more ranks: it makes groups of the
+// shards, of which each has a part of the experts, and splits those over its shards.
 struct Layout {
   int32_t tp_size = 1;
   int32_t pp_size = 1;
   int32_t dp_size = 1;
+  int32_t ep_size = 1;  // divides tp_size
 
   int32_t ranks() const { return tp_size * pp_size * dp_size; }
-  std::string ToString() const;  // "tp=2,pp=2,dp=2"
+  std::string ToString() const;  // "tp=2,pp=2,dp=2"; with ",ep=2" only where that is above 1
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
@@ -48,11 +50,13 @@ struct LayoutRequest {
   std::optional<int32_t> tp_size;
   std::optional<int32_t> pp_size;
   std::optional<int32_t> dp_size;
+  std::optional<int32_t> ep_size;  // unset: 1
 
   bool Allows(const Layout& layout) const {
     return tp_size.value_or(layout.tp_size) == layout.tp_size &&
            pp_size.value_or(layout.pp_size) == layout.pp_size &&
-           dp_size.value_or(layout.dp_size) == layout.dp_size;
+           dp_size.value_or(layout.dp_size) == layout.dp_size &&
+           ep_size.value_or(layout.ep_size) == layout.ep_size;
   }
   // That the set parts ask for; the job has a multiple of it, or leaves some idle.
   int64_t ranks() const {

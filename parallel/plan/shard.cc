@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,17 +18,50 @@ constexpr int64_t BlocksBefore(int64_t blocks, int32_t tp_size, int64_t shard) {
   return shard * blocks / tp_size;
 }
 
+// An inner dimension that shards split: of what, how long, its blocks, and over how many shards.
+struct Inner {
+  const char* what;
+  int64_t size = 0;
+  int64_t block = 1;
+  int32_t shards = 1;
+
+  int64_t blocks() const { return size / block; }
+};
+
+Inner MlpOf(const model::ModelConfig& model, int32_t tp_size) {
+  return {"the MLP's", model.intermediate_size, model.stored.mlp_block, tp_size};
+}
+Inner ExpertOf(const model::ModelConfig& model, int32_t shards) {
+  return {"an expert's", model.experts.intermediate_size, model.stored.expert_block, shards};
+}
+Inner SharedOf(const model::ModelConfig& model, int32_t tp_size) {
+  return {"the shared expert's", model.experts.shared_intermediate_size, model.stored.shared_block,
+          tp_size};
+}
+
+// Those that the model has.
+std::vector<Inner> InnersOf(const model::ModelConfig& model, int32_t tp_size, int32_t ep_size) {
+  std::vector<Inner> inners;
+  const int64_t of_experts = model.LayersOfExperts();
+  if (of_experts < model.num_layers) inners.push_back(MlpOf(model, tp_size));
+  if (of_experts > 0) inners.push_back(ExpertOf(model, tp_size / ep_size));
+  if (of_experts > 0 && model.experts.shared_intermediate_size > 0) {
+    inners.push_back(SharedOf(model, tp_size));
+  }
+  return inners;
+}
+
 // Why blocks of quantised weights are in the way of so many shards; empty where they are not.
-std::string WhyBlocksForbid(const model::ModelConfig& model, int32_t tp_size) {
+std::string WhyBlocksForbid(const model::ModelConfig& model, int32_t tp_size, int32_t ep_size) {
   const int64_t attention = model.num_heads * model.head_dim;
   if (attention / tp_size % model.stored.attention_block != 0) {
     return absl::StrCat(attention / tp_size, " columns of a shard's heads cut a block of ",
                         model.stored.attention_block, " quantised weights");
   }
-  const int64_t blocks = model.intermediate_size / model.stored.mlp_block;
-  if (blocks < tp_size) {
-    return absl::StrCat("the MLP's inner dimension of ", model.intermediate_size, " has ", blocks,
-                        " blocks of ", model.stored.mlp_block, " quantised weights");
+  for (const Inner& inner : InnersOf(model, tp_size, ep_size)) {
+    if (inner.blocks() >= inner.shards) continue;
+    return absl::StrCat(inner.what, " inner dimension of ", inner.size, " has ", inner.blocks(),
+                        " blocks of ", inner.block, " quantised weights");
   }
   return "";
 }
@@ -52,46 +86,88 @@ std::string PossibleShards(const model::ModelConfig& model) {
   std::string possible;
   constexpr int64_t kMost = 64;
   for (int32_t tp_size = 1; tp_size <= std::min(model.num_heads, kMost); ++tp_size) {
-    if (!CheckHeads(model, tp_size).ok() || !WhyBlocksForbid(model, tp_size).empty()) continue;
+    if (!CheckHeads(model, tp_size).ok() || !WhyBlocksForbid(model, tp_size, 1).empty()) {
+      continue;
+    }
     absl::StrAppend(&possible, possible.empty() ? "" : ", ", tp_size);
   }
   return possible.empty() ? "none" : "tp=" + possible;
 }
 
-// What shard `shard` has of a row's blocks, in inner blocks.
-std::vector<int64_t> BoundsOf(int64_t columns, int64_t block, int32_t tp_size, int32_t shard,
-                              int32_t inner_blocks) {
-  const int64_t first = int64_t{shard} * inner_blocks;
-  const int32_t all = tp_size * inner_blocks;
-  const auto before = [&](int64_t inner) {
-    return BlocksBefore(columns / block, all, inner) * block;
-  };
+// What a shard has of an inner dimension.
+struct InnerPart {
+  Range range;
+  // Its inner blocks; empty where the model is not quantised.
   std::vector<int64_t> bounds;
-  for (int64_t i = 0; i <= inner_blocks; ++i) bounds.push_back(before(first + i) - before(first));
-  return bounds;
+};
+
+InnerPart PartOf(const Inner& inner, bool quantized, int32_t shard, int32_t inner_blocks) {
+  InnerPart part;
+  if (!quantized) {
+    const int64_t each = inner.size / inner.shards;
+    part.range = {shard * each, (shard + 1) * each};
+    return part;
+  }
+  part.range = {BlocksBefore(inner.blocks(), inner.shards, shard) * inner.block,
+                BlocksBefore(inner.blocks(), inner.shards, shard + 1) * inner.block};
+  const int64_t first = int64_t{shard} * inner_blocks;
+  const auto before = [&](int64_t i) {
+    return BlocksBefore(inner.blocks(), inner.shards * inner_blocks, i) * inner.block;
+  };
+  for (int64_t i = 0; i <= inner_blocks; ++i) {
+    part.bounds.push_back(before(first + i) - before(first));
+  }
+  return part;
 }
 
-}  // namespace
+int32_t InnerBlocks(int32_t shards) { return SumsAgreeAcrossLayouts(shards) ? 8 / shards : 1; }
 
-absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_size) {
-  SKEIN_RETURN_IF_ERROR(CheckHeads(model, tp_size));
-  if (model.stored.any()) {
-    const std::string why = WhyBlocksForbid(model, tp_size);
-    if (why.empty()) return absl::OkStatus();
+int64_t LargestPart(const Inner& inner, bool quantized) {
+  if (!quantized) return inner.size / inner.shards;
+  return (inner.blocks() + inner.shards - 1) / inner.shards * inner.block;
+}
+
+absl::Status CheckExpertParallel(const model::ModelConfig& model, int32_t tp_size,
+                                 int32_t ep_size) {
+  if (ep_size == 1) return absl::OkStatus();
+  if (ep_size < 1 || tp_size % ep_size != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("tp=", tp_size, ": ", why, "; possible are ", PossibleShards(model)));
+        absl::StrCat("ep=", ep_size, ": ", tp_size, " shards cannot be as many groups"));
   }
-  if (model.intermediate_size % tp_size != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tp=", tp_size, ": the MLP's inner dimension of ", model.intermediate_size,
-                     " cannot be split into ", tp_size, " shards"));
+  if (model.LayersOfExperts() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("ep=", ep_size, ": the model has no experts"));
+  }
+  if (model.experts.count % ep_size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("ep=", ep_size, ": ", model.experts.count,
+                                                   " experts cannot be split into as many parts"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_size,
-                                    int32_t shard) {
-  SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, tp_size));
+}  // namespace
+
+absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_size,
+                                 int32_t ep_size) {
+  SKEIN_RETURN_IF_ERROR(CheckHeads(model, tp_size));
+  SKEIN_RETURN_IF_ERROR(CheckExpertParallel(model, tp_size, ep_size));
+  if (model.stored.any()) {
+    const std::string why = WhyBlocksForbid(model, tp_size, ep_size);
+    if (why.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("tp=", tp_size, ": ", why, "; possible are ", PossibleShards(model)));
+  }
+  for (const Inner& inner : InnersOf(model, tp_size, ep_size)) {
+    if (inner.size % inner.shards == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tp=", tp_size, ": ", inner.what, " inner dimension of ", inner.size,
+                     " cannot be split into ", inner.shards, " shards"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_size, int32_t shard,
+                                    int32_t ep_size) {
+  SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, tp_size, ep_size));
   if (shard < 0 || shard >= tp_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("shard ", shard, " is not one of tp=", tp_size, ": 0 to ", tp_size - 1));
@@ -102,22 +178,32 @@ absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_
   };
   ShardSpec spec;
   spec.heads = part(model.num_heads);
-  spec.ffn = part(model.intermediate_size);
   if (tp_size <= model.num_kv_heads) {
     spec.kv_heads = part(model.num_kv_heads);
   } else {
     const int64_t head = shard / (tp_size / model.num_kv_heads);
     spec.kv_heads = {head, head + 1};
   }
-  spec.inner_blocks = SumsAgreeAcrossLayouts(tp_size) ? 8 / tp_size : 1;
-  if (model.stored.any()) {
-    const int64_t block = model.stored.mlp_block;
-    const int64_t blocks = model.intermediate_size / block;
-    spec.ffn = {BlocksBefore(blocks, tp_size, shard) * block,
-                BlocksBefore(blocks, tp_size, shard + 1) * block};
-    spec.mlp_bounds = BoundsOf(model.intermediate_size, block, tp_size, shard, spec.inner_blocks);
-    spec.attention_bounds = BoundsOf(model.num_heads * model.head_dim, model.stored.attention_block,
-                                     tp_size, shard, spec.inner_blocks);
+  spec.inner_blocks = InnerBlocks(tp_size);
+  const bool quantized = model.stored.any();
+  const auto split = [&](const Inner& inner, int32_t of_them, int32_t blocks, Range& range,
+                         std::vector<int64_t>& bounds) {
+    InnerPart inner_part = PartOf(inner, quantized, of_them, blocks);
+    range = inner_part.range;
+    bounds = std::move(inner_part.bounds);
+  };
+  split(MlpOf(model, tp_size), shard, spec.inner_blocks, spec.ffn, spec.mlp_bounds);
+  const Inner attention = {"attention's", model.num_heads * model.head_dim,
+                           model.stored.attention_block, tp_size};
+  spec.attention_bounds = PartOf(attention, quantized, shard, spec.inner_blocks).bounds;
+  if (model.LayersOfExperts() > 0) {
+    const int32_t shards = tp_size / ep_size;
+    const int64_t each = model.experts.count / ep_size;
+    spec.experts = {shard / shards * each, (shard / shards + 1) * each};
+    spec.expert_inner_blocks = InnerBlocks(shards);
+    split(ExpertOf(model, shards), shard % shards, spec.expert_inner_blocks, spec.expert_ffn,
+          spec.expert_bounds);
+    split(SharedOf(model, tp_size), shard, spec.inner_blocks, spec.shared_ffn, spec.shared_bounds);
   }
   const int64_t blocks = int64_t{spec.inner_blocks} * tp_size;
   spec.vocab_stride = (model.vocab_size + blocks - 1) / blocks * spec.inner_blocks;
@@ -127,9 +213,15 @@ absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_
 }
 
 int64_t LargestFfn(const model::ModelConfig& model, int32_t tp_size) {
-  if (!model.stored.any()) return model.intermediate_size / tp_size;
-  const int64_t blocks = model.intermediate_size / model.stored.mlp_block;
-  return (blocks + tp_size - 1) / tp_size * model.stored.mlp_block;
+  return LargestPart(MlpOf(model, tp_size), model.stored.any());
+}
+
+int64_t LargestExperts(const model::ModelConfig& model, int32_t tp_size) {
+  return model.experts.count * LargestPart(ExpertOf(model, tp_size), model.stored.any());
+}
+
+int64_t LargestShared(const model::ModelConfig& model, int32_t tp_size) {
+  return LargestPart(SharedOf(model, tp_size), model.stored.any());
 }
 
 Range StageLayers(int64_t num_layers, int32_t pp_size, int32_t stage) {
@@ -141,9 +233,14 @@ Range StageLayers(int64_t num_layers, int32_t pp_size, int32_t stage) {
 
 Range BalancedStageLayers(const model::ModelConfig& model, int32_t pp_size, int32_t stage) {
   if (pp_size == 1) return {0, model.num_layers};
+  // Of layers with experts and without, the average.
+  const int64_t of_experts = model.LayersOfExperts();
+  const int64_t inner = ((model.num_layers - of_experts) * model.intermediate_size +
+                         of_experts * (model.experts.chosen * model.experts.intermediate_size +
+                                       model.experts.shared_intermediate_size)) /
+                        model.num_layers;
   const int64_t layer =
-      model.hidden_size *
-      (2 * (model.num_heads + model.num_kv_heads) * model.head_dim + 3 * model.intermediate_size);
+      model.hidden_size * (2 * (model.num_heads + model.num_kv_heads) * model.head_dim + 3 * inner);
   const int64_t output = model.vocab_size * model.hidden_size;
   // In weights, of the slowest stage when the last one has `last` layers.
   const auto slowest = [&](int64_t last) {

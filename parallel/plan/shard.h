@@ -17,6 +17,9 @@ struct ShardSpec {
   Range heads;
   Range kv_heads;  // of the model
   Range ffn;
+  Range experts;     // of the model; all of them where there is no expert parallelism
+  Range expert_ffn;  // of each one's inner dimension
+  Range shared_ffn;  // of the shared one's
   // Rows of the embedding and of the output that this shard holds; the last ones may be short or
   // empty. `vocab_stride` rows are computed by every shard, so that logits join without gaps.
   Range vocab;
@@ -32,6 +35,10 @@ struct ShardSpec {
   // has blocks floor(i n / 8) to floor((i + 1) n / 8) of a row's n quantised blocks.
   std::vector<int64_t> attention_bounds;
   std::vector<int64_t> mlp_bounds;
+  std::vector<int64_t> expert_bounds;  // [expert_inner_blocks + 1]
+  std::vector<int64_t> shared_bounds;
+  // As inner_blocks, of experts: fewer shards have a part of each one.
+  int32_t expert_inner_blocks = 8;
 
   friend bool operator==(const ShardSpec&, const ShardSpec&) = default;
 };
@@ -48,13 +55,19 @@ constexpr bool SumsAgreeAcrossLayouts(int32_t tp_size) { return tp_size > 0 && 8
 
 // InvalidArgument when tp_size shards cannot split the model, with the numbers that do not divide;
 // where blocks of quantised weights are in the way, with the numbers of shards that are possible.
-absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_size);
+// With ep_size > 1 the shards are so many groups of neighbours, of which each has as many of the
+// experts, and splits those over its shards.
+absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_size,
+                                 int32_t ep_size = 1);
 // InvalidArgument as above, and for a shard that is not in [0, tp_size).
 absl::StatusOr<ShardSpec> MakeShard(const model::ModelConfig& model, int32_t tp_size,
-                                    int32_t tp_rank);
+                                    int32_t tp_rank, int32_t ep_size = 1);
 
-// The part of the MLP's inner dimension that the shard with the most of it has.
+// The parts of inner dimensions that the shard with the most of them has: of an MLP, of all of a
+// layer's experts, and of the shared one.
 int64_t LargestFfn(const model::ModelConfig& model, int32_t tp_size);
+int64_t LargestExperts(const model::ModelConfig& model, int32_t tp_size);
+int64_t LargestShared(const model::ModelConfig& model, int32_t tp_size);
 
 // The layers of one stage. Where layers do not divide by stages, earlier stages take one more.
 // Needs 0 <= stage < pp_size.

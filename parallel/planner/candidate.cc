@@ -66,6 +66,7 @@ ReplicaLimits LimitsWithoutPages(const Job& job, const Candidate& of) {
   limits.nccl = job.machine.devices.front().nccl;
   limits.peers = job.machine.devices.front().peers && SharesANode(job, of);
   limits.tp_size = layout.tp_size;
+  limits.ep_size = layout.ep_size;
   limits.context_length = job.context_length;
   limits.max_num_seqs = job.max_num_seqs;
   limits.max_micro_batch_rows =
@@ -374,7 +375,7 @@ Candidate JudgeLayout(const Job& job, const Layout& layout, std::vector<int32_t>
   Candidate candidate;
   candidate.layout = layout;
   candidate.ranks = std::move(ranks);
-  candidate.refusal = CheckTensorParallel(job.model, layout.tp_size);
+  candidate.refusal = CheckTensorParallel(job.model, layout.tp_size, layout.ep_size);
   if (candidate.refusal.ok() && job.deterministic && !SumsAgreeAcrossLayouts(layout.tp_size)) {
     candidate.refusal = absl::FailedPreconditionError(
         absl::StrCat("tp=", layout.tp_size,

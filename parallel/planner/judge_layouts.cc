@@ -63,8 +63,11 @@ class LayoutJudge {
   // Stages that idle ranks would make deeper are seldom worth a look.
   static constexpr int32_t kFewStages = 8;
 
+  // Experts are split apart only where it is asked for.
+  int32_t ep_size() const { return request_.ep_size.value_or(1); }
+
   bool MaySome(int32_t tp_size, int32_t pp_size) const {
-    return may_idle_ && CheckTensorParallel(job_.model, tp_size).ok() &&
+    return may_idle_ && CheckTensorParallel(job_.model, tp_size, ep_size()).ok() &&
            CheckPipelineParallel(job_.model, pp_size).ok() &&
            request_.tp_size.value_or(tp_size) == tp_size &&
            (request_.pp_size ? *request_.pp_size == pp_size : pp_size <= kFewStages);
@@ -72,7 +75,7 @@ class LayoutJudge {
 
   void Judge(int32_t tp_size, int32_t pp_size, bool whole) {
     std::vector<ReplicaRanks> placed;  // of what cannot be, no places are looked for
-    if (CheckTensorParallel(job_.model, tp_size).ok()) {
+    if (CheckTensorParallel(job_.model, tp_size, ep_size()).ok()) {
       placed = PlaceJob(job_.machine, job_.topology, tp_size, pp_size);
     }
     const auto most = static_cast<int32_t>(placed.size());
@@ -82,7 +85,7 @@ class LayoutJudge {
       std::vector<int32_t> ranks(job_.ranks());
       std::iota(ranks.begin(), ranks.end(), 0);
       if (most == all) ranks = RanksOfReplicas(job_.machine, placed, all);
-      Add({tp_size, pp_size, all}, std::move(ranks));
+      Add({tp_size, pp_size, all, ep_size()}, std::move(ranks));
     }
     if (!MaySome(tp_size, pp_size)) return;
     std::set<int32_t> some = {most};
@@ -94,7 +97,7 @@ class LayoutJudge {
     }
     for (const int32_t dp_size : some) {
       if (dp_size < 1 || dp_size > most || dp_size == all) continue;
-      Add({tp_size, pp_size, dp_size}, RanksOfReplicas(job_.machine, placed, dp_size));
+      Add({tp_size, pp_size, dp_size, ep_size()}, RanksOfReplicas(job_.machine, placed, dp_size));
     }
   }
 

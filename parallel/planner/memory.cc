@@ -20,6 +20,7 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
       BuildRankProgram(model, /*tensors=*/nullptr,
                        {.tp_size = limits.tp_size,
                         .tp_rank = shard,
+                        .ep_size = limits.ep_size,
                         .layers = layers,
                         .page_size = limits.page_size,
                         .pages = 1,
@@ -80,6 +81,7 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
 
 ReplicaLimits ReplicaLimits::Of(const Plan& plan, const topology::Device& device) {
   return {.tp_size = plan.layout.tp_size,
+          .ep_size = plan.layout.ep_size,
           .context_length = plan.context_length,
           .max_num_seqs = plan.max_num_seqs,
           .max_micro_batch_rows = plan.max_micro_batch_rows,

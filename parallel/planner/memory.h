@@ -18,6 +18,7 @@ namespace skein::plan {
 // Limits that are the same for all ranks of a replica.
 struct ReplicaLimits {
   int32_t tp_size = 1;
+  int32_t ep_size = 1;
   int64_t context_length = 0;
   int32_t max_num_seqs = 0;
   int32_t max_micro_batch_rows = 0;

@@ -88,7 +88,7 @@ class Search {
     const int32_t most = task_.layout.tp_size ? sites_ : largest_host_;
     for (int32_t tp = 1; tp <= most; ++tp) {
       if (task_.layout.tp_size && *task_.layout.tp_size != tp) continue;
-      absl::Status can_be = CheckTensorParallel(model_, tp);
+      absl::Status can_be = CheckTensorParallel(model_, tp, ep_size());
       if (can_be.ok() && task_.deterministic && !SumsAgreeAcrossLayouts(tp)) {
         can_be = absl::FailedPreconditionError(
             absl::StrCat("tp=", tp,
@@ -96,7 +96,7 @@ class Search {
                          "that of 1, 2, 4 and 8"));
       }
       if (!can_be.ok()) {
-        Reject({tp, 1, sites_ / tp}, can_be);
+        Reject({tp, 1, sites_ / tp, ep_size()}, can_be);
         continue;
       }
       SearchPipelines(tp, TensorGroups(topology_, SitesOfHosts(topology_, core_ranks_), tp));
@@ -106,6 +106,9 @@ class Search {
   }
 
  private:
+  // Experts are split apart only where it is asked for.
+  int32_t ep_size() const { return task_.layout.ep_size.value_or(1); }
+
   void Reject(const Layout& layout, const absl::Status& why) {
     result_.rejected.push_back({layout, std::string(why.message())});
   }
@@ -143,7 +146,7 @@ class Search {
     if (most == 0) return false;
     if (task_.layout.dp_size) {
       if (*task_.layout.dp_size > most) {
-        Reject({tp, pp, *task_.layout.dp_size},
+        Reject({tp, pp, *task_.layout.dp_size, ep_size()},
                absl::FailedPreconditionError(absl::StrCat("only ", FormatCount(most, "replica"),
                                                           " of these can be at once")));
         return false;
@@ -155,12 +158,12 @@ class Search {
         task_.layout.dp_size || (replica_task_.device == DeviceKind::kCuda && CardsAreAlike());
     bool works = false;
     for (int32_t dp = only_all ? most : 1; dp <= most; ++dp) {
-      absl::StatusOr<Choice> choice = Judge({tp, pp, dp}, placed);
+      absl::StatusOr<Choice> choice = Judge({tp, pp, dp, ep_size()}, placed);
       if (choice.ok()) {
         works = true;
         result_.choices.push_back(*std::move(choice));
       } else if (dp == most) {
-        Reject({tp, pp, dp}, choice.status());
+        Reject({tp, pp, dp, ep_size()}, choice.status());
       }
     }
     return works;

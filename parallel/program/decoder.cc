@@ -35,7 +35,8 @@ class DecoderBuilder {
     for (int64_t layer = spec_.layers.begin; layer < spec_.layers.end; ++layer) {
       builder_.SetLayer(layer);
       SKEIN_RETURN_IF_ERROR(AddAttention(layer));
-      SKEIN_RETURN_IF_ERROR(AddMlp(layer));
+      SKEIN_RETURN_IF_ERROR(AddFfnNorm(layer));
+      SKEIN_RETURN_IF_ERROR(config_.HasExperts(layer) ? AddExperts(layer) : AddMlp(layer));
     }
     builder_.SetLayer(-1);
     if (is_last()) {
@@ -54,7 +55,8 @@ class DecoderBuilder {
                             .dtype = spec_.kv_dtype};
     builder_.result().slice_key =
         absl::StrCat("shard ", spec_.tp_rank, "/", spec_.tp_size, " of layers ", spec_.layers.begin,
-                     "-", spec_.layers.end, "/", config_.num_layers);
+                     "-", spec_.layers.end, "/", config_.num_layers,
+                     spec_.ep_size == 1 ? "" : absl::StrCat(", experts in ", spec_.ep_size));
     return std::move(builder_.result());
   }
 
@@ -74,8 +76,33 @@ class DecoderBuilder {
                                      spec_.deterministic ? DType::kF32 : spec_.activations);
     qkv_ = builder_.AddTokenBuffer("qkv", heads * config_.head_dim);
     attention_ = builder_.AddTokenBuffer("attention", shard_.heads.size() * config_.head_dim);
-    gate_up_ = builder_.AddTokenBuffer("gate_up", 2 * shard_.ffn.size());
-    activation_ = builder_.AddTokenBuffer("activation", shard_.ffn.size());
+    int64_t of_experts = 0;
+    for (int64_t layer = spec_.layers.begin; layer < spec_.layers.end; ++layer) {
+      of_experts += config_.HasExperts(layer) ? 1 : 0;
+    }
+    if (of_experts < spec_.layers.size()) mlp_ = AddUnitBuffers("", shard_.ffn);
+    if (of_experts > 0) AddExpertBuffers();
+  }
+
+  // Of a gated linear unit that all rows pass.
+  struct Unit {
+    BufferId gate_up = -1;
+    BufferId activation = -1;
+  };
+  Unit AddUnitBuffers(const std::string& prefix, Range inner) {
+    return {builder_.AddTokenBuffer(prefix + "gate_up", 2 * inner.size()),
+            builder_.AddTokenBuffer(prefix + "activation", inner.size())};
+  }
+
+  void AddExpertBuffers() {
+    const model::ExpertsConfig& experts = config_.experts;
+    router_ = builder_.AddTokenBuffer("router", experts.count, DType::kF32);
+    routes_ = builder_.AddTokenBuffer("routes", 2 * experts.chosen, DType::kF32);
+    slots_ = builder_.AddTokenBuffer("experts", experts.chosen * config_.hidden_size);
+    if (experts.shared_intermediate_size == 0) return;
+    shared_ = AddUnitBuffers("shared_", shard_.shared_ffn);
+    shared_gate_ = builder_.AddTokenBuffer("shared_gate", 1, DType::kF32);
+    shared_delta_ = builder_.AddTokenBuffer("shared_delta", config_.hidden_size);
   }
 
   MatrixSlice VocabularySlice(const std::string& tensor) const {
@@ -246,22 +273,100 @@ class DecoderBuilder {
                           prefix + "post_attention_layernorm.weight");
   }
 
+  absl::Status AddFfnNorm(int64_t layer) {
+    return AddNorm(absl::StrCat("model.layers.", layer,
+                                config_.post_norms ? ".pre_feedforward_layernorm.weight"
+                                                   : ".post_attention_layernorm.weight"));
+  }
+
+  kernels::GateActivation activation() const {
+    return config_.activation == model::Activation::kSilu ? kernels::GateActivation::kSilu
+                                                          : kernels::GateActivation::kGeluTanh;
+  }
+
   absl::Status AddMlp(int64_t layer) {
     const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-    SKEIN_RETURN_IF_ERROR(
-        AddNorm(prefix + (config_.post_norms ? "pre_feedforward_layernorm.weight"
-                                             : "post_attention_layernorm.weight")));
     SKEIN_RETURN_IF_ERROR(AddColumnParallel(prefix + "mlp.", "gate_up", "gate_up_proj",
                                             {{"gate_proj", config_.intermediate_size, shard_.ffn},
                                              {"up_proj", config_.intermediate_size, shard_.ffn}},
-                                            config_.mlp_bias, gate_up_));
-    builder_.Add(kernels::GluOp{gate_up_, activation_,
-                                config_.activation == model::Activation::kSilu
-                                    ? kernels::GateActivation::kSilu
-                                    : kernels::GateActivation::kGeluTanh});
-    return AddRowParallel(prefix + "mlp.down_proj", activation_, config_.intermediate_size,
+                                            config_.mlp_bias, mlp_.gate_up));
+    builder_.Add(kernels::GluOp{mlp_.gate_up, mlp_.activation, activation()});
+    return AddRowParallel(prefix + "mlp.down_proj", mlp_.activation, config_.intermediate_size,
                           shard_.ffn, shard_.mlp_bounds, config_.mlp_bias,
                           prefix + "post_feedforward_layernorm.weight");
+  }
+
+  // The two weights of a gated linear unit, of which this shard has `part` of `inner`.
+  absl::StatusOr<WeightId> AddUnit(const std::string& name, int64_t inner, Range part,
+                                   int32_t inner_blocks, const std::vector<int64_t>& bounds) {
+    const model::ExpertsConfig& names = config_.experts;
+    const int64_t hidden = config_.hidden_size;
+    const auto rows_of = [&](const std::string& matrix) {
+      return MatrixSlice{absl::StrCat(name, ".", matrix, ".weight"), inner, hidden, part,
+                         Range{0, hidden}};
+    };
+    SKEIN_ASSIGN_OR_RETURN(
+        const WeightId first,
+        builder_.AddMatrix(name + ".gate_up", {rows_of(names.gate), rows_of(names.up)}));
+    const std::string down = absl::StrCat(name, ".", names.down, ".weight");
+    SKEIN_RETURN_IF_ERROR(builder_
+                              .AddMatrix(down, {{down, hidden, inner, Range{0, hidden}, part}},
+                                         inner_blocks,
+                                         /*min_rows=*/0, bounds)
+                              .status());
+    return first;
+  }
+
+  // out = normed * tensor^T, which all shards have whole.
+  absl::Status AddWhole(const std::string& tensor, int64_t rows, BufferId out) {
+    const int64_t hidden = config_.hidden_size;
+    SKEIN_ASSIGN_OR_RETURN(
+        const WeightId weight,
+        builder_.AddMatrix(tensor, {{tensor, rows, hidden, Range{0, rows}, Range{0, hidden}}}));
+    builder_.Add(kernels::MatMulOp{normed_, weight, out});
+    return absl::OkStatus();
+  }
+
+  // delta = the experts' sum. What shards have of each expert of a row is joined before it is
+  // weighted and added, so that the order of sums is that of one shard.
+  absl::Status AddExperts(int64_t layer) {
+    const model::ExpertsConfig& experts = config_.experts;
+    const std::string block = absl::StrCat("model.layers.", layer, ".", experts.block);
+    SKEIN_RETURN_IF_ERROR(AddWhole(block + ".gate.weight", experts.count, router_));
+    builder_.Add(kernels::RouteOp{router_, static_cast<int32_t>(experts.chosen), experts.normalized,
+                                  routes_});
+    WeightId first = -1;
+    for (int64_t i = shard_.experts.begin; i < shard_.experts.end; ++i) {
+      SKEIN_ASSIGN_OR_RETURN(
+          const WeightId unit,
+          AddUnit(absl::StrCat(block, ".experts.", i), experts.intermediate_size, shard_.expert_ffn,
+                  shard_.expert_inner_blocks, shard_.expert_bounds));
+      if (first < 0) first = unit;
+    }
+    builder_.Add(kernels::ExpertsOp{normed_, routes_, static_cast<int32_t>(shard_.experts.begin),
+                                    static_cast<int32_t>(shard_.experts.size()), first, slots_,
+                                    activation()});
+    if (has_peers()) builder_.Add(kernels::AllReduceOp{slots_});
+    builder_.Add(kernels::CombineExpertsOp{slots_, routes_, delta_});
+    if (experts.shared_intermediate_size > 0) SKEIN_RETURN_IF_ERROR(AddSharedExpert(block));
+    AddScale(delta_, config_.residual_scale);
+    has_delta_ = true;
+    return absl::OkStatus();
+  }
+
+  // delta += the gated output of the expert that all rows have.
+  absl::Status AddSharedExpert(const std::string& block) {
+    SKEIN_RETURN_IF_ERROR(AddWhole(block + ".shared_expert_gate.weight", 1, shared_gate_));
+    SKEIN_ASSIGN_OR_RETURN(
+        const WeightId unit,
+        AddUnit(block + ".shared_expert", config_.experts.shared_intermediate_size,
+                shard_.shared_ffn, shard_.inner_blocks, shard_.shared_bounds));
+    builder_.Add(kernels::MatMulOp{normed_, unit, shared_.gate_up});
+    builder_.Add(kernels::GluOp{shared_.gate_up, shared_.activation, activation()});
+    builder_.Add(kernels::MatMulOp{shared_.activation, unit + 1, shared_delta_});
+    if (has_peers()) builder_.Add(kernels::AllReduceOp{shared_delta_});
+    builder_.Add(kernels::AddGatedOp{shared_gate_, shared_delta_, delta_});
+    return absl::OkStatus();
   }
 
   absl::Status AddOutput() {
@@ -297,8 +402,11 @@ class DecoderBuilder {
   const ShardSpec& shard_;
   ProgramBuilder builder_;
 
-  BufferId residual_ = -1, normed_ = -1, delta_ = -1, qkv_ = -1, attention_ = -1, gate_up_ = -1,
-           activation_ = -1;
+  BufferId residual_ = -1, normed_ = -1, delta_ = -1, qkv_ = -1, attention_ = -1;
+  Unit mlp_;
+  BufferId router_ = -1, routes_ = -1, slots_ = -1;
+  Unit shared_;
+  BufferId shared_gate_ = -1, shared_delta_ = -1;
   std::vector<std::pair<const model::RopeConfig*, WeightId>> frequencies_;
   WeightId embedding_ = -1;
   bool has_delta_ = false;
@@ -309,7 +417,8 @@ class DecoderBuilder {
 absl::StatusOr<RankProgram> BuildDecoderProgram(const model::ModelConfig& config,
                                                 const model::TensorSource* tensors,
                                                 const RankProgramSpec& spec) {
-  SKEIN_ASSIGN_OR_RETURN(const ShardSpec shard, MakeShard(config, spec.tp_size, spec.tp_rank));
+  SKEIN_ASSIGN_OR_RETURN(const ShardSpec shard,
+                         MakeShard(config, spec.tp_size, spec.tp_rank, spec.ep_size));
   return DecoderBuilder(config, tensors, spec, shard).Build();
 }
 

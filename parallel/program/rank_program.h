@@ -17,6 +17,7 @@ namespace skein::plan {
 struct RankProgramSpec {
   int32_t tp_size = 1;
   int32_t tp_rank = 0;
+  int32_t ep_size = 1;
   Range layers;  // of the model; the first stage begins at 0, the last one ends at num_layers
   int64_t context_length = 0;  // that is served, for rotations that depend on it
   int64_t page_size = 16;

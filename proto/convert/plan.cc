@@ -52,6 +52,7 @@ plan::v1::Plan ToProto(const plan::Plan& plan) {
   wire.mutable_layout()->set_tp_size(plan.layout.tp_size);
   wire.mutable_layout()->set_pp_size(plan.layout.pp_size);
   wire.mutable_layout()->set_dp_size(plan.layout.dp_size);
+  wire.mutable_layout()->set_ep_size(plan.layout.ep_size);
   for (const plan::RankPlan& rank : plan.ranks) *wire.add_ranks() = RankToProto(rank);
   for (const int32_t rank : plan.idle_ranks) wire.add_idle_ranks(rank);
   wire.set_micro_batches(plan.micro_batches);
@@ -86,7 +87,8 @@ absl::StatusOr<plan::Plan> FromProto(const plan::v1::Plan& wire) {
   plan.model_name = wire.model_name();
   plan.model_path = wire.model_path();
   plan.model_identity = wire.model_identity();
-  plan.layout = {wire.layout().tp_size(), wire.layout().pp_size(), wire.layout().dp_size()};
+  plan.layout = {wire.layout().tp_size(), wire.layout().pp_size(), wire.layout().dp_size(),
+                 wire.layout().ep_size() == 0 ? 1 : wire.layout().ep_size()};
   for (const plan::v1::RankPlan& rank : wire.ranks()) {
     SKEIN_ASSIGN_OR_RETURN(plan.ranks.emplace_back(), RankFromProto(rank));
   }

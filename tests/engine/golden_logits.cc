@@ -57,7 +57,7 @@ std::vector<GoldenCase> ReadCases(const std::string& stem, size_t models) {
 }  // namespace
 
 std::vector<GoldenCase> ReadGoldenCases() { return ReadCases("logits", 5); }
-std::vector<GoldenCase> ReadArchitectureCases() { return ReadCases("architectures", 10); }
+std::vector<GoldenCase> ReadArchitectureCases() { return ReadCases("architectures", 13); }
 std::vector<GoldenCase> ReadQuantizedCases() { return ReadCases("quantized", 10); }
 
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
@@ -90,7 +90,10 @@ absl::StatusOr<Rows> RunGoldenCase(const GoldenCase& golden, const GoldenRun& ru
                               .kv_dtype = run.kv_dtype,
                               .exact = run.exact,
                               .make_backend = run.make_backend};
-  if (config.num_kv_heads % options.layout.tp_size != 0) options.layout.tp_size = 1;
+  const int64_t shards = options.layout.tp_size;
+  if (config.num_kv_heads % shards != 0 && shards % config.num_kv_heads != 0) {
+    options.layout.tp_size = 1;
+  }
   SKEIN_ASSIGN_OR_RETURN(auto replica, LocalReplica::Create(config, *tensors, options));
 
   kernels::SlotUpdate update;

@@ -38,7 +38,7 @@ double RelativeError(const std::vector<float>& got, const std::vector<float>& wa
 double RelativeError(const Rows& got, const Rows& want);
 
 struct GoldenRun {
-  plan::Layout layout;  // one shard where the model's KV heads cannot be split
+  plan::Layout layout;  // one shard where the model's KV heads can be neither split nor repeated
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   bool exact = false;                                               // kernels::Program's
   std::function<std::unique_ptr<kernels::Backend>()> make_backend;  // one a rank

@@ -106,6 +106,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
                              config, &tensors,
                              {.tp_size = layout.tp_size,
                               .tp_rank = shard,
+                              .ep_size = layout.ep_size,
                               .layers = plan::StageLayers(config.num_layers, layout.pp_size, stage),
                               .context_length = options.context_length,
                               .page_size = options.page_size,

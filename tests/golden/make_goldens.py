@@ -15,10 +15,11 @@ import json
 import math
 import pathlib
 import random
+import tempfile
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -268,6 +269,45 @@ ARCHITECTURES = {
         "rope_parameters": {"rope_theta": 2000000.0, "rope_type": "default"},
         "use_sliding_window": False,
     },
+    # Experts: two of six for each row, in all layers.
+    "mixtral": {
+        **SMALL,
+        "architectures": ["MixtralForCausalLM"],
+        "hidden_act": "silu",
+        "intermediate_size": 96,
+        "model_type": "mixtral",
+        "num_experts_per_tok": 2,
+        "num_local_experts": 6,
+        "rope_parameters": DEFAULT_ROPE,
+        "sliding_window": None,
+    },
+    # Weights of the chosen that do not sum up to 1, an expert that all rows have, and a layer with an MLP.
+    "qwen2-moe": {
+        **SMALL,
+        "architectures": ["Qwen2MoeForCausalLM"],
+        "hidden_act": "silu",
+        "mlp_only_layers": [1],
+        "model_type": "qwen2_moe",
+        "moe_intermediate_size": 32,
+        "norm_topk_prob": False,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "rope_parameters": DEFAULT_ROPE,
+        "shared_expert_intermediate_size": 64,
+    },
+    # Normalised weights, and norms of queries and keys.
+    "qwen3-moe": {
+        **SMALL,
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "head_dim": 24,
+        "hidden_act": "silu",
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": 40,
+        "norm_topk_prob": True,
+        "num_experts": 16,
+        "num_experts_per_tok": 4,
+        "rope_parameters": DEFAULT_ROPE,
+    },
 }
 
 
@@ -328,11 +368,23 @@ def random_state(config, seed):
         elif name.endswith("bias"):
             weights[name] = 0.5 * torch.randn(shape, generator=generator)
         else:
-            gain = {"embed": scale * math.sqrt(shape[1]), "q_proj": 1.5, "lm_head": 2.0}
+            gain = {"embed": scale * math.sqrt(shape[1]), "q_proj": 1.5, "lm_head": 2.0, ".gate.": 2.0}
             factors = [factor for part, factor in gain.items() if part in name] or [1.0]
             matrix = torch.randn(shape, generator=generator)
-            weights[name] = matrix * (factors[0] / math.sqrt(shape[1]))
-    return weights
+            weights[name] = matrix * (factors[0] / math.sqrt(shape[-1]))
+    return weights if not has_experts(config) else as_stored(model, weights)
+
+
+def has_experts(config):
+    return "num_experts_per_tok" in config
+
+
+def as_stored(model, weights):
+    """transformers keeps the experts of a layer as one, and files have them apart."""
+    model.load_state_dict(weights)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return load_file(pathlib.Path(folder) / "model.safetensors")
 
 
 def save_in_one_file(folder, weights):
@@ -420,6 +472,21 @@ def run(model, prompt, decode):
         ids = torch.tensor([[fed[-1]]])
 
 
+class RouterGaps:
+    """By how much the last chosen expert was ahead of the first that was not."""
+
+    def __init__(self, model):
+        self.least = math.inf
+        for name, module in model.named_modules():
+            if name.endswith(".gate") and hasattr(module, "top_k"):
+                module.register_forward_hook(self.look)
+
+    def look(self, router, _, out):
+        ordered = out[0].sort(dim=-1, descending=True).values
+        gaps = ordered[:, router.top_k - 1] - ordered[:, router.top_k]
+        self.least = min(self.least, gaps.min().item())
+
+
 def relative_error(rows, reference):
     """Largest over the rows: ||row - reference|| / ||reference||."""
     return ((rows.double() - reference.double()).norm(dim=1) / reference.double().norm(dim=1)).max()
@@ -427,7 +494,7 @@ def relative_error(rows, reference):
 
 def load(folder, dtype):
     return AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager"
+        folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
     ).eval()
 
 
@@ -439,6 +506,7 @@ def write_logits(stem, runs):
         if context:
             serve(model, context)
             serve(double, context)
+        gaps = RouterGaps(model)
         for prompt in prompts(folder, model.config.vocab_size):
             rows, decode = run(model, prompt, None)
             error = relative_error(rows, run(double, prompt, decode)[0]).item()
@@ -458,6 +526,7 @@ def write_logits(stem, runs):
             )
             blob += rows.numpy().astype("<f4").tobytes()
             print(f"{folder.name:12} context {context:3}  prompt {len(prompt):3}  float64 differs by {error:.1e}")
+        assert gaps.least > 1e-4, f"{folder}: experts are chosen by {gaps.least}: take another seed"
     (HERE / f"{stem}.f32").write_bytes(blob)
     made_with = {"torch": torch.__version__, "transformers": transformers.__version__}
     lines = ",\n".join("    " + json.dumps(case) for case in cases)

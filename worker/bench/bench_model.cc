@@ -89,6 +89,7 @@ absl::Status BenchModel::Load() {
           config_, tensors_.get(),
           {.tp_size = layout.tp_size,
            .tp_rank = ranks_.self().tp_rank,
+           .ep_size = layout.ep_size,
            .layers = plan::BalancedStageLayers(config_, layout.pp_size, ranks_.self().pp_rank),
            .page_size = page_size,
            .pages = pages_per_sequence_ * options_.sequences,

@@ -46,6 +46,7 @@ absl::StatusOr<plan::Layout> LayoutOfBench(const plan::LayoutRequest& asked, int
   layout.pp_size = asked.pp_size.value_or(1);
   layout.dp_size = asked.dp_size.value_or(1);
   layout.tp_size = asked.tp_size.value_or(std::max(1, ranks / layout.pp_size / layout.dp_size));
+  layout.ep_size = asked.ep_size.value_or(1);
   if (layout.ranks() == ranks) return layout;
   return absl::InvalidArgumentError(absl::StrCat("--layout: ", layout.ToString(), " has ",
                                                  FormatCount(layout.ranks(), "rank"),

@@ -73,7 +73,8 @@ class ModelBench {
       report_->Note(absl::StrCat(ranks_->layout().ToString(), ", of which this is rank 0"),
                     {{"tp_size", ranks_->layout().tp_size},
                      {"pp_size", ranks_->layout().pp_size},
-                     {"dp_size", ranks_->layout().dp_size}});
+                     {"dp_size", ranks_->layout().dp_size},
+                     {"ep_size", ranks_->layout().ep_size}});
     }
     if (!ranks_->shared().empty()) report_->Note(ranks_->shared(), {});
     const double seconds = absl::ToDoubleSeconds(model_->load_time());

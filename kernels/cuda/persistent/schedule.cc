@@ -321,6 +321,10 @@ class Scheduler {
   absl::Status Add(const GluOp&) { return Cannot("gated unit that follows no product"); }
   absl::Status Add(const ScaleOp&) { return Cannot("scale"); }
   absl::Status Add(const SoftCapOp&) { return Cannot("soft cap"); }
+  absl::Status Add(const RouteOp&) { return Cannot("choice of experts"); }
+  absl::Status Add(const ExpertsOp&) { return Cannot("experts"); }
+  absl::Status Add(const CombineExpertsOp&) { return Cannot("sum of experts"); }
+  absl::Status Add(const AddGatedOp&) { return Cannot("gated sum"); }
   absl::Status Add(const RopeAppendKvOp&) { return Cannot("rotation that follows no product"); }
   absl::Status Add(const AttentionOp&) { return Cannot("attention that follows no rotation"); }
   absl::Status Add(const AllReduceOp&) { return Cannot("sum over shards that follows no product"); }

@@ -35,8 +35,11 @@ std::string ArchitectureNames();
 // ---- One file each ----
 extern const Architecture kLlama;
 extern const Architecture kMistral;
+extern const Architecture kMixtral;
 extern const Architecture kQwen2;
 extern const Architecture kQwen3;
+extern const Architecture kQwen2Moe;
+extern const Architecture kQwen3Moe;
 extern const Architecture kPhi3;
 extern const Architecture kGemma2;
 extern const Architecture kGemma3;

@@ -6,8 +6,8 @@
 namespace skein::model {
 
 absl::Span<const Architecture> Architectures() {
-  static const Architecture kAll[] = {kLlama,  kMistral, kQwen2,   kQwen3,  kPhi3,
-                                      kGemma2, kGemma3,  kGranite, kSmolLm3};
+  static const Architecture kAll[] = {kLlama,    kMistral, kMixtral, kQwen2,  kQwen3,   kQwen2Moe,
+                                      kQwen3Moe, kPhi3,    kGemma2,  kGemma3, kGranite, kSmolLm3};
   return kAll;
 }
 

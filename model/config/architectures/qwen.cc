@@ -1,5 +1,9 @@
-// Qwen 2, 2.5 and 3. The former have biases of queries, keys and values, the latter norms of
-// queries and keys instead.
+// Qwen 2, 2.5 and 3, and those with experts. The former have biases of queries, keys and values,
+// the latter norms of queries and keys instead.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "model/config/architectures/architecture.h"
 #include "model/config/decoder_fields.h"
 
@@ -30,9 +34,49 @@ void ReadQwen3(FieldReader& reader, ModelConfig& config) {
   ReadAttentionBias(reader, config);
 }
 
+void ReadMixture(FieldReader& reader, const ExpertDefaults& defaults, ModelConfig& config) {
+  ReadExperts(reader, defaults, config);
+  ExpertsConfig& experts = config.experts;
+  experts.intermediate_size = defaults.intermediate_size;
+  reader.Int("moe_intermediate_size", 1, kMaxIntermediate, &experts.intermediate_size);
+  reader.Bool("norm_topk_prob", &experts.normalized);
+  // A layer has experts if its number, from 1, is a multiple of this, unless it is listed.
+  int64_t every = 1;
+  reader.Int("decoder_sparse_step", 1, kMaxPositions, &every);
+  std::vector<bool> absent(static_cast<size_t>(config.num_layers));
+  for (size_t i = 0; i < absent.size(); ++i) absent[i] = (i + 1) % static_cast<size_t>(every) != 0;
+  std::vector<int32_t> plain;
+  reader.TokenIds("mlp_only_layers", &plain);  // numbers of layers are written alike
+  for (const int32_t layer : plain) {
+    if (layer < config.num_layers) absent[static_cast<size_t>(layer)] = true;
+  }
+  if (std::find(absent.begin(), absent.end(), true) != absent.end()) {
+    experts.absent = std::move(absent);
+  }
+}
+
+void ReadQwen2Moe(FieldReader& reader, ModelConfig& config) {
+  ReadLayers(reader, {}, config);
+  config.qkv_bias = true;
+  reader.Bool("qkv_bias", &config.qkv_bias);
+  ReadMixture(reader, {.count = 60, .chosen = 4, .intermediate_size = 1408}, config);
+  config.experts.shared_intermediate_size = 5632;
+  reader.Int("shared_expert_intermediate_size", 1, kMaxIntermediate,
+             &config.experts.shared_intermediate_size);
+}
+
+void ReadQwen3Moe(FieldReader& reader, ModelConfig& config) {
+  ReadLayers(reader, {}, config);
+  config.qk_norm = true;
+  ReadAttentionBias(reader, config);
+  ReadMixture(reader, {.count = 128, .chosen = 8, .intermediate_size = 768}, config);
+}
+
 }  // namespace
 
 const Architecture kQwen2 = {"Qwen2ForCausalLM", "qwen2", "qwen2", ReadQwen2};
 const Architecture kQwen3 = {"Qwen3ForCausalLM", "qwen3", "qwen3", ReadQwen3};
+const Architecture kQwen2Moe = {"Qwen2MoeForCausalLM", "qwen2_moe", "qwen2moe", ReadQwen2Moe};
+const Architecture kQwen3Moe = {"Qwen3MoeForCausalLM", "qwen3_moe", "qwen3moe", ReadQwen3Moe};
 
 }  // namespace skein::model
