@@ -110,6 +110,19 @@ TEST(ValidateProgramTest, Table) {
       {GatherRowsOp{0, 1}, "out must have a row for each output"},
       {GatherRowsOp{0, 5}, "logits has 10 columns instead of 8"},
       {AllReduceOp{7}, "no buffer 7"},
+      {RouteOp{0, 9, false, 1}, "9 experts a row of 8"},
+      {RouteOp{0, 0, false, 1}, "0 experts a row of 8"},
+      {RouteOp{0, 4, false, 3}, "attended has 16 columns instead of 8"},
+      {RouteOp{0, 4, false, 0}, "logits and out are both buffer x"},
+      {ExpertsOp{1, 0, 0, 1, 9, 2}, "no weight 9"},
+      {ExpertsOp{1, 0, -1, 1, 0, 2}, "experts [-1, +1)"},
+      {ExpertsOp{1, 0, 0, 0, 0, 2}, "experts [0, +0)"},
+      {ExpertsOp{1, 0, 0, 1, 0, 3}, "attended has 16 columns instead of 32"},
+      {ExpertsOp{1, 1, 0, 1, 0, 2}, "in and routes are both buffer y"},
+      {CombineExpertsOp{3, 0, 1}, "in: buffer attended has 16 columns instead of 32"},
+      {AddGatedOp{0, 0, 1}, "gate and delta are both buffer x"},
+      {AddGatedOp{3, 0, 1}, "gate: buffer attended has 16 columns instead of 1"},
+      {AddGatedOp{0, 1, 1}, "buffer and delta are both"},
   };
   for (const Case& c : cases) {
     Program p = Good();

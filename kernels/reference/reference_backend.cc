@@ -377,21 +377,25 @@ class ReferenceExecutable final : public HostExecutable {
     const int64_t experts = cols(op.logits);
     for (int64_t r = 0; r < RowsOf(op.logits, batch); ++r) {
       const float* const logits = row(op.logits, r);
+      std::vector<float> keys(logits, logits + experts);  // a NaN is chosen last
+      std::replace_if(
+          keys.begin(), keys.end(), [](float logit) { return std::isnan(logit); }, -INFINITY);
       std::vector<int64_t> order(experts);
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(),
-                       [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+                       [&](int64_t a, int64_t b) { return keys[a] > keys[b]; });
+      const double largest = keys[order[0]];
       double all = 0;
-      for (int64_t e = 0; e < experts; ++e) all += std::exp(double{logits[e]} - logits[order[0]]);
+      for (int64_t e = 0; e < experts; ++e) all += std::exp(double{logits[e]} - largest);
       order.resize(op.chosen);
       std::sort(order.begin(), order.end());
-      const double largest = *std::max_element(logits, logits + experts);
       double chosen = 0;
       for (const int64_t e : order) chosen += std::exp(double{logits[e]} - largest);
+      if (!op.normalized || std::isnan(all)) chosen = all;
       for (int64_t i = 0; i < op.chosen; ++i) {
         row(op.out, r)[i] = static_cast<float>(order[i]);
-        row(op.out, r)[op.chosen + i] = static_cast<float>(
-            std::exp(double{logits[order[i]]} - largest) / (op.normalized ? chosen : all));
+        row(op.out, r)[op.chosen + i] =
+            static_cast<float>(std::exp(double{logits[order[i]]} - largest) / chosen);
       }
     }
   }

@@ -26,6 +26,8 @@ namespace {
 struct Model {
   static constexpr int64_t kHidden = 44, kFfn = 150, kVocabulary = 301;
   static constexpr int32_t kHeads = 6, kKvHeads = 2, kHeadDim = 18, kLayers = 2;
+  static constexpr int64_t kInner = 37;
+  static constexpr int32_t kExperts = 5, kChosen = 2;
 
   Model() {
     const BufferId x = p.AddBuffer(kHidden);
@@ -34,6 +36,11 @@ struct Model {
     const BufferId attended = p.AddBuffer(kHeads * kHeadDim);
     const BufferId gate_up = p.AddBuffer(2 * kFfn);
     const BufferId activated = p.AddBuffer(kFfn);
+    const BufferId router = p.AddBuffer(kExperts);
+    const BufferId routes = p.AddBuffer(2 * kChosen);
+    const BufferId slots = p.AddBuffer(kChosen * kHidden);
+    const BufferId gate = p.AddBuffer(1);
+    const BufferId z = p.AddBuffer(kHidden);
     const BufferId gathered = p.AddBuffer(kHidden, BufferSpec::Rows::kOutputs);
     logits = p.AddBuffer(kVocabulary, BufferSpec::Rows::kOutputs);
     uint32_t seed = 100;
@@ -66,6 +73,18 @@ struct Model {
                   layer == 0 ? GateActivation::kSilu : GateActivation::kGeluTanh});
       p.Add(MatMulOp{activated, matrix(kHidden, kFfn, DType::kF32, 8), y});
       p.Add(AddRmsNormOp{x, y, gain(), 1e-5f, y});
+      p.Add(MatMulOp{y, matrix(kExperts, kHidden, DType::kF32, 1), router});
+      p.Add(RouteOp{router, kChosen, /*normalized=*/layer == 0, routes});
+      const auto first = static_cast<WeightId>(p.program.weights.size());
+      for (int32_t expert = 0; expert < kExperts; ++expert) {
+        matrix(2 * kInner, kHidden, DType::kBF16, 1);
+        matrix(kHidden, kInner, DType::kBF16, 8);
+      }
+      p.Add(ExpertsOp{y, routes, 0, kExperts, first, slots});
+      p.Add(CombineExpertsOp{slots, routes, z});
+      p.Add(MatMulOp{y, matrix(1, kHidden, DType::kF32, 1), gate});
+      p.Add(AddGatedOp{gate, y, z});
+      p.Add(AddRmsNormOp{x, z, gain(), 1e-5f, y});
     }
     p.Add(GatherRowsOp{y, gathered});
     p.Add(MatMulOp{gathered, embedding, logits});

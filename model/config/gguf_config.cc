@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,9 @@ constexpr std::string_view kEndTokens[] = {
     "<|eot_id|>", "<|eom_id|>",    "<|im_end|>",      "<|end|>", "<end_of_turn>", "<|eot|>",
     "<|eom|>",    "<|endoftext|>", "<|end_of_text|>", "<EOT>",   "_<EOT>",
 };
+
+// A value of expert_gating_func.
+constexpr int kSoftmaxGating = 1;
 
 // Reads keys of one architecture: "block_count" is "llama.block_count".
 class Keys {
@@ -110,6 +114,10 @@ absl::Status ReadOptional(const Keys& keys, const Architecture& family, json& co
       {"attention.sliding_window", "sliding_window"},
       {"attention.sliding_window_pattern", "sliding_window_pattern"},
       {"rope.freq_base_swa", "rope_local_base_freq"},
+      {"expert_count", "num_experts"},
+      {"expert_used_count", "num_experts_per_tok"},
+      {"expert_feed_forward_length", "moe_intermediate_size"},
+      {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
   };
   for (const auto& [name, field] : kNumbers) {
     if (!keys.Has(name)) continue;
@@ -135,14 +143,17 @@ absl::Status RefuseUnsupported(const Keys& keys) {
                                                    "' is false; Skein runs Granite with RoPE"));
     }
   }
-  for (const auto& [name, runs] :
-       {std::pair("expert_count", "models without experts"),
-        std::pair("attention.clamp_kqv", "projections as they are"),
-        std::pair("attention.max_alibi_bias", "rotary embedding"),
-        std::pair("rope.scaling.yarn_log_multiplier", "YaRN as published")}) {
+  for (const auto& [name, neutral, runs] :
+       {std::tuple("expert_weights_scale", 1, "experts weighted by their router alone"),
+        std::tuple("expert_gating_func", kSoftmaxGating, "routers with softmax, 1"),
+        std::tuple("expert_group_count", 1, "experts in one group"),
+        std::tuple("leading_dense_block_count", 0, "layers as their tensors say"),
+        std::tuple("attention.clamp_kqv", 0, "projections as they are"),
+        std::tuple("attention.max_alibi_bias", 0, "rotary embedding"),
+        std::tuple("rope.scaling.yarn_log_multiplier", 0, "YaRN as published")}) {
     if (!keys.Has(name)) continue;
     SKEIN_ASSIGN_OR_RETURN(const double value, keys.Number(name));
-    if (value == 0) continue;
+    if (value == 0 || value == neutral) continue;
     return absl::UnimplementedError(
         absl::StrCat("metadata '", keys.Key(name), "' is ", value, "; Skein runs ", runs));
   }
@@ -328,10 +339,10 @@ const char* MatrixType(const GgufModel& model) {
 absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model) {
   const GgufMetadata& metadata = model.metadata;
   SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture, metadata.String(kGgufArchitecture));
-  const auto family = std::find_if(
+  const auto named = std::find_if(
       Architectures().begin(), Architectures().end(),
       [&](const Architecture& a) { return !a.gguf.empty() && a.gguf == architecture; });
-  if (family == Architectures().end()) {
+  if (named == Architectures().end()) {
     std::string known;
     for (const Architecture& a : Architectures()) {
       if (a.gguf.empty()) continue;
@@ -342,6 +353,11 @@ absl::StatusOr<std::string> ConfigJsonOfGguf(const GgufModel& model) {
                                                  "'; Skein runs ", known));
   }
   const Keys keys(metadata, architecture);
+  const Architecture* family = &*named;
+  if (family->with_experts != nullptr && keys.Has("expert_count")) {
+    SKEIN_ASSIGN_OR_RETURN(const int64_t experts, keys.Integer("expert_count"));
+    if (experts > 0) family = family->with_experts;
+  }
   json config = {{"architectures", {family->name}},
                  {"tie_word_embeddings", FindTensor(model, "output.weight") == nullptr},
                  {"dtype", MatrixType(model)},

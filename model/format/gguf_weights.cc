@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "base/range.h"
@@ -57,6 +58,25 @@ constexpr Name kPostNormNames[] = {
     {"ffn_norm.weight", "pre_feedforward_layernorm.weight"},
     {"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
 };
+constexpr Name kExpertNames[] = {
+    {"ffn_gate_inp.weight", "mlp.gate.weight"},
+    {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight"},
+    {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight"},
+    {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight"},
+    {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight"},
+};
+constexpr Name kMixtralNames[] = {{"ffn_gate_inp.weight", "block_sparse_moe.gate.weight"}};
+// Of all experts of a layer, as one tensor; behind an expert's own name.
+constexpr Name kOfEachExpert[] = {
+    {"ffn_gate_exps.weight", "gate_proj.weight"},
+    {"ffn_up_exps.weight", "up_proj.weight"},
+    {"ffn_down_exps.weight", "down_proj.weight"},
+};
+constexpr Name kOfEachMixtralExpert[] = {
+    {"ffn_gate_exps.weight", "w1.weight"},
+    {"ffn_up_exps.weight", "w3.weight"},
+    {"ffn_down_exps.weight", "w2.weight"},
+};
 // ffn_up has the gates, too.
 constexpr Name kJoinedNames[] = {{"ffn_up.weight", "mlp.gate_up_proj.weight"}};
 constexpr std::string_view kLayers = "blk.";
@@ -89,9 +109,13 @@ struct Dialect {
   std::string_view architecture;
   bool interleaved = false;  // a head's rows of queries and keys lie in pairs
   absl::Span<const Name> layer_names = {};
+  std::string_view experts = "mlp.experts.";  // a layer's, before an expert's number
+  absl::Span<const Name> of_each_expert = kOfEachExpert;
 };
 constexpr Dialect kDialects[] = {
-    {"llama", true},
+    {"llama", true, kMixtralNames, "block_sparse_moe.experts.", kOfEachMixtralExpert},
+    {"qwen2moe", false, kExpertNames},
+    {"qwen3moe", false, kExpertNames},
     {"granite", true},
     {"smollm3", true},
     {"phi3", false, kJoinedNames},
@@ -123,6 +147,8 @@ class HuggingFaceWeights final : public TensorSource {
   struct Stored {
     const TensorInfo* tensor = nullptr;
     int64_t head_dim = 0;  // of interleaved rows; 0: they lie in order
+    int64_t expert = -1;   // whose part it is of a tensor of all
+    bool as_row = false;   // a vector that is a matrix of one row
   };
   struct Tensor {
     TensorInfo info;
@@ -145,9 +171,11 @@ class HuggingFaceWeights final : public TensorSource {
  protected:
   absl::Status ReadChecked(const TensorInfo& tensor, absl::Span<const Range> slice,
                            absl::Span<std::byte> out) const override {
-    const auto& [stored, head_dim] = stored_tensors_[&tensor - tensors_.data()];
-    if (head_dim == 0) return stored_->Read(*stored, slice, out);
-    return ReadInterleaved(*stored, head_dim, slice, out);
+    const auto& [stored, head_dim, expert, as_row] = stored_tensors_[&tensor - tensors_.data()];
+    if (head_dim > 0) return ReadInterleaved(*stored, head_dim, slice, out);
+    if (as_row) return stored_->Read(*stored, slice.subspan(1), out);
+    if (expert < 0) return stored_->Read(*stored, slice, out);
+    return stored_->Read(*stored, {{Range{expert, expert + 1}, slice[0], slice[1]}}, out);
   }
 
  private:
@@ -202,6 +230,24 @@ absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const Dial
   return tensor.shape[0] / heads;
 }
 
+// Adds a matrix for each expert of a tensor of all of a layer's; false where it is none.
+bool AddExperts(const Dialect& dialect, const TensorInfo& stored,
+                std::vector<HuggingFaceWeights::Tensor>& tensors) {
+  const std::optional<LayerName> split = SplitLayerName(stored.name);
+  if (!split || stored.shape.size() != 3) return false;
+  const std::string_view name = Find(dialect.of_each_expert, split->tensor);
+  if (name.empty()) return false;
+  for (int64_t expert = 0; expert < stored.shape[0]; ++expert) {
+    HuggingFaceWeights::Tensor& tensor = tensors.emplace_back();
+    tensor.info = {absl::StrCat("model.layers.", std::string(split->layer), ".",
+                                std::string(dialect.experts), expert, ".", std::string(name)),
+                   stored.dtype,
+                   {stored.shape[1], stored.shape[2]}};
+    tensor.stored = {.tensor = &stored, .expert = expert};
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TensorSource>> AsHuggingFaceWeights(GgufModel model) {
@@ -214,10 +260,16 @@ absl::StatusOr<std::unique_ptr<TensorSource>> AsHuggingFaceWeights(GgufModel mod
         stored.name == kGgufLongDivisors) {
       continue;
     }
+    if (AddExperts(dialect, stored, tensors)) continue;
     HuggingFaceWeights::Tensor& tensor = tensors.emplace_back();
     tensor.info = stored;
     tensor.info.name = HuggingFaceName(dialect, stored.name);
     tensor.stored.tensor = &stored;
+    if (stored.shape.size() == 1 &&
+        absl::EndsWith(tensor.info.name, ".shared_expert_gate.weight")) {
+      tensor.stored.as_row = true;
+      tensor.info.shape = {1, stored.shape[0]};
+    }
     SKEIN_ASSIGN_OR_RETURN(tensor.stored.head_dim,
                            InterleavedHead(model.metadata, dialect, stored));
   }

@@ -47,7 +47,7 @@ TEST(ArchitecturesTest, CoresAreAsTransformersInEveryLayout) {
       EXPECT_EQ(rows, alone) << layout.ToString();
     }
   }
-  EXPECT_EQ(with_experts, 9);  // three models, three prompts
+  EXPECT_EQ(with_experts, 12);  // four models, three prompts
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ std::vector<GoldenCase> ReadCases(const std::string& stem, size_t models) {
 }  // namespace
 
 std::vector<GoldenCase> ReadGoldenCases() { return ReadCases("logits", 5); }
-std::vector<GoldenCase> ReadArchitectureCases() { return ReadCases("architectures", 13); }
+std::vector<GoldenCase> ReadArchitectureCases() { return ReadCases("architectures", 14); }
 std::vector<GoldenCase> ReadQuantizedCases() { return ReadCases("quantized", 10); }
 
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {

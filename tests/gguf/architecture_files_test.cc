@@ -140,7 +140,9 @@ INSTANTIATE_TEST_SUITE_P(
         FileCase{"gemma3", [](ModelConfig& config) { config.windows = {32, 32, 32}; }},
         FileCase{"granite", nullptr},
         // One layer in four is not rotated.
-        FileCase{"smollm3", [](ModelConfig& config) { config.unrotated = {false, false, false}; }}),
+        FileCase{"smollm3", [](ModelConfig& config) { config.unrotated = {false, false, false}; }},
+        FileCase{"mixtral", nullptr}, FileCase{"qwen2-moe", nullptr},
+        FileCase{"qwen3-moe", nullptr}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::erase(name, '-');

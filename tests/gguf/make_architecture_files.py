@@ -26,6 +26,9 @@ NAMES = (
     "gemma3",
     "granite",
     "smollm3",
+    "mixtral",
+    "qwen2-moe",
+    "qwen3-moe",
 )
 
 # Run in a process of its own for each model: the converter keeps state.

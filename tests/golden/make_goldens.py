@@ -281,18 +281,18 @@ ARCHITECTURES = {
         "rope_parameters": DEFAULT_ROPE,
         "sliding_window": None,
     },
-    # Weights of the chosen that do not sum up to 1, an expert that all rows have, and a layer with an MLP.
+    # Weights of the chosen that do not sum up to 1, and an expert that all rows have.
     "qwen2-moe": {
         **SMALL,
         "architectures": ["Qwen2MoeForCausalLM"],
         "hidden_act": "silu",
-        "mlp_only_layers": [1],
         "model_type": "qwen2_moe",
         "moe_intermediate_size": 32,
         "norm_topk_prob": False,
         "num_experts": 8,
         "num_experts_per_tok": 3,
         "rope_parameters": DEFAULT_ROPE,
+        "seed": 212,
         "shared_expert_intermediate_size": 64,
     },
     # Normalised weights, and norms of queries and keys.
@@ -306,6 +306,20 @@ ARCHITECTURES = {
         "norm_topk_prob": True,
         "num_experts": 16,
         "num_experts_per_tok": 4,
+        "rope_parameters": DEFAULT_ROPE,
+    },
+    # An MLP in every other layer.
+    "qwen3-moe-mixed": {
+        **SMALL,
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "decoder_sparse_step": 2,
+        "head_dim": 16,
+        "hidden_act": "silu",
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": 48,
+        "norm_topk_prob": True,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
         "rope_parameters": DEFAULT_ROPE,
     },
 }
@@ -422,10 +436,11 @@ def make_models():
 
 
 def make_architectures():
-    for seed, (name, config) in enumerate(ARCHITECTURES.items(), start=101):
+    for number, (name, config) in enumerate(ARCHITECTURES.items(), start=101):
         folder = HERE / "models" / name
         folder.mkdir(parents=True, exist_ok=True)
-        config = {key: value for key, value in config.items() if key != "served_context"}
+        seed = config.get("seed", number)
+        config = {key: value for key, value in config.items() if key not in ("served_context", "seed")}
         write_json(folder / "config.json", config)
         save_in_one_file(folder, random_state(copy.deepcopy(config), seed))
         (folder / "model.safetensors").chmod(0o644)

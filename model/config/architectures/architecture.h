@@ -24,6 +24,8 @@ struct Architecture {
   void (*adapt_gguf)(const GgufModel& file, nlohmann::json& config) = nullptr;
   // Keys of GGUF files that some families have and this one takes; the others are refused.
   absl::Span<const std::string_view> gguf_keys = {};
+  // What GGUF files of this name are that have experts; null: the same.
+  const Architecture* with_experts = nullptr;
 };
 
 // Messages list them in this order.

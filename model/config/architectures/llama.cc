@@ -19,6 +19,6 @@ void Read(FieldReader& reader, ModelConfig& config) {
 }  // namespace
 
 // GGUF files have Mistral, and others like it, as it, too.
-const Architecture kLlama = {"LlamaForCausalLM", "llama", "llama", Read};
+const Architecture kLlama = {"LlamaForCausalLM", "llama", "llama", Read, nullptr, {}, &kMixtral};
 
 }  // namespace skein::model

@@ -22,9 +22,15 @@ void Read(FieldReader& reader, ModelConfig& config) {
   config.experts.down = "w2";
 }
 
+void AdaptGguf(const GgufModel&, nlohmann::json& config) {
+  config["num_local_experts"] = config["num_experts"];
+}
+
+constexpr std::string_view kGgufKeys[] = {"expert_count", "expert_used_count"};
+
 }  // namespace
 
 // GGUF files have it as llama, with experts.
-const Architecture kMixtral = {"MixtralForCausalLM", "mixtral", "", Read};
+const Architecture kMixtral = {"MixtralForCausalLM", "mixtral", "", Read, AdaptGguf, kGgufKeys};
 
 }  // namespace skein::model

@@ -72,11 +72,22 @@ void ReadQwen3Moe(FieldReader& reader, ModelConfig& config) {
   ReadMixture(reader, {.count = 128, .chosen = 8, .intermediate_size = 768}, config);
 }
 
+// Files have experts in all layers, and do not say whether weights are normalised: Qwen 3's are.
+void AdaptQwen3Moe(const GgufModel&, nlohmann::json& config) { config["norm_topk_prob"] = true; }
+
+constexpr std::string_view kExpertKeys[] = {"expert_count", "expert_used_count",
+                                            "expert_feed_forward_length"};
+constexpr std::string_view kSharedExpertKeys[] = {"expert_count", "expert_used_count",
+                                                  "expert_feed_forward_length",
+                                                  "expert_shared_feed_forward_length"};
+
 }  // namespace
 
 const Architecture kQwen2 = {"Qwen2ForCausalLM", "qwen2", "qwen2", ReadQwen2};
 const Architecture kQwen3 = {"Qwen3ForCausalLM", "qwen3", "qwen3", ReadQwen3};
-const Architecture kQwen2Moe = {"Qwen2MoeForCausalLM", "qwen2_moe", "qwen2moe", ReadQwen2Moe};
-const Architecture kQwen3Moe = {"Qwen3MoeForCausalLM", "qwen3_moe", "qwen3moe", ReadQwen3Moe};
+const Architecture kQwen2Moe = {"Qwen2MoeForCausalLM", "qwen2_moe", "qwen2moe",
+                                ReadQwen2Moe,          nullptr,     kSharedExpertKeys};
+const Architecture kQwen3Moe = {"Qwen3MoeForCausalLM", "qwen3_moe",   "qwen3moe",
+                                ReadQwen3Moe,          AdaptQwen3Moe, kExpertKeys};
 
 }  // namespace skein::model
