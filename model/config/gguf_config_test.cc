@@ -135,7 +135,13 @@ TEST(GgufConfigTest, WhatIsNotComputedIsRefusedByItsKey) {
     GgufBytes bytes;
   } kCases[] = {
       {"'general.architecture' is 'mamba'", GgufBytes().AddString("general.architecture", "mamba")},
-      {"'llama.expert_count' is 8", Small().AddUint32("llama.expert_count", 8)},
+      {"'llama.expert_weights_scale' is 2.5",
+       Small().AddFloat32("llama.expert_weights_scale", 2.5f)},
+      {"'llama.expert_gating_func' is 2", Small().AddUint32("llama.expert_gating_func", 2)},
+      {"'llama.expert_shared_feed_forward_length' is 64; Skein runs MixtralForCausalLM without it",
+       Small()
+           .AddUint32("llama.expert_count", 8)
+           .AddUint32("llama.expert_shared_feed_forward_length", 64)},
       {"'llama.attention.sliding_window' is 32",
        Small().AddUint32("llama.attention.sliding_window", 32)},
       {"partial_rotary_factor is 0.5", Small().AddUint32("llama.rope.dimension_count", 4)},

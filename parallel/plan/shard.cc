@@ -43,7 +43,7 @@ Inner SharedOf(const model::ModelConfig& model, int32_t tp_size) {
 std::vector<Inner> InnersOf(const model::ModelConfig& model, int32_t tp_size, int32_t ep_size) {
   std::vector<Inner> inners;
   const int64_t of_experts = model.LayersOfExperts();
-  if (of_experts < model.num_layers) inners.push_back(MlpOf(model, tp_size));
+  if (of_experts == 0 || of_experts < model.num_layers) inners.push_back(MlpOf(model, tp_size));
   if (of_experts > 0) inners.push_back(ExpertOf(model, tp_size / ep_size));
   if (of_experts > 0 && model.experts.shared_intermediate_size > 0) {
     inners.push_back(SharedOf(model, tp_size));

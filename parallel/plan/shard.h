@@ -17,9 +17,6 @@ struct ShardSpec {
   Range heads;
   Range kv_heads;  // of the model
   Range ffn;
-  Range experts;     // of the model; all of them where there is no expert parallelism
-  Range expert_ffn;  // of each one's inner dimension
-  Range shared_ffn;  // of the shared one's
   // Rows of the embedding and of the output that this shard holds; the last ones may be short or
   // empty. `vocab_stride` rows are computed by every shard, so that logits join without gaps.
   Range vocab;
@@ -35,10 +32,15 @@ struct ShardSpec {
   // has blocks floor(i n / 8) to floor((i + 1) n / 8) of a row's n quantised blocks.
   std::vector<int64_t> attention_bounds;
   std::vector<int64_t> mlp_bounds;
-  std::vector<int64_t> expert_bounds;  // [expert_inner_blocks + 1]
-  std::vector<int64_t> shared_bounds;
-  // As inner_blocks, of experts: fewer shards have a part of each one.
+
+  // The split of a layer's experts. With expert parallelism a shard has a part of them, of which
+  // fewer shards have a part of each one; inner blocks and their bounds as above.
+  Range experts;
+  Range expert_ffn;  // of each one's inner dimension
   int32_t expert_inner_blocks = 8;
+  std::vector<int64_t> expert_bounds;
+  Range shared_ffn;  // of the shared one's
+  std::vector<int64_t> shared_bounds;
 
   friend bool operator==(const ShardSpec&, const ShardSpec&) = default;
 };

@@ -104,6 +104,78 @@ TEST(Shard, BlocksOfQuantisedWeightsStayWhole) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("possible are none")));
 }
 
+// Llama 2's of 7 billion parameters: 43 superblocks of 256. Whatever the shards, sum i of 8 begins
+// at the same block.
+TEST(Shard, SumsFallBetweenSuperblocksWhateverTheShards) {
+  model::ModelConfig model = Model(32, 32, 43 * 256, 32000);
+  model.head_dim = 128;
+  model.stored.matrices["model.layers.0.mlp.down_proj.weight"] = DType::kQ4_K;
+  model.stored.attention_block = model.stored.mlp_block = 256;
+  const std::vector<int64_t> begins = {0, 5, 10, 16, 21, 26, 32, 37};
+  for (const int32_t tp_size : {1, 2, 4, 8}) {
+    std::vector<int64_t> found;
+    for (int32_t shard = 0; shard < tp_size; ++shard) {
+      SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec spec, MakeShard(model, tp_size, shard));
+      for (int32_t i = 0; i < spec.inner_blocks; ++i) {
+        found.push_back((spec.ffn.begin + spec.mlp_bounds[i]) / 256);
+      }
+      EXPECT_EQ(spec.mlp_bounds.back(), spec.ffn.size());
+    }
+    EXPECT_EQ(found, begins) << tp_size;
+  }
+}
+
+model::ModelConfig Mixture() {
+  model::ModelConfig model = Model(8, 8, 512, 64);
+  model.num_layers = 2;
+  model.experts = {.count = 12, .chosen = 2, .intermediate_size = 96};
+  model.experts.shared_intermediate_size = 160;
+  return model;
+}
+
+TEST(Shard, ExpertsAreSplitOrApart) {
+  const model::ModelConfig model = Mixture();
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec split, MakeShard(model, 4, 3));
+  EXPECT_EQ(split.experts, (Range{0, 12}));
+  EXPECT_EQ(split.expert_ffn, (Range{72, 96}));
+  EXPECT_EQ(split.expert_inner_blocks, 2);
+  EXPECT_EQ(split.shared_ffn, (Range{120, 160}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec groups, MakeShard(model, 4, 3, 2));
+  EXPECT_EQ(groups.experts, (Range{6, 12}));
+  EXPECT_EQ(groups.expert_ffn, (Range{48, 96}));
+  EXPECT_EQ(groups.expert_inner_blocks, 4);
+  EXPECT_EQ(groups.shared_ffn, split.shared_ffn);
+  EXPECT_EQ(groups.inner_blocks, 2);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ShardSpec apart, MakeShard(model, 4, 1, 4));
+  EXPECT_EQ(apart.experts, (Range{3, 6}));
+  EXPECT_EQ(apart.expert_ffn, (Range{0, 96}));
+  EXPECT_EQ(apart.expert_inner_blocks, 8);
+}
+
+TEST(Shard, ExpertsThatCannotBeSplitAreRefused) {
+  const auto refused = [](const model::ModelConfig& model, int32_t tp_size, int32_t ep_size) {
+    return std::string(CheckTensorParallel(model, tp_size, ep_size).message());
+  };
+  model::ModelConfig model = Mixture();
+  EXPECT_THAT(refused(model, 4, 3), HasSubstr("ep=3: 4 shards cannot be as many groups"));
+  EXPECT_THAT(refused(model, 8, 8), HasSubstr("ep=8: 12 experts cannot be split"));
+  EXPECT_THAT(refused(Model(8, 8, 512, 64), 2, 2), HasSubstr("ep=2: the model has no experts"));
+  model.experts.intermediate_size = 97;
+  EXPECT_THAT(refused(model, 2, 1), HasSubstr("an expert's inner dimension of 97"));
+  SKEIN_EXPECT_OK(CheckTensorParallel(model, 2, 2));  // each on one shard
+  // No layer has an MLP: what it would have does not matter.
+  model.intermediate_size = 511;
+  SKEIN_EXPECT_OK(CheckTensorParallel(model, 2, 2));
+  model.experts.absent = {true, false};
+  EXPECT_THAT(refused(model, 2, 2), HasSubstr("the MLP's inner dimension of 511"));
+  model = Mixture();
+  model.stored.matrices["model.layers.0.mlp.experts.0.down_proj.weight"] = DType::kQ8_0;
+  model.stored.expert_block = model.stored.shared_block = 32;
+  EXPECT_THAT(refused(model, 4, 1),
+              HasSubstr("an expert's inner dimension of 96 has 3 blocks of 32"));
+  SKEIN_EXPECT_OK(CheckTensorParallel(model, 4, 2));
+}
+
 TEST(Shard, RefusesWhatDoesNotDivide) {
   struct Case {
     model::ModelConfig model;

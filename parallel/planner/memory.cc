@@ -81,7 +81,6 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
 
 ReplicaLimits ReplicaLimits::Of(const Plan& plan, const topology::Device& device) {
   return {.tp_size = plan.layout.tp_size,
-          .ep_size = plan.layout.ep_size,
           .context_length = plan.context_length,
           .max_num_seqs = plan.max_num_seqs,
           .max_micro_batch_rows = plan.max_micro_batch_rows,
@@ -94,7 +93,8 @@ ReplicaLimits ReplicaLimits::Of(const Plan& plan, const topology::Device& device
           .swap_pages = plan.swap_pages,
           .device = device.kind,
           .nccl = device.nccl,
-          .peers = device.peers};
+          .peers = device.peers,
+          .ep_size = plan.layout.ep_size};
 }
 
 std::string FormatDeviceMemory(const RankMemory& memory) {

@@ -18,7 +18,6 @@ namespace skein::plan {
 // Limits that are the same for all ranks of a replica.
 struct ReplicaLimits {
   int32_t tp_size = 1;
-  int32_t ep_size = 1;
   int64_t context_length = 0;
   int32_t max_num_seqs = 0;
   int32_t max_micro_batch_rows = 0;
@@ -33,6 +32,7 @@ struct ReplicaLimits {
   bool nccl = false, peers = false;      // see topology::Device
   // Of the job: they share the pages of program files. 1 where it is not known: each counts all.
   int32_t ranks_of_host = 1;
+  int32_t ep_size = 1;
 
   // Those of a plan that was made for such devices.
   static ReplicaLimits Of(const Plan& plan, const topology::Device& device);
