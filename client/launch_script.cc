@@ -270,9 +270,10 @@ class Script {
   }
 
   void AddCoordinator() {
+    plan::Layout of_job = choice_.layout;
+    of_job.dp_size = static_cast<int32_t>(jobs_.front().size());
     absl::StrAppend(&text_, "\n", Quoted(task_.coordinator), " \\\n  --model=", Quoted(task_.model),
-                    " --layout=tp=", choice_.layout.tp_size, ",pp=", choice_.layout.pp_size,
-                    ",dp=", jobs_.front().size(), " --listen=", Address());
+                    " --layout=", of_job.ToString(), " --listen=", Address());
     for (const std::string& flag : task_.coordinator_flags) {
       absl::StrAppend(&text_, " ", Quoted(flag));
     }

@@ -80,7 +80,8 @@ std::shared_ptr<std::string> DeclareGoal(CLI::App& command, Goal& goal) {
 void DeclarePlanning(CLI::App& command, Constraints& constraints) {
   AddParsed(command, "--layout", constraints.layout, ParseLayoutRequest,
             "How each job is laid out, like tp=2,pp=2,dp=2 (tensor, pipeline, data parallel); what "
-            "is left out is planned; where it does not take all ranks of a job, some may idle");
+            "is left out is planned; where it does not take all ranks of a job, some may idle; "
+            "tp=4,ep=2 makes two groups of the shards, each with half of a mixture's experts");
   command
       .add_option("--context-length", constraints.context_length,
                   "Tokens of prompt and answer together, at most; 0 takes the model's")
