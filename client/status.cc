@@ -86,6 +86,11 @@ void Print(const cluster::v1::ClusterStatus& status) {
     if (job.has_over_seconds()) continue;
     if (!job.plan_table().empty()) absl::PrintF("%s\n", job.plan_table());
     PrintRanks(job);
+    if (job.has_experts()) {
+      absl::PrintF("  experts: expert %d of layer %d has %.1f times the average of %d rows\n",
+                   job.experts().expert(), job.experts().layer(), job.experts().of_average(),
+                   job.experts().rows());
+    }
     for (const auto& replica : job.replicas()) PrintReplica(replica);
   }
 }

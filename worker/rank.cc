@@ -34,6 +34,7 @@
 #include "worker/device.h"
 #include "worker/device_comm.h"
 #include "worker/engine/device_watch.h"
+#include "worker/engine/expert_watch.h"
 #include "worker/engine/inbox.h"
 #include "worker/engine/loops.h"
 #include "worker/engine/stage.h"
@@ -121,6 +122,7 @@ class Rank {
             .told = mpi_.local_rank() == 0 ? std::optional(found.topology) : std::nullopt,
             .tracker = &tracker_,
             .beats = &beats_,
+            .experts = &experts_,
             .orphan_timeout = options_.orphan_timeout,
             .announces = mpi_.local_rank() == 0},
         &inbox_, [this](const absl::Status& why, int code) { OnEnd(why, code); });
@@ -249,6 +251,7 @@ class Rank {
       stage.Abort(warm);  // who waits for this rank need not
       return warm;
     }
+    experts_.Watch(shard.executable.get());
     serving_->device_watch.emplace(
         shard.executable.get(), [this](const absl::Status& why) { EndWithDevice(why); },
         DeviceWatchOptions{.tracker = &tracker_});
@@ -410,9 +413,10 @@ class Rank {
   Inbox inbox_;
   comm::OperationTracker tracker_;
   ThreadBeats beats_;
+  ExpertWatch experts_;
   std::unique_ptr<Serving> serving_;
   absl::once_flag reported_;
-  std::unique_ptr<Attachment> attachment_;  // uses inbox, tracker and beats
+  std::unique_ptr<Attachment> attachment_;  // uses inbox, tracker, beats and what experts_ watches
 };
 
 }  // namespace

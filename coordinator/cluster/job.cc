@@ -85,6 +85,10 @@ JobStatus StatusOfJob(const Job& job, absl::Time now) {
     status.ranks.push_back({rank.hello.rank, rank.hello.node.host, rank.hello.pid,
                             idles ? "idle" : StateName(rank.state), now - rank.last_heard,
                             rank.ready.bytes_read});
+    const std::optional<ExpertLoad>& load = rank.heartbeat.experts;
+    if (load && (!status.experts || load->of_average > status.experts->of_average)) {
+      status.experts = load;
+    }
   }
   for (const Replica& replica : job.replicas) {
     status.replicas.push_back({static_cast<int32_t>(status.replicas.size()), replica.load,

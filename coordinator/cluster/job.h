@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/acknowledgements.h"
+#include "base/expert_load.h"
 #include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/hang.h"
 #include "coordinator/cluster/links.h"
@@ -108,6 +109,7 @@ struct JobStatus {
   std::vector<ReplicaStatus> replicas;
   std::string detail;
   std::optional<absl::Duration> over_for;  // since it was lost or ended
+  std::optional<ExpertLoad> experts;       // of its ranks, the largest
 };
 
 JobStatus StatusOfJob(const Job& job, absl::Time now);

@@ -2,6 +2,7 @@
 
 #include "absl/time/time.h"
 #include "parallel/plan/plan.h"
+#include "proto/convert/attach.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/serving.h"
 
@@ -31,6 +32,7 @@ wire::JobStatus ToProto(const JobStatus& status) {
     to.set_heartbeat_age_seconds(absl::ToDoubleSeconds(rank.heartbeat_age));
     to.set_bytes_read(rank.bytes_read);
   }
+  if (status.experts) *out.mutable_experts() = convert::ToProto(*status.experts);
   for (const ReplicaStatus& replica : status.replicas) {
     wire::ReplicaStatus& to = *out.add_replicas();
     to.set_replica(replica.replica);

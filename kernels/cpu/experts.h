@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/cpu/thread_pool.h"
@@ -36,15 +36,14 @@ class Experts {
   void Compute(const ExpertsOp& op, const Batch& batch);
 
  private:
-  // A place of the output: row `slot / chosen` chose the expert as its `slot % chosen`-th.
-  using Slots = std::vector<int64_t>;
-  void ComputeOne(const ExpertsOp& op, const Batch& batch, int32_t expert, const Slots& slots);
+  // Places of the output: row `slot / chosen` chose the expert as its `slot % chosen`-th.
+  using Slots = absl::Span<const int64_t>;
+  void ComputeOne(const ExpertsOp& op, const Batch& batch, int32_t expert, Slots slots);
 
   const SimdOps& simd_;
   ThreadPool& pool_;
   Products& products_;
   HostMemory memory_;
-  std::vector<Slots> slots_;  // of each of this rank's experts
 };
 
 }  // namespace skein::kernels

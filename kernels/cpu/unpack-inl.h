@@ -306,7 +306,8 @@ template <>
 struct Blocks<DType::kInt4> : BlocksOf32 {
   using Rows = UnitRows<DType::kInt4>;
   static constexpr bool kHasMin = true;
-  // Both products of such a scale are exact, and so is their difference.
+  // Both products of such a scale are exact, and so is their difference; of zeros it has another
+  // sign than DequantizeBlocks gives where the scale is negative.
   static HWY_INLINE ScaleOf ScaleAt(const Rows& rows, int64_t) {
     const Words word = rows.Word(0);
     const Vec scale = hn::BitCast(FloatTag(), hn::And(word, hn::Set(WordTag(), ~0xFFu)));
@@ -338,8 +339,7 @@ HWY_INLINE Vec FloatOfE4M3(Words words) {
   const Vec small = hn::MulSub(normal, hn::Set(d, 2.0f), hn::Set(d, 0x1p-6f));
   const auto has_exponent = hn::Ge(normal, hn::Set(d, 0x1p-6f));
   const Words sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(du, 0x80u)));
-  return hn::BitCast(
-      d, hn::Or(hn::BitCast(du, hn::IfThenElse(has_exponent, normal, small)), sign));
+  return hn::BitCast(d, hn::Or(hn::BitCast(du, hn::IfThenElse(has_exponent, normal, small)), sign));
 }
 
 // Byte j of each word, as a float.

@@ -12,7 +12,11 @@ namespace skein::kernels {
 
 HostExecutable::HostExecutable(const Program& program, const Limits& limits,
                                const Bindings& bindings)
-    : program_(program), limits_(limits), bindings_(bindings), masks_(limits.slots) {}
+    : program_(program),
+      limits_(limits),
+      bindings_(bindings),
+      expert_counts_(program),
+      masks_(limits.slots) {}
 
 absl::Status HostExecutable::AllocateBuffers() {
   const BufferPlaces places = PlaceBuffers(program_, limits_);
@@ -73,6 +77,10 @@ absl::Status HostExecutable::RunOps() {
       Wrote(id);
     } else {
       Compute(op, rows_);
+      if (const auto* route = std::get_if<RouteOp>(&op)) {
+        expert_counts_.Add(static_cast<size_t>(&op - program_.ops.data()), data(route->out),
+                           RowsOf(route->out, rows_));
+      }
       if (collectives != nullptr) SKEIN_RETURN_IF_ERROR(collectives->Progress());
     }
   }

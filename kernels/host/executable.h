@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "base/view.h"
+#include "kernels/host/expert_counts.h"
 #include "kernels/host/masks.h"
 #include "kernels/host/memory.h"
 #include "kernels/host/sampler.h"
@@ -43,6 +44,7 @@ class HostExecutable : public Executable {
     masks_.Set(i, slot, bits);
   }
   void Abort(const absl::Status& why) final;
+  std::optional<ExpertLoad> expert_load() const final { return expert_counts_.Load(); }
 
  protected:
   HostExecutable(const Program& program, const Limits& limits, const Bindings& bindings);
@@ -85,6 +87,7 @@ class HostExecutable : public Executable {
   const Program program_;
   const Limits limits_;
   const Bindings bindings_;
+  ExpertCounts expert_counts_;
   BatchRules rules_;
   std::optional<SlotStates> slots_;  // set by Init
   std::optional<Sampler> sampler_;   // unset where the Program has no logits

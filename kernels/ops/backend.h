@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/counted_numbers.h"
+#include "base/expert_load.h"
 #include "base/peer_sums.h"
 #include "base/stream.h"
 #include "base/view.h"
@@ -205,6 +206,8 @@ class Executable {
   // Names the batch that was enqueued last, for messages: "step 7: 2 sequences of 2 rows". Any
   // thread; asks no device.
   virtual std::string Newest() const { return ""; }
+  // Tells how evenly rows chose experts so far; none without experts. Any thread.
+  virtual std::optional<ExpertLoad> expert_load() const { return std::nullopt; }
 };
 
 class Backend {

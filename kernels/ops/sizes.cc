@@ -120,8 +120,10 @@ int64_t ExpertBytes(const Program& program, const Limits& limits) {
     if (experts == nullptr) continue;
     const BufferSpec& in = program.buffers[experts->in];
     const int64_t inner = program.weights[experts->first_weight + 1].spec.cols;
-    const int64_t floats = BufferRows(in, limits) * (2 * in.cols + 3 * inner);
-    bytes = std::max(bytes, DTypeBytes(DType::kF32, floats));
+    const int64_t rows = BufferRows(in, limits);
+    const int64_t chosen = program.buffers[experts->routes].cols / 2;
+    bytes = std::max(bytes, DTypeBytes(DType::kF32, rows * (2 * in.cols + 3 * inner)) +
+                                DTypeBytes(DType::kI64, rows * chosen + experts->count + 1));
   }
   return bytes;
 }

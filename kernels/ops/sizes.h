@@ -58,8 +58,8 @@ BufferPlaces PlaceBuffers(const Program& program, const Limits& limits);
 // are none.
 int64_t IntegerBytes(const Program& program, const Limits& limits);
 
-// Returns the bytes of the rows of an expert, and of what it makes of them: at most all rows of a
-// batch; 0 where there are no experts.
+// Returns the bytes of the rows of an expert, and of what it makes of them (at most all rows of a
+// batch), and of the list of who chose which; 0 where there are no experts.
 int64_t ExpertBytes(const Program& program, const Limits& limits);
 
 // Returns the bytes for joining the logits of all shards, some rows at a time; 0 where this shard

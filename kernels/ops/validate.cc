@@ -133,6 +133,7 @@ class Checker {
     if (op.chosen < 1 || op.chosen > Cols(op.logits)) {
       return Invalid(op.chosen, " experts a row of ", Cols(op.logits));
     }
+    if (At(op.out).dtype != DType::kF32) return Invalid("routes of ", Name(At(op.out).dtype));
     return Columns("out", op.out, 2 * int64_t{op.chosen});
   }
   absl::Status Check(const ExpertsOp& op) const {

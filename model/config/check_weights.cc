@@ -46,6 +46,16 @@ absl::StatusOr<bool> SameBytes(const TensorSource& weights, const TensorInfo& a,
   return true;
 }
 
+// Whether it is a bias of zeros, which some programs write for every quantised matrix.
+absl::StatusOr<bool> IsZeroBias(const TensorSource& weights, const TensorInfo& tensor) {
+  if (!absl::EndsWith(tensor.name, ".bias") || tensor.shape.size() != 1) return false;
+  std::vector<std::byte> bytes(static_cast<size_t>(DTypeBytes(tensor.dtype, tensor.shape[0])));
+  SKEIN_RETURN_IF_ERROR(weights.Read(tensor, {{Range{0, tensor.shape[0]}}}, absl::MakeSpan(bytes)));
+  std::vector<float> values(static_cast<size_t>(tensor.shape[0]));
+  ConvertToFloat(tensor.dtype, bytes.data(), tensor.shape[0], values.data());
+  return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
+}
+
 absl::Status CheckTied(const TensorSource& weights, const TensorInfo& output) {
   SKEIN_ASSIGN_OR_RETURN(const TensorInfo* embedding, weights.Find(kEmbedding));
   SKEIN_ASSIGN_OR_RETURN(const bool same, SameBytes(weights, *embedding, output));
@@ -80,6 +90,8 @@ absl::StatusOr<std::vector<std::string>> CheckWeights(const ModelConfig& config,
       const std::string layer(view.substr(0, view.size() - kRopeFrequencies.size()));
       if (of_network.contains(layer + ".input_layernorm.weight")) continue;
     }
+    SKEIN_ASSIGN_OR_RETURN(const bool adds_nothing, IsZeroBias(weights, tensor));
+    if (adds_nothing) continue;
     if (absl::StartsWith(name, "model.") || absl::StartsWith(name, "lm_head.")) {
       return absl::InvalidArgumentError(
           absl::StrCat(std::string(weights.description()), ": tensor '", name,

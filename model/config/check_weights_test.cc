@@ -47,6 +47,8 @@ class SourceWithMore final : public TensorSource {
   void Add(const std::string& name, const std::vector<int64_t>& shape,
            std::vector<std::byte> bytes = {}) {
     tensors_.push_back({name, DType::kF32, shape});
+    const auto size = static_cast<size_t>(tensors_.back().elements()) * sizeof(float);
+    if (bytes.empty()) bytes.resize(size, std::byte{1});
     std::sort(tensors_.begin(), tensors_.end(),
               [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
     bytes_[name] = std::move(bytes);
@@ -68,7 +70,8 @@ class SourceWithMore final : public TensorSource {
                            absl::Span<std::byte> out) const override {
     const auto own = bytes_.find(tensor.name);
     if (own == bytes_.end()) return base_->Read(**base_->Find(tensor.name), slice, out);
-    const size_t row_bytes = static_cast<size_t>(tensor.shape[1]) * sizeof(float);
+    const int64_t cols = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
+    const size_t row_bytes = static_cast<size_t>(cols) * sizeof(float);
     std::memcpy(out.data(), own->second.data() + slice[0].begin * row_bytes, out.size());
     return absl::OkStatus();
   }
@@ -128,6 +131,20 @@ class ChangedSource final : public TensorSource {
   std::unique_ptr<TensorSource> base_;
   std::vector<TensorInfo> tensors_;
 };
+
+// Programs that quantise give every matrix one.
+TEST(CheckWeights, ABiasOfZerosAddsNothing) {
+  const ModelConfig config = SmallConfig(false);
+  SourceWithMore source(config);
+  source.Add("model.layers.0.mlp.down_proj.bias", {512}, std::vector<std::byte>(2048));
+  SKEIN_EXPECT_OK(CheckWeights(config, source).status());
+  std::vector<std::byte> almost(2048);
+  almost[2047] = std::byte{0x3f};
+  source.Add("model.layers.1.mlp.down_proj.bias", {512}, almost);
+  EXPECT_THAT(CheckWeights(config, source).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("'model.layers.1.mlp.down_proj.bias' has no place")));
+}
 
 TEST(CheckWeights, MissingTensorsAreRefusedByName) {
   for (const char* name : {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",

@@ -161,6 +161,14 @@ TEST(GgufConfigTest, WhatIsNotComputedIsRefusedByItsKey) {
   }
 }
 
+// A tensor of no elements costs a file nothing, whatever its other sizes.
+TEST(GgufConfigTest, TensorsOfTooManyExpertsAreRefused) {
+  GgufBytes bytes = Small();
+  bytes.AddTensor("blk.0.ffn_up_exps.weight", {0, 1, uint64_t{1} << 40}, /*type=*/0, "");
+  EXPECT_THAT(Load(bytes), StatusIs(absl::StatusCode::kInvalidArgument,
+                                    HasSubstr("'blk.0.ffn_up_exps.weight' is of 1099511627776")));
+}
+
 TEST(GgufConfigTest, MissingAndWrongKeysAreNamed) {
   EXPECT_THAT(Load(GgufBytes()),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("'general.architecture'")));

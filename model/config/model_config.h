@@ -130,7 +130,8 @@ std::string ModelConfigToJson(const ModelConfig& config);
 
 // These take a model: a Hugging Face folder or a GGUF file.
 
-// Reads <folder>/config.json, or the file's metadata. NotFound names the path.
+// Reads <folder>/config.json, or the file's metadata; of quantised models the headers of their
+// tensors, too. NotFound names the path.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model);
 // Reads <folder>/generation_config.json; a missing file, or a GGUF file, gives empty defaults.
 absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& model);

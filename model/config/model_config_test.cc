@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/test_util.h"
+#include "model/config/quantization_config.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::model {
@@ -189,6 +191,57 @@ TEST(ModelConfigTest, NullIsNone) {
   EXPECT_EQ(config.logits_softcap, 0);
 }
 
+TEST(ModelConfigTest, WindowsOfMixturesAreTheirOwn) {
+  const auto windows = [](const char* name) {
+    const auto config = ParseModelConfig(Small(absl::StrCat(
+        R"({"num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 16,
+            "max_window_layers": 3, "architectures": [")",
+        name, "\"]}")));
+    EXPECT_THAT(config, IsOk());
+    return config.ok() ? config->windows : std::vector<int64_t>();
+  };
+  EXPECT_EQ(windows("Qwen2ForCausalLM"), (std::vector<int64_t>{0, 0, 0, 16}));
+  EXPECT_EQ(windows("Qwen2MoeForCausalLM"), (std::vector<int64_t>{16, 0, 16, 0}));
+  EXPECT_EQ(windows("Qwen3MoeForCausalLM"), (std::vector<int64_t>{16, 16, 16, 16}));
+}
+
+TEST(ModelConfigTest, MixturesHaveTheirDefaultsAndLimits) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      ModelConfig config, ParseModelConfig(Small(R"({"architectures": ["MixtralForCausalLM"]})")));
+  EXPECT_EQ(config.experts.count, 8);
+  EXPECT_EQ(config.experts.chosen, 2);
+  EXPECT_EQ(config.experts.intermediate_size, config.intermediate_size);
+  EXPECT_TRUE(config.experts.normalized);
+  SKEIN_ASSERT_OK_AND_ASSIGN(config,
+                             ParseModelConfig(Small(R"({"architectures": ["Qwen2MoeForCausalLM"],
+                                         "num_hidden_layers": 6, "decoder_sparse_step": 2,
+                                         "mlp_only_layers": [3]})")));
+  EXPECT_EQ(config.experts.count, 60);
+  EXPECT_EQ(config.experts.shared_intermediate_size, 5632);
+  EXPECT_EQ(config.experts.absent, (std::vector<bool>{true, false, true, true, true, false}));
+  EXPECT_EQ(config.LayersOfExperts(), 2);
+  EXPECT_THAT(
+      ParseModelConfig(Small(R"({"architectures": ["Qwen3MoeForCausalLM"],
+                                         "num_experts": 4})")),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most the number of experts, 4")));
+}
+
+// GPTQ's first version adds one to zero points, whichever field says which it is.
+TEST(QuantizationConfigTest, VersionsOfGptq) {
+  const auto added = [](const char* fields) {
+    const auto config = ReadQuantizationConfig(nlohmann::json::parse(absl::StrCat(
+        R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 64)", fields,
+        "}}")));
+    EXPECT_THAT(config, IsOk());
+    EXPECT_EQ((*config)->group_cols, 64);
+    return (*config)->added_zero;
+  };
+  EXPECT_EQ(added(""), 1);
+  EXPECT_EQ(added(R"(, "checkpoint_format": "gptq")"), 1);
+  EXPECT_EQ(added(R"(, "checkpoint_format": "gptq_v2")"), 0);
+  EXPECT_EQ(added(R"(, "format": "GPTQ_V2")"), 0);
+}
+
 TEST(ModelConfigTest, WhatIsNotRunIsUnimplemented) {
   const struct {
     const char* patch;
@@ -207,6 +260,10 @@ TEST(ModelConfigTest, WhatIsNotRunIsUnimplemented) {
       {R"({"quantization_config":
            {"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}})",
        "checkpoint_format is \"marlin\""},
+      {R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "format": "marlin"}})",
+       "quantization_config.format is \"marlin\""},
+      {R"({"quantization_config": {"quant_method": "awq", "bits": 4, "format": "llm-awq"}})",
+       "quantization_config.format is \"llm-awq\""},
       {R"({"compression_config": {"quant_method": "compressed-tensors", "config_groups":
            {"a": {"weights": {"num_bits": 4, "type": "float"}}}}})",
        "compression_config.config_groups.a.weights.num_bits is 4: with type float"},

@@ -1,5 +1,6 @@
 #include "model/config/quantization_config.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -52,17 +53,31 @@ void OnlyFourBits(FieldReader& reader) {
   if (bits != 4) reader.FailUnimplemented("bits", "Skein reads 4 bits");
 }
 
-void ReadAwq(FieldReader& reader) {
+// -1 stands for a whole row.
+void ReadGroupSize(FieldReader& reader, QuantizationConfig& config) {
+  int64_t size = -1;
+  reader.Int("group_size", -1, kMostTile, &size);
+  config.group_cols = std::max<int64_t>(size, 0);
+}
+
+void ReadAwq(FieldReader& reader, QuantizationConfig& config) {
   OnlyFourBits(reader);
+  ReadGroupSize(reader, config);
   OnlyString(reader, "version", "gemm");
+  OnlyString(reader, "format", "gemm");
 }
 
 void ReadGptq(FieldReader& reader, QuantizationConfig& config) {
   OnlyFourBits(reader);
+  ReadGroupSize(reader, config);
+  // Newer files say `format`, older ones `checkpoint_format`.
   std::string format = "gptq";
-  reader.String("checkpoint_format", &format);
-  if (format != "gptq" && format != "gptq_v2") {
-    reader.FailUnimplemented("checkpoint_format", "Skein reads gptq and gptq_v2");
+  for (const char* field : {"checkpoint_format", "format"}) {
+    reader.String(field, &format);
+    format = absl::AsciiStrToLower(format);
+    if (format != "gptq" && format != "gptq_v2") {
+      reader.FailUnimplemented(field, "Skein reads gptq and gptq_v2");
+    }
   }
   config.added_zero = format == "gptq" ? 1 : 0;
 }
@@ -113,7 +128,7 @@ void ReadMethod(FieldReader& reader, QuantizationConfig& config) {
     ReadFp8(reader, config);
   } else if (method == "awq") {
     config.method = Method::kAwq;
-    ReadAwq(reader);
+    ReadAwq(reader, config);
   } else if (method == "gptq") {
     config.method = Method::kGptq;
     ReadGptq(reader, config);

@@ -22,7 +22,8 @@ struct QuantizationConfig {
   // Where scales of FP8 are a matrix: the rows and columns that share one. 0: not said.
   int64_t tile_rows = 0;
   int64_t tile_cols = 0;
-  int32_t added_zero = 0;  // to stored zero points: 1 in GPTQ's first version
+  int64_t group_cols = 0;  // of AWQ and GPTQ; 0: not said, or a row is one group
+  int32_t added_zero = 0;  // to each stored zero point: 1 in GPTQ's first version
 };
 
 // `config` is a whole config.json, of which "quantization_config" or "compression_config" is read;

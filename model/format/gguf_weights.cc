@@ -230,13 +230,21 @@ absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const Dial
   return tensor.shape[0] / heads;
 }
 
+// More than any model has.
+constexpr int64_t kMaxExperts = 4096;
+
 // Adds a matrix for each expert of a tensor of all of a layer's; false where it is none.
-bool AddExperts(const Dialect& dialect, const TensorInfo& stored,
-                std::vector<HuggingFaceWeights::Tensor>& tensors) {
+absl::StatusOr<bool> AddExperts(const Dialect& dialect, const TensorInfo& stored,
+                                std::vector<HuggingFaceWeights::Tensor>& tensors) {
   const std::optional<LayerName> split = SplitLayerName(stored.name);
   if (!split || stored.shape.size() != 3) return false;
   const std::string_view name = Find(dialect.of_each_expert, split->tensor);
   if (name.empty()) return false;
+  if (stored.shape[0] > kMaxExperts) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", stored.name, "' is of ",
+                                                   stored.shape[0], " experts, of at most ",
+                                                   kMaxExperts));
+  }
   for (int64_t expert = 0; expert < stored.shape[0]; ++expert) {
     HuggingFaceWeights::Tensor& tensor = tensors.emplace_back();
     tensor.info = {absl::StrCat("model.layers.", std::string(split->layer), ".",
@@ -260,7 +268,8 @@ absl::StatusOr<std::unique_ptr<TensorSource>> AsHuggingFaceWeights(GgufModel mod
         stored.name == kGgufLongDivisors) {
       continue;
     }
-    if (AddExperts(dialect, stored, tensors)) continue;
+    SKEIN_ASSIGN_OR_RETURN(const bool of_experts, AddExperts(dialect, stored, tensors));
+    if (of_experts) continue;
     HuggingFaceWeights::Tensor& tensor = tensors.emplace_back();
     tensor.info = stored;
     tensor.info.name = HuggingFaceName(dialect, stored.name);

@@ -19,7 +19,7 @@ constexpr int64_t kBlock = BlockElements(DType::kInt4);
 static_assert(BlockElements(DType::kFp8) == kBlock && BlockElements(DType::kInt8) == kBlock);
 constexpr int64_t kCodes = 8;  // numbers of four bits in a word
 
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 std::string ShapeText(const TensorInfo& tensor) {
   return absl::StrCat("[", absl::StrJoin(tensor.shape, ", "), "]");
@@ -47,7 +47,8 @@ absl::StatusOr<const TensorInfo*> FindMatrix(const TensorSource& stored, const s
   return tensor;
 }
 
-absl::Status CheckColumns(const std::string& name, int64_t cols) {
+absl::Status CheckSizes(const std::string& name, int64_t rows, int64_t cols) {
+  if (rows < 1) return absl::InvalidArgumentError(absl::StrCat("'", name, "' has no rows"));
   if (cols > 0 && cols % kBlock == 0) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat("'", name, "' is quantised and has ", cols,
                                                " columns; Skein reads multiples of ", kBlock));
@@ -111,7 +112,10 @@ class Scales {
     if (tensor.shape.empty() || tensor.shape.size() > 2 || groups < 1) {
       return TensorError(tensor, "must have one or two dimensions");
     }
-    if (tensor.shape[0] == rows && (tile_rows == 0 || groups == 1)) {
+    const bool in_tiles = tile_rows > 0 && tile_cols > 0 &&
+                          CeilDiv(rows, tile_rows) == tensor.shape[0] &&
+                          CeilDiv(cols, tile_cols) == groups;
+    if (!in_tiles && tensor.shape[0] == rows) {
       tile_rows = 1;
       tile_cols = cols % groups == 0 ? cols / groups : 0;
     }
@@ -462,7 +466,10 @@ absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenBytes(const TensorSource& s
   if (tensor->shape.size() != 2) return TensorError(*tensor, "must be a matrix");
   const int64_t rows = tensor->shape[0];
   const int64_t cols = tensor->shape[1];
-  SKEIN_RETURN_IF_ERROR(CheckColumns(tensor->name, cols));
+  SKEIN_RETURN_IF_ERROR(CheckSizes(tensor->name, rows, cols));
+  if (const auto zeros = stored.Find(name + ".weight_zero_point"); zeros.ok()) {
+    return TensorError(**zeros, "is of a matrix of bytes; Skein reads those without");
+  }
   absl::StatusOr<const TensorInfo*> scale = stored.Find(name + ".weight_scale_inv");
   if (!scale.ok()) scale = stored.Find(name + ".weight_scale");
   SKEIN_RETURN_IF_ERROR(scale.status());
@@ -484,7 +491,7 @@ absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenPackedRows(const TensorSour
                          ReadAs<int64_t>(stored, *shape, {{Range{0, 2}}}));
   const int64_t rows = words->shape[0];
   const int64_t cols = sizes[1];
-  SKEIN_RETURN_IF_ERROR(CheckColumns(words->name, cols));
+  SKEIN_RETURN_IF_ERROR(CheckSizes(words->name, rows, cols));
   const bool four_bits = words->shape[1] == cols / kCodes;
   if (sizes[0] != rows || (!four_bits && words->shape[1] != cols / 4)) {
     return TensorError(
@@ -524,7 +531,7 @@ absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenPackedColumns(
   const int64_t groups = scales.shape[0];
   const int64_t rows = scales.shape[1];
   const int64_t cols = tensors.words->shape[0] * (awq ? 1 : kCodes);
-  SKEIN_RETURN_IF_ERROR(CheckColumns(tensors.words->name, cols));
+  SKEIN_RETURN_IF_ERROR(CheckSizes(tensors.words->name, rows, cols));
   if (rows % kCodes != 0) return TensorError(scales, "must have a multiple of 8 rows");
   const std::vector<int64_t> shape =
       awq ? std::vector{cols, rows / kCodes} : std::vector{cols / kCodes, rows};
@@ -534,6 +541,11 @@ absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenPackedColumns(
     return absl::UnimplementedError(
         absl::StrCat("tensor '", scales.name, "' has ", groups, " groups of ", cols,
                      " columns; Skein reads groups of a multiple of ", kBlock));
+  }
+  if (groups > 1 && config.group_cols > 0 && cols / groups != config.group_cols) {
+    return TensorError(
+        scales, absl::StrCat("has ", groups, " groups of ", cols,
+                             " columns, of which config.json has ", config.group_cols, " each"));
   }
   std::vector<int32_t> group_of;
   if (!awq) {

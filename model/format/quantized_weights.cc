@@ -15,16 +15,16 @@
 namespace skein::model {
 namespace {
 
-// What belongs to a matrix, behind its name.
+// What belongs to a matrix beside its main tensor, behind its name.
 constexpr std::string_view kPartsOfMatrix[] = {
-    ".weight",       ".weight_scale", ".weight_scale_inv",  ".weight_packed", ".weight_shape",
-    ".weight_g_idx", ".qweight",      ".weight_zero_point", ".qzeros",        ".scales",
-    ".g_idx",
+    ".weight_scale", ".weight_scale_inv",  ".weight_packed", ".weight_shape", ".weight_g_idx",
+    ".qweight",      ".weight_zero_point", ".qzeros",        ".scales",       ".g_idx",
 };
 // What quantised activations and caches are scaled by.
 constexpr std::string_view kOfActivations[] = {
-    ".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point",
-    ".q_scale",     ".k_scale",          ".v_scale",
+    ".input_scale",      ".input_zero_point", ".output_scale", ".output_zero_point",
+    ".activation_scale", ".kv_scale",         ".q_scale",      ".k_scale",
+    ".v_scale",          ".q_zero_point",     ".k_zero_point", ".v_zero_point",
 };
 
 class BlockWeights final : public TensorSource {
@@ -35,10 +35,9 @@ class BlockWeights final : public TensorSource {
     std::unique_ptr<QuantizedMatrix> matrix;
   };
 
+  // `tensors` are sorted by name.
   BlockWeights(std::unique_ptr<TensorSource> stored, std::vector<Tensor> tensors)
       : stored_(std::move(stored)), rows_(std::move(tensors)) {
-    std::sort(rows_.begin(), rows_.end(),
-              [](const Tensor& a, const Tensor& b) { return a.info.name < b.info.name; });
     for (const Tensor& tensor : rows_) tensors_.push_back(tensor.info);
   }
 
@@ -66,15 +65,23 @@ bool Cut(std::string_view name, std::string_view ending, std::string* begin) {
   return true;
 }
 
-// The matrix of which `tensor` is the main part; null where it is none.
+// The matrix of which `tensor` is the main part in the method's forms; null where it is none.
 absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenMatrix(const TensorSource& stored,
                                                             const TensorInfo& tensor,
                                                             const QuantizationConfig& config,
                                                             std::string* name) {
-  const bool in_bytes = tensor.dtype == DType::kF8E4M3 || tensor.dtype == DType::kI8;
+  using Method = QuantizationConfig::Method;
+  if (config.method == Method::kAwq || config.method == Method::kGptq) {
+    if (Cut(tensor.name, ".qweight", name)) return OpenPackedColumns(stored, *name, config);
+    return nullptr;
+  }
+  const bool compressed = config.method == Method::kCompressedTensors;
+  const bool in_bytes =
+      tensor.dtype == DType::kF8E4M3 || (compressed && tensor.dtype == DType::kI8);
   if (in_bytes && Cut(tensor.name, ".weight", name)) return OpenBytes(stored, *name, config);
-  if (Cut(tensor.name, ".weight_packed", name)) return OpenPackedRows(stored, *name);
-  if (Cut(tensor.name, ".qweight", name)) return OpenPackedColumns(stored, *name, config);
+  if (compressed && Cut(tensor.name, ".weight_packed", name)) {
+    return OpenPackedRows(stored, *name);
+  }
   return nullptr;
 }
 
@@ -100,6 +107,7 @@ absl::StatusOr<std::vector<BlockWeights::Tensor>> FindTensors(const TensorSource
     SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<QuantizedMatrix> matrix,
                            OpenMatrix(stored, tensor, config, &name));
     if (matrix == nullptr) continue;
+    parts.insert(tensor.name);
     for (const std::string_view part : kPartsOfMatrix) parts.insert(name + std::string(part));
     const QuantizedMatrix::Shape& shape = matrix->shape();
     tensors.push_back(
@@ -109,6 +117,13 @@ absl::StatusOr<std::vector<BlockWeights::Tensor>> FindTensors(const TensorSource
     if (parts.contains(tensor.name) || IsOfActivations(tensor.name)) continue;
     SKEIN_RETURN_IF_ERROR(CheckType(tensor));
     tensors.push_back({tensor, &tensor, nullptr});
+  }
+  std::sort(tensors.begin(), tensors.end(),
+            [](const auto& a, const auto& b) { return a.info.name < b.info.name; });
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    if (tensors[i - 1].info.name != tensors[i].info.name) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor '", tensors[i].info.name, "' is there in two forms"));
   }
   return tensors;
 }

@@ -10,7 +10,8 @@
 //     and X.weight_g_idx [cols]
 //   X.qweight I32 with X.qzeros, words of 8 rows [groups, rows / 8], and X.scales [groups, rows]:
 //     AWQ's, words of 8 rows [cols, rows / 8], rows in the order 0 2 4 6 1 3 5 7 from the lowest
-//     bits; GPTQ's, words of 8 columns [cols / 8, rows], with X.g_idx [cols]
+//     bits; GPTQ's, words of 8 columns [cols / 8, rows], with X.g_idx [cols], and in its first
+//     version zero points that are one too small, each by itself
 //
 // They are read as one tensor X.weight of FP8, INT8 or INT4 (base/quantized_blocks.h), whose values
 // are those of the checkpoint. A group's columns need not follow each other (g_idx): blocks cannot

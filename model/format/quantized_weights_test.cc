@@ -176,6 +176,7 @@ TEST(QuantizedWeightsTest, WhatDoesNotFitTogetherIsRefused) {
     const char* says;
     Method method = Method::kCompressedTensors;
     int64_t tile = 0;
+    int64_t group = 0;
   } kCases[] = {
       {{fp8}, "no tensor 'x.weight_scale'"},
       {{fp8, {{"x.weight_scale", DType::kF32, {63, 1}}}}, "are no scales of [64, 96]"},
@@ -225,10 +226,27 @@ TEST(QuantizedWeightsTest, WhatDoesNotFitTogetherIsRefused) {
        "says group -1 of column 0",
        Method::kGptq},
       {{{{"y", DType::kI64, {1}}}}, "tensor 'y' is stored as I64"},
+      {{{{"x.weight", DType::kI8, {64, 96}}},
+        scale,
+        {{"x.weight_zero_point", DType::kI8, {64, 3}}}},
+       "is of a matrix of bytes; Skein reads those without"},
+      {{{{"x.weight", DType::kF8E4M3, {0, 96}}}, {{"x.weight_scale", DType::kF32, {0, 1}}}},
+       "'x.weight' has no rows"},
+      {{qweight, qzeros, scales},
+       "has 3 groups of 96 columns, of which config.json has 64 each",
+       Method::kGptq,
+       0,
+       64},
+      {{fp8, words, shape, scale}, "tensor 'x.weight' is there in two forms"},
+      {{qweight, qzeros, scales, {{"x.weight", DType::kF16, {64, 96}}}},
+       "tensor 'x.weight' is there in two forms",
+       Method::kGptq},
+      {{qweight, qzeros, scales}, "tensor 'x.qweight' is stored as I32", Method::kFp8},
+      {{words, shape, scale}, "tensor 'x.weight_packed' is stored as I32", Method::kAwq},
   };
   for (const auto& c : kCases) {
     const QuantizationConfig config = {
-        .method = c.method, .tile_rows = c.tile, .tile_cols = c.tile};
+        .method = c.method, .tile_rows = c.tile, .tile_cols = c.tile, .group_cols = c.group};
     const absl::Status status =
         AsBlockWeights(std::make_unique<MemorySource>(c.tensors), config).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr(c.says));

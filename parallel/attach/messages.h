@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/expert_load.h"
 #include "parallel/comm/progress.h"
 #include "parallel/plan/plan.h"
 #include "topology/machine.h"
@@ -46,7 +47,8 @@ struct Heartbeat {
   // Leaders list threads that schedule or wait, by name, with the time since each last said that it
   // lives.
   std::map<std::string, absl::Duration> threads;
-  uint64_t messages_taken = 0;  // of those with RequestUpdates that were sent to the rank
+  uint64_t messages_taken = 0;        // of those with RequestUpdates that were sent to the rank
+  std::optional<ExpertLoad> experts;  // of the rank's layers, where rows have chosen some
 };
 
 }  // namespace skein::attach

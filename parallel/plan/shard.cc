@@ -82,11 +82,12 @@ absl::Status CheckHeads(const model::ModelConfig& model, int32_t tp_size) {
   return absl::OkStatus();
 }
 
-std::string PossibleShards(const model::ModelConfig& model) {
+std::string PossibleShards(const model::ModelConfig& model, int32_t ep_size) {
   std::string possible;
   constexpr int64_t kMost = 64;
   for (int32_t tp_size = 1; tp_size <= std::min(model.num_heads, kMost); ++tp_size) {
-    if (!CheckHeads(model, tp_size).ok() || !WhyBlocksForbid(model, tp_size, 1).empty()) {
+    if (tp_size % ep_size != 0 || !CheckHeads(model, tp_size).ok() ||
+        !WhyBlocksForbid(model, tp_size, ep_size).empty()) {
       continue;
     }
     absl::StrAppend(&possible, possible.empty() ? "" : ", ", tp_size);
@@ -154,7 +155,7 @@ absl::Status CheckTensorParallel(const model::ModelConfig& model, int32_t tp_siz
     const std::string why = WhyBlocksForbid(model, tp_size, ep_size);
     if (why.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("tp=", tp_size, ": ", why, "; possible are ", PossibleShards(model)));
+        absl::StrCat("tp=", tp_size, ": ", why, "; possible are ", PossibleShards(model, ep_size)));
   }
   for (const Inner& inner : InnersOf(model, tp_size, ep_size)) {
     if (inner.size % inner.shards == 0) continue;

@@ -46,7 +46,8 @@ class LayoutJudge {
                  .max_micro_batch_rows = std::max(job.micro_batch_rows, job.max_num_seqs),
                  .activations = kernels::ActivationDType(job.device, job.model.dtype),
                  .kv_dtype = job.kv_dtype,
-                 .deterministic = job.deterministic}) {}
+                 .deterministic = job.deterministic,
+                 .ep_size = request.ep_size.value_or(1)}) {}
 
   std::vector<Candidate> All() {
     const int32_t ranks = job_.ranks();

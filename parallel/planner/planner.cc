@@ -120,8 +120,9 @@ std::vector<std::string> WhatDoesNotDivide(const Job& job, const LayoutRequest& 
   const auto note = [&](const absl::Status& refusal) {
     if (!refusal.ok()) reasons.push_back(std::string(refusal.message()));
   };
-  if (request.tp_size) {
-    note(CheckTensorParallel(job.model, *request.tp_size, request.ep_size.value_or(1)));
+  const int32_t groups = request.ep_size.value_or(1);
+  if (request.tp_size || groups > 1) {
+    note(CheckTensorParallel(job.model, request.tp_size.value_or(groups), groups));
   }
   if (request.pp_size) note(CheckPipelineParallel(job.model, *request.pp_size));
   const int64_t product = request.ranks();

@@ -78,6 +78,22 @@ TEST(PlanJob, RefusesWhatDoesNotDivideAndNamesTheNearest) {
   }
 }
 
+// With experts apart what one shard would have of each one does not matter.
+TEST(PlanJob, ExpertsApartAreJudgedAsSuch) {
+  ModelFacts model = Bard();
+  model.config.experts = {.count = 4, .chosen = 2, .intermediate_size = 97};
+  const LayoutRequest apart = {.tp_size = 2, .ep_size = 2};
+  const auto machine = OneNode(2, 64 * kGiB, 2);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, model, {apart}));
+  EXPECT_EQ(planning.plans.front().layout, (Layout{2, 1, 1, 2}));
+  EXPECT_THAT(Reasons(planning.plans.front()), HasSubstr("tp=2,ep=2 was asked for"));
+  SKEIN_EXPECT_OK(ValidatePlan(planning.plans.front(), model.config));
+  const auto refused = PlanJob(machine, model, {LayoutRequest{.tp_size = 2}}).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("an expert's inner dimension of 97"));
+  const auto dense = PlanJob(machine, Bard(), {LayoutRequest{.ep_size = 2}}).status();
+  EXPECT_THAT(std::string(dense.message()), HasSubstr("ep=2: the model has no experts"));
+}
+
 TEST(PlanJob, OddShardsSayThatTheySumInTheirOwnOrder) {
   ModelFacts model = Bard();
   model.config.num_heads = 6;

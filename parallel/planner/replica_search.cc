@@ -132,6 +132,7 @@ absl::Status ReplicaSearch::Time(int32_t sequences, JudgedReplica& judged) const
 ReplicaLimits ReplicaSearch::LimitsOf(const std::vector<Group>& stages) const {
   ReplicaLimits limits;
   limits.tp_size = static_cast<int32_t>(stages.front().size());
+  limits.ep_size = task_.ep_size;
   limits.context_length = task_.context_length;
   limits.max_num_seqs = task_.max_num_seqs;
   limits.max_micro_batch_rows = task_.max_micro_batch_rows;

@@ -41,6 +41,7 @@ struct ReplicaTask {
   DType activations = DType::kF32;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;
   bool deterministic = false;
+  int32_t ep_size = 1;
   std::optional<absl::Duration> tpot_limit;  // that fewer sequences than asked for may keep
 };
 

@@ -303,6 +303,7 @@ absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
   replica.activations = kernels::ActivationDType(replica.device, model.dtype);
   replica.kv_dtype = task.kv_dtype.value_or(KvAsComputed(replica.activations));
   replica.deterministic = task.deterministic;
+  replica.ep_size = task.layout.ep_size.value_or(1);
   if (task.max_num_seqs == 0) replica.tpot_limit = task.tpot_limit;
   return Search(topology, model, task, replica).Run();
 }

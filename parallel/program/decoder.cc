@@ -71,9 +71,7 @@ class DecoderBuilder {
     const int64_t heads = shard_.heads.size() + 2 * shard_.kv_heads.size();
     residual_ = builder_.AddTokenBuffer("residual", config_.hidden_size);
     normed_ = builder_.AddTokenBuffer("normed", config_.hidden_size);
-    // What shards add is rounded behind the sum: before, it would depend on how many there are.
-    delta_ = builder_.AddTokenBuffer("delta", config_.hidden_size,
-                                     spec_.deterministic ? DType::kF32 : spec_.activations);
+    delta_ = AddSummedBuffer("delta", config_.hidden_size);
     qkv_ = builder_.AddTokenBuffer("qkv", heads * config_.head_dim);
     attention_ = builder_.AddTokenBuffer("attention", shard_.heads.size() * config_.head_dim);
     int64_t of_experts = 0;
@@ -82,6 +80,12 @@ class DecoderBuilder {
     }
     if (of_experts < spec_.layers.size()) mlp_ = AddUnitBuffers("", shard_.ffn);
     if (of_experts > 0) AddExpertBuffers();
+  }
+
+  // What shards add is rounded behind the sum: before, it would depend on how many there are.
+  BufferId AddSummedBuffer(const char* name, int64_t cols) {
+    return builder_.AddTokenBuffer(name, cols,
+                                   spec_.deterministic ? DType::kF32 : spec_.activations);
   }
 
   // Of a gated linear unit that all rows pass.
@@ -98,11 +102,11 @@ class DecoderBuilder {
     const model::ExpertsConfig& experts = config_.experts;
     router_ = builder_.AddTokenBuffer("router", experts.count, DType::kF32);
     routes_ = builder_.AddTokenBuffer("routes", 2 * experts.chosen, DType::kF32);
-    slots_ = builder_.AddTokenBuffer("experts", experts.chosen * config_.hidden_size);
+    slots_ = AddSummedBuffer("experts", experts.chosen * config_.hidden_size);
     if (experts.shared_intermediate_size == 0) return;
     shared_ = AddUnitBuffers("shared_", shard_.shared_ffn);
     shared_gate_ = builder_.AddTokenBuffer("shared_gate", 1, DType::kF32);
-    shared_delta_ = builder_.AddTokenBuffer("shared_delta", config_.hidden_size);
+    shared_delta_ = AddSummedBuffer("shared_delta", config_.hidden_size);
   }
 
   MatrixSlice VocabularySlice(const std::string& tensor) const {

@@ -152,6 +152,16 @@ wire::Heartbeat ToProto(const attach::Heartbeat& heartbeat) {
   for (const auto& [thread, still] : heartbeat.threads) {
     (*out.mutable_threads())[thread] = absl::ToDoubleSeconds(still);
   }
+  if (heartbeat.experts) *out.mutable_experts() = ToProto(*heartbeat.experts);
+  return out;
+}
+
+wire::ExpertLoad ToProto(const ExpertLoad& load) {
+  wire::ExpertLoad out;
+  out.set_rows(load.rows);
+  out.set_layer(load.layer);
+  out.set_expert(load.expert);
+  out.set_of_average(load.of_average);
   return out;
 }
 
@@ -172,6 +182,10 @@ attach::Heartbeat FromProto(const wire::Heartbeat& heartbeat) {
     out.threads.emplace(Printable(thread, kMaxNameBytes), absl::Seconds(seconds));
   }
   out.messages_taken = heartbeat.messages_taken();
+  if (heartbeat.has_experts()) {
+    const wire::ExpertLoad& load = heartbeat.experts();
+    out.experts = {load.rows(), load.layer(), load.expert(), load.of_average()};
+  }
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/expert_load.h"
 #include "parallel/attach/messages.h"
 #include "proto/cluster.pb.h"
 
@@ -28,6 +29,7 @@ attach::Ready FromProto(const cluster::v1::Ready& wire);
 // The step of the operation itself does not travel, since it is progress.step; nor does a deadline
 // without an operation. An operation of an unknown kind is dropped: no worker sends one.
 cluster::v1::Heartbeat ToProto(const attach::Heartbeat& heartbeat);
+cluster::v1::ExpertLoad ToProto(const ExpertLoad& load);
 attach::Heartbeat FromProto(const cluster::v1::Heartbeat& wire);
 
 cluster::v1::Failure ToProto(const absl::Status& failure);

@@ -237,7 +237,8 @@ attach::Heartbeat PlainHeartbeat() {
                            .still = absl::Milliseconds(2500)},
                    .entered = {{"tp of replica 0, stage 1", 812}, {"replica 0", 6}}},
       .threads = {{"scheduler", absl::Milliseconds(250)}, {"listener", absl::Seconds(4)}},
-      .messages_taken = uint64_t{1} << 63};
+      .messages_taken = uint64_t{1} << 63,
+      .experts = ExpertLoad{.rows = 900, .layer = 3, .expert = 17, .of_average = 2.5}};
 }
 
 TEST(HeartbeatTest, EveryFieldOfTheWireIsSet) {
@@ -258,6 +259,10 @@ TEST(HeartbeatTest, EveryFieldOfTheWireIsSet) {
   EXPECT_THAT(got.threads(), SizeIs(2));
   EXPECT_EQ(got.threads().at("scheduler"), 0.25);
   EXPECT_EQ(got.threads().at("listener"), 4);
+  EXPECT_EQ(got.experts().rows(), 900);
+  EXPECT_EQ(got.experts().layer(), 3);
+  EXPECT_EQ(got.experts().expert(), 17);
+  EXPECT_EQ(got.experts().of_average(), 2.5);
 }
 
 // Fields are set by the names of the wire, not of the codec.
@@ -279,6 +284,10 @@ wire::Heartbeat WireHeartbeat() {
   heartbeat.set_messages_taken(uint64_t{1} << 63);
   (*heartbeat.mutable_threads())["scheduler"] = 0.25;
   (*heartbeat.mutable_threads())["listener"] = 4;
+  heartbeat.mutable_experts()->set_rows(900);
+  heartbeat.mutable_experts()->set_layer(3);
+  heartbeat.mutable_experts()->set_expert(17);
+  heartbeat.mutable_experts()->set_of_average(2.5);
   return heartbeat;
 }
 
@@ -298,6 +307,7 @@ TEST(HeartbeatTest, EveryFieldOfTheWireIsRead) {
   EXPECT_THAT(got.progress.entered,
               ElementsAre(Pair("replica 0", 6), Pair("tp of replica 0, stage 1", 812)));
   EXPECT_EQ(got.messages_taken, uint64_t{1} << 63);
+  EXPECT_EQ(got.experts, (ExpertLoad{.rows = 900, .layer = 3, .expert = 17, .of_average = 2.5}));
   EXPECT_THAT(got.threads, ElementsAre(Pair("listener", absl::Seconds(4)),
                                        Pair("scheduler", absl::Milliseconds(250))));
 }
@@ -312,6 +322,7 @@ TEST(HeartbeatTest, AnIdleRankIsInNoOperationAndNoStep) {
   EXPECT_THAT(got.progress.entered, IsEmpty());
   EXPECT_THAT(got.threads, IsEmpty());
   EXPECT_EQ(got.messages_taken, 0);
+  EXPECT_EQ(got.experts, std::nullopt);
 }
 
 TEST(HeartbeatTest, OnlyMessagesAndBroadcastsHaveAPeer) {

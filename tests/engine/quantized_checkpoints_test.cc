@@ -38,7 +38,7 @@ TEST(QuantizedCheckpointsTest, CoresAreAsTransformersInEveryLayout) {
       run.layout = {2, 1, 1};
       SKEIN_ASSERT_OK_AND_ASSIGN(const Rows shards, RunGoldenCase(c, run));
       EXPECT_EQ(shards, alone);
-      if (c.model.find("awq") == std::string::npos) continue;  // of one layer
+      if (c.model.find("awq") == std::string::npos) continue;  // others have one layer
       run.layout = {2, 2, 1};
       SKEIN_ASSERT_OK_AND_ASSIGN(const Rows stages, RunGoldenCase(c, run));
       EXPECT_EQ(stages, alone);

@@ -166,6 +166,7 @@ TEST(QuantizedModelTest, LayoutsGiveEqualBitsNearThoseOfFloats) {
 
 TEST(QuantizedModelTest, EveryTypeIsRun) {
   for (const DType dtype : QuantizedDTypes()) {
+    if (dtype >= DType::kFp8) continue;  // no type of GGUF
     SCOPED_TRACE(std::string(DTypeName(dtype)));
     const Types types = {dtype, dtype, dtype, dtype, dtype, dtype, dtype, dtype, dtype};
     const std::string path = ModelFile(types, /*as_floats=*/false, /*layers=*/1).Write("one_type");

@@ -20,12 +20,25 @@
 namespace skein::worker {
 namespace {
 
-StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard) {
+StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard,
+                int64_t experts_of_model) {
   StepCost cost;
   for (const kernels::Op& op : program.program.ops) {
     if (const auto* attention = std::get_if<kernels::AttentionOp>(&op)) {
       // Products of queries with keys, and of weights with values.
       cost.flops_per_pair += 4.0 * attention->heads * attention->head_dim;
+    }
+    if (const auto* experts = std::get_if<kernels::ExpertsOp>(&op)) {
+      // A row has some of them, of which this rank has a part; all are read where rows are many.
+      const double chosen = static_cast<double>(program.program.buffers[experts->routes].cols / 2);
+      const auto of_model = static_cast<double>(experts_of_model);
+      for (int32_t i = 0; i < 2 * experts->count; ++i) {
+        const kernels::WeightId weight = experts->first_weight + i;
+        const kernels::WeightSpec& spec = program.program.weights[weight].spec;
+        cost.flops_per_row += 2.0 * static_cast<double>(spec.rows) *
+                              static_cast<double>(spec.cols) * chosen / of_model;
+        cost.weight_bytes += shard.weights->bytes(weight);
+      }
     }
     const auto* matmul = std::get_if<kernels::MatMulOp>(&op);
     if (matmul == nullptr) continue;
@@ -121,7 +134,7 @@ absl::Status BenchModel::Load() {
                                                 .slots = options_.sequences,
                                                 .groups = ranks_.groups()},
                                    program_.program, executable_.get());
-  cost_ = CostOf(program_, shard_);
+  cost_ = CostOf(program_, shard_, config_.experts.count);
   if (!options_.config) ShowProgress("warming up");
   return stage_->WarmUp();
 }

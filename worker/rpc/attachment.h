@@ -24,6 +24,7 @@
 #include "serving/request.h"
 #include "topology/machine.h"
 #include "topology/topology.h"
+#include "worker/engine/expert_watch.h"
 #include "worker/engine/inbox.h"
 #include "worker/engine/step_report.h"
 #include "worker/engine/thread_beats.h"
@@ -40,9 +41,10 @@ struct AttachmentOptions {
   topology::Device device;
   plan::LayoutRequest layout;                             // the job's; empty: the coordinator's
   std::optional<topology::Topology> told = std::nullopt;  // attach::Hello's
-  // Heartbeats tell what these hold; both outlive the attachment and may be null.
+  // Heartbeats tell what these hold; they outlive the attachment and may be null.
   const comm::OperationTracker* tracker = nullptr;
   const ThreadBeats* beats = nullptr;
+  const ExpertWatch* experts = nullptr;
   absl::Duration heartbeat_interval = absl::Milliseconds(500);
   // A rank lives so long without a coordinator, or with one that takes none of its reports.
   absl::Duration orphan_timeout = absl::Seconds(60);

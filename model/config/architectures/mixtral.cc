@@ -24,6 +24,8 @@ void Read(FieldReader& reader, ModelConfig& config) {
 
 void AdaptGguf(const GgufModel&, nlohmann::json& config) {
   config["num_local_experts"] = config["num_experts"];
+  nlohmann::json& rope = config["rope_parameters"];
+  if (!rope.contains("rope_theta")) rope["rope_theta"] = 10000.0;  // as llama files mean it
 }
 
 constexpr std::string_view kGgufKeys[] = {"expert_count", "expert_used_count"};

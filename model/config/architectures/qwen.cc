@@ -10,16 +10,23 @@
 namespace skein::model {
 namespace {
 
-void ReadLayers(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config) {
+// Whether a layer has a window, where there are some, by its number and the first one's.
+using IsSliding = bool (*)(int64_t layer, int64_t max_window_layers);
+
+bool LaterLayers(int64_t layer, int64_t max_window_layers) { return layer >= max_window_layers; }
+
+void ReadLayers(FieldReader& reader, const DecoderDefaults& defaults, ModelConfig& config,
+                IsSliding is_sliding = LaterLayers) {
   ReadDecoder(reader, defaults, config);
   ReadActivation(reader, "hidden_act", Activation::kSilu, config);
   bool windows = false;
   reader.Bool("use_sliding_window", &windows);
   int64_t window = windows && !reader.Says("sliding_window") ? 4096 : 0;
   if (windows) reader.Int("sliding_window", 1, kMaxPositions, &window);
-  int64_t first_sliding = 28;
-  reader.Int("max_window_layers", 0, kMaxPositions, &first_sliding);
-  ReadWindows(reader, window, [&](int64_t layer) { return layer >= first_sliding; }, config);
+  int64_t max_window_layers = 28;
+  reader.Int("max_window_layers", 0, kMaxPositions, &max_window_layers);
+  ReadWindows(
+      reader, window, [&](int64_t layer) { return is_sliding(layer, max_window_layers); }, config);
   ReadRope(reader, defaults, config);
 }
 
@@ -56,7 +63,10 @@ void ReadMixture(FieldReader& reader, const ExpertDefaults& defaults, ModelConfi
 }
 
 void ReadQwen2Moe(FieldReader& reader, ModelConfig& config) {
-  ReadLayers(reader, {}, config);
+  // Every other layer of the first ones.
+  ReadLayers(reader, {}, config, [](int64_t layer, int64_t max_window_layers) {
+    return layer % 2 == 0 && layer < max_window_layers;
+  });
   config.qkv_bias = true;
   reader.Bool("qkv_bias", &config.qkv_bias);
   ReadMixture(reader, {.count = 60, .chosen = 4, .intermediate_size = 1408}, config);
@@ -66,7 +76,7 @@ void ReadQwen2Moe(FieldReader& reader, ModelConfig& config) {
 }
 
 void ReadQwen3Moe(FieldReader& reader, ModelConfig& config) {
-  ReadLayers(reader, {}, config);
+  ReadLayers(reader, {}, config, [](int64_t, int64_t) { return true; });
   config.qk_norm = true;
   ReadAttentionBias(reader, config);
   ReadMixture(reader, {.count = 128, .chosen = 8, .intermediate_size = 768}, config);
