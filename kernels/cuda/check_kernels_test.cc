@@ -112,6 +112,7 @@ TEST(CheckKernels, WhatThereIsNoneForIsNamed) {
        "gates with GELU"},
       {[](Program& p) { p.ops.push_back(ScaleOp{kSum, 2}); }, "scaled activations"},
       {[](Program& p) { p.ops.push_back(SoftCapOp{kLogits, 30}); }, "soft caps of logits"},
+      {[](Program& p) { p.ops.push_back(RouteOp{kLogits, 1, true, kLogits}); }, "has experts"},
       {[](Program& p) { p.buffers[kQkv].cols = 196; },
        "operation 11: a bias of 196 columns, as of qkv; GPUs add multiples of 8"},
   };
