@@ -185,7 +185,7 @@ class ByteMatrix final : public QuantizedMatrix {
       : QuantizedMatrix(shape),
         stored_(stored),
         tensor_(tensor),
-        scales_(std::move(scales)),
+        scales_(scales),
         word_bytes_(word_bytes),
         flipped_(flipped) {}
 
@@ -313,7 +313,7 @@ class PackedRows final : public CodeMatrix {
              int64_t group_cols, const TensorInfo* zeros, std::vector<int32_t> group_of)
       : CodeMatrix(stored, words.shape[0], cols, group_cols, std::move(group_of)),
         words_(words),
-        scales_(std::move(scales)),
+        scales_(scales),
         zeros_(zeros) {}
 
  protected:
@@ -478,7 +478,7 @@ absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenBytes(const TensorSource& s
                          Scales::Open(stored, **scale, rows, cols, fp8 ? config.tile_rows : 0,
                                       fp8 ? config.tile_cols : 0));
   const QuantizedMatrix::Shape shape = {fp8 ? DType::kFp8 : DType::kInt8, rows, cols};
-  return std::make_unique<ByteMatrix>(stored, *tensor, shape, std::move(scales), 1, std::byte{0});
+  return std::make_unique<ByteMatrix>(stored, *tensor, shape, scales, 1, std::byte{0});
 }
 
 absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenPackedRows(const TensorSource& stored,
@@ -503,7 +503,7 @@ absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenPackedRows(const TensorSour
   if (!four_bits) {
     if (zeros.ok()) return TensorError(**zeros, "is of 8 bits; Skein reads those without");
     const QuantizedMatrix::Shape of_bytes = {DType::kInt8, rows, cols};
-    return std::make_unique<ByteMatrix>(stored, *words, of_bytes, std::move(scales), 4,
+    return std::make_unique<ByteMatrix>(stored, *words, of_bytes, scales, 4,
                                         std::byte{0x80});
   }
   const int64_t group_cols = scales.tile_cols();
@@ -513,7 +513,7 @@ absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenPackedRows(const TensorSour
   }
   SKEIN_ASSIGN_OR_RETURN(std::vector<int32_t> groups,
                          ReadGroups(stored, name + ".weight_g_idx", cols, group_cols));
-  return std::make_unique<PackedRows>(stored, *words, cols, std::move(scales), group_cols,
+  return std::make_unique<PackedRows>(stored, *words, cols, scales, group_cols,
                                       zeros.ok() ? *zeros : nullptr, std::move(groups));
 }
 

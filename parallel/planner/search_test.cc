@@ -282,6 +282,21 @@ TEST(SearchTest, StagesThatIdleShareNoCores) {
   EXPECT_NEAR(absl::FDivDuration(tpot(4), tpot(1)), 2, 0.05);
 }
 
+// With experts apart what one shard would have of each one does not matter.
+TEST(SearchTest, ExpertsApartAreJudgedAsSuch) {
+  Topology box;
+  topology::Host& host = box.hosts.emplace_back();
+  host = {.name = "box", .cores = 2, .memory_bytes = int64_t{64} << 30};
+  host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
+  host.core_rates.products = {{DType::kF32, 0, 1, 1e13}};
+  host.links = {{topology::Path::kSelf, {.latency = absl::Nanoseconds(1), .bytes_per_s = 1e12}}};
+  model::ModelConfig model = Bard();
+  model.experts = {.count = 4, .chosen = 2, .intermediate_size = 97};
+  SearchTask task = Task(4);
+  task.layout = {.tp_size = 2, .pp_size = 1, .ep_size = 2};
+  EXPECT_EQ(Best(box, model, task), "tp=2,pp=1,dp=1,ep=2");
+}
+
 // Replicas go where cores are idle, and each has those of the fullest host at least.
 TEST(SearchTest, ReplicasOnCoresTakeTurnsOfHosts) {
   Topology two;
