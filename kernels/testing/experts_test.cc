@@ -179,6 +179,11 @@ TEST_P(ExpertsTest, TheirSumIsWeighted) {
   p.Set(routes, {0, 1, 4, 0.5f, 0.25f, 2, 1, 2, 3, 1, -1, 0});
   SKEIN_ASSERT_OK(p.Run(Rows(2)));
   EXPECT_EQ(p.Get(out, 2), (std::vector<float>{203, 406, -2, -2}));
+  // One after the other: in another order the ones are lost.
+  p.Set(in, {1e8f, -1e8f, -1e8f, 1e8f, 1, 1});
+  p.Set(routes, {0, 1, 4, 1, 1, 1});
+  SKEIN_ASSERT_OK(p.Run(Rows(1)));
+  EXPECT_EQ(p.Get(out, 1), (std::vector<float>{1, 1}));
 }
 
 TEST_P(ExpertsTest, WhatAllRowsHaveIsGated) {

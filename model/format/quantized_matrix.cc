@@ -8,34 +8,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/quantized_blocks.h"
 #include "base/status_macros.h"
+#include "model/format/quantized_scales.h"
 
 namespace skein::model {
 namespace {
 
-constexpr int64_t kBlock = BlockElements(DType::kInt4);
-static_assert(BlockElements(DType::kFp8) == kBlock && BlockElements(DType::kInt8) == kBlock);
 constexpr int64_t kCodes = 8;  // numbers of four bits in a word
-
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
-
-std::string ShapeText(const TensorInfo& tensor) {
-  return absl::StrCat("[", absl::StrJoin(tensor.shape, ", "), "]");
-}
-
-absl::Status TensorError(const TensorInfo& tensor, const std::string& reason) {
-  return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name, "', ",
-                                                 std::string(DTypeName(tensor.dtype)), " ",
-                                                 ShapeText(tensor), ", ", reason));
-}
-
-absl::Status CheckShape(const TensorInfo& tensor, DType dtype, const std::vector<int64_t>& shape) {
-  if (tensor.dtype == dtype && tensor.shape == shape) return absl::OkStatus();
-  return TensorError(tensor, absl::StrCat("must be ", std::string(DTypeName(dtype)), " [",
-                                          absl::StrJoin(shape, ", "), "]"));
-}
 
 absl::StatusOr<const TensorInfo*> FindMatrix(const TensorSource& stored, const std::string& name,
                                              DType dtype) {
@@ -46,134 +26,6 @@ absl::StatusOr<const TensorInfo*> FindMatrix(const TensorSource& stored, const s
   }
   return tensor;
 }
-
-absl::Status CheckSizes(const std::string& name, int64_t rows, int64_t cols) {
-  if (rows < 1) return absl::InvalidArgumentError(absl::StrCat("'", name, "' has no rows"));
-  if (cols > 0 && cols % kBlock == 0) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat("'", name, "' is quantised and has ", cols,
-                                               " columns; Skein reads multiples of ", kBlock));
-}
-
-template <typename T>
-absl::StatusOr<std::vector<T>> ReadAs(const TensorSource& stored, const TensorInfo& tensor,
-                                      absl::Span<const Range> slice) {
-  int64_t count = 1;
-  for (const Range& range : slice) count *= range.size();
-  std::vector<T> values(static_cast<size_t>(count));
-  const absl::Span<std::byte> bytes(reinterpret_cast<std::byte*>(values.data()),
-                                    values.size() * sizeof(T));
-  SKEIN_RETURN_IF_ERROR(stored.Read(tensor, slice, bytes));
-  return values;
-}
-
-absl::StatusOr<std::vector<float>> ReadFloats(const TensorSource& stored, const TensorInfo& tensor,
-                                              absl::Span<const Range> slice) {
-  int64_t count = 1;
-  for (const Range& range : slice) count *= range.size();
-  std::vector<std::byte> bytes(static_cast<size_t>(DTypeBytes(tensor.dtype, count)));
-  SKEIN_RETURN_IF_ERROR(stored.Read(tensor, slice, absl::MakeSpan(bytes)));
-  std::vector<float> values(static_cast<size_t>(count));
-  ConvertToFloat(tensor.dtype, bytes.data(), count, values.data());
-  return values;
-}
-
-// Those of rows and groups of columns that were read: [rows, groups].
-template <typename T>
-struct OfGroups {
-  std::vector<T> values;
-  Range rows;
-  Range groups;
-
-  T At(int64_t row, int64_t group) const {
-    return values[static_cast<size_t>((row - rows.begin) * groups.size() + group - groups.begin)];
-  }
-};
-
-// A scale for each tile of so many rows and columns.
-class Scales {
- public:
-  // `tensor` has one element, one a row, or one a tile; of `tile_rows` x `tile_cols`, or, where
-  // these are 0, of one row and as many columns as come out even.
-  static absl::StatusOr<Scales> Open(const TensorSource& stored, const TensorInfo& tensor,
-                                     int64_t rows, int64_t cols, int64_t tile_rows,
-                                     int64_t tile_cols) {
-    if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 &&
-        tensor.dtype != DType::kBF16) {
-      return TensorError(tensor, "must be F32, F16 or BF16");
-    }
-    Scales scales(stored, tensor);
-    if (tensor.elements() == 1) {
-      scales.tile_rows_ = rows;
-      scales.tile_cols_ = cols;
-      return scales;
-    }
-    const bool is_matrix = tensor.shape.size() == 2;
-    const int64_t groups = is_matrix ? tensor.shape[1] : 1;
-    if (tensor.shape.empty() || tensor.shape.size() > 2 || groups < 1) {
-      return TensorError(tensor, "must have one or two dimensions");
-    }
-    const bool in_tiles = tile_rows > 0 && tile_cols > 0 &&
-                          CeilDiv(rows, tile_rows) == tensor.shape[0] &&
-                          CeilDiv(cols, tile_cols) == groups;
-    if (!in_tiles && tensor.shape[0] == rows) {
-      tile_rows = 1;
-      tile_cols = cols % groups == 0 ? cols / groups : 0;
-    }
-    if (tile_rows < 1 || tile_cols < 1 || CeilDiv(rows, tile_rows) != tensor.shape[0] ||
-        CeilDiv(cols, tile_cols) != groups) {
-      return TensorError(
-          tensor,
-          absl::StrCat(
-              "are no scales of [", rows, ", ", cols, "]",
-              tile_rows > 1 ? absl::StrCat(" in tiles of ", tile_rows, " x ", tile_cols) : ""));
-    }
-    if (groups > 1 && tile_cols % kBlock != 0) {
-      return absl::UnimplementedError(absl::StrCat("tensor '", tensor.name, "' has groups of ",
-                                                   tile_cols, " columns; Skein reads multiples of ",
-                                                   kBlock));
-    }
-    scales.tile_rows_ = tile_rows;
-    scales.tile_cols_ = tile_cols;
-    return scales;
-  }
-
-  int64_t tile_cols() const { return tile_cols_; }
-
-  // Those of all rows and columns.
-  absl::StatusOr<OfGroups<float>> Read(Range rows, Range cols) const {
-    const Range of_rows = Tiles(rows, tile_rows_);
-    const Range of_cols = Tiles(cols, tile_cols_);
-    const std::array<Range, 2> both = {of_rows, of_cols};
-    const std::vector<Range> one(tensor_->shape.size(), Range{0, 1});
-    SKEIN_ASSIGN_OR_RETURN(
-        std::vector<float> tiles,
-        ReadFloats(*stored_, *tensor_,
-                   tensor_->elements() == 1 ? absl::Span<const Range>(one)
-                                            : absl::MakeConstSpan(both).first(one.size())));
-    OfGroups<float> result = {std::move(tiles), of_rows, of_cols};
-    if (tile_rows_ == 1) return result;
-    OfGroups<float> spread = {{}, rows, of_cols};
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      for (int64_t col = of_cols.begin; col < of_cols.end; ++col) {
-        spread.values.push_back(result.At(row / tile_rows_, col));
-      }
-    }
-    return spread;
-  }
-
- private:
-  Scales(const TensorSource& stored, const TensorInfo& tensor)
-      : stored_(&stored), tensor_(&tensor) {}
-
-  static Range Tiles(Range elements, int64_t tile) {
-    return {elements.begin / tile, CeilDiv(elements.end, tile)};
-  }
-
-  const TensorSource* stored_;
-  const TensorInfo* tensor_;
-  int64_t tile_rows_ = 1;
-  int64_t tile_cols_ = 1;
-};
 
 // FP8 and INT8, whose blocks are a scale and 32 bytes.
 class ByteMatrix final : public QuantizedMatrix {
@@ -197,11 +49,11 @@ class ByteMatrix final : public QuantizedMatrix {
     const std::byte* from = bytes.data();
     std::byte* to = out.data();
     for (int64_t row = rows.begin; row < rows.end; ++row) {
-      for (int64_t col = cols.begin; col < cols.end; col += kBlock) {
+      for (int64_t col = cols.begin; col < cols.end; col += kBlockCols) {
         const float scale = scales.At(row, col / scales_.tile_cols());
         std::memcpy(to, &scale, sizeof(scale));
         to += sizeof(scale);
-        for (int64_t i = 0; i < kBlock; ++i, ++from, ++to) {
+        for (int64_t i = 0; i < kBlockCols; ++i, ++from, ++to) {
           *to = *from ^ flipped_;
           if (shape().dtype == DType::kFp8 && IsE4M3Nan(std::to_integer<uint8_t>(*to))) {
             return absl::InvalidArgumentError(
@@ -261,7 +113,7 @@ class CodeMatrix : public QuantizedMatrix {
     const uint8_t* from = codes.data();
     std::byte* to = out.data();
     for (int64_t row = rows.begin; row < rows.end; ++row) {
-      for (int64_t col = cols.begin; col < cols.end; col += kBlock, from += kBlock) {
+      for (int64_t col = cols.begin; col < cols.end; col += kBlockCols, from += kBlockCols) {
         const int64_t group = col / group_cols_;
         const float scale = scales.At(row, group);
         if ((std::bit_cast<uint32_t>(scale) & 0xFFu) != 0) {
@@ -272,8 +124,8 @@ class CodeMatrix : public QuantizedMatrix {
         const uint32_t word = Int4Scale(scale, zeros.At(row, group));
         std::memcpy(to, &word, sizeof(word));
         to += sizeof(word);
-        for (int64_t i = 0; i < kBlock / 2; ++i, ++to) {
-          *to = static_cast<std::byte>(from[i] | from[i + kBlock / 2] << 4);
+        for (int64_t i = 0; i < kBlockCols / 2; ++i, ++to) {
+          *to = static_cast<std::byte>(from[i] | from[i + kBlockCols / 2] << 4);
         }
       }
     }
@@ -383,8 +235,8 @@ class PackedColumns final : public CodeMatrix {
                            ReadAs<uint32_t>(stored(), *tensors_.words, {{of_cols, of_rows}}));
     std::vector<uint8_t> codes(static_cast<size_t>(rows.size() * cols.size()));
     // Some columns of all rows at a time: what is read and what is written stay in a cache.
-    for (int64_t first = cols.begin; first < cols.end; first += kBlock) {
-      const int64_t last = std::min(first + kBlock, cols.end);
+    for (int64_t first = cols.begin; first < cols.end; first += kBlockCols) {
+      const int64_t last = std::min(first + kBlockCols, cols.end);
       for (int64_t row = rows.begin; row < rows.end; ++row) {
         uint8_t* to = codes.data() + (row - rows.begin) * cols.size() + first - cols.begin;
         for (int64_t col = first; col < last; ++col) {
@@ -503,8 +355,7 @@ absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenPackedRows(const TensorSour
   if (!four_bits) {
     if (zeros.ok()) return TensorError(**zeros, "is of 8 bits; Skein reads those without");
     const QuantizedMatrix::Shape of_bytes = {DType::kInt8, rows, cols};
-    return std::make_unique<ByteMatrix>(stored, *words, of_bytes, scales, 4,
-                                        std::byte{0x80});
+    return std::make_unique<ByteMatrix>(stored, *words, of_bytes, scales, 4, std::byte{0x80});
   }
   const int64_t group_cols = scales.tile_cols();
   if (zeros.ok()) {
@@ -537,10 +388,10 @@ absl::StatusOr<std::unique_ptr<QuantizedMatrix>> OpenPackedColumns(
       awq ? std::vector{cols, rows / kCodes} : std::vector{cols / kCodes, rows};
   SKEIN_RETURN_IF_ERROR(CheckShape(*tensors.words, DType::kI32, shape));
   SKEIN_RETURN_IF_ERROR(CheckShape(*tensors.zeros, DType::kI32, {groups, rows / kCodes}));
-  if (cols % groups != 0 || (groups > 1 && cols / groups % kBlock != 0)) {
+  if (cols % groups != 0 || (groups > 1 && cols / groups % kBlockCols != 0)) {
     return absl::UnimplementedError(
         absl::StrCat("tensor '", scales.name, "' has ", groups, " groups of ", cols,
-                     " columns; Skein reads groups of a multiple of ", kBlock));
+                     " columns; Skein reads groups of a multiple of ", kBlockCols));
   }
   if (groups > 1 && config.group_cols > 0 && cols / groups != config.group_cols) {
     return TensorError(

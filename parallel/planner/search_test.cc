@@ -264,15 +264,21 @@ TEST(SearchTest, ALimitOnTpotBoundsSequences) {
   EXPECT_FALSE(of_one(task).within_limits);
 }
 
-// Four stages of one sequence work one after the other: each has a core while it does, and what a
-// rank of one stage and two threads takes is half of all theirs.
-TEST(SearchTest, StagesThatIdleShareNoCores) {
+// Exchanging costs next to nothing there.
+Topology TwoCores() {
   Topology box;
   topology::Host& host = box.hosts.emplace_back();
   host = {.name = "box", .cores = 2, .memory_bytes = int64_t{64} << 30};
   host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
   host.core_rates.products = {{DType::kF32, 0, 1, 1e13}};
   host.links = {{topology::Path::kSelf, {.latency = absl::Nanoseconds(1), .bytes_per_s = 1e12}}};
+  return box;
+}
+
+// Four stages of one sequence work one after the other: each has a core while it does, and what a
+// rank of one stage and two threads takes is half of all theirs.
+TEST(SearchTest, StagesThatIdleShareNoCores) {
+  const Topology box = TwoCores();
   const auto tpot = [&](int32_t stages) {
     SearchTask task = Task(1);
     task.core_ranks = 4;
@@ -284,12 +290,7 @@ TEST(SearchTest, StagesThatIdleShareNoCores) {
 
 // With experts apart what one shard would have of each one does not matter.
 TEST(SearchTest, ExpertsApartAreJudgedAsSuch) {
-  Topology box;
-  topology::Host& host = box.hosts.emplace_back();
-  host = {.name = "box", .cores = 2, .memory_bytes = int64_t{64} << 30};
-  host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
-  host.core_rates.products = {{DType::kF32, 0, 1, 1e13}};
-  host.links = {{topology::Path::kSelf, {.latency = absl::Nanoseconds(1), .bytes_per_s = 1e12}}};
+  const Topology box = TwoCores();
   model::ModelConfig model = Bard();
   model.experts = {.count = 4, .chosen = 2, .intermediate_size = 97};
   SearchTask task = Task(4);
