@@ -159,6 +159,19 @@ TEST_F(ClusterWatchTest, AThreadThatDoesNotMoveLosesItsJob) {
             "rank 0 on node0 (pid 100) is lost: its thread 'listener' has not moved for 5s");
 }
 
+TEST_F(ClusterWatchTest, TheBusiestExpertOfAllRanksIsTold) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  EXPECT_EQ(cluster_.Status().front().experts, std::nullopt);
+  const ExpertLoad even = {.rows = 90, .layer = 1, .expert = 3, .of_average = 1.5};
+  const ExpertLoad uneven = {.rows = 80, .layer = 7, .expert = 2, .of_average = 3};
+  cluster_.OnHeartbeat(*ranks[0].id, {.experts = even});
+  EXPECT_EQ(cluster_.Status().front().experts, even);
+  cluster_.OnHeartbeat(*ranks[1].id, {.experts = uneven});
+  EXPECT_EQ(cluster_.Status().front().experts, uneven);
+  cluster_.OnHeartbeat(*ranks[1].id, {.experts = {{.rows = 99, .of_average = 1.25}}});
+  EXPECT_EQ(cluster_.Status().front().experts, even);
+}
+
 TEST_F(ClusterWatchTest, StepsThatAreNotTakenUpLoseTheJob) {
   const std::vector<TestRank> ranks = ServeJob("a", 2);
   const std::vector<Cluster::RankId> both = {*ranks[0].id, *ranks[1].id};
