@@ -5,8 +5,10 @@
 
 #include "base/status_macros.h"
 #include "model/tokenizer/white_space.h"
+#include "model/tokenizer/word_bounds.h"
 
 namespace skein::model {
+
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, Normalizer normalizer)
     : normalizer_(std::move(normalizer)) {
   for (AddedToken& token : tokens) {
@@ -27,11 +29,15 @@ absl::StatusOr<AddedTokens::Pieces> AddedTokens::Cut(std::string_view text,
       continue;
     }
     std::string_view plain = piece.text;
+    bool begins = &piece == &verbatim.front();
     if (!normalizer_.empty()) {
-      SKEIN_ASSIGN_OR_RETURN(result.copies.emplace_back(), normalizer_.Apply(plain));
-      plain = result.copies.back();
+      SKEIN_ASSIGN_OR_RETURN(Normalizer::Result normalized, normalizer_.Apply(plain));
+      begins &= normalized.keeps_begin;
+      plain = result.copies.emplace_back(std::move(normalized.text));
     }
     normalized_.Cut(plain, parse_special, result.pieces);
+    result.begins_text |= begins && !result.pieces.empty() && result.pieces.front().id < 0;
+    begins = false;
   }
   return result;
 }
@@ -81,7 +87,9 @@ void AddedTokens::Set::Cut(std::string_view text, bool parse_special,
       continue;
     }
     const size_t end = at + token->content.size();
-    if (!token->special || parse_special) {
+    const bool inside_word = token->single_word &&
+                             (EndsWithWord(text.substr(0, at)) || BeginsWithWord(text.substr(end)));
+    if ((!token->special || parse_special) && !inside_word) {
       add_text(token->lstrip ? WhiteSpaceBegin(text, at, done) : at);
       pieces.push_back({token->id, {}});
       done = std::max(done, token->rstrip ? WhiteSpaceEnd(text, end) : end);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -14,12 +15,17 @@
 
 namespace skein::model {
 
+// Bounds the time that looking for added tokens takes; the longest in use have 50 bytes.
+inline constexpr size_t kMaxAddedTokenBytes = 256;
+
 struct AddedToken {
   std::string content;  // UTF-8, not empty
   int32_t id = 0;
   bool special = false;
   bool lstrip = false;  // takes the white space before it, too
   bool rstrip = false;  // takes the white space after it, too
+  // Is plain text beside a character of a word: a letter, mark, decimal digit, joiner or connector.
+  bool single_word = false;
   // Is looked for in what the others leave, when that is normalised; `content` is normalised, too.
   bool normalized = false;
 };
@@ -35,6 +41,8 @@ class AddedTokens {
   struct Pieces {
     std::vector<Piece> pieces;
     std::deque<std::string> copies;
+    // The first piece is plain text whose first character the text begins with.
+    bool begins_text = false;
   };
 
   AddedTokens(std::vector<AddedToken> tokens, Normalizer normalizer);

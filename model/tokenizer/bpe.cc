@@ -28,8 +28,9 @@ absl::StatusOr<Bpe> Bpe::Create(const Vocabulary& vocabulary,
   Bpe bpe;
   for (int byte = 0; byte < 256; ++byte) {
     const auto token = vocabulary.find(SpellByte(static_cast<uint8_t>(byte)));
-    bpe.byte_ids_[byte] = token == vocabulary.end() ? unknown : token->second;
-    if (bpe.byte_ids_[byte] < 0 && OccursInUtf8(byte)) {
+    int32_t& id = bpe.options_.bytes[static_cast<size_t>(byte)];
+    id = token == vocabulary.end() ? unknown : token->second;
+    if (id < 0 && OccursInUtf8(byte)) {
       return absl::InvalidArgumentError(absl::StrCat("the vocabulary has no token for byte ", byte,
                                                      " (\"", SpellByte(static_cast<uint8_t>(byte)),
                                                      "\"): it is not a byte-level vocabulary"));
@@ -47,12 +48,10 @@ absl::StatusOr<Bpe> Bpe::Create(const Vocabulary& vocabulary,
 
 absl::StatusOr<Bpe> Bpe::CreateOfCharacters(
     const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
-    std::vector<uint32_t> orders, const std::array<int32_t, 256>& bytes, int32_t unknown) {
+    CharacterOptions options) {
   Bpe bpe;
   bpe.from_characters_ = true;
-  bpe.orders_ = std::move(orders);
-  bpe.byte_ids_ = bytes;
-  bpe.unknown_ = unknown;
+  bpe.options_ = std::move(options);
   for (const auto& [token, id] : vocabulary) {
     if (token.empty() || FindInvalidUtf8(token) != std::string_view::npos) continue;
     size_t end = 0;
@@ -60,6 +59,9 @@ absl::StatusOr<Bpe> Bpe::CreateOfCharacters(
     if (end == token.size()) bpe.character_ids_[code_point] = id;
   }
   SKEIN_RETURN_IF_ERROR(bpe.AddMerges(vocabulary, merges));
+  if (bpe.options_.ignore_merges) {
+    for (const auto& [token, id] : vocabulary) bpe.whole_[token] = id;
+  }
   return bpe;
 }
 
@@ -93,25 +95,32 @@ void Bpe::Start(std::string_view text, std::vector<Work::Part>& parts) const {
     parts.push_back({id, at - 1, at + 1});
   };
   if (!from_characters_) {
-    for (const char byte : text) add(byte_ids_[static_cast<unsigned char>(byte)]);
+    for (const char byte : text) add(options_.bytes[static_cast<unsigned char>(byte)]);
   } else {
+    bool unknown = false;  // characters before this one become `unknown`, which is not there yet
     for (size_t at = 0; at < text.size();) {
       const size_t begin = at;
       const uint32_t code_point = ReadCodePoint(text, at);
       if (const auto known = character_ids_.find(code_point); known != character_ids_.end()) {
+        if (std::exchange(unknown, false)) add(options_.unknown);
         add(known->second);
         continue;
       }
       const std::string_view bytes = text.substr(begin, at - begin);
-      const auto id_of = [this](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
-      if (std::any_of(bytes.begin(), bytes.end(), [&](char byte) { return id_of(byte) < 0; })) {
-        add(unknown_);
-      } else {
+      const auto id_of = [this](char byte) {
+        return options_.bytes[static_cast<unsigned char>(byte)];
+      };
+      if (std::none_of(bytes.begin(), bytes.end(), [&](char byte) { return id_of(byte) < 0; })) {
+        // As in the `tokenizers` library, bytes come before a pending `unknown`.
         for (const char byte : bytes) add(id_of(byte));
+      } else if (options_.unknown >= 0) {
+        if (unknown && !options_.fuse_unknown) add(options_.unknown);
+        unknown = true;
       }
     }
+    if (unknown) add(options_.unknown);
   }
-  parts.back().next = -1;
+  if (!parts.empty()) parts.back().next = -1;
 }
 
 bool Bpe::AddCandidate(int32_t at, Work& work) const {
@@ -119,7 +128,8 @@ bool Bpe::AddCandidate(int32_t at, Work& work) const {
   if (next < 0) return false;
   const auto rank = rank_.find(PairKey(work.parts[at].id, work.parts[next].id));
   if (rank == rank_.end()) return false;
-  const uint32_t order = orders_.empty() ? rank->second : orders_[rank->second];
+  const std::vector<uint32_t>& orders = options_.orders;
+  const uint32_t order = orders.empty() ? rank->second : orders[rank->second];
   work.heap.push_back(static_cast<uint64_t>(order) << 32 | static_cast<uint32_t>(at));
   return true;
 }
@@ -136,6 +146,7 @@ void Bpe::Encode(std::string_view text, Work& work, std::vector<int32_t>& ids) c
 
   auto& [parts, heap, bytes, candidates] = work;
   Start(text, parts);
+  if (parts.empty()) return;
   const auto size = static_cast<int32_t>(parts.size());
   // A candidate is rank << 32 | position, so that the smallest is the next to merge.
   heap.clear();
@@ -153,9 +164,9 @@ void Bpe::Encode(std::string_view text, Work& work, std::vector<int32_t>& ids) c
     Work::Part& left = parts[at];
     if (left.next < 0) continue;
     Work::Part& right = parts[left.next];
-    if (!orders_.empty()) {  // the order tells of some merges: the pair tells which
+    if (!options_.orders.empty()) {  // the order tells of some merges: the pair tells which
       const auto now = rank_.find(PairKey(left.id, right.id));
-      if (now == rank_.end() || orders_[now->second] != rank) continue;
+      if (now == rank_.end() || options_.orders[now->second] != rank) continue;
       rank = now->second;
     }
     const Merge& merge = merges_[rank];

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "model/tokenizer/byte_alphabet.h"
 
 namespace skein::model {
 
@@ -40,14 +41,22 @@ class Bpe {
                                     const std::vector<std::pair<std::string, std::string>>& merges,
                                     bool ignore_merges, int32_t unknown = -1);
 
-  // Starts from characters, of a vocabulary that spells tokens as they are. A character that is no
-  // token becomes its bytes' tokens `bytes` (-1: there is none), or `unknown` where one is missing.
-  // `orders` are of the merges, ascending: of merges of one order the leftmost pair comes first,
-  // as in SentencePiece; empty: each has its own. InvalidArgument when a merge names or makes a
-  // token that the vocabulary lacks.
+  struct CharacterOptions {
+    // Of the merges, ascending: of merges of one order the leftmost pair comes first, as in
+    // SentencePiece; empty: each has its own.
+    std::vector<uint32_t> orders;
+    // What a character that is no token becomes: its bytes' tokens, or `unknown` where one is
+    // missing, or nothing where there is none (-1).
+    ByteIds bytes = kNoByteIds;
+    int32_t unknown = -1;
+    bool fuse_unknown = false;  // those behind each other become one
+    bool ignore_merges = false;
+  };
+  // Starts from characters, of a vocabulary that spells tokens as they are. InvalidArgument when a
+  // merge names or makes a token that the vocabulary lacks.
   static absl::StatusOr<Bpe> CreateOfCharacters(
       const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
-      std::vector<uint32_t> orders, const std::array<int32_t, 256>& bytes, int32_t unknown);
+      CharacterOptions options);
 
   // Appends the ids of `text` (UTF-8, less than 2 GiB): merges the adjacent pair of lowest rank,
   // the leftmost first, until none is left. Costs O(n log n) time and 20 bytes of work a byte.
@@ -62,18 +71,16 @@ class Bpe {
 
   absl::Status AddMerges(const Vocabulary& vocabulary,
                          const std::vector<std::pair<std::string, std::string>>& merges);
-  // Appends the ids that `text` starts with.
+  // The parts that `text` starts with.
   void Start(std::string_view text, std::vector<Work::Part>& parts) const;
   // Puts the pair that begins at part `at` on the heap, if it can merge.
   bool AddCandidate(int32_t at, Work& work) const;
 
-  std::array<int32_t, 256> byte_ids_;
   bool from_characters_ = false;
+  CharacterOptions options_;                              // also of bytes
   absl::flat_hash_map<uint32_t, int32_t> character_ids_;  // of code points
-  int32_t unknown_ = -1;
-  std::vector<Merge> merges_;                     // by rank
-  std::vector<uint32_t> orders_;                  // of merges_; empty: their ranks
-  absl::flat_hash_map<uint64_t, uint32_t> rank_;  // of left id << 32 | right id
+  std::vector<Merge> merges_;                             // by rank
+  absl::flat_hash_map<uint64_t, uint32_t> rank_;          // of left id << 32 | right id
   // Bytes to id of every token; empty unless merges are ignored.
   absl::flat_hash_map<std::string, int32_t> whole_;
 };

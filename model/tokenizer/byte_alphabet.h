@@ -5,6 +5,7 @@
 // spaces, and spell the bytes of what has no token as "<0x0A>".
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,14 @@ inline constexpr std::string_view kSpaceMark = "\u2581";
 
 // `text` with spaces for marks.
 std::string UnmarkSpaces(std::string_view text);
+
+// Ids by byte; -1: there is no token for it.
+using ByteIds = std::array<int32_t, 256>;
+inline constexpr ByteIds kNoByteIds = [] {
+  ByteIds ids = {};
+  ids.fill(-1);
+  return ids;
+}();
 
 // The byte of a token like "<0x0A>".
 std::optional<uint8_t> ByteOfToken(std::string_view token);

@@ -1,12 +1,9 @@
 #include "model/tokenizer/gguf_tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,8 +15,10 @@
 #include "absl/strings/str_replace.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 #include "model/format/gguf_keys.h"
 #include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/scored_merges.h"
 #include "model/tokenizer/utf8.h"
 
 namespace skein::model {
@@ -28,11 +27,6 @@ namespace {
 constexpr std::string_view kScores = "tokenizer.ggml.scores";
 constexpr std::string_view kMerges = "tokenizer.ggml.merges";
 constexpr std::string_view kUnknownId = "tokenizer.ggml.unknown_token_id";
-
-// Bound the time and memory that finding merges by scores takes; the longest tokens in use have 93
-// bytes, and 262,144 tokens make some million merges.
-constexpr size_t kMaxScoredTokenBytes = 128;
-constexpr size_t kMaxMerges = 1 << 23;
 
 // Patterns as the models' tokenizer.json have them.
 constexpr std::string_view kLlama3Pattern =
@@ -173,7 +167,8 @@ AddedTokens ReadAdded(const Tokens& tokens, Normalizer normalizer) {
 }
 
 // The bytes that a token stands for. `marked`: spaces are marks.
-absl::StatusOr<BpeTokenizer::Token> Decoded(const std::string& text, int64_t type, bool marked) {
+absl::StatusOr<PipelineTokenizer::Token> Decoded(const std::string& text, int64_t type,
+                                                 bool marked) {
   if (type == kByteToken) {
     const std::optional<uint8_t> byte = ByteOfToken(text);
     if (!byte) {
@@ -181,12 +176,12 @@ absl::StatusOr<BpeTokenizer::Token> Decoded(const std::string& text, int64_t typ
           absl::StrCat("metadata '", std::string(kGgufTokens), "' has '", Printable(text),
                        "', a byte by its type; bytes are spelled as <0x0A>"));
     }
-    return BpeTokenizer::Token{std::string(1, static_cast<char>(*byte)), false};
+    return PipelineTokenizer::Token{std::string(1, static_cast<char>(*byte)), false};
   }
-  if (!IsPlain(type)) return BpeTokenizer::Token{text, true};
-  if (type == kUserDefinedToken) return BpeTokenizer::Token{text, false};
-  if (marked) return BpeTokenizer::Token{UnmarkSpaces(text), false};
-  return BpeTokenizer::Token{UnspellBytes(text).value_or(text), false};
+  if (!IsPlain(type)) return PipelineTokenizer::Token{text, true};
+  if (type == kUserDefinedToken) return PipelineTokenizer::Token{text, false};
+  if (marked) return PipelineTokenizer::Token{UnmarkSpaces(text), false};
+  return PipelineTokenizer::Token{UnspellBytes(text).value_or(text), false};
 }
 
 using Merges = std::vector<std::pair<std::string, std::string>>;
@@ -208,55 +203,19 @@ absl::StatusOr<Merges> ReadMerges(const GgufMetadata& metadata) {
   return merges;
 }
 
-// What SentencePiece's scores say as merges: any two tokens that make a third are joined, the one
-// of the highest score first.
-struct ScoredMerges {
-  Merges merges;
-  std::vector<uint32_t> orders;  // of equal scores the same
-};
-absl::StatusOr<ScoredMerges> MergesOfScores(const GgufMetadata& metadata, const Tokens& tokens,
-                                            const Vocabulary& vocabulary) {
+absl::StatusOr<ScoredMerges> ReadScores(const GgufMetadata& metadata, const Tokens& tokens,
+                                        const Vocabulary& vocabulary) {
   SKEIN_ASSIGN_OR_RETURN(const std::vector<double> scores, metadata.Numbers(kScores));
   if (scores.size() != tokens.texts.size()) {
     return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kScores), "' has ",
                                                    scores.size(), " scores for ",
                                                    tokens.texts.size(), " tokens"));
   }
-  for (size_t i = 0; i < scores.size(); ++i) {
-    if (std::isfinite(scores[i])) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("metadata '", std::string(kScores), "' has no number for token ", i));
+  absl::StatusOr<ScoredMerges> merges = MergesOfScores(tokens.texts, scores, vocabulary);
+  if (!merges.ok()) {
+    return Annotate(merges.status(), absl::StrCat("metadata '", std::string(kScores), "'"));
   }
-  std::vector<int32_t> by_score;
-  for (const auto& [text, id] : vocabulary) by_score.push_back(id);
-  std::sort(by_score.begin(), by_score.end(), [&scores](int32_t a, int32_t b) {
-    return std::pair(-scores[static_cast<size_t>(a)], a) <
-           std::pair(-scores[static_cast<size_t>(b)], b);
-  });
-  ScoredMerges result;
-  uint32_t order = 0;
-  for (size_t i = 0; i < by_score.size(); ++i) {
-    const int32_t id = by_score[i];
-    if (i > 0 && scores[static_cast<size_t>(id)] != scores[static_cast<size_t>(by_score[i - 1])]) {
-      ++order;
-    }
-    const std::string& text = tokens.texts[static_cast<size_t>(id)];
-    if (text.size() > kMaxScoredTokenBytes) continue;
-    for (size_t cut = 1; cut < text.size(); ++cut) {
-      if ((text[cut] & 0xC0) == 0x80) continue;  // inside of a character
-      std::string left = text.substr(0, cut);
-      std::string right = text.substr(cut);
-      if (vocabulary.contains(left) && vocabulary.contains(right)) {
-        result.merges.emplace_back(std::move(left), std::move(right));
-        result.orders.push_back(order);
-      }
-    }
-    if (result.merges.size() > kMaxMerges) {
-      return absl::InvalidArgumentError(absl::StrCat("metadata '", std::string(kGgufTokens),
-                                                     "' makes more than ", kMaxMerges, " merges"));
-    }
-  }
-  return result;
+  return merges;
 }
 
 // The token of what no other token stands for; -1: none.
@@ -273,8 +232,7 @@ absl::StatusOr<int32_t> ReadUnknown(const GgufMetadata& metadata, const Tokens& 
 absl::StatusOr<Bpe> MakeCharacterBpe(const GgufMetadata& metadata, const Tokens& tokens,
                                      bool by_scores) {
   const Vocabulary vocabulary = PlainTokens(tokens);
-  std::array<int32_t, 256> bytes;
-  bytes.fill(-1);
+  ByteIds bytes = kNoByteIds;
   for (size_t id = 0; id < tokens.texts.size(); ++id) {
     if (tokens.types[id] != kByteToken) continue;
     const std::optional<uint8_t> byte = ByteOfToken(tokens.texts[id]);
@@ -291,11 +249,15 @@ absl::StatusOr<Bpe> MakeCharacterBpe(const GgufMetadata& metadata, const Tokens&
   }
   ScoredMerges found;
   if (by_scores) {
-    SKEIN_ASSIGN_OR_RETURN(found, MergesOfScores(metadata, tokens, vocabulary));
+    SKEIN_ASSIGN_OR_RETURN(found, ReadScores(metadata, tokens, vocabulary));
   } else {
     SKEIN_ASSIGN_OR_RETURN(found.merges, ReadMerges(metadata));
   }
-  return Bpe::CreateOfCharacters(vocabulary, found.merges, std::move(found.orders), bytes, unknown);
+  Bpe::CharacterOptions options;
+  options.orders = std::move(found.orders);
+  options.bytes = bytes;
+  options.unknown = unknown;
+  return Bpe::CreateOfCharacters(vocabulary, found.merges, std::move(options));
 }
 
 absl::StatusOr<bool> BoolOr(const GgufMetadata& metadata, std::string_view key, bool fallback) {
@@ -320,7 +282,8 @@ absl::StatusOr<std::vector<int32_t>> ReadAffix(const GgufMetadata& metadata, std
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseGgufTokenizer(const GgufMetadata& metadata) {
+absl::StatusOr<std::unique_ptr<PipelineTokenizer>> ParseGgufTokenizer(
+    const GgufMetadata& metadata) {
   SKEIN_ASSIGN_OR_RETURN(const std::string_view model, metadata.String(kGgufTokenizer));
   const bool bytes = model == "gpt2";
   const bool by_scores = model == "llama";
@@ -353,7 +316,7 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseGgufTokenizer(const GgufMetad
   SKEIN_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, MakePreTokenizer(patterns));
 
   AddedTokens added = ReadAdded(tokens, Normalizer(std::move(spaces)));
-  BpeTokenizer::Parts parts = {
+  PipelineTokenizer::Parts parts = {
       std::move(added), std::move(pre_tokenizer), *std::move(bpe), {}, {}, {}};
   for (size_t id = 0; id < tokens.texts.size(); ++id) {
     SKEIN_ASSIGN_OR_RETURN(parts.tokens.emplace_back(),
@@ -363,7 +326,7 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseGgufTokenizer(const GgufMetad
                                                  kGgufBosId, tokens.texts.size()));
   SKEIN_ASSIGN_OR_RETURN(parts.suffix, ReadAffix(metadata, "tokenizer.ggml.add_eos_token", false,
                                                  kGgufEosId, tokens.texts.size()));
-  return std::make_unique<BpeTokenizer>(std::move(parts));
+  return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
 }  // namespace skein::model

@@ -11,12 +11,12 @@
 
 #include "absl/status/statusor.h"
 #include "model/format/gguf_metadata.h"
-#include "model/tokenizer/bpe_tokenizer.h"
+#include "model/tokenizer/pipeline_tokenizer.h"
 
 namespace skein::model {
 
 // Errors: InvalidArgument with the key, Unimplemented with the name of a model or pre-tokenizer
 // that is not known, NotFound where there is no tokenizer.
-absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseGgufTokenizer(const GgufMetadata& metadata);
+absl::StatusOr<std::unique_ptr<PipelineTokenizer>> ParseGgufTokenizer(const GgufMetadata& metadata);
 
 }  // namespace skein::model

@@ -102,7 +102,7 @@ GgufBytes Scored(const std::vector<std::pair<std::string, float>>& more = {}) {
   return bytes;
 }
 
-absl::StatusOr<std::unique_ptr<BpeTokenizer>> Parse(const GgufBytes& bytes) {
+absl::StatusOr<std::unique_ptr<PipelineTokenizer>> Parse(const GgufBytes& bytes) {
   const std::string file = bytes.Build();
   SKEIN_ASSIGN_OR_RETURN(
       const GgufHeader header,
@@ -180,7 +180,7 @@ TEST(GgufTokenizerTest, WrongOnesAreRefusedByKey) {
   EXPECT_THAT(said(GgufBytes()), HasSubstr("'tokenizer.ggml.model'"));
   EXPECT_THAT(said(GgufBytes().AddString("tokenizer.ggml.model", "t5")),
               AllOf(HasSubstr("UNIMPLEMENTED"), HasSubstr("'t5'")));
-  EXPECT_THAT(said(Scored({{"ab", NAN}})), HasSubstr("scores' has no number for token 8"));
+  EXPECT_THAT(said(Scored({{"ab", NAN}})), HasSubstr("scores': the score of token 8 is no number"));
   EXPECT_THAT(said(GgufBytes()
                        .AddString("tokenizer.ggml.model", "gpt2")
                        .Add("tokenizer.ggml.tokens", GgufType::kArray, GgufStrings({"a"}))),

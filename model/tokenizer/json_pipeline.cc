@@ -35,7 +35,7 @@ absl::StatusOr<Regex> CompilePattern(const JsonField& field) {
 absl::StatusOr<PreTokenizerStep> ReadSplit(const JsonField& field) {
   PreTokenizerStep step;
   SKEIN_ASSIGN_OR_RETURN(step.regex, CompilePattern(field));
-  SKEIN_ASSIGN_OR_RETURN(const bool invert, field.Bool("invert"));
+  SKEIN_ASSIGN_OR_RETURN(step.invert, field.Bool("invert"));
   SKEIN_ASSIGN_OR_RETURN(const std::string behavior, field.String("behavior"));
   constexpr std::pair<std::string_view, SplitBehavior> kBehaviors[] = {
       {"Isolated", SplitBehavior::kIsolated},
@@ -57,12 +57,6 @@ absl::StatusOr<PreTokenizerStep> ReadSplit(const JsonField& field) {
     return field.Unimplemented(
         absl::StrCat("behavior ", behavior, " with a pattern that matches nothing, too"));
   }
-  if (!invert || step.behavior == SplitBehavior::kIsolated) return step;
-  if (step.behavior != SplitBehavior::kRemoved) {
-    return field.Unimplemented(
-        absl::StrCat("behavior ", behavior, " with invert is not supported"));
-  }
-  step.behavior = SplitBehavior::kGapsRemoved;
   return step;
 }
 
@@ -158,6 +152,21 @@ absl::StatusOr<std::vector<JsonField>> Flatten(const JsonField& field, const std
   return members.Elements();
 }
 
+absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& field) {
+  AddedToken token;
+  SKEIN_ASSIGN_OR_RETURN(token.content, field.String("content"));
+  if (token.content.empty() || token.content.size() > kMaxAddedTokenBytes) {
+    return field.Error(absl::StrCat("content has ", token.content.size(), " bytes, must have 1 to ",
+                                    kMaxAddedTokenBytes));
+  }
+  SKEIN_ASSIGN_OR_RETURN(token.special, field.Bool("special", false));
+  SKEIN_ASSIGN_OR_RETURN(token.lstrip, field.Bool("lstrip", false));
+  SKEIN_ASSIGN_OR_RETURN(token.rstrip, field.Bool("rstrip", false));
+  SKEIN_ASSIGN_OR_RETURN(token.single_word, field.Bool("single_word", false));
+  SKEIN_ASSIGN_OR_RETURN(token.normalized, field.Bool("normalized", !token.special));
+  return token;
+}
+
 absl::StatusOr<Normalizer> ReadNormalizer(const JsonField& root) {
   std::vector<Normalizer::Step> steps;
   SKEIN_ASSIGN_OR_RETURN(const bool has, root.Has("normalizer"));
@@ -200,7 +209,7 @@ absl::StatusOr<PreTokenizer> ReadPreTokenizer(const JsonField& root, Spelling& s
   return PreTokenizer(std::move(steps));
 }
 
-absl::Status CheckDecoder(const JsonField& root, Spelling spelling) {
+absl::Status CheckDecoder(const JsonField& root, Spelling& spelling) {
   SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("decoder"));
   if (field.value().is_null()) {
     return field.Unimplemented("is null; only decoders of bytes and of space marks are supported");
@@ -230,8 +239,9 @@ absl::Status CheckDecoder(const JsonField& root, Spelling spelling) {
             ? "ByteLevel"
             : "Replace of space marks, Metaspace, ByteFallback, Fuse and Strip of spaces"));
   }
-  if (bytes) return absl::OkStatus();
-  return field.Unimplemented("has neither ByteLevel nor ByteFallback");
+  if (spelling == Spelling::kBytes && !bytes) return field.Unimplemented("has no ByteLevel");
+  if (spelling == Spelling::kCharacters && bytes) spelling = Spelling::kCharactersWithBytes;
+  return absl::OkStatus();
 }
 
 }  // namespace skein::model

@@ -32,7 +32,7 @@ std::string Prose(size_t bytes) {
 }
 
 // bard's tokenizer with another pre-tokenizer; null: its own.
-std::unique_ptr<BpeTokenizer> Bard(const json& pre_tokenizer) {
+std::unique_ptr<PipelineTokenizer> Bard(const json& pre_tokenizer) {
   json document = json::parse(std::ifstream("checkpoints/bard/tokenizer.json"));
   if (!pre_tokenizer.is_null()) document["pre_tokenizer"] = pre_tokenizer;
   return ParseTokenizerJson(document.dump()).value();
@@ -55,15 +55,15 @@ json Llama3() {
 }
 
 // A heap hands out each candidate once, and there is one a byte to begin with and two a merge.
-void ExpectLinear(const BpeTokenizer& tokenizer, const std::string& text) {
-  Bpe::Work work;
+void ExpectLinear(const PipelineTokenizer& tokenizer, const std::string& text) {
+  PipelineTokenizer::Work work;
   SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<int32_t> ids,
                              tokenizer.Encode(text, {.add_special_tokens = false}, work));
   const auto bytes = static_cast<int64_t>(text.size());
   const int64_t merges = bytes - static_cast<int64_t>(ids.size());
-  EXPECT_EQ(work.bytes, bytes);
-  EXPECT_GE(work.candidates, merges);
-  EXPECT_LE(work.candidates, bytes + 2 * merges);
+  EXPECT_EQ(work.bpe.bytes, bytes);
+  EXPECT_GE(work.bpe.candidates, merges);
+  EXPECT_LE(work.bpe.candidates, bytes + 2 * merges);
 
   std::string decoded;
   for (const int32_t id : ids) decoded += tokenizer.TokenBytes(id, /*skip_special=*/true);
@@ -88,7 +88,7 @@ TEST(Linear, MergesOnAMebibyte) {
   };
   const struct {
     const char* name;
-    std::unique_ptr<BpeTokenizer> tokenizer;
+    std::unique_ptr<PipelineTokenizer> tokenizer;
   } tokenizers[] = {
       {"GPT-2's pattern", Bard(nullptr)},
       {"Llama-3's pattern", Bard(Llama3())},

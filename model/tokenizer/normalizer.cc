@@ -45,7 +45,15 @@ absl::Status CheckMarks(std::string_view text, utf8proc_option_t options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ApplyStep(Normalizer::Form form, std::string_view text) {
+// Each step keeps `begins`: the characters in front that are made of the one which the whole text
+// began with, or were put before it. Below 1: that one is gone.
+
+int64_t CountCharacters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+absl::StatusOr<std::string> ApplyStep(Normalizer::Form form, std::string_view text,
+                                      int64_t& /*begins*/) {
   if (IsAscii(text)) return std::string(text);
   const bool compose = form == Normalizer::Form::kNfc || form == Normalizer::Form::kNfkc;
   const bool compatible = form == Normalizer::Form::kNfkc || form == Normalizer::Form::kNfkd;
@@ -72,7 +80,8 @@ void Append(uint32_t code_point, std::string& text) {
   text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
 }
 
-absl::StatusOr<std::string> ApplyStep(Normalizer::Lowercase, std::string_view text) {
+absl::StatusOr<std::string> ApplyStep(Normalizer::Lowercase, std::string_view text,
+                                      int64_t& /*begins*/) {
   constexpr uint32_t kDottedCapitalI = 0x130;  // the one letter whose lower case is two
   std::string lower;
   lower.reserve(text.size());
@@ -88,19 +97,32 @@ absl::StatusOr<std::string> ApplyStep(Normalizer::Lowercase, std::string_view te
   return lower;
 }
 
-absl::StatusOr<std::string> ApplyStep(const Normalizer::Strip& strip, std::string_view text) {
+absl::StatusOr<std::string> ApplyStep(const Normalizer::Strip& strip, std::string_view text,
+                                      int64_t& begins) {
   const size_t begin = strip.left ? WhiteSpaceEnd(text, 0) : 0;
+  begins -= CountCharacters(text.substr(0, begin));
   const size_t end = strip.right ? WhiteSpaceBegin(text, text.size(), begin) : text.size();
   return std::string(text.substr(begin, end - begin));
 }
 
-absl::StatusOr<std::string> ApplyStep(const Normalizer::Prepend& prepend, std::string_view text) {
-  return text.empty() ? "" : absl::StrCat(prepend.text, std::string(text));
+absl::StatusOr<std::string> ApplyStep(const Normalizer::Prepend& prepend, std::string_view text,
+                                      int64_t& begins) {
+  if (text.empty()) return "";
+  if (begins > 0) begins += CountCharacters(prepend.text);
+  return absl::StrCat(prepend.text, std::string(text));
 }
 
-absl::StatusOr<std::string> ApplyStep(const Normalizer::Replace& replace, std::string_view text) {
+// `match` is at the text's begin. What replaces it is made of its last character.
+void ReplaceBegin(std::string_view match, std::string_view by, int64_t& begins) {
+  begins -= CountCharacters(match);
+  if (begins >= 0) begins += CountCharacters(by);
+}
+
+absl::StatusOr<std::string> ApplyStep(const Normalizer::Replace& replace, std::string_view text,
+                                      int64_t& begins) {
   std::string result;
   result.reserve(text.size());
+  if (text.starts_with(replace.text)) ReplaceBegin(replace.text, replace.by, begins);
   size_t at = 0;
   for (size_t found; (found = text.find(replace.text, at)) != text.npos;) {
     result.append(text, at, found - at).append(replace.by);
@@ -110,11 +132,14 @@ absl::StatusOr<std::string> ApplyStep(const Normalizer::Replace& replace, std::s
 }
 
 absl::StatusOr<std::string> ApplyStep(const Normalizer::ReplaceMatches& replace,
-                                      std::string_view text) {
+                                      std::string_view text, int64_t& begins) {
   SKEIN_ASSIGN_OR_RETURN(const auto gaps, replace.pattern.Cut({text}, /*keep_matches=*/false,
                                                               /*keep_gaps=*/true));
   SKEIN_ASSIGN_OR_RETURN(const auto matches, replace.pattern.Cut({text}, /*keep_matches=*/true,
                                                                  /*keep_gaps=*/false));
+  if (!matches.empty() && matches.front().data() == text.data()) {
+    ReplaceBegin(matches.front(), replace.by, begins);
+  }
   std::string result;
   auto gap = gaps.begin();
   for (const std::string_view match : matches) {
@@ -125,17 +150,26 @@ absl::StatusOr<std::string> ApplyStep(const Normalizer::ReplaceMatches& replace,
   return result;
 }
 
+// Goes with no pre-tokenizer that asks for a text's begin.
+absl::StatusOr<std::string> ApplyStep(const SentencePieceNormalizer& normalizer,
+                                      std::string_view text, int64_t& /*begins*/) {
+  return normalizer.Apply(text);
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> Normalizer::Apply(std::string_view text) const {
-  std::string result(text);
+absl::StatusOr<Normalizer::Result> Normalizer::Apply(std::string_view text) const {
+  Result result = {std::string(text)};
+  int64_t begins = 1;
   for (const Step& step : steps_) {
-    SKEIN_ASSIGN_OR_RETURN(result,
-                           std::visit([&](const auto& s) { return ApplyStep(s, result); }, step));
-    if (result.size() > kMaxBytes) {
+    SKEIN_ASSIGN_OR_RETURN(
+        result.text,
+        std::visit([&](const auto& s) { return ApplyStep(s, result.text, begins); }, step));
+    if (result.text.size() > kMaxBytes) {
       return absl::InvalidArgumentError("text passes 2 GiB when it is normalised");
     }
   }
+  result.keeps_begin = begins > 0;
   return result;
 }
 

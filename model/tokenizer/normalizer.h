@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "model/tokenizer/regex.h"
+#include "model/tokenizer/sentence_piece_normalizer.h"
 
 namespace skein::model {
 
@@ -35,14 +36,21 @@ class Normalizer {
     Regex pattern;
     std::string by;
   };
-  using Step = std::variant<Form, Lowercase, Strip, Prepend, Replace, ReplaceMatches>;
+  using Step = std::variant<Form, Lowercase, Strip, Prepend, Replace, ReplaceMatches,
+                            SentencePieceNormalizer>;
 
   explicit Normalizer(std::vector<Step> steps = {}) : steps_(std::move(steps)) {}
+
+  struct Result {
+    std::string text;
+    // The first character is made of that which `text` began with, or was put before it.
+    bool keeps_begin = true;
+  };
 
   bool empty() const { return steps_.empty(); }
   // `text` is valid UTF-8. InvalidArgument where it passes 2 GiB, or has more combining marks
   // behind each other than any language.
-  absl::StatusOr<std::string> Apply(std::string_view text) const;
+  absl::StatusOr<Result> Apply(std::string_view text) const;
 
  private:
   std::vector<Step> steps_;

@@ -21,61 +21,72 @@ std::string_view Mark(const PreTokenizerStep& step, std::string_view piece, bool
   return piece;
 }
 
-// Joins pieces that lie behind each other in one text.
+// Appends the text of `next`, which follows that of `piece` at once.
 void Join(std::string_view& piece, std::string_view next) {
   piece = {piece.data(), piece.size() + next.size()};
 }
 
-// Of matches and gaps, each the other where `match_first` says.
-absl::StatusOr<Pieces> Split(const Regex& regex, SplitBehavior behavior, const Pieces& texts) {
-  switch (behavior) {
+struct Section {
+  std::string_view text;  // not empty
+  bool is_match = false;
+};
+
+// `text` as the pattern cuts it.
+absl::StatusOr<std::vector<Section>> Sections(const PreTokenizerStep& step, std::string_view text) {
+  SKEIN_ASSIGN_OR_RETURN(const Pieces matches,
+                         step.regex->Cut({text}, /*keep_matches=*/true, /*keep_gaps=*/false));
+  std::vector<Section> sections;
+  const char* at = text.data();
+  const auto add = [&](const char* end, bool is_match) {
+    if (end > at)
+      sections.push_back({{at, static_cast<size_t>(end - at)}, is_match != step.invert});
+    at = end;
+  };
+  for (const std::string_view match : matches) {
+    add(match.data(), false);
+    add(match.data() + match.size(), true);
+  }
+  add(text.data() + text.size(), false);
+  return sections;
+}
+
+void Merge(const std::vector<Section>& sections, SplitBehavior behavior, Pieces& pieces) {
+  bool joins = false;  // the next section is of the last piece
+  for (size_t i = 0; i < sections.size(); ++i) {
+    const auto& [text, is_match] = sections[i];
+    if (joins) {
+      Join(pieces.back(), text);
+    } else {
+      pieces.push_back(text);
+    }
+    const bool next_matches = i + 1 < sections.size() && sections[i + 1].is_match;
+    switch (behavior) {
+      case SplitBehavior::kMergedWithPrevious:
+        joins = !is_match && next_matches;
+        break;
+      case SplitBehavior::kMergedWithNext:
+        joins = is_match && !next_matches;
+        break;
+      default:  // kContiguous
+        joins = is_match == next_matches;
+        break;
+    }
+  }
+}
+
+absl::StatusOr<Pieces> Split(const PreTokenizerStep& step, const Pieces& texts) {
+  switch (step.behavior) {
     case SplitBehavior::kIsolated:
-      return regex.Cut(texts, /*keep_matches=*/true, /*keep_gaps=*/true);
+      return step.regex->Cut(texts, /*keep_matches=*/true, /*keep_gaps=*/true);
     case SplitBehavior::kRemoved:
-      return regex.Cut(texts, /*keep_matches=*/false, /*keep_gaps=*/true);
-    case SplitBehavior::kGapsRemoved:
-      return regex.Cut(texts, /*keep_matches=*/true, /*keep_gaps=*/false);
+      return step.regex->Cut(texts, /*keep_matches=*/step.invert, /*keep_gaps=*/!step.invert);
     default:
       break;
   }
   Pieces result;
   for (const std::string_view text : texts) {
-    SKEIN_ASSIGN_OR_RETURN(const Pieces matches,
-                           regex.Cut({text}, /*keep_matches=*/true, /*keep_gaps=*/false));
-    const char* at = text.data();
-    const char* const end = at + text.size();
-    bool open = false;  // the last piece takes what follows it
-    const auto add = [&](std::string_view piece, bool joins, bool takes_next) {
-      if (piece.empty()) return;
-      if (joins) {
-        Join(result.back(), piece);
-      } else {
-        result.push_back(piece);
-      }
-      open = takes_next;
-    };
-    bool after_match = false;
-    for (const std::string_view match : matches) {
-      const std::string_view gap(at, static_cast<size_t>(match.data() - at));
-      add(gap, open && behavior == SplitBehavior::kMergedWithNext,
-          behavior == SplitBehavior::kMergedWithPrevious);
-      if (!gap.empty()) after_match = false;
-      switch (behavior) {
-        case SplitBehavior::kMergedWithPrevious:
-          add(match, open, false);
-          break;
-        case SplitBehavior::kMergedWithNext:
-          add(match, false, true);
-          break;
-        default:
-          add(match, after_match, false);
-          break;
-      }
-      after_match = true;
-      at = match.data() + match.size();
-    }
-    add({at, static_cast<size_t>(end - at)}, open && behavior == SplitBehavior::kMergedWithNext,
-        false);
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<Section> sections, Sections(step, text));
+    Merge(sections, step.behavior, result);
   }
   return result;
 }
@@ -92,7 +103,7 @@ absl::StatusOr<PreTokens> PreTokenizer::Cut(std::string_view text, bool first) c
       is_first = false;
     }
     if (!step.regex.has_value()) continue;
-    SKEIN_ASSIGN_OR_RETURN(result.pieces, Split(*step.regex, step.behavior, result.pieces));
+    SKEIN_ASSIGN_OR_RETURN(result.pieces, Split(step, result.pieces));
   }
   return result;
 }

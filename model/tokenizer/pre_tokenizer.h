@@ -21,7 +21,6 @@ inline constexpr std::string_view kGpt2Pattern =
 enum class SplitBehavior {
   kIsolated,            // a piece of its own
   kRemoved,             // nothing
-  kGapsRemoved,         // a piece of its own, and what is between matches nothing
   kMergedWithPrevious,  // the end of the gap before it
   kMergedWithNext,      // the begin of the gap behind it
   kContiguous,          // a piece with those that follow it at once
@@ -35,6 +34,7 @@ struct PreTokenizerStep {
   enum class Prefix { kNever, kFirst, kAlways } prefix = Prefix::kNever;  // kFirst: of a text
   std::optional<Regex> regex;                                             // then cuts
   SplitBehavior behavior = SplitBehavior::kIsolated;
+  bool invert = false;  // what is between the matches is what matches
 };
 
 // The pieces of a text: views of it, and of copies that had to be made.

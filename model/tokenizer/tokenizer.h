@@ -1,4 +1,5 @@
-// Text to token ids and back, as a Hugging Face tokenizer.json or a GGUF file says.
+// Text to token ids and back, as a Hugging Face tokenizer.json, a SentencePiece model or a GGUF
+// file says.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +41,10 @@ class Tokenizer {
   virtual bool IsSpecial(int32_t id) const = 0;
 };
 
-// Reads a folder's tokenizer.json, or the tokenizer in a GGUF file. Errors: NotFound names the
-// path; InvalidArgument names file and field; Unimplemented names a model, pre-tokenizer or
-// post-processor that is not supported.
+// Reads a folder's tokenizer.json, or where there is none its tokenizer.model (a SentencePiece
+// model, with what tokenizer_config.json and added_tokens.json say of it), or the tokenizer in a
+// GGUF file. Errors: NotFound names the path; InvalidArgument names file and field; Unimplemented
+// names a model, pre-tokenizer or post-processor that is not supported.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model);
 
 // Turns tokens into text piece by piece. No piece splits a UTF-8 character. Bytes that can belong

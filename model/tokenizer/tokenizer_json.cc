@@ -1,12 +1,12 @@
 #include "model/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
-#include <array>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -22,7 +22,7 @@
 namespace skein::model {
 namespace {
 
-using Tokens = std::vector<BpeTokenizer::Token>;
+using Tokens = std::vector<PipelineTokenizer::Token>;
 
 // Gives `id` its bytes. False when it has some already.
 bool SetToken(int32_t id, std::string bytes, bool special, Tokens& tokens) {
@@ -35,7 +35,8 @@ bool SetToken(int32_t id, std::string bytes, bool special, Tokens& tokens) {
 std::string BytesOf(const std::string& token, Spelling spelling) {
   // A token outside of the alphabet can only be an added one, or is never made.
   if (spelling == Spelling::kBytes) return UnspellBytes(token).value_or(token);
-  if (const std::optional<uint8_t> byte = ByteOfToken(token)) {
+  const std::optional<uint8_t> byte = ByteOfToken(token);
+  if (byte && spelling == Spelling::kCharactersWithBytes) {
     return std::string(1, static_cast<char>(*byte));
   }
   return UnmarkSpaces(token);
@@ -91,46 +92,38 @@ absl::Status RefuseUnlessEmpty(const JsonField& object, std::initializer_list<co
   return absl::OkStatus();
 }
 
-// The tokens of single bytes; every byte must have one, so that no text is unknown.
-absl::StatusOr<std::array<int32_t, 256>> ReadByteTokens(const JsonField& model,
-                                                        const Vocabulary& vocabulary) {
-  SKEIN_ASSIGN_OR_RETURN(const bool fallback, model.Bool("byte_fallback", false));
-  std::array<int32_t, 256> ids;
-  ids.fill(-1);
+ByteIds FindByteIds(const Vocabulary& vocabulary) {
+  ByteIds ids = kNoByteIds;
   for (int byte = 0; byte < 256; ++byte) {
     const auto token = vocabulary.find(absl::StrFormat("<0x%02X>", byte));
     if (token != vocabulary.end()) ids[static_cast<size_t>(byte)] = token->second;
   }
-  if (!fallback || std::find(ids.begin(), ids.end(), -1) != ids.end()) {
-    return model.Unimplemented(
-        "has characters that become unknown; only BPE of bytes, and with byte_fallback and a token "
-        "for each byte, is supported");
-  }
   return ids;
 }
 
-absl::StatusOr<Bpe> ReadModel(const JsonField& root, Spelling spelling, Vocabulary& vocabulary,
-                              Tokens& tokens) {
-  SKEIN_ASSIGN_OR_RETURN(const JsonField model, root.Get("model"));
-  // Files of 2020 name no type.
-  SKEIN_ASSIGN_OR_RETURN(const bool has_type, model.Has("type"));
-  if (has_type) {
-    SKEIN_ASSIGN_OR_RETURN(const std::string type, model.String("type"));
-    if (type != "BPE") {
-      return model.Unimplemented(absl::StrCat("type ", type, " is not supported, only BPE"));
-    }
+absl::StatusOr<Bpe::CharacterOptions> ReadCharacterOptions(const JsonField& model,
+                                                           const Vocabulary& vocabulary) {
+  Bpe::CharacterOptions options;
+  SKEIN_ASSIGN_OR_RETURN(const bool fallback, model.Bool("byte_fallback", false));
+  if (fallback) options.bytes = FindByteIds(vocabulary);
+  SKEIN_ASSIGN_OR_RETURN(options.fuse_unknown, model.Bool("fuse_unk", false));
+  SKEIN_ASSIGN_OR_RETURN(options.ignore_merges, model.Bool("ignore_merges", false));
+  SKEIN_ASSIGN_OR_RETURN(const bool has_unknown, model.Has("unk_token"));
+  if (!has_unknown) return options;
+  SKEIN_ASSIGN_OR_RETURN(const std::string unknown, model.String("unk_token"));
+  const auto token = vocabulary.find(unknown);
+  if (token == vocabulary.end()) {
+    return model.Error(absl::StrCat("unk_token \"", unknown, "\" is not in vocab"));
   }
-  // unk_token and fuse_unk never matter: every byte has a token.
+  options.unknown = token->second;
+  return options;
+}
+
+absl::StatusOr<Bpe> ReadBpe(const JsonField& model, Spelling spelling, Vocabulary& vocabulary,
+                            Tokens& tokens) {
   SKEIN_RETURN_IF_ERROR(
       RefuseUnlessEmpty(model, {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}));
-  if (spelling == Spelling::kBytes) {
-    SKEIN_RETURN_IF_ERROR(RefuseUnlessEmpty(model, {"byte_fallback"}));
-  } else {
-    SKEIN_RETURN_IF_ERROR(RefuseUnlessEmpty(model, {"ignore_merges"}));
-  }
-  SKEIN_ASSIGN_OR_RETURN(const bool ignore_merges, model.Bool("ignore_merges", false));
   SKEIN_ASSIGN_OR_RETURN(vocabulary, ReadVocabulary(model, spelling, tokens));
-
   SKEIN_ASSIGN_OR_RETURN(const JsonField merges_field, model.Get("merges"));
   SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> elements, merges_field.Elements());
   std::vector<std::pair<std::string, std::string>> merges;
@@ -139,34 +132,86 @@ absl::StatusOr<Bpe> ReadModel(const JsonField& root, Spelling spelling, Vocabula
     SKEIN_ASSIGN_OR_RETURN(auto merge, ReadMerge(element));
     merges.push_back(std::move(merge));
   }
-  std::array<int32_t, 256> bytes = {};
-  if (spelling == Spelling::kCharacters) {
-    SKEIN_ASSIGN_OR_RETURN(bytes, ReadByteTokens(model, vocabulary));
+  absl::StatusOr<Bpe> bpe;
+  if (spelling == Spelling::kBytes) {
+    // unk_token and fuse_unk never matter: every byte has a token.
+    SKEIN_RETURN_IF_ERROR(RefuseUnlessEmpty(model, {"byte_fallback"}));
+    SKEIN_ASSIGN_OR_RETURN(const bool ignore_merges, model.Bool("ignore_merges", false));
+    bpe = Bpe::Create(vocabulary, merges, ignore_merges);
+  } else {
+    SKEIN_ASSIGN_OR_RETURN(Bpe::CharacterOptions options, ReadCharacterOptions(model, vocabulary));
+    bpe = Bpe::CreateOfCharacters(vocabulary, merges, std::move(options));
   }
-  absl::StatusOr<Bpe> bpe =
-      spelling == Spelling::kBytes
-          ? Bpe::Create(vocabulary, merges, ignore_merges)
-          : Bpe::CreateOfCharacters(vocabulary, merges, /*orders=*/{}, bytes, /*unknown=*/-1);
   if (!bpe.ok()) return Annotate(bpe.status(), model.path());
   return bpe;
 }
 
+absl::StatusOr<Unigram> ReadUnigram(const JsonField& model, Spelling spelling,
+                                    Vocabulary& vocabulary, Tokens& tokens) {
+  if (spelling == Spelling::kBytes) {
+    return model.Unimplemented("type Unigram behind ByteLevel is not supported");
+  }
+  SKEIN_ASSIGN_OR_RETURN(const JsonField field, model.Get("vocab"));
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> elements, field.Elements());
+  if (elements.size() > kMaxVocabSize) {
+    return field.Error(absl::StrCat("has ", elements.size(), " tokens, at most ", kMaxVocabSize));
+  }
+  std::vector<Unigram::Piece> pieces;
+  double least = 0;
+  for (const JsonField& element : elements) {
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> pair, element.Elements());
+    if (pair.size() != 2 || !pair[1].value().is_number()) {
+      return element.Error("must be a token and its score");
+    }
+    Unigram::Piece& piece = pieces.emplace_back();
+    SKEIN_ASSIGN_OR_RETURN(piece.text, pair[0].String());
+    piece.id = static_cast<int32_t>(pieces.size()) - 1;
+    piece.score = pair[1].value().get<double>();
+    least = pieces.size() == 1 ? piece.score : std::min(least, piece.score);
+    SetToken(piece.id, BytesOf(piece.text, spelling), false, tokens);
+    vocabulary[piece.text] = piece.id;
+  }
+  Unigram::Options options;
+  constexpr double kUnknownPenalty = 10;  // as in SentencePiece
+  options.unknown_score = least - kUnknownPenalty;
+  SKEIN_ASSIGN_OR_RETURN(const bool fallback, model.Bool("byte_fallback", false));
+  if (fallback) options.bytes = FindByteIds(vocabulary);
+  SKEIN_ASSIGN_OR_RETURN(const bool has_unknown, model.Has("unk_id"));
+  if (has_unknown) {
+    SKEIN_ASSIGN_OR_RETURN(const JsonField unknown, model.Get("unk_id"));
+    SKEIN_ASSIGN_OR_RETURN(options.unknown, unknown.Index(static_cast<int32_t>(pieces.size())));
+  }
+  absl::StatusOr<Unigram> unigram = Unigram::Create(pieces, options);
+  if (!unigram.ok()) return Annotate(unigram.status(), model.path());
+  return unigram;
+}
+
+absl::StatusOr<std::variant<Bpe, Unigram>> ReadModel(const JsonField& root, Spelling spelling,
+                                                     Vocabulary& vocabulary, Tokens& tokens) {
+  SKEIN_ASSIGN_OR_RETURN(const JsonField model, root.Get("model"));
+  // Files of 2020 name no type.
+  SKEIN_ASSIGN_OR_RETURN(const bool has_type, model.Has("type"));
+  std::string type = "BPE";
+  if (has_type) {
+    SKEIN_ASSIGN_OR_RETURN(type, model.String("type"));
+  }
+  if (type != "BPE" && type != "Unigram") {
+    return model.Unimplemented(
+        absl::StrCat("type ", type, " is not supported, only BPE and Unigram"));
+  }
+  SKEIN_ASSIGN_OR_RETURN(const bool fallback, model.Bool("byte_fallback", false));
+  if (fallback && spelling == Spelling::kCharacters) {
+    return model.Unimplemented("byte_fallback without the decoder ByteFallback is not supported");
+  }
+  if (type == "Unigram") return ReadUnigram(model, spelling, vocabulary, tokens);
+  return ReadBpe(model, spelling, vocabulary, tokens);
+}
+
 absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& field, const Vocabulary& vocabulary,
                                           Tokens& tokens) {
-  AddedToken token;
-  SKEIN_ASSIGN_OR_RETURN(token.content, field.String("content"));
-  if (token.content.empty() || token.content.size() > kMaxAddedTokenBytes) {
-    return field.Error(absl::StrCat("content has ", token.content.size(), " bytes, must have 1 to ",
-                                    kMaxAddedTokenBytes));
-  }
+  SKEIN_ASSIGN_OR_RETURN(AddedToken token, ReadAddedToken(field));
   SKEIN_ASSIGN_OR_RETURN(const JsonField id, field.Get("id"));
   SKEIN_ASSIGN_OR_RETURN(token.id, id.Index(kMaxVocabSize));
-  SKEIN_ASSIGN_OR_RETURN(token.special, field.Bool("special", false));
-  SKEIN_ASSIGN_OR_RETURN(token.lstrip, field.Bool("lstrip", false));
-  SKEIN_ASSIGN_OR_RETURN(token.rstrip, field.Bool("rstrip", false));
-  SKEIN_ASSIGN_OR_RETURN(token.normalized, field.Bool("normalized", !token.special));
-  SKEIN_RETURN_IF_ERROR(RefuseUnlessEmpty(field, {"single_word"}));
-
   const auto known = vocabulary.find(token.content);
   if (known != vocabulary.end()) {
     if (known->second != token.id) {
@@ -201,9 +246,9 @@ absl::StatusOr<AddedTokens> ReadAddedTokens(const JsonField& root, const Vocabul
   }
   for (AddedToken& token : added) {
     if (token.normalized) {
-      absl::StatusOr<std::string> content = normalizer.Apply(token.content);
+      absl::StatusOr<Normalizer::Result> content = normalizer.Apply(token.content);
       if (!content.ok()) return Annotate(content.status(), field.path());
-      token.content = *std::move(content);
+      token.content = std::move(content)->text;
     }
     if (token.content.size() > kMaxAddedTokenBytes) {
       return field.Error(absl::StrCat("id ", token.id, " has ", token.content.size(),
@@ -211,7 +256,7 @@ absl::StatusOr<AddedTokens> ReadAddedTokens(const JsonField& root, const Vocabul
                                       kMaxAddedTokenBytes));
     }
     tokens[token.id].bytes =
-        spelling == Spelling::kCharacters ? UnmarkSpaces(token.content) : token.content;
+        spelling == Spelling::kBytes ? token.content : UnmarkSpaces(token.content);
   }
   // Of tokens that are equal when they are normalised the first is found.
   absl::flat_hash_set<std::string> seen;
@@ -237,7 +282,7 @@ absl::StatusOr<std::vector<int32_t>> ReadTemplateToken(const JsonField& processo
 }
 
 // What the template puts before and after the text.
-absl::Status ReadTemplate(const JsonField& processor, BpeTokenizer::Parts& parts) {
+absl::Status ReadTemplate(const JsonField& processor, PipelineTokenizer::Parts& parts) {
   SKEIN_ASSIGN_OR_RETURN(const JsonField single, processor.Get("single"));
   SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> pieces, single.Elements());
   bool has_text = false;
@@ -260,7 +305,7 @@ absl::Status ReadTemplate(const JsonField& processor, BpeTokenizer::Parts& parts
   return absl::OkStatus();
 }
 
-absl::Status ReadPostProcessor(const JsonField& root, BpeTokenizer::Parts& parts) {
+absl::Status ReadPostProcessor(const JsonField& root, PipelineTokenizer::Parts& parts) {
   SKEIN_ASSIGN_OR_RETURN(const bool has, root.Has("post_processor"));
   if (!has) return absl::OkStatus();
   SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("post_processor"));
@@ -282,7 +327,7 @@ absl::Status ReadPostProcessor(const JsonField& root, BpeTokenizer::Parts& parts
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseTokenizerJson(std::string_view json) {
+absl::StatusOr<std::unique_ptr<PipelineTokenizer>> ParseTokenizerJson(std::string_view json) {
   SKEIN_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(json));
   const JsonField root(document, "");
   SKEIN_RETURN_IF_ERROR(RefuseUnlessEmpty(root, {"truncation", "padding"}));
@@ -292,13 +337,13 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseTokenizerJson(std::string_vie
   SKEIN_RETURN_IF_ERROR(CheckDecoder(root, spelling));
   Vocabulary vocabulary;
   Tokens tokens;
-  SKEIN_ASSIGN_OR_RETURN(Bpe bpe, ReadModel(root, spelling, vocabulary, tokens));
+  SKEIN_ASSIGN_OR_RETURN(auto model, ReadModel(root, spelling, vocabulary, tokens));
   SKEIN_ASSIGN_OR_RETURN(AddedTokens added, ReadAddedTokens(root, vocabulary, spelling,
                                                             std::move(normalizer), tokens));
-  BpeTokenizer::Parts parts = {
-      std::move(added), std::move(pre_tokenizer), std::move(bpe), std::move(tokens), {}, {}};
+  PipelineTokenizer::Parts parts = {
+      std::move(added), std::move(pre_tokenizer), std::move(model), std::move(tokens), {}, {}};
   SKEIN_RETURN_IF_ERROR(ReadPostProcessor(root, parts));
-  return std::make_unique<BpeTokenizer>(std::move(parts));
+  return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
 }  // namespace skein::model

@@ -16,11 +16,11 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "model/tokenizer/bpe_tokenizer.h"
+#include "model/tokenizer/pipeline_tokenizer.h"
 
 namespace skein::model {
 
 // Errors: InvalidArgument or Unimplemented, with the field's path.
-absl::StatusOr<std::unique_ptr<BpeTokenizer>> ParseTokenizerJson(std::string_view json);
+absl::StatusOr<std::unique_ptr<PipelineTokenizer>> ParseTokenizerJson(std::string_view json);
 
 }  // namespace skein::model

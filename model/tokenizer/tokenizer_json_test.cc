@@ -120,7 +120,7 @@ std::vector<Case> AddedTokenCases() {
       {"/added_tokens/0/id", 97, kInvalid, "added_tokens[0].id: 97 is already the id of another"},
       {"/added_tokens/0/content", "ab", kInvalid, "gives \"ab\" the id 256"},
       {"/added_tokens/0/special", "yes", kInvalid, "added_tokens[0].special: must be true or"},
-      {"/added_tokens/0/single_word", true, kUnimplemented, "added_tokens[0].single_word"},
+      {"/added_tokens/0/single_word", 1, kInvalid, "added_tokens[0].single_word: must be true or"},
       {"/added_tokens", twice, kInvalid, "added_tokens: \"<s>\" is there twice"},
   };
 }
@@ -132,8 +132,6 @@ std::vector<Case> PipelineCases() {
   const json metaspace = {{"type", "Metaspace"}, {"replacement", "_"}};
   const json scheme = {
       {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "last"}};
-  json inverted = Split({{"String", "a"}}, "Contiguous");
-  inverted["invert"] = true;
   const json two_templates = {Good()["post_processor"], Good()["post_processor"]};
   return {
       {"/normalizer", unknown, kUnimplemented, "normalizer: type BertNormalizer is not supported"},
@@ -178,8 +176,6 @@ std::vector<Case> PipelineCases() {
        "pattern.String: is missing"},
       {"/pre_tokenizer", SequenceOf({Split({{"String", "a"}}, "Merged"), kByteLevel}), kInvalid,
        "pretokenizers[0]: behavior Merged is none of"},
-      {"/pre_tokenizer", SequenceOf({inverted, kByteLevel}), kUnimplemented,
-       "pretokenizers[0]: behavior Contiguous with invert"},
       {"/post_processor/type", "RobertaProcessing", kUnimplemented, "type RobertaProcessing"},
       {"/post_processor/single", kGone, kInvalid, "post_processor.single: is missing"},
       {"/post_processor/single", json::array(), kUnimplemented, "has no Sequence"},
@@ -222,16 +218,50 @@ TEST(TokenizerJson, FilesOfCharacters) {
   EXPECT_EQ(tokenizer->TokenBytes(258, false), " ");
   EXPECT_EQ(tokenizer->TokenBytes(0xC3, false), "\xC3");
   const Case cases[] = {
-      {"/model/byte_fallback", false, kUnimplemented, "characters that become unknown"},
-      {"/model/vocab/<0x00>", kGone, kUnimplemented, "characters that become unknown"},
-      {"/model/ignore_merges", true, kUnimplemented, "model.ignore_merges"},
+      {"/model/unk_token", "?", kInvalid, "model: unk_token \"?\" is not in vocab"},
+      {"/model/fuse_unk", 1, kInvalid, "model.fuse_unk: must be true or false"},
       {"/decoder/decoders/0/content", "_", kUnimplemented, "decoder.decoders[0]: type Replace"},
-      {"/decoder/decoders/1/type", "Fuse", kUnimplemented, "neither ByteLevel nor ByteFallback"},
+      {"/decoder/decoders/1/type", "Fuse", kUnimplemented, "without the decoder ByteFallback"},
       {"/decoder/decoders/3/content", "x", kUnimplemented, "decoder.decoders[3]: type Strip"},
   };
   for (const Case& bad : cases) {
     ExpectRefused(Characters(), bad);
   }
+}
+
+// The smallest good file of pieces and scores.
+json Pieces() {
+  json document = Characters();
+  document["decoder"] = {{"type", "Metaspace"}};
+  document["model"] = json::parse(R"({"type": "Unigram", "unk_id": 0, "vocab": [
+      ["<unk>", 0], ["a", -1.5], ["<0x41>", -3], ["b", -2], ["ab", -3]]})");
+  return document;
+}
+
+TEST(TokenizerJson, FilesOfPiecesAndScores) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto tokenizer, ParseTokenizerJson(Pieces().dump()));
+  EXPECT_EQ(*tokenizer->Encode("abAAb", {}), (std::vector<int32_t>{4, 0, 3}));
+  // Without a decoder of bytes tokens are as they are spelled.
+  EXPECT_EQ(tokenizer->TokenBytes(2, false), "<0x41>");
+  const Case cases[] = {
+      {"/model/vocab", 5, kInvalid, "model.vocab: must be an array"},
+      {"/model/vocab/1", json::array({"a"}), kInvalid, "model.vocab[1]: must be a token and its"},
+      {"/model/vocab/1", json::array({"a", "b"}), kInvalid, "model.vocab[1]: must be a token and"},
+      {"/model/vocab/1/0", "", kInvalid, "model: token 1 has 0 bytes"},
+      {"/model/vocab/1/0", std::string(1025, 'a'), kInvalid, "model: token 1 has 1025 bytes"},
+      {"/model/unk_id", 5, kInvalid, "model.unk_id: must be in [0, 5), but is 5"},
+      {"/model/unk_id", nullptr, kInvalid, "model: the vocabulary has no token for some bytes"},
+      {"/model/byte_fallback", true, kUnimplemented, "without the decoder ByteFallback"},
+      {"/pre_tokenizer", kByteLevel, kUnimplemented, "decoder: type Metaspace"},
+  };
+  for (const Case& bad : cases) {
+    ExpectRefused(Pieces(), bad);
+  }
+  json bytes = Pieces();
+  bytes["pre_tokenizer"] = kByteLevel;
+  bytes["decoder"] = kByteLevel;
+  EXPECT_THAT(ParseTokenizerJson(bytes.dump()),
+              StatusIs(kUnimplemented, HasSubstr("model: type Unigram behind ByteLevel")));
 }
 
 // Those that are equal when they are normalised, beside text that goes on with a zero.

@@ -8,6 +8,7 @@ is not the text. "invalid" are bytes that are not UTF-8, with the offset that Py
 """
 
 import copy
+import functools
 import json
 import random
 import sys
@@ -289,6 +290,7 @@ def metaspace(scheme, split):
   return {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": split}
 
 
+@functools.cache
 def of_characters():
   """BPE as SentencePiece's, with a token for each byte, trained on the sentences."""
   tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=True, unk_token="<unk>"))
@@ -327,6 +329,108 @@ def sentence_pieces():
   }
 
 
+WORDS = ["plain", "offal", "\u0301", "Romeos", "_x", "97", "\u24d0", "'q"]
+
+
+def single_words(size):
+  """Added tokens that must be words, among letters, marks, digits, joiners and circled letters."""
+  added = [{"id": 0, "content": "<|endoftext|>", "single_word": True, "lstrip": False,
+            "rstrip": False, "normalized": False, "special": True}]
+  added += [{"id": size + i, "content": content, "single_word": True, "lstrip": i % 3 == 1,
+             "rstrip": i % 3 == 2, "normalized": i % 2 == 1, "special": False}
+            for i, content in enumerate(WORDS)]
+  return {"single words": {"/added_tokens": added, "/normalizer": {"type": "NFC"}}}
+
+
+def word_texts():
+  beside = ["", " ", "a", "\u0301", "_", "-", "\u200d", "\u200b", "4", "\u0664", "\u24d0", "\u2160", "\u00bd", "\U0001f130",
+            "\u6f22", "\u00b2", ".", "\n"]
+  rng = random.Random(5)
+  for word in WORDS + ["<|endoftext|>"]:
+    for one in beside:
+      yield one + word + rng.choice(beside)
+      yield rng.choice(beside) + word + one + word
+
+
+def unknowns():
+  """Characters that are no token: one each, one a run, none; and without bytes for them."""
+  model = {**of_characters(), "byte_fallback": False}
+  some_bytes = {**model, "byte_fallback": True,
+                "vocab": {k: v for k, v in model["vocab"].items() if k != "<0x9F>"}}
+  decoder = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "never", "split": False}
+  with_bytes = {"type": "Sequence", "decoders": [decoder, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+  specials = [{"id": i, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
+               "normalized": False, "special": True}
+              for i, content in enumerate(["<unk>", "<|endoftext|>"])]
+  common = {"/added_tokens": specials, "/post_processor": None, "/normalizer": None,
+            "/pre_tokenizer": metaspace("never", True), "/decoder": decoder}
+  return {
+      "unknown, one each": {**common, "/model": {**model, "fuse_unk": False}},
+      "unknown, one a run": {**common, "/model": model},
+      "unknown, none": {**common, "/model": {**model, "unk_token": None}},
+      "unknown, or bytes": {**common, "/model": some_bytes, "/decoder": with_bytes},
+      "whole words": {**common, "/model": {**model, "ignore_merges": True}},
+  }
+
+
+def unigrams():
+  tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram())
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+  trainer = tokenizers.trainers.UnigramTrainer(
+      vocab_size=600, unk_token="<unk>", special_tokens=["<unk>", "<|endoftext|>"],
+      show_progress=False, initial_alphabet=[])
+  latin = [unescape(s) for s in SENTENCES[:9] + SENTENCES[-9:]]
+  tokenizer.train_from_iterator(latin * 3, trainer)
+  model = json.loads(tokenizer.to_str())["model"]
+  # What no sentence has is unknown, and so is what is left out.
+  rare = set("\u00e9\u00df\u0142\u6f22\u0431\u03b1\U0001f44dQ")
+  model["vocab"] = [[piece, round(score, 4)] for piece, score in model["vocab"]
+                    if not rare & set(piece)]
+  bytes_too = {**model, "byte_fallback": True, "vocab": model["vocab"] + [
+      [f"<0x{i:02X}>", -20.0] for i in range(256)]}
+  some_bytes = {**bytes_too, "vocab": [v for v in bytes_too["vocab"] if v[0] != "<0x9F>"]}
+  # Ties: every cut has the same sum.
+  even = {**model, "vocab": [[piece, -float(len(piece))] for piece, _ in model["vocab"]]}
+  decoder = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "never", "split": False}
+  with_bytes = {"type": "Sequence", "decoders": [decoder, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+  specials = [{"id": i, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
+               "normalized": False, "special": True}
+              for i, content in enumerate(["<unk>", "<|endoftext|>"])]
+  common = {"/added_tokens": specials, "/post_processor": None, "/normalizer": {"type": "NFKC"}}
+  return {
+      "Unigram": {**common, "/model": model, "/pre_tokenizer": metaspace("always", True),
+                  "/decoder": decoder},
+      "Unigram of whole texts": {**common, "/model": model, "/decoder": decoder,
+                                 "/pre_tokenizer": metaspace("first", False)},
+      "Unigram with bytes": {**common, "/model": bytes_too, "/decoder": with_bytes,
+                             "/pre_tokenizer": metaspace("never", True)},
+      "Unigram with some bytes": {**common, "/model": some_bytes, "/decoder": with_bytes,
+                                  "/pre_tokenizer": metaspace("never", False)},
+      "Unigram of equal sums": {**common, "/model": even, "/decoder": decoder,
+                                "/pre_tokenizer": metaspace("never", False)},
+  }
+
+
+def first_behind_normalizers():
+  """Whether a text's begin is still there decides whether it gets a mark."""
+  base = sentence_pieces()["Mistral"]
+  strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+  to_prepend = {"type": "Prepend", "prepend": " "}
+  steps = {
+      "Strip": [strip],
+      "Lowercase, Strip": [{"type": "Lowercase"}, strip],
+      "Prepend, Strip": [to_prepend, strip],
+      "Strip, Prepend": [strip, to_prepend],
+      "Replace one": [replace({"String": "n"}, "no")],
+      "Replace two": [replace({"String": "no"}, "n")],
+      "Replace by nothing": [replace({"String": "n"}, "")],
+      "Replace a run": [replace({"Regex": " +"}, "_")],
+      "Replace, Strip": [replace({"String": "n"}, " "), strip],
+  }
+  return {f"first behind {name}": {**base, "/normalizer": normalizers(*members)}
+          for name, members in steps.items()}
+
+
 def normalized(size):
   plain = {"/added_tokens": [
       {"id": 0, "content": "<|endoftext|>", "single_word": False, "lstrip": False, "rstrip": False,
@@ -347,8 +451,9 @@ def normalized(size):
 
 
 def behaviors():
-  return {f"splits {behavior}": {"/pre_tokenizer": sequence(
-              split({"Regex": r"\p{P}|\s"}, behavior), byte_level())}
+  return {f"splits {behavior}{', inverted' if invert else ''}": {"/pre_tokenizer": sequence(
+              split({"Regex": r"\p{P}|\s"}, behavior, invert), byte_level())}
+          for invert in (False, True)
           for behavior in ("MergedWithPrevious", "MergedWithNext", "Contiguous")}
 
 
@@ -406,7 +511,8 @@ def main():
   texts = all_texts() + list(random_texts(extra, 3))
   lines = []
   size = len(base["model"]["vocab"])
-  all_variants = {**variants(size), **behaviors(), **normalized(size), **sentence_pieces()}
+  all_variants = {**variants(size), **behaviors(), **normalized(size), **sentence_pieces(),
+                  **single_words(size), **unknowns(), **unigrams(), **first_behind_normalizers()}
   for name, patch in all_variants.items():
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(patched(base, patch)))
     if name == "bard":
@@ -414,6 +520,10 @@ def main():
     else:
       mine = [unescape(s) for s in SENTENCES + SPECIALS + ADDED_TEXTS + NORMALIZED_TEXTS]
       mine += [t for t in long_runs() if len(t) < 40] + list(random_texts(20 + extra, 4))
+    if name == "single words":
+      mine += list(word_texts())
+    if name.startswith("first behind"):
+      mine = NORMALIZED_TEXTS + ["", " ", "n", "no", "nno nno", "  n n", "<|endoftext|>n", "x", " x"]
     if patch.get("/normalizer"):
       mine = [t for t in mine if not any("\U00010780" <= c <= "\U000107bf" for c in t)]
     rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in make_rows(tokenizer, mine))

@@ -1,4 +1,4 @@
-#include "model/tokenizer/bpe_tokenizer.h"
+#include "model/tokenizer/pipeline_tokenizer.h"
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -12,15 +12,15 @@ constexpr size_t kMaxTextBytes = 1 << 30;
 
 }  // namespace
 
-absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
-                                                          const EncodeOptions& options) const {
-  Bpe::Work work;
+absl::StatusOr<std::vector<int32_t>> PipelineTokenizer::Encode(std::string_view text,
+                                                               const EncodeOptions& options) const {
+  Work work;
   return Encode(text, options, work);
 }
 
-absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
-                                                          const EncodeOptions& options,
-                                                          Bpe::Work& work) const {
+absl::StatusOr<std::vector<int32_t>> PipelineTokenizer::Encode(std::string_view text,
+                                                               const EncodeOptions& options,
+                                                               Work& work) const {
   if (text.size() > kMaxTextBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("text has ", text.size(), " bytes, at most ", kMaxTextBytes, " are taken"));
@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
   if (options.add_special_tokens) ids = parts_.prefix;
   SKEIN_ASSIGN_OR_RETURN(const AddedTokens::Pieces pieces,
                          parts_.added.Cut(text, options.parse_special));
-  bool first = true;
+  bool first = pieces.begins_text;
   for (const AddedTokens::Piece& piece : pieces.pieces) {
     if (piece.id >= 0) {
       ids.push_back(piece.id);
@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
       SKEIN_ASSIGN_OR_RETURN(const PreTokens pre_tokens,
                              parts_.pre_tokenizer.Cut(piece.text, first));
       for (const std::string_view pre_token : pre_tokens.pieces) {
-        parts_.bpe.Encode(pre_token, work, ids);
+        EncodePiece(pre_token, work, ids);
       }
     }
     first = false;
@@ -51,16 +51,25 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
   return ids;
 }
 
-const BpeTokenizer::Token* BpeTokenizer::Find(int32_t id) const {
+void PipelineTokenizer::EncodePiece(std::string_view piece, Work& work,
+                                    std::vector<int32_t>& ids) const {
+  if (const Bpe* const bpe = std::get_if<Bpe>(&parts_.model)) {
+    bpe->Encode(piece, work.bpe, ids);
+  } else {
+    std::get<Unigram>(parts_.model).Encode(piece, work.unigram, ids);
+  }
+}
+
+const PipelineTokenizer::Token* PipelineTokenizer::Find(int32_t id) const {
   return id >= 0 && id < vocab_size() ? &parts_.tokens[id] : nullptr;
 }
 
-std::string BpeTokenizer::TokenBytes(int32_t id, bool skip_special) const {
+std::string PipelineTokenizer::TokenBytes(int32_t id, bool skip_special) const {
   const Token* token = Find(id);
   return token == nullptr || (token->special && skip_special) ? "" : token->bytes;
 }
 
-bool BpeTokenizer::IsSpecial(int32_t id) const {
+bool PipelineTokenizer::IsSpecial(int32_t id) const {
   const Token* token = Find(id);
   return token != nullptr && token->special;
 }

@@ -1,4 +1,5 @@
-// A BPE tokenizer, of bytes or of characters, put together from its parts.
+// A tokenizer put together from its parts: added tokens and a normalizer, a pre-tokenizer, a model
+// (BPE of bytes or of characters, unigram), affixes.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,15 +15,14 @@
 #include "model/tokenizer/bpe.h"
 #include "model/tokenizer/pre_tokenizer.h"
 #include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/unigram.h"
 
 namespace skein::model {
 
 // The largest vocabulary in use has 262,208 tokens; a table by id is made up to the highest.
 inline constexpr int32_t kMaxVocabSize = 1 << 22;
-// Bounds the time that looking for added tokens takes; the longest in use have 50 bytes.
-inline constexpr size_t kMaxAddedTokenBytes = 256;
 
-class BpeTokenizer final : public Tokenizer {
+class PipelineTokenizer final : public Tokenizer {
  public:
   struct Token {
     std::string bytes;  // empty where ids have a hole
@@ -30,14 +31,20 @@ class BpeTokenizer final : public Tokenizer {
   struct Parts {
     AddedTokens added;
     PreTokenizer pre_tokenizer;
-    Bpe bpe;
+    std::variant<Bpe, Unigram> model;
     std::vector<Token> tokens;  // by id
     // Ids that the post-processor puts before and after a text.
     std::vector<int32_t> prefix;
     std::vector<int32_t> suffix;
   };
 
-  explicit BpeTokenizer(Parts parts) : parts_(std::move(parts)) {}
+  // Buffers of models.
+  struct Work {
+    Bpe::Work bpe;
+    Unigram::Work unigram;
+  };
+
+  explicit PipelineTokenizer(Parts parts) : parts_(std::move(parts)) {}
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options) const override;
@@ -47,9 +54,10 @@ class BpeTokenizer final : public Tokenizer {
 
   // Encode with the caller's buffers, in which it leaves what it cost.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, const EncodeOptions& options,
-                                              Bpe::Work& work) const;
+                                              Work& work) const;
 
  private:
+  void EncodePiece(std::string_view piece, Work& work, std::vector<int32_t>& ids) const;
   const Token* Find(int32_t id) const;  // null: outside of the vocabulary
 
   Parts parts_;

@@ -1,0 +1,105 @@
+#include "model/tokenizer/sentence_piece_normalizer.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/utf8.h"
+
+namespace skein::model {
+namespace {
+
+// Parts of a unit of the double array.
+bool HasLeaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
+uint32_t ValueOf(uint32_t unit) { return unit & 0x7FFFFFFF; }
+uint32_t LabelOf(uint32_t unit) { return unit & 0x800000FF; }
+uint32_t OffsetOf(uint32_t unit) { return unit >> 10 << ((unit & 0x200) >> 6); }
+
+}  // namespace
+
+absl::StatusOr<CharsMap> CharsMap::Parse(std::string_view bytes) {
+  CharsMap map;
+  if (bytes.empty()) return map;
+  uint32_t size = 0;
+  if (bytes.size() >= sizeof(size)) std::memcpy(&size, bytes.data(), sizeof(size));
+  if (size == 0 || size % sizeof(uint32_t) != 0 || size > bytes.size() - sizeof(size)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("precompiled_charsmap has ", bytes.size(), " bytes, but a trie of ", size));
+  }
+  map.units_.resize(size / sizeof(uint32_t));
+  std::memcpy(map.units_.data(), bytes.data() + sizeof(size), size);
+  map.texts_ = bytes.substr(sizeof(size) + size);
+  return map;
+}
+
+CharsMap::Match CharsMap::Find(std::string_view text) const {
+  Match match;
+  if (units_.empty()) return match;
+  // Nodes beyond the array and values beyond the texts are of a broken file, and match nothing.
+  uint32_t node = OffsetOf(units_[0]);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto label = static_cast<unsigned char>(text[i]);
+    node ^= label;
+    if (node >= units_.size() || LabelOf(units_[node]) != label) break;
+    const uint32_t unit = units_[node];
+    node ^= OffsetOf(unit);
+    if (!HasLeaf(unit) || node >= units_.size()) continue;
+    const uint32_t value = ValueOf(units_[node]);
+    if (value >= texts_.size()) continue;
+    match.size = i + 1;
+    match.by = std::string_view(texts_).substr(value);
+    match.by = match.by.substr(0, match.by.find('\0'));
+  }
+  return match;
+}
+
+SentencePieceNormalizer::SentencePieceNormalizer(Options options) : options_(std::move(options)) {
+  for (const std::string& symbol : options_.symbols) symbols_.Add(symbol, 0);
+}
+
+SentencePieceNormalizer::Unit SentencePieceNormalizer::Next(std::string_view text) const {
+  if (const size_t size = symbols_.LongestPrefix(text); size > 0) {
+    return {size, text.substr(0, size)};
+  }
+  if (const CharsMap::Match match = options_.map.Find(text); match.size > 0) {
+    return {match.size, match.by};
+  }
+  size_t end = 0;
+  ReadCodePoint(text, end);
+  return {end, text.substr(0, end)};
+}
+
+std::string SentencePieceNormalizer::Apply(std::string_view text) const {
+  if (options_.remove_extra_whitespaces) {
+    while (!text.empty()) {
+      const Unit unit = Next(text);
+      if (unit.by != " ") break;
+      text.remove_prefix(unit.size);
+    }
+  }
+  std::string result;
+  if (text.empty()) return result;
+  if (options_.add_dummy_prefix) result += kSpaceMark;
+  bool after_space = options_.remove_extra_whitespaces;
+  while (!text.empty()) {
+    const Unit unit = Next(text);
+    std::string_view by = unit.by;
+    while (after_space && by.starts_with(' ')) by.remove_prefix(1);
+    for (const char c : by) {
+      if (c == ' ') {
+        result += kSpaceMark;
+      } else {
+        result += c;
+      }
+    }
+    if (!by.empty()) after_space = options_.remove_extra_whitespaces && by.ends_with(' ');
+    text.remove_prefix(unit.size);
+  }
+  if (options_.remove_extra_whitespaces) {
+    while (result.ends_with(kSpaceMark)) result.resize(result.size() - kSpaceMark.size());
+  }
+  return result;
+}
+
+}  // namespace skein::model
