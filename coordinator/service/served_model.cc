@@ -12,6 +12,7 @@
 #include "base/status_util.h"
 #include "coordinator/service/dry_breakers.h"
 #include "coordinator/service/sampling_params.h"
+#include "model/format/gguf.h"
 
 namespace skein::coordinator {
 namespace {
@@ -28,9 +29,12 @@ absl::Status CheckTokenIds(const ServedModel& model) {
   const int64_t limit = model.config.vocab_size;
   const auto check = [&](int32_t id, const char* file, const std::string& what) {
     if (id < limit) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(model.path, "/", file, ": ", what, " is ", id,
-                                                   ", but config.json has a vocab_size of ",
-                                                   limit));
+    // A GGUF file is all of them.
+    const std::string where = model::IsGgufPath(model.path) || file == nullptr
+                                  ? model.path
+                                  : absl::StrCat(model.path, "/", file);
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ": ", what, " is ", id, ", but the model has embeddings of ", limit, " tokens"));
   };
   if (model.config.bos_token_id.has_value()) {
     SKEIN_RETURN_IF_ERROR(check(*model.config.bos_token_id, "config.json", "bos_token_id"));
@@ -47,9 +51,9 @@ absl::Status CheckTokenIds(const ServedModel& model) {
   for (auto id = static_cast<int32_t>(limit); id < model.tokenizer->vocab_size(); ++id) {
     const std::string bytes = model.tokenizer->TokenBytes(id, /*skip_special=*/false);
     if (bytes.empty()) continue;  // a hole
-    SKEIN_RETURN_IF_ERROR(
-        check(id, "tokenizer.json",
-              absl::StrCat("the id of token \"", absl::Utf8SafeCHexEscape(bytes), "\"")));
+    SKEIN_RETURN_IF_ERROR(check(
+        id, nullptr,
+        absl::StrCat("the id of its tokenizer's token \"", absl::Utf8SafeCHexEscape(bytes), "\"")));
   }
   return absl::OkStatus();
 }

@@ -384,7 +384,7 @@ TEST(ServedModelTest, TokensBeyondTheVocabularyAreRefusedByNameAndNumber) {
       {[](ServedModel& m) { m.defaults.eos_token_ids = {1, 999999}; },
        "/generation_config.json: eos_token_id is 999999"},
       {[](ServedModel& m) { m.config.vocab_size = 257; },
-       "/tokenizer.json: the id of token \"word\\n\" is 257"},
+       ": the id of its tokenizer's token \"word\\n\" is 257"},
   };
   for (const auto& [change, says] : cases) {
     ServedModel model = MakeFakeModel({"word\n"});
@@ -394,7 +394,7 @@ TEST(ServedModelTest, TokensBeyondTheVocabularyAreRefusedByNameAndNumber) {
     change(model);
     EXPECT_THAT(CompleteServedModel(model, 0),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr(says), HasSubstr("has a vocab_size of 25"))));
+                         AllOf(HasSubstr(says), HasSubstr("the model has embeddings of 25"))));
   }
 }
 

@@ -49,6 +49,15 @@ void AddValue(const std::string& key, const GgufValue& value, Hasher& hasher) {
   for (const GgufValue& array : value.arrays) AddValue("", array, hasher);
 }
 
+// Whether the file is there; one that is missing is not an empty one.
+absl::StatusOr<bool> AddOptional(const std::string& path, Hasher& hasher) {
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
+  if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
+  hasher.AddNumber(text.ok());
+  if (text.ok()) hasher.AddField(*text);
+  return text.ok();
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ComputeModelIdentity(const std::string& folder,
@@ -63,11 +72,13 @@ absl::StatusOr<std::string> ComputeModelIdentity(const std::string& folder,
     SKEIN_ASSIGN_OR_RETURN(const std::string config,
                            ReadFile(folder + "/config.json", kMaxFileBytes));
     hasher.AddField(config);
-    const absl::StatusOr<std::string> tokenizer =
-        ReadFile(folder + "/tokenizer.json", kMaxFileBytes);
-    if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) return tokenizer.status();
-    hasher.AddNumber(tokenizer.ok());
-    if (tokenizer.ok()) hasher.AddField(*tokenizer);
+    SKEIN_ASSIGN_OR_RETURN(const bool has_json, AddOptional(folder + "/tokenizer.json", hasher));
+    if (!has_json) {
+      for (const char* name :
+           {"/tokenizer.model", "/tokenizer_config.json", "/added_tokens.json"}) {
+        SKEIN_RETURN_IF_ERROR(AddOptional(folder + name, hasher).status());
+      }
+    }
   }
   hasher.AddNumber(static_cast<int64_t>(weights.tensors().size()));
   for (const TensorInfo& tensor : weights.tensors()) {

@@ -19,9 +19,10 @@
 
 namespace skein::model {
 
-// 32 hex digits: a hash of the bytes of config.json and tokenizer.json, or of a GGUF file's
-// metadata, the tensors' names, dtypes and shapes, and the names and sizes of the files of weights.
-// A missing tokenizer.json is not an empty one; a missing config.json is NotFound. An empty
+// 32 hex digits: a hash of the bytes of config.json and tokenizer.json (or, where there is none, of
+// tokenizer.model, tokenizer_config.json and added_tokens.json), or of a GGUF file's metadata, the
+// tensors' names, dtypes and shapes, and the names and sizes of the files of weights. A missing
+// tokenizer.json is not an empty one; a missing config.json is NotFound. An empty
 // `folder` stands for a model without files (synthetic), which its description and tensors
 // identify. Reads no weights.
 absl::StatusOr<std::string> ComputeModelIdentity(const std::string& folder,

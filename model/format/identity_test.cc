@@ -53,6 +53,20 @@ TEST(ModelIdentityTest, EveryPartCounts) {
       {"empty tokenizer", [](const std::string& f) { WriteTestFile(f + "/tokenizer.json", ""); }},
       {"no tokenizer",
        [](const std::string& f) { std::filesystem::remove(f + "/tokenizer.json"); }},
+      {"SentencePiece",
+       [](const std::string& f) {
+         std::filesystem::rename(f + "/tokenizer.json", f + "/tokenizer.model");
+       }},
+      {"SentencePiece's settings",
+       [](const std::string& f) {
+         std::filesystem::rename(f + "/tokenizer.json", f + "/tokenizer.model");
+         WriteTestFile(f + "/tokenizer_config.json", "{}");
+       }},
+      {"SentencePiece's added tokens",
+       [](const std::string& f) {
+         std::filesystem::rename(f + "/tokenizer.json", f + "/tokenizer.model");
+         WriteTestFile(f + "/added_tokens.json", "{}");
+       }},
       {"tensor name", [](const std::string& f) { OneTensor(f, "b", "F16", "[2]"); }},
       {"dtype", [](const std::string& f) { OneTensor(f, "a", "F32", "[1]"); }},
       {"shape", [](const std::string& f) { OneTensor(f, "a", "F16", "[1,2]"); }},

@@ -156,6 +156,8 @@ AddedTokens ReadAdded(const Tokens& tokens, Normalizer normalizer) {
     if (type != kControlToken && type != kUnknownToken && type != kUserDefinedToken) continue;
     // Longer ones are found as plain text.
     if (text.empty() || text.size() > kMaxAddedTokenBytes) continue;
+    // Would cut characters of a text.
+    if (FindInvalidUtf8(text) != std::string_view::npos) continue;
     if (!seen.try_emplace(text, static_cast<int32_t>(id)).second) continue;
     AddedToken token;
     token.content = text;

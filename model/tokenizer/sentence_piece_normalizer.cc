@@ -16,6 +16,10 @@ uint32_t ValueOf(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t LabelOf(uint32_t unit) { return unit & 0x800000FF; }
 uint32_t OffsetOf(uint32_t unit) { return unit >> 10 << ((unit & 0x200) >> 6); }
 
+bool IsInsideCharacter(std::string_view text, size_t at) {
+  return at < text.size() && (text[at] & 0xC0) == 0x80;
+}
+
 }  // namespace
 
 absl::StatusOr<CharsMap> CharsMap::Parse(std::string_view bytes) {
@@ -36,7 +40,8 @@ absl::StatusOr<CharsMap> CharsMap::Parse(std::string_view bytes) {
 CharsMap::Match CharsMap::Find(std::string_view text) const {
   Match match;
   if (units_.empty()) return match;
-  // Nodes beyond the array and values beyond the texts are of a broken file, and match nothing.
+  // Nodes beyond the array, values beyond the texts, and what is no UTF-8 are of a broken file, and
+  // match nothing.
   uint32_t node = OffsetOf(units_[0]);
   for (size_t i = 0; i < text.size(); ++i) {
     const auto label = static_cast<unsigned char>(text[i]);
@@ -46,10 +51,10 @@ CharsMap::Match CharsMap::Find(std::string_view text) const {
     node ^= OffsetOf(unit);
     if (!HasLeaf(unit) || node >= units_.size()) continue;
     const uint32_t value = ValueOf(units_[node]);
-    if (value >= texts_.size()) continue;
-    match.size = i + 1;
-    match.by = std::string_view(texts_).substr(value);
-    match.by = match.by.substr(0, match.by.find('\0'));
+    if (value >= texts_.size() || IsInsideCharacter(text, i + 1)) continue;
+    std::string_view by = std::string_view(texts_).substr(value);
+    by = by.substr(0, by.find('\0'));
+    if (FindInvalidUtf8(by) == std::string_view::npos) match = {i + 1, by};
   }
   return match;
 }

@@ -14,6 +14,7 @@
 #include "model/tokenizer/scored_merges.h"
 #include "model/tokenizer/sentence_piece_model.h"
 #include "model/tokenizer/sentence_piece_normalizer.h"
+#include "model/tokenizer/utf8.h"
 
 namespace skein::model {
 namespace {
@@ -42,6 +43,9 @@ absl::Status CheckSupported(const SentencePieceModel& model) {
     if (piece.text.empty() || piece.text.size() > kMaxPieceBytes) {
       return absl::InvalidArgumentError(absl::StrCat("piece ", id, " has ", piece.text.size(),
                                                      " bytes, must have 1 to ", kMaxPieceBytes));
+    }
+    if (FindInvalidUtf8(piece.text) != std::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("piece ", id, " is not UTF-8"));
     }
     if (piece.type == Type::kUnused)
       return refuse(absl::StrCat("piece ", id, ", which is unused,"));

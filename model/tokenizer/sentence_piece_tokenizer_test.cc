@@ -151,6 +151,7 @@ TEST(SentencePieceTokenizer, WhatIsRefused) {
       {good + Piece("x", 0, 5), kUnimplemented, "piece 6, which is unused, is not supported"},
       {good + Piece("", 0, 1), kInvalid, "piece 6 has 0 bytes"},
       {good + Piece(std::string(1025, 'x'), 0, 1), kInvalid, "piece 6 has 1025 bytes"},
+      {good + Piece("\xA9", 0, 3), kInvalid, "piece 6 is not UTF-8"},
       {good + Piece("x", 0, 2), kInvalid, "pieces 0 and 6 are both unknown"},
       {Piece("x", 0, 1) + Trainer(kBpe), kInvalid, "has no unknown piece"},
       {good + Piece("x", NAN, 1), kInvalid, "the score of token 6 is no number"},
@@ -175,6 +176,25 @@ TEST(SentencePieceTokenizer, WhatIsRefused) {
 
 // A trie that points out of itself matches nothing, and reads nothing beyond it.
 TEST(SentencePieceTokenizer, BrokenMapsOfReplacements) {
+  // The first byte of a character, and another's, would be replaced by what is no character.
+  const auto unit = [](uint32_t value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  for (const bool whole : {false, true}) {
+    const std::string label = whole ? "a" : "\xC3";
+    std::string units(4 * 256, '\0');
+    const auto at = static_cast<size_t>(static_cast<unsigned char>(label[0]));
+    units.replace(4 * at, 4, unit(1u << 10 | 0x100 | static_cast<uint32_t>(at)));
+    units.replace(4 * (at ^ 1), 4, unit(0x80000000));
+    const std::string map =
+        unit(static_cast<uint32_t>(units.size())) + units + (whole ? "\xA9" : "b");
+    SKEIN_ASSERT_OK_AND_ASSIGN(
+        const auto tokenizer,
+        ParseSentencePieceTokenizer(Pieces() + Trainer(kBpe) + Bytes(3, Bytes(2, map)), {}));
+    EXPECT_EQ(
+        *tokenizer->Encode("b" + label + (whole ? "" : "\xA9"), {.add_special_tokens = false}),
+        (whole ? std::vector<int32_t>{0, 4, 3} : std::vector<int32_t>{0, 4, 0}));
+  }
   for (uint32_t unit : {0u, 0x100u, 0xFFFFFFFFu, 0x7FFFFFFFu, 0x61u << 10, 1u << 10 | 0x300u}) {
     std::string map("\x08\0\0\0", 4);
     for (int i = 0; i < 2; ++i) {
