@@ -31,13 +31,12 @@ absl::StatusOr<AddedTokens::Pieces> AddedTokens::Cut(std::string_view text,
     std::string_view plain = piece.text;
     bool begins = &piece == &verbatim.front();
     if (!normalizer_.empty()) {
-      SKEIN_ASSIGN_OR_RETURN(Normalizer::Result normalized, normalizer_.Apply(plain));
+      SKEIN_ASSIGN_OR_RETURN(Normalizer::Result normalized, normalizer_.Apply(plain, begins));
       begins &= normalized.keeps_begin;
       plain = result.copies.emplace_back(std::move(normalized.text));
     }
     normalized_.Cut(plain, parse_special, result.pieces);
     result.begins_text |= begins && !result.pieces.empty() && result.pieces.front().id < 0;
-    begins = false;
   }
   return result;
 }
@@ -48,8 +47,13 @@ void AddedTokens::Set::Add(AddedToken token) {
 }
 
 void AddedTokens::Set::Sort() {
-  std::sort(tokens_.begin(), tokens_.end(),
-            [](const AddedToken& a, const AddedToken& b) { return a.content < b.content; });
+  std::stable_sort(tokens_.begin(), tokens_.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.content < b.content; });
+  // Longest() needs them to differ.
+  tokens_.erase(
+      std::unique(tokens_.begin(), tokens_.end(),
+                  [](const AddedToken& a, const AddedToken& b) { return a.content == b.content; }),
+      tokens_.end());
 }
 
 const AddedToken* AddedTokens::Set::Longest(std::string_view text) const {

@@ -150,17 +150,16 @@ absl::StatusOr<std::string> ApplyStep(const Normalizer::ReplaceMatches& replace,
   return result;
 }
 
-// Goes with no pre-tokenizer that asks for a text's begin.
 absl::StatusOr<std::string> ApplyStep(const SentencePieceNormalizer& normalizer,
-                                      std::string_view text, int64_t& /*begins*/) {
-  return normalizer.Apply(text);
+                                      std::string_view text, int64_t& begins) {
+  return normalizer.Apply(text, begins > 0);
 }
 
 }  // namespace
 
-absl::StatusOr<Normalizer::Result> Normalizer::Apply(std::string_view text) const {
+absl::StatusOr<Normalizer::Result> Normalizer::Apply(std::string_view text, bool at_begin) const {
   Result result = {std::string(text)};
-  int64_t begins = 1;
+  int64_t begins = at_begin ? 1 : 0;
   for (const Step& step : steps_) {
     SKEIN_ASSIGN_OR_RETURN(
         result.text,

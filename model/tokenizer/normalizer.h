@@ -48,9 +48,9 @@ class Normalizer {
   };
 
   bool empty() const { return steps_.empty(); }
-  // `text` is valid UTF-8. InvalidArgument where it passes 2 GiB, or has more combining marks
-  // behind each other than any language.
-  absl::StatusOr<Result> Apply(std::string_view text) const;
+  // `text` is valid UTF-8; `at_begin`: what is encoded begins with it. InvalidArgument where it
+  // passes 2 GiB, or has more combining marks behind each other than any language.
+  absl::StatusOr<Result> Apply(std::string_view text, bool at_begin = true) const;
 
  private:
   std::vector<Step> steps_;

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 
 namespace skein::model {
 namespace {
 
-// Bound the time and memory that finding merges takes; the longest tokens in use have 93 bytes, and
 // 262,144 tokens make some million merges.
-constexpr size_t kMaxScoredTokenBytes = 128;
 constexpr size_t kMaxMerges = 1 << 23;
 
 }  // namespace

@@ -2,6 +2,7 @@
 // highest score first.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -12,6 +13,10 @@
 #include "model/tokenizer/bpe.h"
 
 namespace skein::model {
+
+// Longer tokens are never made. Bounds the time that finding merges takes; the longest in use have
+// 93 bytes.
+inline constexpr size_t kMaxScoredTokenBytes = 128;
 
 struct ScoredMerges {
   std::vector<std::pair<std::string, std::string>> merges;

@@ -1,5 +1,6 @@
 #include "model/tokenizer/sentence_piece_normalizer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -9,6 +10,9 @@
 
 namespace skein::model {
 namespace {
+
+constexpr size_t kMaxMatchBytes = 256;
+constexpr size_t kMaxBytes = (size_t{1} << 31) - 1;
 
 // Parts of a unit of the double array.
 bool HasLeaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
@@ -34,16 +38,20 @@ absl::StatusOr<CharsMap> CharsMap::Parse(std::string_view bytes) {
   map.units_.resize(size / sizeof(uint32_t));
   std::memcpy(map.units_.data(), bytes.data() + sizeof(size), size);
   map.texts_ = bytes.substr(sizeof(size) + size);
+  map.texts_ += '\0';  // ends the last one
+  if (FindInvalidUtf8(map.texts_) != std::string_view::npos) {
+    return absl::InvalidArgumentError("precompiled_charsmap has texts that are not UTF-8");
+  }
   return map;
 }
 
 CharsMap::Match CharsMap::Find(std::string_view text) const {
   Match match;
   if (units_.empty()) return match;
-  // Nodes beyond the array, values beyond the texts, and what is no UTF-8 are of a broken file, and
-  // match nothing.
+  // Nodes beyond the array, and values that are no texts' begins, are of a broken file, and match
+  // nothing.
   uint32_t node = OffsetOf(units_[0]);
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (size_t i = 0; i < std::min(text.size(), kMaxMatchBytes); ++i) {
     const auto label = static_cast<unsigned char>(text[i]);
     node ^= label;
     if (node >= units_.size() || LabelOf(units_[node]) != label) break;
@@ -51,16 +59,20 @@ CharsMap::Match CharsMap::Find(std::string_view text) const {
     node ^= OffsetOf(unit);
     if (!HasLeaf(unit) || node >= units_.size()) continue;
     const uint32_t value = ValueOf(units_[node]);
-    if (value >= texts_.size() || IsInsideCharacter(text, i + 1)) continue;
-    std::string_view by = std::string_view(texts_).substr(value);
-    by = by.substr(0, by.find('\0'));
-    if (FindInvalidUtf8(by) == std::string_view::npos) match = {i + 1, by};
+    if (value >= texts_.size() || IsInsideCharacter(texts_, value) ||
+        IsInsideCharacter(text, i + 1)) {
+      continue;
+    }
+    const std::string_view by = std::string_view(texts_).substr(value, kMaxMatchBytes + 1);
+    const size_t end = by.find('\0');
+    if (end != by.npos) match = {i + 1, by.substr(0, end)};
   }
   return match;
 }
 
 SentencePieceNormalizer::SentencePieceNormalizer(Options options) : options_(std::move(options)) {
   for (const std::string& symbol : options_.symbols) symbols_.Add(symbol, 0);
+  options_.symbols.clear();
 }
 
 SentencePieceNormalizer::Unit SentencePieceNormalizer::Next(std::string_view text) const {
@@ -75,7 +87,8 @@ SentencePieceNormalizer::Unit SentencePieceNormalizer::Next(std::string_view tex
   return {end, text.substr(0, end)};
 }
 
-std::string SentencePieceNormalizer::Apply(std::string_view text) const {
+absl::StatusOr<std::string> SentencePieceNormalizer::Apply(std::string_view text,
+                                                           bool at_begin) const {
   if (options_.remove_extra_whitespaces) {
     while (!text.empty()) {
       const Unit unit = Next(text);
@@ -85,7 +98,9 @@ std::string SentencePieceNormalizer::Apply(std::string_view text) const {
   }
   std::string result;
   if (text.empty()) return result;
-  if (options_.add_dummy_prefix) result += kSpaceMark;
+  if (options_.add_dummy_prefix && (at_begin || !options_.prefix_at_begin_only)) {
+    result += kSpaceMark;
+  }
   bool after_space = options_.remove_extra_whitespaces;
   while (!text.empty()) {
     const Unit unit = Next(text);
@@ -100,6 +115,9 @@ std::string SentencePieceNormalizer::Apply(std::string_view text) const {
     }
     if (!by.empty()) after_space = options_.remove_extra_whitespaces && by.ends_with(' ');
     text.remove_prefix(unit.size);
+    if (result.size() > kMaxBytes) {
+      return absl::InvalidArgumentError("text passes 2 GiB when it is normalised");
+    }
   }
   if (options_.remove_extra_whitespaces) {
     while (result.ends_with(kSpaceMark)) result.resize(result.size() - kSpaceMark.size());

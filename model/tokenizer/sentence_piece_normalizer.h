@@ -20,10 +20,11 @@ namespace skein::model {
 class CharsMap {
  public:
   CharsMap() = default;  // replaces nothing
-  // InvalidArgument where the sizes do not fit.
+  // InvalidArgument where the sizes do not fit, or texts are not UTF-8.
   static absl::StatusOr<CharsMap> Parse(std::string_view bytes);
 
   // What replaces the longest prefix of `text` that the map has, and the bytes of that; 0: none.
+  // Both have at most 256 bytes; those of SentencePiece's own maps have some 40.
   struct Match {
     size_t size = 0;
     std::string_view by;
@@ -42,14 +43,16 @@ class SentencePieceNormalizer {
     CharsMap map;
     // Stay as they are; the longest counts.
     std::vector<std::string> symbols;
-    bool add_dummy_prefix = true;          // a space before a text that is not empty
+    bool add_dummy_prefix = true;          // a space before a text that is not empty,
+    bool prefix_at_begin_only = false;     // and not before what follows a special token
     bool remove_extra_whitespaces = true;  // at both ends, and all but one of a run
   };
 
   explicit SentencePieceNormalizer(Options options);
 
-  // `text` is valid UTF-8.
-  std::string Apply(std::string_view text) const;
+  // `text` is valid UTF-8; `at_begin`: a text begins with it. InvalidArgument where it passes 2
+  // GiB.
+  absl::StatusOr<std::string> Apply(std::string_view text, bool at_begin) const;
 
  private:
   struct Unit {

@@ -44,6 +44,10 @@ absl::Status CheckSupported(const SentencePieceModel& model) {
       return absl::InvalidArgumentError(absl::StrCat("piece ", id, " has ", piece.text.size(),
                                                      " bytes, must have 1 to ", kMaxPieceBytes));
     }
+    if (model.algorithm == Algorithm::kBpe && piece.text.size() > kMaxScoredTokenBytes) {
+      return refuse(absl::StrCat("piece ", id, " of ", piece.text.size(), " bytes, more than ",
+                                 kMaxScoredTokenBytes, ","));
+    }
     if (FindInvalidUtf8(piece.text) != std::string_view::npos) {
       return absl::InvalidArgumentError(absl::StrCat("piece ", id, " is not UTF-8"));
     }
@@ -113,20 +117,19 @@ absl::StatusOr<Bpe> MakeBpe(const SentencePieceModel& model, const ByteIds& byte
 
 absl::StatusOr<Unigram> MakeUnigram(const SentencePieceModel& model, const ByteIds& bytes,
                                     int32_t unknown) {
-  std::optional<float> least, most;
+  std::optional<float> least;
   for (const Piece& piece : model.pieces) {
-    if (piece.type != Type::kNormal) continue;
-    least = std::min(least.value_or(piece.score), piece.score);
-    most = std::max(most.value_or(piece.score), piece.score);
+    if (piece.type == Type::kNormal) least = std::min(least.value_or(piece.score), piece.score);
   }
   std::vector<Unigram::Piece> pieces;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
     if (!IsPlain(piece)) continue;
     double score = piece.score;
-    if (piece.type == Type::kUserDefined) {
-      score = static_cast<double>(static_cast<float>(piece.text.size()) * most.value_or(0)) - 0.1;
-    }
+    // Better than what it is made of: scores of others are not positive. As SentencePiece 0.2 has
+    // it.
+    if (piece.type == Type::kUserDefined)
+      score = 0.1 * (static_cast<double>(piece.text.size()) - 1);
     pieces.push_back({piece.text, static_cast<int32_t>(id), score});
   }
   constexpr float kUnknownPenalty = 10;
@@ -141,6 +144,13 @@ absl::StatusOr<Unigram> MakeUnigram(const SentencePieceModel& model, const ByteI
 // Pieces that are found in the text before the model cuts it, and what the configuration adds.
 std::vector<AddedToken> FindAdded(const SentencePieceModel& model, const TokenizerConfig& config) {
   std::vector<AddedToken> added = config.added_tokens;
+  for (AddedToken& token : added) {
+    token.normalized = false;  // they are looked for as they are written
+    const auto id = static_cast<size_t>(token.id);
+    token.special |=
+        id < model.pieces.size() && token.content == model.pieces[id].text &&
+        (model.pieces[id].type == Type::kControl || model.pieces[id].type == Type::kUnknown);
+  }
   Vocabulary seen;
   for (const AddedToken& token : added) seen.try_emplace(token.content, token.id);
   for (size_t id = 0; id < model.pieces.size(); ++id) {
@@ -160,13 +170,15 @@ std::vector<AddedToken> FindAdded(const SentencePieceModel& model, const Tokeniz
   return added;
 }
 
-absl::StatusOr<Normalizer> MakeNormalizer(const SentencePieceModel& model) {
+absl::StatusOr<Normalizer> MakeNormalizer(const SentencePieceModel& model,
+                                          const TokenizerConfig& config) {
   SentencePieceNormalizer::Options options;
   SKEIN_ASSIGN_OR_RETURN(options.map, CharsMap::Parse(model.charsmap));
   for (const Piece& piece : model.pieces) {
     if (piece.type == Type::kUserDefined) options.symbols.push_back(piece.text);
   }
-  options.add_dummy_prefix = model.add_dummy_prefix;
+  options.add_dummy_prefix = config.add_prefix_space.value_or(model.add_dummy_prefix);
+  options.prefix_at_begin_only = !config.legacy;
   options.remove_extra_whitespaces = model.remove_extra_whitespaces;
   std::vector<Normalizer::Step> steps;
   steps.emplace_back(SentencePieceNormalizer(std::move(options)));
@@ -188,14 +200,21 @@ PipelineTokenizer::Token TokenOf(const Piece& piece) {
   }
 }
 
-absl::StatusOr<std::vector<int32_t>> Affix(const SentencePieceModel& model, bool add, int32_t id,
-                                           std::string_view name) {
-  if (!add || id < 0) return std::vector<int32_t>{};
-  if (static_cast<size_t>(id) >= model.pieces.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("trainer_spec.", std::string(name), " is ", id,
-                                                   ", there are ", model.pieces.size(), " pieces"));
+// The token that `said` names; else the control piece `id`; none where it is no control piece.
+absl::StatusOr<std::vector<int32_t>> Affix(const SentencePieceModel& model,
+                                           const std::vector<AddedToken>& added, bool add,
+                                           const std::string& said, int32_t id) {
+  if (!add) return std::vector<int32_t>{};
+  if (!said.empty()) {
+    for (const AddedToken& token : added) {
+      if (token.content == said) return std::vector<int32_t>{token.id};
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("has no token '", Printable(said), "', which tokenizer_config.json names"));
   }
-  return std::vector<int32_t>{id};
+  const bool is_control = id >= 0 && static_cast<size_t>(id) < model.pieces.size() &&
+                          model.pieces[static_cast<size_t>(id)].type == Type::kControl;
+  return is_control ? std::vector<int32_t>{id} : std::vector<int32_t>{};
 }
 
 // A line of tiktoken's: base64, a space, a rank.
@@ -218,15 +237,15 @@ absl::StatusOr<std::unique_ptr<PipelineTokenizer>> ParseSentencePieceTokenizer(
   SKEIN_RETURN_IF_ERROR(CheckSupported(model));
   SKEIN_ASSIGN_OR_RETURN(const int32_t unknown, FindUnknown(model));
   SKEIN_ASSIGN_OR_RETURN(const ByteIds byte_ids, FindBytes(model));
-  SKEIN_ASSIGN_OR_RETURN(Normalizer normalizer, MakeNormalizer(model));
+  SKEIN_ASSIGN_OR_RETURN(Normalizer normalizer, MakeNormalizer(model, config));
 
   const std::vector<AddedToken> added = FindAdded(model, config);
   std::vector<PipelineTokenizer::Token> tokens;
   for (const Piece& piece : model.pieces) tokens.push_back(TokenOf(piece));
-  for (const AddedToken& token : config.added_tokens) {
-    const auto id = static_cast<size_t>(token.id);
+  for (size_t i = 0; i < config.added_tokens.size(); ++i) {  // the first of `added`
+    const auto id = static_cast<size_t>(added[i].id);
     if (id >= tokens.size()) tokens.resize(id + 1);
-    tokens[id] = {token.content, token.special};
+    tokens[id] = {added[i].content, added[i].special};
   }
   std::optional<std::variant<Bpe, Unigram>> algorithm;
   if (model.algorithm == Algorithm::kBpe) {
@@ -240,8 +259,10 @@ absl::StatusOr<std::unique_ptr<PipelineTokenizer>> ParseSentencePieceTokenizer(
                                     std::move(tokens),
                                     {},
                                     {}};
-  SKEIN_ASSIGN_OR_RETURN(parts.prefix, Affix(model, config.add_bos_token, model.bos_id, "bos_id"));
-  SKEIN_ASSIGN_OR_RETURN(parts.suffix, Affix(model, config.add_eos_token, model.eos_id, "eos_id"));
+  SKEIN_ASSIGN_OR_RETURN(parts.prefix,
+                         Affix(model, added, config.add_bos_token, config.bos_token, model.bos_id));
+  SKEIN_ASSIGN_OR_RETURN(parts.suffix,
+                         Affix(model, added, config.add_eos_token, config.eos_token, model.eos_id));
   return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 

@@ -16,6 +16,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/test_util.h"
 
 namespace skein::model {
@@ -160,10 +162,12 @@ TEST(SentencePieceTokenizer, WhatIsRefused) {
       {Pieces() + Trainer(kBpe, Number(24, 1)), kUnimplemented, "treat_whitespace_as_suffix"},
       {Pieces() + Trainer(kBpe, Number(35, 1)), kInvalid, "but some bytes have no piece"},
       {Pieces() + Piece("x", 0, 6) + Trainer(kBpe, Number(35, 1)), kInvalid, "piece 6 is 'x'"},
-      {Pieces() + Trainer(kBpe, Number(41, 6)), kInvalid, "trainer_spec.bos_id is 6"},
+      {good + Piece(std::string(129, 'x'), 0, 1), kUnimplemented, "piece 6 of 129 bytes"},
       {good + Bytes(3, Number(5, 0)), kUnimplemented, "escape_whitespaces false"},
       {good + Bytes(5, Bytes(2, "x")), kUnimplemented, "denormalizer_spec"},
       {good + Bytes(3, Bytes(2, "xyz")), kInvalid, "precompiled_charsmap has 3 bytes"},
+      {good + Bytes(3, Bytes(2, std::string("\x04\0\0\0\0\0\0\0\xA9", 9))), kInvalid,
+       "precompiled_charsmap has texts that are not UTF-8"},
       {good + Bytes(3, Bytes(2, offset_table)), kInvalid,
        "precompiled_charsmap has 4 bytes, but a"},
       {"IQ== 0\nIg== 1\n", kUnimplemented, "is a vocabulary of tiktoken"},
@@ -176,35 +180,97 @@ TEST(SentencePieceTokenizer, WhatIsRefused) {
 
 // A trie that points out of itself matches nothing, and reads nothing beyond it.
 TEST(SentencePieceTokenizer, BrokenMapsOfReplacements) {
-  // The first byte of a character, and another's, would be replaced by what is no character.
   const auto unit = [](uint32_t value) {
     return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
   };
-  for (const bool whole : {false, true}) {
-    const std::string label = whole ? "a" : "\xC3";
+  const auto with_map = [&](const std::string& units, const std::string& texts) {
+    const std::string map = unit(static_cast<uint32_t>(units.size())) + units + texts;
+    return ParseSentencePieceTokenizer(Pieces() + Trainer(kBpe) + Bytes(3, Bytes(2, map)), {});
+  };
+  // A trie of one byte and one value.
+  const auto units_of = [&](uint8_t label, uint32_t value) {
     std::string units(4 * 256, '\0');
-    const auto at = static_cast<size_t>(static_cast<unsigned char>(label[0]));
-    units.replace(4 * at, 4, unit(1u << 10 | 0x100 | static_cast<uint32_t>(at)));
-    units.replace(4 * (at ^ 1), 4, unit(0x80000000));
-    const std::string map =
-        unit(static_cast<uint32_t>(units.size())) + units + (whole ? "\xA9" : "b");
-    SKEIN_ASSERT_OK_AND_ASSIGN(
-        const auto tokenizer,
-        ParseSentencePieceTokenizer(Pieces() + Trainer(kBpe) + Bytes(3, Bytes(2, map)), {}));
-    EXPECT_EQ(
-        *tokenizer->Encode("b" + label + (whole ? "" : "\xA9"), {.add_special_tokens = false}),
-        (whole ? std::vector<int32_t>{0, 4, 3} : std::vector<int32_t>{0, 4, 0}));
-  }
-  for (uint32_t unit : {0u, 0x100u, 0xFFFFFFFFu, 0x7FFFFFFFu, 0x61u << 10, 1u << 10 | 0x300u}) {
+    units.replace(4 * label, 4, unit(1u << 10 | 0x100 | label));
+    units.replace(4 * (label ^ 1u), 4, unit(0x80000000 | value));
+    return units;
+  };
+  const EncodeOptions plain = {.add_special_tokens = false};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto good, with_map(units_of('x', 0), "b"));
+  EXPECT_EQ(*good->Encode("bx", plain), (std::vector<int32_t>{0, 4, 4}));
+  // The first byte of a character is no character.
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto half, with_map(units_of(0xC3, 0), "b"));
+  EXPECT_EQ(*half->Encode("b\xC3\xA9", plain), (std::vector<int32_t>{0, 4, 0}));
+  // Nor is a text that begins inside of one, or that is too long.
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto inside, with_map(units_of('x', 1), "\xC3\xA9"));
+  EXPECT_EQ(*inside->Encode("bx", plain), (std::vector<int32_t>{0, 4, 0}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto endless,
+                             with_map(units_of('x', 0), std::string(1 << 20, 'b')));
+  EXPECT_EQ(*endless->Encode("bx", plain), (std::vector<int32_t>{0, 4, 0}));
+  // A node that is its own child is not followed to the end of a long text from each byte.
+  std::string loop(4 * 256, '\0');
+  loop.replace(0, 4, unit('x' << 10));
+  loop.replace(4, 4, unit(0));
+  loop.replace(0, 4, unit(0));
+  loop.replace(4 * 'x', 4, unit(static_cast<uint32_t>('x') << 10 | 'x'));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto looping, with_map(loop, "b"));
+  const absl::Time begin = absl::Now();
+  SKEIN_EXPECT_OK(looping->Encode(std::string(4 << 20, 'x'), plain));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(60));
+  for (const uint32_t bits :
+       {0u, 0x100u, 0xFFFFFFFFu, 0x7FFFFFFFu, 0x61u << 10, 1u << 10 | 0x300u}) {
     std::string map("\x08\0\0\0", 4);
     for (int i = 0; i < 2; ++i) {
-      map.append(reinterpret_cast<const char*>(&unit), sizeof(unit));
+      map += unit(bits);
     }
     SKEIN_ASSERT_OK_AND_ASSIGN(
         const auto tokenizer,
         ParseSentencePieceTokenizer(Pieces() + Trainer(kBpe) + Bytes(3, Bytes(2, map)), {}));
     SKEIN_EXPECT_OK(tokenizer->Encode("a\xC3\xA9 b\x01", {}));
   }
+}
+
+// Pieces of text that begin with a mark, and without.
+std::string Marked() {
+  return Pieces() + Piece("\u2581", -9, 1) + Piece("\u2581a", -0.5, 1) + Trainer(kBpe) +
+         Bytes(3, Number(3, 1));
+}
+
+// As LlamaTokenizer of transformers 5.24 encodes with these settings.
+TEST(SentencePieceTokenizer, PrefixesAsTheConfigurationSays) {
+  const auto ids = [](const TokenizerConfig& config) {
+    const auto tokenizer = ParseSentencePieceTokenizer(Marked(), config);
+    SKEIN_EXPECT_OK(tokenizer);
+    return *(*tokenizer)->Encode("a</s>a", {.parse_special = true});
+  };
+  TokenizerConfig config;
+  EXPECT_EQ(ids(config), (std::vector<int32_t>{1, 7, 2, 3}));
+  config.legacy = true;
+  EXPECT_EQ(ids(config), (std::vector<int32_t>{1, 7, 2, 7}));
+  config.add_prefix_space = false;
+  config.bos_token = "</s>";
+  EXPECT_EQ(ids(config), (std::vector<int32_t>{2, 3, 2, 3}));
+  config.bos_token = "<s>";
+  config.add_eos_token = true;
+  config.eos_token = "<end>";
+  EXPECT_THAT(ParseSentencePieceTokenizer(Marked(), config),
+              StatusIs(kInvalid, HasSubstr("has no token '<end>', which tokenizer_config.json")));
+  // Without a control piece there is nothing to put before a text.
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      const auto none,
+      ParseSentencePieceTokenizer(
+          Piece("<unk>", 0, 2) + Piece("a", -1, 1) + Trainer(kBpe) + Bytes(3, Number(3, 0)), {}));
+  EXPECT_EQ(*none->Encode("a", {}), (std::vector<int32_t>{1}));
+}
+
+// What is spelled like a token is found once, whatever follows.
+TEST(SentencePieceTokenizer, AddedTokensOfOneContent) {
+  TokenizerConfig config;
+  config.added_tokens = {{.content = "<x>", .id = 6}, {.content = "<x>", .id = 7}};
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      const auto tokenizer,
+      ParseSentencePieceTokenizer(Pieces() + Trainer(kBpe) + Bytes(3, Number(3, 0)), config));
+  EXPECT_EQ(*tokenizer->Encode(std::string_view("<x>\0a", 5), {.add_special_tokens = false}),
+            (std::vector<int32_t>{6, 0, 3}));
 }
 
 // A folder with a tokenizer.model and no tokenizer.json.
@@ -238,6 +304,15 @@ TEST_F(SentencePieceFolder, ReadsTheModelAndWhatIsSaidOfIt) {
   EXPECT_TRUE(added->IsSpecial(6));
   EXPECT_FALSE(added->IsSpecial(7));
 
+  // Control pieces stay special, and so is what has a role.
+  Write("added_tokens.json", R"({"<unk>": 0, "</s>": 2, "<im_end>": 6, "<y>": 7})");
+  Write("tokenizer_config.json", R"({"eos_token": {"content": "<im_end>"}, "pad_token": "<p>",
+      "additional_special_tokens": ["<q>"]})");
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto roles, LoadTokenizer(folder_));
+  for (const int32_t id : {0, 1, 2, 6}) EXPECT_TRUE(roles->IsSpecial(id)) << id;
+  EXPECT_FALSE(roles->IsSpecial(7));
+  EXPECT_EQ(*roles->Encode("a</s>", {.add_special_tokens = false}), (std::vector<int32_t>{3, 0}));
+
   Write("added_tokens.json", R"({"<y>": -7})");
   EXPECT_THAT(LoadTokenizer(folder_),
               StatusIs(kInvalid, AllOf(HasSubstr(folder_ + "/added_tokens.json: [\"<y>\"]"),
@@ -246,6 +321,12 @@ TEST_F(SentencePieceFolder, ReadsTheModelAndWhatIsSaidOfIt) {
   EXPECT_THAT(LoadTokenizer(folder_),
               StatusIs(kInvalid, AllOf(HasSubstr(folder_ + "/tokenizer_config.json: "),
                                        HasSubstr("added_tokens_decoder[\"x\"]: is no id"))));
+  for (const char* twice : {R"({"6": {"content": "<x>"}, "7": {"content": "<x>"}})",
+                            R"({"6": {"content": "<x>"}, "06": {"content": "<y>"}})"}) {
+    Write("tokenizer_config.json", absl::StrCat(R"({"added_tokens_decoder": )", twice, "}"));
+    EXPECT_THAT(LoadTokenizer(folder_),
+                StatusIs(kInvalid, HasSubstr("has the content or the id of another")));
+  }
   Write("tokenizer_config.json", "[]");
   EXPECT_THAT(LoadTokenizer(folder_), StatusIs(kInvalid, HasSubstr("tokenizer_config.json: ")));
   Write("tokenizer_config.json", "{}");

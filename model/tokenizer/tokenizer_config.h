@@ -1,6 +1,8 @@
 // What a tokenizer_config.json and an added_tokens.json say beside a tokenizer.model.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -10,16 +12,23 @@
 namespace skein::model {
 
 struct TokenizerConfig {
-  // As transformers has them where the file does not say.
+  // Where the file does not say, as Llama's tokenizer of transformers 4 has them.
   bool add_bos_token = true;
   bool add_eos_token = false;
-  std::vector<AddedToken> added_tokens;
+  std::string bos_token;  // empty: the model's own, as the next
+  std::string eos_token;
+  std::optional<bool> add_prefix_space;  // overrides the model's add_dummy_prefix
+  // Text behind a special token begins with a space, too, where a text does.
+  bool legacy = false;
+  std::vector<AddedToken> added_tokens;     // contents and ids differ
+  std::vector<std::string> special_tokens;  // contents of those with a role
 };
 
 // Errors are InvalidArgument, with the field's path.
 absl::StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view json);
 
-// Tokens and their ids: {"<|im_end|>": 32000}. They are not special.
-absl::StatusOr<std::vector<AddedToken>> ParseAddedTokens(std::string_view json);
+// Adds what an added_tokens.json says, {"<|im_end|>": 32000}, and `config` does not: tokens that
+// are special where they have a role.
+absl::Status AddAddedTokens(std::string_view json, TokenizerConfig& config);
 
 }  // namespace skein::model

@@ -1,15 +1,16 @@
-// Hugging Face's tokenizer.json:
+// Hugging Face's tokenizer.json, as far as published models use it:
 //
-//   { "truncation": null, "padding": null,
-//     "added_tokens": [{"id", "content", "special", "lstrip", "rstrip", "single_word",
-//     "normalized"}], "normalizer": null | Sequence of nothing, "pre_tokenizer": ByteLevel |
-//     Sequence of Split, Digits and a last ByteLevel, "post_processor": null | ByteLevel |
-//     TemplateProcessing | Sequence of those, "decoder": ByteLevel, "model": {"type": "BPE",
-//     "vocab": {token: id}, "merges": ["a b"] or [["a", "b"]],
-//               "ignore_merges"} }
+//   added_tokens    lstrip, rstrip, single_word, normalized
+//   normalizer      NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace
+//   pre_tokenizer   Split of every behaviour, Digits, Metaspace, and ByteLevel as the last
+//   model           BPE of bytes or characters, Unigram; byte_fallback, unk_token, fuse_unk,
+//                   ignore_merges
+//   post_processor  TemplateProcessing, ByteLevel
+//   decoder         ByteLevel; Metaspace, Replace of space marks, ByteFallback, Fuse, Strip of
+//   spaces
 //
-// Whatever else would change ids (a normalizer, dropout, byte fallback, other types) answers
-// Unimplemented. An added token's bytes are its content, as written.
+// and Sequences of these. Whatever else would change ids (dropout, truncation, prefixes of
+// subwords, other types) answers Unimplemented. An added token's bytes are its content, as written.
 #pragma once
 
 #include <memory>

@@ -32,8 +32,15 @@ absl::StatusOr<Unigram> Unigram::Create(const std::vector<Piece>& pieces, const 
 }
 
 void Unigram::AddUnknown(std::string_view text, std::vector<int32_t>& ids) const {
+  // The unknown piece itself is one as it is spelled, too.
+  int32_t spelled = -1;
+  trie_.ForEachPrefix(text, [&](size_t size, int32_t piece) {
+    if (size == text.size()) spelled = ids_[static_cast<size_t>(piece)];
+  });
   const auto id_of = [this](char byte) { return options_.bytes[static_cast<unsigned char>(byte)]; };
-  if (std::any_of(text.begin(), text.end(), [&](char byte) { return id_of(byte) < 0; })) {
+  if (spelled >= 0) {
+    ids.push_back(spelled);
+  } else if (std::any_of(text.begin(), text.end(), [&](char byte) { return id_of(byte) < 0; })) {
     ids.push_back(options_.unknown);
   } else {
     for (const char byte : text) ids.push_back(id_of(byte));
@@ -75,7 +82,7 @@ void Unigram::Encode(std::string_view text, Work& work, std::vector<int32_t>& id
   };
   for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
     const int32_t piece = ends[static_cast<size_t>(*cut)].piece;
-    if (piece < 0) {
+    if (piece < 0 || ids_[static_cast<size_t>(piece)] == options_.unknown) {
       if (unknown == text.npos) unknown = begin;
     } else {
       end_unknown();

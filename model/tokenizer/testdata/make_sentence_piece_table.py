@@ -23,7 +23,7 @@ TEXTS = tables.SENTENCES + tables.NORMALIZED_TEXTS + tables.SPECIALS
 EXTRA = ["", " ", "   ", "\u2581", " \u2581 ", "a", " a", "a ", "  a  b  ", "\u3000x\u3000 \u00a0y\t\tz\n\nw",
          "<s>", "a<s>b", "<sym>", "a<sym>b", " <sym> ", "a <sym>  <sym>b<symbol>", "<two words>",
          "x<two words>y", "\u00df\u00df\u00df a \u6f22\u6f22 b", "\U0001f44d\U0001f44d\u6f22", "\ufb01\u2460\uff21\u30ab\uff9e", "the the  the",
-         "\u0000", "a\u0000b", "\u200b\u200d\u00ad", "<0x41>", "theking", "qqqqqqqq", "e\u0301e\u0301"]
+         "\u0000", "a\u0000b", "\u200b\u200d\u00ad", "<0x41>", "theking", "qqqqqqqq", "thou and I", "the end Ind I", "oooooooooo", "e\u0301e\u0301"]
 
 # The maps that the library brings have 240 KB; rules of our own are enough for all models but one.
 RULES = [("\uff21", "A"), ("\ufb01", "fi"), ("\ufb00", "ff"), ("\u2460", "1"), ("\u3000", " "), ("\u00a0", " "), ("\t", " "),
@@ -32,7 +32,7 @@ RULES = [("\uff21", "A"), ("\ufb01", "fi"), ("\ufb00", "ff"), ("\u2460", "1"), (
 
 RULES_FILE = str(HERE / "rules")
 COMMON = dict(hard_vocab_limit=False, num_threads=1, minloglevel=2, character_coverage=0.995,
-              user_defined_symbols=["<sym>", "<symbol>", "<two words>"], pad_id=-1)
+              user_defined_symbols=["<sym>", "<symbol>", "<two words>", "hou", "nd I", "e e", "oooo"], pad_id=-1)
 MODELS = {
     "BPE": dict(model_type="bpe", vocab_size=420, normalization_rule_tsv=RULES_FILE),
     "BPE as Llama has it": dict(

@@ -522,6 +522,8 @@ def main():
       mine += [t for t in long_runs() if len(t) < 40] + list(random_texts(20 + extra, 4))
     if name == "single words":
       mine += list(word_texts())
+    if name.startswith(("Unigram", "unknown")):
+      mine += ["<unk>", "\u00e9<unk>x", "<unk>\u00e9\u00df<unk> \u6f22", "a<unk>\U0001f44d"]
     if name.startswith("first behind"):
       mine = NORMALIZED_TEXTS + ["", " ", "n", "no", "nno nno", "  n n", "<|endoftext|>n", "x", " x"]
     if patch.get("/normalizer"):
