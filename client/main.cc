@@ -13,6 +13,7 @@
 #include "base/flags/flags.h"
 #include "base/version.h"
 #include "client/bench.h"
+#include "client/convert.h"
 #include "client/doctor.h"
 #include "client/generate.h"
 #include "client/inspect.h"
@@ -78,6 +79,10 @@ int Main(int argc, char** argv) {
       app.add_subcommand("inspect", "Show what a model's files hold, and whether Skein runs them");
   DeclareInspect(*inspect, inspect_flags);
 
+  ConvertFlags convert_flags;
+  CLI::App* convert = app.add_subcommand("convert", "Write a model's folder as a GGUF file");
+  DeclareConvert(*convert, convert_flags);
+
   TopoFlags topo_flags;
   CLI::App* topo = app.add_subcommand(
       "topo", "Show machines: how GPUs and NICs are connected, and what they do in a second");
@@ -124,8 +129,8 @@ int Main(int argc, char** argv) {
     const bool live = (plan->parsed() && plan_flags.rank.topology.source == kLive) ||
                       (topo->parsed() && topo_flags.topology.source == kLive);
     if (named->count() > 0 && !live &&
-        (plan->parsed() || memory->parsed() || inspect->parsed() || topo->parsed() ||
-         doctor->parsed() || (bench->parsed() && !serve->parsed()))) {
+        (plan->parsed() || memory->parsed() || inspect->parsed() || convert->parsed() ||
+         topo->parsed() || doctor->parsed() || (bench->parsed() && !serve->parsed()))) {
       throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
     }
   });
@@ -138,6 +143,7 @@ int Main(int argc, char** argv) {
   if (plan->parsed()) return Plan(plan_flags);
   if (memory->parsed()) return Memory(memory_flags);
   if (inspect->parsed()) return Inspect(inspect_flags);
+  if (convert->parsed()) return Convert(convert_flags);
   if (doctor->parsed()) return Doctor(doctor_flags);
   if (topo->parsed()) {
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {

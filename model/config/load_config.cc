@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "model/config/gguf_config.h"
+#include "model/config/gguf_of_config.h"
 #include "model/config/model_config.h"
 #include "model/config/quantization_config.h"
 #include "model/config/stored_types.h"
@@ -48,28 +49,27 @@ absl::StatusOr<std::optional<std::string>> TemplateField(const json& config) {
   return absl::InvalidArgumentError("chat_template is a list without the name 'default'");
 }
 
-absl::StatusOr<ModelConfig> ConfigOfGguf(const std::string& path) {
-  SKEIN_ASSIGN_OR_RETURN(GgufModel file, OpenGguf(path));
-  const absl::StatusOr<std::string> text = ConfigJsonOfGguf(file);
-  if (!text.ok()) return Annotate(text.status(), path);
-  absl::StatusOr<ModelConfig> config = ParseModelConfig(*text);
-  if (!config.ok()) return Annotate(config.status(), path + ", as its config.json would be");
-  absl::StatusOr<std::vector<float>> divisors =
-      RopeDivisorsOfGguf(file, config->rope.RotaryDim(config->head_dim) / 2);
-  if (!divisors.ok()) return Annotate(divisors.status(), path);
-  config->rope.divisors = *std::move(divisors);
+}  // namespace
+
+absl::StatusOr<ModelConfig> ConfigOfGguf(GgufModel model) {
+  SKEIN_ASSIGN_OR_RETURN(const std::string text, ConfigJsonOfGguf(model));
+  absl::StatusOr<ModelConfig> config = ParseModelConfig(text);
+  if (!config.ok()) return Annotate(config.status(), "as its config.json would be");
+  SKEIN_ASSIGN_OR_RETURN(config->rope.divisors,
+                         RopeDivisorsOfGguf(model, config->rope.RotaryDim(config->head_dim) / 2));
   config->norm_offset = 0.0;  // gains are stored with it
-  const absl::StatusOr<std::unique_ptr<TensorSource>> weights =
-      AsHuggingFaceWeights(std::move(file));
-  if (!weights.ok()) return Annotate(weights.status(), path);
-  config->stored = ReadStoredTypes(**weights, config->tie_word_embeddings);
+  SKEIN_ASSIGN_OR_RETURN(const auto weights, AsHuggingFaceWeights(std::move(model)));
+  config->stored = ReadStoredTypes(*weights, config->tie_word_embeddings);
   return config;
 }
 
-}  // namespace
-
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model) {
-  if (IsGgufPath(model)) return ConfigOfGguf(model);
+  if (IsGgufPath(model)) {
+    SKEIN_ASSIGN_OR_RETURN(GgufModel file, OpenGguf(model));
+    absl::StatusOr<ModelConfig> config = ConfigOfGguf(std::move(file));
+    if (!config.ok()) return Annotate(config.status(), model);
+    return config;
+  }
   const std::string path = model + "/config.json";
   SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFileBytes));
   absl::StatusOr<ModelConfig> config = ParseModelConfig(text);

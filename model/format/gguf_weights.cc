@@ -1,7 +1,6 @@
 #include "model/format/gguf_weights.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,130 +16,10 @@
 #include "base/range.h"
 #include "base/status_macros.h"
 #include "model/format/gguf_keys.h"
+#include "model/format/gguf_names.h"
 
 namespace skein::model {
 namespace {
-
-struct Name {
-  std::string_view gguf;
-  std::string_view hugging_face;
-};
-
-constexpr Name kNames[] = {
-    {"token_embd.weight", "model.embed_tokens.weight"},
-    {"output_norm.weight", "model.norm.weight"},
-    {"output.weight", "lm_head.weight"},
-};
-constexpr Name kLayerNames[] = {
-    {"attn_norm.weight", "input_layernorm.weight"},
-    {"attn_q.weight", "self_attn.q_proj.weight"},
-    {"attn_k.weight", "self_attn.k_proj.weight"},
-    {"attn_v.weight", "self_attn.v_proj.weight"},
-    {"attn_qkv.weight", "self_attn.qkv_proj.weight"},
-    {"attn_output.weight", "self_attn.o_proj.weight"},
-    {"attn_q.bias", "self_attn.q_proj.bias"},
-    {"attn_k.bias", "self_attn.k_proj.bias"},
-    {"attn_v.bias", "self_attn.v_proj.bias"},
-    {"attn_output.bias", "self_attn.o_proj.bias"},
-    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
-    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
-    {"ffn_norm.weight", "post_attention_layernorm.weight"},
-    {"ffn_gate.weight", "mlp.gate_proj.weight"},
-    {"ffn_up.weight", "mlp.up_proj.weight"},
-    {"ffn_down.weight", "mlp.down_proj.weight"},
-    {"ffn_gate.bias", "mlp.gate_proj.bias"},
-    {"ffn_up.bias", "mlp.up_proj.bias"},
-    {"ffn_down.bias", "mlp.down_proj.bias"},
-};
-// Of architectures with norms behind attention and MLP, too.
-constexpr Name kPostNormNames[] = {
-    {"post_attention_norm.weight", "post_attention_layernorm.weight"},
-    {"ffn_norm.weight", "pre_feedforward_layernorm.weight"},
-    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
-};
-constexpr Name kExpertNames[] = {
-    {"ffn_gate_inp.weight", "mlp.gate.weight"},
-    {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight"},
-    {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight"},
-    {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight"},
-    {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight"},
-};
-constexpr Name kMixtralNames[] = {{"ffn_gate_inp.weight", "block_sparse_moe.gate.weight"}};
-// Of all experts of a layer, as one tensor; behind an expert's own name.
-constexpr Name kOfEachExpert[] = {
-    {"ffn_gate_exps.weight", "gate_proj.weight"},
-    {"ffn_up_exps.weight", "up_proj.weight"},
-    {"ffn_down_exps.weight", "down_proj.weight"},
-};
-constexpr Name kOfEachMixtralExpert[] = {
-    {"ffn_gate_exps.weight", "w1.weight"},
-    {"ffn_up_exps.weight", "w3.weight"},
-    {"ffn_down_exps.weight", "w2.weight"},
-};
-// ffn_up has the gates, too.
-constexpr Name kJoinedNames[] = {{"ffn_up.weight", "mlp.gate_up_proj.weight"}};
-constexpr std::string_view kLayers = "blk.";
-
-std::string_view Find(absl::Span<const Name> names, std::string_view gguf) {
-  for (const Name& name : names) {
-    if (name.gguf == gguf) return name.hugging_face;
-  }
-  return {};
-}
-
-// "blk.3.attn_q.weight" as "3" and "attn_q.weight".
-struct LayerName {
-  std::string_view layer;
-  std::string_view tensor;
-};
-
-std::optional<LayerName> SplitLayerName(std::string_view name) {
-  if (name.substr(0, kLayers.size()) != kLayers) return std::nullopt;
-  name.remove_prefix(kLayers.size());
-  const size_t dot = name.find('.');
-  if (dot == 0 || dot == name.npos || !std::all_of(name.begin(), name.begin() + dot, ::isdigit)) {
-    return std::nullopt;
-  }
-  return LayerName{name.substr(0, dot), name.substr(dot + 1)};
-}
-
-// In what files of an architecture are unlike Llama's.
-struct Dialect {
-  std::string_view architecture;
-  bool interleaved = false;  // a head's rows of queries and keys lie in pairs
-  absl::Span<const Name> layer_names = {};
-  std::string_view experts = "mlp.experts.";  // a layer's, before an expert's number
-  absl::Span<const Name> of_each_expert = kOfEachExpert;
-};
-constexpr Dialect kDialects[] = {
-    {"llama", true, kMixtralNames, "block_sparse_moe.experts.", kOfEachMixtralExpert},
-    {"qwen2moe", false, kExpertNames},
-    {"qwen3moe", false, kExpertNames},
-    {"granite", true},
-    {"smollm3", true},
-    {"phi3", false, kJoinedNames},
-    {"gemma2", false, kPostNormNames},
-    {"gemma3", false, kPostNormNames},
-};
-
-Dialect DialectOf(std::string_view architecture) {
-  for (const Dialect& dialect : kDialects) {
-    if (dialect.architecture == architecture) return dialect;
-  }
-  return {};
-}
-
-// A tensor of a layer that has no counterpart keeps its name behind the layer's, so that checks
-// find it in the network.
-std::string HuggingFaceName(const Dialect& dialect, std::string_view gguf) {
-  if (const std::string_view name = Find(kNames, gguf); !name.empty()) return std::string(name);
-  const std::optional<LayerName> split = SplitLayerName(gguf);
-  if (!split) return std::string(gguf);
-  std::string_view name = Find(dialect.layer_names, split->tensor);
-  if (name.empty()) name = Find(kLayerNames, split->tensor);
-  return absl::StrCat("model.layers.", std::string(split->layer), ".",
-                      std::string(name.empty() ? split->tensor : name));
-}
 
 class HuggingFaceWeights final : public TensorSource {
  public:
@@ -208,13 +87,10 @@ class HuggingFaceWeights final : public TensorSource {
 };
 
 // The rows of a head where a tensor's rows are interleaved; 0 where they are not.
-absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const Dialect& dialect,
+absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const GgufDialect& dialect,
                                         const TensorInfo& tensor) {
-  const std::optional<LayerName> name = SplitLayerName(tensor.name);
-  if (!dialect.interleaved || !name) return 0;
-  const bool queries = name->tensor == "attn_q.weight" || name->tensor == "attn_q.bias";
-  const bool keys = name->tensor == "attn_k.weight" || name->tensor == "attn_k.bias";
-  if (!queries && !keys) return 0;
+  if (!IsInterleaved(dialect, tensor.name)) return 0;
+  const bool keys = SplitGgufName(tensor.name)->tensor.starts_with("attn_k.");
   const std::string prefix(dialect.architecture);
   const std::string all_heads = prefix + ".attention.head_count";
   const std::string kv_heads = prefix + ".attention.head_count_kv";
@@ -230,15 +106,12 @@ absl::StatusOr<int64_t> InterleavedHead(const GgufMetadata& metadata, const Dial
   return tensor.shape[0] / heads;
 }
 
-// More than any model has.
-constexpr int64_t kMaxExperts = 4096;
-
 // Adds a matrix for each expert of a tensor of all of a layer's; false where it is none.
-absl::StatusOr<bool> AddExperts(const Dialect& dialect, const TensorInfo& stored,
+absl::StatusOr<bool> AddExperts(const GgufDialect& dialect, const TensorInfo& stored,
                                 std::vector<HuggingFaceWeights::Tensor>& tensors) {
-  const std::optional<LayerName> split = SplitLayerName(stored.name);
+  const std::optional<GgufLayerName> split = SplitGgufName(stored.name);
   if (!split || stored.shape.size() != 3) return false;
-  const std::string_view name = Find(dialect.of_each_expert, split->tensor);
+  const std::string_view name = OfEachExpert(dialect, split->tensor);
   if (name.empty()) return false;
   if (stored.shape[0] > kMaxExperts) {
     return absl::InvalidArgumentError(absl::StrCat("tensor '", stored.name, "' is of ",
@@ -261,7 +134,7 @@ absl::StatusOr<bool> AddExperts(const Dialect& dialect, const TensorInfo& stored
 absl::StatusOr<std::unique_ptr<TensorSource>> AsHuggingFaceWeights(GgufModel model) {
   SKEIN_ASSIGN_OR_RETURN(const std::string_view architecture,
                          model.metadata.String(kGgufArchitecture));
-  const Dialect dialect = DialectOf(architecture);
+  const GgufDialect dialect = GgufDialectOf(architecture);
   std::vector<HuggingFaceWeights::Tensor> tensors;
   for (const TensorInfo& stored : model.tensors->tensors()) {
     if (stored.name == kGgufRopeDivisors || stored.name == kGgufShortDivisors ||

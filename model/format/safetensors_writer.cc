@@ -1,10 +1,6 @@
 #include "model/format/safetensors_writer.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -12,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "model/format/piece_writer.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::model {
@@ -19,42 +16,10 @@ namespace {
 
 using nlohmann::json;
 
-// What is read and written at once: large enough that calls cost nothing.
-constexpr int64_t kPieceBytes = 16 << 20;
-
 int64_t BytesOf(const TensorInfo& tensor) { return DTypeBytes(tensor.dtype, tensor.elements()); }
 
-class FileWriter {
- public:
-  static absl::StatusOr<FileWriter> Create(const std::string& path) {
-    FileWriter writer(path, std::fopen(path.c_str(), "wb"));
-    if (writer.file_ == nullptr) return ErrnoStatus(errno, path);
-    return writer;
-  }
-
-  absl::Status Write(const void* bytes, size_t size) {
-    if (std::fwrite(bytes, 1, size, file_.get()) == size) return absl::OkStatus();
-    return ErrnoStatus(errno, absl::StrCat("writing ", path_));
-  }
-
-  absl::Status Close() {
-    if (std::fclose(file_.release()) == 0) return absl::OkStatus();
-    return ErrnoStatus(errno, absl::StrCat("writing ", path_));
-  }
-
- private:
-  struct Closer {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-
-  FileWriter(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
-
-  std::string path_;
-  std::unique_ptr<std::FILE, Closer> file_;
-};
-
 absl::Status WriteText(const std::string& path, const std::string& text) {
-  SKEIN_ASSIGN_OR_RETURN(FileWriter writer, FileWriter::Create(path));
+  SKEIN_ASSIGN_OR_RETURN(PieceWriter writer, PieceWriter::Create(path));
   SKEIN_RETURN_IF_ERROR(writer.Write(text.data(), text.size()));
   return writer.Close();
 }
@@ -79,60 +44,22 @@ std::string Header(absl::Span<const TensorInfo> tensors) {
   return prefix + text;
 }
 
-// The tensor in pieces of whole rows of its first dimension.
-absl::Status CopyTensor(const TensorSource& source, const TensorInfo& tensor, FileWriter& writer) {
-  const int64_t bytes = BytesOf(tensor);
-  if (bytes == 0) return absl::OkStatus();
-  std::vector<Range> slice;
-  for (int64_t size : tensor.shape) slice.push_back({0, size});
-  const int64_t rows = slice.empty() ? 1 : tensor.shape[0];
-  const int64_t row_bytes = bytes / rows;
-  const int64_t step = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, rows);
-  std::vector<std::byte> piece(static_cast<size_t>(step * row_bytes));
-  for (int64_t row = 0; row < rows; row += step) {
-    const int64_t end = std::min(rows, row + step);
-    if (!slice.empty()) slice[0] = {row, end};
-    const size_t size = static_cast<size_t>((end - row) * row_bytes);
-    SKEIN_RETURN_IF_ERROR(source.Read(tensor, slice, {piece.data(), size}));
-    SKEIN_RETURN_IF_ERROR(writer.Write(piece.data(), size));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status WriteShard(const TensorSource& source, absl::Span<const TensorInfo> tensors,
                         const std::string& path) {
-  SKEIN_ASSIGN_OR_RETURN(FileWriter writer, FileWriter::Create(path));
+  SKEIN_ASSIGN_OR_RETURN(PieceWriter writer, PieceWriter::Create(path));
   const std::string header = Header(tensors);
   SKEIN_RETURN_IF_ERROR(writer.Write(header.data(), header.size()));
   for (const TensorInfo& tensor : tensors) {
-    SKEIN_RETURN_IF_ERROR(CopyTensor(source, tensor, writer));
+    SKEIN_RETURN_IF_ERROR(writer.WriteTensor(source, tensor));
   }
   return writer.Close();
-}
-
-std::vector<absl::Span<const TensorInfo>> Split(absl::Span<const TensorInfo> tensors,
-                                                int64_t max_shard_bytes) {
-  std::vector<absl::Span<const TensorInfo>> shards;
-  size_t begin = 0;
-  int64_t bytes = 0;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const int64_t more = BytesOf(tensors[i]);
-    if (i > begin && more > max_shard_bytes - bytes) {
-      shards.push_back(tensors.subspan(begin, i - begin));
-      begin = i;
-      bytes = 0;
-    }
-    bytes += more;
-  }
-  shards.push_back(tensors.subspan(begin));
-  return shards;
 }
 
 }  // namespace
 
 absl::Status WriteSafetensors(const TensorSource& source, const std::string& folder,
                               int64_t max_shard_bytes) {
-  const auto shards = Split(source.tensors(), max_shard_bytes);
+  const auto shards = SplitTensors(source.tensors(), max_shard_bytes);
   const std::string single = absl::StrCat(folder, "/model.safetensors");
   if (shards.size() == 1) return WriteShard(source, shards[0], single);
   std::error_code ignored;

@@ -18,6 +18,7 @@
 #include "base/status_util.h"
 #include "model/format/gguf_keys.h"
 #include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/published.h"
 #include "model/tokenizer/scored_merges.h"
 #include "model/tokenizer/utf8.h"
 
@@ -28,49 +29,7 @@ constexpr std::string_view kScores = "tokenizer.ggml.scores";
 constexpr std::string_view kMerges = "tokenizer.ggml.merges";
 constexpr std::string_view kUnknownId = "tokenizer.ggml.unknown_token_id";
 
-// Patterns as the models' tokenizer.json have them.
-constexpr std::string_view kLlama3Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekkenPattern =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt4oPattern =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-// A way to cut text, one pattern after the other, and what goes with it.
-struct Published {
-  std::vector<std::string_view> names;
-  std::vector<std::string_view> patterns;
-  bool ignore_merges = false;
-  bool add_bos = false;  // where the file does not say
-};
-
-const std::vector<Published>& AllPublished() {
-  static const auto* const all = new std::vector<Published>{
-      {{"gpt-2", "mpt", "olmo", "jais"}, {kGpt2Pattern}},
-      {{"starcoder", "refact", "command-r", "smollm", "codeshell"}, {R"(\p{N})", kGpt2Pattern}},
-      {{"llama3", "llama-v3", "llama-bpe"}, {kLlama3Pattern}, true, true},
-      {{"dbrx", "smaug-bpe", "chatglm-bpe", "glm4"}, {kLlama3Pattern}},
-      {{"qwen2", "stablelm2", "deepseek-r1-qwen"}, {kQwen2Pattern}},
-      {{"deepseek-coder"},
-       {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+",
-        R"(\p{N})"}},
-      {{"tekken"}, {kTekkenPattern}, true, true},
-      {{"gpt-4o", "llama4"}, {kGpt4oPattern}},
-  };
-  return *all;
-}
-
-absl::StatusOr<const Published*> FindPublished(const GgufMetadata& metadata) {
+absl::StatusOr<const PublishedPreTokenizer*> FindPublished(const GgufMetadata& metadata) {
   if (!metadata.Has(kGgufPreTokenizer)) {
     return absl::NotFoundError(
         absl::StrCat("has no metadata '", std::string(kGgufPreTokenizer),
@@ -78,7 +37,7 @@ absl::StatusOr<const Published*> FindPublished(const GgufMetadata& metadata) {
   }
   SKEIN_ASSIGN_OR_RETURN(const std::string_view name, metadata.String(kGgufPreTokenizer));
   std::vector<std::string> known;
-  for (const Published& published : AllPublished()) {
+  for (const PublishedPreTokenizer& published : PublishedPreTokenizers()) {
     for (const std::string_view each : published.names) {
       if (each == name) return &published;
       known.emplace_back(each);
@@ -300,7 +259,7 @@ absl::StatusOr<std::unique_ptr<PipelineTokenizer>> ParseGgufTokenizer(
   std::optional<Bpe> bpe;
   std::vector<Normalizer::Step> spaces;
   if (bytes) {
-    SKEIN_ASSIGN_OR_RETURN(const Published* published, FindPublished(metadata));
+    SKEIN_ASSIGN_OR_RETURN(const PublishedPreTokenizer* published, FindPublished(metadata));
     SKEIN_ASSIGN_OR_RETURN(const Merges merges, ReadMerges(metadata));
     SKEIN_ASSIGN_OR_RETURN(const int32_t unknown, ReadUnknown(metadata, tokens));
     SKEIN_ASSIGN_OR_RETURN(

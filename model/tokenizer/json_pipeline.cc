@@ -167,6 +167,22 @@ absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& field) {
   return token;
 }
 
+absl::StatusOr<std::pair<std::string, std::string>> ReadMerge(const JsonField& field) {
+  if (field.IsString()) {
+    SKEIN_ASSIGN_OR_RETURN(const std::string merge, field.String());
+    const size_t space = merge.find(' ');
+    if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) {
+      return field.Error("must be two tokens with a space between them");
+    }
+    return std::make_pair(merge.substr(0, space), merge.substr(space + 1));
+  }
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> sides, field.Elements());
+  if (sides.size() != 2) return field.Error("must be a pair of tokens");
+  SKEIN_ASSIGN_OR_RETURN(std::string left, sides[0].String());
+  SKEIN_ASSIGN_OR_RETURN(std::string right, sides[1].String());
+  return std::make_pair(std::move(left), std::move(right));
+}
+
 absl::StatusOr<Normalizer> ReadNormalizer(const JsonField& root) {
   std::vector<Normalizer::Step> steps;
   SKEIN_ASSIGN_OR_RETURN(const bool has, root.Has("normalizer"));

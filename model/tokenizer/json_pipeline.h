@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +28,9 @@ absl::StatusOr<std::vector<JsonField>> Flatten(const JsonField& field, const std
 
 // All but the id.
 absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& field);
+
+// A merge's two tokens, in one string ("a b") or as a pair.
+absl::StatusOr<std::pair<std::string, std::string>> ReadMerge(const JsonField& field);
 
 absl::StatusOr<Normalizer> ReadNormalizer(const JsonField& root);
 

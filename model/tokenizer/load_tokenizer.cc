@@ -10,6 +10,7 @@
 #include "model/tokenizer/gguf_tokenizer.h"
 #include "model/tokenizer/sentence_piece_tokenizer.h"
 #include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer_config.h"
 #include "model/tokenizer/tokenizer_json.h"
 
 namespace skein::model {
@@ -19,13 +20,6 @@ namespace {
 constexpr int64_t kMaxFileBytes = 64 << 20;
 // The largest SentencePiece model in use (Gemma 3) has 4.7 MB; tables take some 30 times as much.
 constexpr int64_t kMaxModelBytes = 16 << 20;
-
-// A JSON file that may be missing: then it says nothing.
-absl::StatusOr<std::string> ReadOptional(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
-  if (absl::IsNotFound(text.status())) return "{}";
-  return text;
-}
 
 // Without a tokenizer.json, of which `missing` tells.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& folder,
@@ -37,15 +31,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& 
         absl::StrCat(std::string(missing.message()), ", and there is no tokenizer.model"));
   }
   if (!bytes.ok()) return bytes.status();
-  const std::string config_path = folder + "/tokenizer_config.json";
-  SKEIN_ASSIGN_OR_RETURN(const std::string config_text, ReadOptional(config_path));
-  absl::StatusOr<TokenizerConfig> config = ParseTokenizerConfig(config_text);
-  if (!config.ok()) return Annotate(config.status(), config_path);
-  const std::string added_path = folder + "/added_tokens.json";
-  SKEIN_ASSIGN_OR_RETURN(const std::string added_text, ReadOptional(added_path));
-  SKEIN_RETURN_IF_ERROR(Annotate(AddAddedTokens(added_text, *config), added_path));
+  SKEIN_ASSIGN_OR_RETURN(const TokenizerConfig config, LoadTokenizerConfig(folder));
   absl::StatusOr<std::unique_ptr<PipelineTokenizer>> tokenizer =
-      ParseSentencePieceTokenizer(*bytes, *config);
+      ParseSentencePieceTokenizer(*bytes, config);
   if (!tokenizer.ok()) return Annotate(tokenizer.status(), path);
   return *std::move(tokenizer);
 }

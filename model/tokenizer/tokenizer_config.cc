@@ -6,8 +6,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/json/json.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 #include "model/tokenizer/json_field.h"
 #include "model/tokenizer/json_pipeline.h"
 #include "model/tokenizer/pipeline_tokenizer.h"
@@ -63,6 +65,16 @@ const AddedToken* FindLike(const TokenizerConfig& config, const AddedToken& toke
   return nullptr;
 }
 
+// Published ones have up to some MB, with thousands of added tokens.
+constexpr int64_t kMaxFileBytes = 16 << 20;
+
+// A JSON file that may be missing: then it says nothing.
+absl::StatusOr<std::string> ReadOptional(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
+  if (absl::IsNotFound(text.status())) return "{}";
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view json) {
@@ -115,6 +127,17 @@ absl::Status AddAddedTokens(std::string_view json, TokenizerConfig& config) {
     if (FindLike(config, token) == nullptr) config.added_tokens.push_back(std::move(token));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<TokenizerConfig> LoadTokenizerConfig(const std::string& folder) {
+  const std::string config_path = folder + "/tokenizer_config.json";
+  SKEIN_ASSIGN_OR_RETURN(const std::string config_text, ReadOptional(config_path));
+  absl::StatusOr<TokenizerConfig> config = ParseTokenizerConfig(config_text);
+  if (!config.ok()) return Annotate(config.status(), config_path);
+  const std::string added_path = folder + "/added_tokens.json";
+  SKEIN_ASSIGN_OR_RETURN(const std::string added_text, ReadOptional(added_path));
+  SKEIN_RETURN_IF_ERROR(Annotate(AddAddedTokens(added_text, *config), added_path));
+  return config;
 }
 
 }  // namespace skein::model

@@ -31,4 +31,8 @@ absl::StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view json);
 // are special where they have a role.
 absl::Status AddAddedTokens(std::string_view json, TokenizerConfig& config);
 
+// What the two files in a folder say; those that are missing say nothing. Errors begin with the
+// path.
+absl::StatusOr<TokenizerConfig> LoadTokenizerConfig(const std::string& folder);
+
 }  // namespace skein::model
