@@ -141,6 +141,10 @@ absl::StatusOr<GgufOfConfig> MakeGgufOfConfig(const ModelConfig& config) {
                          [&](const Architecture& a) { return a.with_experts == family; });
     if (named == Architectures().end()) named = &kLlama;
   }
+  if (config.rope.scaling == Scaling::kLlama3 && named->gguf != kLlama.gguf) {
+    return absl::UnimplementedError(absl::StrCat("a GGUF file of ", config.architecture,
+                                                 " cannot say this model's rotary embedding"));
+  }
   Architecture written = *family;
   written.gguf = named->gguf;
   Writer writer(written);
@@ -160,10 +164,14 @@ absl::StatusOr<GgufOfConfig> MakeGgufOfConfig(const ModelConfig& config) {
   writer.NumberIfKnown("final_logit_softcapping", config.logits_softcap, 0);
   writer.NumberIfKnown("embedding_scale", config.embedding_scale, 1);
   writer.NumberIfKnown("residual_scale", config.residual_scale, 1);
-  writer.NumberIfKnown("logit_scale", 1 / config.logits_scale, 1);
+  writer.NumberIfKnown("logit_scale", 1 / config.logits_scale, 0);  // is asked for
   if (config.attention_scale) writer.NumberIfKnown("attention.scale", *config.attention_scale, 0);
   const auto widest = std::max_element(config.windows.begin(), config.windows.end());
-  if (widest != config.windows.end()) writer.IntegerIfKnown("attention.sliding_window", *widest);
+  if (widest != config.windows.end()) {
+    writer.IntegerIfKnown("attention.sliding_window", *widest);
+  } else if (config.post_norms) {  // Gemma's have one where files do not say
+    writer.Integer("attention.sliding_window", 0);
+  }
   return writer.Take();
 }
 

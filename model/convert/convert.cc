@@ -1,10 +1,12 @@
 #include "model/convert/convert.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
@@ -17,6 +19,8 @@
 #include "model/format/gguf_writer.h"
 #include "model/format/open.h"
 #include "model/tokenizer/gguf_vocabulary.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer_config.h"
 
 namespace skein::model {
 namespace {
@@ -37,17 +41,54 @@ int64_t FileType(const TensorSource& tensors) {
   return elements[1] > 0 ? kMostlyF16 : kAllF32;
 }
 
-// Tokens that a text begins with and that end an answer, where the tokenizer did not say.
-void WriteTokens(const ModelConfig& config, GgufMetadata::Values& metadata) {
-  if (config.bos_token_id) {
-    metadata.try_emplace(std::string(kGgufBosId), GgufUint32(*config.bos_token_id));
+// The key of the token that a text begins with, and those of tokens that end an answer. `read` are
+// those that a reader finds so far; what is left gets a key, too. Unimplemented: there are too
+// many.
+absl::Status WriteEnds(const std::vector<int32_t>& ends, const std::vector<int32_t>& read,
+                       GgufMetadata::Values& metadata) {
+  for (const int32_t id : ends) {
+    if (std::find(read.begin(), read.end(), id) != read.end()) continue;
+    bool written = false;
+    for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+      written = metadata.try_emplace(key, GgufUint32(id)).second;
+      if (written) break;
+    }
+    if (!written) {
+      return absl::UnimplementedError(
+          absl::StrCat("a GGUF file has no word left for token ", id, ", which ends an answer"));
+    }
   }
-  if (!config.eos_token_ids.empty()) {
-    metadata.try_emplace(std::string(kGgufEosId), GgufUint32(config.eos_token_ids[0]));
+  return absl::OkStatus();
+}
+
+// Tokens that end an answer, by config.json and generation_config.json; first the one that
+// tokenizer_config.json names.
+absl::StatusOr<std::vector<int32_t>> FindEnds(const std::string& folder,
+                                              const ModelConfig& config) {
+  SKEIN_ASSIGN_OR_RETURN(const GenerationDefaults defaults, LoadGenerationDefaults(folder));
+  std::vector<int32_t> ends = config.eos_token_ids;
+  for (const int32_t id : defaults.eos_token_ids) {
+    if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
   }
-  if (config.eos_token_ids.size() > 1) {
-    metadata.try_emplace("tokenizer.ggml.eot_token_id", GgufUint32(config.eos_token_ids[1]));
-  }
+  SKEIN_ASSIGN_OR_RETURN(const TokenizerConfig said, LoadTokenizerConfig(folder));
+  if (said.eos_token.empty()) return ends;
+  SKEIN_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(folder));
+  SKEIN_ASSIGN_OR_RETURN(
+      const std::vector<int32_t> ids,
+      tokenizer->Encode(said.eos_token, {.add_special_tokens = false, .parse_special = true}));
+  if (ids.size() != 1) return ends;
+  std::erase(ends, ids[0]);
+  ends.insert(ends.begin(), ids[0]);
+  return ends;
+}
+
+// llama.cpp looks for Phi-3's name, by which its tokens take the white space behind them.
+std::string NameOf(const std::string& folder, std::string_view architecture) {
+  std::error_code error;
+  const std::string name = std::filesystem::weakly_canonical(folder, error).filename().string();
+  const std::string lower = absl::AsciiStrToLower(name);
+  const bool says = lower.find("phi-3") != lower.npos || lower.find("phi3") != lower.npos;
+  return architecture == "phi3" && !says ? absl::StrCat("phi-3 ", name) : name;
 }
 
 absl::StatusOr<std::unique_ptr<TensorSource>> OpenAsGguf(const std::string& folder,
@@ -68,10 +109,6 @@ absl::StatusOr<Converted> ConvertToGguf(const std::string& folder, const std::st
   if (IsGgufPath(folder)) {
     return absl::InvalidArgumentError(absl::StrCat(folder, " is a GGUF file already"));
   }
-  std::error_code error;
-  if (std::filesystem::exists(path, error)) {
-    return absl::AlreadyExistsError(absl::StrCat(path, " is there already"));
-  }
   SKEIN_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(folder));
   absl::StatusOr<GgufOfConfig> made = MakeGgufOfConfig(config);
   if (!made.ok()) return Annotate(made.status(), folder);
@@ -80,12 +117,26 @@ absl::StatusOr<Converted> ConvertToGguf(const std::string& folder, const std::st
   SKEIN_ASSIGN_OR_RETURN(auto tensors,
                          OpenAsGguf(folder, config, *made, architecture, options.matrices));
 
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                         GgufFileNames(*tensors, path, options.max_file_bytes));
+  for (const std::string& name : names) {
+    std::error_code error;
+    if (std::filesystem::exists(name, error)) {
+      return absl::AlreadyExistsError(absl::StrCat(name, " is there already"));
+    }
+  }
+
   Converted converted;
+  std::vector<int32_t> ends;
   absl::StatusOr<GgufMetadata::Values> vocabulary = MakeGgufVocabulary(folder, config.vocab_size);
   if (vocabulary.ok()) {
     metadata.merge(*vocabulary);
     converted.has_vocabulary = true;
-    WriteTokens(config, metadata);
+    if (config.bos_token_id) {
+      metadata.try_emplace(std::string(kGgufBosId), GgufUint32(*config.bos_token_id));
+    }
+    SKEIN_ASSIGN_OR_RETURN(ends, FindEnds(folder, config));
+    if (!ends.empty()) metadata.try_emplace(std::string(kGgufEosId), GgufUint32(ends[0]));
   } else if (!absl::IsNotFound(vocabulary.status())) {
     return vocabulary.status();
   }
@@ -93,8 +144,7 @@ absl::StatusOr<Converted> ConvertToGguf(const std::string& folder, const std::st
   if (chat_template) metadata["tokenizer.chat_template"] = GgufText(*chat_template);
   converted.has_chat_template = chat_template.has_value();
   metadata["general.type"] = GgufText("model");
-  metadata["general.name"] =
-      GgufText(std::filesystem::weakly_canonical(folder, error).filename().string());
+  metadata["general.name"] = GgufText(NameOf(folder, architecture));
   metadata["general.file_type"] = GgufUint32(FileType(*tensors));
   metadata["general.quantization_version"] = GgufUint32(2);
 
@@ -103,6 +153,8 @@ absl::StatusOr<Converted> ConvertToGguf(const std::string& folder, const std::st
   absl::StatusOr<ModelConfig> read = ConfigOfGguf({GgufMetadata(metadata), std::move(again)});
   if (!read.ok()) return Annotate(read.status(), absl::StrCat(folder, ", as a GGUF file"));
   SKEIN_RETURN_IF_ERROR(Annotate(CheckSameMeaning(config, *read), folder));
+
+  SKEIN_RETURN_IF_ERROR(Annotate(WriteEnds(ends, read->eos_token_ids, metadata), folder));
 
   for (const TensorInfo& tensor : tensors->tensors()) {
     converted.bytes += DTypeBytes(tensor.dtype, tensor.elements());

@@ -30,10 +30,10 @@ struct Converted {
   bool has_chat_template = false;
 };
 
-// Writes the Hugging Face folder `folder` to `path` (*.gguf): configuration, tensors, vocabulary and
-// chat template. What is written means what the folder means, as Skein reads both: Unimplemented
-// names what GGUF files have no word for. Errors name the file, and leave none that was begun;
-// AlreadyExists: `path` is there.
+// Writes the Hugging Face folder `folder` to `path` (*.gguf): configuration, tensors, vocabulary
+// and chat template. What is written means what the folder means, as Skein reads both:
+// Unimplemented names what GGUF files have no word for. Errors name the file, and leave none that
+// was begun; AlreadyExists: a file of such a name is there.
 absl::StatusOr<Converted> ConvertToGguf(const std::string& folder, const std::string& path,
                                         const ConvertOptions& options = {});
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -142,7 +143,11 @@ absl::StatusOr<std::unique_ptr<TensorSource>> AsGgufTensors(std::unique_ptr<Tens
                                                             std::optional<DType> matrices) {
   const GgufDialect dialect = GgufDialectOf(architecture);
   std::map<std::string, Made> by_name;
+  // What else folders hold (frequencies, a tied output matrix, biases of zeros) says nothing more.
+  std::set<std::string> needed;
+  for (NamedShape& tensor : TensorsOf(config)) needed.insert(std::move(tensor.name));
   for (const TensorInfo& stored : folder->tensors()) {
+    if (!needed.contains(stored.name)) continue;
     const std::optional<GgufPlace> place = GgufPlaceOf(dialect, stored.name);
     if (!place) {
       return absl::UnimplementedError(absl::StrCat("GGUF files of ", architecture,

@@ -12,12 +12,14 @@
 #include "absl/strings/str_format.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "base/status_util.h"
 #include "model/format/piece_writer.h"
 
 namespace skein::model {
 namespace {
 
 constexpr std::string_view kEnding = ".gguf";
+constexpr const char* kPart = ".part";  // of a file that is not whole yet
 constexpr uint32_t kVersion = 3;
 constexpr size_t kAlignment = 32;  // what files have that tell of none
 
@@ -164,24 +166,39 @@ GgufValue GgufFloat32s(const std::vector<float>& values) {
   return Numbers(GgufType::kFloat32, true, values);
 }
 
+absl::StatusOr<std::vector<std::string>> GgufFileNames(const TensorSource& source,
+                                                       const std::string& path,
+                                                       int64_t max_file_bytes) {
+  if (!path.ends_with(kEnding)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": a GGUF file's name ends with .gguf"));
+  }
+  const size_t count = SplitTensors(source.tensors(), max_file_bytes).size();
+  if (count == 1) return std::vector<std::string>{path};
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) {
+    names.push_back(absl::StrFormat("%s-%05d-of-%05d.gguf",
+                                    path.substr(0, path.size() - kEnding.size()), i + 1, count));
+  }
+  return names;
+}
+
 absl::StatusOr<std::vector<std::string>> WriteGguf(const GgufMetadata::Values& metadata,
                                                    const TensorSource& source,
                                                    const std::string& path,
                                                    const GgufWriteOptions& options) {
-  if (!path.ends_with(kEnding)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": a GGUF file's name ends with .gguf"));
-  }
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                         GgufFileNames(source, path, options.max_file_bytes));
   const auto parts = SplitTensors(source.tensors(), options.max_file_bytes);
   int64_t written = 0;
   const auto on_piece = [&](int64_t bytes) {
     written += bytes;
     if (options.on_progress) options.on_progress(written);
   };
-  std::vector<std::string> files;
-  for (size_t i = 0; i < parts.size(); ++i) {
+  absl::Status status;
+  std::error_code error;
+  for (size_t i = 0; i < parts.size() && status.ok(); ++i) {
     GgufMetadata::Values values;
     if (i == 0) values = metadata;
-    std::string file = path;
     if (parts.size() > 1) {
       values["split.no"] =
           Numbers(GgufType::kUint16, false, std::vector<uint16_t>{static_cast<uint16_t>(i)});
@@ -190,17 +207,17 @@ absl::StatusOr<std::vector<std::string>> WriteGguf(const GgufMetadata::Values& m
       values["split.tensors.count"] =
           Numbers(GgufType::kInt32, false,
                   std::vector<int32_t>{static_cast<int32_t>(source.tensors().size())});
-      file = absl::StrFormat("%s-%05d-of-%05d.gguf", path.substr(0, path.size() - kEnding.size()),
-                             i + 1, parts.size());
     }
-    files.push_back(file);
-    const absl::Status status = WriteOne(values, source, parts[i], file, on_piece);
-    if (status.ok()) continue;
-    std::error_code ignored;
-    for (const std::string& begun : files) std::filesystem::remove(begun, ignored);
-    return status;
+    status = WriteOne(values, source, parts[i], files[i] + kPart, on_piece);
   }
-  return files;
+  for (const std::string& file : files) {
+    if (!status.ok()) break;
+    std::filesystem::rename(file + kPart, file, error);
+    if (error) status = ErrnoStatus(error.value(), file);
+  }
+  if (status.ok()) return files;
+  for (const std::string& file : files) std::filesystem::remove(file + kPart, error);
+  return status;
 }
 
 }  // namespace skein::model

@@ -21,7 +21,8 @@ class PieceWriter {
   static absl::StatusOr<PieceWriter> Create(const std::string& path);
 
   absl::Status Write(const void* bytes, size_t size);
-  // A tensor's elements, in pieces of whole rows of its first dimension, of some 16 MiB. Calls
+  // A tensor's elements, in pieces of some 16 MiB, of at least one element of its first dimension.
+  // Calls
   // `on_piece`, where there is one, with the bytes of each.
   absl::Status WriteTensor(const TensorSource& source, const TensorInfo& tensor,
                            const std::function<void(int64_t)>& on_piece = nullptr);

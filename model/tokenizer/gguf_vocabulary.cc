@@ -21,6 +21,7 @@
 #include "model/tokenizer/gguf_tokenizer.h"
 #include "model/tokenizer/json_field.h"
 #include "model/tokenizer/json_pipeline.h"
+#include "model/tokenizer/pipeline_tokenizer.h"
 #include "model/tokenizer/pre_tokenizer.h"
 #include "model/tokenizer/published.h"
 #include "model/tokenizer/sentence_piece_model.h"
@@ -40,7 +41,10 @@ struct Tokens {
   std::vector<int32_t> types;
   std::vector<float> scores;  // empty where there are merges
 
+  int64_t limit = 0;  // tokens from here on have no embedding, and no place in files
+
   void Set(int64_t id, std::string text, int32_t type) {
+    if (id < 0 || id >= limit) return;
     if (static_cast<size_t>(id) >= texts.size()) {
       texts.resize(static_cast<size_t>(id) + 1);
       types.resize(texts.size(), kUnusedToken);
@@ -50,8 +54,8 @@ struct Tokens {
   }
 
   // Ids without a token get names of their own: files must not name two tokens alike.
-  void Pad(int64_t size) {
-    texts.resize(std::max(texts.size(), static_cast<size_t>(size)));
+  void Pad() {
+    texts.resize(static_cast<size_t>(limit));
     types.resize(texts.size(), kUnusedToken);
     if (!scores.empty()) scores.resize(texts.size(), 0);
     for (size_t id = 0; id < texts.size(); ++id) {
@@ -145,26 +149,47 @@ std::vector<float> ScoresOf(const std::vector<Merge>& merges, const Tokens& toke
   return scores;
 }
 
-// Whether a text begins with a space; other normalizers have no word in files.
+// Files have no normalizers. NFC goes with names of pre-tokenizers, and is left to whoever makes
+// the text; marks for spaces, and one before a text, are of vocabularies of characters.
+absl::Status CheckNormalizer(const JsonField& root, bool of_bytes) {
+  SKEIN_ASSIGN_OR_RETURN(const bool has, root.Has("normalizer"));
+  if (!has) return absl::OkStatus();
+  SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("normalizer"));
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> members, Flatten(field, "normalizers"));
+  for (const JsonField& member : members) {
+    SKEIN_ASSIGN_OR_RETURN(const std::string type, member.String("type"));
+    if (of_bytes && type == "NFC") continue;
+    if (!of_bytes && type == "Prepend") {
+      SKEIN_ASSIGN_OR_RETURN(const std::string text, member.String("prepend"));
+      if (text == kSpaceMark) continue;
+    }
+    if (!of_bytes && type == "Replace") {
+      SKEIN_ASSIGN_OR_RETURN(const JsonField pattern, member.Get("pattern"));
+      SKEIN_ASSIGN_OR_RETURN(const bool literal, pattern.Has("String"));
+      SKEIN_ASSIGN_OR_RETURN(const std::string by, member.String("content"));
+      if (literal && by == kSpaceMark && pattern.value().at("String") == " ") continue;
+    }
+    return member.Unimplemented(absl::StrCat("type ", type, " has no word in GGUF files"));
+  }
+  return absl::OkStatus();
+}
+
+// Whether a text of characters begins with a space.
 absl::StatusOr<bool> ReadSpacePrefix(const JsonField& root) {
-  bool prefix = false;
   SKEIN_ASSIGN_OR_RETURN(const bool has, root.Has("normalizer"));
   if (has) {
     SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("normalizer"));
     SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> members, Flatten(field, "normalizers"));
     for (const JsonField& member : members) {
       SKEIN_ASSIGN_OR_RETURN(const std::string type, member.String("type"));
-      prefix |= type == "Prepend";
-      if (type != "Prepend" && type != "Replace") {
-        return member.Unimplemented(absl::StrCat("type ", type, " has no word in GGUF files"));
-      }
+      if (type == "Prepend") return true;
     }
   }
   SKEIN_ASSIGN_OR_RETURN(const bool cuts, root.Has("pre_tokenizer"));
-  if (!cuts) return prefix;
+  if (!cuts) return false;
   SKEIN_ASSIGN_OR_RETURN(const JsonField field, root.Get("pre_tokenizer"));
   SKEIN_ASSIGN_OR_RETURN(const std::string type, field.String("type"));
-  if (type != "Metaspace") return prefix;
+  if (type != "Metaspace") return false;
   SKEIN_ASSIGN_OR_RETURN(const bool has_scheme, field.Has("prepend_scheme"));
   if (!has_scheme) return field.Bool("add_prefix_space", true);
   SKEIN_ASSIGN_OR_RETURN(const std::string scheme, field.String("prepend_scheme"));
@@ -176,31 +201,50 @@ absl::StatusOr<Values> OfJson(std::string_view text, int64_t vocab_size) {
   const JsonField root(document, "");
   Spelling spelling;
   SKEIN_RETURN_IF_ERROR(ReadPreTokenizer(root, spelling).status());
+  const bool of_bytes = spelling == Spelling::kBytes;
   SKEIN_ASSIGN_OR_RETURN(const JsonField model, root.Get("model"));
-  if (document["model"].value("type", "BPE") != "BPE") {
-    return model.Unimplemented("only BPE has a word in GGUF files that Skein reads");
+  SKEIN_ASSIGN_OR_RETURN(const bool has_type, model.Has("type"));
+  if (has_type) {
+    SKEIN_ASSIGN_OR_RETURN(const std::string type, model.String("type"));
+    if (type != "BPE") {
+      return model.Unimplemented(
+          absl::StrCat("type ", type, " has no word in GGUF files that Skein reads"));
+    }
   }
   SKEIN_ASSIGN_OR_RETURN(const JsonField vocab, model.Get("vocab"));
   Tokens tokens;
-  for (const auto& [token, id] : vocab.value().items()) {
-    const bool is_byte = spelling != Spelling::kBytes && ByteOfToken(token).has_value();
-    tokens.Set(id.get<int64_t>(), token, is_byte ? kByteToken : kNormalToken);
+  tokens.limit = vocab_size;
+  for (const auto& [token, value] : vocab.value().items()) {
+    const bool is_byte = !of_bytes && ByteOfToken(token).has_value();
+    SKEIN_ASSIGN_OR_RETURN(const int32_t id, JsonField(value, vocab.path()).Index(kMaxVocabSize));
+    tokens.Set(id, token, is_byte ? kByteToken : kNormalToken);
   }
-  const nlohmann::json unknown = document["model"].value("unk_token", nlohmann::json());
+  std::string unknown;
+  SKEIN_ASSIGN_OR_RETURN(const bool has_unknown, model.Has("unk_token"));
+  if (has_unknown) {
+    SKEIN_ASSIGN_OR_RETURN(unknown, model.String("unk_token"));
+  }
+  Values values;
   SKEIN_ASSIGN_OR_RETURN(const bool has_added, root.Has("added_tokens"));
   if (has_added) {
-    for (const nlohmann::json& added : document["added_tokens"]) {
-      const auto content = added["content"].get<std::string>();
-      const bool special = added.value("special", false);
-      tokens.Set(added["id"].get<int64_t>(), content,
-                 unknown == content ? kUnknownToken
-                 : special          ? kControlToken
-                                    : kUserDefinedToken);
+    SKEIN_ASSIGN_OR_RETURN(const JsonField list, root.Get("added_tokens"));
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> elements, list.Elements());
+    for (const JsonField& element : elements) {
+      SKEIN_ASSIGN_OR_RETURN(const AddedToken added, ReadAddedToken(element));
+      SKEIN_ASSIGN_OR_RETURN(const JsonField id_field, element.Get("id"));
+      SKEIN_ASSIGN_OR_RETURN(const int32_t id, id_field.Index(kMaxVocabSize));
+      const bool is_unknown = !of_bytes && added.content == unknown;
+      // Files look for them in text whose spaces are not marked yet.
+      tokens.Set(id, of_bytes || added.special ? added.content : UnmarkSpaces(added.content),
+                 is_unknown      ? kUnknownToken
+                 : added.special ? kControlToken
+                                 : kUserDefinedToken);
+      if (is_unknown) values["tokenizer.ggml.unknown_token_id"] = GgufUint32(id);
     }
   }
   SKEIN_ASSIGN_OR_RETURN(const std::vector<Merge> merges, ReadMerges(model));
-  Values values;
-  if (spelling == Spelling::kBytes) {
+  SKEIN_RETURN_IF_ERROR(CheckNormalizer(root, of_bytes));
+  if (of_bytes) {
     SKEIN_ASSIGN_OR_RETURN(const bool ignore_merges, model.Bool("ignore_merges", false));
     SKEIN_RETURN_IF_ERROR(WritePreTokenizer(root, ignore_merges, values));
     values[std::string(kGgufTokenizer)] = GgufText("gpt2");
@@ -208,12 +252,14 @@ absl::StatusOr<Values> OfJson(std::string_view text, int64_t vocab_size) {
     for (const Merge& merge : merges) pairs.push_back(absl::StrCat(merge.left, " ", merge.right));
     values["tokenizer.ggml.merges"] = GgufTexts(std::move(pairs));
   } else {
+    SKEIN_ASSIGN_OR_RETURN(const bool ignore_merges, model.Bool("ignore_merges", false));
+    if (ignore_merges) return model.Unimplemented("ignore_merges has no word in GGUF files");
     SKEIN_ASSIGN_OR_RETURN(const bool prefix, ReadSpacePrefix(root));
     values[std::string(kGgufTokenizer)] = GgufText("llama");
     values["tokenizer.ggml.add_space_prefix"] = GgufBool(prefix);
     tokens.scores = ScoresOf(merges, tokens);
   }
-  tokens.Pad(vocab_size);
+  tokens.Pad();
   std::move(tokens).Write(values);
   return values;
 }
@@ -231,6 +277,7 @@ absl::StatusOr<Values> OfSentencePieces(std::string_view bytes, const TokenizerC
   if (model.remove_extra_whitespaces) return refuse("remove_extra_whitespaces");
   const bool prefix = config.add_prefix_space.value_or(model.add_dummy_prefix);
   Tokens tokens;
+  tokens.limit = vocab_size;
   for (const SentencePieceModel::Piece& piece : model.pieces) {
     const bool is_symbol = piece.type == Type::kUserDefined;
     // Files cut a text at them first, and each part would begin with a space.
@@ -251,10 +298,14 @@ absl::StatusOr<Values> OfSentencePieces(std::string_view bytes, const TokenizerC
       tokens.Set(added.id, added.content, added.special ? kControlToken : kUserDefinedToken);
     }
   }
-  tokens.Pad(vocab_size);
+  tokens.Pad();
   Values values;
   values[std::string(kGgufTokenizer)] = GgufText("llama");
   values["tokenizer.ggml.add_space_prefix"] = GgufBool(prefix);
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    if (model.pieces[id].type != Type::kUnknown) continue;
+    values["tokenizer.ggml.unknown_token_id"] = GgufUint32(static_cast<int64_t>(id));
+  }
   std::move(tokens).Write(values);
   return values;
 }
@@ -280,7 +331,7 @@ absl::Status WriteAffixes(const Tokenizer& tokenizer, Values& values) {
 // What is read back must be the tokenizer that was written.
 absl::Status CheckSame(const Tokenizer& folder, const Values& values) {
   SKEIN_ASSIGN_OR_RETURN(const auto file, ParseGgufTokenizer(GgufMetadata(values)));
-  for (int32_t id = 0; id < folder.vocab_size(); ++id) {
+  for (int32_t id = 0; id < std::min(folder.vocab_size(), file->vocab_size()); ++id) {
     const std::string bytes = folder.TokenBytes(id, /*skip_special=*/false);
     if (!bytes.empty() && bytes != file->TokenBytes(id, /*skip_special=*/false)) {
       return absl::UnimplementedError(absl::StrCat("token ", id, " (\"", absl::CHexEscape(bytes),

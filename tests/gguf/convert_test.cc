@@ -120,7 +120,7 @@ TEST_F(ConvertTest, WhatFilesCannotSayIsRefused) {
   }
 }
 
-// The same models without these fields: tensors and keys, Gemma's gains among them.
+// The same models without these fields: their tensors, Gemma's gains among them.
 TEST_F(ConvertTest, FamiliesWithoutWhatFilesCannotSay) {
   const auto convert = [&](const std::string& name, const std::function<void(json&)>& change) {
     const std::string copy = CopyOf(kModels + name);
@@ -267,8 +267,7 @@ TEST_F(ConvertTest, BardIsBard) {
   EXPECT_FALSE(std::filesystem::exists(Out("split.gguf")));
 
   SKEIN_ASSERT_OK_AND_ASSIGN(const auto want, model::LoadTokenizer(kBard));
-  SKEIN_ASSERT_OK_AND_ASSIGN(model::ModelConfig config, model::LoadModelConfig(kBard));
-  config.dtype = DType::kBF16;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const model::ModelConfig config, model::LoadModelConfig(kBard));
   for (const std::string& file : {Out(), split.files[0]}) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const auto got, model::LoadTokenizer(file));
     for (const char* text : {"ROMEO:\nBut, soft!", "<|endoftext|>x", "caf\u00e9 42"}) {
@@ -282,6 +281,56 @@ TEST_F(ConvertTest, BardIsBard) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const model::GgufModel model, model::OpenGguf(file));
     EXPECT_EQ(static_cast<int64_t>(model.tensors->tensors().size()), one.tensors);
   }
+}
+
+// A second conversion touches nothing that is there.
+TEST_F(ConvertTest, ExistingFilesStay) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const model::Converted split,
+                             model::ConvertToGguf(kBard, Out(), {.max_file_bytes = 4 << 20}));
+  ASSERT_GE(split.files.size(), 2u);
+  std::filesystem::remove(split.files[0]);
+  EXPECT_THAT(model::ConvertToGguf(kBard, Out(), {.max_file_bytes = 4 << 20}),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(split.files[1])));
+  EXPECT_FALSE(std::filesystem::exists(split.files[0]));
+}
+
+// Of several tokens that end an answer none is lost; the tokenizer's own is the first.
+TEST_F(ConvertTest, TokensThatEndAnAnswer) {
+  const std::string copy = CopyOf(kBard);
+  json config = json::parse(std::ifstream(copy + "/config.json"));
+  config["eos_token_id"] = {0, 5};
+  std::ofstream(copy + "/config.json") << config.dump();
+  std::ofstream(copy + "/generation_config.json") << R"({"eos_token_id": [0, 7]})";
+  SKEIN_ASSERT_OK(model::ConvertToGguf(copy, Out()));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const model::ModelConfig read, model::LoadModelConfig(Out()));
+  EXPECT_EQ(read.eos_token_ids, (std::vector<int32_t>{0, 5, 7}));
+  std::ofstream(copy + "/generation_config.json") << R"({"eos_token_id": [0, 7, 9]})";
+  EXPECT_THAT(model::ConvertToGguf(copy, Out("b.gguf")),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("no word left for token 9")));
+}
+
+// What a published folder may hold beside its network, and tokens beyond its embeddings.
+TEST_F(ConvertTest, WhatIsNotNeededIsLeftOut) {
+  const std::string copy = CopyOf(kBard);
+  json tokenizer = json::parse(std::ifstream(copy + "/tokenizer.json"));
+  tokenizer["added_tokens"].push_back(
+      {{"id", 2048}, {"content", "<image>"}, {"special", true}, {"lstrip", nullptr}});
+  std::ofstream(copy + "/tokenizer.json") << tokenizer.dump();
+  SKEIN_ASSERT_OK(model::ConvertToGguf(copy, Out()));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto got, model::LoadTokenizer(Out()));
+  EXPECT_EQ(got->vocab_size(), 2048);
+
+  for (const char* pointer : {"/model/type", "/added_tokens/0/special", "/added_tokens/0/id"}) {
+    json bad = tokenizer;
+    bad[json::json_pointer(pointer)] = json::array();
+    std::ofstream(copy + "/tokenizer.json") << bad.dump();
+    EXPECT_THAT(model::ConvertToGguf(copy, Out("b.gguf")),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/tokenizer.json: ")));
+  }
+  tokenizer["normalizer"] = {{"type", "NFKC"}};
+  std::ofstream(copy + "/tokenizer.json") << tokenizer.dump();
+  EXPECT_THAT(model::ConvertToGguf(copy, Out("b.gguf")),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("type NFKC has no word")));
 }
 
 TEST_F(ConvertTest, Errors) {
@@ -303,10 +352,10 @@ TEST_F(ConvertTest, Errors) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const model::GgufModel file,
                              model::OpenGguf("tests/gguf/architectures/qwen3.gguf"));
   const std::string full = Out("full.gguf");
-  std::filesystem::create_symlink("/dev/full", full);
+  std::filesystem::create_symlink("/dev/full", full + ".part");
   EXPECT_THAT(model::WriteGguf(file.metadata.values(), *file.tensors, full),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(full)));
-  EXPECT_FALSE(std::filesystem::is_symlink(full));
+  EXPECT_FALSE(std::filesystem::exists(full + ".part"));
 
   const std::string copy = CopyOf(kBard);
   json tokenizer = json::parse(std::ifstream(copy + "/tokenizer.json"));
