@@ -340,8 +340,7 @@ absl::Status CheckSame(const Tokenizer& folder, const Values& values) {
   }
   for (const char* text :
        {"", "Hello, world!", "  two  spaces \n\n and\tlines\r\n", "I'll don't WE'VE 1234567 3.14",
-        "na\u00efve \u00e9l\u00e8ve \u4f60\u597d \u041f\u0440\u0438\u0432\u0435\u0442 "
-        "\U0001f44d\U0001f3fd",
+        "na\u00efve \u00e9l\u00e8ve", "\u4f60\u597d \u041f\u0440\u0438 \U0001f44d\U0001f3fd",
         "def f(x):\n    return x[0] + {'a': 1}", "<s></s><|endoftext|><unk>"}) {
     SKEIN_ASSIGN_OR_RETURN(const std::vector<int32_t> want, folder.Encode(text, {}));
     SKEIN_ASSIGN_OR_RETURN(const std::vector<int32_t> got, file->Encode(text, {}));

@@ -274,7 +274,7 @@ void ConvertType() {
 }
 
 void ConvertSplit() {
-  EXPECT_THAT(InspectedOf("--split=4M", "-00001-of-00004.gguf"), HasSubstr("\"files\": 4"));
+  EXPECT_THAT(InspectedOf("--split=4M", "-00001-of-00004.gguf"), HasSubstr("\"files\":4"));
 }
 
 void MemoryDeterministic() {
