@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -135,7 +136,10 @@ class Inspector {
     Refuse(tokenizer.status());
     if (!tokenizer.ok()) return;
     result_.vocab_size = (*tokenizer)->vocab_size();
-    if (result_.tokenizer.empty()) result_.tokenizer = "byte-level BPE";
+    if (!result_.tokenizer.empty()) return;
+    std::error_code ignored;
+    const bool has_json = std::filesystem::exists(model_ + "/tokenizer.json", ignored);
+    result_.tokenizer = has_json ? "tokenizer.json" : "tokenizer.model";
   }
 
   const std::string model_;

@@ -35,7 +35,7 @@ struct Inspection {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t context_length = 0;
-  std::string tokenizer;  // "byte-level BPE", of GGUF its model and pre-tokenizer
+  std::string tokenizer;  // the file that has it, of GGUF its model and pre-tokenizer
   int64_t vocab_size = 0;
   std::vector<int32_t> end_tokens;
   bool has_chat_template = false;

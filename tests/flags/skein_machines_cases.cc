@@ -246,6 +246,7 @@ void InspectPrintsJson() {
   ASSERT_TRUE(json::accept(outcome.out)) << outcome.out << outcome.err;
   const json found = json::parse(outcome.out);
   EXPECT_EQ(found["vocab_size"], 2048);
+  EXPECT_EQ(found["tokenizer"], "tokenizer.json");
   EXPECT_EQ(found["layers"], 8);
   EXPECT_EQ(found["runs"], true);
 }

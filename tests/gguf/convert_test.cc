@@ -25,6 +25,7 @@
 #include "model/format/gguf.h"
 #include "model/format/gguf_writer.h"
 #include "model/format/safetensors_writer.h"
+#include "model/inspect/inspect.h"
 #include "model/synthetic/synthetic.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -207,6 +208,7 @@ TEST_F(ConvertVocabularyTest, SentencePieceModels) {
     std::ofstream(folder + "/tokenizer.model", std::ios::binary) << bytes;
     // As the file has it: each text begins with the space that the model says.
     std::ofstream(folder + "/tokenizer_config.json") << R"({"legacy": true})";
+    EXPECT_EQ(model::Inspect(folder).tokenizer, "tokenizer.model");
     if (name == "BPE as Gemma has it") {
       ExpectSameIds(folder, entry["rows"]);
       std::filesystem::remove(Out());
