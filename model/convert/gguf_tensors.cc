@@ -18,10 +18,6 @@
 namespace skein::model {
 namespace {
 
-bool IsFloat(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 // What of the folder becomes a tensor of the file.
 struct Made {
   TensorInfo info;
@@ -116,7 +112,7 @@ bool IsRouter(const std::string& gguf) {
 absl::StatusOr<Made> Make(const TensorInfo& stored, const GgufPlace& place,
                           const ModelConfig& config, const GgufDialect& dialect,
                           std::optional<DType> matrices) {
-  if (!IsFloat(stored.dtype)) {
+  if (!IsWeight(stored.dtype) || IsQuantized(stored.dtype)) {
     return absl::UnimplementedError(
         absl::StrCat("tensor '", stored.name, "' is of ", std::string(DTypeName(stored.dtype)),
                      "; only models in F32, F16 and BF16 are converted"));

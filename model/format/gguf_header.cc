@@ -338,6 +338,13 @@ absl::Status CheckVersion(Reader& reader) {
 
 }  // namespace
 
+std::optional<uint32_t> GgufTensorType(DType dtype) {
+  for (const TensorType& type : kTensorTypes) {
+    if (type.dtype == dtype) return type.id;
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<GgufHeader> ParseGgufHeader(absl::Span<const std::byte> head, int64_t file_bytes) {
   Reader reader(head, file_bytes);
   SKEIN_RETURN_IF_ERROR(CheckVersion(reader));

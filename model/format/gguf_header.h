@@ -18,10 +18,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/dtype.h"
 #include "model/format/file_source.h"
 #include "model/format/gguf_metadata.h"
 
@@ -29,6 +31,9 @@ namespace skein::model {
 
 // No header is longer than this. The vocabulary of 262,144 tokens, with scores, takes some 8 MiB.
 inline constexpr int64_t kMaxGgufHeaderBytes = 256 << 20;
+
+// The number by which files name the type of a tensor; nullopt: they have no such type.
+std::optional<uint32_t> GgufTensorType(DType dtype);
 
 struct GgufHeader {
   GgufMetadata metadata;

@@ -1,6 +1,5 @@
 #include "model/format/gguf_writer.h"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "model/format/gguf_header.h"
 #include "model/format/piece_writer.h"
 
 namespace skein::model {
@@ -22,18 +22,6 @@ constexpr std::string_view kEnding = ".gguf";
 constexpr const char* kPart = ".part";  // of a file that is not whole yet
 constexpr uint32_t kVersion = 3;
 constexpr size_t kAlignment = 32;  // what files have that tell of none
-
-// The types' numbers in files.
-struct NumberedType {
-  DType dtype;
-  uint32_t number;
-};
-constexpr NumberedType kTypes[] = {
-    {DType::kF32, 0},     {DType::kF16, 1},     {DType::kQ4_0, 2},  {DType::kQ4_1, 3},
-    {DType::kQ5_0, 6},    {DType::kQ5_1, 7},    {DType::kQ8_0, 8},  {DType::kQ2_K, 10},
-    {DType::kQ3_K, 11},   {DType::kQ4_K, 12},   {DType::kQ5_K, 13}, {DType::kQ6_K, 14},
-    {DType::kIQ4_NL, 20}, {DType::kIQ4_XS, 23}, {DType::kBF16, 30},
-};
 
 template <typename Number>
 void Append(Number number, std::string& bytes) {
@@ -99,10 +87,8 @@ absl::StatusOr<std::string> Header(const GgufMetadata::Values& metadata,
   AppendMetadata(metadata, bytes);
   size_t offset = 0;
   for (const TensorInfo& tensor : tensors) {
-    const auto* const type =
-        std::find_if(std::begin(kTypes), std::end(kTypes),
-                     [&](const NumberedType& t) { return t.dtype == tensor.dtype; });
-    if (type == std::end(kTypes)) {
+    const std::optional<uint32_t> type = GgufTensorType(tensor.dtype);
+    if (!type) {
       return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name, "' is of ",
                                                      std::string(DTypeName(tensor.dtype)),
                                                      ", which GGUF files have not"));
@@ -112,7 +98,7 @@ absl::StatusOr<std::string> Header(const GgufMetadata::Values& metadata,
     for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size) {
       Append(static_cast<uint64_t>(*size), bytes);
     }
-    Append(type->number, bytes);
+    Append(*type, bytes);
     Append(static_cast<uint64_t>(offset), bytes);
     offset = Aligned(offset + BytesOf(tensor));
   }

@@ -1,9 +1,7 @@
 #include "model/tokenizer/gguf_vocabulary.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -40,8 +38,7 @@ struct Tokens {
   std::vector<std::string> texts;
   std::vector<int32_t> types;
   std::vector<float> scores;  // empty where there are merges
-
-  int64_t limit = 0;  // tokens from here on have no embedding, and no place in files
+  int64_t limit = 0;          // tokens from here on have no embedding, and no place in files
 
   void Set(int64_t id, std::string text, int32_t type) {
     if (id < 0 || id >= limit) return;
@@ -118,27 +115,13 @@ absl::Status WritePreTokenizer(const JsonField& root, bool ignore_merges, Values
                    " is of no model that GGUF files have a name for (tokenizer.ggml.pre)"));
 }
 
-struct Merge {
-  std::string left;
-  std::string right;
-};
-absl::StatusOr<std::vector<Merge>> ReadMerges(const JsonField& model) {
-  SKEIN_ASSIGN_OR_RETURN(const JsonField field, model.Get("merges"));
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> elements, field.Elements());
-  std::vector<Merge> merges;
-  merges.reserve(elements.size());
-  for (const JsonField& element : elements) {
-    SKEIN_ASSIGN_OR_RETURN(auto merge, ReadMerge(element));
-    merges.push_back({std::move(merge.first), std::move(merge.second)});
-  }
-  return merges;
-}
+using Merges = std::vector<std::pair<std::string, std::string>>;
 
 // The scores by which SentencePiece's BPE joins tokens in the order of `merges`.
-std::vector<float> ScoresOf(const std::vector<Merge>& merges, const Tokens& tokens) {
+std::vector<float> ScoresOf(const Merges& merges, const Tokens& tokens) {
   absl::flat_hash_map<std::string, size_t> first;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    first.try_emplace(merges[rank].left + merges[rank].right, rank);
+    first.try_emplace(merges[rank].first + merges[rank].second, rank);
   }
   // Floats count up to 2^24, more than there are merges.
   std::vector<float> scores;
@@ -242,14 +225,14 @@ absl::StatusOr<Values> OfJson(std::string_view text, int64_t vocab_size) {
       if (is_unknown) values["tokenizer.ggml.unknown_token_id"] = GgufUint32(id);
     }
   }
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<Merge> merges, ReadMerges(model));
+  SKEIN_ASSIGN_OR_RETURN(const Merges merges, ReadMerges(model));
   SKEIN_RETURN_IF_ERROR(CheckNormalizer(root, of_bytes));
   if (of_bytes) {
     SKEIN_ASSIGN_OR_RETURN(const bool ignore_merges, model.Bool("ignore_merges", false));
     SKEIN_RETURN_IF_ERROR(WritePreTokenizer(root, ignore_merges, values));
     values[std::string(kGgufTokenizer)] = GgufText("gpt2");
     std::vector<std::string> pairs;
-    for (const Merge& merge : merges) pairs.push_back(absl::StrCat(merge.left, " ", merge.right));
+    for (const auto& [left, right] : merges) pairs.push_back(absl::StrCat(left, " ", right));
     values["tokenizer.ggml.merges"] = GgufTexts(std::move(pairs));
   } else {
     SKEIN_ASSIGN_OR_RETURN(const bool ignore_merges, model.Bool("ignore_merges", false));

@@ -143,6 +143,22 @@ absl::StatusOr<Normalizer::Step> ReadNormalizerStep(const JsonField& field) {
       " is not supported, only NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend and Replace"));
 }
 
+absl::StatusOr<std::pair<std::string, std::string>> ReadMerge(const JsonField& field) {
+  if (field.IsString()) {
+    SKEIN_ASSIGN_OR_RETURN(const std::string merge, field.String());
+    const size_t space = merge.find(' ');
+    if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) {
+      return field.Error("must be two tokens with a space between them");
+    }
+    return std::make_pair(merge.substr(0, space), merge.substr(space + 1));
+  }
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> sides, field.Elements());
+  if (sides.size() != 2) return field.Error("must be a pair of tokens");
+  SKEIN_ASSIGN_OR_RETURN(std::string left, sides[0].String());
+  SKEIN_ASSIGN_OR_RETURN(std::string right, sides[1].String());
+  return std::make_pair(std::move(left), std::move(right));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<JsonField>> Flatten(const JsonField& field, const std::string& list) {
@@ -167,20 +183,17 @@ absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& field) {
   return token;
 }
 
-absl::StatusOr<std::pair<std::string, std::string>> ReadMerge(const JsonField& field) {
-  if (field.IsString()) {
-    SKEIN_ASSIGN_OR_RETURN(const std::string merge, field.String());
-    const size_t space = merge.find(' ');
-    if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) {
-      return field.Error("must be two tokens with a space between them");
-    }
-    return std::make_pair(merge.substr(0, space), merge.substr(space + 1));
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ReadMerges(
+    const JsonField& model) {
+  SKEIN_ASSIGN_OR_RETURN(const JsonField field, model.Get("merges"));
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> elements, field.Elements());
+  std::vector<std::pair<std::string, std::string>> merges;
+  merges.reserve(elements.size());
+  for (const JsonField& element : elements) {
+    SKEIN_ASSIGN_OR_RETURN(auto merge, ReadMerge(element));
+    merges.push_back(std::move(merge));
   }
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> sides, field.Elements());
-  if (sides.size() != 2) return field.Error("must be a pair of tokens");
-  SKEIN_ASSIGN_OR_RETURN(std::string left, sides[0].String());
-  SKEIN_ASSIGN_OR_RETURN(std::string right, sides[1].String());
-  return std::make_pair(std::move(left), std::move(right));
+  return merges;
 }
 
 absl::StatusOr<Normalizer> ReadNormalizer(const JsonField& root) {

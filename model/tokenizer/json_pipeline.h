@@ -29,8 +29,8 @@ absl::StatusOr<std::vector<JsonField>> Flatten(const JsonField& field, const std
 // All but the id.
 absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& field);
 
-// A merge's two tokens, in one string ("a b") or as a pair.
-absl::StatusOr<std::pair<std::string, std::string>> ReadMerge(const JsonField& field);
+// The merges of a model of BPE, each of two tokens: in one string ("a b"), or as a pair.
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ReadMerges(const JsonField& model);
 
 absl::StatusOr<Normalizer> ReadNormalizer(const JsonField& root);
 

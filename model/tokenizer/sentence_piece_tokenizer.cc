@@ -126,10 +126,10 @@ absl::StatusOr<Unigram> MakeUnigram(const SentencePieceModel& model, const ByteI
     const Piece& piece = model.pieces[id];
     if (!IsPlain(piece)) continue;
     double score = piece.score;
-    // Better than what it is made of: scores of others are not positive. As SentencePiece 0.2 has
-    // it.
-    if (piece.type == Type::kUserDefined)
+    // Beats what it is made of, whose scores are not positive; SentencePiece 0.2 has it so.
+    if (piece.type == Type::kUserDefined) {
       score = 0.1 * (static_cast<double>(piece.text.size()) - 1);
+    }
     pieces.push_back({piece.text, static_cast<int32_t>(id), score});
   }
   constexpr float kUnknownPenalty = 10;

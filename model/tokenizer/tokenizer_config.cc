@@ -15,7 +15,6 @@
 #include "model/tokenizer/pipeline_tokenizer.h"
 
 namespace skein::model {
-
 namespace {
 
 // A token with a role: its content, or an object that has it. Empty: there is none.

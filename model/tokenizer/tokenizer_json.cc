@@ -108,14 +108,7 @@ absl::StatusOr<Bpe> ReadBpe(const JsonField& model, Spelling spelling, Vocabular
   SKEIN_RETURN_IF_ERROR(
       RefuseUnlessEmpty(model, {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}));
   SKEIN_ASSIGN_OR_RETURN(vocabulary, ReadVocabulary(model, spelling, tokens));
-  SKEIN_ASSIGN_OR_RETURN(const JsonField merges_field, model.Get("merges"));
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<JsonField> elements, merges_field.Elements());
-  std::vector<std::pair<std::string, std::string>> merges;
-  merges.reserve(elements.size());
-  for (const JsonField& element : elements) {
-    SKEIN_ASSIGN_OR_RETURN(auto merge, ReadMerge(element));
-    merges.push_back(std::move(merge));
-  }
+  SKEIN_ASSIGN_OR_RETURN(const auto merges, ReadMerges(model));
   absl::StatusOr<Bpe> bpe;
   if (spelling == Spelling::kBytes) {
     // unk_token and fuse_unk never matter: every byte has a token.

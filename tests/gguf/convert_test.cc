@@ -143,6 +143,8 @@ TEST_F(ConvertTest, FamiliesWithoutWhatFilesCannotSay) {
         model::OpenGguf(absl::StrCat("tests/gguf/architectures/", name, ".gguf")));
     ASSERT_EQ(got.tensors->tensors().size(), want.tensors->tensors().size());
     for (size_t i = 0; i < want.tensors->tensors().size(); ++i) {
+      ASSERT_EQ(got.tensors->tensors()[i].name, want.tensors->tensors()[i].name);
+      EXPECT_EQ(got.tensors->tensors()[i].shape, want.tensors->tensors()[i].shape);
       EXPECT_TRUE(Bytes(*got.tensors, got.tensors->tensors()[i]) ==
                   Bytes(*want.tensors, want.tensors->tensors()[i]))
           << want.tensors->tensors()[i].name;
