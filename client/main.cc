@@ -20,6 +20,7 @@
 #include "client/load/bench_serve.h"
 #include "client/memory.h"
 #include "client/plan.h"
+#include "client/quantize.h"
 #include "client/read_topology.h"
 #include "client/scale/bench_scale.h"
 #include "client/status.h"
@@ -83,6 +84,11 @@ int Main(int argc, char** argv) {
   CLI::App* convert = app.add_subcommand("convert", "Write a model's folder as a GGUF file");
   DeclareConvert(*convert, convert_flags);
 
+  QuantizeFlags quantize_flags;
+  CLI::App* quantize =
+      app.add_subcommand("quantize", "Write a model with fewer bits a weight, as a GGUF file");
+  DeclareQuantize(*quantize, quantize_flags);
+
   TopoFlags topo_flags;
   CLI::App* topo = app.add_subcommand(
       "topo", "Show machines: how GPUs and NICs are connected, and what they do in a second");
@@ -130,7 +136,8 @@ int Main(int argc, char** argv) {
                       (topo->parsed() && topo_flags.topology.source == kLive);
     if (named->count() > 0 && !live &&
         (plan->parsed() || memory->parsed() || inspect->parsed() || convert->parsed() ||
-         topo->parsed() || doctor->parsed() || (bench->parsed() && !serve->parsed()))) {
+         quantize->parsed() || topo->parsed() || doctor->parsed() ||
+         (bench->parsed() && !serve->parsed()))) {
       throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
     }
   });
@@ -144,6 +151,7 @@ int Main(int argc, char** argv) {
   if (memory->parsed()) return Memory(memory_flags);
   if (inspect->parsed()) return Inspect(inspect_flags);
   if (convert->parsed()) return Convert(convert_flags);
+  if (quantize->parsed()) return Quantize(quantize_flags);
   if (doctor->parsed()) return Doctor(doctor_flags);
   if (topo->parsed()) {
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {

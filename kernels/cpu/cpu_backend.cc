@@ -65,7 +65,7 @@ class CpuExecutable final : public HostExecutable {
         Fuse(i, *attention);
       }
     }
-    products_.emplace(simd_, pool_, Packed(), program().exact);
+    products_.emplace(simd_, pool_, Packed(), program().exact, product_observer());
     SKEIN_RETURN_IF_ERROR(products_->Allocate(IntegerBytes(program(), limits())));
     experts_.emplace(simd_, pool_, *products_);
     SKEIN_RETURN_IF_ERROR(experts_->Allocate(ExpertBytes(program(), limits())));

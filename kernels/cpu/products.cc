@@ -21,6 +21,7 @@ QuantizedRows Products::IntegersOf(const Product& product) {
 }
 
 void Products::Multiply(const Product& product) {
+  if (observer_ != nullptr) observer_->Multiplied(product.weight, product.in, product.rows);
   const WeightSpec& matrix = weights_.specs()[product.weight].spec;
   const absl::Span<const Tile> tiles = weights_.tiles(product.weight);
   const auto tile_count = static_cast<int64_t>(tiles.size());

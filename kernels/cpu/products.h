@@ -8,6 +8,7 @@
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/host/memory.h"
+#include "kernels/ops/backend.h"
 #include "kernels/packing/layout.h"
 
 namespace skein::kernels {
@@ -28,9 +29,10 @@ void ForTasks(ThreadPool& pool, int64_t tasks, int64_t work, const Fn& fn) {
 // One product at a time.
 class Products {
  public:
-  // The others outlive it. Exact products take floats, whatever the weight.
-  Products(const SimdOps& simd, ThreadPool& pool, const CpuWeights& weights, bool exact)
-      : simd_(simd), pool_(pool), weights_(weights), exact_(exact) {}
+  // The others outlive it. Exact products take floats, whatever the weight. `observer` may be null.
+  Products(const SimdOps& simd, ThreadPool& pool, const CpuWeights& weights, bool exact,
+           ProductObserver* observer)
+      : simd_(simd), pool_(pool), weights_(weights), exact_(exact), observer_(observer) {}
 
   // Allocates what the largest input takes as integers, as IntegerBytes counts it.
   absl::Status Allocate(int64_t integer_bytes);
@@ -52,6 +54,7 @@ class Products {
   ThreadPool& pool_;
   const CpuWeights& weights_;
   const bool exact_;
+  ProductObserver* const observer_;
   HostMemory integers_;  // of the product that runs
 };
 

@@ -75,6 +75,9 @@ absl::Status CudaExecutable::Init() {
   SKEIN_RETURN_IF_ERROR(ValidateProgram(program_, limits_, kv_spec));
   SKEIN_RETURN_IF_ERROR(CheckLimits(limits_));
   SKEIN_RETURN_IF_ERROR(ValidateBindings(program_, bindings_));
+  if (bindings_.products != nullptr) {
+    return absl::UnimplementedError("products on a GPU cannot be observed: use a CPU's back end");
+  }
   rules_ = RulesOf(program_, limits_, kv_spec, swap_spec);
   slots_.emplace(limits_, kv_spec == nullptr ? 0 : kv_spec->page_size);
   SKEIN_ASSIGN_OR_RETURN(stream_, OwnedStream::Create());

@@ -65,6 +65,7 @@ class HostExecutable : public Executable {
   const Limits& limits() const { return limits_; }
   const WeightSpec& spec(WeightId id) const { return program_.weights[id].spec; }
   const Weights& weights() const { return *bindings_.weights; }
+  ProductObserver* product_observer() const { return bindings_.products; }
   KvCache* kv() const { return bindings_.kv; }
   int64_t cols(BufferId id) const { return program_.buffers[id].cols; }
   float* data(BufferId id) const { return data_[id]; }

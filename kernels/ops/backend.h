@@ -134,12 +134,24 @@ class KvCache {
   KvSpec spec_;
 };
 
+// Sees what weights are multiplied by, product by product, on the thread that runs the batch.
+class ProductObserver {
+ public:
+  virtual ~ProductObserver() = default;
+  // `in` [rows, cols of the weight]: of a MatMulOp, or those rows of an ExpertsOp that chose the
+  // weight's expert, of which a batch may give some in one call and some in the next. Valid during
+  // the call.
+  virtual void Multiplied(WeightId weight, const float* in, int64_t rows) = 0;
+};
+
 // The parts that a Program is bound to. All of them outlive the executable.
 struct Bindings {
   const Weights* weights = nullptr;    // the Program's; may be null where it has none
   KvCache* kv = nullptr;               // null where no operation uses it
   KvCache* swap = nullptr;             // where pages are swapped to; may be null
   Collectives* collectives = nullptr;  // may be null where the Program has none
+  // May be null. Unimplemented where a back end computes on a device.
+  ProductObserver* products = nullptr;
 };
 
 // Names a batch on its way. Later ones are greater.

@@ -235,6 +235,7 @@ class ReferenceExecutable final : public HostExecutable {
 
   std::vector<float> Product(WeightId id, const float* in) {
     const WeightSpec& weight = spec(id);
+    if (product_observer() != nullptr) product_observer()->Multiplied(id, in, 1);
     std::vector<float> rounded(in, in + weight.cols);
     if (HasIntegerRows(weight) && !program().exact) RoundToIntegers(rounded);
     std::vector<float> out;

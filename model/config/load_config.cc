@@ -18,6 +18,7 @@
 #include "model/config/quantization_config.h"
 #include "model/config/stored_types.h"
 #include "model/format/gguf.h"
+#include "model/format/gguf_keys.h"
 #include "model/format/gguf_weights.h"
 #include "model/format/open.h"
 
@@ -96,10 +97,9 @@ absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& mod
 
 absl::StatusOr<std::optional<std::string>> LoadChatTemplate(const std::string& model) {
   if (IsGgufPath(model)) {
-    constexpr std::string_view kTemplate = "tokenizer.chat_template";
     SKEIN_ASSIGN_OR_RETURN(const GgufMetadata metadata, ReadGgufMetadata(model));
-    if (!metadata.Has(kTemplate)) return std::nullopt;
-    const absl::StatusOr<std::string_view> text = metadata.String(kTemplate);
+    if (!metadata.Has(kGgufChatTemplate)) return std::nullopt;
+    const absl::StatusOr<std::string_view> text = metadata.String(kGgufChatTemplate);
     if (!text.ok()) return Annotate(text.status(), model);
     return std::string(*text);
   }

@@ -104,34 +104,19 @@ absl::StatusOr<std::unique_ptr<TensorSource>> OpenAsGguf(const std::string& fold
 
 }  // namespace
 
-absl::StatusOr<Converted> ConvertToGguf(const std::string& folder, const std::string& path,
-                                        const ConvertOptions& options) {
-  if (IsGgufPath(folder)) {
-    return absl::InvalidArgumentError(absl::StrCat(folder, " is a GGUF file already"));
-  }
+absl::StatusOr<GgufModel> OpenAsGgufModel(const std::string& folder,
+                                          std::optional<DType> matrices) {
   SKEIN_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(folder));
   absl::StatusOr<GgufOfConfig> made = MakeGgufOfConfig(config);
   if (!made.ok()) return Annotate(made.status(), folder);
   GgufMetadata::Values metadata = std::move(made->metadata);
   const std::string architecture = metadata.at(std::string(kGgufArchitecture)).strings[0];
-  SKEIN_ASSIGN_OR_RETURN(auto tensors,
-                         OpenAsGguf(folder, config, *made, architecture, options.matrices));
+  SKEIN_ASSIGN_OR_RETURN(auto tensors, OpenAsGguf(folder, config, *made, architecture, matrices));
 
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                         GgufFileNames(*tensors, path, options.max_file_bytes));
-  for (const std::string& name : names) {
-    std::error_code error;
-    if (std::filesystem::exists(name, error)) {
-      return absl::AlreadyExistsError(absl::StrCat(name, " is there already"));
-    }
-  }
-
-  Converted converted;
   std::vector<int32_t> ends;
   absl::StatusOr<GgufMetadata::Values> vocabulary = MakeGgufVocabulary(folder, config.vocab_size);
   if (vocabulary.ok()) {
     metadata.merge(*vocabulary);
-    converted.has_vocabulary = true;
     if (config.bos_token_id) {
       metadata.try_emplace(std::string(kGgufBosId), GgufUint32(*config.bos_token_id));
     }
@@ -141,31 +126,41 @@ absl::StatusOr<Converted> ConvertToGguf(const std::string& folder, const std::st
     return vocabulary.status();
   }
   SKEIN_ASSIGN_OR_RETURN(const std::optional<std::string> chat_template, LoadChatTemplate(folder));
-  if (chat_template) metadata["tokenizer.chat_template"] = GgufText(*chat_template);
-  converted.has_chat_template = chat_template.has_value();
+  if (chat_template) metadata[std::string(kGgufChatTemplate)] = GgufText(*chat_template);
   metadata["general.type"] = GgufText("model");
   metadata["general.name"] = GgufText(NameOf(folder, architecture));
-  metadata["general.file_type"] = GgufUint32(FileType(*tensors));
-  metadata["general.quantization_version"] = GgufUint32(2);
+  metadata[std::string(kGgufFileType)] = GgufUint32(FileType(*tensors));
+  metadata[std::string(kGgufQuantizationVersion)] = GgufUint32(2);
 
-  SKEIN_ASSIGN_OR_RETURN(auto again,
-                         OpenAsGguf(folder, config, *made, architecture, options.matrices));
+  SKEIN_ASSIGN_OR_RETURN(auto again, OpenAsGguf(folder, config, *made, architecture, matrices));
   absl::StatusOr<ModelConfig> read = ConfigOfGguf({GgufMetadata(metadata), std::move(again)});
   if (!read.ok()) return Annotate(read.status(), absl::StrCat(folder, ", as a GGUF file"));
   SKEIN_RETURN_IF_ERROR(Annotate(CheckSameMeaning(config, *read), folder));
 
   SKEIN_RETURN_IF_ERROR(Annotate(WriteEnds(ends, read->eos_token_ids, metadata), folder));
+  return GgufModel{GgufMetadata(std::move(metadata)), std::move(tensors)};
+}
 
-  for (const TensorInfo& tensor : tensors->tensors()) {
+absl::StatusOr<Converted> ConvertToGguf(const std::string& folder, const std::string& path,
+                                        const ConvertOptions& options) {
+  if (IsGgufPath(folder)) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, " is a GGUF file already"));
+  }
+  SKEIN_ASSIGN_OR_RETURN(const GgufModel model, OpenAsGgufModel(folder, options.matrices));
+  Converted converted;
+  for (const TensorInfo& tensor : model.tensors->tensors()) {
     converted.bytes += DTypeBytes(tensor.dtype, tensor.elements());
   }
-  converted.tensors = static_cast<int64_t>(tensors->tensors().size());
+  converted.tensors = static_cast<int64_t>(model.tensors->tensors().size());
+  converted.has_vocabulary = model.metadata.Has(kGgufTokens);
+  converted.has_chat_template = model.metadata.Has(kGgufChatTemplate);
   GgufWriteOptions write;
   write.max_file_bytes = options.max_file_bytes;
   if (options.on_progress) {
     write.on_progress = [&](int64_t written) { options.on_progress(written, converted.bytes); };
   }
-  SKEIN_ASSIGN_OR_RETURN(converted.files, WriteGguf(metadata, *tensors, path, write));
+  SKEIN_ASSIGN_OR_RETURN(converted.files,
+                         WriteGguf(model.metadata.values(), *model.tensors, path, write));
   return converted;
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
+#include "model/format/gguf.h"
 
 namespace skein::model {
 
@@ -29,6 +30,10 @@ struct Converted {
   bool has_vocabulary = false;
   bool has_chat_template = false;
 };
+
+// The Hugging Face folder `folder` as the GGUF file that ConvertToGguf makes of it; `matrices` as
+// in ConvertOptions. Errors are its, too.
+absl::StatusOr<GgufModel> OpenAsGgufModel(const std::string& folder, std::optional<DType> matrices);
 
 // Writes the Hugging Face folder `folder` to `path` (*.gguf): configuration, tensors, vocabulary
 // and chat template. What is written means what the folder means, as Skein reads both:

@@ -7,6 +7,9 @@
 namespace skein::model {
 
 inline constexpr std::string_view kGgufArchitecture = "general.architecture";
+inline constexpr std::string_view kGgufFileType = "general.file_type";
+inline constexpr std::string_view kGgufQuantizationVersion = "general.quantization_version";
+inline constexpr std::string_view kGgufChatTemplate = "tokenizer.chat_template";
 inline constexpr std::string_view kGgufTokenizer = "tokenizer.ggml.model";
 inline constexpr std::string_view kGgufPreTokenizer = "tokenizer.ggml.pre";
 inline constexpr std::string_view kGgufTokens = "tokenizer.ggml.tokens";

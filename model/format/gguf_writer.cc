@@ -121,6 +121,23 @@ absl::Status WriteOne(const GgufMetadata::Values& metadata, const TensorSource& 
   return writer.Close();
 }
 
+// PATH.gguf, or PATH-00001-of-00003.gguf and so on.
+absl::StatusOr<std::vector<std::string>> GgufFileNames(const TensorSource& source,
+                                                       const std::string& path,
+                                                       int64_t max_file_bytes) {
+  if (!path.ends_with(kEnding)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": a GGUF file's name ends with .gguf"));
+  }
+  const size_t count = SplitTensors(source.tensors(), max_file_bytes).size();
+  if (count == 1) return std::vector<std::string>{path};
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) {
+    names.push_back(absl::StrFormat("%s-%05d-of-%05d.gguf",
+                                    path.substr(0, path.size() - kEnding.size()), i + 1, count));
+  }
+  return names;
+}
+
 }  // namespace
 
 GgufValue GgufUint32(int64_t value) {
@@ -152,28 +169,18 @@ GgufValue GgufFloat32s(const std::vector<float>& values) {
   return Numbers(GgufType::kFloat32, true, values);
 }
 
-absl::StatusOr<std::vector<std::string>> GgufFileNames(const TensorSource& source,
-                                                       const std::string& path,
-                                                       int64_t max_file_bytes) {
-  if (!path.ends_with(kEnding)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": a GGUF file's name ends with .gguf"));
-  }
-  const size_t count = SplitTensors(source.tensors(), max_file_bytes).size();
-  if (count == 1) return std::vector<std::string>{path};
-  std::vector<std::string> names;
-  for (size_t i = 0; i < count; ++i) {
-    names.push_back(absl::StrFormat("%s-%05d-of-%05d.gguf",
-                                    path.substr(0, path.size() - kEnding.size()), i + 1, count));
-  }
-  return names;
-}
-
 absl::StatusOr<std::vector<std::string>> WriteGguf(const GgufMetadata::Values& metadata,
                                                    const TensorSource& source,
                                                    const std::string& path,
                                                    const GgufWriteOptions& options) {
   SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                          GgufFileNames(source, path, options.max_file_bytes));
+  std::error_code error;
+  for (const std::string& file : files) {
+    if (std::filesystem::exists(file, error)) {
+      return absl::AlreadyExistsError(absl::StrCat(file, " is there already"));
+    }
+  }
   const auto parts = SplitTensors(source.tensors(), options.max_file_bytes);
   int64_t written = 0;
   const auto on_piece = [&](int64_t bytes) {
@@ -181,7 +188,6 @@ absl::StatusOr<std::vector<std::string>> WriteGguf(const GgufMetadata::Values& m
     if (options.on_progress) options.on_progress(written);
   };
   absl::Status status;
-  std::error_code error;
   for (size_t i = 0; i < parts.size() && status.ok(); ++i) {
     GgufMetadata::Values values;
     if (i == 0) values = metadata;

@@ -31,16 +31,11 @@ struct GgufWriteOptions {
   std::function<void(int64_t written)> on_progress;
 };
 
-// The names of the files that WriteGguf makes. InvalidArgument: `path` does not end with .gguf.
-absl::StatusOr<std::vector<std::string>> GgufFileNames(const TensorSource& source,
-                                                       const std::string& path,
-                                                       int64_t max_file_bytes);
-
 // Writes all tensors of `source`, in its order, with `metadata`, to `path` (*.gguf). The names of
 // the files. Streams: takes some 16 MiB of memory, or an element of the largest tensor's first
-// dimension. Files get their names, and replace others, when all are whole; until then, and after a
-// kill, they are NAME.part, of which an error leaves none. InvalidArgument: a type that files have
-// not.
+// dimension. Files get their names when all are whole; until then, and after a kill, they are
+// NAME.part, of which an error leaves none. AlreadyExists: a file of such a name is there.
+// InvalidArgument: `path` does not end with .gguf; a type that files have not.
 absl::StatusOr<std::vector<std::string>> WriteGguf(const GgufMetadata::Values& metadata,
                                                    const TensorSource& source,
                                                    const std::string& path,
