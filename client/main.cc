@@ -12,7 +12,6 @@
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
 #include "base/version.h"
-#include "client/bench.h"
 #include "client/convert.h"
 #include "client/doctor.h"
 #include "client/generate.h"
@@ -25,6 +24,7 @@
 #include "client/scale/bench_scale.h"
 #include "client/status.h"
 #include "client/topo.h"
+#include "client/worker_command.h"
 
 namespace skein::client {
 namespace {
@@ -122,6 +122,19 @@ int Main(int argc, char** argv) {
   bench->footer("`skein bench COMMAND --help` explains a command. Those of `worker bench` are:");
   bench->set_help_flag();
   bench->fallthrough(false)->allow_extras();
+
+  CLI::App* perplexity = app.add_subcommand(
+      "perplexity", "Measure how well a model foretells a text, and how far it is from another");
+  CLI::App* imatrix = app.add_subcommand(
+      "imatrix",
+      "Measure how large inputs are on a text, so that `quantize` errs where they are not");
+  for (CLI::App* command : {perplexity, imatrix}) {
+    command->add_option("--worker", worker, "The worker program; default: beside this one");
+    command->footer(
+        absl::StrCat("The worker program does it. This is `worker ", command->get_name(), "`:"));
+    command->set_help_flag();
+    command->fallthrough(false)->allow_extras();
+  }
   app.callback([&] {
     if (serve->parsed() && worker_named->count() > 0) {
       throw CLI::ValidationError(worker_named->get_name(), "`bench serve` starts no worker");
@@ -136,8 +149,8 @@ int Main(int argc, char** argv) {
                       (topo->parsed() && topo_flags.topology.source == kLive);
     if (named->count() > 0 && !live &&
         (plan->parsed() || memory->parsed() || inspect->parsed() || convert->parsed() ||
-         quantize->parsed() || topo->parsed() || doctor->parsed() ||
-         (bench->parsed() && !serve->parsed()))) {
+         quantize->parsed() || topo->parsed() || doctor->parsed() || perplexity->parsed() ||
+         imatrix->parsed() || (bench->parsed() && !serve->parsed()))) {
       throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
     }
   });
@@ -164,12 +177,14 @@ int Main(int argc, char** argv) {
     if (scale_flags.worker.empty()) scale_flags.worker = worker;
     return BenchScale(scale_flags);
   }
-  const std::vector<std::string> arguments = bench->remaining();
+  const CLI::App* const of_worker =
+      perplexity->parsed() ? perplexity : (imatrix->parsed() ? imatrix : bench);
+  const std::vector<std::string> arguments = of_worker->remaining();
   if (!arguments.empty() && IsHelp(arguments.front())) {
-    absl::PrintF("%s\n", bench->help(app.get_name()));
+    absl::PrintF("%s\n", of_worker->help(app.get_name()));
     if (std::fflush(stdout) != 0) return kExitError;
   }
-  return Bench(worker, arguments);
+  return WorkerCommand(worker, of_worker->get_name(), arguments);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "worker/device.h"
 #include "worker/device_comm.h"
 #include "worker/doctor/doctor_command.h"
+#include "worker/evaluate/evaluate_command.h"
 #include "worker/job_identity.h"
 #include "worker/probe/job_topology.h"
 #include "worker/probe/probe_command.h"
@@ -156,6 +157,7 @@ int main(int argc, char** argv) {
   const skein::worker::BenchCommand bench(app);
   const skein::worker::ProbeCommand probe_command(app);
   const skein::worker::DoctorCommand doctor(app);
+  const skein::worker::EvaluateCommand evaluate(app);
 
   if (const std::optional<int> code = skein::ParseCommandLine(app, argc, argv)) return *code;
   const std::string folder = skein::CacheFolder(getenv("XDG_CACHE_HOME"), getenv("HOME"));
@@ -164,6 +166,7 @@ int main(int argc, char** argv) {
     return probe_command.Run(folder);
   }
   if (doctor.parsed()) return doctor.Run();
+  if (evaluate.parsed()) return evaluate.Run();
   options.probing = probe ? skein::worker::Probing::kWhenNew : skein::worker::Probing::kNever;
   options.probe_gpus = probe_flag->count() > 0;
   options.probe_folder = folder;

@@ -169,9 +169,13 @@ std::string BenchReport::ToJson() const {
 }
 
 absl::Status BenchReport::WriteJson(const std::string& file) const {
+  return WriteJsonFile(file, ToJson());
+}
+
+absl::Status WriteJsonFile(const std::string& file, const std::string& json) {
   if (file.empty()) return absl::OkStatus();
-  if (file != "-") return Annotate(WriteFile(file, ToJson()), "--json");
-  absl::PrintF("%s", ToJson());
+  if (file != "-") return Annotate(WriteFile(file, json), "--json");
+  absl::PrintF("%s", json);
   return absl::OkStatus();
 }
 

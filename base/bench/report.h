@@ -74,6 +74,8 @@ class BenchReport {
 
 // What a command asks of --json before it measures: whether WriteJson can write there.
 absl::Status CheckJsonFile(const std::string& file);
+// Writes `json` there, as WriteJson does.
+absl::Status WriteJsonFile(const std::string& file, const std::string& json);
 
 // "4.025 ms"
 std::string FormatSeconds(double seconds);

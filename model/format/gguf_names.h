@@ -1,5 +1,5 @@
-// The names of tensors in GGUF files and in Hugging Face's folders. Internal to model/format and
-// model/convert.
+// The names of tensors in GGUF files and in Hugging Face's folders. Internal to model/format,
+// model/convert and model/quantize.
 #pragma once
 
 #include <cstdint>

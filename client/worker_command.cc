@@ -1,4 +1,4 @@
-#include "client/bench.h"
+#include "client/worker_command.h"
 
 #include <unistd.h>
 
@@ -11,13 +11,15 @@
 #include "client/find_worker.h"
 
 namespace skein::client {
-int Bench(const std::string& worker, const std::vector<std::string>& arguments) {
+
+int WorkerCommand(const std::string& worker, const std::string& command,
+                  const std::vector<std::string>& arguments) {
   const absl::StatusOr<std::string> path = FindWorker(worker);
   if (!path.ok()) {
     std::fprintf(stderr, "skein: %s\n", std::string(path.status().message()).c_str());
     return kExitError;
   }
-  std::vector<char*> argv = {const_cast<char*>(path->c_str()), const_cast<char*>("bench")};
+  std::vector<char*> argv = {const_cast<char*>(path->c_str()), const_cast<char*>(command.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   execv(path->c_str(), argv.data());
