@@ -167,24 +167,25 @@ ScaleMin FitScaleMin(Weighted<kCount> in, bool signed_min) {
   if (!signed_min) low = std::min(low, 0.0f);
   Refitted best = {.fit = {0, -low}};
   if (high - low < 1e-30f) return best.fit;
-  const auto keep_better = [&](const Refitted& other) {
-    if (other.error >= best.error) return false;
-    best = other;
-    return true;
-  };
   // How many levels the range is wide, a level less to one more, and where its low end lies: up to
   // half a level from the lowest one.
+  // Small scales come first, and larger ones have to be better by a hundredth: the largest scale of
+  // a superblock decides how coarse all of its scales are.
   constexpr int kSteps = 5;
-  for (int step = -kSteps; step <= kSteps; ++step) {
+  constexpr float kBetter = 0.99f;
+  for (int step = kSteps; step >= -kSteps; --step) {
     const float scale = (high - low) / (kMost + static_cast<float>(step) / kSteps);
     for (int quarter = -2; quarter <= 2; ++quarter) {
-      keep_better(
-          Refit<kMost>(in, {scale, scale * static_cast<float>(quarter) / 4 - low}, signed_min));
+      const ScaleMin fit = {scale, scale * static_cast<float>(quarter) / 4 - low};
+      const Refitted refitted = Refit<kMost>(in, fit, signed_min);
+      if (refitted.error < kBetter * best.error) best = refitted;
     }
   }
   constexpr int kRefits = 4;
   for (int i = 0; i < kRefits; ++i) {
-    if (!keep_better(Refit<kMost>(in, best.fit, signed_min))) break;
+    const Refitted refitted = Refit<kMost>(in, best.fit, signed_min);
+    if (refitted.error >= best.error) break;
+    best = refitted;
   }
   return best.fit;
 }
@@ -552,14 +553,16 @@ void Iq4Xs(Superblock in, uint8_t* out) {
 template <int kCount>
 void Each(void (*make)(Weighted<kCount>, uint8_t*), int64_t block_bytes, const float* in,
           const float* importance, int64_t blocks, uint8_t* out) {
-  static constexpr auto kAlike = [] {
-    std::array<float, kCount> ones = {};
-    ones.fill(1);
-    return ones;
-  }();
-  for (int64_t b = 0; b < blocks; ++b) {
-    const float* const w = importance == nullptr ? kAlike.data() : importance + b * kCount;
-    make({in + b * kCount, w}, out + b * block_bytes);
+  std::array<float, kCount> weights;
+  for (int64_t b = 0; b < blocks; ++b, in += kCount, out += block_bytes) {
+    float squares = 0;
+    for (int i = 0; i < kCount; ++i) squares += in[i] * in[i];
+    for (int i = 0; i < kCount; ++i) {
+      const float important = importance == nullptr ? 1 : importance[b * kCount + i];
+      weights[i] = important * std::sqrt(squares / kCount + in[i] * in[i]);
+    }
+    if (squares == 0) weights.fill(1);
+    make({in, weights.data()}, out);
   }
 }
 

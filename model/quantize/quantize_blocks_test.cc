@@ -119,7 +119,8 @@ TEST(QuantizeBlocksTest, WhatBlocksHoldStays) {
     for (size_t i = 0; i < in.size(); ++i) {
       in[i] = i % 3 == 0 ? -127.0f / 256 : (is_table ? 25.0f / 256 : 0.0f);
     }
-    EXPECT_LT(Error(Quantised(dtype, in), in), 1e-6 * Error(std::vector<float>(in.size()), in));
+    // Scales are rounded to 11 bits, and multiplied by integers of 4 or 6.
+    EXPECT_LT(Error(Quantised(dtype, in), in), 1e-5 * Error(std::vector<float>(in.size()), in));
   }
 }
 
