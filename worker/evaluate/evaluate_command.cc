@@ -35,6 +35,7 @@ void AddText(CLI::App& command, Options& options) {
       .add_option("--tokens", options.most_tokens, "take the text's first so many tokens; 0: all")
       ->check(InRange<int64_t>(0, kMostTokens))
       ->capture_default_str();
+  options.threads = 0;
   command.add_option("--threads", options.threads, "0: the cores that this process may use")
       ->check(InRange(0, 1024))
       ->capture_default_str();

@@ -14,7 +14,7 @@ struct ImatrixOptions {
   std::string out;    // *.gguf, which is not there yet
   int64_t context = 512;
   int64_t most_tokens = 0;  // of the text; 0: all
-  int threads = 0;          // 0: the cores that this process may use
+  int threads = 1;
 };
 
 // Computes the text window by window, and writes the sums (model/quantize/importance.h). Errors

@@ -16,9 +16,9 @@ struct PerplexityOptions {
   std::string text;     // a file
   std::string against;  // a model with the same vocabulary, whose logits are the truth; "": none
   int64_t context = 512;
-  int64_t stride = 0;                                  // 0: half of the text's tokens in a window
-  int64_t most_tokens = 0;                             // of the text; 0: all
-  int threads = 0;                                     // 0: the cores that this process may use
+  int64_t stride = 0;       // 0: half of the text's tokens in a window
+  int64_t most_tokens = 0;  // of the text; 0: all
+  int threads = 1;
   kernels::KvDType kv_dtype = kernels::KvDType::kF32;  // of `model`
   bool exact = false;                                  // kernels::Program's, of `model`
   std::string json_file;                               // "": none; "-": standard output

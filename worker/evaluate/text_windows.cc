@@ -20,7 +20,7 @@ absl::StatusOr<std::vector<TextWindow>> CutWindows(int64_t tokens, const WindowO
   }
   if (tokens + begins < 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--text: its ", tokens, " tokens are too few to score one"));
+        absl::StrCat("TEXT: its ", tokens, " tokens are too few to score one"));
   }
   std::vector<TextWindow> windows;
   int64_t scored = 0;

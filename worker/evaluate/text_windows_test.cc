@@ -72,8 +72,8 @@ TEST(CutWindowsTest, WhatScoresNothingIsRefused) {
   refused(10, {.context = 4, .stride = 5}, "--stride: must be from 1 to 4");
   refused(10, {.context = 4, .stride = 4, .has_begin = true}, "--stride: must be from 1 to 3");
   refused(10, {.context = 4, .stride = 0}, "--stride");
-  refused(1, {.context = 4, .stride = 2}, "--text: its 1 tokens");
-  refused(0, {.context = 4, .stride = 2, .has_begin = true}, "--text: its 0 tokens");
+  refused(1, {.context = 4, .stride = 2}, "TEXT: its 1 tokens");
+  refused(0, {.context = 4, .stride = 2, .has_begin = true}, "TEXT: its 0 tokens");
 }
 
 }  // namespace
