@@ -1,8 +1,11 @@
 #include "tests/flags/run.h"
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <iterator>
 #include <optional>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -21,6 +24,19 @@ Outcome Run(const std::string& program, const std::string& arguments,
   const std::optional<int> status = process.Wait(absl::Minutes(1));
   EXPECT_TRUE(status.has_value()) << program << " " << arguments << " does not end";
   return {status.value_or(-1), process.Output(), ReadFileOrEmpty(err)};
+}
+
+int MostThreads(const std::string& program, const std::string& arguments) {
+  Process process(
+      {.name = "run", .argv = {"sh", "-c", absl::StrCat("exec ", program, " ", arguments)}});
+  const std::filesystem::path tasks = absl::StrCat("/proc/", process.pid(), "/task");
+  int most = 0;
+  while (!process.Wait(absl::Milliseconds(5))) {
+    std::error_code gone;
+    std::filesystem::directory_iterator entries(tasks, gone);
+    most = std::max(most, static_cast<int>(std::distance(entries, {})));
+  }
+  return most;
 }
 
 std::string NewPath(const std::string& name) {

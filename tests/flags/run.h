@@ -21,6 +21,9 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 Outcome Run(const std::string& program, const std::string& arguments,
             const Environment& environment = {});
 
+// The most threads that the program has had at once, of those looked for every few milliseconds.
+int MostThreads(const std::string& program, const std::string& arguments);
+
 // A new path in the test's own folder, of a file or a folder that is not there yet.
 std::string NewPath(const std::string& name);
 

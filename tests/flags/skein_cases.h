@@ -23,7 +23,8 @@ class SharedCluster {
 FlagCases GenerateCases(SharedCluster& shared);
 FlagCases SamplingCases(SharedCluster& shared);  // of generate, too
 FlagCases BenchServeCases(SharedCluster& shared);
-FlagCases MachinesCases();    // no cluster is asked
-FlagCases BenchScaleCases();  // likewise
+FlagCases MachinesCases();  // no cluster is asked
+FlagCases FilesCases();     // likewise, as with the next
+FlagCases BenchScaleCases();
 
 }  // namespace skein::testing

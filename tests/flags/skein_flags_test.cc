@@ -149,7 +149,7 @@ int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   SharedCluster shared;
   RegisterFlagTests(kSkein, Concatenated({OtherCases(shared), PlanCases(), MachinesCases(),
-                                          BenchScaleCases(), GenerateCases(shared),
+                                          FilesCases(), BenchScaleCases(), GenerateCases(shared),
                                           SamplingCases(shared), BenchServeCases(shared)}));
   return RUN_ALL_TESTS();
 }

@@ -251,33 +251,6 @@ void InspectPrintsJson() {
   EXPECT_EQ(found["runs"], true);
 }
 
-// A command that writes a GGUF file of bard, and what `inspect` says of it.
-std::string InspectedOf(const std::string& flags, const std::string& file) {
-  const std::string out = absl::StrCat(::testing::TempDir(), "/flags_convert.gguf");
-  const std::string first =
-      file.empty() ? out : absl::StrCat(::testing::TempDir(), "/flags_convert", file);
-  const Outcome made = Run(kSkein, absl::StrCat("convert checkpoints/bard ", out, " ", flags));
-  EXPECT_EQ(made.exit_code, 0) << made.err;
-  EXPECT_THAT(made.out, HasSubstr(first));
-  const std::string said = Run(kSkein, absl::StrCat("inspect --json ", first)).out;
-  for (const auto& each : std::filesystem::directory_iterator(::testing::TempDir())) {
-    if (each.path().filename().string().starts_with("flags_convert")) {
-      std::filesystem::remove(each.path());
-    }
-  }
-  return said;
-}
-
-void ConvertType() {
-  EXPECT_THAT(InspectedOf("", ""), HasSubstr("\"BF16\""));
-  const std::string halves = InspectedOf("--type=f16", "");
-  EXPECT_THAT(halves, AllOf(HasSubstr("\"F16\""), Not(HasSubstr("\"BF16\""))));
-}
-
-void ConvertSplit() {
-  EXPECT_THAT(InspectedOf("--split=4M", "-00001-of-00004.gguf"), HasSubstr("\"files\":4"));
-}
-
 void MemoryDeterministic() {
   // Sums of more than two shards go by way of the hosts' memory, not over NCCL.
   const std::string line = "memory synthetic:llama3-8b --context=4096 --streams=8 --json";
@@ -403,9 +376,6 @@ FlagCases MachinesCases() {
       HelpCase(kSkein, "memory"),
       HelpCase(kSkein, "inspect"),
       {{"inspect", "--json"}, InspectPrintsJson},
-      HelpCase(kSkein, "convert"),
-      {{"convert", "--type"}, ConvertType},
-      {{"convert", "--split"}, ConvertSplit},
       HelpCase(kSkein, "doctor"),
       {{"doctor", "--np"}, DoctorNp},
       {{"doctor", "--model"}, DoctorModel},

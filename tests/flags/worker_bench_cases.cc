@@ -97,24 +97,12 @@ void BenchModel(const std::string& command) {
               HasSubstr("/nowhere"));
 }
 
-// The most that the process has had at once.
-int MostThreads(const std::string& arguments) {
-  Process bench({.name = "bench",
-                 .argv = {"sh", "-c", absl::StrCat("exec ", kWorker, " bench ", arguments)}});
-  const std::filesystem::path tasks = absl::StrCat("/proc/", bench.pid(), "/task");
-  int most = 0;
-  while (!bench.Wait(absl::Milliseconds(5))) {
-    std::error_code gone;
-    std::filesystem::directory_iterator entries(tasks, gone);
-    const auto count = static_cast<int>(std::distance(entries, {}));
-    most = std::max(most, count);
-  }
-  return most;
-}
-
 // Each of its parts that compute has so many more.
 void BenchThreads(const std::string& arguments) {
-  EXPECT_GE(MostThreads(arguments + " --threads=9") - MostThreads(arguments + " --threads=2"), 7);
+  const auto most = [&](int threads) {
+    return MostThreads(kWorker, absl::StrCat("bench ", arguments, " --threads=", threads));
+  };
+  EXPECT_GE(most(9) - most(2), 7);
 }
 
 // All of the ceiling is more than there is; to steps of a small model caches may give more.

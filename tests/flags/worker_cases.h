@@ -42,7 +42,8 @@ inline constexpr NoGpu kNoGpu[] = {
     {"lacking", "libskein_absent.so.13: cannot open shared object file"},
     {"other_build", "is of another build (0123456789ab)"}};
 
-FlagCases WorkerBenchCases();  // of `worker bench`
-FlagCases WorkerProbeCases();  // of `worker probe`, and of jobs that measure
+FlagCases WorkerBenchCases();     // of `worker bench`
+FlagCases WorkerEvaluateCases();  // of `worker perplexity` and `worker imatrix`
+FlagCases WorkerProbeCases();     // of `worker probe`, and of jobs that measure
 
 }  // namespace skein::testing

@@ -196,7 +196,8 @@ FlagCases WorkerCases() {
 
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  RegisterFlagTests(kWorker, Concatenated({WorkerCases(), WorkerBenchCases(), WorkerProbeCases()}));
+  RegisterFlagTests(kWorker, Concatenated({WorkerCases(), WorkerBenchCases(), WorkerEvaluateCases(),
+                                           WorkerProbeCases()}));
   return RUN_ALL_TESTS();
 }
 
