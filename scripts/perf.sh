@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Measures what Skein promises in figures, beside this machine's ceilings in the same run; fails where a figure is missed.
 # For a quiet machine with two cores or more; takes minutes, 8 GiB of memory and 3 GiB of disk.
-#   scripts/perf.sh [--bin DIR] [FIGURE...]
+#   scripts/perf.sh [--bin DIR] [--llama DIR] [FIGURE...]
 #   --bin: take the programs that lie in DIR (as in bazel-bin); no build
-#   FIGURE: read, batching, prefix, host, pipeline; all of them when none is named
+#   --llama: the folder of llama.cpp's llama-bench, which quant needs
+#   FIGURE: read, batching, prefix, host, pipeline, quant; all but quant when none is named
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -12,15 +13,17 @@ start_s=30  # for the coordinator to listen
 rounds=5    # of what is compared, one after the other: what a shared machine gives changes; the median counts
 short=101   # where a round takes a second or two: neighbours slow down one core or the other for seconds
 bin=''
-if [[ ${1:-} == --bin ]]; then
-  bin=$(given "${2:-}")
-  [[ -n $bin ]] || misuse "--bin needs a folder"
+llama=''
+while [[ ${1:-} == --bin || ${1:-} == --llama ]]; do
+  [[ -n $(given "${2:-}") ]] || misuse "$1 needs a folder"
+  if [[ $1 == --bin ]]; then bin=$(given "$2"); else llama=$(given "$2"); fi
   shift 2
-fi
+done
 figures=("$@")
 ((${#figures[@]} > 0)) || figures=(read batching prefix host pipeline)
 for figure in "${figures[@]}"; do
-  [[ $figure =~ ^(read|batching|prefix|host|pipeline)$ ]] || misuse "unknown figure '$figure'"
+  [[ $figure =~ ^(read|batching|prefix|host|pipeline|quant)$ ]] || misuse "unknown figure '$figure'"
+  [[ $figure != quant || -x $llama/llama-bench ]] || misuse "quant needs --llama, the folder of llama-bench"
 done
 if [[ -z $bin ]]; then
   bin=bazel-bin
@@ -225,6 +228,62 @@ figure_pipeline() {
   pinned 2 --no-overlap
   say "llama3-1b, 16 streams: $(calculate "$reached") tokens/s of pp=2 without overlap ($(calculate "$reached / $one") times one rank)"
   compare "llama3-1b: tokens/s of pp=2 over one rank, a core each" "$(median "${ratios[@]}")" at-least 1.6
+}
+
+# Tokens/s of both programs on one file, round by round: sets $ratio, $reached (tokens/s) and $share (of the ceiling), each the
+# median. usage: beside_llama FILE decode|prefill
+beside_llama() {
+  local ours theirs ratios=() rates=() shares=() tests=(-p 128 -n 0) flags=(--prompt-tokens=128) _
+  if [[ $2 == decode ]]; then
+    tests=(-p 0 -n 32)
+    flags+=(--decode-tokens=32)
+  fi
+  for _ in $(seq $rounds); do
+    run "$bin/worker/worker" bench "$2" --device=cpu --threads=2 --model="$1" "${flags[@]}" --json="$work/ours.json" \
+      >"$work/bench.log" 2>&1 || fail "worker bench failed"
+    run "$llama/llama-bench" -m "$1" -t 2 -r 3 "${tests[@]}" -o json >"$work/theirs.json" 2>"$work/llama.log" ||
+      fail "llama-bench failed"
+    ours=$(value "$work/ours.json" rows 0 tokens_per_s)
+    theirs=$(value "$work/theirs.json" 0 avg_ts)
+    ratios+=("$(calculate "$ours / $theirs")")
+    rates+=("$ours")
+    shares+=("$(value "$work/ours.json" rows 0 fraction)")
+  done
+  ratio=$(median "${ratios[@]}") reached=$(median "${rates[@]}") share=$(median "${shares[@]}")
+}
+
+# Either is enough. usage: either NAME ASKED_RATIO ASKED_SHARE
+either() {
+  say "$1: $reached tokens/s, $ratio times llama.cpp's, $share of its ceiling"
+  if awk -v r="$ratio" -v a="$2" 'BEGIN { exit !(r < a) }'; then
+    compare "$1: share of its ceiling (llama.cpp: $ratio, asked $2)" "$share" at-least "$3"
+  else
+    compare "$1: tokens/s over llama.cpp's" "$ratio" at-least "$2"
+  fi
+}
+
+# Quantised weights on 2 threads, beside llama.cpp on the same files.
+figure_quant() {
+  local type file ratio share loads=() _
+  need_large
+  run "$bin/client/skein" convert "$large" "$work/BF16.gguf" >"$work/convert.log" || fail "skein convert failed"
+  rm -r "$large"
+  for type in BF16 Q8_0 Q4_0 Q4_K_S Q6_K; do
+    file=$work/$type.gguf
+    [[ -f $file ]] || run "$bin/client/skein" quantize "$work/BF16.gguf" "$file" --type="$type" >"$work/quantize.log" ||
+      fail "skein quantize failed"
+    beside_llama "$file" decode
+    either "1B $type, decode" 1.1 0.85
+    [[ $type =~ ^(BF16|Q8_0|Q4_K_S)$ ]] || continue
+    beside_llama "$file" prefill
+    either "1B $type, prefill of 128" 1.0 0.80
+  done
+  for _ in $(seq $rounds); do
+    run "$bin/worker/worker" bench prefill --device=cpu --threads=2 --model="$work/Q8_0.gguf" --prompt-tokens=1 \
+      --json="$work/ours.json" >"$work/bench.log" 2>&1 || fail "worker bench failed"
+    loads+=("$(value "$work/ours.json" load_seconds)")
+  done
+  compare "1B Q8_0: seconds to load from the page cache" "$(median "${loads[@]}")" below 1.0
 }
 
 for figure in "${figures[@]}"; do "figure_$figure"; done
