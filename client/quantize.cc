@@ -31,7 +31,7 @@ std::string CheckType(const std::string& name) {
   return std::string(model::FindRecipe(name).status().message());
 }
 
-// "2 of 58 tensors (a, b)"
+// "5 tensors (a, b, c, ...)"
 std::string Some(const std::vector<std::string>& tensors) {
   constexpr size_t kMost = 3;
   const size_t shown = std::min(tensors.size(), kMost);
@@ -58,12 +58,15 @@ void Print(const model::Quantized& made) {
                BitsPerWeight(made.bytes, made.weights),
                BitsPerWeight(made.bytes_before, made.weights), absl::StrJoin(types, ", "));
   if (!made.without_importance.empty()) {
-    absl::PrintF("without importance, which --imatrix does not tell of: %s\n",
-                 Some(made.without_importance));
+    absl::PrintF("--imatrix tells nothing of %s\n", Some(made.without_importance));
+  }
+  if (made.experts_without_importance > 0) {
+    absl::PrintF(
+        "--imatrix tells nothing of experts that its text never chose: %d of their matrices\n",
+        made.experts_without_importance);
   }
   if (!made.fallen_back.empty()) {
-    absl::PrintF("of a type of smaller blocks, as their rows are no whole blocks of this one: %s\n",
-                 Some(made.fallen_back));
+    absl::PrintF("of another type, as rows are no whole blocks: %s\n", Some(made.fallen_back));
   }
 }
 

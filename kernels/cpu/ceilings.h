@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "base/thread_pool.h"
 #include "kernels/cpu/simd_ops.h"
-#include "kernels/cpu/thread_pool.h"
 #include "kernels/host/memory.h"
 
 namespace skein::kernels {

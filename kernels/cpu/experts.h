@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/thread_pool.h"
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/simd_ops.h"
-#include "kernels/cpu/thread_pool.h"
 #include "kernels/host/memory.h"
 #include "kernels/ops/program.h"
 

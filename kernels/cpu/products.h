@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "base/thread_pool.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/simd_ops.h"
-#include "kernels/cpu/thread_pool.h"
 #include "kernels/host/memory.h"
 #include "kernels/ops/backend.h"
 #include "kernels/packing/layout.h"

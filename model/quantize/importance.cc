@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -84,8 +85,14 @@ absl::StatusOr<ImportanceMatrix> Read(const GgufModel& file) {
   if (const auto texts = file.metadata.Strings(kDatasets); texts.ok()) {
     matrix.texts.assign(texts->begin(), texts->end());
   }
-  matrix.chunks = file.metadata.Integer(kChunkCount).value_or(0);
-  matrix.chunk_tokens = file.metadata.Integer(kChunkSize).value_or(0);
+  for (const auto& [key, value] :
+       {std::pair{kChunkCount, &matrix.chunks}, std::pair{kChunkSize, &matrix.chunk_tokens}}) {
+    if (!file.metadata.Has(key)) continue;
+    SKEIN_ASSIGN_OR_RETURN(*value, file.metadata.Integer(key));
+    if (*value < 0 || *value > std::numeric_limits<uint32_t>::max()) {
+      return absl::InvalidArgumentError(absl::StrCat(key, " is ", *value));
+    }
+  }
   for (const TensorInfo& tensor : file.tensors->tensors()) {
     if (!tensor.name.ends_with(kSums)) continue;
     std::string name = tensor.name.substr(0, tensor.name.size() - kSums.size());
@@ -130,27 +137,31 @@ absl::Status WriteImportance(const ImportanceMatrix& matrix, const std::string& 
 }
 
 absl::StatusOr<ImportanceMatrix> ReadImportance(const std::string& path) {
+  if (!IsGgufPath(path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     ": an importance matrix is a GGUF file (*.gguf); of an older imatrix.dat, "
+                     "`llama-imatrix --in-file` makes one"));
+  }
   SKEIN_ASSIGN_OR_RETURN(const GgufModel file, OpenGguf(path));
   absl::StatusOr<ImportanceMatrix> matrix = Read(file);
   if (!matrix.ok()) return Annotate(matrix.status(), path);
   return matrix;
 }
 
-std::vector<float> MeanSquares(const Importance& importance, int64_t expert) {
-  const int64_t rows = importance.counts[static_cast<size_t>(expert)];
-  if (rows == 0) return {};
-  const auto begin = importance.sums.begin() + expert * importance.cols;
-  std::vector<float> means(begin, begin + importance.cols);
-  double sum = 0;
-  for (float& mean : means) {
-    mean /= static_cast<float>(rows);
-    sum += mean;
-  }
-  if (sum == 0) return {};
+std::vector<float> RelativeSquares(const Importance& importance, int64_t expert) {
+  if (importance.counts[static_cast<size_t>(expert)] == 0) return {};
+  const float* const sums = importance.sums.data() + expert * importance.cols;
+  double mean = 0;
+  for (int64_t col = 0; col < importance.cols; ++col) mean += sums[col];
+  mean /= static_cast<double>(importance.cols);
+  if (mean == 0) return {};
   constexpr double kLeast = 1e-3;
-  const auto least = static_cast<float>(kLeast * sum / static_cast<double>(importance.cols));
-  for (float& mean : means) mean = std::max(mean, least);
-  return means;
+  std::vector<float> squares;
+  for (int64_t col = 0; col < importance.cols; ++col) {
+    squares.push_back(static_cast<float>(std::max(sums[col] / mean, kLeast)));
+  }
+  return squares;
 }
 
 }  // namespace skein::model

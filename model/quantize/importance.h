@@ -37,9 +37,9 @@ absl::Status WriteImportance(const ImportanceMatrix& matrix, const std::string& 
 // negative or no number; counts that do not fit.
 absl::StatusOr<ImportanceMatrix> ReadImportance(const std::string& path);
 
-// The mean squares of an expert's inputs, [cols], for QuantizeBlocks: positive, none below a
-// thousandth of their mean, since a text that never used a column does not say that none will.
-// Empty where no row chose the expert.
-std::vector<float> MeanSquares(const Importance& importance, int64_t expert);
+// How an expert's squared inputs are to their mean, [cols], for QuantizeBlocks: none below a
+// thousandth, since a text that never used a column does not say that none will. Empty where no row
+// chose the expert.
+std::vector<float> RelativeSquares(const Importance& importance, int64_t expert);
 
 }  // namespace skein::model

@@ -30,9 +30,11 @@ struct Quantized {
   int64_t bytes = 0;
   std::map<DType, int64_t> elements;  // of matrices, by type
   int64_t weights = 0;                // elements of all tensors
-  // Matrices that became smaller without an importance, though there is a file of some.
+  // Matrices that became blocks without an importance, though there is a file of some; and experts
+  // of others that no row of its text chose, matrix by matrix.
   std::vector<std::string> without_importance;
-  // Rows of these are no whole blocks of their recipe's type.
+  int64_t experts_without_importance = 0;
+  // Tensors whose rows are no whole blocks of their recipe's type: "NAME: Q8_0 for Q6_K".
   std::vector<std::string> fallen_back;
 };
 

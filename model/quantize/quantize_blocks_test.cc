@@ -108,6 +108,19 @@ TEST(QuantizeBlocksTest, EachTypeHasTheErrorOfItsBits) {
   EXPECT_LT(relative(DType::kQ2_K), 0.280);
 }
 
+// Numbers as large as F16's: scales and minima do not overflow.
+TEST(QuantizeBlocksTest, TheLargestNumbers) {
+  std::vector<float> in(1024);
+  std::mt19937 random(3);
+  for (float& value : in) value = -65504.0f * static_cast<float>(random() % 1000) / 999;
+  in[7] = 65504;
+  for (const DType dtype : kTypes) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const std::vector<float> out = Quantised(dtype, in);
+    EXPECT_LT(std::sqrt(Error(out, in) / Error(std::vector<float>(in.size()), in)), 0.3);
+  }
+}
+
 // Numbers that blocks hold exactly stay as they are.
 TEST(QuantizeBlocksTest, WhatBlocksHoldStays) {
   for (const DType dtype : kTypes) {
@@ -138,9 +151,34 @@ TEST(QuantizeBlocksTest, ErrorsFallWhereImportanceIs) {
     const double alike = of_important(Quantised(dtype, in));
     const double weighed = of_important(Quantised(dtype, in, importance));
     EXPECT_LT(weighed, 0.85 * alike);
-    // What weighs the same throughout changes nothing.
-    EXPECT_NEAR(of_important(Quantised(dtype, in, std::vector<float>(in.size(), 8.0f))), alike,
-                1e-3 * alike);
+    // What weighs the same throughout changes nothing, whatever its size.
+    for (const float all : {8.0f, 1e-30f, 1e30f}) {
+      EXPECT_NEAR(of_important(Quantised(dtype, in, std::vector<float>(in.size(), all))), alike,
+                  1e-2 * alike)
+          << all;
+    }
+  }
+}
+
+// A column that matters more than all others together has the error of a scale of its own, however
+// much more it matters.
+TEST(QuantizeBlocksTest, OneColumnMayOutweighTheRest) {
+  const std::vector<float> in = Normal(4096);
+  for (const DType dtype : kTypes) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const auto of_column = [&](float weight) {
+      std::vector<float> importance(in.size(), 1.0f);
+      for (size_t i = 5; i < in.size(); i += 256) importance[i] = weight;
+      const std::vector<float> got = Quantised(dtype, in, importance);
+      double error = 0;
+      for (size_t i = 5; i < in.size(); i += 256) error += std::pow(double{got[i]} - in[i], 2);
+      return error;
+    };
+    const double alike = of_column(1);
+    for (const float weight : {1e4f, 1e6f, 1e8f, 1e12f}) {
+      SCOPED_TRACE(weight);
+      EXPECT_LT(of_column(weight), 0.1 * alike);
+    }
   }
 }
 

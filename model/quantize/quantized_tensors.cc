@@ -1,17 +1,18 @@
 #include "model/quantize/quantized_tensors.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <string_view>
-#include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/mutex.h"
 #include "base/range.h"
 #include "base/status_macros.h"
+#include "base/thread_pool.h"
 #include "model/quantize/quantize_blocks.h"
 
 namespace skein::model {
@@ -22,8 +23,8 @@ constexpr float kMostF16 = 65504;
 class QuantizedTensors final : public TensorSource {
  public:
   QuantizedTensors(std::unique_ptr<TensorSource> source, const std::vector<DType>& types,
-                   const ImportanceMatrix* importance, int threads)
-      : source_(std::move(source)), importance_(importance), threads_(threads) {
+                   const ImportanceMatrix* importance, std::unique_ptr<ThreadPool> pool)
+      : source_(std::move(source)), importance_(importance), pool_(std::move(pool)) {
     for (const TensorInfo& tensor : source_->tensors()) {
       tensors_.push_back({tensor.name, types[tensors_.size()], tensor.shape});
     }
@@ -77,7 +78,7 @@ class QuantizedTensors final : public TensorSource {
     const auto found = importance_->tensors.find(tensor.name);
     if (found == importance_->tensors.end()) return {};
     const int64_t expert = slice.size() == 3 ? slice[0].begin : 0;
-    const std::vector<float> all = MeanSquares(found->second, expert);
+    const std::vector<float> all = RelativeSquares(found->second, expert);
     if (all.empty()) return {};
     return {all.begin() + slice.back().begin, all.begin() + slice.back().end};
   }
@@ -85,39 +86,35 @@ class QuantizedTensors final : public TensorSource {
   // Row by row, shared out over the threads.
   void Quantize(DType dtype, const std::vector<float>& values, int64_t cols,
                 const std::vector<float>& weights, absl::Span<std::byte> out) const {
-    const int64_t rows = static_cast<int64_t>(values.size()) / cols;
     const int64_t row_bytes = DTypeBytes(dtype, cols);
     const float* const importance = weights.empty() ? nullptr : weights.data();
-    std::atomic<int64_t> next = 0;
-    const auto work = [&] {
-      for (int64_t row = next++; row < rows; row = next++) {
-        const float* const in = values.data() + row * cols;
-        std::byte* const to = out.data() + row * row_bytes;
-        if (IsQuantized(dtype)) {
-          QuantizeBlocks(dtype, in, importance, cols / BlockElements(dtype), to);
-        } else {
-          ConvertFromFloat(dtype, in, cols, to);
-        }
+    const auto quantize = [&](int64_t row, int) {
+      const float* const in = values.data() + row * cols;
+      std::byte* const to = out.data() + row * row_bytes;
+      if (IsQuantized(dtype)) {
+        QuantizeBlocks(dtype, in, importance, cols / BlockElements(dtype), to);
+      } else {
+        ConvertFromFloat(dtype, in, cols, to);
       }
     };
-    std::vector<std::thread> others;
-    for (int64_t i = 1; i < std::min<int64_t>(threads_, rows); ++i) others.emplace_back(work);
-    work();
-    for (std::thread& other : others) other.join();
+    MutexLock lock(&mutex_);
+    pool_->ForEach(static_cast<int64_t>(values.size()) / cols, quantize);
   }
 
   const std::unique_ptr<TensorSource> source_;
   const ImportanceMatrix* const importance_;
-  const int threads_;
+  mutable Mutex mutex_;
+  const std::unique_ptr<ThreadPool> pool_ ABSL_PT_GUARDED_BY(mutex_);
   std::vector<TensorInfo> tensors_;
 };
 
 }  // namespace
 
-std::unique_ptr<TensorSource> AsQuantizedTensors(std::unique_ptr<TensorSource> source,
-                                                 std::vector<DType> types,
-                                                 const ImportanceMatrix* importance, int threads) {
-  return std::make_unique<QuantizedTensors>(std::move(source), types, importance, threads);
+absl::StatusOr<std::unique_ptr<TensorSource>> AsQuantizedTensors(
+    std::unique_ptr<TensorSource> source, const std::vector<DType>& types,
+    const ImportanceMatrix* importance, int threads) {
+  SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(threads));
+  return std::make_unique<QuantizedTensors>(std::move(source), types, importance, std::move(pool));
 }
 
 }  // namespace skein::model

@@ -195,11 +195,11 @@ absl::StatusOr<RecipeFacts> FactsOf(const GgufMetadata& metadata, const TensorSo
   return facts;
 }
 
-DType TypeOf(const Recipe& recipe, const RecipeFacts& facts, const TensorInfo& tensor) {
-  const bool is_router = absl::StrContains(tensor.name, ".ffn_gate_inp.");
+ChosenType TypeOf(const Recipe& recipe, const RecipeFacts& facts, const TensorInfo& tensor) {
+  const bool is_router = absl::StrContains(tensor.name, ".ffn_gate_inp");
   const bool is_norm = absl::StrContains(tensor.name, "_norm.");
   if (tensor.shape.size() < 2 || is_router || is_norm || !absl::EndsWith(tensor.name, ".weight")) {
-    return tensor.dtype;
+    return {tensor.dtype, tensor.dtype};
   }
   DType type = recipe.base;
   if (tensor.name == "output.weight" || (tensor.name == "token_embd.weight" && facts.tied)) {
@@ -207,7 +207,7 @@ DType TypeOf(const Recipe& recipe, const RecipeFacts& facts, const TensorInfo& t
   } else if (const std::optional<GgufLayerName> name = SplitGgufName(tensor.name)) {
     type = LayerType(recipe, facts, *name);
   }
-  return Fitting(type, tensor.shape.back());
+  return {type, Fitting(type, tensor.shape.back())};
 }
 
 }  // namespace skein::model

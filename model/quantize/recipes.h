@@ -32,8 +32,8 @@ struct Upgrade {
   std::optional<DType> otherwise = std::nullopt;
 };
 
-// The types that tensors of llama.cpp's files of the same name have; of all tensors that are not
-// named here, `base`.
+// The types that tensors of llama.cpp's files of the same name have, made without an importance
+// matrix; of all tensors that are not named here, `base`.
 struct Recipe {
   std::string_view name;  // "Q4_K_M"
   int64_t file_type = 0;  // general.file_type
@@ -64,8 +64,13 @@ struct RecipeFacts {
 // Errors name the key that is missing or wrong.
 absl::StatusOr<RecipeFacts> FactsOf(const GgufMetadata& metadata, const TensorSource& tensors);
 
-// Vectors, norms and routers keep their type. Rows that are no whole blocks get a type of blocks
-// that fit; F16 where none does.
-DType TypeOf(const Recipe& recipe, const RecipeFacts& facts, const TensorInfo& tensor);
+// What the recipe has for a tensor, and what the tensor gets: where its rows are no whole blocks, a
+// type of blocks that fit; F16 where none does.
+struct ChosenType {
+  DType meant = DType::kF32;
+  DType type = DType::kF32;
+};
+// Vectors, norms and routers keep their type.
+ChosenType TypeOf(const Recipe& recipe, const RecipeFacts& facts, const TensorInfo& tensor);
 
 }  // namespace skein::model

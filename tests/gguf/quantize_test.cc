@@ -39,6 +39,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr char kBard[] = "checkpoints/bard";
@@ -81,7 +82,7 @@ TEST(RecipesTest, TypesAreThoseOfAnotherQuantiser) {
           const model::TensorInfo info = {
               layered ? absl::StrCat("blk.", layer, ".", tensor) : tensor,
               plain ? DType::kF32 : DType::kF16, shape};
-          EXPECT_EQ(std::string(DTypeName(model::TypeOf(recipe, of, info))), types[layer])
+          EXPECT_EQ(std::string(DTypeName(model::TypeOf(recipe, of, info).type)), types[layer])
               << name << " " << recipe.name << " " << info.name;
           ++compared;
         }
@@ -285,7 +286,7 @@ TEST_F(QuantizeTest, ErrorsAreWhereInputsAreSmall) {
       model::QuantizeToGguf(kMixtral, In("weighed.gguf"),
                             {.recipe = "Q4_0", .importance_file = In("importance.gguf")}));
   EXPECT_THAT(made.without_importance, Contains("blk.0.ffn_down_exps.weight"));
-  EXPECT_THAT(made.without_importance, ::testing::Not(Contains(down)));
+  EXPECT_THAT(made.without_importance, Not(Contains(down)));
   const auto falls = [&](const std::string& name, int64_t expert, auto is_col) {
     return ErrorOf(In("weighed.gguf"), kMixtral, name, expert, is_col) /
            ErrorOf(In("alike.gguf"), kMixtral, name, expert, is_col);
@@ -307,6 +308,8 @@ TEST_F(QuantizeTest, ErrorsAreWhereInputsAreSmall) {
   EXPECT_EQ(*file.metadata.String("quantize.imatrix.file"), In("importance.gguf"));
   EXPECT_EQ(*file.metadata.String("quantize.imatrix.dataset"), "a text");
   EXPECT_EQ(*file.metadata.Integer("quantize.imatrix.entries_count"), 2);
+  EXPECT_EQ(made.experts_without_importance, 1);
+  EXPECT_THAT(made.without_importance, Not(Contains("token_embd.weight")));
 }
 
 // What is written is read; a column without input counts a little.
@@ -323,17 +326,18 @@ TEST_F(QuantizeTest, ImportancesAreReadAsTheyWere) {
   const model::Importance& read = got.tensors.at("a.weight");
   EXPECT_EQ(read.sums, matrix.tensors["a.weight"].sums);
   EXPECT_EQ(read.counts, matrix.tensors["a.weight"].counts);
-  EXPECT_THAT(model::MeanSquares(read, 0), ElementsAre(0.25f, 0.5f));
-  EXPECT_THAT(model::MeanSquares(read, 1), ElementsAre(0.002f, 4.0f));
-  EXPECT_THAT(model::MeanSquares({.cols = 2, .sums = {0, 0}, .counts = {0}}, 0), IsEmpty());
-  EXPECT_THAT(model::MeanSquares({.cols = 2, .sums = {0, 0}, .counts = {7}}, 0), IsEmpty());
+  EXPECT_THAT(model::RelativeSquares(read, 0), ElementsAre(1 / 1.5f, 2 / 1.5f));
+  EXPECT_THAT(model::RelativeSquares(read, 1), ElementsAre(0.001f, 2.0f));
+  EXPECT_THAT(model::RelativeSquares({.cols = 2, .sums = {0, 0}, .counts = {0}}, 0), IsEmpty());
+  EXPECT_THAT(model::RelativeSquares({.cols = 2, .sums = {0, 0}, .counts = {7}}, 0), IsEmpty());
 }
 
 TEST_F(QuantizeTest, RowsThatAreNoWholeBlocks) {
   // Hidden 64 and inner 96 of what needs 256.
   SKEIN_ASSERT_OK_AND_ASSIGN(const model::Quantized made,
                              model::QuantizeToGguf(kMixtral, In("q.gguf"), {.recipe = "Q4_K_M"}));
-  EXPECT_THAT(made.fallen_back, Contains("blk.0.attn_q.weight"));
+  EXPECT_THAT(made.fallen_back, Contains("blk.0.attn_q.weight: Q5_0 for Q4_K"));
+  EXPECT_THAT(made.fallen_back, Not(Contains(HasSubstr("ffn_gate_inp"))));
   EXPECT_EQ(made.elements.count(DType::kQ4_K), 0u);
   EXPECT_GT(made.elements.at(DType::kQ5_0), 0);
   ExpectNear(In("q.gguf"), kMixtral);
@@ -372,6 +376,14 @@ TEST_F(QuantizeTest, Errors) {
   SKEIN_ASSERT_OK(model::WriteImportance(other, In("nan.gguf")));
   refused(kBard, {.importance_file = In("nan.gguf")}, absl::StatusCode::kInvalidArgument,
           "nan.gguf: tensor 'blk.0.attn_q.weight.in_sum2' holds nan");
+  other.tensors.clear();
+  other.tensors["blk.99.attn_q.weight"] = {
+      .cols = 256, .sums = std::vector<float>(256), .counts = {1}};
+  SKEIN_ASSERT_OK(model::WriteImportance(other, In("unknown.gguf")));
+  refused(kBard, {.importance_file = In("unknown.gguf")}, absl::StatusCode::kInvalidArgument,
+          "none of its 1 tensors is one of this model's");
+  refused(kBard, {.importance_file = In("old.dat")}, absl::StatusCode::kInvalidArgument,
+          "an importance matrix is a GGUF file");
   model::ImportanceMatrix none;
   SKEIN_ASSERT_OK(model::WriteImportance(none, In("nothing.gguf")));
   refused(kBard, {.importance_file = In("nothing.gguf")}, absl::StatusCode::kInvalidArgument,

@@ -1,11 +1,11 @@
-#include "kernels/cpu/thread_pool.h"
+#include "base/thread_pool.h"
 
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_util.h"
 
-namespace skein::kernels {
+namespace skein {
 namespace {
 
 constexpr int kSpins = 500;  // some 20 us of pauses
@@ -106,4 +106,4 @@ void ThreadPool::Work(int thread) {
   }
 }
 
-}  // namespace skein::kernels
+}  // namespace skein

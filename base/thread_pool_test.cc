@@ -1,4 +1,4 @@
-#include "kernels/cpu/thread_pool.h"
+#include "base/thread_pool.h"
 
 #include <atomic>
 #include <ctime>
@@ -9,7 +9,7 @@
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 
-namespace skein::kernels {
+namespace skein {
 namespace {
 
 TEST(ThreadPoolTest, RunsEveryTaskOnce) {
@@ -78,4 +78,4 @@ TEST(ThreadPoolTest, IdleThreadsSleep) {
 }
 
 }  // namespace
-}  // namespace skein::kernels
+}  // namespace skein

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace skein::kernels {
+namespace skein {
 
 // `threads` threads, the caller among them, share the tasks. Each has an even share of neighbouring
 // tasks, the same ones every time that there are as many tasks, so that what they work on stays in
@@ -68,4 +68,4 @@ class ThreadPool {
   alignas(64) std::atomic<int64_t> done_{0};  // tasks of the job that are done
 };
 
-}  // namespace skein::kernels
+}  // namespace skein
