@@ -93,7 +93,6 @@ int main(int argc, char** argv) {
   CLI::App app(
       "One rank of a Skein job: computes its shard of a model as the coordinator plans it.");
   app.name("worker");
-  app.footer(kExamples);
   app.set_version_flag("--version", std::string(skein::kVersion));
 
   skein::worker::RankOptions options;
@@ -158,6 +157,7 @@ int main(int argc, char** argv) {
   const skein::worker::ProbeCommand probe_command(app);
   const skein::worker::DoctorCommand doctor(app);
   const skein::worker::EvaluateCommand evaluate(app);
+  app.footer(kExamples);  // of the job, not of its commands
 
   if (const std::optional<int> code = skein::ParseCommandLine(app, argc, argv)) return *code;
   const std::string folder = skein::CacheFolder(getenv("XDG_CACHE_HOME"), getenv("HOME"));

@@ -4,10 +4,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/range.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
@@ -119,6 +122,17 @@ absl::StatusOr<ImportanceMatrix> Read(const GgufModel& file) {
 }
 
 }  // namespace
+
+absl::Status CheckNewImportance(const std::string& path) {
+  if (!path.ends_with(".gguf")) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": its name does not end with .gguf"));
+  }
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    return absl::AlreadyExistsError(absl::StrCat(path, " is there already"));
+  }
+  return CheckWritable(path);
+}
 
 absl::Status WriteImportance(const ImportanceMatrix& matrix, const std::string& path) {
   GgufMetadata::Values metadata;

@@ -30,6 +30,10 @@ struct ImportanceMatrix {
   int64_t chunk_tokens = 0;
 };
 
+// What WriteImportance will ask of `path`: that it ends with .gguf, is not there yet, and can be
+// written.
+absl::Status CheckNewImportance(const std::string& path);
+
 // AlreadyExists: there is such a file.
 absl::Status WriteImportance(const ImportanceMatrix& matrix, const std::string& path);
 

@@ -191,11 +191,27 @@ TEST_F(EvaluateTest, Errors) {
   refused({.model = kBard, .text = kText, .against = WithVocabulary(kMixtral), .most_tokens = 64},
           absl::StatusCode::kInvalidArgument, "has another vocabulary than checkpoints/bard");
 
+  // The last norm's gains, at the file's end, are no numbers.
+  std::filesystem::copy(kBard, In("broken"));
+  const std::string weights = In("broken/model.safetensors");
+  std::filesystem::permissions(weights, std::filesystem::perms::owner_all);
+  std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-512, std::ios::end);
+  file << std::string(512, '\xff');
+  file.close();
+  refused({.model = In("broken"), .text = kText, .most_tokens = 20}, absl::StatusCode::kInternal,
+          In("broken") + " gives logits that are no numbers");
+  refused({.model = kBard, .text = kText, .against = In("broken"), .most_tokens = 20},
+          absl::StatusCode::kInternal, In("broken") + " gives logits");
+
   std::ofstream(In("there.gguf")) << "x";
   EXPECT_THAT(worker::RunImatrix({.model = kBard, .text = kText, .out = In("there.gguf")}),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(In("there.gguf"))));
   EXPECT_THAT(worker::RunImatrix({.model = kBard, .text = kText, .out = In("out.dat")}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not end with .gguf")));
+  const std::string nowhere = In("none/out.gguf");
+  EXPECT_THAT(worker::RunImatrix({.model = In("none"), .text = kText, .out = nowhere}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(nowhere)));
 }
 
 }  // namespace

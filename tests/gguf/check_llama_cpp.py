@@ -11,6 +11,7 @@ matrices go both ways.
 import argparse
 import json
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -23,8 +24,6 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BARD = "checkpoints/bard"
 TEXT = "scripts/train/tinyshakespeare.txt"
-RECIPES = ["Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_1", "IQ4_NL", "Q4_0", "IQ4_XS",
-           "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"]
 PROMPTS = ["First Citizen:", "ROMEO:\nBut, soft!", "KING HENRY VI:\nI am", "To be", "What"]
 TOKENS = 24
 failures = []
@@ -140,8 +139,8 @@ def main():
         for plain in ("f32", "f16"):
             skein("convert", BARD, f"{folder}/{plain}.gguf", f"--type={plain}")
             check_greedy(bin_folder, plain.upper(), f"{folder}/{plain}.gguf", 1)
-        rows = []
-        for recipe in RECIPES:
+        listed = re.search(r"files of the name have: ([A-Z0-9_, ]+)", skein("quantize", "--help")).group(1)
+        for recipe in listed.strip().split(", "):
             mine, other = f"{folder}/ours-{recipe}.gguf", f"{folder}/theirs-{recipe}.gguf"
             skein("quantize", bf16, mine, f"--type={recipe}")
             run(bin_folder / "llama-quantize", bf16, other, recipe)

@@ -27,6 +27,7 @@ MODELS = {
     "odd": dict(arch="llama", layers=2, hidden=256, heads=2, kv=1, inner=80, experts=0, tied=True),
     "mixture": dict(arch="llama", layers=16, hidden=256, heads=4, kv=1, inner=256, experts=8, tied=False),
     "four-experts": dict(arch="qwen3moe", layers=8, hidden=256, heads=4, kv=2, inner=256, experts=4, tied=False),
+    "shared": dict(arch="qwen2moe", layers=4, hidden=256, heads=4, kv=4, inner=256, experts=4, tied=False),
     "joined": dict(arch="phi3", layers=12, hidden=256, heads=4, kv=4, inner=256, experts=0, tied=False),
 }
 VOCABULARY = 32
@@ -80,6 +81,11 @@ def write(path, m):
             matrix(at + "ffn_gate_exps.weight", m["experts"], inner, hidden)
             matrix(at + "ffn_up_exps.weight", m["experts"], inner, hidden)
             matrix(at + "ffn_down_exps.weight", m["experts"], hidden, inner)
+            if m["arch"] == "qwen2moe":
+                matrix(at + "ffn_gate_inp_shexp.weight", 1, hidden)
+                matrix(at + "ffn_gate_shexp.weight", inner, hidden)
+                matrix(at + "ffn_up_shexp.weight", inner, hidden)
+                matrix(at + "ffn_down_shexp.weight", hidden, inner)
         elif m["arch"] != "phi3":
             matrix(at + "ffn_gate.weight", inner, hidden)
             matrix(at + "ffn_up.weight", inner, hidden)

@@ -59,7 +59,7 @@ std::vector<std::string> TypesOf(const std::string& runs) {
 
 TEST(RecipesTest, TypesAreThoseOfAnotherQuantiser) {
   const json models = json::parse(std::ifstream("tests/gguf/recipe_types.json"));
-  ASSERT_EQ(models.size(), 7u);
+  ASSERT_EQ(models.size(), 8u);
   int64_t compared = 0;
   for (const auto& [name, entry] : models.items()) {
     const json& facts = entry["facts"];
@@ -78,7 +78,7 @@ TEST(RecipesTest, TypesAreThoseOfAnotherQuantiser) {
         const std::vector<int64_t> shape =
             entry["shapes"].at(layered ? absl::StrCat("blk.0.", tensor) : tensor);
         for (size_t layer = 0; layer < types.size(); ++layer) {
-          const bool plain = shape.size() < 2 || tensor.starts_with("ffn_gate_inp");
+          const bool plain = shape.size() < 2 || tensor == "ffn_gate_inp.weight";
           const model::TensorInfo info = {
               layered ? absl::StrCat("blk.", layer, ".", tensor) : tensor,
               plain ? DType::kF32 : DType::kF16, shape};
@@ -90,6 +90,24 @@ TEST(RecipesTest, TypesAreThoseOfAnotherQuantiser) {
     }
   }
   EXPECT_GT(compared, 10000);
+}
+
+TEST(RecipesTest, FactsAreTheFiles) {
+  for (const char* name : {"mixtral", "qwen2-moe", "phi3", "granite"}) {
+    SCOPED_TRACE(name);
+    const std::string folder = absl::StrCat("tests/golden/models/", name);
+    const json config = json::parse(std::ifstream(folder + "/config.json"));
+    SKEIN_ASSERT_OK_AND_ASSIGN(
+        const model::GgufModel file,
+        model::OpenGguf(absl::StrCat("tests/gguf/architectures/", name, ".gguf")));
+    SKEIN_ASSERT_OK_AND_ASSIGN(const model::RecipeFacts facts,
+                               model::FactsOf(file.metadata, *file.tensors));
+    EXPECT_EQ(facts.layers, config["num_hidden_layers"]);
+    EXPECT_EQ(facts.heads, config["num_attention_heads"]);
+    EXPECT_EQ(facts.kv_heads, config["num_key_value_heads"]);
+    EXPECT_EQ(facts.experts, config.value("num_local_experts", config.value("num_experts", 0)));
+    EXPECT_EQ(facts.tied, config.value("tie_word_embeddings", false));
+  }
 }
 
 TEST(RecipesTest, Names) {

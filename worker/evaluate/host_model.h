@@ -35,6 +35,7 @@ class HostModel {
 
   const model::ModelConfig& config() const { return config_; }
   const plan::RankProgram& program() const { return program_; }
+  const std::string& path() const { return options_.model; }
   int64_t step_rows() const { return options_.step_rows; }
 
   // What follows sees its inputs; null: nobody does.

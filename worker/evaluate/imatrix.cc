@@ -1,14 +1,11 @@
 #include "worker/evaluate/imatrix.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/bench/report.h"
 #include "base/printable.h"
@@ -47,17 +44,6 @@ class Observer final : public kernels::ProductObserver {
   std::vector<std::vector<std::string>> tensors_;  // by weight
 };
 
-absl::Status CheckOut(const std::string& out) {
-  if (!absl::EndsWith(out, ".gguf")) {
-    return absl::InvalidArgumentError(absl::StrCat("OUT: ", out, " does not end with .gguf"));
-  }
-  std::error_code error;
-  if (std::filesystem::exists(out, error)) {
-    return absl::AlreadyExistsError(absl::StrCat(out, " is there already"));
-  }
-  return absl::OkStatus();
-}
-
 // Expert by expert, those that no token chose.
 int64_t CountUnused(const model::ImportanceMatrix& matrix) {
   int64_t unused = 0;
@@ -72,7 +58,7 @@ int64_t CountUnused(const model::ImportanceMatrix& matrix) {
 }  // namespace
 
 absl::Status RunImatrix(const ImatrixOptions& options) {
-  SKEIN_RETURN_IF_ERROR(CheckOut(options.out));
+  SKEIN_RETURN_IF_ERROR(model::CheckNewImportance(options.out));
   SKEIN_ASSIGN_OR_RETURN(const TextTokens tokens,
                          ReadTextTokens(options.model, options.text, options.most_tokens));
   const int64_t begins = tokens.begin ? 1 : 0;
@@ -81,11 +67,11 @@ absl::Status RunImatrix(const ImatrixOptions& options) {
       CutWindows(static_cast<int64_t>(tokens.ids.size()), {.context = options.context,
                                                            .stride = options.context - begins,
                                                            .has_begin = begins > 0}));
+  SKEIN_ASSIGN_OR_RETURN(model::ImportanceCounter counter,
+                         model::ImportanceCounter::Create(options.model));
   SKEIN_ASSIGN_OR_RETURN(const auto model, HostModel::Load({.model = options.model,
                                                             .threads = options.threads,
                                                             .context = options.context}));
-  SKEIN_ASSIGN_OR_RETURN(model::ImportanceCounter counter,
-                         model::ImportanceCounter::Create(options.model));
   Observer observer(model->program(), counter);
   model->Observe(&observer);
   int64_t computed = 0;

@@ -15,6 +15,7 @@
 #include "base/bench/report.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
+#include "model/config/model_config.h"
 #include "worker/evaluate/divergence.h"
 #include "worker/evaluate/host_model.h"
 #include "worker/evaluate/text_tokens.h"
@@ -63,6 +64,7 @@ class Scorer {
     for (int64_t i = 0; i < outputs; ++i) {
       nll_.Add(NegativeLogLikelihood(logits.row(i), NextOf(tokens, end - outputs + i)));
     }
+    SKEIN_RETURN_IF_ERROR(CheckFinite(nll_, model_));
     if (against_ == nullptr) return absl::OkStatus();
     SKEIN_ASSIGN_OR_RETURN(const HostModel::Logits truth, against_->Step(chunk, outputs));
     for (int64_t i = 0; i < outputs; ++i) {
@@ -70,7 +72,14 @@ class Scorer {
       kl_.Add(KlDivergence(truth.row(i), logits.row(i)));
       same_top_.Add(SameTop(truth.row(i), logits.row(i)) ? 1 : 0);
     }
-    return absl::OkStatus();
+    return CheckFinite(against_nll_, *against_);
+  }
+
+  static absl::Status CheckFinite(const Samples& nll, const HostModel& model) {
+    if (std::isfinite(nll.Mean())) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat(model.path(), " gives logits that are no numbers, among those of token ",
+                     nll.count(), " and the ", model.step_rows(), " before"));
   }
 
   static int32_t NextOf(absl::Span<const int32_t> tokens, int64_t row) {
@@ -85,25 +94,21 @@ class Scorer {
   Samples same_top_;
 };
 
-// The model that --against names, where one is.
-absl::StatusOr<std::unique_ptr<HostModel>> LoadAgainst(const PerplexityOptions& options,
-                                                       const HostModelOptions& load,
-                                                       const TextTokens& tokens,
-                                                       const HostModel& model) {
-  if (options.against.empty()) return nullptr;
+// Whether the logits of --against can be compared, told before either model is loaded.
+absl::Status CheckAgainst(const PerplexityOptions& options, const TextTokens& tokens) {
   SKEIN_ASSIGN_OR_RETURN(const TextTokens others,
                          ReadTextTokens(options.against, options.text, options.most_tokens));
-  SKEIN_ASSIGN_OR_RETURN(auto against, HostModel::Load({.model = options.against,
-                                                        .threads = load.threads,
-                                                        .context = load.context,
-                                                        .step_rows = load.step_rows}));
-  if (others.ids != tokens.ids || others.begin != tokens.begin ||
-      against->config().vocab_size != model.config().vocab_size) {
+  SKEIN_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadModelConfig(options.model));
+  SKEIN_ASSIGN_OR_RETURN(const model::ModelConfig other, model::LoadModelConfig(options.against));
+  if (others.ids != tokens.ids || config.vocab_size != other.vocab_size) {
     return absl::InvalidArgumentError(absl::StrCat("--against: ", options.against,
                                                    " has another vocabulary than ", options.model,
                                                    ": their logits cannot be compared"));
   }
-  return against;
+  if (others.begin == tokens.begin) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--against: texts of ", options.against, " and of ", options.model,
+                   " begin with unlike tokens: their logits cannot be compared"));
 }
 
 void Print(const PerplexityOptions& options, const Perplexity& got) {
@@ -157,13 +162,19 @@ absl::StatusOr<Perplexity> MeasurePerplexity(const PerplexityOptions& options) {
   cut.stride = options.stride > 0 ? options.stride : std::max<int64_t>(most / 2, 1);
   SKEIN_ASSIGN_OR_RETURN(const std::vector<TextWindow> windows,
                          CutWindows(static_cast<int64_t>(tokens.ids.size()), cut));
+  if (!options.against.empty()) SKEIN_RETURN_IF_ERROR(CheckAgainst(options, tokens));
   const HostModelOptions load = {.model = options.model,
                                  .threads = options.threads,
                                  .context = options.context,
                                  .kv_dtype = options.kv_dtype,
                                  .exact = options.exact};
   SKEIN_ASSIGN_OR_RETURN(const auto model, HostModel::Load(load));
-  SKEIN_ASSIGN_OR_RETURN(const auto against, LoadAgainst(options, load, tokens, *model));
+  std::unique_ptr<HostModel> against;
+  if (!options.against.empty()) {
+    SKEIN_ASSIGN_OR_RETURN(against, HostModel::Load({.model = options.against,
+                                                     .threads = options.threads,
+                                                     .context = options.context}));
+  }
 
   Scorer scorer(*model, against.get());
   const absl::Time begin = absl::Now();

@@ -27,7 +27,7 @@ absl::StatusOr<TextTokens> ReadTextTokens(const std::string& model, const std::s
                          tokenizer->Encode("a", {.add_special_tokens = true}));
   SKEIN_ASSIGN_OR_RETURN(const std::vector<int32_t> bare,
                          tokenizer->Encode("a", {.add_special_tokens = false}));
-  if (whole.size() > bare.size() && whole.front() != bare.front() &&
+  if (whole.size() > bare.size() && (bare.empty() || whole.front() != bare.front()) &&
       tokenizer->IsSpecial(whole.front())) {
     tokens.begin = whole.front();
   }

@@ -11,7 +11,7 @@ absl::StatusOr<std::vector<TextWindow>> CutWindows(int64_t tokens, const WindowO
   const int64_t most = options.context - begins;  // of the text
   if (options.context < 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--context: a window of ", options.context, " scores nothing; 2 or more do"));
+        absl::StrCat("--context: a window of ", options.context, " is too short; 2 are the least"));
   }
   if (options.stride < 1 || options.stride > most) {
     return absl::InvalidArgumentError(absl::StrCat("--stride: must be from 1 to ", most,
@@ -19,8 +19,7 @@ absl::StatusOr<std::vector<TextWindow>> CutWindows(int64_t tokens, const WindowO
                                                    options.stride));
   }
   if (tokens + begins < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("TEXT: its ", tokens, " tokens are too few to score one"));
+    return absl::InvalidArgumentError(absl::StrCat("TEXT: its ", tokens, " tokens are too few"));
   }
   std::vector<TextWindow> windows;
   int64_t scored = 0;

@@ -72,7 +72,7 @@ TEST(CutWindowsTest, WhatScoresNothingIsRefused) {
   refused(10, {.context = 4, .stride = 5}, "--stride: must be from 1 to 4");
   refused(10, {.context = 4, .stride = 4, .has_begin = true}, "--stride: must be from 1 to 3");
   refused(10, {.context = 4, .stride = 0}, "--stride");
-  refused(1, {.context = 4, .stride = 2}, "TEXT: its 1 tokens");
+  refused(1, {.context = 4, .stride = 2}, "TEXT: its 1 tokens are too few");
   refused(0, {.context = 4, .stride = 2, .has_begin = true}, "TEXT: its 0 tokens");
 }
 
