@@ -246,6 +246,9 @@ TEST_F(QuantizeTest, BytesDependOnTheModelAlone) {
   SKEIN_ASSERT_OK_AND_ASSIGN(
       const model::Converted split,
       model::ConvertToGguf(kBard, In("split.gguf"), {.max_file_bytes = 5 << 20}));
+  SKEIN_ASSERT_OK(model::QuantizeToGguf(split.files[1], In("joined.gguf"), {}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const std::string joined, ReadFile(In("joined.gguf"), 1 << 30));
+  EXPECT_TRUE(joined == bytes);
   SKEIN_ASSERT_OK_AND_ASSIGN(
       const model::Quantized parts,
       model::QuantizeToGguf(split.files[0], In("parts.gguf"), {.max_file_bytes = one.bytes / 2}));
