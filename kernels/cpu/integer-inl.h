@@ -277,6 +277,90 @@ HWY_INLINE void MultiplyUnit(const TileProduct& p, int64_t k, int64_t tile_row, 
   }
 }
 
+inline constexpr int kVectors = static_cast<int>(kTileRows / kWidth);  // of a tile's rows
+
+// What a lone row brings to the products with a unit, taken once for all of the tile's rows.
+template <DType kType>
+struct RowOfUnit {
+  static constexpr int kSubs = static_cast<int>(BlockElements(kType) / 32);
+  static constexpr int kParts = kSubs * 32 / Blocks<kType>::kScaleCols;  // with a scale each
+  static constexpr int kPartsOfSub = kParts / kSubs;
+
+  const int32_t* words;
+  const float* scales;  // [kSubs]
+  float scaled_sums[kParts];
+  int32_t offsets[kParts];  // what integers lack to be q, times the sum
+
+  HWY_INLINE RowOfUnit(const QuantizedRows& rows, int64_t row, int64_t k)
+      : words(reinterpret_cast<const int32_t*>(rows.integers(row) + k)),
+        scales(rows.scales(row) + k / kScaledCols) {
+    using B = Blocks<kType>;
+    const int32_t* const sums = rows.sums(row) + k / kSummedCols;
+    for (int part = 0; part < kParts; ++part) {
+      const int32_t sum = kPartsOfSub == 2 ? sums[part] : sums[2 * part] + sums[2 * part + 1];
+      scaled_sums[part] = scales[part / kPartsOfSub] * static_cast<float>(sum);
+      offsets[part] = (static_cast<int>(B::kOffset) + AddedToSigned<kType>()) * sum;
+    }
+  }
+};
+
+// AddProducts of a RowOfUnit: part `part` of it has kWords words from kFirst of its sub's.
+template <DType kType, int kFirst, int kWords>
+HWY_INLINE Vec AddProductsOfRow(const Quads<kType>& quads, const ScaleOf& of,
+                                const RowOfUnit<kType>& x, int part, Vec total) {
+  using B = Blocks<kType>;
+  const FloatTag d;
+  const int sub = part / RowOfUnit<kType>::kPartsOfSub;
+  IntVec products = SumProducts<kType, kFirst, kWords>(quads, x.words + 8 * sub);
+  if constexpr (static_cast<int>(B::kOffset) + AddedToSigned<kType>() != 0) {
+    products = hn::Sub(products, hn::Set(IntTag(), x.offsets[part]));
+  }
+  total =
+      hn::MulAdd(hn::Mul(of.scale, hn::Set(d, x.scales[sub])), hn::ConvertTo(d, products), total);
+  if constexpr (B::kHasMin) {
+    total = hn::NegMulAdd(of.min, hn::Set(d, x.scaled_sums[part]), total);
+  }
+  return total;
+}
+
+// Adds a lone row's products with a unit's columns, which begin at `k`, to totals of all of the
+// tile's rows. The unit is read once from its begin to its end. Fetches what lies as far ahead as
+// `soon`.
+template <DType kType>
+HWY_INLINE void MultiplyUnitByRow(const TileProduct& p, int64_t k, int64_t row,
+                                  const std::byte* soon, Vec (&totals)[kVectors]) {
+  using B = Blocks<kType>;
+  using Row = RowOfUnit<kType>;
+  const Row x(p.integers, row, k);
+  const std::byte* const tile = p.tile + k / BlockElements(kType) * UnitBytes(kType);
+  // Pairs share words. More at once would not fit in registers.
+  constexpr int kPair = std::min(2, Row::kSubs);
+  constexpr int64_t kStep = UnitBytes(kType) / (Row::kSubs / kPair);
+#pragma GCC unroll 1
+  for (int first = 0; first < Row::kSubs; first += kPair) {
+    for (int64_t line = 0; line < kStep; line += 64) __builtin_prefetch(soon + line);
+    soon += kStep;
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const UnitRows<kType> unit(tile, v * kWidth);
+#pragma GCC unroll 2
+      for (int sub = first; sub < first + kPair; ++sub) {
+        const Quads<kType> quads(unit, sub);
+        if constexpr (Row::kPartsOfSub == 1) {
+          totals[v] =
+              AddProductsOfRow<kType, 0, 8>(quads, B::ScaleAt(unit, sub), x, sub, totals[v]);
+        } else {
+          const int part = 2 * sub;
+          totals[v] =
+              AddProductsOfRow<kType, 0, 4>(quads, B::ScaleAt(unit, part), x, part, totals[v]);
+          totals[v] = AddProductsOfRow<kType, 4, 4>(quads, B::ScaleAt(unit, part + 1), x, part + 1,
+                                                    totals[v]);
+        }
+      }
+    }
+  }
+}
+
 // Sums of inner blocks join as MultiplyPairs' do, [levels][rows, kTileRows].
 template <DType kType>
 void MultiplyIntegers(const TileProduct& p) {
@@ -295,8 +379,20 @@ void MultiplyIntegers(const TileProduct& p) {
     for (int32_t block = 0; block < p.inner_blocks; ++block) {
       const int level = std::popcount(static_cast<uint32_t>(block));
       float* const acc = sums + level * kLevel;
-      std::fill_n(acc, rows * kTileRows, 0.0f);
-      for (int64_t k = BlockBegin(p, block); k < BlockBegin(p, block + 1); k += kElements) {
+      const int64_t block_begin = BlockBegin(p, block);
+      const int64_t block_end = BlockBegin(p, block + 1);
+      if (rows == 1) {
+        Vec totals[kVectors];
+        for (Vec& total : totals) total = hn::Zero(d);
+        for (int64_t k = block_begin; k < block_end; k += kElements) {
+          const std::byte* const soon = p.tile + k / kElements * UnitBytes(kType) + kAhead;
+          MultiplyUnitByRow<kType>(p, k, first, soon, totals);
+        }
+        for (int v = 0; v < kVectors; ++v) hn::StoreU(totals[v], d, acc + v * kWidth);
+      } else {
+        std::fill_n(acc, rows * kTileRows, 0.0f);
+      }
+      for (int64_t k = rows == 1 ? block_end : block_begin; k < block_end; k += kElements) {
         const std::byte* soon = p.tile + k / kElements * UnitBytes(kType) + kAhead;
         for (int64_t row = 0; row < kTileRows; row += kWidth) {
           MultiplyUnit<kType, kStep>(p, k, row, first, rows, soon, fetcher, acc);
