@@ -65,6 +65,10 @@ std::string FormatCeilings(const Ceilings& ceilings) {
     absl::StrAppend(&text, "; products ",
                     FormatRate(Bound::kOperations, ceilings.operations_per_s));
   }
+  if (ceilings.byte_operations_per_s > 0) {
+    absl::StrAppend(&text, ", of bytes ",
+                    FormatRate(Bound::kOperations, ceilings.byte_operations_per_s));
+  }
   return text;
 }
 
@@ -73,7 +77,8 @@ Json OrNull(double value) { return value > 0 ? Json(value) : Json(); }
 
 Json ToJson(const Ceilings& ceilings) {
   return {{"bytes_per_s", OrNull(ceilings.bytes_per_s)},
-          {"operations_per_s", OrNull(ceilings.operations_per_s)}};
+          {"operations_per_s", OrNull(ceilings.operations_per_s)},
+          {"byte_operations_per_s", OrNull(ceilings.byte_operations_per_s)}};
 }
 
 Json ToJson(const BenchRow& row) {

@@ -14,8 +14,9 @@ namespace skein {
 
 // The most that a machine gives; 0 where nobody measured it.
 struct Ceilings {
-  double bytes_per_s = 0;       // read from memory, or carried
-  double operations_per_s = 0;  // of products
+  double bytes_per_s = 0;            // read from memory, or carried
+  double operations_per_s = 0;       // of products
+  double byte_operations_per_s = 0;  // of products with quantised weights, where these differ
 };
 
 struct BenchRow {

@@ -43,7 +43,9 @@ absl::StatusOr<ReadProbe> ReadProbe::Create(int threads, int64_t bytes) {
 ReadProbe::ReadProbe(const SimdOps* simd, std::unique_ptr<ThreadPool> pool, HostMemory memory)
     : simd_(simd), pool_(std::move(pool)), memory_(std::move(memory)) {}
 
-absl::StatusOr<double> MeasureArithmetic(int threads) {
+namespace {
+
+absl::StatusOr<double> Measure(int threads, int64_t (*SimdOps::*multiply)(int64_t, float*)) {
   constexpr int kTries = 10;
   constexpr absl::Duration kTime = absl::Milliseconds(50);
   constexpr int64_t kRounds = 10000;  // some 50 us
@@ -57,7 +59,7 @@ absl::StatusOr<double> MeasureArithmetic(int threads) {
     pool->ForEach(threads, [&](int64_t, int) {
       float result = 0;
       int64_t done = 0;
-      while (absl::Now() < start + kTime) done += simd->multiply_add(kRounds, &result);
+      while (absl::Now() < start + kTime) done += (simd->*multiply)(kRounds, &result);
       multiply_adds += done;
       sink.fetch_add(static_cast<uint64_t>(result), std::memory_order_relaxed);
     });
@@ -65,6 +67,15 @@ absl::StatusOr<double> MeasureArithmetic(int threads) {
         best, 2 * static_cast<double>(multiply_adds) / absl::ToDoubleSeconds(absl::Now() - start));
   }
   return best;
+}
+
+}  // namespace
+
+absl::StatusOr<double> MeasureArithmetic(int threads) {
+  return Measure(threads, &SimdOps::multiply_add);
+}
+absl::StatusOr<double> MeasureByteArithmetic(int threads) {
+  return Measure(threads, &SimdOps::multiply_bytes);
 }
 
 double ReadProbe::Pass() {

@@ -32,8 +32,10 @@ class ReadProbe {
   HostMemory memory_;
 };
 
-// Returns the float operations per second of `threads` threads that multiply and add in registers
-// only, all together: the best of a few tries, half a second in all.
+// Operations per second of `threads` threads that multiply and add in registers only, all together:
+// the best of a few tries, half a second in all. Of floats, or of bytes as products of quantised
+// weights multiply them.
 absl::StatusOr<double> MeasureArithmetic(int threads);
+absl::StatusOr<double> MeasureByteArithmetic(int threads);
 
 }  // namespace skein::kernels

@@ -416,6 +416,35 @@ void MultiplyIntegers(const TileProduct& p) {
   }
 }
 
+// Multiplies and adds bytes in registers, as MultiplyIntegers does at best; returns the number of
+// multiply-adds, and in *sink something that depends on all.
+int64_t MultiplyBytes(int64_t rounds, float* sink) {
+  const IntTag di;
+  constexpr int kChains = 12;  // as MultiplyAdd's
+  const IntVec bytes = hn::Set(di, 0x01020301);
+  IntVec sums[kChains];
+  for (int j = 0; j < kChains; ++j) sums[j] = hn::Set(di, j);
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (int j = 0; j < kChains; ++j) {
+#if HWY_TARGET == HWY_AVX3_DL
+      sums[j].raw = _mm512_dpbusd_epi32(sums[j].raw, bytes.raw, bytes.raw);
+#elif HWY_TARGET == HWY_AVX3
+      sums[j] = AddPairs(sums[j], IntVec{_mm512_maddubs_epi16(sums[j].raw, bytes.raw)});
+#elif HWY_TARGET == HWY_AVX2
+      sums[j] = AddPairs(sums[j], IntVec{_mm256_maddubs_epi16(sums[j].raw, bytes.raw)});
+#else
+      sums[j] = hn::Add(hn::Mul(sums[j], bytes), bytes);
+#endif
+    }
+  }
+  for (int j = 1; j < kChains; ++j) sums[0] = hn::Add(sums[0], sums[j]);
+  *sink = static_cast<float>(hn::GetLane(sums[0]));
+  constexpr int kBytes =
+      HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 ? 4 : 1;
+  return rounds * kChains * kWidth * kBytes;
+}
+
 }  // namespace skein::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -97,6 +97,7 @@ const SimdOps* GetSimdOps() {
       .rotate = Rotate,
       .read = Read,
       .multiply_add = MultiplyAdd,
+      .multiply_bytes = MultiplyBytes,
   };
   return &kOps;
 #else

@@ -97,6 +97,8 @@ struct SimdOps {
   // Multiplies and adds in registers; returns the number of operations, and in *sink something that
   // depends on all.
   int64_t (*multiply_add)(int64_t rounds, float* sink);
+  // The same with bytes, as products of quantised weights do it.
+  int64_t (*multiply_bytes)(int64_t rounds, float* sink);
 };
 
 // Returns the best that the CPU has among `targets`, a mask of HWY_* bits (0: all); null when it

@@ -25,7 +25,10 @@ absl::StatusOr<Ceilings> CpuCeilings(int threads) {
   std::vector<double> rates;
   for (int pass = 0; pass < kPasses; ++pass) rates.push_back(probe.Pass());
   SKEIN_ASSIGN_OR_RETURN(const double arithmetic, kernels::MeasureArithmetic(threads));
-  return Ceilings{.bytes_per_s = Median(std::move(rates)), .operations_per_s = arithmetic};
+  SKEIN_ASSIGN_OR_RETURN(const double of_bytes, kernels::MeasureByteArithmetic(threads));
+  return Ceilings{.bytes_per_s = Median(std::move(rates)),
+                  .operations_per_s = arithmetic,
+                  .byte_operations_per_s = of_bytes};
 }
 
 absl::StatusOr<Ceilings> GpuCeilings(int gpu) {

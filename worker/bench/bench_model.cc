@@ -20,6 +20,16 @@
 namespace skein::worker {
 namespace {
 
+// Of a matrix's rows, those whose products are of bytes.
+double ShareOfBytes(const kernels::Program& program, const kernels::WeightSpec& spec) {
+  if (program.exact) return 0;
+  int64_t rows = 0;
+  for (const kernels::WeightSpec::Part& part : kernels::PartsOf(spec)) {
+    if (kernels::HasIntegers(part.dtype)) rows += part.rows;
+  }
+  return static_cast<double>(rows) / static_cast<double>(spec.rows);
+}
+
 StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard,
                 int64_t experts_of_model) {
   StepCost cost;
@@ -35,8 +45,10 @@ StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard,
       for (int32_t i = 0; i < 2 * experts->count; ++i) {
         const kernels::WeightId weight = experts->first_weight + i;
         const kernels::WeightSpec& spec = program.program.weights[weight].spec;
-        cost.flops_per_row += 2.0 * static_cast<double>(spec.rows) *
-                              static_cast<double>(spec.cols) * chosen / of_model;
+        const double flops = 2.0 * static_cast<double>(spec.rows) * static_cast<double>(spec.cols) *
+                             chosen / of_model;
+        cost.flops_per_row += flops;
+        cost.byte_ops_per_row += flops * ShareOfBytes(program.program, spec);
         cost.weight_bytes += shard.weights->bytes(weight);
       }
     }
@@ -47,6 +59,8 @@ StepCost CostOf(const plan::RankProgram& program, const LoadedShard& shard,
     const bool tokens =
         program.program.buffers[matmul->in].rows == kernels::BufferSpec::Rows::kTokens;
     (tokens ? cost.flops_per_row : cost.flops_per_output) += flops;
+    (tokens ? cost.byte_ops_per_row : cost.byte_ops_per_output) +=
+        flops * ShareOfBytes(program.program, spec);
     cost.weight_bytes += shard.weights->bytes(matmul->weight);
   }
   const kernels::KvSpec& kv = program.kv;

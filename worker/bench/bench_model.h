@@ -26,13 +26,18 @@ struct StepCost {
   int64_t weight_bytes = 0;     // read once a step, however many rows it has
   double flops_per_row = 0;     // of products over every row
   double flops_per_output = 0;  // of the output matrix, over rows with logits
-  double flops_per_pair = 0;    // of attention: a row, and a position that it attends to
-  int64_t kv_bytes = 0;         // of a position's keys and values, in all layers
+  // Of both, those of weights that multiply rows of bytes.
+  double byte_ops_per_row = 0;
+  double byte_ops_per_output = 0;
+  double flops_per_pair = 0;  // of attention: a row, and a position that it attends to
+  int64_t kv_bytes = 0;       // of a position's keys and values, in all layers
 
   void Add(const StepCost& other) {
     weight_bytes += other.weight_bytes;
     flops_per_row += other.flops_per_row;
     flops_per_output += other.flops_per_output;
+    byte_ops_per_row += other.byte_ops_per_row;
+    byte_ops_per_output += other.byte_ops_per_output;
     flops_per_pair += other.flops_per_pair;
     kv_bytes += other.kv_bytes;
   }

@@ -121,6 +121,7 @@ class ModelBench {
       }
       stage.ceilings.bytes_per_s += all[rank].ceilings.bytes_per_s;
       stage.ceilings.operations_per_s += all[rank].ceilings.operations_per_s;
+      stage.ceilings.byte_operations_per_s += all[rank].ceilings.byte_operations_per_s;
     }
     return absl::OkStatus();
   }
@@ -133,6 +134,13 @@ class ModelBench {
   std::vector<StageWork> stages_;
   std::optional<BenchReport> report_;
 };
+
+// What `all` operations reach at most where `of_bytes` of them multiply bytes.
+double MixedRate(double all, double of_bytes, const Ceilings& ceilings) {
+  if (of_bytes == 0 || ceilings.byte_operations_per_s == 0) return ceilings.operations_per_s;
+  return all /
+         (of_bytes / ceilings.byte_operations_per_s + (all - of_bytes) / ceilings.operations_per_s);
+}
 
 // Seconds that a row takes at its ceilings.
 double BoundSeconds(const BenchRow& row) {
@@ -221,11 +229,13 @@ class DecodeBench {
                     batch * context * static_cast<double>(cost.kv_bytes);
       stage.operations =
           batch * (cost.flops_per_row + cost.flops_per_output + context * cost.flops_per_pair);
+      stage.ceilings.operations_per_s = MixedRate(
+          stage.operations, batch * (cost.byte_ops_per_row + cost.byte_ops_per_output), ceilings);
       if (BoundSeconds(stage) < longest) continue;
       longest = BoundSeconds(stage);
       row.bytes = stage.bytes;
       row.operations = stage.operations;
-      row.ceilings = ceilings;
+      row.ceilings = stage.ceilings;
     }
   }
 
@@ -295,7 +305,6 @@ class DecodeBench {
     if (cached) row.name += ", cached";
     row.samples = steps_;
     row.seconds = Median(std::move(seconds));
-    row.ceilings = bench_.device().machine.ceilings;
     row.ceilings.bytes_per_s = Median(std::move(reads));
     if (BoundOf(row) == Bound::kBytes && !cached) row.fraction = Median(std::move(fractions));
     return absl::OkStatus();
@@ -342,12 +351,15 @@ absl::Status MeasurePrefill(const PrefillBenchOptions& options, ModelBench& benc
                     .tokens = static_cast<double>(tokens),
                     .ceilings = bench.stages()[0].ceilings};
     const double pairs = 0.5 * tokens * (tokens + 1.0);
+    double byte_operations = 0;
     for (const StageWork& stage : bench.stages()) {
       const StepCost& cost = stage.cost;
       row.bytes += static_cast<double>(cost.weight_bytes + tokens * cost.kv_bytes);
       row.operations +=
           tokens * cost.flops_per_row + cost.flops_per_output + pairs * cost.flops_per_pair;
+      byte_operations += tokens * cost.byte_ops_per_row + cost.byte_ops_per_output;
     }
+    row.ceilings.operations_per_s = MixedRate(row.operations, byte_operations, row.ceilings);
     SKEIN_RETURN_IF_ERROR(bench.Add(std::move(row)));
   }
   return bench.Finish();
