@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what Skein promises in figures, beside this machine's ceilings in the same run; fails where a figure is missed.
-# For a quiet machine with two cores or more; takes minutes, 8 GiB of memory and 3 GiB of disk.
+# For a quiet machine with two cores or more; takes minutes, 8 GiB of memory and 3 GiB of disk (quant: 6 GiB).
 #   scripts/perf.sh [--bin DIR] [--llama DIR] [FIGURE...]
 #   --bin: take the programs that lie in DIR (as in bazel-bin); no build
 #   --llama: the folder of llama.cpp's llama-bench, which quant needs
@@ -236,7 +236,7 @@ beside_llama() {
   local ours theirs ratios=() rates=() shares=() tests=(-p 128 -n 0) flags=(--prompt-tokens=128) _
   if [[ $2 == decode ]]; then
     tests=(-p 0 -n 32)
-    flags+=(--decode-tokens=32)
+    flags=(--prompt-tokens=1 --decode-tokens=32)
   fi
   for _ in $(seq $rounds); do
     run "$bin/worker/worker" bench "$2" --device=cpu --threads=2 --model="$1" "${flags[@]}" --json="$work/ours.json" \
@@ -274,9 +274,11 @@ figure_quant() {
       fail "skein quantize failed"
     beside_llama "$file" decode
     either "1B $type, decode" 1.1 0.85
-    [[ $type =~ ^(BF16|Q8_0|Q4_K_S)$ ]] || continue
-    beside_llama "$file" prefill
-    either "1B $type, prefill of 128" 1.0 0.80
+    if [[ $type =~ ^(BF16|Q8_0|Q4_K_S)$ ]]; then
+      beside_llama "$file" prefill
+      either "1B $type, prefill of 128" 1.0 0.80
+    fi
+    [[ $type =~ ^(BF16|Q8_0)$ ]] || rm "$file"
   done
   for _ in $(seq $rounds); do
     run "$bin/worker/worker" bench prefill --device=cpu --threads=2 --model="$work/Q8_0.gguf" --prompt-tokens=1 \

@@ -15,7 +15,7 @@ namespace skein {
 // The most that a machine gives; 0 where nobody measured it.
 struct Ceilings {
   double bytes_per_s = 0;            // read from memory, or carried
-  double operations_per_s = 0;       // of products
+  double operations_per_s = 0;       // of products; in a row, of its mix of both kinds
   double byte_operations_per_s = 0;  // of products with quantised weights, where these differ
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -61,7 +62,7 @@ absl::StatusOr<double> Measure(int threads, int64_t (*SimdOps::*multiply)(int64_
       int64_t done = 0;
       while (absl::Now() < start + kTime) done += (simd->*multiply)(kRounds, &result);
       multiply_adds += done;
-      sink.fetch_add(static_cast<uint64_t>(result), std::memory_order_relaxed);
+      sink.fetch_add(std::bit_cast<uint32_t>(result), std::memory_order_relaxed);
     });
     best = std::max(
         best, 2 * static_cast<double>(multiply_adds) / absl::ToDoubleSeconds(absl::Now() - start));

@@ -153,31 +153,45 @@ struct Refitted {
   float error = INFINITY;  // with the roundings that led to it
 };
 
-// The best scale and minimum for the roundings that `fit` leads to, by least squares.
+// The best scale and minimum for the roundings that `fit` leads to, by least squares of what it
+// leaves, so that small errors of large numbers are told. Without `signed_min`, minima are not
+// negative.
 template <int kMost, int kCount>
 Refitted Refit(Weighted<kCount> in, ScaleMin fit, bool signed_min) {
   const float inverse = 1 / fit.scale;
-  float w = 0, x = 0, q1 = 0, q2 = 0, xq = 0, xx = 0;
+  float w = 0, q1 = 0, q2 = 0, r1 = 0, rq = 0, rr = 0;
   for (int i = 0; i < kCount; ++i) {
     const float q = Integers<0, kMost>::Nearest((in.x[i] + fit.min) * inverse);
-    const float wx = in.w[i] * in.x[i];
+    const float left = in.x[i] - (fit.scale * q - fit.min);
     const float wq = in.w[i] * q;
+    const float wr = in.w[i] * left;
     w += in.w[i];
-    x += wx;
-    xx += wx * in.x[i];
     q1 += wq;
     q2 += wq * q;
-    xq += wx * q;
+    r1 += wr;
+    rq += wr * q;
+    rr += wr * left;
   }
+  Refitted best;
   const float determinant = w * q2 - q1 * q1;
-  if (determinant <= 0) return {};
-  ScaleMin best = {(w * xq - x * q1) / determinant, (q1 * xq - q2 * x) / determinant};
-  if (best.min < 0 && !signed_min) best = {xq / q2, 0};
-  if (best.scale <= 0) return {};
-  return {best, xx - best.scale * xq + best.min * x};
+  constexpr float kAlike = 1e-6f;  // all q are the same, but for what sums round
+  if (determinant > kAlike * w * q2) {
+    const float more = (w * rq - q1 * r1) / determinant;
+    const float lower = (q1 * rq - q2 * r1) / determinant;
+    best = {{fit.scale + more, fit.min + lower}, rr - more * rq + lower * r1};
+  } else {
+    best = {{fit.scale, fit.min - r1 / w}, rr - r1 * r1 / w};
+  }
+  if (best.fit.min < 0 && !signed_min) {
+    if (q2 == 0) return {};
+    best.fit = {(rq + fit.scale * q2 - fit.min * q1) / q2, 0};
+    best.error = ErrorAt<kMost>(in, best.fit);
+  }
+  if (!(best.fit.scale > 0)) return {};
+  best.error = std::max(best.error, 0.0f);
+  return best;
 }
 
-// Without `signed_min`, minima are not negative.
 template <int kMost, int kCount>
 ScaleMin FitScaleMin(Weighted<kCount> in, bool signed_min) {
   float low = in.x[0], high = in.x[0];
@@ -187,6 +201,7 @@ ScaleMin FitScaleMin(Weighted<kCount> in, bool signed_min) {
   }
   if (!signed_min) low = std::min(low, 0.0f);
   Refitted best = {.fit = {0, -low}};
+  best.error = ErrorAt<kMost>(in, best.fit);
   if (high - low < 1e-30f) return best.fit;
   // How many levels the range is wide, a level less to one more, and where its low end lies: up to
   // half a level from the lowest one.
@@ -203,7 +218,7 @@ ScaleMin FitScaleMin(Weighted<kCount> in, bool signed_min) {
     }
   }
   constexpr int kRefits = 4;
-  for (int i = 0; i < kRefits; ++i) {
+  for (int i = 0; i < kRefits && best.fit.scale > 0; ++i) {
     const Refitted refitted = Refit<kMost>(in, best.fit, signed_min);
     if (!(refitted.error < best.error)) break;
     best = refitted;

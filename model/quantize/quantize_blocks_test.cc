@@ -137,6 +137,31 @@ TEST(QuantizeBlocksTest, WhatBlocksHoldStays) {
   }
 }
 
+// Blocks far from zero, wide or narrow, by what each type can do there.
+TEST(QuantizeBlocksTest, NumbersOfOneSign) {
+  std::mt19937 random(11);
+  std::uniform_real_distribution<float> within(-1, 1);
+  for (const DType dtype : kTypes) {
+    const bool has_min = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ2_K ||
+                         dtype == DType::kQ4_K || dtype == DType::kQ5_K;
+    for (const float middle : {0.5f, -0.5f}) {
+      for (const float spread : {0.0f, 1e-3f, 1e-2f, 0.3f}) {
+        SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << " " << middle << " " << spread);
+        std::vector<float> in(1024);
+        for (float& value : in) value = middle * (1 + spread * within(random));
+        const double relative =
+            std::sqrt(Error(Quantised(dtype, in), in) / Error(std::vector<float>(in.size()), in));
+        // One level for all errs by the spread, and by the rounding of scales; a minimum below
+        // zero, or one of any sign, leaves levels for what differs. Positive numbers have the
+        // levels above zero alone in superblocks.
+        const bool any_sign = dtype == DType::kQ4_1 || dtype == DType::kQ5_1;
+        const bool fine = any_sign || (has_min && middle < 0);
+        EXPECT_LT(relative, fine ? 0.15 * spread + 0.006 : spread + 0.02);
+      }
+    }
+  }
+}
+
 TEST(QuantizeBlocksTest, ErrorsFallWhereImportanceIs) {
   const std::vector<float> in = Normal(4096);
   std::vector<float> importance(in.size());

@@ -135,11 +135,13 @@ class ModelBench {
   std::optional<BenchReport> report_;
 };
 
-// What `all` operations reach at most where `of_bytes` of them multiply bytes.
-double MixedRate(double all, double of_bytes, const Ceilings& ceilings) {
-  if (of_bytes == 0 || ceilings.byte_operations_per_s == 0) return ceilings.operations_per_s;
-  return all /
-         (of_bytes / ceilings.byte_operations_per_s + (all - of_bytes) / ceilings.operations_per_s);
+// Those of `all` operations of which `of_bytes` multiply bytes.
+Ceilings Mixed(double all, double of_bytes, Ceilings ceilings) {
+  const double bytes_per_s = std::exchange(ceilings.byte_operations_per_s, 0);
+  if (of_bytes == 0 || bytes_per_s == 0) return ceilings;
+  ceilings.operations_per_s =
+      all / (of_bytes / bytes_per_s + (all - of_bytes) / ceilings.operations_per_s);
+  return ceilings;
 }
 
 // Seconds that a row takes at its ceilings.
@@ -229,8 +231,8 @@ class DecodeBench {
                     batch * context * static_cast<double>(cost.kv_bytes);
       stage.operations =
           batch * (cost.flops_per_row + cost.flops_per_output + context * cost.flops_per_pair);
-      stage.ceilings.operations_per_s = MixedRate(
-          stage.operations, batch * (cost.byte_ops_per_row + cost.byte_ops_per_output), ceilings);
+      stage.ceilings = Mixed(stage.operations,
+                             batch * (cost.byte_ops_per_row + cost.byte_ops_per_output), ceilings);
       if (BoundSeconds(stage) < longest) continue;
       longest = BoundSeconds(stage);
       row.bytes = stage.bytes;
@@ -359,7 +361,7 @@ absl::Status MeasurePrefill(const PrefillBenchOptions& options, ModelBench& benc
           tokens * cost.flops_per_row + cost.flops_per_output + pairs * cost.flops_per_pair;
       byte_operations += tokens * cost.byte_ops_per_row + cost.byte_ops_per_output;
     }
-    row.ceilings.operations_per_s = MixedRate(row.operations, byte_operations, row.ceilings);
+    row.ceilings = Mixed(row.operations, byte_operations, row.ceilings);
     SKEIN_RETURN_IF_ERROR(bench.Add(std::move(row)));
   }
   return bench.Finish();

@@ -35,6 +35,7 @@ double KlDivergence(absl::Span<const float> reference, absl::Span<const float> l
   double sum = 0;
   for (size_t i = 0; i < reference.size(); ++i) {
     const double log_p = double{reference[i]} - p.largest - p.log_sum;
+    if (std::exp(log_p) == 0) continue;  // whatever the other says of it
     const double log_q = double{logits[i]} - q.largest - q.log_sum;
     sum += std::exp(log_p) * (log_p - log_q);
   }

@@ -1,6 +1,7 @@
 #include "worker/evaluate/divergence.h"
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -35,6 +36,10 @@ TEST(DivergenceTest, DivergencesByHand) {
   EXPECT_NEAR(KlDivergence(p, r), 0.5 * std::log(0.5 / 0.9) + 0.5 * std::log(0.25 / 0.05), 1e-6);
   EXPECT_NEAR(KlDivergence(r, p), 0.9 * std::log(0.9 / 0.5) + 0.1 * std::log(0.05 / 0.25), 1e-6);
   EXPECT_NEAR(KlDivergence(p, LogitsOf({0.5, 0.25, 0.25}, -50)), 0, 1e-6);
+  // Of what the reference never says, nothing counts.
+  const float never = -std::numeric_limits<float>::infinity();
+  EXPECT_NEAR(KlDivergence({0.0f, never}, {0.0f, 0.0f}), std::log(2.0), 1e-6);
+  EXPECT_NEAR(KlDivergence({0.0f, never}, {0.0f, never}), 0, 1e-6);
 }
 
 TEST(DivergenceTest, TheLikeliest) {

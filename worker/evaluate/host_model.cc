@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "base/bench/report.h"
 #include "base/device_kind.h"
+#include "base/printable.h"
 #include "base/range.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
@@ -47,7 +48,8 @@ absl::Status HostModel::Load() {
   SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCpuBackend({.threads = options_.threads}));
   ShardLoadOptions load{.threads = options_.threads};
   load.progress = [&](int64_t done, int64_t total) {
-    ShowProgress(absl::StrFormat("loading %s: %d%%", options_.model, done * 100 / total));
+    ShowProgress(
+        absl::StrFormat("loading %s: %d%%", Printable(options_.model), done * 100 / total));
   };
   SKEIN_ASSIGN_OR_RETURN(shard_, LoadShard(*tensors, program_, *backend_, load));
   ShowProgress("");

@@ -72,7 +72,8 @@ class Scorer {
       kl_.Add(KlDivergence(truth.row(i), logits.row(i)));
       same_top_.Add(SameTop(truth.row(i), logits.row(i)) ? 1 : 0);
     }
-    return CheckFinite(against_nll_, *against_);
+    SKEIN_RETURN_IF_ERROR(CheckFinite(against_nll_, *against_));
+    return CheckFinite(kl_, model_);
   }
 
   static absl::Status CheckFinite(const Samples& nll, const HostModel& model) {
