@@ -33,9 +33,10 @@ struct GgufWriteOptions {
 
 // Writes all tensors of `source`, in its order, with `metadata`, to `path` (*.gguf). The names of
 // the files. Streams: takes some 16 MiB of memory, or an element of the largest tensor's first
-// dimension, and what `source` takes to read as much. Files get their names when all are whole; until then, and after a kill, they are
-// NAME.part, of which an error leaves none. AlreadyExists: a file of such a name is there.
-// InvalidArgument: `path` does not end with .gguf; a type that files have not.
+// dimension, and what `source` takes to read as much. Files get their names when all are whole;
+// until then, and after a kill, they are NAME.part, of which an error leaves none. AlreadyExists: a
+// file of such a name is there. InvalidArgument: `path` does not end with .gguf; a type that files
+// have not.
 absl::StatusOr<std::vector<std::string>> WriteGguf(const GgufMetadata::Values& metadata,
                                                    const TensorSource& source,
                                                    const std::string& path,
