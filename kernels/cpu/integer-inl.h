@@ -223,23 +223,31 @@ struct ScaledColumns {
         scale(rows.scales(row)[k / kScaledCols]) {}
 };
 
-// total += the products with columns kFirst of x on, which have `sum` and share a scale of the
-// weight's.
+// What is added to q where they are stored, by the type and by AddedToSigned.
+template <DType kType>
+constexpr int kAdded = static_cast<int>(Blocks<kType>::kOffset) + AddedToSigned<kType>();
+
+// total += the products with kWords words of x from kFirst, which share a scale of the weight's.
+// `added` is kAdded times the sum of their integers, `scaled_sum` this sum times `scale`, x's.
+template <DType kType, int kFirst, int kWords>
+HWY_INLINE Vec AddProducts(const Quads<kType>& quads, const ScaleOf& of, const int32_t* x,
+                           float scale, int32_t added, float scaled_sum, Vec total) {
+  const FloatTag d;
+  IntVec products = SumProducts<kType, kFirst, kWords>(quads, x);
+  if constexpr (kAdded<kType> != 0) products = hn::Sub(products, hn::Set(IntTag(), added));
+  total = hn::MulAdd(hn::Mul(of.scale, hn::Set(d, scale)), hn::ConvertTo(d, products), total);
+  if constexpr (Blocks<kType>::kHasMin) {
+    total = hn::NegMulAdd(of.min, hn::Set(d, scaled_sum), total);
+  }
+  return total;
+}
+
+// The same of a row that others follow.
 template <DType kType, int kFirst, int kWords>
 HWY_INLINE Vec AddProducts(const Quads<kType>& quads, const ScaleOf& of, const ScaledColumns& x,
                            int32_t sum, Vec total) {
-  using B = Blocks<kType>;
-  const FloatTag d;
-  IntVec products = SumProducts<kType, kFirst, kWords>(quads, x.words);
-  constexpr int kOffset = static_cast<int>(B::kOffset) + AddedToSigned<kType>();
-  if constexpr (kOffset != 0) {
-    products = hn::Sub(products, hn::Set(IntTag(), kOffset * sum));
-  }
-  total = hn::MulAdd(hn::Mul(of.scale, hn::Set(d, x.scale)), hn::ConvertTo(d, products), total);
-  if constexpr (B::kHasMin) {
-    total = hn::NegMulAdd(of.min, hn::Set(d, x.scale * static_cast<float>(sum)), total);
-  }
-  return total;
+  return AddProducts<kType, kFirst, kWords>(quads, of, x.words, x.scale, kAdded<kType> * sum,
+                                            x.scale * static_cast<float>(sum), total);
 }
 
 // Adds to acc [rows, kTileRows] the products with a unit's columns, which begin at `k`, for a
@@ -273,7 +281,7 @@ HWY_INLINE void MultiplyUnit(const TileProduct& p, int64_t k, int64_t tile_row, 
       }
       hn::StoreU(total, d, at);
     }
-    if (rows > 1) fetcher.Step();
+    fetcher.Step();
   }
 }
 
@@ -289,38 +297,27 @@ struct RowOfUnit {
   const int32_t* words;
   const float* scales;  // [kSubs]
   float scaled_sums[kParts];
-  int32_t offsets[kParts];  // what integers lack to be q, times the sum
+  int32_t added[kParts];  // kAdded times the sum
 
   HWY_INLINE RowOfUnit(const QuantizedRows& rows, int64_t row, int64_t k)
       : words(reinterpret_cast<const int32_t*>(rows.integers(row) + k)),
         scales(rows.scales(row) + k / kScaledCols) {
-    using B = Blocks<kType>;
     const int32_t* const sums = rows.sums(row) + k / kSummedCols;
     for (int part = 0; part < kParts; ++part) {
       const int32_t sum = kPartsOfSub == 2 ? sums[part] : sums[2 * part] + sums[2 * part + 1];
       scaled_sums[part] = scales[part / kPartsOfSub] * static_cast<float>(sum);
-      offsets[part] = (static_cast<int>(B::kOffset) + AddedToSigned<kType>()) * sum;
+      added[part] = kAdded<kType> * sum;
     }
   }
 };
 
-// AddProducts of a RowOfUnit: part `part` of it has kWords words from kFirst of its sub's.
+// The same of part `part` of a lone row.
 template <DType kType, int kFirst, int kWords>
-HWY_INLINE Vec AddProductsOfRow(const Quads<kType>& quads, const ScaleOf& of,
-                                const RowOfUnit<kType>& x, int part, Vec total) {
-  using B = Blocks<kType>;
-  const FloatTag d;
+HWY_INLINE Vec AddProducts(const Quads<kType>& quads, const ScaleOf& of, const RowOfUnit<kType>& x,
+                           int part, Vec total) {
   const int sub = part / RowOfUnit<kType>::kPartsOfSub;
-  IntVec products = SumProducts<kType, kFirst, kWords>(quads, x.words + 8 * sub);
-  if constexpr (static_cast<int>(B::kOffset) + AddedToSigned<kType>() != 0) {
-    products = hn::Sub(products, hn::Set(IntTag(), x.offsets[part]));
-  }
-  total =
-      hn::MulAdd(hn::Mul(of.scale, hn::Set(d, x.scales[sub])), hn::ConvertTo(d, products), total);
-  if constexpr (B::kHasMin) {
-    total = hn::NegMulAdd(of.min, hn::Set(d, x.scaled_sums[part]), total);
-  }
-  return total;
+  return AddProducts<kType, kFirst, kWords>(quads, of, x.words + 8 * sub, x.scales[sub],
+                                            x.added[part], x.scaled_sums[part], total);
 }
 
 // Adds a lone row's products with a unit's columns, which begin at `k`, to totals of all of the
@@ -348,14 +345,12 @@ HWY_INLINE void MultiplyUnitByRow(const TileProduct& p, int64_t k, int64_t row,
       for (int sub = first; sub < first + kPair; ++sub) {
         const Quads<kType> quads(unit, sub);
         if constexpr (Row::kPartsOfSub == 1) {
-          totals[v] =
-              AddProductsOfRow<kType, 0, 8>(quads, B::ScaleAt(unit, sub), x, sub, totals[v]);
+          totals[v] = AddProducts<kType, 0, 8>(quads, B::ScaleAt(unit, sub), x, sub, totals[v]);
         } else {
           const int part = 2 * sub;
+          totals[v] = AddProducts<kType, 0, 4>(quads, B::ScaleAt(unit, part), x, part, totals[v]);
           totals[v] =
-              AddProductsOfRow<kType, 0, 4>(quads, B::ScaleAt(unit, part), x, part, totals[v]);
-          totals[v] = AddProductsOfRow<kType, 4, 4>(quads, B::ScaleAt(unit, part + 1), x, part + 1,
-                                                    totals[v]);
+              AddProducts<kType, 4, 4>(quads, B::ScaleAt(unit, part + 1), x, part + 1, totals[v]);
         }
       }
     }
@@ -382,22 +377,24 @@ void MultiplyIntegers(const TileProduct& p) {
       float* const acc = sums + level * kLevel;
       const int64_t block_begin = BlockBegin(p, block);
       const int64_t block_end = BlockBegin(p, block + 1);
+      const auto soon_of = [&](int64_t k) {
+        return p.tile + k / kElements * UnitBytes(kType) + kAhead;
+      };
       if (rows == 1) {
         Vec totals[kVectors];
         for (Vec& total : totals) total = hn::Zero(d);
         for (int64_t k = block_begin; k < block_end; k += kElements) {
-          const std::byte* const soon = p.tile + k / kElements * UnitBytes(kType) + kAhead;
-          MultiplyUnitByRow<kType>(p, k, first, soon, totals);
+          MultiplyUnitByRow<kType>(p, k, first, soon_of(k), totals);
         }
         for (int v = 0; v < kVectors; ++v) hn::StoreU(totals[v], d, acc + v * kWidth);
       } else {
         std::fill_n(acc, rows * kTileRows, 0.0f);
-      }
-      for (int64_t k = rows == 1 ? block_end : block_begin; k < block_end; k += kElements) {
-        const std::byte* soon = p.tile + k / kElements * UnitBytes(kType) + kAhead;
-        for (int64_t row = 0; row < kTileRows; row += kWidth) {
-          MultiplyUnit<kType, kStep>(p, k, row, first, rows, soon, fetcher, acc);
-          soon += kElements / 32 * kStep;
+        for (int64_t k = block_begin; k < block_end; k += kElements) {
+          const std::byte* soon = soon_of(k);
+          for (int64_t row = 0; row < kTileRows; row += kWidth) {
+            MultiplyUnit<kType, kStep>(p, k, row, first, rows, soon, fetcher, acc);
+            soon += kElements / 32 * kStep;
+          }
         }
       }
       const bool last = block + 1 == p.inner_blocks;

@@ -42,11 +42,6 @@ void Each(void (*make)(Weighted<kCount>, uint8_t*), int64_t block_bytes, const f
 
 }  // namespace
 
-bool CanQuantize(DType dtype) {
-  return IsQuantized(dtype) && dtype != DType::kFp8 && dtype != DType::kInt8 &&
-         dtype != DType::kInt4;
-}
-
 void QuantizeBlocks(DType dtype, const float* in, const float* importance, int64_t blocks,
                     void* out) {
   const auto small = [&](void (*make)(Block, uint8_t*)) {

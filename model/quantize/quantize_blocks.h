@@ -7,11 +7,8 @@
 
 namespace skein::model {
 
-// Whether QuantizeBlocks makes this type: all of GGUF's.
-bool CanQuantize(DType dtype);
-
-// Writes `blocks` blocks of `dtype` whose values are near those of `in`, finite numbers that F16
-// does not overflow on.
+// Writes `blocks` blocks of `dtype`, a quantised type of GGUF's, whose values are near those of
+// `in`, finite numbers that F16 does not overflow on.
 //
 // Scales and minima are searched for: a block's, and in superblocks each subblock's, are those of a
 // grid around the extremes that give the least sum of squared errors once they are refitted to the

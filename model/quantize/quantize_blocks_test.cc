@@ -223,13 +223,5 @@ TEST(QuantizeBlocksTest, ScalesOfAnySize) {
   }
 }
 
-TEST(QuantizeBlocksTest, TypesOfGgufAreMade) {
-  for (const DType dtype : kTypes) EXPECT_TRUE(CanQuantize(dtype));
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kFp8, DType::kInt8,
-                            DType::kInt4, DType::kI32}) {
-    EXPECT_FALSE(CanQuantize(dtype));
-  }
-}
-
 }  // namespace
 }  // namespace skein::model

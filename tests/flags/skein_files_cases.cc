@@ -84,7 +84,7 @@ void QuantizeThreads() {
     return MostThreads(kSkein, absl::StrCat("quantize checkpoints/bard ", NewPath("q"),
                                             ".gguf --type=Q2_K --threads=", threads));
   };
-  EXPECT_GE(most(9) - most(2), 5);  // looked for now and then
+  EXPECT_EQ(most(9) - most(2), 7);
 }
 
 // The program that is named is started, with the rest of the line.

@@ -104,7 +104,8 @@ void Threads(const std::string& command) {
                                     command == "imatrix" ? NewPath("i") + ".gguf" : "--stride=2",
                                     " --context=64 --threads=", threads));
   };
-  EXPECT_GE(most(9) - most(2), 5);  // while it loads there may be one more of the two
+  // Loading has as many helpers for a moment, which may be seen or not: one of two threads.
+  EXPECT_GE(most(9) - most(2), 6);
 }
 
 void ImatrixTokens() {
