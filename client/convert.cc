@@ -10,6 +10,7 @@
 #include "base/flags/flags.h"
 #include "base/printable.h"
 #include "base/units.h"
+#include "client/gguf_output.h"
 #include "model/convert/convert.h"
 
 namespace skein::client {
@@ -31,21 +32,11 @@ void DeclareConvert(CLI::App& command, ConvertFlags& flags) {
   command.add_option("MODEL", flags.model, "A model's folder, as Hugging Face has it")
       ->required()
       ->check(NotEmpty());
-  command
-      .add_option("OUT", flags.out, "The GGUF file to write (*.gguf), which must not be there yet")
-      ->required()
-      ->check(NotEmpty());
+  DeclareGgufOutput(command, flags.out, flags.max_file_bytes);
   command
       .add_option("--type", flags.type, "Type of matrices; keep: as they are. Vectors become f32")
       ->check(CLI::IsMember({"keep", "f32", "f16", "bf16"}))
       ->capture_default_str();
-  command
-      .add_option(
-          "--split", flags.max_file_bytes,
-          "Write files of at most so many bytes of tensors (4G: 2^32), which get names like "
-          "OUT-00001-of-00003.gguf")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
-      ->check(InRange<int64_t>(1));
   command.footer(
       "What a GGUF file has no word for (a tokenizer's or an architecture's) is refused by name.");
 }
@@ -54,9 +45,7 @@ int Convert(const ConvertFlags& flags) {
   model::ConvertOptions options;
   options.matrices = Types().at(flags.type);
   options.max_file_bytes = flags.max_file_bytes;
-  options.on_progress = [](int64_t written, int64_t all) {
-    ShowProgress(absl::StrFormat("%s of %s", FormatBytes(written), FormatBytes(all)));
-  };
+  options.on_progress = GgufProgress();
   const absl::StatusOr<model::Converted> made =
       model::ConvertToGguf(flags.model, flags.out, options);
   ShowProgress("");

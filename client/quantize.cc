@@ -14,6 +14,7 @@
 #include "base/flags/flags.h"
 #include "base/printable.h"
 #include "base/units.h"
+#include "client/gguf_output.h"
 #include "model/quantize/quantize.h"
 #include "model/quantize/recipes.h"
 #include "topology/host/cores.h"
@@ -78,10 +79,7 @@ void DeclareQuantize(CLI::App& command, QuantizeFlags& flags) {
                   "A GGUF file, or a model's folder as Hugging Face has it, in F32, F16 or BF16")
       ->required()
       ->check(NotEmpty());
-  command
-      .add_option("OUT", flags.out, "The GGUF file to write (*.gguf), which must not be there yet")
-      ->required()
-      ->check(NotEmpty());
+  DeclareGgufOutput(command, flags.out, flags.max_file_bytes);
   command
       .add_option("--type", flags.type,
                   absl::StrCat("What llama.cpp's files of the name have: ", Types()))
@@ -96,13 +94,6 @@ void DeclareQuantize(CLI::App& command, QuantizeFlags& flags) {
       .add_option("--threads", flags.threads, "0: as many as the cores that this process may use")
       ->check(InRange(0, 1024))
       ->capture_default_str();
-  command
-      .add_option(
-          "--split", flags.max_file_bytes,
-          "Write files of at most so many bytes of tensors (4G: 2^32), which get names like "
-          "OUT-00001-of-00003.gguf")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
-      ->check(InRange<int64_t>(1));
   command.footer(
       "What types cost in size and in quality: docs/quantisation.md. `skein perplexity` measures "
       "it, of any text. For F32, F16 and BF16: `skein convert --type`.");
@@ -114,9 +105,7 @@ int Quantize(const QuantizeFlags& flags) {
   options.importance_file = flags.importance_file;
   options.threads = flags.threads > 0 ? flags.threads : topology::AffinityCores().value_or(1);
   options.max_file_bytes = flags.max_file_bytes;
-  options.on_progress = [](int64_t written, int64_t all) {
-    ShowProgress(absl::StrFormat("%s of %s", FormatBytes(written), FormatBytes(all)));
-  };
+  options.on_progress = GgufProgress();
   const absl::StatusOr<model::Quantized> made =
       model::QuantizeToGguf(flags.model, flags.out, options);
   ShowProgress("");

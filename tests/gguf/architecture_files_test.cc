@@ -15,6 +15,7 @@
 #include "model/config/model_config.h"
 #include "model/format/open.h"
 #include "tests/engine/golden_logits.h"
+#include "tests/gguf/read_tensor.h"
 
 namespace skein::testing {
 namespace {
@@ -68,16 +69,6 @@ TEST_P(ArchitectureFilesTest, ConfigurationIsTheFolders) {
   want.bos_token_id.reset();  // the files have no vocabulary
   want.eos_token_ids.clear();
   EXPECT_EQ(got, want);
-}
-
-std::vector<float> Values(const model::TensorSource& source, const model::TensorInfo& tensor) {
-  std::vector<std::byte> bytes(static_cast<size_t>(DTypeBytes(tensor.dtype, tensor.elements())));
-  std::vector<Range> whole;
-  for (const int64_t size : tensor.shape) whole.push_back({0, size});
-  SKEIN_EXPECT_OK(source.Read(tensor, whole, absl::MakeSpan(bytes)));
-  std::vector<float> values(static_cast<size_t>(tensor.elements()));
-  ConvertToFloat(tensor.dtype, bytes.data(), tensor.elements(), values.data());
-  return values;
 }
 
 TEST_P(ArchitectureFilesTest, TensorsAreTheFolders) {

@@ -28,6 +28,7 @@
 #include "model/inspect/inspect.h"
 #include "model/synthetic/synthetic.h"
 #include "model/tokenizer/tokenizer.h"
+#include "tests/gguf/read_tensor.h"
 
 namespace skein::testing {
 namespace {
@@ -56,15 +57,6 @@ class ConvertTest : public ::testing::Test {
 
   std::string folder_;
 };
-
-std::string Bytes(const model::TensorSource& source, const model::TensorInfo& tensor) {
-  std::string bytes(static_cast<size_t>(DTypeBytes(tensor.dtype, tensor.elements())), '\0');
-  std::vector<Range> whole;
-  for (const int64_t size : tensor.shape) whole.push_back({0, size});
-  SKEIN_EXPECT_OK(source.Read(
-      tensor, whole, absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()), bytes.size())));
-  return bytes;
-}
 
 // All that both files say; llama.cpp's leaves out keys whose values follow from others.
 void ExpectSameFile(const std::string& ours, const std::string& theirs) {

@@ -29,6 +29,7 @@
 #include "model/quantize/importance.h"
 #include "model/quantize/recipes.h"
 #include "model/tokenizer/tokenizer.h"
+#include "tests/gguf/read_tensor.h"
 
 namespace skein::testing {
 namespace {
@@ -129,16 +130,6 @@ class QuantizeTest : public ::testing::Test {
 
   std::string folder_;
 };
-
-std::vector<float> Values(const model::TensorSource& source, const model::TensorInfo& tensor) {
-  std::vector<std::byte> bytes(static_cast<size_t>(DTypeBytes(tensor.dtype, tensor.elements())));
-  std::vector<Range> whole;
-  for (const int64_t size : tensor.shape) whole.push_back({0, size});
-  SKEIN_EXPECT_OK(source.Read(tensor, whole, absl::MakeSpan(bytes)));
-  std::vector<float> values(static_cast<size_t>(tensor.elements()));
-  ConvertToFloat(tensor.dtype, bytes.data(), tensor.elements(), values.data());
-  return values;
-}
 
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
   double error = 0, norm = 0;
