@@ -45,7 +45,7 @@ absl::StatusOr<double> MeasureSwap(const kernels::KvCache& kv, kernels::KvCache&
 // The plan was made of what was free as the rank attached.
 absl::Status CheckGpuMemory(const plan::Plan& plan, const plan::RankPlan& rank,
                             const model::ModelConfig& config, int gpu) {
-  const auto limits = plan::ReplicaLimits::Of(plan, rank.device);
+  const auto limits = plan::ReplicaLimits::Of(plan, config, rank.device);
   SKEIN_ASSIGN_OR_RETURN(plan::RankMemory memory,
                          plan::MemoryOfRank(config, rank.tp_rank, rank.layers, limits));
   memory.exchange_bytes = 0;  // the ranks have met: it is taken

@@ -15,12 +15,11 @@ namespace {
 
 absl::Status CheckFits(const Generation& generation, const ReplicaInfo& replica) {
   const serving::Request& request = generation.request();
-  return coordinator::CheckFits({.answers = generation.open_answers(),
-                                 .prompt = static_cast<int64_t>(request.prompt.size()),
-                                 .max_tokens = request.max_tokens},
-                                {.slots = replica.max_num_seqs,
-                                 .context_length = replica.context_length,
-                                 .kv_tokens = replica.pages * replica.page_size});
+  return coordinator::CheckFits(
+      {.answers = generation.open_answers(),
+       .prompt = static_cast<int64_t>(request.prompt.size()),
+       .max_tokens = request.max_tokens},
+      {.slots = replica.max_num_seqs, .context_length = replica.context_length});
 }
 
 }  // namespace

@@ -13,8 +13,7 @@ namespace skein::coordinator {
 // The most that a replica can run, however long a request waits there.
 struct ReplicaLimits {
   int64_t slots = 0;           // sequences at once
-  int64_t context_length = 0;  // tokens of one sequence
-  int64_t kv_tokens = 0;       // of all sequences
+  int64_t context_length = 0;  // tokens of one sequence, for which there are pages
 };
 
 // The most that a request may come to take of them.

@@ -39,24 +39,16 @@ TEST(CheckFitsTest, EveryLimitCounts) {
   struct Case {
     std::string name;
     Demand demand;         // answers, prompt, max_tokens
-    ReplicaLimits limits;  // slots, context_length, kv_tokens
+    ReplicaLimits limits;  // slots, context_length
     std::string want;      // the refusal; "" for none
   };
   const std::vector<Case> cases = {
-      {"all of each", {2, 60, 40}, {2, 100, 100}, ""},
-      {"answers may share the cache in turns", {2, 60, 40}, {2, 100, 150}, ""},
-      {"slots",
-       {3, 60, 40},
-       {2, 100, 100},
-       "it runs 2 sequences at once, fewer than the 3 answers"},
+      {"all of each", {2, 60, 40}, {2, 100}, ""},
+      {"slots", {3, 60, 40}, {2, 100}, "it runs 2 sequences at once, fewer than the 3 answers"},
       {"context",
        {2, 60, 41},
-       {2, 100, 900},
+       {2, 100},
        "its context of 100 tokens is too short for a prompt of 60 and an answer of 41"},
-      {"cache",
-       {2, 60, 41},
-       {2, 900, 100},
-       "its KV cache holds 100 tokens, and the request may need 101"},
   };
   for (const Case& c : cases) {
     const absl::Status fits = CheckFits(c.demand, c.limits);

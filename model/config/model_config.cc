@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 namespace skein::model {
@@ -15,6 +16,11 @@ int64_t ModelConfig::LayersOfExperts() const {
   int64_t layers = 0;
   for (int64_t layer = 0; layer < num_layers; ++layer) layers += HasExperts(layer) ? 1 : 0;
   return layers;
+}
+
+int64_t ModelConfig::LargestWindow() const {
+  if (absl::c_linear_search(windows, 0)) return 0;
+  return windows.empty() ? 0 : *absl::c_max_element(windows);
 }
 
 int64_t ModelConfig::ParameterCount() const {

@@ -88,6 +88,8 @@ struct ModelConfig {
   int64_t WindowOf(int64_t layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
   }
+  // The most positions that any layer attends to; 0: one attends to all.
+  int64_t LargestWindow() const;
   // The type of a tensor as plans count with it.
   DType DTypeOf(std::string_view tensor) const;
   // Parameters of the whole model (tied embeddings counted once).

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "parallel/plan/held_pages.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/shard.h"
 
@@ -41,11 +42,6 @@ absl::Status CheckLimits(const Plan& plan) {
   if (plan.deterministic && !SumsAgreeAcrossLayouts(plan.layout.tp_size)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "deterministic, with a tp_size of ", plan.layout.tp_size, "; it must be 1, 2, 4 or 8"));
-  }
-  if (plan.context_length > plan.pages * plan.page_size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pages is ", plan.pages, " of ", plan.page_size, " tokens: not even one sequence of ",
-        plan.context_length, " tokens (context_length) fits"));
   }
   return absl::OkStatus();
 }
@@ -125,6 +121,13 @@ absl::Status CheckModel(const Plan& plan, const model::ModelConfig& model) {
   SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, plan.layout.tp_size, plan.layout.ep_size));
   SKEIN_RETURN_IF_ERROR(
       InRange("context_length", plan.context_length, 1, model.max_position_embeddings));
+  const int64_t held = MostHeldPages(plan.context_length, model.LargestWindow(),
+                                     plan.max_num_batched_tokens, plan.page_size);
+  if (held > plan.pages) {
+    return absl::InvalidArgumentError(absl::StrCat("pages is ", plan.pages, " of ", plan.page_size,
+                                                   " tokens: one sequence of ", plan.context_length,
+                                                   " tokens (context_length) needs ", held));
+  }
   for (int32_t replica = 0; replica < plan.layout.dp_size; ++replica) {
     const RankPlan& last = plan.At(replica, plan.layout.pp_size - 1, 0);
     if (last.layers.end != model.num_layers) {

@@ -247,6 +247,20 @@ TEST(ValidatePlan, TakesAnyNumberOfMicroBatches) {
   }
 }
 
+TEST(ValidatePlan, WantsPagesForOneSequence) {
+  Plan plan = GoodPlan();
+  plan.pages = 60;  // of 16 tokens, and 1024 are the context
+  model::ModelConfig model = Bard();
+  EXPECT_THAT(ValidatePlan(plan, model),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("one sequence of 1024 tokens (context_length) needs 64")));
+  model.windows.assign(model.num_layers, 100);
+  SKEIN_EXPECT_OK(ValidatePlan(plan, model));  // 99 positions and a step's 512: 40
+  plan.pages = 39;
+  EXPECT_THAT(ValidatePlan(plan, model),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("needs 40")));
+}
+
 TEST(ValidatePlan, RefusesShardsThatTheModelCannotHave) {
   EXPECT_THAT(ValidatePlan(GoodPlan({8, 1, 1}), Bard()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 heads")));

@@ -76,6 +76,8 @@ ReplicaLimits LimitsWithoutPages(const Job& job, const Candidate& of) {
   limits.hop_dtype = job.hop_dtype;
   limits.deterministic = job.deterministic;
   limits.exact = job.exact;
+  limits.window = job.model.LargestWindow();
+  limits.step_rows = MaxBatchedTokens(job, layout);
   return limits;
 }
 
@@ -87,7 +89,7 @@ std::string KvMemoryAsked(const KvMemory& memory) {
 // Refuses limits.pages. One sequence with a full context is the least that may be.
 absl::Status MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
                            const Pool& pool) {
-  const bool least = limits.pages == limits.context_pages();
+  const bool least = limits.pages == limits.held_pages();
   std::string refusal = absl::StrCat(
       pool.name, " would need ", FormatBytes(pool.NeededBytes(limits.pages, limits.swap_pages)),
       " for ",
@@ -97,7 +99,7 @@ absl::Status MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& 
       " and has ", FormatBytes(pool.usable_bytes()), " to use (7/8 of ",
       FormatBytes(pool.free_bytes), " free)");
   const int64_t fitting = fit.FittingPages(1, limits.swap_pages);
-  if (!least && fitting >= limits.context_pages()) {
+  if (!least && fitting >= limits.held_pages()) {
     absl::StrAppend(&refusal, "; ", FormatCount(fitting, "page"), " would fit, ",
                     FormatBytes(fitting * fit.PageBytes()), " per rank");
   } else if (fitting > 0) {
@@ -111,11 +113,10 @@ absl::Status MemoryRefusal(const Job& job, const Fit& fit, const ReplicaLimits& 
 
 absl::Status BudgetRefusal(const Job& job, const Fit& fit, const ReplicaLimits& limits,
                            int64_t pages) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("KV caches of ", KvMemoryAsked(job.kv_memory), " have ",
-                   FormatCount(pages, "page"), " of ", limits.page_size, " tokens; ",
-                   Sequences(1, job.context_length), " needs ", limits.context_pages(), ", ",
-                   FormatBytes(limits.context_pages() * fit.PageBytes()), " per rank"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "KV caches of ", KvMemoryAsked(job.kv_memory), " have ", FormatCount(pages, "page"), " of ",
+      limits.page_size, " tokens; ", Sequences(1, job.context_length), " needs ",
+      limits.held_pages(), ", ", FormatBytes(limits.held_pages() * fit.PageBytes()), " per rank"));
 }
 
 std::string CacheReason(const Job& job, const ReplicaLimits& limits, int64_t wanted_pages) {
@@ -159,7 +160,7 @@ absl::Status ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
         absl::StrCat("swap memory of ", FormatBytes(job.swap_memory_bytes),
                      " per rank has no room for one page of ", FormatBytes(fit.PageBytes())));
   }
-  const int64_t wanted = limits.max_num_seqs * limits.context_pages();
+  const int64_t wanted = limits.max_num_seqs * limits.held_pages();
   int64_t pages = 0;
   if (job.kv_memory.bytes_per_rank > 0) {
     pages = std::min(fit.PagesIn(job.kv_memory.bytes_per_rank), kMaxPages);
@@ -168,13 +169,13 @@ absl::Status ChoosePages(const Job& job, const Fit& fit, ReplicaLimits& limits,
   } else {
     pages = std::min(wanted, fit.FittingPages(1, limits.swap_pages));
   }
-  limits.pages = std::max(pages, limits.context_pages());
+  limits.pages = std::max(pages, limits.held_pages());
   const Pool& fullest = fit.Fullest(limits.pages, limits.swap_pages);
   candidate.memory_ratio = fullest.Ratio(limits.pages, limits.swap_pages);
   if (fullest.NeededBytes(limits.pages, limits.swap_pages) > fullest.usable_bytes()) {
     return MemoryRefusal(job, fit, limits, fullest);
   }
-  if (pages < limits.context_pages()) return BudgetRefusal(job, fit, limits, pages);
+  if (pages < limits.held_pages()) return BudgetRefusal(job, fit, limits, pages);
 
   candidate.memory_reason = MemoryReason(limits, fullest);
   candidate.cache_reason = CacheReason(job, limits, wanted);

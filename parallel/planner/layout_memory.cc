@@ -55,8 +55,8 @@ absl::StatusOr<MemoryOfLayouts> FindMemoryOfLayouts(const model::ModelConfig& mo
       .deterministic = task.deterministic,
       .device = task.device,
       .nccl = task.device == DeviceKind::kCuda,
-      .peers = task.device == DeviceKind::kCuda};
-  limits.pages = found.streams * limits.context_pages();
+      .peers = task.device == DeviceKind::kCuda,
+      .window = model.LargestWindow()};
   for (int32_t ranks = 1; ranks <= task.most_ranks; ranks *= 2) {
     for (int32_t pp = 1; pp <= ranks; pp *= 2) {
       const Layout layout = {.tp_size = ranks / pp, .pp_size = pp};
@@ -66,6 +66,8 @@ absl::StatusOr<MemoryOfLayouts> FindMemoryOfLayouts(const model::ModelConfig& mo
         continue;
       }
       limits.tp_size = layout.tp_size;
+      limits.step_rows = int64_t{limits.max_micro_batch_rows} * pp;
+      limits.pages = found.streams * limits.held_pages();
       absl::StatusOr<LayoutMemory> fullest = Fullest(model, layout, limits);
       if (fullest.ok()) {
         found.layouts.push_back(*std::move(fullest));

@@ -79,7 +79,8 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   return memory;
 }
 
-ReplicaLimits ReplicaLimits::Of(const Plan& plan, const topology::Device& device) {
+ReplicaLimits ReplicaLimits::Of(const Plan& plan, const model::ModelConfig& model,
+                                const topology::Device& device) {
   return {.tp_size = plan.layout.tp_size,
           .context_length = plan.context_length,
           .max_num_seqs = plan.max_num_seqs,
@@ -94,7 +95,9 @@ ReplicaLimits ReplicaLimits::Of(const Plan& plan, const topology::Device& device
           .device = device.kind,
           .nccl = device.nccl,
           .peers = device.peers,
-          .ep_size = plan.layout.ep_size};
+          .ep_size = plan.layout.ep_size,
+          .window = model.LargestWindow(),
+          .step_rows = plan.max_num_batched_tokens};
 }
 
 std::string FormatDeviceMemory(const RankMemory& memory) {
@@ -112,7 +115,7 @@ absl::Status CheckDeviceMemory(const RankMemory& memory, const ReplicaLimits& li
   const int64_t left = free_bytes - (memory.device_bytes() - memory.kv_bytes);
   const int64_t pages = memory.page_bytes > 0 ? std::max<int64_t>(left, 0) / memory.page_bytes : 0;
   std::string fits = "not even a short context would fit";
-  if (pages >= limits.context_pages()) {
+  if (pages >= limits.held_pages()) {
     fits = absl::StrCat(FormatCount(pages, "page"), " of the plan's ", limits.pages,
                         " would fit: --kv-memory=", pages * memory.page_bytes, "B");
   } else if (pages > 0) {

@@ -11,6 +11,7 @@
 #include "base/range.h"
 #include "kernels/packing/layout.h"
 #include "model/config/model_config.h"
+#include "parallel/plan/held_pages.h"
 #include "parallel/plan/plan.h"
 
 namespace skein::plan {
@@ -33,12 +34,17 @@ struct ReplicaLimits {
   // Of the job: they share the pages of program files. 1 where it is not known: each counts all.
   int32_t ranks_of_host = 1;
   int32_t ep_size = 1;
+  int64_t window = 0;     // ModelConfig::LargestWindow
+  int64_t step_rows = 1;  // of one sequence at most, over all micro-batches
 
-  // Those of a plan that was made for such devices.
-  static ReplicaLimits Of(const Plan& plan, const topology::Device& device);
+  // Those of a plan for the model that was made for such devices.
+  static ReplicaLimits Of(const Plan& plan, const model::ModelConfig& model,
+                          const topology::Device& device);
 
-  // Pages of one sequence with a full context.
+  // Pages that the tokens of one sequence fill with a full context,
   int64_t context_pages() const { return (context_length + page_size - 1) / page_size; }
+  // and the most of them that it holds at once: no replica has fewer.
+  int64_t held_pages() const { return MostHeldPages(context_length, window, step_rows, page_size); }
 };
 
 // An allowance for what a worker takes besides weights, KV cache and activations: libraries,

@@ -57,6 +57,29 @@ TEST(PlanJob, GivesPagesWhatSequencesNeedAndMemoryHas) {
   EXPECT_EQ(quarter.ranks[0].kv_bytes, quarter.pages * (kPageBytes / 4 / 128 * 132));
 }
 
+// A window of 1024 positions, one step's 256 rows and where a page begins: 81 pages of 16.
+TEST(PlanJob, GivesWindowsThePagesThatSequencesHold) {
+  const auto machine = OneNode(8, 80 * kGiB, 1);
+  ModelFacts model = Llama8B();
+  model.config.windows.assign(model.config.num_layers, 1024);
+  const Plan all = PlanJob(machine, model, {})->plans[0];
+  EXPECT_EQ(all.pages, 16 * 81);
+  EXPECT_EQ(all.max_num_batched_tokens, 256);
+  EXPECT_THAT(Reasons(all), HasSubstr("16 sequences of 8192 tokens have room at the same time."));
+  SKEIN_EXPECT_OK(ValidatePlan(all, model.config));
+
+  // 256 pages have no room for one sequence that keeps all of them.
+  Constraints small;
+  small.kv_memory.bytes_per_rank = 256 * kPageBytes;
+  EXPECT_EQ(PlanJob(machine, model, small)->plans[0].pages, 256);
+  EXPECT_THAT(PlanJob(machine, Llama8B(), small).status().message(),
+              HasSubstr("1 sequence of 8192 tokens needs 512"));
+
+  // A layer that attends to all positions keeps all pages.
+  model.config.windows.back() = 0;
+  EXPECT_EQ(PlanJob(machine, model, {})->plans[0].pages, 16 * 512);
+}
+
 // Weights, caches and buffers are in a device's own memory; programs, and what is swapped out, in
 // the node's.
 TEST(PlanJob, CountsTheMemoryOfDevicesThatHaveTheirOwn) {

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kernels/ops/sizes.h"
+#include "parallel/plan/held_pages.h"
 #include "parallel/planner/goal.h"
 #include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/layer_split.h"
@@ -140,7 +141,9 @@ ReplicaLimits ReplicaSearch::LimitsOf(const std::vector<Group>& stages) const {
   limits.kv_dtype = task_.kv_dtype;
   limits.hop_dtype = task_.activations;
   limits.deterministic = task_.deterministic;
-  limits.pages = limits.context_pages();
+  limits.window = task_.model.LargestWindow();
+  limits.step_rows = int64_t{limits.max_micro_batch_rows} * static_cast<int64_t>(stages.size());
+  limits.pages = limits.held_pages();
   limits.device = task_.device;
   limits.nccl = task_.device == DeviceKind::kCuda;
   limits.peers = limits.nccl && stages.front().front().host == stages.front().back().host;
@@ -150,8 +153,8 @@ ReplicaLimits ReplicaSearch::LimitsOf(const std::vector<Group>& stages) const {
 // Of the last shard, which none is larger than. `layers` counts by its size and ends alone; of
 // quantised ones some are larger than others, by little.
 absl::StatusOr<RankMemory> ReplicaSearch::MemoryOf(const ReplicaLimits& limits, Range layers) {
-  const auto key = std::tuple(limits.tp_size, limits.peers, layers.size(), layers.begin == 0,
-                              layers.end == task_.model.num_layers);
+  const auto key = std::tuple(limits.tp_size, limits.peers, limits.pages, layers.size(),
+                              layers.begin == 0, layers.end == task_.model.num_layers);
   const auto found = memories_.find(key);
   if (found != memories_.end()) return found->second;
   SKEIN_ASSIGN_OR_RETURN(const RankMemory memory,
@@ -222,7 +225,7 @@ absl::Status ReplicaSearch::Split(const ReplicaLimits& limits, const HostShare& 
 
 absl::Status ReplicaSearch::FitMemory(const ReplicaLimits& limits, const HostShare& share,
                                       int32_t sequences, JudgedReplica& judged) {
-  int64_t pages = limits.max_num_seqs * limits.context_pages();
+  int64_t pages = limits.max_num_seqs * limits.held_pages();
   double least_room = std::numeric_limits<double>::infinity();
   RankMemory fullest;
   bool has_gpu = false;
@@ -239,7 +242,7 @@ absl::Status ReplicaSearch::FitMemory(const ReplicaLimits& limits, const HostSha
       }
       const int64_t fits = (usable - needed + memory.kv_bytes) / memory.page_bytes;
       pages = std::min(pages, fits);
-      const double room = static_cast<double>(fits) / static_cast<double>(limits.context_pages());
+      const double room = static_cast<double>(fits) / static_cast<double>(limits.held_pages());
       if (room < least_room) {
         least_room = room;
         fullest = memory;
@@ -251,7 +254,7 @@ absl::Status ReplicaSearch::FitMemory(const ReplicaLimits& limits, const HostSha
   fullest.kv_bytes = pages * fullest.page_bytes;
   judged.needed_bytes = has_gpu ? fullest.device_bytes() : fullest.total();
   const int64_t tokens = task_.workload.prompt_tokens + task_.workload.output_tokens;
-  const int64_t each = (tokens + limits.page_size - 1) / limits.page_size;
+  const int64_t each = MostHeldPages(tokens, limits.window, limits.step_rows, limits.page_size);
   judged.replica.sequences =
       static_cast<int32_t>(std::max<int64_t>(1, std::min<int64_t>(sequences, pages / each)));
   return absl::OkStatus();

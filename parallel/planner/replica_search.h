@@ -82,8 +82,8 @@ class ReplicaSearch {
   const ReplicaTask task_;
   std::vector<int32_t> kinds_;  // by host: the first that is alike
   std::map<std::string, absl::StatusOr<JudgedReplica>> judged_;
-  // (tp, whether its nodes share peers, layers, first, last) to the memory of a rank.
-  std::map<std::tuple<int32_t, bool, int64_t, bool, bool>, RankMemory> memories_;
+  // (tp, whether its nodes share peers, pages, layers, first, last) to the memory of a rank.
+  std::map<std::tuple<int32_t, bool, int64_t, int64_t, bool, bool>, RankMemory> memories_;
 };
 
 }  // namespace skein::plan

@@ -123,12 +123,15 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Create(
         swap.pages = options.swap_pages;
         SKEIN_ASSIGN_OR_RETURN(rank->swap, rank->backend->AllocateSwap(swap));
       }
+      // With windows a sequence may be longer than all pages.
+      const int64_t slot_pages =
+          std::max(options.pages, (config.max_position_embeddings - 1) / options.page_size + 1);
       SKEIN_ASSIGN_OR_RETURN(rank->executable,
                              rank->backend->Compile(rank->program.program,
                                                     {.rows = options.max_rows,
                                                      .outputs = options.max_rows,
                                                      .slots = options.max_num_seqs,
-                                                     .slot_pages = options.pages},
+                                                     .slot_pages = slot_pages},
                                                     {.weights = rank->shard.weights.get(),
                                                      .kv = rank->kv.get(),
                                                      .swap = rank->swap.get(),

@@ -265,6 +265,62 @@ TEST_F(ServingTest, NoAnswerDependsOnWhenTheDeviceIsDone) {
   }
 }
 
+// Where all layers have a window, pages behind it go to others at once, and texts may be longer
+// than all pages are together.
+TEST_F(ServingTest, PagesBehindWindowsChangeNoAnswer) {
+  constexpr int64_t kWindow = 20;
+  config_.windows.assign(config_.num_layers, kWindow);
+  std::vector<serving::Request> requests = Requests(config_.vocab_size);
+  for (int t = 0; t < 200; ++t) {
+    requests[0].prompt.push_back(static_cast<int32_t>((t * 37 + 11) % config_.vocab_size));
+  }
+  const Served want = Alone(requests);  // which gives nothing back: all pages have room
+
+  struct Case {
+    std::string name;
+    LocalReplicaOptions replica;
+    PreemptionRates rates;
+  };
+  const PreemptionRates swap_is_cheap = {.prefill_tokens_per_s = 1, .swap_pages_per_s = 1e9};
+  const Case cases[] = {
+      {"few pages, computed again", {.page_size = 8, .pages = 14}, {}},
+      {"few pages, swapped", {.page_size = 8, .pages = 14, .swap_pages = 64}, swap_is_cheap},
+      {"tp2 x pp2, swapped",
+       {.layout = {2, 2, 1}, .page_size = 5, .pages = 20, .swap_pages = 40},
+       swap_is_cheap},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    LocalReplicaOptions options = c.replica;
+    options.rates = c.rates;
+    const auto replica = Make(options);
+    const SchedulerLimits scheduler = {.max_num_batched_tokens = 24,
+                                       .micro_batches = 2,
+                                       .max_micro_batch_rows = 16,
+                                       .window = kWindow};
+    ASSERT_GT(std::ssize(requests[0].prompt), options.pages * options.page_size);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(Serve(*replica, requests, scheduler), want));
+    const serving::ReplicaLoad& load = replica->load();
+    EXPECT_EQ(load.used_pages, 0);
+    EXPECT_EQ(load.free_pages + load.cached_pages, load.total_pages);
+    EXPECT_EQ(load.free_swap_pages, load.total_swap_pages);
+    EXPECT_GT(load.cached_tokens, 0);
+    EXPECT_EQ(load.preemptions_swapped > 0, options.swap_pages > 0);
+    EXPECT_EQ(load.preemptions_recomputed > 0, options.swap_pages == 0);
+
+    // The long prompt's first pages have others' tokens by now; its last window is enough.
+    serving::Request again = requests[0];
+    again.id = serving::RequestId(100);
+    SKEIN_ASSERT_OK(replica->GenerateMore({again}).status());
+    const int64_t cached = load.cached_tokens;
+    again.id = serving::RequestId(101);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const LocalReplica::Answers answers, replica->GenerateMore({again}));
+    EXPECT_EQ(load.cached_tokens - cached,
+              (std::ssize(again.prompt) - 1) / options.page_size * options.page_size);
+    EXPECT_EQ(answers.at({RequestId(101), 0}), want.answers.at({requests[0].id, 0}));
+  }
+}
+
 // Rounded keys and values are rounded alike, however they came into their pages.
 TEST_F(ServingTest, NarrowCachesChangeNoAnswerEither) {
   std::vector<serving::Request> requests = Requests(config_.vocab_size);

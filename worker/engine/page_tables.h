@@ -17,14 +17,18 @@ namespace skein::worker {
 struct PageTable {
   std::vector<int32_t> pages;
   std::vector<int32_t> swapped;  // in the swap pool, while `pages` is empty
+  int64_t gone = 0;              // leading pages, given back behind a window: the ids tell nothing
   int64_t announced = 0;         // leading pages that the ranks know
-  int64_t kept = 0;              // leading pages that are known to be the prefix cache's, too
+  PrefixPlace kept;              // leading pages that are known to be the prefix cache's, too
+
+  int64_t held() const { return static_cast<int64_t>(pages.size()) - gone; }
 };
 
 // Not thread-safe.
 class PageTables {
  public:
-  PageTables(int64_t pages, int64_t swap_pages, int64_t page_size);
+  // window: how many positions a row attends to at most, in any layer; 0: to all before it.
+  PageTables(int64_t pages, int64_t swap_pages, int64_t page_size, int64_t window = 0);
 
   // Finds what the prefix cache holds of the first `limit` tokens; `known` is an earlier answer.
   PrefixCache::Hit Find(absl::Span<const int32_t> tokens, int64_t limit,
@@ -35,7 +39,7 @@ class PageTables {
   void Acquire(PageTable& table, absl::Span<const int32_t> tokens, int64_t limit,
                const PrefixCache::Hit& known);
   // Makes an empty table share the pages of another one's first `tokens` tokens, with the last
-  // page, which may be partly filled.
+  // page, which may be partly filled, and without those that the other one gave back.
   void Fork(const PageTable& from, int64_t tokens, PageTable& to);
 
   // Tells whether the page at `position` is there and is not this sequence's alone.
@@ -47,8 +51,11 @@ class PageTables {
   // Takes positions back, so that `tokens` are left. Gives up this sequence's use of the pages
   // behind them, as the ranks do that are told the length. The last page left may still hold what
   // was taken back; writing to it copies it where it is shared or cached. Tokens that may be taken
-  // back must not be Kept: a later prompt would find them.
+  // back must not be Kept: a later prompt would find them. Pages that GiveBack gave up do not come
+  // back.
   void Truncate(PageTable& table, int64_t tokens);
+  // Gives up the pages that no row from `position` on sees, which orders after this one may use.
+  void GiveBack(PageTable& table, int64_t position);
   // Keeps the full pages that hold `tokens` for later prompts; the table keeps them, too. A page
   // that the cache has already takes the place of the table's own.
   void Keep(PageTable& table, absl::Span<const int32_t> tokens);
@@ -58,8 +65,8 @@ class PageTables {
   // Gives everything back.
   void Release(PageTable& table);
 
-  // Counts the last pages of the table, which nobody else uses. Costs the logarithm of the table's
-  // pages.
+  // Counts the pages of the table that nobody else uses. Costs the logarithm of the table's pages,
+  // with a window as many looks as it has pages.
   int64_t CountOwn(const PageTable& table) const;
   // Returns what the ranks do not know yet of a table, and counts it as known. Where nothing is
   // new, `pages` is empty.
@@ -74,9 +81,13 @@ class PageTables {
 
  private:
   absl::Status Allocate(int64_t count, std::vector<int32_t>& pages);
+  static absl::Span<const int32_t> Held(const PageTable& table) {
+    return absl::MakeConstSpan(table.pages).subspan(table.gone);
+  }
   int64_t PagesOf(int64_t tokens) const { return (tokens + page_size_ - 1) / page_size_; }
 
   const int64_t page_size_;
+  const int64_t window_;
   PagePool pool_;
   PagePool swap_;
   PrefixCache cache_;

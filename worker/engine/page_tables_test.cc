@@ -81,6 +81,106 @@ TEST(PageTablesTest, WhatIsOwnIsCountedAsByALookAtEachPage) {
   EXPECT_GT(shared, 10);
 }
 
+// A row sees 6 positions, of pages of 4.
+class GiveBackTest : public ::testing::Test {
+ protected:
+  static std::vector<int32_t> Tokens(int count) {
+    std::vector<int32_t> tokens(count);
+    for (int i = 0; i < count; ++i) tokens[i] = i;
+    return tokens;
+  }
+  // Computes tokens up to `end`, keeps them, and gives back what is behind the window.
+  void Compute(int64_t end, PageTable& table) {
+    const int64_t begin = computed_;
+    SKEIN_EXPECT_OK(tables_.Extend(table, begin, end, copies_));
+    computed_ = end;
+    tables_.Keep(table, absl::MakeSpan(tokens_).first(end));
+    tables_.GiveBack(table, end);
+  }
+  const std::vector<int32_t> tokens_ = Tokens(40);
+  int64_t computed_ = 0;
+  PageTables tables_{8, 4, kPage, /*window=*/6};
+  std::vector<kernels::PageCopy> copies_;
+};
+
+TEST_F(GiveBackTest, PagesThatNoRowSeesAreOthers) {
+  PageTable table;
+  for (const auto& [end, gone] : {std::pair{4, 0}, {8, 0}, {9, 1}, {12, 1}, {13, 2}, {40, 8}}) {
+    Compute(end, table);
+    EXPECT_EQ(table.gone, gone) << end;
+    EXPECT_EQ(tables_.CountOwn(table), table.held()) << end;
+    EXPECT_EQ(tables_.pool().used_pages(), table.held()) << end;
+    EXPECT_EQ(tables_.available(), 8 - table.held()) << end;
+  }
+  EXPECT_EQ(table.pages.size(), 10u);
+  EXPECT_EQ(tables_.pool().used_pages(), 2);
+  tables_.GiveBack(table, 20);  // an earlier position gives nothing
+  EXPECT_EQ(table.gone, 8);
+  tables_.Release(table);
+  EXPECT_EQ(tables_.available(), 8);
+}
+
+TEST_F(GiveBackTest, WhatIsSwappedIsWhatIsHeld) {
+  PageTable table;
+  Compute(15, table);
+  ASSERT_EQ(table.gone, 2);
+  const std::vector<int32_t> before(table.pages.begin() + 2, table.pages.end());
+  SKEIN_ASSERT_OK(tables_.SwapOut(table, copies_));
+  EXPECT_EQ(table.swapped.size(), 2u);
+  EXPECT_EQ(table.gone, 2);
+  EXPECT_THAT(
+      copies_,
+      ElementsAre(
+          kernels::PageCopy{kernels::PageCopy::Kind::kSwapOut, before[0], table.swapped[0]},
+          kernels::PageCopy{kernels::PageCopy::Kind::kSwapOut, before[1], table.swapped[1]}));
+  copies_.clear();
+  const std::vector<int32_t> places = table.swapped;
+  SKEIN_ASSERT_OK(tables_.SwapIn(table, copies_));
+  ASSERT_EQ(table.pages.size(), 4u);
+  EXPECT_THAT(
+      copies_,
+      ElementsAre(kernels::PageCopy{kernels::PageCopy::Kind::kSwapIn, places[0], table.pages[2]},
+                  kernels::PageCopy{kernels::PageCopy::Kind::kSwapIn, places[1], table.pages[3]}));
+  // The ranks get an id for every place, also where no page is.
+  const kernels::SlotUpdate update = tables_.Announce(0, table);
+  EXPECT_EQ(update.first_page, 0);
+  EXPECT_THAT(update.pages, ElementsAre(0, 0, table.pages[2], table.pages[3]));
+  Compute(24, table);
+  EXPECT_EQ(tables_.Find(tokens_, 24, {}).pages, 6);
+}
+
+TEST_F(GiveBackTest, ForksAndHitsHoldTheWindowAlone) {
+  PageTable table, fork, hit;
+  Compute(15, table);
+  tables_.Fork(table, 14, fork);
+  EXPECT_EQ(fork.gone, 2);
+  EXPECT_EQ(fork.held(), 2);
+  EXPECT_EQ(tables_.pool().shared_pages(), 2);
+  EXPECT_EQ(tables_.CountOwn(fork), 0);
+  tables_.Acquire(hit, tokens_, 13, {});
+  EXPECT_EQ(hit.gone, 1);
+  EXPECT_EQ(hit.held(), 2);
+  EXPECT_EQ(tables_.CountOwn(hit), 1);  // the page that the others gave back
+  // What is taken back is freed as far as it was held.
+  tables_.Truncate(table, 5);
+  EXPECT_EQ(table.held(), 0);
+  for (PageTable* of : {&table, &fork, &hit}) tables_.Release(*of);
+  EXPECT_EQ(tables_.available(), 8);
+}
+
+// Whose own pages are in the middle of those that others share.
+TEST_F(GiveBackTest, OwnPagesAreCountedOneByOne) {
+  PageTable table, behind, before;
+  Compute(15, table);
+  tables_.Fork(table, 15, behind);
+  tables_.Acquire(before, tokens_, 9, {});
+  EXPECT_EQ(before.held(), 2);  // pages 0 and 1, which only it uses
+  EXPECT_EQ(tables_.CountOwn(before), 2);
+  EXPECT_EQ(tables_.CountOwn(table), 0);
+  tables_.Release(behind);
+  EXPECT_EQ(tables_.CountOwn(table), 2);
+}
+
 class TruncateTest : public ::testing::Test {
  protected:
   PageTable Computed(const std::vector<int32_t>& tokens) {
@@ -88,6 +188,14 @@ class TruncateTest : public ::testing::Test {
     SKEIN_EXPECT_OK(tables_.Extend(table, 0, static_cast<int64_t>(tokens.size()), copies_));
     tables_.Announce(0, table);
     return table;
+  }
+  // Of what the cache has of the tokens.
+  int32_t LastPageOf(const std::vector<int32_t>& tokens) {
+    PageTable table;
+    tables_.Acquire(table, tokens, static_cast<int64_t>(tokens.size()), {});
+    const int32_t last = table.pages.back();
+    tables_.Release(table);
+    return last;
   }
   PageTables tables_{8, 0, kPage};
   std::vector<kernels::PageCopy> copies_;
@@ -141,7 +249,7 @@ TEST_F(TruncateTest, KeptPagesAreNotWritten) {
                                                      table.pages[1]}));
   tables_.Keep(table, {1, 2, 3, 4, 5, 6, 9, 9});
   EXPECT_EQ(tables_.Find(tokens, 8, {}).pages, 2);
-  EXPECT_EQ(tables_.Find({1, 2, 3, 4, 5, 6, 9, 9}, 8, {}).last, table.pages[1]);
+  EXPECT_EQ(LastPageOf({1, 2, 3, 4, 5, 6, 9, 9}), table.pages[1]);
   tables_.Release(table);
   EXPECT_EQ(tables_.available(), 8);
 }
@@ -154,7 +262,7 @@ TEST_F(TruncateTest, PagesInThePlaceOfKeptOnesAreKept) {
   SKEIN_ASSERT_OK(tables_.Extend(table, 4, 8, copies_));
   tables_.Keep(table, other);
   EXPECT_EQ(tables_.Find(tokens, 8, {}).pages, 2);
-  EXPECT_EQ(tables_.Find(other, 8, {}).last, table.pages[1]);
+  EXPECT_EQ(LastPageOf(other), table.pages[1]);
 }
 
 }  // namespace

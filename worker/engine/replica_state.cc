@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "parallel/plan/held_pages.h"
 
 namespace skein::worker {
 namespace {
@@ -23,7 +24,8 @@ constexpr int64_t kPrefillRows = 64;
 ReplicaState::ReplicaState(const ReplicaLimits& limits)
     : limits_(limits),
       rates_(limits.rates),
-      tables_(limits.pages, limits.swap_pages, limits.scheduler.page_size) {
+      tables_(limits.pages, limits.swap_pages, limits.scheduler.page_size,
+              limits.scheduler.window) {
   for (int32_t slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
@@ -61,10 +63,13 @@ absl::Status ReplicaState::Validate(const serving::Request& request) const {
         absl::StrCat("a prompt of ", request.prompt.size(), " tokens and an answer of ",
                      request.max_tokens, " exceed the context of ", limits_.context_length));
   }
-  if (longest > limits_.pages * limits_.scheduler.page_size) {
+  const SchedulerLimits& scheduler = limits_.scheduler;
+  if (const int64_t held = plan::MostHeldPages(
+          longest, scheduler.window, scheduler.max_num_batched_tokens, scheduler.page_size);
+      held > limits_.pages) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the KV cache holds ", limits_.pages * limits_.scheduler.page_size,
-                     " tokens, but the request may need ", longest));
+        absl::StrCat("the KV cache has ", limits_.pages, " pages of ", scheduler.page_size,
+                     " tokens, and the request of ", longest, " tokens may need ", held));
   }
   return absl::OkStatus();
 }
@@ -162,12 +167,14 @@ SequenceView ReplicaState::ViewOf(Sequence& sequence) {
                        .pending = sequence.in_flight > 0};
   const PageTable& table = sequence.table;
   if (sequence.state == Sequence::State::kRunning) {
-    view.pages = static_cast<int64_t>(table.pages.size());
+    view.pages = table.held();
+    view.gone_pages = table.gone;
     view.own_pages = tables_.CountOwn(table);
     view.copies = tables_.CopiesOnWrite(table, sequence.computed);
   } else if (!table.swapped.empty()) {
     view.swapped = true;
     view.pages = static_cast<int64_t>(table.swapped.size());
+    view.gone_pages = table.gone;
   } else {
     // Log probabilities of a prompt need all of it computed.
     if (sequence.logprobs_given < 0 && sequence.hit_version != tables_.version()) {
@@ -175,7 +182,8 @@ SequenceView ReplicaState::ViewOf(Sequence& sequence) {
       sequence.hit = tables_.Find(sequence.tokens, sequence.known() - 1, sequence.hit);
       sequence.hit_version = tables_.version();
     }
-    view.pages = sequence.hit.pages;
+    view.pages = sequence.hit.pages - sequence.hit.first;
+    view.gone_pages = sequence.hit.first;
     view.idle_pages = sequence.hit.idle;
     view.computed = sequence.hit.pages * limits_.scheduler.page_size;
   }
@@ -234,13 +242,14 @@ absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now)
       outstanding.chunks.push_back({batch.back().slot, chunk.id, chunk.draws});
     }
   }
-  // Prefixes are kept last: a page that is given up for an equal one must not be taken again in
-  // this order.
+  // Prefixes are kept last, and pages given back behind windows: a page that is given up must not
+  // be taken again in this order.
   for (const std::vector<Chunk>& chunks : plan.micro_batches) {
     for (const Chunk& chunk : chunks) {
       Sequence& sequence = sequences_.at(chunk.id);
       KeepPrefix(sequence);
       if (!sequence.forks.empty() && sequence.computed >= sequence.prompt()) Fork(sequence);
+      tables_.GiveBack(sequence.table, sequence.computed);
     }
   }
   outstanding_.push_back(std::move(outstanding));

@@ -6,76 +6,117 @@
 
 namespace skein::worker {
 
-PrefixCache::PrefixCache(PagePool* pool, int64_t page_size)
+PrefixCache::PrefixCache(PagePool* pool, int64_t page_size, int64_t window)
     : pool_(pool),
       page_size_(page_size),
-      nodes_(pool->total_pages()),
-      tokens_(pool->total_pages() * page_size) {
+      window_(window),
+      max_nodes_(pool->total_pages() * (window > 0 ? kNodesOfPage : 1)),
+      node_of_page_(pool->total_pages(), kNone) {
+  nodes_.reserve(pool->total_pages());
   children_.reserve(pool->total_pages());
+}
+
+int64_t PrefixCache::FirstSeen(int64_t position) const {
+  return window_ > 0 ? std::max<int64_t>(position - window_ + 1, 0) / page_size_ : 0;
+}
+
+bool PrefixCache::CountIdle(Hit& hit) const {
+  hit.first = FirstSeen(hit.pages * page_size_);
+  hit.idle = 0;
+  int32_t node = hit.node;
+  for (int64_t i = hit.pages; i > hit.first; --i) {
+    const int32_t page = nodes_[node].page;
+    if (page == kNone) return false;
+    const bool idle = pool_->users(page) == 0;
+    if (!idle && window_ == 0) break;  // all pages before it are used, too
+    hit.idle += idle ? 1 : 0;
+    node = nodes_[node].parent;
+  }
+  return true;
 }
 
 PrefixCache::Hit PrefixCache::Find(absl::Span<const int32_t> tokens, int64_t limit,
                                    const Hit& known) const {
   const int64_t full = std::min<int64_t>(tokens.size(), limit) / page_size_;
-  Hit hit;
-  // A page is in the tree only as long as all pages before it are.
-  if (known.pages > 0 && known.pages <= full && nodes_[known.last].insert == known.insert) {
-    hit = known;
+  Hit best;
+  if (known.pages > 0 && known.pages <= full && Stands(known)) {
+    best = known;
+    if (!CountIdle(best)) best = {};
   }
-  while (hit.pages < full) {
-    const int32_t child = Child(hit.last, tokens, hit.pages);
-    if (child == kNone) break;
-    hit.last = child;
-    ++hit.pages;
+  int32_t node = best.node;
+  int64_t run = best.pages - best.first;  // of nodes with pages, up to this one
+  for (int64_t pages = best.pages; pages < full;) {
+    node = Child(node, tokens, pages);
+    if (node == kNone) break;
+    ++pages;
+    run = nodes_[node].page == kNone ? 0 : run + 1;
+    if (run >= pages - FirstSeen(pages * page_size_)) {
+      best = {PlaceOf(node, pages)};
+    }
   }
-  hit.insert = hit.pages > 0 ? nodes_[hit.last].insert : 0;
-  hit.idle = 0;
-  for (int32_t page = hit.last; page != kNone && pool_->users(page) == 0;
-       page = nodes_[page].parent) {
-    ++hit.idle;
-  }
-  return hit;
+  CountIdle(best);
+  return best;
 }
 
-std::vector<int32_t> PrefixCache::Acquire(absl::Span<const int32_t> tokens, int64_t limit,
-                                          const Hit& known) {
-  const Hit hit = Find(tokens, limit, known);
+std::vector<int32_t> PrefixCache::Acquire(const Hit& hit) {
   std::vector<int32_t> pages(hit.pages);
-  int32_t page = hit.last;
-  for (auto slot = pages.rbegin(); slot != pages.rend(); ++slot) {
-    *slot = page;
-    page = nodes_[page].parent;
+  int32_t node = hit.node;
+  for (int64_t i = hit.pages; i > hit.first; --i) {
+    pages[i - 1] = nodes_[node].page;
+    node = nodes_[node].parent;
   }
-  pool_->Share(pages);
+  pool_->Share(absl::MakeConstSpan(pages).subspan(hit.first));
   return pages;
 }
 
-bool PrefixCache::Insert(absl::Span<const int32_t> tokens, std::vector<int32_t>& pages) {
+bool PrefixCache::Insert(absl::Span<const int32_t> tokens, int64_t gone,
+                         std::vector<int32_t>& pages, PrefixPlace& kept) {
   const int64_t full = static_cast<int64_t>(tokens.size()) / page_size_;
   ABSL_RAW_CHECK(full <= static_cast<int64_t>(pages.size()), "a sequence has tokens without pages");
-  // A cached page of a sequence is the tree's, and so are all before it: the rest is new.
-  int64_t i = full;
-  while (i > 0 && !pool_->cached(pages[i - 1])) --i;
+  if (full <= gone) return false;  // none of the full pages is there
   bool changed = false;
-  for (; i < full; ++i) {
-    ABSL_RAW_CHECK(pool_->users(pages[i]) == 1, "a sequence was forked before it was inserted");
-    const int32_t parent = i > 0 ? pages[i - 1] : kNone;
-    const int32_t child = Child(parent, tokens, i);
-    if (child == kNone) {
-      Add(parent, tokens.subspan(i * page_size_, page_size_), pages[i]);
-      continue;
+  if (!Stands(kept)) kept = {};
+  while (kept.pages < full) {
+    const int64_t i = kept.pages;
+    int32_t node = Child(kept.node, tokens, i);
+    if (node == kNone) {
+      if (nodes() >= max_nodes_) break;
+      node = Add(kept.node, tokens.subspan(i * page_size_, page_size_));
     }
-    pool_->Share({child});
-    pool_->Free({pages[i]});
-    pages[i] = child;
-    changed = true;
+    const int32_t page = nodes_[node].page;
+    if (i >= gone && page == kNone) {
+      Fill(node, pages[i]);
+    } else if (i >= gone && page != pages[i]) {
+      ABSL_RAW_CHECK(pool_->users(pages[i]) == 1, "a sequence was forked before it was inserted");
+      pool_->Share({page});
+      pool_->Free({pages[i]});
+      pages[i] = page;
+      changed = true;
+    }
+    kept = PlaceOf(node, i + 1);
   }
+  if (kept.node != kNone) Prune(kept.node);
+  if (!Stands(kept)) kept = {};
   return changed;
+}
+
+PrefixPlace PrefixCache::Back(PrefixPlace place, int64_t pages) const {
+  if (!Stands(place)) return {};
+  while (place.pages > pages) place = PlaceOf(nodes_[place.node].parent, place.pages - 1);
+  return place;
 }
 
 int64_t PrefixCache::Evict(int64_t count) {
   count = std::clamp<int64_t>(count, 0, pool_->idle_pages());
-  for (int64_t i = 0; i < count; ++i) Remove(pool_->oldest_idle());
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t page = pool_->oldest_idle();
+    const int32_t node = std::exchange(node_of_page_[page], kNone);
+    ABSL_RAW_CHECK(window_ > 0 || nodes_[node].children == 0,
+                   "a sequence gave back a page before the pages behind it");
+    pool_->Uncache(page);
+    nodes_[node].page = kNone;
+    Prune(node);
+  }
   return count;
 }
 
@@ -84,27 +125,39 @@ int32_t PrefixCache::Child(int32_t parent, absl::Span<const int32_t> tokens, int
   return child == children_.end() ? kNone : child->second;
 }
 
-void PrefixCache::Add(int32_t parent, absl::Span<const int32_t> page_tokens, int32_t page) {
-  const absl::Span<int32_t> own = TokensOf(page);
-  std::copy(page_tokens.begin(), page_tokens.end(), own.begin());
-  children_.emplace(Edge{parent, own}, page);
-  nodes_[page] = {parent, 0, ++inserts_};
+int32_t PrefixCache::Add(int32_t parent, absl::Span<const int32_t> page_tokens) {
+  if (free_nodes_.empty()) {
+    free_nodes_.push_back(static_cast<int32_t>(nodes_.size()));
+    nodes_.emplace_back();
+  }
+  const int32_t id = free_nodes_.back();
+  free_nodes_.pop_back();
+  Node& node = nodes_[id];
+  node.parent = parent;
+  node.insert = ++inserts_;
+  node.tokens.assign(page_tokens.begin(), page_tokens.end());
+  children_.emplace(Edge{parent, node.tokens}, id);
   if (parent != kNone) ++nodes_[parent].children;
+  return id;
+}
+
+void PrefixCache::Fill(int32_t node, int32_t page) {
+  ABSL_RAW_CHECK(pool_->users(page) == 1, "a sequence was forked before it was inserted");
   pool_->Cache(page);
+  nodes_[node].page = page;
+  node_of_page_[page] = node;
+  ++inserts_;
 }
 
-void PrefixCache::Remove(int32_t page) {
-  const int32_t parent = nodes_[page].parent;
-  ABSL_RAW_CHECK(nodes_[page].children == 0,
-                 "a sequence gave back a page before the pages behind it");
-  children_.erase(Edge{parent, TokensOf(page)});
-  nodes_[page] = {};
-  if (parent != kNone) --nodes_[parent].children;
-  pool_->Uncache(page);
-}
-
-absl::Span<int32_t> PrefixCache::TokensOf(int32_t page) {
-  return absl::MakeSpan(tokens_).subspan(page * page_size_, page_size_);
+void PrefixCache::Prune(int32_t node) {
+  while (node != kNone && nodes_[node].page == kNone && nodes_[node].children == 0) {
+    Node& leaf = nodes_[node];
+    children_.erase(Edge{leaf.parent, leaf.tokens});
+    leaf.insert = 0;
+    free_nodes_.push_back(node);
+    node = std::exchange(leaf.parent, kNone);
+    if (node != kNone) --nodes_[node].children;
+  }
 }
 
 }  // namespace skein::worker

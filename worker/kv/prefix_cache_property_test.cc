@@ -3,6 +3,7 @@
 // holds as the whole text up to its end, counts users by looking at all sequences, and finds the
 // page to evict by looking at all pages.
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
@@ -27,7 +28,8 @@ constexpr size_t kSequences = 6;
 
 class Simulation {
  public:
-  explicit Simulation(uint32_t seed) : random_(seed) {}
+  // Where there is a window, sequences give back what they do not see any more.
+  explicit Simulation(uint32_t seed, int64_t window) : random_(seed), window_(window) {}
 
   void Step() {
     if (sequences_.size() > kSequences) return End();
@@ -63,8 +65,9 @@ class Simulation {
   void Check() const {
     const std::map<int32_t, int32_t> users = Users();
     std::set<int32_t> cached;
+    EXPECT_EQ(cache_.nodes(), static_cast<int64_t>(tree_.size()));
     for (const auto& [prefix, page] : tree_) {
-      EXPECT_TRUE(cached.insert(page).second) << "one page for two prefixes";
+      EXPECT_TRUE(page == kHollow || cached.insert(page).second) << "one page for two prefixes";
       EXPECT_TRUE(prefix.size() == kPageSize ||
                   tree_.count(Text(prefix.begin(), prefix.end() - kPageSize)))
           << "a child outlived its parent";
@@ -84,20 +87,24 @@ class Simulation {
     EXPECT_EQ(pool_.idle_pages(), idle);
     EXPECT_EQ(pool_.free_pages(), kPages - used - idle);
     for (const Sequence& sequence : sequences_) {
-      for (size_t i = 0; i < sequence.pages.size(); ++i) {
+      for (size_t i = sequence.gone; i < sequence.pages.size(); ++i) {
         EXPECT_EQ(held_.at(sequence.pages[i]), Prefix(sequence.text, i + 1))
             << "a page holds other text than its sequence";
       }
     }
   }
 
-  int64_t hits = 0, moved = 0, copied = 0, evicted = 0;  // what happened, so that it is not nothing
+  // What happened, so that it is not nothing.
+  int64_t hits = 0, moved = 0, copied = 0, evicted = 0, hollowed = 0, filled = 0;
 
  private:
   struct Sequence {
     Text text;
     std::vector<int32_t> pages;
+    int64_t gone = 0;
+    PrefixPlace kept;
   };
+  static constexpr int32_t kHollow = -1;  // a prefix that lost its page, and has others behind it
 
   int64_t Random(int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random_);
@@ -115,21 +122,36 @@ class Simulation {
   std::map<int32_t, int32_t> Users() const {
     std::map<int32_t, int32_t> users;
     for (const Sequence& sequence : sequences_) {
-      for (int32_t page : sequence.pages) ++users[page];
+      for (int32_t page : Held(sequence)) ++users[page];
     }
     return users;
   }
 
-  // Pages of the model's tree for the text, of at most `limit` tokens.
+  static absl::Span<const int32_t> Held(const Sequence& sequence) {
+    return absl::MakeConstSpan(sequence.pages).subspan(sequence.gone);
+  }
+  // Counts the first pages that a row at `position` does not see, position by position.
+  int64_t Unseen(int64_t position) const {
+    int64_t seen = window_ > 0 ? std::min(window_, position + 1) : position + 1;
+    while (seen > 1 && (position - seen + 1) % kPageSize != 0) ++seen;  // the page's other tokens
+    return (position - seen + 1) / kPageSize;
+  }
+
+  // Pages of the model's tree for the text, of at most `limit` tokens, behind which a row has all
+  // that it sees.
   std::vector<int32_t> Cached(const Text& text, int64_t limit) const {
-    std::vector<int32_t> pages;
+    std::vector<int32_t> pages, best;
     const int64_t full = std::min<int64_t>(text.size(), limit) / kPageSize;
     for (int64_t i = 1; i <= full; ++i) {
       const auto node = tree_.find(Prefix(text, i));
       if (node == tree_.end()) break;
       pages.push_back(node->second);
+      if (std::count(pages.begin() + Unseen(i * kPageSize), pages.end(), kHollow) == 0) {
+        best = pages;
+      }
     }
-    return pages;
+    std::fill_n(best.begin(), Unseen(std::ssize(best) * kPageSize), 0);
+    return best;
   }
 
   // A page for text to be written to; evicts when it must.
@@ -155,6 +177,7 @@ class Simulation {
         if (!page) break;
         pool_.Free({sequence.pages.back()});
         sequence.pages.back() = *page;
+        sequence.kept = cache_.Back(sequence.kept, std::ssize(sequence.pages) - 1);
         ++copied;
       }
       sequence.text.push_back(token);
@@ -164,18 +187,35 @@ class Simulation {
       held_[page] = sequence.text;
     }
     Insert(sequence);
+    if (window_ > 0) GiveBack(sequence, Unseen(std::ssize(sequence.text)));
   }
 
   void Insert(Sequence& sequence) {
     std::vector<int32_t> expected = sequence.pages;
-    for (size_t i = 0; i < sequence.text.size() / kPageSize; ++i) {
-      const auto [node, added] = tree_.emplace(Prefix(sequence.text, i + 1), expected[i]);
-      moved += node->second != expected[i];
+    const int64_t full = std::ssize(sequence.text) / kPageSize;
+    for (int64_t i = 0; i < full && full > sequence.gone; ++i) {
+      const int32_t own = i < sequence.gone ? kHollow : expected[i];
+      const auto [node, added] = tree_.emplace(Prefix(sequence.text, i + 1), own);
+      if (own == kHollow) continue;
+      filled += node->second == kHollow;
+      if (node->second == kHollow) node->second = own;
+      moved += node->second != own;
       expected[i] = node->second;
     }
-    EXPECT_EQ(cache_.Insert(sequence.text, sequence.pages), expected != sequence.pages)
+    EXPECT_EQ(cache_.Insert(sequence.text, sequence.gone, sequence.pages, sequence.kept),
+              expected != sequence.pages)
         << "unless it changed nothing";
     EXPECT_EQ(sequence.pages, expected);
+    // As after a swap, of which the cache does not know.
+    if (Random(0, 9) == 0) sequence.kept = {};
+  }
+
+  void GiveBack(Sequence& sequence, int64_t first) {
+    const std::vector<int32_t> pages(sequence.pages.begin() + sequence.gone,
+                                     sequence.pages.begin() + first);
+    pool_.Free(pages);
+    sequence.gone = first;
+    NoteIdle(pages);
   }
 
   void Start() {
@@ -184,7 +224,11 @@ class Simulation {
     const int64_t limit = Random(0, 2) > 0 ? static_cast<int64_t>(text.size()) - 1 : 0;
     const std::vector<int32_t> expected = Cached(text, limit);
     Sequence sequence;
-    sequence.pages = cache_.Acquire(text, limit);
+    const PrefixCache::Hit hit = cache_.Find(text, limit);
+    sequence.pages = cache_.Acquire(hit);
+    sequence.gone = hit.first;
+    sequence.kept = hit;
+    EXPECT_EQ(sequence.gone, expected.empty() ? 0 : Unseen(std::ssize(expected) * kPageSize));
     EXPECT_EQ(sequence.pages, expected);
     sequence.text = Prefix(text, expected.size());
     hits += expected.size();
@@ -202,7 +246,7 @@ class Simulation {
   void Fork() {
     if (sequences_.empty()) return;
     const Sequence copy = sequences_[Random(0, sequences_.size() - 1)];
-    pool_.Share(copy.pages);
+    pool_.Share(Held(copy));
     sequences_.push_back(copy);
   }
 
@@ -210,12 +254,16 @@ class Simulation {
     if (!sequences_.empty()) End(Random(0, sequences_.size() - 1));
   }
   void End(size_t index) {
-    pool_.Free(sequences_[index].pages);
-    const std::vector<int32_t> pages = sequences_[index].pages;
+    const absl::Span<const int32_t> held = Held(sequences_[index]);
+    const std::vector<int32_t> pages(held.begin(), held.end());
+    pool_.Free(pages);
     sequences_.erase(sequences_.begin() + index);
-    ++now_;
-    for (int32_t page : pages) {
-      if (Users().count(page) == 0) idle_since_[page] = now_;
+    NoteIdle(pages);
+  }
+  // The last of the pages became idle first.
+  void NoteIdle(const std::vector<int32_t>& pages) {
+    for (auto page = pages.rbegin(); page != pages.rend(); ++page) {
+      if (Users().count(*page) == 0) idle_since_[*page] = ++now_;
     }
   }
 
@@ -223,21 +271,29 @@ class Simulation {
     const std::map<int32_t, int32_t> users = Users();
     int64_t expected = 0;
     for (; expected < count; ++expected) {
-      const Text* oldest = nullptr;  // the idle leaf
-      for (auto node = tree_.begin(); node != tree_.end(); ++node) {
-        const auto next = std::next(node);  // a child would come right behind its parent
-        const bool leaf = next == tree_.end() || next->first.size() <= node->first.size() ||
-                          !std::equal(node->first.begin(), node->first.end(), next->first.begin());
-        if (!leaf || users.count(node->second)) continue;
-        if (!oldest || idle_since_.at(node->second) < idle_since_.at(tree_.at(*oldest))) {
-          oldest = &node->first;
-        }
+      const Text* oldest = nullptr;
+      for (const auto& [prefix, page] : tree_) {
+        if (page == kHollow || users.count(page)) continue;
+        if (window_ == 0 && !IsLeaf(prefix)) continue;
+        if (!oldest || idle_since_.at(page) < idle_since_.at(tree_.at(*oldest))) oldest = &prefix;
       }
       if (!oldest) break;
-      tree_.erase(Text(*oldest));
+      Text prefix = *oldest;
+      hollowed += !IsLeaf(prefix);
+      for (tree_[prefix] = kHollow;
+           !prefix.empty() && tree_.at(prefix) == kHollow && IsLeaf(prefix);
+           prefix.resize(prefix.size() - kPageSize)) {
+        tree_.erase(prefix);
+      }
     }
     evicted += expected;
     EXPECT_EQ(cache_.Evict(count), expected);
+  }
+
+  bool IsLeaf(const Text& prefix) const {
+    const auto next = tree_.upper_bound(prefix);  // a child comes right behind its parent
+    return next == tree_.end() || next->first.size() <= prefix.size() ||
+           !std::equal(prefix.begin(), prefix.end(), next->first.begin());
   }
 
   // A prompt that waits, and is looked up again and again.
@@ -245,11 +301,13 @@ class Simulation {
     const std::map<int32_t, int32_t> users = Users();
     const auto limit = static_cast<int64_t>(waiting_.size()) - 1;
     const std::vector<int32_t> expected = Cached(waiting_, limit);
-    const auto idle = std::count_if(expected.begin(), expected.end(),
+    const int64_t unseen = expected.empty() ? 0 : Unseen(std::ssize(expected) * kPageSize);
+    const auto idle = std::count_if(expected.begin() + unseen, expected.end(),
                                     [&](int32_t page) { return !users.count(page); });
     for (const PrefixCache::Hit& known : {PrefixCache::Hit{}, hit_}) {
       const PrefixCache::Hit hit = cache_.Find(waiting_, limit, known);
       EXPECT_EQ(hit.pages, static_cast<int64_t>(expected.size()));
+      EXPECT_EQ(hit.first, unseen);
       EXPECT_EQ(hit.idle, idle);
       if (version_ == cache_.version()) {
         EXPECT_EQ(hit.pages, hit_.pages);
@@ -264,8 +322,9 @@ class Simulation {
   }
 
   std::mt19937 random_;
+  const int64_t window_;
   PagePool pool_{kPages};
-  PrefixCache cache_{&pool_, kPageSize};
+  PrefixCache cache_{&pool_, kPageSize, window_};
 
   std::vector<Sequence> sequences_;
   std::map<int32_t, Text> held_;           // by page
@@ -278,11 +337,13 @@ class Simulation {
   std::optional<uint64_t> version_;
 };
 
-TEST(PrefixCachePropertyTest, AgreesWithANaiveModel) {
-  int64_t hits = 0, moved = 0, copied = 0, evicted = 0;
+class PrefixCachePropertyTest : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(PrefixCachePropertyTest, AgreesWithANaiveModel) {
+  int64_t hits = 0, moved = 0, copied = 0, evicted = 0, hollowed = 0, filled = 0;
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
-    Simulation simulation(seed);
+    Simulation simulation(seed, GetParam());
     for (int i = 0; i < 1000 && !::testing::Test::HasFailure(); ++i) {
       SCOPED_TRACE(i);
       simulation.Step();
@@ -294,12 +355,22 @@ TEST(PrefixCachePropertyTest, AgreesWithANaiveModel) {
     moved += simulation.moved;
     copied += simulation.copied;
     evicted += simulation.evicted;
+    hollowed += simulation.hollowed;
+    filled += simulation.filled;
   }
   EXPECT_GT(hits, 1000);
   EXPECT_GT(moved, 1000);
   EXPECT_GT(copied, 100);
   EXPECT_GT(evicted, 1000);
+  if (GetParam() > 0) {
+    EXPECT_GT(hollowed, 100);
+    EXPECT_GT(filled, 100);
+  } else {
+    EXPECT_EQ(hollowed, 0);
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Windows, PrefixCachePropertyTest, ::testing::Values(0, 1, 3, 4, 8));
 
 }  // namespace
 }  // namespace skein::worker

@@ -1,8 +1,11 @@
 #include "worker/kv/prefix_cache.h"
 
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/kv/page_pool.h"
@@ -22,12 +25,21 @@ class PrefixCacheTest : public ::testing::Test {
   // A sequence's pages after it computed all of `text` without a hit and was inserted.
   std::vector<int32_t> Insert(const std::string& text) {
     std::vector<int32_t> pages = *pool_.Allocate((text.size() + kPageSize - 1) / kPageSize);
-    cache_.Insert(Tokens(text), pages);
+    InsertAgain(text, pages);
     return pages;
+  }
+  bool InsertAgain(const std::string& text, std::vector<int32_t>& pages,
+                   const PrefixPlace& from = {}) {
+    PrefixPlace kept = from;
+    return cache_.Insert(Tokens(text), /*gone=*/0, pages, kept);
   }
   void InsertAndFree(const std::string& text) { pool_.Free(Insert(text)); }
   PrefixCache::Hit Find(const std::string& text) const {
     return cache_.Find(Tokens(text), static_cast<int64_t>(text.size()));
+  }
+  std::vector<int32_t> Acquire(const std::string& text, int64_t limit,
+                               const PrefixCache::Hit& known = {}) {
+    return cache_.Acquire(cache_.Find(Tokens(text), limit, known));
   }
 
   PagePool pool_{16};
@@ -55,7 +67,7 @@ TEST_F(PrefixCacheTest, FindsTheLongestPrefixInFullPages) {
     const PrefixCache::Hit hit = cache_.Find(Tokens(row.text), row.limit);
     EXPECT_EQ(hit.pages, row.pages);
     EXPECT_EQ(hit.idle, row.pages);
-    const std::vector<int32_t> pages = cache_.Acquire(Tokens(row.text), row.limit);
+    const std::vector<int32_t> pages = Acquire(row.text, row.limit);
     EXPECT_EQ(static_cast<int64_t>(pages.size()), row.pages);
     EXPECT_EQ(pool_.used_pages(), row.pages);
     pool_.Free(pages);
@@ -64,7 +76,7 @@ TEST_F(PrefixCacheTest, FindsTheLongestPrefixInFullPages) {
 
 TEST_F(PrefixCacheTest, CountsIdlePagesOfAHit) {
   InsertAndFree("abcdef");
-  const std::vector<int32_t> pages = cache_.Acquire(Tokens("abcd"), 3);
+  const std::vector<int32_t> pages = Acquire("abcd", 3);
   EXPECT_THAT(pages, ElementsAre(0));
   EXPECT_EQ(Find("abcdef").pages, 3);
   EXPECT_EQ(Find("abcdef").idle, 2);
@@ -77,24 +89,34 @@ TEST_F(PrefixCacheTest, APageOfTheSameTokensReplacesTheSequencesOwn) {
   EXPECT_THAT(first, ElementsAre(0, 1));
   std::vector<int32_t> pages = *pool_.Allocate(4);
   EXPECT_THAT(pages, ElementsAre(2, 3, 4, 5));
-  EXPECT_TRUE(cache_.Insert(Tokens("abcdefg"), pages));
+  EXPECT_TRUE(InsertAgain("abcdefg", pages));
   EXPECT_THAT(pages, ElementsAre(0, 1, 4, 5));  // ef is new, g's page is not full
   EXPECT_EQ(pool_.users(0), 2);
   EXPECT_EQ(pool_.users(2), 0);
   EXPECT_EQ(pool_.shared_pages(), 2);
   EXPECT_EQ(pool_.cached_pages(), 3);
   EXPECT_EQ(pool_.free_pages(), 16 - 4);
-  EXPECT_FALSE(cache_.Insert(Tokens("abcdefgh"), pages));
+  EXPECT_FALSE(InsertAgain("abcdefgh", pages));
   EXPECT_EQ(pool_.cached_pages(), 4);
 }
 
-TEST_F(PrefixCacheTest, InsertLooksAtNewPagesOnly) {
+TEST_F(PrefixCacheTest, InsertGoesOnWhereItEnded) {
   std::vector<int32_t> pages = Insert("abcdefgh");
-  std::vector<int32_t> tokens = Tokens("????????ij");
+  const PrefixPlace kept = Find("abcdefgh");
   pages.push_back(pool_.Allocate(1)->front());
-  EXPECT_FALSE(cache_.Insert(tokens, pages));
+  // Were the first pages looked up, these tokens would be another prefix.
+  EXPECT_FALSE(InsertAgain("????????ij", pages, kept));
   EXPECT_EQ(Find("abcdefghij").pages, 5);
   EXPECT_EQ(Find("????????ij").pages, 0);
+  EXPECT_EQ(cache_.Back(kept, 2).node, Find("abcd").node);
+  EXPECT_EQ(cache_.Back(kept, 0).node, -1);
+
+  pool_.Free(pages);
+  cache_.Evict(16);
+  EXPECT_EQ(cache_.Back(kept, 4).pages, 0);  // it is gone
+  pages = *pool_.Allocate(4);
+  EXPECT_FALSE(InsertAgain("abcdefgh", pages, kept));
+  EXPECT_EQ(Find("abcdefgh").pages, 4);
 }
 
 TEST_F(PrefixCacheTest, FindGoesOnBehindAKnownHit) {
@@ -108,8 +130,8 @@ TEST_F(PrefixCacheTest, FindGoesOnBehindAKnownHit) {
   EXPECT_EQ(longer.idle, 1);
   EXPECT_EQ(cache_.Find(Tokens("abcd"), 3, known).pages, 1);  // known reaches beyond the limit
   pool_.Free(pages);
-  const std::vector<int32_t> acquired = cache_.Acquire(Tokens("????efgh"), 8, known);
-  EXPECT_THAT(acquired, ElementsAre(pages[0], pages[1], longer.last));
+  const std::vector<int32_t> acquired = Acquire("????efgh", 8, known);
+  EXPECT_THAT(acquired, ElementsAre(pages[0], pages[1], acquired[2]));
   pool_.Free(acquired);
 
   // Its page goes, and comes back for other tokens.
@@ -122,8 +144,8 @@ TEST_F(PrefixCacheTest, FindGoesOnBehindAKnownHit) {
 TEST_F(PrefixCacheTest, EvictsTheLeastRecentlyUsedFirstAndLeavesBeforeTheirParents) {
   InsertAndFree("abcd");
   InsertAndFree("uvwx");
-  pool_.Free(cache_.Acquire(Tokens("abcd"), 4));  // uvwx is the older now
-  Find("uvwx");                                   // is no use
+  pool_.Free(Acquire("abcd", 4));  // uvwx is the older now
+  Find("uvwx");                    // is no use
   const struct {
     std::string gone;
     int64_t abcd, uvwx;  // pages left
@@ -141,7 +163,7 @@ TEST_F(PrefixCacheTest, EvictsTheLeastRecentlyUsedFirstAndLeavesBeforeTheirParen
 TEST_F(PrefixCacheTest, UsingAPrefixKeepsItLongerThanWhatFollowsIt) {
   InsertAndFree("abcdef");
   InsertAndFree("uv");
-  pool_.Free(cache_.Acquire(Tokens("ab"), 2));
+  pool_.Free(Acquire("ab", 2));
   EXPECT_EQ(cache_.Evict(3), 3);  // ef, cd, uv
   EXPECT_EQ(Find("abcdef").pages, 1);
   EXPECT_EQ(Find("uv").pages, 0);
@@ -149,7 +171,7 @@ TEST_F(PrefixCacheTest, UsingAPrefixKeepsItLongerThanWhatFollowsIt) {
 
 TEST_F(PrefixCacheTest, NeverEvictsPagesInUse) {
   InsertAndFree("abcdef");
-  const std::vector<int32_t> pages = cache_.Acquire(Tokens("abcd"), 4);
+  const std::vector<int32_t> pages = Acquire("abcd", 4);
   EXPECT_EQ(cache_.Evict(-1), 0);
   EXPECT_EQ(cache_.Evict(100), 1);
   EXPECT_EQ(Find("abcdef").pages, 2);
@@ -161,14 +183,14 @@ TEST_F(PrefixCacheTest, ForksShareFullPagesAndPartWhereTheyDiffer) {
   std::vector<int32_t> b = a;
   pool_.Share(b);
   for (auto* pages : {&a, &b}) pages->push_back(pool_.Allocate(1)->front());
-  EXPECT_FALSE(cache_.Insert(Tokens("abcdef"), a));
-  EXPECT_FALSE(cache_.Insert(Tokens("abcdxy"), b));
+  EXPECT_FALSE(InsertAgain("abcdef", a));
+  EXPECT_FALSE(InsertAgain("abcdxy", b));
   pool_.Free(a);
   pool_.Free(b);
   EXPECT_EQ(pool_.cached_pages(), 4);
   EXPECT_EQ(Find("abcdef").pages, 3);
   EXPECT_EQ(Find("abcdxy").pages, 3);
-  EXPECT_THAT(cache_.Acquire(Tokens("abcdxy"), 6), ElementsAre(b[0], b[1], b[2]));
+  EXPECT_THAT(Acquire("abcdxy", 6), ElementsAre(b[0], b[1], b[2]));
 }
 
 TEST_F(PrefixCacheTest, VersionTellsOfNewPagesEvictionAndIdleness) {
@@ -179,16 +201,164 @@ TEST_F(PrefixCacheTest, VersionTellsOfNewPagesEvictionAndIdleness) {
   };
   std::vector<int32_t> pages = Insert("abcd");
   EXPECT_TRUE(changed());
-  cache_.Insert(Tokens("abcd"), pages);
+  InsertAgain("abcd", pages);
   Find("abcdef");
-  pool_.Free(cache_.Acquire(Tokens("ab"), 2));  // in use before and after
+  pool_.Free(Acquire("ab", 2));  // in use before and after
   EXPECT_FALSE(changed());
   pool_.Free(pages);
   EXPECT_TRUE(changed());
-  pages = cache_.Acquire(Tokens("ab"), 2);
+  pages = Acquire("ab", 2);
   EXPECT_TRUE(changed());
   cache_.Evict(1);
   EXPECT_TRUE(changed());
+}
+
+// A row sees 4 positions: behind page 3 it needs pages 1 (half of it) and 2.
+class WindowTest : public ::testing::Test {
+ protected:
+  struct Sequence {
+    std::vector<int32_t> pages;
+    int64_t gone = 0;
+    PrefixPlace kept;
+  };
+
+  void Compute(const std::string& text, Sequence& sequence) {
+    const int64_t size = (std::ssize(text) + kPageSize - 1) / kPageSize;
+    for (int64_t i = std::ssize(sequence.pages); i < size; ++i) {
+      sequence.pages.push_back(pool_.Allocate(1)->front());
+    }
+    cache_.Insert(Tokens(text), sequence.gone, sequence.pages, sequence.kept);
+  }
+  void GiveBack(int64_t first, Sequence& sequence) {
+    for (; sequence.gone < first; ++sequence.gone) {
+      pool_.Free({sequence.pages[sequence.gone]});
+    }
+  }
+  void End(Sequence& sequence) {
+    pool_.Free(absl::MakeSpan(sequence.pages).subspan(sequence.gone));
+    sequence = {};
+  }
+  PrefixCache::Hit Find(const std::string& text, const PrefixCache::Hit& known = {}) const {
+    return cache_.Find(Tokens(text), std::ssize(text), known);
+  }
+
+  PagePool pool_{16};
+  PrefixCache cache_{&pool_, kPageSize, /*window=*/4};
+};
+
+TEST_F(WindowTest, TellsTheFirstPageThatIsSeen) {
+  for (const auto& [position, first] :
+       {std::pair{0, 0}, {3, 0}, {4, 0}, {5, 1}, {6, 1}, {7, 2}, {8, 2}}) {
+    EXPECT_EQ(cache_.FirstSeen(position), first) << position;
+  }
+}
+
+TEST_F(WindowTest, AHitNeedsTheWindowBeforeItOnly) {
+  Sequence sequence;
+  Compute("abcdefgh", sequence);
+  GiveBack(2, sequence);
+  EXPECT_EQ(cache_.Evict(1), 1);  // "ab"
+  EXPECT_EQ(pool_.free_pages(), 13);
+  PrefixCache::Hit hit = Find("abcdefgh");
+  EXPECT_EQ(hit.pages, 4);
+  EXPECT_EQ(hit.first, 2);
+  EXPECT_EQ(hit.idle, 0);
+  hit = Find("abcdefxx");
+  EXPECT_EQ(hit.pages, 3);
+  EXPECT_EQ(hit.first, 1);
+  EXPECT_EQ(hit.idle, 1);
+  EXPECT_EQ(Find("abcd").pages, 0);  // its window begins with "ab"
+  EXPECT_EQ(Find("xbcdefgh").pages, 0);
+
+  const std::vector<int32_t> pages = cache_.Acquire(Find("abcdefxx"));
+  EXPECT_THAT(pages, ElementsAre(0, sequence.pages[1], sequence.pages[2]));
+  EXPECT_EQ(pool_.users(sequence.pages[1]), 1);
+  EXPECT_EQ(pool_.users(sequence.pages[2]), 2);
+  pool_.Free(absl::MakeSpan(pages).subspan(1));
+  EXPECT_EQ(cache_.Evict(1), 1);  // "cd": 3 pages are no prefix any more, 4 are
+  EXPECT_EQ(Find("abcdefxx").pages, 0);
+  EXPECT_EQ(Find("abcdefgh").pages, 4);
+}
+
+TEST_F(WindowTest, AKnownHitThatLostAPageOfItsWindowIsNone) {
+  Sequence sequence;
+  Compute("abcdef", sequence);
+  const PrefixCache::Hit known = Find("abcdef");
+  EXPECT_EQ(known.pages, 3);
+  Compute("abcdefgh", sequence);
+  EXPECT_EQ(Find("abcdefgh", known).pages, 4);
+  GiveBack(2, sequence);
+  cache_.Evict(2);
+  EXPECT_EQ(Find("abcdef", known).pages, 0);
+  EXPECT_EQ(Find("abcdefgh", known).pages, 4);
+}
+
+TEST_F(WindowTest, PagesThatWereTakenAwayComeBackWithTheirTokens) {
+  Sequence sequence;
+  Compute("abcdefgh", sequence);
+  GiveBack(2, sequence);
+  EXPECT_EQ(cache_.Evict(2), 2);
+  Sequence other;
+  Compute("abcd", other);  // no hit: its pages take the empty places
+  EXPECT_EQ(pool_.cached_pages(), 4);
+  EXPECT_EQ(Find("abcd").pages, 2);
+  EXPECT_EQ(Find("abcdef").pages, 3);
+  Compute("abcdefgh", other);
+  EXPECT_EQ(other.pages[3], sequence.pages[3]);
+}
+
+TEST_F(WindowTest, SequencesThatGavePagesBackGoOnKeepingOthers) {
+  Sequence sequence;
+  Compute("abcdefgh", sequence);
+  GiveBack(2, sequence);
+  cache_.Evict(16);
+  Compute("abcdefghij", sequence);
+  EXPECT_EQ(Find("abcdefghij").pages, 5);
+  // So do those that do not know where they were, as after a swap.
+  sequence.kept = {};
+  GiveBack(3, sequence);
+  Compute("abcdefghijkl", sequence);
+  EXPECT_EQ(Find("abcdefghijkl").pages, 6);
+  // And where nothing is left of what was before.
+  End(sequence);
+  cache_.Evict(16);
+  EXPECT_EQ(cache_.nodes(), 0);
+  sequence = {.pages = {0, 0, 0}, .gone = 3};
+  Compute("abcdefghij", sequence);
+  EXPECT_EQ(Find("abcdefghij").pages, 5);
+  EXPECT_EQ(Find("abcdefgh").pages, 0);
+}
+
+TEST_F(WindowTest, NodesGoWithTheLastPageBehindThem) {
+  Sequence sequence;
+  Compute("abcdefghij", sequence);
+  GiveBack(4, sequence);
+  EXPECT_EQ(cache_.Evict(16), 4);
+  EXPECT_EQ(cache_.nodes(), 5);
+  End(sequence);
+  EXPECT_EQ(cache_.Evict(16), 1);
+  EXPECT_EQ(cache_.nodes(), 0);
+  EXPECT_EQ(pool_.free_pages(), 16);
+}
+
+// A text of any length leaves a page; the tree stops to grow, and all goes on.
+TEST_F(WindowTest, NodesHaveABound) {
+  Sequence sequence;
+  std::string text;
+  for (int page = 0; page < 1000; ++page) {
+    text += "ab";
+    Compute(text, sequence);
+    GiveBack(cache_.FirstSeen(std::ssize(text)), sequence);
+    cache_.Evict(16);
+    ASSERT_LE(cache_.nodes(), 16 * PrefixCache::kNodesOfPage);
+  }
+  EXPECT_GE(pool_.free_pages(), 13);
+  End(sequence);
+  cache_.Evict(16);
+  EXPECT_EQ(cache_.nodes(), 0);
+  EXPECT_EQ(pool_.free_pages(), 16);
+  Compute("abcd", sequence);
+  EXPECT_EQ(Find("abcd").pages, 2);
 }
 
 using PrefixCacheDeathTest = PrefixCacheTest;
@@ -196,8 +366,8 @@ using PrefixCacheDeathTest = PrefixCacheTest;
 TEST_F(PrefixCacheDeathTest, BrokenRulesEndTheProcess) {
   std::vector<int32_t> forked = *pool_.Allocate(1);
   pool_.Share(forked);
-  EXPECT_DEATH(cache_.Insert(Tokens("ab"), forked), "forked before");
-  EXPECT_DEATH(cache_.Insert(Tokens("abcd"), forked), "without pages");
+  EXPECT_DEATH(InsertAgain("ab", forked), "forked before");
+  EXPECT_DEATH(InsertAgain("abcd", forked), "without pages");
 
   const std::vector<int32_t> pages = Insert("uvwx");
   pool_.Free({pages[0]});

@@ -1,5 +1,7 @@
 #include "worker/scheduler/fake_engine.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -49,10 +51,39 @@ int32_t FakeEngine::FreeSlots() const {
   return options_.slots - used;
 }
 
+int64_t FakeEngine::FirstSeen(int64_t position) const {
+  const SchedulerLimits& limits = options_.limits;
+  return limits.window > 0 ? std::max<int64_t>(position - limits.window + 1, 0) / limits.page_size
+                           : 0;
+}
+
 int64_t FakeEngine::HitPages(const Sequence& s) const {
   const int64_t page = options_.limits.page_size;
-  return std::min<int64_t>({static_cast<int64_t>(cache_[s.group].size()), s.prefix_tokens / page,
-                            (s.length - 1) / page});
+  const std::vector<int>& cache = cache_[s.group];
+  for (int64_t hit = std::min<int64_t>(
+           {static_cast<int64_t>(cache.size()), s.prefix_tokens / page, (s.length - 1) / page});
+       hit > 0; --hit) {
+    if (std::count(cache.begin() + FirstSeen(hit * page), cache.begin() + hit, kGone) == 0) {
+      return hit;
+    }
+  }
+  return 0;
+}
+
+void FakeEngine::GiveBack(Sequence& s) {
+  for (; s.gone < FirstSeen(s.computed); ++s.gone) {
+    int& page = s.pages[s.gone];
+    ASSERT_GT(users_[page], 0);
+    --users_[page];
+    page = kGone;
+    ++given_back;
+  }
+}
+
+void FakeEngine::Evict(std::vector<int>& cache, size_t index) {
+  cached_[cache[index]] = false;
+  cache[index] = kGone;
+  while (!cache.empty() && cache.back() == kGone) cache.pop_back();
 }
 
 bool FakeEngine::Copies(const Sequence& s) const {
@@ -71,9 +102,10 @@ void FakeEngine::TakeSnapshot() {
                          .slots = s.slots,
                          .length = s.length,
                          .computed = s.computed,
-                         .pages = static_cast<int64_t>(s.pages.size())};
+                         .pages = static_cast<int64_t>(s.pages.size()) - s.gone,
+                         .gone_pages = s.gone};
     if (s.state == State::kRunning) {
-      view.own_pages = std::count_if(s.pages.begin(), s.pages.end(),
+      view.own_pages = std::count_if(s.pages.begin() + s.gone, s.pages.end(),
                                      [&](int page) { return users_[page] == 1; });
       view.copies = Copies(s);
       running_.push_back(view);
@@ -83,9 +115,13 @@ void FakeEngine::TakeSnapshot() {
         view.swapped = true;
         view.pages = s.swapped;
       } else {
-        view.pages = HitPages(s);
-        view.computed = view.pages * options_.limits.page_size;
-        for (int i = 0; i < view.pages; ++i) view.idle_pages += users_[cache_[s.group][i]] == 0;
+        const int64_t hit = HitPages(s);
+        view.computed = hit * options_.limits.page_size;
+        view.gone_pages = FirstSeen(view.computed);
+        view.pages = hit - view.gone_pages;
+        for (int64_t i = view.gone_pages; i < hit; ++i) {
+          view.idle_pages += users_[cache_[s.group][i]] == 0;
+        }
       }
       waiting_.push_back(view);
     }
@@ -119,14 +155,14 @@ void FakeEngine::Preempt(const StepPlan& plan) {
     pushed_out += outranked;
     if (preemption.swap) {
       ++swaps;
-      s.swapped = s.pages.size();
+      s.swapped = std::ssize(s.pages) - s.gone;
       swapped_ += s.swapped;
       ASSERT_LE(swapped_, options_.swap_pages);
     } else {
       ++recomputes;
     }
     Release(s);
-    if (!preemption.swap) s.computed = 0;
+    if (!preemption.swap) s.computed = s.gone = 0;
   }
   for (const Preemption& preemption : plan.preemptions) {
     for (const SequenceView& v : running_) {
@@ -153,14 +189,17 @@ void FakeEngine::Admit(const StepPlan& plan) {
     if (!alone || s.slots == 1) s.admitted_step = now_s_;
     resumed += s.length > s.prompt;
     if (s.swapped > 0) continue;
-    ASSERT_EQ(view->pages, HitPages(s));
-    s.pages.assign(cache_[s.group].begin(), cache_[s.group].begin() + view->pages);
-    for (const int page : s.pages) ++users_[page];
+    ASSERT_EQ(view->gone_pages + view->pages, HitPages(s));
+    s.gone = view->gone_pages;
+    s.pages.assign(cache_[s.group].begin(), cache_[s.group].begin() + HitPages(s));
+    std::fill_n(s.pages.begin(), s.gone, kGone);
+    for (int64_t i = s.gone; i < std::ssize(s.pages); ++i) ++users_[s.pages[i]];
     s.computed = view->computed;
     hits += view->pages > 0;
   }
   for (const SequenceId id : plan.admissions) {
     Sequence& s = sequences_.at(id);
+    if (s.swapped > 0) s.pages.assign(s.gone, kGone);
     for (; s.swapped > 0; --s.swapped, --swapped_) ASSERT_NO_FATAL_FAILURE(Grow(s));
   }
   for (const SequenceId id : admitted) {
@@ -189,6 +228,9 @@ void FakeEngine::Compute(const StepPlan& plan, std::set<SequenceId>* sampled) {
     rows += batch_rows;
   }
   ASSERT_LE(rows, limits.max_num_batched_tokens);
+  for (auto& [id, s] : sequences_) {
+    if (s.state == State::kRunning) ASSERT_NO_FATAL_FAILURE(GiveBack(s));
+  }
 }
 
 void FakeEngine::ComputeChunk(const Chunk& chunk, std::set<SequenceId>* sampled) {
@@ -211,7 +253,7 @@ void FakeEngine::ComputeChunk(const Chunk& chunk, std::set<SequenceId>* sampled)
   }
   std::vector<int>& cache = cache_[s.group];
   while (static_cast<int64_t>(cache.size() + 1) * page <= std::min(s.prefix_tokens, s.computed) &&
-         !cached_[s.pages[cache.size()]] &&
+         s.pages[cache.size()] != kGone && !cached_[s.pages[cache.size()]] &&
          (cache.empty() || cache.back() == s.pages[cache.size() - 1])) {
     cached_[s.pages[cache.size()]] = true;
     cache.push_back(s.pages[cache.size()]);
@@ -229,7 +271,7 @@ void FakeEngine::Sample(Sequence& s, std::set<SequenceId>* sampled) {
   for (int i = 0; i < siblings; ++i) {
     Sequence sibling = s;
     sibling.id = ++next_id_;
-    for (const int page : sibling.pages) ++users_[page];
+    for (int64_t i = sibling.gone; i < std::ssize(sibling.pages); ++i) ++users_[sibling.pages[i]];
     ++unfinished_[s.request];
     sampled->insert(sibling.id);
     sequences_[sibling.id] = std::move(sibling);
@@ -254,6 +296,7 @@ void FakeEngine::TakeResults(const std::set<SequenceId>& sampled) {
 
 void FakeEngine::Release(Sequence& s) {
   for (const int page : s.pages) {
+    if (page == kGone) continue;
     ASSERT_GT(users_[page], 0);
     --users_[page];
   }
@@ -274,12 +317,13 @@ void FakeEngine::Allocate(int* page) {
     }
   }
   for (std::vector<int>& cache : cache_) {
-    if (cache.empty() || users_[cache.back()] > 0) continue;
-    *page = cache.back();
-    cache.pop_back();
-    cached_[*page] = false;
-    users_[*page] = 1;
-    return;
+    for (size_t i = cache.size(); i-- > 0;) {
+      if (cache[i] == kGone || users_[cache[i]] > 0) continue;
+      *page = cache[i];
+      Evict(cache, i);
+      users_[*page] = 1;
+      return;
+    }
   }
   FAIL() << "no page is left at " << now_s_;
 }
@@ -308,7 +352,9 @@ FakeLoad RandomLoad(const FakeEngineOptions& options, int groups, std::mt19937& 
   const auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
-  const int64_t most = options.pages * options.limits.page_size;
+  const SchedulerLimits& limits = options.limits;
+  // With a window texts may be longer than all pages, of which they hold a part at a time.
+  const int64_t most = options.pages * limits.page_size * (limits.window > 0 ? 3 : 1);
   FakeLoad load;
   load.prompt = pick(1, most * 2 / 3);
   load.answer = pick(1, std::min<int64_t>(most - load.prompt, 40));

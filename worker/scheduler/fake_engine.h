@@ -1,6 +1,6 @@
 // A small engine that keeps true accounts, for tests of what is scheduled: page by page with users,
-// a prefix cache, answers that share pages, a swap pool, and one step in flight while the next is
-// planned. Not thread-safe.
+// a prefix cache, answers that share pages, pages given back behind a window, a swap pool, and one
+// step in flight while the next is planned. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class FakeEngine {
   int64_t FreePages() const { return std::count(users_.begin(), users_.end(), 0); }
   int64_t swapped() const { return swapped_; }
   // Counts of the events that it has met.
-  int swaps = 0, recomputes = 0, copies = 0, hits = 0, pushed_out = 0, resumed = 0;
+  int swaps = 0, recomputes = 0, copies = 0, hits = 0, pushed_out = 0, resumed = 0, given_back = 0;
 
  private:
   enum class State { kWaiting, kRunning, kFinishing };
@@ -68,11 +68,14 @@ class FakeEngine {
     State state = State::kWaiting;
     int64_t length = 0;
     int64_t computed = 0;
-    std::vector<int> pages;
+    std::vector<int> pages;  // kGone: given back
+    int64_t gone = 0;        // so many, the first ones
     int64_t swapped = 0;     // pages in the pool
     bool in_flight = false;  // its last token
     int64_t admitted_step = -2;
   };
+
+  static constexpr int kGone = -1;
 
   static absl::Time At(int64_t seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
@@ -84,7 +87,13 @@ class FakeEngine {
   }
 
   int32_t FreeSlots() const;
+  // Behind so many pages, of which the first ones may be gone, all is cached that a row sees.
   int64_t HitPages(const Sequence& s) const;
+  // The first page that rows from `position` on see.
+  int64_t FirstSeen(int64_t position) const;
+  void GiveBack(Sequence& s);
+  // Forgets a cached page.
+  void Evict(std::vector<int>& cache, size_t index);
   bool Copies(const Sequence& s) const;
   void TakeSnapshot();
   void CheckProgress(const StepPlan& plan) const;
@@ -104,7 +113,7 @@ class FakeEngine {
   std::map<SequenceId, int> unfinished_;      // answers to each request
   std::vector<int> users_;                    // of each page
   std::vector<bool> cached_;                  // each page
-  std::vector<std::vector<int>> cache_;       // pages of each group's prefix
+  std::vector<std::vector<int>> cache_;       // pages of each group's prefix; kGone: evicted
   int64_t swapped_ = 0;
   std::set<SequenceId> in_flight_;
   std::vector<SequenceView> waiting_, running_;

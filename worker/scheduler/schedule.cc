@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "parallel/plan/held_pages.h"
 #include "serving/queue_order.h"
 #include "worker/scheduler/micro_batches.h"
 
@@ -14,6 +15,13 @@ namespace skein::worker {
 namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The most rows that a step has.
+int64_t StepRows(const SchedulerLimits& limits) {
+  return std::min(
+      limits.max_num_batched_tokens,
+      int64_t{std::max(limits.stages, limits.micro_batches)} * limits.max_micro_batch_rows);
+}
 
 // A sequence and its place in the order.
 struct Ranked {
@@ -77,8 +85,12 @@ class Planner {
 
   // New pages for the next `rows` rows of a sequence.
   int64_t NewPages(const SequenceView& sequence, int64_t rows) const;
-  // New pages for all its known tokens, and one of growth for each sequence that it becomes.
-  int64_t Promised(const SequenceView& sequence) const;
+  // The new pages that it may come to hold at once for all its known tokens, beside `own` ones that
+  // it has for itself, and one of growth for each sequence that it becomes.
+  int64_t Promised(const SequenceView& sequence, int64_t own) const;
+  int64_t Promised(const SequenceView& sequence) const {
+    return Promised(sequence, sequence.own_pages);
+  }
   Room Without(Room room, const Running& running) const;
   bool Swaps(const SequenceView& sequence) const;
   void PreemptLast();
@@ -129,9 +141,7 @@ Planner::Planner(const Snapshot& snapshot, const SchedulerLimits& limits)
   waiting_ = decltype(waiting_)(After(), std::move(waiting));
 
   room_.slots = snapshot.free_slots;
-  room_.rows = std::min(
-      limits.max_num_batched_tokens,
-      int64_t{std::max(limits.stages, limits.micro_batches)} * limits.max_micro_batch_rows);
+  room_.rows = StepRows(limits);
   room_.logit_rows = limits.logit_rows;
   room_.spare_pages = free_pages_;
   for (const Running& running : running_) room_.spare_pages -= Promised(*running.rank.view);
@@ -139,12 +149,20 @@ Planner::Planner(const Snapshot& snapshot, const SchedulerLimits& limits)
 
 int64_t Planner::NewPages(const SequenceView& sequence, int64_t rows) const {
   if (rows == 0) return 0;
-  const int64_t pages = CeilDiv(sequence.computed + rows, limits_.page_size) - sequence.pages;
+  const int64_t pages =
+      CeilDiv(sequence.computed + rows, limits_.page_size) - sequence.pages - sequence.gone_pages;
   return std::max<int64_t>(pages, 0) + (sequence.copies ? 1 : 0);
 }
 
-int64_t Planner::Promised(const SequenceView& sequence) const {
-  return NewPages(sequence, sequence.length - sequence.computed) + sequence.slots;
+int64_t Planner::Promised(const SequenceView& sequence, int64_t own) const {
+  int64_t pages = NewPages(sequence, sequence.length - sequence.computed);
+  if (limits_.window > 0) {
+    // Pages of its own come back as it goes on; those that it shares may not.
+    const int64_t held =
+        plan::MostHeldPages(sequence.length, limits_.window, StepRows(limits_), limits_.page_size);
+    pages = std::min(pages, std::max<int64_t>(held - own, 0) + (sequence.copies ? 1 : 0));
+  }
+  return pages + sequence.slots;
 }
 
 void Planner::ShareRows() {
@@ -207,7 +225,8 @@ bool Planner::MakeRoom(const Ranked& next) {
 
 bool Planner::Fits(const SequenceView& sequence, const Room& room, size_t keep) const {
   const bool freed = preempted_.has_value() || keep < running_.size();
-  int64_t pages = Brought(sequence, freed) + Promised(sequence);
+  const int64_t brought = Brought(sequence, freed);
+  int64_t pages = brought + Promised(sequence, brought);
   if (freed) pages += borrowed_pages_;
   // Alone it needs no room to grow beside others, and may need every page that there is.
   if (keep == 0 && admitted_.empty()) pages -= sequence.slots;
@@ -231,7 +250,7 @@ void Planner::Take(const SequenceView& sequence) {
   room_.slots -= sequence.slots;
   const int64_t brought = Brought(sequence, preempted_.has_value());
   borrowed_pages_ += sequence.pages - brought;
-  room_.spare_pages -= brought + Promised(sequence);
+  room_.spare_pages -= brought + Promised(sequence, brought);
   admitted_.push_back({&sequence, rows});
   plan_.admissions.push_back(sequence.id);
 }

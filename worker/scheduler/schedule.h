@@ -35,6 +35,9 @@ struct SchedulerLimits {
   int32_t micro_batches = 1;  // that decodes are spread over
   int32_t max_micro_batch_rows = 1;
   int64_t page_size = 1;
+  // How many positions a row attends to at most, its own included; 0: all before it. Sequences give
+  // pages back that none of their later rows sees.
+  int64_t window = 0;
   absl::Duration aging = serving::kAging;
 };
 
@@ -50,6 +53,7 @@ struct SequenceView {
   // over; < length. For a waiting sequence, what the prefix cache holds of it.
   int64_t computed = 0;
   int64_t pages = 0;        // that it holds (waiting: that it would share; swapped: to bring back)
+  int64_t gone_pages = 0;   // before those: no row to come sees them
   int64_t own_pages = 0;    // of `pages`, those that nobody else uses: giving way frees them
   int64_t idle_pages = 0;   // waiting: of `pages`, those counted in free_pages
   bool all_logits = false;  // of every row that it is given, not only the last: see logit_rows
