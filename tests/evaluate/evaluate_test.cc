@@ -14,6 +14,7 @@
 #include "base/test_util.h"
 #include "model/quantize/importance.h"
 #include "model/quantize/quantize.h"
+#include "tests/golden/golden_model.h"
 #include "worker/evaluate/imatrix.h"
 #include "worker/evaluate/perplexity.h"
 
@@ -38,13 +39,8 @@ class EvaluateTest : public ::testing::Test {
   std::string In(const std::string& name) const { return folder_ + "/" + name; }
 
   // Mixtral has no vocabulary of its own.
-  std::string WithVocabulary(const std::string& model) const {
-    if (model == kBard) return model;
-    const std::string copy = In("mixtral");
-    std::filesystem::remove_all(copy);
-    std::filesystem::copy(model, copy);
-    std::filesystem::copy_file("tests/golden/byte_tokenizer.json", copy + "/tokenizer.json");
-    return copy;
+  static std::string WithVocabulary(const std::string& model) {
+    return model == kBard ? model : testing::GoldenModel("mixtral");
   }
 
   std::string folder_;

@@ -1,58 +1,22 @@
 // A mixture of experts in whole jobs: every layout, experts split and apart, gives the same tokens,
 // and the status tells how evenly they were chosen.
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/test_util.h"
 #include "tests/cluster/cluster.h"
+#include "tests/golden/golden_model.h"
 
 namespace skein::testing {
 namespace {
 
-constexpr char kModel[] = "tests/golden/models/qwen3-moe";
-constexpr int kVocabulary = 256, kExperts = 16, kLayers = 3;
-
-// A token for each byte, as byte-level vocabularies spell them: letters that print as they are, the
-// others as those behind U+00FF.
-nlohmann::json Tokenizer() {
-  nlohmann::json vocabulary;
-  int next = 256;
-  for (int byte = 0; byte < kVocabulary; ++byte) {
-    const bool prints = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
-    const int letter = prints ? byte : next++;
-    const std::string spelled = letter < 128
-                                    ? std::string(1, static_cast<char>(letter))
-                                    : std::string{static_cast<char>(0xC0 | letter >> 6),
-                                                  static_cast<char>(0x80 | (letter & 0x3F))};
-    vocabulary[spelled] = byte;
-  }
-  const nlohmann::json bytes = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
-  return {{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}},
-          {"pre_tokenizer", bytes},
-          {"decoder", bytes}};
-}
-
-std::string Folder() {
-  const std::string folder = ::testing::TempDir() + "/experts";
-  std::filesystem::create_directories(folder);
-  for (const char* file : {"model.safetensors", "config.json"}) {
-    std::filesystem::copy_file(absl::StrCat(kModel, "/", file), folder + "/" + file,
-                               std::filesystem::copy_options::overwrite_existing);
-  }
-  std::ofstream(folder + "/tokenizer.json") << Tokenizer().dump();
-  return folder;
-}
+constexpr int kExperts = 16, kLayers = 3;
 
 std::vector<uint32_t> Answer(const std::string& layout, int ranks) {
   SCOPED_TRACE(layout);
-  Cluster cluster({.model = Folder(), .layout = layout});
+  Cluster cluster({.model = GoldenModel("qwen3-moe"), .layout = layout});
   Process& job = cluster.StartJob(ranks);
   EXPECT_TRUE(cluster.WaitForServing(1)) << cluster.coordinator().Output();
   // Ranks say what they have loaded.
