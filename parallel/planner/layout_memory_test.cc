@@ -11,6 +11,7 @@
 #include "kernels/ops/sizes.h"
 #include "model/config/test_models.h"
 #include "parallel/plan/shard.h"
+#include "parallel/planner/defaults.h"
 
 namespace skein::plan {
 namespace {
@@ -35,6 +36,25 @@ TEST(LayoutMemoryTest, PowersOfTwoUpToSoManyRanks) {
                              FindMemoryOfLayouts(Model(), {.most_ranks = 7}));
   EXPECT_THAT(NamesOf(found), ElementsAre("tp=1,pp=1,dp=1", "tp=2,pp=1,dp=1", "tp=1,pp=2,dp=1",
                                           "tp=4,pp=1,dp=1", "tp=2,pp=2,dp=1", "tp=1,pp=4,dp=1"));
+}
+
+// The window's positions, those of a step's rows, in every stage's micro-batch, and where the first
+// page begins.
+TEST(LayoutMemoryTest, KeysAndValuesBehindWindowsAreNotKept) {
+  model::ModelConfig model = Model();
+  model.windows.assign(model.num_layers, 512);
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      const MemoryOfLayouts found,
+      FindMemoryOfLayouts(model, {.context_length = 8192, .streams = 10, .most_ranks = 2}));
+  const int64_t rows = DefaultsOf(DeviceKind::kCuda).micro_batch_rows;
+  const int64_t page_bytes = int64_t{16} * 32 * 2 * 8 * 128 * 2;
+  ASSERT_EQ(found.layouts.size(), 3);
+  for (const auto& [at, pp] : {std::pair{0, 1}, {2, 2}}) {
+    const int64_t positions = 511 + rows * pp;
+    ASSERT_LT(positions, 8192);
+    const int64_t pages = 10 * ((positions + 14) / 16 + 1);
+    EXPECT_EQ(found.layouts[at].rank.kv_bytes, pages * page_bytes / 32 * (pp == 1 ? 32 : 17));
+  }
 }
 
 // Worked out by hand, of the 8B on GPUs: 32 layers of 8 KV heads of 128.

@@ -39,6 +39,21 @@ TEST_F(PredictDecodeTest, AStepReadsWeightsAndWhatItsSequencesHold) {
   EXPECT_NEAR(absl::ToDoubleSeconds(Step(4, 300) - Step(4, 100)), 4 * 200 * token / 10e9, 1e-8);
 }
 
+TEST_F(PredictDecodeTest, AsManySequencesRunAsPagesHold) {
+  Plan plan = plan_;
+  plan.page_size = 16;
+  plan.pages = 160;
+  plan.max_num_batched_tokens = 64;
+  model::ModelConfig model = model_.config;
+  const auto sequences_of = [&] {
+    return ReplicaOfPlan(machine_, topology::TopologyOf(machine_), model, plan, 0, {700, 100, 16})
+        .sequences;
+  };
+  EXPECT_EQ(sequences_of(), 3);  // of 50 pages
+  model.windows.assign(model.num_layers, 65);
+  EXPECT_EQ(sequences_of(), 16);  // 64 positions and a step's rows: 9 pages at the most
+}
+
 TEST_F(PredictDecodeTest, MeansAreBetweenWholeNumbers) {
   EXPECT_GT(Step(3, 50), Step(2, 50));
   EXPECT_LE(absl::AbsDuration(Step(2.5, 50) - (Step(2, 50) + Step(3, 50)) / 2),

@@ -57,6 +57,27 @@ TEST(ReplicaSearchTest, OneMicroBatchMoreHidesSlowHops) {
   EXPECT_EQ(Judge(slow, {{{0, 0}}, {{1, 0}}}, 8).replica.micro_batches, 3);
 }
 
+// 7,000 tokens, or a window of 512 and a step's 2,048 rows: 438 pages and 161.
+TEST(ReplicaSearchTest, WindowsLeaveRoomForMoreSequences) {
+  const Topology topology = *MakePreset("dgx-h100");
+  model::ModelConfig model = Model();
+  const auto sequences_of = [&] {
+    ReplicaTask task{topology, model, {6000, 1000, 1}};
+    task.device = DeviceKind::kCuda;
+    task.context_length = 8192;
+    task.max_num_seqs = 256;
+    task.max_micro_batch_rows = 2048;
+    task.activations = DType::kBF16;
+    task.kv_dtype = kernels::KvDType::kBF16;
+    ReplicaSearch search(task);
+    return Judge(search, {{{0, 0}}}, 256).replica.sequences;
+  };
+  const int32_t all = sequences_of();
+  EXPECT_GT(all, 20);
+  model.windows.assign(model.num_layers, 512);
+  EXPECT_NEAR(sequences_of(), all * 438 / 161, 4);
+}
+
 TEST(ReplicaSearchTest, HostsThatDifferAreJudgedEach) {
   Topology two = *MakePreset("dgx-h100", 3);
   for (topology::Gpu& gpu : two.hosts[1].interconnect.gpus) {

@@ -162,7 +162,7 @@ TEST_F(GiveBackTest, ForksAndHitsHoldTheWindowAlone) {
   EXPECT_EQ(hit.held(), 2);
   EXPECT_EQ(tables_.CountOwn(hit), 1);  // the page that the others gave back
   // What is taken back is freed as far as it was held.
-  tables_.Truncate(table, 5);
+  tables_.Truncate(table, 3);
   EXPECT_EQ(table.held(), 0);
   for (PageTable* of : {&table, &fork, &hit}) tables_.Release(*of);
   EXPECT_EQ(tables_.available(), 8);

@@ -218,6 +218,37 @@ TEST(ReplicaStateTest, OneAnswerIsCancelledAndTheOthersGoOn) {
   EXPECT_EQ(replica.state.TakeReport().load.used_pages, 0);
 }
 
+// What the next row sees is held, and nothing before it, whatever rows a step has.
+TEST(ReplicaStateTest, PagesBehindAWindowAreGivenBackAsSoonAsNoRowSeesThem) {
+  constexpr int64_t kWindow = 6, kPageSize = 4;
+  ReplicaLimits limits = Limits();
+  limits.scheduler.window = kWindow;
+  limits.scheduler.max_num_batched_tokens = 5;
+  limits.pages = 4;  // of 4 tokens; the sequence has 36
+  Replica replica(limits);
+  replica.Add(Request(1, std::vector<int32_t>(17, 3), 19));
+  int64_t computed = 0;
+  while (true) {
+    const StepOrder order = replica.Next();
+    computed += order.micro_batches[0][0].rows();
+    const int64_t first = std::max<int64_t>(computed - (kWindow - 1), 0) / kPageSize;
+    const int64_t end = (computed + kPageSize - 1) / kPageSize;
+    ASSERT_EQ(replica.state.TakeReport().load.used_pages, end - first) << computed;
+    replica.Finish(order);
+    if (replica.state.idle()) break;
+  }
+  EXPECT_EQ(computed, 35);  // the last token is not computed
+  EXPECT_EQ(replica.state.TakeReport().load.used_pages, 0);
+
+  // A window and a step of 5 rows need 4 pages at the most.
+  limits.pages = 3;
+  Replica small(limits);
+  small.Add(Request(1, std::vector<int32_t>(17, 3), 19));
+  EXPECT_THAT(small.state.TakeReport().answers.at(0).error,
+              HasSubstr("the KV cache has 3 pages of 4 tokens, and the request of 36 tokens may "
+                        "need 4"));
+}
+
 TEST(ReplicaStateTest, RequestsThatCannotRunFailByName) {
   struct Case {
     serving::Request request;
