@@ -69,6 +69,14 @@ absl::StatusOr<DType> ParseDType(std::string_view name) {
       absl::StrCat("unknown element type '", std::string(name), "' (known: F32, F16, BF16)"));
 }
 
+absl::StatusOr<DType> ParseWeightDType(std::string_view name) {
+  for (auto dtype = DType::kQ4_0; dtype <= DType::kInt4;
+       dtype = static_cast<DType>(static_cast<int>(dtype) + 1)) {
+    if (name == DTypeName(dtype)) return dtype;
+  }
+  return ParseDType(name);
+}
+
 uint16_t FloatToBf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);

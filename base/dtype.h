@@ -47,6 +47,8 @@ std::string_view DTypeName(DType dtype);  // "F32", "BF16", "Q4_K"
 
 // Plain weights: F32, F16, BF16. InvalidArgument for another name.
 absl::StatusOr<DType> ParseDType(std::string_view name);
+// Quantised weights, too.
+absl::StatusOr<DType> ParseWeightDType(std::string_view name);
 
 constexpr int64_t BlockElements(DType dtype) {
   switch (dtype) {

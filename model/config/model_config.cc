@@ -12,6 +12,14 @@ DType ModelConfig::DTypeOf(std::string_view tensor) const {
   return found == stored.matrices.end() ? dtype : found->second;
 }
 
+std::vector<TypeShare> ModelConfig::LayerTypes() const {
+  return stored.any() ? stored.layers : std::vector<TypeShare>{{dtype}};
+}
+
+std::vector<TypeShare> ModelConfig::OutputTypes() const {
+  return stored.any() ? stored.output : std::vector<TypeShare>{{dtype}};
+}
+
 int64_t ModelConfig::LayersOfExperts() const {
   int64_t layers = 0;
   for (int64_t layer = 0; layer < num_layers; ++layer) layers += HasExperts(layer) ? 1 : 0;

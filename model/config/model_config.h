@@ -90,6 +90,9 @@ struct ModelConfig {
   }
   // The most positions that any layer attends to; 0: one attends to all.
   int64_t LargestWindow() const;
+  // The types of the layers' matrices, and of the output matrix.
+  std::vector<TypeShare> LayerTypes() const;
+  std::vector<TypeShare> OutputTypes() const;
   // The type of a tensor as plans count with it.
   DType DTypeOf(std::string_view tensor) const;
   // Parameters of the whole model (tied embeddings counted once).

@@ -7,17 +7,16 @@
 namespace skein::model {
 namespace {
 
-// Elements and bytes of some matrices.
-struct Size {
-  double elements = 0;
-  double bytes = 0;
+// Elements of some matrices, by type.
+using Elements = std::map<DType, double>;
 
-  void Add(const TensorInfo& tensor) {
-    elements += static_cast<double>(tensor.elements());
-    bytes += static_cast<double>(DTypeBytes(tensor.dtype, tensor.elements()));
-  }
-  double element_bytes() const { return elements > 0 ? bytes / elements : 1; }
-};
+std::vector<TypeShare> SharesOf(const Elements& elements) {
+  double sum = 0;
+  for (const auto& [dtype, count] : elements) sum += count;
+  std::vector<TypeShare> shares;
+  for (const auto& [dtype, count] : elements) shares.push_back({dtype, count / sum});
+  return shares;
+}
 
 // Which of `types` a matrix counts for; null for those whose columns are not split.
 int64_t* SplitBlock(const std::string& name, StoredTypes& types) {
@@ -32,25 +31,35 @@ int64_t* SplitBlock(const std::string& name, StoredTypes& types) {
 
 }  // namespace
 
+double ElementBytes(absl::Span<const TypeShare> types) {
+  double bytes = 0;
+  for (const TypeShare& of : types) {
+    bytes += of.share * static_cast<double>(BlockBytes(of.dtype)) /
+             static_cast<double>(BlockElements(of.dtype));
+  }
+  return bytes;
+}
+
 StoredTypes ReadStoredTypes(const TensorSource& weights, bool tie_word_embeddings) {
   StoredTypes types;
   const std::string output = tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
-  Size layers;
-  Size outputs;
+  Elements layers;
+  Elements outputs;
   bool quantized = false;
   for (const TensorInfo& tensor : weights.tensors()) {
     if (tensor.shape.size() != 2) continue;
     types.matrices.emplace(tensor.name, tensor.dtype);
     quantized |= IsQuantized(tensor.dtype);
-    if (tensor.name == output) outputs.Add(tensor);
-    if (absl::StartsWith(tensor.name, "model.layers.")) layers.Add(tensor);
+    const auto elements = static_cast<double>(tensor.elements());
+    if (tensor.name == output) outputs[tensor.dtype] += elements;
+    if (absl::StartsWith(tensor.name, "model.layers.")) layers[tensor.dtype] += elements;
     const int64_t block = BlockElements(tensor.dtype);
     int64_t* const of = SplitBlock(tensor.name, types);
     if (of != nullptr) *of = std::max(*of, block);
   }
   if (!quantized) return {};
-  types.layer_element_bytes = layers.element_bytes();
-  types.output_element_bytes = outputs.element_bytes();
+  types.layers = SharesOf(layers);
+  types.output = SharesOf(outputs);
   return types;
 }
 

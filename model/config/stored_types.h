@@ -6,11 +6,23 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "base/dtype.h"
 #include "model/format/tensor_source.h"
 
 namespace skein::model {
+
+// The part of some matrices' elements that has a type.
+struct TypeShare {
+  DType dtype = DType::kBF16;
+  double share = 1;
+
+  friend bool operator==(const TypeShare&, const TypeShare&) = default;
+};
+// Bytes of an element on the average.
+double ElementBytes(absl::Span<const TypeShare> types);
 
 struct StoredTypes {
   // Of all matrices, by name, where some are quantised; else empty. What follows holds then.
@@ -21,9 +33,9 @@ struct StoredTypes {
   int64_t mlp_block = 1;
   int64_t expert_block = 1;
   int64_t shared_block = 1;
-  // Bytes of an element of a layer's matrices, and of the output matrix, on the average.
-  double layer_element_bytes = 1;
-  double output_element_bytes = 1;
+  // Of all layers' matrices, and of the output matrix; shares add up to 1.
+  std::vector<TypeShare> layers;
+  std::vector<TypeShare> output;
 
   bool any() const { return !matrices.empty(); }
 

@@ -49,10 +49,13 @@ ModelConfig ConfigOf(const Preset& preset) {
   return config;
 }
 
-std::vector<TensorInfo> SortedTensors(const ModelConfig& config) {
+std::vector<TensorInfo> SortedTensors(const ModelConfig& config, std::optional<DType> matrices) {
   std::vector<TensorInfo> tensors;
   for (NamedShape& tensor : TensorsOf(config)) {
-    tensors.push_back({std::move(tensor.name), config.dtype, std::move(tensor.shape)});
+    const bool fits = matrices.has_value() && tensor.shape.size() == 2 &&
+                      tensor.shape[1] % BlockElements(*matrices) == 0;
+    tensors.push_back(
+        {std::move(tensor.name), fits ? *matrices : config.dtype, std::move(tensor.shape)});
   }
   std::sort(tensors.begin(), tensors.end(),
             [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
@@ -98,15 +101,75 @@ void Fill(const std::array<T, 256>& table, uint64_t seed, uint64_t first, uint64
   for (; i < end; ++i) one(i);
 }
 
+// A scale or minimum of a block, at this byte of it.
+struct BlockFloat {
+  size_t offset = 0;
+  float value = 0;
+};
+
+// Those of a type, in F16 or, of what other checkpoints hold, in F32: weights are within ±0.12.
+std::vector<BlockFloat> FloatsOf(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_0:
+      return {{0, 0x1p-8f}};
+    case DType::kQ4_1:
+      return {{0, 0x1p-8f}, {2, -0x1p-5f}};
+    case DType::kQ5_0:
+      return {{0, 0x1p-9f}};
+    case DType::kQ5_1:
+      return {{0, 0x1p-9f}, {2, -0x1p-5f}};
+    case DType::kQ8_0:
+    case DType::kIQ4_NL:
+    case DType::kFp8:
+    case DType::kInt8:
+      return {{0, 0x1p-12f}};
+    case DType::kInt4:
+      return {{0, 0x1p-8f}};
+    case DType::kQ2_K:
+      return {{80, 0x1p-11f}, {82, 0x1p-10f}};
+    case DType::kQ3_K:
+      return {{108, 0x1p-12f}};
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {{0, 0x1p-14f}, {2, 0x1p-11f}};
+    case DType::kQ6_K:
+      return {{208, 0x1p-17f}};
+    case DType::kIQ4_XS:
+      return {{0, 0x1p-17f}};
+    default:
+      return {};
+  }
+}
+
+void FillBlock(DType dtype, uint64_t seed, uint64_t block, std::byte* out) {
+  const int64_t bytes = BlockBytes(dtype);
+  const auto words = static_cast<uint64_t>((bytes + 7) / 8);
+  for (int64_t i = 0; i < bytes; i += 8) {
+    const uint64_t word = SplitMix64(seed, block * words + static_cast<uint64_t>(i / 8));
+    std::memcpy(out + i, &word, static_cast<size_t>(std::min<int64_t>(8, bytes - i)));
+  }
+  const bool wide = dtype == DType::kFp8 || dtype == DType::kInt8 || dtype == DType::kInt4;
+  for (const BlockFloat& of : FloatsOf(dtype)) {
+    const uint16_t half = FloatToF16(of.value);
+    std::memcpy(out + of.offset, wide ? static_cast<const void*>(&of.value) : &half,
+                wide ? sizeof(of.value) : sizeof(half));
+  }
+  if (dtype == DType::kInt4) out[0] = std::byte{8};  // the zero point
+  if (dtype != DType::kFp8) return;
+  for (int64_t i = sizeof(float); i < bytes; ++i) {
+    if (IsE4M3Nan(static_cast<uint8_t>(out[i]))) out[i] = std::byte{0};
+  }
+}
+
 class SyntheticSource final : public TensorSource {
  public:
-  SyntheticSource(const ModelConfig& config, std::string description)
-      : description_(std::move(description)), tensors_(SortedTensors(config)) {}
+  SyntheticSource(const ModelConfig& config, std::string description, std::optional<DType> matrices)
+      : description_(std::move(description)), tensors_(SortedTensors(config, matrices)) {}
 
   std::string_view description() const override { return description_; }
   absl::Span<const TensorInfo> tensors() const override { return tensors_; }
   std::optional<CountedRows> Counted(const TensorInfo& tensor) const override {
-    if (tensor.shape.size() != 2) return std::nullopt;
+    if (tensor.shape.size() != 2 || IsQuantized(tensor.dtype)) return std::nullopt;
     return CountedRows{.seed = Fnv1a(tensor.name), .stride = tensor.shape[1]};
   }
 
@@ -126,7 +189,11 @@ class SyntheticSource final : public TensorSource {
       default:
         break;
     }
-    return absl::UnimplementedError("synthetic weights are F32, F16 or BF16");
+    if (!IsQuantized(tensor.dtype)) {
+      return absl::UnimplementedError("synthetic weights are F32, F16, BF16 or quantised");
+    }
+    FillSliceOfBlocks(tensor, slice, out);
+    return absl::OkStatus();
   }
 
  private:
@@ -145,6 +212,21 @@ class SyntheticSource final : public TensorSource {
       Fill<T>(table, seed, static_cast<uint64_t>(row * width + columns.begin),
               static_cast<uint64_t>(columns.size()), to);
       to += static_cast<size_t>(columns.size()) * sizeof(T);
+    }
+  }
+
+  static void FillSliceOfBlocks(const TensorInfo& tensor, absl::Span<const Range> slice,
+                                absl::Span<std::byte> out) {
+    const int64_t elements = BlockElements(tensor.dtype);
+    const uint64_t seed = Fnv1a(tensor.name);
+    std::byte* to = out.data();
+    for (int64_t row = slice[0].begin; row < slice[0].end; ++row) {
+      const int64_t first = row * tensor.shape[1] / elements;
+      for (int64_t block = first + slice[1].begin / elements;
+           block < first + slice[1].end / elements; ++block) {
+        FillBlock(tensor.dtype, seed, static_cast<uint64_t>(block), to);
+        to += BlockBytes(tensor.dtype);
+      }
     }
   }
 
@@ -171,8 +253,9 @@ absl::StatusOr<SyntheticModel> ParseSyntheticSpec(std::string_view spec) {
 }
 
 std::unique_ptr<TensorSource> MakeSyntheticWeights(const ModelConfig& config,
-                                                   std::string description) {
-  return std::make_unique<SyntheticSource>(config, std::move(description));
+                                                   std::string description,
+                                                   std::optional<DType> matrices) {
+  return std::make_unique<SyntheticSource>(config, std::move(description), matrices);
 }
 
 }  // namespace skein::model

@@ -12,9 +12,13 @@
 // All of these are exact in F32, F16 and BF16. Matrix weights are uniform within ±0.031, with mean
 // 0 and standard deviation 0.018 (models are initialised with 0.02), so that activations stay
 // finite at any depth: each layer normalises what it reads.
+//
+// Quantised matrices are for speeds alone: their blocks hold the same bytes, by their place in the
+// tensor, but for the scales, which are the same in all blocks of a type and keep weights small.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -36,8 +40,10 @@ bool IsSyntheticSpec(std::string_view model);
 absl::StatusOr<SyntheticModel> ParseSyntheticSpec(std::string_view spec);
 
 // Weights for any config, in its dtype, under the names that Hugging Face gives its tensors.
-// Nothing is stored: Read makes the values, at more than 2 GB/s a core. Thread-safe.
+// Matrices whose rows are whole blocks of `matrices` are of that type. Nothing is stored: Read makes
+// the values, at more than 2 GB/s a core. Thread-safe.
 std::unique_ptr<TensorSource> MakeSyntheticWeights(const ModelConfig& config,
-                                                   std::string description);
+                                                   std::string description,
+                                                   std::optional<DType> matrices = {});
 
 }  // namespace skein::model

@@ -26,7 +26,7 @@ std::vector<T> ReadAs(const TensorSource& source, std::string_view name, std::ve
   }
   int64_t elements = 1;
   for (const Range& range : slice) elements *= range.size();
-  std::vector<T> out(static_cast<size_t>(elements));
+  std::vector<T> out(static_cast<size_t>(DTypeBytes(tensor->dtype, elements)) / sizeof(T));
   SKEIN_EXPECT_OK(source.Read(*tensor, slice,
                               {reinterpret_cast<std::byte*>(out.data()), out.size() * sizeof(T)}));
   return out;
@@ -110,6 +110,45 @@ TEST(SyntheticTest, SameValuesInEveryDType) {
       if (values.empty()) values = converted;
       EXPECT_EQ(converted, values);
     }
+  }
+}
+
+TEST(SyntheticTest, QuantisedMatricesAreSmallNumbersInEveryType) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(SyntheticModel model, ParseSyntheticSpec("synthetic:tiny"));
+  model.config.hidden_size = 512;
+  using enum DType;
+  constexpr const char* kName = "model.layers.1.mlp.up_proj.weight";
+  for (const DType dtype : {kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
+                            kIQ4_NL, kIQ4_XS, kFp8, kInt8, kInt4}) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const auto source = MakeSyntheticWeights(model.config, "test", dtype);
+    SKEIN_ASSERT_OK_AND_ASSIGN(const TensorInfo* const tensor, source->Find(kName));
+    EXPECT_EQ(tensor->dtype, dtype);
+    EXPECT_FALSE(source->Counted(*tensor).has_value());
+    SKEIN_ASSERT_OK_AND_ASSIGN(const TensorInfo* const norm, source->Find("model.norm.weight"));
+    EXPECT_EQ(norm->dtype, DType::kBF16);
+
+    const std::vector<uint8_t> blocks = ReadAs<uint8_t>(*source, kName, {});
+    const int64_t elements = tensor->elements();
+    ASSERT_EQ(std::ssize(blocks), DTypeBytes(dtype, elements));
+    std::vector<float> values(static_cast<size_t>(elements));
+    ConvertToFloat(dtype, blocks.data(), elements, values.data());
+    double squares = 0;
+    for (const float value : values) {
+      ASSERT_LT(std::abs(value), 0.13f);  // not NaN either
+      squares += double{value} * value;
+    }
+    const double deviation = std::sqrt(squares / static_cast<double>(elements));
+    EXPECT_GT(deviation, 0.003);
+    EXPECT_LT(deviation, 0.05);
+    // A slice is a part of the whole.
+    const std::vector<uint8_t> part = ReadAs<uint8_t>(*source, kName, {{3, 5}, {256, 512}});
+    const int64_t row = DTypeBytes(dtype, 512), half = row / 2;
+    std::vector<uint8_t> expected;
+    for (const int64_t begin : {3 * row + half, 4 * row + half}) {
+      expected.insert(expected.end(), blocks.begin() + begin, blocks.begin() + begin + half);
+    }
+    EXPECT_EQ(part, expected);
   }
 }
 

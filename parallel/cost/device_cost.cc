@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,14 +36,33 @@ double RateBetween(double below, double above, double part) {
 
 using Products = absl::Span<const topology::ProductRate>;
 
-// Those of one dtype, else of the first.
+// How little `other` is like a quantised type: blocks count first, then bits.
+std::pair<bool, double> Distance(DType dtype, DType other) {
+  const double bytes[] = {model::ElementBytes({model::TypeShare{dtype}}),
+                          model::ElementBytes({model::TypeShare{other}})};
+  return {BlockElements(dtype) != BlockElements(other), std::abs(bytes[0] - bytes[1])};
+}
+
+// The type among the rates that stands for another one.
+DType StandInFor(const DeviceRates& rates, DType dtype) {
+  DType best = rates.products.front().dtype;
+  for (const topology::ProductRate& product : rates.products) {
+    if (product.dtype == dtype) return dtype;
+    if (!IsQuantized(dtype) || !IsQuantized(product.dtype)) continue;
+    if (product.dtype == DType::kFp8) continue;  // which alone is no integers
+    if (!IsQuantized(best) || Distance(dtype, product.dtype) < Distance(dtype, best)) {
+      best = product.dtype;
+    }
+  }
+  return best;
+}
+
 Products OfDType(const DeviceRates& rates, DType dtype) {
-  const auto is_of = [](DType wanted) {
-    return [wanted](const topology::ProductRate& product) { return product.dtype == wanted; };
+  const auto is_of = [dtype](const topology::ProductRate& product) {
+    return product.dtype == dtype;
   };
-  auto begin = std::find_if(rates.products.begin(), rates.products.end(), is_of(dtype));
-  if (begin == rates.products.end()) begin = rates.products.begin();
-  const auto end = std::find_if_not(begin, rates.products.end(), is_of(begin->dtype));
+  const auto begin = std::find_if(rates.products.begin(), rates.products.end(), is_of);
+  const auto end = std::find_if_not(begin, rates.products.end(), is_of);
   return absl::MakeConstSpan(rates.products).subspan(begin - rates.products.begin(), end - begin);
 }
 
@@ -225,11 +245,14 @@ topology::AttentionRate AttentionOf(const DeviceRates& rates, int64_t working_se
           .working_set_bytes = working_set_bytes};
 }
 
-double OperationsPerS(const DeviceRates& rates, DType dtype, int64_t working_set_bytes,
-                      int64_t rows, const CoreShare& share) {
-  const double time =
-      TimeOfWorkingSet(OfDType(rates, dtype), working_set_bytes,
-                       [&](Products products) { return TimeOfRows(products, rows); });
+double OperationsPerS(const DeviceRates& rates, absl::Span<const model::TypeShare> types,
+                      int64_t working_set_bytes, int64_t rows, const CoreShare& share) {
+  double time = 0;
+  for (const model::TypeShare& of : types) {
+    time +=
+        of.share * TimeOfWorkingSet(OfDType(rates, StandInFor(rates, of.dtype)), working_set_bytes,
+                                    [&](Products products) { return TimeOfRows(products, rows); });
+  }
   return static_cast<double>(rows) * share.threads * share.of_a_core / time;
 }
 

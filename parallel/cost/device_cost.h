@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-#include "base/dtype.h"
+#include "absl/types/span.h"
+#include "model/config/stored_types.h"
 #include "topology/rates.h"
 #include "topology/topology.h"
 
@@ -56,9 +57,10 @@ topology::AttentionRate AttentionOf(const topology::DeviceRates& rates, int64_t 
                                     int64_t rows, const CoreShare& share = {});
 
 // Of products of so many rows with weights of a working set, as of reads; between the rows that are
-// known in proportion. Where `dtype` is not among the rates, the first that is stands for it. Needs
-// a rate.
-double OperationsPerS(const topology::DeviceRates& rates, DType dtype, int64_t working_set_bytes,
-                      int64_t rows, const CoreShare& share = {});
+// known in proportion. `types` have parts of the weights. For one that is not among the rates, the
+// first that is stands in; for a quantised one that with blocks as long, if there are, and the most
+// like bits. Needs a rate.
+double OperationsPerS(const topology::DeviceRates& rates, absl::Span<const model::TypeShare> types,
+                      int64_t working_set_bytes, int64_t rows, const CoreShare& share = {});
 
 }  // namespace skein::cost

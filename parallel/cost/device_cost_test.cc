@@ -25,6 +25,11 @@ DeviceRates Rates() {
   return rates;
 }
 
+double OperationsOf(const DeviceRates& rates, DType dtype, int64_t working_set_bytes, int64_t rows,
+                    const CoreShare& share = {}) {
+  return OperationsPerS(rates, {model::TypeShare{dtype}}, working_set_bytes, rows, share);
+}
+
 TEST(DeviceCostTest, CachesCountForSmallWorkingSets) {
   const DeviceRates rates = Rates();
   EXPECT_EQ(ReadBytesPerS(rates, 1), 40e9);
@@ -41,8 +46,8 @@ TEST(DeviceCostTest, RanksThatShareCoresShareRates) {
   EXPECT_EQ(ReadBytesPerS(rates, 1 << 30, two), 12e9);
   const CoreShare half = {.threads = 1, .of_a_core = 0.5, .together = true};
   EXPECT_EQ(ReadBytesPerS(rates, 1 << 30, half), 3e9);
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 101, two), 22e9);
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 101, half), 5.5e9);
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF32, 0, 101, two), 22e9);
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF32, 0, 101, half), 5.5e9);
 }
 
 TEST(DeviceCostTest, ThreadsShareCores) {
@@ -62,14 +67,48 @@ TEST(DeviceCostTest, ThreadsShareCores) {
 
 TEST(DeviceCostTest, ProductsGoByRows) {
   const DeviceRates rates = Rates();
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 1), 1e9);
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF32, 0, 1), 1e9);
   // Times are on a line: of an operation a row, 1 ns of one row, 101 / 11 ns of 101.
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 51), 51 / ((1e-9 + 101 / 11e9) / 2));
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 0, 1000), 11e9);
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF32, 0, 51), 51 / ((1e-9 + 101 / 11e9) / 2));
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF32, 0, 1000), 11e9);
   // One row takes as long as the four that are known.
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kBF16, 0, 1), 2e9);
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kBF16, 0, 64), 8e9);
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF16, 0, 1), 1e9);  // the first stands for it
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kBF16, 0, 1), 2e9);
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kBF16, 0, 64), 8e9);
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF16, 0, 1), 1e9);  // the first stands for it
+}
+
+TEST(DeviceCostTest, MixedTypesTakeTheirTimesTogether) {
+  const DeviceRates rates = Rates();
+  // Of an operation, half of 1 ns and half of 0.5.
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, {{DType::kF32, 0.5}, {DType::kBF16, 0.5}}, 0, 1),
+                   1 / 0.75e-9);
+  EXPECT_DOUBLE_EQ(OperationsPerS(rates, {{DType::kF32, 0.25}, {DType::kBF16, 0.75}}, 0, 1),
+                   1 / 0.625e-9);
+}
+
+TEST(DeviceCostTest, QuantisedTypesStandForThoseThatAreLikeThem) {
+  DeviceRates rates = Rates();
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kQ4_K, 0, 1), 1e9);  // none is measured
+  rates.products.push_back({DType::kQ8_0, 0, 1, 3e9});
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kQ4_K, 0, 1), 3e9);  // the only one
+  rates.products.push_back({DType::kQ4_0, 0, 1, 4e9});
+  rates.products.push_back({DType::kQ4_K, 0, 1, 5e9});
+  rates.products.push_back({DType::kQ6_K, 0, 1, 6e9});
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kFp8, 0, 1), 3e9);
+  rates.products.push_back({DType::kFp8, 0, 1, 7e9});
+  const struct {
+    DType dtype;
+    double rate;
+  } kRows[] = {{DType::kQ8_0, 3e9},   {DType::kInt8, 3e9},   {DType::kFp8, 7e9},
+               {DType::kQ4_0, 4e9},   {DType::kQ4_1, 4e9},   {DType::kQ5_1, 4e9},
+               {DType::kInt4, 4e9},   {DType::kIQ4_NL, 4e9}, {DType::kQ2_K, 5e9},
+               {DType::kQ3_K, 5e9},   {DType::kQ4_K, 5e9},   {DType::kQ5_K, 5e9},
+               {DType::kIQ4_XS, 5e9}, {DType::kQ6_K, 6e9}};
+  for (const auto& row : kRows) {
+    EXPECT_DOUBLE_EQ(OperationsOf(rates, row.dtype, 0, 1), row.rate)
+        << std::string(DTypeName(row.dtype));
+  }
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF16, 0, 1), 1e9);
 }
 
 TEST(DeviceCostTest, OverheadsGoByRows) {
@@ -130,15 +169,15 @@ TEST(DeviceCostTest, ProductsGoByWhatCachesHold) {
   rates.products = {{DType::kF32, 1 << 20, 1, 9e9},  {DType::kF32, 1 << 20, 4, 12e9},
                     {DType::kF32, 1 << 24, 1, 3e9},  {DType::kF32, 1 << 30, 1, 1e9},
                     {DType::kBF16, 1 << 10, 1, 7e9}, {DType::kBF16, 0, 1, 6e9}};
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 1, 1), 9e9);
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, 1 << 20, 4), 12e9);
-  EXPECT_NEAR(OperationsPerS(rates, DType::kF32, 1 << 22, 1), 4.5e9, 1);  // half way
-  EXPECT_NEAR(OperationsPerS(rates, DType::kF32, 1 << 24, 1), 3e9, 1);
-  EXPECT_NEAR(OperationsPerS(rates, DType::kF32, 1 << 27, 1), 1.5e9, 1);
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kF32, int64_t{1} << 40, 1),
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF32, 1, 1), 9e9);
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF32, 1 << 20, 4), 12e9);
+  EXPECT_NEAR(OperationsOf(rates, DType::kF32, 1 << 22, 1), 4.5e9, 1);  // half way
+  EXPECT_NEAR(OperationsOf(rates, DType::kF32, 1 << 24, 1), 3e9, 1);
+  EXPECT_NEAR(OperationsOf(rates, DType::kF32, 1 << 27, 1), 1.5e9, 1);
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF32, int64_t{1} << 40, 1),
                    1e9);  // the largest known
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kBF16, 1 << 10, 1), 7e9);
-  EXPECT_DOUBLE_EQ(OperationsPerS(rates, DType::kBF16, 1 << 11, 1), 6e9);  // no cache holds it
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kBF16, 1 << 10, 1), 7e9);
+  EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kBF16, 1 << 11, 1), 6e9);  // no cache holds it
 }
 
 TEST(DeviceCostTest, WhatLacksRatesIsNamed) {

@@ -12,7 +12,9 @@
 namespace skein::cost {
 namespace {
 
+using model::ElementBytes;
 using model::ModelConfig;
+using model::TypeShare;
 using topology::Topology;
 
 // As parallel/pipeline predicts: the ramp is over after the first step.
@@ -78,18 +80,21 @@ double MeasuredAttention(const topology::DeviceRates& rates, CoreShare share, co
 
 // The time of the slowest shard to read and multiply, with weights and then in attention, and to
 // begin so many layers.
-absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType dtype,
-                           const Part& products, const Part& attention, bool decodes,
-                           int64_t working_set_bytes, int64_t rows, int64_t layers) {
+absl::Duration ComputeTime(const Topology& topology, const ModelConfig& model, const Stage& stage,
+                           absl::Span<const TypeShare> types, const Part& products,
+                           const Part& attention, bool decodes, int64_t working_set_bytes,
+                           int64_t rows, int64_t layers) {
   absl::Duration slowest;
   for (const Site& site : stage.sites) {
     const topology::DeviceRates& rates = RatesOf(topology, site);
     const double read = ReadBytesPerS(rates, working_set_bytes, stage.share);
-    const double multiplied = OperationsPerS(rates, dtype, working_set_bytes, rows, stage.share);
+    const double multiplied = OperationsPerS(rates, types, working_set_bytes, rows, stage.share);
     const double attended =
         decodes && !rates.attention.empty()
             ? MeasuredAttention(rates, stage.share, attention, rows, working_set_bytes)
-            : std::max(attention.bytes / read, attention.operations / multiplied);
+            : std::max(attention.bytes / read,
+                       attention.operations / OperationsPerS(rates, {TypeShare{model.dtype}},
+                                                             working_set_bytes, rows, stage.share));
     double multiplying = std::max(products.bytes / read, products.operations / multiplied);
     if (site.gpu < 0 && !stage.share.together) {
       // Products were measured beside others. What they take longer than in a cache is reads, which
@@ -98,7 +103,7 @@ absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType d
       const double saved = products.bytes / beside - products.bytes / read;
       const double in_cache =
           products.operations /
-          OperationsPerS(rates, dtype, /*working_set_bytes=*/1, rows, stage.share);
+          OperationsPerS(rates, types, /*working_set_bytes=*/1, rows, stage.share);
       const double least = std::max(products.bytes / read, in_cache);
       multiplying = std::min(multiplying, std::max(multiplying - saved, least));
     }
@@ -106,16 +111,6 @@ absl::Duration ComputeTime(const Topology& topology, const Stage& stage, DType d
     slowest = std::max(slowest, layers * OverheadOf(rates, rows).layer + absl::Seconds(seconds));
   }
   return slowest;
-}
-
-// Of a layer's matrices on the average.
-double LayerElementBytes(const ModelConfig& model) {
-  if (model.stored.any()) return model.stored.layer_element_bytes;
-  return static_cast<double>(DTypeBytes(model.dtype, 1));
-}
-double OutputElementBytes(const ModelConfig& model) {
-  if (model.stored.any()) return model.stored.output_element_bytes;
-  return static_cast<double>(DTypeBytes(model.dtype, 1));
 }
 
 // Of `context` tokens, to how many a row attends in a layer, on the average of the layers.
@@ -182,8 +177,9 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
   const int32_t tp = ShardsOf(stage);
   const auto rows = static_cast<double>(batch.rows);
   const auto chosen = static_cast<double>(model.experts.chosen);
+  const std::vector<TypeShare> types = model.LayerTypes();
   const double weights =
-      LayerElementBytes(model) * LayerValues(model, tp, TouchedExperts(model, batch.rows));
+      ElementBytes(types) * LayerValues(model, tp, TouchedExperts(model, batch.rows));
   const double values = LayerValues(model, tp, chosen);
   // Rows pass through memory between products: in and out of each, and of the norms.
   const double share = ShareOfExperts(model);
@@ -200,7 +196,7 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
   const auto count = static_cast<double>(layers);
   StageTime time;
   time.compute = ComputeTime(
-      topology, stage, model.dtype, {count * (weights + passed), count * 2 * values * rows},
+      topology, model, stage, types, {count * (weights + passed), count * 2 * values * rows},
       {count * kv, count * attention,
        /*tasks=*/batch.rows * std::max<int64_t>(1, model.num_kv_heads / tp)},
       /*decodes=*/batch.reads == batch.rows, working_set, batch.rows, layers);
@@ -218,13 +214,14 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
   return time;
 }
 
-StageTime LogitsTime(const Topology& topology, const ModelConfig& model, const Replica& replica,
-                     const Stage& stage, int64_t rows, int64_t working_set) {
+StageTime LogitsTime(const Topology& topology, const ModelConfig& model, const Stage& stage,
+                     int64_t rows, int64_t working_set) {
   const int32_t tp = ShardsOf(stage);
   const auto weights = static_cast<double>(OutputWeightBytes(model, tp));
-  const double values = weights / OutputElementBytes(model);
+  const std::vector<TypeShare> types = model.OutputTypes();
+  const double values = weights / ElementBytes(types);
   StageTime time;
-  time.compute = ComputeTime(topology, stage, model.dtype,
+  time.compute = ComputeTime(topology, model, stage, types,
                              {weights, 2 * values * static_cast<double>(rows)}, {},
                              /*decodes=*/false, working_set, rows, /*layers=*/0);
   // Shards exchange what each row drew, not its logits.
@@ -253,7 +250,7 @@ class StageClock {
     StageTime time =
         LayersTime(topology_, model_, replica_, stage, batch, stage.layers.size(), set);
     if (IsLast(index) && outputs > 0) {
-      const StageTime logits = LogitsTime(topology_, model_, replica_, stage, outputs, set);
+      const StageTime logits = LogitsTime(topology_, model_, stage, outputs, set);
       time.compute += logits.compute;
       time.exchange += logits.exchange;
     }
@@ -376,13 +373,13 @@ PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Wor
 
 int64_t LayerWeightBytes(const ModelConfig& model, int32_t tp_size) {
   return static_cast<int64_t>(
-      LayerElementBytes(model) *
+      ElementBytes(model.LayerTypes()) *
       LayerValues(model, tp_size, static_cast<double>(model.experts.count)));
 }
 
 int64_t OutputWeightBytes(const ModelConfig& model, int32_t tp_size) {
   const int64_t values = CeilDiv(model.vocab_size, tp_size) * model.hidden_size;
-  return static_cast<int64_t>(OutputElementBytes(model) * static_cast<double>(values));
+  return static_cast<int64_t>(ElementBytes(model.OutputTypes()) * static_cast<double>(values));
 }
 
 namespace {
@@ -405,7 +402,7 @@ absl::Duration LayerTime(const Topology& topology, const ModelConfig& model, con
 absl::Duration OutputTime(const Topology& topology, const ModelConfig& model,
                           const Replica& replica, const Stage& stage, int64_t rows) {
   const int64_t set = WholeSet(model, stage);
-  return LogitsTime(topology, model, replica, stage, rows, set).total();
+  return LogitsTime(topology, model, stage, rows, set).total();
 }
 
 absl::StatusOr<schedule::Timeline> SimulateDecodes(const Topology& topology,

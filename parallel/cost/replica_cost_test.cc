@@ -1,6 +1,7 @@
 #include "parallel/cost/replica_cost.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/test_util.h"
@@ -94,6 +95,38 @@ TEST(ReplicaCostTest, WindowsBoundWhatIsRead) {
                                                                     Even(1, 1, 64), {512, 256, 1}));
   const double expected_ms = (15.01e9 + 64 * (640 + 128) / 2 * 131072.0) / 3350e9 * 1e3 + 0.05;
   EXPECT_NEAR(absl::ToDoubleMilliseconds(cost.step), expected_ms, 0.03 * expected_ms);
+}
+
+// 4.5 and 6.5625 bits of an element in the layers, 8.5 in the output: read as they are stored, and
+// multiplied with as fast as their types are.
+TEST(ReplicaCostTest, QuantisedTypesHaveTheirBytesAndRates) {
+  model::ModelConfig model = Llama8B();
+  model.stored.matrices["lm_head.weight"] = DType::kQ8_0;
+  model.stored.layers = {{DType::kQ4_K, 0.25}, {DType::kQ6_K, 0.75}};
+  model.stored.output = {{DType::kQ8_0}};
+  const double output = 128256 * 4096.0, layers = 15.01e9 / 2 - output;
+  const double bytes = layers * (0.25 * 4.5 + 0.75 * 6.5625) / 8 + output * 8.5 / 8;
+  EXPECT_NEAR(static_cast<double>(LayerWeightBytes(model, 1) * 32 + OutputWeightBytes(model, 1)),
+              bytes, 0.001 * bytes);
+
+  Topology topology = *MakePreset("dgx-h100");
+  const auto step_ms = [&] {
+    const auto cost = PredictReplica(topology, model, Even(1, 1, 1), {512, 256, 1});
+    EXPECT_TRUE(cost.ok()) << cost.status();
+    return absl::ToDoubleMilliseconds(cost->step);
+  };
+  const double read_ms = (bytes + 640 * 131072.0) / 3350e9 * 1e3 + 0.05;
+  EXPECT_NEAR(step_ms(), read_ms, 0.01 * read_ms);
+
+  // So slow that products take longer than reads; attention is read behind them.
+  auto& products = topology.hosts[0].interconnect.gpus[0].rates.products;
+  for (const auto& [dtype, rate] :
+       {std::pair{DType::kQ4_K, 1e12}, {DType::kQ6_K, 2e12}, {DType::kQ8_0, 4e12}}) {
+    products.push_back({dtype, 0, 1, rate});
+  }
+  const double multiplied_ms = (2 * layers * (0.25 / 1e12 + 0.75 / 2e12) + 2 * output / 4e12) * 1e3;
+  const double expected_ms = multiplied_ms + 640 * 131072.0 / 3350e9 * 1e3 + 0.05;
+  EXPECT_NEAR(step_ms(), expected_ms, 0.01 * expected_ms);
 }
 
 // 2 x 7.5e9 operations a token, over 989 TFLOP/s.

@@ -111,7 +111,7 @@ absl::StatusOr<topology::DeviceRates> Read(const v1::DeviceRates& wire) {
         {read.working_set_bytes(), read.alone_bytes_per_s(), read.together_bytes_per_s()});
   }
   for (const v1::DeviceRates::Product& product : wire.products()) {
-    const absl::StatusOr<DType> dtype = ParseDType(product.dtype());
+    const absl::StatusOr<DType> dtype = ParseWeightDType(product.dtype());
     if (!dtype.ok()) return Annotate(dtype.status(), "products");
     rates.products.push_back(
         {*dtype, product.working_set_bytes(), product.rows(), product.operations_per_s()});

@@ -311,7 +311,10 @@ std::string_view PresetLike(const std::string& model) {
 DeviceRates AssumedCore() {
   return {.origin = Origin::kModelled,
           .reads = {{32 * kMiB, 20e9, 20e9}, {kGiB, 10e9, 6e9}},
-          .products = {{DType::kBF16, 0, 1, 10e9}, {DType::kBF16, 0, 16, 60e9}},
+          .products = {{DType::kBF16, 0, 1, 10e9},
+                       {DType::kBF16, 0, 16, 60e9},
+                       {DType::kQ8_0, 0, 1, 40e9},
+                       {DType::kQ8_0, 0, 16, 120e9}},
           .overheads = {{.step = absl::Microseconds(100), .layer = absl::Microseconds(30)}}};
 }
 constexpr LinkRate kAssumedMemory = {Origin::kModelled, absl::Microseconds(20), 4e9};

@@ -83,7 +83,8 @@ absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(const BenchModelOpt
 absl::Status BenchModel::Open() {
   if (options_.config) {
     config_ = *options_.config;
-    tensors_ = model::MakeSyntheticWeights(config_, "random weights");
+    tensors_ = model::MakeSyntheticWeights(config_, "random weights", options_.matrices);
+    config_.stored = model::ReadStoredTypes(*tensors_, config_.tie_word_embeddings);
   } else if (model::IsSyntheticSpec(options_.model)) {
     SKEIN_ASSIGN_OR_RETURN(model::SyntheticModel synthetic,
                            model::ParseSyntheticSpec(options_.model));

@@ -45,8 +45,9 @@ struct StepCost {
 
 struct BenchModelOptions {
   std::string model;  // a folder, or synthetic:NAME
-  // Random weights of this shape instead.
+  // Random weights of this shape instead; matrices of a type of their own, where one is given.
   std::optional<model::ModelConfig> config;
+  std::optional<DType> matrices;
   int32_t sequences = 1;       // at once
   int32_t most_rows = 1;       // of a step
   int32_t most_tokens = 1;     // of a sequence; of synthetic models, as many as asked for

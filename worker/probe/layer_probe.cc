@@ -28,6 +28,10 @@ constexpr ProbeShape kLargeOnCpu = {1536, 4608, 24, 64, 1};
 constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
 constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
 
+// Those that take unlike times to unpack; like ones stand in for the others (cost::OperationsPerS).
+constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::kQ3_K,
+                                DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+
 constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
 // The first of these, of weights beyond caches: what more rows compute takes longer than to read
 // them.
@@ -103,6 +107,10 @@ class LayerProbe {
         rates_.products.resize(of_large);
       }
       AddLarge(dtype, of_middle, large);
+    }
+    // Wherever the weights are: few rows are bound by reads then, which are known.
+    for (const DType dtype : kQuantized) {
+      SKEIN_RETURN_IF_ERROR(TimeShape(kMiddle, dtype, kCpuRows));
     }
     return absl::OkStatus();
   }

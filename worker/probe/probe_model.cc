@@ -33,7 +33,7 @@ model::ModelConfig ConfigOf(const ProbeShape& shape, DType dtype) {
   config.num_kv_heads = std::max<int64_t>(1, shape.heads / shape.queries_of_key);
   config.head_dim = shape.head_dim;
   config.max_position_embeddings = 8192;
-  config.dtype = dtype;
+  config.dtype = IsQuantized(dtype) ? DType::kBF16 : dtype;
   return config;
 }
 
@@ -51,6 +51,7 @@ void StepTimer::Say(std::string_view what) const {
 absl::StatusOr<std::unique_ptr<BenchModel>> StepTimer::Load(const ProbeShape& shape, DType dtype,
                                                             const ProbeSizes& sizes) {
   return BenchModel::Load({.config = ConfigOf(shape, dtype),
+                           .matrices = dtype,
                            .sequences = sizes.sequences,
                            .most_rows = std::max(sizes.rows, sizes.sequences),
                            .most_tokens = std::max(sizes.rows, sizes.context + kMostSamples) + 8},
