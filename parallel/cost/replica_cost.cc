@@ -399,8 +399,8 @@ absl::Duration LayerTime(const Topology& topology, const ModelConfig& model, con
   return LayersTime(topology, model, replica, stage, {rows, context, rows}, 1, set).total();
 }
 
-absl::Duration OutputTime(const Topology& topology, const ModelConfig& model,
-                          const Replica& replica, const Stage& stage, int64_t rows) {
+absl::Duration OutputTime(const Topology& topology, const ModelConfig& model, const Stage& stage,
+                          int64_t rows) {
   const int64_t set = WholeSet(model, stage);
   return LogitsTime(topology, model, stage, rows, set).total();
 }

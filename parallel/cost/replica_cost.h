@@ -86,6 +86,6 @@ int64_t OutputWeightBytes(const model::ModelConfig& model, int32_t tp_size);
 absl::Duration LayerTime(const topology::Topology& topology, const model::ModelConfig& model,
                          const Replica& replica, const Stage& stage, int64_t rows, int64_t context);
 absl::Duration OutputTime(const topology::Topology& topology, const model::ModelConfig& model,
-                          const Replica& replica, const Stage& stage, int64_t rows);
+                          const Stage& stage, int64_t rows);
 
 }  // namespace skein::cost

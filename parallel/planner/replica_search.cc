@@ -205,7 +205,7 @@ absl::Status ReplicaSearch::Split(const ReplicaLimits& limits, const HostShare& 
     StageSpeed speed;
     speed.layer = LayerTime(task_.topology, task_.model, replica, stage, rows, context);
     if (i + 1 == pp) {
-      speed.beside = OutputTime(task_.topology, task_.model, replica, stage, rows);
+      speed.beside = OutputTime(task_.topology, task_.model, stage, rows);
     }
     SKEIN_ASSIGN_OR_RETURN(speed.max_layers,
                            MostLayers(limits, stage.sites, i == 0, i + 1 == pp, share));
