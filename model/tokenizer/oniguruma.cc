@@ -48,8 +48,8 @@ std::string ClassOf(const std::vector<uint8_t>& bytes) {
   for (size_t i = 0; i < bytes.size();) {
     size_t last = i;
     while (last + 1 < bytes.size() && bytes[last + 1] == bytes[last] + 1) ++last;
-    absl::StrAppendFormat(&text, last > i ? R"(\x%02x-\x%02x)" : R"(\x%02x)", bytes[i],
-                          bytes[last]);
+    absl::StrAppendFormat(&text, R"(\x%02x)", bytes[i]);
+    if (last > i) absl::StrAppendFormat(&text, R"(-\x%02x)", bytes[last]);
     i = last + 1;
   }
   return text + "]";

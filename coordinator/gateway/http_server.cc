@@ -1,0 +1,454 @@
+#include "coordinator/gateway/http_server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <set>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/host_port.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/detached.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/asio/strand.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/asio/write.hpp"
+#include "boost/beast/core/flat_buffer.hpp"
+#include "boost/beast/core/tcp_stream.hpp"
+#include "boost/beast/http/parser.hpp"
+#include "boost/beast/http/read.hpp"
+#include "boost/beast/http/status.hpp"
+#include "boost/beast/http/string_body.hpp"
+
+namespace skein::coordinator {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+using Error = boost::system::error_code;
+
+// Errors come as values.
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+std::chrono::steady_clock::duration Chrono(absl::Duration duration) {
+  return absl::ToChronoNanoseconds(duration);
+}
+
+std::string ReasonOf(int status) {
+  const auto reason = http::obsolete_reason(static_cast<http::status>(status));
+  return std::string(reason.data(), reason.size());
+}
+
+HttpRequest Copy(http::request<http::string_body>& from) {
+  HttpRequest request;
+  request.method = std::string(from.method_string());
+  const std::string target(from.target());
+  const size_t mark = target.find('?');
+  request.path = target.substr(0, mark);
+  if (mark != std::string::npos) request.query = target.substr(mark + 1);
+  for (const auto& field : from) {
+    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  request.body = std::move(from.body());
+  return request;
+}
+
+// What stands around an answer's bytes.
+struct Framing {
+  bool keep_alive = false;
+  bool chunks = true;    // HTTP/1.0 has none: the end of the connection ends the answer
+  bool no_body = false;  // HEAD
+};
+
+std::string HeadText(const HttpHead& head, const Framing& framing, std::optional<size_t> length) {
+  std::string text = absl::StrCat("HTTP/1.1 ", head.status, " ", ReasonOf(head.status),
+                                  "\r\nContent-Type: ", head.content_type, "\r\n");
+  for (const auto& [name, value] : head.headers) absl::StrAppend(&text, name, ": ", value, "\r\n");
+  if (length.has_value()) {
+    absl::StrAppend(&text, "Content-Length: ", *length, "\r\n");
+  } else if (framing.chunks) {
+    absl::StrAppend(&text, "Transfer-Encoding: chunked\r\n");
+  }
+  absl::StrAppend(&text, "Connection: ", framing.keep_alive ? "keep-alive" : "close", "\r\n\r\n");
+  return text;
+}
+
+std::string Chunk(std::string_view bytes) {
+  if (bytes.empty()) return "";
+  return absl::StrCat(absl::Hex(bytes.size()), "\r\n", std::string(bytes), "\r\n");
+}
+
+// The open connections, to be ended together.
+template <typename T>
+class Members {
+ public:
+  void Add(T* member) {
+    MutexLock lock(&mutex_);
+    members_.insert(member);
+  }
+  void Remove(T* member) {
+    MutexLock lock(&mutex_);
+    members_.erase(member);
+  }
+  int64_t size() const {
+    MutexLock lock(&mutex_);
+    return static_cast<int64_t>(members_.size());
+  }
+  template <typename Visit>
+  void ForEach(const Visit& visit) {
+    MutexLock lock(&mutex_);
+    for (T* member : members_) visit(*member);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::set<T*> members_ ABSL_GUARDED_BY(mutex_);
+};
+
+// One client. All of it but Wake runs on the strand of its socket.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Tcp::socket socket, const HttpServerOptions& options,
+             const HttpServer::Handler& handler, const HttpServer::Refusal& refusal,
+             Members<Connection>& all)
+      : options_(options),
+        handler_(handler),
+        refusal_(refusal),
+        all_(all),
+        stream_(std::move(socket)),
+        timer_(stream_.get_executor()),
+        deadline_(stream_.get_executor()) {
+    all_.Add(this);
+  }
+  ~Connection() { all_.Remove(this); }
+
+  // Where `refused` says why, that is the answer to whatever is asked.
+  asio::awaitable<void> Run(std::string refused) {
+    const auto self = shared_from_this();
+    Error ignored;
+    stream_.socket().set_option(Tcp::no_delay(true), ignored);
+    while (!stopping_ && co_await ServeOne(refused)) {
+    }
+    stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
+    // What the client still sends is read, lest the answer be thrown away with the connection.
+    stream_.expires_after(std::chrono::seconds(1));
+    for (Error error; !error && !stopping_;) {
+      std::array<char, 4096> rest;
+      std::tie(error, std::ignore) = co_await stream_.async_read_some(asio::buffer(rest), kAwait);
+    }
+    stream_.close();
+  }
+
+  // Any thread. Ends an idle connection, and with `now` one that is answered, too.
+  void Stop(bool now) {
+    asio::post(stream_.get_executor(), [weak = weak_from_this(), now] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      self->stopping_ = true;
+      if (!now && self->answering_) return;
+      self->gone_ = true;
+      self->timer_.cancel();
+      self->stream_.close();
+    });
+  }
+
+ private:
+  // Whether the next request may come.
+  asio::awaitable<bool> ServeOne(const std::string& refused) {
+    http::request_parser<http::string_body> parser;
+    parser.header_limit(options_.header_bytes);
+    parser.body_limit(options_.body_bytes);
+    stream_.expires_never();
+    SetDeadline(options_.idle_timeout);
+    auto [error, bytes] = co_await http::async_read_header(stream_, buffer_, parser, kAwait);
+    if (!error && !co_await Continue(parser)) co_return false;
+    if (!error) {
+      SetDeadline(options_.body_timeout);
+      std::tie(error, bytes) = co_await http::async_read(stream_, buffer_, parser, kAwait);
+    }
+    deadline_.cancel();
+    if (error) {
+      const auto [status, why] = WhyNot(error, parser.got_some());
+      if (status > 0) co_await Write(*refusal_(status, why), {});
+      co_return false;
+    }
+    http::request<http::string_body> request = parser.release();
+    const Framing framing = {
+        .keep_alive = request.keep_alive() && request.version() >= 11 && refused.empty(),
+        .chunks = request.version() >= 11,
+        .no_body = request.method() == http::verb::head,
+    };
+    answering_ = true;
+    const auto wake = [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->Wake();
+    };
+    const std::unique_ptr<HttpAnswer> answer =
+        refused.empty() ? handler_(Copy(request), wake) : refusal_(503, refused);
+    const bool written = co_await Write(*answer, framing);
+    answering_ = false;
+    co_return written&& framing.keep_alive;
+  }
+
+  // Ends reads, and leaves the connection open for the answer, which the stream's own limit would
+  // not.
+  void SetDeadline(absl::Duration duration) {
+    late_ = false;
+    deadline_.expires_after(Chrono(duration));
+    deadline_.async_wait([weak = weak_from_this()](const Error& error) {
+      const auto self = weak.lock();
+      if (error || self == nullptr) return;
+      self->late_ = true;
+      self->stream_.cancel();
+    });
+  }
+
+  // Clients that send large bodies ask first.
+  template <typename Parser>
+  asio::awaitable<bool> Continue(const Parser& parser) {
+    if (!beast::iequals(parser.get()[http::field::expect], "100-continue")) co_return true;
+    constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    const auto [error, bytes] =
+        co_await asio::async_write(stream_, asio::buffer(kContinue), kAwait);
+    co_return !error;
+  }
+
+  // The status to answer with; 0: nobody is there to hear it.
+  std::pair<int, std::string> WhyNot(const Error& error, bool begun) const {
+    if (error == http::error::body_limit) {
+      return {413, absl::StrCat("the body is longer than ", options_.body_bytes, " bytes")};
+    }
+    if (error == http::error::header_limit) {
+      return {431, absl::StrCat("the header is longer than ", options_.header_bytes, " bytes")};
+    }
+    if (late_) return {begun ? 408 : 0, "the request did not come to its end in time"};
+    if (error == http::error::end_of_stream || error == http::error::partial_message ||
+        error.category() != make_error_code(http::error::bad_method).category()) {
+      return {0, ""};
+    }
+    return {400, absl::StrCat("this is no HTTP/1.1 request: ", error.message())};
+  }
+
+  asio::awaitable<bool> Write(HttpAnswer& answer, Framing framing) {
+    gone_ = false;
+    bool begun = false;
+    std::string filler;
+    while (true) {
+      HttpAnswer::Part part = answer.Next();
+      if (!part.filler.empty()) filler = std::string(part.filler);
+      std::string text;
+      if (part.head.has_value()) {
+        begun = true;
+        const bool whole = part.last;
+        if (!whole && !framing.chunks) framing.keep_alive = false;
+        text =
+            HeadText(*part.head, framing, whole ? std::optional(part.bytes.size()) : std::nullopt);
+        if (!framing.no_body) text += whole || !framing.chunks ? part.bytes : Chunk(part.bytes);
+      } else if (!framing.no_body) {
+        text = framing.chunks ? Chunk(part.bytes) : part.bytes;
+        if (part.last && framing.chunks) text += "0\r\n\r\n";
+      }
+      if (text.empty() && !part.last) {
+        const bool late = co_await WaitForMore();
+        if (gone_) co_return false;
+        if (!late || !begun || framing.no_body) continue;
+        text = framing.chunks ? Chunk(filler) : filler;
+      }
+      if (!text.empty()) {
+        stream_.expires_after(Chrono(options_.write_timeout));
+        const auto [error, bytes] = co_await asio::async_write(stream_, asio::buffer(text), kAwait);
+        if (error) co_return false;
+      }
+      if (part.last) co_return true;
+    }
+  }
+
+  // Until there may be more, the client has gone, or nothing came for a while, which is true then.
+  asio::awaitable<bool> WaitForMore() {
+    Watch();
+    if (woken_.exchange(false)) co_return false;
+    timer_.expires_after(Chrono(options_.filler_period));
+    const auto [error] = co_await timer_.async_wait(kAwait);
+    woken_ = false;
+    co_return !error;
+  }
+
+  void Wake() {
+    if (woken_.exchange(true)) return;
+    asio::post(stream_.get_executor(), [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->timer_.cancel();
+    });
+  }
+
+  // Notices that the client closes the connection. What it sends ahead is left alone, and ends
+  // this.
+  void Watch() {
+    if (std::exchange(watching_, true)) return;
+    stream_.socket().async_wait(
+        Tcp::socket::wait_read, [weak = weak_from_this()](const Error& error) {
+          const auto self = weak.lock();
+          if (self == nullptr) return;
+          self->watching_ = false;
+          if (error || !self->answering_) return;
+          char byte = 0;
+          Error peeked;
+          self->stream_.socket().receive(asio::buffer(&byte, 1), Tcp::socket::message_peek, peeked);
+          if (!peeked) return;
+          self->gone_ = true;
+          self->timer_.cancel();
+        });
+  }
+
+  const HttpServerOptions& options_;
+  const HttpServer::Handler& handler_;
+  const HttpServer::Refusal& refusal_;
+  Members<Connection>& all_;
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+  asio::steady_timer timer_;     // of what waits for a part
+  asio::steady_timer deadline_;  // of a request
+  std::atomic<bool> woken_{false};
+  bool answering_ = false;
+  bool watching_ = false;
+  bool gone_ = false;
+  bool late_ = false;
+  bool stopping_ = false;
+};
+
+absl::StatusOr<Tcp::endpoint> EndpointOf(const std::string& listen, asio::io_context& io) {
+  SKEIN_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(listen));
+  Tcp::resolver resolver(io);
+  Error error;
+  const auto found =
+      resolver.resolve(address.host, std::to_string(address.port), Tcp::resolver::passive, error);
+  if (error || found.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot listen on ", listen, ": ", error.message()));
+  }
+  return found.begin()->endpoint();
+}
+
+}  // namespace
+
+std::string_view HttpRequest::Header(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (absl::EqualsIgnoreCase(key, absl::string_view(name.data(), name.size()))) return value;
+  }
+  return "";
+}
+
+class HttpServer::Impl {
+ public:
+  Impl(const HttpServerOptions& options, Handler handler, Refusal refusal)
+      : options_(options),
+        handler_(std::move(handler)),
+        refusal_(std::move(refusal)),
+        io_(options.threads),
+        acceptor_(io_) {}
+
+  absl::Status Start() {
+    SKEIN_ASSIGN_OR_RETURN(const Tcp::endpoint endpoint, EndpointOf(options_.listen, io_));
+    Error error;
+    const auto said = [&](const char* what) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot ", what, " ", options_.listen, ": ", error.message()));
+    };
+    acceptor_.open(endpoint.protocol(), error);
+    if (error) return said("open a socket for");
+    acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
+    acceptor_.bind(endpoint, error);
+    if (error) return said("listen on");
+    acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (error) return said("listen on");
+    const Tcp::endpoint bound = acceptor_.local_endpoint(error);
+    if (error) return said("tell the port of");
+    SKEIN_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options_.listen));
+    address.port = bound.port();
+    address_ = address.ToString();
+    asio::co_spawn(io_, Accept(), asio::detached);
+    for (int i = 0; i < options_.threads; ++i) {
+      threads_.emplace_back([this] { io_.run(); });
+    }
+    return absl::OkStatus();
+  }
+
+  void Shutdown(absl::Duration grace) {
+    if (threads_.empty()) return;
+    asio::post(io_, [this] {
+      Error ignored;
+      acceptor_.close(ignored);
+    });
+    connections_.ForEach([](Connection& connection) { connection.Stop(/*now=*/false); });
+    const auto deadline = std::chrono::steady_clock::now() + Chrono(grace);
+    while (connections_.size() > 0 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    connections_.ForEach([](Connection& connection) { connection.Stop(/*now=*/true); });
+    work_.reset();
+    // Each connection ends by itself now; none waits for its client.
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  const std::string& address() const { return address_; }
+  int64_t connections() const { return connections_.size(); }
+
+ private:
+  asio::awaitable<void> Accept() {
+    while (acceptor_.is_open()) {
+      auto [error, socket] = co_await acceptor_.async_accept(asio::make_strand(io_), kAwait);
+      if (error == asio::error::operation_aborted || !acceptor_.is_open()) break;
+      if (error) {  // as a rank that has no descriptors left: others may end
+        asio::steady_timer pause(io_, std::chrono::milliseconds(50));
+        co_await pause.async_wait(kAwait);
+        continue;
+      }
+      std::string refused;
+      if (connections_.size() >= options_.max_connections) {
+        refused = absl::StrCat("there are ", options_.max_connections, " connections already");
+      }
+      auto executor = socket.get_executor();
+      const auto connection = std::make_shared<Connection>(std::move(socket), options_, handler_,
+                                                           refusal_, connections_);
+      asio::co_spawn(executor, connection->Run(std::move(refused)), asio::detached);
+    }
+  }
+
+  const HttpServerOptions options_;
+  const Handler handler_;
+  const Refusal refusal_;
+  std::string address_;
+  Members<Connection> connections_;  // goes after the context, which holds the last of them
+  asio::io_context io_;
+  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_ =
+      asio::make_work_guard(io_);
+  Tcp::acceptor acceptor_;
+  std::vector<std::thread> threads_;
+};
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::~HttpServer() { Shutdown(absl::ZeroDuration()); }
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options,
+                                                              Handler handler, Refusal refusal) {
+  auto impl = std::make_unique<Impl>(options, std::move(handler), std::move(refusal));
+  SKEIN_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+const std::string& HttpServer::address() const { return impl_->address(); }
+int64_t HttpServer::connections() const { return impl_->connections(); }
+void HttpServer::Shutdown(absl::Duration grace) { impl_->Shutdown(grace); }
+
+}  // namespace skein::coordinator
