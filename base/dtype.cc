@@ -105,6 +105,7 @@ float E4M3ToFloat(uint8_t bits) {
 }
 
 void ConvertToFloat(DType dtype, const void* in, int64_t count, float* out) {
+  if (count == 0) return;  // there may be no memory at all
   if (IsQuantized(dtype)) return DequantizeBlocks(dtype, in, count / BlockElements(dtype), out);
   if (dtype == DType::kF32) {
     std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
@@ -119,6 +120,7 @@ void ConvertToFloat(DType dtype, const void* in, int64_t count, float* out) {
 }
 
 void ConvertFromFloat(DType dtype, const float* in, int64_t count, void* out) {
+  if (count == 0) return;
   if (dtype == DType::kF32) {
     std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
     return;

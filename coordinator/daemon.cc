@@ -1,7 +1,10 @@
 #include "coordinator/daemon.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -33,7 +36,19 @@ Daemon::Daemon(Options options, ServedModel model, const Clock* clock)
                   clock),
       service_(&model_, &dispatcher_, clock),
       cluster_(ClusterOptions(options_.cluster, model_),
-               {model_.name, model_.path, model_.identity, model_.config}, &dispatcher_, clock) {}
+               {model_.name, model_.path, model_.identity, model_.config}, &dispatcher_, clock),
+      gateway_(&service_) {}
+
+absl::Status Daemon::Start() {
+  SKEIN_RETURN_IF_ERROR(server_.Start(options_.server, Parts()));
+  return options_.http.has_value() ? gateway_.Start(*options_.http) : absl::OkStatus();
+}
+
+void Daemon::Shutdown(absl::Duration grace) {
+  const absl::Time end = absl::Now() + grace;
+  gateway_.Shutdown(grace);
+  server_.Shutdown(std::max(absl::ZeroDuration(), end - absl::Now()));
+}
 
 void Daemon::StartDrain() {
   if (phase_ != Phase::kServing) return;

@@ -1,12 +1,15 @@
 // Everything that a coordinator's process consists of, but its flags and signals.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "coordinator/cluster/cluster.h"
+#include "coordinator/gateway/gateway.h"
+#include "coordinator/gateway/http_server.h"
 #include "coordinator/rpc/server.h"
 #include "coordinator/service/dispatcher.h"
 #include "coordinator/service/inference_service.h"
@@ -20,6 +23,7 @@ class Daemon {
  public:
   struct Options {
     Server::Options server;
+    std::optional<HttpServerOptions> http;  // none: no HTTP
     Cluster::Options cluster;
     int64_t max_queue = 256;
     // See Dispatcher::Options.
@@ -30,9 +34,10 @@ class Daemon {
 
   Daemon(Options options, ServedModel model, const Clock* clock);
 
-  // Listens. See Server::Start.
-  absl::Status Start() { return server_.Start(options_.server, Parts()); }
+  // Listens. See Server::Start and Gateway::Start.
+  absl::Status Start();
   const std::string& address() const { return server_.address(); }
+  const std::string& http_address() const { return gateway_.address(); }  // where there is HTTP
 
   // Looks for silent ranks and requests that waited too long, and takes a drain's next step.
   void Tick();
@@ -43,7 +48,7 @@ class Daemon {
   bool drained() const { return phase_ == Phase::kDrained; }
 
   // Ends every stream; what clients have yet to read may go out within `grace`.
-  void Shutdown(absl::Duration grace) { server_.Shutdown(grace); }
+  void Shutdown(absl::Duration grace);
 
  private:
   enum class Phase { kServing, kFinishingRequests, kEndingWorkers, kDrained };
@@ -53,11 +58,12 @@ class Daemon {
   const Options options_;
   const Clock* const clock_;
   const ServedModel model_;
-  // The server goes first: nothing may call the others when they go.
+  // Servers go first: nothing may call the others when they go.
   Dispatcher dispatcher_;
   InferenceService service_;
   Cluster cluster_;
   Server server_;
+  Gateway gateway_;
 
   Phase phase_ = Phase::kServing;
   absl::Time phase_ends_;

@@ -50,6 +50,8 @@ constexpr rlim_t kMostDescriptors = 1 << 20;
 struct Flags {
   std::string model;
   std::string port_file;
+  std::string http;
+  std::string http_port_file;
   std::string log_level = "info";
   Daemon::Options daemon;
 };
@@ -66,6 +68,14 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
              "Where clients and workers come to; port 0 takes a free one. There is no "
              "authentication: stay on loopback unless the network is yours",
              /*least_port=*/0);
+  AddAddress(app, "--http", flags.http,
+             "Serve OpenAI's API over HTTP there, as on 127.0.0.1:8000; port 0 takes a free one. "
+             "There is no authentication: stay on loopback unless the network is yours",
+             /*least_port=*/0);
+  app.add_option("--http-port-file", flags.http_port_file,
+                 "Write HOST:PORT of --http to this file as soon as it listens")
+      ->needs("--http")
+      ->check(NotEmpty());
   app.add_option("--port-file", flags.port_file,
                  "Write HOST:PORT to this file as soon as the coordinator listens")
       ->check(NotEmpty());
@@ -93,12 +103,13 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
       "(skein generate --prompt TEXT). SIGTERM or Ctrl-C drains; a second one ends at once.");
 }
 
-// By rename, so that a reader sees all of it or nothing.
-absl::Status WritePortFile(const std::string& path, const std::string& address) {
+// By rename, so that a reader sees all of it or nothing. No path: nothing.
+absl::Status WritePortFile(const char* flag, const std::string& path, const std::string& address) {
+  if (path.empty()) return absl::OkStatus();
   const std::string partial = absl::StrCat(path, ".", getpid());
-  SKEIN_RETURN_IF_ERROR(Annotate(WriteFile(partial, address + "\n"), "--port-file"));
+  SKEIN_RETURN_IF_ERROR(Annotate(WriteFile(partial, address + "\n"), flag));
   if (std::rename(partial.c_str(), path.c_str()) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("--port-file: cannot write ", path));
+    return ErrnoStatus(errno, absl::StrCat(flag, ": cannot write ", path));
   }
   return absl::OkStatus();
 }
@@ -145,8 +156,16 @@ void ServeUntilDrained(Daemon& daemon, const Signals& signals) {
 absl::Status CheckPlaces(const Flags& flags) {
   SKEIN_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(flags.daemon.server.listen));
   SKEIN_RETURN_IF_ERROR(CheckListenAddress(address));
-  if (flags.port_file.empty()) return absl::OkStatus();
-  return Annotate(CheckWritable(flags.port_file), "--port-file");
+  if (!flags.http.empty()) {
+    SKEIN_ASSIGN_OR_RETURN(const HostPort http, ParseHostPort(flags.http));
+    SKEIN_RETURN_IF_ERROR(Annotate(CheckListenAddress(http), "--http"));
+  }
+  for (const auto& [flag, path] : {std::pair("--port-file", &flags.port_file),
+                                   std::pair("--http-port-file", &flags.http_port_file)}) {
+    if (path->empty()) continue;
+    SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(*path), flag));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Run(const Flags& flags, const Signals& signals) {
@@ -161,8 +180,11 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
   Daemon daemon(flags.daemon, std::move(model), &RealClock::Get());
   SKEIN_RETURN_IF_ERROR(daemon.Start());
   spdlog::info("listening on {}; waiting for workers", daemon.address());
-  if (!flags.port_file.empty()) {
-    SKEIN_RETURN_IF_ERROR(WritePortFile(flags.port_file, daemon.address()));
+  SKEIN_RETURN_IF_ERROR(WritePortFile("--port-file", flags.port_file, daemon.address()));
+  if (!flags.http.empty()) {
+    spdlog::info("HTTP on http://{}", daemon.http_address());
+    SKEIN_RETURN_IF_ERROR(
+        WritePortFile("--http-port-file", flags.http_port_file, daemon.http_address()));
   }
   ServeUntilDrained(daemon, signals);
   spdlog::info("drained");
@@ -191,6 +213,7 @@ int Main(int argc, char** argv) {
   flags.daemon.server.version = flags.daemon.cluster.version = std::string(kVersion);
   DeclareFlags(app, flags);
   if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
+  if (!flags.http.empty()) flags.daemon.http = HttpServerOptions{.listen = flags.http};
   if (const absl::Status status = InitLogging("coordinator", flags.log_level); !status.ok()) {
     std::fprintf(stderr, "coordinator: %s\n", std::string(status.message()).c_str());
     return kExitUsage;

@@ -139,6 +139,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const auto self = shared_from_this();
     Error ignored;
     stream_.socket().set_option(Tcp::no_delay(true), ignored);
+    stream_.socket().non_blocking(true, ignored);  // of Watch's look
     while (!stopping_ && co_await ServeOne(refused)) {
     }
     stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
@@ -305,6 +306,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
           Error peeked;
           self->stream_.socket().receive(asio::buffer(&byte, 1), Tcp::socket::message_peek, peeked);
           if (!peeked) return;
+          // The request that is answered now had come in between.
+          if (peeked == asio::error::would_block) return self->Watch();
           self->gone_ = true;
           self->timer_.cancel();
         });

@@ -28,6 +28,7 @@ namespace skein::coordinator {
 inline Daemon::Options TestOptions() {
   Daemon::Options options;
   options.server = {.listen = "127.0.0.1:0", .version = "test"};
+  options.http = HttpServerOptions{.listen = "127.0.0.1:0"};
   options.cluster.version = "test";
   options.cluster.constraints.layout = {.tp_size = 1, .pp_size = 1};
   options.cluster.constraints.max_num_seqs = 1;
@@ -72,6 +73,7 @@ class TestCoordinator {
   }
 
   const std::string& address() const { return daemon_.address(); }
+  const std::string& http_address() const { return daemon_.http_address(); }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   v1::Inference::Stub& inference() { return *inference_; }
 

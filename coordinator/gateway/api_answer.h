@@ -1,0 +1,26 @@
+// Answers requests of the APIs with what the service generates.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "coordinator/gateway/api_format.h"
+#include "coordinator/gateway/http_server.h"
+#include "coordinator/service/inference_service.h"
+#include "coordinator/service/request.h"
+
+namespace skein::coordinator {
+
+struct ApiRequest {
+  std::vector<GenerateRequest> prompts;  // at least one; of each as many answers
+  bool stream = false;
+};
+
+// Admits the prompts; what the service refuses, or a failure before the first token, is an error
+// answer. A stream is server-sent events: data: JSON, [DONE] at the end, an error as one of them. A
+// client that goes away ends its generations. `format` makes the JSON. The service outlives the
+// answer. Any thread.
+std::unique_ptr<HttpAnswer> Answer(const ApiRequest& request, std::unique_ptr<ApiFormat> format,
+                                   InferenceService* service, const HttpServer::Wake& wake);
+
+}  // namespace skein::coordinator

@@ -1,0 +1,114 @@
+#include "coordinator/gateway/api_error.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace skein::coordinator {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string_view TypeOf(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "service_unavailable_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "internal_error";
+  }
+}
+
+// The service's name of a field, in this API.
+std::string NameHere(std::string_view field) {
+  if (field.substr(0, 9) == "sampling.") field.remove_prefix(9);
+  constexpr std::string_view kIds = "prompt_tokens.ids";
+  if (field.substr(0, kIds.size()) == kIds) {
+    return absl::StrCat("prompt", std::string(field.substr(kIds.size())));
+  }
+  if (field == "prompt_tokens") return "prompt";
+  if (field.substr(0, 8) == "stop_ids") {
+    return absl::StrCat("stop_token_ids", std::string(field.substr(8)));
+  }
+  return std::string(field);
+}
+
+// What stands before the first colon, if it looks like a field.
+std::string_view FieldOf(std::string_view message) {
+  const size_t colon = message.find(": ");
+  if (colon == std::string_view::npos) return "";
+  const std::string_view field = message.substr(0, colon);
+  const bool is_name = std::all_of(field.begin(), field.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '[' ||
+           c == ']';
+  });
+  return is_name ? field : "";
+}
+
+}  // namespace
+
+ApiError BadField(std::string_view param, std::string_view why) {
+  return {.message = absl::StrCat(std::string(param), ": ", std::string(why)),
+          .param = std::string(param)};
+}
+
+ApiError ErrorOf(const absl::Status& status) {
+  ApiError error = {.message = std::string(status.message())};
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+      if (const std::string_view field = FieldOf(error.message); !field.empty()) {
+        error.param = NameHere(field);
+        error.message = absl::StrCat(error.param, error.message.substr(field.size()));
+      }
+      break;
+    case absl::StatusCode::kNotFound:
+      error.status = 404;
+      error.param = "model";
+      error.code = "model_not_found";
+      break;
+    case absl::StatusCode::kUnimplemented:
+      error.code = "not_supported";
+      break;
+    case absl::StatusCode::kResourceExhausted:
+      error.status = 429;
+      error.code = "queue_full";
+      break;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kFailedPrecondition:
+      error.status = 503;
+      error.code = "unavailable";
+      break;
+    default:
+      error.status = 500;
+      error.code = "internal";
+  }
+  return error;
+}
+
+Json ToJson(const ApiError& error) {
+  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  return {{"error",
+           {{"message", error.message},
+            {"type", std::string(TypeOf(error.status))},
+            {"param", or_null(error.param)},
+            {"code", or_null(error.code)}}}};
+}
+
+std::unique_ptr<HttpAnswer> ToAnswer(const ApiError& error) {
+  HttpHead head = {.status = error.status};
+  if (error.status == 429 || error.status == 503) head.headers.emplace_back("Retry-After", "1");
+  return std::make_unique<WholeAnswer>(
+      std::move(head), ToJson(error).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace skein::coordinator

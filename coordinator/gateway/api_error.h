@@ -1,0 +1,31 @@
+// Errors as OpenAI's API has them: {"error": {"message", "type", "param", "code"}}.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "coordinator/gateway/http_server.h"
+#include "nlohmann/json.hpp"
+
+namespace skein::coordinator {
+
+struct ApiError {
+  int status = 400;
+  std::string message;
+  std::string param;  // the field that is wrong; "": none
+  std::string code;   // for programs, where `status` says too little; "": none
+};
+
+// A field that is missing, of another type, or out of range.
+ApiError BadField(std::string_view param, std::string_view why);
+
+// What the service refuses, or ended with. Messages of InvalidArgument that begin with a field's
+// name ("sampling.top_k: -1 is not in ...") become errors of that field, by its name in this API.
+ApiError ErrorOf(const absl::Status& status);
+
+nlohmann::ordered_json ToJson(const ApiError& error);
+std::unique_ptr<HttpAnswer> ToAnswer(const ApiError& error);
+
+}  // namespace skein::coordinator

@@ -1,0 +1,45 @@
+// How answers look in one of the APIs; what brings them is the same in all (api_answer.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/service/request.h"
+#include "nlohmann/json.hpp"
+
+namespace skein::coordinator {
+
+// One answer to one prompt, or the next piece of it.
+struct Choice {
+  int32_t index = 0;  // among all answers to all prompts of a request
+  int32_t prompt = 0;
+  std::string text;
+  std::vector<AnswerToken> tokens;
+  std::vector<AnswerToken> prompt_logprobs;
+  std::optional<Finished> finished;  // in its last piece
+};
+
+struct TokenUsage {
+  int64_t prompt = 0;  // of each prompt once
+  int64_t completion = 0;
+};
+
+// Of one request, which it outlives. Not thread-safe.
+class ApiFormat {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  virtual ~ApiFormat() = default;
+  // The answer in one: all choices, by index, each with all of its pieces.
+  virtual Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) = 0;
+
+  // The events of a stream. Begin comes before a choice's first piece.
+  virtual std::vector<Json> Begin(const Choice& /*choice*/) { return {}; }
+  virtual std::vector<Json> Piece(const Choice& piece) = 0;
+  // Behind the last piece; none: nothing.
+  virtual std::optional<Json> End(const TokenUsage& usage) = 0;
+};
+
+}  // namespace skein::coordinator

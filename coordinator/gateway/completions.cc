@@ -1,0 +1,290 @@
+#include "coordinator/gateway/completions.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "coordinator/gateway/api_answer.h"
+#include "coordinator/gateway/api_error.h"
+#include "coordinator/gateway/body_reader.h"
+#include "coordinator/gateway/finish_reason.h"
+#include "coordinator/gateway/generation_fields.h"
+#include "coordinator/gateway/response_id.h"
+#include "coordinator/gateway/token_text.h"
+
+namespace skein::coordinator {
+namespace {
+
+using nlohmann::json;
+using Json = ApiFormat::Json;
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxPrompts = 64;  // of a request: each takes a place in the queue
+constexpr uint32_t kDefaultMaxTokens = 16;
+
+// What a request asks for beside its prompts.
+struct Options {
+  bool stream = false;
+  bool include_usage = false;
+  bool echo = false;
+  bool only_prompt = false;  // max_tokens 0: the one token that is drawn is left out
+  int32_t n = 1;             // of best_of answers to each prompt
+  int32_t best_of = 1;
+  std::optional<int32_t> logprobs;  // asked for by the client
+};
+
+class CompletionFormat final : public ApiFormat {
+ public:
+  CompletionFormat(const Options& options, std::vector<std::string> prompts,
+                   const ServedModel& model)
+      : options_(options), prompts_(std::move(prompts)), model_(model) {}
+
+  Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) override {
+    Json list = Json::array();
+    for (Choice* const choice : Best(choices)) {
+      list.push_back(ChoiceJson(*choice, static_cast<int32_t>(list.size()), /*first=*/true));
+    }
+    Json response = Frame(std::move(list));
+    response["usage"] = UsageJson(usage);
+    return response;
+  }
+
+  std::vector<Json> Piece(const Choice& piece) override {
+    const bool first = begun_.emplace(piece.index, true).second;
+    return {Frame(Json::array({ChoiceJson(piece, piece.index, first)}))};
+  }
+
+  std::optional<Json> End(const TokenUsage& usage) override {
+    if (!options_.include_usage) return std::nullopt;
+    Json response = Frame(Json::array());
+    response["usage"] = UsageJson(usage);
+    return response;
+  }
+
+ private:
+  Json Frame(Json choices) const {
+    return {{"id", id_},
+            {"object", "text_completion"},
+            {"created", created_},
+            {"model", model_.name},
+            {"choices", std::move(choices)}};
+  }
+
+  Json UsageJson(const TokenUsage& usage) const {
+    const int64_t drawn = options_.only_prompt ? 0 : usage.completion;
+    return {{"prompt_tokens", usage.prompt},
+            {"completion_tokens", drawn},
+            {"total_tokens", usage.prompt + drawn}};
+  }
+
+  // Of each prompt the n most likely answers, by the mean of their tokens, in the order of indices.
+  std::vector<Choice*> Best(std::vector<Choice>& choices) const {
+    const auto mean = [](const Choice* choice) {
+      double sum = 0;
+      for (const AnswerToken& token : choice->tokens) sum += token.logprob.value_or(0);
+      return sum / std::max<double>(1, static_cast<double>(choice->tokens.size()));
+    };
+    std::vector<Choice*> best;
+    for (size_t begin = 0; begin < choices.size(); begin += options_.best_of) {
+      std::vector<Choice*> of_prompt;
+      for (int32_t i = 0; i < options_.best_of; ++i) of_prompt.push_back(&choices[begin + i]);
+      if (options_.n < options_.best_of) {
+        std::stable_sort(of_prompt.begin(), of_prompt.end(),
+                         [&](const Choice* a, const Choice* b) { return mean(a) > mean(b); });
+        of_prompt.resize(static_cast<size_t>(options_.n));
+      }
+      best.insert(best.end(), of_prompt.begin(), of_prompt.end());
+    }
+    return best;
+  }
+
+  Json ChoiceJson(const Choice& choice, int32_t index, bool first) {
+    const bool echoes = options_.echo && first;
+    std::string text = echoes ? prompts_[static_cast<size_t>(choice.prompt)] : "";
+    if (!options_.only_prompt) text += choice.text;
+    Json logprobs;
+    if (options_.logprobs.has_value()) logprobs = LogprobsJson(choice, echoes);
+    Json reason;
+    if (choice.finished.has_value()) {
+      reason = options_.only_prompt ? "length" : FinishReason(*choice.finished);
+    }
+    return {{"index", index},
+            {"text", std::move(text)},
+            {"logprobs", std::move(logprobs)},
+            {"finish_reason", std::move(reason)}};
+  }
+
+  // Lists that have a row for each token. The prompt's first token has no probability, and no id
+  // that anybody told: its text is what the others leave of the prompt.
+  Json LogprobsJson(const Choice& choice, bool with_prompt) {
+    Json tokens = Json::array(), values = Json::array(), tops = Json::array(),
+         offsets = Json::array();
+    int64_t& offset = offsets_[choice.index];
+    const auto add = [&](const AnswerToken& token) {
+      const std::string text = TokenText(*model_.tokenizer, token.id);
+      tokens.push_back(text);
+      values.push_back(token.logprob.has_value() ? Json(*token.logprob) : Json());
+      Json top = Json::object();
+      for (const serving::TokenLogprob& of : token.top_logprobs) {
+        top[TokenText(*model_.tokenizer, of.id)] = of.logprob;
+      }
+      tops.push_back(token.logprob.has_value() ? std::move(top) : Json());
+      offsets.push_back(offset);
+      offset += CountCharacters(text);
+    };
+    if (with_prompt) {
+      const std::string& prompt = prompts_[static_cast<size_t>(choice.prompt)];
+      int64_t rest = 0;
+      for (const AnswerToken& token : choice.prompt_logprobs) {
+        rest += CountCharacters(TokenText(*model_.tokenizer, token.id));
+      }
+      const int64_t first = std::max<int64_t>(0, CountCharacters(prompt) - rest);
+      tokens.push_back(FirstCharacters(prompt, first));
+      values.push_back(Json());
+      tops.push_back(Json());
+      offsets.push_back(offset);
+      offset += first;
+      for (const AnswerToken& token : choice.prompt_logprobs) add(token);
+    }
+    if (!options_.only_prompt) {
+      for (const AnswerToken& token : choice.tokens) add(token);
+    }
+    return {{"tokens", std::move(tokens)},
+            {"token_logprobs", std::move(values)},
+            {"top_logprobs", std::move(tops)},
+            {"text_offset", std::move(offsets)}};
+  }
+
+  static std::string FirstCharacters(const std::string& text, int64_t count) {
+    size_t end = 0;
+    while (end < text.size()) {
+      const bool begins = (static_cast<uint8_t>(text[end]) & 0xC0) != 0x80;
+      if (begins && count-- == 0) break;
+      ++end;
+    }
+    return text.substr(0, end);
+  }
+
+  const Options options_;
+  const std::vector<std::string> prompts_;  // their texts, where they are echoed
+  const ServedModel& model_;
+  const std::string id_ = NewResponseId("cmpl-");
+  const int64_t created_ = absl::ToUnixSeconds(absl::Now());
+  std::map<int32_t, bool> begun_;       // choices of a stream
+  std::map<int32_t, int64_t> offsets_;  // by choice: characters so far
+};
+
+using Input = decltype(GenerateRequest::input);
+
+std::optional<Input> ReadTokens(const json& list) {
+  std::vector<uint32_t> ids;
+  for (const json& id : list) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() > kMaxInt32) return std::nullopt;
+    ids.push_back(id.get<uint32_t>());
+  }
+  return ids;
+}
+
+std::vector<Input> ReadPrompts(BodyReader& body) {
+  constexpr std::string_view kForms =
+      "a string, a list of token ids, or a list of either is expected";
+  const json* const prompt = body.Find("prompt");
+  if (prompt == nullptr) {
+    body.Fail("prompt", "is missing");
+    return {};
+  }
+  if (prompt->is_string()) return {prompt->get<std::string>()};
+  std::vector<Input> inputs;
+  if (prompt->is_array() && !prompt->empty() && prompt->front().is_number()) {
+    if (std::optional<Input> ids = ReadTokens(*prompt)) return {*std::move(ids)};
+  } else if (prompt->is_array() && !prompt->empty()) {
+    if (std::ssize(*prompt) > kMaxPrompts) {
+      body.Fail("prompt", absl::StrCat(prompt->size(), " prompts; at most ", kMaxPrompts,
+                                       " are allowed in a request"));
+      return {};
+    }
+    for (const json& item : *prompt) {
+      std::optional<Input> input;
+      if (item.is_string()) input = item.get<std::string>();
+      if (item.is_array() && !item.empty()) input = ReadTokens(item);
+      if (!input.has_value()) break;
+      inputs.push_back(*std::move(input));
+    }
+    if (inputs.size() == prompt->size()) return inputs;
+  }
+  body.Fail("prompt", kForms);
+  return {};
+}
+
+std::string TextOf(const Input& input, const model::Tokenizer& tokenizer) {
+  if (const auto* text = std::get_if<std::string>(&input)) return *text;
+  std::string text;
+  if (const auto* ids = std::get_if<std::vector<uint32_t>>(&input)) {
+    for (const uint32_t id : *ids) text += TokenText(tokenizer, static_cast<int32_t>(id));
+  }
+  return text;
+}
+
+Options ReadOptions(BodyReader& body, GenerateRequest& request) {
+  Options options;
+  options.stream = body.Bool("stream").value_or(false);
+  if (const json* const more = body.Find("stream_options"); more != nullptr && more->is_object()) {
+    BodyReader of(*more, "stream_options.");
+    options.include_usage = of.Bool("include_usage").value_or(false);
+    if (of.error()) body.Fail(*of.error());
+  }
+  options.echo = body.Bool("echo").value_or(false);
+  if (body.Find("suffix") != nullptr) body.Fail("suffix", "is not supported");
+  const int64_t max_tokens = body.Int("max_tokens", 0, kMaxInt32).value_or(kDefaultMaxTokens);
+  options.only_prompt = max_tokens == 0 && options.echo;
+  if (max_tokens == 0 && !options.echo) body.Fail("max_tokens", "0 is of use with echo alone");
+  request.max_tokens = static_cast<uint32_t>(std::max<int64_t>(1, max_tokens));
+
+  options.n = static_cast<int32_t>(request.n);
+  options.best_of = static_cast<int32_t>(body.Int("best_of", 1, kMaxInt32).value_or(options.n));
+  if (options.best_of < options.n) body.Fail("best_of", "is less than n");
+  if (options.best_of > options.n && options.stream) {
+    body.Fail("best_of", "cannot be more than n in a stream: the best are known at the end");
+  }
+  request.n = static_cast<uint32_t>(options.best_of);
+
+  if (const auto logprobs = body.Int("logprobs", 0, kMaxInt32)) {
+    options.logprobs = static_cast<int32_t>(*logprobs);
+    request.sampling.values["logprobs"] = *options.logprobs;
+    if (options.echo) request.prompt_logprobs = options.logprobs;
+  } else if (options.best_of > options.n) {
+    request.sampling.values["logprobs"] = 0;
+  }
+  return options;
+}
+
+}  // namespace
+
+std::unique_ptr<HttpAnswer> Complete(const json& body, InferenceService* service,
+                                     const HttpServer::Wake& wake) {
+  BodyReader reader(body);
+  GenerateRequest common = ReadGenerationFields(reader);
+  const Options options = ReadOptions(reader, common);
+  const std::vector<Input> inputs = ReadPrompts(reader);
+  if (reader.error().has_value()) return ToAnswer(*reader.error());
+
+  ApiRequest request = {.stream = options.stream};
+  std::vector<std::string> texts;
+  for (const Input& input : inputs) {
+    common.input = input;
+    request.prompts.push_back(common);
+    texts.push_back(options.echo ? TextOf(input, *service->model().tokenizer) : "");
+  }
+  return Answer(request,
+                std::make_unique<CompletionFormat>(options, std::move(texts), service->model()),
+                service, wake);
+}
+
+}  // namespace skein::coordinator

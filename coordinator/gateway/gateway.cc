@@ -1,0 +1,158 @@
+#include "coordinator/gateway/gateway.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/json/json.h"
+#include "base/status_macros.h"
+#include "coordinator/gateway/api_error.h"
+#include "coordinator/gateway/completions.h"
+#include "coordinator/gateway/json_answer.h"
+#include "coordinator/gateway/text_tools.h"
+#include "spdlog/spdlog.h"
+
+namespace skein::coordinator {
+namespace {
+
+using nlohmann::json;
+using Json = nlohmann::ordered_json;
+using AnswerPointer = std::unique_ptr<HttpAnswer>;
+
+// Requests nest as deep as tools' schemas do; a prompt may be some 100,000 ids.
+constexpr JsonLimits kBodyLimits = {.max_depth = 64, .max_values = 4 << 20};
+
+struct Asked {
+  const HttpRequest& http;
+  const json& body;  // an object; of GET: empty
+  InferenceService& service;
+  const HttpServer::Wake& wake;
+  int64_t started;
+};
+
+Json ModelJson(const Asked& asked) {
+  const ServedModel& model = asked.service.model();
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", asked.started},
+          {"owned_by", "skein"},
+          {"max_model_len", model.context_length}};
+}
+
+AnswerPointer Models(const Asked& asked) {
+  return JsonAnswer({{"object", "list"}, {"data", Json::array({ModelJson(asked)})}});
+}
+
+AnswerPointer Model(const Asked& asked, std::string_view name) {
+  if (name == asked.service.model().name) return JsonAnswer(ModelJson(asked));
+  return ToAnswer(
+      {.status = 404,
+       .message = absl::StrCat("the model '", std::string(name), "' is not served here; '",
+                               asked.service.model().name, "' is"),
+       .param = "model",
+       .code = "model_not_found"});
+}
+
+// The process lives; whether it can answer, Ready says.
+AnswerPointer Health(const Asked& /*asked*/) { return JsonAnswer({{"status", "ok"}}); }
+
+AnswerPointer Ready(const Asked& asked) {
+  if (asked.service.serving()) return JsonAnswer({{"status", "ready"}});
+  return ToAnswer({.status = 503, .message = "no replica serves", .code = "not_ready"});
+}
+
+struct Route {
+  std::string_view method, path;
+  AnswerPointer (*answer)(const Asked&);
+};
+
+constexpr Route kRoutes[] = {
+    {"GET", "/v1/models", Models},
+    {"POST", "/v1/completions",
+     [](const Asked& asked) { return Complete(asked.body, &asked.service, asked.wake); }},
+    {"POST", "/tokenize",
+     [](const Asked& asked) { return Tokenize(asked.body, asked.service.model()); }},
+    {"POST", "/detokenize",
+     [](const Asked& asked) { return Detokenize(asked.body, asked.service.model()); }},
+    {"GET", "/health", Health},
+    {"GET", "/ready", Ready},
+};
+constexpr std::string_view kModelPath = "/v1/models/";
+
+AnswerPointer NoSuchRoute(const HttpRequest& request) {
+  std::vector<std::string> methods;
+  for (const Route& route : kRoutes) {
+    if (route.path == request.path) methods.emplace_back(route.method);
+  }
+  if (methods.empty()) {
+    return ToAnswer({.status = 404, .message = absl::StrCat("there is no ", request.path)});
+  }
+  const std::string allowed = absl::StrJoin(methods, ", ");
+  const ApiError error = {
+      .status = 405,
+      .message = absl::StrCat(request.path, " takes ", allowed, ", not ", request.method)};
+  return JsonAnswer(ToJson(error), {.status = 405, .headers = {{"Allow", allowed}}});
+}
+
+absl::StatusOr<json> ParseBody(const HttpRequest& request) {
+  SKEIN_ASSIGN_OR_RETURN(json body, ParseJson(request.body, kBodyLimits));
+  if (!body.is_object()) return absl::InvalidArgumentError("the body is no JSON object");
+  return body;
+}
+
+bool SaysJson(const HttpRequest& request) {
+  const std::string_view type = request.Header("Content-Type");
+  const std::string_view media = type.substr(0, type.find(';'));
+  return type.empty() || media.find("json") != std::string_view::npos ||
+         media == "application/x-www-form-urlencoded";  // what curl -d says, whatever it sends
+}
+
+}  // namespace
+
+Gateway::Gateway(InferenceService* service) : service_(service) {}
+Gateway::~Gateway() { Shutdown(absl::ZeroDuration()); }
+
+absl::Status Gateway::Start(const HttpServerOptions& options) {
+  SKEIN_ASSIGN_OR_RETURN(server_,
+                         HttpServer::Start(
+                             options,
+                             [this](const HttpRequest& request, const HttpServer::Wake& wake) {
+                               return Handle(request, wake);
+                             },
+                             [](int status, std::string_view why) {
+                               return ToAnswer({.status = status, .message = std::string(why)});
+                             }));
+  return absl::OkStatus();
+}
+
+void Gateway::Shutdown(absl::Duration grace) {
+  if (server_ != nullptr) server_->Shutdown(grace);
+}
+
+std::unique_ptr<HttpAnswer> Gateway::Handle(const HttpRequest& request,
+                                            const HttpServer::Wake& wake) {
+  const std::string method = request.method == "HEAD" ? "GET" : request.method;
+  json body = json::object();
+  const Asked asked = {request, body, *service_, wake, started_};
+  if (method == "GET" && request.path.starts_with(kModelPath)) {
+    return Model(asked, std::string_view(request.path).substr(kModelPath.size()));
+  }
+  const auto* const route =
+      std::find_if(std::begin(kRoutes), std::end(kRoutes),
+                   [&](const Route& of) { return of.method == method && of.path == request.path; });
+  if (route == std::end(kRoutes)) return NoSuchRoute(request);
+  if (method == "POST") {
+    if (!SaysJson(request)) {
+      return ToAnswer({.status = 415, .message = "Content-Type: application/json is expected"});
+    }
+    absl::StatusOr<json> parsed = ParseBody(request);
+    if (!parsed.ok()) return ToAnswer(ErrorOf(parsed.status()));
+    body = *std::move(parsed);
+  }
+  return route->answer(asked);
+}
+
+}  // namespace skein::coordinator

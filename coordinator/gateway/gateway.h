@@ -1,0 +1,36 @@
+// The HTTP API: OpenAI's routes, and those by which operators and their tools ask. Each endpoint
+// has a file of its own; this is the table of them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "coordinator/gateway/http_server.h"
+#include "coordinator/service/inference_service.h"
+
+namespace skein::coordinator {
+
+class Gateway {
+ public:
+  // The service outlives it. Nothing listens before Start.
+  explicit Gateway(InferenceService* service);
+  ~Gateway();
+
+  // HttpServer::Start's errors.
+  absl::Status Start(const HttpServerOptions& options);
+  const std::string& address() const { return server_->address(); }
+  // See HttpServer. Nothing where it was not started.
+  void Shutdown(absl::Duration grace);
+
+  // What a request is answered with. Any thread.
+  std::unique_ptr<HttpAnswer> Handle(const HttpRequest& request, const HttpServer::Wake& wake);
+
+ private:
+  InferenceService* const service_;
+  const int64_t started_ = absl::ToUnixSeconds(absl::Now());
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace skein::coordinator

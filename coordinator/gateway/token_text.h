@@ -1,0 +1,20 @@
+// Tokens as the APIs show them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "coordinator/service/request.h"
+#include "model/tokenizer/tokenizer.h"
+#include "nlohmann/json.hpp"
+
+namespace skein::coordinator {
+
+// What a token stands for, special ones as they are written. Parts of a character become U+FFFD
+// when this is put into JSON.
+std::string TokenText(const model::Tokenizer& tokenizer, int32_t id);
+
+// The number of characters, of text that need not be UTF-8.
+int64_t CountCharacters(std::string_view text);
+
+}  // namespace skein::coordinator
