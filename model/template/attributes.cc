@@ -194,10 +194,7 @@ Result GetSlice(Runtime& runtime, const Value& object, const Value& start, const
   if (IsUndefined(object)) return Invalid(*std::get<Undefined>(object).why);
   const auto* list = std::get_if<ListPtr>(&object);
   const bool has_items = list != nullptr && HasItems(**list);
-  if (!has_items && !IsString(object)) return NoItem(object);
-  for (const Value* bound : {&start, &stop, &step}) {
-    if (!IsNone(*bound) && !IntegerOf(*bound)) return NoItem(object);
-  }
+  if (!has_items && !IsString(object)) return Invalid("a ", TypeName(object), " has no slices");
   SKEIN_ASSIGN_OR_RETURN(const auto first, BoundOf(start));
   SKEIN_ASSIGN_OR_RETURN(const auto last, BoundOf(stop));
   SKEIN_ASSIGN_OR_RETURN(const auto pace, BoundOf(step));

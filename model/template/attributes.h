@@ -16,7 +16,7 @@ absl::StatusOr<Value> GetAttribute(Runtime& runtime, const Value& object, std::s
 // The item; else, if the key is a string, the attribute. InvalidArgument: of undefined.
 absl::StatusOr<Value> GetItem(Runtime& runtime, const Value& object, const Value& key);
 
-// Each bound an integer or none. Of what has no slices: undefined.
+// Each bound an integer or none. InvalidArgument: else, or of what has no slices.
 absl::StatusOr<Value> GetSlice(Runtime& runtime, const Value& object, const Value& start,
                                const Value& stop, const Value& step);
 

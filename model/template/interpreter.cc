@@ -137,9 +137,6 @@ absl::StatusOr<std::vector<Value>> Interpreter::ChosenItems(const For& loop, con
 Interpreter::Executed Interpreter::RunLoop(const For& loop, const ScopePtr& scope,
                                            const Value& items, int depth, Output& out) {
   SKEIN_ASSIGN_OR_RETURN(std::vector<Value> chosen, ChosenItems(loop, scope, items));
-  if (chosen.empty()) {
-    return ExecuteBody(loop.otherwise, std::make_shared<Scope>(Scope{scope, {}}), out);
-  }
   SKEIN_ASSIGN_OR_RETURN(const LoopPtr state, runtime_.MakeLoop(std::move(chosen)));
   state->depth = depth;
   if (loop.recursive) {
@@ -149,15 +146,18 @@ Interpreter::Executed Interpreter::RunLoop(const For& loop, const ScopePtr& scop
       return runtime_.MakeString(text.Take());
     };
   }
-  Executed flow = RunPasses(loop, scope, state, out);
+  const absl::StatusOr<bool> any_whole = RunPasses(loop, scope, state, out);
   // A namespace may still hold the loop, and it that namespace.
   state->recurse = nullptr;
   state->last_changed.reset();
-  return flow;
+  if (!any_whole.ok()) return any_whole.status();
+  if (*any_whole || loop.otherwise.empty()) return Flow::kNext;
+  return ExecuteBody(loop.otherwise, std::make_shared<Scope>(Scope{scope, {}}), out);
 }
 
-Interpreter::Executed Interpreter::RunPasses(const For& loop, const ScopePtr& scope,
-                                             const LoopPtr& state, Output& out) {
+absl::StatusOr<bool> Interpreter::RunPasses(const For& loop, const ScopePtr& scope,
+                                            const LoopPtr& state, Output& out) {
+  bool any_whole = false;
   for (state->index = 0; state->index < state->items.size(); ++state->index) {
     const auto inner = std::make_shared<Scope>(Scope{scope, {}});
     SKEIN_RETURN_IF_ERROR(runtime_.Step());
@@ -165,8 +165,9 @@ Interpreter::Executed Interpreter::RunPasses(const For& loop, const ScopePtr& sc
     if (loop_name_ >= 0) inner->Set(loop_name_, state);
     SKEIN_ASSIGN_OR_RETURN(const Flow flow, ExecuteBody(loop.body, inner, out));
     if (flow == Flow::kBreak) break;
+    any_whole |= flow == Flow::kNext;
   }
-  return Flow::kNext;
+  return any_whole;
 }
 
 absl::Status Interpreter::AssignAttribute(const Target& target, const Value& value, Scope& scope) {

@@ -73,7 +73,9 @@ class Interpreter {
   Executed ExecuteNode(const Continue&, const ScopePtr&, Output&) { return Flow::kContinue; }
   Executed RunLoop(const For& loop, const ScopePtr& scope, const Value& items, int depth,
                    Output& out);
-  Executed RunPasses(const For& loop, const ScopePtr& scope, const LoopPtr& state, Output& out);
+  // Whether a pass came to the body's end: as in Jinja, else is for loops of which none did.
+  absl::StatusOr<bool> RunPasses(const For& loop, const ScopePtr& scope, const LoopPtr& state,
+                                 Output& out);
   absl::StatusOr<std::vector<Value>> ChosenItems(const For& loop, const ScopePtr& scope,
                                                  const Value& items);
   absl::Status Assign(const Target& target, const Value& value, Scope& scope);

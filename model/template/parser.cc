@@ -58,7 +58,7 @@ class StatementParser : private ExpressionParser {
   absl::StatusOr<Generation> ParseGeneration();
   absl::StatusOr<Print> ParsePrintTag();
   absl::Status ParseParameters(Macro& macro);
-  absl::StatusOr<Target> ParseTarget(bool with_attributes, std::string_view end);
+  absl::StatusOr<Target> ParseTarget(bool with_attributes);
   absl::StatusOr<Target> ParseOneTarget(bool with_attributes);
   absl::StatusOr<NameId> ParseAssignedName();
 
@@ -175,7 +175,7 @@ absl::StatusOr<Target> StatementParser::ParseOneTarget(bool with_attributes) {
   if (SkipOperator("(")) {
     const Within<int> inside(blocks_, blocks_ + 1);
     if (blocks_ > kMaxBlocks) return Unexpected("fewer parentheses");
-    SKEIN_ASSIGN_OR_RETURN(target, ParseTarget(/*with_attributes=*/false, ""));
+    SKEIN_ASSIGN_OR_RETURN(target, ParseTarget(/*with_attributes=*/false));
     SKEIN_RETURN_IF_ERROR(ExpectOperator(")"));
     return target;
   }
@@ -191,11 +191,11 @@ absl::StatusOr<Target> StatementParser::ParseOneTarget(bool with_attributes) {
   return target;
 }
 
-absl::StatusOr<Target> StatementParser::ParseTarget(bool with_attributes, std::string_view end) {
+absl::StatusOr<Target> StatementParser::ParseTarget(bool with_attributes) {
   Target tuple{.at = Peek().at, .is_tuple = true};
   bool has_comma = false;
   do {
-    if (has_comma && (AtOperator(")") || (!end.empty() && AtName(end)))) break;
+    if (has_comma && AtOperator(")")) break;
     SKEIN_ASSIGN_OR_RETURN(Target target, ParseOneTarget(with_attributes));
     tuple.items.push_back(std::move(target));
   } while (SkipOperator(",") && (has_comma = true));
@@ -207,10 +207,10 @@ absl::StatusOr<For> StatementParser::ParseFor() {
   For loop;
   {
     const Within<int> inside(for_blocks_, for_blocks_ + 1);
-    SKEIN_ASSIGN_OR_RETURN(loop.target, ParseTarget(/*with_attributes=*/false, "in"));
+    SKEIN_ASSIGN_OR_RETURN(loop.target, ParseTarget(/*with_attributes=*/false));
   }
   SKEIN_RETURN_IF_ERROR(ExpectName("in"));
-  SKEIN_ASSIGN_OR_RETURN(loop.items, ParseTuple(/*with_conditional=*/false, "recursive"));
+  SKEIN_ASSIGN_OR_RETURN(loop.items, ParseTuple(/*with_conditional=*/false));
   const Within<int> inside(for_blocks_, for_blocks_ + 1);
   if (SkipName("if")) {
     const Within<bool> no_branch(in_branch_, false);
@@ -246,7 +246,7 @@ absl::StatusOr<If> StatementParser::ParseIf() {
 }
 
 absl::Status StatementParser::ParseSet(Position at, Body& body) {
-  SKEIN_ASSIGN_OR_RETURN(Target target, ParseTarget(/*with_attributes=*/true, ""));
+  SKEIN_ASSIGN_OR_RETURN(Target target, ParseTarget(/*with_attributes=*/true));
   if (SkipOperator("=")) {
     SKEIN_ASSIGN_OR_RETURN(ExpressionPtr value, ParseTuple(/*with_conditional=*/true));
     body.push_back({at, Set{std::move(target), std::move(value)}});

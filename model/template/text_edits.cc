@@ -43,7 +43,7 @@ std::vector<Text> SplitAtSpace(const Text& text, int64_t most) {
   size_t at = SkipSpace(bytes, 0);
   while (at < bytes.size()) {
     if (most >= 0 && std::ssize(parts) == most) {
-      parts.push_back(text.Part(at, SkipSpaceBack(bytes, bytes.size())));
+      parts.push_back(text.Part(at, bytes.size()));
       break;
     }
     size_t end = at;
@@ -64,7 +64,7 @@ std::vector<Text> SplitAtSpaceFromRight(const Text& text, int64_t most) {
   size_t end = SkipSpaceBack(bytes, bytes.size());
   while (end > 0) {
     if (most >= 0 && std::ssize(parts) == most) {
-      parts.push_back(text.Part(SkipSpace(bytes, 0), end));
+      parts.push_back(text.Part(0, end));
       break;
     }
     size_t begin = end;
@@ -83,6 +83,12 @@ std::vector<Text> SplitAtSpaceFromRight(const Text& text, int64_t most) {
 bool IsLineEnd(uint32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
          c == 0x2029;
+}
+
+// A sigma that ends a word has a form of its own.
+std::string LowerInWord(const Character& c) {
+  if (c.code_point == 0x3A3 && c.after_cased && !c.before_cased) return "\u03C2";
+  return Lower(c.code_point);
 }
 
 // Python puts the new text before each character, and at the end, where the old one is empty.
@@ -214,51 +220,41 @@ Text Repeat(const Text& text, int64_t times) {
   return out;
 }
 
-Text MapCharacters(const Text& text,
-                   const std::function<std::string(uint32_t character, bool after_cased)>& map) {
+Text MapCharacters(const Text& text, const std::function<std::string(const Character&)>& map) {
   const std::string_view bytes = text.bytes();
   Text out;
   bool after_cased = false;
   for (size_t at = 0; at < bytes.size();) {
     const size_t begin = at;
-    const uint32_t character = ReadCodePoint(bytes, at);
-    out.Append(map(character, after_cased), text.OriginOf(begin, at));
-    after_cased = IsCased(character);
+    const uint32_t code_point = ReadCodePoint(bytes, at);
+    const bool before_cased = at < bytes.size() && IsCased(CharacterAt(bytes, at));
+    out.Append(map({code_point, begin == 0, after_cased, before_cased}), text.OriginOf(begin, at));
+    after_cased = IsCased(code_point);
   }
   return out;
 }
 
 Text UpperCase(const Text& text) {
-  return MapCharacters(text, [](uint32_t c, bool) { return Upper(c); });
+  return MapCharacters(text, [](const Character& c) { return Upper(c.code_point); });
 }
 
-Text LowerCase(const Text& text) {
-  const std::string_view bytes = text.bytes();
-  size_t at = 0;
-  // A sigma that ends a word has a form of its own.
-  return MapCharacters(text, [&](uint32_t c, bool after_cased) -> std::string {
-    ReadCodePoint(bytes, at);
-    if (c != 0x3A3 || !after_cased) return Lower(c);
-    return at < bytes.size() && IsCased(CharacterAt(bytes, at)) ? "\u03C3" : "\u03C2";
-  });
-}
+Text LowerCase(const Text& text) { return MapCharacters(text, LowerInWord); }
 
 Text TitleCase(const Text& text) {
-  return MapCharacters(
-      text, [](uint32_t c, bool after_cased) { return after_cased ? Lower(c) : Title(c); });
+  return MapCharacters(text, [](const Character& c) {
+    return c.after_cased ? LowerInWord(c) : Title(c.code_point);
+  });
 }
 
 Text Capitalize(const Text& text) {
-  bool first = true;
-  return MapCharacters(text, [&](uint32_t c, bool) {
-    std::string mapped = first ? Title(c) : Lower(c);
-    first = false;
-    return mapped;
-  });
+  return MapCharacters(
+      text, [](const Character& c) { return c.is_first ? Title(c.code_point) : LowerInWord(c); });
 }
 
 Text SwapCase(const Text& text) {
-  return MapCharacters(text, [](uint32_t c, bool) { return IsUpper(c) ? Lower(c) : Upper(c); });
+  return MapCharacters(text, [](const Character& c) {
+    return IsUpper(c.code_point) ? LowerInWord(c) : Upper(c.code_point);
+  });
 }
 
 Text SliceCharacters(const Text& text, int64_t start, int64_t stop, int64_t step) {

@@ -36,9 +36,14 @@ size_t ReplacedSize(const Text& text, std::string_view old_text, const Text& new
 Text Join(const Text& separator, const std::vector<Text>& parts);
 Text Repeat(const Text& text, int64_t times);
 
-// Each character mapped on its own. `map` sees the character and whether a cased one precedes it.
-Text MapCharacters(const Text& text,
-                   const std::function<std::string(uint32_t character, bool after_cased)>& map);
+struct Character {
+  uint32_t code_point = 0;
+  bool is_first = false;
+  bool after_cased = false;   // the one before has a case
+  bool before_cased = false;  // the one behind has
+};
+// Each character mapped on its own.
+Text MapCharacters(const Text& text, const std::function<std::string(const Character&)>& map);
 Text UpperCase(const Text& text);
 Text LowerCase(const Text& text);
 Text TitleCase(const Text& text);   // str.title

@@ -60,7 +60,8 @@ Result TitleFilter(Runtime& runtime, const Value& input, const Arguments& argume
   SKEIN_ASSIGN_OR_RETURN(const Text text, Printed(runtime, input));
   SKEIN_RETURN_IF_ERROR(runtime.Work(8 * text.size()));
   bool begins = true;
-  return runtime.MakeString(MapCharacters(text, [&](uint32_t c, bool) {
+  return runtime.MakeString(MapCharacters(text, [&](const Character& character) {
+    const uint32_t c = character.code_point;
     const bool between =
         IsSpace(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) !=
                                        std::string_view::npos);

@@ -1,7 +1,10 @@
 // The parser of expressions and, derived from it, that of statements: recursive descent over
-// tokens. Private to parser.cc and expression_parser.cc.
+// tokens. Private to parser.cc, expression_parser.cc
+// and operand_parser.cc.
 #pragma once
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,8 +54,8 @@ class ExpressionParser : protected TokenReader {
  protected:
   using TokenReader::TokenReader;
 
-  // With commas: a tuple. `ends` is a name that ends it.
-  ParsedExpression ParseTuple(bool with_conditional, std::string_view ends = "");
+  // With commas: a tuple.
+  ParsedExpression ParseTuple(bool with_conditional);
   ParsedExpression ParseExpression();
   ParsedExpression ParseOr();
   // `| name(...)`, as often as it stands there. A null input: that of a block, which may be first
@@ -70,8 +73,19 @@ class ExpressionParser : protected TokenReader {
   int depth_ = 0;
 
  private:
+  // Of expressions inside each other: each takes stack when it is parsed, evaluated and freed.
+  static constexpr int kMaxDepth = 150;
+
+  static absl::Status TooDeep(Position at);
   template <typename Node>
-  ParsedExpression Make(Position at, Node node, int height_below);
+  static ParsedExpression Make(Position at, Node node, int height_below) {
+    if (height_below >= kMaxDepth) return TooDeep(at);
+    auto expression = std::make_unique<Expression>();
+    expression->at = at;
+    expression->height = height_below + 1;
+    expression->node = std::move(node);
+    return expression;
+  }
   static int HeightOf(const ExpressionPtr& expression);
   static int HeightOf(const std::vector<ExpressionPtr>& expressions);
   static int HeightOf(const CallArguments& arguments);
