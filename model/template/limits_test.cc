@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bomb{"{{ '7'.zfill(10**12) }}", kMemory}, Bomb{"{{ '%1000000000d' % 1 }}", kMemory},
         Bomb{"{{ '{:1000000000}'.format(1) }}", kMemory},
         Bomb{"{{ '%*s' % (10**9, 'x') }}", kMemory},
-        Bomb{"{{ ('a\n' * 100000)|indent(100000) }}", kMemory},
+        Bomb{"{{ ('a\\n' * 100000)|indent(100000) }}", kMemory},
         Bomb{"{{ 'a'|indent(10**12) }}", kMemory},
         Bomb{"{{ ([1] * 100000)|tojson(indent=100000) }}", kMemory},
         Bomb{"{{ ([1] * 100000)|tojson(separators=('x' * 100000, ':')) }}", kMemory},
@@ -148,25 +148,27 @@ TEST(Limits, MemoryIsWhatLivesAtATime) {
 }
 
 TEST(Limits, DeepSourcesAreRefused) {
-  for (const auto& [begin, middle, end] :
-       std::vector<std::vector<std::string>>{{"(", "1", ")"},
-                                             {"[", "1", "]"},
-                                             {"{1: ", "1", "}"},
-                                             {"not ", "1", ""},
-                                             {"-", "1", ""},
-                                             {"", "1", "+1"},
-                                             {"", "1", "|int"},
-                                             {"", "x", ".x"},
-                                             {"", "x", "[0]"},
-                                             {"", "x", "()"},
-                                             {"", "1", " if 1 else 1"},
-                                             {"1 if 1 else ", "1", ""},
-                                             {"x(", "1", ")"},
-                                             {"x[", "1", "]"},
-                                             {"1 and ", "1", ""},
-                                             {"", "1", " or 1"},
-                                             {"2 ** ", "1", ""},
-                                             {"", "x", " is none"}}) {
+  struct Nesting {
+    std::string begin, middle, end;
+  };
+  for (const auto& [begin, middle, end] : std::vector<Nesting>{{"(", "1", ")"},
+                                                               {"[", "1", "]"},
+                                                               {"{1: ", "1", "}"},
+                                                               {"not ", "1", ""},
+                                                               {"-", "1", ""},
+                                                               {"", "1", "+1"},
+                                                               {"", "1", "|int"},
+                                                               {"", "x", ".x"},
+                                                               {"", "x", "[0]"},
+                                                               {"", "x", "()"},
+                                                               {"", "1", " if 1 else 1"},
+                                                               {"1 if 1 else ", "1", ""},
+                                                               {"x(", "1", ")"},
+                                                               {"x[", "1", "]"},
+                                                               {"1 and ", "1", ""},
+                                                               {"", "1", " or 1"},
+                                                               {"2 ** ", "1", ""},
+                                                               {"", "x", " is none"}}) {
     const int times = 100'000;
     SCOPED_TRACE(begin + middle + end);
     std::string source = "{{ ";
