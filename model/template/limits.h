@@ -10,8 +10,8 @@ struct RenderLimits {
   // goes through: each is some 100 ns, so that a hostile template ends within a second. Published
   // templates take some 100 for a message and 20 for a key of a tool.
   int64_t steps = 10'000'000;
-  // Of statements, expressions and calls inside each other, each at most 1 KiB of stack, so that
-  // a thread of 8 MiB has far more than they need. A macro that calls itself takes about 10 a call.
+  // Of statements, expressions and calls inside each other: 2 MiB of stack together, a quarter of
+  // what a thread has. A macro that calls itself takes about 10 a call.
   int depth = 800;
   // A context of a million tokens is about 4 MB of text.
   int64_t output_bytes = 16 << 20;
